@@ -1,0 +1,68 @@
+#include "base/counters.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+
+#include "base/text.h"
+
+namespace lockstep {
+
+std::atomic<int64_t>& Counters::at(std::string_view name, std::string_view labels) {
+  std::lock_guard lock(mutex_);
+  auto row = values_.find(name);
+  if (row == values_.end()) {
+    bool known = std::any_of(table_.begin(), table_.end(), [&](const CounterDescriptor& entry) { return name == entry.name; });
+    if (!known) {
+      std::fprintf(stderr, "counter %.*s is not in the table\n", static_cast<int>(name.size()), name.data());
+      std::abort();
+    }
+    row = values_.emplace(std::string(name), std::map<std::string, std::unique_ptr<std::atomic<int64_t>>, std::less<>>{}).first;
+  }
+  auto cell = row->second.find(labels);
+  if (cell == row->second.end()) {
+    std::string key(row->second.size() < kLabelSetsMax ? labels : "labels=\"other\"");
+    auto& slot = row->second[key];
+    if (!slot) slot = std::make_unique<std::atomic<int64_t>>(0);
+    return *slot;
+  }
+  return *cell->second;
+}
+
+int64_t Counters::value(std::string_view name, std::string_view labels) const {
+  std::lock_guard lock(mutex_);
+  auto row = values_.find(name);
+  if (row == values_.end()) return 0;
+  auto cell = row->second.find(labels);
+  return cell == row->second.end() ? 0 : cell->second->load(std::memory_order_relaxed);
+}
+
+int64_t Counters::sum(std::string_view name) const {
+  std::lock_guard lock(mutex_);
+  auto row = values_.find(name);
+  int64_t total = 0;
+  if (row != values_.end()) {
+    for (const auto& [labels, cell] : row->second) total += cell->load(std::memory_order_relaxed);
+  }
+  return total;
+}
+
+std::string Counters::prometheus_text() const {
+  std::lock_guard lock(mutex_);
+  std::string text;
+  for (const CounterDescriptor& entry : table_) {
+    text += format("# HELP %s %s\n# TYPE %s %s\n", entry.name, entry.help, entry.name, entry.type);
+    auto row = values_.find(std::string_view(entry.name));
+    if (row == values_.end()) {
+      text += format("%s 0\n", entry.name);
+      continue;
+    }
+    for (const auto& [labels, cell] : row->second) {
+      std::string braces = labels.empty() ? "" : "{" + labels + "}";
+      text += format("%s%s %lld\n", entry.name, braces.c_str(), static_cast<long long>(cell->load(std::memory_order_relaxed)));
+    }
+  }
+  return text;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,93 @@
+#include "base/files.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "base/text.h"
+
+namespace lockstep {
+namespace {
+Error failed(const char* what, const std::string& path) { return Error{format("%s %s: %s", what, path.c_str(), std::strerror(errno))}; }
+}  // namespace
+
+UniqueFd::~UniqueFd() {
+  if (fd_ >= 0) close(fd_);
+}
+
+Result<std::string> read_file(const std::string& path, uint64_t bytes_max) {
+  UniqueFd file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!file.valid()) return failed("cannot open", path);
+  std::string content;
+  char buffer[65536];
+  while (true) {
+    ssize_t got = read(file.get(), buffer, sizeof buffer);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return failed("cannot read", path);
+    if (got == 0) return content;
+    content.append(buffer, static_cast<size_t>(got));
+    if (content.size() > bytes_max) return Error{format("%s is larger than %llu bytes, the limit here", path.c_str(), static_cast<unsigned long long>(bytes_max))};
+  }
+}
+
+Result<void> write_all(int fd, std::string_view content) {
+  while (!content.empty()) {
+    ssize_t put = write(fd, content.data(), content.size());
+    if (put < 0 && errno == EINTR) continue;
+    if (put < 0) return Error{std::string("write: ") + std::strerror(errno)};
+    content.remove_prefix(static_cast<size_t>(put));
+  }
+  return {};
+}
+
+Result<void> sync_directory(const std::string& path) {
+  UniqueFd folder(open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!folder.valid()) return failed("cannot open", path);
+  if (fsync(folder.get()) != 0) return failed("cannot sync", path);
+  return {};
+}
+
+Result<void> write_file_atomically(const std::string& path, std::string_view content) {
+  std::string beside = path + ".tmp";
+  {
+    UniqueFd file(open(beside.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
+    if (!file.valid()) return failed("cannot create", beside);
+    if (Result<void> written = write_all(file.get(), content); !written.ok()) return Error{beside + ": " + written.error()};
+    if (fsync(file.get()) != 0) return failed("cannot sync", beside);
+  }
+  if (rename(beside.c_str(), path.c_str()) != 0) return failed("cannot rename to", path);
+  size_t slash = path.rfind('/');
+  return sync_directory(slash == std::string::npos ? "." : slash == 0 ? "/" : path.substr(0, slash));
+}
+
+Result<void> make_directories(const std::string& path) {
+  for (size_t at = 1; at <= path.size(); ++at) {
+    if (at < path.size() && path[at] != '/') continue;
+    std::string part = path.substr(0, at);
+    if (mkdir(part.c_str(), 0755) != 0 && errno != EEXIST) return failed("cannot make folder", part);
+  }
+  struct stat info {};
+  if (stat(path.c_str(), &info) != 0) return failed("cannot make folder", path);
+  if (!S_ISDIR(info.st_mode)) return Error{path + " is not a folder"};
+  return {};
+}
+
+Result<std::vector<std::string>> list_directory(const std::string& path) {
+  DIR* folder = opendir(path.c_str());
+  if (folder == nullptr) return failed("cannot list", path);
+  std::vector<std::string> names;
+  while (dirent* entry = readdir(folder)) {
+    std::string name = entry->d_name;
+    if (name != "." && name != "..") names.push_back(std::move(name));
+  }
+  closedir(folder);
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+}  // namespace lockstep

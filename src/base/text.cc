@@ -1,0 +1,136 @@
+#include "base/text.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <cstdarg>
+#include <cstdio>
+
+namespace lockstep {
+
+std::string format(const char* pattern, ...) {
+  va_list arguments;
+  va_start(arguments, pattern);
+  va_list again;
+  va_copy(again, arguments);
+  int length = std::vsnprintf(nullptr, 0, pattern, arguments);
+  va_end(arguments);
+  std::string text(length > 0 ? static_cast<size_t>(length) : 0, '\0');
+  if (length > 0) std::vsnprintf(text.data(), text.size() + 1, pattern, again);
+  va_end(again);
+  return text;
+}
+
+std::vector<std::string_view> split(std::string_view text, char separator) {
+  std::vector<std::string_view> parts;
+  size_t begin = 0;
+  while (true) {
+    size_t end = text.find(separator, begin);
+    if (end == std::string_view::npos) {
+      parts.push_back(text.substr(begin));
+      return parts;
+    }
+    parts.push_back(text.substr(begin, end - begin));
+    begin = end + 1;
+  }
+}
+
+std::string_view trim(std::string_view text) {
+  while (!text.empty() && (text.front() == ' ' || text.front() == '\t' || text.front() == '\r' || text.front() == '\n')) text.remove_prefix(1);
+  while (!text.empty() && (text.back() == ' ' || text.back() == '\t' || text.back() == '\r' || text.back() == '\n')) text.remove_suffix(1);
+  return text;
+}
+
+namespace {
+template <typename T>
+std::optional<T> parse_whole(std::string_view text) {
+  T value{};
+  auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return value;
+}
+}  // namespace
+
+std::optional<int64_t> parse_int(std::string_view text) { return parse_whole<int64_t>(text); }
+std::optional<uint64_t> parse_uint(std::string_view text) { return parse_whole<uint64_t>(text); }
+std::optional<double> parse_double(std::string_view text) { return parse_whole<double>(text); }
+
+std::string with_thousands(int64_t value) {
+  std::string digits = std::to_string(value < 0 ? -value : value);
+  for (int at = static_cast<int>(digits.size()) - 3; at > 0; at -= 3) digits.insert(static_cast<size_t>(at), ",");
+  return value < 0 ? "-" + digits : digits;
+}
+
+std::string human_duration(double nanoseconds) {
+  double ns = std::fabs(nanoseconds);
+  const char* sign = nanoseconds < 0 ? "-" : "";
+  auto with = [&](double value, const char* unit) { return format(value < 9.95 ? "%s%.1f %s" : "%s%.0f %s", sign, value, unit); };
+  if (ns < 1e3) return format("%s%.0f ns", sign, ns);
+  if (ns < 1e6) return with(ns / 1e3, "us");
+  if (ns < 1e9) return with(ns / 1e6, "ms");
+  if (ns < 120e9) return with(ns / 1e9, "s");
+  if (ns < 7200e9) return with(ns / 60e9, "min");
+  return with(ns / 3600e9, "h");
+}
+
+std::string human_bytes(double bytes) {
+  static const char* const kUnits[] = {"B", "kB", "MB", "GB", "TB", "PB"};
+  size_t unit = 0;
+  while (std::fabs(bytes) >= 999.5 && unit + 1 < std::size(kUnits)) {
+    bytes /= 1000;
+    ++unit;
+  }
+  return format(unit > 0 && std::fabs(bytes) < 9.95 ? "%.1f %s" : "%.0f %s", bytes, kUnits[unit]);
+}
+
+std::string human_ranks(const std::vector<int>& ranks, size_t most) {
+  std::vector<int> sorted(ranks);
+  std::sort(sorted.begin(), sorted.end());
+  sorted.erase(std::unique(sorted.begin(), sorted.end()), sorted.end());
+  std::vector<std::string> parts;
+  size_t left_out = 0;
+  for (size_t i = 0; i < sorted.size();) {
+    size_t end = i + 1;
+    while (end < sorted.size() && sorted[end] == sorted[end - 1] + 1) ++end;
+    if (parts.size() >= most) {
+      left_out += end - i;
+    } else if (end - i >= 3) {
+      parts.push_back(format("%d-%d", sorted[i], sorted[end - 1]));
+    } else {
+      for (size_t k = i; k < end; ++k) parts.push_back(std::to_string(sorted[k]));
+    }
+    i = end;
+  }
+  if (left_out > 0) parts.push_back(format("%zu more", left_out));
+  std::string text;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    if (i > 0) text += i + 1 == parts.size() ? " and " : ", ";
+    text += parts[i];
+  }
+  return text;
+}
+
+std::optional<std::string> did_you_mean(std::string_view word, const std::vector<std::string>& candidates) {
+  std::optional<std::string> best;
+  size_t best_distance = std::max<size_t>(2, word.size() / 3) + 1;
+  for (const std::string& candidate : candidates) {
+    std::vector<size_t> row(candidate.size() + 1);
+    for (size_t j = 0; j < row.size(); ++j) row[j] = j;
+    for (size_t i = 1; i <= word.size(); ++i) {
+      size_t diagonal = row[0];
+      row[0] = i;
+      for (size_t j = 1; j <= candidate.size(); ++j) {
+        size_t above = row[j];
+        row[j] = std::min({row[j] + 1, row[j - 1] + 1, diagonal + (word[i - 1] == candidate[j - 1] ? 0 : 1)});
+        diagonal = above;
+      }
+    }
+    if (row.back() < best_distance) {
+      best_distance = row.back();
+      best = candidate;
+    }
+  }
+  return best;
+}
+
+}  // namespace lockstep

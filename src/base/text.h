@@ -1,0 +1,37 @@
+// Small text helpers: printf-style formatting into a std::string, splitting, numbers people can read.
+//
+// Thread rule: Thread-safe (no state).
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace lockstep {
+
+// printf into a std::string; the compiler checks the arguments.
+std::string format(const char* pattern, ...) __attribute__((format(printf, 1, 2)));
+
+std::vector<std::string_view> split(std::string_view text, char separator);
+std::string_view trim(std::string_view text);
+
+// The whole text must be the number; anything else is nullopt. Never throws.
+std::optional<int64_t> parse_int(std::string_view text);
+std::optional<uint64_t> parse_uint(std::string_view text);
+std::optional<double> parse_double(std::string_view text);
+
+// "1,204"
+std::string with_thousands(int64_t value);
+// "118 ms", "4.2 s", "3 min", "850 us": one unit, sane precision.
+std::string human_duration(double nanoseconds);
+// "1.5 GB/s" style, decimal units.
+std::string human_bytes(double bytes);
+// "3, 5 and 9"; "0-7" for runs; at most `most` items, then "and N more".
+std::string human_ranks(const std::vector<int>& ranks, size_t most = 8);
+
+// Nearest candidate by edit distance, if it is near enough to be a slip of the finger.
+std::optional<std::string> did_you_mean(std::string_view word, const std::vector<std::string>& candidates);
+
+}  // namespace lockstep

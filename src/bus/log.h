@@ -1,0 +1,45 @@
+// The in-process durable log: what a door has acknowledged is in here, on disk, and everything behind it (stores,
+// diagnosis) can be rebuilt from it after a crash.
+//
+// append() returns once the record is synced to disk (group commit: callers that come together share one fsync), so a
+// door may acknowledge right after. Records are read back in the order in which they were appended.
+// On error: a record that append() refused is not there after a restart. A torn tail (crash during a write) is cut off
+// and counted when the log is opened; records before it are intact (checksummed).
+// Limits: kRecordBytesMax per record; retention by total bytes, oldest segments first, dropped segments counted.
+// Disk full: append() fails with one clear line, the log stays readable and accepts again when there is room.
+// Thread rule: Thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "base/counters.h"
+#include "base/result.h"
+
+namespace lockstep {
+
+enum class RecordKind : uint8_t { kOtlpMetrics = 1, kOtlpLogs = 2, kOtlpSpans = 3 };  // payload: plain OTLP protobuf request bytes
+
+struct LogOptions {
+  std::string folder;
+  uint64_t segment_bytes_max = 64ull << 20;
+  uint64_t total_bytes_max = 4ull << 30;
+  bool sync = true;  // false only for benchmarks
+};
+
+class DurableLog {
+ public:
+  static constexpr uint64_t kRecordBytesMax = 64ull << 20;
+  static Result<std::unique_ptr<DurableLog>> open(LogOptions options, Counters& counters);
+  virtual ~DurableLog() = default;
+
+  // received_unix_ns is kept with the record. Blocks until durable.
+  virtual Result<uint64_t> append(RecordKind kind, int64_t received_unix_ns, std::string_view payload) = 0;
+  // Calls back for every record from the oldest; used once at start, before the first append.
+  virtual Result<void> replay(const std::function<void(uint64_t sequence, RecordKind kind, int64_t received_unix_ns, std::string_view payload)>& apply) = 0;
+};
+
+}  // namespace lockstep

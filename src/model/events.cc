@@ -1,0 +1,314 @@
+#include "model/events.h"
+
+#include "base/text.h"
+
+namespace lockstep {
+
+const char* to_text(Phase phase) {
+  static constexpr const char* kNames[kPhaseCount] = {"other", "input", "forward", "backward", "optimizer", "checkpoint", "eval", "sync"};
+  size_t index = static_cast<size_t>(phase);
+  return index < kPhaseCount ? kNames[index] : "other";
+}
+
+namespace {
+
+// A row of integers, read in order; remembers if any column was missing or of another type.
+class RowReader {
+ public:
+  explicit RowReader(const Value& row) : list_(std::get_if<ValueList>(&row.data)) {}
+  int64_t next() {
+    if (list_ == nullptr || at_ >= list_->size()) {
+      ok_ = false;
+      return 0;
+    }
+    const int64_t* number = std::get_if<int64_t>(&(*list_)[at_++].data);
+    if (number == nullptr) ok_ = false;
+    return number ? *number : 0;
+  }
+  std::string next_text() {
+    if (list_ == nullptr || at_ >= list_->size()) {
+      ok_ = false;
+      return {};
+    }
+    const std::string* text = std::get_if<std::string>(&(*list_)[at_++].data);
+    if (text == nullptr || text->size() > kIdentityTextMax) ok_ = false;
+    return text && text->size() <= kIdentityTextMax ? *text : std::string();
+  }
+  bool ok() const { return ok_; }
+
+ private:
+  const ValueList* list_;
+  size_t at_ = 0;
+  bool ok_ = true;
+};
+
+ValueList row(std::initializer_list<int64_t> numbers) {
+  ValueList list;
+  list.reserve(numbers.size());
+  for (int64_t number : numbers) list.emplace_back(number);
+  return list;
+}
+
+const ValueList* find_list(const Attributes& attributes, std::string_view key) {
+  const Value* value = find(attributes, key);
+  return value ? std::get_if<ValueList>(&value->data) : nullptr;
+}
+
+LogRecord record_of(std::string_view event, int64_t time_unix_ns) {
+  LogRecord record;
+  record.event_name = event;
+  record.time_unix_ns = time_unix_ns;
+  record.severity = 9;  // INFO
+  return record;
+}
+
+void append_op(ValueList& list, const OpStatus& op) {
+  list.emplace_back(static_cast<int64_t>(op.state));
+  list.emplace_back(static_cast<int64_t>(op.ordinal));
+  list.emplace_back(static_cast<int64_t>(op.seq));
+  list.emplace_back(op.function);
+  list.emplace_back(op.datatype);
+  list.emplace_back(op.bytes);
+  list.emplace_back(static_cast<int64_t>(op.peer));
+  list.emplace_back(op.since_unix_ns);
+}
+
+OpStatus read_op(RowReader& row) {
+  OpStatus op;
+  int64_t state = row.next();
+  op.state = state >= 0 && state <= 3 ? static_cast<OpState>(state) : OpState::kNone;
+  op.ordinal = static_cast<uint64_t>(row.next());
+  op.seq = static_cast<uint64_t>(row.next());
+  op.function = row.next_text();
+  op.datatype = row.next_text();
+  op.bytes = row.next();
+  op.peer = static_cast<int32_t>(row.next());
+  op.since_unix_ns = row.next();
+  return op;
+}
+
+}  // namespace
+
+Attributes to_resource(const Identity& identity) {
+  return {{"service.name", "lockstep-agent"},
+          {"lockstep.job_id", identity.job_id},
+          {"lockstep.attempt", identity.attempt},
+          {"lockstep.rank", static_cast<int64_t>(identity.rank)},
+          {"lockstep.world_size", static_cast<int64_t>(identity.world_size)},
+          {"lockstep.local_rank", static_cast<int64_t>(identity.local_rank)},
+          {"host.name", identity.host},
+          {"lockstep.gpu_uuid", identity.gpu_uuid}};
+}
+
+Result<Identity> identity_from_resource(const Attributes& resource) {
+  Identity identity;
+  identity.job_id = find_string(resource, "lockstep.job_id");
+  identity.attempt = find_int(resource, "lockstep.attempt");
+  int64_t rank = find_int(resource, "lockstep.rank", -1);
+  int64_t world_size = find_int(resource, "lockstep.world_size");
+  identity.local_rank = static_cast<int32_t>(find_int(resource, "lockstep.local_rank"));
+  identity.host = find_string(resource, "host.name");
+  identity.gpu_uuid = find_string(resource, "lockstep.gpu_uuid");
+  if (identity.job_id.empty()) return Error{"the resource has no lockstep.job_id"};
+  if (identity.job_id.size() > kIdentityTextMax || identity.host.size() > kIdentityTextMax || identity.gpu_uuid.size() > kIdentityTextMax) {
+    return Error{format("the resource has a name longer than %zu bytes", kIdentityTextMax)};
+  }
+  if (rank < 0 || rank > 10'000'000 || world_size < 0 || world_size > 10'000'000 || (world_size > 0 && rank >= world_size)) {
+    return Error{format("lockstep.rank %lld does not fit lockstep.world_size %lld", static_cast<long long>(rank), static_cast<long long>(world_size))};
+  }
+  identity.rank = static_cast<int32_t>(rank);
+  identity.world_size = static_cast<int32_t>(world_size);
+  return identity;
+}
+
+LogRecord to_record(const StepSummary& step) {
+  LogRecord record = record_of(kEventTrainStep, step.start_unix_ns + step.duration_ns);
+  ValueList phases;
+  for (int64_t ns : step.phase_ns) phases.emplace_back(ns);
+  ValueList comms;
+  for (const CommStep& comm : step.comms) {
+    comms.emplace_back(row({static_cast<int64_t>(comm.comm_id), comm.size, comm.rank_in_comm, comm.p2p ? 1 : 0, comm.count, comm.bytes, comm.gpu_ns, comm.shortest_ns,
+                            comm.longest_ns, comm.first_start_unix_ns, comm.last_end_unix_ns, comm.queue_ns}));
+  }
+  ValueList flows;
+  for (const FlowStep& flow : step.flows) {
+    flows.emplace_back(row({static_cast<int64_t>(flow.comm_id), flow.peer, flow.send ? 1 : 0, flow.transfers, flow.bytes, flow.wire_ns, flow.own_gpu_ns, flow.peer_ns,
+                            flow.wire_longest_ns}));
+  }
+  record.attributes = {{"step", step.step},
+                       {"duration_ns", step.duration_ns},
+                       {"self_ns", step.self_ns},
+                       {"comm_ns", step.comm_ns},
+                       {"queue_ns", step.queue_ns},
+                       {"quiet_ns", step.quiet_ns},
+                       {"quiet_from_unix_ns", step.quiet_from_unix_ns},
+                       {"inferred", step.inferred},
+                       {"records_lost", step.records_lost},
+                       {"phases", std::move(phases)},
+                       {"comms", std::move(comms)},
+                       {"flows", std::move(flows)}};
+  return record;
+}
+
+Result<StepSummary> step_from_record(const LogRecord& record) {
+  StepSummary step;
+  step.step = find_int(record.attributes, "step", -1);
+  step.duration_ns = find_int(record.attributes, "duration_ns", -1);
+  if (step.step < 0) return Error{"train.step without a step number"};
+  // A day: no step of any job is longer, and sums of a window of steps stay far from overflow.
+  if (step.duration_ns < 0 || step.duration_ns > 86'400'000'000'000) {
+    return Error{format("train.step %lld has a duration of %lld ns (0 to one day is possible)", static_cast<long long>(step.step), static_cast<long long>(step.duration_ns))};
+  }
+  step.start_unix_ns = record.time_unix_ns - step.duration_ns;
+  step.self_ns = find_int(record.attributes, "self_ns");
+  step.comm_ns = find_int(record.attributes, "comm_ns");
+  step.queue_ns = find_int(record.attributes, "queue_ns");
+  step.quiet_ns = find_int(record.attributes, "quiet_ns");
+  step.quiet_from_unix_ns = find_int(record.attributes, "quiet_from_unix_ns");
+  step.records_lost = find_int(record.attributes, "records_lost");
+  const Value* inferred = find(record.attributes, "inferred");
+  step.inferred = inferred && std::get_if<bool>(&inferred->data) && std::get<bool>(inferred->data);
+  if (const ValueList* phases = find_list(record.attributes, "phases")) {
+    if (phases->size() > kPhaseCount) return Error{format("train.step %lld has %zu phases (limit %zu)", static_cast<long long>(step.step), phases->size(), kPhaseCount)};
+    for (size_t i = 0; i < phases->size(); ++i) {
+      const int64_t* ns = std::get_if<int64_t>(&(*phases)[i].data);
+      if (ns == nullptr) return Error{format("train.step %lld: phase %zu is not a number", static_cast<long long>(step.step), i)};
+      step.phase_ns[i] = *ns;
+    }
+  }
+  if (const ValueList* comms = find_list(record.attributes, "comms")) {
+    if (comms->size() > kCommsPerStepMax) return Error{format("train.step %lld has %zu communicators (limit %zu)", static_cast<long long>(step.step), comms->size(), kCommsPerStepMax)};
+    for (const Value& item : *comms) {
+      RowReader row(item);
+      CommStep comm;
+      comm.comm_id = static_cast<uint64_t>(row.next());
+      comm.size = static_cast<int32_t>(row.next());
+      comm.rank_in_comm = static_cast<int32_t>(row.next());
+      comm.p2p = row.next() != 0;
+      comm.count = row.next();
+      comm.bytes = row.next();
+      comm.gpu_ns = row.next();
+      comm.shortest_ns = row.next();
+      comm.longest_ns = row.next();
+      comm.first_start_unix_ns = row.next();
+      comm.last_end_unix_ns = row.next();
+      comm.queue_ns = row.next();
+      if (!row.ok()) return Error{format("train.step %lld: communicator row %zu is malformed", static_cast<long long>(step.step), step.comms.size())};
+      step.comms.push_back(comm);
+    }
+  }
+  if (const ValueList* flows = find_list(record.attributes, "flows")) {
+    if (flows->size() > kFlowsPerStepMax) return Error{format("train.step %lld has %zu flows (limit %zu)", static_cast<long long>(step.step), flows->size(), kFlowsPerStepMax)};
+    for (const Value& item : *flows) {
+      RowReader row(item);
+      FlowStep flow;
+      flow.comm_id = static_cast<uint64_t>(row.next());
+      flow.peer = static_cast<int32_t>(row.next());
+      flow.send = row.next() != 0;
+      flow.transfers = row.next();
+      flow.bytes = row.next();
+      flow.wire_ns = row.next();
+      flow.own_gpu_ns = row.next();
+      flow.peer_ns = row.next();
+      flow.wire_longest_ns = row.next();
+      if (!row.ok()) return Error{format("train.step %lld: flow row %zu is malformed", static_cast<long long>(step.step), step.flows.size())};
+      step.flows.push_back(flow);
+    }
+  }
+  return step;
+}
+
+LogRecord to_record(const RankStatus& status) {
+  LogRecord record = record_of(kEventRankStatus, status.time_unix_ns);
+  ValueList comms;
+  for (const CommStatus& comm : status.comms) {
+    ValueList list = row({static_cast<int64_t>(comm.comm_id), comm.size, comm.rank_in_comm, static_cast<int64_t>(comm.collectives_enqueued),
+                          static_cast<int64_t>(comm.collectives_completed), static_cast<int64_t>(comm.p2p_enqueued), static_cast<int64_t>(comm.p2p_completed)});
+    append_op(list, comm.collective);
+    append_op(list, comm.p2p);
+    comms.emplace_back(std::move(list));
+  }
+  record.attributes = {{"quiet_ns", status.quiet_ns},
+                       {"process_alive", status.process_alive},
+                       {"finished", status.finished},
+                       {"step", status.step},
+                       {"phase", static_cast<int64_t>(status.phase)},
+                       {"comms", std::move(comms)}};
+  return record;
+}
+
+Result<RankStatus> status_from_record(const LogRecord& record) {
+  RankStatus status;
+  status.time_unix_ns = record.time_unix_ns;
+  status.quiet_ns = find_int(record.attributes, "quiet_ns");
+  if (status.quiet_ns < 0) return Error{"rank.status with a negative quiet_ns"};
+  status.step = find_int(record.attributes, "step", -1);
+  int64_t phase = find_int(record.attributes, "phase");
+  status.phase = phase >= 0 && phase < static_cast<int64_t>(kPhaseCount) ? static_cast<Phase>(phase) : Phase::kOther;
+  auto flag = [&](std::string_view key, bool fallback) {
+    const Value* value = find(record.attributes, key);
+    const bool* set = value ? std::get_if<bool>(&value->data) : nullptr;
+    return set ? *set : fallback;
+  };
+  status.process_alive = flag("process_alive", true);
+  status.finished = flag("finished", false);
+  if (const ValueList* comms = find_list(record.attributes, "comms")) {
+    if (comms->size() > kCommsPerStepMax) return Error{format("rank.status has %zu communicators (limit %zu)", comms->size(), kCommsPerStepMax)};
+    for (const Value& item : *comms) {
+      RowReader row(item);
+      CommStatus comm;
+      comm.comm_id = static_cast<uint64_t>(row.next());
+      comm.size = static_cast<int32_t>(row.next());
+      comm.rank_in_comm = static_cast<int32_t>(row.next());
+      comm.collectives_enqueued = static_cast<uint64_t>(row.next());
+      comm.collectives_completed = static_cast<uint64_t>(row.next());
+      comm.p2p_enqueued = static_cast<uint64_t>(row.next());
+      comm.p2p_completed = static_cast<uint64_t>(row.next());
+      comm.collective = read_op(row);
+      comm.p2p = read_op(row);
+      if (!row.ok()) return Error{format("rank.status: communicator row %zu is malformed", status.comms.size())};
+      status.comms.push_back(std::move(comm));
+    }
+  }
+  return status;
+}
+
+LogRecord to_record(const CommInit& comm, int64_t time_unix_ns) {
+  LogRecord record = record_of(kEventCommInit, time_unix_ns);
+  record.attributes = {{"comm_id", static_cast<int64_t>(comm.comm_id)},
+                       {"size", static_cast<int64_t>(comm.size)},
+                       {"rank_in_comm", static_cast<int64_t>(comm.rank_in_comm)},
+                       {"nodes", static_cast<int64_t>(comm.nodes)},
+                       {"name", comm.name}};
+  return record;
+}
+
+Result<CommInit> comm_init_from_record(const LogRecord& record) {
+  CommInit comm;
+  comm.comm_id = static_cast<uint64_t>(find_int(record.attributes, "comm_id"));
+  comm.size = static_cast<int32_t>(find_int(record.attributes, "size"));
+  comm.rank_in_comm = static_cast<int32_t>(find_int(record.attributes, "rank_in_comm", -1));
+  comm.nodes = static_cast<int32_t>(find_int(record.attributes, "nodes"));
+  comm.name = find_string(record.attributes, "name");
+  if (comm.size <= 0 || comm.rank_in_comm < 0 || comm.rank_in_comm >= comm.size || comm.name.size() > kIdentityTextMax) {
+    return Error{format("comm.init: rank %d of %d is not possible", comm.rank_in_comm, comm.size)};
+  }
+  return comm;
+}
+
+LogRecord to_record(const Gap& gap, int64_t time_unix_ns) {
+  LogRecord record = record_of(kEventGap, time_unix_ns);
+  record.severity = 13;  // WARN
+  record.attributes = {{"reason", gap.reason}, {"records", gap.records}};
+  return record;
+}
+
+LogRecord job_start_record(int64_t time_unix_ns) { return record_of(kEventJobStart, time_unix_ns); }
+
+LogRecord job_end_record(int64_t time_unix_ns, bool clean) {
+  LogRecord record = record_of(kEventJobEnd, time_unix_ns);
+  record.attributes = {{"clean", clean}};
+  return record;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,58 @@
+// The events Lockstep sends as OTLP log records, and how they are laid out there (docs/formats/events.md).
+// Numbers that repeat (communicators, flows) travel as arrays of integers in a fixed column order: compact, and any
+// OpenTelemetry collector can pass them on.
+//
+// Thread rule: Thread-safe (no state).
+#pragma once
+
+#include <string_view>
+
+#include "base/result.h"
+#include "model/step.h"
+#include "model/telemetry.h"
+
+namespace lockstep {
+
+inline constexpr std::string_view kEventTrainStep = "train.step";
+inline constexpr std::string_view kEventRankStatus = "rank.status";
+inline constexpr std::string_view kEventCommInit = "comm.init";
+inline constexpr std::string_view kEventJobStart = "job.start";  // one per rank, when its recorder is found
+inline constexpr std::string_view kEventJobEnd = "job.end";      // one per rank, when it has ended and is drained
+inline constexpr std::string_view kEventGap = "telemetry.gap";
+
+struct CommInit {
+  uint64_t comm_id = 0;
+  int32_t size = 0;
+  int32_t rank_in_comm = 0;
+  int32_t nodes = 0;
+  std::string name;
+  bool operator==(const CommInit&) const = default;
+};
+
+struct Gap {
+  std::string reason;   // "ring_overwritten", "spool_full", "torn_record", ...
+  int64_t records = 0;  // how many are missing
+  bool operator==(const Gap&) const = default;
+};
+
+// Identity as OTLP resource attributes (lockstep.job_id, lockstep.rank, host.name, ...), and back. An identity without
+// a job id or with a negative rank is an error: such a record belongs to no job.
+Attributes to_resource(const Identity& identity);
+Result<Identity> identity_from_resource(const Attributes& resource);
+
+LogRecord to_record(const StepSummary& step);
+LogRecord to_record(const RankStatus& status);
+LogRecord to_record(const CommInit& comm, int64_t time_unix_ns);
+LogRecord to_record(const Gap& gap, int64_t time_unix_ns);
+LogRecord job_start_record(int64_t time_unix_ns);
+LogRecord job_end_record(int64_t time_unix_ns, bool clean);
+
+// From bytes we did not write: every field is checked, one clear line on error.
+Result<StepSummary> step_from_record(const LogRecord& record);
+Result<RankStatus> status_from_record(const LogRecord& record);
+Result<CommInit> comm_init_from_record(const LogRecord& record);
+
+inline constexpr size_t kCommsPerStepMax = 4096;
+inline constexpr size_t kFlowsPerStepMax = 65536;
+
+}  // namespace lockstep

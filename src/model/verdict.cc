@@ -1,0 +1,70 @@
+#include "model/verdict.h"
+
+#include "base/json_writer.h"
+
+namespace lockstep {
+
+std::string to_json(const Verdict& verdict) {
+  JsonWriter json;
+  json.begin_object()
+      .field("id", verdict.id)
+      .field("job_id", verdict.job_id)
+      .field("attempt", verdict.attempt)
+      .field("state", verdict.state)
+      .field("kind", verdict.kind)
+      .field("since_step", verdict.since_step)
+      .field("through_step", verdict.through_step)
+      .field("since_unix_ns", verdict.since_unix_ns)
+      .field("found_unix_ns", verdict.found_unix_ns)
+      .field("lost_gpu_seconds", verdict.lost_gpu_seconds)
+      .field("lost_share", verdict.lost_share)
+      .field("confidence", verdict.confidence)
+      .field("coverage", verdict.coverage)
+      .field("clock_error_us", verdict.clock_error_us)
+      .field("sentence", verdict.sentence);
+  json.key("culprit").begin_object().key("rank").begin_array();
+  for (int32_t rank : verdict.culprit.ranks) json.number(rank);
+  json.end_array()
+      .field("host", verdict.culprit.host)
+      .field("gpu_uuid", verdict.culprit.gpu_uuid)
+      .field("layer", verdict.culprit.layer)
+      .field("component", verdict.culprit.component)
+      .field("cause", verdict.culprit.cause)
+      .end_object();
+  json.key("chain").begin_array();
+  for (const Claim& claim : verdict.chain) {
+    json.begin_object()
+        .field("claim", claim.claim)
+        .field("kind", claim.kind)
+        .field("subject", claim.subject)
+        .field("value", claim.value)
+        .field("unit", claim.unit)
+        .field("baseline", claim.baseline)
+        .field("peers", claim.peers)
+        .field("from", claim.from_step)
+        .field("to", claim.to_step)
+        .field("query", claim.query)
+        .end_object();
+  }
+  json.end_array();
+  json.key("victims").begin_object().key("ranks").begin_array();
+  for (int32_t rank : verdict.victim_ranks) json.number(rank);
+  json.end_array().key("groups").begin_array();
+  for (const std::string& group : verdict.victim_groups) json.string(group);
+  json.end_array().field("gpu_minutes", verdict.victim_gpu_minutes).end_object();
+  json.key("alternatives").begin_array();
+  for (const Alternative& alternative : verdict.alternatives) {
+    json.begin_object()
+        .field("culprit", alternative.culprit)
+        .field("score", alternative.score)
+        .field("why_lower", alternative.why_lower)
+        .field("decided_by", alternative.decided_by)
+        .end_object();
+  }
+  json.end_array().key("next").begin_array();
+  for (const NextAction& next : verdict.next) json.begin_object().field("action", next.action).field("command", next.command).end_object();
+  json.end_array().end_object();
+  return json.take();
+}
+
+}  // namespace lockstep

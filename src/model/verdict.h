@@ -1,0 +1,75 @@
+// The answer: who makes the job slow or stuck, since when, what it costs, and the evidence for it (design section 7).
+//
+// Thread rule: Immutable once handed on.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace lockstep {
+
+struct Culprit {
+  std::vector<int32_t> ranks;
+  std::string host;
+  std::string gpu_uuid;
+  std::string layer;      // gpu host input nvlink nic link switch software workload unknown
+  std::string component;  // "GPU of rank 5", "link rank 1 -> rank 2"
+  std::string cause;      // a word of the closed list in docs/guide/verdicts.md
+};
+
+struct Claim {
+  std::string claim;   // a sentence
+  std::string kind;    // waits_for self_time counter path event counterfactual exclusion
+  std::string subject; // "rank 5"
+  double value = 0;
+  std::string unit;
+  double baseline = 0;
+  double peers = 0;
+  int64_t from_step = 0;
+  int64_t to_step = 0;
+  std::string query;   // API path that shows the numbers again
+};
+
+struct Alternative {
+  std::string culprit;
+  double score = 0;
+  std::string why_lower;
+  std::string decided_by;
+};
+
+struct NextAction {
+  std::string action;
+  std::string command;
+};
+
+struct Verdict {
+  std::string id;        // stable: the same finding keeps its id while it is updated
+  std::string job_id;
+  int64_t attempt = 0;
+  std::string state;     // suspected confirmed cleared
+  std::string kind;      // slow hang fail incorrect inefficient
+  int64_t since_step = -1;
+  int64_t through_step = -1;
+  int64_t since_unix_ns = 0;
+  int64_t found_unix_ns = 0;  // when the verdict was first given
+  double lost_gpu_seconds = 0;
+  double lost_share = 0;      // 0..1 of the job's time
+  double confidence = 0;      // 0..1
+  double coverage = 0;        // 0..1: ranks heard of in the window
+  double clock_error_us = 0;
+  std::string sentence;
+  Culprit culprit;
+  std::vector<Claim> chain;
+  std::vector<int32_t> victim_ranks;
+  std::vector<std::string> victim_groups;
+  double victim_gpu_minutes = 0;
+  std::vector<Alternative> alternatives;
+  std::vector<NextAction> next;
+};
+
+// The JSON object of design section 7, fields in that order.
+std::string to_json(const Verdict& verdict);
+// Reads what to_json wrote is the state store's business: it keeps the JSON.
+
+}  // namespace lockstep

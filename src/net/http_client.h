@@ -1,0 +1,54 @@
+// HTTP/1.1 client for loopback and cluster use: plain TCP, libc only, so that the agent builds anywhere.
+// One request, one answer; the connection is kept for the next request to the same host where the server allows.
+//
+// Limits: answers up to body_bytes_max; the deadline covers connect, send and receive together.
+// On error: one clear line (connection refused, timed out after 5 s, answer is not HTTP, ...).
+// Thread rule: Confined.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/files.h"
+#include "base/result.h"
+
+namespace lockstep {
+
+struct HttpRequest {
+  std::string method = "GET";
+  std::string path = "/";  // with query
+  std::vector<std::pair<std::string, std::string>> headers;
+  std::string body;
+};
+
+struct HttpResponse {
+  int status = 0;
+  std::vector<std::pair<std::string, std::string>> headers;  // names in lower case
+  std::string body;
+  std::string_view header(std::string_view name) const;      // empty where absent
+};
+
+// "http://127.0.0.1:4318/base" -> host, port, base path. https is refused with a clear line until TLS is built in.
+struct Url {
+  std::string host;
+  uint16_t port = 80;
+  std::string path;
+};
+Result<Url> parse_url(std::string_view text, uint16_t default_port);
+
+class HttpClient {
+ public:
+  explicit HttpClient(Url server, int64_t timeout_ms = 10'000, uint64_t body_bytes_max = 256ull << 20);
+  Result<HttpResponse> send(const HttpRequest& request);
+
+ private:
+  Url server_;
+  int64_t timeout_ms_;
+  uint64_t body_bytes_max_;
+  UniqueFd connection_;
+};
+
+}  // namespace lockstep

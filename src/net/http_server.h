@@ -1,0 +1,58 @@
+// HTTP/1.1 server (Boost.Beast): keep-alive, chunked requests, limits, one handler per request on a small thread pool.
+// Handlers may block (a door waits for the disk).
+//
+// Limits: header 16 kB, body body_bytes_max (413 with one line), connections_max (further ones get 503 and are closed),
+//         idle connections are closed after 60 s, a request must arrive whole within 30 s.
+// On error: a malformed request gets 400 with one line and is counted; the server goes on.
+// Shutdown: stop() closes the listener, lets requests in progress finish (at most 5 s), joins its threads.
+// Thread rule: Thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "base/counters.h"
+#include "base/result.h"
+#include "net/http_client.h"
+
+namespace lockstep {
+
+// "127.0.0.1:7070", "[::1]:0", ":4318" (all addresses). Port 0 takes a free port.
+struct ListenAddress {
+  std::string host;
+  uint16_t port = 0;
+};
+Result<ListenAddress> parse_listen_address(std::string_view text);
+
+struct ServerRequest {
+  std::string method;
+  std::string path;   // without query, percent-decoded
+  std::string query;  // raw, after '?'
+  std::vector<std::pair<std::string, std::string>> headers;  // names in lower case
+  std::string body;
+  std::string_view header(std::string_view name) const;
+  // Value of a query parameter, percent-decoded; empty where absent.
+  std::string parameter(std::string_view name) const;
+};
+
+using HttpHandler = std::function<HttpResponse(const ServerRequest&)>;
+
+struct HttpServerOptions {
+  ListenAddress address;
+  uint64_t body_bytes_max = 64ull << 20;
+  size_t connections_max = 4096;
+  size_t threads = 8;
+  std::string name;  // door name in counters and log lines, e.g. "otlp_http", "http"
+};
+
+class HttpServer {
+ public:
+  static Result<std::unique_ptr<HttpServer>> start(HttpServerOptions options, HttpHandler handler, Counters& counters);
+  virtual ~HttpServer() = default;
+  virtual std::string address() const = 0;  // "127.0.0.1:7070" as bound
+  virtual void stop() = 0;
+};
+
+}  // namespace lockstep

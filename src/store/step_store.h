@@ -1,0 +1,87 @@
+// Steps and spans: what every rank did in every step, where ranks stand now, events, and spans of any service.
+//
+// Contract (store/step_store_contract_test.cc runs it against every backing):
+//  - what was appended is seen by the next query from any thread;
+//  - the same (job, attempt, rank, step) appended again replaces the old row (at-least-once delivery is harmless);
+//  - queries answer in a defined order and never more than asked for; what is left out is counted in the answer;
+//  - beyond its limits the store drops its oldest rows first and counts them.
+// Thread rule: Thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "model/events.h"
+#include "model/step.h"
+#include "model/telemetry.h"
+
+namespace lockstep {
+
+struct StepRow {
+  Identity identity;
+  StepSummary summary;
+};
+
+struct RankInfo {
+  Identity identity;
+  int64_t last_seen_unix_ns = 0;
+  int64_t last_step = -1;
+  bool ended = false;
+  bool ended_cleanly = false;
+  std::optional<RankStatus> status;  // the newest rank.status
+  std::vector<CommInit> comms;
+  int64_t records_lost = 0;          // from telemetry.gap and summaries
+};
+
+struct JobInfo {
+  std::string job_id;
+  int64_t attempt = 0;
+  int32_t world_size = 0;
+  int64_t first_seen_unix_ns = 0;
+  int64_t last_seen_unix_ns = 0;
+  int64_t last_step = -1;
+  std::vector<RankInfo> ranks;  // by rank
+};
+
+struct StoredLog {
+  std::shared_ptr<const Attributes> resource;
+  LogRecord record;
+};
+
+struct StoredSpan {
+  std::shared_ptr<const Attributes> resource;
+  Span span;
+};
+
+template <typename T>
+struct Page {
+  std::vector<T> items;
+  size_t total = 0;  // how many matched, shown or not
+};
+
+class StepStore {
+ public:
+  virtual ~StepStore() = default;
+
+  virtual void append_step(const Identity& identity, const StepSummary& summary, int64_t received_unix_ns) = 0;
+  virtual void append_status(const Identity& identity, const RankStatus& status, int64_t received_unix_ns) = 0;
+  virtual void append_comm(const Identity& identity, const CommInit& comm, int64_t received_unix_ns) = 0;
+  virtual void rank_started(const Identity& identity, int64_t received_unix_ns) = 0;
+  virtual void rank_ended(const Identity& identity, bool clean, int64_t received_unix_ns) = 0;
+  virtual void rank_lost_records(const Identity& identity, int64_t records) = 0;
+  virtual void append_log(std::shared_ptr<const Attributes> resource, LogRecord record) = 0;
+  virtual void append_span(std::shared_ptr<const Attributes> resource, Span span) = 0;
+
+  virtual std::vector<JobInfo> jobs() const = 0;                                       // newest attempt of each, by job id
+  virtual std::optional<JobInfo> job(std::string_view job_id) const = 0;
+  // Rows of the newest attempt with from <= step <= to, sorted by (step, rank).
+  virtual std::vector<StepRow> steps(std::string_view job_id, int64_t from_step, int64_t to_step) const = 0;
+  virtual Page<StoredLog> logs(std::string_view service, std::string_view event, size_t limit) const = 0;   // empty: any; newest first
+  virtual Page<StoredSpan> spans(std::string_view service, std::string_view trace_id_hex, size_t limit) const = 0;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,25 @@
+// gzip and zstd, both ways, with a bound on what comes out: a small request may not become a large one.
+// Built with what the machine has; available() tells.
+//
+// Thread rule: Thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "base/result.h"
+
+namespace lockstep {
+
+enum class Encoding { kIdentity, kGzip, kZstd };
+
+bool available(Encoding encoding);
+// "gzip", "zstd", "" or "identity"; anything else is an error that names what is understood.
+Result<Encoding> parse_encoding(std::string_view content_encoding);
+const char* to_text(Encoding encoding);
+
+Result<std::string> compress(Encoding encoding, std::string_view data);
+Result<std::string> decompress(Encoding encoding, std::string_view data, uint64_t bytes_max);
+
+}  // namespace lockstep
