@@ -8,15 +8,18 @@ if(LOCKSTEP_TESTS)
 endif()
 
 add_library(lockstep_options INTERFACE)
-target_compile_options(lockstep_options INTERFACE -Wall -Wextra -Wshadow -Wnon-virtual-dtor -Wno-missing-field-initializers -Werror)
+target_compile_options(lockstep_options INTERFACE -Wall -Wextra -Wshadow -Wnon-virtual-dtor -Wno-missing-field-initializers)
+if(LOCKSTEP_WARNINGS_AS_ERRORS)
+  target_compile_options(lockstep_options INTERFACE -Werror)
+endif()
 target_include_directories(lockstep_options INTERFACE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR})
 
 # lockstep_library(NAME [DEPENDS lib...]): a static library lockstep_NAME of every .cc beside the CMakeLists.txt
-# (and one folder down) that is not a test, benchmark or fuzzer. Tests (*_test.cc) become one program NAME_test,
+# (and up to two folders down) that is not a test, benchmark or fuzzer. Tests (*_test.cc) become one program NAME_test,
 # fuzzers (*_fuzz.cc) one program each, benchmarks (*_bench.cc) one program each.
 function(lockstep_library name)
   cmake_parse_arguments(arg "" "" "DEPENDS;TEST_DEPENDS" ${ARGN})
-  file(GLOB sources CONFIGURE_DEPENDS *.cc */*.cc)
+  file(GLOB sources CONFIGURE_DEPENDS *.cc */*.cc */*/*.cc)
   set(tests ${sources})
   set(fuzzers ${sources})
   set(benches ${sources})

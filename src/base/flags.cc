@@ -42,6 +42,14 @@ Flags& Flags::decimal(double* target, std::string name, std::string value_name, 
   return *this;
 }
 
+Flags& Flags::list(std::vector<std::string>* target, std::string name, std::string value_name, std::string help) {
+  flags_.push_back({std::move(name), std::move(value_name), std::move(help), [target](const std::string& value) -> Result<void> {
+                      for (std::string_view item : split(value, ',')) target->emplace_back(trim(item));
+                      return {};
+                    }});
+  return *this;
+}
+
 Flags& Flags::toggle(bool* target, std::string name, std::string help) {
   flags_.push_back({std::move(name), "", std::move(help), [target](const std::string&) -> Result<void> {
                       *target = true;

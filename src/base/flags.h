@@ -21,6 +21,8 @@ class Flags {
   Flags& text(std::string* target, std::string name, std::string value_name, std::string help);
   Flags& number(int64_t* target, std::string name, std::string value_name, std::string help, int64_t minimum, int64_t maximum);
   Flags& decimal(double* target, std::string name, std::string value_name, std::string help, double minimum, double maximum);
+  // May be given several times, and several values may be joined by commas.
+  Flags& list(std::vector<std::string>* target, std::string name, std::string value_name, std::string help);
   Flags& toggle(bool* target, std::string name, std::string help);
 
   // arguments: without the program (and command) name. After an error nothing may be relied on.

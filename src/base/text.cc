@@ -56,9 +56,14 @@ std::optional<uint64_t> parse_uint(std::string_view text) { return parse_whole<u
 std::optional<double> parse_double(std::string_view text) { return parse_whole<double>(text); }
 
 std::string with_thousands(int64_t value) {
-  std::string digits = std::to_string(value < 0 ? -value : value);
-  for (int at = static_cast<int>(digits.size()) - 3; at > 0; at -= 3) digits.insert(static_cast<size_t>(at), ",");
-  return value < 0 ? "-" + digits : digits;
+  const std::string digits = format("%lld", static_cast<long long>(value));
+  const size_t sign = value < 0 ? 1 : 0;
+  std::string text;
+  for (size_t i = 0; i < digits.size(); ++i) {
+    if (i > sign && (digits.size() - i) % 3 == 0) text += ',';
+    text += digits[i];
+  }
+  return text;
 }
 
 std::string human_duration(double nanoseconds) {

@@ -21,7 +21,11 @@
 
 namespace lockstep {
 
-enum class RecordKind : uint8_t { kOtlpMetrics = 1, kOtlpLogs = 2, kOtlpSpans = 3 };  // payload: plain OTLP protobuf request bytes
+enum class RecordKind : uint8_t {
+  kOtlpMetrics = 1,
+  kOtlpLogs = 2,
+  kOtlpSpans = 3
+};  // payload: plain OTLP protobuf request bytes
 
 struct LogOptions {
   std::string folder;
@@ -39,7 +43,10 @@ class DurableLog {
   // received_unix_ns is kept with the record. Blocks until durable.
   virtual Result<uint64_t> append(RecordKind kind, int64_t received_unix_ns, std::string_view payload) = 0;
   // Calls back for every record from the oldest; used once at start, before the first append.
-  virtual Result<void> replay(const std::function<void(uint64_t sequence, RecordKind kind, int64_t received_unix_ns, std::string_view payload)>& apply) = 0;
+  virtual Result<void> replay(const std::function<void(uint64_t sequence, RecordKind kind, int64_t received_unix_ns,
+                                                       std::string_view payload)>& apply) = 0;
+  // The sequence the next accepted record gets. Accepted records are numbered without holes.
+  virtual uint64_t next_sequence() const = 0;
 };
 
 }  // namespace lockstep

@@ -133,7 +133,7 @@ LogRecord to_record(const StepSummary& step) {
   ValueList flows;
   for (const FlowStep& flow : step.flows) {
     flows.emplace_back(row({static_cast<int64_t>(flow.comm_id), flow.peer, flow.send ? 1 : 0, flow.transfers, flow.bytes, flow.wire_ns, flow.own_gpu_ns, flow.peer_ns,
-                            flow.wire_longest_ns}));
+                            flow.wire_longest_ns, flow.own_gpu_longest_ns}));
   }
   record.attributes = {{"step", step.step},
                        {"duration_ns", step.duration_ns},
@@ -211,6 +211,7 @@ Result<StepSummary> step_from_record(const LogRecord& record) {
       flow.own_gpu_ns = row.next();
       flow.peer_ns = row.next();
       flow.wire_longest_ns = row.next();
+      flow.own_gpu_longest_ns = row.next();
       if (!row.ok()) return Error{format("train.step %lld: flow row %zu is malformed", static_cast<long long>(step.step), step.flows.size())};
       step.flows.push_back(flow);
     }

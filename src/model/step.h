@@ -55,7 +55,8 @@ struct FlowStep {
   int64_t wire_ns = 0;       // send: time with at least one transfer on the wire; receive: flush
   int64_t own_gpu_ns = 0;    // send: waited for own GPU to produce; receive: for own GPU to consume (sums over transfers)
   int64_t peer_ns = 0;       // send: waited for the peer's credit; receive: waited for the sender's data (sums over transfers)
-  int64_t wire_longest_ns = 0;  // longest single stay on the wire
+  int64_t wire_longest_ns = 0;     // longest single stay on the wire
+  int64_t own_gpu_longest_ns = 0;  // longest single wait for the own GPU
   bool operator==(const FlowStep&) const = default;
 };
 
@@ -66,7 +67,8 @@ struct StepSummary {
   std::array<int64_t, kPhaseCount> phase_ns{};  // what the job told; kOther is not told
   int64_t self_ns = 0;       // step minus the union of its communication on the GPU: the rank's own work
   int64_t comm_ns = 0;       // that union
-  int64_t queue_ns = 0;      // longest (GPU start - host enqueue) of the step
+  int64_t queue_ns = 0;      // time with an operation enqueued but not started and no communication running: the GPU was
+                             // still busy with the rank's own work. Long on a slow GPU, short on a late host
   int64_t quiet_ns = 0;      // longest stretch without any callback of the process while an operation was in flight
   int64_t quiet_from_unix_ns = 0;
   bool inferred = false;     // step boundaries guessed, not told

@@ -30,15 +30,16 @@ struct Value {
   std::variant<std::monostate, std::string, bool, int64_t, double, ValueList, Attributes, Bytes> data;
 
   Value() = default;
-  Value(std::string text) : data(std::move(text)) {}
-  Value(const char* text) : data(std::string(text)) {}
-  Value(bool value) : data(value) {}
-  Value(int64_t value) : data(value) {}
-  Value(int value) : data(static_cast<int64_t>(value)) {}
-  Value(double value) : data(value) {}
-  Value(ValueList list) : data(std::move(list)) {}
-  Value(Attributes map) : data(std::move(map)) {}
-  Value(Bytes bytes) : data(std::move(bytes)) {}
+  // Defined below, where Attribute is complete (clang asks for that).
+  Value(std::string text);
+  Value(const char* text);
+  Value(bool value);
+  Value(int64_t value);
+  Value(int value);
+  Value(double value);
+  Value(ValueList list);
+  Value(Attributes map);
+  Value(Bytes bytes);
 
   bool operator==(const Value&) const;
 };
@@ -48,6 +49,16 @@ struct Attribute {
   Value value;
   bool operator==(const Attribute&) const = default;
 };
+
+inline Value::Value(std::string text) : data(std::move(text)) {}
+inline Value::Value(const char* text) : data(std::string(text)) {}
+inline Value::Value(bool value) : data(value) {}
+inline Value::Value(int64_t value) : data(value) {}
+inline Value::Value(int value) : data(static_cast<int64_t>(value)) {}
+inline Value::Value(double value) : data(value) {}
+inline Value::Value(ValueList list) : data(std::move(list)) {}
+inline Value::Value(Attributes map) : data(std::move(map)) {}
+inline Value::Value(Bytes bytes) : data(std::move(bytes)) {}
 
 // Lookups: nullptr / fallback where the key is not there or has another type. (An int given as a string by some SDKs is not converted.)
 const Value* find(const Attributes& attributes, std::string_view key);

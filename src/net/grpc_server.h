@@ -1,20 +1,35 @@
-// gRPC server for unary calls (nghttp2, HTTP/2 with prior knowledge): frames, gzip and identity message encoding,
-// trailers with grpc-status and grpc-message. Enough for OTLP/gRPC from any SDK; streaming calls get UNIMPLEMENTED.
+// gRPC server for unary calls (nghttp2, HTTP/2 with prior knowledge): frames, message encodings by a hook, trailers
+// with grpc-status and grpc-message. Enough for OTLP/gRPC from any SDK; streaming calls get UNIMPLEMENTED. Handlers may
+// block (a door waits for the disk): they run on worker threads, frames go on meanwhile.
 //
-// Limits and shutdown as in http_server.h; a message over the limit gets RESOURCE_EXHAUSTED.
+// Limits, counts and shutdown as in http_server.h, with these differences: a message over body_bytes_max gets
+//         RESOURCE_EXHAUSTED; over bodies_bytes_max RESOURCE_EXHAUSTED with RetryInfo; 256 calls at a time per
+//         connection; connections over connections_max are closed; the label code is the gRPC status. Clients are told
+//         to go (GOAWAY) before an idle connection is closed, and on stop().
 // Thread rule: Thread-safe.
 #pragma once
 
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "net/http_server.h"
 
 namespace lockstep {
 
+enum GrpcStatus : int {
+  kGrpcOk = 0,
+  kGrpcInvalidArgument = 3,
+  kGrpcResourceExhausted = 8,
+  kGrpcUnimplemented = 12,
+  kGrpcInternal = 13,
+  kGrpcUnavailable = 14,
+};
+
 struct GrpcReply {
-  int status = 0;               // gRPC status code, 0 OK
+  int status = kGrpcOk;
   std::string message;          // for people, on error
   std::string body;             // response message, on OK
   int64_t retry_after_ms = -1;  // >= 0: google.rpc.RetryInfo in grpc-status-details-bin
@@ -23,9 +38,17 @@ struct GrpcReply {
 // path: "/opentelemetry.proto.collector.logs.v1.LogsService/Export"; body: the request message, decompressed.
 using GrpcHandler = std::function<GrpcReply(const std::string& path, const std::string& body)>;
 
+struct GrpcServerOptions {
+  HttpServerOptions http;
+  // Message encodings beside identity, as in grpc-encoding; any other gets UNIMPLEMENTED.
+  std::vector<std::string> encodings;
+  // Undoes one of them: OK with the plain message (at most bytes_max bytes) in body, or the error to answer with.
+  std::function<GrpcReply(std::string_view encoding, std::string_view data, uint64_t bytes_max)> decompress;
+};
+
 class GrpcServer {
  public:
-  static Result<std::unique_ptr<GrpcServer>> start(HttpServerOptions options, GrpcHandler handler, Counters& counters);
+  static Result<std::unique_ptr<GrpcServer>> start(GrpcServerOptions options, GrpcHandler handler, Counters& counters);
   virtual ~GrpcServer() = default;
   virtual std::string address() const = 0;
   virtual void stop() = 0;

@@ -1,8 +1,11 @@
 // HTTP/1.1 client for loopback and cluster use: plain TCP, libc only, so that the agent builds anywhere.
 // One request, one answer; the connection is kept for the next request to the same host where the server allows.
 //
-// Limits: answers up to body_bytes_max; the deadline covers connect, send and receive together.
+// Limits: answers up to body_bytes_max; the deadline covers connect, send and receive together. (Looking up a host name
+//         is the C library's business and takes as long as it takes; a numeric address needs no lookup.)
 // On error: one clear line (connection refused, timed out after 5 s, answer is not HTTP, ...).
+// Delivery: a kept connection that turns out closed before any byte of the answer is opened again and the request sent
+//           once more, so a server may see a request twice.
 // Thread rule: Confined.
 #pragma once
 
@@ -19,7 +22,7 @@ namespace lockstep {
 
 struct HttpRequest {
   std::string method = "GET";
-  std::string path = "/";  // with query
+  std::string path = "/";  // with query; the URL's base path is put before it
   std::vector<std::pair<std::string, std::string>> headers;
   std::string body;
 };
@@ -28,10 +31,11 @@ struct HttpResponse {
   int status = 0;
   std::vector<std::pair<std::string, std::string>> headers;  // names in lower case
   std::string body;
-  std::string_view header(std::string_view name) const;      // empty where absent
+  std::string_view header(std::string_view name) const;  // empty where absent
 };
 
-// "http://127.0.0.1:4318/base" -> host, port, base path. https is refused with a clear line until TLS is built in.
+// "http://127.0.0.1:4318/base" -> host, port, base path ("/base"; empty for "/"). https is refused with a clear line
+// until TLS is built in.
 struct Url {
   std::string host;
   uint16_t port = 80;
@@ -45,6 +49,12 @@ class HttpClient {
   Result<HttpResponse> send(const HttpRequest& request);
 
  private:
+  struct Deadline;
+  Result<UniqueFd> connect(const Deadline& deadline) const;
+  // *stale: the connection broke before any byte of an answer came.
+  Result<HttpResponse> exchange(const HttpRequest& request, std::string_view head, const Deadline& deadline,
+                                bool* stale);
+
   Url server_;
   int64_t timeout_ms_;
   uint64_t body_bytes_max_;

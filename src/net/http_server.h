@@ -1,10 +1,16 @@
 // HTTP/1.1 server (Boost.Beast): keep-alive, chunked requests, limits, one handler per request on a small thread pool.
-// Handlers may block (a door waits for the disk).
+// Handlers may block (a door waits for the disk): reading and writing go on meanwhile on a thread of their own.
 //
-// Limits: header 16 kB, body body_bytes_max (413 with one line), connections_max (further ones get 503 and are closed),
-//         idle connections are closed after 60 s, a request must arrive whole within 30 s.
+// Limits: header 16 kB (431), body body_bytes_max (413 with one line), all bodies held at once bodies_bytes_max (429
+// with
+//         Retry-After), connections_max (further ones get 503 and are closed), idle connections are closed after 60 s,
+//         a request must arrive whole within 30 s.
 // On error: a malformed request gets 400 with one line and is counted; the server goes on.
-// Shutdown: stop() closes the listener, lets requests in progress finish (at most 5 s), joins its threads.
+// Counts:  lockstep_http_requests_total{door,code}, lockstep_http_connections{door},
+//          lockstep_http_bad_requests_total{door,reason}; the table handed in must have these rows.
+// Shutdown: stop() closes the listener, lets requests in progress finish (at most 5 s), joins its threads. A handler
+// that
+//           does not return holds up stop().
 // Thread rule: Thread-safe.
 #pragma once
 
@@ -16,20 +22,14 @@
 #include "base/counters.h"
 #include "base/result.h"
 #include "net/http_client.h"
+#include "net/listen_address.h"
 
 namespace lockstep {
 
-// "127.0.0.1:7070", "[::1]:0", ":4318" (all addresses). Port 0 takes a free port.
-struct ListenAddress {
-  std::string host;
-  uint16_t port = 0;
-};
-Result<ListenAddress> parse_listen_address(std::string_view text);
-
 struct ServerRequest {
   std::string method;
-  std::string path;   // without query, percent-decoded
-  std::string query;  // raw, after '?'
+  std::string path;                                          // without query, percent-decoded
+  std::string query;                                         // raw, after '?'
   std::vector<std::pair<std::string, std::string>> headers;  // names in lower case
   std::string body;
   std::string_view header(std::string_view name) const;
@@ -42,9 +42,13 @@ using HttpHandler = std::function<HttpResponse(const ServerRequest&)>;
 struct HttpServerOptions {
   ListenAddress address;
   uint64_t body_bytes_max = 64ull << 20;
+  uint64_t bodies_bytes_max = 1ull << 30;  // of all requests being received or handled; at least one body always fits
   size_t connections_max = 4096;
   size_t threads = 8;
   std::string name;  // door name in counters and log lines, e.g. "otlp_http", "http"
+  int64_t request_timeout_ms = 30'000;
+  int64_t idle_timeout_ms = 60'000;
+  int64_t drain_timeout_ms = 5'000;
 };
 
 class HttpServer {

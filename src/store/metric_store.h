@@ -36,10 +36,12 @@ enum class AppendOutcome { kStored, kReplaced, kRefusedSeriesLimit };
 class MetricStore {
  public:
   virtual ~MetricStore() = default;
-  virtual AppendOutcome append(std::string_view name, const Labels& labels, std::string_view unit, std::string_view kind, Sample sample) = 0;
+  virtual AppendOutcome append(std::string_view name, const Labels& labels, std::string_view unit,
+                               std::string_view kind, Sample sample) = 0;
   virtual std::vector<std::string> names() const = 0;  // sorted
   // Exact name, from <= time <= to, at most series_max series in label order; total says how many there are.
-  virtual std::vector<Series> select(std::string_view name, int64_t from_unix_ns, int64_t to_unix_ns, size_t series_max, size_t* total) const = 0;
+  virtual std::vector<Series> select(std::string_view name, int64_t from_unix_ns, int64_t to_unix_ns, size_t series_max,
+                                     size_t* total) const = 0;
 };
 
 }  // namespace lockstep

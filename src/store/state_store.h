@@ -1,8 +1,7 @@
 // State that must outlive everything else: verdicts (jobs, incidents, silences and tokens join it later).
 //
-// Contract (store/state_store_contract_test.cc): what save_verdict() returned ok for survives a crash; the same id saved
-// again replaces; listing is newest found first.
-// Thread rule: Thread-safe.
+// Contract (store/state_store_contract_test.cc): what save_verdict() returned ok for survives a crash; the same id
+// saved again replaces; listing is newest found first. Thread rule: Thread-safe.
 #pragma once
 
 #include <string>

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -34,7 +35,7 @@ struct RankInfo {
   bool ended_cleanly = false;
   std::optional<RankStatus> status;  // the newest rank.status
   std::vector<CommInit> comms;
-  int64_t records_lost = 0;          // from telemetry.gap and summaries
+  int64_t records_lost = 0;  // from telemetry.gap and summaries
 };
 
 struct JobInfo {
@@ -76,11 +77,16 @@ class StepStore {
   virtual void append_log(std::shared_ptr<const Attributes> resource, LogRecord record) = 0;
   virtual void append_span(std::shared_ptr<const Attributes> resource, Span span) = 0;
 
-  virtual std::vector<JobInfo> jobs() const = 0;                                       // newest attempt of each, by job id
+  virtual std::vector<JobInfo> jobs() const = 0;  // newest attempt of each, by job id
   virtual std::optional<JobInfo> job(std::string_view job_id) const = 0;
   // Rows of the newest attempt with from <= step <= to, sorted by (step, rank).
   virtual std::vector<StepRow> steps(std::string_view job_id, int64_t from_step, int64_t to_step) const = 0;
-  virtual Page<StoredLog> logs(std::string_view service, std::string_view event, size_t limit) const = 0;   // empty: any; newest first
+  // The same rows in the same order without copying them. visit must be quick and must not call the store: appends
+  // wait.
+  virtual void visit_steps(std::string_view job_id, int64_t from_step, int64_t to_step,
+                           const std::function<void(const Identity&, const StepSummary&)>& visit) const = 0;
+  virtual Page<StoredLog> logs(std::string_view service, std::string_view event,
+                               size_t limit) const = 0;  // empty: any; newest first
   virtual Page<StoredSpan> spans(std::string_view service, std::string_view trace_id_hex, size_t limit) const = 0;
 };
 

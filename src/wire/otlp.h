@@ -1,8 +1,10 @@
 // OTLP export requests: protobuf bytes to Batch and back, by a hand-written wire walk (no generated code), and the JSON
 // encoding on the way in. Fuzzed against libprotobuf as oracle.
 //
-// What a peer sends is not trusted: nesting is at most kNestingMax deep, lengths are checked against what is there, and a
-// malformed request is one clear line, never a partial Batch.
+// What a peer sends is not trusted: values nest at most kNestingMax deep, lengths are checked against what is there,
+// and a malformed request is one clear line, never a partial Batch. A trace or span id of no bytes is all zero; of any
+// other wrong length it is an error. A histogram without a sum has the value NaN, and is encoded without one again.
+//
 // Thread rule: Thread-safe (no state).
 #pragma once
 

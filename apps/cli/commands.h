@@ -1,0 +1,35 @@
+// Every command of `lockstep`, one row each in commands.cc: name, one line of help, function.
+// Exit codes (docs/guide/cli.md): 0 answered; 1 the answer is "no" (an open verdict, a failed check); 2 wrong usage;
+// 3 the server cannot be reached; 4 not found; 5 anything else went wrong.
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+namespace lockstep::cli {
+
+inline constexpr int kExitOk = 0;
+inline constexpr int kExitNo = 1;
+inline constexpr int kExitUsage = 2;
+inline constexpr int kExitUnreachable = 3;
+inline constexpr int kExitNotFound = 4;
+inline constexpr int kExitFailed = 5;
+
+using Arguments = std::vector<std::string>;
+
+int run_why(const Arguments& arguments);     // why.cc
+int run_jobs(const Arguments& arguments);    // jobs.cc
+int run_doctor(const Arguments& arguments);  // doctor.cc
+int run_replay(const Arguments& arguments);  // replay.cc
+int run_sim(const Arguments& arguments);     // sim.cc
+int run_demo(const Arguments& arguments);    // demo.cc
+
+struct Command {
+  const char* name;
+  const char* help;
+  int (*run)(const Arguments&);
+};
+std::span<const Command> commands();
+
+}  // namespace lockstep::cli

@@ -1,0 +1,127 @@
+// `lockstep doctor`: what is running here, what is missing, and how to switch it on. One line a check.
+#include <dlfcn.h>
+#include <simdjson.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+#include "apps/cli/commands.h"
+#include "apps/cli/server_call.h"
+#include "base/files.h"
+#include "base/flags.h"
+#include "base/json_writer.h"
+#include "base/process.h"
+#include "base/text.h"
+#include "net/http_client.h"
+#include "recorder/reader.h"
+
+namespace lockstep::cli {
+namespace {
+
+enum class State { kOk, kNote, kWrong };
+
+struct Check {
+  std::string name;
+  State state;
+  std::string found;
+  std::string todo;  // empty when there is nothing to do
+};
+
+const char* to_text(State state) {
+  switch (state) {
+    case State::kOk: return "ok";
+    case State::kNote: return "note";
+    case State::kWrong: return "wrong";
+  }
+  return "?";
+}
+
+Check check_server(const std::string& server) {
+  Answer answer = ask(server, "/readyz", "server");
+  if (answer.exit_code == kExitOk) return {"server", State::kOk, server + " is ready", ""};
+  return {"server", State::kWrong, answer.message, "lockstepd --data DIR"};
+}
+
+Check check_agent(const std::string& agent) {
+  Answer answer = ask(agent, "/healthz", "agent");
+  if (answer.exit_code == kExitOk) return {"agent", State::kOk, agent + " is running", ""};
+  return {"agent", State::kNote, format("no agent answers at %s", agent.c_str()), "lockstep-agent --data DIR --server http://SERVER:4318"};
+}
+
+Check check_plugin() {
+  std::string path = program_directory() + "/../lib/libnccl-profiler-lockstep.so";
+  void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (library == nullptr) return {"plugin", State::kWrong, dlerror(), "./dev build"};
+  bool both = dlsym(library, "ncclProfiler_v4") != nullptr && dlsym(library, "ncclProfiler_v5") != nullptr;
+  if (!both) return {"plugin", State::kWrong, path + " does not export ncclProfiler_v4 and _v5", "./dev build"};
+  const char* chosen = std::getenv("NCCL_PROFILER_PLUGIN");
+  if (chosen == nullptr) return {"plugin", State::kNote, "built and loadable; NCCL_PROFILER_PLUGIN is not set in this shell", "export NCCL_PROFILER_PLUGIN=" + path};
+  return {"plugin", State::kOk, format("loadable; NCCL_PROFILER_PLUGIN=%s", chosen), ""};
+}
+
+Check check_recorders() {
+  std::string folder = recorder_directory();
+  Result<std::vector<std::string>> names = list_directory(folder);
+  if (!names.ok()) return {"recorders", State::kNote, folder + " does not exist yet: no process has recorded here", ""};
+  size_t readable = 0, live = 0;
+  std::string bad;
+  for (const std::string& name : *names) {
+    if (!name.ends_with(kRecorderSuffix)) continue;
+    Result<std::unique_ptr<RecorderReader>> reader = RecorderReader::open(folder + "/" + name);
+    if (!reader.ok()) {
+      bad = name + ": " + reader.error();
+      continue;
+    }
+    ++readable;
+    live += access(format("/proc/%d", (*reader)->header().pid).c_str(), F_OK) == 0;
+  }
+  if (!bad.empty()) return {"recorders", State::kWrong, bad, "remove the file if no job of this version writes it"};
+  if (access(folder.c_str(), W_OK) != 0) return {"recorders", State::kWrong, folder + " cannot be written", "set LOCKSTEP_RECORDER_DIR to a folder in shared memory that jobs can write"};
+  return {"recorders", State::kOk, format("%s: %zu readable, %zu of live processes", folder.c_str(), readable, live), ""};
+}
+
+Check check_shared_memory() {
+  struct statvfs info {};
+  if (statvfs("/dev/shm", &info) != 0) return {"shared memory", State::kWrong, std::string("/dev/shm: ") + std::strerror(errno), "mount a tmpfs on /dev/shm (containers: --shm-size)"};
+  double free_mb = static_cast<double>(info.f_bavail) * static_cast<double>(info.f_frsize) / 1e6;
+  if (free_mb < 64) return {"shared memory", State::kWrong, format("/dev/shm has %.0f MB free; a process needs about 16", free_mb), "enlarge /dev/shm (containers: --shm-size)"};
+  return {"shared memory", State::kOk, format("/dev/shm has %.0f MB free", free_mb), ""};
+}
+
+}  // namespace
+
+int run_doctor(const Arguments& arguments) {
+  std::string server = default_server(), agent = "http://127.0.0.1:9410";
+  bool json = false;
+  Flags flags("lockstep doctor", "what is running, what is missing, and how to switch it on");
+  flags.text(&server, "--server", "URL", "the server (default $LOCKSTEP_SERVER, else http://127.0.0.1:7070)")
+      .text(&agent, "--agent", "URL", "this node's agent (default http://127.0.0.1:9410)")
+      .toggle(&json, "--json", "the answer as JSON");
+  if (Result<void> parsed = flags.parse(arguments); !parsed.ok()) {
+    std::fprintf(stderr, "%s\n", parsed.error().c_str());
+    return kExitUsage;
+  }
+  if (flags.help_wanted()) {
+    std::printf("%s\nexit codes: 0 nothing wrong, 1 something is\n", flags.help().c_str());
+    return kExitOk;
+  }
+  const Check checks[] = {check_server(server), check_agent(agent), check_plugin(), check_recorders(), check_shared_memory()};
+  bool wrong = false;
+  JsonWriter out;
+  out.begin_object().key("checks").begin_array();
+  for (const Check& check : checks) {
+    wrong |= check.state == State::kWrong;
+    out.begin_object().field("name", check.name).field("state", to_text(check.state)).field("found", check.found).field("todo", check.todo).end_object();
+    if (json) continue;
+    std::printf("%-6s %-14s %s\n", to_text(check.state), check.name.c_str(), check.found.c_str());
+    if (!check.todo.empty()) std::printf("       %-14s do: %s\n", "", check.todo.c_str());
+  }
+  out.end_array().end_object();
+  if (json) std::printf("%s\n", out.text().c_str());
+  return wrong ? kExitNo : kExitOk;
+}
+
+}  // namespace lockstep::cli

@@ -1,0 +1,45 @@
+#include "apps/cli/server_call.h"
+
+#include <simdjson.h>
+
+#include <cstdlib>
+
+#include "base/text.h"
+#include "net/http_client.h"
+
+namespace lockstep::cli {
+
+std::string default_server() {
+  const char* server = std::getenv("LOCKSTEP_SERVER");
+  return server != nullptr && *server != '\0' ? server : "http://127.0.0.1:7070";
+}
+
+std::string url_part(const std::string& text) {
+  std::string out;
+  for (char c : text) {
+    bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '_' || c == '.' || c == '~';
+    out += plain ? std::string(1, c) : format("%%%02X", static_cast<unsigned char>(c));
+  }
+  return out;
+}
+
+Answer ask(const std::string& server, const std::string& path, const std::string& command) {
+  Result<Url> url = parse_url(server, 7070);
+  if (!url.ok()) return {kExitUsage, format("%s: --server: %s", command.c_str(), url.error().c_str()), {}};
+  HttpClient client(*url);
+  HttpRequest request;
+  request.path = path;
+  Result<HttpResponse> answer = client.send(request);
+  if (!answer.ok()) {
+    return {kExitUnreachable, format("%s: no server at %s: %s. Start one with lockstepd --data DIR, or try lockstep demo.", command.c_str(), server.c_str(), answer.error().c_str()), {}};
+  }
+  if (answer->status == 200) return {kExitOk, {}, std::move(answer->body)};
+  std::string why = format("the server answered %d", answer->status);
+  simdjson::dom::parser parser;
+  simdjson::dom::element document;
+  std::string_view line;
+  if (!parser.parse(answer->body).get(document) && !document["error"].get_string().get(line)) why = std::string(line);
+  return {answer->status == 404 ? kExitNotFound : kExitFailed, format("%s: %s", command.c_str(), why.c_str()), {}};
+}
+
+}  // namespace lockstep::cli

@@ -1,0 +1,26 @@
+// Asking the server, for commands: one GET, the answer's JSON, and errors worded once for all commands.
+//
+// Thread rule: Confined.
+#pragma once
+
+#include <string>
+
+#include "apps/cli/commands.h"
+#include "base/result.h"
+
+namespace lockstep::cli {
+
+// --server, else $LOCKSTEP_SERVER, else http://127.0.0.1:7070
+std::string default_server();
+
+struct Answer {
+  int exit_code = kExitOk;  // not kExitOk: `message` says why, in one line
+  std::string message;
+  std::string body;
+};
+Answer ask(const std::string& server, const std::string& path, const std::string& command);
+
+// One part of a path: a job id may contain anything.
+std::string url_part(const std::string& text);
+
+}  // namespace lockstep::cli

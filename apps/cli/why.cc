@@ -1,0 +1,178 @@
+// `lockstep why JOB`: the answer a person can paste into a chat.
+#include "apps/cli/why.h"
+
+#include <simdjson.h>
+
+#include <cstdio>
+
+#include "apps/cli/commands.h"
+#include "apps/cli/server_call.h"
+#include "base/flags.h"
+#include "base/text.h"
+
+namespace lockstep::cli {
+namespace {
+
+using Json = simdjson::dom::element;
+
+std::string text_of(const Json& object, const char* key) {
+  std::string_view value;
+  return object[key].get_string().get(value) ? std::string() : std::string(value);
+}
+
+double number_of(const Json& object, const char* key) {
+  double value = 0;
+  if (object[key].get_double().get(value)) return 0;
+  return value;
+}
+
+// Wrapped at 80 columns behind a label; further lines are indented under the first.
+void print_row(const char* label, const std::string& text) {
+  constexpr size_t kIndent = 16, kWidth = 80;
+  std::string line;
+  bool first = true;
+  auto flush = [&] {
+    std::printf("      %-10s%s\n", first ? label : "", line.c_str());
+    first = false;
+    line.clear();
+  };
+  for (std::string_view word : split(text, ' ')) {
+    if (!line.empty() && kIndent + line.size() + 1 + word.size() > kWidth) flush();
+    if (!line.empty()) line += ' ';
+    line += word;
+  }
+  flush();
+}
+
+std::string cost_of(double gpu_seconds) {
+  if (gpu_seconds < 120) return format("%.0f GPU-seconds", gpu_seconds);
+  if (gpu_seconds < 7200) return format("%.0f GPU-minutes", gpu_seconds / 60);
+  return format("%.1f GPU-hours", gpu_seconds / 3600);
+}
+
+void print_verdict(const Json& verdict) {
+  std::string kind = text_of(verdict, "kind");
+  for (char& c : kind) c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+  std::string state = text_of(verdict, "state");
+  std::printf("%-5s %s\n", kind.c_str(), [&] {
+    // The sentence wraps as well, under itself.
+    std::string out;
+    size_t column = 6;
+    std::string sentence = text_of(verdict, "sentence");
+    for (std::string_view word : split(sentence, ' ')) {
+      if (column > 6 && column + 1 + word.size() > 80) {
+        out += "\n      ";
+        column = 6;
+      } else if (column > 6) {
+        out += ' ';
+        ++column;
+      }
+      out += word;
+      column += word.size();
+    }
+    return out;
+  }().c_str());
+  print_row("state", state + (state == "suspected" ? ": a few more steps will tell" : state == "cleared" ? ": it is over" : ""));
+  print_row("cost", format("%.0f %% of the job, %s so far", number_of(verdict, "lost_share") * 100, cost_of(number_of(verdict, "lost_gpu_seconds")).c_str()));
+  Json culprit;
+  if (!verdict["culprit"].get(culprit)) {
+    print_row("culprit", format("%s  (layer %s, cause %s)", text_of(culprit, "component").c_str(), text_of(culprit, "layer").c_str(), text_of(culprit, "cause").c_str()));
+  }
+  struct Row {
+    const char* kind;
+    const char* label;
+  };
+  simdjson::dom::array chain;
+  if (!verdict["chain"].get_array().get(chain)) {
+    for (Row row : {Row{"self_time", "because"}, Row{"path", "because"}, Row{"counter", "because"}, Row{"event", "because"}, Row{"waits_for", "waits"}, Row{"counterfactual", "without"}, Row{"exclusion", "not"}}) {
+      const char* label = row.label;
+      for (Json entry : chain) {
+        if (text_of(entry, "kind") != row.kind) continue;
+        print_row(label, text_of(entry, "claim"));
+        label = "";
+      }
+    }
+  }
+  simdjson::dom::array next;
+  if (!verdict["next"].get_array().get(next)) {
+    const char* label = "next";
+    for (Json entry : next) {
+      print_row(label, text_of(entry, "action"));
+      std::string command = text_of(entry, "command");
+      if (!command.empty()) std::printf("                %s\n", command.c_str());
+      label = "";
+    }
+  }
+  std::printf("\n");
+}
+
+}  // namespace
+
+void print_why(std::string_view why_json, std::string_view server_url) {
+  simdjson::dom::parser parser;
+  simdjson::padded_string padded(why_json);
+  Json why;
+  Json job;
+  if (parser.parse(padded).get(why) || why["job"].get(job)) {
+    std::fprintf(stderr, "lockstep why: the server's answer is not what this version understands\n");
+    return;
+  }
+  std::string id = text_of(job, "job_id");
+  std::printf("%s · step %s · %lld ranks · %s a step\n\n", id.c_str(), with_thousands(static_cast<int64_t>(number_of(job, "last_step"))).c_str(),
+              static_cast<long long>(number_of(job, "world_size")), human_duration(number_of(job, "step_ms") * 1e6).c_str());
+  size_t open = 0, cleared = 0;
+  simdjson::dom::array verdicts;
+  if (!why["verdicts"].get_array().get(verdicts)) {
+    for (Json verdict : verdicts) {
+      ++(text_of(verdict, "state") == "cleared" ? cleared : open);
+      print_verdict(verdict);
+    }
+  }
+  if (open == 0) std::printf("%s\n\n", text_of(why, "summary").c_str());
+  Json breakdown;
+  if (!why["breakdown"].get(breakdown) && breakdown.is_object()) {
+    std::printf("where the time goes  ");
+    for (const char* part : {"compute", "waiting", "communication", "input", "other"}) std::printf(" %s %.0f %% ", part, number_of(breakdown, part) * 100);
+    std::printf("\n");
+  }
+  if (!server_url.empty()) std::printf("%.*s/jobs/%s\n", static_cast<int>(server_url.size()), server_url.data(), url_part(id).c_str());
+}
+
+int run_why(const Arguments& arguments) {
+  std::string server = default_server();
+  bool json = false;
+  Flags flags("lockstep why", "why a job is slow or stuck: the culprit, what it costs, the evidence", "JOB");
+  flags.text(&server, "--server", "URL", "the server (default $LOCKSTEP_SERVER, else http://127.0.0.1:7070)").toggle(&json, "--json", "the answer as JSON");
+  if (Result<void> parsed = flags.parse(arguments); !parsed.ok()) {
+    std::fprintf(stderr, "%s\n", parsed.error().c_str());
+    return kExitUsage;
+  }
+  if (flags.help_wanted()) {
+    std::printf("%s\nexit codes: 0 no open verdict, 1 an open verdict, 2 wrong usage, 3 no server, 4 no such job, 5 anything else\n", flags.help().c_str());
+    return kExitOk;
+  }
+  Answer answer = ask(server, "/api/jobs/" + url_part(flags.positional()[0]) + "/why", "lockstep why");
+  if (answer.exit_code != kExitOk) {
+    std::fprintf(stderr, "%s\n", answer.message.c_str());
+    return answer.exit_code;
+  }
+  simdjson::dom::parser parser;
+  Json why;
+  if (parser.parse(answer.body).get(why)) {
+    std::fprintf(stderr, "lockstep why: the server's answer is not JSON\n");
+    return kExitFailed;
+  }
+  if (json) {
+    std::printf("%s\n", answer.body.c_str());
+  } else {
+    print_why(answer.body, server);
+  }
+  simdjson::dom::array verdicts;
+  bool open = false;
+  if (!why["verdicts"].get_array().get(verdicts)) {
+    for (Json verdict : verdicts) open |= text_of(verdict, "state") != "cleared";
+  }
+  return open ? kExitNo : kExitOk;
+}
+
+}  // namespace lockstep::cli

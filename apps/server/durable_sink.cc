@@ -1,0 +1,58 @@
+#include "apps/server/durable_sink.h"
+
+#include "base/text.h"
+
+namespace lockstep {
+
+RecordKind record_kind_of(Signal signal) {
+  switch (signal) {
+    case Signal::kMetrics:
+      return RecordKind::kOtlpMetrics;
+    case Signal::kLogs:
+      return RecordKind::kOtlpLogs;
+    case Signal::kSpans:
+      return RecordKind::kOtlpSpans;
+  }
+  return RecordKind::kOtlpLogs;
+}
+
+Signal signal_of(RecordKind kind) {
+  switch (kind) {
+    case RecordKind::kOtlpMetrics:
+      return Signal::kMetrics;
+    case RecordKind::kOtlpLogs:
+      return Signal::kLogs;
+    case RecordKind::kOtlpSpans:
+      return Signal::kSpans;
+  }
+  return Signal::kLogs;
+}
+
+DurableSink::DurableSink(DurableLog& log, Applier& applier, uint64_t queued_bytes_max)
+    : log_(log), applier_(applier), queued_bytes_max_(queued_bytes_max), next_to_apply_(log.next_sequence()) {}
+
+AcceptResult DurableSink::accept(Signal signal, Batch batch, std::string_view otlp_protobuf_bytes,
+                                 int64_t received_unix_ns) {
+  if (closed_) return {AcceptError::kUnavailable, 0, "the server is shutting down"};
+  uint64_t bytes = otlp_protobuf_bytes.size();
+  uint64_t before = queued_bytes_.fetch_add(bytes);
+  if (before > 0 && before + bytes > queued_bytes_max_) {  // one alone always fits
+    queued_bytes_.fetch_sub(bytes);
+    return {AcceptError::kOverloaded, 0,
+            format("%llu bytes are waiting for the disk (limit %llu); try again",
+                   static_cast<unsigned long long>(before), static_cast<unsigned long long>(queued_bytes_max_))};
+  }
+  Result<uint64_t> sequence = log_.append(record_kind_of(signal), received_unix_ns, otlp_protobuf_bytes);
+  queued_bytes_.fetch_sub(bytes);
+  if (!sequence.ok()) return {AcceptError::kUnavailable, 0, sequence.error()};
+
+  std::unique_lock lock(turn_mutex_);
+  turn_changed_.wait(lock, [&] { return next_to_apply_ == *sequence; });
+  applier_.apply(signal, batch, received_unix_ns);
+  ++next_to_apply_;
+  lock.unlock();
+  turn_changed_.notify_all();
+  return {};
+}
+
+}  // namespace lockstep

@@ -1,0 +1,46 @@
+// Where the doors put a batch: into the durable log and then, in the log's order, into the stores and diagnosis.
+//
+// When accept() has returned without an error the batch is on disk and seen by every query.
+// On error: kOverloaded while more than queued_bytes_max are waiting for the disk; kUnavailable when the log refuses
+//           (disk full) or close() was called. Nothing of the batch is kept then.
+// Thread rule: Thread-safe.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <mutex>
+
+#include "base/counters.h"
+#include "bus/log.h"
+#include "ingest/sink.h"
+#include "store/applier.h"
+
+namespace lockstep {
+
+RecordKind record_kind_of(Signal signal);
+Signal signal_of(RecordKind kind);
+
+class DurableSink final : public IngestSink {
+ public:
+  // After the log has been replayed.
+  DurableSink(DurableLog& log, Applier& applier, uint64_t queued_bytes_max);
+
+  AcceptResult accept(Signal signal, Batch batch, std::string_view otlp_protobuf_bytes,
+                      int64_t received_unix_ns) override;
+  void close() { closed_ = true; }
+
+ private:
+  DurableLog& log_;
+  Applier& applier_;
+  const uint64_t queued_bytes_max_;
+  std::atomic<uint64_t> queued_bytes_{0};
+  std::atomic<bool> closed_{false};
+
+  // Appends return in any order; a record is applied when all before it are.
+  std::mutex turn_mutex_;
+  std::condition_variable turn_changed_;
+  uint64_t next_to_apply_;  // under turn_mutex_
+};
+
+}  // namespace lockstep

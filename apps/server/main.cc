@@ -1,0 +1,221 @@
+// lockstepd: doors, durable log, stores, diagnosis, API and web UI in one process.
+//
+// Order of start: lock the data folder, open the API (it answers /healthz and "starting"), read the durable log back
+// into stores and diagnosis, open the doors, say "ready". Order of stop follows the data: doors, diagnosis, API, log.
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <cstring>
+#include <string>
+
+#include "api/routes.h"
+#include "apps/server/counters_table.h"
+#include "apps/server/durable_sink.h"
+#include "apps/server/verdict_keeper.h"
+#include "apps/server/web_folder.h"
+#include "base/clock.h"
+#include "base/files.h"
+#include "base/flags.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "bus/log.h"
+#include "diagnosis/engine.h"
+#include "ingest/otlp_doors.h"
+#include "store/applier.h"
+#include "store/memory_metric_store.h"
+#include "store/memory_step_store.h"
+#include "store/sqlite_state_store.h"
+#include "wire/otlp.h"
+
+namespace lockstep {
+namespace {
+
+constexpr int kExitFailed = 1;
+constexpr int kExitUsage = 2;
+constexpr int64_t kTickNs = 250'000'000;
+constexpr uint64_t kQueuedBytesMax = 256ull << 20;
+
+struct Options {
+  std::string data;
+  std::string http = "127.0.0.1:7070";
+  std::string otlp_http = "127.0.0.1:4318";
+  std::string otlp_grpc = "127.0.0.1:4317";
+  std::string web;
+  int64_t log_bytes_max = 4ll << 30;
+  bool help = false;
+  std::string help_text;
+};
+
+Result<Options> read_options(const std::vector<std::string>& arguments) {
+  Options options;
+  Flags flags("lockstepd", "the Lockstep server: takes OTLP, finds out why jobs are slow or stuck, shows it");
+  flags.text(&options.data, "--data", "DIR", "folder for the log and the state (required; made where it is not there)")
+      .text(&options.http, "--http", "ADDR", "web UI and API (default 127.0.0.1:7070)")
+      .text(&options.otlp_http, "--otlp-http", "ADDR", "OTLP/HTTP door (default 127.0.0.1:4318)")
+      .text(&options.otlp_grpc, "--otlp-grpc", "ADDR", "OTLP/gRPC door (default 127.0.0.1:4317)")
+      .text(&options.web, "--web", "DIR", "files of the web UI (default: found beside the program)")
+      .number(&options.log_bytes_max, "--log-bytes-max", "N",
+              "size of the durable log in bytes, oldest dropped first (default 4294967296)", 1 << 20, 1ll << 50);
+  if (Result<void> parsed = flags.parse(arguments); !parsed.ok()) return Error{parsed.error()};
+  options.help = flags.help_wanted();
+  options.help_text = flags.help();
+  if (!options.help && options.data.empty())
+    return Error{"lockstepd: --data DIR is required: the folder for the log and the state"};
+  return options;
+}
+
+// The descriptor holds the lock; the kernel lets go of it when the process ends, however it ends.
+Result<UniqueFd> lock_data_folder(const std::string& folder) {
+  if (Result<void> made = make_directories(folder); !made.ok()) return Error{made.error()};
+  std::string path = folder + "/lock";
+  UniqueFd file(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
+  if (!file.valid()) return Error{format("cannot open %s: %s", path.c_str(), std::strerror(errno))};
+  if (flock(file.get(), LOCK_EX | LOCK_NB) != 0) {
+    Result<std::string> owner = read_file(path, 100);
+    return Error{format("%s is in use by another lockstepd (pid %s); give this one a folder of its own", folder.c_str(),
+                        owner.ok() ? std::string(trim(*owner)).c_str() : "?")};
+  }
+  std::string pid = std::to_string(getpid()) + "\n";
+  if (ftruncate(file.get(), 0) != 0 || !write_all(file.get(), pid).ok())
+    LOCKSTEP_LOG_WARN("server", "cannot write our pid to %s", path.c_str());
+  return file;
+}
+
+// Reads the log back. Diagnosis looks at the history as it did when it happened, a quarter of a second of it at a time,
+// but never spends more time on looking than reading takes: a long log of a large job must not delay the start for
+// long. false: told to stop meanwhile.
+bool replay(DurableLog& log, Applier& applier, Engine& engine, const Clock& clock, Counters& counters) {
+  int64_t last_look_unix_ns = 0;
+  int64_t look_cost_ns = 0;
+  int64_t looked_at_ns = clock.monotonic_ns();
+  int64_t started_ns = clock.monotonic_ns();
+  uint64_t records = 0;
+  bool stopping = false;
+  Result<void> done = log.replay([&](uint64_t, RecordKind kind, int64_t received_unix_ns, std::string_view payload) {
+    if (stopping) return;
+    Result<Batch> batch = otlp::decode(signal_of(kind), payload);
+    if (!batch.ok()) {
+      counters.add("lockstep_replay_undecodable_records_total");
+      return;
+    }
+    applier.apply(signal_of(kind), *batch, received_unix_ns);
+    ++records;
+    int64_t now_ns = clock.monotonic_ns();
+    if (received_unix_ns - last_look_unix_ns < kTickNs || now_ns - looked_at_ns < look_cost_ns) return;
+    engine.tick(received_unix_ns);
+    last_look_unix_ns = received_unix_ns;
+    looked_at_ns = clock.monotonic_ns();
+    look_cost_ns = looked_at_ns - now_ns;
+    sigset_t pending;
+    sigpending(&pending);
+    stopping = sigismember(&pending, SIGTERM) == 1 || sigismember(&pending, SIGINT) == 1;
+  });
+  if (!done.ok()) LOCKSTEP_LOG_ERROR("server", "recovery: %s", done.error().c_str());
+  if (records > 0) {
+    LOCKSTEP_LOG_INFO("server", "recovery: %llu records read back in %s", static_cast<unsigned long long>(records),
+                      human_duration(static_cast<double>(clock.monotonic_ns() - started_ns)).c_str());
+  }
+  return !stopping;
+}
+
+Result<void> run(const Options& options, const sigset_t& signals) {
+  Result<ListenAddress> http_address = parse_listen_address(options.http);
+  if (!http_address.ok()) return Error{"--http: " + http_address.error()};
+  Result<ListenAddress> otlp_http_address = parse_listen_address(options.otlp_http);
+  if (!otlp_http_address.ok()) return Error{"--otlp-http: " + otlp_http_address.error()};
+  Result<ListenAddress> otlp_grpc_address = parse_listen_address(options.otlp_grpc);
+  if (!otlp_grpc_address.ok()) return Error{"--otlp-grpc: " + otlp_grpc_address.error()};
+  Result<std::string> web_folder = find_web_folder(options.web);
+  if (!web_folder.ok()) return Error{web_folder.error()};
+  Result<UniqueFd> lock = lock_data_folder(options.data);
+  if (!lock.ok()) return Error{lock.error()};
+
+  SystemClock clock;
+  Counters counters(server_counters());
+  MemoryStepStore steps({}, counters);
+  MemoryMetricStore metrics({}, counters);
+  AgentRegistry agents;
+  Result<std::unique_ptr<StateStore>> state = open_sqlite_state_store(options.data + "/state.sqlite");
+  if (!state.ok()) return Error{state.error()};
+  Engine engine(clock);
+  Applier applier(steps, metrics, agents, counters);
+  applier.subscribe(engine);
+  VerdictKeeper keeper(**state);
+
+  std::atomic<bool> ready{false};
+  ApiContext context{steps, metrics, **state, agents, engine, counters, clock, ready, *web_folder};
+  Result<std::unique_ptr<HttpServer>> api = HttpServer::start(
+      {.address = *http_address, .body_bytes_max = 1 << 20, .name = "http"},
+      [&](const ServerRequest& request) { return answer(context, request); }, counters);
+  if (!api.ok()) return Error{"--http: " + api.error()};
+
+  Result<std::unique_ptr<DurableLog>> log = DurableLog::open(
+      {.folder = options.data + "/log", .total_bytes_max = static_cast<uint64_t>(options.log_bytes_max)}, counters);
+  if (!log.ok()) return Error{log.error()};
+  if (!replay(**log, applier, engine, clock, counters)) {
+    (*api)->stop();
+    return {};
+  }
+  engine.tick(clock.unix_ns());
+  keeper.keep(engine.take_changed());
+
+  DurableSink sink(**log, applier, kQueuedBytesMax);
+  Result<std::unique_ptr<OtlpDoors>> doors =
+      OtlpDoors::start({.http = *otlp_http_address, .grpc = *otlp_grpc_address}, sink, clock, counters);
+  if (!doors.ok()) return Error{doors.error()};
+  ready = true;
+  std::printf("ready http=%s otlp_http=%s otlp_grpc=%s\n", (*api)->address().c_str(), (*doors)->http_address().c_str(),
+              (*doors)->grpc_address().c_str());
+  std::fflush(stdout);
+  LOCKSTEP_LOG_INFO("server", "data in %s, web UI %s", options.data.c_str(),
+                    web_folder->empty() ? "not found (see --web)" : web_folder->c_str());
+
+  const timespec tick{0, kTickNs};
+  while (sigtimedwait(&signals, nullptr, &tick) < 0) {  // nothing arrived: time for a look
+    engine.tick(clock.unix_ns());
+    keeper.keep(engine.take_changed());
+  }
+
+  LOCKSTEP_LOG_INFO("server", "stopping: doors, diagnosis, API, log");
+  ready = false;
+  (*doors)->stop();
+  sink.close();
+  engine.tick(clock.unix_ns());
+  keeper.keep(engine.take_changed());
+  (*api)->stop();
+  return {};
+}
+
+}  // namespace
+}  // namespace lockstep
+
+int main(int argc, char** argv) {
+  using namespace lockstep;
+  Result<Options> options = read_options({argv + 1, argv + argc});
+  if (!options.ok()) {
+    std::fprintf(stderr, "%s\n", options.error().c_str());
+    return kExitUsage;
+  }
+  if (options->help) {
+    std::fputs(options->help_text.c_str(), stdout);
+    return 0;
+  }
+  // Blocked before the first thread is made, so that only the main loop takes them.
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGTERM);
+  sigaddset(&signals, SIGINT);
+  sigprocmask(SIG_BLOCK, &signals, nullptr);
+  std::signal(SIGPIPE, SIG_IGN);
+  std::signal(SIGXFSZ, SIG_IGN);  // a full disk quota is an error of that write, not the end of the server
+
+  if (Result<void> done = run(*options, signals); !done.ok()) {
+    std::fprintf(stderr, "lockstepd: %s\n", done.error().c_str());
+    return kExitFailed;
+  }
+  return 0;
+}

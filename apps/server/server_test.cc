@@ -1,0 +1,328 @@
+// The wiring of lockstepd: sink, verdict keeper, and the program itself as a process.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <set>
+#include <thread>
+
+#include "apps/server/counters_table.h"
+#include "apps/server/durable_sink.h"
+#include "apps/server/verdict_keeper.h"
+#include "base/process.h"
+#include "base/text.h"
+#include "model/events.h"
+#include "net/http_client.h"
+#include "store/memory_metric_store.h"
+#include "store/memory_step_store.h"
+#include "wire/otlp.h"
+
+namespace lockstep {
+namespace {
+
+Batch step_batch(const std::string& job_id, int32_t rank, int64_t step) {
+  StepSummary summary;
+  summary.step = step;
+  summary.start_unix_ns = 1'700'000'000'000'000'000 + step * 100'000'000;
+  summary.duration_ns = 100'000'000;
+  summary.self_ns = 60'000'000;
+  summary.comm_ns = 40'000'000;
+  Identity identity{.job_id = job_id,
+                    .attempt = 0,
+                    .rank = rank,
+                    .world_size = 8,
+                    .local_rank = rank,
+                    .host = "node-0",
+                    .gpu_uuid = ""};
+  return Batch{.signal = Signal::kLogs, .groups = {{.resource = to_resource(identity), .logs = {to_record(summary)}}}};
+}
+
+class Folder {
+ public:
+  Folder() {
+    char pattern[] = "/tmp/lockstep_server_XXXXXX";
+    if (mkdtemp(pattern) == nullptr) std::abort();
+    path_ = pattern;
+  }
+  ~Folder() { std::filesystem::remove_all(path_); }
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+// Hands out sequence numbers and returns from append() in an order of its own: late ones first.
+class ScrambledLog final : public DurableLog {
+ public:
+  Result<uint64_t> append(RecordKind, int64_t, std::string_view payload) override {
+    if (fails) return Error{"no room"};
+    uint64_t sequence = ++last_;
+    if (sequence % 4 != 0) std::this_thread::sleep_for(std::chrono::milliseconds(4 - sequence % 4));
+    std::lock_guard lock(mutex_);
+    order_.emplace_back(sequence, std::string(payload));
+    return sequence;
+  }
+  Result<void> replay(const std::function<void(uint64_t, RecordKind, int64_t, std::string_view)>&) override {
+    return {};
+  }
+  uint64_t next_sequence() const override { return last_ + 1; }
+  std::map<uint64_t, std::string> by_sequence() {
+    std::lock_guard lock(mutex_);
+    return {order_.begin(), order_.end()};
+  }
+  std::atomic<bool> fails{false};
+
+ private:
+  std::atomic<uint64_t> last_{41};
+  std::mutex mutex_;
+  std::vector<std::pair<uint64_t, std::string>> order_;
+};
+
+struct Heard : StoreSubscriber {
+  std::vector<std::string> steps;
+  void on_step(const Identity& identity, const StepSummary& step, int64_t) override {
+    steps.push_back(format("%d.%lld", identity.rank, static_cast<long long>(step.step)));
+  }
+};
+
+class SinkTest : public ::testing::Test {
+ protected:
+  SinkTest() { applier_.subscribe(heard_); }
+  Counters counters_{server_counters()};
+  MemoryStepStore steps_{{}, counters_};
+  MemoryMetricStore metrics_{{}, counters_};
+  AgentRegistry agents_;
+  Applier applier_{steps_, metrics_, agents_, counters_};
+  Heard heard_;
+  ScrambledLog log_;
+};
+
+TEST_F(SinkTest, SubscribersHearRecordsInLogOrderWhateverOrderTheDiskAnswersIn) {
+  DurableSink sink(log_, applier_, 1 << 30);
+  std::vector<std::thread> threads;
+  for (int32_t rank = 0; rank < 8; ++rank) {
+    threads.emplace_back([&, rank] {
+      for (int64_t step = 0; step < 20; ++step) {
+        EXPECT_EQ(sink.accept(Signal::kLogs, step_batch("job", rank, step),
+                              format("%d.%lld", rank, static_cast<long long>(step)), 1)
+                      .error,
+                  AcceptError::kNone);
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  std::vector<std::string> logged;
+  for (const auto& [sequence, payload] : log_.by_sequence()) logged.push_back(payload);
+  EXPECT_EQ(heard_.steps, logged);
+  EXPECT_EQ(logged.size(), 160u);
+}
+
+TEST_F(SinkTest, WhatTheLogRefusesIsNotStoredAndTheSinkGoesOn) {
+  DurableSink sink(log_, applier_, 1 << 30);
+  log_.fails = true;
+  AcceptResult refused = sink.accept(Signal::kLogs, step_batch("job", 0, 1), "x", 1);
+  EXPECT_EQ(refused.error, AcceptError::kUnavailable);
+  EXPECT_EQ(refused.message, "no room");
+  EXPECT_TRUE(steps_.jobs().empty());
+  log_.fails = false;
+  EXPECT_EQ(sink.accept(Signal::kLogs, step_batch("job", 0, 1), "x", 1).error, AcceptError::kNone);
+  EXPECT_EQ(steps_.steps("job", 1, 1).size(), 1u);
+  sink.close();
+  EXPECT_EQ(sink.accept(Signal::kLogs, step_batch("job", 0, 2), "x", 1).error, AcceptError::kUnavailable);
+}
+
+TEST_F(SinkTest, TooManyBytesWaitingForTheDiskAreTurnedAway) {
+  DurableSink sink(log_, applier_, 10);
+  EXPECT_EQ(sink.accept(Signal::kLogs, step_batch("job", 0, 0), std::string(100, 'x'), 1).error, AcceptError::kNone)
+      << "one alone always fits";
+  std::atomic<int> overloaded{0};
+  std::atomic<int> accepted{0};
+  std::vector<std::thread> threads;
+  for (int32_t rank = 0; rank < 8; ++rank) {
+    threads.emplace_back([&, rank] {
+      for (int64_t step = 0; step < 20; ++step) {
+        AcceptResult result = sink.accept(Signal::kLogs, step_batch("job", rank, step), "0123456789", 1);
+        ++(result.error == AcceptError::kOverloaded ? overloaded : accepted);
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_GT(overloaded, 0);
+  EXPECT_GT(accepted, 0);
+  EXPECT_EQ(heard_.steps.size(), static_cast<size_t>(accepted) + 1);
+  EXPECT_EQ(sink.accept(Signal::kLogs, step_batch("job", 0, 0), "0123456789", 1).error, AcceptError::kNone)
+      << "nothing waits any more";
+}
+
+struct FailingState final : StateStore {
+  bool fails = false;
+  std::map<std::string, Verdict> saved;
+  Result<void> save_verdict(const Verdict& verdict) override {
+    if (fails) return Error{"disk full"};
+    saved[verdict.id] = verdict;
+    return {};
+  }
+  std::vector<StoredVerdict> verdicts(std::string_view) const override {
+    std::vector<StoredVerdict> list;
+    for (const auto& [id, verdict] : saved) list.push_back({id, verdict.job_id, verdict.state, 0, ""});
+    return list;
+  }
+};
+
+Verdict verdict_of(std::string id, std::string state) {
+  Verdict verdict;
+  verdict.id = std::move(id);
+  verdict.state = std::move(state);
+  return verdict;
+}
+
+TEST(VerdictKeeper, KeepsWhatWasConfirmedAndLeavesNoTraceOfAWithdrawnSuspicion) {
+  FailingState state;
+  VerdictKeeper keeper(state);
+  keeper.keep({verdict_of("a", "suspected"), verdict_of("b", "suspected")});
+  keeper.keep({verdict_of("a", "confirmed"), verdict_of("b", "cleared")});
+  EXPECT_EQ(state.saved.size(), 1u);
+  keeper.keep({verdict_of("a", "cleared")});
+  EXPECT_EQ(state.saved.at("a").state, "cleared");
+  VerdictKeeper after_restart(state);
+  after_restart.keep({verdict_of("a", "suspected")});
+  EXPECT_EQ(state.saved.at("a").state, "suspected") << "one that is known is kept up to date";
+}
+
+TEST(VerdictKeeper, TriesAgainWhatCouldNotBeSaved) {
+  FailingState state;
+  state.fails = true;
+  VerdictKeeper keeper(state);
+  keeper.keep({verdict_of("a", "confirmed")});
+  keeper.keep({verdict_of("a", "cleared")});
+  EXPECT_TRUE(state.saved.empty());
+  state.fails = false;
+  keeper.keep({});
+  EXPECT_EQ(state.saved.at("a").state, "cleared");
+}
+
+TEST(ServerCounters, EveryRowHasItsOwnNameATypeAndHelp) {
+  std::set<std::string> names;
+  for (const CounterDescriptor& row : server_counters()) {
+    EXPECT_TRUE(names.insert(row.name).second) << row.name << " stands in the table twice";
+    EXPECT_EQ(std::string(row.name).starts_with("lockstep_"), true) << row.name;
+    EXPECT_EQ(std::string(row.type) == "counter", std::string(row.name).ends_with("_total")) << row.name;
+    EXPECT_GT(std::string(row.help).size(), 10u) << row.name;
+  }
+}
+
+// The program as a process.
+class LockstepdTest : public ::testing::Test {
+ protected:
+  struct Doors {
+    std::string http;
+    std::string otlp_http;
+  };
+  ChildProcess start(const std::string& data, Doors* doors) {
+    Result<ChildProcess> child =
+        ChildProcess::start({.arguments = {LOCKSTEPD_PATH, "--data", data, "--http", "127.0.0.1:0", "--otlp-http",
+                                           "127.0.0.1:0", "--otlp-grpc", "127.0.0.1:0"},
+                             .environment = {},
+                             .stderr_path = folder_.path() + "/stderr"});
+    EXPECT_TRUE(child.ok()) << (child.ok() ? "" : child.error());
+    Result<std::string> line = child->read_line(30'000);
+    EXPECT_TRUE(line.ok()) << (line.ok() ? "" : line.error());
+    std::string said = line.ok() ? *line : "";
+    std::vector<std::string_view> words = split(said, ' ');
+    EXPECT_EQ(words.size(), 4u) << said;
+    if (words.size() == 4) {
+      EXPECT_EQ(words[0], "ready");
+      EXPECT_TRUE(words[1].starts_with("http=") && words[2].starts_with("otlp_http=") &&
+                  words[3].starts_with("otlp_grpc="))
+          << said;
+      doors->http = words[1].substr(5);
+      doors->otlp_http = words[2].substr(10);
+    }
+    return std::move(*child);
+  }
+  static HttpResponse call(const std::string& address, const HttpRequest& request) {
+    Result<Url> url = parse_url("http://" + address, 80);
+    EXPECT_TRUE(url.ok());
+    HttpClient client(*url, 20'000);
+    Result<HttpResponse> response = client.send(request);
+    EXPECT_TRUE(response.ok()) << (response.ok() ? "" : response.error());
+    return response.ok() ? *response : HttpResponse{};
+  }
+  static HttpResponse get(const std::string& address, const std::string& path) {
+    return call(address, {.method = "GET", .path = path, .headers = {}, .body = ""});
+  }
+  static int send(const std::string& address, const Batch& batch) {
+    return call(address, {.method = "POST",
+                          .path = "/v1/logs",
+                          .headers = {{"content-type", "application/x-protobuf"}},
+                          .body = otlp::encode(batch)})
+        .status;
+  }
+  Folder folder_;
+};
+
+TEST_F(LockstepdTest, WhatWasAcknowledgedIsThereAfterAKill) {
+  std::string data = folder_.path() + "/data";
+  Doors doors;
+  {
+    ChildProcess server = start(data, &doors);
+    EXPECT_EQ(get(doors.http, "/readyz").status, 200);
+    for (int64_t step = 0; step < 10; ++step) {
+      for (int32_t rank = 0; rank < 2; ++rank)
+        ASSERT_EQ(send(doors.otlp_http, step_batch("crashed job", rank, step)), 200);
+    }
+    EXPECT_NE(get(doors.http, "/api/jobs/crashed%20job").body.find("\"last_step\":9"), std::string::npos)
+        << "acknowledged means visible";
+    kill(server.pid(), SIGKILL);
+    EXPECT_TRUE(server.wait(10'000).ok());
+  }
+  ChildProcess server = start(data, &doors);
+  HttpResponse job = get(doors.http, "/api/jobs/crashed%20job");
+  EXPECT_EQ(job.status, 200);
+  EXPECT_NE(job.body.find("\"ranks_seen\":2"), std::string::npos) << job.body;
+  EXPECT_NE(job.body.find("\"last_step\":9"), std::string::npos) << job.body;
+  EXPECT_NE(get(doors.http, "/api/logs?event=train.step&limit=1").body.find("\"total\":20"), std::string::npos);
+  std::string metrics = get(doors.http, "/metrics").body;
+  EXPECT_NE(metrics.find("\nlockstep_log_records_replayed_total 20\n"), std::string::npos);
+  EXPECT_NE(metrics.find("\nlockstep_replay_undecodable_records_total 0\n"), std::string::npos);
+  kill(server.pid(), SIGTERM);
+  Result<int> status = server.wait(20'000);
+  ASSERT_TRUE(status.ok());
+  EXPECT_EQ(*status, 0);
+}
+
+TEST_F(LockstepdTest, ADataFolderInUseIsRefusedWithOneLine) {
+  std::string data = folder_.path() + "/data";
+  Doors doors;
+  ChildProcess first = start(data, &doors);
+  Result<ChildProcess> second =
+      ChildProcess::start({.arguments = {LOCKSTEPD_PATH, "--data", data, "--http", "127.0.0.1:0", "--otlp-http",
+                                         "127.0.0.1:0", "--otlp-grpc", "127.0.0.1:0"},
+                           .environment = {},
+                           .stderr_path = folder_.path() + "/second"});
+  ASSERT_TRUE(second.ok());
+  Result<int> status = second->wait(20'000);
+  ASSERT_TRUE(status.ok());
+  EXPECT_EQ(*status, 1);
+  Result<std::string> said = read_file(folder_.path() + "/second", 10'000);
+  ASSERT_TRUE(said.ok());
+  EXPECT_NE(said->find("in use by another lockstepd (pid " + std::to_string(first.pid()) + ")"), std::string::npos)
+      << *said;
+  EXPECT_EQ(std::count(said->begin(), said->end(), '\n'), 1) << *said;
+}
+
+TEST_F(LockstepdTest, WrongUsageIsOneLineAndExitCodeTwo) {
+  Result<ChildProcess> child = ChildProcess::start(
+      {.arguments = {LOCKSTEPD_PATH, "--dta", "x"}, .environment = {}, .stderr_path = folder_.path() + "/stderr"});
+  ASSERT_TRUE(child.ok());
+  Result<int> status = child->wait(20'000);
+  ASSERT_TRUE(status.ok());
+  EXPECT_EQ(*status, 2);
+  Result<std::string> said = read_file(folder_.path() + "/stderr", 10'000);
+  EXPECT_EQ(std::count(said->begin(), said->end(), '\n'), 1) << *said;
+}
+
+}  // namespace
+}  // namespace lockstep

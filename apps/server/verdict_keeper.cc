@@ -1,0 +1,30 @@
+#include "apps/server/verdict_keeper.h"
+
+#include "base/log.h"
+
+namespace lockstep {
+
+VerdictKeeper::VerdictKeeper(StateStore& state) : state_(state) {
+  for (const StoredVerdict& verdict : state.verdicts("")) kept_ids_.insert(verdict.id);
+}
+
+void VerdictKeeper::keep(std::vector<Verdict> changed) {
+  for (Verdict& verdict : changed) {
+    bool was_confirmed =
+        verdict.state == "confirmed" || kept_ids_.contains(verdict.id) || waiting_.contains(verdict.id);
+    if (was_confirmed) waiting_.insert_or_assign(verdict.id, std::move(verdict));
+  }
+  while (!waiting_.empty()) {
+    Result<void> saved = state_.save_verdict(waiting_.begin()->second);
+    if (!saved.ok()) {
+      if (!failing_) LOCKSTEP_LOG_ERROR("state", "%s; trying again", saved.error().c_str());
+      failing_ = true;
+      return;
+    }
+    failing_ = false;
+    kept_ids_.insert(waiting_.begin()->first);
+    waiting_.erase(waiting_.begin());
+  }
+}
+
+}  // namespace lockstep

@@ -1,0 +1,29 @@
+// Keeps verdicts in the state store: what was confirmed, and that it was cleared. A suspicion is not kept until it is
+// confirmed, so one that is withdrawn leaves no trace.
+//
+// On error: the verdict is tried again with the next round; one log line per failure streak.
+// Thread rule: Confined.
+#pragma once
+
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "store/state_store.h"
+
+namespace lockstep {
+
+class VerdictKeeper {
+ public:
+  explicit VerdictKeeper(StateStore& state);
+  void keep(std::vector<Verdict> changed);
+
+ private:
+  StateStore& state_;
+  std::set<std::string> kept_ids_;
+  std::map<std::string, Verdict> waiting_;  // not saved yet, newest version of each
+  bool failing_ = false;
+};
+
+}  // namespace lockstep

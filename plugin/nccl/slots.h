@@ -1,0 +1,85 @@
+// Preallocated places for events between start and stop. A place is given out by a rising position; its index is the
+// position modulo the size, and it belongs to whoever holds that position. When all places are taken the oldest event
+// loses its place: an event that NCCL never stops (it happens) can therefore not starve the ones after it.
+//
+// Thread rule: Thread-safe, lock-free, O(1). Fields of a slot are Relaxed: racing threads may see each other's values,
+// never
+//              half of one; a reader knows by release() whether what it copied was its own.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+
+#include "plugin/nccl/handles.h"
+#include "recorder/layout.h"
+
+namespace lockstep::nccl {
+
+template <typename T>
+class Relaxed {
+ public:
+  Relaxed() = default;
+  Relaxed(const Relaxed&) = delete;
+  Relaxed& operator=(const Relaxed& other) { return *this = static_cast<T>(other); }
+  operator T() const { return value_.load(std::memory_order_relaxed); }
+  Relaxed& operator=(T value) {
+    value_.store(value, std::memory_order_relaxed);
+    return *this;
+  }
+  T add(T count) { return value_.fetch_add(count, std::memory_order_acq_rel) + count; }
+  T exchange(T value) { return value_.exchange(value, std::memory_order_acq_rel); }
+
+ private:
+  std::atomic<T> value_{};
+};
+
+// Slot: a struct with a member `std::atomic<uint64_t> key`.
+template <typename Slot>
+class SlotRing {
+ public:
+  // size: a power of two.
+  explicit SlotRing(uint32_t size) : slots_(new Slot[size]()), mask_(size - 1) {}
+
+  struct Claim {
+    Slot* slot = nullptr;   // null: another thread is at this very place; go without
+    uint64_t position = 0;  // for the handle, and for publish()
+    bool evicted = false;   // the slot still holds an event that never ended; look at it before filling
+  };
+  Claim claim() {
+    const uint64_t position = (next_.fetch_add(1, std::memory_order_relaxed) + 1) & Handle::kPositionMask;
+    Slot& slot = slots_[position & mask_];
+    __builtin_prefetch(&slots_[(position + 1) & mask_], 1);  // the next one is wanted soon
+    const uint64_t old = slot.key.load(std::memory_order_acquire);
+    if (old == kBusy) return {};
+    // Not an exchange, which would cost more than all the rest: for two threads to pass here together, one must have
+    // slept right at this line for as long as the whole ring took to go round.
+    slot.key.store(kBusy, std::memory_order_relaxed);
+    layout::store_fence();
+    return {&slot, position, old != kFree};
+  }
+  void publish(const Claim& claim) { claim.slot->key.store(claim.position, std::memory_order_release); }
+
+  // Null where the event is gone.
+  Slot* find(uint64_t position) {
+    Slot& slot = slots_[position & mask_];
+    return position != kFree && slot.key.load(std::memory_order_acquire) == position ? &slot : nullptr;
+  }
+  // True for exactly one caller, and only if the event was still in its place: then what was copied before is whole.
+  bool release(Slot* slot, uint64_t position) {
+    return slot->key.compare_exchange_strong(position, kFree, std::memory_order_acq_rel);
+  }
+  void forget_all() {
+    for (uint64_t i = 0; i <= mask_; ++i) slots_[i].key.store(kFree, std::memory_order_release);
+  }
+
+ private:
+  static constexpr uint64_t kFree = 0;
+  static constexpr uint64_t kBusy = ~0ULL;
+
+  std::unique_ptr<Slot[]> slots_;
+  const uint64_t mask_;
+  std::atomic<uint64_t> next_{0};
+};
+
+}  // namespace lockstep::nccl

@@ -1,0 +1,75 @@
+// Finds flight recorders and follows each from birth to the end of its process: drains it, assembles steps, notices
+// silence and death, and lets go of the file only when everything read from it is safe.
+//
+// A recorder outlives a crashed process: it is drained, a last rank.status says the process is gone, and the file is
+// removed once the exporter has settled what came out of it.
+// Thread rule: Confined.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/counters.h"
+#include "base/files.h"
+#include "model/step.h"
+#include "model/telemetry.h"
+#include "recorder/reader.h"
+#include "sources/nccl/rank_assembler.h"
+
+namespace lockstep {
+
+struct WatchOptions {
+  std::string folder;
+  // A rank that makes no callback for this long while it has communicators tells where it stands. Well above any pause
+  // of a healthy step loop that syncs each step, well below the five seconds in which a hang must be named.
+  int64_t quiet_status_ns = 2'000'000'000;
+  int64_t metrics_every_ns = 5'000'000'000;
+};
+
+// What one look at all recorders gave.
+struct Harvest {
+  std::vector<ResourceGroup> logs;     // one group per rank
+  std::vector<ResourceGroup> metrics;
+  bool urgent = false;                 // a status or an end is among them: send now
+};
+
+class RecorderWatch {
+ public:
+  // settled(ticket): has everything up to this ticket been delivered or written to disk?
+  RecorderWatch(WatchOptions options, const Clock& clock, Counters& counters);
+  ~RecorderWatch();
+
+  // Looks once at the folder and at every recorder. Cheap when nothing moves.
+  Harvest look();
+  // The harvest was submitted under this ticket; recorders of dead processes wait for it.
+  void submitted(uint64_t ticket);
+  // Removes recorders of dead processes whose ticket is settled.
+  void release(const std::function<bool(uint64_t)>& settled);
+  // The last look of an ending agent: drains, closes ended steps.
+  Harvest final_look();
+  // Waits until a new recorder appears or the time is over.
+  void wait(int64_t timeout_ms);
+
+  // For /metrics: who runs where.
+  std::vector<Identity> identities() const;
+
+ private:
+  struct Rank;
+  Harvest look_all(bool flush);
+  void find_new();
+  void look_at(Rank& rank, bool flush, Harvest& harvest);
+
+  const WatchOptions options_;
+  const Clock& clock_;
+  Counters& counters_;
+  UniqueFd inotify_;
+  std::map<std::string, std::unique_ptr<Rank>> ranks_;  // by file name
+  std::map<std::string, int64_t> refused_;              // files that are no recorders: when to try again
+};
+
+}  // namespace lockstep

@@ -1,0 +1,29 @@
+// GET /api/agents: agents heard of.
+#include "api/answer.h"
+#include "api/endpoints.h"
+#include "api/job_view.h"
+
+namespace lockstep {
+
+HttpResponse get_agents(const ApiContext& context, const ApiRequest&) {
+  std::vector<AgentInfo> agents = context.agents.agents();
+  int64_t now = context.clock.unix_ns();
+  JsonWriter json;
+  json.begin_object().key("agents").begin_array();
+  for (const AgentInfo& agent : agents) {
+    json.begin_object()
+        .field("host", agent.host)
+        .field("first_seen_unix_ns", agent.first_seen_unix_ns)
+        .field("last_seen_unix_ns", agent.last_seen_unix_ns)
+        .field("records_lost", agent.records_lost)
+        .field("status", now - agent.last_seen_unix_ns > kSilentAfterNs ? "silent" : "ok")
+        .end_object();
+  }
+  json.end_array()
+      .field("total", static_cast<uint64_t>(agents.size()))
+      .field("shown", static_cast<uint64_t>(agents.size()))
+      .end_object();
+  return json_answer(json);
+}
+
+}  // namespace lockstep

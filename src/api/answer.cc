@@ -1,0 +1,53 @@
+#include "api/answer.h"
+
+#include <cmath>
+
+#include "base/text.h"
+
+namespace lockstep {
+
+HttpResponse text_answer(int status, std::string_view content_type, std::string body) {
+  HttpResponse response;
+  response.status = status;
+  response.headers = {{"content-type", std::string(content_type)},
+                      {"x-content-type-options", "nosniff"},
+                      {"cache-control", "no-store"}};
+  response.body = std::move(body);
+  return response;
+}
+
+HttpResponse json_answer(JsonWriter& json) {
+  return text_answer(200, "application/json", json.take());
+}
+
+HttpResponse error_answer(int status, std::string_view line) {
+  JsonWriter json;
+  json.begin_object().field("error", line).end_object();
+  return text_answer(status, "application/json", json.take());
+}
+
+Result<int64_t> int_parameter(const ServerRequest& request, std::string_view name, int64_t fallback, int64_t minimum,
+                              int64_t maximum) {
+  std::string text = request.parameter(name);
+  if (text.empty()) return fallback;
+  std::optional<int64_t> value = parse_int(text);
+  if (!value || *value < minimum || *value > maximum) {
+    return Error{format("%.*s is \"%.40s\"; it must be a whole number from %lld to %lld", static_cast<int>(name.size()),
+                        name.data(), text.c_str(), static_cast<long long>(minimum), static_cast<long long>(maximum))};
+  }
+  return *value;
+}
+
+double rounded(double value) {
+  return std::round(value * 1000) / 1000;
+}
+
+void write_number(JsonWriter& json, std::string_view name, double value) {
+  json.field(name, rounded(value));
+}
+
+void write_attributes(JsonWriter& json, std::string_view name, const Attributes& attributes) {
+  json.key(name).raw(to_text(Value(attributes)));
+}
+
+}  // namespace lockstep

@@ -1,0 +1,30 @@
+// Small helpers every endpoint uses: answers, checked parameters, numbers as the API writes them.
+//
+// Thread rule: Thread-safe (no state).
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "base/json_writer.h"
+#include "base/result.h"
+#include "model/telemetry.h"
+#include "net/http_server.h"
+
+namespace lockstep {
+
+HttpResponse json_answer(JsonWriter& json);
+HttpResponse text_answer(int status, std::string_view content_type, std::string body);
+HttpResponse error_answer(int status, std::string_view line);
+
+// A whole number; absent or empty: the fallback. The error says what is allowed.
+Result<int64_t> int_parameter(const ServerRequest& request, std::string_view name, int64_t fallback, int64_t minimum,
+                              int64_t maximum);
+
+// Three decimals: what a person can use, and a third of the bytes. NaN stays NaN (null).
+double rounded(double value);
+void write_number(JsonWriter& json, std::string_view name, double value);
+void write_attributes(JsonWriter& json, std::string_view name, const Attributes& attributes);
+
+}  // namespace lockstep

@@ -1,0 +1,525 @@
+// The endpoints against a filled store. Requests go straight into answer(): no sockets.
+#include <gtest/gtest.h>
+#include <simdjson.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <limits>
+
+#include "api/routes.h"
+#include "base/files.h"
+#include "base/text.h"
+#include "store/memory_metric_store.h"
+#include "store/memory_step_store.h"
+#include "store/sqlite_state_store.h"
+#include "store/store_counters.h"
+
+namespace lockstep {
+namespace {
+
+using simdjson::dom::element;
+
+struct TestClock final : Clock {
+  int64_t now = 1'000'000'000'000;
+  int64_t unix_ns() const override { return now; }
+  int64_t monotonic_ns() const override { return now; }
+};
+
+struct TestDiagnosis final : VerdictSource {
+  std::vector<Verdict> list;
+  std::vector<Verdict> verdicts(std::string_view job_id) const override {
+    std::vector<Verdict> found;
+    for (const Verdict& verdict : list) {
+      if (verdict.job_id == job_id) found.push_back(verdict);
+    }
+    return found;
+  }
+  std::string summary(std::string_view job_id) const override { return "Summary of " + std::string(job_id); }
+};
+
+Verdict verdict_of(std::string id, std::string job_id, std::string state, std::string kind, int64_t found) {
+  Verdict verdict;
+  verdict.id = std::move(id);
+  verdict.job_id = std::move(job_id);
+  verdict.state = std::move(state);
+  verdict.kind = std::move(kind);
+  verdict.found_unix_ns = found;
+  verdict.sentence = "Verdict " + verdict.id;
+  return verdict;
+}
+
+class ApiTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    char pattern[] = "/tmp/lockstep_api_XXXXXX";
+    ASSERT_NE(mkdtemp(pattern), nullptr);
+    folder_ = pattern;
+    Result<std::unique_ptr<StateStore>> state = open_sqlite_state_store(folder_ + "/state.sqlite");
+    ASSERT_TRUE(state.ok());
+    state_ = std::move(*state);
+    // 4 ranks on 2 hosts, steps 0 to 9. Rank 2 computes 30 ms longer, so the others wait 30 ms for it.
+    for (int64_t step = 0; step < 10; ++step) {
+      for (int32_t rank = 0; rank < 4; ++rank) {
+        if (rank == 3 && step == 5) continue;  // never arrived
+        steps_.append_step(identity_of(rank), step_of(step, rank == 2), clock_.now - (9 - step) * 1'000'000);
+      }
+    }
+  }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+
+  static Identity identity_of(int32_t rank, std::string job_id = "llama-70b") {
+    return {.job_id = std::move(job_id),
+            .attempt = 0,
+            .rank = rank,
+            .world_size = 4,
+            .local_rank = rank % 2,
+            .host = format("node-%d", rank / 2),
+            .gpu_uuid = format("GPU-%d", rank)};
+  }
+  static StepSummary step_of(int64_t step, bool is_slow) {
+    StepSummary summary;
+    summary.step = step;
+    summary.duration_ns = 100'000'000;
+    summary.self_ns = is_slow ? 90'000'000 : 60'000'000;
+    summary.comm_ns = summary.duration_ns - summary.self_ns;
+    summary.phase_ns[static_cast<size_t>(Phase::kInput)] = 5'000'000;
+    summary.phase_ns[static_cast<size_t>(Phase::kForward)] = 20'000'000;
+    summary.comms.push_back({.comm_id = 0x1a,
+                             .size = 4,
+                             .count = 10,
+                             .bytes = 80'000'000,
+                             .gpu_ns = 40'000'000,
+                             .shortest_ns = 1'000'000,
+                             .longest_ns = 5'000'000});
+    summary.flows.push_back(
+        {.comm_id = 0x1a, .peer = 1, .send = true, .transfers = 8, .bytes = 1000, .wire_ns = 1'500'000});
+    return summary;
+  }
+
+  HttpResponse get(const std::string& path, const std::string& query = "", const std::string& method = "GET") {
+    ApiContext context{steps_, metrics_, *state_, agents_, diagnosis_, counters_, clock_, ready_, web_folder_};
+    ServerRequest request;
+    request.method = method;
+    request.path = path;
+    request.query = query;
+    return answer(context, request);
+  }
+  element json(const std::string& path, const std::string& query = "") {
+    HttpResponse response = get(path, query);
+    EXPECT_EQ(response.status, 200) << path << "?" << query << ": " << response.body;
+    EXPECT_EQ(response.header("content-type"), "application/json");
+    return parse(response);
+  }
+  element parse(const HttpResponse& response) {
+    element document;
+    auto error = parser_.parse(response.body).get(document);
+    EXPECT_FALSE(error) << simdjson::error_message(error) << " in " << response.body.substr(0, 500);
+    return document;
+  }
+  void expect_error(const std::string& path, const std::string& query, int status, const std::string& part) {
+    HttpResponse response = get(path, query);
+    EXPECT_EQ(response.status, status) << path << "?" << query << ": " << response.body;
+    std::string line(parse(response)["error"].get_string().value());
+    EXPECT_NE(line.find(part), std::string::npos) << line;
+    EXPECT_EQ(line.find('\n'), std::string::npos);
+  }
+  static std::string text(element value) { return std::string(value.get_string().value()); }
+  static double number(element value) { return value.get_double().value(); }
+
+  std::string folder_;
+  std::string web_folder_;
+  TestClock clock_;
+  Counters counters_{kStoreCounters};
+  MemoryStepStore steps_{{}, counters_};
+  MemoryMetricStore metrics_{{}, counters_};
+  std::unique_ptr<StateStore> state_;
+  AgentRegistry agents_;
+  TestDiagnosis diagnosis_;
+  std::atomic<bool> ready_{true};
+  simdjson::dom::parser parser_;
+};
+
+TEST_F(ApiTest, JobsAreListedWorstFirst) {
+  steps_.append_step(identity_of(0, "a-fine"), step_of(1, false), clock_.now);
+  steps_.append_step(identity_of(0, "b-stuck"), step_of(1, false), clock_.now);
+  steps_.append_step(identity_of(0, "c-maybe"), step_of(1, false), clock_.now);
+  steps_.append_step(identity_of(0, "d-gone"), step_of(1, false), clock_.now - 31'000'000'000);
+  diagnosis_.list = {
+      verdict_of("v1", "llama-70b", "confirmed", "slow", 5), verdict_of("v2", "b-stuck", "confirmed", "hang", 6),
+      verdict_of("v3", "c-maybe", "suspected", "slow", 7), verdict_of("v4", "a-fine", "cleared", "slow", 7)};
+  element answer = json("/api/jobs");
+  std::vector<std::pair<std::string, std::string>> list;
+  for (element job : answer["jobs"].get_array()) list.emplace_back(text(job["job_id"]), text(job["health"]));
+  EXPECT_EQ(list, (std::vector<std::pair<std::string, std::string>>{{"b-stuck", "hang"},
+                                                                    {"llama-70b", "slow"},
+                                                                    {"c-maybe", "suspected"},
+                                                                    {"d-gone", "unknown"},
+                                                                    {"a-fine", "ok"}}));
+  EXPECT_EQ(answer["total"].get_int64().value(), 5);
+  EXPECT_EQ(answer["shown"].get_int64().value(), 5);
+  element two = json("/api/jobs", "limit=2");
+  EXPECT_EQ(two["total"].get_int64().value(), 5);
+  EXPECT_EQ(two["shown"].get_int64().value(), 2);
+}
+
+TEST_F(ApiTest, AJobSaysWhereItStands) {
+  diagnosis_.list = {verdict_of("v1", "llama-70b", "confirmed", "slow", 5),
+                     verdict_of("v2", "llama-70b", "cleared", "slow", 4)};
+  element job = json("/api/jobs/llama-70b");
+  EXPECT_EQ(text(job["job_id"]), "llama-70b");
+  EXPECT_EQ(job["attempt"].get_int64().value(), 0);
+  EXPECT_EQ(job["world_size"].get_int64().value(), 4);
+  EXPECT_EQ(job["ranks_seen"].get_int64().value(), 4);
+  EXPECT_EQ(job["ranks_reporting"].get_int64().value(), 4);
+  EXPECT_EQ(text(job["state"]), "running");
+  EXPECT_EQ(job["last_step"].get_int64().value(), 9);
+  EXPECT_EQ(number(job["step_ms"]), 100.0);
+  EXPECT_EQ(job["last_seen_unix_ns"].get_int64().value(), clock_.now);
+  EXPECT_EQ(text(job["health"]), "slow");
+  EXPECT_EQ(text(job["sentence"]), "Verdict v1");
+  EXPECT_EQ(job["verdicts_open"].get_int64().value(), 1);
+
+  clock_.now += 31'000'000'000;
+  EXPECT_EQ(text(json("/api/jobs/llama-70b")["state"]), "silent");
+  for (int32_t rank = 0; rank < 4; ++rank) steps_.rank_ended(identity_of(rank), true, clock_.now);
+  EXPECT_EQ(text(json("/api/jobs/llama-70b")["state"]), "ended");
+}
+
+TEST_F(ApiTest, WhyShowsVerdictsAndWhereTheTimeGoes) {
+  diagnosis_.list = {verdict_of("v1", "llama-70b", "confirmed", "slow", 5)};
+  element why = json("/api/jobs/llama-70b/why");
+  EXPECT_EQ(text(why["job"]["job_id"]), "llama-70b");
+  EXPECT_EQ(text(why["health"]), "slow");
+  EXPECT_EQ(text(why["summary"]), "Summary of llama-70b");
+  EXPECT_EQ(why["verdicts"].get_array().size(), 1u);
+  EXPECT_EQ(text(why["verdicts"].at(0)["id"]), "v1");
+  // Of 39 rows of 100 ms: rank 2 (10 rows) 85 ms compute, others 55; 5 input; shortest communication 10 ms; others
+  // wait 30.
+  element parts = why["breakdown"];
+  EXPECT_NEAR(number(parts["compute"]), (10 * 85 + 29 * 55) / 3900.0, 1e-4);
+  EXPECT_NEAR(number(parts["waiting"]), 29 * 30 / 3900.0, 1e-4);
+  EXPECT_NEAR(number(parts["communication"]), 0.1, 1e-4);
+  EXPECT_NEAR(number(parts["input"]), 0.05, 1e-4);
+  double total = 0;
+  for (auto part : parts.get_object()) total += number(part.value);
+  EXPECT_NEAR(total, 1, 1e-9);
+}
+
+TEST_F(ApiTest, VerdictsOfAnEarlierRunAreShownButNeverOpenAndLiveOnesWin) {
+  ASSERT_TRUE(state_->save_verdict(verdict_of("v1", "llama-70b", "suspected", "slow", 5)).ok());
+  ASSERT_TRUE(state_->save_verdict(verdict_of("old", "llama-70b", "confirmed", "slow", 3)).ok());
+  ASSERT_TRUE(state_->save_verdict(verdict_of("older", "job-of-last-week", "confirmed", "hang", 2)).ok());
+  diagnosis_.list = {verdict_of("v1", "llama-70b", "confirmed", "slow", 5)};
+  element why = json("/api/jobs/llama-70b/why");
+  ASSERT_EQ(why["verdicts"].get_array().size(), 2u);
+  EXPECT_EQ(text(why["verdicts"].at(0)["state"]), "confirmed");
+  EXPECT_EQ(text(why["verdicts"].at(1)["id"]), "old");
+  EXPECT_EQ(text(why["verdicts"].at(1)["state"]), "cleared");
+  element past = json("/api/jobs/job-of-last-week/why");
+  EXPECT_EQ(text(past["verdicts"].at(0)["id"]), "older");
+  EXPECT_EQ(text(past["job"]["state"]), "silent");
+  EXPECT_TRUE(past["breakdown"].is_null());
+
+  auto ids = [&](const std::string& query) {
+    std::vector<std::string> list;
+    for (element verdict : json("/api/verdicts", query)["verdicts"].get_array()) list.push_back(text(verdict["id"]));
+    return list;
+  };
+  EXPECT_EQ(ids(""), (std::vector<std::string>{"v1"}));
+  EXPECT_EQ(ids("state=open"), (std::vector<std::string>{"v1"}));
+  EXPECT_EQ(ids("state=cleared"), (std::vector<std::string>{"old", "older"}));
+  EXPECT_EQ(ids("state=all"), (std::vector<std::string>{"v1", "old", "older"}));
+  element limited = json("/api/verdicts", "state=all&limit=1");
+  EXPECT_EQ(limited["total"].get_int64().value(), 3);
+  EXPECT_EQ(limited["shown"].get_int64().value(), 1);
+}
+
+TEST_F(ApiTest, StepsAreAMatrixOfRanksAndSteps) {
+  element answer = json("/api/jobs/llama-70b/steps", "last=5");
+  ASSERT_EQ(answer["steps"].get_array().size(), 5u);
+  EXPECT_EQ(answer["steps"].at(0).get_int64().value(), 5);
+  EXPECT_EQ(answer["ranks"].get_array().size(), 4u);
+  EXPECT_EQ(text(answer["hosts"].at(3)), "node-1");
+  EXPECT_EQ(number(answer["step_ms"].at(0)), 100);
+  EXPECT_EQ(number(answer["communication_ms"].at(1)), 10);
+  EXPECT_EQ(number(answer["waiting_ms"].at(1)), 22.5);
+  EXPECT_EQ(number(answer["compute_ms"].at(1)), 62.5);
+  EXPECT_EQ(number(answer["input_ms"].at(1)), 5);
+  EXPECT_TRUE(answer["duration_ms"].at(3).at(0).is_null())
+      << "nothing was heard of rank 3 in step 5: unknown, never zero";
+  EXPECT_TRUE(answer["excess_ms"].at(3).at(0).is_null());
+  EXPECT_EQ(number(answer["duration_ms"].at(3).at(1)), 100);
+  EXPECT_EQ(number(answer["self_ms"].at(2).at(4)), 90);
+  EXPECT_EQ(number(answer["excess_ms"].at(2).at(4)), 30);
+  EXPECT_EQ(number(answer["excess_ms"].at(0).at(4)), 0);
+  EXPECT_EQ(number(answer["input_ms_rank"].at(0).at(4)), 5);
+  EXPECT_EQ(answer["total_steps"].get_int64().value(), 10);
+  EXPECT_EQ(answer["shown"].get_int64().value(), 5);
+  for (const char* name : {"duration_ms", "self_ms", "excess_ms", "input_ms_rank"}) {
+    ASSERT_EQ(answer[name].get_array().size(), 4u);
+    for (element row : answer[name].get_array()) EXPECT_EQ(row.get_array().size(), 5u);
+  }
+  element window = json("/api/jobs/llama-70b/steps", "from=2&to=3");
+  EXPECT_EQ(window["steps"].get_array().size(), 2u);
+  EXPECT_EQ(json("/api/jobs/llama-70b/steps", "from=1000&to=1499")["shown"].get_int64().value(), 0);
+}
+
+TEST_F(ApiTest, NumbersHaveThreeDecimals) {
+  StepSummary odd = step_of(10, false);
+  odd.duration_ns = 123'456'789;
+  steps_.append_step(identity_of(0), odd, clock_.now);
+  std::string body = get("/api/jobs/llama-70b/steps", "from=10&to=10").body;
+  EXPECT_NE(body.find("\"step_ms\":[123.457]"), std::string::npos) << body;
+}
+
+TEST_F(ApiTest, ALargeJobIsCutToTheFirstRanksAndSaysSo) {
+  for (int32_t rank = 0; rank < 5000; ++rank) {
+    Identity identity = identity_of(rank, "large");
+    identity.world_size = 5000;
+    steps_.append_step(identity, step_of(0, rank == 4999), clock_.now);
+  }
+  element answer = json("/api/jobs/large/steps");
+  EXPECT_EQ(answer["ranks"].get_array().size(), 4096u);
+  EXPECT_EQ(answer["ranks_total"].get_int64().value(), 5000);
+  EXPECT_EQ(answer["ranks_shown"].get_int64().value(), 4096);
+  element rest = json("/api/jobs/large/steps", "rank_from=4096");
+  EXPECT_EQ(rest["ranks"].at(0).get_int64().value(), 4096);
+  EXPECT_EQ(rest["ranks_shown"].get_int64().value(), 904);
+  EXPECT_EQ(number(rest["excess_ms"].at(903).at(0)), 30) << "against the median of all ranks, shown or not";
+}
+
+TEST_F(ApiTest, RanksAreListedWorstFirst) {
+  RankStatus status;
+  status.step = 10;
+  status.quiet_ns = 5'000'000'000;
+  steps_.append_status(identity_of(1), status, clock_.now);
+  steps_.rank_ended(identity_of(0), false, clock_.now);
+  element answer = json("/api/jobs/llama-70b/ranks", "last=4");
+  EXPECT_EQ(answer["from_step"].get_int64().value(), 6);
+  EXPECT_EQ(answer["to_step"].get_int64().value(), 9);
+  EXPECT_EQ(answer["total"].get_int64().value(), 4);
+  element worst = answer["ranks"].at(0);
+  EXPECT_EQ(worst["rank"].get_int64().value(), 2);
+  EXPECT_EQ(text(worst["host"]), "node-1");
+  EXPECT_EQ(worst["local_rank"].get_int64().value(), 0);
+  EXPECT_EQ(text(worst["gpu_uuid"]), "GPU-2");
+  EXPECT_EQ(worst["steps"].get_int64().value(), 4);
+  EXPECT_EQ(number(worst["step_ms"]), 100);
+  EXPECT_EQ(number(worst["self_ms"]), 90);
+  EXPECT_EQ(number(worst["excess_ms"]), 30);
+  EXPECT_EQ(number(worst["comm_ms"]), 10);
+  EXPECT_EQ(number(worst["input_ms"]), 5);
+  EXPECT_EQ(text(worst["status"]), "ok");
+  std::map<int64_t, std::string> status_of;
+  for (element rank : answer["ranks"].get_array()) status_of[rank["rank"].get_int64().value()] = text(rank["status"]);
+  EXPECT_EQ(status_of[0], "failed");
+  EXPECT_EQ(status_of[1], "quiet");
+  clock_.now += 31'000'000'000;
+  EXPECT_EQ(text(json("/api/jobs/llama-70b/ranks")["ranks"].at(0)["status"]), "silent");
+}
+
+TEST_F(ApiTest, ARankShowsItsStepsCommunicatorsFlowsAndWhereItStands) {
+  steps_.append_comm(identity_of(2), {.comm_id = 0x1a, .size = 4, .rank_in_comm = 2, .nodes = 2, .name = "world"},
+                     clock_.now);
+  RankStatus status;
+  status.quiet_ns = 1'500'000;
+  status.phase = Phase::kForward;
+  status.comms.push_back({.comm_id = 0x1a,
+                          .size = 4,
+                          .collectives_enqueued = 7,
+                          .collectives_completed = 6,
+                          .collective = {.state = OpState::kStarted, .ordinal = 7, .function = "AllReduce"}});
+  steps_.append_status(identity_of(2), status, clock_.now);
+  element rank = json("/api/jobs/llama-70b/ranks/2", "last=3");
+  EXPECT_EQ(text(rank["host"]), "node-1");
+  EXPECT_EQ(rank["steps"].get_array().size(), 3u);
+  element step = rank["steps"].at(2);
+  EXPECT_EQ(step["step"].get_int64().value(), 9);
+  EXPECT_EQ(number(step["self_ms"]), 90);
+  EXPECT_EQ(number(step["phases_ms"]["forward"]), 20);
+  EXPECT_EQ(text(step["comms"].at(0)["comm_id"]), "0x1a");
+  EXPECT_EQ(number(step["comms"].at(0)["bus_gb_s"]), 2);
+  EXPECT_EQ(step["comms"].at(0)["p2p"].get_bool().value(), false);
+  EXPECT_EQ(number(step["flows"].at(0)["wire_ms"]), 1.5);
+  EXPECT_EQ(text(rank["communicators"].at(0)["name"]), "world");
+  EXPECT_EQ(number(rank["status"]["quiet_ms"]), 1.5);
+  EXPECT_EQ(text(rank["status"]["phase"]), "forward");
+  EXPECT_EQ(text(rank["status"]["comms"].at(0)["collective"]["state"]), "started");
+  EXPECT_TRUE(json("/api/jobs/llama-70b/ranks/0")["status"].is_null());
+  expect_error("/api/jobs/llama-70b/ranks/17", "", 404, "rank 17");
+  expect_error("/api/jobs/llama-70b/ranks/two", "", 400, "whole number");
+}
+
+TEST_F(ApiTest, AgentsSayWhenTheyWereLastHeardOfAndWhatTheyLost) {
+  agents_.seen("node-0", clock_.now - 40'000'000'000, 0);
+  agents_.seen("node-1", clock_.now, 12);
+  element answer = json("/api/agents");
+  EXPECT_EQ(answer["total"].get_int64().value(), 2);
+  EXPECT_EQ(text(answer["agents"].at(0)["status"]), "silent");
+  EXPECT_EQ(text(answer["agents"].at(1)["host"]), "node-1");
+  EXPECT_EQ(answer["agents"].at(1)["records_lost"].get_int64().value(), 12);
+}
+
+TEST_F(ApiTest, MetricsAreFoundByExactName) {
+  for (int64_t time = 1; time <= 5; ++time)
+    metrics_.append("gpu.power", {{"host.name", "node-0"}}, "W", "gauge", {time * 10, 300.5});
+  metrics_.append("gpu.power", {{"host.name", "node-1"}}, "W", "gauge", {10, std::numeric_limits<double>::quiet_NaN()});
+  element names = json("/api/metrics");
+  EXPECT_EQ(text(names["names"].at(0)), "gpu.power");
+  element answer = json("/api/metrics", "name=gpu.power&from=20&to=30");
+  EXPECT_EQ(answer["total"].get_int64().value(), 1);
+  element series = answer["series"].at(0);
+  EXPECT_EQ(text(series["labels"]["host.name"]), "node-0");
+  EXPECT_EQ(text(series["kind"]), "gauge");
+  EXPECT_EQ(text(series["unit"]), "W");
+  EXPECT_EQ(series["points"].get_array().size(), 2u);
+  EXPECT_EQ(series["points"].at(0).at(0).get_int64().value(), 20);
+  EXPECT_EQ(number(series["points"].at(0).at(1)), 300.5);
+  element limited = json("/api/metrics", "name=gpu.power&limit=1");
+  EXPECT_EQ(limited["total"].get_int64().value(), 2);
+  EXPECT_EQ(limited["shown"].get_int64().value(), 1);
+  EXPECT_TRUE(json("/api/metrics", "name=gpu.power")["series"].at(1)["points"].at(0).at(1).is_null());
+}
+
+TEST_F(ApiTest, LogsAndSpansCarryTheirAttributes) {
+  auto resource = std::make_shared<const Attributes>(Attributes{{"service.name", "app"}, {"pid", 7}});
+  LogRecord record;
+  record.observed_unix_ns = 77;
+  record.severity = 9;
+  record.event_name = "thing.done";
+  record.body = Value("a \"quoted\" body");
+  record.attributes = {{"n", 1}, {"list", ValueList{Value(1), Value("two")}}};
+  steps_.append_log(resource, record);
+  element log = json("/api/logs", "service=app&event=thing.done&limit=5")["logs"].at(0);
+  EXPECT_EQ(log["time_unix_ns"].get_int64().value(), 77);
+  EXPECT_EQ(text(log["service"]), "app");
+  EXPECT_EQ(text(log["body"]), "a \"quoted\" body");
+  EXPECT_EQ(text(log["attributes"]["list"].at(1)), "two");
+  EXPECT_EQ(log["resource"]["pid"].get_int64().value(), 7);
+  EXPECT_EQ(json("/api/logs", "service=nobody")["total"].get_int64().value(), 0);
+
+  Span span;
+  span.trace_id[0] = 0xAB;
+  span.span_id[7] = 1;
+  span.name = "step";
+  span.kind = 1;
+  span.start_unix_ns = 5;
+  span.end_unix_ns = 9;
+  span.events.push_back({6, "mark", {{"x", true}}});
+  steps_.append_span(resource, span);
+  element found = json("/api/spans", "trace_id=AB000000000000000000000000000000")["spans"].at(0);
+  EXPECT_EQ(text(found["trace_id"]), "ab000000000000000000000000000000");
+  EXPECT_EQ(text(found["span_id"]), "0000000000000001");
+  EXPECT_EQ(text(found["parent_span_id"]), "");
+  EXPECT_EQ(text(found["name"]), "step");
+  EXPECT_EQ(found["events"].at(0)["attributes"]["x"].get_bool().value(), true);
+}
+
+TEST_F(ApiTest, AnUnknownJobIs404WithASuggestionWhereOneIsNear) {
+  for (const char* tail : {"", "/why", "/steps", "/ranks", "/ranks/0"})
+    expect_error(std::string("/api/jobs/lama-70b") + tail, "", 404, "did you mean \"llama-70b\"?");
+  HttpResponse response = get("/api/jobs/lama-70b");
+  EXPECT_EQ(text(parse(response)["did_you_mean"]), "llama-70b");
+  expect_error("/api/jobs/completely-different", "", 404, "/api/jobs lists all");
+  expect_error("/api/jobs/" + std::string(5000, 'x'), "", 404, "no job");
+}
+
+TEST_F(ApiTest, AJobIdMayHoldASlash) {
+  steps_.append_step(identity_of(0, "team/bert"), step_of(1, false), clock_.now);
+  EXPECT_EQ(text(json("/api/jobs/team/bert")["job_id"]), "team/bert");
+  EXPECT_EQ(text(json("/api/jobs/team/bert/why")["job"]["job_id"]), "team/bert");
+  EXPECT_EQ(text(json("/api/jobs/team/bert/ranks/0")["job_id"]), "team/bert");
+}
+
+TEST_F(ApiTest, BadParametersAreRefusedWithWhatIsAllowed) {
+  expect_error("/api/jobs/llama-70b/steps", "last=0", 400, "from 1 to 500");
+  expect_error("/api/jobs/llama-70b/steps", "last=501", 400, "from 1 to 500");
+  expect_error("/api/jobs/llama-70b/steps", "last=ten", 400, "whole number");
+  expect_error("/api/jobs/llama-70b/steps", "last=99999999999999999999", 400, "whole number");
+  expect_error("/api/jobs/llama-70b/steps", "from=5", 400, "come together");
+  expect_error("/api/jobs/llama-70b/steps", "from=5&to=4", 400, "window of 1 to 500");
+  expect_error("/api/jobs/llama-70b/steps", "from=0&to=500", 400, "window of 1 to 500");
+  expect_error("/api/jobs/llama-70b/steps", "from=0&to=9223372036854775807", 400, "window of 1 to 500");
+  expect_error("/api/jobs/llama-70b/steps", "from=0&to=10&last=5", 400, "not both");
+  expect_error("/api/jobs/llama-70b/steps", "lats=5", 400, "known: last, from, to, rank_from");
+  expect_error("/api/jobs/llama-70b/ranks", "last=-1", 400, "from 1 to 500");
+  expect_error("/api/verdicts", "state=shut", 400, "open, cleared or all");
+  expect_error("/api/metrics", "name=x&limit=1001", 400, "from 1 to 1000");
+  expect_error("/api/logs", "limit=0", 400, "from 1 to 10000");
+  expect_error("/api/spans", "trace_id=zz", 400, "32 hex digits");
+  expect_error("/api/nothing", "", 404, "no such path");
+  expect_error("/api", "", 404, "no such path");
+  expect_error("/api/jobs/", "", 404, "no such path");
+}
+
+TEST_F(ApiTest, OnlyGetIsServed) {
+  for (const char* method : {"POST", "PUT", "DELETE", "OPTIONS", "HEAD"}) {
+    HttpResponse response = get("/api/jobs", "", method);
+    EXPECT_EQ(response.status, 405) << method;
+    EXPECT_EQ(response.header("allow"), "GET");
+    EXPECT_TRUE(response.header("access-control-allow-origin").empty());
+  }
+}
+
+TEST_F(ApiTest, UntilRecoveryIsDoneItIsAliveButNotReady) {
+  ready_ = false;
+  EXPECT_EQ(get("/healthz").status, 200);
+  EXPECT_EQ(get("/readyz").status, 503);
+  EXPECT_EQ(get("/api/jobs").status, 503);
+  EXPECT_EQ(get("/metrics").status, 200);
+  ready_ = true;
+  EXPECT_EQ(get("/readyz").body, "ok\n");
+  EXPECT_NE(get("/metrics").body.find("\nlockstep_store_rows{table=\"steps\"} 39\n"), std::string::npos);
+}
+
+TEST_F(ApiTest, EveryRouteOfTheTableAnswers) {
+  for (const Route& route : routes()) {
+    std::string path = route.pattern;
+    if (size_t at = path.find("{job}"); at != std::string::npos) path.replace(at, 5, "llama-70b");
+    if (size_t at = path.find("{rank}"); at != std::string::npos) path.replace(at, 6, "0");
+    EXPECT_EQ(get(path).status, 200) << path;
+    EXPECT_FALSE(std::string(route.help).empty());
+  }
+}
+
+TEST_F(ApiTest, TheWebUiIsServedFromItsFolderAndNothingElseIs) {
+  web_folder_ = folder_ + "/web";
+  ASSERT_TRUE(make_directories(web_folder_ + "/assets").ok());
+  ASSERT_TRUE(write_file_atomically(web_folder_ + "/index.html", "<html>index</html>").ok());
+  ASSERT_TRUE(write_file_atomically(web_folder_ + "/assets/app-1a2b.js", "code").ok());
+  ASSERT_TRUE(write_file_atomically(web_folder_ + "/.hidden", "hidden").ok());
+  ASSERT_TRUE(write_file_atomically(folder_ + "/secret.txt", "secret").ok());
+  ASSERT_TRUE(make_directories(folder_ + "/web-other").ok());
+  ASSERT_TRUE(write_file_atomically(folder_ + "/web-other/secret.txt", "secret").ok());
+  ASSERT_EQ(symlink((folder_ + "/secret.txt").c_str(), (web_folder_ + "/link.txt").c_str()), 0);
+
+  EXPECT_EQ(get("/").body, "<html>index</html>");
+  EXPECT_EQ(get("/").header("content-type"), "text/html; charset=utf-8");
+  EXPECT_EQ(get("/").header("cache-control"), "no-cache");
+  EXPECT_EQ(get("/jobs/llama-70b").body, "<html>index</html>") << "pages have URLs of their own";
+  EXPECT_EQ(get("/assets").body, "<html>index</html>");
+  EXPECT_EQ(get("/assets/app-1a2b.js").body, "code");
+  EXPECT_EQ(get("/assets/app-1a2b.js").header("content-type"), "text/javascript; charset=utf-8");
+  EXPECT_EQ(get("/missing.js").status, 404);
+  for (const char* path :
+       {"/../secret.txt", "/assets/../../secret.txt", "/..", "/./../secret.txt", "/link.txt",
+        "/../web-other/secret.txt", "/.hidden", "/..\\secret.txt", "secret.txt", "", "//../secret.txt"}) {
+    HttpResponse response = get(path);
+    EXPECT_EQ(response.body.find("secret\n"), std::string::npos);
+    EXPECT_NE(response.body, "secret") << path;
+    EXPECT_NE(response.body, "hidden") << path;
+    EXPECT_EQ(response.status, 404) << path;
+  }
+  EXPECT_EQ(get(std::string("/index.html\0.js", 15)).status, 404);
+}
+
+TEST_F(ApiTest, WithoutTheWebUiThereIsAPageThatSaysSo) {
+  HttpResponse response = get("/");
+  EXPECT_EQ(response.status, 200);
+  EXPECT_NE(response.body.find("--web DIR"), std::string::npos);
+  EXPECT_EQ(get("/jobs").status, 404);
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,54 @@
+// A job as the API shows it: what the store knows joined with what diagnosis says.
+//
+// Thread rule: Thread-safe (no state).
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "api/context.h"
+#include "base/json_writer.h"
+#include "net/http_server.h"
+
+namespace lockstep {
+
+// Nothing heard for so long: a rank or job is silent. Agents report a quiet process every few seconds.
+inline constexpr int64_t kSilentAfterNs = 30'000'000'000;
+
+struct JobView {
+  JobInfo info;
+  std::string state;     // running ended silent
+  std::string health;    // ok slow hang suspected unknown
+  std::string sentence;  // the worst open verdict, else the summary of diagnosis
+  std::string summary;
+  size_t verdicts_open = 0;
+  double lost_share = 0;  // of the worst open verdict
+  double step_ms = 0;     // NaN where no step is known
+};
+JobView view_of(const ApiContext& context, JobInfo info);
+void write_job(JsonWriter& json, const JobView& job);
+// Worst first: hang, slow, suspected, unknown, ok; then by lost share; then by id.
+bool is_worse(const JobView& a, const JobView& b);
+
+// The job, also one of which only verdicts of an earlier run are left.
+std::optional<JobInfo> find_job(const ApiContext& context, const std::string& job_id);
+// 404, with a suggestion where one is near.
+HttpResponse unknown_job(const ApiContext& context, const std::string& job_id);
+
+// ok, quiet (a status newer than its last step), silent, ended, failed (ended without saying so), dead.
+std::string rank_state(const RankInfo& rank, int64_t now_unix_ns);
+
+struct VerdictView {
+  std::string id;
+  bool is_open = false;
+  int64_t found_unix_ns = 0;
+  std::string json;
+};
+// Live verdicts of diagnosis first, as it orders them, then those of earlier runs that it no longer holds, newest
+// first. The latter are never open: nothing that is heard now supports them. Their JSON says "cleared".
+std::vector<VerdictView> verdicts_of(const ApiContext& context, const std::string& job_id);
+// Of all jobs, newest first.
+std::vector<VerdictView> all_verdicts(const ApiContext& context);
+
+}  // namespace lockstep

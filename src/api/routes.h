@@ -1,0 +1,34 @@
+// The HTTP API on port 7070 (docs/formats/api.md): one file per endpoint, one row each in the table of routes.cc.
+//
+// answer() is a pure function of the request and what the stores hold: no sockets, so tests call it directly.
+// Only GET is served. What a client sends is checked: a mistake is 400 with one line that says what is allowed.
+// Until recovery is done, /api answers 503: half a history would read as a healthy one.
+// Thread rule: Thread-safe.
+#pragma once
+
+#include <span>
+#include <string>
+
+#include "api/context.h"
+#include "net/http_server.h"
+
+namespace lockstep {
+
+// A request whose path matched a route.
+struct ApiRequest {
+  const ServerRequest& http;
+  std::string job;   // {job}: may hold '/', it came percent-encoded
+  std::string rank;  // {rank}
+};
+
+struct Route {
+  const char* pattern;     // "/api/jobs/{job}/ranks/{rank}"
+  const char* parameters;  // names separated by spaces; others are refused
+  const char* help;
+  HttpResponse (*handler)(const ApiContext&, const ApiRequest&);
+};
+std::span<const Route> routes();
+
+HttpResponse answer(const ApiContext& context, const ServerRequest& request);
+
+}  // namespace lockstep

@@ -1,0 +1,61 @@
+// GET /api/spans: spans, newest first.
+#include <algorithm>
+
+#include "api/answer.h"
+#include "api/endpoints.h"
+#include "base/text.h"
+
+namespace lockstep {
+
+HttpResponse get_spans(const ApiContext& context, const ApiRequest& request) {
+  Result<int64_t> limit = int_parameter(request.http, "limit", 100, 1, 10'000);
+  if (!limit.ok()) return error_answer(400, limit.error());
+  std::string trace_id = request.http.parameter("trace_id");
+  for (char& digit : trace_id) digit = digit >= 'A' && digit <= 'F' ? static_cast<char>(digit - 'A' + 'a') : digit;
+  bool is_hex = std::all_of(trace_id.begin(), trace_id.end(), [](char digit) {
+    return (digit >= '0' && digit <= '9') || (digit >= 'a' && digit <= 'f');
+  });
+  if (!trace_id.empty() && (trace_id.size() != 32 || !is_hex))
+    return error_answer(400, format("trace_id is \"%.64s\"; it must be 32 hex digits", trace_id.c_str()));
+
+  Page<StoredSpan> page = context.steps.spans(request.http.parameter("service"), trace_id, static_cast<size_t>(*limit));
+  JsonWriter json;
+  json.begin_object().key("spans").begin_array();
+  for (const StoredSpan& item : page.items) {
+    const Span& span = item.span;
+    json.begin_object()
+        .field("trace_id", to_hex(span.trace_id))
+        .field("span_id", to_hex(span.span_id))
+        .field("parent_span_id", span.parent_span_id == SpanId{} ? std::string() : to_hex(span.parent_span_id))
+        .field("service", find_string(*item.resource, "service.name"))
+        .field("name", span.name)
+        .field("kind", span.kind)
+        .field("start_unix_ns", span.start_unix_ns)
+        .field("end_unix_ns", span.end_unix_ns)
+        .field("status", span.status_code)
+        .field("status_message", span.status_message);
+    write_attributes(json, "attributes", span.attributes);
+    json.key("events").begin_array();
+    for (const SpanEvent& event : span.events) {
+      json.begin_object().field("time_unix_ns", event.time_unix_ns).field("name", event.name);
+      write_attributes(json, "attributes", event.attributes);
+      json.end_object();
+    }
+    json.end_array().key("links").begin_array();
+    for (const SpanLink& link : span.links) {
+      json.begin_object().field("trace_id", to_hex(link.trace_id)).field("span_id", to_hex(link.span_id));
+      write_attributes(json, "attributes", link.attributes);
+      json.end_object();
+    }
+    json.end_array();
+    write_attributes(json, "resource", *item.resource);
+    json.end_object();
+  }
+  json.end_array()
+      .field("total", static_cast<uint64_t>(page.total))
+      .field("shown", static_cast<uint64_t>(page.items.size()))
+      .end_object();
+  return json_answer(json);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,81 @@
+#include "api/step_window.h"
+
+#include <algorithm>
+#include <limits>
+
+namespace lockstep {
+namespace {
+
+// What a peer sends may be negative or absurd; an answer never is.
+double milliseconds(int64_t ns) {
+  return ns > 0 ? static_cast<double>(ns) / 1e6 : 0;
+}
+
+StepParts finish(int64_t step, std::vector<StepCell>& cells, std::vector<double>& scratch) {
+  scratch.clear();
+  for (const StepCell& cell : cells) scratch.push_back(cell.self_ms);
+  double self_median_ms = median_of(scratch);
+  scratch.clear();
+  double shortest_comm_ms = std::numeric_limits<double>::infinity();
+  for (StepCell& cell : cells) {
+    cell.excess_ms = cell.self_ms - self_median_ms;
+    shortest_comm_ms = std::min(shortest_comm_ms, cell.comm_ms);
+    scratch.push_back(cell.duration_ms);
+  }
+  StepParts parts;
+  parts.step = step;
+  parts.step_ms = median_of(scratch);
+  double count = static_cast<double>(cells.size());
+  for (const StepCell& cell : cells) {
+    double compute_ms = std::max(0.0, cell.self_ms - cell.input_ms - cell.checkpoint_ms);
+    double waiting_ms = cell.comm_ms - shortest_comm_ms;
+    parts.compute_ms += compute_ms / count;
+    parts.input_ms += cell.input_ms / count;
+    parts.waiting_ms += waiting_ms / count;
+    parts.other_ms +=
+        std::max(0.0, cell.duration_ms - compute_ms - cell.input_ms - waiting_ms - shortest_comm_ms) / count;
+  }
+  parts.communication_ms = shortest_comm_ms;
+  return parts;
+}
+
+}  // namespace
+
+double median_of(std::vector<double> values) {
+  if (values.empty()) return std::numeric_limits<double>::quiet_NaN();
+  auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  if (values.size() % 2 == 1) return *middle;
+  return (*middle + *std::max_element(values.begin(), middle)) / 2;
+}
+
+void visit_window(const StepStore& steps, const JobInfo& job, int64_t from_step, int64_t to_step,
+                  const std::function<void(const StepParts&, std::span<const StepCell>)>& visit) {
+  std::vector<StepCell> cells;
+  std::vector<double> scratch;
+  int64_t step = 0;
+  size_t rank_index = 0;
+  auto flush = [&] {
+    if (!cells.empty()) visit(finish(step, cells, scratch), cells);
+    cells.clear();
+    rank_index = 0;
+  };
+  steps.visit_steps(job.job_id, from_step, to_step, [&](const Identity& identity, const StepSummary& summary) {
+    if (summary.step != step) flush();
+    step = summary.step;
+    while (rank_index < job.ranks.size() && job.ranks[rank_index].identity.rank < identity.rank)
+      ++rank_index;  // rows come by rank
+    if (rank_index == job.ranks.size() || job.ranks[rank_index].identity.rank != identity.rank) return;
+    StepCell cell;
+    cell.rank_index = rank_index;
+    cell.duration_ms = milliseconds(summary.duration_ns);
+    cell.self_ms = milliseconds(summary.self_ns);
+    cell.comm_ms = milliseconds(summary.comm_ns);
+    cell.input_ms = milliseconds(summary.phase_ns[static_cast<size_t>(Phase::kInput)]);
+    cell.checkpoint_ms = milliseconds(summary.phase_ns[static_cast<size_t>(Phase::kCheckpoint)]);
+    cells.push_back(cell);
+  });
+  flush();
+}
+
+}  // namespace lockstep

@@ -1,0 +1,205 @@
+#include "base/process.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "base/clock.h"
+#include "base/text.h"
+
+extern char** environ;
+
+namespace lockstep {
+namespace {
+
+int64_t now_ms() {
+  return SystemClock().monotonic_ns() / 1'000'000;
+}
+
+int exit_code(int status) {
+  return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+}
+
+std::vector<std::string> merged_environment(const std::vector<std::pair<std::string, std::string>>& added) {
+  std::vector<std::string> lines;
+  for (char** entry = environ; entry && *entry; ++entry) {
+    const std::string_view line = *entry;
+    const std::string_view name = line.substr(0, line.find('='));
+    const auto same_name = [name](const auto& pair) { return pair.first == name; };
+    if (std::none_of(added.begin(), added.end(), same_name)) lines.emplace_back(line);
+  }
+  for (const auto& [name, value] : added) lines.push_back(name + "=" + value);
+  return lines;
+}
+
+std::vector<char*> pointers(std::vector<std::string>& lines) {
+  std::vector<char*> result;
+  for (std::string& line : lines) result.push_back(line.data());
+  result.push_back(nullptr);
+  return result;
+}
+
+}  // namespace
+
+Result<ChildProcess> ChildProcess::start(Options options) {
+  if (options.arguments.empty()) return Error{"process: no program given; nothing started"};
+  const std::string program = options.arguments[0];
+
+  // Everything that allocates happens before the fork: the parent may have other threads.
+  std::vector<std::string> environment = merged_environment(options.environment);
+  const std::vector<char*> argv = pointers(options.arguments);
+  const std::vector<char*> envp = pointers(environment);
+
+  UniqueFd error_log;
+  if (!options.stderr_path.empty()) {
+    error_log = UniqueFd(open(options.stderr_path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
+    if (!error_log.valid()) {
+      return Error{format("process: cannot open %s for the messages of %s: %s; not started",
+                          options.stderr_path.c_str(), program.c_str(), strerror(errno))};
+    }
+  }
+  int output[2] = {-1, -1};
+  if (options.capture_stdout && pipe2(output, O_CLOEXEC) != 0) {
+    return Error{format("process: no pipe for %s: %s; not started", program.c_str(), strerror(errno))};
+  }
+  UniqueFd output_read(output[0]), output_write(output[1]);
+  // Closed by a successful exec; carries errno when there is none, so that a missing program is an error of start().
+  int report[2];
+  if (pipe2(report, O_CLOEXEC) != 0) {
+    return Error{format("process: no pipe for %s: %s; not started", program.c_str(), strerror(errno))};
+  }
+  UniqueFd report_read(report[0]), report_write(report[1]);
+
+  const pid_t parent = getpid();
+  const pid_t pid = fork();
+  if (pid < 0) return Error{format("process: cannot fork for %s: %s", program.c_str(), strerror(errno))};
+  if (pid == 0) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    sigset_t none;
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, nullptr);
+    ::signal(SIGPIPE, SIG_DFL);
+    const bool ready = getppid() == parent &&  // else the parent died before prctl
+                       (!output_write.valid() || dup2(output_write.get(), STDOUT_FILENO) >= 0) &&
+                       (!error_log.valid() || dup2(error_log.get(), STDERR_FILENO) >= 0);
+    if (ready) execve(argv[0], argv.data(), envp.data());
+    const int reason = errno;
+    [[maybe_unused]] const ssize_t written = write(report_write.get(), &reason, sizeof reason);
+    _exit(127);
+  }
+
+  ChildProcess child;
+  child.pid_ = pid;
+  child.output_ = std::move(output_read);
+  report_write.reset();
+  int reason = 0;
+  ssize_t got;
+  do got = read(report_read.get(), &reason, sizeof reason);
+  while (got < 0 && errno == EINTR);
+  if (got > 0) return Error{format("process: cannot start %s: %s", program.c_str(), strerror(reason))};
+  return child;
+}
+
+ChildProcess::ChildProcess(ChildProcess&& other) noexcept
+    : pid_(std::exchange(other.pid_, -1)),
+      status_(std::exchange(other.status_, -1)),
+      output_(std::move(other.output_)),
+      buffered_(std::move(other.buffered_)) {}
+
+ChildProcess& ChildProcess::operator=(ChildProcess&& other) noexcept {
+  std::swap(pid_, other.pid_);
+  std::swap(status_, other.status_);
+  std::swap(output_, other.output_);
+  std::swap(buffered_, other.buffered_);
+  return *this;
+}
+
+ChildProcess::~ChildProcess() {
+  if (!running()) return;
+  kill(pid_, SIGKILL);
+  int status = 0;
+  while (waitpid(pid_, &status, 0) < 0 && errno == EINTR) {
+  }
+}
+
+Result<std::string> ChildProcess::read_line(int64_t timeout_ms) {
+  const int64_t deadline_ms = now_ms() + timeout_ms;
+  while (true) {
+    const size_t newline = buffered_.find('\n');
+    if (newline != std::string::npos) {
+      std::string line = buffered_.substr(0, newline);
+      buffered_.erase(0, newline + 1);
+      return line;
+    }
+    if (!output_.valid()) return Error{format("process %d: its output is not captured", static_cast<int>(pid_))};
+    pollfd wanted{output_.get(), POLLIN, 0};
+    const int64_t left_ms = std::max<int64_t>(0, deadline_ms - now_ms());
+    const int ready = poll(&wanted, 1, static_cast<int>(std::min<int64_t>(left_ms, 1'000'000)));
+    if (ready < 0 && errno == EINTR) continue;
+    if (ready == 0) {
+      return Error{format("process %d: no line of output within %lld ms", static_cast<int>(pid_),
+                          static_cast<long long>(timeout_ms))};
+    }
+    char chunk[4096];
+    const ssize_t got = read(output_.get(), chunk, sizeof chunk);
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) return Error{format("process %d: end of output", static_cast<int>(pid_))};
+    buffered_.append(chunk, static_cast<size_t>(got));
+  }
+}
+
+Result<int> ChildProcess::wait(int64_t timeout_ms) {
+  const int64_t deadline_ms = now_ms() + timeout_ms;
+  useconds_t nap_us = 500;
+  while (running()) {
+    if (now_ms() >= deadline_ms) {
+      return Error{format("process %d: still running after %lld ms", static_cast<int>(pid_),
+                          static_cast<long long>(timeout_ms))};
+    }
+    usleep(nap_us);
+    nap_us = std::min<useconds_t>(nap_us * 2, 20'000);
+  }
+  return status_;
+}
+
+bool ChildProcess::running() {
+  if (pid_ < 0 || status_ >= 0) return false;
+  int status = 0;
+  const pid_t ended = waitpid(pid_, &status, WNOHANG);
+  if (ended == pid_) {
+    status_ = exit_code(status);
+  } else if (ended < 0 && errno == ECHILD) {
+    status_ = 255;  // somebody else reaped it; how it ended is not known
+  }
+  return status_ < 0;
+}
+
+void ChildProcess::signal(int number) {
+  if (running()) kill(pid_, number);
+}
+
+int ChildProcess::stop(int64_t timeout_ms) {
+  signal(SIGTERM);
+  if (const Result<int> status = wait(timeout_ms); status.ok()) return *status;
+  signal(SIGKILL);
+  const Result<int> status = wait(10'000);
+  return status.ok() ? *status : 255;
+}
+
+std::string program_directory() {
+  char path[4096];
+  const ssize_t length = readlink("/proc/self/exe", path, sizeof path - 1);
+  if (length <= 0) return ".";
+  const std::string_view whole(path, static_cast<size_t>(length));
+  const size_t slash = whole.rfind('/');
+  return std::string(whole.substr(0, slash == 0 ? 1 : slash));
+}
+
+}  // namespace lockstep

@@ -1,0 +1,53 @@
+// Child processes for commands that start other programs of ours (demo, replay, tests).
+//
+// A child is killed when its ChildProcess goes away, and when the parent dies (PR_SET_PDEATHSIG).
+// Thread rule: Confined.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/files.h"
+#include "base/result.h"
+
+namespace lockstep {
+
+class ChildProcess {
+ public:
+  struct Options {
+    std::vector<std::string> arguments;                           // [0] is the program's path
+    std::vector<std::pair<std::string, std::string>> environment; // added to ours
+    std::string stderr_path;                                      // empty: inherited; else appended to this file
+    bool capture_stdout = true;                                   // read_line() reads it; else inherited
+  };
+  static Result<ChildProcess> start(Options options);
+  ChildProcess(ChildProcess&&) noexcept;
+  ChildProcess& operator=(ChildProcess&&) noexcept;
+  ~ChildProcess();
+
+  pid_t pid() const { return pid_; }
+  // Next line of its standard output without the newline; an error on end of output or after timeout_ms.
+  Result<std::string> read_line(int64_t timeout_ms);
+  // Exit status (128 + signal if killed); an error after timeout_ms.
+  Result<int> wait(int64_t timeout_ms);
+  bool running();
+  void signal(int number);
+  // SIGTERM, wait, then SIGKILL.
+  int stop(int64_t timeout_ms = 5'000);
+
+ private:
+  ChildProcess() = default;
+  pid_t pid_ = -1;
+  int status_ = -1;
+  UniqueFd output_;
+  std::string buffered_;
+};
+
+// The folder of the running program (for finding its siblings in build/bin and ../lib).
+std::string program_directory();
+
+}  // namespace lockstep

@@ -1,0 +1,126 @@
+#include "base/process.h"
+
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+namespace lockstep {
+namespace {
+
+ChildProcess::Options shell(const std::string& script) {
+  ChildProcess::Options options;
+  options.arguments = {"/bin/sh", "-c", script};
+  return options;
+}
+
+bool alive(pid_t pid) {
+  return kill(pid, 0) == 0;
+}
+
+TEST(ChildProcess, GivesItsOutputLineByLineAndItsExitStatus) {
+  auto child = ChildProcess::start(shell("echo one; echo two; exit 7"));
+  ASSERT_TRUE(child.ok()) << child.error();
+  EXPECT_EQ(*child->read_line(5'000), "one");
+  EXPECT_EQ(*child->read_line(5'000), "two");
+  EXPECT_FALSE(child->read_line(5'000).ok());
+  EXPECT_EQ(*child->wait(5'000), 7);
+  EXPECT_FALSE(child->running());
+}
+
+TEST(ChildProcess, SaysSoWhenTheProgramDoesNotExist) {
+  ChildProcess::Options options;
+  options.arguments = {"/no/such/program"};
+  const auto child = ChildProcess::start(options);
+  ASSERT_FALSE(child.ok());
+  EXPECT_NE(child.error().find("/no/such/program"), std::string::npos) << child.error();
+  EXPECT_NE(child.error().find("No such file"), std::string::npos) << child.error();
+}
+
+TEST(ChildProcess, AddsToTheEnvironmentAndReplacesWhatIsThere) {
+  setenv("LOCKSTEP_TEST_KEPT", "kept", 1);
+  setenv("LOCKSTEP_TEST_CHANGED", "old", 1);
+  ChildProcess::Options options = shell("echo $LOCKSTEP_TEST_KEPT $LOCKSTEP_TEST_CHANGED $LOCKSTEP_TEST_NEW");
+  options.environment = {{"LOCKSTEP_TEST_CHANGED", "new"}, {"LOCKSTEP_TEST_NEW", "there"}};
+  auto child = ChildProcess::start(options);
+  ASSERT_TRUE(child.ok()) << child.error();
+  EXPECT_EQ(*child->read_line(5'000), "kept new there");
+}
+
+TEST(ChildProcess, AppendsStandardErrorToTheFile) {
+  char path[] = "/tmp/lockstep-process-XXXXXX";
+  close(mkstemp(path));
+  for (const char* word : {"first", "second"}) {
+    ChildProcess::Options options = shell(std::string("echo ") + word + " >&2");
+    options.stderr_path = path;
+    auto child = ChildProcess::start(options);
+    ASSERT_TRUE(child.ok()) << child.error();
+    ASSERT_EQ(*child->wait(5'000), 0);
+  }
+  EXPECT_EQ(*read_file(path, 1'000), "first\nsecond\n");
+  unlink(path);
+}
+
+TEST(ChildProcess, WaitingHasAnEnd) {
+  auto child = ChildProcess::start(shell("exec sleep 60"));
+  ASSERT_TRUE(child.ok()) << child.error();
+  EXPECT_FALSE(child->wait(20).ok());
+  EXPECT_FALSE(child->read_line(20).ok());
+  EXPECT_TRUE(child->running());
+}
+
+TEST(ChildProcess, StopsWithSigtermAndTellsTheSignal) {
+  auto child = ChildProcess::start(shell("exec sleep 60"));
+  ASSERT_TRUE(child.ok()) << child.error();
+  EXPECT_EQ(child->stop(), 128 + SIGTERM);
+}
+
+TEST(ChildProcess, KillsAChildThatDoesNotHearSigterm) {
+  auto child = ChildProcess::start(shell("trap '' TERM; echo ready; while :; do sleep 0.05; done"));
+  ASSERT_TRUE(child.ok()) << child.error();
+  ASSERT_EQ(*child->read_line(5'000), "ready");
+  EXPECT_EQ(child->stop(100), 128 + SIGKILL);
+}
+
+TEST(ChildProcess, DiesWithItsObject) {
+  pid_t pid = -1;
+  {
+    auto child = ChildProcess::start(shell("exec sleep 60"));
+    ASSERT_TRUE(child.ok()) << child.error();
+    pid = child->pid();
+    const ChildProcess moved = std::move(*child);
+    EXPECT_TRUE(alive(pid));
+  }
+  EXPECT_FALSE(alive(pid));
+}
+
+TEST(ChildProcess, DiesWithItsParent) {
+  int report[2];
+  ASSERT_EQ(pipe(report), 0);
+  const pid_t parent = fork();
+  ASSERT_GE(parent, 0);
+  if (parent == 0) {
+    auto child = ChildProcess::start(shell("exec sleep 60"));
+    const pid_t pid = child.ok() ? child->pid() : -1;
+    [[maybe_unused]] const ssize_t written = write(report[1], &pid, sizeof pid);
+    kill(getpid(), SIGKILL);  // no destructor runs
+  }
+  pid_t pid = -1;
+  ASSERT_EQ(read(report[0], &pid, sizeof pid), static_cast<ssize_t>(sizeof pid));
+  ASSERT_GT(pid, 0);
+  // The grandchild ends up with init, or with us as a zombie nobody reaps: ask for its state, not for its pid.
+  bool gone = false;
+  for (int i = 0; i < 500 && !gone; ++i) {
+    const auto status = read_file("/proc/" + std::to_string(pid) + "/stat", 4'096);
+    gone = !status.ok() || status->find(") Z ") != std::string::npos;
+    usleep(10'000);
+  }
+  EXPECT_TRUE(gone);
+}
+
+TEST(ProgramDirectory, IsWhereThisTestProgramLies) {
+  EXPECT_EQ(access((program_directory() + "/base_test").c_str(), X_OK), 0) << program_directory();
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,429 @@
+// The durable log as segment files (docs/formats/log.md).
+//
+// Group commit by leader and follower: whoever finds no write under way takes everything that waits, writes it with one
+// writev and one fdatasync and wakes the others. While it waits for the disk the next group gathers, so the number of
+// syncs follows the disk's pace and not the number of callers.
+//
+// A failed group leaves nothing behind: the segment is cut back to where the group began before anyone is told, and its
+// sequence numbers are given to the next group. If even that cut fails, the log refuses until it succeeds, because
+// otherwise a refused record could come back after a restart.
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <condition_variable>
+#include <cstddef>
+#include <cstring>
+#include <mutex>
+#include <vector>
+
+#include "base/files.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "bus/crc32c.h"
+#include "bus/log.h"
+
+namespace lockstep {
+namespace {
+
+constexpr uint32_t kMagic = 0x3152534C;  // "LSR1"
+constexpr std::string_view kMagicBytes = "LSR1";
+constexpr uint64_t kGroupBytesMax = 128ull << 20;  // a group never waits for much more than one longest record
+
+// Written as it lies in memory; every machine we build for is little-endian.
+struct RecordHeader {
+  uint32_t magic;
+  uint32_t header_crc;  // of the bytes after this field
+  uint32_t payload_bytes;
+  uint32_t payload_crc;
+  uint64_t sequence;
+  int64_t received_unix_ns;
+  uint8_t kind;
+  uint8_t reserved[7];
+};
+static_assert(sizeof(RecordHeader) == 40);
+static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__);
+
+uint32_t header_checksum(const RecordHeader& header) {
+  constexpr size_t skip = offsetof(RecordHeader, payload_bytes);
+  return crc32c({reinterpret_cast<const char*>(&header) + skip, sizeof header - skip});
+}
+
+struct Record {
+  RecordHeader header{};
+  std::string_view payload;
+};
+
+// Reads the record at the front. false: what is there is not a whole, intact record.
+bool read_record(std::string_view bytes, Record* record) {
+  if (bytes.size() < sizeof(RecordHeader)) return false;
+  std::memcpy(&record->header, bytes.data(), sizeof(RecordHeader));
+  const RecordHeader& header = record->header;
+  if (header.magic != kMagic || header.header_crc != header_checksum(header)) return false;
+  if (header.payload_bytes > DurableLog::kRecordBytesMax || header.payload_bytes > bytes.size() - sizeof(RecordHeader))
+    return false;
+  record->payload = bytes.substr(sizeof(RecordHeader), header.payload_bytes);
+  return crc32c(record->payload) == header.payload_crc;
+}
+
+struct Segment {
+  uint64_t first_sequence = 0;
+  uint64_t bytes = 0;
+};
+
+// What the checksums prove of one segment: the records from its beginning up to the first bad one.
+struct Scan {
+  uint64_t good_bytes = 0;
+  uint64_t records = 0;
+};
+template <typename Visit>
+Scan scan_segment(std::string_view content, uint64_t first_sequence, Visit visit) {
+  Scan scan;
+  Record record;
+  while (read_record(content.substr(scan.good_bytes), &record) &&
+         record.header.sequence == first_sequence + scan.records) {
+    visit(record);
+    scan.good_bytes += sizeof(RecordHeader) + record.payload.size();
+    ++scan.records;
+  }
+  return scan;
+}
+
+// A header is enough: its checksum does not match by chance, and payloads chosen by a peer cannot make this loop long.
+bool has_intact_header(std::string_view bytes) {
+  RecordHeader header;
+  for (size_t at = bytes.find(kMagicBytes); at != std::string_view::npos && bytes.size() - at >= sizeof header;
+       at = bytes.find(kMagicBytes, at + 1)) {
+    std::memcpy(&header, bytes.data() + at, sizeof header);
+    if (header.header_crc == header_checksum(header)) return true;
+  }
+  return false;
+}
+
+class SegmentLog final : public DurableLog {
+ public:
+  SegmentLog(LogOptions options, Counters& counters)
+      : options_(std::move(options)),
+        segment_bytes_max_(std::min(options_.segment_bytes_max, std::max<uint64_t>(options_.total_bytes_max / 4, 1))),
+        counters_(counters),
+        received_(counters.at("lockstep_log_records_received_total")),
+        appended_(counters.at("lockstep_log_records_appended_total")),
+        appended_bytes_(counters.at("lockstep_log_bytes_appended_total")),
+        syncs_(counters.at("lockstep_log_syncs_total")),
+        bytes_gauge_(counters.at("lockstep_log_bytes")) {}
+
+  Result<void> recover();
+  Result<uint64_t> append(RecordKind kind, int64_t received_unix_ns, std::string_view payload) override;
+  Result<void> replay(const std::function<void(uint64_t, RecordKind, int64_t, std::string_view)>& apply) override;
+  uint64_t next_sequence() const override {
+    std::lock_guard lock(mutex_);
+    return next_sequence_;
+  }
+
+ private:
+  struct Pending {
+    RecordHeader header{};
+    std::string_view payload;
+    bool done = false;
+    std::string error;  // empty once done: durable
+  };
+
+  std::string path(uint64_t first_sequence) const {
+    return format("%s/%020llu.log", options_.folder.c_str(), static_cast<unsigned long long>(first_sequence));
+  }
+  Result<void> commit(const std::vector<Pending*>& group, uint64_t first_sequence);
+  Result<void> write_group(const std::vector<Pending*>& group);
+  Result<void> repair();
+  Result<void> open_segment(uint64_t first_sequence);
+  void drop_old_segments();
+  void close_segment();
+
+  const LogOptions options_;
+  const uint64_t segment_bytes_max_;
+  Counters& counters_;
+  std::atomic<int64_t>& received_;
+  std::atomic<int64_t>& appended_;
+  std::atomic<int64_t>& appended_bytes_;
+  std::atomic<int64_t>& syncs_;
+  std::atomic<int64_t>& bytes_gauge_;
+
+  // By the leader alone (one at a time), and before the first append.
+  std::vector<Segment> segments_;  // oldest first; the last is the open one if file_ is valid
+  uint64_t total_bytes_ = 0;
+  UniqueFd file_;
+  bool repair_needed_ = false;  // the open segment may hold bytes of a refused group
+
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  // Under mutex_.
+  std::vector<Pending*> waiting_;
+  bool leader_busy_ = false;
+  uint64_t next_sequence_ = 1;
+};
+
+Result<void> SegmentLog::recover() {
+  if (Result<void> made = make_directories(options_.folder); !made.ok()) return made;
+  Result<std::vector<std::string>> names = list_directory(options_.folder);
+  if (!names.ok()) return Error{names.error()};
+  for (const std::string& name : *names) {
+    if (!name.ends_with(".log")) continue;
+    std::optional<uint64_t> first = parse_uint(std::string_view(name).substr(0, name.size() - 4));
+    struct stat info {};
+    if (!first || path(*first) != options_.folder + "/" + name || stat(path(*first).c_str(), &info) != 0) continue;
+    segments_.push_back({*first, static_cast<uint64_t>(info.st_size)});
+    total_bytes_ += segments_.back().bytes;
+  }
+  if (!segments_.empty()) {
+    Segment& last = segments_.back();
+    Result<std::string> content = read_file(path(last.first_sequence), UINT64_MAX);
+    if (!content.ok()) return Error{content.error()};
+    Scan scan = scan_segment(*content, last.first_sequence, [](const Record&) {});
+    next_sequence_ = last.first_sequence + scan.records;
+    uint64_t bad_bytes = content->size() - scan.good_bytes;
+    if (bad_bytes > 0 && has_intact_header(std::string_view(*content).substr(scan.good_bytes + 1))) {
+      // Not a torn write: something whole follows. The bytes stay for whoever wants to look; replay() stops before
+      // them.
+      next_sequence_ = std::max(next_sequence_, last.first_sequence + 1);
+    } else if (bad_bytes > 0) {
+      counters_.add("lockstep_log_torn_tails_total");
+      counters_.add("lockstep_log_torn_bytes_total", "", static_cast<int64_t>(bad_bytes));
+      LOCKSTEP_LOG_WARN(
+          "log", "%s: an unfinished write of %llu bytes at the end was cut off; %llu records before it are intact",
+          path(last.first_sequence).c_str(), static_cast<unsigned long long>(bad_bytes),
+          static_cast<unsigned long long>(scan.records));
+      if (truncate(path(last.first_sequence).c_str(), static_cast<off_t>(scan.good_bytes)) != 0) {
+        return Error{format("cannot cut the unfinished write off %s: %s", path(last.first_sequence).c_str(),
+                            std::strerror(errno))};
+      }
+      total_bytes_ -= bad_bytes;
+      last.bytes = scan.good_bytes;
+    }
+    if (last.bytes == 0) {
+      unlink(path(last.first_sequence).c_str());
+      segments_.pop_back();
+    }
+  }
+  // Every start begins a segment of its own: nothing is written behind bytes of an earlier life.
+  drop_old_segments();
+  bytes_gauge_.store(static_cast<int64_t>(total_bytes_));
+  return {};
+}
+
+Result<void> SegmentLog::replay(const std::function<void(uint64_t, RecordKind, int64_t, std::string_view)>& apply) {
+  std::atomic<int64_t>& replayed = counters_.at("lockstep_log_records_replayed_total");
+  uint64_t expected = segments_.empty() ? 0 : segments_.front().first_sequence;
+  auto missing = [&](uint64_t until) {
+    if (until > expected)
+      counters_.add("lockstep_log_records_missing_total", "", static_cast<int64_t>(until - expected));
+    expected = std::max(expected, until);
+  };
+  for (const Segment& segment : segments_) {
+    missing(segment.first_sequence);
+    Result<std::string> content = read_file(path(segment.first_sequence), UINT64_MAX);
+    Scan scan;
+    if (content.ok()) {
+      scan = scan_segment(*content, segment.first_sequence, [&](const Record& record) {
+        uint8_t kind = record.header.kind;
+        if (kind >= static_cast<uint8_t>(RecordKind::kOtlpMetrics) &&
+            kind <= static_cast<uint8_t>(RecordKind::kOtlpSpans)) {
+          apply(record.header.sequence, static_cast<RecordKind>(kind), record.header.received_unix_ns, record.payload);
+        }
+        replayed.fetch_add(1, std::memory_order_relaxed);
+      });
+    }
+    expected = std::max(expected, segment.first_sequence + scan.records);
+    if (!content.ok() || scan.good_bytes < content->size()) {
+      counters_.add("lockstep_log_corrupt_segments_total");
+      LOCKSTEP_LOG_ERROR(
+          "log", "%s: %s at byte %llu; kept the %llu records before it and went on with the next segment",
+          path(segment.first_sequence).c_str(),
+          content.ok() ? "a record's checksum does not match" : content.error().c_str(),
+          static_cast<unsigned long long>(scan.good_bytes), static_cast<unsigned long long>(scan.records));
+    }
+  }
+  return {};
+}
+
+Result<uint64_t> SegmentLog::append(RecordKind kind, int64_t received_unix_ns, std::string_view payload) {
+  received_.fetch_add(1, std::memory_order_relaxed);
+  if (payload.size() > kRecordBytesMax) {
+    counters_.add("lockstep_log_records_refused_total", "reason=\"too_large\"");
+    return Error{format("the log takes records up to %llu bytes; this one has %zu",
+                        static_cast<unsigned long long>(kRecordBytesMax), payload.size())};
+  }
+  Pending own;
+  own.header.magic = kMagic;
+  own.header.payload_bytes = static_cast<uint32_t>(payload.size());
+  own.header.payload_crc = crc32c(payload);  // here, so that callers share the work; the leader adds only the sequence
+  own.header.received_unix_ns = received_unix_ns;
+  own.header.kind = static_cast<uint8_t>(kind);
+  own.payload = payload;
+
+  std::unique_lock lock(mutex_);
+  waiting_.push_back(&own);
+  changed_.wait(lock, [&] { return own.done || !leader_busy_; });
+  while (!own.done) {  // nobody writes: this caller leads, until its own record has been in a group
+    leader_busy_ = true;
+    std::vector<Pending*> group;
+    uint64_t group_bytes = 0;
+    for (Pending* pending : waiting_) {
+      group_bytes += sizeof(RecordHeader) + pending->payload.size();
+      if (!group.empty() && group_bytes > kGroupBytesMax) break;
+      group.push_back(pending);
+    }
+    waiting_.erase(waiting_.begin(), waiting_.begin() + static_cast<std::ptrdiff_t>(group.size()));
+    uint64_t first_sequence = next_sequence_;
+    lock.unlock();
+    Result<void> committed = commit(group, first_sequence);
+    lock.lock();
+    if (committed.ok()) next_sequence_ += group.size();
+    for (Pending* pending : group) {
+      if (!committed.ok()) pending->error = committed.error();
+      pending->done = true;
+    }
+    leader_busy_ = false;
+    changed_.notify_all();
+  }
+  lock.unlock();
+
+  if (!own.error.empty()) {
+    counters_.add("lockstep_log_records_refused_total", "reason=\"write_failed\"");
+    return Error{own.error};
+  }
+  return own.header.sequence;
+}
+
+Result<void> SegmentLog::commit(const std::vector<Pending*>& group, uint64_t first_sequence) {
+  if (repair_needed_) {
+    if (Result<void> repaired = repair(); !repaired.ok()) return repaired;
+  }
+  if (file_.valid() && segments_.back().bytes >= segment_bytes_max_) close_segment();
+  if (!file_.valid()) {
+    if (Result<void> opened = open_segment(first_sequence); !opened.ok()) return opened;
+  }
+  uint64_t sequence = first_sequence;
+  uint64_t bytes = 0;
+  for (Pending* pending : group) {
+    pending->header.sequence = sequence++;
+    pending->header.header_crc = header_checksum(pending->header);
+    bytes += sizeof(RecordHeader) + pending->payload.size();
+  }
+  Result<void> written = write_group(group);
+  bool sync_failed = false;
+  if (written.ok() && options_.sync && fdatasync(file_.get()) != 0) {
+    sync_failed = true;
+    written = Error{std::strerror(errno)};
+  }
+  if (!written.ok()) {
+    Error error{
+        format("cannot write to the log in %s: %s; nothing of this request was kept, try again when there is room",
+               options_.folder.c_str(), written.error().c_str())};
+    repair_needed_ = true;
+    (void)repair();  // where it fails now, the next group tries again and says so
+    // After a failed sync nobody knows which pages the kernel gave up on: leave this file as it is cut, begin another.
+    if (sync_failed && !repair_needed_) close_segment();
+    return error;
+  }
+  segments_.back().bytes += bytes;
+  total_bytes_ += bytes;
+  appended_.fetch_add(static_cast<int64_t>(group.size()), std::memory_order_relaxed);
+  appended_bytes_.fetch_add(static_cast<int64_t>(bytes), std::memory_order_relaxed);
+  syncs_.fetch_add(1, std::memory_order_relaxed);
+  if (total_bytes_ > options_.total_bytes_max) drop_old_segments();
+  bytes_gauge_.store(static_cast<int64_t>(total_bytes_), std::memory_order_relaxed);
+  return {};
+}
+
+Result<void> SegmentLog::write_group(const std::vector<Pending*>& group) {
+  constexpr size_t kPartsMax = 512;  // below IOV_MAX everywhere
+  std::vector<iovec> parts;
+  parts.reserve(std::min(group.size() * 2, kPartsMax));
+  auto flush = [&]() -> Result<void> {
+    size_t at = 0;
+    while (at < parts.size()) {
+      ssize_t put = writev(file_.get(), &parts[at], static_cast<int>(parts.size() - at));
+      if (put < 0 && errno == EINTR) continue;
+      if (put < 0) return Error{std::strerror(errno)};
+      size_t left = static_cast<size_t>(put);
+      while (at < parts.size() && left >= parts[at].iov_len) left -= parts[at++].iov_len;
+      if (at < parts.size() && left > 0) {
+        parts[at].iov_base = static_cast<char*>(parts[at].iov_base) + left;
+        parts[at].iov_len -= left;
+      }
+    }
+    parts.clear();
+    return {};
+  };
+  for (Pending* pending : group) {
+    parts.push_back({&pending->header, sizeof(RecordHeader)});
+    if (!pending->payload.empty())
+      parts.push_back({const_cast<char*>(pending->payload.data()), pending->payload.size()});
+    if (parts.size() + 2 > kPartsMax) {
+      if (Result<void> flushed = flush(); !flushed.ok()) return flushed;
+    }
+  }
+  return flush();
+}
+
+Result<void> SegmentLog::repair() {
+  uint64_t good_bytes = segments_.back().bytes;
+  if (ftruncate(file_.get(), static_cast<off_t>(good_bytes)) != 0 ||
+      lseek(file_.get(), static_cast<off_t>(good_bytes), SEEK_SET) < 0 ||
+      (options_.sync && fdatasync(file_.get()) != 0)) {
+    return Error{format("the log in %s cannot take back a failed write: %s; it refuses until it can",
+                        options_.folder.c_str(), std::strerror(errno))};
+  }
+  repair_needed_ = false;
+  return {};
+}
+
+Result<void> SegmentLog::open_segment(uint64_t first_sequence) {
+  UniqueFd file(::open(path(first_sequence).c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644));
+  if (!file.valid())
+    return Error{format("cannot create log segment %s: %s", path(first_sequence).c_str(), std::strerror(errno))};
+  if (options_.sync) {
+    if (Result<void> synced = sync_directory(options_.folder); !synced.ok()) {
+      unlink(path(first_sequence).c_str());
+      return synced;
+    }
+  }
+  file_ = std::move(file);
+  segments_.push_back({first_sequence, 0});
+  return {};
+}
+
+void SegmentLog::close_segment() {
+  file_.reset();
+  if (segments_.back().bytes == 0) {  // its name is free again for the next segment
+    unlink(path(segments_.back().first_sequence).c_str());
+    segments_.pop_back();
+  }
+}
+
+void SegmentLog::drop_old_segments() {
+  while (total_bytes_ > options_.total_bytes_max &&
+         segments_.size() > 1) {  // the newest always stays: it knows the sequence
+    const Segment& oldest = segments_.front();
+    if (unlink(path(oldest.first_sequence).c_str()) != 0 && errno != ENOENT) {
+      LOCKSTEP_LOG_WARN("log", "cannot delete old segment %s: %s", path(oldest.first_sequence).c_str(),
+                        std::strerror(errno));
+      return;
+    }
+    counters_.add("lockstep_log_segments_dropped_total");
+    total_bytes_ -= oldest.bytes;
+    segments_.erase(segments_.begin());
+  }
+}
+
+}  // namespace
+
+Result<std::unique_ptr<DurableLog>> DurableLog::open(LogOptions options, Counters& counters) {
+  auto log = std::make_unique<SegmentLog>(std::move(options), counters);
+  if (Result<void> recovered = log->recover(); !recovered.ok()) return Error{recovered.error()};
+  return std::unique_ptr<DurableLog>(std::move(log));
+}
+
+}  // namespace lockstep

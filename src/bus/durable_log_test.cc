@@ -1,0 +1,346 @@
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <map>
+#include <random>
+#include <thread>
+
+#include "base/files.h"
+#include "base/text.h"
+#include "bus/crc32c.h"
+#include "bus/log.h"
+#include "bus/log_counters.h"
+
+namespace lockstep {
+namespace {
+
+struct Replayed {
+  uint64_t sequence;
+  RecordKind kind;
+  int64_t received_unix_ns;
+  std::string payload;
+};
+
+class DurableLogTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    char pattern[] = "/tmp/lockstep_log_XXXXXX";
+    ASSERT_NE(mkdtemp(pattern), nullptr);
+    folder_ = pattern;
+  }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+
+  std::unique_ptr<DurableLog> open(LogOptions options = {}) {
+    options.folder = folder_ + "/log";
+    Result<std::unique_ptr<DurableLog>> log = DurableLog::open(options, counters_);
+    EXPECT_TRUE(log.ok()) << (log.ok() ? "" : log.error());
+    return log.ok() ? std::move(*log) : nullptr;
+  }
+  std::vector<Replayed> replay(DurableLog& log) {
+    std::vector<Replayed> records;
+    Result<void> done = log.replay([&](uint64_t sequence, RecordKind kind, int64_t received, std::string_view payload) {
+      records.push_back({sequence, kind, received, std::string(payload)});
+    });
+    EXPECT_TRUE(done.ok());
+    return records;
+  }
+  std::vector<std::string> segments() {
+    std::vector<std::string> paths;
+    Result<std::vector<std::string>> names = list_directory(folder_ + "/log");
+    for (const std::string& name : *names) paths.push_back(folder_ + "/log/" + name);
+    return paths;
+  }
+  static void overwrite(const std::string& path, uint64_t at, char byte) {
+    UniqueFd file(::open(path.c_str(), O_WRONLY | O_CLOEXEC));
+    ASSERT_EQ(pwrite(file.get(), &byte, 1, static_cast<off_t>(at)), 1);
+  }
+
+  std::string folder_;
+  Counters counters_{kLogCounters};
+};
+
+TEST(Crc32c, MatchesThePublishedCheckValueWithAndWithoutTheInstruction) {
+  EXPECT_EQ(crc32c("123456789"), 0xE3069283u);
+  EXPECT_EQ(crc32c_portable("123456789"), 0xE3069283u);
+  std::mt19937 random(1);
+  for (size_t length = 0; length < 100; ++length) {
+    std::string bytes(length, '\0');
+    for (char& byte : bytes) byte = static_cast<char>(random());
+    EXPECT_EQ(crc32c(bytes), crc32c_portable(bytes)) << length;
+  }
+}
+
+TEST_F(DurableLogTest, GivesBackWhatWasAppendedInOrderAfterAReopen) {
+  auto log = open();
+  EXPECT_EQ(log->next_sequence(), 1u);
+  EXPECT_EQ(*log->append(RecordKind::kOtlpLogs, 111, "first"), 1u);
+  EXPECT_EQ(*log->append(RecordKind::kOtlpMetrics, 222, ""), 2u);
+  EXPECT_EQ(*log->append(RecordKind::kOtlpSpans, 333, std::string(100'000, 'x')), 3u);
+  log.reset();
+  log = open();
+  std::vector<Replayed> records = replay(*log);
+  ASSERT_EQ(records.size(), 3u);
+  EXPECT_EQ(records[0].payload, "first");
+  EXPECT_EQ(records[0].kind, RecordKind::kOtlpLogs);
+  EXPECT_EQ(records[0].received_unix_ns, 111);
+  EXPECT_EQ(records[1].payload, "");
+  EXPECT_EQ(records[2].sequence, 3u);
+  EXPECT_EQ(records[2].payload.size(), 100'000u);
+  EXPECT_EQ(*log->append(RecordKind::kOtlpLogs, 444, "fourth"), 4u);
+  EXPECT_EQ(counters_.value("lockstep_log_torn_tails_total"), 0);
+}
+
+// The example of docs/formats/log.md, byte for byte: a log written today must be readable by every later version.
+TEST_F(DurableLogTest, WritesTheBytesOfTheFormatPage) {
+  auto log = open();
+  ASSERT_TRUE(log->append(RecordKind::kOtlpLogs, 1'700'000'000'000'000'000, "hello").ok());
+  std::string bytes = *read_file(segments().at(0), 1000);
+  std::string hex;
+  for (unsigned char byte : bytes) hex += format("%02x", byte);
+  EXPECT_EQ(segments().at(0), folder_ + "/log/00000000000000000001.log");
+  EXPECT_EQ(hex,
+            "4c535231"
+            "46aa8a39"
+            "05000000"
+            "4cbb719a"
+            "0100000000000000"
+            "00002a36fe9c9717"
+            "0200000000000000"
+            "68656c6c6f");
+}
+
+TEST_F(DurableLogTest, StopsAtTheFirstTornRecordAndReportsIt) {
+  auto log = open();
+  for (int i = 0; i < 10; ++i) ASSERT_TRUE(log->append(RecordKind::kOtlpLogs, i, "record " + std::to_string(i)).ok());
+  log.reset();
+  std::string path = segments().at(0);
+  uint64_t size = std::filesystem::file_size(path);
+  std::filesystem::resize_file(path, size - 3);
+  log = open();
+  std::vector<Replayed> records = replay(*log);
+  ASSERT_EQ(records.size(), 9u);
+  EXPECT_EQ(records.back().payload, "record 8");
+  EXPECT_EQ(counters_.value("lockstep_log_torn_tails_total"), 1);
+  EXPECT_EQ(counters_.value("lockstep_log_torn_bytes_total"), 40 + 8 - 3);
+  EXPECT_EQ(counters_.value("lockstep_log_corrupt_segments_total"), 0);
+  // The torn record's number goes to the next one, and the cut is not reported again.
+  EXPECT_EQ(*log->append(RecordKind::kOtlpLogs, 99, "after"), 10u);
+  log.reset();
+  log = open();
+  EXPECT_EQ(replay(*log).size(), 10u);
+  EXPECT_EQ(counters_.value("lockstep_log_torn_tails_total"), 1);
+}
+
+TEST_F(DurableLogTest, ATailTornAtEveryByteLeavesTheRecordsBeforeIt) {
+  auto log = open();
+  ASSERT_TRUE(log->append(RecordKind::kOtlpLogs, 1, "kept").ok());
+  ASSERT_TRUE(log->append(RecordKind::kOtlpLogs, 2, "torn").ok());
+  log.reset();
+  std::string path = segments().at(0);
+  std::string whole = *read_file(path, 1000);
+  for (size_t size = 44; size < whole.size(); ++size) {
+    std::filesystem::remove_all(folder_ + "/log");
+    ASSERT_TRUE(make_directories(folder_ + "/log").ok());
+    ASSERT_TRUE(write_file_atomically(path, whole.substr(0, size)).ok());
+    log = open();
+    std::vector<Replayed> records = replay(*log);
+    ASSERT_EQ(records.size(), 1u) << size;
+    EXPECT_EQ(records[0].payload, "kept");
+  }
+}
+
+TEST_F(DurableLogTest, KeepsWhatTheChecksumsProveOfADamagedSegmentAndGoesOnWithTheNext) {
+  LogOptions options;
+  options.segment_bytes_max = 200;  // a few records each
+  auto log = open(options);
+  for (int i = 0; i < 20; ++i) ASSERT_TRUE(log->append(RecordKind::kOtlpLogs, i, format("record %03d", i)).ok());
+  log.reset();
+  ASSERT_EQ(segments().size(), 5u);
+  overwrite(segments().at(1), 50 + 45, '!');  // in the payload of the second record of the second segment
+  log = open(options);
+  std::vector<Replayed> records = replay(*log);
+  std::vector<uint64_t> sequences;
+  for (const Replayed& record : records) sequences.push_back(record.sequence);
+  EXPECT_EQ(sequences, (std::vector<uint64_t>{1, 2, 3, 4, 5, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20}));
+  EXPECT_EQ(counters_.value("lockstep_log_corrupt_segments_total"), 1);
+  EXPECT_EQ(counters_.value("lockstep_log_records_missing_total"), 3);
+  EXPECT_EQ(counters_.value("lockstep_log_records_replayed_total"), 17);
+}
+
+TEST_F(DurableLogTest, DamageInsideTheNewestSegmentIsReportedAsDamageAndTheBytesStay) {
+  auto log = open();
+  for (int i = 0; i < 5; ++i) ASSERT_TRUE(log->append(RecordKind::kOtlpLogs, i, "payload").ok());
+  log.reset();
+  std::string path = segments().at(0);
+  uint64_t size = std::filesystem::file_size(path);
+  overwrite(path, 0, '!');  // the very first record
+  log = open();
+  EXPECT_EQ(std::filesystem::file_size(path), size);
+  EXPECT_EQ(counters_.value("lockstep_log_torn_tails_total"), 0);
+  EXPECT_TRUE(replay(*log).empty());
+  EXPECT_EQ(counters_.value("lockstep_log_corrupt_segments_total"), 1);
+  ASSERT_TRUE(log->append(RecordKind::kOtlpLogs, 9, "new").ok());
+  log.reset();
+  log = open();
+  std::vector<Replayed> records = replay(*log);
+  ASSERT_EQ(records.size(), 1u);
+  EXPECT_EQ(records[0].payload, "new");
+}
+
+TEST_F(DurableLogTest, DropsTheOldestSegmentsBeyondItsSizeAndCountsThem) {
+  LogOptions options;
+  options.total_bytes_max = 8000;
+  auto log = open(options);
+  for (int i = 0; i < 100; ++i) ASSERT_TRUE(log->append(RecordKind::kOtlpLogs, i, std::string(400, 'x')).ok());
+  EXPECT_GT(counters_.value("lockstep_log_segments_dropped_total"), 0);
+  EXPECT_LE(counters_.value("lockstep_log_bytes"), 8000);
+  uint64_t on_disk = 0;
+  for (const std::string& path : segments()) on_disk += std::filesystem::file_size(path);
+  EXPECT_EQ(static_cast<int64_t>(on_disk), counters_.value("lockstep_log_bytes"));
+  log.reset();
+  log = open(options);
+  std::vector<Replayed> records = replay(*log);
+  ASSERT_GE(records.size(), 9u);
+  EXPECT_EQ(records.back().sequence, 100u);
+  EXPECT_EQ(records.front().sequence, 100 - records.size() + 1);
+  EXPECT_EQ(counters_.value("lockstep_log_records_missing_total"), 0);
+}
+
+TEST_F(DurableLogTest, RefusesARecordOverTheLimitAndCountsEveryOutcome) {
+  auto log = open();
+  std::string longest(DurableLog::kRecordBytesMax + 1, 'x');
+  Result<uint64_t> refused = log->append(RecordKind::kOtlpLogs, 1, longest);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_NE(refused.error().find("67108864"), std::string::npos) << refused.error();
+  longest.pop_back();
+  EXPECT_EQ(*log->append(RecordKind::kOtlpLogs, 1, longest), 1u);
+  EXPECT_EQ(counters_.value("lockstep_log_records_received_total"), 2);
+  EXPECT_EQ(counters_.value("lockstep_log_records_appended_total"), 1);
+  EXPECT_EQ(counters_.value("lockstep_log_records_refused_total", "reason=\"too_large\""), 1);
+}
+
+TEST_F(DurableLogTest, CallersThatComeTogetherShareASync) {
+  auto log = open();
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 8; ++t) {
+    threads.emplace_back([&, t] {
+      for (int i = 0; i < 50; ++i)
+        ASSERT_TRUE(log->append(RecordKind::kOtlpLogs, t, std::to_string(t * 1000 + i)).ok());
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(counters_.value("lockstep_log_records_appended_total"), 400);
+  EXPECT_LT(counters_.value("lockstep_log_syncs_total"), 400);
+  log.reset();
+  log = open();
+  std::vector<Replayed> records = replay(*log);
+  ASSERT_EQ(records.size(), 400u);
+  std::map<int64_t, int> last;  // per thread: in the order in which it appended
+  for (const Replayed& record : records) {
+    int number = std::stoi(record.payload) % 1000;
+    EXPECT_EQ(number, last.contains(record.received_unix_ns) ? last[record.received_unix_ns] + 1 : 0);
+    last[record.received_unix_ns] = number;
+  }
+}
+
+// A full disk, played by a limit on file size: writes beyond it are cut short and then fail, as on a full disk.
+TEST_F(DurableLogTest, AFullDiskRefusesWithOneLineAndAcceptsAgainWhenThereIsRoom) {
+  pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    std::signal(SIGXFSZ, SIG_IGN);
+    auto log = open();
+    rlimit limit{};
+    getrlimit(RLIMIT_FSIZE, &limit);
+    rlim_t all = limit.rlim_cur;
+    limit.rlim_cur = 1000;
+    setrlimit(RLIMIT_FSIZE, &limit);
+    int kept = 0;
+    Result<uint64_t> last = Error{"none"};
+    while ((last = log->append(RecordKind::kOtlpLogs, 1, format("record %05d", kept))).ok()) ++kept;
+    bool line_is_clear = last.error().find("cannot write to the log") != std::string::npos &&
+                         last.error().find('\n') == std::string::npos;
+    bool still_full = !log->append(RecordKind::kOtlpLogs, 1, "refused").ok();
+    limit.rlim_cur = all;
+    setrlimit(RLIMIT_FSIZE, &limit);
+    bool accepts = log->append(RecordKind::kOtlpLogs, 1, format("record %05d", kept)).ok();
+    bool counted =
+        counters_.value("lockstep_log_records_received_total") ==
+        counters_.value("lockstep_log_records_appended_total") + counters_.sum("lockstep_log_records_refused_total");
+    _exit(line_is_clear && still_full && accepts && counted && kept == 19 ? 0 : 1);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+  auto log = open();
+  std::vector<Replayed> records = replay(*log);
+  ASSERT_EQ(records.size(), 20u);
+  for (size_t i = 0; i < records.size(); ++i) EXPECT_EQ(records[i].payload, format("record %05zu", i));
+  EXPECT_EQ(counters_.value("lockstep_log_torn_tails_total"), 0);
+}
+
+TEST_F(DurableLogTest, ReplaysEverythingAppendedBeforeACrash) {
+  std::mt19937 random(20'240'517);
+  std::map<std::string, int> acknowledged;
+  for (int round = 0; round < 20; ++round) {
+    int pipe_fds[2];
+    ASSERT_EQ(pipe2(pipe_fds, O_CLOEXEC), 0);
+    pid_t child = fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) {
+      LogOptions options;
+      options.segment_bytes_max = 20'000;  // crashes fall on segment changes too
+      auto log = open(options);
+      std::vector<std::thread> threads;
+      for (int t = 0; t < 4; ++t) {
+        threads.emplace_back([&, t] {
+          for (int i = 0;; ++i) {
+            std::string payload =
+                format("%d.%d.%d.", round, t, i) + std::string(static_cast<size_t>(i * 37 % 900), 'p');
+            if (!log->append(RecordKind::kOtlpLogs, round, payload).ok()) _exit(1);
+            std::string line = format("%d.%d.%d.\n", round, t, i);
+            if (write(pipe_fds[1], line.data(), line.size()) != static_cast<ssize_t>(line.size())) _exit(1);
+          }
+        });
+      }
+      for (std::thread& thread : threads) thread.join();
+      _exit(0);
+    }
+    close(pipe_fds[1]);
+    usleep(static_cast<useconds_t>(5'000 + random() % 40'000));
+    kill(child, SIGKILL);
+    int status = 0;
+    waitpid(child, &status, 0);
+    ASSERT_TRUE(WIFSIGNALED(status)) << "the child ended by itself: " << status;
+    std::string lines;
+    char buffer[4096];
+    for (ssize_t got; (got = read(pipe_fds[0], buffer, sizeof buffer)) > 0;)
+      lines.append(buffer, static_cast<size_t>(got));
+    close(pipe_fds[0]);
+    for (std::string_view line : split(lines, '\n')) {
+      if (!line.empty()) acknowledged[std::string(line)] = 0;
+    }
+    auto log = open();
+    for (const Replayed& record : replay(*log)) {
+      auto found = acknowledged.find(record.payload.substr(0, record.payload.rfind('.') + 1));
+      if (found != acknowledged.end()) ++found->second;
+    }
+    for (auto& [key, times] : acknowledged) {
+      ASSERT_EQ(times, 1) << "round " << round << ": record " << key << " was acknowledged and replayed " << times
+                          << " times";
+      times = 0;
+    }
+  }
+  EXPECT_GT(acknowledged.size(), 50u);
+  EXPECT_EQ(counters_.value("lockstep_log_corrupt_segments_total"), 0);
+  EXPECT_EQ(counters_.value("lockstep_log_records_missing_total"), 0);
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,30 @@
+// Hang: nothing moves, and the operations in flight tell who everybody waits for.
+//
+// The idea: every rank that has made no callback for a while says where it stands. In a communicator, ranks that are in
+// an operation wait for the members that have not entered it; a receive waits for its sender. These edges are walked to
+// their ends: a rank that waits for nobody is the culprit (never entered, dead); a circle is a deadlock; if everybody is
+// in the same operation with different arguments it is a mismatch. A rank that says it is checkpointing or evaluating is
+// busy, not hung.
+//
+// Thread rule: Thread-safe (pure functions).
+#pragma once
+
+#include <map>
+#include <optional>
+
+#include "diagnosis/finding.h"
+#include "diagnosis/window.h"
+
+namespace lockstep {
+
+struct HangInput {
+  std::map<int32_t, RankStatus> status;  // newest of each rank; ranks that move have quiet_ns 0 or are not in it
+  int64_t typical_step_ns = 0;           // 0: no step has ended yet
+};
+
+// How long everybody must have been quiet.
+int64_t hang_after_ns(const HangInput& input);
+
+std::optional<Finding> find_hang(const JobWindow& window, const HangInput& input);
+
+}  // namespace lockstep

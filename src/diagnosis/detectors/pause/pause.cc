@@ -1,0 +1,255 @@
+#include "diagnosis/detectors/pause/pause.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "base/text.h"
+#include "diagnosis/detectors/straggler/straggler.h"
+#include "diagnosis/words.h"
+
+namespace lockstep {
+namespace {
+
+constexpr size_t kWindow = 96;
+constexpr size_t kStepsMin = 8;
+// An event takes at least this part of a usual step, and at least this long: shorter ones are noise.
+constexpr double kEventShare = 0.15;
+constexpr double kEventMinNs = 20e6;
+// A transfer stands still when it takes this many times what the longest transfer of a step usually takes.
+constexpr double kStandFactor = 5;
+constexpr size_t kEventsSuspect = 3;
+constexpr size_t kEventsSure = 4;
+// The culprit has a part in most events, and they cost the job something.
+constexpr double kEventsShare = 0.7;
+constexpr double kLostShareMin = 0.03;
+// So many late steps in a row are one stretch, not pauses.
+constexpr int64_t kStretchSteps = 4;
+// Nothing is concluded from a job's first steps.
+constexpr int64_t kSettleSteps = 6;
+
+struct Part {
+  std::vector<int64_t> late;     // steps in which the rank alone was late
+  std::vector<int64_t> stood;    // steps in which a transfer from or to it stood still
+  size_t inward = 0;             // of those: towards it
+  size_t outward = 0;            // of those: from it
+  size_t undrained = 0;          // of those: data that had arrived was not handed to its GPU meanwhile
+  double lost_ns = 0;
+  std::map<int32_t, size_t> peers;  // who was at the other end
+  size_t events() const { return late.size() + stood.size(); }
+  std::vector<int64_t> steps() const {
+    std::vector<int64_t> all(late);
+    all.insert(all.end(), stood.begin(), stood.end());
+    std::sort(all.begin(), all.end());
+    return all;
+  }
+};
+
+// Checkpoint or evaluation, told or seen as a hole between two steps of a rank, explains what happens in this step and,
+// since ranks do not end their steps together, in the next.
+bool set_aside(const JobWindow& window, int64_t number, double event_ns) {
+  for (int64_t at : {number - 1, number}) {
+    const auto* rows = window.step(at);
+    const auto* before = window.step(at - 1);
+    if (rows == nullptr) continue;
+    for (const auto& [rank, row] : *rows) {
+      int64_t aside = row.summary.phase_ns[static_cast<size_t>(Phase::kCheckpoint)] + row.summary.phase_ns[static_cast<size_t>(Phase::kEval)];
+      if (aside * 20 > row.summary.duration_ns) return true;
+      if (before == nullptr || !before->contains(rank)) continue;
+      const StepSummary& previous = before->at(rank).summary;
+      if (static_cast<double>(row.summary.start_unix_ns - previous.start_unix_ns - previous.duration_ns) > event_ns) return true;
+    }
+  }
+  return false;
+}
+
+// Drops the steps that belong to a stretch of kStretchSteps or more neighbours.
+void drop_stretches(std::vector<int64_t>& steps) {
+  std::vector<int64_t> kept;
+  for (size_t begin = 0; begin < steps.size();) {
+    size_t end = begin + 1;
+    while (end < steps.size() && steps[end] <= steps[end - 1] + 1) ++end;
+    if (static_cast<int64_t>(end - begin) < kStretchSteps) kept.insert(kept.end(), steps.begin() + static_cast<std::ptrdiff_t>(begin), steps.begin() + static_cast<std::ptrdiff_t>(end));
+    begin = end;
+  }
+  steps = std::move(kept);
+}
+
+}  // namespace
+
+std::vector<Finding> find_pauses(const JobWindow& window, const std::vector<Explained>& explained) {
+  std::vector<int64_t> steps = window.complete_steps();
+  std::erase_if(steps, [&](int64_t number) { return number < window.first_step() + kSettleSteps; });
+  if (steps.size() > kWindow) steps.erase(steps.begin(), steps.end() - kWindow);
+  if (steps.size() < kStepsMin) return {};
+
+  // What is usual here: how long a step takes, and how long the longest transfer of a rank's step does.
+  std::vector<double> durations, longest;
+  size_t ranks_seen = 0;
+  for (int64_t number : steps) {
+    const auto& rows = *window.step(number);
+    ranks_seen = std::max(ranks_seen, rows.size());
+    std::vector<double> of_ranks;
+    for (const auto& [rank, row] : rows) {
+      of_ranks.push_back(static_cast<double>(row.summary.duration_ns));
+      double most = 0;
+      for (const FlowStep& flow : row.summary.flows) {
+        if (flow.send) most = std::max(most, static_cast<double>(flow.wire_longest_ns));
+      }
+      longest.push_back(most);
+    }
+    durations.push_back(median(of_ranks));
+  }
+  const double good_ns = quantile(durations, 0.25);
+  if (good_ns <= 0) return {};
+  const double event_ns = std::max(kEventMinNs, kEventShare * good_ns);
+  const double stand_ns = std::max(event_ns, kStandFactor * median(longest));
+  double total_ns = 0;
+  for (double duration : durations) total_ns += duration;
+
+  auto has_verdict = [&](int32_t rank, int64_t number) {
+    return std::any_of(explained.begin(), explained.end(), [&](const Explained& entry) { return entry.rank == rank && number >= entry.from_step && number <= entry.to_step + 2; });
+  };
+  std::map<int32_t, Part> parts;
+  std::map<int64_t, std::map<int32_t, double>> late_in;  // step -> rank -> how late
+  for (int64_t number : steps) {
+    const auto& rows = *window.step(number);
+    if (set_aside(window, number, event_ns)) continue;
+    int32_t latest = -1;
+    double most = 0, second = 0;
+    for (const auto& [rank, ns] : lateness(window, rows)) {
+      if (ns > most) {
+        second = most;
+        most = ns;
+        latest = rank;
+      } else {
+        second = std::max(second, ns);
+      }
+    }
+    if (latest >= 0 && most >= event_ns && second < 0.5 * most && !has_verdict(latest, number)) {
+      parts[latest].late.push_back(number);
+      late_in[number][latest] = most;
+      continue;
+    }
+    struct Stood {
+      bool inward = false;
+      bool outward = false;
+      bool undrained = false;
+      double ns = 0;
+      std::set<int32_t> peers;
+    };
+    std::map<int32_t, Stood> stood;
+    for (const auto& [rank, row] : rows) {
+      for (const FlowStep& flow : row.summary.flows) {
+        double ns = static_cast<double>(flow.wire_longest_ns);
+        if (!flow.send || ns < stand_ns) continue;
+        int32_t peer = window.world_rank(flow.comm_id, flow.peer);
+        stood[rank].outward = true;
+        stood[rank].ns = std::max(stood[rank].ns, ns);
+        if (peer >= 0) {
+          stood[rank].peers.insert(peer);
+          stood[peer].inward = true;
+          stood[peer].ns = std::max(stood[peer].ns, ns);
+          stood[peer].peers.insert(rank);
+        }
+      }
+    }
+    if (stood.size() * 2 > rows.size() + 2) continue;  // everybody stands: nobody in particular
+    for (auto& [rank, how] : stood) {
+      if (has_verdict(rank, number)) continue;
+      // Data that arrived and was not handed on says more of a rank whose transfers stood; alone it only says that its
+      // GPU was busy, as in any pipeline.
+      if (auto row = rows.find(rank); row != rows.end()) {
+        for (const FlowStep& flow : row->second.summary.flows) how.undrained |= !flow.send && static_cast<double>(flow.own_gpu_longest_ns) >= 0.7 * how.ns;
+      }
+      Part& part = parts[rank];
+      part.stood.push_back(number);
+      part.inward += how.inward;
+      part.outward += how.outward;
+      part.undrained += how.undrained;
+      part.lost_ns += how.ns;
+      for (int32_t peer : how.peers) ++part.peers[peer];
+    }
+  }
+  std::set<int64_t> eventful;
+  for (auto& [rank, part] : parts) {
+    drop_stretches(part.late);
+    for (int64_t number : part.late) part.lost_ns += late_in[number][rank];
+    eventful.insert(part.late.begin(), part.late.end());
+    eventful.insert(part.stood.begin(), part.stood.end());
+  }
+  if (eventful.empty()) return {};
+
+  int32_t culprit = -1;
+  size_t most_events = 0, most_own = 0;
+  for (const auto& [rank, part] : parts) {
+    // A transfer that stands accuses both ends alike; what tells them apart is which end left arrived data lying or was
+    // late itself. Of a single link, the sender is named.
+    size_t own = (part.undrained + part.late.size()) * 2 + (part.outward > 0 ? 1 : 0);
+    if (part.events() > most_events || (part.events() == most_events && own > most_own)) {
+      culprit = rank;
+      most_events = part.events();
+      most_own = own;
+    }
+  }
+  if (culprit < 0 || most_events < kEventsSuspect) return {};
+  const Part& part = parts[culprit];
+  if (static_cast<double>(most_events) < kEventsShare * static_cast<double>(eventful.size())) return {};
+  if (part.lost_ns < kLostShareMin * total_ns) return {};
+  bool own_side = part.undrained > 0 || !part.late.empty() || (part.inward > 0 && part.outward > 0);
+
+  Finding finding;
+  finding.kind = "slow";
+  finding.ranks = {culprit};
+  finding.sure = most_events >= kEventsSure;
+  std::vector<int64_t> hit = part.steps();
+  finding.since_step = hit.front();
+  finding.through_step = hit.back();
+  finding.clear_after_steps = 40;
+  double in_steps = static_cast<double>(std::count_if(steps.begin(), steps.end(), [&](int64_t number) { return number >= hit.front(); }));
+  finding.steps_hit = std::min(0.99, static_cast<double>(hit.size()) / std::max(1.0, in_steps));
+  double per_hit = part.lost_ns / static_cast<double>(most_events);
+  finding.lost_ns_per_step = static_cast<int64_t>(part.lost_ns / std::max(1.0, in_steps));
+  finding.step_ns = static_cast<int64_t>(good_ns + per_hit);
+  finding.step_without_ns = static_cast<int64_t>(good_ns);
+  finding.victims = victims_of(window, finding.ranks);
+  finding.coverage = window.world_size() > 0 ? static_cast<double>(ranks_seen) / window.world_size() : 1;
+  finding.confidence = std::min(0.95, 0.4 + 0.05 * static_cast<double>(most_events));
+  double share = part.lost_ns / total_ns;
+  int64_t from = hit.front(), to = hit.back();
+  std::string subject = format("rank %d", culprit);
+  double every = 1 / std::max(0.001, finding.steps_hit);
+
+  finding.chain.push_back(claim("waits_for", subject, format("Rank %d has a part in %zu of the %zu interruptions since step %s.", culprit, most_events, eventful.size(), with_thousands(*eventful.begin()).c_str()),
+                                static_cast<double>(most_events), "steps", 0, static_cast<double>(eventful.size() - most_events), from, to, steps_query(from, to)));
+  if (own_side && part.stood.empty()) {
+    explain_own_time(window, culprit, part.late, finding);
+  } else if (own_side) {
+    finding.layer = "host";
+    finding.cause = "process-paused";
+    finding.component = format("process of rank %d", culprit);
+    finding.chain.push_back(claim("self_time", subject,
+                                  format("Transfers from and to it stood still in %zu steps%s: the process was not running.", part.stood.size(),
+                                         part.late.empty() ? "" : format(", and it was late itself in %zu", part.late.size()).c_str()),
+                                  per_hit / 1e6, "ms", 0, median(longest) / 1e6, from, to, rank_query(culprit, from, to)));
+    finding.alternatives.push_back({format("NIC of rank %d", culprit), 0.3, "data that had arrived was not handed on either: that is the process, not the wire", "NIC counters of its host"});
+    finding.next.push_back({"look for what stops the process: SIGSTOP, cgroup freezer or CPU quota, a debugger, swapping", "cat /sys/fs/cgroup/.../cpu.stat"});
+  } else {
+    finding.layer = "link";
+    finding.cause = "link-flap";
+    int32_t peer = part.peers.empty() ? -1 : std::max_element(part.peers.begin(), part.peers.end(), [](const auto& a, const auto& b) { return a.second < b.second; })->first;
+    finding.component = format("link between rank %d and rank %d", culprit, peer);
+    finding.chain.push_back(claim("self_time", subject, format("Transfers between rank %d and rank %d stood still in %zu steps; each rank's own work took as long as ever.", culprit, peer, part.stood.size()),
+                                  per_hit / 1e6, "ms", 0, median(longest) / 1e6, from, to, rank_query(culprit, from, to)));
+    finding.next.push_back({"look at the link's error and flap counters on both hosts", "ethtool -S DEV"});
+  }
+  finding.chain.push_back(claim("exclusion", subject, format("Not a steady slowness: in the other steps its own time and its transfers are like its peers'; a step takes %s then.", human_duration(good_ns).c_str()),
+                                good_ns / 1e6, "ms", 0, 0, steps.front(), steps.back(), steps_query(steps.front(), steps.back())));
+  finding.chain.push_back(claim("counterfactual", subject, format("Without the pauses no step would wait %s for it, as one step of %.1f does now.", human_duration(per_hit).c_str(), every),
+                                good_ns / 1e6, "ms", (good_ns + per_hit) / 1e6, 0, from, to, steps_query(from, to)));
+  finding.sentence = format("%s stops now and then and makes everybody wait %s in one step of %.1f since step %s: %s of the job.", name_of(window, culprit).c_str(),
+                            human_duration(per_hit).c_str(), every, with_thousands(from).c_str(), percent(share).c_str());
+  return {finding};
+}
+
+}  // namespace lockstep

@@ -1,0 +1,384 @@
+#include "diagnosis/detectors/slow_link/slow_link.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <tuple>
+
+#include "base/text.h"
+#include "diagnosis/detectors/straggler/straggler.h"
+#include "diagnosis/words.h"
+
+namespace lockstep {
+namespace {
+
+constexpr size_t kWindow = 12;
+constexpr size_t kStepsSuspect = 4;
+constexpr size_t kStepsSure = 6;
+// Healthy flows of one ring differ by up to two (who shares a switch, a core, a direction); three is another league.
+constexpr double kRateRatioMax = 1.0 / 3;
+// On the wire for a fifth of the step and costing an eighth: below that, scheduling noise of small transfers looks alike.
+constexpr double kWireShareMin = 0.20;
+constexpr double kSavedShareMin = 0.12;
+// And set apart: clearly below every comparable flow that does not share an end with it.
+constexpr double kApartMax = 0.6;
+
+struct Flow {
+  int32_t from = -1;
+  int32_t to = -1;
+  uint64_t comm_id = 0;
+  std::vector<double> rate;   // bytes per ns, per step
+  std::vector<double> wire;   // ns per step
+  double bytes = 0;           // per step
+  double typical_rate = 0;
+  double typical_wire = 0;
+};
+
+// Groups of equals: one of them slow.
+constexpr double kGroupRatioMin = 3;
+constexpr double kGroupSavedShareMin = 0.08;
+constexpr double kGroupBytesMin = 4e6;  // per operation: below, latency and scheduling set the time
+constexpr double kOtherGroupsRatio = 1.3;
+
+struct Group {
+  uint64_t comm_id = 0;
+  int32_t size = 0;
+  double bytes = 0;
+  double count = 0;
+  std::vector<double> transfer;  // per step: shortest over members and operations, times operations
+  double typical = 0;
+};
+
+bool alike(const Group& a, const Group& b) { return a.size == b.size && a.count == b.count && a.bytes < 1.1 * b.bytes && b.bytes < 1.1 * a.bytes; }
+
+bool share_member(const JobWindow& window, uint64_t a, uint64_t b) {
+  for (const auto& [in_a, rank_a] : window.comms().at(a).world_rank) {
+    for (const auto& [in_b, rank_b] : window.comms().at(b).world_rank) {
+      if (rank_a == rank_b) return true;
+    }
+  }
+  return false;
+}
+
+// Transfer time of the group over that of its like; 1 where there is nothing to compare with.
+double slowness(const std::vector<Group>& groups, const Group& group) {
+  std::vector<double> others;
+  for (const Group& other : groups) {
+    if (other.comm_id != group.comm_id && alike(other, group)) others.push_back(other.typical);
+  }
+  double usual = median(others);
+  return others.size() >= 2 && usual > 0 ? group.typical / usual : 1;
+}
+
+std::vector<Group> groups_over(const JobWindow& window, const std::vector<int64_t>& steps) {
+  std::map<uint64_t, Group> by_id;
+  for (int64_t number : steps) {
+    std::map<uint64_t, std::pair<double, size_t>> shortest;  // and how many members told
+    for (const auto& [rank, row] : *window.step(number)) {
+      for (const CommStep& comm : row.summary.comms) {
+        if (comm.p2p || comm.count <= 0 || comm.size < 2 || comm.shortest_ns <= 0) continue;
+        Group& group = by_id[comm.comm_id];
+        group.comm_id = comm.comm_id;
+        group.size = comm.size;
+        group.bytes = static_cast<double>(comm.bytes);
+        group.count = static_cast<double>(comm.count);
+        auto& [least, told] = shortest[comm.comm_id];
+        double here = static_cast<double>(comm.shortest_ns * comm.count);
+        least = told == 0 ? here : std::min(least, here);
+        ++told;
+      }
+    }
+    for (const auto& [id, entry] : shortest) {
+      if (entry.second == static_cast<size_t>(by_id[id].size)) by_id[id].transfer.push_back(entry.first);
+    }
+  }
+  std::vector<Group> groups;
+  for (auto& [id, group] : by_id) {
+    if (group.transfer.size() < kStepsSuspect || !window.comms().contains(id)) continue;
+    group.typical = median(group.transfer);
+    groups.push_back(group);
+  }
+  return groups;
+}
+
+std::vector<Finding> find_slow_groups(const JobWindow& window, const std::vector<int64_t>& steps) {
+  std::vector<double> durations;
+  size_t ranks_seen = 0;
+  for (int64_t number : steps) {
+    std::vector<double> of_ranks;
+    for (const auto& [rank, row] : *window.step(number)) of_ranks.push_back(static_cast<double>(row.summary.duration_ns));
+    durations.push_back(median(of_ranks));
+    ranks_seen = std::max(ranks_seen, of_ranks.size());
+  }
+  double step_ns = median(durations);
+  std::vector<Group> groups = groups_over(window, steps);
+  // Which member of a slow pair it is shows in small differences: look at all steps there are.
+  std::vector<Group> groups_long = groups_over(window, window.complete_steps());
+  std::vector<Finding> findings;
+  for (const Group& group : groups) {
+    if (group.bytes / group.count < kGroupBytesMin || slowness(groups, group) < kGroupRatioMin) continue;
+    std::vector<double> others;
+    bool apart = true;
+    for (const Group& other : groups) {
+      if (other.comm_id == group.comm_id || !alike(other, group)) continue;
+      others.push_back(other.typical);
+      if (!share_member(window, other.comm_id, group.comm_id) && group.typical * kApartMax < other.typical) apart = false;
+    }
+    double usual = median(others);
+    double saved = group.typical - usual;
+    size_t hits = static_cast<size_t>(std::count_if(group.transfer.begin(), group.transfer.end(), [&](double ns) { return ns >= 0.7 * kGroupRatioMin * usual; }));
+    if (!apart || saved < kGroupSavedShareMin * step_ns || static_cast<double>(hits) < 0.7 * static_cast<double>(group.transfer.size())) continue;
+
+    // Whose other groups are slow as well?
+    std::vector<std::pair<double, int32_t>> suspects;
+    for (const auto& [in_comm, rank] : window.comms().at(group.comm_id).world_rank) {
+      double worst = 1;
+      for (const Group& other : groups_long) {
+        if (other.comm_id == group.comm_id) continue;
+        for (const auto& [in_other, member] : window.comms().at(other.comm_id).world_rank) {
+          if (member == rank) worst = std::max(worst, slowness(groups_long, other));
+        }
+      }
+      suspects.emplace_back(worst, rank);
+    }
+    std::sort(suspects.rbegin(), suspects.rend());
+    bool told_apart = suspects.size() >= 2 && suspects[0].first >= kOtherGroupsRatio * suspects[1].first;
+    if (!told_apart && suspects.size() > 2) continue;  // somewhere in a large group: not enough to name anyone
+
+    Finding finding;
+    finding.kind = "slow";
+    finding.layer = "link";
+    finding.cause = "nic-degraded";
+    finding.subject = format("group-%llx", static_cast<unsigned long long>(group.comm_id));
+    for (const auto& [worst, rank] : suspects) {
+      if (told_apart && rank != suspects[0].second) continue;
+      finding.ranks.push_back(rank);
+    }
+    std::sort(finding.ranks.begin(), finding.ranks.end());
+    int32_t first = finding.ranks.front();
+    std::string name = group_name(window, group.comm_id);
+    finding.component = told_apart ? format("link of rank %d", first) : format("link between ranks %s", human_ranks({finding.ranks.begin(), finding.ranks.end()}).c_str());
+    finding.sure = group.transfer.size() >= kStepsSure && steps.back() >= window.first_step() + 2 * static_cast<int64_t>(kStepsSure);
+    finding.since_step = steps.front();
+    finding.through_step = steps.back();
+    finding.step_ns = static_cast<int64_t>(step_ns);
+    finding.step_without_ns = static_cast<int64_t>(step_ns - saved);
+    finding.lost_ns_per_step = static_cast<int64_t>(saved);
+    finding.victims = victims_of(window, finding.ranks);
+    finding.victim_groups.push_back(name);
+    finding.coverage = window.world_size() > 0 ? static_cast<double>(ranks_seen) / window.world_size() : 1;
+    finding.confidence = told_apart ? 0.8 : 0.6;
+    int64_t from = steps.front(), to = steps.back();
+    finding.chain.push_back(claim("waits_for", name, format("Nobody arrives late; even the last to arrive in the collectives of %s spends %s there.", name.c_str(), per_step(group.typical).c_str()),
+                                  group.typical / 1e6, "ms", 0, usual / 1e6, from, to, steps_query(from, to)));
+    finding.chain.push_back(claim("path", finding.component, format("The same transfer takes the other groups %s.", human_duration(usual).c_str()), usual / 1e6, "ms", 0, usual / 1e6, from, to, rank_query(first, from, to)));
+    if (told_apart) {
+      finding.chain.push_back(claim("path", finding.component, format("Its other groups are slow as well (%.1f times their like), its partner's are not (%.1f).", suspects[0].first, suspects[1].first),
+                                    suspects[0].first, "times", 1, suspects[1].first, from, to, rank_query(first, from, to)));
+    }
+    std::vector<double> own, peers;
+    for (int64_t number : steps) {
+      for (const auto& [other, row] : *window.step(number)) (other == first ? own : peers).push_back(static_cast<double>(row.own_ns()));
+    }
+    finding.chain.push_back(claim("self_time", format("rank %d", first), format("Its own work takes %s, its peers' %s.", per_step(median(own)).c_str(), human_duration(median(peers)).c_str()), median(own) / 1e6, "ms", 0,
+                                  median(peers) / 1e6, from, to, rank_query(first, from, to)));
+    finding.chain.push_back(claim("exclusion", format("rank %d", first), "Not its GPU and not its input: its own time is like its peers'.", median(own) / 1e6, "ms", 0, median(peers) / 1e6, from, to, rank_query(first, from, to)));
+    finding.chain.push_back(claim("counterfactual", finding.component, format("At the other groups' pace a step would take %s instead of %s.", human_duration(step_ns - saved).c_str(), human_duration(step_ns).c_str()),
+                                  (step_ns - saved) / 1e6, "ms", step_ns / 1e6, 0, from, to, steps_query(from, to)));
+    finding.alternatives.push_back({format("another member of %s", name.c_str()), told_apart ? 0.3 : 0.5, told_apart ? "its other groups are as fast as their like" : "nothing tells the members apart",
+                                    "NIC and switch port counters of the members"});
+    finding.next.push_back({"check the NICs, cables and switch ports of the group: speed, errors, rate limits", "ethtool DEV; ethtool -S DEV; tc -s qdisc show dev DEV"});
+    finding.sentence = format("The %s is slow: %s waits %s for its transfers since step %s: %s of the job.", finding.component.c_str(), name.c_str(), per_step(saved).c_str(),
+                              with_thousands(from).c_str(), percent(saved / step_ns).c_str());
+    findings.push_back(std::move(finding));
+  }
+  return findings;
+}
+
+std::vector<Finding> find_slow_flows(const JobWindow& window, const std::vector<int64_t>& steps);
+
+}  // namespace
+
+std::vector<Finding> find_slow_links(const JobWindow& window, const std::vector<Explained>& explained) {
+  std::vector<int64_t> steps = window.complete_steps();
+  if (steps.size() > kWindow) steps.erase(steps.begin(), steps.end() - kWindow);
+  if (steps.size() < kStepsSuspect) return {};
+  std::vector<Finding> findings = find_slow_flows(window, steps);
+  if (!findings.empty()) return findings;
+  // A late rank makes groups look slow that are not; compare groups only when nobody is late.
+  return find_stragglers(window, explained).empty() ? find_slow_groups(window, steps) : findings;
+}
+
+namespace {
+
+std::vector<Finding> find_slow_flows(const JobWindow& window, const std::vector<int64_t>& steps) {
+  std::map<std::tuple<int32_t, int32_t, uint64_t>, Flow> by_key;
+  std::vector<double> durations, own_times;
+  size_t ranks_seen = 0;
+  for (int64_t number : steps) {
+    const auto& rows = *window.step(number);
+    ranks_seen = std::max(ranks_seen, rows.size());
+    std::vector<double> of_ranks;
+    for (const auto& [rank, row] : rows) {
+      of_ranks.push_back(static_cast<double>(row.summary.duration_ns));
+      for (const FlowStep& step : row.summary.flows) {
+        if (!step.send || step.bytes <= 0 || step.wire_ns <= 0) continue;
+        Flow& flow = by_key[{rank, step.peer, step.comm_id}];
+        flow.from = rank;
+        flow.to = window.world_rank(step.comm_id, step.peer);
+        flow.comm_id = step.comm_id;
+        flow.rate.push_back(static_cast<double>(step.bytes) / static_cast<double>(step.wire_ns));
+        flow.wire.push_back(static_cast<double>(step.wire_ns));
+        flow.bytes += static_cast<double>(step.bytes);
+      }
+    }
+    durations.push_back(median(of_ranks));
+  }
+  double step_ns = median(durations);
+  if (step_ns <= 0) return {};
+
+  std::vector<Flow> flows;
+  for (auto& [key, flow] : by_key) {
+    if (flow.rate.size() < kStepsSuspect) continue;
+    flow.bytes /= static_cast<double>(flow.rate.size());
+    flow.typical_rate = median(flow.rate);
+    flow.typical_wire = median(flow.wire);
+    flows.push_back(flow);
+  }
+
+  struct Slow {
+    Flow flow;
+    double peers_rate;
+  };
+  std::vector<Slow> slow;
+  for (const Flow& flow : flows) {
+    std::vector<double> rates;
+    double slowest_stranger = 0;
+    for (const Flow& other : flows) {
+      bool like = other.bytes < 2 * flow.bytes && flow.bytes < 2 * other.bytes;
+      bool itself = other.from == flow.from && other.to == flow.to && other.comm_id == flow.comm_id;
+      if (!like || itself) continue;
+      rates.push_back(other.typical_rate);
+      bool stranger = other.from != flow.from && other.to != flow.to;
+      if (stranger && (slowest_stranger == 0 || other.typical_rate < slowest_stranger)) slowest_stranger = other.typical_rate;
+    }
+    if (rates.size() < 2) continue;
+    double peers_rate = median(rates);
+    if (flow.typical_rate > kRateRatioMax * peers_rate) continue;
+    if (slowest_stranger > 0 && flow.typical_rate > kApartMax * slowest_stranger) continue;
+    if (flow.typical_wire < kWireShareMin * step_ns) continue;
+    size_t hits = static_cast<size_t>(std::count_if(flow.rate.begin(), flow.rate.end(), [&](double rate) { return rate <= 1.5 * kRateRatioMax * peers_rate; }));
+    if (static_cast<double>(hits) < 0.7 * static_cast<double>(flow.rate.size())) continue;
+    slow.push_back({flow, peers_rate});
+  }
+  if (slow.empty() || slow.size() * 3 > flows.size() + 2) return {};
+
+  // A rank whose own time is long slows its transfers too (its GPU does not feed them): that is not the link.
+  std::map<int32_t, std::vector<double>> late;
+  for (int64_t number : steps) {
+    for (const auto& [rank, ns] : lateness(window, *window.step(number))) late[rank].push_back(ns);
+  }
+
+  // All slow flows of one sender are one finding; all slow flows into one rank (two or more) blame the receiver.
+  std::map<int32_t, std::vector<Slow>> by_sender, by_receiver;
+  for (const Slow& entry : slow) {
+    by_sender[entry.flow.from].push_back(entry);
+    if (entry.flow.to >= 0) by_receiver[entry.flow.to].push_back(entry);
+  }
+  std::vector<Finding> findings;
+  std::set<int32_t> receivers_blamed;
+  auto report = [&](int32_t rank, const std::vector<Slow>& entries, bool receiving) {
+    double worst_rate = 0, peers_rate = 0, wire = 0;
+    std::vector<int> others;
+    size_t seen = 0;
+    for (const Slow& entry : entries) {
+      if (entry.flow.typical_wire > wire) {
+        wire = entry.flow.typical_wire;
+        worst_rate = entry.flow.typical_rate;
+        peers_rate = entry.peers_rate;
+      }
+      int32_t other = receiving ? entry.flow.from : entry.flow.to;
+      if (other >= 0) others.push_back(other);
+      seen = std::max(seen, entry.flow.rate.size());
+    }
+    double late_ns = median(late[rank]);
+    if (late_ns > 0.5 * wire) return;
+    double saved = std::min(wire * (1 - worst_rate / peers_rate), step_ns);
+    if (saved < kSavedShareMin * step_ns) return;
+    Finding finding;
+    finding.kind = "slow";
+    finding.ranks = {rank};
+    finding.layer = "link";
+    finding.cause = "nic-degraded";
+    finding.component = receiving ? format("link into rank %d from rank %s", rank, human_ranks(others).c_str()) : format("link from rank %d to rank %s", rank, human_ranks(others).c_str());
+    finding.sure = seen >= kStepsSure;
+    finding.since_step = steps.front();
+    finding.through_step = steps.back();
+    // Back over the window, as long as the flow stays slow.
+    std::vector<int64_t> all = window.complete_steps();
+    for (auto at = all.rbegin(); at != all.rend(); ++at) {
+      const auto& rows = *window.step(*at);
+      bool still = false;
+      for (const Slow& entry : entries) {
+        auto row = rows.find(entry.flow.from);
+        if (row == rows.end()) continue;
+        for (const FlowStep& step : row->second.summary.flows) {
+          if (step.send && step.comm_id == entry.flow.comm_id && window.world_rank(step.comm_id, step.peer) == entry.flow.to && step.wire_ns > 0) {
+            still |= static_cast<double>(step.bytes) / static_cast<double>(step.wire_ns) <= 0.5 * entry.peers_rate;
+          }
+        }
+      }
+      if (!still) break;
+      finding.since_step = *at;
+    }
+    finding.step_ns = static_cast<int64_t>(step_ns);
+    finding.step_without_ns = static_cast<int64_t>(step_ns - saved);
+    finding.lost_ns_per_step = static_cast<int64_t>(saved);
+    finding.victims = victims_of(window, finding.ranks);
+    finding.coverage = window.world_size() > 0 ? static_cast<double>(ranks_seen) / window.world_size() : 1;
+    finding.confidence = std::min(0.95, 0.5 + 0.05 * static_cast<double>(seen));
+    std::string subject = format("rank %d", rank);
+    std::string query = rank_query(rank, steps.front(), steps.back());
+    finding.chain.push_back(claim("waits_for", subject, format("Nobody arrives late; all ranks spend equally long in the collectives of %s, waiting for its transfers.", group_name(window, entries.front().flow.comm_id).c_str()),
+                                  wire / 1e6, "ms", 0, 0, steps.front(), steps.back(), steps_query(steps.front(), steps.back())));
+    finding.victim_groups.push_back(group_name(window, entries.front().flow.comm_id));
+    finding.chain.push_back(claim("path", finding.component, format("Its transfers move at %.2f GB/s, comparable ones at %.2f, and are on the wire for %s.", worst_rate, peers_rate, per_step(wire).c_str()),
+                                  worst_rate, "GB/s", 0, peers_rate, steps.front(), steps.back(), query));
+    std::vector<double> own, peers;
+    for (int64_t number : steps) {
+      for (const auto& [other, row] : *window.step(number)) (other == rank ? own : peers).push_back(static_cast<double>(row.own_ns()));
+    }
+    finding.chain.push_back(claim("self_time", subject, format("Its own work takes %s, its peers' %s.", per_step(median(own)).c_str(), human_duration(median(peers)).c_str()), median(own) / 1e6, "ms",
+                                  0, median(peers) / 1e6, steps.front(), steps.back(), query));
+    finding.chain.push_back(claim("exclusion", subject, format("Not its GPU and not its input: its own time is like its peers' (%s, they %s).", human_duration(median(own)).c_str(), human_duration(median(peers)).c_str()),
+                                  median(own) / 1e6, "ms", 0, median(peers) / 1e6, steps.front(), steps.back(), query));
+    finding.chain.push_back(claim("counterfactual", finding.component, format("At its peers' rate a step would take %s instead of %s.", human_duration(step_ns - saved).c_str(), human_duration(step_ns).c_str()),
+                                  (step_ns - saved) / 1e6, "ms", step_ns / 1e6, 0, steps.front(), steps.back(), steps_query(steps.front(), steps.back())));
+    finding.alternatives.push_back({format("receiving side of rank %s", human_ranks(others).c_str()), 0.3, "a slow receiver would be seen as waiting for its credit, not as time on the wire",
+                                    "NIC and switch port counters of both ends"});
+    finding.next.push_back({"check the NIC, its cable and its switch port: speed, errors, rate limits", "ethtool DEV; ethtool -S DEV; tc -s qdisc show dev DEV"});
+    finding.sentence = format("The link of %s is slow: all %d ranks wait %s since step %s: %s of the job.", [&] {
+                         std::string name = name_of(window, rank);
+                         name[0] = 'r';
+                         return name;
+                       }().c_str(), window.world_size(), per_step(saved).c_str(), with_thousands(finding.since_step).c_str(), percent(saved / step_ns).c_str());
+    findings.push_back(std::move(finding));
+  };
+  for (const auto& [rank, entries] : by_receiver) {
+    std::set<int32_t> senders;
+    for (const Slow& entry : entries) senders.insert(entry.flow.from);
+    if (senders.size() >= 2) {
+      receivers_blamed.insert(rank);
+      report(rank, entries, true);
+    }
+  }
+  for (const auto& [rank, entries] : by_sender) {
+    bool blamed = std::all_of(entries.begin(), entries.end(), [&](const Slow& entry) { return receivers_blamed.contains(entry.flow.to); });
+    if (!blamed) report(rank, entries, false);
+  }
+  return findings;
+}
+
+}  // namespace
+
+}  // namespace lockstep

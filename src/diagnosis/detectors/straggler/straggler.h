@@ -1,0 +1,31 @@
+// Straggler: a rank whose own work takes longer than its peers', so that everybody waits for it in the next collective.
+//
+// The idea: in a barrier-like collective the last to arrive spends the least time. So a rank's own time in a step (the
+// step minus the union of its communication on the GPU) is long exactly where the delay is made, and nowhere else, across
+// any mix of tensor, pipeline and data parallel groups and without any clock. Waiting is not guilt: waiting is
+// communication time and cancels out.
+// Peers are ranks of the same role: same communicators by size, operations and bytes. Where a third of a role is slow
+// together it is the shape of the work (stage imbalance), not a culprit.
+//
+// Thread rule: Thread-safe (pure functions).
+#pragma once
+
+#include <map>
+#include <vector>
+
+#include "diagnosis/finding.h"
+#include "diagnosis/window.h"
+
+namespace lockstep {
+
+// Own time of each rank minus that of its role-equivalent peers, in one step. Empty where the step says nothing.
+std::map<int32_t, double> lateness(const JobWindow& window, const std::map<int32_t, RankStep>& rows);
+
+// Persistent: late in most of the last steps.
+std::vector<Finding> find_stragglers(const JobWindow& window, const std::vector<Explained>& explained);
+
+// Explains a late rank's own time over the given steps: layer, cause and the claims and exclusions for it. Shared with
+// the pause detector, which knows other steps to look at.
+void explain_own_time(const JobWindow& window, int32_t rank, const std::vector<int64_t>& steps, Finding& finding);
+
+}  // namespace lockstep

@@ -1,0 +1,329 @@
+#include "diagnosis/engine.h"
+
+#include <algorithm>
+#include <set>
+
+#include "base/text.h"
+#include "diagnosis/detectors/registry.h"
+#include "diagnosis/detectors/straggler/straggler.h"
+#include "diagnosis/words.h"
+
+namespace lockstep {
+namespace {
+
+constexpr size_t kCommVerdictsMax = 1000;  // per job: a job that flaps for weeks keeps its newest
+
+// A suspicion that is not seen again for so many steps is withdrawn.
+constexpr int64_t kWithdrawAfterSteps = 6;
+
+std::string url_part(std::string_view text) {
+  std::string out;
+  for (char c : text) {
+    bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '_' || c == '.' || c == '~';
+    out += plain ? std::string(1, c) : format("%%%02X", static_cast<unsigned char>(c));
+  }
+  return out;
+}
+
+std::string fill_job(std::string text, const std::string& job) {
+  for (size_t at = text.find("{job}"); at != std::string::npos; at = text.find("{job}", at + job.size())) text.replace(at, 5, job);
+  return text;
+}
+
+int64_t typical_step_ns(const JobWindow& window) {
+  std::vector<double> durations;
+  int64_t newest = window.newest_step();
+  for (int64_t number = std::max(window.first_step() + 1, newest - 40); number <= newest; ++number) {
+    if (const auto* rows = window.step(number)) {
+      for (const auto& [rank, row] : *rows) durations.push_back(static_cast<double>(row.summary.duration_ns));
+    }
+  }
+  return static_cast<int64_t>(median(durations));
+}
+
+// Own-time findings of one rank are one trouble, whatever layer the newest numbers point at; so are its links.
+std::string key_of(const Finding& finding) {
+  std::string key = finding.kind + (finding.layer == "link" || finding.layer == "nic" || finding.layer == "switch" ? "/net" : "/own");
+  if (!finding.subject.empty()) return key + "/" + finding.subject;
+  for (int32_t rank : finding.ranks) key += format("/%d", rank);
+  return key;
+}
+
+}  // namespace
+
+Engine::Job& Engine::job_of(const Identity& identity) {
+  Job& job = jobs_[identity.job_id];
+  if (identity.attempt > job.attempt) {
+    // A restart begins anew; what was confirmed before is kept as cleared.
+    std::vector<Tracked> kept;
+    for (Tracked& tracked : job.tracked) {
+      if (!tracked.was_confirmed) continue;
+      tracked.verdict.state = "cleared";
+      changed_[tracked.verdict.id] = tracked.verdict;
+      kept.push_back(std::move(tracked));
+    }
+    std::map<std::string, int> serial = std::move(job.serial);
+    job = Job{};
+    job.attempt = identity.attempt;
+    job.tracked = std::move(kept);
+    job.serial = std::move(serial);
+  }
+  job.window.add_rank(identity);
+  job.dirty = true;
+  return job;
+}
+
+void Engine::on_step(const Identity& identity, const StepSummary& summary, int64_t) {
+  std::lock_guard lock(mutex_);
+  Job& job = job_of(identity);
+  if (identity.attempt < job.attempt) return;
+  job.window.add_step(identity, summary);
+  job.records_lost += summary.records_lost;
+}
+
+void Engine::on_status(const Identity& identity, const RankStatus& status, int64_t) {
+  std::lock_guard lock(mutex_);
+  Job& job = job_of(identity);
+  if (identity.attempt < job.attempt) return;
+  if (status.quiet_ns == 0 && status.process_alive) {
+    job.status.erase(identity.rank);
+  } else {
+    job.status[identity.rank] = status;
+  }
+}
+
+void Engine::on_comm(const Identity& identity, const CommInit& comm, int64_t) {
+  std::lock_guard lock(mutex_);
+  Job& job = job_of(identity);
+  if (identity.attempt >= job.attempt) job.window.add_comm(identity, comm);
+}
+
+void Engine::on_rank_started(const Identity& identity, int64_t) {
+  std::lock_guard lock(mutex_);
+  Job& job = job_of(identity);
+  if (identity.attempt >= job.attempt) job.ended.erase(identity.rank);
+}
+
+void Engine::on_rank_ended(const Identity& identity, bool clean, int64_t) {
+  std::lock_guard lock(mutex_);
+  Job& job = job_of(identity);
+  if (identity.attempt < job.attempt) return;
+  job.ended[identity.rank] = clean;
+  if (clean) job.status.erase(identity.rank);
+}
+
+void Engine::on_records_lost(const Identity& identity, int64_t records, int64_t) {
+  std::lock_guard lock(mutex_);
+  job_of(identity).records_lost += records;
+}
+
+void Engine::tick(int64_t now_unix_ns) {
+  std::lock_guard lock(mutex_);
+  for (auto& [job_id, job] : jobs_) {
+    if (!job.dirty) continue;
+    job.dirty = false;
+    evaluate(job_id, job, now_unix_ns);
+  }
+}
+
+void Engine::evaluate(const std::string& job_id, Job& job, int64_t now_unix_ns) {
+  std::vector<Finding> findings;
+  std::set<int32_t> explained;
+  std::vector<Explained> stretches;
+  for (const Tracked& tracked : job.tracked) {
+    if (tracked.finding.steps_hit < 1 || tracked.finding.kind != "slow") continue;
+    for (int32_t rank : tracked.finding.ranks) stretches.push_back({rank, tracked.verdict.since_step, tracked.verdict.through_step});
+  }
+  for (const StepDetector& detector : step_detectors()) {
+    std::set<int32_t> explained_here;
+    for (Finding& finding : detector.find(job.window, stretches)) {
+      bool known = std::any_of(finding.ranks.begin(), finding.ranks.end(), [&](int32_t rank) { return explained.contains(rank); });
+      if (known) continue;
+      explained_here.insert(finding.ranks.begin(), finding.ranks.end());
+      findings.push_back(std::move(finding));
+    }
+    explained.insert(explained_here.begin(), explained_here.end());
+  }
+  // A steady culprit explains the slow steps; who else was slow now and then does not matter while it is there.
+  bool steady = std::any_of(findings.begin(), findings.end(), [](const Finding& finding) { return finding.steps_hit >= 1; });
+  if (steady) std::erase_if(findings, [](const Finding& finding) { return finding.steps_hit < 1; });
+  follow(job_id, job, std::move(findings), false, now_unix_ns);
+
+  HangInput input{job.status, typical_step_ns(job.window)};
+  std::vector<Finding> hangs;
+  size_t over = job.ended.size();
+  if (over < job.window.ranks().size()) {
+    if (std::optional<Finding> hang = find_hang(job.window, input)) hangs.push_back(std::move(*hang));
+  }
+  follow(job_id, job, std::move(hangs), true, now_unix_ns);
+}
+
+void Engine::fill(const std::string& job_id, const Job& job, Tracked& tracked, const Finding& finding) {
+  Verdict& verdict = tracked.verdict;
+  std::string url = url_part(job_id);
+  bool hang = finding.kind == "hang";
+  verdict.kind = finding.kind;
+  verdict.since_step = verdict.since_step < 0 || hang ? finding.since_step : std::min(verdict.since_step, finding.since_step);
+  verdict.through_step = finding.through_step;
+  verdict.confidence = finding.confidence;
+  verdict.coverage = finding.coverage;
+  verdict.clock_error_us = 0;  // no clock was compared
+  verdict.sentence = finding.sentence;
+  verdict.culprit.ranks = finding.ranks;
+  verdict.culprit.layer = finding.layer;
+  verdict.culprit.component = finding.component;
+  verdict.culprit.cause = finding.cause;
+  if (!finding.ranks.empty()) {
+    auto identity = job.window.ranks().find(finding.ranks.front());
+    if (identity != job.window.ranks().end()) {
+      verdict.culprit.host = identity->second.host;
+      verdict.culprit.gpu_uuid = identity->second.gpu_uuid;
+    }
+  }
+  verdict.chain = finding.chain;
+  for (Claim& entry : verdict.chain) entry.query = fill_job(entry.query, url);
+  verdict.next = finding.next;
+  for (NextAction& action : verdict.next) action.command = fill_job(action.command, job_id);
+  verdict.alternatives = finding.alternatives;
+  verdict.victim_ranks = finding.victims;
+  verdict.victim_groups = finding.victim_groups;
+
+  double world = std::max<double>(1, job.window.world_size());
+  if (hang) {
+    verdict.lost_gpu_seconds = static_cast<double>(finding.lost_ns_per_step) / 1e9 * world;
+    verdict.lost_share = 1;
+  } else {
+    int64_t from = std::max(tracked.priced_through + 1, verdict.since_step);
+    int64_t to = std::max(finding.through_step, job.window.newest_step());
+    if (to >= from) {
+      tracked.lost_ns += static_cast<double>(finding.lost_ns_per_step) * static_cast<double>(to - from + 1);
+      tracked.priced_through = to;
+    }
+    verdict.lost_gpu_seconds = tracked.lost_ns / 1e9 * world;
+    double paid = finding.steps_hit * static_cast<double>(finding.step_ns) + (1 - finding.steps_hit) * static_cast<double>(finding.step_without_ns);
+    verdict.lost_share = paid > 0 ? std::min(1.0, static_cast<double>(finding.lost_ns_per_step) / paid) : 0;
+  }
+  verdict.victim_gpu_minutes = verdict.lost_gpu_seconds / 60 * static_cast<double>(finding.victims.size()) / world;
+}
+
+void Engine::follow(const std::string& job_id, Job& job, std::vector<Finding> findings, bool hang_pass, int64_t now_unix_ns) {
+  std::vector<int64_t> complete = job.window.complete_steps();
+  int64_t newest = complete.empty() ? -1 : complete.back();
+  std::set<std::string> found;
+  for (const Finding& finding : findings) {
+    std::string key = key_of(finding);
+    found.insert(key);
+    auto tracked = std::find_if(job.tracked.begin(), job.tracked.end(), [&](const Tracked& entry) { return entry.key == key && entry.verdict.state != "cleared"; });
+    if (tracked == job.tracked.end()) {
+      Tracked fresh;
+      fresh.key = key;
+      fresh.verdict.job_id = job_id;
+      fresh.verdict.attempt = job.attempt;
+      fresh.verdict.id = format("%s.%lld%s.%d", job_id.c_str(), static_cast<long long>(job.attempt), [&] {
+                           std::string tail = key;
+                           std::replace(tail.begin(), tail.end(), '/', '-');
+                           return "-" + tail;
+                         }().c_str(), ++job.serial[key]);
+      fresh.verdict.found_unix_ns = now_unix_ns;
+      fresh.verdict.since_unix_ns = now_unix_ns - (finding.kind == "hang" ? finding.lost_ns_per_step : finding.step_ns * std::max<int64_t>(0, newest - finding.since_step));
+      fresh.verdict.state = "suspected";
+      job.tracked.push_back(std::move(fresh));
+      tracked = job.tracked.end() - 1;
+    }
+    std::string before = to_json(tracked->verdict);
+    if (finding.sure) {
+      tracked->verdict.state = "confirmed";
+      tracked->was_confirmed = true;
+    }
+    tracked->finding = finding;
+    tracked->found_at_step = newest;
+    fill(job_id, job, *tracked, finding);
+    if (to_json(tracked->verdict) != before) changed_[tracked->verdict.id] = tracked->verdict;
+  }
+
+  bool over = !job.ended.empty() && job.ended.size() >= job.window.ranks().size();
+  for (auto tracked = job.tracked.begin(); tracked != job.tracked.end();) {
+    bool is_hang = tracked->verdict.kind == "hang";
+    if (tracked->verdict.state == "cleared" || is_hang != hang_pass || found.contains(tracked->key) || (over && !is_hang)) {
+      ++tracked;
+      continue;
+    }
+    int64_t healthy = newest - (is_hang ? tracked->found_at_step : std::max(tracked->finding.through_step, tracked->found_at_step - tracked->finding.clear_after_steps));
+    bool all_quiet_gone = job.status.empty();
+    bool gone = is_hang ? (all_quiet_gone || healthy > 0) && !over : healthy >= (tracked->was_confirmed ? tracked->finding.clear_after_steps : kWithdrawAfterSteps);
+    if (!gone) {
+      ++tracked;
+      continue;
+    }
+    tracked->verdict.state = "cleared";
+    changed_[tracked->verdict.id] = tracked->verdict;
+    if (tracked->was_confirmed) {
+      ++tracked;
+    } else {
+      tracked = job.tracked.erase(tracked);
+    }
+  }
+  if (job.tracked.size() > kCommVerdictsMax) job.tracked.erase(job.tracked.begin());
+}
+
+std::vector<Verdict> Engine::verdicts(std::string_view job_id) const {
+  std::lock_guard lock(mutex_);
+  std::vector<Verdict> all;
+  for (const auto& [id, job] : jobs_) {
+    if (!job_id.empty() && id != job_id) continue;
+    for (const Tracked& tracked : job.tracked) all.push_back(tracked.verdict);
+  }
+  std::stable_sort(all.begin(), all.end(), [](const Verdict& a, const Verdict& b) {
+    bool a_open = a.state != "cleared", b_open = b.state != "cleared";
+    if (a_open != b_open) return a_open;
+    return a.found_unix_ns > b.found_unix_ns;
+  });
+  return all;
+}
+
+std::string Engine::summary(std::string_view job_id) const {
+  std::lock_guard lock(mutex_);
+  auto found = jobs_.find(job_id);
+  if (found == jobs_.end()) return "Cannot tell: nothing is known of this job.";
+  const Job& job = found->second;
+  const JobWindow& window = job.window;
+  for (const Tracked& tracked : job.tracked) {
+    if (tracked.verdict.state != "cleared") return tracked.verdict.sentence;
+  }
+  std::vector<int64_t> steps = window.complete_steps();
+  if (window.newest_step() < 0) {
+    return format("Cannot tell yet: %zu of %d ranks are known, but no step has been marked (lockstep_step_begin/end, or the Python hook).", window.ranks().size(), window.world_size());
+  }
+  if (steps.size() < 4) return format("Cannot tell yet: %zu complete steps after warm-up, 4 are needed.", steps.size());
+  const auto& rows = *window.step(steps.back());
+  if (window.world_size() > 0 && static_cast<int32_t>(rows.size()) < window.world_size()) {
+    std::vector<int> missing;
+    for (int32_t rank = 0; rank < window.world_size() && missing.size() < 1000; ++rank) {
+      if (!rows.contains(rank)) missing.push_back(rank);
+    }
+    return format("Cannot tell for all: rank %s sent nothing for step %s.", human_ranks(missing, 4).c_str(), with_thousands(steps.back()).c_str());
+  }
+  if (steps.size() > 10) steps.erase(steps.begin(), steps.end() - 10);
+  std::vector<double> durations;
+  std::map<int32_t, std::vector<double>> late;
+  for (int64_t number : steps) {
+    std::vector<double> of_ranks;
+    for (const auto& [rank, row] : *window.step(number)) of_ranks.push_back(static_cast<double>(row.summary.duration_ns));
+    durations.push_back(median(of_ranks));
+    for (const auto& [rank, ns] : lateness(window, *window.step(number))) late[rank].push_back(ns);
+  }
+  double worst = 0;
+  for (const auto& [rank, values] : late) worst = std::max(worst, median(values));
+  double step_ns = median(durations);
+  return format("Healthy: %zu ranks, step %s, slowest rank +%s.", rows.size(), human_duration(step_ns).c_str(), percent(step_ns > 0 ? worst / step_ns : 0).c_str());
+}
+
+std::vector<Verdict> Engine::take_changed() {
+  std::lock_guard lock(mutex_);
+  std::vector<Verdict> all;
+  for (auto& [id, verdict] : changed_) all.push_back(std::move(verdict));
+  changed_.clear();
+  return all;
+}
+
+}  // namespace lockstep

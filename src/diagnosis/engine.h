@@ -1,0 +1,77 @@
+// The diagnosis engine: reads what the store has made durable, keeps a window per job, runs the detectors, and follows
+// each finding over time as a verdict: suspected, confirmed, cleared.
+//
+// A verdict keeps its id while its numbers change. A suspicion that does not last is withdrawn and leaves no trace; a
+// verdict that was confirmed stays, cleared, when the trouble is over.
+// Thread rule: Thread-safe (one lock; detectors run under it).
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/clock.h"
+#include "diagnosis/detectors/hang/hang.h"
+#include "diagnosis/finding.h"
+#include "diagnosis/window.h"
+#include "model/verdict.h"
+#include "store/subscriber.h"
+#include "store/verdict_source.h"
+
+namespace lockstep {
+
+class Engine final : public StoreSubscriber, public VerdictSource {
+ public:
+  explicit Engine(const Clock& clock) : clock_(clock) {}
+
+  void on_step(const Identity& identity, const StepSummary& summary, int64_t received_unix_ns) override;
+  void on_status(const Identity& identity, const RankStatus& status, int64_t received_unix_ns) override;
+  void on_comm(const Identity& identity, const CommInit& comm, int64_t received_unix_ns) override;
+  void on_rank_started(const Identity& identity, int64_t received_unix_ns) override;
+  void on_rank_ended(const Identity& identity, bool clean, int64_t received_unix_ns) override;
+  void on_records_lost(const Identity& identity, int64_t records, int64_t received_unix_ns) override;
+
+  // Looks at every job that has changed. Called a few times a second.
+  void tick(int64_t now_unix_ns);
+
+  std::vector<Verdict> verdicts(std::string_view job_id) const override;
+  std::string summary(std::string_view job_id) const override;
+  // Verdicts that changed since the last call, for the state store.
+  std::vector<Verdict> take_changed();
+
+ private:
+  struct Tracked {
+    Verdict verdict;
+    Finding finding;
+    std::string key;
+    bool was_confirmed = false;
+    int64_t found_at_step = -1;   // newest complete step at which it was last found
+    double lost_ns = 0;           // summed over the steps since
+    int64_t priced_through = -1;
+  };
+  struct Job {
+    int64_t attempt = 0;
+    JobWindow window;
+    std::map<int32_t, RankStatus> status;
+    std::map<int32_t, bool> ended;  // rank -> cleanly
+    std::vector<Tracked> tracked;
+    std::map<std::string, int> serial;  // how many verdicts of a key there have been
+    int64_t records_lost = 0;
+    bool dirty = false;
+  };
+
+  Job& job_of(const Identity& identity);
+  void evaluate(const std::string& job_id, Job& job, int64_t now_unix_ns);
+  void follow(const std::string& job_id, Job& job, std::vector<Finding> findings, bool hang_pass, int64_t now_unix_ns);
+  void fill(const std::string& job_id, const Job& job, Tracked& tracked, const Finding& finding);
+
+  const Clock& clock_;
+  mutable std::mutex mutex_;
+  std::map<std::string, Job, std::less<>> jobs_;
+  std::map<std::string, Verdict> changed_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,66 @@
+// What diagnosis looks at: the last steps of one job, every rank's summary side by side, and who is in which communicator.
+//
+// Ranks are compared by logical step and by what they did between shared barriers, never by wall clock.
+// Thread rule: Confined (one per job, guarded by the engine).
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "model/events.h"
+#include "model/step.h"
+
+namespace lockstep {
+
+struct CommMembers {
+  int32_t size = 0;
+  std::map<int32_t, int32_t> world_rank;  // rank in communicator -> rank in job
+};
+
+// One rank in one step, with what detectors derive from the summary.
+struct RankStep {
+  StepSummary summary;
+  // The rank's own time in the step: self minus what it said was checkpointing or evaluation.
+  int64_t own_ns() const;
+};
+
+class JobWindow {
+ public:
+  static constexpr size_t kStepsMax = 128;
+  // Compilation, allocator and connection set-up make the first steps of any job slow on random ranks.
+  static constexpr int64_t kWarmUpSteps = 2;
+
+  void add_rank(const Identity& identity);
+  void add_comm(const Identity& identity, const CommInit& comm);
+  void add_step(const Identity& identity, const StepSummary& summary);
+
+  // Numbers of the steps that are complete (every rank that reports has sent it, or later steps have overtaken it), in
+  // order, without warm-up.
+  std::vector<int64_t> complete_steps() const;
+  const std::map<int32_t, RankStep>* step(int64_t number) const;
+  int64_t newest_step() const;
+  int64_t first_step() const { return first_step_; }
+
+  const std::map<int32_t, Identity>& ranks() const { return ranks_; }
+  int32_t world_size() const { return world_size_; }
+  // World rank of a member; -1: not known.
+  int32_t world_rank(uint64_t comm_id, int32_t rank_in_comm) const;
+  const std::map<uint64_t, CommMembers>& comms() const { return comms_; }
+
+ private:
+  std::map<int64_t, std::map<int32_t, RankStep>> steps_;
+  std::map<int32_t, Identity> ranks_;
+  std::map<int32_t, int64_t> newest_of_rank_;
+  std::map<uint64_t, CommMembers> comms_;
+  int32_t world_size_ = 0;
+  int64_t first_step_ = -1;
+};
+
+// Medians over small vectors, by value: they are sorted inside.
+double median(std::vector<double> values);
+double lower_median(std::vector<double> values);
+double quantile(std::vector<double> values, double q);
+
+}  // namespace lockstep

@@ -1,0 +1,33 @@
+// What a door lets in, record by record. A record is refused, and the rest of its batch kept, if
+//   - its time is more than kAheadMaxNs ahead of the server's (future_time): one wrong clock must not move "now" for a
+//   job;
+//   - it is a train.step, rank.status or comm.init event that cannot be read (bad_train_step, bad_rank_status,
+//     bad_comm_init), or whose resource names no job and rank (bad_identity).
+//
+// Thread rule: Thread-safe (no state).
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+
+#include "model/telemetry.h"
+
+namespace lockstep {
+
+inline constexpr int64_t kAheadMaxNs = 10ll * 60 * 1'000'000'000;
+
+struct AdmissionReport {
+  int64_t received = 0;
+  int64_t refused = 0;
+  std::map<std::string, int64_t> refused_by_reason;
+  // One line for the sender and the log, empty where nothing was refused: the first refused record, why, and the
+  // counts.
+  std::string message;
+  std::string first_reason;
+};
+
+// Takes refused records out of the batch.
+AdmissionReport admit(Batch& batch, int64_t server_unix_ns);
+
+}  // namespace lockstep

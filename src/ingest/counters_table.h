@@ -1,0 +1,58 @@
+// The server's counters about itself, all of them: /metrics, the docs and the code read this one table. A part with
+// many rows keeps them beside its code and is joined in at the end.
+//
+// Thread rule: Immutable.
+#pragma once
+
+#include <algorithm>
+#include <array>
+
+#include "base/counters.h"
+#include "bus/log_counters.h"
+#include "store/store_counters.h"
+
+namespace lockstep {
+
+inline constexpr CounterDescriptor kIngestCounters[] = {
+    {"lockstep_build_info", "gauge", Severity::kInfo, "Always 1; the labels say which build this is."},
+
+    {"lockstep_http_requests_total", "counter", Severity::kInfo,
+     "Requests answered, by door and HTTP status (gRPC doors: gRPC status)."},
+    {"lockstep_http_connections", "gauge", Severity::kInfo, "Connections open now, by door."},
+    {"lockstep_http_bad_requests_total", "counter", Severity::kNotice,
+     "Requests and connections refused before a handler saw them, by door and reason: malformed, truncated, timeout, "
+     "too_large, overloaded, connections_max, ..."},
+
+    // received = passed + refused + dropped, per door and signal.
+    {"lockstep_ingest_received_records_total", "counter", Severity::kInfo,
+     "Records in requests that could be decoded, by door and signal."},
+    {"lockstep_ingest_passed_records_total", "counter", Severity::kInfo,
+     "Records made durable and acknowledged, by door and signal."},
+    {"lockstep_ingest_refused_records_total", "counter", Severity::kNotice,
+     "Records refused, their sender told, by door, signal and reason: future_time, bad_train_step, bad_rank_status, "
+     "bad_comm_init, bad_identity, store; "
+     "overloaded and unavailable: the sender keeps them and tries again."},
+    {"lockstep_ingest_dropped_records_total", "counter", Severity::kDataLoss,
+     "Records lost after they were received, by door, signal and reason."},
+    {"lockstep_ingest_requests_total", "counter", Severity::kInfo,
+     "OTLP requests by door, signal and answer (HTTP or gRPC status)."},
+    {"lockstep_ingest_undecodable_requests_total", "counter", Severity::kNotice,
+     "OTLP requests with an unknown number of records that could not be decoded, by door and reason: content_type, "
+     "content_encoding, compression, too_large, protobuf, json."},
+    {"lockstep_ingest_bytes_total", "counter", Severity::kInfo,
+     "Bytes of decoded OTLP requests after decompression, by door."},
+
+    {"lockstep_verdicts_total", "counter", Severity::kInfo, "Verdicts given, by kind and state."},
+};
+
+template <size_t... kSizes>
+constexpr auto join_counters(const CounterDescriptor (&... tables)[kSizes]) {
+  std::array<CounterDescriptor, (kSizes + ...)> all{};
+  auto at = all.begin();
+  ((at = std::copy(tables, tables + kSizes, at)), ...);
+  return all;
+}
+
+inline constexpr auto kServerCounters = join_counters(kIngestCounters, kLogCounters, kStoreCounters);
+
+}  // namespace lockstep

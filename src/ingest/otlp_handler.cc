@@ -1,0 +1,238 @@
+#include "ingest/otlp_handler.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "base/text.h"
+#include "ingest/admission.h"
+#include "wire/compression.h"
+#include "wire/otlp.h"
+
+namespace lockstep {
+namespace {
+
+constexpr int64_t kOverloadedRetryS = 1;   // a queue drains in moments
+constexpr int64_t kUnavailableRetryS = 5;  // a full disk or a restart takes longer
+
+enum class Format { kProtobuf, kJson };
+
+std::optional<Signal> signal_of_path(std::string_view path) {
+  if (path == "/v1/metrics") return Signal::kMetrics;
+  if (path == "/v1/logs") return Signal::kLogs;
+  if (path == "/v1/traces") return Signal::kSpans;
+  return std::nullopt;
+}
+
+std::optional<Signal> signal_of_method(std::string_view path) {
+  if (path == "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export") return Signal::kMetrics;
+  if (path == "/opentelemetry.proto.collector.logs.v1.LogsService/Export") return Signal::kLogs;
+  if (path == "/opentelemetry.proto.collector.trace.v1.TraceService/Export") return Signal::kSpans;
+  return std::nullopt;
+}
+
+std::string lower(std::string_view text) {
+  std::string result(text);
+  for (char& c : result) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c;
+  return result;
+}
+
+std::optional<Format> format_of(std::string_view content_type) {
+  std::string type =
+      lower(trim(content_type.substr(0, content_type.find(';'))));  // parameters (charset) change nothing
+  if (type == "application/x-protobuf") return Format::kProtobuf;
+  if (type == "application/json") return Format::kJson;
+  return std::nullopt;
+}
+
+HttpResponse text_answer(int status, const std::string& line) {
+  return {status, {{"content-type", "text/plain; charset=utf-8"}}, line + "\n"};
+}
+
+HttpResponse answer_in(Format wire_format, int status, std::string body) {
+  return {status,
+          {{"content-type", wire_format == Format::kJson ? "application/json" : "application/x-protobuf"}},
+          std::move(body)};
+}
+
+HttpResponse status_answer(Format wire_format, int http_status, int code, const std::string& message) {
+  return answer_in(
+      wire_format, http_status,
+      wire_format == Format::kJson ? otlp::encode_status_json(code, message) : otlp::encode_status(code, message));
+}
+
+// compression.h says in words that what comes out is over the limit; it is the one failure that has a status of its
+// own.
+bool over_limit(const std::string& error) {
+  return error.find("more than the limit") != std::string::npos;
+}
+
+}  // namespace
+
+OtlpHandler::OtlpHandler(IngestSink& sink, const Clock& clock, Counters& counters, uint64_t body_bytes_max)
+    : sink_(sink), clock_(clock), counters_(counters), body_bytes_max_(body_bytes_max), log_(clock, "ingest") {}
+
+void OtlpHandler::count_request(std::string_view door, Signal signal, int code) {
+  counters_.add("lockstep_ingest_requests_total",
+                format("door=\"%s\",signal=\"%s\",code=\"%d\"", door.data(), to_text(signal), code));
+}
+
+void OtlpHandler::count_undecodable(std::string_view door, const char* reason, const std::string& line) {
+  counters_.add("lockstep_ingest_undecodable_requests_total", format("door=\"%s\",reason=\"%s\"", door.data(), reason));
+  log_.warn(reason, format("%s: request refused: %s", door.data(), line.c_str()));
+}
+
+HttpResponse OtlpHandler::handle_http(const ServerRequest& request) {
+  std::optional<Signal> signal = signal_of_path(request.path);
+  if (!signal) return text_answer(404, "no such path: OTLP/HTTP is at /v1/metrics, /v1/logs and /v1/traces");
+  HttpResponse answer;
+  if (request.method == "POST") {
+    answer = post(*signal, request);
+  } else {
+    answer = text_answer(405, "only POST is answered here");
+    answer.headers.emplace_back("allow", "POST");
+  }
+  count_request(kOtlpHttpDoor, *signal, answer.status);
+  return answer;
+}
+
+HttpResponse OtlpHandler::post(Signal signal, const ServerRequest& request) {
+  std::optional<Format> wire_format = format_of(request.header("content-type"));
+  if (!wire_format) {
+    std::string line =
+        format("content type \"%.100s\" is not understood: use application/x-protobuf or application/json",
+               std::string(request.header("content-type")).c_str());
+    count_undecodable(kOtlpHttpDoor, "content_type", line);
+    return text_answer(415, line);
+  }
+  Result<Encoding> encoding = parse_encoding(lower(trim(request.header("content-encoding"))));
+  if (!encoding) {
+    count_undecodable(kOtlpHttpDoor, "content_encoding", encoding.error());
+    return text_answer(415, encoding.error());
+  }
+  std::string plain;
+  std::string_view bytes = request.body;
+  if (*encoding != Encoding::kIdentity) {
+    Result<std::string> decompressed = decompress(*encoding, request.body, body_bytes_max_);
+    if (!decompressed && over_limit(decompressed.error())) {
+      count_undecodable(kOtlpHttpDoor, "too_large", decompressed.error());
+      return text_answer(413, decompressed.error());
+    }
+    if (!decompressed) {
+      count_undecodable(kOtlpHttpDoor, "compression", decompressed.error());
+      return status_answer(*wire_format, 400, kGrpcInvalidArgument, decompressed.error());
+    }
+    plain = std::move(*decompressed);
+    bytes = plain;
+  }
+  bool json = *wire_format == Format::kJson;
+  Result<Batch> batch = json ? otlp::decode_json(signal, bytes) : otlp::decode(signal, bytes);
+  if (!batch) {
+    count_undecodable(kOtlpHttpDoor, json ? "json" : "protobuf", batch.error());
+    return status_answer(*wire_format, 400, kGrpcInvalidArgument, batch.error());
+  }
+  counters_.add("lockstep_ingest_bytes_total", format("door=\"%s\"", kOtlpHttpDoor.data()),
+                static_cast<int64_t>(bytes.size()));
+  Outcome outcome = ingest(kOtlpHttpDoor, std::move(*batch), json ? std::string_view() : bytes);
+  if (outcome.error == AcceptError::kNone) {
+    return answer_in(*wire_format, 200,
+                     json ? otlp::encode_response_json(signal, outcome.refused, outcome.message)
+                          : otlp::encode_response(signal, outcome.refused, outcome.message));
+  }
+  bool overloaded = outcome.error == AcceptError::kOverloaded;
+  HttpResponse answer = status_answer(*wire_format, overloaded ? 429 : 503,
+                                      overloaded ? kGrpcResourceExhausted : kGrpcUnavailable, outcome.message);
+  answer.headers.emplace_back("retry-after", std::to_string(overloaded ? kOverloadedRetryS : kUnavailableRetryS));
+  return answer;
+}
+
+GrpcReply OtlpHandler::decompress_grpc(std::string_view encoding, std::string_view data, uint64_t bytes_max) {
+  Result<Encoding> known = parse_encoding(encoding);
+  if (!known) return {kGrpcUnimplemented, known.error()};
+  Result<std::string> plain = decompress(*known, data, bytes_max);
+  if (plain) return {kGrpcOk, "", std::move(*plain)};
+  bool too_large = over_limit(plain.error());
+  count_undecodable(kOtlpGrpcDoor, too_large ? "too_large" : "compression", plain.error());
+  return {too_large ? kGrpcResourceExhausted : kGrpcInvalidArgument, plain.error()};
+}
+
+GrpcReply OtlpHandler::handle_grpc(const std::string& path, const std::string& body) {
+  std::optional<Signal> signal = signal_of_method(path);
+  if (!signal)
+    return {kGrpcUnimplemented,
+            format("no method %.200s: the Export methods of OTLP's metrics, logs and trace services are here",
+                   path.c_str())};
+  GrpcReply reply;
+  Result<Batch> batch = otlp::decode(*signal, body);
+  if (!batch) {
+    count_undecodable(kOtlpGrpcDoor, "protobuf", batch.error());
+    reply = {kGrpcInvalidArgument, batch.error()};
+  } else {
+    counters_.add("lockstep_ingest_bytes_total", format("door=\"%s\"", kOtlpGrpcDoor.data()),
+                  static_cast<int64_t>(body.size()));
+    Outcome outcome = ingest(kOtlpGrpcDoor, std::move(*batch), body);
+    switch (outcome.error) {
+      case AcceptError::kNone:
+        reply = {kGrpcOk, "", otlp::encode_response(*signal, outcome.refused, outcome.message)};
+        break;
+      case AcceptError::kOverloaded:
+        reply = {kGrpcResourceExhausted, outcome.message, "", kOverloadedRetryS * 1000};
+        break;
+      case AcceptError::kUnavailable:
+        reply = {kGrpcUnavailable, outcome.message, "", kUnavailableRetryS * 1000};
+        break;
+    }
+  }
+  count_request(kOtlpGrpcDoor, *signal, reply.status);
+  return reply;
+}
+
+OtlpHandler::Outcome OtlpHandler::ingest(std::string_view door, Batch batch, std::string_view bytes) {
+  Signal signal = batch.signal;
+  std::string labels = format("door=\"%s\",signal=\"%s\"", door.data(), to_text(signal));
+  auto count_refused = [&](const std::string& reason, int64_t count) {
+    counters_.add("lockstep_ingest_refused_records_total", format("%s,reason=\"%s\"", labels.c_str(), reason.c_str()),
+                  count);
+  };
+  int64_t now_ns = clock_.unix_ns();
+  AdmissionReport admission = admit(batch, now_ns);
+  counters_.add("lockstep_ingest_received_records_total", labels, admission.received);
+  for (const auto& [reason, count] : admission.refused_by_reason) count_refused(reason, count);
+  if (admission.refused > 0)
+    log_.warn(admission.first_reason, format("%s %s: %s", door.data(), to_text(signal), admission.message.c_str()));
+  Outcome outcome{AcceptError::kNone, admission.refused, admission.message};
+  int64_t kept = admission.received - admission.refused;
+  if (kept == 0) return outcome;  // nothing to keep, nothing to make durable
+
+  // The log holds what was kept, so that reading it again after a crash gives the same answer.
+  std::string encoded;
+  if (bytes.empty() || admission.refused > 0) {
+    encoded = otlp::encode(batch);
+    bytes = encoded;
+  }
+  AcceptResult accepted = sink_.accept(signal, std::move(batch), bytes, now_ns);
+  if (accepted.error != AcceptError::kNone) {
+    bool overloaded = accepted.error == AcceptError::kOverloaded;
+    // The sender keeps the whole batch and tries again; none of it is lost here.
+    count_refused(overloaded ? "overloaded" : "unavailable", kept);
+    std::string message = accepted.message.empty()
+                              ? (overloaded ? "overloaded, try again" : "unavailable, try again later")
+                              : accepted.message;
+    log_.warn(overloaded ? "overloaded" : "unavailable",
+              format("%s %s: batch of %lld refused: %s", door.data(), to_text(signal), static_cast<long long>(kept),
+                     message.c_str()));
+    return {accepted.error, 0, std::move(message)};
+  }
+  int64_t rejected = std::clamp<int64_t>(accepted.rejected, 0, kept);
+  if (rejected > 0) {
+    count_refused("store", rejected);
+    log_.warn("store",
+              format("%s %s: %s; kept %lld, refused %lld", door.data(), to_text(signal), accepted.message.c_str(),
+                     static_cast<long long>(kept - rejected), static_cast<long long>(rejected)));
+    outcome.refused += rejected;
+    outcome.message += (outcome.message.empty() ? "" : "; ") + accepted.message;
+  }
+  counters_.add("lockstep_ingest_passed_records_total", labels, kept - rejected);
+  return outcome;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,35 @@
+// Where an admitted batch goes: the durable log and the stores behind it.
+//
+// Thread rule: Thread-safe; the doors call accept() from many threads at once.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "model/telemetry.h"
+
+namespace lockstep {
+
+enum class AcceptError {
+  kNone,
+  kOverloaded,   // not now, soon: the sender is told to try again (429, RESOURCE_EXHAUSTED)
+  kUnavailable,  // disk full, shutting down: the sender is told to try again later (503, UNAVAILABLE)
+};
+
+struct AcceptResult {
+  AcceptError error = AcceptError::kNone;
+  int64_t rejected = 0;  // records of the batch that were not taken, with kNone only
+  std::string message;   // one line, why
+};
+
+class IngestSink {
+ public:
+  virtual ~IngestSink() = default;
+  // otlp_protobuf_bytes: the batch as an Export*ServiceRequest; valid during the call only. What is accepted is durable
+  // when the call returns. On an error nothing of the batch has been taken.
+  virtual AcceptResult accept(Signal signal, Batch batch, std::string_view otlp_protobuf_bytes,
+                              int64_t received_unix_ns) = 0;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,441 @@
+// One I/O thread owns every connection, so connections need no locks; handlers run on a pool and post their answer
+// back.
+#include "net/http_server.h"
+
+// ThreadSanitizer knows no fences and gcc says so; Asio's queues are guarded by mutexes all the same.
+#if defined(__SANITIZE_THREAD__)
+#define BOOST_ASIO_DISABLE_FENCED_BLOCK
+#endif
+
+#include <unistd.h>
+
+#include <atomic>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/asio/thread_pool.hpp>
+#include <boost/beast/core.hpp>
+#include <boost/beast/http.hpp>
+#include <chrono>
+#include <exception>
+#include <future>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <thread>
+
+#include "base/log.h"
+#include "base/text.h"
+#include "net/server_request.h"
+
+namespace lockstep {
+namespace {
+
+namespace asio = boost::asio;
+namespace beast = boost::beast;
+namespace http = boost::beast::http;
+using tcp = asio::ip::tcp;
+using boost::system::error_code;
+using std::chrono::milliseconds;
+
+constexpr size_t kHeaderBytesMax = 16 * 1024;
+constexpr size_t kReadBytes = 16 * 1024;
+// Refused connections are kept only to let the peer read why; so many at a time, the rest are just closed.
+constexpr size_t kRefusedMax = 64;
+constexpr milliseconds kLinger{2'000};
+
+std::string lower(beast::string_view text) {
+  std::string result(text.data(), text.size());
+  for (char& c : result) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c;
+  return result;
+}
+
+class BeastServer;
+
+class Session : public std::enable_shared_from_this<Session> {
+ public:
+  Session(BeastServer& server, tcp::socket socket, bool refused)
+      : server_(server), stream_(std::move(socket)), refused_(refused) {}
+
+  void start();
+  // Server stops: an idle connection goes now, a busy one when its answer is out.
+  void stop_when_idle();
+  void close();
+  bool refused() const { return refused_; }
+
+ private:
+  void wait_for_request();
+  void read_header();
+  void read_body();
+  void on_body(error_code failure);
+  void on_read_error(error_code failure);
+  bool hold_body();
+  void dispatch();
+  void write(HttpResponse answer, bool keep_alive);
+  void refuse(int status, const char* reason, const std::string& line);
+  void linger();
+  void discard();
+  void finish();
+
+  BeastServer& server_;
+  beast::tcp_stream stream_;
+  beast::flat_buffer buffer_;
+  std::optional<http::request_parser<http::string_body>> parser_;
+  std::optional<http::response<http::string_body>> answer_;
+  uint64_t held_bytes_ = 0;  // of the server's bodies_bytes_max
+  bool refused_;
+  bool idle_ = true;
+  bool head_request_ = false;
+  bool finished_ = false;
+};
+
+class BeastServer final : public HttpServer {
+ public:
+  BeastServer(HttpServerOptions options, HttpHandler handler, Counters& counters, const ListenSocket& listener)
+      : options_(std::move(options)),
+        handler_(std::move(handler)),
+        counters_(counters),
+        address_(listener.bound),
+        label_("door=\"" + options_.name + "\""),
+        connections_(counters.at("lockstep_http_connections", label_)),
+        acceptor_(io_),
+        accept_again_(io_),
+        workers_(options_.threads) {}
+  ~BeastServer() override { stop(); }
+
+  Result<void> run(const ListenSocket& listener) {
+    error_code failure;
+    int fd = ::dup(listener.fd.get());  // the acceptor owns its descriptor
+    acceptor_.assign(listener.ipv6 ? tcp::v6() : tcp::v4(), fd, failure);
+    if (failure) {
+      ::close(fd);
+      return Error{
+          format("%s: cannot accept on %s: %s", options_.name.c_str(), address_.c_str(), failure.message().c_str())};
+    }
+    accept();
+    io_thread_ = std::thread([this] { io_.run(); });
+    return {};
+  }
+
+  std::string address() const override { return address_; }
+
+  void stop() override {
+    std::lock_guard lock(stop_mutex_);
+    if (!io_thread_.joinable()) return;
+    auto drained = std::make_shared<std::promise<void>>();
+    asio::post(io_, [this, drained] {
+      stopping_ = true;
+      drained_ = drained;
+      error_code ignored;
+      acceptor_.close(ignored);
+      accept_again_.cancel();
+      auto sessions = sessions_;
+      for (auto& [key, session] : sessions) session->stop_when_idle();
+      tell_if_drained();
+    });
+    drained->get_future().wait_for(milliseconds(options_.drain_timeout_ms));
+    asio::post(io_, [this] {
+      auto sessions = sessions_;
+      if (!sessions.empty())
+        LOCKSTEP_LOG_WARN(options_.name.c_str(), "stopping: %zu connections closed with a request in progress",
+                          sessions.size());
+      for (auto& [key, session] : sessions) session->close();
+    });
+    // Answers of handlers still at work are posted to io_, whose run() returns once nothing is left to do.
+    workers_.join();
+    work_.reset();
+    io_thread_.join();
+  }
+
+  // What follows is for sessions, on the I/O thread unless said otherwise.
+  const HttpServerOptions& options() const { return options_; }
+  bool stopping() const { return stopping_; }
+
+  bool hold(uint64_t bytes) {
+    uint64_t limit = std::max(options_.bodies_bytes_max, options_.body_bytes_max);
+    if (bytes > limit - std::min(held_bytes_, limit)) return false;
+    held_bytes_ += bytes;
+    return true;
+  }
+  void release(uint64_t bytes) { held_bytes_ -= bytes; }
+
+  void count_answer(int status) {
+    counters_.add("lockstep_http_requests_total", format("%s,code=\"%d\"", label_.c_str(), status));
+  }
+  void count_bad(const char* reason) {
+    counters_.add("lockstep_http_bad_requests_total", format("%s,reason=\"%s\"", label_.c_str(), reason));
+  }
+
+  void handle(ServerRequest request, std::function<void(HttpResponse)> done) {
+    asio::post(workers_, [this, request = std::move(request), done = std::move(done)]() mutable {
+      HttpResponse answer;
+      try {
+        answer = handler_(request);
+      } catch (const std::exception& failure) {
+        LOCKSTEP_LOG_ERROR(options_.name.c_str(), "%s %s failed: %s", request.method.c_str(), request.path.c_str(),
+                           failure.what());
+        answer = HttpResponse{500, {{"content-type", "text/plain; charset=utf-8"}}, "internal error\n"};
+      }
+      asio::post(io_, [done = std::move(done), answer = std::move(answer)]() mutable { done(std::move(answer)); });
+    });
+  }
+
+  void remove(Session* session) {
+    auto found = sessions_.find(session);
+    if (found == sessions_.end()) return;
+    if (session->refused()) {
+      --refused_;
+    } else {
+      connections_.fetch_sub(1, std::memory_order_relaxed);
+    }
+    sessions_.erase(found);
+    tell_if_drained();
+  }
+
+ private:
+  void accept() {
+    acceptor_.async_accept([this](error_code failure, tcp::socket socket) {
+      if (failure == asio::error::operation_aborted || stopping_) return;
+      if (failure) {
+        // Out of file descriptors: the peer stays in the backlog; look again in a while instead of spinning.
+        accept_again_.expires_after(milliseconds(100));
+        accept_again_.async_wait([this](error_code cancelled) {
+          if (!cancelled && !stopping_) accept();
+        });
+        return;
+      }
+      admit(std::move(socket));
+      accept();
+    });
+  }
+
+  void admit(tcp::socket socket) {
+    error_code ignored;
+    socket.set_option(tcp::no_delay(true), ignored);
+    bool full = sessions_.size() - refused_ >= options_.connections_max;
+    if (full && refused_ >= kRefusedMax) {
+      count_bad("connections_max");
+      return;
+    }
+    auto session = std::make_shared<Session>(*this, std::move(socket), full);
+    sessions_.emplace(session.get(), session);
+    if (full) {
+      ++refused_;
+    } else {
+      connections_.fetch_add(1, std::memory_order_relaxed);
+    }
+    session->start();
+  }
+
+  void tell_if_drained() {
+    if (!drained_ || !sessions_.empty()) return;
+    drained_->set_value();
+    drained_.reset();
+  }
+
+  const HttpServerOptions options_;
+  const HttpHandler handler_;
+  Counters& counters_;
+  const std::string address_;
+  const std::string label_;
+  std::atomic<int64_t>& connections_;
+
+  asio::io_context io_{1};
+  asio::executor_work_guard<asio::io_context::executor_type> work_{io_.get_executor()};
+  // I/O thread only:
+  tcp::acceptor acceptor_;
+  asio::steady_timer accept_again_;
+  std::map<Session*, std::shared_ptr<Session>> sessions_;
+  size_t refused_ = 0;
+  uint64_t held_bytes_ = 0;
+  bool stopping_ = false;
+  std::shared_ptr<std::promise<void>> drained_;
+
+  asio::thread_pool workers_;
+  std::mutex stop_mutex_;
+  std::thread io_thread_;
+};
+
+void Session::start() {
+  if (refused_)
+    return refuse(503, "connections_max",
+                  format("too many connections (limit %zu), try again", server_.options().connections_max));
+  wait_for_request();
+}
+
+void Session::stop_when_idle() {
+  if (idle_) close();
+}
+
+void Session::close() {
+  error_code ignored;
+  stream_.socket().close(ignored);
+  if (idle_) finish();
+}
+
+void Session::wait_for_request() {
+  idle_ = true;
+  if (server_.stopping()) return finish();
+  if (buffer_.size() > 0) return read_header();
+  stream_.expires_after(milliseconds(server_.options().idle_timeout_ms));
+  stream_.async_read_some(buffer_.prepare(kReadBytes), [self = shared_from_this()](error_code failure, size_t count) {
+    if (failure) return self->finish();
+    self->buffer_.commit(count);
+    self->read_header();
+  });
+}
+
+void Session::read_header() {
+  idle_ = false;
+  parser_.emplace();
+  parser_->header_limit(kHeaderBytesMax);
+  parser_->body_limit(server_.options().body_bytes_max);
+  stream_.expires_after(milliseconds(server_.options().request_timeout_ms));
+  http::async_read_header(stream_, buffer_, *parser_, [self = shared_from_this()](error_code failure, size_t) {
+    if (failure) return self->on_read_error(failure);
+    self->head_request_ = self->parser_->get().method() == http::verb::head;
+    if (!beast::iequals(self->parser_->get()[http::field::expect], "100-continue")) return self->read_body();
+    static const std::string kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
+    asio::async_write(self->stream_, asio::buffer(kContinue), [self](error_code write_failure, size_t) {
+      if (write_failure) return self->finish();
+      self->read_body();
+    });
+  });
+}
+
+void Session::read_body() {
+  if (parser_->is_done()) return on_body({});
+  // Piece by piece, so that what is held is counted as it grows: a declared length that never comes holds nothing.
+  http::async_read_some(stream_, buffer_, *parser_,
+                        [self = shared_from_this()](error_code failure, size_t) { self->on_body(failure); });
+}
+
+void Session::on_body(error_code failure) {
+  if (failure) return on_read_error(failure);
+  uint64_t size = parser_->get().body().size();
+  if (size > held_bytes_) {
+    if (!server_.hold(size - held_bytes_)) return refuse(429, "overloaded", "too many requests in progress, try again");
+    held_bytes_ = size;
+  }
+  if (!parser_->is_done()) return read_body();
+  dispatch();
+}
+
+void Session::on_read_error(error_code failure) {
+  if (failure == http::error::end_of_stream) return finish();
+  if (failure == beast::error::timeout) {
+    server_.count_bad("timeout");
+    return finish();
+  }
+  if (failure == http::error::partial_message) {
+    server_.count_bad("truncated");
+    return finish();
+  }
+  if (failure == http::error::body_limit) {
+    return refuse(413, "too_large",
+                  format("body is over the limit of %llu bytes",
+                         static_cast<unsigned long long>(server_.options().body_bytes_max)));
+  }
+  if (failure == http::error::header_limit)
+    return refuse(431, "header_too_large", format("header is over the limit of %zu bytes", kHeaderBytesMax));
+  if (failure.category() == http::make_error_code(http::error::bad_method).category()) {
+    return refuse(400, "malformed", "malformed request: " + failure.message());
+  }
+  finish();
+}
+
+void Session::dispatch() {
+  stream_.expires_never();
+  http::request<http::string_body>& message = parser_->get();
+  ServerRequest request;
+  request.method = std::string(message.method_string());
+  std::string_view target(message.target().data(), message.target().size());
+  size_t question = std::min(target.find('?'), target.size());
+  std::optional<std::string> path = percent_decode(target.substr(0, question), false);
+  if (!path || path->empty() || path->front() != '/')
+    return refuse(400, "malformed", "malformed request: the path is not one");
+  request.path = std::move(*path);
+  request.query = target.substr(std::min(question + 1, target.size()));
+  for (const auto& field : message)
+    request.headers.emplace_back(lower(field.name_string()), std::string(field.value()));
+  request.body = std::move(message.body());
+  bool keep_alive = message.keep_alive();
+  server_.handle(std::move(request), [self = shared_from_this(), keep_alive](HttpResponse answer) {
+    self->write(std::move(answer), keep_alive);
+  });
+}
+
+void Session::write(HttpResponse answer, bool keep_alive) {
+  server_.release(held_bytes_);
+  held_bytes_ = 0;
+  if (finished_) return;
+  server_.count_answer(answer.status);
+  keep_alive = keep_alive && !server_.stopping();
+  answer_.emplace();
+  answer_->version(parser_ ? parser_->get().version() : 11);
+  answer_->result(static_cast<unsigned>(answer.status));
+  for (const auto& [name, value] : answer.headers) {
+    if (value.find_first_of("\r\n") == std::string::npos) answer_->insert(name, value);
+  }
+  answer_->keep_alive(keep_alive);
+  answer_->content_length(answer.body.size());
+  if (!head_request_) answer_->body() = std::move(answer.body);
+  stream_.expires_after(milliseconds(server_.options().idle_timeout_ms));
+  http::async_write(stream_, *answer_, [self = shared_from_this(), keep_alive](error_code failure, size_t) {
+    if (failure) return self->finish();
+    self->answer_.reset();
+    if (keep_alive) return self->wait_for_request();
+    self->linger();
+  });
+}
+
+void Session::refuse(int status, const char* reason, const std::string& line) {
+  idle_ = false;
+  server_.count_bad(reason);
+  HttpResponse answer{status, {{"content-type", "text/plain; charset=utf-8"}}, line + "\n"};
+  if (status == 429 || status == 503) answer.headers.emplace_back("retry-after", "1");
+  write(std::move(answer), false);
+}
+
+// The peer may still be sending. Closing now would reset the connection under an answer it has not read yet, so our
+// side is shut down and what comes is thrown away for a moment.
+void Session::linger() {
+  error_code failure;
+  stream_.socket().shutdown(tcp::socket::shutdown_send, failure);
+  if (failure) return finish();
+  stream_.expires_after(kLinger);
+  discard();
+}
+
+void Session::discard() {
+  buffer_.clear();
+  stream_.async_read_some(buffer_.prepare(kReadBytes), [self = shared_from_this()](error_code ended, size_t) {
+    if (ended) return self->finish();
+    self->discard();
+  });
+}
+
+void Session::finish() {
+  if (finished_) return;
+  finished_ = true;
+  server_.release(held_bytes_);
+  held_bytes_ = 0;
+  error_code ignored;
+  stream_.socket().close(ignored);
+  server_.remove(this);
+}
+
+}  // namespace
+
+Result<std::unique_ptr<HttpServer>> HttpServer::start(HttpServerOptions options, HttpHandler handler,
+                                                      Counters& counters) {
+  Result<ListenSocket> listener = listen_on(options.address);
+  if (!listener) return Error{options.name + ": " + listener.error()};
+  auto server = std::make_unique<BeastServer>(std::move(options), std::move(handler), counters, *listener);
+  Result<void> running = server->run(*listener);
+  if (!running) return Error{running.error()};
+  return std::unique_ptr<HttpServer>(std::move(server));
+}
+
+}  // namespace lockstep

@@ -1,0 +1,302 @@
+#include "net/http_server.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <future>
+#include <thread>
+
+#include "base/clock.h"
+#include "base/text.h"
+#include "net/http_client.h"
+#include "net/testing/http_counters.h"
+#include "net/testing/raw_socket.h"
+
+namespace lockstep {
+namespace {
+
+using std::chrono::milliseconds;
+using testing::RawSocket;
+
+// Echoes what it was asked: method, path, query, a header, body size.
+HttpResponse echo(const ServerRequest& request) {
+  HttpResponse answer{200, {{"content-type", "text/plain"}}, ""};
+  answer.body = request.method + " " + request.path + " " + request.query + " " +
+                std::string(request.header("x-test")) + " " + request.parameter("name") + " " +
+                std::to_string(request.body.size());
+  return answer;
+}
+
+struct Running {
+  Counters counters{testing::kHttpCounters};
+  std::unique_ptr<HttpServer> server;
+
+  explicit Running(HttpServerOptions options = {}, HttpHandler handler = echo) {
+    options.address = {"127.0.0.1", 0};
+    options.name = "test";
+    Result<std::unique_ptr<HttpServer>> started = HttpServer::start(options, std::move(handler), counters);
+    EXPECT_TRUE(started) << started.error();
+    server = std::move(*started);
+  }
+  HttpClient client(int64_t timeout_ms = 10'000) const {
+    return HttpClient(*parse_url("http://" + server->address(), 80), timeout_ms);
+  }
+  int64_t bad(const char* reason) const {
+    return counters.value("lockstep_http_bad_requests_total", format("door=\"test\",reason=\"%s\"", reason));
+  }
+  int64_t answers(int code) const {
+    return counters.value("lockstep_http_requests_total", format("door=\"test\",code=\"%d\"", code));
+  }
+  int64_t connections() const { return counters.value("lockstep_http_connections", "door=\"test\""); }
+  std::string raw(std::string_view request) const {
+    RawSocket socket(server->address());
+    socket.send(request);
+    return socket.read_until_closed();
+  }
+};
+
+bool eventually(const std::function<bool()>& holds) {
+  for (int i = 0; i < 300 && !holds(); ++i) std::this_thread::sleep_for(milliseconds(10));
+  return holds();
+}
+
+TEST(HttpServer, HandsTheHandlerWhatTheClientSent) {
+  Running running;
+  HttpClient client = running.client();
+  Result<HttpResponse> answer =
+      client.send({"POST", "/a%20b/c?name=x%2By+z&other=1", {{"X-Test", "value"}}, std::string(100'000, 'x')});
+  ASSERT_TRUE(answer) << answer.error();
+  EXPECT_EQ(answer->status, 200);
+  EXPECT_EQ(answer->body, "POST /a b/c name=x%2By+z&other=1 value x+y z 100000");
+  EXPECT_EQ(running.answers(200), 1);
+}
+
+TEST(HttpServer, KeepsTheConnectionAlive) {
+  Running running;
+  HttpClient client = running.client();
+  for (int i = 0; i < 5; ++i) ASSERT_TRUE(client.send({}));
+  EXPECT_EQ(running.connections(), 1);
+}
+
+TEST(HttpServer, TakesChunkedAndPipelinedRequests) {
+  Running running;
+  std::string answers = running.raw(
+      "POST /chunked HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n6\r\n world\r\n0\r\n\r\n"
+      "GET /second HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+  EXPECT_NE(answers.find("POST /chunked    11"), std::string::npos) << answers;
+  EXPECT_NE(answers.find("GET /second    0"), std::string::npos) << answers;
+}
+
+TEST(HttpServer, TellsAClientThatAsksFirstToGoOn) {
+  Running running;
+  RawSocket socket(running.server->address());
+  socket.send("POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\nExpect: 100-continue\r\n\r\n");
+  EXPECT_EQ(socket.read_until("\r\n\r\n"), "HTTP/1.1 100 Continue\r\n\r\n");
+  socket.send("ok");
+  EXPECT_EQ(socket.read_until("\r\n\r\n").substr(0, 15), "HTTP/1.1 200 OK");
+}
+
+TEST(HttpServer, AnswersHeadWithoutABody) {
+  Running running;
+  std::string answer = running.raw("HEAD / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+  EXPECT_NE(answer.find("Content-Length: 11\r\n"), std::string::npos) << answer;
+  EXPECT_EQ(answer.substr(answer.size() - 4), "\r\n\r\n");
+}
+
+TEST(HttpServer, RefusesABodyOverTheLimitBeforeItIsSent) {
+  HttpServerOptions options;
+  options.body_bytes_max = 1000;
+  Running running(options);
+  HttpClient client = running.client();
+  Result<HttpResponse> fits = client.send({"POST", "/", {}, std::string(1000, 'x')});
+  ASSERT_TRUE(fits) << fits.error();
+  EXPECT_EQ(fits->status, 200);
+  Result<HttpResponse> large = client.send({"POST", "/", {}, std::string(50'000'000, 'x')});
+  ASSERT_TRUE(large) << large.error();
+  EXPECT_EQ(large->status, 413);
+  EXPECT_EQ(large->body, "body is over the limit of 1000 bytes\n");
+  std::string chunked = running.raw("POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n7d0\r\n" +
+                                    std::string(2000, 'x') + "\r\n0\r\n\r\n");
+  EXPECT_EQ(chunked.substr(0, 12), "HTTP/1.1 413");
+  EXPECT_EQ(running.bad("too_large"), 2);
+}
+
+TEST(HttpServer, RefusesMalformedRequestsWithOneLineAndGoesOn) {
+  Running running;
+  const char* requests[] = {"nonsense\r\n\r\n",
+                            "GET / HTTP/9.9\r\n\r\n",
+                            "GET / HTTP/1.1\r\nbad header\r\n\r\n",
+                            "POST / HTTP/1.1\r\nContent-Length: -5\r\n\r\n",
+                            "POST / HTTP/1.1\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nhello",
+                            "POST / HTTP/1.1\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+                            "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+                            "GET /%zz HTTP/1.1\r\n\r\n",
+                            "GET /a%00b HTTP/1.1\r\n\r\n",
+                            "GET nowhere HTTP/1.1\r\n\r\n"};
+  int64_t count = 0;
+  for (const char* request : requests) {
+    std::string answer = running.raw(request);
+    EXPECT_EQ(answer.substr(0, 12), "HTTP/1.1 400") << request << " -> " << answer;
+    EXPECT_EQ(running.bad("malformed"), ++count) << request;
+  }
+  EXPECT_EQ(running.client().send({})->status, 200);
+}
+
+TEST(HttpServer, RefusesAHeaderOverTheLimit) {
+  Running running;
+  EXPECT_EQ(running.raw("GET / HTTP/1.1\r\nX: " + std::string(20'000, 'x') + "\r\n\r\n").substr(0, 12), "HTTP/1.1 431");
+  EXPECT_EQ(running.bad("header_too_large"), 1);
+}
+
+TEST(HttpServer, CountsARequestCutOffInTheMiddle) {
+  Running running;
+  {
+    RawSocket socket(running.server->address());
+    socket.send("POST / HTTP/1.1\r\nContent-Length: 100\r\n\r\nhalf");
+  }
+  EXPECT_TRUE(eventually([&] { return running.bad("truncated") == 1 && running.connections() == 0; }));
+}
+
+TEST(HttpServer, DropsAClientThatSendsTooSlowly) {
+  HttpServerOptions options;
+  options.request_timeout_ms = 300;
+  Running running(options);
+  RawSocket slow(running.server->address());
+  int64_t begin_ns = SystemClock().monotonic_ns();
+  slow.send("GET / HTTP/1.1\r\n");
+  while (SystemClock().monotonic_ns() - begin_ns < 5'000'000'000 && slow.send("X: y\r\n") &&
+         slow.read_until_closed(50).empty() && !slow.closed_by_peer()) {
+  }
+  EXPECT_LT(SystemClock().monotonic_ns() - begin_ns, 3'000'000'000);
+  EXPECT_TRUE(eventually([&] { return running.bad("timeout") == 1; }));
+  EXPECT_EQ(running.client().send({})->status, 200);
+}
+
+TEST(HttpServer, ClosesIdleConnections) {
+  HttpServerOptions options;
+  options.idle_timeout_ms = 100;
+  Running running(options);
+  RawSocket idle(running.server->address());
+  EXPECT_EQ(idle.read_until_closed(3'000), "");
+  EXPECT_TRUE(idle.closed_by_peer());
+  EXPECT_TRUE(eventually([&] { return running.connections() == 0; }));
+}
+
+TEST(HttpServer, RefusesConnectionsOverItsLimit) {
+  HttpServerOptions options;
+  options.connections_max = 2;
+  Running running(options);
+  HttpClient first = running.client();
+  HttpClient second = running.client();
+  ASSERT_TRUE(first.send({}));
+  ASSERT_TRUE(second.send({}));
+  Result<HttpResponse> third = running.client().send({});
+  ASSERT_TRUE(third) << third.error();
+  EXPECT_EQ(third->status, 503);
+  EXPECT_EQ(third->header("retry-after"), "1");
+  EXPECT_EQ(first.send({})->status, 200);
+  EXPECT_EQ(running.bad("connections_max"), 1);
+}
+
+TEST(HttpServer, RefusesBodiesBeyondWhatItMayHoldAndTakesThemAgainLater) {
+  HttpServerOptions options;
+  options.body_bytes_max = 1000;
+  options.bodies_bytes_max = 1500;
+  std::promise<void> release;
+  std::shared_future<void> released = release.get_future().share();
+  Running running(options, [released](const ServerRequest& request) {
+    if (request.path == "/slow") released.wait();
+    return echo(request);
+  });
+  std::thread slow([&] {
+    EXPECT_EQ(running.client().send({"POST", "/slow", {}, std::string(1000, 'x')})->status, 200);
+  });
+  HttpClient client = running.client();
+  EXPECT_TRUE(eventually([&] { return running.connections() == 1; }));
+  int status = 0;
+  EXPECT_TRUE(eventually([&] {
+    return (status = client.send({"POST", "/", {}, std::string(800, 'x')})->status) == 429;
+  })) << status;
+  release.set_value();
+  slow.join();
+  EXPECT_EQ(client.send({"POST", "/", {}, std::string(1000, 'x')})->status, 200);
+}
+
+TEST(HttpServer, ASlowHandlerDoesNotHoldUpTheOthers) {
+  std::promise<void> release;
+  std::shared_future<void> released = release.get_future().share();
+  Running running({}, [released](const ServerRequest& request) {
+    if (request.path == "/slow") released.wait();
+    return echo(request);
+  });
+  std::thread slow([&] { EXPECT_EQ(running.client().send({"GET", "/slow", {}, ""})->status, 200); });
+  for (int i = 0; i < 10; ++i) EXPECT_EQ(running.client(5'000).send({})->status, 200);
+  release.set_value();
+  slow.join();
+}
+
+TEST(HttpServer, AHandlerThatThrowsIsAnInternalError) {
+  Running running({}, [](const ServerRequest&) -> HttpResponse { throw std::runtime_error("broken"); });
+  EXPECT_EQ(running.client().send({})->status, 500);
+}
+
+TEST(HttpServer, StopLetsRequestsInProgressFinishAndTakesNoMore) {
+  std::atomic<bool> entered{false};
+  Running running({}, [&](const ServerRequest& request) {
+    entered = true;
+    std::this_thread::sleep_for(milliseconds(300));
+    return echo(request);
+  });
+  HttpClient idle = running.client();
+  RawSocket idle_socket(running.server->address());
+  std::thread busy([&] {
+    Result<HttpResponse> answer = running.client().send({"POST", "/", {}, "body"});
+    ASSERT_TRUE(answer) << answer.error();
+    EXPECT_EQ(answer->status, 200);
+    EXPECT_EQ(answer->header("connection"), "close");
+  });
+  ASSERT_TRUE(eventually([&] { return entered.load(); }));
+  int64_t begin_ns = SystemClock().monotonic_ns();
+  running.server->stop();
+  EXPECT_LT(SystemClock().monotonic_ns() - begin_ns, 4'000'000'000);
+  busy.join();
+  EXPECT_FALSE(idle.send({}));
+  EXPECT_EQ(running.connections(), 0);
+  running.server->stop();  // again: nothing happens
+}
+
+TEST(HttpServer, StopDoesNotWaitForAClientThatNeverFinishesItsRequest) {
+  HttpServerOptions options;
+  options.drain_timeout_ms = 200;
+  Running running(options);
+  RawSocket half(running.server->address());
+  half.send("POST / HTTP/1.1\r\nContent-Length: 100\r\n\r\nhalf");
+  ASSERT_TRUE(eventually([&] { return running.connections() == 1; }));
+  std::this_thread::sleep_for(milliseconds(50));
+  int64_t begin_ns = SystemClock().monotonic_ns();
+  running.server->stop();
+  EXPECT_LT(SystemClock().monotonic_ns() - begin_ns, 3'000'000'000);
+  EXPECT_EQ(running.connections(), 0);
+}
+
+TEST(HttpServer, ServesManyConnectionsAtOnce) {
+  Running running;
+  std::vector<std::thread> threads;
+  std::atomic<int> good{0};
+  for (int t = 0; t < 16; ++t) {
+    threads.emplace_back([&] {
+      HttpClient client = running.client();
+      for (int i = 0; i < 50; ++i) {
+        Result<HttpResponse> answer = client.send({"POST", "/", {}, std::string(static_cast<size_t>(i) * 1000, 'x')});
+        if (answer && answer->body == "POST /    " + std::to_string(i * 1000)) ++good;
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(good, 16 * 50);
+  EXPECT_EQ(running.answers(200), 16 * 50);
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,62 @@
+// The parts of a request that need no server: header lookup, query parameters.
+#include "net/server_request.h"
+
+#include <algorithm>
+
+#include "net/http_server.h"
+
+namespace lockstep {
+namespace {
+
+int hex_digit(char c) {
+  if (c >= '0' && c <= '9') return c - '0';
+  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
+  if (c >= 'A' && c <= 'F') return c - 'A' + 10;
+  return -1;
+}
+
+}  // namespace
+
+std::optional<std::string> percent_decode(std::string_view text, bool plus_is_space) {
+  std::string decoded;
+  decoded.reserve(text.size());
+  for (size_t i = 0; i < text.size(); ++i) {
+    char c = text[i];
+    if (c == '+' && plus_is_space) {
+      c = ' ';
+    } else if (c == '%') {
+      int high = i + 2 < text.size() ? hex_digit(text[i + 1]) : -1;
+      int low = high >= 0 ? hex_digit(text[i + 2]) : -1;
+      if (low < 0) return std::nullopt;
+      c = static_cast<char>(high * 16 + low);
+      i += 2;
+    }
+    // No path or parameter of ours has a NUL in it; what takes one as the end of a string must not be fooled.
+    if (c == '\0') return std::nullopt;
+    decoded += c;
+  }
+  return decoded;
+}
+
+std::string_view ServerRequest::header(std::string_view name) const {
+  for (const auto& [key, value] : headers) {
+    if (key == name) return value;
+  }
+  return {};
+}
+
+std::string ServerRequest::parameter(std::string_view name) const {
+  std::string_view rest = query;
+  while (!rest.empty()) {
+    size_t end = std::min(rest.find('&'), rest.size());
+    std::string_view item = rest.substr(0, end);
+    rest.remove_prefix(std::min(end + 1, rest.size()));
+    size_t equals = std::min(item.find('='), item.size());
+    std::optional<std::string> key = percent_decode(item.substr(0, equals), true);
+    if (!key || *key != name) continue;
+    return percent_decode(item.substr(std::min(equals + 1, item.size())), true).value_or("");
+  }
+  return {};
+}
+
+}  // namespace lockstep

@@ -1,0 +1,44 @@
+// A tiny HTTP server for pages of text, such as an agent's /metrics: libc only, one thread, GET and HEAD, one answer
+// per connection. For anything more there is http_server.h.
+//
+// Limits: request 8 kB; connections_max at a time (further ones get 503); a client has 5 s to ask and 5 s to take the
+// answer. On error: a malformed request gets 400 with one line; the server goes on. Shutdown: stop() closes everything
+// at once and joins the thread; the destructor does the same. Thread rule: Thread-safe. The handler runs on the
+// server's one thread, so it must not block.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "net/listen_address.h"
+
+namespace lockstep {
+
+struct TextAnswer {
+  int status = 200;
+  std::string content_type = "text/plain; charset=utf-8";
+  std::string body;
+};
+
+// path: as sent, without the query.
+using TextHandler = std::function<TextAnswer(const std::string& path)>;
+
+struct TextServerOptions {
+  ListenAddress address;
+  size_t connections_max = 64;
+  int64_t client_timeout_ms = 5'000;
+};
+
+class TextServer {
+ public:
+  static Result<std::unique_ptr<TextServer>> start(TextServerOptions options, TextHandler handler);
+  virtual ~TextServer() = default;
+  virtual std::string address() const = 0;  // "127.0.0.1:9410" as bound
+  virtual void stop() = 0;
+
+  static constexpr size_t kRequestBytesMax = 8 * 1024;
+};
+
+}  // namespace lockstep

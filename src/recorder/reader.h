@@ -1,0 +1,51 @@
+// Reads a flight recorder file of this or any other process, alive or dead. Never trusts the file: every offset, index,
+// length and count is checked; a record that was overwritten or torn while being read is counted and left out.
+//
+// Thread rule: Confined.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "recorder/records.h"
+
+namespace lockstep {
+
+class RecorderReader {
+ public:
+  // Fails with one line for a file that is not a recorder, is of an unknown version, is too short or contradicts
+  // itself.
+  static Result<std::unique_ptr<RecorderReader>> open(const std::string& path);
+  // The same over bytes in memory (tests, fuzzing, saved files). The bytes must outlive the reader.
+  static Result<std::unique_ptr<RecorderReader>> over(const void* bytes, size_t size);
+  virtual ~RecorderReader() = default;
+
+  virtual RecorderHeader header() const = 0;
+
+  struct Drained {
+    uint64_t records = 0;      // given to the callback
+    uint64_t overwritten = 0;  // lost before they were read: a gap
+    uint64_t torn = 0;         // overwritten while being read, or never finished (writer died in the middle)
+  };
+  // Gives every record that is new since the last drain, lane by lane, each lane in its order. Bounded: at most one
+  // ring's worth per lane and call.
+  virtual Drained drain(const std::function<void(uint32_t lane, const Record& record)>& sink) = 0;
+
+  // The operations-in-flight table as it is now.
+  virtual std::vector<InFlightComm> in_flight() const = 0;
+
+  // Monotonic time (of the writer) of the newest callback on any lane; 0: none yet. Cheap: the agent asks often.
+  virtual uint64_t last_activity_ns() const = 0;
+  // Total records ever written on all lanes; moves when the process makes callbacks.
+  virtual uint64_t written_total() const = 0;
+};
+
+// Folder in which processes of this user make their recorders: $LOCKSTEP_RECORDER_DIR, else /dev/shm/lockstep-<uid>.
+std::string recorder_directory();
+inline constexpr const char* kRecorderSuffix = ".lsfr";  // <pid>-<start ticks>.lsfr
+
+}  // namespace lockstep

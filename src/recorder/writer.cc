@@ -1,0 +1,383 @@
+#include "recorder/writer.h"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <bit>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <ctime>
+#include <mutex>
+#include <optional>
+
+#include "base/files.h"
+#include "base/text.h"
+#include "recorder/reader.h"
+
+namespace lockstep {
+
+using layout::load;
+using layout::store;
+
+namespace {
+
+uint64_t system_now_ns() {
+  timespec now{};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return static_cast<uint64_t>(now.tv_sec) * 1'000'000'000u + static_cast<uint64_t>(now.tv_nsec);
+}
+
+constinit std::atomic<uint64_t (*)()> clock_in_use{system_now_ns};
+
+int64_t realtime_ns() {
+  timespec now{};
+  clock_gettime(CLOCK_REALTIME, &now);
+  return static_cast<int64_t>(now.tv_sec) * 1'000'000'000 + now.tv_nsec;
+}
+
+// Field 22 of /proc/self/stat. The process's name, in brackets, may hold anything, so count from its end.
+std::optional<uint64_t> process_start_ticks() {
+  UniqueFd fd(::open("/proc/self/stat", O_RDONLY | O_CLOEXEC));
+  char buffer[1024];
+  const ssize_t length = fd.valid() ? ::read(fd.get(), buffer, sizeof buffer) : -1;
+  if (length <= 0) return std::nullopt;
+  std::string_view text(buffer, static_cast<size_t>(length));
+  const size_t bracket = text.rfind(')');
+  if (bracket == std::string_view::npos || bracket + 2 > text.size()) return std::nullopt;
+  const auto fields = split(text.substr(bracket + 2), ' ');  // the first of them is field 3
+  return fields.size() > 19 ? parse_uint(fields[19]) : std::nullopt;
+}
+
+std::string variable(std::initializer_list<const char*> names) {
+  for (const char* name : names) {
+    const char* value = std::getenv(name);
+    if (value != nullptr && *value != '\0') return value;
+  }
+  return "";
+}
+
+int64_t number_variable(std::initializer_list<const char*> names, int64_t otherwise) {
+  for (const char* name : names) {
+    const char* value = std::getenv(name);
+    const auto number = value != nullptr ? parse_int(value) : std::nullopt;
+    if (number) return *number;
+  }
+  return otherwise;
+}
+
+std::string host_name() {
+  if (std::string told = variable({"LOCKSTEP_HOST"}); !told.empty()) return told;
+  char name[256] = {};
+  return ::gethostname(name, sizeof name - 1) == 0 ? name : "unknown";
+}
+
+template <size_t N>
+void copy_text(char (&target)[N], const std::string& text) {
+  std::memcpy(target, text.data(), std::min(text.size(), N - 1));
+}
+
+Error failed(const std::string& what) {
+  return Error{"recorder: " + what + ": " + std::strerror(errno)};
+}
+
+uint64_t rank_word(int32_t rank, int32_t world_size) {
+  return static_cast<uint64_t>(static_cast<uint32_t>(rank)) | static_cast<uint64_t>(static_cast<uint32_t>(world_size))
+                                                                  << 32;
+}
+
+Result<void> prepare_directory(const std::string& directory, bool must_be_ours) {
+  if (::mkdir(directory.c_str(), 0700) != 0 && errno != EEXIST) return failed("cannot make " + directory);
+  if (!must_be_ours) return {};
+  struct stat status {};
+  if (::lstat(directory.c_str(), &status) != 0) return failed("cannot look at " + directory);
+  if (!S_ISDIR(status.st_mode) || status.st_uid != ::geteuid() || (status.st_mode & 022) != 0) {
+    return Error{"recorder: " + directory + " is not a folder that only this user can write; recording is off"};
+  }
+  return {};
+}
+
+// Fills in a fresh file under a name of its own, then gives it its real name, unless that is taken by now.
+Result<UniqueFd> make_file(const std::string& path, const layout::FileHeader& header) {
+  // Two libraries of one process may come at the same time, each with its own copy of this counter: its address tells
+  // them apart.
+  static std::atomic<uint32_t> attempts{0};
+  const std::string temporary = format("%s.%zx.%u.tmp", path.c_str(), reinterpret_cast<size_t>(&attempts),
+                                       attempts.fetch_add(1, std::memory_order_relaxed));
+  UniqueFd fd(::open(temporary.c_str(), O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
+  if (!fd.valid()) return failed("cannot make " + temporary);
+  // Every page now: a write into a page that the full file system cannot give would kill the job (SIGBUS).
+  if (const int error = ::posix_fallocate(fd.get(), 0, static_cast<off_t>(header.file_bytes)); error != 0) {
+    ::unlink(temporary.c_str());
+    return Error{format("recorder: no room for %llu bytes in %s: %s",
+                        static_cast<unsigned long long>(header.file_bytes), temporary.c_str(), std::strerror(error))};
+  }
+  const ssize_t written = ::pwrite(fd.get(), &header, sizeof header, 0);
+  const bool whole = written == static_cast<ssize_t>(sizeof header);
+  long renamed = -1;
+  if (whole) {
+    renamed = ::syscall(SYS_renameat2, AT_FDCWD, temporary.c_str(), AT_FDCWD, path.c_str(), 1 /* RENAME_NOREPLACE */);
+    if (renamed != 0 && (errno == ENOSYS || errno == EINVAL)) {  // an old kernel or file system
+      renamed = ::link(temporary.c_str(), path.c_str());
+      if (renamed == 0) ::unlink(temporary.c_str());
+    }
+  }
+  if (renamed == 0) return fd;
+  const Error error = failed("cannot name " + path);
+  ::unlink(temporary.c_str());
+  return error;
+}
+
+// The file of this very process, made by the other library. Anything odd about it: hands off.
+Result<UniqueFd> open_existing(const std::string& path, const layout::FileHeader& ours, layout::FileHeader* found) {
+  UniqueFd fd(::open(path.c_str(), O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK));
+  if (!fd.valid()) return failed("cannot open " + path);
+  struct stat status {};
+  if (::fstat(fd.get(), &status) != 0 || !S_ISREG(status.st_mode)) return Error{"recorder: " + path + " is not a file"};
+  if (status.st_uid != ::geteuid()) return Error{"recorder: " + path + " belongs to another user; recording is off"};
+  if (::pread(fd.get(), found, sizeof *found, 0) != static_cast<ssize_t>(sizeof *found)) {
+    return Error{"recorder: " + path + " is too short for a header; recording is off"};
+  }
+  if (const char* fault = layout::header_fault(*found, static_cast<uint64_t>(status.st_size))) {
+    return Error{"recorder: " + path + " is " + fault + "; recording is off"};
+  }
+  if (found->pid != ours.pid || found->process_start_ticks != ours.process_start_ticks) {
+    return Error{"recorder: " + path + " was made by another process; recording is off"};
+  }
+  return fd;
+}
+
+}  // namespace
+
+uint64_t recorder_now_ns() {
+  return clock_in_use.load(std::memory_order_relaxed)();
+}
+
+void use_recorder_clock(uint64_t (*now_ns)()) {
+  clock_in_use.store(now_ns != nullptr ? now_ns : system_now_ns, std::memory_order_relaxed);
+}
+
+RecorderWriter::Options RecorderWriter::options_from_environment() {
+  Options options;
+  options.directory = recorder_directory();
+  options.directory_must_be_ours = variable({"LOCKSTEP_RECORDER_DIR"}).empty();
+
+  const int64_t lanes = number_variable({"LOCKSTEP_RECORDER_LANES"}, layout::kLanesDefault);
+  const int64_t records = number_variable({"LOCKSTEP_RECORDER_LANE_RECORDS"}, layout::kLaneRecordsDefault);
+  options.geometry.lanes = static_cast<uint32_t>(std::clamp<int64_t>(lanes, 1, layout::kLanesMax));
+  options.geometry.lane_records = std::bit_floor(
+      static_cast<uint32_t>(std::clamp<int64_t>(records, layout::kLaneRecordsMin, layout::kLaneRecordsMax)));
+
+  Identity& identity = options.identity;
+  identity.host = host_name();
+  identity.job_id = variable({"LOCKSTEP_JOB_ID", "SLURM_JOB_ID"});
+  if (identity.job_id.empty()) {
+    identity.job_id = variable({"TORCHELASTIC_RUN_ID"});
+    if (identity.job_id == "none") identity.job_id.clear();  // torchrun's word for a job without a name
+  }
+  if (identity.job_id.empty()) identity.job_id = format("unknown-%s-%d", identity.host.c_str(), ::getsid(0));
+  identity.attempt = number_variable({"LOCKSTEP_ATTEMPT", "TORCHELASTIC_RESTART_COUNT", "SLURM_RESTART_COUNT"}, 0);
+  const auto small = [](int64_t value) { return static_cast<int32_t>(std::clamp<int64_t>(value, -1, INT32_MAX)); };
+  identity.rank = small(number_variable({"LOCKSTEP_RANK", "RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK"}, -1));
+  identity.world_size =
+      small(number_variable({"LOCKSTEP_WORLD_SIZE", "WORLD_SIZE", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE"}, 0));
+  identity.local_rank = small(number_variable({"LOCAL_RANK", "SLURM_LOCALID"}, 0));
+  identity.gpu_uuid = variable({"LOCKSTEP_GPU_UUID"});
+
+  const std::string anchor = variable({"LOCKSTEP_CLOCK_ANCHOR"});
+  const auto parts = split(anchor, ':');
+  const auto unix_ns = parts.size() == 2 ? parse_int(parts[0]) : std::nullopt;
+  const auto monotonic_ns = parts.size() == 2 ? parse_int(parts[1]) : std::nullopt;
+  if (unix_ns && monotonic_ns) {
+    options.anchor_unix_ns = *unix_ns;
+    options.anchor_monotonic_ns = *monotonic_ns;
+  }
+  return options;
+}
+
+Result<std::unique_ptr<RecorderWriter>> RecorderWriter::open(const Options& options) {
+  if (!options.geometry.sane())
+    return Error{"recorder: lanes, records or communicators out of range; recording is off"};
+  const auto ticks = process_start_ticks();
+  if (!ticks) return Error{"recorder: cannot read /proc/self/stat; recording is off"};
+  if (auto ready = prepare_directory(options.directory, options.directory_must_be_ours); !ready) {
+    return Error{ready.error()};
+  }
+
+  layout::FileHeader header{};
+  header.magic = layout::kMagic;
+  header.layout_version = layout::kLayoutVersion;
+  header.header_bytes = sizeof header;
+  header.file_bytes = options.geometry.file_bytes();
+  header.pid = ::getpid();
+  header.process_start_ticks = *ticks;
+  header.lanes = options.geometry.lanes;
+  header.lane_records = options.geometry.lane_records;
+  header.comms = options.geometry.comms;
+  header.comm_offset = options.geometry.comm_offset();
+  header.lane_header_offset = options.geometry.lane_header_offset();
+  header.record_offset = options.geometry.record_offset();
+  header.anchor_unix_ns = options.anchor_unix_ns;
+  header.anchor_monotonic_ns = options.anchor_monotonic_ns;
+  if (header.anchor_unix_ns == 0 && header.anchor_monotonic_ns == 0) {
+    header.anchor_unix_ns = realtime_ns();
+    header.anchor_monotonic_ns = static_cast<int64_t>(recorder_now_ns());
+  }
+  header.attempt = options.identity.attempt;
+  header.rank_and_world = rank_word(options.identity.rank, options.identity.world_size);
+  header.local_rank = options.identity.local_rank;
+  copy_text(header.job_id, options.identity.job_id);
+  copy_text(header.host, options.identity.host);
+  copy_text(header.gpu_uuid, options.identity.gpu_uuid);
+
+  auto writer = std::unique_ptr<RecorderWriter>(new RecorderWriter);
+  writer->path_ = format("%s/%d-%llu%s", options.directory.c_str(), header.pid, static_cast<unsigned long long>(*ticks),
+                         kRecorderSuffix);
+  UniqueFd fd;
+  if (::access(writer->path_.c_str(), F_OK) != 0) {
+    auto made = make_file(writer->path_, header);
+    if (made) fd = std::move(*made);
+    // Lost the race for the name: the other library's file is there now.
+    if (!made && ::access(writer->path_.c_str(), F_OK) != 0) return Error{made.error()};
+  }
+  if (!fd.valid()) {
+    const layout::FileHeader ours = header;
+    auto existing = open_existing(writer->path_, ours, &header);
+    if (!existing) return Error{existing.error()};
+    fd = std::move(*existing);
+  }
+
+  // Populated: a page fault would be a system call in all but name on the job's threads.
+  void* bytes = ::mmap(nullptr, header.file_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd.get(), 0);
+  if (bytes == MAP_FAILED) return failed("cannot map " + writer->path_);
+  writer->bytes_ = static_cast<std::byte*>(bytes);
+  writer->geometry_ = layout::Geometry{header.lanes, header.lane_records, header.comms};
+  writer->header_ = reinterpret_cast<layout::FileHeader*>(writer->bytes_);
+  writer->in_flight_ = InFlightTable(
+      writer->header_, reinterpret_cast<layout::CommRow*>(writer->bytes_ + header.comm_offset), header.comms);
+  if (::pthread_key_create(&writer->key_, thread_ended) != 0)
+    return Error{"recorder: no thread key left; recording is off"};
+  writer->has_key_ = true;
+
+  writer->lanes_ = std::make_unique<Lane[]>(header.lanes);
+  auto* lane_headers = reinterpret_cast<layout::LaneHeader*>(writer->bytes_ + header.lane_header_offset);
+  for (uint32_t i = 0; i < header.lanes; ++i) {
+    Lane& lane = writer->lanes_[i];
+    lane.writer = writer.get();
+    lane.header = &lane_headers[i];
+    lane.words =
+        reinterpret_cast<uint64_t*>(writer->bytes_ + header.record_offset + i * writer->geometry_.lane_bytes());
+    lane.mask = header.lane_records - 1;
+  }
+  return writer;
+}
+
+RecorderWriter::~RecorderWriter() {
+  if (has_key_) {
+    // The key's destructor does not run for this thread any more, so its lane goes back here.
+    if (void* lane = ::pthread_getspecific(key_)) thread_ended(lane);
+    ::pthread_key_delete(key_);
+  }
+  if (bytes_ != nullptr) ::munmap(bytes_, geometry_.file_bytes());
+}
+
+RecorderWriter::Lane* RecorderWriter::claim_lane() {
+  const auto self = static_cast<uint32_t>(::syscall(SYS_gettid));
+  for (uint32_t i = 0; i < geometry_.lanes; ++i) {
+    Lane& lane = lanes_[i];
+    if (load(lane.header->owner) != 0 || !layout::swap_if(lane.header->owner, 0u, self)) continue;
+    lane.owner = self;
+    lane.head = load(lane.header->head, std::memory_order_acquire);  // goes on where the last owner stopped
+    if (::pthread_setspecific(key_, &lane) == 0) return &lane;
+    store(lane.header->owner, 0u, std::memory_order_release);
+    break;  // no memory for the thread's key: it would claim again at every record
+  }
+  // It does not look again, and its records are counted as refused.
+  layout::add(header_->lanes_refused);
+  ::pthread_setspecific(key_, &no_lane_);
+  return &no_lane_;
+}
+
+void RecorderWriter::thread_ended(void* value) {
+  auto* lane = static_cast<Lane*>(value);
+  if (lane->header == nullptr || lane->writer->off()) return;
+  if (!layout::swap_if(lane->header->owner, lane->owner, 0u)) lane->writer->switch_off(SwitchOff::kLaneTaken);
+}
+
+void RecorderWriter::learn_world(int32_t rank, int32_t world_size) {
+  const uint64_t known = load(header_->rank_and_world);
+  const auto known_size = static_cast<int32_t>(known >> 32);
+  if (world_size > known_size) layout::swap_if(header_->rank_and_world, known, rank_word(rank, world_size));
+}
+
+bool RecorderWriter::header_intact() const {
+  return load(header_->magic) == layout::kMagic && load(header_->pid) == ::getpid() &&
+         load(header_->lanes) == geometry_.lanes && load(header_->lane_records) == geometry_.lane_records &&
+         load(header_->comms) == geometry_.comms;
+}
+
+void RecorderWriter::switch_off(SwitchOff reason) {
+  store(header_->switched_off, static_cast<uint64_t>(reason));
+  abandon();
+}
+
+namespace {
+
+enum class ProcessState { kUnopened, kOn, kOff };
+constinit std::atomic<ProcessState> process_state{ProcessState::kUnopened};
+constinit std::atomic<RecorderWriter*> process_writer{nullptr};
+constinit std::mutex process_mutex;
+std::string* process_fault = nullptr;  // never freed, like the writer: a late callback may still ask
+
+void in_forked_child() {
+  RecorderWriter* writer = process_writer.load(std::memory_order_relaxed);
+  if (writer == nullptr) return;  // nothing was made: the child may make its own
+  writer->abandon();
+  process_state.store(ProcessState::kOff, std::memory_order_relaxed);
+}
+
+std::string make_process_recorder() {
+  if (variable({"LOCKSTEP_DISABLE"}) == "1") return "recorder: LOCKSTEP_DISABLE=1";
+  if (::pthread_atfork(nullptr, nullptr, in_forked_child) != 0)
+    return "recorder: cannot watch for forks; recording is off";
+  auto writer = RecorderWriter::open(RecorderWriter::options_from_environment());
+  if (!writer) return writer.error();
+  process_writer.store(writer->release(), std::memory_order_release);
+  return "";
+}
+
+void open_process_recorder() {
+  const std::lock_guard lock(process_mutex);
+  if (process_state.load(std::memory_order_relaxed) != ProcessState::kUnopened) return;
+  try {
+    if (std::string fault = make_process_recorder(); !fault.empty()) process_fault = new std::string(std::move(fault));
+  } catch (...) {  // out of memory: the job has worse to worry about than being recorded
+  }
+  const bool on = process_writer.load(std::memory_order_relaxed) != nullptr;
+  process_state.store(on ? ProcessState::kOn : ProcessState::kOff, std::memory_order_release);
+}
+
+}  // namespace
+
+RecorderWriter* process_recorder() {
+  const ProcessState state = process_state.load(std::memory_order_acquire);
+  if (state == ProcessState::kUnopened) {
+    open_process_recorder();
+    return process_recorder();
+  }
+  if (state == ProcessState::kOff) return nullptr;
+  RecorderWriter* writer = process_writer.load(std::memory_order_acquire);
+  return writer->off() ? nullptr : writer;
+}
+
+std::string process_recorder_fault() {
+  const std::lock_guard lock(process_mutex);
+  return process_fault != nullptr ? *process_fault : "";
+}
+
+}  // namespace lockstep

@@ -1,0 +1,283 @@
+#include "sim/fleet/fleet.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+
+namespace lockstep::sim {
+namespace {
+
+constexpr int64_t kStart = 1'700'000'000'000'000'000;
+
+Fault fault_of(FaultKind kind, int32_t rank, double severity = 0) {
+  return {.kind = kind, .rank = rank, .severity = severity > 0 ? severity : default_severity(kind, 250)};
+}
+
+// Plays `steps` steps, the last `faulty` of them under the faults.
+Fleet played(JobShape shape, int steps, int faulty = 0, std::vector<Fault> faults = {}) {
+  Fleet fleet(shape, kStart);
+  for (int i = 0; i < steps; ++i)
+    fleet.play_step(i >= steps - faulty ? std::span<const Fault>(faults) : std::span<const Fault>());
+  return fleet;
+}
+
+double ms(int64_t ns) {
+  return static_cast<double>(ns) / 1e6;
+}
+
+const CommStep* comm_of(const Fleet& fleet, int32_t rank, Role role) {
+  for (const CommStep& comm : fleet.summary(rank).comms) {
+    if (fleet.role(rank, comm.comm_id) == role) return &comm;
+  }
+  return nullptr;
+}
+
+const CommStatus* status_of(const Fleet& fleet, const RankStatus& status, int32_t rank, Role role) {
+  for (const CommStatus& comm : status.comms) {
+    if (fleet.role(rank, comm.comm_id) == role) return &comm;
+  }
+  return nullptr;
+}
+
+// The flows a rank sends to other hosts in its gradient ring.
+std::vector<FlowStep> gradient_sends(const Fleet& fleet, int32_t rank) {
+  std::vector<FlowStep> sends;
+  for (const FlowStep& flow : fleet.summary(rank).flows) {
+    if (flow.send && fleet.role(rank, flow.comm_id) == Role::kDp) sends.push_back(flow);
+  }
+  return sends;
+}
+
+TEST(Fleet, PlaysTheSameJobForTheSameSeedAndAnotherForAnotherSeed) {
+  JobShape shape;
+  Fleet first = played(shape, 5), second = played(shape, 5);
+  shape.seed = 2;
+  Fleet third = played(shape, 5);
+  for (int32_t rank = 0; rank < 64; ++rank) EXPECT_EQ(first.summary(rank), second.summary(rank));
+  EXPECT_NE(first.summary(0), third.summary(0));
+}
+
+TEST(Fleet, HealthyStepsTakeAboutTheLengthAskedForOnEveryRank) {
+  for (auto [tp, pp, dp] : {std::array{4, 4, 4}, std::array{1, 1, 8}, std::array{2, 2, 4}, std::array{8, 1, 4}}) {
+    Fleet fleet = played({.tp = tp, .pp = pp, .dp = dp, .step_ms = 300}, 6);
+    for (int32_t rank = 0; rank < fleet.shape().world_size(); ++rank) {
+      EXPECT_NEAR(ms(fleet.summary(rank).duration_ns), 300, 40)
+          << "tp " << tp << " pp " << pp << " dp " << dp << " rank " << rank;
+    }
+  }
+}
+
+TEST(Fleet, SelfAndCommunicationAndPhasesEachAddUpToTheStep) {
+  Fleet fleet(JobShape{}, kStart);
+  const std::vector<Fault> faults = {fault_of(FaultKind::kSlowGpu, 3), fault_of(FaultKind::kSlowInput, 9),
+                                     fault_of(FaultKind::kSlowLink, 20)};
+  std::vector<int64_t> end(64, 0);
+  for (int step = 0; step < 6; ++step) {
+    fleet.play_step(step >= 3 ? std::span<const Fault>(faults) : std::span<const Fault>());
+    for (int32_t rank = 0; rank < 64; ++rank) {
+      const StepSummary& summary = fleet.summary(rank);
+      EXPECT_EQ(summary.step, step);
+      EXPECT_EQ(summary.self_ns + summary.comm_ns, summary.duration_ns);
+      EXPECT_GT(summary.self_ns, 0);
+      EXPECT_EQ(std::accumulate(summary.phase_ns.begin(), summary.phase_ns.end(), int64_t{0}), summary.duration_ns);
+      int64_t in_comms = 0;
+      for (const CommStep& comm : summary.comms) {
+        in_comms += comm.gpu_ns;
+        EXPECT_LE(comm.shortest_ns * comm.count, comm.gpu_ns);
+        EXPECT_GE(comm.longest_ns * comm.count, comm.gpu_ns);
+        EXPECT_GE(comm.first_start_unix_ns, summary.start_unix_ns);
+        EXPECT_LE(comm.last_end_unix_ns, summary.start_unix_ns + summary.duration_ns);
+      }
+      EXPECT_EQ(in_comms, summary.comm_ns);
+      EXPECT_EQ(summary.comms.size(), 4u);  // tp, pp, dp, world
+      if (step > 0) {
+        EXPECT_EQ(summary.start_unix_ns, end[static_cast<size_t>(rank)]) << "steps follow one another without a hole";
+      }
+      end[static_cast<size_t>(rank)] = summary.start_unix_ns + summary.duration_ns;
+    }
+  }
+}
+
+TEST(Fleet, SummariesSurviveTheWireFormat) {
+  Fleet fleet = played(JobShape{}, 3);
+  Result<StepSummary> back = step_from_record(to_record(fleet.summary(17)));
+  ASSERT_TRUE(back.ok()) << back.error();
+  EXPECT_EQ(*back, fleet.summary(17));
+}
+
+TEST(Fleet, TheLastToArriveSpendsTheLeastTimeInTheCollective) {
+  const int32_t guilty = 5;  // its tensor-parallel group is 4..7
+  Fleet fleet = played(JobShape{}, 10, 4, {fault_of(FaultKind::kSlowGpu, guilty)});
+  for (int32_t peer : {4, 6, 7}) {
+    EXPECT_GT(comm_of(fleet, peer, Role::kTp)->gpu_ns, 3 * comm_of(fleet, guilty, Role::kTp)->gpu_ns);
+  }
+}
+
+TEST(Fleet, ASlowGpuRaisesItsOwnWorkAndQueueAndEverybodysStep) {
+  const int32_t guilty = 37;
+  const Fleet healthy = played(JobShape{}, 10),
+              slow = played(JobShape{}, 10, 4, {fault_of(FaultKind::kSlowGpu, guilty, 1.6)});
+  const double step_excess = ms(slow.summary(guilty).duration_ns - healthy.summary(guilty).duration_ns);
+  EXPECT_GT(step_excess, 50);
+  for (int32_t rank = 0; rank < 64; ++rank) {
+    EXPECT_NEAR(ms(slow.summary(rank).duration_ns), ms(slow.summary(guilty).duration_ns), 10) << "one pace for all";
+    const double self_ratio =
+        static_cast<double>(slow.summary(rank).self_ns) / static_cast<double>(healthy.summary(rank).self_ns);
+    const double queue_ratio =
+        static_cast<double>(slow.summary(rank).queue_ns) / static_cast<double>(healthy.summary(rank).queue_ns);
+    EXPECT_NEAR(self_ratio, rank == guilty ? 1.57 : 1.0, 0.03) << "rank " << rank;
+    EXPECT_NEAR(queue_ratio, rank == guilty ? 1.6 : 1.0, 0.05) << "rank " << rank;
+  }
+}
+
+TEST(Fleet, ALateInputRaisesTheInputPhaseOfItsRankAndNoQueue) {
+  const int32_t guilty = 12;
+  const Fleet healthy = played(JobShape{}, 10),
+              slow = played(JobShape{}, 10, 4, {fault_of(FaultKind::kSlowInput, guilty, 100)});
+  for (int32_t rank = 0; rank < 64; ++rank) {
+    const double extra = rank == guilty ? 100 : 0;
+    EXPECT_NEAR(ms(slow.summary(rank).phase_ns[static_cast<size_t>(Phase::kInput)]), 5 + extra, 8);
+    EXPECT_NEAR(ms(slow.summary(rank).self_ns - healthy.summary(rank).self_ns), extra, 8) << "rank " << rank;
+    EXPECT_NEAR(ms(slow.summary(rank).queue_ns), ms(healthy.summary(rank).queue_ns), 1);
+    EXPECT_GT(ms(slow.summary(rank).duration_ns - healthy.summary(rank).duration_ns), 60);
+  }
+}
+
+TEST(Fleet, ASlowLinkLengthensTheWholeRingEquallyAndOnlyItsSendersWire) {
+  for (int32_t guilty : {0, 21, 63}) {
+    const Fleet healthy = played(JobShape{}, 10),
+                slow = played(JobShape{}, 10, 4, {fault_of(FaultKind::kSlowLink, guilty, 0.2)});
+    int32_t guilty_sends = 0;
+    for (int32_t rank = 0; rank < 64; ++rank) {
+      EXPECT_NEAR(ms(slow.summary(rank).self_ns), ms(healthy.summary(rank).self_ns), 1)
+          << "nobody works longer, nobody arrives late";
+      const CommStep& gradients = *comm_of(slow, rank, Role::kDp);
+      const bool in_the_ring = gradients.comm_id == comm_of(slow, guilty, Role::kDp)->comm_id;
+      EXPECT_NEAR(ms(gradients.gpu_ns), in_the_ring ? 125 : 25, 15) << "rank " << rank;
+      for (const FlowStep& flow : gradient_sends(slow, rank)) {
+        const double rate = static_cast<double>(flow.bytes) / static_cast<double>(flow.wire_ns);
+        EXPECT_NEAR(rate, rank == guilty ? 8 : 40, rank == guilty ? 1 : 4) << "rank " << rank;
+        if (rank == guilty) {
+          ++guilty_sends;
+          EXPECT_GT(ms(flow.wire_ns), 0.9 * ms(gradients.gpu_ns));
+        } else {
+          EXPECT_LT(ms(flow.wire_ns), 30);
+        }
+      }
+    }
+    EXPECT_EQ(guilty_sends, 1);
+  }
+}
+
+TEST(Fleet, EveryRankOfAJobOnSeveralHostsSendsGradientsToAnotherHost) {
+  Fleet fleet = played(JobShape{}, 1);
+  for (int32_t rank = 0; rank < 64; ++rank) {
+    EXPECT_FALSE(gradient_sends(fleet, rank).empty()) << "rank " << rank;
+    EXPECT_TRUE(fleet.check(fault_of(FaultKind::kSlowLink, rank)).ok());
+  }
+  Fleet one_host({.tp = 1, .pp = 1, .dp = 8}, kStart);
+  EXPECT_FALSE(one_host.check(fault_of(FaultKind::kSlowLink, 3)).ok());
+  EXPECT_FALSE(one_host.check(fault_of(FaultKind::kSlowGpu, 8)).ok());
+}
+
+TEST(Fleet, AMissingRankStopsEveryoneAndIsTheOnlyOneWithNothingInFlight) {
+  const int32_t guilty = 22;
+  Fleet fleet = played(JobShape{}, 5);
+  const std::vector<Fault> faults = {fault_of(FaultKind::kMissingRank, guilty)};
+  ASSERT_FALSE(fleet.play_step(faults));
+  ASSERT_TRUE(fleet.hung());
+  const int64_t later = fleet.now_unix_ns() + 5'000'000'000;
+  const RankStatus missing = fleet.status(guilty, later);
+  const uint64_t gradients = status_of(fleet, missing, guilty, Role::kDp)->comm_id;
+  EXPECT_EQ(missing.phase, Phase::kBackward);
+  int32_t waiting_for_gradients = 0, waiting_for_the_world = 0;
+  for (int32_t rank = 0; rank < 64; ++rank) {
+    const RankStatus status = fleet.status(rank, later);
+    EXPECT_GT(status.quiet_ns, 4'900'000'000);
+    EXPECT_GT(fleet.status(rank, later + 1'000'000'000).quiet_ns, status.quiet_ns);
+    EXPECT_EQ(status.step, 5);
+    int32_t in_flight = 0;
+    for (const CommStatus& comm : status.comms) {
+      in_flight += comm.collective.state == OpState::kStarted ? 1 : 0;
+      EXPECT_EQ(comm.collectives_enqueued,
+                comm.collectives_completed + (comm.collective.state == OpState::kStarted ? 1 : 0));
+      EXPECT_EQ(comm.collective.ordinal, comm.collectives_enqueued);
+    }
+    EXPECT_EQ(in_flight, rank == guilty ? 0 : 1) << "rank " << rank;
+    const CommStatus& dp = *status_of(fleet, status, rank, Role::kDp);
+    const CommStatus& world = *status_of(fleet, status, rank, Role::kWorld);
+    EXPECT_EQ(dp.collectives_enqueued, rank == guilty ? 5u : 6u);
+    if (dp.comm_id == gradients && rank != guilty) {
+      ++waiting_for_gradients;
+      EXPECT_EQ(dp.collective.state, OpState::kStarted);
+      EXPECT_EQ(world.collectives_enqueued, 5u);
+    } else if (rank != guilty) {
+      ++waiting_for_the_world;
+      EXPECT_EQ(world.collectives_enqueued, 6u);
+    }
+  }
+  EXPECT_EQ(waiting_for_gradients, 3);
+  EXPECT_EQ(waiting_for_the_world, 60);
+}
+
+TEST(Fleet, GoesOnWhenTheMissingRankEntersAfterAll) {
+  JobShape shape{.tp = 2, .pp = 2, .dp = 4};
+  Fleet fleet = played(shape, 3), healthy = played(shape, 4);
+  const std::vector<Fault> faults = {fault_of(FaultKind::kMissingRank, 7)};
+  ASSERT_FALSE(fleet.play_step(faults));
+  fleet.release(fleet.now_unix_ns() + 3'000'000'000);
+  EXPECT_FALSE(fleet.hung());
+  for (int32_t rank = 0; rank < 16; ++rank) {
+    EXPECT_NEAR(ms(fleet.summary(rank).duration_ns - healthy.summary(rank).duration_ns), 3000, 60);
+    const RankStatus status = fleet.status(rank, fleet.now_unix_ns());
+    for (const CommStatus& comm : status.comms) EXPECT_EQ(comm.collectives_enqueued, comm.collectives_completed);
+    EXPECT_EQ(status_of(fleet, status, rank, Role::kDp)->collectives_completed, 4u);
+  }
+  EXPECT_TRUE(fleet.play_step({}));
+}
+
+TEST(Fleet, CommunicatorsAreTheSameOnEveryMemberAndInEveryRun) {
+  Fleet fleet(JobShape{}, kStart), again(JobShape{.seed = 9}, kStart + 5);
+  std::map<uint64_t, std::vector<int32_t>> members;
+  for (int32_t rank = 0; rank < 64; ++rank) {
+    EXPECT_EQ(fleet.comm_inits(rank), again.comm_inits(rank));
+    for (const CommInit& comm : fleet.comm_inits(rank)) {
+      EXPECT_EQ(static_cast<size_t>(comm.rank_in_comm), members[comm.comm_id].size());
+      members[comm.comm_id].push_back(rank);
+    }
+  }
+  EXPECT_EQ(members.size(), 16u + 16u + 16u + 1u);
+  for (int32_t rank = 0; rank < 64; ++rank) {
+    for (const CommInit& comm : fleet.comm_inits(rank))
+      EXPECT_EQ(members[comm.comm_id].size(), static_cast<size_t>(comm.size));
+  }
+  Fleet restarted(JobShape{.attempt = 1}, kStart);
+  EXPECT_NE(restarted.comm_inits(0)[0].comm_id, fleet.comm_inits(0)[0].comm_id);
+}
+
+TEST(Fleet, RefusesShapesThatAreNoJob) {
+  EXPECT_FALSE(check(JobShape{.tp = 0}).ok());
+  EXPECT_FALSE(check(JobShape{.tp = 70000, .pp = 70000}).ok());
+  EXPECT_FALSE(check(JobShape{.step_ms = 1}).ok());
+  EXPECT_TRUE(check(JobShape{}).ok());
+}
+
+TEST(Fault, IsReadFromTheCommandLineAndMistakesAreNamed) {
+  Result<Fault> full = parse_fault("slow-link:5:30:20:0.25");
+  ASSERT_TRUE(full.ok());
+  EXPECT_EQ(*full, (Fault{.kind = FaultKind::kSlowLink, .rank = 5, .from_step = 30, .steps = 20, .severity = 0.25}));
+  Result<Fault> brief = parse_fault("missing-rank:1");
+  ASSERT_TRUE(brief.ok());
+  EXPECT_EQ(brief->from_step, kDefaultFromStep);
+  EXPECT_EQ(brief->steps, 0);
+  for (const char* wrong : {"", "slow-gpu", "slow-gpu:", "slow-gpu:x", "slow-gpu:-1", "slow-gpu:1:2:3:0.5",
+                            "slow-link:1:2:3:7", "slow-gpu:1:2:3:2:9"}) {
+    EXPECT_FALSE(parse_fault(wrong).ok()) << wrong;
+  }
+  EXPECT_NE(parse_fault("slow-gpo:1").error().find("Did you mean slow-gpu"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace lockstep::sim

@@ -1,0 +1,133 @@
+#include "sim/fleet/judge.h"
+
+#include <simdjson.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "base/text.h"
+
+namespace lockstep::sim {
+
+namespace {
+
+std::string text_of(simdjson::dom::element object, const char* key) {
+  std::string_view text;
+  return object[key].get(text) == simdjson::SUCCESS ? std::string(text) : std::string();
+}
+
+bool layer_fits(FaultKind kind, std::string_view layer) {
+  switch (kind) {
+    case FaultKind::kSlowGpu:
+      return layer == "gpu";
+    case FaultKind::kSlowInput:
+      return layer == "input";
+    case FaultKind::kSlowLink:
+      return layer == "link" || layer == "nic";
+    case FaultKind::kMissingRank:
+      return true;
+  }
+  return false;
+}
+
+bool names(const SeenVerdict& verdict, const Fault& fault) {
+  if (verdict.kind != (fault.kind == FaultKind::kMissingRank ? "hang" : "slow")) return false;
+  // A link has two ends; the sender comes first.
+  const size_t ranks_most = fault.kind == FaultKind::kSlowLink ? 2 : 1;
+  if (verdict.ranks.empty() || verdict.ranks.size() > ranks_most || verdict.ranks.front() != fault.rank) return false;
+  return layer_fits(fault.kind, verdict.layer) || (verdict.state == "suspected" && verdict.layer == "unknown");
+}
+
+}  // namespace
+
+Result<std::vector<SeenVerdict>> parse_why(std::string_view json) {
+  simdjson::dom::parser parser;
+  simdjson::dom::element root;
+  simdjson::dom::array verdicts;
+  if (parser.parse(simdjson::padded_string(json)).get(root) != simdjson::SUCCESS ||
+      root["verdicts"].get(verdicts) != simdjson::SUCCESS) {
+    return Error{
+        format("the answer to why is not what docs/formats/api.md says: %s", std::string(json.substr(0, 120)).c_str())};
+  }
+  std::vector<SeenVerdict> seen;
+  for (simdjson::dom::element item : verdicts) {
+    SeenVerdict& verdict = seen.emplace_back();
+    verdict.id = text_of(item, "id");
+    verdict.state = text_of(item, "state");
+    verdict.kind = text_of(item, "kind");
+    verdict.sentence = text_of(item, "sentence");
+    simdjson::dom::element culprit;
+    simdjson::dom::array ranks;
+    if (item["culprit"].get(culprit) != simdjson::SUCCESS || culprit["rank"].get(ranks) != simdjson::SUCCESS) {
+      return Error{format("verdict %s has no culprit.rank", verdict.id.c_str())};
+    }
+    verdict.layer = text_of(culprit, "layer");
+    for (simdjson::dom::element rank : ranks) {
+      int64_t number = 0;
+      if (rank.get(number) == simdjson::SUCCESS) verdict.ranks.push_back(static_cast<int32_t>(number));
+    }
+  }
+  return seen;
+}
+
+size_t Judge::injected(std::string job, Fault fault, int64_t step, int64_t now_ns) {
+  trials_.push_back({.job = std::move(job), .fault = fault, .step = step, .injected_ns = now_ns});
+  return trials_.size() - 1;
+}
+
+std::vector<Judge::Sighting> Judge::saw(const std::string& job, const std::vector<SeenVerdict>& verdicts,
+                                        int64_t job_step, int64_t now_ns) {
+  std::vector<Sighting> news;
+  for (const SeenVerdict& verdict : verdicts) {
+    const std::string ranks = human_ranks({verdict.ranks.begin(), verdict.ranks.end()});
+    std::string& told = state_of_[job + "/" + verdict.id];
+    const std::string tell = verdict.state + " " + verdict.kind + " " + verdict.layer + " " + ranks;
+    if (told == tell) continue;
+    const bool first_heard = told.empty();
+    told = tell;
+    size_t found = kNone;
+    for (size_t i = trials_.size(); i-- > 0 && found == kNone;) {
+      if (trials_[i].job == job && names(verdict, trials_[i].fault)) found = i;
+    }
+    std::string why_wrong = found == kNone ? "no such fault was injected" : "";
+    if (found != kNone && first_heard && verdict.state != "cleared" && trials_[found].cleared_ns != 0 &&
+        now_ns - trials_[found].cleared_ns > kLateNs) {
+      why_wrong = format("that was over %.0f s before", static_cast<double>(now_ns - trials_[found].cleared_ns) / 1e9);
+      found = kNone;
+    }
+    if (found == kNone) {
+      std::string line =
+          format("%s: a %s verdict (%s) names %s %s, layer %s, but %s", job.c_str(), verdict.state.c_str(),
+                 verdict.kind.c_str(), verdict.ranks.size() == 1 ? "rank" : "ranks",
+                 ranks.empty() ? "none" : ranks.c_str(), verdict.layer.c_str(), why_wrong.c_str());
+      if (wrong_ids_.insert(job + "/" + verdict.id).second) wrong_verdicts_.push_back(std::move(line));
+    } else {
+      Trial& trial = trials_[found];
+      if (verdict.state == "cleared") {
+        if (trial.verdict_cleared_ns == 0) trial.verdict_cleared_ns = now_ns;
+      } else if (trial.suspected_ns == 0) {
+        trial.suspected_ns = now_ns;
+      }
+      if (verdict.state == "confirmed" && trial.confirmed_ns == 0) {
+        trial.confirmed_ns = now_ns;
+        trial.named_step = job_step;
+        trial.sentence = verdict.sentence;
+      }
+    }
+    news.push_back({verdict, found});
+  }
+  return news;
+}
+
+std::vector<std::string> Judge::mistakes() const {
+  std::vector<std::string> lines = wrong_verdicts_;
+  for (const Trial& trial : trials_) {
+    if (trial.confirmed_ns != 0) continue;
+    lines.push_back(format("%s: %s on rank %d from step %lld was not named by a confirmed verdict%s", trial.job.c_str(),
+                           to_text(trial.fault.kind), trial.fault.rank, static_cast<long long>(trial.step),
+                           trial.suspected_ns != 0 ? " (only suspected)" : ""));
+  }
+  return lines;
+}
+
+}  // namespace lockstep::sim

@@ -1,0 +1,100 @@
+#include "sim/fleet/judge.h"
+
+#include <gtest/gtest.h>
+
+#include "model/verdict.h"
+
+namespace lockstep::sim {
+namespace {
+
+SeenVerdict verdict_of(const char* id, const char* state, const char* kind, const char* layer,
+                       std::vector<int32_t> ranks) {
+  return {.id = id, .state = state, .kind = kind, .layer = layer, .sentence = "s", .ranks = std::move(ranks)};
+}
+
+TEST(Judge, ReadsVerdictsAsTheApiWritesThem) {
+  Verdict verdict;
+  verdict.id = "v1";
+  verdict.state = "confirmed";
+  verdict.kind = "slow";
+  verdict.sentence = "Rank 5 is slow.";
+  verdict.culprit = {.ranks = {5}, .layer = "gpu"};
+  Result<std::vector<SeenVerdict>> seen = parse_why("{\"health\":\"slow\",\"verdicts\":[" + to_json(verdict) + "]}");
+  ASSERT_TRUE(seen.ok()) << seen.error();
+  ASSERT_EQ(seen->size(), 1u);
+  EXPECT_EQ((*seen)[0].ranks, std::vector<int32_t>{5});
+  EXPECT_EQ((*seen)[0].layer, "gpu");
+  EXPECT_EQ((*seen)[0].sentence, "Rank 5 is slow.");
+  EXPECT_FALSE(parse_why("{}").ok());
+  EXPECT_FALSE(parse_why("no json").ok());
+}
+
+TEST(Judge, FindsNoMistakeWhenEveryFaultIsNamedRightly) {
+  Judge judge;
+  judge.injected("a", {.kind = FaultKind::kSlowGpu, .rank = 5}, 40, 100);
+  judge.injected("a", {.kind = FaultKind::kSlowLink, .rank = 7}, 60, 200);
+  judge.injected("b", {.kind = FaultKind::kMissingRank, .rank = 2}, 9, 300);
+  EXPECT_EQ(judge.saw("a", {verdict_of("1", "suspected", "slow", "unknown", {5})}, 42, 110).size(), 1u);
+  EXPECT_TRUE(judge.saw("a", {verdict_of("1", "suspected", "slow", "unknown", {5})}, 43, 120).empty()) << "nothing new";
+  EXPECT_EQ(judge.saw("a", {verdict_of("1", "confirmed", "slow", "gpu", {5})}, 44, 130).size(), 1u);
+  judge.saw("a", {verdict_of("1", "cleared", "slow", "gpu", {5}), verdict_of("2", "confirmed", "slow", "nic", {7, 8})},
+            66, 260);
+  EXPECT_EQ(judge.mistakes().size(), 1u) << "the hang is not named yet";
+  judge.saw("b", {verdict_of("3", "confirmed", "hang", "software", {2})}, 9, 400);
+  EXPECT_TRUE(judge.mistakes().empty());
+  EXPECT_EQ(judge.trials()[0].suspected_ns, 110);
+  EXPECT_EQ(judge.trials()[0].confirmed_ns, 130);
+  EXPECT_EQ(judge.trials()[0].named_step, 44);
+  EXPECT_EQ(judge.trials()[0].verdict_cleared_ns, 260);
+}
+
+TEST(Judge, CountsEveryWrongVerdictOnce) {
+  const SeenVerdict wrong[] = {
+      verdict_of("1", "suspected", "slow", "gpu", {6}),      // another rank
+      verdict_of("2", "confirmed", "slow", "input", {5}),    // another layer
+      verdict_of("3", "confirmed", "hang", "gpu", {5}),      // another kind
+      verdict_of("4", "confirmed", "slow", "gpu", {5, 6}),   // one more
+      verdict_of("5", "confirmed", "slow", "gpu", {}),       // nobody
+      verdict_of("6", "confirmed", "slow", "unknown", {5}),  // sure, but of what?
+  };
+  for (const SeenVerdict& verdict : wrong) {
+    Judge judge;
+    judge.injected("a", {.kind = FaultKind::kSlowGpu, .rank = 5}, 40, 100);
+    judge.saw("a", {verdict_of("0", "confirmed", "slow", "gpu", {5}), verdict}, 44, 130);
+    judge.saw("a", {verdict}, 45, 140);
+    EXPECT_EQ(judge.mistakes().size(), 1u) << "verdict " << verdict.id;
+  }
+}
+
+TEST(Judge, CallsAVerdictOnAHealthyJobAMistake) {
+  Judge judge;
+  judge.injected("a", {.kind = FaultKind::kSlowGpu, .rank = 5}, 40, 100);
+  judge.saw("a", {verdict_of("1", "confirmed", "slow", "gpu", {5})}, 44, 130);
+  judge.saw("healthy", {verdict_of("1", "confirmed", "slow", "gpu", {5})}, 44, 130);
+  ASSERT_EQ(judge.mistakes().size(), 1u);
+  EXPECT_NE(judge.mistakes()[0].find("healthy"), std::string::npos);
+}
+
+TEST(Judge, CallsAVerdictThatIsFirstHeardOfLongAfterTheFaultAMistake) {
+  constexpr int64_t kSecond = 1'000'000'000;
+  for (int64_t after : {2, 20}) {
+    Judge judge;
+    size_t trial = judge.injected("a", {.kind = FaultKind::kSlowInput, .rank = 5}, 40, 1 * kSecond);
+    judge.saw("a", {verdict_of("1", "confirmed", "slow", "input", {5})}, 44, 2 * kSecond);
+    judge.cleared(trial, 10 * kSecond);
+    judge.saw("a", {verdict_of("1", "confirmed", "slow", "input", {5})}, 90, 30 * kSecond);
+    EXPECT_TRUE(judge.mistakes().empty()) << "the old one may stay for a while";
+    judge.saw("a", {verdict_of("2", "confirmed", "slow", "input", {5})}, 99, (10 + after) * kSecond);
+    EXPECT_EQ(judge.mistakes().size(), after == 2 ? 0u : 1u);
+  }
+}
+
+TEST(Judge, CallsAFaultThatIsOnlySuspectedNotNamed) {
+  Judge judge;
+  judge.injected("a", {.kind = FaultKind::kSlowInput, .rank = 5}, 40, 100);
+  judge.saw("a", {verdict_of("1", "suspected", "slow", "input", {5})}, 44, 130);
+  EXPECT_EQ(judge.mistakes().size(), 1u);
+}
+
+}  // namespace
+}  // namespace lockstep::sim

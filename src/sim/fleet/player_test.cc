@@ -1,0 +1,120 @@
+#include "sim/fleet/player.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <thread>
+
+#include "base/clock.h"
+
+namespace lockstep::sim {
+namespace {
+
+constexpr JobShape kSmall{.tp = 2, .pp = 2, .dp = 4, .step_ms = 20};
+
+// Counts what came, per event and rank.
+struct Heard {
+  std::mutex mutex;
+  std::map<std::string, std::map<int64_t, int64_t>> events;
+  std::map<std::string, int64_t> batches;
+  std::vector<RankStatus> statuses;
+  std::vector<int64_t> times;
+  int64_t unclean = 0, points = 0;
+
+  void operator()(const Batch& batch, std::stop_token) {
+    std::lock_guard lock(mutex);
+    for (const ResourceGroup& group : batch.groups) {
+      Result<Identity> identity = identity_from_resource(group.resource);
+      ASSERT_TRUE(identity.ok()) << identity.error();
+      points += static_cast<int64_t>(group.points.size());
+      for (const LogRecord& record : group.logs) {
+        ++events[record.event_name][identity->rank];
+        if (record.event_name == kEventTrainStep) times.push_back(record.time_unix_ns);
+        if (record.event_name == kEventRankStatus) statuses.push_back(*status_from_record(record));
+        if (record.event_name == kEventJobEnd && !std::get<bool>(find(record.attributes, "clean")->data)) ++unclean;
+      }
+    }
+    if (!batch.groups.empty() && !batch.groups[0].logs.empty()) ++batches[batch.groups[0].logs[0].event_name];
+  }
+  PlayerOptions options(int64_t steps, double speed) {
+    return {.steps = steps, .speed = speed, .deliver = [this](const Batch& batch, std::stop_token stop) {
+              (*this)(batch, stop);
+            }};
+  }
+};
+
+TEST(Player, TellsWhatAnAgentPerHostWouldTellAndEndsClean) {
+  Heard heard;
+  Player player(kSmall, heard.options(300, 200));
+  player.run({});
+  EXPECT_EQ(player.step(), 299);
+  for (int64_t rank = 0; rank < 16; ++rank) {
+    EXPECT_EQ(heard.events["job.start"][rank], 1);
+    EXPECT_EQ(heard.events["comm.init"][rank], 4);
+    EXPECT_EQ(heard.events["train.step"][rank], 300);
+    EXPECT_EQ(heard.events["job.end"][rank], 1);
+  }
+  EXPECT_EQ(heard.batches["train.step"], 600) << "two hosts, one request each per step";
+  EXPECT_EQ(heard.unclean, 0);
+  EXPECT_TRUE(heard.statuses.empty());
+  EXPECT_GT(heard.points, 0);
+}
+
+TEST(Player, StaysOutOfTheFutureWhenPlayedFast) {
+  Heard heard;
+  Player player(kSmall, heard.options(500, 500));
+  player.run({});
+  const int64_t now = SystemClock().unix_ns();
+  // What is allowed for: compilation in the first steps (70 ms here) and the error of the hosts' clocks.
+  EXPECT_LT(*std::max_element(heard.times.begin(), heard.times.end()), now + 500'000'000);
+  EXPECT_GT(*std::max_element(heard.times.begin(), heard.times.end()), now - 2'000'000'000);
+}
+
+TEST(Player, AnnouncesEachFaultWhenItBeginsAndEnds) {
+  Heard heard;
+  PlayerOptions options = heard.options(30, 200);
+  options.faults = {{.kind = FaultKind::kSlowGpu, .rank = 3, .from_step = 10, .steps = 5},
+                    {.kind = FaultKind::kSlowInput, .rank = 1, .from_step = 12}};
+  std::vector<std::string> changes;
+  options.on_fault = [&](const FaultChange& change) {
+    changes.push_back((change.began ? "+" : "-") + std::to_string(change.fault.rank) + "@" +
+                      std::to_string(change.step));
+  };
+  Player(kSmall, options).run({});
+  EXPECT_EQ(changes, (std::vector<std::string>{"+3@10", "+1@12", "-3@15"}));
+}
+
+TEST(Player, TellsWhereEveryRankStandsWhileOneIsMissingAndEndsUnclean) {
+  Heard heard;
+  PlayerOptions options = heard.options(1000, 200);
+  options.faults = {{.kind = FaultKind::kMissingRank, .rank = 6, .from_step = 10}};
+  Player player(kSmall, options);
+  player.run({});
+  EXPECT_EQ(player.step(), 9);
+  EXPECT_EQ(heard.unclean, 16);
+  ASSERT_GE(heard.statuses.size(), 5u * 16u);
+  EXPECT_GE(heard.statuses.front().quiet_ns, 1'900'000'000);
+  EXPECT_GT(heard.statuses[32].quiet_ns, heard.statuses[0].quiet_ns + 900'000'000) << "ever longer";
+  EXPECT_FALSE(heard.statuses.back().process_alive);
+}
+
+TEST(Player, GoesOnAfterAFaultIsCleared) {
+  Heard heard;
+  PlayerOptions options = heard.options(0, 1);
+  Player player(kSmall, options);
+  std::jthread thread([&](std::stop_token stop) { player.run(stop); });
+  auto within = [](auto reached) {
+    for (int i = 0; i < 500 && !reached(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    return reached();
+  };
+  ASSERT_TRUE(within([&] { return player.step() >= 2; }));
+  player.inject({.kind = FaultKind::kMissingRank, .rank = 2});
+  ASSERT_TRUE(within([&] { return player.hung(); }));
+  const int64_t stuck_at = player.step();
+  player.clear();
+  EXPECT_TRUE(within([&] { return player.step() > stuck_at + 3; }));
+  EXPECT_FALSE(player.hung());
+}
+
+}  // namespace
+}  // namespace lockstep::sim

@@ -1,0 +1,35 @@
+// The agents we have heard of, by host: when last, and how many records they say were lost before they reached us.
+//
+// Limits: kAgentsMax hosts; beyond them the longest silent is forgotten.
+// Thread rule: Thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace lockstep {
+
+struct AgentInfo {
+  std::string host;
+  int64_t first_seen_unix_ns = 0;
+  int64_t last_seen_unix_ns = 0;
+  int64_t records_lost = 0;
+};
+
+class AgentRegistry {
+ public:
+  static constexpr size_t kAgentsMax = 100'000;
+
+  void seen(std::string_view host, int64_t received_unix_ns, int64_t records_lost);
+  std::vector<AgentInfo> agents() const;  // by host
+
+ private:
+  mutable std::mutex mutex_;
+  std::map<std::string, AgentInfo, std::less<>> agents_;
+};
+
+}  // namespace lockstep

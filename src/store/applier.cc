@@ -1,0 +1,206 @@
+#include "store/applier.h"
+
+#include <algorithm>
+#include <bit>
+#include <charconv>
+#include <cmath>
+#include <optional>
+
+#include "base/text.h"
+
+namespace lockstep {
+namespace {
+
+const double kStaleMarker = std::bit_cast<double>(uint64_t{0x7FF0000000000002});
+constexpr uint32_t kNoRecordedValue = 1;
+
+std::string label_text(const Value& value) {
+  const std::string* text = std::get_if<std::string>(&value.data);
+  return text != nullptr ? *text : to_text(value);
+}
+
+std::string number_text(double number) {
+  if (std::isinf(number)) return number > 0 ? "+Inf" : "-Inf";
+  char digits[40];
+  auto [end, error] = std::to_chars(digits, digits + sizeof digits, number);
+  (void)error;
+  return std::string(digits, end);
+}
+
+// Sorted by name, names unique; of two with one name the first given stays.
+Labels tidy(Labels labels) {
+  std::stable_sort(labels.begin(), labels.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+  labels.erase(
+      std::unique(labels.begin(), labels.end(), [](const auto& a, const auto& b) { return a.first == b.first; }),
+      labels.end());
+  return labels;
+}
+
+Labels with(const Labels& labels, std::string name, std::string value) {
+  Labels more;
+  more.reserve(labels.size() + 1);
+  more.emplace_back(std::move(name), std::move(value));
+  more.insert(more.end(), labels.begin(), labels.end());
+  return tidy(std::move(more));
+}
+
+Labels labels_of_resource(const Attributes& resource) {
+  Labels labels;
+  for (const Attribute& attribute : resource) {
+    if (attribute.key == "service.name" || attribute.key == "host.name" || attribute.key.starts_with("lockstep."))
+      labels.emplace_back(attribute.key, label_text(attribute.value));
+  }
+  return labels;
+}
+
+bool is_clean(const LogRecord& record) {
+  const Value* clean = find(record.attributes, "clean");
+  const bool* flag = clean ? std::get_if<bool>(&clean->data) : nullptr;
+  return flag != nullptr && *flag;
+}
+
+}  // namespace
+
+void Applier::apply(Signal signal, const Batch& batch, int64_t received_unix_ns) {
+  std::lock_guard lock(mutex_);
+  int64_t received = 0;
+  int64_t refused = 0;
+  for (const ResourceGroup& group : batch.groups) {
+    int64_t records_lost = 0;
+    if (signal == Signal::kMetrics) {
+      Labels resource_labels = labels_of_resource(group.resource);
+      for (const MetricPoint& point : group.points) apply_point(point, resource_labels, received_unix_ns);
+      received += static_cast<int64_t>(group.points.size());
+    } else {
+      auto resource = std::make_shared<const Attributes>(group.resource);
+      for (const Span& span : group.spans) steps_.append_span(resource, span);
+      for (const LogRecord& record : group.logs) {
+        const char* reason = nullptr;
+        records_lost += apply_event(record, group.resource, received_unix_ns, &reason);
+        if (reason != nullptr) {
+          ++refused;
+          counters_.add("lockstep_apply_records_refused_total", format("signal=\"logs\",reason=\"%s\"", reason));
+        }
+        LogRecord kept = record;
+        if (kept.time_unix_ns == 0 && kept.observed_unix_ns == 0) kept.observed_unix_ns = received_unix_ns;
+        steps_.append_log(resource, std::move(kept));
+      }
+      received += static_cast<int64_t>(group.spans.size() + group.logs.size());
+    }
+    std::string_view host = find_string(group.resource, "host.name");
+    if (!host.empty() && host.size() <= kIdentityTextMax &&
+        find_string(group.resource, "service.name") == "lockstep-agent") {
+      agents_.seen(host, received_unix_ns, records_lost);
+    }
+  }
+  std::string label = format("signal=\"%s\"", to_text(signal));
+  counters_.add("lockstep_apply_records_received_total", label, received);
+  counters_.add("lockstep_apply_records_passed_total", label, received - refused);
+}
+
+int64_t Applier::apply_event(const LogRecord& record, const Attributes& resource, int64_t received_unix_ns,
+                             const char** refused) {
+  const std::string& event = record.event_name;
+  bool is_ours = event == kEventTrainStep || event == kEventRankStatus || event == kEventCommInit ||
+                 event == kEventJobStart || event == kEventJobEnd || event == kEventGap;
+  if (!is_ours) return 0;
+  Result<Identity> identity = identity_from_resource(resource);
+  if (event == kEventGap) {
+    int64_t records = std::max<int64_t>(0, find_int(record.attributes, "records"));
+    if (identity.ok()) {
+      steps_.rank_lost_records(*identity, records);
+      for (StoreSubscriber* subscriber : subscribers_)
+        subscriber->on_records_lost(*identity, records, received_unix_ns);
+    }
+    return records;  // a gap without a rank is the agent's own
+  }
+  if (!identity.ok()) {
+    *refused = "no_identity";
+    return 0;
+  }
+  if (event == kEventTrainStep) {
+    Result<StepSummary> summary = step_from_record(record);
+    if (!summary.ok()) {
+      *refused = "malformed";
+      return 0;
+    }
+    steps_.append_step(*identity, *summary, received_unix_ns);
+    for (StoreSubscriber* subscriber : subscribers_) subscriber->on_step(*identity, *summary, received_unix_ns);
+    return std::max<int64_t>(0, summary->records_lost);
+  }
+  if (event == kEventRankStatus) {
+    Result<RankStatus> status = status_from_record(record);
+    if (!status.ok()) {
+      *refused = "malformed";
+      return 0;
+    }
+    steps_.append_status(*identity, *status, received_unix_ns);
+    for (StoreSubscriber* subscriber : subscribers_) subscriber->on_status(*identity, *status, received_unix_ns);
+  } else if (event == kEventCommInit) {
+    Result<CommInit> comm = comm_init_from_record(record);
+    if (!comm.ok()) {
+      *refused = "malformed";
+      return 0;
+    }
+    steps_.append_comm(*identity, *comm, received_unix_ns);
+    for (StoreSubscriber* subscriber : subscribers_) subscriber->on_comm(*identity, *comm, received_unix_ns);
+  } else if (event == kEventJobStart) {
+    steps_.rank_started(*identity, received_unix_ns);
+    for (StoreSubscriber* subscriber : subscribers_) subscriber->on_rank_started(*identity, received_unix_ns);
+  } else {
+    bool clean = is_clean(record);
+    steps_.rank_ended(*identity, clean, received_unix_ns);
+    for (StoreSubscriber* subscriber : subscribers_) subscriber->on_rank_ended(*identity, clean, received_unix_ns);
+  }
+  return 0;
+}
+
+void Applier::apply_point(const MetricPoint& point, const Labels& resource_labels, int64_t received_unix_ns) {
+  Labels labels;
+  labels.reserve(point.attributes.size() + resource_labels.size() + 1);
+  for (const Attribute& attribute : point.attributes) labels.emplace_back(attribute.key, label_text(attribute.value));
+  labels.insert(labels.end(), resource_labels.begin(), resource_labels.end());
+  if (point.temporality == Temporality::kDelta) labels.emplace_back("temporality", "delta");
+  labels = tidy(std::move(labels));
+
+  bool is_stale = (point.flags & kNoRecordedValue) != 0;
+  int64_t time = point.time_unix_ns != 0 ? point.time_unix_ns : received_unix_ns;
+  auto store = [&](const std::string& name, const Labels& with_labels, std::string_view unit, std::string_view kind,
+                   double value) {
+    metrics_.append(name, with_labels, unit, kind, {time, is_stale ? kStaleMarker : value});
+  };
+  auto store_totals = [&](std::string_view sum_kind, std::string_view count_kind) {
+    store(point.name + "_sum", labels, point.unit, sum_kind, point.value);
+    store(point.name + "_count", labels, "1", count_kind, static_cast<double>(point.count));
+  };
+  switch (point.kind) {
+    case MetricKind::kGauge:
+    case MetricKind::kSum:
+      store(point.name, labels, point.unit, point.kind == MetricKind::kSum && point.monotonic ? "counter" : "gauge",
+            point.is_int ? static_cast<double>(point.int_value) : point.value);
+      break;
+    case MetricKind::kHistogram: {
+      uint64_t count = 0;
+      for (size_t i = 0; i < point.buckets.size(); ++i) {
+        count += point.buckets[i];
+        std::string bound = i < point.bounds.size() ? number_text(point.bounds[i]) : "+Inf";
+        store(point.name + "_bucket", with(labels, "le", bound), "1", "histogram_bucket", static_cast<double>(count));
+      }
+      store_totals("histogram_sum", "histogram_count");
+      break;
+    }
+    case MetricKind::kExponentialHistogram:
+      counters_.add("lockstep_apply_points_reduced_total");
+      store_totals("histogram_sum", "histogram_count");
+      break;
+    case MetricKind::kSummary:
+      for (size_t i = 0; i < point.bounds.size() && i < point.quantile_values.size(); ++i) {
+        store(point.name, with(labels, "quantile", number_text(point.bounds[i])), point.unit, "summary",
+              point.quantile_values[i]);
+      }
+      store_totals("summary", "summary");
+      break;
+  }
+}
+
+}  // namespace lockstep

@@ -1,0 +1,52 @@
+// Turns a decoded batch into appends to the stores and then tells the subscribers. The same code runs when a door has
+// accepted a batch and when the durable log is replayed, so both give the same stores.
+//
+// Metrics: labels are the point's attributes plus service.name, host.name and lockstep.* of the resource (the point
+// wins).
+//   gauge and non-monotonic sum -> gauge; monotonic sum -> counter; histogram -> NAME_bucket{le}, NAME_sum, NAME_count;
+//   summary -> NAME{quantile}, NAME_sum, NAME_count; exponential histogram -> NAME_sum, NAME_count (buckets are not
+//   kept, counted). Delta points are stored as they come, with the label temporality="delta". "No recorded value" is
+//   stored as Prometheus' stale marker.
+// Logs: Lockstep's events (model/events.h) become rows; every record is also kept as a log record. A record that has a
+//   Lockstep event name and cannot be read as one is counted, and kept as a log record only.
+//
+// Order: batches are applied one after the other in the order of the calls; the caller keeps log order.
+// Thread rule: Thread-safe (one mutex). subscribe() before the first apply().
+#pragma once
+
+#include <cstdint>
+#include <mutex>
+#include <vector>
+
+#include "base/counters.h"
+#include "model/telemetry.h"
+#include "store/agent_registry.h"
+#include "store/metric_store.h"
+#include "store/step_store.h"
+#include "store/subscriber.h"
+
+namespace lockstep {
+
+class Applier {
+ public:
+  Applier(StepStore& steps, MetricStore& metrics, AgentRegistry& agents, Counters& counters)
+      : steps_(steps), metrics_(metrics), agents_(agents), counters_(counters) {}
+
+  void subscribe(StoreSubscriber& subscriber) { subscribers_.push_back(&subscriber); }
+  void apply(Signal signal, const Batch& batch, int64_t received_unix_ns);
+
+ private:
+  void apply_point(const MetricPoint& point, const Labels& resource_labels, int64_t received_unix_ns);
+  // How many records the sender says were lost; the reason in *refused where the record cannot be read as its event.
+  int64_t apply_event(const LogRecord& record, const Attributes& resource, int64_t received_unix_ns,
+                      const char** refused);
+
+  StepStore& steps_;
+  MetricStore& metrics_;
+  AgentRegistry& agents_;
+  Counters& counters_;
+  std::vector<StoreSubscriber*> subscribers_;
+  std::mutex mutex_;  // one batch at a time
+};
+
+}  // namespace lockstep

@@ -1,0 +1,336 @@
+#include "store/memory_step_store.h"
+
+#include <algorithm>
+
+#include "base/text.h"
+
+namespace lockstep {
+namespace {
+
+size_t bytes_of(const Attributes& attributes);
+
+size_t bytes_of(const Value& value) {
+  size_t bytes = sizeof(Value);
+  if (const std::string* text = std::get_if<std::string>(&value.data)) bytes += text->size();
+  if (const Value::Bytes* data = std::get_if<Value::Bytes>(&value.data)) bytes += data->data.size();
+  if (const Attributes* map = std::get_if<Attributes>(&value.data)) bytes += bytes_of(*map);
+  if (const ValueList* list = std::get_if<ValueList>(&value.data)) {
+    for (const Value& item : *list) bytes += bytes_of(item);
+  }
+  return bytes;
+}
+
+size_t bytes_of(const Attributes& attributes) {
+  size_t bytes = 0;
+  for (const Attribute& attribute : attributes)
+    bytes += sizeof(std::string) + attribute.key.size() + bytes_of(attribute.value);
+  return bytes;
+}
+
+size_t bytes_of(const LogRecord& record) {
+  return sizeof(StoredLog) + record.severity_text.size() + record.event_name.size() + bytes_of(record.body) +
+         bytes_of(record.attributes);
+}
+
+size_t bytes_of(const Span& span) {
+  size_t bytes = sizeof(StoredSpan) + span.trace_state.size() + span.name.size() + span.status_message.size() +
+                 bytes_of(span.attributes);
+  for (const SpanEvent& event : span.events)
+    bytes += sizeof(SpanEvent) + event.name.size() + bytes_of(event.attributes);
+  for (const SpanLink& link : span.links) bytes += sizeof(SpanLink) + bytes_of(link.attributes);
+  return bytes;
+}
+
+size_t bytes_of(const StepSummary& summary) {
+  constexpr size_t kTreeNode = 48;
+  return kTreeNode + sizeof(StepSummary) + summary.comms.size() * sizeof(CommStep) +
+         summary.flows.size() * sizeof(FlowStep);
+}
+
+std::string_view service_of(const std::shared_ptr<const Attributes>& resource) {
+  return resource ? find_string(*resource, "service.name") : std::string_view();
+}
+
+std::string table_label(const char* table) {
+  return format("table=\"%s\"", table);
+}
+
+}  // namespace
+
+template <typename T>
+void MemoryStepStore::Ring<T>::push(uint64_t number, size_t item_bytes, T item) {
+  received.fetch_add(1, std::memory_order_relaxed);
+  entries.push_back({number, item_bytes, std::move(item)});
+  bytes += item_bytes;
+  while (entries.size() > rows_max || (bytes > bytes_max && !entries.empty())) {
+    bytes -= entries.front().bytes;
+    entries.pop_front();
+    dropped.fetch_add(1, std::memory_order_relaxed);
+  }
+  held.store(static_cast<int64_t>(entries.size()), std::memory_order_relaxed);
+  held_bytes.store(static_cast<int64_t>(bytes), std::memory_order_relaxed);
+}
+
+template <typename T>
+MemoryStepStore::Ring<T> MemoryStepStore::make_ring(const char* table, size_t rows_max, size_t bytes_max) {
+  std::string label = table_label(table);
+  return Ring<T>{.table = table,
+                 .rows_max = rows_max,
+                 .bytes_max = bytes_max,
+                 .received = counters_.at("lockstep_store_rows_received_total", label),
+                 .held = counters_.at("lockstep_store_rows", label),
+                 .held_bytes = counters_.at("lockstep_store_bytes", label),
+                 .dropped = counters_.at("lockstep_store_rows_dropped_total", label + ",reason=\"limit\"")};
+}
+
+MemoryStepStore::MemoryStepStore(MemoryStepStoreOptions options, Counters& counters)
+    : options_(options),
+      counters_(counters),
+      steps_received_(counters.at("lockstep_store_rows_received_total", table_label("steps"))),
+      steps_replaced_(counters.at("lockstep_store_rows_replaced_total", table_label("steps"))),
+      steps_dropped_(counters.at("lockstep_store_rows_dropped_total", table_label("steps") + ",reason=\"limit\"")),
+      steps_held_(counters.at("lockstep_store_rows", table_label("steps"))),
+      steps_bytes_(counters.at("lockstep_store_bytes", table_label("steps"))),
+      logs_(make_ring<StoredLog>("logs", options.logs_max, options.log_bytes_max)),
+      events_(make_ring<StoredLog>("events", options.events_max, options.log_bytes_max)),
+      spans_(make_ring<StoredSpan>("spans", options.spans_max, options.span_bytes_max)) {}
+
+void MemoryStepStore::drop_step(Job& job, int64_t step, std::atomic<int64_t>& dropped) {
+  auto found = job.steps.find(step);
+  if (found == job.steps.end()) return;
+  for (const auto& [rank, summary] : found->second) step_bytes_total_ -= bytes_of(summary);
+  step_rows_ -= found->second.size();
+  dropped.fetch_add(static_cast<int64_t>(found->second.size()), std::memory_order_relaxed);
+  job.steps.erase(found);
+}
+
+void MemoryStepStore::drop_job_rows(Job& job, const char* reason) {
+  std::atomic<int64_t>& dropped =
+      counters_.at("lockstep_store_rows_dropped_total", format("table=\"steps\",reason=\"%s\"", reason));
+  while (!job.steps.empty()) drop_step(job, job.steps.begin()->first, dropped);
+  ranks_ -= job.ranks.size();
+  job.ranks.clear();
+}
+
+void MemoryStepStore::drop_longest_silent_job(const std::string& except) {
+  auto oldest = jobs_.end();
+  for (auto at = jobs_.begin(); at != jobs_.end(); ++at) {
+    if (at->first != except &&
+        (oldest == jobs_.end() || at->second.info.last_seen_unix_ns < oldest->second.info.last_seen_unix_ns))
+      oldest = at;
+  }
+  if (oldest == jobs_.end()) return;
+  drop_job_rows(oldest->second, "job_dropped");
+  jobs_.erase(oldest);
+  counters_.add("lockstep_store_jobs_dropped_total");
+}
+
+void MemoryStepStore::drop_steps_over_limit() {
+  while (!arrivals_.empty()) {
+    const Arrival& oldest = arrivals_.front();
+    auto job = jobs_.find(oldest.job_id);
+    bool is_void = job == jobs_.end() || job->second.generation != oldest.generation;
+    if (!is_void && step_rows_ <= options_.step_rows_max && step_bytes_total_ <= options_.step_bytes_max) return;
+    if (!is_void) drop_step(job->second, oldest.step, steps_dropped_);
+    arrivals_.pop_front();
+  }
+}
+
+MemoryStepStore::Job* MemoryStepStore::job_of(const Identity& identity, int64_t received_unix_ns) {
+  auto found = jobs_.find(identity.job_id);
+  if (found == jobs_.end()) {
+    if (jobs_.size() >= options_.jobs_max) drop_longest_silent_job(identity.job_id);
+    found = jobs_.emplace(identity.job_id, Job{}).first;
+    found->second.generation = ++generations_;
+    found->second.info.job_id = identity.job_id;
+    found->second.info.attempt = identity.attempt;
+  }
+  Job& job = found->second;
+  if (identity.attempt < job.info.attempt) return nullptr;
+  if (identity.attempt > job.info.attempt) {
+    drop_job_rows(job, "new_attempt");
+    job = Job{};
+    job.generation = ++generations_;
+    job.info.job_id = identity.job_id;
+    job.info.attempt = identity.attempt;
+  }
+  if (job.info.first_seen_unix_ns == 0) job.info.first_seen_unix_ns = received_unix_ns;
+  job.info.world_size = std::max(job.info.world_size, identity.world_size);
+  job.info.last_seen_unix_ns = std::max(job.info.last_seen_unix_ns, received_unix_ns);
+  return &job;
+}
+
+RankInfo* MemoryStepStore::rank_of(const Identity& identity, int64_t received_unix_ns, const char** refused_because) {
+  const char* ignored = nullptr;
+  const char*& reason = refused_because != nullptr ? *refused_because : ignored;
+  Job* job = job_of(identity, received_unix_ns);
+  reason = "old_attempt";
+  if (job == nullptr) return nullptr;
+  auto found = job->ranks.find(identity.rank);
+  if (found == job->ranks.end()) {
+    if (ranks_ >= options_.ranks_max) drop_longest_silent_job(identity.job_id);
+    reason = "rank_limit";
+    if (ranks_ >= options_.ranks_max) return nullptr;
+    found = job->ranks.try_emplace(identity.rank).first;
+    ++ranks_;
+  }
+  RankInfo& rank = found->second;
+  rank.identity = identity;
+  rank.last_seen_unix_ns = std::max(rank.last_seen_unix_ns, received_unix_ns);
+  return &rank;
+}
+
+void MemoryStepStore::append_step(const Identity& identity, const StepSummary& summary, int64_t received_unix_ns) {
+  std::unique_lock lock(steps_mutex_);
+  steps_received_.fetch_add(1, std::memory_order_relaxed);
+  const char* reason = nullptr;
+  RankInfo* rank = rank_of(identity, received_unix_ns, &reason);
+  if (rank == nullptr) {
+    counters_.add("lockstep_store_rows_refused_total", format("table=\"steps\",reason=\"%s\"", reason));
+    return;
+  }
+  Job& job = jobs_.find(identity.job_id)->second;
+  rank->last_step = std::max(rank->last_step, summary.step);
+  job.info.last_step = std::max(job.info.last_step, summary.step);
+  auto [step, is_new_step] = job.steps.try_emplace(summary.step);
+  if (is_new_step) arrivals_.push_back({identity.job_id, job.generation, summary.step});
+  auto [row, is_new_row] = step->second.try_emplace(identity.rank);
+  if (is_new_row) {
+    ++step_rows_;
+  } else {
+    steps_replaced_.fetch_add(1, std::memory_order_relaxed);
+    step_bytes_total_ -= bytes_of(row->second);
+    rank->records_lost -= row->second.records_lost;
+  }
+  row->second = summary;
+  rank->records_lost += summary.records_lost;
+  step_bytes_total_ += bytes_of(row->second);
+  drop_steps_over_limit();
+  steps_held_.store(static_cast<int64_t>(step_rows_), std::memory_order_relaxed);
+  steps_bytes_.store(static_cast<int64_t>(step_bytes_total_), std::memory_order_relaxed);
+}
+
+void MemoryStepStore::append_status(const Identity& identity, const RankStatus& status, int64_t received_unix_ns) {
+  std::unique_lock lock(steps_mutex_);
+  RankInfo* rank = rank_of(identity, received_unix_ns);
+  if (rank != nullptr && (!rank->status || rank->status->time_unix_ns <= status.time_unix_ns)) rank->status = status;
+}
+
+void MemoryStepStore::append_comm(const Identity& identity, const CommInit& comm, int64_t received_unix_ns) {
+  std::unique_lock lock(steps_mutex_);
+  RankInfo* rank = rank_of(identity, received_unix_ns);
+  if (rank == nullptr) return;
+  auto same = std::find_if(rank->comms.begin(), rank->comms.end(),
+                           [&](const CommInit& known) { return known.comm_id == comm.comm_id; });
+  if (same != rank->comms.end()) {
+    *same = comm;
+    return;
+  }
+  if (rank->comms.size() >= options_.comms_per_rank_max) rank->comms.erase(rank->comms.begin());
+  rank->comms.push_back(comm);
+}
+
+void MemoryStepStore::rank_started(const Identity& identity, int64_t received_unix_ns) {
+  std::unique_lock lock(steps_mutex_);
+  if (RankInfo* rank = rank_of(identity, received_unix_ns)) rank->ended = rank->ended_cleanly = false;
+}
+
+void MemoryStepStore::rank_ended(const Identity& identity, bool clean, int64_t received_unix_ns) {
+  std::unique_lock lock(steps_mutex_);
+  if (RankInfo* rank = rank_of(identity, received_unix_ns)) {
+    rank->ended = true;
+    rank->ended_cleanly = clean;
+  }
+}
+
+void MemoryStepStore::rank_lost_records(const Identity& identity, int64_t records) {
+  std::unique_lock lock(steps_mutex_);
+  if (RankInfo* rank = rank_of(identity, 0)) rank->records_lost += records;
+}
+
+void MemoryStepStore::append_log(std::shared_ptr<const Attributes> resource, LogRecord record) {
+  size_t bytes = bytes_of(record);
+  bool is_frequent = record.event_name == kEventTrainStep || record.event_name == kEventRankStatus;
+  std::unique_lock lock(records_mutex_);
+  (is_frequent ? events_ : logs_).push(next_number_++, bytes, {std::move(resource), std::move(record)});
+}
+
+void MemoryStepStore::append_span(std::shared_ptr<const Attributes> resource, Span span) {
+  size_t bytes = bytes_of(span);
+  std::unique_lock lock(records_mutex_);
+  spans_.push(next_number_++, bytes, {std::move(resource), std::move(span)});
+}
+
+JobInfo MemoryStepStore::info_of(const Job& job) {
+  JobInfo info = job.info;
+  info.ranks.reserve(job.ranks.size());
+  for (const auto& [number, rank] : job.ranks) info.ranks.push_back(rank);
+  return info;
+}
+
+std::vector<JobInfo> MemoryStepStore::jobs() const {
+  std::shared_lock lock(steps_mutex_);
+  std::vector<JobInfo> infos;
+  infos.reserve(jobs_.size());
+  for (const auto& [id, job] : jobs_) infos.push_back(info_of(job));
+  return infos;
+}
+
+std::optional<JobInfo> MemoryStepStore::job(std::string_view job_id) const {
+  std::shared_lock lock(steps_mutex_);
+  auto found = jobs_.find(job_id);
+  if (found == jobs_.end()) return std::nullopt;
+  return info_of(found->second);
+}
+
+void MemoryStepStore::visit_steps(std::string_view job_id, int64_t from_step, int64_t to_step,
+                                  const std::function<void(const Identity&, const StepSummary&)>& visit) const {
+  std::shared_lock lock(steps_mutex_);
+  auto found = jobs_.find(job_id);
+  if (found == jobs_.end()) return;
+  const Job& job = found->second;
+  for (auto step = job.steps.lower_bound(from_step); step != job.steps.end() && step->first <= to_step; ++step) {
+    auto info = job.ranks.begin();
+    for (const auto& [rank, summary] : step->second) {
+      while (info->first != rank) ++info;  // both are sorted, and every row's rank is known
+      visit(info->second.identity, summary);
+    }
+  }
+}
+
+std::vector<StepRow> MemoryStepStore::steps(std::string_view job_id, int64_t from_step, int64_t to_step) const {
+  std::vector<StepRow> rows;
+  visit_steps(job_id, from_step, to_step, [&](const Identity& identity, const StepSummary& summary) {
+    rows.push_back({identity, summary});
+  });
+  return rows;
+}
+
+Page<StoredLog> MemoryStepStore::logs(std::string_view service, std::string_view event, size_t limit) const {
+  std::shared_lock lock(records_mutex_);
+  Page<StoredLog> page;
+  auto log = logs_.entries.rbegin();
+  auto frequent = events_.entries.rbegin();
+  while (log != logs_.entries.rend() || frequent != events_.entries.rend()) {
+    bool take_log =
+        frequent == events_.entries.rend() || (log != logs_.entries.rend() && log->number > frequent->number);
+    const StoredLog& item = take_log ? (log++)->item : (frequent++)->item;
+    if (!event.empty() && item.record.event_name != event) continue;
+    if (!service.empty() && service_of(item.resource) != service) continue;
+    if (page.total++ < limit) page.items.push_back(item);
+  }
+  return page;
+}
+
+Page<StoredSpan> MemoryStepStore::spans(std::string_view service, std::string_view trace_id_hex, size_t limit) const {
+  std::shared_lock lock(records_mutex_);
+  Page<StoredSpan> page;
+  for (auto at = spans_.entries.rbegin(); at != spans_.entries.rend(); ++at) {
+    if (!trace_id_hex.empty() && to_hex(at->item.span.trace_id) != trace_id_hex) continue;
+    if (!service.empty() && service_of(at->item.resource) != service) continue;
+    if (page.total++ < limit) page.items.push_back(at->item);
+  }
+  return page;
+}
+
+}  // namespace lockstep

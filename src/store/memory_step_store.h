@@ -1,0 +1,124 @@
+// Steps, logs and spans in memory. What it forgets at its limits, or loses with the process, the durable log may still
+// have.
+//
+// Limits: the options; each counts rows and bytes (estimated), whichever is reached first. Whole steps (all ranks) are
+//         dropped, oldest arrival first. A new attempt of a job takes the place of the old one.
+// Order:  logs and spans are newest first by arrival.
+// Thread rule: Thread-safe.
+#pragma once
+
+#include <atomic>
+#include <deque>
+#include <map>
+#include <mutex>
+#include <shared_mutex>
+#include <string>
+
+#include "base/counters.h"
+#include "store/step_store.h"
+
+namespace lockstep {
+
+struct MemoryStepStoreOptions {
+  size_t step_rows_max = 2'000'000;
+  size_t step_bytes_max = 2ull << 30;
+  size_t jobs_max = 10'000;
+  size_t ranks_max = 500'000;  // over all jobs
+  size_t comms_per_rank_max = 4'096;
+  size_t logs_max = 200'000;
+  size_t events_max = 10'000;           // train.step and rank.status as log records: many, and held as rows already
+  size_t log_bytes_max = 256ull << 20;  // for each of the two
+  size_t spans_max = 200'000;
+  size_t span_bytes_max = 256ull << 20;
+};
+
+class MemoryStepStore final : public StepStore {
+ public:
+  MemoryStepStore(MemoryStepStoreOptions options, Counters& counters);
+
+  void append_step(const Identity& identity, const StepSummary& summary, int64_t received_unix_ns) override;
+  void append_status(const Identity& identity, const RankStatus& status, int64_t received_unix_ns) override;
+  void append_comm(const Identity& identity, const CommInit& comm, int64_t received_unix_ns) override;
+  void rank_started(const Identity& identity, int64_t received_unix_ns) override;
+  void rank_ended(const Identity& identity, bool clean, int64_t received_unix_ns) override;
+  void rank_lost_records(const Identity& identity, int64_t records) override;
+  void append_log(std::shared_ptr<const Attributes> resource, LogRecord record) override;
+  void append_span(std::shared_ptr<const Attributes> resource, Span span) override;
+
+  std::vector<JobInfo> jobs() const override;
+  std::optional<JobInfo> job(std::string_view job_id) const override;
+  std::vector<StepRow> steps(std::string_view job_id, int64_t from_step, int64_t to_step) const override;
+  void visit_steps(std::string_view job_id, int64_t from_step, int64_t to_step,
+                   const std::function<void(const Identity&, const StepSummary&)>& visit) const override;
+  Page<StoredLog> logs(std::string_view service, std::string_view event, size_t limit) const override;
+  Page<StoredSpan> spans(std::string_view service, std::string_view trace_id_hex, size_t limit) const override;
+
+ private:
+  struct Job {
+    uint64_t generation = 0;  // changes when the job is replaced, so that entries of arrivals_ for the old one are void
+    JobInfo info;             // ranks is empty here
+    std::map<int32_t, RankInfo> ranks;
+    std::map<int64_t, std::map<int32_t, StepSummary>> steps;
+  };
+  struct Arrival {  // first row of a step: what is dropped first
+    std::string job_id;
+    uint64_t generation;
+    int64_t step;
+  };
+  template <typename T>
+  struct Ring {
+    std::string table;
+    size_t rows_max;
+    size_t bytes_max;
+    std::atomic<int64_t>& received;
+    std::atomic<int64_t>& held;
+    std::atomic<int64_t>& held_bytes;
+    std::atomic<int64_t>& dropped;
+    struct Entry {
+      uint64_t number;
+      size_t bytes;
+      T item;
+    };
+    std::deque<Entry> entries{};
+    size_t bytes = 0;
+    void push(uint64_t number, size_t item_bytes, T item);
+  };
+  template <typename T>
+  Ring<T> make_ring(const char* table, size_t rows_max, size_t bytes_max);
+
+  // nullptr: the record is of an attempt that is over.
+  Job* job_of(const Identity& identity, int64_t received_unix_ns);
+  // nullptr: that, or there are too many ranks; refused_because says which.
+  RankInfo* rank_of(const Identity& identity, int64_t received_unix_ns, const char** refused_because = nullptr);
+  void drop_job_rows(Job& job, const char* reason);
+  void drop_longest_silent_job(const std::string& except);
+  void drop_step(Job& job, int64_t step, std::atomic<int64_t>& dropped);
+  void drop_steps_over_limit();
+  static JobInfo info_of(const Job& job);
+
+  const MemoryStepStoreOptions options_;
+  Counters& counters_;
+  std::atomic<int64_t>& steps_received_;
+  std::atomic<int64_t>& steps_replaced_;
+  std::atomic<int64_t>& steps_dropped_;
+  std::atomic<int64_t>& steps_held_;
+  std::atomic<int64_t>& steps_bytes_;
+
+  mutable std::shared_mutex steps_mutex_;
+  // Under steps_mutex_.
+  std::map<std::string, Job, std::less<>> jobs_;
+  std::deque<Arrival> arrivals_;
+  size_t step_rows_ = 0;
+  size_t step_bytes_total_ = 0;
+  size_t ranks_ = 0;
+  uint64_t generations_ = 0;
+
+  mutable std::shared_mutex records_mutex_;
+  // Under records_mutex_.
+  uint64_t next_number_ = 0;
+  Ring<StoredLog> logs_;
+  Ring<StoredLog> events_;
+  Ring<StoredSpan> spans_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,123 @@
+#include "store/sqlite_state_store.h"
+
+#include <sqlite3.h>
+
+#include <mutex>
+
+#include "base/log.h"
+#include "base/text.h"
+
+namespace lockstep {
+namespace {
+
+struct CloseDatabase {
+  void operator()(sqlite3* database) const { sqlite3_close(database); }
+};
+struct FinalizeStatement {
+  void operator()(sqlite3_stmt* statement) const { sqlite3_finalize(statement); }
+};
+using Database = std::unique_ptr<sqlite3, CloseDatabase>;
+using Statement = std::unique_ptr<sqlite3_stmt, FinalizeStatement>;
+
+Statement prepare(sqlite3* database, const char* sql) {
+  sqlite3_stmt* statement = nullptr;
+  sqlite3_prepare_v2(database, sql, -1, &statement, nullptr);
+  return Statement(statement);
+}
+
+void bind(sqlite3_stmt* statement, int index, std::string_view text) {
+  sqlite3_bind_text(statement, index, text.data(), static_cast<int>(text.size()), SQLITE_TRANSIENT);
+}
+
+std::string column(sqlite3_stmt* statement, int index) {
+  const void* text = sqlite3_column_blob(statement, index);
+  return std::string(static_cast<const char*>(text),
+                     text == nullptr ? 0 : static_cast<size_t>(sqlite3_column_bytes(statement, index)));
+}
+
+class SqliteStateStore final : public StateStore {
+ public:
+  SqliteStateStore(std::string path, Database database) : path_(std::move(path)), database_(std::move(database)) {}
+
+  Result<void> prepare_tables() {
+    static constexpr const char* kSetup =
+        "PRAGMA journal_mode=WAL;"
+        "PRAGMA synchronous=FULL;"
+        "CREATE TABLE IF NOT EXISTS verdicts(id TEXT PRIMARY KEY, job_id TEXT NOT NULL, state TEXT NOT NULL, "
+        "found_unix_ns INTEGER NOT NULL, json TEXT NOT NULL) STRICT;"
+        "CREATE INDEX IF NOT EXISTS verdicts_by_job ON verdicts(job_id, found_unix_ns);"
+        "CREATE INDEX IF NOT EXISTS verdicts_by_time ON verdicts(found_unix_ns);";
+    sqlite3_busy_timeout(database_.get(), 5000);
+    if (sqlite3_exec(database_.get(), kSetup, nullptr, nullptr, nullptr) != SQLITE_OK) return failure("cannot prepare");
+    return {};
+  }
+
+  Result<void> save_verdict(const Verdict& verdict) override {
+    std::lock_guard lock(mutex_);
+    Statement save =
+        prepare(database_.get(),
+                "INSERT OR REPLACE INTO verdicts(id, job_id, state, found_unix_ns, json) VALUES(?, ?, ?, ?, ?)");
+    if (!save) return failure("cannot save a verdict in");
+    bind(save.get(), 1, verdict.id);
+    bind(save.get(), 2, verdict.job_id);
+    bind(save.get(), 3, verdict.state);
+    sqlite3_bind_int64(save.get(), 4, verdict.found_unix_ns);
+    bind(save.get(), 5, to_json(verdict));
+    if (sqlite3_step(save.get()) != SQLITE_DONE) return failure("cannot save a verdict in");
+    if (++saves_ % 1000 == 0) drop_oldest();
+    return {};
+  }
+
+  std::vector<StoredVerdict> verdicts(std::string_view job_id) const override {
+    std::lock_guard lock(mutex_);
+    std::vector<StoredVerdict> list;
+    Statement query = prepare(
+        database_.get(),
+        job_id.empty() ? "SELECT id, job_id, state, found_unix_ns, json FROM verdicts ORDER BY found_unix_ns DESC, id"
+                       : "SELECT id, job_id, state, found_unix_ns, json FROM verdicts WHERE job_id = ? ORDER BY "
+                         "found_unix_ns DESC, id");
+    if (query && !job_id.empty()) bind(query.get(), 1, job_id);
+    int outcome = query ? SQLITE_ROW : SQLITE_ERROR;
+    while (query && (outcome = sqlite3_step(query.get())) == SQLITE_ROW) {
+      list.push_back({column(query.get(), 0), column(query.get(), 1), column(query.get(), 2),
+                      sqlite3_column_int64(query.get(), 3), column(query.get(), 4)});
+    }
+    if (outcome != SQLITE_DONE) LOCKSTEP_LOG_ERROR("state", "%s", failure("cannot read verdicts from").message.c_str());
+    return list;
+  }
+
+ private:
+  Error failure(const char* what) const {
+    return Error{format("%s %s: %s", what, path_.c_str(), sqlite3_errmsg(database_.get()))};
+  }
+  void drop_oldest() {
+    Statement drop =
+        prepare(database_.get(),
+                "DELETE FROM verdicts WHERE id NOT IN (SELECT id FROM verdicts ORDER BY found_unix_ns DESC LIMIT ?)");
+    if (!drop) return;
+    sqlite3_bind_int64(drop.get(), 1, static_cast<sqlite3_int64>(kVerdictsMax));
+    sqlite3_step(drop.get());
+  }
+
+  const std::string path_;
+  mutable std::mutex mutex_;
+  // Under mutex_.
+  Database database_;
+  uint64_t saves_ = 0;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<StateStore>> open_sqlite_state_store(const std::string& path) {
+  sqlite3* handle = nullptr;
+  int outcome =
+      sqlite3_open_v2(path.c_str(), &handle, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX, nullptr);
+  Database database(handle);
+  if (outcome != SQLITE_OK)
+    return Error{format("cannot open %s: %s", path.c_str(), handle ? sqlite3_errmsg(handle) : sqlite3_errstr(outcome))};
+  auto store = std::make_unique<SqliteStateStore>(path, std::move(database));
+  if (Result<void> ready = store->prepare_tables(); !ready.ok()) return Error{ready.error()};
+  return std::unique_ptr<StateStore>(std::move(store));
+}
+
+}  // namespace lockstep

@@ -1,0 +1,19 @@
+// State in one SQLite file (write-ahead log, synced at every save). The newest kVerdictsMax verdicts are kept.
+//
+// On error: save_verdict() returns one line and the old row stays; a listing that fails logs one line and is empty.
+// Thread rule: Thread-safe.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "store/state_store.h"
+
+namespace lockstep {
+
+inline constexpr size_t kVerdictsMax = 100'000;
+
+// path: the file, made where it is not there.
+Result<std::unique_ptr<StateStore>> open_sqlite_state_store(const std::string& path);
+
+}  // namespace lockstep

@@ -1,0 +1,137 @@
+// What every StateStore promises. A new backing joins by one row in kBackings.
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <functional>
+#include <thread>
+
+#include "base/files.h"
+#include "store/sqlite_state_store.h"
+
+namespace lockstep {
+namespace {
+
+struct Backing {
+  const char* name;
+  std::function<Result<std::unique_ptr<StateStore>>(const std::string& folder)>
+      open;  // the same folder: the same state
+};
+const Backing kBackings[] = {
+    {"sqlite", [](const std::string& folder) { return open_sqlite_state_store(folder + "/state.sqlite"); }},
+};
+
+Verdict verdict_of(std::string id, std::string job_id, int64_t found_unix_ns, std::string state = "confirmed") {
+  Verdict verdict;
+  verdict.id = std::move(id);
+  verdict.job_id = std::move(job_id);
+  verdict.state = std::move(state);
+  verdict.kind = "slow";
+  verdict.found_unix_ns = found_unix_ns;
+  verdict.sentence = "Rank 5 isn't \"fast\"; costs 12 %";
+  return verdict;
+}
+
+class StateStoreContract : public ::testing::TestWithParam<Backing> {
+ protected:
+  void SetUp() override {
+    char pattern[] = "/tmp/lockstep_state_XXXXXX";
+    ASSERT_NE(mkdtemp(pattern), nullptr);
+    folder_ = pattern;
+  }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+  std::unique_ptr<StateStore> open() {
+    Result<std::unique_ptr<StateStore>> store = GetParam().open(folder_);
+    EXPECT_TRUE(store.ok()) << (store.ok() ? "" : store.error());
+    return store.ok() ? std::move(*store) : nullptr;
+  }
+  static std::vector<std::string> ids(const std::vector<StoredVerdict>& list) {
+    std::vector<std::string> names;
+    for (const StoredVerdict& verdict : list) names.push_back(verdict.id);
+    return names;
+  }
+  std::string folder_;
+};
+
+TEST_P(StateStoreContract, ListsNewestFoundFirstOfOneJobOrOfAll) {
+  auto store = open();
+  ASSERT_TRUE(store->save_verdict(verdict_of("v1", "a", 100)).ok());
+  ASSERT_TRUE(store->save_verdict(verdict_of("v2", "b", 300)).ok());
+  ASSERT_TRUE(store->save_verdict(verdict_of("v3", "a", 200)).ok());
+  EXPECT_EQ(ids(store->verdicts("")), (std::vector<std::string>{"v2", "v3", "v1"}));
+  EXPECT_EQ(ids(store->verdicts("a")), (std::vector<std::string>{"v3", "v1"}));
+  EXPECT_TRUE(store->verdicts("c").empty());
+  StoredVerdict newest = store->verdicts("b").at(0);
+  EXPECT_EQ(newest.job_id, "b");
+  EXPECT_EQ(newest.state, "confirmed");
+  EXPECT_EQ(newest.found_unix_ns, 300);
+  EXPECT_EQ(newest.json, to_json(verdict_of("v2", "b", 300)));
+}
+
+TEST_P(StateStoreContract, TheSameIdSavedAgainReplaces) {
+  auto store = open();
+  ASSERT_TRUE(store->save_verdict(verdict_of("v1", "a", 100)).ok());
+  ASSERT_TRUE(store->save_verdict(verdict_of("v1", "a", 100, "cleared")).ok());
+  ASSERT_EQ(store->verdicts("").size(), 1u);
+  EXPECT_EQ(store->verdicts("").at(0).state, "cleared");
+}
+
+TEST_P(StateStoreContract, TakesTextAsTextWhateverIsInIt) {
+  auto store = open();
+  std::string odd = "x'); DROP TABLE verdicts; --\"\n";
+  ASSERT_TRUE(store->save_verdict(verdict_of(odd, odd, 1)).ok());
+  EXPECT_EQ(ids(store->verdicts(odd)), (std::vector<std::string>{odd}));
+}
+
+TEST_P(StateStoreContract, WhatWasSavedSurvivesACrash) {
+  pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    auto store = open();
+    for (int i = 0; i < 50; ++i) {
+      if (!store->save_verdict(verdict_of("v" + std::to_string(i), "a", i)).ok()) _exit(1);
+    }
+    kill(getpid(), SIGKILL);  // nothing is closed
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  ASSERT_TRUE(WIFSIGNALED(status));
+  auto store = open();
+  EXPECT_EQ(store->verdicts("a").size(), 50u);
+  EXPECT_EQ(store->verdicts("a").at(0).id, "v49");
+}
+
+TEST_P(StateStoreContract, SavesAndListsFromManyThreadsAtOnce) {
+  auto store = open();
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&, t] {
+      for (int i = 0; i < 20; ++i) {
+        EXPECT_TRUE(store->save_verdict(verdict_of(std::to_string(t * 100 + i), "a", i)).ok());
+        store->verdicts("a");
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(store->verdicts("").size(), 80u);
+}
+
+INSTANTIATE_TEST_SUITE_P(Backings, StateStoreContract, ::testing::ValuesIn(kBackings),
+                         [](const auto& test) { return test.param.name; });
+
+TEST(SqliteStateStore, AFileThatIsNotADatabaseIsRefusedWithOneLine) {
+  char pattern[] = "/tmp/lockstep_state_XXXXXX";
+  ASSERT_NE(mkdtemp(pattern), nullptr);
+  std::string path = std::string(pattern) + "/state.sqlite";
+  ASSERT_TRUE(write_file_atomically(path, std::string(4096, 'x')).ok());
+  Result<std::unique_ptr<StateStore>> store = open_sqlite_state_store(path);
+  ASSERT_FALSE(store.ok());
+  EXPECT_NE(store.error().find(path), std::string::npos) << store.error();
+  std::filesystem::remove_all(pattern);
+}
+
+}  // namespace
+}  // namespace lockstep

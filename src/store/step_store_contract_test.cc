@@ -1,0 +1,327 @@
+// What every StepStore promises. A new backing joins by one row in kBackings.
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <thread>
+
+#include "base/text.h"
+#include "store/memory_step_store.h"
+#include "store/store_counters.h"
+
+namespace lockstep {
+namespace {
+
+struct Limits {
+  size_t step_rows = 1'000'000;
+  size_t logs = 1'000'000;
+  size_t spans = 1'000'000;
+};
+struct Backing {
+  const char* name;
+  std::function<std::unique_ptr<StepStore>(const Limits&, Counters&)> make;
+};
+const Backing kBackings[] = {
+    {"memory",
+     [](const Limits& limits, Counters& counters) {
+       MemoryStepStoreOptions options;
+       options.step_rows_max = limits.step_rows;
+       options.logs_max = limits.logs;
+       options.events_max = limits.logs;
+       options.spans_max = limits.spans;
+       return std::make_unique<MemoryStepStore>(options, counters);
+     }},
+};
+
+Identity identity_of(int32_t rank, std::string job_id = "job", int64_t attempt = 0) {
+  return {.job_id = std::move(job_id),
+          .attempt = attempt,
+          .rank = rank,
+          .world_size = 8,
+          .local_rank = rank % 4,
+          .host = format("node-%d", rank / 4),
+          .gpu_uuid = format("GPU-%d", rank)};
+}
+
+StepSummary step_of(int64_t step, int64_t self_ns = 1000) {
+  StepSummary summary;
+  summary.step = step;
+  summary.duration_ns = 2 * self_ns;
+  summary.self_ns = self_ns;
+  summary.comm_ns = self_ns;
+  summary.comms.push_back({.comm_id = 7, .size = 8, .count = 3});
+  return summary;
+}
+
+std::shared_ptr<const Attributes> resource_of(std::string service) {
+  return std::make_shared<const Attributes>(Attributes{{"service.name", std::move(service)}});
+}
+
+LogRecord log_of(std::string event, std::string body) {
+  LogRecord record;
+  record.event_name = std::move(event);
+  record.body = Value(std::move(body));
+  return record;
+}
+
+class StepStoreContract : public ::testing::TestWithParam<Backing> {
+ protected:
+  std::unique_ptr<StepStore> make(Limits limits = {}) { return GetParam().make(limits, counters_); }
+  // received = held + replaced + dropped + refused
+  void expect_nothing_lost_unseen(const std::string& table) {
+    std::string label = format("table=\"%s\"", table.c_str());
+    auto with_reason = [&](const char* name, const char* reason) {
+      return counters_.value(name, label + ",reason=\"" + reason + "\"");
+    };
+    int64_t gone = 0;
+    for (const char* reason : {"limit", "new_attempt", "job_dropped"})
+      gone += with_reason("lockstep_store_rows_dropped_total", reason);
+    for (const char* reason : {"old_attempt", "rank_limit"})
+      gone += with_reason("lockstep_store_rows_refused_total", reason);
+    EXPECT_EQ(counters_.value("lockstep_store_rows_received_total", label),
+              counters_.value("lockstep_store_rows", label) +
+                  counters_.value("lockstep_store_rows_replaced_total", label) + gone)
+        << table;
+  }
+  Counters counters_{kStoreCounters};
+};
+
+TEST_P(StepStoreContract, AnswersRowsSortedByStepAndRankWhateverOrderTheyCameIn) {
+  auto store = make();
+  for (int64_t step : {3, 1, 2}) {
+    for (int32_t rank : {5, 0, 3}) store->append_step(identity_of(rank), step_of(step, rank * 10 + step), 100);
+  }
+  std::vector<StepRow> rows = store->steps("job", 2, 3);
+  ASSERT_EQ(rows.size(), 6u);
+  std::vector<std::pair<int64_t, int32_t>> order;
+  for (const StepRow& row : rows) {
+    order.emplace_back(row.summary.step, row.identity.rank);
+    EXPECT_EQ(row.identity, identity_of(row.identity.rank));
+    EXPECT_EQ(row.summary, step_of(row.summary.step, row.identity.rank * 10 + row.summary.step));
+  }
+  EXPECT_EQ(order, (std::vector<std::pair<int64_t, int32_t>>{{2, 0}, {2, 3}, {2, 5}, {3, 0}, {3, 3}, {3, 5}}));
+  EXPECT_TRUE(store->steps("job", 4, 100).empty());
+  EXPECT_TRUE(store->steps("other", 0, 100).empty());
+
+  std::vector<std::pair<int64_t, int32_t>> visited;
+  store->visit_steps("job", 2, 3, [&](const Identity& identity, const StepSummary& summary) {
+    visited.emplace_back(summary.step, identity.rank);
+  });
+  EXPECT_EQ(visited, order);
+}
+
+TEST_P(StepStoreContract, TheSameRowAgainReplacesTheOldOne) {
+  auto store = make();
+  StepSummary lossy = step_of(1, 10);
+  lossy.records_lost = 5;
+  store->append_step(identity_of(0), lossy, 100);
+  store->append_step(identity_of(0), lossy, 101);
+  store->append_step(identity_of(0), step_of(1, 20), 102);
+  std::vector<StepRow> rows = store->steps("job", 0, 10);
+  ASSERT_EQ(rows.size(), 1u);
+  EXPECT_EQ(rows[0].summary.self_ns, 20);
+  EXPECT_EQ(store->job("job")->ranks.at(0).records_lost, 0)
+      << "records lost must not add up over deliveries of one row";
+  EXPECT_EQ(counters_.value("lockstep_store_rows_replaced_total", "table=\"steps\""), 2);
+  expect_nothing_lost_unseen("steps");
+}
+
+TEST_P(StepStoreContract, KnowsWhereEveryRankStands) {
+  auto store = make();
+  store->rank_started(identity_of(1), 50);
+  store->append_step(identity_of(1), step_of(4), 100);
+  store->append_step(identity_of(1), step_of(3), 110);  // late
+  store->append_comm(identity_of(1), {.comm_id = 9, .size = 8, .rank_in_comm = 1, .nodes = 2, .name = "world"}, 120);
+  store->append_comm(identity_of(1), {.comm_id = 9, .size = 8, .rank_in_comm = 1, .nodes = 2, .name = "world"}, 121);
+  RankStatus status;
+  status.time_unix_ns = 500;
+  status.quiet_ns = 77;
+  store->append_status(identity_of(1), status, 130);
+  status.time_unix_ns = 400;  // older, came late
+  status.quiet_ns = 1;
+  store->append_status(identity_of(1), status, 131);
+  store->rank_lost_records(identity_of(1), 12);
+  store->rank_ended(identity_of(0), true, 90);
+
+  std::optional<JobInfo> job = store->job("job");
+  ASSERT_TRUE(job.has_value());
+  EXPECT_EQ(job->world_size, 8);
+  EXPECT_EQ(job->first_seen_unix_ns, 50);
+  EXPECT_EQ(job->last_seen_unix_ns, 131);
+  EXPECT_EQ(job->last_step, 4);
+  ASSERT_EQ(job->ranks.size(), 2u);
+  const RankInfo& ended = job->ranks[0];
+  EXPECT_EQ(ended.identity.rank, 0);
+  EXPECT_TRUE(ended.ended && ended.ended_cleanly);
+  const RankInfo& rank = job->ranks[1];
+  EXPECT_FALSE(rank.ended);
+  EXPECT_EQ(rank.last_step, 4);
+  EXPECT_EQ(rank.last_seen_unix_ns, 131);
+  EXPECT_EQ(rank.comms.size(), 1u);
+  EXPECT_EQ(rank.records_lost, 12);
+  ASSERT_TRUE(rank.status.has_value());
+  EXPECT_EQ(rank.status->quiet_ns, 77);
+  EXPECT_FALSE(store->job("job2").has_value());
+}
+
+TEST_P(StepStoreContract, ANewAttemptTakesThePlaceOfTheOldOne) {
+  auto store = make();
+  store->append_step(identity_of(0), step_of(10), 100);
+  store->append_step(identity_of(1), step_of(10), 100);
+  store->append_step(identity_of(0, "job", 1), step_of(2), 200);
+  store->append_step(identity_of(1, "job", 0), step_of(11), 300);  // a straggler of the old attempt
+  std::vector<JobInfo> jobs = store->jobs();
+  ASSERT_EQ(jobs.size(), 1u);
+  EXPECT_EQ(jobs[0].attempt, 1);
+  EXPECT_EQ(jobs[0].last_step, 2);
+  EXPECT_EQ(jobs[0].ranks.size(), 1u);
+  EXPECT_EQ(store->steps("job", 0, 100).size(), 1u);
+  EXPECT_EQ(counters_.value("lockstep_store_rows_refused_total", "table=\"steps\",reason=\"old_attempt\""), 1);
+  expect_nothing_lost_unseen("steps");
+}
+
+TEST_P(StepStoreContract, ListsJobsByIdAndKeepsThemApart) {
+  auto store = make();
+  store->append_step(identity_of(0, "b"), step_of(1), 100);
+  store->append_step(identity_of(0, "a"), step_of(7), 100);
+  std::vector<JobInfo> jobs = store->jobs();
+  ASSERT_EQ(jobs.size(), 2u);
+  EXPECT_EQ(jobs[0].job_id, "a");
+  EXPECT_EQ(jobs[1].job_id, "b");
+  EXPECT_EQ(store->steps("a", 0, 100).size(), 1u);
+  EXPECT_EQ(store->steps("b", 0, 100).at(0).summary.step, 1);
+}
+
+TEST_P(StepStoreContract, DropsTheOldestRowsBeyondItsLimitAndCountsThem) {
+  auto store = make({.step_rows = 40});
+  for (int64_t step = 0; step < 100; ++step) {
+    for (int32_t rank = 0; rank < 8; ++rank) store->append_step(identity_of(rank), step_of(step), 100 + step);
+  }
+  std::vector<StepRow> rows = store->steps("job", 0, 1000);
+  EXPECT_LE(rows.size(), 40u);
+  EXPECT_GE(rows.size(), 32u);
+  EXPECT_EQ(rows.back().summary.step, 99);
+  EXPECT_GE(rows.front().summary.step, 94);
+  EXPECT_EQ(counters_.value("lockstep_store_rows", "table=\"steps\""), static_cast<int64_t>(rows.size()));
+  EXPECT_EQ(counters_.value("lockstep_store_rows_dropped_total", "table=\"steps\",reason=\"limit\""),
+            800 - static_cast<int64_t>(rows.size()));
+  expect_nothing_lost_unseen("steps");
+}
+
+TEST_P(StepStoreContract, AnswersLogsNewestFirstAndSaysHowManyMatched) {
+  auto store = make();
+  auto app = resource_of("app");
+  auto agent = resource_of("lockstep-agent");
+  store->append_log(app, log_of("", "one"));
+  store->append_log(agent, log_of("train.step", "two"));
+  store->append_log(agent, log_of("job.start", "three"));
+  store->append_log(agent, log_of("train.step", "four"));
+  store->append_log(app, log_of("", "five"));
+  auto bodies = [](const Page<StoredLog>& page) {
+    std::vector<std::string> list;
+    for (const StoredLog& item : page.items) list.push_back(std::get<std::string>(item.record.body.data));
+    return list;
+  };
+  Page<StoredLog> all = store->logs("", "", 3);
+  EXPECT_EQ(all.total, 5u);
+  EXPECT_EQ(bodies(all), (std::vector<std::string>{"five", "four", "three"}));
+  EXPECT_EQ(bodies(store->logs("lockstep-agent", "", 10)), (std::vector<std::string>{"four", "three", "two"}));
+  EXPECT_EQ(bodies(store->logs("lockstep-agent", "train.step", 10)), (std::vector<std::string>{"four", "two"}));
+  EXPECT_EQ(store->logs("nobody", "", 10).total, 0u);
+}
+
+TEST_P(StepStoreContract, AnswersSpansOfAServiceOrOfATrace) {
+  auto store = make();
+  for (uint8_t i = 0; i < 4; ++i) {
+    Span span;
+    span.trace_id[15] = i % 2;
+    span.name = std::to_string(i);
+    store->append_span(resource_of(i < 2 ? "a" : "b"), span);
+  }
+  Page<StoredSpan> trace = store->spans("", "00000000000000000000000000000001", 10);
+  ASSERT_EQ(trace.items.size(), 2u);
+  EXPECT_EQ(trace.items[0].span.name, "3");
+  EXPECT_EQ(trace.items[1].span.name, "1");
+  Page<StoredSpan> service = store->spans("a", "", 1);
+  EXPECT_EQ(service.total, 2u);
+  EXPECT_EQ(service.items.at(0).span.name, "1");
+}
+
+TEST_P(StepStoreContract, DropsTheOldestLogsAndSpansBeyondTheirLimits) {
+  auto store = make({.logs = 10, .spans = 5});
+  for (int i = 0; i < 100; ++i) {
+    store->append_log(resource_of("app"), log_of("", std::to_string(i)));
+    Span span;
+    span.name = std::to_string(i);
+    store->append_span(resource_of("app"), span);
+  }
+  EXPECT_EQ(store->logs("", "", 1000).total, 10u);
+  EXPECT_EQ(std::get<std::string>(store->logs("", "", 1).items.at(0).record.body.data), "99");
+  EXPECT_EQ(store->spans("", "", 1000).total, 5u);
+  expect_nothing_lost_unseen("logs");
+  expect_nothing_lost_unseen("spans");
+}
+
+TEST_P(StepStoreContract, AppendsAndQueriesFromManyThreadsAtOnce) {
+  auto store = make({.step_rows = 2000, .logs = 100, .spans = 100});
+  std::vector<std::thread> threads;
+  for (int32_t rank = 0; rank < 4; ++rank) {
+    threads.emplace_back([&, rank] {
+      for (int64_t step = 0; step < 1000; ++step) {
+        store->append_step(identity_of(rank), step_of(step), step);
+        store->append_log(resource_of("app"), log_of("", "x"));
+        if (step % 50 == 0) {
+          store->steps("job", step - 20, step);
+          store->logs("app", "", 5);
+          store->jobs();
+        }
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(store->job("job")->last_step, 999);
+  expect_nothing_lost_unseen("steps");
+  expect_nothing_lost_unseen("logs");
+}
+
+INSTANTIATE_TEST_SUITE_P(Backings, StepStoreContract, ::testing::ValuesIn(kBackings),
+                         [](const auto& test) { return test.param.name; });
+
+TEST(MemoryStepStore, CountsBytesToo) {
+  Counters counters(kStoreCounters);
+  MemoryStepStoreOptions options;
+  options.step_bytes_max = 100'000;
+  options.log_bytes_max = 10'000;
+  MemoryStepStore store(options, counters);
+  for (int64_t step = 0; step < 100; ++step) {
+    StepSummary summary = step_of(step);
+    summary.flows.resize(100);
+    store.append_step(identity_of(0), summary, 1);
+    store.append_log(resource_of("app"), log_of("", std::string(1000, 'x')));
+  }
+  EXPECT_LE(counters.value("lockstep_store_bytes", "table=\"steps\""), 100'000);
+  EXPECT_LT(store.steps("job", 0, 1000).size(), 20u);
+  EXPECT_GT(store.steps("job", 0, 1000).size(), 5u);
+  EXPECT_LE(store.logs("", "", 0).total, 9u);
+  EXPECT_GE(store.logs("", "", 0).total, 5u);
+}
+
+TEST(MemoryStepStore, ForgetsTheLongestSilentJobWhenThereAreTooManyJobsOrRanks) {
+  Counters counters(kStoreCounters);
+  MemoryStepStoreOptions options;
+  options.jobs_max = 2;
+  options.ranks_max = 4;
+  MemoryStepStore store(options, counters);
+  store.append_step(identity_of(0, "old"), step_of(1), 100);
+  store.append_step(identity_of(0, "middle"), step_of(1), 200);
+  store.append_step(identity_of(0, "new"), step_of(1), 300);
+  EXPECT_FALSE(store.job("old").has_value());
+  EXPECT_TRUE(store.job("middle").has_value());
+  for (int32_t rank = 0; rank < 6; ++rank) store.append_step(identity_of(rank, "new"), step_of(2), 400);
+  EXPECT_FALSE(store.job("middle").has_value());
+  EXPECT_EQ(store.job("new")->ranks.size(), 4u);
+  EXPECT_EQ(counters.value("lockstep_store_rows_refused_total", "table=\"steps\",reason=\"rank_limit\""), 2);
+  EXPECT_EQ(counters.value("lockstep_store_jobs_dropped_total"), 2);
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,28 @@
+// Who wants to hear of what the store has just been given: diagnosis.
+//
+// Called by the Applier after the store has the record, in the order of the durable log, from one thread at a time. A
+// subscriber must not call back into the Applier; it may read the stores. Records may come twice (at-least-once
+// delivery). During recovery the same calls are made with the times the records were first received. Thread rule: calls
+// are serialised by the Applier; what else a subscriber offers is its own business.
+#pragma once
+
+#include <cstdint>
+
+#include "model/events.h"
+#include "model/step.h"
+
+namespace lockstep {
+
+class StoreSubscriber {
+ public:
+  virtual ~StoreSubscriber() = default;
+  virtual void on_step(const Identity&, const StepSummary&, int64_t /*received_unix_ns*/) {}
+  virtual void on_status(const Identity&, const RankStatus&, int64_t /*received_unix_ns*/) {}
+  virtual void on_comm(const Identity&, const CommInit&, int64_t /*received_unix_ns*/) {}
+  virtual void on_rank_started(const Identity&, int64_t /*received_unix_ns*/) {}
+  virtual void on_rank_ended(const Identity&, bool /*clean*/, int64_t /*received_unix_ns*/) {}
+  // A hole in what this rank told us: unknown, never healthy.
+  virtual void on_records_lost(const Identity&, int64_t /*records*/, int64_t /*received_unix_ns*/) {}
+};
+
+}  // namespace lockstep

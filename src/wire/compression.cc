@@ -1,0 +1,239 @@
+#include "wire/compression.h"
+
+#include <array>
+#include <memory>
+
+#include "base/text.h"
+#ifdef LOCKSTEP_ZLIB
+#include <zlib.h>
+#endif
+#ifdef LOCKSTEP_ZSTD
+#include <zstd.h>
+#endif
+
+namespace lockstep {
+namespace {
+
+using Chunk = std::array<char, 32 * 1024>;
+
+Error not_built(const char* name) {
+  return Error{format("%s: this build does without it", name)};
+}
+
+#if defined(LOCKSTEP_ZLIB) || defined(LOCKSTEP_ZSTD)
+// Takes what a decompressor made; an error once it is more than the limit.
+bool append_bounded(std::string& out, const char* data, size_t size, uint64_t bytes_max) {
+  if (size > bytes_max - out.size()) return false;
+  out.append(data, size);
+  return true;
+}
+
+Error too_large(const char* name, size_t compressed, uint64_t bytes_max) {
+  return Error{format("%s: %zu bytes become more than the limit of %llu", name, compressed,
+                      static_cast<unsigned long long>(bytes_max))};
+}
+#endif
+
+#ifdef LOCKSTEP_ZLIB
+constexpr int kGzipWindowBits = 15 + 16;    // +16: the gzip wrapper, and nothing else
+constexpr size_t kZlibPieceMax = 1u << 30;  // zlib counts in unsigned int
+
+struct Inflater {
+  z_stream stream{};
+  bool ready = inflateInit2(&stream, kGzipWindowBits) == Z_OK;
+  ~Inflater() {
+    if (ready) inflateEnd(&stream);
+  }
+};
+
+struct Deflater {
+  z_stream stream{};
+  bool ready = deflateInit2(&stream, Z_BEST_SPEED, Z_DEFLATED, kGzipWindowBits, 8, Z_DEFAULT_STRATEGY) == Z_OK;
+  ~Deflater() {
+    if (ready) deflateEnd(&stream);
+  }
+};
+
+void feed(z_stream& stream, std::string_view& rest) {
+  if (stream.avail_in > 0 || rest.empty()) return;
+  std::string_view piece = rest.substr(0, kZlibPieceMax);
+  stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(piece.data()));
+  stream.avail_in = static_cast<uInt>(piece.size());
+  rest.remove_prefix(piece.size());
+}
+
+Result<std::string> gzip_compress(std::string_view data) {
+  Deflater deflater;
+  if (!deflater.ready) return Error{"gzip: out of memory"};
+  std::string out;
+  Chunk chunk;
+  std::string_view rest = data;
+  int status = Z_OK;
+  while (status != Z_STREAM_END) {
+    feed(deflater.stream, rest);
+    deflater.stream.next_out = reinterpret_cast<Bytef*>(chunk.data());
+    deflater.stream.avail_out = chunk.size();
+    status = deflate(&deflater.stream, rest.empty() ? Z_FINISH : Z_NO_FLUSH);
+    if (status != Z_OK && status != Z_STREAM_END) return Error{format("gzip: compression failed with %d", status)};
+    out.append(chunk.data(), chunk.size() - deflater.stream.avail_out);
+  }
+  return out;
+}
+
+// A gzip body may be several members one after the other.
+Result<std::string> gzip_decompress(std::string_view data, uint64_t bytes_max) {
+  Inflater inflater;
+  if (!inflater.ready) return Error{"gzip: out of memory"};
+  z_stream& stream = inflater.stream;
+  std::string out;
+  Chunk chunk;
+  std::string_view rest = data;
+  while (true) {
+    feed(stream, rest);
+    stream.next_out = reinterpret_cast<Bytef*>(chunk.data());
+    stream.avail_out = chunk.size();
+    int status = inflate(&stream, Z_NO_FLUSH);
+    if (!append_bounded(out, chunk.data(), chunk.size() - stream.avail_out, bytes_max)) {
+      return too_large("gzip", data.size(), bytes_max);
+    }
+    if (status == Z_STREAM_END) {
+      if (stream.avail_in == 0 && rest.empty()) return out;
+      inflateReset(&stream);
+    } else if (status == Z_BUF_ERROR ||
+               (status == Z_OK && stream.avail_in == 0 && rest.empty() && stream.avail_out > 0)) {
+      return Error{format("gzip: cut short after %zu bytes", data.size())};
+    } else if (status != Z_OK) {
+      return Error{format("gzip: %s", stream.msg ? stream.msg : "malformed data")};
+    }
+  }
+}
+#endif
+
+#ifdef LOCKSTEP_ZSTD
+constexpr int kZstdLevel = 3;
+// 8 MiB: what RFC 8878 asks every decoder to support. More would let a few bytes claim a lot of memory.
+constexpr int kZstdWindowLogMax = 23;
+
+struct ZstdFree {
+  void operator()(ZSTD_DCtx* context) const { ZSTD_freeDCtx(context); }
+};
+
+Result<std::string> zstd_compress(std::string_view data) {
+  std::string out(ZSTD_compressBound(data.size()), '\0');
+  size_t size = ZSTD_compress(out.data(), out.size(), data.data(), data.size(), kZstdLevel);
+  if (ZSTD_isError(size)) return Error{format("zstd: %s", ZSTD_getErrorName(size))};
+  out.resize(size);
+  return out;
+}
+
+// A zstd body may be several frames one after the other.
+Result<std::string> zstd_decompress(std::string_view data, uint64_t bytes_max) {
+  std::unique_ptr<ZSTD_DCtx, ZstdFree> context(ZSTD_createDCtx());
+  if (!context) return Error{"zstd: out of memory"};
+  ZSTD_DCtx_setParameter(context.get(), ZSTD_d_windowLogMax, kZstdWindowLogMax);
+  std::string out;
+  Chunk chunk;
+  ZSTD_inBuffer in{data.data(), data.size(), 0};
+  size_t wanted = 1;  // 0: a frame has just ended
+  while (in.pos < in.size || wanted != 0) {
+    const size_t before = in.pos;
+    ZSTD_outBuffer piece{chunk.data(), chunk.size(), 0};
+    wanted = ZSTD_decompressStream(context.get(), &piece, &in);
+    if (ZSTD_isError(wanted)) return Error{format("zstd: %s", ZSTD_getErrorName(wanted))};
+    if (!append_bounded(out, chunk.data(), piece.pos, bytes_max)) return too_large("zstd", data.size(), bytes_max);
+    if (wanted != 0 && in.pos == before && piece.pos == 0)
+      return Error{format("zstd: cut short after %zu bytes", data.size())};
+  }
+  return out;
+}
+#endif
+
+}  // namespace
+
+bool available(Encoding encoding) {
+  switch (encoding) {
+    case Encoding::kIdentity:
+      return true;
+#ifdef LOCKSTEP_ZLIB
+    case Encoding::kGzip:
+      return true;
+#endif
+#ifdef LOCKSTEP_ZSTD
+    case Encoding::kZstd:
+      return true;
+#endif
+    default:
+      return false;
+  }
+}
+
+Result<Encoding> parse_encoding(std::string_view content_encoding) {
+  std::string name(trim(content_encoding));
+  for (char& letter : name) {
+    if (letter >= 'A' && letter <= 'Z') letter = static_cast<char>(letter - 'A' + 'a');  // HTTP: not case-sensitive
+  }
+  for (Encoding encoding : {Encoding::kIdentity, Encoding::kGzip, Encoding::kZstd}) {
+    if (name == to_text(encoding)) return encoding;
+  }
+  if (name.empty()) return Encoding::kIdentity;
+  std::string shown = name.substr(0, 40);
+  for (char& letter : shown) {
+    if (letter < ' ' || letter > '~') letter = '?';
+  }
+  std::string understood = "identity";
+  if (available(Encoding::kGzip)) understood += ", gzip";
+  if (available(Encoding::kZstd)) understood += ", zstd";
+  return Error{format("content encoding \"%s\" is not understood (%s are)", shown.c_str(), understood.c_str())};
+}
+
+const char* to_text(Encoding encoding) {
+  switch (encoding) {
+    case Encoding::kIdentity:
+      return "identity";
+    case Encoding::kGzip:
+      return "gzip";
+    case Encoding::kZstd:
+      return "zstd";
+  }
+  return "?";
+}
+
+Result<std::string> compress(Encoding encoding, std::string_view data) {
+  switch (encoding) {
+    case Encoding::kIdentity:
+      return std::string(data);
+#ifdef LOCKSTEP_ZLIB
+    case Encoding::kGzip:
+      return gzip_compress(data);
+#endif
+#ifdef LOCKSTEP_ZSTD
+    case Encoding::kZstd:
+      return zstd_compress(data);
+#endif
+    default:
+      return not_built(to_text(encoding));
+  }
+}
+
+Result<std::string> decompress(Encoding encoding, std::string_view data, uint64_t bytes_max) {
+  switch (encoding) {
+    case Encoding::kIdentity:
+      if (data.size() > bytes_max) {
+        return Error{format("%zu bytes are more than the limit of %llu", data.size(),
+                            static_cast<unsigned long long>(bytes_max))};
+      }
+      return std::string(data);
+#ifdef LOCKSTEP_ZLIB
+    case Encoding::kGzip:
+      return gzip_decompress(data, bytes_max);
+#endif
+#ifdef LOCKSTEP_ZSTD
+    case Encoding::kZstd:
+      return zstd_decompress(data, bytes_max);
+#endif
+    default:
+      return not_built(to_text(encoding));
+  }
+}
+
+}  // namespace lockstep

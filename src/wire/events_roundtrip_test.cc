@@ -1,0 +1,166 @@
+// Lockstep's events over the wire: what an agent put in is what a server gets out (docs/formats/events.md).
+#include <gtest/gtest.h>
+
+#include "model/events.h"
+#include "wire/otlp.h"
+#include "wire/test_batches.h"
+
+namespace lockstep {
+namespace {
+
+// Through OTLP and back.
+LogRecord over_the_wire(const LogRecord& record) {
+  Batch batch;
+  batch.groups.resize(1);
+  batch.groups[0].logs = {record};
+  Result<Batch> back = otlp::decode(Signal::kLogs, otlp::encode(batch));
+  if (!back.ok()) ADD_FAILURE() << back.error();
+  return back.ok() && back->record_count() == 1 ? back->groups[0].logs[0] : LogRecord{};
+}
+
+CommStatus comm_status() {
+  CommStatus comm;
+  comm.comm_id = 0xfedcba9876543210;
+  comm.size = 8;
+  comm.rank_in_comm = 3;
+  comm.collectives_enqueued = 100;
+  comm.collectives_completed = 99;
+  comm.p2p_enqueued = 7;
+  comm.p2p_completed = 7;
+  comm.collective = {OpState::kStarted, 100, 42, "AllReduce", "bfloat16", 1 << 30, -1, test::kTime};
+  comm.p2p = {OpState::kCompleted, 7, 0, "Send", "float", 4096, 2, test::kTime - 5};
+  return comm;
+}
+
+// Replaces one attribute of a record.
+LogRecord with(LogRecord record, std::string_view key, Value value) {
+  for (Attribute& attribute : record.attributes) {
+    if (attribute.key == key) attribute.value = std::move(value);
+  }
+  return record;
+}
+
+TEST(Events, AStepSurvivesTheWire) {
+  StepSummary step = test::step_summary(12);
+  LogRecord record = over_the_wire(to_record(step));
+  EXPECT_EQ(record.event_name, kEventTrainStep);
+  Result<StepSummary> back = step_from_record(record);
+  ASSERT_TRUE(back.ok()) << back.error();
+  EXPECT_EQ(*back, step);
+}
+
+TEST(Events, AStepWithoutCommunicationSurvivesTheWire) {
+  StepSummary step;
+  step.step = 0;
+  step.start_unix_ns = test::kTime;
+  Result<StepSummary> back = step_from_record(over_the_wire(to_record(step)));
+  ASSERT_TRUE(back.ok()) << back.error();
+  EXPECT_EQ(*back, step);
+}
+
+TEST(Events, ARankStatusSurvivesTheWire) {
+  RankStatus status;
+  status.time_unix_ns = test::kTime;
+  status.quiet_ns = 5'000'000'000;
+  status.process_alive = false;
+  status.finished = true;
+  status.step = 77;
+  status.phase = Phase::kBackward;
+  status.comms = {comm_status(), CommStatus{}};
+  LogRecord record = over_the_wire(to_record(status));
+  EXPECT_EQ(record.event_name, kEventRankStatus);
+  Result<RankStatus> back = status_from_record(record);
+  ASSERT_TRUE(back.ok()) << back.error();
+  EXPECT_EQ(*back, status);
+}
+
+TEST(Events, ACommunicatorSurvivesTheWire) {
+  CommInit comm{0xfedcba9876543210, 8, 3, 2, "dp"};
+  LogRecord record = over_the_wire(to_record(comm, test::kTime));
+  EXPECT_EQ(record.event_name, kEventCommInit);
+  EXPECT_EQ(record.time_unix_ns, test::kTime);
+  Result<CommInit> back = comm_init_from_record(record);
+  ASSERT_TRUE(back.ok()) << back.error();
+  EXPECT_EQ(*back, comm);
+}
+
+TEST(Events, AGapAndTheEndsOfAJobSurviveTheWire) {
+  LogRecord gap = over_the_wire(to_record(Gap{"ring_overwritten", 512}, test::kTime));
+  EXPECT_EQ(gap.event_name, kEventGap);
+  EXPECT_EQ(find_string(gap.attributes, "reason"), "ring_overwritten");
+  EXPECT_EQ(find_int(gap.attributes, "records"), 512);
+  EXPECT_EQ(over_the_wire(job_start_record(test::kTime)), job_start_record(test::kTime));
+  for (bool clean : {true, false})
+    EXPECT_EQ(over_the_wire(job_end_record(test::kTime, clean)), job_end_record(test::kTime, clean));
+}
+
+TEST(Events, AnIdentitySurvivesTheWireAsAResource) {
+  Identity identity{"llama-70b", 2, 5, 64, 5, "node-17", "GPU-1234"};
+  Batch batch;
+  batch.groups.resize(1);
+  batch.groups[0].resource = to_resource(identity);
+  Result<Batch> back = otlp::decode(Signal::kLogs, otlp::encode(batch));
+  ASSERT_TRUE(back.ok()) << back.error();
+  Result<Identity> identity_back = identity_from_resource(back->groups.at(0).resource);
+  ASSERT_TRUE(identity_back.ok()) << identity_back.error();
+  EXPECT_EQ(*identity_back, identity);
+}
+
+TEST(Events, AMalformedStepIsOneClearLine) {
+  LogRecord good = to_record(test::step_summary(12));
+  auto error = [](const LogRecord& record) {
+    Result<StepSummary> step = step_from_record(record);
+    return step.ok() ? "accepted" : step.error();
+  };
+  EXPECT_EQ(error(with(good, "step", "12")), "train.step without a step number");
+  EXPECT_EQ(error(with(good, "duration_ns", -1)), "train.step 12 has a duration of -1 ns (0 to one day is possible)");
+  EXPECT_EQ(error(with(good, "phases", ValueList{1, "x"})), "train.step 12: phase 1 is not a number");
+  EXPECT_EQ(error(with(good, "phases", ValueList(9, 1))), "train.step 12 has 9 phases (limit 8)");
+  EXPECT_EQ(error(with(good, "comms", ValueList{ValueList(11, 1)})), "train.step 12: communicator row 0 is malformed");
+  EXPECT_EQ(error(with(good, "comms", ValueList{ValueList(12, 1), "row"})),
+            "train.step 12: communicator row 1 is malformed");
+  EXPECT_EQ(error(with(good, "flows", ValueList{ValueList(9, 1)})), "train.step 12: flow row 0 is malformed");
+  EXPECT_EQ(error(with(good, "flows", ValueList{ValueList(10, 1.5)})), "train.step 12: flow row 0 is malformed");
+  EXPECT_EQ(error(with(good, "comms", ValueList(kCommsPerStepMax + 1))),
+            "train.step 12 has 4097 communicators (limit 4096)");
+}
+
+TEST(Events, ALongerRowThanWeKnowIsRead) {
+  StepSummary step = test::step_summary(12);
+  LogRecord record = to_record(step);
+  for (Attribute& attribute : record.attributes) {
+    if (attribute.key != "comms" && attribute.key != "flows") continue;
+    for (Value& row : std::get<ValueList>(attribute.value.data))
+      std::get<ValueList>(row.data).emplace_back("a later column");
+  }
+  Result<StepSummary> back = step_from_record(over_the_wire(record));
+  ASSERT_TRUE(back.ok()) << back.error();
+  EXPECT_EQ(*back, step);
+}
+
+TEST(Events, AMalformedRankStatusIsOneClearLine) {
+  RankStatus status;
+  status.comms = {comm_status()};
+  LogRecord good = to_record(status);
+  Result<RankStatus> short_row = status_from_record(with(good, "comms", ValueList{ValueList(7, 1)}));
+  ASSERT_FALSE(short_row.ok());
+  EXPECT_EQ(short_row.error(), "rank.status: communicator row 0 is malformed");
+  Result<RankStatus> negative = status_from_record(with(good, "quiet_ns", -5));
+  ASSERT_FALSE(negative.ok());
+  EXPECT_EQ(negative.error(), "rank.status with a negative quiet_ns");
+}
+
+TEST(Events, ACommunicatorOrIdentityThatIsNotPossibleIsOneClearLine) {
+  Result<CommInit> comm = comm_init_from_record(to_record(CommInit{1, 8, 8, 1, ""}, 0));
+  ASSERT_FALSE(comm.ok());
+  EXPECT_EQ(comm.error(), "comm.init: rank 8 of 8 is not possible");
+  Result<Identity> nobody = identity_from_resource({});
+  ASSERT_FALSE(nobody.ok());
+  EXPECT_EQ(nobody.error(), "the resource has no lockstep.job_id");
+  Result<Identity> outside = identity_from_resource(to_resource({"job", 0, 64, 64, 0, "host", ""}));
+  ASSERT_FALSE(outside.ok());
+  EXPECT_EQ(outside.error(), "lockstep.rank 64 does not fit lockstep.world_size 64");
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,20 @@
+// Any text: no crash, one line on error, and what was read survives the protobuf encoding.
+#include <cstdlib>
+
+#include "wire/otlp.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using namespace lockstep;
+  std::string_view text(reinterpret_cast<const char*>(data), size);
+  for (Signal signal : {Signal::kMetrics, Signal::kLogs, Signal::kSpans}) {
+    Result<Batch> batch = otlp::decode_json(signal, text);
+    if (!batch.ok()) {
+      if (batch.error().empty() || batch.error().find('\n') != std::string::npos) std::abort();
+      continue;
+    }
+    std::string encoded = otlp::encode(*batch);
+    Result<Batch> again = otlp::decode(signal, encoded);
+    if (!again.ok() || otlp::encode(*again) != encoded || again->record_count() != batch->record_count()) std::abort();
+  }
+  return 0;
+}

@@ -1,0 +1,330 @@
+// Our decoder against libprotobuf: what one refuses the other refuses, and what both accept means the same. Exceptions,
+// all of them ours: the nesting limit, ids of a wrong length, and resources or names multiplied without end.
+//
+// The input is tried as it is, and as a recipe for a request: random bytes seldom make the interesting ones, where
+// fields come twice, in pieces, out of order, packed and unpacked, or under a wrong type.
+#include <fuzzer/FuzzedDataProvider.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <limits>
+
+#include "wire/otlp.h"
+#include "wire/otlp_oracle.h"
+#include "wire/protobuf_wire.h"
+
+namespace lockstep::otlp {
+namespace {
+
+using google::protobuf::FieldDescriptor;
+using google::protobuf::Message;
+
+// Reads a message by the field names of otlp_subset.proto.
+class View {
+ public:
+  explicit View(const Message& message) : message_(&message), reflection_(message.GetReflection()) {}
+
+  bool has(const char* name) const { return reflection_->HasField(*message_, field(name)); }
+  std::string text(const char* name) const { return reflection_->GetString(*message_, field(name)); }
+  bool flag(const char* name) const { return reflection_->GetBool(*message_, field(name)); }
+  double real(const char* name) const { return reflection_->GetDouble(*message_, field(name)); }
+  int32_t int32(const char* name) const { return reflection_->GetInt32(*message_, field(name)); }
+  uint32_t uint32(const char* name) const { return reflection_->GetUInt32(*message_, field(name)); }
+  int64_t int64(const char* name) const { return reflection_->GetInt64(*message_, field(name)); }
+  uint64_t uint64(const char* name) const { return reflection_->GetUInt64(*message_, field(name)); }
+  int64_t time(const char* name) const {
+    return static_cast<int64_t>(std::min<uint64_t>(uint64(name), std::numeric_limits<int64_t>::max()));
+  }
+  View message(const char* name) const { return View(reflection_->GetMessage(*message_, field(name))); }
+
+  template <typename Visit>
+  void each(const char* name, Visit&& visit) const {
+    const FieldDescriptor* repeated = field(name);
+    for (int i = 0; i < reflection_->FieldSize(*message_, repeated); ++i) {
+      visit(View(reflection_->GetRepeatedMessage(*message_, repeated, i)));
+    }
+  }
+  std::vector<uint64_t> counts(const char* name) const {
+    std::vector<uint64_t> numbers;
+    for (int i = 0; i < reflection_->FieldSize(*message_, field(name)); ++i) {
+      numbers.push_back(reflection_->GetRepeatedUInt64(*message_, field(name), i));
+    }
+    return numbers;
+  }
+  std::vector<double> reals(const char* name) const {
+    std::vector<double> numbers;
+    for (int i = 0; i < reflection_->FieldSize(*message_, field(name)); ++i) {
+      numbers.push_back(reflection_->GetRepeatedDouble(*message_, field(name), i));
+    }
+    return numbers;
+  }
+  template <size_t kSize>
+  void id(const char* name, std::array<uint8_t, kSize>& id) const {
+    std::string bytes = text(name);
+    if (bytes.size() == kSize) std::copy(bytes.begin(), bytes.end(), id.begin());
+  }
+
+ private:
+  const FieldDescriptor* field(const char* name) const { return message_->GetDescriptor()->FindFieldByName(name); }
+  const Message* message_;
+  const google::protobuf::Reflection* reflection_;
+};
+
+Attributes attributes_of(const View& view, const char* name);
+
+Value value_of(const View& view) {
+  if (view.has("text")) return view.text("text");
+  if (view.has("flag")) return view.flag("flag");
+  if (view.has("number")) return view.int64("number");
+  if (view.has("real")) return view.real("real");
+  if (view.has("raw")) return Value::Bytes{view.text("raw")};
+  if (view.has("map")) return attributes_of(view.message("map"), "items");
+  if (!view.has("list")) return {};
+  ValueList list;
+  view.message("list").each("items", [&](const View& item) { list.push_back(value_of(item)); });
+  return list;
+}
+
+Attributes attributes_of(const View& view, const char* name) {
+  Attributes attributes;
+  view.each(name, [&](const View& item) { attributes.push_back({item.text("key"), value_of(item.message("value"))}); });
+  return attributes;
+}
+
+LogRecord log_of(const View& view) {
+  LogRecord log;
+  log.time_unix_ns = view.time("time");
+  log.observed_unix_ns = view.time("observed");
+  log.severity = view.int32("severity");
+  log.severity_text = view.text("severity_text");
+  log.event_name = view.text("event_name");
+  log.body = value_of(view.message("body"));
+  log.attributes = attributes_of(view, "attributes");
+  view.id("trace_id", log.trace_id);
+  view.id("span_id", log.span_id);
+  log.flags = view.uint32("flags");
+  return log;
+}
+
+Span span_of(const View& view) {
+  Span span;
+  view.id("trace_id", span.trace_id);
+  view.id("span_id", span.span_id);
+  view.id("parent_span_id", span.parent_span_id);
+  span.trace_state = view.text("trace_state");
+  span.name = view.text("name");
+  span.kind = view.int32("kind");
+  span.start_unix_ns = view.time("start");
+  span.end_unix_ns = view.time("end");
+  span.attributes = attributes_of(view, "attributes");
+  view.each("events", [&](const View& item) {
+    span.events.push_back({item.time("time"), item.text("name"), attributes_of(item, "attributes")});
+  });
+  view.each("links", [&](const View& item) {
+    SpanLink& link = span.links.emplace_back();
+    item.id("trace_id", link.trace_id);
+    item.id("span_id", link.span_id);
+    link.attributes = attributes_of(item, "attributes");
+  });
+  span.status_code = view.message("status").int32("code");
+  span.status_message = view.message("status").text("message");
+  return span;
+}
+
+void append_points(const View& metric, std::vector<MetricPoint>& points) {
+  static constexpr std::pair<const char*, MetricKind> kKinds[] = {{"gauge", MetricKind::kGauge},
+                                                                  {"sum", MetricKind::kSum},
+                                                                  {"histogram", MetricKind::kHistogram},
+                                                                  {"exponential", MetricKind::kExponentialHistogram},
+                                                                  {"summary", MetricKind::kSummary}};
+  for (auto [name, kind] : kKinds) {
+    if (!metric.has(name)) continue;
+    View data = metric.message(name);
+    MetricPoint head;
+    head.name = metric.text("name");
+    head.unit = metric.text("unit");
+    head.kind = kind;
+    if (kind != MetricKind::kGauge && kind != MetricKind::kSummary) {
+      int32_t number = data.int32("temporality");
+      if (number == 1 || number == 2) head.temporality = static_cast<Temporality>(number);
+    }
+    if (kind == MetricKind::kSum) head.monotonic = data.flag("monotonic");
+    data.each("points", [&](const View& item) {
+      MetricPoint& point = points.emplace_back(head);
+      point.attributes = attributes_of(item, "attributes");
+      point.start_unix_ns = item.time("start");
+      point.time_unix_ns = item.time("time");
+      point.flags = item.uint32("flags");
+      if (head.kind == MetricKind::kGauge || head.kind == MetricKind::kSum) {
+        point.is_int = item.has("as_int");
+        point.int_value = item.int64("as_int");
+        point.value = point.is_int ? static_cast<double>(point.int_value) : item.real("as_double");
+        return;
+      }
+      point.count = item.uint64("count");
+      const bool has_sum = head.kind == MetricKind::kSummary || item.has("sum");
+      point.value = has_sum ? item.real("sum") : std::numeric_limits<double>::quiet_NaN();
+      if (head.kind == MetricKind::kHistogram) {
+        point.buckets = item.counts("buckets");
+        point.bounds = item.reals("bounds");
+      } else if (head.kind == MetricKind::kExponentialHistogram) {
+        point.scale = item.int32("scale");
+        point.zero_count = item.uint64("zero_count");
+        point.positive_offset = item.message("positive").int32("offset");
+        point.buckets = item.message("positive").counts("counts");
+        point.negative_offset = item.message("negative").int32("offset");
+        point.negative_buckets = item.message("negative").counts("counts");
+      } else {
+        item.each("quantiles", [&](const View& quantile) {
+          point.bounds.push_back(quantile.real("quantile"));
+          point.quantile_values.push_back(quantile.real("value"));
+        });
+      }
+    });
+  }
+}
+
+Batch batch_of(Signal signal, const Message& request) {
+  Batch batch;
+  batch.signal = signal;
+  View(request).each("groups", [&](const View& resource) {
+    resource.each("scopes", [&](const View& scope) {
+      ResourceGroup& group = batch.groups.emplace_back();
+      group.resource = attributes_of(resource.message("resource"), "attributes");
+      group.scope_name = scope.message("scope").text("name");
+      group.scope_version = scope.message("scope").text("version");
+      scope.each("records", [&](const View& record) {
+        if (signal == Signal::kLogs) group.logs.push_back(log_of(record));
+        if (signal == Signal::kSpans) group.spans.push_back(span_of(record));
+        if (signal == Signal::kMetrics) append_points(record, group.points);
+      });
+    });
+  });
+  return batch;
+}
+
+class RequestBuilder {
+ public:
+  RequestBuilder(const uint8_t* data, size_t size) : recipe_(data, size) {}
+
+  std::string message(const google::protobuf::Descriptor* type, int depth) {
+    std::string bytes;
+    protobuf::WireWriter out(bytes);
+    const FieldDescriptor* field = nullptr;
+    for (int fields = recipe_.ConsumeIntegralInRange(1, 6); fields > 0 && recipe_.remaining_bytes() > 0; --fields) {
+      // The same field again, often: that is where merging shows. The way down to the records is the last field.
+      if (depth < 3 && recipe_.ConsumeBool()) {
+        field = type->field(type->field_count() - 1);
+      } else if (field == nullptr || recipe_.ConsumeBool()) {
+        field = type->field(recipe_.ConsumeIntegralInRange(0, type->field_count() - 1));
+      }
+      const uint32_t number = static_cast<uint32_t>(field->number());
+      const int oddity = recipe_.ConsumeIntegralInRange(0, 31);
+      if (oddity == 0) {
+        stray(out, bytes, number);
+      } else if (field->type() == FieldDescriptor::TYPE_MESSAGE) {
+        if (depth < 24) out.bytes(number, message(field->message_type(), depth + 1));
+      } else if (field->type() == FieldDescriptor::TYPE_BYTES) {
+        static constexpr size_t kLengths[] = {0, 1, 3, 8, 8, 16, 16, 16};
+        out.bytes(number, recipe_.ConsumeBytesAsString(recipe_.PickValueInArray(kLengths)));
+      } else if (field->is_repeated() && recipe_.ConsumeBool()) {
+        size_t began = out.begin(number);
+        for (int i = recipe_.ConsumeIntegralInRange(0, 3); i > 0; --i) scalar(out, field);
+        if (oddity == 1) bytes.push_back('\x80');
+        out.end(began);
+      } else {
+        out.raw_varint(tag_of(field));
+        scalar(out, field);
+      }
+    }
+    return bytes;
+  }
+
+ private:
+  // A field that the message does not know, or knows otherwise.
+  void stray(protobuf::WireWriter& out, std::string& bytes, uint32_t number) {
+    if (recipe_.ConsumeBool()) number = recipe_.ConsumeIntegralInRange<uint32_t>(0, 2000);
+    switch (recipe_.ConsumeIntegralInRange(0, 6)) {
+      case 0:
+        return out.varint(number, recipe_.ConsumeIntegral<uint64_t>());
+      case 1:
+        return out.fixed64(number, 1);
+      case 2:
+        return out.fixed32(number, 1);
+      case 3:
+        return out.bytes(number, "stray");
+      case 4:
+        out.raw_varint(protobuf::tag_of(number, protobuf::kGroupBegin));
+        out.varint(1, 1);
+        return out.raw_varint(protobuf::tag_of(number, protobuf::kGroupEnd));
+      default:
+        bytes += recipe_.ConsumeBytesAsString(2);
+    }
+  }
+
+  static uint32_t tag_of(const FieldDescriptor* field) {
+    switch (field->type()) {
+      case FieldDescriptor::TYPE_DOUBLE:
+      case FieldDescriptor::TYPE_FIXED64:
+      case FieldDescriptor::TYPE_SFIXED64:
+        return protobuf::tag_of(static_cast<uint32_t>(field->number()), protobuf::kFixed64);
+      case FieldDescriptor::TYPE_FIXED32:
+        return protobuf::tag_of(static_cast<uint32_t>(field->number()), protobuf::kFixed32);
+      default:
+        return protobuf::tag_of(static_cast<uint32_t>(field->number()), protobuf::kVarint);
+    }
+  }
+
+  void scalar(protobuf::WireWriter& out, const FieldDescriptor* field) {
+    uint64_t value =
+        recipe_.ConsumeBool() ? recipe_.ConsumeIntegralInRange<uint64_t>(0, 3) : recipe_.ConsumeIntegral<uint64_t>();
+    switch (tag_of(field) & 7) {
+      case protobuf::kFixed64:
+        return out.raw_fixed(value);
+      case protobuf::kFixed32:
+        return out.raw_fixed(static_cast<uint32_t>(value));
+      default:
+        return out.raw_varint(value);
+    }
+  }
+
+  FuzzedDataProvider recipe_;
+};
+
+bool is_own_limit(const std::string& error) {
+  for (const char* limit : {"nested too deeply", "id that is not", "too large for its", "too long for its"}) {
+    if (error.find(limit) != std::string::npos) return true;
+  }
+  return false;
+}
+
+void compare(Oracle& oracle, Signal signal, std::string_view bytes) {
+  Result<Batch> ours = decode(signal, bytes);
+  if (!ours.ok() && is_own_limit(ours.error())) return;
+  std::unique_ptr<Message> theirs = oracle.parse(signal, bytes);
+  if (ours.ok() != (theirs != nullptr)) {
+    std::fprintf(stderr, "%s: we say %s, libprotobuf %s\n", to_text(signal), ours.ok() ? "yes" : ours.error().c_str(),
+                 theirs ? "yes" : "no");
+    std::abort();
+  }
+  if (!ours.ok()) return;
+  // Compared as bytes: NaN is equal to itself there.
+  if (encode(*ours) != encode(batch_of(signal, *theirs))) {
+    std::fprintf(stderr, "%s: read differently\n%s\n", to_text(signal), theirs->DebugString().c_str());
+    std::abort();
+  }
+}
+
+}  // namespace
+}  // namespace lockstep::otlp
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  static lockstep::otlp::Oracle oracle;
+  std::string_view bytes(reinterpret_cast<const char*>(data), size);
+  for (lockstep::Signal signal : {lockstep::Signal::kMetrics, lockstep::Signal::kLogs, lockstep::Signal::kSpans}) {
+    lockstep::otlp::compare(oracle, signal, bytes);
+    lockstep::otlp::RequestBuilder builder(data, size);
+    lockstep::otlp::compare(oracle, signal, builder.message(oracle.request_type(signal), 0));
+  }
+  return 0;
+}

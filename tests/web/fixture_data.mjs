@@ -1,0 +1,254 @@
+// Canned answers of the API, shaped as in docs/formats/api.md. Numbers come from a hash, so that every run sees the same ones.
+
+const kNow = Date.UTC(2026, 0, 15, 3, 14, 5);
+const ns = (ms) => ms * 1e6;
+
+function noise(...parts) {
+  let hash = 2166136261;
+  for (const part of parts) hash = Math.imul(hash ^ (part + 0x9e3779b9), 16777619);
+  hash ^= hash >>> 15;
+  hash = Math.imul(hash, 0x85ebca6b);
+  return ((hash ^ (hash >>> 13)) >>> 0) / 2 ** 32;
+}
+const round = (value) => Math.round(value * 10) / 10;
+
+export const kHostile = '<img src=x onerror="window.hacked=1">\u202e"\'`/../x';
+export const kSlow = 'llama-70b';
+export const kHung = 'mixtral-8x22b';
+export const kHealthy = 'eval-sweep-3.1';
+export const kSuspected = 'vit-pretrain';
+export const kLarge = 'frontier-4096';
+
+// name -> how the job behaves. `self(rank, step)` is the rank's own time in ms, or null where nothing was heard.
+const kJobs = {
+  [kSlow]: {
+    ranks: 64, step: 1388, health: 'slow', state: 'running', perHost: 8, firstHost: 12, comm: 44, input: 2,
+    self: (rank, step) => 290 + 8 * noise(rank, step) + (rank === 43 && step >= 1204 ? 118 + 6 * noise(step) : 0),
+    verdicts: [slowVerdict(), clearedVerdict()],
+    summary: 'Rank 43 (node-17, GPU 3) makes all 64 ranks wait 118 ms a step since step 1,204: 31 % of the job.',
+  },
+  [kHung]: {
+    ranks: 32, step: 412, health: 'hang', state: 'running', perHost: 8, firstHost: 0, comm: 60, input: 3, reporting: 24,
+    self: (rank, step) => (rank >= 8 && rank < 16 && step > 380 ? null : rank === 21 && step > 411 ? null : 210 + 12 * noise(rank, step)),
+    verdicts: [hangVerdict()],
+    summary: 'Rank 21 never entered all-reduce 88,121.',
+  },
+  [kSuspected]: {
+    ranks: 16, step: 900, health: 'suspected', state: 'running', perHost: 4, firstHost: 30, comm: 20, input: 30,
+    self: (rank, step) => (step === 800 ? 900 : 120) + 6 * noise(rank, step) + (rank === 6 && step > 880 ? 22 : 0),
+    verdicts: [suspectedVerdict()],
+    summary: 'Rank 6 may be slow.',
+  },
+  [kHostile]: {
+    ranks: 4, step: 60, health: 'unknown', state: 'silent', perHost: 2, firstHost: 0, comm: 5, input: 1, reporting: 0, hostile: true,
+    self: (rank, step) => (step % 11 === 3 ? null : 50 + noise(rank, step)),
+    verdicts: [],
+    summary: 'Cannot tell: <script>window.hacked=1</script> ranks 0-3 have sent nothing for 40 s; last seen on node-0.',
+  },
+  [kHealthy]: {
+    ranks: 8, step: 5120, health: 'ok', state: 'running', perHost: 8, firstHost: 3, comm: 40, input: 4,
+    self: (rank, step) => 360 + 5 * noise(rank, step),
+    verdicts: [],
+    summary: 'Healthy: 8 ranks, step 412 ms, slowest rank +1.4 % (normal here).',
+  },
+  [kLarge]: {
+    ranks: 4096, step: 800, health: 'unknown', state: 'ended', perHost: 8, firstHost: 0, comm: 90, input: 2,
+    self: (rank, step) => (rank % 512 === 77 && step % 97 < 6 ? null : 300 + 9 * noise(rank, step) + (rank === 3000 && step > 700 ? 60 : 0)),
+    verdicts: [],
+    summary: 'Cannot tell: rank 3000 is 60 ms slower than its peers since step 701, but the job ended before its cause was seen.',
+  },
+};
+
+function verdict(fields) {
+  return {
+    id: 'v', job_id: '', attempt: 0, state: 'confirmed', kind: 'slow', since_step: -1, through_step: -1,
+    since_unix_ns: ns(kNow - 3600e3), found_unix_ns: ns(kNow - 3590e3), lost_gpu_seconds: 0, lost_share: 0, confidence: 0.97,
+    coverage: 1, clock_error_us: 12, sentence: '', culprit: { rank: [], host: '', gpu_uuid: '', layer: 'unknown', component: '', cause: '' },
+    chain: [], victims: { ranks: [], groups: [], gpu_minutes: 0 }, alternatives: [], next: [], ...fields,
+  };
+}
+function claim(kind, text, subject, value, unit, baseline, peers, query) {
+  return { claim: text, kind, subject, value, unit, baseline, peers, from: 1204, to: 1388, query };
+}
+
+function slowVerdict() {
+  return verdict({
+    id: 'slow-43', job_id: kSlow, since_step: 1204, through_step: 1388, lost_gpu_seconds: 71280, lost_share: 0.31,
+    sentence: 'Rank 43 (node-17, GPU 3) makes all 64 ranks wait 118 ms a step since step 1,204: 31 % of the job, 19.8 GPU-hours so far.',
+    culprit: { rank: [43], host: 'node-17', gpu_uuid: 'GPU-5b1e0f2a-43', layer: 'gpu', component: 'GPU of rank 43', cause: 'throttle-thermal' },
+    chain: [
+      claim('waits_for', '63 ranks wait for dp group 2, group 2 waits for rank 43.', 'rank 43', 63, 'ranks', 0, 0, `/api/jobs/${kSlow}/ranks?last=50`),
+      claim('self_time', 'Its own time is 411 ms a step, its peers\' 293 ms.', 'rank 43', 411, 'ms', 294, 293, `/api/jobs/${kSlow}/ranks/43?last=50`),
+      claim('counter', 'Its GPU runs at 1,155 MHz, its peers at 1,980: thermal slowdown, 91 °C.', 'GPU of rank 43', 1155, 'MHz', 1980, 1980, '/api/metrics?name=hw.gpu.clock'),
+      claim('counterfactual', 'Without it a step would take 421 ms.', 'step', 421, 'ms', 540, 0, `/api/jobs/${kSlow}/steps?last=200`),
+      claim('exclusion', 'Not the network: its links carry what its siblings\' do.', 'links of rank 43', 41, 'GB/s', 41, 41, `/api/jobs/${kSlow}/ranks/43?last=50`),
+      claim('exclusion', 'Not the input: 2 ms, as everywhere.', 'input of rank 43', 2, 'ms', 2, 2, 'javascript:alert(1)'),
+    ],
+    victims: { ranks: [0, 1, 2], groups: ['dp 2'], gpu_minutes: 1188 },
+    alternatives: [{ culprit: 'link node-17 to leaf-3', score: 0.08, why_lower: 'its bandwidth did not change', decided_by: 'port counters of leaf-3' }],
+    next: [
+      { action: 'Drain node-17 and check its airflow.', command: 'scontrol update nodename=node-17 state=drain reason=thermal' },
+      { action: 'See the next finding as it comes.', command: `lockstep why ${kSlow}` },
+    ],
+  });
+}
+function clearedVerdict() {
+  return verdict({
+    id: 'slow-9', job_id: kSlow, state: 'cleared', since_step: 300, through_step: 340, lost_gpu_seconds: 300, lost_share: 0.01,
+    sentence: 'Rank 9 (node-13, GPU 1) made all 64 ranks wait 40 ms a step from step 300 to 340.',
+    culprit: { rank: [9], host: 'node-13', gpu_uuid: '', layer: 'input', component: 'data loader of rank 9', cause: 'data-loader' },
+  });
+}
+function hangVerdict() {
+  return verdict({
+    id: 'hang-21', job_id: kHung, kind: 'hang', since_step: 412, through_step: 412, lost_gpu_seconds: 5400, lost_share: 0.12, coverage: 0.75,
+    sentence: 'Rank 21 (node-2, GPU 5) never entered all-reduce 88,121; 23 ranks have waited in it for 3 min.',
+    culprit: { rank: [21], host: 'node-2', gpu_uuid: 'GPU-77aa-21', layer: 'software', component: 'process of rank 21', cause: 'rank-missing' },
+    chain: [
+      { ...claim('waits_for', '23 ranks entered all-reduce 88,121 of communicator 0x1a; rank 21 did not.', 'rank 21', 88120, '', 0, 88121, `/api/jobs/${kHung}/ranks/21?last=50`), from: 412, to: 412 },
+      { ...claim('event', 'Its process is alive, in phase "checkpoint", and silent for 3 min.', 'rank 21', 180, 's', 0, 1, `/api/jobs/${kHung}/ranks/21?last=50`), from: 412, to: 412 },
+      { ...claim('exclusion', 'Not ranks 8-15: they sent nothing since step 380, but their agents are gone, not their work.', 'ranks 8-15', 8, 'ranks', 0, 0, '/api/agents'), from: 380, to: 412 },
+    ],
+    alternatives: [{ culprit: 'ranks 8-15', score: 0.3, why_lower: 'their peers saw them enter 88,121', decided_by: 'an answer from the agent of node-1' }],
+    next: [{ action: 'Look at the stack of rank 21.', command: 'ssh node-2 py-spy dump --pid 4711' }],
+  });
+}
+function suspectedVerdict() {
+  return verdict({
+    id: 'sus-6', job_id: kSuspected, state: 'suspected', since_step: 881, through_step: 900, lost_gpu_seconds: 90, lost_share: 0.02, confidence: 0.6,
+    sentence: 'Rank 6 (node-31, GPU 2) may make all 16 ranks wait 22 ms a step since step 881.',
+    culprit: { rank: [6], host: 'node-31', gpu_uuid: 'GPU-6', layer: 'unknown', component: 'rank 6', cause: '' },
+    chain: [claim('self_time', 'Its own time is 145 ms a step, its peers\' 123 ms.', 'rank 6', 145, 'ms', 123, 123, `/api/jobs/${kSuspected}/ranks/6?last=50`),
+      claim('exclusion', 'Not the input: 30 ms, as everywhere.', 'input of rank 6', 30, 'ms', 30, 30, `/api/jobs/${kSuspected}/ranks/6?last=50`)],
+    alternatives: [{ culprit: 'GPU of rank 6', score: 0.5, why_lower: 'no clock or temperature was heard from node-31', decided_by: 'NVML metrics of node-31' }],
+    next: [{ action: 'Check what the agent on node-31 can see.', command: 'ssh node-31 lockstep doctor' }],
+  });
+}
+
+export class Fixture {
+  extraSteps = 0;
+  empty = false;
+
+  // [status, answer] for a path and its query.
+  answer(path, query) {
+    if (path === '/api/jobs') return [200, this.empty ? { jobs: [], total: 0, shown: 0 } : this.#list()];
+    const match = /^\/api\/jobs\/([^/]+)(?:\/(why|steps|ranks)(?:\/(\d+))?)?$/.exec(path);
+    if (!match) return [404, { error: `no such path: ${path}` }];
+    const name = decodeURIComponent(match[1]);
+    const job = kJobs[name];
+    if (!job) return [404, { error: `no job "${name}". Did you mean ${kSlow}? (lockstep jobs lists ${Object.keys(kJobs).length})` }];
+    if (match[2] === 'why') return [200, this.#why(name)];
+    if (match[2] === 'steps') return [200, this.#steps(name, this.#window(name, query, 200))];
+    if (match[3] !== undefined) return [200, this.#rank(name, Number(match[3]), this.#window(name, query, 50))];
+    if (match[2] === 'ranks') return [200, this.#ranks(name, this.#window(name, query, 50))];
+    return [200, this.#job(name)];
+  }
+
+  #newest(name) {
+    return kJobs[name].step + (kJobs[name].state === 'running' && kJobs[name].health !== 'hang' ? this.extraSteps : 0);
+  }
+  #window(name, query, usual) {
+    const newest = this.#newest(name);
+    // The server refuses a window of more than 500 steps; so does this one, loudly.
+    if (Number(query.get('last') ?? 1) > 500 || Number(query.get('to') ?? 0) - Number(query.get('from') ?? 0) >= 500) throw new Error('window too wide');
+    const to = Math.min(newest, Number(query.get('to') ?? newest));
+    const from = query.has('from') ? Number(query.get('from')) : Math.max(0, newest - Number(query.get('last') ?? usual) + 1);
+    return Array.from({ length: Math.max(0, to - from + 1) }, (_, index) => from + index);
+  }
+  #list() {
+    const jobs = Object.keys(kJobs).map((name) => this.#job(name));
+    return { jobs, total: jobs.length, shown: jobs.length };
+  }
+  #job(name) {
+    const job = kJobs[name];
+    return {
+      job_id: name, attempt: 0, world_size: job.ranks, ranks_seen: job.ranks, ranks_reporting: job.reporting ?? job.ranks, state: job.state,
+      last_step: this.#newest(name), step_ms: this.#column(name, this.#newest(name) - 1).duration, first_seen_unix_ns: ns(kNow - 7200e3),
+      last_seen_unix_ns: ns(kNow), health: job.health, sentence: job.verdicts[0]?.sentence ?? job.summary, verdicts_open: job.verdicts.length,
+    };
+  }
+  #why(name) {
+    const job = kJobs[name];
+    return {
+      job: this.#job(name), health: job.health, summary: job.summary, verdicts: job.verdicts,
+      breakdown: this.#breakdown(name),
+    };
+  }
+  #breakdown(name) {
+    const { comm, input } = kJobs[name];
+    const { duration, compute, waiting } = this.#column(name, this.#newest(name) - 1);
+    return { compute: compute / duration, waiting: waiting / duration, communication: comm / duration, input: input / duration, other: 0 };
+  }
+  #host(name, rank) {
+    const job = kJobs[name];
+    return job.hostile ? `<b onmouseover=hacked()>node-${rank}</b>` : `node-${job.firstHost + Math.floor(rank / job.perHost)}`;
+  }
+  // One step over all ranks: the slowest sets the pace, the others wait for it.
+  #column(name, step) {
+    const job = kJobs[name];
+    const self = Array.from({ length: job.ranks }, (_, rank) => job.self(rank, step));
+    const heard = self.filter((value) => value !== null);
+    if (heard.length === 0) return { self, median: null, duration: null, compute: null, waiting: null };
+    const sorted = [...heard].sort((a, b) => a - b);
+    const slowest = sorted[sorted.length - 1];
+    const mean = heard.reduce((sum, value) => sum + value, 0) / heard.length;
+    return { self, median: sorted[sorted.length >> 1], duration: round(slowest + job.comm + job.input), compute: round(mean), waiting: round(slowest - mean) };
+  }
+  #steps(name, steps) {
+    const job = kJobs[name];
+    const columns = steps.map((step) => this.#column(name, step));
+    const ranks = Array.from({ length: job.ranks }, (_, rank) => rank);
+    const cells = (pick) => ranks.map((rank) => columns.map((column) => (column.self[rank] === null ? null : round(pick(column, rank)))));
+    const line = (value) => columns.map((column) => (column.median === null ? null : value(column)));
+    return {
+      job_id: name, ranks, hosts: ranks.map((rank) => this.#host(name, rank)), steps, step_ms: line((column) => column.duration),
+      compute_ms: line((column) => column.compute), waiting_ms: line((column) => column.waiting),
+      communication_ms: line(() => job.comm), input_ms: line(() => job.input),
+      duration_ms: cells((column) => column.duration), self_ms: cells((column, rank) => column.self[rank]),
+      excess_ms: cells((column, rank) => column.self[rank] - column.median), input_ms_rank: cells(() => job.input),
+      total_steps: this.#newest(name) + 1, shown: steps.length,
+    };
+  }
+  #ranks(name, steps) {
+    const job = kJobs[name];
+    const { excess_ms: excess, self_ms: self, duration_ms: duration } = this.#steps(name, steps);
+    const mean = (values) => {
+      const heard = values.filter((value) => value !== null);
+      return heard.length === 0 ? null : round(heard.reduce((sum, value) => sum + value, 0) / heard.length);
+    };
+    const ranks = excess.map((row, rank) => ({
+      rank, host: this.#host(name, rank), local_rank: rank % job.perHost, gpu_uuid: `GPU-${name.length}-${rank}`,
+      steps: row.filter((value) => value !== null).length, step_ms: mean(duration[rank]), self_ms: mean(self[rank]), excess_ms: mean(row),
+      comm_ms: job.comm, input_ms: job.input, last_seen_unix_ns: ns(kNow), status: row[row.length - 1] === null ? 'silent' : 'ok',
+    })).sort((a, b) => (b.excess_ms ?? 1e9) - (a.excess_ms ?? 1e9));
+    return { job_id: name, from_step: steps[0], to_step: steps[steps.length - 1], ranks, total: ranks.length, shown: ranks.length };
+  }
+  #rank(name, rank, steps) {
+    const job = kJobs[name];
+    const entries = steps.flatMap((step) => {
+      const column = this.#column(name, step);
+      const self = column.self[rank];
+      if (self === null) return [];
+      return [{
+        step, duration_ms: column.duration, self_ms: round(self), comm_ms: round(column.duration - self - job.input), queue_ms: 1, quiet_ms: 0.5,
+        phases_ms: { input: job.input, forward: round(self * 0.32), backward: round(self * 0.6), optimizer: round(self * 0.08) },
+        comms: [
+          { comm_id: '0x1a', size: 8, p2p: false, count: 160, bytes: 8.1e9, gpu_ms: 31.2, shortest_ms: 0.1, longest_ms: 0.5, bus_gb_s: 212.4 },
+          { comm_id: '0x2b', size: job.ranks, p2p: false, count: 24, bytes: 2.2e9, gpu_ms: 12.8, shortest_ms: 0.4, longest_ms: 1.9, bus_gb_s: 41.2 },
+        ],
+        flows: Array.from({ length: 10 }, (_, index) => ({ comm_id: '0x2b', peer: (rank + index + 1) % job.ranks, send: index % 2 === 0, transfers: 8,
+          bytes: 2.7e8, wire_ms: 3 + index / 10, own_gpu_ms: 0.4, peer_ms: 0.8 })),
+      }];
+    });
+    return {
+      job_id: name, rank, host: this.#host(name, rank), gpu_uuid: `GPU-5b1e0f2a-${rank}`, state: job.health === 'hang' ? 'quiet' : 'ok', last_seen_unix_ns: ns(kNow),
+      communicators: [{ comm_id: '0x1a', size: 8, rank_in_comm: rank % 8, nodes: 1, name: 'tp' }], steps: entries,
+      status: { quiet_ms: job.health === 'hang' ? 180000 : 20, alive: true, phase: job.health === 'hang' ? 'checkpoint' : 'forward',
+        comms: job.health === 'hang' ? [{
+          comm_id: '0x1a', size: 32, rank_in_comm: rank, collectives_enqueued: 88120, collectives_completed: 88119, p2p_enqueued: 0, p2p_completed: 0,
+          collective: { state: 'started', ordinal: 88120, seq: 88120, function: 'AllReduce', datatype: 'bf16', bytes: 2.2e9, peer: -1, since_unix_ns: ns(kNow - 180e3) },
+          p2p: { state: 'none', ordinal: 0, seq: 0, function: '', datatype: '', bytes: 0, peer: -1, since_unix_ns: 0 },
+        }] : [] },
+    };
+  }
+}

@@ -1,0 +1,351 @@
+// The web page in a real browser against canned answers: the way from the fleet to the guilty rank, by mouse and by keyboard, and
+// what must hold on the way. Run by `npm run test:page` in web/ after `npm run build`.
+//
+// With LOCKSTEP_URL set, the same browser visits that running server instead: the second group below.
+import assert from 'node:assert/strict';
+import { after, before, describe, it } from 'node:test';
+import { accessible, launch, noErrors, openPage, shot } from './browser.mjs';
+import { kHealthy, kHostile, kHung, kLarge, kSlow, kSuspected } from './fixture_data.mjs';
+import { start } from './fixture_server.mjs';
+
+const kServer = process.env.LOCKSTEP_URL;
+const jobPath = (name) => `/jobs/${encodeURIComponent(name)}${name.includes('.') ? '/' : ''}`;
+
+describe('the page on canned answers', { skip: kServer ? 'LOCKSTEP_URL is set' : false }, () => {
+  let browser;
+  let world;
+  before(async () => {
+    world = await start();
+    browser = await launch();
+  });
+  after(async () => {
+    await browser?.close();
+    await world?.stop();
+  });
+
+  // Runs `body` on a fresh page and fails on any script error.
+  async function visit(path, body, options) {
+    const page = await openPage(browser, options);
+    try {
+      await page.goto(world.url + path);
+      await body(page);
+      noErrors(page);
+    } finally {
+      await page.context().close();
+    }
+  }
+  const mapReady = (page) => page.locator('#heatmap canvas').waitFor();
+  const panel = (page) => page.locator('aside.panel');
+  const query = (page) => new URL(page.url()).searchParams;
+
+  it('lists jobs worst first, with a glyph and a word for health', () => visit('/', async (page) => {
+    await page.getByRole('link', { name: kSlow }).waitFor();
+    const words = await page.locator('tbody tr td:first-child').allInnerTexts();
+    assert.deepEqual(words, ['▲ slow', '■ hung', '△ suspected', '◌ unknown', '✓ ok', '◌ unknown']);
+    assert.match(await page.locator('tbody tr').nth(1).innerText(), /24 of 32/);
+    await accessible(page);
+    await shot(page, 'fleet');
+  }));
+
+  it('teaches when there are no jobs', async () => {
+    world.fixture.empty = true;
+    try {
+      await visit('/', async (page) => {
+        await page.getByRole('heading', { name: 'No jobs yet.' }).waitFor();
+        assert.match(await page.locator('main').innerText(), /NCCL_PROFILER_PLUGIN=lockstep/);
+        await accessible(page);
+        await shot(page, 'fleet-empty');
+      });
+    } finally {
+      world.fixture.empty = false;
+    }
+  });
+
+  it('leads by clicks from the fleet to the guilty rank', () => visit('/', async (page) => {
+    await page.getByRole('link', { name: kSlow }).click();
+    const card = page.getByRole('region', { name: 'Verdict: slow, confirmed' });
+    await card.waitFor();
+    assert.match(await card.innerText(), /Rank 43 \(node-17, GPU 3\) makes all 64 ranks wait 118 ms a step/);
+    await mapReady(page);
+    await card.getByRole('button', { name: 'Show rank 43' }).click();
+    await panel(page).getByText('node-17').waitFor();
+    assert.match(await panel(page).innerText(), /Rank 43 · step 1,388[\s\S]*throttle-thermal[\s\S]*own time/);
+    assert.equal(query(page).get('rank'), '43');
+    assert.equal(query(page).get('step'), '1388');
+    await accessible(page);
+    await shot(page, 'job-slow-rank');
+    await page.goBack();
+    await panel(page).waitFor({ state: 'detached' });
+    assert.equal(new URL(page.url()).search, '');
+  }));
+
+  it('shows verdict, breakdown and heat map in one 1440 x 900 window', () => visit(jobPath(kSlow), async (page) => {
+    await mapReady(page);
+    await page.waitForTimeout(300);
+    const map = await page.locator('#heatmap').boundingBox();
+    assert.ok(map.y + map.height <= 900, `heat map ends at ${map.y + map.height}`);
+    assert.ok(map.height >= 168, `heat map is ${map.height} tall`);
+    await shot(page, 'job-slow');
+    await accessible(page);
+  }));
+
+  it('opens a claim to its numbers beside its peers, and links to this server only', () => visit(jobPath(kSlow), async (page) => {
+    await page.getByRole('button', { name: /thermal slowdown/ }).click();
+    const numbers = page.locator('.numbers').first();
+    assert.match((await numbers.innerText()).replace(/\s+/g, ' '), /1,155 MHz peers 1,980 MHz before 1,980 MHz steps 1,204–1,388/);
+    await page.getByRole('button', { name: /the input/ }).click();
+    const links = await page.locator('.numbers a').evaluateAll((all) => all.map((link) => link.getAttribute('href')));
+    assert.deepEqual(links, ['/api/metrics?name=hw.gpu.clock']);
+    await accessible(page);
+    await shot(page, 'job-claims');
+  }));
+
+  it('copies the next command as it is shown', () => visit(jobPath(kSlow), async (page) => {
+    await page.context().grantPermissions(['clipboard-read', 'clipboard-write']);
+    await page.getByRole('button', { name: /Copy the command: Drain/ }).click();
+    assert.equal(await page.evaluate(() => navigator.clipboard.readText()), 'scontrol update nodename=node-17 state=drain reason=thermal');
+  }));
+
+  it('selects the cell under a click and tells its values on hover', () => visit(jobPath(kSlow), async (page) => {
+    await mapReady(page);
+    await page.waitForTimeout(300);
+    const map = await page.locator('#heatmap').boundingBox();
+    const at = { x: map.width - 60, y: 2 };
+    await page.locator('#heatmap').hover({ position: at });
+    assert.match(await page.locator('.tip').innerText(), /rank 43, node-17, step 1,38\d\n\+1\d\d ms/);
+    await shot(page, 'job-hover');
+    await page.locator('#heatmap').click({ position: at });
+    await panel(page).waitFor();
+    assert.equal(query(page).get('rank'), '43');
+  }));
+
+  it('needs no mouse', () => visit('/', async (page) => {
+    const link = page.getByRole('link', { name: kSlow });
+    await link.waitFor();
+    await link.focus();
+    await page.keyboard.press('Enter');
+    await mapReady(page);
+    await page.locator('#heatmap').focus();
+    await page.keyboard.press('ArrowUp'); // the first press starts on the worst rank, newest step
+    await page.keyboard.press('ArrowLeft');
+    await page.keyboard.press('ArrowDown');
+    await page.keyboard.press('ArrowUp');
+    await page.keyboard.press('Enter');
+    await panel(page).getByText('node-17').waitFor();
+    assert.equal(query(page).get('rank'), '43');
+    assert.equal(query(page).get('step'), '1387');
+    await shot(page, 'job-keyboard');
+    await page.keyboard.press('ArrowDown');
+    await page.waitForFunction(() => new URL(location.href).searchParams.get('rank') === '0');
+    await page.keyboard.press('Escape'); // rank -> step
+    await page.getByRole('heading', { name: 'Slowest ranks in this step' }).waitFor();
+    await page.keyboard.press('Escape'); // step -> job
+    await panel(page).waitFor({ state: 'detached' });
+    await page.keyboard.press('s');
+    assert.equal(query(page).get('sort'), 'rank');
+    await page.keyboard.press('t');
+    await page.getByRole('table', { name: 'Ranks' }).waitFor();
+    await page.keyboard.press('Escape'); // job -> fleet
+    await page.getByRole('table', { name: 'Jobs, worst first' }).waitFor();
+  }));
+
+  it('restores everything from the address', () => visit(`${jobPath(kSlow)}?step=1300&rank=43&sort=host&last=400`, async (page) => {
+    await panel(page).getByText('node-17').waitFor();
+    assert.match(await panel(page).innerText(), /Rank 43 · step 1,300/);
+    assert.equal(await page.getByLabel('sorted').inputValue(), 'host');
+    assert.equal(await page.getByLabel('last').inputValue(), '400');
+    await page.reload();
+    await panel(page).getByText('node-17').waitFor();
+    assert.match(page.url(), /step=1300&rank=43&sort=host&last=400/);
+  }));
+
+  it('goes back to an old step that a link asks for', () => visit(`${jobPath(kSlow)}?step=500&rank=9`, async (page) => {
+    await page.getByText('Showing steps 400–599, not the newest.').waitFor();
+    await panel(page).getByText('node-13').waitFor();
+    await page.getByRole('button', { name: 'Go to the newest' }).click();
+    await page.getByText('Showing steps').waitFor({ state: 'detached' });
+    await page.locator('.keys').waitFor();
+  }));
+
+  it('has a table twin that turns pages and says what it leaves out', () => visit(`${jobPath(kSlow)}?view=table`, async (page) => {
+    await page.getByRole('table', { name: 'Ranks' }).waitFor();
+    const ranks = page.getByRole('region', { name: 'Ranks as a table' });
+    assert.match(await ranks.innerText(), /1–32 of 64 ranks, worst first/);
+    assert.equal(await ranks.locator('tbody tr').first().locator('td').first().innerText(), '43');
+    await shot(page, 'job-table');
+    await accessible(page);
+    await ranks.getByRole('button', { name: 'Next' }).click();
+    assert.match(await ranks.innerText(), /33–64 of 64 ranks/);
+  }));
+
+  it('hands out curl, CLI and CSV from the menu of a chart', () => visit(jobPath(kSlow), async (page) => {
+    await page.context().grantPermissions(['clipboard-read', 'clipboard-write']);
+    await mapReady(page);
+    const menu = page.getByRole('button', { name: 'Menu of the heat map' });
+    await menu.click();
+    await accessible(page);
+    await shot(page, 'job-menu');
+    await page.getByRole('menuitem', { name: 'Copy as curl' }).click();
+    assert.equal(await page.evaluate(() => navigator.clipboard.readText()), `curl -s '${world.url}/api/jobs/${kSlow}/steps?last=200'`);
+    await menu.click();
+    const [file] = await Promise.all([page.waitForEvent('download'), page.getByRole('menuitem', { name: 'Download CSV' }).click()]);
+    assert.equal(file.suggestedFilename(), `${kSlow}-ranks-by-step.csv`);
+  }));
+
+  it('shows a hang with its unknown ranks hatched', () => visit(jobPath(kHung), async (page) => {
+    await page.getByRole('region', { name: 'Verdict: hung, confirmed' }).waitFor();
+    await mapReady(page);
+    await page.waitForTimeout(300);
+    // A square in the rows of ranks 8-15, newest steps: two colours, and neither is white nor on the scale.
+    const colours = await page.locator('#heatmap canvas').evaluate((canvas) => {
+      const { data } = canvas.getContext('2d').getImageData(canvas.width - 120, 16, 16, 16);
+      const seen = new Set();
+      for (let at = 0; at < data.length; at += 4) seen.add(data.slice(at, at + 3).join());
+      return [...seen];
+    });
+    assert.ok(colours.length > 1 && !colours.includes('255,255,255') && !colours.includes('0,34,78'), colours.join(' '));
+    await shot(page, 'job-hung');
+    await page.getByRole('button', { name: 'Show rank 21' }).click();
+    await panel(page).getByText('AllReduce').waitFor();
+    await accessible(page);
+    await shot(page, 'job-hung-rank');
+  }));
+
+  it('says in a suspicion what would settle it', () => visit(jobPath(kSuspected), async (page) => {
+    const card = page.getByRole('region', { name: 'Verdict: slow, suspected' });
+    await card.getByText('would be decided by NVML metrics of node-31').waitFor();
+    await mapReady(page);
+    await page.waitForTimeout(300);
+    await accessible(page);
+    await shot(page, 'job-suspected');
+  }));
+
+  it('is quiet about a healthy job, whose name has a dot', () => visit(jobPath(kHealthy), async (page) => {
+    await page.getByText('Healthy: 8 ranks, step 412 ms').waitFor();
+    await mapReady(page);
+    await page.waitForTimeout(300);
+    await accessible(page);
+    await shot(page, 'job-healthy');
+  }));
+
+  it('shows hostile names as text', () => visit('/', async (page) => {
+    await page.getByRole('link', { name: /onerror/ }).click();
+    await page.getByText('Cannot tell: <script>').waitFor();
+    await mapReady(page);
+    await page.keyboard.press('t');
+    await page.getByText('<b onmouseover=hacked()>node-0</b>').first().waitFor();
+    assert.equal(await page.evaluate(() => window.hacked), undefined);
+    assert.equal(await page.locator('main img, main script').count(), 0);
+    assert.equal(await page.getByText('\u202e').count(), 0);
+    await shot(page, 'job-hostile');
+  }));
+
+  it('is the same in the dark', () => visit(`${jobPath(kSlow)}?step=1388&rank=43`, async (page) => {
+    await panel(page).getByText('node-17').waitFor();
+    await accessible(page);
+    await shot(page, 'job-dark');
+    await page.getByRole('button', { name: 'light' }).click();
+    assert.equal(await page.evaluate(() => document.documentElement.dataset.theme), 'light');
+    await page.reload();
+    await panel(page).getByText('node-17').waitFor();
+    assert.equal(await page.evaluate(() => document.documentElement.dataset.theme), 'light');
+  }, { colorScheme: 'dark' }));
+
+  it('fits a narrow window', () => visit('/', async (page) => {
+    await page.getByRole('link', { name: kSlow }).waitFor();
+    await accessible(page);
+    await shot(page, 'narrow-fleet');
+    await page.getByRole('link', { name: kSlow }).click();
+    await mapReady(page);
+    await page.waitForTimeout(300);
+    assert.ok(await page.evaluate(() => document.documentElement.scrollWidth) <= 400, 'no sideways scroll');
+    await accessible(page);
+    await shot(page, 'narrow-job');
+    await page.locator('#heatmap').scrollIntoViewIfNeeded();
+    await shot(page, 'narrow-charts');
+    await page.getByRole('button', { name: 'Show rank 43' }).click();
+    await panel(page).getByText('node-17').waitFor();
+    await shot(page, 'narrow-panel');
+  }, { viewport: { width: 400, height: 800 } }));
+
+  it('follows a live job by its newest steps only, and stays still', () => visit(jobPath(kSlow), async (page) => {
+    await mapReady(page);
+    await page.waitForTimeout(300);
+    const before = await page.locator('#heatmap').boundingBox();
+    world.requests.length = 0;
+    world.fixture.extraSteps += 3;
+    await page.getByText('step 1,391').waitFor();
+    await page.waitForTimeout(200);
+    assert.deepEqual(await page.locator('#heatmap').boundingBox(), before);
+    const asked = world.requests.filter((path) => path.includes('/steps'));
+    assert.ok(asked.length > 0 && asked.every((path) => path.includes('from=')), asked.join(' '));
+    world.fixture.extraSteps = 0;
+  }));
+
+  it('keeps what it knew when the server is gone, and recovers', () => visit(jobPath(kSlow), async (page) => {
+    await mapReady(page);
+    world.down = true;
+    try {
+      await page.getByText(/No answer from the server since \d\d:\d\d:\d\d; showing what was known then\./).waitFor();
+      await mapReady(page);
+      assert.doesNotMatch(await page.locator('header').innerText(), /live/);
+      await accessible(page);
+      await shot(page, 'job-no-answer');
+    } finally {
+      world.down = false;
+    }
+    await page.getByText(/No answer from the server/).waitFor({ state: 'detached' });
+  }));
+
+  it('passes on what the server says about an unknown job', () => visit('/jobs/lama-70b', async (page) => {
+    await page.getByText('no job "lama-70b". Did you mean llama-70b?').waitFor();
+    await accessible(page);
+    await shot(page, 'job-missing');
+  }));
+
+  it('draws 4,096 ranks by 400 steps and finds the odd one', () => visit(`${jobPath(kLarge)}?last=400`, async (page) => {
+    page.setDefaultTimeout(60_000);
+    await mapReady(page);
+    await page.waitForTimeout(500);
+    const map = await page.locator('#heatmap').boundingBox();
+    await page.locator('#heatmap').hover({ position: { x: map.width - 60, y: 3 } });
+    assert.match(await page.locator('.tip').innerText(), /rank 3,000/);
+    await shot(page, 'job-large');
+  }));
+});
+
+describe('the page on a running server', { skip: kServer ? false : 'LOCKSTEP_URL is not set' }, () => {
+  it('leads from the fleet to the guilty rank that the verdict names', async () => {
+    const browser = await launch();
+    try {
+      const page = await openPage(browser);
+      await page.goto(kServer);
+      const row = page.locator('tr.health-slow, tr.health-hang').first();
+      await row.waitFor({ timeout: 60_000 });
+      await accessible(page);
+      await shot(page, 'live-fleet');
+      await row.getByRole('link').click();
+      const card = page.locator('section.verdict').first();
+      await card.waitFor();
+      await page.locator('#heatmap canvas').waitFor();
+      await page.waitForTimeout(500);
+      await accessible(page);
+      await shot(page, 'live-job');
+      const button = card.getByRole('button', { name: /^Show rank/ }).first();
+      const rank = (await button.innerText()).replace(/\D/g, '');
+      await button.click();
+      await page.locator('aside.panel').getByRole('heading', { name: new RegExp(`^Rank ${Number(rank).toLocaleString('en')}( |$)`) }).waitFor();
+      await page.locator('aside.panel').getByRole('heading', { name: 'Now' }).waitFor();
+      assert.equal(new URL(page.url()).searchParams.get('rank'), rank);
+      await accessible(page);
+      await shot(page, 'live-rank');
+      await page.keyboard.press('t');
+      await page.getByRole('table', { name: 'Ranks' }).waitFor();
+      await accessible(page);
+      await shot(page, 'live-table');
+      noErrors(page);
+    } finally {
+      await browser.close();
+    }
+  });
+});

@@ -1,0 +1,335 @@
+// What the API answers, in our types. A decoder never throws and never trusts: a missing or odd field becomes "unknown" (null,
+// empty), so that one bad value costs one cell and not the page. Text from outside is cleaned here, except `job_id`, which
+// must stay exact because it is sent back in paths.
+import { clean } from './format';
+
+export type Health = 'ok' | 'slow' | 'hang' | 'suspected' | 'unknown';
+
+export interface Job {
+  job_id: string;
+  attempt: number;
+  world_size: number | null;
+  ranks_seen: number | null;
+  ranks_reporting: number | null;
+  state: 'running' | 'ended' | 'silent' | 'unknown';
+  last_step: number | null;
+  step_ms: number | null;
+  last_seen_unix_ns: number | null;
+  health: Health;
+  sentence: string;
+}
+
+export interface JobList {
+  jobs: Job[];
+  total: number;
+}
+
+export interface Claim {
+  claim: string;
+  kind: string;
+  subject: string;
+  value: number | null;
+  unit: string;
+  baseline: number | null;
+  peers: number | null;
+  from: number | null;
+  to: number | null;
+  query: string;
+}
+
+export interface Verdict {
+  id: string;
+  state: string;
+  kind: string;
+  since_step: number | null;
+  through_step: number | null;
+  since_unix_ns: number | null;
+  lost_gpu_seconds: number | null;
+  lost_share: number | null;
+  coverage: number | null;
+  sentence: string;
+  culprit: { ranks: number[]; host: string; layer: string; component: string; cause: string };
+  chain: Claim[];
+  alternatives: { culprit: string; why_lower: string; decided_by: string }[];
+  next: { action: string; command: string }[];
+}
+
+export interface Why {
+  job: Job;
+  health: Health;
+  summary: string;
+  verdicts: Verdict[];
+  breakdown: Record<string, number>;
+}
+
+export interface RankRow {
+  rank: number;
+  host: string;
+  local_rank: number | null;
+  gpu_uuid: string;
+  steps: number | null;
+  step_ms: number | null;
+  self_ms: number | null;
+  excess_ms: number | null;
+  comm_ms: number | null;
+  input_ms: number | null;
+  last_seen_unix_ns: number | null;
+  status: string;
+}
+
+export interface RankList {
+  from_step: number | null;
+  to_step: number | null;
+  ranks: RankRow[];
+  total: number;
+}
+
+export interface RankStep {
+  step: number;
+  duration_ms: number | null;
+  self_ms: number | null;
+  comm_ms: number | null;
+  queue_ms: number | null;
+  quiet_ms: number | null;
+  phases_ms: [string, number][];
+  comms: { comm_id: string; size: number | null; p2p: boolean; count: number | null; bytes: number | null; gpu_ms: number | null;
+           shortest_ms: number | null; longest_ms: number | null; bus_gb_s: number | null }[];
+  flows: { comm_id: string; peer: number | null; send: boolean; transfers: number | null; bytes: number | null;
+           wire_ms: number | null; own_gpu_ms: number | null; peer_ms: number | null }[];
+}
+
+export interface Operation {
+  state: string;
+  function: string;
+  seq: number | null;
+  bytes: number | null;
+  peer: number | null;
+  since_unix_ns: number | null;
+}
+
+// Where a rank stands in a communicator: what it entered and what it has not left.
+export interface CommStatus {
+  comm_id: string;
+  size: number | null;
+  enqueued: number | null;
+  completed: number | null;
+  pending: Operation[];
+}
+
+export interface RankDetail {
+  rank: number;
+  host: string;
+  gpu_uuid: string;
+  state: string;
+  last_seen_unix_ns: number | null;
+  names: Map<string, string>;  // comm_id -> name, where it has one
+  steps: RankStep[];
+  status: { quiet_ms: number | null; alive: boolean | null; phase: string; comms: CommStatus[] };
+}
+
+type Json = Record<string, unknown>;
+
+export function object(value: unknown): Json {
+  return typeof value === 'object' && value !== null && !Array.isArray(value) ? (value as Json) : {};
+}
+export function list(value: unknown): unknown[] {
+  return Array.isArray(value) ? value : [];
+}
+export function num(value: unknown): number | null {
+  return typeof value === 'number' && Number.isFinite(value) ? value : null;
+}
+export function text(value: unknown): string {
+  return typeof value === 'string' ? clean(value) : '';
+}
+function oneOf<T extends string>(value: unknown, allowed: readonly T[], otherwise: T): T {
+  return allowed.includes(value as T) ? (value as T) : otherwise;
+}
+const kHealth: readonly Health[] = ['ok', 'slow', 'hang', 'suspected', 'unknown'];
+
+export function decodeJob(value: unknown): Job {
+  const json = object(value);
+  return {
+    job_id: typeof json['job_id'] === 'string' ? json['job_id'] : '',
+    attempt: num(json['attempt']) ?? 0,
+    world_size: num(json['world_size']),
+    ranks_seen: num(json['ranks_seen']),
+    ranks_reporting: num(json['ranks_reporting']),
+    state: oneOf(json['state'], ['running', 'ended', 'silent', 'unknown'] as const, 'unknown'),
+    last_step: step(json['last_step']),
+    step_ms: num(json['step_ms']),
+    last_seen_unix_ns: num(json['last_seen_unix_ns']),
+    health: oneOf(json['health'], kHealth, 'unknown'),
+    sentence: text(json['sentence']),
+  };
+}
+
+export function decodeJobs(value: unknown): JobList {
+  const jobs = list(object(value)['jobs']).map(decodeJob);
+  return { jobs, total: num(object(value)['total']) ?? jobs.length };
+}
+
+export function decodeVerdict(value: unknown): Verdict {
+  const json = object(value);
+  const culprit = object(json['culprit']);
+  return {
+    id: text(json['id']),
+    state: text(json['state']),
+    kind: text(json['kind']),
+    since_step: step(json['since_step']),
+    through_step: step(json['through_step']),
+    since_unix_ns: num(json['since_unix_ns']),
+    lost_gpu_seconds: num(json['lost_gpu_seconds']),
+    lost_share: num(json['lost_share']),
+    coverage: num(json['coverage']),
+    sentence: text(json['sentence']),
+    culprit: {
+      ranks: list(culprit['rank']).map(num).filter((rank): rank is number => rank !== null && rank >= 0),
+      host: text(culprit['host']),
+      layer: text(culprit['layer']),
+      component: text(culprit['component']),
+      cause: text(culprit['cause']),
+    },
+    chain: list(json['chain']).map((item) => {
+      const claim = object(item);
+      return {
+        claim: text(claim['claim']),
+        kind: text(claim['kind']),
+        subject: text(claim['subject']),
+        value: num(claim['value']),
+        unit: text(claim['unit']),
+        baseline: num(claim['baseline']),
+        peers: num(claim['peers']),
+        from: step(claim['from']),
+        to: step(claim['to']),
+        query: text(claim['query']),
+      };
+    }),
+    alternatives: list(json['alternatives']).map((item) => {
+      const other = object(item);
+      return { culprit: text(other['culprit']), why_lower: text(other['why_lower']), decided_by: text(other['decided_by']) };
+    }),
+    next: list(json['next']).map((item) => ({ action: text(object(item)['action']), command: text(object(item)['command']) })),
+  };
+}
+
+export function decodeWhy(value: unknown): Why {
+  const json = object(value);
+  const breakdown: Record<string, number> = {};
+  for (const [name, share] of Object.entries(object(json['breakdown']))) {
+    const known = num(share);
+    if (known !== null) breakdown[clean(name)] = known;
+  }
+  return {
+    job: decodeJob(json['job']),
+    health: oneOf(json['health'], kHealth, 'unknown'),
+    summary: text(json['summary']),
+    verdicts: list(json['verdicts']).map(decodeVerdict),
+    breakdown,
+  };
+}
+
+export function decodeRanks(value: unknown): RankList {
+  const json = object(value);
+  const ranks = list(json['ranks']).flatMap((item): RankRow[] => {
+    const row = object(item);
+    const rank = num(row['rank']);
+    if (rank === null) return [];
+    return [{
+      rank,
+      host: text(row['host']),
+      local_rank: num(row['local_rank']),
+      gpu_uuid: text(row['gpu_uuid']),
+      steps: num(row['steps']),
+      step_ms: num(row['step_ms']),
+      self_ms: num(row['self_ms']),
+      excess_ms: num(row['excess_ms']),
+      comm_ms: num(row['comm_ms']),
+      input_ms: num(row['input_ms']),
+      last_seen_unix_ns: num(row['last_seen_unix_ns']),
+      status: text(row['status']),
+    }];
+  });
+  return { from_step: step(json['from_step']), to_step: step(json['to_step']), ranks, total: num(json['total']) ?? ranks.length };
+}
+
+export function decodeRank(value: unknown): RankDetail {
+  const json = object(value);
+  const status = object(json['status']);
+  return {
+    rank: num(json['rank']) ?? -1,
+    host: text(json['host']),
+    gpu_uuid: text(json['gpu_uuid']),
+    state: text(json['state']),
+    last_seen_unix_ns: num(json['last_seen_unix_ns']),
+    names: new Map(list(json['communicators']).flatMap((item): [string, string][] => {
+      const name = text(object(item)['name']);
+      return name ? [[scalar(object(item)['comm_id']), name]] : [];
+    })),
+    steps: list(json['steps']).flatMap(decodeRankStep),
+    status: {
+      quiet_ms: num(status['quiet_ms']),
+      alive: typeof status['alive'] === 'boolean' ? status['alive'] : null,
+      phase: text(status['phase']),
+      comms: list(status['comms']).map(decodeCommStatus),
+    },
+  };
+}
+
+function decodeCommStatus(value: unknown): CommStatus {
+  const comm = object(value);
+  const operations = [comm['collective'], comm['p2p']].map((item): Operation => {
+    const op = object(item);
+    return {
+      state: text(op['state']), function: text(op['function']), seq: num(op['seq']), bytes: num(op['bytes']), peer: step(op['peer']),
+      since_unix_ns: num(op['since_unix_ns']),
+    };
+  });
+  return {
+    comm_id: scalar(comm['comm_id']),
+    size: num(comm['size']),
+    enqueued: num(comm['collectives_enqueued']),
+    completed: num(comm['collectives_completed']),
+    pending: operations.filter((op) => op.state === 'enqueued' || op.state === 'started'),
+  };
+}
+
+function decodeRankStep(value: unknown): RankStep[] {
+  const json = object(value);
+  const at = num(json['step']);
+  if (at === null) return [];
+  return [{
+    step: at,
+    duration_ms: num(json['duration_ms']),
+    self_ms: num(json['self_ms']),
+    comm_ms: num(json['comm_ms']),
+    queue_ms: num(json['queue_ms']),
+    quiet_ms: num(json['quiet_ms']),
+    phases_ms: Object.entries(object(json['phases_ms'])).flatMap(([name, ms]): [string, number][] =>
+      num(ms) === null ? [] : [[clean(name), num(ms)!]]),
+    comms: list(json['comms']).map((item) => {
+      const comm = object(item);
+      return {
+        comm_id: scalar(comm['comm_id']), size: num(comm['size']), p2p: comm['p2p'] === true, count: num(comm['count']),
+        bytes: num(comm['bytes']), gpu_ms: num(comm['gpu_ms']), shortest_ms: num(comm['shortest_ms']),
+        longest_ms: num(comm['longest_ms']), bus_gb_s: num(comm['bus_gb_s']),
+      };
+    }),
+    flows: list(json['flows']).map((item) => {
+      const flow = object(item);
+      return {
+        comm_id: scalar(flow['comm_id']), peer: num(flow['peer']), send: flow['send'] === true, transfers: num(flow['transfers']),
+        bytes: num(flow['bytes']), wire_ms: num(flow['wire_ms']), own_gpu_ms: num(flow['own_gpu_ms']), peer_ms: num(flow['peer_ms']),
+      };
+    }),
+  }];
+}
+
+// -1 is the server's word for "no step yet".
+function step(value: unknown): number | null {
+  const known = num(value);
+  return known === null || known < 0 ? null : known;
+}
+
+function scalar(value: unknown): string {
+  return typeof value === 'string' ? clean(value) : typeof value === 'number' || typeof value === 'boolean' ? String(value) : '';
+}

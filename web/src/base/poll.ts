@@ -1,0 +1,65 @@
+// Asks again and again while someone looks: one question at a time, none while the tab is hidden.
+import { signal } from '@preact/signals';
+import { useEffect } from 'preact/hooks';
+import { Refused } from './api';
+
+const kEveryMs = 1_000;
+
+// The state of the line to the server, one for the whole page.
+//   lostSince  when the last answer came, once an answer is overdue; null while all is well
+export const line = signal<{ lastAnswerMs: number | null; lostSince: number | null; never: boolean }>(
+  { lastAnswerMs: null, lostSince: null, never: false });
+
+export function noteAnswer(): void {
+  line.value = { lastAnswerMs: Date.now(), lostSince: null, never: false };
+}
+
+function noteSilence(): void {
+  const { lastAnswerMs } = line.peek();
+  line.value = { lastAnswerMs, lostSince: lastAnswerMs, never: lastAnswerMs === null };
+}
+
+// Runs `ask` now and every second until the keys change or the component goes. `refused` hears of a 4xx answer, or null once
+// a good one came.
+export function usePoll(keys: unknown[], ask: (signal: AbortSignal) => Promise<void>, refused: (message: string | null) => void): void {
+  useEffect(() => {
+    const over = new AbortController();
+    let timer = 0;
+    let running = false;
+    const round = async (): Promise<void> => {
+      clearTimeout(timer);
+      if (running || over.signal.aborted) return;
+      running = true;
+      const start = Date.now();
+      try {
+        await ask(over.signal);
+        if (over.signal.aborted) return;
+        noteAnswer();
+        refused(null);
+      } catch (error) {
+        if (over.signal.aborted) return;
+        if (error instanceof Refused) {
+          noteAnswer();
+          refused(error.message);
+        } else {
+          noteSilence();
+        }
+      } finally {
+        running = false;
+        if (!over.signal.aborted && !document.hidden) {
+          timer = window.setTimeout(() => void round(), Math.max(50, kEveryMs - (Date.now() - start)));
+        }
+      }
+    };
+    const wake = (): void => {
+      if (!document.hidden) void round();
+    };
+    document.addEventListener('visibilitychange', wake);
+    void round();
+    return () => {
+      over.abort();
+      clearTimeout(timer);
+      document.removeEventListener('visibilitychange', wake);
+    };
+  }, keys);
+}

@@ -1,0 +1,62 @@
+// Takes an answer out of the page: as a command, as CSV, onto the clipboard.
+
+// One word for a POSIX shell, whatever the name holds.
+export function shellWord(text: string): string {
+  return /^[A-Za-z0-9_@%+=:,./-]+$/.test(text) ? text : `'${text.replace(/'/g, `'\\''`)}'`;
+}
+
+export function curl(path: string): string {
+  return `curl -s ${shellWord(location.origin + path)}`;
+}
+
+// A name that begins with a dash would be read as a flag.
+export function whyCommand(job: string): string {
+  return `lockstep why ${job.startsWith('-') ? '-- ' : ''}${shellWord(job)} --server ${shellWord(location.origin)}`;
+}
+
+export type CsvCell = string | number | null;
+
+// Unknown is an empty field. Text that a spreadsheet would run as a formula is defused with a leading quote.
+export function csv(header: string[], rows: CsvCell[][]): string {
+  const field = (value: CsvCell): string => {
+    if (value === null) return '';
+    if (typeof value === 'number') return String(Math.round(value * 1e4) / 1e4);
+    const safe = /^[=+\-@\t\r]/.test(value) ? `'${value}` : value;
+    return /[",\n\r]/.test(safe) ? `"${safe.replace(/"/g, '""')}"` : safe;
+  };
+  return [header, ...rows].map((row) => row.map(field).join(',')).join('\r\n') + '\r\n';
+}
+
+export function download(name: string, content: string): void {
+  const url = URL.createObjectURL(new Blob([content], { type: 'text/csv' }));
+  const link = document.createElement('a');
+  link.href = url;
+  link.download = name.replace(/[^A-Za-z0-9._-]+/g, '_');
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(url), 1_000);
+}
+
+// The clipboard API exists on https and localhost only; elsewhere the old way still works.
+export async function copy(content: string): Promise<boolean> {
+  try {
+    await navigator.clipboard.writeText(content);
+    return true;
+  } catch {
+    const area = document.createElement('textarea');
+    area.value = content;
+    area.className = 'offscreen';
+    const focused = document.activeElement;
+    document.body.append(area);
+    area.select();
+    const done = document.execCommand('copy');
+    area.remove();
+    if (focused instanceof HTMLElement) focused.focus();
+    return done;
+  }
+}
+
+// A claim's query is an address on this server or it is nothing: text from outside must not become a link to elsewhere.
+export function apiPath(query: string): string | null {
+  const path = query.startsWith('GET ') ? query.slice(4) : query;
+  return /^\/(api|prometheus)\/[^\s\\]*$/.test(path) ? path : null;
+}

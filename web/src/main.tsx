@@ -1,0 +1,20 @@
+import { render } from 'preact';
+import { startTheme } from './base/theme';
+import { place, watchAddress } from './base/url';
+import { Fleet } from './pages/fleet';
+import { JobPage } from './pages/job';
+import { Missing } from './pages/missing';
+import './style/tokens.css';
+import './style/base.css';
+import './style/job.css';
+
+function App() {
+  const at = place.value;
+  if (at.page === 'fleet') return <Fleet />;
+  if (at.page === 'job') return <JobPage key={at.job} place={at} />;
+  return <Missing path={at.path} />;
+}
+
+startTheme();
+watchAddress();
+render(<App />, document.getElementById('app')!);

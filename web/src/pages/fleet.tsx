@@ -1,0 +1,105 @@
+// Every job, worst first, one row each.
+import { useSignal } from '@preact/signals';
+import { api, paths } from '../base/api';
+import type { Job, JobList } from '../base/decode';
+import { clean, clock, count, duration, utc } from '../base/format';
+import { healthMark, stateMark } from '../base/health';
+import { usePoll } from '../base/poll';
+import { copy, curl } from '../base/share';
+import { jobPlace } from '../base/url';
+import { Frame, PlaceLink } from '../widgets/frame';
+import { Loading } from '../widgets/loading';
+import { MarkView } from '../widgets/mark';
+import { Menu } from '../widgets/menu';
+
+export function Fleet() {
+  const list = useSignal<JobList | null>(null);
+  const refused = useSignal<string | null>(null);
+  usePoll([], async (signal) => { list.value = await api.jobs(signal); }, (message) => { refused.value = message; });
+  document.title = title(list.value);
+  return (
+    <Frame crumbs={[{ label: 'Fleet', to: { page: 'fleet' } }]} state={list.value && <Totals list={list.value} />}>
+      {refused.value && <p class="card" role="alert">{refused.value}</p>}
+      {!list.value ? <Loading what="the jobs" /> : list.value.jobs.length === 0 ? <Empty /> : <Jobs list={list.value} />}
+    </Frame>
+  );
+}
+
+function Totals({ list }: { list: JobList }) {
+  const bad = list.jobs.filter((job) => healthMark(job.health).tone === 'alarm').length;
+  return <span>{count(list.total)} {list.total === 1 ? 'job' : 'jobs'}{bad > 0 ? `, ${count(bad)} in need of a person` : ''}</span>;
+}
+
+function Jobs({ list }: { list: JobList }) {
+  return (
+    <section class="card flush">
+      <div class="scroll" tabIndex={0} role="region" aria-label="Jobs, worst first">
+        <table class="fleet">
+          <caption class="offscreen">Jobs, worst first</caption>
+          <thead>
+            <tr>
+              <th scope="col">health</th>
+              <th scope="col">job</th>
+              <th scope="col">state</th>
+              <th scope="col" class="number">ranks</th>
+              <th scope="col" class="number">step</th>
+              <th scope="col" class="number">ms/step</th>
+              <th scope="col">what we know</th>
+            </tr>
+          </thead>
+          <tbody>{list.jobs.map((job) => <Row key={job.job_id} job={job} />)}</tbody>
+        </table>
+      </div>
+      <div class="pager">
+        <span class="muted">
+          {count(list.jobs.length)} of {count(list.total)} {list.total === 1 ? 'job' : 'jobs'}, worst first
+        </span>
+        <Menu label="Take this list with you" items={[
+          { label: 'Copy as curl', run: () => copy(curl(paths.jobs())) },
+          { label: 'Copy as CLI', run: () => copy(`lockstep jobs --server ${location.origin}`) },
+        ]} />
+      </div>
+    </section>
+  );
+}
+
+function Row({ job }: { job: Job }) {
+  const heard = job.ranks_reporting;
+  const short = heard !== null && job.world_size !== null && heard < job.world_size && job.state !== 'ended';
+  return (
+    <tr class={`health-${job.health}`}>
+      <td><MarkView mark={healthMark(job.health)} /></td>
+      <th scope="row"><PlaceLink to={jobPlace(job.job_id)}>{clean(job.job_id) || '(no name)'}</PlaceLink></th>
+      <td title={`last heard ${utc(job.last_seen_unix_ns)}`}>
+        <MarkView mark={stateMark(job)} />
+        {job.state !== 'running' && job.last_seen_unix_ns !== null && <span class="muted"> {clock(job.last_seen_unix_ns)}</span>}
+      </td>
+      <td class="number">{short ? `${count(heard)} of ${count(job.world_size)}` : count(job.world_size)}</td>
+      <td class="number">{count(job.last_step)}</td>
+      <td class="number">{duration(job.step_ms)}</td>
+      <td class="sentence-cell">{job.sentence}</td>
+    </tr>
+  );
+}
+
+function Empty() {
+  return (
+    <section class="card empty">
+      <h2>No jobs yet.</h2>
+      <p>
+        Start one with <code>NCCL_PROFILER_PLUGIN=lockstep</code> (below), or see <code>lockstep demo</code>.
+      </p>
+      <h3>How</h3>
+      <ol>
+        <li>On each GPU node, run the agent and tell it where this server takes OTLP: <code>lockstep-agent --data DIR --server URL</code></li>
+        <li>Start the job with the plugin: <code>NCCL_PROFILER_PLUGIN=lockstep LOCKSTEP_JOB_ID=my-job torchrun …</code></li>
+        <li>The job shows up here with its first collective. If it does not: <code>lockstep doctor</code></li>
+      </ol>
+    </section>
+  );
+}
+
+function title(list: JobList | null): string {
+  const bad = list?.jobs.filter((job) => healthMark(job.health).tone === 'alarm').length ?? 0;
+  return bad > 0 ? `(${bad}) Fleet · Lockstep` : 'Fleet · Lockstep';
+}

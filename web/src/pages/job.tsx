@@ -1,0 +1,157 @@
+// Why is my job slow? The answer on top, then where the time goes, then which rank; one column, one step axis, one crosshair.
+import { useSignal } from '@preact/signals';
+import { useLayoutEffect, useMemo, useRef } from 'preact/hooks';
+import type { Verdict, Why } from '../base/decode';
+import { clean, clock, count, duration, utc } from '../base/format';
+import { healthMark, stateMark, type Mark } from '../base/health';
+import { excessMax, order, type StepMatrix } from '../base/matrix';
+import { line } from '../base/poll';
+import { go, type JobPlace } from '../base/url';
+import { Frame, type Crumb } from '../widgets/frame';
+import { Loading } from '../widgets/loading';
+import { MarkView } from '../widgets/mark';
+import type { Point } from '../widgets/point';
+import { VerdictCard } from '../widgets/verdict_card';
+import { JobCharts } from './job_charts';
+import { useJobData } from './job_data';
+import { useJobKeys } from './job_keys';
+import { JobTables } from './job_tables';
+import { RankPanel } from './rank_panel';
+import { StepPanel } from './step_panel';
+
+export function JobPage({ place }: { place: JobPlace }) {
+  const data = useJobData(place);
+  const why = data.why.value;
+  const matrix = data.matrix.value;
+  const open = why?.verdicts.filter((verdict) => verdict.state !== 'cleared') ?? [];
+  const culpritKey = open.flatMap((verdict) => verdict.culprit.ranks).join();
+  const culprits = useMemo(() => new Set(open.flatMap((verdict) => verdict.culprit.ranks)), [culpritKey]);
+  const max = useMemo(() => (matrix ? excessMax(matrix) : 1), [matrix]);
+  const rows = useMemo(() => (matrix ? order(matrix, place.sort, culprits, max) : []), [matrix, place.sort, culprits, max]);
+
+  const hover = useSignal<Point | null>(null);
+  const cursor = useSignal<Point | null>(null);
+  const selected = place.rank !== null ? { rank: place.rank, step: place.step ?? newest(matrix) } : cursor.value;
+  const pick = (rank: number | null, step: number | null, replace = false): void => {
+    cursor.value = rank !== null && step !== null ? { rank, step } : null;
+    go({ ...place, rank, step }, replace);
+  };
+  const showRank = (rank: number, verdict: Verdict): void => pick(rank, guiltyStep(verdict, matrix));
+  useJobKeys({ place, matrix, rows, cursor, selected, pick });
+
+  const panelOpen = place.rank !== null || place.step !== null;
+  useKeptPlace(panelOpen);
+
+  document.title = `${why ? `${healthMark(why.health).glyph} ` : ''}${clean(place.job)} · Lockstep`;
+  const name = clean(place.job);
+  const crumbs: Crumb[] = [{ label: 'Fleet', to: { page: 'fleet' } }, { label: name, to: { ...place, step: null, rank: null } }];
+  if (place.step !== null) crumbs.push({ label: `step ${count(place.step)}`, to: { ...place, rank: null } });
+  if (place.rank !== null) crumbs.push({ label: `rank ${count(place.rank)}`, to: place });
+  if (data.refused.value) {
+    return (
+      <Frame crumbs={crumbs}>
+        <section class="card"><h2 class="sentence" role="alert">{data.refused.value}</h2><p class="muted">The fleet lists every job known.</p></section>
+      </Frame>
+    );
+  }
+  const since = open.flatMap((verdict) => (verdict.since_step === null ? [] : [verdict.since_step]));
+  return (
+    <Frame crumbs={crumbs} state={why && <JobState why={why} />}>
+      <div class={panelOpen ? 'with-panel' : undefined}>
+        <div class="column">
+          {why ? <Answers why={why} open={open} onRank={showRank} /> : <Loading what={name} />}
+          {why && matrix && (place.view === 'table'
+            ? <JobTables {...{ place, why, matrix, ranks: data.ranks.value, culprits }} />
+            : <JobCharts {...{ place, why, matrix, rows, max, culprits, since, hover, selected, pick }}
+                         pinned={data.pinned.value}
+                         onFollow={() => { pick(null, null); data.follow(); }} />)}
+          {why && <Cleared why={why} onRank={showRank} />}
+        </div>
+        {place.rank !== null && why && (
+          <RankPanel key={place.rank} {...{ place, rank: place.rank, why, matrix }} onClose={() => pick(null, place.step)} />
+        )}
+        {place.rank === null && place.step !== null && why && (
+          <StepPanel {...{ place, step: place.step, matrix }} onRank={(rank) => pick(rank, place.step)} onClose={() => pick(null, null)} />
+        )}
+      </div>
+    </Frame>
+  );
+}
+
+// The panel makes the column narrower and the verdict above the map taller. Whoever works on the map finds it where it was.
+function useKeptPlace(panelOpen: boolean): void {
+  const before = useRef<number | null>(null);
+  const top = (): number | null => {
+    const map = document.getElementById('heatmap');
+    return map && map === document.activeElement ? map.getBoundingClientRect().top : null;
+  };
+  const changed = useRef(panelOpen);
+  if (changed.current !== panelOpen) before.current = top();
+  useLayoutEffect(() => {
+    const now = top();
+    if (before.current !== null && now !== null) window.scrollBy(0, now - before.current);
+    before.current = null;
+    changed.current = panelOpen;
+  }, [panelOpen]);
+}
+
+const kNoAnswer: Mark = { glyph: '◌', word: 'no answer', tone: 'quiet' };
+
+function JobState({ why }: { why: Why }) {
+  const { job } = why;
+  // What cannot be asked is not live, whatever it was when last heard.
+  const lost = line.value.lostSince !== null;
+  return (
+    <>
+      <span title={`last heard ${utc(job.last_seen_unix_ns)}`}>
+        <MarkView mark={lost ? kNoAnswer : stateMark(job)} />
+        {!lost && job.state !== 'running' && ` since ${clock(job.last_seen_unix_ns)}`}
+      </span>
+      <span>step {count(job.last_step)}</span>
+      <span>{job.ranks_reporting !== null && job.ranks_reporting !== job.world_size && `${count(job.ranks_reporting)} of `}{count(job.world_size)} ranks</span>
+      <span>{why.health === 'hang' && 'was '}<b>{duration(job.step_ms)}</b>/step</span>
+    </>
+  );
+}
+
+interface AnswersProps {
+  why: Why;
+  open: Verdict[];
+  onRank: (rank: number, verdict: Verdict) => void;
+}
+
+// The first open verdict in full, further ones by their sentence. No verdict is an answer too.
+function Answers({ why, open, onRank }: AnswersProps) {
+  return (
+    <>
+      {open.map((verdict, index) => <VerdictCard key={verdict.id} verdict={verdict} startOpen={index === 0} onRank={onRank} />)}
+      {open.length === 0 && (
+        <section class="card verdict tone-quiet" aria-label="No open verdict">
+          <p class="verdict-head"><MarkView mark={healthMark(why.health)} upper /></p>
+          <h2 class="sentence">{why.summary || 'No verdict yet.'}</h2>
+        </section>
+      )}
+    </>
+  );
+}
+
+function Cleared({ why, onRank }: { why: Why; onRank: AnswersProps['onRank'] }) {
+  const cleared = why.verdicts.filter((verdict) => verdict.state === 'cleared');
+  if (cleared.length === 0) return null;
+  return (
+    <details class="cleared">
+      <summary>{count(cleared.length)} cleared earlier</summary>
+      {cleared.map((verdict) => <VerdictCard key={verdict.id} verdict={verdict} startOpen={false} onRank={onRank} />)}
+    </details>
+  );
+}
+
+function newest(matrix: StepMatrix | null): number {
+  return matrix?.steps[matrix.steps.length - 1] ?? 0;
+}
+
+// The newest step that the verdict covers, so that the panel opens on a step where the guilt shows.
+function guiltyStep(verdict: Verdict, matrix: StepMatrix | null): number {
+  const end = newest(matrix);
+  return verdict.through_step !== null && verdict.through_step <= end ? verdict.through_step : end;
+}

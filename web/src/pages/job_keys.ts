@@ -1,0 +1,80 @@
+// The keyboard of the job page: arrows move the cursor over the heat map, Enter opens its cell, Esc goes one level up (rank, step,
+// job, fleet), s changes the order, t shows the table.
+import type { Signal } from '@preact/signals';
+import { useEffect, useRef } from 'preact/hooks';
+import type { Sort, StepMatrix } from '../base/matrix';
+import { go, type JobPlace } from '../base/url';
+import type { Point } from '../widgets/point';
+
+interface Keys {
+  place: JobPlace;
+  matrix: StepMatrix | null;
+  rows: readonly number[];
+  cursor: Signal<Point | null>;
+  selected: Point | null;
+  pick: (rank: number | null, step: number | null, replace?: boolean) => void;
+}
+
+const kSorts: Sort[] = ['badness', 'rank', 'host'];
+const kMoves: Record<string, [number, number]> = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
+
+export function useJobKeys(keys: Keys): void {
+  const latest = useRef(keys);
+  latest.current = keys;
+  useEffect(() => {
+    const listen = (event: KeyboardEvent): void => {
+      if (event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented) return;
+      const target = event.target as HTMLElement;
+      if (target.closest('input, select, textarea, [role=menu]')) return;
+      if (act(event.key, target, latest.current)) event.preventDefault();
+    };
+    window.addEventListener('keydown', listen);
+    return () => window.removeEventListener('keydown', listen);
+  }, []);
+}
+
+function act(key: string, target: HTMLElement, keys: Keys): boolean {
+  const { place, selected, pick } = keys;
+  // Elsewhere the arrows scroll and Enter presses the focused button.
+  const onMap = target === document.body || target.id === 'heatmap';
+  const move = kMoves[key];
+  if (move && onMap && place.view === 'chart') return moveCursor(keys, move[0], move[1], target.id === 'heatmap');
+  if (key === 'Enter' && onMap && selected && selected.rank !== null) {
+    pick(selected.rank, selected.step);
+    return true;
+  }
+  if (key === 'Escape') {
+    if (place.rank !== null) pick(null, place.step);
+    else if (place.step !== null) pick(null, null);
+    else go({ page: 'fleet' });
+    return true;
+  }
+  if (key === 's') {
+    go({ ...place, sort: kSorts[(kSorts.indexOf(place.sort) + 1) % kSorts.length]! }, true);
+    return true;
+  }
+  if (key === 't') {
+    go({ ...place, view: place.view === 'table' ? 'chart' : 'table' }, true);
+    return true;
+  }
+  return false;
+}
+
+// The first press starts at the top row, newest step: the worst rank, now. With the panel open, it follows.
+function moveCursor({ place, matrix, rows, cursor, selected, pick }: Keys, down: number, right: number, focused: boolean): boolean {
+  if (!matrix || rows.length === 0 || matrix.steps.length === 0) return false;
+  if (!selected && !focused) return false;
+  let row = selected ? rows.findIndex((index) => matrix.ranks[index] === selected.rank) : -1;
+  let column = selected ? matrix.steps.indexOf(selected.step) : -1;
+  if (row < 0 || column < 0) {
+    row = Math.max(0, row);
+    column = matrix.steps.length - 1;
+  } else {
+    row = Math.max(0, Math.min(rows.length - 1, row + down));
+    column = Math.max(0, Math.min(matrix.steps.length - 1, column + right));
+  }
+  const point = { rank: matrix.ranks[rows[row]!]!, step: matrix.steps[column]! };
+  if (place.rank !== null) pick(point.rank, point.step, true);
+  else cursor.value = point;
+  return true;
+}

@@ -1,0 +1,119 @@
+// The answer: kind, state and since when; the sentence; the cost; the evidence, each piece one click from its numbers; what it
+// is not; what to do next.
+import { useState } from 'preact/hooks';
+import type { Verdict } from '../base/decode';
+import { clock, count, gpuTime, percent, utc } from '../base/format';
+import { verdictMark } from '../base/health';
+import { ClaimList } from './claim';
+import { CopyButton } from './copy_button';
+import { MarkView } from './mark';
+
+const kRankButtonsMax = 6;
+
+interface Props {
+  verdict: Verdict;
+  startOpen: boolean;
+  onRank: (rank: number, verdict: Verdict) => void;
+}
+
+export function VerdictCard({ verdict, startOpen, onRank }: Props) {
+  const [open, setOpen] = useState(startOpen);
+  const mark = verdictMark(verdict);
+  const because = verdict.chain.filter((claim) => claim.kind !== 'exclusion' && claim.kind !== 'counterfactual');
+  const without = verdict.chain.filter((claim) => claim.kind === 'counterfactual');
+  const not = verdict.chain.filter((claim) => claim.kind === 'exclusion');
+  return (
+    <section class={`card verdict tone-${mark.tone}`} aria-label={`Verdict: ${mark.word}, ${verdict.state}`}>
+      <p class="verdict-head">
+        <MarkView mark={mark} upper />
+        <span>{verdict.state}</span>
+        {verdict.since_step !== null && <span title={utc(verdict.since_unix_ns)}>since step {count(verdict.since_step)}{since(verdict)}</span>}
+        {!startOpen && (
+          <button type="button" class="plain" aria-expanded={open} onClick={() => setOpen(!open)}>{open ? 'less' : 'evidence'}</button>
+        )}
+      </p>
+      <h2 class="sentence">{verdict.sentence || 'The server gave a verdict without a sentence.'}</h2>
+      {open && (
+        <>
+          <Cost verdict={verdict} />
+          <div class="verdict-body">
+            <div>
+              <ClaimList title="Because" claims={because} />
+              <ClaimList title="Without it" claims={without} />
+              <Alternatives verdict={verdict} />
+            </div>
+            <div>
+              <ClaimList title="Not" claims={not} />
+              <NextActions verdict={verdict} onRank={onRank} />
+            </div>
+          </div>
+        </>
+      )}
+    </section>
+  );
+}
+
+function since(verdict: Verdict): string {
+  return verdict.since_unix_ns ? `, ${clock(verdict.since_unix_ns)}` : '';
+}
+
+function Cost({ verdict }: { verdict: Verdict }) {
+  // What the sentence says already is not said twice.
+  const { sentence } = verdict;
+  const parts = [
+    verdict.lost_share && !sentence.includes('of the job') ? `${percent(verdict.lost_share)} of the job` : '',
+    sentence.includes('GPU-hours') ? '' : gpuTime(verdict.lost_gpu_seconds),
+    verdict.coverage !== null && verdict.coverage < 0.995 ? `seen by ${percent(verdict.coverage)} of the ranks` : '',
+  ].filter(Boolean);
+  if (parts.length === 0) return null;
+  return <p class="cost">{parts.map((part, index) => <span key={index}>{part}</span>)}</p>;
+}
+
+function NextActions({ verdict, onRank }: { verdict: Verdict; onRank: Props['onRank'] }) {
+  const { ranks } = verdict.culprit;
+  const shown = ranks.slice(0, kRankButtonsMax);
+  return (
+    <div class="claims">
+      <h3>Next</h3>
+      <ul class="next">
+        {shown.length > 0 && (
+          <li>
+            {shown.map((rank) => (
+              <button type="button" class="primary" key={rank} onClick={() => onRank(rank, verdict)}>Show rank {count(rank)}</button>
+            ))}
+            {ranks.length > shown.length && <span class="muted">and {count(ranks.length - shown.length)} more</span>}
+          </li>
+        )}
+        {verdict.next.map((next, index) => (
+          <li key={index}>
+            <span>{next.action}</span>
+            {next.command && (
+              <span class="command">
+                <code>{next.command}</code>
+                <CopyButton content={next.command} name={`Copy the command: ${next.action}`} />
+              </span>
+            )}
+          </li>
+        ))}
+      </ul>
+    </div>
+  );
+}
+
+// For a suspicion, what would settle it is part of the answer; for a confirmed verdict it is background.
+function Alternatives({ verdict }: { verdict: Verdict }) {
+  if (verdict.alternatives.length === 0) return null;
+  return (
+    <details class="alternatives" open={verdict.state === 'suspected'}>
+      <summary>{verdict.state === 'suspected' ? 'Could also be' : 'Considered and set aside'} ({count(verdict.alternatives.length)})</summary>
+      <ul>
+        {verdict.alternatives.map((other, index) => (
+          <li key={index}>
+            {other.culprit}{other.why_lower && `: ${other.why_lower}`}
+            {other.decided_by && <span class="muted"> · would be decided by {other.decided_by}</span>}
+          </li>
+        ))}
+      </ul>
+    </details>
+  );
+}

@@ -1,0 +1,11 @@
+import { defineConfig } from 'vite';
+
+// `npm run dev` serves the page with the API of a running lockstepd behind it.
+const server = process.env['LOCKSTEP_URL'] ?? 'http://127.0.0.1:7070';
+
+export default defineConfig({
+  esbuild: { jsx: 'automatic', jsxImportSource: 'preact' },
+  // No inlined assets: a strict content security policy (default-src 'self') allows no data: URLs.
+  build: { target: 'es2021', assetsInlineLimit: 0, modulePreload: { polyfill: false } },
+  server: { host: '127.0.0.1', proxy: { '/api': server } },
+});
