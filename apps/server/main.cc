@@ -13,7 +13,6 @@
 #include <string>
 
 #include "api/routes.h"
-#include "apps/server/counters_table.h"
 #include "apps/server/durable_sink.h"
 #include "apps/server/verdict_keeper.h"
 #include "apps/server/web_folder.h"
@@ -24,6 +23,7 @@
 #include "base/text.h"
 #include "bus/log.h"
 #include "diagnosis/engine.h"
+#include "ingest/counters_table.h"
 #include "ingest/otlp_doors.h"
 #include "store/applier.h"
 #include "store/memory_metric_store.h"
@@ -135,7 +135,8 @@ Result<void> run(const Options& options, const sigset_t& signals) {
   if (!lock.ok()) return Error{lock.error()};
 
   SystemClock clock;
-  Counters counters(server_counters());
+  Counters counters(kServerCounters);
+  counters.set("lockstep_build_info", "version=\"" LOCKSTEP_VERSION "\"", 1);
   MemoryStepStore steps({}, counters);
   MemoryMetricStore metrics({}, counters);
   AgentRegistry agents;
@@ -144,7 +145,7 @@ Result<void> run(const Options& options, const sigset_t& signals) {
   Engine engine(clock);
   Applier applier(steps, metrics, agents, counters);
   applier.subscribe(engine);
-  VerdictKeeper keeper(**state);
+  VerdictKeeper keeper(**state, counters);
 
   std::atomic<bool> ready{false};
   ApiContext context{steps, metrics, **state, agents, engine, counters, clock, ready, *web_folder};

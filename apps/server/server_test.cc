@@ -8,11 +8,11 @@
 #include <set>
 #include <thread>
 
-#include "apps/server/counters_table.h"
 #include "apps/server/durable_sink.h"
 #include "apps/server/verdict_keeper.h"
 #include "base/process.h"
 #include "base/text.h"
+#include "ingest/counters_table.h"
 #include "model/events.h"
 #include "net/http_client.h"
 #include "store/memory_metric_store.h"
@@ -90,7 +90,7 @@ struct Heard : StoreSubscriber {
 class SinkTest : public ::testing::Test {
  protected:
   SinkTest() { applier_.subscribe(heard_); }
-  Counters counters_{server_counters()};
+  Counters counters_{kServerCounters};
   MemoryStepStore steps_{{}, counters_};
   MemoryMetricStore metrics_{{}, counters_};
   AgentRegistry agents_;
@@ -180,13 +180,14 @@ Verdict verdict_of(std::string id, std::string state) {
 
 TEST(VerdictKeeper, KeepsWhatWasConfirmedAndLeavesNoTraceOfAWithdrawnSuspicion) {
   FailingState state;
-  VerdictKeeper keeper(state);
+  Counters counters{kServerCounters};
+  VerdictKeeper keeper(state, counters);
   keeper.keep({verdict_of("a", "suspected"), verdict_of("b", "suspected")});
   keeper.keep({verdict_of("a", "confirmed"), verdict_of("b", "cleared")});
   EXPECT_EQ(state.saved.size(), 1u);
   keeper.keep({verdict_of("a", "cleared")});
   EXPECT_EQ(state.saved.at("a").state, "cleared");
-  VerdictKeeper after_restart(state);
+  VerdictKeeper after_restart(state, counters);
   after_restart.keep({verdict_of("a", "suspected")});
   EXPECT_EQ(state.saved.at("a").state, "suspected") << "one that is known is kept up to date";
 }
@@ -194,7 +195,8 @@ TEST(VerdictKeeper, KeepsWhatWasConfirmedAndLeavesNoTraceOfAWithdrawnSuspicion) 
 TEST(VerdictKeeper, TriesAgainWhatCouldNotBeSaved) {
   FailingState state;
   state.fails = true;
-  VerdictKeeper keeper(state);
+  Counters counters{kServerCounters};
+  VerdictKeeper keeper(state, counters);
   keeper.keep({verdict_of("a", "confirmed")});
   keeper.keep({verdict_of("a", "cleared")});
   EXPECT_TRUE(state.saved.empty());
@@ -205,7 +207,7 @@ TEST(VerdictKeeper, TriesAgainWhatCouldNotBeSaved) {
 
 TEST(ServerCounters, EveryRowHasItsOwnNameATypeAndHelp) {
   std::set<std::string> names;
-  for (const CounterDescriptor& row : server_counters()) {
+  for (const CounterDescriptor& row : kServerCounters) {
     EXPECT_TRUE(names.insert(row.name).second) << row.name << " stands in the table twice";
     EXPECT_EQ(std::string(row.name).starts_with("lockstep_"), true) << row.name;
     EXPECT_EQ(std::string(row.type) == "counter", std::string(row.name).ends_with("_total")) << row.name;

@@ -10,17 +10,20 @@
 #include <string>
 #include <vector>
 
+#include "base/counters.h"
 #include "store/state_store.h"
 
 namespace lockstep {
 
 class VerdictKeeper {
  public:
-  explicit VerdictKeeper(StateStore& state);
+  VerdictKeeper(StateStore& state, Counters& counters);
   void keep(std::vector<Verdict> changed);
 
  private:
   StateStore& state_;
+  Counters& counters_;
+  std::map<std::string, std::string> state_of_;  // by id, for counting changes of state
   std::set<std::string> kept_ids_;
   std::map<std::string, Verdict> waiting_;  // not saved yet, newest version of each
   bool failing_ = false;

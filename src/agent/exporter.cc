@@ -32,9 +32,16 @@ Result<std::unique_ptr<Exporter>> Exporter::start(ExporterOptions options, Count
   Result<Spool> spool = Spool::open(options.spool_folder, options.spool_bytes_max);
   if (!spool.ok()) return Error{spool.error()};
   std::unique_ptr<HttpClient> client;
+  uint64_t file_sequence = 0;
   if (options.server.starts_with(kFilePrefix)) {
     std::string folder = options.server.substr(kFilePrefix.size());
     if (Result<void> made = make_directories(folder); !made.ok()) return Error{"--export: " + made.error()};
+    // Go on behind what an earlier agent wrote.
+    Result<std::vector<std::string>> names = list_directory(folder);
+    if (!names.ok()) return Error{"--export: " + names.error()};
+    for (const std::string& name : *names) {
+      if (auto number = parse_uint(std::string_view(name).substr(0, name.find('-')))) file_sequence = std::max(file_sequence, *number);
+    }
   } else {
     Result<Url> url = parse_url(options.server, 4318);
     if (!url.ok()) return Error{url.error()};
@@ -42,6 +49,7 @@ Result<std::unique_ptr<Exporter>> Exporter::start(ExporterOptions options, Count
   }
   auto exporter = std::unique_ptr<Exporter>(new Exporter(std::move(options), counters, std::move(spool).value()));
   exporter->client_ = std::move(client);
+  exporter->file_sequence_ = file_sequence;
   exporter->note_queue();
   exporter->thread_ = std::thread([raw = exporter.get()] { raw->run(); });
   return exporter;
@@ -156,7 +164,7 @@ void Exporter::run() {
       } else {
         // While the server is away, wake only to move memory to disk or to try again.
         int64_t wait_ms = std::max<int64_t>(1, (retry_at_ns - clock.monotonic_ns()) / 1'000'000);
-        wake_.wait_for(lock, std::chrono::milliseconds(std::min<int64_t>(wait_ms, 200)), [&] { return stopping_; });
+        wake_.wait_for(lock, std::chrono::milliseconds(std::min<int64_t>(wait_ms, stopping_ ? 20 : 200)));
       }
       if (stopping_ && ((memory_.empty() && spool_.empty()) || clock.monotonic_ns() >= stop_deadline_ns_)) break;
       if (backoff_ms != 0 || memory_.size() > kMemoryItemsMax) {

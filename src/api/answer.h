@@ -22,6 +22,15 @@ HttpResponse error_answer(int status, std::string_view line);
 Result<int64_t> int_parameter(const ServerRequest& request, std::string_view name, int64_t fallback, int64_t minimum,
                               int64_t maximum);
 
+// The window of steps a request asks for: ?last=K (default last_default) up to last_step, or ?from=A&to=B; at most
+// kStepsShownMax steps.
+struct StepRange {
+  int64_t from = 0;
+  int64_t to = 0;
+};
+inline constexpr int64_t kStepsShownMax = 500;
+Result<StepRange> step_range(const ServerRequest& request, int64_t last_step, int64_t last_default);
+
 // Three decimals: what a person can use, and a third of the bytes. NaN stays NaN (null).
 double rounded(double value);
 void write_number(JsonWriter& json, std::string_view name, double value);

@@ -339,7 +339,7 @@ TEST_F(ApiTest, ARankShowsItsStepsCommunicatorsFlowsAndWhereItStands) {
   EXPECT_EQ(number(step["self_ms"]), 90);
   EXPECT_EQ(number(step["phases_ms"]["forward"]), 20);
   EXPECT_EQ(text(step["comms"].at(0)["comm_id"]), "0x1a");
-  EXPECT_EQ(number(step["comms"].at(0)["bus_gb_s"]), 2);
+  EXPECT_EQ(number(step["comms"].at(0)["gb_s"]), 2);
   EXPECT_EQ(step["comms"].at(0)["p2p"].get_bool().value(), false);
   EXPECT_EQ(number(step["flows"].at(0)["wire_ms"]), 1.5);
   EXPECT_EQ(text(rank["communicators"].at(0)["name"]), "world");

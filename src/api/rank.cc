@@ -54,7 +54,7 @@ void write_step(JsonWriter& json, const StepSummary& step) {
     write_number(json, "gpu_ms", milliseconds(comm.gpu_ns));
     write_number(json, "shortest_ms", milliseconds(comm.shortest_ns));
     write_number(json, "longest_ms", milliseconds(comm.longest_ns));
-    write_number(json, "bus_gb_s",
+    write_number(json, "gb_s",
                  comm.gpu_ns > 0 ? static_cast<double>(comm.bytes) / static_cast<double>(comm.gpu_ns) : 0);
     json.end_object();
   }
@@ -127,8 +127,8 @@ HttpResponse get_rank(const ApiContext& context, const ApiRequest& request) {
     return error_answer(404, format("rank %lld of job \"%s\" has not been heard of; %zu ranks have",
                                     static_cast<long long>(*number), job->job_id.c_str(), job->ranks.size()));
   }
-  Result<int64_t> last = int_parameter(request.http, "last", 50, 1, 500);
-  if (!last.ok()) return error_answer(400, last.error());
+  Result<StepRange> range = step_range(request.http, rank->last_step, 50);
+  if (!range.ok()) return error_answer(400, range.error());
 
   JsonWriter json;
   json.begin_object()
@@ -153,7 +153,7 @@ HttpResponse get_rank(const ApiContext& context, const ApiRequest& request) {
   }
   json.end_array().key("steps").begin_array();
   uint64_t shown = 0;
-  context.steps.visit_steps(job->job_id, std::max<int64_t>(0, rank->last_step - *last + 1), rank->last_step,
+  context.steps.visit_steps(job->job_id, range->from, range->to,
                             [&](const Identity& identity, const StepSummary& step) {
                               if (identity.rank != *number) return;
                               write_step(json, step);

@@ -15,7 +15,7 @@ constexpr Route kRoutes[] = {
     {"/api/jobs/{job}/why", "", "the verdicts of a job and, where there are none, why not", get_why},
     {"/api/jobs/{job}/steps", "last from to rank_from", "rank x step matrix for the heat map", get_steps},
     {"/api/jobs/{job}/ranks", "last limit", "one row per rank over a window of steps, worst first", get_ranks},
-    {"/api/jobs/{job}/ranks/{rank}", "last", "one rank: its steps, communicators and flows", get_rank},
+    {"/api/jobs/{job}/ranks/{rank}", "last from to", "one rank: its steps, communicators and flows", get_rank},
     {"/api/jobs/{job}", "", "one job", get_job},
     {"/api/verdicts", "state limit", "verdicts of all jobs, newest first", get_verdicts},
     {"/api/agents", "", "agents heard of: host, last seen, records lost", get_agents},

@@ -12,35 +12,7 @@
 namespace lockstep {
 namespace {
 
-constexpr int64_t kStepsMax = 500;
 constexpr size_t kRanksMax = 4096;
-
-struct Range {
-  int64_t from = 0;
-  int64_t to = 0;
-};
-
-Result<Range> range_of(const ServerRequest& request, int64_t last_step) {
-  constexpr int64_t kLargest = std::numeric_limits<int64_t>::max();
-  bool has_from = !request.parameter("from").empty();
-  bool has_to = !request.parameter("to").empty();
-  if (has_from != has_to) return Error{"from and to come together: ?from=100&to=299"};
-  if (!has_from) {
-    Result<int64_t> last = int_parameter(request, "last", 200, 1, kStepsMax);
-    if (!last.ok()) return Error{last.error()};
-    return Range{std::max<int64_t>(0, last_step - *last + 1), last_step};
-  }
-  if (!request.parameter("last").empty()) return Error{"give last, or from and to, not both"};
-  Result<int64_t> from = int_parameter(request, "from", 0, 0, kLargest);
-  if (!from.ok()) return Error{from.error()};
-  Result<int64_t> to = int_parameter(request, "to", 0, 0, kLargest);
-  if (!to.ok()) return Error{to.error()};
-  if (*to < *from || *to - *from >= kStepsMax) {
-    return Error{format("from %lld to %lld is not a window of 1 to %lld steps", static_cast<long long>(*from),
-                        static_cast<long long>(*to), static_cast<long long>(kStepsMax))};
-  }
-  return Range{*from, *to};
-}
 
 // One value per rank and step; NaN (null): nothing was heard.
 class Matrix {
@@ -70,7 +42,7 @@ class Matrix {
 HttpResponse get_steps(const ApiContext& context, const ApiRequest& request) {
   std::optional<JobInfo> job = find_job(context, request.job);
   if (!job) return unknown_job(context, request.job);
-  Result<Range> range = range_of(request.http, job->last_step);
+  Result<StepRange> range = step_range(request.http, job->last_step, 200);
   if (!range.ok()) return error_answer(400, range.error());
   Result<int64_t> rank_from = int_parameter(request.http, "rank_from", 0, 0, std::numeric_limits<int32_t>::max());
   if (!rank_from.ok()) return error_answer(400, rank_from.error());

@@ -1,4 +1,5 @@
-// The web UI: files of one folder. A path without a dot that is no file answers index.html, so that URLs of pages work.
+// The web UI: files of one folder. A path that is no file and looks like a page answers index.html, so that URLs of pages
+// work.
 // Nothing outside the folder is ever read: odd path segments are refused, and links are resolved before the file is
 // opened.
 #include <climits>
@@ -70,13 +71,15 @@ HttpResponse get_web_file(const ApiContext& context, const std::string& path) {
   std::string wanted = path == "/" ? "/index.html" : path;
   Result<std::string> content = Error{"not in the folder"};
   if (std::string file = resolve(context.web_folder, wanted); !file.empty()) content = read_file(file, kFileBytesMax);
-  bool is_page = wanted.substr(wanted.rfind('/')).find('.') == std::string::npos;
+  // A job may be called llama-3.1: under /jobs/ everything is a page.
+  bool is_page = wanted.starts_with("/jobs/") || wanted.substr(wanted.rfind('/')).find('.') == std::string::npos;
   if (!content.ok() && is_page) {
     wanted = "/index.html";
     if (std::string file = resolve(context.web_folder, wanted); !file.empty()) content = read_file(file, kFileBytesMax);
   }
   if (!content.ok()) return error_answer(404, format("no such page: %.200s", path.c_str()));
   HttpResponse response = text_answer(200, content_type_of(wanted), std::move(*content));
+  response.headers.emplace_back("content-security-policy", "default-src 'self'; frame-ancestors 'none'");
   for (auto& [name, value] : response.headers) {
     // Built files under /assets/ carry a hash of their content in their name; everything else may change with an
     // update.

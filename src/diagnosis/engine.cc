@@ -11,7 +11,7 @@
 namespace lockstep {
 namespace {
 
-constexpr size_t kCommVerdictsMax = 1000;  // per job: a job that flaps for weeks keeps its newest
+constexpr size_t kVerdictsMax = 1000;  // per job: a job that flaps for weeks keeps its newest
 
 // A suspicion that is not seen again for so many steps is withdrawn.
 constexpr int64_t kWithdrawAfterSteps = 6;
@@ -25,8 +25,8 @@ std::string url_part(std::string_view text) {
   return out;
 }
 
-std::string fill_job(std::string text, const std::string& job) {
-  for (size_t at = text.find("{job}"); at != std::string::npos; at = text.find("{job}", at + job.size())) text.replace(at, 5, job);
+std::string fill_in(std::string text, std::string_view mark, const std::string& value) {
+  for (size_t at = text.find(mark); at != std::string::npos; at = text.find(mark, at + value.size())) text.replace(at, mark.size(), value);
   return text;
 }
 
@@ -52,6 +52,9 @@ std::string key_of(const Finding& finding) {
 }  // namespace
 
 Engine::Job& Engine::job_of(const Identity& identity) {
+  if (jobs_.size() >= kJobsMax && !jobs_.contains(identity.job_id)) {
+    jobs_.erase(std::min_element(jobs_.begin(), jobs_.end(), [](const auto& a, const auto& b) { return a.second.heard < b.second.heard; }));
+  }
   Job& job = jobs_[identity.job_id];
   if (identity.attempt > job.attempt) {
     // A restart begins anew; what was confirmed before is kept as cleared.
@@ -70,6 +73,7 @@ Engine::Job& Engine::job_of(const Identity& identity) {
   }
   job.window.add_rank(identity);
   job.dirty = true;
+  job.heard = ++records_;
   return job;
 }
 
@@ -168,7 +172,7 @@ void Engine::fill(const std::string& job_id, const Job& job, Tracked& tracked, c
   verdict.confidence = finding.confidence;
   verdict.coverage = finding.coverage;
   verdict.clock_error_us = 0;  // no clock was compared
-  verdict.sentence = finding.sentence;
+  verdict.sentence = fill_in(finding.sentence, "{since}", with_thousands(verdict.since_step));
   verdict.culprit.ranks = finding.ranks;
   verdict.culprit.layer = finding.layer;
   verdict.culprit.component = finding.component;
@@ -181,9 +185,9 @@ void Engine::fill(const std::string& job_id, const Job& job, Tracked& tracked, c
     }
   }
   verdict.chain = finding.chain;
-  for (Claim& entry : verdict.chain) entry.query = fill_job(entry.query, url);
+  for (Claim& entry : verdict.chain) entry.query = fill_in(entry.query, "{job}", url);
   verdict.next = finding.next;
-  for (NextAction& action : verdict.next) action.command = fill_job(action.command, job_id);
+  for (NextAction& action : verdict.next) action.command = fill_in(action.command, "{job}", job_id);
   verdict.alternatives = finding.alternatives;
   verdict.victim_ranks = finding.victims;
   verdict.victim_groups = finding.victim_groups;
@@ -263,7 +267,7 @@ void Engine::follow(const std::string& job_id, Job& job, std::vector<Finding> fi
       tracked = job.tracked.erase(tracked);
     }
   }
-  if (job.tracked.size() > kCommVerdictsMax) job.tracked.erase(job.tracked.begin());
+  if (job.tracked.size() > kVerdictsMax) job.tracked.erase(job.tracked.begin());
 }
 
 std::vector<Verdict> Engine::verdicts(std::string_view job_id) const {

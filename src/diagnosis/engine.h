@@ -3,6 +3,7 @@
 //
 // A verdict keeps its id while its numbers change. A suspicion that does not last is withdrawn and leaves no trace; a
 // verdict that was confirmed stays, cleared, when the trouble is over.
+// Limits: kJobsMax jobs; beyond, the one that was heard of longest ago is forgotten (the stores keep what they keep).
 // Thread rule: Thread-safe (one lock; detectors run under it).
 #pragma once
 
@@ -25,6 +26,8 @@ namespace lockstep {
 
 class Engine final : public StoreSubscriber, public VerdictSource {
  public:
+  static constexpr size_t kJobsMax = 10'000;
+
   explicit Engine(const Clock& clock) : clock_(clock) {}
 
   void on_step(const Identity& identity, const StepSummary& summary, int64_t received_unix_ns) override;
@@ -61,6 +64,7 @@ class Engine final : public StoreSubscriber, public VerdictSource {
     std::map<std::string, int> serial;  // how many verdicts of a key there have been
     int64_t records_lost = 0;
     bool dirty = false;
+    uint64_t heard = 0;  // a count that grows with every record: who was heard of last
   };
 
   Job& job_of(const Identity& identity);
@@ -72,6 +76,7 @@ class Engine final : public StoreSubscriber, public VerdictSource {
   mutable std::mutex mutex_;
   std::map<std::string, Job, std::less<>> jobs_;
   std::map<std::string, Verdict> changed_;
+  uint64_t records_ = 0;
 };
 
 }  // namespace lockstep

@@ -42,7 +42,9 @@ inline constexpr CounterDescriptor kIngestCounters[] = {
     {"lockstep_ingest_bytes_total", "counter", Severity::kInfo,
      "Bytes of decoded OTLP requests after decompression, by door."},
 
-    {"lockstep_verdicts_total", "counter", Severity::kInfo, "Verdicts given, by kind and state."},
+    {"lockstep_replay_undecodable_records_total", "counter", Severity::kDataLoss,
+     "Records of the durable log that could not be decoded at start."},
+    {"lockstep_verdicts_total", "counter", Severity::kInfo, "Verdicts that came into a state, by kind and state."},
 };
 
 template <size_t... kSizes>

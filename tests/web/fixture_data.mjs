@@ -233,8 +233,8 @@ export class Fixture {
         step, duration_ms: column.duration, self_ms: round(self), comm_ms: round(column.duration - self - job.input), queue_ms: 1, quiet_ms: 0.5,
         phases_ms: { input: job.input, forward: round(self * 0.32), backward: round(self * 0.6), optimizer: round(self * 0.08) },
         comms: [
-          { comm_id: '0x1a', size: 8, p2p: false, count: 160, bytes: 8.1e9, gpu_ms: 31.2, shortest_ms: 0.1, longest_ms: 0.5, bus_gb_s: 212.4 },
-          { comm_id: '0x2b', size: job.ranks, p2p: false, count: 24, bytes: 2.2e9, gpu_ms: 12.8, shortest_ms: 0.4, longest_ms: 1.9, bus_gb_s: 41.2 },
+          { comm_id: '0x1a', size: 8, p2p: false, count: 160, bytes: 8.1e9, gpu_ms: 31.2, shortest_ms: 0.1, longest_ms: 0.5, gb_s: 212.4 },
+          { comm_id: '0x2b', size: job.ranks, p2p: false, count: 24, bytes: 2.2e9, gpu_ms: 12.8, shortest_ms: 0.4, longest_ms: 1.9, gb_s: 41.2 },
         ],
         flows: Array.from({ length: 10 }, (_, index) => ({ comm_id: '0x2b', peer: (rank + index + 1) % job.ranks, send: index % 2 === 0, transfers: 8,
           bytes: 2.7e8, wire_ms: 3 + index / 10, own_gpu_ms: 0.4, peer_ms: 0.8 })),

@@ -93,7 +93,7 @@ export interface RankStep {
   quiet_ms: number | null;
   phases_ms: [string, number][];
   comms: { comm_id: string; size: number | null; p2p: boolean; count: number | null; bytes: number | null; gpu_ms: number | null;
-           shortest_ms: number | null; longest_ms: number | null; bus_gb_s: number | null }[];
+           shortest_ms: number | null; longest_ms: number | null; gb_s: number | null }[];
   flows: { comm_id: string; peer: number | null; send: boolean; transfers: number | null; bytes: number | null;
            wire_ms: number | null; own_gpu_ms: number | null; peer_ms: number | null }[];
 }
@@ -311,7 +311,7 @@ function decodeRankStep(value: unknown): RankStep[] {
       return {
         comm_id: scalar(comm['comm_id']), size: num(comm['size']), p2p: comm['p2p'] === true, count: num(comm['count']),
         bytes: num(comm['bytes']), gpu_ms: num(comm['gpu_ms']), shortest_ms: num(comm['shortest_ms']),
-        longest_ms: num(comm['longest_ms']), bus_gb_s: num(comm['bus_gb_s']),
+        longest_ms: num(comm['longest_ms']), gb_s: num(comm['gb_s']),
       };
     }),
     flows: list(json['flows']).map((item) => {

@@ -112,7 +112,7 @@ function Comms({ entry, names }: { entry: RankStep; names: ReadonlyMap<string, s
       <div class="scroll" tabIndex={0} role="region" aria-label="Communicators">
         <table class="facts">
           <thead>
-            <tr><th scope="col">group</th><th scope="col" class="number">ranks</th><th scope="col" class="number">calls</th><th scope="col" class="number">GPU</th><th scope="col" class="number">longest</th><th scope="col" class="number">bus GB/s</th></tr>
+            <tr><th scope="col">group</th><th scope="col" class="number">ranks</th><th scope="col" class="number">calls</th><th scope="col" class="number">GPU</th><th scope="col" class="number">longest</th><th scope="col" class="number">GB/s</th></tr>
           </thead>
           <tbody>
             {entry.comms.map((comm, index) => (
@@ -122,7 +122,7 @@ function Comms({ entry, names }: { entry: RankStep; names: ReadonlyMap<string, s
                 <td class="number" title={bytes(comm.bytes)}>{count(comm.count)}</td>
                 <td class="number">{duration(comm.gpu_ms)}</td>
                 <td class="number" title={`shortest ${duration(comm.shortest_ms)}`}>{duration(comm.longest_ms)}</td>
-                <td class="number">{number(comm.bus_gb_s)}</td>
+                <td class="number">{number(comm.gb_s)}</td>
               </tr>
             ))}
           </tbody>

@@ -24,7 +24,7 @@ constexpr size_t kEventsSure = 4;
 constexpr double kEventsShare = 0.7;
 constexpr double kLostShareMin = 0.03;
 // So many late steps in a row are one stretch, not pauses.
-constexpr int64_t kStretchSteps = 4;
+constexpr int64_t kStretchSteps = 3;
 // Nothing is concluded from a job's first steps.
 constexpr int64_t kSettleSteps = 6;
 
@@ -85,6 +85,7 @@ std::vector<Finding> find_pauses(const JobWindow& window, const std::vector<Expl
 
   // What is usual here: how long a step takes, and how long the longest transfer of a rank's step does.
   std::vector<double> durations, longest;
+  std::map<int64_t, double> duration;
   size_t ranks_seen = 0;
   for (int64_t number : steps) {
     const auto& rows = *window.step(number);
@@ -99,13 +100,14 @@ std::vector<Finding> find_pauses(const JobWindow& window, const std::vector<Expl
       longest.push_back(most);
     }
     durations.push_back(median(of_ranks));
+    duration[number] = durations.back();
   }
   const double good_ns = quantile(durations, 0.25);
   if (good_ns <= 0) return {};
   const double event_ns = std::max(kEventMinNs, kEventShare * good_ns);
   const double stand_ns = std::max(event_ns, kStandFactor * median(longest));
   double total_ns = 0;
-  for (double duration : durations) total_ns += duration;
+  for (double ns : durations) total_ns += ns;
 
   auto has_verdict = [&](int32_t rank, int64_t number) {
     return std::any_of(explained.begin(), explained.end(), [&](const Explained& entry) { return entry.rank == rank && number >= entry.from_step && number <= entry.to_step + 2; });
@@ -161,6 +163,10 @@ std::vector<Finding> find_pauses(const JobWindow& window, const std::vector<Expl
       // GPU was busy, as in any pipeline.
       if (auto row = rows.find(rank); row != rows.end()) {
         for (const FlowStep& flow : row->second.summary.flows) how.undrained |= !flow.send && static_cast<double>(flow.own_gpu_longest_ns) >= 0.7 * how.ns;
+      }
+      // A transfer is seen to stand only while it is on the wire; the silence around it is the better measure.
+      if (auto row = rows.find(rank); row != rows.end()) {
+        how.ns = std::max(how.ns, std::min(duration[number] - good_ns, static_cast<double>(row->second.summary.quiet_ns)));
       }
       Part& part = parts[rank];
       part.stood.push_back(number);
@@ -247,8 +253,8 @@ std::vector<Finding> find_pauses(const JobWindow& window, const std::vector<Expl
                                 good_ns / 1e6, "ms", 0, 0, steps.front(), steps.back(), steps_query(steps.front(), steps.back())));
   finding.chain.push_back(claim("counterfactual", subject, format("Without the pauses no step would wait %s for it, as one step of %.1f does now.", human_duration(per_hit).c_str(), every),
                                 good_ns / 1e6, "ms", (good_ns + per_hit) / 1e6, 0, from, to, steps_query(from, to)));
-  finding.sentence = format("%s stops now and then and makes everybody wait %s in one step of %.1f since step %s: %s of the job.", name_of(window, culprit).c_str(),
-                            human_duration(per_hit).c_str(), every, with_thousands(from).c_str(), percent(share).c_str());
+  finding.sentence = format("%s stops now and then and makes everybody wait %s in one step of %.1f since step {since}: %s of the job.", name_of(window, culprit).c_str(),
+                            human_duration(per_hit).c_str(), every, percent(share).c_str());
   return {finding};
 }
 

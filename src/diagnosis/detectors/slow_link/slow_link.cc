@@ -188,8 +188,8 @@ std::vector<Finding> find_slow_groups(const JobWindow& window, const std::vector
     finding.alternatives.push_back({format("another member of %s", name.c_str()), told_apart ? 0.3 : 0.5, told_apart ? "its other groups are as fast as their like" : "nothing tells the members apart",
                                     "NIC and switch port counters of the members"});
     finding.next.push_back({"check the NICs, cables and switch ports of the group: speed, errors, rate limits", "ethtool DEV; ethtool -S DEV; tc -s qdisc show dev DEV"});
-    finding.sentence = format("The %s is slow: %s waits %s for its transfers since step %s: %s of the job.", finding.component.c_str(), name.c_str(), per_step(saved).c_str(),
-                              with_thousands(from).c_str(), percent(saved / step_ns).c_str());
+    finding.sentence = format("The %s is slow: %s waits %s for its transfers since step {since}: %s of the job.", finding.component.c_str(), name.c_str(), per_step(saved).c_str(),
+                              percent(saved / step_ns).c_str());
     findings.push_back(std::move(finding));
   }
   return findings;
@@ -357,11 +357,11 @@ std::vector<Finding> find_slow_flows(const JobWindow& window, const std::vector<
     finding.alternatives.push_back({format("receiving side of rank %s", human_ranks(others).c_str()), 0.3, "a slow receiver would be seen as waiting for its credit, not as time on the wire",
                                     "NIC and switch port counters of both ends"});
     finding.next.push_back({"check the NIC, its cable and its switch port: speed, errors, rate limits", "ethtool DEV; ethtool -S DEV; tc -s qdisc show dev DEV"});
-    finding.sentence = format("The link of %s is slow: all %d ranks wait %s since step %s: %s of the job.", [&] {
+    finding.sentence = format("The link of %s is slow: all %d ranks wait %s since step {since}: %s of the job.", [&] {
                          std::string name = name_of(window, rank);
                          name[0] = 'r';
                          return name;
-                       }().c_str(), window.world_size(), per_step(saved).c_str(), with_thousands(finding.since_step).c_str(), percent(saved / step_ns).c_str());
+                       }().c_str(), window.world_size(), per_step(saved).c_str(), percent(saved / step_ns).c_str());
     findings.push_back(std::move(finding));
   };
   for (const auto& [rank, entries] : by_receiver) {

@@ -254,10 +254,10 @@ std::vector<Finding> find_stragglers(const JobWindow& window, const std::vector<
     finding.chain.push_back(claim("counterfactual", format("rank %d", rank),
                                   format("Without it a step would take %s instead of %s.", human_duration(step_ns - saved).c_str(), human_duration(step_ns).c_str()),
                                   (step_ns - saved) / 1e6, "ms", step_ns / 1e6, 0, steps.front(), steps.back(), steps_query(steps.front(), steps.back())));
-    finding.sentence = format("%s makes %s wait %s since step %s: %s of the job.", name_of(window, rank).c_str(),
+    finding.sentence = format("%s makes %s wait %s since step {since}: %s of the job.", name_of(window, rank).c_str(),
                               static_cast<int32_t>(finding.victims.size()) + 1 >= window.world_size() ? format("all %d ranks", window.world_size()).c_str()
                                                                                                        : format("%zu ranks", finding.victims.size()).c_str(),
-                              per_step(saved).c_str(), with_thousands(finding.since_step).c_str(), percent(saved / step_ns).c_str());
+                              per_step(saved).c_str(), percent(saved / step_ns).c_str());
     finding.coverage = window.world_size() > 0 ? static_cast<double>(stats.size()) / window.world_size() : 1;
     finding.confidence = std::min(0.99, 0.5 + 0.05 * static_cast<double>(hits)) * std::min(1.0, finding.coverage + 0.2);
     findings.push_back(std::move(finding));

@@ -1,0 +1,304 @@
+#include "diagnosis/detectors/hang/hang.h"
+
+#include <gtest/gtest.h>
+
+#include "diagnosis/testing.h"
+
+namespace lockstep {
+namespace {
+
+using testing::kEpochNs;
+using testing::kSecondNs;
+
+constexpr uint64_t kWorld = 0xC0;
+
+// Ranks that stand still, each with its place in every communicator it is in.
+class StandingJob {
+ public:
+  explicit StandingJob(int32_t ranks) : ranks_(ranks) {
+    std::vector<int32_t> all;
+    for (int32_t rank = 0; rank < ranks; ++rank) all.push_back(rank);
+    input.typical_step_ns = kSecondNs / 10;
+    for (int32_t rank : all) {
+      window.add_rank(identity(rank));
+      input.status[rank] = {.time_unix_ns = kEpochNs, .quiet_ns = 5 * kSecondNs};
+    }
+    add_group(kWorld, all);
+  }
+
+  void add_group(uint64_t comm_id, const std::vector<int32_t>& members) {
+    for (size_t in_comm = 0; in_comm < members.size(); ++in_comm) {
+      int32_t size = static_cast<int32_t>(members.size());
+      window.add_comm(identity(members[in_comm]), {.comm_id = comm_id, .size = size, .rank_in_comm = static_cast<int32_t>(in_comm)});
+      CommStatus comm{.comm_id = comm_id, .size = size, .rank_in_comm = static_cast<int32_t>(in_comm)};
+      comm.collectives_enqueued = comm.collectives_completed = 100;
+      comm.collective = {OpState::kCompleted, 100, 99, "AllReduce", "float32", 4096, -1, kEpochNs - 6 * kSecondNs};
+      input.status[members[in_comm]].comms.push_back(comm);
+    }
+  }
+
+  CommStatus& at(int32_t rank, uint64_t comm_id) {
+    for (CommStatus& comm : input.status.at(rank).comms) {
+      if (comm.comm_id == comm_id) return comm;
+    }
+    std::abort();
+  }
+
+  // The rank is in the group's next collective.
+  OpStatus& enter(int32_t rank, uint64_t comm_id = kWorld) {
+    CommStatus& comm = at(rank, comm_id);
+    comm.collectives_enqueued = 101;
+    comm.collective = {OpState::kStarted, 101, 100, "AllReduce", "float32", 4096, -1, kEpochNs - 5 * kSecondNs};
+    return comm.collective;
+  }
+  void all_enter_but(std::set<int32_t> missing, uint64_t comm_id = kWorld) {
+    for (int32_t rank = 0; rank < ranks_; ++rank) {
+      if (!missing.contains(rank)) enter(rank, comm_id);
+    }
+  }
+  void receive(int32_t rank, int32_t from, uint64_t comm_id = kWorld) {
+    CommStatus& comm = at(rank, comm_id);
+    comm.p2p_enqueued = 1;
+    comm.p2p = {OpState::kStarted, 1, 0, "Recv", "float32", 4096, from, kEpochNs - 5 * kSecondNs};
+  }
+  void send(int32_t rank, int32_t to, uint64_t comm_id = kWorld) {
+    receive(rank, to, comm_id);
+    at(rank, comm_id).p2p.function = "Send";
+  }
+
+  std::optional<Finding> find() const { return find_hang(window, input); }
+
+  JobWindow window;
+  HangInput input;
+
+ private:
+  Identity identity(int32_t rank) const { return {"job", 0, rank, ranks_, rank, "node-0", ""}; }
+  int32_t ranks_;
+};
+
+TEST(HangDetector, NamesTheRankThatNeverEntered) {
+  StandingJob job(8);
+  job.all_enter_but({6});
+  std::optional<Finding> hang = job.find();
+  ASSERT_TRUE(hang);
+  EXPECT_EQ(hang->kind, "hang");
+  EXPECT_EQ(hang->ranks, std::vector<int32_t>{6});
+  EXPECT_EQ(hang->cause, "rank-missing");
+  EXPECT_TRUE(hang->sure);
+  EXPECT_EQ(hang->victims, (std::vector<int32_t>{0, 1, 2, 3, 4, 5, 7}));
+  EXPECT_EQ(hang->coverage, 1);
+  EXPECT_TRUE(hang->sentence.starts_with("Rank 6 (node-0, GPU 6) never entered AllReduce 100 of all 8 ranks")) << hang->sentence;
+  EXPECT_TRUE(std::any_of(hang->chain.begin(), hang->chain.end(), [](const Claim& entry) { return entry.kind == "exclusion"; }));
+}
+
+TEST(HangDetector, WalksOverTwoGroupsToTheCulpritNotToTheMiddle) {
+  // 0 and 1 wait in a group for 2; 2 and 3 wait in another for 4, which waits for nobody.
+  StandingJob job(5);
+  job.add_group(1, {0, 1, 2});
+  job.add_group(2, {2, 3, 4});
+  job.enter(0, 1);
+  job.enter(1, 1);
+  job.enter(2, 2);
+  job.enter(3, 2);
+  std::optional<Finding> hang = job.find();
+  ASSERT_TRUE(hang);
+  EXPECT_EQ(hang->ranks, std::vector<int32_t>{4});
+  EXPECT_EQ(hang->victims, (std::vector<int32_t>{0, 1, 2, 3}));
+  EXPECT_NE(hang->sentence.find("group of 3 (2-4)"), std::string::npos) << hang->sentence;
+}
+
+TEST(HangDetector, AReceiveWaitsForItsSender) {
+  StandingJob job(4);
+  job.receive(3, 2);
+  job.receive(2, 1);
+  std::optional<Finding> hang = job.find();
+  ASSERT_TRUE(hang);
+  EXPECT_EQ(hang->ranks, std::vector<int32_t>{1});
+}
+
+TEST(HangDetector, ADeadProcessIsNamedAsDead) {
+  StandingJob job(8);
+  job.all_enter_but({6});
+  job.input.status[6].process_alive = false;
+  std::optional<Finding> hang = job.find();
+  ASSERT_TRUE(hang);
+  EXPECT_EQ(hang->ranks, std::vector<int32_t>{6});
+  EXPECT_EQ(hang->cause, "rank-dead");
+  EXPECT_EQ(hang->layer, "host");
+}
+
+TEST(HangDetector, AProcessThatDiedInsideTheOperationIsNamed) {
+  StandingJob job(8);
+  job.all_enter_but({});
+  job.input.status[6].process_alive = false;
+  std::optional<Finding> hang = job.find();
+  ASSERT_TRUE(hang);
+  EXPECT_EQ(hang->ranks, std::vector<int32_t>{6});
+  EXPECT_EQ(hang->cause, "rank-dead");
+}
+
+TEST(HangDetector, ARankThatSavesOrEvaluatesIsBusyNotHung) {
+  for (Phase phase : {Phase::kCheckpoint, Phase::kEval}) {
+    StandingJob job(8);
+    job.all_enter_but({0});
+    job.input.status[0].phase = phase;
+    for (auto& [rank, status] : job.input.status) status.quiet_ns = 120 * kSecondNs;
+    EXPECT_FALSE(job.find());
+  }
+}
+
+TEST(HangDetector, ARankThatSavesForEverIsHung) {
+  StandingJob job(8);
+  job.all_enter_but({0});
+  job.input.status[0].phase = Phase::kCheckpoint;
+  for (auto& [rank, status] : job.input.status) status.quiet_ns = 3600 * kSecondNs;
+  std::optional<Finding> hang = job.find();
+  ASSERT_TRUE(hang);
+  EXPECT_EQ(hang->ranks, std::vector<int32_t>{0});
+}
+
+TEST(HangDetector, DifferentOperationsInTheSamePlaceAreAMismatch) {
+  StandingJob job(8);
+  job.all_enter_but({});
+  job.at(5, kWorld).collective.function = "AllGather";
+  std::optional<Finding> hang = job.find();
+  ASSERT_TRUE(hang);
+  EXPECT_EQ(hang->ranks, std::vector<int32_t>{5});
+  EXPECT_EQ(hang->cause, "op-mismatch");
+  EXPECT_EQ(hang->layer, "software");
+}
+
+TEST(HangDetector, DifferentSizesOrTypesOfOneAllReduceAreAMismatch) {
+  for (bool size : {true, false}) {
+    StandingJob job(8);
+    job.all_enter_but({});
+    if (size) {
+      job.at(5, kWorld).collective.bytes = 8192;
+    } else {
+      job.at(5, kWorld).collective.datatype = "bfloat16";
+    }
+    std::optional<Finding> hang = job.find();
+    ASSERT_TRUE(hang);
+    EXPECT_EQ(hang->ranks, std::vector<int32_t>{5});
+    EXPECT_EQ(hang->cause, "op-mismatch");
+  }
+}
+
+TEST(HangDetector, ACircleIsADeadlock) {
+  StandingJob job(4);
+  job.add_group(1, {0, 1});
+  job.add_group(2, {0, 1});
+  job.enter(0, 1);
+  job.enter(1, 2);
+  job.receive(2, 0);
+  std::optional<Finding> hang = job.find();
+  ASSERT_TRUE(hang);
+  EXPECT_EQ(hang->ranks, (std::vector<int32_t>{0, 1}));
+  EXPECT_EQ(hang->cause, "deadlock");
+}
+
+TEST(HangDetector, EverybodyIdleIsNoHang) {
+  StandingJob job(8);
+  for (auto& [rank, status] : job.input.status) status.quiet_ns = 3600 * kSecondNs;
+  EXPECT_FALSE(job.find());
+}
+
+TEST(HangDetector, ARankThatStillMovesIsNotHung) {
+  StandingJob job(8);
+  job.all_enter_but({6});
+  for (auto& [rank, status] : job.input.status) status.quiet_ns = 30 * kSecondNs;
+  job.input.status[6].quiet_ns = 0;
+  EXPECT_FALSE(job.find());
+}
+
+TEST(HangDetector, ARankWhoseWordMayStillBeUnderWayIsNotAccused) {
+  StandingJob job(8);
+  job.all_enter_but({6});
+  for (auto& [rank, status] : job.input.status) status.quiet_ns = 3 * kSecondNs;
+  job.input.status.erase(6);
+  EXPECT_FALSE(job.find());
+}
+
+TEST(HangDetector, QuietShorterThanTheLimitIsNoHang) {
+  StandingJob job(8);
+  job.input.typical_step_ns = 2 * kSecondNs;
+  job.all_enter_but({6});
+  for (auto& [rank, status] : job.input.status) status.quiet_ns = 9 * kSecondNs;
+  EXPECT_FALSE(job.find());
+  for (auto& [rank, status] : job.input.status) status.quiet_ns = 11 * kSecondNs;
+  EXPECT_TRUE(job.find());
+}
+
+TEST(HangDetector, AFewQuietRanksAmongMovingOnesAreNoHang) {
+  // Rank 6 does something long, the others have only just come.
+  StandingJob job(8);
+  job.all_enter_but({6});
+  for (auto& [rank, status] : job.input.status) status.quiet_ns = rank == 0 ? 5 * kSecondNs : kSecondNs;
+  EXPECT_FALSE(job.find());
+}
+
+TEST(HangDetector, IsOnlySuspectedAtFirst) {
+  StandingJob job(8);
+  job.all_enter_but({6});
+  for (auto& [rank, status] : job.input.status) status.quiet_ns = hang_after_ns(job.input) + kSecondNs / 10;
+  std::optional<Finding> hang = job.find();
+  ASSERT_TRUE(hang);
+  EXPECT_FALSE(hang->sure);
+}
+
+TEST(HangDetector, ARankThatEndedInsteadOfEnteringIsNamed) {
+  StandingJob job(8);
+  job.all_enter_but({6});
+  job.input.status[6].finished = true;
+  std::optional<Finding> hang = job.find();
+  ASSERT_TRUE(hang);
+  EXPECT_EQ(hang->ranks, std::vector<int32_t>{6});
+}
+
+TEST(HangDetector, RanksThatHaveEndedAreNotWaitedFor) {
+  StandingJob job(4);
+  for (auto& [rank, status] : job.input.status) status.finished = true;
+  job.enter(0);
+  EXPECT_FALSE(job.find());
+}
+
+TEST(HangDetector, AnOperationThatAllHaveEnteredNamesNobodyAndIsNeverSure) {
+  StandingJob job(8);
+  job.all_enter_but({});
+  EXPECT_FALSE(job.find());
+  for (auto& [rank, status] : job.input.status) status.quiet_ns = 60 * kSecondNs;
+  std::optional<Finding> hang = job.find();
+  ASSERT_TRUE(hang);
+  EXPECT_TRUE(hang->ranks.empty());
+  EXPECT_EQ(hang->cause, "in-operation-stall");
+  EXPECT_FALSE(hang->sure);
+}
+
+TEST(HangDetector, NamesARankOfWhichNothingWasEverHeardAndReportsTheCoverage) {
+  StandingJob job(8);
+  job.all_enter_but({6});
+  job.input.status.erase(6);
+  for (auto& [rank, status] : job.input.status) status.quiet_ns = 30 * kSecondNs;
+  std::optional<Finding> hang = job.find();
+  ASSERT_TRUE(hang);
+  EXPECT_EQ(hang->ranks, std::vector<int32_t>{6});
+  EXPECT_DOUBLE_EQ(hang->coverage, 7.0 / 8);
+}
+
+TEST(HangAfter, FollowsTheJobsPace) {
+  HangInput input;
+  EXPECT_EQ(hang_after_ns(input), 15 * kSecondNs);  // nothing known yet: compilation takes its time
+  CommStatus comm;
+  comm.collectives_completed = 20;
+  input.status[0].comms = {comm};
+  EXPECT_EQ(hang_after_ns(input), 3 * kSecondNs);
+  input.typical_step_ns = kSecondNs / 100;
+  EXPECT_EQ(hang_after_ns(input), 2 * kSecondNs);
+  input.typical_step_ns = 10 * kSecondNs;
+  EXPECT_EQ(hang_after_ns(input), 50 * kSecondNs);
+  input.typical_step_ns = 3600 * kSecondNs;
+  EXPECT_EQ(hang_after_ns(input), 120 * kSecondNs);
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,162 @@
+#include "diagnosis/detectors/pause/pause.h"
+
+#include <gtest/gtest.h>
+
+#include "diagnosis/testing.h"
+
+namespace lockstep {
+namespace {
+
+using testing::MadeUpJob;
+using testing::RankPlan;
+using testing::StepPlan;
+
+std::vector<Finding> pauses_of(MadeUpJob& job, const StepPlan& plan, int64_t steps = 60, const std::vector<Explained>& explained = {}) {
+  JobWindow window;
+  job.play(window, 0, steps - 1, plan);
+  return find_pauses(window, explained);
+}
+
+bool eventful(int64_t step) { return step >= 10 && step % 8 == 0; }
+
+// The rank stops for 200 ms while the collective runs: what comes to it and what it sends stands.
+void stop(std::vector<RankPlan>& ranks, size_t rank) {
+  ranks[rank].wire_longest_ms = 200;
+  ranks[(rank + ranks.size() - 1) % ranks.size()].wire_longest_ms = 200;
+}
+
+TEST(PauseDetector, NamesTheRankThatIsLateNowAndThen) {
+  MadeUpJob job(8);
+  std::vector<Finding> findings = pauses_of(job, [](int64_t step, std::vector<RankPlan>& ranks) { ranks[3].own_ms += eventful(step) ? 200 : 0; });
+  ASSERT_EQ(findings.size(), 1u);
+  EXPECT_EQ(findings[0].ranks, std::vector<int32_t>{3});
+  EXPECT_EQ(findings[0].layer, "host");
+  EXPECT_TRUE(findings[0].sure);
+  EXPECT_LT(findings[0].steps_hit, 0.3);
+  EXPECT_EQ(findings[0].since_step, 16);
+  EXPECT_EQ(findings[0].through_step, 56);
+  EXPECT_EQ(findings[0].coverage, 1);
+  EXPECT_TRUE(std::any_of(findings[0].chain.begin(), findings[0].chain.end(), [](const Claim& entry) { return entry.kind == "exclusion"; }));
+}
+
+TEST(PauseDetector, NamesTheRankThatLeavesArrivedDataLyingWhileTransfersStand) {
+  MadeUpJob job(8);
+  job.ring_flows = true;
+  std::vector<Finding> findings = pauses_of(job, [](int64_t step, std::vector<RankPlan>& ranks) {
+    if (!eventful(step)) return;
+    stop(ranks, 3);
+    ranks[3].undrained_longest_ms = 200;
+  });
+  ASSERT_EQ(findings.size(), 1u);
+  EXPECT_EQ(findings[0].ranks, std::vector<int32_t>{3});
+  EXPECT_EQ(findings[0].layer, "host");
+  EXPECT_EQ(findings[0].cause, "process-paused");
+}
+
+TEST(PauseDetector, NamesTheRankOnWhoseBothSidesTransfersStand) {
+  MadeUpJob job(8);
+  job.ring_flows = true;
+  std::vector<Finding> findings = pauses_of(job, [](int64_t step, std::vector<RankPlan>& ranks) {
+    if (eventful(step)) stop(ranks, 3);
+  });
+  ASSERT_EQ(findings.size(), 1u);
+  EXPECT_EQ(findings[0].ranks, std::vector<int32_t>{3});
+  EXPECT_EQ(findings[0].layer, "host");
+}
+
+TEST(PauseDetector, NamesTheRankThatIsLateInSomeEventsAndStopsTransfersInOthers) {
+  MadeUpJob job(8);
+  job.ring_flows = true;
+  std::vector<Finding> findings = pauses_of(job, [](int64_t step, std::vector<RankPlan>& ranks) {
+    if (!eventful(step)) return;
+    if (step % 16 == 0) {
+      ranks[3].own_ms += 200;
+    } else {
+      stop(ranks, 3);
+    }
+  });
+  ASSERT_EQ(findings.size(), 1u);
+  EXPECT_EQ(findings[0].ranks, std::vector<int32_t>{3});
+  EXPECT_EQ(findings[0].layer, "host");
+}
+
+TEST(PauseDetector, CallsStallsOfOnePairALink) {
+  MadeUpJob job(8);
+  job.ring_flows = true;
+  std::vector<Finding> findings = pauses_of(job, [](int64_t step, std::vector<RankPlan>& ranks) { ranks[3].wire_longest_ms = eventful(step) ? 200 : 0; });
+  ASSERT_EQ(findings.size(), 1u);
+  EXPECT_EQ(findings[0].ranks, std::vector<int32_t>{3});
+  EXPECT_EQ(findings[0].layer, "link");
+  EXPECT_EQ(findings[0].component, "link between rank 3 and rank 4");
+}
+
+TEST(PauseDetector, EventsWithChangingActorsAccuseNobody) {
+  for (uint32_t seed = 1; seed <= 20; ++seed) {
+    MadeUpJob job(8, seed);
+    std::mt19937 random(seed);
+    EXPECT_TRUE(pauses_of(job, [&](int64_t step, std::vector<RankPlan>& ranks) {
+                  if (step % 2 == 0) ranks[random() % ranks.size()].own_ms += 200;
+                }).empty())
+        << "seed " << seed;
+  }
+}
+
+TEST(PauseDetector, SaysNothingOfAHealthyJobWithNoise) {
+  for (uint32_t seed = 1; seed <= 20; ++seed) {
+    MadeUpJob job(8, seed);
+    job.ring_flows = true;
+    job.noise = 0.04;
+    EXPECT_TRUE(pauses_of(job, {}, 100).empty()) << "seed " << seed;
+  }
+}
+
+TEST(PauseDetector, TwoEventsAreNotEnough) {
+  MadeUpJob job(8);
+  EXPECT_TRUE(pauses_of(job, [](int64_t step, std::vector<RankPlan>& ranks) { ranks[3].own_ms += step == 20 || step == 40 ? 400 : 0; }).empty());
+}
+
+TEST(PauseDetector, ALongStretchOfLatenessIsNotAPause) {
+  MadeUpJob job(8);
+  EXPECT_TRUE(pauses_of(job, [](int64_t step, std::vector<RankPlan>& ranks) { ranks[3].own_ms += step >= 20 && step < 40 ? 200 : 0; }).empty());
+}
+
+TEST(PauseDetector, LatenessThatHasAVerdictOfItsOwnIsNotAPause) {
+  // A slow rank that some of its steps are spared: no unbroken stretch.
+  MadeUpJob job(8);
+  auto mostly_slow = [](int64_t step, std::vector<RankPlan>& ranks) { ranks[3].own_ms += step >= 20 && step < 50 && step % 3 != 0 ? 200 : 0; };
+  EXPECT_FALSE(pauses_of(job, mostly_slow).empty());
+  MadeUpJob again(8);
+  EXPECT_TRUE(pauses_of(again, mostly_slow, 60, {{3, 20, 49}}).empty());
+}
+
+TEST(PauseDetector, WarmUpIsNobodysPause) {
+  MadeUpJob job(8);
+  EXPECT_TRUE(pauses_of(job, [](int64_t step, std::vector<RankPlan>& ranks) { ranks[3].own_ms += step < 6 && step != 3 ? 3000 : 0; }).empty());
+}
+
+TEST(PauseDetector, CheckpointsAndEvaluationsAreNotPauses) {
+  for (bool checkpoint : {true, false}) {
+    MadeUpJob job(8);
+    EXPECT_TRUE(pauses_of(job, [=](int64_t step, std::vector<RankPlan>& ranks) {
+                  if (!eventful(step)) return;
+                  ranks[0].own_ms += 300;
+                  (checkpoint ? ranks[0].checkpoint_ms : ranks[0].eval_ms) = 280;
+                }).empty());
+  }
+}
+
+TEST(PauseDetector, EverybodyStandingIsNobodyInParticular) {
+  MadeUpJob job(8);
+  job.ring_flows = true;
+  EXPECT_TRUE(pauses_of(job, [](int64_t step, std::vector<RankPlan>& ranks) {
+                for (RankPlan& rank : ranks) rank.wire_longest_ms = eventful(step) ? 200 : 0;
+              }).empty());
+}
+
+TEST(PauseDetector, EventsTooSeldomToMatterSayNothing) {
+  MadeUpJob job(8);
+  EXPECT_TRUE(pauses_of(job, [](int64_t step, std::vector<RankPlan>& ranks) { ranks[3].own_ms += step % 30 == 15 ? 25 : 0; }, 98).empty());
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,160 @@
+#include "diagnosis/detectors/slow_link/slow_link.h"
+
+#include <gtest/gtest.h>
+
+#include "diagnosis/testing.h"
+
+namespace lockstep {
+namespace {
+
+using testing::MadeUpJob;
+using testing::RankPlan;
+using testing::StepPlan;
+
+std::vector<Finding> links_of(MadeUpJob& job, const StepPlan& plan, int64_t steps = 30) {
+  JobWindow window;
+  job.play(window, 0, steps - 1, plan);
+  return find_slow_links(window, {});
+}
+
+// Transfers of this rank to the next take so long instead of 10 ms.
+StepPlan slow_sender(size_t rank, double wire_ms = 80) {
+  return [=](int64_t, std::vector<RankPlan>& ranks) { ranks[rank].wire_ms = wire_ms; };
+}
+
+TEST(SlowLinkDetector, NamesTheSenderOfTheOneSlowFlow) {
+  MadeUpJob job(8);
+  job.ring_flows = true;
+  std::vector<Finding> findings = links_of(job, slow_sender(3));
+  ASSERT_EQ(findings.size(), 1u);
+  EXPECT_EQ(findings[0].ranks, std::vector<int32_t>{3});
+  EXPECT_EQ(findings[0].layer, "link");
+  EXPECT_EQ(findings[0].component, "link from rank 3 to rank 4");
+  EXPECT_TRUE(findings[0].sure);
+  EXPECT_NEAR(static_cast<double>(findings[0].lost_ns_per_step), 70e6, 2e6);
+  EXPECT_EQ(findings[0].coverage, 1);
+  EXPECT_TRUE(std::any_of(findings[0].chain.begin(), findings[0].chain.end(), [](const Claim& entry) { return entry.kind == "exclusion"; }));
+  EXPECT_TRUE(std::any_of(findings[0].chain.begin(), findings[0].chain.end(), [](const Claim& entry) { return entry.kind == "counterfactual"; }));
+}
+
+TEST(SlowLinkDetector, SaysSinceWhen) {
+  MadeUpJob job(8);
+  job.ring_flows = true;
+  std::vector<Finding> findings = links_of(job, [](int64_t step, std::vector<RankPlan>& ranks) { ranks[3].wire_ms = step >= 40 ? 80 : 10; }, 80);
+  ASSERT_EQ(findings.size(), 1u);
+  EXPECT_EQ(findings[0].since_step, 40);
+  EXPECT_EQ(findings[0].through_step, 79);
+}
+
+TEST(SlowLinkDetector, SaysNothingOfEqualFlows) {
+  MadeUpJob job(8);
+  job.ring_flows = true;
+  EXPECT_TRUE(links_of(job, {}).empty());
+}
+
+TEST(SlowLinkDetector, SaysNothingWhenAllFlowsAreEquallySlow) {
+  MadeUpJob job(8);
+  job.ring_flows = true;
+  job.flow_wire_ms = 80;
+  EXPECT_TRUE(links_of(job, {}).empty());
+}
+
+TEST(SlowLinkDetector, SaysNothingOfFlowsThatDifferByTwo) {
+  MadeUpJob job(8);
+  job.ring_flows = true;
+  job.flow_wire_ms = 40;
+  EXPECT_TRUE(links_of(job, slow_sender(3, 80)).empty());
+}
+
+TEST(SlowLinkDetector, SaysNothingOfASlowFlowThatCostsNothing) {
+  MadeUpJob job(8);
+  job.ring_flows = true;
+  job.flow_wire_ms = 1;
+  EXPECT_TRUE(links_of(job, slow_sender(3, 8)).empty());
+}
+
+TEST(SlowLinkDetector, SaysNothingOfAFlowThatIsSlowNowAndThen) {
+  MadeUpJob job(8);
+  job.ring_flows = true;
+  EXPECT_TRUE(links_of(job, [](int64_t step, std::vector<RankPlan>& ranks) { ranks[3].wire_ms = step % 3 == 0 ? 80 : 10; }).empty());
+}
+
+TEST(SlowLinkDetector, ALateRankIsNotCalledALink) {
+  // Its GPU feeds its transfers late, so that they stay on the wire for long as well.
+  MadeUpJob job(8);
+  job.ring_flows = true;
+  EXPECT_TRUE(links_of(job, [](int64_t, std::vector<RankPlan>& ranks) {
+                ranks[3].own_ms += 100;
+                ranks[3].wire_ms = 80;
+              }).empty());
+}
+
+TEST(SlowLinkDetector, NeedsOtherFlowsToCompareWith) {
+  MadeUpJob job(2);
+  job.ring_flows = true;
+  EXPECT_TRUE(links_of(job, slow_sender(0)).empty());
+}
+
+TEST(SlowLinkDetector, WorksWhileAFifthOfTheRanksAreSilentAndReportsTheCoverage) {
+  MadeUpJob job(10);
+  job.ring_flows = true;
+  std::vector<Finding> findings = links_of(job, [](int64_t, std::vector<RankPlan>& ranks) {
+    ranks[3].wire_ms = 80;
+    ranks[6].silent = ranks[9].silent = true;
+  });
+  ASSERT_EQ(findings.size(), 1u);
+  EXPECT_EQ(findings[0].ranks, std::vector<int32_t>{3});
+  EXPECT_DOUBLE_EQ(findings[0].coverage, 0.8);
+}
+
+// Four pairs, then two rows of four: no flows are told, the buffers hide the wire.
+MadeUpJob pairs_and_rows() {
+  MadeUpJob job(8);
+  job.groups.clear();
+  for (int32_t pair = 0; pair < 4; ++pair) {
+    job.groups.push_back({.comm_id = 10 + static_cast<uint64_t>(pair), .ranks = {pair, pair + 4}, .transfer_ms = 10, .bytes = 50'000'000});
+  }
+  job.groups.push_back({.comm_id = 20, .ranks = {0, 1, 2, 3}, .transfer_ms = 10});
+  job.groups.push_back({.comm_id = 21, .ranks = {4, 5, 6, 7}, .transfer_ms = 10});
+  return job;
+}
+
+TEST(SlowLinkDetector, NamesASlowPairByComparingGroupsWhereNoFlowTells) {
+  MadeUpJob job = pairs_and_rows();
+  job.groups[2].transfer_ms = 80;  // ranks 2 and 6
+  std::vector<Finding> findings = links_of(job, {});
+  ASSERT_EQ(findings.size(), 1u);
+  EXPECT_EQ(findings[0].ranks, (std::vector<int32_t>{2, 6}));
+  EXPECT_EQ(findings[0].layer, "link");
+  EXPECT_EQ(findings[0].component, "link between ranks 2 and 6");
+  EXPECT_TRUE(findings[0].sure);
+}
+
+TEST(SlowLinkDetector, OfASlowPairTheMemberIsNamedWhoseOtherGroupsAreSlowToo) {
+  MadeUpJob job(9);
+  job.groups.clear();
+  for (int32_t row = 0; row < 3; ++row) {
+    job.groups.push_back({.comm_id = 10 + static_cast<uint64_t>(row), .ranks = {3 * row, 3 * row + 1, 3 * row + 2}, .transfer_ms = 10, .bytes = 1'000'000});
+  }
+  for (uint64_t pair = 0; pair < 4; ++pair) {
+    int32_t rank = static_cast<int32_t>(pair);
+    job.groups.push_back({.comm_id = 20 + pair, .ranks = {rank, rank + 4}, .transfer_ms = pair == 1 ? 80.0 : 10.0, .bytes = 50'000'000});
+  }
+  job.groups[1].transfer_ms = 20;  // the row of rank 5, the partner of rank 1
+  std::vector<Finding> findings = links_of(job, {});
+  ASSERT_EQ(findings.size(), 1u);
+  EXPECT_EQ(findings[0].ranks, std::vector<int32_t>{5});
+}
+
+TEST(SlowLinkDetector, SaysNothingOfEqualGroups) {
+  MadeUpJob job = pairs_and_rows();
+  EXPECT_TRUE(links_of(job, {}).empty());
+}
+
+TEST(SlowLinkDetector, AGroupThatWaitsForALateRankIsNotSlow) {
+  MadeUpJob job = pairs_and_rows();
+  EXPECT_TRUE(links_of(job, [](int64_t, std::vector<RankPlan>& ranks) { ranks[2].own_ms += 80; }).empty());
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,272 @@
+#include "diagnosis/detectors/straggler/straggler.h"
+
+#include <gtest/gtest.h>
+
+#include "diagnosis/testing.h"
+
+namespace lockstep {
+namespace {
+
+using testing::MadeUpJob;
+using testing::RankPlan;
+using testing::StepPlan;
+
+std::vector<int32_t> named(const std::vector<Finding>& findings) {
+  std::vector<int32_t> ranks;
+  for (const Finding& finding : findings) ranks.insert(ranks.end(), finding.ranks.begin(), finding.ranks.end());
+  return ranks;
+}
+
+std::vector<Finding> stragglers_of(MadeUpJob& job, const StepPlan& plan, int64_t steps = 30) {
+  JobWindow window;
+  job.play(window, 0, steps - 1, plan);
+  return find_stragglers(window, {});
+}
+
+// Own work of these ranks takes so much longer, all the time.
+StepPlan slow(std::vector<size_t> who, double more_ms = 50) {
+  return [=](int64_t, std::vector<RankPlan>& ranks) {
+    for (size_t rank : who) ranks[rank].own_ms += more_ms;
+  };
+}
+
+bool has_claim(const Finding& finding, std::string_view kind, std::string_view words) {
+  return std::any_of(finding.chain.begin(), finding.chain.end(), [&](const Claim& entry) { return entry.kind == kind && entry.claim.find(words) != std::string::npos; });
+}
+
+TEST(StragglerDetector, NamesTheSlowRankNotTheRanksWaitingForIt) {
+  MadeUpJob job(8);
+  std::vector<Finding> findings = stragglers_of(job, slow({5}));
+  ASSERT_EQ(named(findings), std::vector<int32_t>{5});
+  EXPECT_TRUE(findings[0].sure);
+  EXPECT_EQ(findings[0].kind, "slow");
+  EXPECT_EQ(findings[0].victims, (std::vector<int32_t>{0, 1, 2, 3, 4, 6, 7}));
+  EXPECT_EQ(findings[0].coverage, 1);
+  EXPECT_TRUE(has_claim(findings[0], "waits_for", "it arrives last"));
+  EXPECT_TRUE(has_claim(findings[0], "counterfactual", "Without it"));
+}
+
+TEST(StragglerDetector, PricesAStepByWhatItWouldTakeWithoutTheRank) {
+  MadeUpJob job(8);
+  job.noise = 0;
+  std::vector<Finding> findings = stragglers_of(job, slow({5}));
+  ASSERT_EQ(findings.size(), 1u);
+  EXPECT_NEAR(static_cast<double>(findings[0].step_ns), 170e6, 1e6);
+  EXPECT_NEAR(static_cast<double>(findings[0].step_without_ns), 120e6, 1e6);
+  EXPECT_NEAR(static_cast<double>(findings[0].lost_ns_per_step), 50e6, 1e6);
+}
+
+TEST(StragglerDetector, NamesTheRankThatMakesTheDelayThroughGroupsItIsNotIn) {
+  // Pairs first, then columns of the pairs' members: 0 and 2 never meet rank 1 in their second group, and wait all the same.
+  MadeUpJob job(4);
+  job.groups = {{.comm_id = 1, .ranks = {0, 1}}, {.comm_id = 2, .ranks = {2, 3}}, {.comm_id = 3, .ranks = {0, 2}}, {.comm_id = 4, .ranks = {1, 3}}};
+  std::vector<Finding> findings = stragglers_of(job, slow({1}));
+  ASSERT_EQ(named(findings), std::vector<int32_t>{1});
+  EXPECT_EQ(findings[0].victims, (std::vector<int32_t>{0, 2, 3}));
+}
+
+TEST(StragglerDetector, NamesOneOfTwoRanks) {
+  MadeUpJob job(2);
+  EXPECT_EQ(named(stragglers_of(job, slow({1}))), std::vector<int32_t>{1});
+}
+
+TEST(StragglerDetector, SaysNothingOfAHealthyJobWithNoise) {
+  for (uint32_t seed = 1; seed <= 20; ++seed) {
+    MadeUpJob job(16, seed);
+    job.noise = 0.04;
+    EXPECT_EQ(named(stragglers_of(job, {}, 60)), std::vector<int32_t>{}) << "seed " << seed;
+  }
+}
+
+TEST(StragglerDetector, SaysNothingOfADifferenceTooSmallToMatter) {
+  MadeUpJob job(8);
+  job.noise = 0.001;
+  EXPECT_EQ(named(stragglers_of(job, slow({5}, 3))), std::vector<int32_t>{});
+}
+
+TEST(StragglerDetector, SaysNothingWhenAThirdOfTheRanksAreSlowTogether) {
+  MadeUpJob job(9);
+  EXPECT_EQ(named(stragglers_of(job, slow({6, 7, 8}))), std::vector<int32_t>{});
+}
+
+TEST(StragglerDetector, SaysNothingWhenHalfOfTheRanksAreSlowTogether) {
+  MadeUpJob job(8);
+  EXPECT_EQ(named(stragglers_of(job, slow({4, 5, 6, 7}))), std::vector<int32_t>{});
+}
+
+TEST(StragglerDetector, SaysNothingWhenHalfOfARoleIsSlowTogether) {
+  // The last stage of a pipeline: four ranks with a group of their own, two of them with the head of the model as well.
+  MadeUpJob job(16);
+  job.groups.push_back({.comm_id = 2, .ranks = {12, 13, 14, 15}, .transfer_ms = 5, .bytes = 1'000'000});
+  EXPECT_EQ(named(stragglers_of(job, slow({14, 15}))), std::vector<int32_t>{});
+}
+
+TEST(StragglerDetector, NamesTwoSlowRanksApart) {
+  MadeUpJob job(8);
+  std::vector<Finding> findings = stragglers_of(job, slow({2, 6}));
+  EXPECT_EQ(findings.size(), 2u);
+  EXPECT_EQ(named(findings), (std::vector<int32_t>{2, 6}));
+}
+
+TEST(StragglerDetector, ALateRankThatIsAnotherOneInEachStepAccusesNobody) {
+  for (uint32_t seed = 1; seed <= 20; ++seed) {
+    MadeUpJob job(8, seed);
+    std::mt19937 random(seed);
+    auto packing = [&](int64_t, std::vector<RankPlan>& ranks) { ranks[random() % ranks.size()].own_ms += 60; };
+    EXPECT_EQ(named(stragglers_of(job, packing, 60)), std::vector<int32_t>{}) << "seed " << seed;
+  }
+}
+
+TEST(StragglerDetector, ARankWithAsMuchMoreToDoIsNotSlow) {
+  MadeUpJob job(8);
+  auto more = [](int64_t, std::vector<RankPlan>& ranks) {
+    ranks[5].own_ms *= 1.5;
+    ranks[5].bytes_factor = 1.5;
+  };
+  EXPECT_EQ(named(stragglers_of(job, more)), std::vector<int32_t>{});
+}
+
+TEST(StragglerDetector, ARankFarSlowerThanItsExtraWorkIsNamed) {
+  MadeUpJob job(8);
+  auto more = [](int64_t, std::vector<RankPlan>& ranks) {
+    ranks[5].own_ms *= 3;
+    ranks[5].bytes_factor = 1.5;
+  };
+  EXPECT_EQ(named(stragglers_of(job, more)), std::vector<int32_t>{5});
+}
+
+TEST(StragglerDetector, BlamesTheInputWhenTheInputPhaseIsLong) {
+  MadeUpJob job(8);
+  std::vector<Finding> findings = stragglers_of(job, [](int64_t, std::vector<RankPlan>& ranks) {
+    ranks[5].own_ms += 50;
+    ranks[5].input_ms += 48;
+  });
+  ASSERT_EQ(named(findings), std::vector<int32_t>{5});
+  EXPECT_EQ(findings[0].layer, "input");
+  EXPECT_EQ(findings[0].cause, "data-loader");
+  EXPECT_TRUE(has_claim(findings[0], "exclusion", "Not its GPU"));
+}
+
+TEST(StragglerDetector, BlamesTheGpuWhenOperationsWaitBehindItsKernels) {
+  MadeUpJob job(8);
+  std::vector<Finding> findings = stragglers_of(job, [](int64_t, std::vector<RankPlan>& ranks) {
+    ranks[5].own_ms += 50;
+    ranks[5].queue_ms += 45;
+  });
+  ASSERT_EQ(named(findings), std::vector<int32_t>{5});
+  EXPECT_EQ(findings[0].layer, "gpu");
+  EXPECT_EQ(findings[0].cause, "slow-compute");
+  EXPECT_TRUE(has_claim(findings[0], "exclusion", "Not the input"));
+}
+
+TEST(StragglerDetector, BlamesTheHostWhenNeitherInputNorGpuIsBehind) {
+  MadeUpJob job(8);
+  std::vector<Finding> findings = stragglers_of(job, slow({5}));
+  ASSERT_EQ(named(findings), std::vector<int32_t>{5});
+  EXPECT_EQ(findings[0].layer, "host");
+  EXPECT_TRUE(has_claim(findings[0], "exclusion", "Not its GPU"));
+}
+
+TEST(StragglerDetector, EveryFindingExcludesSomethingAndNamesTheQueryOfEachClaim) {
+  MadeUpJob job(8);
+  job.ring_flows = true;
+  std::vector<Finding> findings = stragglers_of(job, slow({5}));
+  ASSERT_EQ(findings.size(), 1u);
+  EXPECT_TRUE(has_claim(findings[0], "exclusion", "Not the network"));
+  EXPECT_FALSE(findings[0].next.empty());
+  EXPECT_FALSE(findings[0].alternatives.empty());
+  for (const Claim& entry : findings[0].chain) EXPECT_TRUE(entry.query.starts_with("/api/jobs/{job}/")) << entry.claim;
+}
+
+TEST(StragglerDetector, CheckpointAndEvaluationAreNotLateness) {
+  for (bool checkpoint : {true, false}) {
+    MadeUpJob job(8);
+    auto saving = [=](int64_t, std::vector<RankPlan>& ranks) {
+      ranks[0].own_ms += 300;
+      (checkpoint ? ranks[0].checkpoint_ms : ranks[0].eval_ms) = 300;
+    };
+    EXPECT_EQ(named(stragglers_of(job, saving)), std::vector<int32_t>{});
+  }
+}
+
+TEST(StragglerDetector, WarmUpStepsAccuseNobody) {
+  MadeUpJob job(8);
+  auto compiling = [](int64_t step, std::vector<RankPlan>& ranks) { ranks[3].own_ms += step < 4 ? 5000 : 0; };
+  JobWindow window;
+  for (int64_t step = 0; step < 40; ++step) {
+    job.play(window, step, step, compiling);
+    EXPECT_EQ(named(find_stragglers(window, {})), std::vector<int32_t>{}) << "after step " << step;
+  }
+}
+
+TEST(StragglerDetector, IsNotSureOfASlownessThatEndsWithinTheFirstSteps) {
+  MadeUpJob job(8);
+  JobWindow window;
+  for (int64_t step = 0; step < 40; ++step) {
+    job.play(window, step, step, [](int64_t number, std::vector<RankPlan>& ranks) { ranks[3].own_ms += number < 10 ? 80 : 0; });
+    for (const Finding& finding : find_stragglers(window, {})) EXPECT_FALSE(finding.sure) << "after step " << step;
+  }
+}
+
+TEST(StragglerDetector, SaysSinceWhen) {
+  MadeUpJob job(8);
+  std::vector<Finding> findings = stragglers_of(job, [](int64_t step, std::vector<RankPlan>& ranks) { ranks[3].own_ms += step >= 40 ? 50 : 0; }, 80);
+  ASSERT_EQ(named(findings), std::vector<int32_t>{3});
+  EXPECT_EQ(findings[0].since_step, 40);
+  EXPECT_EQ(findings[0].through_step, 79);
+}
+
+TEST(StragglerDetector, NamesTheSlowRankWhileAFifthOfTheRanksAreSilentAndReportsTheCoverage) {
+  MadeUpJob job(10);
+  std::vector<Finding> findings = stragglers_of(job, [](int64_t, std::vector<RankPlan>& ranks) {
+    ranks[5].own_ms += 50;
+    ranks[1].silent = ranks[8].silent = true;
+  });
+  ASSERT_EQ(named(findings), std::vector<int32_t>{5});
+  EXPECT_DOUBLE_EQ(findings[0].coverage, 0.8);
+}
+
+TEST(StragglerDetector, NamesTheSlowRankWhileAFifthOfTheRowsIsMissing) {
+  MadeUpJob job(10);
+  std::mt19937 random(7);
+  std::vector<Finding> findings = stragglers_of(job, [&](int64_t, std::vector<RankPlan>& ranks) {
+    ranks[5].own_ms += 50;
+    for (RankPlan& rank : ranks) rank.silent = random() % 5 == 0;
+  }, 60);
+  EXPECT_EQ(named(findings), std::vector<int32_t>{5});
+}
+
+TEST(StragglerDetector, AccusesNobodyWhenTheSlowRankIsTheSilentOne) {
+  MadeUpJob job(10);
+  EXPECT_EQ(named(stragglers_of(job, [](int64_t, std::vector<RankPlan>& ranks) {
+              ranks[5].own_ms += 50;
+              ranks[5].silent = true;
+            })),
+            std::vector<int32_t>{});
+}
+
+TEST(Lateness, IsMeasuredAgainstRanksOfTheSameRole) {
+  // Ranks 4 to 7 have a group more and twice the work; one of them is slow even among these.
+  MadeUpJob job(8);
+  job.noise = 0;
+  job.groups.push_back({.comm_id = 2, .ranks = {4, 5, 6, 7}, .transfer_ms = 5, .bytes = 1'000'000});
+  JobWindow window;
+  job.play(window, 0, 0, [](int64_t, std::vector<RankPlan>& ranks) {
+    for (size_t rank = 4; rank < 8; ++rank) ranks[rank].own_ms = 200;
+    ranks[6].own_ms = 230;
+  });
+  std::map<int32_t, double> late = lateness(window, *window.step(0));
+  EXPECT_NEAR(late[1], 0, 1);
+  EXPECT_NEAR(late[4], 0, 1);
+  EXPECT_NEAR(late[6], 30e6, 1);
+}
+
+TEST(Lateness, OfOneRankAloneSaysNothing) {
+  MadeUpJob job(1);
+  JobWindow window;
+  job.play(window, 0, 0);
+  EXPECT_TRUE(lateness(window, *window.step(0)).empty());
+}
+
+}  // namespace
+}  // namespace lockstep

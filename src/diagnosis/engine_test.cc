@@ -1,0 +1,397 @@
+#include "diagnosis/engine.h"
+
+#include <gtest/gtest.h>
+
+#include "diagnosis/testing.h"
+
+namespace lockstep {
+namespace {
+
+using testing::accused;
+using testing::kSecondNs;
+using testing::kWorldComm;
+using testing::MadeUpJob;
+using testing::RankPlan;
+using testing::StepPlan;
+
+StepPlan slow(size_t rank, int64_t from, int64_t to, double more_ms = 60) {
+  return [=](int64_t step, std::vector<RankPlan>& ranks) { ranks[rank].own_ms += step >= from && step <= to ? more_ms : 0; };
+}
+
+// Time comes with tick(); the clock is never asked.
+struct EngineTest : ::testing::Test {
+  SystemClock clock;
+  Engine engine{clock};
+
+  std::string state() const {
+    std::vector<Verdict> all = engine.verdicts("job");
+    return all.empty() ? "" : all.front().state;
+  }
+};
+
+TEST_F(EngineTest, SuspectsThenConfirmsThenClears) {
+  MadeUpJob job(8);
+  std::vector<std::string> states;
+  job.play(engine, 0, 100, slow(5, 30, 60), [&](int64_t) {
+    if (states.empty() || states.back() != state()) states.push_back(state());
+  });
+  EXPECT_EQ(states, (std::vector<std::string>{"", "suspected", "confirmed", "cleared"}));
+  std::vector<Verdict> all = engine.verdicts("job");
+  ASSERT_EQ(all.size(), 1u);
+  EXPECT_EQ(all[0].culprit.ranks, std::vector<int32_t>{5});
+  EXPECT_EQ(all[0].culprit.host, "node-0");
+  EXPECT_EQ(all[0].culprit.gpu_uuid, "GPU-5");
+  EXPECT_EQ(all[0].job_id, "job");
+  EXPECT_EQ(all[0].kind, "slow");
+}
+
+TEST_F(EngineTest, ConfirmsWithinTenStepsOfTheFault) {
+  MadeUpJob job(8);
+  int64_t confirmed_at = -1;
+  job.play(engine, 0, 60, slow(5, 30, 60), [&](int64_t step) {
+    if (confirmed_at < 0 && state() == "confirmed") confirmed_at = step;
+  });
+  EXPECT_GE(confirmed_at, 33);
+  EXPECT_LE(confirmed_at, 40);
+  EXPECT_EQ(engine.verdicts("job").front().since_step, 30);
+}
+
+TEST_F(EngineTest, ASuspicionThatDoesNotLastLeavesNothing) {
+  MadeUpJob job(8);
+  bool suspected = false;
+  job.play(engine, 0, 60, slow(5, 2, 7), [&](int64_t) {
+    suspected |= state() == "suspected";
+    EXPECT_NE(state(), "confirmed");
+  });
+  EXPECT_TRUE(suspected);
+  EXPECT_TRUE(engine.verdicts("job").empty());
+}
+
+TEST_F(EngineTest, AVerdictKeepsItsIdWhileItLastsAndItsNumbersGrow) {
+  MadeUpJob job(8);
+  std::set<std::string> ids;
+  double lost = 0;
+  job.play(engine, 0, 80, slow(5, 30, 80), [&](int64_t) {
+    for (const Verdict& verdict : engine.verdicts("job")) {
+      ids.insert(verdict.id);
+      EXPECT_GE(verdict.lost_gpu_seconds, lost);
+      lost = verdict.lost_gpu_seconds;
+    }
+  });
+  EXPECT_EQ(ids.size(), 1u);
+  // 51 steps, 60 ms each, 8 ranks.
+  EXPECT_NEAR(lost, 51 * 0.060 * 8, 0.15 * 51 * 0.060 * 8);
+  EXPECT_NEAR(engine.verdicts("job").front().lost_share, 60.0 / 180, 0.05);
+}
+
+TEST_F(EngineTest, AVerdictKeepsItsIdWhenItsLayerTurnsOutToBeAnother) {
+  MadeUpJob job(8);
+  std::set<std::string> ids;
+  std::set<std::string> layers;
+  job.play(engine, 0, 80, [](int64_t step, std::vector<RankPlan>& ranks) {
+    ranks[5].own_ms += step >= 30 ? 60 : 0;
+    ranks[5].queue_ms += step >= 50 ? 55 : 0;
+  }, [&](int64_t) {
+    for (const Verdict& verdict : engine.verdicts("job")) {
+      ids.insert(verdict.id);
+      layers.insert(verdict.culprit.layer);
+    }
+  });
+  EXPECT_EQ(layers, (std::set<std::string>{"host", "gpu"}));
+  EXPECT_EQ(ids.size(), 1u);
+}
+
+TEST_F(EngineTest, ASecondFaultAfterTheFirstHasClearedGetsAnIdOfItsOwn) {
+  MadeUpJob job(8);
+  job.play(engine, 0, 120, [](int64_t step, std::vector<RankPlan>& ranks) { ranks[5].own_ms += (step >= 20 && step < 40) || step >= 90 ? 60 : 0; });
+  std::vector<Verdict> all = engine.verdicts("job");
+  ASSERT_EQ(all.size(), 2u);
+  EXPECT_EQ(all[0].state, "confirmed");  // open first
+  EXPECT_EQ(all[0].since_step, 90);
+  EXPECT_EQ(all[1].state, "cleared");
+  EXPECT_NE(all[0].id, all[1].id);
+}
+
+TEST_F(EngineTest, TwoSlowRanksGetTwoVerdicts) {
+  MadeUpJob job(8);
+  job.play(engine, 0, 60, [](int64_t step, std::vector<RankPlan>& ranks) {
+    if (step >= 20) ranks[2].own_ms += 60;
+    if (step >= 30) ranks[6].own_ms += 60;
+  });
+  EXPECT_EQ(engine.verdicts("job").size(), 2u);
+  EXPECT_EQ(accused(engine), (std::set<int32_t>{2, 6}));
+}
+
+TEST_F(EngineTest, SaysNothingOfHealthyJobs) {
+  for (uint32_t seed = 1; seed <= 5; ++seed) {
+    Engine fresh(clock);
+    MadeUpJob job(8, seed);
+    job.ring_flows = true;
+    job.noise = 0.03;
+    job.play(fresh, 0, 150);
+    EXPECT_TRUE(fresh.verdicts("job").empty()) << "seed " << seed;
+    EXPECT_TRUE(fresh.summary("job").starts_with("Healthy: 8 ranks")) << fresh.summary("job");
+  }
+}
+
+TEST_F(EngineTest, ASlowLinkIsALinkVerdictAlone) {
+  MadeUpJob job(8);
+  job.ring_flows = true;
+  job.play(engine, 0, 60, [](int64_t step, std::vector<RankPlan>& ranks) { ranks[3].wire_ms = step >= 20 ? 80 : 10; });
+  std::vector<Verdict> all = engine.verdicts("job");
+  ASSERT_EQ(all.size(), 1u);
+  EXPECT_EQ(all[0].culprit.ranks, std::vector<int32_t>{3});
+  EXPECT_EQ(all[0].culprit.layer, "link");
+  EXPECT_EQ(all[0].state, "confirmed");
+}
+
+TEST_F(EngineTest, ALateRankWithSlowTransfersIsOneVerdictAndNoLink) {
+  MadeUpJob job(8);
+  job.ring_flows = true;
+  job.play(engine, 0, 60, [](int64_t step, std::vector<RankPlan>& ranks) {
+    if (step < 20) return;
+    ranks[3].own_ms += 100;
+    ranks[3].wire_ms = 80;
+  });
+  std::vector<Verdict> all = engine.verdicts("job");
+  ASSERT_EQ(all.size(), 1u);
+  EXPECT_NE(all[0].culprit.layer, "link");
+}
+
+TEST_F(EngineTest, SteadySlownessThatIsOverDoesNotComeBackAsAPause) {
+  MadeUpJob job(8);
+  job.play(engine, 0, 200, slow(5, 30, 60, 200));
+  std::vector<Verdict> all = engine.verdicts("job");
+  ASSERT_EQ(all.size(), 1u);
+  EXPECT_EQ(all[0].state, "cleared");
+}
+
+TEST_F(EngineTest, UnevenSlownessThatIsOverDoesNotComeBackAsAPause) {
+  MadeUpJob job(8);
+  job.play(engine, 0, 200, [](int64_t step, std::vector<RankPlan>& ranks) { ranks[5].own_ms += step >= 30 && step <= 60 && step % 5 != 0 ? 200 : 0; });
+  std::vector<Verdict> all = engine.verdicts("job");
+  ASSERT_EQ(all.size(), 1u);
+  EXPECT_EQ(all[0].state, "cleared");
+}
+
+TEST_F(EngineTest, PausesAreOneVerdictThatOutlastsTheQuietBetweenThem) {
+  MadeUpJob job(8);
+  std::set<std::string> ids;
+  job.play(engine, 0, 120, [](int64_t step, std::vector<RankPlan>& ranks) { ranks[3].own_ms += step >= 20 && step % 10 == 0 ? 300 : 0; }, [&](int64_t step) {
+    for (const Verdict& verdict : engine.verdicts("job")) {
+      ids.insert(verdict.id);
+      EXPECT_TRUE(step <= 60 || verdict.state == "confirmed") << "after step " << step;
+    }
+  });
+  EXPECT_EQ(ids.size(), 1u);
+  EXPECT_EQ(accused(engine), std::set<int32_t>{3});
+}
+
+TEST_F(EngineTest, ReportsTheCoverageOfAJobWithSilentRanks) {
+  MadeUpJob job(10);
+  job.play(engine, 0, 60, [](int64_t step, std::vector<RankPlan>& ranks) {
+    ranks[5].own_ms += step >= 20 ? 60 : 0;
+    ranks[1].silent = ranks[8].silent = true;
+  });
+  ASSERT_EQ(accused(engine), std::set<int32_t>{5});
+  EXPECT_DOUBLE_EQ(engine.verdicts("job").front().coverage, 0.8);
+}
+
+TEST_F(EngineTest, SaysOfWhomNothingIsHeard) {
+  MadeUpJob job(10);
+  job.play(engine, 0, 20, [](int64_t, std::vector<RankPlan>& ranks) { ranks[1].silent = ranks[8].silent = true; });
+  EXPECT_EQ(engine.summary("job"), "Cannot tell for all: rank 1 and 8 sent nothing for step 17.");
+}
+
+TEST_F(EngineTest, SaysWhyItCannotTellYet) {
+  EXPECT_EQ(engine.summary("job"), "Cannot tell: nothing is known of this job.");
+  MadeUpJob job(4);
+  engine.on_rank_started(job.identity(0), job.now_unix_ns());
+  EXPECT_TRUE(engine.summary("job").starts_with("Cannot tell yet: 1 of 4 ranks are known, but no step has been marked"));
+  job.play(engine, 0, 3);
+  EXPECT_EQ(engine.summary("job"), "Cannot tell yet: 2 complete steps after warm-up, 4 are needed.");
+}
+
+TEST_F(EngineTest, TheSummaryOfASickJobIsItsVerdict) {
+  MadeUpJob job(8);
+  job.play(engine, 0, 60, slow(5, 30, 60));
+  EXPECT_TRUE(engine.summary("job").starts_with("Rank 5 (node-0, GPU 5) makes all 8 ranks wait")) << engine.summary("job");
+  EXPECT_NE(engine.summary("job").find("since step 30"), std::string::npos) << engine.summary("job");
+}
+
+TEST_F(EngineTest, ClaimsNameQueriesOfThisJobWithItsNameEscaped) {
+  MadeUpJob job(4);
+  for (int64_t step = 0; step < 40; ++step) {
+    for (auto [who, row] : job.step(step, slow(2, 0, 40))) {
+      who.job_id = "a job/1";
+      engine.on_step(who, row, job.now_unix_ns());
+    }
+    engine.tick(job.now_unix_ns());
+  }
+  std::vector<Verdict> all = engine.verdicts("a job/1");
+  ASSERT_EQ(all.size(), 1u);
+  for (const Claim& entry : all[0].chain) EXPECT_TRUE(entry.query.starts_with("/api/jobs/a%20job%2F1/")) << entry.query;
+}
+
+TEST_F(EngineTest, JobsAreLookedAtApart) {
+  MadeUpJob sick(4), healthy(4);
+  for (int64_t step = 0; step < 40; ++step) {
+    sick.play(engine, step, step, slow(2, 20, 40));
+    for (auto [who, row] : healthy.step(step)) {
+      who.job_id = "other";
+      engine.on_step(who, row, healthy.now_unix_ns());
+    }
+  }
+  EXPECT_EQ(engine.verdicts("job").size(), 1u);
+  EXPECT_EQ(engine.verdicts("other").size(), 0u);
+  EXPECT_EQ(engine.verdicts("").size(), 1u);
+}
+
+TEST_F(EngineTest, TellsEachChangeOnceAndTheLastStateOfEveryVerdict) {
+  MadeUpJob job(8);
+  std::map<std::string, std::string> kept;
+  job.play(engine, 0, 100, [](int64_t step, std::vector<RankPlan>& ranks) {
+    ranks[1].own_ms += step >= 2 && step < 9 ? 60 : 0;  // suspected, withdrawn
+    ranks[5].own_ms += step >= 40 && step < 70 ? 60 : 0;
+  }, [&](int64_t) {
+    for (const Verdict& verdict : engine.take_changed()) kept[verdict.id] = verdict.state;
+    EXPECT_TRUE(engine.take_changed().empty());
+  });
+  ASSERT_EQ(kept.size(), 2u);
+  for (const auto& [id, last] : kept) EXPECT_EQ(last, "cleared") << id;
+}
+
+TEST_F(EngineTest, ANewAttemptClearsWhatTheOldOneHad) {
+  MadeUpJob job(8);
+  std::map<std::string, std::string> kept;
+  auto keep = [&](int64_t) {
+    for (const Verdict& verdict : engine.take_changed()) kept[verdict.id] = verdict.state;
+  };
+  job.play(engine, 0, 60, slow(5, 30, 60), keep);
+  ASSERT_EQ(state(), "confirmed");
+  job.attempt = 1;
+  job.play(engine, 50, 80, {}, keep);
+  std::vector<Verdict> all = engine.verdicts("job");
+  ASSERT_EQ(all.size(), 1u);
+  EXPECT_EQ(all[0].state, "cleared");
+  EXPECT_EQ(kept[all[0].id], "cleared");
+  job.play(engine, 81, 120, slow(5, 81, 120), keep);
+  ASSERT_EQ(engine.verdicts("job").size(), 2u);
+  EXPECT_EQ(engine.verdicts("job")[0].attempt, 1);
+}
+
+TEST_F(EngineTest, ASuspicionOfAnEarlierAttemptIsWithdrawn) {
+  MadeUpJob job(8);
+  std::map<std::string, std::string> kept;
+  auto keep = [&](int64_t) {
+    for (const Verdict& verdict : engine.take_changed()) kept[verdict.id] = verdict.state;
+  };
+  job.play(engine, 0, 7, slow(5, 2, 7), keep);
+  ASSERT_EQ(state(), "suspected");
+  job.attempt = 1;
+  job.play(engine, 0, 30, {}, keep);
+  EXPECT_TRUE(engine.verdicts("job").empty());
+  for (const auto& [id, last] : kept) EXPECT_NE(last, "suspected") << id;
+}
+
+TEST_F(EngineTest, ALateRowOfAnEarlierAttemptChangesNothing) {
+  MadeUpJob before(8);
+  before.play(engine, 0, 20);
+  auto late = before.step(21);
+  MadeUpJob after(4);  // comes back with half of its ranks
+  after.attempt = 1;
+  after.play(engine, 20, 40);
+  ASSERT_TRUE(engine.summary("job").starts_with("Healthy: 4 ranks")) << engine.summary("job");
+  for (const auto& [who, row] : late) engine.on_step(who, row, after.now_unix_ns());
+  after.play(engine, 41, 43);
+  EXPECT_TRUE(engine.summary("job").starts_with("Healthy: 4 ranks")) << engine.summary("job");
+}
+
+// Where a rank stands in the next AllReduce of all ranks.
+RankStatus standing(int32_t rank, int32_t ranks, bool entered, int64_t quiet_ns) {
+  RankStatus status{.time_unix_ns = testing::kEpochNs, .quiet_ns = quiet_ns};
+  CommStatus comm{.comm_id = kWorldComm, .size = ranks, .rank_in_comm = rank};
+  comm.collectives_enqueued = entered ? 101 : 100;
+  comm.collectives_completed = 100;
+  comm.collective = {entered ? OpState::kStarted : OpState::kCompleted, entered ? 101u : 100u, 100, "AllReduce", "float32", 4096, -1, testing::kEpochNs};
+  status.comms = {comm};
+  return status;
+}
+
+TEST_F(EngineTest, AHangIsConfirmedAndClearsWhenTheRanksMoveAgain) {
+  MadeUpJob job(4);
+  job.play(engine, 0, 20);
+  int64_t now = job.now_unix_ns();
+  for (int32_t rank = 0; rank < 4; ++rank) engine.on_status(job.identity(rank), standing(rank, 4, rank != 2, 5 * kSecondNs), now);
+  engine.tick(now);
+  std::vector<Verdict> all = engine.verdicts("job");
+  ASSERT_EQ(all.size(), 1u);
+  EXPECT_EQ(all[0].kind, "hang");
+  EXPECT_EQ(all[0].state, "confirmed");
+  EXPECT_EQ(all[0].culprit.ranks, std::vector<int32_t>{2});
+  EXPECT_EQ(all[0].lost_share, 1);
+  EXPECT_NEAR(all[0].lost_gpu_seconds, 20, 0.1);
+  EXPECT_TRUE(engine.summary("job").starts_with("Rank 2 (node-0, GPU 2) never entered")) << engine.summary("job");
+
+  for (int32_t rank = 0; rank < 4; ++rank) engine.on_status(job.identity(rank), standing(rank, 4, true, 0), now);
+  job.play(engine, 21, 30);
+  all = engine.verdicts("job");
+  ASSERT_EQ(all.size(), 1u);
+  EXPECT_EQ(all[0].state, "cleared");
+}
+
+TEST_F(EngineTest, ARankThatHasJustSaidThatItMovesIsNotAccused) {
+  MadeUpJob job(4);
+  job.play(engine, 0, 20);
+  int64_t now = job.now_unix_ns();
+  for (int32_t rank = 0; rank < 4; ++rank) engine.on_status(job.identity(rank), standing(rank, 4, rank != 2, 10 * kSecondNs), now);
+  engine.on_status(job.identity(2), standing(2, 4, false, 0), now);
+  engine.tick(now);
+  EXPECT_EQ(accused(engine), std::set<int32_t>{});
+}
+
+TEST_F(EngineTest, ARankThatDiesWhileTheOthersWaitIsNamed) {
+  MadeUpJob job(4);
+  job.play(engine, 0, 20);
+  int64_t now = job.now_unix_ns();
+  for (int32_t rank = 0; rank < 4; ++rank) {
+    RankStatus status = standing(rank, 4, rank != 2, 5 * kSecondNs);
+    status.process_alive = rank != 2;
+    engine.on_status(job.identity(rank), status, now);
+  }
+  engine.on_rank_ended(job.identity(2), false, now);
+  engine.tick(now);
+  std::vector<Verdict> all = engine.verdicts("job");
+  ASSERT_EQ(all.size(), 1u);
+  EXPECT_EQ(all[0].culprit.cause, "rank-dead");
+  EXPECT_EQ(all[0].culprit.ranks, std::vector<int32_t>{2});
+}
+
+TEST_F(EngineTest, AJobThatHasEndedIsNotHung) {
+  MadeUpJob job(4);
+  job.play(engine, 0, 20);
+  int64_t now = job.now_unix_ns();
+  for (int32_t rank = 0; rank < 4; ++rank) {
+    engine.on_status(job.identity(rank), standing(rank, 4, rank != 2, 5 * kSecondNs), now);
+    engine.on_rank_ended(job.identity(rank), true, now);
+  }
+  engine.tick(now);
+  EXPECT_TRUE(engine.verdicts("job").empty());
+}
+
+TEST_F(EngineTest, ForgetsTheJobHeardOfLongestAgoWhenThereAreTooMany) {
+  for (size_t i = 0; i <= Engine::kJobsMax; ++i) engine.on_rank_started({format("job-%zu", i), 0, 0, 1, 0, "", ""}, 0);
+  EXPECT_EQ(engine.summary("job-0"), "Cannot tell: nothing is known of this job.");
+  EXPECT_TRUE(engine.summary("job-1").starts_with("Cannot tell yet"));
+}
+
+TEST_F(EngineTest, TheVerdictOfAJobThatEndedWithItStays) {
+  MadeUpJob job(8);
+  job.play(engine, 0, 60, slow(5, 30, 60));
+  for (int32_t rank = 0; rank < 8; ++rank) engine.on_rank_ended(job.identity(rank), true, job.now_unix_ns());
+  engine.tick(job.now_unix_ns());
+  EXPECT_EQ(state(), "confirmed");
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,103 @@
+#include "diagnosis/window.h"
+
+#include <gtest/gtest.h>
+
+#include "diagnosis/testing.h"
+
+namespace lockstep {
+namespace {
+
+using testing::MadeUpJob;
+using testing::RankPlan;
+
+TEST(JobWindow, AStepIsCompleteWhenEveryRankHasSentIt) {
+  MadeUpJob job(4);
+  JobWindow window;
+  job.play(window, 0, 4);
+  auto rows = job.step(5);
+  for (size_t i = 0; i + 1 < rows.size(); ++i) window.add_step(rows[i].first, rows[i].second);
+  EXPECT_EQ(window.complete_steps(), (std::vector<int64_t>{2, 3, 4}));
+  window.add_step(rows.back().first, rows.back().second);
+  EXPECT_EQ(window.complete_steps(), (std::vector<int64_t>{2, 3, 4, 5}));
+}
+
+TEST(JobWindow, AStepThatLaterOnesHaveOvertakenIsCompleteWithoutTheMissingRank) {
+  MadeUpJob job(4);
+  JobWindow window;
+  job.play(window, 0, 9, [](int64_t step, std::vector<RankPlan>& ranks) { ranks[2].silent = step >= 5; });
+  EXPECT_EQ(window.complete_steps(), (std::vector<int64_t>{2, 3, 4, 5, 6}));
+}
+
+TEST(JobWindow, StepsAreCompleteThoughARankNeverSpeaks) {
+  MadeUpJob job(4);
+  JobWindow window;
+  job.play(window, 0, 9, [](int64_t, std::vector<RankPlan>& ranks) { ranks[2].silent = true; });
+  EXPECT_EQ(window.complete_steps(), (std::vector<int64_t>{2, 3, 4, 5, 6}));
+}
+
+TEST(JobWindow, WarmUpIsCountedFromTheFirstStepOfTheJobNotFromZero) {
+  MadeUpJob job(2);
+  JobWindow window;
+  job.play(window, 5000, 5004);
+  EXPECT_EQ(window.first_step(), 5000);
+  EXPECT_EQ(window.complete_steps(), (std::vector<int64_t>{5002, 5003, 5004}));
+}
+
+TEST(JobWindow, RemembersTheNewestStepsOnly) {
+  MadeUpJob job(2);
+  JobWindow window;
+  int64_t last = static_cast<int64_t>(JobWindow::kStepsMax) + 49;
+  job.play(window, 0, last);
+  EXPECT_EQ(window.complete_steps().size(), JobWindow::kStepsMax);
+  EXPECT_EQ(window.complete_steps().back(), last);
+  EXPECT_EQ(window.newest_step(), last);
+  EXPECT_EQ(window.step(0), nullptr);
+}
+
+TEST(JobWindow, ARowThatComesTwiceCountsOnce) {
+  MadeUpJob job(2);
+  JobWindow window;
+  for (const auto& [who, row] : job.step(7)) {
+    window.add_step(who, row);
+    window.add_step(who, row);
+  }
+  ASSERT_NE(window.step(7), nullptr);
+  EXPECT_EQ(window.step(7)->size(), 2u);
+}
+
+TEST(JobWindow, KnowsWhichRankOfTheJobIsBehindARankOfACommunicator) {
+  MadeUpJob job(4);
+  JobWindow window;
+  window.add_comm(job.identity(3), {.comm_id = 9, .size = 2, .rank_in_comm = 1});
+  EXPECT_EQ(window.world_rank(9, 1), 3);
+  EXPECT_EQ(window.world_rank(9, 0), -1);
+  EXPECT_EQ(window.world_rank(8, 0), -1);
+  job.play(window, 0, 0);  // rows tell of their communicators too
+  EXPECT_EQ(window.world_rank(testing::kWorldComm, 2), 2);
+}
+
+TEST(RankStep, CheckpointAndEvaluationAreNotOwnTime) {
+  RankStep row;
+  row.summary.self_ns = 100;
+  row.summary.phase_ns[static_cast<size_t>(Phase::kCheckpoint)] = 30;
+  row.summary.phase_ns[static_cast<size_t>(Phase::kEval)] = 20;
+  row.summary.phase_ns[static_cast<size_t>(Phase::kForward)] = 40;
+  EXPECT_EQ(row.own_ns(), 50);
+  row.summary.phase_ns[static_cast<size_t>(Phase::kCheckpoint)] = 90;  // beside communication: more than the own time
+  EXPECT_EQ(row.own_ns(), 0);
+}
+
+TEST(Medians, OfFewValues) {
+  EXPECT_EQ(median({}), 0);
+  EXPECT_EQ(median({3, 1, 2}), 2);
+  EXPECT_EQ(median({4, 1, 2, 3}), 2.5);
+  EXPECT_EQ(lower_median({}), 0);
+  EXPECT_EQ(lower_median({4, 1, 2, 3}), 2);
+  EXPECT_EQ(quantile({}, 0.5), 0);
+  EXPECT_EQ(quantile({5, 1, 3, 2, 4}, 0), 1);
+  EXPECT_EQ(quantile({5, 1, 3, 2, 4}, 0.25), 2);
+  EXPECT_EQ(quantile({5, 1, 3, 2, 4}, 1), 5);
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,395 @@
+#include "sources/nccl/rank_assembler.h"
+
+#include <gtest/gtest.h>
+
+namespace lockstep {
+namespace {
+
+constexpr int64_t kMs = 1'000'000;
+constexpr int64_t kUnixShift = 1'700'000'000'000'000'000;
+constexpr int64_t kGpuAhead = 5'000'000'000'000;  // the GPU's clock against the host's
+constexpr uint64_t kCommId = 0xABCDEF;
+
+// Records as the plugin writes them. Times in milliseconds of the process's monotonic clock, GPU times included.
+Record head(RecordType type, int64_t at_ms) {
+  Record record{};
+  record.head.type = type;
+  record.head.time_ns = static_cast<uint64_t>(at_ms * kMs);
+  return record;
+}
+Record step_begin(int64_t step, int64_t at_ms) {
+  Record record = head(RecordType::kStepBegin, at_ms);
+  record.mark.number = step;
+  return record;
+}
+Record step_end(int64_t step, int64_t at_ms) {
+  Record record = head(RecordType::kStepEnd, at_ms);
+  record.mark.number = step;
+  return record;
+}
+Record phase_begin(Phase phase, int64_t at_ms) {
+  Record record = head(RecordType::kPhaseBegin, at_ms);
+  record.mark.number = static_cast<int64_t>(phase);
+  return record;
+}
+Record phase_end(Phase phase, int64_t at_ms) {
+  Record record = phase_begin(phase, at_ms);
+  record.head.type = RecordType::kPhaseEnd;
+  return record;
+}
+Record coll(uint64_t op_id, int64_t at_ms, uint64_t bytes = 1000, uint8_t channels = 1) {
+  Record record = head(RecordType::kColl, at_ms);
+  record.op.op_id = op_id;
+  record.op.bytes = bytes;
+  record.op.function = Function::kAllReduce;
+  record.op.channels = channels;
+  return record;
+}
+// Callbacks come at once with what they report, unless told otherwise.
+Record kernel(uint64_t op_id, int64_t start_ms, int64_t stop_ms, int64_t callback_late_ms = 0) {
+  Record record = head(RecordType::kKernelCh, stop_ms + callback_late_ms);
+  record.kernel.op_id = op_id;
+  record.kernel.gpu_start_ns = static_cast<uint64_t>(start_ms * kMs + kGpuAhead);
+  record.kernel.gpu_stop_ns = static_cast<uint64_t>(stop_ms * kMs + kGpuAhead);
+  record.kernel.host_start_ns = static_cast<uint64_t>((start_ms + callback_late_ms) * kMs);
+  return record;
+}
+Record transfer(int32_t peer, int64_t wire_from_ms, int64_t wire_to_ms, uint32_t bytes = 100, bool send = true) {
+  Record record = head(RecordType::kProxyStep, wire_to_ms);
+  record.head.flags = send ? kFlagSend : 0;
+  record.proxy_step.peer = peer;
+  record.proxy_step.bytes = bytes;
+  record.proxy_step.start_ns = static_cast<uint64_t>((wire_from_ms - 3) * kMs);
+  record.proxy_step.wait_gpu_ns = 2 * kMs;
+  record.proxy_step.wait_peer_ns = 1 * kMs;
+  record.proxy_step.wire_ns = static_cast<uint32_t>((wire_to_ms - wire_from_ms) * kMs);
+  return record;
+}
+
+struct RankAssemblerTest : ::testing::Test {
+  RankAssembler assembler{kUnixShift};
+
+  RankAssemblerTest() {
+    InFlightComm comm;
+    comm.comm_index = 0;
+    comm.live = true;
+    comm.comm_id = kCommId;
+    comm.size = 8;
+    comm.rank_in_comm = 3;
+    assembler.set_comms({comm});
+  }
+  void drain(const std::vector<Record>& records, int64_t now_ms = 1000, uint64_t lost = 0) {
+    for (const Record& record : records) assembler.add(record);
+    assembler.end_drain(now_ms * kMs, lost);
+  }
+  std::vector<StepSummary> take(int64_t now_ms = 1000, bool flush = false) { return assembler.take_steps(now_ms * kMs, flush); }
+  // For a case with exactly one step.
+  StepSummary only(const std::vector<Record>& records) {
+    drain(records);
+    std::vector<StepSummary> steps = take();
+    EXPECT_EQ(steps.size(), 1u);
+    return steps.empty() ? StepSummary{} : steps.front();
+  }
+};
+
+TEST_F(RankAssemblerTest, ADurationOnTheGpuIsFromTheFirstStartToTheLastStopOverAllChannels) {
+  StepSummary step = only({step_begin(7, 100), coll(1, 110, 4096, 2), kernel(1, 120, 150), kernel(1, 125, 160), step_end(7, 200)});
+  EXPECT_EQ(step.step, 7);
+  EXPECT_EQ(step.start_unix_ns, 100 * kMs + kUnixShift);
+  EXPECT_EQ(step.duration_ns, 100 * kMs);
+  ASSERT_EQ(step.comms.size(), 1u);
+  const CommStep& comm = step.comms[0];
+  EXPECT_EQ(comm.comm_id, kCommId);
+  EXPECT_EQ(comm.size, 8);
+  EXPECT_EQ(comm.rank_in_comm, 3);
+  EXPECT_FALSE(comm.p2p);
+  EXPECT_EQ(comm.count, 1);
+  EXPECT_EQ(comm.bytes, 4096);
+  EXPECT_EQ(comm.gpu_ns, 40 * kMs);
+  EXPECT_EQ(comm.shortest_ns, 40 * kMs);
+  EXPECT_EQ(comm.longest_ns, 40 * kMs);
+  EXPECT_EQ(comm.queue_ns, 10 * kMs);
+}
+
+TEST_F(RankAssemblerTest, OwnTimeAndCommunicationMakeTheStep) {
+  // Two operations that overlap, and one apart.
+  StepSummary step = only({step_begin(1, 0), coll(1, 10), coll(2, 10), coll(3, 10), kernel(1, 20, 50), kernel(2, 40, 60), kernel(3, 80, 90), step_end(1, 100)});
+  EXPECT_EQ(step.comm_ns, 50 * kMs);
+  EXPECT_EQ(step.self_ns, 50 * kMs);
+  EXPECT_EQ(step.self_ns + step.comm_ns, step.duration_ns);
+  ASSERT_EQ(step.comms.size(), 1u);
+  EXPECT_EQ(step.comms[0].count, 3);
+  EXPECT_EQ(step.comms[0].gpu_ns, 60 * kMs);
+  EXPECT_EQ(step.comms[0].shortest_ns, 10 * kMs);
+  EXPECT_EQ(step.comms[0].longest_ns, 30 * kMs);
+}
+
+TEST_F(RankAssemblerTest, CommunicationOutsideOfTheStepIsNotInIt) {
+  // The GPU still works on an operation of step 1 when the host has begun step 2.
+  drain({step_begin(1, 0), coll(1, 50), step_end(1, 100), step_begin(2, 100), kernel(1, 90, 130), coll(2, 150), kernel(2, 160, 170), step_end(2, 200)});
+  std::vector<StepSummary> steps = take();
+  ASSERT_EQ(steps.size(), 2u);
+  EXPECT_EQ(steps[0].comm_ns, 10 * kMs);
+  EXPECT_EQ(steps[1].comm_ns, 40 * kMs);
+  for (const StepSummary& step : steps) EXPECT_EQ(step.self_ns + step.comm_ns, step.duration_ns);
+  ASSERT_EQ(steps[0].comms.size(), 1u);
+  EXPECT_EQ(steps[0].comms[0].gpu_ns, 40 * kMs);  // the operation itself belongs to the step that enqueued it
+  EXPECT_EQ(steps[1].comms[0].count, 1);
+}
+
+TEST_F(RankAssemblerTest, ChildrenMayBeReadBeforeTheirParents) {
+  // The channel's lane was drained before the main thread's.
+  drain({step_begin(1, 0), kernel(1, 20, 50)});
+  EXPECT_TRUE(take().empty());
+  drain({coll(1, 10), step_end(1, 100)});
+  std::vector<StepSummary> steps = take();
+  ASSERT_EQ(steps.size(), 1u);
+  ASSERT_EQ(steps[0].comms.size(), 1u);
+  EXPECT_EQ(steps[0].comms[0].gpu_ns, 30 * kMs);
+  EXPECT_EQ(assembler.orphans(), 0u);
+}
+
+TEST_F(RankAssemblerTest, AChildWhoseParentNeverComesIsCounted) {
+  drain({kernel(99, 20, 50)});
+  for (int i = 0; i < 5; ++i) drain({});
+  EXPECT_EQ(assembler.orphans(), 1u);
+}
+
+TEST_F(RankAssemblerTest, GpuTimesAreMappedByTheCallbackThatCameSoonest) {
+  // Callbacks come late; one comes at once and shows how far the clocks are apart.
+  StepSummary step = only({step_begin(1, 0), coll(1, 10), coll(2, 10), kernel(1, 20, 30, 7), kernel(2, 40, 50, 0), step_end(1, 100)});
+  ASSERT_EQ(step.comms.size(), 1u);
+  EXPECT_EQ(step.comms[0].first_start_unix_ns, 20 * kMs + kUnixShift);
+  EXPECT_EQ(step.comms[0].last_end_unix_ns, 50 * kMs + kUnixShift);
+  EXPECT_EQ(step.comm_ns, 20 * kMs);
+}
+
+TEST_F(RankAssemblerTest, AStepClosesWhenItsOperationsAreComplete) {
+  drain({step_begin(1, 0), coll(1, 50, 1000, 2), step_end(1, 100)});
+  EXPECT_TRUE(take().empty());
+  drain({kernel(1, 90, 130)});
+  EXPECT_TRUE(take().empty());  // the second channel is still running
+  drain({kernel(1, 90, 140)});
+  EXPECT_EQ(take().size(), 1u);
+  EXPECT_TRUE(take().empty());  // once
+}
+
+TEST_F(RankAssemblerTest, AStepThatRunsIsNotGiven) {
+  drain({step_begin(1, 0), coll(1, 10), kernel(1, 20, 30)});
+  EXPECT_TRUE(take(1000, true).empty());
+}
+
+TEST_F(RankAssemblerTest, ANewStepEndsTheOneBeforeIt) {
+  drain({step_begin(1, 0), step_begin(2, 100), step_end(2, 150)});
+  std::vector<StepSummary> steps = take();
+  ASSERT_EQ(steps.size(), 2u);
+  EXPECT_EQ(steps[0].duration_ns, 100 * kMs);
+  EXPECT_EQ(steps[1].duration_ns, 50 * kMs);
+}
+
+TEST_F(RankAssemblerTest, AStepWhoseOperationNeverCompletesClosesTwoStepsLater) {
+  drain({step_begin(1, 0), coll(1, 50), step_end(1, 100), step_begin(2, 100), step_end(2, 200)});
+  EXPECT_TRUE(take().empty());
+  drain({step_begin(3, 200), step_end(3, 300)});
+  std::vector<StepSummary> steps = take();
+  ASSERT_GE(steps.size(), 1u);
+  EXPECT_EQ(steps[0].step, 1);
+  ASSERT_EQ(steps[0].comms.size(), 1u);
+  EXPECT_EQ(steps[0].comms[0].count, 1);
+  EXPECT_EQ(steps[0].comms[0].gpu_ns, 0);
+}
+
+TEST_F(RankAssemblerTest, AStepWhoseOperationNeverCompletesClosesAfterAWhileOrWhenTheProcessIsOver) {
+  drain({step_begin(1, 0), coll(1, 50), step_end(1, 100)}, 1000);
+  EXPECT_TRUE(take(1000).empty());
+  EXPECT_EQ(take(1001 + RankAssembler::kCloseAfterNs / kMs).size(), 1u);
+  drain({step_begin(2, 200), coll(2, 250), step_end(2, 300)}, 10'000);
+  EXPECT_TRUE(take(10'000).empty());
+  EXPECT_EQ(take(10'000, true).size(), 1u);
+}
+
+TEST_F(RankAssemblerTest, AnOperationThatLostAStopHoldsUpItsOwnStepOnly) {
+  // One of two channels never tells that it stopped: its record was overwritten.
+  drain({step_begin(1, 0), coll(1, 50, 1000, 2), kernel(1, 60, 70), step_end(1, 100), step_begin(2, 100), step_end(2, 200), step_begin(3, 200), step_end(3, 300)});
+  take();
+  drain({step_begin(4, 300), coll(4, 310), kernel(4, 320, 330), step_end(4, 400)});
+  std::vector<StepSummary> steps = take();
+  ASSERT_FALSE(steps.empty());
+  EXPECT_EQ(steps.back().step, 4);
+}
+
+TEST_F(RankAssemblerTest, QueueTimeIsWhileAnOperationWaitsAndNoneRuns) {
+  // Enqueued at 10, started at 40: 30. The second waits 20 to 60, of which 40 to 55 behind the first: 5 more.
+  StepSummary step = only({step_begin(1, 0), coll(1, 10), coll(2, 20), kernel(1, 40, 55), kernel(2, 60, 70), step_end(1, 100)});
+  EXPECT_EQ(step.queue_ns, 35 * kMs);
+  EXPECT_EQ(step.comms[0].queue_ns, 70 * kMs);  // here every operation counts for itself
+}
+
+TEST_F(RankAssemblerTest, ALateHostLeavesNoQueue) {
+  StepSummary step = only({step_begin(1, 0), coll(1, 80), kernel(1, 80, 95), step_end(1, 100)});
+  EXPECT_EQ(step.queue_ns, 0);
+  EXPECT_EQ(step.self_ns, 85 * kMs);
+}
+
+TEST_F(RankAssemblerTest, PhasesAreTheTimeBetweenTheirMarks) {
+  StepSummary step = only({step_begin(1, 0), phase_begin(Phase::kInput, 0), phase_end(Phase::kInput, 30), phase_begin(Phase::kForward, 30), phase_begin(Phase::kBackward, 50),
+                           phase_end(Phase::kBackward, 90), step_end(1, 100)});
+  EXPECT_EQ(step.phase_ns[static_cast<size_t>(Phase::kInput)], 30 * kMs);
+  EXPECT_EQ(step.phase_ns[static_cast<size_t>(Phase::kForward)], 20 * kMs);  // the next phase ends it
+  EXPECT_EQ(step.phase_ns[static_cast<size_t>(Phase::kBackward)], 40 * kMs);
+  EXPECT_EQ(step.phase_ns[static_cast<size_t>(Phase::kOther)], 0);
+}
+
+TEST_F(RankAssemblerTest, APhaseThatBeganBeforeTheStepCountsFromItsBegin) {
+  StepSummary step = only({phase_begin(Phase::kInput, 0), step_begin(1, 20), phase_end(Phase::kInput, 30), step_end(1, 100)});
+  EXPECT_EQ(step.phase_ns[static_cast<size_t>(Phase::kInput)], 10 * kMs);
+}
+
+TEST_F(RankAssemblerTest, APhaseNumberThatIsNoneIsLeftOut) {
+  Record strange = head(RecordType::kPhaseBegin, 10);
+  strange.mark.number = 1000;
+  StepSummary step = only({step_begin(1, 0), strange, step_end(1, 100)});
+  for (int64_t ns : step.phase_ns) EXPECT_EQ(ns, 0);
+}
+
+TEST_F(RankAssemblerTest, AFlowIsOnTheWireWhileAtLeastOneTransferIs) {
+  StepSummary step = only({step_begin(1, 0), transfer(4, 10, 30), transfer(4, 20, 40), transfer(4, 60, 65), transfer(5, 10, 20), step_end(1, 100)});
+  ASSERT_EQ(step.flows.size(), 2u);
+  const FlowStep& flow = step.flows[0];
+  EXPECT_EQ(flow.comm_id, kCommId);
+  EXPECT_EQ(flow.peer, 4);
+  EXPECT_TRUE(flow.send);
+  EXPECT_EQ(flow.transfers, 3);
+  EXPECT_EQ(flow.bytes, 300);
+  EXPECT_EQ(flow.wire_ns, 35 * kMs);          // a union
+  EXPECT_EQ(flow.own_gpu_ns, 6 * kMs);        // a sum
+  EXPECT_EQ(flow.peer_ns, 3 * kMs);           // a sum
+  EXPECT_EQ(flow.wire_longest_ns, 20 * kMs);
+  EXPECT_EQ(flow.own_gpu_longest_ns, 2 * kMs);
+  EXPECT_EQ(step.flows[1].peer, 5);
+}
+
+TEST_F(RankAssemblerTest, BothDirectionsOfAPeerAreTwoFlows) {
+  StepSummary step = only({step_begin(1, 0), transfer(4, 10, 30, 100, true), transfer(4, 10, 20, 50, false), step_end(1, 100)});
+  ASSERT_EQ(step.flows.size(), 2u);
+  EXPECT_NE(step.flows[0].send, step.flows[1].send);
+}
+
+TEST_F(RankAssemblerTest, RecordsLostWhileAStepRunsAreCarriedByIt) {
+  drain({step_begin(1, 0), step_end(1, 100), step_begin(2, 100)});
+  ASSERT_EQ(take().size(), 1u);
+  drain({step_end(2, 200)}, 1000, 17);
+  std::vector<StepSummary> steps = take();
+  ASSERT_EQ(steps.size(), 1u);
+  EXPECT_EQ(steps[0].records_lost, 17);
+}
+
+TEST_F(RankAssemblerTest, RecordsLostAreCarriedByAStepReadInTheSameDrain) {
+  // The lanes fill at different speeds: what is lost on one may belong to a step that another still has whole.
+  drain({step_begin(1, 0), step_end(1, 100)}, 1000, 17);
+  std::vector<StepSummary> steps = take();
+  ASSERT_EQ(steps.size(), 1u);
+  EXPECT_EQ(steps[0].records_lost, 17);
+}
+
+TEST_F(RankAssemblerTest, TheLongestSilenceWhileAnOperationIsInFlightIsTold) {
+  StepSummary step = only({step_begin(1, 0), coll(1, 10), kernel(1, 12, 70), coll(2, 75), kernel(2, 80, 90), step_end(1, 100)});
+  // Callbacks at 10, 12, 70, 75, 80, 90.
+  EXPECT_EQ(step.quiet_ns, 58 * kMs);
+  EXPECT_EQ(step.quiet_from_unix_ns, 12 * kMs + kUnixShift);
+}
+
+TEST_F(RankAssemblerTest, SilenceWithNothingInFlightIsNotQuiet) {
+  StepSummary step = only({step_begin(1, 0), coll(1, 80), kernel(1, 82, 84), step_end(1, 100)});
+  EXPECT_EQ(step.quiet_ns, 2 * kMs);
+}
+
+TEST_F(RankAssemblerTest, OperationsToAPeerAreKeptApartFromCollectives) {
+  Record p2p = coll(2, 20, 500);
+  p2p.head.type = RecordType::kP2p;
+  p2p.op.function = Function::kSend;
+  StepSummary step = only({step_begin(1, 0), coll(1, 10), p2p, kernel(1, 30, 40), kernel(2, 50, 55), step_end(1, 100)});
+  ASSERT_EQ(step.comms.size(), 2u);
+  EXPECT_FALSE(step.comms[0].p2p);
+  EXPECT_TRUE(step.comms[1].p2p);
+  EXPECT_EQ(step.comms[1].bytes, 500);
+  EXPECT_EQ(step.comms[1].gpu_ns, 5 * kMs);
+}
+
+TEST_F(RankAssemblerTest, TotalsCountEveryCompletedOperationOnce) {
+  drain({step_begin(1, 0), coll(1, 10, 1000, 2), kernel(1, 20, 30), kernel(1, 20, 40), coll(2, 50), step_end(1, 100)});
+  const auto& totals = assembler.totals();
+  ASSERT_EQ(totals.size(), 1u);
+  const auto& [key, total] = *totals.begin();
+  EXPECT_EQ(key.first, Function::kAllReduce);
+  EXPECT_EQ(key.second, 8);
+  EXPECT_EQ(total.operations, 1u);
+  EXPECT_EQ(total.bytes, 1000u);
+  EXPECT_EQ(total.gpu_ns, 20u * kMs);
+  EXPECT_DOUBLE_EQ(total.bus_bytes, 1000 * 2 * 7.0 / 8);
+}
+
+TEST_F(RankAssemblerTest, AProcessThatMarksNoStepsIsRememberedForAWhileOnly) {
+  for (int64_t second = 0; second < 100; ++second) drain({coll(static_cast<uint64_t>(second) + 1, second * 1000), kernel(static_cast<uint64_t>(second) + 1, second * 1000, second * 1000 + 1)});
+  EXPECT_FALSE(assembler.any_marks());
+  EXPECT_TRUE(take(100'000, true).empty());
+  EXPECT_EQ(assembler.totals().begin()->second.operations, 100u);
+}
+
+TEST_F(RankAssemblerTest, StatusShowsTheOldestOperationThatIsNotComplete) {
+  InFlightComm comm;
+  comm.live = true;
+  comm.comm_id = kCommId;
+  comm.size = 8;
+  comm.rank_in_comm = 3;
+  comm.collectives_enqueued = 12;
+  comm.collectives_completed = 10;
+  auto op = [](InFlightState state, uint64_t ordinal) {
+    InFlightOp out;
+    out.state = state;
+    out.ordinal = ordinal;
+    out.seq = ordinal + 100;
+    out.function = Function::kAllReduce;
+    out.datatype = Datatype::kFloat32;
+    out.bytes = 64;
+    out.enqueued_ns = ordinal * static_cast<uint64_t>(kMs);
+    return out;
+  };
+  comm.recent = {op(InFlightState::kCompleted, 10), op(InFlightState::kStarted, 11), op(InFlightState::kEnqueued, 12)};
+  drain({step_begin(41, 0), phase_begin(Phase::kBackward, 10)});
+  RankStatus status = assembler.status({comm}, kUnixShift, 5'000 * kMs);
+  EXPECT_EQ(status.step, 41);
+  EXPECT_EQ(status.phase, Phase::kBackward);
+  EXPECT_EQ(status.quiet_ns, 5'000 * kMs);
+  EXPECT_FALSE(status.finished);
+  ASSERT_EQ(status.comms.size(), 1u);
+  EXPECT_EQ(status.comms[0].collectives_enqueued, 12u);
+  EXPECT_EQ(status.comms[0].collective.ordinal, 11u);
+  EXPECT_EQ(status.comms[0].collective.state, OpState::kStarted);
+  EXPECT_EQ(status.comms[0].collective.function, "AllReduce");
+  EXPECT_EQ(status.comms[0].collective.since_unix_ns, 11 * kMs + kUnixShift);
+  EXPECT_EQ(status.comms[0].p2p.state, OpState::kNone);
+
+  comm.recent = {op(InFlightState::kCompleted, 10), op(InFlightState::kCompleted, 11), op(InFlightState::kCompleted, 12)};
+  EXPECT_EQ(assembler.status({comm}, 0, 0).comms[0].collective.ordinal, 12u);  // all complete: the last
+}
+
+TEST_F(RankAssemblerTest, ARankIsFinishedWhenAllItsCommunicatorsAreOrItSaysSo) {
+  InFlightComm comm;
+  comm.live = false;
+  EXPECT_TRUE(assembler.status({comm}, 0, 0).finished);
+  EXPECT_FALSE(assembler.status({}, 0, 0).finished);  // none made yet
+  drain({head(RecordType::kShutdown, 10)});
+  EXPECT_TRUE(assembler.shut_down());
+  EXPECT_TRUE(assembler.status({}, 0, 0).finished);
+}
+
+TEST(BusFactor, IsNcclTests) {
+  EXPECT_DOUBLE_EQ(bus_factor(Function::kAllReduce, 8), 1.75);
+  EXPECT_DOUBLE_EQ(bus_factor(Function::kBroadcast, 8), 1);
+  EXPECT_DOUBLE_EQ(bus_factor(Function::kSend, 8), 1);
+  EXPECT_DOUBLE_EQ(bus_factor(Function::kAllReduce, 1), 0);
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,82 @@
+#!/usr/bin/env python3
+"""Plays the recordings in tests/data/recordings through the real plugin, agent and server, and holds the answer against
+what was really wrong. Prints one line a recording and 'N passed, N failed'.
+
+    tests/golden/run.py [NAME ...]      only these"""
+import concurrent.futures
+import json
+import pathlib
+import subprocess
+import sys
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+RECORDINGS = ROOT / "tests" / "data" / "recordings"
+LOCKSTEP = ROOT / "build" / "bin" / "lockstep"
+# What is expected: None (no verdict at all), or kind, rank and the layers that are right.
+EXPECTED = {
+    "ddp_healthy": None,
+    "hyb_healthy": None,
+    "ddp_compute_r2": ("slow", 2, {"gpu", "software"}),
+    "hyb_compute_r5": ("slow", 5, {"gpu", "software"}),
+    "ddp_link_r1": ("slow", 1, {"link", "nic"}),
+    "hyb_data_r6": ("slow", 6, {"input"}),
+    "ddp_pulse_r0": ("slow", 0, {"host"}),
+    "ddp_hang_missing_r1": ("hang", 1, {"software", "host"}),
+}
+
+
+def judge(expected, verdicts):
+    """Every mistake as a line; none: right."""
+    if expected is None:
+        return [f"expected no verdict, got: {verdict['sentence']}" for verdict in verdicts]
+    kind, rank, layers = expected
+    if not verdicts:
+        return [f"expected {kind} rank {rank}, got no verdict"]
+    wrong = []
+    for verdict in verdicts:
+        culprit = verdict["culprit"]
+        if verdict["kind"] != kind or culprit["rank"] != [rank] or culprit["layer"] not in layers:
+            wrong.append(f"{verdict['kind']} rank {culprit['rank']} layer {culprit['layer']}: {verdict['sentence']}")
+        if verdict["state"] != "confirmed":
+            wrong.append(f"state is {verdict['state']}")
+        kinds = {claim["kind"] for claim in verdict["chain"]}
+        for needed in ("waits_for", "self_time", "exclusion", "counterfactual"):
+            if needed not in kinds:
+                wrong.append(f"no {needed} claim")
+        if any(not claim["query"].startswith("/api/") for claim in verdict["chain"]):
+            wrong.append("a claim names no query")
+        if kind == "hang":
+            after = (verdict["found_unix_ns"] - verdict["since_unix_ns"]) / 1e9
+            if not 0 < after <= 5:
+                wrong.append(f"found {after:.1f} s after the last callback (limit 5)")
+            if "AllReduce" not in verdict["sentence"]:
+                wrong.append("the sentence does not name the operation")
+    return wrong
+
+
+def play(name):
+    began = time.monotonic()
+    done = subprocess.run([LOCKSTEP, "replay", RECORDINGS / name, "--why", "--json"], capture_output=True, text=True, timeout=180)
+    took = time.monotonic() - began
+    if done.returncode != 0:
+        return name, took, [f"exit {done.returncode}: {done.stderr.strip()[-300:]}"], []
+    verdicts = json.loads(done.stdout)
+    return name, took, judge(EXPECTED[name], verdicts), verdicts
+
+
+def main():
+    names = sys.argv[1:] or list(EXPECTED)
+    failed = 0
+    with concurrent.futures.ThreadPoolExecutor(max_workers=2) as pool:
+        for name, took, wrong, verdicts in pool.map(play, names):
+            print(f"{'WRONG' if wrong else 'right'}  {name:22} {took:5.1f} s  {verdicts[0]['sentence'] if verdicts else 'no verdict'}", flush=True)
+            for line in wrong:
+                print(f"       {line}", flush=True)
+            failed += bool(wrong)
+    print(f"{len(names) - failed} passed, {failed} failed")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

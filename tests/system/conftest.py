@@ -1,0 +1,63 @@
+"""Fixtures: processes that are gone when the test is, and a limit on every test's time."""
+import os
+import signal
+
+import pytest
+
+import harness
+
+# Nothing here leaves loopback, and the SDK takes its settings from the tests alone.
+for name in list(os.environ):
+    if name.lower() in ("http_proxy", "https_proxy", "all_proxy", "no_proxy") or name.startswith("OTEL_"):
+        del os.environ[name]
+    elif name.startswith("LOCKSTEP_") and name not in ("LOCKSTEP_BIN", "LOCKSTEP_CHROMIUM", "LOCKSTEP_ARTIFACTS"):
+        del os.environ[name]
+
+LIMIT_S = 60
+
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", f"limit(seconds): the test's limit in time ({LIMIT_S} s unless told)")
+
+
+def pytest_sessionstart(session):
+    missing = [name for name in ("lockstepd", "lockstep-agent", "lockstep") if not (harness.BIN / name).exists()]
+    if missing:
+        raise pytest.UsageError(f"{harness.BIN} has no {', '.join(missing)}: build first (./dev build)")
+
+
+@pytest.fixture(autouse=True)
+def limit(request):
+    marker = request.node.get_closest_marker("limit")
+    seconds = marker.args[0] if marker else LIMIT_S
+
+    def on_alarm(number, frame):
+        raise TimeoutError(f"{request.node.name} took longer than {seconds} s")
+
+    before = signal.signal(signal.SIGALRM, on_alarm)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    yield
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    signal.signal(signal.SIGALRM, before)
+
+
+@pytest.fixture
+def start(request):
+    """start(Server, ...) or start(Agent, ...): killed at the end if the test has not ended it."""
+    daemons = []
+
+    def start_one(kind, *arguments, **options):
+        daemons.append(kind(*arguments, **options))
+        return daemons[-1]
+
+    yield start_one
+    for daemon in daemons:
+        daemon.kill()
+
+
+@pytest.fixture
+def server(start, tmp_path):
+    """A fresh server on free ports. It must still be alive when the test is over, unless the test ended it."""
+    one = start(harness.Server, tmp_path / "data")
+    yield one
+    assert one.process.poll() in (None, 0, -signal.SIGKILL), f"lockstepd has ended with {one.process.poll()}:\n{one.log()}"

@@ -1,0 +1,323 @@
+"""What every system test needs: the real programs as processes, plain HTTP, OTLP requests, Prometheus text.
+
+Programs come from build/bin, or from the folder that LOCKSTEP_BIN names. Everything listens on 127.0.0.1, port 0.
+"""
+import dataclasses
+import http.client
+import json
+import os
+import pathlib
+import re
+import select
+import signal
+import socket
+import subprocess
+import time
+import urllib.parse
+
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+BIN = pathlib.Path(os.environ.get("LOCKSTEP_BIN", ROOT / "build" / "bin"))
+RECORDINGS = ROOT / "tests" / "data" / "recordings"
+READY_S = 30
+STOP_S = 20
+
+PROTOBUF = "application/x-protobuf"
+PATHS = {"metrics": "/v1/metrics", "logs": "/v1/logs", "spans": "/v1/traces"}
+GRPC_METHODS = {
+    "metrics": "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export",
+    "logs": "/opentelemetry.proto.collector.logs.v1.LogsService/Export",
+    "spans": "/opentelemetry.proto.collector.trace.v1.TraceService/Export",
+}
+
+
+# Processes
+
+class Daemon:
+    """One of our daemons: started, its ready line read, its log kept beside the test's data."""
+
+    def __init__(self, program, arguments, log_path, environment=None):
+        self.log_path = pathlib.Path(log_path)
+        with open(self.log_path, "ab") as log:
+            self.process = subprocess.Popen(
+                [str(BIN / program), *map(str, arguments)], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log,
+                env={**os.environ, **(environment or {})})
+        line = self._read_line(time.monotonic() + READY_S)
+        if not line.startswith("ready "):
+            self.kill()
+            raise RuntimeError(f"{program} said {line!r} instead of ready; its log:\n{self.log()}")
+        self.ready = dict(word.split("=", 1) for word in line.split()[1:])
+
+    def _read_line(self, deadline):
+        # One byte at a time: what follows the first line stays in the pipe.
+        line, pipe = b"", self.process.stdout.fileno()
+        while not line.endswith(b"\n") and time.monotonic() < deadline:
+            if select.select([pipe], [], [], 0.1)[0]:
+                byte = os.read(pipe, 1)
+                if not byte:
+                    break
+                line += byte
+        return line.decode(errors="replace")
+
+    @property
+    def pid(self):
+        return self.process.pid
+
+    def log(self):
+        return self.log_path.read_text(errors="replace")
+
+    def running(self):
+        return self.process.poll() is None
+
+    def kill(self):
+        """SIGKILL, as a crash."""
+        if self.running():
+            self.process.kill()
+        self.process.wait()
+        self.process.stdout.close()
+
+    def stop(self):
+        """SIGTERM; returns the exit code."""
+        if self.running():
+            self.process.send_signal(signal.SIGTERM)
+        code = self.process.wait(timeout=STOP_S)
+        self.process.stdout.close()
+        return code
+
+
+class Server(Daemon):
+    def __init__(self, data, http="127.0.0.1:0", otlp_http="127.0.0.1:0", otlp_grpc="127.0.0.1:0"):
+        data = pathlib.Path(data)
+        super().__init__("lockstepd", ["--data", data, "--http", http, "--otlp-http", otlp_http, "--otlp-grpc", otlp_grpc],
+                         data.parent / (data.name + ".log"))
+
+    @property
+    def http(self):
+        return self.ready["http"]
+
+    @property
+    def otlp_http(self):
+        return self.ready["otlp_http"]
+
+    @property
+    def otlp_grpc(self):
+        return self.ready["otlp_grpc"]
+
+    @property
+    def url(self):
+        return "http://" + self.http
+
+    def get(self, path, **parameters):
+        """A GET of the API that must succeed."""
+        query = "?" + urllib.parse.urlencode(parameters) if parameters else ""
+        answer = request(self.http, "GET", path + query)
+        assert answer.status == 200, f"GET {path}{query}: {answer.status} {answer.text}"
+        return answer.json()
+
+    def post(self, signal_name, message, content_type=PROTOBUF, headers=None):
+        """An OTLP/HTTP request: a protobuf message, or bytes as they are."""
+        body = message if isinstance(message, bytes) else message.SerializeToString()
+        return request(self.otlp_http, "POST", PATHS[signal_name], body, {"Content-Type": content_type, **(headers or {})})
+
+    def counters(self):
+        return Counters(request(self.http, "GET", "/metrics").text)
+
+
+class Agent(Daemon):
+    def __init__(self, data, recorders, server=None, export=None):
+        data = pathlib.Path(data)
+        where = ["--server", "http://" + server] if server else ["--export", f"file:{export}"]
+        super().__init__("lockstep-agent", ["--data", data, "--metrics", "127.0.0.1:0", "--recorders", recorders, *where],
+                         data.parent / (data.name + ".log"))
+
+    def counters(self):
+        return Counters(request(self.ready["metrics"], "GET", "/metrics").text)
+
+
+def lockstep(*arguments, timeout=60, environment=None):
+    """Runs the command line to its end."""
+    return subprocess.run([str(BIN / "lockstep"), *map(str, arguments)], stdin=subprocess.DEVNULL, capture_output=True,
+                          text=True, timeout=timeout, env={**os.environ, **(environment or {})})
+
+
+def unused_address():
+    """An address nobody listens on. Somebody may take it meanwhile; the tests run on a quiet loopback."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return f"127.0.0.1:{probe.getsockname()[1]}"
+
+
+def eventually(check, seconds, why):
+    """Waits until check() is true (or stops raising AssertionError); returns what it gave."""
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            value, problem = check(), None
+            if value:
+                return value
+        except AssertionError as failure:
+            problem = failure
+        if time.monotonic() >= deadline:
+            raise AssertionError(f"not within {seconds} s: {why}") from problem
+        time.sleep(0.05)
+
+
+# HTTP
+
+@dataclasses.dataclass
+class Answer:
+    status: int
+    headers: dict
+    body: bytes
+
+    @property
+    def text(self):
+        return self.body.decode(errors="replace")
+
+    def json(self):
+        return json.loads(self.body)
+
+
+def request(address, method, path, body=None, headers=None, timeout=30):
+    host, port = address.rsplit(":", 1)
+    connection = http.client.HTTPConnection(host, int(port), timeout=timeout)
+    try:
+        connection.request(method, path, body, headers or {})
+        response = connection.getresponse()
+        return Answer(response.status, {k.lower(): v for k, v in response.getheaders()}, response.read())
+    finally:
+        connection.close()
+
+
+def raw_request(address, chunks, timeout=30):
+    """Bytes as they are, e.g. a body that breaks a limit; the answer's status and body are read even where the server
+    stops reading in the middle."""
+    host, port = address.rsplit(":", 1)
+    with socket.create_connection((host, int(port)), timeout=timeout) as connection:
+        try:
+            for chunk in chunks:
+                connection.sendall(chunk)
+        except OSError:
+            pass  # the server has heard enough; its answer counts
+        response = http.client.HTTPResponse(connection)
+        response.begin()
+        return Answer(response.status, {k.lower(): v for k, v in response.getheaders()}, response.read())
+
+
+# Prometheus text
+
+class Counters:
+    """A page of /metrics."""
+
+    def __init__(self, text):
+        self.samples = []
+        for line in text.splitlines():
+            if not line or line.startswith("#"):
+                continue
+            match = re.fullmatch(r'([a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{(.*)\})? (-?[0-9.eE+]+|NaN|[+-]Inf)', line)
+            assert match, f"not a line of Prometheus text: {line!r}"
+            labels = dict(re.findall(r'([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\]|\\.)*)"', match[2] or ""))
+            self.samples.append((match[1], labels, float(match[3])))
+
+    def names(self):
+        return {name for name, _, _ in self.samples}
+
+    def total(self, name, **labels):
+        """The sum over every label set that has these labels."""
+        assert name in self.names(), f"/metrics has no {name}"
+        return sum(value for one, has, value in self.samples
+                   if one == name and all(has.get(label) == wanted for label, wanted in labels.items()))
+
+
+# OTLP
+
+def now_ns():
+    return time.time_ns()
+
+
+def set_value(target, value):
+    if isinstance(value, bool):
+        target.bool_value = value
+    elif isinstance(value, int):
+        target.int_value = value
+    elif isinstance(value, float):
+        target.double_value = value
+    elif isinstance(value, bytes):
+        target.bytes_value = value
+    elif isinstance(value, (list, tuple)):
+        target.array_value.SetInParent()
+        for item in value:
+            set_value(target.array_value.values.add(), item)
+    else:
+        target.string_value = value
+
+
+def add_attributes(target, attributes):
+    for key, value in attributes.items():
+        pair = target.add()
+        pair.key = key
+        set_value(pair.value, value)
+
+
+def identity(job, rank, world):
+    return {"service.name": "lockstep-agent", "lockstep.job_id": job, "lockstep.rank": rank, "lockstep.world_size": world,
+            "host.name": f"node-{rank}"}
+
+
+def logs_request(resource, records):
+    """records: dictionaries with event_name, attributes and optionally time_unix_nano, body."""
+    message = ExportLogsServiceRequest()
+    group = message.resource_logs.add()
+    add_attributes(group.resource.attributes, resource)
+    scope = group.scope_logs.add()
+    scope.scope.name = "system-test"
+    for given in records:
+        record = scope.log_records.add()
+        record.time_unix_nano = given.get("time_unix_nano", now_ns())
+        record.severity_number = 9
+        record.event_name = given.get("event_name", "")
+        if "body" in given:
+            set_value(record.body, given["body"])
+        add_attributes(record.attributes, given.get("attributes", {}))
+    return message
+
+
+def step_event(step, duration_ns=500_000_000, **more):
+    return {"event_name": "train.step",
+            "attributes": {"step": step, "duration_ns": duration_ns, "self_ns": duration_ns * 3 // 4,
+                           "comm_ns": duration_ns // 4, **more}}
+
+
+def gauge_request(resource, name, points):
+    """points: (attributes, time_unix_nano, value)."""
+    message = ExportMetricsServiceRequest()
+    group = message.resource_metrics.add()
+    add_attributes(group.resource.attributes, resource)
+    metric = group.scope_metrics.add().metrics.add()
+    metric.name = name
+    metric.unit = "1"
+    for attributes, time_unix_nano, value in points:
+        point = metric.gauge.data_points.add()
+        point.time_unix_nano = time_unix_nano
+        point.as_double = value
+        add_attributes(point.attributes, attributes)
+    return message
+
+
+def spans_request(resource, spans):
+    """spans: (name, start, end)."""
+    message = ExportTraceServiceRequest()
+    group = message.resource_spans.add()
+    add_attributes(group.resource.attributes, resource)
+    scope = group.scope_spans.add()
+    for name, start, end in spans:
+        span = scope.spans.add()
+        span.trace_id = os.urandom(16)
+        span.span_id = os.urandom(8)
+        span.name = name
+        span.start_time_unix_nano = start
+        span.end_time_unix_nano = end
+    return message
