@@ -121,7 +121,7 @@ Result<Daemon> start_daemon(const std::string& program, std::vector<std::string>
 // What the server says about the job, as far as waiting for it needs to know.
 struct Diagnosis {
   std::string body;
-  std::vector<std::string> open_verdicts;  // as the server wrote them
+  std::vector<std::string> verdicts;  // as the server wrote them; what came and went during the run is among them
   std::string state;
   std::string fingerprint;  // changes when the answer does
   int64_t last_step = -1;
@@ -167,8 +167,7 @@ Result<Diagnosis> read_diagnosis(std::string body) {
     if (verdict_parser.parse(raw.data(), raw.size()).get(verdict)) continue;
     const auto verdict_state = value_or<std::string_view>(verdict["state"], "");
     const auto kind = value_or<std::string_view>(verdict["kind"], "");
-    if (verdict_state != "suspected" && verdict_state != "confirmed") continue;
-    answer.open_verdicts.emplace_back(raw);
+    answer.verdicts.emplace_back(raw);
     if (kind == "hang" && verdict_state == "confirmed") answer.hang_confirmed = true;
   }
   answer.body = std::move(body);
@@ -296,7 +295,7 @@ int replay_and_ask(const Options& options, const Recording& recording, replay::R
   if (!answer.ok()) return fail(answer.error());
   if (options.json) {
     std::string array;
-    for (const std::string& verdict : answer->open_verdicts) array += (array.empty() ? "" : ",\n ") + verdict;
+    for (const std::string& verdict : answer->verdicts) array += (array.empty() ? "" : ",\n ") + verdict;
     printf("[%s]\n", array.c_str());
   } else {
     print_why(answer->body, "");  // no link: the server is about to end
@@ -323,7 +322,7 @@ int run_replay(const Arguments& arguments) {
       .number(&options.linger_s, "--linger", "SECONDS", "how long ranks that never finished stay (default 30)", 0,
               86'400)
       .toggle(&options.why, "--why", "start server and agent, print the verdicts, end; needs nothing running")
-      .toggle(&options.json, "--json", "with --why: the open verdicts as a JSON array");
+      .toggle(&options.json, "--json", "with --why: the verdicts as a JSON array");
   if (const Result<void> parsed = flags.parse(arguments); !parsed.ok()) return fail(parsed.error(), kExitUsage);
   if (flags.help_wanted()) {
     fputs(flags.help().c_str(), stdout);

@@ -78,19 +78,27 @@ void print_verdict(const Json& verdict) {
   if (!verdict["culprit"].get(culprit)) {
     print_row("culprit", format("%s  (layer %s, cause %s)", text_of(culprit, "component").c_str(), text_of(culprit, "layer").c_str(), text_of(culprit, "cause").c_str()));
   }
+  // The label says it already: "not  Not the input" reads badly.
   struct Row {
     const char* kind;
     const char* label;
+    const char* said_by_label;
   };
+  constexpr int kClaimsPerKind = 2;
+  auto after = [](std::string text, std::string_view start) { return text.starts_with(start) ? text.substr(start.size()) : text; };
   simdjson::dom::array chain;
   if (!verdict["chain"].get_array().get(chain)) {
-    for (Row row : {Row{"self_time", "because"}, Row{"path", "because"}, Row{"counter", "because"}, Row{"event", "because"}, Row{"waits_for", "waits"}, Row{"counterfactual", "without"}, Row{"exclusion", "not"}}) {
+    for (Row row : {Row{"self_time", "because", ""}, Row{"path", "because", ""}, Row{"counter", "because", ""}, Row{"event", "because", ""}, Row{"waits_for", "waits", ""},
+                    Row{"counterfactual", "without", "Without it "}, Row{"exclusion", "not", "Not "}}) {
       const char* label = row.label;
+      int printed = 0;
       for (Json entry : chain) {
         if (text_of(entry, "kind") != row.kind) continue;
-        print_row(label, text_of(entry, "claim"));
+        if (++printed > kClaimsPerKind) continue;
+        print_row(label, after(text_of(entry, "claim"), row.said_by_label));
         label = "";
       }
+      if (printed > kClaimsPerKind) print_row("", format("(%d more with --json)", printed - kClaimsPerKind));
     }
   }
   simdjson::dom::array next;

@@ -51,6 +51,7 @@ struct RecorderWatch::Rank {
   int64_t moved_ns = 0;           // agent's clock, when it last moved
   int64_t next_status_ns = 0;     // quiet time at which the next status is due
   bool told_quiet = false;
+  int64_t told_ns = 0;            // agent's clock, when anything was last told of it
   int64_t metrics_at_ns = 0;
   uint64_t orphans_seen = 0;
   uint64_t lanes_refused_seen = 0;
@@ -87,7 +88,7 @@ void RecorderWatch::find_new() {
     if (!reader.ok()) {
       if (refused_.emplace(name, 0).second) {
         counters_.add("lockstep_agent_recorder_refused_total");
-        LOCKSTEP_LOG_WARN("agent", "%s: %s; not read", path.c_str(), reader.error().c_str());
+        LOCKSTEP_LOG_WARN("agent", "%s; not read", reader.error().c_str());
       }
       refused_[name] = now + 10 * kSecondNs;
       continue;
@@ -191,6 +192,10 @@ void RecorderWatch::look_at(Rank& rank, bool flush, Harvest& harvest) {
       rank.told_quiet = false;
     }
     if (moved) rank.next_status_ns = options_.quiet_status_ns;
+    if (moved && records.empty() && now - rank.told_ns >= options_.moving_status_ns) {
+      RankStatus moving = rank.assembler->status(rank.reader->in_flight(), clock_.unix_ns(), 0);
+      records.push_back(to_record(moving));
+    }
     if (quiet >= rank.next_status_ns && rank.next_status_ns > 0) {
       tell_status(true, quiet);
       rank.told_quiet = true;
@@ -207,6 +212,7 @@ void RecorderWatch::look_at(Rank& rank, bool flush, Harvest& harvest) {
   }
 
   if (!records.empty()) {
+    rank.told_ns = now;
     harvest.logs.push_back({.resource = rank.resource, .scope_name = kScope, .logs = std::move(records)});
     rank.ticket_pending = true;
   }

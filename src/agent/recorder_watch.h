@@ -28,6 +28,8 @@ struct WatchOptions {
   // A rank that makes no callback for this long while it has communicators tells where it stands. Well above any pause
   // of a healthy step loop that syncs each step, well below the five seconds in which a hang must be named.
   int64_t quiet_status_ns = 2'000'000'000;
+  // A rank that moves but has nothing else to tell (a long step) says so this often: it is alive, not missing.
+  int64_t moving_status_ns = 5'000'000'000;
   int64_t metrics_every_ns = 5'000'000'000;
 };
 

@@ -56,14 +56,14 @@ Engine::Job& Engine::job_of(const Identity& identity) {
     jobs_.erase(std::min_element(jobs_.begin(), jobs_.end(), [](const auto& a, const auto& b) { return a.second.heard < b.second.heard; }));
   }
   Job& job = jobs_[identity.job_id];
+  if (identity.attempt < job.attempt) return job;  // a late word of an attempt that is over changes nothing
   if (identity.attempt > job.attempt) {
     // A restart begins anew; what was confirmed before is kept as cleared.
     std::vector<Tracked> kept;
     for (Tracked& tracked : job.tracked) {
-      if (!tracked.was_confirmed) continue;
       tracked.verdict.state = "cleared";
       changed_[tracked.verdict.id] = tracked.verdict;
-      kept.push_back(std::move(tracked));
+      if (tracked.was_confirmed) kept.push_back(std::move(tracked));
     }
     std::map<std::string, int> serial = std::move(job.serial);
     job = Job{};
@@ -89,11 +89,7 @@ void Engine::on_status(const Identity& identity, const RankStatus& status, int64
   std::lock_guard lock(mutex_);
   Job& job = job_of(identity);
   if (identity.attempt < job.attempt) return;
-  if (status.quiet_ns == 0 && status.process_alive) {
-    job.status.erase(identity.rank);
-  } else {
-    job.status[identity.rank] = status;
-  }
+  job.status[identity.rank] = status;
 }
 
 void Engine::on_comm(const Identity& identity, const CommInit& comm, int64_t) {
@@ -118,7 +114,8 @@ void Engine::on_rank_ended(const Identity& identity, bool clean, int64_t) {
 
 void Engine::on_records_lost(const Identity& identity, int64_t records, int64_t) {
   std::lock_guard lock(mutex_);
-  job_of(identity).records_lost += records;
+  Job& job = job_of(identity);
+  if (identity.attempt >= job.attempt) job.records_lost += records;
 }
 
 void Engine::tick(int64_t now_unix_ns) {
@@ -248,14 +245,15 @@ void Engine::follow(const std::string& job_id, Job& job, std::vector<Finding> fi
   bool over = !job.ended.empty() && job.ended.size() >= job.window.ranks().size();
   for (auto tracked = job.tracked.begin(); tracked != job.tracked.end();) {
     bool is_hang = tracked->verdict.kind == "hang";
-    if (tracked->verdict.state == "cleared" || is_hang != hang_pass || found.contains(tracked->key) || (over && !is_hang)) {
+    bool unproven_at_the_end = over && !tracked->was_confirmed;
+    if (tracked->verdict.state == "cleared" || is_hang != hang_pass || (!unproven_at_the_end && (found.contains(tracked->key) || (over && !is_hang)))) {
       ++tracked;
       continue;
     }
     int64_t healthy = newest - (is_hang ? tracked->found_at_step : std::max(tracked->finding.through_step, tracked->found_at_step - tracked->finding.clear_after_steps));
-    bool all_quiet_gone = job.status.empty();
+    bool all_quiet_gone = std::none_of(job.status.begin(), job.status.end(), [](const auto& entry) { return entry.second.quiet_ns > 0 || !entry.second.process_alive; });
     bool gone = is_hang ? (all_quiet_gone || healthy > 0) && !over : healthy >= (tracked->was_confirmed ? tracked->finding.clear_after_steps : kWithdrawAfterSteps);
-    if (!gone) {
+    if (!gone && !unproven_at_the_end) {
       ++tracked;
       continue;
     }

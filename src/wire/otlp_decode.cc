@@ -107,7 +107,8 @@ T& alternative(Value& value) {
 
 void decode_value(WireReader in, Value& value, int depth) {
   if (depth > kNestingMax) {
-    in.fail("a value nested too deeply");
+    in.fail("a value nested too deeply (limit 32)");
+    static_assert(kNestingMax == 32);
     return;
   }
   while (in.next()) {

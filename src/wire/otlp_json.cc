@@ -198,7 +198,7 @@ class JsonDecoder {
   }
 
   void value(Json json, Value& out, int depth) {
-    if (depth > kNestingMax) return fail("a value", "is nested too deeply");
+    if (depth > kNestingMax) return fail("a value", "is nested too deeply (limit 32)");
     fields(json, "a value", [&](std::string_view key, Json member) {
       if (key == "stringValue") {
         text(member, "stringValue", out.data.emplace<std::string>());

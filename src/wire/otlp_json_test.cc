@@ -196,7 +196,7 @@ TEST(OtlpJson, RefusesNestingBombs) {
     return value;
   };
   EXPECT_EQ(body_error(nested(kNestingMax)), "accepted");
-  EXPECT_EQ(body_error(nested(kNestingMax + 1)), "otlp logs as JSON: a value is nested too deeply");
+  EXPECT_EQ(body_error(nested(kNestingMax + 1)), "otlp logs as JSON: a value is nested too deeply (limit 32)");
 }
 
 TEST(OtlpJson, RefusesToMultiplyALargeResourceByManyScopes) {

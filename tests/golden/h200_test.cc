@@ -42,6 +42,8 @@ constexpr Expected kCases[] = {
     {"hyb_missing_r4", "hang", 4, "software"},
 };
 
+void PrintTo(const Expected& expected, std::ostream* out) { *out << expected.name; }
+
 class H200 : public testing::TestWithParam<Expected> {};
 
 TEST_P(H200, IsJudgedRightly) {

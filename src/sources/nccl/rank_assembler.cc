@@ -181,12 +181,11 @@ void RankAssembler::apply(const Record& record, int64_t now_ns) {
 
 void RankAssembler::end_drain(int64_t now_ns, uint64_t records_lost) {
   lost_ += records_lost;
-  if (records_lost > 0) {
-    for (OpenStep& step : steps_) step.records_lost += records_lost;
-  }
   std::stable_sort(drained_.begin(), drained_.end(), [](const Record& a, const Record& b) { return a.head.time_ns < b.head.time_ns; });
   for (const Record& record : drained_) apply(record, now_ns);
   drained_.clear();
+  // Lanes fill at different speeds: the loss may belong to any step that is open now, those of this drain included.
+  for (OpenStep& step : steps_) step.records_lost += records_lost;
 
   std::vector<std::pair<Record, int>> still;
   for (auto& [record, drains] : waiting_) {
@@ -214,7 +213,7 @@ bool RankAssembler::ready(const OpenStep& step, int64_t now_ns, bool flush) cons
   if (ended_after >= 2 || steps_.size() > kStepsOpenMax) return true;
   if (!waiting_.empty()) return false;
   for (const auto& [id, op] : ops_) {
-    if (op.enqueued_ns < step.end_ns && !op.complete) return false;
+    if (op.enqueued_ns >= step.start_ns && op.enqueued_ns < step.end_ns && !op.complete) return false;
   }
   return true;
 }
@@ -316,8 +315,8 @@ void RankAssembler::forget_before(int64_t time_ns) {
   while (!flows_.empty() && flows_.front().stop_ns < time_ns) flows_.pop_front();
   while (!activity_.empty() && activity_.front() < time_ns) activity_.pop_front();
   for (auto op = ops_.begin(); op != ops_.end();) {
-    bool over = op->second.enqueued_ns < time_ns && (op->second.complete || op->second.gpu_start_ns == 0) &&
-                op->second.last_callback_ns < time_ns;
+    // One that never completed lost a record; it must not be waited for in every later step.
+    bool over = op->second.enqueued_ns < time_ns && op->second.last_callback_ns < time_ns;
     op = over ? ops_.erase(op) : std::next(op);
   }
 }

@@ -19,6 +19,8 @@ constexpr int64_t kQuietMost = 120 * kSecond;
 constexpr uint64_t kWarmOperations = 20;
 constexpr int64_t kQuietWarmUp = 15 * kSecond;
 constexpr int64_t kQuietNoSteps = 3 * kSecond;
+// A word older than this beside the newest of the job is no word: its agent is gone.
+constexpr int64_t kWordLasts = 15 * kSecond;
 // Checkpoints and evaluations may take minutes.
 constexpr int64_t kQuietBusyPhase = 600 * kSecond;
 
@@ -49,6 +51,8 @@ int64_t hang_after_ns(const HangInput& input) {
 
 std::optional<Finding> find_hang(const JobWindow& window, const HangInput& input) {
   const int64_t limit = hang_after_ns(input);
+  int64_t newest_word = 0;
+  for (const auto& [rank, status] : input.status) newest_word = std::max(newest_word, status.time_unix_ns);
 
   // Who stands still, and who waits for whom.
   std::map<int32_t, WaitingOp> waiting;
@@ -163,7 +167,7 @@ std::optional<Finding> find_hang(const JobWindow& window, const HangInput& input
     bool dead = false;
     for (int32_t rank : ends) {
       auto status = input.status.find(rank);
-      if (status != input.status.end()) {
+      if (status != input.status.end() && newest_word - status->second.time_unix_ns <= kWordLasts) {
         const RankStatus& at = status->second;
         if (at.process_alive && !at.finished && at.quiet_ns < limit) return std::nullopt;
         bool busy = at.phase == Phase::kCheckpoint || at.phase == Phase::kEval;

@@ -18,7 +18,7 @@
 namespace lockstep {
 
 struct HangInput {
-  std::map<int32_t, RankStatus> status;  // newest of each rank; ranks that move have quiet_ns 0 or are not in it
+  std::map<int32_t, RankStatus> status;  // newest of each rank; ranks that move have quiet_ns 0
   int64_t typical_step_ns = 0;           // 0: no step has ended yet
 };
 

@@ -190,8 +190,8 @@ std::vector<Finding> find_pauses(const JobWindow& window, const std::vector<Expl
   size_t most_events = 0, most_own = 0;
   for (const auto& [rank, part] : parts) {
     // A transfer that stands accuses both ends alike; what tells them apart is which end left arrived data lying or was
-    // late itself. Of a single link, the sender is named.
-    size_t own = (part.undrained + part.late.size()) * 2 + (part.outward > 0 ? 1 : 0);
+    // late itself, or stands between two of them. Of a single link, the sender is named.
+    size_t own = (part.undrained + part.late.size()) * 3 + (part.peers.size() >= 2 ? 2 : 0) + (part.outward > 0 ? 1 : 0);
     if (part.events() > most_events || (part.events() == most_events && own > most_own)) {
       culprit = rank;
       most_events = part.events();

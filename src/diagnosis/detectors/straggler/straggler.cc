@@ -13,6 +13,9 @@ namespace {
 constexpr size_t kWindow = 10;
 constexpr size_t kStepsSuspect = 4;
 constexpr size_t kStepsSure = 6;
+// A slowness that has just begun is suspected after so many steps in a row, each clearly slow, by one rank alone.
+constexpr size_t kStepsFresh = 5;
+constexpr double kFreshShareMin = 0.10;
 // A job's first steps are often slow on one rank (compilation, page cache): be sure only after these.
 constexpr int64_t kSettleSteps = 12;
 // Below 5 % of a step a difference between ranks is everyday noise (and a culprit not worth a person at night).
@@ -40,7 +43,17 @@ std::string role_of(const StepSummary& summary) {
 struct RankStats {
   std::vector<double> late;  // per step of the window, in order
   double typical = 0;
+  std::string role;
 };
+
+// The size of a slowness that began in the last kStepsFresh steps; 0 where there is none.
+double fresh_lateness(const std::vector<double>& late, double limit) {
+  if (late.size() < kStepsFresh) return 0;
+  std::vector<double> newest(late.end() - static_cast<std::ptrdiff_t>(kStepsFresh), late.end());
+  double least = *std::min_element(newest.begin(), newest.end());
+  double size = median(newest);
+  return least >= limit && least >= 0.6 * size ? size : 0;
+}
 
 double sum_bytes(const StepSummary& summary) {
   double bytes = 0;
@@ -187,7 +200,10 @@ std::vector<Finding> find_stragglers(const JobWindow& window, const std::vector<
   std::vector<double> durations;
   for (int64_t number : steps) {
     const auto& rows = *window.step(number);
-    for (const auto& [rank, late] : lateness(window, rows)) stats[rank].late.push_back(late);
+    for (const auto& [rank, late] : lateness(window, rows)) {
+      stats[rank].late.push_back(late);
+      stats[rank].role = role_of(rows.at(rank).summary);
+    }
     std::vector<double> step_durations;
     for (const auto& [rank, row] : rows) step_durations.push_back(static_cast<double>(row.summary.duration_ns));
     durations.push_back(median(step_durations));
@@ -207,23 +223,38 @@ std::vector<Finding> find_stragglers(const JobWindow& window, const std::vector<
   }
   // 1.4826: from the median absolute deviation to a standard deviation.
   limit = std::max(limit, kSigmas * 1.4826 * median(noise));
+  double fresh_limit = std::max(limit, kFreshShareMin * step_ns);
   for (const auto& [rank, stat] : stats) {
     if (stat.typical >= limit) late_ranks.push_back(rank);
   }
-  if (late_ranks.empty()) return {};
-  if (static_cast<double>(late_ranks.size()) > std::max(1.0, kStructuralShare * static_cast<double>(stats.size()))) return {};
+  if (late_ranks.empty()) {
+    for (const auto& [rank, stat] : stats) {
+      if (fresh_lateness(stat.late, fresh_limit) > 0) late_ranks.push_back(rank);
+    }
+    if (late_ranks.size() != 1) return {};
+  }
+  // Late together, in the job or in a role: the work is shaped so.
+  auto structural = [](size_t late, size_t all) { return late > 1 && static_cast<double>(late) >= kStructuralShare * static_cast<double>(all); };
+  if (structural(late_ranks.size(), stats.size())) return {};
+  std::map<std::string, std::pair<size_t, size_t>> roles;  // late, all
+  for (const auto& [rank, stat] : stats) ++roles[stat.role].second;
+  for (int32_t rank : late_ranks) ++roles[stats[rank].role].first;
+  std::erase_if(late_ranks, [&](int32_t rank) { return structural(roles[stats[rank].role].first, roles[stats[rank].role].second); });
 
   for (int32_t rank : late_ranks) {
-    const RankStats& stat = stats[rank];
+    RankStats& stat = stats[rank];
+    bool lasting = stat.typical >= limit;
+    if (!lasting) stat.typical = fresh_lateness(stat.late, fresh_limit);
     size_t hits = 0;
     for (double late : stat.late) hits += late >= 0.5 * stat.typical && late >= limit;
-    if (hits < kStepsSuspect || static_cast<double>(hits) < 0.7 * static_cast<double>(stat.late.size())) continue;
+    if (hits < kStepsSuspect || (lasting && static_cast<double>(hits) < 0.7 * static_cast<double>(stat.late.size()))) continue;
     if (explained_by_workload(window, rank, steps)) continue;
 
     Finding finding;
     finding.kind = "slow";
     finding.ranks = {rank};
-    finding.sure = hits >= kStepsSure && steps.back() >= window.first_step() + kSettleSteps;
+    bool goes_on = stat.late.back() >= limit;
+    finding.sure = lasting && goes_on && hits >= kStepsSure && steps.back() >= window.first_step() + kSettleSteps;
     finding.through_step = steps.back();
     // Since when: back to the first step of the unbroken stretch, as far as the window remembers.
     std::vector<int64_t> all = window.complete_steps();

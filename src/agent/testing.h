@@ -1,0 +1,182 @@
+// For tests of the agent: a folder that goes away, a clock that stands until told, patience, and a small OTLP receiver.
+//
+// Thread rule: Confined, but OtlpReceiver: Thread-safe, one thread of its own.
+#pragma once
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/files.h"
+#include "base/text.h"
+#include "model/telemetry.h"
+#include "wire/compression.h"
+#include "wire/otlp.h"
+
+namespace lockstep::testing {
+
+class TempFolder {
+ public:
+  TempFolder() {
+    char pattern[] = "/tmp/lockstep-agent-XXXXXX";
+    path_ = ::mkdtemp(pattern);
+  }
+  ~TempFolder() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+class StandingClock final : public Clock {
+ public:
+  int64_t unix_ns() const override { return now_ns + 1'700'000'000'000'000'000; }
+  int64_t monotonic_ns() const override { return now_ns; }
+  int64_t now_ns = 1'000'000'000'000;
+};
+
+inline bool eventually(const std::function<bool()>& condition, int64_t timeout_ms = 10'000) {
+  auto deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(timeout_ms);
+  while (!condition()) {
+    if (std::chrono::steady_clock::now() > deadline) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  }
+  return true;
+}
+
+// Answers each POST with the next of `answers` (200 when there are none left) and keeps what it accepted.
+class OtlpReceiver {
+ public:
+  struct Request {
+    std::string path;
+    int64_t at_ns = 0;
+    int status = 0;
+    Batch batch;
+  };
+
+  // Port 0 takes a free one.
+  explicit OtlpReceiver(std::vector<int> answers = {}, uint16_t port = 0) : answers_(std::move(answers)) {
+    listener_ = UniqueFd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    int on = 1;
+    ::setsockopt(listener_.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    address.sin_port = htons(port);
+    socklen_t length = sizeof address;
+    if (::bind(listener_.get(), reinterpret_cast<sockaddr*>(&address), length) != 0 || ::listen(listener_.get(), 16) != 0) std::abort();
+    ::getsockname(listener_.get(), reinterpret_cast<sockaddr*>(&address), &length);
+    port_ = ntohs(address.sin_port);
+    thread_ = std::thread([this] { run(); });
+  }
+  ~OtlpReceiver() {
+    stopping_ = true;
+    thread_.join();
+  }
+
+  // A port of this machine on which nobody listens now.
+  static uint16_t free_port() { return OtlpReceiver().port(); }
+
+  uint16_t port() const { return port_; }
+  std::string url() const { return format("http://127.0.0.1:%d", port_); }
+  void answer_body(std::string body) {
+    std::lock_guard lock(mutex_);
+    body_ = std::move(body);
+  }
+  std::vector<Request> requests() const {
+    std::lock_guard lock(mutex_);
+    return requests_;
+  }
+  // Names of the log records it said 200 to, in order.
+  std::vector<std::string> accepted() const {
+    std::vector<std::string> names;
+    for (const Request& request : requests()) {
+      if (request.status != 200) continue;
+      for (const ResourceGroup& group : request.batch.groups) {
+        for (const LogRecord& record : group.logs) names.push_back(record.event_name);
+      }
+    }
+    return names;
+  }
+
+ private:
+  void run() {
+    while (!stopping_) {
+      pollfd wait_for{listener_.get(), POLLIN, 0};
+      if (::poll(&wait_for, 1, 20) <= 0) continue;
+      UniqueFd connection(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+      if (connection.valid()) serve(connection.get());
+    }
+  }
+
+  void serve(int fd) {
+    std::string text;
+    size_t head_end = std::string::npos, length = 0;
+    char buffer[65536];
+    while (head_end == std::string::npos || text.size() < head_end + 4 + length) {
+      pollfd wait_for{fd, POLLIN, 0};
+      ssize_t got = ::poll(&wait_for, 1, 2'000) > 0 ? ::read(fd, buffer, sizeof buffer) : 0;
+      if (got <= 0) return;
+      text.append(buffer, static_cast<size_t>(got));
+      if (head_end != std::string::npos) continue;
+      head_end = text.find("\r\n\r\n");
+      if (head_end != std::string::npos) length = static_cast<size_t>(parse_uint(header(text.substr(0, head_end), "content-length")).value_or(0));
+    }
+    std::string head = text.substr(0, head_end);
+    Request request;
+    request.at_ns = SystemClock().monotonic_ns();
+    request.path = head.substr(5, head.find(' ', 5) - 5);
+    Signal signal = request.path == "/v1/metrics" ? Signal::kMetrics : request.path == "/v1/logs" ? Signal::kLogs : Signal::kSpans;
+    Result<Encoding> encoding = parse_encoding(header(head, "content-encoding"));
+    Result<std::string> plain = encoding.ok() ? decompress(*encoding, text.substr(head_end + 4), 64 << 20) : Result<std::string>(Error{encoding.error()});
+    Result<Batch> batch = plain.ok() ? otlp::decode(signal, *plain) : Result<Batch>(Error{plain.error()});
+    std::string body;
+    {
+      std::lock_guard lock(mutex_);
+      request.status = !batch.ok() ? 499 : requests_.size() < answers_.size() ? answers_[requests_.size()] : 200;
+      if (batch.ok()) request.batch = std::move(batch).value();
+      requests_.push_back(std::move(request));
+      body = body_;
+      (void)write_all(fd, format("HTTP/1.1 %d Told\r\nContent-Length: %zu\r\nConnection: close\r\n\r\n", requests_.back().status, body.size()) + body).ok();
+    }
+  }
+
+  static std::string header(const std::string& head, std::string_view name) {
+    for (std::string_view line : split(head, '\n')) {
+      size_t colon = line.find(':');
+      if (colon == std::string_view::npos) continue;
+      std::string key(line.substr(0, colon));
+      for (char& c : key) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+      if (key == name) return std::string(trim(line.substr(colon + 1)));
+    }
+    return {};
+  }
+
+  std::vector<int> answers_;
+  UniqueFd listener_;
+  uint16_t port_ = 0;
+  std::atomic<bool> stopping_{false};
+  mutable std::mutex mutex_;
+  std::string body_;
+  std::vector<Request> requests_;
+  std::thread thread_;
+};
+
+}  // namespace lockstep::testing
