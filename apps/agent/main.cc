@@ -11,6 +11,7 @@
 #include "agent/exporter.h"
 #include "agent/recorder_watch.h"
 #include "base/clock.h"
+#include "base/files.h"
 #include "base/flags.h"
 #include "base/log.h"
 #include "base/text.h"
@@ -68,6 +69,11 @@ int main(int argc, char** argv) {
   }
   chmod(recorders.c_str(), 0700);
 
+  Result<UniqueFd> lock = lock_folder(data, "lockstep-agent");
+  if (!lock.ok()) {
+    std::fprintf(stderr, "lockstep-agent: %s\n", lock.error().c_str());
+    return 1;
+  }
   SystemClock clock;
   Counters counters(kAgentCounters);
   Result<std::unique_ptr<Exporter>> exporter =

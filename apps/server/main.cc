@@ -3,7 +3,6 @@
 // Order of start: lock the data folder, open the API (it answers /healthz and "starting"), read the durable log back
 // into stores and diagnosis, open the doors, say "ready". Order of stop follows the data: doors, diagnosis, API, log.
 #include <fcntl.h>
-#include <sys/file.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -68,23 +67,6 @@ Result<Options> read_options(const std::vector<std::string>& arguments) {
   return options;
 }
 
-// The descriptor holds the lock; the kernel lets go of it when the process ends, however it ends.
-Result<UniqueFd> lock_data_folder(const std::string& folder) {
-  if (Result<void> made = make_directories(folder); !made.ok()) return Error{made.error()};
-  std::string path = folder + "/lock";
-  UniqueFd file(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
-  if (!file.valid()) return Error{format("cannot open %s: %s", path.c_str(), std::strerror(errno))};
-  if (flock(file.get(), LOCK_EX | LOCK_NB) != 0) {
-    Result<std::string> owner = read_file(path, 100);
-    return Error{format("%s is in use by another lockstepd (pid %s); give this one a folder of its own", folder.c_str(),
-                        owner.ok() ? std::string(trim(*owner)).c_str() : "?")};
-  }
-  std::string pid = std::to_string(getpid()) + "\n";
-  if (ftruncate(file.get(), 0) != 0 || !write_all(file.get(), pid).ok())
-    LOCKSTEP_LOG_WARN("server", "cannot write our pid to %s", path.c_str());
-  return file;
-}
-
 // Reads the log back. Diagnosis looks at the history as it did when it happened, a quarter of a second of it at a time,
 // but never spends more time on looking than reading takes: a long log of a large job must not delay the start for
 // long. false: told to stop meanwhile.
@@ -131,7 +113,7 @@ Result<void> run(const Options& options, const sigset_t& signals) {
   if (!otlp_grpc_address.ok()) return Error{"--otlp-grpc: " + otlp_grpc_address.error()};
   Result<std::string> web_folder = find_web_folder(options.web);
   if (!web_folder.ok()) return Error{web_folder.error()};
-  Result<UniqueFd> lock = lock_data_folder(options.data);
+  Result<UniqueFd> lock = lock_folder(options.data, "lockstepd");
   if (!lock.ok()) return Error{lock.error()};
 
   SystemClock clock;

@@ -2,7 +2,7 @@
 // to disk while the server is away. A server that is away for ten minutes costs nothing but disk.
 //
 // Every record handed in is counted: records = passed + refused + dropped + queued.
-// Limits: kMemoryBytesMax of requests in memory, spool_bytes_max on disk; beyond that the oldest is dropped and counted,
+// Limits: a few hundred requests in memory, then the spool; spool_bytes_max on disk; beyond that the oldest is dropped and counted,
 // and a telemetry.gap event says so to the server once it is back.
 // Thread rule: Thread-safe. One thread of its own, joined by stop().
 #pragma once

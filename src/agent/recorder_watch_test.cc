@@ -37,8 +37,14 @@ Record mark(RecordType type, int64_t number, int64_t at_ns) {
 
 // One AllReduce from enqueue to completion, in the lane and in the table of operations in flight.
 void all_reduce(RecorderWriter& writer, uint64_t op_id, int64_t at_ns, uint32_t row, bool completes = true) {
-  InFlightTable::Ticket ticket = writer.in_flight().enqueue(
-      row, {.op_id = op_id, .seq = op_id, .bytes = 4096, .now_ns = static_cast<uint64_t>(at_ns), .function = Function::kAllReduce, .datatype = Datatype::kFloat32}, true);
+  InFlightTable::Ticket ticket = writer.in_flight().enqueue(row,
+                                                            {.op_id = op_id,
+                                                             .seq = op_id,
+                                                             .bytes = 4096,
+                                                             .now_ns = static_cast<uint64_t>(at_ns),
+                                                             .function = Function::kAllReduce,
+                                                             .datatype = Datatype::kFloat32},
+                                                            true);
   Record coll{};
   coll.head.type = RecordType::kColl;
   coll.head.comm_index = static_cast<uint16_t>(row);
@@ -186,6 +192,24 @@ TEST_F(RecorderWatchTest, SaysWhereAQuietRankStandsAgainAndAgainUntilItMoves) {
   ASSERT_EQ(told.size(), 1u);
   EXPECT_EQ(status_from_record(told[0])->quiet_ns, 0);
   EXPECT_TRUE(events(watch.look(), kEventRankStatus).empty());
+}
+
+TEST_F(RecorderWatchTest, ARankThatMovesThroughALongStepSaysSoNowAndThen) {
+  RecorderWatch watch(options, clock, counters);
+  auto writer = open_writer();
+  writer->write(mark(RecordType::kStepBegin, 1, clock.now_ns));
+  watch.look();
+  int64_t told = 0;
+  for (int i = 0; i < 20; ++i) {
+    clock.now_ns += kSecond;
+    writer->write(mark(RecordType::kPhaseBegin, 2, clock.now_ns));
+    for (const LogRecord& record : events(watch.look(), kEventRankStatus)) {
+      EXPECT_EQ(status_from_record(record)->quiet_ns, 0);
+      ++told;
+    }
+  }
+  EXPECT_GE(told, 3);
+  EXPECT_LE(told, 5);
 }
 
 TEST_F(RecorderWatchTest, ARecorderOutlivesItsProcessUntilWhatCameOutOfItIsSafe) {

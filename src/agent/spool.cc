@@ -65,23 +65,25 @@ Result<Spool> Spool::open(std::string folder, uint64_t bytes_max) {
 
 Result<int64_t> Spool::push(Signal signal, int64_t records, std::string_view payload) {
   if (payload.size() > bytes_max_) return Error{format("a request of %zu bytes is larger than the whole spool (%llu bytes)", payload.size(), static_cast<unsigned long long>(bytes_max_))};
+  SpooledRequest request{next_sequence_++, signal, records, payload.size()};
+  std::string path = path_of(request);
+  std::string beside = path + ".tmp";
+  auto failed = [&](const std::string& why) {
+    unlink(beside.c_str());
+    return Error{"spool: " + why};
+  };
+  {
+    UniqueFd file(::open(beside.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
+    if (!file.valid()) return failed(format("cannot create %s: %s", beside.c_str(), std::strerror(errno)));
+    if (Result<void> written = write_all(file.get(), payload); !written.ok()) return failed(written.error());
+  }
+  if (rename(beside.c_str(), path.c_str()) != 0) return failed(format("cannot rename to %s: %s", path.c_str(), std::strerror(errno)));
+  // Room is made only once the new request is safe: a push that fails drops nothing.
   int64_t dropped = 0;
   while (!queue_.empty() && bytes_ + payload.size() > bytes_max_) {
     dropped += queue_.front().records;
     pop_front();
   }
-  SpooledRequest request{next_sequence_++, signal, records, payload.size()};
-  std::string path = path_of(request);
-  std::string beside = path + ".tmp";
-  {
-    UniqueFd file(::open(beside.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
-    if (!file.valid()) return Error{format("spool: cannot create %s: %s", beside.c_str(), std::strerror(errno))};
-    if (Result<void> written = write_all(file.get(), payload); !written.ok()) {
-      unlink(beside.c_str());
-      return Error{"spool: " + written.error()};
-    }
-  }
-  if (rename(beside.c_str(), path.c_str()) != 0) return Error{format("spool: cannot rename to %s: %s", path.c_str(), std::strerror(errno))};
   bytes_ += request.bytes;
   queue_.push_back(request);
   return dropped;

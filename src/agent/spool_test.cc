@@ -76,7 +76,8 @@ TEST(Spool, TakesUpWhatAnEarlierAgentLeftInItsOrder) {
 
 TEST(Spool, LeavesOtherFilesAlone) {
   TempFolder folder;
-  for (const char* name : {"README", "7-logs-1.otlp.tmp", "x-logs-1.otlp", "7-smoke-1.otlp", "7-logs--1.otlp", "7-logs.otlp"}) {
+  for (const char* name :
+       {"README", "7-logs-1.otlp.tmp", "x-logs-1.otlp", "7-smoke-1.otlp", "7-logs--1.otlp", "7-logs.otlp"}) {
     std::ofstream(folder.path() + "/" + name) << "not ours";
   }
   Spool spool = open_spool(folder.path());

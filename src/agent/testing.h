@@ -81,7 +81,9 @@ class OtlpReceiver {
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     address.sin_port = htons(port);
     socklen_t length = sizeof address;
-    if (::bind(listener_.get(), reinterpret_cast<sockaddr*>(&address), length) != 0 || ::listen(listener_.get(), 16) != 0) std::abort();
+    if (::bind(listener_.get(), reinterpret_cast<sockaddr*>(&address), length) != 0 ||
+        ::listen(listener_.get(), 16) != 0)
+      std::abort();
     ::getsockname(listener_.get(), reinterpret_cast<sockaddr*>(&address), &length);
     port_ = ntohs(address.sin_port);
     thread_ = std::thread([this] { run(); });
@@ -137,15 +139,19 @@ class OtlpReceiver {
       text.append(buffer, static_cast<size_t>(got));
       if (head_end != std::string::npos) continue;
       head_end = text.find("\r\n\r\n");
-      if (head_end != std::string::npos) length = static_cast<size_t>(parse_uint(header(text.substr(0, head_end), "content-length")).value_or(0));
+      if (head_end != std::string::npos)
+        length = static_cast<size_t>(parse_uint(header(text.substr(0, head_end), "content-length")).value_or(0));
     }
     std::string head = text.substr(0, head_end);
     Request request;
     request.at_ns = SystemClock().monotonic_ns();
     request.path = head.substr(5, head.find(' ', 5) - 5);
-    Signal signal = request.path == "/v1/metrics" ? Signal::kMetrics : request.path == "/v1/logs" ? Signal::kLogs : Signal::kSpans;
+    Signal signal = request.path == "/v1/metrics" ? Signal::kMetrics
+                    : request.path == "/v1/logs"  ? Signal::kLogs
+                                                  : Signal::kSpans;
     Result<Encoding> encoding = parse_encoding(header(head, "content-encoding"));
-    Result<std::string> plain = encoding.ok() ? decompress(*encoding, text.substr(head_end + 4), 64 << 20) : Result<std::string>(Error{encoding.error()});
+    Result<std::string> plain = encoding.ok() ? decompress(*encoding, text.substr(head_end + 4), 64 << 20)
+                                              : Result<std::string>(Error{encoding.error()});
     Result<Batch> batch = plain.ok() ? otlp::decode(signal, *plain) : Result<Batch>(Error{plain.error()});
     std::string body;
     {
@@ -154,7 +160,10 @@ class OtlpReceiver {
       if (batch.ok()) request.batch = std::move(batch).value();
       requests_.push_back(std::move(request));
       body = body_;
-      (void)write_all(fd, format("HTTP/1.1 %d Told\r\nContent-Length: %zu\r\nConnection: close\r\n\r\n", requests_.back().status, body.size()) + body).ok();
+      (void)write_all(fd, format("HTTP/1.1 %d Told\r\nContent-Length: %zu\r\nConnection: close\r\n\r\n",
+                                 requests_.back().status, body.size()) +
+                              body)
+          .ok();
     }
   }
 

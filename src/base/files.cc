@@ -2,6 +2,7 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -88,6 +89,22 @@ Result<std::vector<std::string>> list_directory(const std::string& path) {
   closedir(folder);
   std::sort(names.begin(), names.end());
   return names;
+}
+
+Result<UniqueFd> lock_folder(const std::string& folder, const char* program) {
+  if (Result<void> made = make_directories(folder); !made.ok()) return Error{made.error()};
+  std::string path = folder + "/lock";
+  UniqueFd file(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
+  if (!file.valid()) return failed("cannot open", path);
+  if (flock(file.get(), LOCK_EX | LOCK_NB) != 0) {
+    Result<std::string> owner = read_file(path, 100);
+    return Error{format("%s is in use by another %s (pid %s); give this one a folder of its own", folder.c_str(), program,
+                        owner.ok() ? std::string(trim(*owner)).c_str() : "?")};
+  }
+  // The pid is for the line above only; without it the lock holds all the same.
+  std::string pid = std::to_string(getpid()) + "\n";
+  if (ftruncate(file.get(), 0) == 0) (void)write_all(file.get(), pid).ok();
+  return file;
 }
 
 }  // namespace lockstep

@@ -38,6 +38,8 @@ Result<void> make_directories(const std::string& path);
 // Names in a folder, sorted, without "." and "..".
 Result<std::vector<std::string>> list_directory(const std::string& path);
 Result<void> sync_directory(const std::string& path);
+// Makes the folder a process's own until the descriptor is closed, also by a crash. Another owner: an error that names it.
+Result<UniqueFd> lock_folder(const std::string& folder, const char* program);
 // Writes all of it or fails; retries short writes and EINTR.
 Result<void> write_all(int fd, std::string_view content);
 

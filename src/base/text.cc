@@ -70,9 +70,10 @@ std::string human_duration(double nanoseconds) {
   double ns = std::fabs(nanoseconds);
   const char* sign = nanoseconds < 0 ? "-" : "";
   auto with = [&](double value, const char* unit) { return format(value < 9.95 ? "%s%.1f %s" : "%s%.0f %s", sign, value, unit); };
-  if (ns < 1e3) return format("%s%.0f ns", sign, ns);
-  if (ns < 1e6) return with(ns / 1e3, "us");
-  if (ns < 1e9) return with(ns / 1e6, "ms");
+  // Half a unit early: 999.9 us is 1.0 ms, not 1000 us.
+  if (ns < 999.5) return format("%s%.0f ns", sign, ns);
+  if (ns < 999.5e3) return with(ns / 1e3, "us");
+  if (ns < 999.5e6) return with(ns / 1e6, "ms");
   if (ns < 120e9) return with(ns / 1e9, "s");
   if (ns < 7200e9) return with(ns / 60e9, "min");
   return with(ns / 3600e9, "h");
@@ -102,7 +103,13 @@ std::string human_ranks(const std::vector<int>& ranks, size_t most) {
     } else if (end - i >= 3) {
       parts.push_back(format("%d-%d", sorted[i], sorted[end - 1]));
     } else {
-      for (size_t k = i; k < end; ++k) parts.push_back(std::to_string(sorted[k]));
+      for (size_t k = i; k < end; ++k) {
+        if (parts.size() < most) {
+          parts.push_back(std::to_string(sorted[k]));
+        } else {
+          ++left_out;
+        }
+      }
     }
     i = end;
   }
@@ -130,7 +137,7 @@ std::optional<std::string> did_you_mean(std::string_view word, const std::vector
         diagonal = above;
       }
     }
-    if (row.back() < best_distance) {
+    if (row.back() < best_distance && row.back() < std::max(word.size(), candidate.size())) {
       best_distance = row.back();
       best = candidate;
     }

@@ -15,7 +15,9 @@ using testing::RankPlan;
 using testing::StepPlan;
 
 StepPlan slow(size_t rank, int64_t from, int64_t to, double more_ms = 60) {
-  return [=](int64_t step, std::vector<RankPlan>& ranks) { ranks[rank].own_ms += step >= from && step <= to ? more_ms : 0; };
+  return [=](int64_t step, std::vector<RankPlan>& ranks) {
+    ranks[rank].own_ms += step >= from && step <= to ? more_ms : 0;
+  };
 }
 
 // Time comes with tick(); the clock is never asked.
@@ -88,22 +90,27 @@ TEST_F(EngineTest, AVerdictKeepsItsIdWhenItsLayerTurnsOutToBeAnother) {
   MadeUpJob job(8);
   std::set<std::string> ids;
   std::set<std::string> layers;
-  job.play(engine, 0, 80, [](int64_t step, std::vector<RankPlan>& ranks) {
-    ranks[5].own_ms += step >= 30 ? 60 : 0;
-    ranks[5].queue_ms += step >= 50 ? 55 : 0;
-  }, [&](int64_t) {
-    for (const Verdict& verdict : engine.verdicts("job")) {
-      ids.insert(verdict.id);
-      layers.insert(verdict.culprit.layer);
-    }
-  });
+  job.play(
+      engine, 0, 80,
+      [](int64_t step, std::vector<RankPlan>& ranks) {
+        ranks[5].own_ms += step >= 30 ? 60 : 0;
+        ranks[5].queue_ms += step >= 50 ? 55 : 0;
+      },
+      [&](int64_t) {
+        for (const Verdict& verdict : engine.verdicts("job")) {
+          ids.insert(verdict.id);
+          layers.insert(verdict.culprit.layer);
+        }
+      });
   EXPECT_EQ(layers, (std::set<std::string>{"host", "gpu"}));
   EXPECT_EQ(ids.size(), 1u);
 }
 
 TEST_F(EngineTest, ASecondFaultAfterTheFirstHasClearedGetsAnIdOfItsOwn) {
   MadeUpJob job(8);
-  job.play(engine, 0, 120, [](int64_t step, std::vector<RankPlan>& ranks) { ranks[5].own_ms += (step >= 20 && step < 40) || step >= 90 ? 60 : 0; });
+  job.play(engine, 0, 120, [](int64_t step, std::vector<RankPlan>& ranks) {
+    ranks[5].own_ms += (step >= 20 && step < 40) || step >= 90 ? 60 : 0;
+  });
   std::vector<Verdict> all = engine.verdicts("job");
   ASSERT_EQ(all.size(), 2u);
   EXPECT_EQ(all[0].state, "confirmed");  // open first
@@ -168,7 +175,9 @@ TEST_F(EngineTest, SteadySlownessThatIsOverDoesNotComeBackAsAPause) {
 
 TEST_F(EngineTest, UnevenSlownessThatIsOverDoesNotComeBackAsAPause) {
   MadeUpJob job(8);
-  job.play(engine, 0, 200, [](int64_t step, std::vector<RankPlan>& ranks) { ranks[5].own_ms += step >= 30 && step <= 60 && step % 5 != 0 ? 200 : 0; });
+  job.play(engine, 0, 200, [](int64_t step, std::vector<RankPlan>& ranks) {
+    ranks[5].own_ms += step >= 30 && step <= 60 && step % 5 != 0 ? 200 : 0;
+  });
   std::vector<Verdict> all = engine.verdicts("job");
   ASSERT_EQ(all.size(), 1u);
   EXPECT_EQ(all[0].state, "cleared");
@@ -177,12 +186,15 @@ TEST_F(EngineTest, UnevenSlownessThatIsOverDoesNotComeBackAsAPause) {
 TEST_F(EngineTest, PausesAreOneVerdictThatOutlastsTheQuietBetweenThem) {
   MadeUpJob job(8);
   std::set<std::string> ids;
-  job.play(engine, 0, 120, [](int64_t step, std::vector<RankPlan>& ranks) { ranks[3].own_ms += step >= 20 && step % 10 == 0 ? 300 : 0; }, [&](int64_t step) {
-    for (const Verdict& verdict : engine.verdicts("job")) {
-      ids.insert(verdict.id);
-      EXPECT_TRUE(step <= 60 || verdict.state == "confirmed") << "after step " << step;
-    }
-  });
+  job.play(
+      engine, 0, 120,
+      [](int64_t step, std::vector<RankPlan>& ranks) { ranks[3].own_ms += step >= 20 && step % 10 == 0 ? 300 : 0; },
+      [&](int64_t step) {
+        for (const Verdict& verdict : engine.verdicts("job")) {
+          ids.insert(verdict.id);
+          EXPECT_TRUE(step <= 60 || verdict.state == "confirmed") << "after step " << step;
+        }
+      });
   EXPECT_EQ(ids.size(), 1u);
   EXPECT_EQ(accused(engine), std::set<int32_t>{3});
 }
@@ -207,7 +219,8 @@ TEST_F(EngineTest, SaysWhyItCannotTellYet) {
   EXPECT_EQ(engine.summary("job"), "Cannot tell: nothing is known of this job.");
   MadeUpJob job(4);
   engine.on_rank_started(job.identity(0), job.now_unix_ns());
-  EXPECT_TRUE(engine.summary("job").starts_with("Cannot tell yet: 1 of 4 ranks are known, but no step has been marked"));
+  EXPECT_TRUE(
+      engine.summary("job").starts_with("Cannot tell yet: 1 of 4 ranks are known, but no step has been marked"));
   job.play(engine, 0, 3);
   EXPECT_EQ(engine.summary("job"), "Cannot tell yet: 2 complete steps after warm-up, 4 are needed.");
 }
@@ -215,7 +228,8 @@ TEST_F(EngineTest, SaysWhyItCannotTellYet) {
 TEST_F(EngineTest, TheSummaryOfASickJobIsItsVerdict) {
   MadeUpJob job(8);
   job.play(engine, 0, 60, slow(5, 30, 60));
-  EXPECT_TRUE(engine.summary("job").starts_with("Rank 5 (node-0, GPU 5) makes all 8 ranks wait")) << engine.summary("job");
+  EXPECT_TRUE(engine.summary("job").starts_with("Rank 5 (node-0, GPU 5) makes all 8 ranks wait"))
+      << engine.summary("job");
   EXPECT_NE(engine.summary("job").find("since step 30"), std::string::npos) << engine.summary("job");
 }
 
@@ -250,13 +264,16 @@ TEST_F(EngineTest, JobsAreLookedAtApart) {
 TEST_F(EngineTest, TellsEachChangeOnceAndTheLastStateOfEveryVerdict) {
   MadeUpJob job(8);
   std::map<std::string, std::string> kept;
-  job.play(engine, 0, 100, [](int64_t step, std::vector<RankPlan>& ranks) {
-    ranks[1].own_ms += step >= 2 && step < 9 ? 60 : 0;  // suspected, withdrawn
-    ranks[5].own_ms += step >= 40 && step < 70 ? 60 : 0;
-  }, [&](int64_t) {
-    for (const Verdict& verdict : engine.take_changed()) kept[verdict.id] = verdict.state;
-    EXPECT_TRUE(engine.take_changed().empty());
-  });
+  job.play(
+      engine, 0, 100,
+      [](int64_t step, std::vector<RankPlan>& ranks) {
+        ranks[1].own_ms += step >= 2 && step < 9 ? 60 : 0;  // suspected, withdrawn
+        ranks[5].own_ms += step >= 40 && step < 70 ? 60 : 0;
+      },
+      [&](int64_t) {
+        for (const Verdict& verdict : engine.take_changed()) kept[verdict.id] = verdict.state;
+        EXPECT_TRUE(engine.take_changed().empty());
+      });
   ASSERT_EQ(kept.size(), 2u);
   for (const auto& [id, last] : kept) EXPECT_EQ(last, "cleared") << id;
 }
@@ -313,7 +330,14 @@ RankStatus standing(int32_t rank, int32_t ranks, bool entered, int64_t quiet_ns)
   CommStatus comm{.comm_id = kWorldComm, .size = ranks, .rank_in_comm = rank};
   comm.collectives_enqueued = entered ? 101 : 100;
   comm.collectives_completed = 100;
-  comm.collective = {entered ? OpState::kStarted : OpState::kCompleted, entered ? 101u : 100u, 100, "AllReduce", "float32", 4096, -1, testing::kEpochNs};
+  comm.collective = {entered ? OpState::kStarted : OpState::kCompleted,
+                     entered ? 101u : 100u,
+                     100,
+                     "AllReduce",
+                     "float32",
+                     4096,
+                     -1,
+                     testing::kEpochNs};
   status.comms = {comm};
   return status;
 }
@@ -322,7 +346,8 @@ TEST_F(EngineTest, AHangIsConfirmedAndClearsWhenTheRanksMoveAgain) {
   MadeUpJob job(4);
   job.play(engine, 0, 20);
   int64_t now = job.now_unix_ns();
-  for (int32_t rank = 0; rank < 4; ++rank) engine.on_status(job.identity(rank), standing(rank, 4, rank != 2, 5 * kSecondNs), now);
+  for (int32_t rank = 0; rank < 4; ++rank)
+    engine.on_status(job.identity(rank), standing(rank, 4, rank != 2, 5 * kSecondNs), now);
   engine.tick(now);
   std::vector<Verdict> all = engine.verdicts("job");
   ASSERT_EQ(all.size(), 1u);
@@ -344,7 +369,8 @@ TEST_F(EngineTest, ARankThatHasJustSaidThatItMovesIsNotAccused) {
   MadeUpJob job(4);
   job.play(engine, 0, 20);
   int64_t now = job.now_unix_ns();
-  for (int32_t rank = 0; rank < 4; ++rank) engine.on_status(job.identity(rank), standing(rank, 4, rank != 2, 10 * kSecondNs), now);
+  for (int32_t rank = 0; rank < 4; ++rank)
+    engine.on_status(job.identity(rank), standing(rank, 4, rank != 2, 10 * kSecondNs), now);
   engine.on_status(job.identity(2), standing(2, 4, false, 0), now);
   engine.tick(now);
   EXPECT_EQ(accused(engine), std::set<int32_t>{});

@@ -1,6 +1,6 @@
-// A made-up job for tests of diagnosis: every rank does its own work, then goes through its groups in order. A collective
-// of a group ends for all members at once, when the last has come and the transfer is done; so whoever comes last spends
-// the least time in it, as on a real machine.
+// A made-up job for tests of diagnosis: every rank does its own work, then goes through its groups in order. A
+// collective of a group ends for all members at once, when the last has come and the transfer is done; so whoever comes
+// last spends the least time in it, as on a real machine.
 //
 // Thread rule: Confined.
 #pragma once
@@ -27,15 +27,15 @@ inline constexpr uint64_t kWorldComm = 0xC0;
 
 // One rank in one step. Milliseconds.
 struct RankPlan {
-  bool silent = false;       // takes part, but its summary never arrives
-  double own_ms = 100;       // all work of its own, with the phases below in it
+  bool silent = false;  // takes part, but its summary never arrives
+  double own_ms = 100;  // all work of its own, with the phases below in it
   double input_ms = 5;
   double checkpoint_ms = 0;
   double eval_ms = 0;
-  double queue_ms = 10;      // of the own work: while an operation was already enqueued behind it
-  double bytes_factor = 1;   // payload against everybody else's
-  double wire_ms = 0;        // of its transfers to the next rank; 0: as fast as the job's links are
-  double wire_longest_ms = 0;     // one of these transfers stood for so long; 0: none did
+  double queue_ms = 10;             // of the own work: while an operation was already enqueued behind it
+  double bytes_factor = 1;          // payload against everybody else's
+  double wire_ms = 0;               // of its transfers to the next rank; 0: as fast as the job's links are
+  double wire_longest_ms = 0;       // one of these transfers stood for so long; 0: none did
   double undrained_longest_ms = 0;  // data from the rank before lay for so long until its GPU took it
 };
 
@@ -134,7 +134,8 @@ class MadeUpJob {
   }
 
   // As the server does it: rows come in, diagnosis looks. `look` is called after each step.
-  void play(Engine& engine, int64_t from, int64_t to, const StepPlan& plan = {}, const std::function<void(int64_t)>& look = {}) {
+  void play(Engine& engine, int64_t from, int64_t to, const StepPlan& plan = {},
+            const std::function<void(int64_t)>& look = {}) {
     for (int64_t number = from; number <= to; ++number) {
       for (const auto& [who, row] : step(number, plan)) engine.on_step(who, row, start_unix_ns_);
       engine.tick(start_unix_ns_);

@@ -30,12 +30,29 @@ void JobWindow::add_step(const Identity& identity, const StepSummary& summary) {
       members.world_rank[comm.rank_in_comm] = identity.rank;
     }
   }
+  // Far from where the ranks are: hopelessly late, or a number that cannot be. One rank's wild number must not blind us.
+  int64_t now = typical_newest();
+  if (now >= 0 && (summary.step + kFarSteps < now || summary.step > now + kFarSteps)) {
+    // Unless this rank says so for the first time again and again: then the job has jumped (a resume), and all follow.
+    if (++far_rows_ < kFarRowsMax) return;
+    steps_.clear();
+    newest_of_rank_.clear();
+    first_step_ = summary.step;
+  }
+  far_rows_ = 0;
   if (first_step_ < 0 || summary.step < first_step_) first_step_ = summary.step;
-  if (!steps_.empty() && summary.step + static_cast<int64_t>(kStepsMax) * 2 < steps_.rbegin()->first) return;  // hopelessly late
   steps_[summary.step][identity.rank] = RankStep{summary};
   int64_t& newest = newest_of_rank_.try_emplace(identity.rank, summary.step).first->second;
   newest = std::max(newest, summary.step);
   while (steps_.size() > kStepsMax) steps_.erase(steps_.begin());
+}
+
+int64_t JobWindow::typical_newest() const {
+  if (newest_of_rank_.empty()) return -1;
+  std::vector<int64_t> newest;
+  for (const auto& [rank, step] : newest_of_rank_) newest.push_back(step);
+  std::nth_element(newest.begin(), newest.begin() + static_cast<std::ptrdiff_t>(newest.size() / 2), newest.end());
+  return newest[newest.size() / 2];
 }
 
 int64_t JobWindow::newest_step() const { return steps_.empty() ? -1 : steps_.rbegin()->first; }

@@ -32,6 +32,10 @@ class JobWindow {
   // Compilation, allocator and connection set-up make the first steps of any job slow on random ranks.
   static constexpr int64_t kWarmUpSteps = 2;
 
+  // A step number this far from where most ranks are is not taken at face value.
+  static constexpr int64_t kFarSteps = 100'000;
+  static constexpr int kFarRowsMax = 64;
+
   void add_rank(const Identity& identity);
   void add_comm(const Identity& identity, const CommInit& comm);
   void add_step(const Identity& identity, const StepSummary& summary);
@@ -50,6 +54,8 @@ class JobWindow {
   const std::map<uint64_t, CommMembers>& comms() const { return comms_; }
 
  private:
+  int64_t typical_newest() const;  // median over ranks of the newest step; -1: none
+  int far_rows_ = 0;
   std::map<int64_t, std::map<int32_t, RankStep>> steps_;
   std::map<int32_t, Identity> ranks_;
   std::map<int32_t, int64_t> newest_of_rank_;

@@ -1,5 +1,7 @@
 #include "model/events.h"
 
+#include <algorithm>
+
 #include "base/text.h"
 
 namespace lockstep {
@@ -11,6 +13,11 @@ const char* to_text(Phase phase) {
 }
 
 namespace {
+
+// Bounds that no job reaches, far enough from the end of the numbers that sums over a window cannot overflow.
+constexpr int64_t kDayNs = 86'400'000'000'000;
+constexpr int64_t kCountMost = 1'000'000'000'000'000;
+constexpr int64_t kRanksMost = 10'000'000;
 
 // A row of integers, read in order; remembers if any column was missing or of another type.
 class RowReader {
@@ -25,6 +32,17 @@ class RowReader {
     if (number == nullptr) ok_ = false;
     return number ? *number : 0;
   }
+  // A value outside makes the row malformed.
+  int64_t next_in(int64_t least, int64_t most) {
+    int64_t value = next();
+    if (value < least || value > most) {
+      ok_ = false;
+      return least;
+    }
+    return value;
+  }
+  int64_t next_ns() { return next_in(0, kDayNs); }
+  int64_t next_count() { return next_in(0, kCountMost); }
   std::string next_text() {
     if (list_ == nullptr || at_ >= list_->size()) {
       ok_ = false;
@@ -77,12 +95,12 @@ OpStatus read_op(RowReader& row) {
   OpStatus op;
   int64_t state = row.next();
   op.state = state >= 0 && state <= 3 ? static_cast<OpState>(state) : OpState::kNone;
-  op.ordinal = static_cast<uint64_t>(row.next());
-  op.seq = static_cast<uint64_t>(row.next());
+  op.ordinal = static_cast<uint64_t>(row.next_count());
+  op.seq = static_cast<uint64_t>(row.next_count());
   op.function = row.next_text();
   op.datatype = row.next_text();
-  op.bytes = row.next();
-  op.peer = static_cast<int32_t>(row.next());
+  op.bytes = row.next_count();
+  op.peer = static_cast<int32_t>(row.next_in(-1, kRanksMost));
   op.since_unix_ns = row.next();
   return op;
 }
@@ -110,6 +128,11 @@ Result<Identity> identity_from_resource(const Attributes& resource) {
   identity.host = find_string(resource, "host.name");
   identity.gpu_uuid = find_string(resource, "lockstep.gpu_uuid");
   if (identity.job_id.empty()) return Error{"the resource has no lockstep.job_id"};
+  // Names are shown to people, in terminals too.
+  auto has_control = [](const std::string& text) { return std::any_of(text.begin(), text.end(), [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7F; }); };
+  if (has_control(identity.job_id) || has_control(identity.host) || has_control(identity.gpu_uuid)) {
+    return Error{"the resource has a control character in lockstep.job_id, host.name or lockstep.gpu_uuid"};
+  }
   if (identity.job_id.size() > kIdentityTextMax || identity.host.size() > kIdentityTextMax || identity.gpu_uuid.size() > kIdentityTextMax) {
     return Error{format("the resource has a name longer than %zu bytes", kIdentityTextMax)};
   }
@@ -155,8 +178,8 @@ Result<StepSummary> step_from_record(const LogRecord& record) {
   step.step = find_int(record.attributes, "step", -1);
   step.duration_ns = find_int(record.attributes, "duration_ns", -1);
   if (step.step < 0) return Error{"train.step without a step number"};
-  // A day: no step of any job is longer, and sums of a window of steps stay far from overflow.
-  if (step.duration_ns < 0 || step.duration_ns > 86'400'000'000'000) {
+  if (step.step > kCountMost) return Error{format("train.step %lld is not a step any job reaches", static_cast<long long>(step.step))};
+  if (step.duration_ns < 0 || step.duration_ns > kDayNs) {
     return Error{format("train.step %lld has a duration of %lld ns (0 to one day is possible)", static_cast<long long>(step.step), static_cast<long long>(step.duration_ns))};
   }
   step.start_unix_ns = record.time_unix_ns - step.duration_ns;
@@ -166,13 +189,17 @@ Result<StepSummary> step_from_record(const LogRecord& record) {
   step.quiet_ns = find_int(record.attributes, "quiet_ns");
   step.quiet_from_unix_ns = find_int(record.attributes, "quiet_from_unix_ns");
   step.records_lost = find_int(record.attributes, "records_lost");
+  for (int64_t ns : {step.self_ns, step.comm_ns, step.queue_ns, step.quiet_ns}) {
+    if (ns < 0 || ns > kDayNs) return Error{format("train.step %lld has a part of %lld ns (0 to one day is possible)", static_cast<long long>(step.step), static_cast<long long>(ns))};
+  }
+  if (step.records_lost < 0 || step.records_lost > kCountMost) return Error{format("train.step %lld has lost %lld records", static_cast<long long>(step.step), static_cast<long long>(step.records_lost))};
   const Value* inferred = find(record.attributes, "inferred");
   step.inferred = inferred && std::get_if<bool>(&inferred->data) && std::get<bool>(inferred->data);
   if (const ValueList* phases = find_list(record.attributes, "phases")) {
     if (phases->size() > kPhaseCount) return Error{format("train.step %lld has %zu phases (limit %zu)", static_cast<long long>(step.step), phases->size(), kPhaseCount)};
     for (size_t i = 0; i < phases->size(); ++i) {
       const int64_t* ns = std::get_if<int64_t>(&(*phases)[i].data);
-      if (ns == nullptr) return Error{format("train.step %lld: phase %zu is not a number", static_cast<long long>(step.step), i)};
+      if (ns == nullptr || *ns < 0 || *ns > kDayNs) return Error{format("train.step %lld: phase %zu is not a time of 0 to one day", static_cast<long long>(step.step), i)};
       step.phase_ns[i] = *ns;
     }
   }
@@ -182,17 +209,17 @@ Result<StepSummary> step_from_record(const LogRecord& record) {
       RowReader row(item);
       CommStep comm;
       comm.comm_id = static_cast<uint64_t>(row.next());
-      comm.size = static_cast<int32_t>(row.next());
-      comm.rank_in_comm = static_cast<int32_t>(row.next());
+      comm.size = static_cast<int32_t>(row.next_in(0, kRanksMost));  // 0: not known yet
+      comm.rank_in_comm = static_cast<int32_t>(row.next_in(0, std::max(comm.size, 1) - 1));
       comm.p2p = row.next() != 0;
-      comm.count = row.next();
-      comm.bytes = row.next();
-      comm.gpu_ns = row.next();
-      comm.shortest_ns = row.next();
-      comm.longest_ns = row.next();
+      comm.count = row.next_count();
+      comm.bytes = row.next_count();
+      comm.gpu_ns = row.next_count();  // a sum: operations of several streams may run together
+      comm.shortest_ns = row.next_ns();
+      comm.longest_ns = row.next_ns();
       comm.first_start_unix_ns = row.next();
       comm.last_end_unix_ns = row.next();
-      comm.queue_ns = row.next();
+      comm.queue_ns = row.next_count();
       if (!row.ok()) return Error{format("train.step %lld: communicator row %zu is malformed", static_cast<long long>(step.step), step.comms.size())};
       step.comms.push_back(comm);
     }
@@ -203,15 +230,15 @@ Result<StepSummary> step_from_record(const LogRecord& record) {
       RowReader row(item);
       FlowStep flow;
       flow.comm_id = static_cast<uint64_t>(row.next());
-      flow.peer = static_cast<int32_t>(row.next());
+      flow.peer = static_cast<int32_t>(row.next_in(-1, kRanksMost));
       flow.send = row.next() != 0;
-      flow.transfers = row.next();
-      flow.bytes = row.next();
-      flow.wire_ns = row.next();
-      flow.own_gpu_ns = row.next();
-      flow.peer_ns = row.next();
-      flow.wire_longest_ns = row.next();
-      flow.own_gpu_longest_ns = row.next();
+      flow.transfers = row.next_count();
+      flow.bytes = row.next_count();
+      flow.wire_ns = row.next_ns();
+      flow.own_gpu_ns = row.next_count();
+      flow.peer_ns = row.next_count();
+      flow.wire_longest_ns = row.next_ns();
+      flow.own_gpu_longest_ns = row.next_ns();
       if (!row.ok()) return Error{format("train.step %lld: flow row %zu is malformed", static_cast<long long>(step.step), step.flows.size())};
       step.flows.push_back(flow);
     }
@@ -259,12 +286,12 @@ Result<RankStatus> status_from_record(const LogRecord& record) {
       RowReader row(item);
       CommStatus comm;
       comm.comm_id = static_cast<uint64_t>(row.next());
-      comm.size = static_cast<int32_t>(row.next());
-      comm.rank_in_comm = static_cast<int32_t>(row.next());
-      comm.collectives_enqueued = static_cast<uint64_t>(row.next());
-      comm.collectives_completed = static_cast<uint64_t>(row.next());
-      comm.p2p_enqueued = static_cast<uint64_t>(row.next());
-      comm.p2p_completed = static_cast<uint64_t>(row.next());
+      comm.size = static_cast<int32_t>(row.next_in(0, kRanksMost));
+      comm.rank_in_comm = static_cast<int32_t>(row.next_in(0, std::max(comm.size, 1) - 1));
+      comm.collectives_enqueued = static_cast<uint64_t>(row.next_count());
+      comm.collectives_completed = static_cast<uint64_t>(row.next_count());
+      comm.p2p_enqueued = static_cast<uint64_t>(row.next_count());
+      comm.p2p_completed = static_cast<uint64_t>(row.next_count());
       comm.collective = read_op(row);
       comm.p2p = read_op(row);
       if (!row.ok()) return Error{format("rank.status: communicator row %zu is malformed", status.comms.size())};
@@ -287,13 +314,19 @@ LogRecord to_record(const CommInit& comm, int64_t time_unix_ns) {
 Result<CommInit> comm_init_from_record(const LogRecord& record) {
   CommInit comm;
   comm.comm_id = static_cast<uint64_t>(find_int(record.attributes, "comm_id"));
-  comm.size = static_cast<int32_t>(find_int(record.attributes, "size"));
-  comm.rank_in_comm = static_cast<int32_t>(find_int(record.attributes, "rank_in_comm", -1));
-  comm.nodes = static_cast<int32_t>(find_int(record.attributes, "nodes"));
+  int64_t size = find_int(record.attributes, "size");
+  int64_t rank_in_comm = find_int(record.attributes, "rank_in_comm", -1);
+  int64_t nodes = find_int(record.attributes, "nodes");
   comm.name = find_string(record.attributes, "name");
-  if (comm.size <= 0 || comm.rank_in_comm < 0 || comm.rank_in_comm >= comm.size || comm.name.size() > kIdentityTextMax) {
-    return Error{format("comm.init: rank %d of %d is not possible", comm.rank_in_comm, comm.size)};
+  if (size <= 0 || size > kRanksMost || rank_in_comm < 0 || rank_in_comm >= size) {
+    return Error{format("comm.init: rank %lld of %lld is not possible", static_cast<long long>(rank_in_comm), static_cast<long long>(size))};
   }
+  if (nodes < 0 || nodes > kRanksMost || comm.name.size() > kIdentityTextMax) {
+    return Error{format("comm.init: %lld nodes, or a name of %zu bytes (limit %zu)", static_cast<long long>(nodes), comm.name.size(), kIdentityTextMax)};
+  }
+  comm.size = static_cast<int32_t>(size);
+  comm.rank_in_comm = static_cast<int32_t>(rank_in_comm);
+  comm.nodes = static_cast<int32_t>(nodes);
   return comm;
 }
 

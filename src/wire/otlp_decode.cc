@@ -34,10 +34,14 @@ void reserve_more(std::vector<T>& items, size_t count) {
   if (needed > items.capacity()) items.reserve(std::max(needed, items.capacity() * 2));
 }
 
+// Reserving is a convenience, not a promise: more elements than this grow the vector as they come.
+constexpr size_t kReserveMax = 65'536;
+
 // A new element for the repeated message `in` stands at.
 template <typename T>
-T& append(std::vector<T>& items, const WireReader& in) {
-  if (items.empty()) reserve_more(items, in.run_length());
+T& append(std::vector<T>& items, WireReader& in) {
+  if (items.empty()) reserve_more(items, std::min(in.run_length(), kReserveMax));
+  in.take_memory(sizeof(T));
   return items.emplace_back();
 }
 
@@ -484,8 +488,9 @@ void decode_metric_data(WireReader in, MetricHead& head, std::vector<MetricPoint
   const bool has_temporality = head.data_field == 7 || head.data_field == 9 || head.data_field == 10;
   while (in.next()) {
     if (in.tag() == tag_of(1, kBytes)) {
-      if (!reserved) reserve_more(points, in.run_length());
+      if (!reserved) reserve_more(points, std::min(in.run_length(), kReserveMax));
       reserved = true;
+      in.take_memory(sizeof(MetricPoint));
       MetricPoint& point = points.emplace_back();
       switch (head.data_field) {
         case 9:
@@ -598,7 +603,6 @@ void decode_scope_records(WireReader in, Signal signal, ResourceGroup& group, Co
           Span& span = append(group.spans, in);
           decode_span(in.message(), span);
         } else {
-          if (group.points.empty()) reserve_more(group.points, in.run_length());
           decode_metric(in.message(), group.points, context);
         }
         break;
@@ -617,6 +621,7 @@ void decode_resource_records(WireReader in, Signal signal, std::vector<ResourceG
         decode_map(in.message(), resource, 1);
         break;  // Resource: attributes are field 1
       case tag_of(2, kBytes): {
+        in.take_memory(sizeof(ResourceGroup));
         ResourceGroup& group = groups.emplace_back();
         decode_scope_records(in.message(), signal, group, context);
         break;
@@ -644,7 +649,6 @@ Result<Batch> decode(Signal signal, std::string_view bytes) {
   WireReader in(bytes, context.error);
   while (in.next()) {
     if (in.tag() == tag_of(1, kBytes)) {
-      if (batch.groups.empty()) reserve_more(batch.groups, in.run_length());
       decode_resource_records(in.message(), signal, batch.groups, context);
     } else {
       in.skip();

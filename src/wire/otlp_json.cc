@@ -30,6 +30,9 @@ class JsonDecoder {
   }
 
  private:
+  // An empty element is three bytes of text and hundreds in memory.
+  static constexpr size_t kItemsMax = 2'000'000;
+
   void fail(const char* field, const char* what) {
     if (error_.empty()) error_ = format("%s %s", field, what);
   }
@@ -50,6 +53,7 @@ class JsonDecoder {
     simdjson::dom::array array;
     if (json.get(array) != simdjson::SUCCESS) return fail(field, "is not an array");
     for (Json item : array) {
+      if (++items_ > kItemsMax) fail("the request", "has more than 2,000,000 elements");
       if (!error_.empty()) return;
       visit(item);
     }
@@ -490,6 +494,7 @@ class JsonDecoder {
   }
 
   std::string error_;
+  size_t items_ = 0;
   CopyBudget copies_;
 };
 

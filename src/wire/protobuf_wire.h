@@ -29,9 +29,13 @@ constexpr uint64_t zigzag_encode(int64_t value) {
 }
 
 // The first thing found wrong, and where.
+// What the elements of one request may take in memory: an empty element is two bytes on the wire and hundreds here.
+inline constexpr uint64_t kDecodedBytesMax = 512ull << 20;
+
 struct WireError {
   const char* what = nullptr;
   const char* at = nullptr;
+  uint64_t memory_left = kDecodedBytesMax;
 };
 
 // Nested groups of unknown fields are skipped this deep; messages we know are bounded by their decoder.
@@ -82,6 +86,15 @@ class WireReader {
     at_ = end_;
     return false;
   }
+  // Accounts for a decoded element; fails once a request has become too large.
+  void take_memory(uint64_t bytes) {
+    if (bytes > error_->memory_left) {
+      fail("too many elements for one request (512 MiB decoded is the limit)");
+    } else {
+      error_->memory_left -= bytes;
+    }
+  }
+
   // Bare values follow each other in a packed field.
   bool at_end() const { return at_ == end_; }
   size_t left() const { return static_cast<size_t>(end_ - at_); }

@@ -1,4 +1,5 @@
 """Fixtures: processes that are gone when the test is, and a limit on every test's time."""
+
 import os
 import signal
 
@@ -60,4 +61,8 @@ def server(start, tmp_path):
     """A fresh server on free ports. It must still be alive when the test is over, unless the test ended it."""
     one = start(harness.Server, tmp_path / "data")
     yield one
-    assert one.process.poll() in (None, 0, -signal.SIGKILL), f"lockstepd has ended with {one.process.poll()}:\n{one.log()}"
+    assert one.process.poll() in (
+        None,
+        0,
+        -signal.SIGKILL,
+    ), f"lockstepd has ended with {one.process.poll()}:\n{one.log()}"

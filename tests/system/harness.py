@@ -2,6 +2,7 @@
 
 Programs come from build/bin, or from the folder that LOCKSTEP_BIN names. Everything listens on 127.0.0.1, port 0.
 """
+
 import dataclasses
 import http.client
 import json
@@ -36,6 +37,7 @@ GRPC_METHODS = {
 
 # Processes
 
+
 class Daemon:
     """One of our daemons: started, its ready line read, its log kept beside the test's data."""
 
@@ -43,8 +45,12 @@ class Daemon:
         self.log_path = pathlib.Path(log_path)
         with open(self.log_path, "ab") as log:
             self.process = subprocess.Popen(
-                [str(BIN / program), *map(str, arguments)], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log,
-                env={**os.environ, **(environment or {})})
+                [str(BIN / program), *map(str, arguments)],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                env={**os.environ, **(environment or {})},
+            )
         line = self._read_line(time.monotonic() + READY_S)
         if not line.startswith("ready "):
             self.kill()
@@ -91,8 +97,11 @@ class Daemon:
 class Server(Daemon):
     def __init__(self, data, http="127.0.0.1:0", otlp_http="127.0.0.1:0", otlp_grpc="127.0.0.1:0"):
         data = pathlib.Path(data)
-        super().__init__("lockstepd", ["--data", data, "--http", http, "--otlp-http", otlp_http, "--otlp-grpc", otlp_grpc],
-                         data.parent / (data.name + ".log"))
+        super().__init__(
+            "lockstepd",
+            ["--data", data, "--http", http, "--otlp-http", otlp_http, "--otlp-grpc", otlp_grpc],
+            data.parent / (data.name + ".log"),
+        )
 
     @property
     def http(self):
@@ -120,7 +129,9 @@ class Server(Daemon):
     def post(self, signal_name, message, content_type=PROTOBUF, headers=None):
         """An OTLP/HTTP request: a protobuf message, or bytes as they are."""
         body = message if isinstance(message, bytes) else message.SerializeToString()
-        return request(self.otlp_http, "POST", PATHS[signal_name], body, {"Content-Type": content_type, **(headers or {})})
+        return request(
+            self.otlp_http, "POST", PATHS[signal_name], body, {"Content-Type": content_type, **(headers or {})}
+        )
 
     def counters(self):
         return Counters(request(self.http, "GET", "/metrics").text)
@@ -130,8 +141,11 @@ class Agent(Daemon):
     def __init__(self, data, recorders, server=None, export=None):
         data = pathlib.Path(data)
         where = ["--server", "http://" + server] if server else ["--export", f"file:{export}"]
-        super().__init__("lockstep-agent", ["--data", data, "--metrics", "127.0.0.1:0", "--recorders", recorders, *where],
-                         data.parent / (data.name + ".log"))
+        super().__init__(
+            "lockstep-agent",
+            ["--data", data, "--metrics", "127.0.0.1:0", "--recorders", recorders, *where],
+            data.parent / (data.name + ".log"),
+        )
 
     def counters(self):
         return Counters(request(self.ready["metrics"], "GET", "/metrics").text)
@@ -139,8 +153,14 @@ class Agent(Daemon):
 
 def lockstep(*arguments, timeout=60, environment=None):
     """Runs the command line to its end."""
-    return subprocess.run([str(BIN / "lockstep"), *map(str, arguments)], stdin=subprocess.DEVNULL, capture_output=True,
-                          text=True, timeout=timeout, env={**os.environ, **(environment or {})})
+    return subprocess.run(
+        [str(BIN / "lockstep"), *map(str, arguments)],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        env={**os.environ, **(environment or {})},
+    )
 
 
 def unused_address():
@@ -166,6 +186,7 @@ def eventually(check, seconds, why):
 
 
 # HTTP
+
 
 @dataclasses.dataclass
 class Answer:
@@ -209,6 +230,7 @@ def raw_request(address, chunks, timeout=30):
 
 # Prometheus text
 
+
 class Counters:
     """A page of /metrics."""
 
@@ -217,7 +239,7 @@ class Counters:
         for line in text.splitlines():
             if not line or line.startswith("#"):
                 continue
-            match = re.fullmatch(r'([a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{(.*)\})? (-?[0-9.eE+]+|NaN|[+-]Inf)', line)
+            match = re.fullmatch(r"([a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{(.*)\})? (-?[0-9.eE+]+|NaN|[+-]Inf)", line)
             assert match, f"not a line of Prometheus text: {line!r}"
             labels = dict(re.findall(r'([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\]|\\.)*)"', match[2] or ""))
             self.samples.append((match[1], labels, float(match[3])))
@@ -228,11 +250,15 @@ class Counters:
     def total(self, name, **labels):
         """The sum over every label set that has these labels."""
         assert name in self.names(), f"/metrics has no {name}"
-        return sum(value for one, has, value in self.samples
-                   if one == name and all(has.get(label) == wanted for label, wanted in labels.items()))
+        return sum(
+            value
+            for one, has, value in self.samples
+            if one == name and all(has.get(label) == wanted for label, wanted in labels.items())
+        )
 
 
 # OTLP
+
 
 def now_ns():
     return time.time_ns()
@@ -263,8 +289,13 @@ def add_attributes(target, attributes):
 
 
 def identity(job, rank, world):
-    return {"service.name": "lockstep-agent", "lockstep.job_id": job, "lockstep.rank": rank, "lockstep.world_size": world,
-            "host.name": f"node-{rank}"}
+    return {
+        "service.name": "lockstep-agent",
+        "lockstep.job_id": job,
+        "lockstep.rank": rank,
+        "lockstep.world_size": world,
+        "host.name": f"node-{rank}",
+    }
 
 
 def logs_request(resource, records):
@@ -286,9 +317,16 @@ def logs_request(resource, records):
 
 
 def step_event(step, duration_ns=500_000_000, **more):
-    return {"event_name": "train.step",
-            "attributes": {"step": step, "duration_ns": duration_ns, "self_ns": duration_ns * 3 // 4,
-                           "comm_ns": duration_ns // 4, **more}}
+    return {
+        "event_name": "train.step",
+        "attributes": {
+            "step": step,
+            "duration_ns": duration_ns,
+            "self_ns": duration_ns * 3 // 4,
+            "comm_ns": duration_ns // 4,
+            **more,
+        },
+    }
 
 
 def gauge_request(resource, name, points):

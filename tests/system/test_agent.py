@@ -1,13 +1,16 @@
 """From recorded NCCL callbacks through the real plugin and agent to the server, with every part failing in turn."""
+
 import collections
+import http.server
 import json
 import os
 import pathlib
 import signal
 import subprocess
+import threading
 
 import pytest
-from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest, ExportLogsServiceResponse
 
 import harness
 
@@ -19,8 +22,11 @@ DELIVERED_S = 40  # an agent that has met nobody for a while looks again after 1
 
 def recorded_durations_ms():
     """(rank, step): its length by the training script's own log."""
-    return {(rank, step["step"]): step["total"] / 1e6 for rank in range(RANKS)
-            for step in json.loads((RECORDING / f"steps_rank{rank}.json").read_text())}
+    return {
+        (rank, step["step"]): step["total"] / 1e6
+        for rank in range(RANKS)
+        for step in json.loads((RECORDING / f"steps_rank{rank}.json").read_text())
+    }
 
 
 WANTED = recorded_durations_ms()
@@ -39,10 +45,16 @@ def replay(recorders):
     running = []
 
     def start(speed):
-        running.append(subprocess.Popen(
-            [str(harness.BIN / "lockstep"), "replay", str(RECORDING), "--job", JOB, "--speed", str(speed)],
-            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
-            env={**os.environ, "LOCKSTEP_RECORDER_DIR": str(recorders)}))
+        running.append(
+            subprocess.Popen(
+                [str(harness.BIN / "lockstep"), "replay", str(RECORDING), "--job", JOB, "--speed", str(speed)],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                text=True,
+                env={**os.environ, "LOCKSTEP_RECORDER_DIR": str(recorders)},
+            )
+        )
         return running[-1]
 
     yield start
@@ -61,11 +73,15 @@ def files(folder):
 
 
 def balance(agent):
-    """records = passed + refused + dropped + queued; returns the five. Retried: the page is not one moment of the agent."""
+    """records = passed + refused + dropped + queued, all five. Asked again: the page is not one moment of the agent."""
+
     def look():
         counters = agent.counters()
         made = counters.total("lockstep_agent_records_total")
-        parts = [counters.total(f"lockstep_agent_records_{part}") for part in ("passed_total", "refused_total", "dropped_total", "queued")]
+        parts = [
+            counters.total(f"lockstep_agent_records_{part}")
+            for part in ("passed_total", "refused_total", "dropped_total", "queued")
+        ]
         assert made == sum(parts), (made, parts)
         return made, *parts
 
@@ -75,9 +91,15 @@ def balance(agent):
 def check_all_steps(server):
     """Every step of every rank is there, as long as the training script said it was."""
     window = server.get(f"/api/jobs/{JOB}/steps", last=500)
-    found = {(rank, step): row[at] for rank, row in zip(window["ranks"], window["duration_ms"])
-             for at, step in enumerate(window["steps"]) if row[at] is not None}
-    assert set(found) == set(WANTED), f"missing {sorted(set(WANTED) - set(found))[:5]}, unasked {sorted(set(found) - set(WANTED))[:5]}"
+    found = {
+        (rank, step): row[at]
+        for rank, row in zip(window["ranks"], window["duration_ms"])
+        for at, step in enumerate(window["steps"])
+        if row[at] is not None
+    }
+    assert set(found) == set(
+        WANTED
+    ), f"missing {sorted(set(WANTED) - set(found))[:5]}, unasked {sorted(set(found) - set(WANTED))[:5]}"
     wrong = {key: (found[key], WANTED[key]) for key in WANTED if abs(found[key] - WANTED[key]) > 1}
     assert not wrong, wrong
     ranks = server.get(f"/api/jobs/{JOB}/ranks")["ranks"]
@@ -101,9 +123,15 @@ def test_steps_flow_from_callbacks_to_the_api(start, server, recorders, replay, 
     harness.eventually(lambda: server.get(f"/api/jobs/{JOB}")["state"] == "ended", 10, "the job has ended")
     assert delivered(agent)
     assert agent.counters().total("lockstep_agent_recorder_lost_total") == 0
-    assert [one["status"] for one in server.get("/api/agents")["agents"]] == ["ok"] * RANKS  # each recorded rank is a "host"
+    assert [one["status"] for one in server.get("/api/agents")["agents"]] == [
+        "ok"
+    ] * RANKS  # each recorded rank is a "host"
     names = server.get("/api/metrics")["names"]
-    assert {"lockstep_collective_operations_total", "lockstep_collective_bytes_total", "lockstep_collective_gpu_seconds_total"} <= set(names)
+    assert {
+        "lockstep_collective_operations_total",
+        "lockstep_collective_bytes_total",
+        "lockstep_collective_gpu_seconds_total",
+    } <= set(names)
     operations = server.get("/api/metrics", name="lockstep_collective_operations_total")["series"]
     by_rank = collections.Counter()
     for one in operations:
@@ -157,13 +185,90 @@ def test_the_spool_of_a_killed_agent_is_delivered_by_the_next(start, recorders, 
 def test_an_agent_killed_while_the_job_runs_is_replaced_without_loss(start, server, recorders, replay, tmp_path):
     agent = start(harness.Agent, tmp_path / "agent", recorders, server=server.otlp_http)
     playing = replay(speed=1)
-    harness.eventually(lambda: server.get("/api/jobs")["total"] == 1 and server.get(f"/api/jobs/{JOB}")["last_step"] >= 5, 20, "some steps")
+    harness.eventually(
+        lambda: server.get("/api/jobs")["total"] == 1 and server.get(f"/api/jobs/{JOB}")["last_step"] >= 5,
+        20,
+        "some steps",
+    )
     agent.kill()
     assert len(files(recorders)) == RANKS
     agent = start(harness.Agent, tmp_path / "agent", recorders, server=server.otlp_http)
     finish(playing)
     harness.eventually(lambda: not files(recorders) and delivered(agent), DELIVERED_S, "everything is delivered")
     check_all_steps(server)
+
+
+class FakeServer:
+    """An OTLP/HTTP server that answers as told, one answer after the other, then 200, and keeps what it took."""
+
+    def __init__(self, answers):
+        self.answers, self.taken, fake = collections.deque(answers), [], self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_POST(self):
+                body = self.rfile.read(int(self.headers["Content-Length"]))
+                status, content = fake.answers.popleft() if fake.answers else (200, b"")
+                fake.taken.append((self.path, dict(self.headers), body, status))
+                self.send_response(status)
+                self.send_header("Content-Length", str(len(content)))
+                if status in (429, 503):
+                    self.send_header("Retry-After", "1")
+                self.end_headers()
+                self.wfile.write(content)
+
+            def log_message(self, *_):
+                pass
+
+        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.server.daemon_threads = True
+        self.address = f"127.0.0.1:{self.server.server_address[1]}"
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.server.shutdown()
+        self.server.server_close()
+
+
+def test_an_overloaded_server_is_asked_again_until_it_takes_everything(start, recorders, replay, tmp_path):
+    with FakeServer([(503, b""), (429, b""), (200, b""), (502, b""), (503, b"")]) as fake:
+        agent = start(harness.Agent, tmp_path / "agent", recorders, server=fake.address)
+        finish(replay(speed=8))
+        harness.eventually(
+            lambda: not fake.answers and not files(recorders) and delivered(agent),
+            DELIVERED_S,
+            "everything is delivered",
+        )
+        assert {path for path, *_ in fake.taken} == {"/v1/logs", "/v1/metrics"}
+        assert all(
+            headers["Content-Type"] == harness.PROTOBUF and headers["Content-Encoding"] in ("zstd", "gzip")
+            for _, headers, *_ in fake.taken
+        )
+        refused = {body for _, _, body, status in fake.taken if status != 200}
+        assert refused and refused <= {
+            body for _, _, body, status in fake.taken if status == 200
+        }, "what was put off is sent again, unchanged"
+
+
+def test_what_a_server_refuses_is_counted_and_the_rest_goes_on(start, recorders, replay, tmp_path):
+    told = ExportLogsServiceResponse(
+        partial_success={"rejected_log_records": 2, "error_message": "too odd"}
+    ).SerializeToString()
+    with FakeServer([(200, told), (400, b"malformed")]) as fake:
+        agent = start(harness.Agent, tmp_path / "agent", recorders, server=fake.address)
+        finish(replay(speed=8))
+        harness.eventually(
+            lambda: not fake.answers and not files(recorders) and balance(agent)[4] == 0, DELIVERED_S, "nothing waits"
+        )
+        made, passed, refused, dropped, _ = balance(agent)
+        assert refused > 2 and passed > len(WANTED) / 2 and dropped == 0 and made == passed + refused
+        assert agent.counters().total("lockstep_agent_records_refused_total", reason="partial_success") == 2
+        assert agent.counters().total("lockstep_agent_records_refused_total", reason="http_400") == refused - 2
+        assert "too odd" in agent.log()
 
 
 def exported(folder):
@@ -206,7 +311,11 @@ def test_a_second_agent_adds_to_an_export_folder_and_overwrites_nothing(start, r
 
 
 def children(pid):
-    return [int(child) for task in pathlib.Path(f"/proc/{pid}/task").iterdir() for child in (task / "children").read_text().split()]
+    return [
+        int(child)
+        for task in pathlib.Path(f"/proc/{pid}/task").iterdir()
+        for child in (task / "children").read_text().split()
+    ]
 
 
 def test_the_recorder_of_a_killed_rank_is_kept_until_it_is_drained(start, server, recorders, replay, tmp_path):
@@ -228,8 +337,12 @@ def test_the_recorder_of_a_killed_rank_is_kept_until_it_is_drained(start, server
     job = server.get(f"/api/jobs/{JOB}")
     assert job["ranks_seen"] == RANKS and job["last_step"] >= 3
     window = server.get(f"/api/jobs/{JOB}/steps", last=500)
-    found = {(rank, step): row[at] for rank, row in zip(window["ranks"], window["duration_ms"])
-             for at, step in enumerate(window["steps"]) if row[at] is not None}
+    found = {
+        (rank, step): row[at]
+        for rank, row in zip(window["ranks"], window["duration_ms"])
+        for at, step in enumerate(window["steps"])
+        if row[at] is not None
+    }
     last_whole = min(max(step for rank, step in found if rank == one) for one in range(RANKS)) - 1
     for key in ((rank, step) for rank in range(RANKS) for step in range(last_whole + 1)):
         assert abs(found[key] - WANTED[key]) < 1, key
@@ -248,3 +361,17 @@ def test_a_file_that_is_no_recorder_is_refused_once_and_the_others_are_read(star
     for name in ("1-1.lsfr", "2-2.lsfr"):
         assert sum(name in line for line in agent.log().splitlines()) == 1, "one line each, however often it looks"
     assert (recorders / "notes.txt").exists()
+
+
+def test_a_second_agent_on_the_same_folder_is_refused_with_one_line(start, server, recorders, tmp_path):
+    first = start(harness.Agent, tmp_path / "agent", recorders, server=server.otlp_http)
+    arguments = ["--data", tmp_path / "agent", "--recorders", recorders, "--server", "http://" + server.otlp_http]
+    second = subprocess.run(
+        [str(harness.BIN / "lockstep-agent"), *map(str, arguments), "--metrics", "127.0.0.1:0"],
+        capture_output=True,
+        text=True,
+        timeout=20,
+    )
+    assert second.returncode == 1 and second.stdout == ""
+    (line,) = second.stderr.splitlines()
+    assert str(tmp_path / "agent") in line and f"pid {first.pid}" in line, line

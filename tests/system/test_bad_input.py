@@ -1,7 +1,9 @@
 """Bad input: one clear line for whoever sent it, a counter, and the service goes on."""
+
 import gzip
 import random
 import struct
+import urllib.parse
 
 import grpc
 import pytest
@@ -91,6 +93,7 @@ def zstd_of_zeros(size):
 
 # OTLP/HTTP: what cannot be decoded
 
+
 def test_a_truncated_request_is_refused_wherever_it_is_cut(server, goes_on):
     whole = good_logs().SerializeToString()
     cuts = range(1, len(whole), max(1, len(whole) // 60))
@@ -133,7 +136,11 @@ def test_a_value_nested_ten_thousand_deep_is_refused(server, goes_on):
     assert answer.status == 400 and "nested too deeply" in status_line(answer)
 
     deep = '{"arrayValue":{"values":[' * 3000 + '{"intValue":"1"}' + "]}}" * 3000
-    answer = server.post("logs", b'{"resourceLogs":[{"scopeLogs":[{"logRecords":[{"body":' + deep.encode() + b"}]}]}]}", "application/json")
+    answer = server.post(
+        "logs",
+        b'{"resourceLogs":[{"scopeLogs":[{"logRecords":[{"body":' + deep.encode() + b"}]}]}]}",
+        "application/json",
+    )
     assert answer.status == 400
     status_line(answer)
     answer = server.post("logs", b"[" * 1_000_000, "application/json")
@@ -143,8 +150,38 @@ def test_a_value_nested_ten_thousand_deep_is_refused(server, goes_on):
     assert counters.total(UNDECODABLE, reason="protobuf") == 1 and counters.total(UNDECODABLE, reason="json") == 2
 
 
-@pytest.mark.parametrize("body", [b"", b"{", b"null", b"[]", b'{"resourceLogs": 7}', b'{"resourceLogs": [{"scopeLogs": "x"}]}',
-                                  b'{"resourceLogs":[{"scopeLogs":[{"logRecords":[{"traceId":"xyz"}]}]}]}', b"\xff\xfe{}"])
+@pytest.mark.parametrize(
+    "signal, body",
+    [
+        ("logs", b"\x0a\x00" * 200_000),
+        ("metrics", b"\x0a\x00" * 200_000),
+        ("spans", b"\x0a\x00" * 200_000),
+        ("metrics", field(1, field(2, b"\x12\x00" * 200_000))),
+        ("logs", field(1, b"\x12\x00" * 200_000)),
+        ("logs", field(1, field(1, b"\x0a\x00" * 200_000))),
+    ],
+    ids=["resource logs", "resource metrics", "resource spans", "metrics", "scopes", "resource attributes"],
+)
+def test_many_empty_pieces_are_read_in_no_time(server, goes_on, signal, body):
+    answer = harness.request(
+        server.otlp_http, "POST", harness.PATHS[signal], body, {"Content-Type": harness.PROTOBUF}, timeout=8
+    )
+    assert answer.status in (200, 400)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"{",
+        b"null",
+        b"[]",
+        b'{"resourceLogs": 7}',
+        b'{"resourceLogs": [{"scopeLogs": "x"}]}',
+        b'{"resourceLogs":[{"scopeLogs":[{"logRecords":[{"traceId":"xyz"}]}]}]}',
+        b"\xff\xfe{}",
+    ],
+)
 def test_json_that_is_none_or_of_the_wrong_shape_is_refused(server, goes_on, body):
     answer = server.post("logs", body, "application/json")
     assert answer.status == 400
@@ -152,13 +189,26 @@ def test_json_that_is_none_or_of_the_wrong_shape_is_refused(server, goes_on, bod
     assert server.counters().total(UNDECODABLE, door="otlp_http", reason="json") == 1
 
 
-@pytest.mark.parametrize("encoding, bomb", [("gzip", lambda: gzip.compress(b"\0" * (80 << 20))), ("zstd", lambda: zstd_of_zeros(80 << 20))])
+@pytest.mark.parametrize(
+    "encoding, bomb", [("gzip", lambda: gzip.compress(b"\0" * (80 << 20))), ("zstd", lambda: zstd_of_zeros(80 << 20))]
+)
 def test_a_small_body_that_becomes_a_huge_one_is_refused(server, goes_on, encoding, bomb):
     body = bomb()
     assert len(body) < 200_000
     answer = server.post("logs", body, headers={"Content-Encoding": encoding})
     assert answer.status == 413 and str(BODY_BYTES_MAX) in one_line(answer.text)
     assert server.counters().total(UNDECODABLE, door="otlp_http", reason="too_large") == 1
+
+
+def test_a_request_that_would_take_gigabytes_decoded_is_refused(server, goes_on):
+    body = gzip.compress(field(1, field(2, b"\x12\x00" * 8_000_000)), 1)  # eight million empty log records
+    assert len(body) < 100_000
+    answer = server.post("logs", body, headers={"Content-Encoding": "gzip"})
+    assert answer.status == 400 and "too many" in status_line(answer)
+    assert server.counters().total(UNDECODABLE, door="otlp_http", reason="protobuf") == 1
+    with open(f"/proc/{server.pid}/status") as status:
+        (peak_kb,) = [int(line.split()[1]) for line in status if line.startswith("VmHWM:")]
+    assert peak_kb < 1_200_000
 
 
 @pytest.mark.parametrize("encoding", ["gzip", "zstd"])
@@ -185,9 +235,12 @@ def test_a_wrong_content_type_is_refused(server, goes_on, content_type):
 
 # OTLP/HTTP: the envelope
 
+
 def test_a_body_over_the_limit_is_refused_whether_announced_or_not(server, goes_on):
     head = b"POST /v1/logs HTTP/1.1\r\nHost: x\r\nContent-Type: application/x-protobuf\r\n"
-    answer = harness.raw_request(server.otlp_http, [head + b"Content-Length: %d\r\n\r\n" % (BODY_BYTES_MAX + 1), b"\0" * 1000])
+    answer = harness.raw_request(
+        server.otlp_http, [head + b"Content-Length: %d\r\n\r\n" % (BODY_BYTES_MAX + 1), b"\0" * 1000]
+    )
     assert answer.status == 413 and str(BODY_BYTES_MAX) in one_line(answer.text)
 
     mebibyte = b"100000\r\n" + b"\0" * (1 << 20) + b"\r\n"
@@ -197,7 +250,11 @@ def test_a_body_over_the_limit_is_refused_whether_announced_or_not(server, goes_
 
 
 def test_what_is_not_http_is_refused(server, goes_on):
-    for nonsense in (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03 TLS?\r\n\r\n", b"HELLO\r\n\r\n", b"GET /%zz HTTP/1.1\r\nHost: x\r\n\r\n"):
+    for nonsense in (
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03 TLS?\r\n\r\n",
+        b"HELLO\r\n\r\n",
+        b"GET /%zz HTTP/1.1\r\nHost: x\r\n\r\n",
+    ):
         answer = harness.raw_request(server.otlp_http, [nonsense])
         assert answer.status == 400
         one_line(answer.text)
@@ -222,10 +279,16 @@ def test_a_wrong_method_or_path_is_told_the_right_one(server, goes_on):
 def test_the_api_says_what_is_wrong_with_a_request(server, goes_on):
     server.post("logs", good_logs())
     for method, path, status, word in (
-            ("POST", "/api/jobs", 405, "GET"), ("GET", "/api/nothing", 404, "/api/nothing"), ("GET", "/api/jobs/jbo", 404, "job"),
-            ("GET", "/api/jobs?colour=red", 400, "colour"), ("GET", "/api/jobs?limit=-1", 400, "limit"),
-            ("GET", "/api/jobs/job/steps?last=501", 400, "500"), ("GET", "/api/jobs/job/ranks/9", 404, "9"),
-            ("GET", "/api/spans?trace_id=xyz", 400, "trace_id"), ("GET", "/api/metrics?limit=1e3", 400, "limit")):
+        ("POST", "/api/jobs", 405, "GET"),
+        ("GET", "/api/nothing", 404, "/api/nothing"),
+        ("GET", "/api/jobs/jbo", 404, "job"),
+        ("GET", "/api/jobs?colour=red", 400, "colour"),
+        ("GET", "/api/jobs?limit=-1", 400, "limit"),
+        ("GET", "/api/jobs/job/steps?last=501", 400, "500"),
+        ("GET", "/api/jobs/job/ranks/9", 404, "9"),
+        ("GET", "/api/spans?trace_id=xyz", 400, "trace_id"),
+        ("GET", "/api/metrics?limit=1e3", 400, "limit"),
+    ):
         answer = harness.request(server.http, method, path)
         assert answer.status == status, (path, answer.status, answer.text)
         assert word in one_line(answer.json()["error"]), answer.text
@@ -234,6 +297,7 @@ def test_the_api_says_what_is_wrong_with_a_request(server, goes_on):
 
 
 # OTLP/HTTP: single records
+
 
 def partial(answer, kind, count):
     assert answer.status == 200
@@ -247,19 +311,39 @@ def test_a_time_in_the_future_is_refused_and_the_rest_is_kept(server, goes_on):
     now, later = harness.now_ns(), harness.now_ns() + 5 * HOUR_NS
     resource = {"service.name": "clock", "host.name": "gpu-017"}
 
-    line = partial(server.post("metrics", harness.gauge_request(resource, "m", [({"n": "1"}, now, 1.0), ({"n": "2"}, later, 2.0)])),
-                   ExportMetricsServiceResponse, 1)
+    line = partial(
+        server.post(
+            "metrics", harness.gauge_request(resource, "m", [({"n": "1"}, now, 1.0), ({"n": "2"}, later, 2.0)])
+        ),
+        ExportMetricsServiceResponse,
+        1,
+    )
     assert "gpu-017" in line and "ahead" in line and "kept 1, refused 1" in line
     assert [one["labels"]["n"] for one in server.get("/api/metrics", name="m")["series"]] == ["1"]
 
-    line = partial(server.post("logs", harness.logs_request(resource, [{"body": "now"}, {"body": "later", "time_unix_nano": later},
-                                                                       {"body": "far", "time_unix_nano": 2**64 - 1}])),
-                   ExportLogsServiceResponse, 2)
+    line = partial(
+        server.post(
+            "logs",
+            harness.logs_request(
+                resource,
+                [
+                    {"body": "now"},
+                    {"body": "later", "time_unix_nano": later},
+                    {"body": "far", "time_unix_nano": 2**64 - 1},
+                ],
+            ),
+        ),
+        ExportLogsServiceResponse,
+        2,
+    )
     assert "kept 1, refused 2" in line
     assert [log["body"] for log in server.get("/api/logs", service="clock")["logs"]] == ["now"]
 
-    line = partial(server.post("spans", harness.spans_request(resource, [("ends later", now, later), ("fine", now, now)])),
-                   ExportTraceServiceResponse, 1)
+    line = partial(
+        server.post("spans", harness.spans_request(resource, [("ends later", now, later), ("fine", now, now)])),
+        ExportTraceServiceResponse,
+        1,
+    )
     assert "kept 1, refused 1" in line
     assert [span["name"] for span in server.get("/api/spans", service="clock")["spans"]] == ["fine"]
 
@@ -292,18 +376,43 @@ def test_a_malformed_train_step_is_refused_and_the_rest_is_kept(server, goes_on,
     assert server.counters().total(REFUSED, door="otlp_http", signal="logs", reason="bad_train_step") == 1
 
 
-@pytest.mark.parametrize("resource", [
-    {"lockstep.job_id": "job", "lockstep.rank": 4, "lockstep.world_size": 4}, {"lockstep.job_id": "job", "lockstep.rank": -1},
-    {"lockstep.job_id": "job", "lockstep.rank": 2**40}, {"lockstep.job_id": "job"}, {"lockstep.rank": 0}, {},
-    {"lockstep.job_id": "j" * 257, "lockstep.rank": 0}], ids=["outside", "negative", "huge", "no rank", "no job", "nothing", "long"])
+@pytest.mark.parametrize(
+    "resource",
+    [
+        {"lockstep.job_id": "job", "lockstep.rank": 4, "lockstep.world_size": 4},
+        {"lockstep.job_id": "job", "lockstep.rank": -1},
+        {"lockstep.job_id": "job", "lockstep.rank": 2**40},
+        {"lockstep.job_id": "job"},
+        {"lockstep.rank": 0},
+        {},
+        {"lockstep.job_id": "j" * 257, "lockstep.rank": 0},
+        {"lockstep.job_id": "two\nlines", "lockstep.rank": 0},
+        {"lockstep.job_id": "job", "lockstep.rank": 0, "host.name": "\x1b[2J"},
+    ],
+    ids=["outside", "negative", "huge", "no rank", "no job", "nothing", "long", "newline", "escape"],
+)
 def test_a_rank_that_does_not_fit_its_world_belongs_to_no_job(server, goes_on, resource):
-    line = partial(server.post("logs", harness.logs_request(resource, [harness.step_event(7)])), ExportLogsServiceResponse, 1)
+    line = partial(
+        server.post("logs", harness.logs_request(resource, [harness.step_event(7)])), ExportLogsServiceResponse, 1
+    )
     assert "lockstep." in line or "resource" in line
     assert server.get("/api/jobs")["total"] == 0
     assert server.counters().total(REFUSED, door="otlp_http", signal="logs", reason="bad_identity") == 1
 
 
+@pytest.mark.parametrize(
+    "job",
+    ["a/b", "..", ".", "x y", "ü-日本", "<script>alert(1)</script>", "%2F", "a?b=c&d", "a\\b", '"quoted"', "x" * 256],
+)
+def test_a_job_may_be_called_almost_anything(server, job):
+    assert server.post("logs", harness.logs_request(harness.identity(job, 0, 1), [harness.step_event(3)])).body == b""
+    assert server.get("/api/jobs/" + urllib.parse.quote(job, safe=""))["job_id"] == job
+    done = harness.lockstep("why", job, "--server", server.url)
+    assert done.returncode == 0 and done.stdout.startswith(job), done
+
+
 # OTLP/gRPC
+
 
 def call(server, method, body, **options):
     with grpc.insecure_channel(server.otlp_grpc, options=[("grpc.max_send_message_length", -1)]) as channel:
@@ -352,8 +461,17 @@ F 42216930619 412 1
 """
 
 
-@pytest.mark.parametrize("number, bad", [(3, "S 34801386004 412 1 8 2 0 0 0 AllGather"), (4, "X 34801404024 412 9"), (1, "H 412 0"),
-                                         (2, "I never 412 1 1681005588880477542 1 1 0 -"), (5, "Q"), (4, "")])
+@pytest.mark.parametrize(
+    "number, bad",
+    [
+        (3, "S 34801386004 412 1 8 2 0 0 0 AllGather"),
+        (4, "X 34801404024 412 9"),
+        (1, "H 412 0"),
+        (2, "I never 412 1 1681005588880477542 1 1 0 -"),
+        (5, "Q"),
+        (4, ""),
+    ],
+)
 def test_a_malformed_line_of_a_recording_is_named_by_file_and_number(tmp_path, number, bad):
     lines = SMALL_RECORDING.splitlines()
     lines[number - 1] = bad
@@ -392,17 +510,34 @@ def test_no_server_is_exit_code_3(command):
     assert done.returncode == 3 and nobody in one_line(done.stderr)
 
 
-@pytest.mark.parametrize("command, word", [
-    (["why", "job", "--jsn"], "--json"), (["why"], "JOB"), (["why", "a", "b"], "JOB"), (["jobs", "--server"], "--server"), (["wy"], "why"),
-    (["replay", "x", "--speed", "fast"], "--speed"), (["replay", "x", "--json"], "--why"), (["demo", "--seed", "-1"], "--seed"),
-    (["sim", "--ranks", "0"], "--ranks"), (["why", "job", "--server", "ftp://x"], "--server")])
+@pytest.mark.parametrize(
+    "command, word",
+    [
+        (["why", "job", "--jsn"], "--json"),
+        (["why"], "JOB"),
+        (["why", "a", "b"], "JOB"),
+        (["jobs", "--server"], "--server"),
+        (["wy"], "why"),
+        (["replay", "x", "--speed", "fast"], "--speed"),
+        (["replay", "x", "--json"], "--why"),
+        (["demo", "--seed", "-1"], "--seed"),
+        (["sim", "--ranks", "0"], "--ranks"),
+        (["why", "job", "--server", "ftp://x"], "--server"),
+    ],
+)
 def test_wrong_usage_is_exit_code_2(command, word):
     done = harness.lockstep(*command)
     assert done.returncode == 2 and done.stdout == "" and word in one_line(done.stderr), done
 
 
 def test_a_daemon_with_a_wrong_flag_does_not_start(tmp_path):
-    for program, arguments, word in (("lockstepd", [], "--data"), ("lockstepd", ["--data", tmp_path, "--htp", "x"], "--http"),
-                                     ("lockstep-agent", [], "--data"), ("lockstep-agent", ["--data", tmp_path, "--export", "s3:x"], "file:DIR")):
-        done = harness.subprocess.run([str(harness.BIN / program), *map(str, arguments)], capture_output=True, text=True, timeout=20)
+    for program, arguments, word in (
+        ("lockstepd", [], "--data"),
+        ("lockstepd", ["--data", tmp_path, "--htp", "x"], "--http"),
+        ("lockstep-agent", [], "--data"),
+        ("lockstep-agent", ["--data", tmp_path, "--export", "s3:x"], "file:DIR"),
+    ):
+        done = harness.subprocess.run(
+            [str(harness.BIN / program), *map(str, arguments)], capture_output=True, text=True, timeout=20
+        )
         assert done.returncode == 2 and done.stdout == "" and word in one_line(done.stderr), (program, arguments, done)

@@ -1,4 +1,5 @@
 """Nothing is lost unseen: at every stage, received = passed + refused + dropped."""
+
 import itertools
 
 import grpc
@@ -51,12 +52,22 @@ def mixed_traffic(sender):
     for number, door in itertools.product(range(3), DOORS):
         now = harness.now_ns()
         resource = harness.identity("job", number, 4)
-        sender.send(door, "metrics", harness.gauge_request(resource, "m", [({"n": n}, now, 1.0) for n in range(5)]), 5, 0)
+        sender.send(
+            door, "metrics", harness.gauge_request(resource, "m", [({"n": n}, now, 1.0) for n in range(5)]), 5, 0
+        )
         sender.send(door, "metrics", harness.gauge_request(resource, "m", [({}, now, 1.0), ({}, later, 1.0)]), 2, 1)
-        sender.send(door, "logs", harness.logs_request(resource, [harness.step_event(number), bad_step, {"body": "text"}]), 3, 1)
+        sender.send(
+            door, "logs", harness.logs_request(resource, [harness.step_event(number), bad_step, {"body": "text"}]), 3, 1
+        )
         sender.send(door, "logs", harness.logs_request({}, [harness.step_event(number), bad_step]), 2, 2)
         sender.send(door, "logs", harness.logs_request(resource, []), 0, 0)
-        sender.send(door, "spans", harness.spans_request(resource, [("a", now, now), ("b", later, later), ("c", now, later)]), 3, 2)
+        sender.send(
+            door,
+            "spans",
+            harness.spans_request(resource, [("a", now, now), ("b", later, later), ("c", now, later)]),
+            3,
+            2,
+        )
         for signal in SIGNALS:
             sender.send_undecodable(door, signal)
     # OTLP/JSON is another way through the same door.
@@ -73,7 +84,9 @@ def test_every_door_and_signal_balances_and_agrees_with_the_sender(server):
     counters = server.counters()
     for door, signal in itertools.product(DOORS, SIGNALS):
         received, passed, refused, dropped = (
-            counters.total(f"lockstep_ingest_{what}_records_total", door=door, signal=signal) for what in ("received", "passed", "refused", "dropped"))
+            counters.total(f"lockstep_ingest_{what}_records_total", door=door, signal=signal)
+            for what in ("received", "passed", "refused", "dropped")
+        )
         assert received == passed + refused + dropped, (door, signal)
         assert received == sender.received[door, signal] > 0, (door, signal)
         assert refused == sender.refused[door, signal] > 0, (door, signal)
@@ -90,14 +103,23 @@ def test_what_the_doors_passed_is_what_the_stores_were_given(server):
         passed = counters.total("lockstep_ingest_passed_records_total", signal=signal)
         applied = counters.total("lockstep_apply_records_received_total", signal=signal)
         assert passed == applied > 0, signal
-        assert applied == (counters.total("lockstep_apply_records_passed_total", signal=signal) +
-                           counters.total("lockstep_apply_records_refused_total", signal=signal))
-    tables = {labels["table"] for name, labels, _ in counters.samples if name == "lockstep_store_rows_received_total" and labels}
+        assert applied == (
+            counters.total("lockstep_apply_records_passed_total", signal=signal)
+            + counters.total("lockstep_apply_records_refused_total", signal=signal)
+        )
+    tables = {
+        labels["table"]
+        for name, labels, _ in counters.samples
+        if name == "lockstep_store_rows_received_total" and labels
+    }
     assert {"steps", "logs", "spans", "samples"} <= tables
     for table in tables:
         given = counters.total("lockstep_store_rows_received_total", table=table)
         kept = counters.total("lockstep_store_rows", table=table)
-        gone = sum(counters.total(f"lockstep_store_rows_{what}_total", table=table) for what in ("replaced", "dropped", "refused"))
+        gone = sum(
+            counters.total(f"lockstep_store_rows_{what}_total", table=table)
+            for what in ("replaced", "dropped", "refused")
+        )
         assert given == kept + gone, table
     sender.channel.close()
 
@@ -107,7 +129,9 @@ def test_after_a_restart_the_stores_balance_again(start, tmp_path):
     sender = Sender(first)
     mixed_traffic(sender)
     sender.channel.close()
-    passed = {signal: first.counters().total("lockstep_ingest_passed_records_total", signal=signal) for signal in SIGNALS}
+    passed = {
+        signal: first.counters().total("lockstep_ingest_passed_records_total", signal=signal) for signal in SIGNALS
+    }
     first.kill()
     counters = start(harness.Server, tmp_path / "data").counters()
     for signal in SIGNALS:

@@ -1,4 +1,5 @@
 """The demo names every fault, and its page leads a browser from the fleet to the guilty rank."""
+
 import os
 import re
 import shutil
@@ -18,12 +19,20 @@ def test_verify_names_every_fault_rightly_and_nothing_else():
     assert done.returncode == 0, done.stdout + done.stderr
     assert "Every fault was named rightly, and nothing else was said." in done.stdout
     assert done.stderr == ""
-    assert done.stdout.count("inject ") == len(FAULTS) and "NOT INJECTED" not in done.stdout and "mistake" not in done.stdout
+    assert (
+        done.stdout.count("inject ") == len(FAULTS)
+        and "NOT INJECTED" not in done.stdout
+        and "mistake" not in done.stdout
+    )
     for fault in FAULTS:
-        row = re.search(rf"^{fault} +(demo-\S+) +(\d+) +(\d+) +([\d.]+) s, (\d+) steps +right$", done.stdout, re.MULTILINE)
+        row = re.search(
+            rf"^{fault} +(demo-\S+) +(\d+) +(\d+) +([\d.]+) s, (\d+) steps +right$", done.stdout, re.MULTILINE
+        )
         assert row, f"no row for {fault}:\n{done.stdout}"
         job, rank = row[1], row[2]
-        assert re.search(rf"confirmed +{job}, (slow|hang): rank {rank}, \w+, after", done.stdout), f"{fault}: no verdict on rank {rank}\n{done.stdout}"
+        assert re.search(
+            rf"confirmed +{job}, (slow|hang): rank {rank}, \w+, after", done.stdout
+        ), f"{fault}: no verdict on rank {rank}\n{done.stdout}"
     assert re.search(r"page +http://127\.0\.0\.1:\d+", done.stdout)
 
 
@@ -31,8 +40,13 @@ def test_verify_names_every_fault_rightly_and_nothing_else():
 def demo(tmp_path):
     """A demo that plays until it is stopped; gives its URL."""
     log = open(tmp_path / "demo.log", "w+")
-    process = subprocess.Popen([str(harness.BIN / "lockstep"), "demo", "--http", "127.0.0.1:0", "--seed", "2"], stdin=subprocess.DEVNULL,
-                               stdout=log, stderr=subprocess.STDOUT, env={**os.environ, "TMPDIR": str(tmp_path)})
+    process = subprocess.Popen(
+        [str(harness.BIN / "lockstep"), "demo", "--http", "127.0.0.1:0", "--seed", "2"],
+        stdin=subprocess.DEVNULL,
+        stdout=log,
+        stderr=subprocess.STDOUT,
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+    )
 
     def url():
         assert process.poll() is None, (tmp_path / "demo.log").read_text()
@@ -53,13 +67,22 @@ def demo(tmp_path):
 
 @pytest.mark.limit(180)
 def test_a_browser_is_led_from_the_fleet_to_the_guilty_rank_of_a_running_demo(demo):
-    assert (harness.ROOT / "web" / "dist" / "index.html").exists(), "the page is not built: (cd web && npm ci && npm run build)"
+    assert (
+        harness.ROOT / "web" / "dist" / "index.html"
+    ).exists(), "the page is not built: (cd web && npm ci && npm run build)"
     assert shutil.which("npm"), "npm is not installed"
     artifacts = harness.ROOT / "artifacts" / "web-live"
     shutil.rmtree(artifacts, ignore_errors=True)
-    page = subprocess.Popen(["npm", "run", "--silent", "test:page"], cwd=harness.ROOT / "web", stdin=subprocess.DEVNULL,
-                            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
-                            env={**os.environ, "LOCKSTEP_URL": demo, "LOCKSTEP_ARTIFACTS": str(artifacts)})
+    page = subprocess.Popen(
+        ["npm", "run", "--silent", "test:page"],
+        cwd=harness.ROOT / "web",
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+        env={**os.environ, "LOCKSTEP_URL": demo, "LOCKSTEP_ARTIFACTS": str(artifacts)},
+    )
     try:
         output, _ = page.communicate(timeout=150)
     finally:

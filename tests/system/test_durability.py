@@ -1,6 +1,9 @@
 """What was acknowledged is there afterwards, however the server ended."""
+
+import contextlib
 import http.client
 import random
+import socket
 import subprocess
 import threading
 import time
@@ -23,7 +26,7 @@ def duration_ms(rank, step):
 
 
 class Round:
-    """Senders that post steps and samples with unique ids until the server is gone, and remember what was acknowledged."""
+    """Senders of steps and samples with unique ids until the server is gone; remembers what was acknowledged."""
 
     def __init__(self, server, number):
         self.server, self.job = server, f"round-{number}"
@@ -37,9 +40,11 @@ class Round:
         resource = harness.identity(self.job, rank, SENDERS)
         for step in range(STEPS_MAX):
             yield "logs", self.steps[rank], step, harness.logs_request(
-                resource, [harness.step_event(step, duration_ms(rank, step) * 1_000_000)])
+                resource, [harness.step_event(step, duration_ms(rank, step) * 1_000_000)]
+            )
             yield "metrics", self.samples[rank], step, harness.gauge_request(
-                resource, METRIC, [({}, self.base_ns + step, float(duration_ms(rank, step)))])
+                resource, METRIC, [({}, self.base_ns + step, float(duration_ms(rank, step)))]
+            )
 
     def run(self, rank):
         try:
@@ -51,7 +56,9 @@ class Round:
         host, port = self.server.otlp_http.rsplit(":", 1)
         connection = http.client.HTTPConnection(host, int(port), timeout=10)
         for signal, acknowledged, step, message in self.requests(rank):
-            connection.request("POST", harness.PATHS[signal], message.SerializeToString(), {"Content-Type": harness.PROTOBUF})
+            connection.request(
+                "POST", harness.PATHS[signal], message.SerializeToString(), {"Content-Type": harness.PROTOBUF}
+            )
             answer = connection.getresponse()
             body = answer.read()
             if answer.status == 200 and not body:
@@ -85,18 +92,32 @@ class Round:
         """Everything acknowledged is in the given server, with the right values."""
         if any(self.steps):
             window = server.get(f"/api/jobs/{self.job}/steps", **{"from": 0, "to": STEPS_MAX - 1})
-            found = {(rank, step): row[at] for rank, row in zip(window["ranks"], window["duration_ms"])
-                     for at, step in enumerate(window["steps"]) if row[at] is not None}
+            found = {
+                (rank, step): row[at]
+                for rank, row in zip(window["ranks"], window["duration_ms"])
+                for at, step in enumerate(window["steps"])
+                if row[at] is not None
+            }
             wanted = {(rank, step): duration_ms(rank, step) for rank in range(SENDERS) for step in self.steps[rank]}
             missing = {key for key, value in wanted.items() if found.get(key) != value}
-            assert not missing, f"{self.job}: {len(missing)} of {len(wanted)} acknowledged steps are not there, e.g. {sorted(missing)[:5]}"
+            assert (
+                not missing
+            ), f"{self.job}: {len(missing)} of {len(wanted)} acknowledged steps are not there, e.g. {sorted(missing)[:5]}"
         if any(self.samples):
-            answer = server.get("/api/metrics", name=METRIC, limit=1000, **{"from": self.base_ns, "to": self.base_ns + STEPS_MAX})
-            found = {(int(one["labels"]["lockstep.rank"]), time_ns - self.base_ns): value for one in answer["series"]
-                     if one["labels"]["lockstep.job_id"] == self.job for time_ns, value in one["points"]}
+            answer = server.get(
+                "/api/metrics", name=METRIC, limit=1000, **{"from": self.base_ns, "to": self.base_ns + STEPS_MAX}
+            )
+            found = {
+                (int(one["labels"]["lockstep.rank"]), time_ns - self.base_ns): value
+                for one in answer["series"]
+                if one["labels"]["lockstep.job_id"] == self.job
+                for time_ns, value in one["points"]
+            }
             wanted = {(rank, step): duration_ms(rank, step) for rank in range(SENDERS) for step in self.samples[rank]}
             missing = {key for key, value in wanted.items() if found.get(key) != value}
-            assert not missing, f"{self.job}: {len(missing)} of {len(wanted)} acknowledged samples are not there, e.g. {sorted(missing)[:5]}"
+            assert (
+                not missing
+            ), f"{self.job}: {len(missing)} of {len(wanted)} acknowledged samples are not there, e.g. {sorted(missing)[:5]}"
 
 
 @pytest.mark.limit(150)
@@ -125,7 +146,9 @@ def test_a_server_killed_under_load_twenty_times_has_everything_it_acknowledged(
         assert counters.total("lockstep_log_records_missing_total") == 0
         assert counters.total("lockstep_replay_undecodable_records_total") == 0
     total = sum(load.acknowledged() for load in rounds)
-    assert total >= 50 * KILLS and under_load >= KILLS // 2, f"{total} acknowledged, {under_load} kills under load: that was no load"
+    assert (
+        total >= 50 * KILLS and under_load >= KILLS // 2
+    ), f"{total} acknowledged, {under_load} kills under load: that was no load"
     assert server.stop() == 0
 
 
@@ -141,14 +164,44 @@ def test_sigterm_drains_what_is_in_progress_and_ends_with_0(start, tmp_path):
     assert all(status in (503, 0) for status, _ in load.refused), load.refused[:3]
     again = start(harness.Server, tmp_path / "data")
     load.check(again)
-    assert again.counters().total("lockstep_log_torn_tails_total") == 0, "a server that ended by itself leaves no torn tail"
+    assert (
+        again.counters().total("lockstep_log_torn_tails_total") == 0
+    ), "a server that ended by itself leaves no torn tail"
     assert again.stop() == 0
+
+
+def test_clients_that_never_finish_do_not_keep_a_server_from_ending(server):
+    with contextlib.ExitStack() as stack:
+        for address, bytes_sent in (
+            (server.otlp_http, b"POST /v1/logs HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\nabc"),
+            (server.otlp_http, b""),
+            (server.http, b"GET /api"),
+            (server.otlp_grpc, b"PRI * HTTP/2.0\r\n"),
+        ):
+            host, port = address.rsplit(":", 1)
+            stack.enter_context(socket.create_connection((host, int(port)))).sendall(bytes_sent)
+        channel = stack.enter_context(grpc.insecure_channel(server.otlp_grpc))
+        assert channel.unary_unary(harness.GRPC_METHODS["logs"])(b"", timeout=10) == b""
+        assert server.stop() == 0
 
 
 def test_a_second_server_on_the_same_folder_is_refused_with_one_line(server, tmp_path):
     second = subprocess.run(
-        [str(harness.BIN / "lockstepd"), "--data", str(tmp_path / "data"), "--http", "127.0.0.1:0", "--otlp-http", "127.0.0.1:0",
-         "--otlp-grpc", "127.0.0.1:0"], capture_output=True, text=True, timeout=20)
+        [
+            str(harness.BIN / "lockstepd"),
+            "--data",
+            str(tmp_path / "data"),
+            "--http",
+            "127.0.0.1:0",
+            "--otlp-http",
+            "127.0.0.1:0",
+            "--otlp-grpc",
+            "127.0.0.1:0",
+        ],
+        capture_output=True,
+        text=True,
+        timeout=20,
+    )
     assert second.returncode == 1 and second.stdout == ""
     (line,) = second.stderr.splitlines()
     assert str(tmp_path / "data") in line and f"pid {server.pid}" in line, line

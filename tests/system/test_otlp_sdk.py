@@ -1,4 +1,5 @@
 """The real OpenTelemetry SDK sends metrics, spans and logs, and finds them again through our API."""
+
 import base64
 import json
 
@@ -35,13 +36,16 @@ IDS = {"traceId", "spanId", "parentSpanId"}
 
 # OTLP/JSON: the SDK's own protobuf request in protobuf's JSON form, but with ids in hex, as OTLP asks.
 
+
 def to_otlp_json(message):
     def with_hex_ids(node):
         if isinstance(node, list):
             return [with_hex_ids(item) for item in node]
         if not isinstance(node, dict):
             return node
-        return {key: base64.b64decode(value).hex() if key in IDS else with_hex_ids(value) for key, value in node.items()}
+        return {
+            key: base64.b64decode(value).hex() if key in IDS else with_hex_ids(value) for key, value in node.items()
+        }
 
     return json.dumps(with_hex_ids(MessageToDict(message, use_integers_for_enums=True)))
 
@@ -53,8 +57,13 @@ class JsonDoor:
         self.address, self.signal = address, signal
 
     def post(self, message):
-        answer = harness.request(self.address, "POST", harness.PATHS[self.signal], to_otlp_json(message).encode(),
-                                 {"Content-Type": "application/json"})
+        answer = harness.request(
+            self.address,
+            "POST",
+            harness.PATHS[self.signal],
+            to_otlp_json(message).encode(),
+            {"Content-Type": "application/json"},
+        )
         return answer.status == 200 and "partialSuccess" not in answer.json()
 
 
@@ -89,7 +98,9 @@ class JsonMetricExporter(MetricExporter):
         self.door = JsonDoor(address, "metrics")
 
     def export(self, metrics_data, timeout_millis=10_000, **_):
-        return MetricExportResult.SUCCESS if self.door.post(encode_metrics(metrics_data)) else MetricExportResult.FAILURE
+        return (
+            MetricExportResult.SUCCESS if self.door.post(encode_metrics(metrics_data)) else MetricExportResult.FAILURE
+        )
 
     def force_flush(self, timeout_millis=10_000):
         return True
@@ -101,7 +112,11 @@ class JsonMetricExporter(MetricExporter):
 def exporters(transport, server):
     if transport == "grpc":
         how = {"endpoint": server.otlp_grpc, "insecure": True, "timeout": 10}
-        return grpc_metrics.OTLPMetricExporter(**how), grpc_spans.OTLPSpanExporter(**how), grpc_logs.OTLPLogExporter(**how)
+        return (
+            grpc_metrics.OTLPMetricExporter(**how),
+            grpc_spans.OTLPSpanExporter(**how),
+            grpc_logs.OTLPLogExporter(**how),
+        )
     if transport == "json":
         return tuple(kind(server.otlp_http) for kind in (JsonMetricExporter, JsonSpanExporter, JsonLogExporter))
     compression = Compression.Gzip if transport == "http-gzip" else Compression.NoCompression
@@ -109,8 +124,11 @@ def exporters(transport, server):
     def how(path):
         return {"endpoint": f"http://{server.otlp_http}{path}", "compression": compression, "timeout": 10}
 
-    return (http_metrics.OTLPMetricExporter(**how("/v1/metrics")), http_spans.OTLPSpanExporter(**how("/v1/traces")),
-            http_logs.OTLPLogExporter(**how("/v1/logs")))
+    return (
+        http_metrics.OTLPMetricExporter(**how("/v1/metrics")),
+        http_spans.OTLPSpanExporter(**how("/v1/traces")),
+        http_logs.OTLPLogExporter(**how("/v1/logs")),
+    )
 
 
 class Checked:
@@ -207,9 +225,20 @@ def test_spans_come_back_whole(doors, server):
     tracer = provider.get_tracer("system-test")
     with tracer.start_as_current_span("elsewhere") as elsewhere:
         pass
-    attributes = {"text": "naïve \"quoted\"\n", "whole": -(2**62), "real": 0.125, "yes": True, "list": ["a", "b"], "numbers": [1, 2, 3]}
-    with tracer.start_as_current_span("step", kind=SpanKind.CLIENT, attributes=attributes,
-                                      links=[Link(elsewhere.get_span_context(), {"why": "follows"})]) as parent:
+    attributes = {
+        "text": 'naïve "quoted"\n',
+        "whole": -(2**62),
+        "real": 0.125,
+        "yes": True,
+        "list": ["a", "b"],
+        "numbers": [1, 2, 3],
+    }
+    with tracer.start_as_current_span(
+        "step",
+        kind=SpanKind.CLIENT,
+        attributes=attributes,
+        links=[Link(elsewhere.get_span_context(), {"why": "follows"})],
+    ) as parent:
         parent.add_event("loss", {"value": 2.5}, timestamp=parent.start_time + 1000)
         with tracer.start_as_current_span("backward") as child:
             child.set_status(Status(StatusCode.ERROR, "out of memory"))
@@ -229,7 +258,11 @@ def test_spans_come_back_whole(doors, server):
     assert step["attributes"] == attributes
     assert step["status"] == 0 and (backward["status"], backward["status_message"]) == (2, "out of memory")
     (event,) = step["events"]
-    assert (event["name"], event["time_unix_ns"], event["attributes"]) == ("loss", parent.start_time + 1000, {"value": 2.5})
+    assert (event["name"], event["time_unix_ns"], event["attributes"]) == (
+        "loss",
+        parent.start_time + 1000,
+        {"value": 2.5},
+    )
     (link,) = step["links"]
     assert link["trace_id"] == f"{elsewhere.get_span_context().trace_id:032x}"
     assert link["span_id"] == f"{elsewhere.get_span_context().span_id:016x}"
@@ -248,8 +281,15 @@ def test_logs_come_back_with_body_severity_attributes_and_their_span(doors, serv
     when = harness.now_ns()
     with tracer.start_as_current_span("step") as span:
         context = trace.set_span_in_context(span)
-        logger.emit(timestamp=when, context=context, severity_number=SeverityNumber.WARN, severity_text="WARNING",
-                    body="gradient norm 1e9", attributes={"step": 12, "tags": ["nan", "fp8"]}, event_name="grad.norm")
+        logger.emit(
+            timestamp=when,
+            context=context,
+            severity_number=SeverityNumber.WARN,
+            severity_text="WARNING",
+            body="gradient norm 1e9",
+            attributes={"step": 12, "tags": ["nan", "fp8"]},
+            event_name="grad.norm",
+        )
     logger.emit(timestamp=when + 1, severity_number=SeverityNumber.INFO, body={"a": 1, "b": [True, "x"]})
     exporter.check()
 
@@ -273,8 +313,11 @@ def test_a_job_that_reports_its_steps_through_the_sdk_is_a_job(doors, server):
     provider.add_log_record_processor(SimpleLogRecordProcessor(exporter))
     logger = provider.get_logger("system-test")
     for step in range(3):
-        logger.emit(timestamp=harness.now_ns(), event_name="train.step",
-                    attributes={"step": step, "duration_ns": 250_000_000 + step, "self_ns": 200_000_000, "comm_ns": 50_000_000})
+        logger.emit(
+            timestamp=harness.now_ns(),
+            event_name="train.step",
+            attributes={"step": step, "duration_ns": 250_000_000 + step, "self_ns": 200_000_000, "comm_ns": 50_000_000},
+        )
     exporter.check()
     job = server.get("/api/jobs/sdk-job")
     assert (job["world_size"], job["ranks_seen"], job["last_step"]) == (4, 1, 2)

@@ -244,7 +244,7 @@ StepSummary RankAssembler::close(const OpenStep& step) {
     ++comm.count;
     comm.bytes += op.bytes;
     if (op.gpu_start_ns == 0) continue;
-    int64_t gpu_ns = op.gpu_stop_ns - op.gpu_start_ns;
+    int64_t gpu_ns = std::max<int64_t>(0, op.gpu_stop_ns - op.gpu_start_ns);
     comm.gpu_ns += gpu_ns;
     comm.shortest_ns = comm.shortest_ns == 0 ? gpu_ns : std::min(comm.shortest_ns, gpu_ns);
     comm.longest_ns = std::max(comm.longest_ns, gpu_ns);

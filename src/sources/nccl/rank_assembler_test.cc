@@ -82,7 +82,9 @@ struct RankAssemblerTest : ::testing::Test {
     for (const Record& record : records) assembler.add(record);
     assembler.end_drain(now_ms * kMs, lost);
   }
-  std::vector<StepSummary> take(int64_t now_ms = 1000, bool flush = false) { return assembler.take_steps(now_ms * kMs, flush); }
+  std::vector<StepSummary> take(int64_t now_ms = 1000, bool flush = false) {
+    return assembler.take_steps(now_ms * kMs, flush);
+  }
   // For a case with exactly one step.
   StepSummary only(const std::vector<Record>& records) {
     drain(records);
@@ -93,7 +95,8 @@ struct RankAssemblerTest : ::testing::Test {
 };
 
 TEST_F(RankAssemblerTest, ADurationOnTheGpuIsFromTheFirstStartToTheLastStopOverAllChannels) {
-  StepSummary step = only({step_begin(7, 100), coll(1, 110, 4096, 2), kernel(1, 120, 150), kernel(1, 125, 160), step_end(7, 200)});
+  StepSummary step =
+      only({step_begin(7, 100), coll(1, 110, 4096, 2), kernel(1, 120, 150), kernel(1, 125, 160), step_end(7, 200)});
   EXPECT_EQ(step.step, 7);
   EXPECT_EQ(step.start_unix_ns, 100 * kMs + kUnixShift);
   EXPECT_EQ(step.duration_ns, 100 * kMs);
@@ -113,7 +116,8 @@ TEST_F(RankAssemblerTest, ADurationOnTheGpuIsFromTheFirstStartToTheLastStopOverA
 
 TEST_F(RankAssemblerTest, OwnTimeAndCommunicationMakeTheStep) {
   // Two operations that overlap, and one apart.
-  StepSummary step = only({step_begin(1, 0), coll(1, 10), coll(2, 10), coll(3, 10), kernel(1, 20, 50), kernel(2, 40, 60), kernel(3, 80, 90), step_end(1, 100)});
+  StepSummary step = only({step_begin(1, 0), coll(1, 10), coll(2, 10), coll(3, 10), kernel(1, 20, 50),
+                           kernel(2, 40, 60), kernel(3, 80, 90), step_end(1, 100)});
   EXPECT_EQ(step.comm_ns, 50 * kMs);
   EXPECT_EQ(step.self_ns, 50 * kMs);
   EXPECT_EQ(step.self_ns + step.comm_ns, step.duration_ns);
@@ -126,7 +130,8 @@ TEST_F(RankAssemblerTest, OwnTimeAndCommunicationMakeTheStep) {
 
 TEST_F(RankAssemblerTest, CommunicationOutsideOfTheStepIsNotInIt) {
   // The GPU still works on an operation of step 1 when the host has begun step 2.
-  drain({step_begin(1, 0), coll(1, 50), step_end(1, 100), step_begin(2, 100), kernel(1, 90, 130), coll(2, 150), kernel(2, 160, 170), step_end(2, 200)});
+  drain({step_begin(1, 0), coll(1, 50), step_end(1, 100), step_begin(2, 100), kernel(1, 90, 130), coll(2, 150),
+         kernel(2, 160, 170), step_end(2, 200)});
   std::vector<StepSummary> steps = take();
   ASSERT_EQ(steps.size(), 2u);
   EXPECT_EQ(steps[0].comm_ns, 10 * kMs);
@@ -157,7 +162,8 @@ TEST_F(RankAssemblerTest, AChildWhoseParentNeverComesIsCounted) {
 
 TEST_F(RankAssemblerTest, GpuTimesAreMappedByTheCallbackThatCameSoonest) {
   // Callbacks come late; one comes at once and shows how far the clocks are apart.
-  StepSummary step = only({step_begin(1, 0), coll(1, 10), coll(2, 10), kernel(1, 20, 30, 7), kernel(2, 40, 50, 0), step_end(1, 100)});
+  StepSummary step =
+      only({step_begin(1, 0), coll(1, 10), coll(2, 10), kernel(1, 20, 30, 7), kernel(2, 40, 50, 0), step_end(1, 100)});
   ASSERT_EQ(step.comms.size(), 1u);
   EXPECT_EQ(step.comms[0].first_start_unix_ns, 20 * kMs + kUnixShift);
   EXPECT_EQ(step.comms[0].last_end_unix_ns, 50 * kMs + kUnixShift);
@@ -210,7 +216,8 @@ TEST_F(RankAssemblerTest, AStepWhoseOperationNeverCompletesClosesAfterAWhileOrWh
 
 TEST_F(RankAssemblerTest, AnOperationThatLostAStopHoldsUpItsOwnStepOnly) {
   // One of two channels never tells that it stopped: its record was overwritten.
-  drain({step_begin(1, 0), coll(1, 50, 1000, 2), kernel(1, 60, 70), step_end(1, 100), step_begin(2, 100), step_end(2, 200), step_begin(3, 200), step_end(3, 300)});
+  drain({step_begin(1, 0), coll(1, 50, 1000, 2), kernel(1, 60, 70), step_end(1, 100), step_begin(2, 100),
+         step_end(2, 200), step_begin(3, 200), step_end(3, 300)});
   take();
   drain({step_begin(4, 300), coll(4, 310), kernel(4, 320, 330), step_end(4, 400)});
   std::vector<StepSummary> steps = take();
@@ -220,7 +227,8 @@ TEST_F(RankAssemblerTest, AnOperationThatLostAStopHoldsUpItsOwnStepOnly) {
 
 TEST_F(RankAssemblerTest, QueueTimeIsWhileAnOperationWaitsAndNoneRuns) {
   // Enqueued at 10, started at 40: 30. The second waits 20 to 60, of which 40 to 55 behind the first: 5 more.
-  StepSummary step = only({step_begin(1, 0), coll(1, 10), coll(2, 20), kernel(1, 40, 55), kernel(2, 60, 70), step_end(1, 100)});
+  StepSummary step =
+      only({step_begin(1, 0), coll(1, 10), coll(2, 20), kernel(1, 40, 55), kernel(2, 60, 70), step_end(1, 100)});
   EXPECT_EQ(step.queue_ns, 35 * kMs);
   EXPECT_EQ(step.comms[0].queue_ns, 70 * kMs);  // here every operation counts for itself
 }
@@ -232,7 +240,8 @@ TEST_F(RankAssemblerTest, ALateHostLeavesNoQueue) {
 }
 
 TEST_F(RankAssemblerTest, PhasesAreTheTimeBetweenTheirMarks) {
-  StepSummary step = only({step_begin(1, 0), phase_begin(Phase::kInput, 0), phase_end(Phase::kInput, 30), phase_begin(Phase::kForward, 30), phase_begin(Phase::kBackward, 50),
+  StepSummary step = only({step_begin(1, 0), phase_begin(Phase::kInput, 0), phase_end(Phase::kInput, 30),
+                           phase_begin(Phase::kForward, 30), phase_begin(Phase::kBackward, 50),
                            phase_end(Phase::kBackward, 90), step_end(1, 100)});
   EXPECT_EQ(step.phase_ns[static_cast<size_t>(Phase::kInput)], 30 * kMs);
   EXPECT_EQ(step.phase_ns[static_cast<size_t>(Phase::kForward)], 20 * kMs);  // the next phase ends it
@@ -241,7 +250,8 @@ TEST_F(RankAssemblerTest, PhasesAreTheTimeBetweenTheirMarks) {
 }
 
 TEST_F(RankAssemblerTest, APhaseThatBeganBeforeTheStepCountsFromItsBegin) {
-  StepSummary step = only({phase_begin(Phase::kInput, 0), step_begin(1, 20), phase_end(Phase::kInput, 30), step_end(1, 100)});
+  StepSummary step =
+      only({phase_begin(Phase::kInput, 0), step_begin(1, 20), phase_end(Phase::kInput, 30), step_end(1, 100)});
   EXPECT_EQ(step.phase_ns[static_cast<size_t>(Phase::kInput)], 10 * kMs);
 }
 
@@ -253,7 +263,8 @@ TEST_F(RankAssemblerTest, APhaseNumberThatIsNoneIsLeftOut) {
 }
 
 TEST_F(RankAssemblerTest, AFlowIsOnTheWireWhileAtLeastOneTransferIs) {
-  StepSummary step = only({step_begin(1, 0), transfer(4, 10, 30), transfer(4, 20, 40), transfer(4, 60, 65), transfer(5, 10, 20), step_end(1, 100)});
+  StepSummary step = only({step_begin(1, 0), transfer(4, 10, 30), transfer(4, 20, 40), transfer(4, 60, 65),
+                           transfer(5, 10, 20), step_end(1, 100)});
   ASSERT_EQ(step.flows.size(), 2u);
   const FlowStep& flow = step.flows[0];
   EXPECT_EQ(flow.comm_id, kCommId);
@@ -261,16 +272,17 @@ TEST_F(RankAssemblerTest, AFlowIsOnTheWireWhileAtLeastOneTransferIs) {
   EXPECT_TRUE(flow.send);
   EXPECT_EQ(flow.transfers, 3);
   EXPECT_EQ(flow.bytes, 300);
-  EXPECT_EQ(flow.wire_ns, 35 * kMs);          // a union
-  EXPECT_EQ(flow.own_gpu_ns, 6 * kMs);        // a sum
-  EXPECT_EQ(flow.peer_ns, 3 * kMs);           // a sum
+  EXPECT_EQ(flow.wire_ns, 35 * kMs);    // a union
+  EXPECT_EQ(flow.own_gpu_ns, 6 * kMs);  // a sum
+  EXPECT_EQ(flow.peer_ns, 3 * kMs);     // a sum
   EXPECT_EQ(flow.wire_longest_ns, 20 * kMs);
   EXPECT_EQ(flow.own_gpu_longest_ns, 2 * kMs);
   EXPECT_EQ(step.flows[1].peer, 5);
 }
 
 TEST_F(RankAssemblerTest, BothDirectionsOfAPeerAreTwoFlows) {
-  StepSummary step = only({step_begin(1, 0), transfer(4, 10, 30, 100, true), transfer(4, 10, 20, 50, false), step_end(1, 100)});
+  StepSummary step =
+      only({step_begin(1, 0), transfer(4, 10, 30, 100, true), transfer(4, 10, 20, 50, false), step_end(1, 100)});
   ASSERT_EQ(step.flows.size(), 2u);
   EXPECT_NE(step.flows[0].send, step.flows[1].send);
 }
@@ -293,7 +305,8 @@ TEST_F(RankAssemblerTest, RecordsLostAreCarriedByAStepReadInTheSameDrain) {
 }
 
 TEST_F(RankAssemblerTest, TheLongestSilenceWhileAnOperationIsInFlightIsTold) {
-  StepSummary step = only({step_begin(1, 0), coll(1, 10), kernel(1, 12, 70), coll(2, 75), kernel(2, 80, 90), step_end(1, 100)});
+  StepSummary step =
+      only({step_begin(1, 0), coll(1, 10), kernel(1, 12, 70), coll(2, 75), kernel(2, 80, 90), step_end(1, 100)});
   // Callbacks at 10, 12, 70, 75, 80, 90.
   EXPECT_EQ(step.quiet_ns, 58 * kMs);
   EXPECT_EQ(step.quiet_from_unix_ns, 12 * kMs + kUnixShift);
@@ -330,7 +343,9 @@ TEST_F(RankAssemblerTest, TotalsCountEveryCompletedOperationOnce) {
 }
 
 TEST_F(RankAssemblerTest, AProcessThatMarksNoStepsIsRememberedForAWhileOnly) {
-  for (int64_t second = 0; second < 100; ++second) drain({coll(static_cast<uint64_t>(second) + 1, second * 1000), kernel(static_cast<uint64_t>(second) + 1, second * 1000, second * 1000 + 1)});
+  for (int64_t second = 0; second < 100; ++second)
+    drain({coll(static_cast<uint64_t>(second) + 1, second * 1000),
+           kernel(static_cast<uint64_t>(second) + 1, second * 1000, second * 1000 + 1)});
   EXPECT_FALSE(assembler.any_marks());
   EXPECT_TRUE(take(100'000, true).empty());
   EXPECT_EQ(assembler.totals().begin()->second.operations, 100u);
@@ -370,7 +385,8 @@ TEST_F(RankAssemblerTest, StatusShowsTheOldestOperationThatIsNotComplete) {
   EXPECT_EQ(status.comms[0].collective.since_unix_ns, 11 * kMs + kUnixShift);
   EXPECT_EQ(status.comms[0].p2p.state, OpState::kNone);
 
-  comm.recent = {op(InFlightState::kCompleted, 10), op(InFlightState::kCompleted, 11), op(InFlightState::kCompleted, 12)};
+  comm.recent = {op(InFlightState::kCompleted, 10), op(InFlightState::kCompleted, 11),
+                 op(InFlightState::kCompleted, 12)};
   EXPECT_EQ(assembler.status({comm}, 0, 0).comms[0].collective.ordinal, 12u);  // all complete: the last
 }
 

@@ -29,7 +29,8 @@ class StandingJob {
   void add_group(uint64_t comm_id, const std::vector<int32_t>& members) {
     for (size_t in_comm = 0; in_comm < members.size(); ++in_comm) {
       int32_t size = static_cast<int32_t>(members.size());
-      window.add_comm(identity(members[in_comm]), {.comm_id = comm_id, .size = size, .rank_in_comm = static_cast<int32_t>(in_comm)});
+      window.add_comm(identity(members[in_comm]),
+                      {.comm_id = comm_id, .size = size, .rank_in_comm = static_cast<int32_t>(in_comm)});
       CommStatus comm{.comm_id = comm_id, .size = size, .rank_in_comm = static_cast<int32_t>(in_comm)};
       comm.collectives_enqueued = comm.collectives_completed = 100;
       comm.collective = {OpState::kCompleted, 100, 99, "AllReduce", "float32", 4096, -1, kEpochNs - 6 * kSecondNs};
@@ -87,8 +88,10 @@ TEST(HangDetector, NamesTheRankThatNeverEntered) {
   EXPECT_TRUE(hang->sure);
   EXPECT_EQ(hang->victims, (std::vector<int32_t>{0, 1, 2, 3, 4, 5, 7}));
   EXPECT_EQ(hang->coverage, 1);
-  EXPECT_TRUE(hang->sentence.starts_with("Rank 6 (node-0, GPU 6) never entered AllReduce 100 of all 8 ranks")) << hang->sentence;
-  EXPECT_TRUE(std::any_of(hang->chain.begin(), hang->chain.end(), [](const Claim& entry) { return entry.kind == "exclusion"; }));
+  EXPECT_TRUE(hang->sentence.starts_with("Rank 6 (node-0, GPU 6) never entered AllReduce 100 of all 8 ranks"))
+      << hang->sentence;
+  EXPECT_TRUE(std::any_of(hang->chain.begin(), hang->chain.end(),
+                          [](const Claim& entry) { return entry.kind == "exclusion"; }));
 }
 
 TEST(HangDetector, WalksOverTwoGroupsToTheCulpritNotToTheMiddle) {

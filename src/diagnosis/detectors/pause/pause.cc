@@ -20,6 +20,8 @@ constexpr double kEventMinNs = 20e6;
 constexpr double kStandFactor = 5;
 constexpr size_t kEventsSuspect = 3;
 constexpr size_t kEventsSure = 4;
+// One pair alone may be half of the picture of a paused process: to call it a link takes more.
+constexpr size_t kEventsSureLink = 12;
 // The culprit has a part in most events, and they cost the job something.
 constexpr double kEventsShare = 0.7;
 constexpr double kLostShareMin = 0.03;
@@ -207,7 +209,7 @@ std::vector<Finding> find_pauses(const JobWindow& window, const std::vector<Expl
   Finding finding;
   finding.kind = "slow";
   finding.ranks = {culprit};
-  finding.sure = most_events >= kEventsSure;
+  finding.sure = most_events >= (own_side ? kEventsSure : kEventsSureLink);
   std::vector<int64_t> hit = part.steps();
   finding.since_step = hit.front();
   finding.through_step = hit.back();

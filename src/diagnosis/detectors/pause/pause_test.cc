@@ -11,13 +11,16 @@ using testing::MadeUpJob;
 using testing::RankPlan;
 using testing::StepPlan;
 
-std::vector<Finding> pauses_of(MadeUpJob& job, const StepPlan& plan, int64_t steps = 60, const std::vector<Explained>& explained = {}) {
+std::vector<Finding> pauses_of(MadeUpJob& job, const StepPlan& plan, int64_t steps = 60,
+                               const std::vector<Explained>& explained = {}) {
   JobWindow window;
   job.play(window, 0, steps - 1, plan);
   return find_pauses(window, explained);
 }
 
-bool eventful(int64_t step) { return step >= 10 && step % 8 == 0; }
+bool eventful(int64_t step) {
+  return step >= 10 && step % 8 == 0;
+}
 
 // The rank stops for 200 ms while the collective runs: what comes to it and what it sends stands.
 void stop(std::vector<RankPlan>& ranks, size_t rank) {
@@ -27,7 +30,8 @@ void stop(std::vector<RankPlan>& ranks, size_t rank) {
 
 TEST(PauseDetector, NamesTheRankThatIsLateNowAndThen) {
   MadeUpJob job(8);
-  std::vector<Finding> findings = pauses_of(job, [](int64_t step, std::vector<RankPlan>& ranks) { ranks[3].own_ms += eventful(step) ? 200 : 0; });
+  std::vector<Finding> findings =
+      pauses_of(job, [](int64_t step, std::vector<RankPlan>& ranks) { ranks[3].own_ms += eventful(step) ? 200 : 0; });
   ASSERT_EQ(findings.size(), 1u);
   EXPECT_EQ(findings[0].ranks, std::vector<int32_t>{3});
   EXPECT_EQ(findings[0].layer, "host");
@@ -36,7 +40,8 @@ TEST(PauseDetector, NamesTheRankThatIsLateNowAndThen) {
   EXPECT_EQ(findings[0].since_step, 16);
   EXPECT_EQ(findings[0].through_step, 56);
   EXPECT_EQ(findings[0].coverage, 1);
-  EXPECT_TRUE(std::any_of(findings[0].chain.begin(), findings[0].chain.end(), [](const Claim& entry) { return entry.kind == "exclusion"; }));
+  EXPECT_TRUE(std::any_of(findings[0].chain.begin(), findings[0].chain.end(),
+                          [](const Claim& entry) { return entry.kind == "exclusion"; }));
 }
 
 TEST(PauseDetector, NamesTheRankThatLeavesArrivedDataLyingWhileTransfersStand) {
@@ -83,7 +88,8 @@ TEST(PauseDetector, NamesTheRankThatIsLateInSomeEventsAndStopsTransfersInOthers)
 TEST(PauseDetector, CallsStallsOfOnePairALink) {
   MadeUpJob job(8);
   job.ring_flows = true;
-  std::vector<Finding> findings = pauses_of(job, [](int64_t step, std::vector<RankPlan>& ranks) { ranks[3].wire_longest_ms = eventful(step) ? 200 : 0; });
+  std::vector<Finding> findings = pauses_of(
+      job, [](int64_t step, std::vector<RankPlan>& ranks) { ranks[3].wire_longest_ms = eventful(step) ? 200 : 0; });
   ASSERT_EQ(findings.size(), 1u);
   EXPECT_EQ(findings[0].ranks, std::vector<int32_t>{3});
   EXPECT_EQ(findings[0].layer, "link");
@@ -94,9 +100,11 @@ TEST(PauseDetector, EventsWithChangingActorsAccuseNobody) {
   for (uint32_t seed = 1; seed <= 20; ++seed) {
     MadeUpJob job(8, seed);
     std::mt19937 random(seed);
-    EXPECT_TRUE(pauses_of(job, [&](int64_t step, std::vector<RankPlan>& ranks) {
-                  if (step % 2 == 0) ranks[random() % ranks.size()].own_ms += 200;
-                }).empty())
+    EXPECT_TRUE(pauses_of(job,
+                          [&](int64_t step, std::vector<RankPlan>& ranks) {
+                            if (step % 2 == 0) ranks[random() % ranks.size()].own_ms += 200;
+                          })
+                    .empty())
         << "seed " << seed;
   }
 }
@@ -112,18 +120,24 @@ TEST(PauseDetector, SaysNothingOfAHealthyJobWithNoise) {
 
 TEST(PauseDetector, TwoEventsAreNotEnough) {
   MadeUpJob job(8);
-  EXPECT_TRUE(pauses_of(job, [](int64_t step, std::vector<RankPlan>& ranks) { ranks[3].own_ms += step == 20 || step == 40 ? 400 : 0; }).empty());
+  EXPECT_TRUE(pauses_of(job, [](int64_t step, std::vector<RankPlan>& ranks) {
+                ranks[3].own_ms += step == 20 || step == 40 ? 400 : 0;
+              }).empty());
 }
 
 TEST(PauseDetector, ALongStretchOfLatenessIsNotAPause) {
   MadeUpJob job(8);
-  EXPECT_TRUE(pauses_of(job, [](int64_t step, std::vector<RankPlan>& ranks) { ranks[3].own_ms += step >= 20 && step < 40 ? 200 : 0; }).empty());
+  EXPECT_TRUE(pauses_of(job, [](int64_t step, std::vector<RankPlan>& ranks) {
+                ranks[3].own_ms += step >= 20 && step < 40 ? 200 : 0;
+              }).empty());
 }
 
 TEST(PauseDetector, LatenessThatHasAVerdictOfItsOwnIsNotAPause) {
   // A slow rank that some of its steps are spared: no unbroken stretch.
   MadeUpJob job(8);
-  auto mostly_slow = [](int64_t step, std::vector<RankPlan>& ranks) { ranks[3].own_ms += step >= 20 && step < 50 && step % 3 != 0 ? 200 : 0; };
+  auto mostly_slow = [](int64_t step, std::vector<RankPlan>& ranks) {
+    ranks[3].own_ms += step >= 20 && step < 50 && step % 3 != 0 ? 200 : 0;
+  };
   EXPECT_FALSE(pauses_of(job, mostly_slow).empty());
   MadeUpJob again(8);
   EXPECT_TRUE(pauses_of(again, mostly_slow, 60, {{3, 20, 49}}).empty());
@@ -131,7 +145,9 @@ TEST(PauseDetector, LatenessThatHasAVerdictOfItsOwnIsNotAPause) {
 
 TEST(PauseDetector, WarmUpIsNobodysPause) {
   MadeUpJob job(8);
-  EXPECT_TRUE(pauses_of(job, [](int64_t step, std::vector<RankPlan>& ranks) { ranks[3].own_ms += step < 6 && step != 3 ? 3000 : 0; }).empty());
+  EXPECT_TRUE(pauses_of(job, [](int64_t step, std::vector<RankPlan>& ranks) {
+                ranks[3].own_ms += step < 6 && step != 3 ? 3000 : 0;
+              }).empty());
 }
 
 TEST(PauseDetector, CheckpointsAndEvaluationsAreNotPauses) {
@@ -155,7 +171,10 @@ TEST(PauseDetector, EverybodyStandingIsNobodyInParticular) {
 
 TEST(PauseDetector, EventsTooSeldomToMatterSayNothing) {
   MadeUpJob job(8);
-  EXPECT_TRUE(pauses_of(job, [](int64_t step, std::vector<RankPlan>& ranks) { ranks[3].own_ms += step % 30 == 15 ? 25 : 0; }, 98).empty());
+  EXPECT_TRUE(
+      pauses_of(
+          job, [](int64_t step, std::vector<RankPlan>& ranks) { ranks[3].own_ms += step % 30 == 15 ? 25 : 0; }, 98)
+          .empty());
 }
 
 }  // namespace

@@ -33,14 +33,17 @@ TEST(SlowLinkDetector, NamesTheSenderOfTheOneSlowFlow) {
   EXPECT_TRUE(findings[0].sure);
   EXPECT_NEAR(static_cast<double>(findings[0].lost_ns_per_step), 70e6, 2e6);
   EXPECT_EQ(findings[0].coverage, 1);
-  EXPECT_TRUE(std::any_of(findings[0].chain.begin(), findings[0].chain.end(), [](const Claim& entry) { return entry.kind == "exclusion"; }));
-  EXPECT_TRUE(std::any_of(findings[0].chain.begin(), findings[0].chain.end(), [](const Claim& entry) { return entry.kind == "counterfactual"; }));
+  EXPECT_TRUE(std::any_of(findings[0].chain.begin(), findings[0].chain.end(),
+                          [](const Claim& entry) { return entry.kind == "exclusion"; }));
+  EXPECT_TRUE(std::any_of(findings[0].chain.begin(), findings[0].chain.end(),
+                          [](const Claim& entry) { return entry.kind == "counterfactual"; }));
 }
 
 TEST(SlowLinkDetector, SaysSinceWhen) {
   MadeUpJob job(8);
   job.ring_flows = true;
-  std::vector<Finding> findings = links_of(job, [](int64_t step, std::vector<RankPlan>& ranks) { ranks[3].wire_ms = step >= 40 ? 80 : 10; }, 80);
+  std::vector<Finding> findings = links_of(
+      job, [](int64_t step, std::vector<RankPlan>& ranks) { ranks[3].wire_ms = step >= 40 ? 80 : 10; }, 80);
   ASSERT_EQ(findings.size(), 1u);
   EXPECT_EQ(findings[0].since_step, 40);
   EXPECT_EQ(findings[0].through_step, 79);
@@ -76,7 +79,9 @@ TEST(SlowLinkDetector, SaysNothingOfASlowFlowThatCostsNothing) {
 TEST(SlowLinkDetector, SaysNothingOfAFlowThatIsSlowNowAndThen) {
   MadeUpJob job(8);
   job.ring_flows = true;
-  EXPECT_TRUE(links_of(job, [](int64_t step, std::vector<RankPlan>& ranks) { ranks[3].wire_ms = step % 3 == 0 ? 80 : 10; }).empty());
+  EXPECT_TRUE(links_of(job, [](int64_t step, std::vector<RankPlan>& ranks) {
+                ranks[3].wire_ms = step % 3 == 0 ? 80 : 10;
+              }).empty());
 }
 
 TEST(SlowLinkDetector, ALateRankIsNotCalledALink) {
@@ -112,7 +117,10 @@ MadeUpJob pairs_and_rows() {
   MadeUpJob job(8);
   job.groups.clear();
   for (int32_t pair = 0; pair < 4; ++pair) {
-    job.groups.push_back({.comm_id = 10 + static_cast<uint64_t>(pair), .ranks = {pair, pair + 4}, .transfer_ms = 10, .bytes = 50'000'000});
+    job.groups.push_back({.comm_id = 10 + static_cast<uint64_t>(pair),
+                          .ranks = {pair, pair + 4},
+                          .transfer_ms = 10,
+                          .bytes = 50'000'000});
   }
   job.groups.push_back({.comm_id = 20, .ranks = {0, 1, 2, 3}, .transfer_ms = 10});
   job.groups.push_back({.comm_id = 21, .ranks = {4, 5, 6, 7}, .transfer_ms = 10});
@@ -134,11 +142,15 @@ TEST(SlowLinkDetector, OfASlowPairTheMemberIsNamedWhoseOtherGroupsAreSlowToo) {
   MadeUpJob job(9);
   job.groups.clear();
   for (int32_t row = 0; row < 3; ++row) {
-    job.groups.push_back({.comm_id = 10 + static_cast<uint64_t>(row), .ranks = {3 * row, 3 * row + 1, 3 * row + 2}, .transfer_ms = 10, .bytes = 1'000'000});
+    job.groups.push_back({.comm_id = 10 + static_cast<uint64_t>(row),
+                          .ranks = {3 * row, 3 * row + 1, 3 * row + 2},
+                          .transfer_ms = 10,
+                          .bytes = 1'000'000});
   }
   for (uint64_t pair = 0; pair < 4; ++pair) {
     int32_t rank = static_cast<int32_t>(pair);
-    job.groups.push_back({.comm_id = 20 + pair, .ranks = {rank, rank + 4}, .transfer_ms = pair == 1 ? 80.0 : 10.0, .bytes = 50'000'000});
+    job.groups.push_back(
+        {.comm_id = 20 + pair, .ranks = {rank, rank + 4}, .transfer_ms = pair == 1 ? 80.0 : 10.0, .bytes = 50'000'000});
   }
   job.groups[1].transfer_ms = 20;  // the row of rank 5, the partner of rank 1
   std::vector<Finding> findings = links_of(job, {});

@@ -14,7 +14,7 @@ constexpr size_t kWindow = 10;
 constexpr size_t kStepsSuspect = 4;
 constexpr size_t kStepsSure = 6;
 // A slowness that has just begun is suspected after so many steps in a row, each clearly slow, by one rank alone.
-constexpr size_t kStepsFresh = 5;
+constexpr size_t kStepsFresh = 4;
 constexpr double kFreshShareMin = 0.10;
 // A job's first steps are often slow on one rank (compilation, page cache): be sure only after these.
 constexpr int64_t kSettleSteps = 12;
@@ -225,14 +225,9 @@ std::vector<Finding> find_stragglers(const JobWindow& window, const std::vector<
   limit = std::max(limit, kSigmas * 1.4826 * median(noise));
   double fresh_limit = std::max(limit, kFreshShareMin * step_ns);
   for (const auto& [rank, stat] : stats) {
-    if (stat.typical >= limit) late_ranks.push_back(rank);
+    if (stat.typical >= limit || fresh_lateness(stat.late, fresh_limit) > 0) late_ranks.push_back(rank);
   }
-  if (late_ranks.empty()) {
-    for (const auto& [rank, stat] : stats) {
-      if (fresh_lateness(stat.late, fresh_limit) > 0) late_ranks.push_back(rank);
-    }
-    if (late_ranks.size() != 1) return {};
-  }
+  if (late_ranks.empty()) return {};
   // Late together, in the job or in a role: the work is shaped so.
   auto structural = [](size_t late, size_t all) { return late > 1 && static_cast<double>(late) >= kStructuralShare * static_cast<double>(all); };
   if (structural(late_ranks.size(), stats.size())) return {};
@@ -243,11 +238,17 @@ std::vector<Finding> find_stragglers(const JobWindow& window, const std::vector<
 
   for (int32_t rank : late_ranks) {
     RankStats& stat = stats[rank];
-    bool lasting = stat.typical >= limit;
-    if (!lasting) stat.typical = fresh_lateness(stat.late, fresh_limit);
-    size_t hits = 0;
-    for (double late : stat.late) hits += late >= 0.5 * stat.typical && late >= limit;
-    if (hits < kStepsSuspect || (lasting && static_cast<double>(hits) < 0.7 * static_cast<double>(stat.late.size()))) continue;
+    auto hits_of = [&](double size) {
+      return static_cast<size_t>(std::count_if(stat.late.begin(), stat.late.end(), [&](double late) { return late >= 0.5 * size && late >= limit; }));
+    };
+    size_t hits = hits_of(stat.typical);
+    bool lasting = stat.typical >= limit && hits >= kStepsSuspect && static_cast<double>(hits) >= 0.7 * static_cast<double>(stat.late.size());
+    if (!lasting) {
+      double fresh = fresh_lateness(stat.late, fresh_limit);
+      if (fresh == 0 || late_ranks.size() > 1) continue;
+      stat.typical = fresh;
+      hits = hits_of(fresh);
+    }
     if (explained_by_workload(window, rank, steps)) continue;
 
     Finding finding;

@@ -31,7 +31,9 @@ StepPlan slow(std::vector<size_t> who, double more_ms = 50) {
 }
 
 bool has_claim(const Finding& finding, std::string_view kind, std::string_view words) {
-  return std::any_of(finding.chain.begin(), finding.chain.end(), [&](const Claim& entry) { return entry.kind == kind && entry.claim.find(words) != std::string::npos; });
+  return std::any_of(finding.chain.begin(), finding.chain.end(), [&](const Claim& entry) {
+    return entry.kind == kind && entry.claim.find(words) != std::string::npos;
+  });
 }
 
 TEST(StragglerDetector, NamesTheSlowRankNotTheRanksWaitingForIt) {
@@ -57,9 +59,13 @@ TEST(StragglerDetector, PricesAStepByWhatItWouldTakeWithoutTheRank) {
 }
 
 TEST(StragglerDetector, NamesTheRankThatMakesTheDelayThroughGroupsItIsNotIn) {
-  // Pairs first, then columns of the pairs' members: 0 and 2 never meet rank 1 in their second group, and wait all the same.
+  // Pairs first, then columns of the pairs' members: 0 and 2 never meet rank 1 in their second group, and wait all the
+  // same.
   MadeUpJob job(4);
-  job.groups = {{.comm_id = 1, .ranks = {0, 1}}, {.comm_id = 2, .ranks = {2, 3}}, {.comm_id = 3, .ranks = {0, 2}}, {.comm_id = 4, .ranks = {1, 3}}};
+  job.groups = {{.comm_id = 1, .ranks = {0, 1}},
+                {.comm_id = 2, .ranks = {2, 3}},
+                {.comm_id = 3, .ranks = {0, 2}},
+                {.comm_id = 4, .ranks = {1, 3}}};
   std::vector<Finding> findings = stragglers_of(job, slow({1}));
   ASSERT_EQ(named(findings), std::vector<int32_t>{1});
   EXPECT_EQ(findings[0].victims, (std::vector<int32_t>{0, 2, 3}));
@@ -203,14 +209,16 @@ TEST(StragglerDetector, IsNotSureOfASlownessThatEndsWithinTheFirstSteps) {
   MadeUpJob job(8);
   JobWindow window;
   for (int64_t step = 0; step < 40; ++step) {
-    job.play(window, step, step, [](int64_t number, std::vector<RankPlan>& ranks) { ranks[3].own_ms += number < 10 ? 80 : 0; });
+    job.play(window, step, step,
+             [](int64_t number, std::vector<RankPlan>& ranks) { ranks[3].own_ms += number < 10 ? 80 : 0; });
     for (const Finding& finding : find_stragglers(window, {})) EXPECT_FALSE(finding.sure) << "after step " << step;
   }
 }
 
 TEST(StragglerDetector, SaysSinceWhen) {
   MadeUpJob job(8);
-  std::vector<Finding> findings = stragglers_of(job, [](int64_t step, std::vector<RankPlan>& ranks) { ranks[3].own_ms += step >= 40 ? 50 : 0; }, 80);
+  std::vector<Finding> findings = stragglers_of(
+      job, [](int64_t step, std::vector<RankPlan>& ranks) { ranks[3].own_ms += step >= 40 ? 50 : 0; }, 80);
   ASSERT_EQ(named(findings), std::vector<int32_t>{3});
   EXPECT_EQ(findings[0].since_step, 40);
   EXPECT_EQ(findings[0].through_step, 79);
@@ -229,19 +237,23 @@ TEST(StragglerDetector, NamesTheSlowRankWhileAFifthOfTheRanksAreSilentAndReports
 TEST(StragglerDetector, NamesTheSlowRankWhileAFifthOfTheRowsIsMissing) {
   MadeUpJob job(10);
   std::mt19937 random(7);
-  std::vector<Finding> findings = stragglers_of(job, [&](int64_t, std::vector<RankPlan>& ranks) {
-    ranks[5].own_ms += 50;
-    for (RankPlan& rank : ranks) rank.silent = random() % 5 == 0;
-  }, 60);
+  std::vector<Finding> findings = stragglers_of(
+      job,
+      [&](int64_t, std::vector<RankPlan>& ranks) {
+        ranks[5].own_ms += 50;
+        for (RankPlan& rank : ranks) rank.silent = random() % 5 == 0;
+      },
+      60);
   EXPECT_EQ(named(findings), std::vector<int32_t>{5});
 }
 
 TEST(StragglerDetector, AccusesNobodyWhenTheSlowRankIsTheSilentOne) {
   MadeUpJob job(10);
-  EXPECT_EQ(named(stragglers_of(job, [](int64_t, std::vector<RankPlan>& ranks) {
-              ranks[5].own_ms += 50;
-              ranks[5].silent = true;
-            })),
+  EXPECT_EQ(named(stragglers_of(job,
+                                [](int64_t, std::vector<RankPlan>& ranks) {
+                                  ranks[5].own_ms += 50;
+                                  ranks[5].silent = true;
+                                })),
             std::vector<int32_t>{});
 }
 

@@ -1,0 +1,96 @@
+#include "base/flags.h"
+
+#include <gtest/gtest.h>
+
+namespace lockstep {
+namespace {
+
+struct FlagsTest : ::testing::Test {
+  std::string server = "http://127.0.0.1:7070";
+  int64_t count = 7;
+  double rate = 0.5;
+  bool json = false;
+  std::vector<std::string> jobs;
+  Flags flags{"lockstep why", "says why a job is slow", "JOB"};
+
+  FlagsTest() {
+    flags.text(&server, "--server", "URL", "where the server is")
+        .number(&count, "--count", "N", "how many", 1, 100)
+        .decimal(&rate, "--rate", "R", "how fast", 0, 1)
+        .list(&jobs, "--job", "NAME", "which jobs")
+        .toggle(&json, "--json", "answer in JSON");
+  }
+  std::string error(const std::vector<std::string>& arguments) {
+    Result<void> parsed = flags.parse(arguments);
+    return parsed.ok() ? "accepted" : parsed.error();
+  }
+};
+
+TEST_F(FlagsTest, ValuesComeAfterASpaceOrAnEqualsSign) {
+  ASSERT_EQ(error({"--server", "http://a", "--count=9", "my-job", "--rate", "0.25", "--json"}), "accepted");
+  EXPECT_EQ(server, "http://a");
+  EXPECT_EQ(count, 9);
+  EXPECT_EQ(rate, 0.25);
+  EXPECT_TRUE(json);
+  EXPECT_EQ(flags.positional(), std::vector<std::string>{"my-job"});
+}
+
+TEST_F(FlagsTest, WhatIsNotGivenKeepsItsDefault) {
+  ASSERT_EQ(error({"my-job"}), "accepted");
+  EXPECT_EQ(server, "http://127.0.0.1:7070");
+  EXPECT_EQ(count, 7);
+  EXPECT_FALSE(json);
+}
+
+TEST_F(FlagsTest, AValueMayHoldAnEqualsSignOrBeEmpty) {
+  ASSERT_EQ(error({"--server=http://a/?x=1", "job"}), "accepted");
+  EXPECT_EQ(server, "http://a/?x=1");
+  ASSERT_EQ(error({"--server="}), "accepted");  // the word was given before
+  EXPECT_EQ(server, "");
+}
+
+TEST_F(FlagsTest, AListMayBeGivenTwiceAndJoinedByCommas) {
+  ASSERT_EQ(error({"--job", "a,b", "--job=c", "x"}), "accepted");
+  EXPECT_EQ(jobs, (std::vector<std::string>{"a", "b", "c"}));
+}
+
+TEST_F(FlagsTest, AWordAfterTwoDashesIsNotAFlag) {
+  ASSERT_EQ(error({"--", "--json"}), "accepted");
+  EXPECT_FALSE(json);
+  EXPECT_EQ(flags.positional(), std::vector<std::string>{"--json"});
+}
+
+TEST_F(FlagsTest, AMistakeIsOneLineThatNamesTheFlag) {
+  EXPECT_EQ(error({"--serber", "x"}),
+            "lockstep why: no option --serber. Did you mean --server? (lockstep why --help lists them)");
+  EXPECT_EQ(error({"--zzzzzzzzzzzz"}), "lockstep why: no option --zzzzzzzzzzzz. (lockstep why --help lists them)");
+  EXPECT_EQ(error({"--count", "many"}), "lockstep why: --count takes a whole number from 1 to 100, not \"many\"");
+  EXPECT_EQ(error({"--count=0"}), "lockstep why: --count takes a whole number from 1 to 100, not \"0\"");
+  EXPECT_EQ(error({"--rate=nan"}), "lockstep why: --rate takes a number from 0 to 1, not \"nan\"");
+  EXPECT_EQ(error({"--json=yes"}), "lockstep why: --json takes no value");
+  EXPECT_EQ(error({"--server"}), "lockstep why: --server needs a value: --server URL");
+}
+
+TEST_F(FlagsTest, TakesExactlyOneWordWhereOneIsTaken) {
+  EXPECT_EQ(error({}), "lockstep why: takes exactly one JOB, got 0 (lockstep why --help)");
+  EXPECT_EQ(error({"a", "b"}), "lockstep why: takes exactly one JOB, got 2 (lockstep why --help)");
+}
+
+TEST(Flags, TakesNoWordWhereNoneIsTaken) {
+  Flags flags("lockstepd", "the server");
+  Result<void> parsed = flags.parse({"extra"});
+  ASSERT_FALSE(parsed.ok());
+  EXPECT_EQ(parsed.error(), "lockstepd: unexpected word \"extra\" (lockstepd --help)");
+}
+
+TEST_F(FlagsTest, HelpWinsOverWhatIsMissingAndListsEveryFlag) {
+  ASSERT_EQ(error({"--help"}), "accepted");
+  EXPECT_TRUE(flags.help_wanted());
+  for (const char* words :
+       {"usage: lockstep why JOB [options]", "--server URL", "--count N", "--json", "answer in JSON", "--help"}) {
+    EXPECT_NE(flags.help().find(words), std::string::npos) << words;
+  }
+}
+
+}  // namespace
+}  // namespace lockstep
