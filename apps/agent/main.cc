@@ -21,7 +21,9 @@
 namespace {
 
 volatile sig_atomic_t g_stop = 0;
-void on_signal(int) { g_stop = 1; }
+void on_signal(int) {
+  g_stop = 1;
+}
 
 // How long records are gathered into one request; what is urgent does not wait.
 constexpr int64_t kBatchNs = 200'000'000;
@@ -31,14 +33,16 @@ constexpr int64_t kLookMs = 50;
 
 int main(int argc, char** argv) {
   using namespace lockstep;
-  std::string data, server = "http://127.0.0.1:4318", exported, metrics = "127.0.0.1:9410", recorders = recorder_directory();
+  std::string data, server = "http://127.0.0.1:4318", exported, metrics = "127.0.0.1:9410",
+                    recorders = recorder_directory();
   int64_t spool_mb = 512;
   Flags flags("lockstep-agent", "reads this node's flight recorders and sends what they hold to a Lockstep server");
   flags.text(&data, "--data", "DIR", "folder for the spool (required)")
       .text(&server, "--server", "URL", "OTLP/HTTP door of the server (default http://127.0.0.1:4318)")
       .text(&exported, "--export", "file:DIR", "write the requests to files instead of sending them")
       .text(&metrics, "--metrics", "ADDR", "address for /metrics (default 127.0.0.1:9410; port 0 takes a free one)")
-      .text(&recorders, "--recorders", "DIR", "folder of the flight recorders (default $LOCKSTEP_RECORDER_DIR, else /dev/shm/lockstep-UID)")
+      .text(&recorders, "--recorders", "DIR",
+            "folder of the flight recorders (default $LOCKSTEP_RECORDER_DIR, else /dev/shm/lockstep-UID)")
       .number(&spool_mb, "--spool-mb", "N", "disk the spool may use (default 512)", 1, 1'000'000);
   if (Result<void> parsed = flags.parse({argv + 1, argv + argc}); !parsed.ok()) {
     std::fprintf(stderr, "%s\n", parsed.error().c_str());
@@ -77,7 +81,10 @@ int main(int argc, char** argv) {
   SystemClock clock;
   Counters counters(kAgentCounters);
   Result<std::unique_ptr<Exporter>> exporter =
-      Exporter::start({.server = exported.empty() ? server : exported, .spool_folder = data + "/spool", .spool_bytes_max = static_cast<uint64_t>(spool_mb) << 20}, counters);
+      Exporter::start({.server = exported.empty() ? server : exported,
+                       .spool_folder = data + "/spool",
+                       .spool_bytes_max = static_cast<uint64_t>(spool_mb) << 20},
+                      counters);
   if (!exporter.ok()) {
     std::fprintf(stderr, "lockstep-agent: %s\n", exporter.error().c_str());
     return 1;
@@ -89,11 +96,12 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "lockstep-agent: --metrics: %s\n", address.error().c_str());
     return 2;
   }
-  Result<std::unique_ptr<TextServer>> page = TextServer::start({.address = *address}, [&](const std::string& path) -> TextAnswer {
-    if (path == "/healthz") return {.body = "ok\n"};
-    if (path != "/metrics") return {.status = 404, .body = "this agent has /metrics and /healthz\n"};
-    return {.content_type = "text/plain; version=0.0.4; charset=utf-8", .body = counters.prometheus_text()};
-  });
+  Result<std::unique_ptr<TextServer>> page =
+      TextServer::start({.address = *address}, [&](const std::string& path) -> TextAnswer {
+        if (path == "/healthz") return {.body = "ok\n"};
+        if (path != "/metrics") return {.status = 404, .body = "this agent has /metrics and /healthz\n"};
+        return {.content_type = "text/plain; version=0.0.4; charset=utf-8", .body = counters.prometheus_text()};
+      });
   if (!page.ok()) {
     std::fprintf(stderr, "lockstep-agent: --metrics: %s\n", page.error().c_str());
     return 1;
@@ -101,7 +109,8 @@ int main(int argc, char** argv) {
 
   std::printf("ready metrics=%s\n", (*page)->address().c_str());
   std::fflush(stdout);
-  LOCKSTEP_LOG_INFO("agent", "reading %s, sending to %s", recorders.c_str(), exported.empty() ? server.c_str() : exported.c_str());
+  LOCKSTEP_LOG_INFO("agent", "reading %s, sending to %s", recorders.c_str(),
+                    exported.empty() ? server.c_str() : exported.c_str());
 
   Batch logs{.signal = Signal::kLogs, .groups = {}};
   Batch numbers{.signal = Signal::kMetrics, .groups = {}};

@@ -32,9 +32,12 @@ struct Check {
 
 const char* to_text(State state) {
   switch (state) {
-    case State::kOk: return "ok";
-    case State::kNote: return "note";
-    case State::kWrong: return "wrong";
+    case State::kOk:
+      return "ok";
+    case State::kNote:
+      return "note";
+    case State::kWrong:
+      return "wrong";
   }
   return "?";
 }
@@ -48,7 +51,8 @@ Check check_server(const std::string& server) {
 Check check_agent(const std::string& agent) {
   Answer answer = ask(agent, "/healthz", "agent");
   if (answer.exit_code == kExitOk) return {"agent", State::kOk, agent + " is running", ""};
-  return {"agent", State::kNote, format("no agent answers at %s", agent.c_str()), "lockstep-agent --data DIR --server http://SERVER:4318"};
+  return {"agent", State::kNote, format("no agent answers at %s", agent.c_str()),
+          "lockstep-agent --data DIR --server http://SERVER:4318"};
 }
 
 Check check_plugin() {
@@ -58,7 +62,9 @@ Check check_plugin() {
   bool both = dlsym(library, "ncclProfiler_v4") != nullptr && dlsym(library, "ncclProfiler_v5") != nullptr;
   if (!both) return {"plugin", State::kWrong, path + " does not export ncclProfiler_v4 and _v5", "./dev build"};
   const char* chosen = std::getenv("NCCL_PROFILER_PLUGIN");
-  if (chosen == nullptr) return {"plugin", State::kNote, "built and loadable; NCCL_PROFILER_PLUGIN is not set in this shell", "export NCCL_PROFILER_PLUGIN=" + path};
+  if (chosen == nullptr)
+    return {"plugin", State::kNote, "built and loadable; NCCL_PROFILER_PLUGIN is not set in this shell",
+            "export NCCL_PROFILER_PLUGIN=" + path};
   return {"plugin", State::kOk, format("loadable; NCCL_PROFILER_PLUGIN=%s", chosen), ""};
 }
 
@@ -79,15 +85,22 @@ Check check_recorders() {
     live += access(format("/proc/%d", (*reader)->header().pid).c_str(), F_OK) == 0;
   }
   if (!bad.empty()) return {"recorders", State::kWrong, bad, "remove the file if no job of this version writes it"};
-  if (access(folder.c_str(), W_OK) != 0) return {"recorders", State::kWrong, folder + " cannot be written", "set LOCKSTEP_RECORDER_DIR to a folder in shared memory that jobs can write"};
-  return {"recorders", State::kOk, format("%s: %zu readable, %zu of live processes", folder.c_str(), readable, live), ""};
+  if (access(folder.c_str(), W_OK) != 0)
+    return {"recorders", State::kWrong, folder + " cannot be written",
+            "set LOCKSTEP_RECORDER_DIR to a folder in shared memory that jobs can write"};
+  return {"recorders", State::kOk, format("%s: %zu readable, %zu of live processes", folder.c_str(), readable, live),
+          ""};
 }
 
 Check check_shared_memory() {
   struct statvfs info {};
-  if (statvfs("/dev/shm", &info) != 0) return {"shared memory", State::kWrong, std::string("/dev/shm: ") + std::strerror(errno), "mount a tmpfs on /dev/shm (containers: --shm-size)"};
+  if (statvfs("/dev/shm", &info) != 0)
+    return {"shared memory", State::kWrong, std::string("/dev/shm: ") + std::strerror(errno),
+            "mount a tmpfs on /dev/shm (containers: --shm-size)"};
   double free_mb = static_cast<double>(info.f_bavail) * static_cast<double>(info.f_frsize) / 1e6;
-  if (free_mb < 64) return {"shared memory", State::kWrong, format("/dev/shm has %.0f MB free; a process needs about 16", free_mb), "enlarge /dev/shm (containers: --shm-size)"};
+  if (free_mb < 64)
+    return {"shared memory", State::kWrong, format("/dev/shm has %.0f MB free; a process needs about 16", free_mb),
+            "enlarge /dev/shm (containers: --shm-size)"};
   return {"shared memory", State::kOk, format("/dev/shm has %.0f MB free", free_mb), ""};
 }
 
@@ -108,13 +121,19 @@ int run_doctor(const Arguments& arguments) {
     std::printf("%s\nexit codes: 0 nothing wrong, 1 something is\n", flags.help().c_str());
     return kExitOk;
   }
-  const Check checks[] = {check_server(server), check_agent(agent), check_plugin(), check_recorders(), check_shared_memory()};
+  const Check checks[] = {check_server(server), check_agent(agent), check_plugin(), check_recorders(),
+                          check_shared_memory()};
   bool wrong = false;
   JsonWriter out;
   out.begin_object().key("checks").begin_array();
   for (const Check& check : checks) {
     wrong |= check.state == State::kWrong;
-    out.begin_object().field("name", check.name).field("state", to_text(check.state)).field("found", check.found).field("todo", check.todo).end_object();
+    out.begin_object()
+        .field("name", check.name)
+        .field("state", to_text(check.state))
+        .field("found", check.found)
+        .field("todo", check.todo)
+        .end_object();
     if (json) continue;
     std::printf("%-6s %-14s %s\n", to_text(check.state), check.name.c_str(), check.found.c_str());
     if (!check.todo.empty()) std::printf("       %-14s do: %s\n", "", check.todo.c_str());

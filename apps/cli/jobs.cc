@@ -14,7 +14,8 @@ int run_jobs(const Arguments& arguments) {
   std::string server = default_server();
   bool json = false;
   Flags flags("lockstep jobs", "the jobs the server knows, worst first");
-  flags.text(&server, "--server", "URL", "the server (default $LOCKSTEP_SERVER, else http://127.0.0.1:7070)").toggle(&json, "--json", "the answer as JSON");
+  flags.text(&server, "--server", "URL", "the server (default $LOCKSTEP_SERVER, else http://127.0.0.1:7070)")
+      .toggle(&json, "--json", "the answer as JSON");
   if (Result<void> parsed = flags.parse(arguments); !parsed.ok()) {
     std::fprintf(stderr, "%s\n", parsed.error().c_str());
     return kExitUsage;
@@ -54,8 +55,10 @@ int run_jobs(const Arguments& arguments) {
   };
   std::printf("%-28s %-8s %-9s %7s %10s %10s  %s\n", "JOB", "STATE", "HEALTH", "RANKS", "STEP", "STEP TIME", "");
   for (simdjson::dom::element job : jobs) {
-    std::printf("%-28s %-8s %-9s %7.0f %10s %10s  %s\n", text(job, "job_id").c_str(), text(job, "state").c_str(), text(job, "health").c_str(), number(job, "world_size"),
-                with_thousands(static_cast<int64_t>(number(job, "last_step"))).c_str(), human_duration(number(job, "step_ms") * 1e6).c_str(), text(job, "sentence").c_str());
+    std::printf("%-28s %-8s %-9s %7.0f %10s %10s  %s\n", text(job, "job_id").c_str(), text(job, "state").c_str(),
+                text(job, "health").c_str(), number(job, "world_size"),
+                with_thousands(static_cast<int64_t>(number(job, "last_step"))).c_str(),
+                human_duration(number(job, "step_ms") * 1e6).c_str(), text(job, "sentence").c_str());
   }
   double total = number(document, "total"), shown = number(document, "shown");
   if (shown < total) std::printf("%.0f of %.0f jobs, worst first\n", shown, total);

@@ -15,7 +15,10 @@ namespace {
 void print_help(FILE* out) {
   std::fputs("lockstep: why is my distributed GPU job slow, or stuck?\n\nusage: lockstep COMMAND [options]\n\n", out);
   for (const Command& command : commands()) std::fprintf(out, "  %-8s %s\n", command.name, command.help);
-  std::fputs("\nlockstep COMMAND --help tells more. The server is http://127.0.0.1:7070 unless --server or LOCKSTEP_SERVER says otherwise.\n", out);
+  std::fputs(
+      "\nlockstep COMMAND --help tells more. The server is http://127.0.0.1:7070 unless --server or LOCKSTEP_SERVER "
+      "says otherwise.\n",
+      out);
 }
 
 }  // namespace
@@ -41,6 +44,7 @@ int main(int argc, char** argv) {
   std::vector<std::string> names;
   for (const Command& command : commands()) names.emplace_back(command.name);
   auto near = did_you_mean(words[0], names);
-  std::fprintf(stderr, "lockstep: no command \"%s\".%s (lockstep --help lists them)\n", words[0].c_str(), near ? (" Did you mean " + *near + "?").c_str() : "");
+  std::fprintf(stderr, "lockstep: no command \"%s\".%s (lockstep --help lists them)\n", words[0].c_str(),
+               near ? (" Did you mean " + *near + "?").c_str() : "");
   return kExitUsage;
 }

@@ -17,7 +17,8 @@ std::string default_server() {
 std::string url_part(const std::string& text) {
   std::string out;
   for (char c : text) {
-    bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '_' || c == '.' || c == '~';
+    bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '_' ||
+                 c == '.' || c == '~';
     out += plain ? std::string(1, c) : format("%%%02X", static_cast<unsigned char>(c));
   }
   return out;
@@ -31,7 +32,10 @@ Answer ask(const std::string& server, const std::string& path, const std::string
   request.path = path;
   Result<HttpResponse> answer = client.send(request);
   if (!answer.ok()) {
-    return {kExitUnreachable, format("%s: no server at %s: %s. Start one with lockstepd --data DIR, or try lockstep demo.", command.c_str(), server.c_str(), answer.error().c_str()), {}};
+    return {kExitUnreachable,
+            format("%s: no server at %s: %s. Start one with lockstepd --data DIR, or try lockstep demo.",
+                   command.c_str(), server.c_str(), answer.error().c_str()),
+            {}};
   }
   if (answer->status == 200) return {kExitOk, {}, std::move(answer->body)};
   std::string why = format("the server answered %d", answer->status);

@@ -54,29 +54,35 @@ void print_verdict(const Json& verdict) {
   std::string kind = text_of(verdict, "kind");
   for (char& c : kind) c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
   std::string state = text_of(verdict, "state");
-  std::printf("%-5s %s\n", kind.c_str(), [&] {
-    // The sentence wraps as well, under itself.
-    std::string out;
-    size_t column = 6;
-    std::string sentence = text_of(verdict, "sentence");
-    for (std::string_view word : split(sentence, ' ')) {
-      if (column > 6 && column + 1 + word.size() > 80) {
-        out += "\n      ";
-        column = 6;
-      } else if (column > 6) {
-        out += ' ';
-        ++column;
-      }
-      out += word;
-      column += word.size();
-    }
-    return out;
-  }().c_str());
-  print_row("state", state + (state == "suspected" ? ": a few more steps will tell" : state == "cleared" ? ": it is over" : ""));
-  print_row("cost", format("%.0f %% of the job, %s so far", number_of(verdict, "lost_share") * 100, cost_of(number_of(verdict, "lost_gpu_seconds")).c_str()));
+  std::printf("%-5s %s\n", kind.c_str(),
+              [&] {
+                // The sentence wraps as well, under itself.
+                std::string out;
+                size_t column = 6;
+                std::string sentence = text_of(verdict, "sentence");
+                for (std::string_view word : split(sentence, ' ')) {
+                  if (column > 6 && column + 1 + word.size() > 80) {
+                    out += "\n      ";
+                    column = 6;
+                  } else if (column > 6) {
+                    out += ' ';
+                    ++column;
+                  }
+                  out += word;
+                  column += word.size();
+                }
+                return out;
+              }()
+                  .c_str());
+  print_row("state", state + (state == "suspected" ? ": a few more steps will tell"
+                              : state == "cleared" ? ": it is over"
+                                                   : ""));
+  print_row("cost", format("%.0f %% of the job, %s so far", number_of(verdict, "lost_share") * 100,
+                           cost_of(number_of(verdict, "lost_gpu_seconds")).c_str()));
   Json culprit;
   if (!verdict["culprit"].get(culprit)) {
-    print_row("culprit", format("%s  (layer %s, cause %s)", text_of(culprit, "component").c_str(), text_of(culprit, "layer").c_str(), text_of(culprit, "cause").c_str()));
+    print_row("culprit", format("%s  (layer %s, cause %s)", text_of(culprit, "component").c_str(),
+                                text_of(culprit, "layer").c_str(), text_of(culprit, "cause").c_str()));
   }
   // The label says it already: "not  Not the input" reads badly.
   struct Row {
@@ -85,10 +91,13 @@ void print_verdict(const Json& verdict) {
     const char* said_by_label;
   };
   constexpr int kClaimsPerKind = 2;
-  auto after = [](std::string text, std::string_view start) { return text.starts_with(start) ? text.substr(start.size()) : text; };
+  auto after = [](std::string text, std::string_view start) {
+    return text.starts_with(start) ? text.substr(start.size()) : text;
+  };
   simdjson::dom::array chain;
   if (!verdict["chain"].get_array().get(chain)) {
-    for (Row row : {Row{"self_time", "because", ""}, Row{"path", "because", ""}, Row{"counter", "because", ""}, Row{"event", "because", ""}, Row{"waits_for", "waits", ""},
+    for (Row row : {Row{"self_time", "because", ""}, Row{"path", "because", ""}, Row{"counter", "because", ""},
+                    Row{"event", "because", ""}, Row{"waits_for", "waits", ""},
                     Row{"counterfactual", "without", "Without it "}, Row{"exclusion", "not", "Not "}}) {
       const char* label = row.label;
       int printed = 0;
@@ -126,8 +135,10 @@ void print_why(std::string_view why_json, std::string_view server_url) {
     return;
   }
   std::string id = text_of(job, "job_id");
-  std::printf("%s · step %s · %lld ranks · %s a step\n\n", id.c_str(), with_thousands(static_cast<int64_t>(number_of(job, "last_step"))).c_str(),
-              static_cast<long long>(number_of(job, "world_size")), human_duration(number_of(job, "step_ms") * 1e6).c_str());
+  std::printf("%s · step %s · %lld ranks · %s a step\n\n", id.c_str(),
+              with_thousands(static_cast<int64_t>(number_of(job, "last_step"))).c_str(),
+              static_cast<long long>(number_of(job, "world_size")),
+              human_duration(number_of(job, "step_ms") * 1e6).c_str());
   size_t open = 0, cleared = 0;
   simdjson::dom::array verdicts;
   if (!why["verdicts"].get_array().get(verdicts)) {
@@ -140,23 +151,29 @@ void print_why(std::string_view why_json, std::string_view server_url) {
   Json breakdown;
   if (!why["breakdown"].get(breakdown) && breakdown.is_object()) {
     std::printf("where the time goes  ");
-    for (const char* part : {"compute", "waiting", "communication", "input", "other"}) std::printf(" %s %.0f %% ", part, number_of(breakdown, part) * 100);
+    for (const char* part : {"compute", "waiting", "communication", "input", "other"})
+      std::printf(" %s %.0f %% ", part, number_of(breakdown, part) * 100);
     std::printf("\n");
   }
-  if (!server_url.empty()) std::printf("%.*s/jobs/%s\n", static_cast<int>(server_url.size()), server_url.data(), url_part(id).c_str());
+  if (!server_url.empty())
+    std::printf("%.*s/jobs/%s\n", static_cast<int>(server_url.size()), server_url.data(), url_part(id).c_str());
 }
 
 int run_why(const Arguments& arguments) {
   std::string server = default_server();
   bool json = false;
   Flags flags("lockstep why", "why a job is slow or stuck: the culprit, what it costs, the evidence", "JOB");
-  flags.text(&server, "--server", "URL", "the server (default $LOCKSTEP_SERVER, else http://127.0.0.1:7070)").toggle(&json, "--json", "the answer as JSON");
+  flags.text(&server, "--server", "URL", "the server (default $LOCKSTEP_SERVER, else http://127.0.0.1:7070)")
+      .toggle(&json, "--json", "the answer as JSON");
   if (Result<void> parsed = flags.parse(arguments); !parsed.ok()) {
     std::fprintf(stderr, "%s\n", parsed.error().c_str());
     return kExitUsage;
   }
   if (flags.help_wanted()) {
-    std::printf("%s\nexit codes: 0 no open verdict, 1 an open verdict, 2 wrong usage, 3 no server, 4 no such job, 5 anything else\n", flags.help().c_str());
+    std::printf(
+        "%s\nexit codes: 0 no open verdict, 1 an open verdict, 2 wrong usage, 3 no server, 4 no such job, 5 anything "
+        "else\n",
+        flags.help().c_str());
     return kExitOk;
   }
   Answer answer = ask(server, "/api/jobs/" + url_part(flags.positional()[0]) + "/why", "lockstep why");

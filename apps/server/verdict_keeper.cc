@@ -13,7 +13,8 @@ void VerdictKeeper::keep(std::vector<Verdict> changed) {
   for (Verdict& verdict : changed) {
     std::string& known = state_of_[verdict.id];
     if (known != verdict.state) {
-      counters_.add("lockstep_verdicts_total", format("kind=\"%s\",state=\"%s\"", verdict.kind.c_str(), verdict.state.c_str()));
+      counters_.add("lockstep_verdicts_total",
+                    format("kind=\"%s\",state=\"%s\"", verdict.kind.c_str(), verdict.state.c_str()));
     }
     known = verdict.state;
     if (verdict.state == "cleared") state_of_.erase(verdict.id);

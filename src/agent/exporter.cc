@@ -40,7 +40,8 @@ Result<std::unique_ptr<Exporter>> Exporter::start(ExporterOptions options, Count
     Result<std::vector<std::string>> names = list_directory(folder);
     if (!names.ok()) return Error{"--export: " + names.error()};
     for (const std::string& name : *names) {
-      if (auto number = parse_uint(std::string_view(name).substr(0, name.find('-')))) file_sequence = std::max(file_sequence, *number);
+      if (auto number = parse_uint(std::string_view(name).substr(0, name.find('-'))))
+        file_sequence = std::max(file_sequence, *number);
     }
   } else {
     Result<Url> url = parse_url(options.server, 4318);
@@ -61,7 +62,9 @@ Exporter::Exporter(ExporterOptions options, Counters& counters, Spool spool)
   counters_.add("lockstep_agent_records_total", "", spool_.records());
 }
 
-Exporter::~Exporter() { stop(0); }
+Exporter::~Exporter() {
+  stop(0);
+}
 
 uint64_t Exporter::submit(const Batch& batch) {
   Item item{0, batch.signal, static_cast<int64_t>(batch.record_count()), otlp::encode(batch)};
@@ -85,9 +88,11 @@ void Exporter::note_queue() {
   counters_.set("lockstep_agent_spool_bytes", "", static_cast<int64_t>(spool_.bytes()));
 }
 
-Exporter::Outcome Exporter::deliver_to_folder(Signal signal, int64_t records, const std::string& payload, std::string* why) {
+Exporter::Outcome Exporter::deliver_to_folder(Signal signal, int64_t records, const std::string& payload,
+                                              std::string* why) {
   std::string folder = options_.server.substr(kFilePrefix.size());
-  std::string path = format("%s/%08llu-%s.otlp", folder.c_str(), static_cast<unsigned long long>(++file_sequence_), to_text(signal));
+  std::string path =
+      format("%s/%08llu-%s.otlp", folder.c_str(), static_cast<unsigned long long>(++file_sequence_), to_text(signal));
   if (Result<void> written = write_file_atomically(path, payload); !written.ok()) {
     *why = written.error();
     return Outcome::kRetry;
@@ -122,18 +127,22 @@ Exporter::Outcome Exporter::deliver(Signal signal, int64_t records, const std::s
     int64_t rejected = 0;
     if (Result<otlp::PartialSuccess> partial = otlp::decode_response(answer->body); partial.ok()) {
       rejected = std::clamp<int64_t>(partial->rejected, 0, records);
-      if (rejected > 0) LOCKSTEP_LOG_WARN("agent", "server refused %lld of %lld records: %s", static_cast<long long>(rejected), static_cast<long long>(records), partial->message.c_str());
+      if (rejected > 0)
+        LOCKSTEP_LOG_WARN("agent", "server refused %lld of %lld records: %s", static_cast<long long>(rejected),
+                          static_cast<long long>(records), partial->message.c_str());
     }
     counters_.add("lockstep_agent_records_passed_total", "", records - rejected);
     if (rejected > 0) counters_.add("lockstep_agent_records_refused_total", "reason=\"partial_success\"", rejected);
     return Outcome::kDelivered;
   }
-  if (answer->status == 429 || answer->status == 502 || answer->status == 503 || answer->status == 504 || answer->status == 408) {
+  if (answer->status == 429 || answer->status == 502 || answer->status == 503 || answer->status == 504 ||
+      answer->status == 408) {
     *why = format("server answered %d", answer->status);
     return Outcome::kRetry;
   }
   counters_.add("lockstep_agent_records_refused_total", format("reason=\"http_%d\"", answer->status), records);
-  LOCKSTEP_LOG_WARN("agent", "server answered %d to %s; %lld records are lost", answer->status, request.path.c_str(), static_cast<long long>(records));
+  LOCKSTEP_LOG_WARN("agent", "server answered %d to %s; %lld records are lost", answer->status, request.path.c_str(),
+                    static_cast<long long>(records));
   return Outcome::kRefused;
 }
 
@@ -142,7 +151,8 @@ void Exporter::spool_away(Item item) {
   if (!dropped.ok()) {
     counters_.add("lockstep_agent_records_dropped_total", "reason=\"spool_error\"", item.records);
     gap_records_ += item.records;
-    LOCKSTEP_LOG_WARN("agent", "%s; %lld records are lost", dropped.error().c_str(), static_cast<long long>(item.records));
+    LOCKSTEP_LOG_WARN("agent", "%s; %lld records are lost", dropped.error().c_str(),
+                      static_cast<long long>(item.records));
   } else if (*dropped > 0) {
     counters_.add("lockstep_agent_records_dropped_total", "reason=\"spool_full\"", *dropped);
     gap_records_ += *dropped;
@@ -195,7 +205,8 @@ void Exporter::run() {
     } else {
       Result<std::string> payload = spool_.read_front();
       if (!payload.ok()) {
-        LOCKSTEP_LOG_WARN("agent", "spool: %s; %lld records are lost", payload.error().c_str(), static_cast<long long>(spool_.front().records));
+        LOCKSTEP_LOG_WARN("agent", "spool: %s; %lld records are lost", payload.error().c_str(),
+                          static_cast<long long>(spool_.front().records));
         counters_.add("lockstep_agent_records_dropped_total", "reason=\"spool_error\"", spool_.front().records);
         spool_.pop_front();
         continue;
@@ -205,13 +216,18 @@ void Exporter::run() {
     }
 
     if (outcome == Outcome::kRetry) {
-      if (backoff_ms == 0) LOCKSTEP_LOG_WARN("agent", "%s: %s; keeping everything on disk until it answers", options_.server.c_str(), why.c_str());
+      if (backoff_ms == 0)
+        LOCKSTEP_LOG_WARN("agent", "%s: %s; keeping everything on disk until it answers", options_.server.c_str(),
+                          why.c_str());
       backoff_ms = std::min(options_.backoff_most_ms, std::max(options_.backoff_first_ms, backoff_ms * 2));
       // Spread: a fleet of agents must not come back all at once.
-      int64_t jitter_ms = static_cast<int64_t>(static_cast<uint64_t>(clock.monotonic_ns()) * 2654435761u % static_cast<uint64_t>(backoff_ms / 2 + 1));
+      int64_t jitter_ms = static_cast<int64_t>(static_cast<uint64_t>(clock.monotonic_ns()) * 2654435761u %
+                                               static_cast<uint64_t>(backoff_ms / 2 + 1));
       retry_at_ns = clock.monotonic_ns() + (backoff_ms / 2 + jitter_ms) * 1'000'000;
     } else {
-      if (backoff_ms != 0) LOCKSTEP_LOG_INFO("agent", "%s answers again; %lld records waiting", options_.server.c_str(), static_cast<long long>(spool_.records()));
+      if (backoff_ms != 0)
+        LOCKSTEP_LOG_INFO("agent", "%s answers again; %lld records waiting", options_.server.c_str(),
+                          static_cast<long long>(spool_.records()));
       backoff_ms = 0;
     }
     std::lock_guard lock(mutex_);
@@ -224,7 +240,8 @@ void Exporter::run() {
     if (outcome == Outcome::kDelivered && gap_records_ > 0) {
       Batch gap;
       gap.signal = Signal::kLogs;
-      gap.groups.push_back({.resource = {{"service.name", "lockstep-agent"}}, .logs = {to_record(Gap{"spool_full", gap_records_}, clock.unix_ns())}});
+      gap.groups.push_back({.resource = {{"service.name", "lockstep-agent"}},
+                            .logs = {to_record(Gap{"spool_full", gap_records_}, clock.unix_ns())}});
       gap_records_ = 0;
       memory_.push_back({next_ticket_++, Signal::kLogs, 1, otlp::encode(gap)});
       memory_records_ += 1;

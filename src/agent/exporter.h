@@ -2,9 +2,9 @@
 // to disk while the server is away. A server that is away for ten minutes costs nothing but disk.
 //
 // Every record handed in is counted: records = passed + refused + dropped + queued.
-// Limits: a few hundred requests in memory, then the spool; spool_bytes_max on disk; beyond that the oldest is dropped and counted,
-// and a telemetry.gap event says so to the server once it is back.
-// Thread rule: Thread-safe. One thread of its own, joined by stop().
+// Limits: a few hundred requests in memory, then the spool; spool_bytes_max on disk; beyond that the oldest is dropped
+// and counted, and a telemetry.gap event says so to the server once it is back. Thread rule: Thread-safe. One thread of
+// its own, joined by stop().
 #pragma once
 
 #include <condition_variable>
@@ -24,7 +24,7 @@
 namespace lockstep {
 
 struct ExporterOptions {
-  std::string server;          // "http://127.0.0.1:4318", or "file:DIR"
+  std::string server;  // "http://127.0.0.1:4318", or "file:DIR"
   std::string spool_folder;
   uint64_t spool_bytes_max = 512ull << 20;
   int64_t timeout_ms = 5'000;
@@ -63,9 +63,9 @@ class Exporter {
   const ExporterOptions options_;
   Counters& counters_;
   std::unique_ptr<HttpClient> client_;  // used by run() alone; none when writing to a folder
-  Spool spool_;                     // used by run() alone once it is started
+  Spool spool_;                         // used by run() alone once it is started
   uint64_t file_sequence_ = 0;
-  int64_t gap_records_ = 0;         // dropped while the server was away; told when it is back
+  int64_t gap_records_ = 0;  // dropped while the server was away; told when it is back
 
   mutable std::mutex mutex_;
   std::condition_variable wake_;

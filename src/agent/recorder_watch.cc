@@ -41,17 +41,17 @@ struct RecorderWatch::Rank {
   std::unique_ptr<RankAssembler> assembler;
   std::set<uint64_t> announced_comms;
   bool announced = false;
-  bool ended = false;             // job.end was sent
-  bool dead = false;              // the process is gone and everything was read
-  bool death_noticed = false;     // one more drain after the process was found gone
-  uint64_t ticket = 0;            // of the last harvest that held something of this rank
+  bool ended = false;          // job.end was sent
+  bool dead = false;           // the process is gone and everything was read
+  bool death_noticed = false;  // one more drain after the process was found gone
+  uint64_t ticket = 0;         // of the last harvest that held something of this rank
   bool ticket_pending = false;
   uint64_t written_seen = 0;
   uint64_t activity_seen = 0;
-  int64_t moved_ns = 0;           // agent's clock, when it last moved
-  int64_t next_status_ns = 0;     // quiet time at which the next status is due
+  int64_t moved_ns = 0;        // agent's clock, when it last moved
+  int64_t next_status_ns = 0;  // quiet time at which the next status is due
   bool told_quiet = false;
-  int64_t told_ns = 0;            // agent's clock, when anything was last told of it
+  int64_t told_ns = 0;  // agent's clock, when anything was last told of it
   int64_t metrics_at_ns = 0;
   uint64_t orphans_seen = 0;
   uint64_t lanes_refused_seen = 0;
@@ -113,7 +113,8 @@ void RecorderWatch::look_at(Rank& rank, bool flush, Harvest& harvest) {
   RecorderHeader header = rank.reader->header();
   rank.header.rank = header.rank;
   rank.header.world_size = header.world_size;
-  Identity identity{header.job_id, header.attempt, header.rank, header.world_size, header.local_rank, header.host, header.gpu_uuid};
+  Identity identity{header.job_id,     header.attempt, header.rank,    header.world_size,
+                    header.local_rank, header.host,    header.gpu_uuid};
   if (!(identity == rank.identity) || rank.resource.empty()) {
     rank.identity = identity;
     rank.resource = to_resource(identity);
@@ -127,24 +128,31 @@ void RecorderWatch::look_at(Rank& rank, bool flush, Harvest& harvest) {
   if (moved || !rank.announced || flush || !alive) {
     in_flight = rank.reader->in_flight();
     rank.assembler->set_comms(in_flight);
-    RecorderReader::Drained drained = rank.reader->drain([&](uint32_t, const Record& record) { rank.assembler->add(record); });
+    RecorderReader::Drained drained =
+        rank.reader->drain([&](uint32_t, const Record& record) { rank.assembler->add(record); });
     rank.assembler->end_drain(now, drained.overwritten + drained.torn);
     counters_.add("lockstep_agent_recorder_records_total", "", static_cast<int64_t>(drained.records));
     if (drained.overwritten > 0) {
-      counters_.add("lockstep_agent_recorder_lost_total", "reason=\"overwritten\"", static_cast<int64_t>(drained.overwritten));
-      records.push_back(to_record(Gap{"ring_overwritten", static_cast<int64_t>(drained.overwritten)}, clock_.unix_ns()));
+      counters_.add("lockstep_agent_recorder_lost_total", "reason=\"overwritten\"",
+                    static_cast<int64_t>(drained.overwritten));
+      records.push_back(
+          to_record(Gap{"ring_overwritten", static_cast<int64_t>(drained.overwritten)}, clock_.unix_ns()));
     }
-    if (drained.torn > 0) counters_.add("lockstep_agent_recorder_lost_total", "reason=\"torn\"", static_cast<int64_t>(drained.torn));
+    if (drained.torn > 0)
+      counters_.add("lockstep_agent_recorder_lost_total", "reason=\"torn\"", static_cast<int64_t>(drained.torn));
     if (rank.assembler->orphans() > rank.orphans_seen) {
-      counters_.add("lockstep_agent_recorder_lost_total", "reason=\"orphan\"", static_cast<int64_t>(rank.assembler->orphans() - rank.orphans_seen));
+      counters_.add("lockstep_agent_recorder_lost_total", "reason=\"orphan\"",
+                    static_cast<int64_t>(rank.assembler->orphans() - rank.orphans_seen));
       rank.orphans_seen = rank.assembler->orphans();
     }
     if (header.lanes_refused > rank.lanes_refused_seen) {
-      counters_.add("lockstep_agent_plugin_refused_total", "reason=\"no_lane\"", static_cast<int64_t>(header.lanes_refused - rank.lanes_refused_seen));
+      counters_.add("lockstep_agent_plugin_refused_total", "reason=\"no_lane\"",
+                    static_cast<int64_t>(header.lanes_refused - rank.lanes_refused_seen));
       rank.lanes_refused_seen = header.lanes_refused;
     }
     if (header.events_refused > rank.events_refused_seen) {
-      counters_.add("lockstep_agent_plugin_refused_total", "reason=\"no_handle\"", static_cast<int64_t>(header.events_refused - rank.events_refused_seen));
+      counters_.add("lockstep_agent_plugin_refused_total", "reason=\"no_handle\"",
+                    static_cast<int64_t>(header.events_refused - rank.events_refused_seen));
       rank.events_refused_seen = header.events_refused;
     }
   }
@@ -164,19 +172,24 @@ void RecorderWatch::look_at(Rank& rank, bool flush, Harvest& harvest) {
   }
   for (const InFlightComm& comm : in_flight) {
     if (comm.live && rank.announced_comms.insert(comm.comm_id).second) {
-      records.push_back(to_record(CommInit{comm.comm_id, comm.size, comm.rank_in_comm, comm.nodes, comm.name}, clock_.unix_ns()));
+      records.push_back(
+          to_record(CommInit{comm.comm_id, comm.size, comm.rank_in_comm, comm.nodes, comm.name}, clock_.unix_ns()));
     }
   }
   if (header.switched_off != 0 && !rank.switched_off_told) {
     rank.switched_off_told = true;
-    records.push_back(to_record(Gap{format("plugin_switched_off_%llu", static_cast<unsigned long long>(header.switched_off)), 0}, clock_.unix_ns()));
-    LOCKSTEP_LOG_WARN("agent", "rank %d: the plugin switched itself off (reason %llu)", identity.rank, static_cast<unsigned long long>(header.switched_off));
+    records.push_back(
+        to_record(Gap{format("plugin_switched_off_%llu", static_cast<unsigned long long>(header.switched_off)), 0},
+                  clock_.unix_ns()));
+    LOCKSTEP_LOG_WARN("agent", "rank %d: the plugin switched itself off (reason %llu)", identity.rank,
+                      static_cast<unsigned long long>(header.switched_off));
   }
 
   // One drain more after death: the process may have written between our drain and our look at /proc.
   bool over = !alive && rank.death_noticed;
   rank.death_noticed = !alive;
-  for (const StepSummary& step : rank.assembler->take_steps(now, over || flush || rank.assembler->shut_down())) records.push_back(to_record(step));
+  for (const StepSummary& step : rank.assembler->take_steps(now, over || flush || rank.assembler->shut_down()))
+    records.push_back(to_record(step));
 
   int64_t quiet = now - rank.moved_ns;
   auto tell_status = [&](bool process_alive, int64_t quiet_ns) {
@@ -237,11 +250,14 @@ void RecorderWatch::look_at(Rank& rank, bool flush, Harvest& harvest) {
     point("lockstep_job_gpu_info", "1", MetricKind::kGauge, {}, 1);
     for (const auto& [key, totals] : rank.assembler->totals()) {
       Attributes attributes{{"function", to_text(key.first)}, {"comm_size", static_cast<int64_t>(key.second)}};
-      point("lockstep_collective_operations_total", "1", MetricKind::kSum, attributes, static_cast<double>(totals.operations));
+      point("lockstep_collective_operations_total", "1", MetricKind::kSum, attributes,
+            static_cast<double>(totals.operations));
       point("lockstep_collective_bytes_total", "By", MetricKind::kSum, attributes, static_cast<double>(totals.bytes));
-      point("lockstep_collective_gpu_seconds_total", "s", MetricKind::kSum, attributes, static_cast<double>(totals.gpu_ns) / 1e9);
+      point("lockstep_collective_gpu_seconds_total", "s", MetricKind::kSum, attributes,
+            static_cast<double>(totals.gpu_ns) / 1e9);
       if (totals.gpu_ns > 0) {
-        point("lockstep_collective_bus_bandwidth", "By/s", MetricKind::kGauge, attributes, totals.bus_bytes / (static_cast<double>(totals.gpu_ns) / 1e9));
+        point("lockstep_collective_bus_bandwidth", "By/s", MetricKind::kGauge, attributes,
+              totals.bus_bytes / (static_cast<double>(totals.gpu_ns) / 1e9));
       }
     }
     harvest.metrics.push_back({.resource = rank.resource, .scope_name = kScope, .points = std::move(points)});
@@ -258,9 +274,13 @@ Harvest RecorderWatch::look_all(bool flush) {
   return harvest;
 }
 
-Harvest RecorderWatch::look() { return look_all(false); }
+Harvest RecorderWatch::look() {
+  return look_all(false);
+}
 
-Harvest RecorderWatch::final_look() { return look_all(true); }
+Harvest RecorderWatch::final_look() {
+  return look_all(true);
+}
 
 void RecorderWatch::submitted(uint64_t ticket) {
   for (auto& [name, rank] : ranks_) {

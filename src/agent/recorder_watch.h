@@ -35,9 +35,9 @@ struct WatchOptions {
 
 // What one look at all recorders gave.
 struct Harvest {
-  std::vector<ResourceGroup> logs;     // one group per rank
+  std::vector<ResourceGroup> logs;  // one group per rank
   std::vector<ResourceGroup> metrics;
-  bool urgent = false;                 // a status or an end is among them: send now
+  bool urgent = false;  // a status or an end is among them: send now
 };
 
 class RecorderWatch {

@@ -38,8 +38,8 @@ std::optional<SpooledRequest> parse_name(std::string_view name) {
 }  // namespace
 
 std::string Spool::path_of(const SpooledRequest& request) const {
-  return format("%s/%020llu-%s-%lld%s", folder_.c_str(), static_cast<unsigned long long>(request.sequence), to_text(request.signal),
-                static_cast<long long>(request.records), kSuffix.data());
+  return format("%s/%020llu-%s-%lld%s", folder_.c_str(), static_cast<unsigned long long>(request.sequence),
+                to_text(request.signal), static_cast<long long>(request.records), kSuffix.data());
 }
 
 Result<Spool> Spool::open(std::string folder, uint64_t bytes_max) {
@@ -59,12 +59,15 @@ Result<Spool> Spool::open(std::string folder, uint64_t bytes_max) {
     spool.next_sequence_ = std::max(spool.next_sequence_, request->sequence + 1);
     spool.queue_.push_back(*request);
   }
-  std::sort(spool.queue_.begin(), spool.queue_.end(), [](const SpooledRequest& a, const SpooledRequest& b) { return a.sequence < b.sequence; });
+  std::sort(spool.queue_.begin(), spool.queue_.end(),
+            [](const SpooledRequest& a, const SpooledRequest& b) { return a.sequence < b.sequence; });
   return spool;
 }
 
 Result<int64_t> Spool::push(Signal signal, int64_t records, std::string_view payload) {
-  if (payload.size() > bytes_max_) return Error{format("a request of %zu bytes is larger than the whole spool (%llu bytes)", payload.size(), static_cast<unsigned long long>(bytes_max_))};
+  if (payload.size() > bytes_max_)
+    return Error{format("a request of %zu bytes is larger than the whole spool (%llu bytes)", payload.size(),
+                        static_cast<unsigned long long>(bytes_max_))};
   SpooledRequest request{next_sequence_++, signal, records, payload.size()};
   std::string path = path_of(request);
   std::string beside = path + ".tmp";
@@ -77,7 +80,8 @@ Result<int64_t> Spool::push(Signal signal, int64_t records, std::string_view pay
     if (!file.valid()) return failed(format("cannot create %s: %s", beside.c_str(), std::strerror(errno)));
     if (Result<void> written = write_all(file.get(), payload); !written.ok()) return failed(written.error());
   }
-  if (rename(beside.c_str(), path.c_str()) != 0) return failed(format("cannot rename to %s: %s", path.c_str(), std::strerror(errno)));
+  if (rename(beside.c_str(), path.c_str()) != 0)
+    return failed(format("cannot rename to %s: %s", path.c_str(), std::strerror(errno)));
   // Room is made only once the new request is safe: a push that fails drops nothing.
   int64_t dropped = 0;
   while (!queue_.empty() && bytes_ + payload.size() > bytes_max_) {
@@ -95,7 +99,9 @@ int64_t Spool::records() const {
   return total;
 }
 
-Result<std::string> Spool::read_front() const { return read_file(path_of(queue_.front()), bytes_max_); }
+Result<std::string> Spool::read_front() const {
+  return read_file(path_of(queue_.front()), bytes_max_);
+}
 
 void Spool::pop_front() {
   unlink(path_of(queue_.front()).c_str());

@@ -1,9 +1,8 @@
 // Requests that could not be delivered yet, on disk, oldest first. Survives a restart of the agent.
 //
-// One file per request: <sequence>-<signal>-<records>.otlp, plain OTLP protobuf. Bounded by bytes: when full, the oldest
-// request is dropped and its records are reported to the caller, who counts them.
-// On error (disk full, read-only): push() fails with one line; the caller counts the records as dropped.
-// Thread rule: Confined.
+// One file per request: <sequence>-<signal>-<records>.otlp, plain OTLP protobuf. Bounded by bytes: when full, the
+// oldest request is dropped and its records are reported to the caller, who counts them. On error (disk full,
+// read-only): push() fails with one line; the caller counts the records as dropped. Thread rule: Confined.
 #pragma once
 
 #include <cstdint>

@@ -1,8 +1,7 @@
 #include "api/answer.h"
 
-#include <limits>
-
 #include <cmath>
+#include <limits>
 
 #include "base/text.h"
 

@@ -1,7 +1,6 @@
-// The web UI: files of one folder. A path that is no file and looks like a page answers index.html, so that URLs of pages
-// work.
-// Nothing outside the folder is ever read: odd path segments are refused, and links are resolved before the file is
-// opened.
+// The web UI: files of one folder. A path that is no file and looks like a page answers index.html, so that URLs of
+// pages work. Nothing outside the folder is ever read: odd path segments are refused, and links are resolved before the
+// file is opened.
 #include <climits>
 #include <cstdlib>
 #include <memory>

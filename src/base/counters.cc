@@ -12,12 +12,15 @@ std::atomic<int64_t>& Counters::at(std::string_view name, std::string_view label
   std::lock_guard lock(mutex_);
   auto row = values_.find(name);
   if (row == values_.end()) {
-    bool known = std::any_of(table_.begin(), table_.end(), [&](const CounterDescriptor& entry) { return name == entry.name; });
+    bool known =
+        std::any_of(table_.begin(), table_.end(), [&](const CounterDescriptor& entry) { return name == entry.name; });
     if (!known) {
       std::fprintf(stderr, "counter %.*s is not in the table\n", static_cast<int>(name.size()), name.data());
       std::abort();
     }
-    row = values_.emplace(std::string(name), std::map<std::string, std::unique_ptr<std::atomic<int64_t>>, std::less<>>{}).first;
+    row =
+        values_.emplace(std::string(name), std::map<std::string, std::unique_ptr<std::atomic<int64_t>>, std::less<>>{})
+            .first;
   }
   auto cell = row->second.find(labels);
   if (cell == row->second.end()) {
@@ -59,7 +62,8 @@ std::string Counters::prometheus_text() const {
     }
     for (const auto& [labels, cell] : row->second) {
       std::string braces = labels.empty() ? "" : "{" + labels + "}";
-      text += format("%s%s %lld\n", entry.name, braces.c_str(), static_cast<long long>(cell->load(std::memory_order_relaxed)));
+      text += format("%s%s %lld\n", entry.name, braces.c_str(),
+                     static_cast<long long>(cell->load(std::memory_order_relaxed)));
     }
   }
   return text;

@@ -30,12 +30,16 @@ class Counters {
  public:
   explicit Counters(std::span<const CounterDescriptor> table) : table_(table) {}
 
-  // labels: Prometheus label text without braces, e.g. `door="otlp_http",reason="too_large"`; at most kLabelSetsMax sets
-  // per name, further ones are counted under labels="other".
-  // Keep the reference if you are hot: it stays valid as long as the Counters. A name that is not in the table ends the process.
+  // labels: Prometheus label text without braces, e.g. `door="otlp_http",reason="too_large"`; at most kLabelSetsMax
+  // sets per name, further ones are counted under labels="other". Keep the reference if you are hot: it stays valid as
+  // long as the Counters. A name that is not in the table ends the process.
   std::atomic<int64_t>& at(std::string_view name, std::string_view labels = "");
-  void add(std::string_view name, std::string_view labels = "", int64_t count = 1) { at(name, labels).fetch_add(count, std::memory_order_relaxed); }
-  void set(std::string_view name, std::string_view labels, int64_t value) { at(name, labels).store(value, std::memory_order_relaxed); }
+  void add(std::string_view name, std::string_view labels = "", int64_t count = 1) {
+    at(name, labels).fetch_add(count, std::memory_order_relaxed);
+  }
+  void set(std::string_view name, std::string_view labels, int64_t value) {
+    at(name, labels).store(value, std::memory_order_relaxed);
+  }
 
   int64_t value(std::string_view name, std::string_view labels = "") const;
   int64_t sum(std::string_view name) const;  // over all label sets

@@ -14,7 +14,9 @@
 
 namespace lockstep {
 namespace {
-Error failed(const char* what, const std::string& path) { return Error{format("%s %s: %s", what, path.c_str(), std::strerror(errno))}; }
+Error failed(const char* what, const std::string& path) {
+  return Error{format("%s %s: %s", what, path.c_str(), std::strerror(errno))};
+}
 }  // namespace
 
 UniqueFd::~UniqueFd() {
@@ -32,7 +34,9 @@ Result<std::string> read_file(const std::string& path, uint64_t bytes_max) {
     if (got < 0) return failed("cannot read", path);
     if (got == 0) return content;
     content.append(buffer, static_cast<size_t>(got));
-    if (content.size() > bytes_max) return Error{format("%s is larger than %llu bytes, the limit here", path.c_str(), static_cast<unsigned long long>(bytes_max))};
+    if (content.size() > bytes_max)
+      return Error{format("%s is larger than %llu bytes, the limit here", path.c_str(),
+                          static_cast<unsigned long long>(bytes_max))};
   }
 }
 
@@ -58,7 +62,8 @@ Result<void> write_file_atomically(const std::string& path, std::string_view con
   {
     UniqueFd file(open(beside.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
     if (!file.valid()) return failed("cannot create", beside);
-    if (Result<void> written = write_all(file.get(), content); !written.ok()) return Error{beside + ": " + written.error()};
+    if (Result<void> written = write_all(file.get(), content); !written.ok())
+      return Error{beside + ": " + written.error()};
     if (fsync(file.get()) != 0) return failed("cannot sync", beside);
   }
   if (rename(beside.c_str(), path.c_str()) != 0) return failed("cannot rename to", path);
@@ -98,8 +103,8 @@ Result<UniqueFd> lock_folder(const std::string& folder, const char* program) {
   if (!file.valid()) return failed("cannot open", path);
   if (flock(file.get(), LOCK_EX | LOCK_NB) != 0) {
     Result<std::string> owner = read_file(path, 100);
-    return Error{format("%s is in use by another %s (pid %s); give this one a folder of its own", folder.c_str(), program,
-                        owner.ok() ? std::string(trim(*owner)).c_str() : "?")};
+    return Error{format("%s is in use by another %s (pid %s); give this one a folder of its own", folder.c_str(),
+                        program, owner.ok() ? std::string(trim(*owner)).c_str() : "?")};
   }
   // The pid is for the line above only; without it the lock holds all the same.
   std::string pid = std::to_string(getpid()) + "\n";

@@ -1,4 +1,5 @@
-// Files as whole things: read, write so that a crash leaves the old or the new, never half. A file descriptor that closes itself.
+// Files as whole things: read, write so that a crash leaves the old or the new, never half. A file descriptor that
+// closes itself.
 //
 // Thread rule: Thread-safe (functions), Confined (UniqueFd).
 #pragma once
@@ -38,7 +39,8 @@ Result<void> make_directories(const std::string& path);
 // Names in a folder, sorted, without "." and "..".
 Result<std::vector<std::string>> list_directory(const std::string& path);
 Result<void> sync_directory(const std::string& path);
-// Makes the folder a process's own until the descriptor is closed, also by a crash. Another owner: an error that names it.
+// Makes the folder a process's own until the descriptor is closed, also by a crash. Another owner: an error that names
+// it.
 Result<UniqueFd> lock_folder(const std::string& folder, const char* program);
 // Writes all of it or fails; retries short writes and EINTR.
 Result<void> write_all(int fd, std::string_view content);

@@ -10,19 +10,22 @@ Flags::Flags(std::string program, std::string summary, std::string positional)
     : program_(std::move(program)), summary_(std::move(summary)), positional_name_(std::move(positional)) {}
 
 Flags& Flags::text(std::string* target, std::string name, std::string value_name, std::string help) {
-  flags_.push_back({std::move(name), std::move(value_name), std::move(help), [target](const std::string& value) -> Result<void> {
-                      *target = value;
-                      return {};
-                    }});
+  flags_.push_back(
+      {std::move(name), std::move(value_name), std::move(help), [target](const std::string& value) -> Result<void> {
+         *target = value;
+         return {};
+       }});
   return *this;
 }
 
-Flags& Flags::number(int64_t* target, std::string name, std::string value_name, std::string help, int64_t minimum, int64_t maximum) {
+Flags& Flags::number(int64_t* target, std::string name, std::string value_name, std::string help, int64_t minimum,
+                     int64_t maximum) {
   flags_.push_back({name, std::move(value_name), std::move(help), [=](const std::string& value) -> Result<void> {
                       auto parsed = parse_int(value);
                       if (!parsed || *parsed < minimum || *parsed > maximum) {
-                        return Error{format("%s takes a whole number from %lld to %lld, not \"%s\"", name.c_str(), static_cast<long long>(minimum),
-                                            static_cast<long long>(maximum), value.c_str())};
+                        return Error{format("%s takes a whole number from %lld to %lld, not \"%s\"", name.c_str(),
+                                            static_cast<long long>(minimum), static_cast<long long>(maximum),
+                                            value.c_str())};
                       }
                       *target = *parsed;
                       return {};
@@ -30,11 +33,13 @@ Flags& Flags::number(int64_t* target, std::string name, std::string value_name, 
   return *this;
 }
 
-Flags& Flags::decimal(double* target, std::string name, std::string value_name, std::string help, double minimum, double maximum) {
+Flags& Flags::decimal(double* target, std::string name, std::string value_name, std::string help, double minimum,
+                      double maximum) {
   flags_.push_back({name, std::move(value_name), std::move(help), [=](const std::string& value) -> Result<void> {
                       auto parsed = parse_double(value);
                       if (!parsed || !(*parsed >= minimum && *parsed <= maximum)) {
-                        return Error{format("%s takes a number from %g to %g, not \"%s\"", name.c_str(), minimum, maximum, value.c_str())};
+                        return Error{format("%s takes a number from %g to %g, not \"%s\"", name.c_str(), minimum,
+                                            maximum, value.c_str())};
                       }
                       *target = *parsed;
                       return {};
@@ -43,10 +48,11 @@ Flags& Flags::decimal(double* target, std::string name, std::string value_name, 
 }
 
 Flags& Flags::list(std::vector<std::string>* target, std::string name, std::string value_name, std::string help) {
-  flags_.push_back({std::move(name), std::move(value_name), std::move(help), [target](const std::string& value) -> Result<void> {
-                      for (std::string_view item : split(value, ',')) target->emplace_back(trim(item));
-                      return {};
-                    }});
+  flags_.push_back(
+      {std::move(name), std::move(value_name), std::move(help), [target](const std::string& value) -> Result<void> {
+         for (std::string_view item : split(value, ',')) target->emplace_back(trim(item));
+         return {};
+       }});
   return *this;
 }
 
@@ -76,7 +82,8 @@ Result<void> Flags::parse(const std::vector<std::string>& arguments) {
     }
     size_t equals = word.find('=');
     std::string name = word.substr(0, equals);
-    auto flag = std::find_if(flags_.begin(), flags_.end(), [&](const Flag& candidate) { return candidate.name == name; });
+    auto flag =
+        std::find_if(flags_.begin(), flags_.end(), [&](const Flag& candidate) { return candidate.name == name; });
     if (flag == flags_.end()) {
       std::vector<std::string> names;
       for (const Flag& candidate : flags_) names.push_back(candidate.name);
@@ -92,22 +99,25 @@ Result<void> Flags::parse(const std::vector<std::string>& arguments) {
     } else if (i + 1 < arguments.size()) {
       value = arguments[++i];
     } else {
-      return Error{format("%s: %s needs a value: %s %s", program_.c_str(), name.c_str(), name.c_str(), flag->value_name.c_str())};
+      return Error{format("%s: %s needs a value: %s %s", program_.c_str(), name.c_str(), name.c_str(),
+                          flag->value_name.c_str())};
     }
     if (Result<void> set = flag->set(value); !set.ok()) return Error{program_ + ": " + set.error()};
   }
   if (positional_name_.empty() && !words_.empty()) {
-    return Error{format("%s: unexpected word \"%s\" (%s --help)", program_.c_str(), words_.front().c_str(), program_.c_str())};
+    return Error{
+        format("%s: unexpected word \"%s\" (%s --help)", program_.c_str(), words_.front().c_str(), program_.c_str())};
   }
   if (!positional_name_.empty() && words_.size() != 1) {
-    return Error{format("%s: takes exactly one %s, got %zu (%s --help)", program_.c_str(), positional_name_.c_str(), words_.size(), program_.c_str())};
+    return Error{format("%s: takes exactly one %s, got %zu (%s --help)", program_.c_str(), positional_name_.c_str(),
+                        words_.size(), program_.c_str())};
   }
   return {};
 }
 
 std::string Flags::help() const {
-  std::string text = format("%s: %s\n\nusage: %s%s%s [options]\n\n", program_.c_str(), summary_.c_str(), program_.c_str(), positional_name_.empty() ? "" : " ",
-                            positional_name_.c_str());
+  std::string text = format("%s: %s\n\nusage: %s%s%s [options]\n\n", program_.c_str(), summary_.c_str(),
+                            program_.c_str(), positional_name_.empty() ? "" : " ", positional_name_.c_str());
   size_t width = 6;
   for (const Flag& flag : flags_) width = std::max(width, flag.name.size() + 1 + flag.value_name.size());
   for (const Flag& flag : flags_) {

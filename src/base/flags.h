@@ -19,8 +19,10 @@ class Flags {
   Flags(std::string program, std::string summary, std::string positional = "");
 
   Flags& text(std::string* target, std::string name, std::string value_name, std::string help);
-  Flags& number(int64_t* target, std::string name, std::string value_name, std::string help, int64_t minimum, int64_t maximum);
-  Flags& decimal(double* target, std::string name, std::string value_name, std::string help, double minimum, double maximum);
+  Flags& number(int64_t* target, std::string name, std::string value_name, std::string help, int64_t minimum,
+                int64_t maximum);
+  Flags& decimal(double* target, std::string name, std::string value_name, std::string help, double minimum,
+                 double maximum);
   // May be given several times, and several values may be joined by commas.
   Flags& list(std::vector<std::string>* target, std::string name, std::string value_name, std::string help);
   Flags& toggle(bool* target, std::string name, std::string help);

@@ -26,17 +26,23 @@ std::atomic<LogLevel>& level() {
 
 const char* name_of(LogLevel value) {
   switch (value) {
-    case LogLevel::kDebug: return "debug";
-    case LogLevel::kInfo: return "info";
-    case LogLevel::kWarn: return "warn";
-    case LogLevel::kError: return "error";
+    case LogLevel::kDebug:
+      return "debug";
+    case LogLevel::kInfo:
+      return "info";
+    case LogLevel::kWarn:
+      return "warn";
+    case LogLevel::kError:
+      return "error";
   }
   return "?";
 }
 
 }  // namespace
 
-void set_log_level(LogLevel value) { level().store(value, std::memory_order_relaxed); }
+void set_log_level(LogLevel value) {
+  level().store(value, std::memory_order_relaxed);
+}
 
 void log_line(LogLevel line_level, const char* component, const char* pattern, ...) {
   if (line_level < level().load(std::memory_order_relaxed)) return;
@@ -46,7 +52,8 @@ void log_line(LogLevel line_level, const char* component, const char* pattern, .
   gmtime_r(&now.tv_sec, &utc);
   char line[2048];
   size_t used = std::strftime(line, sizeof line, "%Y-%m-%dT%H:%M:%S", &utc);
-  used += static_cast<size_t>(std::snprintf(line + used, sizeof line - used, ".%03ldZ %s %s: ", now.tv_nsec / 1'000'000, name_of(line_level), component));
+  used += static_cast<size_t>(std::snprintf(line + used, sizeof line - used, ".%03ldZ %s %s: ", now.tv_nsec / 1'000'000,
+                                            name_of(line_level), component));
   va_list arguments;
   va_start(arguments, pattern);
   int length = std::vsnprintf(line + used, sizeof line - used - 1, pattern, arguments);

@@ -19,10 +19,10 @@ namespace lockstep {
 class ChildProcess {
  public:
   struct Options {
-    std::vector<std::string> arguments;                           // [0] is the program's path
-    std::vector<std::pair<std::string, std::string>> environment; // added to ours
-    std::string stderr_path;                                      // empty: inherited; else appended to this file
-    bool capture_stdout = true;                                   // read_line() reads it; else inherited
+    std::vector<std::string> arguments;                            // [0] is the program's path
+    std::vector<std::pair<std::string, std::string>> environment;  // added to ours
+    std::string stderr_path;                                       // empty: inherited; else appended to this file
+    bool capture_stdout = true;                                    // read_line() reads it; else inherited
   };
   static Result<ChildProcess> start(Options options);
   ChildProcess(ChildProcess&&) noexcept;

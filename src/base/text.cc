@@ -36,8 +36,10 @@ std::vector<std::string_view> split(std::string_view text, char separator) {
 }
 
 std::string_view trim(std::string_view text) {
-  while (!text.empty() && (text.front() == ' ' || text.front() == '\t' || text.front() == '\r' || text.front() == '\n')) text.remove_prefix(1);
-  while (!text.empty() && (text.back() == ' ' || text.back() == '\t' || text.back() == '\r' || text.back() == '\n')) text.remove_suffix(1);
+  while (!text.empty() && (text.front() == ' ' || text.front() == '\t' || text.front() == '\r' || text.front() == '\n'))
+    text.remove_prefix(1);
+  while (!text.empty() && (text.back() == ' ' || text.back() == '\t' || text.back() == '\r' || text.back() == '\n'))
+    text.remove_suffix(1);
   return text;
 }
 
@@ -51,9 +53,15 @@ std::optional<T> parse_whole(std::string_view text) {
 }
 }  // namespace
 
-std::optional<int64_t> parse_int(std::string_view text) { return parse_whole<int64_t>(text); }
-std::optional<uint64_t> parse_uint(std::string_view text) { return parse_whole<uint64_t>(text); }
-std::optional<double> parse_double(std::string_view text) { return parse_whole<double>(text); }
+std::optional<int64_t> parse_int(std::string_view text) {
+  return parse_whole<int64_t>(text);
+}
+std::optional<uint64_t> parse_uint(std::string_view text) {
+  return parse_whole<uint64_t>(text);
+}
+std::optional<double> parse_double(std::string_view text) {
+  return parse_whole<double>(text);
+}
 
 std::string with_thousands(int64_t value) {
   const std::string digits = format("%lld", static_cast<long long>(value));
@@ -69,7 +77,9 @@ std::string with_thousands(int64_t value) {
 std::string human_duration(double nanoseconds) {
   double ns = std::fabs(nanoseconds);
   const char* sign = nanoseconds < 0 ? "-" : "";
-  auto with = [&](double value, const char* unit) { return format(value < 9.95 ? "%s%.1f %s" : "%s%.0f %s", sign, value, unit); };
+  auto with = [&](double value, const char* unit) {
+    return format(value < 9.95 ? "%s%.1f %s" : "%s%.0f %s", sign, value, unit);
+  };
   // Half a unit early: 999.9 us is 1.0 ms, not 1000 us.
   if (ns < 999.5) return format("%s%.0f ns", sign, ns);
   if (ns < 999.5e3) return with(ns / 1e3, "us");

@@ -19,14 +19,16 @@ constexpr int64_t kWithdrawAfterSteps = 6;
 std::string url_part(std::string_view text) {
   std::string out;
   for (char c : text) {
-    bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '_' || c == '.' || c == '~';
+    bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '_' ||
+                 c == '.' || c == '~';
     out += plain ? std::string(1, c) : format("%%%02X", static_cast<unsigned char>(c));
   }
   return out;
 }
 
 std::string fill_in(std::string text, std::string_view mark, const std::string& value) {
-  for (size_t at = text.find(mark); at != std::string::npos; at = text.find(mark, at + value.size())) text.replace(at, mark.size(), value);
+  for (size_t at = text.find(mark); at != std::string::npos; at = text.find(mark, at + value.size()))
+    text.replace(at, mark.size(), value);
   return text;
 }
 
@@ -43,7 +45,8 @@ int64_t typical_step_ns(const JobWindow& window) {
 
 // Own-time findings of one rank are one trouble, whatever layer the newest numbers point at; so are its links.
 std::string key_of(const Finding& finding) {
-  std::string key = finding.kind + (finding.layer == "link" || finding.layer == "nic" || finding.layer == "switch" ? "/net" : "/own");
+  std::string key =
+      finding.kind + (finding.layer == "link" || finding.layer == "nic" || finding.layer == "switch" ? "/net" : "/own");
   if (!finding.subject.empty()) return key + "/" + finding.subject;
   for (int32_t rank : finding.ranks) key += format("/%d", rank);
   return key;
@@ -53,7 +56,8 @@ std::string key_of(const Finding& finding) {
 
 Engine::Job& Engine::job_of(const Identity& identity) {
   if (jobs_.size() >= kJobsMax && !jobs_.contains(identity.job_id)) {
-    jobs_.erase(std::min_element(jobs_.begin(), jobs_.end(), [](const auto& a, const auto& b) { return a.second.heard < b.second.heard; }));
+    jobs_.erase(std::min_element(jobs_.begin(), jobs_.end(),
+                                 [](const auto& a, const auto& b) { return a.second.heard < b.second.heard; }));
   }
   Job& job = jobs_[identity.job_id];
   if (identity.attempt < job.attempt) return job;  // a late word of an attempt that is over changes nothing
@@ -133,12 +137,14 @@ void Engine::evaluate(const std::string& job_id, Job& job, int64_t now_unix_ns) 
   std::vector<Explained> stretches;
   for (const Tracked& tracked : job.tracked) {
     if (tracked.finding.steps_hit < 1 || tracked.finding.kind != "slow") continue;
-    for (int32_t rank : tracked.finding.ranks) stretches.push_back({rank, tracked.verdict.since_step, tracked.verdict.through_step});
+    for (int32_t rank : tracked.finding.ranks)
+      stretches.push_back({rank, tracked.verdict.since_step, tracked.verdict.through_step});
   }
   for (const StepDetector& detector : step_detectors()) {
     std::set<int32_t> explained_here;
     for (Finding& finding : detector.find(job.window, stretches)) {
-      bool known = std::any_of(finding.ranks.begin(), finding.ranks.end(), [&](int32_t rank) { return explained.contains(rank); });
+      bool known = std::any_of(finding.ranks.begin(), finding.ranks.end(),
+                               [&](int32_t rank) { return explained.contains(rank); });
       if (known) continue;
       explained_here.insert(finding.ranks.begin(), finding.ranks.end());
       findings.push_back(std::move(finding));
@@ -146,7 +152,8 @@ void Engine::evaluate(const std::string& job_id, Job& job, int64_t now_unix_ns) 
     explained.insert(explained_here.begin(), explained_here.end());
   }
   // A steady culprit explains the slow steps; who else was slow now and then does not matter while it is there.
-  bool steady = std::any_of(findings.begin(), findings.end(), [](const Finding& finding) { return finding.steps_hit >= 1; });
+  bool steady =
+      std::any_of(findings.begin(), findings.end(), [](const Finding& finding) { return finding.steps_hit >= 1; });
   if (steady) std::erase_if(findings, [](const Finding& finding) { return finding.steps_hit < 1; });
   follow(job_id, job, std::move(findings), false, now_unix_ns);
 
@@ -164,7 +171,8 @@ void Engine::fill(const std::string& job_id, const Job& job, Tracked& tracked, c
   std::string url = url_part(job_id);
   bool hang = finding.kind == "hang";
   verdict.kind = finding.kind;
-  verdict.since_step = verdict.since_step < 0 || hang ? finding.since_step : std::min(verdict.since_step, finding.since_step);
+  verdict.since_step =
+      verdict.since_step < 0 || hang ? finding.since_step : std::min(verdict.since_step, finding.since_step);
   verdict.through_step = finding.through_step;
   verdict.confidence = finding.confidence;
   verdict.coverage = finding.coverage;
@@ -201,32 +209,42 @@ void Engine::fill(const std::string& job_id, const Job& job, Tracked& tracked, c
       tracked.priced_through = to;
     }
     verdict.lost_gpu_seconds = tracked.lost_ns / 1e9 * world;
-    double paid = finding.steps_hit * static_cast<double>(finding.step_ns) + (1 - finding.steps_hit) * static_cast<double>(finding.step_without_ns);
+    double paid = finding.steps_hit * static_cast<double>(finding.step_ns) +
+                  (1 - finding.steps_hit) * static_cast<double>(finding.step_without_ns);
     verdict.lost_share = paid > 0 ? std::min(1.0, static_cast<double>(finding.lost_ns_per_step) / paid) : 0;
   }
   verdict.victim_gpu_minutes = verdict.lost_gpu_seconds / 60 * static_cast<double>(finding.victims.size()) / world;
 }
 
-void Engine::follow(const std::string& job_id, Job& job, std::vector<Finding> findings, bool hang_pass, int64_t now_unix_ns) {
+void Engine::follow(const std::string& job_id, Job& job, std::vector<Finding> findings, bool hang_pass,
+                    int64_t now_unix_ns) {
   std::vector<int64_t> complete = job.window.complete_steps();
   int64_t newest = complete.empty() ? -1 : complete.back();
   std::set<std::string> found;
   for (const Finding& finding : findings) {
     std::string key = key_of(finding);
     found.insert(key);
-    auto tracked = std::find_if(job.tracked.begin(), job.tracked.end(), [&](const Tracked& entry) { return entry.key == key && entry.verdict.state != "cleared"; });
+    auto tracked = std::find_if(job.tracked.begin(), job.tracked.end(), [&](const Tracked& entry) {
+      return entry.key == key && entry.verdict.state != "cleared";
+    });
     if (tracked == job.tracked.end()) {
       Tracked fresh;
       fresh.key = key;
       fresh.verdict.job_id = job_id;
       fresh.verdict.attempt = job.attempt;
-      fresh.verdict.id = format("%s.%lld%s.%d", job_id.c_str(), static_cast<long long>(job.attempt), [&] {
-                           std::string tail = key;
-                           std::replace(tail.begin(), tail.end(), '/', '-');
-                           return "-" + tail;
-                         }().c_str(), ++job.serial[key]);
+      fresh.verdict.id = format(
+          "%s.%lld%s.%d", job_id.c_str(), static_cast<long long>(job.attempt),
+          [&] {
+            std::string tail = key;
+            std::replace(tail.begin(), tail.end(), '/', '-');
+            return "-" + tail;
+          }()
+              .c_str(),
+          ++job.serial[key]);
       fresh.verdict.found_unix_ns = now_unix_ns;
-      fresh.verdict.since_unix_ns = now_unix_ns - (finding.kind == "hang" ? finding.lost_ns_per_step : finding.step_ns * std::max<int64_t>(0, newest - finding.since_step));
+      fresh.verdict.since_unix_ns =
+          now_unix_ns - (finding.kind == "hang" ? finding.lost_ns_per_step
+                                                : finding.step_ns * std::max<int64_t>(0, newest - finding.since_step));
       fresh.verdict.state = "suspected";
       job.tracked.push_back(std::move(fresh));
       tracked = job.tracked.end() - 1;
@@ -246,13 +264,20 @@ void Engine::follow(const std::string& job_id, Job& job, std::vector<Finding> fi
   for (auto tracked = job.tracked.begin(); tracked != job.tracked.end();) {
     bool is_hang = tracked->verdict.kind == "hang";
     bool unproven_at_the_end = over && !tracked->was_confirmed;
-    if (tracked->verdict.state == "cleared" || is_hang != hang_pass || (!unproven_at_the_end && (found.contains(tracked->key) || (over && !is_hang)))) {
+    if (tracked->verdict.state == "cleared" || is_hang != hang_pass ||
+        (!unproven_at_the_end && (found.contains(tracked->key) || (over && !is_hang)))) {
       ++tracked;
       continue;
     }
-    int64_t healthy = newest - (is_hang ? tracked->found_at_step : std::max(tracked->finding.through_step, tracked->found_at_step - tracked->finding.clear_after_steps));
-    bool all_quiet_gone = std::none_of(job.status.begin(), job.status.end(), [](const auto& entry) { return entry.second.quiet_ns > 0 || !entry.second.process_alive; });
-    bool gone = is_hang ? (all_quiet_gone || healthy > 0) && !over : healthy >= (tracked->was_confirmed ? tracked->finding.clear_after_steps : kWithdrawAfterSteps);
+    int64_t healthy = newest - (is_hang ? tracked->found_at_step
+                                        : std::max(tracked->finding.through_step,
+                                                   tracked->found_at_step - tracked->finding.clear_after_steps));
+    bool all_quiet_gone = std::none_of(job.status.begin(), job.status.end(), [](const auto& entry) {
+      return entry.second.quiet_ns > 0 || !entry.second.process_alive;
+    });
+    bool gone = is_hang
+                    ? (all_quiet_gone || healthy > 0) && !over
+                    : healthy >= (tracked->was_confirmed ? tracked->finding.clear_after_steps : kWithdrawAfterSteps);
     if (!gone && !unproven_at_the_end) {
       ++tracked;
       continue;
@@ -294,7 +319,10 @@ std::string Engine::summary(std::string_view job_id) const {
   }
   std::vector<int64_t> steps = window.complete_steps();
   if (window.newest_step() < 0) {
-    return format("Cannot tell yet: %zu of %d ranks are known, but no step has been marked (lockstep_step_begin/end, or the Python hook).", window.ranks().size(), window.world_size());
+    return format(
+        "Cannot tell yet: %zu of %d ranks are known, but no step has been marked (lockstep_step_begin/end, or the "
+        "Python hook).",
+        window.ranks().size(), window.world_size());
   }
   if (steps.size() < 4) return format("Cannot tell yet: %zu complete steps after warm-up, 4 are needed.", steps.size());
   const auto& rows = *window.step(steps.back());
@@ -303,21 +331,24 @@ std::string Engine::summary(std::string_view job_id) const {
     for (int32_t rank = 0; rank < window.world_size() && missing.size() < 1000; ++rank) {
       if (!rows.contains(rank)) missing.push_back(rank);
     }
-    return format("Cannot tell for all: rank %s sent nothing for step %s.", human_ranks(missing, 4).c_str(), with_thousands(steps.back()).c_str());
+    return format("Cannot tell for all: rank %s sent nothing for step %s.", human_ranks(missing, 4).c_str(),
+                  with_thousands(steps.back()).c_str());
   }
   if (steps.size() > 10) steps.erase(steps.begin(), steps.end() - 10);
   std::vector<double> durations;
   std::map<int32_t, std::vector<double>> late;
   for (int64_t number : steps) {
     std::vector<double> of_ranks;
-    for (const auto& [rank, row] : *window.step(number)) of_ranks.push_back(static_cast<double>(row.summary.duration_ns));
+    for (const auto& [rank, row] : *window.step(number))
+      of_ranks.push_back(static_cast<double>(row.summary.duration_ns));
     durations.push_back(median(of_ranks));
     for (const auto& [rank, ns] : lateness(window, *window.step(number))) late[rank].push_back(ns);
   }
   double worst = 0;
   for (const auto& [rank, values] : late) worst = std::max(worst, median(values));
   double step_ns = median(durations);
-  return format("Healthy: %zu ranks, step %s, slowest rank +%s.", rows.size(), human_duration(step_ns).c_str(), percent(step_ns > 0 ? worst / step_ns : 0).c_str());
+  return format("Healthy: %zu ranks, step %s, slowest rank +%s.", rows.size(), human_duration(step_ns).c_str(),
+                percent(step_ns > 0 ? worst / step_ns : 0).c_str());
 }
 
 std::vector<Verdict> Engine::take_changed() {

@@ -51,8 +51,8 @@ class Engine final : public StoreSubscriber, public VerdictSource {
     Finding finding;
     std::string key;
     bool was_confirmed = false;
-    int64_t found_at_step = -1;   // newest complete step at which it was last found
-    double lost_ns = 0;           // summed over the steps since
+    int64_t found_at_step = -1;  // newest complete step at which it was last found
+    double lost_ns = 0;          // summed over the steps since
     int64_t priced_through = -1;
   };
   struct Job {

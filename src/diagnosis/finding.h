@@ -1,4 +1,5 @@
-// What a detector says: one suspicion with its evidence, before the engine words it, follows it over time and prices it.
+// What a detector says: one suspicion with its evidence, before the engine words it, follows it over time and prices
+// it.
 //
 // Thread rule: Immutable once handed on.
 #pragma once
@@ -12,20 +13,20 @@
 namespace lockstep {
 
 struct Finding {
-  std::string kind;         // slow, hang
+  std::string kind;  // slow, hang
   std::vector<int32_t> ranks;
-  std::string subject;      // what the finding is about where that is not its ranks; keeps it one verdict while they change
+  std::string subject;  // what the finding is about where that is not its ranks; keeps it one verdict while they change
   std::string layer;
   std::string component;
   std::string cause;
-  bool sure = false;        // enough evidence for "confirmed"
+  bool sure = false;  // enough evidence for "confirmed"
   int64_t since_step = -1;
   int64_t through_step = -1;
-  int64_t lost_ns_per_step = 0;   // averaged over all steps since then, slow or not
-  int64_t step_ns = 0;            // a step as it is
-  int64_t step_without_ns = 0;    // a step as it would be
-  double steps_hit = 1;           // share of steps that are hit (1: every step)
-  std::string sentence;           // who, what, since when ({since}: the engine knows the first step), what it costs
+  int64_t lost_ns_per_step = 0;  // averaged over all steps since then, slow or not
+  int64_t step_ns = 0;           // a step as it is
+  int64_t step_without_ns = 0;   // a step as it would be
+  double steps_hit = 1;          // share of steps that are hit (1: every step)
+  std::string sentence;          // who, what, since when ({since}: the engine knows the first step), what it costs
   std::vector<Claim> chain;
   std::vector<Alternative> alternatives;
   std::vector<NextAction> next;

@@ -5,7 +5,8 @@
 namespace lockstep {
 
 int64_t RankStep::own_ns() const {
-  int64_t set_aside = summary.phase_ns[static_cast<size_t>(Phase::kCheckpoint)] + summary.phase_ns[static_cast<size_t>(Phase::kEval)];
+  int64_t set_aside =
+      summary.phase_ns[static_cast<size_t>(Phase::kCheckpoint)] + summary.phase_ns[static_cast<size_t>(Phase::kEval)];
   return std::max<int64_t>(0, summary.self_ns - set_aside);
 }
 
@@ -30,7 +31,8 @@ void JobWindow::add_step(const Identity& identity, const StepSummary& summary) {
       members.world_rank[comm.rank_in_comm] = identity.rank;
     }
   }
-  // Far from where the ranks are: hopelessly late, or a number that cannot be. One rank's wild number must not blind us.
+  // Far from where the ranks are: hopelessly late, or a number that cannot be. One rank's wild number must not blind
+  // us.
   int64_t now = typical_newest();
   if (now >= 0 && (summary.step + kFarSteps < now || summary.step > now + kFarSteps)) {
     // Unless this rank says so for the first time again and again: then the job has jumped (a resume), and all follow.
@@ -55,7 +57,9 @@ int64_t JobWindow::typical_newest() const {
   return newest[newest.size() / 2];
 }
 
-int64_t JobWindow::newest_step() const { return steps_.empty() ? -1 : steps_.rbegin()->first; }
+int64_t JobWindow::newest_step() const {
+  return steps_.empty() ? -1 : steps_.rbegin()->first;
+}
 
 const std::map<int32_t, RankStep>* JobWindow::step(int64_t number) const {
   auto found = steps_.find(number);

@@ -1,4 +1,5 @@
-// What diagnosis looks at: the last steps of one job, every rank's summary side by side, and who is in which communicator.
+// What diagnosis looks at: the last steps of one job, every rank's summary side by side, and who is in which
+// communicator.
 //
 // Ranks are compared by logical step and by what they did between shared barriers, never by wall clock.
 // Thread rule: Confined (one per job, guarded by the engine).

@@ -22,22 +22,28 @@ std::string group_name(const JobWindow& window, uint64_t comm_id) {
   return format("group of %d (%s)", found->second.size, human_ranks(ranks, 6).c_str());
 }
 
-Claim claim(std::string kind, std::string subject, std::string text, double value, std::string unit, double baseline, double peers, int64_t from, int64_t to,
-            std::string query) {
-  return Claim{std::move(text), std::move(kind), std::move(subject), value, std::move(unit), baseline, peers, from, to, std::move(query)};
+Claim claim(std::string kind, std::string subject, std::string text, double value, std::string unit, double baseline,
+            double peers, int64_t from, int64_t to, std::string query) {
+  return Claim{std::move(text), std::move(kind), std::move(subject), value, std::move(unit), baseline, peers, from, to,
+               std::move(query)};
 }
 
 std::string rank_query(int32_t rank, int64_t from, int64_t to) {
-  return format("/api/jobs/{job}/ranks/%d?from=%lld&to=%lld", rank, static_cast<long long>(from), static_cast<long long>(to));
+  return format("/api/jobs/{job}/ranks/%d?from=%lld&to=%lld", rank, static_cast<long long>(from),
+                static_cast<long long>(to));
 }
 
 std::string steps_query(int64_t from, int64_t to) {
   return format("/api/jobs/{job}/steps?from=%lld&to=%lld", static_cast<long long>(from), static_cast<long long>(to));
 }
 
-std::string per_step(double ns) { return human_duration(ns) + " a step"; }
+std::string per_step(double ns) {
+  return human_duration(ns) + " a step";
+}
 
-std::string percent(double share) { return format(share < 0.0995 ? "%.1f %%" : "%.0f %%", share * 100); }
+std::string percent(double share) {
+  return format(share < 0.0995 ? "%.1f %%" : "%.0f %%", share * 100);
+}
 
 std::vector<int32_t> victims_of(const JobWindow& window, const std::vector<int32_t>& culprits) {
   std::set<int32_t> reached(culprits.begin(), culprits.end());
@@ -45,7 +51,8 @@ std::vector<int32_t> victims_of(const JobWindow& window, const std::vector<int32
   while (grown) {
     grown = false;
     for (const auto& [id, members] : window.comms()) {
-      bool touches = std::any_of(members.world_rank.begin(), members.world_rank.end(), [&](const auto& member) { return reached.contains(member.second); });
+      bool touches = std::any_of(members.world_rank.begin(), members.world_rank.end(),
+                                 [&](const auto& member) { return reached.contains(member.second); });
       if (!touches) continue;
       for (const auto& [in_comm, world] : members.world_rank) grown |= reached.insert(world).second;
     }
@@ -93,23 +100,30 @@ void add_wait_claims(const JobWindow& window, int32_t culprit, const std::vector
     others /= static_cast<double>(times.second.size());
     if (others > own) waits.push_back({id, own, others});
   }
-  std::sort(waits.begin(), waits.end(), [](const Wait& a, const Wait& b) { return a.others - a.own > b.others - b.own; });
+  std::sort(waits.begin(), waits.end(),
+            [](const Wait& a, const Wait& b) { return a.others - a.own > b.others - b.own; });
   for (size_t i = 0; i < waits.size() && i < 3; ++i) {
     const Wait& wait = waits[i];
     std::string group = group_name(window, wait.comm_id);
-    finding.chain.push_back(claim("waits_for", format("rank %d", culprit),
-                                  format("In the collectives of %s the others spend %s, rank %d only %s: it arrives last and they wait for it.", group.c_str(),
-                                         per_step(wait.others).c_str(), culprit, human_duration(wait.own).c_str()),
-                                  (wait.others - wait.own) / 1e6, "ms", 0, wait.others / 1e6, steps.front(), steps.back(), rank_query(culprit, steps.front(), steps.back())));
+    finding.chain.push_back(claim(
+        "waits_for", format("rank %d", culprit),
+        format("In the collectives of %s the others spend %s, rank %d only %s: it arrives last and they wait for it.",
+               group.c_str(), per_step(wait.others).c_str(), culprit, human_duration(wait.own).c_str()),
+        (wait.others - wait.own) / 1e6, "ms", 0, wait.others / 1e6, steps.front(), steps.back(),
+        rank_query(culprit, steps.front(), steps.back())));
     finding.victim_groups.push_back(group);
   }
   if (waits.empty()) {
-    finding.chain.push_back(claim("waits_for", format("rank %d", culprit), format("%zu ranks share collectives with rank %d, directly or through others.", finding.victims.size(), culprit), 0,
-                                  "ms", 0, 0, steps.front(), steps.back(), steps_query(steps.front(), steps.back())));
+    finding.chain.push_back(claim("waits_for", format("rank %d", culprit),
+                                  format("%zu ranks share collectives with rank %d, directly or through others.",
+                                         finding.victims.size(), culprit),
+                                  0, "ms", 0, 0, steps.front(), steps.back(),
+                                  steps_query(steps.front(), steps.back())));
   }
 }
 
-void add_network_exclusion(const JobWindow& window, int32_t culprit, const std::vector<int64_t>& steps, Finding& finding) {
+void add_network_exclusion(const JobWindow& window, int32_t culprit, const std::vector<int64_t>& steps,
+                           Finding& finding) {
   double own_bytes = 0, own_wire = 0;
   std::vector<double> rates;
   std::map<int32_t, std::pair<double, double>> per_rank;
@@ -137,9 +151,10 @@ void add_network_exclusion(const JobWindow& window, int32_t culprit, const std::
   double own = own_bytes / own_wire;  // bytes per ns = GB/s
   double peers = median(rates);
   if (own < peers * 0.5) return;  // would contradict: then it is not an exclusion
-  finding.chain.push_back(claim("exclusion", format("network of rank %d", culprit),
-                                format("Not the network: its links carry %.1f GB/s while sending, its peers' %.1f.", own, peers), own, "GB/s", 0, peers, steps.front(), steps.back(),
-                                rank_query(culprit, steps.front(), steps.back())));
+  finding.chain.push_back(
+      claim("exclusion", format("network of rank %d", culprit),
+            format("Not the network: its links carry %.1f GB/s while sending, its peers' %.1f.", own, peers), own,
+            "GB/s", 0, peers, steps.front(), steps.back(), rank_query(culprit, steps.front(), steps.back())));
 }
 
 }  // namespace lockstep

@@ -15,8 +15,8 @@ namespace lockstep {
 std::string name_of(const JobWindow& window, int32_t rank);
 // "group of ranks 4 and 5"
 std::string group_name(const JobWindow& window, uint64_t comm_id);
-Claim claim(std::string kind, std::string subject, std::string text, double value, std::string unit, double baseline, double peers, int64_t from, int64_t to,
-            std::string query);
+Claim claim(std::string kind, std::string subject, std::string text, double value, std::string unit, double baseline,
+            double peers, int64_t from, int64_t to, std::string query);
 // Paths of the API that show the numbers of a claim again; "{job}" is filled in by the engine.
 std::string rank_query(int32_t rank, int64_t from, int64_t to);
 std::string steps_query(int64_t from, int64_t to);
@@ -27,7 +27,9 @@ std::string percent(double share);
 std::vector<int32_t> victims_of(const JobWindow& window, const std::vector<int32_t>& culprits);
 // Claims that walk from the victims to the culprit, communicator by communicator.
 void add_wait_claims(const JobWindow& window, int32_t culprit, const std::vector<int64_t>& steps, Finding& finding);
-// The culprit's network against its peers' over these steps, as an exclusion; nothing where there is no network traffic.
-void add_network_exclusion(const JobWindow& window, int32_t culprit, const std::vector<int64_t>& steps, Finding& finding);
+// The culprit's network against its peers' over these steps, as an exclusion; nothing where there is no network
+// traffic.
+void add_network_exclusion(const JobWindow& window, int32_t culprit, const std::vector<int64_t>& steps,
+                           Finding& finding);
 
 }  // namespace lockstep

@@ -1,5 +1,6 @@
 #include "ingest/admission.h"
 
+#include <algorithm>
 #include <optional>
 
 #include "base/text.h"
@@ -96,7 +97,10 @@ struct Admitter {
 
   void describe(const Refusal& refusal, const Attributes& resource) {
     std::string_view host = find_string(resource, "host.name");
-    if (!host.empty() && host.size() <= 256)
+    // The line goes into logs and terminals: a name with control characters is not repeated.
+    bool printable = std::none_of(host.begin(), host.end(),
+                                  [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7F; });
+    if (!host.empty() && host.size() <= 256 && printable)
       report.message = format("node %.*s: ", static_cast<int>(host.size()), host.data());
     report.message += format("%s %lld of %lld %s", word, static_cast<long long>(report.received),
                              static_cast<long long>(total), refusal.why.c_str());

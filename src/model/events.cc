@@ -7,7 +7,8 @@
 namespace lockstep {
 
 const char* to_text(Phase phase) {
-  static constexpr const char* kNames[kPhaseCount] = {"other", "input", "forward", "backward", "optimizer", "checkpoint", "eval", "sync"};
+  static constexpr const char* kNames[kPhaseCount] = {"other",     "input",      "forward", "backward",
+                                                      "optimizer", "checkpoint", "eval",    "sync"};
   size_t index = static_cast<size_t>(phase);
   return index < kPhaseCount ? kNames[index] : "other";
 }
@@ -129,15 +130,21 @@ Result<Identity> identity_from_resource(const Attributes& resource) {
   identity.gpu_uuid = find_string(resource, "lockstep.gpu_uuid");
   if (identity.job_id.empty()) return Error{"the resource has no lockstep.job_id"};
   // Names are shown to people, in terminals too.
-  auto has_control = [](const std::string& text) { return std::any_of(text.begin(), text.end(), [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7F; }); };
+  auto has_control = [](const std::string& text) {
+    return std::any_of(text.begin(), text.end(),
+                       [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7F; });
+  };
   if (has_control(identity.job_id) || has_control(identity.host) || has_control(identity.gpu_uuid)) {
     return Error{"the resource has a control character in lockstep.job_id, host.name or lockstep.gpu_uuid"};
   }
-  if (identity.job_id.size() > kIdentityTextMax || identity.host.size() > kIdentityTextMax || identity.gpu_uuid.size() > kIdentityTextMax) {
+  if (identity.job_id.size() > kIdentityTextMax || identity.host.size() > kIdentityTextMax ||
+      identity.gpu_uuid.size() > kIdentityTextMax) {
     return Error{format("the resource has a name longer than %zu bytes", kIdentityTextMax)};
   }
-  if (rank < 0 || rank > 10'000'000 || world_size < 0 || world_size > 10'000'000 || (world_size > 0 && rank >= world_size)) {
-    return Error{format("lockstep.rank %lld does not fit lockstep.world_size %lld", static_cast<long long>(rank), static_cast<long long>(world_size))};
+  if (rank < 0 || rank > 10'000'000 || world_size < 0 || world_size > 10'000'000 ||
+      (world_size > 0 && rank >= world_size)) {
+    return Error{format("lockstep.rank %lld does not fit lockstep.world_size %lld", static_cast<long long>(rank),
+                        static_cast<long long>(world_size))};
   }
   identity.rank = static_cast<int32_t>(rank);
   identity.world_size = static_cast<int32_t>(world_size);
@@ -150,13 +157,15 @@ LogRecord to_record(const StepSummary& step) {
   for (int64_t ns : step.phase_ns) phases.emplace_back(ns);
   ValueList comms;
   for (const CommStep& comm : step.comms) {
-    comms.emplace_back(row({static_cast<int64_t>(comm.comm_id), comm.size, comm.rank_in_comm, comm.p2p ? 1 : 0, comm.count, comm.bytes, comm.gpu_ns, comm.shortest_ns,
-                            comm.longest_ns, comm.first_start_unix_ns, comm.last_end_unix_ns, comm.queue_ns}));
+    comms.emplace_back(row({static_cast<int64_t>(comm.comm_id), comm.size, comm.rank_in_comm, comm.p2p ? 1 : 0,
+                            comm.count, comm.bytes, comm.gpu_ns, comm.shortest_ns, comm.longest_ns,
+                            comm.first_start_unix_ns, comm.last_end_unix_ns, comm.queue_ns}));
   }
   ValueList flows;
   for (const FlowStep& flow : step.flows) {
-    flows.emplace_back(row({static_cast<int64_t>(flow.comm_id), flow.peer, flow.send ? 1 : 0, flow.transfers, flow.bytes, flow.wire_ns, flow.own_gpu_ns, flow.peer_ns,
-                            flow.wire_longest_ns, flow.own_gpu_longest_ns}));
+    flows.emplace_back(
+        row({static_cast<int64_t>(flow.comm_id), flow.peer, flow.send ? 1 : 0, flow.transfers, flow.bytes, flow.wire_ns,
+             flow.own_gpu_ns, flow.peer_ns, flow.wire_longest_ns, flow.own_gpu_longest_ns}));
   }
   record.attributes = {{"step", step.step},
                        {"duration_ns", step.duration_ns},
@@ -178,9 +187,11 @@ Result<StepSummary> step_from_record(const LogRecord& record) {
   step.step = find_int(record.attributes, "step", -1);
   step.duration_ns = find_int(record.attributes, "duration_ns", -1);
   if (step.step < 0) return Error{"train.step without a step number"};
-  if (step.step > kCountMost) return Error{format("train.step %lld is not a step any job reaches", static_cast<long long>(step.step))};
+  if (step.step > kCountMost)
+    return Error{format("train.step %lld is not a step any job reaches", static_cast<long long>(step.step))};
   if (step.duration_ns < 0 || step.duration_ns > kDayNs) {
-    return Error{format("train.step %lld has a duration of %lld ns (0 to one day is possible)", static_cast<long long>(step.step), static_cast<long long>(step.duration_ns))};
+    return Error{format("train.step %lld has a duration of %lld ns (0 to one day is possible)",
+                        static_cast<long long>(step.step), static_cast<long long>(step.duration_ns))};
   }
   step.start_unix_ns = record.time_unix_ns - step.duration_ns;
   step.self_ns = find_int(record.attributes, "self_ns");
@@ -190,21 +201,31 @@ Result<StepSummary> step_from_record(const LogRecord& record) {
   step.quiet_from_unix_ns = find_int(record.attributes, "quiet_from_unix_ns");
   step.records_lost = find_int(record.attributes, "records_lost");
   for (int64_t ns : {step.self_ns, step.comm_ns, step.queue_ns, step.quiet_ns}) {
-    if (ns < 0 || ns > kDayNs) return Error{format("train.step %lld has a part of %lld ns (0 to one day is possible)", static_cast<long long>(step.step), static_cast<long long>(ns))};
+    if (ns < 0 || ns > kDayNs)
+      return Error{format("train.step %lld has a part of %lld ns (0 to one day is possible)",
+                          static_cast<long long>(step.step), static_cast<long long>(ns))};
   }
-  if (step.records_lost < 0 || step.records_lost > kCountMost) return Error{format("train.step %lld has lost %lld records", static_cast<long long>(step.step), static_cast<long long>(step.records_lost))};
+  if (step.records_lost < 0 || step.records_lost > kCountMost)
+    return Error{format("train.step %lld has lost %lld records", static_cast<long long>(step.step),
+                        static_cast<long long>(step.records_lost))};
   const Value* inferred = find(record.attributes, "inferred");
   step.inferred = inferred && std::get_if<bool>(&inferred->data) && std::get<bool>(inferred->data);
   if (const ValueList* phases = find_list(record.attributes, "phases")) {
-    if (phases->size() > kPhaseCount) return Error{format("train.step %lld has %zu phases (limit %zu)", static_cast<long long>(step.step), phases->size(), kPhaseCount)};
+    if (phases->size() > kPhaseCount)
+      return Error{format("train.step %lld has %zu phases (limit %zu)", static_cast<long long>(step.step),
+                          phases->size(), kPhaseCount)};
     for (size_t i = 0; i < phases->size(); ++i) {
       const int64_t* ns = std::get_if<int64_t>(&(*phases)[i].data);
-      if (ns == nullptr || *ns < 0 || *ns > kDayNs) return Error{format("train.step %lld: phase %zu is not a time of 0 to one day", static_cast<long long>(step.step), i)};
+      if (ns == nullptr || *ns < 0 || *ns > kDayNs)
+        return Error{
+            format("train.step %lld: phase %zu is not a time of 0 to one day", static_cast<long long>(step.step), i)};
       step.phase_ns[i] = *ns;
     }
   }
   if (const ValueList* comms = find_list(record.attributes, "comms")) {
-    if (comms->size() > kCommsPerStepMax) return Error{format("train.step %lld has %zu communicators (limit %zu)", static_cast<long long>(step.step), comms->size(), kCommsPerStepMax)};
+    if (comms->size() > kCommsPerStepMax)
+      return Error{format("train.step %lld has %zu communicators (limit %zu)", static_cast<long long>(step.step),
+                          comms->size(), kCommsPerStepMax)};
     for (const Value& item : *comms) {
       RowReader row(item);
       CommStep comm;
@@ -220,12 +241,16 @@ Result<StepSummary> step_from_record(const LogRecord& record) {
       comm.first_start_unix_ns = row.next();
       comm.last_end_unix_ns = row.next();
       comm.queue_ns = row.next_count();
-      if (!row.ok()) return Error{format("train.step %lld: communicator row %zu is malformed", static_cast<long long>(step.step), step.comms.size())};
+      if (!row.ok())
+        return Error{format("train.step %lld: communicator row %zu is malformed", static_cast<long long>(step.step),
+                            step.comms.size())};
       step.comms.push_back(comm);
     }
   }
   if (const ValueList* flows = find_list(record.attributes, "flows")) {
-    if (flows->size() > kFlowsPerStepMax) return Error{format("train.step %lld has %zu flows (limit %zu)", static_cast<long long>(step.step), flows->size(), kFlowsPerStepMax)};
+    if (flows->size() > kFlowsPerStepMax)
+      return Error{format("train.step %lld has %zu flows (limit %zu)", static_cast<long long>(step.step), flows->size(),
+                          kFlowsPerStepMax)};
     for (const Value& item : *flows) {
       RowReader row(item);
       FlowStep flow;
@@ -239,7 +264,9 @@ Result<StepSummary> step_from_record(const LogRecord& record) {
       flow.peer_ns = row.next_count();
       flow.wire_longest_ns = row.next_ns();
       flow.own_gpu_longest_ns = row.next_ns();
-      if (!row.ok()) return Error{format("train.step %lld: flow row %zu is malformed", static_cast<long long>(step.step), step.flows.size())};
+      if (!row.ok())
+        return Error{
+            format("train.step %lld: flow row %zu is malformed", static_cast<long long>(step.step), step.flows.size())};
       step.flows.push_back(flow);
     }
   }
@@ -250,18 +277,17 @@ LogRecord to_record(const RankStatus& status) {
   LogRecord record = record_of(kEventRankStatus, status.time_unix_ns);
   ValueList comms;
   for (const CommStatus& comm : status.comms) {
-    ValueList list = row({static_cast<int64_t>(comm.comm_id), comm.size, comm.rank_in_comm, static_cast<int64_t>(comm.collectives_enqueued),
-                          static_cast<int64_t>(comm.collectives_completed), static_cast<int64_t>(comm.p2p_enqueued), static_cast<int64_t>(comm.p2p_completed)});
+    ValueList list =
+        row({static_cast<int64_t>(comm.comm_id), comm.size, comm.rank_in_comm,
+             static_cast<int64_t>(comm.collectives_enqueued), static_cast<int64_t>(comm.collectives_completed),
+             static_cast<int64_t>(comm.p2p_enqueued), static_cast<int64_t>(comm.p2p_completed)});
     append_op(list, comm.collective);
     append_op(list, comm.p2p);
     comms.emplace_back(std::move(list));
   }
-  record.attributes = {{"quiet_ns", status.quiet_ns},
-                       {"process_alive", status.process_alive},
-                       {"finished", status.finished},
-                       {"step", status.step},
-                       {"phase", static_cast<int64_t>(status.phase)},
-                       {"comms", std::move(comms)}};
+  record.attributes = {
+      {"quiet_ns", status.quiet_ns}, {"process_alive", status.process_alive},       {"finished", status.finished},
+      {"step", status.step},         {"phase", static_cast<int64_t>(status.phase)}, {"comms", std::move(comms)}};
   return record;
 }
 
@@ -281,7 +307,8 @@ Result<RankStatus> status_from_record(const LogRecord& record) {
   status.process_alive = flag("process_alive", true);
   status.finished = flag("finished", false);
   if (const ValueList* comms = find_list(record.attributes, "comms")) {
-    if (comms->size() > kCommsPerStepMax) return Error{format("rank.status has %zu communicators (limit %zu)", comms->size(), kCommsPerStepMax)};
+    if (comms->size() > kCommsPerStepMax)
+      return Error{format("rank.status has %zu communicators (limit %zu)", comms->size(), kCommsPerStepMax)};
     for (const Value& item : *comms) {
       RowReader row(item);
       CommStatus comm;
@@ -319,10 +346,12 @@ Result<CommInit> comm_init_from_record(const LogRecord& record) {
   int64_t nodes = find_int(record.attributes, "nodes");
   comm.name = find_string(record.attributes, "name");
   if (size <= 0 || size > kRanksMost || rank_in_comm < 0 || rank_in_comm >= size) {
-    return Error{format("comm.init: rank %lld of %lld is not possible", static_cast<long long>(rank_in_comm), static_cast<long long>(size))};
+    return Error{format("comm.init: rank %lld of %lld is not possible", static_cast<long long>(rank_in_comm),
+                        static_cast<long long>(size))};
   }
   if (nodes < 0 || nodes > kRanksMost || comm.name.size() > kIdentityTextMax) {
-    return Error{format("comm.init: %lld nodes, or a name of %zu bytes (limit %zu)", static_cast<long long>(nodes), comm.name.size(), kIdentityTextMax)};
+    return Error{format("comm.init: %lld nodes, or a name of %zu bytes (limit %zu)", static_cast<long long>(nodes),
+                        comm.name.size(), kIdentityTextMax)};
   }
   comm.size = static_cast<int32_t>(size);
   comm.rank_in_comm = static_cast<int32_t>(rank_in_comm);
@@ -337,7 +366,9 @@ LogRecord to_record(const Gap& gap, int64_t time_unix_ns) {
   return record;
 }
 
-LogRecord job_start_record(int64_t time_unix_ns) { return record_of(kEventJobStart, time_unix_ns); }
+LogRecord job_start_record(int64_t time_unix_ns) {
+  return record_of(kEventJobStart, time_unix_ns);
+}
 
 LogRecord job_end_record(int64_t time_unix_ns, bool clean) {
   LogRecord record = record_of(kEventJobEnd, time_unix_ns);

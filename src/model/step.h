@@ -24,7 +24,16 @@ struct Identity {
 };
 inline constexpr size_t kIdentityTextMax = 256;
 
-enum class Phase : uint8_t { kOther = 0, kInput = 1, kForward = 2, kBackward = 3, kOptimizer = 4, kCheckpoint = 5, kEval = 6, kSync = 7 };
+enum class Phase : uint8_t {
+  kOther = 0,
+  kInput = 1,
+  kForward = 2,
+  kBackward = 3,
+  kOptimizer = 4,
+  kCheckpoint = 5,
+  kEval = 6,
+  kSync = 7
+};
 inline constexpr size_t kPhaseCount = 8;
 const char* to_text(Phase phase);  // "other", "input", "forward", "backward", "optimizer", "checkpoint", "eval", "sync"
 
@@ -33,28 +42,29 @@ struct CommStep {
   uint64_t comm_id = 0;
   int32_t size = 0;
   int32_t rank_in_comm = 0;
-  bool p2p = false;          // sends and receives; else collectives
-  int64_t count = 0;         // operations
-  int64_t bytes = 0;         // payload of this rank
-  int64_t gpu_ns = 0;        // sum over operations of (max stop - min start over channels)
+  bool p2p = false;    // sends and receives; else collectives
+  int64_t count = 0;   // operations
+  int64_t bytes = 0;   // payload of this rank
+  int64_t gpu_ns = 0;  // sum over operations of (max stop - min start over channels)
   int64_t shortest_ns = 0;
   int64_t longest_ns = 0;
   int64_t first_start_unix_ns = 0;
   int64_t last_end_unix_ns = 0;
-  int64_t queue_ns = 0;      // sum of (GPU start - host enqueue): long on a rank whose GPU is behind
+  int64_t queue_ns = 0;  // sum of (GPU start - host enqueue): long on a rank whose GPU is behind
   bool operator==(const CommStep&) const = default;
 };
 
 // One direction of one peer of one communicator in one step, from the network proxy: why a transfer took its time.
 struct FlowStep {
   uint64_t comm_id = 0;
-  int32_t peer = 0;          // rank in the communicator
+  int32_t peer = 0;  // rank in the communicator
   bool send = true;
-  int64_t transfers = 0;     // proxy steps
+  int64_t transfers = 0;  // proxy steps
   int64_t bytes = 0;
-  int64_t wire_ns = 0;       // send: time with at least one transfer on the wire; receive: flush
-  int64_t own_gpu_ns = 0;    // send: waited for own GPU to produce; receive: for own GPU to consume (sums over transfers)
-  int64_t peer_ns = 0;       // send: waited for the peer's credit; receive: waited for the sender's data (sums over transfers)
+  int64_t wire_ns = 0;     // send: time with at least one transfer on the wire; receive: flush
+  int64_t own_gpu_ns = 0;  // send: waited for own GPU to produce; receive: for own GPU to consume (sums over transfers)
+  int64_t peer_ns =
+      0;  // send: waited for the peer's credit; receive: waited for the sender's data (sums over transfers)
   int64_t wire_longest_ns = 0;     // longest single stay on the wire
   int64_t own_gpu_longest_ns = 0;  // longest single wait for the own GPU
   bool operator==(const FlowStep&) const = default;
@@ -65,11 +75,11 @@ struct StepSummary {
   int64_t start_unix_ns = 0;
   int64_t duration_ns = 0;
   std::array<int64_t, kPhaseCount> phase_ns{};  // what the job told; kOther is not told
-  int64_t self_ns = 0;       // step minus the union of its communication on the GPU: the rank's own work
-  int64_t comm_ns = 0;       // that union
-  int64_t queue_ns = 0;      // time with an operation enqueued but not started and no communication running: the GPU was
-                             // still busy with the rank's own work. Long on a slow GPU, short on a late host
-  int64_t quiet_ns = 0;      // longest stretch without any callback of the process while an operation was in flight
+  int64_t self_ns = 0;   // step minus the union of its communication on the GPU: the rank's own work
+  int64_t comm_ns = 0;   // that union
+  int64_t queue_ns = 0;  // time with an operation enqueued but not started and no communication running: the GPU was
+                         // still busy with the rank's own work. Long on a slow GPU, short on a late host
+  int64_t quiet_ns = 0;  // longest stretch without any callback of the process while an operation was in flight
   int64_t quiet_from_unix_ns = 0;
   bool inferred = false;     // step boundaries guessed, not told
   int64_t records_lost = 0;  // recorder records overwritten before they were read: the numbers above are lower bounds
@@ -83,13 +93,14 @@ enum class OpState : uint8_t { kNone = 0, kEnqueued = 1, kStarted = 2, kComplete
 // The oldest operation of a communicator that is not complete, or the last one if all are.
 struct OpStatus {
   OpState state = OpState::kNone;
-  uint64_t ordinal = 0;      // 1 for the first operation of its kind (collective or p2p) on this communicator and rank; 0: none yet
-  uint64_t seq = 0;          // NCCL's sequence number, collectives only
-  std::string function;      // "AllReduce", "Send", ...
+  uint64_t ordinal =
+      0;  // 1 for the first operation of its kind (collective or p2p) on this communicator and rank; 0: none yet
+  uint64_t seq = 0;      // NCCL's sequence number, collectives only
+  std::string function;  // "AllReduce", "Send", ...
   std::string datatype;
   int64_t bytes = 0;
-  int32_t peer = -1;         // p2p only, rank in the communicator
-  int64_t since_unix_ns = 0; // enqueued at
+  int32_t peer = -1;          // p2p only, rank in the communicator
+  int64_t since_unix_ns = 0;  // enqueued at
   bool operator==(const OpStatus&) const = default;
 };
 
@@ -97,7 +108,7 @@ struct CommStatus {
   uint64_t comm_id = 0;
   int32_t size = 0;
   int32_t rank_in_comm = 0;
-  uint64_t collectives_enqueued = 0;   // counts since the communicator was made; equal counts mean equal progress
+  uint64_t collectives_enqueued = 0;  // counts since the communicator was made; equal counts mean equal progress
   uint64_t collectives_completed = 0;
   uint64_t p2p_enqueued = 0;
   uint64_t p2p_completed = 0;
@@ -109,10 +120,10 @@ struct CommStatus {
 // Where a rank stands. Sent when a process has been quiet for a while, and again until it moves.
 struct RankStatus {
   int64_t time_unix_ns = 0;
-  int64_t quiet_ns = 0;      // no callback for so long, as the agent saw it (the agent's clock, not the job's)
+  int64_t quiet_ns = 0;  // no callback for so long, as the agent saw it (the agent's clock, not the job's)
   bool process_alive = true;
-  bool finished = false;     // all communicators finalized, or lockstep_shutdown() called
-  int64_t step = -1;         // last step begun, -1 unknown
+  bool finished = false;  // all communicators finalized, or lockstep_shutdown() called
+  int64_t step = -1;      // last step begun, -1 unknown
   Phase phase = Phase::kOther;
   std::vector<CommStatus> comms;
   bool operator==(const RankStatus&) const = default;

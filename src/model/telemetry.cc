@@ -4,7 +4,9 @@
 
 namespace lockstep {
 
-bool Value::operator==(const Value& other) const { return data == other.data; }
+bool Value::operator==(const Value& other) const {
+  return data == other.data;
+}
 
 const Value* find(const Attributes& attributes, std::string_view key) {
   for (const Attribute& attribute : attributes) {
@@ -76,9 +78,12 @@ std::string to_hex(std::span<const uint8_t> bytes) {
 
 const char* to_text(Signal signal) {
   switch (signal) {
-    case Signal::kMetrics: return "metrics";
-    case Signal::kLogs: return "logs";
-    case Signal::kSpans: return "spans";
+    case Signal::kMetrics:
+      return "metrics";
+    case Signal::kLogs:
+      return "logs";
+    case Signal::kSpans:
+      return "spans";
   }
   return "?";
 }

@@ -60,7 +60,8 @@ inline Value::Value(ValueList list) : data(std::move(list)) {}
 inline Value::Value(Attributes map) : data(std::move(map)) {}
 inline Value::Value(Bytes bytes) : data(std::move(bytes)) {}
 
-// Lookups: nullptr / fallback where the key is not there or has another type. (An int given as a string by some SDKs is not converted.)
+// Lookups: nullptr / fallback where the key is not there or has another type. (An int given as a string by some SDKs is
+// not converted.)
 const Value* find(const Attributes& attributes, std::string_view key);
 std::string_view find_string(const Attributes& attributes, std::string_view key, std::string_view fallback = {});
 int64_t find_int(const Attributes& attributes, std::string_view key, int64_t fallback = 0);
@@ -72,11 +73,11 @@ using SpanId = std::array<uint8_t, 8>;
 std::string to_hex(std::span<const uint8_t> bytes);
 
 struct LogRecord {
-  int64_t time_unix_ns = 0;      // 0: not given; the observed time counts
+  int64_t time_unix_ns = 0;  // 0: not given; the observed time counts
   int64_t observed_unix_ns = 0;
   int32_t severity = 0;
   std::string severity_text;
-  std::string event_name;        // "train.step", ...; empty for a plain log line
+  std::string event_name;  // "train.step", ...; empty for a plain log line
   Value body;
   Attributes attributes;
   TraceId trace_id{};
@@ -129,19 +130,19 @@ struct MetricPoint {
   Attributes attributes;
   int64_t start_unix_ns = 0;
   int64_t time_unix_ns = 0;
-  double value = 0;              // gauge, sum; histogram and summary: the sum
-  int64_t int_value = 0;         // exact value when is_int
+  double value = 0;       // gauge, sum; histogram and summary: the sum
+  int64_t int_value = 0;  // exact value when is_int
   bool is_int = false;
-  uint64_t count = 0;            // histogram, summary
-  std::vector<double> bounds;    // histogram: explicit bounds; summary: quantiles
-  std::vector<uint64_t> buckets; // histogram: bucket counts (bounds + 1); exponential: positive buckets from offset
+  uint64_t count = 0;             // histogram, summary
+  std::vector<double> bounds;     // histogram: explicit bounds; summary: quantiles
+  std::vector<uint64_t> buckets;  // histogram: bucket counts (bounds + 1); exponential: positive buckets from offset
   std::vector<double> quantile_values;  // summary
-  int32_t scale = 0;             // exponential
+  int32_t scale = 0;                    // exponential
   int32_t positive_offset = 0;
   uint64_t zero_count = 0;
   int32_t negative_offset = 0;
   std::vector<uint64_t> negative_buckets;
-  uint32_t flags = 0;            // bit 0: no recorded value (staleness)
+  uint32_t flags = 0;  // bit 0: no recorded value (staleness)
   bool operator==(const MetricPoint&) const = default;
 };
 

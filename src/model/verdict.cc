@@ -62,7 +62,8 @@ std::string to_json(const Verdict& verdict) {
         .end_object();
   }
   json.end_array().key("next").begin_array();
-  for (const NextAction& next : verdict.next) json.begin_object().field("action", next.action).field("command", next.command).end_object();
+  for (const NextAction& next : verdict.next)
+    json.begin_object().field("action", next.action).field("command", next.command).end_object();
   json.end_array().end_object();
   return json.take();
 }

@@ -19,16 +19,16 @@ struct Culprit {
 };
 
 struct Claim {
-  std::string claim;   // a sentence
-  std::string kind;    // waits_for self_time counter path event counterfactual exclusion
-  std::string subject; // "rank 5"
+  std::string claim;    // a sentence
+  std::string kind;     // waits_for self_time counter path event counterfactual exclusion
+  std::string subject;  // "rank 5"
   double value = 0;
   std::string unit;
   double baseline = 0;
   double peers = 0;
   int64_t from_step = 0;
   int64_t to_step = 0;
-  std::string query;   // API path that shows the numbers again
+  std::string query;  // API path that shows the numbers again
 };
 
 struct Alternative {
@@ -44,19 +44,19 @@ struct NextAction {
 };
 
 struct Verdict {
-  std::string id;        // stable: the same finding keeps its id while it is updated
+  std::string id;  // stable: the same finding keeps its id while it is updated
   std::string job_id;
   int64_t attempt = 0;
-  std::string state;     // suspected confirmed cleared
-  std::string kind;      // slow hang fail incorrect inefficient
+  std::string state;  // suspected confirmed cleared
+  std::string kind;   // slow hang fail incorrect inefficient
   int64_t since_step = -1;
   int64_t through_step = -1;
   int64_t since_unix_ns = 0;
   int64_t found_unix_ns = 0;  // when the verdict was first given
   double lost_gpu_seconds = 0;
-  double lost_share = 0;      // 0..1 of the job's time
-  double confidence = 0;      // 0..1
-  double coverage = 0;        // 0..1: ranks heard of in the window
+  double lost_share = 0;  // 0..1 of the job's time
+  double confidence = 0;  // 0..1
+  double coverage = 0;    // 0..1: ranks heard of in the window
   double clock_error_us = 0;
   std::string sentence;
   Culprit culprit;

@@ -114,10 +114,10 @@ TEST(Events, AMalformedStepIsOneClearLine) {
   };
   EXPECT_EQ(error(with(good, "step", "12")), "train.step without a step number");
   EXPECT_EQ(error(with(good, "duration_ns", -1)), "train.step 12 has a duration of -1 ns (0 to one day is possible)");
-  EXPECT_EQ(error(with(good, "phases", ValueList{1, "x"})), "train.step 12: phase 1 is not a number");
+  EXPECT_EQ(error(with(good, "phases", ValueList{1, "x"})), "train.step 12: phase 1 is not a time of 0 to one day");
   EXPECT_EQ(error(with(good, "phases", ValueList(9, 1))), "train.step 12 has 9 phases (limit 8)");
   EXPECT_EQ(error(with(good, "comms", ValueList{ValueList(11, 1)})), "train.step 12: communicator row 0 is malformed");
-  EXPECT_EQ(error(with(good, "comms", ValueList{ValueList(12, 1), "row"})),
+  EXPECT_EQ(error(with(good, "comms", ValueList{ValueList(12, 0), "row"})),
             "train.step 12: communicator row 1 is malformed");
   EXPECT_EQ(error(with(good, "flows", ValueList{ValueList(9, 1)})), "train.step 12: flow row 0 is malformed");
   EXPECT_EQ(error(with(good, "flows", ValueList{ValueList(10, 1.5)})), "train.step 12: flow row 0 is malformed");

@@ -292,7 +292,8 @@ class RequestBuilder {
 };
 
 bool is_own_limit(const std::string& error) {
-  for (const char* limit : {"nested too deeply", "too many elements", "id that is not", "too large for its", "too long for its"}) {
+  for (const char* limit :
+       {"nested too deeply", "too many elements", "id that is not", "too large for its", "too long for its"}) {
     if (error.find(limit) != std::string::npos) return true;
   }
   return false;

@@ -31,7 +31,6 @@ CASES = {
     "ddp_logging_r0": ("ddp", "logging:0", None, True),
     "ddp_link_r2": ("ddp", "healthy", 2, True),
     "ddp_dead_r2": ("ddp", "dead:2", None, False),
-    "ddp_mismatch_r1": ("ddp", "mismatch:1", None, False),
     "hyb_healthy": ("hyb", "healthy", None, True),
     "hyb_stage": ("hyb", "stage", None, True),
     "hyb_packing": ("hyb", "packing", None, True),
@@ -40,6 +39,17 @@ CASES = {
     "hyb_pulse_r3": ("hyb", "pulse:3", None, True),
     "hyb_link_r5": ("hyb", "healthy", 5, True),
     "hyb_missing_r4": ("hyb", "missing:4", None, False),
+    "ddp_pulse_r1": ("ddp", "pulse:1", None, True),
+    "ddp_silentsave": ("ddp", "silentsave", None, True),
+    "ddp_missing_r3": ("ddp", "missing:3", None, False),
+    "hyb_input_r2": ("hyb", "input:2", None, True),
+    "hyb_rarehost_r7": ("hyb", "rarehost:7", None, True),
+    "hyb_gc": ("hyb", "gc", None, True),
+    "hyb_checkpoint": ("hyb", "checkpoint", None, True),
+    "hyb_eval": ("hyb", "eval", None, True),
+    "hyb_warmup_r5": ("hyb", "warmup:5", None, True),
+    "hyb_link_r2": ("hyb", "healthy", 2, True),
+    "hyb_dead_r1": ("hyb", "dead:1", None, False),
 }
 
 

@@ -15,6 +15,8 @@ constexpr StepDetector kStepDetectors[] = {
 
 }  // namespace
 
-std::span<const StepDetector> step_detectors() { return kStepDetectors; }
+std::span<const StepDetector> step_detectors() {
+  return kStepDetectors;
+}
 
 }  // namespace lockstep

@@ -1,4 +1,5 @@
-// Every detector that looks at steps, one row each. A detector earlier in the table explains a rank before a later one may.
+// Every detector that looks at steps, one row each. A detector earlier in the table explains a rank before a later one
+// may.
 #pragma once
 
 #include <span>

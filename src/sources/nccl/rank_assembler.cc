@@ -6,7 +6,8 @@
 namespace lockstep {
 namespace {
 
-// Callbacks remembered for the mapping of GPU to host time: enough to span seconds of a busy job, few enough to follow drift.
+// Callbacks remembered for the mapping of GPU to host time: enough to span seconds of a busy job, few enough to follow
+// drift.
 constexpr uint64_t kGpuOffsetWindow = 2048;
 // An orphan that is still one after so many drains lost its parent to the ring or to another process.
 constexpr int kOrphanDrainsMax = 3;
@@ -36,11 +37,15 @@ double bus_factor(Function function, int32_t size) {
   if (size < 2) return 0;
   double n = size;
   switch (function) {
-    case Function::kAllReduce: return 2 * (n - 1) / n;
+    case Function::kAllReduce:
+      return 2 * (n - 1) / n;
     case Function::kAllGather:
-    case Function::kReduceScatter: return n - 1;  // the payload here is one rank's part
-    case Function::kAlltoAll: return (n - 1) / n;
-    default: return 1;
+    case Function::kReduceScatter:
+      return n - 1;  // the payload here is one rank's part
+    case Function::kAlltoAll:
+      return (n - 1) / n;
+    default:
+      return 1;
   }
 }
 
@@ -60,7 +65,9 @@ void RankAssembler::note_gpu_offset(int64_t host_ns, int64_t gpu_ns) {
   }
 }
 
-int64_t RankAssembler::gpu_to_host_ns() const { return gpu_offsets_.empty() ? 0 : gpu_offsets_.front(); }
+int64_t RankAssembler::gpu_to_host_ns() const {
+  return gpu_offsets_.empty() ? 0 : gpu_offsets_.front();
+}
 
 void RankAssembler::set_comms(const std::vector<InFlightComm>& comms) {
   for (const InFlightComm& comm : comms) comms_[comm.comm_index] = comm;
@@ -135,9 +142,14 @@ void RankAssembler::apply_mark(const MarkRecord& mark, RecordType type, int64_t 
       if (mark.number > 0 && mark.number < static_cast<int64_t>(kPhaseCount)) phase_ = static_cast<Phase>(mark.number);
       phase_since_ns_ = time;
       break;
-    case RecordType::kPhaseEnd: end_phase(time); break;
-    case RecordType::kShutdown: shut_down_ = true; break;
-    default: break;
+    case RecordType::kPhaseEnd:
+      end_phase(time);
+      break;
+    case RecordType::kShutdown:
+      shut_down_ = true;
+      break;
+    default:
+      break;
   }
 }
 
@@ -164,7 +176,12 @@ void RankAssembler::apply(const Record& record, int64_t now_ns) {
     case RecordType::kProxyStep: {
       const ProxyStepRecord& step = record.proxy_step;
       bool send = (record.head.flags & kFlagSend) != 0;
-      flows_.push_back({time, {record.head.comm_index, step.peer, send}, step.bytes, step.wait_gpu_ns, step.wait_peer_ns, step.wire_ns});
+      flows_.push_back({time,
+                        {record.head.comm_index, step.peer, send},
+                        step.bytes,
+                        step.wait_gpu_ns,
+                        step.wait_peer_ns,
+                        step.wire_ns});
       activity_.push_back(static_cast<int64_t>(step.start_ns));
       int64_t last_change = send ? step.wire_ns : step.wait_gpu_ns;
       activity_.push_back(time - last_change);
@@ -174,14 +191,18 @@ void RankAssembler::apply(const Record& record, int64_t now_ns) {
     case RecordType::kStepEnd:
     case RecordType::kPhaseBegin:
     case RecordType::kPhaseEnd:
-    case RecordType::kShutdown: apply_mark(record.mark, record.head.type, now_ns); break;
-    default: break;
+    case RecordType::kShutdown:
+      apply_mark(record.mark, record.head.type, now_ns);
+      break;
+    default:
+      break;
   }
 }
 
 void RankAssembler::end_drain(int64_t now_ns, uint64_t records_lost) {
   lost_ += records_lost;
-  std::stable_sort(drained_.begin(), drained_.end(), [](const Record& a, const Record& b) { return a.head.time_ns < b.head.time_ns; });
+  std::stable_sort(drained_.begin(), drained_.end(),
+                   [](const Record& a, const Record& b) { return a.head.time_ns < b.head.time_ns; });
   for (const Record& record : drained_) apply(record, now_ns);
   drained_.clear();
   // Lanes fill at different speeds: the loss may belong to any step that is open now, those of this drain included.
@@ -234,7 +255,8 @@ StepSummary RankAssembler::close(const OpenStep& step) {
   int64_t last_done = 0;
   for (const auto& [id, op] : ops_) {
     if (op.gpu_start_ns != 0) {
-      Interval interval{std::max(op.gpu_start_ns + shift, step.start_ns), std::min(op.gpu_stop_ns + shift, step.end_ns)};
+      Interval interval{std::max(op.gpu_start_ns + shift, step.start_ns),
+                        std::min(op.gpu_stop_ns + shift, step.end_ns)};
       if (interval.end > interval.begin) busy.push_back(interval);
     }
     if (op.enqueued_ns < step.start_ns || op.enqueued_ns >= step.end_ns) continue;
@@ -332,7 +354,8 @@ std::vector<StepSummary> RankAssembler::take_steps(int64_t now_ns, bool flush) {
   return closed;
 }
 
-RankStatus RankAssembler::status(const std::vector<InFlightComm>& in_flight, int64_t now_unix_ns, int64_t quiet_ns) const {
+RankStatus RankAssembler::status(const std::vector<InFlightComm>& in_flight, int64_t now_unix_ns,
+                                 int64_t quiet_ns) const {
   RankStatus status;
   status.time_unix_ns = now_unix_ns;
   status.quiet_ns = quiet_ns;

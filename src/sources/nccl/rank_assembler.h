@@ -116,7 +116,7 @@ class RankAssembler {
   std::deque<int64_t> activity_;                 // callback times, sorted after each drain
   std::deque<OpenStep> steps_;
   std::map<uint16_t, InFlightComm> comms_;
-  std::deque<int64_t> gpu_offsets_;              // monotone queue: the front is the smallest of the window
+  std::deque<int64_t> gpu_offsets_;  // monotone queue: the front is the smallest of the window
   std::deque<uint64_t> gpu_offset_ids_;
   uint64_t gpu_offset_next_ = 0;
   std::map<std::pair<Function, int32_t>, CollectiveTotals> totals_;

@@ -24,7 +24,9 @@ constexpr int64_t kWordLasts = 15 * kSecond;
 // Checkpoints and evaluations may take minutes.
 constexpr int64_t kQuietBusyPhase = 600 * kSecond;
 
-bool in_flight(const OpStatus& op) { return op.state == OpState::kEnqueued || op.state == OpState::kStarted; }
+bool in_flight(const OpStatus& op) {
+  return op.state == OpState::kEnqueued || op.state == OpState::kStarted;
+}
 
 struct WaitingOp {
   uint64_t comm_id = 0;
@@ -32,7 +34,8 @@ struct WaitingOp {
 };
 
 std::string op_text(const OpStatus& op) {
-  if (op.function == "Send" || op.function == "Recv") return format("%s (rank %d of its group)", op.function.c_str(), op.peer);
+  if (op.function == "Send" || op.function == "Recv")
+    return format("%s (rank %d of its group)", op.function.c_str(), op.peer);
   return format("%s %llu", op.function.c_str(), static_cast<unsigned long long>(op.seq));
 }
 
@@ -75,7 +78,8 @@ std::optional<Finding> find_hang(const JobWindow& window, const HangInput& input
     if (status.finished || !status.process_alive || status.quiet_ns < limit) continue;
     for (const CommStatus& comm : status.comms) {
       if (in_flight(comm.collective)) {
-        if (!waiting.contains(rank) || comm.collective.since_unix_ns < waiting[rank].op.since_unix_ns) waiting[rank] = {comm.comm_id, comm.collective};
+        if (!waiting.contains(rank) || comm.collective.since_unix_ns < waiting[rank].op.since_unix_ns)
+          waiting[rank] = {comm.comm_id, comm.collective};
         auto members = window.comms().find(comm.comm_id);
         if (members == window.comms().end()) continue;
         for (const auto& [in_comm, other] : members->second.world_rank) {
@@ -85,15 +89,19 @@ std::optional<Finding> find_hang(const JobWindow& window, const HangInput& input
           if (other_status != input.status.end() && other_status->second.finished) {
             waits_for[rank].insert(other);  // it left without entering
           } else if (other_status != input.status.end() && !other_status->second.process_alive &&
-                     (where == standing[comm.comm_id].end() || where->second->collectives_completed < comm.collective.ordinal)) {
+                     (where == standing[comm.comm_id].end() ||
+                      where->second->collectives_completed < comm.collective.ordinal)) {
             waits_for[rank].insert(other);
           } else if (where == standing[comm.comm_id].end()) {
             waits_for[rank].insert(other);  // nothing known of it in this communicator: silent, or never came
           } else if (where->second->collectives_enqueued < comm.collective.ordinal) {
             waits_for[rank].insert(other);
-          } else if (in_flight(where->second->collective) && where->second->collective.ordinal == comm.collective.ordinal &&
-                     (where->second->collective.function != comm.collective.function || where->second->collective.datatype != comm.collective.datatype ||
-                      (where->second->collective.bytes != comm.collective.bytes && comm.collective.function == "AllReduce"))) {
+          } else if (in_flight(where->second->collective) &&
+                     where->second->collective.ordinal == comm.collective.ordinal &&
+                     (where->second->collective.function != comm.collective.function ||
+                      where->second->collective.datatype != comm.collective.datatype ||
+                      (where->second->collective.bytes != comm.collective.bytes &&
+                       comm.collective.function == "AllReduce"))) {
             mismatched[comm.comm_id].push_back(rank);
           }
         }
@@ -103,7 +111,8 @@ std::optional<Finding> find_hang(const JobWindow& window, const HangInput& input
         if (!waiting.contains(rank)) waiting[rank] = {comm.comm_id, comm.p2p};
         if (peer >= 0 && peer != rank) {
           auto where = standing[comm.comm_id].find(peer);
-          bool meets = where != standing[comm.comm_id].end() && in_flight(where->second->p2p) && where->second->p2p.peer == comm.rank_in_comm;
+          bool meets = where != standing[comm.comm_id].end() && in_flight(where->second->p2p) &&
+                       where->second->p2p.peer == comm.rank_in_comm;
           if (!meets) waits_for[rank].insert(peer);
         }
       }
@@ -154,11 +163,14 @@ std::optional<Finding> find_hang(const JobWindow& window, const HangInput& input
   // The operation that most victims are in.
   std::map<std::string, std::pair<size_t, WaitingOp>> by_op;
   for (const auto& [rank, op] : waiting) {
-    auto& entry = by_op[format("%llx/%s/%llu", static_cast<unsigned long long>(op.comm_id), op.op.function.c_str(), static_cast<unsigned long long>(op.op.ordinal))];
+    auto& entry = by_op[format("%llx/%s/%llu", static_cast<unsigned long long>(op.comm_id), op.op.function.c_str(),
+                               static_cast<unsigned long long>(op.op.ordinal))];
     ++entry.first;
     entry.second = op;
   }
-  WaitingOp main_op = std::max_element(by_op.begin(), by_op.end(), [](const auto& a, const auto& b) { return a.second.first < b.second.first; })->second.second;
+  WaitingOp main_op = std::max_element(by_op.begin(), by_op.end(), [](const auto& a, const auto& b) {
+                        return a.second.first < b.second.first;
+                      })->second.second;
   std::string waits_text = human_duration(static_cast<double>(longest_quiet));
 
   if (!ends.empty()) {
@@ -184,7 +196,8 @@ std::optional<Finding> find_hang(const JobWindow& window, const HangInput& input
         return status != input.status.end() && status->second.process_alive;
       });
     }
-    if (culprits.size() * 2 > waiting.size() + culprits.size() && culprits.size() > 1) return std::nullopt;  // half a job that idles is no culprit
+    if (culprits.size() * 2 > waiting.size() + culprits.size() && culprits.size() > 1)
+      return std::nullopt;  // half a job that idles is no culprit
     finding.ranks = culprits;
     int32_t first = culprits.front();
     // The operation to name is one that waits for the culprit itself, not one further up the chain.
@@ -192,7 +205,8 @@ std::optional<Finding> find_hang(const JobWindow& window, const HangInput& input
       auto edges = waits_for.find(rank);
       auto members = window.comms().find(op.comm_id);
       if (edges == waits_for.end() || !edges->second.contains(first) || members == window.comms().end()) continue;
-      bool member = std::any_of(members->second.world_rank.begin(), members->second.world_rank.end(), [&](const auto& entry) { return entry.second == first; });
+      bool member = std::any_of(members->second.world_rank.begin(), members->second.world_rank.end(),
+                                [&](const auto& entry) { return entry.second == first; });
       if (member) {
         main_op = op;
         break;
@@ -201,18 +215,26 @@ std::optional<Finding> find_hang(const JobWindow& window, const HangInput& input
     finding.layer = dead ? "host" : "software";
     finding.cause = dead ? "rank-dead" : "rank-missing";
     finding.component = format("process of rank %s", human_ranks({culprits.begin(), culprits.end()}).c_str());
-    std::string who = culprits.size() == 1 ? name_of(window, first) : "Ranks " + human_ranks({culprits.begin(), culprits.end()});
-    finding.sentence = format("%s %s %s of %s; %zu rank%s waited %sfor it for %s.", who.c_str(), dead ? "died before" : "never entered", op_text(main_op.op).c_str(),
-                              group_name(window, main_op.comm_id).c_str(), waiting.size(), waiting.size() == 1 ? " has" : "s have", "", waits_text.c_str());
+    std::string who =
+        culprits.size() == 1 ? name_of(window, first) : "Ranks " + human_ranks({culprits.begin(), culprits.end()});
+    finding.sentence = format("%s %s %s of %s; %zu rank%s waited %sfor it for %s.", who.c_str(),
+                              dead ? "died before" : "never entered", op_text(main_op.op).c_str(),
+                              group_name(window, main_op.comm_id).c_str(), waiting.size(),
+                              waiting.size() == 1 ? " has" : "s have", "", waits_text.c_str());
     for (const auto& [name, entry] : by_op) {
       std::vector<int> members;
       for (const auto& [rank, op] : waiting) {
-        if (op.comm_id == entry.second.comm_id && op.op.ordinal == entry.second.op.ordinal && op.op.function == entry.second.op.function) members.push_back(rank);
+        if (op.comm_id == entry.second.comm_id && op.op.ordinal == entry.second.op.ordinal &&
+            op.op.function == entry.second.op.function)
+          members.push_back(rank);
       }
-      finding.chain.push_back(claim("waits_for", format("rank %s", human_ranks(members).c_str()),
-                                    format("Rank %s %s in %s of %s (%s, %s).", human_ranks(members).c_str(), members.size() == 1 ? "is" : "are", op_text(entry.second.op).c_str(),
-                                           group_name(window, entry.second.comm_id).c_str(), human_bytes(static_cast<double>(entry.second.op.bytes)).c_str(), entry.second.op.datatype.c_str()),
-                                    static_cast<double>(longest_quiet) / 1e9, "s", 0, 0, finding.since_step, finding.since_step, "/api/jobs/{job}/ranks"));
+      finding.chain.push_back(claim(
+          "waits_for", format("rank %s", human_ranks(members).c_str()),
+          format("Rank %s %s in %s of %s (%s, %s).", human_ranks(members).c_str(), members.size() == 1 ? "is" : "are",
+                 op_text(entry.second.op).c_str(), group_name(window, entry.second.comm_id).c_str(),
+                 human_bytes(static_cast<double>(entry.second.op.bytes)).c_str(), entry.second.op.datatype.c_str()),
+          static_cast<double>(longest_quiet) / 1e9, "s", 0, 0, finding.since_step, finding.since_step,
+          "/api/jobs/{job}/ranks"));
       if (finding.chain.size() >= 3) break;
     }
     auto status = input.status.find(first);
@@ -221,29 +243,49 @@ std::optional<Finding> find_hang(const JobWindow& window, const HangInput& input
       for (const CommStatus& comm : status->second.comms) {
         if (comm.comm_id == main_op.comm_id) entered = comm.collectives_enqueued;
       }
-      finding.chain.push_back(claim("event", format("rank %d", first),
-                                    dead ? format("Its process is gone; it had entered %llu collectives of this group, the others are in number %llu.", static_cast<unsigned long long>(entered),
-                                                  static_cast<unsigned long long>(main_op.op.ordinal))
-                                         : format("It has entered %llu collectives of this group, the others are in number %llu; it has made no call for %s and waits in no operation.",
-                                                  static_cast<unsigned long long>(entered), static_cast<unsigned long long>(main_op.op.ordinal),
-                                                  human_duration(static_cast<double>(status->second.quiet_ns)).c_str()),
-                                    static_cast<double>(entered), "operations", static_cast<double>(main_op.op.ordinal), 0, finding.since_step, finding.since_step,
-                                    format("/api/jobs/{job}/ranks/%d", first)));
-      std::string phase = status->second.phase == Phase::kOther ? "" : format(" (last phase: %s)", to_text(status->second.phase));
-      finding.chain.push_back(claim("self_time", format("rank %d", first), format("It has been outside of any collective for %s%s.", human_duration(static_cast<double>(status->second.quiet_ns)).c_str(), phase.c_str()),
-                                    static_cast<double>(status->second.quiet_ns) / 1e9, "s", 0, 0, finding.since_step, finding.since_step, format("/api/jobs/{job}/ranks/%d", first)));
+      finding.chain.push_back(claim(
+          "event", format("rank %d", first),
+          dead ? format("Its process is gone; it had entered %llu collectives of this group, the others are in number "
+                        "%llu.",
+                        static_cast<unsigned long long>(entered), static_cast<unsigned long long>(main_op.op.ordinal))
+               : format("It has entered %llu collectives of this group, the others are in number %llu; it has made no "
+                        "call for %s and waits in no operation.",
+                        static_cast<unsigned long long>(entered), static_cast<unsigned long long>(main_op.op.ordinal),
+                        human_duration(static_cast<double>(status->second.quiet_ns)).c_str()),
+          static_cast<double>(entered), "operations", static_cast<double>(main_op.op.ordinal), 0, finding.since_step,
+          finding.since_step, format("/api/jobs/{job}/ranks/%d", first)));
+      std::string phase =
+          status->second.phase == Phase::kOther ? "" : format(" (last phase: %s)", to_text(status->second.phase));
+      finding.chain.push_back(
+          claim("self_time", format("rank %d", first),
+                format("It has been outside of any collective for %s%s.",
+                       human_duration(static_cast<double>(status->second.quiet_ns)).c_str(), phase.c_str()),
+                static_cast<double>(status->second.quiet_ns) / 1e9, "s", 0, 0, finding.since_step, finding.since_step,
+                format("/api/jobs/{job}/ranks/%d", first)));
     } else {
-      finding.chain.push_back(claim("event", format("rank %d", first), "Nothing has been heard of it: its agent or its process is gone, or the plugin is not loaded there.", 0, "", 0, 0,
-                                    finding.since_step, finding.since_step, "/api/agents"));
+      finding.chain.push_back(
+          claim("event", format("rank %d", first),
+                "Nothing has been heard of it: its agent or its process is gone, or the plugin is not loaded there.", 0,
+                "", 0, 0, finding.since_step, finding.since_step, "/api/agents"));
     }
-    finding.chain.push_back(claim("exclusion", "network", dead ? "Not the network: the process does not exist any more."
-                                                               : "Not the network: the operation has not begun on the missing rank, so no transfer of it can be stuck.",
-                                  0, "", 0, 0, finding.since_step, finding.since_step, format("/api/jobs/{job}/ranks/%d", first)));
-    finding.chain.push_back(claim("counterfactual", format("rank %d", first), "As soon as it enters, the operation can complete; until then every rank is lost time.",
-                                  static_cast<double>(longest_quiet) / 1e9, "s", 0, 0, finding.since_step, finding.since_step, "/api/jobs/{job}/why"));
-    finding.next.push_back(dead ? NextAction{"look why the process ended: OOM killer, signal, exception; restart from the last checkpoint", "dmesg -T | tail; journalctl -k"}
-                                : NextAction{"take a stack of its main thread: it is somewhere the other ranks are not", "py-spy dump --pid PID"});
-    finding.alternatives.push_back({"the waiting ranks (took another branch than the rest)", 0.2, "they are the majority and agree with each other", "stacks of one waiting rank and of the missing one"});
+    finding.chain.push_back(claim(
+        "exclusion", "network",
+        dead ? "Not the network: the process does not exist any more."
+             : "Not the network: the operation has not begun on the missing rank, so no transfer of it can be stuck.",
+        0, "", 0, 0, finding.since_step, finding.since_step, format("/api/jobs/{job}/ranks/%d", first)));
+    finding.chain.push_back(
+        claim("counterfactual", format("rank %d", first),
+              "As soon as it enters, the operation can complete; until then every rank is lost time.",
+              static_cast<double>(longest_quiet) / 1e9, "s", 0, 0, finding.since_step, finding.since_step,
+              "/api/jobs/{job}/why"));
+    finding.next.push_back(
+        dead ? NextAction{"look why the process ended: OOM killer, signal, exception; restart from the last checkpoint",
+                          "dmesg -T | tail; journalctl -k"}
+             : NextAction{"take a stack of its main thread: it is somewhere the other ranks are not",
+                          "py-spy dump --pid PID"});
+    finding.alternatives.push_back({"the waiting ranks (took another branch than the rest)", 0.2,
+                                    "they are the majority and agree with each other",
+                                    "stacks of one waiting rank and of the missing one"});
     return finding;
   }
 
@@ -251,20 +293,31 @@ std::optional<Finding> find_hang(const JobWindow& window, const HangInput& input
     uint64_t comm_id = mismatched.begin()->first;
     std::map<std::string, std::vector<int32_t>> kinds;
     for (const auto& [rank, op] : waiting) {
-      if (op.comm_id == comm_id) kinds[format("%s of %lld bytes %s", op.op.function.c_str(), static_cast<long long>(op.op.bytes), op.op.datatype.c_str())].push_back(rank);
+      if (op.comm_id == comm_id)
+        kinds[format("%s of %lld bytes %s", op.op.function.c_str(), static_cast<long long>(op.op.bytes),
+                     op.op.datatype.c_str())]
+            .push_back(rank);
     }
-    auto fewest = std::min_element(kinds.begin(), kinds.end(), [](const auto& a, const auto& b) { return a.second.size() < b.second.size(); });
-    auto most = std::max_element(kinds.begin(), kinds.end(), [](const auto& a, const auto& b) { return a.second.size() < b.second.size(); });
+    auto fewest = std::min_element(kinds.begin(), kinds.end(),
+                                   [](const auto& a, const auto& b) { return a.second.size() < b.second.size(); });
+    auto most = std::max_element(kinds.begin(), kinds.end(),
+                                 [](const auto& a, const auto& b) { return a.second.size() < b.second.size(); });
     finding.ranks = fewest->second;
     finding.layer = "software";
     finding.cause = "op-mismatch";
     finding.component = format("program of rank %s", human_ranks({finding.ranks.begin(), finding.ranks.end()}).c_str());
-    finding.sentence = format("%s called %s where the others of %s called %s; all have waited for %s.", name_of(window, finding.ranks.front()).c_str(), fewest->first.c_str(), group_name(window, comm_id).c_str(),
-                              most->first.c_str(), waits_text.c_str());
-    finding.chain.push_back(claim("waits_for", "all", "Every member is in the same place of the sequence, with different operations.", static_cast<double>(longest_quiet) / 1e9, "s", 0, 0, finding.since_step,
+    finding.sentence = format("%s called %s where the others of %s called %s; all have waited for %s.",
+                              name_of(window, finding.ranks.front()).c_str(), fewest->first.c_str(),
+                              group_name(window, comm_id).c_str(), most->first.c_str(), waits_text.c_str());
+    finding.chain.push_back(claim("waits_for", "all",
+                                  "Every member is in the same place of the sequence, with different operations.",
+                                  static_cast<double>(longest_quiet) / 1e9, "s", 0, 0, finding.since_step,
                                   finding.since_step, "/api/jobs/{job}/ranks"));
-    finding.chain.push_back(claim("exclusion", "network", "Not the network: such an operation cannot complete on any network.", 0, "", 0, 0, finding.since_step, finding.since_step, "/api/jobs/{job}/ranks"));
-    finding.next.push_back({"compare the code path of the odd rank with its peers' at this step", "py-spy dump --pid PID"});
+    finding.chain.push_back(claim("exclusion", "network",
+                                  "Not the network: such an operation cannot complete on any network.", 0, "", 0, 0,
+                                  finding.since_step, finding.since_step, "/api/jobs/{job}/ranks"));
+    finding.next.push_back(
+        {"compare the code path of the odd rank with its peers' at this step", "py-spy dump --pid PID"});
     return finding;
   }
 
@@ -274,27 +327,41 @@ std::optional<Finding> find_hang(const JobWindow& window, const HangInput& input
     finding.layer = "software";
     finding.cause = "deadlock";
     finding.component = format("order of operations on ranks %s", human_ranks({circle.begin(), circle.end()}).c_str());
-    finding.sentence = format("Ranks %s wait for each other in different groups: a deadlock, %zu ranks have stood still for %s.", human_ranks({circle.begin(), circle.end()}).c_str(), waiting.size(), waits_text.c_str());
+    finding.sentence =
+        format("Ranks %s wait for each other in different groups: a deadlock, %zu ranks have stood still for %s.",
+               human_ranks({circle.begin(), circle.end()}).c_str(), waiting.size(), waits_text.c_str());
     for (int32_t rank : circle) {
       if (!waiting.contains(rank) || finding.chain.size() >= 4) continue;
-      finding.chain.push_back(claim("waits_for", format("rank %d", rank), format("Rank %d is in %s of %s.", rank, op_text(waiting[rank].op).c_str(), group_name(window, waiting[rank].comm_id).c_str()),
-                                    static_cast<double>(longest_quiet) / 1e9, "s", 0, 0, finding.since_step, finding.since_step, format("/api/jobs/{job}/ranks/%d", rank)));
+      finding.chain.push_back(claim("waits_for", format("rank %d", rank),
+                                    format("Rank %d is in %s of %s.", rank, op_text(waiting[rank].op).c_str(),
+                                           group_name(window, waiting[rank].comm_id).c_str()),
+                                    static_cast<double>(longest_quiet) / 1e9, "s", 0, 0, finding.since_step,
+                                    finding.since_step, format("/api/jobs/{job}/ranks/%d", rank)));
     }
-    finding.chain.push_back(claim("exclusion", "network", "Not the network: no member has entered what the next one waits in.", 0, "", 0, 0, finding.since_step, finding.since_step, "/api/jobs/{job}/ranks"));
+    finding.chain.push_back(claim("exclusion", "network",
+                                  "Not the network: no member has entered what the next one waits in.", 0, "", 0, 0,
+                                  finding.since_step, finding.since_step, "/api/jobs/{job}/ranks"));
     finding.next.push_back({"make all ranks issue operations of different groups in the same order", ""});
     return finding;
   }
 
-  // Everybody is in the same, matching operation: it is stuck inside. Who, the flows would tell; that needs more than this.
+  // Everybody is in the same, matching operation: it is stuck inside. Who, the flows would tell; that needs more than
+  // this.
   if (longest_quiet < 3 * limit) return std::nullopt;
   finding.ranks = {};
   finding.layer = "unknown";
   finding.cause = "in-operation-stall";
   finding.component = group_name(window, main_op.comm_id);
-  finding.sentence = format("All %zu ranks of %s are inside %s and nothing has moved for %s.", waiting.size(), group_name(window, main_op.comm_id).c_str(), op_text(main_op.op).c_str(), waits_text.c_str());
+  finding.sentence =
+      format("All %zu ranks of %s are inside %s and nothing has moved for %s.", waiting.size(),
+             group_name(window, main_op.comm_id).c_str(), op_text(main_op.op).c_str(), waits_text.c_str());
   finding.sure = false;
-  finding.chain.push_back(claim("waits_for", "all", "Every member has entered the same operation.", static_cast<double>(longest_quiet) / 1e9, "s", 0, 0, finding.since_step, finding.since_step, "/api/jobs/{job}/ranks"));
-  finding.chain.push_back(claim("exclusion", "program", "Not a missing rank and not a mismatch: all entered, with the same arguments.", 0, "", 0, 0, finding.since_step, finding.since_step, "/api/jobs/{job}/ranks"));
+  finding.chain.push_back(claim("waits_for", "all", "Every member has entered the same operation.",
+                                static_cast<double>(longest_quiet) / 1e9, "s", 0, 0, finding.since_step,
+                                finding.since_step, "/api/jobs/{job}/ranks"));
+  finding.chain.push_back(claim("exclusion", "program",
+                                "Not a missing rank and not a mismatch: all entered, with the same arguments.", 0, "",
+                                0, 0, finding.since_step, finding.since_step, "/api/jobs/{job}/ranks"));
   finding.next.push_back({"look at links and NICs of the group; take NCCL's proxy state", "ncclras -v"});
   return finding;
 }

@@ -31,11 +31,11 @@ constexpr int64_t kStretchSteps = 3;
 constexpr int64_t kSettleSteps = 6;
 
 struct Part {
-  std::vector<int64_t> late;     // steps in which the rank alone was late
-  std::vector<int64_t> stood;    // steps in which a transfer from or to it stood still
-  size_t inward = 0;             // of those: towards it
-  size_t outward = 0;            // of those: from it
-  size_t undrained = 0;          // of those: data that had arrived was not handed to its GPU meanwhile
+  std::vector<int64_t> late;   // steps in which the rank alone was late
+  std::vector<int64_t> stood;  // steps in which a transfer from or to it stood still
+  size_t inward = 0;           // of those: towards it
+  size_t outward = 0;          // of those: from it
+  size_t undrained = 0;        // of those: data that had arrived was not handed to its GPU meanwhile
   double lost_ns = 0;
   std::map<int32_t, size_t> peers;  // who was at the other end
   size_t events() const { return late.size() + stood.size(); }
@@ -55,11 +55,13 @@ bool set_aside(const JobWindow& window, int64_t number, double event_ns) {
     const auto* before = window.step(at - 1);
     if (rows == nullptr) continue;
     for (const auto& [rank, row] : *rows) {
-      int64_t aside = row.summary.phase_ns[static_cast<size_t>(Phase::kCheckpoint)] + row.summary.phase_ns[static_cast<size_t>(Phase::kEval)];
+      int64_t aside = row.summary.phase_ns[static_cast<size_t>(Phase::kCheckpoint)] +
+                      row.summary.phase_ns[static_cast<size_t>(Phase::kEval)];
       if (aside * 20 > row.summary.duration_ns) return true;
       if (before == nullptr || !before->contains(rank)) continue;
       const StepSummary& previous = before->at(rank).summary;
-      if (static_cast<double>(row.summary.start_unix_ns - previous.start_unix_ns - previous.duration_ns) > event_ns) return true;
+      if (static_cast<double>(row.summary.start_unix_ns - previous.start_unix_ns - previous.duration_ns) > event_ns)
+        return true;
     }
   }
   return false;
@@ -71,7 +73,9 @@ void drop_stretches(std::vector<int64_t>& steps) {
   for (size_t begin = 0; begin < steps.size();) {
     size_t end = begin + 1;
     while (end < steps.size() && steps[end] <= steps[end - 1] + 1) ++end;
-    if (static_cast<int64_t>(end - begin) < kStretchSteps) kept.insert(kept.end(), steps.begin() + static_cast<std::ptrdiff_t>(begin), steps.begin() + static_cast<std::ptrdiff_t>(end));
+    if (static_cast<int64_t>(end - begin) < kStretchSteps)
+      kept.insert(kept.end(), steps.begin() + static_cast<std::ptrdiff_t>(begin),
+                  steps.begin() + static_cast<std::ptrdiff_t>(end));
     begin = end;
   }
   steps = std::move(kept);
@@ -112,7 +116,9 @@ std::vector<Finding> find_pauses(const JobWindow& window, const std::vector<Expl
   for (double ns : durations) total_ns += ns;
 
   auto has_verdict = [&](int32_t rank, int64_t number) {
-    return std::any_of(explained.begin(), explained.end(), [&](const Explained& entry) { return entry.rank == rank && number >= entry.from_step && number <= entry.to_step + 2; });
+    return std::any_of(explained.begin(), explained.end(), [&](const Explained& entry) {
+      return entry.rank == rank && number >= entry.from_step && number <= entry.to_step + 2;
+    });
   };
   std::map<int32_t, Part> parts;
   std::map<int64_t, std::map<int32_t, double>> late_in;  // step -> rank -> how late
@@ -164,11 +170,13 @@ std::vector<Finding> find_pauses(const JobWindow& window, const std::vector<Expl
       // Data that arrived and was not handed on says more of a rank whose transfers stood; alone it only says that its
       // GPU was busy, as in any pipeline.
       if (auto row = rows.find(rank); row != rows.end()) {
-        for (const FlowStep& flow : row->second.summary.flows) how.undrained |= !flow.send && static_cast<double>(flow.own_gpu_longest_ns) >= 0.7 * how.ns;
+        for (const FlowStep& flow : row->second.summary.flows)
+          how.undrained |= !flow.send && static_cast<double>(flow.own_gpu_longest_ns) >= 0.7 * how.ns;
       }
       // A transfer is seen to stand only while it is on the wire; the silence around it is the better measure.
       if (auto row = rows.find(rank); row != rows.end()) {
-        how.ns = std::max(how.ns, std::min(duration[number] - good_ns, static_cast<double>(row->second.summary.quiet_ns)));
+        how.ns =
+            std::max(how.ns, std::min(duration[number] - good_ns, static_cast<double>(row->second.summary.quiet_ns)));
       }
       Part& part = parts[rank];
       part.stood.push_back(number);
@@ -193,7 +201,8 @@ std::vector<Finding> find_pauses(const JobWindow& window, const std::vector<Expl
   for (const auto& [rank, part] : parts) {
     // A transfer that stands accuses both ends alike; what tells them apart is which end left arrived data lying or was
     // late itself, or stands between two of them. Of a single link, the sender is named.
-    size_t own = (part.undrained + part.late.size()) * 3 + (part.peers.size() >= 2 ? 2 : 0) + (part.outward > 0 ? 1 : 0);
+    size_t own =
+        (part.undrained + part.late.size()) * 3 + (part.peers.size() >= 2 ? 2 : 0) + (part.outward > 0 ? 1 : 0);
     if (part.events() > most_events || (part.events() == most_events && own > most_own)) {
       culprit = rank;
       most_events = part.events();
@@ -214,7 +223,8 @@ std::vector<Finding> find_pauses(const JobWindow& window, const std::vector<Expl
   finding.since_step = hit.front();
   finding.through_step = hit.back();
   finding.clear_after_steps = 40;
-  double in_steps = static_cast<double>(std::count_if(steps.begin(), steps.end(), [&](int64_t number) { return number >= hit.front(); }));
+  double in_steps = static_cast<double>(
+      std::count_if(steps.begin(), steps.end(), [&](int64_t number) { return number >= hit.front(); }));
   finding.steps_hit = std::min(0.99, static_cast<double>(hit.size()) / std::max(1.0, in_steps));
   double per_hit = part.lost_ns / static_cast<double>(most_events);
   finding.lost_ns_per_step = static_cast<int64_t>(part.lost_ns / std::max(1.0, in_steps));
@@ -228,35 +238,58 @@ std::vector<Finding> find_pauses(const JobWindow& window, const std::vector<Expl
   std::string subject = format("rank %d", culprit);
   double every = 1 / std::max(0.001, finding.steps_hit);
 
-  finding.chain.push_back(claim("waits_for", subject, format("Rank %d has a part in %zu of the %zu interruptions since step %s.", culprit, most_events, eventful.size(), with_thousands(*eventful.begin()).c_str()),
-                                static_cast<double>(most_events), "steps", 0, static_cast<double>(eventful.size() - most_events), from, to, steps_query(from, to)));
+  finding.chain.push_back(claim("waits_for", subject,
+                                format("Rank %d has a part in %zu of the %zu interruptions since step %s.", culprit,
+                                       most_events, eventful.size(), with_thousands(*eventful.begin()).c_str()),
+                                static_cast<double>(most_events), "steps", 0,
+                                static_cast<double>(eventful.size() - most_events), from, to, steps_query(from, to)));
   if (own_side && part.stood.empty()) {
     explain_own_time(window, culprit, part.late, finding);
   } else if (own_side) {
     finding.layer = "host";
     finding.cause = "process-paused";
     finding.component = format("process of rank %d", culprit);
-    finding.chain.push_back(claim("self_time", subject,
-                                  format("Transfers from and to it stood still in %zu steps%s: the process was not running.", part.stood.size(),
-                                         part.late.empty() ? "" : format(", and it was late itself in %zu", part.late.size()).c_str()),
-                                  per_hit / 1e6, "ms", 0, median(longest) / 1e6, from, to, rank_query(culprit, from, to)));
-    finding.alternatives.push_back({format("NIC of rank %d", culprit), 0.3, "data that had arrived was not handed on either: that is the process, not the wire", "NIC counters of its host"});
-    finding.next.push_back({"look for what stops the process: SIGSTOP, cgroup freezer or CPU quota, a debugger, swapping", "cat /sys/fs/cgroup/.../cpu.stat"});
+    finding.chain.push_back(claim(
+        "self_time", subject,
+        format("Transfers from and to it stood still in %zu steps%s: the process was not running.", part.stood.size(),
+               part.late.empty() ? "" : format(", and it was late itself in %zu", part.late.size()).c_str()),
+        per_hit / 1e6, "ms", 0, median(longest) / 1e6, from, to, rank_query(culprit, from, to)));
+    finding.alternatives.push_back({format("NIC of rank %d", culprit), 0.3,
+                                    "data that had arrived was not handed on either: that is the process, not the wire",
+                                    "NIC counters of its host"});
+    finding.next.push_back(
+        {"look for what stops the process: SIGSTOP, cgroup freezer or CPU quota, a debugger, swapping",
+         "cat /sys/fs/cgroup/.../cpu.stat"});
   } else {
     finding.layer = "link";
     finding.cause = "link-flap";
-    int32_t peer = part.peers.empty() ? -1 : std::max_element(part.peers.begin(), part.peers.end(), [](const auto& a, const auto& b) { return a.second < b.second; })->first;
+    int32_t peer = part.peers.empty()
+                       ? -1
+                       : std::max_element(part.peers.begin(), part.peers.end(), [](const auto& a, const auto& b) {
+                           return a.second < b.second;
+                         })->first;
     finding.component = format("link between rank %d and rank %d", culprit, peer);
-    finding.chain.push_back(claim("self_time", subject, format("Transfers between rank %d and rank %d stood still in %zu steps; each rank's own work took as long as ever.", culprit, peer, part.stood.size()),
-                                  per_hit / 1e6, "ms", 0, median(longest) / 1e6, from, to, rank_query(culprit, from, to)));
+    finding.chain.push_back(claim("self_time", subject,
+                                  format("Transfers between rank %d and rank %d stood still in %zu steps; each rank's "
+                                         "own work took as long as ever.",
+                                         culprit, peer, part.stood.size()),
+                                  per_hit / 1e6, "ms", 0, median(longest) / 1e6, from, to,
+                                  rank_query(culprit, from, to)));
     finding.next.push_back({"look at the link's error and flap counters on both hosts", "ethtool -S DEV"});
   }
-  finding.chain.push_back(claim("exclusion", subject, format("Not a steady slowness: in the other steps its own time and its transfers are like its peers'; a step takes %s then.", human_duration(good_ns).c_str()),
-                                good_ns / 1e6, "ms", 0, 0, steps.front(), steps.back(), steps_query(steps.front(), steps.back())));
-  finding.chain.push_back(claim("counterfactual", subject, format("Without the pauses no step would wait %s for it, as one step of %.1f does now.", human_duration(per_hit).c_str(), every),
+  finding.chain.push_back(claim("exclusion", subject,
+                                format("Not a steady slowness: in the other steps its own time and its transfers are "
+                                       "like its peers'; a step takes %s then.",
+                                       human_duration(good_ns).c_str()),
+                                good_ns / 1e6, "ms", 0, 0, steps.front(), steps.back(),
+                                steps_query(steps.front(), steps.back())));
+  finding.chain.push_back(claim("counterfactual", subject,
+                                format("Without the pauses no step would wait %s for it, as one step of %.1f does now.",
+                                       human_duration(per_hit).c_str(), every),
                                 good_ns / 1e6, "ms", (good_ns + per_hit) / 1e6, 0, from, to, steps_query(from, to)));
-  finding.sentence = format("%s stops now and then and makes everybody wait %s in one step of %.1f since step {since}: %s of the job.", name_of(window, culprit).c_str(),
-                            human_duration(per_hit).c_str(), every, percent(share).c_str());
+  finding.sentence =
+      format("%s stops now and then and makes everybody wait %s in one step of %.1f since step {since}: %s of the job.",
+             name_of(window, culprit).c_str(), human_duration(per_hit).c_str(), every, percent(share).c_str());
   return {finding};
 }
 

@@ -17,7 +17,8 @@ constexpr size_t kStepsSuspect = 4;
 constexpr size_t kStepsSure = 6;
 // Healthy flows of one ring differ by up to two (who shares a switch, a core, a direction); three is another league.
 constexpr double kRateRatioMax = 1.0 / 3;
-// On the wire for a fifth of the step and costing an eighth: below that, scheduling noise of small transfers looks alike.
+// On the wire for a fifth of the step and costing an eighth: below that, scheduling noise of small transfers looks
+// alike.
 constexpr double kWireShareMin = 0.20;
 constexpr double kSavedShareMin = 0.12;
 // And set apart: clearly below every comparable flow that does not share an end with it.
@@ -27,9 +28,9 @@ struct Flow {
   int32_t from = -1;
   int32_t to = -1;
   uint64_t comm_id = 0;
-  std::vector<double> rate;   // bytes per ns, per step
-  std::vector<double> wire;   // ns per step
-  double bytes = 0;           // per step
+  std::vector<double> rate;  // bytes per ns, per step
+  std::vector<double> wire;  // ns per step
+  double bytes = 0;          // per step
   double typical_rate = 0;
   double typical_wire = 0;
 };
@@ -49,7 +50,9 @@ struct Group {
   double typical = 0;
 };
 
-bool alike(const Group& a, const Group& b) { return a.size == b.size && a.count == b.count && a.bytes < 1.1 * b.bytes && b.bytes < 1.1 * a.bytes; }
+bool alike(const Group& a, const Group& b) {
+  return a.size == b.size && a.count == b.count && a.bytes < 1.1 * b.bytes && b.bytes < 1.1 * a.bytes;
+}
 
 bool share_member(const JobWindow& window, uint64_t a, uint64_t b) {
   for (const auto& [in_a, rank_a] : window.comms().at(a).world_rank) {
@@ -106,7 +109,8 @@ std::vector<Finding> find_slow_groups(const JobWindow& window, const std::vector
   size_t ranks_seen = 0;
   for (int64_t number : steps) {
     std::vector<double> of_ranks;
-    for (const auto& [rank, row] : *window.step(number)) of_ranks.push_back(static_cast<double>(row.summary.duration_ns));
+    for (const auto& [rank, row] : *window.step(number))
+      of_ranks.push_back(static_cast<double>(row.summary.duration_ns));
     durations.push_back(median(of_ranks));
     ranks_seen = std::max(ranks_seen, of_ranks.size());
   }
@@ -122,12 +126,16 @@ std::vector<Finding> find_slow_groups(const JobWindow& window, const std::vector
     for (const Group& other : groups) {
       if (other.comm_id == group.comm_id || !alike(other, group)) continue;
       others.push_back(other.typical);
-      if (!share_member(window, other.comm_id, group.comm_id) && group.typical * kApartMax < other.typical) apart = false;
+      if (!share_member(window, other.comm_id, group.comm_id) && group.typical * kApartMax < other.typical)
+        apart = false;
     }
     double usual = median(others);
     double saved = group.typical - usual;
-    size_t hits = static_cast<size_t>(std::count_if(group.transfer.begin(), group.transfer.end(), [&](double ns) { return ns >= 0.7 * kGroupRatioMin * usual; }));
-    if (!apart || saved < kGroupSavedShareMin * step_ns || static_cast<double>(hits) < 0.7 * static_cast<double>(group.transfer.size())) continue;
+    size_t hits = static_cast<size_t>(std::count_if(group.transfer.begin(), group.transfer.end(),
+                                                    [&](double ns) { return ns >= 0.7 * kGroupRatioMin * usual; }));
+    if (!apart || saved < kGroupSavedShareMin * step_ns ||
+        static_cast<double>(hits) < 0.7 * static_cast<double>(group.transfer.size()))
+      continue;
 
     // Whose other groups are slow as well?
     std::vector<std::pair<double, int32_t>> suspects;
@@ -157,8 +165,11 @@ std::vector<Finding> find_slow_groups(const JobWindow& window, const std::vector
     std::sort(finding.ranks.begin(), finding.ranks.end());
     int32_t first = finding.ranks.front();
     std::string name = group_name(window, group.comm_id);
-    finding.component = told_apart ? format("link of rank %d", first) : format("link between ranks %s", human_ranks({finding.ranks.begin(), finding.ranks.end()}).c_str());
-    finding.sure = group.transfer.size() >= kStepsSure && steps.back() >= window.first_step() + 2 * static_cast<int64_t>(kStepsSure);
+    finding.component =
+        told_apart ? format("link of rank %d", first)
+                   : format("link between ranks %s", human_ranks({finding.ranks.begin(), finding.ranks.end()}).c_str());
+    finding.sure = group.transfer.size() >= kStepsSure &&
+                   steps.back() >= window.first_step() + 2 * static_cast<int64_t>(kStepsSure);
     finding.since_step = steps.front();
     finding.through_step = steps.back();
     finding.step_ns = static_cast<int64_t>(step_ns);
@@ -169,27 +180,47 @@ std::vector<Finding> find_slow_groups(const JobWindow& window, const std::vector
     finding.coverage = window.world_size() > 0 ? static_cast<double>(ranks_seen) / window.world_size() : 1;
     finding.confidence = told_apart ? 0.8 : 0.6;
     int64_t from = steps.front(), to = steps.back();
-    finding.chain.push_back(claim("waits_for", name, format("Nobody arrives late; even the last to arrive in the collectives of %s spends %s there.", name.c_str(), per_step(group.typical).c_str()),
-                                  group.typical / 1e6, "ms", 0, usual / 1e6, from, to, steps_query(from, to)));
-    finding.chain.push_back(claim("path", finding.component, format("The same transfer takes the other groups %s.", human_duration(usual).c_str()), usual / 1e6, "ms", 0, usual / 1e6, from, to, rank_query(first, from, to)));
+    finding.chain.push_back(
+        claim("waits_for", name,
+              format("Nobody arrives late; even the last to arrive in the collectives of %s spends %s there.",
+                     name.c_str(), per_step(group.typical).c_str()),
+              group.typical / 1e6, "ms", 0, usual / 1e6, from, to, steps_query(from, to)));
+    finding.chain.push_back(claim("path", finding.component,
+                                  format("The same transfer takes the other groups %s.", human_duration(usual).c_str()),
+                                  usual / 1e6, "ms", 0, usual / 1e6, from, to, rank_query(first, from, to)));
     if (told_apart) {
-      finding.chain.push_back(claim("path", finding.component, format("Its other groups are slow as well (%.1f times their like), its partner's are not (%.1f).", suspects[0].first, suspects[1].first),
-                                    suspects[0].first, "times", 1, suspects[1].first, from, to, rank_query(first, from, to)));
+      finding.chain.push_back(
+          claim("path", finding.component,
+                format("Its other groups are slow as well (%.1f times their like), its partner's are not (%.1f).",
+                       suspects[0].first, suspects[1].first),
+                suspects[0].first, "times", 1, suspects[1].first, from, to, rank_query(first, from, to)));
     }
     std::vector<double> own, peers;
     for (int64_t number : steps) {
-      for (const auto& [other, row] : *window.step(number)) (other == first ? own : peers).push_back(static_cast<double>(row.own_ns()));
+      for (const auto& [other, row] : *window.step(number))
+        (other == first ? own : peers).push_back(static_cast<double>(row.own_ns()));
     }
-    finding.chain.push_back(claim("self_time", format("rank %d", first), format("Its own work takes %s, its peers' %s.", per_step(median(own)).c_str(), human_duration(median(peers)).c_str()), median(own) / 1e6, "ms", 0,
-                                  median(peers) / 1e6, from, to, rank_query(first, from, to)));
-    finding.chain.push_back(claim("exclusion", format("rank %d", first), "Not its GPU and not its input: its own time is like its peers'.", median(own) / 1e6, "ms", 0, median(peers) / 1e6, from, to, rank_query(first, from, to)));
-    finding.chain.push_back(claim("counterfactual", finding.component, format("At the other groups' pace a step would take %s instead of %s.", human_duration(step_ns - saved).c_str(), human_duration(step_ns).c_str()),
+    finding.chain.push_back(claim("self_time", format("rank %d", first),
+                                  format("Its own work takes %s, its peers' %s.", per_step(median(own)).c_str(),
+                                         human_duration(median(peers)).c_str()),
+                                  median(own) / 1e6, "ms", 0, median(peers) / 1e6, from, to,
+                                  rank_query(first, from, to)));
+    finding.chain.push_back(claim("exclusion", format("rank %d", first),
+                                  "Not its GPU and not its input: its own time is like its peers'.", median(own) / 1e6,
+                                  "ms", 0, median(peers) / 1e6, from, to, rank_query(first, from, to)));
+    finding.chain.push_back(claim("counterfactual", finding.component,
+                                  format("At the other groups' pace a step would take %s instead of %s.",
+                                         human_duration(step_ns - saved).c_str(), human_duration(step_ns).c_str()),
                                   (step_ns - saved) / 1e6, "ms", step_ns / 1e6, 0, from, to, steps_query(from, to)));
-    finding.alternatives.push_back({format("another member of %s", name.c_str()), told_apart ? 0.3 : 0.5, told_apart ? "its other groups are as fast as their like" : "nothing tells the members apart",
-                                    "NIC and switch port counters of the members"});
-    finding.next.push_back({"check the NICs, cables and switch ports of the group: speed, errors, rate limits", "ethtool DEV; ethtool -S DEV; tc -s qdisc show dev DEV"});
-    finding.sentence = format("The %s is slow: %s waits %s for its transfers since step {since}: %s of the job.", finding.component.c_str(), name.c_str(), per_step(saved).c_str(),
-                              percent(saved / step_ns).c_str());
+    finding.alternatives.push_back(
+        {format("another member of %s", name.c_str()), told_apart ? 0.3 : 0.5,
+         told_apart ? "its other groups are as fast as their like" : "nothing tells the members apart",
+         "NIC and switch port counters of the members"});
+    finding.next.push_back({"check the NICs, cables and switch ports of the group: speed, errors, rate limits",
+                            "ethtool DEV; ethtool -S DEV; tc -s qdisc show dev DEV"});
+    finding.sentence =
+        format("The %s is slow: %s waits %s for its transfers since step {since}: %s of the job.",
+               finding.component.c_str(), name.c_str(), per_step(saved).c_str(), percent(saved / step_ns).c_str());
     findings.push_back(std::move(finding));
   }
   return findings;
@@ -260,14 +291,16 @@ std::vector<Finding> find_slow_flows(const JobWindow& window, const std::vector<
       if (!like || itself) continue;
       rates.push_back(other.typical_rate);
       bool stranger = other.from != flow.from && other.to != flow.to;
-      if (stranger && (slowest_stranger == 0 || other.typical_rate < slowest_stranger)) slowest_stranger = other.typical_rate;
+      if (stranger && (slowest_stranger == 0 || other.typical_rate < slowest_stranger))
+        slowest_stranger = other.typical_rate;
     }
     if (rates.size() < 2) continue;
     double peers_rate = median(rates);
     if (flow.typical_rate > kRateRatioMax * peers_rate) continue;
     if (slowest_stranger > 0 && flow.typical_rate > kApartMax * slowest_stranger) continue;
     if (flow.typical_wire < kWireShareMin * step_ns) continue;
-    size_t hits = static_cast<size_t>(std::count_if(flow.rate.begin(), flow.rate.end(), [&](double rate) { return rate <= 1.5 * kRateRatioMax * peers_rate; }));
+    size_t hits = static_cast<size_t>(std::count_if(
+        flow.rate.begin(), flow.rate.end(), [&](double rate) { return rate <= 1.5 * kRateRatioMax * peers_rate; }));
     if (static_cast<double>(hits) < 0.7 * static_cast<double>(flow.rate.size())) continue;
     slow.push_back({flow, peers_rate});
   }
@@ -310,7 +343,8 @@ std::vector<Finding> find_slow_flows(const JobWindow& window, const std::vector<
     finding.ranks = {rank};
     finding.layer = "link";
     finding.cause = "nic-degraded";
-    finding.component = receiving ? format("link into rank %d from rank %s", rank, human_ranks(others).c_str()) : format("link from rank %d to rank %s", rank, human_ranks(others).c_str());
+    finding.component = receiving ? format("link into rank %d from rank %s", rank, human_ranks(others).c_str())
+                                  : format("link from rank %d to rank %s", rank, human_ranks(others).c_str());
     finding.sure = seen >= kStepsSure;
     finding.since_step = steps.front();
     finding.through_step = steps.back();
@@ -323,7 +357,8 @@ std::vector<Finding> find_slow_flows(const JobWindow& window, const std::vector<
         auto row = rows.find(entry.flow.from);
         if (row == rows.end()) continue;
         for (const FlowStep& step : row->second.summary.flows) {
-          if (step.send && step.comm_id == entry.flow.comm_id && window.world_rank(step.comm_id, step.peer) == entry.flow.to && step.wire_ns > 0) {
+          if (step.send && step.comm_id == entry.flow.comm_id &&
+              window.world_rank(step.comm_id, step.peer) == entry.flow.to && step.wire_ns > 0) {
             still |= static_cast<double>(step.bytes) / static_cast<double>(step.wire_ns) <= 0.5 * entry.peers_rate;
           }
         }
@@ -339,29 +374,50 @@ std::vector<Finding> find_slow_flows(const JobWindow& window, const std::vector<
     finding.confidence = std::min(0.95, 0.5 + 0.05 * static_cast<double>(seen));
     std::string subject = format("rank %d", rank);
     std::string query = rank_query(rank, steps.front(), steps.back());
-    finding.chain.push_back(claim("waits_for", subject, format("Nobody arrives late; all ranks spend equally long in the collectives of %s, waiting for its transfers.", group_name(window, entries.front().flow.comm_id).c_str()),
-                                  wire / 1e6, "ms", 0, 0, steps.front(), steps.back(), steps_query(steps.front(), steps.back())));
+    finding.chain.push_back(claim(
+        "waits_for", subject,
+        format("Nobody arrives late; all ranks spend equally long in the collectives of %s, waiting for its transfers.",
+               group_name(window, entries.front().flow.comm_id).c_str()),
+        wire / 1e6, "ms", 0, 0, steps.front(), steps.back(), steps_query(steps.front(), steps.back())));
     finding.victim_groups.push_back(group_name(window, entries.front().flow.comm_id));
-    finding.chain.push_back(claim("path", finding.component, format("Its transfers move at %.2f GB/s, comparable ones at %.2f, and are on the wire for %s.", worst_rate, peers_rate, per_step(wire).c_str()),
-                                  worst_rate, "GB/s", 0, peers_rate, steps.front(), steps.back(), query));
+    finding.chain.push_back(
+        claim("path", finding.component,
+              format("Its transfers move at %.2f GB/s, comparable ones at %.2f, and are on the wire for %s.",
+                     worst_rate, peers_rate, per_step(wire).c_str()),
+              worst_rate, "GB/s", 0, peers_rate, steps.front(), steps.back(), query));
     std::vector<double> own, peers;
     for (int64_t number : steps) {
-      for (const auto& [other, row] : *window.step(number)) (other == rank ? own : peers).push_back(static_cast<double>(row.own_ns()));
+      for (const auto& [other, row] : *window.step(number))
+        (other == rank ? own : peers).push_back(static_cast<double>(row.own_ns()));
     }
-    finding.chain.push_back(claim("self_time", subject, format("Its own work takes %s, its peers' %s.", per_step(median(own)).c_str(), human_duration(median(peers)).c_str()), median(own) / 1e6, "ms",
-                                  0, median(peers) / 1e6, steps.front(), steps.back(), query));
-    finding.chain.push_back(claim("exclusion", subject, format("Not its GPU and not its input: its own time is like its peers' (%s, they %s).", human_duration(median(own)).c_str(), human_duration(median(peers)).c_str()),
+    finding.chain.push_back(claim("self_time", subject,
+                                  format("Its own work takes %s, its peers' %s.", per_step(median(own)).c_str(),
+                                         human_duration(median(peers)).c_str()),
                                   median(own) / 1e6, "ms", 0, median(peers) / 1e6, steps.front(), steps.back(), query));
-    finding.chain.push_back(claim("counterfactual", finding.component, format("At its peers' rate a step would take %s instead of %s.", human_duration(step_ns - saved).c_str(), human_duration(step_ns).c_str()),
-                                  (step_ns - saved) / 1e6, "ms", step_ns / 1e6, 0, steps.front(), steps.back(), steps_query(steps.front(), steps.back())));
-    finding.alternatives.push_back({format("receiving side of rank %s", human_ranks(others).c_str()), 0.3, "a slow receiver would be seen as waiting for its credit, not as time on the wire",
+    finding.chain.push_back(
+        claim("exclusion", subject,
+              format("Not its GPU and not its input: its own time is like its peers' (%s, they %s).",
+                     human_duration(median(own)).c_str(), human_duration(median(peers)).c_str()),
+              median(own) / 1e6, "ms", 0, median(peers) / 1e6, steps.front(), steps.back(), query));
+    finding.chain.push_back(claim("counterfactual", finding.component,
+                                  format("At its peers' rate a step would take %s instead of %s.",
+                                         human_duration(step_ns - saved).c_str(), human_duration(step_ns).c_str()),
+                                  (step_ns - saved) / 1e6, "ms", step_ns / 1e6, 0, steps.front(), steps.back(),
+                                  steps_query(steps.front(), steps.back())));
+    finding.alternatives.push_back({format("receiving side of rank %s", human_ranks(others).c_str()), 0.3,
+                                    "a slow receiver would be seen as waiting for its credit, not as time on the wire",
                                     "NIC and switch port counters of both ends"});
-    finding.next.push_back({"check the NIC, its cable and its switch port: speed, errors, rate limits", "ethtool DEV; ethtool -S DEV; tc -s qdisc show dev DEV"});
-    finding.sentence = format("The link of %s is slow: all %d ranks wait %s since step {since}: %s of the job.", [&] {
-                         std::string name = name_of(window, rank);
-                         name[0] = 'r';
-                         return name;
-                       }().c_str(), window.world_size(), per_step(saved).c_str(), percent(saved / step_ns).c_str());
+    finding.next.push_back({"check the NIC, its cable and its switch port: speed, errors, rate limits",
+                            "ethtool DEV; ethtool -S DEV; tc -s qdisc show dev DEV"});
+    finding.sentence = format(
+        "The link of %s is slow: all %d ranks wait %s since step {since}: %s of the job.",
+        [&] {
+          std::string name = name_of(window, rank);
+          name[0] = 'r';
+          return name;
+        }()
+            .c_str(),
+        window.world_size(), per_step(saved).c_str(), percent(saved / step_ns).c_str());
     findings.push_back(std::move(finding));
   };
   for (const auto& [rank, entries] : by_receiver) {
@@ -373,7 +429,8 @@ std::vector<Finding> find_slow_flows(const JobWindow& window, const std::vector<
     }
   }
   for (const auto& [rank, entries] : by_sender) {
-    bool blamed = std::all_of(entries.begin(), entries.end(), [&](const Slow& entry) { return receivers_blamed.contains(entry.flow.to); });
+    bool blamed = std::all_of(entries.begin(), entries.end(),
+                              [&](const Slow& entry) { return receivers_blamed.contains(entry.flow.to); });
     if (!blamed) report(rank, entries, false);
   }
   return findings;

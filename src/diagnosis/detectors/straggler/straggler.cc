@@ -30,9 +30,11 @@ constexpr double kStructuralShare = 1.0 / 3;
 std::string role_of(const StepSummary& summary) {
   std::vector<std::string> parts;
   for (const CommStep& comm : summary.comms) {
-    int bytes_class = comm.bytes <= 0 ? 0 : static_cast<int>(std::lround(std::log(static_cast<double>(comm.bytes)) / std::log(1.1)));
+    int bytes_class =
+        comm.bytes <= 0 ? 0 : static_cast<int>(std::lround(std::log(static_cast<double>(comm.bytes)) / std::log(1.1)));
     // Neighbouring classes must not split a role over rounding: three steps of 10 % make one class.
-    parts.push_back(format("%d:%d:%lld:%d", comm.size, comm.p2p ? 1 : 0, static_cast<long long>(comm.count), (bytes_class + 1) / 3));
+    parts.push_back(format("%d:%d:%lld:%d", comm.size, comm.p2p ? 1 : 0, static_cast<long long>(comm.count),
+                           (bytes_class + 1) / 3));
   }
   std::sort(parts.begin(), parts.end());
   std::string role;
@@ -141,9 +143,10 @@ void explain_own_time(const JobWindow& window, int32_t rank, const std::vector<i
   std::string subject = format("rank %d", rank);
   std::string query = rank_query(rank, from, to);
 
-  finding.chain.push_back(claim("self_time", subject,
-                                format("Its own work takes %s, its peers' %s.", per_step(own_time).c_str(), human_duration(peer_time).c_str()), own_time / 1e6, "ms", 0,
-                                peer_time / 1e6, from, to, query));
+  finding.chain.push_back(claim(
+      "self_time", subject,
+      format("Its own work takes %s, its peers' %s.", per_step(own_time).c_str(), human_duration(peer_time).c_str()),
+      own_time / 1e6, "ms", 0, peer_time / 1e6, from, to, query));
 
   constexpr size_t kIn = static_cast<size_t>(Phase::kInput);
   double input_excess = own_phase[kIn] - peer_phase[kIn];
@@ -155,39 +158,58 @@ void explain_own_time(const JobWindow& window, int32_t rank, const std::vector<i
     finding.cause = "data-loader";
     finding.component = format("input of rank %d", rank);
     finding.chain.push_back(claim("self_time", subject,
-                                  format("It waits %s for its input, its peers %s.", per_step(own_phase[kIn]).c_str(), human_duration(peer_phase[kIn]).c_str()), own_phase[kIn] / 1e6,
-                                  "ms", 0, peer_phase[kIn] / 1e6, from, to, query));
-    finding.chain.push_back(claim("exclusion", subject, format("Not its GPU: work is queued on it for %s, on its peers' %s.", per_step(own_queue).c_str(), human_duration(peer_queue).c_str()),
+                                  format("It waits %s for its input, its peers %s.", per_step(own_phase[kIn]).c_str(),
+                                         human_duration(peer_phase[kIn]).c_str()),
+                                  own_phase[kIn] / 1e6, "ms", 0, peer_phase[kIn] / 1e6, from, to, query));
+    finding.chain.push_back(claim("exclusion", subject,
+                                  format("Not its GPU: work is queued on it for %s, on its peers' %s.",
+                                         per_step(own_queue).c_str(), human_duration(peer_queue).c_str()),
                                   own_queue / 1e6, "ms", 0, peer_queue / 1e6, from, to, query));
-    finding.alternatives.push_back({format("storage behind rank %d", rank), 0.3, "only this rank waits; shared storage would slow others too", "disk and NFS latency on its host"});
-    finding.next.push_back({"look at its data loader: workers, CPU, the shard it reads", format("lockstep why {job} --json")});
+    finding.alternatives.push_back({format("storage behind rank %d", rank), 0.3,
+                                    "only this rank waits; shared storage would slow others too",
+                                    "disk and NFS latency on its host"});
+    finding.next.push_back(
+        {"look at its data loader: workers, CPU, the shard it reads", format("lockstep why {job} --json")});
   } else if (queue_excess >= 0.4 * excess) {
     finding.layer = "gpu";
     finding.cause = "slow-compute";
     finding.component = format("GPU of rank %d", rank);
-    finding.chain.push_back(claim("self_time", subject,
-                                  format("Its collectives wait %s behind its own kernels, its peers' %s: the host is on time, the GPU is behind.", per_step(own_queue).c_str(),
-                                         human_duration(peer_queue).c_str()),
-                                  own_queue / 1e6, "ms", 0, peer_queue / 1e6, from, to, query));
+    finding.chain.push_back(claim(
+        "self_time", subject,
+        format("Its collectives wait %s behind its own kernels, its peers' %s: the host is on time, the GPU is behind.",
+               per_step(own_queue).c_str(), human_duration(peer_queue).c_str()),
+        own_queue / 1e6, "ms", 0, peer_queue / 1e6, from, to, query));
     if (phases_told) {
-      finding.chain.push_back(claim("exclusion", subject, format("Not the input: %s, its peers %s.", per_step(own_phase[kIn]).c_str(), human_duration(peer_phase[kIn]).c_str()),
+      finding.chain.push_back(claim("exclusion", subject,
+                                    format("Not the input: %s, its peers %s.", per_step(own_phase[kIn]).c_str(),
+                                           human_duration(peer_phase[kIn]).c_str()),
                                     own_phase[kIn] / 1e6, "ms", 0, peer_phase[kIn] / 1e6, from, to, query));
     }
-    finding.alternatives.push_back({format("software of rank %d (more or other kernels than its peers)", rank), 0.4, "cannot be told apart from a slow GPU without its clocks",
-                                    "GPU clocks and throttle time of its host, or a kernel profile of it and one peer"});
-    finding.next.push_back({"compare its GPU's clocks, temperature and processes with a peer's", "nvidia-smi -q -d CLOCK,PERFORMANCE,TEMPERATURE,PIDS"});
+    finding.alternatives.push_back(
+        {format("software of rank %d (more or other kernels than its peers)", rank), 0.4,
+         "cannot be told apart from a slow GPU without its clocks",
+         "GPU clocks and throttle time of its host, or a kernel profile of it and one peer"});
+    finding.next.push_back({"compare its GPU's clocks, temperature and processes with a peer's",
+                            "nvidia-smi -q -d CLOCK,PERFORMANCE,TEMPERATURE,PIDS"});
   } else {
     finding.layer = "host";
     finding.cause = "cpu-contention";
     finding.component = format("host side of rank %d", rank);
-    finding.chain.push_back(claim("exclusion", subject, format("Not its GPU: work is queued on it for %s, on its peers' %s.", per_step(own_queue).c_str(), human_duration(peer_queue).c_str()),
+    finding.chain.push_back(claim("exclusion", subject,
+                                  format("Not its GPU: work is queued on it for %s, on its peers' %s.",
+                                         per_step(own_queue).c_str(), human_duration(peer_queue).c_str()),
                                   own_queue / 1e6, "ms", 0, peer_queue / 1e6, from, to, query));
     if (phases_told) {
-      finding.chain.push_back(claim("exclusion", subject, format("Not the input: %s, its peers %s.", per_step(own_phase[kIn]).c_str(), human_duration(peer_phase[kIn]).c_str()),
+      finding.chain.push_back(claim("exclusion", subject,
+                                    format("Not the input: %s, its peers %s.", per_step(own_phase[kIn]).c_str(),
+                                           human_duration(peer_phase[kIn]).c_str()),
                                     own_phase[kIn] / 1e6, "ms", 0, peer_phase[kIn] / 1e6, from, to, query));
     }
-    finding.alternatives.push_back({format("software of rank %d (garbage collection, extra work in Python)", rank), 0.4, "looks the same from outside", "a stack sample of its main thread"});
-    finding.next.push_back({"look at its host: CPU load, cgroup throttling, other processes, a stack of its main thread", "py-spy dump --pid PID"});
+    finding.alternatives.push_back({format("software of rank %d (garbage collection, extra work in Python)", rank), 0.4,
+                                    "looks the same from outside", "a stack sample of its main thread"});
+    finding.next.push_back(
+        {"look at its host: CPU load, cgroup throttling, other processes, a stack of its main thread",
+         "py-spy dump --pid PID"});
   }
 }
 
@@ -229,20 +251,26 @@ std::vector<Finding> find_stragglers(const JobWindow& window, const std::vector<
   }
   if (late_ranks.empty()) return {};
   // Late together, in the job or in a role: the work is shaped so.
-  auto structural = [](size_t late, size_t all) { return late > 1 && static_cast<double>(late) >= kStructuralShare * static_cast<double>(all); };
+  auto structural = [](size_t late, size_t all) {
+    return late > 1 && static_cast<double>(late) >= kStructuralShare * static_cast<double>(all);
+  };
   if (structural(late_ranks.size(), stats.size())) return {};
   std::map<std::string, std::pair<size_t, size_t>> roles;  // late, all
   for (const auto& [rank, stat] : stats) ++roles[stat.role].second;
   for (int32_t rank : late_ranks) ++roles[stats[rank].role].first;
-  std::erase_if(late_ranks, [&](int32_t rank) { return structural(roles[stats[rank].role].first, roles[stats[rank].role].second); });
+  std::erase_if(late_ranks, [&](int32_t rank) {
+    return structural(roles[stats[rank].role].first, roles[stats[rank].role].second);
+  });
 
   for (int32_t rank : late_ranks) {
     RankStats& stat = stats[rank];
     auto hits_of = [&](double size) {
-      return static_cast<size_t>(std::count_if(stat.late.begin(), stat.late.end(), [&](double late) { return late >= 0.5 * size && late >= limit; }));
+      return static_cast<size_t>(std::count_if(stat.late.begin(), stat.late.end(),
+                                               [&](double late) { return late >= 0.5 * size && late >= limit; }));
     };
     size_t hits = hits_of(stat.typical);
-    bool lasting = stat.typical >= limit && hits >= kStepsSuspect && static_cast<double>(hits) >= 0.7 * static_cast<double>(stat.late.size());
+    bool lasting = stat.typical >= limit && hits >= kStepsSuspect &&
+                   static_cast<double>(hits) >= 0.7 * static_cast<double>(stat.late.size());
     if (!lasting) {
       double fresh = fresh_lateness(stat.late, fresh_limit);
       if (fresh == 0 || late_ranks.size() > 1) continue;
@@ -284,11 +312,14 @@ std::vector<Finding> find_stragglers(const JobWindow& window, const std::vector<
     explain_own_time(window, rank, steps, finding);
     add_network_exclusion(window, rank, steps, finding);
     finding.chain.push_back(claim("counterfactual", format("rank %d", rank),
-                                  format("Without it a step would take %s instead of %s.", human_duration(step_ns - saved).c_str(), human_duration(step_ns).c_str()),
-                                  (step_ns - saved) / 1e6, "ms", step_ns / 1e6, 0, steps.front(), steps.back(), steps_query(steps.front(), steps.back())));
+                                  format("Without it a step would take %s instead of %s.",
+                                         human_duration(step_ns - saved).c_str(), human_duration(step_ns).c_str()),
+                                  (step_ns - saved) / 1e6, "ms", step_ns / 1e6, 0, steps.front(), steps.back(),
+                                  steps_query(steps.front(), steps.back())));
     finding.sentence = format("%s makes %s wait %s since step {since}: %s of the job.", name_of(window, rank).c_str(),
-                              static_cast<int32_t>(finding.victims.size()) + 1 >= window.world_size() ? format("all %d ranks", window.world_size()).c_str()
-                                                                                                       : format("%zu ranks", finding.victims.size()).c_str(),
+                              static_cast<int32_t>(finding.victims.size()) + 1 >= window.world_size()
+                                  ? format("all %d ranks", window.world_size()).c_str()
+                                  : format("%zu ranks", finding.victims.size()).c_str(),
                               per_step(saved).c_str(), percent(saved / step_ns).c_str());
     finding.coverage = window.world_size() > 0 ? static_cast<double>(stats.size()) / window.world_size() : 1;
     finding.confidence = std::min(0.99, 0.5 + 0.05 * static_cast<double>(hits)) * std::min(1.0, finding.coverage + 0.2);
