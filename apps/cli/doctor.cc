@@ -57,6 +57,10 @@ Check check_agent(const std::string& agent) {
 
 Check check_plugin() {
   std::string path = program_directory() + "/../lib/libnccl-profiler-lockstep.so";
+  if (char* real = realpath(path.c_str(), nullptr)) {
+    path = real;
+    std::free(real);
+  }
   void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) return {"plugin", State::kWrong, dlerror(), "./dev build"};
   bool both = dlsym(library, "ncclProfiler_v4") != nullptr && dlsym(library, "ncclProfiler_v5") != nullptr;

@@ -33,8 +33,8 @@ Answer ask(const std::string& server, const std::string& path, const std::string
   Result<HttpResponse> answer = client.send(request);
   if (!answer.ok()) {
     return {kExitUnreachable,
-            format("%s: no server at %s: %s. Start one with lockstepd --data DIR, or try lockstep demo.",
-                   command.c_str(), server.c_str(), answer.error().c_str()),
+            format("%s: no server: %s. Start one with lockstepd --data DIR, or try lockstep demo.", command.c_str(),
+                   answer.error().c_str()),
             {}};
   }
   if (answer->status == 200) return {kExitOk, {}, std::move(answer->body)};

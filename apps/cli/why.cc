@@ -95,17 +95,19 @@ void print_verdict(const Json& verdict) {
     return text.starts_with(start) ? text.substr(start.size()) : text;
   };
   simdjson::dom::array chain;
+  std::string_view last_label;
   if (!verdict["chain"].get_array().get(chain)) {
     for (Row row : {Row{"self_time", "because", ""}, Row{"path", "because", ""}, Row{"counter", "because", ""},
                     Row{"event", "because", ""}, Row{"waits_for", "waits", ""},
                     Row{"counterfactual", "without", "Without it "}, Row{"exclusion", "not", "Not "}}) {
-      const char* label = row.label;
+      const char* label = row.label == last_label ? "" : row.label;
       int printed = 0;
       for (Json entry : chain) {
         if (text_of(entry, "kind") != row.kind) continue;
         if (++printed > kClaimsPerKind) continue;
         print_row(label, after(text_of(entry, "claim"), row.said_by_label));
         label = "";
+        last_label = row.label;
       }
       if (printed > kClaimsPerKind) print_row("", format("(%d more with --json)", printed - kClaimsPerKind));
     }

@@ -200,16 +200,18 @@ std::optional<Finding> find_hang(const JobWindow& window, const HangInput& input
       return std::nullopt;  // half a job that idles is no culprit
     finding.ranks = culprits;
     int32_t first = culprits.front();
-    // The operation to name is one that waits for the culprit itself, not one further up the chain.
+    // The operation to name is one that waits for the culprit itself, not one further up the chain; of several, the
+    // first that was entered.
+    bool named = false;
     for (const auto& [rank, op] : waiting) {
       auto edges = waits_for.find(rank);
       auto members = window.comms().find(op.comm_id);
       if (edges == waits_for.end() || !edges->second.contains(first) || members == window.comms().end()) continue;
       bool member = std::any_of(members->second.world_rank.begin(), members->second.world_rank.end(),
                                 [&](const auto& entry) { return entry.second == first; });
-      if (member) {
+      if (member && (!named || op.op.since_unix_ns < main_op.op.since_unix_ns)) {
         main_op = op;
-        break;
+        named = true;
       }
     }
     finding.layer = dead ? "host" : "software";
