@@ -18,16 +18,21 @@ namespace {
 constexpr const char* kScope = "lockstep.agent";
 constexpr int64_t kSecondNs = 1'000'000'000;
 
-// Field 22 of /proc/PID/stat: tells a reused pid from the process that made the recorder. 0: no such process.
-uint64_t start_ticks_of(int32_t pid) {
+struct ProcessState {
+  uint64_t start_ticks = 0;  // field 22 of /proc/PID/stat: tells a reused pid from ours. 0: no such process
+  bool stopped = false;      // by a signal or a debugger
+};
+
+ProcessState state_of(int32_t pid) {
   Result<std::string> stat = read_file(format("/proc/%d/stat", pid), 65536);
-  if (!stat.ok()) return 0;
+  if (!stat.ok()) return {};
   size_t close = stat->rfind(')');  // the name before it may contain anything
-  if (close == std::string::npos) return 0;
+  if (close == std::string::npos) return {};
   std::vector<std::string_view> fields = split(std::string_view(*stat).substr(close + 1), ' ');
-  if (fields.size() < 21) return 0;
-  if (!fields[1].empty() && (fields[1][0] == 'Z' || fields[1][0] == 'X')) return 0;
-  return parse_uint(fields[20]).value_or(0);
+  if (fields.size() < 21) return {};
+  char letter = fields[1].empty() ? '?' : fields[1][0];
+  if (letter == 'Z' || letter == 'X') return {};
+  return {parse_uint(fields[20]).value_or(0), letter == 'T' || letter == 't'};
 }
 
 }  // namespace
@@ -108,7 +113,8 @@ void RecorderWatch::find_new() {
 void RecorderWatch::look_at(Rank& rank, bool flush, Harvest& harvest) {
   if (rank.dead) return;
   int64_t now = clock_.monotonic_ns();
-  bool alive = start_ticks_of(rank.header.pid) == rank.header.process_start_ticks;
+  ProcessState process = state_of(rank.header.pid);
+  bool alive = process.start_ticks == rank.header.process_start_ticks;
 
   RecorderHeader header = rank.reader->header();
   rank.header.rank = header.rank;
@@ -195,6 +201,9 @@ void RecorderWatch::look_at(Rank& rank, bool flush, Harvest& harvest) {
   auto tell_status = [&](bool process_alive, int64_t quiet_ns) {
     RankStatus status = rank.assembler->status(rank.reader->in_flight(), clock_.unix_ns(), quiet_ns);
     status.process_alive = process_alive;
+    status.process_stopped = process_alive && process.stopped;
+    int64_t last_call = static_cast<int64_t>(rank.reader->last_activity_ns());
+    if (last_call != 0) status.last_call_unix_ns = last_call + header.anchor_unix_ns - header.anchor_monotonic_ns;
     records.push_back(to_record(status));
     harvest.urgent = true;
   };

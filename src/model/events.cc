@@ -285,9 +285,14 @@ LogRecord to_record(const RankStatus& status) {
     append_op(list, comm.p2p);
     comms.emplace_back(std::move(list));
   }
-  record.attributes = {
-      {"quiet_ns", status.quiet_ns}, {"process_alive", status.process_alive},       {"finished", status.finished},
-      {"step", status.step},         {"phase", static_cast<int64_t>(status.phase)}, {"comms", std::move(comms)}};
+  record.attributes = {{"quiet_ns", status.quiet_ns},
+                       {"process_alive", status.process_alive},
+                       {"process_stopped", status.process_stopped},
+                       {"last_call_unix_ns", status.last_call_unix_ns},
+                       {"finished", status.finished},
+                       {"step", status.step},
+                       {"phase", static_cast<int64_t>(status.phase)},
+                       {"comms", std::move(comms)}};
   return record;
 }
 
@@ -305,6 +310,8 @@ Result<RankStatus> status_from_record(const LogRecord& record) {
     return set ? *set : fallback;
   };
   status.process_alive = flag("process_alive", true);
+  status.process_stopped = flag("process_stopped", false);
+  status.last_call_unix_ns = find_int(record.attributes, "last_call_unix_ns");
   status.finished = flag("finished", false);
   if (const ValueList* comms = find_list(record.attributes, "comms")) {
     if (comms->size() > kCommsPerStepMax)

@@ -122,8 +122,10 @@ struct RankStatus {
   int64_t time_unix_ns = 0;
   int64_t quiet_ns = 0;  // no callback for so long, as the agent saw it (the agent's clock, not the job's)
   bool process_alive = true;
-  bool finished = false;  // all communicators finalized, or lockstep_shutdown() called
-  int64_t step = -1;      // last step begun, -1 unknown
+  bool process_stopped = false;   // SIGSTOP, a debugger, the freezer
+  int64_t last_call_unix_ns = 0;  // its newest callback, on its own clock; 0: none
+  bool finished = false;          // all communicators finalized, or lockstep_shutdown() called
+  int64_t step = -1;              // last step begun, -1 unknown
   Phase phase = Phase::kOther;
   std::vector<CommStatus> comms;
   bool operator==(const RankStatus&) const = default;

@@ -21,6 +21,8 @@ constexpr int64_t kQuietWarmUp = 15 * kSecond;
 constexpr int64_t kQuietNoSteps = 3 * kSecond;
 // A word older than this beside the newest of the job is no word: its agent is gone.
 constexpr int64_t kWordLasts = 15 * kSecond;
+// Ranks starve one after the other within a millisecond or so of the first; closer than this is no order.
+constexpr int64_t kFirstSilentMargin = 100'000;
 // Checkpoints and evaluations may take minutes.
 constexpr int64_t kQuietBusyPhase = 600 * kSecond;
 
@@ -347,24 +349,70 @@ std::optional<Finding> find_hang(const JobWindow& window, const HangInput& input
     return finding;
   }
 
-  // Everybody is in the same, matching operation: it is stuck inside. Who, the flows would tell; that needs more than
-  // this.
+  // Everybody is in the same, matching operation: it is stuck inside. A process that does not run holds up all others;
+  // without one, whoever fell silent first is the best guess there is.
   if (longest_quiet < 3 * limit) return std::nullopt;
-  finding.ranks = {};
+  std::vector<int32_t> stopped;
+  std::vector<std::pair<int64_t, int32_t>> silent_since;
+  for (const auto& [rank, op] : waiting) {
+    const RankStatus& status = input.status.at(rank);
+    if (status.process_stopped) stopped.push_back(rank);
+    if (status.last_call_unix_ns != 0) silent_since.emplace_back(status.last_call_unix_ns, rank);
+  }
+  std::sort(silent_since.begin(), silent_since.end());
+  std::string group = group_name(window, main_op.comm_id);
+  finding.sure = false;
   finding.layer = "unknown";
   finding.cause = "in-operation-stall";
-  finding.component = group_name(window, main_op.comm_id);
-  finding.sentence =
-      format("All %zu ranks of %s are inside %s and nothing has moved for %s.", waiting.size(),
-             group_name(window, main_op.comm_id).c_str(), op_text(main_op.op).c_str(), waits_text.c_str());
-  finding.sure = false;
-  finding.chain.push_back(claim("waits_for", "all", "Every member has entered the same operation.",
-                                static_cast<double>(longest_quiet) / 1e9, "s", 0, 0, finding.since_step,
-                                finding.since_step, "/api/jobs/{job}/ranks"));
-  finding.chain.push_back(claim("exclusion", "program",
-                                "Not a missing rank and not a mismatch: all entered, with the same arguments.", 0, "",
-                                0, 0, finding.since_step, finding.since_step, "/api/jobs/{job}/ranks"));
-  finding.next.push_back({"look at links and NICs of the group; take NCCL's proxy state", "ncclras -v"});
+  finding.component = group;
+  finding.confidence = 0.3;
+  auto add = [&](const char* kind, std::string subject, std::string text, double value, const char* unit,
+                 std::string query) {
+    finding.chain.push_back(claim(kind, std::move(subject), std::move(text), value, unit, 0, 0, finding.since_step,
+                                  finding.since_step, std::move(query)));
+  };
+  add("waits_for", "all", "Every member has entered the same operation.", static_cast<double>(longest_quiet) / 1e9, "s",
+      "/api/jobs/{job}/ranks");
+  if (!stopped.empty() && stopped.size() < waiting.size()) {
+    int32_t first = stopped.front();
+    finding.ranks = stopped;
+    finding.sure = true;
+    finding.layer = "host";
+    finding.cause = "process-paused";
+    finding.confidence = 0.95;
+    finding.component = format("process of rank %s", human_ranks({stopped.begin(), stopped.end()}).c_str());
+    finding.sentence =
+        format("%s is stopped inside %s of %s; %zu ranks have waited for it for %s.", name_of(window, first).c_str(),
+               op_text(main_op.op).c_str(), group.c_str(), waiting.size() - stopped.size(), waits_text.c_str());
+    add("event", format("rank %d", first), "Its process is stopped by a signal or a debugger.", 1, "",
+        format("/api/jobs/{job}/ranks/%d", first));
+    finding.next.push_back({"find out who stopped the process; let it go on", "kill -CONT PID"});
+  } else if (silent_since.size() >= 2 && silent_since[1].first - silent_since[0].first >= kFirstSilentMargin) {
+    int32_t first = silent_since[0].second;
+    double margin = static_cast<double>(silent_since[1].first - silent_since[0].first);
+    finding.ranks = {first};
+    finding.layer = "host";
+    finding.confidence = 0.5;
+    finding.component = format("rank %d", first);
+    finding.sentence =
+        format("%s fell silent first inside %s of %s; nothing has moved for %s.", name_of(window, first).c_str(),
+               op_text(main_op.op).c_str(), group.c_str(), waits_text.c_str());
+    add("self_time", format("rank %d", first),
+        format("Its last call was %s before anybody else's last call, if the hosts' clocks agree that well.",
+               human_duration(margin).c_str()),
+        margin / 1e6, "ms", format("/api/jobs/{job}/ranks/%d", first));
+    finding.alternatives.push_back({"a link or another member of the group", 0.4,
+                                    "only the order of falling silent speaks against this rank",
+                                    "its process state and stack; NIC counters of the group"});
+    finding.next.push_back({"look at its process (running, stopped, in the kernel?) and take a stack",
+                            "cat /proc/PID/status; py-spy dump --pid PID"});
+  } else {
+    finding.sentence = format("All %zu ranks of %s are inside %s and nothing has moved for %s.", waiting.size(),
+                              group.c_str(), op_text(main_op.op).c_str(), waits_text.c_str());
+    finding.next.push_back({"look at links and NICs of the group; take NCCL's proxy state", "ncclras -v"});
+  }
+  add("exclusion", "program", "Not a missing rank and not a mismatch: all entered, with the same arguments.", 0, "",
+      "/api/jobs/{job}/ranks");
   return finding;
 }
 

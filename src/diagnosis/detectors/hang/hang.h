@@ -3,8 +3,9 @@
 // The idea: every rank that has made no callback for a while says where it stands. In a communicator, ranks that are in
 // an operation wait for the members that have not entered it; a receive waits for its sender. These edges are walked to
 // their ends: a rank that waits for nobody is the culprit (never entered, dead); a circle is a deadlock; if everybody
-// is in the same operation with different arguments it is a mismatch. A rank that says it is checkpointing or
-// evaluating is busy, not hung.
+// is in the same operation with different arguments it is a mismatch. If everybody is inside and nothing moves, a
+// process that is stopped is the culprit, else the one that fell silent first is suspected (by its clock, so never
+// more). A rank that says it is checkpointing or evaluating is busy, not hung.
 //
 // Thread rule: Thread-safe (pure functions).
 #pragma once

@@ -277,6 +277,31 @@ TEST(HangDetector, AnOperationThatAllHaveEnteredNamesNobodyAndIsNeverSure) {
   EXPECT_FALSE(hang->sure);
 }
 
+TEST(HangDetector, AProcessThatIsStoppedInsideTheOperationIsTheCulprit) {
+  StandingJob job(8);
+  job.all_enter_but({});
+  for (auto& [rank, status] : job.input.status) status.quiet_ns = 60 * kSecondNs;
+  job.input.status[3].process_stopped = true;
+  std::optional<Finding> hang = job.find();
+  ASSERT_TRUE(hang);
+  EXPECT_EQ(hang->ranks, std::vector<int32_t>{3});
+  EXPECT_EQ(hang->cause, "process-paused");
+  EXPECT_TRUE(hang->sure);
+}
+
+TEST(HangDetector, TheRankThatFellSilentFirstInsideTheOperationIsOnlySuspected) {
+  StandingJob job(8);
+  job.all_enter_but({});
+  for (auto& [rank, status] : job.input.status) {
+    status.quiet_ns = 60 * kSecondNs;
+    status.last_call_unix_ns = kEpochNs - (rank == 5 ? 3'000'000 : 1'000'000 - rank);
+  }
+  std::optional<Finding> hang = job.find();
+  ASSERT_TRUE(hang);
+  EXPECT_EQ(hang->ranks, std::vector<int32_t>{5});
+  EXPECT_FALSE(hang->sure);
+}
+
 TEST(HangDetector, NamesARankOfWhichNothingWasEverHeardAndReportsTheCoverage) {
   StandingJob job(8);
   job.all_enter_but({6});
