@@ -124,7 +124,7 @@ Result<void> run(const Options& options, const sigset_t& signals) {
   AgentRegistry agents;
   Result<std::unique_ptr<StateStore>> state = open_sqlite_state_store(options.data + "/state.sqlite");
   if (!state.ok()) return Error{state.error()};
-  Engine engine(clock);
+  Engine engine;
   Applier applier(steps, metrics, agents, counters);
   applier.subscribe(engine);
   VerdictKeeper keeper(**state, counters);

@@ -14,7 +14,6 @@
 #include <string_view>
 #include <vector>
 
-#include "base/clock.h"
 #include "diagnosis/detectors/hang/hang.h"
 #include "diagnosis/finding.h"
 #include "diagnosis/window.h"
@@ -27,8 +26,6 @@ namespace lockstep {
 class Engine final : public StoreSubscriber, public VerdictSource {
  public:
   static constexpr size_t kJobsMax = 10'000;
-
-  explicit Engine(const Clock& clock) : clock_(clock) {}
 
   void on_step(const Identity& identity, const StepSummary& summary, int64_t received_unix_ns) override;
   void on_status(const Identity& identity, const RankStatus& status, int64_t received_unix_ns) override;
@@ -72,7 +69,6 @@ class Engine final : public StoreSubscriber, public VerdictSource {
   void follow(const std::string& job_id, Job& job, std::vector<Finding> findings, bool hang_pass, int64_t now_unix_ns);
   void fill(const std::string& job_id, const Job& job, Tracked& tracked, const Finding& finding);
 
-  const Clock& clock_;
   mutable std::mutex mutex_;
   std::map<std::string, Job, std::less<>> jobs_;
   std::map<std::string, Verdict> changed_;

@@ -20,10 +20,9 @@ StepPlan slow(size_t rank, int64_t from, int64_t to, double more_ms = 60) {
   };
 }
 
-// Time comes with tick(); the clock is never asked.
+// Time comes with tick().
 struct EngineTest : ::testing::Test {
-  SystemClock clock;
-  Engine engine{clock};
+  Engine engine;
 
   std::string state() const {
     std::vector<Verdict> all = engine.verdicts("job");
@@ -131,7 +130,7 @@ TEST_F(EngineTest, TwoSlowRanksGetTwoVerdicts) {
 
 TEST_F(EngineTest, SaysNothingOfHealthyJobs) {
   for (uint32_t seed = 1; seed <= 5; ++seed) {
-    Engine fresh(clock);
+    Engine fresh;
     MadeUpJob job(8, seed);
     job.ring_flows = true;
     job.noise = 0.03;

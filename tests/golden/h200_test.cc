@@ -1,7 +1,6 @@
 // Real jobs on a real GPU, told by the real plugin and agent, judged by the engine: tests/data/h200.
 #include <gtest/gtest.h>
 
-#include "base/clock.h"
 #include "base/files.h"
 #include "diagnosis/engine.h"
 #include "model/events.h"
@@ -69,8 +68,7 @@ TEST_P(H200, IsJudgedRightly) {
   Result<Batch> batch = otlp::decode(Signal::kLogs, *bytes);
   ASSERT_TRUE(batch.ok()) << batch.error();
 
-  SystemClock clock;
-  Engine engine(clock);
+  Engine engine;
   size_t steps = 0;
   int64_t now = 0;
   for (const ResourceGroup& group : batch->groups) {
