@@ -14,16 +14,6 @@ std::string default_server() {
   return server != nullptr && *server != '\0' ? server : "http://127.0.0.1:7070";
 }
 
-std::string url_part(const std::string& text) {
-  std::string out;
-  for (char c : text) {
-    bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '_' ||
-                 c == '.' || c == '~';
-    out += plain ? std::string(1, c) : format("%%%02X", static_cast<unsigned char>(c));
-  }
-  return out;
-}
-
 Answer ask(const std::string& server, const std::string& path, const std::string& command) {
   Result<Url> url = parse_url(server, 7070);
   if (!url.ok()) return {kExitUsage, format("%s: --server: %s", command.c_str(), url.error().c_str()), {}};

@@ -20,7 +20,4 @@ struct Answer {
 };
 Answer ask(const std::string& server, const std::string& path, const std::string& command);
 
-// One part of a path: a job id may contain anything.
-std::string url_part(const std::string& text);
-
 }  // namespace lockstep::cli

@@ -132,6 +132,21 @@ std::string human_ranks(const std::vector<int>& ranks, size_t most) {
   return text;
 }
 
+bool has_control_characters(std::string_view text) {
+  return std::any_of(text.begin(), text.end(),
+                     [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7F; });
+}
+
+std::string url_part(std::string_view text) {
+  std::string out;
+  for (char c : text) {
+    bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '_' ||
+                 c == '.' || c == '~';
+    out += plain ? std::string(1, c) : format("%%%02X", static_cast<unsigned char>(c));
+  }
+  return out;
+}
+
 std::optional<std::string> did_you_mean(std::string_view word, const std::vector<std::string>& candidates) {
   std::optional<std::string> best;
   size_t best_distance = std::max<size_t>(2, word.size() / 3) + 1;

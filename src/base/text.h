@@ -31,6 +31,11 @@ std::string human_bytes(double bytes);
 // "3, 5 and 9"; "0-7" for runs; at most `most` items, then "and N more".
 std::string human_ranks(const std::vector<int>& ranks, size_t most = 8);
 
+// Bytes that would disturb a terminal or forge a log line.
+bool has_control_characters(std::string_view text);
+// One part of a URL's path, percent-encoded: a job id may contain anything.
+std::string url_part(std::string_view text);
+
 // Nearest candidate by edit distance, if it is near enough to be a slip of the finger.
 std::optional<std::string> did_you_mean(std::string_view word, const std::vector<std::string>& candidates);
 

@@ -16,16 +16,6 @@ constexpr size_t kVerdictsMax = 1000;  // per job: a job that flaps for weeks ke
 // A suspicion that is not seen again for so many steps is withdrawn.
 constexpr int64_t kWithdrawAfterSteps = 6;
 
-std::string url_part(std::string_view text) {
-  std::string out;
-  for (char c : text) {
-    bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '_' ||
-                 c == '.' || c == '~';
-    out += plain ? std::string(1, c) : format("%%%02X", static_cast<unsigned char>(c));
-  }
-  return out;
-}
-
 std::string fill_in(std::string text, std::string_view mark, const std::string& value) {
   for (size_t at = text.find(mark); at != std::string::npos; at = text.find(mark, at + value.size()))
     text.replace(at, mark.size(), value);
@@ -86,7 +76,6 @@ void Engine::on_step(const Identity& identity, const StepSummary& summary, int64
   Job& job = job_of(identity);
   if (identity.attempt < job.attempt) return;
   job.window.add_step(identity, summary);
-  job.records_lost += summary.records_lost;
 }
 
 void Engine::on_status(const Identity& identity, const RankStatus& status, int64_t) {
@@ -114,12 +103,6 @@ void Engine::on_rank_ended(const Identity& identity, bool clean, int64_t) {
   if (identity.attempt < job.attempt) return;
   job.ended[identity.rank] = clean;
   if (clean) job.status.erase(identity.rank);
-}
-
-void Engine::on_records_lost(const Identity& identity, int64_t records, int64_t) {
-  std::lock_guard lock(mutex_);
-  Job& job = job_of(identity);
-  if (identity.attempt >= job.attempt) job.records_lost += records;
 }
 
 void Engine::tick(int64_t now_unix_ns) {

@@ -32,7 +32,6 @@ class Engine final : public StoreSubscriber, public VerdictSource {
   void on_comm(const Identity& identity, const CommInit& comm, int64_t received_unix_ns) override;
   void on_rank_started(const Identity& identity, int64_t received_unix_ns) override;
   void on_rank_ended(const Identity& identity, bool clean, int64_t received_unix_ns) override;
-  void on_records_lost(const Identity& identity, int64_t records, int64_t received_unix_ns) override;
 
   // Looks at every job that has changed. Called a few times a second.
   void tick(int64_t now_unix_ns);
@@ -59,7 +58,6 @@ class Engine final : public StoreSubscriber, public VerdictSource {
     std::map<int32_t, bool> ended;  // rank -> cleanly
     std::vector<Tracked> tracked;
     std::map<std::string, int> serial;  // how many verdicts of a key there have been
-    int64_t records_lost = 0;
     bool dirty = false;
     uint64_t heard = 0;  // a count that grows with every record: who was heard of last
   };

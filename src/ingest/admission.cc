@@ -98,9 +98,7 @@ struct Admitter {
   void describe(const Refusal& refusal, const Attributes& resource) {
     std::string_view host = find_string(resource, "host.name");
     // The line goes into logs and terminals: a name with control characters is not repeated.
-    bool printable = std::none_of(host.begin(), host.end(),
-                                  [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7F; });
-    if (!host.empty() && host.size() <= 256 && printable)
+    if (!host.empty() && host.size() <= 256 && !has_control_characters(host))
       report.message = format("node %.*s: ", static_cast<int>(host.size()), host.data());
     report.message += format("%s %lld of %lld %s", word, static_cast<long long>(report.received),
                              static_cast<long long>(total), refusal.why.c_str());

@@ -130,11 +130,8 @@ Result<Identity> identity_from_resource(const Attributes& resource) {
   identity.gpu_uuid = find_string(resource, "lockstep.gpu_uuid");
   if (identity.job_id.empty()) return Error{"the resource has no lockstep.job_id"};
   // Names are shown to people, in terminals too.
-  auto has_control = [](const std::string& text) {
-    return std::any_of(text.begin(), text.end(),
-                       [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7F; });
-  };
-  if (has_control(identity.job_id) || has_control(identity.host) || has_control(identity.gpu_uuid)) {
+  if (has_control_characters(identity.job_id) || has_control_characters(identity.host) ||
+      has_control_characters(identity.gpu_uuid)) {
     return Error{"the resource has a control character in lockstep.job_id, host.name or lockstep.gpu_uuid"};
   }
   if (identity.job_id.size() > kIdentityTextMax || identity.host.size() > kIdentityTextMax ||

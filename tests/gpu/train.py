@@ -59,7 +59,7 @@ def burn(matrix, count):
         torch.mm(matrix, matrix)
 
 
-def common_faults(case, step, marks, matrix):
+def common_faults(case, step, matrix):
     """What any job may suffer between its input and its backward pass."""
     rank = dist.get_rank()
     if case.here("host"):
@@ -76,6 +76,20 @@ def common_faults(case, step, marks, matrix):
         time.sleep(0.1)
     if case.here("logging"):
         time.sleep(0.002)
+
+
+def begin_step(case, step, marks, matrix):
+    """The part of a step before any communication: input, then whatever is wrong with this rank."""
+    marks.step_begin(step)
+    marks.phase("input")
+    if case.here("input"):
+        time.sleep(0.06 * case.amount)
+    marks.phase("forward")
+    common_faults(case, step, matrix)
+    if case.here("dead") and step == 20:
+        os.kill(os.getpid(), signal.SIGKILL)
+    if case.here("missing") and step == 20:
+        time.sleep(60)
 
 
 def pulses(case):
@@ -116,16 +130,7 @@ def train_ddp(case, steps, marks, log):
     pulses(case)
     for step in range(steps):
         begin = time.monotonic_ns()
-        marks.step_begin(step)
-        marks.phase("input")
-        if case.here("input"):
-            time.sleep(0.06 * case.amount)
-        marks.phase("forward")
-        common_faults(case, step, marks, matrix)
-        if case.here("dead") and step == 20:
-            os.kill(os.getpid(), signal.SIGKILL)
-        if case.here("missing") and step == 20:
-            time.sleep(60)
+        begin_step(case, step, marks, matrix)
         loss = model(batch).square().mean()
         marks.phase("backward")
         loss.backward()
@@ -170,16 +175,7 @@ def train_hybrid(case, steps, marks, log):
 
     for step in range(steps):
         begin = time.monotonic_ns()
-        marks.step_begin(step)
-        marks.phase("input")
-        if case.here("input"):
-            time.sleep(0.06 * case.amount)
-        marks.phase("forward")
-        common_faults(case, step, marks, matrix)
-        if case.here("dead") and step == 20:
-            os.kill(os.getpid(), signal.SIGKILL)
-        if case.here("missing") and step == 20:
-            time.sleep(60)
+        begin_step(case, step, marks, matrix)
         for _ in range(micro):
             if pp == 0:
                 out = compute(value)

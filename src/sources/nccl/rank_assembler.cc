@@ -200,7 +200,6 @@ void RankAssembler::apply(const Record& record, int64_t now_ns) {
 }
 
 void RankAssembler::end_drain(int64_t now_ns, uint64_t records_lost) {
-  lost_ += records_lost;
   std::stable_sort(drained_.begin(), drained_.end(),
                    [](const Record& a, const Record& b) { return a.head.time_ns < b.head.time_ns; });
   for (const Record& record : drained_) apply(record, now_ns);

@@ -15,8 +15,6 @@
 #include <deque>
 #include <map>
 #include <string>
-#include <tuple>
-#include <unordered_map>
 #include <vector>
 
 #include "model/events.h"
@@ -65,7 +63,6 @@ class RankAssembler {
     bool p2p = false;
     uint8_t channels = 0;
     uint8_t channels_stopped = 0;
-    uint8_t channels_started = 0;
     Function function = Function::kUnknown;
     int64_t bytes = 0;
     int64_t enqueued_ns = 0;
@@ -123,7 +120,6 @@ class RankAssembler {
   Phase phase_ = Phase::kOther;
   int64_t phase_since_ns_ = 0;
   int64_t last_step_ = -1;
-  uint64_t lost_ = 0;
   uint64_t orphans_ = 0;
   bool shut_down_ = false;
   bool any_marks_ = false;

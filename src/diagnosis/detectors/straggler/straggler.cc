@@ -153,6 +153,19 @@ void explain_own_time(const JobWindow& window, int32_t rank, const std::vector<i
   double queue_excess = own_queue - peer_queue;
   bool phases_told = false;
   for (double phase : own_phase) phases_told |= phase > 0;
+  auto exclude_input = [&] {
+    if (!phases_told) return;
+    finding.chain.push_back(claim("exclusion", subject,
+                                  format("Not the input: %s, its peers %s.", per_step(own_phase[kIn]).c_str(),
+                                         human_duration(peer_phase[kIn]).c_str()),
+                                  own_phase[kIn] / 1e6, "ms", 0, peer_phase[kIn] / 1e6, from, to, query));
+  };
+  auto exclude_gpu = [&] {
+    finding.chain.push_back(claim("exclusion", subject,
+                                  format("Not its GPU: work is queued on it for %s, on its peers' %s.",
+                                         per_step(own_queue).c_str(), human_duration(peer_queue).c_str()),
+                                  own_queue / 1e6, "ms", 0, peer_queue / 1e6, from, to, query));
+  };
   if (input_excess >= 0.5 * excess) {
     finding.layer = "input";
     finding.cause = "data-loader";
@@ -161,10 +174,7 @@ void explain_own_time(const JobWindow& window, int32_t rank, const std::vector<i
                                   format("It waits %s for its input, its peers %s.", per_step(own_phase[kIn]).c_str(),
                                          human_duration(peer_phase[kIn]).c_str()),
                                   own_phase[kIn] / 1e6, "ms", 0, peer_phase[kIn] / 1e6, from, to, query));
-    finding.chain.push_back(claim("exclusion", subject,
-                                  format("Not its GPU: work is queued on it for %s, on its peers' %s.",
-                                         per_step(own_queue).c_str(), human_duration(peer_queue).c_str()),
-                                  own_queue / 1e6, "ms", 0, peer_queue / 1e6, from, to, query));
+    exclude_gpu();
     finding.alternatives.push_back({format("storage behind rank %d", rank), 0.3,
                                     "only this rank waits; shared storage would slow others too",
                                     "disk and NFS latency on its host"});
@@ -179,12 +189,7 @@ void explain_own_time(const JobWindow& window, int32_t rank, const std::vector<i
         format("Its collectives wait %s behind its own kernels, its peers' %s: the host is on time, the GPU is behind.",
                per_step(own_queue).c_str(), human_duration(peer_queue).c_str()),
         own_queue / 1e6, "ms", 0, peer_queue / 1e6, from, to, query));
-    if (phases_told) {
-      finding.chain.push_back(claim("exclusion", subject,
-                                    format("Not the input: %s, its peers %s.", per_step(own_phase[kIn]).c_str(),
-                                           human_duration(peer_phase[kIn]).c_str()),
-                                    own_phase[kIn] / 1e6, "ms", 0, peer_phase[kIn] / 1e6, from, to, query));
-    }
+    exclude_input();
     finding.alternatives.push_back(
         {format("software of rank %d (more or other kernels than its peers)", rank), 0.4,
          "cannot be told apart from a slow GPU without its clocks",
@@ -195,16 +200,8 @@ void explain_own_time(const JobWindow& window, int32_t rank, const std::vector<i
     finding.layer = "host";
     finding.cause = "cpu-contention";
     finding.component = format("host side of rank %d", rank);
-    finding.chain.push_back(claim("exclusion", subject,
-                                  format("Not its GPU: work is queued on it for %s, on its peers' %s.",
-                                         per_step(own_queue).c_str(), human_duration(peer_queue).c_str()),
-                                  own_queue / 1e6, "ms", 0, peer_queue / 1e6, from, to, query));
-    if (phases_told) {
-      finding.chain.push_back(claim("exclusion", subject,
-                                    format("Not the input: %s, its peers %s.", per_step(own_phase[kIn]).c_str(),
-                                           human_duration(peer_phase[kIn]).c_str()),
-                                    own_phase[kIn] / 1e6, "ms", 0, peer_phase[kIn] / 1e6, from, to, query));
-    }
+    exclude_gpu();
+    exclude_input();
     finding.alternatives.push_back({format("software of rank %d (garbage collection, extra work in Python)", rank), 0.4,
                                     "looks the same from outside", "a stack sample of its main thread"});
     finding.next.push_back(
