@@ -24,7 +24,7 @@ MAY_USE = {
     "sim": ["wire", "net", "recorder", "plugin"],  # never diagnosis: whoever plays the truth may not know the judge
     "apps/agent": ["agent"],
     "apps/server": ["api"],
-    "apps/cli": ["sim", "net", "recorder"],
+    "apps/cli": ["sim", "net", "recorder", "sources", "diagnosis"],
 }
 # What a test may use besides: it plays the other side.
 TESTS_ALSO = {"wire": ["model"], "agent": ["recorder"], "sim": ["recorder"]}

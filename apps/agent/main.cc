@@ -7,8 +7,10 @@
 #include <string>
 #include <vector>
 
+#include "agent/callback_cost.h"
 #include "agent/counters_table.h"
 #include "agent/exporter.h"
+#include "agent/ras_watch.h"
 #include "agent/recorder_watch.h"
 #include "base/clock.h"
 #include "base/files.h"
@@ -34,7 +36,7 @@ constexpr int64_t kLookMs = 50;
 int main(int argc, char** argv) {
   using namespace lockstep;
   std::string data, server = "http://127.0.0.1:4318", exported, metrics = "127.0.0.1:9410",
-                    recorders = recorder_directory();
+                    recorders = recorder_directory(), ras;
   int64_t spool_mb = 512;
   Flags flags("lockstep-agent", "reads this node's flight recorders and sends what they hold to a Lockstep server");
   flags.text(&data, "--data", "DIR", "folder for the spool (required)")
@@ -43,6 +45,9 @@ int main(int argc, char** argv) {
       .text(&metrics, "--metrics", "ADDR", "address for /metrics (default 127.0.0.1:9410; port 0 takes a free one)")
       .text(&recorders, "--recorders", "DIR",
             "folder of the flight recorders (default $LOCKSTEP_RECORDER_DIR, else /dev/shm/lockstep-UID)")
+      .text(&ras, "--ras", "ADDR|off|always",
+            "ask NCCL's in-job service there, never, or every 30 s (default: at localhost:28028 while a rank seems to "
+            "hang, unless its NCCL may not stand it)")
       .number(&spool_mb, "--spool-mb", "N", "disk the spool may use (default 512)", 1, 1'000'000);
   if (Result<void> parsed = flags.parse({argv + 1, argv + argc}); !parsed.ok()) {
     std::fprintf(stderr, "%s\n", parsed.error().c_str());
@@ -58,6 +63,12 @@ int main(int argc, char** argv) {
   }
   if (!exported.empty() && !exported.starts_with("file:")) {
     std::fprintf(stderr, "lockstep-agent: --export takes file:DIR, not \"%s\"\n", exported.c_str());
+    return 2;
+  }
+
+  Result<RasWatchOptions> ras_options = parse_ras_option(ras);
+  if (!ras_options.ok()) {
+    std::fprintf(stderr, "lockstep-agent: %s\n", ras_options.error().c_str());
     return 2;
   }
 
@@ -89,7 +100,9 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "lockstep-agent: %s\n", exporter.error().c_str());
     return 1;
   }
-  RecorderWatch watch({.folder = recorders}, clock, counters);
+  CallbackCost cost;
+  RasWatch ras_watch(*ras_options, clock, counters);
+  RecorderWatch watch({.folder = recorders}, clock, counters, &cost, &ras_watch);
 
   Result<ListenAddress> address = parse_listen_address(metrics);
   if (!address.ok()) {
@@ -100,7 +113,8 @@ int main(int argc, char** argv) {
       TextServer::start({.address = *address}, [&](const std::string& path) -> TextAnswer {
         if (path == "/healthz") return {.body = "ok\n"};
         if (path != "/metrics") return {.status = 404, .body = "this agent has /metrics and /healthz\n"};
-        return {.content_type = "text/plain; version=0.0.4; charset=utf-8", .body = counters.prometheus_text()};
+        return {.content_type = "text/plain; version=0.0.4; charset=utf-8",
+                .body = counters.prometheus_text() + cost.prometheus_text()};
       });
   if (!page.ok()) {
     std::fprintf(stderr, "lockstep-agent: --metrics: %s\n", page.error().c_str());

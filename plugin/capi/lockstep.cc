@@ -18,11 +18,13 @@ void mark(RecordType type, int64_t number, double value = 0, const char* name = 
   lockstep::RecorderWriter* recorder = lockstep::process_recorder();
   if (recorder == nullptr) return;
   lockstep::Record record{};
-  record.mark.head = {.type = type, .comm_index = lockstep::kNoComm, .time_ns = lockstep::recorder_now_ns()};
+  auto& lane = recorder->lane();
+  if (type == RecordType::kStepBegin) recorder->count_step();
+  record.mark.head = {.type = type, .comm_index = lockstep::kNoComm, .time_ns = recorder->now_ns(lane)};
   record.mark.number = number;
   record.mark.value = value;
   if (name != nullptr) std::memcpy(record.mark.name, name, strnlen(name, sizeof record.mark.name - 1));
-  recorder->write(record);
+  recorder->write(lane, record);
 }
 
 }  // namespace

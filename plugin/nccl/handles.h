@@ -2,8 +2,8 @@
 // never dereferenced, so one that is stale, repeated, made up or from another process can at worst name an event that
 // is no longer there.
 //
-//   63..60 kind   59..52 salt of this process   51..40 row of the in-flight table   39..0 position (generation and
-//   index)
+//   63..60 kind   59..44 salt of this process   43..32 row of the in-flight table   31..0 position (generation and
+//   index; of a context the epoch of its communicator, of a group its number)
 //
 // Thread rule: Immutable (plain data).
 #pragma once
@@ -12,25 +12,26 @@
 
 namespace lockstep::nccl {
 
-enum class HandleKind : uint8_t { kNone = 0, kContext, kOp, kProxyOp, kProxyStep, kKernelCh };
+// kGroup is any of NCCL's groups and API calls: nothing is kept of them, the number alone joins what belongs together.
+// kPair is a handle of the chain (chain.h).
+enum class HandleKind : uint8_t { kNone = 0, kContext, kOp, kProxyOp, kProxyStep, kKernelCh, kGroup, kPair };
 
 struct Handle {
   HandleKind kind = HandleKind::kNone;
   uint32_t row = 0;
-  uint64_t position = 0;
+  uint32_t position = 0;
 
-  static constexpr uint64_t kPositionMask = (1ULL << 40) - 1;
-
-  uint64_t packed(uint8_t salt) const {
-    return static_cast<uint64_t>(kind) << 60 | static_cast<uint64_t>(salt) << 52 |
-           static_cast<uint64_t>(row & 0xFFF) << 40 | (position & kPositionMask);
+  uint64_t packed(uint16_t salt) const {
+    return static_cast<uint64_t>(kind) << 60 | static_cast<uint64_t>(salt) << 44 |
+           static_cast<uint64_t>(row & 0xFFF) << 32 | position;
   }
   // kNone for a handle that carries another process's salt.
-  static Handle unpacked(uint64_t word, uint8_t salt) {
+  static Handle unpacked(uint64_t word, uint16_t salt) {
     const bool ours =
-        static_cast<uint8_t>(word >> 52) == salt && word >> 60 <= static_cast<uint64_t>(HandleKind::kKernelCh);
+        static_cast<uint16_t>(word >> 44) == salt && word >> 60 <= static_cast<uint64_t>(HandleKind::kPair);
     if (!ours) return {};
-    return {static_cast<HandleKind>(word >> 60), static_cast<uint32_t>(word >> 40 & 0xFFF), word & kPositionMask};
+    return {static_cast<HandleKind>(word >> 60), static_cast<uint32_t>(word >> 32 & 0xFFF),
+            static_cast<uint32_t>(word)};
   }
 };
 

@@ -67,7 +67,9 @@ Function function_of(const char* name) {
   return static_cast<Function>(find(kFunctions, name));
 }
 
+// "Unknown" is what every NCCL so far says of uint8, and of nothing else: it has no name for it.
 Datatype datatype_of(const char* name) {
+  if (name != nullptr && same(name, "Unknown")) return Datatype::kUint8;
   if (name == nullptr || name[0] != 'n' || name[1] != 'c' || name[2] != 'c' || name[3] != 'l')
     return Datatype::kUnknown;
   return static_cast<Datatype>(find(kDatatypes, name + 4));
@@ -78,6 +80,37 @@ uint8_t algorithm_of(const char* name) {
 }
 uint8_t protocol_of(const char* name) {
   return find(kProtocols, name);
+}
+
+namespace {
+
+template <typename T, size_t N>
+T at(const T (&values)[N], uint8_t number) {
+  return number < N ? values[number] : T{};
+}
+
+}  // namespace
+
+Function function_of_v1(uint8_t number) {
+  constexpr Function kInOrder[] = {Function::kBroadcast,     Function::kReduce,    Function::kAllGather,
+                                   Function::kReduceScatter, Function::kAllReduce, Function::kSendRecv,
+                                   Function::kSend,          Function::kRecv};
+  return at(kInOrder, number);
+}
+
+Datatype datatype_of_v1(uint8_t number) {
+  constexpr Datatype kInOrder[] = {Datatype::kInt8,     Datatype::kUint8,      Datatype::kInt32,
+                                   Datatype::kUint32,   Datatype::kInt64,      Datatype::kUint64,
+                                   Datatype::kFloat16,  Datatype::kFloat32,    Datatype::kFloat64,
+                                   Datatype::kBfloat16, Datatype::kFloat8e4m3, Datatype::kFloat8e5m2};
+  return at(kInOrder, number);
+}
+
+uint8_t algorithm_of_v1(uint8_t number) {
+  return number < 7 ? static_cast<uint8_t>(number + 1) : 0;
+}
+uint8_t protocol_of_v1(uint8_t number) {
+  return number < 3 ? static_cast<uint8_t>(number + 1) : 0;
 }
 
 }  // namespace lockstep::nccl

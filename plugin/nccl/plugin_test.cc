@@ -40,7 +40,7 @@ std::vector<Record> of_type(const std::vector<Record>& records, RecordType type)
 
 template <typename Version>
 class EveryVersion : public ::testing::Test {};
-using Versions = ::testing::Types<V4, V5>;
+using Versions = ::testing::Types<V4, V5, V6, V7>;
 TYPED_TEST_SUITE(EveryVersion, Versions);
 
 TYPED_TEST(EveryVersion, RecordsAWholeCollective) {
@@ -52,7 +52,7 @@ TYPED_TEST(EveryVersion, RecordsAWholeCollective) {
     test_now = 5000;
     void* context = host.init(0xABCD, 16, 3, "dp");
     CHILD_CHECK(context != nullptr);
-    CHILD_CHECK(host.mask() == 0x5E);
+    CHILD_CHECK(host.mask() == (TypeParam::kCopyEngine ? 0x105E : 0x5E));
     host.play_collective(context, 7, 4, 2, 1'000'000);
     host.finalize(context);
   });
@@ -61,7 +61,7 @@ TYPED_TEST(EveryVersion, RecordsAWholeCollective) {
   RecorderReader::Drained drained;
   const auto records = drain_all(*reader, &drained);
   EXPECT_EQ(drained.torn + drained.overwritten, 0u);
-  EXPECT_EQ(reader->header().events_refused, 0u);
+  EXPECT_EQ(reader->header().refused_total(), 0u);
   EXPECT_EQ(reader->header().job_id, "job-1");
 
   ASSERT_FALSE(records.empty());
@@ -73,7 +73,7 @@ TYPED_TEST(EveryVersion, RecordsAWholeCollective) {
   const OpRecord& coll = colls[0].op;
   EXPECT_EQ(coll.head.comm_index, 0);
   EXPECT_EQ(coll.head.time_ns, 5000u);
-  EXPECT_EQ(coll.op_id, 1u);
+  EXPECT_NE(coll.op_id, 0u);
   EXPECT_EQ(coll.ordinal, 1u);
   EXPECT_EQ(coll.seq, 7u);
   EXPECT_EQ(coll.bytes, 4u << 24);
@@ -86,14 +86,14 @@ TYPED_TEST(EveryVersion, RecordsAWholeCollective) {
   const auto kernels = of_type(records, RecordType::kKernelCh);
   ASSERT_EQ(kernels.size(), 4u);
   for (uint64_t i = 0; i < 4; ++i) {
-    EXPECT_EQ(kernels[i].kernel.op_id, 1u);
+    EXPECT_EQ(kernels[i].kernel.op_id, coll.op_id);
     EXPECT_EQ(kernels[i].kernel.channel, i);
     EXPECT_EQ(kernels[i].kernel.gpu_start_ns, 1'000'000u + i);
     EXPECT_EQ(kernels[i].kernel.gpu_stop_ns, 1'150'000u);
   }
   const auto proxy_ops = of_type(records, RecordType::kProxyOp);
   ASSERT_EQ(proxy_ops.size(), 8u);
-  EXPECT_EQ(proxy_ops[0].proxy_op.op_id, 1u);
+  EXPECT_EQ(proxy_ops[0].proxy_op.op_id, coll.op_id);
   EXPECT_EQ(proxy_ops[0].proxy_op.peer, 4);
   EXPECT_EQ(proxy_ops[0].proxy_op.steps, 2u);
   EXPECT_EQ(proxy_ops[0].proxy_op.chunk_bytes, 1u << 19);
@@ -128,7 +128,7 @@ TYPED_TEST(EveryVersion, AProxyOperationOfAnotherProcessIsCountedBeforeAnythingI
   });
   auto reader = folder.reader();
   ASSERT_TRUE(reader);
-  EXPECT_EQ(reader->header().events_refused, 3u);
+  EXPECT_EQ(reader->header().refused_total(), 3u);
   EXPECT_EQ(reader->in_flight().at(0).collectives_completed, 1u);
 }
 
@@ -169,7 +169,7 @@ TYPED_TEST(EveryVersion, StaleRepeatedForeignAndNullHandlesDoNoHarm) {
   });
   auto reader = folder.reader();
   ASSERT_TRUE(reader);
-  EXPECT_GE(reader->header().events_refused, 12u);
+  EXPECT_GE(reader->header().refused_total(), 12u);
   const auto records = drain_all(*reader);
   EXPECT_EQ(of_type(records, RecordType::kKernelCh).size(), 1u);
   EXPECT_EQ(of_type(records, RecordType::kKernelCh)[0].kernel.gpu_stop_ns, 9u);
@@ -181,16 +181,14 @@ TEST(Plugin, ParentsThatNobodyAskedForAreAnsweredWithNull) {
   in_child([] {
     TestHost<V5> host;
     void* context = host.init(1);
-    for (uint64_t type : {kEventGroup, kEventProxyCtrl, kEventNetPlugin, kEventGroupApi, kEventCollApi, kEventP2pApi,
-                          kEventKernelLaunch}) {
+    for (uint64_t type : {kEventProxyCtrl, kEventNetPlugin, kEventCollApi, kEventP2pApi, kEventKernelLaunch}) {
       CHILD_CHECK(host.start(context, TestHost<V5>::of(type)) == nullptr);
     }
-    CHILD_CHECK(host.start(nullptr, TestHost<V5>::of(kEventGroupApi)) == nullptr);
     CHILD_CHECK(host.start(context, TestHost<V5>::of(1ULL << 40)) == nullptr);
   });
   auto reader = folder.reader();
   ASSERT_TRUE(reader);
-  EXPECT_EQ(reader->header().events_refused, 0u);
+  EXPECT_EQ(reader->header().refused_total(), 0u);
 }
 
 TEST(Plugin, TheWaitsOfAProxyStepAreToldApartAndTheFirstOfARepeatedStateCounts) {
@@ -324,7 +322,7 @@ TEST(Plugin, WithKernelEventsMaskedOffTheLastProxyOperationCompletes) {
   EXPECT_EQ(comm.collectives_completed, 1u);
   EXPECT_EQ(comm.recent.back().ordinal, 201u) << "where completion cannot be seen the newest are shown";
   EXPECT_EQ(comm.recent.size(), 32u);
-  EXPECT_EQ(reader->header().events_refused, 0u);
+  EXPECT_EQ(reader->header().refused_total(), 0u);
 }
 
 TEST(Plugin, EventsThatNcclNeverStopsAreCountedAndStarveNobody) {
@@ -343,7 +341,8 @@ TEST(Plugin, EventsThatNcclNeverStopsAreCountedAndStarveNobody) {
   });
   auto reader = folder.reader();
   ASSERT_TRUE(reader);
-  EXPECT_EQ(reader->header().events_refused, 200u);
+  EXPECT_GE(reader->header().refused_total(), 200u);
+  EXPECT_LE(reader->header().refused_total(), 300u) << "places that a thread took and did not come to stay free";
 }
 
 TEST(Plugin, ACompletionThatNeverCameIsCountedWhenItsPlaceIsNeeded) {
@@ -356,7 +355,7 @@ TEST(Plugin, ACompletionThatNeverCameIsCountedWhenItsPlaceIsNeeded) {
   });
   auto reader = folder.reader();
   ASSERT_TRUE(reader);
-  EXPECT_EQ(reader->header().events_refused, 1u);
+  EXPECT_EQ(reader->header().refused_total(), 1u);
   const auto comm = reader->in_flight().at(0);
   EXPECT_EQ(comm.collectives_enqueued, comm.collectives_completed);
 }
@@ -364,6 +363,7 @@ TEST(Plugin, ACompletionThatNeverCameIsCountedWhenItsPlaceIsNeeded) {
 TEST(Plugin, LateCallbacksOfAFinalizedCommunicatorDoNotTouchTheOneThatTookItsRow) {
   RecorderFolder folder;
   in_child([] {
+    ::setenv("LOCKSTEP_RECORDER_COMMS", "256", 1);
     TestHost<V5> host;
     void* first = host.init(1);
     void* coll = host.start(first, host.all_reduce(0, 1, 1));
@@ -374,6 +374,7 @@ TEST(Plugin, LateCallbacksOfAFinalizedCommunicatorDoNotTouchTheOneThatTookItsRow
     host.finalize(first);
     for (uint64_t i = 0; i < 256; ++i) CHILD_CHECK(host.init(100 + i) != nullptr);  // the last one takes row 0
     CHILD_CHECK(host.init(999) == nullptr);                                         // all rows live
+    CHILD_CHECK(host.mask() != 0);                                                  // the others are still followed
     host.state(step, kStateStepSendWait, 1);
     host.stop(step);
     host.stop(proxy);
@@ -481,7 +482,7 @@ TEST(Plugin, ThreadsOfSeveralCommunicatorsDoNotDisturbEachOther) {
   for (const auto& record : drain_all(*reader, &drained)) {
     if (record.head.type == RecordType::kKernelCh) kernels_per_op[record.kernel.op_id] += 1;
   }
-  EXPECT_EQ(reader->header().events_refused, 0u);
+  EXPECT_EQ(reader->header().refused_total(), 0u);
   for (const auto& comm : reader->in_flight()) EXPECT_EQ(comm.collectives_completed, 50u) << comm.comm_id;
   for (const auto& [op, count] : kernels_per_op) EXPECT_LE(count, 2) << op;
 }
@@ -503,7 +504,7 @@ TEST(Plugin, ManyThreadsMayStopTheSameHandleAndOnlyOneRecordComesOfIt) {
   ASSERT_TRUE(reader);
   EXPECT_EQ(of_type(drain_all(*reader), RecordType::kKernelCh).size(), 50u);
   EXPECT_EQ(reader->in_flight().at(0).collectives_completed, 50u);
-  EXPECT_EQ(reader->header().events_refused, 100u);
+  EXPECT_EQ(reader->header().refused_total(), 100u);
 }
 
 struct CApi {
@@ -591,7 +592,7 @@ TEST(Names, AreReadByContent) {
   EXPECT_EQ(function_of(nullptr), Function::kUnknown);
   EXPECT_EQ(datatype_of("ncclInt8"), Datatype::kInt8);
   EXPECT_EQ(datatype_of("ncclFloat8e5m2"), Datatype::kFloat8e5m2);
-  EXPECT_EQ(datatype_of("Unknown"), Datatype::kUnknown);
+  EXPECT_EQ(datatype_of("Unknown"), Datatype::kUint8) << "the one type that NCCL has no name for";
   EXPECT_EQ(datatype_of(""), Datatype::kUnknown);
   EXPECT_EQ(algorithm_of("NVLS_TREE"), 6);
   EXPECT_EQ(algorithm_of("NVLS"), 5);

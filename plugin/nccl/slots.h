@@ -1,6 +1,6 @@
 // Preallocated places for events between start and stop. A place is given out by a rising position; its index is the
-// position modulo the size, and it belongs to whoever holds that position. When all places are taken the oldest event
-// loses its place: an event that NCCL never stops (it happens) can therefore not starve the ones after it.
+// position modulo the size, and it belongs to whoever holds that position. Where no place is free an event loses its
+// own: one that NCCL never stops (it happens) can therefore not starve the ones after it.
 //
 // Thread rule: Thread-safe, lock-free, O(1). Fields of a slot are Relaxed: racing threads may see each other's values,
 // never
@@ -43,11 +43,22 @@ class SlotRing {
 
   struct Claim {
     Slot* slot = nullptr;   // null: another thread is at this very place; go without
-    uint64_t position = 0;  // for the handle, and for publish()
+    uint32_t position = 0;  // for the handle, and for publish()
     bool evicted = false;   // the slot still holds an event that never ended; look at it before filling
   };
+  // For a ring in which one thread at a time claims.
   Claim claim() {
-    const uint64_t position = (next_.fetch_add(1, std::memory_order_relaxed) + 1) & Handle::kPositionMask;
+    // Events that take long keep their places, and stand together as they began: look further ahead each time. Only
+    // where all of those places are taken does the last one lose its event.
+    for (uint64_t ahead = 1;; ahead *= 2) {
+      newest_ += ahead;
+      if (slots_[newest_ & mask_].key.load(std::memory_order_relaxed) == kFree || ahead > mask_)
+        return claim_at(newest_);
+    }
+  }
+  // For a ring whose positions are counted elsewhere, from 1.
+  Claim claim_at(uint64_t rising) {
+    const auto position = static_cast<uint32_t>(rising);
     Slot& slot = slots_[position & mask_];
     __builtin_prefetch(&slots_[(position + 1) & mask_], 1);  // the next one is wanted soon
     const uint64_t old = slot.key.load(std::memory_order_acquire);
@@ -61,13 +72,14 @@ class SlotRing {
   void publish(const Claim& claim) { claim.slot->key.store(claim.position, std::memory_order_release); }
 
   // Null where the event is gone.
-  Slot* find(uint64_t position) {
+  Slot* find(uint32_t position) {
     Slot& slot = slots_[position & mask_];
     return position != kFree && slot.key.load(std::memory_order_acquire) == position ? &slot : nullptr;
   }
   // True for exactly one caller, and only if the event was still in its place: then what was copied before is whole.
-  bool release(Slot* slot, uint64_t position) {
-    return slot->key.compare_exchange_strong(position, kFree, std::memory_order_acq_rel);
+  static bool release(Slot* slot, uint32_t position) {
+    uint64_t expected = position;
+    return slot->key.compare_exchange_strong(expected, kFree, std::memory_order_acq_rel);
   }
   void forget_all() {
     for (uint64_t i = 0; i <= mask_; ++i) slots_[i].key.store(kFree, std::memory_order_release);
@@ -79,7 +91,7 @@ class SlotRing {
 
   std::unique_ptr<Slot[]> slots_;
   const uint64_t mask_;
-  std::atomic<uint64_t> next_{0};
+  uint64_t newest_ = 0;  // position that claim() gave last
 };
 
 }  // namespace lockstep::nccl

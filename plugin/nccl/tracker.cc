@@ -12,37 +12,68 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <optional>
 
 namespace lockstep::nccl {
 namespace {
 
-int mask_from_environment() {
+// What the environment asks for, of what this plugin follows: a bit more would make NCCL call for nothing.
+std::optional<uint32_t> mask_from_environment() {
   const char* told = std::getenv("LOCKSTEP_NCCL_MASK");
-  if (told == nullptr || *told == '\0') return kMaskDefault;
+  if (told == nullptr || *told == '\0') return std::nullopt;
   char* end = nullptr;
   const unsigned long mask = std::strtoul(told, &end, 0);
-  // Only what this plugin follows: a bit more would make NCCL call for nothing.
-  return *end == '\0' ? static_cast<int>(mask & static_cast<unsigned long>(kMaskDefault)) : kMaskDefault;
+  return *end == '\0' ? std::optional(static_cast<uint32_t>(mask) & kMaskDefault) : std::nullopt;
+}
+
+uint32_t events_of(int version) {
+  const uint32_t known = version >= 6 ? kMaskDefault : kMaskDefault & ~static_cast<uint32_t>(kEventCeColl);
+  return version >= 3 ? known : known & ~static_cast<uint32_t>(kEventKernelCh);
 }
 
 uint32_t saturated(uint64_t value) {
   return static_cast<uint32_t>(std::min<uint64_t>(value, UINT32_MAX));
 }
 
-constexpr uint8_t kSendBit = 0x80;  // in StepSlot::state
+constexpr uint8_t kSendBit = 0x80;            // in StepSlot::state
+constexpr uint32_t kGraphGroup = 0x80000000;  // in the number of a group: its calls were captured into a CUDA graph
+// In the row of a group's handle: it is that of one call, and whether kernel events were asked for then. NCCL goes by
+// the mask that it saw at the call, for a captured graph for ever.
+constexpr uint32_t kOfCall = 2;
+constexpr uint32_t kCallToldKernels = 1;
+constexpr int32_t kPeersMax = 65'536;
+// A ring that goes round faster than this is written faster than the agent, which looks 20 times a second, can be
+// trusted to read it.
+constexpr uint64_t kFastRingNs = 250'000'000;
 
 uint64_t elapsed(uint64_t from_ns, uint64_t to_ns) {
   return to_ns > from_ns ? to_ns - from_ns : 0;
 }
 
+// Where the positions of a communicator's operations begin: elsewhere for each that has a row in turn, so that a handle
+// of one does not name an operation of the next.
+uint64_t first_position(uint32_t epoch) {
+  return uint32_t{epoch * 0x9E3779B1u};
+}
+
+// Tells this process from others: also from one with the same pid in another container, as far as 16 bits can.
+uint16_t salt_of(pid_t pid) {
+  const uint64_t mixed = (static_cast<uint64_t>(pid) << 32 ^ system_now_ns()) * 0x9E3779B97F4A7C15ULL;
+  return static_cast<uint16_t>(mixed >> 48);
+}
+
 }  // namespace
 
-Tracker::Tracker(RecorderWriter& recorder)
-    : recorder_(recorder),
-      table_(recorder.in_flight()),
-      mask_(mask_from_environment()),
-      pid_(::getpid()),
-      salt_(static_cast<uint8_t>(static_cast<uint32_t>(pid_) * 2654435761u >> 24)) {}
+Tracker::Tracker(RecorderWriter& recorder, int version)
+    : recorder_(recorder), table_(recorder.in_flight()), pid_(::getpid()), salt_(salt_of(pid_)) {
+  // From interface v7 on (NCCL 2.31) kernel events cost NCCL several times as much. A mask that was asked for is kept.
+  const bool dear = version >= 7;
+  const auto asked = mask_from_environment();
+  const uint64_t thin_from = asked ? UINT64_MAX : dear ? 200 : 1000;
+  merging_ = std::make_unique<Merging[]>(recorder.lanes());
+  places_ = std::make_unique<std::atomic<Places*>[]>(recorder.lanes());
+  detail_.configure(recorder, asked.value_or(kMaskDefault) & events_of(version), dear ? 4u << 20 : 1u << 20, thin_from);
+}
 
 void Tracker::mark(RecordType type, uint32_t row, const InFlightTable::Comm& comm) {
   Record record{};
@@ -53,84 +84,165 @@ void Tracker::mark(RecordType type, uint32_t row, const InFlightTable::Comm& com
   recorder_.write(record);
 }
 
-Tracker::Word Tracker::comm_init(const InFlightTable::Comm& comm) {
+Tracker::Word Tracker::comm_init(const InFlightTable::Comm& comm, int* nccl_mask) {
+  const std::lock_guard lock(lifecycle_);
+  detail_.use_mask(nccl_mask);
   const auto claim = table_.claim(comm);
-  if (claim.row < 0) return refused();
+  if (claim.row < 0) return refused(Refused::kNoRow);
   const auto row = static_cast<uint32_t>(claim.row);
-  Comm* slots = comms_[row].load(std::memory_order_acquire);
-  if (slots == nullptr) {
-    comms_[row].store(new Comm, std::memory_order_release);
+  Comm* here = comms_[row].load(std::memory_order_acquire);
+  if (here == nullptr) {
+    here = new Comm;
+    comms_[row].store(here, std::memory_order_release);
   } else {
-    slots->ops.forget_all();  // of the communicator that had this row before
+    here->ops.forget_all();  // of the communicator that had this row before
   }
+  make_spare_places();
+  count_peers_anew(*here, std::clamp(comm.size, 0, kPeersMax));
+  here->comm_id.store(comm.comm_id, std::memory_order_relaxed);
+  here->epoch.store(claim.epoch, std::memory_order_release);
+  comms_alive_ += 1;
   if (comm.rank_in_comm >= 0 && std::getenv("RANK") == nullptr && std::getenv("LOCKSTEP_RANK") == nullptr &&
       std::getenv("SLURM_PROCID") == nullptr && std::getenv("OMPI_COMM_WORLD_RANK") == nullptr) {
     recorder_.learn_world(comm.rank_in_comm, comm.size);
   }
   mark(RecordType::kCommInit, row, comm);
-  return Handle{HandleKind::kContext, row, claim.epoch}.packed(salt_);
+  return Handle{HandleKind::kContext, row, static_cast<uint32_t>(claim.epoch)}.packed(salt_);
+}
+
+Tracker::Comm* Tracker::live_comm(const Handle& handle) {
+  if (handle.kind != HandleKind::kContext || handle.row >= layout::kCommsMax) return nullptr;
+  Comm* comm = comms_[handle.row].load(std::memory_order_acquire);
+  return comm != nullptr && is_live(handle.row, handle.position) ? comm : nullptr;
+}
+
+bool Tracker::is_live(uint32_t row, uint32_t epoch) {
+  const Comm* comm = comms_[row].load(std::memory_order_acquire);
+  const uint64_t now = comm->epoch.load(std::memory_order_acquire);
+  return now != 0 && static_cast<uint32_t>(now) == epoch;
+}
+
+void Tracker::comm_identity(Word context, uint64_t comm_id, int32_t rank, const char* name) {
+  const Handle handle = unpacked(context);
+  Comm* comm = live_comm(handle);
+  uint64_t none = 0;
+  if (comm == nullptr || comm_id == 0 || comm->comm_id.load(std::memory_order_relaxed) != 0) return;
+  if (comm->comm_id.compare_exchange_strong(none, comm_id))
+    table_.identify(handle.row, {.comm_id = comm_id, .rank_in_comm = rank, .name = name});
 }
 
 void Tracker::comm_finalize(Word context) {
+  const std::lock_guard lock(lifecycle_);
   const Handle handle = unpacked(context);
-  if (handle.kind != HandleKind::kContext || !table_.live(handle.row, handle.position)) {
-    recorder_.count_refused();
+  Comm* comm = live_comm(handle);
+  if (comm == nullptr) return recorder_.count_refused(Refused::kNoRow);
+  mark(RecordType::kCommFinalize, handle.row, table_.comm(handle.row));
+  table_.finalize(handle.row, comm->epoch.exchange(0, std::memory_order_acq_rel));
+  // NCCL may be unloaded after its last communicator, and its mask with it.
+  comms_alive_ -= 1;
+  if (comms_alive_ == 0) detail_.use_mask(nullptr);
+}
+
+Tracker::Word Tracker::group_start() {
+  Call call(recorder_);
+  const uint32_t number = recorder_.next_group(call.lane());
+  return number != 0 ? Handle{HandleKind::kGroup, 0, number}.packed(salt_) : 0;
+}
+
+Tracker::Word Tracker::call_start(Word context, Word parent, bool p2p, bool graph) {
+  Call call(recorder_);
+  const Handle comm = unpacked(context);
+  if (live_comm(comm) != nullptr) table_.count_call(comm.row, p2p);
+  const Handle group = unpacked(parent);
+  if (group.kind != HandleKind::kGroup) return 0;
+  const uint32_t told = (detail_.in_force() & kEventKernelCh) != 0 ? kCallToldKernels : 0;
+  return Handle{HandleKind::kGroup, kOfCall | told, group.position | (graph ? kGraphGroup : 0)}.packed(salt_);
+}
+
+void Tracker::count_peers_anew(Comm& comm, int32_t size) {
+  PeerCounts* peers = comm.peers.load(std::memory_order_relaxed);
+  if (peers == nullptr || peers->size < size) {
+    // The old one stays where it is: who knows who is still looking. Sizes grow, so little is left behind.
+    comm.peers.store(new PeerCounts(std::max(size, peers != nullptr ? peers->size * 2 : 0)), std::memory_order_release);
     return;
   }
-  mark(RecordType::kCommFinalize, handle.row, table_.comm(handle.row));
-  table_.finalize(handle.row, handle.position);
+  for (int32_t i = 0; i < peers->size * 2; ++i) peers->counts[static_cast<size_t>(i)].store(0);
+}
+
+uint64_t Tracker::next_of_peer(Comm& comm, uint64_t detail) {
+  PeerCounts* peers = comm.peers.load(std::memory_order_acquire);
+  const auto peer = static_cast<int32_t>(detail);
+  if (peer < 0 || peer >= peers->size) return 0;
+  const bool receive = static_cast<Function>(detail >> 32 & 0xFF) == Function::kRecv;
+  const int32_t place = peer + (receive ? peers->size : 0);
+  return peers->counts[static_cast<size_t>(place)].fetch_add(1, std::memory_order_relaxed);
 }
 
 InFlightTable::Ticket Tracker::ticket_of(const OpSlot& slot) {
-  return {.op_id = slot.op_id, .position = slot.table_position, .entry = slot.table_entry, .p2p = slot.p2p != 0};
+  return {.op_id = slot.op_id,
+          .ordinal = slot.ordinal,
+          .position = slot.table_position,
+          .entry = slot.table_entry,
+          .p2p = slot.p2p != 0,
+          .end_is_seen = slot.kernels_told != 0};
 }
 
-Tracker::Word Tracker::op_start(Word context, OpRecord record) {
-  const Handle comm = unpacked(context);
-  if (comm.kind != HandleKind::kContext || !table_.live(comm.row, comm.position)) return refused();
-  auto& ops = comms_[comm.row].load(std::memory_order_acquire)->ops;
-  const auto claim = ops.claim();
-  if (claim.slot == nullptr) return refused();
-  OpSlot& slot = *claim.slot;
-  const bool completion_is_seen = (mask_ & kEventKernelCh) != 0;
-  if (claim.evicted && completion_is_seen && slot.completed == 0) {
-    recorder_.count_refused();  // its completion never came, and can now not be seen any more
-    op_completed(comm.row, slot);
+Tracker::Word Tracker::op_start(Word context, const Op& op) {
+  Call call(recorder_);
+  const Handle handle = unpacked(context);
+  Comm* comm = live_comm(handle);
+  if (comm == nullptr) return refused(Refused::kNoRow);
+  const uint64_t now = call.now_ns();
+  const uint64_t p2p = static_cast<RecordType>(op.head & 0xFF) == RecordType::kP2p ? 1 : 0;
+  uint64_t head = op.head | static_cast<uint64_t>(handle.row) << 16;
+  Handle group = unpacked(op.parent);
+  const bool of_call = group.kind == HandleKind::kGroup && (group.row & kOfCall) != 0;
+  const bool kernels_asked = of_call ? (group.row & kCallToldKernels) != 0 : (detail_.in_force() & kEventKernelCh) != 0;
+  const bool kernels_told = kernels_asked && (head >> 8 & kFlagCopyEngine) == 0;
+  if (!kernels_told) head |= uint64_t{kFlagUnseen} << 8;
+  detail_.on_operation(op.bytes, now);
+
+  if (group.kind == HandleKind::kGroup && (group.position & kGraphGroup) != 0) {
+    head |= uint64_t{kFlagGraph} << 8;
+    if (const Handle replay = unpacked(op.launch); replay.kind == HandleKind::kGroup) group = replay;
   }
+  const uint64_t seq = p2p != 0 ? next_of_peer(*comm, op.detail) : op.seq;
 
-  record.head.comm_index = static_cast<uint16_t>(comm.row);
-  record.head.time_ns = recorder_now_ns();
-  record.op_id = last_op_id_.fetch_add(1, std::memory_order_relaxed) + 1;
-  const bool p2p = record.head.type == RecordType::kP2p;
-  const auto ticket = table_.enqueue(comm.row,
-                                     {.op_id = record.op_id,
-                                      .seq = record.seq,
-                                      .bytes = record.bytes,
-                                      .now_ns = record.head.time_ns,
-                                      .peer = record.peer,
-                                      .function = record.function,
-                                      .datatype = record.datatype,
-                                      .p2p = p2p},
-                                     completion_is_seen);
-  record.ordinal = ticket.ordinal;
+  const auto ticket = table_.enqueue(handle.row, comm->epoch.load(std::memory_order_relaxed),
+                                     {.seq = seq,
+                                      .bytes = op.bytes,
+                                      .now_ns = now,
+                                      .detail = op.detail,
+                                      .p2p = p2p,
+                                      .end_is_seen = kernels_told ? uint64_t{1} : 0});
+  const uint32_t group_number = group.kind == HandleKind::kGroup ? group.position : 0;
+  const uint64_t words[8] = {
+      head,     now,       ticket.op_id,   seq,
+      op.bytes, op.detail, ticket.ordinal, op_last_word(static_cast<uint8_t>(op.protocol), group_number)};
+  recorder_.write(call.lane(), words);
 
-  slot.op_id = record.op_id;
+  const auto claim = comm->ops.claim_at(first_position(handle.position) + ticket.position);
+  if (claim.slot == nullptr) return refused(Refused::kNoSlot);
+  OpSlot& slot = *claim.slot;
+  if (claim.evicted && slot.kernels_told != 0 && slot.completed == 0) {
+    recorder_.count_refused(Refused::kCompletion);
+    op_completed(handle.row, slot);
+  }
+  slot.op_id = ticket.op_id;
   slot.table_position = ticket.position;
-  slot.epoch = static_cast<uint32_t>(comm.position);
+  slot.ordinal = ticket.ordinal;
+  slot.epoch = handle.position;
   slot.table_entry = ticket.entry;
   slot.kernels_started = 0;
   slot.kernels_stopped = 0;
   slot.proxy_ops_open = 0;
-  slot.p2p = p2p ? 1 : 0;
-  slot.channels = record.channels;
+  slot.p2p = static_cast<uint8_t>(p2p);
+  slot.channels = static_cast<uint8_t>(op.detail >> 48);
   slot.enqueued = 0;
   slot.completed = 0;
-  ops.publish(claim);
-
-  Record out;
-  out.op = record;
-  recorder_.write(out);
-  return Handle{HandleKind::kOp, comm.row, claim.position}.packed(salt_);
+  slot.kernels_told = kernels_told ? 1 : 0;
+  comm->ops.publish(claim);
+  return Handle{HandleKind::kOp, handle.row, claim.position}.packed(salt_);
 }
 
 Tracker::OpSlot* Tracker::find_op(const Handle& handle) {
@@ -140,47 +252,80 @@ Tracker::OpSlot* Tracker::find_op(const Handle& handle) {
 }
 
 void Tracker::op_started(uint32_t row, OpSlot& slot, uint64_t now_ns) {
-  if (table_.live(row, slot.epoch)) table_.started(row, ticket_of(slot), now_ns);
+  if (is_live(row, slot.epoch)) table_.started(row, ticket_of(slot), now_ns);
 }
 
 void Tracker::op_completed(uint32_t row, OpSlot& slot) {
-  if (slot.completed.exchange(1) == 0 && table_.live(row, slot.epoch)) table_.completed(row, ticket_of(slot));
+  if (slot.completed.exchange(1) == 0 && is_live(row, slot.epoch)) table_.completed(row, ticket_of(slot));
 }
 
-Tracker::Word Tracker::kernel_start(Word op, const KernelChFields& fields) {
+Tracker::Places* Tracker::places_here(Call& call) {
+  if (call.lane().header == nullptr) {
+    recorder_.count_refused(Refused::kNoLane);
+    return nullptr;
+  }
+  Places* places = places_[call.lane().number].load(std::memory_order_relaxed);
+  return places != nullptr ? places : take_places(call);
+}
+
+Tracker::Places* Tracker::take_places(Call& call) {
+  for (auto& spare : spare_places_) {
+    Places* places = spare.exchange(nullptr, std::memory_order_acquire);
+    if (places == nullptr) continue;
+    places_[call.lane().number].store(places, std::memory_order_release);
+    return places;
+  }
+  recorder_.count_refused(Refused::kNoSlot);
+  return nullptr;
+}
+
+void Tracker::make_spare_places() {
+  for (auto& spare : spare_places_) {
+    if (spare.load(std::memory_order_relaxed) == nullptr) spare.store(new Places, std::memory_order_release);
+  }
+}
+
+Tracker::Word Tracker::kernel_start(Word op, uint8_t channel, uint64_t gpu_start_ns) {
+  Call call(recorder_);
   const Handle parent = unpacked(op);
   OpSlot* op_slot = find_op(parent);
-  if (op_slot == nullptr) return refused();
-  const auto claim = kernels_.claim();
-  if (claim.slot == nullptr) return refused();
-  if (claim.evicted) recorder_.count_refused();
+  if (op_slot == nullptr) return refused(Refused::kHandle);
+  Places* places = places_here(call);
+  if (places == nullptr) return 0;
+  const uint64_t now = call.now_ns();
+  const auto claim = places->kernels.claim();
+  if (claim.slot == nullptr) return refused(Refused::kNoSlot);
+  if (claim.evicted) recorder_.count_refused(Refused::kNoSlot);
   KernelSlot& slot = *claim.slot;
-  const uint64_t now = recorder_now_ns();
   slot.op = op;
   slot.op_id = op_slot->op_id;
-  slot.gpu_start_ns = fields.pTimer;
+  slot.gpu_start_ns = gpu_start_ns;
   slot.gpu_stop_ns = 0;
   slot.host_start_ns = now;
   slot.row = static_cast<uint16_t>(parent.row);
-  slot.channel = fields.channelId;
-  kernels_.publish(claim);
-  if (op_slot->kernels_started.add(1) == 1) op_started(parent.row, *op_slot, now);
-  return Handle{HandleKind::kKernelCh, 0, claim.position}.packed(salt_);
+  slot.channel = channel;
+  places->kernels.publish(claim);
+  // How many have started matters only where NCCL does not say how many there are; else that one has.
+  if (op_slot->channels == 0 ? op_slot->kernels_started.add(1) == 1 : op_slot->kernels_started == 0) {
+    if (op_slot->channels != 0) op_slot->kernels_started = 1;
+    op_started(parent.row, *op_slot, now);
+  }
+  return Handle{HandleKind::kKernelCh, call.lane().number, claim.position}.packed(salt_);
 }
 
-void Tracker::kernel_stop(const Handle& handle) {
-  KernelSlot* slot = kernels_.find(handle.position);
-  if (slot == nullptr) return recorder_.count_refused();
+void Tracker::kernel_stop(Call& call, const Handle& handle) {
+  KernelSlot* slot = find_event(&Places::kernels, handle);
+  if (slot == nullptr) return recorder_.count_refused(Refused::kHandle);
   const Word op = slot->op;
   Record record{};
-  record.kernel.head = {.type = RecordType::kKernelCh, .comm_index = slot->row, .time_ns = recorder_now_ns()};
+  record.kernel.head = {.type = RecordType::kKernelCh, .comm_index = slot->row, .time_ns = call.now_ns()};
   record.kernel.op_id = slot->op_id;
   record.kernel.gpu_start_ns = slot->gpu_start_ns;
   record.kernel.gpu_stop_ns = slot->gpu_stop_ns;
   record.kernel.host_start_ns = slot->host_start_ns;
   record.kernel.channel = slot->channel;
-  if (!kernels_.release(slot, handle.position)) return recorder_.count_refused();
-  recorder_.write(record);
+  if (!SlotRing<KernelSlot>::release(slot, handle.position)) return recorder_.count_refused(Refused::kHandle);
+  recorder_.write(call.lane(), record);
 
   const Handle parent = unpacked(op);
   OpSlot* op_slot = find_op(parent);
@@ -192,8 +337,9 @@ void Tracker::kernel_stop(const Handle& handle) {
 }
 
 Tracker::Word Tracker::proxy_op_start(Word context, Word op, const ProxyOpFields& fields) {
+  Call call(recorder_);
   // First of all: of another process (PXN) nothing else in the call means anything here, the context neither.
-  if (fields.pid != pid_) return refused();
+  if (fields.pid != pid_) return refused(Refused::kForeign);
   uint32_t row = 0;
   uint64_t op_id = 0;
   uint32_t epoch = 0;
@@ -201,21 +347,23 @@ Tracker::Word Tracker::proxy_op_start(Word context, Word op, const ProxyOpFields
   if (op != 0) {
     const Handle parent = unpacked(op);
     op_slot = find_op(parent);
-    if (op_slot == nullptr) return refused();
+    if (op_slot == nullptr) return refused(Refused::kHandle);
     row = parent.row;
     op_id = op_slot->op_id;
     epoch = op_slot->epoch;
   } else {
     const Handle comm = unpacked(context);
-    if (comm.kind != HandleKind::kContext || !table_.live(comm.row, comm.position)) return refused();
+    if (live_comm(comm) == nullptr) return refused(Refused::kNoRow);
     row = comm.row;
-    epoch = static_cast<uint32_t>(comm.position);
+    epoch = comm.position;
   }
-  const auto claim = proxy_ops_.claim();
-  if (claim.slot == nullptr) return refused();
-  if (claim.evicted) recorder_.count_refused();
+  Places* places = places_here(call);
+  if (places == nullptr) return 0;
+  const uint64_t now = call.now_ns();
+  const auto claim = places->proxy_ops.claim();
+  if (claim.slot == nullptr) return refused(Refused::kNoSlot);
+  if (claim.evicted) recorder_.count_refused(Refused::kNoSlot);
   ProxyOpSlot& slot = *claim.slot;
-  const uint64_t now = recorder_now_ns();
   slot.op = op;
   slot.op_id = op_id;
   slot.epoch = epoch;
@@ -226,48 +374,57 @@ Tracker::Word Tracker::proxy_op_start(Word context, Word op, const ProxyOpFields
   slot.row = static_cast<uint16_t>(row);
   slot.channel = fields.channelId;
   slot.send = fields.isSend != 0 ? 1 : 0;
-  proxy_ops_.publish(claim);
-  if (op_slot != nullptr && (mask_ & kEventKernelCh) == 0) {
+  places->proxy_ops.publish(claim);
+  if (op_slot != nullptr && op_slot->kernels_told == 0) {
     op_slot->proxy_ops_open.add(1);
     op_started(row, *op_slot, now);
   }
-  return Handle{HandleKind::kProxyOp, 0, claim.position}.packed(salt_);
+  return Handle{HandleKind::kProxyOp, call.lane().number, claim.position}.packed(salt_);
 }
 
-void Tracker::proxy_op_stop(const Handle& handle) {
-  ProxyOpSlot* slot = proxy_ops_.find(handle.position);
-  if (slot == nullptr) return recorder_.count_refused();
+void Tracker::proxy_op_stop(Call& call, const Handle& handle) {
+  ProxyOpSlot* slot = find_event(&Places::proxy_ops, handle);
+  if (slot == nullptr) return recorder_.count_refused(Refused::kHandle);
   const Word op = slot->op;
   Record record{};
   record.proxy_op.head = {.type = RecordType::kProxyOp,
                           .flags = slot->send != 0 ? kFlagSend : uint8_t{0},
                           .comm_index = slot->row,
-                          .time_ns = recorder_now_ns()};
+                          .time_ns = call.now_ns()};
   record.proxy_op.op_id = slot->op_id;
   record.proxy_op.start_ns = slot->start_ns;
   record.proxy_op.peer = slot->peer;
   record.proxy_op.steps = slot->steps;
   record.proxy_op.chunk_bytes = slot->chunk_bytes;
   record.proxy_op.channel = slot->channel;
-  if (!proxy_ops_.release(slot, handle.position)) return recorder_.count_refused();
-  recorder_.write(record);
+  if (!SlotRing<ProxyOpSlot>::release(slot, handle.position)) return recorder_.count_refused(Refused::kHandle);
+  if (call.lane().header != nullptr) {
+    const bool send = (record.head.flags & kFlagSend) != 0;
+    Merging::Entry& steps = merging_entry(call, record.proxy_op.op_id, record.proxy_op.channel, send);
+    if (steps.used) flush(call, steps);
+  }
+  recorder_.write(call.lane(), record);
 
-  if ((mask_ & kEventKernelCh) != 0 || op == 0) return;
+  if (op == 0) return;
   const Handle parent = unpacked(op);
   OpSlot* op_slot = find_op(parent);
-  if (op_slot != nullptr && op_slot->proxy_ops_open.add(-1) == 0) op_completed(parent.row, *op_slot);
+  if (op_slot == nullptr || op_slot->kernels_told != 0) return;
+  if (op_slot->proxy_ops_open.add(-1) == 0) op_completed(parent.row, *op_slot);
 }
 
 Tracker::Word Tracker::proxy_step_start(Word proxy_op, const ProxyStepFields& fields) {
+  Call call(recorder_);
   const Handle handle = unpacked(proxy_op);
-  ProxyOpSlot* parent = handle.kind == HandleKind::kProxyOp ? proxy_ops_.find(handle.position) : nullptr;
-  if (parent == nullptr) return refused();
-  const auto claim = steps_.claim();
-  if (claim.slot == nullptr) return refused();
+  ProxyOpSlot* parent = handle.kind == HandleKind::kProxyOp ? find_event(&Places::proxy_ops, handle) : nullptr;
+  if (parent == nullptr) return refused(Refused::kHandle);
+  Places* places = places_here(call);
+  if (places == nullptr) return 0;
+  const uint64_t now = call.now_ns();
+  const auto claim = places->steps.claim();
+  if (claim.slot == nullptr) return refused(Refused::kNoSlot);
   StepSlot& slot = *claim.slot;
-  const uint64_t now = recorder_now_ns();
   if (claim.evicted) {
-    recorder_.count_refused();
+    recorder_.count_refused(Refused::kNoSlot);
     end_step_state(slot, now);
   }
   slot.op_id = parent->op_id;
@@ -283,23 +440,21 @@ Tracker::Word Tracker::proxy_step_start(Word proxy_op, const ProxyStepFields& fi
   slot.row = parent->row;
   slot.channel = parent->channel;
   slot.state = parent->send != 0 ? kSendBit : uint8_t{0};
-  steps_.publish(claim);
-  return Handle{HandleKind::kProxyStep, 0, claim.position}.packed(salt_);
+  places->steps.publish(claim);
+  return Handle{HandleKind::kProxyStep, call.lane().number, claim.position}.packed(salt_);
 }
 
-void Tracker::step_state(StepSlot& slot, int state, const EventStateArgs* args) {
+void Tracker::step_state(Call& call, StepSlot& slot, int state, uint64_t bytes) {
   // NCCL repeats "waiting for the peer" at every poll; the first one counts, and costs no look at the clock.
   const uint8_t send = slot.state & kSendBit;
   if (state == (slot.state & ~kSendBit)) return;
   if (state != kStateStepSendPeerWait && (state < kStateStepSendGpuWait || state > kStateStepRecvGpuWait)) return;
-  const uint64_t now = recorder_now_ns();
+  const uint64_t now = call.now_ns();
   end_step_state(slot, now);
   slot.state = static_cast<uint8_t>(state | send);
   slot.state_since_ns = now;
-  if (args != nullptr && (state == kStateStepSendWait || state == kStateStepRecvFlushWait)) {
-    slot.bytes = saturated(args->proxyStep.transSize);
-  }
-  if (table_.live(slot.row, slot.epoch)) table_.proxy_enter(slot.row, state, slot.peer, now);
+  if (state == kStateStepSendWait || state == kStateStepRecvFlushWait) slot.bytes = saturated(bytes);
+  if (is_live(slot.row, slot.epoch)) table_.proxy_enter(slot.row, state, slot.peer, now);
 }
 
 void Tracker::end_step_state(StepSlot& slot, uint64_t now_ns) {
@@ -313,13 +468,13 @@ void Tracker::end_step_state(StepSlot& slot, uint64_t now_ns) {
   } else {
     slot.wire_ns = saturated(slot.wire_ns + spent);
   }
-  if (table_.live(slot.row, slot.epoch)) table_.proxy_leave(slot.row, state, now_ns);
+  if (is_live(slot.row, slot.epoch)) table_.proxy_leave(slot.row, state, now_ns);
 }
 
-void Tracker::proxy_step_stop(const Handle& handle) {
-  StepSlot* slot = steps_.find(handle.position);
-  if (slot == nullptr) return recorder_.count_refused();
-  const uint64_t now = recorder_now_ns();
+void Tracker::proxy_step_stop(Call& call, const Handle& handle) {
+  StepSlot* slot = find_event(&Places::steps, handle);
+  if (slot == nullptr) return recorder_.count_refused(Refused::kHandle);
+  const uint64_t now = call.now_ns();
   end_step_state(*slot, now);
   uint8_t flags = (slot->state & kSendBit) != 0 ? kFlagSend : uint8_t{0};
   slot->state = 0;
@@ -338,46 +493,95 @@ void Tracker::proxy_step_stop(const Handle& handle) {
     if (value == UINT32_MAX) flags |= kFlagSaturated;
   }
   record.proxy_step.head = {.type = RecordType::kProxyStep, .flags = flags, .comm_index = slot->row, .time_ns = now};
-  if (!steps_.release(slot, handle.position)) return recorder_.count_refused();
-  recorder_.write(record);
+  if (!SlotRing<StepSlot>::release(slot, handle.position)) return recorder_.count_refused(Refused::kHandle);
+  if (RecorderWriter::goes_round_within(call.lane(), now, kFastRingNs)) [[unlikely]]
+    return merge(call, record);
+  recorder_.write(call.lane(), record);
+}
+
+Tracker::Merging::Entry& Tracker::merging_entry(Call& call, uint64_t op_id, uint8_t channel, bool send) {
+  const uint64_t mixed = (op_id << 9 | static_cast<uint64_t>(channel) << 1 | (send ? 1 : 0)) * 0x9E3779B97F4A7C15ULL;
+  return merging_[call.lane().number].entries[mixed >> 58];
+}
+
+void Tracker::flush(Call& call, Merging::Entry& entry) {
+  if (entry.used) recorder_.write(call.lane(), entry.record);
+  entry.used = false;
+}
+
+void Tracker::merge(Call& call, const Record& step) {
+  const ProxyStepRecord& next = step.proxy_step;
+  const bool send = (next.head.flags & kFlagSend) != 0;
+  Merging::Entry& entry = merging_entry(call, next.op_id, next.channel, send);
+  ProxyStepRecord& sum = entry.record.proxy_step;
+  const bool same = entry.used && sum.op_id == next.op_id && sum.channel == next.channel && sum.peer == next.peer &&
+                    ((sum.head.flags ^ next.head.flags) & kFlagSend) == 0 &&
+                    sum.head.comm_index == next.head.comm_index;
+  const auto in_us = [](uint32_t ns) { return static_cast<uint16_t>(std::min<uint32_t>(ns / 1000, UINT16_MAX)); };
+  const uint64_t stop_ns = next.head.time_ns;
+  if (!same) {
+    flush(call, entry);
+    entry = {.record = step, .wire_until_ns = stop_ns, .used = true};
+    sum.wire_longest_us = in_us(next.wire_ns);
+    sum.wait_gpu_longest_us = in_us(next.wait_gpu_ns);
+    return;
+  }
+  // On the wire together with the one before it, as far as they overlap.
+  const uint64_t on_wire_from = std::max(stop_ns - next.wire_ns, entry.wire_until_ns);
+  sum.wire_ns = saturated(sum.wire_ns + elapsed(on_wire_from, stop_ns));
+  entry.wire_until_ns = std::max(entry.wire_until_ns, stop_ns);
+  sum.bytes = saturated(uint64_t{sum.bytes} + next.bytes);
+  sum.wait_gpu_ns = saturated(uint64_t{sum.wait_gpu_ns} + next.wait_gpu_ns);
+  sum.wait_peer_ns = saturated(uint64_t{sum.wait_peer_ns} + next.wait_peer_ns);
+  sum.wire_longest_us = std::max(sum.wire_longest_us, in_us(next.wire_ns));
+  sum.wait_gpu_longest_us = std::max(sum.wait_gpu_longest_us, in_us(next.wait_gpu_ns));
+  sum.head.flags |= next.head.flags & kFlagSaturated;
+  sum.head.time_ns = stop_ns;
+  sum.step = next.step;
+  sum.merged += 1;
+  if (sum.merged == kMergedMax) flush(call, entry);
 }
 
 void Tracker::op_stop(const Handle& handle) {
   OpSlot* slot = find_op(handle);
-  if (slot == nullptr || slot->enqueued.exchange(1) != 0) recorder_.count_refused();
+  if (slot == nullptr || slot->enqueued.exchange(1) != 0) recorder_.count_refused(Refused::kHandle);
 }
 
-void Tracker::state(Word word, int state, const EventStateArgs* args) {
+void Tracker::state(Word word, int state, const StateValue& value) {
+  Call call(recorder_);
   const Handle handle = unpacked(word);
   if (handle.kind == HandleKind::kProxyStep) {
-    StepSlot* slot = steps_.find(handle.position);
-    if (slot == nullptr) return recorder_.count_refused();
-    step_state(*slot, state, args);
+    StepSlot* slot = find_event(&Places::steps, handle);
+    if (slot == nullptr) return recorder_.count_refused(Refused::kHandle);
+    step_state(call, *slot, state, value.bytes);
   } else if (handle.kind == HandleKind::kKernelCh) {
-    KernelSlot* slot = kernels_.find(handle.position);
-    if (slot == nullptr) return recorder_.count_refused();
-    if (state == kStateKernelChStop && args != nullptr && slot->gpu_stop_ns == 0)
-      slot->gpu_stop_ns = args->kernelCh.pTimer;
+    KernelSlot* slot = find_event(&Places::kernels, handle);
+    if (slot == nullptr) return recorder_.count_refused(Refused::kHandle);
+    if (state == kStateKernelChStop && slot->gpu_stop_ns == 0) slot->gpu_stop_ns = value.gpu_stop_ns;
   } else if (handle.kind == HandleKind::kNone || handle.kind == HandleKind::kContext) {
-    recorder_.count_refused();
+    recorder_.count_refused(Refused::kHandle);
   }
-  // States of operations and proxy operations say nothing that their start and stop do not.
+  // States of groups, operations and proxy operations say nothing that their start and stop do not.
 }
 
 void Tracker::stop(Word word) {
+  Call call(recorder_);
   const Handle handle = unpacked(word);
   switch (handle.kind) {
     case HandleKind::kOp:
       return op_stop(handle);
     case HandleKind::kKernelCh:
-      return kernel_stop(handle);
+      return kernel_stop(call, handle);
     case HandleKind::kProxyOp:
-      return proxy_op_stop(handle);
+      return proxy_op_stop(call, handle);
     case HandleKind::kProxyStep:
-      return proxy_step_stop(handle);
+      return proxy_step_stop(call, handle);
+    case HandleKind::kGroup:
+      return;
     case HandleKind::kNone:
     case HandleKind::kContext:
-      return recorder_.count_refused();
+    case HandleKind::kPair:
+      return recorder_.count_refused(Refused::kHandle);
   }
 }
 

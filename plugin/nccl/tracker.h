@@ -2,17 +2,18 @@
 // process, made by the first init and never destroyed: NCCL's threads may call after the last finalize.
 //
 // Thread rule: Thread-safe. Every call but comm_init() is O(1), without lock, allocation or system call (budget: 50
-// ns). Limits:      kOpSlots operations per communicator, kEventSlots events of each other kind per process, between
-// start and
-//              stop. Beyond that the oldest loses its place and is counted as refused.
-// On error:    a handle of 0 ("not followed"), counted where an event was lost. Handles that name nothing are counted
-// too.
+//              ns).
+// Limits:      kOpSlots operations per communicator, kEventSlots events of each other kind per thread, between start
+//              and stop. Beyond that one of them loses its place and is counted as refused.
+// On error:    a handle of 0 ("not followed"), counted by reason where an event was lost.
 #pragma once
 
 #include <cstdint>
 #include <memory>
+#include <mutex>
 
-#include "plugin/nccl/profiler_abi.h"
+#include "plugin/nccl/abi/common.h"
+#include "plugin/nccl/detail.h"
 #include "plugin/nccl/slots.h"
 #include "recorder/in_flight.h"
 #include "recorder/records.h"
@@ -21,36 +22,90 @@
 namespace lockstep::nccl {
 
 inline constexpr uint32_t kOpSlots = 1024;
-inline constexpr uint32_t kEventSlots = 4096;
-inline constexpr int kMaskDefault = kEventColl | kEventP2p | kEventProxyOp | kEventProxyStep | kEventKernelCh;
+inline constexpr uint32_t kEventSlots = 2048;
+inline constexpr uint32_t kSparePlaces = 4;
+inline constexpr uint32_t kMaskDefault =
+    kEventColl | kEventP2p | kEventProxyOp | kEventProxyStep | kEventKernelCh | kEventCeColl;
 
 class Tracker {
  public:
   using Word = uint64_t;  // a packed Handle; 0: none
 
-  explicit Tracker(RecorderWriter& recorder);
+  // version: NCCL's profiler interface.
+  Tracker(RecorderWriter& recorder, int version);
 
-  int mask() const { return mask_; }
   bool off() const { return recorder_.off(); }
+  RecorderWriter& recorder() { return recorder_; }
 
-  Word comm_init(const InFlightTable::Comm& comm);
+  // nccl_mask: where NCCL reads what it is to tell.
+  Word comm_init(const InFlightTable::Comm& comm, int* nccl_mask);
+  // For an interface whose init does not say which communicator it is: told with every operation, kept from the first.
+  void comm_identity(Word context, uint64_t comm_id, int32_t rank, const char* name);
   void comm_finalize(Word context);
+  // What is asked of NCCL at most, and what NCCL's mask has besides, for somebody else (chain.h).
+  uint32_t events() const { return detail_.events(); }
+  void keep_events(uint32_t bits) { detail_.keep(bits); }
 
-  // A collective or point-to-point operation was enqueued. record: seq, bytes, peer, function, datatype, channels,
-  // algorithm and protocol are filled in; the rest is added here.
-  Word op_start(Word context, OpRecord record);
-  Word kernel_start(Word op, const KernelChFields& fields);
+  // A group of calls begins; or, with a parent, one call of a group. Handles without anything behind them.
+  Word group_start();
+  Word call_start(Word context, Word parent, bool p2p, bool graph);
+
+  // An operation was enqueued. Its words are those of OpRecord (records.h), as far as NCCL tells them.
+  struct Op {
+    uint64_t head = 0;  // op_head_word(), the communicator is added here
+    uint64_t seq = 0;
+    uint64_t bytes = 0;
+    uint64_t detail = 0;  // op_detail_word()
+    uint64_t protocol = 0;
+    Word parent = 0;  // the group or call it belongs to
+    Word launch = 0;  // NCCL's own group, which for a captured graph is made anew at each replay
+  };
+  Word op_start(Word context, const Op& op);
+  Word kernel_start(Word op, uint8_t channel, uint64_t gpu_start_ns);
   Word proxy_op_start(Word context, Word op, const ProxyOpFields& fields);
   Word proxy_step_start(Word proxy_op, const ProxyStepFields& fields);
 
-  void state(Word handle, int state, const EventStateArgs* args);
+  // What a state carries, whatever the version.
+  struct StateValue {
+    uint64_t bytes = 0;        // transSize, of a proxy step
+    uint64_t gpu_stop_ns = 0;  // of a kernel
+  };
+  void state(Word handle, int state, const StateValue& value);
   void stop(Word handle);
 
  private:
+  using Lane = RecorderWriter::Lane;
+
+  // Around one callback: its thread's lane, and now and then its cost.
+  class Call {
+   public:
+    explicit Call(RecorderWriter& recorder) : recorder_(recorder), lane_(recorder.lane()) {
+      if (recorder_.begin_event(lane_)) [[unlikely]]
+        began_ = cost_clock();
+    }
+    ~Call() {
+      if (began_ != 0) [[unlikely]]
+        recorder_.end_sample(
+            lane_, TickClock::usable() ? TickClock::ticks_to_ns(cost_clock() - began_) : cost_clock() - began_);
+    }
+    Call(const Call&) = delete;
+    Call& operator=(const Call&) = delete;
+    Lane& lane() { return lane_; }
+    uint64_t now_ns() { return recorder_.now_ns(lane_); }
+
+   private:
+    static uint64_t cost_clock() { return TickClock::usable() ? TickClock::ticks() : system_now_ns(); }
+
+    RecorderWriter& recorder_;
+    Lane& lane_;
+    uint64_t began_ = 0;
+  };
+
   struct alignas(64) OpSlot {
     std::atomic<uint64_t> key;
     Relaxed<uint64_t> op_id;
     Relaxed<uint64_t> table_position;
+    Relaxed<uint64_t> ordinal;
     Relaxed<uint32_t> epoch;  // of the communicator, its low half: a process makes no 4 billion of them
     Relaxed<uint32_t> table_entry;
     Relaxed<uint32_t> kernels_started;
@@ -60,6 +115,7 @@ class Tracker {
     Relaxed<uint8_t> channels;
     Relaxed<uint8_t> enqueued;  // NCCL has stopped the event: everything is handed to the GPU and the proxy
     Relaxed<uint8_t> completed;
+    Relaxed<uint8_t> kernels_told;  // kernel events were asked for when it was enqueued: its end will be seen
   };
   struct alignas(64) KernelSlot {
     std::atomic<uint64_t> key;
@@ -102,21 +158,69 @@ class Tracker {
   };
   static_assert(sizeof(OpSlot) == 64 && sizeof(KernelSlot) == 64 && sizeof(ProxyOpSlot) == 64 &&
                 sizeof(StepSlot) == 64);
+  // What is kept of a communicator besides its row. Once made it stays: late callbacks may still name its operations.
+  struct PeerCounts;
   struct Comm {
     SlotRing<OpSlot> ops{kOpSlots};
+    std::atomic<uint64_t> epoch{0};  // of the communicator that lives here now; 0: none
+    std::atomic<uint64_t> comm_id{0};
+    std::atomic<PeerCounts*> peers{nullptr};
+  };
+  // How many point-to-point operations went to each rank, and how many came. Kept with the row like the rest of Comm,
+  // and replaced only by a larger one.
+  struct PeerCounts {
+    explicit PeerCounts(int32_t ranks)
+        : size(ranks), counts(std::make_unique<std::atomic<uint32_t>[]>(static_cast<size_t>(ranks) * 2)) {}
+    const int32_t size;
+    std::unique_ptr<std::atomic<uint32_t>[]> counts;
+  };
+
+  // Of the events that one thread starts, by its lane; their handles carry its number in the place of the row. Taken
+  // from the spare ones with the thread's first such event: few threads have any.
+  struct Places {
+    SlotRing<KernelSlot> kernels{kEventSlots};
+    SlotRing<ProxyOpSlot> proxy_ops{kEventSlots};
+    SlotRing<StepSlot> steps{kEventSlots};
+  };
+
+  // Steps that wait to share a record (ProxyStepRecord::merged): one record in the making for each proxy operation, as
+  // far as they do not fall on the same place.
+  struct Merging {
+    struct Entry {
+      Record record;
+      uint64_t wire_until_ns;
+      bool used;
+    };
+    static constexpr size_t kEntries = 64;
+    Entry entries[kEntries] = {};
   };
 
   Handle unpacked(Word word) const { return Handle::unpacked(word, salt_); }
-  Word refused() {
-    recorder_.count_refused();
+  Word refused(Refused reason) {
+    recorder_.count_refused(reason);
     return 0;
   }
+  Places* places_here(Call& call);  // null: no lane, or no places left; counted
+  [[gnu::noinline, gnu::cold]] Places* take_places(Call& call);
+  void make_spare_places();
+  template <typename Slot>
+  Slot* find_event(SlotRing<Slot> Places::*ring, const Handle& handle) {
+    Places* places = handle.row < recorder_.lanes() ? places_[handle.row].load(std::memory_order_acquire) : nullptr;
+    return places != nullptr ? (places->*ring).find(handle.position) : nullptr;
+  }
+  Comm* live_comm(const Handle& handle);
+  bool is_live(uint32_t row, uint32_t epoch);
   OpSlot* find_op(const Handle& handle);
+  static void count_peers_anew(Comm& comm, int32_t size);
+  static uint64_t next_of_peer(Comm& comm, uint64_t detail);
   void op_stop(const Handle& handle);
-  void kernel_stop(const Handle& handle);
-  void proxy_op_stop(const Handle& handle);
-  void proxy_step_stop(const Handle& handle);
-  void step_state(StepSlot& slot, int state, const EventStateArgs* args);
+  void kernel_stop(Call& call, const Handle& handle);
+  void proxy_op_stop(Call& call, const Handle& handle);
+  void proxy_step_stop(Call& call, const Handle& handle);
+  Merging::Entry& merging_entry(Call& call, uint64_t op_id, uint8_t channel, bool send);
+  void merge(Call& call, const Record& step);
+  void flush(Call& call, Merging::Entry& entry);
+  void step_state(Call& call, StepSlot& slot, int state, uint64_t bytes);
   void end_step_state(StepSlot& slot, uint64_t now_ns);
   void op_started(uint32_t row, OpSlot& slot, uint64_t now_ns);
   void op_completed(uint32_t row, OpSlot& slot);
@@ -125,15 +229,16 @@ class Tracker {
 
   RecorderWriter& recorder_;
   InFlightTable& table_;
-  const int mask_;
   const pid_t pid_;
-  const uint8_t salt_;
-  std::atomic<uint64_t> last_op_id_{0};
-  // By row; made when the row is first used, then kept: late callbacks may still name its operations.
-  std::atomic<Comm*> comms_[layout::kCommsMax] = {};
-  SlotRing<KernelSlot> kernels_{kEventSlots};
-  SlotRing<ProxyOpSlot> proxy_ops_{kEventSlots};
-  SlotRing<StepSlot> steps_{kEventSlots};
+  const uint16_t salt_;
+  Detail detail_;
+  std::mutex lifecycle_;  // of communicators: not held by any other callback
+  uint32_t comms_alive_ = 0;
+  std::atomic<Comm*> comms_[layout::kCommsMax] = {};  // by row; made when the row is first used
+  std::unique_ptr<std::atomic<Places*>[]> places_;    // by lane
+  // For threads to come. Made with each communicator, which is when NCCL makes threads: a callback allocates nothing.
+  std::atomic<Places*> spare_places_[kSparePlaces] = {};
+  std::unique_ptr<Merging[]> merging_;  // by lane
 };
 
 }  // namespace lockstep::nccl

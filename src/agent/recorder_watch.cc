@@ -1,13 +1,10 @@
 #include "agent/recorder_watch.h"
 
 #include <poll.h>
-#include <signal.h>
 #include <sys/inotify.h>
 #include <unistd.h>
 
-#include <cerrno>
-#include <set>
-
+#include "agent/watched_rank.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "model/events.h"
@@ -15,7 +12,6 @@
 namespace lockstep {
 namespace {
 
-constexpr const char* kScope = "lockstep.agent";
 constexpr int64_t kSecondNs = 1'000'000'000;
 
 struct ProcessState {
@@ -37,35 +33,9 @@ ProcessState state_of(int32_t pid) {
 
 }  // namespace
 
-struct RecorderWatch::Rank {
-  std::string path;
-  std::unique_ptr<RecorderReader> reader;
-  RecorderHeader header;
-  Identity identity;
-  Attributes resource;
-  std::unique_ptr<RankAssembler> assembler;
-  std::set<uint64_t> announced_comms;
-  bool announced = false;
-  bool ended = false;          // job.end was sent
-  bool dead = false;           // the process is gone and everything was read
-  bool death_noticed = false;  // one more drain after the process was found gone
-  uint64_t ticket = 0;         // of the last harvest that held something of this rank
-  bool ticket_pending = false;
-  uint64_t written_seen = 0;
-  uint64_t activity_seen = 0;
-  int64_t moved_ns = 0;        // agent's clock, when it last moved
-  int64_t next_status_ns = 0;  // quiet time at which the next status is due
-  bool told_quiet = false;
-  int64_t told_ns = 0;  // agent's clock, when anything was last told of it
-  int64_t metrics_at_ns = 0;
-  uint64_t orphans_seen = 0;
-  uint64_t lanes_refused_seen = 0;
-  uint64_t events_refused_seen = 0;
-  bool switched_off_told = false;
-};
-
-RecorderWatch::RecorderWatch(WatchOptions options, const Clock& clock, Counters& counters)
-    : options_(std::move(options)), clock_(clock), counters_(counters) {
+RecorderWatch::RecorderWatch(WatchOptions options, const Clock& clock, Counters& counters, CallbackCost* cost,
+                             RasWatch* ras)
+    : options_(std::move(options)), clock_(clock), counters_(counters), cost_(cost), ras_(ras) {
   inotify_ = UniqueFd(inotify_init1(IN_NONBLOCK | IN_CLOEXEC));
   if (inotify_.valid()) inotify_add_watch(inotify_.get(), options_.folder.c_str(), IN_MOVED_TO | IN_CREATE);
 }
@@ -105,181 +75,134 @@ void RecorderWatch::find_new() {
     rank->header = rank->reader->header();
     rank->assembler = std::make_unique<RankAssembler>(rank->header.anchor_unix_ns - rank->header.anchor_monotonic_ns);
     rank->moved_ns = now;
-    rank->metrics_at_ns = now + options_.metrics_every_ns;
+    // Of all ranks at the same moment: one request, which compresses better than one of each.
+    rank->metrics_at_ns = (now / options_.metrics_every_ns + 1) * options_.metrics_every_ns;
     ranks_[name] = std::move(rank);
+  }
+}
+
+void RecorderWatch::count_refused(Rank& rank) {
+  for (size_t i = 0; i < kRefusedReasons; ++i) {
+    const uint64_t refused = rank.header.refused[i];
+    if (refused <= rank.refused_seen[i]) continue;
+    counters_.add("lockstep_plugin_refused_total", format("reason=\"%s\"", to_text(static_cast<Refused>(i))),
+                  static_cast<int64_t>(refused - rank.refused_seen[i]));
+    rank.refused_seen[i] = refused;
+  }
+}
+
+void RecorderWatch::drain(Rank& rank, Look& look) {
+  look.in_flight = rank.reader->in_flight();
+  rank.assembler->set_comms(look.in_flight);
+  RecordCounts before = rank.records;
+  RecorderReader::Drained drained = rank.reader->drain([&](uint32_t, const Record& record) {
+    ++rank.records.read[record_kind(record.head.type)];
+    rank.assembler->add(record);
+  });
+  rank.assembler->end_drain(look.now_ns, drained.overwritten + drained.torn);
+  rank.records.overwritten += drained.overwritten;
+  rank.records.torn += drained.torn;
+  look.overwritten = drained.overwritten > 0;
+
+  counters_.add("lockstep_agent_recorder_records_total", "", static_cast<int64_t>(drained.records));
+  for (size_t kind = 0; kind < kRecordKinds.size(); ++kind) {
+    if (rank.records.read[kind] == before.read[kind]) continue;
+    counters_.add("lockstep_plugin_records_total", format("type=\"%s\"", kRecordKinds[kind]),
+                  static_cast<int64_t>(rank.records.read[kind] - before.read[kind]));
+  }
+  auto lost = [&](const char* reason, uint64_t count) {
+    if (count > 0) counters_.add("lockstep_agent_recorder_lost_total", reason, static_cast<int64_t>(count));
+  };
+  lost("reason=\"overwritten\"", drained.overwritten);
+  lost("reason=\"torn\"", drained.torn);
+  lost("reason=\"orphan\"", rank.assembler->orphans() - rank.orphans_seen);
+  rank.orphans_seen = rank.assembler->orphans();
+  if (look.overwritten) {
+    look.records.push_back(
+        to_record(Gap{"ring_overwritten", static_cast<int64_t>(drained.overwritten)}, clock_.unix_ns()));
   }
 }
 
 void RecorderWatch::look_at(Rank& rank, bool flush, Harvest& harvest) {
   if (rank.dead) return;
-  int64_t now = clock_.monotonic_ns();
+  Look look;
+  look.now_ns = clock_.monotonic_ns();
+  look.flush = flush;
   ProcessState process = state_of(rank.header.pid);
-  bool alive = process.start_ticks == rank.header.process_start_ticks;
+  look.alive = process.start_ticks == rank.header.process_start_ticks;
+  look.stopped = process.stopped;
 
-  RecorderHeader header = rank.reader->header();
-  rank.header.rank = header.rank;
-  rank.header.world_size = header.world_size;
-  Identity identity{header.job_id,     header.attempt, header.rank,    header.world_size,
-                    header.local_rank, header.host,    header.gpu_uuid};
+  rank.header = rank.reader->header();
+  count_refused(rank);
+  Identity identity{rank.header.job_id,     rank.header.attempt, rank.header.rank,    rank.header.world_size,
+                    rank.header.local_rank, rank.header.host,    rank.header.gpu_uuid};
   if (!(identity == rank.identity) || rank.resource.empty()) {
-    rank.identity = identity;
-    rank.resource = to_resource(identity);
+    rank.identity = std::move(identity);
+    rank.resource = to_resource(rank.identity);
   }
 
-  std::vector<InFlightComm> in_flight;
   uint64_t written = rank.reader->written_total();
   uint64_t activity = rank.reader->last_activity_ns();
-  bool moved = written != rank.written_seen || activity != rank.activity_seen;
-  std::vector<LogRecord> records;
-  if (moved || !rank.announced || flush || !alive) {
-    in_flight = rank.reader->in_flight();
-    rank.assembler->set_comms(in_flight);
-    RecorderReader::Drained drained =
-        rank.reader->drain([&](uint32_t, const Record& record) { rank.assembler->add(record); });
-    rank.assembler->end_drain(now, drained.overwritten + drained.torn);
-    counters_.add("lockstep_agent_recorder_records_total", "", static_cast<int64_t>(drained.records));
-    if (drained.overwritten > 0) {
-      counters_.add("lockstep_agent_recorder_lost_total", "reason=\"overwritten\"",
-                    static_cast<int64_t>(drained.overwritten));
-      records.push_back(
-          to_record(Gap{"ring_overwritten", static_cast<int64_t>(drained.overwritten)}, clock_.unix_ns()));
-    }
-    if (drained.torn > 0)
-      counters_.add("lockstep_agent_recorder_lost_total", "reason=\"torn\"", static_cast<int64_t>(drained.torn));
-    if (rank.assembler->orphans() > rank.orphans_seen) {
-      counters_.add("lockstep_agent_recorder_lost_total", "reason=\"orphan\"",
-                    static_cast<int64_t>(rank.assembler->orphans() - rank.orphans_seen));
-      rank.orphans_seen = rank.assembler->orphans();
-    }
-    if (header.lanes_refused > rank.lanes_refused_seen) {
-      counters_.add("lockstep_agent_plugin_refused_total", "reason=\"no_lane\"",
-                    static_cast<int64_t>(header.lanes_refused - rank.lanes_refused_seen));
-      rank.lanes_refused_seen = header.lanes_refused;
-    }
-    if (header.events_refused > rank.events_refused_seen) {
-      counters_.add("lockstep_agent_plugin_refused_total", "reason=\"no_handle\"",
-                    static_cast<int64_t>(header.events_refused - rank.events_refused_seen));
-      rank.events_refused_seen = header.events_refused;
-    }
-  }
+  look.moved = written != rank.written_seen || activity != rank.activity_seen;
+  if (look.moved || !rank.announced || flush || !look.alive) drain(rank, look);
   // A rank whose number is not known yet (no RANK in its environment, no world communicator so far) belongs to no job.
-  if (identity.rank < 0) {
-    if (!alive) rank.dead = true;
+  if (rank.identity.rank < 0) {
+    if (!look.alive) rank.dead = true;
     return;
   }
-  if (moved) {
+  if (look.moved) {
     rank.written_seen = written;
     rank.activity_seen = activity;
-    rank.moved_ns = now;
+    rank.moved_ns = look.now_ns;
   }
-  if (!rank.announced) {
-    records.push_back(job_start_record(rank.header.anchor_unix_ns));
-    rank.announced = true;
-  }
-  for (const InFlightComm& comm : in_flight) {
-    if (comm.live && rank.announced_comms.insert(comm.comm_id).second) {
-      records.push_back(
-          to_record(CommInit{comm.comm_id, comm.size, comm.rank_in_comm, comm.nodes, comm.name}, clock_.unix_ns()));
-    }
-  }
-  if (header.switched_off != 0 && !rank.switched_off_told) {
-    rank.switched_off_told = true;
-    records.push_back(
-        to_record(Gap{format("plugin_switched_off_%llu", static_cast<unsigned long long>(header.switched_off)), 0},
-                  clock_.unix_ns()));
-    LOCKSTEP_LOG_WARN("agent", "rank %d: the plugin switched itself off (reason %llu)", identity.rank,
-                      static_cast<unsigned long long>(header.switched_off));
-  }
-
   // One drain more after death: the process may have written between our drain and our look at /proc.
-  bool over = !alive && rank.death_noticed;
-  rank.death_noticed = !alive;
-  for (const StepSummary& step : rank.assembler->take_steps(now, over || flush || rank.assembler->shut_down()))
-    records.push_back(to_record(step));
+  look.over = !look.alive && rank.death_noticed;
+  rank.death_noticed = !look.alive;
 
-  int64_t quiet = now - rank.moved_ns;
-  auto tell_status = [&](bool process_alive, int64_t quiet_ns) {
-    RankStatus status = rank.assembler->status(rank.reader->in_flight(), clock_.unix_ns(), quiet_ns);
-    status.process_alive = process_alive;
-    status.process_stopped = process_alive && process.stopped;
-    int64_t last_call = static_cast<int64_t>(rank.reader->last_activity_ns());
-    if (last_call != 0) status.last_call_unix_ns = last_call + header.anchor_unix_ns - header.anchor_monotonic_ns;
-    records.push_back(to_record(status));
-    harvest.urgent = true;
-  };
-  bool finished = rank.assembler->shut_down();
-  if (alive && !finished) {
-    if (moved && rank.told_quiet) {
-      tell_status(true, 0);  // it moves again
-      rank.told_quiet = false;
-    }
-    if (moved) rank.next_status_ns = options_.quiet_status_ns;
-    if (moved && records.empty() && now - rank.told_ns >= options_.moving_status_ns) {
-      RankStatus moving = rank.assembler->status(rank.reader->in_flight(), clock_.unix_ns(), 0);
-      records.push_back(to_record(moving));
-    }
-    if (quiet >= rank.next_status_ns && rank.next_status_ns > 0) {
-      tell_status(true, quiet);
-      rank.told_quiet = true;
-      rank.next_status_ns = quiet + std::max(kSecondNs, std::min(30 * kSecondNs, quiet / 4));
-    }
-  }
-  if (!rank.ended && (finished || over)) {
-    RankStatus last = rank.assembler->status(rank.reader->in_flight(), clock_.unix_ns(), quiet);
-    bool clean = last.finished;
-    if (!clean) tell_status(false, quiet);
-    records.push_back(job_end_record(clock_.unix_ns(), clean));
-    rank.ended = true;
-    harvest.urgent = true;
-  }
-
-  if (!records.empty()) {
-    rank.told_ns = now;
-    harvest.logs.push_back({.resource = rank.resource, .scope_name = kScope, .logs = std::move(records)});
+  announce(rank, look);
+  for (const StepSummary& step :
+       rank.assembler->take_steps(look.now_ns, look.over || flush || rank.assembler->shut_down()))
+    look.records.push_back(to_record(step));
+  tell_progress(rank, look);
+  if (!look.records.empty()) {
+    rank.told_ns = look.now_ns;
+    harvest.logs.push_back({.resource = rank.resource, .scope_name = kAgentScope, .logs = std::move(look.records)});
     rank.ticket_pending = true;
   }
+  harvest.urgent |= look.urgent;
+  if (look.now_ns >= rank.metrics_at_ns || look.over || flush) tell_metrics(rank, look, harvest);
+  if (look.alive) adjust_detail(rank, look);
+  if (look.over) rank.dead = true;
+}
 
-  if (now >= rank.metrics_at_ns || over || flush) {
-    rank.metrics_at_ns = now + options_.metrics_every_ns;
-    std::vector<MetricPoint> points;
-    int64_t time = clock_.unix_ns();
-    auto point = [&](const char* name, const char* unit, MetricKind kind, Attributes attributes, double value) {
-      MetricPoint out;
-      out.name = name;
-      out.unit = unit;
-      out.kind = kind;
-      out.temporality = kind == MetricKind::kSum ? Temporality::kCumulative : Temporality::kUnspecified;
-      out.monotonic = kind == MetricKind::kSum;
-      out.attributes = std::move(attributes);
-      out.start_unix_ns = kind == MetricKind::kSum ? rank.header.anchor_unix_ns : 0;
-      out.time_unix_ns = time;
-      out.value = value;
-      points.push_back(std::move(out));
-    };
-    point("lockstep_job_gpu_info", "1", MetricKind::kGauge, {}, 1);
-    for (const auto& [key, totals] : rank.assembler->totals()) {
-      Attributes attributes{{"function", to_text(key.first)}, {"comm_size", static_cast<int64_t>(key.second)}};
-      point("lockstep_collective_operations_total", "1", MetricKind::kSum, attributes,
-            static_cast<double>(totals.operations));
-      point("lockstep_collective_bytes_total", "By", MetricKind::kSum, attributes, static_cast<double>(totals.bytes));
-      point("lockstep_collective_gpu_seconds_total", "s", MetricKind::kSum, attributes,
-            static_cast<double>(totals.gpu_ns) / 1e9);
-      if (totals.gpu_ns > 0) {
-        point("lockstep_collective_bus_bandwidth", "By/s", MetricKind::kGauge, attributes,
-              totals.bus_bytes / (static_cast<double>(totals.gpu_ns) / 1e9));
-      }
-    }
-    harvest.metrics.push_back({.resource = rank.resource, .scope_name = kScope, .points = std::move(points)});
-    rank.ticket_pending = true;
+void RecorderWatch::adjust_detail(Rank& rank, const Look& look) {
+  const std::optional<DetailPolicy::Change> change = rank.detail.decide({.now_ns = look.now_ns,
+                                                                         .overwritten = look.overwritten,
+                                                                         .silence = look.silence,
+                                                                         .mask = rank.header.mask,
+                                                                         .control = rank.header.control});
+  if (!change) return;
+  if (Result<void> asked = ask_detail(rank.path, change->wish); !asked.ok()) {
+    rank.detail.give_up();
+    LOCKSTEP_LOG_WARN("agent", "rank %d: its detail stays as it is: %s", rank.identity.rank, asked.error().c_str());
+    return;
   }
-  if (over) rank.dead = true;
+  counters_.add("lockstep_agent_detail_changes_total", change->up ? "direction=\"up\"" : "direction=\"down\"");
+  LOCKSTEP_LOG_INFO("agent", "rank %d: asked for %s detail (0x%x): %s", rank.identity.rank,
+                    change->up ? "full" : "less", change->wish.mask,
+                    change->up ? "it was silent" : "its records come faster than they can be read");
 }
 
 Harvest RecorderWatch::look_all(bool flush) {
   find_new();
   Harvest harvest;
   for (auto& [name, rank] : ranks_) look_at(*rank, flush, harvest);
+  ask_ras();
+  tell_ras(harvest);
+  int64_t switched_off = 0;
+  for (auto& [name, rank] : ranks_) switched_off += rank->header.switched_off != 0;
   counters_.set("lockstep_agent_recorders", "", static_cast<int64_t>(ranks_.size()));
+  counters_.set("lockstep_agent_plugins_switched_off", "", switched_off);
   return harvest;
 }
 

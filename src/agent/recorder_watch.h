@@ -3,6 +3,8 @@
 //
 // A recorder outlives a crashed process: it is drained, a last rank.status says the process is gone, and the file is
 // removed once the exporter has settled what came out of it.
+//
+// recorder_watch.cc finds and drains, rank_report.cc makes of it what is told.
 // Thread rule: Confined.
 #pragma once
 
@@ -13,6 +15,8 @@
 #include <string>
 #include <vector>
 
+#include "agent/callback_cost.h"
+#include "agent/ras_watch.h"
 #include "base/clock.h"
 #include "base/counters.h"
 #include "base/files.h"
@@ -42,15 +46,16 @@ struct Harvest {
 
 class RecorderWatch {
  public:
-  // settled(ticket): has everything up to this ticket been delivered or written to disk?
-  RecorderWatch(WatchOptions options, const Clock& clock, Counters& counters);
+  // cost: where the callbacks' cost is summed up; ras: whom to ask about a hang. Both may be nobody.
+  RecorderWatch(WatchOptions options, const Clock& clock, Counters& counters, CallbackCost* cost = nullptr,
+                RasWatch* ras = nullptr);
   ~RecorderWatch();
 
   // Looks once at the folder and at every recorder. Cheap when nothing moves.
   Harvest look();
   // The harvest was submitted under this ticket; recorders of dead processes wait for it.
   void submitted(uint64_t ticket);
-  // Removes recorders of dead processes whose ticket is settled.
+  // Removes recorders of dead processes whose ticket is settled: everything up to it was delivered or is on disk.
   void release(const std::function<bool(uint64_t)>& settled);
   // The last look of an ending agent: drains, closes ended steps.
   Harvest final_look();
@@ -62,13 +67,26 @@ class RecorderWatch {
 
  private:
   struct Rank;
+  struct Look;
   Harvest look_all(bool flush);
   void find_new();
   void look_at(Rank& rank, bool flush, Harvest& harvest);
+  void drain(Rank& rank, Look& look);
+  void announce(Rank& rank, Look& look);
+  void tell_status(Rank& rank, Look& look, bool alive, int64_t quiet_ns);
+  void tell_progress(Rank& rank, Look& look);
+  void tell_metrics(Rank& rank, const Look& look, Harvest& harvest);
+  void adjust_detail(Rank& rank, const Look& look);
+  void count_refused(Rank& rank);
+  void ask_ras();
+  void tell_ras(Harvest& harvest);
 
   const WatchOptions options_;
   const Clock& clock_;
   Counters& counters_;
+  CallbackCost* const cost_;
+  RasWatch* const ras_;
+  uint64_t ras_told_ = 0;  // number of the last answer that was told
   UniqueFd inotify_;
   std::map<std::string, std::unique_ptr<Rank>> ranks_;  // by file name
   std::map<std::string, int64_t> refused_;              // files that are no recorders: when to try again

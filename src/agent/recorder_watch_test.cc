@@ -8,11 +8,14 @@
 #include "agent/counters_table.h"
 #include "agent/testing.h"
 #include "model/events.h"
+#include "recorder/control.h"
 #include "recorder/writer.h"
 
 namespace lockstep {
 namespace {
 
+using testing::eventually;
+using testing::FakeRas;
 using testing::StandingClock;
 using testing::TempFolder;
 
@@ -37,14 +40,12 @@ Record mark(RecordType type, int64_t number, int64_t at_ns) {
 
 // One AllReduce from enqueue to completion, in the lane and in the table of operations in flight.
 void all_reduce(RecorderWriter& writer, uint64_t op_id, int64_t at_ns, uint32_t row, bool completes = true) {
-  InFlightTable::Ticket ticket = writer.in_flight().enqueue(row,
-                                                            {.op_id = op_id,
-                                                             .seq = op_id,
-                                                             .bytes = 4096,
-                                                             .now_ns = static_cast<uint64_t>(at_ns),
-                                                             .function = Function::kAllReduce,
-                                                             .datatype = Datatype::kFloat32},
-                                                            true);
+  const InFlightTable::Ticket ticket =
+      writer.in_flight().enqueue(row, 1,
+                                 {.seq = op_id,
+                                  .bytes = 4096,
+                                  .now_ns = static_cast<uint64_t>(at_ns),
+                                  .detail = op_detail_word(-1, Function::kAllReduce, Datatype::kFloat32, 0, 0)});
   Record coll{};
   coll.head.type = RecordType::kColl;
   coll.head.comm_index = static_cast<uint16_t>(row);
@@ -94,6 +95,17 @@ struct RecorderWatchTest : ::testing::Test {
     }
     return all;
   }
+  // Rank 3 of communicator 77, which has done one operation and hangs in the next.
+  std::unique_ptr<RecorderWriter> open_hanging(uint32_t nccl_version) {
+    auto writer = open_writer();
+    writer->show_nccl(nccl_version, 5);
+    const auto row =
+        static_cast<uint32_t>(writer->in_flight().claim({.comm_id = 77, .size = 8, .rank_in_comm = 3}).row);
+    all_reduce(*writer, 1, clock.now_ns, row);
+    all_reduce(*writer, 2, clock.now_ns + kMs, row, false);
+    return writer;
+  }
+  std::string recorder_path() { return folder.path() + "/" + list_directory(folder.path())->at(0); }
   // A process that lives, writes and ends.
   template <typename Body>
   void in_process(Body body) {
@@ -321,6 +333,189 @@ TEST_F(RecorderWatchTest, TellsTotalsOfCollectivesAsMetrics) {
   EXPECT_EQ(values["lockstep_collective_bytes_total"], 3 * 4096);
   EXPECT_NEAR(values["lockstep_collective_gpu_seconds_total"], 0.030, 1e-9);
   EXPECT_NEAR(values["lockstep_collective_bus_bandwidth"], 3 * 4096 * 1.75 / 0.030, 1);
+}
+
+// As NCCL writes it: rank 3 has launched two, rank 6 (on another node) one, rank 7 is not there.
+constexpr const char* kRasReport = R"({"nccl_version": "2.30.7", "communicators": [
+  {"hash": "0x4d", "size": 8, "ranks": [{"rank": 3, "collective_counts": {"AllReduce": 2}},
+                                        {"rank": 6, "collective_counts": {"AllReduce": 1}}],
+   "missing_ranks": [{"rank": 7, "host": "10.0.0.7", "pid": 99, "status": {"considered_dead": true}}]},
+  {"hash": "0x999", "size": 2, "missing_ranks": [{"rank": 0, "host": "10.0.0.8", "pid": 98}]}]})";
+
+TEST_F(RecorderWatchTest, ARankThatHangsIsToldWithWhatNcclSaysItHasLaunched) {
+  FakeRas ras(kRasReport);
+  RasWatch ras_watch({.address = ras.address()}, clock, counters);
+  RecorderWatch watch(options, clock, counters, nullptr, &ras_watch);
+  auto writer = open_hanging(23007);
+  watch.look();
+  EXPECT_EQ(ras.connections(), 0) << "nothing is suspected yet";
+  clock.now_ns += options.quiet_status_ns;
+  std::vector<LogRecord> told = events(watch.look(), kEventRankStatus);
+  ASSERT_EQ(told.size(), 1u);
+  EXPECT_EQ(status_from_record(told[0])->comms.at(0).launched, -1);
+
+  ASSERT_TRUE(eventually([&] { return ras_watch.answer() != nullptr; }));
+  Harvest harvest = watch.look();
+  EXPECT_TRUE(harvest.urgent);
+  std::vector<LogRecord> trouble = events(harvest, kEventCommRas);
+  ASSERT_EQ(trouble.size(), 1u) << "of the node's own communicators";
+  Result<CommRas> comm = comm_ras_from_record(trouble[0]);
+  ASSERT_TRUE(comm.ok()) << comm.error();
+  EXPECT_EQ(comm->comm_id, 77u);
+  EXPECT_EQ(comm->missing.at(0), (RasMissing{7, "10.0.0.7", 99, false, true}));
+  EXPECT_EQ(comm->behind.at(0), (RasBehind{"AllReduce", 1, 2, 1, {6}}));
+  EXPECT_EQ(identity_from_resource(harvest.logs.at(0).resource)->rank, 3);
+
+  clock.now_ns += kSecond;
+  harvest = watch.look();
+  told = events(harvest, kEventRankStatus);
+  ASSERT_EQ(told.size(), 1u);
+  const CommStatus comm_status = status_from_record(told[0])->comms.at(0);
+  EXPECT_EQ(comm_status.launched, 2);
+  EXPECT_EQ(comm_status.collectives_completed, 1u);
+  EXPECT_TRUE(events(harvest, kEventCommRas).empty()) << "an answer is told once";
+
+  writer->write(mark(RecordType::kStepBegin, 1, clock.now_ns));
+  told = events(watch.look(), kEventRankStatus);
+  ASSERT_EQ(told.size(), 1u);
+  EXPECT_EQ(status_from_record(told[0])->comms.at(0).launched, -1) << "it has moved since it was asked";
+  clock.now_ns += 60 * kSecond;
+  writer->write(mark(RecordType::kStepBegin, 2, clock.now_ns));
+  watch.look();
+  EXPECT_EQ(ras.connections(), 1);
+}
+
+TEST_F(RecorderWatchTest, AnNcclThatMayNotStandAQuestionIsNeverAsked) {
+  FakeRas ras(kRasReport);
+  {
+    RasWatch ras_watch({.address = ras.address()}, clock, counters);
+    RecorderWatch watch(options, clock, counters, nullptr, &ras_watch);
+    auto writer = open_hanging(22809);
+    for (int i = 0; i < 20; ++i) {
+      watch.look();
+      clock.now_ns += 10 * kSecond;
+    }
+  }
+  EXPECT_EQ(ras.connections(), 0);
+  EXPECT_GT(counters.value("lockstep_agent_ras_queries_total", "result=\"unsafe\""), 0);
+}
+
+TEST_F(RecorderWatchTest, ARankThatIsQuietOutsideOfAnyOperationIsNoReasonToAsk) {
+  FakeRas ras(kRasReport);
+  {
+    RasWatch ras_watch({.address = ras.address()}, clock, counters);
+    RecorderWatch watch(options, clock, counters, nullptr, &ras_watch);
+    auto writer = open_writer();
+    writer->show_nccl(23007, 6);
+    const auto row =
+        static_cast<uint32_t>(writer->in_flight().claim({.comm_id = 77, .size = 8, .rank_in_comm = 3}).row);
+    all_reduce(*writer, 1, clock.now_ns, row);
+    for (int i = 0; i < 20; ++i) {
+      watch.look();
+      clock.now_ns += 10 * kSecond;
+    }
+  }
+  EXPECT_EQ(ras.connections(), 0);
+}
+
+TEST_F(RecorderWatchTest, AServiceThatHangsKeepsNobodyFromDraining) {
+  FakeRas ras("");
+  RasWatch ras_watch({.address = ras.address(), .timeout_ms = 2'000}, clock, counters);
+  RecorderWatch watch(options, clock, counters, nullptr, &ras_watch);
+  auto writer = open_hanging(23007);
+  watch.look();
+  clock.now_ns += options.quiet_status_ns;
+  watch.look();
+  ASSERT_TRUE(eventually([&] { return ras.connections() == 1; }));
+  const int64_t before = counters.sum("lockstep_agent_recorder_records_total");
+  for (int i = 0; i < 50; ++i) {
+    writer->write(mark(RecordType::kScalar, i, clock.now_ns));
+    watch.look();
+  }
+  EXPECT_EQ(counters.sum("lockstep_agent_ras_queries_total"), 0) << "the question is still under way";
+  EXPECT_EQ(counters.sum("lockstep_agent_recorder_records_total"), before + 50);
+}
+
+TEST_F(RecorderWatchTest, CountsWhatThePluginRecordedAndWhatItCouldNot) {
+  CallbackCost cost;
+  RecorderWatch watch(options, clock, counters, &cost);
+  auto writer = open_writer();
+  const auto row = static_cast<uint32_t>(writer->in_flight().claim({.comm_id = 77, .size = 8, .rank_in_comm = 3}).row);
+  all_reduce(*writer, 1, clock.now_ns, row);
+  writer->write(mark(RecordType::kScalar, 1, clock.now_ns));
+  writer->count_refused(Refused::kNoSlot);
+  watch.look();
+  EXPECT_EQ(counters.value("lockstep_plugin_records_total", "type=\"coll\""), 1);
+  EXPECT_EQ(counters.value("lockstep_plugin_records_total", "type=\"kernel\""), 1);
+  EXPECT_EQ(counters.value("lockstep_plugin_records_total", "type=\"mark\""), 1);
+  EXPECT_EQ(counters.sum("lockstep_plugin_records_total"), counters.sum("lockstep_agent_recorder_records_total"));
+  EXPECT_EQ(counters.value("lockstep_plugin_refused_total", "reason=\"no_slot\""), 1);
+  watch.look();
+  EXPECT_EQ(counters.sum("lockstep_plugin_refused_total"), 1) << "counted once";
+}
+
+TEST_F(RecorderWatchTest, AProcessWhoseRecordsComeTooFastIsAskedForLess) {
+  RecorderWatch watch(options, clock, counters);
+  auto writer = open_writer(64);
+  writer->show_mask(0x5e);
+  auto overflow = [&] {
+    for (int64_t i = 0; i < 200; ++i) writer->write(mark(RecordType::kScalar, i, clock.now_ns + i));
+    watch.look();
+    clock.now_ns += kSecond;
+  };
+  overflow();
+  overflow();
+  EXPECT_EQ(writer->control(), 0u);
+  overflow();
+  auto wish = DetailWish::from(writer->control(), static_cast<uint64_t>(clock.now_ns));
+  ASSERT_TRUE(wish);
+  EXPECT_EQ(wish->mask, 0x4e);
+  for (int i = 0; i < 3; ++i) overflow();
+  EXPECT_EQ(DetailWish::from(writer->control(), static_cast<uint64_t>(clock.now_ns))->mask, 0x06);
+  EXPECT_EQ(counters.value("lockstep_agent_detail_changes_total", "direction=\"down\""), 2);
+}
+
+TEST_F(RecorderWatchTest, AnOperatorsWishForDetailStands) {
+  RecorderWatch watch(options, clock, counters);
+  auto writer = open_writer(64);
+  writer->show_mask(0x5e);
+  const DetailWish wish{0x5e, static_cast<uint32_t>(clock.now_ns / kSecond + 600)};
+  ASSERT_TRUE(ask_detail(recorder_path(), wish).ok());
+  for (int look = 0; look < 10; ++look) {
+    for (int64_t i = 0; i < 200; ++i) writer->write(mark(RecordType::kScalar, i, clock.now_ns + i));
+    watch.look();
+  }
+  EXPECT_EQ(writer->control(), wish.word());
+  EXPECT_EQ(counters.sum("lockstep_agent_detail_changes_total"), 0);
+}
+
+TEST_F(RecorderWatchTest, AProcessThatLeavesOutKernelsIsAskedForAllOnceItFallsSilent) {
+  RecorderWatch watch(options, clock, counters);
+  auto writer = open_hanging(22809);
+  writer->show_mask(0x1e);
+  watch.look();
+  EXPECT_EQ(writer->control(), 0u);
+  clock.now_ns += options.quiet_status_ns;
+  watch.look();
+  auto wish = DetailWish::from(writer->control(), static_cast<uint64_t>(clock.now_ns));
+  ASSERT_TRUE(wish);
+  EXPECT_EQ(wish->mask, 0x5e);
+  EXPECT_EQ(counters.value("lockstep_agent_detail_changes_total", "direction=\"up\""), 1);
+}
+
+TEST_F(RecorderWatchTest, AProcessThatMayNotBeWrittenIsLeftAlone) {
+  RecorderWatch watch(options, clock, counters);
+  auto writer = open_hanging(22809);
+  writer->show_mask(0x1e);
+  watch.look();
+  // Gone from its place, so that it cannot be opened again: root may write whatever its mode.
+  ASSERT_EQ(::rename(recorder_path().c_str(), (folder.path() + "/elsewhere").c_str()), 0);
+  for (int i = 0; i < 5; ++i) {
+    clock.now_ns += 10 * kSecond;
+    EXPECT_EQ(events(watch.look(), kEventRankStatus).size(), 1u) << "it is still read";
+  }
+  EXPECT_EQ(writer->control(), 0u);
+  EXPECT_EQ(counters.sum("lockstep_agent_detail_changes_total"), 0);
 }
 
 TEST_F(RecorderWatchTest, TheLastLookOfAnEndingAgentGivesStepsThatHaveEnded) {

@@ -1,6 +1,7 @@
-// For tests of the agent: a folder that goes away, a clock that stands until told, patience, and a small OTLP receiver.
+// For tests of the agent: a folder that goes away, a clock that stands until told, patience, a small OTLP receiver and
+// one that plays NCCL's RAS.
 //
-// Thread rule: Confined, but OtlpReceiver: Thread-safe, one thread of its own.
+// Thread rule: Confined, but OtlpReceiver and FakeRas: Thread-safe, one thread of its own each.
 #pragma once
 
 #include <arpa/inet.h>
@@ -49,7 +50,74 @@ class StandingClock final : public Clock {
  public:
   int64_t unix_ns() const override { return now_ns + 1'700'000'000'000'000'000; }
   int64_t monotonic_ns() const override { return now_ns; }
-  int64_t now_ns = 1'000'000'000'000;
+  std::atomic<int64_t> now_ns = 1'000'000'000'000;  // threads of the agent read it too
+};
+
+// Listens on this port of loopback; 0 takes a free one and says which.
+inline UniqueFd listen_on_loopback(uint16_t& port) {
+  UniqueFd listener(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  int on = 1;
+  ::setsockopt(listener.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  address.sin_port = htons(port);
+  socklen_t length = sizeof address;
+  if (::bind(listener.get(), reinterpret_cast<sockaddr*>(&address), length) != 0 || ::listen(listener.get(), 16) != 0)
+    std::abort();
+  ::getsockname(listener.get(), reinterpret_cast<sockaddr*>(&address), &length);
+  port = ntohs(address.sin_port);
+  return listener;
+}
+
+// Plays NCCL's RAS: answers every status with `report`, or, where that is empty, never.
+class FakeRas {
+ public:
+  explicit FakeRas(std::string report) : report_(std::move(report)), listener_(listen_on_loopback(port_)) {
+    thread_ = std::thread([this] { run(); });
+  }
+  ~FakeRas() {
+    stopping_ = true;
+    thread_.join();
+  }
+  std::string address() const { return format("127.0.0.1:%d", port_); }
+  int connections() const { return connections_; }
+
+ private:
+  bool wait(int fd) const {
+    pollfd wait_for{fd, POLLIN, 0};
+    while (!stopping_) {
+      if (::poll(&wait_for, 1, 10) > 0) return true;
+    }
+    return false;
+  }
+  void run() {
+    while (wait(listener_.get())) {
+      const UniqueFd connection(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+      ++connections_;
+      serve(connection.get());
+    }
+  }
+  void serve(int fd) {
+    std::string line;
+    char c = 0;
+    while (wait(fd) && ::read(fd, &c, 1) == 1) {
+      line += c;
+      if (c != '\n' || report_.empty()) continue;
+      const bool status = line.starts_with("VERBOSE STATUS");
+      const std::string answer = status ? report_ : line.starts_with("CLIENT") ? "SERVER PROTOCOL 2\n" : "OK\n";
+      (void)write_all(fd, answer).ok();
+      if (status) return;
+      line.clear();
+    }
+  }
+
+  const std::string report_;
+  uint16_t port_ = 0;
+  UniqueFd listener_;
+  std::atomic<bool> stopping_{false};
+  std::atomic<int> connections_{0};
+  std::thread thread_;
 };
 
 inline bool eventually(const std::function<bool()>& condition, int64_t timeout_ms = 10'000) {
@@ -72,20 +140,8 @@ class OtlpReceiver {
   };
 
   // Port 0 takes a free one.
-  explicit OtlpReceiver(std::vector<int> answers = {}, uint16_t port = 0) : answers_(std::move(answers)) {
-    listener_ = UniqueFd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    int on = 1;
-    ::setsockopt(listener_.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    address.sin_port = htons(port);
-    socklen_t length = sizeof address;
-    if (::bind(listener_.get(), reinterpret_cast<sockaddr*>(&address), length) != 0 ||
-        ::listen(listener_.get(), 16) != 0)
-      std::abort();
-    ::getsockname(listener_.get(), reinterpret_cast<sockaddr*>(&address), &length);
-    port_ = ntohs(address.sin_port);
+  explicit OtlpReceiver(std::vector<int> answers = {}, uint16_t port = 0)
+      : answers_(std::move(answers)), port_(port), listener_(listen_on_loopback(port_)) {
     thread_ = std::thread([this] { run(); });
   }
   ~OtlpReceiver() {
@@ -179,8 +235,8 @@ class OtlpReceiver {
   }
 
   std::vector<int> answers_;
-  UniqueFd listener_;
   uint16_t port_ = 0;
+  UniqueFd listener_;
   std::atomic<bool> stopping_{false};
   mutable std::mutex mutex_;
   std::string body_;

@@ -108,7 +108,11 @@ Result<void> Flags::parse(const std::vector<std::string>& arguments) {
     return Error{
         format("%s: unexpected word \"%s\" (%s --help)", program_.c_str(), words_.front().c_str(), program_.c_str())};
   }
-  if (!positional_name_.empty() && words_.size() != 1) {
+  const bool several = positional_name_.ends_with("...");
+  if (several && words_.empty())
+    return Error{format("%s: needs at least one %s (%s --help)", program_.c_str(),
+                        positional_name_.substr(0, positional_name_.size() - 3).c_str(), program_.c_str())};
+  if (!several && !positional_name_.empty() && words_.size() != 1) {
     return Error{format("%s: takes exactly one %s, got %zu (%s --help)", program_.c_str(), positional_name_.c_str(),
                         words_.size(), program_.c_str())};
   }

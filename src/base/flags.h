@@ -15,7 +15,8 @@ namespace lockstep {
 
 class Flags {
  public:
-  // program: "lockstep why"; summary: one line; positional: "JOB" or "" where none is taken ("DIR" = exactly one).
+  // program: "lockstep why"; summary: one line; positional: "" where no word is taken, "JOB" for exactly one,
+  // "PATH..." for one or more.
   Flags(std::string program, std::string summary, std::string positional = "");
 
   Flags& text(std::string* target, std::string name, std::string value_name, std::string help);

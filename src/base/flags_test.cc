@@ -54,6 +54,15 @@ TEST_F(FlagsTest, AListMayBeGivenTwiceAndJoinedByCommas) {
   EXPECT_EQ(jobs, (std::vector<std::string>{"a", "b", "c"}));
 }
 
+TEST(Flags, ThreeDotsTakeOneWordOrMore) {
+  Flags several("lockstep postmortem", "reads files", "PATH...");
+  Result<void> none = several.parse({});
+  ASSERT_FALSE(none.ok());
+  EXPECT_EQ(none.error(), "lockstep postmortem: needs at least one PATH (lockstep postmortem --help)");
+  ASSERT_TRUE(several.parse({"a", "b"}).ok());
+  EXPECT_EQ(several.positional(), (std::vector<std::string>{"a", "b"}));
+}
+
 TEST_F(FlagsTest, AWordAfterTwoDashesIsNotAFlag) {
   ASSERT_EQ(error({"--", "--json"}), "accepted");
   EXPECT_FALSE(json);

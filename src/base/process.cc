@@ -193,6 +193,16 @@ int ChildProcess::stop(int64_t timeout_ms) {
   return status.ok() ? *status : 255;
 }
 
+ProcessState process_state(int32_t pid) {
+  const Result<std::string> stat = read_file(format("/proc/%d/stat", pid), 65'536);
+  if (!stat.ok()) return {};
+  const size_t close = stat->rfind(')');  // the name before it may contain anything
+  if (close == std::string::npos) return {};
+  const std::vector<std::string_view> fields = split(std::string_view(*stat).substr(close + 1), ' ');
+  if (fields.size() < 21 || fields[1].empty() || fields[1][0] == 'Z' || fields[1][0] == 'X') return {};
+  return {parse_uint(fields[20]).value_or(0), fields[1][0]};
+}
+
 std::string program_directory() {
   char path[4096];
   const ssize_t length = readlink("/proc/self/exe", path, sizeof path - 1);

@@ -1,4 +1,4 @@
-// Child processes for commands that start other programs of ours (demo, replay, tests).
+// Child processes for commands that start other programs of ours (demo, replay, tests); how any process is doing.
 //
 // A child is killed when its ChildProcess goes away, and when the parent dies (PR_SET_PDEATHSIG).
 // Thread rule: Confined.
@@ -46,6 +46,14 @@ class ChildProcess {
   UniqueFd output_;
   std::string buffered_;
 };
+
+struct ProcessState {
+  uint64_t start_ticks = 0;  // field 22 of /proc/PID/stat: tells a reused pid from the one that is meant. 0: it is gone
+  char letter = '?';         // field 3: R, S, D (in the kernel, cannot be interrupted), T or t (stopped), ...
+  bool stopped() const { return letter == 'T' || letter == 't'; }
+};
+// A process that has ended but was not waited for is gone.
+ProcessState process_state(int32_t pid);
 
 // The folder of the running program (for finding its siblings in build/bin and ../lib).
 std::string program_directory();

@@ -122,5 +122,20 @@ TEST(ProgramDirectory, IsWhereThisTestProgramLies) {
   EXPECT_EQ(access((program_directory() + "/base_test").c_str(), X_OK), 0) << program_directory();
 }
 
+TEST(ProcessState, TellsARunningAStoppedAndAnEndedProcessApart) {
+  EXPECT_EQ(process_state(getpid()).letter, 'R');
+  auto child = ChildProcess::start(shell("exec sleep 60"));
+  ASSERT_TRUE(child.ok()) << child.error();
+  const uint64_t ticks = process_state(child->pid()).start_ticks;
+  EXPECT_GE(ticks, process_state(getpid()).start_ticks);
+  child->signal(SIGSTOP);
+  for (int i = 0; i < 1000 && !process_state(child->pid()).stopped(); ++i) usleep(1000);
+  EXPECT_TRUE(process_state(child->pid()).stopped());
+  EXPECT_EQ(process_state(child->pid()).start_ticks, ticks);
+  kill(child->pid(), SIGKILL);
+  for (int i = 0; i < 1000 && process_state(child->pid()).start_ticks != 0; ++i) usleep(1000);
+  EXPECT_EQ(process_state(child->pid()).start_ticks, 0u) << "ended, though nobody has waited for it";
+}
+
 }  // namespace
 }  // namespace lockstep

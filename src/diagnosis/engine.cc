@@ -22,17 +22,6 @@ std::string fill_in(std::string text, std::string_view mark, const std::string& 
   return text;
 }
 
-int64_t typical_step_ns(const JobWindow& window) {
-  std::vector<double> durations;
-  int64_t newest = window.newest_step();
-  for (int64_t number = std::max(window.first_step() + 1, newest - 40); number <= newest; ++number) {
-    if (const auto* rows = window.step(number)) {
-      for (const auto& [rank, row] : *rows) durations.push_back(static_cast<double>(row.summary.duration_ns));
-    }
-  }
-  return static_cast<int64_t>(median(durations));
-}
-
 // Own-time findings of one rank are one trouble, whatever layer the newest numbers point at; so are its links.
 std::string key_of(const Finding& finding) {
   std::string key =
@@ -255,6 +244,8 @@ void Engine::follow(const std::string& job_id, Job& job, std::vector<Finding> fi
     int64_t healthy = newest - (is_hang ? tracked->found_at_step
                                         : std::max(tracked->finding.through_step,
                                                    tracked->found_at_step - tracked->finding.clear_after_steps));
+    // What is not known is not healthy.
+    if (!is_hang) healthy -= job.window.unknown_steps(newest - healthy, tracked->finding.ranks);
     bool all_quiet_gone = std::none_of(job.status.begin(), job.status.end(), [](const auto& entry) {
       return entry.second.quiet_ns > 0 || !entry.second.process_alive;
     });
@@ -307,15 +298,22 @@ std::string Engine::summary(std::string_view job_id) const {
         "Python hook).",
         window.ranks().size(), window.world_size());
   }
+  if (int64_t dark = window.unknown_steps(steps.empty() ? -1 : steps.back()); dark >= 4)
+    return format("Cannot tell: in the last %lld steps no rank's GPU times are known.", static_cast<long long>(dark));
   if (steps.size() < 4) return format("Cannot tell yet: %zu complete steps after warm-up, 4 are needed.", steps.size());
   const auto& rows = *window.step(steps.back());
   if (window.world_size() > 0 && static_cast<int32_t>(rows.size()) < window.world_size()) {
-    std::vector<int> missing;
-    for (int32_t rank = 0; rank < window.world_size() && missing.size() < 1000; ++rank) {
-      if (!rows.contains(rank)) missing.push_back(rank);
+    std::vector<int> missing, unknown;
+    for (int32_t rank = 0; rank < window.world_size() && missing.size() + unknown.size() < 1000; ++rank) {
+      if (window.unknown(steps.back())->contains(rank)) {
+        unknown.push_back(rank);
+      } else if (!rows.contains(rank)) {
+        missing.push_back(rank);
+      }
     }
-    return format("Cannot tell for all: rank %s sent nothing for step %s.", human_ranks(missing, 4).c_str(),
-                  with_thousands(steps.back()).c_str());
+    return format(missing.empty() ? "Cannot tell for all: the GPU times of rank %s are not known for step %s."
+                                  : "Cannot tell for all: rank %s sent nothing for step %s.",
+                  human_ranks(missing.empty() ? unknown : missing, 4).c_str(), with_thousands(steps.back()).c_str());
   }
   if (steps.size() > 10) steps.erase(steps.begin(), steps.end() - 10);
   std::vector<double> durations;

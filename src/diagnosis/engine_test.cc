@@ -418,5 +418,39 @@ TEST_F(EngineTest, TheVerdictOfAJobThatEndedWithItStays) {
   EXPECT_EQ(state(), "confirmed");
 }
 
+TEST_F(EngineTest, CannotTellWhereTheGpuTimesOfARankOrOfAllAreNotKnown) {
+  MadeUpJob job(8);
+  job.play(engine, 0, 19, [](int64_t, std::vector<RankPlan>& ranks) { ranks[3].unseen = true; });
+  EXPECT_TRUE(engine.verdicts("job").empty());
+  EXPECT_EQ(engine.summary("job"), "Cannot tell for all: the GPU times of rank 3 are not known for step 19.");
+  job.play(engine, 20, 25, [](int64_t, std::vector<RankPlan>& ranks) {
+    for (RankPlan& rank : ranks) rank.unseen = true;
+  });
+  EXPECT_TRUE(engine.verdicts("job").empty());
+  EXPECT_EQ(engine.summary("job"), "Cannot tell: in the last 6 steps no rank's GPU times are known.");
+  job.play(engine, 26, 30);
+  EXPECT_TRUE(engine.summary("job").starts_with("Healthy: 8 ranks")) << engine.summary("job");
+}
+
+TEST_F(EngineTest, CannotTellOfAJobOfWhichEveryStepIsUnknown) {
+  MadeUpJob job(4);
+  job.play(engine, 0, 9, [](int64_t, std::vector<RankPlan>& ranks) {
+    for (RankPlan& rank : ranks) rank.unseen = true;
+  });
+  EXPECT_EQ(engine.summary("job"), "Cannot tell: in the last 10 steps no rank's GPU times are known.");
+}
+
+TEST_F(EngineTest, AVerdictIsNotClearedByStepsThatAreUnknown) {
+  MadeUpJob job(8);
+  auto slow_then_dark = [](int64_t step, std::vector<RankPlan>& ranks) {
+    if (step < 30) ranks[5].own_ms += 50;
+    ranks[5].unseen = step >= 30 && step < 60;
+  };
+  job.play(engine, 0, 59, slow_then_dark);
+  EXPECT_EQ(testing::accused(engine), std::set<int32_t>{5});
+  job.play(engine, 60, 79, slow_then_dark);  // known again, and healthy
+  EXPECT_TRUE(testing::accused(engine).empty());
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -28,6 +28,7 @@ inline constexpr uint64_t kWorldComm = 0xC0;
 // One rank in one step. Milliseconds.
 struct RankPlan {
   bool silent = false;  // takes part, but its summary never arrives
+  bool unseen = false;  // NCCL told no GPU times: all of its step looks like own work
   double own_ms = 100;  // all work of its own, with the phases below in it
   double input_ms = 5;
   double checkpoint_ms = 0;
@@ -121,6 +122,7 @@ class MadeUpJob {
       row.phase_ns[static_cast<size_t>(Phase::kCheckpoint)] = ns(entry.checkpoint_ms);
       row.phase_ns[static_cast<size_t>(Phase::kEval)] = ns(entry.eval_ms);
       if (ring_flows) add_flows(rank, plans, row);
+      if (entry.unseen) hide_gpu_times(row);
       if (!entry.silent) sent.emplace_back(identity(static_cast<int32_t>(rank)), row);
     }
     start_unix_ns_ += ns(longest_ms);
@@ -148,6 +150,16 @@ class MadeUpJob {
  private:
   static int64_t ns(double ms) { return static_cast<int64_t>(ms * kMs); }
   double wire_ms(const RankPlan& entry) const { return entry.wire_ms > 0 ? entry.wire_ms : flow_wire_ms; }
+
+  static void hide_gpu_times(StepSummary& row) {
+    row.self_ns = row.duration_ns;
+    row.comm_ns = row.queue_ns = 0;
+    for (CommStep& comm : row.comms) {
+      comm.unseen = comm.count;
+      comm.gpu_ns = comm.shortest_ns = comm.longest_ns = comm.queue_ns = 0;
+      row.unseen += comm.unseen;
+    }
+  }
 
   void add_flows(size_t rank, const std::vector<RankPlan>& plans, StepSummary& row) const {
     int32_t next = static_cast<int32_t>((rank + 1) % plans.size());

@@ -43,7 +43,10 @@ void JobWindow::add_step(const Identity& identity, const StepSummary& summary) {
   }
   far_rows_ = 0;
   if (first_step_ < 0 || summary.step < first_step_) first_step_ = summary.step;
-  steps_[summary.step][identity.rank] = RankStep{summary};
+  StepRows& rows = steps_[summary.step];
+  bool known = summary.gpu_time_known();
+  (known ? rows.unknown : rows.known).erase(identity.rank);
+  (known ? rows.known : rows.unknown)[identity.rank] = RankStep{summary};
   int64_t& newest = newest_of_rank_.try_emplace(identity.rank, summary.step).first->second;
   newest = std::max(newest, summary.step);
   while (steps_.size() > kStepsMax) steps_.erase(steps_.begin());
@@ -63,17 +66,33 @@ int64_t JobWindow::newest_step() const {
 
 const std::map<int32_t, RankStep>* JobWindow::step(int64_t number) const {
   auto found = steps_.find(number);
-  return found == steps_.end() ? nullptr : &found->second;
+  return found == steps_.end() ? nullptr : &found->second.known;
+}
+
+const std::map<int32_t, RankStep>* JobWindow::unknown(int64_t number) const {
+  auto found = steps_.find(number);
+  return found == steps_.end() ? nullptr : &found->second.unknown;
+}
+
+int64_t JobWindow::unknown_steps(int64_t after) const {
+  return std::count_if(steps_.upper_bound(after), steps_.end(),
+                       [](const auto& step) { return step.second.known.empty(); });
+}
+
+int64_t JobWindow::unknown_steps(int64_t after, const std::vector<int32_t>& ranks) const {
+  return std::count_if(steps_.upper_bound(after), steps_.end(), [&](const auto& step) {
+    return std::any_of(ranks.begin(), ranks.end(), [&](int32_t rank) { return step.second.unknown.contains(rank); });
+  });
 }
 
 std::vector<int64_t> JobWindow::complete_steps() const {
   std::vector<int64_t> complete;
   int64_t newest = newest_step();
   for (const auto& [number, rows] : steps_) {
-    if (number < first_step_ + kWarmUpSteps) continue;
+    if (number < first_step_ + kWarmUpSteps || rows.known.empty()) continue;
     bool all_here = true;
     for (const auto& [rank, newest_here] : newest_of_rank_) {
-      if (!rows.contains(rank)) {
+      if (!rows.known.contains(rank) && !rows.unknown.contains(rank)) {
         all_here = false;
         break;
       }

@@ -1,7 +1,10 @@
 // What diagnosis looks at: the last steps of one job, every rank's summary side by side, and who is in which
 // communicator.
 //
-// Ranks are compared by logical step and by what they did between shared barriers, never by wall clock.
+// Ranks are compared by logical step and by what they did between shared barriers, never by wall clock. A rank's step
+// with missing GPU times (records lost, operations NCCL tells no times of) is unknown: its own time would be taken for
+// too long and its communication for too short. Such rows are kept apart here, so that whoever compares ranks finds
+// them no more than those of a silent rank.
 // Thread rule: Confined (one per job, guarded by the engine).
 #pragma once
 
@@ -42,9 +45,15 @@ class JobWindow {
   void add_step(const Identity& identity, const StepSummary& summary);
 
   // Numbers of the steps that are complete (every rank that reports has sent it, or later steps have overtaken it), in
-  // order, without warm-up.
+  // order, without warm-up and without those that are unknown for every rank.
   std::vector<int64_t> complete_steps() const;
+  // The ranks whose GPU times are known; nullptr: no such step.
   const std::map<int32_t, RankStep>* step(int64_t number) const;
+  // The others that sent it: of their numbers only what the host told holds (duration, phases).
+  const std::map<int32_t, RankStep>* unknown(int64_t number) const;
+  // How many steps behind `after` are unknown: for every rank that sent them; for at least one of these ranks.
+  int64_t unknown_steps(int64_t after) const;
+  int64_t unknown_steps(int64_t after, const std::vector<int32_t>& ranks) const;
   int64_t newest_step() const;
   int64_t first_step() const { return first_step_; }
 
@@ -57,7 +66,11 @@ class JobWindow {
  private:
   int64_t typical_newest() const;  // median over ranks of the newest step; -1: none
   int far_rows_ = 0;
-  std::map<int64_t, std::map<int32_t, RankStep>> steps_;
+  struct StepRows {
+    std::map<int32_t, RankStep> known;
+    std::map<int32_t, RankStep> unknown;
+  };
+  std::map<int64_t, StepRows> steps_;
   std::map<int32_t, Identity> ranks_;
   std::map<int32_t, int64_t> newest_of_rank_;
   std::map<uint64_t, CommMembers> comms_;

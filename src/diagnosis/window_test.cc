@@ -76,6 +76,44 @@ TEST(JobWindow, KnowsWhichRankOfTheJobIsBehindARankOfACommunicator) {
   EXPECT_EQ(window.world_rank(testing::kWorldComm, 2), 2);
 }
 
+TEST(JobWindow, AStepWithMissingGpuTimesIsUnknownForItsRankAloneAndCompleteAllTheSame) {
+  MadeUpJob job(4);
+  JobWindow window;
+  job.play(window, 0, 5, [](int64_t step, std::vector<RankPlan>& ranks) { ranks[2].unseen = step == 4; });
+  EXPECT_EQ(window.complete_steps(), (std::vector<int64_t>{2, 3, 4, 5}));
+  EXPECT_FALSE(window.step(4)->contains(2));
+  EXPECT_TRUE(window.unknown(4)->contains(2));
+  EXPECT_EQ(window.step(4)->size(), 3u);
+  EXPECT_EQ(window.unknown(5)->size(), 0u);
+  EXPECT_EQ(window.unknown_steps(-1, {2}), 1);
+  EXPECT_EQ(window.unknown_steps(-1, {1}), 0);
+  EXPECT_EQ(window.unknown_steps(-1), 0);
+}
+
+TEST(JobWindow, LostRecordsMakeAStepUnknownUntilItIsSentAgainWhole) {
+  MadeUpJob job(2);
+  JobWindow window;
+  auto rows = job.step(7);
+  StepSummary lossy = rows[0].second;
+  lossy.records_lost = 1;
+  window.add_step(rows[0].first, lossy);
+  EXPECT_TRUE(window.unknown(7)->contains(0));
+  window.add_step(rows[0].first, rows[0].second);
+  EXPECT_TRUE(window.step(7)->contains(0));
+  EXPECT_TRUE(window.unknown(7)->empty());
+}
+
+TEST(JobWindow, StepsThatAreUnknownForEveryRankAreNotComplete) {
+  MadeUpJob job(2);
+  JobWindow window;
+  job.play(window, 0, 9, [](int64_t step, std::vector<RankPlan>& ranks) {
+    for (RankPlan& rank : ranks) rank.unseen = step >= 5;
+  });
+  EXPECT_EQ(window.complete_steps(), (std::vector<int64_t>{2, 3, 4}));
+  EXPECT_EQ(window.newest_step(), 9);
+  EXPECT_EQ(window.unknown_steps(4), 5);
+}
+
 TEST(RankStep, CheckpointAndEvaluationAreNotOwnTime) {
   RankStep row;
   row.summary.self_ns = 100;

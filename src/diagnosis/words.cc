@@ -68,11 +68,13 @@ void add_wait_claims(const JobWindow& window, int32_t culprit, const std::vector
   if (steps.empty()) return;
   // Per communicator of the culprit: what its members spend in it against what the culprit does.
   std::map<uint64_t, std::pair<double, std::vector<double>>> time_in;
+  double own_steps = 0;
   for (int64_t number : steps) {
     const auto* rows = window.step(number);
     if (rows == nullptr) continue;
     auto own = rows->find(culprit);
     if (own == rows->end()) continue;
+    own_steps += 1;
     std::set<uint64_t> mine;
     for (const CommStep& comm : own->second.summary.comms) {
       time_in[comm.comm_id].first += static_cast<double>(comm.gpu_ns);
@@ -94,7 +96,7 @@ void add_wait_claims(const JobWindow& window, int32_t culprit, const std::vector
   for (auto& [id, times] : time_in) {
     auto members = window.comms().find(id);
     if (times.second.empty() || members == window.comms().end() || members->second.size < 2) continue;
-    double own = times.first / static_cast<double>(steps.size());
+    double own = times.first / own_steps;
     double others = 0;
     for (double time : times.second) others += time;
     others /= static_cast<double>(times.second.size());

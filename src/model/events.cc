@@ -1,6 +1,8 @@
 #include "model/events.h"
 
 #include <algorithm>
+#include <cstdint>
+#include <span>
 
 #include "base/text.h"
 
@@ -53,6 +55,8 @@ class RowReader {
     if (text == nullptr || text->size() > kIdentityTextMax) ok_ = false;
     return text && text->size() <= kIdentityTextMax ? *text : std::string();
   }
+  // Columns that are only sent where they say something.
+  bool more() const { return list_ != nullptr && at_ < list_->size(); }
   bool ok() const { return ok_; }
 
  private:
@@ -66,6 +70,11 @@ ValueList row(std::initializer_list<int64_t> numbers) {
   list.reserve(numbers.size());
   for (int64_t number : numbers) list.emplace_back(number);
   return list;
+}
+
+// Leaves out the last columns of a row that say what a reader assumes without them, down to `columns`.
+void trim(ValueList& row, size_t columns, const ValueList& assumed) {
+  while (row.size() > columns && row.back() == assumed[row.size() - columns - 1]) row.pop_back();
 }
 
 const ValueList* find_list(const Attributes& attributes, std::string_view key) {
@@ -104,6 +113,42 @@ OpStatus read_op(RowReader& row) {
   op.peer = static_cast<int32_t>(row.next_in(-1, kRanksMost));
   op.since_unix_ns = row.next();
   return op;
+}
+
+constexpr size_t kStatusColumns = 23;  // always sent
+constexpr int64_t kCollectiveEndNotSeen = 1;
+constexpr int64_t kP2pEndNotSeen = 2;
+
+ValueList more_status(const CommStatus& comm) {
+  ValueList list =
+      row({(comm.collective.end_not_seen ? kCollectiveEndNotSeen : 0) | (comm.p2p.end_not_seen ? kP2pEndNotSeen : 0),
+           static_cast<int64_t>(comm.collective_calls), static_cast<int64_t>(comm.p2p_calls), comm.launched});
+  list.emplace_back(comm.proxy.state);
+  list.emplace_back(static_cast<int64_t>(comm.proxy.send));
+  list.emplace_back(static_cast<int64_t>(comm.proxy.peer));
+  list.emplace_back(comm.proxy.since_unix_ns);
+  return list;
+}
+
+void append_more_status(ValueList& list, const CommStatus& comm) {
+  static const ValueList kAssumed = more_status(CommStatus{});
+  for (Value& value : more_status(comm)) list.push_back(std::move(value));
+  trim(list, kStatusColumns, kAssumed);
+}
+
+void read_more_status(RowReader& row, CommStatus& comm) {
+  if (row.more()) {
+    int64_t ends = row.next();
+    comm.collective.end_not_seen = (ends & kCollectiveEndNotSeen) != 0;
+    comm.p2p.end_not_seen = (ends & kP2pEndNotSeen) != 0;
+  }
+  if (row.more()) comm.collective_calls = static_cast<uint64_t>(row.next_count());
+  if (row.more()) comm.p2p_calls = static_cast<uint64_t>(row.next_count());
+  if (row.more()) comm.launched = row.next_in(-1, kCountMost);
+  if (row.more()) comm.proxy.state = row.next_text();
+  if (row.more()) comm.proxy.send = row.next() != 0;
+  if (row.more()) comm.proxy.peer = static_cast<int32_t>(row.next_in(-1, kRanksMost));
+  if (row.more()) comm.proxy.since_unix_ns = row.next();
 }
 
 }  // namespace
@@ -154,9 +199,11 @@ LogRecord to_record(const StepSummary& step) {
   for (int64_t ns : step.phase_ns) phases.emplace_back(ns);
   ValueList comms;
   for (const CommStep& comm : step.comms) {
-    comms.emplace_back(row({static_cast<int64_t>(comm.comm_id), comm.size, comm.rank_in_comm, comm.p2p ? 1 : 0,
-                            comm.count, comm.bytes, comm.gpu_ns, comm.shortest_ns, comm.longest_ns,
-                            comm.first_start_unix_ns, comm.last_end_unix_ns, comm.queue_ns}));
+    ValueList list = row({static_cast<int64_t>(comm.comm_id), comm.size, comm.rank_in_comm, comm.p2p ? 1 : 0,
+                          comm.count, comm.bytes, comm.gpu_ns, comm.shortest_ns, comm.longest_ns,
+                          comm.first_start_unix_ns, comm.last_end_unix_ns, comm.queue_ns});
+    if (comm.unseen != 0) list.emplace_back(comm.unseen);
+    comms.emplace_back(std::move(list));
   }
   ValueList flows;
   for (const FlowStep& flow : step.flows) {
@@ -176,6 +223,7 @@ LogRecord to_record(const StepSummary& step) {
                        {"phases", std::move(phases)},
                        {"comms", std::move(comms)},
                        {"flows", std::move(flows)}};
+  if (step.unseen != 0) record.attributes.push_back({"unseen", step.unseen});
   return record;
 }
 
@@ -197,6 +245,7 @@ Result<StepSummary> step_from_record(const LogRecord& record) {
   step.quiet_ns = find_int(record.attributes, "quiet_ns");
   step.quiet_from_unix_ns = find_int(record.attributes, "quiet_from_unix_ns");
   step.records_lost = find_int(record.attributes, "records_lost");
+  step.unseen = find_int(record.attributes, "unseen");
   for (int64_t ns : {step.self_ns, step.comm_ns, step.queue_ns, step.quiet_ns}) {
     if (ns < 0 || ns > kDayNs)
       return Error{format("train.step %lld has a part of %lld ns (0 to one day is possible)",
@@ -205,6 +254,9 @@ Result<StepSummary> step_from_record(const LogRecord& record) {
   if (step.records_lost < 0 || step.records_lost > kCountMost)
     return Error{format("train.step %lld has lost %lld records", static_cast<long long>(step.step),
                         static_cast<long long>(step.records_lost))};
+  if (step.unseen < 0 || step.unseen > kCountMost)
+    return Error{format("train.step %lld has %lld operations that were not seen", static_cast<long long>(step.step),
+                        static_cast<long long>(step.unseen))};
   const Value* inferred = find(record.attributes, "inferred");
   step.inferred = inferred && std::get_if<bool>(&inferred->data) && std::get<bool>(inferred->data);
   if (const ValueList* phases = find_list(record.attributes, "phases")) {
@@ -238,6 +290,7 @@ Result<StepSummary> step_from_record(const LogRecord& record) {
       comm.first_start_unix_ns = row.next();
       comm.last_end_unix_ns = row.next();
       comm.queue_ns = row.next_count();
+      if (row.more()) comm.unseen = row.next_count();
       if (!row.ok())
         return Error{format("train.step %lld: communicator row %zu is malformed", static_cast<long long>(step.step),
                             step.comms.size())};
@@ -280,6 +333,7 @@ LogRecord to_record(const RankStatus& status) {
              static_cast<int64_t>(comm.p2p_enqueued), static_cast<int64_t>(comm.p2p_completed)});
     append_op(list, comm.collective);
     append_op(list, comm.p2p);
+    append_more_status(list, comm);
     comms.emplace_back(std::move(list));
   }
   record.attributes = {{"quiet_ns", status.quiet_ns},
@@ -325,6 +379,7 @@ Result<RankStatus> status_from_record(const LogRecord& record) {
       comm.p2p_completed = static_cast<uint64_t>(row.next_count());
       comm.collective = read_op(row);
       comm.p2p = read_op(row);
+      read_more_status(row, comm);
       if (!row.ok()) return Error{format("rank.status: communicator row %zu is malformed", status.comms.size())};
       status.comms.push_back(std::move(comm));
     }
@@ -368,6 +423,78 @@ LogRecord to_record(const Gap& gap, int64_t time_unix_ns) {
   record.severity = 13;  // WARN
   record.attributes = {{"reason", gap.reason}, {"records", gap.records}};
   return record;
+}
+
+LogRecord to_record(const CommRas& ras, int64_t time_unix_ns) {
+  LogRecord record = record_of(kEventCommRas, time_unix_ns);
+  record.severity = 13;  // WARN
+  ValueList missing;
+  for (const RasMissing& rank : std::span(ras.missing).first(std::min(ras.missing.size(), kRasMissingMax))) {
+    ValueList list = row({rank.rank, rank.pid, rank.unresponsive ? 1 : 0, rank.considered_dead ? 1 : 0});
+    list.emplace_back(rank.host.substr(0, kIdentityTextMax));
+    missing.emplace_back(std::move(list));
+  }
+  ValueList behind;
+  for (const RasBehind& function : std::span(ras.behind).first(std::min(ras.behind.size(), kRasBehindMax))) {
+    ValueList list;
+    list.emplace_back(function.function);
+    for (int64_t number : {function.launched, function.launched_most, function.ranks_count}) list.emplace_back(number);
+    for (size_t i = 0; i < std::min(function.ranks.size(), kRasBehindRanksMax); ++i)
+      list.emplace_back(static_cast<int64_t>(function.ranks[i]));
+    behind.emplace_back(std::move(list));
+  }
+  record.attributes = {{"comm_id", static_cast<int64_t>(ras.comm_id)},
+                       {"size", static_cast<int64_t>(ras.size)},
+                       {"missing_count", ras.missing_count},
+                       {"missing", std::move(missing)},
+                       {"behind", std::move(behind)}};
+  return record;
+}
+
+Result<CommRas> comm_ras_from_record(const LogRecord& record) {
+  CommRas ras;
+  ras.comm_id = static_cast<uint64_t>(find_int(record.attributes, "comm_id"));
+  const int64_t size = find_int(record.attributes, "size");
+  ras.missing_count = find_int(record.attributes, "missing_count");
+  if (size < 0 || size > kRanksMost || ras.missing_count < 0 || ras.missing_count > kRanksMost) {
+    return Error{format("comm.ras: %lld ranks missing of %lld is not possible",
+                        static_cast<long long>(ras.missing_count), static_cast<long long>(size))};
+  }
+  ras.size = static_cast<int32_t>(size);
+  if (const ValueList* missing = find_list(record.attributes, "missing")) {
+    if (missing->size() > kRasMissingMax)
+      return Error{format("comm.ras names %zu missing ranks (limit %zu)", missing->size(), kRasMissingMax)};
+    for (const Value& item : *missing) {
+      RowReader row(item);
+      RasMissing rank;
+      rank.rank = static_cast<int32_t>(row.next_in(-1, kRanksMost));
+      rank.pid = row.next_in(-1, INT32_MAX);
+      rank.unresponsive = row.next() != 0;
+      rank.considered_dead = row.next() != 0;
+      rank.host = row.next_text();
+      if (!row.ok() || has_control_characters(rank.host))
+        return Error{format("comm.ras: row %zu of missing is malformed", ras.missing.size())};
+      ras.missing.push_back(std::move(rank));
+    }
+  }
+  if (const ValueList* behind = find_list(record.attributes, "behind")) {
+    if (behind->size() > kRasBehindMax)
+      return Error{format("comm.ras names %zu functions (limit %zu)", behind->size(), kRasBehindMax)};
+    for (const Value& item : *behind) {
+      RowReader row(item);
+      RasBehind function;
+      function.function = row.next_text();
+      function.launched = row.next_count();
+      function.launched_most = row.next_count();
+      function.ranks_count = row.next_in(0, kRanksMost);
+      while (row.more() && function.ranks.size() < kRasBehindRanksMax)
+        function.ranks.push_back(static_cast<int32_t>(row.next_in(0, kRanksMost)));
+      if (!row.ok() || row.more() || has_control_characters(function.function))
+        return Error{format("comm.ras: row %zu of behind is malformed", ras.behind.size())};
+      ras.behind.push_back(std::move(function));
+    }
+  }
+  return ras;
 }
 
 LogRecord job_start_record(int64_t time_unix_ns) {

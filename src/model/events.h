@@ -19,6 +19,7 @@ inline constexpr std::string_view kEventCommInit = "comm.init";
 inline constexpr std::string_view kEventJobStart = "job.start";  // one per rank, when its recorder is found
 inline constexpr std::string_view kEventJobEnd = "job.end";      // one per rank, when it has ended and is drained
 inline constexpr std::string_view kEventGap = "telemetry.gap";
+inline constexpr std::string_view kEventCommRas = "comm.ras";
 
 struct CommInit {
   uint64_t comm_id = 0;
@@ -35,6 +36,35 @@ struct Gap {
   bool operator==(const Gap&) const = default;
 };
 
+// A communicator in trouble, as NCCL's in-job service (RAS) tells it.
+struct RasMissing {
+  int32_t rank = -1;  // in the communicator
+  std::string host;
+  int64_t pid = -1;           // -1: not told
+  bool unresponsive = false;  // its process did not answer; false: it answered, but has no such communicator
+  bool considered_dead = false;
+  bool operator==(const RasMissing&) const = default;
+};
+struct RasBehind {       // ranks that have launched fewest of one function: the others wait for them
+  std::string function;  // "Unknown": all functions together
+  int64_t launched = 0;
+  int64_t launched_most = 0;   // by any rank
+  int64_t ranks_count = 0;     // that stand at `launched`
+  std::vector<int32_t> ranks;  // the first kRasBehindRanksMax of them; ranks in the communicator
+  bool operator==(const RasBehind&) const = default;
+};
+struct CommRas {
+  uint64_t comm_id = 0;
+  int32_t size = 0;  // 0: not told
+  int64_t missing_count = 0;
+  std::vector<RasMissing> missing;  // the first kRasMissingMax of them
+  std::vector<RasBehind> behind;    // one per function on which ranks differ
+  bool operator==(const CommRas&) const = default;
+};
+inline constexpr size_t kRasMissingMax = 256;
+inline constexpr size_t kRasBehindMax = 16;
+inline constexpr size_t kRasBehindRanksMax = 64;
+
 // Identity as OTLP resource attributes (lockstep.job_id, lockstep.rank, host.name, ...), and back. An identity without
 // a job id or with a negative rank is an error: such a record belongs to no job.
 Attributes to_resource(const Identity& identity);
@@ -44,6 +74,7 @@ LogRecord to_record(const StepSummary& step);
 LogRecord to_record(const RankStatus& status);
 LogRecord to_record(const CommInit& comm, int64_t time_unix_ns);
 LogRecord to_record(const Gap& gap, int64_t time_unix_ns);
+LogRecord to_record(const CommRas& ras, int64_t time_unix_ns);  // what is beyond the limits above is left out
 LogRecord job_start_record(int64_t time_unix_ns);
 LogRecord job_end_record(int64_t time_unix_ns, bool clean);
 
@@ -51,6 +82,7 @@ LogRecord job_end_record(int64_t time_unix_ns, bool clean);
 Result<StepSummary> step_from_record(const LogRecord& record);
 Result<RankStatus> status_from_record(const LogRecord& record);
 Result<CommInit> comm_init_from_record(const LogRecord& record);
+Result<CommRas> comm_ras_from_record(const LogRecord& record);
 
 inline constexpr size_t kCommsPerStepMax = 4096;
 inline constexpr size_t kFlowsPerStepMax = 65536;

@@ -186,5 +186,94 @@ TEST(Phases, HaveNames) {
   EXPECT_STREQ(to_text(static_cast<Phase>(200)), "other");
 }
 
+TEST(Events, OperationsThatWereNotSeenTravelOnlyWhereThereAreAny) {
+  LogRecord whole = to_record(good_step());
+  EXPECT_EQ(find(whole.attributes, "unseen"), nullptr);
+  EXPECT_EQ(std::get<ValueList>(std::get<ValueList>(find(whole.attributes, "comms")->data).at(0).data).size(), 12u);
+  EXPECT_TRUE(good_step().gpu_time_known());
+
+  StepSummary step = good_step();
+  step.unseen = 3;
+  step.comms[0].unseen = 2;  // one was given up before it could be told whose it is
+  EXPECT_FALSE(step.gpu_time_known());
+  Result<StepSummary> back = step_from_record(to_record(step));
+  ASSERT_TRUE(back.ok()) << back.error();
+  EXPECT_EQ(*back, step);
+  EXPECT_FALSE(accepted(with(to_record(step), "unseen", -1)));
+  EXPECT_FALSE(accepted(with_column(to_record(step), "comms", 12, -1)));
+}
+
+TEST(Events, AStatusRowEndsBehindTheLastColumnThatSaysSomething) {
+  auto columns = [](const CommStatus& comm) {
+    RankStatus status;
+    status.comms = {comm};
+    LogRecord record = to_record(status);
+    Result<RankStatus> back = status_from_record(record);
+    EXPECT_TRUE(back.ok() && back->comms.at(0) == comm);
+    return std::get<ValueList>(std::get<ValueList>(find(record.attributes, "comms")->data).at(0).data).size();
+  };
+  CommStatus comm{.comm_id = 1, .size = 8, .rank_in_comm = 3};
+  EXPECT_EQ(columns(comm), 23u);
+  comm.p2p.end_not_seen = true;
+  EXPECT_EQ(columns(comm), 24u);
+  comm.collective_calls = 12;
+  EXPECT_EQ(columns(comm), 25u);
+  comm.launched = 0;  // known to be none
+  EXPECT_EQ(columns(comm), 27u);
+  comm.proxy = {.state = "peer", .send = true, .peer = 6, .since_unix_ns = kTime};
+  EXPECT_EQ(columns(comm), 31u);
+}
+
+TEST(Events, AStatusWhoseLastColumnsCannotBeIsRefused) {
+  CommStatus comm{.comm_id = 1, .size = 8, .rank_in_comm = 3};
+  comm.launched = 5;
+  comm.proxy = {.state = "peer", .send = true, .peer = 6, .since_unix_ns = kTime};
+  RankStatus status;
+  status.comms = {comm};
+  LogRecord record = to_record(status);
+  ASSERT_TRUE(status_from_record(record).ok());
+  for (size_t column : {24, 25, 26, 29})
+    EXPECT_FALSE(status_from_record(with_column(record, "comms", column, -2)).ok());
+  EXPECT_FALSE(status_from_record(with_column(record, "comms", 27, 1)).ok());  // not a text
+}
+
+TEST(Events, ACommunicatorInTroubleComesBackAsItWas) {
+  CommRas ras{.comm_id = 0xfedcba9876543210, .size = 8, .missing_count = 2};
+  ras.missing = {{.rank = 3, .host = "10.0.0.7", .pid = 4711, .unresponsive = true, .considered_dead = true},
+                 {.rank = 5}};
+  ras.behind = {{"AllReduce", 41, 42, 2, {1, 2}}, {"Unknown", 0, 3, 1, {}}};
+  Result<CommRas> back = comm_ras_from_record(to_record(ras, kTime));
+  ASSERT_TRUE(back.ok()) << back.error();
+  EXPECT_EQ(*back, ras);
+}
+
+TEST(Events, OfACommunicatorInTroubleNoMoreRanksAreNamedThanFit) {
+  CommRas ras{.comm_id = 1, .size = 10'000, .missing_count = 5'000};
+  ras.missing.resize(5'000);
+  ras.behind.resize(100);
+  ras.behind[0].ranks.resize(5'000);
+  Result<CommRas> back = comm_ras_from_record(to_record(ras, kTime));
+  ASSERT_TRUE(back.ok()) << back.error();
+  EXPECT_EQ(back->missing_count, 5'000);
+  EXPECT_EQ(back->missing.size(), kRasMissingMax);
+  EXPECT_EQ(back->behind.size(), kRasBehindMax);
+  EXPECT_EQ(back->behind[0].ranks.size(), kRasBehindRanksMax);
+}
+
+TEST(Events, ACommunicatorInTroubleThatCannotBeIsRefused) {
+  CommRas ras{.comm_id = 1, .size = 8, .missing_count = 1};
+  ras.missing = {{.rank = 3, .host = "a"}};
+  ras.behind = {{"AllReduce", 1, 2, 1, {1}}};
+  const LogRecord record = to_record(ras, kTime);
+  ASSERT_TRUE(comm_ras_from_record(record).ok());
+  EXPECT_FALSE(comm_ras_from_record(with(record, "size", -1)).ok());
+  EXPECT_FALSE(comm_ras_from_record(with(record, "missing_count", -1)).ok());
+  EXPECT_FALSE(comm_ras_from_record(with_column(record, "missing", 0, -2)).ok());
+  EXPECT_FALSE(comm_ras_from_record(with_column(record, "missing", 4, 7)).ok());  // not a text
+  EXPECT_FALSE(comm_ras_from_record(with_column(record, "behind", 4, -1)).ok());
+  ras.missing[0].host = "a\nb";
+  EXPECT_FALSE(comm_ras_from_record(to_record(ras, kTime)).ok());
+}
+
 }  // namespace
 }  // namespace lockstep

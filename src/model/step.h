@@ -45,12 +45,14 @@ struct CommStep {
   bool p2p = false;    // sends and receives; else collectives
   int64_t count = 0;   // operations
   int64_t bytes = 0;   // payload of this rank
-  int64_t gpu_ns = 0;  // sum over operations of (max stop - min start over channels)
-  int64_t shortest_ns = 0;
+  int64_t gpu_ns = 0;  // sum of (max stop - min start over channels); operations of one ncclGroup, which may run in one
+                       // kernel, count together for the time in which at least one of them runs
+  int64_t shortest_ns = 0;  // single operations
   int64_t longest_ns = 0;
   int64_t first_start_unix_ns = 0;
   int64_t last_end_unix_ns = 0;
   int64_t queue_ns = 0;  // sum of (GPU start - host enqueue): long on a rank whose GPU is behind
+  int64_t unseen = 0;    // of `count`: operations whose GPU time is not known; the times above do without them
   bool operator==(const CommStep&) const = default;
 };
 
@@ -83,8 +85,11 @@ struct StepSummary {
   int64_t quiet_from_unix_ns = 0;
   bool inferred = false;     // step boundaries guessed, not told
   int64_t records_lost = 0;  // recorder records overwritten before they were read: the numbers above are lower bounds
+  int64_t unseen = 0;        // operations whose GPU time is not known: own and communication time cannot be told apart
   std::vector<CommStep> comms;
   std::vector<FlowStep> flows;
+  // False: GPU times are missing, so its times say neither that the rank was fast nor that it was slow.
+  bool gpu_time_known() const { return records_lost == 0 && unseen == 0; }
   bool operator==(const StepSummary&) const = default;
 };
 
@@ -101,7 +106,17 @@ struct OpStatus {
   int64_t bytes = 0;
   int32_t peer = -1;          // p2p only, rank in the communicator
   int64_t since_unix_ns = 0;  // enqueued at
+  bool end_not_seen = false;  // NCCL does not tell when it ends: not complete may as well be over
   bool operator==(const OpStatus&) const = default;
+};
+
+// What the network side of a communicator waits for.
+struct ProxyWaitStatus {
+  std::string state;  // "own GPU", "peer", "wire"; empty: nothing is under way, or not known
+  bool send = false;
+  int32_t peer = -1;          // rank in the communicator
+  int64_t since_unix_ns = 0;  // nothing has entered or left this state since
+  bool operator==(const ProxyWaitStatus&) const = default;
 };
 
 struct CommStatus {
@@ -114,6 +129,10 @@ struct CommStatus {
   uint64_t p2p_completed = 0;
   OpStatus collective;
   OpStatus p2p;
+  uint64_t collective_calls = 0;  // calls of NCCL's API; 0: not told. More than enqueued: the rest is not visible
+  uint64_t p2p_calls = 0;
+  int64_t launched = -1;  // operations that NCCL's RAS says this rank has launched here; -1: not known
+  ProxyWaitStatus proxy;
   bool operator==(const CommStatus&) const = default;
 };
 

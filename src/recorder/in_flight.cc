@@ -16,16 +16,6 @@ namespace {
 RowState state_of(uint64_t word) {
   return static_cast<RowState>(word & 3);
 }
-uint64_t tag_of(uint64_t op_id, InFlightState state) {
-  return op_id << 8 | static_cast<uint64_t>(state);
-}
-
-bool unfinished(uint64_t tag) {
-  const uint64_t state = tag & 0xFF;
-  return state == static_cast<uint64_t>(InFlightState::kEnqueued) ||
-         state == static_cast<uint64_t>(InFlightState::kStarted);
-}
-
 // A communicator's name, word by word, because a reader may be looking.
 void store_name(char (&target)[64], const char* name) {
   uint64_t words[8] = {};
@@ -74,7 +64,7 @@ InFlightTable::Claim InFlightTable::claim(const Comm& comm) {
     store(row.nodes, comm.nodes);
     store_name(row.name, comm.name);
     for (uint64_t* word : {&row.collectives_enqueued, &row.p2p_enqueued, &row.inserted, &row.collectives_completed,
-                           &row.p2p_completed, &row.newest_completed}) {
+                           &row.p2p_completed, &row.newest_completed, &row.collective_calls, &row.p2p_calls}) {
       store(*word, 0);
     }
     for (auto& cell : row.proxy) {
@@ -106,40 +96,11 @@ InFlightTable::Comm InFlightTable::comm(uint32_t row) const {
           .nodes = load(rows_[row].nodes)};
 }
 
-InFlightTable::Ticket InFlightTable::enqueue(uint32_t row_index, const Op& op, bool completion_is_seen) {
+void InFlightTable::identify(uint32_t row_index, const Comm& comm) {
   layout::CommRow& row = rows_[row_index];
-  Ticket ticket{.op_id = op.op_id, .p2p = op.p2p};
-  ticket.position = add(row.inserted);
-  ticket.entry = static_cast<uint32_t>(ticket.position % layout::kRecentOps);
-
-  layout::OpEntry& oldest = row.ops[ticket.entry];
-  uint64_t tag = load(oldest.tag, std::memory_order_acquire);
-  // An operation is waited for while nothing enqueued after it has completed. One that was overtaken has lost its
-  // completion somewhere and must not hold its place for ever.
-  if (completion_is_seen && unfinished(tag) && load(row.newest_completed) <= load(oldest.position)) {
-    ticket.entry = layout::kNewestEntry;
-    tag = load(row.ops[ticket.entry].tag, std::memory_order_acquire);
-  }
-  ticket.ordinal = add(op.p2p ? row.p2p_enqueued : row.collectives_enqueued) + 1;
-  fill(row.ops[ticket.entry], tag, op, ticket);
-  return ticket;
-}
-
-void InFlightTable::fill(layout::OpEntry& entry, uint64_t old_tag, const Op& op, const Ticket& ticket) {
-  // Another thread is at this entry: the operation is not shown, only counted. (Two threads that both saw the old tag
-  // must be a whole ring of operations apart and within nanoseconds of each other.)
-  if ((old_tag & 0xFF) == layout::kEntryFilling) return;
-  store(entry.tag, op.op_id << 8 | layout::kEntryFilling);
-  layout::store_fence();
-  store(entry.ordinal, ticket.ordinal);
-  store(entry.seq, op.seq);
-  store(entry.bytes, op.bytes);
-  store(entry.enqueued_ns, op.now_ns);
-  store(entry.started_ns, 0);
-  store(entry.detail, static_cast<uint64_t>(static_cast<uint32_t>(op.peer)) | static_cast<uint64_t>(op.function) << 32 |
-                          static_cast<uint64_t>(op.datatype) << 40 | static_cast<uint64_t>(op.p2p) << 48);
-  store(entry.position, ticket.position);
-  store(entry.tag, tag_of(op.op_id, InFlightState::kEnqueued), std::memory_order_release);
+  store(row.rank_in_comm, comm.rank_in_comm);
+  store_name(row.name, comm.name);
+  store(row.comm_id, comm.comm_id, std::memory_order_release);
 }
 
 void InFlightTable::started(uint32_t row, const Ticket& ticket, uint64_t now_ns) {
@@ -157,7 +118,15 @@ void InFlightTable::completed(uint32_t row_index, const Ticket& ticket) {
   if (!swap_if(entry.tag, tag_of(ticket.op_id, InFlightState::kStarted), done)) {
     swap_if(entry.tag, tag_of(ticket.op_id, InFlightState::kEnqueued), done);
   }
-  add(ticket.p2p ? row.p2p_completed : row.collectives_completed);
+  if (!ticket.p2p) {
+    // They run in order: those before it are over as well, whether their end was seen or not.
+    for (uint64_t seen = load(row.collectives_completed); seen < ticket.ordinal;
+         seen = load(row.collectives_completed)) {
+      if (swap_if(row.collectives_completed, seen, ticket.ordinal)) break;
+    }
+  } else if (ticket.end_is_seen) {
+    add(row.p2p_completed);
+  }
   if (load(row.newest_completed) <= ticket.position) store(row.newest_completed, ticket.position + 1);
 }
 

@@ -40,26 +40,30 @@ class InFlightTable {
   }
   Comm comm(uint32_t row) const;  // of a live row; the name is not given
 
+  // For a communicator whose identity comes with its first operation (before NCCL 2.27).
+  void identify(uint32_t row, const Comm& comm);
+  // NCCL's API was called for this communicator.
+  void count_call(uint32_t row, bool p2p) { layout::add(p2p ? rows_[row].p2p_calls : rows_[row].collective_calls); }
+
   struct Op {
-    uint64_t op_id = 0;  // non-zero, below 2^56
     uint64_t seq = 0;
     uint64_t bytes = 0;
     uint64_t now_ns = 0;
-    int32_t peer = -1;
-    Function function = Function::kUnknown;
-    Datatype datatype = Datatype::kUnknown;
-    bool p2p = false;
+    uint64_t detail = 0;  // op_detail_word(); peer, function and type are kept
+    uint64_t p2p = 0;     // 0 or 1
+    // It will be completed(). Then it keeps its place against newer ones until that comes. Else the oldest always goes,
+    // a collective counts as completed as soon as one after it is, and a point-to-point operation at once.
+    uint64_t end_is_seen = 1;
   };
   struct Ticket {  // names the operation in the calls below
     uint64_t op_id = 0;
     uint64_t ordinal = 0;
-    uint64_t position = 0;
+    uint64_t position = 0;  // 0, 1, ... on this row
     uint32_t entry = 0;
     bool p2p = false;
+    bool end_is_seen = true;
   };
-  // completion_is_seen: operations of this row will be completed(). Then an old operation that has not completed keeps
-  // its place against newer ones; without it the oldest always goes.
-  Ticket enqueue(uint32_t row, const Op& op, bool completion_is_seen);
+  Ticket enqueue(uint32_t row, uint64_t epoch, const Op& op);
   void started(uint32_t row, const Ticket& ticket, uint64_t now_ns);
   void completed(uint32_t row, const Ticket& ticket);
 
@@ -72,11 +76,59 @@ class InFlightTable {
   static constexpr uint64_t row_word(uint64_t epoch, layout::RowState state) {
     return epoch << 2 | static_cast<uint64_t>(state);
   }
-  void fill(layout::OpEntry& entry, uint64_t old_tag, const Op& op, const Ticket& ticket);
+  static constexpr uint64_t kEndNotSeen = 1ULL << 49;  // in OpEntry::detail
+  static constexpr uint64_t tag_of(uint64_t op_id, InFlightState state) {
+    return op_id << 8 | static_cast<uint64_t>(state);
+  }
+  static bool unfinished(uint64_t tag) {
+    const uint64_t state = tag & 0xFF;
+    return state == static_cast<uint64_t>(InFlightState::kEnqueued) ||
+           state == static_cast<uint64_t>(InFlightState::kStarted);
+  }
+  static void fill(layout::OpEntry& entry, uint64_t old_tag, const Op& op, const Ticket& ticket);
 
   layout::FileHeader* header_ = nullptr;
   layout::CommRow* rows_ = nullptr;
   uint32_t row_count_ = 0;
 };
+
+// Here, so that what it is given and what it gives back stays in registers: it is the dearest part of a callback.
+inline InFlightTable::Ticket InFlightTable::enqueue(uint32_t row_index, uint64_t epoch, const Op& op) {
+  layout::CommRow& row = rows_[row_index];
+  Ticket ticket{.p2p = op.p2p != 0, .end_is_seen = op.end_is_seen != 0};
+  ticket.position = layout::add(row.inserted);
+  ticket.op_id = (epoch << layout::kOpIdPositionBits | (ticket.position + 1)) & ((1ULL << 56) - 1);
+  ticket.entry = static_cast<uint32_t>(ticket.position % layout::kRecentOps);
+
+  layout::OpEntry& oldest = row.ops[ticket.entry];
+  uint64_t tag = layout::load(oldest.tag, std::memory_order_acquire);
+  // An operation is waited for while nothing enqueued after it has completed. One that was overtaken has lost its
+  // completion somewhere and must not hold its place for ever.
+  if (op.end_is_seen != 0 && unfinished(tag) && (layout::load(oldest.detail) & kEndNotSeen) == 0 &&
+      layout::load(row.newest_completed) <= layout::load(oldest.position)) {
+    ticket.entry = layout::kNewestEntry;
+    tag = layout::load(row.ops[ticket.entry].tag, std::memory_order_acquire);
+  }
+  ticket.ordinal = layout::add(op.p2p != 0 ? row.p2p_enqueued : row.collectives_enqueued) + 1;
+  if (op.p2p != 0 && op.end_is_seen == 0) layout::add(row.p2p_completed);
+  fill(row.ops[ticket.entry], tag, op, ticket);
+  return ticket;
+}
+
+inline void InFlightTable::fill(layout::OpEntry& entry, uint64_t old_tag, const Op& op, const Ticket& ticket) {
+  // Another thread is at this entry: the operation is not shown, only counted. (Two threads that both saw the old tag
+  // must be a whole ring of operations apart and within nanoseconds of each other.)
+  if ((old_tag & 0xFF) == layout::kEntryFilling) return;
+  layout::store(entry.tag, ticket.op_id << 8 | layout::kEntryFilling);
+  layout::store_fence();
+  layout::store(entry.ordinal, ticket.ordinal);
+  layout::store(entry.seq, op.seq);
+  layout::store(entry.bytes, op.bytes);
+  layout::store(entry.enqueued_ns, op.now_ns);
+  layout::store(entry.started_ns, 0);
+  layout::store(entry.detail, (op.detail & 0xFFFF'FFFFFFFF) | op.p2p << 48 | (op.end_is_seen != 0 ? 0 : kEndNotSeen));
+  layout::store(entry.position, ticket.position);
+  layout::store(entry.tag, tag_of(ticket.op_id, InFlightState::kEnqueued), std::memory_order_release);
+}
 
 }  // namespace lockstep

@@ -19,16 +19,16 @@
 namespace lockstep::layout {
 
 inline constexpr uint64_t kMagic = 0x50455453'4b434f4cULL;  // "LOCKSTEP"
-inline constexpr uint32_t kLayoutVersion = 1;
+inline constexpr uint32_t kLayoutVersion = 2;
 inline constexpr uint64_t kPage = 4096;
 
 inline constexpr uint32_t kLanesMax = 256;
 inline constexpr uint32_t kLaneRecordsMin = 16;
 inline constexpr uint32_t kLaneRecordsMax = 1u << 20;
-inline constexpr uint32_t kCommsMax = 1024;
+inline constexpr uint32_t kCommsMax = 4096;
 inline constexpr uint32_t kLanesDefault = 24;
 inline constexpr uint32_t kLaneRecordsDefault = 8192;
-inline constexpr uint32_t kCommsDefault = 256;
+inline constexpr uint32_t kCommsDefault = 1024;
 
 // Operations kept per communicator: a ring of 32, and one more for the newest when the ring is full of operations that
 // have not completed (a hang is diagnosed from the oldest of them, so those stay).
@@ -56,13 +56,21 @@ struct FileHeader {
       rank_and_world;  // low half rank, high half world size: one word, because a communicator may fill it in later
   int32_t local_rank;
   uint32_t padding;
-  // One cache line of counters, apart from what never changes.
+  // Cache lines apart from what never changes.
   alignas(64) uint64_t lanes_refused;
-  uint64_t events_refused;
   uint64_t switched_off;
   uint64_t comm_epochs;     // communicators ever made
   uint64_t comm_rows_used;  // rows below this have been used
-  uint64_t counter_padding[3];
+  uint64_t mask;            // NCCL event bits asked for now
+  uint64_t nccl;  // low half NCCL's version as it numbers itself (22809 is 2.28.9; 0: not known), high half its
+                  // profiler interface
+  uint64_t state_padding[2];
+  alignas(64) uint64_t refused[8];  // by Refused
+  // Read at every operation, written rarely: the control word by whoever wants more or less detail (control.h), the
+  // count of steps begun by the C API.
+  alignas(64) uint64_t control;
+  uint64_t steps_begun;
+  uint64_t control_padding[6];
   char job_id[128];
   char host[256];
   char gpu_uuid[64];
@@ -72,6 +80,13 @@ struct alignas(128) LaneHeader {
   uint64_t head;     // records ever published on this lane; the newest is in slot (head - 1) % lane_records
   uint64_t last_ns;  // time of the newest record
   uint32_t owner;    // thread id of the producer; 0: free to claim
+  uint32_t padding;
+  // Of every thread that ever had this lane; see RecorderCost.
+  uint64_t events;
+  uint64_t cost_samples;
+  uint64_t cost_ns;
+  uint64_t cost_worst_ns;
+  uint64_t cost_buckets[kCostBoundsNs.size() + 1];
 };
 
 // What the network side of a communicator is doing, per proxy step state.
@@ -84,6 +99,8 @@ inline constexpr uint8_t kProxyStates[] = {8, 20, 9, 10, 11, 12};  // NCCL's num
 inline constexpr uint32_t kProxyCells = sizeof kProxyStates;
 
 // tag = op_id << 8 | state; the state is an InFlightState, or kEntryFilling while the other words are being written.
+// op_id = epoch of the row << kOpIdPositionBits | position + 1.
+inline constexpr uint32_t kOpIdPositionBits = 36;
 struct OpEntry {
   uint64_t tag;
   uint64_t ordinal;
@@ -91,7 +108,7 @@ struct OpEntry {
   uint64_t bytes;
   uint64_t enqueued_ns;
   uint64_t started_ns;
-  uint64_t detail;    // bits 0-31 peer, 32-39 function, 40-47 datatype, 48 p2p
+  uint64_t detail;    // bits 0-31 peer, 32-39 function, 40-47 datatype, 48 p2p, 49 its end is not seen
   uint64_t position;  // order of enqueueing in the communicator, collectives and p2p together
 };
 inline constexpr uint64_t kEntryFilling = 0xFF;
@@ -110,6 +127,8 @@ struct alignas(128) CommRow {
   alignas(128) uint64_t collectives_enqueued;
   uint64_t p2p_enqueued;
   uint64_t inserted;  // positions given out
+  uint64_t collective_calls;
+  uint64_t p2p_calls;
   // Written by the threads that see completion.
   alignas(64) uint64_t collectives_completed;
   uint64_t p2p_completed;
@@ -118,8 +137,9 @@ struct alignas(128) CommRow {
   alignas(64) OpEntry ops[kOpEntries];
 };
 
-static_assert(sizeof(FileHeader) == 640 && alignof(FileHeader) == 64);
-static_assert(offsetof(FileHeader, lanes_refused) == 128 && offsetof(FileHeader, job_id) == 192);
+static_assert(sizeof(FileHeader) == 768 && alignof(FileHeader) == 64);
+static_assert(offsetof(FileHeader, lanes_refused) == 128 && offsetof(FileHeader, refused) == 192);
+static_assert(offsetof(FileHeader, control) == 256 && offsetof(FileHeader, job_id) == 320);
 static_assert(sizeof(LaneHeader) == 128 && sizeof(ProxyCell) == 16 && sizeof(OpEntry) == 64);
 static_assert(offsetof(CommRow, collectives_enqueued) == 128 && offsetof(CommRow, collectives_completed) == 192);
 static_assert(offsetof(CommRow, proxy) == 256 && offsetof(CommRow, ops) == 384 && sizeof(CommRow) == 2560);

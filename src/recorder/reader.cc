@@ -96,8 +96,12 @@ class Reader final : public RecorderReader {
     if (bytes_->read(0, &again, sizeof again)) {
       now.rank_and_world = again.rank_and_world;
       now.lanes_refused = again.lanes_refused;
-      now.events_refused = again.events_refused;
+      std::copy(std::begin(again.refused), std::end(again.refused), std::begin(now.refused));
       now.switched_off = again.switched_off;
+      now.mask = again.mask;
+      now.nccl = again.nccl;
+      now.steps_begun = again.steps_begun;
+      now.control = again.control;
     }
     RecorderHeader header;
     header.pid = now.pid;
@@ -112,8 +116,13 @@ class Reader final : public RecorderReader {
     header.anchor_unix_ns = now.anchor_unix_ns;
     header.anchor_monotonic_ns = now.anchor_monotonic_ns;
     header.lanes_refused = now.lanes_refused;
-    header.events_refused = now.events_refused;
+    std::copy_n(std::begin(now.refused), header.refused.size(), header.refused.begin());
     header.switched_off = now.switched_off;
+    header.mask = static_cast<uint32_t>(now.mask);
+    header.steps_begun = now.steps_begun;
+    header.control = now.control;
+    header.nccl_version = static_cast<uint32_t>(now.nccl);
+    header.nccl_interface = static_cast<uint32_t>(now.nccl >> 32);
     return header;
   }
 
@@ -144,6 +153,18 @@ class Reader final : public RecorderReader {
       comms.push_back(comm_of(index, copies));
     }
     return comms;
+  }
+
+  RecorderCost cost() const override {
+    RecorderCost cost;
+    for (const auto& lane : lane_headers()) {
+      cost.events += lane.events;
+      cost.samples += lane.cost_samples;
+      cost.total_ns += lane.cost_ns;
+      cost.worst_ns = std::max(cost.worst_ns, lane.cost_worst_ns);
+      for (size_t i = 0; i < cost.buckets.size(); ++i) cost.buckets[i] += lane.cost_buckets[i];
+    }
+    return cost;
   }
 
   uint64_t last_activity_ns() const override {
@@ -256,6 +277,8 @@ class Reader final : public RecorderReader {
     // Completions first seen, then enqueued: a live table can be copied so that they cross.
     comm.collectives_completed = std::min(row.collectives_completed, row.collectives_enqueued);
     comm.p2p_completed = std::min(row.p2p_completed, row.p2p_enqueued);
+    comm.collective_calls = row.collective_calls;
+    comm.p2p_calls = row.p2p_calls;
 
     std::vector<std::pair<uint64_t, InFlightOp>> ops;
     for (uint32_t i = 0; i < layout::kOpEntries; ++i) {
@@ -271,6 +294,7 @@ class Reader final : public RecorderReader {
       InFlightOp op;
       op.state = static_cast<InFlightState>(state);
       op.p2p = (entry.detail >> 48 & 1) != 0;
+      op.end_is_seen = (entry.detail >> 49 & 1) == 0;
       op.ordinal = entry.ordinal;
       op.seq = entry.seq;
       op.function = known_or_unknown(static_cast<Function>(entry.detail >> 32 & 0xFF), Function::kSendRecv);
@@ -295,6 +319,7 @@ class Reader final : public RecorderReader {
       const layout::ProxyCell& cell = row.proxy[i];
       if (cell.count == 0 || cell.count > INT32_MAX) continue;
       const uint8_t state = layout::kProxyStates[i];
+      comm.proxy.push_back({state, cell.count, cell.peer, cell.since_ns});
       const int rank = state == 8 || state == 12 ? 0 : 1;
       if (rank < best_rank || (rank == best_rank && cell.since_ns >= comm.proxy_since_ns)) continue;
       best_rank = rank;
@@ -313,25 +338,29 @@ class Reader final : public RecorderReader {
 };
 
 Result<std::unique_ptr<RecorderReader>> make_reader(std::unique_ptr<Bytes> bytes, uint64_t size,
-                                                    const std::string& what) {
+                                                    const std::string& what, bool allow_short = false) {
   layout::FileHeader header;
   if (size < sizeof header || !bytes->read(0, &header, sizeof header)) {
     return Error{format("recorder: %s: %llu bytes are too short for a flight recorder", what.c_str(),
                         static_cast<unsigned long long>(size))};
   }
-  if (const char* fault = layout::header_fault(header, size)) return Error{"recorder: " + what + ": " + fault};
+  // Offsets that the header makes up do not pass the check below.
+  const bool table_whole = size >= header.lane_header_offset;
+  if (const char* fault = layout::header_fault(header, allow_short && table_whole ? header.file_bytes : size))
+    return Error{"recorder: " + what + ": " + fault};
   return std::unique_ptr<RecorderReader>(std::make_unique<Reader>(std::move(bytes), header));
 }
 
 }  // namespace
 
-Result<std::unique_ptr<RecorderReader>> RecorderReader::open(const std::string& path) {
+Result<std::unique_ptr<RecorderReader>> RecorderReader::open(const std::string& path, bool allow_short) {
   UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
   if (!fd.valid()) return Error{"recorder: " + path + ": " + std::strerror(errno)};
   struct stat status {};
   if (::fstat(fd.get(), &status) != 0 || !S_ISREG(status.st_mode))
     return Error{"recorder: " + path + ": not a plain file"};
-  return make_reader(std::make_unique<FileBytes>(std::move(fd)), static_cast<uint64_t>(status.st_size), path);
+  return make_reader(std::make_unique<FileBytes>(std::move(fd)), static_cast<uint64_t>(status.st_size), path,
+                     allow_short);
 }
 
 Result<std::unique_ptr<RecorderReader>> RecorderReader::over(const void* bytes, size_t size) {

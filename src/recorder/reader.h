@@ -19,7 +19,9 @@ class RecorderReader {
  public:
   // Fails with one line for a file that is not a recorder, is of an unknown version, is too short or contradicts
   // itself.
-  static Result<std::unique_ptr<RecorderReader>> open(const std::string& path);
+  // allow_short: for saved files; one that was cut is taken as long as its table of operations in flight is whole, and
+  // the records that are not there count as torn.
+  static Result<std::unique_ptr<RecorderReader>> open(const std::string& path, bool allow_short = false);
   // The same over bytes in memory (tests, fuzzing, saved files). The bytes must outlive the reader.
   static Result<std::unique_ptr<RecorderReader>> over(const void* bytes, size_t size);
   virtual ~RecorderReader() = default;
@@ -37,6 +39,8 @@ class RecorderReader {
 
   // The operations-in-flight table as it is now.
   virtual std::vector<InFlightComm> in_flight() const = 0;
+
+  virtual RecorderCost cost() const = 0;
 
   // Monotonic time (of the writer) of the newest callback on any lane; 0: none yet. Cheap: the agent asks often.
   virtual uint64_t last_activity_ns() const = 0;

@@ -12,7 +12,7 @@ static_assert(sizeof(OpRecord) == 64 && offsetof(OpRecord, op_id) == 16 && offse
 static_assert(offsetof(OpRecord, bytes) == 32 && offsetof(OpRecord, peer) == 40 && offsetof(OpRecord, function) == 44);
 static_assert(offsetof(OpRecord, datatype) == 45 && offsetof(OpRecord, channels) == 46);
 static_assert(offsetof(OpRecord, algorithm) == 47 && offsetof(OpRecord, ordinal) == 48);
-static_assert(offsetof(OpRecord, protocol) == 56);
+static_assert(offsetof(OpRecord, protocol) == 56 && offsetof(OpRecord, group) == 60);
 static_assert(sizeof(KernelChRecord) == 64 && offsetof(KernelChRecord, op_id) == 16);
 static_assert(offsetof(KernelChRecord, gpu_start_ns) == 24 && offsetof(KernelChRecord, gpu_stop_ns) == 32);
 static_assert(offsetof(KernelChRecord, host_start_ns) == 40 && offsetof(KernelChRecord, channel) == 48);
@@ -25,11 +25,37 @@ static_assert(offsetof(ProxyStepRecord, start_ns) == 24 && offsetof(ProxyStepRec
 static_assert(offsetof(ProxyStepRecord, bytes) == 36 && offsetof(ProxyStepRecord, wait_gpu_ns) == 40);
 static_assert(offsetof(ProxyStepRecord, wait_peer_ns) == 44 && offsetof(ProxyStepRecord, wire_ns) == 48);
 static_assert(offsetof(ProxyStepRecord, step) == 52 && offsetof(ProxyStepRecord, channel) == 56);
+static_assert(offsetof(ProxyStepRecord, merged) == 58 && offsetof(ProxyStepRecord, wire_longest_us) == 60);
+static_assert(offsetof(ProxyStepRecord, wait_gpu_longest_us) == 62);
 static_assert(sizeof(MarkRecord) == 64 && offsetof(MarkRecord, number) == 16 && offsetof(MarkRecord, value) == 24);
 static_assert(offsetof(MarkRecord, name) == 32 && offsetof(MarkRecord, comm_id) == 48);
 static_assert(std::is_trivially_copyable_v<Record>);
 
 }  // namespace
+
+const char* to_text(Refused reason) {
+  switch (reason) {
+    case Refused::kHandle:
+      return "handle";
+    case Refused::kForeign:
+      return "foreign";
+    case Refused::kNoSlot:
+      return "no_slot";
+    case Refused::kNoRow:
+      return "no_communicator";
+    case Refused::kNoLane:
+      return "no_lane";
+    case Refused::kCompletion:
+      return "completion";
+  }
+  return "unknown";
+}
+
+uint64_t RecorderHeader::refused_total() const {
+  uint64_t total = 0;
+  for (uint64_t count : refused) total += count;
+  return total;
+}
 
 const char* to_text(Function function) {
   switch (function) {
@@ -91,30 +117,6 @@ const char* to_text(Datatype datatype) {
       return "float8e5m2";
   }
   return "unknown";
-}
-
-uint32_t bytes_of(Datatype datatype) {
-  switch (datatype) {
-    case Datatype::kInt8:
-    case Datatype::kUint8:
-    case Datatype::kFloat8e4m3:
-    case Datatype::kFloat8e5m2:
-      return 1;
-    case Datatype::kFloat16:
-    case Datatype::kBfloat16:
-      return 2;
-    case Datatype::kInt32:
-    case Datatype::kUint32:
-    case Datatype::kFloat32:
-      return 4;
-    case Datatype::kInt64:
-    case Datatype::kUint64:
-    case Datatype::kFloat64:
-      return 8;
-    case Datatype::kUnknown:
-      break;
-  }
-  return 0;
 }
 
 }  // namespace lockstep

@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -14,6 +15,7 @@
 #include <cstring>
 #include <ctime>
 #include <mutex>
+#include <new>
 #include <optional>
 
 #include "base/files.h"
@@ -26,14 +28,6 @@ using layout::load;
 using layout::store;
 
 namespace {
-
-uint64_t system_now_ns() {
-  timespec now{};
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return static_cast<uint64_t>(now.tv_sec) * 1'000'000'000u + static_cast<uint64_t>(now.tv_nsec);
-}
-
-constinit std::atomic<uint64_t (*)()> clock_in_use{system_now_ns};
 
 int64_t realtime_ns() {
   timespec now{};
@@ -154,12 +148,29 @@ Result<UniqueFd> open_existing(const std::string& path, const layout::FileHeader
 
 }  // namespace
 
+constinit std::atomic<uint64_t (*)()> recorder_clock{nullptr};
+
 uint64_t recorder_now_ns() {
-  return clock_in_use.load(std::memory_order_relaxed)();
+  auto* const told = recorder_clock.load(std::memory_order_relaxed);
+  return told != nullptr ? told() : system_now_ns();
 }
 
 void use_recorder_clock(uint64_t (*now_ns)()) {
-  clock_in_use.store(now_ns != nullptr ? now_ns : system_now_ns, std::memory_order_relaxed);
+  recorder_clock.store(now_ns, std::memory_order_relaxed);
+}
+
+const char* to_text(SwitchOff reason) {
+  switch (reason) {
+    case SwitchOff::kNone:
+      return "it is on";
+    case SwitchOff::kLaneTaken:
+      return "another thread wrote on a lane that was taken";
+    case SwitchOff::kHeaderChanged:
+      return "somebody else wrote into its file";
+    case SwitchOff::kTooSlow:
+      return "its own callbacks took too long";
+  }
+  return "of an unknown reason";
 }
 
 RecorderWriter::Options RecorderWriter::options_from_environment() {
@@ -170,6 +181,8 @@ RecorderWriter::Options RecorderWriter::options_from_environment() {
   const int64_t lanes = number_variable({"LOCKSTEP_RECORDER_LANES"}, layout::kLanesDefault);
   const int64_t records = number_variable({"LOCKSTEP_RECORDER_LANE_RECORDS"}, layout::kLaneRecordsDefault);
   options.geometry.lanes = static_cast<uint32_t>(std::clamp<int64_t>(lanes, 1, layout::kLanesMax));
+  const int64_t comms = number_variable({"LOCKSTEP_RECORDER_COMMS"}, layout::kCommsDefault);
+  options.geometry.comms = static_cast<uint32_t>(std::clamp<int64_t>(comms, 1, layout::kCommsMax));
   options.geometry.lane_records = std::bit_floor(
       static_cast<uint32_t>(std::clamp<int64_t>(records, layout::kLaneRecordsMin, layout::kLaneRecordsMax)));
 
@@ -200,6 +213,23 @@ RecorderWriter::Options RecorderWriter::options_from_environment() {
   return options;
 }
 
+Result<layout::Geometry> RecorderWriter::fitting(layout::Geometry geometry, uint64_t free_bytes) {
+  constexpr uint64_t kShare = 16;
+  while (geometry.file_bytes() > free_bytes / kShare) {
+    if (geometry.lane_records > 512) {
+      geometry.lane_records /= 2;
+    } else if (geometry.comms > 64) {
+      geometry.comms /= 2;
+    } else if (geometry.lane_records > layout::kLaneRecordsMin * 4) {
+      geometry.lane_records /= 2;
+    } else {
+      return Error{format("recorder: %llu bytes free are too few: NCCL needs shared memory too; recording is off",
+                          static_cast<unsigned long long>(free_bytes))};
+    }
+  }
+  return geometry;
+}
+
 Result<std::unique_ptr<RecorderWriter>> RecorderWriter::open(const Options& options) {
   if (!options.geometry.sane())
     return Error{"recorder: lanes, records or communicators out of range; recording is off"};
@@ -209,19 +239,28 @@ Result<std::unique_ptr<RecorderWriter>> RecorderWriter::open(const Options& opti
     return Error{ready.error()};
   }
 
+  struct statvfs space {};
+  layout::Geometry geometry = options.geometry;
+  if (::statvfs(options.directory.c_str(), &space) == 0) {
+    auto fits = fitting(geometry, static_cast<uint64_t>(space.f_bavail) * space.f_frsize);
+    if (!fits) return Error{fits.error()};
+    geometry = *fits;
+  }
+  TickClock::prepare();
+
   layout::FileHeader header{};
   header.magic = layout::kMagic;
   header.layout_version = layout::kLayoutVersion;
   header.header_bytes = sizeof header;
-  header.file_bytes = options.geometry.file_bytes();
+  header.file_bytes = geometry.file_bytes();
   header.pid = ::getpid();
   header.process_start_ticks = *ticks;
-  header.lanes = options.geometry.lanes;
-  header.lane_records = options.geometry.lane_records;
-  header.comms = options.geometry.comms;
-  header.comm_offset = options.geometry.comm_offset();
-  header.lane_header_offset = options.geometry.lane_header_offset();
-  header.record_offset = options.geometry.record_offset();
+  header.lanes = geometry.lanes;
+  header.lane_records = geometry.lane_records;
+  header.comms = geometry.comms;
+  header.comm_offset = geometry.comm_offset();
+  header.lane_header_offset = geometry.lane_header_offset();
+  header.record_offset = geometry.record_offset();
   header.anchor_unix_ns = options.anchor_unix_ns;
   header.anchor_monotonic_ns = options.anchor_monotonic_ns;
   if (header.anchor_unix_ns == 0 && header.anchor_monotonic_ns == 0) {
@@ -263,12 +302,14 @@ Result<std::unique_ptr<RecorderWriter>> RecorderWriter::open(const Options& opti
   if (::pthread_key_create(&writer->key_, thread_ended) != 0)
     return Error{"recorder: no thread key left; recording is off"};
   writer->has_key_ = true;
+  writer->ticks_ = TickClock::usable();
 
   writer->lanes_ = std::make_unique<Lane[]>(header.lanes);
   auto* lane_headers = reinterpret_cast<layout::LaneHeader*>(writer->bytes_ + header.lane_header_offset);
   for (uint32_t i = 0; i < header.lanes; ++i) {
     Lane& lane = writer->lanes_[i];
     lane.writer = writer.get();
+    lane.number = i;
     lane.header = &lane_headers[i];
     lane.words =
         reinterpret_cast<uint64_t*>(writer->bytes_ + header.record_offset + i * writer->geometry_.lane_bytes());
@@ -293,6 +334,9 @@ RecorderWriter::Lane* RecorderWriter::claim_lane() {
     if (load(lane.header->owner) != 0 || !layout::swap_if(lane.header->owner, 0u, self)) continue;
     lane.owner = self;
     lane.head = load(lane.header->head, std::memory_order_acquire);  // goes on where the last owner stopped
+    lane.events = load(lane.header->events);
+    lane.clock = TickClock();
+    lane.slow_samples = 0;
     if (::pthread_setspecific(key_, &lane) == 0) return &lane;
     store(lane.header->owner, 0u, std::memory_order_release);
     break;  // no memory for the thread's key: it would claim again at every record
@@ -309,6 +353,23 @@ void RecorderWriter::thread_ended(void* value) {
   if (!layout::swap_if(lane->header->owner, lane->owner, 0u)) lane->writer->switch_off(SwitchOff::kLaneTaken);
 }
 
+void RecorderWriter::end_sample(Lane& lane, uint64_t cost_ns) {
+  layout::LaneHeader& header = *lane.header;
+  size_t bucket = 0;
+  while (bucket < kCostBoundsNs.size() && cost_ns > kCostBoundsNs[bucket]) ++bucket;
+  // One producer: no addition has to be atomic.
+  store(header.cost_buckets[bucket], load(header.cost_buckets[bucket]) + 1);
+  store(header.cost_ns, load(header.cost_ns) + cost_ns);
+  store(header.cost_worst_ns, std::max(load(header.cost_worst_ns), cost_ns));
+  store(header.cost_samples, load(header.cost_samples) + 1);
+  // Preemption makes any single call long. Half of a window of calls beyond what any of ours should take is not that.
+  constexpr uint64_t kSlowNs = 20'000;
+  constexpr uint32_t kSlowWindow = 64;
+  if (cost_ns > kSlowNs) lane.slow_samples += 1;
+  if (lane.slow_samples > kSlowWindow / 2) return switch_off(SwitchOff::kTooSlow);
+  if (header.cost_samples % kSlowWindow == 0) lane.slow_samples = 0;
+}
+
 void RecorderWriter::learn_world(int32_t rank, int32_t world_size) {
   const uint64_t known = load(header_->rank_and_world);
   const auto known_size = static_cast<int32_t>(known >> 32);
@@ -323,6 +384,7 @@ bool RecorderWriter::header_intact() const {
 
 void RecorderWriter::switch_off(SwitchOff reason) {
   store(header_->switched_off, static_cast<uint64_t>(reason));
+  off_reason_.store(reason, std::memory_order_relaxed);
   abandon();
 }
 
@@ -335,6 +397,7 @@ constinit std::mutex process_mutex;
 std::string* process_fault = nullptr;  // never freed, like the writer: a late callback may still ask
 
 void in_forked_child() {
+  new (&process_mutex) std::mutex;  // a thread that is not in this process may have held it
   RecorderWriter* writer = process_writer.load(std::memory_order_relaxed);
   if (writer == nullptr) return;  // nothing was made: the child may make its own
   writer->abandon();

@@ -29,6 +29,11 @@ CommStatus comm_status() {
   comm.p2p_completed = 7;
   comm.collective = {OpState::kStarted, 100, 42, "AllReduce", "bfloat16", 1 << 30, -1, test::kTime};
   comm.p2p = {OpState::kCompleted, 7, 0, "Send", "float", 4096, 2, test::kTime - 5};
+  comm.collective.end_not_seen = true;
+  comm.collective_calls = 102;
+  comm.p2p_calls = 7;
+  comm.launched = 101;
+  comm.proxy = {"peer", false, 2, test::kTime - 9};
   return comm;
 }
 
@@ -42,6 +47,7 @@ LogRecord with(LogRecord record, std::string_view key, Value value) {
 
 TEST(Events, AStepSurvivesTheWire) {
   StepSummary step = test::step_summary(12);
+  step.unseen = step.comms[1].unseen = 7;
   LogRecord record = over_the_wire(to_record(step));
   EXPECT_EQ(record.event_name, kEventTrainStep);
   Result<StepSummary> back = step_from_record(record);
@@ -127,6 +133,7 @@ TEST(Events, AMalformedStepIsOneClearLine) {
 
 TEST(Events, ALongerRowThanWeKnowIsRead) {
   StepSummary step = test::step_summary(12);
+  for (CommStep& comm : step.comms) comm.unseen = 1;  // every column that we know is there
   LogRecord record = to_record(step);
   for (Attribute& attribute : record.attributes) {
     if (attribute.key != "comms" && attribute.key != "flows") continue;

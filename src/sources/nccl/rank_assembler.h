@@ -1,25 +1,31 @@
 // Turns one process's flight-recorder records into what the fleet needs to know of it: a StepSummary per step, the
-// collective metrics, and on request where the rank stands (RankStatus).
+// collective and network metrics, and on request where the rank stands (RankStatus).
 //
 // The problem: records of one step come from several threads (lanes), children may be read before their parents, GPU
 // times are on the GPU's clock, and the GPU may still be working on a step that the host has already ended.
 // The method: operations are put together by op_id (orphans wait for the next drain), GPU times are mapped to host time
 // by the smallest (callback time - GPU time) seen lately, and a step is closed once everything enqueued in it has
-// completed, or two steps later, or after kCloseAfterNs, whichever comes first.
+// completed, or two steps later, or after kCloseAfterNs, whichever comes first. An operation whose GPU time NCCL does
+// not tell, or of which a record was lost, is counted as unseen, and nothing waits for it.
 //
-// Limits: kOpsMax operations and kStepsOpenMax open steps are remembered; older ones are given up and counted.
+// rank_assembler.cc puts operations together, step_summary.cc closes steps, rank_status.cc tells where the rank stands.
+// Limits: kOpsMax operations and kStepsOpenMax open steps are remembered; of older operations the time is not known.
 // Thread rule: Confined.
 #pragma once
 
 #include <cstdint>
 #include <deque>
 #include <map>
-#include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "model/events.h"
 #include "model/step.h"
 #include "recorder/records.h"
+#include "sources/nccl/intervals.h"
+#include "sources/nccl/link_fit.h"
+#include "sources/nccl/network_waits.h"
+#include "sources/nccl/p2p_groups.h"
 
 namespace lockstep {
 
@@ -27,8 +33,8 @@ namespace lockstep {
 struct CollectiveTotals {
   uint64_t operations = 0;
   uint64_t bytes = 0;
-  uint64_t gpu_ns = 0;
-  double bus_bytes = 0;  // bytes x NCCL's bus factor: bus bandwidth = bus_bytes / gpu time
+  uint64_t gpu_ns = 0;   // of the operations whose time is known
+  double bus_bytes = 0;  // bytes of those x NCCL's bus factor: bus bandwidth = bus_bytes / gpu time
 };
 
 class RankAssembler {
@@ -50,7 +56,14 @@ class RankAssembler {
   // The table of operations in flight, turned into the fleet's words.
   RankStatus status(const std::vector<InFlightComm>& in_flight, int64_t now_unix_ns, int64_t quiet_ns) const;
 
+  // By function and communicator size. Sends and receives of one ncclGroup that make up an AlltoAll, a Gather or a
+  // Scatter count as that one operation, once the group is whole.
   const std::map<std::pair<Function, int32_t>, CollectiveTotals>& totals() const { return totals_; }
+  // What the network side waited for, since the process started.
+  const std::map<NetworkWaitKey, NetworkWait>& network_waits() const { return network_waits_.all(); }
+  uint64_t network_waits_folded() const { return network_waits_.folded(); }
+  // Latency and bandwidth by communicator id and peer (rank in it), computed here and now.
+  std::map<uint64_t, std::map<int32_t, LinkFit>> link_fits() const { return link_fits_.fits(); }
   bool shut_down() const { return shut_down_; }
   bool any_marks() const { return any_marks_; }
   uint64_t orphans() const { return orphans_; }
@@ -59,19 +72,26 @@ class RankAssembler {
 
  private:
   struct Op {
+    uint64_t op_id = 0;
     uint16_t comm_index = kNoComm;
-    bool p2p = false;
+    uint16_t channels_stopped = 0;
     uint8_t channels = 0;
-    uint8_t channels_stopped = 0;
+    bool p2p = false;
     Function function = Function::kUnknown;
+    int32_t peer = -1;
+    uint32_t group = 0;
     int64_t bytes = 0;
     int64_t enqueued_ns = 0;
-    int64_t gpu_start_ns = 0;  // GPU clock; 0: none yet
-    int64_t gpu_stop_ns = 0;
+    int64_t start_ns = 0;  // 0: none yet
+    int64_t stop_ns = 0;
     int64_t last_callback_ns = 0;
-    bool complete = false;
-    bool counted = false;
+    bool host_clock = false;  // start and stop are host times (NCCL before 2.27), else GPU times
+    bool timed = false;       // every channel has told its times
+    bool complete = false;    // nothing is waited for: timed, or it never will be
+    bool grouped = false;     // counted with its group, not alone
+    P2pGroups::Key group_key;
   };
+  using Ops = std::map<uint64_t, Op>;  // by arrival, which is nearly the order of enqueueing
   struct FlowKey {
     uint16_t comm_index;
     int32_t peer;
@@ -85,6 +105,9 @@ class RankAssembler {
     uint32_t wait_gpu_ns;
     uint32_t wait_peer_ns;
     uint32_t wire_ns;
+    uint32_t transfers;
+    uint32_t wire_longest_ns;
+    uint32_t wait_gpu_longest_ns;
   };
   struct OpenStep {
     int64_t step = 0;
@@ -92,31 +115,74 @@ class RankAssembler {
     int64_t end_ns = 0;  // 0: still running
     int64_t ended_seen_ns = 0;
     uint64_t records_lost = 0;
+    int64_t unseen = 0;  // operations that were given up
     std::array<int64_t, kPhaseCount> phase_ns{};
   };
 
+  // What a step's operations add up to, while it is being closed.
+  struct CommWork {
+    CommStep step;
+    std::vector<std::pair<uint32_t, Interval>> running;  // group, when
+  };
+  struct StepWork {
+    std::map<std::pair<uint16_t, bool>, CommWork> comms;  // communicator, p2p
+    std::vector<Interval> busy;                           // communication on the GPU
+    std::vector<Interval> queued;                         // an operation waits for the GPU
+    int64_t first_enqueue_ns = 0;
+    int64_t last_done_ns = 0;
+  };
+
   void apply(const Record& record, int64_t now_ns);
-  bool apply_child(const Record& record);  // false: its operation is not known (yet)
+  void apply_op(const Record& record);
+  bool apply_kernel(const Record& record);  // false: its operation is not known (yet)
+  void apply_transfer(const ProxyStepRecord& step);
   void apply_mark(const MarkRecord& mark, RecordType type, int64_t now_ns);
-  void count(const Op& op);
+  void end_phase(int64_t at_ns);
+  void end_step(int64_t at_ns, int64_t now_ns);
+  void retry_orphans();
+
+  Op* find_op(uint64_t op_id);
+  Ops::iterator forget(Ops::iterator op);
+  void give_up_oldest();
+  void completed(Op& op);
+  void count(Function function, int32_t size, int64_t bytes, int64_t gpu_ns);
+  void count_groups(bool all);
+  const InFlightComm* comm_of(uint16_t index) const;
+  int32_t size_of(uint16_t index) const;
+
   bool ready(const OpenStep& step, int64_t now_ns, bool flush) const;
-  StepSummary close(const OpenStep& step);
+  StepSummary close(const OpenStep& step) const;
+  void add_op(const OpenStep& step, const Op& op, StepWork& work) const;
+  void add_time(const Op& op, CommWork& comm) const;
+  void add_comms(StepWork& work, StepSummary& summary) const;
+  void add_flows(const OpenStep& step, StepSummary& summary) const;
+  void add_quiet(const OpenStep& step, const StepWork& work, StepSummary& summary) const;
   void forget_before(int64_t time_ns);
+
+  CommStatus status_of(const InFlightComm& comm) const;
+  OpStatus status_of(const InFlightOp& op) const;
+
+  Interval on_host(const Op& op) const;
   int64_t gpu_to_host_ns() const;
   void note_gpu_offset(int64_t host_ns, int64_t gpu_ns);
 
   int64_t unix_shift_ns_;
   std::vector<Record> drained_;
   std::vector<std::pair<Record, int>> waiting_;  // orphans and how many drains they have waited
-  std::map<uint64_t, Op> ops_;                   // by op_id, which grows with time
-  std::deque<FlowEvent> flows_;                  // by stop time
-  std::deque<int64_t> activity_;                 // callback times, sorted after each drain
+  Ops ops_;
+  std::unordered_map<uint64_t, uint64_t> arrival_of_;  // op_id -> key of ops_
+  uint64_t arrivals_ = 0;
+  P2pGroups groups_;
+  std::deque<FlowEvent> flows_;   // by stop time
+  std::deque<int64_t> activity_;  // callback times, sorted after each drain
   std::deque<OpenStep> steps_;
   std::map<uint16_t, InFlightComm> comms_;
   std::deque<int64_t> gpu_offsets_;  // monotone queue: the front is the smallest of the window
   std::deque<uint64_t> gpu_offset_ids_;
   uint64_t gpu_offset_next_ = 0;
   std::map<std::pair<Function, int32_t>, CollectiveTotals> totals_;
+  NetworkWaits network_waits_;
+  LinkFits link_fits_;
   Phase phase_ = Phase::kOther;
   int64_t phase_since_ns_ = 0;
   int64_t last_step_ = -1;

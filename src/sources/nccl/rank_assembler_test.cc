@@ -54,6 +54,19 @@ Record kernel(uint64_t op_id, int64_t start_ms, int64_t stop_ms, int64_t callbac
   record.kernel.host_start_ns = static_cast<uint64_t>((start_ms + callback_late_ms) * kMs);
   return record;
 }
+// A part of an ncclGroup.
+Record part(uint64_t op_id, int64_t at_ms, Function function, int32_t peer, uint32_t group, uint64_t bytes = 100) {
+  Record record = coll(op_id, at_ms, bytes);
+  record.head.type = RecordType::kP2p;
+  record.op.function = function;
+  record.op.peer = peer;
+  record.op.group = group;
+  return record;
+}
+Record flagged(Record record, uint8_t flag) {
+  record.head.flags |= flag;
+  return record;
+}
 Record transfer(int32_t peer, int64_t wire_from_ms, int64_t wire_to_ms, uint32_t bytes = 100, bool send = true) {
   Record record = head(RecordType::kProxyStep, wire_to_ms);
   record.head.flags = send ? kFlagSend : 0;
@@ -329,6 +342,216 @@ TEST_F(RankAssemblerTest, OperationsToAPeerAreKeptApartFromCollectives) {
   EXPECT_EQ(step.comms[1].gpu_ns, 5 * kMs);
 }
 
+TEST_F(RankAssemblerTest, ASendAndAReceiveOfOneKernelTakeItsTimeOnce) {
+  StepSummary step = only({step_begin(1, 0), part(1, 10, Function::kSend, 4, 9), part(2, 10, Function::kRecv, 4, 9),
+                           kernel(1, 20, 50), kernel(2, 20, 50),
+                           // A group of its own, later and apart.
+                           part(3, 60, Function::kSend, 4, 10), kernel(3, 70, 75), step_end(1, 100)});
+  ASSERT_EQ(step.comms.size(), 1u);
+  EXPECT_EQ(step.comms[0].count, 3);
+  EXPECT_EQ(step.comms[0].gpu_ns, 35 * kMs);
+  EXPECT_EQ(step.comms[0].shortest_ns, 5 * kMs);
+  EXPECT_EQ(step.comms[0].longest_ns, 30 * kMs);
+}
+
+TEST_F(RankAssemblerTest, WithoutAGroupEqualIntervalsAreOneKernelAndOthersAreNot) {
+  StepSummary step = only({step_begin(1, 0), part(1, 10, Function::kSend, 4, 0), part(2, 10, Function::kRecv, 4, 0),
+                           part(3, 10, Function::kSend, 5, 0), kernel(1, 20, 50), kernel(2, 20, 50), kernel(3, 20, 40),
+                           step_end(1, 100)});
+  EXPECT_EQ(step.comms.at(0).gpu_ns, 50 * kMs);
+}
+
+TEST_F(RankAssemblerTest, CollectivesThatNcclPutTogetherTakeTheirKernelsTimeOnce) {
+  Record first = coll(1, 10), second = coll(2, 10);
+  first.op.group = second.op.group = 5;
+  StepSummary step = only({step_begin(1, 0), first, second, kernel(1, 20, 50), kernel(2, 20, 45), step_end(1, 100)});
+  EXPECT_EQ(step.comms.at(0).count, 2);
+  EXPECT_EQ(step.comms.at(0).gpu_ns, 30 * kMs);
+}
+
+TEST_F(RankAssemblerTest, ChannelsNeedNotBeNumberedFromZero) {
+  std::vector<Record> records{step_begin(1, 0), coll(1, 10, 4096, 4), step_end(1, 100)};
+  for (uint8_t channel = 8; channel < 12; ++channel) {
+    records.push_back(kernel(1, 20, 20 + channel));
+    records.back().kernel.channel = channel;
+  }
+  StepSummary step = only(records);
+  EXPECT_EQ(step.comms.at(0).gpu_ns, 11 * kMs);
+  EXPECT_EQ(step.unseen, 0);
+}
+
+TEST_F(RankAssemblerTest, NothingWaitsForAnOperationWhoseEndNcclDoesNotTell) {
+  drain({step_begin(1, 0), flagged(coll(1, 10), kFlagUnseen), flagged(coll(2, 20), kFlagCopyEngine), coll(3, 30),
+         kernel(3, 40, 50), step_end(1, 100)});
+  std::vector<StepSummary> steps = take();
+  ASSERT_EQ(steps.size(), 1u);
+  ASSERT_EQ(steps[0].comms.size(), 1u);
+  EXPECT_EQ(steps[0].comms[0].count, 3);
+  EXPECT_EQ(steps[0].comms[0].unseen, 2);
+  EXPECT_EQ(steps[0].unseen, 2);
+  EXPECT_FALSE(steps[0].gpu_time_known());
+  EXPECT_EQ(steps[0].comms[0].gpu_ns, 10 * kMs);
+  // They count, without a time.
+  const CollectiveTotals& totals = assembler.totals().at({Function::kAllReduce, 8});
+  EXPECT_EQ(totals.operations, 3u);
+  EXPECT_EQ(totals.bytes, 3000u);
+  EXPECT_EQ(totals.gpu_ns, 10u * kMs);
+}
+
+TEST_F(RankAssemblerTest, AnOperationThatLostAStopIsUnseen) {
+  drain({step_begin(1, 0), coll(1, 50, 1000, 2), kernel(1, 60, 70), step_end(1, 100)});
+  std::vector<StepSummary> steps = take(1000, true);
+  ASSERT_EQ(steps.size(), 1u);
+  EXPECT_EQ(steps[0].unseen, 1);
+  EXPECT_EQ(steps[0].comms.at(0).gpu_ns, 10 * kMs);  // at least
+}
+
+TEST_F(RankAssemblerTest, WithoutGpuTimesTheHostsAreTaken) {
+  // NCCL before 2.27. The first operation runs 20 to 50 by the host's clock.
+  Record old = kernel(1, 20, 50);
+  old.kernel.gpu_start_ns = old.kernel.gpu_stop_ns = 0;
+  StepSummary step = only({step_begin(1, 0), coll(1, 10), old, step_end(1, 100)});
+  ASSERT_EQ(step.comms.size(), 1u);
+  EXPECT_EQ(step.comms[0].gpu_ns, 30 * kMs);
+  EXPECT_EQ(step.comms[0].first_start_unix_ns, 20 * kMs + kUnixShift);
+  EXPECT_EQ(step.comms[0].queue_ns, 10 * kMs);
+  EXPECT_EQ(step.comm_ns, 30 * kMs);
+  EXPECT_EQ(step.unseen, 0);
+}
+
+TEST_F(RankAssemblerTest, TheOldestOperationsGoFirstWhateverTheirNumbersAndTheirStepIsUnknown) {
+  // Numbers fall with time: of two communicators the one that was made first has the smaller ones.
+  std::vector<Record> records{step_begin(1, 0)};
+  constexpr uint64_t kMore = 10;
+  for (uint64_t i = 0; i < RankAssembler::kOpsMax + kMore; ++i)
+    records.push_back(coll(1'000'000 - i, 10 + static_cast<int64_t>(i)));
+  int64_t end_ms = 20 + static_cast<int64_t>(RankAssembler::kOpsMax + kMore);
+  uint64_t newest = 1'000'000 - (RankAssembler::kOpsMax + kMore - 1);
+  records.push_back(step_end(1, end_ms));
+  drain(records);
+  drain({kernel(newest, end_ms, end_ms + 1)});
+  EXPECT_EQ(assembler.totals().at({Function::kAllReduce, 8}).operations, 1u);
+  std::vector<StepSummary> steps = take(1000, true);
+  ASSERT_EQ(steps.size(), 1u);
+  EXPECT_EQ(steps[0].comms.at(0).count, static_cast<int64_t>(RankAssembler::kOpsMax));
+  EXPECT_EQ(steps[0].unseen, static_cast<int64_t>(RankAssembler::kOpsMax + kMore - 1));
+}
+
+// Rank 3 of 8 exchanges with everybody, itself included.
+std::vector<Record> all_to_all(uint64_t first_id, int64_t at_ms, uint32_t group) {
+  std::vector<Record> records;
+  for (int32_t peer = 0; peer < 8; ++peer) {
+    for (Function function : {Function::kSend, Function::kRecv})
+      records.push_back(part(first_id++, at_ms, function, peer, group, static_cast<uint64_t>(100 + peer)));
+  }
+  for (uint64_t i = 0; i < 16; ++i)
+    records.push_back(kernel(first_id - 16 + i, at_ms + 1, at_ms + 10 + static_cast<int64_t>(i / 8) * 5));
+  return records;
+}
+
+TEST_F(RankAssemblerTest, SendsToAllAndReceivesFromAllAreOneAlltoAllInTheTotals) {
+  std::vector<Record> records = all_to_all(1, 10, 77);
+  records.insert(records.begin(), step_begin(1, 0));
+  records.push_back(step_end(1, 100));
+  drain(records);
+  std::vector<StepSummary> steps = take();
+  take();  // nothing has been added meanwhile: the group is whole
+  ASSERT_EQ(assembler.totals().size(), 1u);
+  const CollectiveTotals& totals = assembler.totals().at({Function::kAlltoAll, 8});
+  EXPECT_EQ(totals.operations, 1u);
+  EXPECT_EQ(totals.bytes, 828u);
+  EXPECT_EQ(totals.gpu_ns, 14u * kMs);
+  EXPECT_DOUBLE_EQ(totals.bus_bytes, 828 - 103);
+  // Ranks are compared by what NCCL told.
+  ASSERT_EQ(steps.size(), 1u);
+  ASSERT_EQ(steps[0].comms.size(), 1u);
+  EXPECT_TRUE(steps[0].comms[0].p2p);
+  EXPECT_EQ(steps[0].comms[0].count, 16);
+  EXPECT_EQ(steps[0].comms[0].gpu_ns, 14 * kMs);
+}
+
+TEST_F(RankAssemblerTest, AGroupThatIsReadInTwoPiecesIsOne) {
+  std::vector<Record> records = all_to_all(1, 10, 77);
+  drain({records.begin(), records.begin() + 5});
+  take();
+  drain({records.begin() + 5, records.end()});
+  take(), take();
+  EXPECT_EQ(assembler.totals().at({Function::kAlltoAll, 8}).operations, 1u);
+  EXPECT_EQ(assembler.totals().size(), 1u);
+}
+
+TEST_F(RankAssemblerTest, EveryReplayOfACapturedGraphIsAnAlltoAllOfItsOwn) {
+  constexpr uint32_t kGraph = 1u << 31 | 4;
+  for (uint64_t replay = 0; replay < 3; ++replay)
+    drain(all_to_all(1 + 16 * replay, 10 + static_cast<int64_t>(replay) * 20, kGraph));
+  take(), take();
+  EXPECT_EQ(assembler.totals().at({Function::kAlltoAll, 8}).operations, 3u);
+  EXPECT_EQ(assembler.totals().at({Function::kAlltoAll, 8}).gpu_ns, 42u * kMs);
+}
+
+TEST_F(RankAssemblerTest, APartThatIsLostLeavesSendsAndReceives) {
+  std::vector<Record> records = all_to_all(1, 10, 77);
+  records.erase(records.begin() + 1);  // a receive; its kernel is an orphan
+  drain(records);
+  take(1000, true);
+  EXPECT_EQ(assembler.totals().at({Function::kSend, 8}).operations, 8u);
+  EXPECT_EQ(assembler.totals().at({Function::kRecv, 8}).operations, 7u);
+  EXPECT_FALSE(assembler.totals().contains({Function::kAlltoAll, 8}));
+}
+
+TEST_F(RankAssemblerTest, NetworkTimeIsKeptByFunctionPeerChannelAndDirection) {
+  Record on_channel = transfer(4, 30, 40);
+  on_channel.proxy_step.op_id = 1;
+  on_channel.proxy_step.channel = 2;
+  Record again = on_channel;
+  again.head.time_ns += kMs;
+  Record other_way = on_channel;
+  other_way.head.flags = 0;
+  drain({coll(1, 10), on_channel, again, other_way, transfer(4, 30, 40)});
+  const auto& waits = assembler.network_waits();
+  ASSERT_EQ(waits.size(), 3u);
+  const NetworkWait& sent = waits.at({Function::kAllReduce, 8, 4, 2, true});
+  EXPECT_EQ(sent, (NetworkWait{4u * kMs, 2u * kMs, 20u * kMs, 200, 2}));
+  EXPECT_EQ(waits.at({Function::kAllReduce, 8, 4, 2, false}).transfers, 1u);
+  EXPECT_EQ(waits.at({Function::kUnknown, 8, 4, 0, true}).transfers, 1u);  // its operation is not known
+  EXPECT_EQ(assembler.network_waits_folded(), 0u);
+}
+
+TEST_F(RankAssemblerTest, TooManyNetworkKeysAreFoldedAndCounted) {
+  std::vector<Record> records;
+  constexpr int32_t kPeers = 50;
+  constexpr uint8_t kChannels = 100;
+  for (int32_t peer = 0; peer < kPeers; ++peer) {
+    for (uint8_t channel = 0; channel < kChannels; ++channel) {
+      records.push_back(transfer(peer, 30, 40));
+      records.back().proxy_step.channel = channel;
+    }
+  }
+  drain(records);
+  uint64_t transfers = 0;
+  for (const auto& [key, wait] : assembler.network_waits()) transfers += wait.transfers;
+  EXPECT_EQ(transfers, uint64_t{kPeers} * kChannels);
+  EXPECT_EQ(assembler.network_waits_folded(), transfers - NetworkWaits::kKeysMax);
+  EXPECT_LE(assembler.network_waits().size(), NetworkWaits::kKeysMax + kPeers);
+  EXPECT_EQ(
+      assembler.network_waits().at({Function::kUnknown, 8, kPeers - 1, NetworkWaits::kAllChannels, true}).transfers,
+      kChannels);
+}
+
+TEST_F(RankAssemblerTest, LinksAreFittedFromTheirSends) {
+  std::vector<Record> records;
+  for (int64_t i = 0; i < 10; ++i) {
+    records.push_back(transfer(4, 100 + i * 20, 110 + i * 20, 1'000'000));
+    records.push_back(transfer(4, 100 + i * 20, 110 + i * 20, 1'000'000, false));  // a receive says nothing
+  }
+  drain(records);
+  auto fits = assembler.link_fits();
+  ASSERT_EQ(fits.size(), 1u);
+  ASSERT_EQ(fits.at(kCommId).size(), 1u);
+  EXPECT_DOUBLE_EQ(fits.at(kCommId).at(4).bytes_per_s, 1e8);
+  EXPECT_EQ(fits.at(kCommId).at(4).samples, 10u);
+}
+
 TEST_F(RankAssemblerTest, TotalsCountEveryCompletedOperationOnce) {
   drain({step_begin(1, 0), coll(1, 10, 1000, 2), kernel(1, 20, 30), kernel(1, 20, 40), coll(2, 50), step_end(1, 100)});
   const auto& totals = assembler.totals();
@@ -388,6 +611,51 @@ TEST_F(RankAssemblerTest, StatusShowsTheOldestOperationThatIsNotComplete) {
   comm.recent = {op(InFlightState::kCompleted, 10), op(InFlightState::kCompleted, 11),
                  op(InFlightState::kCompleted, 12)};
   EXPECT_EQ(assembler.status({comm}, 0, 0).comms[0].collective.ordinal, 12u);  // all complete: the last
+}
+
+TEST_F(RankAssemblerTest, StatusTellsOfAnOperationWhoseEndIsNotSeenOnlyWhatIsCertain) {
+  InFlightComm comm;
+  comm.live = true;
+  comm.collective_calls = 9;
+  comm.p2p_calls = 2;
+  auto op = [](InFlightState state, uint64_t ordinal, bool end_is_seen) {
+    InFlightOp out;
+    out.state = state;
+    out.ordinal = ordinal;
+    out.end_is_seen = end_is_seen;
+    return out;
+  };
+  auto shown = [&](std::vector<InFlightOp> recent) {
+    comm.recent = std::move(recent);
+    return assembler.status({comm}, 0, 0).comms.at(0).collective;
+  };
+  // One after it is complete, or known to be waited for, or at least newer.
+  EXPECT_EQ(shown({op(InFlightState::kEnqueued, 1, false), op(InFlightState::kCompleted, 2, true)}).ordinal, 2u);
+  EXPECT_EQ(shown({op(InFlightState::kEnqueued, 1, false), op(InFlightState::kStarted, 2, true),
+                   op(InFlightState::kEnqueued, 3, false)})
+                .ordinal,
+            2u);
+  OpStatus newest = shown({op(InFlightState::kEnqueued, 1, false), op(InFlightState::kEnqueued, 2, false)});
+  EXPECT_EQ(newest.ordinal, 2u);
+  EXPECT_TRUE(newest.end_not_seen);
+  EXPECT_EQ(assembler.status({comm}, 0, 0).comms[0].collective_calls, 9u);
+  EXPECT_EQ(assembler.status({comm}, 0, 0).comms[0].p2p_calls, 2u);
+  EXPECT_EQ(assembler.status({comm}, 0, 0).comms[0].launched, -1);
+}
+
+TEST_F(RankAssemblerTest, StatusTellsWhatTheNetworkSideWaitsFor) {
+  InFlightComm comm;
+  comm.live = true;
+  EXPECT_EQ(assembler.status({comm}, 0, 0).comms.at(0).proxy, ProxyWaitStatus{});
+  const std::pair<uint8_t, const char*> kStates[] = {{8, "own GPU"}, {20, "peer"}, {9, "wire"},
+                                                     {10, "peer"},   {11, "wire"}, {12, "own GPU"}};
+  for (auto [state, text] : kStates) {
+    comm.proxy_state = state;
+    comm.proxy_peer = 6;
+    comm.proxy_send = true;
+    comm.proxy_since_ns = 5 * kMs;
+    EXPECT_EQ(assembler.status({comm}, 0, 0).comms[0].proxy, (ProxyWaitStatus{text, true, 6, 5 * kMs + kUnixShift}));
+  }
 }
 
 TEST_F(RankAssemblerTest, ARankIsFinishedWhenAllItsCommunicatorsAreOrItSaysSo) {

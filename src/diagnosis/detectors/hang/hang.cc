@@ -43,6 +43,18 @@ std::string op_text(const OpStatus& op) {
 
 }  // namespace
 
+int64_t typical_step_ns(const JobWindow& window) {
+  std::vector<double> durations;
+  int64_t newest = window.newest_step();
+  for (int64_t number = std::max(window.first_step() + 1, newest - 40); number <= newest; ++number) {
+    for (const auto* rows : {window.step(number), window.unknown(number)}) {
+      if (rows == nullptr) continue;
+      for (const auto& [rank, row] : *rows) durations.push_back(static_cast<double>(row.summary.duration_ns));
+    }
+  }
+  return static_cast<int64_t>(median(durations));
+}
+
 int64_t hang_after_ns(const HangInput& input) {
   if (input.typical_step_ns > 0) return std::clamp(kStepsQuiet * input.typical_step_ns, kQuietMin, kQuietMost);
   uint64_t completed = 0;
@@ -68,10 +80,19 @@ std::optional<Finding> find_hang(const JobWindow& window, const HangInput& input
     if (status.finished) continue;
     for (const CommStatus& comm : status.comms) standing[comm.comm_id][rank] = &comm;
   }
+  // Where NCCL does not tell the end of an operation, it is surely in flight only while a member has not entered it.
+  auto waits_in_collective = [&](const CommStatus& comm) {
+    if (!in_flight(comm.collective) || !comm.collective.end_not_seen) return in_flight(comm.collective);
+    const auto& members = standing[comm.comm_id];
+    return std::any_of(members.begin(), members.end(), [&](const auto& member) {
+      return member.second->collectives_enqueued < comm.collective.ordinal;
+    });
+  };
+  auto waits_in_p2p = [](const CommStatus& comm) { return in_flight(comm.p2p) && !comm.p2p.end_not_seen; };
   bool any_waiting = false;
   for (const auto& [rank, status] : input.status) {
     if (status.finished || !status.process_alive || status.quiet_ns < limit) continue;
-    for (const CommStatus& comm : status.comms) any_waiting |= in_flight(comm.collective) || in_flight(comm.p2p);
+    for (const CommStatus& comm : status.comms) any_waiting |= waits_in_collective(comm) || waits_in_p2p(comm);
   }
   if (!any_waiting) return std::nullopt;
 
@@ -79,7 +100,7 @@ std::optional<Finding> find_hang(const JobWindow& window, const HangInput& input
   for (const auto& [rank, status] : input.status) {
     if (status.finished || !status.process_alive || status.quiet_ns < limit) continue;
     for (const CommStatus& comm : status.comms) {
-      if (in_flight(comm.collective)) {
+      if (waits_in_collective(comm)) {
         if (!waiting.contains(rank) || comm.collective.since_unix_ns < waiting[rank].op.since_unix_ns)
           waiting[rank] = {comm.comm_id, comm.collective};
         auto members = window.comms().find(comm.comm_id);
@@ -108,7 +129,7 @@ std::optional<Finding> find_hang(const JobWindow& window, const HangInput& input
           }
         }
       }
-      if (in_flight(comm.p2p)) {
+      if (waits_in_p2p(comm)) {
         int32_t peer = window.world_rank(comm.comm_id, comm.p2p.peer);
         if (!waiting.contains(rank)) waiting[rank] = {comm.comm_id, comm.p2p};
         if (peer >= 0 && peer != rank) {

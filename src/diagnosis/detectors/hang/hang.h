@@ -23,6 +23,9 @@ struct HangInput {
   int64_t typical_step_ns = 0;           // 0: no step has ended yet
 };
 
+// For HangInput: the median over ranks and the last steps.
+int64_t typical_step_ns(const JobWindow& window);
+
 // How long everybody must have been quiet.
 int64_t hang_after_ns(const HangInput& input);
 

@@ -328,5 +328,35 @@ TEST(HangAfter, FollowsTheJobsPace) {
   EXPECT_EQ(hang_after_ns(input), 120 * kSecondNs);
 }
 
+TEST(HangDetector, AnOperationWhoseEndIsNotSeenIsNoHangWhenAllHaveEnteredIt) {
+  StandingJob job(4);
+  job.all_enter_but({});
+  for (int32_t rank = 0; rank < 4; ++rank) {
+    job.enter(rank).end_not_seen = true;
+    job.input.status.at(rank).quiet_ns = 60 * kSecondNs;
+  }
+  EXPECT_FALSE(job.find());
+  job.at(1, kWorld).collective.end_not_seen = false;  // this one is known to be inside
+  EXPECT_TRUE(job.find());
+}
+
+TEST(HangDetector, AnOperationWhoseEndIsNotSeenWaitsForTheRankThatHasNotEntered) {
+  StandingJob job(4);
+  job.all_enter_but({2});
+  for (int32_t rank : {0, 1, 3}) job.at(rank, kWorld).collective.end_not_seen = true;
+  std::optional<Finding> hang = job.find();
+  ASSERT_TRUE(hang);
+  EXPECT_EQ(hang->ranks, std::vector<int32_t>{2});
+}
+
+TEST(HangAfter, KnowsThePaceOfStepsWhoseGpuTimesAreUnknown) {
+  testing::MadeUpJob made_up(2);
+  JobWindow window;
+  made_up.play(window, 0, 9, [](int64_t, std::vector<testing::RankPlan>& ranks) {
+    for (testing::RankPlan& rank : ranks) rank.unseen = true;
+  });
+  EXPECT_GT(typical_step_ns(window), 0);
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -50,18 +50,27 @@ struct Part {
 // Checkpoint or evaluation, told or seen as a hole between two steps of a rank, explains what happens in this step and,
 // since ranks do not end their steps together, in the next.
 bool set_aside(const JobWindow& window, int64_t number, double event_ns) {
+  // Phases and step marks come from the host: they hold where GPU times are unknown.
+  auto before = [&](int64_t at, int32_t rank) -> const StepSummary* {
+    for (const auto* rows : {window.step(at - 1), window.unknown(at - 1)}) {
+      if (rows == nullptr) continue;
+      if (auto row = rows->find(rank); row != rows->end()) return &row->second.summary;
+    }
+    return nullptr;
+  };
   for (int64_t at : {number - 1, number}) {
-    const auto* rows = window.step(at);
-    const auto* before = window.step(at - 1);
-    if (rows == nullptr) continue;
-    for (const auto& [rank, row] : *rows) {
-      int64_t aside = row.summary.phase_ns[static_cast<size_t>(Phase::kCheckpoint)] +
-                      row.summary.phase_ns[static_cast<size_t>(Phase::kEval)];
-      if (aside * 20 > row.summary.duration_ns) return true;
-      if (before == nullptr || !before->contains(rank)) continue;
-      const StepSummary& previous = before->at(rank).summary;
-      if (static_cast<double>(row.summary.start_unix_ns - previous.start_unix_ns - previous.duration_ns) > event_ns)
-        return true;
+    for (const auto* rows : {window.step(at), window.unknown(at)}) {
+      if (rows == nullptr) continue;
+      for (const auto& [rank, row] : *rows) {
+        const StepSummary& step = row.summary;
+        int64_t aside =
+            step.phase_ns[static_cast<size_t>(Phase::kCheckpoint)] + step.phase_ns[static_cast<size_t>(Phase::kEval)];
+        if (aside * 20 > step.duration_ns) return true;
+        const StepSummary* previous = before(at, rank);
+        if (previous != nullptr &&
+            static_cast<double>(step.start_unix_ns - previous->start_unix_ns - previous->duration_ns) > event_ns)
+          return true;
+      }
     }
   }
   return false;

@@ -177,5 +177,17 @@ TEST(PauseDetector, EventsTooSeldomToMatterSayNothing) {
           .empty());
 }
 
+TEST(PauseDetector, ACheckpointIsOneAlsoWhereItsRankIsUnknown) {
+  // Rank 0 saves and everybody's transfers to it stand; of its GPU times nothing is known.
+  MadeUpJob job(8);
+  job.ring_flows = true;
+  EXPECT_TRUE(pauses_of(job, [](int64_t step, std::vector<RankPlan>& ranks) {
+                ranks[0].unseen = true;
+                if (!eventful(step)) return;
+                stop(ranks, 0);
+                ranks[0].checkpoint_ms = 200;
+              }).empty());
+}
+
 }  // namespace
 }  // namespace lockstep

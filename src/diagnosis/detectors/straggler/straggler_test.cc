@@ -280,5 +280,26 @@ TEST(Lateness, OfOneRankAloneSaysNothing) {
   EXPECT_TRUE(lateness(window, *window.step(0)).empty());
 }
 
+TEST(StragglerDetector, ARankWithoutGpuTimesIsNeitherSlowNorAMeasure) {
+  // All of its step looks like own work of its own: 120 ms against 100.
+  MadeUpJob job(8);
+  EXPECT_TRUE(stragglers_of(job, [](int64_t, std::vector<RankPlan>& ranks) { ranks[5].unseen = true; }).empty());
+  std::vector<Finding> findings = stragglers_of(job, [](int64_t, std::vector<RankPlan>& ranks) {
+    for (size_t rank = 4; rank < 8; ++rank) ranks[rank].unseen = true;
+    ranks[2].own_ms += 50;
+  });
+  ASSERT_EQ(named(findings), std::vector<int32_t>{2});
+  EXPECT_DOUBLE_EQ(findings[0].coverage, 0.5);
+}
+
+TEST(StragglerDetector, ASlowRankIsNamedFromTheStepsThatAreKnown) {
+  MadeUpJob job(8);
+  std::vector<Finding> findings = stragglers_of(job, [](int64_t step, std::vector<RankPlan>& ranks) {
+    ranks[5].own_ms += 50;
+    ranks[5].unseen = step % 4 == 0;
+  });
+  EXPECT_EQ(named(findings), std::vector<int32_t>{5});
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -1,0 +1,571 @@
+// What the plugin says of operations, whatever the version of NCCL's interface: groups, peers, graphs, copy engines,
+// symmetric kernels, old interfaces; and how much it asks NCCL for.
+#include <gtest/gtest.h>
+
+#include <cstdarg>
+#include <cstring>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "plugin/nccl/test_host.h"
+#include "recorder/control.h"
+#include "recorder/reader.h"
+#include "recorder/test_process.h"
+#include "recorder/writer.h"
+
+namespace lockstep::nccl {
+namespace {
+
+using testing::drain_all;
+using testing::in_child;
+using testing::RecorderFolder;
+
+std::vector<OpRecord> operations(RecorderReader& reader) {
+  std::vector<OpRecord> found;
+  for (const Record& record : drain_all(reader)) {
+    if (record.head.type == RecordType::kColl || record.head.type == RecordType::kP2p) found.push_back(record.op);
+  }
+  return found;
+}
+
+uint64_t refused(const RecorderReader& reader, Refused reason) {
+  return reader.header().refused.at(static_cast<size_t>(reason));
+}
+
+// The plugin's clock in these tests: moves only when told.
+uint64_t test_now = 1'000'000'000;
+uint64_t test_clock() {
+  return test_now;
+}
+template <typename Version>
+void use_test_clock(const TestHost<Version>& host) {
+  auto use_clock = reinterpret_cast<void (*)(uint64_t(*)())>(::dlsym(host.library(), "lockstep_use_clock"));
+  CHILD_CHECK(use_clock != nullptr);
+  use_clock(test_clock);
+}
+
+template <typename Version>
+class OldInterface : public ::testing::Test {};
+using OldVersions = ::testing::Types<V1, V2, V3>;
+TYPED_TEST_SUITE(OldInterface, OldVersions);
+
+TYPED_TEST(OldInterface, TheCommunicatorIsKnownFromItsFirstOperation) {
+  RecorderFolder folder;
+  in_child([] {
+    TestHost<TypeParam> host;
+    void* context = host.init(0xABCD, 16, 3, "dp");
+    CHILD_CHECK(context != nullptr);
+    host.play_collective(context, 7, 2, 2, 1'000'000);
+  });
+  auto reader = folder.reader();
+  ASSERT_TRUE(reader);
+  EXPECT_EQ(reader->header().refused_total(), 0u);
+  const auto comms = reader->in_flight();
+  ASSERT_EQ(comms.size(), 1u);
+  EXPECT_EQ(comms[0].comm_id, 0xABCDu);
+  EXPECT_EQ(comms[0].rank_in_comm, 3);
+  EXPECT_EQ(comms[0].name, "dp");
+  EXPECT_EQ(comms[0].collectives_completed, 1u);
+  const auto ops = operations(*reader);
+  ASSERT_EQ(ops.size(), 1u);
+  EXPECT_EQ(ops[0].function, Function::kAllReduce);
+  EXPECT_EQ(ops[0].datatype, Datatype::kFloat32);
+  EXPECT_EQ(ops[0].bytes, 4u << 24);
+  EXPECT_EQ(ops[0].algorithm, 2);
+  EXPECT_EQ(ops[0].protocol, 3);
+  EXPECT_EQ(ops[0].channels, 0) << "what these versions tell is the most it might use";
+}
+
+TEST(OldInterface, KernelsWithoutGpuTimesStillComplete) {
+  RecorderFolder folder;
+  in_child([] {
+    TestHost<V3> host;
+    void* context = host.init(1, 8, 0);
+    for (uint64_t i = 0; i < 3; ++i) host.play_collective(context, i, 4, 0, 1);
+  });
+  auto reader = folder.reader();
+  ASSERT_TRUE(reader);
+  EXPECT_EQ(reader->in_flight().at(0).collectives_completed, 3u);
+  int kernels = 0;
+  for (const Record& record : drain_all(*reader)) {
+    if (record.head.type != RecordType::kKernelCh) continue;
+    ++kernels;
+    EXPECT_EQ(record.kernel.gpu_start_ns, 0u);
+    EXPECT_NE(record.kernel.host_start_ns, 0u);
+  }
+  EXPECT_EQ(kernels, 12);
+}
+
+TEST(Truth, OperationsOfOneGroupCarryOneNumberAndThoseOfTheNextAnother) {
+  RecorderFolder folder;
+  in_child([] {
+    TestHost<V5> host;
+    void* first = host.init(1);
+    void* second = host.init(2);
+    for (int round = 0; round < 2; ++round) {
+      void* group = host.start(first, host.group_api(2));
+      for (void* context : {first, second}) {  // a group may span communicators; its parent belongs to the first
+        void* call = host.start(context, host.coll_api(group, "AllReduce", 1, "ncclFloat32"));
+        CHILD_CHECK(call != nullptr);
+        host.stop(call);
+        auto coll = host.all_reduce(0, 1, 1);
+        coll.parentObj = call;
+        host.stop(host.start(context, coll));
+        host.stop(call);  // NCCL 2.28 stops the last call again and again
+      }
+      host.stop(group);
+    }
+  });
+  auto reader = folder.reader();
+  ASSERT_TRUE(reader);
+  const auto ops = operations(*reader);
+  ASSERT_EQ(ops.size(), 4u);
+  EXPECT_NE(ops[0].group, 0u);
+  EXPECT_EQ(ops[0].group, ops[1].group);
+  EXPECT_EQ(ops[2].group, ops[3].group);
+  EXPECT_NE(ops[0].group, ops[2].group);
+  for (const auto& comm : reader->in_flight()) EXPECT_EQ(comm.collective_calls, 2u);
+  EXPECT_EQ(reader->header().refused_total(), 0u);
+}
+
+TEST(Truth, BothEndsOfAPointToPointOperationCanBePairedByPeerDirectionAndNumber) {
+  RecorderFolder folder;
+  in_child([] {
+    TestHost<V5> host;
+    void* context = host.init(1, 4, 1);
+    for (int peer : {0, 2, 0, 3, 0}) {
+      host.stop(host.start(context, host.p2p("Send", peer, 8, 1)));
+      host.stop(host.start(context, host.p2p("Recv", peer, 8, 1)));
+    }
+    host.stop(host.start(context, host.p2p("Send", 99, 8, 1)));  // no such peer: recorded, not counted
+  });
+  auto reader = folder.reader();
+  ASSERT_TRUE(reader);
+  std::vector<uint64_t> to_zero;
+  std::vector<uint64_t> from_zero;
+  for (const OpRecord& op : operations(*reader)) {
+    if (op.peer == 0) (op.function == Function::kSend ? to_zero : from_zero).push_back(op.seq);
+  }
+  EXPECT_EQ(to_zero, (std::vector<uint64_t>{0, 1, 2}));
+  EXPECT_EQ(from_zero, (std::vector<uint64_t>{0, 1, 2}));
+}
+
+TEST(Truth, AGraphsReplaysAreOperationsOfTheirOwnInGroupsOfTheirOwn) {
+  RecorderFolder folder;
+  in_child([] {
+    TestHost<V5> host;
+    void* context = host.init(1);
+    void* group = host.start(context, host.group_api(1, true));
+    void* call = host.start(context, host.coll_api(group, "AllReduce", 1, "ncclFloat32", true));
+    host.stop(call);
+    host.stop(group);
+    for (int replay = 0; replay < 3; ++replay) {  // on a CUDA callback thread, with the handles of the capture
+      std::thread([&] {
+        void* launch = host.start(context, TestHost<V5>::of(kEventGroup));
+        auto coll = host.all_reduce(0, 1, 1);
+        coll.parentObj = call;
+        coll.coll.parentGroup = launch;
+        void* op = host.start(context, coll);
+        host.stop(op);
+        host.stop(launch);
+        void* kernel = host.start(context, host.kernel(op, 0, 10));
+        host.state(kernel, kStateKernelChStop, 20);
+        host.stop(kernel);
+      }).join();
+    }
+  });
+  auto reader = folder.reader();
+  ASSERT_TRUE(reader);
+  const auto ops = operations(*reader);
+  ASSERT_EQ(ops.size(), 3u);
+  for (const OpRecord& op : ops) EXPECT_EQ(op.head.flags & kFlagGraph, kFlagGraph);
+  EXPECT_NE(ops[0].op_id, ops[1].op_id);
+  EXPECT_EQ(reader->in_flight().at(0).collectives_completed, 3u);
+  EXPECT_EQ(reader->header().refused_total(), 0u);
+}
+
+TEST(Truth, WorkOfTheCopyEngineIsShownAndItsEndIsNot) {
+  RecorderFolder folder;
+  in_child([] {
+    TestHost<V6> host;
+    void* context = host.init(1);
+    host.play_copy_engine(context, 5, 16);
+    host.play_collective(context, 0, 2, 0, 1);
+  });
+  auto reader = folder.reader();
+  ASSERT_TRUE(reader);
+  const auto ops = operations(*reader);
+  ASSERT_EQ(ops.size(), 2u);
+  EXPECT_EQ(ops[0].function, Function::kAllGather);
+  EXPECT_EQ(ops[0].head.flags, kFlagCopyEngine | kFlagUnseen);
+  EXPECT_EQ(ops[0].bytes, 1u << 20);
+  const auto comm = reader->in_flight().at(0);
+  EXPECT_EQ(comm.collectives_completed, 2u) << "what ran before something complete is complete";
+  EXPECT_FALSE(comm.recent.at(0).end_is_seen);
+  EXPECT_TRUE(comm.recent.at(1).end_is_seen);
+}
+
+TEST(Truth, ASymmetricKernelIsMarkedWhereTheInterfaceShowsItAndOneThatIsNotShownIsACallTooMany) {
+  RecorderFolder folder;
+  in_child([] {
+    TestHost<V7> host;
+    void* context = host.init(1);
+    auto coll = host.all_reduce(0, 1, 1);
+    coll.coll.isSymColl = true;
+    host.stop(host.start(context, coll));
+    void* group = host.start(context, host.group_api());
+    host.stop(host.start(context, host.coll_api(group, "AllReduce", 1, "ncclFloat32")));  // nothing comes of it
+    host.stop(group);
+  });
+  auto reader = folder.reader();
+  ASSERT_TRUE(reader);
+  const auto ops = operations(*reader);
+  ASSERT_EQ(ops.size(), 1u);
+  EXPECT_EQ(ops[0].head.flags, kFlagSymmetric);
+  const auto comm = reader->in_flight().at(0);
+  EXPECT_EQ(comm.collectives_enqueued, 1u);
+  EXPECT_EQ(comm.collective_calls, 1u);
+}
+
+TEST(Truth, EveryTypeHasItsSize) {
+  RecorderFolder folder;
+  constexpr std::pair<const char*, uint64_t> kTypes[] = {
+      {"ncclInt8", 1},       {"Unknown", 1},        {"ncclInt32", 4},   {"ncclUint32", 4},  {"ncclInt64", 8},
+      {"ncclUint64", 8},     {"ncclFloat16", 2},    {"ncclFloat32", 4}, {"ncclFloat64", 8}, {"ncclBfloat16", 2},
+      {"ncclFloat8e4m3", 1}, {"ncclFloat8e5m2", 1}, {"ncclFloat4", 0}};
+  in_child([&] {
+    TestHost<V5> host;
+    void* context = host.init(1);
+    for (const auto& [name, bytes] : kTypes) host.stop(host.start(context, host.coll("AllReduce", 0, 1000, name, 1)));
+  });
+  auto reader = folder.reader();
+  ASSERT_TRUE(reader);
+  const auto ops = operations(*reader);
+  ASSERT_EQ(ops.size(), std::size(kTypes));
+  for (size_t i = 0; i < ops.size(); ++i) EXPECT_EQ(ops[i].bytes, 1000 * kTypes[i].second) << kTypes[i].first;
+}
+
+TEST(Truth, OneRankAndIntraNodeCommunicatorsAreFollowedWithoutAnyNetwork) {
+  RecorderFolder folder;
+  in_child([] {
+    TestHost<V5> host;
+    void* alone = host.init(1, 1, 0);  // NCCL copies and tells nothing
+    void* inside = host.init(2, 8, 0);
+    for (uint64_t i = 0; i < 5; ++i) host.play_collective(inside, i, 16, 0, 1000 * i);
+    host.finalize(alone);
+  });
+  auto reader = folder.reader();
+  ASSERT_TRUE(reader);
+  const auto comms = reader->in_flight();
+  ASSERT_EQ(comms.size(), 2u);
+  EXPECT_EQ(comms[0].collectives_enqueued, 0u);
+  EXPECT_EQ(comms[1].collectives_completed, 5u);
+}
+
+TEST(Truth, KernelsOnAnyChannelsCompleteTheirOperation) {
+  RecorderFolder folder;
+  in_child([] {
+    TestHost<V5> host;
+    void* context = host.init(1);
+    void* op = host.start(context, host.all_reduce(0, 1, 4));
+    std::vector<void*> kernels;
+    for (uint8_t channel : {uint8_t{8}, uint8_t{9}, uint8_t{200}, uint8_t{255}})
+      kernels.push_back(host.start(context, host.kernel(op, channel, 100)));
+    host.stop(op);
+    for (void* kernel : kernels) host.stop(kernel);
+  });
+  auto reader = folder.reader();
+  ASSERT_TRUE(reader);
+  EXPECT_EQ(reader->in_flight().at(0).collectives_completed, 1u);
+}
+
+TEST(Truth, StepsThatComeFasterThanTheRingIsReadShareRecordsAndLoseNothing) {
+  RecorderFolder folder;  // 1,024 records a lane
+  constexpr uint64_t kSteps = 8000;
+  in_child([] {
+    TestHost<V5> host;
+    use_test_clock(host);
+    void* context = host.init(1);
+    void* op = host.start(context, host.all_reduce(0, 1, 1));
+    void* send = host.start(context, host.proxy_op(op, 0, 4, true, kSteps));
+    void* receive = host.start(context, host.proxy_op(op, 0, 2, false, kSteps));
+    for (uint64_t i = 0; i < kSteps; ++i) {
+      void* out = host.start(context, host.proxy_step(send, static_cast<int>(i)));
+      host.state(out, kStateStepSendGpuWait);
+      test_now += 3000;
+      host.state(out, kStateStepSendWait, 100);
+      void* in = host.start(context, host.proxy_step(receive, static_cast<int>(i)));
+      host.state(in, kStateStepRecvWait);
+      test_now += i == 7000 ? 90'000 : 5000;
+      host.state(in, kStateStepRecvFlushWait, 10);
+      host.stop(in);
+      host.stop(out);
+    }
+    host.stop(send);
+    host.stop(receive);
+  });
+  auto reader = folder.reader();
+  ASSERT_TRUE(reader);
+  RecorderReader::Drained drained;
+  uint64_t steps = 0;
+  uint64_t bytes = 0;
+  uint64_t gpu_ns = 0;
+  uint64_t wire_ns = 0;
+  uint16_t longest_us = 0;
+  uint64_t last_stop = 0;
+  for (const Record& record : drain_all(*reader, &drained)) {
+    if (record.head.type != RecordType::kProxyStep || (record.head.flags & kFlagSend) == 0) continue;
+    const ProxyStepRecord& step = record.proxy_step;
+    steps += step.merged + 1u;
+    bytes += step.bytes;
+    gpu_ns += step.wait_gpu_ns;
+    wire_ns += step.wire_ns;
+    longest_us = std::max(longest_us, step.wire_longest_us);
+    EXPECT_GE(step.head.time_ns, last_stop);
+    last_stop = step.head.time_ns;
+  }
+  // The first ring was full before there was a reason to merge; of the rest nothing is missing.
+  EXPECT_LE(drained.overwritten, 1100u);
+  EXPECT_EQ(reader->header().refused_total(), 0u);
+  EXPECT_GE(steps, kSteps - 600);
+  EXPECT_EQ(bytes, steps * 100);
+  EXPECT_EQ(gpu_ns, steps * 3000);
+  EXPECT_EQ(wire_ns, steps * 5000 + 85'000);
+  EXPECT_EQ(longest_us, 90);
+}
+
+// --- how much is asked for ---
+
+TEST(Detail, TheControlWordChangesWhatARunningProcessAsksForAndRunsOut) {
+  RecorderFolder folder;
+  in_child([&] {
+    TestHost<V5> host;
+    use_test_clock(host);
+    void* context = host.init(1);
+    const auto path = folder.files().at(0);
+    CHILD_CHECK(host.mask() == 0x5E);
+    CHILD_CHECK(ask_detail(path, DetailWish{.mask = 0x06, .until_s = 100}).ok());
+    test_now = 2'000'000'000;
+    host.play_collective(context, 0, 1, 0, 1);
+    CHILD_CHECK(host.mask() == 0x06);
+    host.play_collective(context, 1, 1, 0, 1);  // without kernel events: its end is not seen
+    test_now = 100'000'000'000;                 // whoever asked for it may have died
+    host.play_collective(context, 2, 1, 0, 1);
+    CHILD_CHECK(host.mask() == 0x5E);
+    CHILD_CHECK(ask_detail(path, DetailWish{.mask = 0, .until_s = 200}).ok());
+    test_now = 101'000'000'000;
+    host.play_collective(context, 3, 1, 0, 1);
+    CHILD_CHECK(host.mask() == 0x06);  // never less: nobody would look at the word again
+    CHILD_CHECK(ask_detail(path, std::nullopt).ok());
+    test_now = 102'000'000'000;
+    host.play_collective(context, 4, 1, 0, 1);
+    CHILD_CHECK(host.mask() == 0x5E);
+  });
+  auto reader = folder.reader();
+  ASSERT_TRUE(reader);
+  const auto ops = operations(*reader);
+  ASSERT_EQ(ops.size(), 5u);
+  EXPECT_EQ(ops[0].head.flags & kFlagUnseen, 0);
+  EXPECT_EQ(ops[1].head.flags & kFlagUnseen, kFlagUnseen);
+  EXPECT_EQ(reader->header().mask, 0x5Eu);
+}
+
+TEST(Detail, AWordThatIsHalfWrittenIsNotObeyed) {
+  const DetailWish wish{.mask = 0x5E, .until_s = 0x12345678};
+  EXPECT_TRUE(DetailWish::from(wish.word(), 0));
+  for (int bit = 0; bit < 64; ++bit) EXPECT_FALSE(DetailWish::from(wish.word() ^ 1ULL << bit, 0)) << bit;
+  EXPECT_FALSE(DetailWish::from(wish.word(), 0x12345678ULL * 1'000'000'000));
+}
+
+TEST(Detail, SmallOperationsThatComeFastAreSeenInOneStepOfEight) {
+  RecorderFolder folder;
+  ::setenv("LOCKSTEP_RECORDER_LANE_RECORDS", "65536", 1);
+  in_child([] {
+    TestHost<V5> host;
+    use_test_clock(host);
+    void* capi = ::dlopen(LOCKSTEP_LIBRARY_DIRECTORY "/liblockstep.so", RTLD_NOW);
+    CHILD_CHECK(capi != nullptr);
+    auto step_begin = reinterpret_cast<void (*)(int64_t)>(::dlsym(capi, "lockstep_step_begin"));
+    void* context = host.init(1);
+    for (int64_t step = 0; step < 160; ++step) {
+      step_begin(step);
+      for (uint64_t i = 0; i < 50; ++i) {  // 5,000 a second of 4 kB
+        test_now += 200'000;
+        void* op = host.start(context, host.coll("AllReduce", i, 1000, "ncclFloat32", 1));
+        if ((host.mask() & static_cast<int>(kEventKernelCh)) != 0)
+          host.stop(host.start(context, host.kernel(op, 0, 1)));
+        host.stop(op);
+      }
+    }
+  });
+  auto reader = folder.reader();
+  ASSERT_TRUE(reader);
+  const auto ops = operations(*reader);
+  ASSERT_EQ(ops.size(), 8000u);
+  int seen = 0;
+  int mixed_steps = 0;
+  for (size_t step = 80; step < 160; ++step) {  // after it has noticed
+    int in_step = 0;
+    for (size_t i = 1; i < 50; ++i) in_step += (ops[step * 50 + i].head.flags & kFlagUnseen) == 0 ? 1 : 0;
+    seen += in_step;
+    mixed_steps += in_step != 0 && in_step != 49 ? 1 : 0;
+  }
+  EXPECT_EQ(seen, 10 * 49);
+  EXPECT_EQ(mixed_steps, 0) << "a step is seen whole or not at all";
+  ::unsetenv("LOCKSTEP_RECORDER_LANE_RECORDS");
+}
+
+TEST(Detail, LargeOrRareOperationsAreAllSeen) {
+  for (const auto& [count, gap_ns] : {std::pair<size_t, uint64_t>{1 << 24, 200'000}, {1000, 2'000'000}}) {
+    RecorderFolder folder;
+    in_child([&, count = count, gap_ns = gap_ns] {
+      TestHost<V5> host;
+      use_test_clock(host);
+      void* context = host.init(1);
+      for (uint64_t i = 0; i < 3000; ++i) {
+        test_now += gap_ns;
+        host.stop(host.start(context, host.coll("AllReduce", i, count, "ncclFloat32", 1)));
+        CHILD_CHECK(host.mask() == 0x5E);
+      }
+    });
+  }
+}
+
+TEST(Detail, AMaskThatSomebodyElseWroteIsLeftAlone) {
+  RecorderFolder folder;
+  in_child([&] {
+    TestHost<V7> host;
+    use_test_clock(host);
+    void* context = host.init(1);
+    host.set_mask(0x06);  // NCCL RAS: CONTROL PROFILER_MASK
+    for (int i = 0; i < 10; ++i) {
+      test_now += 1'000'000'000;
+      host.play_collective(context, 0, 1, 0, 1);
+    }
+    CHILD_CHECK(host.mask() == 0x06);
+  });
+  auto reader = folder.reader();
+  ASSERT_TRUE(reader);
+  EXPECT_EQ(reader->header().mask, 0x06u);
+  for (const OpRecord& op : operations(*reader)) EXPECT_EQ(op.head.flags & kFlagUnseen, kFlagUnseen);
+}
+
+// --- what it costs and what stops it ---
+
+TEST(Cost, CallsAreCountedAndEveryTwoHundredFiftySixthIsMeasured) {
+  RecorderFolder folder;
+  in_child([] {
+    TestHost<V5> host;
+    void* context = host.init(1);
+    for (uint64_t i = 0; i < 1000; ++i) host.play_collective(context, i, 4, 0, 1);
+  });
+  auto reader = folder.reader();
+  ASSERT_TRUE(reader);
+  const RecorderCost cost = reader->cost();
+  EXPECT_GE(cost.events, 16'000u);
+  EXPECT_EQ(cost.samples, cost.events / kCostEvery);
+  uint64_t in_buckets = 0;
+  for (uint64_t count : cost.buckets) in_buckets += count;
+  EXPECT_EQ(in_buckets, cost.samples);
+  EXPECT_GT(cost.total_ns, 0u);
+  EXPECT_GE(cost.worst_ns, cost.total_ns / cost.samples);
+}
+
+int log_lines = 0;
+std::string last_line;
+void test_logger(int, unsigned long, const char*, int, const char* format, ...) {
+  char line[512];
+  va_list arguments;
+  va_start(arguments, format);
+  std::vsnprintf(line, sizeof line, format, arguments);
+  va_end(arguments);
+  last_line = line;
+  ++log_lines;
+}
+
+TEST(Safe, SaysOnceInNcclsLogWhyItDoesNotRecord) {
+  RecorderFolder folder;
+  ::setenv("LOCKSTEP_RECORDER_DIR", "/proc/no/such/place", 1);
+  in_child([] {
+    TestHost<V5> host;
+    for (uint64_t i = 0; i < 3; ++i) {
+      void* context = host.init(i, 8, 0, nullptr, test_logger);
+      CHILD_CHECK(context == nullptr);
+      CHILD_CHECK(host.mask() == 0);
+      host.play_collective(context, 0, 2, 2, 1);
+      host.finalize(context);
+    }
+    CHILD_CHECK(log_lines == 1);
+    CHILD_CHECK(last_line.find("does not record") != std::string::npos);
+  });
+}
+
+TEST(Safe, AlmostFullSharedMemoryIsLeftToNccl) {
+  constexpr layout::Geometry kWished{layout::kLanesDefault, layout::kLaneRecordsDefault, layout::kCommsDefault};
+  const auto roomy = RecorderWriter::fitting(kWished, 1ULL << 30);
+  ASSERT_TRUE(roomy.ok());
+  EXPECT_EQ(roomy->file_bytes(), kWished.file_bytes());
+  const auto docker = RecorderWriter::fitting(kWished, 64ULL << 20);  // a container's usual share
+  ASSERT_TRUE(docker.ok());
+  EXPECT_LE(docker->file_bytes(), 4ULL << 20);
+  EXPECT_TRUE(docker->sane());
+  EXPECT_FALSE(RecorderWriter::fitting(kWished, 1ULL << 20).ok());
+}
+
+TEST(Safe, ThousandsOfCommunicatorsAtOnceAreFollowedAsFarAsTheTableGoesAndTheRestIsCounted) {
+  RecorderFolder folder;
+  in_child([] {
+    TestHost<V5> host;
+    std::vector<void*> contexts;
+    for (uint64_t i = 0; i < 3000; ++i) contexts.push_back(host.init(i, 2, 0));
+    for (void* context : contexts) host.play_collective(context, 0, 1, 0, 1);
+    for (void* context : contexts) {
+      if (context != nullptr) host.finalize(context);
+    }
+    CHILD_CHECK(host.init(5000) != nullptr);  // rows come free again
+  });
+  auto reader = folder.reader();
+  ASSERT_TRUE(reader);
+  EXPECT_EQ(reader->in_flight().size(), layout::kCommsDefault);
+  EXPECT_GE(refused(*reader, Refused::kNoRow), 3000u - layout::kCommsDefault);
+}
+
+TEST(Safe, AForkedChildWritesNothingIntoItsParentsFile) {
+  RecorderFolder folder;
+  in_child([] {
+    TestHost<V5> host;
+    void* context = host.init(1);
+    host.play_collective(context, 0, 1, 0, 1);
+    const pid_t child = ::fork();
+    if (child == 0) {
+      host.play_collective(context, 1, 1, 1, 1);
+      host.finalize(context);
+      void* again = host.init(2);
+      host.play_collective(again, 1, 1, 1, 1);
+      ::_exit(0);
+    }
+    int status = 0;
+    CHILD_CHECK(::waitpid(child, &status, 0) == child && status == 0);
+    host.play_collective(context, 1, 1, 0, 1);
+  });
+  auto reader = folder.reader();
+  ASSERT_TRUE(reader);
+  EXPECT_EQ(operations(*reader).size(), 2u);
+  EXPECT_TRUE(reader->in_flight().at(0).live);
+}
+
+TEST(Safe, RcclFindsTheSameLibraryUnderItsOwnName) {
+  RecorderFolder folder;
+  in_child([] {
+    TestHost<V5> host(LOCKSTEP_LIBRARY_DIRECTORY "/librccl-profiler-lockstep.so");
+    void* context = host.init(1);
+    host.play_collective(context, 0, 2, 0, 1);
+  });
+  auto reader = folder.reader();
+  ASSERT_TRUE(reader);
+  EXPECT_EQ(reader->in_flight().at(0).collectives_completed, 1u);
+}
+
+}  // namespace
+}  // namespace lockstep::nccl

@@ -1,0 +1,24 @@
+// What the plugin's callbacks cost all jobs of this node, since the agent started, as a Prometheus histogram.
+//
+// Thread rule: Thread-safe.
+#pragma once
+
+#include <mutex>
+#include <string>
+
+#include "recorder/records.h"
+
+namespace lockstep {
+
+class CallbackCost {
+ public:
+  // What a process's cost has grown by.
+  void add(const RecorderCost& before, const RecorderCost& now);
+  std::string prometheus_text() const;
+
+ private:
+  mutable std::mutex mutex_;
+  RecorderCost total_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,58 @@
+// The page docs/guide/agent-metrics.md and the tables in the code say the same.
+#include <gtest/gtest.h>
+
+#include "agent/callback_cost.h"
+#include "agent/counters_table.h"
+#include "agent/metrics_table.h"
+#include "base/files.h"
+#include "base/text.h"
+
+namespace lockstep {
+namespace {
+
+const char* to_text(MetricKind kind) {
+  return kind == MetricKind::kSum ? "counter" : kind == MetricKind::kHistogram ? "histogram" : "gauge";
+}
+
+TEST(AgentMetricsPage, HasEveryRowOfTheTablesWordForWord) {
+  Result<std::string> page = read_file(LOCKSTEP_AGENT_METRICS_PAGE, 1 << 20);
+  ASSERT_TRUE(page.ok()) << page.error();
+  for (const RankMetricDescriptor& metric : kRankMetrics) {
+    const std::string row = format("\n| `%s` | %s | %s | %s | %s |\n", metric.name, to_text(metric.kind), metric.unit,
+                                   metric.attributes, metric.help);
+    EXPECT_NE(page->find(row), std::string::npos) << "missing:" << row;
+  }
+  for (const CounterDescriptor& counter : kAgentCounters) {
+    const std::string row = format("\n| `%s` | %s | %s |\n", counter.name, counter.type, counter.help);
+    EXPECT_NE(page->find(row), std::string::npos) << "missing:" << row;
+  }
+}
+
+TEST(AgentMetricsPage, TheTableIsInTheOrderOfItsNames) {
+  EXPECT_STREQ(descriptor_of(RankMetric::kGpuInfo).name, "lockstep_job_gpu_info");
+  EXPECT_STREQ(descriptor_of(RankMetric::kNetworkWait).name, "lockstep_network_wait_seconds_total");
+  EXPECT_STREQ(descriptor_of(RankMetric::kPluginCallback).name, "lockstep_plugin_callback_seconds");
+  EXPECT_EQ(std::size(kRankMetrics), static_cast<size_t>(RankMetric::kPluginNcclVersion) + 1);
+}
+
+TEST(CallbackCost, IsAHistogramOverAllProcesses) {
+  CallbackCost page;
+  RecorderCost one, more;
+  one.total_ns = 130;
+  one.buckets[0] = 1;
+  one.buckets[2] = 1;
+  more = one;
+  more.total_ns += 30'000;
+  more.buckets.back() = 1;
+  page.add({}, one);
+  page.add(one, more);
+  page.add({}, one);  // of another process
+  const std::string text = page.prometheus_text();
+  for (const char* line : {"# TYPE lockstep_plugin_callback_seconds histogram\n", "_bucket{le=\"2.5e-08\"} 2\n",
+                           "_bucket{le=\"5e-08\"} 2\n", "_bucket{le=\"1e-07\"} 4\n", "_bucket{le=\"2e-05\"} 4\n",
+                           "_bucket{le=\"+Inf\"} 5\n", "_sum 0.000030260\n", "_count 5\n"})
+    EXPECT_NE(text.find(line), std::string::npos) << line << text;
+}
+
+}  // namespace
+}  // namespace lockstep

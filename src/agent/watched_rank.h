@@ -1,0 +1,62 @@
+// What the recorder watch keeps of one process, and what it carries through one look at it.
+//
+// Thread rule: Confined. For recorder_watch.cc and rank_report.cc alone.
+#pragma once
+
+#include <set>
+
+#include "agent/detail_policy.h"
+#include "agent/rank_metrics.h"
+#include "agent/recorder_watch.h"
+
+namespace lockstep {
+
+inline constexpr const char* kAgentScope = "lockstep.agent";
+
+struct RecorderWatch::Rank {
+  std::string path;
+  std::unique_ptr<RecorderReader> reader;
+  RecorderHeader header;  // as of the last look
+  Identity identity;
+  Attributes resource;
+  std::unique_ptr<RankAssembler> assembler;
+  std::set<uint64_t> announced_comms;
+  bool announced = false;
+  bool ended = false;          // job.end was sent
+  bool dead = false;           // the process is gone and everything was read
+  bool death_noticed = false;  // one more drain after the process was found gone
+  uint64_t ticket = 0;         // of the last harvest that held something of this rank
+  bool ticket_pending = false;
+  uint64_t written_seen = 0;
+  uint64_t activity_seen = 0;
+  int64_t moved_ns = 0;        // agent's clock, when it last moved
+  int64_t next_status_ns = 0;  // quiet time at which the next status is due
+  bool told_quiet = false;
+  bool suspected = false;  // quiet with an operation in flight
+  int64_t told_ns = 0;     // agent's clock, when anything was last told of it
+  int64_t metrics_at_ns = 0;
+  RankMetrics metrics;
+  RecordCounts records;
+  RecorderCost cost_seen;
+  std::array<uint64_t, kRefusedReasons> refused_seen{};
+  uint64_t orphans_seen = 0;
+  uint64_t held_back_seen = 0;
+  bool switched_off_told = false;
+  DetailPolicy detail;
+};
+
+struct RecorderWatch::Look {
+  int64_t now_ns = 0;
+  bool alive = false;
+  bool stopped = false;  // by a signal or a debugger
+  bool moved = false;
+  bool over = false;  // the process is gone, and this is the drain after that was seen
+  bool flush = false;
+  bool overwritten = false;
+  bool silence = false;                 // told as quiet, or moving again after that
+  std::vector<InFlightComm> in_flight;  // where there was a reason to read it
+  std::vector<LogRecord> records;
+  bool urgent = false;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,40 @@
+#include "recorder/control.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstddef>
+#include <cstring>
+
+#include "base/files.h"
+#include "recorder/layout.h"
+
+namespace lockstep {
+
+std::optional<uint16_t> mask_of_level(const std::string& level) {
+  if (level == "low") return 0x06;
+  if (level == "full") return 0x5e;
+  return std::nullopt;
+}
+
+Result<void> ask_detail(const std::string& path, std::optional<DetailWish> wish) {
+  const UniqueFd fd(::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+  if (!fd.valid()) return Error{"recorder: " + path + ": " + std::strerror(errno)};
+  struct stat status {};
+  layout::FileHeader header;
+  if (::fstat(fd.get(), &status) != 0 || !S_ISREG(status.st_mode) ||
+      ::pread(fd.get(), &header, sizeof header, 0) != static_cast<ssize_t>(sizeof header)) {
+    return Error{"recorder: " + path + ": too short for a flight recorder"};
+  }
+  if (const char* fault = layout::header_fault(header, static_cast<uint64_t>(status.st_size)))
+    return Error{"recorder: " + path + ": " + fault};
+  const uint64_t word = wish ? wish->word() : 0;
+  if (::pwrite(fd.get(), &word, sizeof word, offsetof(layout::FileHeader, control)) !=
+      static_cast<ssize_t>(sizeof word))
+    return Error{"recorder: " + path + ": " + std::strerror(errno)};
+  return {};
+}
+
+}  // namespace lockstep

@@ -1,0 +1,168 @@
+// RankAssembler: what a step adds up to once its operations are over.
+#include <algorithm>
+#include <tuple>
+
+#include "sources/nccl/rank_assembler.h"
+
+namespace lockstep {
+namespace {
+
+// Operations of one ncclGroup may run in one kernel (a send and a receive with one peer always do) and are then told
+// with the same interval each: they count together, for the time in which at least one of them runs. Where the group is
+// not known, equal intervals are taken for one kernel. Not done by peer alone: in an AlltoAll all peers are served at
+// once.
+int64_t gpu_time(std::vector<std::pair<uint32_t, Interval>>& running) {
+  std::sort(running.begin(), running.end(), [](const auto& a, const auto& b) {
+    return std::tie(a.first, a.second.begin, a.second.end) < std::tie(b.first, b.second.begin, b.second.end);
+  });
+  int64_t total = 0;
+  for (size_t begin = 0; begin < running.size();) {
+    std::vector<Interval> together;
+    size_t end = begin;
+    bool group_known = running[begin].first != 0;
+    while (end < running.size() && running[end].first == running[begin].first &&
+           (group_known || running[end].second == running[begin].second))
+      together.push_back(running[end++].second);
+    total += union_length(together);
+    begin = end;
+  }
+  return total;
+}
+
+}  // namespace
+
+bool RankAssembler::ready(const OpenStep& step, int64_t now_ns, bool flush) const {
+  if (step.end_ns == 0) return false;
+  if (flush || now_ns - step.ended_seen_ns > kCloseAfterNs) return true;
+  size_t ended_after = 0;
+  for (const OpenStep& other : steps_) ended_after += other.end_ns != 0 && other.step > step.step;
+  if (ended_after >= 2 || steps_.size() > kStepsOpenMax) return true;
+  if (!waiting_.empty()) return false;
+  for (const auto& [arrival, op] : ops_) {
+    if (op.enqueued_ns >= step.start_ns && op.enqueued_ns < step.end_ns && !op.complete) return false;
+  }
+  return true;
+}
+
+void RankAssembler::add_time(const Op& op, CommWork& comm) const {
+  CommStep& out = comm.step;
+  Interval when = on_host(op);
+  int64_t gpu_ns = std::max<int64_t>(0, when.end - when.begin);
+  comm.running.emplace_back(op.group, when);
+  out.shortest_ns = out.shortest_ns == 0 ? gpu_ns : std::min(out.shortest_ns, gpu_ns);
+  out.longest_ns = std::max(out.longest_ns, gpu_ns);
+  int64_t start_unix = when.begin + unix_shift_ns_;
+  if (out.first_start_unix_ns == 0 || start_unix < out.first_start_unix_ns) out.first_start_unix_ns = start_unix;
+  out.last_end_unix_ns = std::max(out.last_end_unix_ns, when.end + unix_shift_ns_);
+  out.queue_ns += std::max<int64_t>(0, when.begin - op.enqueued_ns);
+}
+
+void RankAssembler::add_op(const OpenStep& step, const Op& op, StepWork& work) const {
+  Interval when = on_host(op);
+  if (op.start_ns != 0) {
+    Interval inside{std::max(when.begin, step.start_ns), std::min(when.end, step.end_ns)};
+    if (inside.end > inside.begin) work.busy.push_back(inside);
+  }
+  if (op.enqueued_ns < step.start_ns || op.enqueued_ns >= step.end_ns) return;
+  if (work.first_enqueue_ns == 0 || op.enqueued_ns < work.first_enqueue_ns) work.first_enqueue_ns = op.enqueued_ns;
+  work.last_done_ns = std::max(work.last_done_ns, op.last_callback_ns);
+  // The parts of an AlltoAll stay sends and receives here, though the totals know better: ranks are compared by this,
+  // and a rank that lost a record, or is not the root of a Gather, would not recognise what the others do.
+  CommWork& comm = work.comms[{op.comm_index, op.p2p}];
+  ++comm.step.count;
+  comm.step.bytes += op.bytes;
+  if (!op.timed) ++comm.step.unseen;
+  if (op.start_ns == 0) return;
+  add_time(op, comm);
+  Interval queued{op.enqueued_ns, std::min(when.begin, step.end_ns)};
+  if (queued.end > queued.begin) work.queued.push_back(queued);
+}
+
+void RankAssembler::add_comms(StepWork& work, StepSummary& summary) const {
+  for (auto& [key, comm] : work.comms) {
+    if (const InFlightComm* known = comm_of(key.first)) {
+      comm.step.comm_id = known->comm_id;
+      comm.step.size = known->size;
+      comm.step.rank_in_comm = known->rank_in_comm;
+    }
+    comm.step.p2p = key.second;
+    comm.step.gpu_ns = gpu_time(comm.running);
+    summary.unseen += comm.step.unseen;
+    summary.comms.push_back(comm.step);
+  }
+}
+
+void RankAssembler::add_flows(const OpenStep& step, StepSummary& summary) const {
+  std::map<FlowKey, std::pair<FlowStep, std::vector<Interval>>> flows;
+  for (const FlowEvent& event : flows_) {
+    if (event.stop_ns < step.start_ns || event.stop_ns >= step.end_ns) continue;
+    auto& [flow, wire] = flows[event.key];
+    flow.transfers += event.transfers;
+    flow.bytes += event.bytes;
+    flow.own_gpu_ns += event.wait_gpu_ns;
+    flow.peer_ns += event.wait_peer_ns;
+    flow.wire_longest_ns = std::max<int64_t>(flow.wire_longest_ns, event.wire_longest_ns);
+    flow.own_gpu_longest_ns = std::max<int64_t>(flow.own_gpu_longest_ns, event.wait_gpu_longest_ns);
+    wire.push_back({event.stop_ns - event.wire_ns, event.stop_ns});
+  }
+  for (auto& [key, entry] : flows) {
+    auto& [flow, wire] = entry;
+    const InFlightComm* known = comm_of(key.comm_index);
+    flow.comm_id = known == nullptr ? 0 : known->comm_id;
+    flow.peer = key.peer;
+    flow.send = key.send;
+    flow.wire_ns = union_length(wire);
+    summary.flows.push_back(flow);
+  }
+}
+
+// The longest silence between the first enqueue and the last completion of the step's operations.
+void RankAssembler::add_quiet(const OpenStep& step, const StepWork& work, StepSummary& summary) const {
+  if (work.first_enqueue_ns == 0 || work.last_done_ns <= work.first_enqueue_ns) return;
+  int64_t before = std::max(work.first_enqueue_ns, step.start_ns);
+  int64_t to = std::min(work.last_done_ns, step.end_ns);
+  auto at = std::lower_bound(activity_.begin(), activity_.end(), before);
+  for (; at != activity_.end() && *at <= to; ++at) {
+    if (*at - before > summary.quiet_ns) {
+      summary.quiet_ns = *at - before;
+      summary.quiet_from_unix_ns = before + unix_shift_ns_;
+    }
+    before = *at;
+  }
+}
+
+StepSummary RankAssembler::close(const OpenStep& step) const {
+  StepSummary summary;
+  summary.step = step.step;
+  summary.start_unix_ns = step.start_ns + unix_shift_ns_;
+  summary.duration_ns = step.end_ns - step.start_ns;
+  summary.phase_ns = step.phase_ns;
+  summary.records_lost = static_cast<int64_t>(step.records_lost);
+  summary.unseen = step.unseen;
+
+  StepWork work;
+  for (const auto& [arrival, op] : ops_) add_op(step, op, work);
+  summary.comm_ns = union_length(work.busy);
+  std::vector<Interval> queued_or_busy = work.queued;
+  queued_or_busy.insert(queued_or_busy.end(), work.busy.begin(), work.busy.end());
+  summary.queue_ns = union_length(queued_or_busy) - summary.comm_ns;
+  summary.self_ns = summary.duration_ns - summary.comm_ns;
+  add_comms(work, summary);
+  add_flows(step, summary);
+  add_quiet(step, work, summary);
+  return summary;
+}
+
+std::vector<StepSummary> RankAssembler::take_steps(int64_t now_ns, bool flush) {
+  std::vector<StepSummary> closed;
+  while (!steps_.empty() && ready(steps_.front(), now_ns, flush)) {
+    int64_t end_ns = steps_.front().end_ns;
+    closed.push_back(close(steps_.front()));
+    steps_.pop_front();
+    forget_before(steps_.empty() ? end_ns : std::min(end_ns, steps_.front().start_ns));
+  }
+  count_groups(flush);
+  return closed;
+}
+
+}  // namespace lockstep
