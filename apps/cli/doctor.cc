@@ -63,8 +63,11 @@ Check check_plugin() {
   }
   void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) return {"plugin", State::kWrong, dlerror(), "./dev build"};
-  bool both = dlsym(library, "ncclProfiler_v4") != nullptr && dlsym(library, "ncclProfiler_v5") != nullptr;
-  if (!both) return {"plugin", State::kWrong, path + " does not export ncclProfiler_v4 and _v5", "./dev build"};
+  for (int version = 1; version <= 7; ++version) {
+    const std::string symbol = format("ncclProfiler_v%d", version);
+    if (dlsym(library, symbol.c_str()) == nullptr)
+      return {"plugin", State::kWrong, path + " does not export " + symbol, "./dev build"};
+  }
   const char* chosen = std::getenv("NCCL_PROFILER_PLUGIN");
   if (chosen == nullptr)
     return {"plugin", State::kNote, "built and loadable; NCCL_PROFILER_PLUGIN is not set in this shell",

@@ -14,7 +14,7 @@ namespace {
 
 void print_help(FILE* out) {
   std::fputs("lockstep: why is my distributed GPU job slow, or stuck?\n\nusage: lockstep COMMAND [options]\n\n", out);
-  for (const Command& command : commands()) std::fprintf(out, "  %-8s %s\n", command.name, command.help);
+  for (const Command& command : commands()) std::fprintf(out, "  %-10s %s\n", command.name, command.help);
   std::fputs(
       "\nlockstep COMMAND --help tells more. The server is http://127.0.0.1:7070 unless --server or LOCKSTEP_SERVER "
       "says otherwise.\n",
