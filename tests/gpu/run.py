@@ -1,21 +1,29 @@
 #!/usr/bin/env python3
 """Real NCCL jobs on one GPU, each rank its own "host", under the real plugin and agent. For a machine with an NVIDIA GPU,
-PyTorch and a C++ compiler; nothing is installed. Writes one folder per case with what the agent exported.
+PyTorch and a C++ compiler; nothing is installed. Everything a run leaves is in OUT, the flight recorders too: take a folder in
+/dev/shm, where they are in use.
 
-    tests/gpu/run.py OUT [CASE ...]        all cases without names; `overhead` measures step time with and without
+    run.py OUT [CASE ...]                     recordings: what the agent exported, one folder a case (all without names)
+    run.py OUT overhead --ranks 4 --pairs 6   step time with and without plugin and agent
+    run.py OUT live ddp                       faults injected while a server watches: what it names, after how long.
+                                              Needs build/carry, made by bundle.sh where the server can be built
+    run.py OUT ras                            what NCCL's RAS service says of a healthy, a stuck and a broken job
+    run.py OUT masks                          what each kind of event costs NCCL on small messages
+    run.py OUT chain [--second PATH]          our plugin with a second one behind it
+    run.py OUT graph                          CUDA graphs, all-to-all and one-byte types: export, recorders and callbacks
 """
-import json
-import os
 import pathlib
-import signal
 import statistics
-import subprocess
 import sys
 import time
 
-HERE = pathlib.Path(__file__).resolve().parent
-ROOT = HERE.parent.parent
-BUILD = ROOT / "build" / "gpu"
+import live
+import masks
+import overhead
+import plugins
+import ras
+from programs import Job, fresh, ready_machine, start_agent
+
 # name: job, case, rank whose sockets are slow (or None), whether it ends by itself
 CASES = {
     "ddp_healthy": ("ddp", "healthy", None, True),
@@ -50,87 +58,52 @@ CASES = {
     "hyb_warmup_r5": ("hyb", "warmup:5", None, True),
     "hyb_link_r2": ("hyb", "healthy", 2, True),
     "hyb_dead_r1": ("hyb", "dead:1", None, False),
+    "ddp_mismatch_r2": ("ddp", "mismatch:2", None, False),
+    "ddp_sizes_r1": ("ddp", "sizes:1", None, False),
+    "hyb_mismatch_r6": ("hyb", "mismatch:6", None, False),
+    "hyb_sizes_r1": ("hyb", "sizes:1", None, False),
 }
 
 
-def build():
-    flags = ["-DLOCKSTEP_NODE_ONLY=ON", "-DLOCKSTEP_TESTS=OFF", "-DLOCKSTEP_WARNINGS_AS_ERRORS=OFF", "-DCMAKE_BUILD_TYPE=Release"]
-    subprocess.run(["cmake", "-S", ROOT, "-B", BUILD, *flags], check=True, stdout=subprocess.DEVNULL)
-    subprocess.run(["cmake", "--build", BUILD, "-j", str(os.cpu_count())], check=True, stdout=subprocess.DEVNULL)
-    subprocess.run(["cc", "-O1", "-shared", "-fPIC", "-o", BUILD / "slow_socket.so", HERE / "slow_socket.c", "-ldl"], check=True)
-
-
-def start_ranks(job, case, slow_rank, folder, steps, plugin, port, name):
-    world = 4 if job == "ddp" else 8
-    ranks = []
-    for rank in range(world):
-        environment = dict(os.environ, RANK=str(rank), WORLD_SIZE=str(world), LOCAL_RANK="0", MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port),
-                           NCCL_HOSTID=f"node{rank}", NCCL_SOCKET_IFNAME="lo", LOCKSTEP_HOST=f"node{rank}", LOCKSTEP_JOB_ID=name,
-                           LOCKSTEP_RECORDER_DIR=str(folder / "recorders"), TORCH_NCCL_ASYNC_ERROR_HANDLING="0", TORCH_NCCL_ENABLE_MONITORING="0")
-        if plugin:
-            environment["NCCL_PROFILER_PLUGIN"] = str(BUILD / "lib" / "libnccl-profiler-lockstep.so")
-        if rank == slow_rank:
-            environment["LD_PRELOAD"] = str(BUILD / "slow_socket.so")
-            environment["SLOW_SOCKET_BYTES_PER_S"] = "150000000"
-        command = [sys.executable, str(HERE / "train.py"), "--job", job, "--case", case, "--steps", str(steps), "--log", str(folder / "steps")]
-        if plugin:
-            command += ["--library", str(BUILD / "lib" / "liblockstep.so")]
-        ranks.append(subprocess.Popen(command, env=environment, stdout=open(folder / f"rank{rank}.log", "w"), stderr=subprocess.STDOUT))
-    return ranks
-
-
-def run_case(name, out, port, steps=40, plugin=True):
+def run_case(name, out):
     job, case, slow_rank, ends = CASES[name]
-    folder = out / name
-    (folder / "recorders").mkdir(parents=True, exist_ok=True)
-    agent = None
-    if plugin:
-        agent = subprocess.Popen([BUILD / "bin" / "lockstep-agent", "--data", folder / "agent", "--recorders", folder / "recorders", "--export", f"file:{folder}/export",
-                                  "--metrics", "127.0.0.1:0"], stdout=open(folder / "agent.out", "w"), stderr=open(folder / "agent.log", "w"))
+    folder = fresh(out / name)
     began = time.monotonic()
-    ranks = start_ranks(job, case, slow_rank, folder, steps, plugin, port, name)
-    deadline = began + (70 if ends else 45)
-    while time.monotonic() < deadline and any(rank.poll() is None for rank in ranks):
-        time.sleep(0.2)
-    codes = [rank.poll() for rank in ranks]
-    if agent:
+    agent = start_agent(folder, ["--export", f"file:{folder}/export"])
+    ranks = Job(name, folder, job, case, slow_rank=slow_rank)
+    try:
+        codes = ranks.wait(70 if ends else 45)
         time.sleep(0.5)
-        cost = pathlib.Path(f"/proc/{agent.pid}/stat").read_text().rsplit(")", 1)[1].split()
-        ticks = int(cost[11]) + int(cost[12])
-        print(f"  agent: {ticks / os.sysconf('SC_CLK_TCK'):.2f} s CPU in {time.monotonic() - began:.1f} s", flush=True)
-        agent.send_signal(signal.SIGTERM)
-        agent.wait(10)
-    for rank in ranks:
-        rank.kill()
-        rank.wait()
-    times = []
-    for file in sorted(folder.glob("steps.*")):
-        times += json.loads(file.read_text())[5:]
+        print(f"  agent: {agent.cpu_s():.2f} s CPU in {time.monotonic() - began:.1f} s", flush=True)
+        agent.stop()
+    finally:
+        ranks.kill()
+        agent.stop()
+    times = [value for rank in ranks.step_ms() for value in rank[5:]]
     typical = statistics.median(times) if times else float("nan")
     print(f"{name}: exit {codes}, step {typical:.1f} ms, {time.monotonic() - began:.1f} s", flush=True)
-    return typical
+
+
+def record(out, names):
+    unknown = [name for name in names if name not in CASES]
+    if unknown:
+        raise SystemExit(f"no such case: {' '.join(unknown)}; there are {' '.join(CASES)}")
+    with ready_machine():
+        for name in names or CASES:
+            run_case(name, out)
+
+
+COMMANDS = {"overhead": overhead.main, "live": live.main, "ras": ras.main, "masks": masks.main, "chain": plugins.chain, "graph": plugins.graph}
 
 
 def main():
+    if len(sys.argv) < 2 or sys.argv[1] in ("-h", "--help"):
+        raise SystemExit(__doc__)
     out = pathlib.Path(sys.argv[1]).resolve()
-    names = sys.argv[2:] or list(CASES)
-    build()
-    subprocess.run(["nvidia-cuda-mps-control", "-d"], check=False)
-    port = 29600
-    try:
-        for name in names:
-            port += 1
-            if name == "overhead":
-                with_plugin, without = [], []
-                for turn in range(4):
-                    port += 2
-                    without.append(run_case("ddp_healthy", out / f"off{turn}", port, 120, plugin=False))
-                    with_plugin.append(run_case("ddp_healthy", out / f"on{turn}", port + 1, 120, plugin=True))
-                print("overhead: step ms without", without, "with", with_plugin, f"ratio {statistics.median(with_plugin) / statistics.median(without):.4f}", flush=True)
-                continue
-            run_case(name, out, port)
-    finally:
-        subprocess.run(["nvidia-cuda-mps-control"], input=b"quit\n", check=False)
+    out.mkdir(parents=True, exist_ok=True)
+    words = sys.argv[2:]
+    command, arguments = (COMMANDS[words[0]], words[1:]) if words and words[0] in COMMANDS else (record, words)
+    command(out, arguments)
 
 
 if __name__ == "__main__":
