@@ -102,7 +102,7 @@ int main(int argc, char** argv) {
   }
   CallbackCost cost;
   RasWatch ras_watch(*ras_options, clock, counters);
-  RecorderWatch watch({.folder = recorders}, clock, counters, &cost, &ras_watch);
+  RecorderWatch watch({.folder = recorders, .kept_folder = data + "/postmortem"}, clock, counters, &cost, &ras_watch);
 
   Result<ListenAddress> address = parse_listen_address(metrics);
   if (!address.ok()) {

@@ -92,7 +92,7 @@ int run_detail(const Arguments& arguments) {
       continue;
     }
     const RecorderHeader header = (*reader)->header();
-    if (process_state(header.pid).start_ticks != header.process_start_ticks) continue;  // gone
+    if (process_state(header.pid).start_ticks != header.process_start_ticks && !(*reader)->held()) continue;  // gone
     if (!wanted.empty() && std::find(wanted.begin(), wanted.end(), header.rank) == wanted.end()) continue;
     std::optional<DetailWish> wish;
     const int64_t until_s = SystemClock().monotonic_ns() / 1'000'000'000 + seconds;

@@ -28,9 +28,10 @@ uint64_t newest_time(const std::vector<InFlightComm>& comms) {
   return newest;
 }
 
-ProcessWord word_of(const RecorderHeader& header) {
+ProcessWord word_of(const RecorderHeader& header, bool held) {
   const ProcessState state = process_state(header.pid);
-  if (state.start_ticks == 0 || state.start_ticks != header.process_start_ticks) return ProcessWord::kGone;
+  if (state.start_ticks == 0 || state.start_ticks != header.process_start_ticks)
+    return held ? ProcessWord::kRunning : ProcessWord::kGone;  // held: it runs where its pid is another one
   if (state.stopped()) return ProcessWord::kStopped;
   return state.letter == 'D' ? ProcessWord::kInKernel : ProcessWord::kRunning;
 }
@@ -435,7 +436,7 @@ void RecorderSet::add(const std::string& file) {
 void RecorderSet::read(Source& source) {
   Recording& recording = source.recording;
   recording.header = source.reader->header();
-  recording.process = saved_ ? ProcessWord::kUnknown : word_of(recording.header);
+  recording.process = saved_ ? ProcessWord::kUnknown : word_of(recording.header, source.reader->held());
   std::vector<InFlightComm> table = source.reader->in_flight();
   for (InFlightComm& comm : table) {
     comm.proxy_since_ns = std::min<uint64_t>(comm.proxy_since_ns, kTimeMax / 2);

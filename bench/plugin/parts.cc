@@ -23,15 +23,18 @@ Result<void> check_recorder(const Emit& emit) {
     const RecorderHeader header = (*reader)->header();
     if (header.pid != ::getpid()) continue;
     files += 1;
-    refused += header.refused_total() + header.lanes_refused + header.switched_off;
+    // Flat out, the agent asks for less detail rather than to lose records: ends are then not told.
+    const bool lowered = header.control != 0;
+    const uint64_t ends = lowered ? header.refused[static_cast<size_t>(Refused::kCompletion)] : 0;
+    refused += header.refused_total() - ends + header.lanes_refused + header.switched_off;
     for (size_t i = 0; i < kRefusedReasons; ++i) {
-      if (header.refused[i] != 0) {
+      if (header.refused[i] != 0 && !(lowered && static_cast<Refused>(i) == Refused::kCompletion)) {
         emit(std::string("check/refused_") + to_text(static_cast<Refused>(i)), as_double(header.refused[i]));
       }
     }
     for (const InFlightComm& comm : (*reader)->in_flight()) {
       enqueued += comm.collectives_enqueued;
-      incomplete += comm.collectives_enqueued - comm.collectives_completed;
+      if (!lowered) incomplete += comm.collectives_enqueued - comm.collectives_completed;
     }
   }
   emit("check/files", as_double(files));

@@ -79,6 +79,7 @@ void RecorderWatch::tell_progress(Rank& rank, Look& look) {
   }
   if (!rank.ended && (finished || look.over)) {
     const bool clean = rank.assembler->status(rank.reader->in_flight(), clock_.unix_ns(), quiet).finished;
+    rank.unclean = !clean;
     if (!clean) tell_status(rank, look, false, quiet);
     look.records.push_back(job_end_record(clock_.unix_ns(), clean));
     rank.ended = true;

@@ -4,8 +4,10 @@
 #include <sys/inotify.h>
 #include <unistd.h>
 
+#include "agent/kept_recorders.h"
 #include "agent/watched_rank.h"
 #include "base/log.h"
+#include "base/process.h"
 #include "base/text.h"
 #include "model/events.h"
 
@@ -13,23 +15,6 @@ namespace lockstep {
 namespace {
 
 constexpr int64_t kSecondNs = 1'000'000'000;
-
-struct ProcessState {
-  uint64_t start_ticks = 0;  // field 22 of /proc/PID/stat: tells a reused pid from ours. 0: no such process
-  bool stopped = false;      // by a signal or a debugger
-};
-
-ProcessState state_of(int32_t pid) {
-  Result<std::string> stat = read_file(format("/proc/%d/stat", pid), 65536);
-  if (!stat.ok()) return {};
-  size_t close = stat->rfind(')');  // the name before it may contain anything
-  if (close == std::string::npos) return {};
-  std::vector<std::string_view> fields = split(std::string_view(*stat).substr(close + 1), ' ');
-  if (fields.size() < 21) return {};
-  char letter = fields[1].empty() ? '?' : fields[1][0];
-  if (letter == 'Z' || letter == 'X') return {};
-  return {parse_uint(fields[20]).value_or(0), letter == 'T' || letter == 't'};
-}
 
 }  // namespace
 
@@ -128,9 +113,10 @@ void RecorderWatch::look_at(Rank& rank, bool flush, Harvest& harvest) {
   Look look;
   look.now_ns = clock_.monotonic_ns();
   look.flush = flush;
-  ProcessState process = state_of(rank.header.pid);
-  look.alive = process.start_ticks == rank.header.process_start_ticks;
-  look.stopped = process.stopped;
+  const ProcessState process = process_state(rank.header.pid);
+  const bool ours_to_see = process.start_ticks == rank.header.process_start_ticks;
+  look.alive = ours_to_see || rank.reader->held();  // a pid of another container means nothing here
+  look.stopped = ours_to_see && process.stopped();
 
   rank.header = rank.reader->header();
   count_refused(rank);
@@ -225,6 +211,15 @@ void RecorderWatch::release(const std::function<bool(uint64_t)>& settled) {
   for (auto at = ranks_.begin(); at != ranks_.end();) {
     Rank& rank = *at->second;
     if (rank.dead && !rank.ticket_pending && settled(rank.ticket)) {
+      if (rank.unclean && !options_.kept_folder.empty()) {
+        if (Result<void> kept = KeptRecorders(options_.kept_folder).keep(rank.path); kept.ok()) {
+          LOCKSTEP_LOG_INFO("agent", "rank %d died; its recorder is kept: lockstep postmortem %s", rank.identity.rank,
+                            options_.kept_folder.c_str());
+        } else {
+          LOCKSTEP_LOG_WARN("agent", "rank %d died; its recorder could not be kept: %s", rank.identity.rank,
+                            kept.error().c_str());
+        }
+      }
       unlink(rank.path.c_str());
       at = ranks_.erase(at);
     } else {

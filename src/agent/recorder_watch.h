@@ -29,6 +29,7 @@ namespace lockstep {
 
 struct WatchOptions {
   std::string folder;
+  std::string kept_folder;  // where recorders of processes that died are kept; empty: nowhere
   // A rank that makes no callback for this long while it has communicators tells where it stands. Well above any pause
   // of a healthy step loop that syncs each step, well below the five seconds in which a hang must be named.
   int64_t quiet_status_ns = 2'000'000'000;

@@ -22,6 +22,7 @@ struct RecorderWatch::Rank {
   std::unique_ptr<RankAssembler> assembler;
   std::set<uint64_t> announced_comms;
   bool announced = false;
+  bool unclean = false;        // it died before it had ended its communicators or said that it was done
   bool ended = false;          // job.end was sent
   bool dead = false;           // the process is gone and everything was read
   bool death_noticed = false;  // one more drain after the process was found gone

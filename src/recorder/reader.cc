@@ -29,6 +29,7 @@ class Bytes {
   virtual ~Bytes() = default;
   // False where there is less than that. The target is then unspecified.
   virtual bool read(uint64_t offset, void* target, size_t size) const = 0;
+  virtual bool held() const { return false; }
 };
 
 class FileBytes final : public Bytes {
@@ -45,6 +46,13 @@ class FileBytes final : public Bytes {
       size -= static_cast<size_t>(got);
     }
     return true;
+  }
+  bool held() const override {
+    struct flock asked {};
+    asked.l_type = F_RDLCK;
+    asked.l_whence = SEEK_SET;
+    asked.l_len = 1;
+    return ::fcntl(fd_.get(), F_GETLK, &asked) == 0 && asked.l_type != F_UNLCK;
   }
 
  private:
@@ -125,6 +133,8 @@ class Reader final : public RecorderReader {
     header.nccl_interface = static_cast<uint32_t>(now.nccl >> 32);
     return header;
   }
+
+  bool held() const override { return bytes_->held(); }
 
   Drained drain(const std::function<void(uint32_t, const Record&)>& sink) override {
     Drained drained;

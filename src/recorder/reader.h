@@ -28,6 +28,10 @@ class RecorderReader {
 
   virtual RecorderHeader header() const = 0;
 
+  // Another process still has the file open for writing, wherever it runs: its lock is held. False where that cannot be
+  // told; the pid in the header then has to do.
+  virtual bool held() const = 0;
+
   struct Drained {
     uint64_t records = 0;      // given to the callback
     uint64_t overwritten = 0;  // lost before they were read: a gap

@@ -404,6 +404,29 @@ TEST(Reader, RefusesWhatIsNotARecorderWithOneLine) {
   EXPECT_FALSE(RecorderReader::open(folder.path() + "/none.lsfr").ok());
 }
 
+TEST(Reader, KnowsThatTheWriterLivesWithoutItsPid) {
+  RecorderFolder folder;
+  int told[2];
+  ASSERT_EQ(::pipe(told), 0);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    auto writer = RecorderWriter::open(small_options(folder.path(), 2, 64));
+    (void)!::write(told[1], "x", 1);
+    ::pause();
+  }
+  char ready;
+  ASSERT_EQ(::read(told[0], &ready, 1), 1);
+  auto reader = folder.reader();
+  ASSERT_TRUE(reader);
+  EXPECT_TRUE(reader->held());
+  ::kill(child, SIGKILL);
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_FALSE(reader->held());
+  ::close(told[0]);
+  ::close(told[1]);
+}
+
 TEST(Reader, AHostileHeadOrCommunicatorCountCannotLeadItAstray) {
   RecorderFolder folder;
   auto writer = RecorderWriter::open(small_options(folder.path()));

@@ -291,10 +291,18 @@ Result<std::unique_ptr<RecorderWriter>> RecorderWriter::open(const Options& opti
     fd = std::move(*existing);
   }
 
+  // Held while the process lives: who asks for it knows that even from where the pid means nothing (another container).
+  struct flock hold {};
+  hold.l_type = F_WRLCK;
+  hold.l_whence = SEEK_SET;
+  hold.l_len = 1;
+  (void)::fcntl(fd.get(), F_SETLK, &hold);  // without it, the pid has to do
+
   // Populated: a page fault would be a system call in all but name on the job's threads.
   void* bytes = ::mmap(nullptr, header.file_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd.get(), 0);
   if (bytes == MAP_FAILED) return failed("cannot map " + writer->path_);
   writer->bytes_ = static_cast<std::byte*>(bytes);
+  writer->fd_ = std::move(fd);
   writer->geometry_ = layout::Geometry{header.lanes, header.lane_records, header.comms};
   writer->header_ = reinterpret_cast<layout::FileHeader*>(writer->bytes_);
   writer->in_flight_ = InFlightTable(

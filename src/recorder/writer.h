@@ -19,6 +19,7 @@
 #include <memory>
 #include <string>
 
+#include "base/files.h"
 #include "base/result.h"
 #include "recorder/in_flight.h"
 #include "recorder/layout.h"
@@ -159,6 +160,7 @@ class RecorderWriter {
   static void thread_ended(void* lane);
 
   std::string path_;
+  UniqueFd fd_;  // kept: closing it would let go of the lock
   std::byte* bytes_ = nullptr;
   layout::Geometry geometry_;
   layout::FileHeader* header_ = nullptr;

@@ -4,6 +4,7 @@
 
 #include <map>
 
+#include "base/files.h"
 #include "base/text.h"
 
 namespace lockstep {
@@ -455,6 +456,57 @@ TEST(RasText, RefusesWhatIsNotAReportOrIsCutShort) {
             "RAS text: line 28: a name of over 255 bytes");
   EXPECT_EQ(error_of(parse_ras_text(std::string(kRasBytesMax + 1, ' '))),
             "RAS text: 16777217 bytes are over the limit of 16777216");
+}
+
+// What NCCL 2.28.9 itself said of a job of four ranks on an H200 (tests/data/ras): healthy, rank 3 not taking part any
+// more, and after rank 3 was killed.
+std::string said_by_nccl(const std::string& name) {
+  const auto text = read_file(std::string(SOURCES_RAS_DATA) + "/" + name, 1 << 20);
+  EXPECT_TRUE(text.ok()) << text.error();
+  return text.ok() ? *text : "";
+}
+
+TEST(RasReal, AHealthyJobHasNoMissingRankAndNoMismatch) {
+  const auto json = parse_ras_json(said_by_nccl("healthy_json.txt"));
+  ASSERT_TRUE(json.ok()) << json.error();
+  EXPECT_EQ(json->nccl_version, "2.28.9");
+  EXPECT_TRUE(json->counts_told);
+  ASSERT_EQ(json->comms.size(), 1u);
+  EXPECT_EQ(json->comms[0].ranks.size(), 4u);
+  EXPECT_TRUE(json->comms[0].missing.empty());
+  const auto text = parse_ras_text(said_by_nccl("healthy_text.txt"));
+  ASSERT_TRUE(text.ok()) << text.error();
+  EXPECT_EQ(text->comms_count, 1);
+  EXPECT_TRUE(text->comms.empty());
+}
+
+TEST(RasReal, TheRankThatLaunchesNoMoreIsTheOneWithTheFewestLaunches) {
+  for (const bool is_json : {true, false}) {
+    const auto report =
+        is_json ? parse_ras_json(said_by_nccl("missing_json.txt")) : parse_ras_text(said_by_nccl("missing_text.txt"));
+    ASSERT_TRUE(report.ok()) << report.error();
+    ASSERT_EQ(report->comms.size(), 1u);
+    EXPECT_EQ(report->comms[0].hash, 0xabbe24128f376674u);
+    ASSERT_EQ(report->comms[0].mismatches.size(), 1u);
+    const RasMismatch& mismatch = report->comms[0].mismatches[0];
+    EXPECT_EQ(mismatch.function, Function::kAllReduce);
+    EXPECT_EQ(mismatch.groups.front().launched, 532u);
+    EXPECT_EQ(mismatch.groups.front().ranks, std::vector<int32_t>{3});
+    EXPECT_EQ(mismatch.groups.back().launched, 541u);
+    EXPECT_EQ(mismatch.groups.back().ranks_count, 3);
+  }
+}
+
+TEST(RasReal, AKilledRankIsMissingThoughACommaIsMissingToo) {
+  for (const bool is_json : {true, false}) {
+    const auto report =
+        is_json ? parse_ras_json(said_by_nccl("killed_json.txt")) : parse_ras_text(said_by_nccl("killed_text.txt"));
+    ASSERT_TRUE(report.ok()) << report.error();
+    ASSERT_EQ(report->comms.size(), 1u);
+    ASSERT_EQ(report->comms[0].missing.size(), 1u);
+    EXPECT_EQ(report->comms[0].missing[0].rank, 3);
+    EXPECT_EQ(report->comms[0].missing[0].pid, 952);
+  }
 }
 
 }  // namespace
