@@ -6,11 +6,12 @@
 // it. So the second plugin only ever sees pointers that it gave itself, each is stopped at most once, and whatever else
 // comes as a handle does not reach it.
 //
-// Thread rule: Thread-safe. init() and finalize() lock; no other call locks, allocates or makes a system call by
-// itself. Limits:      kContexts communicators at a time; kPairs events of each kind (kCapturedPairs calls captured
-// into CUDA
+// Thread rule: Thread-safe. init() and finalize() lock; no other call locks, allocates or makes a system call itself.
+//
+// Limits:      kContexts communicators at a time; kPairs events of each kind (kCapturedPairs calls captured into CUDA
 //              graphs) after which the oldest pair is forgotten: it then is nobody's parent any more, and its stop
 //              reaches nobody.
+//
 // On error:    the second plugin is left out, for good or for one communicator; our own half goes on. Said once.
 #pragma once
 

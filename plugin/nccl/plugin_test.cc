@@ -6,6 +6,7 @@
 
 #include "plugin/capi/lockstep.h"
 #include "plugin/nccl/names.h"
+#include "plugin/nccl/test_clock.h"
 #include "plugin/nccl/test_host.h"
 #include "plugin/nccl/tracker.h"
 #include "recorder/test_process.h"
@@ -16,19 +17,6 @@ namespace {
 using testing::drain_all;
 using testing::in_child;
 using testing::RecorderFolder;
-
-// The plugin's clock in these tests: moves only when told.
-uint64_t test_now = 1000;
-uint64_t test_clock() {
-  return test_now;
-}
-
-template <typename Version>
-void use_test_clock(const TestHost<Version>& host) {
-  auto use_clock = reinterpret_cast<void (*)(uint64_t(*)())>(::dlsym(host.library(), "lockstep_use_clock"));
-  CHILD_CHECK(use_clock != nullptr);
-  use_clock(test_clock);
-}
 
 std::vector<Record> of_type(const std::vector<Record>& records, RecordType type) {
   std::vector<Record> found;

@@ -8,6 +8,7 @@
 #include <thread>
 #include <vector>
 
+#include "plugin/nccl/test_clock.h"
 #include "plugin/nccl/test_host.h"
 #include "recorder/control.h"
 #include "recorder/reader.h"
@@ -31,18 +32,6 @@ std::vector<OpRecord> operations(RecorderReader& reader) {
 
 uint64_t refused(const RecorderReader& reader, Refused reason) {
   return reader.header().refused.at(static_cast<size_t>(reason));
-}
-
-// The plugin's clock in these tests: moves only when told.
-uint64_t test_now = 1'000'000'000;
-uint64_t test_clock() {
-  return test_now;
-}
-template <typename Version>
-void use_test_clock(const TestHost<Version>& host) {
-  auto use_clock = reinterpret_cast<void (*)(uint64_t(*)())>(::dlsym(host.library(), "lockstep_use_clock"));
-  CHILD_CHECK(use_clock != nullptr);
-  use_clock(test_clock);
 }
 
 template <typename Version>

@@ -329,7 +329,9 @@ TEST_F(ApiTest, ARankShowsItsStepsCommunicatorsFlowsAndWhereItStands) {
                           .size = 4,
                           .collectives_enqueued = 7,
                           .collectives_completed = 6,
-                          .collective = {.state = OpState::kStarted, .ordinal = 7, .function = "AllReduce"}});
+                          .collective = {.state = OpState::kStarted, .ordinal = 7, .function = "AllReduce"},
+                          .launched = 9,
+                          .proxy = {.state = "peer", .peer = 3}});
   steps_.append_status(identity_of(2), status, clock_.now);
   element rank = json("/api/jobs/llama-70b/ranks/2", "last=3");
   EXPECT_EQ(text(rank["host"]), "node-1");
@@ -346,6 +348,8 @@ TEST_F(ApiTest, ARankShowsItsStepsCommunicatorsFlowsAndWhereItStands) {
   EXPECT_EQ(number(rank["status"]["quiet_ms"]), 1.5);
   EXPECT_EQ(text(rank["status"]["phase"]), "forward");
   EXPECT_EQ(text(rank["status"]["comms"].at(0)["collective"]["state"]), "started");
+  EXPECT_EQ(rank["status"]["comms"].at(0)["launched"].get_int64().value(), 9);
+  EXPECT_EQ(text(rank["status"]["comms"].at(0)["network"]["waits_for"]), "peer");
   EXPECT_TRUE(json("/api/jobs/llama-70b/ranks/0")["status"].is_null());
   expect_error("/api/jobs/llama-70b/ranks/17", "", 404, "rank 17");
   expect_error("/api/jobs/llama-70b/ranks/two", "", 400, "whole number");

@@ -85,6 +85,7 @@ void write_op(JsonWriter& json, std::string_view name, const OpStatus& op) {
       .field("bytes", op.bytes)
       .field("peer", op.peer)
       .field("since_unix_ns", op.since_unix_ns)
+      .field("end_not_seen", op.end_not_seen)
       .end_object();
 }
 
@@ -105,9 +106,20 @@ void write_status(JsonWriter& json, const RankStatus& status) {
         .field("collectives_enqueued", comm.collectives_enqueued)
         .field("collectives_completed", comm.collectives_completed)
         .field("p2p_enqueued", comm.p2p_enqueued)
-        .field("p2p_completed", comm.p2p_completed);
+        .field("p2p_completed", comm.p2p_completed)
+        .field("collective_calls", comm.collective_calls)
+        .field("p2p_calls", comm.p2p_calls);
+    json.key("launched");
+    comm.launched >= 0 ? json.number(comm.launched) : json.null();
     write_op(json, "collective", comm.collective);
     write_op(json, "p2p", comm.p2p);
+    json.key("network")
+        .begin_object()
+        .field("waits_for", comm.proxy.state)
+        .field("send", comm.proxy.send)
+        .field("peer", comm.proxy.peer)
+        .field("since_unix_ns", comm.proxy.since_unix_ns)
+        .end_object();
     json.end_object();
   }
   json.end_array().end_object();

@@ -265,8 +265,11 @@ std::optional<Finding> find_hang(const JobWindow& window, const HangInput& input
     auto status = input.status.find(first);
     if (status != input.status.end()) {
       uint64_t entered = 0;
+      int64_t launched = -1;
       for (const CommStatus& comm : status->second.comms) {
-        if (comm.comm_id == main_op.comm_id) entered = comm.collectives_enqueued;
+        if (comm.comm_id != main_op.comm_id) continue;
+        entered = comm.collectives_enqueued;
+        launched = comm.launched;
       }
       finding.chain.push_back(claim(
           "event", format("rank %d", first),
@@ -279,6 +282,14 @@ std::optional<Finding> find_hang(const JobWindow& window, const HangInput& input
                         human_duration(static_cast<double>(status->second.quiet_ns)).c_str()),
           static_cast<double>(entered), "operations", static_cast<double>(main_op.op.ordinal), 0, finding.since_step,
           finding.since_step, format("/api/jobs/{job}/ranks/%d", first)));
+      if (launched >= 0) {
+        finding.chain.push_back(
+            claim("event", format("rank %d", first),
+                  format("NCCL's own count (RAS): it has launched %lld here; %llu by ours.",
+                         static_cast<long long>(launched), static_cast<unsigned long long>(entered)),
+                  static_cast<double>(launched), "operations", static_cast<double>(entered), 0, finding.since_step,
+                  finding.since_step, format("/api/jobs/{job}/ranks/%d", first)));
+      }
       std::string phase =
           status->second.phase == Phase::kOther ? "" : format(" (last phase: %s)", to_text(status->second.phase));
       finding.chain.push_back(
