@@ -39,7 +39,7 @@ int main(int argc, char** argv) {
                     recorders = recorder_directory(), ras;
   int64_t spool_mb = 512;
   Flags flags("lockstep-agent", "reads this node's flight recorders and sends what they hold to a Lockstep server");
-  flags.text(&data, "--data", "DIR", "folder for the spool (required)")
+  flags.text(&data, "--data", "DIR", "folder for the spool and for the recorders of ranks that died (required)")
       .text(&server, "--server", "URL", "OTLP/HTTP door of the server (default http://127.0.0.1:4318)")
       .text(&exported, "--export", "file:DIR", "write the requests to files instead of sending them")
       .text(&metrics, "--metrics", "ADDR", "address for /metrics (default 127.0.0.1:9410; port 0 takes a free one)")
