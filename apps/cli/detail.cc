@@ -8,7 +8,6 @@
 #include "base/clock.h"
 #include "base/files.h"
 #include "base/flags.h"
-#include "base/process.h"
 #include "base/text.h"
 #include "recorder/control.h"
 #include "recorder/reader.h"
@@ -92,7 +91,7 @@ int run_detail(const Arguments& arguments) {
       continue;
     }
     const RecorderHeader header = (*reader)->header();
-    if (process_state(header.pid).start_ticks != header.process_start_ticks && !(*reader)->held()) continue;  // gone
+    if (!writer_state(**reader, header)) continue;  // gone
     if (!wanted.empty() && std::find(wanted.begin(), wanted.end(), header.rank) == wanted.end()) continue;
     std::optional<DetailWish> wish;
     const int64_t until_s = SystemClock().monotonic_ns() / 1'000'000'000 + seconds;

@@ -5,7 +5,6 @@
 #include <set>
 #include <tuple>
 
-#include "base/process.h"
 #include "base/text.h"
 #include "diagnosis/detectors/hang/hang.h"
 #include "recorder/writer.h"
@@ -28,12 +27,10 @@ uint64_t newest_time(const std::vector<InFlightComm>& comms) {
   return newest;
 }
 
-ProcessWord word_of(const RecorderHeader& header, bool held) {
-  const ProcessState state = process_state(header.pid);
-  if (state.start_ticks == 0 || state.start_ticks != header.process_start_ticks)
-    return held ? ProcessWord::kRunning : ProcessWord::kGone;  // held: it runs where its pid is another one
-  if (state.stopped()) return ProcessWord::kStopped;
-  return state.letter == 'D' ? ProcessWord::kInKernel : ProcessWord::kRunning;
+ProcessWord word_of(const std::optional<ProcessState>& state) {
+  if (!state) return ProcessWord::kGone;
+  if (state->stopped()) return ProcessWord::kStopped;
+  return state->letter == 'D' ? ProcessWord::kInKernel : ProcessWord::kRunning;
 }
 
 Identity identity_of(const RecorderHeader& header) {
@@ -436,7 +433,7 @@ void RecorderSet::add(const std::string& file) {
 void RecorderSet::read(Source& source) {
   Recording& recording = source.recording;
   recording.header = source.reader->header();
-  recording.process = saved_ ? ProcessWord::kUnknown : word_of(recording.header, source.reader->held());
+  recording.process = saved_ ? ProcessWord::kUnknown : word_of(writer_state(*source.reader, recording.header));
   std::vector<InFlightComm> table = source.reader->in_flight();
   for (InFlightComm& comm : table) {
     comm.proxy_since_ns = std::min<uint64_t>(comm.proxy_since_ns, kTimeMax / 2);

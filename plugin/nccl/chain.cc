@@ -78,11 +78,6 @@ Found find_table(void* library, int newest, int oldest) {
   return {};
 }
 
-uint16_t salt_of_now() {
-  const uint64_t mixed = (static_cast<uint64_t>(::getpid()) << 32 ^ system_now_ns()) * 0x9E3779B97F4A7C15ULL;
-  return static_cast<uint16_t>(mixed >> 40);
-}
-
 void say(DebugLogger log, int level, const std::string& line) {
   if (log != nullptr)
     log(level, kLogFlagInit | kLogFlagProfile, __FILE__, __LINE__, "Lockstep: LOCKSTEP_CHAIN_PLUGIN: %s", line.c_str());
@@ -122,7 +117,7 @@ Chain* Chain::load(int nccl_version, DebugLogger log) {
 }
 
 Chain::Chain(int version, const void* table)
-    : version_(version), table_(table), pid_(::getpid()), salt_(salt_of_now()), contexts_(new Context[kContexts]()) {
+    : version_(version), table_(table), pid_(::getpid()), salt_(new_salt()), contexts_(new Context[kContexts]()) {
   for (uint32_t ring = 0; ring < kRings; ++ring)
     rings_[ring] = std::make_unique<PairRing>(ring == kCaptured ? kCapturedPairs : kPairs);
 }

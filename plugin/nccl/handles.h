@@ -8,9 +8,20 @@
 // Thread rule: Immutable (plain data).
 #pragma once
 
+#include <unistd.h>
+
 #include <cstdint>
 
+#include "recorder/ticks.h"
+
 namespace lockstep::nccl {
+
+// Tells handles of this process from those of others: also of one with the same pid in another container, as far as 16
+// bits can.
+inline uint16_t new_salt() {
+  const uint64_t mixed = (static_cast<uint64_t>(::getpid()) << 32 ^ system_now_ns()) * 0x9E3779B97F4A7C15ULL;
+  return static_cast<uint16_t>(mixed >> 48);
+}
 
 // kGroup is any of NCCL's groups and API calls: nothing is kept of them, the number alone joins what belongs together.
 // kPair is a handle of the chain (chain.h).

@@ -56,16 +56,10 @@ uint64_t first_position(uint32_t epoch) {
   return uint32_t{epoch * 0x9E3779B1u};
 }
 
-// Tells this process from others: also from one with the same pid in another container, as far as 16 bits can.
-uint16_t salt_of(pid_t pid) {
-  const uint64_t mixed = (static_cast<uint64_t>(pid) << 32 ^ system_now_ns()) * 0x9E3779B97F4A7C15ULL;
-  return static_cast<uint16_t>(mixed >> 48);
-}
-
 }  // namespace
 
 Tracker::Tracker(RecorderWriter& recorder, int version)
-    : recorder_(recorder), table_(recorder.in_flight()), pid_(::getpid()), salt_(salt_of(pid_)) {
+    : recorder_(recorder), table_(recorder.in_flight()), pid_(::getpid()), salt_(new_salt()) {
   // From interface v7 on (NCCL 2.31) kernel events cost NCCL several times as much. A mask that was asked for is kept.
   const bool dear = version >= 7;
   const auto asked = mask_from_environment();

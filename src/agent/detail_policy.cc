@@ -28,19 +28,19 @@ std::optional<DetailPolicy::Change> DetailPolicy::decide(const Look& look) {
   const bool own = wish && look.control == own_word_;
   if (wish && !own) return std::nullopt;
   if (too_much) {
-    if (own && !own_is_up_ && wish->mask == kOperations) return std::nullopt;  // there is no less
+    if (own && !own_is_up_ && wish->mask == kDetailLow) return std::nullopt;  // there is no less
     const bool steps_are_gone = (look.mask & kProxyStepEvents) == 0 || (own && !own_is_up_);
     if (!steps_are_gone) return ask(kNoSteps, false, look.now_ns);
-    if ((look.mask & ~uint32_t{kOperations}) == 0) return std::nullopt;
-    return ask(kOperations, false, look.now_ns);
+    if ((look.mask & ~uint32_t{kDetailLow}) == 0) return std::nullopt;
+    return ask(kDetailLow, false, look.now_ns);
   }
   if ((look.mask & kKernelEvents) != 0 || own) return std::nullopt;
-  return ask(kFull, true, look.now_ns);
+  return ask(kDetailFull, true, look.now_ns);
 }
 
 bool full_detail_asked(uint64_t control, int64_t now_ns) {
   const auto wish = DetailWish::from(control, static_cast<uint64_t>(now_ns));
-  return wish && (wish->mask & DetailPolicy::kFull) == DetailPolicy::kFull;
+  return wish && (wish->mask & kDetailFull) == kDetailFull;
 }
 
 }  // namespace lockstep

@@ -23,8 +23,6 @@ class DetailPolicy {
   static constexpr int64_t kWithinNs = 10'000'000'000;
   static constexpr int64_t kWishNs = 60'000'000'000;
   static constexpr uint16_t kNoSteps = 0x4e;
-  static constexpr uint16_t kOperations = 0x06;
-  static constexpr uint16_t kFull = 0x5e;
 
   struct Look {
     int64_t now_ns = 0;        // CLOCK_MONOTONIC

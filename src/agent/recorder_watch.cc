@@ -7,7 +7,6 @@
 #include "agent/kept_recorders.h"
 #include "agent/watched_rank.h"
 #include "base/log.h"
-#include "base/process.h"
 #include "base/text.h"
 #include "model/events.h"
 
@@ -113,10 +112,9 @@ void RecorderWatch::look_at(Rank& rank, bool flush, Harvest& harvest) {
   Look look;
   look.now_ns = clock_.monotonic_ns();
   look.flush = flush;
-  const ProcessState process = process_state(rank.header.pid);
-  const bool ours_to_see = process.start_ticks == rank.header.process_start_ticks;
-  look.alive = ours_to_see || rank.reader->held();  // a pid of another container means nothing here
-  look.stopped = ours_to_see && process.stopped();
+  const std::optional<ProcessState> writer = writer_state(*rank.reader, rank.header);
+  look.alive = writer.has_value();
+  look.stopped = writer && writer->stopped();
 
   rank.header = rank.reader->header();
   count_refused(rank);

@@ -14,8 +14,8 @@
 namespace lockstep {
 
 std::optional<uint16_t> mask_of_level(const std::string& level) {
-  if (level == "low") return 0x06;
-  if (level == "full") return 0x5e;
+  if (level == "low") return kDetailLow;
+  if (level == "full") return kDetailFull;
   return std::nullopt;
 }
 

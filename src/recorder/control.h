@@ -37,6 +37,8 @@ struct DetailWish {
 //   low    operations only: what was called, with which size; their ends are not seen
 //   full   and what the network proxy and the GPU's channels did, of every operation
 // Without either the plugin chooses, by message rate and size.
+inline constexpr uint16_t kDetailLow = 0x06;
+inline constexpr uint16_t kDetailFull = 0x5e;
 std::optional<uint16_t> mask_of_level(const std::string& level);
 
 // Writes the wish into a recorder file that is somebody else's: checks the header first, touches nothing but the word.

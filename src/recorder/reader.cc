@@ -108,7 +108,6 @@ class Reader final : public RecorderReader {
       now.switched_off = again.switched_off;
       now.mask = again.mask;
       now.nccl = again.nccl;
-      now.steps_begun = again.steps_begun;
       now.control = again.control;
     }
     RecorderHeader header;
@@ -127,7 +126,6 @@ class Reader final : public RecorderReader {
     std::copy_n(std::begin(now.refused), header.refused.size(), header.refused.begin());
     header.switched_off = now.switched_off;
     header.mask = static_cast<uint32_t>(now.mask);
-    header.steps_begun = now.steps_begun;
     header.control = now.control;
     header.nccl_version = static_cast<uint32_t>(now.nccl);
     header.nccl_interface = static_cast<uint32_t>(now.nccl >> 32);

@@ -7,9 +7,11 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "base/process.h"
 #include "base/result.h"
 #include "recorder/records.h"
 
@@ -51,6 +53,10 @@ class RecorderReader {
   // Total records ever written on all lanes; moves when the process makes callbacks.
   virtual uint64_t written_total() const = 0;
 };
+
+// How the process that writes a recorder is doing; nullopt: it is gone. Its pid means nothing in another container:
+// there its lock tells that it lives, and no more is known of it.
+std::optional<ProcessState> writer_state(const RecorderReader& reader, const RecorderHeader& header);
 
 // Folder in which processes of this user make their recorders: $LOCKSTEP_RECORDER_DIR, else /dev/shm/lockstep-<uid>.
 std::string recorder_directory();

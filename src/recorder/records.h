@@ -204,7 +204,6 @@ struct RecorderHeader {
   std::array<uint64_t, kRefusedReasons> refused{};
   uint64_t switched_off = 0;    // non-zero: the plugin doubted itself and stopped (a SwitchOff)
   uint32_t mask = 0;            // NCCL event bits asked for now
-  uint64_t steps_begun = 0;     // as the job told
   uint64_t control = 0;         // the control word as it stands (control.h)
   uint32_t nccl_version = 0;    // as NCCL numbers itself: 22809 is 2.28.9; 0: not known
   uint32_t nccl_interface = 0;  // of its profiler plugins, 1 to 7

@@ -398,8 +398,8 @@ void RecorderWriter::switch_off(SwitchOff reason) {
 
 namespace {
 
-enum class ProcessState { kUnopened, kOn, kOff };
-constinit std::atomic<ProcessState> process_state{ProcessState::kUnopened};
+enum class Opening { kUnopened, kOn, kOff };
+constinit std::atomic<Opening> process_opening{Opening::kUnopened};
 constinit std::atomic<RecorderWriter*> process_writer{nullptr};
 constinit std::mutex process_mutex;
 std::string* process_fault = nullptr;  // never freed, like the writer: a late callback may still ask
@@ -409,7 +409,7 @@ void in_forked_child() {
   RecorderWriter* writer = process_writer.load(std::memory_order_relaxed);
   if (writer == nullptr) return;  // nothing was made: the child may make its own
   writer->abandon();
-  process_state.store(ProcessState::kOff, std::memory_order_relaxed);
+  process_opening.store(Opening::kOff, std::memory_order_relaxed);
 }
 
 std::string make_process_recorder() {
@@ -424,24 +424,24 @@ std::string make_process_recorder() {
 
 void open_process_recorder() {
   const std::lock_guard lock(process_mutex);
-  if (process_state.load(std::memory_order_relaxed) != ProcessState::kUnopened) return;
+  if (process_opening.load(std::memory_order_relaxed) != Opening::kUnopened) return;
   try {
     if (std::string fault = make_process_recorder(); !fault.empty()) process_fault = new std::string(std::move(fault));
   } catch (...) {  // out of memory: the job has worse to worry about than being recorded
   }
   const bool on = process_writer.load(std::memory_order_relaxed) != nullptr;
-  process_state.store(on ? ProcessState::kOn : ProcessState::kOff, std::memory_order_release);
+  process_opening.store(on ? Opening::kOn : Opening::kOff, std::memory_order_release);
 }
 
 }  // namespace
 
 RecorderWriter* process_recorder() {
-  const ProcessState state = process_state.load(std::memory_order_acquire);
-  if (state == ProcessState::kUnopened) {
+  const Opening state = process_opening.load(std::memory_order_acquire);
+  if (state == Opening::kUnopened) {
     open_process_recorder();
     return process_recorder();
   }
-  if (state == ProcessState::kOff) return nullptr;
+  if (state == Opening::kOff) return nullptr;
   RecorderWriter* writer = process_writer.load(std::memory_order_acquire);
   return writer->off() ? nullptr : writer;
 }
