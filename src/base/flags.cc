@@ -1,10 +1,27 @@
 #include "base/flags.h"
 
-#include <algorithm>
+#include <unistd.h>
 
+#include <algorithm>
+#include <cctype>
+#include <cstdlib>
+
+#include "base/files.h"
 #include "base/text.h"
 
+extern char** environ;
+
 namespace lockstep {
+namespace {
+
+// "--spool-mb" -> "SPOOL_MB"
+std::string variable_part(const std::string& flag_name) {
+  std::string part;
+  for (char letter : flag_name.substr(2)) part += letter == '-' ? '_' : static_cast<char>(std::toupper(letter));
+  return part;
+}
+
+}  // namespace
 
 Flags::Flags(std::string program, std::string summary, std::string positional)
     : program_(std::move(program)), summary_(std::move(summary)), positional_name_(std::move(positional)) {}
@@ -53,18 +70,141 @@ Flags& Flags::list(std::vector<std::string>* target, std::string name, std::stri
          for (std::string_view item : split(value, ',')) target->emplace_back(trim(item));
          return {};
        }});
+  flags_.back().clear = [target] { target->clear(); };
   return *this;
 }
 
 Flags& Flags::toggle(bool* target, std::string name, std::string help) {
-  flags_.push_back({std::move(name), "", std::move(help), [target](const std::string&) -> Result<void> {
-                      *target = true;
+  flags_.push_back({name, "", std::move(help), [target, name](const std::string& value) -> Result<void> {
+                      // From a file or the environment it has a value.
+                      const bool on = value.empty() || value == "true" || value == "1" || value == "yes";
+                      if (!on && value != "false" && value != "0" && value != "no")
+                        return Error{format("%s is true or false, not \"%s\"", name.c_str(), value.c_str())};
+                      *target = on;
                       return {};
                     }});
   return *this;
 }
 
+Flags& Flags::secret() {
+  flags_.back().secret = true;
+  return *this;
+}
+
+Flags& Flags::also_from(std::string prefix, std::string default_file) {
+  environment_prefix_ = std::move(prefix);
+  default_file_ = std::move(default_file);
+  text(&config_path_, "--config", "FILE",
+       format("options as `name = value` lines (default %s)", default_file_.c_str()));
+  toggle(&check_wanted_, "--check-config", "say what the options come to, and where from, and end");
+  return *this;
+}
+
+Flags::Flag* Flags::find(const std::string& name) {
+  auto flag = std::find_if(flags_.begin(), flags_.end(), [&](const Flag& candidate) { return candidate.name == name; });
+  return flag == flags_.end() ? nullptr : &*flag;
+}
+
+Error Flags::unknown(const std::string& name, const std::string& where) {
+  std::vector<std::string> names;
+  for (const Flag& candidate : flags_) names.push_back(candidate.name);
+  auto near = did_you_mean(name, names);
+  const std::string shown = where.empty() ? name : name.substr(2);
+  return Error{format("%s: %sno option %s.%s (%s --help lists them)", program_.c_str(), where.c_str(), shown.c_str(),
+                      near ? (" Did you mean " + (where.empty() ? *near : near->substr(2)) + "?").c_str() : "",
+                      program_.c_str())};
+}
+
+Result<void> Flags::assign(Flag& flag, const std::string& value, const std::string& origin) {
+  if (flag.origin != origin) {
+    if (flag.clear) flag.clear();
+    flag.shown.clear();
+  }
+  if (Result<void> set = flag.set(value); !set.ok()) return set;
+  const std::string given = flag.value_name.empty() && value.empty() ? "true" : value;
+  flag.shown = flag.clear && !flag.shown.empty() ? flag.shown + "," + given : given;
+  flag.origin = origin;
+  return {};
+}
+
+Result<void> Flags::read_config(const std::string& path) {
+  Result<std::string> content = read_file(path, kConfigBytesMax);
+  if (!content.ok()) return Error{format("%s: --config: %s", program_.c_str(), content.error().c_str())};
+  int number = 0;
+  for (std::string_view line : split(*content, '\n')) {
+    ++number;
+    line = trim(line);
+    if (line.empty() || line[0] == '#') continue;
+    const std::string where = format("%s line %d: ", path.c_str(), number);
+    const size_t equals = line.find('=');
+    if (equals == std::string_view::npos)
+      return Error{format("%s: %snot `name = value`: \"%.*s\"", program_.c_str(), where.c_str(),
+                          static_cast<int>(std::min<size_t>(line.size(), 80)), line.data())};
+    const std::string name = "--" + std::string(trim(line.substr(0, equals)));
+    std::string_view value = trim(line.substr(equals + 1));
+    if (value.size() >= 2 && value.front() == '"' && value.back() == '"') value = value.substr(1, value.size() - 2);
+    Flag* flag = find(name);
+    if (flag == nullptr || name == "--config" || name == "--check-config") return unknown(name, where);
+    if (Result<void> set = assign(*flag, std::string(value), path); !set.ok())
+      return Error{format("%s: %s%s", program_.c_str(), where.c_str(), set.error().c_str())};
+  }
+  return {};
+}
+
+Result<void> Flags::read_environment() {
+  for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
+    const std::string_view text = *entry;
+    if (!text.starts_with(environment_prefix_)) continue;
+    const size_t equals = text.find('=');
+    if (equals == std::string_view::npos) continue;
+    const std::string variable(text.substr(0, equals));
+    const std::string part = variable.substr(environment_prefix_.size());
+    auto flag =
+        std::find_if(flags_.begin(), flags_.end(), [&](const Flag& each) { return variable_part(each.name) == part; });
+    if (part == "CONFIG") continue;
+    if (flag == flags_.end() || part == "CHECK_CONFIG")
+      return Error{format("%s: the environment has %s, but there is no option of that name (%s --help lists them)",
+                          program_.c_str(), variable.c_str(), program_.c_str())};
+    if (Result<void> set = assign(*flag, std::string(text.substr(equals + 1)), variable); !set.ok())
+      return Error{format("%s: %s: %s", program_.c_str(), variable.c_str(), set.error().c_str())};
+  }
+  return {};
+}
+
+std::string Flags::effective() const {
+  std::string out;
+  for (const Flag& flag : flags_) {
+    if (flag.origin.empty() || flag.name == "--check-config") continue;
+    out += format("%s = %s   # %s\n", flag.name.substr(2).c_str(), flag.secret ? "(not shown)" : flag.shown.c_str(),
+                  flag.origin.c_str());
+  }
+  return out;
+}
+
 Result<void> Flags::parse(const std::vector<std::string>& arguments) {
+  if (!environment_prefix_.empty()) {
+    // Which file, is on the command line or in the environment: looked up first, because the file is the weakest.
+    std::string path;
+    bool help = false;
+    for (size_t i = 0; i < arguments.size() && arguments[i] != "--"; ++i) {
+      if (arguments[i] == "--config" && i + 1 < arguments.size()) path = arguments[i + 1];
+      if (arguments[i].starts_with("--config=")) path = arguments[i].substr(9);
+      help |= arguments[i] == "--help" || arguments[i] == "-h";
+    }
+    if (!help) {
+      if (const char* variable = std::getenv((environment_prefix_ + "CONFIG").c_str()); path.empty() && variable)
+        path = variable;
+      if (path.empty() && access(default_file_.c_str(), F_OK) == 0) path = default_file_;
+      if (!path.empty()) {
+        if (Result<void> read = read_config(path); !read.ok()) return read;
+      }
+      if (Result<void> read = read_environment(); !read.ok()) return read;
+    }
+  }
+  return parse_words(arguments);
+}
+
+Result<void> Flags::parse_words(const std::vector<std::string>& arguments) {
   bool flags_ended = false;
   for (size_t i = 0; i < arguments.size(); ++i) {
     const std::string& word = arguments[i];
@@ -82,15 +222,8 @@ Result<void> Flags::parse(const std::vector<std::string>& arguments) {
     }
     size_t equals = word.find('=');
     std::string name = word.substr(0, equals);
-    auto flag =
-        std::find_if(flags_.begin(), flags_.end(), [&](const Flag& candidate) { return candidate.name == name; });
-    if (flag == flags_.end()) {
-      std::vector<std::string> names;
-      for (const Flag& candidate : flags_) names.push_back(candidate.name);
-      auto near = did_you_mean(name, names);
-      return Error{format("%s: no option %s.%s (%s --help lists them)", program_.c_str(), name.c_str(),
-                          near ? (" Did you mean " + *near + "?").c_str() : "", program_.c_str())};
-    }
+    Flag* flag = find(name);
+    if (flag == nullptr) return unknown(name, "");
     std::string value;
     if (flag->value_name.empty()) {
       if (equals != std::string::npos) return Error{format("%s: %s takes no value", program_.c_str(), name.c_str())};
@@ -102,7 +235,7 @@ Result<void> Flags::parse(const std::vector<std::string>& arguments) {
       return Error{format("%s: %s needs a value: %s %s", program_.c_str(), name.c_str(), name.c_str(),
                           flag->value_name.c_str())};
     }
-    if (Result<void> set = flag->set(value); !set.ok()) return Error{program_ + ": " + set.error()};
+    if (Result<void> set = assign(*flag, value, "command line"); !set.ok()) return Error{program_ + ": " + set.error()};
   }
   if (positional_name_.empty() && !words_.empty()) {
     return Error{

@@ -1,6 +1,9 @@
 // Command-line options, one habit for every program: `--name VALUE` or `--name=VALUE`, positional words, `--help`.
 // A mistake is one line that names the flag, what was wrong and what to do.
 //
+// A daemon's options may also stand in a file and in the environment (also_from): the command line wins over the
+// environment, the environment over the file. There `--spool-mb 64` is `spool-mb = 64`, or PREFIX_SPOOL_MB=64.
+//
 // Thread rule: Confined.
 #pragma once
 
@@ -28,12 +31,24 @@ class Flags {
   Flags& list(std::vector<std::string>* target, std::string name, std::string value_name, std::string help);
   Flags& toggle(bool* target, std::string name, std::string help);
 
+  // The option added last may hold a secret: effective() does not show it.
+  Flags& secret();
+  // Adds --config FILE and --check-config, and reads the file and the variables that begin with `prefix`
+  // ("LOCKSTEP_AGENT_"). default_file is read where --config is not given, if it is there; a file that is asked for
+  // must be there.
+  Flags& also_from(std::string prefix, std::string default_file);
+
   // arguments: without the program (and command) name. After an error nothing may be relied on.
   Result<void> parse(const std::vector<std::string>& arguments);
 
   const std::vector<std::string>& positional() const { return words_; }
   bool help_wanted() const { return help_wanted_; }
+  bool check_wanted() const { return check_wanted_; }
   std::string help() const;
+  // Every option that is not at its default, one line each: `spool-mb = 64   # LOCKSTEP_AGENT_SPOOL_MB`.
+  std::string effective() const;
+
+  static constexpr uint64_t kConfigBytesMax = 1 << 20;
 
  private:
   struct Flag {
@@ -41,13 +56,27 @@ class Flags {
     std::string value_name;  // empty: a toggle
     std::string help;
     std::function<Result<void>(const std::string&)> set;
+    std::function<void()> clear;  // of a list: a stronger origin replaces what a weaker one gave
+    bool secret = false;
+    std::string shown;   // as given
+    std::string origin;  // empty: at its default
   };
+  Flag* find(const std::string& name);
+  Error unknown(const std::string& name, const std::string& where);
+  Result<void> assign(Flag& flag, const std::string& value, const std::string& origin);
+  Result<void> read_config(const std::string& path);
+  Result<void> read_environment();
+  Result<void> parse_words(const std::vector<std::string>& arguments);
   std::string program_;
   std::string summary_;
   std::string positional_name_;
   std::vector<Flag> flags_;
   std::vector<std::string> words_;
   bool help_wanted_ = false;
+  std::string environment_prefix_;  // empty: neither file nor environment is read
+  std::string default_file_;
+  std::string config_path_;
+  bool check_wanted_ = false;
 };
 
 }  // namespace lockstep

@@ -1,6 +1,11 @@
 #include "base/flags.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cstdlib>
+
+#include "base/files.h"
 
 namespace lockstep {
 namespace {
@@ -99,6 +104,92 @@ TEST_F(FlagsTest, HelpWinsOverWhatIsMissingAndListsEveryFlag) {
        {"usage: lockstep why JOB [options]", "--server URL", "--count N", "--json", "answer in JSON", "--help"}) {
     EXPECT_NE(flags.help().find(words), std::string::npos) << words;
   }
+}
+
+struct SettingsTest : ::testing::Test {
+  std::string server = "http://default";
+  int64_t spool_mb = 512;
+  bool insecure = false;
+  std::vector<std::string> names, headers;
+  Flags flags{"lockstep-agent", "a daemon"};
+  std::string folder;
+  std::string file;
+
+  SettingsTest() {
+    char pattern[] = "/tmp/lockstep-flags-XXXXXX";
+    folder = mkdtemp(pattern);
+    file = folder + "/agent.conf";
+    flags.text(&server, "--server", "URL", "where")
+        .number(&spool_mb, "--spool-mb", "N", "disk", 1, 1000)
+        .toggle(&insecure, "--insecure", "no checks")
+        .list(&names, "--names", "NAME", "names")
+        .list(&headers, "--header", "K=V", "headers")
+        .secret()
+        .also_from("LSTEST_", file);
+  }
+  ~SettingsTest() override {
+    for (const char* name : {"LSTEST_SPOOL_MB", "LSTEST_SERVER", "LSTEST_CONFIG", "LSTEST_NAMES", "LSTEST_SPOLL_MB"})
+      unsetenv(name);
+    unlink(file.c_str());
+    rmdir(folder.c_str());
+  }
+  void write(const std::string& content) { ASSERT_TRUE(write_file_atomically(file, content).ok()); }
+  std::string error(const std::vector<std::string>& arguments) {
+    Result<void> parsed = flags.parse(arguments);
+    return parsed.ok() ? "accepted" : parsed.error();
+  }
+};
+
+TEST_F(SettingsTest, TheCommandLineWinsOverTheEnvironmentAndThatOverTheFile) {
+  write("# a comment\n\nserver = http://file\nspool-mb = 1\ninsecure = true\nnames = a, b\nnames = c\n");
+  setenv("LSTEST_SPOOL_MB", "2", 1);
+  setenv("LSTEST_SERVER", "http://environment", 1);
+  ASSERT_EQ(error({"--spool-mb", "3"}), "accepted");
+  EXPECT_EQ(server, "http://environment");
+  EXPECT_EQ(spool_mb, 3);
+  EXPECT_TRUE(insecure);
+  EXPECT_EQ(names, (std::vector<std::string>{"a", "b", "c"}));
+  EXPECT_EQ(flags.effective(),
+            "server = http://environment   # LSTEST_SERVER\nspool-mb = 3   # command line\ninsecure = true   # " +
+                file + "\nnames = a, b,c   # " + file + "\n");
+}
+
+TEST_F(SettingsTest, AListFromAStrongerOriginReplacesTheWeakerOnesList) {
+  write("names = a\n");
+  setenv("LSTEST_NAMES", "b", 1);
+  ASSERT_EQ(error({"--names", "c", "--names", "d"}), "accepted");
+  EXPECT_EQ(names, (std::vector<std::string>{"c", "d"}));
+}
+
+TEST_F(SettingsTest, AMistakeInTheFileNamesItsLine) {
+  write("server = http://a\nspoll-mb = 4\n");
+  EXPECT_EQ(error({}), "lockstep-agent: " + file +
+                           " line 2: no option spoll-mb. Did you mean spool-mb? (lockstep-agent --help lists them)");
+  write("server\n");
+  EXPECT_EQ(error({}), "lockstep-agent: " + file + " line 1: not `name = value`: \"server\"");
+  write("spool-mb = 0\n");
+  EXPECT_EQ(error({}),
+            "lockstep-agent: " + file + " line 1: --spool-mb takes a whole number from 1 to 1000, not \"0\"");
+  write("insecure = perhaps\n");
+  EXPECT_EQ(error({}), "lockstep-agent: " + file + " line 1: --insecure is true or false, not \"perhaps\"");
+}
+
+TEST_F(SettingsTest, AVariableOfThePrefixThatIsNoOptionIsAMistake) {
+  setenv("LSTEST_SPOLL_MB", "4", 1);
+  EXPECT_EQ(error({}),
+            "lockstep-agent: the environment has LSTEST_SPOLL_MB, but there is no option of that name (lockstep-agent "
+            "--help lists them)");
+}
+
+TEST_F(SettingsTest, AFileThatIsAskedForMustBeThereTheDefaultNeedNot) {
+  EXPECT_EQ(error({}), "accepted");
+  EXPECT_NE(error({"--config", folder + "/none.conf"}).find("none.conf"), std::string::npos);
+}
+
+TEST_F(SettingsTest, ASecretIsNotShown) {
+  ASSERT_EQ(error({"--header", "authorization=Bearer abc", "--check-config"}), "accepted");
+  EXPECT_TRUE(flags.check_wanted());
+  EXPECT_EQ(flags.effective(), "header = (not shown)   # command line\n");
 }
 
 }  // namespace

@@ -4,6 +4,8 @@
 #include <poll.h>
 #include <signal.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -25,6 +27,14 @@ int64_t now_ms() {
 
 int exit_code(int status) {
   return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+}
+
+// Whatever a library of ours opened without O_CLOEXEC is no business of the child's. Before Linux 5.11 it stays open.
+void mark_inherited_closed() {
+#if defined(SYS_close_range)
+  constexpr unsigned kSetCloseOnExec = 4;  // CLOSE_RANGE_CLOEXEC, which older headers do not have
+  syscall(SYS_close_range, STDERR_FILENO + 1, ~0u, kSetCloseOnExec);
+#endif
 }
 
 std::vector<std::string> merged_environment(const std::vector<std::pair<std::string, std::string>>& added) {
@@ -70,6 +80,11 @@ Result<ChildProcess> ChildProcess::start(Options options) {
     return Error{format("process: no pipe for %s: %s; not started", program.c_str(), strerror(errno))};
   }
   UniqueFd output_read(output[0]), output_write(output[1]);
+  int input[2] = {-1, -1};
+  if (options.connect_stdin && socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, input) != 0) {
+    return Error{format("process: no socket for %s: %s; not started", program.c_str(), strerror(errno))};
+  }
+  UniqueFd input_write(input[0]), input_read(input[1]);
   // Closed by a successful exec; carries errno when there is none, so that a missing program is an error of start().
   int report[2];
   if (pipe2(report, O_CLOEXEC) != 0) {
@@ -87,8 +102,11 @@ Result<ChildProcess> ChildProcess::start(Options options) {
     sigprocmask(SIG_SETMASK, &none, nullptr);
     ::signal(SIGPIPE, SIG_DFL);
     const bool ready = getppid() == parent &&  // else the parent died before prctl
+                       (!input_read.valid() || dup2(input_read.get(), STDIN_FILENO) >= 0) &&
                        (!output_write.valid() || dup2(output_write.get(), STDOUT_FILENO) >= 0) &&
                        (!error_log.valid() || dup2(error_log.get(), STDERR_FILENO) >= 0);
+    [[maybe_unused]] const int nice_now = options.niceness != 0 ? nice(options.niceness) : 0;
+    mark_inherited_closed();
     if (ready) execve(argv[0], argv.data(), envp.data());
     const int reason = errno;
     [[maybe_unused]] const ssize_t written = write(report_write.get(), &reason, sizeof reason);
@@ -98,6 +116,7 @@ Result<ChildProcess> ChildProcess::start(Options options) {
   ChildProcess child;
   child.pid_ = pid;
   child.output_ = std::move(output_read);
+  child.input_ = std::move(input_write);
   report_write.reset();
   int reason = 0;
   ssize_t got;
@@ -111,12 +130,14 @@ ChildProcess::ChildProcess(ChildProcess&& other) noexcept
     : pid_(std::exchange(other.pid_, -1)),
       status_(std::exchange(other.status_, -1)),
       output_(std::move(other.output_)),
+      input_(std::move(other.input_)),
       buffered_(std::move(other.buffered_)) {}
 
 ChildProcess& ChildProcess::operator=(ChildProcess&& other) noexcept {
   std::swap(pid_, other.pid_);
   std::swap(status_, other.status_);
   std::swap(output_, other.output_);
+  std::swap(input_, other.input_);
   std::swap(buffered_, other.buffered_);
   return *this;
 }
@@ -193,8 +214,8 @@ int ChildProcess::stop(int64_t timeout_ms) {
   return status.ok() ? *status : 255;
 }
 
-ProcessState process_state(int32_t pid) {
-  const Result<std::string> stat = read_file(format("/proc/%d/stat", pid), 65'536);
+ProcessState process_state(int32_t pid, const std::string& root) {
+  const Result<std::string> stat = read_file(root + format("/proc/%d/stat", pid), 65'536);
   if (!stat.ok()) return {};
   const size_t close = stat->rfind(')');  // the name before it may contain anything
   if (close == std::string::npos) return {};

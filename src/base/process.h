@@ -23,6 +23,8 @@ class ChildProcess {
     std::vector<std::pair<std::string, std::string>> environment;  // added to ours
     std::string stderr_path;                                       // empty: inherited; else appended to this file
     bool capture_stdout = true;                                    // read_line() reads it; else inherited
+    bool connect_stdin = false;                                    // take_input() writes to it; else inherited
+    int niceness = 0;                                              // added to ours
   };
   static Result<ChildProcess> start(Options options);
   ChildProcess(ChildProcess&&) noexcept;
@@ -39,11 +41,18 @@ class ChildProcess {
   // SIGTERM, wait, then SIGKILL.
   int stop(int64_t timeout_ms = 5'000);
 
+  // For callers that must never wait: from then on the other end of its standard output or input, and what becomes of
+  // it, are the caller's. The input is a socket: send() with MSG_NOSIGNAL, so that a child that has gone is an error.
+  UniqueFd take_output() { return std::move(output_); }
+  UniqueFd take_input() { return std::move(input_); }
+  pid_t release() { return std::exchange(pid_, -1); }
+
  private:
   ChildProcess() = default;
   pid_t pid_ = -1;
   int status_ = -1;
   UniqueFd output_;
+  UniqueFd input_;
   std::string buffered_;
 };
 
@@ -52,8 +61,8 @@ struct ProcessState {
   char letter = '?';         // field 3: R, S, D (in the kernel, cannot be interrupted), T or t (stopped), ...
   bool stopped() const { return letter == 'T' || letter == 't'; }
 };
-// A process that has ended but was not waited for is gone.
-ProcessState process_state(int32_t pid);
+// A process that has ended but was not waited for is gone. root: files are found under it; "" is the machine itself.
+ProcessState process_state(int32_t pid, const std::string& root = "");
 
 // The folder of the running program (for finding its siblings in build/bin and ../lib).
 std::string program_directory();

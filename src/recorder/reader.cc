@@ -141,6 +141,12 @@ class Reader final : public RecorderReader {
     return drained;
   }
 
+  std::vector<uint32_t> producers() const override {
+    std::vector<uint32_t> threads;
+    for (const auto& lane : lane_headers()) threads.push_back(lane.owner);
+    return threads;
+  }
+
   std::vector<InFlightComm> in_flight() const override {
     std::vector<InFlightComm> comms;
     uint64_t used = 0;

@@ -43,6 +43,9 @@ class RecorderReader {
   // ring's worth per lane and call.
   virtual Drained drain(const std::function<void(uint32_t lane, const Record& record)>& sink) = 0;
 
+  // Thread id (as its process numbers it) of each lane's producer; 0: the lane is free.
+  virtual std::vector<uint32_t> producers() const = 0;
+
   // The operations-in-flight table as it is now.
   virtual std::vector<InFlightComm> in_flight() const = 0;
 

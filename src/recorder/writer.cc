@@ -20,6 +20,7 @@
 
 #include "base/files.h"
 #include "base/text.h"
+#include "recorder/identity_variables.h"
 #include "recorder/reader.h"
 
 namespace lockstep {
@@ -186,21 +187,22 @@ RecorderWriter::Options RecorderWriter::options_from_environment() {
   options.geometry.lane_records = std::bit_floor(
       static_cast<uint32_t>(std::clamp<int64_t>(records, layout::kLaneRecordsMin, layout::kLaneRecordsMax)));
 
+  namespace names = identity_variables;
   Identity& identity = options.identity;
   identity.host = host_name();
-  identity.job_id = variable({"LOCKSTEP_JOB_ID", "SLURM_JOB_ID"});
+  identity.job_id = variable({names::kJobId, names::kSlurmJobId});
   if (identity.job_id.empty()) {
-    identity.job_id = variable({"TORCHELASTIC_RUN_ID"});
-    if (identity.job_id == "none") identity.job_id.clear();  // torchrun's word for a job without a name
+    identity.job_id = variable({names::kElasticJobId});
+    if (identity.job_id == names::kNoElasticJob) identity.job_id.clear();
   }
-  if (identity.job_id.empty()) identity.job_id = format("unknown-%s-%d", identity.host.c_str(), ::getsid(0));
-  identity.attempt = number_variable({"LOCKSTEP_ATTEMPT", "TORCHELASTIC_RESTART_COUNT", "SLURM_RESTART_COUNT"}, 0);
+  if (identity.job_id.empty())
+    identity.job_id = format("%s%s-%d", names::kUnknownJobPrefix, identity.host.c_str(), ::getsid(0));
+  identity.attempt = number_variable(names::kAttempt, 0);
   const auto small = [](int64_t value) { return static_cast<int32_t>(std::clamp<int64_t>(value, -1, INT32_MAX)); };
-  identity.rank = small(number_variable({"LOCKSTEP_RANK", "RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK"}, -1));
-  identity.world_size =
-      small(number_variable({"LOCKSTEP_WORLD_SIZE", "WORLD_SIZE", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE"}, 0));
-  identity.local_rank = small(number_variable({"LOCAL_RANK", "SLURM_LOCALID"}, 0));
-  identity.gpu_uuid = variable({"LOCKSTEP_GPU_UUID"});
+  identity.rank = small(number_variable(names::kRank, -1));
+  identity.world_size = small(number_variable(names::kWorldSize, 0));
+  identity.local_rank = small(number_variable(names::kLocalRank, 0));
+  identity.gpu_uuid = variable({names::kGpuUuid});
 
   const std::string anchor = variable({"LOCKSTEP_CLOCK_ANCHOR"});
   const auto parts = split(anchor, ':');

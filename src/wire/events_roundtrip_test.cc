@@ -1,7 +1,10 @@
 // Lockstep's events over the wire: what an agent put in is what a server gets out (docs/formats/events.md).
 #include <gtest/gtest.h>
 
+#include "base/files.h"
+#include "base/text.h"
 #include "model/events.h"
+#include "model/node_event.h"
 #include "wire/otlp.h"
 #include "wire/test_batches.h"
 
@@ -110,6 +113,69 @@ TEST(Events, AnIdentitySurvivesTheWireAsAResource) {
   Result<Identity> identity_back = identity_from_resource(back->groups.at(0).resource);
   ASSERT_TRUE(identity_back.ok()) << identity_back.error();
   EXPECT_EQ(*identity_back, identity);
+}
+
+NodeEvent node_event() {
+  NodeEvent event;
+  event.name = "gpu.xid";
+  event.time_unix_ns = test::kTime;
+  event.severity = EventSeverity::kCritical;
+  event.gpu_uuid = "GPU-6cbdbcb1";
+  event.device = "0000:1b:00.0";
+  event.code = 149;
+  event.sub_code = 17;
+  event.count = 800'000;
+  event.pid = 4242;
+  event.process = "python";
+  event.job_id = "llama-70b";
+  event.rank = 0;
+  event.text = "NVRM: Xid (PCI:0000:1b:00): 149, NETIR_LINK_EVT Fatal XC0 i0 Link 08";
+  event.meaning = "NVLink5 link event";
+  event.action = "drain and reset";
+  event.source = "kmsg+driver";
+  event.secondary = true;
+  return event;
+}
+
+TEST(Events, ANodeEventSurvivesTheWire) {
+  for (EventSeverity severity :
+       {EventSeverity::kInfo, EventSeverity::kApp, EventSeverity::kWarn, EventSeverity::kCritical}) {
+    NodeEvent event = node_event();
+    event.severity = severity;
+    Result<NodeEvent> back = node_event_from_record(over_the_wire(to_record(event)));
+    ASSERT_TRUE(back.ok()) << back.error();
+    EXPECT_EQ(*back, event);
+  }
+  NodeEvent bare;
+  bare.name = "clock.step";
+  bare.time_unix_ns = test::kTime;
+  Result<NodeEvent> back = node_event_from_record(over_the_wire(to_record(bare)));
+  ASSERT_TRUE(back.ok()) << back.error();
+  EXPECT_EQ(*back, bare);
+}
+
+TEST(Events, TheFormatPageHasEveryAttributeOfANodeEvent) {
+  Result<std::string> page = read_file(WIRE_EVENTS_PAGE, 1 << 20);
+  ASSERT_TRUE(page.ok()) << page.error();
+  const size_t begin = page->find("### Node events");
+  ASSERT_NE(begin, std::string::npos);
+  const std::string part = page->substr(begin, page->find("\n## ", begin) - begin);
+  size_t at = 0;
+  for (const Attribute& attribute : to_record(node_event()).attributes) {
+    const bool number = std::holds_alternative<int64_t>(attribute.value.data);
+    const bool flag = std::holds_alternative<bool>(attribute.value.data);
+    const std::string row = format("\n| `%s` | %s", attribute.key.c_str(), number ? "int" : flag ? "bool" : "string");
+    at = part.find(row, at);
+    ASSERT_NE(at, std::string::npos) << "missing, or not in this order:" << row;
+  }
+  EXPECT_EQ(part.find("\n| `", at + 1), std::string::npos) << "an attribute that is not sent";
+  for (EventSeverity severity :
+       {EventSeverity::kInfo, EventSeverity::kApp, EventSeverity::kWarn, EventSeverity::kCritical}) {
+    NodeEvent event = node_event();
+    event.severity = severity;
+    const std::string row = format("\n| `%s` | %d |", to_text(severity), to_record(event).severity);
+    EXPECT_NE(part.find(row), std::string::npos) << "missing:" << row;
+  }
 }
 
 TEST(Events, AMalformedStepIsOneClearLine) {

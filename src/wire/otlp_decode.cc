@@ -7,10 +7,10 @@
 #include <algorithm>
 #include <limits>
 
+#include "base/protobuf_wire.h"
 #include "base/text.h"
 #include "wire/copy_budget.h"
 #include "wire/otlp.h"
-#include "wire/protobuf_wire.h"
 
 namespace lockstep::otlp {
 namespace {

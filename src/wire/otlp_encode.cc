@@ -3,8 +3,8 @@
 #include <cmath>
 
 #include "base/json_writer.h"
+#include "base/protobuf_wire.h"
 #include "wire/otlp.h"
-#include "wire/protobuf_wire.h"
 
 namespace lockstep::otlp {
 namespace {

@@ -9,9 +9,9 @@
 #include <cstdlib>
 #include <limits>
 
+#include "base/protobuf_wire.h"
 #include "wire/otlp.h"
 #include "wire/otlp_oracle.h"
-#include "wire/protobuf_wire.h"
 
 namespace lockstep::otlp {
 namespace {

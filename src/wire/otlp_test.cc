@@ -4,7 +4,7 @@
 
 #include <cmath>
 
-#include "wire/protobuf_wire.h"
+#include "base/protobuf_wire.h"
 #include "wire/test_batches.h"
 
 namespace lockstep::otlp {
