@@ -1,17 +1,8 @@
 #include "net/http_client.h"
 
-#include <fcntl.h>
-#include <netdb.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
-#include <poll.h>
-#include <sys/socket.h>
-
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
+#include <optional>
 
-#include "base/clock.h"
 #include "base/text.h"
 #include "net/http_answer.h"
 
@@ -22,33 +13,7 @@ bool has_line_break(std::string_view text) {
   return text.find_first_of(std::string_view("\r\n\0", 3)) != std::string_view::npos;
 }
 
-std::string host_and_port(const Url& url) {
-  bool ipv6 = url.host.find(':') != std::string::npos;
-  return format(ipv6 ? "[%s]:%u" : "%s:%u", url.host.c_str(), url.port);
-}
-
 }  // namespace
-
-struct HttpClient::Deadline {
-  int64_t timeout_ms;
-  int64_t at_ns;
-
-  explicit Deadline(int64_t ms) : timeout_ms(ms), at_ns(SystemClock().monotonic_ns() + ms * 1'000'000) {}
-
-  // Waits for one of the events. Errors and hang-ups count as readiness: the next call on the socket says what it is.
-  Result<short> wait(int fd, short events, const char* doing) const {
-    for (;;) {
-      int64_t left_ms = (at_ns - SystemClock().monotonic_ns() + 999'999) / 1'000'000;
-      if (left_ms <= 0)
-        return Error{format("timed out after %s while %s",
-                            human_duration(static_cast<double>(timeout_ms) * 1e6).c_str(), doing)};
-      pollfd entry{fd, events, 0};
-      int ready = poll(&entry, 1, static_cast<int>(std::min<int64_t>(left_ms, 60'000)));
-      if (ready > 0) return entry.revents;
-      if (ready < 0 && errno != EINTR) return Error{format("poll: %s", std::strerror(errno))};
-    }
-  }
-};
 
 std::string_view HttpResponse::header(std::string_view name) const {
   for (const auto& [key, value] : headers) {
@@ -61,10 +26,10 @@ Result<Url> parse_url(std::string_view text, uint16_t default_port) {
   auto wrong = [&](const char* why) {
     return Error{format("URL '%.*s' %s", static_cast<int>(std::min<size_t>(text.size(), 200)), text.data(), why)};
   };
-  constexpr std::string_view kScheme = "http://";
-  if (text.substr(0, 8) == "https://") return wrong("asks for TLS, which is not built in yet: use http://");
-  if (text.substr(0, kScheme.size()) != kScheme) return wrong("does not start with http://");
-  std::string_view rest = text.substr(kScheme.size());
+  const bool tls = text.starts_with("https://");
+  if (tls && !tls_available()) return wrong("asks for TLS, which is not built in (this build found no OpenSSL)");
+  if (!tls && !text.starts_with("http://")) return wrong("does not start with http:// or https://");
+  std::string_view rest = text.substr(text.find("//") + 2);
   if (rest.find_first_of(std::string_view("\r\n\t \0", 5)) != std::string_view::npos)
     return wrong("has a space or line break in it");
   size_t slash = std::min(rest.find('/'), rest.size());
@@ -78,6 +43,7 @@ Result<Url> parse_url(std::string_view text, uint16_t default_port) {
   Url url;
   url.port = default_port;
   url.path = path;
+  url.tls = tls;
   std::string_view port;
   bool port_given = false;
   if (!authority.empty() && authority.front() == '[') {
@@ -103,46 +69,12 @@ Result<Url> parse_url(std::string_view text, uint16_t default_port) {
   return url;
 }
 
-HttpClient::HttpClient(Url server, int64_t timeout_ms, uint64_t body_bytes_max)
-    : server_(std::move(server)), timeout_ms_(timeout_ms), body_bytes_max_(body_bytes_max) {}
-
-Result<UniqueFd> HttpClient::connect(const Deadline& deadline) const {
-  addrinfo hints{};
-  hints.ai_socktype = SOCK_STREAM;
-  hints.ai_flags = AI_NUMERICSERV;
-  addrinfo* found = nullptr;
-  int failed = getaddrinfo(server_.host.c_str(), std::to_string(server_.port).c_str(), &hints, &found);
-  if (failed != 0) return Error{gai_strerror(failed)};
-  std::string last = "no address";
-  UniqueFd connected;
-  for (addrinfo* target = found; target != nullptr && !connected.valid(); target = target->ai_next) {
-    UniqueFd fd(socket(target->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-    if (!fd.valid()) {
-      last = std::strerror(errno);
-      continue;
-    }
-    int error = ::connect(fd.get(), target->ai_addr, target->ai_addrlen) == 0 ? 0 : errno;
-    if (error == EINPROGRESS) {
-      Result<short> ready = deadline.wait(fd.get(), POLLOUT, "connecting");
-      if (!ready) {
-        last = ready.error();
-        continue;
-      }
-      socklen_t length = sizeof error;
-      getsockopt(fd.get(), SOL_SOCKET, SO_ERROR, &error, &length);
-    }
-    if (error != 0) {
-      last = std::strerror(error);
-      continue;
-    }
-    int on = 1;
-    setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-    connected = std::move(fd);
-  }
-  freeaddrinfo(found);
-  if (!connected.valid()) return Error{last};
-  return connected;
-}
+HttpClient::HttpClient(Url server, int64_t timeout_ms, uint64_t body_bytes_max, const TlsOptions& tls)
+    : server_(std::move(server)),
+      timeout_ms_(timeout_ms),
+      body_bytes_max_(body_bytes_max),
+      connector_({.host = server_.host, .port = server_.port},
+                 server_.tls ? std::optional<TlsOptions>(tls) : std::nullopt) {}
 
 Result<HttpResponse> HttpClient::exchange(const HttpRequest& request, std::string_view head, const Deadline& deadline,
                                           bool* stale) {
@@ -154,38 +86,40 @@ Result<HttpResponse> HttpClient::exchange(const HttpRequest& request, std::strin
   char buffer[64 * 1024];
   *stale = false;
   while (!parser.done()) {
+    bool moved = false;
     while (part < 2 && unsent[part].empty()) ++part;
-    bool sending = can_send && part < 2;
-    // Reading while sending: a server may refuse a large body before it has all of it.
-    Result<short> ready = deadline.wait(connection_.get(), static_cast<short>(sending ? POLLIN | POLLOUT : POLLIN),
-                                        sending ? "sending the request" : "waiting for the answer");
-    if (!ready) return Error{ready.error()};
-    if ((*ready & POLLOUT) != 0 && sending) {
-      ssize_t sent = ::send(connection_.get(), unsent[part].data(), unsent[part].size(),
-                            MSG_NOSIGNAL | (part == 0 && !request.body.empty() ? MSG_MORE : 0));
-      if (sent > 0) unsent[part].remove_prefix(static_cast<size_t>(sent));
+    if (can_send && part < 2) {
+      Stream::Moved sent = connection_->write_some(unsent[part], part == 0 && !request.body.empty());
+      unsent[part].remove_prefix(sent.bytes);
+      moved = sent.bytes > 0;
       // The server closed its side; an answer it gave before that may still be here to read.
-      if (sent < 0 && errno != EAGAIN && errno != EINTR) can_send = false;
+      if (!sent.error.empty()) can_send = false;
     }
-    if ((*ready & (POLLIN | POLLHUP | POLLERR)) == 0 && can_send) continue;
-    ssize_t got = recv(connection_.get(), buffer, sizeof buffer, MSG_DONTWAIT);
-    if (got < 0 && (errno == EAGAIN || errno == EINTR)) {
-      if (can_send) continue;
+    // Reading while sending: a server may refuse a large body before it has all of it.
+    Stream::Moved got = connection_->read_some(buffer, sizeof buffer);
+    if (!got.error.empty()) {
       *stale = !answered;
-      return Error{"the server closed the connection while the request was being sent"};
+      return Error{got.error};
     }
-    if (got < 0) {
-      *stale = !answered;
-      return Error{std::strerror(errno)};
-    }
-    if (got == 0) {
+    if (got.closed) {
       *stale = !answered;
       Result<void> ended = parser.end_of_stream();
       if (!ended) return Error{ended.error()};
       break;
     }
+    if (got.bytes == 0) {
+      if (!can_send) {
+        *stale = !answered;
+        return Error{"the server closed the connection while the request was being sent"};
+      }
+      if (moved) continue;
+      Result<void> ready =
+          connection_->wait(part < 2, deadline, part < 2 ? "sending the request" : "waiting for the answer");
+      if (!ready) return Error{ready.error()};
+      continue;
+    }
     answered = true;
-    Result<void> fed = parser.feed({buffer, static_cast<size_t>(got)});
+    Result<void> fed = parser.feed({buffer, got.bytes});
     if (!fed) return Error{fed.error()};
   }
   bool whole_request_sent = unsent[0].empty() && unsent[1].empty();
@@ -194,7 +128,8 @@ Result<HttpResponse> HttpClient::exchange(const HttpRequest& request, std::strin
 }
 
 Result<HttpResponse> HttpClient::send(const HttpRequest& request) {
-  std::string where = host_and_port(server_);
+  std::string where = to_text(connector_.address());
+  std::string url = (server_.tls ? "https://" : "http://") + where;
   if (has_line_break(request.method) || has_line_break(request.path) || request.method.empty() ||
       request.path.empty() || request.path.front() != '/') {
     return Error{format("request to %s has a malformed method or path", where.c_str())};
@@ -211,10 +146,10 @@ Result<HttpResponse> HttpClient::send(const HttpRequest& request) {
 
   Deadline deadline(timeout_ms_);
   for (;;) {
-    bool reused = connection_.valid();
+    bool reused = connection_ != nullptr;
     if (!reused) {
-      Result<UniqueFd> connected = connect(deadline);
-      if (!connected) return Error{format("http://%s: %s", where.c_str(), connected.error().c_str())};
+      Result<std::unique_ptr<Stream>> connected = connector_.open(deadline);
+      if (!connected) return Error{url + ": " + connected.error()};
       connection_ = std::move(*connected);
     }
     bool stale = false;
@@ -222,7 +157,7 @@ Result<HttpResponse> HttpClient::send(const HttpRequest& request) {
     if (answer) return answer;
     connection_.reset();
     // Once only: the second time round the connection is fresh.
-    if (!reused || !stale) return Error{format("http://%s: %s", where.c_str(), answer.error().c_str())};
+    if (!reused || !stale) return Error{url + ": " + answer.error()};
   }
 }
 

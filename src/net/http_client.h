@@ -1,4 +1,5 @@
-// HTTP/1.1 client for loopback and cluster use: plain TCP, libc only, so that the agent builds anywhere.
+// HTTP/1.1 client for loopback and cluster use: plain TCP with libc only, so that the agent builds anywhere, and TLS
+// where the build found OpenSSL (tls.h).
 // One request, one answer; the connection is kept for the next request to the same host where the server allows.
 //
 // Limits: answers up to body_bytes_max; the deadline covers connect, send and receive together. (Looking up a host name
@@ -15,8 +16,8 @@
 #include <utility>
 #include <vector>
 
-#include "base/files.h"
 #include "base/result.h"
+#include "net/stream_connector.h"
 
 namespace lockstep {
 
@@ -34,23 +35,24 @@ struct HttpResponse {
   std::string_view header(std::string_view name) const;  // empty where absent
 };
 
-// "http://127.0.0.1:4318/base" -> host, port, base path ("/base"; empty for "/"). https is refused with a clear line
-// until TLS is built in.
+// "http://127.0.0.1:4318/base" -> host, port, base path ("/base"; empty for "/"), and whether it was https. https is
+// refused with a clear line where TLS is not built in.
 struct Url {
   std::string host;
   uint16_t port = 80;
   std::string path;
+  bool tls = false;
 };
 Result<Url> parse_url(std::string_view text, uint16_t default_port);
 
 class HttpClient {
  public:
-  explicit HttpClient(Url server, int64_t timeout_ms = 10'000, uint64_t body_bytes_max = 256ull << 20);
+  // tls: used where the URL asks for TLS.
+  explicit HttpClient(Url server, int64_t timeout_ms = 10'000, uint64_t body_bytes_max = 256ull << 20,
+                      const TlsOptions& tls = {});
   Result<HttpResponse> send(const HttpRequest& request);
 
  private:
-  struct Deadline;
-  Result<UniqueFd> connect(const Deadline& deadline) const;
   // *stale: the connection broke before any byte of an answer came.
   Result<HttpResponse> exchange(const HttpRequest& request, std::string_view head, const Deadline& deadline,
                                 bool* stale);
@@ -58,7 +60,8 @@ class HttpClient {
   Url server_;
   int64_t timeout_ms_;
   uint64_t body_bytes_max_;
-  UniqueFd connection_;
+  Connector connector_;
+  std::unique_ptr<Stream> connection_;
 };
 
 }  // namespace lockstep

@@ -38,12 +38,23 @@ TEST(ParseUrl, ReadsHostPortAndBasePath) {
 
 TEST(ParseUrl, RefusesWhatItCannotReachWithOneLine) {
   for (const char* text :
-       {"", "localhost:7070", "https://a", "http://", "http://:80", "http://a:0", "http://a:65536", "http://a:x",
+       {"", "localhost:7070", "https://", "http://", "http://:80", "http://a:0", "http://a:65536", "http://a:x",
         "http://a:", "http://[::1", "http://u@a", "http://a b", "http://a/?q=1", "http://a\r\nX: y"}) {
     Result<Url> url = parse_url(text, 80);
     EXPECT_FALSE(url) << text;
   }
-  EXPECT_NE(parse_url("https://a", 80).error().find("TLS"), std::string::npos);
+}
+
+TEST(ParseUrl, TakesHttpsWhereTlsIsBuiltIn) {
+  Result<Url> url = parse_url("https://gpu-server/base", 443);
+  ASSERT_EQ(url.ok(), tls_available());
+  if (url.ok()) {
+    EXPECT_TRUE(url->tls);
+    EXPECT_EQ(url->port, 443);
+    EXPECT_FALSE(parse_url("http://gpu-server", 443)->tls);
+  } else {
+    EXPECT_NE(url.error().find("TLS"), std::string::npos);
+  }
 }
 
 TEST(ParseListenAddress, ReadsTheThreeFormsAndRefusesTheRest) {

@@ -1,6 +1,7 @@
 #include "net/text_server.h"
 
 #include <poll.h>
+#include <strings.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -47,6 +48,18 @@ std::string answer_text(const TextAnswer& answer, bool with_body) {
                             answer.status, reason_of(answer.status), answer.content_type.c_str(), answer.body.size(),
                             answer.status == 405 ? "Allow: GET, HEAD\r\n" : "");
   return with_body ? text + answer.body : text;
+}
+
+// The value of one header, without the spaces around it; several of the same name are joined by commas, as HTTP has it.
+std::string header_of(std::string_view head, std::string_view name) {
+  std::string value;
+  for (std::string_view line : split(head, '\n')) {
+    size_t colon = line.find(':');
+    if (colon != name.size() || strncasecmp(line.data(), name.data(), name.size()) != 0) continue;
+    if (!value.empty()) value += ',';
+    value += trim(line.substr(colon + 1));
+  }
+  return value;
 }
 
 struct Connection {
@@ -156,14 +169,19 @@ class PollServer final : public TextServer {
   }
 
   void handle(Connection& connection) {
-    std::string_view line = std::string_view(connection.request).substr(0, connection.request.find("\r\n"));
+    std::string_view head = std::string_view(connection.request).substr(0, connection.request.find("\r\n\r\n"));
+    std::string_view line = head.substr(0, head.find("\r\n"));
     std::vector<std::string_view> words = split(line, ' ');
     if (words.size() != 3 || words[2].substr(0, 7) != "HTTP/1." || words[1].empty() || words[1].front() != '/') {
       answer(connection, {400, "text/plain; charset=utf-8", "malformed request\n"}, true);
     } else if (words[0] != "GET" && words[0] != "HEAD") {
       answer(connection, {405, "text/plain; charset=utf-8", "only GET is answered here\n"}, true);
     } else {
-      answer(connection, handler_(std::string(words[1].substr(0, words[1].find('?')))), words[0] == "GET");
+      size_t mark = std::min(words[1].find('?'), words[1].size());
+      TextRequest request{.path = std::string(words[1].substr(0, mark)),
+                          .query = std::string(words[1].substr(std::min(mark + 1, words[1].size()))),
+                          .accept = header_of(head, "accept")};
+      answer(connection, handler_(request), words[0] == "GET");
     }
   }
 

@@ -22,8 +22,12 @@ struct TextAnswer {
   std::string body;
 };
 
-// path: as sent, without the query.
-using TextHandler = std::function<TextAnswer(const std::string& path)>;
+struct TextRequest {
+  std::string path;    // as sent, without the query
+  std::string query;   // what follows the '?', as sent
+  std::string accept;  // the Accept header, for pages that come in more than one form; empty where absent
+};
+using TextHandler = std::function<TextAnswer(const TextRequest& request)>;
 
 struct TextServerOptions {
   ListenAddress address;

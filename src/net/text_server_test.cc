@@ -13,7 +13,8 @@ using testing::RawSocket;
 
 std::unique_ptr<TextServer> start(TextServerOptions options = {}) {
   options.address = {"127.0.0.1", 0};
-  Result<std::unique_ptr<TextServer>> server = TextServer::start(options, [](const std::string& path) {
+  Result<std::unique_ptr<TextServer>> server = TextServer::start(options, [](const TextRequest& request) {
+    const std::string& path = request.path;
     if (path == "/metrics") return TextAnswer{200, "text/plain; version=0.0.4", "up 1\n"};
     if (path == "/large") return TextAnswer{200, "text/plain", std::string(8'000'000, 'x')};
     return TextAnswer{404, "text/plain", "no such page\n"};
@@ -35,6 +36,23 @@ TEST(TextServer, AnswersByPath) {
   EXPECT_EQ(answer->body, "up 1\n");
   EXPECT_EQ(answer->header("content-type"), "text/plain; version=0.0.4");
   EXPECT_EQ(get(*server, "/other")->status, 404);
+}
+
+TEST(TextServer, ShowsTheHandlerTheQueryAndWhatTheClientAccepts) {
+  TextServerOptions options;
+  options.address = {"127.0.0.1", 0};
+  Result<std::unique_ptr<TextServer>> server = TextServer::start(options, [](const TextRequest& request) {
+    return TextAnswer{200, "text/plain", request.path + "|" + request.query + "|" + request.accept};
+  });
+  ASSERT_TRUE(server) << server.error();
+  HttpClient client(*parse_url("http://" + (*server)->address(), 80));
+  EXPECT_EQ(
+      client.send({"GET", "/metrics?a=1&b=2", {{"ACCEPT", "application/openmetrics-text;q=0.5"}, {"X", "y"}}, ""})
+          ->body,
+      "/metrics|a=1&b=2|application/openmetrics-text;q=0.5");
+  EXPECT_EQ(client.send({"GET", "/a", {{"Accept", "b"}, {"Accept-Language", "x"}, {"accept", "c"}}, ""})->body,
+            "/a||b,c");
+  EXPECT_EQ(client.send({"GET", "/?", {}, ""})->body, "/||");
 }
 
 TEST(TextServer, SendsLargeAnswersWhole) {
