@@ -1,25 +1,39 @@
-// lockstep-agent: reads the flight recorders of this node and sends what they hold to the server.
+// lockstep-agent: reads this node (flight recorders, GPUs, NICs, host, kernel) and sends what it finds to the server.
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <string>
 #include <vector>
 
 #include "agent/callback_cost.h"
+#include "agent/control_socket.h"
 #include "agent/counters_table.h"
 #include "agent/exporter.h"
+#include "agent/metrics_page.h"
+#include "agent/node_watch.h"
+#include "agent/privileges.h"
 #include "agent/ras_watch.h"
 #include "agent/recorder_watch.h"
+#include "apps/agent/options.h"
+#include "apps/agent/talk.h"
 #include "base/clock.h"
 #include "base/files.h"
-#include "base/flags.h"
+#include "base/json_writer.h"
 #include "base/log.h"
+#include "base/systemd.h"
 #include "base/text.h"
+#include "net/grpc_client.h"
 #include "net/text_server.h"
-#include "recorder/reader.h"
+#include "sources/gpu/gpu_child.h"
+#include "sources/host/host_source.h"
+#include "sources/kernel/kernel_source.h"
+#include "sources/nic/nic_source.h"
 
+namespace lockstep {
 namespace {
 
 volatile sig_atomic_t g_stop = 0;
@@ -30,47 +44,111 @@ void on_signal(int) {
 // How long records are gathered into one request; what is urgent does not wait.
 constexpr int64_t kBatchNs = 200'000'000;
 constexpr int64_t kLookMs = 50;
+// How long a rank that cannot name its job is kept back, until the node's roster may have named it.
+constexpr int64_t kCompletionWaitNs = 3'000'000'000;
+constexpr int64_t kRosterNs = 1'000'000'000;
 
-}  // namespace
+int usage_error(const std::string& line) {
+  std::fprintf(stderr, "lockstep-agent: %s\n", line.c_str());
+  return 2;
+}
 
-int main(int argc, char** argv) {
-  using namespace lockstep;
-  std::string data, server = "http://127.0.0.1:4318", exported, metrics = "127.0.0.1:9410",
-                    recorders = recorder_directory(), ras;
-  int64_t spool_mb = 512;
-  Flags flags("lockstep-agent", "reads this node's flight recorders and sends what they hold to a Lockstep server");
-  flags.text(&data, "--data", "DIR", "folder for the spool and for the recorders of ranks that died (required)")
-      .text(&server, "--server", "URL", "OTLP/HTTP door of the server (default http://127.0.0.1:4318)")
-      .text(&exported, "--export", "file:DIR", "write the requests to files instead of sending them")
-      .text(&metrics, "--metrics", "ADDR", "address for /metrics (default 127.0.0.1:9410; port 0 takes a free one)")
-      .text(&recorders, "--recorders", "DIR",
-            "folder of the flight recorders (default $LOCKSTEP_RECORDER_DIR, else /dev/shm/lockstep-UID)")
-      .text(&ras, "--ras", "ADDR|off|always",
-            "ask NCCL's in-job service there, never, or every 30 s (default: at localhost:28028 while a rank seems to "
-            "hang, unless its NCCL may not stand it)")
-      .number(&spool_mb, "--spool-mb", "N", "disk the spool may use (default 512)", 1, 1'000'000);
-  if (Result<void> parsed = flags.parse({argv + 1, argv + argc}); !parsed.ok()) {
-    std::fprintf(stderr, "%s\n", parsed.error().c_str());
-    return 2;
+int failure(const std::string& line) {
+  std::fprintf(stderr, "lockstep-agent: %s\n", line.c_str());
+  return 1;
+}
+
+NodeOptions node_options(const AgentOptions& options) {
+  NodeOptions node;
+  node.host = options.host;
+  node.interval_ns = options.interval_ms * 1'000'000;
+  node.cpu_budget = options.cpu_budget_percent / 100;
+  node.gpus = options.gpus != "off";
+  node.gpu_reader.command = {"/proc/self/exe", "gpu-reader", "--gpus", options.gpus};
+  if (!options.nvml_library.empty()) {
+    for (const std::string& word : {std::string("--nvml-library"), options.nvml_library})
+      node.gpu_reader.command.push_back(word);
   }
-  if (flags.help_wanted()) {
-    std::fputs(flags.help().c_str(), stdout);
+  if (!options.amdsmi_library.empty()) {
+    for (const std::string& word : {std::string("--amdsmi-library"), options.amdsmi_library})
+      node.gpu_reader.command.push_back(word);
+  }
+  node.who.root = options.root;
+  node.who.kubelet_socket = options.kubelet_socket;
+  node.who.slurm_gpu_folder = options.slurm_gpu_folder;
+  node.who.read_environment = options.environments == "on";
+  node.who.kubelet_call = [](const std::string& socket, const std::string& method,
+                             const std::string& request) -> Result<std::string> {
+    Result<GrpcResponse> answer = grpc_call("unix://" + socket, method, request, 1'000);
+    if (!answer.ok()) return Error{answer.error()};
+    if (answer->code != GrpcCode::kOk)
+      return Error{format("%s answered %s: %s", socket.c_str(), to_text(answer->code), answer->message.c_str())};
+    return std::move(answer->body);
+  };
+  return node;
+}
+
+std::string checks_json(const NodeWatch* node) {
+  JsonWriter out;
+  out.begin_object().key("checks").begin_array();
+  for (const SourceCheck& check : node == nullptr ? std::vector<SourceCheck>{} : node->checks()) {
+    out.begin_object()
+        .field("what", check.what)
+        .field("works", check.works)
+        .field("found", check.found)
+        .field("todo", check.todo)
+        .end_object();
+  }
+  out.end_array().end_object();
+  return out.text() + "\n";
+}
+
+// What people at the node may ask: talk.cc is the other side.
+std::string answer_command(const std::string& request, NodeWatch* node) {
+  const std::vector<std::string_view> words = split(request, ' ');
+  if (node == nullptr) return "wrong: this agent does not read its node (--node off)\n";
+  if (words[0] == "drain") {
+    const int64_t for_s = words.size() > 1 ? parse_int(words[1]).value_or(0) : 0;
+    node->drain(for_s);
+    LOCKSTEP_LOG_INFO("agent", "drain asked: letting go of the GPUs%s",
+                      for_s > 0 ? format(" for %lld s", static_cast<long long>(for_s)).c_str() : "");
+    return "ok\n";
+  }
+  if (words[0] == "resume") {
+    node->resume();
+    LOCKSTEP_LOG_INFO("agent", "resume asked: reading the GPUs again");
+    return "ok\n";
+  }
+  if (words[0] == "status") return std::string(node->drained() ? "drained" : "held") + "\n" + node->status() + "\n";
+  return "wrong: drain [SECONDS], resume or status\n";
+}
+
+// Files that are read every second stay open: one for each thread and counter. The usual limit is a small one, for
+// programs that still use select().
+void raise_file_limit() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = std::min<rlim_t>(limit.rlim_max, 16'384);
+  setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+int run(AgentOptions options, const Flags& flags) {
+  if (Result<void> checked = check_options(options); !checked.ok()) return usage_error(checked.error());
+  Result<RasWatchOptions> ras_options = parse_ras_option(options.ras);
+  if (!ras_options.ok()) return usage_error(ras_options.error());
+  Result<ListenAddress> address = parse_listen_address(options.metrics);
+  if (!address.ok()) return usage_error("--metrics: " + address.error());
+  Result<OtlpTargets> targets = choose_otlp_targets(options.otlp, otel_environment());
+  if (!targets.ok()) return usage_error(targets.error());
+  if (flags.check_wanted()) {
+    std::fputs(flags.effective().c_str(), stdout);
+    for (Signal signal : {Signal::kMetrics, Signal::kLogs, Signal::kSpans})
+      std::printf("# %s go to %s\n", to_text(signal),
+                  options.exported.empty() ? targets->of(signal).text().c_str() : options.exported.c_str());
+    for (const std::string& note : targets->notes) std::printf("# note: %s\n", note.c_str());
     return 0;
   }
-  if (data.empty()) {
-    std::fprintf(stderr, "lockstep-agent: --data DIR is required: the folder for the spool\n");
-    return 2;
-  }
-  if (!exported.empty() && !exported.starts_with("file:")) {
-    std::fprintf(stderr, "lockstep-agent: --export takes file:DIR, not \"%s\"\n", exported.c_str());
-    return 2;
-  }
-
-  Result<RasWatchOptions> ras_options = parse_ras_option(ras);
-  if (!ras_options.ok()) {
-    std::fprintf(stderr, "lockstep-agent: %s\n", ras_options.error().c_str());
-    return 2;
-  }
+  for (const std::string& note : targets->notes) LOCKSTEP_LOG_WARN("agent", "%s", note.c_str());
 
   struct sigaction action {};
   action.sa_handler = on_signal;
@@ -78,53 +156,74 @@ int main(int argc, char** argv) {
   sigaction(SIGINT, &action, nullptr);
   signal(SIGPIPE, SIG_IGN);
 
-  if (Result<void> made = make_directories(recorders); !made.ok()) {
-    std::fprintf(stderr, "lockstep-agent: --recorders: %s\n", made.error().c_str());
-    return 1;
-  }
-  chmod(recorders.c_str(), 0700);
+  if (Result<void> made = make_directories(options.recorders); !made.ok())
+    return failure("--recorders: " + made.error());
+  chmod(options.recorders.c_str(), 0700);
+  Result<UniqueFd> lock = lock_folder(options.data, "lockstep-agent");
+  if (!lock.ok()) return failure(lock.error());
 
-  Result<UniqueFd> lock = lock_folder(data, "lockstep-agent");
-  if (!lock.ok()) {
-    std::fprintf(stderr, "lockstep-agent: %s\n", lock.error().c_str());
-    return 1;
+  raise_file_limit();
+  // What needs root is opened first; then it is given up.
+  NodeWatch* watched_node = nullptr;
+  std::vector<std::unique_ptr<NodeSource>> sources;
+  const bool read_node = options.node == "on";
+  if (read_node) {
+    sources.push_back(open_kernel_source({.root = options.root, .state_file = options.data + "/kernel-log"}));
+    sources.push_back(open_nic_source({.root = options.root}));
+    sources.push_back(open_host_source({.root = options.root, .proxy_threads = [&watched_node](int32_t pid) {
+                                          return watched_node->proxy_threads(pid);
+                                        }}));
   }
+  Result<std::string> privileges = drop_privileges(options.user, options.data);
+  if (!privileges.ok()) return failure(privileges.error());
+
   SystemClock clock;
   Counters counters(kAgentCounters);
   Result<std::unique_ptr<Exporter>> exporter =
-      Exporter::start({.server = exported.empty() ? server : exported,
-                       .spool_folder = data + "/spool",
-                       .spool_bytes_max = static_cast<uint64_t>(spool_mb) << 20},
+      Exporter::start({.targets = *targets,
+                       .folder = options.exported.empty() ? "" : options.exported.substr(5),
+                       .spool_folder = options.data + "/spool",
+                       .spool_bytes_max = static_cast<uint64_t>(options.spool_mb) << 20},
                       counters);
-  if (!exporter.ok()) {
-    std::fprintf(stderr, "lockstep-agent: %s\n", exporter.error().c_str());
-    return 1;
-  }
+  if (!exporter.ok()) return failure(exporter.error());
   CallbackCost cost;
   RasWatch ras_watch(*ras_options, clock, counters);
-  RecorderWatch watch({.folder = recorders, .kept_folder = data + "/postmortem"}, clock, counters, &cost, &ras_watch);
+  RecorderWatch watch({.folder = options.recorders,
+                       .users_folder = options.every_user ? "/dev/shm" : "",
+                       .kept_folder = options.data + "/postmortem",
+                       .completion_wait_ns = read_node ? kCompletionWaitNs : 0},
+                      clock, counters, &cost, &ras_watch);
+  std::unique_ptr<NodeWatch> node;
+  if (read_node) {
+    node = std::make_unique<NodeWatch>(node_options(options), std::move(sources), clock, counters);
+    watched_node = node.get();
+    node->start();
+  }
+  Result<ControlSocket> control = ControlSocket::open(options.data + "/control.sock");
+  if (!control.ok()) LOCKSTEP_LOG_WARN("agent", "%s; drain and resume are not to be had", control.error().c_str());
 
-  Result<ListenAddress> address = parse_listen_address(metrics);
-  if (!address.ok()) {
-    std::fprintf(stderr, "lockstep-agent: --metrics: %s\n", address.error().c_str());
-    return 2;
-  }
+  const bool dcgm_names = !options.names.empty();
   Result<std::unique_ptr<TextServer>> page =
-      TextServer::start({.address = *address}, [&](const std::string& path) -> TextAnswer {
-        if (path == "/healthz") return {.body = "ok\n"};
-        if (path != "/metrics") return {.status = 404, .body = "this agent has /metrics and /healthz\n"};
-        return {.content_type = "text/plain; version=0.0.4; charset=utf-8",
-                .body = counters.prometheus_text() + cost.prometheus_text()};
+      TextServer::start({.address = *address}, [&](const TextRequest& request) -> TextAnswer {
+        if (request.path == "/healthz") return {.body = "ok\n"};
+        if (request.path == "/checks") return {.content_type = "application/json", .body = checks_json(node.get())};
+        if (request.path != "/metrics")
+          return {.status = 404, .body = "this agent has /metrics, /checks and /healthz\n"};
+        const std::string text =
+            counters.prometheus_text() + cost.prometheus_text() + (node ? node->page(dcgm_names) : "");
+        if (wants_openmetrics(request.accept))
+          return {.content_type = kOpenMetricsContentType, .body = to_openmetrics(text)};
+        return {.content_type = kPrometheusContentType, .body = text};
       });
-  if (!page.ok()) {
-    std::fprintf(stderr, "lockstep-agent: --metrics: %s\n", page.error().c_str());
-    return 1;
-  }
+  if (!page.ok()) return failure("--metrics: " + page.error());
 
   std::printf("ready metrics=%s\n", (*page)->address().c_str());
   std::fflush(stdout);
-  LOCKSTEP_LOG_INFO("agent", "reading %s, sending to %s", recorders.c_str(),
-                    exported.empty() ? server.c_str() : exported.c_str());
+  systemd_notify("READY=1");
+  LOCKSTEP_LOG_INFO("agent", "reading %s%s, sending to %s; %s", options.recorders.c_str(),
+                    options.every_user ? " and every other user's recorders" : "",
+                    options.exported.empty() ? targets->of(Signal::kLogs).text().c_str() : options.exported.c_str(),
+                    privileges->c_str());
 
   Batch logs{.signal = Signal::kLogs, .groups = {}};
   Batch numbers{.signal = Signal::kMetrics, .groups = {}};
@@ -145,15 +244,73 @@ int main(int argc, char** argv) {
     batch_since = 0;
     if (ticket != 0) watch.submitted(ticket);
   };
+  const int64_t watchdog_ns = systemd_watchdog_ns();
+  int64_t next_roster_ns = 0, next_watchdog_ns = 0;
   while (!g_stop) {
     bool urgent = gather(watch.look());
-    if (batch_since != 0 && (urgent || clock.monotonic_ns() - batch_since >= kBatchNs)) submit();
+    const int64_t now_ns = clock.monotonic_ns();
+    if (node) {
+      urgent |= gather(node->take());
+      if (now_ns >= next_roster_ns) {
+        next_roster_ns = now_ns + kRosterNs;
+        node->set_recorders(watch.owners());
+        for (const auto& [path, completion] : node->completions()) watch.complete(path, completion);
+      }
+    }
+    if (batch_since != 0 && (urgent || now_ns - batch_since >= kBatchNs)) submit();
     watch.release([&](uint64_t ticket) { return (*exporter)->settled(ticket); });
+    if (control.ok()) control->poll([&](const std::string& request) { return answer_command(request, node.get()); });
+    if (watchdog_ns > 0 && now_ns >= next_watchdog_ns) {
+      next_watchdog_ns = now_ns + watchdog_ns;
+      systemd_notify("WATCHDOG=1");
+    }
     watch.wait(kLookMs);
+  }
+  systemd_notify("STOPPING=1");
+  if (node) {
+    node->stop();
+    gather(node->take());
   }
   gather(watch.final_look());
   submit();
   (*exporter)->stop(3'000);
   (*page)->stop();
   return 0;
+}
+
+int gpu_reader(const std::vector<std::string>& arguments) {
+  GpuChildOptions options;
+  Flags flags("lockstep-agent gpu-reader", "the process that reads the GPUs for the agent; started by it");
+  flags.text(&options.vendor, "--gpus", "auto|nvidia|amd", "which")
+      .text(&options.nvml_library, "--nvml-library", "FILE", "NVIDIA's library")
+      .text(&options.amdsmi_library, "--amdsmi-library", "FILE", "AMD's library");
+  if (Result<void> parsed = flags.parse(arguments); !parsed.ok()) {
+    std::fprintf(stderr, "%s\n", parsed.error().c_str());
+    return 2;
+  }
+  return run_gpu_child(options);
+}
+
+}  // namespace
+}  // namespace lockstep
+
+int main(int argc, char** argv) {
+  using namespace lockstep;
+  std::vector<std::string> arguments(argv + 1, argv + argc);
+  if (!arguments.empty() && arguments[0] == "gpu-reader") return gpu_reader({arguments.begin() + 1, arguments.end()});
+  if (!arguments.empty() && !arguments[0].starts_with("-"))
+    return run_talk_command(arguments[0], {arguments.begin() + 1, arguments.end()});
+
+  AgentOptions options;
+  Flags flags("lockstep-agent", "reads this node's flight recorders, GPUs, NICs and host, and sends what it finds");
+  add_flags(options, flags);
+  if (Result<void> parsed = flags.parse(arguments); !parsed.ok()) {
+    std::fprintf(stderr, "%s\n", parsed.error().c_str());
+    return 2;
+  }
+  if (flags.help_wanted()) {
+    std::printf("%s\n%s", flags.help().c_str(), talk_commands_help());
+    return 0;
+  }
+  return run(std::move(options), flags);
 }

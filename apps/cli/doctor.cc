@@ -4,9 +4,11 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <vector>
 
 #include "apps/cli/commands.h"
 #include "apps/cli/server_call.h"
@@ -48,11 +50,34 @@ Check check_server(const std::string& server) {
   return {"server", State::kWrong, answer.message, "lockstepd --data DIR"};
 }
 
-Check check_agent(const std::string& agent) {
-  Answer answer = ask(agent, "/healthz", "agent");
-  if (answer.exit_code == kExitOk) return {"agent", State::kOk, agent + " is running", ""};
-  return {"agent", State::kNote, format("no agent answers at %s", agent.c_str()),
-          "lockstep-agent --data DIR --server http://SERVER:4318"};
+// What the agent says of itself and of each of its sources: what works on this node, and how to switch on the rest.
+void check_agent(const std::string& agent, std::vector<Check>& checks) {
+  Answer answer = ask(agent, "/checks", "agent");
+  if (answer.exit_code != kExitOk) {
+    checks.push_back({"agent", State::kNote, format("no agent answers at %s", agent.c_str()),
+                      "lockstep-agent --data DIR --server http://SERVER:4318"});
+    return;
+  }
+  simdjson::dom::parser parser;
+  simdjson::dom::element document;
+  simdjson::dom::array sources;
+  if (parser.parse(answer.body).get(document) != simdjson::SUCCESS ||
+      document["checks"].get_array().get(sources) != simdjson::SUCCESS) {
+    checks.push_back({"agent", State::kWrong, format("what answers at %s is no Lockstep agent", agent.c_str()), ""});
+    return;
+  }
+  checks.push_back({"agent", State::kOk, agent + " is running", ""});
+  auto text = [](const simdjson::dom::element& object, const char* key) {
+    std::string_view value;
+    return object[key].get(value) == simdjson::SUCCESS ? std::string(value) : std::string();
+  };
+  for (const simdjson::dom::element source : sources) {
+    bool works = false;
+    (void)!source["works"].get(works);
+    // A source that is not there may not be wanted here (no RDMA on a laptop): it is a note, not a fault.
+    checks.push_back({text(source, "what"), works ? State::kOk : State::kNote, text(source, "found"),
+                      works ? std::string() : text(source, "todo")});
+  }
 }
 
 Check check_plugin() {
@@ -128,8 +153,11 @@ int run_doctor(const Arguments& arguments) {
     std::printf("%s\nexit codes: 0 nothing wrong, 1 something is\n", flags.help().c_str());
     return kExitOk;
   }
-  const Check checks[] = {check_server(server), check_agent(agent), check_plugin(), check_recorders(),
-                          check_shared_memory()};
+  std::vector<Check> checks = {check_server(server)};
+  check_agent(agent, checks);
+  for (const Check& check : {check_plugin(), check_recorders(), check_shared_memory()}) checks.push_back(check);
+  size_t width = 14;
+  for (const Check& check : checks) width = std::max(width, check.name.size());
   bool wrong = false;
   JsonWriter out;
   out.begin_object().key("checks").begin_array();
@@ -142,8 +170,9 @@ int run_doctor(const Arguments& arguments) {
         .field("todo", check.todo)
         .end_object();
     if (json) continue;
-    std::printf("%-6s %-14s %s\n", to_text(check.state), check.name.c_str(), check.found.c_str());
-    if (!check.todo.empty()) std::printf("       %-14s do: %s\n", "", check.todo.c_str());
+    const int columns = static_cast<int>(width);
+    std::printf("%-6s %-*s %s\n", to_text(check.state), columns, check.name.c_str(), check.found.c_str());
+    if (!check.todo.empty()) std::printf("       %-*s do: %s\n", columns, "", check.todo.c_str());
   }
   out.end_array().end_object();
   if (json) std::printf("%s\n", out.text().c_str());

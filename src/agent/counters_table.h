@@ -22,6 +22,10 @@ inline constexpr CounterDescriptor kAgentCounters[] = {
      "Questions to NCCL's in-job service (RAS), by result: answered, absent, failed, unsafe (not asked: its NCCL may "
      "not "
      "stand it)."},
+    {"lockstep_agent_node_events_total", "counter", Severity::kInfo,
+     "Events of this node (XID, link down, OOM kill, ...), by severity: info, app, warn, critical."},
+    {"lockstep_agent_source_stuck_seconds", "gauge", Severity::kError,
+     "For how long the reading of a source has not come back."},
     {"lockstep_agent_points_held_back_total", "counter", Severity::kNotice,
      "Metric points left out of a report, by reason: network, over the limit for one rank. They come later."},
     {"lockstep_plugin_events_total", "counter", Severity::kInfo, "Callbacks that NCCL made into the plugin."},
@@ -36,11 +40,13 @@ inline constexpr CounterDescriptor kAgentCounters[] = {
     {"lockstep_agent_records_refused_total", "counter", Severity::kDataLoss,
      "Telemetry records the server refused, by reason."},
     {"lockstep_agent_records_dropped_total", "counter", Severity::kDataLoss,
-     "Telemetry records dropped here, by reason."},
+     "Telemetry records dropped here, by reason (spool_full, disk_full, spool_torn, spool_error, memory_full) and "
+     "value "
+     "of the data."},
     {"lockstep_agent_records_queued", "gauge", Severity::kInfo, "Telemetry records waiting in memory or in the spool."},
     {"lockstep_agent_spool_bytes", "gauge", Severity::kNotice, "Bytes waiting in the spool on disk."},
     {"lockstep_agent_export_requests_total", "counter", Severity::kInfo,
-     "Export requests by result code (0: no answer)."},
+     "Export requests by result code: HTTP's, or grpc_N; 0: no answer."},
     {"lockstep_agent_export_bytes_total", "counter", Severity::kInfo, "Bytes sent, compressed."},
 };
 

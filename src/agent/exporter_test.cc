@@ -2,7 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <fstream>
+
 #include "agent/counters_table.h"
+#include "agent/otlp_sender_testing.h"
+#include "agent/spool_testing.h"
 #include "agent/testing.h"
 
 namespace lockstep {
@@ -10,6 +14,9 @@ namespace {
 
 using testing::eventually;
 using testing::OtlpReceiver;
+using testing::ScriptedHttp;
+using HttpScript = std::vector<ScriptedHttp::Answer>;
+using testing::SmallDisk;
 using testing::TempFolder;
 
 constexpr int64_t kMs = 1'000'000;
@@ -32,11 +39,18 @@ struct ExporterTest : ::testing::Test {
 
   ExporterOptions options(const std::string& server) {
     ExporterOptions options;
-    options.server = server;
+    Result<OtlpTargets> targets = choose_otlp_targets({.server = server}, {});
+    EXPECT_TRUE(targets.ok()) << targets.error();
+    options.targets = std::move(targets).value();
+    for (OtlpTarget& target : options.targets.by_signal) target.timeout_ms = 2'000;
     options.spool_folder = folder.path() + "/spool";
-    options.timeout_ms = 2'000;
     options.backoff_first_ms = 20;
     options.backoff_most_ms = 200;
+    return options;
+  }
+  ExporterOptions into_folder() {
+    ExporterOptions options = this->options("http://127.0.0.1:1");
+    options.folder = folder.path() + "/out";
     return options;
   }
   void start(const ExporterOptions& with) {
@@ -175,7 +189,7 @@ TEST_F(ExporterTest, AFullSpoolDropsTheOldestCountsItAndTellsTheServer) {
   for (int i = 10; i < 40; ++i) ticket = exporter->submit(logs_named(std::to_string(i)));
   ASSERT_TRUE(eventually([&] { return exporter->settled(ticket); }));
   ASSERT_TRUE(eventually([&] { return queued() == 10; }));
-  EXPECT_EQ(counters.value("lockstep_agent_records_dropped_total", "reason=\"spool_full\""), 20);
+  EXPECT_EQ(counters.value("lockstep_agent_records_dropped_total", "reason=\"spool_full\",value=\"events\""), 20);
 
   OtlpReceiver server({}, port);
   ASSERT_TRUE(eventually([&] { return passed() == 11; }));
@@ -197,7 +211,7 @@ TEST_F(ExporterTest, ARequestLargerThanTheSpoolIsDroppedAndCounted) {
   uint64_t ticket = exporter->submit(logs_named(std::string(200, 'x'), 2));
   ASSERT_TRUE(eventually([&] { return exporter->settled(ticket); }));
   exporter->stop(0);
-  EXPECT_EQ(counters.value("lockstep_agent_records_dropped_total", "reason=\"spool_error\""), 2);
+  EXPECT_EQ(counters.value("lockstep_agent_records_dropped_total", "reason=\"spool_error\",value=\"events\""), 2);
   expect_every_record_accounted_for();
 }
 
@@ -211,7 +225,7 @@ TEST_F(ExporterTest, StopDeliversWhatItCanInItsTime) {
 }
 
 TEST_F(ExporterTest, WritesToAFolderInsteadOfAServer) {
-  start(options("file:" + folder.path() + "/out"));
+  start(into_folder());
   exporter->submit(logs_named("a"));
   uint64_t ticket = exporter->submit(logs_named("b"));
   ASSERT_TRUE(eventually([&] { return exporter->settled(ticket); }));
@@ -230,7 +244,7 @@ TEST_F(ExporterTest, WritesToAFolderInsteadOfAServer) {
 
 TEST_F(ExporterTest, ANewAgentLeavesTheFilesOfTheOldOne) {
   for (const char* name : {"old", "new"}) {
-    start(options("file:" + folder.path() + "/out"));
+    start(into_folder());
     exporter->submit(logs_named(name));
     exporter->stop(1'000);
     exporter.reset();
@@ -240,8 +254,150 @@ TEST_F(ExporterTest, ANewAgentLeavesTheFilesOfTheOldOne) {
   EXPECT_EQ(names->size(), 2u);
 }
 
-TEST_F(ExporterTest, AnAddressThatIsNoneIsOneLine) {
-  EXPECT_FALSE(Exporter::start(options("not a url"), counters).ok());
+TEST_F(ExporterTest, AServerThatSaysWhenToComeBackIsLeftAloneUntilThen) {
+  ScriptedHttp server(HttpScript{{"503 Busy\r\nRetry-After: 1", ""}});
+  start(options(server.url()));
+  exporter->submit(logs_named("patient"));
+  ASSERT_TRUE(eventually([&] { return server.requests().size() == 2; }));
+  // The back-off alone would have come back after 20 ms.
+  EXPECT_GE(server.requests()[1].at_ns - server.requests()[0].at_ns, 1'000 * kMs);
+  ASSERT_TRUE(eventually([&] { return passed() == 1; }));
+  exporter->stop(0);
+  expect_every_record_accounted_for();
+}
+
+Batch metrics_of(size_t points, size_t name_bytes = 10) {
+  Batch batch;
+  batch.signal = Signal::kMetrics;
+  batch.groups.resize(1);
+  MetricPoint point;
+  point.name = std::string(name_bytes, 'm');
+  batch.groups[0].points.assign(points, point);
+  return batch;
+}
+
+TEST_F(ExporterTest, AFullSpoolGivesUpMetricsBeforeEventsAndSaysSoByValue) {
+  ExporterOptions with = options(format("http://127.0.0.1:%d", OtlpReceiver::free_port()));
+  const size_t event_bytes = otlp::encode(logs_named("rank.status")).size();
+  with.spool_bytes_max = 5 * event_bytes + otlp::encode(metrics_of(3)).size();
+  start(with);
+  exporter->submit(metrics_of(3));
+  uint64_t ticket = 0;
+  for (int i = 0; i < 6; ++i) ticket = exporter->submit(logs_named("rank.status"));
+  ASSERT_TRUE(eventually([&] { return exporter->settled(ticket); }));
+  ticket = exporter->submit(metrics_of(3, 2 * event_bytes));  // no room among events
+  ASSERT_TRUE(eventually([&] { return exporter->settled(ticket); }));
+  exporter->stop(0);
+  EXPECT_EQ(counters.value("lockstep_agent_records_dropped_total", "reason=\"spool_full\",value=\"metrics\""), 6);
+  EXPECT_EQ(dropped(), 6);
+  EXPECT_EQ(queued(), 6);
+  expect_every_record_accounted_for();
+}
+
+TEST_F(ExporterTest, WhatAPowerCutToreIsCountedAndToldToTheServer) {
+  std::filesystem::create_directories(folder.path() + "/spool");
+  auto spooled = [&](const char* name) { return std::ofstream(folder.path() + "/spool/" + name); };
+  spooled("00000000000000000001-logs-3-events-100.otlp") << "short";
+  spooled("00000000000000000002-logs-4-events-8.otlp") << std::string(8, '\0');  // right in length, zeros
+  spooled("00000000000000000003-logs-1.otlp") << otlp::encode(logs_named("whole"));
+  OtlpReceiver server;
+  start(options(server.url()));
+  ASSERT_TRUE(eventually([&] { return server.accepted().size() == 3; }));
+  exporter->stop(1'000);
+  EXPECT_EQ(server.accepted(), (std::vector<std::string>{"whole", "telemetry.gap", "telemetry.gap"}));
+  EXPECT_EQ(counters.value("lockstep_agent_records_dropped_total", "reason=\"spool_torn\",value=\"events\""), 3);
+  EXPECT_EQ(counters.value("lockstep_agent_records_dropped_total", "reason=\"spool_error\",value=\"events\""), 4);
+  expect_every_record_accounted_for();
+}
+
+TEST_F(ExporterTest, AFullDiskIsCountedToldLaterAndOverWhenThereIsRoom) {
+  SmallDisk disk;
+  if (!disk.mounted()) GTEST_SKIP() << "needs the right to mount a small tmpfs";
+  const uint16_t port = OtlpReceiver::free_port();
+  ExporterOptions with = options(format("http://127.0.0.1:%d", port));
+  with.spool_folder = disk.path() + "/spool";
+  start(with);
+  std::ofstream(disk.path() + "/somebody else's") << std::string(52'000, 'x');
+  uint64_t ticket = exporter->submit(logs_named("lost" + std::string(20'000, 'x')));
+  ASSERT_TRUE(eventually([&] { return exporter->settled(ticket); }));
+  EXPECT_EQ(counters.value("lockstep_agent_records_dropped_total", "reason=\"disk_full\",value=\"events\""), 1);
+  std::filesystem::remove(disk.path() + "/somebody else's");
+  ticket = exporter->submit(logs_named("kept" + std::string(20'000, 'x')));
+  ASSERT_TRUE(eventually([&] { return exporter->settled(ticket); }));
+  EXPECT_EQ(dropped(), 1);
+
+  OtlpReceiver server({}, port);
+  ASSERT_TRUE(eventually([&] { return server.accepted().size() == 2; }));
+  EXPECT_EQ(server.accepted().front().substr(0, 4), "kept");
+  const LogRecord gap = server.requests().back().batch.groups.at(0).logs.at(0);
+  EXPECT_EQ(gap.event_name, "telemetry.gap");
+  EXPECT_EQ(find_string(gap.attributes, "reason"), "disk_full");
+  exporter->stop(1'000);
+  expect_every_record_accounted_for();
+}
+
+TEST_F(ExporterTest, APlaceThatIsAwayDoesNotHoldUpAnother) {
+  OtlpReceiver metrics;
+  const uint16_t away = OtlpReceiver::free_port();
+  Result<OtlpTargets> targets =
+      choose_otlp_targets({}, {{"OTEL_EXPORTER_OTLP_ENDPOINT", format("http://127.0.0.1:%d", away)},
+                               {"OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", metrics.url() + "/v1/metrics"},
+                               {"OTEL_RESOURCE_ATTRIBUTES", "deployment.environment=lab,service.name=not this"}});
+  ASSERT_TRUE(targets.ok()) << targets.error();
+  ExporterOptions with = options("http://127.0.0.1:1");
+  with.targets = *targets;
+  start(with);
+  for (int i = 0; i < 5; ++i) {
+    exporter->submit(logs_named(std::to_string(i)));
+    Batch batch = metrics_of(1);
+    batch.groups[0].resource = {{"service.name", "lockstep-agent"}};
+    exporter->submit(batch);
+  }
+  ASSERT_TRUE(eventually([&] { return metrics.requests().size() == 5 && passed() == 5 && queued() == 5; }));
+  const Attributes resource = metrics.requests()[0].batch.groups.at(0).resource;
+  EXPECT_EQ(find_string(resource, "deployment.environment"), "lab");
+  EXPECT_EQ(find_string(resource, "service.name"), "lockstep-agent");
+
+  OtlpReceiver logs({}, away);
+  exporter->submit(logs_named("5"));
+  ASSERT_TRUE(eventually([&] { return passed() == 11; }));
+  EXPECT_EQ(logs.accepted(), (std::vector<std::string>{"0", "1", "2", "3", "4", "5"}));
+  exporter->stop(0);
+  expect_every_record_accounted_for();
+}
+
+TEST_F(ExporterTest, MemoryIsBoundedWhileNothingMovesAndTheLowestValueGoesFirst) {
+  uint16_t port = 0;
+  UniqueFd silent = testing::listen_on_loopback(port);  // takes the request, never answers
+  ExporterOptions with = options(format("http://127.0.0.1:%d", port));
+  for (OtlpTarget& target : with.targets.by_signal) target.timeout_ms = 60'000;
+  start(with);
+  exporter->submit(logs_named("in hand"));
+  ASSERT_TRUE(eventually([&] {  // the thread waits for the answer now
+    pollfd entry{silent.get(), POLLIN, 0};
+    return ::poll(&entry, 1, 0) > 0;
+  }));
+  exporter->submit(logs_named("rank.status"));
+  uint64_t ticket = 0;
+  for (int i = 0; i < 40; ++i) ticket = exporter->submit(metrics_of(1, 1 << 20));
+  const int64_t over =
+      counters.value("lockstep_agent_records_dropped_total", "reason=\"memory_full\",value=\"metrics\"");
+  EXPECT_GE(over, 40 - static_cast<int64_t>(Exporter::kMemoryBytesMax >> 20));
+  EXPECT_EQ(dropped(), over);
+  silent.reset();  // breaks the connection: what is left goes to disk
+  ASSERT_TRUE(eventually([&] { return exporter->settled(ticket); }));
+  exporter->stop(0);
+  expect_every_record_accounted_for();
+  EXPECT_EQ(queued(), 42 - over);
+}
+
+TEST_F(ExporterTest, AFolderThatCannotBeMadeIsOneLine) {
+  std::ofstream(folder.path() + "/file") << "x";
+  ExporterOptions with = into_folder();
+  with.folder = folder.path() + "/file/out";
+  Result<std::unique_ptr<Exporter>> started = Exporter::start(with, counters);
+  ASSERT_FALSE(started.ok());
+  EXPECT_TRUE(started.error().starts_with("--export: ")) << started.error();
 }
 
 }  // namespace

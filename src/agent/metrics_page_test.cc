@@ -1,9 +1,15 @@
-// The page docs/guide/agent-metrics.md and the tables in the code say the same.
+// The pages docs/guide/agent-metrics.md and node-metrics.md and the tables in the code say the same.
+#include "agent/metrics_page.h"
+
 #include <gtest/gtest.h>
+
+#include <map>
+#include <string>
 
 #include "agent/callback_cost.h"
 #include "agent/counters_table.h"
 #include "agent/metrics_table.h"
+#include "agent/node_metrics.h"
 #include "base/files.h"
 #include "base/text.h"
 
@@ -25,6 +31,27 @@ TEST(AgentMetricsPage, HasEveryRowOfTheTablesWordForWord) {
   for (const CounterDescriptor& counter : kAgentCounters) {
     const std::string row = format("\n| `%s` | %s | %s |\n", counter.name, counter.type, counter.help);
     EXPECT_NE(page->find(row), std::string::npos) << "missing:" << row;
+  }
+}
+
+TEST(NodeMetricsPage, HasWhatTheAgentPrints) {
+  Result<std::string> page = read_file(LOCKSTEP_NODE_METRICS_PAGE, 1 << 20);
+  ASSERT_TRUE(page.ok()) << page.error();
+  EXPECT_TRUE(page->ends_with(node_metrics_markdown())) << "replace the tables by what `lockstep-agent metrics` prints";
+}
+
+TEST(NodeMetrics, ANameIsOneFamilyOfOneTable) {
+  std::map<std::string, std::string> table_of;
+  for (const NodeMetricTable& table : node_metric_tables()) {
+    for (const MetricDescriptor& row : table.rows) {
+      EXPECT_EQ(table_of.emplace(prometheus_name(row), table.title).first->second, table.title) << row.name;
+      const bool ours = std::string_view(row.name).starts_with("lockstep_");
+      const bool named_as_sum = std::string_view(row.name).ends_with("_total");
+      EXPECT_TRUE(!ours || named_as_sum == (row.kind == MetricKind::kSum)) << row.name;
+      for (const char* never : {"pid", "step", "kernel", "seq"})
+        EXPECT_EQ((", " + std::string(row.labels) + ",").find(std::string(", ") + never + ","), std::string::npos)
+            << row.name;
+    }
   }
 }
 

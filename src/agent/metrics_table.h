@@ -43,7 +43,8 @@ enum class RankMetric : uint8_t {
 // In the order of RankMetric.
 inline constexpr RankMetricDescriptor kRankMetrics[] = {
     {"lockstep_job_gpu_info", "1", MetricKind::kGauge, "",
-     "Always 1: joins a job's rank with its host and GPU, which are in the resource."},
+     "Always 1: joins a job's rank with its host and GPU, which are in the resource. Only of ranks whose GPU the agent "
+     "does not read itself."},
     {"lockstep_collective_operations_total", "1", MetricKind::kSum, "function, comm_size", "Operations."},
     {"lockstep_collective_bytes_total", "By", MetricKind::kSum, "function, comm_size", "Payload of this rank."},
     {"lockstep_collective_gpu_seconds_total", "s", MetricKind::kSum, "function, comm_size",

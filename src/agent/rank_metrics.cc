@@ -114,7 +114,7 @@ bool RankMetrics::moved(RankMetric metric, const std::string& series, double val
 
 std::vector<MetricPoint> RankMetrics::take(const Sources& sources, int64_t now_ns, int64_t now_unix_ns) {
   Report report{sources.header.anchor_unix_ns, now_unix_ns, now_ns, {}};
-  add(report, RankMetric::kGpuInfo, {}, 1);
+  if (!sources.gpu_info_told && moved(RankMetric::kGpuInfo, "", 1, now_ns)) add(report, RankMetric::kGpuInfo, {}, 1);
   add_collectives(report, sources.assembler);
   add_network(report, sources);
   if (sources.last || now_ns >= slow_at_ns_) {

@@ -43,6 +43,7 @@ class RankMetrics {
     const RankAssembler& assembler;
     bool channels_apart = false;  // else what a peer's channels did is told as one
     bool last = false;            // nothing comes after this report
+    bool gpu_info_told = false;   // lockstep_job_gpu_info comes from the node's own series
   };
   // Points of one metric stand together, as the wire likes them. now_ns is monotonic.
   std::vector<MetricPoint> take(const Sources& sources, int64_t now_ns, int64_t now_unix_ns);

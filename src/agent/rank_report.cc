@@ -100,7 +100,8 @@ void RecorderWatch::tell_metrics(Rank& rank, const Look& look, Harvest& harvest)
                          .records = rank.records,
                          .assembler = *rank.assembler,
                          .channels_apart = full_detail_asked(rank.header.control, look.now_ns),
-                         .last = look.over || look.flush},
+                         .last = look.over || look.flush,
+                         .gpu_info_told = rank.completion.gpu_info_told},
                         look.now_ns, clock_.unix_ns());
   if (rank.metrics.held_back() > rank.held_back_seen) {
     counters_.add("lockstep_agent_points_held_back_total", "reason=\"network\"",

@@ -2,18 +2,31 @@
 
 #include <poll.h>
 #include <sys/inotify.h>
+#include <sys/stat.h>
 #include <unistd.h>
+
+#include <algorithm>
 
 #include "agent/kept_recorders.h"
 #include "agent/watched_rank.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "model/events.h"
+#include "recorder/identity_variables.h"
 
 namespace lockstep {
 namespace {
 
 constexpr int64_t kSecondNs = 1'000'000'000;
+
+// "lockstep-1000", a folder and no link, of user 1000: nobody else's files are read or removed through it.
+bool is_users_folder(const std::string& parent, const std::string& name) {
+  constexpr std::string_view kPrefix = "lockstep-";
+  if (!name.starts_with(kPrefix)) return false;
+  const std::optional<uint64_t> user = parse_uint(std::string_view(name).substr(kPrefix.size()));
+  struct stat info {};
+  return user && lstat((parent + "/" + name).c_str(), &info) == 0 && S_ISDIR(info.st_mode) && info.st_uid == *user;
+}
 
 }  // namespace
 
@@ -21,7 +34,7 @@ RecorderWatch::RecorderWatch(WatchOptions options, const Clock& clock, Counters&
                              RasWatch* ras)
     : options_(std::move(options)), clock_(clock), counters_(counters), cost_(cost), ras_(ras) {
   inotify_ = UniqueFd(inotify_init1(IN_NONBLOCK | IN_CLOEXEC));
-  if (inotify_.valid()) inotify_add_watch(inotify_.get(), options_.folder.c_str(), IN_MOVED_TO | IN_CREATE);
+  find_folders();
 }
 
 RecorderWatch::~RecorderWatch() = default;
@@ -35,33 +48,58 @@ void RecorderWatch::wait(int64_t timeout_ms) {
   }
 }
 
+void RecorderWatch::find_folders() {
+  std::vector<std::string> found{options_.folder};
+  if (!options_.users_folder.empty()) {
+    Result<std::vector<std::string>> names = list_directory(options_.users_folder);
+    for (const std::string& name : names.ok() ? *names : std::vector<std::string>{}) {
+      if (is_users_folder(options_.users_folder, name)) found.push_back(options_.users_folder + "/" + name);
+    }
+  }
+  for (const std::string& folder : found) {
+    if (folders_.contains(folder)) continue;
+    folders_[folder] =
+        inotify_.valid() ? inotify_add_watch(inotify_.get(), folder.c_str(), IN_MOVED_TO | IN_CREATE) : -1;
+  }
+}
+
 void RecorderWatch::find_new() {
-  Result<std::vector<std::string>> names = list_directory(options_.folder);
+  if (!options_.users_folder.empty() && clock_.monotonic_ns() >= folders_at_ns_) {
+    folders_at_ns_ = clock_.monotonic_ns() + kSecondNs;
+    find_folders();
+  }
+  for (const auto& [folder, watch] : folders_) find_new_in(folder);
+}
+
+void RecorderWatch::find_new_in(const std::string& folder) {
+  Result<std::vector<std::string>> names = list_directory(folder);
   if (!names.ok()) return;
   int64_t now = clock_.monotonic_ns();
   for (const std::string& name : *names) {
-    if (!name.ends_with(kRecorderSuffix) || ranks_.contains(name)) continue;
-    if (auto refused = refused_.find(name); refused != refused_.end() && now < refused->second) continue;
-    std::string path = options_.folder + "/" + name;
+    if (!name.ends_with(kRecorderSuffix)) continue;
+    const std::string path = folder + "/" + name;
+    if (ranks_.contains(path)) continue;
+    if (auto refused = refused_.find(path); refused != refused_.end() && now < refused->second) continue;
     Result<std::unique_ptr<RecorderReader>> reader = RecorderReader::open(path);
     if (!reader.ok()) {
-      if (refused_.emplace(name, 0).second) {
+      if (refused_.emplace(path, 0).second) {
         counters_.add("lockstep_agent_recorder_refused_total");
         LOCKSTEP_LOG_WARN("agent", "%s; not read", reader.error().c_str());
       }
-      refused_[name] = now + 10 * kSecondNs;
+      refused_[path] = now + 10 * kSecondNs;
       continue;
     }
-    refused_.erase(name);
+    refused_.erase(path);
     auto rank = std::make_unique<Rank>();
     rank->path = path;
     rank->reader = std::move(reader).value();
     rank->header = rank->reader->header();
     rank->assembler = std::make_unique<RankAssembler>(rank->header.anchor_unix_ns - rank->header.anchor_monotonic_ns);
     rank->moved_ns = now;
+    rank->found_ns = now;
     // Of all ranks at the same moment: one request, which compresses better than one of each.
     rank->metrics_at_ns = (now / options_.metrics_every_ns + 1) * options_.metrics_every_ns;
-    ranks_[name] = std::move(rank);
+    ranks_[path] = std::move(rank);
   }
 }
 
@@ -79,7 +117,11 @@ void RecorderWatch::drain(Rank& rank, Look& look) {
   look.in_flight = rank.reader->in_flight();
   rank.assembler->set_comms(look.in_flight);
   RecordCounts before = rank.records;
-  RecorderReader::Drained drained = rank.reader->drain([&](uint32_t, const Record& record) {
+  RecorderReader::Drained drained = rank.reader->drain([&](uint32_t lane, const Record& record) {
+    if (record.head.type == RecordType::kProxyStep || record.head.type == RecordType::kProxyOp) {
+      if (lane >= rank.proxy_lanes.size()) rank.proxy_lanes.resize(lane + 1);
+      rank.proxy_lanes[lane] = true;
+    }
     ++rank.records.read[record_kind(record.head.type)];
     rank.assembler->add(record);
   });
@@ -120,6 +162,12 @@ void RecorderWatch::look_at(Rank& rank, bool flush, Harvest& harvest) {
   count_refused(rank);
   Identity identity{rank.header.job_id,     rank.header.attempt, rank.header.rank,    rank.header.world_size,
                     rank.header.local_rank, rank.header.host,    rank.header.gpu_uuid};
+  if (identity.gpu_uuid.empty()) identity.gpu_uuid = rank.completion.gpu_uuid;
+  const bool nameless = identity.job_id.starts_with(identity_variables::kUnknownJobPrefix);
+  if (nameless && !rank.announced && !rank.completion.job_id.empty())
+    identity.job_id = rank.completion.job_id;
+  else if (rank.announced)
+    identity.job_id = rank.identity.job_id;
   if (!(identity == rank.identity) || rank.resource.empty()) {
     rank.identity = std::move(identity);
     rank.resource = to_resource(rank.identity);
@@ -134,6 +182,8 @@ void RecorderWatch::look_at(Rank& rank, bool flush, Harvest& harvest) {
     if (!look.alive) rank.dead = true;
     return;
   }
+  const bool may_be_named = rank.identity.job_id.starts_with(identity_variables::kUnknownJobPrefix) && !rank.announced;
+  if (may_be_named && look.alive && !flush && look.now_ns - rank.found_ns < options_.completion_wait_ns) return;
   if (look.moved) {
     rank.written_seen = written;
     rank.activity_seen = activity;
@@ -226,12 +276,23 @@ void RecorderWatch::release(const std::function<bool(uint64_t)>& settled) {
   }
 }
 
-std::vector<Identity> RecorderWatch::identities() const {
-  std::vector<Identity> all;
-  for (const auto& [name, rank] : ranks_) {
-    if (rank->identity.rank >= 0) all.push_back(rank->identity);
+std::vector<RecorderWatch::Owner> RecorderWatch::owners() const {
+  std::vector<Owner> all;
+  for (const auto& [path, rank] : ranks_) {
+    if (rank->identity.rank < 0 || rank->dead) continue;
+    Owner& owner = all.emplace_back(Owner{rank->header.pid, path, rank->identity, {}});
+    const std::vector<uint32_t> producers = rank->reader->producers();
+    for (size_t lane = 0; lane < std::min(producers.size(), rank->proxy_lanes.size()); ++lane) {
+      if (rank->proxy_lanes[lane] && producers[lane] != 0)
+        owner.proxy_threads.push_back(static_cast<int32_t>(producers[lane]));
+    }
   }
   return all;
+}
+
+void RecorderWatch::complete(const std::string& path, const Completion& completion) {
+  auto found = ranks_.find(path);
+  if (found != ranks_.end()) found->second->completion = completion;
 }
 
 }  // namespace lockstep

@@ -29,6 +29,9 @@ namespace lockstep {
 
 struct WatchOptions {
   std::string folder;
+  // Where set: the folders of every user there, lockstep-UID, each its user's own ("/dev/shm"); for an agent that may
+  // read them all. `folder` is watched besides.
+  std::string users_folder;
   std::string kept_folder;  // where recorders of processes that died are kept; empty: nowhere
   // A rank that makes no callback for this long while it has communicators tells where it stands. Well above any pause
   // of a healthy step loop that syncs each step, well below the five seconds in which a hang must be named.
@@ -36,6 +39,9 @@ struct WatchOptions {
   // A rank that moves but has nothing else to tell (a long step) says so this often: it is alive, not missing.
   int64_t moving_status_ns = 5'000'000'000;
   int64_t metrics_every_ns = 5'000'000'000;
+  // A process that cannot name its job is told of only after so long, because complete() may name it: a job must not
+  // change its name. 0: nobody completes.
+  int64_t completion_wait_ns = 0;
 };
 
 // What one look at all recorders gave.
@@ -43,6 +49,13 @@ struct Harvest {
   std::vector<ResourceGroup> logs;  // one group per rank
   std::vector<ResourceGroup> metrics;
   bool urgent = false;  // a status or an end is among them: send now
+};
+
+struct Completion {
+  std::string gpu_uuid;        // empty: not known
+  std::string job_id;          // likewise
+  bool gpu_info_told = false;  // whose GPU it is, is told by the node's own series
+  bool operator==(const Completion&) const = default;
 };
 
 class RecorderWatch {
@@ -63,14 +76,25 @@ class RecorderWatch {
   // Waits until a new recorder appears or the time is over.
   void wait(int64_t timeout_ms);
 
-  // For /metrics: who runs where.
-  std::vector<Identity> identities() const;
+  // Who records here now: for the roster, which knows the GPU of each.
+  struct Owner {
+    int32_t pid;  // as its own process numbers itself
+    std::string path;
+    Identity identity;
+    std::vector<int32_t> proxy_threads;  // that drive its network, numbered likewise
+  };
+  std::vector<Owner> owners() const;
+  // What a recorder does not say itself and was found elsewhere (the GPU of the process: NCCL does not tell its plugin;
+  // the job, where its environment has none). Told with everything from now on.
+  void complete(const std::string& path, const Completion& completion);
 
  private:
   struct Rank;
   struct Look;
   Harvest look_all(bool flush);
+  void find_folders();
   void find_new();
+  void find_new_in(const std::string& folder);
   void look_at(Rank& rank, bool flush, Harvest& harvest);
   void drain(Rank& rank, Look& look);
   void announce(Rank& rank, Look& look);
@@ -89,7 +113,9 @@ class RecorderWatch {
   RasWatch* const ras_;
   uint64_t ras_told_ = 0;  // number of the last answer that was told
   UniqueFd inotify_;
-  std::map<std::string, std::unique_ptr<Rank>> ranks_;  // by file name
+  std::map<std::string, int> folders_;                  // and the inotify watch on each
+  int64_t folders_at_ns_ = 0;                           // when to look for further ones
+  std::map<std::string, std::unique_ptr<Rank>> ranks_;  // by path
   std::map<std::string, int64_t> refused_;              // files that are no recorders: when to try again
 };
 

@@ -146,8 +146,67 @@ TEST_F(RecorderWatchTest, AnnouncesARankAndItsCommunicatorsOnce) {
   ASSERT_TRUE(comm.ok()) << comm.error();
   EXPECT_EQ(*comm, (CommInit{77, 8, 3, 1, "dp"}));
   EXPECT_TRUE(watch.look().logs.empty());
-  EXPECT_EQ(watch.identities().size(), 1u);
+  EXPECT_EQ(watch.owners().size(), 1u);
   EXPECT_EQ(counters.value("lockstep_agent_recorders"), 1);
+}
+
+TEST_F(RecorderWatchTest, ReadsTheFoldersOfEveryUserButNoneThatIsNotItsUsersOwn) {
+  const std::string own = folder.path() + "/lockstep-" + std::to_string(geteuid());
+  const std::string foreign = folder.path() + "/lockstep-" + std::to_string(geteuid() + 1);
+  options.folder = folder.path() + "/told";
+  options.users_folder = folder.path();
+  RecorderWatch watch(options, clock, counters);
+  ASSERT_TRUE(make_directories(foreign).ok());  // ours, but it says another user's
+  auto not_read = RecorderWriter::open(writer_options(foreign));
+  ASSERT_TRUE(make_directories(own).ok());  // appears later
+  auto read = RecorderWriter::open(writer_options(own));
+  ASSERT_TRUE(read.ok() && not_read.ok());
+  watch.look();
+  clock.now_ns += 2'000'000'000;
+  watch.look();
+  ASSERT_EQ(watch.owners().size(), 1u);
+  EXPECT_TRUE(watch.owners()[0].path.starts_with(own + "/")) << watch.owners()[0].path;
+}
+
+TEST_F(RecorderWatchTest, AGpuFoundElsewhereIsToldWhereTheRecorderHasNone) {
+  RecorderWriter::Options nameless = writer_options(folder.path());
+  nameless.identity.gpu_uuid.clear();
+  auto writer = RecorderWriter::open(nameless);
+  ASSERT_TRUE(writer.ok());
+  RecorderWatch watch(options, clock, counters);
+  watch.look();
+  ASSERT_EQ(watch.owners().size(), 1u);
+  EXPECT_EQ(watch.owners()[0].identity.gpu_uuid, "");
+  watch.complete(watch.owners()[0].path, {.gpu_uuid = "GPU-9"});
+  watch.look();
+  EXPECT_EQ(watch.owners()[0].identity.gpu_uuid, "GPU-9");
+}
+
+TEST_F(RecorderWatchTest, AProcessThatCannotNameItsJobIsToldUnderTheNameThatWasFoundForIt) {
+  RecorderWriter::Options nameless = writer_options(folder.path());
+  nameless.identity.job_id = "unknown-gpu-017-42";
+  auto writer = RecorderWriter::open(nameless);
+  ASSERT_TRUE(writer.ok());
+  (*writer)->write(mark(RecordType::kStepBegin, 1, clock.now_ns));
+  options.completion_wait_ns = 3'000'000'000;
+  RecorderWatch watch(options, clock, counters);
+  EXPECT_TRUE(watch.look().logs.empty());  // perhaps it gets a name yet
+  ASSERT_EQ(watch.owners().size(), 1u);
+  watch.complete(watch.owners()[0].path, {.job_id = "team/trainer"});
+  Harvest named = watch.look();
+  // Nobody found a name in time: what it calls itself stands, and stays.
+  RecorderWatch alone(options, clock, counters);
+  EXPECT_TRUE(alone.look().logs.empty());
+  clock.now_ns += 4'000'000'000;
+  Harvest unnamed = alone.look();
+  alone.complete(alone.owners()[0].path, {.job_id = "team/trainer"});
+  alone.look();
+  EXPECT_EQ(alone.owners()[0].identity.job_id, "unknown-gpu-017-42");
+  auto job_of = [](const Harvest& harvest) {
+    return std::string(harvest.logs.empty() ? "none" : find_string(harvest.logs.back().resource, "lockstep.job_id"));
+  };
+  EXPECT_EQ(job_of(named), "team/trainer");
+  EXPECT_EQ(job_of(unnamed), "unknown-gpu-017-42");
 }
 
 TEST_F(RecorderWatchTest, GivesAStepWhenItCloses) {
@@ -253,7 +312,7 @@ TEST_F(RecorderWatchTest, ARecorderOutlivesItsProcessUntilWhatCameOutOfItIsSafe)
   EXPECT_EQ(list_directory(folder.path())->size(), 1u);
   watch.release([](uint64_t) { return true; });
   EXPECT_TRUE(list_directory(folder.path())->empty());
-  EXPECT_TRUE(watch.identities().empty());
+  EXPECT_TRUE(watch.owners().empty());
 }
 
 TEST_F(RecorderWatchTest, AProcessThatSaysGoodbyeEndsCleanly) {
@@ -295,11 +354,11 @@ TEST_F(RecorderWatchTest, ARankWithoutANumberBelongsToNoJobUntilItLearnsIt) {
   ASSERT_TRUE(writer.ok()) << writer.error();
   (*writer)->write(mark(RecordType::kStepBegin, 1, clock.now_ns));
   EXPECT_TRUE(watch.look().logs.empty());
-  EXPECT_TRUE(watch.identities().empty());
+  EXPECT_TRUE(watch.owners().empty());
   (*writer)->learn_world(2, 4);
   EXPECT_EQ(names(watch.look()), Names{"job.start"});
-  ASSERT_EQ(watch.identities().size(), 1u);
-  EXPECT_EQ(watch.identities()[0].rank, 2);
+  ASSERT_EQ(watch.owners().size(), 1u);
+  EXPECT_EQ(watch.owners()[0].identity.rank, 2);
   // What was marked before is not lost.
   (*writer)->write(mark(RecordType::kStepEnd, 1, clock.now_ns + kMs));
   EXPECT_EQ(events(watch.look(), kEventTrainStep).size(), 1u);

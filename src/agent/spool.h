@@ -1,12 +1,24 @@
-// Requests that could not be delivered yet, on disk, oldest first. Survives a restart of the agent.
+// Requests that could not be delivered yet, on disk. Survives a restart of the agent and, once sync() has returned, of
+// the node.
 //
-// One file per request: <sequence>-<signal>-<records>.otlp, plain OTLP protobuf. Bounded by bytes: when full, the
-// oldest request is dropped and its records are reported to the caller, who counts them. On error (disk full,
-// read-only): push() fails with one line; the caller counts the records as dropped. Thread rule: Confined.
+// One file per request: <sequence>-<signal>-<records>-<value>-<bytes>.otlp, plain OTLP protobuf. (Names of older agents
+// end after the records; such files are taken up and renamed.) Given back oldest first.
+//
+// Bounded by bytes. When it is full, or the disk is, the oldest request of the lowest value makes room, and the next,
+// for one of the same or a higher value; a request of lower value than everything here is the one to go. What went is
+// told to the caller, who counts it.
+// A file that is not as long as its name says was torn by a power cut: it is refused with one line and deleted.
+//
+// On error (disk full, read-only): push() says so in one line; what was here stays, but for what it tells as dropped.
+// Delivery: after a crash of the node a request that was already delivered may be here again.
+// Cost: push() waits for the disk (one fsync), sync() for the folder (another, for all pushes before it): not for a
+// thread that measures. Thread rule: Confined.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <deque>
+#include <optional>
 #include <string>
 
 #include "base/result.h"
@@ -14,34 +26,83 @@
 
 namespace lockstep {
 
+// What is given up first when there is no room for all, the lowest first. Verdicts live on events.
+enum class DataValue : uint8_t { kMetrics, kSpans, kSteps, kEvents };
+inline constexpr size_t kDataValues = 4;
+const char* to_text(DataValue value);  // "metrics", "spans", "steps", "events"
+// By signal; of logs, steps and plain lines are kSteps, every other event (rank.status, job.end, gpu.xid, ...) kEvents.
+// The most valuable record of a batch decides.
+DataValue value_of(const Batch& batch);
+
 struct SpooledRequest {
   uint64_t sequence = 0;
   Signal signal = Signal::kLogs;
+  DataValue value = DataValue::kSteps;
   int64_t records = 0;
   uint64_t bytes = 0;
+};
+
+struct SpoolDrops {
+  std::array<int64_t, kDataValues> records{};  // by value
+  int64_t total() const;
+};
+
+struct SpoolPush {
+  bool stored = false;
+  bool disk_full = false;  // the disk had no room: why it was not stored, or why something was dropped for it
+  std::string why;         // one line, unless stored; empty too where the request itself was of the lowest value
+  SpoolDrops dropped;      // to make room, the request itself included where it was the one to go
 };
 
 class Spool {
  public:
   // Takes up what an earlier agent left in the folder. Files with other names are left alone.
   static Result<Spool> open(std::string folder, uint64_t bytes_max);
+  // What was found torn by open().
+  const SpoolDrops& torn() const { return torn_; }
 
-  // Returns how many records were dropped to make room (0 as a rule).
-  Result<int64_t> push(Signal signal, int64_t records, std::string_view payload);
-  bool empty() const { return queue_.empty(); }
+  SpoolPush push(Signal signal, DataValue value, int64_t records, std::string_view payload);
+  // Makes the names of all pushes before it safe too.
+  Result<void> sync() const;
+
+  bool empty() const { return count_ == 0; }
+  bool has(Signal signal) const;
   uint64_t bytes() const { return bytes_; }
-  int64_t records() const;
-  const SpooledRequest& front() const { return queue_.front(); }
-  Result<std::string> read_front() const;
-  void pop_front();
+  int64_t records() const { return records_; }
+  // The oldest of these signals (by Signal's number); none: nullopt.
+  std::optional<SpooledRequest> oldest(std::array<bool, 3> signals = {true, true, true}) const;
+  // A file that is shorter or longer than it was written is an error.
+  Result<std::string> read(const SpooledRequest& request) const;
+  // Only of one that oldest() has just given.
+  void remove(const SpooledRequest& request);
 
  private:
+  struct Entry {
+    uint64_t sequence;
+    uint64_t bytes;
+    int64_t records;
+  };
+  using Queue = std::deque<Entry>;
+  Queue& queue(DataValue value, Signal signal) {
+    return queues_[static_cast<size_t>(value)][static_cast<size_t>(signal)];
+  }
   std::string path_of(const SpooledRequest& request) const;
+  void add(const SpooledRequest& request);
+  std::optional<SpooledRequest> lowest(DataValue at_most) const;
+  void drop(const SpooledRequest& request, SpoolDrops& drops);
+  Result<void> write(const std::string& path, std::string_view payload, bool* disk_full) const;
+  void take_up(const std::string& name);
+
   std::string folder_;
   uint64_t bytes_max_ = 0;
   uint64_t bytes_ = 0;
+  std::array<uint64_t, kDataValues> bytes_by_value_{};
   uint64_t next_sequence_ = 1;
-  std::deque<SpooledRequest> queue_;
+  int64_t records_ = 0;
+  size_t count_ = 0;
+  SpoolDrops torn_;
+  size_t torn_files_ = 0;
+  std::array<std::array<Queue, 3>, kDataValues> queues_;  // each by sequence
 };
 
 }  // namespace lockstep

@@ -18,6 +18,8 @@ struct RecorderWatch::Rank {
   std::unique_ptr<RecorderReader> reader;
   RecorderHeader header;  // as of the last look
   Identity identity;
+  Completion completion;
+  int64_t found_ns = 0;
   Attributes resource;
   std::unique_ptr<RankAssembler> assembler;
   std::set<uint64_t> announced_comms;
@@ -38,6 +40,7 @@ struct RecorderWatch::Rank {
   int64_t metrics_at_ns = 0;
   RankMetrics metrics;
   RecordCounts records;
+  std::vector<bool> proxy_lanes;  // whose records are about the network
   RecorderCost cost_seen;
   std::array<uint64_t, kRefusedReasons> refused_seen{};
   uint64_t orphans_seen = 0;

@@ -11,12 +11,11 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
-namespace lockstep {
+#include "model/metric_descriptor.h"
 
-using Labels = std::vector<std::pair<std::string, std::string>>;  // sorted by name, names unique
+namespace lockstep {
 
 struct Sample {
   int64_t time_unix_ns = 0;
@@ -25,7 +24,7 @@ struct Sample {
 
 struct Series {
   std::string name;
-  Labels labels;
+  Labels labels;  // sorted by name, names unique
   std::string unit;
   std::string kind;  // gauge counter histogram_bucket histogram_sum histogram_count summary
   std::vector<Sample> samples;

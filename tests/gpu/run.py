@@ -10,6 +10,7 @@ PyTorch and a C++ compiler; nothing is installed. Everything a run leaves is in 
     run.py OUT ras                            what NCCL's RAS service says of a healthy, a stuck and a broken job
     run.py OUT masks                          what each kind of event costs NCCL on small messages
     run.py OUT chain [--second PATH]          our plugin with a second one behind it
+    run.py OUT node [--parts calls,...]       what reading the GPU costs, beside nvidia-smi; agreement of values; a real XID
     run.py OUT graph                          CUDA graphs, all-to-all and one-byte types: export, recorders and callbacks
 """
 import pathlib
@@ -19,6 +20,7 @@ import time
 
 import live
 import masks
+import node
 import overhead
 import plugins
 import ras
@@ -93,7 +95,7 @@ def record(out, names):
             run_case(name, out)
 
 
-COMMANDS = {"overhead": overhead.main, "live": live.main, "ras": ras.main, "masks": masks.main, "chain": plugins.chain, "graph": plugins.graph}
+COMMANDS = {"node": node.run, "overhead": overhead.main, "live": live.main, "ras": ras.main, "masks": masks.main, "chain": plugins.chain, "graph": plugins.graph}
 
 
 def main():

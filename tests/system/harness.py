@@ -239,7 +239,7 @@ class Counters:
         for line in text.splitlines():
             if not line or line.startswith("#"):
                 continue
-            match = re.fullmatch(r"([a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{(.*)\})? (-?[0-9.eE+]+|NaN|[+-]Inf)", line)
+            match = re.fullmatch(r"([a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{(.*)\})? (-?[0-9.eE+-]+|NaN|[+-]Inf)", line)
             assert match, f"not a line of Prometheus text: {line!r}"
             labels = dict(re.findall(r'([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\]|\\.)*)"', match[2] or ""))
             self.samples.append((match[1], labels, float(match[3])))

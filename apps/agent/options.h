@@ -1,0 +1,44 @@
+// The agent's options: flags, LOCKSTEP_AGENT_* variables and a file, one habit (base/flags.h).
+//
+// Thread rule: Immutable once read.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "agent/otlp_target.h"
+#include "base/flags.h"
+
+namespace lockstep {
+
+struct AgentOptions {
+  std::string data;
+  std::string host;
+  OtlpSettings otlp;
+  std::string exported;  // "file:DIR"
+  int64_t spool_mb = 512;
+  std::string metrics = "127.0.0.1:9410";
+  std::vector<std::string> names;  // "dcgm"
+  std::string recorders;
+  bool every_user = false;  // recorders of all users are read: we may, and no folder was named
+  std::string ras;
+  int64_t interval_ms = 1000;
+  std::string gpus = "auto";  // auto, nvidia, amd, off
+  std::string nvml_library;
+  std::string amdsmi_library;
+  std::string node = "on";  // off: flight recorders alone
+  double cpu_budget_percent = 3;
+  std::string kubelet_socket = "/var/lib/kubelet/pod-resources/kubelet.sock";
+  std::string slurm_gpu_folder;
+  std::string environments = "on";
+  std::string user;
+  std::string root;
+};
+
+// Gives every option its flag. What is wrong is told by parse() or by check_options().
+void add_flags(AgentOptions& options, Flags& flags);
+// What no single flag can know: one line, or nothing.
+Result<void> check_options(AgentOptions& options);
+
+}  // namespace lockstep

@@ -1,0 +1,54 @@
+#include "agent/control_socket.h"
+
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "agent/testing.h"
+
+namespace lockstep {
+namespace {
+
+using testing::TempFolder;
+
+TEST(ControlSocket, AnswersOneLineToOneLine) {
+  TempFolder folder;
+  const std::string path = folder.path() + "/control.sock";
+  Result<ControlSocket> control = ControlSocket::open(path);
+  ASSERT_TRUE(control.ok()) << control.error();
+  std::string answer;
+  std::thread client([&] { answer = *ask_agent(path, "drain 60"); });
+  std::string asked;
+  while (asked.empty()) {
+    control->poll([&](const std::string& request) {
+      asked = request;
+      return std::string("drained\n");
+    });
+  }
+  client.join();
+  EXPECT_EQ(asked, "drain 60");
+  EXPECT_EQ(answer, "drained\n");
+}
+
+TEST(ControlSocket, NobodyThereIsOneLineThatSaysWhatToLookAt) {
+  TempFolder folder;
+  Result<std::string> answer = ask_agent(folder.path() + "/control.sock", "status");
+  ASSERT_FALSE(answer.ok());
+  EXPECT_NE(answer.error().find("is it running"), std::string::npos) << answer.error();
+  EXPECT_FALSE(ControlSocket::open(folder.path() + "/" + std::string(200, 'x')).ok());
+}
+
+TEST(ControlSocket, ASocketLeftBehindIsReplacedAndNobodyElseMayUseIt) {
+  TempFolder folder;
+  const std::string path = folder.path() + "/control.sock";
+  { (void)!ControlSocket::open(path).ok(); }
+  Result<ControlSocket> first = ControlSocket::open(path);
+  ASSERT_TRUE(first.ok());
+  Result<ControlSocket> second = ControlSocket::open(path);
+  ASSERT_TRUE(second.ok()) << second.error();
+  EXPECT_EQ(std::filesystem::status(path).permissions() & std::filesystem::perms::all,
+            std::filesystem::perms::owner_read | std::filesystem::perms::owner_write);
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,161 @@
+#include "agent/metrics_page.h"
+
+#include <algorithm>
+#include <charconv>
+#include <map>
+
+#include "base/text.h"
+
+namespace lockstep {
+namespace {
+
+// Prometheus' words for the units of our tables.
+struct UnitWord {
+  std::string_view unit;
+  const char* word;
+};
+constexpr UnitWord kUnitWords[] = {{"By", "bytes"},
+                                   {"s", "seconds"},
+                                   {"W", "watts"},
+                                   {"J", "joules"},
+                                   {"Cel", "celsius"},
+                                   {"Hz", "hertz"},
+                                   {"By/s", "bytes_per_second"}};
+
+std::string number_text(double value) {
+  char digits[40];
+  auto [end, error] = std::to_chars(digits, digits + sizeof digits, value);
+  (void)error;
+  return std::string(digits, end);
+}
+
+void append_label(std::string& text, std::string_view name, std::string_view value) {
+  if (text.back() != '{') text += ',';
+  for (char letter : name) text += letter == '.' ? '_' : letter;
+  text += "=\"";
+  for (char letter : value) {
+    if (letter == '\n') {
+      text += "\\n";
+      continue;
+    }
+    if (letter == '"' || letter == '\\') text += '\\';
+    text += letter;
+  }
+  text += '"';
+}
+
+std::string one_line(std::string_view help) {
+  std::string text(help);
+  std::replace(text.begin(), text.end(), '\n', ' ');
+  return text;
+}
+
+void append_family(std::string& text, const std::string& name, const MetricDescriptor& metric) {
+  text += "# HELP " + name + " " + one_line(metric.help) + "\n# TYPE " + name +
+          (metric.kind == MetricKind::kSum ? " counter\n" : " gauge\n");
+}
+
+// dcgm-exporter writes 00000000:1B:00.0
+std::string nvml_bus_id(const std::string& pci) {
+  std::string text;
+  for (char letter : pci) text += static_cast<char>(std::toupper(letter));
+  return text.find(':') == 4 ? "0000" + text : text;
+}
+
+}  // namespace
+
+std::string prometheus_name(const MetricDescriptor& metric) {
+  const std::string_view given = metric.name;
+  if (given.starts_with("lockstep_")) return std::string(given);
+  std::string name;
+  for (char letter : given) name += letter == '.' ? '_' : letter;
+  const std::string_view unit = metric.unit;
+  if (unit == "1" && metric.kind == MetricKind::kGauge) name += "_ratio";
+  for (const UnitWord& each : kUnitWords) {
+    if (each.unit == unit) name += std::string("_") + each.word;
+  }
+  if (metric.kind == MetricKind::kSum) name += "_total";
+  return name;
+}
+
+std::string node_page(const NodeSeries& series, const std::string& host) {
+  std::string text;
+  const MetricDescriptor* row = nullptr;
+  std::string name;
+  series.visit([&](const MetricDescriptor& metric, const Labels& labels, double value) {
+    if (&metric != row) {  // rows of one name are neighbours, and one family
+      row = &metric;
+      std::string next = prometheus_name(metric);
+      if (next != name) append_family(text, next, metric);
+      name = std::move(next);
+    }
+    text += name + "{";
+    append_label(text, "host", host);
+    for (const auto& [key, label] : labels) append_label(text, key, label);
+    text += "} " + number_text(value) + "\n";
+  });
+  return text;
+}
+
+std::string dcgm_page(const NodeSeries& series, const std::string& host, const std::vector<GpuInfo>& gpus) {
+  std::map<std::string, const GpuInfo*> by_uuid;
+  for (const GpuInfo& gpu : gpus) by_uuid[gpu.uuid] = &gpu;
+  std::string text;
+  std::string family;
+  series.visit([&](const MetricDescriptor& metric, const Labels& labels, double value) {
+    if (metric.dcgm == nullptr || labels.empty()) return;
+    const GpuInfo* gpu = nullptr;
+    for (const auto& [key, label] : labels) {
+      if (key != "gpu_uuid") continue;
+      auto found = by_uuid.find(label);
+      if (found != by_uuid.end()) gpu = found->second;
+    }
+    if (gpu == nullptr) return;
+    const GpuInfo* card = gpu;  // of a MIG instance: the GPU that it is a part of
+    if (auto parent = by_uuid.find(gpu->parent_uuid); parent != by_uuid.end()) card = parent->second;
+    if (family != metric.dcgm) {
+      family = metric.dcgm;
+      append_family(text, family, metric);
+    }
+    text += family + "{";
+    append_label(text, "gpu", std::to_string(card->index));
+    append_label(text, "UUID", card->uuid);
+    append_label(text, "pci_bus_id", nvml_bus_id(card->pci));
+    append_label(text, "device", format("nvidia%d", card->minor >= 0 ? card->minor : card->index));
+    append_label(text, "modelName", card->model);
+    append_label(text, "Hostname", host);
+    append_label(text, "DCGM_FI_DRIVER_VERSION", card->driver);
+    if (card != gpu) append_label(text, "GPU_I_ID", std::to_string(gpu->index));
+    text += "} " + number_text(value * metric.dcgm_scale) + "\n";
+  });
+  return text;
+}
+
+std::string to_openmetrics(std::string_view prometheus_text) {
+  // Beside the last line and the content type, the formats differ for us in one thing: a counter's family has no
+  // _total.
+  constexpr std::string_view kTotal = "_total";
+  std::string text;
+  text.reserve(prometheus_text.size() + 8);
+  for (std::string_view line : split(prometheus_text, '\n')) {
+    if (line.empty()) continue;
+    if (line.starts_with("# HELP ") || line.starts_with("# TYPE ")) {
+      const size_t end = std::min(line.find(' ', 7), line.size());
+      std::string_view name = line.substr(0, end);
+      if (name.ends_with(kTotal)) name.remove_suffix(kTotal.size());
+      text += name;
+      text += line.substr(end);
+    } else {
+      text += line;
+    }
+    text += '\n';
+  }
+  return text + "# EOF\n";
+}
+
+bool wants_openmetrics(std::string_view accept_header) {
+  // Prometheus offers both and prefers the first it names; whoever names OpenMetrics at all understands it.
+  return accept_header.find("application/openmetrics-text") != std::string_view::npos;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,82 @@
+#include "agent/own_cost.h"
+
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "base/files.h"
+#include "base/text.h"
+
+namespace lockstep {
+namespace {
+
+double seconds(const timeval& time) {
+  return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) / 1e6;
+}
+
+uint64_t rss_bytes(const std::string& process) {
+  Result<std::string> text = read_file("/proc/" + process + "/statm", 4096);
+  if (!text.ok()) return 0;
+  std::vector<std::string_view> fields = split(trim(*text), ' ');
+  if (fields.size() < 2) return 0;
+  return parse_uint(fields[1]).value_or(0) * static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+}
+
+double cpu_seconds_of(pid_t child) {
+  Result<std::string> text = read_file(format("/proc/%d/stat", child), 4096);
+  if (!text.ok()) return 0;
+  const size_t name_end = text->rfind(')');
+  if (name_end == std::string::npos) return 0;
+  std::vector<std::string_view> fields = split(std::string_view(*text).substr(name_end + 2), ' ');
+  if (fields.size() < 13) return 0;  // fields 14 and 15 of the whole line: utime, stime
+  const uint64_t ticks = parse_uint(fields[11]).value_or(0) + parse_uint(fields[12]).value_or(0);
+  return static_cast<double>(ticks) / static_cast<double>(sysconf(_SC_CLK_TCK));
+}
+
+}  // namespace
+
+OwnUse measure_own_use(pid_t child) {
+  OwnUse use;
+  rusage own{};
+  getrusage(RUSAGE_SELF, &own);
+  use.cpu_seconds = seconds(own.ru_utime) + seconds(own.ru_stime);
+  getrusage(RUSAGE_CHILDREN, &own);  // readers that have ended
+  use.cpu_seconds += seconds(own.ru_utime) + seconds(own.ru_stime);
+  use.rss_bytes = rss_bytes("self");
+  if (child > 0) {
+    use.cpu_seconds += cpu_seconds_of(child);
+    use.rss_bytes += rss_bytes(std::to_string(child));
+  }
+  return use;
+}
+
+std::optional<int> OwnCost::note(const OwnUse& use, int64_t now_ns) {
+  if (window_since_ns_ < 0) {
+    window_since_ns_ = now_ns;
+    window_use_ = use;
+    return std::nullopt;
+  }
+  const int64_t length_ns = now_ns - window_since_ns_;
+  if (length_ns < kWindowNs) return std::nullopt;
+  cpu_share_ = std::max(0.0, use.cpu_seconds - window_use_.cpu_seconds) / (static_cast<double>(length_ns) / 1e9);
+  window_since_ns_ = now_ns;
+  window_use_ = use;
+
+  over_ = cpu_share_ > cpu_budget_ ? over_ + 1 : 0;
+  // What it would cost one level lower, if all of it were the sources' reading.
+  const double lower_share =
+      level_ == 0 ? 0 : cpu_share_ * kSlowdown[level_] / static_cast<double>(kSlowdown[level_ - 1]);
+  under_ = level_ > 0 && lower_share < cpu_budget_ / 2 ? under_ + 1 : 0;
+  if (over_ >= 2 && level_ < kLevelMost) {
+    over_ = 0;
+    return ++level_;
+  }
+  if (under_ >= 6) {
+    under_ = 0;
+    return --level_;
+  }
+  return std::nullopt;
+}
+
+}  // namespace lockstep
