@@ -32,6 +32,7 @@
 #include "sources/host/host_source.h"
 #include "sources/kernel/kernel_source.h"
 #include "sources/nic/nic_source.h"
+#include "wire/compression.h"
 
 namespace lockstep {
 namespace {
@@ -209,11 +210,20 @@ int run(AgentOptions options, const Flags& flags) {
         if (request.path == "/checks") return {.content_type = "application/json", .body = checks_json(node.get())};
         if (request.path != "/metrics")
           return {.status = 404, .body = "this agent has /metrics, /checks and /healthz\n"};
-        const std::string text =
-            counters.prometheus_text() + cost.prometheus_text() + (node ? node->page(dcgm_names) : "");
-        if (wants_openmetrics(request.accept))
-          return {.content_type = kOpenMetricsContentType, .body = to_openmetrics(text)};
-        return {.content_type = kPrometheusContentType, .body = text};
+        TextAnswer answer{
+            .content_type = kPrometheusContentType,
+            .body = counters.prometheus_text() + cost.prometheus_text() + (node ? node->page(dcgm_names) : "")};
+        if (wants_openmetrics(request.accept)) {
+          answer.content_type = kOpenMetricsContentType;
+          answer.body = to_openmetrics(answer.body);
+        }
+        if (available(Encoding::kGzip) && request.accept_encoding.find("gzip") != std::string::npos) {
+          if (Result<std::string> small = compress(Encoding::kGzip, answer.body); small.ok()) {
+            answer.body = std::move(*small);
+            answer.content_encoding = to_text(Encoding::kGzip);
+          }
+        }
+        return answer;
       });
   if (!page.ok()) return failure("--metrics: " + page.error());
 

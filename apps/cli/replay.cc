@@ -273,10 +273,11 @@ int replay_and_ask(const Options& options, const Recording& recording, replay::R
                                         "127.0.0.1:0", "--otlp-grpc", "127.0.0.1:0"},
                                        folder->path());
   if (!server.ok()) return fail(server.error());
-  Result<Daemon> agent = start_daemon("lockstep-agent",
-                                      {"--data", folder->path() + "/agent", "--server",
-                                       "http://" + server->doors["otlp_http"], "--metrics", "127.0.0.1:0"},
-                                      folder->path());
+  Result<Daemon> agent =
+      start_daemon("lockstep-agent",
+                   {"--data", folder->path() + "/agent", "--server", "http://" + server->doors["otlp_http"],
+                    "--metrics", "127.0.0.1:0", "--node", "off"},  // this machine has no part in what was recorded
+                   folder->path());
   if (!agent.ok()) return fail(agent.error());
 
   Result<Replay> running = Replay::start(recording, how);

@@ -47,6 +47,8 @@ std::string answer_text(const TextAnswer& answer, bool with_body) {
   std::string text = format("HTTP/1.1 %d %s\r\nContent-Type: %s\r\nContent-Length: %zu\r\nConnection: close\r\n%s\r\n",
                             answer.status, reason_of(answer.status), answer.content_type.c_str(), answer.body.size(),
                             answer.status == 405 ? "Allow: GET, HEAD\r\n" : "");
+  if (!answer.content_encoding.empty())
+    text.insert(text.size() - 2, "Content-Encoding: " + answer.content_encoding + "\r\n");
   return with_body ? text + answer.body : text;
 }
 
@@ -180,7 +182,8 @@ class PollServer final : public TextServer {
       size_t mark = std::min(words[1].find('?'), words[1].size());
       TextRequest request{.path = std::string(words[1].substr(0, mark)),
                           .query = std::string(words[1].substr(std::min(mark + 1, words[1].size()))),
-                          .accept = header_of(head, "accept")};
+                          .accept = header_of(head, "accept"),
+                          .accept_encoding = header_of(head, "accept-encoding")};
       answer(connection, handler_(request), words[0] == "GET");
     }
   }

@@ -20,12 +20,14 @@ struct TextAnswer {
   int status = 200;
   std::string content_type = "text/plain; charset=utf-8";
   std::string body;
+  std::string content_encoding;  // "gzip" where the body is; empty: as it is
 };
 
 struct TextRequest {
-  std::string path;    // as sent, without the query
-  std::string query;   // what follows the '?', as sent
-  std::string accept;  // the Accept header, for pages that come in more than one form; empty where absent
+  std::string path;             // as sent, without the query
+  std::string query;            // what follows the '?', as sent
+  std::string accept;           // the Accept header, for pages that come in more than one form; empty where absent
+  std::string accept_encoding;  // likewise: whether a large page may come compressed
 };
 using TextHandler = std::function<TextAnswer(const TextRequest& request)>;
 

@@ -38,6 +38,18 @@ TEST(TextServer, AnswersByPath) {
   EXPECT_EQ(get(*server, "/other")->status, 404);
 }
 
+TEST(TextServer, SaysHowABodyIsEncodedAndWhatTheClientWouldTake) {
+  TextServerOptions options;
+  options.address = {"127.0.0.1", 0};
+  Result<std::unique_ptr<TextServer>> server = TextServer::start(options, [](const TextRequest& request) {
+    return TextAnswer{.body = "x", .content_encoding = request.accept_encoding};
+  });
+  ASSERT_TRUE(server) << server.error();
+  HttpClient client(*parse_url("http://" + (*server)->address(), 80));
+  EXPECT_EQ(client.send({"GET", "/", {{"Accept-Encoding", "gzip"}}, ""})->header("content-encoding"), "gzip");
+  EXPECT_EQ(client.send({"GET", "/", {}, ""})->header("content-encoding"), "");
+}
+
 TEST(TextServer, ShowsTheHandlerTheQueryAndWhatTheClientAccepts) {
   TextServerOptions options;
   options.address = {"127.0.0.1", 0};
