@@ -7,7 +7,7 @@ namespace lockstep::nvml {
 
 using enum GpuMetric;
 
-// What costs a microsecond or less: the driver keeps it in memory (bench/results/node.md).
+// What costs a microsecond or less: the driver keeps it in memory (bench/results/node-h200.md).
 const std::vector<FieldRow> kFastFields = {
     {74, kThrottlePower, 1e-9},
     {76, kThrottleSyncBoost, 1e-9},
