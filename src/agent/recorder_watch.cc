@@ -8,6 +8,7 @@
 #include <algorithm>
 
 #include "agent/kept_recorders.h"
+#include "agent/step_rounding.h"
 #include "agent/watched_rank.h"
 #include "base/log.h"
 #include "base/text.h"
@@ -196,7 +197,7 @@ void RecorderWatch::look_at(Rank& rank, bool flush, Harvest& harvest) {
   announce(rank, look);
   for (const StepSummary& step :
        rank.assembler->take_steps(look.now_ns, look.over || flush || rank.assembler->shut_down()))
-    look.records.push_back(to_record(step));
+    look.records.push_back(to_record(rounded_for_sending(step)));
   tell_progress(rank, look);
   if (!look.records.empty()) {
     rank.told_ns = look.now_ns;

@@ -6,6 +6,7 @@
 #include <fstream>
 
 #include "agent/counters_table.h"
+#include "agent/step_rounding.h"
 #include "agent/testing.h"
 #include "model/events.h"
 #include "recorder/control.h"
@@ -222,8 +223,8 @@ TEST_F(RecorderWatchTest, GivesAStepWhenItCloses) {
   Result<StepSummary> step = step_from_record(steps[0]);
   ASSERT_TRUE(step.ok()) << step.error();
   EXPECT_EQ(step->step, 12);
-  EXPECT_EQ(step->duration_ns, 100 * kMs);
-  EXPECT_EQ(step->comm_ns, 10 * kMs);
+  EXPECT_EQ(step->duration_ns, rounded_time(100 * kMs));
+  EXPECT_EQ(step->comm_ns, rounded_time(10 * kMs));
   ASSERT_EQ(step->comms.size(), 1u);
   EXPECT_EQ(step->comms[0].comm_id, 77u);
   EXPECT_EQ(counters.sum("lockstep_agent_recorder_records_total"), 4);

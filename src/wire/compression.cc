@@ -110,7 +110,10 @@ Result<std::string> gzip_decompress(std::string_view data, uint64_t bytes_max) {
 #endif
 
 #ifdef LOCKSTEP_ZSTD
+// What an agent sends is small, and each byte of it is paid by a fleet: there a little more CPU is well spent.
 constexpr int kZstdLevel = 3;
+constexpr int kZstdLevelOfSmall = 9;
+constexpr size_t kSmallBytes = 128 * 1024;
 // 8 MiB: what RFC 8878 asks every decoder to support. More would let a few bytes claim a lot of memory.
 constexpr int kZstdWindowLogMax = 23;
 
@@ -120,7 +123,8 @@ struct ZstdFree {
 
 Result<std::string> zstd_compress(std::string_view data) {
   std::string out(ZSTD_compressBound(data.size()), '\0');
-  size_t size = ZSTD_compress(out.data(), out.size(), data.data(), data.size(), kZstdLevel);
+  size_t size = ZSTD_compress(out.data(), out.size(), data.data(), data.size(),
+                              data.size() <= kSmallBytes ? kZstdLevelOfSmall : kZstdLevel);
   if (ZSTD_isError(size)) return Error{format("zstd: %s", ZSTD_getErrorName(size))};
   out.resize(size);
   return out;
