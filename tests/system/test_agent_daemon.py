@@ -251,6 +251,44 @@ def test_the_configuration_is_checked_and_said(tmp_path):
     )
 
 
+def test_a_clock_that_is_stepped_by_an_hour_is_told_and_stops_nothing(tmp_path, server):
+    """The agent's wall clock is moved (libfaketime), its monotonic clock and the server's are not."""
+    libraries = sorted(pathlib.Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"))
+    offset = tmp_path / "offset"
+    offset.write_text("+0s")
+    agent = harness.Daemon(
+        "lockstep-agent",
+        ["--data", tmp_path / "agent", "--recorders", tmp_path / "recorders", "--metrics", "127.0.0.1:0", "--server",
+         "http://" + server.otlp_http, "--gpus", "off", "--host", "gpu-017"],
+        tmp_path / "agent.log",
+        {"LD_PRELOAD": str(libraries[0]), "FAKETIME_TIMESTAMP_FILE": str(offset), "FAKETIME_NO_CACHE": "1", "DONT_FAKE_MONOTONIC": "1",
+         "FAKETIME_DONT_FAKE_MONOTONIC": "1"},
+    )  # fmt: skip
+
+    def page():
+        return harness.Counters(harness.request(agent.ready["metrics"], "GET", "/metrics").text)
+
+    try:
+        harness.eventually(lambda: page().total("lockstep_agent_records_passed_total") > 0, 20, "the server has something")
+        assert page().total("lockstep_host_clock_steps_total") == 0
+        offset.write_text("+3600s")
+        harness.eventually(lambda: page().total("lockstep_host_clock_steps_total") == 1, 15, "the step is counted")
+        before = page().total("lockstep_agent_readings_total")
+        # An hour ahead of the server: what is sent now is refused, and both sides count it.
+        harness.eventually(lambda: page().total("lockstep_agent_records_refused_total") > 0, 20, "the server refuses the future")
+        harness.eventually(lambda: page().total("lockstep_agent_readings_total") > before, 10, "the node is read on")
+        offset.write_text("+0s")
+        harness.eventually(lambda: page().total("lockstep_host_clock_steps_total") == 2, 15, "back again is a step, too")
+        passed = page().total("lockstep_agent_records_passed_total")
+        harness.eventually(lambda: page().total("lockstep_agent_records_passed_total") > passed, 20, "and everything passes again")
+        counts = page()
+        total = counts.total("lockstep_agent_records_total")
+        parts = [counts.total(f"lockstep_agent_records_{part}") for part in ("passed_total", "refused_total", "dropped_total", "queued")]
+        assert total == sum(parts)
+    finally:
+        agent.kill()
+
+
 def test_doctor_says_what_works_here_and_how_to_have_the_rest(node_agent):
     agent = node_agent()
     harness.eventually(lambda: all_gpus_read(agent), 20, "all GPUs are read")
