@@ -150,6 +150,25 @@ Result<std::string> describe_gpus(const GpuChildOptions& options) {
   return to_text(*second);
 }
 
+namespace {
+
+// As a person would write it: shares in percent, bytes, clocks and times in a unit that fits.
+std::string human_value(const MetricDescriptor& metric, double value) {
+  const std::string_view unit = metric.unit;
+  // Unit 1 is a share only where it is noisy (it has a quantum); else it is a state, a flag or a version.
+  if (unit == "1") return metric.quantum > 0 ? format("%.1f %%", 100 * value) : format("%.10g", value);
+  if (unit == "By") return human_bytes(value);
+  if (unit == "By/s") return human_bytes(value) + "/s";
+  if (unit == "s") return value == 0 ? "0 s" : human_duration(value * 1e9);
+  if (unit == "Hz") return format("%.0f MHz", value / 1e6);
+  if (unit == "Cel") return format("%.0f °C", value);
+  if (unit == "W" || unit == "J") return format("%.1f %s", value, metric.unit);
+  // "{error}": what is counted.
+  return format("%.10g %s", value, unit.size() > 2 ? std::string(unit.substr(1, unit.size() - 2)).c_str() : "");
+}
+
+}  // namespace
+
 std::string to_text(const GpuSnapshot& snapshot) {
   std::string text;
   for (const GpuState& gpu : snapshot.gpus) {
@@ -162,7 +181,7 @@ std::string to_text(const GpuSnapshot& snapshot) {
       std::string name = value.metric->name;
       if (!value.label.empty())
         name += format("{%.*s=%s}", static_cast<int>(label.size()), label.data(), value.label.c_str());
-      text += format("  %-64s %.10g %s\n", name.c_str(), value.value, value.metric->unit);
+      text += format("  %-64s %s\n", name.c_str(), human_value(*value.metric, value.value).c_str());
     }
     for (const GpuProcess& process : snapshot.processes) {
       if (process.gpu_uuid == info.uuid)
