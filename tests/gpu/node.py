@@ -11,7 +11,7 @@ import sys
 import time
 import urllib.request
 
-from programs import BUILD, ROOT, build, fresh, http_get
+from programs import BUILD, ROOT, Job, build, fresh, http_get, restart_mps, start_agent, stop_mps
 
 sys.path.insert(0, str(ROOT / "bench" / "node"))
 from cost import use_of  # noqa: E402
@@ -203,6 +203,25 @@ def xid(out):
         print("event text:", b" | ".join(text).decode()[:1500], flush=True)
 
 
+def job(out):
+    """A real NCCL job of four ranks on the GPU: who holds it, and how long its threads wait for a CPU."""
+    restart_mps()
+    folder = fresh(out / "job")
+    agent = start_agent(folder, ["--export", f"file:{folder}/export"])
+    ranks = Job("real-job", folder, "ddp", steps=400)
+    try:
+        ranks.wait(45)
+        wanted = ("lockstep_job_gpu_info", "lockstep_gpu_processes", "lockstep_gpu_foreign", "lockstep_thread_runqueue", "lockstep_thread_cpu", "lockstep_gpu_allocated",
+                  "lockstep_job_energy")
+        lines = [line for line in http_get(agent.address["metrics"], "/metrics").splitlines() if line.startswith(wanted)]
+    finally:
+        ranks.kill()
+        agent.stop()
+        stop_mps()
+    (out / "job.txt").write_text("\n".join(lines) + "\n")
+    print("\n".join(lines), flush=True)
+
+
 def watchdog(out):
     """drain lets go of the GPU: nobody of ours has /dev/nvidia* open."""
     agent = Agent(out / "drain")
@@ -222,12 +241,13 @@ def run(out, arguments):
     parser = argparse.ArgumentParser(prog="run.py OUT node")
     parser.add_argument("--exporter", help="nvidia_gpu_exporter, where there is one")
     parser.add_argument("--seconds", type=int, default=60)
-    parser.add_argument("--parts", default="calls,agreement,cost,xid,drain")
+    parser.add_argument("--parts", default="calls,agreement,cost,xid,drain,job")
     options = parser.parse_args(arguments)
     build()
     compile_tools(out)
     parts = {"calls": lambda: call_costs(out), "agreement": lambda: agreement(out),
-             "cost": lambda: own_cost(out, options.exporter, options.seconds), "xid": lambda: xid(out), "drain": lambda: watchdog(out)}
+             "cost": lambda: own_cost(out, options.exporter, options.seconds), "xid": lambda: xid(out), "drain": lambda: watchdog(out),
+             "job": lambda: job(out)}
     for part in options.parts.split(","):
         try:
             parts[part]()
