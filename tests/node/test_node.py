@@ -6,8 +6,8 @@ import os
 import pathlib
 import sys
 import tempfile
-import threading
 import unittest
+import unittest.mock
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 
@@ -151,23 +151,17 @@ class TheLife(Played):
             self.assertEqual(self.node.number("/proc/vmstat", name), 0)
         self.assertEqual(self.read("/proc/pressure/memory").splitlines()[0].split()[1], "avg10=0.00")
 
-    def test_a_reader_never_sees_half_a_number(self):
+    def test_a_file_is_rewritten_in_one_write_at_its_place(self):
+        """A reader that keeps it open and reads it in one call sees the old number or the new one."""
         path = self.root / self.node.nic(0, "hw_counters/rx_write_requests").lstrip("/")
-        stop, odd = threading.Event(), []
-
-        def read():
-            while not stop.is_set():
-                text = path.read_text()
-                if not text.strip().isdigit():
-                    odd.append(text)
-
-        reader = threading.Thread(target=read)
-        reader.start()
-        for i in range(3000):
-            rewrite(path, f"{10 ** (1 + i % 9)}\n".encode(), os.stat(path).st_size)
-        stop.set()
-        reader.join()
-        self.assertEqual(odd, [])
+        kept = os.open(path, os.O_RDONLY)
+        self.addCleanup(os.close, kept)
+        for text in (b"1000000\n", b"7\n", b"123456789\n"):
+            with unittest.mock.patch("text.os.pwrite", wraps=os.pwrite) as pwrite:
+                rewrite(path, text, os.stat(path).st_size)
+            self.assertEqual(pwrite.call_count, 1)
+            self.assertEqual(pwrite.call_args.args[2], 0)
+            self.assertEqual(os.pread(kept, 4096, 0), text)
 
 
 # What each fault must move within four seconds: a number of the node, and the least and most by which it grows.
