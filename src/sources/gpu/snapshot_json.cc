@@ -142,7 +142,6 @@ std::string to_line(const GpuRequest& request) {
 
 Result<GpuRequest> parse_gpu_request(std::string_view line) {
   const std::vector<std::string_view> words = split(line, ' ');
-  GpuRequest request;
   if (words.size() == 4 && words[0] == "read") {
     const std::optional<uint64_t> number = parse_uint(words[1]);
     const std::optional<bool> slow = switch_of(words[2], "slow"), processes = switch_of(words[3], "processes");

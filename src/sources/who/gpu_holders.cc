@@ -75,7 +75,8 @@ std::string own_gpu(const Claimant& claimant, const std::vector<std::pair<std::s
   int32_t first_index = INT32_MAX;
   for (const auto& [uuid, memory_bytes] : uses) {
     if (memory_bytes != most) continue;
-    const auto gpu = std::find_if(gpus.begin(), gpus.end(), [&](const GpuInfo& info) { return info.uuid == uuid; });
+    const auto gpu =
+        std::find_if(gpus.begin(), gpus.end(), [&uuid = uuid](const GpuInfo& info) { return info.uuid == uuid; });
     const int32_t index = gpu == gpus.end() ? INT32_MAX - 1 : gpu->index;
     if (index == claimant.who.local_rank && index >= 0) return uuid;
     if (index < first_index) {
