@@ -3,6 +3,7 @@
 #include <poll.h>
 
 #include <cstdio>
+#include <optional>
 
 #include "agent/control_socket.h"
 #include "agent/node_metrics.h"
@@ -21,20 +22,24 @@ int fail(const std::string& line, int code = 1) {
   return code;
 }
 
+// The exit code where the words were wrong or asked for help.
+std::optional<int> parsed_or_ended(Flags& flags, const std::vector<std::string>& arguments) {
+  if (Result<void> parsed = flags.parse(arguments); !parsed.ok()) {
+    std::fprintf(stderr, "%s\n", parsed.error().c_str());
+    return 2;
+  }
+  if (!flags.help_wanted()) return std::nullopt;
+  std::fputs(flags.help().c_str(), stdout);
+  return 0;
+}
+
 int show_gpus(const std::vector<std::string>& arguments) {
   GpuChildOptions options;
   Flags flags("lockstep-agent gpus", "reads every GPU once and says what it sees; needs no running agent");
   flags.text(&options.vendor, "--gpus", "auto|nvidia|amd", "which (default auto)")
       .text(&options.nvml_library, "--nvml-library", "FILE", "NVIDIA's library (default libnvidia-ml.so.1)")
       .text(&options.amdsmi_library, "--amdsmi-library", "FILE", "AMD's library (default libamd_smi.so)");
-  if (Result<void> parsed = flags.parse(arguments); !parsed.ok()) {
-    std::fprintf(stderr, "%s\n", parsed.error().c_str());
-    return 2;
-  }
-  if (flags.help_wanted()) {
-    std::fputs(flags.help().c_str(), stdout);
-    return 0;
-  }
+  if (std::optional<int> code = parsed_or_ended(flags, arguments)) return *code;
   Result<std::string> text = describe_gpus(options);
   if (!text.ok()) return fail(text.error());
   std::fputs(text->c_str(), stdout);
@@ -71,14 +76,7 @@ int run_talk_command(const std::string& command, const std::vector<std::string>&
   flags.text(&data, "--data", "DIR", "the running agent's data folder (required)");
   if (command == "drain")
     flags.number(&for_s, "--for", "SECONDS", "read them again after so long (default: not before resume)", 1, 604'800);
-  if (Result<void> parsed = flags.parse(arguments); !parsed.ok()) {
-    std::fprintf(stderr, "%s\n", parsed.error().c_str());
-    return 2;
-  }
-  if (flags.help_wanted()) {
-    std::fputs(flags.help().c_str(), stdout);
-    return 0;
-  }
+  if (std::optional<int> code = parsed_or_ended(flags, arguments)) return *code;
   if (data.empty()) return fail("--data DIR is required: the running agent's data folder", 2);
   const std::string socket = data + "/control.sock";
   const std::string request =

@@ -79,16 +79,6 @@ Result<std::vector<std::string>> take_plugins(const std::vector<std::string>& ar
   return rest;
 }
 
-double cpu_seconds_of(pid_t pid) {
-  std::ifstream in("/proc/" + std::to_string(pid) + "/stat");
-  std::string line;
-  std::getline(in, line);
-  const std::vector<std::string_view> fields = split(std::string_view(line).substr(line.rfind(')') + 1), ' ');
-  if (fields.size() < 14) return 0;
-  const double ticks = parse_double(fields[12]).value_or(0) + parse_double(fields[13]).value_or(0);
-  return ticks / static_cast<double>(sysconf(_SC_CLK_TCK));
-}
-
 // The sum of a counter's lines on a Prometheus page.
 double counter_on(const std::string& page, const std::string& name) {
   double sum = 0;
@@ -166,11 +156,11 @@ class Bench {
                    options_.agent.c_str());
       return;
     }
-    const double before = cpu_seconds_of(agent->pid());
+    const double before = process_cpu_seconds(agent->pid());
     const int64_t from_ns = SystemClock().monotonic_ns();
     part(plugin, load, recorders.path());
     const double seconds = static_cast<double>(SystemClock().monotonic_ns() - from_ns) / 1e9;
-    plugin.values[load + "/agent_cpu_percent"] = (cpu_seconds_of(agent->pid()) - before) / seconds * 100;
+    plugin.values[load + "/agent_cpu_percent"] = (process_cpu_seconds(agent->pid()) - before) / seconds * 100;
     const Result<Url> address = parse_url("http://" + ready->substr(kReady.size()), 80);
     if (!address.ok() || !plugin.ours()) return;
     const Result<HttpResponse> page = HttpClient(*address).send({.path = "/metrics"});

@@ -12,7 +12,7 @@ void CallbackCost::add(const RecorderCost& before, const RecorderCost& now) {
 }
 
 std::string CallbackCost::prometheus_text() const {
-  const RankMetricDescriptor& metric = descriptor_of(RankMetric::kPluginCallback);
+  const MetricDescriptor& metric = descriptor_of(RankMetric::kPluginCallback);
   std::lock_guard lock(mutex_);
   std::string text = format("# HELP %s %s\n# TYPE %s histogram\n", metric.name, metric.help, metric.name);
   uint64_t count = 0;

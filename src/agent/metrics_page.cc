@@ -1,7 +1,6 @@
 #include "agent/metrics_page.h"
 
 #include <algorithm>
-#include <charconv>
 #include <map>
 
 #include "base/text.h"
@@ -22,13 +21,6 @@ constexpr UnitWord kUnitWords[] = {{"By", "bytes"},
                                    {"Hz", "hertz"},
                                    {"By/s", "bytes_per_second"}};
 
-std::string number_text(double value) {
-  char digits[40];
-  auto [end, error] = std::to_chars(digits, digits + sizeof digits, value);
-  (void)error;
-  return std::string(digits, end);
-}
-
 void append_label(std::string& text, std::string_view name, std::string_view value) {
   if (text.back() != '{') text += ',';
   for (char letter : name) text += letter == '.' ? '_' : letter;
@@ -44,14 +36,8 @@ void append_label(std::string& text, std::string_view name, std::string_view val
   text += '"';
 }
 
-std::string one_line(std::string_view help) {
-  std::string text(help);
-  std::replace(text.begin(), text.end(), '\n', ' ');
-  return text;
-}
-
 void append_family(std::string& text, const std::string& name, const MetricDescriptor& metric) {
-  text += "# HELP " + name + " " + one_line(metric.help) + "\n# TYPE " + name +
+  text += "# HELP " + name + " " + as_one_line(metric.help) + "\n# TYPE " + name +
           (metric.kind == MetricKind::kSum ? " counter\n" : " gauge\n");
 }
 
@@ -92,7 +78,7 @@ std::string node_page(const NodeSeries& series, const std::string& host) {
     text += name + "{";
     append_label(text, "host", host);
     for (const auto& [key, label] : labels) append_label(text, key, label);
-    text += "} " + number_text(value) + "\n";
+    text += "} " + shortest_text(value) + "\n";
   });
   return text;
 }
@@ -126,7 +112,7 @@ std::string dcgm_page(const NodeSeries& series, const std::string& host, const s
     append_label(text, "Hostname", host);
     append_label(text, "DCGM_FI_DRIVER_VERSION", card->driver);
     if (card != gpu) append_label(text, "GPU_I_ID", std::to_string(gpu->index));
-    text += "} " + number_text(value * metric.dcgm_scale) + "\n";
+    text += "} " + shortest_text(value * metric.dcgm_scale) + "\n";
   });
   return text;
 }

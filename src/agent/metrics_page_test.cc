@@ -23,9 +23,9 @@ const char* to_text(MetricKind kind) {
 TEST(AgentMetricsPage, HasEveryRowOfTheTablesWordForWord) {
   Result<std::string> page = read_file(LOCKSTEP_AGENT_METRICS_PAGE, 1 << 20);
   ASSERT_TRUE(page.ok()) << page.error();
-  for (const RankMetricDescriptor& metric : kRankMetrics) {
+  for (const MetricDescriptor& metric : kRankMetrics) {
     const std::string row = format("\n| `%s` | %s | %s | %s | %s |\n", metric.name, to_text(metric.kind), metric.unit,
-                                   metric.attributes, metric.help);
+                                   metric.labels, metric.help);
     EXPECT_NE(page->find(row), std::string::npos) << "missing:" << row;
   }
   for (const CounterDescriptor& counter : kAgentCounters) {

@@ -7,17 +7,9 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "model/telemetry.h"
+#include "model/metric_descriptor.h"
 
 namespace lockstep {
-
-struct RankMetricDescriptor {
-  const char* name;
-  const char* unit;
-  MetricKind kind;  // a sum counts up, since the process started
-  const char* attributes;
-  const char* help;
-};
 
 enum class RankMetric : uint8_t {
   kGpuInfo,
@@ -41,7 +33,7 @@ enum class RankMetric : uint8_t {
 };
 
 // In the order of RankMetric.
-inline constexpr RankMetricDescriptor kRankMetrics[] = {
+inline constexpr MetricDescriptor kRankMetrics[] = {
     {"lockstep_job_gpu_info", "1", MetricKind::kGauge, "",
      "Always 1: joins a job's rank with its host and GPU, which are in the resource. Only of ranks whose GPU the agent "
      "does not read itself."},
@@ -76,7 +68,7 @@ inline constexpr RankMetricDescriptor kRankMetrics[] = {
      "NCCL's version as it numbers itself: 22809 is 2.28.9; 0: not known."},
 };
 
-constexpr const RankMetricDescriptor& descriptor_of(RankMetric metric) {
+constexpr const MetricDescriptor& descriptor_of(RankMetric metric) {
   return kRankMetrics[static_cast<size_t>(metric)];
 }
 

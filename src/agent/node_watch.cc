@@ -291,24 +291,19 @@ Harvest NodeWatch::take() {
   return harvest;
 }
 
-void NodeWatch::set_recorders(const std::vector<RecorderWatch::Owner>& recorders) {
-  std::vector<RecorderOwner> now;
-  for (const RecorderWatch::Owner& each : recorders) now.push_back({each.pid, each.path, each.identity, true});
+void NodeWatch::set_recorders(std::vector<RecorderOwner> recorders) {
   std::lock_guard lock(mutex_);
   auto same_path = [](const RecorderOwner& a, const RecorderOwner& b) { return a.path == b.path; };
-  recorders_changed_ |= !std::equal(now.begin(), now.end(), recorders_.begin(), recorders_.end(), same_path);
-  recorders_ = std::move(now);
-  proxy_threads_.clear();
-  for (const RecorderWatch::Owner& each : recorders) proxy_threads_[each.path] = each.proxy_threads;
+  recorders_changed_ |=
+      !std::equal(recorders.begin(), recorders.end(), recorders_.begin(), recorders_.end(), same_path);
+  recorders_ = std::move(recorders);
 }
 
 std::vector<int32_t> NodeWatch::proxy_threads(int32_t pid) const {
   std::lock_guard lock(mutex_);
   for (const RecorderOwner& recorder : recorders_) {
     // In a container threads are numbered otherwise than here: then they are found by their names alone.
-    if (recorder.pid != pid || who_.pid_of_recorder(recorder.path) != pid) continue;
-    auto found = proxy_threads_.find(recorder.path);
-    if (found != proxy_threads_.end()) return found->second;
+    if (recorder.pid == pid && who_.pid_of_recorder(recorder.path) == pid) return recorder.proxy_threads;
   }
   return {};
 }

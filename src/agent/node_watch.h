@@ -56,7 +56,7 @@ class NodeWatch {
   // What there is to send since the last call.
   Harvest take();
   // The recorders that are being read here, as of now.
-  void set_recorders(const std::vector<RecorderWatch::Owner>& recorders);
+  void set_recorders(std::vector<RecorderOwner> recorders);
   // Threads of a process that drive NCCL's network, as its recorder knows them; pid as this machine numbers it. For the
   // host source, on the thread of the sources.
   std::vector<int32_t> proxy_threads(int32_t pid) const;
@@ -119,7 +119,6 @@ class NodeWatch {
   Harvest harvest_;
   std::string stuck_told_;  // the source that was said to be stuck
   std::vector<RecorderOwner> recorders_;
-  std::map<std::string, std::vector<int32_t>> proxy_threads_;  // by the recorder's path
   bool recorders_changed_ = false;
   std::map<std::string, Completion> completions_;
   std::vector<GpuInfo> gpus_;

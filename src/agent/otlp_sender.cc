@@ -23,12 +23,8 @@ constexpr uint64_t kAnswerBytesMax = 4 << 20;
 constexpr size_t kWhyBytesMax = 200;
 
 // One line of what a server said, fit for a log.
-std::string one_line(std::string_view text) {
-  std::string line(text.substr(0, kWhyBytesMax));
-  for (char& c : line) {
-    if (static_cast<unsigned char>(c) < ' ' || c == 0x7f) c = ' ';
-  }
-  return std::string(trim(line));
+std::string short_line(std::string_view text) {
+  return std::string(trim(as_one_line(text.substr(0, kWhyBytesMax))));
 }
 
 bool speaks_of_compression(std::string_view text) {
@@ -146,7 +142,7 @@ void read_partial_success(std::string_view body, SendResult& result) {
   Result<otlp::PartialSuccess> partial = otlp::decode_response(body);
   if (!partial.ok()) return;
   result.rejected = std::max<int64_t>(0, partial->rejected);
-  result.why = one_line(partial->message);
+  result.why = short_line(partial->message);
 }
 
 class HttpTransport final : public OtlpTransport {
@@ -184,7 +180,7 @@ class HttpTransport final : public OtlpTransport {
     result.why = format("server answered %d", status);
     Result<RpcStatus> told = Error{""};
     if (answer->header("content-type").starts_with("application/x-protobuf")) told = decode_rpc_status(answer->body);
-    const std::string said = one_line(told.ok() ? told->message : answer->body);
+    const std::string said = short_line(told.ok() ? told->message : answer->body);
     if (!said.empty()) result.why += ": " + said;
     if (status == 429 || status == 502 || status == 503 || status == 504 || status == 408) {
       result.retry_after_ms = parse_retry_after(answer->header("retry-after"), SystemClock().unix_ns());
@@ -233,7 +229,7 @@ class GrpcTransport final : public OtlpTransport {
       read_partial_success(answer->body, result);
       return attempt;
     }
-    result.why = format("server answered %s: %s", to_text(code), one_line(answer->message).c_str());
+    result.why = format("server answered %s: %s", to_text(code), short_line(answer->message).c_str());
     if (const std::optional<std::string> details = base64_decode(answer->trailer("grpc-status-details-bin"))) {
       if (Result<RpcStatus> status = decode_rpc_status(*details); status.ok())
         result.retry_after_ms = status->retry_after_ms;

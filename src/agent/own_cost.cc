@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "base/files.h"
+#include "base/process.h"
 #include "base/text.h"
 
 namespace lockstep {
@@ -23,17 +24,6 @@ uint64_t rss_bytes(const std::string& process) {
   return parse_uint(fields[1]).value_or(0) * static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
 }
 
-double cpu_seconds_of(pid_t child) {
-  Result<std::string> text = read_file(format("/proc/%d/stat", child), 4096);
-  if (!text.ok()) return 0;
-  const size_t name_end = text->rfind(')');
-  if (name_end == std::string::npos) return 0;
-  std::vector<std::string_view> fields = split(std::string_view(*text).substr(name_end + 2), ' ');
-  if (fields.size() < 13) return 0;  // fields 14 and 15 of the whole line: utime, stime
-  const uint64_t ticks = parse_uint(fields[11]).value_or(0) + parse_uint(fields[12]).value_or(0);
-  return static_cast<double>(ticks) / static_cast<double>(sysconf(_SC_CLK_TCK));
-}
-
 }  // namespace
 
 OwnUse measure_own_use(pid_t child) {
@@ -45,7 +35,7 @@ OwnUse measure_own_use(pid_t child) {
   use.cpu_seconds += seconds(own.ru_utime) + seconds(own.ru_stime);
   use.rss_bytes = rss_bytes("self");
   if (child > 0) {
-    use.cpu_seconds += cpu_seconds_of(child);
+    use.cpu_seconds += process_cpu_seconds(child);
     use.rss_bytes += rss_bytes(std::to_string(child));
   }
   return use;

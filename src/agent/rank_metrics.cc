@@ -77,7 +77,7 @@ size_t record_kind(RecordType type) {
 }
 
 MetricPoint& RankMetrics::add(Report& report, RankMetric metric, Attributes attributes, double value) {
-  const RankMetricDescriptor& descriptor = descriptor_of(metric);
+  const MetricDescriptor& descriptor = descriptor_of(metric);
   const bool gauge = descriptor.kind == MetricKind::kGauge;
   MetricPoint& point = report.points.emplace_back();
   point.name = std::string(descriptor.name);  // an assignment from a literal makes GCC 12 see an overlap

@@ -277,11 +277,12 @@ void RecorderWatch::release(const std::function<bool(uint64_t)>& settled) {
   }
 }
 
-std::vector<RecorderWatch::Owner> RecorderWatch::owners() const {
-  std::vector<Owner> all;
+std::vector<RecorderOwner> RecorderWatch::owners() const {
+  std::vector<RecorderOwner> all;
   for (const auto& [path, rank] : ranks_) {
     if (rank->identity.rank < 0 || rank->dead) continue;
-    Owner& owner = all.emplace_back(Owner{rank->header.pid, path, rank->identity, {}});
+    RecorderOwner& owner =
+        all.emplace_back(RecorderOwner{.pid = rank->header.pid, .path = path, .identity = rank->identity});
     const std::vector<uint32_t> producers = rank->reader->producers();
     for (size_t lane = 0; lane < std::min(producers.size(), rank->proxy_lanes.size()); ++lane) {
       if (rank->proxy_lanes[lane] && producers[lane] != 0)

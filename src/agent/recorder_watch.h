@@ -24,6 +24,7 @@
 #include "model/telemetry.h"
 #include "recorder/reader.h"
 #include "sources/nccl/rank_assembler.h"
+#include "sources/who/who.h"
 
 namespace lockstep {
 
@@ -77,13 +78,7 @@ class RecorderWatch {
   void wait(int64_t timeout_ms);
 
   // Who records here now: for the roster, which knows the GPU of each.
-  struct Owner {
-    int32_t pid;  // as its own process numbers itself
-    std::string path;
-    Identity identity;
-    std::vector<int32_t> proxy_threads;  // that drive its network, numbered likewise
-  };
-  std::vector<Owner> owners() const;
+  std::vector<RecorderOwner> owners() const;
   // What a recorder does not say itself and was found elsewhere (the GPU of the process: NCCL does not tell its plugin;
   // the job, where its environment has none). Told with everything from now on.
   void complete(const std::string& path, const Completion& completion);

@@ -224,6 +224,17 @@ ProcessState process_state(int32_t pid, const std::string& root) {
   return {parse_uint(fields[20]).value_or(0), fields[1][0]};
 }
 
+double process_cpu_seconds(pid_t pid) {
+  Result<std::string> text = read_file(format("/proc/%d/stat", pid), 4096);
+  if (!text.ok()) return 0;
+  const size_t name_end = text->rfind(')');
+  if (name_end == std::string::npos || name_end + 2 > text->size()) return 0;
+  std::vector<std::string_view> fields = split(std::string_view(*text).substr(name_end + 2), ' ');
+  if (fields.size() < 13) return 0;  // fields 14 and 15 of the whole line: utime, stime
+  const uint64_t ticks = parse_uint(fields[11]).value_or(0) + parse_uint(fields[12]).value_or(0);
+  return static_cast<double>(ticks) / static_cast<double>(sysconf(_SC_CLK_TCK));
+}
+
 std::string program_directory() {
   char path[4096];
   const ssize_t length = readlink("/proc/self/exe", path, sizeof path - 1);

@@ -64,6 +64,9 @@ struct ProcessState {
 // A process that has ended but was not waited for is gone. root: files are found under it; "" is the machine itself.
 ProcessState process_state(int32_t pid, const std::string& root = "");
 
+// CPU time that it has used, in user space and in the kernel, its threads together; 0: it is gone.
+double process_cpu_seconds(pid_t pid);
+
 // The folder of the running program (for finding its siblings in build/bin and ../lib).
 std::string program_directory();
 

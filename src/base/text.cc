@@ -63,6 +63,15 @@ std::optional<double> parse_double(std::string_view text) {
   return parse_whole<double>(text);
 }
 
+std::string shortest_text(double number) {
+  if (std::isinf(number)) return number > 0 ? "+Inf" : "-Inf";
+  if (std::isnan(number)) return "NaN";
+  char digits[40];
+  auto [end, error] = std::to_chars(digits, digits + sizeof digits, number);
+  (void)error;
+  return std::string(digits, end);
+}
+
 std::string with_thousands(int64_t value) {
   const std::string digits = format("%lld", static_cast<long long>(value));
   const size_t sign = value < 0 ? 1 : 0;
@@ -135,6 +144,14 @@ std::string human_ranks(const std::vector<int>& ranks, size_t most) {
 bool has_control_characters(std::string_view text) {
   return std::any_of(text.begin(), text.end(),
                      [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7F; });
+}
+
+std::string as_one_line(std::string_view text) {
+  std::string line(text);
+  for (char& letter : line) {
+    if (static_cast<unsigned char>(letter) < ' ' || letter == 0x7f) letter = ' ';
+  }
+  return line;
 }
 
 std::string url_part(std::string_view text) {

@@ -22,6 +22,8 @@ std::optional<int64_t> parse_int(std::string_view text);
 std::optional<uint64_t> parse_uint(std::string_view text);
 std::optional<double> parse_double(std::string_view text);
 
+// The shortest text that reads back as this number; "+Inf", "-Inf", "NaN" as Prometheus writes them.
+std::string shortest_text(double number);
 // "1,204"
 std::string with_thousands(int64_t value);
 // "118 ms", "4.2 s", "3 min", "850 us": one unit, sane precision.
@@ -33,6 +35,8 @@ std::string human_ranks(const std::vector<int>& ranks, size_t most = 8);
 
 // Bytes that would disturb a terminal or forge a log line.
 bool has_control_characters(std::string_view text);
+// The same text with blanks in their place: one line, whatever it was.
+std::string as_one_line(std::string_view text);
 // One part of a URL's path, percent-encoded: a job id may contain anything.
 std::string url_part(std::string_view text);
 

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <charconv>
 #include <cmath>
 #include <optional>
 
@@ -17,14 +16,6 @@ constexpr uint32_t kNoRecordedValue = 1;
 std::string label_text(const Value& value) {
   const std::string* text = std::get_if<std::string>(&value.data);
   return text != nullptr ? *text : to_text(value);
-}
-
-std::string number_text(double number) {
-  if (std::isinf(number)) return number > 0 ? "+Inf" : "-Inf";
-  char digits[40];
-  auto [end, error] = std::to_chars(digits, digits + sizeof digits, number);
-  (void)error;
-  return std::string(digits, end);
 }
 
 // Sorted by name, names unique; of two with one name the first given stays.
@@ -183,7 +174,7 @@ void Applier::apply_point(const MetricPoint& point, const Labels& resource_label
       uint64_t count = 0;
       for (size_t i = 0; i < point.buckets.size(); ++i) {
         count += point.buckets[i];
-        std::string bound = i < point.bounds.size() ? number_text(point.bounds[i]) : "+Inf";
+        std::string bound = i < point.bounds.size() ? shortest_text(point.bounds[i]) : "+Inf";
         store(point.name + "_bucket", with(labels, "le", bound), "1", "histogram_bucket", static_cast<double>(count));
       }
       store_totals("histogram_sum", "histogram_count");
@@ -195,7 +186,7 @@ void Applier::apply_point(const MetricPoint& point, const Labels& resource_label
       break;
     case MetricKind::kSummary:
       for (size_t i = 0; i < point.bounds.size() && i < point.quantile_values.size(); ++i) {
-        store(point.name, with(labels, "quantile", number_text(point.bounds[i])), point.unit, "summary",
+        store(point.name, with(labels, "quantile", shortest_text(point.bounds[i])), point.unit, "summary",
               point.quantile_values[i]);
       }
       store_totals("summary", "summary");

@@ -36,13 +36,8 @@ LabelSet labels_of(const char* name, std::string value) {
   return std::make_shared<const Labels>(Labels{{name, std::move(value)}});
 }
 
-// "one line": line breaks and other control characters become blanks.
-std::string one_line(std::string_view text) {
-  std::string line(text.substr(0, kKernelLineMax));
-  for (char& c : line) {
-    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7F) c = ' ';
-  }
-  return line;
+std::string short_line(std::string_view text) {
+  return as_one_line(text.substr(0, kKernelLineMax));
 }
 
 // A job of the roster that the cgroup of a killed process names ("…/job_4711/…"): the process itself may be a loader
@@ -219,12 +214,12 @@ NodeEvent EventFusion::event_of(const KernelLine& line, const KernelRecord& reco
   event.name = line.name;
   event.time_unix_ns = record.time_unix_ns;
   event.severity = line.severity;
-  event.device = one_line(!line.device.empty() ? line.device : line.cgroup);
+  event.device = short_line(!line.device.empty() ? line.device : line.cgroup);
   event.code = line.code;
   event.sub_code = line.sub_code;
   event.pid = line.pid;
-  event.process = one_line(line.process);
-  event.text = one_line(record.text);
+  event.process = short_line(line.process);
+  event.text = short_line(record.text);
   event.meaning = line.meaning;
   event.action = line.action;
   if (gpu >= 0) {

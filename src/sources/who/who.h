@@ -31,6 +31,7 @@ struct RecorderOwner {
   std::string path;   // of the file; names the recorder from look to look
   Identity identity;  // as its header has it; what completed() filled in may be there
   bool alive = true;
+  std::vector<int32_t> proxy_threads;  // that drive its network, numbered as pid is
 };
 
 struct WhoInputs {
