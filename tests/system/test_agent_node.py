@@ -94,9 +94,15 @@ class Player:
         with self._lock:
             self._stopped.set()
 
-    def fault(self, name, **options):
+    @contextlib.contextmanager
+    def held(self):
+        """The node, which is not played while the caller changes it."""
         with self._lock:
-            self.node.fault(name, **options)
+            yield self.node
+
+    def fault(self, name, **options):
+        with self.held() as node:
+            node.fault(name, **options)
 
     def end(self):
         self._end.set()
@@ -689,11 +695,10 @@ def test_a_flooded_kernel_log_is_counted_exactly_and_told_in_few_words():
             assert agent.stop() == 0
             agent = NodeAgent(folder, folder / "tree", folder / "gpus.txt", server.otlp_http)
             harness.eventually(lambda: agent.page().total("lockstep_gpu_up") == 8, 20, "it reads")
-            node.log(
-                f"NVRM: Xid (PCI:{node.rails[2]['gpu'][:-2]}): 31, pid={node.rails[2]['pid']}, name=python3, MMU Fault",
-                3,
-            )
-            node.flush()
+            rail = node.rails[2]
+            with living.player.held():
+                node.log(f"NVRM: Xid (PCI:{rail['gpu'][:-2]}): 31, pid={rail['pid']}, name=python3, MMU Fault", 3)
+                node.flush()
             harness.eventually(lambda: any(event.code == 31 for event in events_of(server)), 15, "what is new is told")
             again = [event for event in events_of(server) if event.name == "gpu.xid" and event.code == 95]
             assert len(again) == len(told), "what was told before is not told again"
