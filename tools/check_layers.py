@@ -18,8 +18,9 @@ MAY_USE = {
     "agent": ["sources", "wire", "net"],
     "bus": ["model"],
     "store": ["model"],
+    "query": ["store"],
     "ingest": ["wire", "net", "bus", "store"],
-    "diagnosis": ["store"],
+    "diagnosis": ["query"],
     "api": ["diagnosis", "ingest", "net"],
     "sim": ["wire", "net", "recorder", "plugin"],  # never diagnosis: whoever plays the truth may not know the judge
     "apps/agent": ["agent"],

@@ -259,6 +259,8 @@ const char* record_word(RecordType type) {
       return "scalar";
     case RecordType::kShutdown:
       return "shutdown";
+    case RecordType::kText:
+      return "text";
   }
   return "?";
 }

@@ -26,6 +26,7 @@
 #include "ingest/otlp_doors.h"
 #include "store/applier.h"
 #include "store/memory_metric_store.h"
+#include "store/memory_span_store.h"
 #include "store/memory_step_store.h"
 #include "store/sqlite_state_store.h"
 #include "wire/otlp.h"
@@ -120,17 +121,18 @@ Result<void> run(const Options& options, const sigset_t& signals) {
   Counters counters(kServerCounters);
   counters.set("lockstep_build_info", "version=\"" LOCKSTEP_VERSION "\"", 1);
   MemoryStepStore steps({}, counters);
+  MemorySpanStore spans({}, counters);
   MemoryMetricStore metrics({}, counters);
   AgentRegistry agents;
   Result<std::unique_ptr<StateStore>> state = open_sqlite_state_store(options.data + "/state.sqlite");
   if (!state.ok()) return Error{state.error()};
   Engine engine;
-  Applier applier(steps, metrics, agents, counters);
+  Applier applier(steps, spans, metrics, agents, counters);
   applier.subscribe(engine);
   VerdictKeeper keeper(**state, counters);
 
   std::atomic<bool> ready{false};
-  ApiContext context{steps, metrics, **state, agents, engine, counters, clock, ready, *web_folder};
+  ApiContext context{steps, spans, metrics, **state, agents, engine, counters, clock, ready, *web_folder};
   Result<std::unique_ptr<HttpServer>> api = HttpServer::start(
       {.address = *http_address, .body_bytes_max = 1 << 20, .name = "http"},
       [&](const ServerRequest& request) { return answer(context, request); }, counters);

@@ -16,6 +16,7 @@
 #include "model/events.h"
 #include "net/http_client.h"
 #include "store/memory_metric_store.h"
+#include "store/memory_span_store.h"
 #include "store/memory_step_store.h"
 #include "wire/otlp.h"
 
@@ -92,9 +93,10 @@ class SinkTest : public ::testing::Test {
   SinkTest() { applier_.subscribe(heard_); }
   Counters counters_{kServerCounters};
   MemoryStepStore steps_{{}, counters_};
+  MemorySpanStore spans_{{}, counters_};
   MemoryMetricStore metrics_{{}, counters_};
   AgentRegistry agents_;
-  Applier applier_{steps_, metrics_, agents_, counters_};
+  Applier applier_{steps_, spans_, metrics_, agents_, counters_};
   Heard heard_;
   ScrambledLog log_;
 };

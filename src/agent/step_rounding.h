@@ -36,6 +36,7 @@ inline StepSummary rounded_for_sending(StepSummary step) {
   step.duration_ns = rounded_time(step.duration_ns);
   step.start_unix_ns = end_unix_ns - step.duration_ns;
   for (int64_t& ns : step.phase_ns) ns = rounded_time(ns);
+  for (int64_t& ns : step.split_ns) ns = rounded_time(ns);
   step.quiet_from_unix_ns = rounded_moment(step.quiet_from_unix_ns);
   for (int64_t* ns : {&step.self_ns, &step.comm_ns, &step.queue_ns, &step.quiet_ns}) *ns = rounded_time(*ns);
   for (CommStep& comm : step.comms) {

@@ -11,6 +11,7 @@
 #include "base/files.h"
 #include "base/text.h"
 #include "store/memory_metric_store.h"
+#include "store/memory_span_store.h"
 #include "store/memory_step_store.h"
 #include "store/sqlite_state_store.h"
 #include "store/store_counters.h"
@@ -98,7 +99,7 @@ class ApiTest : public ::testing::Test {
   }
 
   HttpResponse get(const std::string& path, const std::string& query = "", const std::string& method = "GET") {
-    ApiContext context{steps_, metrics_, *state_, agents_, diagnosis_, counters_, clock_, ready_, web_folder_};
+    ApiContext context{steps_, spans_, metrics_, *state_, agents_, diagnosis_, counters_, clock_, ready_, web_folder_};
     ServerRequest request;
     request.method = method;
     request.path = path;
@@ -132,6 +133,7 @@ class ApiTest : public ::testing::Test {
   TestClock clock_;
   Counters counters_{kStoreCounters};
   MemoryStepStore steps_{{}, counters_};
+  MemorySpanStore spans_{{}, counters_};
   MemoryMetricStore metrics_{{}, counters_};
   std::unique_ptr<StateStore> state_;
   AgentRegistry agents_;
@@ -411,7 +413,7 @@ TEST_F(ApiTest, LogsAndSpansCarryTheirAttributes) {
   span.start_unix_ns = 5;
   span.end_unix_ns = 9;
   span.events.push_back({6, "mark", {{"x", true}}});
-  steps_.append_span(resource, span);
+  spans_.append({.resource = *resource, .spans = {span}}, 9);
   element found = json("/api/spans", "trace_id=AB000000000000000000000000000000")["spans"].at(0);
   EXPECT_EQ(text(found["trace_id"]), "ab000000000000000000000000000000");
   EXPECT_EQ(text(found["span_id"]), "0000000000000001");

@@ -10,6 +10,7 @@
 #include "base/counters.h"
 #include "store/agent_registry.h"
 #include "store/metric_store.h"
+#include "store/span_store.h"
 #include "store/state_store.h"
 #include "store/step_store.h"
 #include "store/verdict_source.h"
@@ -18,6 +19,7 @@ namespace lockstep {
 
 struct ApiContext {
   const StepStore& steps;
+  const SpanStore& spans;
   const MetricStore& metrics;
   const StateStore& state;
   const AgentRegistry& agents;

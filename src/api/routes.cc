@@ -22,7 +22,7 @@ constexpr Route kRoutes[] = {
     {"/api/metrics", "name from to limit", "series of a metric by exact name; without a name, the list of names",
      get_metrics},
     {"/api/logs", "service event limit", "log records, newest first", get_logs},
-    {"/api/spans", "service trace_id limit", "spans, newest first", get_spans},
+    {"/api/spans", "service trace_id limit", "spans of a trace by start, else the newest first", get_spans},
     {"/metrics", "", "Lockstep's own metrics, Prometheus text", get_own_metrics},
     {"/healthz", "", "200 when alive", get_healthz},
     {"/readyz", "", "200 when every door is open and recovery is done", get_readyz},
@@ -44,6 +44,10 @@ bool matches(std::string_view pattern, std::string_view path, ApiRequest* reques
       extra = 0;
     } else if (segment == "{rank}") {
       request->rank = std::string(given[at]);
+    } else if (segment == "{step}") {
+      request->step = std::string(given[at]);
+    } else if (segment == "{name}") {
+      request->name = std::string(given[at]);
     } else if (segment != given[at]) {
       return false;
     }
@@ -73,7 +77,10 @@ std::span<const Route> routes() {
 }
 
 HttpResponse answer(const ApiContext& context, const ServerRequest& request) {
-  bool is_api = request.path == "/api" || request.path.starts_with("/api/");
+  const bool is_own = request.path == "/api" || request.path.starts_with("/api/");
+  // Doors for others' clients: what they send besides is their business, not a mistake.
+  const bool is_foreign = request.path.starts_with("/jaeger/") || request.path.starts_with("/tempo/");
+  const bool is_api = is_own || is_foreign;
   if (request.method != "GET") {
     HttpResponse refused = error_answer(405, format("%.20s is not served here, only GET is", request.method.c_str()));
     refused.headers.emplace_back("allow", "GET");
@@ -85,9 +92,9 @@ HttpResponse answer(const ApiContext& context, const ServerRequest& request) {
     return later;
   }
   for (const Route& route : kRoutes) {
-    ApiRequest matched{request, {}, {}};
+    ApiRequest matched{request, {}, {}, {}, {}};
     if (!matches(route.pattern, request.path, &matched)) continue;
-    if (std::string problem = unknown_parameter(route, request.query); is_api && !problem.empty())
+    if (std::string problem = unknown_parameter(route, request.query); is_own && !problem.empty())
       return error_answer(400, problem);
     return route.handler(context, matched);
   }

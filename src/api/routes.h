@@ -19,6 +19,8 @@ struct ApiRequest {
   const ServerRequest& http;
   std::string job;   // {job}: may hold '/', it came percent-encoded
   std::string rank;  // {rank}
+  std::string step;  // {step}
+  std::string name;  // {name}: whatever the path has there
 };
 
 struct Route {

@@ -1,4 +1,4 @@
-// GET /api/spans: spans, newest first.
+// GET /api/spans: spans of a trace by start, else the newest first.
 #include <algorithm>
 
 #include "api/answer.h"
@@ -18,7 +18,9 @@ HttpResponse get_spans(const ApiContext& context, const ApiRequest& request) {
   if (!trace_id.empty() && (trace_id.size() != 32 || !is_hex))
     return error_answer(400, format("trace_id is \"%.64s\"; it must be 32 hex digits", trace_id.c_str()));
 
-  Page<StoredSpan> page = context.steps.spans(request.http.parameter("service"), trace_id, static_cast<size_t>(*limit));
+  const size_t most = static_cast<size_t>(*limit);
+  Page<StoredSpan> page = trace_id.empty() ? context.spans.newest(request.http.parameter("service"), most)
+                                           : context.spans.trace(trace_id_from_hex(trace_id), most);
   JsonWriter json;
   json.begin_object().key("spans").begin_array();
   for (const StoredSpan& item : page.items) {

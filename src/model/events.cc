@@ -15,6 +15,13 @@ const char* to_text(Phase phase) {
   return index < kPhaseCount ? kNames[index] : "other";
 }
 
+const char* to_text(TimePart part) {
+  static constexpr const char* kNames[kTimePartCount] = {"compute", "communication", "input",
+                                                         "host",    "checkpoint",    "idle"};
+  size_t index = static_cast<size_t>(part);
+  return index < kTimePartCount ? kNames[index] : "idle";
+}
+
 namespace {
 
 // Bounds that no job reaches, far enough from the end of the numbers that sums over a window cannot overflow.
@@ -151,6 +158,24 @@ void read_more_status(RowReader& row, CommStatus& comm) {
   if (row.more()) comm.proxy.since_unix_ns = row.next();
 }
 
+Result<void> read_scalars(const Attributes& attributes, StepSummary& step) {
+  const Value* value = find(attributes, "scalars");
+  const Attributes* scalars = value ? std::get_if<Attributes>(&value->data) : nullptr;
+  if (scalars == nullptr) return {};
+  if (scalars->size() > kScalarsPerStepMax)
+    return Error{format("train.step %lld has %zu scalars (limit %zu)", static_cast<long long>(step.step),
+                        scalars->size(), kScalarsPerStepMax)};
+  for (const Attribute& scalar : *scalars) {
+    const double* number = std::get_if<double>(&scalar.value.data);
+    if (number == nullptr || scalar.key.empty() || scalar.key.size() > kScalarNameMax ||
+        has_control_characters(scalar.key))
+      return Error{format("train.step %lld: a scalar without a number, or with a name of %zu bytes (1 to %zu)",
+                          static_cast<long long>(step.step), scalar.key.size(), kScalarNameMax)};
+    step.scalars.push_back({scalar.key, *number});
+  }
+  return {};
+}
+
 }  // namespace
 
 Attributes to_resource(const Identity& identity) {
@@ -224,6 +249,16 @@ LogRecord to_record(const StepSummary& step) {
                        {"comms", std::move(comms)},
                        {"flows", std::move(flows)}};
   if (step.unseen != 0) record.attributes.push_back({"unseen", step.unseen});
+  if (step.split_known) {
+    ValueList split;
+    for (int64_t ns : step.split_ns) split.emplace_back(ns);
+    record.attributes.push_back({"split", std::move(split)});
+  }
+  if (!step.scalars.empty()) {
+    Attributes scalars;
+    for (const StepScalar& scalar : step.scalars) scalars.push_back({scalar.name, scalar.value});
+    record.attributes.push_back({"scalars", std::move(scalars)});
+  }
   return record;
 }
 
@@ -271,6 +306,20 @@ Result<StepSummary> step_from_record(const LogRecord& record) {
       step.phase_ns[i] = *ns;
     }
   }
+  if (const ValueList* split = find_list(record.attributes, "split")) {
+    if (split->size() != kTimePartCount)
+      return Error{format("train.step %lld: split has %zu parts (%zu are known)", static_cast<long long>(step.step),
+                          split->size(), kTimePartCount)};
+    for (size_t i = 0; i < kTimePartCount; ++i) {
+      const int64_t* ns = std::get_if<int64_t>(&(*split)[i].data);
+      if (ns == nullptr || *ns < 0 || *ns > kDayNs)
+        return Error{format("train.step %lld: part %zu of split is not a time of 0 to one day",
+                            static_cast<long long>(step.step), i)};
+      step.split_ns[i] = *ns;
+    }
+    step.split_known = true;
+  }
+  if (Result<void> read = read_scalars(record.attributes, step); !read.ok()) return Error{read.error()};
   if (const ValueList* comms = find_list(record.attributes, "comms")) {
     if (comms->size() > kCommsPerStepMax)
       return Error{format("train.step %lld has %zu communicators (limit %zu)", static_cast<long long>(step.step),
@@ -416,6 +465,58 @@ Result<CommInit> comm_init_from_record(const LogRecord& record) {
   comm.rank_in_comm = static_cast<int32_t>(rank_in_comm);
   comm.nodes = static_cast<int32_t>(nodes);
   return comm;
+}
+
+std::string ranks_text(std::span<const int32_t> ranks) {
+  std::string text;
+  for (size_t at = 0; at < ranks.size();) {
+    // As far as the steps are even: "first-last", or "first-last/step".
+    size_t end = at + 1;
+    int32_t step = end < ranks.size() ? ranks[end] - ranks[at] : 0;
+    while (step > 0 && end < ranks.size() && ranks[end] - ranks[end - 1] == step) ++end;
+    if (end - at < 3) end = at + 1;
+    text += format("%s%d", text.empty() ? "" : ",", ranks[at]);
+    if (end - at > 1) text += format(step == 1 ? "-%d" : "-%d/%d", ranks[end - 1], step);
+    at = end;
+  }
+  return text;
+}
+
+Result<std::vector<int32_t>> ranks_from_text(std::string_view text, size_t most) {
+  std::vector<int32_t> ranks;
+  for (std::string_view part : split(text, ',')) {
+    size_t slash = part.find('/');
+    std::string_view range = part.substr(0, slash);
+    size_t dash = range.find('-');
+    std::optional<int64_t> first = parse_int(range.substr(0, dash));
+    std::optional<int64_t> last = dash == std::string_view::npos ? first : parse_int(range.substr(dash + 1));
+    std::optional<int64_t> step = slash == std::string_view::npos ? 1 : parse_int(part.substr(slash + 1));
+    if (!first || !last || !step || *first < 0 || *last < *first || *last > kRanksMost || *step < 1)
+      return Error{format("\"%.40s\" is not a rank, nor FIRST-LAST, nor FIRST-LAST/STEP", std::string(part).c_str())};
+    if (static_cast<size_t>((*last - *first) / *step) >= most - ranks.size())
+      return Error{format("more than %zu ranks in a list", most)};
+    for (int64_t rank = *first; rank <= *last; rank += *step) ranks.push_back(static_cast<int32_t>(rank));
+  }
+  return ranks;
+}
+
+LogRecord to_record(const CommGroup& group, int64_t time_unix_ns) {
+  LogRecord record = record_of(kEventCommGroup, time_unix_ns);
+  record.attributes = {{"name", group.name}, {"ranks", ranks_text(group.ranks)}};
+  return record;
+}
+
+Result<CommGroup> comm_group_from_record(const LogRecord& record) {
+  CommGroup group;
+  group.name = find_string(record.attributes, "name");
+  if (group.name.empty() || group.name.size() > kIdentityTextMax || has_control_characters(group.name))
+    return Error{format("comm.group: a name of %zu bytes (1 to %zu), or one with control characters", group.name.size(),
+                        kIdentityTextMax)};
+  Result<std::vector<int32_t>> ranks = ranks_from_text(find_string(record.attributes, "ranks"), kGroupRanksMax);
+  if (!ranks.ok()) return Error{"comm.group: " + ranks.error()};
+  if (ranks->empty()) return Error{"comm.group: no ranks"};
+  group.ranks = std::move(*ranks);
+  return group;
 }
 
 LogRecord to_record(const Gap& gap, int64_t time_unix_ns) {

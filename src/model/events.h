@@ -5,6 +5,7 @@
 // Thread rule: Thread-safe (no state).
 #pragma once
 
+#include <span>
 #include <string_view>
 
 #include "base/result.h"
@@ -16,6 +17,7 @@ namespace lockstep {
 inline constexpr std::string_view kEventTrainStep = "train.step";
 inline constexpr std::string_view kEventRankStatus = "rank.status";
 inline constexpr std::string_view kEventCommInit = "comm.init";
+inline constexpr std::string_view kEventCommGroup = "comm.group";
 inline constexpr std::string_view kEventJobStart = "job.start";  // one per rank, when its recorder is found
 inline constexpr std::string_view kEventJobEnd = "job.end";      // one per rank, when it has ended and is drained
 inline constexpr std::string_view kEventGap = "telemetry.gap";
@@ -29,6 +31,14 @@ struct CommInit {
   std::string name;
   bool operator==(const CommInit&) const = default;
 };
+
+// A process group as the training framework told it: the communicator with the same members has this name.
+struct CommGroup {
+  std::string name;            // "tp", "dp_cp", ...: a mesh dimension, or a description
+  std::vector<int32_t> ranks;  // of the job, in the order of the group
+  bool operator==(const CommGroup&) const = default;
+};
+inline constexpr size_t kGroupRanksMax = 131'072;
 
 struct Gap {
   std::string reason;   // "ring_overwritten", "spool_full", "torn_record", ...
@@ -73,6 +83,7 @@ Result<Identity> identity_from_resource(const Attributes& resource);
 LogRecord to_record(const StepSummary& step);
 LogRecord to_record(const RankStatus& status);
 LogRecord to_record(const CommInit& comm, int64_t time_unix_ns);
+LogRecord to_record(const CommGroup& group, int64_t time_unix_ns);
 LogRecord to_record(const Gap& gap, int64_t time_unix_ns);
 LogRecord to_record(const CommRas& ras, int64_t time_unix_ns);  // what is beyond the limits above is left out
 LogRecord job_start_record(int64_t time_unix_ns);
@@ -82,9 +93,17 @@ LogRecord job_end_record(int64_t time_unix_ns, bool clean);
 Result<StepSummary> step_from_record(const LogRecord& record);
 Result<RankStatus> status_from_record(const LogRecord& record);
 Result<CommInit> comm_init_from_record(const LogRecord& record);
+Result<CommGroup> comm_group_from_record(const LogRecord& record);
 Result<CommRas> comm_ras_from_record(const LogRecord& record);
 
 inline constexpr size_t kCommsPerStepMax = 4096;
 inline constexpr size_t kFlowsPerStepMax = 65536;
+inline constexpr size_t kScalarsPerStepMax = 64;
+inline constexpr size_t kScalarNameMax = 64;
+
+// "0-3,8,10-11", as ranks are written where they are many; "" for none.
+std::string ranks_text(std::span<const int32_t> ranks);
+// At most `most` of them; one clear line on error.
+Result<std::vector<int32_t>> ranks_from_text(std::string_view text, size_t most);
 
 }  // namespace lockstep

@@ -275,5 +275,42 @@ TEST(Events, ACommunicatorInTroubleThatCannotBeIsRefused) {
   EXPECT_FALSE(comm_ras_from_record(to_record(ras, kTime)).ok());
 }
 
+TEST(Events, ScalarsAndSplitOfAStepComeBack) {
+  StepSummary step;
+  step.step = 3;
+  step.duration_ns = 600;
+  step.start_unix_ns = kTime;
+  step.split_known = true;
+  step.split_ns = {100, 200, 50, 100, 0, 150};
+  step.scalars = {{"loss", 2.5}, {"tokens", 4096}};
+  Result<StepSummary> back = step_from_record(to_record(step));
+  ASSERT_TRUE(back.ok()) << back.error();
+  EXPECT_EQ(*back, step);
+  EXPECT_FALSE(step_from_record(with(to_record(step), "split", ValueList{Value(1)})).ok());
+  EXPECT_FALSE(step_from_record(with(to_record(step), "scalars", Attributes{{"loss", "high"}})).ok());
+  EXPECT_FALSE(step_from_record(with(to_record(step), "scalars", Attributes{{"a\nb", 1.0}})).ok());
+}
+
+TEST(Events, AProcessGroupComesBackWithItsRanks) {
+  CommGroup group{"tp", {0, 1, 2, 3}};
+  Result<CommGroup> back = comm_group_from_record(to_record(group, kTime));
+  ASSERT_TRUE(back.ok()) << back.error();
+  EXPECT_EQ(*back, group);
+  EXPECT_FALSE(comm_group_from_record(to_record(CommGroup{"tp", {}}, kTime)).ok());
+  EXPECT_FALSE(comm_group_from_record(to_record(CommGroup{"", {1}}, kTime)).ok());
+}
+
+TEST(Events, RanksAreWrittenShortAndReadAgain) {
+  const std::vector<int32_t> mixed = {0, 1, 2, 3, 8, 16, 24, 32, 7, 5};
+  EXPECT_EQ(ranks_text(mixed), "0-3,8-32/8,7,5");
+  EXPECT_EQ(ranks_text({}), "");
+  Result<std::vector<int32_t>> back = ranks_from_text("0-3,8-32/8,7,5", 10);
+  ASSERT_TRUE(back.ok()) << back.error();
+  EXPECT_EQ(*back, mixed);
+  EXPECT_FALSE(ranks_from_text("0-3,8-32/8,7,5", 9).ok());
+  for (const char* wrong : {"a", "-1", "3-1", "1-9/0", "1-", "0-99999999999", "1,,2"})
+    EXPECT_FALSE(ranks_from_text(wrong, 100).ok()) << wrong;
+}
+
 }  // namespace
 }  // namespace lockstep

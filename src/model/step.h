@@ -72,6 +72,26 @@ struct FlowStep {
   bool operator==(const FlowStep&) const = default;
 };
 
+// Where the time of a step went on one rank (docs/guide/where-the-time-goes.md). The parts add up to its duration.
+enum class TimePart : uint8_t {
+  kCompute = 0,        // the GPU works for the rank itself
+  kCommunication = 1,  // exposed: only communication keeps the GPU, nothing of the rank's own runs beside it
+  kInput = 2,
+  kHost = 3,  // the GPU has nothing to do and the host is at work: launching, Python, the optimizer's bookkeeping
+  kCheckpoint = 4,
+  kIdle = 5,  // none of these is known to be the reason
+};
+inline constexpr size_t kTimePartCount = 6;
+const char* to_text(TimePart part);  // "compute", "communication", "input", "host", "checkpoint", "idle"
+
+// A number that the job told within a step. "loss", "grad_norm", "tokens", "flops", "peak_flops" and "learning_rate"
+// are known by name; others are kept and shown as they come.
+struct StepScalar {
+  std::string name;
+  double value = 0;
+  bool operator==(const StepScalar&) const = default;
+};
+
 struct StepSummary {
   int64_t step = 0;
   int64_t start_unix_ns = 0;
@@ -86,6 +106,9 @@ struct StepSummary {
   bool inferred = false;     // step boundaries guessed, not told
   int64_t records_lost = 0;  // recorder records overwritten before they were read: the numbers above are lower bounds
   int64_t unseen = 0;        // operations whose GPU time is not known: own and communication time cannot be told apart
+  bool split_known = false;  // what the next line says counts
+  std::array<int64_t, kTimePartCount> split_ns{};
+  std::vector<StepScalar> scalars;  // by name; of one told several times the last counts
   std::vector<CommStep> comms;
   std::vector<FlowStep> flows;
   // False: GPU times are missing, so its times say neither that the rank was fast nor that it was slow.

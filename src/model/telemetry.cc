@@ -65,6 +65,16 @@ std::string to_text(const Value& value) {
   return json.take();
 }
 
+TraceId trace_id_from_hex(std::string_view digits) {
+  TraceId id{};
+  for (size_t i = 0; i < id.size() * 2 && i < digits.size(); ++i) {
+    const char digit = digits[i];
+    const int value = digit <= '9' ? digit - '0' : (digit | 0x20) - 'a' + 10;
+    id[i / 2] = static_cast<uint8_t>(id[i / 2] << 4 | (value & 15));
+  }
+  return id;
+}
+
 std::string to_hex(std::span<const uint8_t> bytes) {
   static constexpr char kDigits[] = "0123456789abcdef";
   std::string text;

@@ -71,6 +71,8 @@ std::string to_text(const Value& value);
 using TraceId = std::array<uint8_t, 16>;
 using SpanId = std::array<uint8_t, 8>;
 std::string to_hex(std::span<const uint8_t> bytes);
+// 32 hex digits, checked by the caller.
+TraceId trace_id_from_hex(std::string_view digits);
 
 struct LogRecord {
   int64_t time_unix_ns = 0;  // 0: not given; the observed time counts

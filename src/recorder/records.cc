@@ -29,6 +29,7 @@ static_assert(offsetof(ProxyStepRecord, merged) == 58 && offsetof(ProxyStepRecor
 static_assert(offsetof(ProxyStepRecord, wait_gpu_longest_us) == 62);
 static_assert(sizeof(MarkRecord) == 64 && offsetof(MarkRecord, number) == 16 && offsetof(MarkRecord, value) == 24);
 static_assert(offsetof(MarkRecord, name) == 32 && offsetof(MarkRecord, comm_id) == 48);
+static_assert(sizeof(TextRecord) == 64 && offsetof(TextRecord, kind) == 16 && offsetof(TextRecord, text) == 24);
 static_assert(std::is_trivially_copyable_v<Record>);
 
 }  // namespace

@@ -27,6 +27,7 @@ enum class RecordType : uint8_t {
   kPhaseEnd = 11,
   kScalar = 12,
   kShutdown = 13,
+  kText = 14,  // a piece of a text that does not fit a record; the pieces of one text follow each other on their lane
 };
 
 enum class Function : uint8_t {
@@ -140,11 +141,26 @@ struct ProxyStepRecord {  // head.time_ns: stop
 };
 inline constexpr uint16_t kMergedMax = 15;
 
+enum class TextKind : uint8_t {
+  kNote = 1,   // the job's own words
+  kGroup = 2,  // a process group: NAME, a tab, its ranks as ranks_text() of model/events.h writes them
+};
+
+struct TextRecord {  // kText; head.time_ns: when the whole text was told
+  RecordHead head;
+  TextKind kind;
+  uint8_t bytes;   // of text in this piece
+  uint16_t piece;  // 0, 1, ...
+  uint16_t pieces;
+  uint16_t number;  // of the text on its lane, so that a piece that was lost is noticed
+  char text[40];
+};
+
 struct MarkRecord {  // kStepBegin/End, kPhaseBegin/End, kScalar, kCommInit/Finalize, kShutdown
   RecordHead head;
   int64_t number;    // step, phase
   double value;      // kScalar
-  char name[16];     // kScalar: NUL-terminated
+  char name[16];     // kScalar, kPhaseBegin (empty: the phase has no name of its own): NUL-terminated
   uint64_t comm_id;  // kCommInit/Finalize
   uint8_t padding[8];
 };
@@ -171,6 +187,7 @@ union Record {
   ProxyOpRecord proxy_op;
   ProxyStepRecord proxy_step;
   MarkRecord mark;
+  TextRecord text;
   uint64_t words[8];
 };
 static_assert(sizeof(Record) == 64);

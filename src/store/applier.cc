@@ -62,9 +62,11 @@ void Applier::apply(Signal signal, const Batch& batch, int64_t received_unix_ns)
       Labels resource_labels = labels_of_resource(group.resource);
       for (const MetricPoint& point : group.points) apply_point(point, resource_labels, received_unix_ns);
       received += static_cast<int64_t>(group.points.size());
+    } else if (signal == Signal::kSpans) {
+      spans_.append(group, received_unix_ns);
+      received += static_cast<int64_t>(group.spans.size());
     } else {
       auto resource = std::make_shared<const Attributes>(group.resource);
-      for (const Span& span : group.spans) steps_.append_span(resource, span);
       for (const LogRecord& record : group.logs) {
         const char* reason = nullptr;
         records_lost += apply_event(record, group.resource, received_unix_ns, &reason);
@@ -76,7 +78,7 @@ void Applier::apply(Signal signal, const Batch& batch, int64_t received_unix_ns)
         if (kept.time_unix_ns == 0 && kept.observed_unix_ns == 0) kept.observed_unix_ns = received_unix_ns;
         steps_.append_log(resource, std::move(kept));
       }
-      received += static_cast<int64_t>(group.spans.size() + group.logs.size());
+      received += static_cast<int64_t>(group.logs.size());
     }
     std::string_view host = find_string(group.resource, "host.name");
     if (!host.empty() && host.size() <= kIdentityTextMax &&
@@ -93,7 +95,7 @@ int64_t Applier::apply_event(const LogRecord& record, const Attributes& resource
                              const char** refused) {
   const std::string& event = record.event_name;
   bool is_ours = event == kEventTrainStep || event == kEventRankStatus || event == kEventCommInit ||
-                 event == kEventJobStart || event == kEventJobEnd || event == kEventGap;
+                 event == kEventCommGroup || event == kEventJobStart || event == kEventJobEnd || event == kEventGap;
   if (!is_ours) return 0;
   Result<Identity> identity = identity_from_resource(resource);
   if (event == kEventGap) {
@@ -135,6 +137,13 @@ int64_t Applier::apply_event(const LogRecord& record, const Attributes& resource
     }
     steps_.append_comm(*identity, *comm, received_unix_ns);
     for (StoreSubscriber* subscriber : subscribers_) subscriber->on_comm(*identity, *comm, received_unix_ns);
+  } else if (event == kEventCommGroup) {
+    Result<CommGroup> group = comm_group_from_record(record);
+    if (!group.ok()) {
+      *refused = "malformed";
+      return 0;
+    }
+    steps_.append_group(*identity, *group, received_unix_ns);
   } else if (event == kEventJobStart) {
     steps_.rank_started(*identity, received_unix_ns);
     for (StoreSubscriber* subscriber : subscribers_) subscriber->on_rank_started(*identity, received_unix_ns);

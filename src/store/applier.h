@@ -22,6 +22,7 @@
 #include "model/telemetry.h"
 #include "store/agent_registry.h"
 #include "store/metric_store.h"
+#include "store/span_store.h"
 #include "store/step_store.h"
 #include "store/subscriber.h"
 
@@ -29,8 +30,8 @@ namespace lockstep {
 
 class Applier {
  public:
-  Applier(StepStore& steps, MetricStore& metrics, AgentRegistry& agents, Counters& counters)
-      : steps_(steps), metrics_(metrics), agents_(agents), counters_(counters) {}
+  Applier(StepStore& steps, SpanStore& spans, MetricStore& metrics, AgentRegistry& agents, Counters& counters)
+      : steps_(steps), spans_(spans), metrics_(metrics), agents_(agents), counters_(counters) {}
 
   void subscribe(StoreSubscriber& subscriber) { subscribers_.push_back(&subscriber); }
   void apply(Signal signal, const Batch& batch, int64_t received_unix_ns);
@@ -42,6 +43,7 @@ class Applier {
                       const char** refused);
 
   StepStore& steps_;
+  SpanStore& spans_;
   MetricStore& metrics_;
   AgentRegistry& agents_;
   Counters& counters_;

@@ -7,6 +7,7 @@
 
 #include "base/text.h"
 #include "store/memory_metric_store.h"
+#include "store/memory_span_store.h"
 #include "store/memory_step_store.h"
 #include "store/store_counters.h"
 
@@ -67,9 +68,10 @@ class ApplierTest : public ::testing::Test {
 
   Counters counters_{kStoreCounters};
   MemoryStepStore steps_{{}, counters_};
+  MemorySpanStore spans_{{}, counters_};
   MemoryMetricStore metrics_{{}, counters_};
   AgentRegistry agents_;
-  Applier applier_{steps_, metrics_, agents_, counters_};
+  Applier applier_{steps_, spans_, metrics_, agents_, counters_};
   Heard heard_;
 };
 
@@ -231,7 +233,7 @@ TEST_F(ApplierTest, SpansAreKeptWithTheirService) {
   span.name = "step";
   Batch batch{.signal = Signal::kSpans, .groups = {{.resource = {{"service.name", "trainer"}}, .spans = {span}}}};
   applier_.apply(Signal::kSpans, batch, 1000);
-  EXPECT_EQ(steps_.spans("trainer", "", 10).items.at(0).span, span);
+  EXPECT_EQ(spans_.newest("trainer", 10).items.at(0).span, span);
   EXPECT_EQ(counters_.value("lockstep_apply_records_passed_total", "signal=\"spans\""), 1);
 }
 

@@ -3,48 +3,15 @@
 #include <algorithm>
 
 #include "base/text.h"
+#include "store/memory_bytes.h"
 
 namespace lockstep {
 namespace {
 
-size_t bytes_of(const Attributes& attributes);
-
-size_t bytes_of(const Value& value) {
-  size_t bytes = sizeof(Value);
-  if (const std::string* text = std::get_if<std::string>(&value.data)) bytes += text->size();
-  if (const Value::Bytes* data = std::get_if<Value::Bytes>(&value.data)) bytes += data->data.size();
-  if (const Attributes* map = std::get_if<Attributes>(&value.data)) bytes += bytes_of(*map);
-  if (const ValueList* list = std::get_if<ValueList>(&value.data)) {
-    for (const Value& item : *list) bytes += bytes_of(item);
-  }
-  return bytes;
-}
-
-size_t bytes_of(const Attributes& attributes) {
-  size_t bytes = 0;
-  for (const Attribute& attribute : attributes)
-    bytes += sizeof(std::string) + attribute.key.size() + bytes_of(attribute.value);
-  return bytes;
-}
-
-size_t bytes_of(const LogRecord& record) {
-  return sizeof(StoredLog) + record.severity_text.size() + record.event_name.size() + bytes_of(record.body) +
-         bytes_of(record.attributes);
-}
-
-size_t bytes_of(const Span& span) {
-  size_t bytes = sizeof(StoredSpan) + span.trace_state.size() + span.name.size() + span.status_message.size() +
-                 bytes_of(span.attributes);
-  for (const SpanEvent& event : span.events)
-    bytes += sizeof(SpanEvent) + event.name.size() + bytes_of(event.attributes);
-  for (const SpanLink& link : span.links) bytes += sizeof(SpanLink) + bytes_of(link.attributes);
-  return bytes;
-}
-
 size_t bytes_of(const StepSummary& summary) {
   constexpr size_t kTreeNode = 48;
   return kTreeNode + sizeof(StepSummary) + summary.comms.size() * sizeof(CommStep) +
-         summary.flows.size() * sizeof(FlowStep);
+         summary.flows.size() * sizeof(FlowStep) + summary.scalars.size() * sizeof(StepScalar);
 }
 
 std::string_view service_of(const std::shared_ptr<const Attributes>& resource) {
@@ -92,8 +59,7 @@ MemoryStepStore::MemoryStepStore(MemoryStepStoreOptions options, Counters& count
       steps_held_(counters.at("lockstep_store_rows", table_label("steps"))),
       steps_bytes_(counters.at("lockstep_store_bytes", table_label("steps"))),
       logs_(make_ring<StoredLog>("logs", options.logs_max, options.log_bytes_max)),
-      events_(make_ring<StoredLog>("events", options.events_max, options.log_bytes_max)),
-      spans_(make_ring<StoredSpan>("spans", options.spans_max, options.span_bytes_max)) {}
+      events_(make_ring<StoredLog>("events", options.events_max, options.log_bytes_max)) {}
 
 void MemoryStepStore::drop_step(Job& job, int64_t step, std::atomic<int64_t>& dropped) {
   auto found = job.steps.find(step);
@@ -230,6 +196,19 @@ void MemoryStepStore::append_comm(const Identity& identity, const CommInit& comm
   rank->comms.push_back(comm);
 }
 
+void MemoryStepStore::append_group(const Identity& identity, const CommGroup& group, int64_t received_unix_ns) {
+  std::unique_lock lock(steps_mutex_);
+  RankInfo* rank = rank_of(identity, received_unix_ns);
+  if (rank == nullptr) return;
+  auto at = std::lower_bound(rank->groups.begin(), rank->groups.end(), group.name,
+                             [](const CommGroup& known, const std::string& name) { return known.name < name; });
+  if (at != rank->groups.end() && at->name == group.name) {
+    *at = group;
+  } else if (rank->groups.size() < options_.groups_per_rank_max) {
+    rank->groups.insert(at, group);
+  }
+}
+
 void MemoryStepStore::rank_started(const Identity& identity, int64_t received_unix_ns) {
   std::unique_lock lock(steps_mutex_);
   if (RankInfo* rank = rank_of(identity, received_unix_ns)) rank->ended = rank->ended_cleanly = false;
@@ -253,12 +232,6 @@ void MemoryStepStore::append_log(std::shared_ptr<const Attributes> resource, Log
   bool is_frequent = record.event_name == kEventTrainStep || record.event_name == kEventRankStatus;
   std::unique_lock lock(records_mutex_);
   (is_frequent ? events_ : logs_).push(next_number_++, bytes, {std::move(resource), std::move(record)});
-}
-
-void MemoryStepStore::append_span(std::shared_ptr<const Attributes> resource, Span span) {
-  size_t bytes = bytes_of(span);
-  std::unique_lock lock(records_mutex_);
-  spans_.push(next_number_++, bytes, {std::move(resource), std::move(span)});
 }
 
 JobInfo MemoryStepStore::info_of(const Job& job) {
@@ -318,17 +291,6 @@ Page<StoredLog> MemoryStepStore::logs(std::string_view service, std::string_view
     if (!event.empty() && item.record.event_name != event) continue;
     if (!service.empty() && service_of(item.resource) != service) continue;
     if (page.total++ < limit) page.items.push_back(item);
-  }
-  return page;
-}
-
-Page<StoredSpan> MemoryStepStore::spans(std::string_view service, std::string_view trace_id_hex, size_t limit) const {
-  std::shared_lock lock(records_mutex_);
-  Page<StoredSpan> page;
-  for (auto at = spans_.entries.rbegin(); at != spans_.entries.rend(); ++at) {
-    if (!trace_id_hex.empty() && to_hex(at->item.span.trace_id) != trace_id_hex) continue;
-    if (!service.empty() && service_of(at->item.resource) != service) continue;
-    if (page.total++ < limit) page.items.push_back(at->item);
   }
   return page;
 }

@@ -1,9 +1,9 @@
-// Steps, logs and spans in memory. What it forgets at its limits, or loses with the process, the durable log may still
+// Steps and logs in memory. What it forgets at its limits, or loses with the process, the durable log may still
 // have.
 //
 // Limits: the options; each counts rows and bytes (estimated), whichever is reached first. Whole steps (all ranks) are
 //         dropped, oldest arrival first. A new attempt of a job takes the place of the old one.
-// Order:  logs and spans are newest first by arrival.
+// Order:  logs are newest first by arrival.
 // Thread rule: Thread-safe.
 #pragma once
 
@@ -25,11 +25,10 @@ struct MemoryStepStoreOptions {
   size_t jobs_max = 10'000;
   size_t ranks_max = 500'000;  // over all jobs
   size_t comms_per_rank_max = 4'096;
+  size_t groups_per_rank_max = 256;
   size_t logs_max = 200'000;
   size_t events_max = 10'000;           // train.step and rank.status as log records: many, and held as rows already
   size_t log_bytes_max = 256ull << 20;  // for each of the two
-  size_t spans_max = 200'000;
-  size_t span_bytes_max = 256ull << 20;
 };
 
 class MemoryStepStore final : public StepStore {
@@ -39,11 +38,11 @@ class MemoryStepStore final : public StepStore {
   void append_step(const Identity& identity, const StepSummary& summary, int64_t received_unix_ns) override;
   void append_status(const Identity& identity, const RankStatus& status, int64_t received_unix_ns) override;
   void append_comm(const Identity& identity, const CommInit& comm, int64_t received_unix_ns) override;
+  void append_group(const Identity& identity, const CommGroup& group, int64_t received_unix_ns) override;
   void rank_started(const Identity& identity, int64_t received_unix_ns) override;
   void rank_ended(const Identity& identity, bool clean, int64_t received_unix_ns) override;
   void rank_lost_records(const Identity& identity, int64_t records) override;
   void append_log(std::shared_ptr<const Attributes> resource, LogRecord record) override;
-  void append_span(std::shared_ptr<const Attributes> resource, Span span) override;
 
   std::vector<JobInfo> jobs() const override;
   std::optional<JobInfo> job(std::string_view job_id) const override;
@@ -51,7 +50,6 @@ class MemoryStepStore final : public StepStore {
   void visit_steps(std::string_view job_id, int64_t from_step, int64_t to_step,
                    const std::function<void(const Identity&, const StepSummary&)>& visit) const override;
   Page<StoredLog> logs(std::string_view service, std::string_view event, size_t limit) const override;
-  Page<StoredSpan> spans(std::string_view service, std::string_view trace_id_hex, size_t limit) const override;
 
  private:
   struct Job {
@@ -118,7 +116,6 @@ class MemoryStepStore final : public StepStore {
   uint64_t next_number_ = 0;
   Ring<StoredLog> logs_;
   Ring<StoredLog> events_;
-  Ring<StoredSpan> spans_;
 };
 
 }  // namespace lockstep

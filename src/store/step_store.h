@@ -1,4 +1,4 @@
-// Steps and spans: what every rank did in every step, where ranks stand now, events, and spans of any service.
+// Steps: what every rank did in every step, where ranks stand now, and events.
 //
 // Contract (store/step_store_contract_test.cc runs it against every backing):
 //  - what was appended is seen by the next query from any thread;
@@ -19,6 +19,7 @@
 #include "model/events.h"
 #include "model/step.h"
 #include "model/telemetry.h"
+#include "store/page.h"
 
 namespace lockstep {
 
@@ -35,7 +36,8 @@ struct RankInfo {
   bool ended_cleanly = false;
   std::optional<RankStatus> status;  // the newest rank.status
   std::vector<CommInit> comms;
-  int64_t records_lost = 0;  // from telemetry.gap and summaries
+  std::vector<CommGroup> groups;  // as the training framework told them, by name
+  int64_t records_lost = 0;       // from telemetry.gap and summaries
 };
 
 struct JobInfo {
@@ -53,17 +55,6 @@ struct StoredLog {
   LogRecord record;
 };
 
-struct StoredSpan {
-  std::shared_ptr<const Attributes> resource;
-  Span span;
-};
-
-template <typename T>
-struct Page {
-  std::vector<T> items;
-  size_t total = 0;  // how many matched, shown or not
-};
-
 class StepStore {
  public:
   virtual ~StepStore() = default;
@@ -71,11 +62,11 @@ class StepStore {
   virtual void append_step(const Identity& identity, const StepSummary& summary, int64_t received_unix_ns) = 0;
   virtual void append_status(const Identity& identity, const RankStatus& status, int64_t received_unix_ns) = 0;
   virtual void append_comm(const Identity& identity, const CommInit& comm, int64_t received_unix_ns) = 0;
+  virtual void append_group(const Identity& identity, const CommGroup& group, int64_t received_unix_ns) = 0;
   virtual void rank_started(const Identity& identity, int64_t received_unix_ns) = 0;
   virtual void rank_ended(const Identity& identity, bool clean, int64_t received_unix_ns) = 0;
   virtual void rank_lost_records(const Identity& identity, int64_t records) = 0;
   virtual void append_log(std::shared_ptr<const Attributes> resource, LogRecord record) = 0;
-  virtual void append_span(std::shared_ptr<const Attributes> resource, Span span) = 0;
 
   virtual std::vector<JobInfo> jobs() const = 0;  // newest attempt of each, by job id
   virtual std::optional<JobInfo> job(std::string_view job_id) const = 0;
@@ -87,7 +78,6 @@ class StepStore {
                            const std::function<void(const Identity&, const StepSummary&)>& visit) const = 0;
   virtual Page<StoredLog> logs(std::string_view service, std::string_view event,
                                size_t limit) const = 0;  // empty: any; newest first
-  virtual Page<StoredSpan> spans(std::string_view service, std::string_view trace_id_hex, size_t limit) const = 0;
 };
 
 }  // namespace lockstep

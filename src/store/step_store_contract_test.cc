@@ -14,7 +14,6 @@ namespace {
 struct Limits {
   size_t step_rows = 1'000'000;
   size_t logs = 1'000'000;
-  size_t spans = 1'000'000;
 };
 struct Backing {
   const char* name;
@@ -27,7 +26,6 @@ const Backing kBackings[] = {
        options.step_rows_max = limits.step_rows;
        options.logs_max = limits.logs;
        options.events_max = limits.logs;
-       options.spans_max = limits.spans;
        return std::make_unique<MemoryStepStore>(options, counters);
      }},
 };
@@ -229,40 +227,18 @@ TEST_P(StepStoreContract, AnswersLogsNewestFirstAndSaysHowManyMatched) {
   EXPECT_EQ(store->logs("nobody", "", 10).total, 0u);
 }
 
-TEST_P(StepStoreContract, AnswersSpansOfAServiceOrOfATrace) {
-  auto store = make();
-  for (uint8_t i = 0; i < 4; ++i) {
-    Span span;
-    span.trace_id[15] = i % 2;
-    span.name = std::to_string(i);
-    store->append_span(resource_of(i < 2 ? "a" : "b"), span);
-  }
-  Page<StoredSpan> trace = store->spans("", "00000000000000000000000000000001", 10);
-  ASSERT_EQ(trace.items.size(), 2u);
-  EXPECT_EQ(trace.items[0].span.name, "3");
-  EXPECT_EQ(trace.items[1].span.name, "1");
-  Page<StoredSpan> service = store->spans("a", "", 1);
-  EXPECT_EQ(service.total, 2u);
-  EXPECT_EQ(service.items.at(0).span.name, "1");
-}
-
-TEST_P(StepStoreContract, DropsTheOldestLogsAndSpansBeyondTheirLimits) {
-  auto store = make({.logs = 10, .spans = 5});
+TEST_P(StepStoreContract, DropsTheOldestLogsBeyondTheirLimit) {
+  auto store = make({.logs = 10});
   for (int i = 0; i < 100; ++i) {
     store->append_log(resource_of("app"), log_of("", std::to_string(i)));
-    Span span;
-    span.name = std::to_string(i);
-    store->append_span(resource_of("app"), span);
   }
   EXPECT_EQ(store->logs("", "", 1000).total, 10u);
   EXPECT_EQ(std::get<std::string>(store->logs("", "", 1).items.at(0).record.body.data), "99");
-  EXPECT_EQ(store->spans("", "", 1000).total, 5u);
   expect_nothing_lost_unseen("logs");
-  expect_nothing_lost_unseen("spans");
 }
 
 TEST_P(StepStoreContract, AppendsAndQueriesFromManyThreadsAtOnce) {
-  auto store = make({.step_rows = 2000, .logs = 100, .spans = 100});
+  auto store = make({.step_rows = 2000, .logs = 100});
   std::vector<std::thread> threads;
   for (int32_t rank = 0; rank < 4; ++rank) {
     threads.emplace_back([&, rank] {
