@@ -73,6 +73,10 @@ void add_to_flow(FlowStep& flow, int64_t bytes, double wire_ns, const Waits& wai
   flow.own_gpu_longest_ns = std::max(flow.own_gpu_longest_ns, static_cast<int64_t>(waits.own_gpu_longest_ns));
 }
 
+// What the job says of itself: a GPU of 989 TFLOP/s, of which a healthy step gets so much.
+constexpr double kPeakFlops = 989.4e12, kHealthyMfu = 0.42;
+constexpr double kTokensPerMicroBatch = 8'192;
+
 constexpr double kFlushNs = 3'000;  // a receive's share of the wire is the flush into GPU memory alone
 
 }  // namespace
@@ -201,6 +205,16 @@ std::vector<CommInit> Fleet::comm_inits(int32_t rank) const {
   return inits;
 }
 
+std::vector<CommGroup> Fleet::comm_groups(int32_t rank) const {
+  std::vector<CommGroup> groups;
+  for (const Membership& in : ranks_[static_cast<size_t>(rank)].in) {
+    if (in.communicator < 0) continue;
+    const Communicator& group = communicators_[static_cast<size_t>(in.communicator)];
+    groups.push_back({to_text(group.role), group.members});
+  }
+  return groups;
+}
+
 Result<void> Fleet::check(const Fault& fault) const {
   if (fault.rank < 0 || fault.rank >= shape_.world_size()) {
     return Error{
@@ -242,13 +256,17 @@ double Fleet::link_bytes_per_ns(int32_t from, int32_t to) const {
 void Fleet::enter_phase(RankState& rank, Phase phase) {
   int64_t now = std::max(rank.host_ns, rank.gpu_ns);
   rank.summary.phase_ns[static_cast<size_t>(rank.phase)] += now - rank.phase_since_ns;
+  if (with_detail_ && rank.phase != Phase::kOther)
+    rank.detail.phases.push_back({rank.phase, "", rank.phase_since_ns, now - rank.phase_since_ns});
   rank.phase = phase;
   rank.phase_since_ns = now;
 }
 
 void Fleet::compute(RankState& rank, double ns) {
   rank.host_ns += kLaunchNs;
-  rank.gpu_ns = std::max(rank.gpu_ns, rank.host_ns + kPickupNs) + static_cast<int64_t>(ns * rank.compute_scale);
+  const auto length_ns = static_cast<int64_t>(ns * rank.compute_scale);
+  rank.gpu_ns = std::max(rank.gpu_ns, rank.host_ns + kPickupNs) + length_ns;
+  rank.compute_ns += length_ns;
 }
 
 void Fleet::record(RankState& rank, Role role, bool p2p, const char* function, int64_t bytes, int32_t peer,
@@ -288,13 +306,28 @@ void Fleet::record(RankState& rank, Role role, bool p2p, const char* function, i
   OpStatus& op = p2p ? in.status.p2p : in.status.collective;
   op.ordinal = ++enqueued;
   completed = enqueued;
-  op.seq = p2p ? 0 : op.ordinal - 1;
+  op.seq = p2p ? in.messages[{peer, function[0] == 'S'}]++ : op.ordinal - 1;
   op.state = OpState::kCompleted;
   op.function = function;
   op.datatype = p2p ? "bfloat16" : "float32";
   op.bytes = bytes;
   op.peer = peer;
   op.since_unix_ns = enqueued_ns;
+  if (with_detail_)
+    rank.detail.ops.push_back({.comm_id = in.status.comm_id,
+                               .comm_size = in.status.size,
+                               .rank_in_comm = in.rank_in_comm,
+                               .p2p = p2p,
+                               .function = op.function,
+                               .datatype = op.datatype,
+                               .seq = op.seq,
+                               .ordinal = op.ordinal,
+                               .peer = peer,
+                               .bytes = bytes,
+                               .enqueued_unix_ns = enqueued_ns,
+                               .start_unix_ns = start_ns,
+                               .duration_ns = gpu_ns,
+                               .timed = true});
 
   rank.gpu_ns = end_ns;
   rank.host_ns = end_ns;
@@ -412,6 +445,9 @@ void Fleet::begin_step(std::span<const Fault> faults) {
     RankState& rank = ranks_[i];
     rank.summary = StepSummary{};
     rank.summary.step = step_;
+    rank.detail = StepDetail{};
+    rank.detail.step = step_;
+    rank.compute_ns = 0;
     rank.summary.start_unix_ns = std::max(rank.host_ns, rank.gpu_ns);
     for (Membership& in : rank.in) in.step = CommStep{};
     rank.host_ns = rank.summary.start_unix_ns;
@@ -444,7 +480,8 @@ void Fleet::pass(bool forward) {
   }
 }
 
-bool Fleet::play_step(std::span<const Fault> faults) {
+bool Fleet::play_step(std::span<const Fault> faults, bool with_detail) {
+  with_detail_ = with_detail;
   begin_step(faults);
   for (int32_t i = 0; i < shape_.micro_batches; ++i) pass(true);
   for (RankState& rank : ranks_) enter_phase(rank, Phase::kBackward);
@@ -471,20 +508,52 @@ void Fleet::finish_step() {
     compute(rank, optimizer_ns_ * noise(kChunkSigma));
     rank.host_ns = rank.gpu_ns;  // the script reads the loss
     enter_phase(rank, Phase::kOther);
-    StepSummary& summary = rank.summary;
-    summary.duration_ns = rank.gpu_ns - summary.start_unix_ns;
-    // On one stream operations never overlap, so the union of their times is their sum.
-    summary.self_ns = summary.duration_ns - summary.comm_ns;
-    const int64_t error_ns = clock_error_ns_[static_cast<size_t>(host_of(static_cast<int32_t>(i)))];
-    for (const Membership& in : rank.in) {
-      if (in.step.count == 0) continue;
-      summary.comms.push_back(in.step);
-      summary.comms.back().first_start_unix_ns += error_ns;
-      summary.comms.back().last_end_unix_ns += error_ns;
-    }
-    summary.start_unix_ns += error_ns;
-    if (summary.quiet_from_unix_ns != 0) summary.quiet_from_unix_ns += error_ns;
+    tell_achieved(rank);
+    sum_up(rank, clock_error_ns_[static_cast<size_t>(host_of(static_cast<int32_t>(i)))]);
   }
+}
+
+void Fleet::tell_achieved(RankState& rank) const {
+  // Drawn from the step's number alone, so that telling it does not change the job.
+  const double wiggle = static_cast<double>(mix(shape_.seed ^ mix(static_cast<uint64_t>(step_))) >> 11) * 0x1p-53 - 0.5;
+  rank.summary.scalars = {{"flops", kHealthyMfu * kPeakFlops * shape_.step_ms / 1e3},
+                          {"loss", 1.8 + 9 * std::exp(-static_cast<double>(step_) / 400) + 0.06 * wiggle},
+                          {"peak_flops", kPeakFlops},
+                          {"tokens", kTokensPerMicroBatch * shape_.micro_batches / (shape_.tp * shape_.pp)}};
+}
+
+// What is told is on the host's own clock.
+void Fleet::sum_up(RankState& rank, int64_t clock_error_ns) const {
+  StepSummary& summary = rank.summary;
+  summary.duration_ns = rank.gpu_ns - summary.start_unix_ns;
+  // On one stream operations never overlap, so the union of their times is their sum.
+  summary.self_ns = summary.duration_ns - summary.comm_ns;
+  for (const Membership& in : rank.in) {
+    if (in.step.count == 0) continue;
+    summary.comms.push_back(in.step);
+    summary.comms.back().first_start_unix_ns += clock_error_ns;
+    summary.comms.back().last_end_unix_ns += clock_error_ns;
+  }
+  summary.start_unix_ns += clock_error_ns;
+  if (summary.quiet_from_unix_ns != 0) summary.quiet_from_unix_ns += clock_error_ns;
+
+  auto& split = summary.split_ns;
+  auto part = [&](TimePart name) -> int64_t& { return split[static_cast<size_t>(name)]; };
+  part(TimePart::kCompute) = rank.compute_ns;
+  part(TimePart::kCommunication) = summary.comm_ns;
+  part(TimePart::kInput) = summary.phase_ns[static_cast<size_t>(Phase::kInput)];
+  part(TimePart::kHost) = summary.duration_ns - rank.compute_ns - summary.comm_ns - part(TimePart::kInput);
+  summary.split_known = true;
+
+  StepDetail& detail = rank.detail;
+  detail.start_unix_ns = summary.start_unix_ns;
+  detail.duration_ns = summary.duration_ns;
+  for (PhaseSpan& phase : detail.phases) phase.start_unix_ns += clock_error_ns;
+  for (OpSpan& op : detail.ops) {
+    op.enqueued_unix_ns += clock_error_ns;
+    op.start_unix_ns += clock_error_ns;
+  }
+  finish(detail);
 }
 
 void Fleet::enter_and_wait(RankState& rank, Role role, int64_t bytes) {
@@ -549,6 +618,10 @@ int64_t Fleet::now_unix_ns() const {
 
 const StepSummary& Fleet::summary(int32_t rank) const {
   return ranks_[static_cast<size_t>(rank)].summary;
+}
+
+const StepDetail& Fleet::detail(int32_t rank) const {
+  return ranks_[static_cast<size_t>(rank)].detail;
 }
 
 RankStatus Fleet::status(int32_t rank, int64_t at_unix_ns) const {

@@ -19,6 +19,7 @@
 
 #include <array>
 #include <cstdint>
+#include <map>
 #include <random>
 #include <span>
 #include <string>
@@ -27,6 +28,7 @@
 #include "base/result.h"
 #include "model/events.h"
 #include "model/step.h"
+#include "model/step_detail.h"
 #include "sim/fleet/fault.h"
 
 namespace lockstep::sim {
@@ -60,12 +62,14 @@ class Fleet {
   const JobShape& shape() const { return shape_; }
   Identity identity(int32_t rank) const;
   std::vector<CommInit> comm_inits(int32_t rank) const;
+  std::vector<CommGroup> comm_groups(int32_t rank) const;  // as a training framework would tell them
   // A clear line where this job cannot have this fault (no such rank; nothing goes to another host).
   Result<void> check(const Fault& fault) const;
 
   // Plays the next step under these faults (their steps are the caller's business, their severity is set). True: the
   // step has ended. False: a rank is missing and all are stuck until release().
-  bool play_step(std::span<const Fault> faults);
+  // with_detail: detail() has its phases and operations too.
+  bool play_step(std::span<const Fault> faults, bool with_detail = false);
   // The missing ranks enter at last, at this time, and the step ends. Only while hung().
   void release(int64_t at_unix_ns);
 
@@ -73,6 +77,7 @@ class Fleet {
   int64_t step() const { return step_; }           // the one played last, -1 before the first
   int64_t now_unix_ns() const;                     // when the last rank ended that step, or stopped
   const StepSummary& summary(int32_t rank) const;  // only after a step that has ended
+  const StepDetail& detail(int32_t rank) const;    // likewise, of a step played with detail
   RankStatus status(int32_t rank, int64_t at_unix_ns) const;
   // Which communicator a comm id of this rank is; kWorld where it is none of its others.
   Role role(int32_t rank, uint64_t comm_id) const;
@@ -88,6 +93,7 @@ class Fleet {
   struct Membership {
     int32_t communicator = -1;  // -1: the group has one member, so there is none
     int32_t rank_in_comm = 0;
+    std::map<std::pair<int32_t, bool>, uint64_t> messages;  // so far, by peer and direction
     CommStep step;
     CommStatus status;
   };
@@ -97,8 +103,10 @@ class Fleet {
     Phase phase = Phase::kOther;
     int64_t phase_since_ns = 0;
     double compute_scale = 1;  // this step: fault and noise together
+    int64_t compute_ns = 0;    // this step: the GPU at the rank's own work
     std::array<Membership, kRoleCount> in;
     StepSummary summary;
+    StepDetail detail;
   };
 
   int32_t rank_of(int32_t tp, int32_t dp, int32_t pp) const { return tp + shape_.tp * (dp + shape_.dp * pp); }
@@ -113,6 +121,8 @@ class Fleet {
   void finish_step();       // from the gradient collective on
   void stop_everyone();     // who can enter the gradient collective and what follows does, and waits
   void enter_phase(RankState& rank, Phase phase);
+  void tell_achieved(RankState& rank) const;
+  void sum_up(RankState& rank, int64_t clock_error_ns) const;
   void compute(RankState& rank, double ns);
   void collective(const Communicator& group, int64_t bytes);
   void ring_flows(const Communicator& group, int64_t edge_bytes, double wire_noise, std::span<const int64_t> enqueued,
@@ -136,6 +146,7 @@ class Fleet {
   int64_t tp_bytes_ = 0, pp_bytes_ = 0, dp_bytes_ = 0;
   int64_t step_ = -1;
   bool hung_ = false;
+  bool with_detail_ = false;
 };
 
 }  // namespace lockstep::sim

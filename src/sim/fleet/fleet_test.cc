@@ -100,6 +100,49 @@ TEST(Fleet, SelfAndCommunicationAndPhasesEachAddUpToTheStep) {
   }
 }
 
+TEST(Fleet, DetailTellsTheSameStepAsTheSummary) {
+  Fleet fleet(JobShape{}, kStart);
+  fleet.play_step({});
+  EXPECT_TRUE(fleet.detail(0).ops.empty()) << "not asked for";
+  fleet.play_step({}, true);
+  for (int32_t rank = 0; rank < 64; ++rank) {
+    const StepSummary& summary = fleet.summary(rank);
+    const StepDetail& detail = fleet.detail(rank);
+    EXPECT_EQ(detail.step, 1);
+    EXPECT_EQ(detail.start_unix_ns, summary.start_unix_ns);
+    EXPECT_EQ(detail.duration_ns, summary.duration_ns);
+    int64_t in_ops = 0;
+    for (const OpSpan& op : detail.ops) {
+      in_ops += op.duration_ns;
+      EXPECT_LE(op.enqueued_unix_ns, op.start_unix_ns);
+      EXPECT_GE(op.start_unix_ns, summary.start_unix_ns);
+      EXPECT_LE(op.start_unix_ns + op.duration_ns, summary.start_unix_ns + summary.duration_ns);
+    }
+    EXPECT_EQ(in_ops, summary.comm_ns);
+    int64_t in_phases = 0;
+    for (const PhaseSpan& phase : detail.phases) in_phases += phase.duration_ns;
+    EXPECT_EQ(in_phases, summary.duration_ns);
+    EXPECT_EQ(std::accumulate(summary.split_ns.begin(), summary.split_ns.end(), int64_t{0}), summary.duration_ns);
+    for (int64_t part : summary.split_ns) EXPECT_GE(part, 0);
+  }
+}
+
+TEST(Fleet, BothEndsOfAMessageCountItAlike) {
+  Fleet fleet(JobShape{.tp = 1, .pp = 2, .dp = 1}, kStart);
+  fleet.play_step({});
+  fleet.play_step({}, true);
+  std::vector<uint64_t> sent, received;
+  for (const OpSpan& op : fleet.detail(0).ops) {
+    if (op.function == "Send") sent.push_back(op.seq);
+  }
+  for (const OpSpan& op : fleet.detail(1).ops) {
+    if (op.function == "Recv") received.push_back(op.seq);
+  }
+  EXPECT_EQ(sent, received);
+  EXPECT_EQ(sent.size(), 8u);  // micro-batches
+  EXPECT_EQ(sent.front(), 8u);
+}
+
 TEST(Fleet, SummariesSurviveTheWireFormat) {
   Fleet fleet = played(JobShape{}, 3);
   Result<StepSummary> back = step_from_record(to_record(fleet.summary(17)));

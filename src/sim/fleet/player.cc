@@ -94,16 +94,24 @@ bool Player::wait_until(int64_t job_ns, std::stop_token stop, bool wake_on_clear
   return !stop.stop_requested();
 }
 
-void Player::deliver_logs(const std::function<std::vector<LogRecord>(int32_t)>& records_of, std::stop_token stop) {
+void Player::deliver_by_host(Signal signal, const std::function<void(int32_t rank, ResourceGroup&)>& fill,
+                             std::stop_token stop) {
   const JobShape& shape = fleet_.shape();
   for (int32_t first = 0; first < shape.world_size(); first += shape.gpus_per_host) {
-    Batch batch{.signal = Signal::kLogs};
+    Batch batch{.signal = signal};
     for (int32_t rank = first; rank < std::min(first + shape.gpus_per_host, shape.world_size()); ++rank) {
-      batch.groups.push_back(
-          {.resource = to_resource(fleet_.identity(rank)), .scope_name = kScope, .logs = records_of(rank)});
+      ResourceGroup& group = batch.groups.emplace_back();
+      group.resource = to_resource(fleet_.identity(rank));
+      group.scope_name = kScope;
+      fill(rank, group);
     }
     options_.deliver(batch, stop);
   }
+}
+
+void Player::deliver_logs(const std::function<std::vector<LogRecord>(int32_t)>& records_of, std::stop_token stop) {
+  deliver_by_host(
+      Signal::kLogs, [&](int32_t rank, ResourceGroup& group) { group.logs = records_of(rank); }, stop);
 }
 
 void Player::count_collectives() {
@@ -123,38 +131,34 @@ void Player::count_collectives() {
 }
 
 void Player::deliver_metrics(int64_t job_ns, std::stop_token stop) {
-  const JobShape& shape = fleet_.shape();
-  for (int32_t first = 0; first < shape.world_size(); first += shape.gpus_per_host) {
-    Batch batch{.signal = Signal::kMetrics};
-    for (int32_t rank = first; rank < std::min(first + shape.gpus_per_host, shape.world_size()); ++rank) {
-      std::vector<MetricPoint> points;
-      auto point = [&](const char* name, const char* unit, bool sum, Attributes attributes, double value) {
-        MetricPoint& out = points.emplace_back();
-        out.name = name;
-        out.unit = unit;
-        out.kind = sum ? MetricKind::kSum : MetricKind::kGauge;
-        out.temporality = sum ? Temporality::kCumulative : Temporality::kUnspecified;
-        out.monotonic = sum;
-        out.attributes = std::move(attributes);
-        out.start_unix_ns = sum ? start_job_ns_ : 0;
-        out.time_unix_ns = job_ns;
-        out.value = value;
-      };
-      point("lockstep_job_gpu_info", "1", false, {}, 1);
-      for (const CollectiveTotals& totals : collectives_[static_cast<size_t>(rank)]) {
-        const Attributes attributes{{"function", "AllReduce"}, {"comm_size", static_cast<int64_t>(totals.size)}};
-        point("lockstep_collective_operations_total", "1", true, attributes, static_cast<double>(totals.operations));
-        point("lockstep_collective_bytes_total", "By", true, attributes, static_cast<double>(totals.bytes));
-        point("lockstep_collective_gpu_seconds_total", "s", true, attributes, static_cast<double>(totals.gpu_ns) / 1e9);
-        if (totals.gpu_ns > 0)
-          point("lockstep_collective_bus_bandwidth", "By/s", false, attributes,
-                totals.bus_bytes / (static_cast<double>(totals.gpu_ns) / 1e9));
-      }
-      batch.groups.push_back(
-          {.resource = to_resource(fleet_.identity(rank)), .scope_name = kScope, .points = std::move(points)});
-    }
-    options_.deliver(batch, stop);
-  }
+  deliver_by_host(
+      Signal::kMetrics,
+      [&](int32_t rank, ResourceGroup& group) {
+        auto point = [&](const char* name, const char* unit, bool sum, Attributes attributes, double value) {
+          MetricPoint& out = group.points.emplace_back();
+          out.name = name;
+          out.unit = unit;
+          out.kind = sum ? MetricKind::kSum : MetricKind::kGauge;
+          out.temporality = sum ? Temporality::kCumulative : Temporality::kUnspecified;
+          out.monotonic = sum;
+          out.attributes = std::move(attributes);
+          out.start_unix_ns = sum ? start_job_ns_ : 0;
+          out.time_unix_ns = job_ns;
+          out.value = value;
+        };
+        point("lockstep_job_gpu_info", "1", false, {}, 1);
+        for (const CollectiveTotals& totals : collectives_[static_cast<size_t>(rank)]) {
+          const Attributes attributes{{"function", "AllReduce"}, {"comm_size", static_cast<int64_t>(totals.size)}};
+          point("lockstep_collective_operations_total", "1", true, attributes, static_cast<double>(totals.operations));
+          point("lockstep_collective_bytes_total", "By", true, attributes, static_cast<double>(totals.bytes));
+          point("lockstep_collective_gpu_seconds_total", "s", true, attributes,
+                static_cast<double>(totals.gpu_ns) / 1e9);
+          if (totals.gpu_ns > 0)
+            point("lockstep_collective_bus_bandwidth", "By/s", false, attributes,
+                  totals.bus_bytes / (static_cast<double>(totals.gpu_ns) / 1e9));
+        }
+      },
+      stop);
 }
 
 // Everyone is stuck: tells so until the missing rank enters (true), or the run is over (false).
@@ -194,6 +198,7 @@ void Player::run(std::stop_token stop) {
       [&](int32_t rank) {
         std::vector<LogRecord> records{job_start_record(start_job_ns_)};
         for (const CommInit& comm : fleet_.comm_inits(rank)) records.push_back(to_record(comm, start_job_ns_));
+        for (const CommGroup& group : fleet_.comm_groups(rank)) records.push_back(to_record(group, start_job_ns_));
         return records;
       },
       stop);
@@ -202,7 +207,8 @@ void Player::run(std::stop_token stop) {
     const int64_t step = fleet_.step() + 1;
     const std::vector<Fault> active = faults_of(step);
     announce(active, step);
-    const bool released = !fleet_.play_step(active);
+    const bool traced = options_.trace_every > 0 && step % options_.trace_every == 0;
+    const bool released = !fleet_.play_step(active, traced);
     if (released && !hold(stop)) break;
     if (!wait_until(fleet_.now_unix_ns(), stop, false)) break;
     deliver_logs(
@@ -217,6 +223,14 @@ void Player::run(std::stop_token stop) {
           return records;
         },
         stop);
+    if (traced) {
+      deliver_by_host(
+          Signal::kSpans,
+          [&](int32_t rank, ResourceGroup& group) {
+            group.spans = to_spans(fleet_.identity(rank), fleet_.detail(rank), SampledFor::kPeriodic);
+          },
+          stop);
+    }
     step_ = step;
     count_collectives();
     if (fleet_.now_unix_ns() >= metrics_due_ns_) {

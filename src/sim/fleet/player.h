@@ -1,6 +1,6 @@
 // Plays a simulated job in real time and hands on what the agents of its hosts would send: job.start and comm.init of
 // every rank, train.step one request per host and step, rank.status while the job is stuck (first after 2 s, then ever
-// more rarely, as an agent does), the collective metrics every 5 s, job.end.
+// more rarely, as an agent does), the collective metrics every 5 s, spans of one step in `trace_every`, job.end.
 //
 // Thread rule: Thread-safe. run() is called once, on a thread of its own; callbacks come on that thread.
 #pragma once
@@ -30,6 +30,7 @@ struct PlayerOptions {
   int64_t steps = 0;  // 0: until stopped
   double speed = 1;   // 2: a second of the job in half a second. Times are laid so that the last step ends now, so it
                       // needs `steps`.
+  int64_t trace_every = 8;  // steps; 0: no spans
   std::vector<Fault> faults;
   std::function<void(const Batch&, std::stop_token)> deliver;
   std::function<void(const FaultChange&)> on_fault;  // may be empty
@@ -60,6 +61,9 @@ class Player {
   bool hold(std::stop_token stop);
   bool wait_until(int64_t job_ns, std::stop_token stop, bool wake_on_clear);
   int64_t job_now_ns() const;
+  // One batch per host; fill puts what one rank tells into its group.
+  void deliver_by_host(Signal signal, const std::function<void(int32_t rank, ResourceGroup&)>& fill,
+                       std::stop_token stop);
   void deliver_logs(const std::function<std::vector<LogRecord>(int32_t)>& records_of, std::stop_token stop);
   void count_collectives();
   void deliver_metrics(int64_t job_ns, std::stop_token stop);
