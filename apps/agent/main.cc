@@ -1,4 +1,5 @@
 // lockstep-agent: reads this node (flight recorders, GPUs, NICs, host, kernel) and sends what it finds to the server.
+#include <fcntl.h>
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -10,6 +11,7 @@
 #include <vector>
 
 #include "agent/callback_cost.h"
+#include "agent/command_poll.h"
 #include "agent/control_socket.h"
 #include "agent/counters_table.h"
 #include "agent/exporter.h"
@@ -18,9 +20,11 @@
 #include "agent/privileges.h"
 #include "agent/ras_watch.h"
 #include "agent/recorder_watch.h"
+#include "agent/step_traces.h"
 #include "apps/agent/options.h"
 #include "apps/agent/talk.h"
 #include "base/clock.h"
+#include "base/file_lock.h"
 #include "base/files.h"
 #include "base/json_writer.h"
 #include "base/log.h"
@@ -48,6 +52,8 @@ constexpr int64_t kLookMs = 50;
 // How long a rank that cannot name its job is kept back, until the node's roster may have named it.
 constexpr int64_t kCompletionWaitNs = 3'000'000'000;
 constexpr int64_t kRosterNs = 1'000'000'000;
+constexpr int64_t kUsersNs = 500'000'000;
+constexpr int kLastPiecesMax = 20;
 
 int usage_error(const std::string& line) {
   std::fprintf(stderr, "lockstep-agent: %s\n", line.c_str());
@@ -87,6 +93,24 @@ NodeOptions node_options(const AgentOptions& options) {
     return std::move(answer->body);
   };
   return node;
+}
+
+// Whom to ask for commands. nullopt: nobody, and that is as it was told, or said in one line.
+Result<std::optional<OtlpTarget>> command_door(const AgentOptions& options, const OtlpTargets& targets) {
+  if (options.commands == "off" || !options.exported.empty()) return std::optional<OtlpTarget>();
+  if (options.commands.empty()) {
+    Result<OtlpTarget> target = command_target(targets);
+    if (target.ok()) return std::optional(std::move(*target));
+    LOCKSTEP_LOG_INFO("agent", "detail is sent as sampled, not as asked: %s", target.error().c_str());
+    return std::optional<OtlpTarget>();
+  }
+  OtlpSettings settings = options.otlp;
+  settings.server = options.commands;
+  settings.protocol = "http/protobuf";
+  Result<OtlpTargets> chosen = choose_otlp_targets(settings, otel_environment());
+  Result<OtlpTarget> target = chosen.ok() ? command_target(*chosen) : Result<OtlpTarget>(Error{chosen.error()});
+  if (!target.ok()) return Error{"--commands: " + target.error()};
+  return std::optional(std::move(*target));
 }
 
 std::string checks_json(const NodeWatch* node) {
@@ -141,11 +165,14 @@ int run(AgentOptions options, const Flags& flags) {
   if (!address.ok()) return usage_error("--metrics: " + address.error());
   Result<OtlpTargets> targets = choose_otlp_targets(options.otlp, otel_environment());
   if (!targets.ok()) return usage_error(targets.error());
+  Result<std::optional<OtlpTarget>> commands_from = command_door(options, *targets);
+  if (!commands_from.ok()) return usage_error(commands_from.error());
   if (flags.check_wanted()) {
     std::fputs(flags.effective().c_str(), stdout);
     for (Signal signal : {Signal::kMetrics, Signal::kLogs, Signal::kSpans})
       std::printf("# %s go to %s\n", to_text(signal),
                   options.exported.empty() ? targets->of(signal).text().c_str() : options.exported.c_str());
+    std::printf("# commands come from %s\n", *commands_from ? (*commands_from)->text().c_str() : "nobody");
     for (const std::string& note : targets->notes) std::printf("# note: %s\n", note.c_str());
     return 0;
   }
@@ -162,6 +189,12 @@ int run(AgentOptions options, const Flags& flags) {
   chmod(options.recorders.c_str(), 0700);
   Result<UniqueFd> lock = lock_folder(options.data, "lockstep-agent");
   if (!lock.ok()) return failure(lock.error());
+
+  UniqueFd users;
+  if (!options.while_locked.empty()) {
+    users = UniqueFd(open(options.while_locked.c_str(), O_RDWR | O_CLOEXEC));
+    if (!users.valid()) return failure(format("--while-locked: cannot open %s", options.while_locked.c_str()));
+  }
 
   raise_file_limit();
   // What needs root is opened first; then it is given up.
@@ -189,11 +222,18 @@ int run(AgentOptions options, const Flags& flags) {
   if (!exporter.ok()) return failure(exporter.error());
   CallbackCost cost;
   RasWatch ras_watch(*ras_options, clock, counters);
+  StepTraces traces({.kept = {.bytes_max = static_cast<size_t>(options.detail_mb * (1 << 20)),
+                              .age_ns = options.detail_seconds * 1'000'000'000},
+                     .budget_bytes_s = options.trace_budget},
+                    counters);
   RecorderWatch watch({.folder = options.recorders,
                        .users_folder = options.every_user ? "/dev/shm" : "",
                        .kept_folder = options.data + "/postmortem",
                        .completion_wait_ns = read_node ? kCompletionWaitNs : 0},
-                      clock, counters, &cost, &ras_watch);
+                      clock, counters, &cost, &ras_watch, &traces);
+  std::unique_ptr<CommandPoll> commands;
+  if (*commands_from && options.detail_mb > 0)
+    commands = std::make_unique<CommandPoll>(CommandPollOptions{.target = **commands_from}, counters);
   std::unique_ptr<NodeWatch> node;
   if (read_node) {
     node = std::make_unique<NodeWatch>(node_options(options), std::move(sources), clock, counters);
@@ -237,11 +277,13 @@ int run(AgentOptions options, const Flags& flags) {
 
   Batch logs{.signal = Signal::kLogs, .groups = {}};
   Batch numbers{.signal = Signal::kMetrics, .groups = {}};
+  Batch spans{.signal = Signal::kSpans, .groups = {}};
   int64_t batch_since = 0;
   auto gather = [&](Harvest harvest) {
-    bool any = !harvest.logs.empty() || !harvest.metrics.empty();
+    bool any = !harvest.logs.empty() || !harvest.metrics.empty() || !harvest.spans.empty();
     for (ResourceGroup& group : harvest.logs) logs.groups.push_back(std::move(group));
     for (ResourceGroup& group : harvest.metrics) numbers.groups.push_back(std::move(group));
+    for (ResourceGroup& group : harvest.spans) spans.groups.push_back(std::move(group));
     if (any && batch_since == 0) batch_since = clock.monotonic_ns();
     return harvest.urgent;
   };
@@ -249,16 +291,32 @@ int run(AgentOptions options, const Flags& flags) {
     uint64_t ticket = 0;
     if (!logs.groups.empty()) ticket = (*exporter)->submit(logs);
     if (!numbers.groups.empty()) ticket = (*exporter)->submit(numbers);
+    if (!spans.groups.empty()) ticket = (*exporter)->submit(spans);
     logs.groups.clear();
     numbers.groups.clear();
+    spans.groups.clear();
     batch_since = 0;
     if (ticket != 0) watch.submitted(ticket);
   };
   const int64_t watchdog_ns = systemd_watchdog_ns();
-  int64_t next_roster_ns = 0, next_watchdog_ns = 0;
+  int64_t next_roster_ns = 0, next_watchdog_ns = 0, next_users_ns = 0, next_hosts_ns = 0;
+  auto hosts_here = [&] {
+    std::vector<std::string> hosts = traces.hosts();
+    hosts.push_back(options.host);
+    for (const RecorderOwner& owner : watch.owners()) hosts.push_back(owner.identity.host);
+    std::erase(hosts, "");
+    return hosts;
+  };
   while (!g_stop) {
     bool urgent = gather(watch.look());
     const int64_t now_ns = clock.monotonic_ns();
+    if (commands) {
+      if (now_ns >= next_hosts_ns) {
+        next_hosts_ns = now_ns + kRosterNs;
+        commands->set_hosts(hosts_here());
+      }
+      for (const DetailRequest& request : commands->take()) traces.ask(request);
+    }
     if (node) {
       urgent |= gather(node->take());
       if (now_ns >= next_roster_ns) {
@@ -270,6 +328,11 @@ int run(AgentOptions options, const Flags& flags) {
     if (batch_since != 0 && (urgent || now_ns - batch_since >= kBatchNs)) submit();
     watch.release([&](uint64_t ticket) { return (*exporter)->settled(ticket); });
     if (control.ok()) control->poll([&](const std::string& request) { return answer_command(request, node.get()); });
+    if (users.valid() && now_ns >= next_users_ns) {
+      next_users_ns = now_ns + kUsersNs;
+      // Kept to the end: whoever wants an agent meanwhile waits until this one is gone, and starts another.
+      if (try_lock_byte(users.get(), 0, ByteLock::kExclusive)) g_stop = 1;
+    }
     if (watchdog_ns > 0 && now_ns >= next_watchdog_ns) {
       next_watchdog_ns = now_ns + watchdog_ns;
       systemd_notify("WATCHDOG=1");
@@ -277,12 +340,20 @@ int run(AgentOptions options, const Flags& flags) {
     watch.wait(kLookMs);
   }
   systemd_notify("STOPPING=1");
+  if (commands) commands->stop();
   if (node) {
     node->stop();
     gather(node->take());
   }
   gather(watch.final_look());
   submit();
+  // What was asked for or sampled and still waits; not for longer than it takes to notice.
+  for (int i = 0; i < kLastPiecesMax; ++i) {
+    std::vector<ResourceGroup> rest = traces.take(clock.monotonic_ns());
+    if (rest.empty()) break;
+    spans.groups = std::move(rest);
+    submit();
+  }
   (*exporter)->stop(3'000);
   (*page)->stop();
   return 0;

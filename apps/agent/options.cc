@@ -25,6 +25,14 @@ void add_flags(AgentOptions& options, Flags& flags) {
       .text(&options.otlp.compression, "--compression", "zstd|gzip|none", "(default: the best that the server takes)")
       .text(&options.exported, "--export", "file:DIR", "write the requests to files instead of sending them")
       .number(&options.spool_mb, "--spool-mb", "N", "disk the spool may use (default 512)", 1, 1'000'000)
+      .decimal(&options.detail_mb, "--detail-mb", "MB",
+               "memory in which every step of every rank is kept in detail (default 8; 0: no spans at all)", 0, 4096)
+      .number(&options.detail_seconds, "--detail-seconds", "N", "for how long (default 300)", 1, 86'400)
+      .decimal(&options.trace_budget, "--trace-budget", "BYTES",
+               "a second and GPU, for spans that nobody asked for (default 40; 0: only what the server asks for)", 0,
+               1'000'000)
+      .text(&options.commands, "--commands", "URL|off",
+            "the OTLP/HTTP door to ask for commands (default: that of --server; needed with --protocol grpc)")
       .text(&options.metrics, "--metrics", "ADDR",
             "address for /metrics (default 127.0.0.1:9410; port 0 takes a free one)")
       .list(&options.names, "--names", "dcgm", "on /metrics, GPU series also under dcgm-exporter's names")
@@ -49,6 +57,8 @@ void add_flags(AgentOptions& options, Flags& flags) {
       .text(&options.host, "--host", "NAME", "what this node is called (default $LOCKSTEP_HOST, else its host name)")
       .text(&options.user, "--user", "NAME", "started as root: go on as this user")
       .text(&options.root, "--root", "DIR", "read /proc, /sys and /dev below this folder (tests, containers)")
+      .text(&options.while_locked, "--while-locked", "FILE",
+            "end when nobody holds a lock on this file any more (lockstep run starts it so)")
       .also_from("LOCKSTEP_AGENT_", "/etc/lockstep/agent.conf");
 }
 

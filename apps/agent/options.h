@@ -18,6 +18,10 @@ struct AgentOptions {
   OtlpSettings otlp;
   std::string exported;  // "file:DIR"
   int64_t spool_mb = 512;
+  double detail_mb = 8;
+  int64_t detail_seconds = 300;
+  double trace_budget = 40;
+  std::string commands;  // URL, "off"; empty: where telemetry goes
   std::string metrics = "127.0.0.1:9410";
   std::vector<std::string> names;  // "dcgm"
   std::string recorders;
@@ -34,6 +38,7 @@ struct AgentOptions {
   std::string environments = "on";
   std::string user;
   std::string root;
+  std::string while_locked;  // file; ends when nobody holds a lock on it any more
 };
 
 // Gives every option its flag. What is wrong is told by parse() or by check_options().

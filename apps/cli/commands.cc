@@ -4,15 +4,23 @@ namespace lockstep::cli {
 namespace {
 
 constexpr Command kCommands[] = {
+    {"run", "runs a job, watched: lockstep run -- torchrun train.py", run_run},
+#ifndef LOCKSTEP_NODE_ONLY
     {"why", "why a job is slow or stuck: the culprit, what it costs, the evidence", run_why},
     {"jobs", "the jobs the server knows, worst first", run_jobs},
+    {"step", "one step, rank against rank: who made whom wait, the critical path", run_step},
+    {"service", "how an inference service does: first token, time per token, queue", run_service},
+    {"trace", "a step, rank by rank, as a file for the Perfetto UI", run_trace},
     {"hang", "which rank is where: this node's jobs, from their flight recorders alone", run_hang},
     {"postmortem", "which rank was where when the job died, from saved recorder files", run_postmortem},
+#endif
     {"detail", "how much running jobs record: low, full, or auto", run_detail},
+#ifndef LOCKSTEP_NODE_ONLY
     {"doctor", "what is running, what is missing, and how to switch it on", run_doctor},
     {"demo", "a simulated fleet with faults, on this machine, from nothing", run_demo},
     {"sim", "plays a simulated job into a server", run_sim},
     {"replay", "makes recorded NCCL callbacks again; with --why, says what was wrong", run_replay},
+#endif
 };
 
 }  // namespace

@@ -18,6 +18,7 @@ inline constexpr int kExitFailed = 5;
 
 using Arguments = std::vector<std::string>;
 
+int run_run(const Arguments& arguments);         // run.cc
 int run_why(const Arguments& arguments);         // why.cc
 int run_jobs(const Arguments& arguments);        // jobs.cc
 int run_hang(const Arguments& arguments);        // hang.cc
@@ -25,7 +26,10 @@ int run_postmortem(const Arguments& arguments);  // postmortem.cc
 int run_detail(const Arguments& arguments);      // detail.cc
 int run_doctor(const Arguments& arguments);      // doctor.cc
 int run_replay(const Arguments& arguments);      // replay.cc
+int run_service(const Arguments& arguments);     // service.cc
+int run_step(const Arguments& arguments);        // step.cc
 int run_sim(const Arguments& arguments);         // sim.cc
+int run_trace(const Arguments& arguments);       // trace.cc
 int run_demo(const Arguments& arguments);        // demo.cc
 
 struct Command {

@@ -454,8 +454,8 @@ void RecorderSet::read(Source& source) {
   recording.drained.overwritten += drained.overwritten;
   recording.drained.torn += drained.torn;
   source.assembler->end_drain(clock_.monotonic_ns(), drained.overwritten + drained.torn);
-  for (StepSummary& step : source.assembler->take_steps(clock_.monotonic_ns(), true))
-    recording.steps.push_back(std::move(step));
+  for (ClosedStep& step : source.assembler->take_steps(clock_.monotonic_ns(), true))
+    recording.steps.push_back(std::move(step.summary));
   if (recording.steps.size() > JobWindow::kStepsMax)
     recording.steps.erase(recording.steps.begin(), recording.steps.end() - JobWindow::kStepsMax);
 

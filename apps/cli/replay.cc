@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
+#include <limits>
 #include <map>
 #include <optional>
 
@@ -58,6 +59,7 @@ struct Options {
   std::string plugin;
   int64_t linger_s = 30;
   bool skip_bad = false;
+  bool no_steps = false;
   bool why = false;
   bool json = false;
 };
@@ -287,7 +289,8 @@ int replay_and_ask(const Options& options, const Recording& recording, replay::R
 
   const std::string server_url = "http://" + server->doors["http"];
   const Result<Diagnosis> answer =
-      await_diagnosis(server_url, how.job_id, progress->ranks_lingering > 0, last_step_of(recording));
+      await_diagnosis(server_url, how.job_id, progress->ranks_lingering > 0,
+                      options.no_steps ? std::numeric_limits<int64_t>::max() : last_step_of(recording));
   for (const auto& [name, daemon] : {std::pair("lockstepd", &*server), std::pair("lockstep-agent", &*agent)}) {
     if (daemon->process.running()) continue;
     return fail(format("replay: %s ended during the replay; its last word: %s", name,
@@ -322,6 +325,7 @@ int run_replay(const Arguments& arguments) {
       .toggle(&options.skip_bad, "--skip-bad", "leave malformed lines out instead of failing")
       .number(&options.linger_s, "--linger", "SECONDS", "how long ranks that never finished stay (default 30)", 0,
               86'400)
+      .toggle(&options.no_steps, "--no-steps", "without the step log: as a job that does not tell its steps")
       .toggle(&options.why, "--why", "start server and agent, print the verdicts, end; needs nothing running")
       .toggle(&options.json, "--json", "with --why: the verdicts as a JSON array");
   if (const Result<void> parsed = flags.parse(arguments); !parsed.ok()) return fail(parsed.error(), kExitUsage);
@@ -344,8 +348,9 @@ int run_replay(const Arguments& arguments) {
   replay::ReplayOptions how;
   const std::string libraries = program_directory() + "/../lib/";
   how.plugin_path = options.plugin.empty() ? libraries + "libnccl-profiler-lockstep.so" : options.plugin;
-  how.capi_path = libraries + "liblockstep.so";
-  how.job_id = options.job.empty() ? replay::default_job_id(*recording) : options.job;
+  how.capi_path = options.no_steps ? "" : libraries + "liblockstep.so";
+  how.job_id = options.job;
+  if (how.job_id.empty()) how.job_id = replay::default_job_id(*recording) + (options.no_steps ? "-no-steps" : "");
 
   struct sigaction stop {};
   stop.sa_handler = [](int) { interrupted = 1; };

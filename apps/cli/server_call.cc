@@ -14,6 +14,13 @@ std::string default_server() {
   return server != nullptr && *server != '\0' ? server : "http://127.0.0.1:7070";
 }
 
+std::string Answer::header(std::string_view name) const {
+  for (const auto& [key, value] : headers) {
+    if (key == name) return value;
+  }
+  return {};
+}
+
 Answer ask(const std::string& server, const std::string& path, const std::string& command) {
   Result<Url> url = parse_url(server, 7070);
   if (!url.ok()) return {kExitUsage, format("%s: --server: %s", command.c_str(), url.error().c_str()), {}};
@@ -27,7 +34,7 @@ Answer ask(const std::string& server, const std::string& path, const std::string
                    answer.error().c_str()),
             {}};
   }
-  if (answer->status == 200) return {kExitOk, {}, std::move(answer->body)};
+  if (answer->status == 200) return {kExitOk, {}, std::move(answer->body), std::move(answer->headers)};
   std::string why = format("the server answered %d", answer->status);
   simdjson::dom::parser parser;
   simdjson::dom::element document;

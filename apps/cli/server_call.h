@@ -4,6 +4,9 @@
 #pragma once
 
 #include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
 
 #include "apps/cli/commands.h"
 #include "base/result.h"
@@ -17,6 +20,8 @@ struct Answer {
   int exit_code = kExitOk;  // not kExitOk: `message` says why, in one line
   std::string message;
   std::string body;
+  std::vector<std::pair<std::string, std::string>> headers;  // names in lower case
+  std::string header(std::string_view name) const;           // empty where absent
 };
 Answer ask(const std::string& server, const std::string& path, const std::string& command);
 

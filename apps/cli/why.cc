@@ -153,8 +153,15 @@ void print_why(std::string_view why_json, std::string_view server_url) {
   Json breakdown;
   if (!why["breakdown"].get(breakdown) && breakdown.is_object()) {
     std::printf("where the time goes  ");
-    for (const char* part : {"compute", "waiting", "communication", "input", "other"})
-      std::printf(" %s %.0f %% ", part, number_of(breakdown, part) * 100);
+    struct Part {
+      const char* name;
+      bool always;  // else only where there is any to speak of
+    };
+    for (Part part : {Part{"compute", true}, Part{"waiting", true}, Part{"communication", true}, Part{"input", true},
+                      Part{"host", false}, Part{"checkpoint", false}, Part{"idle", false}, Part{"other", false}}) {
+      double percent = number_of(breakdown, part.name) * 100;
+      if (part.always || percent >= 0.5) std::printf(" %s %.0f %% ", part.name, percent);
+    }
     std::printf("\n");
   }
   if (!server_url.empty())

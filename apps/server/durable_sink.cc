@@ -33,6 +33,18 @@ DurableSink::DurableSink(DurableLog& log, Applier& applier, uint64_t queued_byte
 
 AcceptResult DurableSink::accept(Signal signal, Batch batch, std::string_view otlp_protobuf_bytes,
                                  int64_t received_unix_ns) {
+  return accept_with(signal, otlp_protobuf_bytes, received_unix_ns,
+                     [&](uint64_t) { applier_.apply(signal, batch, received_unix_ns); });
+}
+
+AcceptResult DurableSink::accept_spans(spans::SpanColumns columns, std::string_view otlp_protobuf_bytes,
+                                       int64_t received_unix_ns) {
+  return accept_with(Signal::kSpans, otlp_protobuf_bytes, received_unix_ns,
+                     [&](uint64_t sequence) { applier_.apply_spans(std::move(columns), received_unix_ns, sequence); });
+}
+
+AcceptResult DurableSink::accept_with(Signal signal, std::string_view otlp_protobuf_bytes, int64_t received_unix_ns,
+                                      const std::function<void(uint64_t sequence)>& apply) {
   if (closed_) return {AcceptError::kUnavailable, 0, "the server is shutting down"};
   uint64_t bytes = otlp_protobuf_bytes.size();
   uint64_t before = queued_bytes_.fetch_add(bytes);
@@ -48,7 +60,7 @@ AcceptResult DurableSink::accept(Signal signal, Batch batch, std::string_view ot
 
   std::unique_lock lock(turn_mutex_);
   turn_changed_.wait(lock, [&] { return next_to_apply_ == *sequence; });
-  applier_.apply(signal, batch, received_unix_ns);
+  apply(*sequence);
   ++next_to_apply_;
   lock.unlock();
   turn_changed_.notify_all();

@@ -9,6 +9,7 @@
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
+#include <functional>
 #include <mutex>
 
 #include "base/counters.h"
@@ -28,9 +29,15 @@ class DurableSink final : public IngestSink {
 
   AcceptResult accept(Signal signal, Batch batch, std::string_view otlp_protobuf_bytes,
                       int64_t received_unix_ns) override;
+  AcceptResult accept_spans(spans::SpanColumns columns, std::string_view otlp_protobuf_bytes,
+                            int64_t received_unix_ns) override;
   void close() { closed_ = true; }
 
  private:
+  // apply is called with the record's sequence, when all before it have been applied.
+  AcceptResult accept_with(Signal signal, std::string_view bytes, int64_t received_unix_ns,
+                           const std::function<void(uint64_t sequence)>& apply);
+
   DurableLog& log_;
   Applier& applier_;
   const uint64_t queued_bytes_max_;

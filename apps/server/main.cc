@@ -3,8 +3,10 @@
 // Order of start: lock the data folder, open the API (it answers /healthz and "starting"), read the durable log back
 // into stores and diagnosis, open the doors, say "ready". Order of stop follows the data: doors, diagnosis, API, log.
 #include <fcntl.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
@@ -22,12 +24,15 @@
 #include "base/text.h"
 #include "bus/log.h"
 #include "diagnosis/engine.h"
+#include "diagnosis/tail_sampler.h"
+#include "ingest/agent_commands.h"
 #include "ingest/counters_table.h"
 #include "ingest/otlp_doors.h"
+#include "ingest/span_decode.h"
 #include "store/applier.h"
 #include "store/memory_metric_store.h"
-#include "store/memory_span_store.h"
 #include "store/memory_step_store.h"
+#include "store/spans/columnar_span_store.h"
 #include "store/sqlite_state_store.h"
 #include "wire/otlp.h"
 
@@ -46,6 +51,8 @@ struct Options {
   std::string otlp_grpc = "127.0.0.1:4317";
   std::string web;
   int64_t log_bytes_max = 4ll << 30;
+  int64_t trace_days = 7;
+  int64_t trace_bytes_max = 32ll << 30;
   bool help = false;
   std::string help_text;
 };
@@ -59,7 +66,10 @@ Result<Options> read_options(const std::vector<std::string>& arguments) {
       .text(&options.otlp_grpc, "--otlp-grpc", "ADDR", "OTLP/gRPC door (default 127.0.0.1:4317)")
       .text(&options.web, "--web", "DIR", "files of the web UI (default: found beside the program)")
       .number(&options.log_bytes_max, "--log-bytes-max", "N",
-              "size of the durable log in bytes, oldest dropped first (default 4294967296)", 1 << 20, 1ll << 50);
+              "size of the durable log in bytes, oldest dropped first (default 4294967296)", 1 << 20, 1ll << 50)
+      .number(&options.trace_days, "--trace-days", "N", "days for which spans are kept (default 7)", 1, 3650)
+      .number(&options.trace_bytes_max, "--trace-bytes-max", "N",
+              "size of the spans on disk in bytes, oldest dropped first (default 34359738368)", 1 << 20, 1ll << 50);
   if (Result<void> parsed = flags.parse(arguments); !parsed.ok()) return Error{parsed.error()};
   options.help = flags.help_wanted();
   options.help_text = flags.help();
@@ -71,38 +81,58 @@ Result<Options> read_options(const std::vector<std::string>& arguments) {
 // Reads the log back. Diagnosis looks at the history as it did when it happened, a quarter of a second of it at a time,
 // but never spends more time on looking than reading takes: a long log of a large job must not delay the start for
 // long. false: told to stop meanwhile.
-bool replay(DurableLog& log, Applier& applier, Engine& engine, const Clock& clock, Counters& counters) {
+bool replay(DurableLog& log, Applier& applier, const ColumnarSpanStore& spans, Engine& engine, TailSampler& tail,
+            const Clock& clock, Counters& counters) {
   int64_t last_look_unix_ns = 0;
   int64_t look_cost_ns = 0;
   int64_t looked_at_ns = clock.monotonic_ns();
   int64_t started_ns = clock.monotonic_ns();
   uint64_t records = 0;
   bool stopping = false;
-  Result<void> done = log.replay([&](uint64_t, RecordKind kind, int64_t received_unix_ns, std::string_view payload) {
-    if (stopping) return;
-    Result<Batch> batch = otlp::decode(signal_of(kind), payload);
-    if (!batch.ok()) {
-      counters.add("lockstep_replay_undecodable_records_total");
-      return;
+  auto apply = [&](uint64_t sequence, Signal signal, int64_t received_unix_ns, std::string_view payload) {
+    if (signal == Signal::kSpans) {
+      Result<DecodedSpans> decoded = decode_spans(payload);
+      if (decoded.ok()) applier.apply_spans(std::move(decoded->columns), received_unix_ns, sequence);
+      return decoded.ok();
     }
-    applier.apply(signal_of(kind), *batch, received_unix_ns);
-    ++records;
-    int64_t now_ns = clock.monotonic_ns();
-    if (received_unix_ns - last_look_unix_ns < kTickNs || now_ns - looked_at_ns < look_cost_ns) return;
-    engine.tick(received_unix_ns);
-    last_look_unix_ns = received_unix_ns;
-    looked_at_ns = clock.monotonic_ns();
-    look_cost_ns = looked_at_ns - now_ns;
-    sigset_t pending;
-    sigpending(&pending);
-    stopping = sigismember(&pending, SIGTERM) == 1 || sigismember(&pending, SIGINT) == 1;
-  });
+    Result<Batch> batch = otlp::decode(signal, payload);
+    if (batch.ok()) applier.apply(signal, *batch, received_unix_ns);
+    return batch.ok();
+  };
+  Result<void> done =
+      log.replay([&](uint64_t sequence, RecordKind kind, int64_t received_unix_ns, std::string_view payload) {
+        if (stopping) return;
+        if (signal_of(kind) == Signal::kSpans && spans.holds(sequence, received_unix_ns)) return;  // in files already
+        if (!apply(sequence, signal_of(kind), received_unix_ns, payload)) {
+          counters.add("lockstep_replay_undecodable_records_total");
+          return;
+        }
+        ++records;
+        int64_t now_ns = clock.monotonic_ns();
+        if (received_unix_ns - last_look_unix_ns < kTickNs || now_ns - looked_at_ns < look_cost_ns) return;
+        engine.tick(received_unix_ns);
+        tail.tick(received_unix_ns);
+        last_look_unix_ns = received_unix_ns;
+        looked_at_ns = clock.monotonic_ns();
+        look_cost_ns = looked_at_ns - now_ns;
+        sigset_t pending;
+        sigpending(&pending);
+        stopping = sigismember(&pending, SIGTERM) == 1 || sigismember(&pending, SIGINT) == 1;
+      });
   if (!done.ok()) LOCKSTEP_LOG_ERROR("server", "recovery: %s", done.error().c_str());
   if (records > 0) {
     LOCKSTEP_LOG_INFO("server", "recovery: %llu records read back in %s", static_cast<unsigned long long>(records),
                       human_duration(static_cast<double>(clock.monotonic_ns() - started_ns)).c_str());
   }
   return !stopping;
+}
+
+// Two connections for every agent of a large fleet: one to send, one that waits for commands.
+void raise_file_limit() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = std::min<rlim_t>(limit.rlim_max, 131'072);
+  setrlimit(RLIMIT_NOFILE, &limit);
 }
 
 Result<void> run(const Options& options, const sigset_t& signals) {
@@ -117,11 +147,18 @@ Result<void> run(const Options& options, const sigset_t& signals) {
   Result<UniqueFd> lock = lock_folder(options.data, "lockstepd");
   if (!lock.ok()) return Error{lock.error()};
 
+  raise_file_limit();
   SystemClock clock;
   Counters counters(kServerCounters);
   counters.set("lockstep_build_info", "version=\"" LOCKSTEP_VERSION "\"", 1);
   MemoryStepStore steps({}, counters);
-  MemorySpanStore spans({}, counters);
+  Result<std::unique_ptr<ColumnarSpanStore>> span_store =
+      ColumnarSpanStore::open({.folder = options.data + "/spans",
+                               .days = options.trace_days,
+                               .bytes_max = static_cast<uint64_t>(options.trace_bytes_max)},
+                              clock, counters);
+  if (!span_store.ok()) return Error{span_store.error()};
+  ColumnarSpanStore& spans = **span_store;
   MemoryMetricStore metrics({}, counters);
   AgentRegistry agents;
   Result<std::unique_ptr<StateStore>> state = open_sqlite_state_store(options.data + "/state.sqlite");
@@ -130,9 +167,25 @@ Result<void> run(const Options& options, const sigset_t& signals) {
   Applier applier(steps, spans, metrics, agents, counters);
   applier.subscribe(engine);
   VerdictKeeper keeper(**state, counters);
+  AgentCommands commands({}, clock, counters);
+  TailSampler tail(steps, commands, counters);
+  applier.subscribe(tail);
+  auto look = [&] {
+    engine.tick(clock.unix_ns());
+    std::vector<Verdict> changed = engine.take_changed();
+    tail.note(changed);
+    keeper.keep(std::move(changed));
+    tail.tick(clock.unix_ns());
+    commands.tick();
+  };
 
   std::atomic<bool> ready{false};
-  ApiContext context{steps, spans, metrics, **state, agents, engine, counters, clock, ready, *web_folder};
+  StepTraceCache traces(steps, spans, clock);
+  ApiContext context{steps, spans, traces, metrics, **state, agents, engine, counters, clock, ready, *web_folder};
+  context.ask_detail = [&](const JobInfo& job, const DetailRequest& request) {
+    counters.add("lockstep_detail_asks_total", "reason=\"person\"");
+    return ask_hosts(job, request, commands);
+  };
   Result<std::unique_ptr<HttpServer>> api = HttpServer::start(
       {.address = *http_address, .body_bytes_max = 1 << 20, .name = "http"},
       [&](const ServerRequest& request) { return answer(context, request); }, counters);
@@ -141,16 +194,16 @@ Result<void> run(const Options& options, const sigset_t& signals) {
   Result<std::unique_ptr<DurableLog>> log = DurableLog::open(
       {.folder = options.data + "/log", .total_bytes_max = static_cast<uint64_t>(options.log_bytes_max)}, counters);
   if (!log.ok()) return Error{log.error()};
-  if (!replay(**log, applier, engine, clock, counters)) {
+  if (!replay(**log, applier, spans, engine, tail, clock, counters)) {
     (*api)->stop();
     return {};
   }
-  engine.tick(clock.unix_ns());
-  keeper.keep(engine.take_changed());
+  look();
+  tail.go_live();
 
   DurableSink sink(**log, applier, kQueuedBytesMax);
   Result<std::unique_ptr<OtlpDoors>> doors =
-      OtlpDoors::start({.http = *otlp_http_address, .grpc = *otlp_grpc_address}, sink, clock, counters);
+      OtlpDoors::start({.http = *otlp_http_address, .grpc = *otlp_grpc_address}, sink, clock, counters, &commands);
   if (!doors.ok()) return Error{doors.error()};
   ready = true;
   std::printf("ready http=%s otlp_http=%s otlp_grpc=%s\n", (*api)->address().c_str(), (*doors)->http_address().c_str(),
@@ -160,17 +213,13 @@ Result<void> run(const Options& options, const sigset_t& signals) {
                     web_folder->empty() ? "not found (see --web)" : web_folder->c_str());
 
   const timespec tick{0, kTickNs};
-  while (sigtimedwait(&signals, nullptr, &tick) < 0) {  // nothing arrived: time for a look
-    engine.tick(clock.unix_ns());
-    keeper.keep(engine.take_changed());
-  }
+  while (sigtimedwait(&signals, nullptr, &tick) < 0) look();  // nothing arrived: time for a look
 
   LOCKSTEP_LOG_INFO("server", "stopping: doors, diagnosis, API, log");
   ready = false;
   (*doors)->stop();
   sink.close();
-  engine.tick(clock.unix_ns());
-  keeper.keep(engine.take_changed());
+  look();
   (*api)->stop();
   return {};
 }

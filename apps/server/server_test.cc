@@ -10,10 +10,12 @@
 
 #include "apps/server/durable_sink.h"
 #include "apps/server/verdict_keeper.h"
+#include "base/clock.h"
 #include "base/process.h"
 #include "base/text.h"
 #include "ingest/counters_table.h"
 #include "model/events.h"
+#include "model/step_detail.h"
 #include "net/http_client.h"
 #include "store/memory_metric_store.h"
 #include "store/memory_span_store.h"
@@ -295,6 +297,59 @@ TEST_F(LockstepdTest, WhatWasAcknowledgedIsThereAfterAKill) {
   Result<int> status = server.wait(20'000);
   ASSERT_TRUE(status.ok());
   EXPECT_EQ(*status, 0);
+}
+
+TEST_F(LockstepdTest, SpansAreThereOnceAfterAKillAndAfterAnOrderlyEnd) {
+  const std::string data = folder_.path() + "/data";
+  Identity identity{
+      .job_id = "job", .attempt = 0, .rank = 0, .world_size = 1, .local_rank = 0, .host = "h", .gpu_uuid = ""};
+  const int64_t now = SystemClock().unix_ns();
+  Doors doors;
+  auto send_step = [&](int64_t step) {
+    StepDetail detail;
+    detail.step = step;
+    detail.start_unix_ns = now + step * 1000;
+    detail.duration_ns = 900;
+    detail.phases = {{Phase::kForward, "", now + step * 1000, 500}};
+    Batch batch{
+        .signal = Signal::kSpans,
+        .groups = {{.resource = to_resource(identity), .spans = to_spans(identity, detail, SampledFor::kAsked)}}};
+    return call(doors.otlp_http, {.method = "POST",
+                                  .path = "/v1/traces",
+                                  .headers = {{"content-type", "application/x-protobuf"}},
+                                  .body = otlp::encode(batch)})
+        .status;
+  };
+  auto expect_spans = [&](int64_t steps, const char* files) {
+    EXPECT_NE(get(doors.http, "/api/spans").body.find(format("\"total\":%lld", static_cast<long long>(2 * steps))),
+              std::string::npos);
+    for (int64_t step = 0; step < steps; ++step) {
+      const std::string trace = to_hex(step_trace_id("job", 0, step));
+      EXPECT_NE(get(doors.http, "/api/spans?trace_id=" + trace).body.find("\"total\":2"), std::string::npos) << step;
+    }
+    EXPECT_NE(get(doors.http, "/metrics").body.find(format("\nlockstep_span_files %s\n", files)), std::string::npos);
+  };
+  {
+    ChildProcess server = start(data, &doors);
+    ASSERT_EQ(send_step(0), 200);
+    ASSERT_EQ(send_step(1), 200);
+    expect_spans(2, "0");
+    kill(server.pid(), SIGKILL);
+    EXPECT_TRUE(server.wait(10'000).ok());
+  }
+  {
+    ChildProcess server = start(data, &doors);  // from the log
+    expect_spans(2, "0");
+    ASSERT_EQ(send_step(2), 200);
+    kill(server.pid(), SIGTERM);
+    Result<int> status = server.wait(20'000);
+    ASSERT_TRUE(status.ok());
+    EXPECT_EQ(*status, 0);
+  }
+  ChildProcess server = start(data, &doors);  // from a file, and not from the log as well
+  expect_spans(3, "1");
+  ASSERT_EQ(send_step(3), 200);
+  expect_spans(4, "1");
 }
 
 TEST_F(LockstepdTest, ADataFolderInUseIsRefusedWithOneLine) {

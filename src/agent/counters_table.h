@@ -11,7 +11,8 @@ inline constexpr CounterDescriptor kAgentCounters[] = {
     {"lockstep_agent_recorders", "gauge", Severity::kInfo, "Flight recorders being read now."},
     {"lockstep_agent_recorder_records_total", "counter", Severity::kInfo, "Records read from flight recorders."},
     {"lockstep_agent_recorder_lost_total", "counter", Severity::kDataLoss,
-     "Records lost before they were read, by reason: overwritten in the ring, torn by a dying writer, orphaned."},
+     "Records lost before they were read, by reason: overwritten in the ring, torn by a dying writer, orphaned, "
+     "malformed."},
     {"lockstep_agent_recorder_refused_total", "counter", Severity::kNotice,
      "Files in the recorder folder that could not be read as a recorder."},
     {"lockstep_agent_plugins_switched_off", "gauge", Severity::kDataLoss,
@@ -32,7 +33,8 @@ inline constexpr CounterDescriptor kAgentCounters[] = {
     {"lockstep_plugin_records_total", "counter", Severity::kInfo,
      "Records read, by type: coll, p2p, kernel, proxy_op, proxy_step, mark."},
     {"lockstep_plugin_refused_total", "counter", Severity::kDataLoss,
-     "Events that could not be recorded, by reason: handle, foreign, no_slot, no_communicator, no_lane, completion."},
+     "Events that could not be recorded, by reason: handle, foreign, no_slot, no_communicator, no_lane, completion, "
+     "text."},
     {"lockstep_agent_records_total", "counter", Severity::kInfo,
      "Telemetry records made for export: passed + refused + dropped + queued."},
     {"lockstep_agent_records_passed_total", "counter", Severity::kInfo,
@@ -45,6 +47,24 @@ inline constexpr CounterDescriptor kAgentCounters[] = {
      "of the data."},
     {"lockstep_agent_records_queued", "gauge", Severity::kInfo, "Telemetry records waiting in memory or in the spool."},
     {"lockstep_agent_spool_bytes", "gauge", Severity::kNotice, "Bytes waiting in the spool on disk."},
+    // Steps in detail, counted by step and rank: steps = sent + left_out + held.
+    {"lockstep_agent_detail_steps_total", "counter", Severity::kInfo, "Steps of ranks that ended with their detail."},
+    {"lockstep_agent_detail_sent_total", "counter", Severity::kInfo,
+     "Of those: sent as spans, by reason: periodic (sampled), asked (by the server)."},
+    {"lockstep_agent_detail_left_out_total", "counter", Severity::kNotice,
+     "Of those: never sent, by reason: age or bytes (kept for a while, and nobody asked), replaced, too_large, off."},
+    {"lockstep_agent_detail_held", "gauge", Severity::kInfo, "Of those: kept in memory now."},
+    {"lockstep_agent_detail_bytes", "gauge", Severity::kInfo, "Memory that kept detail takes."},
+    {"lockstep_agent_detail_spans_total", "counter", Severity::kInfo, "Spans made of detail that was sent, by reason."},
+    {"lockstep_agent_detail_asked_total", "counter", Severity::kInfo,
+     "Steps of ranks that the server asked for, by result: sent, sent_before, gone (no longer or never here), busy "
+     "(too "
+     "many at once)."},
+    {"lockstep_agent_commands_polls_total", "counter", Severity::kInfo,
+     "Times the server was asked for commands, by result: answered, empty, renewed (for other hosts), unknown_path, "
+     "refused, malformed, failed."},
+    {"lockstep_agent_commands_total", "counter", Severity::kInfo,
+     "Commands that came, by result: taken, unknown (of a newer server), too_many."},
     {"lockstep_agent_export_requests_total", "counter", Severity::kInfo,
      "Export requests by result code: HTTP's, or grpc_N; 0: no answer."},
     {"lockstep_agent_export_bytes_total", "counter", Severity::kInfo, "Bytes sent, compressed."},

@@ -24,6 +24,21 @@ const LabelSet& no_labels() {
   return none;
 }
 
+// What becomes of the steps' detail is counted where it is kept; here it is told to the server too.
+void tell_detail(const Counters& counters, NodeReadings& out) {
+  static const LabelSet kResults[] = {std::make_shared<const Labels>(Labels{{"result", "periodic"}}),
+                                      std::make_shared<const Labels>(Labels{{"result", "asked"}}),
+                                      std::make_shared<const Labels>(Labels{{"result", "left_out"}})};
+  if (counters.value("lockstep_agent_detail_steps_total") == 0) return;
+  const char* const sent = "lockstep_agent_detail_sent_total";
+  const int64_t counts[] = {counters.value(sent, "reason=\"periodic\""), counters.value(sent, "reason=\"asked\""),
+                            counters.sum("lockstep_agent_detail_left_out_total")};
+  for (size_t i = 0; i < std::size(counts); ++i)
+    out.add(descriptor_of(OwnMetric::kTracedSteps), kResults[i], static_cast<double>(counts[i]));
+  out.add(descriptor_of(OwnMetric::kKeptDetail), no_labels(),
+          static_cast<double>(counters.value("lockstep_agent_detail_bytes")));
+}
+
 }  // namespace
 
 NodeWatch::NodeWatch(NodeOptions options, std::vector<std::unique_ptr<NodeSource>> sources, const Clock& clock,
@@ -212,6 +227,7 @@ void NodeWatch::note_cost(const Tick& tick) {
   add(OwnMetric::kPointsTold, static_cast<double>(counts.told));
   add(OwnMetric::kPointsUnchanged, static_cast<double>(counts.unchanged));
   add(OwnMetric::kReadingsRefused, static_cast<double>(counts.refused));
+  tell_detail(counters_, out);
   publish(out, tick);
 }
 

@@ -23,6 +23,8 @@ enum class OwnMetric : uint8_t {
   kPointsTold,
   kPointsUnchanged,
   kReadingsRefused,
+  kTracedSteps,
+  kKeptDetail,
 };
 
 // In the order of OwnMetric.
@@ -46,6 +48,10 @@ inline constexpr MetricDescriptor kOwnMetrics[] = {
      "Points not sent because they had not changed."},
     {"lockstep_agent_readings_refused_total", "{reading}", MetricKind::kSum, "",
      "Values that were not numbers, or of series beyond the limit."},
+    {"lockstep_agent_traced_steps_total", "{step}", MetricKind::kSum, "result",
+     "Steps of ranks by what became of their detail: periodic and asked were sent, left_out was kept in vain."},
+    {"lockstep_agent_kept_detail_bytes", "By", MetricKind::kGauge, "",
+     "Memory that detail kept for the server's questions takes.", 1 << 20},
 };
 
 constexpr const MetricDescriptor& descriptor_of(OwnMetric metric) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 
 #include "base/text.h"
 
@@ -101,7 +102,8 @@ void RankMetrics::add_count(Report& report, RankMetric metric, Attributes attrib
 // Where it is time to tell this series: what was told of it before.
 RankMetrics::Told* RankMetrics::due(RankMetric metric, const std::string& series, double value, int64_t now_ns) {
   auto [told, is_new] = told_.try_emplace({metric, series});
-  if (!is_new && told->second.value == value && now_ns - told->second.at_ns < kRefreshNs) return nullptr;
+  const bool same = told->second.value == value || (std::isnan(told->second.value) && std::isnan(value));
+  if (!is_new && same && now_ns - told->second.at_ns < kRefreshNs) return nullptr;
   return &told->second;
 }
 
@@ -117,6 +119,7 @@ std::vector<MetricPoint> RankMetrics::take(const Sources& sources, int64_t now_n
   if (!sources.gpu_info_told && moved(RankMetric::kGpuInfo, "", 1, now_ns)) add(report, RankMetric::kGpuInfo, {}, 1);
   add_collectives(report, sources.assembler);
   add_network(report, sources);
+  add_work(report, sources.assembler);
   if (sources.last || now_ns >= slow_at_ns_) {
     slow_at_ns_ = now_ns + kSlowNs;
     add_links(report, sources);
@@ -141,6 +144,18 @@ void RankMetrics::add_collectives(Report& report, const RankAssembler& assembler
   each(RankMetric::kCollectiveGpuSeconds, [](const auto& totals) { return seconds(totals.gpu_ns); });
   each(RankMetric::kCollectiveBusBandwidth,
        [](const auto& totals) { return totals.gpu_ns > 0 ? totals.bus_bytes / seconds(totals.gpu_ns) : -1; });
+}
+
+void RankMetrics::add_work(Report& report, const RankAssembler& assembler) {
+  auto tell = [&](RankMetric metric, const std::optional<double>& value) {
+    if (value && moved(metric, "", *value, report.now_ns)) add(report, metric, {}, *value);
+  };
+  const WorkFigures& figures = assembler.work_figures();
+  tell(RankMetric::kLoss, figures.loss);
+  tell(RankMetric::kTokensPerSecond, figures.tokens_per_s);
+  tell(RankMetric::kMfu, figures.mfu);
+  const StepSource source = assembler.step_source();
+  if (source != StepSource::kNone) tell(RankMetric::kStepSource, static_cast<double>(source));
 }
 
 void RankMetrics::add_network(Report& report, const Sources& sources) {

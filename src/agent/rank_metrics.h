@@ -70,6 +70,7 @@ class RankMetrics {
   Told* due(RankMetric metric, const std::string& series, double value, int64_t now_ns);
   bool moved(RankMetric metric, const std::string& series, double value, int64_t now_ns);
   void add_collectives(Report& report, const RankAssembler& assembler);
+  void add_work(Report& report, const RankAssembler& assembler);
   void add_network(Report& report, const Sources& sources);
   void add_links(Report& report, const Sources& sources);
   void add_plugin(Report& report, const Sources& sources);

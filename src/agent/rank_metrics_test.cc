@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <cstdio>
 #include <set>
 
 #include "base/text.h"
@@ -64,6 +66,33 @@ TEST_F(RankMetricsTest, TellsASeriesWhenItHasMovedAndNowAndThen) {
   for (int64_t left = RankMetrics::kRefreshNs; left > 0; left -= 5 * kSecond)
     again += of(take(), RankMetric::kNetworkBytes).size();
   EXPECT_EQ(again, 1u);
+}
+
+TEST_F(RankMetricsTest, TellsLossTokensAndUtilisationOfTheLastStepThatToldThem) {
+  auto mark = [&](RecordType type, double value, const char* name, int64_t at_ns) {
+    Record record{};
+    record.head.type = type;
+    record.head.time_ns = static_cast<uint64_t>(at_ns);
+    record.mark.number = 1;
+    record.mark.value = value;
+    std::snprintf(record.mark.name, sizeof record.mark.name, "%s", name);
+    assembler.add(record);
+  };
+  EXPECT_TRUE(of(take(), RankMetric::kLoss).empty());
+  mark(RecordType::kStepBegin, 0, "", now_ns);
+  mark(RecordType::kScalar, 2e15, "peak_flops", now_ns + 1);
+  mark(RecordType::kScalar, 1e15, "flops", now_ns + 2);
+  mark(RecordType::kScalar, 8192, "tokens", now_ns + 3);
+  mark(RecordType::kScalar, std::nan(""), "loss", now_ns + 4);
+  mark(RecordType::kStepEnd, 0, "", now_ns + 2 * kSecond);
+  assembler.end_drain(now_ns, 0);
+  assembler.take_steps(now_ns, true);
+  const std::vector<MetricPoint> points = take();
+  EXPECT_DOUBLE_EQ(of(points, RankMetric::kMfu).at(0).value, 0.25);
+  EXPECT_DOUBLE_EQ(of(points, RankMetric::kTokensPerSecond).at(0).value, 4096);
+  EXPECT_TRUE(std::isnan(of(points, RankMetric::kLoss).at(0).value));
+  EXPECT_DOUBLE_EQ(of(points, RankMetric::kStepSource).at(0).value, 1);
+  EXPECT_TRUE(of(take(), RankMetric::kLoss).empty()) << "NaN again is nothing new";
 }
 
 TEST_F(RankMetricsTest, SaysWhatTransfersWaitedForByCauseAndDirection) {

@@ -11,6 +11,8 @@ namespace lockstep {
 namespace {
 
 constexpr int64_t kSecondNs = 1'000'000'000;
+// A rank is in a few groups per dimension of its mesh; what makes more of them is no mesh.
+constexpr size_t kGroupsPerRankMax = 256;
 
 bool is_in_flight(const OpStatus& op) {
   return (op.state == OpState::kEnqueued || op.state == OpState::kStarted) && !op.end_not_seen;
@@ -28,6 +30,12 @@ void RecorderWatch::announce(Rank& rank, Look& look) {
       look.records.push_back(
           to_record(CommInit{comm.comm_id, comm.size, comm.rank_in_comm, comm.nodes, comm.name}, clock_.unix_ns()));
     }
+  }
+  for (const CommGroup& group : rank.assembler->take_groups()) {
+    // A framework may tell a group again and again; once is enough.
+    if (rank.announced_groups.size() < kGroupsPerRankMax &&
+        rank.announced_groups.emplace(group.name, group.ranks).second)
+      look.records.push_back(to_record(group, clock_.unix_ns()));
   }
   if (rank.header.switched_off != 0 && !rank.switched_off_told) {
     rank.switched_off_told = true;

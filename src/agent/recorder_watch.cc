@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "model/events.h"
+#include "recorder/folder_reader.h"
 #include "recorder/identity_variables.h"
 
 namespace lockstep {
@@ -32,8 +33,8 @@ bool is_users_folder(const std::string& parent, const std::string& name) {
 }  // namespace
 
 RecorderWatch::RecorderWatch(WatchOptions options, const Clock& clock, Counters& counters, CallbackCost* cost,
-                             RasWatch* ras)
-    : options_(std::move(options)), clock_(clock), counters_(counters), cost_(cost), ras_(ras) {
+                             RasWatch* ras, StepTraces* traces)
+    : options_(std::move(options)), clock_(clock), counters_(counters), cost_(cost), ras_(ras), traces_(traces) {
   inotify_ = UniqueFd(inotify_init1(IN_NONBLOCK | IN_CLOEXEC));
   find_folders();
 }
@@ -61,6 +62,7 @@ void RecorderWatch::find_folders() {
     if (folders_.contains(folder)) continue;
     folders_[folder] =
         inotify_.valid() ? inotify_add_watch(inotify_.get(), folder.c_str(), IN_MOVED_TO | IN_CREATE) : -1;
+    shown_.push_back(show_that_folder_is_read(folder));
   }
 }
 
@@ -144,6 +146,8 @@ void RecorderWatch::drain(Rank& rank, Look& look) {
   lost("reason=\"torn\"", drained.torn);
   lost("reason=\"orphan\"", rank.assembler->orphans() - rank.orphans_seen);
   rank.orphans_seen = rank.assembler->orphans();
+  lost("reason=\"malformed\"", rank.assembler->malformed() - rank.malformed_seen);
+  rank.malformed_seen = rank.assembler->malformed();
   if (look.overwritten) {
     look.records.push_back(
         to_record(Gap{"ring_overwritten", static_cast<int64_t>(drained.overwritten)}, clock_.unix_ns()));
@@ -195,9 +199,11 @@ void RecorderWatch::look_at(Rank& rank, bool flush, Harvest& harvest) {
   rank.death_noticed = !look.alive;
 
   announce(rank, look);
-  for (const StepSummary& step :
-       rank.assembler->take_steps(look.now_ns, look.over || flush || rank.assembler->shut_down()))
-    look.records.push_back(to_record(rounded_for_sending(step)));
+  for (const ClosedStep& step :
+       rank.assembler->take_steps(look.now_ns, look.over || flush || rank.assembler->shut_down())) {
+    look.records.push_back(to_record(rounded_for_sending(step.summary)));
+    if (traces_ != nullptr) traces_->add(rank.identity, step.detail, look.now_ns);
+  }
   tell_progress(rank, look);
   if (!look.records.empty()) {
     rank.told_ns = look.now_ns;
@@ -234,6 +240,7 @@ Harvest RecorderWatch::look_all(bool flush) {
   for (auto& [name, rank] : ranks_) look_at(*rank, flush, harvest);
   ask_ras();
   tell_ras(harvest);
+  if (traces_ != nullptr) harvest.spans = traces_->take(clock_.monotonic_ns());
   int64_t switched_off = 0;
   for (auto& [name, rank] : ranks_) switched_off += rank->header.switched_off != 0;
   counters_.set("lockstep_agent_recorders", "", static_cast<int64_t>(ranks_.size()));

@@ -17,6 +17,7 @@
 
 #include "agent/callback_cost.h"
 #include "agent/ras_watch.h"
+#include "agent/step_traces.h"
 #include "base/clock.h"
 #include "base/counters.h"
 #include "base/files.h"
@@ -49,6 +50,7 @@ struct WatchOptions {
 struct Harvest {
   std::vector<ResourceGroup> logs;  // one group per rank
   std::vector<ResourceGroup> metrics;
+  std::vector<ResourceGroup> spans;
   bool urgent = false;  // a status or an end is among them: send now
 };
 
@@ -61,9 +63,10 @@ struct Completion {
 
 class RecorderWatch {
  public:
-  // cost: where the callbacks' cost is summed up; ras: whom to ask about a hang. Both may be nobody.
+  // cost: where the callbacks' cost is summed up; ras: whom to ask about a hang; traces: what becomes of the steps'
+  // detail. Each may be nobody.
   RecorderWatch(WatchOptions options, const Clock& clock, Counters& counters, CallbackCost* cost = nullptr,
-                RasWatch* ras = nullptr);
+                RasWatch* ras = nullptr, StepTraces* traces = nullptr);
   ~RecorderWatch();
 
   // Looks once at the folder and at every recorder. Cheap when nothing moves.
@@ -106,9 +109,11 @@ class RecorderWatch {
   Counters& counters_;
   CallbackCost* const cost_;
   RasWatch* const ras_;
+  StepTraces* const traces_;
   uint64_t ras_told_ = 0;  // number of the last answer that was told
   UniqueFd inotify_;
   std::map<std::string, int> folders_;                  // and the inotify watch on each
+  std::vector<UniqueFd> shown_;                         // that we read them (recorder/folder_reader.h)
   int64_t folders_at_ns_ = 0;                           // when to look for further ones
   std::map<std::string, std::unique_ptr<Rank>> ranks_;  // by path
   std::map<std::string, int64_t> refused_;              // files that are no recorders: when to try again

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 
+#include <cstring>
 #include <fstream>
 
 #include "agent/counters_table.h"
@@ -149,6 +150,34 @@ TEST_F(RecorderWatchTest, AnnouncesARankAndItsCommunicatorsOnce) {
   EXPECT_TRUE(watch.look().logs.empty());
   EXPECT_EQ(watch.owners().size(), 1u);
   EXPECT_EQ(counters.value("lockstep_agent_recorders"), 1);
+}
+
+TEST_F(RecorderWatchTest, TellsAProcessGroupOnceHoweverOftenItIsTold) {
+  auto writer = open_writer();
+  RecorderWatch watch(options, clock, counters);
+  watch.look();
+  auto tell = [&](std::string_view text, uint16_t number) {
+    Record record{};
+    record.head.type = RecordType::kText;
+    record.head.time_ns = static_cast<uint64_t>(clock.now_ns);
+    record.text.kind = TextKind::kGroup;
+    record.text.bytes = static_cast<uint8_t>(text.size());
+    record.text.pieces = 1;
+    record.text.number = number;
+    std::memcpy(record.text.text, text.data(), text.size());
+    writer->write(record);
+  };
+  tell("tp\t0-3", 1);
+  tell("tp\t0-3", 2);
+  tell("no ranks", 3);
+  std::vector<LogRecord> told = events(watch.look(), kEventCommGroup);
+  ASSERT_EQ(told.size(), 1u);
+  Result<CommGroup> group = comm_group_from_record(told[0]);
+  ASSERT_TRUE(group.ok()) << group.error();
+  EXPECT_EQ(*group, (CommGroup{"tp", {0, 1, 2, 3}}));
+  EXPECT_EQ(counters.value("lockstep_agent_recorder_lost_total", "reason=\"malformed\""), 1);
+  tell("tp\t0-3", 4);
+  EXPECT_TRUE(events(watch.look(), kEventCommGroup).empty());
 }
 
 TEST_F(RecorderWatchTest, ReadsTheFoldersOfEveryUserButNoneThatIsNotItsUsersOwn) {

@@ -23,6 +23,7 @@ struct RecorderWatch::Rank {
   Attributes resource;
   std::unique_ptr<RankAssembler> assembler;
   std::set<uint64_t> announced_comms;
+  std::set<std::pair<std::string, std::vector<int32_t>>> announced_groups;
   bool announced = false;
   bool unclean = false;        // it died before it had ended its communicators or said that it was done
   bool ended = false;          // job.end was sent
@@ -44,6 +45,7 @@ struct RecorderWatch::Rank {
   RecorderCost cost_seen;
   std::array<uint64_t, kRefusedReasons> refused_seen{};
   uint64_t orphans_seen = 0;
+  uint64_t malformed_seen = 0;
   uint64_t held_back_seen = 0;
   bool switched_off_told = false;
   DetailPolicy detail;

@@ -10,6 +10,7 @@
 #include "api/routes.h"
 #include "base/files.h"
 #include "base/text.h"
+#include "model/step_detail.h"
 #include "store/memory_metric_store.h"
 #include "store/memory_span_store.h"
 #include "store/memory_step_store.h"
@@ -99,7 +100,9 @@ class ApiTest : public ::testing::Test {
   }
 
   HttpResponse get(const std::string& path, const std::string& query = "", const std::string& method = "GET") {
-    ApiContext context{steps_, spans_, metrics_, *state_, agents_, diagnosis_, counters_, clock_, ready_, web_folder_};
+    ApiContext context{steps_,     spans_,    traces_, metrics_, *state_,    agents_,
+                       diagnosis_, counters_, clock_,  ready_,   web_folder_};
+    context.ask_detail = ask_detail_;
     ServerRequest request;
     request.method = method;
     request.path = path;
@@ -134,11 +137,13 @@ class ApiTest : public ::testing::Test {
   Counters counters_{kStoreCounters};
   MemoryStepStore steps_{{}, counters_};
   MemorySpanStore spans_{{}, counters_};
+  StepTraceCache traces_{steps_, spans_, clock_};
   MemoryMetricStore metrics_{{}, counters_};
   std::unique_ptr<StateStore> state_;
   AgentRegistry agents_;
   TestDiagnosis diagnosis_;
   std::atomic<bool> ready_{true};
+  std::function<DetailAsked(const JobInfo&, const DetailRequest&)> ask_detail_;
   simdjson::dom::parser parser_;
 };
 
@@ -206,6 +211,50 @@ TEST_F(ApiTest, WhyShowsVerdictsAndWhereTheTimeGoes) {
   double total = 0;
   for (auto part : parts.get_object()) total += number(part.value);
   EXPECT_NEAR(total, 1, 1e-9);
+}
+
+TEST_F(ApiTest, PartsThatTheAgentCouldTellAreShownAsTheyAre) {
+  for (int32_t rank = 0; rank < 2; ++rank) {
+    StepSummary step = step_of(0, false);
+    step.split_known = true;
+    // compute, communication, input, host, checkpoint, idle
+    step.split_ns = {50'000'000, 20'000'000, 2'000'000, 20'000'000, 7'000'000, 1'000'000};
+    if (rank == 1) step.split_ns = {60'000'000, 10'000'000, 2'000'000, 20'000'000, 7'000'000, 1'000'000};
+    steps_.append_step(identity_of(rank, "split"), step, clock_.now);
+  }
+  element parts = json("/api/jobs/split/why")["breakdown"];
+  const std::map<std::string, double> expected{{"compute", 0.55}, {"waiting", 0.05}, {"communication", 0.1},
+                                               {"input", 0.02},   {"host", 0.2},     {"checkpoint", 0.07},
+                                               {"idle", 0.01},    {"other", 0}};
+  EXPECT_EQ(parts.get_object().size(), expected.size());
+  for (const auto& [name, share] : expected) EXPECT_NEAR(number(parts[name]), share, 1e-9) << name;
+
+  element steps = json("/api/jobs/split/steps");
+  EXPECT_EQ(number(steps["compute_ms"].at(0)), 55);
+  EXPECT_EQ(number(steps["host_ms"].at(0)), 20);
+  EXPECT_EQ(number(steps["checkpoint_ms"].at(0)), 7);
+  EXPECT_EQ(number(steps["idle_ms"].at(0)), 1);
+  EXPECT_EQ(number(steps["other_ms"].at(0)), 0);
+  EXPECT_EQ(number(steps["input_ms_rank"].at(0).at(0)), 5) << "the phase, hidden behind the GPU's work or not";
+
+  element rank = json("/api/jobs/split/ranks")["ranks"].at(0);
+  EXPECT_EQ(number(rank["exposed_ms"]), 20);
+  EXPECT_EQ(number(rank["host_ms"]), 20);
+  EXPECT_EQ(number(json("/api/jobs/split/ranks/1")["steps"].at(0)["parts_ms"]["communication"]), 10);
+  EXPECT_TRUE(json("/api/jobs/llama-70b/ranks")["ranks"].at(0)["host_ms"].is_null()) << "nobody could tell";
+  EXPECT_TRUE(json("/api/jobs/llama-70b/ranks/0")["steps"].at(0)["parts_ms"].is_null());
+}
+
+TEST_F(ApiTest, ARankShowsTheNumbersOfAStepAndItsMfuWhereFlopsAndPeakWereTold) {
+  StepSummary step = step_of(0, false);
+  step.duration_ns = 100'000'000;
+  step.scalars = {{"flops", 3e12}, {"learning_rate", 1e-5}, {"loss", 2.5}, {"peak_flops", 60e12}};
+  steps_.append_step(identity_of(0, "told"), step, clock_.now);
+  element told = json("/api/jobs/told/ranks/0")["steps"].at(0);
+  EXPECT_EQ(number(told["scalars"]["loss"]), 2.5);
+  EXPECT_EQ(number(told["scalars"]["learning_rate"]), 1e-5);
+  EXPECT_NEAR(number(told["mfu"]), 0.5, 1e-9);
+  EXPECT_TRUE(json("/api/jobs/llama-70b/ranks/0")["steps"].at(0)["mfu"].is_null()) << "nobody told";
 }
 
 TEST_F(ApiTest, VerdictsOfAnEarlierRunAreShownButNeverOpenAndLiveOnesWin) {
@@ -480,11 +529,38 @@ TEST_F(ApiTest, UntilRecoveryIsDoneItIsAliveButNotReady) {
 }
 
 TEST_F(ApiTest, EveryRouteOfTheTableAnswers) {
+  // Something for the routes that show a step, a trace or a service.
+  StepDetail detail;
+  detail.step = 7;
+  detail.start_unix_ns = clock_.now;
+  detail.duration_ns = 100'000'000;
+  ResourceGroup group;
+  group.resource = to_resource(identity_of(0));
+  group.spans = to_spans(identity_of(0), detail, SampledFor::kPeriodic);
+  spans_.append(group, clock_.now);
+  group.resource = {{"service.name", "vllm"}};
+  group.spans.resize(1);
+  group.spans[0].trace_id = TraceId{1};
+  spans_.append(group, clock_.now);
+  const std::string trace_id = to_hex(step_trace_id("llama-70b", 0, 7));
   for (const Route& route : routes()) {
+    if (std::string_view(route.method) != "GET") continue;  // what changes something has tests of its own
     std::string path = route.pattern;
-    if (size_t at = path.find("{job}"); at != std::string::npos) path.replace(at, 5, "llama-70b");
-    if (size_t at = path.find("{rank}"); at != std::string::npos) path.replace(at, 6, "0");
-    EXPECT_EQ(get(path).status, 200) << path;
+    auto put = [&](const std::string& segment, const std::string& value) {
+      if (size_t at = path.find(segment); at != std::string::npos) path.replace(at, segment.size(), value);
+    };
+    put("{job}", "llama-70b");
+    put("{rank}", "0");
+    put("{step}", "7");
+    put("/traces/{name}", "/traces/" + trace_id);
+    put("/tag/{name}", "/tag/service.name");
+    put("{name}", "vllm");
+    const bool is_of_service = path.ends_with("/operations") || path == "/jaeger/api/traces";
+    const std::string query = is_of_service                     ? "service=vllm"
+                              : path == "/jaeger/api/v3/traces" ? "query.service_name=vllm"
+                                                                : "";
+    const bool is_refused = path.starts_with("/tempo/api/metrics/");  // and says so
+    EXPECT_EQ(get(path, query).status, is_refused ? 501 : 200) << path;
     EXPECT_FALSE(std::string(route.help).empty());
   }
 }
@@ -525,6 +601,41 @@ TEST_F(ApiTest, WithoutTheWebUiThereIsAPageThatSaysSo) {
   EXPECT_EQ(response.status, 200);
   EXPECT_NE(response.body.find("--web DIR"), std::string::npos);
   EXPECT_EQ(get("/jobs").status, 404);
+}
+
+TEST_F(ApiTest, AStepCanBeAskedForInDetailByPost) {
+  std::vector<DetailRequest> asked;
+  ask_detail_ = [&](const JobInfo& job, const DetailRequest& request) {
+    EXPECT_EQ(job.job_id, "llama-70b");
+    asked.push_back(request);
+    return DetailAsked{.hosts = 2, .ranks = 3, .ranks_refused = 0, .ranks_unknown = 1};
+  };
+  const std::string path = "/api/jobs/llama-70b/steps/7/detail";
+  HttpResponse response = get(path, "ranks=3,0-1,3,9", "POST");
+  EXPECT_EQ(response.status, 202) << response.body;
+  element answer = parse(response);
+  EXPECT_EQ(text(answer["trace_id"]), to_hex(step_trace_id("llama-70b", 0, 7)));
+  EXPECT_EQ(answer["ranks_asked"].get_int64().value(), 3);
+  EXPECT_EQ(answer["ranks_unknown"].get_int64().value(), 1);
+  ASSERT_EQ(asked.size(), 1u);
+  EXPECT_EQ(asked[0], (DetailRequest{"llama-70b", 0, 7, 7, {0, 1, 3, 9}}));
+  EXPECT_EQ(get(path, "", "POST").status, 202);
+  EXPECT_TRUE(asked[1].ranks.empty());
+
+  EXPECT_EQ(get(path).status, 405) << "it changes something, so GET it is not";
+  EXPECT_EQ(get(path).header("allow"), "POST");
+  EXPECT_EQ(get("/api/jobs", "", "POST").status, 405);
+  EXPECT_EQ(get("/api/nothing", "", "POST").status, 405);
+  EXPECT_EQ(get(path, "", "DELETE").status, 405);
+  EXPECT_EQ(get("/api/jobs/llama-70b/steps/10/detail", "", "POST").status, 400);
+  EXPECT_EQ(get("/api/jobs/llama-70b/steps/-1/detail", "", "POST").status, 400);
+  EXPECT_EQ(get(path, "ranks=x", "POST").status, 400);
+  EXPECT_EQ(get("/api/jobs/llama/steps/7/detail", "", "POST").status, 404);
+  EXPECT_EQ(asked.size(), 2u);
+  ask_detail_ = [](const JobInfo&, const DetailRequest&) { return DetailAsked{.ranks_refused = 4}; };
+  EXPECT_EQ(get(path, "", "POST").status, 429);
+  ask_detail_ = nullptr;
+  EXPECT_EQ(get(path, "", "POST").status, 501);
 }
 
 }  // namespace

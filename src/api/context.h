@@ -4,11 +4,14 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <string>
 
 #include "base/clock.h"
 #include "base/counters.h"
+#include "query/step_trace.h"
 #include "store/agent_registry.h"
+#include "store/detail_asker.h"
 #include "store/metric_store.h"
 #include "store/span_store.h"
 #include "store/state_store.h"
@@ -20,6 +23,7 @@ namespace lockstep {
 struct ApiContext {
   const StepStore& steps;
   const SpanStore& spans;
+  StepTraceCache& traces;
   const MetricStore& metrics;
   const StateStore& state;
   const AgentRegistry& agents;
@@ -28,6 +32,8 @@ struct ApiContext {
   const Clock& clock;
   const std::atomic<bool>& ready;  // every door is open and recovery is done
   std::string web_folder;          // empty: no web UI
+  // Asks the agents for a step after the fact; empty: nobody can be asked. Thread-safe.
+  std::function<DetailAsked(const JobInfo&, const DetailRequest&)> ask_detail = {};
 };
 
 }  // namespace lockstep

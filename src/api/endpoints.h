@@ -5,20 +5,51 @@
 
 namespace lockstep {
 
-HttpResponse get_jobs(const ApiContext&, const ApiRequest&);            // jobs.cc
-HttpResponse get_job(const ApiContext&, const ApiRequest&);             // job.cc
-HttpResponse get_why(const ApiContext&, const ApiRequest&);             // why.cc
-HttpResponse get_steps(const ApiContext&, const ApiRequest&);           // steps.cc
-HttpResponse get_ranks(const ApiContext&, const ApiRequest&);           // ranks.cc
-HttpResponse get_rank(const ApiContext&, const ApiRequest&);            // rank.cc
-HttpResponse get_verdicts(const ApiContext&, const ApiRequest&);        // verdicts.cc
-HttpResponse get_agents(const ApiContext&, const ApiRequest&);          // agents.cc
-HttpResponse get_metrics(const ApiContext&, const ApiRequest&);         // metrics.cc
-HttpResponse get_logs(const ApiContext&, const ApiRequest&);            // logs.cc
-HttpResponse get_spans(const ApiContext&, const ApiRequest&);           // spans.cc
-HttpResponse get_own_metrics(const ApiContext&, const ApiRequest&);     // own_metrics.cc
-HttpResponse get_healthz(const ApiContext&, const ApiRequest&);         // health.cc
-HttpResponse get_readyz(const ApiContext&, const ApiRequest&);          // health.cc
+HttpResponse get_jobs(const ApiContext&, const ApiRequest&);                       // jobs.cc
+HttpResponse get_job(const ApiContext&, const ApiRequest&);                        // job.cc
+HttpResponse get_why(const ApiContext&, const ApiRequest&);                        // why.cc
+HttpResponse get_steps(const ApiContext&, const ApiRequest&);                      // steps.cc
+HttpResponse get_step(const ApiContext&, const ApiRequest&);                       // step.cc
+HttpResponse get_traced(const ApiContext&, const ApiRequest&);                     // step.cc
+HttpResponse get_comms(const ApiContext&, const ApiRequest&);                      // comms.cc
+HttpResponse get_clocks(const ApiContext&, const ApiRequest&);                     // clocks.cc
+HttpResponse get_slowest(const ApiContext&, const ApiRequest&);                    // slowest.cc
+HttpResponse post_step_detail(const ApiContext&, const ApiRequest&);               // step_detail_ask.cc
+HttpResponse get_ranks(const ApiContext&, const ApiRequest&);                      // ranks.cc
+HttpResponse get_rank(const ApiContext&, const ApiRequest&);                       // rank.cc
+HttpResponse get_verdicts(const ApiContext&, const ApiRequest&);                   // verdicts.cc
+HttpResponse get_agents(const ApiContext&, const ApiRequest&);                     // agents.cc
+HttpResponse get_metrics(const ApiContext&, const ApiRequest&);                    // metrics.cc
+HttpResponse get_logs(const ApiContext&, const ApiRequest&);                       // logs.cc
+HttpResponse get_spans(const ApiContext&, const ApiRequest&);                      // spans.cc
+HttpResponse get_timeline(const ApiContext&, const ApiRequest&);                   // timeline.cc
+HttpResponse get_services(const ApiContext&, const ApiRequest&);                   // services.cc
+HttpResponse get_service(const ApiContext&, const ApiRequest&);                    // services.cc
+HttpResponse get_perfetto(const ApiContext&, const ApiRequest&);                   // perfetto.cc
+HttpResponse get_jaeger_services(const ApiContext&, const ApiRequest&);            // jaeger_services.cc
+HttpResponse get_jaeger_service_operations(const ApiContext&, const ApiRequest&);  // jaeger_services.cc
+HttpResponse get_jaeger_operations(const ApiContext&, const ApiRequest&);          // jaeger_services.cc
+HttpResponse get_jaeger_v3_services(const ApiContext&, const ApiRequest&);         // jaeger_services.cc
+HttpResponse get_jaeger_v3_operations(const ApiContext&, const ApiRequest&);       // jaeger_services.cc
+HttpResponse get_jaeger_traces(const ApiContext&, const ApiRequest&);              // jaeger_traces.cc
+HttpResponse get_jaeger_trace(const ApiContext&, const ApiRequest&);               // jaeger_traces.cc
+HttpResponse get_jaeger_v3_traces(const ApiContext&, const ApiRequest&);           // jaeger_v3.cc
+HttpResponse get_jaeger_v3_trace(const ApiContext&, const ApiRequest&);            // jaeger_v3.cc
+HttpResponse get_jaeger_dependencies(const ApiContext&, const ApiRequest&);        // jaeger_dependencies.cc
+HttpResponse get_tempo_echo(const ApiContext&, const ApiRequest&);                 // tempo_status.cc
+HttpResponse get_tempo_ready(const ApiContext&, const ApiRequest&);                // tempo_status.cc
+HttpResponse get_tempo_buildinfo(const ApiContext&, const ApiRequest&);            // tempo_status.cc
+HttpResponse get_tempo_metrics(const ApiContext&, const ApiRequest&);              // tempo_status.cc
+HttpResponse get_tempo_trace(const ApiContext&, const ApiRequest&);                // tempo_traces.cc
+HttpResponse get_tempo_v2_trace(const ApiContext&, const ApiRequest&);             // tempo_traces.cc
+HttpResponse get_tempo_search(const ApiContext&, const ApiRequest&);               // tempo_search.cc
+HttpResponse get_tempo_tags(const ApiContext&, const ApiRequest&);                 // tempo_tags.cc
+HttpResponse get_tempo_v2_tags(const ApiContext&, const ApiRequest&);              // tempo_tags.cc
+HttpResponse get_tempo_tag_values(const ApiContext&, const ApiRequest&);           // tempo_tags.cc
+HttpResponse get_tempo_v2_tag_values(const ApiContext&, const ApiRequest&);        // tempo_tags.cc
+HttpResponse get_own_metrics(const ApiContext&, const ApiRequest&);                // own_metrics.cc
+HttpResponse get_healthz(const ApiContext&, const ApiRequest&);                    // health.cc
+HttpResponse get_readyz(const ApiContext&, const ApiRequest&);                     // health.cc
 HttpResponse get_web_file(const ApiContext&, const std::string& path);  // web.cc: everything that is no route
 
 }  // namespace lockstep

@@ -31,6 +31,21 @@ const char* to_text(OpState state) {
   return "none";
 }
 
+// Model FLOPs utilisation: what the step computed over what its GPU could have computed in that time.
+void write_mfu(JsonWriter& json, const StepSummary& step) {
+  double flops = 0;
+  double peak_flops = 0;
+  for (const StepScalar& scalar : step.scalars) {
+    if (scalar.name == "flops") flops = scalar.value;
+    if (scalar.name == "peak_flops") peak_flops = scalar.value;
+  }
+  if (flops > 0 && peak_flops > 0 && step.duration_ns > 0) {
+    json.field("mfu", flops / (static_cast<double>(step.duration_ns) / 1e9 * peak_flops));
+  } else {
+    json.key("mfu").null();
+  }
+}
+
 void write_step(JsonWriter& json, const StepSummary& step) {
   json.begin_object().field("step", step.step).field("start_unix_ns", step.start_unix_ns);
   write_number(json, "duration_ms", milliseconds(step.duration_ns));
@@ -43,7 +58,20 @@ void write_step(JsonWriter& json, const StepSummary& step) {
     if (step.phase_ns[i] != 0)
       write_number(json, lockstep::to_text(static_cast<Phase>(i)), milliseconds(step.phase_ns[i]));
   }
-  json.end_object().key("comms").begin_array();
+  json.end_object().key("parts_ms");
+  if (step.split_known) {
+    json.begin_object();
+    for (size_t i = 0; i < kTimePartCount; ++i)
+      write_number(json, lockstep::to_text(static_cast<TimePart>(i)), milliseconds(step.split_ns[i]));
+    json.end_object();
+  } else {
+    json.null();
+  }
+  json.key("scalars").begin_object();
+  for (const StepScalar& scalar : step.scalars) json.field(scalar.name, scalar.value);  // a learning rate is small
+  json.end_object();
+  write_mfu(json, step);
+  json.key("comms").begin_array();
   for (const CommStep& comm : step.comms) {
     json.begin_object()
         .field("comm_id", hex(comm.comm_id))

@@ -18,8 +18,14 @@ struct Means {
   double comm_ms = 0;
   double input_ms = 0;
   double excess_ms = 0;
-  double of(double sum) const {
-    return steps > 0 ? sum / static_cast<double>(steps) : std::numeric_limits<double>::quiet_NaN();
+  int64_t steps_split = 0;  // of these steps the agent could tell the parts
+  RankParts parts;          // sums over them
+  double of(double sum) const { return mean(sum, steps); }
+  double of_split(double sum) const { return mean(sum, steps_split); }
+
+ private:
+  static double mean(double sum, int64_t count) {
+    return count > 0 ? sum / static_cast<double>(count) : std::numeric_limits<double>::quiet_NaN();
   }
 };
 
@@ -44,6 +50,13 @@ HttpResponse get_ranks(const ApiContext& context, const ApiRequest& request) {
       rank.comm_ms += cell.comm_ms;
       rank.input_ms += cell.input_ms;
       rank.excess_ms += cell.excess_ms;
+      if (!cell.parts.told) continue;
+      ++rank.steps_split;
+      rank.parts.compute_ms += cell.parts.compute_ms;
+      rank.parts.communication_ms += cell.parts.communication_ms;
+      rank.parts.host_ms += cell.parts.host_ms;
+      rank.parts.checkpoint_ms += cell.parts.checkpoint_ms;
+      rank.parts.idle_ms += cell.parts.idle_ms;
     }
   });
 
@@ -78,6 +91,11 @@ HttpResponse get_ranks(const ApiContext& context, const ApiRequest& request) {
     write_number(json, "excess_ms", mean.of(mean.excess_ms));
     write_number(json, "comm_ms", mean.of(mean.comm_ms));
     write_number(json, "input_ms", mean.of(mean.input_ms));
+    write_number(json, "compute_ms", mean.of_split(mean.parts.compute_ms));
+    write_number(json, "exposed_ms", mean.of_split(mean.parts.communication_ms));
+    write_number(json, "host_ms", mean.of_split(mean.parts.host_ms));
+    write_number(json, "checkpoint_ms", mean.of_split(mean.parts.checkpoint_ms));
+    write_number(json, "idle_ms", mean.of_split(mean.parts.idle_ms));
     json.field("records_lost", rank.records_lost)
         .field("last_seen_unix_ns", rank.last_seen_unix_ns)
         .field("status", rank_state(rank, now))

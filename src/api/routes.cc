@@ -13,22 +13,66 @@ namespace {
 constexpr Route kRoutes[] = {
     {"/api/jobs", "limit", "every job known, worst first", get_jobs},
     {"/api/jobs/{job}/why", "", "the verdicts of a job and, where there are none, why not", get_why},
+    {"/api/jobs/{job}/steps/{step}/perfetto", "ranks format", "a step as a Perfetto archive (tar) or file (pftrace)",
+     get_perfetto},
+    {"/api/jobs/{job}/steps/{step}/detail", "ranks", "ask the agents for a step in detail, as long as they have it",
+     post_step_detail, "POST"},
+    {"/api/jobs/{job}/steps/{step}/timeline", "from_ns to_ns columns lines ranks spans",
+     "the step as a picture: a line per rank, reduced to the screen that asks", get_timeline},
+    {"/api/jobs/{job}/steps/{step}", "limit path", "one step: who waited for whom, critical path, where the time went",
+     get_step},
+    {"/api/jobs/{job}/traced", "limit", "steps of which there is detail, newest first", get_traced},
+    {"/api/jobs/{job}/comms", "limit", "communicators: members, and what they are for", get_comms},
+    {"/api/jobs/{job}/clocks", "step limit", "how far each rank's clock is off, and how well that is known",
+     get_clocks},
+    {"/api/jobs/{job}/slowest", "last from to limit",
+     "slowest ranks over a window, and how often others waited for them", get_slowest},
     {"/api/jobs/{job}/steps", "last from to rank_from", "rank x step matrix for the heat map", get_steps},
     {"/api/jobs/{job}/ranks", "last limit", "one row per rank over a window of steps, worst first", get_ranks},
     {"/api/jobs/{job}/ranks/{rank}", "last from to", "one rank: its steps, communicators and flows", get_rank},
     {"/api/jobs/{job}", "", "one job", get_job},
     {"/api/verdicts", "state limit", "verdicts of all jobs, newest first", get_verdicts},
+    {"/api/services/{name}", "last_s", "how an inference service does: first token, time per token, queue",
+     get_service},
+    {"/api/services", "", "services that have sent spans or vLLM metrics", get_services},
     {"/api/agents", "", "agents heard of: host, last seen, records lost", get_agents},
     {"/api/metrics", "name from to limit", "series of a metric by exact name; without a name, the list of names",
      get_metrics},
     {"/api/logs", "service event limit", "log records, newest first", get_logs},
     {"/api/spans", "service trace_id limit", "spans of a trace by start, else the newest first", get_spans},
+    // Others' clients know these; parameters they add are let through.
+    {"/jaeger/api/services", "", "Jaeger: services", get_jaeger_services},
+    {"/jaeger/api/services/{name}/operations", "", "Jaeger: names of a service's spans", get_jaeger_service_operations},
+    {"/jaeger/api/operations", "service", "Jaeger: names of a service's spans", get_jaeger_operations},
+    {"/jaeger/api/traces", "service operation tags minDuration maxDuration start end lookback limit",
+     "Jaeger: traces, newest first", get_jaeger_traces},
+    {"/jaeger/api/traces/{name}", "", "Jaeger: one trace", get_jaeger_trace},
+    {"/jaeger/api/dependencies", "endTs lookback", "Jaeger: which service calls which", get_jaeger_dependencies},
+    {"/jaeger/api/v3/services", "", "Jaeger v3: services", get_jaeger_v3_services},
+    {"/jaeger/api/v3/operations", "service", "Jaeger v3: names of a service's spans", get_jaeger_v3_operations},
+    {"/jaeger/api/v3/traces", "query.service_name query.operation_name query.start_time_min query.start_time_max",
+     "Jaeger v3: traces as OTLP", get_jaeger_v3_traces},
+    {"/jaeger/api/v3/traces/{name}", "", "Jaeger v3: one trace as OTLP", get_jaeger_v3_trace},
+    {"/tempo/api/echo", "", "Tempo: is anybody there", get_tempo_echo},
+    {"/tempo/ready", "", "Tempo: is anybody there", get_tempo_ready},
+    {"/tempo/api/status/buildinfo", "", "Tempo: version", get_tempo_buildinfo},
+    {"/tempo/api/traces/{name}", "start end", "Tempo: one trace, protobuf by Accept", get_tempo_trace},
+    {"/tempo/api/v2/traces/{name}", "start end", "Tempo: one trace, protobuf by Accept", get_tempo_v2_trace},
+    {"/tempo/api/search", "q tags minDuration maxDuration limit spss start end", "Tempo: traces by TraceQL or tags",
+     get_tempo_search},
+    {"/tempo/api/search/tags", "limit", "Tempo: names of attributes", get_tempo_tags},
+    {"/tempo/api/v2/search/tags", "scope limit", "Tempo: names of attributes by scope", get_tempo_v2_tags},
+    {"/tempo/api/search/tag/{name}/values", "limit", "Tempo: values of an attribute", get_tempo_tag_values},
+    {"/tempo/api/v2/search/tag/{name}/values", "limit", "Tempo: values of an attribute, typed",
+     get_tempo_v2_tag_values},
+    {"/tempo/api/metrics/query_range", "", "Tempo: metrics of spans, not served", get_tempo_metrics},
+    {"/tempo/api/metrics/query", "", "Tempo: metrics of spans, not served", get_tempo_metrics},
     {"/metrics", "", "Lockstep's own metrics, Prometheus text", get_own_metrics},
     {"/healthz", "", "200 when alive", get_healthz},
     {"/readyz", "", "200 when every door is open and recovery is done", get_readyz},
 };
 
-// {job} takes one or more segments (a job id may hold '/'), everything else exactly one.
+// {job} and {name} take one or more segments (a job id, a service or a tag may hold '/'), everything else exactly one.
 bool matches(std::string_view pattern, std::string_view path, ApiRequest* request) {
   std::vector<std::string_view> wanted = split(pattern, '/');
   std::vector<std::string_view> given = split(path, '/');
@@ -36,18 +80,17 @@ bool matches(std::string_view pattern, std::string_view path, ApiRequest* reques
   size_t extra = given.size() - wanted.size();
   size_t at = 0;
   for (std::string_view segment : wanted) {
-    if (segment == "{job}") {
+    if (segment == "{job}" || segment == "{name}") {
+      std::string& value = segment == "{job}" ? request->job : request->name;
       const char* begin = given[at].data();
       at += extra;
-      request->job = std::string(begin, given[at].data() + given[at].size());
-      if (request->job.empty()) return false;
+      value = std::string(begin, given[at].data() + given[at].size());
+      if (value.empty()) return false;
       extra = 0;
     } else if (segment == "{rank}") {
       request->rank = std::string(given[at]);
     } else if (segment == "{step}") {
       request->step = std::string(given[at]);
-    } else if (segment == "{name}") {
-      request->name = std::string(given[at]);
     } else if (segment != given[at]) {
       return false;
     }
@@ -81,11 +124,13 @@ HttpResponse answer(const ApiContext& context, const ServerRequest& request) {
   // Doors for others' clients: what they send besides is their business, not a mistake.
   const bool is_foreign = request.path.starts_with("/jaeger/") || request.path.starts_with("/tempo/");
   const bool is_api = is_own || is_foreign;
-  if (request.method != "GET") {
-    HttpResponse refused = error_answer(405, format("%.20s is not served here, only GET is", request.method.c_str()));
-    refused.headers.emplace_back("allow", "GET");
+  auto only = [&](const char* method) {
+    HttpResponse refused =
+        error_answer(405, format("%.20s is not served here, only %s is", request.method.c_str(), method));
+    refused.headers.emplace_back("allow", method);
     return refused;
-  }
+  };
+  if (request.method != "GET" && request.method != "POST") return only("GET");
   if (is_api && !context.ready) {
     HttpResponse later = error_answer(503, "starting: the durable log is being read back; try again in a moment");
     later.headers.emplace_back("retry-after", "1");
@@ -94,10 +139,18 @@ HttpResponse answer(const ApiContext& context, const ServerRequest& request) {
   for (const Route& route : kRoutes) {
     ApiRequest matched{request, {}, {}, {}, {}};
     if (!matches(route.pattern, request.path, &matched)) continue;
+    if (request.method != route.method) {
+      const bool has_other = std::any_of(std::begin(kRoutes), std::end(kRoutes), [&](const Route& other) {
+        return std::string_view(other.pattern) == route.pattern && request.method == other.method;
+      });
+      if (has_other) continue;
+      return only(route.method);
+    }
     if (std::string problem = unknown_parameter(route, request.query); is_own && !problem.empty())
       return error_answer(400, problem);
     return route.handler(context, matched);
   }
+  if (request.method != "GET") return only("GET");
   if (is_api) return error_answer(404, format("no such path: %.200s", request.path.c_str()));
   return get_web_file(context, request.path);
 }

@@ -1,8 +1,8 @@
 // The HTTP API on port 7070 (docs/formats/api.md): one file per endpoint, one row each in the table of routes.cc.
 //
 // answer() is a pure function of the request and what the stores hold: no sockets, so tests call it directly.
-// Only GET is served. What a client sends is checked: a mistake is 400 with one line that says what is allowed.
-// Until recovery is done, /api answers 503: half a history would read as a healthy one.
+// Only GET is served, and POST where the table says so. What a client sends is checked: a mistake is 400 with one line
+// that says what is allowed. Until recovery is done, /api answers 503: half a history would read as a healthy one.
 // Thread rule: Thread-safe.
 #pragma once
 
@@ -28,6 +28,7 @@ struct Route {
   const char* parameters;  // names separated by spaces; others are refused
   const char* help;
   HttpResponse (*handler)(const ApiContext&, const ApiRequest&);
+  const char* method = "GET";
 };
 std::span<const Route> routes();
 

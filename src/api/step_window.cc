@@ -11,6 +11,28 @@ double milliseconds(int64_t ns) {
   return ns > 0 ? static_cast<double>(ns) / 1e6 : 0;
 }
 
+RankParts parts_of(const StepSummary& summary) {
+  RankParts parts;
+  if (summary.split_known) {
+    auto part = [&](TimePart which) { return milliseconds(summary.split_ns[static_cast<size_t>(which)]); };
+    parts.told = true;
+    parts.compute_ms = part(TimePart::kCompute);
+    parts.communication_ms = part(TimePart::kCommunication);
+    parts.input_ms = part(TimePart::kInput);
+    parts.host_ms = part(TimePart::kHost);
+    parts.checkpoint_ms = part(TimePart::kCheckpoint);
+    parts.idle_ms = part(TimePart::kIdle);
+    return parts;
+  }
+  parts.input_ms = milliseconds(summary.phase_ns[static_cast<size_t>(Phase::kInput)]);
+  parts.checkpoint_ms = milliseconds(summary.phase_ns[static_cast<size_t>(Phase::kCheckpoint)]);
+  parts.compute_ms = std::max(0.0, milliseconds(summary.self_ns) - parts.input_ms - parts.checkpoint_ms);
+  parts.communication_ms = milliseconds(summary.comm_ns);
+  parts.other_ms = std::max(0.0, milliseconds(summary.duration_ns) - parts.compute_ms - parts.communication_ms -
+                                     parts.input_ms - parts.checkpoint_ms);
+  return parts;
+}
+
 StepParts finish(int64_t step, std::vector<StepCell>& cells, std::vector<double>& scratch) {
   scratch.clear();
   for (const StepCell& cell : cells) scratch.push_back(cell.self_ms);
@@ -19,7 +41,7 @@ StepParts finish(int64_t step, std::vector<StepCell>& cells, std::vector<double>
   double shortest_comm_ms = std::numeric_limits<double>::infinity();
   for (StepCell& cell : cells) {
     cell.excess_ms = cell.self_ms - self_median_ms;
-    shortest_comm_ms = std::min(shortest_comm_ms, cell.comm_ms);
+    shortest_comm_ms = std::min(shortest_comm_ms, cell.parts.communication_ms);
     scratch.push_back(cell.duration_ms);
   }
   StepParts parts;
@@ -27,13 +49,13 @@ StepParts finish(int64_t step, std::vector<StepCell>& cells, std::vector<double>
   parts.step_ms = median_of(scratch);
   double count = static_cast<double>(cells.size());
   for (const StepCell& cell : cells) {
-    double compute_ms = std::max(0.0, cell.self_ms - cell.input_ms - cell.checkpoint_ms);
-    double waiting_ms = cell.comm_ms - shortest_comm_ms;
-    parts.compute_ms += compute_ms / count;
-    parts.input_ms += cell.input_ms / count;
-    parts.waiting_ms += waiting_ms / count;
-    parts.other_ms +=
-        std::max(0.0, cell.duration_ms - compute_ms - cell.input_ms - waiting_ms - shortest_comm_ms) / count;
+    parts.compute_ms += cell.parts.compute_ms / count;
+    parts.waiting_ms += (cell.parts.communication_ms - shortest_comm_ms) / count;
+    parts.input_ms += cell.parts.input_ms / count;
+    parts.host_ms += cell.parts.host_ms / count;
+    parts.checkpoint_ms += cell.parts.checkpoint_ms / count;
+    parts.idle_ms += cell.parts.idle_ms / count;
+    parts.other_ms += cell.parts.other_ms / count;
   }
   parts.communication_ms = shortest_comm_ms;
   return parts;
@@ -72,7 +94,7 @@ void visit_window(const StepStore& steps, const JobInfo& job, int64_t from_step,
     cell.self_ms = milliseconds(summary.self_ns);
     cell.comm_ms = milliseconds(summary.comm_ns);
     cell.input_ms = milliseconds(summary.phase_ns[static_cast<size_t>(Phase::kInput)]);
-    cell.checkpoint_ms = milliseconds(summary.phase_ns[static_cast<size_t>(Phase::kCheckpoint)]);
+    cell.parts = parts_of(summary);
     cells.push_back(cell);
   });
   flush();

@@ -1,11 +1,14 @@
 // A window of steps, step by step: per rank its numbers and its excess over its peers, per step where the time went.
 //
-// How a rank's step is split (parts of one row add up to its duration where the job's own numbers do):
-//   input          phase input, as the job told it
-//   compute        self time minus input and checkpoint
-//   communication  the shortest communication time of any rank in that step: what the exchange itself takes
-//   waiting        the rank's communication time beyond that: it was there before the others
-//   other          the rest, checkpoints included
+// How a rank's step is split, where the agent could tell (docs/guide/where-the-time-goes.md): as it was told. Where
+// not:
+//   input, checkpoint   those phases, as the job told them
+//   compute        self time minus both
+//   communication  all of it, hidden behind own work or not
+//   other          the rest
+// Over the ranks of a step, communication is split once more:
+//   communication  the least of any rank: what the exchange itself takes
+//   waiting        the rank's communication beyond that: it was there before the others
 // Thread rule: Thread-safe (no state).
 #pragma once
 
@@ -18,14 +21,25 @@
 
 namespace lockstep {
 
+struct RankParts {    // of one rank in one step; they add up to its duration where its own numbers do
+  bool told = false;  // by the agent; else host and idle are not known and count as compute
+  double compute_ms = 0;
+  double communication_ms = 0;  // exposed, waiting included
+  double input_ms = 0;
+  double host_ms = 0;
+  double checkpoint_ms = 0;
+  double idle_ms = 0;
+  double other_ms = 0;
+};
+
 struct StepCell {
   size_t rank_index = 0;  // into JobInfo::ranks
   double duration_ms = 0;
   double self_ms = 0;
   double comm_ms = 0;
-  double input_ms = 0;
-  double checkpoint_ms = 0;
+  double input_ms = 0;   // the phase, as the job told it
   double excess_ms = 0;  // self minus the median self of the ranks in this step
+  RankParts parts;
 };
 
 struct StepParts {  // means over the ranks heard of, but step_ms: median
@@ -35,6 +49,9 @@ struct StepParts {  // means over the ranks heard of, but step_ms: median
   double waiting_ms = 0;
   double communication_ms = 0;
   double input_ms = 0;
+  double host_ms = 0;
+  double checkpoint_ms = 0;
+  double idle_ms = 0;
   double other_ms = 0;
 };
 

@@ -84,6 +84,10 @@ HttpResponse get_steps(const ApiContext& context, const ApiRequest& request) {
   write_per_step("waiting_ms", &StepParts::waiting_ms);
   write_per_step("communication_ms", &StepParts::communication_ms);
   write_per_step("input_ms", &StepParts::input_ms);
+  write_per_step("host_ms", &StepParts::host_ms);
+  write_per_step("checkpoint_ms", &StepParts::checkpoint_ms);
+  write_per_step("idle_ms", &StepParts::idle_ms);
+  write_per_step("other_ms", &StepParts::other_ms);
   duration.write(json, "duration_ms", parts.size());
   self.write(json, "self_ms", parts.size());
   excess.write(json, "excess_ms", parts.size());

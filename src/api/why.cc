@@ -14,31 +14,44 @@ constexpr int64_t kBreakdownSteps = 50;
 
 // Shares of the ranks' time over the last steps; they add up to 1. null where no step is known.
 void write_breakdown(JsonWriter& json, const ApiContext& context, const JobInfo& job) {
-  double compute = 0, waiting = 0, communication = 0, input = 0, other = 0;
+  struct Part {
+    const char* name;
+    double StepParts::*in_step;
+    double sum_ms = 0;
+  };
+  Part parts[] = {{"compute", &StepParts::compute_ms},
+                  {"waiting", &StepParts::waiting_ms},
+                  {"communication", &StepParts::communication_ms},
+                  {"input", &StepParts::input_ms},
+                  {"host", &StepParts::host_ms},
+                  {"checkpoint", &StepParts::checkpoint_ms},
+                  {"idle", &StepParts::idle_ms},
+                  {"other", &StepParts::other_ms}};
+  double total = 0;
   visit_window(context.steps, job, job.last_step - kBreakdownSteps + 1, job.last_step,
                [&](const StepParts& step, std::span<const StepCell> cells) {
-                 double ranks = static_cast<double>(cells.size());
-                 compute += step.compute_ms * ranks;
-                 waiting += step.waiting_ms * ranks;
-                 communication += step.communication_ms * ranks;
-                 input += step.input_ms * ranks;
-                 other += step.other_ms * ranks;
+                 for (Part& part : parts) {
+                   part.sum_ms += step.*part.in_step * static_cast<double>(cells.size());
+                   total += step.*part.in_step * static_cast<double>(cells.size());
+                 }
                });
-  double total = compute + waiting + communication + input + other;
   json.key("breakdown");
   if (!(total > 0)) {
     json.null();
     return;
   }
-  auto share = [&](double part) { return std::round(part / total * 1e4) / 1e4; };
-  double others = share(compute) + share(waiting) + share(communication) + share(input);
-  json.begin_object()
-      .field("compute", share(compute))
-      .field("waiting", share(waiting))
-      .field("communication", share(communication))
-      .field("input", share(input))
-      .field("other", std::round(std::max(0.0, 1 - others) * 1e4) / 1e4)
-      .end_object();
+  // Rounded each, and still 1 together: what rounding leaves over goes to the largest.
+  constexpr double kUnit = 1e4;
+  Part* largest = std::max_element(std::begin(parts), std::end(parts),
+                                   [](const Part& a, const Part& b) { return a.sum_ms < b.sum_ms; });
+  double left = kUnit;
+  for (const Part& part : parts) {
+    if (&part != largest) left -= std::round(part.sum_ms / total * kUnit);
+  }
+  json.begin_object();
+  for (const Part& part : parts)
+    json.field(part.name, (&part == largest ? left : std::round(part.sum_ms / total * kUnit)) / kUnit);
+  json.end_object();
 }
 
 }  // namespace

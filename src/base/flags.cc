@@ -245,7 +245,13 @@ Result<void> Flags::parse_words(const std::vector<std::string>& arguments) {
   if (several && words_.empty())
     return Error{format("%s: needs at least one %s (%s --help)", program_.c_str(),
                         positional_name_.substr(0, positional_name_.size() - 3).c_str(), program_.c_str())};
-  if (!several && !positional_name_.empty() && words_.size() != 1) {
+  const bool optional = positional_name_.starts_with("[");
+  if (optional && words_.size() > 1) {
+    return Error{format("%s: takes at most one %s, got %zu (%s --help)", program_.c_str(),
+                        positional_name_.substr(1, positional_name_.size() - 2).c_str(), words_.size(),
+                        program_.c_str())};
+  }
+  if (!several && !optional && !positional_name_.empty() && words_.size() != 1) {
     return Error{format("%s: takes exactly one %s, got %zu (%s --help)", program_.c_str(), positional_name_.c_str(),
                         words_.size(), program_.c_str())};
   }

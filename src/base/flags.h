@@ -19,7 +19,7 @@ namespace lockstep {
 class Flags {
  public:
   // program: "lockstep why"; summary: one line; positional: "" where no word is taken, "JOB" for exactly one,
-  // "PATH..." for one or more.
+  // "[NAME]" for one or none, "PATH..." for one or more.
   Flags(std::string program, std::string summary, std::string positional = "");
 
   Flags& text(std::string* target, std::string name, std::string value_name, std::string help);

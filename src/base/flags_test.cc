@@ -85,6 +85,16 @@ TEST_F(FlagsTest, AMistakeIsOneLineThatNamesTheFlag) {
   EXPECT_EQ(error({"--server"}), "lockstep why: --server needs a value: --server URL");
 }
 
+TEST(FlagsOptionalWord, IsOneOrNone) {
+  Flags none("lockstep service", "", "[NAME]");
+  EXPECT_TRUE(none.parse({}).ok());
+  Flags one("lockstep service", "", "[NAME]");
+  ASSERT_TRUE(one.parse({"chat"}).ok());
+  EXPECT_EQ(one.positional(), std::vector<std::string>{"chat"});
+  Flags two("lockstep service", "", "[NAME]");
+  EXPECT_EQ(two.parse({"a", "b"}).error(), "lockstep service: takes at most one NAME, got 2 (lockstep service --help)");
+}
+
 TEST_F(FlagsTest, TakesExactlyOneWordWhereOneIsTaken) {
   EXPECT_EQ(error({}), "lockstep why: takes exactly one JOB, got 0 (lockstep why --help)");
   EXPECT_EQ(error({"a", "b"}), "lockstep why: takes exactly one JOB, got 2 (lockstep why --help)");

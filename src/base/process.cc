@@ -96,7 +96,10 @@ Result<ChildProcess> ChildProcess::start(Options options) {
   const pid_t pid = fork();
   if (pid < 0) return Error{format("process: cannot fork for %s: %s", program.c_str(), strerror(errno))};
   if (pid == 0) {
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (options.outlives_us)
+      setsid();
+    else
+      prctl(PR_SET_PDEATHSIG, SIGKILL);
     sigset_t none;
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, nullptr);

@@ -25,6 +25,7 @@ class ChildProcess {
     bool capture_stdout = true;                                    // read_line() reads it; else inherited
     bool connect_stdin = false;                                    // take_input() writes to it; else inherited
     int niceness = 0;                                              // added to ours
+    bool outlives_us = false;  // in a session of its own, and not killed when we die; release() it
   };
   static Result<ChildProcess> start(Options options);
   ChildProcess(ChildProcess&&) noexcept;

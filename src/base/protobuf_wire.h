@@ -79,6 +79,8 @@ class WireReader {
     return value;
   }
   WireReader message() { return WireReader(bytes(), *error_); }
+  // Over bytes() that the caller keeps besides.
+  WireReader part(std::string_view bytes) const { return WireReader(bytes, *error_); }
 
   void skip() { skip_field(0); }
   bool fail(const char* what) {

@@ -20,10 +20,10 @@
 #include <mutex>
 #include <vector>
 
+#include "base/crc32c.h"
 #include "base/files.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "bus/crc32c.h"
 #include "bus/log.h"
 
 namespace lockstep {

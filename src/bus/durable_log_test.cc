@@ -11,9 +11,9 @@
 #include <random>
 #include <thread>
 
+#include "base/crc32c.h"
 #include "base/files.h"
 #include "base/text.h"
-#include "bus/crc32c.h"
 #include "bus/log.h"
 #include "bus/log_counters.h"
 

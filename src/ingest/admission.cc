@@ -85,14 +85,17 @@ struct Admitter {
 
   template <typename Record>
   void filter(std::vector<Record>& records, const Attributes& resource) {
-    std::erase_if(records, [&](const Record& record) {
-      ++report.received;
-      std::optional<Refusal> refusal = check(record, resource, server_unix_ns);
-      if (!refusal) return false;
-      if (report.refused++ == 0) describe(*refusal, resource);
-      ++report.refused_by_reason[refusal->reason];
-      return true;
-    });
+    std::erase_if(records,
+                  [&](const Record& record) { return !count(check(record, resource, server_unix_ns), resource); });
+  }
+
+  // true: kept.
+  bool count(const std::optional<Refusal>& refusal, const Attributes& resource) {
+    ++report.received;
+    if (!refusal) return true;
+    if (report.refused++ == 0) describe(*refusal, resource);
+    ++report.refused_by_reason[refusal->reason];
+    return false;
   }
 
   void describe(const Refusal& refusal, const Attributes& resource) {
@@ -106,6 +109,21 @@ struct Admitter {
   }
 };
 
+AdmissionReport finished(AdmissionReport report) {
+  if (report.refused == 0) return report;
+  report.message += format("; kept %lld, refused %lld", static_cast<long long>(report.received - report.refused),
+                           static_cast<long long>(report.refused));
+  if (report.refused_by_reason.size() > 1) {
+    const char* separator = " (";
+    for (const auto& [reason, count] : report.refused_by_reason) {
+      report.message += format("%s%s %lld", separator, reason.c_str(), static_cast<long long>(count));
+      separator = ", ";
+    }
+    report.message += ")";
+  }
+  return report;
+}
+
 }  // namespace
 
 AdmissionReport admit(Batch& batch, int64_t server_unix_ns) {
@@ -115,20 +133,26 @@ AdmissionReport admit(Batch& batch, int64_t server_unix_ns) {
     admitter.filter(group.logs, group.resource);
     admitter.filter(group.spans, group.resource);
   }
-  AdmissionReport& report = admitter.report;
-  if (report.refused > 0) {
-    report.message += format("; kept %lld, refused %lld", static_cast<long long>(report.received - report.refused),
-                             static_cast<long long>(report.refused));
-    if (report.refused_by_reason.size() > 1) {
-      const char* separator = " (";
-      for (const auto& [reason, count] : report.refused_by_reason) {
-        report.message += format("%s%s %lld", separator, reason.c_str(), static_cast<long long>(count));
-        separator = ", ";
-      }
-      report.message += ")";
-    }
+  return finished(std::move(admitter.report));
+}
+
+AdmissionReport admit(spans::SpanColumns& columns, uint64_t latest_unix_ns, int64_t server_unix_ns) {
+  const int64_t total = static_cast<int64_t>(columns.size());
+  if (!check_time(static_cast<int64_t>(latest_unix_ns), server_unix_ns)) {
+    AdmissionReport report;
+    report.received = total;
+    return report;
   }
-  return std::move(report);
+  Admitter admitter{{}, total, record_word(Signal::kSpans), server_unix_ns};
+  std::vector<bool> keep(columns.size());
+  for (size_t i = 0; i < columns.size(); ++i) {
+    const spans::SpanRow& row = columns.rows[i];
+    std::optional<Refusal> refusal = check_time(row.start_unix_ns, server_unix_ns);
+    if (!refusal) refusal = check_time(columns.end_unix_ns(row), server_unix_ns);
+    keep[i] = admitter.count(refusal, *columns.sources[row.source]->resource);
+  }
+  columns.keep_rows(keep);
+  return finished(std::move(admitter.report));
 }
 
 }  // namespace lockstep

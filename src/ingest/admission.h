@@ -12,6 +12,7 @@
 #include <string>
 
 #include "model/telemetry.h"
+#include "store/spans/span_columns.h"
 
 namespace lockstep {
 
@@ -29,5 +30,8 @@ struct AdmissionReport {
 
 // Takes refused records out of the batch.
 AdmissionReport admit(Batch& batch, int64_t server_unix_ns);
+// Spans: latest_unix_ns is the latest of their starts and ends, unsigned; they are looked at one by one only where that
+// is too late.
+AdmissionReport admit(spans::SpanColumns& columns, uint64_t latest_unix_ns, int64_t server_unix_ns);
 
 }  // namespace lockstep

@@ -19,6 +19,7 @@ inline constexpr CounterDescriptor kIngestCounters[] = {
     {"lockstep_http_requests_total", "counter", Severity::kInfo,
      "Requests answered, by door and HTTP status (gRPC doors: gRPC status)."},
     {"lockstep_http_connections", "gauge", Severity::kInfo, "Connections open now, by door."},
+    {"lockstep_http_deferred", "gauge", Severity::kInfo, "Requests whose answer comes later (long polls), by door."},
     {"lockstep_http_bad_requests_total", "counter", Severity::kNotice,
      "Requests and connections refused before a handler saw them, by door and reason: malformed, truncated, timeout, "
      "too_large, overloaded, connections_max, ..."},
@@ -41,6 +42,18 @@ inline constexpr CounterDescriptor kIngestCounters[] = {
      "content_encoding, compression, too_large, protobuf, json."},
     {"lockstep_ingest_bytes_total", "counter", Severity::kInfo,
      "Bytes of decoded OTLP requests after decompression, by door."},
+
+    // total = acknowledged + expired + refused + pending.
+    {"lockstep_commands_total", "counter", Severity::kInfo,
+     "Commands for agents: a request for detail to one host each."},
+    {"lockstep_commands_acknowledged_total", "counter", Severity::kInfo, "Commands that an agent has taken."},
+    {"lockstep_commands_expired_total", "counter", Severity::kNotice,
+     "Commands that no agent fetched within a minute: it is away, or sends by gRPC and asks nobody."},
+    {"lockstep_commands_refused_total", "counter", Severity::kNotice,
+     "Commands not given out, by reason: again (the same is pending), too_large, host_full, full, closed."},
+    {"lockstep_commands_pending", "gauge", Severity::kInfo, "Commands that wait to be taken."},
+    {"lockstep_commands_polls_total", "counter", Severity::kInfo,
+     "Agents' requests for commands answered, by result: answered, empty, bad, full, closed."},
 
     {"lockstep_replay_undecodable_records_total", "counter", Severity::kDataLoss,
      "Records of the durable log that could not be decoded at start."},

@@ -3,6 +3,7 @@
 #include "ingest/otlp_handler.h"
 #include "net/grpc_server.h"
 #include "net/http_server.h"
+#include "wire/commands.h"
 #include "wire/compression.h"
 
 namespace lockstep {
@@ -13,8 +14,8 @@ constexpr int64_t kIdleTimeoutMs = 300'000;
 
 class TwoDoors final : public OtlpDoors {
  public:
-  TwoDoors(IngestSink& sink, const Clock& clock, Counters& counters, uint64_t body_bytes_max)
-      : handler_(sink, clock, counters, body_bytes_max) {}
+  TwoDoors(IngestSink& sink, const Clock& clock, Counters& counters, uint64_t body_bytes_max, AgentCommands* commands)
+      : handler_(sink, clock, counters, body_bytes_max), commands_(commands) {}
   ~TwoDoors() override { stop(); }
 
   Result<void> open(const OtlpDoorsOptions& options, Counters& counters) {
@@ -26,8 +27,14 @@ class TwoDoors final : public OtlpDoors {
     http.connections_max = options.connections_max;
     http.threads = options.threads;
     http.idle_timeout_ms = kIdleTimeoutMs;
+    http.deferred_max = options.commands_waiting_max;
     Result<std::unique_ptr<HttpServer>> http_server = HttpServer::start(
-        http, [this](const ServerRequest& request) { return handler_.handle_http(request); }, counters);
+        http,
+        [this](const ServerRequest& request, const std::shared_ptr<HttpResponder>& responder) {
+          if (commands_ != nullptr && request.path == kCommandsPath) return commands_->poll(request, responder);
+          responder->answer(handler_.handle_http(request));
+        },
+        counters);
     if (!http_server) return Error{http_server.error()};
     http_server_ = std::move(*http_server);
 
@@ -54,12 +61,14 @@ class TwoDoors final : public OtlpDoors {
   std::string grpc_address() const override { return grpc_server_->address(); }
 
   void stop() override {
+    if (commands_ != nullptr) commands_->close();
     if (http_server_) http_server_->stop();
     if (grpc_server_) grpc_server_->stop();
   }
 
  private:
   OtlpHandler handler_;
+  AgentCommands* const commands_;
   std::unique_ptr<HttpServer> http_server_;
   std::unique_ptr<GrpcServer> grpc_server_;
 };
@@ -67,8 +76,8 @@ class TwoDoors final : public OtlpDoors {
 }  // namespace
 
 Result<std::unique_ptr<OtlpDoors>> OtlpDoors::start(OtlpDoorsOptions options, IngestSink& sink, const Clock& clock,
-                                                    Counters& counters) {
-  auto doors = std::make_unique<TwoDoors>(sink, clock, counters, options.body_bytes_max);
+                                                    Counters& counters, AgentCommands* commands) {
+  auto doors = std::make_unique<TwoDoors>(sink, clock, counters, options.body_bytes_max, commands);
   Result<void> open = doors->open(options, counters);
   if (!open) return Error{open.error()};
   return std::unique_ptr<OtlpDoors>(std::move(doors));

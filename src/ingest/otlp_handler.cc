@@ -5,6 +5,7 @@
 
 #include "base/text.h"
 #include "ingest/admission.h"
+#include "ingest/span_decode.h"
 #include "wire/compression.h"
 #include "wire/otlp.h"
 
@@ -125,22 +126,16 @@ HttpResponse OtlpHandler::post(Signal signal, const ServerRequest& request) {
     bytes = plain;
   }
   bool json = *wire_format == Format::kJson;
-  Result<Batch> batch = json ? otlp::decode_json(signal, bytes) : otlp::decode(signal, bytes);
-  if (!batch) {
-    count_undecodable(kOtlpHttpDoor, json ? "json" : "protobuf", batch.error());
-    return status_answer(*wire_format, 400, kGrpcInvalidArgument, batch.error());
-  }
-  counters_.add("lockstep_ingest_bytes_total", format("door=\"%s\"", kOtlpHttpDoor.data()),
-                static_cast<int64_t>(bytes.size()));
-  Outcome outcome = ingest(kOtlpHttpDoor, std::move(*batch), json ? std::string_view() : bytes);
-  if (outcome.error == AcceptError::kNone) {
+  Result<Outcome> outcome = decode_and_ingest(kOtlpHttpDoor, signal, bytes, json);
+  if (!outcome) return status_answer(*wire_format, 400, kGrpcInvalidArgument, outcome.error());
+  if (outcome->error == AcceptError::kNone) {
     return answer_in(*wire_format, 200,
-                     json ? otlp::encode_response_json(signal, outcome.refused, outcome.message)
-                          : otlp::encode_response(signal, outcome.refused, outcome.message));
+                     json ? otlp::encode_response_json(signal, outcome->refused, outcome->message)
+                          : otlp::encode_response(signal, outcome->refused, outcome->message));
   }
-  bool overloaded = outcome.error == AcceptError::kOverloaded;
+  bool overloaded = outcome->error == AcceptError::kOverloaded;
   HttpResponse answer = status_answer(*wire_format, overloaded ? 429 : 503,
-                                      overloaded ? kGrpcResourceExhausted : kGrpcUnavailable, outcome.message);
+                                      overloaded ? kGrpcResourceExhausted : kGrpcUnavailable, outcome->message);
   answer.headers.emplace_back("retry-after", std::to_string(overloaded ? kOverloadedRetryS : kUnavailableRetryS));
   return answer;
 }
@@ -162,23 +157,19 @@ GrpcReply OtlpHandler::handle_grpc(const std::string& path, const std::string& b
             format("no method %.200s: the Export methods of OTLP's metrics, logs and trace services are here",
                    path.c_str())};
   GrpcReply reply;
-  Result<Batch> batch = otlp::decode(*signal, body);
-  if (!batch) {
-    count_undecodable(kOtlpGrpcDoor, "protobuf", batch.error());
-    reply = {kGrpcInvalidArgument, batch.error()};
+  Result<Outcome> outcome = decode_and_ingest(kOtlpGrpcDoor, *signal, body, false);
+  if (!outcome) {
+    reply = {kGrpcInvalidArgument, outcome.error()};
   } else {
-    counters_.add("lockstep_ingest_bytes_total", format("door=\"%s\"", kOtlpGrpcDoor.data()),
-                  static_cast<int64_t>(body.size()));
-    Outcome outcome = ingest(kOtlpGrpcDoor, std::move(*batch), body);
-    switch (outcome.error) {
+    switch (outcome->error) {
       case AcceptError::kNone:
-        reply = {kGrpcOk, "", otlp::encode_response(*signal, outcome.refused, outcome.message)};
+        reply = {kGrpcOk, "", otlp::encode_response(*signal, outcome->refused, outcome->message)};
         break;
       case AcceptError::kOverloaded:
-        reply = {kGrpcResourceExhausted, outcome.message, "", kOverloadedRetryS * 1000};
+        reply = {kGrpcResourceExhausted, outcome->message, "", kOverloadedRetryS * 1000};
         break;
       case AcceptError::kUnavailable:
-        reply = {kGrpcUnavailable, outcome.message, "", kUnavailableRetryS * 1000};
+        reply = {kGrpcUnavailable, outcome->message, "", kUnavailableRetryS * 1000};
         break;
     }
   }
@@ -186,15 +177,47 @@ GrpcReply OtlpHandler::handle_grpc(const std::string& path, const std::string& b
   return reply;
 }
 
-OtlpHandler::Outcome OtlpHandler::ingest(std::string_view door, Batch batch, std::string_view bytes) {
-  Signal signal = batch.signal;
+Result<OtlpHandler::Outcome> OtlpHandler::decode_and_ingest(std::string_view door, Signal signal,
+                                                            std::string_view bytes, bool json) {
+  auto undecodable = [&](const std::string& error) {
+    count_undecodable(door, json ? "json" : "protobuf", error);
+    return Error{error};
+  };
+  auto count_bytes = [&] {
+    counters_.add("lockstep_ingest_bytes_total", format("door=\"%s\"", door.data()),
+                  static_cast<int64_t>(bytes.size()));
+  };
+  const std::string_view protobuf = json ? std::string_view() : bytes;
+  const int64_t now_ns = clock_.unix_ns();
+  if (signal == Signal::kSpans && !json) {
+    Result<DecodedSpans> spans = decode_spans(bytes);
+    if (!spans) return undecodable(spans.error());
+    count_bytes();
+    const AdmissionReport admission = admit(spans->columns, spans->latest_unix_ns, now_ns);
+    return ingest(
+        door, signal, admission, protobuf, [&] { return otlp::encode(spans::to_batch(spans->columns)); },
+        [&](std::string_view kept) { return sink_.accept_spans(std::move(spans->columns), kept, now_ns); });
+  }
+  Result<Batch> batch = json ? otlp::decode_json(signal, bytes) : otlp::decode(signal, bytes);
+  if (!batch) return undecodable(batch.error());
+  count_bytes();
+  const AdmissionReport admission = admit(*batch, now_ns);
+  return ingest(
+      door, signal, admission, protobuf, [&] { return otlp::encode(*batch); },
+      [&](std::string_view kept) {
+        return signal == Signal::kSpans ? sink_.accept_spans(to_columns(*batch).columns, kept, now_ns)
+                                        : sink_.accept(signal, std::move(*batch), kept, now_ns);
+      });
+}
+
+OtlpHandler::Outcome OtlpHandler::ingest(std::string_view door, Signal signal, const AdmissionReport& admission,
+                                         std::string_view bytes, const std::function<std::string()>& encode,
+                                         const std::function<AcceptResult(std::string_view bytes)>& accept) {
   std::string labels = format("door=\"%s\",signal=\"%s\"", door.data(), to_text(signal));
   auto count_refused = [&](const std::string& reason, int64_t count) {
     counters_.add("lockstep_ingest_refused_records_total", format("%s,reason=\"%s\"", labels.c_str(), reason.c_str()),
                   count);
   };
-  int64_t now_ns = clock_.unix_ns();
-  AdmissionReport admission = admit(batch, now_ns);
   counters_.add("lockstep_ingest_received_records_total", labels, admission.received);
   for (const auto& [reason, count] : admission.refused_by_reason) count_refused(reason, count);
   if (admission.refused > 0)
@@ -206,10 +229,10 @@ OtlpHandler::Outcome OtlpHandler::ingest(std::string_view door, Batch batch, std
   // The log holds what was kept, so that reading it again after a crash gives the same answer.
   std::string encoded;
   if (bytes.empty() || admission.refused > 0) {
-    encoded = otlp::encode(batch);
+    encoded = encode();
     bytes = encoded;
   }
-  AcceptResult accepted = sink_.accept(signal, std::move(batch), bytes, now_ns);
+  AcceptResult accepted = accept(bytes);
   if (accepted.error != AcceptError::kNone) {
     bool overloaded = accepted.error == AcceptError::kOverloaded;
     // The sender keeps the whole batch and tries again; none of it is lost here.

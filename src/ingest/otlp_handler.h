@@ -15,11 +15,13 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 
 #include "base/clock.h"
 #include "base/counters.h"
+#include "ingest/admission.h"
 #include "ingest/rate_limited_log.h"
 #include "ingest/sink.h"
 #include "net/grpc_server.h"
@@ -47,8 +49,13 @@ class OtlpHandler {
     std::string message;
   };
   HttpResponse post(Signal signal, const ServerRequest& request);
-  // bytes: the batch in protobuf, or empty where it came in another encoding.
-  Outcome ingest(std::string_view door, Batch batch, std::string_view bytes);
+  // bytes: the request in protobuf, or the whole of it in JSON.
+  Result<Outcome> decode_and_ingest(std::string_view door, Signal signal, std::string_view bytes, bool json);
+  // An admitted batch: `encode` gives it in protobuf where `bytes` is empty or holds more than was admitted, `accept`
+  // hands it to the sink with those bytes.
+  Outcome ingest(std::string_view door, Signal signal, const AdmissionReport& admission, std::string_view bytes,
+                 const std::function<std::string()>& encode,
+                 const std::function<AcceptResult(std::string_view bytes)>& accept);
   void count_request(std::string_view door, Signal signal, int code);
   void count_undecodable(std::string_view door, const char* reason, const std::string& line);
 

@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "model/telemetry.h"
+#include "store/spans/span_columns.h"
 
 namespace lockstep {
 
@@ -30,6 +31,11 @@ class IngestSink {
   // when the call returns. On an error nothing of the batch has been taken.
   virtual AcceptResult accept(Signal signal, Batch batch, std::string_view otlp_protobuf_bytes,
                               int64_t received_unix_ns) = 0;
+  // Spans come as columns, from every door.
+  virtual AcceptResult accept_spans(spans::SpanColumns columns, std::string_view otlp_protobuf_bytes,
+                                    int64_t received_unix_ns) {
+    return accept(Signal::kSpans, spans::to_batch(columns), otlp_protobuf_bytes, received_unix_ns);
+  }
 };
 
 }  // namespace lockstep

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <cstring>
 
 #include "base/text.h"
@@ -29,12 +30,8 @@ Id big_endian(Number number) {
   return id;
 }
 
-// place: "" for the step, "phase/0", "op/12".
-SpanId span_id(const TraceId& trace, int32_t rank, std::string_view place) {
-  std::string_view bytes(reinterpret_cast<const char*>(trace.data()), trace.size());
-  uint64_t hash = fnv1a(bytes, kFnvBasis64, kFnvPrime64);
-  hash = fnv1a(format("/%d/", rank), hash, kFnvPrime64);
-  SpanId id = big_endian<SpanId>(fnv1a(place, hash, kFnvPrime64));
+SpanId span_id_of(uint64_t hash) {
+  SpanId id = big_endian<SpanId>(hash);
   if (id == SpanId{}) id[7] = 1;  // all zero means none
   return id;
 }
@@ -57,17 +54,6 @@ bool own_bool(const Attributes& attributes, const char* name) {
   const Value* value = find(attributes, key(name));
   const bool* flag = value ? std::get_if<bool>(&value->data) : nullptr;
   return flag != nullptr && *flag;
-}
-
-std::optional<uint64_t> comm_id_of(std::string_view text) {
-  if (!text.starts_with("0x") || text.size() < 3 || text.size() > 18) return std::nullopt;
-  uint64_t id = 0;
-  for (char digit : text.substr(2)) {
-    int value = digit >= '0' && digit <= '9' ? digit - '0' : digit >= 'a' && digit <= 'f' ? digit - 'a' + 10 : -1;
-    if (value < 0) return std::nullopt;
-    id = id << 4 | static_cast<uint64_t>(value);
-  }
-  return id;
 }
 
 std::optional<Phase> phase_of(std::string_view text) {
@@ -96,7 +82,7 @@ Attributes attributes_of(const OpSpan& op, int64_t step) {
 OpSpan op_of(const Span& span, std::string_view kind) {
   OpSpan op;
   op.p2p = kind == "p2p";
-  op.comm_id = comm_id_of(find_string(span.attributes, key("comm_id"))).value_or(0);
+  op.comm_id = comm_id_from_text(find_string(span.attributes, key("comm_id"))).value_or(0);
   op.comm_size = static_cast<int32_t>(own_int(span.attributes, "comm_size", 0));
   op.rank_in_comm = static_cast<int32_t>(own_int(span.attributes, "rank_in_comm", 0));
   op.function = span.name;
@@ -118,21 +104,61 @@ const char* to_text(SampledFor reason) {
   return reason == SampledFor::kAsked ? "asked" : "periodic";
 }
 
+std::optional<uint64_t> comm_id_from_text(std::string_view text) {
+  if (!text.starts_with("0x") || text.size() < 3 || text.size() > 18) return std::nullopt;
+  uint64_t id = 0;
+  for (char digit : text.substr(2)) {
+    int value = digit >= '0' && digit <= '9' ? digit - '0' : digit >= 'a' && digit <= 'f' ? digit - 'a' + 10 : -1;
+    if (value < 0) return std::nullopt;
+    id = id << 4 | static_cast<uint64_t>(value);
+  }
+  return id;
+}
+
 TraceId step_trace_id(std::string_view job_id, int64_t attempt, int64_t step) {
   std::string text = format("%.*s/%lld/%lld", static_cast<int>(job_id.size()), job_id.data(),
                             static_cast<long long>(attempt), static_cast<long long>(step));
   return big_endian<TraceId>(fnv1a(text, kFnvBasis128, kFnvPrime128));
 }
 
-SpanId step_span_id(const TraceId& trace, int32_t rank) {
-  return span_id(trace, rank, "");
+// Hashed are the trace, "/RANK/" and the place: "" for the step, "phase/0", "op/12".
+StepSpanIds::StepSpanIds(const TraceId& trace, int32_t rank) {
+  std::string_view bytes(reinterpret_cast<const char*>(trace.data()), trace.size());
+  hash_ = fnv1a(format("/%d/", rank), fnv1a(bytes, kFnvBasis64, kFnvPrime64), kFnvPrime64);
 }
 
-std::vector<Span> to_spans(const Identity& identity, const StepDetail& detail, SampledFor reason) {
+SpanId StepSpanIds::step() const {
+  return span_id_of(hash_);
+}
+
+SpanId StepSpanIds::phase(size_t index) const {
+  return at("phase/", index);
+}
+
+SpanId StepSpanIds::op(size_t index) const {
+  return at("op/", index);
+}
+
+SpanId StepSpanIds::at(std::string_view place, size_t index) const {
+  char digits[20];
+  char* end = std::to_chars(digits, digits + sizeof digits, index).ptr;
+  std::string_view number(digits, static_cast<size_t>(end - digits));
+  return span_id_of(fnv1a(number, fnv1a(place, hash_, kFnvPrime64), kFnvPrime64));
+}
+
+SpanId step_span_id(const TraceId& trace, int32_t rank) {
+  return StepSpanIds(trace, rank).step();
+}
+
+std::vector<Span> to_spans(const Identity& identity, const StepDetail& detail, SampledFor reason, size_t first_op,
+                           size_t ops_max) {
   const TraceId trace = step_trace_id(identity.job_id, identity.attempt, detail.step);
-  const SpanId root = step_span_id(trace, identity.rank);
+  const StepSpanIds ids(trace, identity.rank);
+  const SpanId root = ids.step();
   std::vector<Span> spans;
-  spans.reserve(1 + detail.phases.size() + detail.ops.size());
+  const size_t begin = std::min(first_op, detail.ops.size());
+  const size_t end = begin + std::min(ops_max, detail.ops.size() - begin);
+  spans.reserve((first_op == 0 ? 1 + detail.phases.size() : 0) + end - begin);
   auto add = [&](SpanId id, SpanId parent, std::string name, int64_t start_unix_ns, int64_t duration_ns) -> Span& {
     Span& span = spans.emplace_back();
     span.trace_id = trace;
@@ -144,22 +170,23 @@ std::vector<Span> to_spans(const Identity& identity, const StepDetail& detail, S
     span.end_unix_ns = start_unix_ns + duration_ns;
     return span;
   };
-  Span& whole = add(root, {}, std::string(kStepSpanName), detail.start_unix_ns, detail.duration_ns);
-  whole.attributes = {own("kind", "step"), own("step", detail.step), own("sampled", to_text(reason))};
-  if (detail.inferred) whole.attributes.push_back(own("inferred", true));
-  if (detail.left_out > 0) whole.attributes.push_back(own("left_out", detail.left_out));
-  for (const StepNote& note : detail.notes)
-    whole.events.push_back({note.time_unix_ns, "note", {own("text", note.text)}});
-  for (size_t i = 0; i < detail.phases.size(); ++i) {
+  if (first_op == 0) {
+    Span& whole = add(root, {}, std::string(kStepSpanName), detail.start_unix_ns, detail.duration_ns);
+    whole.attributes = {own("kind", "step"), own("step", detail.step), own("sampled", to_text(reason))};
+    if (detail.inferred) whole.attributes.push_back(own("inferred", true));
+    if (detail.left_out > 0) whole.attributes.push_back(own("left_out", detail.left_out));
+    for (const StepNote& note : detail.notes)
+      whole.events.push_back({note.time_unix_ns, "note", {own("text", note.text)}});
+  }
+  for (size_t i = 0; first_op == 0 && i < detail.phases.size(); ++i) {
     const PhaseSpan& phase = detail.phases[i];
-    add(span_id(trace, identity.rank, format("phase/%zu", i)), root,
-        phase.name.empty() ? std::string(to_text(phase.phase)) : phase.name, phase.start_unix_ns, phase.duration_ns)
+    add(ids.phase(i), root, phase.name.empty() ? std::string(to_text(phase.phase)) : phase.name, phase.start_unix_ns,
+        phase.duration_ns)
         .attributes = {own("kind", "phase"), own("step", detail.step), own("phase", to_text(phase.phase))};
   }
-  for (size_t i = 0; i < detail.ops.size(); ++i) {
+  for (size_t i = begin; i < end; ++i) {
     const OpSpan& op = detail.ops[i];
-    add(span_id(trace, identity.rank, format("op/%zu", i)), root, op.function, op.start_unix_ns, op.duration_ns)
-        .attributes = attributes_of(op, detail.step);
+    add(ids.op(i), root, op.function, op.start_unix_ns, op.duration_ns).attributes = attributes_of(op, detail.step);
   }
   return spans;
 }

@@ -73,17 +73,35 @@ struct ClosedStep {
 inline constexpr size_t kOpsPerDetailMax = 65'536;
 inline constexpr size_t kNoteBytesMax = 512;
 
+// "0x1f2e", as lockstep.comm_id has it.
+std::optional<uint64_t> comm_id_from_text(std::string_view text);
+
 TraceId step_trace_id(std::string_view job_id, int64_t attempt, int64_t step);
 // Of the span "train.step" of a rank.
 SpanId step_span_id(const TraceId& trace, int32_t rank);
+
+// Ids of all the spans of a rank's step: what they hang on is computed once.
+class StepSpanIds {
+ public:
+  StepSpanIds(const TraceId& trace, int32_t rank);
+  SpanId step() const;
+  SpanId phase(size_t index) const;
+  SpanId op(size_t index) const;
+
+ private:
+  SpanId at(std::string_view place, size_t index) const;
+  uint64_t hash_;
+};
 
 inline constexpr const char* kStepSpanName = "train.step";
 // Why a step was sent; travels as lockstep.sampled on the step's span.
 enum class SampledFor : uint8_t { kPeriodic = 0, kAsked = 1 };
 const char* to_text(SampledFor reason);  // "periodic", "asked"
 
-// The step's span first, then phases, then operations.
-std::vector<Span> to_spans(const Identity& identity, const StepDetail& detail, SampledFor reason);
+// The step's span first, then phases, then operations. A step of very many operations may be had in pieces: from
+// `first_op` on at most `ops_max` of them; the step's span and the phases come with the first.
+std::vector<Span> to_spans(const Identity& identity, const StepDetail& detail, SampledFor reason, size_t first_op = 0,
+                           size_t ops_max = kOpsPerDetailMax);
 
 // What one span of ours says; nullopt: it is none of ours, or malformed. Put together with add_to().
 struct StepSpanPart {

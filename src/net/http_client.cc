@@ -144,7 +144,7 @@ Result<HttpResponse> HttpClient::send(const HttpRequest& request) {
     head += "Content-Length: " + std::to_string(request.body.size()) + "\r\n";
   head += "\r\n";
 
-  Deadline deadline(timeout_ms_);
+  Deadline deadline(timeout_ms_, interrupt_fd_);
   for (;;) {
     bool reused = connection_ != nullptr;
     if (!reused) {

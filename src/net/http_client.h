@@ -51,6 +51,8 @@ class HttpClient {
   explicit HttpClient(Url server, int64_t timeout_ms = 10'000, uint64_t body_bytes_max = 256ull << 20,
                       const TlsOptions& tls = {});
   Result<HttpResponse> send(const HttpRequest& request);
+  // Once this can be read, send() ends with an error at once: for a thread that waits long and must be told to stop.
+  void interrupt_by(int fd) { interrupt_fd_ = fd; }
 
  private:
   // *stale: the connection broke before any byte of an answer came.
@@ -62,6 +64,7 @@ class HttpClient {
   uint64_t body_bytes_max_;
   Connector connector_;
   std::unique_ptr<Stream> connection_;
+  int interrupt_fd_ = -1;
 };
 
 }  // namespace lockstep

@@ -7,6 +7,7 @@
 #define BOOST_ASIO_DISABLE_FENCED_BLOCK
 #endif
 
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -17,6 +18,7 @@
 #include <boost/asio/thread_pool.hpp>
 #include <boost/beast/core.hpp>
 #include <boost/beast/http.hpp>
+#include <cerrno>
 #include <chrono>
 #include <exception>
 #include <future>
@@ -41,6 +43,7 @@ using std::chrono::milliseconds;
 
 constexpr size_t kHeaderBytesMax = 16 * 1024;
 constexpr size_t kReadBytes = 16 * 1024;
+constexpr size_t kIdleReadBytes = 1024;  // thousands of connections wait for their next request
 // Refused connections are kept only to let the peer read why; so many at a time, the rest are just closed.
 constexpr size_t kRefusedMax = 64;
 constexpr milliseconds kLinger{2'000};
@@ -63,6 +66,9 @@ class Session : public std::enable_shared_from_this<Session> {
   void stop_when_idle();
   void close();
   bool refused() const { return refused_; }
+  // The handler will answer later. Whatever comes first ends it: the answer, the peer's end, ours.
+  void begin_deferred();
+  void write(HttpResponse answer);
 
  private:
   void wait_for_request();
@@ -73,6 +79,7 @@ class Session : public std::enable_shared_from_this<Session> {
   bool hold_body();
   void dispatch();
   void write(HttpResponse answer, bool keep_alive);
+  void end_deferred();
   void refuse(int status, const char* reason, const std::string& line);
   void linger();
   void discard();
@@ -88,11 +95,67 @@ class Session : public std::enable_shared_from_this<Session> {
   bool idle_ = true;
   bool head_request_ = false;
   bool finished_ = false;
+  bool keep_alive_ = false;  // as the request being handled wants it
+  unsigned version_ = 11;
+  bool deferred_ = false;
+  uint64_t deferrals_ = 0;
+};
+
+// What responders hold on to: they may outlive the server.
+struct Gate {
+  std::mutex mutex;
+  asio::io_context* io = nullptr;  // guarded by mutex; nullptr: the server has stopped
+  std::atomic<size_t> deferred{0};
+  size_t deferred_max = 0;
+};
+
+class Responder final : public HttpResponder {
+ public:
+  Responder(std::shared_ptr<Gate> gate, std::weak_ptr<Session> session)
+      : gate_(std::move(gate)), session_(std::move(session)) {}
+  ~Responder() override {
+    if (!answered_) answer({500, {{"content-type", "text/plain; charset=utf-8"}}, "internal error\n"});
+  }
+
+  void answer(HttpResponse response) override {
+    if (answered_.exchange(true)) return;
+    post([session = session_, response = std::move(response)]() mutable {
+      if (std::shared_ptr<Session> alive = session.lock()) alive->write(std::move(response));
+    });
+  }
+
+  bool defer() override {
+    if (gate_->deferred.fetch_add(1) >= gate_->deferred_max) {
+      gate_->deferred.fetch_sub(1);
+      return false;
+    }
+    post([gate = gate_, session = session_] {
+      if (std::shared_ptr<Session> alive = session.lock()) {
+        alive->begin_deferred();
+      } else {
+        gate->deferred.fetch_sub(1);
+      }
+    });
+    return true;
+  }
+
+  bool gone() const override { return session_.expired(); }
+
+ private:
+  template <typename Work>
+  void post(Work work) {
+    std::lock_guard lock(gate_->mutex);
+    if (gate_->io != nullptr) asio::post(*gate_->io, std::move(work));
+  }
+
+  const std::shared_ptr<Gate> gate_;
+  const std::weak_ptr<Session> session_;  // the server's list owns it until it is over
+  std::atomic<bool> answered_{false};
 };
 
 class BeastServer final : public HttpServer {
  public:
-  BeastServer(HttpServerOptions options, HttpHandler handler, Counters& counters, const ListenSocket& listener)
+  BeastServer(HttpServerOptions options, DeferringHandler handler, Counters& counters, const ListenSocket& listener)
       : options_(std::move(options)),
         handler_(std::move(handler)),
         counters_(counters),
@@ -101,7 +164,10 @@ class BeastServer final : public HttpServer {
         connections_(counters.at("lockstep_http_connections", label_)),
         acceptor_(io_),
         accept_again_(io_),
-        workers_(options_.threads) {}
+        workers_(options_.threads) {
+    gate_->io = &io_;
+    gate_->deferred_max = options_.deferred_max;
+  }
   ~BeastServer() override { stop(); }
 
   Result<void> run(const ListenSocket& listener) {
@@ -146,6 +212,8 @@ class BeastServer final : public HttpServer {
     workers_.join();
     work_.reset();
     io_thread_.join();
+    std::lock_guard gate_lock(gate_->mutex);
+    gate_->io = nullptr;
   }
 
   // What follows is for sessions, on the I/O thread unless said otherwise.
@@ -167,18 +235,22 @@ class BeastServer final : public HttpServer {
     counters_.add("lockstep_http_bad_requests_total", format("%s,reason=\"%s\"", label_.c_str(), reason));
   }
 
-  void handle(ServerRequest request, std::function<void(HttpResponse)> done) {
-    asio::post(workers_, [this, request = std::move(request), done = std::move(done)]() mutable {
-      HttpResponse answer;
+  void handle(ServerRequest request, const std::shared_ptr<Session>& session) {
+    auto responder = std::make_shared<Responder>(gate_, session);
+    asio::post(workers_, [this, request = std::move(request), responder = std::move(responder)] {
       try {
-        answer = handler_(request);
+        handler_(request, responder);
       } catch (const std::exception& failure) {
         LOCKSTEP_LOG_ERROR(options_.name.c_str(), "%s %s failed: %s", request.method.c_str(), request.path.c_str(),
                            failure.what());
-        answer = HttpResponse{500, {{"content-type", "text/plain; charset=utf-8"}}, "internal error\n"};
+        responder->answer({500, {{"content-type", "text/plain; charset=utf-8"}}, "internal error\n"});
       }
-      asio::post(io_, [done = std::move(done), answer = std::move(answer)]() mutable { done(std::move(answer)); });
     });
+  }
+  void deferred_began() { counters_.add("lockstep_http_deferred", label_); }
+  void deferred_ended() {
+    gate_->deferred.fetch_sub(1);
+    counters_.add("lockstep_http_deferred", label_, -1);
   }
 
   void remove(Session* session) {
@@ -235,11 +307,12 @@ class BeastServer final : public HttpServer {
   }
 
   const HttpServerOptions options_;
-  const HttpHandler handler_;
+  const DeferringHandler handler_;
   Counters& counters_;
   const std::string address_;
   const std::string label_;
   std::atomic<int64_t>& connections_;
+  const std::shared_ptr<Gate> gate_ = std::make_shared<Gate>();
 
   asio::io_context io_{1};
   asio::executor_work_guard<asio::io_context::executor_type> work_{io_.get_executor()};
@@ -265,25 +338,49 @@ void Session::start() {
 }
 
 void Session::stop_when_idle() {
-  if (idle_) close();
+  if (idle_ || deferred_) close();
 }
 
 void Session::close() {
   error_code ignored;
   stream_.socket().close(ignored);
-  if (idle_) finish();
+  if (idle_ || deferred_) finish();
+}
+
+void Session::begin_deferred() {
+  server_.deferred_began();
+  deferred_ = true;
+  if (finished_ || server_.stopping()) return finished_ ? end_deferred() : close();
+  parser_.reset();
+  if (buffer_.size() == 0) buffer_.shrink_to_fit();
+  // Readable is either the peer's end, or its next request before this one is answered, which then waits its turn.
+  stream_.socket().async_wait(tcp::socket::wait_read, [self = shared_from_this(),
+                                                       deferral = ++deferrals_](error_code failure) {
+    if (!self->deferred_ || deferral != self->deferrals_) return;
+    char next = 0;
+    const ssize_t got = failure ? 0 : ::recv(self->stream_.socket().native_handle(), &next, 1, MSG_PEEK | MSG_DONTWAIT);
+    if (got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR)) self->finish();
+  });
+}
+
+void Session::end_deferred() {
+  if (!deferred_) return;
+  deferred_ = false;
+  server_.deferred_ended();
 }
 
 void Session::wait_for_request() {
   idle_ = true;
   if (server_.stopping()) return finish();
   if (buffer_.size() > 0) return read_header();
+  if (buffer_.capacity() > kIdleReadBytes) buffer_.shrink_to_fit();
   stream_.expires_after(milliseconds(server_.options().idle_timeout_ms));
-  stream_.async_read_some(buffer_.prepare(kReadBytes), [self = shared_from_this()](error_code failure, size_t count) {
-    if (failure) return self->finish();
-    self->buffer_.commit(count);
-    self->read_header();
-  });
+  stream_.async_read_some(buffer_.prepare(kIdleReadBytes),
+                          [self = shared_from_this()](error_code failure, size_t count) {
+                            if (failure) return self->finish();
+                            self->buffer_.commit(count);
+                            self->read_header();
+                          });
 }
 
 void Session::read_header() {
@@ -306,6 +403,7 @@ void Session::read_header() {
 
 void Session::read_body() {
   if (parser_->is_done()) return on_body({});
+  buffer_.reserve(kReadBytes);
   // Piece by piece, so that what is held is counted as it grows: a declared length that never comes holds nothing.
   http::async_read_some(stream_, buffer_, *parser_,
                         [self = shared_from_this()](error_code failure, size_t) { self->on_body(failure); });
@@ -360,20 +458,24 @@ void Session::dispatch() {
   for (const auto& field : message)
     request.headers.emplace_back(lower(field.name_string()), std::string(field.value()));
   request.body = std::move(message.body());
-  bool keep_alive = message.keep_alive();
-  server_.handle(std::move(request), [self = shared_from_this(), keep_alive](HttpResponse answer) {
-    self->write(std::move(answer), keep_alive);
-  });
+  keep_alive_ = message.keep_alive();
+  version_ = message.version();
+  server_.handle(std::move(request), shared_from_this());
+}
+
+void Session::write(HttpResponse answer) {
+  write(std::move(answer), keep_alive_);
 }
 
 void Session::write(HttpResponse answer, bool keep_alive) {
   server_.release(held_bytes_);
   held_bytes_ = 0;
+  end_deferred();
   if (finished_) return;
   server_.count_answer(answer.status);
   keep_alive = keep_alive && !server_.stopping();
   answer_.emplace();
-  answer_->version(parser_ ? parser_->get().version() : 11);
+  answer_->version(version_);
   answer_->result(static_cast<unsigned>(answer.status));
   for (const auto& [name, value] : answer.headers) {
     if (value.find_first_of("\r\n") == std::string::npos) answer_->insert(name, value);
@@ -419,6 +521,7 @@ void Session::discard() {
 void Session::finish() {
   if (finished_) return;
   finished_ = true;
+  end_deferred();
   server_.release(held_bytes_);
   held_bytes_ = 0;
   error_code ignored;
@@ -429,6 +532,16 @@ void Session::finish() {
 }  // namespace
 
 Result<std::unique_ptr<HttpServer>> HttpServer::start(HttpServerOptions options, HttpHandler handler,
+                                                      Counters& counters) {
+  return start(std::move(options),
+               DeferringHandler([handler = std::move(handler)](const ServerRequest& request,
+                                                               const std::shared_ptr<HttpResponder>& responder) {
+                 responder->answer(handler(request));
+               }),
+               counters);
+}
+
+Result<std::unique_ptr<HttpServer>> HttpServer::start(HttpServerOptions options, DeferringHandler handler,
                                                       Counters& counters) {
   Result<ListenSocket> listener = listen_on(options.address);
   if (!listener) return Error{options.name + ": " + listener.error()};

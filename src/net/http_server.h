@@ -5,9 +5,13 @@
 // with
 //         Retry-After), connections_max (further ones get 503 and are closed), idle connections are closed after 60 s,
 //         a request must arrive whole within 30 s.
+// Long polls: a handler may take the responder instead of answering, and answer later from any thread; meanwhile no
+//         thread waits and the connection costs about a kilobyte. deferred_max of them (503 beyond); a peer that goes
+//         away is noticed, its answer is dropped. What is deferred does not hold up stop().
 // On error: a malformed request gets 400 with one line and is counted; the server goes on.
 // Counts:  lockstep_http_requests_total{door,code}, lockstep_http_connections{door},
-//          lockstep_http_bad_requests_total{door,reason}; the table handed in must have these rows.
+//          lockstep_http_bad_requests_total{door,reason}, and where requests are deferred
+//          lockstep_http_deferred{door}; the table handed in must have these rows.
 // Shutdown: stop() closes the listener, lets requests in progress finish (at most 5 s), joins its threads. A handler
 // that
 //           does not return holds up stop().
@@ -39,11 +43,25 @@ struct ServerRequest {
 
 using HttpHandler = std::function<HttpResponse(const ServerRequest&)>;
 
+// The way back to whoever asked. answer() once; further calls, and those after the peer has gone, do nothing. One that
+// is dropped without an answer answers 500. Outlives the server without harm. Thread rule: Thread-safe.
+class HttpResponder {
+ public:
+  virtual ~HttpResponder() = default;
+  virtual void answer(HttpResponse response) = 0;
+  // The answer comes later. False: too many wait already; then answer now.
+  virtual bool defer() = 0;
+  // Nobody is there any more to be answered.
+  virtual bool gone() const = 0;
+};
+using DeferringHandler = std::function<void(const ServerRequest&, std::shared_ptr<HttpResponder>)>;
+
 struct HttpServerOptions {
   ListenAddress address;
   uint64_t body_bytes_max = 64ull << 20;
   uint64_t bodies_bytes_max = 1ull << 30;  // of all requests being received or handled; at least one body always fits
   size_t connections_max = 4096;
+  size_t deferred_max = 1024;  // of these: requests whose answer comes later
   size_t threads = 8;
   std::string name;  // door name in counters and log lines, e.g. "otlp_http", "http"
   int64_t request_timeout_ms = 30'000;
@@ -54,6 +72,8 @@ struct HttpServerOptions {
 class HttpServer {
  public:
   static Result<std::unique_ptr<HttpServer>> start(HttpServerOptions options, HttpHandler handler, Counters& counters);
+  static Result<std::unique_ptr<HttpServer>> start(HttpServerOptions options, DeferringHandler handler,
+                                                   Counters& counters);
   virtual ~HttpServer() = default;
   virtual std::string address() const = 0;  // "127.0.0.1:7070" as bound
   virtual void stop() = 0;

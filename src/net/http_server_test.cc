@@ -5,6 +5,7 @@
 #include <atomic>
 #include <chrono>
 #include <future>
+#include <mutex>
 #include <thread>
 
 #include "base/clock.h"
@@ -296,6 +297,128 @@ TEST(HttpServer, ServesManyConnectionsAtOnce) {
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(good, 16 * 50);
   EXPECT_EQ(running.answers(200), 16 * 50);
+}
+
+// Requests for /later wait until the test answers them; everything else is answered at once.
+struct LongPolls {
+  std::mutex mutex;
+  std::vector<std::shared_ptr<HttpResponder>> waiting;
+  std::atomic<int> refused{0};
+
+  DeferringHandler handler() {
+    return [this](const ServerRequest& request, const std::shared_ptr<HttpResponder>& responder) {
+      if (request.path != "/later") return responder->answer(echo(request));
+      if (!responder->defer()) {
+        ++refused;
+        return responder->answer({503, {}, "full"});
+      }
+      std::lock_guard lock(mutex);
+      waiting.push_back(responder);
+    };
+  }
+  size_t count() {
+    std::lock_guard lock(mutex);
+    return waiting.size();
+  }
+  std::vector<std::shared_ptr<HttpResponder>> take() {
+    std::lock_guard lock(mutex);
+    return std::exchange(waiting, {});
+  }
+};
+
+struct RunningLater {
+  LongPolls polls;
+  Counters counters{testing::kHttpCounters};
+  std::unique_ptr<HttpServer> server;
+
+  explicit RunningLater(HttpServerOptions options = {}) {
+    options.address = {"127.0.0.1", 0};
+    options.name = "test";
+    Result<std::unique_ptr<HttpServer>> started = HttpServer::start(options, polls.handler(), counters);
+    EXPECT_TRUE(started) << started.error();
+    server = std::move(*started);
+  }
+  int64_t deferred() const { return counters.value("lockstep_http_deferred", "door=\"test\""); }
+  int64_t connections() const { return counters.value("lockstep_http_connections", "door=\"test\""); }
+};
+
+TEST(HttpServer, ManyMayWaitForAnAnswerWhileOneThreadServesTheRest) {
+  RunningLater running({.threads = 1});
+  std::vector<std::unique_ptr<RawSocket>> sockets;
+  for (int i = 0; i < 200; ++i) {
+    sockets.push_back(std::make_unique<RawSocket>(running.server->address()));
+    sockets.back()->send("GET /later HTTP/1.1\r\nHost: a\r\n\r\n");
+  }
+  ASSERT_TRUE(eventually([&] { return running.deferred() == 200; }));
+  HttpClient other(*parse_url("http://" + running.server->address(), 80), 5'000);
+  EXPECT_EQ(other.send({})->status, 200);
+  for (const auto& responder : running.polls.take()) responder->answer({200, {}, "at last"});
+  for (auto& socket : sockets) EXPECT_NE(socket->read_until("at last").find("200"), std::string::npos);
+  EXPECT_TRUE(eventually([&] { return running.deferred() == 0; }));
+  sockets[0]->send("GET /now HTTP/1.1\r\nHost: a\r\n\r\n");
+  EXPECT_NE(sockets[0]->read_until("GET /now").find("GET /now"), std::string::npos) << "the connection goes on";
+}
+
+TEST(HttpServer, BeyondTheLimitNobodyElseMayWait) {
+  RunningLater running({.deferred_max = 1});
+  RawSocket first(running.server->address());
+  first.send("GET /later HTTP/1.1\r\nHost: a\r\n\r\n");
+  ASSERT_TRUE(eventually([&] { return running.deferred() == 1; }));
+  HttpClient client(*parse_url("http://" + running.server->address(), 80), 5'000);
+  EXPECT_EQ(client.send({.path = "/later"})->status, 503);
+  EXPECT_EQ(running.polls.refused, 1);
+}
+
+TEST(HttpServer, NoticesThatWhoeverWaitedHasGone) {
+  RunningLater running({.deferred_max = 1});
+  {
+    RawSocket socket(running.server->address());
+    socket.send("GET /later HTTP/1.1\r\nHost: a\r\n\r\n");
+    ASSERT_TRUE(eventually([&] { return running.deferred() == 1 && running.polls.count() == 1; }));
+  }
+  EXPECT_TRUE(eventually([&] { return running.deferred() == 0 && running.connections() == 0; }));
+  const std::vector<std::shared_ptr<HttpResponder>> gone = running.polls.take();
+  EXPECT_TRUE(eventually([&] { return gone[0]->gone(); }));
+  gone[0]->answer({200, {}, "to nobody"});
+  RawSocket next(running.server->address());
+  next.send("GET /later HTTP/1.1\r\nHost: a\r\n\r\n");
+  EXPECT_TRUE(eventually([&] { return running.polls.count() == 1; })) << "its place is free";
+}
+
+TEST(HttpServer, AResponderThatIsDroppedAnswersThatSomethingIsWrong) {
+  RunningLater running;
+  RawSocket socket(running.server->address());
+  socket.send("GET /later HTTP/1.1\r\nHost: a\r\n\r\n");
+  ASSERT_TRUE(eventually([&] { return running.polls.count() == 1; }));
+  running.polls.take();
+  EXPECT_NE(socket.read_until("internal error").find("500"), std::string::npos);
+}
+
+TEST(HttpServer, StoppingDoesNotWaitForWhoeverWaits) {
+  RunningLater running({.drain_timeout_ms = 20'000});
+  RawSocket socket(running.server->address());
+  socket.send("GET /later HTTP/1.1\r\nHost: a\r\n\r\n");
+  ASSERT_TRUE(eventually([&] { return running.deferred() == 1 && running.polls.count() == 1; }));
+  const int64_t began_ns = SystemClock().monotonic_ns();
+  running.server->stop();
+  EXPECT_LT(SystemClock().monotonic_ns() - began_ns, 5'000'000'000);
+  const std::vector<std::shared_ptr<HttpResponder>> late = running.polls.take();
+  running.server.reset();
+  late[0]->answer({200, {}, "after the end"});  // and nothing happens
+  EXPECT_EQ(running.deferred(), 0);
+}
+
+TEST(HttpServer, ARequestSentBehindOneThatWaitsIsAnsweredAfterIt) {
+  RunningLater running;
+  RawSocket socket(running.server->address());
+  socket.send("GET /later HTTP/1.1\r\nHost: a\r\n\r\n");
+  ASSERT_TRUE(eventually([&] { return running.deferred() == 1 && running.polls.count() == 1; }));
+  socket.send("GET /now HTTP/1.1\r\nHost: a\r\n\r\n");
+  std::this_thread::sleep_for(milliseconds(50));
+  EXPECT_EQ(running.deferred(), 1);
+  for (const auto& responder : running.polls.take()) responder->answer({200, {}, "first"});
+  const std::string both = socket.read_until("GET /now");
+  EXPECT_LT(both.find("first"), both.find("GET /now"));
 }
 
 }  // namespace

@@ -74,8 +74,10 @@ class PlainStream final : public Stream {
 
 }  // namespace
 
-Deadline::Deadline(int64_t timeout_ms)
-    : timeout_ms_(timeout_ms), at_ns_(SystemClock().monotonic_ns() + timeout_ms * 1'000'000) {}
+Deadline::Deadline(int64_t timeout_ms, int interrupt_fd)
+    : timeout_ms_(timeout_ms),
+      at_ns_(SystemClock().monotonic_ns() + timeout_ms * 1'000'000),
+      interrupt_fd_(interrupt_fd) {}
 
 int64_t Deadline::left_ms() const {
   return (at_ns_ - SystemClock().monotonic_ns() + 999'999) / 1'000'000;
@@ -87,8 +89,9 @@ Result<void> Deadline::wait(int fd, short events, const char* doing) const {
     if (left <= 0)
       return Error{
           format("timed out after %s while %s", human_duration(static_cast<double>(timeout_ms_) * 1e6).c_str(), doing)};
-    pollfd entry{fd, events, 0};
-    int ready = poll(&entry, 1, static_cast<int>(std::min<int64_t>(left, 60'000)));
+    pollfd entries[] = {{fd, events, 0}, {interrupt_fd_, POLLIN, 0}};
+    int ready = poll(entries, interrupt_fd_ < 0 ? 1 : 2, static_cast<int>(std::min<int64_t>(left, 60'000)));
+    if (ready > 0 && entries[1].revents != 0) return Error{"interrupted"};
     if (ready > 0) return {};
     if (ready < 0 && errno != EINTR) return Error{format("poll: %s", std::strerror(errno))};
   }

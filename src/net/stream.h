@@ -18,7 +18,8 @@ namespace lockstep {
 // Where a call must be over, from its beginning.
 class Deadline {
  public:
-  explicit Deadline(int64_t timeout_ms);
+  // interrupt_fd: once it can be read, every wait ends with the line "interrupted"; -1: nobody interrupts.
+  explicit Deadline(int64_t timeout_ms, int interrupt_fd = -1);
   int64_t left_ms() const;  // rounded up; 0 or less: over
   // Waits for one of poll()'s events. Errors and hang-ups count as readiness: the next call on the socket says what it
   // is. "timed out after 5 s while connecting" once the time is over.
@@ -27,6 +28,7 @@ class Deadline {
  private:
   int64_t timeout_ms_;
   int64_t at_ns_;
+  int interrupt_fd_;
 };
 
 struct StreamAddress {

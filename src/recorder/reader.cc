@@ -238,7 +238,7 @@ class Reader final : public RecorderReader {
 
   bool is_whole(uint32_t lane, uint64_t number, const Record& record, uint64_t head_after) const {
     if (record.head.reserved != static_cast<uint32_t>(number + 1)) return false;
-    if (record.head.type == RecordType::kInvalid || record.head.type > RecordType::kShutdown) return false;
+    if (record.head.type == RecordType::kInvalid || record.head.type > RecordType::kText) return false;
     if (head_after < number + geometry_.lane_records) return true;
     if (head_after > number + geometry_.lane_records) return false;
     // The producer's next slot is this one. It has not begun while the first word still stands.
@@ -270,6 +270,9 @@ class Reader final : public RecorderReader {
       case RecordType::kCommFinalize:
       case RecordType::kShutdown:
         record.mark.name[sizeof record.mark.name - 1] = '\0';
+        break;
+      case RecordType::kText:
+        record.text.bytes = std::min<uint8_t>(record.text.bytes, sizeof record.text.text);
         break;
       default:
         break;

@@ -55,6 +55,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   for (int i = 0; i < 2; ++i) {
     const auto drained = (*reader)->drain([&](uint32_t, const lockstep::Record& record) {
       if (record.head.type == lockstep::RecordType::kInvalid || record.head.reserved != 0) std::abort();
+      if (record.head.type == lockstep::RecordType::kText && record.text.bytes > sizeof record.text.text) std::abort();
       ++given;
     });
     if (drained.records > uint64_t{lockstep::layout::kLanesMax} * lockstep::layout::kLaneRecordsMax) std::abort();

@@ -48,6 +48,8 @@ const char* to_text(Refused reason) {
       return "no_lane";
     case Refused::kCompletion:
       return "completion";
+    case Refused::kText:
+      return "text";
   }
   return "unknown";
 }

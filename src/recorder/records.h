@@ -194,15 +194,17 @@ static_assert(sizeof(Record) == 64);
 
 // Why an event was not recorded.
 enum class Refused : uint8_t {
-  kHandle = 0,     // stale, repeated, made up, or its event lost its place
-  kForeign = 1,    // a proxy operation of another process (PXN)
-  kNoSlot = 2,     // no place between start and stop, or an event that was never stopped gave up its place
-  kNoRow = 3,      // a communicator that is not followed: more than the table has rows, or finalized
-  kNoLane = 4,     // a thread for which there was no lane
-  kCompletion = 5  // an operation whose end never came, and can now not be seen any more
+  kHandle = 0,      // stale, repeated, made up, or its event lost its place
+  kForeign = 1,     // a proxy operation of another process (PXN)
+  kNoSlot = 2,      // no place between start and stop, or an event that was never stopped gave up its place
+  kNoRow = 3,       // a communicator that is not followed: more than the table has rows, or finalized
+  kNoLane = 4,      // a thread for which there was no lane
+  kCompletion = 5,  // an operation whose end never came, and can now not be seen any more
+  kText = 6         // a process group that is none, or whose members do not fit into a text
 };
-inline constexpr size_t kRefusedReasons = 6;
-const char* to_text(Refused reason);  // "handle", "foreign", "no_slot", "no_communicator", "no_lane", "completion"
+inline constexpr size_t kRefusedReasons = 7;
+// "handle", "foreign", "no_slot", "no_communicator", "no_lane", "completion", "text"
+const char* to_text(Refused reason);
 
 // Identity and clocks from the header of a recorder file.
 struct RecorderHeader {

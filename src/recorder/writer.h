@@ -90,6 +90,7 @@ class RecorderWriter {
     uint32_t owner = 0;
     uint32_t number = 0;        // of the lane
     uint32_t groups = 0;        // numbers given out
+    uint32_t texts = 0;         // likewise, for TextRecord::number
     uint32_t slow_samples = 0;  // of the last window
   };
   Lane& lane() {
@@ -142,6 +143,11 @@ class RecorderWriter {
   void show_mask(uint32_t mask) { layout::store(header_->mask, mask); }
   // For a job whose environment does not say who it is: the largest communicator is the world.
   void learn_world(int32_t rank, int32_t world_size);
+  // For a process that tells steps while neither its environment nor a communicator has told its rank: a job of one.
+  void learn_alone() {
+    if (static_cast<int32_t>(layout::load(header_->rank_and_world)) < 0) [[unlikely]]
+      learn_world(0, 1);
+  }
 
   // False where somebody else has written into the header; the caller then switches off.
   bool header_intact() const;

@@ -80,15 +80,26 @@ void Applier::apply(Signal signal, const Batch& batch, int64_t received_unix_ns)
       }
       received += static_cast<int64_t>(group.logs.size());
     }
-    std::string_view host = find_string(group.resource, "host.name");
-    if (!host.empty() && host.size() <= kIdentityTextMax &&
-        find_string(group.resource, "service.name") == "lockstep-agent") {
-      agents_.seen(host, received_unix_ns, records_lost);
-    }
+    note_agent(group.resource, received_unix_ns, records_lost);
   }
   std::string label = format("signal=\"%s\"", to_text(signal));
   counters_.add("lockstep_apply_records_received_total", label, received);
   counters_.add("lockstep_apply_records_passed_total", label, received - refused);
+}
+
+void Applier::apply_spans(spans::SpanColumns columns, int64_t received_unix_ns, uint64_t log_sequence) {
+  const int64_t received = static_cast<int64_t>(columns.size());
+  std::lock_guard lock(mutex_);
+  for (const auto& source : columns.sources) note_agent(*source->resource, received_unix_ns, 0);
+  spans_.append(std::move(columns), received_unix_ns, log_sequence);
+  counters_.add("lockstep_apply_records_received_total", "signal=\"spans\"", received);
+  counters_.add("lockstep_apply_records_passed_total", "signal=\"spans\"", received);
+}
+
+void Applier::note_agent(const Attributes& resource, int64_t received_unix_ns, int64_t records_lost) {
+  std::string_view host = find_string(resource, "host.name");
+  if (!host.empty() && host.size() <= kIdentityTextMax && find_string(resource, "service.name") == "lockstep-agent")
+    agents_.seen(host, received_unix_ns, records_lost);
 }
 
 int64_t Applier::apply_event(const LogRecord& record, const Attributes& resource, int64_t received_unix_ns,

@@ -35,8 +35,11 @@ class Applier {
 
   void subscribe(StoreSubscriber& subscriber) { subscribers_.push_back(&subscriber); }
   void apply(Signal signal, const Batch& batch, int64_t received_unix_ns);
+  // Spans as columns. log_sequence: as for SpanStore::append().
+  void apply_spans(spans::SpanColumns columns, int64_t received_unix_ns, uint64_t log_sequence);
 
  private:
+  void note_agent(const Attributes& resource, int64_t received_unix_ns, int64_t records_lost);
   void apply_point(const MetricPoint& point, const Labels& resource_labels, int64_t received_unix_ns);
   // How many records the sender says were lost; the reason in *refused where the record cannot be read as its event.
   int64_t apply_event(const LogRecord& record, const Attributes& resource, int64_t received_unix_ns,

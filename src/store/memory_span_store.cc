@@ -55,6 +55,10 @@ std::vector<std::string> sorted(const T& names) {
 
 }  // namespace
 
+void SpanStore::append(spans::SpanColumns columns, int64_t received_unix_ns, uint64_t) {
+  for (const ResourceGroup& group : spans::to_batch(columns).groups) append(group, received_unix_ns);
+}
+
 MemorySpanStore::MemorySpanStore(MemorySpanStoreOptions options, Counters& counters)
     : options_(options), counters_(counters) {}
 

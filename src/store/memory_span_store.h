@@ -23,6 +23,7 @@ class MemorySpanStore final : public SpanStore {
  public:
   MemorySpanStore(MemorySpanStoreOptions options, Counters& counters);
 
+  using SpanStore::append;
   void append(const ResourceGroup& group, int64_t received_unix_ns) override;
   Page<StoredSpan> trace(const TraceId& trace_id, size_t limit) const override;
   Page<TraceSummary> search(const TraceQuery& query) const override;

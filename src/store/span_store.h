@@ -20,6 +20,7 @@
 #include "model/step_detail.h"
 #include "model/telemetry.h"
 #include "store/page.h"
+#include "store/spans/span_columns.h"
 
 namespace lockstep {
 
@@ -76,6 +77,9 @@ class SpanStore {
   virtual ~SpanStore() = default;
 
   virtual void append(const ResourceGroup& group, int64_t received_unix_ns) = 0;
+  // The same without Span objects. log_sequence: the record of the durable log they came from, for a store that
+  // remembers up to where it has made spans durable by itself; 0: none.
+  virtual void append(spans::SpanColumns columns, int64_t received_unix_ns, uint64_t log_sequence);
 
   // All spans of a trace by start, at most `limit`.
   virtual Page<StoredSpan> trace(const TraceId& trace_id, size_t limit) const = 0;

@@ -18,16 +18,30 @@ inline constexpr CounterDescriptor kStoreCounters[] = {
      "Exponential histogram points of which only sum and count are kept."},
     {"lockstep_store_rows_received_total", "counter", Severity::kInfo, "Rows given to a store, by table."},
     {"lockstep_store_rows_replaced_total", "counter", Severity::kInfo,
-     "Rows that took the place of one with the same key (delivered again), by table."},
+     "Rows that took the place of one with the same key, or gave way to it (delivered again), by table."},
     {"lockstep_store_rows_dropped_total", "counter", Severity::kNotice,
-     "Oldest rows dropped to stay within a limit, by table and reason."},
+     "Rows dropped, by table and reason: oldest first to stay within a limit (limit, retention), what could not be "
+     "written and was too much for memory (unsealed), what cannot be read any more (corrupt)."},
     {"lockstep_store_rows_refused_total", "counter", Severity::kDataLoss,
      "Rows a store did not take, by table and reason."},
     {"lockstep_store_rows", "gauge", Severity::kInfo, "Rows held, by table."},
     {"lockstep_store_bytes", "gauge", Severity::kInfo, "Estimated memory of the rows held, by table."},
+    {"lockstep_span_files", "gauge", Severity::kInfo, "Files of spans on disk."},
+    {"lockstep_span_file_bytes", "gauge", Severity::kInfo, "Bytes of the files of spans on disk."},
+    {"lockstep_span_files_refused_total", "counter", Severity::kDataLoss,
+     "Files of spans kept out at start: torn, corrupt or of another format version."},
+    {"lockstep_span_row_groups_spoilt_total", "counter", Severity::kDataLoss,
+     "Row groups of spans found corrupt when they were read, and kept out from then on."},
+    {"lockstep_span_seals_failed_total", "counter", Severity::kError,
+     "Times a file of spans could not be written; the spans stay in memory and it is tried again."},
     {"lockstep_store_series", "gauge", Severity::kInfo, "Metric series held."},
     {"lockstep_store_jobs_dropped_total", "counter", Severity::kNotice,
      "Jobs forgotten because of the limit on jobs or ranks, longest silent first."},
+    // Detail asked of agents after the fact (detail_asker.h, diagnosis/tail_sampler.h).
+    {"lockstep_detail_asks_total", "counter", Severity::kInfo,
+     "Steps asked of agents after the fact, by reason: verdict, slow_step, person."},
+    {"lockstep_detail_asks_left_out_total", "counter", Severity::kNotice,
+     "Steps worth asking for and not asked, by reason: budget, unknown_ranks, refused."},
 };
 
 }  // namespace lockstep

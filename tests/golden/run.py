@@ -2,7 +2,7 @@
 """Plays the recordings in tests/data/recordings through the real plugin, agent and server, and holds the answer against
 what was really wrong. Prints one line a recording and 'N passed, N failed'.
 
-    tests/golden/run.py [NAME ...]      only these"""
+    tests/golden/run.py [--no-steps] [NAME ...]      only these; without their step marks"""
 import concurrent.futures
 import json
 import pathlib
@@ -24,6 +24,10 @@ EXPECTED = {
     "ddp_pulse_r0": ("slow", 0, {"host"}),
     "ddp_hang_missing_r1": ("hang", 1, {"software", "host"}),
 }
+
+
+# Without the job's own marks nobody knows that a rank waited for its input: it is late on the host.
+EXPECTED_WITHOUT_STEPS = EXPECTED | {"hyb_data_r6": ("slow", 6, {"input", "host"})}
 
 
 def judge(expected, verdicts):
@@ -55,21 +59,23 @@ def judge(expected, verdicts):
     return wrong
 
 
-def play(name):
+def play(name, steps):
     began = time.monotonic()
-    done = subprocess.run([LOCKSTEP, "replay", RECORDINGS / name, "--why", "--json"], capture_output=True, text=True, timeout=180)
+    command = [LOCKSTEP, "replay", RECORDINGS / name, "--why", "--json"] + ([] if steps else ["--no-steps"])
+    done = subprocess.run(command, capture_output=True, text=True, timeout=180)
     took = time.monotonic() - began
     if done.returncode != 0:
         return name, took, [f"exit {done.returncode}: {done.stderr.strip()[-300:]}"], []
     verdicts = json.loads(done.stdout)
-    return name, took, judge(EXPECTED[name], verdicts), verdicts
+    return name, took, judge((EXPECTED if steps else EXPECTED_WITHOUT_STEPS)[name], verdicts), verdicts
 
 
 def main():
-    names = sys.argv[1:] or list(EXPECTED)
+    steps = "--no-steps" not in sys.argv[1:]
+    names = [name for name in sys.argv[1:] if name != "--no-steps"] or list(EXPECTED)
     failed = 0
     with concurrent.futures.ThreadPoolExecutor(max_workers=2) as pool:
-        for name, took, wrong, verdicts in pool.map(play, names):
+        for name, took, wrong, verdicts in pool.map(play, names, [steps] * len(names)):
             print(f"{'WRONG' if wrong else 'right'}  {name:22} {took:5.1f} s  {verdicts[0]['sentence'] if verdicts else 'no verdict'}", flush=True)
             for line in wrong:
                 print(f"       {line}", flush=True)

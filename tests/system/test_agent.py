@@ -242,7 +242,7 @@ def test_an_overloaded_server_is_asked_again_until_it_takes_everything(start, re
             DELIVERED_S,
             "everything is delivered",
         )
-        assert {path for path, *_ in fake.taken} == {"/v1/logs", "/v1/metrics"}
+        assert {path for path, *_ in fake.taken} == {"/v1/logs", "/v1/metrics", "/v1/traces"}
         assert all(
             headers["Content-Type"] == harness.PROTOBUF and headers["Content-Encoding"] in ("zstd", "gzip")
             for _, headers, *_ in fake.taken

@@ -1,5 +1,7 @@
 // Canned answers of the API, shaped as in docs/formats/api.md. Numbers come from a hash, so that every run sees the same ones.
 
+import { analysis, isTraced, service, timeline } from './fixture_step.mjs';
+
 const kNow = Date.UTC(2026, 0, 15, 3, 14, 5);
 const ns = (ms) => ms * 1e6;
 
@@ -18,11 +20,12 @@ export const kHung = 'mixtral-8x22b';
 export const kHealthy = 'eval-sweep-3.1';
 export const kSuspected = 'vit-pretrain';
 export const kLarge = 'frontier-4096';
+export const kService = 'chat-v1.2';
 
 // name -> how the job behaves. `self(rank, step)` is the rank's own time in ms, or null where nothing was heard.
 const kJobs = {
   [kSlow]: {
-    ranks: 64, step: 1388, health: 'slow', state: 'running', perHost: 8, firstHost: 12, comm: 44, input: 2,
+    ranks: 64, step: 1388, told: true, host_ms: 12, health: 'slow', state: 'running', perHost: 8, firstHost: 12, comm: 44, input: 2,
     self: (rank, step) => 290 + 8 * noise(rank, step) + (rank === 43 && step >= 1204 ? 118 + 6 * noise(step) : 0),
     verdicts: [slowVerdict(), clearedVerdict()],
     summary: 'Rank 43 (node-17, GPU 3) makes all 64 ranks wait 118 ms a step since step 1,204: 31 % of the job.',
@@ -127,11 +130,16 @@ function suspectedVerdict() {
 
 export class Fixture {
   extraSteps = 0;
+  asked = new Set();
   empty = false;
 
   // [status, answer] for a path and its query.
   answer(path, query) {
     if (path === '/api/jobs') return [200, this.empty ? { jobs: [], total: 0, shown: 0 } : this.#list()];
+    if (path === '/api/services') return [200, this.empty ? { services: [], total: 0, shown: 0 } : { services: [kService], total: 1, shown: 1 }];
+    if (path === `/api/services/${encodeURIComponent(kService)}`) return [200, service(kService, ns(kNow))];
+    const inStep = /^\/api\/jobs\/([^/]+)\/(traced|steps\/(\d+)(?:\/(timeline|detail|perfetto))?)$/.exec(path);
+    if (inStep && kJobs[decodeURIComponent(inStep[1])]) return this.#step(decodeURIComponent(inStep[1]), inStep[3], inStep[4] ?? '', query);
     const match = /^\/api\/jobs\/([^/]+)(?:\/(why|steps|ranks)(?:\/(\d+))?)?$/.exec(path);
     if (!match) return [404, { error: `no such path: ${path}` }];
     const name = decodeURIComponent(match[1]);
@@ -144,6 +152,30 @@ export class Fixture {
     return [200, this.#job(name)];
   }
 
+  // One step in eight is there in detail, and those that were asked for.
+  #step(name, number, what, query) {
+    const newest = this.#newest(name);
+    if (number === undefined) {
+      const steps = Array.from({ length: newest + 1 }, (_, step) => newest - step).filter((step) => this.#traced(name, step));
+      const shown = steps.slice(0, Number(query.get('limit') ?? 100));
+      return [200, { job_id: name, steps: shown.map((step) => ({ step, start_unix_ns: ns(kNow), ranks: kJobs[name].ranks, spans: 6 * kJobs[name].ranks })),
+        total: steps.length, shown: shown.length }];
+    }
+    const step = Number(number);
+    if (step > newest) return [404, { error: `no step ${step} of job "${name}"; its last is ${newest}` }];
+    if (what === 'detail') {
+      this.asked.add(`${name}/${step}`);
+      return [202, { job_id: name, attempt: 0, step, trace_id: '00', hosts_asked: 8, ranks_asked: 64, ranks_refused: 0, ranks_unknown: 0 }];
+    }
+    const job = { ...kJobs[name], name, host: (rank) => this.#host(name, rank) };
+    const column = this.#column(name, step);
+    if (what === 'timeline') return [200, timeline(job, step, column, this.#traced(name, step), query)];
+    if (what === 'perfetto') return [200, {}];
+    return [200, analysis(job, step, column, this.#traced(name, step))];
+  }
+  #traced(name, step) {
+    return isTraced(step) || this.asked.has(`${name}/${step}`);
+  }
   #newest(name) {
     return kJobs[name].step + (kJobs[name].state === 'running' && kJobs[name].health !== 'hang' ? this.extraSteps : 0);
   }
@@ -177,7 +209,7 @@ export class Fixture {
   #breakdown(name) {
     const { comm, input } = kJobs[name];
     const { duration, compute, waiting } = this.#column(name, this.#newest(name) - 1);
-    return { compute: compute / duration, waiting: waiting / duration, communication: comm / duration, input: input / duration, other: 0 };
+    return { compute: compute / duration, waiting: waiting / duration, communication: comm / duration, input: input / duration, host: (kJobs[name].host_ms ?? 0) / duration, checkpoint: 0, idle: 0.4 / duration, other: 0 };
   }
   #host(name, rank) {
     const job = kJobs[name];
@@ -203,7 +235,8 @@ export class Fixture {
     return {
       job_id: name, ranks, hosts: ranks.map((rank) => this.#host(name, rank)), steps, step_ms: line((column) => column.duration),
       compute_ms: line((column) => column.compute), waiting_ms: line((column) => column.waiting),
-      communication_ms: line(() => job.comm), input_ms: line(() => job.input),
+      communication_ms: line(() => job.comm), input_ms: line(() => job.input), host_ms: line(() => job.host_ms ?? 0), checkpoint_ms: line(() => 0),
+      idle_ms: line(() => 0.4), other_ms: line(() => 0),
       duration_ms: cells((column) => column.duration), self_ms: cells((column, rank) => column.self[rank]),
       excess_ms: cells((column, rank) => column.self[rank] - column.median), input_ms_rank: cells(() => job.input),
       total_steps: this.#newest(name) + 1, shown: steps.length,
@@ -231,6 +264,7 @@ export class Fixture {
       if (self === null) return [];
       return [{
         step, duration_ms: column.duration, self_ms: round(self), comm_ms: round(column.duration - self - job.input), queue_ms: 1, quiet_ms: 0.5,
+        scalars: job.told ? { loss: round(9 - step / 200), tokens: 16384, flops: 6.9e14, peak_flops: 9.894e14 } : {}, mfu: job.told ? 0.38 : null,
         phases_ms: { input: job.input, forward: round(self * 0.32), backward: round(self * 0.6), optimizer: round(self * 0.08) },
         comms: [
           { comm_id: '0x1a', size: 8, p2p: false, count: 160, bytes: 8.1e9, gpu_ms: 31.2, shortest_ms: 0.1, longest_ms: 0.5, gb_s: 212.4 },

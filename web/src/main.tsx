@@ -4,14 +4,19 @@ import { place, watchAddress } from './base/url';
 import { Fleet } from './pages/fleet';
 import { JobPage } from './pages/job';
 import { Missing } from './pages/missing';
+import { ServicePage } from './pages/service';
+import { StepPage } from './pages/step';
 import './style/tokens.css';
 import './style/base.css';
 import './style/job.css';
+import './style/step.css';
 
 function App() {
   const at = place.value;
   if (at.page === 'fleet') return <Fleet />;
   if (at.page === 'job') return <JobPage key={at.job} place={at} />;
+  if (at.page === 'step') return <StepPage key={`${at.job}/${at.step}`} place={at} />;
+  if (at.page === 'service') return <ServicePage key={at.service} place={at} />;
   return <Missing path={at.path} />;
 }
 

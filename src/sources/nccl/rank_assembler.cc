@@ -51,7 +51,7 @@ int64_t RankAssembler::gpu_to_host_ns() const {
 
 Interval RankAssembler::on_host(const Op& op) const {
   int64_t shift = op.host_clock ? 0 : gpu_to_host_ns();
-  return {op.start_ns + shift, op.stop_ns + shift};
+  return {op.start_ns + shift, std::min(op.stop_ns, op.start_ns + kOpNsMax) + shift};
 }
 
 void RankAssembler::set_comms(const std::vector<InFlightComm>& comms) {
@@ -140,6 +140,9 @@ void RankAssembler::apply_op(const Record& record) {
   op.p2p = record.head.type == RecordType::kP2p;
   op.channels = record.op.channels;
   op.function = record.op.function;
+  op.datatype = record.op.datatype;
+  op.seq = record.op.seq;
+  op.ordinal = record.op.ordinal;
   op.peer = record.op.peer;
   op.group = record.op.group;
   op.bytes = static_cast<int64_t>(record.op.bytes);
@@ -147,6 +150,7 @@ void RankAssembler::apply_op(const Record& record) {
   bool one_way = op.function == Function::kSend || op.function == Function::kRecv;
   op.grouped = op.p2p && one_way && op.group != 0 && size_of(op.comm_index) >= kPatternRanksMin;
   if (op.grouped) op.group_key = groups_.opened(op.comm_index, op.group, op.function == Function::kSend, op.peer);
+  if (inference_ != nullptr) infer_from(op);
   // NCCL will not tell when these end.
   if ((record.head.flags & (kFlagUnseen | kFlagCopyEngine)) != 0) completed(op);
 }
@@ -206,51 +210,28 @@ void RankAssembler::apply_transfer(const ProxyStepRecord& step) {
     link_fits_.add(comm->comm_id, step.peer, step.channel, time - step.wire_ns, time, step.bytes);
 }
 
-void RankAssembler::end_phase(int64_t at_ns) {
-  if (phase_ != Phase::kOther && !steps_.empty() && steps_.back().end_ns == 0 && at_ns > phase_since_ns_) {
-    OpenStep& step = steps_.back();
-    step.phase_ns[static_cast<size_t>(phase_)] += at_ns - std::max(phase_since_ns_, step.start_ns);
-  }
-  phase_ = Phase::kOther;
-}
-
-void RankAssembler::end_step(int64_t at_ns, int64_t now_ns) {
-  end_phase(at_ns);
-  steps_.back().end_ns = at_ns;
-  steps_.back().ended_seen_ns = now_ns;
-}
-
-void RankAssembler::apply_mark(const MarkRecord& mark, RecordType type, int64_t now_ns) {
-  int64_t time = static_cast<int64_t>(mark.head.time_ns);
-  bool running = !steps_.empty() && steps_.back().end_ns == 0;
-  switch (type) {
-    case RecordType::kStepBegin:
-      any_marks_ = true;
-      if (running) end_step(time, now_ns);  // a begin ends the step before it
-      steps_.push_back({.step = mark.number, .start_ns = time});
-      last_step_ = mark.number;
-      break;
-    case RecordType::kStepEnd:
-      any_marks_ = true;
-      if (running && steps_.back().step == mark.number) end_step(time, now_ns);
-      break;
-    case RecordType::kPhaseBegin:
-      end_phase(time);
-      if (mark.number > 0 && mark.number < static_cast<int64_t>(kPhaseCount)) phase_ = static_cast<Phase>(mark.number);
-      phase_since_ns_ = time;
-      break;
-    case RecordType::kPhaseEnd:
-      end_phase(time);
-      break;
-    case RecordType::kShutdown:
-      shut_down_ = true;
-      break;
+// Times of any clock stay far from where sums of them overflow, whatever a file says.
+bool RankAssembler::is_sound(const Record& record) {
+  if (record.head.time_ns > kTimeNsMax) return false;
+  switch (record.head.type) {
+    case RecordType::kColl:
+    case RecordType::kP2p:
+      return record.op.bytes <= kOpBytesMax;
+    case RecordType::kKernelCh:
+      return record.kernel.gpu_start_ns <= kTimeNsMax && record.kernel.gpu_stop_ns <= kTimeNsMax &&
+             record.kernel.host_start_ns <= kTimeNsMax;
+    case RecordType::kProxyStep:
+      return record.proxy_step.start_ns <= kTimeNsMax;
     default:
-      break;
+      return true;
   }
 }
 
 void RankAssembler::apply(const Record& record, int64_t now_ns) {
+  if (!is_sound(record)) {
+    ++malformed_;
+    return;
+  }
   activity_.push_back(static_cast<int64_t>(record.head.time_ns));
   switch (record.head.type) {
     case RecordType::kColl:
@@ -269,6 +250,12 @@ void RankAssembler::apply(const Record& record, int64_t now_ns) {
     case RecordType::kPhaseEnd:
     case RecordType::kShutdown:
       apply_mark(record.mark, record.head.type, now_ns);
+      break;
+    case RecordType::kScalar:
+      apply_scalar(record.mark);
+      break;
+    case RecordType::kText:
+      apply_text(record.text);
       break;
     default:
       break;
@@ -295,13 +282,15 @@ void RankAssembler::end_drain(int64_t now_ns, uint64_t records_lost) {
   drained_.clear();
   // Lanes fill at different speeds: the loss may belong to any step that is open now, those of this drain included.
   for (OpenStep& step : steps_) step.records_lost += records_lost;
+  if (inference_ != nullptr) take_inferred(now_ns, records_lost);
   retry_orphans();
+  texts_.end_drain();
 
   std::sort(flows_.begin(), flows_.end(), [](const FlowEvent& a, const FlowEvent& b) { return a.stop_ns < b.stop_ns; });
   std::sort(activity_.begin(), activity_.end());
   while (ops_.size() > kOpsMax) give_up_oldest();
   // A process that marks no steps would keep its detail for ever.
-  if (!any_marks_ && !activity_.empty()) forget_before(activity_.back() - 10'000'000'000);
+  if (inference_ != nullptr && !activity_.empty()) forget_before(needed_since_ns());
 }
 
 void RankAssembler::forget_before(int64_t time_ns) {

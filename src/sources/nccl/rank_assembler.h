@@ -1,5 +1,5 @@
-// Turns one process's flight-recorder records into what the fleet needs to know of it: a StepSummary per step, the
-// collective and network metrics, and on request where the rank stands (RankStatus).
+// Turns one process's flight-recorder records into what the fleet needs to know of it: a summary and the detail of each
+// step, the collective and network metrics, and on request where the rank stands (RankStatus).
 //
 // The problem: records of one step come from several threads (lanes), children may be read before their parents, GPU
 // times are on the GPU's clock, and the GPU may still be working on a step that the host has already ended.
@@ -8,24 +8,34 @@
 // completed, or two steps later, or after kCloseAfterNs, whichever comes first. An operation whose GPU time NCCL does
 // not tell, or of which a record was lost, is counted as unseen, and nothing waits for it.
 //
-// rank_assembler.cc puts operations together, step_summary.cc closes steps, rank_status.cc tells where the rank stands.
-// Limits: kOpsMax operations and kStepsOpenMax open steps are remembered; of older operations the time is not known.
-// Thread rule: Confined.
+// A job that does not tell its steps has them inferred (step_inference.h) and marked so, until it tells one.
+//
+// rank_assembler.cc puts operations together, rank_told.cc takes what the job itself tells, step_summary.cc closes
+// steps, step_detail.cc lists what was in them, rank_status.cc tells where the rank stands. Limits: kOpsMax operations
+// and kStepsOpenMax open steps are remembered; of older operations the time is not known. A record that cannot be true
+// (a time centuries away, a text without its pieces) is left out and counted. Thread rule: Confined.
 #pragma once
 
 #include <cstdint>
 #include <deque>
 #include <map>
+#include <memory>
+#include <optional>
+#include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "model/events.h"
 #include "model/step.h"
+#include "model/step_detail.h"
 #include "recorder/records.h"
 #include "sources/nccl/intervals.h"
 #include "sources/nccl/link_fit.h"
 #include "sources/nccl/network_waits.h"
 #include "sources/nccl/p2p_groups.h"
+#include "sources/nccl/step_inference.h"
+#include "sources/nccl/told_texts.h"
 
 namespace lockstep {
 
@@ -37,10 +47,32 @@ struct CollectiveTotals {
   double bus_bytes = 0;  // bytes of those x NCCL's bus factor: bus bandwidth = bus_bytes / gpu time
 };
 
+// What the last closed step that told them says of the rank's work.
+struct WorkFigures {
+  std::optional<double> loss;
+  std::optional<double> tokens_per_s;
+  std::optional<double> mfu;  // FLOPs told / (step seconds x peak FLOPs)
+};
+
+// Where a rank's steps come from.
+enum class StepSource : uint8_t {
+  kNone = 0,       // nothing was seen yet
+  kTold = 1,       // the job tells them
+  kInferred = 2,   // from the pattern of its operations
+  kSearching = 3,  // no pattern yet
+  kCannotTell = 4  // none for StepInference::kCannotTellNs
+};
+
 class RankAssembler {
  public:
   static constexpr size_t kOpsMax = 65'536;
   static constexpr size_t kStepsOpenMax = 8;
+  static constexpr size_t kPhasesPerStepMax = 4096;
+  static constexpr size_t kNotesPerStepMax = 64;
+  // Beyond these a record cannot be true. Nor can an operation take longer: it is taken for that long.
+  static constexpr uint64_t kTimeNsMax = uint64_t{1} << 61;  // of any clock
+  static constexpr uint64_t kOpBytesMax = uint64_t{1} << 46;
+  static constexpr int64_t kOpNsMax = int64_t{1} << 46;  // 19 hours
   static constexpr int64_t kCloseAfterNs = 5'000'000'000;
 
   // monotonic + shift = Unix time, from the recorder's anchors.
@@ -51,7 +83,9 @@ class RankAssembler {
   void end_drain(int64_t now_ns, uint64_t records_lost);
 
   // Steps closed since the last call, in order. `flush` closes every ended step (the process is over).
-  std::vector<StepSummary> take_steps(int64_t now_ns, bool flush);
+  std::vector<ClosedStep> take_steps(int64_t now_ns, bool flush);
+  // Process groups told since the last call, in order.
+  std::vector<CommGroup> take_groups() { return std::exchange(told_groups_, {}); }
 
   // The table of operations in flight, turned into the fleet's words.
   RankStatus status(const std::vector<InFlightComm>& in_flight, int64_t now_unix_ns, int64_t quiet_ns) const;
@@ -67,6 +101,11 @@ class RankAssembler {
   bool shut_down() const { return shut_down_; }
   bool any_marks() const { return any_marks_; }
   uint64_t orphans() const { return orphans_; }
+  // What was told and could not be kept: a record that cannot be true, texts, scalars and notes beyond their limits.
+  uint64_t malformed() const { return malformed_ + texts_.dropped(); }
+  const WorkFigures& work_figures() const { return figures_; }
+  StepSource step_source() const;
+  uint64_t inference_breaks() const { return inference_breaks_; }
   // Newest communicator facts from the in-flight table: sizes and ranks by index.
   void set_comms(const std::vector<InFlightComm>& comms);
 
@@ -78,8 +117,11 @@ class RankAssembler {
     uint8_t channels = 0;
     bool p2p = false;
     Function function = Function::kUnknown;
+    Datatype datatype = Datatype::kUnknown;
     int32_t peer = -1;
     uint32_t group = 0;
+    uint64_t seq = 0;
+    uint64_t ordinal = 0;
     int64_t bytes = 0;
     int64_t enqueued_ns = 0;
     int64_t start_ns = 0;  // 0: none yet
@@ -117,6 +159,17 @@ class RankAssembler {
     uint64_t records_lost = 0;
     int64_t unseen = 0;  // operations that were given up
     std::array<int64_t, kPhaseCount> phase_ns{};
+    std::vector<PhaseSpan> phases;
+    int64_t phases_left_out = 0;
+    std::vector<StepNote> notes;
+    std::vector<StepScalar> scalars;  // by name
+    bool inferred = false;
+  };
+  // Told where no step was open to take it.
+  struct UntoldScalar {
+    int64_t time_ns = 0;
+    std::string name;
+    double value = 0;
   };
 
   // What a step's operations add up to, while it is being closed.
@@ -137,6 +190,18 @@ class RankAssembler {
   bool apply_kernel(const Record& record);  // false: its operation is not known (yet)
   void apply_transfer(const ProxyStepRecord& step);
   void apply_mark(const MarkRecord& mark, RecordType type, int64_t now_ns);
+  void begin_step(int64_t number, int64_t at_ns, int64_t now_ns);
+  void apply_scalar(const MarkRecord& mark);
+  void put_scalar(OpenStep& step, std::string name, double value);
+  void apply_text(const TextRecord& piece);
+  void apply_group(const std::string& text);
+  void put_note(OpenStep& step, StepNote note);
+  void infer_from(const Op& op);
+  void take_inferred(int64_t now_ns, uint64_t records_lost);
+  int64_t needed_since_ns() const;
+  bool may_come_more(const OpenStep& step, int64_t now_ns) const;
+  void keep_figures(const StepSummary& summary);
+  static bool is_sound(const Record& record);
   void end_phase(int64_t at_ns);
   void end_step(int64_t at_ns, int64_t now_ns);
   void retry_orphans();
@@ -152,11 +217,14 @@ class RankAssembler {
 
   bool ready(const OpenStep& step, int64_t now_ns, bool flush) const;
   StepSummary close(const OpenStep& step) const;
+  StepDetail detail_of(OpenStep& step) const;
+  OpSpan span_of(const Op& op) const;
   void add_op(const OpenStep& step, const Op& op, StepWork& work) const;
   void add_time(const Op& op, CommWork& comm) const;
   void add_comms(StepWork& work, StepSummary& summary) const;
   void add_flows(const OpenStep& step, StepSummary& summary) const;
   void add_quiet(const OpenStep& step, const StepWork& work, StepSummary& summary) const;
+  void add_split(const OpenStep& step, StepSummary& summary) const;
   void forget_before(int64_t time_ns);
 
   CommStatus status_of(const InFlightComm& comm) const;
@@ -183,8 +251,21 @@ class RankAssembler {
   std::map<std::pair<Function, int32_t>, CollectiveTotals> totals_;
   NetworkWaits network_waits_;
   LinkFits link_fits_;
+  bool phase_open_ = false;
   Phase phase_ = Phase::kOther;
+  std::string phase_name_;  // of its own
   int64_t phase_since_ns_ = 0;
+  ToldTexts texts_;
+  std::vector<CommGroup> told_groups_;
+  std::vector<UntoldScalar> untold_scalars_;
+  std::vector<StepNote> untold_notes_;
+  bool scalars_after_end_ = false;  // the job tells scalars between steps: a step waits for the next
+  double peak_flops_ = 0;           // the last that was told
+  WorkFigures figures_;
+  std::unique_ptr<StepInference> inference_ = std::make_unique<StepInference>();  // none once steps are told
+  uint64_t inference_lost_ = 0;  // records lost since the last inferred step ended
+  uint64_t inference_breaks_ = 0;
+  uint64_t malformed_ = 0;
   int64_t last_step_ = -1;
   uint64_t orphans_ = 0;
   bool shut_down_ = false;

@@ -2,6 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <string>
+
 namespace lockstep {
 namespace {
 
@@ -96,7 +101,9 @@ struct RankAssemblerTest : ::testing::Test {
     assembler.end_drain(now_ms * kMs, lost);
   }
   std::vector<StepSummary> take(int64_t now_ms = 1000, bool flush = false) {
-    return assembler.take_steps(now_ms * kMs, flush);
+    std::vector<StepSummary> steps;
+    for (ClosedStep& step : assembler.take_steps(now_ms * kMs, flush)) steps.push_back(std::move(step.summary));
+    return steps;
   }
   // For a case with exactly one step.
   StepSummary only(const std::vector<Record>& records) {
@@ -673,6 +680,281 @@ TEST(BusFactor, IsNcclTests) {
   EXPECT_DOUBLE_EQ(bus_factor(Function::kBroadcast, 8), 1);
   EXPECT_DOUBLE_EQ(bus_factor(Function::kSend, 8), 1);
   EXPECT_DOUBLE_EQ(bus_factor(Function::kAllReduce, 1), 0);
+}
+
+// What the job tells beside its steps.
+Record named_phase(Phase phase, const char* name, int64_t at_ms) {
+  Record record = phase_begin(phase, at_ms);
+  std::strncpy(record.mark.name, name, sizeof record.mark.name - 1);
+  return record;
+}
+Record scalar(const char* name, double value, int64_t at_ms) {
+  Record record = head(RecordType::kScalar, at_ms);
+  record.mark.value = value;
+  std::strncpy(record.mark.name, name, sizeof record.mark.name - 1);
+  return record;
+}
+std::vector<Record> told_text(TextKind kind, const std::string& text, int64_t at_ms) {
+  static uint16_t number = 0;
+  ++number;
+  std::vector<Record> pieces;
+  constexpr size_t kPiece = sizeof(TextRecord::text);
+  for (size_t at = 0; at < text.size(); at += kPiece) {
+    Record record = head(RecordType::kText, at_ms);
+    record.text.kind = kind;
+    record.text.bytes = static_cast<uint8_t>(std::min(kPiece, text.size() - at));
+    record.text.piece = static_cast<uint16_t>(at / kPiece);
+    record.text.pieces = static_cast<uint16_t>((text.size() + kPiece - 1) / kPiece);
+    record.text.number = number;
+    std::memcpy(record.text.text, text.data() + at, record.text.bytes);
+    pieces.push_back(record);
+  }
+  return pieces;
+}
+
+TEST_F(RankAssemblerTest, DetailHasEveryOperationByItsStartOnTheHostsClock) {
+  Record late = coll(1, 110, 4096, 2);
+  late.op.seq = 41;
+  late.op.ordinal = 42;
+  late.op.datatype = Datatype::kBfloat16;
+  late.op.peer = -1;
+  Record send = part(2, 115, Function::kSend, 5, 0);
+  drain({step_begin(7, 100), late, send, kernel(1, 150, 170), kernel(1, 150, 180), kernel(2, 120, 130),
+         flagged(coll(3, 140), kFlagUnseen), step_end(7, 200)});
+  std::vector<ClosedStep> closed = assembler.take_steps(1000 * kMs, false);
+  ASSERT_EQ(closed.size(), 1u);
+  const StepDetail& detail = closed[0].detail;
+  EXPECT_EQ(detail.step, 7);
+  EXPECT_EQ(detail.start_unix_ns, 100 * kMs + kUnixShift);
+  EXPECT_EQ(detail.duration_ns, 100 * kMs);
+  EXPECT_FALSE(detail.inferred);
+  EXPECT_EQ(detail.left_out, 0);
+  ASSERT_EQ(detail.ops.size(), 3u);
+  EXPECT_EQ(detail.ops[0].function, "Send");
+  EXPECT_TRUE(detail.ops[0].p2p);
+  EXPECT_EQ(detail.ops[0].peer, 5);
+  const OpSpan expected{.comm_id = kCommId,
+                        .comm_size = 8,
+                        .rank_in_comm = 3,
+                        .p2p = false,
+                        .function = "AllReduce",
+                        .datatype = "bfloat16",
+                        .seq = 41,
+                        .ordinal = 42,
+                        .peer = -1,
+                        .bytes = 4096,
+                        .enqueued_unix_ns = 110 * kMs + kUnixShift,
+                        .start_unix_ns = 150 * kMs + kUnixShift,
+                        .duration_ns = 30 * kMs,
+                        .timed = true};
+  EXPECT_EQ(detail.ops[2], expected);
+  // One whose end is not seen stands where it was enqueued.
+  EXPECT_FALSE(detail.ops[1].timed);
+  EXPECT_EQ(detail.ops[1].start_unix_ns, 140 * kMs + kUnixShift);
+  EXPECT_EQ(detail.ops[1].duration_ns, 0);
+}
+
+TEST_F(RankAssemblerTest, DetailHasAnOperationInTheStepThatEnqueuedItAlone) {
+  drain({step_begin(1, 0), coll(1, 90), step_end(1, 100), step_begin(2, 100), coll(2, 110), kernel(1, 95, 150),
+         kernel(2, 150, 160), step_end(2, 200)});
+  std::vector<ClosedStep> closed = assembler.take_steps(1000 * kMs, false);
+  ASSERT_EQ(closed.size(), 2u);
+  EXPECT_EQ(closed[0].detail.ops.size(), 1u);
+  EXPECT_EQ(closed[1].detail.ops.size(), 1u);
+}
+
+TEST_F(RankAssemblerTest, DetailSaysWhatIsNotInIt) {
+  drain({step_begin(1, 0), coll(1, 10), kernel(1, 20, 30), step_end(1, 100)}, 1000, 17);
+  std::vector<ClosedStep> closed = assembler.take_steps(1000 * kMs, true);
+  ASSERT_EQ(closed.size(), 1u);
+  EXPECT_EQ(closed[0].detail.left_out, 17);
+}
+
+TEST_F(RankAssemblerTest, PhasesHaveTheirOwnTimesAndNames) {
+  drain({step_begin(1, 0), named_phase(Phase::kForward, "rollout", 10), phase_end(Phase::kForward, 40),
+         named_phase(Phase::kOther, "reward", 50), phase_end(Phase::kOther, 60), phase_begin(Phase::kOptimizer, 70),
+         phase_end(Phase::kInput, 75), step_end(1, 100)});
+  std::vector<ClosedStep> closed = assembler.take_steps(1000 * kMs, false);
+  ASSERT_EQ(closed.size(), 1u);
+  EXPECT_EQ(closed[0].detail.phases, (std::vector<PhaseSpan>{
+                                         {Phase::kForward, "rollout", 10 * kMs + kUnixShift, 30 * kMs},
+                                         {Phase::kOther, "reward", 50 * kMs + kUnixShift, 10 * kMs},
+                                         {Phase::kOptimizer, "", 70 * kMs + kUnixShift, 30 * kMs},  // not ended by
+                                     }));                                                           // another's end
+  EXPECT_EQ(closed[0].summary.phase_ns[static_cast<size_t>(Phase::kForward)], 30 * kMs);
+  EXPECT_EQ(closed[0].summary.phase_ns[static_cast<size_t>(Phase::kOther)], 0);
+}
+
+TEST_F(RankAssemblerTest, ScalarsAreOfTheOpenStepByNameAndTheLastCounts) {
+  StepSummary step = only({step_begin(1, 0), scalar("tokens", 4096, 10), scalar("loss", 2.5, 20),
+                           scalar("loss", 2.25, 30), step_end(1, 100)});
+  EXPECT_EQ(step.scalars, (std::vector<StepScalar>{{"loss", 2.25}, {"tokens", 4096}}));
+}
+
+TEST_F(RankAssemblerTest, WhatIsNoNumberIsAValueToo) {
+  StepSummary step =
+      only({step_begin(1, 0), scalar("grad_norm", INFINITY, 10), scalar("loss", NAN, 20), step_end(1, 100)});
+  ASSERT_EQ(step.scalars.size(), 2u);
+  EXPECT_TRUE(std::isinf(step.scalars[0].value));
+  EXPECT_TRUE(std::isnan(step.scalars[1].value));
+}
+
+TEST_F(RankAssemblerTest, AScalarBetweenStepsIsOfTheOneBefore) {
+  drain({scalar("peak_flops", 1e15, 0), step_begin(1, 10), step_end(1, 100), scalar("loss", 3, 110)});
+  std::vector<StepSummary> steps = take();
+  EXPECT_TRUE(steps.empty()) << "its scalars come after its end: it waits for the next";
+  drain({scalar("tokens", 7, 120), step_begin(2, 130), step_end(2, 200), scalar("loss", 2, 210)});
+  steps = take();
+  ASSERT_EQ(steps.size(), 1u);
+  EXPECT_EQ(steps[0].scalars, (std::vector<StepScalar>{{"loss", 3}, {"peak_flops", 1e15}, {"tokens", 7}}));
+  steps = take(2500);
+  ASSERT_EQ(steps.size(), 1u) << "but not for ever";
+  EXPECT_EQ(steps[0].scalars, (std::vector<StepScalar>{{"loss", 2}}));
+  EXPECT_EQ(assembler.malformed(), 0u);
+}
+
+TEST_F(RankAssemblerTest, AScalarWhoseStepIsGoneIsCountedAndTheNextStepsWait) {
+  drain({step_begin(1, 0), step_end(1, 100)});
+  EXPECT_EQ(take().size(), 1u);
+  drain({scalar("loss", 3, 110)});
+  EXPECT_EQ(assembler.malformed(), 1u);
+  drain({step_begin(2, 120), step_end(2, 200)});
+  EXPECT_TRUE(take().empty());
+  drain({scalar("loss", 2, 210), step_begin(3, 220)});
+  std::vector<StepSummary> steps = take();
+  ASSERT_EQ(steps.size(), 1u);
+  EXPECT_EQ(steps[0].scalars, (std::vector<StepScalar>{{"loss", 2}}));
+}
+
+TEST_F(RankAssemblerTest, TooManyScalarsAndBadNamesAreCounted) {
+  std::vector<Record> records = {step_begin(1, 0), scalar("", 1, 1), scalar("a\nb", 1, 1)};
+  for (int i = 0; i < 70; ++i) records.push_back(scalar(("s" + std::to_string(i)).c_str(), i, 2));
+  records.push_back(step_end(1, 100));
+  EXPECT_EQ(only(records).scalars.size(), kScalarsPerStepMax);
+  EXPECT_EQ(assembler.malformed(), 2 + 70 - kScalarsPerStepMax);
+}
+
+TEST_F(RankAssemblerTest, WorkFiguresComeFromTheLastStepThatToldThem) {
+  drain({step_begin(1, 0), scalar("peak_flops", 1e15, 1), scalar("flops", 2e14, 2), scalar("tokens", 5000, 3),
+         scalar("loss", 2, 4), step_end(1, 500), step_begin(2, 500), scalar("flops", 1e14, 510), step_end(2, 1000)});
+  take();
+  EXPECT_DOUBLE_EQ(assembler.work_figures().mfu.value_or(0), 0.2);
+  EXPECT_DOUBLE_EQ(assembler.work_figures().tokens_per_s.value_or(0), 10'000);
+  EXPECT_DOUBLE_EQ(assembler.work_figures().loss.value_or(0), 2);
+}
+
+TEST_F(RankAssemblerTest, NotesStandInTheirStepAndHostileOnesAreCounted) {
+  std::vector<Record> records = {step_begin(1, 0)};
+  const std::string text = "learning rate halved,\nbecause the loss did not fall for a thousand steps";
+  for (const std::string& told : {text, std::string("\x1b[2J gone")}) {
+    for (const Record& piece : told_text(TextKind::kNote, told, 30)) records.push_back(piece);
+  }
+  records.push_back(step_end(1, 100));
+  drain(records);
+  std::vector<ClosedStep> closed = assembler.take_steps(1000 * kMs, false);
+  ASSERT_EQ(closed.size(), 1u);
+  ASSERT_EQ(closed[0].detail.notes.size(), 1u);
+  EXPECT_EQ(closed[0].detail.notes[0].time_unix_ns, 30 * kMs + kUnixShift);
+  EXPECT_EQ(closed[0].detail.notes[0].text, "learning rate halved, because the loss did not fall for a thousand steps");
+  EXPECT_EQ(assembler.malformed(), 1u);
+}
+
+TEST_F(RankAssemblerTest, GroupsAreGivenOnceAndWhatIsNoneIsCounted) {
+  for (const char* text :
+       {"tp\t0-3", "dp\t0,4,8,12", "no tab", "\t0-3", "bad\t3-", "empty\t", "x\ny\t1,2", "far\t0-9999999"}) {
+    for (const Record& piece : told_text(TextKind::kGroup, text, 10)) assembler.add(piece);
+  }
+  assembler.end_drain(0, 0);
+  std::vector<CommGroup> groups = assembler.take_groups();
+  ASSERT_EQ(groups.size(), 2u);
+  EXPECT_EQ(groups[0], (CommGroup{"tp", {0, 1, 2, 3}}));
+  EXPECT_EQ(groups[1], (CommGroup{"dp", {0, 4, 8, 12}}));
+  EXPECT_EQ(assembler.malformed(), 6u);
+  EXPECT_TRUE(assembler.take_groups().empty());
+}
+
+TEST_F(RankAssemblerTest, ARecordThatCannotBeTrueIsLeftOutAndCounted) {
+  Record far = coll(1, 10);
+  far.head.time_ns = ~uint64_t{0};
+  Record gpu = kernel(2, 20, 30);
+  gpu.kernel.gpu_stop_ns = ~uint64_t{0};
+  drain({step_begin(1, 0), far, coll(2, 10), gpu, step_end(1, 100)});
+  EXPECT_EQ(assembler.malformed(), 2u);
+  EXPECT_EQ(take(1000, true).size(), 1u);
+}
+
+struct UnmarkedJob : RankAssemblerTest {
+  int64_t now_ms = 100;
+  uint64_t made = 0;
+  // A step of two gradient buckets, 100 ms long.
+  std::vector<Record> step() {
+    std::vector<Record> records;
+    for (uint64_t bytes : {1'000'000, 2'000'000}) {
+      now_ms += bytes == 1'000'000 ? 80 : 20;
+      Record record = coll(++made, now_ms, bytes);
+      record.op.ordinal = made;
+      records.push_back(record);
+      records.push_back(kernel(made, now_ms + 2, now_ms + 12));
+    }
+    return records;
+  }
+};
+
+TEST_F(UnmarkedJob, HasItsStepsInferredAndMarkedSo) {
+  EXPECT_EQ(assembler.step_source(), StepSource::kNone);
+  std::vector<ClosedStep> closed;
+  for (int i = 0; i < 8; ++i) {
+    drain(step(), now_ms);
+    for (ClosedStep& one : assembler.take_steps(now_ms * kMs, false)) closed.push_back(std::move(one));
+  }
+  EXPECT_EQ(assembler.step_source(), StepSource::kInferred);
+  ASSERT_EQ(closed.size(), 6u);
+  for (size_t i = 0; i < closed.size(); ++i) {
+    EXPECT_EQ(closed[i].summary.step, static_cast<int64_t>(i) + 1);
+    EXPECT_TRUE(closed[i].summary.inferred);
+    EXPECT_TRUE(closed[i].detail.inferred);
+    EXPECT_EQ(closed[i].summary.duration_ns, 100 * kMs);
+    EXPECT_EQ(closed[i].summary.comm_ns, 20 * kMs);
+    EXPECT_EQ(closed[i].detail.ops.size(), 2u);
+  }
+}
+
+TEST_F(UnmarkedJob, WhatItTellsAllTheSameIsOfTheInferredStepInWhichItWasTold) {
+  std::vector<StepSummary> steps;
+  for (int i = 0; i < 8; ++i) {
+    std::vector<Record> records = step();
+    records.push_back(scalar("loss", i, now_ms + 1));
+    drain(records, now_ms);
+    for (StepSummary& one : take(now_ms)) steps.push_back(std::move(one));
+  }
+  ASSERT_GE(steps.size(), 5u);
+  for (size_t i = 1; i < steps.size(); ++i)
+    EXPECT_EQ(steps[i].scalars, (std::vector<StepScalar>{{"loss", static_cast<double>(steps[i].step)}}));
+}
+
+TEST_F(UnmarkedJob, LossesAreChargedToTheStepsTheyMayBelongTo) {
+  std::vector<StepSummary> steps;
+  for (int i = 0; i < 10; ++i) {
+    drain(step(), now_ms, i == 6 ? 5 : 0);
+    for (StepSummary& one : take(now_ms)) steps.push_back(std::move(one));
+  }
+  ASSERT_EQ(steps.size(), 8u);
+  for (const StepSummary& one : steps) EXPECT_EQ(one.records_lost > 0, one.step == 5 || one.step == 6) << one.step;
+}
+
+TEST_F(UnmarkedJob, TheFirstStepThatIsToldEndsTheInference) {
+  for (int i = 0; i < 8; ++i) drain(step(), now_ms);
+  take(now_ms);
+  drain({step_begin(500, now_ms + 10)});
+  EXPECT_EQ(assembler.step_source(), StepSource::kTold);
+  const int64_t begin_ms = now_ms + 10;
+  for (int i = 0; i < 8; ++i) drain(step(), now_ms);
+  drain({step_end(500, now_ms + 20)});
+  std::vector<StepSummary> steps = take(now_ms);
+  ASSERT_EQ(steps.size(), 1u);
+  EXPECT_EQ(steps[0].step, 500);
+  EXPECT_FALSE(steps[0].inferred);
+  EXPECT_EQ(steps[0].start_unix_ns, begin_ms * kMs + kUnixShift);
 }
 
 }  // namespace

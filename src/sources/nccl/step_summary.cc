@@ -3,6 +3,7 @@
 #include <tuple>
 
 #include "sources/nccl/rank_assembler.h"
+#include "sources/nccl/time_split.h"
 
 namespace lockstep {
 namespace {
@@ -37,7 +38,7 @@ bool RankAssembler::ready(const OpenStep& step, int64_t now_ns, bool flush) cons
   size_t ended_after = 0;
   for (const OpenStep& other : steps_) ended_after += other.end_ns != 0 && other.step > step.step;
   if (ended_after >= 2 || steps_.size() > kStepsOpenMax) return true;
-  if (!waiting_.empty()) return false;
+  if (!waiting_.empty() || may_come_more(step, now_ns)) return false;
   for (const auto& [arrival, op] : ops_) {
     if (op.enqueued_ns >= step.start_ns && op.enqueued_ns < step.end_ns && !op.complete) return false;
   }
@@ -54,7 +55,7 @@ void RankAssembler::add_time(const Op& op, CommWork& comm) const {
   int64_t start_unix = when.begin + unix_shift_ns_;
   if (out.first_start_unix_ns == 0 || start_unix < out.first_start_unix_ns) out.first_start_unix_ns = start_unix;
   out.last_end_unix_ns = std::max(out.last_end_unix_ns, when.end + unix_shift_ns_);
-  out.queue_ns += std::max<int64_t>(0, when.begin - op.enqueued_ns);
+  out.queue_ns += std::clamp<int64_t>(when.begin - op.enqueued_ns, 0, kOpNsMax);
 }
 
 void RankAssembler::add_op(const OpenStep& step, const Op& op, StepWork& work) const {
@@ -131,12 +132,37 @@ void RankAssembler::add_quiet(const OpenStep& step, const StepWork& work, StepSu
   }
 }
 
+// Without the GPU time of every operation, communication would pass for the rank's own work: better no split.
+void RankAssembler::add_split(const OpenStep& step, StepSummary& summary) const {
+  if (!summary.gpu_time_known()) return;
+  std::vector<SplitOp> ops;
+  for (const auto& [arrival, op] : ops_) {
+    if (!op.timed || op.enqueued_ns >= step.end_ns) continue;
+    Interval when = on_host(op);
+    bool reduces = op.function == Function::kAllReduce || op.function == Function::kReduceScatter ||
+                   op.function == Function::kReduce;
+    uint32_t chain = uint32_t{op.comm_index} << 8 | static_cast<uint32_t>(op.function);
+    if (when.end > step.start_ns) ops.push_back({op.enqueued_ns, when.begin, when.end, chain, reduces});
+  }
+  std::vector<SplitPhase> phases;
+  for (const PhaseSpan& phase : step.phases) {
+    int64_t begin = phase.start_unix_ns - unix_shift_ns_;
+    phases.push_back({phase.phase, {begin, begin + phase.duration_ns}});
+  }
+  if (auto split = split_time({{step.start_ns, step.end_ns}, ops, phases})) {
+    summary.split_known = true;
+    summary.split_ns = *split;
+  }
+}
+
 StepSummary RankAssembler::close(const OpenStep& step) const {
   StepSummary summary;
   summary.step = step.step;
   summary.start_unix_ns = step.start_ns + unix_shift_ns_;
   summary.duration_ns = step.end_ns - step.start_ns;
   summary.phase_ns = step.phase_ns;
+  summary.inferred = step.inferred;
+  summary.scalars = step.scalars;
   summary.records_lost = static_cast<int64_t>(step.records_lost);
   summary.unseen = step.unseen;
 
@@ -150,14 +176,20 @@ StepSummary RankAssembler::close(const OpenStep& step) const {
   add_comms(work, summary);
   add_flows(step, summary);
   add_quiet(step, work, summary);
+  add_split(step, summary);
   return summary;
 }
 
-std::vector<StepSummary> RankAssembler::take_steps(int64_t now_ns, bool flush) {
-  std::vector<StepSummary> closed;
+std::vector<ClosedStep> RankAssembler::take_steps(int64_t now_ns, bool flush) {
+  std::vector<ClosedStep> closed;
+  if (flush && inference_ != nullptr && !activity_.empty()) {
+    inference_->finish(activity_.back());
+    take_inferred(now_ns, 0);
+  }
   while (!steps_.empty() && ready(steps_.front(), now_ns, flush)) {
     int64_t end_ns = steps_.front().end_ns;
-    closed.push_back(close(steps_.front()));
+    closed.push_back({close(steps_.front()), detail_of(steps_.front())});
+    keep_figures(closed.back().summary);
     steps_.pop_front();
     forget_before(steps_.empty() ? end_ns : std::min(end_ns, steps_.front().start_ns));
   }

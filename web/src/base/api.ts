@@ -2,6 +2,9 @@
 import { decodeJobs, decodeRank, decodeRanks, decodeWhy, object, text } from './decode';
 import type { JobList, RankDetail, RankList, Why } from './decode';
 import { decodeMatrix, type StepMatrix } from './matrix';
+import { decodeService, decodeServices, type Service } from './service';
+import { decodeAsked, decodeStep, decodeTraced, type Asked, type StepAnalysis, type TracedSteps } from './step';
+import { decodeTimeline, type Timeline } from './timeline';
 
 // The server answered, and the answer is no: shown as it is. Anything else that fails is "no answer".
 export class Refused extends Error {
@@ -12,6 +15,15 @@ export class Refused extends Error {
 
 const kTimeoutMs = 10_000;
 
+export interface Tile {
+  from: number | null;  // both null: the whole step
+  to: number | null;
+  columns: number;
+  lines: number;
+  ranks: string;        // empty: all
+  spans?: number;
+}
+
 export const paths = {
   jobs: () => '/api/jobs',
   why: (job: string) => `/api/jobs/${encodeURIComponent(job)}/why`,
@@ -19,6 +31,21 @@ export const paths = {
   stepRange: (job: string, from: number, to: number) => `/api/jobs/${encodeURIComponent(job)}/steps?from=${from}&to=${to}`,
   ranks: (job: string, last: number) => `/api/jobs/${encodeURIComponent(job)}/ranks?last=${last}`,
   rank: (job: string, rank: number, last: number) => `/api/jobs/${encodeURIComponent(job)}/ranks/${rank}?last=${last}`,
+  step: (job: string, step: number) => `/api/jobs/${encodeURIComponent(job)}/steps/${step}`,
+  analysis: (job: string, step: number) => `${paths.step(job, step)}?limit=1000&path=1000`,
+  timeline: (job: string, step: number, tile: Tile) => {
+    const query = [`columns=${tile.columns}`, `lines=${tile.lines}`];
+    if (tile.from !== null && tile.to !== null) query.push(`from_ns=${tile.from}`, `to_ns=${tile.to}`);
+    if (tile.ranks) query.push(`ranks=${tile.ranks}`);
+    if (tile.spans !== undefined) query.push(`spans=${tile.spans}`);
+    return `${paths.step(job, step)}/timeline?${query.join('&')}`;
+  },
+  perfetto: (job: string, step: number, format: 'tar' | 'pftrace', ranks: string) =>
+    `${paths.step(job, step)}/perfetto?format=${format}${ranks && `&ranks=${ranks}`}`,
+  detail: (job: string, step: number) => `${paths.step(job, step)}/detail`,
+  traced: (job: string, limit: number) => `/api/jobs/${encodeURIComponent(job)}/traced?limit=${limit}`,
+  services: () => '/api/services',
+  service: (name: string, last: number) => `/api/services/${encodeURIComponent(name)}?last_s=${last}`,
 };
 
 export const api = {
@@ -28,18 +55,26 @@ export const api = {
   ranks: async (job: string, last: number, signal: AbortSignal): Promise<RankList> => decodeRanks(await get(paths.ranks(job, last), signal)),
   rank: async (job: string, rank: number, last: number, signal: AbortSignal): Promise<RankDetail> =>
     decodeRank(await get(paths.rank(job, rank, last), signal)),
+  step: async (job: string, step: number, signal: AbortSignal): Promise<StepAnalysis> => decodeStep(await get(paths.analysis(job, step), signal)),
+  timeline: async (job: string, step: number, tile: Tile, signal: AbortSignal): Promise<Timeline> =>
+    decodeTimeline(await get(paths.timeline(job, step, tile), signal)),
+  traced: async (job: string, limit: number, signal: AbortSignal): Promise<TracedSteps> => decodeTraced(await get(paths.traced(job, limit), signal)),
+  askDetail: async (job: string, step: number, signal: AbortSignal): Promise<Asked> =>
+    decodeAsked(await get(paths.detail(job, step), signal, 'POST')),
+  services: async (signal: AbortSignal): Promise<string[]> => decodeServices(await get(paths.services(), signal)),
+  service: async (name: string, last: number, signal: AbortSignal): Promise<Service> => decodeService(await get(paths.service(name, last), signal)),
 };
 
-async function get(path: string, signal: AbortSignal): Promise<unknown> {
+async function get(path: string, signal: AbortSignal, method: 'GET' | 'POST' = 'GET'): Promise<unknown> {
   const limit = new AbortController();
   const stop = (): void => limit.abort();
   const timer = setTimeout(stop, kTimeoutMs);
   signal.addEventListener('abort', stop);
   try {
-    const response = await fetch(path, { signal: limit.signal, headers: { accept: 'application/json' } });
+    const response = await fetch(path, { method, signal: limit.signal, headers: { accept: 'application/json' } });
     if (response.ok) return await response.json();
     // A gateway's 502 is as good as silence; a 4xx is an answer.
-    if (response.status >= 500) throw new Error(`status ${response.status}`);
+    if (response.status >= 500 && response.status !== 501) throw new Error(`status ${response.status}`);
     const said = text(object(await response.json().catch(() => null))['error']);
     throw new Refused(response.status, said || `The server answered ${response.status}.`);
   } finally {

@@ -92,6 +92,9 @@ export interface RankStep {
   queue_ms: number | null;
   quiet_ms: number | null;
   phases_ms: [string, number][];
+  parts_ms: [string, number][];  // empty: the agent could not tell
+  scalars: [string, number][];   // what the job told
+  mfu: number | null;
   comms: { comm_id: string; size: number | null; p2p: boolean; count: number | null; bytes: number | null; gpu_ms: number | null;
            shortest_ms: number | null; longest_ms: number | null; gb_s: number | null }[];
   flows: { comm_id: string; peer: number | null; send: boolean; transfers: number | null; bytes: number | null;
@@ -304,8 +307,10 @@ function decodeRankStep(value: unknown): RankStep[] {
     comm_ms: num(json['comm_ms']),
     queue_ms: num(json['queue_ms']),
     quiet_ms: num(json['quiet_ms']),
-    phases_ms: Object.entries(object(json['phases_ms'])).flatMap(([name, ms]): [string, number][] =>
-      num(ms) === null ? [] : [[clean(name), num(ms)!]]),
+    phases_ms: numbers(json['phases_ms']),
+    parts_ms: numbers(json['parts_ms']),
+    scalars: numbers(json['scalars']),
+    mfu: num(json['mfu']),
     comms: list(json['comms']).map((item) => {
       const comm = object(item);
       return {
@@ -324,12 +329,16 @@ function decodeRankStep(value: unknown): RankStep[] {
   }];
 }
 
+function numbers(value: unknown): [string, number][] {
+  return Object.entries(object(value)).flatMap(([name, item]): [string, number][] => (num(item) === null ? [] : [[clean(name), num(item)!]]));
+}
+
 // -1 is the server's word for "no step yet".
-function step(value: unknown): number | null {
+export function step(value: unknown): number | null {
   const known = num(value);
   return known === null || known < 0 ? null : known;
 }
 
-function scalar(value: unknown): string {
+export function scalar(value: unknown): string {
   return typeof value === 'string' ? clean(value) : typeof value === 'number' || typeof value === 'boolean' ? String(value) : '';
 }

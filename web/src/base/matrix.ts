@@ -21,7 +21,8 @@ export interface StepMatrix {
   ranksTotal: number;  // what exists, of which `ranks` may be a part
 }
 
-export const kParts = ['compute', 'waiting', 'communication', 'input'] as const;
+// Stacked in this order; what an older server does not tell stays unknown.
+export const kParts = ['compute', 'waiting', 'communication', 'input', 'host', 'checkpoint', 'idle', 'other'] as const;
 export type Part = (typeof kParts)[number];
 export type Sort = 'badness' | 'rank' | 'host';
 
@@ -51,12 +52,7 @@ export function decodeMatrix(value: unknown): StepMatrix {
     hosts: ranks.map((_, index) => text(hosts[index])),
     steps,
     stepMs: perStep('step_ms'),
-    parts: {
-      compute: perStep('compute_ms'),
-      waiting: perStep('waiting_ms'),
-      communication: perStep('communication_ms'),
-      input: perStep('input_ms'),
-    },
+    parts: Object.fromEntries(kParts.map((part) => [part, perStep(`${part}_ms`)])) as Record<Part, Float32Array>,
     duration: perCell(kPerCellNames.duration),
     self: perCell(kPerCellNames.self),
     excess: perCell(kPerCellNames.excess),

@@ -14,14 +14,15 @@ export function noteAnswer(): void {
   line.value = { lastAnswerMs: Date.now(), lostSince: null, never: false };
 }
 
-function noteSilence(): void {
+export function noteSilence(): void {
   const { lastAnswerMs } = line.peek();
   line.value = { lastAnswerMs, lostSince: lastAnswerMs, never: lastAnswerMs === null };
 }
 
-// Runs `ask` now and every second until the keys change or the component goes. `refused` hears of a 4xx answer, or null once
-// a good one came.
-export function usePoll(keys: unknown[], ask: (signal: AbortSignal) => Promise<void>, refused: (message: string | null) => void): void {
+// Runs `ask` now and every second (or as often as everyMs says, asked after each round) until the keys change or the component
+// goes. `refused` hears of a 4xx answer, or null once a good one came.
+export function usePoll(keys: unknown[], ask: (signal: AbortSignal) => Promise<void>, refused: (message: string | null) => void,
+                        everyMs: () => number = () => kEveryMs): void {
   useEffect(() => {
     const over = new AbortController();
     let timer = 0;
@@ -47,7 +48,7 @@ export function usePoll(keys: unknown[], ask: (signal: AbortSignal) => Promise<v
       } finally {
         running = false;
         if (!over.signal.aborted && !document.hidden) {
-          timer = window.setTimeout(() => void round(), Math.max(50, kEveryMs - (Date.now() - start)));
+          timer = window.setTimeout(() => void round(), Math.max(50, everyMs() - (Date.now() - start)));
         }
       }
     };

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { apiPath, csv, shellWord } from './share';
-import { jobPlace, parsePlace, writePlace } from './url';
+import { isRanks, jobPlace, parsePlace, servicePlace, stepPlace, writePlace } from './url';
 
 describe('share', () => {
   it('quotes names for a shell', () => {
@@ -29,6 +29,22 @@ describe('url', () => {
   it('keeps a name inside its segment, and a name with a dot a page', () => {
     expect(writePlace(jobPlace('../etc'))).toBe('/jobs/..%2Fetc/');
     expect(writePlace(jobPlace('llama-3.1'))).toBe('/jobs/llama-3.1/');
+  });
+  it('holds and restores the whole state of a step page', () => {
+    const place = { ...stepPlace('team/a b.c?', 112), from: 1_000, to: 2_000, ranks: '0-7,64', rank: 5, view: 'table' as const };
+    const url = new URL(writePlace(place), 'http://h');
+    expect(parsePlace(url.pathname, url.search)).toEqual(place);
+    expect(writePlace(stepPlace('llama-3.1', 112))).toBe('/jobs/llama-3.1/steps/112');
+    expect(parsePlace('/jobs/llama-3.1/steps/112/', '')).toEqual(stepPlace('llama-3.1', 112));
+    expect(parsePlace('/jobs/x/steps/5', '?from=9&to=3&ranks=1;2&rank=-1')).toEqual(stepPlace('x', 5));
+    expect(parsePlace('/jobs/x/steps/new', '').page).toBe('missing');
+    expect(['0', '0-7,64', '', '1,', 'a', '1-2-3'].map(isRanks)).toEqual([true, true, false, false, false, false]);
+  });
+  it('holds a service, whose name may have a dot', () => {
+    const place = { ...servicePlace('chat/v1.2'), last: 3_600 };
+    const url = new URL(writePlace(place), 'http://h');
+    expect(url.pathname).toBe('/services/chat%2Fv1.2/');
+    expect(parsePlace(url.pathname, url.search)).toEqual(place);
   });
   it('takes nonsense for the usual', () => {
     const place = parsePlace('/jobs/x', '?step=-1&rank=abc&sort=%3Cscript%3E&last=999999999');

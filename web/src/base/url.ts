@@ -2,6 +2,8 @@
 //
 //   /                                              the fleet
 //   /jobs/JOB?step=&rank=&sort=&view=&last=        a job; step and rank open the side panel
+//   /jobs/JOB/steps/N?from=&to=&ranks=&rank=&view= a step: from and to (ns since it began) are what is looked at, rank opens the panel
+//   /services/NAME?last=                           an inference service over the last seconds
 import { signal } from '@preact/signals';
 import type { Sort } from './matrix';
 
@@ -14,19 +16,42 @@ export interface JobPlace {
   view: 'chart' | 'table';
   last: number;
 }
-export type Place = { page: 'fleet' } | JobPlace | { page: 'missing'; path: string };
+export interface StepPlace {
+  page: 'step';
+  job: string;
+  step: number;
+  from: number | null;  // both null: the whole step
+  to: number | null;
+  ranks: string;        // "0-7,64"; empty: all
+  rank: number | null;
+  view: 'chart' | 'table';
+}
+export interface ServicePlace {
+  page: 'service';
+  service: string;
+  last: number;
+}
+export type Place = { page: 'fleet' } | JobPlace | StepPlace | ServicePlace | { page: 'missing'; path: string };
 
 export const kLastChoices = [50, 100, 200, 400] as const;
 const kLastDefault = 200;
 // The server's limit for one window.
 export const kLastMax = 500;
+// Seconds that the service page looks back.
+export const kServiceLastChoices = [300, 900, 3_600, 21_600, 86_400] as const;
+const kServiceLast = 900;
+const kServiceLastMax = 7 * 86_400;
 
 export function parsePlace(path: string, search: string): Place {
   if (path === '/' || path === '') return { page: 'fleet' };
-  const match = /^\/jobs\/([^/]+)\/?$/.exec(path);
+  const query = new URLSearchParams(search);
+  const named = /^\/services\/([^/]+)\/?$/.exec(path);
+  const service = named && decode(named[1]!);
+  if (service) return { page: 'service', service, last: Math.max(1, Math.min(kServiceLastMax, whole(query.get('last')) ?? kServiceLast)) };
+  const match = /^\/jobs\/([^/]+)(?:\/steps\/(\d{1,15}))?\/?$/.exec(path);
   const job = match && decode(match[1]!);
   if (!job) return { page: 'missing', path };
-  const query = new URLSearchParams(search);
+  if (match[2] !== undefined) return parseStep(job, Number(match[2]), query);
   const sort = query.get('sort');
   const last = whole(query.get('last'));
   return {
@@ -40,23 +65,72 @@ export function parsePlace(path: string, search: string): Place {
   };
 }
 
+function parseStep(job: string, step: number, query: URLSearchParams): StepPlace {
+  const [from, to] = [whole(query.get('from')), whole(query.get('to'))];
+  const windowed = from !== null && to !== null && from < to;
+  const ranks = query.get('ranks') ?? '';
+  return {
+    page: 'step', job, step,
+    from: windowed ? from : null,
+    to: windowed ? to : null,
+    ranks: isRanks(ranks) ? ranks : '',
+    rank: whole(query.get('rank')),
+    view: query.get('view') === 'table' ? 'table' : 'chart',
+  };
+}
+
+// "0-7,64": what the API takes.
+export function isRanks(text: string): boolean {
+  return text.length <= 1_000 && /^\d{1,7}(-\d{1,7})?(,\d{1,7}(-\d{1,7})?)*$/.test(text);
+}
+
 // What is as it usually is stays out of the address.
 export function writePlace(place: Place): string {
   if (place.page === 'fleet') return '/';
   if (place.page === 'missing') return place.path;
   const query = new URLSearchParams();
+  if (place.page === 'service') {
+    if (place.last !== kServiceLast) query.set('last', String(place.last));
+    return withQuery(`/services/${segment(place.service)}`, query);
+  }
+  if (place.page === 'step') {
+    if (place.from !== null && place.to !== null) {
+      query.set('from', String(place.from));
+      query.set('to', String(place.to));
+    }
+    if (place.ranks) query.set('ranks', place.ranks);
+    if (place.rank !== null) query.set('rank', String(place.rank));
+    if (place.view !== 'chart') query.set('view', place.view);
+    return withQuery(`/jobs/${encodeURIComponent(place.job)}/steps/${place.step}`, query);
+  }
   if (place.step !== null) query.set('step', String(place.step));
   if (place.rank !== null) query.set('rank', String(place.rank));
   if (place.sort !== 'badness') query.set('sort', place.sort);
   if (place.view !== 'chart') query.set('view', place.view);
   if (place.last !== kLastDefault) query.set('last', String(place.last));
+  return withQuery(`/jobs/${segment(place.job)}`, query);
+}
+
+// The server takes a path whose last segment has a dot for a file; the slash keeps `llama-3.1` a page.
+function segment(name: string): string {
+  return encodeURIComponent(name) + (name.includes('.') ? '/' : '');
+}
+
+function withQuery(path: string, query: URLSearchParams): string {
   const text = query.toString();
-  // The server takes a path whose last segment has a dot for a file; the slash keeps `llama-3.1` a page.
-  return `/jobs/${encodeURIComponent(place.job)}${place.job.includes('.') ? '/' : ''}${text && '?' + text}`;
+  return text ? `${path}?${text}` : path;
 }
 
 export function jobPlace(job: string): JobPlace {
   return { page: 'job', job, step: null, rank: null, sort: 'badness', view: 'chart', last: kLastDefault };
+}
+
+export function stepPlace(job: string, step: number): StepPlace {
+  return { page: 'step', job, step, from: null, to: null, ranks: '', rank: null, view: 'chart' };
+}
+
+export function servicePlace(service: string): ServicePlace {
+  return { page: 'service', service, last: kServiceLast };
 }
 
 export const place = signal<Place>({ page: 'fleet' });

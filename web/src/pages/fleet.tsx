@@ -1,26 +1,38 @@
 // Every job, worst first, one row each.
 import { useSignal } from '@preact/signals';
-import { api, paths } from '../base/api';
+import { api, paths, Refused } from '../base/api';
 import type { Job, JobList } from '../base/decode';
 import { clean, clock, count, duration, utc } from '../base/format';
 import { healthMark, stateMark } from '../base/health';
 import { usePoll } from '../base/poll';
 import { copy, curl } from '../base/share';
-import { jobPlace } from '../base/url';
+import { jobPlace, servicePlace } from '../base/url';
 import { Frame, PlaceLink } from '../widgets/frame';
 import { Loading } from '../widgets/loading';
 import { MarkView } from '../widgets/mark';
 import { Menu } from '../widgets/menu';
 
+const kServicesEveryMs = 10_000;
+const kServicesShown = 24;
+
 export function Fleet() {
   const list = useSignal<JobList | null>(null);
   const refused = useSignal<string | null>(null);
+  const services = useSignal<string[]>([]);
   usePoll([], async (signal) => { list.value = await api.jobs(signal); }, (message) => { refused.value = message; });
+  usePoll([], async (signal) => {
+    services.value = await api.services(signal).catch((error: unknown) => {
+      // A server that knows no services says so with a 404.
+      if (error instanceof Refused) return [];
+      throw error;
+    });
+  }, () => {}, () => kServicesEveryMs);
   document.title = title(list.value);
   return (
     <Frame crumbs={[{ label: 'Fleet', to: { page: 'fleet' } }]} state={list.value && <Totals list={list.value} />}>
       {refused.value && <p class="card" role="alert">{refused.value}</p>}
-      {!list.value ? <Loading what="the jobs" /> : list.value.jobs.length === 0 ? <Empty /> : <Jobs list={list.value} />}
+      {!list.value ? <Loading what="the jobs" /> : list.value.jobs.length > 0 ? <Jobs list={list.value} /> : services.value.length === 0 ? <Empty /> : null}
+      {services.value.length > 0 && <Services names={services.value} />}
     </Frame>
   );
 }
@@ -79,6 +91,21 @@ function Row({ job }: { job: Job }) {
       <td class="number">{duration(job.step_ms)}</td>
       <td class="sentence-cell">{job.sentence}</td>
     </tr>
+  );
+}
+
+function Services({ names }: { names: string[] }) {
+  return (
+    <section class="card" aria-label="Services">
+      <h2>Services</h2>
+      <ul class="services">
+        {names.slice(0, kServicesShown).map((name) => <li key={name}><PlaceLink to={servicePlace(name)}>{clean(name)}</PlaceLink></li>)}
+      </ul>
+      <p class="muted">
+        {count(Math.min(kServicesShown, names.length))} of {count(names.length)} {names.length === 1 ? 'service' : 'services'} that sent spans or metrics of an
+        inference engine within 15 min, by name
+      </p>
+    </section>
   );
 }
 

@@ -2,7 +2,7 @@
 import { useSignal } from '@preact/signals';
 import { useLayoutEffect, useMemo, useRef } from 'preact/hooks';
 import type { Verdict, Why } from '../base/decode';
-import { clean, clock, count, duration, utc } from '../base/format';
+import { clean, clock, count, duration, number, percent, utc } from '../base/format';
 import { healthMark, stateMark, type Mark } from '../base/health';
 import { excessMax, order, type StepMatrix } from '../base/matrix';
 import { line } from '../base/poll';
@@ -13,7 +13,7 @@ import { MarkView } from '../widgets/mark';
 import type { Point } from '../widgets/point';
 import { VerdictCard } from '../widgets/verdict_card';
 import { JobCharts } from './job_charts';
-import { useJobData } from './job_data';
+import { useJobData, type Told } from './job_data';
 import { useJobKeys } from './job_keys';
 import { JobTables } from './job_tables';
 import { RankPanel } from './rank_panel';
@@ -56,13 +56,13 @@ export function JobPage({ place }: { place: JobPlace }) {
   }
   const since = open.flatMap((verdict) => (verdict.since_step === null ? [] : [verdict.since_step]));
   return (
-    <Frame crumbs={crumbs} state={why && <JobState why={why} />}>
+    <Frame crumbs={crumbs} state={why && <JobState why={why} told={data.told.value} />}>
       <div class={panelOpen ? 'with-panel' : undefined}>
         <div class="column">
           {why ? <Answers why={why} open={open} onRank={showRank} /> : <Loading what={name} />}
           {why && matrix && (place.view === 'table'
             ? <JobTables {...{ place, why, matrix, ranks: data.ranks.value, culprits }} />
-            : <JobCharts {...{ place, why, matrix, rows, max, culprits, since, hover, selected, pick }}
+            : <JobCharts {...{ place, why, matrix, rows, max, culprits, since, hover, selected, pick }} traced={data.traced.value}
                          pinned={data.pinned.value}
                          onFollow={() => { pick(null, null); data.follow(); }} />)}
           {why && <Cleared why={why} onRank={showRank} />}
@@ -71,7 +71,7 @@ export function JobPage({ place }: { place: JobPlace }) {
           <RankPanel key={place.rank} {...{ place, rank: place.rank, why, matrix }} onClose={() => pick(null, place.step)} />
         )}
         {place.rank === null && place.step !== null && why && (
-          <StepPanel {...{ place, step: place.step, matrix }} onRank={(rank) => pick(rank, place.step)} onClose={() => pick(null, null)} />
+          <StepPanel {...{ place, step: place.step, matrix, traced: data.traced.value }} onRank={(rank) => pick(rank, place.step)} onClose={() => pick(null, null)} />
         )}
       </div>
     </Frame>
@@ -97,7 +97,7 @@ function useKeptPlace(panelOpen: boolean): void {
 
 const kNoAnswer: Mark = { glyph: '◌', word: 'no answer', tone: 'quiet' };
 
-function JobState({ why }: { why: Why }) {
+function JobState({ why, told }: { why: Why; told: Told }) {
   const { job } = why;
   // What cannot be asked is not live, whatever it was when last heard.
   const lost = line.value.lostSince !== null;
@@ -110,8 +110,20 @@ function JobState({ why }: { why: Why }) {
       <span>step {count(job.last_step)}</span>
       <span>{job.ranks_reporting !== null && job.ranks_reporting !== job.world_size && `${count(job.ranks_reporting)} of `}{count(job.world_size)} ranks</span>
       <span>{why.health === 'hang' && 'was '}<b>{duration(job.step_ms)}</b>/step</span>
+      {told.mfu.length > 0 && <span title={`step ${count(told.mfu[0]!.step)}; model FLOPs told, over the GPU's peak`}>MFU <b>{percent(median(told.mfu))}</b></span>}
+      {told.loss.length > 0 && <span title={lossTitle(told)}>loss <b>{number(told.loss[0]!.value)}</b></span>}
     </>
   );
+}
+
+function median(values: readonly { value: number }[]): number | null {
+  const sorted = values.map((one) => one.value).sort((a, b) => a - b);
+  return sorted[sorted.length >> 1] ?? null;
+}
+
+function lossTitle({ loss }: Told): string {
+  const oldest = loss[loss.length - 1]!;
+  return `step ${count(loss[0]!.step)}; ${number(oldest.value)} at step ${count(oldest.step)}`;
 }
 
 interface AnswersProps {

@@ -20,6 +20,7 @@ interface Props {
   max: number;
   culprits: ReadonlySet<number>;
   since: readonly number[];
+  traced: ReadonlySet<number>;
   hover: PointSignal;
   selected: Point | null;
   pick: (rank: number | null, step: number | null) => void;
@@ -27,7 +28,7 @@ interface Props {
   onFollow: () => void;
 }
 
-export function JobCharts({ place, why, matrix, rows, max, culprits, since, hover, selected, pick, pinned, onFollow }: Props) {
+export function JobCharts({ place, why, matrix, rows, max, culprits, since, traced, hover, selected, pick, pinned, onFollow }: Props) {
   const root = useRef<HTMLElement>(null);
   const height = useMapHeight(root, matrix.ranks.length, matrix.steps.length > 0);
   const path = paths.steps(place.job, place.last);
@@ -44,10 +45,10 @@ export function JobCharts({ place, why, matrix, rows, max, culprits, since, hove
     <section class="card charts" aria-label="Charts" ref={root}>
       <div class="chart-head">
         <h2>Where does the time of a step go?</h2>
-        <PartsLegend breakdown={why.breakdown} />
+        <PartsLegend breakdown={why.breakdown} traced={matrix.steps.filter((step) => traced.has(step)).length} />
         <Menu label="Menu of the step chart" items={take('steps', () => stepsCsv(matrix))} />
       </div>
-      <StepChart {...{ matrix, hover, since }} selected={place.step} onPick={(step) => pick(null, step)} />
+      <StepChart {...{ matrix, hover, since, traced }} selected={place.step} onPick={(step) => pick(null, step)} />
       <div class="chart-head">
         <h2>Which rank is slower than its peers?</h2>
         <HeatLegend max={max} />
@@ -58,7 +59,7 @@ export function JobCharts({ place, why, matrix, rows, max, culprits, since, hove
       <p class="hint muted">
         {pinned
           ? <>Showing steps {count(matrix.steps[0])}–{count(matrix.steps[matrix.steps.length - 1])}, not the newest. <button type="button" class="plain" onClick={onFollow}>Go to the newest</button></>
-          : <span class="keys"><kbd>←↑↓→</kbd> move <kbd>Enter</kbd> open <kbd>Esc</kbd> up <kbd>s</kbd> sort <kbd>t</kbd> table</span>}
+          : <span class="keys"><kbd>←↑↓→</kbd> move <kbd>Enter</kbd> down <kbd>Esc</kbd> up <kbd>s</kbd> sort <kbd>t</kbd> table</span>}
       </p>
     </section>
   );

@@ -1,7 +1,7 @@
 // What the job page knows, kept fresh: the verdicts every second, the matrix by its newest columns only.
 import { useSignal, type ReadonlySignal } from '@preact/signals';
-import { api, paths } from '../base/api';
-import type { RankList, Why } from '../base/decode';
+import { api, paths, Refused } from '../base/api';
+import type { RankList, RankStep, Why } from '../base/decode';
 import { merge, type StepMatrix } from '../base/matrix';
 import { usePoll } from '../base/poll';
 import type { JobPlace } from '../base/url';
@@ -11,10 +11,22 @@ export interface JobData {
   matrix: ReadonlySignal<StepMatrix | null>;
   ranks: ReadonlySignal<RankList | null>;
   refused: ReadonlySignal<string | null>;
+  traced: ReadonlySignal<ReadonlySet<number>>;  // steps with detail
+  told: ReadonlySignal<Told>;
   // True while the window stands on an older step that the address asked for, instead of following the newest.
   pinned: ReadonlySignal<boolean>;
   follow: () => void;
 }
+
+// What the job tells of itself, over the last steps of its first rank: newest first, only steps that tell it.
+export interface Told {
+  loss: { step: number; value: number }[];
+  mfu: { step: number; value: number }[];
+}
+
+const kTracedShown = 500;
+const kToldSteps = 50;
+const kSlowlyMs = 5_000;
 
 // Summaries of a step may come late, by a slow agent; columns this young are asked for again.
 const kOverlapSteps = 16;
@@ -27,6 +39,8 @@ export function useJobData(place: JobPlace): JobData {
   const pinned = useSignal(false);
   const loaded = useSignal({ attempt: -1, last: 0 });
   const restarts = useSignal(0);
+  const traced = useSignal<ReadonlySet<number>>(new Set());
+  const told = useSignal<Told>({ loss: [], mfu: [] });
   const { job, last, view } = place;
 
   const ask = async (signal: AbortSignal): Promise<void> => {
@@ -63,9 +77,29 @@ export function useJobData(place: JobPlace): JobData {
   };
 
   usePoll([job, last, view, restarts.value], ask, (message) => { refused.value = message; });
+  // What changes slowly, and what an older server does not know of.
+  usePoll([job], async (signal) => {
+    const first = matrix.value?.ranks[0];
+    try {
+      const steps = (await api.traced(job, kTracedShown, signal)).steps.map((one) => one.step);
+      if (steps.length !== traced.value.size || steps.some((step) => !traced.value.has(step))) traced.value = new Set(steps);
+    } catch (error) {
+      if (!(error instanceof Refused)) throw error;
+    }
+    if (first !== undefined) told.value = toldBy((await api.rank(job, first, kToldSteps, signal)).steps);
+  }, () => {}, () => (matrix.value === null ? 1_000 : kSlowlyMs));
   const follow = (): void => {
     loaded.value = { attempt: -1, last: 0 };
     restarts.value += 1;
   };
-  return { why, matrix, ranks, refused, pinned, follow };
+  return { why, matrix, ranks, refused, traced, told, pinned, follow };
+}
+
+function toldBy(steps: RankStep[]): Told {
+  const newestFirst = [...steps].sort((a, b) => b.step - a.step);
+  const of = (value: (entry: RankStep) => number | null | undefined) => newestFirst.flatMap((entry) => {
+    const known = value(entry);
+    return known === null || known === undefined ? [] : [{ step: entry.step, value: known }];
+  });
+  return { loss: of((entry) => entry.scalars.find(([name]) => name === 'loss')?.[1]), mfu: of((entry) => entry.mfu) };
 }

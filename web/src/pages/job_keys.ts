@@ -1,9 +1,9 @@
-// The keyboard of the job page: arrows move the cursor over the heat map, Enter opens its cell, Esc goes one level up (rank, step,
+// The keyboard of the job page: arrows move the cursor over the heat map, Enter goes one level down (cell, step page), Esc goes one level up (rank, step,
 // job, fleet), s changes the order, t shows the table.
 import type { Signal } from '@preact/signals';
 import { useEffect, useRef } from 'preact/hooks';
 import type { Sort, StepMatrix } from '../base/matrix';
-import { go, type JobPlace } from '../base/url';
+import { go, stepPlace, type JobPlace } from '../base/url';
 import type { Point } from '../widgets/point';
 
 interface Keys {
@@ -39,6 +39,11 @@ function act(key: string, target: HTMLElement, keys: Keys): boolean {
   const onMap = target === document.body || target.id === 'heatmap';
   const move = kMoves[key];
   if (move && onMap && place.view === 'chart') return moveCursor(keys, move[0], move[1], target.id === 'heatmap');
+  // Down: from the map to the cell's panel, from an open panel to the step with all its ranks.
+  if (key === 'Enter' && onMap && place.step !== null && (place.rank !== null || selected === null)) {
+    go({ ...stepPlace(place.job, place.step), rank: place.rank });
+    return true;
+  }
   if (key === 'Enter' && onMap && selected && selected.rank !== null) {
     pick(selected.rank, selected.step);
     return true;

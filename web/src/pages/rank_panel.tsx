@@ -2,13 +2,14 @@
 import { useSignal } from '@preact/signals';
 import { api, paths } from '../base/api';
 import type { CommStatus, RankDetail, RankStep, Why } from '../base/decode';
-import { bytes, clock, count, duration, excess, number } from '../base/format';
+import { bytes, clock, count, duration, excess, number, percent } from '../base/format';
 import { verdictMark } from '../base/health';
 import { cell, type StepMatrix } from '../base/matrix';
 import { usePoll } from '../base/poll';
 import { curl } from '../base/share';
-import { kLastMax, type JobPlace } from '../base/url';
+import { kLastMax, stepPlace, type JobPlace } from '../base/url';
 import { CopyButton } from '../widgets/copy_button';
+import { PlaceLink } from '../widgets/frame';
 import { Loading } from '../widgets/loading';
 import { MarkView } from '../widgets/mark';
 import { Facts, Panel } from './panel';
@@ -38,6 +39,7 @@ export function RankPanel({ place, rank, why, matrix, onClose }: Props) {
   const step = place.step ?? at?.step ?? null;
   return (
     <Panel title={`Rank ${count(rank)}${step === null ? '' : ` · step ${count(step)}`}`} onClose={onClose}>
+      {step !== null && <p><PlaceLink class="button" to={{ ...stepPlace(place.job, step), rank }}>Open step {count(step)}</PlaceLink></p>}
       {refused.value && <p role="alert">{refused.value}</p>}
       {!known && !refused.value && <Loading what="the rank" />}
       {known && (
@@ -46,6 +48,7 @@ export function RankPanel({ place, rank, why, matrix, onClose }: Props) {
           {blamed && <p><MarkView mark={verdictMark(blamed)} /> <span>named by the verdict: {blamed.culprit.cause || blamed.culprit.component || blamed.kind}</span></p>}
           {at ? <StepFacts rank={rank} entry={at} matrix={matrix} /> : <p class="muted">Nothing heard of this rank in step {count(step)}: unknown.</p>}
           <Now detail={known} />
+          {at && <Told entry={at} />}
           {at && <Phases entry={at} />}
           {at && <Comms entry={at} names={known.names} />}
           {at && <Flows entry={at} />}
@@ -76,6 +79,19 @@ function StepFacts({ rank, entry, matrix }: { rank: number; entry: RankStep; mat
     ['quiet', duration(entry.quiet_ms), ''],
   ];
   return <Facts head={['', 'this rank', 'median']} rows={rows} />;
+}
+
+// Loss, tokens and the like, as the job told them in this step.
+function Told({ entry }: { entry: RankStep }) {
+  if (entry.scalars.length === 0 && entry.mfu === null) return null;
+  const rows: [string, string][] = entry.scalars.map(([name, value]) => [name, Math.abs(value) >= 1e6 || (value !== 0 && Math.abs(value) < 1e-3) ? value.toExponential(2) : number(value)]);
+  if (entry.mfu !== null) rows.unshift(['MFU', percent(entry.mfu)]);
+  return (
+    <>
+      <h3>Told by the job</h3>
+      <Facts rows={rows} />
+    </>
+  );
 }
 
 function Phases({ entry }: { entry: RankStep }) {

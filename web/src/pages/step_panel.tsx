@@ -1,27 +1,40 @@
 // One step: who was slow in it. The numbers are those of the heat map.
 import { count, duration, excess } from '../base/format';
 import { cell, kParts, type StepMatrix } from '../base/matrix';
-import type { JobPlace } from '../base/url';
+import { stepPlace, type JobPlace } from '../base/url';
+import { PlaceLink } from '../widgets/frame';
 import { Facts, Panel } from './panel';
 
 interface Props {
   place: JobPlace;
   step: number;
   matrix: StepMatrix | null;
+  traced: ReadonlySet<number>;
   onRank: (rank: number) => void;
   onClose: () => void;
 }
 
 const kShown = 12;
 
-export function StepPanel({ step, matrix, onRank, onClose }: Props) {
+export function StepPanel({ place, step, matrix, traced, onRank, onClose }: Props) {
   const column = matrix ? matrix.steps.indexOf(step) : -1;
   return (
     <Panel title={`Step ${count(step)}`} onClose={onClose}>
+      <OpenStep {...{ job: place.job, step, rank: null, traced }} />
       {!matrix || column < 0
         ? <p class="muted">Step {count(step)} is not among the steps shown. Ask for more with “last”.</p>
         : <Content {...{ matrix, column, onRank }} />}
     </Panel>
+  );
+}
+
+// The way down to all ranks of the step on one axis, and whether there is anything to see yet.
+export function OpenStep({ job, step, rank, traced }: { job: string; step: number; rank: number | null; traced: ReadonlySet<number> }) {
+  return (
+    <p>
+      <PlaceLink class="button" to={{ ...stepPlace(job, step), rank }}>Open step {count(step)}</PlaceLink>{' '}
+      <span class="muted">{traced.size > 0 && !traced.has(step) ? 'no detail of its ranks yet; it can be asked for there' : '▴ every rank on one axis (Enter)'}</span>
+    </p>
   );
 }
 
@@ -33,7 +46,7 @@ function Content({ matrix, column, onRank }: { matrix: StepMatrix; column: numbe
   const silent = matrix.ranks.length - heard.length;
   return (
     <>
-      <Facts rows={[['median step', duration(matrix.stepMs[column])], ...kParts.map((part): [string, string] => [part, duration(matrix.parts[part][column])])]} />
+      <Facts rows={[['median step', duration(matrix.stepMs[column])], ...kParts.filter((part) => matrix.parts[part][column]! > 0).map((part): [string, string] => [part, duration(matrix.parts[part][column])])]} />
       <h3>Slowest ranks in this step</h3>
       <table class="facts">
         <tbody>

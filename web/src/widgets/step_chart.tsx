@@ -14,21 +14,23 @@ interface Props {
   hover: PointSignal;
   selected: number | null;
   since: readonly number[];
+  traced: ReadonlySet<number>;  // steps with detail
   onPick: (step: number) => void;
 }
 
 const kHeight = 128;
-// Room above the columns for "since STEP".
+// Room above the columns for "since STEP", below for the notches of steps with detail.
 const kTop = 24;
+const kNotch = 8;
 
-export function StepChart({ matrix, hover, selected, since, onPick }: Props) {
+export function StepChart({ matrix, hover, selected, since, traced, onPick }: Props) {
   const [box, width] = useWidth();
   const canvas = useRef<HTMLCanvasElement>(null);
   const axis = axisOf(matrix.steps, width);
   const shade = theme.value;
   useEffect(() => {
-    if (canvas.current && width > 0) draw(canvas.current, matrix, axis, width);
-  }, [matrix, width, shade]);
+    if (canvas.current && width > 0) draw(canvas.current, matrix, axis, width, traced);
+  }, [matrix, width, shade, traced]);
 
   const stepAt = (event: MouseEvent): number | null => {
     const column = columnAt(axis, event.clientX - (box.current?.getBoundingClientRect().left ?? 0));
@@ -54,31 +56,34 @@ export function StepChart({ matrix, hover, selected, since, onPick }: Props) {
     >
       <canvas ref={canvas} style={{ width: `${width}px`, height: `${kHeight}px` }} />
       <Crosshair axis={axis} hover={hover} selected={selected} since={since} labelled />
-      {pointed >= 0 && <Tip x={columnX(axis, pointed)} y={24} total={width} lines={tip(matrix, pointed)} />}
+      {pointed >= 0 && <Tip x={columnX(axis, pointed)} y={24} total={width} lines={tip(matrix, pointed, traced)} />}
     </div>
   );
 }
 
+// The others are rare: said only where there is any to speak of.
+const kAlways = ['compute', 'waiting', 'communication', 'input'];
+
 // The key of the colours with each part's share of the time, as the server gives it.
-export function PartsLegend({ breakdown }: { breakdown: Record<string, number> }) {
+export function PartsLegend({ breakdown, traced = 0 }: { breakdown: Record<string, number>; traced?: number }) {
   return (
     <ul class="legend">
-      {kParts.map((part) => (
+      {kParts.filter((part) => kAlways.includes(part) || (breakdown[part] ?? 0) >= 0.005).map((part) => (
         <li key={part}>
           <span class={`swatch part-${part}`} aria-hidden="true" />
           {part} {breakdown[part] !== undefined && <b>{percent(breakdown[part])}</b>}
         </li>
       ))}
-      {breakdown['other'] !== undefined && <li>other <b>{percent(breakdown['other'])}</b></li>}
       <li><span class="swatch-line" aria-hidden="true" />median step</li>
+      {traced > 0 && <li><span class="notch" aria-hidden="true">▴</span>step in detail</li>}
     </ul>
   );
 }
 
-function draw(canvas: HTMLCanvasElement, matrix: StepMatrix, axis: Axis, width: number): void {
+function draw(canvas: HTMLCanvasElement, matrix: StepMatrix, axis: Axis, width: number, traced: ReadonlySet<number>): void {
   const context = begin(canvas, width, kHeight);
   if (!context) return;
-  const bottom = kHeight - 1;
+  const bottom = kHeight - kNotch - 1;
   const heights = columnHeights(matrix);
   const top = niceCeil(usualTop(heights));
   const y = (ms: number): number => bottom - (Math.min(ms, top) / top) * (bottom - kTop);
@@ -132,6 +137,7 @@ function draw(canvas: HTMLCanvasElement, matrix: StepMatrix, axis: Axis, width: 
   }
   context.stroke();
   labelCut(context, heights, top, axis);
+  markTraced(context, matrix, axis, bottom, traced);
   context.fillStyle = token('--rule-strong');
   context.fillRect(axis.left, bottom, Math.max(axis.width, end - axis.left), 1);
 }
@@ -168,10 +174,25 @@ function labelCut(context: CanvasRenderingContext2D, heights: readonly number[],
   });
 }
 
-function tip(matrix: StepMatrix, column: number): string[] {
+// A notch below the columns of steps that can be opened rank by rank.
+function markTraced(context: CanvasRenderingContext2D, matrix: StepMatrix, axis: Axis, bottom: number, traced: ReadonlySet<number>): void {
+  context.fillStyle = token('--accent');
+  matrix.steps.forEach((step, column) => {
+    if (!traced.has(step)) return;
+    const x = columnX(axis, column + 0.5);
+    context.beginPath();
+    context.moveTo(x - 3, bottom + 8);
+    context.lineTo(x + 3, bottom + 8);
+    context.lineTo(x, bottom + 2);
+    context.fill();
+  });
+}
+
+function tip(matrix: StepMatrix, column: number, traced: ReadonlySet<number>): string[] {
   return [
     `step ${count(matrix.steps[column])}: ${duration(matrix.stepMs[column])}`,
-    ...kParts.map((part) => `${part} ${duration(matrix.parts[part][column])}`),
+    ...kParts.filter((part) => matrix.parts[part][column]! > 0).map((part) => `${part} ${duration(matrix.parts[part][column])}`),
+    ...(traced.has(matrix.steps[column]!) ? ['▴ detail of its ranks: click, then open'] : []),
   ];
 }
 

@@ -20,16 +20,17 @@ interface Props<Row> {
   total: number;   // what exists, of which `rows` may be a part
   rowKey: (row: Row) => string | number;
   marked?: (row: Row) => boolean;
+  pageRows?: number;
 }
 
 const kPageRows = 32;
 
-export function Table<Row>({ caption, what, sorted, columns, rows, total, rowKey, marked }: Props<Row>) {
+export function Table<Row>({ caption, what, sorted, columns, rows, total, rowKey, marked, pageRows = kPageRows }: Props<Row>) {
   const [asked, setPage] = useState(0);
-  const pages = Math.max(1, Math.ceil(rows.length / kPageRows));
+  const pages = Math.max(1, Math.ceil(rows.length / pageRows));
   const page = Math.min(asked, pages - 1);
-  const from = page * kPageRows;
-  const shown = rows.slice(from, from + kPageRows);
+  const from = page * pageRows;
+  const shown = rows.slice(from, from + pageRows);
   const places = rows.length === 0 ? `No ${what}` : `${count(from + 1)}–${count(from + shown.length)} of ${count(total)} ${what}, ${sorted}`;
   return (
     <div class="table">

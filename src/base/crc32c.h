@@ -1,5 +1,5 @@
-// CRC-32C (Castagnoli), as in iSCSI and ext4: the checksum of the durable log. Uses the processor's instruction where
-// there is one.
+// CRC-32C (Castagnoli), as in iSCSI and ext4: the checksum of what we write to disk. Uses the processor's instruction
+// where there is one.
 //
 // Thread rule: Thread-safe (no state).
 #pragma once

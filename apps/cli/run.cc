@@ -1,0 +1,415 @@
+// `lockstep run -- COMMAND ...`: a job as it is, watched. Sets what the job's processes look at (NCCL's plugin, the
+// Python hook, the job's name), sees to it that an agent reads what they record, runs the command, and ends with the
+// command's own status. Whatever of that is not to be had, the command runs.
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <climits>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <ctime>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "apps/cli/commands.h"
+#include "apps/cli/run_agent.h"
+#include "base/files.h"
+#include "base/flags.h"
+#include "base/process.h"
+#include "base/text.h"
+#include "net/http_client.h"
+#include "recorder/identity_variables.h"
+#include "recorder/reader.h"
+
+namespace lockstep::cli {
+namespace {
+
+constexpr const char* kDefaultServer = "http://127.0.0.1:4318";
+constexpr uint16_t kOtlpPort = 4318, kPagePort = 7070;
+constexpr int64_t kProbeMs = 1'000;
+// How a shell says that a command could not be started.
+constexpr int kExitCannotExecute = 126, kExitNoCommand = 127;
+
+struct RunOptions {
+  std::string server;
+  std::string job;
+  bool no_agent = false;
+  bool no_hook = false;
+  Arguments command;
+};
+
+void say(const std::string& line) {
+  std::fprintf(stderr, "lockstep run: %s\n", as_one_line(line).c_str());
+}
+
+std::string variable(const char* name) {
+  const char* value = std::getenv(name);
+  return value != nullptr ? value : "";
+}
+
+std::string first_of(identity_variables::Names names) {
+  for (const char* name : names) {
+    if (std::string value = variable(name); !value.empty()) return value;
+  }
+  return "";
+}
+
+// The command: what follows "--", or the first word that is neither an option nor its value.
+Arguments split_command(const Arguments& arguments, Arguments* command) {
+  size_t at = 0;
+  for (; at < arguments.size() && arguments[at].starts_with("-") && arguments[at] != "--"; ++at) {
+    if (arguments[at] == "--server" || arguments[at] == "--job") ++at;
+  }
+  at = std::min(at, arguments.size());
+  const size_t end = at;
+  if (at < arguments.size() && arguments[at] == "--") ++at;
+  command->assign(arguments.begin() + static_cast<ptrdiff_t>(at), arguments.end());
+  return {arguments.begin(), arguments.begin() + static_cast<ptrdiff_t>(end)};
+}
+
+// 0, or the code to end with, after one line.
+int check_command(const std::string& name) {
+  std::vector<std::string> candidates;
+  if (name.find('/') != std::string::npos) {
+    candidates.push_back(name);
+  } else {
+    const std::string path = variable("PATH");
+    for (std::string_view folder : split(path.empty() ? "/usr/local/bin:/usr/bin:/bin" : path, ':'))
+      candidates.push_back((folder.empty() ? "." : std::string(folder)) + "/" + name);
+  }
+  bool found = false;
+  for (const std::string& candidate : candidates) {
+    struct stat info {};
+    if (::stat(candidate.c_str(), &info) != 0 || S_ISDIR(info.st_mode)) continue;
+    if (::access(candidate.c_str(), X_OK) == 0) return 0;
+    found = true;
+  }
+  say(format(found ? "%s cannot be executed" : "no command \"%s\"", name.c_str()));
+  return found ? kExitCannotExecute : kExitNoCommand;
+}
+
+std::string real_path(const std::string& path) {
+  char resolved[PATH_MAX];
+  return ::realpath(path.c_str(), resolved) != nullptr ? resolved : "";
+}
+
+// The first that is there, beside the program as a wheel, an installation and a build tree have it; empty: none.
+std::string beside_program(std::initializer_list<const char*> candidates) {
+  const std::string here = program_directory();
+  for (const char* candidate : candidates) {
+    if (std::string path = real_path(here + candidate); !path.empty()) return path;
+  }
+  return "";
+}
+
+// The job's name as its processes will find it; empty where only they will know.
+std::string known_job(const Arguments& command) {
+  namespace names = identity_variables;
+  for (const char* name : {names::kJobId, names::kSlurmJobId, names::kElasticJobId}) {
+    const std::string value = variable(name);
+    if (!value.empty() && !(name == names::kElasticJobId && value == names::kNoElasticJob)) return value;
+  }
+  // torchrun gives it to the ranks, on every node the same.
+  for (size_t i = 0; i < command.size(); ++i) {
+    for (const char* flag : {"--rdzv-id", "--rdzv_id"}) {
+      std::string value;
+      if (command[i] == flag && i + 1 < command.size()) value = command[i + 1];
+      if (command[i].starts_with(std::string(flag) + "=")) value = command[i].substr(strlen(flag) + 1);
+      if (!value.empty() && value != names::kNoElasticJob) return value;
+    }
+  }
+  return "";
+}
+
+// "train-1115-142233-1f3a": the script (else the module, else the program), when, and something that tells two apart.
+std::string new_job_name(const Arguments& command) {
+  std::string what = command[0];
+  for (size_t i = 1; i < command.size(); ++i) {
+    if (command[i].ends_with(".py") && !command[i].starts_with("-")) {
+      what = command[i].substr(0, command[i].size() - 3);
+      break;
+    }
+    if (command[i - 1] == "-m" && command[0].find("python") != std::string::npos) what = command[i];
+  }
+  what = what.substr(what.rfind('/') + 1).substr(0, 48);
+  for (char& c : what) {
+    if (!std::isalnum(static_cast<unsigned char>(c)) && c != '_') c = '-';
+  }
+  const std::time_t now = std::time(nullptr);
+  struct tm local {};
+  ::localtime_r(&now, &local);
+  char when[32];
+  std::strftime(when, sizeof when, "%m%d-%H%M%S", &local);
+  return format("%s-%s-%04x", what.empty() ? "job" : what.c_str(), when, static_cast<unsigned>(::getpid()) & 0xFFFF);
+}
+
+bool is_ours(const std::string& plugin) {
+  const std::string name = plugin.substr(plugin.rfind('/') + 1);
+  return name == "lockstep" || name == "libnccl-profiler-lockstep.so" || name == "librccl-profiler-lockstep.so";
+}
+
+// What NCCL loads; a plugin that the user has chosen goes on working behind ours.
+void set_plugin(const std::string& plugin, std::vector<std::string>& done) {
+  const std::string chosen = variable("NCCL_PROFILER_PLUGIN");
+  if (chosen == "none") {
+    done.emplace_back("no NCCL plugin (NCCL_PROFILER_PLUGIN=none)");
+    return;
+  }
+  if (plugin.empty()) {
+    done.emplace_back("libnccl-profiler-lockstep.so is not beside the program, so NCCL is not seen");
+    return;
+  }
+  ::setenv("NCCL_PROFILER_PLUGIN", plugin.c_str(), 1);
+  if (!chosen.empty() && !is_ours(chosen)) {
+    ::setenv("LOCKSTEP_CHAIN_PLUGIN", chosen.c_str(), 0);
+    done.push_back("plugin " + chosen + " is chained");
+  }
+}
+
+void set_hook(const std::string& hook, std::vector<std::string>& done) {
+  if (hook.empty()) {
+    done.emplace_back("the Python hook is not beside the program");
+    return;
+  }
+  const std::string path = variable("PYTHONPATH");
+  if (path != hook && !path.starts_with(hook + ":"))
+    ::setenv("PYTHONPATH", (hook + (path.empty() ? "" : ":" + path)).c_str(), 1);
+  ::setenv("LOCKSTEP_AUTO", "1", 0);
+}
+
+// The run that this one is part of; 0: none on this host.
+pid_t outer_run(const std::string& host) {
+  const std::string told = variable("LOCKSTEP_RUN");  // HOST:PID: launchers carry it to other hosts, where it is nobody
+  const size_t colon = told.rfind(':');
+  if (colon == std::string::npos || told.substr(0, colon) != host) return 0;
+  const auto pid = parse_int(std::string_view(told).substr(colon + 1));
+  return pid && *pid > 0 && *pid != ::getpid() && process_state(static_cast<int32_t>(*pid)).start_ticks != 0
+             ? static_cast<pid_t>(*pid)
+             : 0;
+}
+
+int status_of(const std::string& url, uint16_t port, const std::string& path) {  // 0: nobody answers
+  Result<Url> parsed = parse_url(url, port);
+  if (!parsed.ok()) return 0;
+  HttpClient client(*parsed, kProbeMs);
+  HttpRequest request;
+  request.path = path;
+  const Result<HttpResponse> answer = client.send(request);
+  return answer.ok() ? answer->status : 0;
+}
+
+struct ServerFound {
+  std::string otlp;  // where to send
+  bool answers = false;
+  std::string page;  // empty: no page answers
+};
+
+// Any answer of the OTLP door counts: it may be somebody else's collector. The page is looked for where the command
+// line looks, and on the same host.
+ServerFound find_server(const std::string& told) {
+  ServerFound found{.otlp = told, .answers = false, .page = ""};
+  const Result<Url> url = parse_url(told, kOtlpPort);
+  if (!url.ok()) {  // unix:// and other things that the agent knows and a page does not
+    found.answers = true;
+    return found;
+  }
+  const auto on_host = [&](uint16_t port) {
+    return format("%s://%s:%u", url->tls ? "https" : "http", url->host.c_str(), static_cast<unsigned>(port));
+  };
+  int status = status_of(told, kOtlpPort, "/v1/logs");
+  if (status == 404 && status_of(told, kOtlpPort, "/readyz") == 200) {  // the page's address was given: a usual slip
+    found.page = on_host(url->port);
+    found.otlp = on_host(kOtlpPort);
+    status = status_of(found.otlp, kOtlpPort, "/v1/logs");
+  }
+  found.answers = status != 0;
+  const std::string api = variable("LOCKSTEP_SERVER");
+  if (found.page.empty()) found.page = api.empty() ? on_host(kPagePort) : api;
+  if (!found.answers || status_of(found.page, kPagePort, "/readyz") != 200) found.page.clear();
+  while (found.page.ends_with("/")) found.page.pop_back();
+  return found;
+}
+
+// At a terminal the command stays in our process group, so that Ctrl-C, Ctrl-Z and reading from the keyboard are what
+// they would be without us. Elsewhere it gets a group of its own, which signals are passed on to.
+bool at_terminal() {
+  const UniqueFd terminal(::open("/dev/tty", O_RDONLY | O_NOCTTY | O_CLOEXEC));
+  return terminal.valid() && ::tcgetpgrp(terminal.get()) == ::getpgrp();
+}
+
+int run_command(const Arguments& command) {
+  std::vector<char*> words;
+  for (const std::string& word : command) words.push_back(const_cast<char*>(word.c_str()));
+  words.push_back(nullptr);
+  const bool own_group = !at_terminal();
+  sigset_t passed_on, before;
+  sigemptyset(&passed_on);
+  for (int number : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGCHLD}) sigaddset(&passed_on, number);
+  ::sigprocmask(SIG_BLOCK, &passed_on, &before);
+  int report[2];  // closed by a successful exec, carries errno otherwise
+  if (::pipe2(report, O_CLOEXEC) != 0) {
+    say(format("no pipe: %s", std::strerror(errno)));
+    return kExitFailed;
+  }
+  UniqueFd report_read(report[0]), report_write(report[1]);
+  const pid_t parent = ::getpid();
+  const pid_t child = ::fork();
+  if (child < 0) {
+    say(format("cannot fork: %s", std::strerror(errno)));
+    return kExitFailed;
+  }
+  if (child == 0) {
+    if (own_group) ::setpgid(0, 0);
+    ::prctl(PR_SET_PDEATHSIG, SIGTERM);  // killed hard, we take it along
+    ::signal(SIGPIPE, SIG_DFL);
+    ::sigprocmask(SIG_SETMASK, &before, nullptr);
+    if (::getppid() == parent) ::execvp(words[0], words.data());
+    const int reason = errno;
+    (void)!::write(report_write.get(), &reason, sizeof reason);
+    ::_exit(kExitNoCommand);
+  }
+  if (own_group) ::setpgid(child, child);  // whichever of the two comes first
+  report_write.reset();
+  int reason = 0, status = 0;
+  if (::read(report_read.get(), &reason, sizeof reason) > 0) {
+    ::waitpid(child, &status, 0);
+    say(format("cannot start %s: %s", words[0], std::strerror(reason)));
+    return reason == ENOENT ? kExitNoCommand : kExitCannotExecute;
+  }
+  while (::waitpid(child, &status, WNOHANG) != child) {
+    siginfo_t info{};
+    const int number = ::sigwaitinfo(&passed_on, &info);
+    if (number < 0 || number == SIGCHLD) continue;
+    if (own_group)
+      ::kill(-child, number);
+    else if (info.si_code != SI_KERNEL)  // what the terminal sent, it has sent to the command, too
+      ::kill(child, number);
+  }
+  return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+}
+
+std::string joined(const std::vector<std::string>& parts) {
+  std::string text;
+  for (const std::string& part : parts) text += (text.empty() ? "" : "; ") + part;
+  return text;
+}
+
+}  // namespace
+
+int run_run(const Arguments& arguments) {
+  RunOptions options;
+  const Arguments own = split_command(arguments, &options.command);
+  Flags flags("lockstep run", "runs a job, watched: NCCL plugin, Python hook, and an agent where none is running");
+  flags
+      .text(&options.server, "--server", "URL",
+            "where the agent sends to (default $OTEL_EXPORTER_OTLP_ENDPOINT, else http://127.0.0.1:4318)")
+      .text(&options.job, "--job", "NAME", "the job's name (default: the scheduler's, else made from the script)")
+      .toggle(&options.no_agent, "--no-agent", "start no agent, whether one is running or not")
+      .toggle(&options.no_hook, "--no-hook", "leave Python alone: the NCCL plugin only");
+  if (Result<void> parsed = flags.parse(own); !parsed.ok()) {
+    std::fprintf(stderr, "%s\n", parsed.error().c_str());
+    return kExitUsage;
+  }
+  if (flags.help_wanted()) {
+    std::printf("%s\nthen -- and the command with its arguments; lockstep run ends with the command's own status\n",
+                flags.help().c_str());
+    return kExitOk;
+  }
+  if (options.command.empty()) {
+    say("no command: lockstep run [--server URL] [--job NAME] -- COMMAND ...");
+    return kExitUsage;
+  }
+  if (const int code = check_command(options.command[0]); code != 0) return code;
+  if (variable("LOCKSTEP_DISABLE") == "1") {
+    say("LOCKSTEP_DISABLE=1: the command runs by itself");
+    return run_command(options.command);
+  }
+
+  char host[256]{};
+  ::gethostname(host, sizeof host - 1);
+  const pid_t outer = outer_run(host);
+  std::vector<std::string> done;
+
+  std::string job = options.job.empty() ? known_job(options.command) : options.job;
+  // Inside a launcher the name has to be the same for every rank, so none is made up here.
+  if (job.empty() && first_of(identity_variables::kRank).empty()) job = new_job_name(options.command);
+  if (!job.empty()) done.push_back("job " + job);
+
+  const bool told_otherwise =
+      !variable("LOCKSTEP_AGENT_SERVER").empty() || !variable("OTEL_EXPORTER_OTLP_ENDPOINT").empty();
+  std::string server = options.server;
+  if (server.empty()) server = variable("LOCKSTEP_AGENT_SERVER");
+  if (server.empty()) server = variable("OTEL_EXPORTER_OTLP_ENDPOINT");
+  if (server.empty()) server = kDefaultServer;
+
+  std::optional<RunAgent> agent;
+  ServerFound found{.otlp = server, .answers = true, .page = ""};
+  if (outer != 0) {
+    done.push_back(format("the agent of the run around it (pid %d) serves", outer));
+  } else if (options.no_agent) {
+    done.emplace_back("no agent started");
+  } else {
+    found = find_server(server);
+    // An explicit server goes to the agent; what its environment says, it reads itself, with all that belongs to it.
+    const bool pass = !options.server.empty() || !told_otherwise;
+    Result<RunAgent> joined_agent = RunAgent::join(recorder_directory(), pass ? found.otlp : "");
+    if (!joined_agent.ok()) {
+      done.push_back("no agent (" + joined_agent.error() + "), so nothing is sent");
+    } else {
+      agent.emplace(std::move(*joined_agent));
+      switch (agent->how()) {
+        case RunAgent::How::kStarted:
+          done.push_back("agent started, sends to " + found.otlp);
+          break;
+        case RunAgent::How::kJoined:
+          done.emplace_back("the agent of another run serves");
+          break;
+        case RunAgent::How::kAlreadyThere:
+          done.emplace_back("an agent is running");
+          break;
+      }
+      if (agent->how() != RunAgent::How::kAlreadyThere && !found.answers)
+        done.push_back("no server answers there yet (lockstepd --data DIR)");
+    }
+  }
+  if (!found.page.empty()) done.push_back(found.page + (job.empty() ? "" : "/jobs/" + url_part(job)));
+
+  if (!job.empty() && (!options.job.empty() || known_job(options.command).empty()))
+    ::setenv(identity_variables::kJobId, job.c_str(), 1);
+  ::setenv("LOCKSTEP_RUN", format("%s:%d", host, outer != 0 ? outer : ::getpid()).c_str(), 1);
+  set_plugin(beside_program({"/libnccl-profiler-lockstep.so", "/../lib/libnccl-profiler-lockstep.so"}), done);
+  if (const std::string library = beside_program({"/liblockstep.so", "/../lib/liblockstep.so"}); !library.empty())
+    ::setenv("LOCKSTEP_LIBRARY", library.c_str(), 0);
+  if (!options.no_hook) {
+    set_hook(beside_program({"/../_hook", "/../python/lockstep/_hook", "/../../python/lockstep/_hook",
+                             "/../../../python/lockstep/_hook"}),
+             done);
+  }
+  // So that a hang can be looked into later; on by default in new versions of PyTorch only.
+  if (variable("TORCH_NCCL_TRACE_BUFFER_SIZE").empty()) ::setenv("TORCH_FR_BUFFER_SIZE", "2000", 0);
+
+  // One line for the node, not one for each rank.
+  const std::string local_rank = first_of(identity_variables::kLocalRank);
+  if (local_rank.empty() || local_rank == "0") say(joined(done));
+
+  const int code = run_command(options.command);
+  if (agent) {
+    // A server that was never there is nobody to keep things for, and a job that ended well needs no postmortem.
+    const RunAgent::Ended ended = agent->leave({.server_answers = found.answers || find_server(server).answers,
+                                                .keep_undelivered = !options.server.empty() || found.answers,
+                                                .keep_postmortem = code != 0});
+    if (!ended.undelivered.empty())
+      say("the server has not got everything; the rest is there: lockstep-agent --data " + ended.undelivered);
+    if (!ended.postmortem.empty()) say("ranks died: lockstep postmortem " + ended.postmortem);
+  }
+  return code;
+}
+
+}  // namespace lockstep::cli

@@ -1,0 +1,1 @@
+"""Callbacks and wrappers for training frameworks. Each imports its framework only when it is used."""

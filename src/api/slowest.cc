@@ -1,0 +1,58 @@
+// GET /api/jobs/{job}/slowest: the ranks with most own time beyond their peers over a window of steps.
+#include <algorithm>
+#include <cmath>
+
+#include "api/answer.h"
+#include "api/endpoints.h"
+#include "api/job_view.h"
+#include "base/text.h"
+#include "query/comm_roles.h"
+#include "query/slowest_ranks.h"
+
+namespace lockstep {
+
+HttpResponse get_slowest(const ApiContext& context, const ApiRequest& request) {
+  const std::optional<JobInfo> job = find_job(context, request.job);
+  if (!job) return unknown_job(context, request.job);
+  const Result<StepRange> range = step_range(request.http, job->last_step, 50);
+  if (!range.ok()) return error_answer(400, range.error());
+  const Result<int64_t> limit = int_parameter(request.http, "limit", 20, 1, 4096);
+  if (!limit.ok()) return error_answer(400, limit.error());
+
+  const SlowestRanks slowest = slowest_ranks(context.steps, job->job_id, range->from, range->to);
+  const CommRoles roles = comm_roles(context.steps, *job);
+  const size_t shown = std::min(slowest.ranks.size(), static_cast<size_t>(*limit));
+  JsonWriter json;
+  json.begin_object()
+      .field("job_id", job->job_id)
+      .field("from_step", slowest.from_step)
+      .field("to_step", slowest.to_step)
+      .field("steps", slowest.steps);
+  write_number(json, "step_ms", slowest.steps > 0 ? slowest.step_ns / 1e6 : std::nan(""));
+  json.key("ranks").begin_array();
+  for (size_t i = 0; i < shown; ++i) {
+    const SlowRank& rank = slowest.ranks[i];
+    const double none = std::nan("");
+    json.begin_object()
+        .field("rank", rank.rank)
+        .field("host", rank.host)
+        .field("steps", rank.steps)
+        .field("unknown", rank.unknown);
+    write_number(json, "own_ms", rank.steps > 0 ? rank.own_ns / 1e6 : none);
+    write_number(json, "excess_ms", rank.steps > 0 ? rank.excess_ns / 1e6 : none);
+    write_number(json, "worst_excess_ms", rank.steps > 0 ? rank.worst_excess_ns / 1e6 : none);
+    json.field("worst_step", rank.worst_step).field("last", rank.last).field("meetings", rank.meetings);
+    write_number(json, "made_wait_ms", rank.steps > 0 ? rank.made_wait_ns / 1e6 : none);
+    const CommRole* role = rank.last > 0 ? roles.find(rank.last_comm_id) : nullptr;
+    json.key("last_in");
+    role != nullptr ? json.string(role->label()) : json.null();
+    json.end_object();
+  }
+  json.end_array()
+      .field("total", static_cast<uint64_t>(slowest.ranks.size()))
+      .field("shown", static_cast<uint64_t>(shown))
+      .end_object();
+  return json_answer(json);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,42 @@
+// Which ranks were slow over a window of steps, from the summaries that every rank sends for every step: by own time
+// against the median of the ranks in the same step, and by how often the others waited for them.
+//
+// A rank is the last to arrive in a step at a communicator where it spent the least time in it, by more than noise.
+// Ranks whose GPU times are not known in a step count neither way there. Thread rule: Thread-safe (no state).
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "store/step_store.h"
+
+namespace lockstep {
+
+struct SlowRank {
+  int32_t rank = 0;
+  std::string host;
+  int64_t steps = 0;           // that it was judged in
+  int64_t unknown = 0;         // steps it has told without GPU times
+  double own_ns = 0;           // mean
+  double excess_ns = 0;        // mean of own time beyond the median of all ranks
+  double worst_excess_ns = 0;  // and the largest,
+  int64_t worst_step = -1;     // in this step
+  int64_t last = 0;            // how often it came last: communicators and steps
+  int64_t meetings = 0;        // of so many that it took part in
+  double made_wait_ns = 0;     // mean per step over the steps: what the median member waited when it came last
+  uint64_t last_comm_id = 0;   // where it came last most often
+};
+
+struct SlowestRanks {
+  int64_t from_step = 0;  // that there was something of
+  int64_t to_step = -1;
+  int64_t steps = 0;
+  double step_ns = 0;           // median duration over ranks and steps
+  std::vector<SlowRank> ranks;  // by excess
+};
+
+SlowestRanks slowest_ranks(const StepStore& steps, std::string_view job_id, int64_t from_step, int64_t to_step);
+
+}  // namespace lockstep

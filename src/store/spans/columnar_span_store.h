@@ -1,0 +1,138 @@
+// Spans on disk for days: a head in memory, searchable at once, sealed by size or age into immutable files of columnar
+// row groups (span_file.h, docs/formats/span-blocks.md).
+//
+// Durability: the durable log is the write-ahead log. Each file says which records of the log it holds, and
+//   holds() tells whoever replays the log what need not be appended again.
+// Twice: a span appended again is dropped while the first is in the head or was in the last one; later, queries leave
+// it
+//   out, and files that are put together lose it.
+// Limits: days and bytes, whole files, oldest first, counted as dropped (retention, limit). While files cannot be
+//   written (disk full), spans stay in the head up to unsealed_bytes_max; beyond, the oldest are dropped and counted
+//   (unsealed).
+// On error: a file that is torn, corrupt or of another version is kept out with one line and counted; so is a row group
+//   that turns out corrupt when it is read.
+// Thread rule: Thread-safe. Sealing, putting files together and retention run on a thread of its own; queries work on
+//   immutable parts and hold the lock only to take hold of them.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <shared_mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/counters.h"
+#include "base/result.h"
+#include "store/span_store.h"
+#include "store/spans/key_set.h"
+#include "store/spans/span_file.h"
+
+namespace lockstep {
+
+struct ColumnarSpanStoreOptions {
+  std::string folder;
+  int64_t days = 7;
+  uint64_t bytes_max = 32ull << 30;
+  size_t head_rows_max = spans::kRowGroupRows;  // sealed when there are so many,
+  size_t head_bytes_max = 64ull << 20;          // or they take so much,
+  int64_t head_age_max_ns = 60'000'000'000;     // or the first came so long ago
+  size_t unsealed_bytes_max = 512ull << 20;
+  bool background = true;  // false: nothing happens but by seal() and maintain(), for tests and benchmarks
+};
+
+class ColumnarSpanStore final : public SpanStore {
+ public:
+  static Result<std::unique_ptr<ColumnarSpanStore>> open(ColumnarSpanStoreOptions options, const Clock& clock,
+                                                         Counters& counters);
+  // Seals what is in the head.
+  ~ColumnarSpanStore() override;
+
+  void append(const ResourceGroup& group, int64_t received_unix_ns) override;
+  void append(spans::SpanColumns columns, int64_t received_unix_ns, uint64_t log_sequence) override;
+  // Whether the spans of this record of the log are in files already.
+  bool holds(uint64_t log_sequence, int64_t received_unix_ns) const;
+
+  // Everything that is in the head now goes to disk.
+  Result<void> seal();
+  // Retention, and small files put together.
+  void maintain();
+
+  Page<StoredSpan> trace(const TraceId& trace_id, size_t limit) const override;
+  Page<TraceSummary> search(const TraceQuery& query) const override;
+  Page<StoredSpan> newest(std::string_view service, size_t limit) const override;
+  std::vector<std::string> services() const override;
+  std::vector<std::string> span_names(std::string_view service) const override;
+  AttributeNames attribute_names() const override;
+  std::vector<std::string> attribute_values(std::string_view key, size_t limit) const override;
+  std::vector<RankDetail> step(std::string_view job_id, int64_t attempt, int64_t step,
+                               const std::vector<int32_t>& ranks) const override;
+  Page<TracedStep> traced_steps(std::string_view job_id, int64_t attempt, size_t limit) const override;
+
+ private:
+  using Columns = std::shared_ptr<const spans::SpanColumns>;
+  using File = std::shared_ptr<const spans::SpanFile>;
+  struct Part {  // of the head
+    Columns columns;
+    size_t bytes = 0;
+    uint64_t first_sequence = 0;
+    uint64_t last_sequence = 0;
+    spans::Range<int64_t> received_unix_ns;
+  };
+  struct LostFile {  // could not be read: the log may still have its records
+    uint64_t first_sequence;
+    uint64_t last_sequence;
+  };
+  struct Unit;
+  struct Snapshot;
+  struct Matcher;
+
+  ColumnarSpanStore(ColumnarSpanStoreOptions options, const Clock& clock, Counters& counters);
+  Result<void> load_files();
+  void run(std::stop_token stop);
+  bool seal_is_due() const;
+  Result<bool> seal_some();  // false: the head was empty
+  void drop_over_limit();    // under mutex_
+  void join_small_parts();   // under mutex_
+  void drop_expired();
+  bool join_small_files();
+  void remove(const std::vector<File>& files);  // from the list and the disk
+  void tell_sizes();                            // under mutex_
+  void spoil(const spans::SpanFile& file, size_t group, const std::string& error) const;
+
+  Snapshot snapshot() const;
+  Columns load(const Unit& unit, spans::Wanted wanted) const;
+
+  const ColumnarSpanStoreOptions options_;
+  const Clock& clock_;
+  Counters& counters_;
+
+  std::mutex seal_mutex_;     // one seal, joining or retention at a time; taken before mutex_
+  uint64_t next_number_ = 1;  // under seal_mutex_
+  int64_t told_failure_ns_ = 0;
+
+  mutable std::shared_mutex mutex_;
+  // Under mutex_.
+  std::deque<Part> head_;
+  size_t head_rows_ = 0;
+  size_t head_bytes_ = 0;
+  size_t parts_in_seal_ = 0;  // the first of head_, which stay where they are meanwhile
+  int64_t head_since_ns_ = 0;
+  spans::KeySet keys_;         // of the head
+  spans::KeySet sealed_keys_;  // of the head before
+  std::vector<File> files_;    // by the time their spans came
+  uint64_t file_bytes_ = 0;
+  mutable std::atomic<uint64_t> file_rows_{0};  // that can be read; a query that finds they cannot holds no lock
+  std::vector<LostFile> lost_files_;
+
+  std::mutex wake_mutex_;
+  std::condition_variable_any wake_;
+  std::jthread worker_;
+};
+
+}  // namespace lockstep

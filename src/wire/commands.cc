@@ -1,0 +1,114 @@
+#include "wire/commands.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "base/text.h"
+#include "model/events.h"
+#include "model/step.h"
+
+namespace lockstep {
+namespace {
+
+constexpr std::string_view kFirstLine = "lockstep-commands 1";
+
+int hex_digit(char digit) {
+  return digit >= '0' && digit <= '9'   ? digit - '0'
+         : digit >= 'A' && digit <= 'F' ? digit - 'A' + 10
+         : digit >= 'a' && digit <= 'f' ? digit - 'a' + 10
+                                        : -1;
+}
+
+std::optional<std::string> decode_word(std::string_view word) {
+  std::string text;
+  for (size_t at = 0; at < word.size(); ++at) {
+    if (word[at] != '%') {
+      text += word[at];
+      continue;
+    }
+    const int high = at + 2 < word.size() ? hex_digit(word[at + 1]) : -1;
+    const int low = high >= 0 ? hex_digit(word[at + 2]) : -1;
+    if (low < 0) return std::nullopt;
+    text += static_cast<char>(high << 4 | low);
+    at += 2;
+  }
+  return text;
+}
+
+// ranks_left: a few short lines must not make a list that fills memory.
+Result<DetailRequest> parse_detail(const std::vector<std::string_view>& words, size_t& ranks_left) {
+  if (words.size() != 6) return Error{format("a detail line has 6 words, not %zu", words.size())};
+  DetailRequest request;
+  std::optional<std::string> job = decode_word(words[1]);
+  if (!job || job->empty() || job->size() > kIdentityTextMax) return Error{"a detail line names no usable job"};
+  const std::optional<int64_t> attempt = parse_int(words[2]), from = parse_int(words[3]), to = parse_int(words[4]);
+  if (!attempt || *attempt < 0) return Error{"a detail line has no usable attempt"};
+  if (!from || !to || *from < 0 || *to < *from || *to - *from >= kDetailStepsMax)
+    return Error{
+        format("a detail line has steps that are no range of at most %lld", static_cast<long long>(kDetailStepsMax))};
+  request.job_id = std::move(*job);
+  request.attempt = *attempt;
+  request.from_step = *from;
+  request.to_step = *to;
+  if (words[5] != "*") {
+    Result<std::vector<int32_t>> ranks = ranks_from_text(words[5], ranks_left);
+    if (!ranks.ok()) return Error{"a detail line: " + ranks.error()};
+    ranks_left -= ranks->size();
+    request.ranks = std::move(*ranks);
+    std::sort(request.ranks.begin(), request.ranks.end());
+    request.ranks.erase(std::unique(request.ranks.begin(), request.ranks.end()), request.ranks.end());
+    // No rank at all must not read as every rank.
+    if (request.ranks.empty() || request.ranks.front() < 0) return Error{"a detail line names no usable rank"};
+  }
+  return request;
+}
+
+}  // namespace
+
+bool is_cursor(std::string_view text) {
+  return !text.empty() && text.size() <= kCursorBytesMax && std::all_of(text.begin(), text.end(), [](char c) {
+    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || c == '-';
+  });
+}
+
+std::string encode_commands(const CommandList& list) {
+  std::string text = std::string(kFirstLine) + "\ncursor " + list.cursor + "\n";
+  for (const DetailRequest& request : list.details) {
+    text += format("detail %s %lld %lld %lld %s\n", url_part(request.job_id).c_str(),
+                   static_cast<long long>(request.attempt), static_cast<long long>(request.from_step),
+                   static_cast<long long>(request.to_step),
+                   request.ranks.empty() ? "*" : ranks_text(request.ranks).c_str());
+  }
+  return text;
+}
+
+Result<CommandList> parse_commands(std::string_view text) {
+  if (text.size() > kCommandsBytesMax)
+    return Error{format("commands of %zu bytes (limit %zu)", text.size(), kCommandsBytesMax)};
+  if (!text.ends_with('\n')) return Error{"commands that do not end with a line: cut short"};
+  text.remove_suffix(1);
+  std::vector<std::string_view> lines = split(text, '\n');
+  if (lines.empty() || lines[0] != kFirstLine)
+    return Error{"commands that do not begin with \"" + std::string(kFirstLine) + "\""};
+  if (lines.size() > kCommandsMax + 2) return Error{format("more than %zu commands", kCommandsMax)};
+  CommandList list;
+  size_t ranks_left = kDetailRanksMax;
+  for (size_t i = 1; i < lines.size(); ++i) {
+    const std::vector<std::string_view> words = split(lines[i], ' ');
+    if (words[0] == "cursor") {
+      if (words.size() != 2 || !is_cursor(words[1]) || !list.cursor.empty())
+        return Error{"commands with an odd cursor"};
+      list.cursor = words[1];
+    } else if (words[0] == "detail") {
+      Result<DetailRequest> request = parse_detail(words, ranks_left);
+      if (!request.ok()) return Error{request.error()};
+      list.details.push_back(std::move(*request));
+    } else {
+      ++list.unknown;
+    }
+  }
+  if (list.cursor.empty()) return Error{"commands without a cursor"};
+  return list;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,64 @@
+#include "wire/commands.h"
+
+#include <gtest/gtest.h>
+
+namespace lockstep {
+namespace {
+
+std::string with(const std::string& line) {
+  return "lockstep-commands 1\ncursor 1a-7\n" + line + "\n";
+}
+
+TEST(Commands, ComeBackAsTheyWere) {
+  const CommandList list{.cursor = "18a2f0-42",
+                         .details = {{"llama 70b/run 3\n", 2, 118, 120, {0, 1, 2, 3, 12}}, {"j", 0, 5, 5, {}}},
+                         .unknown = 0};
+  Result<CommandList> read = parse_commands(encode_commands(list));
+  ASSERT_TRUE(read.ok()) << read.error();
+  EXPECT_EQ(*read, list);
+}
+
+TEST(Commands, OfANewerServerAreSkippedAndCounted) {
+  Result<CommandList> read = parse_commands(with("profile job 0 7 all\ndetail j 0 1 1 0"));
+  ASSERT_TRUE(read.ok()) << read.error();
+  EXPECT_EQ(read->unknown, 1);
+  EXPECT_EQ(read->details.size(), 1u);
+}
+
+TEST(Commands, ThatAreOddMakeTheWholeAnswerVoid) {
+  for (const std::string& text : {std::string(),
+                                  std::string("\n"),
+                                  std::string("lockstep-commands 2\ncursor 1\n"),
+                                  std::string("lockstep-commands 1\n"),
+                                  std::string("lockstep-commands 1\ncursor 1\ncursor 2\n"),
+                                  std::string("lockstep-commands 1\ncursor a b\n"),
+                                  std::string("lockstep-commands 1\ncursor A\n"),
+                                  with("detail j 0 1 1"),
+                                  with("detail j 0 1 1 0 0"),
+                                  with("detail  0 1 1 0"),
+                                  with("detail % 0 1 1 0"),
+                                  with("detail j%2 0 1 1 0"),
+                                  with("detail j -1 1 1 0"),
+                                  with("detail j 0 5 4 0"),
+                                  with("detail j 0 0 64 0"),
+                                  with("detail j 0 -1 1 0"),
+                                  with("detail j 0 1 1 "),
+                                  with("detail j 0 1 1 x"),
+                                  with("detail j 0 1 1 0-999999"),
+                                  with("detail j 0 0 9223372036854775807 0"),
+                                  with("detail " + std::string(300, 'j') + " 0 1 1 0"),
+                                  with("detail j 0 1 1 0").substr(0, 40)})
+    EXPECT_FALSE(parse_commands(text).ok()) << text;
+}
+
+TEST(Commands, AreBounded) {
+  std::string many;
+  for (size_t i = 0; i < kCommandsMax; ++i) many += "detail j 0 1 1 0\n";
+  many.pop_back();
+  EXPECT_TRUE(parse_commands(with(many)).ok());
+  EXPECT_FALSE(parse_commands(with(many + "\ndetail j 0 1 1 0")).ok());
+  EXPECT_FALSE(parse_commands(with(std::string(kCommandsBytesMax, 'x'))).ok());
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,257 @@
+// Steps inferred from the pattern of operations (docs/guide/inferred-steps.md) against those that the job told.
+// Recorded callbacks are played into the real plugin with their step marks; what its recorders hold is then read twice,
+// as it is and without the marks. Holds how many steps are found, that every rank gives a step the same number, how far
+// boundaries are from those told, and that the culprit is the same. Prints the table of
+// bench/results/inferred-steps.md:
+//   build/dev/tests/inferred_steps_test | grep '^|'
+#include <gtest/gtest.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/files.h"
+#include "diagnosis/engine.h"
+#include "recorder/reader.h"
+#include "sim/replay/replay.h"
+#include "sources/nccl/rank_assembler.h"
+
+namespace lockstep {
+namespace {
+
+constexpr int32_t kNobody = -1;
+constexpr int32_t kNotJudged = -2;  // a hang is no matter of steps
+
+struct Expected {
+  const char* name;
+  int64_t number_is_told_minus;  // warm-up steps have a pattern of their own, or none
+  size_t unseen_first;           // told steps before the first inferred one, at most
+  double start_ms_median;        // inferred start after the told one: what a step does before its first operation
+  int32_t culprit;
+  const char* layer;  // what can be known without phases
+};
+
+// ddp: the first step has other buckets, and the first anchor only opens a step. hyb: only the latter.
+constexpr Expected kCases[] = {
+    {"ddp_healthy", 1, 2, 15, kNobody, ""}, {"ddp_compute_r2", 1, 2, 15, 2, "gpu"},
+    {"ddp_link_r1", 1, 2, 15, 1, "link"},   {"ddp_pulse_r0", 1, 2, 15, 0, "host"},
+    {"hyb_healthy", 0, 1, 2, kNobody, ""},  {"hyb_compute_r5", 0, 1, 2, 5, "gpu"},
+    {"hyb_data_r6", 0, 1, 2, 6, "host"},    {"ddp_hang_missing_r1", 12, 2, 15, kNotJudged, ""},
+};
+
+void PrintTo(const Expected& expected, std::ostream* out) {
+  *out << expected.name;
+}
+
+struct DrainedOnce {
+  std::vector<InFlightComm> comms;
+  std::vector<Record> records;
+  uint64_t lost = 0;
+};
+struct RecordedRank {
+  std::unique_ptr<RecorderReader> reader;
+  RecorderHeader header;
+  std::vector<DrainedOnce> drains;
+};
+using Recorded = std::map<std::string, RecordedRank>;
+
+void drain_all(const std::string& folder, Recorded& ranks) {
+  Result<std::vector<std::string>> names = list_directory(folder);
+  for (const std::string& name : names.ok() ? *names : std::vector<std::string>{}) {
+    if (!name.ends_with(kRecorderSuffix) || ranks.contains(name)) continue;
+    auto reader = RecorderReader::open(folder + "/" + name);
+    if (!reader.ok()) continue;  // being made
+    RecorderHeader header = (*reader)->header();
+    if (header.rank < 0) continue;
+    ranks[name] = {std::move(*reader), header, {}};
+  }
+  for (auto& [name, rank] : ranks) {
+    DrainedOnce once;
+    once.comms = rank.reader->in_flight();
+    auto drained = rank.reader->drain([&once](uint32_t, const Record& record) { once.records.push_back(record); });
+    once.lost = drained.overwritten + drained.torn;
+    rank.drains.push_back(std::move(once));
+  }
+}
+
+// With the job's own marks, or as if it had made none.
+std::map<int64_t, StepSummary> steps_of(const RecordedRank& rank, bool with_marks) {
+  RankAssembler assembler(rank.header.anchor_unix_ns - rank.header.anchor_monotonic_ns);
+  std::map<int64_t, StepSummary> steps;
+  auto take = [&](bool flush) {
+    for (ClosedStep& closed : assembler.take_steps(0, flush)) {
+      EXPECT_EQ(closed.summary.inferred, closed.detail.inferred);
+      EXPECT_TRUE(closed.summary.inferred || with_marks);
+      if (closed.summary.inferred && with_marks) continue;  // of a rank that kept no log
+      EXPECT_TRUE(steps.emplace(closed.summary.step, closed.summary).second) << "step " << closed.summary.step;
+    }
+  };
+  for (const DrainedOnce& once : rank.drains) {
+    assembler.set_comms(once.comms);
+    for (const Record& record : once.records) {
+      const RecordType type = record.head.type;
+      if (with_marks || (type != RecordType::kStepBegin && type != RecordType::kStepEnd &&
+                         type != RecordType::kPhaseBegin && type != RecordType::kPhaseEnd))
+        assembler.add(record);
+    }
+    assembler.end_drain(0, once.lost);
+    take(false);
+  }
+  take(true);
+  return steps;
+}
+
+struct Judged {
+  std::vector<Verdict> verdicts;
+};
+
+Judged judge(const std::map<int32_t, std::map<int64_t, StepSummary>>& steps, const Recorded& ranks) {
+  Engine engine;
+  auto identity_of = [&](int32_t number) {
+    for (const auto& [name, rank] : ranks) {
+      const RecorderHeader& header = rank.header;
+      if (header.rank == number)
+        return Identity{header.job_id,     header.attempt, header.rank,    header.world_size,
+                        header.local_rank, header.host,    header.gpu_uuid};
+    }
+    return Identity{};
+  };
+  std::map<int32_t, Identity> identities;
+  for (const auto& [name, rank] : ranks) {
+    const Identity& identity = identities[rank.header.rank] = identity_of(rank.header.rank);
+    for (const InFlightComm& comm : rank.drains.back().comms)
+      engine.on_comm(identity, {comm.comm_id, comm.size, comm.rank_in_comm, comm.nodes, comm.name},
+                     rank.header.anchor_unix_ns);
+  }
+  std::vector<std::pair<int32_t, const StepSummary*>> in_order;
+  for (const auto& [rank, its] : steps) {
+    for (const auto& [number, step] : its) in_order.emplace_back(rank, &step);
+  }
+  auto end_of = [](const StepSummary& step) { return step.start_unix_ns + step.duration_ns; };
+  std::sort(in_order.begin(), in_order.end(),
+            [&](const auto& a, const auto& b) { return end_of(*a.second) < end_of(*b.second); });
+  for (const auto& [rank, step] : in_order) {
+    engine.on_step(identities[rank], *step, end_of(*step));
+    engine.tick(end_of(*step));
+  }
+  return {engine.verdicts("")};
+}
+
+double median_of(std::vector<double> values) {
+  if (values.empty()) return 0;
+  std::nth_element(values.begin(), values.begin() + static_cast<ptrdiff_t>(values.size() / 2), values.end());
+  return values[values.size() / 2];
+}
+
+class InferredSteps : public testing::TestWithParam<Expected> {
+ protected:
+  void SetUp() override {
+    char name[] = "/tmp/lockstep-inferred-XXXXXX";
+    ASSERT_NE(mkdtemp(name), nullptr);
+    folder_ = name;
+  }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+
+  void play(const std::string& recording_folder) {
+    Result<replay::Recording> recording = replay::load_recording(recording_folder, {});
+    ASSERT_TRUE(recording.ok()) << recording.error();
+    const std::string libraries = LOCKSTEP_LIBRARY_DIRECTORY;
+    Result<replay::Replay> playing = replay::Replay::start(
+        *recording,
+        {4.0, "inferred", libraries + "/libnccl-profiler-lockstep.so", libraries + "/liblockstep.so", folder_});
+    ASSERT_TRUE(playing.ok()) << playing.error();
+    for (int i = 0; i < 10'000; ++i) {
+      drain_all(folder_, ranks_);
+      Result<replay::Replay::Progress> progress = playing->progress();
+      ASSERT_TRUE(progress.ok()) << progress.error();
+      if (progress->through) return drain_all(folder_, ranks_);
+      usleep(10'000);
+    }
+    FAIL() << "the replay is not through";
+  }
+  std::string folder_;
+  Recorded ranks_;
+};
+
+TEST_P(InferredSteps, AreThoseThatTheJobTold) {
+  const Expected& expected = GetParam();
+  ASSERT_NO_FATAL_FAILURE(play(std::string(LOCKSTEP_TEST_DATA "/recordings/") + expected.name));
+
+  std::map<int32_t, std::map<int64_t, StepSummary>> inferred;
+  std::map<int32_t, std::map<int64_t, StepSummary>> told;
+  for (const auto& [name, rank] : ranks_) {
+    inferred[rank.header.rank] = steps_of(rank, false);
+    told[rank.header.rank] = steps_of(rank, true);
+  }
+  std::vector<double> start_ms, length_ms;
+  size_t told_count = 0, found = 0, other_number = 0;
+  for (const auto& [rank, its] : told) {
+    for (const auto& [number, step] : its) {
+      ++told_count;
+      const auto& mine = inferred[rank];
+      auto same = mine.find(number - expected.number_is_told_minus);
+      if (same == mine.end()) continue;
+      // The same step has its middle within the told one.
+      const int64_t offset_ns = same->second.start_unix_ns - step.start_unix_ns;
+      if (std::abs(offset_ns) > step.duration_ns) {
+        ++other_number;
+        continue;
+      }
+      ++found;
+      start_ms.push_back(static_cast<double>(offset_ns) / 1e6);
+      length_ms.push_back(std::abs(static_cast<double>(same->second.duration_ns - step.duration_ns)) / 1e6);
+    }
+  }
+  std::set<std::set<int64_t>> numberings;
+  for (const auto& [rank, its] : inferred) {
+    std::set<int64_t> numbers;
+    for (const auto& [number, step] : its) numbers.insert(number);
+    numberings.insert(numbers);
+  }
+  const Judged from_told = judge(told, ranks_), from_inferred = judge(inferred, ranks_);
+  auto named = [](const Judged& judged) {
+    if (judged.verdicts.empty()) return std::string("nobody");
+    std::string names;
+    for (const Verdict& verdict : judged.verdicts) {
+      if (!names.empty()) names += "; ";
+      names += "rank";
+      for (int32_t rank : verdict.culprit.ranks) names += " " + std::to_string(rank);
+      names += ", " + verdict.culprit.layer + " (" + verdict.state + ")";
+    }
+    return names;
+  };
+  std::vector<double> worst = start_ms;
+  std::sort(worst.begin(), worst.end());
+  const double largest = worst.empty() ? 0 : std::max(std::abs(worst.front()), std::abs(worst.back()));
+  printf("| `%s` | %zu | %zu | %zu | %s | %.1f | %.1f | %.1f | %s | %s |\n", expected.name, told_count, found,
+         other_number, numberings.size() == 1 ? "yes" : "no", median_of(start_ms), largest, median_of(length_ms),
+         named(from_told).c_str(), named(from_inferred).c_str());
+
+  EXPECT_EQ(other_number, 0u);
+  if (expected.culprit == kNotJudged) {
+    // Who waits for ever has one step more than who is missing.
+    EXPECT_LE(numberings.size(), 2u);
+  } else {
+    EXPECT_EQ(numberings.size(), 1u) << "ranks count differently";
+    const std::string who = "rank " + std::to_string(expected.culprit) + ", " + expected.layer + " (confirmed)";
+    EXPECT_EQ(named(from_inferred), expected.culprit == kNobody ? "nobody" : who);
+  }
+  EXPECT_LE(std::abs(median_of(start_ms)), expected.start_ms_median);
+  for (const auto& [rank, its] : told) {
+    if (its.empty()) continue;  // it told none
+    EXPECT_GE(inferred[rank].size() + expected.unseen_first, its.size()) << "rank " << rank;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Recordings, InferredSteps, testing::ValuesIn(kCases),
+                         [](const auto& test) { return std::string(test.param.name); });
+
+}  // namespace
+}  // namespace lockstep

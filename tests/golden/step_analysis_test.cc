@@ -1,0 +1,223 @@
+// Real jobs, rank against rank: recorded callbacks are played into the real plugin, its recorders drained into the real
+// assembler, and what comes out is aligned and analysed. All ranks ran on one machine, so the true offset of every
+// clock is zero, and what was wrong with each job is known (tests/data/recordings). Prints the tables of
+// bench/results/alignment-recordings.md:
+//   build/dev/tests/step_analysis_test | grep '^|'
+#include "query/step_analysis.h"
+
+#include <gtest/gtest.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "agent/step_rounding.h"
+#include "base/clock.h"
+#include "base/files.h"
+#include "query/clock_alignment.h"
+#include "query/comm_roles.h"
+#include "recorder/reader.h"
+#include "sim/replay/replay.h"
+#include "sources/nccl/rank_assembler.h"
+#include "store/memory_step_store.h"
+#include "store/store_counters.h"
+
+namespace lockstep {
+namespace {
+
+struct Expected {
+  const char* name;
+  int32_t culprit;       // -1: nobody in particular
+  const char* doing;     // the phase in which it is slow; nullptr: not looked at
+  double share;          // of the steps in which it must be the one
+  double offset_us_p50;  // of the clocks, where the truth is 0; at most
+  double offset_us_max;
+};
+
+constexpr Expected kCases[] = {
+    {"ddp_compute_r2", 2, nullptr, 0.9, 1000, 5000}, {"hyb_compute_r5", 5, nullptr, 0.9, 1000, 5000},
+    {"hyb_data_r6", 6, "input", 0.9, 1000, 5000},    {"ddp_healthy", -1, nullptr, 0, 1000, 5000},
+    {"hyb_healthy", -1, nullptr, 0, 1000, 5000},
+};
+
+void PrintTo(const Expected& expected, std::ostream* out) {
+  *out << expected.name;
+}
+
+// What the agent and the server make of recorders.
+class Played {
+ public:
+  explicit Played(std::string folder) : folder_(std::move(folder)) {}
+
+  void look() {
+    Result<std::vector<std::string>> names = list_directory(folder_);
+    for (const std::string& name : names.ok() ? *names : std::vector<std::string>{}) {
+      if (!name.ends_with(kRecorderSuffix) || ranks_.contains(name)) continue;
+      auto reader = RecorderReader::open(folder_ + "/" + name);
+      if (!reader.ok()) continue;  // being made
+      const RecorderHeader header = (*reader)->header();
+      if (header.rank < 0) continue;
+      const Identity identity{"job",       header.attempt, header.rank, header.world_size, header.local_rank,
+                              header.host, header.gpu_uuid};
+      ranks_.emplace(
+          name, Rank{std::move(*reader), identity, RankAssembler(header.anchor_unix_ns - header.anchor_monotonic_ns)});
+    }
+    for (auto& [name, rank] : ranks_) drain(rank, false);
+  }
+  void finish() {
+    look();
+    for (auto& [name, rank] : ranks_) drain(rank, true);
+  }
+
+  Counters counters{kStoreCounters};
+  MemoryStepStore steps{{}, counters};
+  std::map<int64_t, std::vector<RankDetail>> details;  // by step
+
+ private:
+  struct Rank {
+    std::unique_ptr<RecorderReader> reader;
+    Identity identity;
+    RankAssembler assembler;
+  };
+  void drain(Rank& rank, bool flush) {
+    const std::vector<InFlightComm> in_flight = rank.reader->in_flight();
+    for (const InFlightComm& comm : in_flight) {
+      if (comm.comm_id != 0) steps.append_comm(rank.identity, {comm.comm_id, comm.size, comm.rank_in_comm, 0, ""}, 1);
+    }
+    rank.assembler.set_comms(in_flight);
+    const auto drained = rank.reader->drain([&](uint32_t, const Record& record) { rank.assembler.add(record); });
+    rank.assembler.end_drain(SystemClock().monotonic_ns(), drained.overwritten + drained.torn);
+    for (ClosedStep& closed : rank.assembler.take_steps(SystemClock().monotonic_ns(), flush)) {
+      steps.append_step(rank.identity, rounded_for_sending(closed.summary), 1);
+      details[closed.detail.step].push_back({rank.identity, std::move(closed.detail)});
+    }
+  }
+
+  std::string folder_;
+  std::map<std::string, Rank> ranks_;
+};
+
+struct Offsets {
+  double p50_us = 0, max_us = 0, bar_p50_us = 0;
+  double within = 0;
+  size_t known = 0;
+  double drift_ppm_max = 0;
+};
+Offsets offsets_of(const ClockAlignment& alignment) {
+  Offsets out;
+  std::vector<double> offsets, bars;
+  for (const RankClock& clock : alignment.clocks()) {
+    if (!clock.known) continue;
+    ++out.known;
+    offsets.push_back(std::abs(clock.offset_ns) / 1e3);
+    bars.push_back(clock.error_ns / 1e3);
+    out.within += std::abs(clock.offset_ns) <= clock.error_ns ? 1 : 0;
+    out.drift_ppm_max = std::max(out.drift_ppm_max, std::abs(clock.drift_ppm));
+  }
+  if (offsets.empty()) return out;
+  out.within /= static_cast<double>(out.known);
+  std::sort(offsets.begin(), offsets.end());
+  std::sort(bars.begin(), bars.end());
+  out.p50_us = offsets[offsets.size() / 2];
+  out.max_us = offsets.back();
+  out.bar_p50_us = bars[bars.size() / 2];
+  return out;
+}
+
+class Recorded : public testing::TestWithParam<Expected> {
+ protected:
+  void SetUp() override {
+    char name[] = "/tmp/lockstep-step-analysis-XXXXXX";
+    ASSERT_NE(mkdtemp(name), nullptr);
+    folder_ = name;
+  }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+
+  void play(const std::string& recording_folder, Played& played) {
+    Result<replay::Recording> recording = replay::load_recording(recording_folder, {});
+    ASSERT_TRUE(recording.ok()) << recording.error();
+    const std::string libraries = LOCKSTEP_LIBRARY_DIRECTORY;
+    Result<replay::Replay> playing = replay::Replay::start(
+        *recording, {4.0, "job", libraries + "/libnccl-profiler-lockstep.so", libraries + "/liblockstep.so", folder_});
+    ASSERT_TRUE(playing.ok()) << playing.error();
+    for (int i = 0; i < 10'000; ++i) {
+      played.look();
+      const auto progress = playing->progress();
+      ASSERT_TRUE(progress.ok()) << progress.error();
+      if (progress->through) break;
+      usleep(10'000);
+    }
+    played.finish();
+    playing->stop();
+  }
+  std::string folder_;
+};
+
+TEST_P(Recorded, NamesWhomEverybodyWaitedForOnClocksThatAreAligned) {
+  const Expected& expected = GetParam();
+  Played played(folder_);
+  play(std::string(LOCKSTEP_TEST_DATA "/recordings/") + expected.name, played);
+  ASSERT_GT(played.details.size(), 10u);
+  const std::optional<JobInfo> job = played.steps.job("job");
+  ASSERT_TRUE(job);
+
+  const int64_t last_step = played.details.rbegin()->first;
+  const ClockAlignment summaries = ClockAlignment::estimate(barrier_ends(played.steps, "job", 0, last_step), {});
+  const Offsets told = offsets_of(summaries);
+  const std::vector<RankDetail>& middle =
+      std::next(played.details.begin(), static_cast<ptrdiff_t>(played.details.size() / 2))->second;
+  const ClockAlignment detailed = align_step(played.steps, middle, "job", middle[0].detail.step);
+  const Offsets whole = offsets_of(detailed);
+  std::printf("| %s | %zu | %.0f us | %.0f us | %.0f us | %.1f ppm | %zu | %.0f us | %.0f us | %.0f us |\n",
+              expected.name, told.known, told.p50_us, told.max_us, told.bar_p50_us, told.drift_ppm_max, whole.known,
+              whole.p50_us, whole.max_us, whole.bar_p50_us);
+  EXPECT_EQ(whole.known, job->ranks.size());
+  EXPECT_LT(whole.p50_us, expected.offset_us_p50);
+  EXPECT_LT(whole.max_us, expected.offset_us_max);
+  EXPECT_GE(whole.within, 0.85) << "of 4 or 8 ranks";
+  EXPECT_GE(told.within, 0.85) << "of 4 or 8 ranks";
+
+  const CommRoles roles = comm_roles(played.steps, *job);
+  std::map<int32_t, int> culprits;
+  std::map<std::string, int> doing;
+  size_t looked_at = 0;
+  for (const auto& [step, details] : played.details) {
+    if (step < 2 || details.size() < job->ranks.size()) continue;  // warm-up; cut off
+    ++looked_at;
+    const ClockAlignment clocks = align_step(played.steps, details, "job", step);
+    const StepAnalysis analysis = analyze_step(*job, step, details, {}, roles, clocks);
+    ++culprits[analysis.culprit.rank];
+    if (analysis.culprit.rank == expected.culprit) ++doing[analysis.culprit.doing];
+    ASSERT_FALSE(analysis.path.empty());
+    int64_t sum = 0, at = 0;
+    for (const StepAnalysis::Piece& piece : analysis.path) {
+      ASSERT_EQ(piece.from_ns, at);
+      at = piece.to_ns;
+      sum += piece.to_ns - piece.from_ns;
+    }
+    ASSERT_EQ(sum, analysis.length_ns);
+    if (step == 10) std::printf("%s step 10: %s\n", expected.name, sentence_of(analysis).c_str());
+  }
+  std::string who;
+  for (const auto& [rank, count] : culprits)
+    who += (who.empty() ? "" : ", ") + std::to_string(rank) + " x " + std::to_string(count);
+  std::printf("%s: charged %s of %zu steps\n", expected.name, who.c_str(), looked_at);
+  ASSERT_GT(looked_at, 10u);
+  const int least = static_cast<int>(expected.share * static_cast<double>(looked_at));
+  if (expected.culprit < 0) return;
+  EXPECT_GE(culprits[expected.culprit], least);
+  if (expected.doing == nullptr) return;
+  EXPECT_GE(doing[expected.doing], least);
+}
+
+INSTANTIATE_TEST_SUITE_P(Recordings, Recorded, testing::ValuesIn(kCases),
+                         [](const auto& one) { return std::string(one.param.name); });
+
+}  // namespace
+}  // namespace lockstep
