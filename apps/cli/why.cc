@@ -152,7 +152,9 @@ void print_why(std::string_view why_json, std::string_view server_url) {
   if (open == 0) std::printf("%s\n\n", text_of(why, "summary").c_str());
   Json breakdown;
   if (!why["breakdown"].get(breakdown) && breakdown.is_object()) {
-    std::printf("where the time goes  ");
+    constexpr size_t kColumns = 80;
+    std::string line = "where the time goes ";
+    const std::string indent(line.size(), ' ');
     struct Part {
       const char* name;
       bool always;  // else only where there is any to speak of
@@ -160,9 +162,15 @@ void print_why(std::string_view why_json, std::string_view server_url) {
     for (Part part : {Part{"compute", true}, Part{"waiting", true}, Part{"communication", true}, Part{"input", true},
                       Part{"host", false}, Part{"checkpoint", false}, Part{"idle", false}, Part{"other", false}}) {
       double percent = number_of(breakdown, part.name) * 100;
-      if (part.always || percent >= 0.5) std::printf(" %s %.0f %% ", part.name, percent);
+      if (!part.always && percent < 0.5) continue;
+      const std::string text = format("  %s %.0f %%", part.name, percent);
+      if (line.size() + text.size() > kColumns) {
+        std::printf("%s\n", line.c_str());
+        line = indent;
+      }
+      line += text;
     }
-    std::printf("\n");
+    std::printf("%s\n", line.c_str());
   }
   if (!server_url.empty())
     std::printf("%.*s/jobs/%s\n", static_cast<int>(server_url.size()), server_url.data(), url_part(id).c_str());

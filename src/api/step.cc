@@ -205,7 +205,7 @@ Result<int64_t> wanted_step(const ApiContext& context, const JobInfo& job, const
   }
   const std::optional<int64_t> number = parse_int(text);
   if (!number || *number < 0)
-    return Error(format("\"%.40s\" is not a step; a step is a whole number, or latest", text.c_str()));
+    return Error{format("\"%.40s\" is not a step; a step is a whole number, or latest", text.c_str())};
   return *number;
 }
 

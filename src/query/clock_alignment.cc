@@ -104,6 +104,11 @@ class Estimator {
     find_communicators();
   }
 
+  static bool usable(const MessagePair& message) {
+    return message.sent_unix_ns > 0 && message.sent_unix_ns < kUnixMost && message.received_unix_ns > 0 &&
+           message.received_unix_ns < kUnixMost && message.from_rank != message.to_rank;
+  }
+
   bool empty() const { return ranks_.empty(); }
   int64_t reference() const { return reference_; }
 
@@ -145,11 +150,6 @@ class Estimator {
       return a.comm_id == b.comm_id && a.key == b.key && a.rank == b.rank;
     };
     ends_.erase(std::unique(ends_.begin(), ends_.end(), same), ends_.end());
-  }
-
-  static bool usable(const MessagePair& message) {
-    return message.sent_unix_ns > 0 && message.sent_unix_ns < kUnixMost && message.received_unix_ns > 0 &&
-           message.received_unix_ns < kUnixMost && message.from_rank != message.to_rank;
   }
 
   void find_ranks() {
@@ -586,6 +586,8 @@ ClockAlignment ClockAlignment::estimate(std::span<const BarrierEnd> ends, std::s
   for (const MessagePair& message : messages) {
     const double between = out.error_between_ns(message.from_rank, message.to_rank);
     if (!std::isfinite(between)) continue;
+    // What is told from outside may be any number: compared only where a difference means something.
+    if (!Estimator::usable(message)) continue;
     const double early = static_cast<double>(out.job_time(message.from_rank, message.sent_unix_ns) -
                                              out.job_time(message.to_rank, message.received_unix_ns));
     if (early <= between) continue;

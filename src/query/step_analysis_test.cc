@@ -341,6 +341,32 @@ TEST(StepAnalysis, FallsBackToSummaries) {
   EXPECT_EQ(sentence_of(nothing), "Cannot tell: nothing is known of this step any more.");
 }
 
+TEST(StepAnalysis, FromSummariesChargesTheRankThatWorkedLongestThroughAPipeline) {
+  PlayedStep played(4);  // tensor pairs 0-1 and 2-3, stages 0 and 1
+  for (int batch = 0; batch < 4; ++batch) {
+    played.all_own(10);
+    played.own(1, 8);
+    played.collective(0x11, {0, 1}, 1);
+    played.collective(0x12, {2, 3}, 1);
+    played.message(0x31, 0, 2, 1);
+    played.message(0x32, 1, 3, 1);
+  }
+  played.collective(0x41, {0, 1, 2, 3}, 1);
+  played.end();
+  const StepAnalysis analysis = analyze(played, {}, played.rows());
+  EXPECT_EQ(analysis.culprit.rank, 1) << sentence_of(analysis);
+  EXPECT_EQ(analysis.culprit.ranks, 3u);
+}
+
+TEST(StepAnalysis, FromSummariesNobodyIsChargedWhereAllWorkAlike) {
+  PlayedStep played(4);
+  played.all_own(50);
+  played.collective(0x11, {0, 1}, 1);
+  played.collective(0x12, {2, 3}, 1);
+  played.end();
+  EXPECT_EQ(analyze(played, {}, played.rows()).culprit.rank, -1);
+}
+
 TEST(StepAnalysis, TakesNonsenseFromOutsideWithoutHarm) {
   constexpr int64_t kMost = std::numeric_limits<int64_t>::max(), kLeast = std::numeric_limits<int64_t>::min();
   PlayedStep played(3);

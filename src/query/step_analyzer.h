@@ -34,6 +34,7 @@ class StepAnalyzer {
   static constexpr double kTogetherShare = 0.02;
   // A wait below this share of the step is not worth a word.
   static constexpr double kWorthShare = 0.01;
+  static constexpr double kWorkShare = 0.03;  // of a step: own work beyond the median that is worth a word
   static constexpr int64_t kLongestNs = 86'400'000'000'000;  // of anything told from outside: a day
 
   struct Op {
@@ -153,7 +154,7 @@ class StepAnalyzer {
   static Analysis::Rank from_row(const StepRow& row);
   Members members_of_rows() const;
   void from_summaries();
-  void walk_waits(const std::map<Pair, Analysis::Wait>& pairs);
+  void charge_longest_work();
 
   const JobInfo& job_;
   std::span<const RankDetail> details_;

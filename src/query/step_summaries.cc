@@ -101,34 +101,34 @@ void StepAnalyzer::from_summaries() {
     out_.comms.push_back(sum);
   }
   for (auto& [pair, wait] : pairs) out_.waits.push_back(std::move(wait));
-  walk_waits(pairs);
+  charge_longest_work();
 }
 
-// From whoever waits most to whom it waits for, and on, until one waits little itself.
-void StepAnalyzer::walk_waits(const std::map<Pair, Analysis::Wait>& pairs) {
-  if (out_.waits.empty()) return;
-  const auto longest = std::max_element(out_.waits.begin(), out_.waits.end(),
-                                        [](const auto& a, const auto& b) { return a.wait_ns < b.wait_ns; });
-  int32_t at = longest->awaited;
-  std::vector<int32_t> seen{longest->waiter};
-  while (std::find(seen.begin(), seen.end(), at) == seen.end()) {
-    seen.push_back(at);
-    const Analysis::Wait* next = nullptr;
-    for (auto pair = pairs.lower_bound({at, INT32_MIN}); pair != pairs.end() && pair->first.waiter == at; ++pair) {
-      if (next == nullptr || pair->second.wait_ns > next->wait_ns) next = &pair->second;
-    }
-    if (next == nullptr || next->wait_ns < longest->wait_ns / 4) break;
-    at = next->awaited;
+// Which operation was late is not known, and a chain of waits through several groups cannot be followed by their sums.
+// But own work is long where the delay is made, whatever the groups, and what others spend in communication beyond the
+// rank that worked longest, they waited for it, as far as it worked longer than usual.
+void StepAnalyzer::charge_longest_work() {
+  std::vector<int64_t> own;
+  const Analysis::Rank* longest = nullptr;
+  for (const Analysis::Rank& rank : out_.ranks) {
+    own.push_back(rank.own_ns);
+    if (longest == nullptr || rank.own_ns > longest->own_ns) longest = &rank;
   }
+  if (longest == nullptr) return;
+  const int64_t excess = longest->own_ns - median_of(std::move(own));
+  if (excess < static_cast<int64_t>(kWorkShare * static_cast<double>(out_.length_ns))) return;
   std::map<int32_t, int64_t> waited;
   int64_t caused = 0;
-  for (const auto& [pair, wait] : pairs) {
-    if (pair.awaited != at) continue;
-    waited[pair.waiter] += wait.wait_ns;
-    caused += wait.wait_ns;
+  const int64_t least = longest->wait_ns + longest->transfer_ns;
+  for (const Analysis::Rank& rank : out_.ranks) {
+    const int64_t beyond = std::min(excess, rank.wait_ns + rank.transfer_ns - least);
+    if (rank.rank == longest->rank || beyond <= 0) continue;
+    waited[rank.rank] = beyond;
+    caused += beyond;
   }
-  out_.ranks[rank_at_.at(at)].caused_ns = caused;
-  name(at, caused, waited, static_cast<int64_t>(kWorthShare * static_cast<double>(out_.length_ns)));
+  const int32_t rank = longest->rank;
+  out_.ranks[rank_at_.at(rank)].caused_ns = caused;
+  name(rank, caused, waited, static_cast<int64_t>(kWorthShare * static_cast<double>(out_.length_ns)));
 }
 
 }  // namespace lockstep

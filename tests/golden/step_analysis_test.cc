@@ -41,9 +41,15 @@ struct Expected {
 };
 
 constexpr Expected kCases[] = {
-    {"ddp_compute_r2", 2, nullptr, 0.9, 1000, 5000}, {"hyb_compute_r5", 5, nullptr, 0.9, 1000, 5000},
-    {"hyb_data_r6", 6, "input", 0.9, 1000, 5000},    {"ddp_healthy", -1, nullptr, 0, 1000, 5000},
+    {"ddp_compute_r2", 2, nullptr, 0.9, 1000, 5000},
+    {"hyb_compute_r5", 5, nullptr, 0.9, 1000, 5000},
+    {"hyb_data_r6", 6, "input", 0.9, 1000, 5000},
+    {"ddp_healthy", -1, nullptr, 0, 1000, 5000},
     {"hyb_healthy", -1, nullptr, 0, 1000, 5000},
+    // Not looked at while the rules were made. Nobody is late in every step of these: a process that stands still in
+    // pulses, a slow link for which nobody comes late. What is charged is printed, not judged.
+    {"ddp_pulse_r0", -1, nullptr, 0, 2000, 20000},
+    {"ddp_link_r1", -1, nullptr, 0, 2000, 20000},
 };
 
 void PrintTo(const Expected& expected, std::ostream* out) {
@@ -107,7 +113,6 @@ struct Offsets {
   double p50_us = 0, max_us = 0, bar_p50_us = 0;
   double within = 0;
   size_t known = 0;
-  double drift_ppm_max = 0;
 };
 Offsets offsets_of(const ClockAlignment& alignment) {
   Offsets out;
@@ -118,7 +123,6 @@ Offsets offsets_of(const ClockAlignment& alignment) {
     offsets.push_back(std::abs(clock.offset_ns) / 1e3);
     bars.push_back(clock.error_ns / 1e3);
     out.within += std::abs(clock.offset_ns) <= clock.error_ns ? 1 : 0;
-    out.drift_ppm_max = std::max(out.drift_ppm_max, std::abs(clock.drift_ppm));
   }
   if (offsets.empty()) return out;
   out.within /= static_cast<double>(out.known);
@@ -174,9 +178,12 @@ TEST_P(Recorded, NamesWhomEverybodyWaitedForOnClocksThatAreAligned) {
       std::next(played.details.begin(), static_cast<ptrdiff_t>(played.details.size() / 2))->second;
   const ClockAlignment detailed = align_step(played.steps, middle, "job", middle[0].detail.step);
   const Offsets whole = offsets_of(detailed);
-  std::printf("| %s | %zu | %.0f us | %.0f us | %.0f us | %.1f ppm | %zu | %.0f us | %.0f us | %.0f us |\n",
-              expected.name, told.known, told.p50_us, told.max_us, told.bar_p50_us, told.drift_ppm_max, whole.known,
-              whole.p50_us, whole.max_us, whole.bar_p50_us);
+  // Offset (the truth is 0) p50 and max, error bar p50, ranks whose truth lies within their own bar: from summaries,
+  // then with detail of one step.
+  std::printf("| %s | %.0f us | %.0f us | %.0f us | %.0f of %zu | %.0f us | %.0f us | %.0f us | %.0f of %zu |\n",
+              expected.name, told.p50_us, told.max_us, told.bar_p50_us, told.within * static_cast<double>(told.known),
+              told.known, whole.p50_us, whole.max_us, whole.bar_p50_us, whole.within * static_cast<double>(whole.known),
+              whole.known);
   EXPECT_EQ(whole.known, job->ranks.size());
   EXPECT_LT(whole.p50_us, expected.offset_us_p50);
   EXPECT_LT(whole.max_us, expected.offset_us_max);
