@@ -53,8 +53,8 @@ struct RankClock {
   int32_t group = -1;    // only times of ranks of one group can be compared; 0 is the largest, -1: not known
   double offset_ns = 0;  // its clock minus the job's, at the alignment's reference time
   double drift_ppm = 0;  // microseconds that its clock gains on the job's per second
-  double error_ns = 0;   // of a time on the job's axis, anywhere within the steps that were looked at: 95 of 100 ranks
-                         // are nearer to the truth
+  double error_ns = 0;   // of a time on the job's axis, anywhere within the steps that were looked at: made for 95 of
+                         // 100 ranks; bench/results says where that does not hold
   size_t barriers = 0;   // that it was estimated from
 };
 

@@ -255,6 +255,42 @@ TEST(MessagePairs, AreFoundBySequenceOfThePair) {
   EXPECT_EQ(pairs[0].received_unix_ns, 215);
 }
 
+void write_unseen(std::ostream& out) {
+  struct Noise {
+    const char* name;
+    double exit_us, ring_us, late_share, row_loss, step_s;
+  };
+  constexpr int32_t kShapes[][3] = {{2, 4, 1}, {4, 4, 1}, {4, 16, 1}, {8, 8, 1}, {1, 16, 1}, {2, 4, 4}, {8, 32, 2}};
+  for (const Noise& noise :
+       {Noise{"exits 1 us, rings 2 us", 1, 2, 0.005, 0, 0.3}, Noise{"exits 5 us, rings 4 us", 5, 4, 0.02, 0, 1},
+        Noise{"exits 20 us, rings 10 us, 5 % late, 5 % lost", 20, 10, 0.05, 0.05, 2},
+        Noise{"exits 3 us, rings 12 us", 3, 12, 0.02, 0, 1}}) {
+    double within = 0, ranks = 0, least = 2, p99_us = 0;
+    std::string worst;
+    for (const auto& shape : kShapes) {
+      double here = 0, count = 0;
+      for (uint32_t seed = 9001; seed <= 9015; ++seed) {
+        ClockPlan plan;
+        plan.tp = shape[0], plan.dp = shape[1], plan.pp = shape[2], plan.seed = seed, plan.steps = 40;
+        plan.exit_us = noise.exit_us, plan.ring_us = noise.ring_us, plan.late_share = noise.late_share;
+        plan.row_loss = noise.row_loss, plan.step_s = noise.step_s;
+        MadeUpClocks job(plan);
+        const MadeUpClocks::Judged judged = job.judge(ClockAlignment::estimate(job.ends, job.messages));
+        here += judged.within * static_cast<double>(judged.ranks);
+        count += static_cast<double>(judged.ranks);
+        p99_us = std::max(p99_us, judged.p99_us);
+      }
+      within += here;
+      ranks += count;
+      if (here / count >= least) continue;
+      least = here / count;
+      worst = format("tp %d x dp %d x pp %d", shape[0], shape[1], shape[2]);
+    }
+    out << format("| %s | %.1f %% | %s | %.1f %% | %.1f us |\n", noise.name, within / ranks * 100, worst.c_str(),
+                  least * 100, p99_us);
+  }
+}
+
 // Writes the table when asked to, and is a fast check that every case runs otherwise done above.
 TEST(ClockAlignment, TableOfAllCases) {
   const char* path = std::getenv("LOCKSTEP_ALIGNMENT_TABLE");
@@ -288,6 +324,11 @@ TEST(ClockAlignment, TableOfAllCases) {
                   with_thousands(static_cast<int64_t>(judged.ranks)).c_str(), judged.p50_us, judged.p99_us,
                   judged.worst_us, judged.bar_p50_us, judged.within * 100, took_ms);
   }
+  out << "\nThe constants behind the error bars were chosen while looking at clocks of this kind, so the table above "
+         "is no "
+         "score. Other\nseeds and noise, never looked at before (15 seeds each):\n\n"
+         "| noise | truth within bar, all jobs | worst job | its share | p99, worst |\n|---|---|---|---|---|\n";
+  write_unseen(out);
 }
 
 }  // namespace
