@@ -243,7 +243,7 @@ int run_scale(int64_t spans_wanted) {
     Result<DecodedSpans> decoded = decode_spans(request);
     spans += decoded->columns.size();
     in_head += decoded->columns.size();
-    if (number == 100) service_trace = decoded->columns.traces[0];
+    if (number == 100 && !decoded->columns.sources[0]->identity) service_trace = decoded->columns.traces[0];
     store.store->append(std::move(decoded->columns), 1, 0);
     if (in_head >= spans::kRowGroupRows) {
       (void)store.store->seal();

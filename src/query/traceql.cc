@@ -481,26 +481,6 @@ class Parser {
 
 // Evaluation
 
-template <typename T>
-bool holds(Op op, const T& left, const T& right) {
-  switch (op) {
-    case Op::kEqual:
-      return left == right;
-    case Op::kNotEqual:
-      return left != right;
-    case Op::kGreater:
-      return left > right;
-    case Op::kGreaterEqual:
-      return left >= right;
-    case Op::kLess:
-      return left < right;
-    case Op::kLessEqual:
-      return left <= right;
-    default:
-      return false;
-  }
-}
-
 std::optional<double> number_of(const Value& value) {
   if (const int64_t* number = std::get_if<int64_t>(&value.data)) return static_cast<double>(*number);
   if (const double* number = std::get_if<double>(&value.data)) return *number;

@@ -78,6 +78,27 @@ using Operand = std::variant<FieldRef, Literal>;
 
 enum class Op : uint8_t { kEqual, kNotEqual, kGreater, kGreaterEqual, kLess, kLessEqual, kMatches, kNotMatches };
 
+// left OP right; false for operators that are no comparison.
+template <typename T>
+bool holds(Op op, const T& left, const T& right) {
+  switch (op) {
+    case Op::kEqual:
+      return left == right;
+    case Op::kNotEqual:
+      return left != right;
+    case Op::kGreater:
+      return left > right;
+    case Op::kGreaterEqual:
+      return left >= right;
+    case Op::kLess:
+      return left < right;
+    case Op::kLessEqual:
+      return left <= right;
+    default:
+      return false;
+  }
+}
+
 // Within braces.
 struct Condition {
   enum class Type : uint8_t { kAlways, kNever, kAnd, kOr, kNot, kCompare, kIsTrue };

@@ -68,26 +68,6 @@ std::vector<bool> members(const SpanSet& set, const std::vector<const StoredSpan
   return in;
 }
 
-template <typename T>
-bool holds(Op op, T left, T right) {
-  switch (op) {
-    case Op::kEqual:
-      return left == right;
-    case Op::kNotEqual:
-      return left != right;
-    case Op::kGreater:
-      return left > right;
-    case Op::kGreaterEqual:
-      return left >= right;
-    case Op::kLess:
-      return left < right;
-    case Op::kLessEqual:
-      return left <= right;
-    default:
-      return false;
-  }
-}
-
 // False: the trace is out.
 bool apply(const Stage& stage, std::vector<const StoredSpan*>& spans, const TraceFacts& facts) {
   if (stage.type == Stage::Type::kSelect) return true;

@@ -6,27 +6,19 @@
 #include "query/step_analysis.h"
 
 #include <gtest/gtest.h>
-#include <stdlib.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
 #include <map>
-#include <memory>
 #include <string>
 #include <vector>
 
 #include "agent/step_rounding.h"
-#include "base/clock.h"
-#include "base/files.h"
 #include "query/clock_alignment.h"
 #include "query/comm_roles.h"
-#include "recorder/reader.h"
-#include "sim/replay/replay.h"
-#include "sources/nccl/rank_assembler.h"
 #include "store/memory_step_store.h"
 #include "store/store_counters.h"
+#include "tests/golden/recorded_run.h"
 
 namespace lockstep {
 namespace {
@@ -59,57 +51,25 @@ void PrintTo(const Expected& expected, std::ostream* out) {
   *out << expected.name;
 }
 
-// What the agent and the server make of recorders.
-class Played {
- public:
-  explicit Played(std::string folder) : folder_(std::move(folder)) {}
-
-  void look() {
-    Result<std::vector<std::string>> names = list_directory(folder_);
-    for (const std::string& name : names.ok() ? *names : std::vector<std::string>{}) {
-      if (!name.ends_with(kRecorderSuffix) || ranks_.contains(name)) continue;
-      auto reader = RecorderReader::open(folder_ + "/" + name);
-      if (!reader.ok()) continue;  // being made
-      const RecorderHeader header = (*reader)->header();
-      if (header.rank < 0) continue;
-      const Identity identity{"job",       header.attempt, header.rank, header.world_size, header.local_rank,
-                              header.host, header.gpu_uuid};
-      ranks_.emplace(
-          name, Rank{std::move(*reader), identity, RankAssembler(header.anchor_unix_ns - header.anchor_monotonic_ns)});
-    }
-    for (auto& [name, rank] : ranks_) drain(rank, false);
-  }
-  void finish() {
-    look();
-    for (auto& [name, rank] : ranks_) drain(rank, true);
-  }
-
+// What the agents and the server make of a recording.
+struct Played {
   Counters counters{kStoreCounters};
   MemoryStepStore steps{{}, counters};
   std::map<int64_t, std::vector<RankDetail>> details;  // by step
 
- private:
-  struct Rank {
-    std::unique_ptr<RecorderReader> reader;
-    Identity identity;
-    RankAssembler assembler;
-  };
-  void drain(Rank& rank, bool flush) {
-    const std::vector<InFlightComm> in_flight = rank.reader->in_flight();
-    for (const InFlightComm& comm : in_flight) {
-      if (comm.comm_id != 0) steps.append_comm(rank.identity, {comm.comm_id, comm.size, comm.rank_in_comm, 0, ""}, 1);
-    }
-    rank.assembler.set_comms(in_flight);
-    const auto drained = rank.reader->drain([&](uint32_t, const Record& record) { rank.assembler.add(record); });
-    rank.assembler.end_drain(SystemClock().monotonic_ns(), drained.overwritten + drained.torn);
-    for (ClosedStep& closed : rank.assembler.take_steps(SystemClock().monotonic_ns(), flush)) {
-      steps.append_step(rank.identity, rounded_for_sending(closed.summary), 1);
-      details[closed.detail.step].push_back({rank.identity, std::move(closed.detail)});
-    }
+  Result<void> play(const std::string& recording_folder) {
+    return RecordedRun::play(
+        recording_folder,
+        [&](const Identity& identity, ClosedStep closed) {
+          steps.append_step(identity, rounded_for_sending(closed.summary), 1);
+          details[closed.detail.step].push_back({identity, std::move(closed.detail)});
+        },
+        [&](const Identity& identity, const std::vector<InFlightComm>& comms) {
+          for (const InFlightComm& comm : comms) {
+            if (comm.comm_id != 0) steps.append_comm(identity, {comm.comm_id, comm.size, comm.rank_in_comm, 0, ""}, 1);
+          }
+        });
   }
-
-  std::string folder_;
-  std::map<std::string, Rank> ranks_;
 };
 
 struct Offsets {
@@ -137,39 +97,13 @@ Offsets offsets_of(const ClockAlignment& alignment) {
   return out;
 }
 
-class Recorded : public testing::TestWithParam<Expected> {
- protected:
-  void SetUp() override {
-    char name[] = "/tmp/lockstep-step-analysis-XXXXXX";
-    ASSERT_NE(mkdtemp(name), nullptr);
-    folder_ = name;
-  }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
-
-  void play(const std::string& recording_folder, Played& played) {
-    Result<replay::Recording> recording = replay::load_recording(recording_folder, {});
-    ASSERT_TRUE(recording.ok()) << recording.error();
-    const std::string libraries = LOCKSTEP_LIBRARY_DIRECTORY;
-    Result<replay::Replay> playing = replay::Replay::start(
-        *recording, {4.0, "job", libraries + "/libnccl-profiler-lockstep.so", libraries + "/liblockstep.so", folder_});
-    ASSERT_TRUE(playing.ok()) << playing.error();
-    for (int i = 0; i < 10'000; ++i) {
-      played.look();
-      const auto progress = playing->progress();
-      ASSERT_TRUE(progress.ok()) << progress.error();
-      if (progress->through) break;
-      usleep(10'000);
-    }
-    played.finish();
-    playing->stop();
-  }
-  std::string folder_;
-};
+class Recorded : public testing::TestWithParam<Expected> {};
 
 TEST_P(Recorded, NamesWhomEverybodyWaitedForOnClocksThatAreAligned) {
   const Expected& expected = GetParam();
-  Played played(folder_);
-  play(std::string(LOCKSTEP_TEST_DATA "/recordings/") + expected.name, played);
+  Played played;
+  const Result<void> done = played.play(std::string(LOCKSTEP_TEST_DATA "/recordings/") + expected.name);
+  ASSERT_TRUE(done.ok()) << done.error();
   ASSERT_GT(played.details.size(), 10u);
   const std::optional<JobInfo> job = played.steps.job("job");
   ASSERT_TRUE(job);

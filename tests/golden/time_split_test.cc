@@ -7,22 +7,15 @@
 //   build/dev/tests/time_split_test | grep '^|'
 #include <gtest/gtest.h>
 #include <simdjson.h>
-#include <stdlib.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
-#include <filesystem>
 #include <map>
-#include <memory>
 #include <string>
 #include <vector>
 
-#include "base/clock.h"
-#include "base/files.h"
-#include "recorder/reader.h"
-#include "sim/replay/replay.h"
-#include "sources/nccl/rank_assembler.h"
+#include "model/step_detail.h"
+#include "tests/golden/recorded_run.h"
 
 namespace lockstep {
 namespace {
@@ -69,86 +62,16 @@ void read_truth(const std::string& path, RankSteps& truth) {
   }
 }
 
-// What the agent does with recorders, without what it tells.
-class Drain {
- public:
-  explicit Drain(std::string folder) : folder_(std::move(folder)) {}
-
-  void look() {
-    Result<std::vector<std::string>> names = list_directory(folder_);
-    for (const std::string& name : names.ok() ? *names : std::vector<std::string>{}) {
-      if (!name.ends_with(kRecorderSuffix) || ranks_.contains(name)) continue;
-      auto reader = RecorderReader::open(folder_ + "/" + name);
-      if (!reader.ok()) continue;  // being made
-      RecorderHeader header = (*reader)->header();
-      if (header.rank < 0) continue;
-      ranks_.emplace(name, Rank{std::move(*reader), header.rank,
-                                RankAssembler(header.anchor_unix_ns - header.anchor_monotonic_ns)});
-    }
-    for (auto& entry : ranks_) {
-      Rank& rank = entry.second;
-      rank.assembler.set_comms(rank.reader->in_flight());
-      auto drained = rank.reader->drain([&rank](uint32_t, const Record& record) { rank.assembler.add(record); });
-      rank.assembler.end_drain(SystemClock().monotonic_ns(), drained.overwritten + drained.torn);
-      take(rank, false);
-    }
-  }
-  RankSteps finish() {
-    look();
-    for (auto& [name, rank] : ranks_) take(rank, true);
-    return std::move(steps_);
-  }
-
- private:
-  struct Rank {
-    std::unique_ptr<RecorderReader> reader;
-    int32_t number;
-    RankAssembler assembler;
-  };
-  void take(Rank& rank, bool flush) {
-    for (ClosedStep& closed : rank.assembler.take_steps(SystemClock().monotonic_ns(), flush)) {
-      if (!closed.summary.split_known) continue;
-      steps_[{rank.number, closed.summary.step}] = {closed.summary.duration_ns, closed.summary.split_ns};
-    }
-  }
-
-  std::string folder_;
-  std::map<std::string, Rank> ranks_;
-  RankSteps steps_;
-};
-
 class TimeSplitTruth : public testing::TestWithParam<Expected> {
  protected:
-  void SetUp() override {
-    char name[] = "/tmp/lockstep-time-split-XXXXXX";
-    ASSERT_NE(mkdtemp(name), nullptr);
-    folder_ = name;
-  }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
-
   // Every step of the recording that the product could split.
   void play(const std::string& recording_folder, RankSteps& out) {
-    Result<replay::Recording> recording = replay::load_recording(recording_folder, {});
-    ASSERT_TRUE(recording.ok()) << recording.error();
-    const std::string libraries = LOCKSTEP_LIBRARY_DIRECTORY;
-    Result<replay::Replay> playing = replay::Replay::start(
-        *recording,
-        {4.0, "time-split", libraries + "/libnccl-profiler-lockstep.so", libraries + "/liblockstep.so", folder_});
-    ASSERT_TRUE(playing.ok()) << playing.error();
-    Drain drain(folder_);
-    for (int i = 0; i < 10'000; ++i) {
-      drain.look();
-      Result<replay::Replay::Progress> progress = playing->progress();
-      ASSERT_TRUE(progress.ok()) << progress.error();
-      if (progress->through) {
-        out = drain.finish();
-        return;
-      }
-      usleep(10'000);
-    }
-    FAIL() << "the replay is not through";
+    Result<void> played = RecordedRun::play(recording_folder, [&](const Identity& identity, ClosedStep closed) {
+      if (!closed.summary.split_known) return;
+      out[{identity.rank, closed.summary.step}] = {closed.summary.duration_ns, closed.summary.split_ns};
+    });
+    ASSERT_TRUE(played.ok()) << played.error();
   }
-  std::string folder_;
 };
 
 double median_of(std::vector<double> values) {

@@ -794,12 +794,14 @@ Result<SpanColumns> read_row_group(const SectionSource& file, const RowGroupMeta
   fill(Section::kTrace, &SpanRow::trace, 0, static_cast<int64_t>(columns.traces.size()) - 1);
   fill(Section::kName, &SpanRow::name, 0, last_text);
   fill(Section::kDuration, &SpanRow::duration_ns, kLeast64, kMost64);
-  fill(Section::kKind, &SpanRow::kind, kLeast32, kMost32);
   fill(Section::kStatusCode, &SpanRow::status_code, kLeast32, kMost32);
-  fill(Section::kTraceState, &SpanRow::trace_state, 0, last_text);
-  fill(Section::kStatusMessage, &SpanRow::status_message, 0, last_text);
-  fill(Section::kExtra, &SpanRow::extra, 0, last_text);
-  fill(Section::kArrival, &SpanRow::arrival, 0, std::numeric_limits<uint32_t>::max());
+  if (wanted.all_fields) {
+    fill(Section::kKind, &SpanRow::kind, kLeast32, kMost32);
+    fill(Section::kTraceState, &SpanRow::trace_state, 0, last_text);
+    fill(Section::kStatusMessage, &SpanRow::status_message, 0, last_text);
+    fill(Section::kExtra, &SpanRow::extra, 0, last_text);
+    fill(Section::kArrival, &SpanRow::arrival, 0, std::numeric_limits<uint32_t>::max());
+  }
   if (!sections.ok()) return Error{sections.error()};
 
   size_t groups = 0;
@@ -833,48 +835,64 @@ Result<SpanColumns> read_row_group(const SectionSource& file, const RowGroupMeta
     if (!sections.ok()) return Error{sections.error()};
     chosen.assign(columns.shapes);
     // How many cells each column must have.
+    std::vector<size_t> rows_of_shape(columns.shapes.size());
+    for (const SpanRow& row : columns.rows) ++rows_of_shape[row.shape];
     std::vector<size_t> counts(chosen.keys.size());
     size_t rest_count = 0;
     size_t cells = 0;
-    for (const SpanRow& row : columns.rows) {
-      cells += chosen.of_shapes[row.shape].size();
+    bool has_rest = false;
+    for (size_t shape = 0; shape < columns.shapes.size(); ++shape) {
+      const std::vector<int32_t>& of_shape = chosen.of_shapes[shape];
+      cells += of_shape.size() * rows_of_shape[shape];
       if (cells > (1u << 25)) sections.fail(Section::kShapes);
       if (!sections.ok()) return Error{sections.error()};
-      for (size_t i = 0; i < chosen.of_shapes[row.shape].size(); ++i) {
-        const int32_t column = chosen.of_shapes[row.shape][i];
-        if (column >= 0) {
-          ++counts[static_cast<size_t>(column)];
+      for (size_t i = 0; i < of_shape.size(); ++i) {
+        if (of_shape[i] >= 0) {
+          counts[static_cast<size_t>(of_shape[i])] += rows_of_shape[shape];
         } else {
-          rest_count += columns.shapes[row.shape].keys[i].type != CellType::kNone;
+          rest_count += columns.shapes[shape].keys[i].type != CellType::kNone ? rows_of_shape[shape] : 0;
+          has_rest = true;
         }
       }
     }
+    auto is_wanted = [&](const SpanShape::Key& key) {
+      std::string_view name = columns.texts[key.key];
+      return wanted.ids || wanted.keys.empty() ||
+             std::find(wanted.keys.begin(), wanted.keys.end(), name) != wanted.keys.end();
+    };
     std::vector<std::vector<int64_t>> values(chosen.keys.size());
     for (size_t i = 0; i < values.size() && sections.ok(); ++i) {
+      if (!is_wanted(chosen.keys[i])) continue;  // no values: left zero below
       const bool is_text = chosen.keys[i].type == CellType::kText || chosen.keys[i].type == CellType::kOther;
       values[i] = sections.ints(static_cast<uint32_t>(Section::kAttributes) + static_cast<uint32_t>(i), counts[i],
                                 is_text ? 0 : kLeast64, is_text ? last_text : kMost64);
     }
     const std::vector<int64_t> rest = sections.ints(Section::kRestCells, rest_count);
     if (!sections.ok()) return Error{sections.error()};
-    std::vector<size_t> next(chosen.keys.size());
+    std::vector<const int64_t*> next(chosen.keys.size());
+    for (size_t i = 0; i < values.size(); ++i) next[i] = values[i].empty() ? nullptr : values[i].data();
     size_t next_rest = 0;
-    columns.cells.reserve(cells);
+    columns.cells.resize(cells);
+    int64_t* to = columns.cells.data();
     for (SpanRow& row : columns.rows) {
-      row.cells = static_cast<uint32_t>(columns.cells.size());
+      row.cells = static_cast<uint32_t>(to - columns.cells.data());
       const std::vector<int32_t>& of_shape = chosen.of_shapes[row.shape];
-      for (size_t i = 0; i < of_shape.size(); ++i) {
+      if (!has_rest) {
+        for (int32_t column : of_shape) {
+          const int64_t*& from = next[static_cast<size_t>(column)];
+          *to++ = from == nullptr ? 0 : *from++;
+        }
+        continue;
+      }
+      for (size_t i = 0; i < of_shape.size(); ++i, ++to) {
         const CellType type = columns.shapes[row.shape].keys[i].type;
-        if (type == CellType::kNone) {
-          columns.cells.push_back(0);
-        } else if (of_shape[i] >= 0) {
-          const size_t column = static_cast<size_t>(of_shape[i]);
-          columns.cells.push_back(values[column][next[column]++]);
-        } else {
-          const int64_t cell = rest[next_rest++];
+        if (of_shape[i] >= 0) {
+          const int64_t*& from = next[static_cast<size_t>(of_shape[i])];
+          *to = from == nullptr ? 0 : *from++;
+        } else if (type != CellType::kNone) {
+          *to = rest[next_rest++];
           const bool is_text = type == CellType::kText || type == CellType::kOther;
-          if (is_text && (cell < 0 || cell > last_text)) sections.fail(Section::kRestCells);
-          columns.cells.push_back(cell);
+          if (is_text && (*to < 0 || *to > last_text)) sections.fail(Section::kRestCells);
         }
       }
     }

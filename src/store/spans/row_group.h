@@ -140,8 +140,11 @@ class SectionSource {
 };
 
 struct Wanted {
-  bool ids = true;         // span and parent ids
+  bool ids = true;         // span and parent ids; they need attributes too
   bool attributes = true;  // cells; without them `shapes` and `cells` are empty
+  bool all_fields = true;  // false: kind, trace state, status message, extra and arrival are left out
+  // Cells of these keys alone, the others are zero; empty: all.
+  std::vector<std::string_view> keys = {};
 };
 Result<SpanColumns> read_row_group(const SectionSource& file, const RowGroupMeta& meta, Wanted wanted = {});
 // Parts of it that answer some questions alone.

@@ -152,6 +152,14 @@ struct ColumnarSpanStore::Matcher {
     return text_of(columns.value_of(type, cell)) == attribute.value;
   }
 
+  // Whether every row of a row group matches, so that none need be looked at.
+  static bool all_match(const RowGroupMeta& meta, const TraceQuery& query) {
+    return query.service.empty() && query.name.empty() && query.attributes.empty() && !query.errors_only &&
+           meta.durations.least >= query.duration_least_ns &&
+           (query.duration_most_ns == 0 || meta.durations.most <= query.duration_most_ns) &&
+           (query.start_from_unix_ns == 0 || meta.starts.least >= query.start_from_unix_ns) &&
+           (query.start_to_unix_ns == 0 || meta.starts.most <= query.start_to_unix_ns);
+  }
   // Whether any row of a row group may match, from what is known of it.
   static bool may_match(const RowGroupMeta& meta, const TraceQuery& query) {
     if (!meta.starts.overlaps(query.start_from_unix_ns == 0 ? INT64_MIN : query.start_from_unix_ns,
@@ -249,31 +257,65 @@ Page<TraceSummary> ColumnarSpanStore::search(const TraceQuery& query) const {
     int64_t start_unix_ns = 0;
     int64_t end_unix_ns = 0;
     bool root_has_parent = false;
+    bool has_two_homes = false;
     int64_t root_start_unix_ns = 0;
     uint32_t root_unit = 0;
     uint32_t root_row = 0;
-    std::vector<uint32_t> units;  // that have some of it
-    std::vector<uint32_t> matching_units;
+    uint32_t first_unit = 0;  // of those that have some of it
+    uint32_t last_unit = 0;
+    uint32_t matching_units = 0;
+    uint32_t first_matching[kMatchingShownMax] = {};  // units
   };
   const Snapshot all = snapshot();
   std::vector<Candidate> candidates;
   std::unordered_map<TraceId, uint32_t, TraceIdHash> index;
+  auto read_summaries = [&](const Unit& unit, std::vector<TraceId>& traces, std::vector<TraceInGroup>& summaries) {
+    if (unit.meta() == nullptr) {
+      traces = unit.columns->traces;
+      summaries = spans::summarise_traces(*unit.columns);
+      return true;
+    }
+    std::unique_ptr<spans::SectionSource> source = unit.file->source();
+    Result<std::vector<TraceId>> ids = spans::read_traces(*source, *unit.meta());
+    Result<std::vector<TraceInGroup>> read =
+        ids.ok() ? spans::read_trace_summaries(*source, *unit.meta(), ids->size()) : Error{ids.error()};
+    if (!read.ok()) {
+      spoil(*unit.file, unit.group, read.error());
+      return false;
+    }
+    traces = std::move(*ids);
+    summaries = std::move(*read);
+    return true;
+  };
 
   // Which traces match.
+  std::vector<TraceId> traces;
+  std::vector<TraceInGroup> summaries;
+  std::vector<std::string_view> keys;
+  for (const AttributeMatch& match : query.attributes) keys.push_back(match.key);
   for (uint32_t at = 0; at < all.units.size(); ++at) {
     const Unit& unit = all.units[at];
     if (unit.meta() != nullptr && !Matcher::may_match(*unit.meta(), query)) continue;
-    Columns columns = load(unit, {.ids = false, .attributes = !query.attributes.empty()});
-    if (!columns) continue;
-    const Matcher matcher(*columns, query);
-    std::vector<uint32_t> matched(columns->traces.size());
-    for (const SpanRow& row : columns->rows) matched[row.trace] += matcher.matches(row);
+    std::vector<uint32_t> matched;
+    if (unit.meta() != nullptr && Matcher::all_match(*unit.meta(), query)) {
+      if (!read_summaries(unit, traces, summaries)) continue;
+      for (const TraceInGroup& summary : summaries) matched.push_back(summary.spans);
+    } else {
+      Columns columns =
+          load(unit, {.ids = false, .attributes = !query.attributes.empty(), .all_fields = false, .keys = keys});
+      if (!columns) continue;
+      const Matcher matcher(*columns, query);
+      matched.resize(columns->traces.size());
+      for (const SpanRow& row : columns->rows) matched[row.trace] += matcher.matches(row);
+      traces = columns->traces;
+    }
     for (size_t trace = 0; trace < matched.size(); ++trace) {
       if (matched[trace] == 0) continue;
-      auto [found, is_new] = index.emplace(columns->traces[trace], static_cast<uint32_t>(candidates.size()));
-      if (is_new) candidates.push_back({.id = columns->traces[trace]});
-      candidates[found->second].matched += matched[trace];
-      candidates[found->second].matching_units.push_back(at);
+      auto [found, is_new] = index.emplace(traces[trace], static_cast<uint32_t>(candidates.size()));
+      if (is_new) candidates.push_back({.id = traces[trace]});
+      Candidate& candidate = candidates[found->second];
+      candidate.matched += matched[trace];
+      if (candidate.matching_units < kMatchingShownMax) candidate.first_matching[candidate.matching_units++] = at;
     }
   }
 
@@ -281,34 +323,20 @@ Page<TraceSummary> ColumnarSpanStore::search(const TraceQuery& query) const {
   constexpr size_t kAskFiltersMax = 256;
   for (uint32_t at = 0; at < all.units.size() && !candidates.empty(); ++at) {
     const Unit& unit = all.units[at];
-    std::vector<TraceId> traces;
-    std::vector<TraceInGroup> summaries;
-    if (unit.meta() == nullptr) {
-      traces = unit.columns->traces;
-      summaries = spans::summarise_traces(*unit.columns);
-    } else {
-      if (candidates.size() <= kAskFiltersMax &&
-          std::none_of(candidates.begin(), candidates.end(),
-                       [&](const Candidate& candidate) { return unit.meta()->traces.may_have(candidate.id); }))
-        continue;
-      std::unique_ptr<spans::SectionSource> source = unit.file->source();
-      Result<std::vector<TraceId>> ids = spans::read_traces(*source, *unit.meta());
-      Result<std::vector<TraceInGroup>> read =
-          ids.ok() ? spans::read_trace_summaries(*source, *unit.meta(), ids->size()) : Error{ids.error()};
-      if (!read.ok()) {
-        spoil(*unit.file, unit.group, read.error());
-        continue;
-      }
-      traces = std::move(*ids);
-      summaries = std::move(*read);
-    }
+    if (unit.meta() != nullptr && candidates.size() <= kAskFiltersMax &&
+        std::none_of(candidates.begin(), candidates.end(),
+                     [&](const Candidate& candidate) { return unit.meta()->traces.may_have(candidate.id); }))
+      continue;
+    if (!read_summaries(unit, traces, summaries)) continue;
     for (size_t i = 0; i < traces.size(); ++i) {
       const auto found = index.find(traces[i]);
       if (found == index.end() || summaries[i].spans == 0) continue;
       Candidate& candidate = candidates[found->second];
       const TraceInGroup& summary = summaries[i];
-      const bool is_first = candidate.units.empty();
-      candidate.units.push_back(at);
+      const bool is_first = candidate.spans == 0;
+      if (is_first) candidate.first_unit = at;
+      candidate.last_unit = at;
+      candidate.has_two_homes |= all.units[candidate.first_unit].home != unit.home;
       candidate.spans += summary.spans;
       if (is_first || summary.start_unix_ns < candidate.start_unix_ns) candidate.start_unix_ns = summary.start_unix_ns;
       if (is_first || summary.end_unix_ns > candidate.end_unix_ns) candidate.end_unix_ns = summary.end_unix_ns;
@@ -342,28 +370,29 @@ Page<TraceSummary> ColumnarSpanStore::search(const TraceQuery& query) const {
     trace.trace_id = candidate.id;
     trace.start_unix_ns = candidate.start_unix_ns;
     trace.end_unix_ns = candidate.end_unix_ns;
-    for (uint32_t unit : candidate.units)
-      recount[i] = recount[i] || all.units[unit].home != all.units[candidate.units[0]].home;
+    recount[i] = candidate.has_two_homes;
     trace.spans = recount[i] ? 0 : candidate.spans;
     trace.matched = recount[i] ? 0 : candidate.matched;
-    // Matching spans come from the first units that have some; a recount needs them all.
+    // Matching spans come from the first units that have some; a recount needs all that have any.
     std::set<uint32_t> needed{candidate.root_unit};
-    for (size_t unit = 0; unit < candidate.matching_units.size() && unit < kMatchingShownMax; ++unit)
-      needed.insert(candidate.matching_units[unit]);
-    if (recount[i]) needed.insert(candidate.units.begin(), candidate.units.end());
+    needed.insert(candidate.first_matching, candidate.first_matching + candidate.matching_units);
+    for (uint32_t at = candidate.first_unit; recount[i] && at <= candidate.last_unit; ++at) {
+      const RowGroupMeta* meta = all.units[at].meta();
+      if (meta == nullptr || meta->traces.may_have(candidate.id)) needed.insert(at);
+    }
     for (uint32_t unit : needed) shown_in[unit].push_back(i);
   }
-  for (const auto& [at, traces] : shown_in) {
+  for (const auto& [at, places] : shown_in) {
     Columns columns = load(all.units[at], {});
     if (!columns) continue;
     const Matcher matcher(*columns, query);
     std::unordered_map<uint32_t, size_t> wanted;  // trace here to place on the page
     for (uint32_t trace = 0; trace < columns->traces.size(); ++trace) {
-      for (size_t i : traces) {
+      for (size_t i : places) {
         if (columns->traces[trace] == page.items[i].trace_id) wanted[trace] = i;
       }
     }
-    for (size_t i : traces) {
+    for (size_t i : places) {
       if (candidates[i].root_unit != at || candidates[i].root_row >= columns->size()) continue;
       const SpanRow& root = columns->rows[candidates[i].root_row];
       page.items[i].root_name = columns->texts[root.name];
@@ -445,7 +474,7 @@ std::vector<std::string> ColumnarSpanStore::services() const {
   for (const Unit& unit : snapshot().units) {
     if (unit.meta() != nullptr && unit.meta()->is_listed) {
       for (const auto& [service, rows] : unit.meta()->services) names.insert(service);
-    } else if (Columns columns = load(unit, {.ids = false, .attributes = false})) {
+    } else if (Columns columns = load(unit, {.ids = false, .attributes = false, .all_fields = false})) {
       for (const SpanRow& row : columns->rows) names.insert(columns->sources[row.source]->service);
     }
   }
@@ -459,7 +488,7 @@ std::vector<std::string> ColumnarSpanStore::span_names(std::string_view service)
       for (const auto& [of, name] : unit.meta()->names) {
         if (service.empty() || of == service) names.insert(name);
       }
-    } else if (Columns columns = load(unit, {.ids = false, .attributes = false})) {
+    } else if (Columns columns = load(unit, {.ids = false, .attributes = false, .all_fields = false})) {
       std::vector<bool> had(columns->texts.size());
       for (const SpanRow& row : columns->rows) {
         if (had[row.name] || (!service.empty() && columns->sources[row.source]->service != service)) continue;
@@ -478,7 +507,7 @@ SpanStore::AttributeNames ColumnarSpanStore::attribute_names() const {
     if (unit.meta() != nullptr && unit.meta()->is_listed) {
       resource.insert(unit.meta()->resource_keys.begin(), unit.meta()->resource_keys.end());
       span.insert(unit.meta()->span_keys.begin(), unit.meta()->span_keys.end());
-    } else if (Columns columns = load(unit, {.ids = false, .attributes = true})) {
+    } else if (Columns columns = load(unit, {.ids = false, .attributes = true, .all_fields = false})) {
       std::vector<bool> had_source(columns->sources.size());
       std::vector<bool> had_shape(columns->shapes.size());
       for (const SpanRow& row : columns->rows) {
@@ -509,7 +538,7 @@ std::vector<std::string> ColumnarSpanStore::attribute_values(std::string_view ke
     const bool of_resources = meta == nullptr || !meta->is_listed ||
                               std::binary_search(meta->resource_keys.begin(), meta->resource_keys.end(), key);
     if (!of_spans && !of_resources) continue;
-    Columns columns = load(unit, {.ids = false, .attributes = of_spans});
+    Columns columns = load(unit, {.ids = false, .attributes = of_spans, .all_fields = false, .keys = {key}});
     if (!columns) continue;
     std::vector<int32_t> cell;
     for (const SpanShape& shape : columns->shapes) cell.push_back(cell_of(shape, columns->texts, key));
