@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "apps/cli/commands.h"
+#include "apps/cli/options.h"
 #include "base/clock.h"
 #include "base/flags.h"
 #include "base/json_writer.h"
@@ -417,14 +418,7 @@ int run_demo(const Arguments& arguments) {
       .text(&http, "--http", "ADDR", "where the page is (default 127.0.0.1:7070, or a free port)")
       .toggle(&keep, "--keep", "keep the server's folder at the end")
       .number(&seed, "--seed", "S", "choice of ranks and noise (default: from the clock)", 0, INT64_MAX);
-  if (Result<void> parsed = flags.parse(arguments); !parsed.ok()) {
-    std::fprintf(stderr, "%s\n", parsed.error().c_str());
-    return kExitUsage;
-  }
-  if (flags.help_wanted()) {
-    std::printf("%s", flags.help().c_str());
-    return kExitOk;
-  }
+  if (std::optional<int> code = answered(flags, arguments)) return *code;
   if (seed < 0) seed = SystemClock().unix_ns() / 1'000'000 % 1'000'000;
   auto fail = [&](const std::string& line) {
     std::fprintf(stderr, "lockstep demo: %s\n", line.c_str());

@@ -4,6 +4,7 @@
 #include <cstdio>
 
 #include "apps/cli/commands.h"
+#include "apps/cli/options.h"
 #include "apps/cli/recorder_folder.h"
 #include "base/clock.h"
 #include "base/files.h"
@@ -52,14 +53,11 @@ int run_detail(const Arguments& arguments) {
     std::fprintf(stderr, "%s\n", error.c_str());
     return kExitUsage;
   };
-  if (Result<void> parsed = flags.parse(arguments); !parsed.ok()) return usage(parsed.error());
-  if (flags.help_wanted()) {
-    std::printf(
-        "%s\nA rank looks at the wish when it enqueues its next operation: one that hangs does not see it.\n"
-        "exit codes: 0 asked, 2 wrong usage, 4 no such process, 5 somebody could not be asked\n",
-        flags.help().c_str());
-    return kExitOk;
-  }
+  if (std::optional<int> code =
+          answered(flags, arguments,
+                   "A rank looks at the wish when it enqueues its next operation: one that hangs does not see it.\n"
+                   "exit codes: 0 asked, 2 wrong usage, 4 no such process, 5 somebody could not be asked\n"))
+    return *code;
   const std::string& level = flags.positional()[0];
   const std::optional<uint16_t> mask = mask_of_level(level);
   if (!mask && level != "auto")

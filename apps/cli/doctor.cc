@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "apps/cli/commands.h"
+#include "apps/cli/options.h"
 #include "apps/cli/server_call.h"
 #include "base/files.h"
 #include "base/flags.h"
@@ -145,14 +146,8 @@ int run_doctor(const Arguments& arguments) {
   flags.text(&server, "--server", "URL", "the server (default $LOCKSTEP_SERVER, else http://127.0.0.1:7070)")
       .text(&agent, "--agent", "URL", "this node's agent (default http://127.0.0.1:9410)")
       .toggle(&json, "--json", "the answer as JSON");
-  if (Result<void> parsed = flags.parse(arguments); !parsed.ok()) {
-    std::fprintf(stderr, "%s\n", parsed.error().c_str());
-    return kExitUsage;
-  }
-  if (flags.help_wanted()) {
-    std::printf("%s\nexit codes: 0 nothing wrong, 1 something is\n", flags.help().c_str());
-    return kExitOk;
-  }
+  if (std::optional<int> code = answered(flags, arguments, "exit codes: 0 nothing wrong, 1 something is\n"))
+    return *code;
   std::vector<Check> checks = {check_server(server)};
   check_agent(agent, checks);
   for (const Check& check : {check_plugin(), check_recorders(), check_shared_memory()}) checks.push_back(check);

@@ -5,6 +5,7 @@
 
 #include "apps/cli/commands.h"
 #include "apps/cli/in_flight_view.h"
+#include "apps/cli/options.h"
 #include "apps/cli/recorder_folder.h"
 #include "base/flags.h"
 #include "base/text.h"
@@ -20,15 +21,9 @@ int run_hang(const Arguments& arguments) {
       .decimal(&watch, "--watch", "SECONDS", "look again every so often, until interrupted", 0.1, 86'400)
       .toggle(&all, "--all", "also the communicators in which nobody waits")
       .toggle(&json, "--json", "the answer as JSON; with --watch, a document a line");
-  if (Result<void> parsed = flags.parse(arguments); !parsed.ok()) {
-    std::fprintf(stderr, "%s\n", parsed.error().c_str());
-    return kExitUsage;
-  }
-  if (flags.help_wanted()) {
-    std::printf("%s\nexit codes: 0 no hang found, 1 a hang, 2 wrong usage, 4 nothing is recorded there\n",
-                flags.help().c_str());
-    return kExitOk;
-  }
+  if (std::optional<int> code = answered(
+          flags, arguments, "exit codes: 0 no hang found, 1 a hang, 2 wrong usage, 4 nothing is recorded there\n"))
+    return *code;
 
   SystemClock clock;
   RecorderSet recorders(false, clock);

@@ -10,6 +10,7 @@
 #include "apps/cli/in_flight_view.h"
 #include "base/json_writer.h"
 #include "base/text.h"
+#include "model/step_detail.h"
 
 namespace lockstep::cli {
 namespace {
@@ -359,7 +360,7 @@ void write_operation(JsonWriter& out, const Recording& rank, const InFlightOp& o
 
 void write_comm(JsonWriter& out, const CommView& comm, const PrintOptions& options) {
   out.begin_object()
-      .field("id", format("0x%llx", static_cast<unsigned long long>(comm.comm_id)))
+      .field("id", comm_id_text(comm.comm_id))
       .field("name", comm.name)
       .field("size", static_cast<int>(comm.size))
       .field("waiting", comm.waiting);

@@ -4,6 +4,7 @@
 #include <cstdio>
 
 #include "apps/cli/commands.h"
+#include "apps/cli/options.h"
 #include "apps/cli/server_call.h"
 #include "base/flags.h"
 #include "base/text.h"
@@ -16,14 +17,7 @@ int run_jobs(const Arguments& arguments) {
   Flags flags("lockstep jobs", "the jobs the server knows, worst first");
   flags.text(&server, "--server", "URL", "the server (default $LOCKSTEP_SERVER, else http://127.0.0.1:7070)")
       .toggle(&json, "--json", "the answer as JSON");
-  if (Result<void> parsed = flags.parse(arguments); !parsed.ok()) {
-    std::fprintf(stderr, "%s\n", parsed.error().c_str());
-    return kExitUsage;
-  }
-  if (flags.help_wanted()) {
-    std::fputs(flags.help().c_str(), stdout);
-    return kExitOk;
-  }
+  if (std::optional<int> code = answered(flags, arguments)) return *code;
   Answer answer = ask(server, "/api/jobs", "lockstep jobs");
   if (answer.exit_code != kExitOk) {
     std::fprintf(stderr, "%s\n", answer.message.c_str());

@@ -3,6 +3,7 @@
 
 #include "apps/cli/commands.h"
 #include "apps/cli/in_flight_view.h"
+#include "apps/cli/options.h"
 #include "base/flags.h"
 
 namespace lockstep::cli {
@@ -16,17 +17,11 @@ int run_postmortem(const Arguments& arguments) {
       .toggle(&verbose, "--verbose", "also the last operations of every rank and the last record of every thread")
       .number(&last, "--last", "N", "with --verbose: how many operations (default 10; a recorder keeps 33)", 1, 33)
       .toggle(&json, "--json", "the answer as JSON");
-  if (Result<void> parsed = flags.parse(arguments); !parsed.ok()) {
-    std::fprintf(stderr, "%s\n", parsed.error().c_str());
-    return kExitUsage;
-  }
-  if (flags.help_wanted()) {
-    std::printf(
-        "%s\nPATH: files, or folders with *.lsfr files in and below them; of several nodes, all together.\n"
-        "exit codes: 0 answered, 1 nothing could be read, 2 wrong usage\n",
-        flags.help().c_str());
-    return kExitOk;
-  }
+  if (std::optional<int> code =
+          answered(flags, arguments,
+                   "PATH: files, or folders with *.lsfr files in and below them; of several nodes, all together.\n"
+                   "exit codes: 0 answered, 1 nothing could be read, 2 wrong usage\n"))
+    return *code;
 
   SystemClock clock;
   RecorderSet recorders(true, clock);

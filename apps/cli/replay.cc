@@ -15,6 +15,7 @@
 #include <optional>
 
 #include "apps/cli/commands.h"
+#include "apps/cli/options.h"
 #include "apps/cli/server_call.h"
 #include "apps/cli/why.h"
 #include "base/clock.h"
@@ -328,11 +329,7 @@ int run_replay(const Arguments& arguments) {
       .toggle(&options.no_steps, "--no-steps", "without the step log: as a job that does not tell its steps")
       .toggle(&options.why, "--why", "start server and agent, print the verdicts, end; needs nothing running")
       .toggle(&options.json, "--json", "with --why: the verdicts as a JSON array");
-  if (const Result<void> parsed = flags.parse(arguments); !parsed.ok()) return fail(parsed.error(), kExitUsage);
-  if (flags.help_wanted()) {
-    fputs(flags.help().c_str(), stdout);
-    return kExitOk;
-  }
+  if (std::optional<int> code = answered(flags, arguments)) return *code;
   options.directory = flags.positional().at(0);
   if (options.json && !options.why)
     return fail("lockstep replay: --json is the form of --why's answer; add --why", kExitUsage);

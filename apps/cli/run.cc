@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "apps/cli/commands.h"
+#include "apps/cli/options.h"
 #include "apps/cli/run_agent.h"
 #include "base/files.h"
 #include "base/flags.h"
@@ -313,15 +314,9 @@ int run_run(const Arguments& arguments) {
       .text(&options.job, "--job", "NAME", "the job's name (default: the scheduler's, else made from the script)")
       .toggle(&options.no_agent, "--no-agent", "start no agent, whether one is running or not")
       .toggle(&options.no_hook, "--no-hook", "leave Python alone: the NCCL plugin only");
-  if (Result<void> parsed = flags.parse(own); !parsed.ok()) {
-    std::fprintf(stderr, "%s\n", parsed.error().c_str());
-    return kExitUsage;
-  }
-  if (flags.help_wanted()) {
-    std::printf("%s\nthen -- and the command with its arguments; lockstep run ends with the command's own status\n",
-                flags.help().c_str());
-    return kExitOk;
-  }
+  if (std::optional<int> code = answered(
+          flags, own, "then -- and the command with its arguments; lockstep run ends with the command's own status\n"))
+    return *code;
   if (options.command.empty()) {
     say("no command: lockstep run [--server URL] [--job NAME] -- COMMAND ...");
     return kExitUsage;

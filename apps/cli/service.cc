@@ -4,6 +4,7 @@
 #include <cstdio>
 
 #include "apps/cli/commands.h"
+#include "apps/cli/options.h"
 #include "apps/cli/server_call.h"
 #include "base/flags.h"
 #include "base/text.h"
@@ -81,14 +82,7 @@ int run_service(const Arguments& arguments) {
   flags.text(&server, "--server", "URL", "the server (default $LOCKSTEP_SERVER, else http://127.0.0.1:7070)")
       .number(&last_s, "--last", "SECONDS", "look back so far (default 900)", 1, 7 * 86'400)
       .toggle(&json, "--json", "the answer as JSON");
-  if (Result<void> parsed = flags.parse(arguments); !parsed.ok()) {
-    std::fprintf(stderr, "%s\n", parsed.error().c_str());
-    return kExitUsage;
-  }
-  if (flags.help_wanted()) {
-    std::fputs(flags.help().c_str(), stdout);
-    return kExitOk;
-  }
+  if (std::optional<int> code = answered(flags, arguments)) return *code;
   if (!flags.positional().empty()) name = flags.positional().front();
   const std::string path =
       name.empty() ? "/api/services"

@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "apps/cli/commands.h"
+#include "apps/cli/options.h"
 #include "base/flags.h"
 #include "base/text.h"
 #include "sim/fleet/interrupt.h"
@@ -60,18 +61,12 @@ int run_sim(const Arguments& arguments) {
       .decimal(&options.speed, "--speed", "N", "so many times faster than real (default 1)", 0.01, 10'000)
       .number(&seed, "--seed", "S", "same seed, same job (default 1)", 0, INT64_MAX)
       .list(&fault_texts, "--fault", "FAULT", "KIND:RANK[:STEP[:STEPS[:SEVERITY]]], may be repeated");
-  if (Result<void> parsed = flags.parse(arguments); !parsed.ok()) {
-    std::fprintf(stderr, "%s\n", parsed.error().c_str());
-    return kExitUsage;
-  }
-  if (flags.help_wanted()) {
-    std::printf("%s\n", flags.help().c_str());
-    std::printf(
-        "Faults: slow-gpu (severity: times as long, default 1.6), slow-input (ms, default\n"
-        "0.4 of a step), slow-link (share of the rate, default 0.2), missing-rank. They\n"
-        "begin at step 40 and last to the end unless told.\n");
-    return kExitOk;
-  }
+  if (std::optional<int> code =
+          answered(flags, arguments,
+                   "Faults: slow-gpu (severity: times as long, default 1.6), slow-input (ms, default\n"
+                   "0.4 of a step), slow-link (share of the rate, default 0.2), missing-rank. They\n"
+                   "begin at step 40 and last to the end unless told.\n"))
+    return *code;
   if (Result<void> split = split_ranks(ranks, tp, pp, dp, shape); !split.ok()) return usage_error(split.error());
   shape.seed = static_cast<uint64_t>(seed);
   if (Result<void> possible = sim::check(shape); !possible.ok()) return usage_error(possible.error());

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "apps/cli/commands.h"
+#include "apps/cli/options.h"
 #include "apps/cli/server_call.h"
 #include "base/flags.h"
 #include "base/text.h"
@@ -183,14 +184,9 @@ int run_step(const Arguments& arguments) {
   Flags flags("lockstep step", "one step, rank against rank: who made whom wait, the critical path", "JOB [STEP]...");
   flags.text(&server, "--server", "URL", "the server (default $LOCKSTEP_SERVER, else http://127.0.0.1:7070)")
       .toggle(&json, "--json", "the answer as JSON");
-  if (Result<void> parsed = flags.parse(arguments); !parsed.ok()) {
-    std::fprintf(stderr, "%s\n", parsed.error().c_str());
-    return kExitUsage;
-  }
-  if (flags.help_wanted()) {
-    std::printf("%s\nwithout STEP: the newest of which there is detail, else the newest\n", flags.help().c_str());
-    return kExitOk;
-  }
+  if (std::optional<int> code =
+          answered(flags, arguments, "without STEP: the newest of which there is detail, else the newest\n"))
+    return *code;
   const std::vector<std::string>& positional = flags.positional();
   if (positional.size() > 2) {
     std::fprintf(stderr, "lockstep step: takes a job and a step, not \"%s\" besides\n", positional[2].c_str());

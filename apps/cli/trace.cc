@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "apps/cli/commands.h"
+#include "apps/cli/options.h"
 #include "apps/cli/server_call.h"
 #include "base/files.h"
 #include "base/flags.h"
@@ -49,15 +50,10 @@ int run_trace(const Arguments& arguments) {
       .text(&output, "-o", "FILE", "where to write (default: JOB-step-N.tar; - is standard output)")
       .text(&kind, "--format", "tar|pftrace",
             "tar: a file per rank and their clocks' offsets (default); pftrace: one file, times already aligned");
-  if (Result<void> parsed = flags.parse(arguments); !parsed.ok()) {
-    std::fprintf(stderr, "%s\n", parsed.error().c_str());
-    return kExitUsage;
-  }
-  if (flags.help_wanted()) {
-    std::printf("%s\nexit codes: 0 written, 2 wrong usage, 3 no server, 4 no such job or no detail, 5 anything else\n",
-                flags.help().c_str());
-    return kExitOk;
-  }
+  if (std::optional<int> code =
+          answered(flags, arguments,
+                   "exit codes: 0 written, 2 wrong usage, 3 no server, 4 no such job or no detail, 5 anything else\n"))
+    return *code;
   if (kind.empty()) kind = output.ends_with(".pftrace") ? "pftrace" : "tar";
   if (kind != "tar" && kind != "pftrace") {
     std::fprintf(stderr, "lockstep trace: --format is tar or pftrace, not \"%s\"\n", kind.c_str());

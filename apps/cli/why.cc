@@ -6,6 +6,7 @@
 #include <cstdio>
 
 #include "apps/cli/commands.h"
+#include "apps/cli/options.h"
 #include "apps/cli/server_call.h"
 #include "base/flags.h"
 #include "base/text.h"
@@ -182,17 +183,10 @@ int run_why(const Arguments& arguments) {
   Flags flags("lockstep why", "why a job is slow or stuck: the culprit, what it costs, the evidence", "JOB");
   flags.text(&server, "--server", "URL", "the server (default $LOCKSTEP_SERVER, else http://127.0.0.1:7070)")
       .toggle(&json, "--json", "the answer as JSON");
-  if (Result<void> parsed = flags.parse(arguments); !parsed.ok()) {
-    std::fprintf(stderr, "%s\n", parsed.error().c_str());
-    return kExitUsage;
-  }
-  if (flags.help_wanted()) {
-    std::printf(
-        "%s\nexit codes: 0 no open verdict, 1 an open verdict, 2 wrong usage, 3 no server, 4 no such job, 5 anything "
-        "else\n",
-        flags.help().c_str());
-    return kExitOk;
-  }
+  if (std::optional<int> code = answered(flags, arguments,
+                                         "exit codes: 0 no open verdict, 1 an open verdict, 2 wrong usage, 3 no "
+                                         "server, 4 no such job, 5 anything else\n"))
+    return *code;
   Answer answer = ask(server, "/api/jobs/" + url_part(flags.positional()[0]) + "/why", "lockstep why");
   if (answer.exit_code != kExitOk) {
     std::fprintf(stderr, "%s\n", answer.message.c_str());

@@ -19,11 +19,7 @@ HttpResponse get_agents(const ApiContext& context, const ApiRequest&) {
         .field("status", now - agent.last_seen_unix_ns > kSilentAfterNs ? "silent" : "ok")
         .end_object();
   }
-  json.end_array()
-      .field("total", static_cast<uint64_t>(agents.size()))
-      .field("shown", static_cast<uint64_t>(agents.size()))
-      .end_object();
-  return json_answer(json);
+  return list_answer(json, agents.size(), agents.size());
 }
 
 }  // namespace lockstep

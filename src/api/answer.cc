@@ -7,6 +7,22 @@
 
 namespace lockstep {
 
+HttpResponse list_answer(JsonWriter& json, size_t total, size_t shown) {
+  json.end_array()
+      .field("total", static_cast<uint64_t>(total))
+      .field("shown", static_cast<uint64_t>(shown))
+      .end_object();
+  return json_answer(json);
+}
+
+Result<int64_t> step_of_path(const std::string& text, int64_t latest) {
+  if (text == "latest") return latest;
+  const std::optional<int64_t> number = parse_int(text);
+  if (!number || *number < 0)
+    return Error{format("\"%.40s\" is not a step; a step is a whole number, or latest", as_one_line(text).c_str())};
+  return *number;
+}
+
 HttpResponse text_answer(int status, std::string_view content_type, std::string body) {
   HttpResponse response;
   response.status = status;

@@ -31,6 +31,12 @@ struct StepRange {
 inline constexpr int64_t kStepsShownMax = 500;
 Result<StepRange> step_range(const ServerRequest& request, int64_t last_step, int64_t last_default);
 
+// The end of a list and of the answer around it: how many there are, and how many of them are in it.
+HttpResponse list_answer(JsonWriter& json, size_t total, size_t shown);
+
+// The {step} of a path: a whole number, or "latest".
+Result<int64_t> step_of_path(const std::string& text, int64_t latest);
+
 // Three decimals: what a person can use, and a third of the bytes. NaN stays NaN (null).
 double rounded(double value);
 void write_number(JsonWriter& json, std::string_view name, double value);

@@ -60,11 +60,7 @@ HttpResponse get_clocks(const ApiContext& context, const ApiRequest& request) {
     write_number(json, "error_us", clock.known ? clock.error_ns / 1e3 : none);
     json.field("barriers", static_cast<uint64_t>(clock.barriers)).end_object();
   }
-  json.end_array()
-      .field("total", static_cast<uint64_t>(clocks.size()))
-      .field("shown", static_cast<uint64_t>(shown))
-      .end_object();
-  return json_answer(json);
+  return list_answer(json, clocks.size(), shown);
 }
 
 }  // namespace lockstep

@@ -5,6 +5,7 @@
 #include "api/endpoints.h"
 #include "api/job_view.h"
 #include "base/text.h"
+#include "model/step_detail.h"
 #include "query/comm_roles.h"
 
 namespace lockstep {
@@ -26,7 +27,7 @@ HttpResponse get_comms(const ApiContext& context, const ApiRequest& request) {
     }
     const size_t unknown = role.members.size() - members.size();
     json.begin_object()
-        .field("comm_id", format("0x%llx", static_cast<unsigned long long>(role.comm_id)))
+        .field("comm_id", comm_id_text(role.comm_id))
         .field("role", to_text(role.kind))
         .field("name", role.name)
         .field("told", role.told)
@@ -41,11 +42,7 @@ HttpResponse get_comms(const ApiContext& context, const ApiRequest& request) {
         .field("messages", role.use.messages)
         .end_object();
   }
-  json.end_array()
-      .field("total", static_cast<uint64_t>(roles.all().size()))
-      .field("shown", static_cast<uint64_t>(shown))
-      .end_object();
-  return json_answer(json);
+  return list_answer(json, roles.all().size(), shown);
 }
 
 }  // namespace lockstep

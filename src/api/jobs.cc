@@ -17,11 +17,7 @@ HttpResponse get_jobs(const ApiContext& context, const ApiRequest& request) {
   JsonWriter json;
   json.begin_object().key("jobs").begin_array();
   for (size_t i = 0; i < shown; ++i) write_job(json, jobs[i]);
-  json.end_array()
-      .field("total", static_cast<uint64_t>(jobs.size()))
-      .field("shown", static_cast<uint64_t>(shown))
-      .end_object();
-  return json_answer(json);
+  return list_answer(json, jobs.size(), shown);
 }
 
 }  // namespace lockstep

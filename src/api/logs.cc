@@ -27,11 +27,7 @@ HttpResponse get_logs(const ApiContext& context, const ApiRequest& request) {
     write_attributes(json, "resource", *item.resource);
     json.end_object();
   }
-  json.end_array()
-      .field("total", static_cast<uint64_t>(page.total))
-      .field("shown", static_cast<uint64_t>(page.items.size()))
-      .end_object();
-  return json_answer(json);
+  return list_answer(json, page.total, page.items.size());
 }
 
 }  // namespace lockstep

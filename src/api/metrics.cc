@@ -21,11 +21,7 @@ HttpResponse get_metrics(const ApiContext& context, const ApiRequest& request) {
     std::vector<std::string> names = context.metrics.names();
     json.begin_object().key("names").begin_array();
     for (const std::string& one : names) json.string(one);
-    json.end_array()
-        .field("total", static_cast<uint64_t>(names.size()))
-        .field("shown", static_cast<uint64_t>(names.size()))
-        .end_object();
-    return json_answer(json);
+    return list_answer(json, names.size(), names.size());
   }
   size_t total = 0;
   std::vector<Series> list = context.metrics.select(name, *from, *to, static_cast<size_t>(*limit), &total);
@@ -38,11 +34,7 @@ HttpResponse get_metrics(const ApiContext& context, const ApiRequest& request) {
       json.begin_array().number(sample.time_unix_ns).number(sample.value).end_array();
     json.end_array().end_object();
   }
-  json.end_array()
-      .field("total", static_cast<uint64_t>(total))
-      .field("shown", static_cast<uint64_t>(list.size()))
-      .end_object();
-  return json_answer(json);
+  return list_answer(json, total, list.size());
 }
 
 }  // namespace lockstep

@@ -65,14 +65,9 @@ HttpResponse get_perfetto(const ApiContext& context, const ApiRequest& request) 
                                     "those that are asked for",
                                     job->job_id.c_str()));
   }
-  if (request.step == "latest") {
-    wanted.step = traced.items.front().step;
-  } else if (std::optional<int64_t> number = parse_int(request.step); number && *number >= 0) {
-    wanted.step = *number;
-  } else {
-    return error_answer(
-        400, format("\"%.40s\" is not a step; a step is a whole number, or latest", as_one_line(request.step).c_str()));
-  }
+  const Result<int64_t> step = step_of_path(request.step, traced.items.front().step);
+  if (!step.ok()) return error_answer(400, step.error());
+  wanted.step = *step;
   const std::shared_ptr<const StepTrace> trace = context.traces.get(job->job_id, job->attempt, wanted.step);
   const std::vector<RankDetail>& details = trace->ranks;
   if (details.empty()) {

@@ -5,16 +5,13 @@
 #include "api/endpoints.h"
 #include "api/job_view.h"
 #include "base/text.h"
+#include "model/step_detail.h"
 
 namespace lockstep {
 namespace {
 
 double milliseconds(int64_t ns) {
   return static_cast<double>(ns) / 1e6;
-}
-
-std::string hex(uint64_t comm_id) {
-  return format("0x%llx", static_cast<unsigned long long>(comm_id));
 }
 
 const char* to_text(OpState state) {
@@ -74,7 +71,7 @@ void write_step(JsonWriter& json, const StepSummary& step) {
   json.key("comms").begin_array();
   for (const CommStep& comm : step.comms) {
     json.begin_object()
-        .field("comm_id", hex(comm.comm_id))
+        .field("comm_id", comm_id_text(comm.comm_id))
         .field("size", comm.size)
         .field("p2p", comm.p2p)
         .field("count", comm.count)
@@ -89,7 +86,7 @@ void write_step(JsonWriter& json, const StepSummary& step) {
   json.end_array().key("flows").begin_array();
   for (const FlowStep& flow : step.flows) {
     json.begin_object()
-        .field("comm_id", hex(flow.comm_id))
+        .field("comm_id", comm_id_text(flow.comm_id))
         .field("peer", flow.peer)
         .field("send", flow.send)
         .field("transfers", flow.transfers)
@@ -128,7 +125,7 @@ void write_status(JsonWriter& json, const RankStatus& status) {
       .begin_array();
   for (const CommStatus& comm : status.comms) {
     json.begin_object()
-        .field("comm_id", hex(comm.comm_id))
+        .field("comm_id", comm_id_text(comm.comm_id))
         .field("size", comm.size)
         .field("rank_in_comm", comm.rank_in_comm)
         .field("collectives_enqueued", comm.collectives_enqueued)
@@ -184,7 +181,7 @@ HttpResponse get_rank(const ApiContext& context, const ApiRequest& request) {
       .begin_array();
   for (const CommInit& comm : rank->comms) {
     json.begin_object()
-        .field("comm_id", hex(comm.comm_id))
+        .field("comm_id", comm_id_text(comm.comm_id))
         .field("size", comm.size)
         .field("rank_in_comm", comm.rank_in_comm)
         .field("nodes", comm.nodes)

@@ -101,11 +101,7 @@ HttpResponse get_ranks(const ApiContext& context, const ApiRequest& request) {
         .field("status", rank_state(rank, now))
         .end_object();
   }
-  json.end_array()
-      .field("total", static_cast<uint64_t>(order.size()))
-      .field("shown", static_cast<uint64_t>(shown))
-      .end_object();
-  return json_answer(json);
+  return list_answer(json, order.size(), shown);
 }
 
 }  // namespace lockstep

@@ -43,11 +43,7 @@ HttpResponse get_services(const ApiContext& context, const ApiRequest&) {
   JsonWriter json;
   json.begin_object().key("services").begin_array();
   for (const std::string& service : services) json.string(service);
-  json.end_array()
-      .field("total", static_cast<uint64_t>(services.size()))
-      .field("shown", static_cast<uint64_t>(services.size()))
-      .end_object();
-  return json_answer(json);
+  return list_answer(json, services.size(), services.size());
 }
 
 HttpResponse get_service(const ApiContext& context, const ApiRequest& request) {

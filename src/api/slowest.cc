@@ -48,11 +48,7 @@ HttpResponse get_slowest(const ApiContext& context, const ApiRequest& request) {
     role != nullptr ? json.string(role->label()) : json.null();
     json.end_object();
   }
-  json.end_array()
-      .field("total", static_cast<uint64_t>(slowest.ranks.size()))
-      .field("shown", static_cast<uint64_t>(shown))
-      .end_object();
-  return json_answer(json);
+  return list_answer(json, slowest.ranks.size(), shown);
 }
 
 }  // namespace lockstep

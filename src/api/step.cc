@@ -6,6 +6,7 @@
 #include "api/endpoints.h"
 #include "api/job_view.h"
 #include "base/text.h"
+#include "model/step_detail.h"
 #include "query/step_analysis.h"
 
 namespace lockstep {
@@ -15,10 +16,6 @@ using Analysis = StepAnalysis;
 
 double milliseconds(int64_t ns) {
   return static_cast<double>(ns) / 1e6;
-}
-
-std::string hex(uint64_t comm_id) {
-  return format("0x%llx", static_cast<unsigned long long>(comm_id));
 }
 
 // "AllReduce #812"; empty where which one is not known.
@@ -178,7 +175,7 @@ class Writer {
   void comm(uint64_t comm_id) {
     if (comm_id == 0) return;
     const CommRole* role = roles_.find(comm_id);
-    json_.field("comm_id", hex(comm_id))
+    json_.field("comm_id", comm_id_text(comm_id))
         .field("comm", role == nullptr ? "group" : role->label())
         .field("comm_index", role == nullptr ? 0 : role->index);
   }
@@ -192,21 +189,15 @@ class Writer {
   const CommRoles& roles_;
 };
 
-// "latest": the newest with detail, else the newest that the slowest rank is through with.
-Result<int64_t> wanted_step(const ApiContext& context, const JobInfo& job, const std::string& text) {
-  if (text == "latest") {
-    const Page<TracedStep> traced = context.spans.traced_steps(job.job_id, job.attempt, 1);
-    if (!traced.items.empty()) return traced.items[0].step;
-    int64_t newest = job.last_step;
-    for (const RankInfo& rank : job.ranks) {
-      if (rank.last_step >= 0) newest = std::min(newest, rank.last_step);
-    }
-    return newest;
+// The newest with detail, else the newest that the slowest rank is through with.
+int64_t latest_step(const ApiContext& context, const JobInfo& job) {
+  const Page<TracedStep> traced = context.spans.traced_steps(job.job_id, job.attempt, 1);
+  if (!traced.items.empty()) return traced.items[0].step;
+  int64_t newest = job.last_step;
+  for (const RankInfo& rank : job.ranks) {
+    if (rank.last_step >= 0) newest = std::min(newest, rank.last_step);
   }
-  const std::optional<int64_t> number = parse_int(text);
-  if (!number || *number < 0)
-    return Error{format("\"%.40s\" is not a step; a step is a whole number, or latest", text.c_str())};
-  return *number;
+  return newest;
 }
 
 }  // namespace
@@ -214,7 +205,8 @@ Result<int64_t> wanted_step(const ApiContext& context, const JobInfo& job, const
 HttpResponse get_step(const ApiContext& context, const ApiRequest& request) {
   const std::optional<JobInfo> job = find_job(context, request.job);
   if (!job) return unknown_job(context, request.job);
-  const Result<int64_t> step = wanted_step(context, *job, request.step);
+  const Result<int64_t> step =
+      step_of_path(request.step, request.step == "latest" ? latest_step(context, *job) : 0);
   if (!step.ok()) return error_answer(400, step.error());
   const Result<int64_t> limit = int_parameter(request.http, "limit", 100, 1, 1000);
   if (!limit.ok()) return error_answer(400, limit.error());
@@ -272,11 +264,7 @@ HttpResponse get_traced(const ApiContext& context, const ApiRequest& request) {
         .field("spans", static_cast<uint64_t>(step.spans))
         .end_object();
   }
-  json.end_array()
-      .field("total", static_cast<uint64_t>(page.total))
-      .field("shown", static_cast<uint64_t>(page.items.size()))
-      .end_object();
-  return json_answer(json);
+  return list_answer(json, page.total, page.items.size());
 }
 
 }  // namespace lockstep

@@ -63,14 +63,6 @@ StepParts finish(int64_t step, std::vector<StepCell>& cells, std::vector<double>
 
 }  // namespace
 
-double median_of(std::vector<double> values) {
-  if (values.empty()) return std::numeric_limits<double>::quiet_NaN();
-  auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  if (values.size() % 2 == 1) return *middle;
-  return (*middle + *std::max_element(values.begin(), middle)) / 2;
-}
-
 void visit_window(const StepStore& steps, const JobInfo& job, int64_t from_step, int64_t to_step,
                   const std::function<void(const StepParts&, std::span<const StepCell>)>& visit) {
   std::vector<StepCell> cells;

@@ -17,6 +17,7 @@
 #include <span>
 #include <vector>
 
+#include "base/median.h"
 #include "store/step_store.h"
 
 namespace lockstep {
@@ -59,7 +60,5 @@ struct StepParts {  // means over the ranks heard of, but step_ms: median
 // Ranks that joined after `job` was read are left out. The callback must not call the store.
 void visit_window(const StepStore& steps, const JobInfo& job, int64_t from_step, int64_t to_step,
                   const std::function<void(const StepParts&, std::span<const StepCell>)>& visit);
-
-double median_of(std::vector<double> values);  // NaN where there are none
 
 }  // namespace lockstep

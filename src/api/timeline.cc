@@ -7,6 +7,7 @@
 #include "api/endpoints.h"
 #include "api/job_view.h"
 #include "base/text.h"
+#include "model/step_detail.h"
 #include "model/events.h"
 
 namespace lockstep {
@@ -26,7 +27,7 @@ void write_spans(JsonWriter& json, const Timeline& timeline) {
         .field("duration_ns", span.duration_ns);
     if (span.op != nullptr) {
       json.field("wait_ns", span.wait_ns)
-          .field("comm_id", format("0x%llx", static_cast<unsigned long long>(span.op->comm_id)))
+          .field("comm_id", comm_id_text(span.op->comm_id))
           .field("ordinal", span.op->ordinal)
           .field("bytes", span.op->bytes)
           .field("queue_ns", span.op->start_unix_ns - span.op->enqueued_unix_ns);

@@ -5,7 +5,7 @@
 
 #include "base/text.h"
 #include "diagnosis/detectors/registry.h"
-#include "diagnosis/detectors/straggler/straggler.h"
+#include "diagnosis/roles.h"
 #include "diagnosis/words.h"
 
 namespace lockstep {
@@ -49,11 +49,17 @@ Engine::Job& Engine::job_of(const Identity& identity) {
       if (tracked.was_confirmed) kept.push_back(std::move(tracked));
     }
     std::map<std::string, int> serial = std::move(job.serial);
-    job = Job{};
-    job.attempt = identity.attempt;
-    job.tracked = std::move(kept);
-    job.serial = std::move(serial);
+    jobs_.erase(identity.job_id);
+    Job& fresh = jobs_[identity.job_id];
+    fresh.attempt = identity.attempt;
+    fresh.tracked = std::move(kept);
+    fresh.serial = std::move(serial);
+    return heard(fresh, identity);
   }
+  return heard(job, identity);
+}
+
+Engine::Job& Engine::heard(Job& job, const Identity& identity) {
   job.window.add_rank(identity);
   job.dirty = true;
   job.heard = ++records_;

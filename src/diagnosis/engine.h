@@ -63,6 +63,7 @@ class Engine final : public StoreSubscriber, public VerdictSource {
   };
 
   Job& job_of(const Identity& identity);
+  Job& heard(Job& job, const Identity& identity);
   void evaluate(const std::string& job_id, Job& job, int64_t now_unix_ns);
   void follow(const std::string& job_id, Job& job, std::vector<Finding> findings, bool hang_pass, int64_t now_unix_ns);
   void fill(const std::string& job_id, const Job& job, Tracked& tracked, const Finding& finding);

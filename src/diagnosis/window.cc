@@ -1,6 +1,9 @@
 #include "diagnosis/window.h"
 
 #include <algorithm>
+#include <numeric>
+
+#include "base/median.h"
 
 namespace lockstep {
 
@@ -10,8 +13,75 @@ int64_t RankStep::own_ns() const {
   return std::max<int64_t>(0, summary.self_ns - set_aside);
 }
 
+RankRows::Entry RankRows::Iterator::operator*() const {
+  const size_t slot = rows_->window_.order()[at_];
+  return {rows_->window_.rank_of(slot), rows_->frame_.rows[slot]};
+}
+
+RankRows::Iterator& RankRows::Iterator::operator++() {
+  const std::vector<uint32_t>& order = rows_->window_.order();
+  ++at_;
+  while (at_ < order.size() && !rows_->here(order[at_])) ++at_;
+  return *this;
+}
+
+bool RankRows::here(size_t slot) const {
+  return slot < frame_.state.size() && frame_.state[slot] == (known_ ? 1 : 2);
+}
+
+RankRows::Iterator RankRows::begin() const {
+  const std::vector<uint32_t>& order = window_.order();
+  size_t at = 0;
+  while (at < order.size() && !here(order[at])) ++at;
+  return {this, at};
+}
+
+RankRows::Iterator RankRows::end() const {
+  return {this, window_.order().size()};
+}
+
+RankRows::Iterator RankRows::find(int32_t rank) const {
+  const int32_t slot = window_.slot_of(rank);
+  if (slot < 0 || !here(static_cast<size_t>(slot))) return end();
+  const std::vector<uint32_t>& order = window_.order();
+  auto at = std::lower_bound(order.begin(), order.end(), rank,
+                             [&](uint32_t other, int32_t wanted) { return window_.rank_of(other) < wanted; });
+  return {this, static_cast<size_t>(at - order.begin())};
+}
+
+int64_t RankRows::step() const {
+  return frame_.number;
+}
+
+int32_t JobWindow::slot_of(int32_t rank) const {
+  return rank < 0 || static_cast<size_t>(rank) >= slot_of_rank_.size() ? -1 : slot_of_rank_[static_cast<size_t>(rank)];
+}
+
+const std::vector<uint32_t>& JobWindow::order() const {
+  if (order_.size() != rank_of_slot_.size()) {
+    order_.resize(rank_of_slot_.size());
+    std::iota(order_.begin(), order_.end(), 0u);
+    std::sort(order_.begin(), order_.end(),
+              [&](uint32_t a, uint32_t b) { return rank_of_slot_[a] < rank_of_slot_[b]; });
+  }
+  return order_;
+}
+
+int32_t JobWindow::add_slot(int32_t rank) {
+  if (rank < 0 || rank >= kRanksMax) return -1;
+  const auto at = static_cast<size_t>(rank);
+  if (at >= slot_of_rank_.size()) slot_of_rank_.resize(at + 1, -1);
+  if (slot_of_rank_[at] < 0) {
+    slot_of_rank_[at] = static_cast<int32_t>(rank_of_slot_.size());
+    rank_of_slot_.push_back(rank);
+    newest_of_slot_.push_back(-1);
+    comms_sum_of_slot_.push_back(0);
+  }
+  return slot_of_rank_[at];
+}
+
 void JobWindow::add_rank(const Identity& identity) {
-  ranks_[identity.rank] = identity;
+  if (Identity& held = ranks_[identity.rank]; !(held == identity)) held = identity;
   world_size_ = std::max(world_size_, identity.world_size);
 }
 
@@ -19,59 +89,92 @@ void JobWindow::add_comm(const Identity& identity, const CommInit& comm) {
   add_rank(identity);
   CommMembers& members = comms_[comm.comm_id];
   members.size = comm.size;
+  members.nodes = comm.nodes;
   members.world_rank[comm.rank_in_comm] = identity.rank;
 }
 
+void JobWindow::note_typical() {
+  // Often enough to follow a job that moves, rarely enough to cost nothing with many ranks.
+  if (typical_newest_ >= 0 && ++rows_since_typical_ * 2 < reporting_) return;
+  rows_since_typical_ = 0;
+  std::vector<int64_t> newest;
+  for (int64_t step : newest_of_slot_) {
+    if (step >= 0) newest.push_back(step);
+  }
+  if (newest.empty()) {
+    typical_newest_ = -1;
+    return;
+  }
+  std::nth_element(newest.begin(), newest.begin() + static_cast<std::ptrdiff_t>(newest.size() / 2), newest.end());
+  typical_newest_ = newest[newest.size() / 2];
+}
+
 void JobWindow::add_step(const Identity& identity, const StepSummary& summary) {
-  add_rank(identity);
-  for (const CommStep& comm : summary.comms) {
-    CommMembers& members = comms_[comm.comm_id];
-    if (comm.size > 0) {
+  const int32_t added = add_slot(identity.rank);
+  if (added < 0) return;
+  const auto slot = static_cast<size_t>(added);
+  uint64_t comms_sum = 0;
+  for (const CommStep& comm : summary.comms)
+    comms_sum = comms_sum * 31 + comm.comm_id + static_cast<uint64_t>(comm.rank_in_comm);
+  if (comms_sum != comms_sum_of_slot_[slot]) {
+    comms_sum_of_slot_[slot] = comms_sum;
+    for (const CommStep& comm : summary.comms) {
+      if (comm.size <= 0) continue;
+      CommMembers& members = comms_[comm.comm_id];
       members.size = comm.size;
       members.world_rank[comm.rank_in_comm] = identity.rank;
     }
   }
   // Far from where the ranks are: hopelessly late, or a number that cannot be. One rank's wild number must not blind
   // us.
-  int64_t now = typical_newest();
+  const int64_t now = typical_newest_;
   if (now >= 0 && (summary.step + kFarSteps < now || summary.step > now + kFarSteps)) {
     // Unless this rank says so for the first time again and again: then the job has jumped (a resume), and all follow.
     if (++far_rows_ < kFarRowsMax) return;
     steps_.clear();
-    newest_of_rank_.clear();
+    std::fill(newest_of_slot_.begin(), newest_of_slot_.end(), -1);
+    reporting_ = 0;
+    typical_newest_ = -1;
     first_step_ = summary.step;
   }
   far_rows_ = 0;
   if (first_step_ < 0 || summary.step < first_step_) first_step_ = summary.step;
-  StepRows& rows = steps_[summary.step];
-  bool known = summary.gpu_time_known();
-  (known ? rows.unknown : rows.known).erase(identity.rank);
-  (known ? rows.known : rows.unknown)[identity.rank] = RankStep{summary};
-  int64_t& newest = newest_of_rank_.try_emplace(identity.rank, summary.step).first->second;
+  StepFrame& frame = steps_.try_emplace(summary.step, *this, summary.step).first->second;
+  if (frame.rows.size() <= slot) {
+    frame.rows.resize(std::max(slots(), slot + 1));
+    frame.state.resize(frame.rows.size(), 0);
+  }
+  if (uint8_t before = frame.state[slot]; before != 0) --(before == 1 ? frame.known : frame.unknown).count_;
+  const bool known = summary.gpu_time_known();
+  frame.rows[slot].summary = summary;
+  frame.state[slot] = known ? 1 : 2;
+  ++(known ? frame.known : frame.unknown).count_;
+  frame.lateness.reset();
+  int64_t& newest = newest_of_slot_[slot];
+  if (newest < 0) ++reporting_;
   newest = std::max(newest, summary.step);
-  while (steps_.size() > kStepsMax) steps_.erase(steps_.begin());
-}
-
-int64_t JobWindow::typical_newest() const {
-  if (newest_of_rank_.empty()) return -1;
-  std::vector<int64_t> newest;
-  for (const auto& [rank, step] : newest_of_rank_) newest.push_back(step);
-  std::nth_element(newest.begin(), newest.begin() + static_cast<std::ptrdiff_t>(newest.size() / 2), newest.end());
-  return newest[newest.size() / 2];
+  note_typical();
+  const size_t steps_max = std::clamp(kRowsMax / std::max<size_t>(1, slots()), kStepsMin, kStepsMax);
+  while (steps_.size() > steps_max) steps_.erase(steps_.begin());
 }
 
 int64_t JobWindow::newest_step() const {
   return steps_.empty() ? -1 : steps_.rbegin()->first;
 }
 
-const std::map<int32_t, RankStep>* JobWindow::step(int64_t number) const {
+const StepFrame* JobWindow::frame(int64_t number) const {
   auto found = steps_.find(number);
-  return found == steps_.end() ? nullptr : &found->second.known;
+  return found == steps_.end() ? nullptr : &found->second;
 }
 
-const std::map<int32_t, RankStep>* JobWindow::unknown(int64_t number) const {
-  auto found = steps_.find(number);
-  return found == steps_.end() ? nullptr : &found->second.unknown;
+const RankRows* JobWindow::step(int64_t number) const {
+  const StepFrame* found = frame(number);
+  return found == nullptr ? nullptr : &found->known;
+}
+
+const RankRows* JobWindow::unknown(int64_t number) const {
+  const StepFrame* found = frame(number);
+  return found == nullptr ? nullptr : &found->unknown;
 }
 
 int64_t JobWindow::unknown_steps(int64_t after) const {
@@ -87,19 +190,13 @@ int64_t JobWindow::unknown_steps(int64_t after, const std::vector<int32_t>& rank
 
 std::vector<int64_t> JobWindow::complete_steps() const {
   std::vector<int64_t> complete;
-  int64_t newest = newest_step();
-  for (const auto& [number, rows] : steps_) {
-    if (number < first_step_ + kWarmUpSteps || rows.known.empty()) continue;
-    bool all_here = true;
-    for (const auto& [rank, newest_here] : newest_of_rank_) {
-      if (!rows.known.contains(rank) && !rows.unknown.contains(rank)) {
-        all_here = false;
-        break;
-      }
-    }
-    bool all_known = static_cast<int32_t>(newest_of_rank_.size()) >= world_size_;
+  const int64_t newest = newest_step();
+  const bool all_report = static_cast<int32_t>(reporting_) >= world_size_;
+  for (const auto& [number, frame] : steps_) {
+    if (number < first_step_ + kWarmUpSteps || frame.known.empty()) continue;
+    const bool all_here = frame.known.size() + frame.unknown.size() >= reporting_;
     // Ranks send a step as it closes, so one that is three steps behind is missing, not late.
-    if ((all_here && all_known) || newest >= number + 3) complete.push_back(number);
+    if ((all_here && all_report) || newest >= number + 3) complete.push_back(number);
   }
   return complete;
 }
@@ -119,10 +216,7 @@ double quantile(std::vector<double> values, double q) {
 }
 
 double median(std::vector<double> values) {
-  if (values.empty()) return 0;
-  std::sort(values.begin(), values.end());
-  size_t n = values.size();
-  return n % 2 == 1 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
+  return values.empty() ? 0 : median_of(std::move(values));
 }
 
 double lower_median(std::vector<double> values) {

@@ -5,12 +5,16 @@
 // with missing GPU times (records lost, operations NCCL tells no times of) is unknown: its own time would be taken for
 // too long and its communication for too short. Such rows are kept apart here, so that whoever compares ranks finds
 // them no more than those of a silent rank.
+// Limits: kStepsMax steps; of a job with so many ranks that these were more than kRowsMax rows, fewer, but kStepsMin.
+//         Ranks from kRanksMax on are not looked at.
 // Thread rule: Confined (one per job, guarded by the engine).
 #pragma once
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "model/events.h"
@@ -20,6 +24,7 @@ namespace lockstep {
 
 struct CommMembers {
   int32_t size = 0;
+  int32_t nodes = 0;                      // hosts it spans; 0: not told
   std::map<int32_t, int32_t> world_rank;  // rank in communicator -> rank in job
 };
 
@@ -30,15 +35,93 @@ struct RankStep {
   int64_t own_ns() const;
 };
 
+class JobWindow;
+struct StepFrame;
+
+// The ranks of one step whose GPU times are known (or those whose are not), in order of rank. Reads like a map from the
+// rank to its row.
+class RankRows {
+ public:
+  struct Entry {
+    int32_t first;
+    const RankStep& second;
+  };
+  class Iterator {
+   public:
+    Iterator(const RankRows* rows, size_t at) : rows_(rows), at_(at) {}
+    Entry operator*() const;
+    struct Arrow {
+      Entry entry;
+      const Entry* operator->() const { return &entry; }
+    };
+    Arrow operator->() const { return {**this}; }
+    Iterator& operator++();
+    bool operator==(const Iterator& other) const { return at_ == other.at_; }
+
+   private:
+    friend class RankRows;
+    const RankRows* rows_;
+    size_t at_;  // in the window's order of ranks
+  };
+
+  RankRows(const JobWindow& window, const StepFrame& frame, bool known)
+      : window_(window), frame_(frame), known_(known) {}
+  Iterator begin() const;
+  Iterator end() const;
+  Iterator find(int32_t rank) const;
+  bool contains(int32_t rank) const { return !(find(rank) == end()); }
+  const RankStep& at(int32_t rank) const { return find(rank)->second; }  // the rank must be there
+  size_t size() const { return count_; }
+  bool empty() const { return count_ == 0; }
+  int64_t step() const;
+
+ private:
+  friend class JobWindow;
+  bool here(size_t slot) const;
+  const JobWindow& window_;
+  const StepFrame& frame_;
+  const bool known_;
+  size_t count_ = 0;
+};
+
+// Own time of each rank minus that of its role-equivalent peers, in one step (roles.h). By slot of the window; NaN: the
+// rank's is not known.
+struct StepLateness {
+  std::vector<float> late_ns;
+  std::vector<uint32_t> role;  // by slot; ranks of one number are peers
+  uint32_t roles = 0;
+  double duration_ns = 0;  // median over ranks
+};
+
+struct StepFrame {
+  StepFrame(const JobWindow& window, int64_t number)
+      : number(number), known(window, *this, true), unknown(window, *this, false) {}
+  StepFrame(const StepFrame&) = delete;
+  StepFrame& operator=(const StepFrame&) = delete;
+
+  const int64_t number;
+  std::vector<RankStep> rows;  // by slot
+  std::vector<uint8_t> state;  // by slot: 0 nothing, 1 known, 2 unknown
+  RankRows known, unknown;
+  mutable std::unique_ptr<StepLateness> lateness;  // once asked for; void when a row is added
+};
+
 class JobWindow {
  public:
   static constexpr size_t kStepsMax = 128;
+  static constexpr size_t kStepsMin = 24;
+  static constexpr size_t kRowsMax = 2'000'000;
+  static constexpr int32_t kRanksMax = 262'144;
   // Compilation, allocator and connection set-up make the first steps of any job slow on random ranks.
   static constexpr int64_t kWarmUpSteps = 2;
 
   // A step number this far from where most ranks are is not taken at face value.
   static constexpr int64_t kFarSteps = 100'000;
   static constexpr int kFarRowsMax = 64;
+
+  JobWindow() = default;
+  JobWindow(const JobWindow&) = delete;  // frames refer to it
+  JobWindow& operator=(const JobWindow&) = delete;
 
   void add_rank(const Identity& identity);
   void add_comm(const Identity& identity, const CommInit& comm);
@@ -48,9 +131,10 @@ class JobWindow {
   // order, without warm-up and without those that are unknown for every rank.
   std::vector<int64_t> complete_steps() const;
   // The ranks whose GPU times are known; nullptr: no such step.
-  const std::map<int32_t, RankStep>* step(int64_t number) const;
+  const RankRows* step(int64_t number) const;
   // The others that sent it: of their numbers only what the host told holds (duration, phases).
-  const std::map<int32_t, RankStep>* unknown(int64_t number) const;
+  const RankRows* unknown(int64_t number) const;
+  const StepFrame* frame(int64_t number) const;
   // How many steps behind `after` are unknown: for every rank that sent them; for at least one of these ranks.
   int64_t unknown_steps(int64_t after) const;
   int64_t unknown_steps(int64_t after, const std::vector<int32_t>& ranks) const;
@@ -63,16 +147,27 @@ class JobWindow {
   int32_t world_rank(uint64_t comm_id, int32_t rank_in_comm) const;
   const std::map<uint64_t, CommMembers>& comms() const { return comms_; }
 
+  // Ranks have a slot each, from 0, in the order in which they were first heard of.
+  size_t slots() const { return rank_of_slot_.size(); }
+  int32_t rank_of(size_t slot) const { return rank_of_slot_[slot]; }
+  int32_t slot_of(int32_t rank) const;         // -1: none
+  const std::vector<uint32_t>& order() const;  // slots by rank
+
  private:
-  int64_t typical_newest() const;  // median over ranks of the newest step; -1: none
-  int far_rows_ = 0;
-  struct StepRows {
-    std::map<int32_t, RankStep> known;
-    std::map<int32_t, RankStep> unknown;
-  };
-  std::map<int64_t, StepRows> steps_;
+  friend class RankRows;
+  int32_t add_slot(int32_t rank);
+  void note_typical();
+  std::map<int64_t, StepFrame> steps_;
   std::map<int32_t, Identity> ranks_;
-  std::map<int32_t, int64_t> newest_of_rank_;
+  std::vector<int32_t> slot_of_rank_;  // -1: none
+  std::vector<int32_t> rank_of_slot_;
+  std::vector<int64_t> newest_of_slot_;      // -1: has sent no step
+  std::vector<uint64_t> comms_sum_of_slot_;  // of the communicators it told last: they seldom change
+  size_t reporting_ = 0;                     // slots that have sent a step
+  mutable std::vector<uint32_t> order_;
+  int64_t typical_newest_ = -1;  // median over ranks of the newest step; -1: none
+  size_t rows_since_typical_ = 0;
+  int far_rows_ = 0;
   std::map<uint64_t, CommMembers> comms_;
   int32_t world_size_ = 0;
   int64_t first_step_ = -1;

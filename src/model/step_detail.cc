@@ -66,7 +66,7 @@ std::optional<Phase> phase_of(std::string_view text) {
 Attributes attributes_of(const OpSpan& op, int64_t step) {
   Attributes attributes = {own("kind", op.p2p ? "p2p" : "collective"),
                            own("step", step),
-                           own("comm_id", format("0x%llx", static_cast<unsigned long long>(op.comm_id))),
+                           own("comm_id", comm_id_text(op.comm_id)),
                            own("comm_size", static_cast<int64_t>(op.comm_size)),
                            own("rank_in_comm", static_cast<int64_t>(op.rank_in_comm)),
                            own("seq", static_cast<int64_t>(op.seq)),
@@ -102,6 +102,19 @@ OpSpan op_of(const Span& span, std::string_view kind) {
 
 const char* to_text(SampledFor reason) {
   return reason == SampledFor::kAsked ? "asked" : "periodic";
+}
+
+double bus_factor(std::string_view function, int32_t size) {
+  if (size < 2) return 0;
+  const double n = size;
+  if (function == "AllReduce") return 2 * (n - 1) / n;
+  if (function == "AllGather" || function == "ReduceScatter") return n - 1;  // the payload here is one rank's part
+  if (function == "AlltoAll") return (n - 1) / n;
+  return 1;
+}
+
+std::string comm_id_text(uint64_t comm_id) {
+  return format("0x%llx", static_cast<unsigned long long>(comm_id));
 }
 
 std::optional<uint64_t> comm_id_from_text(std::string_view text) {

@@ -73,8 +73,12 @@ struct ClosedStep {
 inline constexpr size_t kOpsPerDetailMax = 65'536;
 inline constexpr size_t kNoteBytesMax = 512;
 
-// "0x1f2e", as lockstep.comm_id has it.
+// "0x1f2e": how a communicator is named everywhere outside.
+std::string comm_id_text(uint64_t comm_id);
 std::optional<uint64_t> comm_id_from_text(std::string_view text);
+
+// Bus bandwidth = bytes of one rank x this / time, as nccl-tests count it, on a communicator of `size` ranks.
+double bus_factor(std::string_view function, int32_t size);
 
 TraceId step_trace_id(std::string_view job_id, int64_t attempt, int64_t step);
 // Of the span "train.step" of a rank.

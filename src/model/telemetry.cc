@@ -65,6 +65,11 @@ std::string to_text(const Value& value) {
   return json.take();
 }
 
+std::string plain_text(const Value& value) {
+  const std::string* text = std::get_if<std::string>(&value.data);
+  return text != nullptr ? *text : to_text(value);
+}
+
 TraceId trace_id_from_hex(std::string_view digits) {
   TraceId id{};
   for (size_t i = 0; i < id.size() * 2 && i < digits.size(); ++i) {

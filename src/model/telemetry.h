@@ -67,6 +67,8 @@ std::string_view find_string(const Attributes& attributes, std::string_view key,
 int64_t find_int(const Attributes& attributes, std::string_view key, int64_t fallback = 0);
 // For people: {"a":1} style JSON of a value.
 std::string to_text(const Value& value);
+// The same, but a text as it is.
+std::string plain_text(const Value& value);
 
 using TraceId = std::array<uint8_t, 16>;
 using SpanId = std::array<uint8_t, 8>;

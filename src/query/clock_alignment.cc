@@ -19,6 +19,7 @@
 #include <numeric>
 #include <random>
 
+#include "base/median.h"
 #include "query/hub_system.h"
 #include "query/member_fit.h"
 
@@ -50,13 +51,6 @@ constexpr double kErrorSigmas = 2.6;
 constexpr double kErrorLeastNs = 1'000;
 constexpr size_t kMessageWindows = 8;
 constexpr int64_t kUnixMost = int64_t{1} << 62;  // so that differences fit
-
-double median_of(std::vector<double> values) {
-  if (values.empty()) return 0;
-  const auto middle = values.begin() + static_cast<ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
 
 class Sets {  // union-find
  public:
@@ -263,7 +257,7 @@ class Estimator {
       out.begin.push_back(static_cast<uint32_t>(out.end_ns.size()));
       ends.assign(corrected_.begin() + op.begin, corrected_.begin() + op.end);
       out.end_ns.insert(out.end_ns.end(), ends.begin(), ends.end());
-      const double moment = median_of(std::move(ends));
+      const double moment = upper_median_of(std::move(ends));
       out.tau.push_back(std::clamp(moment / half_span_ns_, -2.0, 2.0));
       int64_t least = std::numeric_limits<int64_t>::max();
       for (uint32_t i = op.begin; i < op.end; ++i) {
@@ -352,7 +346,7 @@ class Estimator {
     std::vector<std::vector<double>> of_island(system.island_count());
     for (size_t i = 0; i < x.size(); ++i) of_island[system.island()[i]].push_back(x[i]);
     std::vector<double> middle;
-    for (std::vector<double>& values : of_island) middle.push_back(median_of(std::move(values)));
+    for (std::vector<double>& values : of_island) middle.push_back(upper_median_of(std::move(values)));
     for (size_t i = 0; i < x.size(); ++i) x[i] -= middle[system.island()[i]];
   }
 
@@ -376,7 +370,7 @@ class Estimator {
       }
     }
     // By the median: one communicator that tells nonsense must not make all the others look bad.
-    const double typical = median_of(std::move(squares)) / kMedianOfSquares;
+    const double typical = upper_median_of(std::move(squares)) / kMedianOfSquares;
     const double all = (kBiasPriorFreedom + typical * freedom) / (kBiasPriorFreedom + freedom);
     for (size_t hub = 0; hub < system.hub_count(); ++hub) {
       const double members = system.edges_end(hub) - system.edges_begin(hub);
@@ -531,7 +525,7 @@ class Estimator {
         offsets.push_back(estimates_[i].offset);
         edges.push_back(estimates_[i].edge);
       }
-      const double offset = median_of(std::move(offsets)), edge = median_of(std::move(edges));
+      const double offset = upper_median_of(std::move(offsets)), edge = upper_median_of(std::move(edges));
       for (uint32_t i : members[group]) {
         RankClock& clock = out[i];
         clock.rank = ranks_[i];

@@ -3,19 +3,14 @@
 #include <algorithm>
 #include <map>
 
+#include "base/median.h"
+
 namespace lockstep {
 namespace {
 
 // Nearer to the next one than this share of the step, or this long: they came together.
 constexpr double kTogetherShare = 0.01;
 constexpr int64_t kTogetherNs = 50'000;
-
-double median_of(std::vector<double>& values) {
-  if (values.empty()) return 0;
-  const auto middle = values.begin() + static_cast<ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
 
 struct Row {  // one rank in one step
   int32_t rank;
@@ -50,7 +45,7 @@ class Sums {
       own.push_back(static_cast<double>(row.own_ns));
       durations_.push_back(static_cast<double>(row.duration_ns));
     }
-    const double median = median_of(own);
+    const double median = upper_median_of(own);
     double longest = 0;
     for (const Row& row : rows) {
       SlowRank& rank = sums_.at(row.rank).rank;
@@ -88,7 +83,7 @@ class Sums {
 
   SlowestRanks finish() {
     SlowestRanks out;
-    out.step_ns = median_of(durations_);
+    out.step_ns = upper_median_of(durations_);
     for (auto& [number, sum] : sums_) {
       SlowRank& rank = sum.rank;
       if (rank.steps > 0) {

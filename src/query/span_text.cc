@@ -239,11 +239,6 @@ Result<std::vector<AttributeMatch>> tags_from_logfmt(std::string_view text) {
   return tags;
 }
 
-std::string plain_text(const Value& value) {
-  const std::string* text = std::get_if<std::string>(&value.data);
-  return text != nullptr ? *text : to_text(value);
-}
-
 const char* kind_text(int32_t kind) {
   return kind >= 0 && kind < 6 ? kKinds[kind] : kKinds[0];
 }

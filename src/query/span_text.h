@@ -33,9 +33,6 @@ Result<int64_t> unix_ns_from_rfc3339(std::string_view text);
 // `service.name=trainer http.status=200 msg="two words"`, at most 64 of them.
 Result<std::vector<AttributeMatch>> tags_from_logfmt(std::string_view text);
 
-// A value as text: strings as they are, the rest as JSON.
-std::string plain_text(const Value& value);
-
 const char* kind_text(int32_t kind);    // "unspecified", "internal", "server", "client", "producer", "consumer"
 const char* status_text(int32_t code);  // "unset", "ok", "error"
 std::optional<int32_t> kind_from_text(std::string_view text);

@@ -9,27 +9,6 @@
 #include "query/step_analyzer.h"
 
 namespace lockstep {
-namespace {
-
-// As nccl-tests count it, of what one rank gives.
-double bus_factor(const std::string& function, int32_t size) {
-  if (size < 2) return 0;
-  const double n = size;
-  if (function == "AllReduce") return 2 * (n - 1) / n;
-  if (function == "AllGather" || function == "ReduceScatter") return n - 1;
-  if (function == "AlltoAll") return (n - 1) / n;
-  return 1;
-}
-
-}  // namespace
-
-int64_t StepAnalyzer::median_of(std::vector<int64_t> values) {
-  if (values.empty()) return 0;
-  const auto middle = values.begin() + static_cast<ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
-
 StepAnalysis StepAnalyzer::run() {
   coverage();
   if (details_.empty()) {
@@ -260,7 +239,7 @@ void StepAnalyzer::sum_phases() {
 void StepAnalyzer::finish() {
   std::vector<int64_t> durations;
   for (const Analysis::Rank& rank : out_.ranks) durations.push_back(rank.duration_ns);
-  out_.median_ns = median_of(std::move(durations));
+  out_.median_ns = upper_median_of(std::move(durations));
   std::sort(out_.ranks.begin(), out_.ranks.end(), [](const Analysis::Rank& a, const Analysis::Rank& b) {
     return std::make_tuple(-a.caused_ns, -a.own_ns, a.rank) < std::make_tuple(-b.caused_ns, -b.own_ns, b.rank);
   });

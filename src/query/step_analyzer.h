@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "base/median.h"
 #include "query/step_analysis.h"
 
 namespace lockstep {
@@ -104,7 +105,6 @@ class StepAnalyzer {
   static int64_t overlap(int64_t a_from, int64_t a_to, int64_t b_from, int64_t b_to) {
     return std::max<int64_t>(0, std::min(a_to, b_to) - std::max(a_from, b_from));
   }
-  static int64_t median_of(std::vector<int64_t> values);
   int32_t rank_number(uint32_t index) const { return ranks_[index].detail->identity.rank; }
   static uint64_t number_of(const OpSpan& span) { return span.p2p ? span.seq : span.ordinal; }
   static std::string name_of(const PhaseSpan& phase) { return phase.name.empty() ? to_text(phase.phase) : phase.name; }

@@ -179,7 +179,7 @@ void StepAnalyzer::name(int32_t rank, int64_t caused_ns, const std::map<int32_t,
   out_.culprit.caused_ns = caused_ns;
   out_.culprit.most_ns = most;
   out_.culprit.ranks = long_ones.size();
-  out_.culprit.typical_ns = median_of(std::move(long_ones));
+  out_.culprit.typical_ns = upper_median_of(std::move(long_ones));
 }
 
 }  // namespace lockstep

@@ -3,6 +3,7 @@
 #include <limits>
 #include <unordered_map>
 
+#include "query/op_key.h"
 #include "query/step_analyzer.h"
 
 namespace lockstep {
@@ -34,7 +35,7 @@ void StepAnalyzer::take_details() {
   std::vector<int64_t> starts;
   for (const RankDetail& rank : details_)
     starts.push_back(clocks_.job_time(rank.identity.rank, rank.detail.start_unix_ns));
-  origin_ = median_of(starts);
+  origin_ = upper_median_of(starts);
   ranks_.resize(details_.size());
   for (size_t i = 0; i < details_.size(); ++i) {
     const RankDetail& detail = details_[i];
@@ -83,31 +84,10 @@ void StepAnalyzer::take_details() {
 
 // Puts operations together over ranks.
 void StepAnalyzer::meet() {
-  struct Key {
-    uint64_t comm_id;
-    uint64_t number;
-    int32_t from;  // messages: sender and receiver in the communicator; collectives: -1
-    int32_t to;
-    bool operator==(const Key&) const = default;
-  };
-  struct Hash {
-    size_t operator()(const Key& key) const {
-      uint64_t hash = key.comm_id * 0x9E3779B97F4A7C15u ^ key.number;
-      hash = (hash ^ (hash >> 29)) * 0xBF58476D1CE4E5B9u +
-             (static_cast<uint64_t>(static_cast<uint32_t>(key.from)) << 32 | static_cast<uint32_t>(key.to));
-      return static_cast<size_t>((hash ^ (hash >> 32)) * 0x94D049BB133111EBu);
-    }
-  };
-  std::unordered_map<Key, uint32_t, Hash> places;
+  std::unordered_map<OpKey, uint32_t, OpKeyHash> places;
   places.reserve(ops_.size());
   for (uint32_t i = 0; i < ops_.size(); ++i) {
-    const OpSpan& span = *ops_[i].span;
-    Key key{span.comm_id, span.ordinal, -1, -1};
-    if (span.p2p) {
-      const bool send = span.function == "Send";
-      key = {span.comm_id, span.seq, send ? span.rank_in_comm : span.peer, send ? span.peer : span.rank_in_comm};
-    }
-    const auto [place, fresh] = places.try_emplace(key, static_cast<uint32_t>(meetings_.size()));
+    const auto [place, fresh] = places.try_emplace(key_of(*ops_[i].span), static_cast<uint32_t>(meetings_.size()));
     if (fresh) meetings_.emplace_back();
     Meeting& meeting = meetings_[place->second];
     // Twice by one rank: numbers began anew (another communicator with the same id); the first is kept.

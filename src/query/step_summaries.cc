@@ -115,7 +115,7 @@ void StepAnalyzer::charge_longest_work() {
     if (longest == nullptr || rank.own_ns > longest->own_ns) longest = &rank;
   }
   if (longest == nullptr) return;
-  const int64_t excess = longest->own_ns - median_of(std::move(own));
+  const int64_t excess = longest->own_ns - upper_median_of(std::move(own));
   if (excess < static_cast<int64_t>(kWorkShare * static_cast<double>(out_.length_ns))) return;
   std::map<int32_t, int64_t> waited;
   int64_t caused = 0;

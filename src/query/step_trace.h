@@ -1,12 +1,13 @@
 // A step with what every query about it needs: the detail of its ranks and their clocks. A page asks for the same step
 // many times while somebody looks around in it, so the last few are kept.
 //
-// What is answered may be kFreshNs old. Limits: kKept steps, kRanksTogether ranks in all of them (about 20 kB each).
+// A step that is being read is read once, however many ask for it. What is answered may be kFreshNs old. Limits: kKept steps, kRanksTogether ranks in all of them (about 20 kB each).
 // Thread rule: Thread-safe.
 #pragma once
 
 #include <cstdint>
 #include <deque>
+#include <future>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -39,10 +40,16 @@ class StepTraceCache {
   std::shared_ptr<const StepTrace> get(const std::string& job_id, int64_t attempt, int64_t step);
 
  private:
+  using Future = std::shared_future<std::shared_ptr<const StepTrace>>;
   struct Kept {
-    int64_t read_ns;
-    std::shared_ptr<const StepTrace> trace;
+    std::string job_id;
+    int64_t attempt;
+    int64_t step;
+    int64_t asked_ns;
+    size_t ranks;  // 0 while it is being read
+    Future trace;
   };
+  std::shared_ptr<const StepTrace> read(const std::string& job_id, int64_t attempt, int64_t step) const;
 
   const StepStore& steps_;
   const SpanStore& spans_;

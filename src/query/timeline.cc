@@ -5,6 +5,7 @@
 #include <unordered_map>
 
 #include "base/text.h"
+#include "query/op_key.h"
 
 namespace lockstep {
 namespace {
@@ -35,26 +36,6 @@ CellKind kind_of(Phase phase) {
   return CellKind::kOwn;
 }
 
-// What makes an operation the same one on all its ranks: a collective its place in the communicator, a message who
-// sends, who receives and how many went before.
-struct OpKey {
-  uint64_t comm_id;
-  uint64_t number;
-  int32_t from;  // -1: a collective
-  int32_t to;
-  bool operator==(const OpKey&) const = default;
-};
-struct OpKeyHash {
-  size_t operator()(const OpKey& key) const {
-    const uint64_t ends = static_cast<uint64_t>(static_cast<uint32_t>(key.from)) << 32 | static_cast<uint32_t>(key.to);
-    return (key.comm_id ^ key.number * 0x9E3779B97F4A7C15ull ^ ends * 0x94D049BB133111EBull) * 0xBF58476D1CE4E5B9ull;
-  }
-};
-OpKey key_of(const OpSpan& op) {
-  if (!op.p2p) return {op.comm_id, op.ordinal, -1, -1};
-  const bool sends = op.function == "Send";
-  return {op.comm_id, op.seq, sends ? op.rank_in_comm : op.peer, sends ? op.peer : op.rank_in_comm};
-}
 // The last to arrive spends the least time: what anybody spends beyond that, it waits.
 using Shortest = std::unordered_map<OpKey, int64_t, OpKeyHash>;
 

@@ -11,29 +11,6 @@ namespace {
 
 using namespace traceql;
 
-// As stores compare (store/span_store.h).
-bool has(const StoredSpan& item, const AttributeMatch& match) {
-  for (const Attributes* attributes : {&item.span.attributes, item.resource.get()}) {
-    const Value* value = find(*attributes, match.key);
-    if (value != nullptr && plain_text(*value) == match.value) return true;
-  }
-  return false;
-}
-
-bool has_besides(const StoredSpan& item, const TraceQuery& query) {
-  const Span& span = item.span;
-  const int64_t duration_ns = span.end_unix_ns - span.start_unix_ns;
-  return (query.service.empty() || find_string(*item.resource, "service.name") == query.service) &&
-         (query.name.empty() || span.name == query.name) &&
-         (query.start_from_unix_ns == 0 || span.start_unix_ns >= query.start_from_unix_ns) &&
-         (query.start_to_unix_ns == 0 || span.start_unix_ns <= query.start_to_unix_ns) &&
-         duration_ns >= query.duration_least_ns &&
-         (query.duration_most_ns == 0 || duration_ns <= query.duration_most_ns) &&
-         (!query.errors_only || span.status_code == 2) &&
-         std::all_of(query.attributes.begin(), query.attributes.end(),
-                     [&](const AttributeMatch& match) { return has(item, match); });
-}
-
 // Both at once, as far as a store can look for them; false: it cannot.
 bool join(TraceQuery& query, const TraceQuery& also) {
   if (!also.service.empty() && !query.service.empty() && also.service != query.service) return false;
@@ -116,7 +93,7 @@ size_t decide(const TraceQl& query, const TraceSearch& search, const std::vector
   const TraceFacts facts = facts_of(trace);
   std::vector<const StoredSpan*> spans;
   for (const StoredSpan& span : at_hand) {
-    if (has_besides(span, search.also)) spans.push_back(&span);
+    if (matches(span, search.also)) spans.push_back(&span);
   }
   const std::vector<bool> in = members(query.spans, spans, facts);
   std::vector<const StoredSpan*> chosen;

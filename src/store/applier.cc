@@ -13,11 +13,6 @@ namespace {
 const double kStaleMarker = std::bit_cast<double>(uint64_t{0x7FF0000000000002});
 constexpr uint32_t kNoRecordedValue = 1;
 
-std::string label_text(const Value& value) {
-  const std::string* text = std::get_if<std::string>(&value.data);
-  return text != nullptr ? *text : to_text(value);
-}
-
 // Sorted by name, names unique; of two with one name the first given stays.
 Labels tidy(Labels labels) {
   std::stable_sort(labels.begin(), labels.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
@@ -39,7 +34,7 @@ Labels labels_of_resource(const Attributes& resource) {
   Labels labels;
   for (const Attribute& attribute : resource) {
     if (attribute.key == "service.name" || attribute.key == "host.name" || attribute.key.starts_with("lockstep."))
-      labels.emplace_back(attribute.key, label_text(attribute.value));
+      labels.emplace_back(attribute.key, plain_text(attribute.value));
   }
   return labels;
 }
@@ -169,7 +164,7 @@ int64_t Applier::apply_event(const LogRecord& record, const Attributes& resource
 void Applier::apply_point(const MetricPoint& point, const Labels& resource_labels, int64_t received_unix_ns) {
   Labels labels;
   labels.reserve(point.attributes.size() + resource_labels.size() + 1);
-  for (const Attribute& attribute : point.attributes) labels.emplace_back(attribute.key, label_text(attribute.value));
+  for (const Attribute& attribute : point.attributes) labels.emplace_back(attribute.key, plain_text(attribute.value));
   labels.insert(labels.end(), resource_labels.begin(), resource_labels.end());
   if (point.temporality == Temporality::kDelta) labels.emplace_back("temporality", "delta");
   labels = tidy(std::move(labels));

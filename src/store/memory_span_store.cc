@@ -16,33 +16,6 @@ std::string_view service_of(const StoredSpan& item) {
   return find_string(*item.resource, "service.name");
 }
 
-std::string text_of(const Value& value) {
-  const std::string* text = std::get_if<std::string>(&value.data);
-  return text != nullptr ? *text : to_text(value);
-}
-
-bool has(const StoredSpan& item, const AttributeMatch& match) {
-  for (const Attributes* attributes : {&item.span.attributes, item.resource.get()}) {
-    const Value* value = find(*attributes, match.key);
-    if (value != nullptr && text_of(*value) == match.value) return true;
-  }
-  return false;
-}
-
-bool matches(const StoredSpan& item, const TraceQuery& query) {
-  const Span& span = item.span;
-  const int64_t duration_ns = span.end_unix_ns - span.start_unix_ns;
-  return (query.service.empty() || service_of(item) == query.service) &&
-         (query.name.empty() || span.name == query.name) &&
-         (query.start_from_unix_ns == 0 || span.start_unix_ns >= query.start_from_unix_ns) &&
-         (query.start_to_unix_ns == 0 || span.start_unix_ns <= query.start_to_unix_ns) &&
-         duration_ns >= query.duration_least_ns &&
-         (query.duration_most_ns == 0 || duration_ns <= query.duration_most_ns) &&
-         (!query.errors_only || span.status_code == 2) &&
-         std::all_of(query.attributes.begin(), query.attributes.end(),
-                     [&](const AttributeMatch& match) { return has(item, match); });
-}
-
 bool is_of(const StoredSpan& item, std::string_view job_id, int64_t attempt) {
   return find_string(*item.resource, "lockstep.job_id") == job_id &&
          find_int(*item.resource, "lockstep.attempt") == attempt;
@@ -54,10 +27,6 @@ std::vector<std::string> sorted(const T& names) {
 }
 
 }  // namespace
-
-void SpanStore::append(spans::SpanColumns columns, int64_t received_unix_ns, uint64_t) {
-  for (const ResourceGroup& group : spans::to_batch(columns).groups) append(group, received_unix_ns);
-}
 
 MemorySpanStore::MemorySpanStore(MemorySpanStoreOptions options, Counters& counters)
     : options_(options), counters_(counters) {}
@@ -179,7 +148,7 @@ std::vector<std::string> MemorySpanStore::attribute_values(std::string_view key,
   for (const Entry& entry : spans_) {
     for (const Attributes* attributes : {&entry.item.span.attributes, entry.item.resource.get()}) {
       const Value* value = find(*attributes, key);
-      if (value != nullptr && values.size() < limit) values.insert(text_of(*value));
+      if (value != nullptr && values.size() < limit) values.insert(plain_text(*value));
     }
   }
   return sorted(values);

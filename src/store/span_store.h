@@ -47,6 +47,9 @@ struct TraceQuery {
   size_t limit = 20;             // traces
 };
 
+// Whether a span is what the query asks for.
+bool matches(const StoredSpan& item, const TraceQuery& query);
+
 struct TraceSummary {
   TraceId trace_id{};
   std::string root_service;  // of the earliest span without a parent, else of the earliest

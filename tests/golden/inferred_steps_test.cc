@@ -16,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "base/median.h"
 #include "base/clock.h"
 #include "base/files.h"
 #include "diagnosis/engine.h"
@@ -144,12 +145,6 @@ Judged judge(const std::map<int32_t, std::map<int64_t, StepSummary>>& steps, con
   return {engine.verdicts("")};
 }
 
-double median_of(std::vector<double> values) {
-  if (values.empty()) return 0;
-  std::nth_element(values.begin(), values.begin() + static_cast<ptrdiff_t>(values.size() / 2), values.end());
-  return values[values.size() / 2];
-}
-
 class InferredSteps : public testing::TestWithParam<Expected> {
  protected:
   void SetUp() override {
@@ -231,7 +226,7 @@ TEST_P(InferredSteps, AreThoseThatTheJobTold) {
   std::sort(worst.begin(), worst.end());
   const double largest = worst.empty() ? 0 : std::max(std::abs(worst.front()), std::abs(worst.back()));
   printf("| `%s` | %zu | %zu | %zu | %s | %.1f | %.1f | %.1f | %s | %s |\n", expected.name, told_count, found,
-         other_number, numberings.size() == 1 ? "yes" : "no", median_of(start_ms), largest, median_of(length_ms),
+         other_number, numberings.size() == 1 ? "yes" : "no", upper_median_of(start_ms), largest, upper_median_of(length_ms),
          named(from_told).c_str(), named(from_inferred).c_str());
 
   EXPECT_EQ(other_number, 0u);
@@ -243,7 +238,7 @@ TEST_P(InferredSteps, AreThoseThatTheJobTold) {
     const std::string who = "rank " + std::to_string(expected.culprit) + ", " + expected.layer + " (confirmed)";
     EXPECT_EQ(named(from_inferred), expected.culprit == kNobody ? "nobody" : who);
   }
-  EXPECT_LE(std::abs(median_of(start_ms)), expected.start_ms_median);
+  EXPECT_LE(std::abs(upper_median_of(start_ms)), expected.start_ms_median);
   for (const auto& [rank, its] : told) {
     if (its.empty()) continue;  // it told none
     EXPECT_GE(inferred[rank].size() + expected.unseen_first, its.size()) << "rank " << rank;

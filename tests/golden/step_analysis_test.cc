@@ -38,7 +38,7 @@ constexpr Expected kCases[] = {
     {"hyb_compute_r5", 5, nullptr, 0.8, 1000, 2000, 0.85},
     {"hyb_data_r6", 6, "input", 0.9, 250, 500, 1},
     {"ddp_healthy", -1, nullptr, 0, 500, 800, 1},
-    {"hyb_healthy", -1, nullptr, 0, 200, 1200, 0.85},
+    {"hyb_healthy", -1, nullptr, 0, 600, 1200, 0.85},
     // Run once after the rules were made, and left as they came out. What is charged is printed, not judged.
     {"ddp_pulse_r0", -1, nullptr, 0, 300, 500, 1},
     // A known limit, held here so that it is seen when it changes: behind a slow link the members of the only

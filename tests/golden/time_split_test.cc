@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "base/median.h"
 #include "model/step_detail.h"
 #include "tests/golden/recorded_run.h"
 
@@ -73,12 +74,6 @@ class TimeSplitTruth : public testing::TestWithParam<Expected> {
     ASSERT_TRUE(played.ok()) << played.error();
   }
 };
-
-double median_of(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  size_t half = values.size() / 2;
-  return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
-}
 
 TEST_P(TimeSplitTruth, IsHeld) {
   const Expected& expected = GetParam();

@@ -5,6 +5,8 @@
 #include <limits>
 #include <vector>
 
+#include "base/median.h"
+
 namespace lockstep {
 namespace {
 
@@ -18,17 +20,6 @@ uint8_t class_of(uint32_t bytes) {
   int power = std::bit_width(bytes) - 1;
   uint32_t quarter = power >= 2 ? (bytes >> (power - 2)) & 3 : 0;
   return static_cast<uint8_t>(power * 4 + static_cast<int>(quarter));
-}
-
-template <typename T>
-double median_of(std::vector<T> values) {
-  size_t half = values.size() / 2;
-  std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(half), values.end());
-  double upper = static_cast<double>(values[half]);
-  if (values.size() % 2 == 1) return upper;
-  return (upper +
-          static_cast<double>(*std::max_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(half)))) /
-         2;
 }
 
 // Slope (ns per byte) and intercept of Theil and Sen; the points are at different sizes.

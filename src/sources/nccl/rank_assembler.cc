@@ -14,19 +14,7 @@ constexpr int kOrphanDrainsMax = 3;
 }  // namespace
 
 double bus_factor(Function function, int32_t size) {
-  if (size < 2) return 0;
-  double n = size;
-  switch (function) {
-    case Function::kAllReduce:
-      return 2 * (n - 1) / n;
-    case Function::kAllGather:
-    case Function::kReduceScatter:
-      return n - 1;  // the payload here is one rank's part
-    case Function::kAlltoAll:
-      return (n - 1) / n;
-    default:
-      return 1;
-  }
+  return bus_factor(to_text(function), size);
 }
 
 void RankAssembler::note_gpu_offset(int64_t host_ns, int64_t gpu_ns) {

@@ -40,11 +40,6 @@ SpanKey key_of(const SpanColumns& columns, const SpanRow& row) {
   return {columns.traces[row.trace], row.span_id, std::max(row.start_unix_ns, INT64_MIN + 2)};
 }
 
-std::string text_of(const Value& value) {
-  const std::string* text = std::get_if<std::string>(&value.data);
-  return text != nullptr ? *text : to_text(value);
-}
-
 StoredSpan stored(const SpanColumns& columns, const SpanRow& row) {
   return {columns.sources[row.source]->resource, columns.to_span(row)};
 }
@@ -115,7 +110,7 @@ struct ColumnarSpanStore::Matcher {
       if (attribute.number && std::to_string(*attribute.number) != match.value) attribute.number.reset();
       for (const auto& source : columns.sources) {
         const Value* value = find(*source->resource, match.key);
-        attribute.of_source.push_back(value != nullptr && text_of(*value) == match.value);
+        attribute.of_source.push_back(value != nullptr && plain_text(*value) == match.value);
       }
       for (const SpanShape& shape : columns.shapes) attribute.cell.push_back(cell_of(shape, columns.texts, match.key));
     }
@@ -149,7 +144,7 @@ struct ColumnarSpanStore::Matcher {
     const int64_t cell = columns.cells[row.cells + static_cast<uint32_t>(at)];
     if (type == CellType::kText) return attribute.text && cell == *attribute.text;
     if (type == CellType::kInt) return attribute.number && cell == *attribute.number;
-    return text_of(columns.value_of(type, cell)) == attribute.value;
+    return plain_text(columns.value_of(type, cell)) == attribute.value;
   }
 
   // Whether every row of a row group matches, so that none need be looked at.
@@ -548,13 +543,13 @@ std::vector<std::string> ColumnarSpanStore::attribute_values(std::string_view ke
       if (!had_source[row.source]) {
         had_source[row.source] = true;
         const Value* value = find(*columns->sources[row.source]->resource, key);
-        if (value != nullptr) add(text_of(*value));
+        if (value != nullptr) add(plain_text(*value));
       }
       if (!of_spans || cell[row.shape] < 0) continue;
       const size_t place = static_cast<size_t>(cell[row.shape]);
       const CellType type = columns->shapes[row.shape].keys[place].type;
       const int64_t number = columns->cells[row.cells + place];
-      if (had.size() < limit * 2 && had.emplace(type, number).second) add(text_of(columns->value_of(type, number)));
+      if (had.size() < limit * 2 && had.emplace(type, number).second) add(plain_text(columns->value_of(type, number)));
     }
   }
   return listed(values);

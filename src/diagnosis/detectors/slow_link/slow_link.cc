@@ -7,6 +7,7 @@
 
 #include "base/text.h"
 #include "diagnosis/detectors/straggler/straggler.h"
+#include "diagnosis/roles.h"
 #include "diagnosis/words.h"
 
 namespace lockstep {

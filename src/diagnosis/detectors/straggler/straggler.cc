@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/text.h"
+#include "diagnosis/roles.h"
 #include "diagnosis/words.h"
 
 namespace lockstep {
@@ -26,26 +27,10 @@ constexpr double kExcessMinNs = 1e6;
 // More than this share of a role late together: the work is shaped so.
 constexpr double kStructuralShare = 1.0 / 3;
 
-// Ranks of one role do the same operations: same communicator sizes, kinds, counts and (within 10 %) bytes.
-std::string role_of(const StepSummary& summary) {
-  std::vector<std::string> parts;
-  for (const CommStep& comm : summary.comms) {
-    int bytes_class =
-        comm.bytes <= 0 ? 0 : static_cast<int>(std::lround(std::log(static_cast<double>(comm.bytes)) / std::log(1.1)));
-    // Neighbouring classes must not split a role over rounding: three steps of 10 % make one class.
-    parts.push_back(format("%d:%d:%lld:%d", comm.size, comm.p2p ? 1 : 0, static_cast<long long>(comm.count),
-                           (bytes_class + 1) / 3));
-  }
-  std::sort(parts.begin(), parts.end());
-  std::string role;
-  for (const std::string& part : parts) role += part + " ";
-  return role;
-}
-
 struct RankStats {
   std::vector<double> late;  // per step of the window, in order
   double typical = 0;
-  std::string role;
+  uint32_t role = 0;
 };
 
 // The size of a slowness that began in the last kStepsFresh steps; 0 where there is none.
@@ -85,23 +70,6 @@ bool explained_by_workload(const JobWindow& window, int32_t rank, const std::vec
 }
 
 }  // namespace
-
-std::map<int32_t, double> lateness(const JobWindow&, const std::map<int32_t, RankStep>& rows) {
-  std::map<std::string, std::vector<int32_t>> roles;
-  for (const auto& [rank, row] : rows) roles[role_of(row.summary)].push_back(rank);
-  std::vector<double> everyone;
-  for (const auto& [rank, row] : rows) everyone.push_back(static_cast<double>(row.own_ns()));
-  std::map<int32_t, double> late;
-  if (rows.size() < 2) return late;
-  for (const auto& [role, members] : roles) {
-    std::vector<double> own;
-    for (int32_t rank : members) own.push_back(static_cast<double>(rows.at(rank).own_ns()));
-    // With one member there is nobody of the role to compare with; all ranks together are the next best.
-    double reference = members.size() >= 2 ? lower_median(own) : lower_median(everyone);
-    for (int32_t rank : members) late[rank] = static_cast<double>(rows.at(rank).own_ns()) - reference;
-  }
-  return late;
-}
 
 void explain_own_time(const JobWindow& window, int32_t rank, const std::vector<int64_t>& steps, Finding& finding) {
   std::array<double, kPhaseCount> own_phase{}, peer_phase{};
@@ -219,9 +187,10 @@ std::vector<Finding> find_stragglers(const JobWindow& window, const std::vector<
   std::vector<double> durations;
   for (int64_t number : steps) {
     const auto& rows = *window.step(number);
+    const StepLateness& in_step = lateness(window, *window.frame(number));
     for (const auto& [rank, late] : lateness(window, rows)) {
       stats[rank].late.push_back(late);
-      stats[rank].role = role_of(rows.at(rank).summary);
+      stats[rank].role = in_step.role[static_cast<size_t>(window.slot_of(rank))];
     }
     std::vector<double> step_durations;
     for (const auto& [rank, row] : rows) step_durations.push_back(static_cast<double>(row.summary.duration_ns));
@@ -252,7 +221,7 @@ std::vector<Finding> find_stragglers(const JobWindow& window, const std::vector<
     return late > 1 && static_cast<double>(late) >= kStructuralShare * static_cast<double>(all);
   };
   if (structural(late_ranks.size(), stats.size())) return {};
-  std::map<std::string, std::pair<size_t, size_t>> roles;  // late, all
+  std::map<uint32_t, std::pair<size_t, size_t>> roles;  // late, all
   for (const auto& [rank, stat] : stats) ++roles[stat.role].second;
   for (int32_t rank : late_ranks) ++roles[stats[rank].role].first;
   std::erase_if(late_ranks, [&](int32_t rank) {

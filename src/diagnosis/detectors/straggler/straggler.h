@@ -4,22 +4,18 @@
 // step minus the union of its communication on the GPU) is long exactly where the delay is made, and nowhere else,
 // across any mix of tensor, pipeline and data parallel groups and without any clock. Waiting is not guilt: waiting is
 // communication time and cancels out.
-// Peers are ranks of the same role: same communicators by size, operations and bytes. Where a third of a role is slow
-// together it is the shape of the work (stage imbalance), not a culprit.
+// Peers are ranks of the same role (diagnosis/roles.h). Where a third of a role is slow together it is the shape of the
+// work (stage imbalance), not a culprit.
 //
 // Thread rule: Thread-safe (pure functions).
 #pragma once
 
-#include <map>
 #include <vector>
 
 #include "diagnosis/finding.h"
 #include "diagnosis/window.h"
 
 namespace lockstep {
-
-// Own time of each rank minus that of its role-equivalent peers, in one step. Empty where the step says nothing.
-std::map<int32_t, double> lateness(const JobWindow& window, const std::map<int32_t, RankStep>& rows);
 
 // Persistent: late in most of the last steps.
 std::vector<Finding> find_stragglers(const JobWindow& window, const std::vector<Explained>& explained);

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "diagnosis/roles.h"
 #include "diagnosis/testing.h"
 
 namespace lockstep {

@@ -1,0 +1,33 @@
+// The middle of some numbers, in the two ways that are used here. They differ only where there is an even number of them.
+//
+// Thread rule: Thread-safe (no state).
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <limits>
+#include <vector>
+
+namespace lockstep {
+
+// The middle one, or half way between the two in the middle. NaN where there are none.
+template <typename T>
+double median_of(std::vector<T> values) {
+  if (values.empty()) return std::numeric_limits<double>::quiet_NaN();
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  const auto upper = static_cast<double>(*middle);
+  if (values.size() % 2 == 1) return upper;
+  return (upper + static_cast<double>(*std::max_element(values.begin(), middle))) / 2;
+}
+
+// The middle one, or the upper of the two in the middle: always one of them. T{} where there are none.
+template <typename T>
+T upper_median_of(std::vector<T> values) {
+  if (values.empty()) return T{};
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,25 @@
+#include "base/median.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdint>
+
+namespace lockstep {
+namespace {
+
+TEST(Median, IsTheMiddleOneOrHalfWayBetweenTheTwoInTheMiddle) {
+  EXPECT_EQ(median_of(std::vector<double>{3, 1, 2}), 2);
+  EXPECT_EQ(median_of(std::vector<double>{4, 1, 3, 2}), 2.5);
+  EXPECT_EQ(median_of(std::vector<int64_t>{7, 8}), 7.5);
+  EXPECT_TRUE(std::isnan(median_of(std::vector<double>{})));
+}
+
+TEST(Median, TheUpperOneIsAlwaysOneOfThem) {
+  EXPECT_EQ(upper_median_of(std::vector<int64_t>{3, 1, 2}), 2);
+  EXPECT_EQ(upper_median_of(std::vector<int64_t>{4, 1, 3, 2}), 3);
+  EXPECT_EQ(upper_median_of(std::vector<int64_t>{}), 0);
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,110 @@
+#include "diagnosis/roles.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <unordered_map>
+
+namespace lockstep {
+namespace {
+
+// A place in a point-to-point group tells a role apart only where so many ranks have it.
+constexpr size_t kMembersMin = 4;
+
+uint64_t mixed(uint64_t value) {
+  value ^= value >> 33;
+  value *= 0xff51afd7ed558ccdull;
+  value ^= value >> 33;
+  value *= 0xc4ceb9fe1a85ec53ull;
+  return value ^ value >> 33;
+}
+
+// Three steps of 10 % make one class; a sum, so that the order of communicators does not matter.
+int64_t bytes_class(int64_t bytes) {
+  if (bytes <= 0) return 0;
+  return (std::lround(std::log(static_cast<double>(bytes)) / std::log(1.1)) + 1) / 3;
+}
+
+struct Keys {
+  uint64_t coarse = 0;
+  uint64_t fine = 0;
+};
+
+Keys keys_of(const StepSummary& summary) {
+  Keys keys;
+  for (const CommStep& comm : summary.comms) {
+    uint64_t part = mixed(static_cast<uint64_t>(comm.size) * 2 + (comm.p2p ? 1 : 0));
+    part = mixed(part ^ static_cast<uint64_t>(comm.count));
+    if (!comm.p2p) part = mixed(part ^ static_cast<uint64_t>(bytes_class(comm.bytes)));
+    keys.coarse += part;
+    keys.fine += comm.p2p ? mixed(part ^ (static_cast<uint64_t>(comm.rank_in_comm) + 1)) : part;
+  }
+  return keys;
+}
+
+double lower_median_in_place(std::vector<double>& values) {
+  auto middle = values.begin() + static_cast<std::ptrdiff_t>((values.size() - 1) / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+std::unique_ptr<StepLateness> compute(const StepFrame& frame) {
+  auto result = std::make_unique<StepLateness>();
+  const size_t slots = frame.rows.size();
+  result->late_ns.assign(slots, std::numeric_limits<float>::quiet_NaN());
+  result->role.assign(slots, 0);
+  std::vector<Keys> keys(slots);
+  std::unordered_map<uint64_t, size_t> fine_count;
+  std::vector<double> everyone, durations;
+  for (size_t slot = 0; slot < slots; ++slot) {
+    if (frame.state[slot] != 1) continue;
+    const RankStep& row = frame.rows[slot];
+    keys[slot] = keys_of(row.summary);
+    ++fine_count[keys[slot].fine];
+    everyone.push_back(static_cast<double>(row.own_ns()));
+    durations.push_back(static_cast<double>(row.summary.duration_ns));
+  }
+  if (everyone.empty()) return result;
+  result->duration_ns = lower_median_in_place(durations);
+  if (everyone.size() < 2) return result;
+
+  std::unordered_map<uint64_t, uint32_t> number;
+  std::vector<std::vector<double>> own;
+  for (size_t slot = 0; slot < slots; ++slot) {
+    if (frame.state[slot] != 1) continue;
+    const uint64_t key = fine_count[keys[slot].fine] >= kMembersMin ? keys[slot].fine : keys[slot].coarse;
+    auto [found, fresh] = number.try_emplace(key, static_cast<uint32_t>(own.size()));
+    if (fresh) own.emplace_back();
+    result->role[slot] = found->second;
+    own[found->second].push_back(static_cast<double>(frame.rows[slot].own_ns()));
+  }
+  result->roles = static_cast<uint32_t>(own.size());
+  const double of_all = lower_median_in_place(everyone);
+  std::vector<double> reference;
+  // With one member there is nobody of the role to compare with; all ranks together are the next best.
+  for (std::vector<double>& times : own) reference.push_back(times.size() >= 2 ? lower_median_in_place(times) : of_all);
+  for (size_t slot = 0; slot < slots; ++slot) {
+    if (frame.state[slot] != 1) continue;
+    result->late_ns[slot] =
+        static_cast<float>(static_cast<double>(frame.rows[slot].own_ns()) - reference[result->role[slot]]);
+  }
+  return result;
+}
+
+}  // namespace
+
+const StepLateness& lateness(const JobWindow&, const StepFrame& frame) {
+  if (!frame.lateness) frame.lateness = compute(frame);
+  return *frame.lateness;
+}
+
+std::map<int32_t, double> lateness(const JobWindow& window, const RankRows& rows) {
+  std::map<int32_t, double> by_rank;
+  if (rows.size() < 2) return by_rank;
+  const StepLateness& all = lateness(window, *window.frame(rows.step()));
+  for (const auto& [rank, row] : rows)
+    by_rank[rank] = static_cast<double>(all.late_ns[static_cast<size_t>(window.slot_of(rank))]);
+  return by_rank;
+}
+
+}  // namespace lockstep
