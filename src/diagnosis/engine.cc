@@ -110,6 +110,22 @@ void Engine::tick(int64_t now_unix_ns) {
 }
 
 void Engine::evaluate(const std::string& job_id, Job& job, int64_t now_unix_ns) {
+  look_at_steps(job_id, job, now_unix_ns);
+  HangInput input{job.status, typical_step_ns(job.window)};
+  std::vector<Finding> hangs;
+  size_t over = job.ended.size();
+  if (over < job.window.ranks().size()) {
+    if (std::optional<Finding> hang = find_hang(job.window, input)) hangs.push_back(std::move(*hang));
+  }
+  follow(job_id, job, std::move(hangs), true, now_unix_ns);
+}
+
+void Engine::look_at_steps(const std::string& job_id, Job& job, int64_t now_unix_ns) {
+  // Detectors see complete steps only: without a new one they would say the same again.
+  std::vector<int64_t> complete = job.window.complete_steps();
+  if (complete == job.looked_at && job.ended.size() == job.ended_looked_at) return;
+  job.looked_at = std::move(complete);
+  job.ended_looked_at = job.ended.size();
   std::vector<Finding> findings;
   std::set<int32_t> explained;
   std::vector<Explained> stretches;
@@ -134,14 +150,6 @@ void Engine::evaluate(const std::string& job_id, Job& job, int64_t now_unix_ns) 
       std::any_of(findings.begin(), findings.end(), [](const Finding& finding) { return finding.steps_hit >= 1; });
   if (steady) std::erase_if(findings, [](const Finding& finding) { return finding.steps_hit < 1; });
   follow(job_id, job, std::move(findings), false, now_unix_ns);
-
-  HangInput input{job.status, typical_step_ns(job.window)};
-  std::vector<Finding> hangs;
-  size_t over = job.ended.size();
-  if (over < job.window.ranks().size()) {
-    if (std::optional<Finding> hang = find_hang(job.window, input)) hangs.push_back(std::move(*hang));
-  }
-  follow(job_id, job, std::move(hangs), true, now_unix_ns);
 }
 
 void Engine::fill(const std::string& job_id, const Job& job, Tracked& tracked, const Finding& finding) {

@@ -58,12 +58,15 @@ class Engine final : public StoreSubscriber, public VerdictSource {
     std::map<int32_t, bool> ended;  // rank -> cleanly
     std::vector<Tracked> tracked;
     std::map<std::string, int> serial;  // how many verdicts of a key there have been
+    std::vector<int64_t> looked_at;     // complete steps, and ended ranks, when detectors looked last
+    size_t ended_looked_at = 0;
     bool dirty = false;
     uint64_t heard = 0;  // a count that grows with every record: who was heard of last
   };
 
   Job& job_of(const Identity& identity);
   Job& heard(Job& job, const Identity& identity);
+  void look_at_steps(const std::string& job_id, Job& job, int64_t now_unix_ns);
   void evaluate(const std::string& job_id, Job& job, int64_t now_unix_ns);
   void follow(const std::string& job_id, Job& job, std::vector<Finding> findings, bool hang_pass, int64_t now_unix_ns);
   void fill(const std::string& job_id, const Job& job, Tracked& tracked, const Finding& finding);

@@ -110,6 +110,7 @@ void JobWindow::note_typical() {
 }
 
 void JobWindow::add_step(const Identity& identity, const StepSummary& summary) {
+  add_rank(identity);
   const int32_t added = add_slot(identity.rank);
   if (added < 0) return;
   const auto slot = static_cast<size_t>(added);

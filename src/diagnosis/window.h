@@ -94,8 +94,8 @@ struct StepLateness {
 };
 
 struct StepFrame {
-  StepFrame(const JobWindow& window, int64_t number)
-      : number(number), known(window, *this, true), unknown(window, *this, false) {}
+  StepFrame(const JobWindow& window, int64_t step_number)
+      : number(step_number), known(window, *this, true), unknown(window, *this, false) {}
   StepFrame(const StepFrame&) = delete;
   StepFrame& operator=(const StepFrame&) = delete;
 

@@ -137,13 +137,15 @@ std::vector<Finding> find_pauses(const JobWindow& window, const std::vector<Expl
     if (set_aside(window, number, event_ns)) continue;
     int32_t latest = -1;
     double most = 0, second = 0;
-    for (const auto& [rank, ns] : lateness(window, rows)) {
+    const StepLateness& late = lateness(window, *window.frame(number));
+    for (size_t slot = 0; slot < late.late_ns.size(); ++slot) {
+      const auto ns = static_cast<double>(late.late_ns[slot]);
       if (ns > most) {
         second = most;
         most = ns;
-        latest = rank;
-      } else {
-        second = std::max(second, ns);
+        latest = window.rank_of(slot);
+      } else if (ns > second) {
+        second = ns;
       }
     }
     if (latest >= 0 && most >= event_ns && second < 0.5 * most && !has_verdict(latest, number)) {
@@ -254,7 +256,7 @@ std::vector<Finding> find_pauses(const JobWindow& window, const std::vector<Expl
                                 static_cast<double>(most_events), "steps", 0,
                                 static_cast<double>(eventful.size() - most_events), from, to, steps_query(from, to)));
   if (own_side && part.stood.empty()) {
-    explain_own_time(window, culprit, part.late, finding);
+    explain_own_time(window, {culprit}, part.late, finding);
   } else if (own_side) {
     finding.layer = "host";
     finding.cause = "process-paused";

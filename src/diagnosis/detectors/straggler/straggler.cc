@@ -26,11 +26,35 @@ constexpr double kSigmas = 6;
 constexpr double kExcessMinNs = 1e6;
 // More than this share of a role late together: the work is shaped so.
 constexpr double kStructuralShare = 1.0 / 3;
+// Most ranks of a host late together: it is the host.
+constexpr double kHostShare = 0.6;
+// Of one host so many are looked at to explain them.
+constexpr size_t kExplainedRanksMax = 8;
+// Culprits at a time; more than these are a matter of shape.
+constexpr size_t kFindingsMax = 16;
 
-struct RankStats {
-  std::vector<double> late;  // per step of the window, in order
-  double typical = 0;
-  uint32_t role = 0;
+// The last steps, ranks by slot.
+struct LastSteps {
+  std::vector<int64_t> steps;
+  std::vector<const StepLateness*> late;
+  double step_ns = 0;
+
+  LastSteps(const JobWindow& window, std::vector<int64_t> numbers) : steps(std::move(numbers)) {
+    std::vector<double> durations;
+    for (int64_t number : steps) {
+      late.push_back(&lateness(window, *window.frame(number)));
+      durations.push_back(late.back()->duration_ns);
+    }
+    step_ns = median(durations);
+  }
+  // Where the rank's times are known, in order.
+  void of_slot(size_t slot, std::vector<double>& values) const {
+    values.clear();
+    for (const StepLateness* step : late) {
+      if (slot < step->late_ns.size() && !std::isnan(step->late_ns[slot]))
+        values.push_back(static_cast<double>(step->late_ns[slot]));
+    }
+  }
 };
 
 // The size of a slowness that began in the last kStepsFresh steps; 0 where there is none.
@@ -48,17 +72,31 @@ double sum_bytes(const StepSummary& summary) {
   return bytes;
 }
 
-// True where the rank simply has more to do, and its bytes say so (more tokens routed or packed to it).
-bool explained_by_workload(const JobWindow& window, int32_t rank, const std::vector<int64_t>& steps) {
+// The ranks of one step that are peers of a rank and not among the accused.
+std::vector<const RankStep*> peers_in(const JobWindow& window, const StepFrame& frame, int32_t rank,
+                                      const std::vector<int32_t>& accused) {
+  const StepLateness& step = lateness(window, frame);
+  const int32_t slot = window.slot_of(rank);
+  std::vector<const RankStep*> same, others;
+  for (size_t other = 0; other < frame.rows.size(); ++other) {
+    if (frame.state[other] != 1 || std::binary_search(accused.begin(), accused.end(), window.rank_of(other))) continue;
+    others.push_back(&frame.rows[other]);
+    if (slot >= 0 && step.role[other] == step.role[static_cast<size_t>(slot)]) same.push_back(&frame.rows[other]);
+  }
+  return same.empty() ? others : same;
+}
+
+// How much more a rank has to do than its peers, as its bytes say (more tokens routed or packed to it); 0 where its own
+// time is longer than that.
+double more_work(const JobWindow& window, int32_t rank, const std::vector<int64_t>& steps) {
   std::vector<double> bytes_ratio, own_ratio;
   for (int64_t number : steps) {
-    const auto* rows = window.step(number);
+    const RankRows* rows = window.step(number);
     if (rows == nullptr || !rows->contains(rank)) continue;
     std::vector<double> bytes, own;
-    for (const auto& [other, row] : *rows) {
-      if (other == rank) continue;
-      bytes.push_back(sum_bytes(row.summary));
-      own.push_back(static_cast<double>(row.own_ns()));
+    for (const RankStep* row : peers_in(window, *window.frame(number), rank, {rank})) {
+      bytes.push_back(sum_bytes(row->summary));
+      own.push_back(static_cast<double>(row->own_ns()));
     }
     double peer_bytes = median(bytes), peer_own = median(own);
     if (peer_bytes <= 0 || peer_own <= 0) continue;
@@ -66,36 +104,41 @@ bool explained_by_workload(const JobWindow& window, int32_t rank, const std::vec
     own_ratio.push_back(static_cast<double>(rows->at(rank).own_ns()) / peer_own);
   }
   double more_bytes = median(bytes_ratio);
-  return more_bytes > 1.1 && median(own_ratio) < more_bytes * 1.2;
+  return more_bytes > 1.1 && median(own_ratio) < more_bytes * 1.2 ? more_bytes - 1 : 0;
 }
 
 }  // namespace
 
-void explain_own_time(const JobWindow& window, int32_t rank, const std::vector<int64_t>& steps, Finding& finding) {
+void explain_own_time(const JobWindow& window, const std::vector<int32_t>& ranks, const std::vector<int64_t>& steps,
+                      Finding& finding) {
   std::array<double, kPhaseCount> own_phase{}, peer_phase{};
   double own_queue = 0, peer_queue = 0, own_time = 0, peer_time = 0;
   double counted = 0;
   for (int64_t number : steps) {
-    const auto* rows = window.step(number);
-    if (rows == nullptr || !rows->contains(rank)) continue;
-    const StepSummary& own = rows->at(rank).summary;
-    std::vector<double> queue, time;
-    std::array<std::vector<double>, kPhaseCount> phases;
-    for (const auto& [other, row] : *rows) {
-      if (other == rank) continue;
-      queue.push_back(static_cast<double>(row.summary.queue_ns));
-      time.push_back(static_cast<double>(row.own_ns()));
-      for (size_t i = 0; i < kPhaseCount; ++i) phases[i].push_back(static_cast<double>(row.summary.phase_ns[i]));
+    const StepFrame* frame = window.frame(number);
+    if (frame == nullptr) continue;
+    for (size_t i = 0; i < ranks.size() && i < kExplainedRanksMax; ++i) {
+      auto row = frame->known.find(ranks[i]);
+      if (row == frame->known.end()) continue;
+      const StepSummary& own = row->second.summary;
+      std::vector<double> queue, time;
+      std::array<std::vector<double>, kPhaseCount> phases;
+      for (const RankStep* peer : peers_in(window, *frame, ranks[i], ranks)) {
+        queue.push_back(static_cast<double>(peer->summary.queue_ns));
+        time.push_back(static_cast<double>(peer->own_ns()));
+        for (size_t phase = 0; phase < kPhaseCount; ++phase)
+          phases[phase].push_back(static_cast<double>(peer->summary.phase_ns[phase]));
+      }
+      for (size_t phase = 0; phase < kPhaseCount; ++phase) {
+        own_phase[phase] += static_cast<double>(own.phase_ns[phase]);
+        peer_phase[phase] += median(phases[phase]);
+      }
+      own_queue += static_cast<double>(own.queue_ns);
+      peer_queue += median(queue);
+      own_time += static_cast<double>(row->second.own_ns());
+      peer_time += median(time);
+      counted += 1;
     }
-    for (size_t i = 0; i < kPhaseCount; ++i) {
-      own_phase[i] += static_cast<double>(own.phase_ns[i]);
-      peer_phase[i] += median(phases[i]);
-    }
-    own_queue += static_cast<double>(own.queue_ns);
-    peer_queue += median(queue);
-    own_time += static_cast<double>(rows->at(rank).own_ns());
-    peer_time += median(time);
-    counted += 1;
   }
   if (counted == 0) return;
   for (size_t i = 0; i < kPhaseCount; ++i) {
@@ -108,7 +151,10 @@ void explain_own_time(const JobWindow& window, int32_t rank, const std::vector<i
   peer_time /= counted;
   double excess = std::max(1.0, own_time - peer_time);
   int64_t from = steps.front(), to = steps.back();
-  std::string subject = format("rank %d", rank);
+  const int32_t rank = ranks.front();
+  const bool one = ranks.size() == 1;
+  const std::string who = one ? format("rank %d", rank) : finding.subject;
+  std::string subject = who;
   std::string query = rank_query(rank, from, to);
 
   finding.chain.push_back(claim(
@@ -137,13 +183,13 @@ void explain_own_time(const JobWindow& window, int32_t rank, const std::vector<i
   if (input_excess >= 0.5 * excess) {
     finding.layer = "input";
     finding.cause = "data-loader";
-    finding.component = format("input of rank %d", rank);
+    finding.component = "input of " + who;
     finding.chain.push_back(claim("self_time", subject,
                                   format("It waits %s for its input, its peers %s.", per_step(own_phase[kIn]).c_str(),
                                          human_duration(peer_phase[kIn]).c_str()),
                                   own_phase[kIn] / 1e6, "ms", 0, peer_phase[kIn] / 1e6, from, to, query));
     exclude_gpu();
-    finding.alternatives.push_back({format("storage behind rank %d", rank), 0.3,
+    finding.alternatives.push_back({"storage behind " + who, 0.3,
                                     "only this rank waits; shared storage would slow others too",
                                     "disk and NFS latency on its host"});
     finding.next.push_back(
@@ -151,7 +197,7 @@ void explain_own_time(const JobWindow& window, int32_t rank, const std::vector<i
   } else if (queue_excess >= 0.4 * excess) {
     finding.layer = "gpu";
     finding.cause = "slow-compute";
-    finding.component = format("GPU of rank %d", rank);
+    finding.component = (one ? "GPU of " : "GPUs of ") + who;
     finding.chain.push_back(claim(
         "self_time", subject,
         format("Its collectives wait %s behind its own kernels, its peers' %s: the host is on time, the GPU is behind.",
@@ -159,7 +205,7 @@ void explain_own_time(const JobWindow& window, int32_t rank, const std::vector<i
         own_queue / 1e6, "ms", 0, peer_queue / 1e6, from, to, query));
     exclude_input();
     finding.alternatives.push_back(
-        {format("software of rank %d (more or other kernels than its peers)", rank), 0.4,
+        {"software of " + who + " (more or other kernels than its peers)", 0.4,
          "cannot be told apart from a slow GPU without its clocks",
          "GPU clocks and throttle time of its host, or a kernel profile of it and one peer"});
     finding.next.push_back({"compare its GPU's clocks, temperature and processes with a peer's",
@@ -167,10 +213,10 @@ void explain_own_time(const JobWindow& window, int32_t rank, const std::vector<i
   } else {
     finding.layer = "host";
     finding.cause = "cpu-contention";
-    finding.component = format("host side of rank %d", rank);
+    finding.component = "host side of " + who;
     exclude_gpu();
     exclude_input();
-    finding.alternatives.push_back({format("software of rank %d (garbage collection, extra work in Python)", rank), 0.4,
+    finding.alternatives.push_back({"software of " + who + " (garbage collection, extra work in Python)", 0.4,
                                     "looks the same from outside", "a stack sample of its main thread"});
     finding.next.push_back(
         {"look at its host: CPU load, cgroup throttling, other processes, a stack of its main thread",
@@ -178,118 +224,184 @@ void explain_own_time(const JobWindow& window, int32_t rank, const std::vector<i
   }
 }
 
+namespace {
+
+struct Late {
+  int32_t rank = -1;
+  size_t slot = 0;
+  double ns = 0;         // typically
+  size_t hits = 0;       // steps in which it was
+  bool lasting = false;  // in most of the steps, not only in the newest
+  bool goes_on = false;
+};
+
+// Back to the first step of the unbroken stretch, as far as the window remembers.
+int64_t since_step_of(const JobWindow& window, size_t slot, double typical, int64_t newest) {
+  std::vector<int64_t> all = window.complete_steps();
+  int64_t since = newest;
+  int misses = 0;
+  for (auto at = all.rbegin(); at != all.rend() && misses < 3; ++at) {
+    const StepLateness& step = lateness(window, *window.frame(*at));
+    if (slot < step.late_ns.size() && static_cast<double>(step.late_ns[slot]) >= 0.5 * typical) {
+      since = *at;
+      misses = 0;
+    } else {
+      ++misses;
+    }
+  }
+  return since;
+}
+
+// The hosts on which most ranks are late together, while few hosts are.
+std::map<std::string, std::vector<Late>> late_hosts(const JobWindow& window, const std::vector<Late>& late) {
+  std::map<std::string, size_t> ranks_of;
+  for (const auto& [rank, identity] : window.ranks()) ++ranks_of[identity.host];
+  std::map<std::string, std::vector<Late>> hosts;
+  if (ranks_of.size() < 2) return hosts;
+  for (const Late& entry : late) hosts[window.ranks().at(entry.rank).host].push_back(entry);
+  std::erase_if(hosts, [&](const auto& host) {
+    const double all = static_cast<double>(ranks_of[host.first]);
+    return host.second.size() < 2 || static_cast<double>(host.second.size()) < kHostShare * all;
+  });
+  if (hosts.size() > std::max<size_t>(1, ranks_of.size() / 3)) hosts.clear();
+  return hosts;
+}
+
+// What a step would take without these ranks: the next slowest sets the pace then.
+double saved_without(const std::vector<double>& typical, const std::vector<Late>& gone, double step_ns) {
+  double worst = 0, next = 0;
+  for (const Late& entry : gone) worst = std::max(worst, entry.ns);
+  for (size_t slot = 0; slot < typical.size(); ++slot) {
+    bool accused = std::any_of(gone.begin(), gone.end(), [&](const Late& entry) { return entry.slot == slot; });
+    if (!accused) next = std::max(next, typical[slot]);
+  }
+  return std::clamp(worst - std::max(0.0, next), 0.0, step_ns);
+}
+
+Finding finding_of(const JobWindow& window, const std::string& host, std::vector<Late> late, double saved,
+                   const LastSteps& last, size_t known) {
+  std::sort(late.begin(), late.end(), [](const Late& a, const Late& b) { return a.rank < b.rank; });
+  const Late& worst =
+      *std::max_element(late.begin(), late.end(), [](const Late& a, const Late& b) { return a.ns < b.ns; });
+  const std::vector<int64_t>& steps = last.steps;
+  Finding finding;
+  finding.kind = "slow";
+  for (const Late& entry : late) finding.ranks.push_back(entry.rank);
+  if (!host.empty()) finding.subject = "host " + host;
+  finding.sure =
+      worst.lasting && worst.goes_on && worst.hits >= kStepsSure && steps.back() >= window.first_step() + kSettleSteps;
+  finding.through_step = steps.back();
+  finding.since_step = since_step_of(window, worst.slot, worst.ns, steps.back());
+  finding.step_ns = static_cast<int64_t>(last.step_ns);
+  finding.step_without_ns = static_cast<int64_t>(last.step_ns - saved);
+  finding.lost_ns_per_step = static_cast<int64_t>(saved);
+  finding.victims = victims_of(window, finding.ranks);
+  add_wait_claims(window, worst.rank, steps, finding);
+  explain_own_time(window, finding.ranks, steps, finding);
+  add_network_exclusion(window, worst.rank, steps, finding);
+  const std::string who = host.empty() ? name_of(window, worst.rank)
+                                       : format("Host %s (ranks %s)", host.c_str(),
+                                                human_ranks({finding.ranks.begin(), finding.ranks.end()}, 4).c_str());
+  finding.chain.push_back(
+      claim("counterfactual", host.empty() ? format("rank %d", worst.rank) : finding.subject,
+            format("Without it a step would take %s instead of %s.", human_duration(last.step_ns - saved).c_str(),
+                   human_duration(last.step_ns).c_str()),
+            (last.step_ns - saved) / 1e6, "ms", last.step_ns / 1e6, 0, steps.front(), steps.back(),
+            steps_query(steps.front(), steps.back())));
+  finding.sentence = format("%s makes %s wait %s since step {since}: %s of the job.", who.c_str(),
+                            finding.victims.size() + finding.ranks.size() >= static_cast<size_t>(window.world_size())
+                                ? format("all %d ranks", window.world_size()).c_str()
+                                : format("%zu ranks", finding.victims.size()).c_str(),
+                            per_step(saved).c_str(), percent(saved / last.step_ns).c_str());
+  finding.coverage = window.world_size() > 0 ? static_cast<double>(known) / window.world_size() : 1;
+  finding.confidence =
+      std::min(0.99, 0.5 + 0.05 * static_cast<double>(worst.hits)) * std::min(1.0, finding.coverage + 0.2);
+  return finding;
+}
+
+}  // namespace
+
 std::vector<Finding> find_stragglers(const JobWindow& window, const std::vector<Explained>&) {
   std::vector<int64_t> steps = window.complete_steps();
   if (steps.size() > kWindow) steps.erase(steps.begin(), steps.end() - kWindow);
   if (steps.size() < kStepsSuspect) return {};
+  const LastSteps last(window, std::move(steps));
+  if (last.step_ns <= 0) return {};
 
-  std::map<int32_t, RankStats> stats;
-  std::vector<double> durations;
-  for (int64_t number : steps) {
-    const auto& rows = *window.step(number);
-    const StepLateness& in_step = lateness(window, *window.frame(number));
-    for (const auto& [rank, late] : lateness(window, rows)) {
-      stats[rank].late.push_back(late);
-      stats[rank].role = in_step.role[static_cast<size_t>(window.slot_of(rank))];
-    }
-    std::vector<double> step_durations;
-    for (const auto& [rank, row] : rows) step_durations.push_back(static_cast<double>(row.summary.duration_ns));
-    durations.push_back(median(step_durations));
-  }
-  double step_ns = median(durations);
-  if (step_ns <= 0) return {};
-  for (auto& [rank, stat] : stats) stat.typical = median(stat.late);
-
-  std::vector<Finding> findings;
-  std::vector<int32_t> late_ranks;
-  std::vector<double> noise;
-  double limit = std::max(kExcessMinNs, kShareMin * step_ns);
-  for (const auto& [rank, stat] : stats) {
-    if (stat.typical < limit) {
-      for (double late : stat.late) noise.push_back(std::fabs(late));
+  // How late each rank typically is; NaN: not known.
+  std::vector<double> typical(window.slots(), std::nan(""));
+  std::vector<double> values, noise;
+  size_t known = 0;
+  double limit = std::max(kExcessMinNs, kShareMin * last.step_ns);
+  for (size_t slot = 0; slot < typical.size(); ++slot) {
+    last.of_slot(slot, values);
+    if (values.empty()) continue;
+    ++known;
+    typical[slot] = median(values);
+    if (typical[slot] < limit) {
+      for (double late : values) noise.push_back(std::fabs(late));
     }
   }
   // 1.4826: from the median absolute deviation to a standard deviation.
-  limit = std::max(limit, kSigmas * 1.4826 * median(noise));
-  double fresh_limit = std::max(limit, kFreshShareMin * step_ns);
-  for (const auto& [rank, stat] : stats) {
-    if (stat.typical >= limit || fresh_lateness(stat.late, fresh_limit) > 0) late_ranks.push_back(rank);
-  }
-  if (late_ranks.empty()) return {};
-  // Late together, in the job or in a role: the work is shaped so.
-  auto structural = [](size_t late, size_t all) {
-    return late > 1 && static_cast<double>(late) >= kStructuralShare * static_cast<double>(all);
-  };
-  if (structural(late_ranks.size(), stats.size())) return {};
-  std::map<uint32_t, std::pair<size_t, size_t>> roles;  // late, all
-  for (const auto& [rank, stat] : stats) ++roles[stat.role].second;
-  for (int32_t rank : late_ranks) ++roles[stats[rank].role].first;
-  std::erase_if(late_ranks, [&](int32_t rank) {
-    return structural(roles[stats[rank].role].first, roles[stats[rank].role].second);
-  });
-
-  for (int32_t rank : late_ranks) {
-    RankStats& stat = stats[rank];
+  limit = std::max(limit, kSigmas * 1.4826 * median(std::move(noise)));
+  const double fresh_limit = std::max(limit, kFreshShareMin * last.step_ns);
+  std::vector<Late> late;
+  for (size_t slot = 0; slot < typical.size(); ++slot) {
+    if (std::isnan(typical[slot])) continue;
+    last.of_slot(slot, values);
+    double fresh = typical[slot] >= limit ? 0 : fresh_lateness(values, fresh_limit);
+    if (typical[slot] < limit && fresh == 0) continue;
+    Late entry{.rank = window.rank_of(slot), .slot = slot, .ns = typical[slot] >= limit ? typical[slot] : fresh};
     auto hits_of = [&](double size) {
-      return static_cast<size_t>(std::count_if(stat.late.begin(), stat.late.end(),
-                                               [&](double late) { return late >= 0.5 * size && late >= limit; }));
+      return static_cast<size_t>(
+          std::count_if(values.begin(), values.end(), [&](double one) { return one >= 0.5 * size && one >= limit; }));
     };
-    size_t hits = hits_of(stat.typical);
-    bool lasting = stat.typical >= limit && hits >= kStepsSuspect &&
-                   static_cast<double>(hits) >= 0.7 * static_cast<double>(stat.late.size());
-    if (!lasting) {
-      double fresh = fresh_lateness(stat.late, fresh_limit);
-      if (fresh == 0 || late_ranks.size() > 1) continue;
-      stat.typical = fresh;
-      hits = hits_of(fresh);
+    entry.hits = hits_of(entry.ns);
+    entry.lasting = typical[slot] >= limit && entry.hits >= kStepsSuspect &&
+                    static_cast<double>(entry.hits) >= 0.7 * static_cast<double>(values.size());
+    entry.goes_on = values.back() >= limit;
+    if (!entry.lasting) {
+      entry.ns = fresh_lateness(values, fresh_limit);
+      entry.hits = hits_of(entry.ns);
     }
-    if (explained_by_workload(window, rank, steps)) continue;
+    if (entry.ns > 0) late.push_back(entry);
+  }
+  if (late.empty()) return {};
 
-    Finding finding;
-    finding.kind = "slow";
-    finding.ranks = {rank};
-    bool goes_on = stat.late.back() >= limit;
-    finding.sure = lasting && goes_on && hits >= kStepsSure && steps.back() >= window.first_step() + kSettleSteps;
-    finding.through_step = steps.back();
-    // Since when: back to the first step of the unbroken stretch, as far as the window remembers.
-    std::vector<int64_t> all = window.complete_steps();
-    finding.since_step = steps.back();
-    int misses = 0;
-    for (auto at = all.rbegin(); at != all.rend() && misses < 3; ++at) {
-      std::map<int32_t, double> late = lateness(window, *window.step(*at));
-      if (late.contains(rank) && late[rank] >= 0.5 * stat.typical) {
-        finding.since_step = *at;
-        misses = 0;
-      } else {
-        ++misses;
-      }
-    }
-    // What the step would take without it: the next slowest rank sets the pace then.
-    double next_slowest = 0;
-    for (const auto& [other, other_stat] : stats) {
-      if (other != rank) next_slowest = std::max(next_slowest, other_stat.typical);
-    }
-    double saved = std::clamp(stat.typical - std::max(0.0, next_slowest), 0.0, step_ns);
-    finding.step_ns = static_cast<int64_t>(step_ns);
-    finding.step_without_ns = static_cast<int64_t>(step_ns - saved);
-    finding.lost_ns_per_step = static_cast<int64_t>(saved);
-    finding.victims = victims_of(window, finding.ranks);
-    add_wait_claims(window, rank, steps, finding);
-    explain_own_time(window, rank, steps, finding);
-    add_network_exclusion(window, rank, steps, finding);
-    finding.chain.push_back(claim("counterfactual", format("rank %d", rank),
-                                  format("Without it a step would take %s instead of %s.",
-                                         human_duration(step_ns - saved).c_str(), human_duration(step_ns).c_str()),
-                                  (step_ns - saved) / 1e6, "ms", step_ns / 1e6, 0, steps.front(), steps.back(),
-                                  steps_query(steps.front(), steps.back())));
-    finding.sentence = format("%s makes %s wait %s since step {since}: %s of the job.", name_of(window, rank).c_str(),
-                              static_cast<int32_t>(finding.victims.size()) + 1 >= window.world_size()
-                                  ? format("all %d ranks", window.world_size()).c_str()
-                                  : format("%zu ranks", finding.victims.size()).c_str(),
-                              per_step(saved).c_str(), percent(saved / step_ns).c_str());
-    finding.coverage = window.world_size() > 0 ? static_cast<double>(stats.size()) / window.world_size() : 1;
-    finding.confidence = std::min(0.99, 0.5 + 0.05 * static_cast<double>(hits)) * std::min(1.0, finding.coverage + 0.2);
-    findings.push_back(std::move(finding));
+  std::vector<Finding> findings;
+  for (auto& [host, entries] : late_hosts(window, late)) {
+    if (std::none_of(entries.begin(), entries.end(), [](const Late& entry) { return entry.lasting; }) &&
+        entries.size() < late.size())
+      continue;
+    std::erase_if(late, [&](const Late& entry) {
+      return std::any_of(entries.begin(), entries.end(), [&](const Late& other) { return other.slot == entry.slot; });
+    });
+    const double saved = saved_without(typical, entries, last.step_ns);
+    findings.push_back(finding_of(window, host, std::move(entries), saved, last, known));
+  }
+  // Late together, in the job or in a role: the work is shaped so.
+  auto structural = [](size_t few, size_t all) {
+    return few > 1 && static_cast<double>(few) >= kStructuralShare * static_cast<double>(all);
+  };
+  if (structural(late.size(), known)) return findings;
+  const StepLateness& newest = *last.late.back();
+  auto role_of = [&](size_t slot) { return slot < newest.role.size() ? newest.role[slot] : 0; };
+  std::map<uint32_t, std::pair<size_t, size_t>> roles;  // late, all
+  for (size_t slot = 0; slot < typical.size(); ++slot) {
+    if (!std::isnan(typical[slot])) ++roles[role_of(slot)].second;
+  }
+  for (const Late& entry : late) ++roles[role_of(entry.slot)].first;
+  std::erase_if(late, [&](const Late& entry) {
+    return structural(roles[role_of(entry.slot)].first, roles[role_of(entry.slot)].second);
+  });
+  const bool alone = late.size() == 1;
+  std::sort(late.begin(), late.end(), [](const Late& a, const Late& b) { return a.ns > b.ns; });
+  if (late.size() > kFindingsMax) late.resize(kFindingsMax);
+  for (const Late& entry : late) {
+    if (!entry.lasting && !alone) continue;
+    const double saved = saved_without(typical, {entry}, last.step_ns);
+    if (double more = more_work(window, entry.rank, last.steps); more > 0) continue;
+    findings.push_back(finding_of(window, "", {entry}, saved, last, known));
   }
   return findings;
 }
