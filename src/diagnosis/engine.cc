@@ -49,8 +49,11 @@ Engine::Job& Engine::job_of(const Identity& identity) {
       if (tracked.was_confirmed) kept.push_back(std::move(tracked));
     }
     std::map<std::string, int> serial = std::move(job.serial);
+    std::deque<StepFacts> facts = job.window.facts();
+    const bool same_size = job.window.world_size() == identity.world_size;
     jobs_.erase(identity.job_id);
     Job& fresh = jobs_[identity.job_id];
+    if (same_size) fresh.window.set_facts(std::move(facts));  // what it did before is what it is compared with
     fresh.attempt = identity.attempt;
     fresh.tracked = std::move(kept);
     fresh.serial = std::move(serial);
@@ -126,6 +129,7 @@ void Engine::look_at_steps(const std::string& job_id, Job& job, int64_t now_unix
   if (complete == job.looked_at && job.ended.size() == job.ended_looked_at) return;
   job.looked_at = std::move(complete);
   job.ended_looked_at = job.ended.size();
+  job.window.remember(job.attempt);
   std::vector<Finding> findings;
   std::set<int32_t> explained;
   std::vector<Explained> stretches;
@@ -145,10 +149,14 @@ void Engine::look_at_steps(const std::string& job_id, Job& job, int64_t now_unix
     }
     explained.insert(explained_here.begin(), explained_here.end());
   }
-  // A steady culprit explains the slow steps; who else was slow now and then does not matter while it is there.
-  bool steady =
-      std::any_of(findings.begin(), findings.end(), [](const Finding& finding) { return finding.steps_hit >= 1; });
-  if (steady) std::erase_if(findings, [](const Finding& finding) { return finding.steps_hit < 1; });
+  // A steady culprit explains the slow steps; who else was slow now and then, or that the whole job is slower, does not
+  // matter while it is there.
+  auto whole_job = [](const Finding& finding) { return finding.kind == "slow" && finding.subject == "job"; };
+  bool steady = std::any_of(findings.begin(), findings.end(), [&](const Finding& finding) {
+    return finding.kind == "slow" && finding.steps_hit >= 1 && !whole_job(finding);
+  });
+  if (steady)
+    std::erase_if(findings, [&](const Finding& finding) { return finding.steps_hit < 1 || whole_job(finding); });
   follow(job_id, job, std::move(findings), false, now_unix_ns);
 }
 

@@ -10,6 +10,13 @@ namespace {
 
 // A place in a point-to-point group tells a role apart only where so many ranks have it.
 constexpr size_t kMembersMin = 4;
+// Own time follows the work where the correlation is this good, among so many.
+constexpr double kFitMin = 0.6;
+constexpr size_t kFitMembersMin = 6;
+constexpr double kElasticityMax = 1.5;
+// Work that differs by less than this is taken as equal.
+constexpr double kTokensSpreadMin = 0.02;
+constexpr double kBytesSpreadMin = 0.04;
 
 uint64_t mixed(uint64_t value) {
   value ^= value >> 33;
@@ -48,10 +55,53 @@ double lower_median_in_place(std::vector<double>& values) {
   return *middle;
 }
 
+// What tells how much a rank had to do: the tokens that it told, else the bytes that it exchanged point to point
+// (tokens routed to it). NaN: nothing does.
+double work_of(const StepSummary& summary, bool by_tokens) {
+  if (by_tokens) {
+    for (const StepScalar& scalar : summary.scalars) {
+      if (scalar.name == "tokens") return scalar.value;
+    }
+    return std::nan("");
+  }
+  double bytes = 0;
+  for (const CommStep& comm : summary.comms) bytes += comm.p2p ? static_cast<double>(comm.bytes) : 0;
+  return bytes > 0 ? bytes : std::nan("");
+}
+
+// Fits own time to work over peers; where the fit is good, what each one's difference in work explains of its time.
+void explain_by_work(const StepFrame& frame, const std::vector<uint32_t>& members, bool by_tokens, double spread_min,
+                     std::vector<float>& work_ns) {
+  double n = 0, sum_x = 0, sum_y = 0;
+  for (uint32_t slot : members) {
+    const double x = work_of(frame.rows[slot].summary, by_tokens);
+    if (!std::isfinite(x)) return;
+    n += 1;
+    sum_x += x;
+    sum_y += static_cast<double>(frame.rows[slot].own_ns());
+  }
+  const double mean_x = sum_x / n, mean_y = sum_y / n;
+  double xx = 0, xy = 0, yy = 0;
+  for (uint32_t slot : members) {
+    const double x = work_of(frame.rows[slot].summary, by_tokens) - mean_x;
+    const double y = static_cast<double>(frame.rows[slot].own_ns()) - mean_y;
+    xx += x * x;
+    xy += x * y;
+    yy += y * y;
+  }
+  if (mean_x <= 0 || std::sqrt(xx / n) < spread_min * mean_x || yy <= 0 || xy <= 0) return;
+  if (xy / std::sqrt(xx * yy) < kFitMin) return;
+  // Time grows with work at most a little faster than in proportion (attention); more would be something else.
+  const double slope = std::min(xy / xx, kElasticityMax * mean_y / mean_x);
+  for (uint32_t slot : members)
+    work_ns[slot] = static_cast<float>(slope * (work_of(frame.rows[slot].summary, by_tokens) - mean_x));
+}
+
 std::unique_ptr<StepLateness> compute(const StepFrame& frame) {
   auto result = std::make_unique<StepLateness>();
   const size_t slots = frame.rows.size();
   result->late_ns.assign(slots, std::numeric_limits<float>::quiet_NaN());
+  result->work_ns.assign(slots, 0);
   result->role.assign(slots, 0);
   std::vector<Keys> keys(slots);
   std::unordered_map<uint64_t, size_t> fine_count;
@@ -69,24 +119,31 @@ std::unique_ptr<StepLateness> compute(const StepFrame& frame) {
   if (everyone.size() < 2) return result;
 
   std::unordered_map<uint64_t, uint32_t> number;
-  std::vector<std::vector<double>> own;
+  std::vector<std::vector<uint32_t>> members;
   for (size_t slot = 0; slot < slots; ++slot) {
     if (frame.state[slot] != 1) continue;
     const uint64_t key = fine_count[keys[slot].fine] >= kMembersMin ? keys[slot].fine : keys[slot].coarse;
-    auto [found, fresh] = number.try_emplace(key, static_cast<uint32_t>(own.size()));
-    if (fresh) own.emplace_back();
+    auto [found, fresh] = number.try_emplace(key, static_cast<uint32_t>(members.size()));
+    if (fresh) members.emplace_back();
     result->role[slot] = found->second;
-    own[found->second].push_back(static_cast<double>(frame.rows[slot].own_ns()));
+    members[found->second].push_back(static_cast<uint32_t>(slot));
   }
-  result->roles = static_cast<uint32_t>(own.size());
+  result->roles = static_cast<uint32_t>(members.size());
   const double of_all = lower_median_in_place(everyone);
-  std::vector<double> reference;
-  // With one member there is nobody of the role to compare with; all ranks together are the next best.
-  for (std::vector<double>& times : own) reference.push_back(times.size() >= 2 ? lower_median_in_place(times) : of_all);
-  for (size_t slot = 0; slot < slots; ++slot) {
-    if (frame.state[slot] != 1) continue;
-    result->late_ns[slot] =
-        static_cast<float>(static_cast<double>(frame.rows[slot].own_ns()) - reference[result->role[slot]]);
+  std::vector<double> left;
+  for (const std::vector<uint32_t>& role : members) {
+    if (role.size() >= kFitMembersMin) {
+      explain_by_work(frame, role, true, kTokensSpreadMin, result->work_ns);
+      if (result->work_ns[role.front()] == 0) explain_by_work(frame, role, false, kBytesSpreadMin, result->work_ns);
+    }
+    left.clear();
+    for (uint32_t slot : role)
+      left.push_back(static_cast<double>(frame.rows[slot].own_ns()) - static_cast<double>(result->work_ns[slot]));
+    // With one member there is nobody of the role to compare with; all ranks together are the next best.
+    const double reference = role.size() >= 2 ? lower_median_in_place(left) : of_all;
+    for (uint32_t slot : role)
+      result->late_ns[slot] = static_cast<float>(static_cast<double>(frame.rows[slot].own_ns()) -
+                                                 static_cast<double>(result->work_ns[slot]) - reference);
   }
   return result;
 }

@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "base/median.h"
+#include "diagnosis/roles.h"
 
 namespace lockstep {
 
@@ -200,6 +201,30 @@ std::vector<int64_t> JobWindow::complete_steps() const {
     if ((all_here && all_report) || newest >= number + 3) complete.push_back(number);
   }
   return complete;
+}
+
+void JobWindow::remember(int64_t attempt) {
+  for (int64_t number : complete_steps()) {
+    if (number <= remembered_) continue;
+    remembered_ = number;
+    const StepFrame& frame = steps_.at(number);
+    const StepLateness& late = lateness(*this, frame);
+    std::vector<double> own, input, comm;
+    StepFacts facts{.attempt = attempt, .number = number, .duration_ns = late.duration_ns};
+    for (size_t slot = 0; slot < frame.rows.size(); ++slot) {
+      if (frame.state[slot] != 1) continue;
+      const StepSummary& row = frame.rows[slot].summary;
+      own.push_back(static_cast<double>(frame.rows[slot].own_ns()));
+      input.push_back(static_cast<double>(row.phase_ns[static_cast<size_t>(Phase::kInput)]));
+      comm.push_back(static_cast<double>(row.comm_ns));
+      if (late.late_ns[slot] > facts.most_late_ns) facts.most_late_ns = static_cast<double>(late.late_ns[slot]);
+    }
+    facts.own_ns = median(std::move(own));
+    facts.input_ns = median(std::move(input));
+    facts.comm_ns = median(std::move(comm));
+    facts_.push_back(facts);
+    if (facts_.size() > kFactsMax) facts_.pop_front();
+  }
 }
 
 int32_t JobWindow::world_rank(uint64_t comm_id, int32_t rank_in_comm) const {

@@ -11,6 +11,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <memory>
 #include <string>
@@ -87,7 +88,8 @@ class RankRows {
 // Own time of each rank minus that of its role-equivalent peers, in one step (roles.h). By slot of the window; NaN: the
 // rank's is not known.
 struct StepLateness {
-  std::vector<float> late_ns;
+  std::vector<float> late_ns;  // without what the rank's share of the work explains
+  std::vector<float> work_ns;  // what more (or fewer) tokens or routed bytes than its peers' explain of its own time
   std::vector<uint32_t> role;  // by slot; ranks of one number are peers
   uint32_t roles = 0;
   double duration_ns = 0;  // median over ranks
@@ -106,8 +108,20 @@ struct StepFrame {
   mutable std::unique_ptr<StepLateness> lateness;  // once asked for; void when a row is added
 };
 
+// A complete step in few numbers, remembered for longer than its rows: medians over the ranks.
+struct StepFacts {
+  int64_t attempt = 0;
+  int64_t number = 0;
+  double duration_ns = 0;
+  double own_ns = 0;
+  double input_ns = 0;
+  double comm_ns = 0;
+  double most_late_ns = 0;  // the latest rank against its peers
+};
+
 class JobWindow {
  public:
+  static constexpr size_t kFactsMax = 1024;
   static constexpr size_t kStepsMax = 128;
   static constexpr size_t kStepsMin = 24;
   static constexpr size_t kRowsMax = 2'000'000;
@@ -147,6 +161,11 @@ class JobWindow {
   int32_t world_rank(uint64_t comm_id, int32_t rank_in_comm) const;
   const std::map<uint64_t, CommMembers>& comms() const { return comms_; }
 
+  // Takes the facts of the steps that have become complete since; `facts` is in order of steps.
+  void remember(int64_t attempt);
+  const std::deque<StepFacts>& facts() const { return facts_; }
+  void set_facts(std::deque<StepFacts> facts) { facts_ = std::move(facts); }  // of attempts before
+
   // Ranks have a slot each, from 0, in the order in which they were first heard of.
   size_t slots() const { return rank_of_slot_.size(); }
   int32_t rank_of(size_t slot) const { return rank_of_slot_[slot]; }
@@ -168,6 +187,8 @@ class JobWindow {
   int64_t typical_newest_ = -1;  // median over ranks of the newest step; -1: none
   size_t rows_since_typical_ = 0;
   int far_rows_ = 0;
+  std::deque<StepFacts> facts_;
+  int64_t remembered_ = -1;  // newest step in facts_ of this window
   std::map<uint64_t, CommMembers> comms_;
   int32_t world_size_ = 0;
   int64_t first_step_ = -1;

@@ -1,8 +1,11 @@
 #include "diagnosis/detectors/registry.h"
 
+#include "diagnosis/detectors/loss/loss.h"
 #include "diagnosis/detectors/pause/pause.h"
+#include "diagnosis/detectors/regression/regression.h"
 #include "diagnosis/detectors/slow_link/slow_link.h"
 #include "diagnosis/detectors/straggler/straggler.h"
+#include "diagnosis/detectors/workload/workload.h"
 
 namespace lockstep {
 namespace {
@@ -11,6 +14,9 @@ constexpr StepDetector kStepDetectors[] = {
     {"straggler", "a rank whose own work takes longer than its peers' in most steps", find_stragglers},
     {"slow_link", "a link that moves data far slower than comparable ones", find_slow_links},
     {"pause", "a rank that stops everybody now and then", find_pauses},
+    {"workload", "work that is dealt unevenly over ranks or stages", find_uneven_work},
+    {"regression", "a whole job that has become slower", find_regressions},
+    {"loss", "a loss that is not a number, and where it began", find_bad_loss},
 };
 
 }  // namespace

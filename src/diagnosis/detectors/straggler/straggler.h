@@ -20,8 +20,8 @@ namespace lockstep {
 // Persistent: late in most of the last steps.
 std::vector<Finding> find_stragglers(const JobWindow& window, const std::vector<Explained>& explained);
 
-// Explains the own time of a late rank, or of those of a host (ranks sorted), over the given steps: layer, cause and the claims and exclusions for it. Shared with
-// the pause detector, which knows other steps to look at.
+// Explains the own time of a late rank, or of those of a host (ranks sorted), over the given steps: layer, cause and
+// the claims and exclusions for it. Shared with the pause detector, which knows other steps to look at.
 void explain_own_time(const JobWindow& window, const std::vector<int32_t>& ranks, const std::vector<int64_t>& steps,
                       Finding& finding);
 

@@ -1,0 +1,139 @@
+#include "diagnosis/detectors/loss/loss.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "base/text.h"
+#include "diagnosis/words.h"
+
+namespace lockstep {
+namespace {
+
+constexpr double kJump = 5;
+constexpr size_t kUsualSteps = 16;
+constexpr size_t kRanksNamedMax = 64;
+
+bool is_told_by_job(const std::string& name) {
+  return name == "loss" || name == "grad_norm";
+}
+
+bool is_local(const std::string& name) {
+  return name.ends_with("_local");
+}
+
+}  // namespace
+
+std::vector<Finding> find_bad_loss(const JobWindow& window, const std::vector<Explained>&) {
+  std::vector<int64_t> steps = window.complete_steps();
+  if (steps.empty()) return {};
+  // The first step in which something is not finite, as far as the window remembers, and whose local value is not.
+  int64_t first = -1, first_local = -1, last = -1;
+  std::string what;
+  std::vector<int32_t> sources, all_bad;
+  std::map<std::string, std::vector<double>> history;
+  for (int64_t number : steps) {
+    std::vector<int32_t> local, told;
+    std::map<std::string, std::vector<double>> here;
+    for (const auto& [rank, row] : *window.step(number)) {
+      for (const StepScalar& scalar : row.summary.scalars) {
+        if (is_local(scalar.name) && !std::isfinite(scalar.value)) local.push_back(rank);
+        if (!is_told_by_job(scalar.name)) continue;
+        if (std::isfinite(scalar.value)) {
+          here[scalar.name].push_back(scalar.value);
+        } else {
+          told.push_back(rank);
+          if (what.empty()) what = scalar.name;
+        }
+      }
+    }
+    for (auto& [name, values] : here) history[name].push_back(median(std::move(values)));
+    if (!local.empty() && first_local < 0) {
+      first_local = number;
+      sources = local;
+    }
+    if (!told.empty() || !local.empty()) {
+      if (first < 0) first = number;
+      last = number;
+      if (all_bad.empty()) all_bad = told;
+    }
+  }
+  Finding finding;
+  finding.kind = "incorrect";
+  finding.subject = "loss";
+  finding.layer = "unknown";
+  finding.cause = "nan-source";
+  finding.coverage =
+      window.world_size() > 0 ? static_cast<double>(window.step(steps.back())->size()) / window.world_size() : 1;
+  if (first >= 0) {
+    finding.since_step = first;
+    finding.through_step = last;
+    finding.sure = true;
+    finding.clear_after_steps = 8;
+    // All ranks at once: the source is not among what was told.
+    const bool source_known =
+        !sources.empty() && first_local <= first && sources.size() * 4 <= window.step(first_local)->size() + 3;
+    if (source_known) {
+      finding.ranks = sources;
+    } else if (!all_bad.empty() && all_bad.size() * 4 <= window.step(first)->size() + 3) {
+      finding.ranks = all_bad;  // a rank that tells a bad loss of its own before anybody else does
+    }
+    std::sort(finding.ranks.begin(), finding.ranks.end());
+    if (finding.ranks.size() > kRanksNamedMax) finding.ranks.resize(kRanksNamedMax);
+    if (what.empty()) what = "local gradient norm";
+    const std::string who = finding.ranks.empty() ? "the job" : name_of(window, finding.ranks.front());
+    finding.component =
+        finding.ranks.empty() ? "loss of the job" : format("gradients of rank %d", finding.ranks.front());
+    finding.confidence = finding.ranks.empty() ? 0.5 : 0.9;
+    finding.chain.push_back(
+        claim("event", finding.component,
+              format("%s is not a finite number since step %s.", what.c_str(), with_thousands(first).c_str()),
+              std::nan(""), "", 0, 0, first, last, steps_query(first, last)));
+    finding.chain.back().value = 0;
+    if (!finding.ranks.empty()) {
+      finding.chain.push_back(
+          claim("exclusion", "other ranks",
+                format("Before the reduction only %zu of %zu ranks had it: the others' own values are finite.",
+                       finding.ranks.size(), window.step(first)->size()),
+                static_cast<double>(finding.ranks.size()), "ranks", 0, 0, first, first, steps_query(first, first)));
+    } else {
+      finding.chain.push_back(
+          claim("exclusion", "ranks",
+                "Which rank it came from cannot be told: no rank tells its own values before the reduction.", 0, "", 0,
+                0, first, first, steps_query(first, first)));
+    }
+    finding.alternatives.push_back(
+        {"a silent error of the GPU", 0.3, "no sign of one so far", "the same batch once more on another GPU"});
+    finding.next.push_back({"run the batch of this step again, on this rank and on another", ""});
+    finding.sentence =
+        finding.ranks.empty()
+            ? format("The job's %s is not a number since step {since}; which rank it came from is not told.",
+                     what.c_str())
+            : format(
+                  "%s produced a value that is not a number in step {since}, and the reduction gave it to everybody.",
+                  who.c_str());
+    return {finding};
+  }
+  for (auto& [name, values] : history) {
+    if (values.size() < kUsualSteps + 1) continue;
+    std::vector<double> usual(values.end() - static_cast<std::ptrdiff_t>(kUsualSteps) - 1, values.end() - 1);
+    const double before = median(usual);
+    if (before <= 0 || values.back() < kJump * before) continue;
+    finding.since_step = finding.through_step = steps.back();
+    finding.component = name + " of the job";
+    finding.cause = "loss-spike";
+    finding.confidence = 0.4;
+    finding.chain.push_back(claim(
+        "event", finding.component,
+        format("%s is %.3g, in the %zu steps before about %.3g.", name.c_str(), values.back(), kUsualSteps, before),
+        values.back(), "", before, 0, steps.back(), steps.back(),
+        steps_query(steps.back() - static_cast<int64_t>(kUsualSteps), steps.back())));
+    finding.chain.push_back(claim("exclusion", finding.component, "Not a number that is not finite: it may recover.", 0,
+                                  "", 0, 0, steps.back(), steps.back(), steps_query(steps.back(), steps.back())));
+    finding.sentence = format("%s jumped from %.3g to %.3g in step {since}.", name.c_str(), before, values.back());
+    return {finding};
+  }
+  return {};
+}
+
+}  // namespace lockstep

@@ -1,0 +1,134 @@
+#include "diagnosis/detectors/regression/regression.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/text.h"
+#include "diagnosis/words.h"
+
+namespace lockstep {
+namespace {
+
+// A job's first steps settle; the baseline is what follows.
+constexpr size_t kSettle = 8;
+constexpr size_t kBefore = 24;  // steps of the baseline, at least kBeforeMin
+constexpr size_t kBeforeMin = 12;
+constexpr size_t kAfter = 6;  // newest steps that must all be slower
+constexpr size_t kSure = 10;
+constexpr double kShareMin = 0.05;
+constexpr double kSigmas = 6;
+// A rise of which a late rank explains this much is that rank's.
+constexpr double kLateShare = 0.5;
+
+double spread(const std::vector<double>& values, double middle) {
+  std::vector<double> away;
+  for (double value : values) away.push_back(std::fabs(value - middle));
+  return 1.4826 * median(std::move(away));
+}
+
+template <typename Of>
+std::vector<double> column(const std::deque<StepFacts>& facts, size_t from, size_t to, Of of) {
+  std::vector<double> values;
+  for (size_t i = from; i < to; ++i) values.push_back(of(facts[i]));
+  return values;
+}
+
+}  // namespace
+
+std::vector<Finding> find_regressions(const JobWindow& window, const std::vector<Explained>&) {
+  const std::deque<StepFacts>& facts = window.facts();
+  if (facts.size() < kSettle + kBeforeMin + kAfter) return {};
+  auto duration = [](const StepFacts& step) { return step.duration_ns; };
+  const size_t before_end = std::min(kSettle + kBefore, facts.size() - kAfter);
+  const std::vector<double> before = column(facts, kSettle, before_end, duration);
+  const double usual = median(before);
+  const double limit = std::max(kShareMin * usual, kSigmas * spread(before, usual));
+  if (usual <= 0) return {};
+  // The stretch of slow steps that reaches to now; a single quick one does not end it.
+  size_t since = facts.size();
+  size_t slow = 0, quick = 0;
+  for (size_t i = facts.size(); i-- > before_end;) {
+    if (facts[i].duration_ns >= usual + limit) {
+      since = i;
+      ++slow;
+      quick = 0;
+    } else if (++quick > 2 || i + 1 == facts.size()) {
+      break;
+    }
+  }
+  if (slow < kAfter) return {};
+  const std::vector<double> after = column(facts, since, facts.size(), duration);
+  const double now = median(after);
+  const double rise = now - usual;
+  if (rise < limit) return {};
+  auto rise_of = [&](auto of) {
+    return median(column(facts, since, facts.size(), of)) - median(column(facts, kSettle, before_end, of));
+  };
+  const double late = rise_of([](const StepFacts& step) { return step.most_late_ns; });
+  if (late > kLateShare * rise) return {};
+  const double input = rise_of([](const StepFacts& step) { return step.input_ns; });
+  const double own = rise_of([](const StepFacts& step) { return step.own_ns; });
+  const double comm = rise_of([](const StepFacts& step) { return step.comm_ns; });
+
+  Finding finding;
+  finding.kind = "slow";
+  finding.subject = "job";
+  const bool restarted = facts[since].attempt != facts[kSettle].attempt;
+  const int64_t from = facts[since].number, to = facts.back().number;
+  const char* what = nullptr;
+  if (input >= 0.5 * rise) {
+    finding.layer = "input";
+    finding.cause = "storage";
+    finding.component = "input of all ranks";
+    what = "all ranks wait longer for their input";
+    finding.next.push_back({"look at the storage that all ranks read from: latency, bandwidth, other readers", ""});
+  } else if (own >= 0.5 * rise) {
+    finding.layer = "software";
+    finding.cause = "code-regression";
+    finding.component = "work of all ranks";
+    what = "all ranks take longer for their own work, alike";
+    finding.alternatives.push_back({"clocks of all GPUs", 0.3, "all ranks are slower by the same amount",
+                                    "SM clocks, power and temperature of the job's GPUs before and after"});
+    finding.next.push_back({"compare code, libraries and configuration with those before this step", ""});
+  } else if (comm >= 0.5 * rise) {
+    finding.layer = "switch";
+    finding.cause = "congestion";
+    finding.component = "fabric between the job's hosts";
+    what = "communication takes longer on all ranks, and nobody arrives late";
+    finding.alternatives.push_back({"another setting of the communication library", 0.3, "it began while the job ran",
+                                    "NCCL_DEBUG=INFO of both runs"});
+    finding.next.push_back({"look at the uplinks: use, ECN marks, pause frames, other jobs on them", ""});
+  } else {
+    return {};
+  }
+  finding.sure = slow >= kSure;
+  finding.since_step = from;
+  finding.through_step = to;
+  finding.step_ns = static_cast<int64_t>(now);
+  finding.step_without_ns = static_cast<int64_t>(usual);
+  finding.lost_ns_per_step = static_cast<int64_t>(rise);
+  finding.coverage = window.world_size() > 0 && window.step(to) != nullptr
+                         ? static_cast<double>(window.step(to)->size()) / window.world_size()
+                         : 1;
+  finding.confidence = std::min(0.9, 0.4 + 0.03 * static_cast<double>(slow));
+  const std::string query = steps_query(std::max<int64_t>(0, facts[kSettle].number), to);
+  finding.chain.push_back(claim(
+      "self_time", finding.component,
+      format("Since step %s a step takes %s instead of %s%s: %s.", with_thousands(from).c_str(),
+             human_duration(now).c_str(), human_duration(usual).c_str(), restarted ? " before the restart" : "", what),
+      now / 1e6, "ms", usual / 1e6, 0, from, to, query));
+  finding.chain.push_back(claim("exclusion", "ranks",
+                                format("Not one rank: the latest is %s later than before, the step %s longer.",
+                                       human_duration(std::max(0.0, late)).c_str(), human_duration(rise).c_str()),
+                                std::max(0.0, late) / 1e6, "ms", 0, rise / 1e6, from, to, query));
+  finding.chain.push_back(claim("counterfactual", finding.component,
+                                format("As before a step would take %s instead of %s.", human_duration(usual).c_str(),
+                                       human_duration(now).c_str()),
+                                usual / 1e6, "ms", now / 1e6, 0, from, to, query));
+  finding.sentence =
+      format("The whole job is slower since step {since}: %s, and a step takes %s instead of %s: %s of the job.", what,
+             human_duration(now).c_str(), human_duration(usual).c_str(), percent(rise / now).c_str());
+  return {finding};
+}
+
+}  // namespace lockstep

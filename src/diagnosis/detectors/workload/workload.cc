@@ -1,0 +1,224 @@
+#include "diagnosis/detectors/workload/workload.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "base/text.h"
+#include "diagnosis/roles.h"
+#include "diagnosis/words.h"
+
+namespace lockstep {
+namespace {
+
+constexpr size_t kWindow = 24;
+constexpr size_t kStepsMin = 8;
+constexpr size_t kStepsSure = 12;
+// Below this part of a step uneven work is how real batches are.
+constexpr double kShareMin = 0.05;
+// A rank that has the most work in so many steps is the one that always has; else they take turns.
+constexpr double kAlwaysShare = 0.5;
+// A stage stands out by so much of a step, in so many of the steps.
+constexpr double kStageShareMin = 0.06;
+// Few ranks differ by chance.
+constexpr size_t kFewRanks = 8;
+constexpr double kFewShareMin = 0.10;
+constexpr double kStageStepsShare = 0.8;
+// And by more than its own ranks differ in a step.
+constexpr double kStageSpreads = 2;
+constexpr size_t kRanksNamedMax = 64;
+
+void common(const JobWindow& window, const std::vector<int64_t>& steps, double step_ns, double saved,
+            Finding& finding) {
+  finding.kind = "inefficient";
+  finding.layer = "workload";
+  finding.since_step = steps.front();
+  finding.through_step = steps.back();
+  finding.step_ns = static_cast<int64_t>(step_ns);
+  finding.step_without_ns = static_cast<int64_t>(step_ns - saved);
+  finding.lost_ns_per_step = static_cast<int64_t>(saved);
+  finding.sure = steps.size() >= kStepsSure && steps.back() >= window.first_step() + static_cast<int64_t>(kStepsSure);
+  finding.coverage =
+      window.world_size() > 0 ? static_cast<double>(window.step(steps.back())->size()) / window.world_size() : 1;
+  finding.confidence = std::min(0.95, 0.5 + 0.02 * static_cast<double>(steps.size()));
+  finding.victims = finding.ranks.empty() ? std::vector<int32_t>{} : victims_of(window, finding.ranks);
+  finding.clear_after_steps = 16;
+}
+
+void add_counterfactual(const std::vector<int64_t>& steps, double step_ns, double saved, Finding& finding) {
+  finding.chain.push_back(claim("counterfactual", finding.component,
+                                format("With work dealt evenly a step would take %s instead of %s.",
+                                       human_duration(step_ns - saved).c_str(), human_duration(step_ns).c_str()),
+                                (step_ns - saved) / 1e6, "ms", step_ns / 1e6, 0, steps.front(), steps.back(),
+                                steps_query(steps.front(), steps.back())));
+}
+
+// Packed sequences, or experts: what tokens and bytes explain.
+void find_uneven_ranks(const JobWindow& window, const std::vector<int64_t>& steps, double step_ns,
+                       std::vector<Finding>& findings) {
+  std::vector<double> most, late;
+  std::map<size_t, size_t> heaviest;
+  for (int64_t number : steps) {
+    const StepLateness& step = lateness(window, *window.frame(number));
+    double work = 0, rest = 0;
+    size_t who = 0;
+    for (size_t slot = 0; slot < step.work_ns.size(); ++slot) {
+      if (std::isnan(step.late_ns[slot])) continue;
+      if (step.work_ns[slot] > work) {
+        work = static_cast<double>(step.work_ns[slot]);
+        who = slot;
+      }
+      rest = std::max(rest, static_cast<double>(step.late_ns[slot]));
+    }
+    most.push_back(work);
+    late.push_back(rest);
+    if (work > 0) ++heaviest[who];
+  }
+  const double saved = median(most);
+  if (saved < kShareMin * step_ns || saved < median(late)) return;
+  size_t always = 0, slot_of_always = 0;
+  for (const auto& [slot, count] : heaviest) {
+    if (count > always) {
+      always = count;
+      slot_of_always = slot;
+    }
+  }
+  const int64_t from = steps.front(), to = steps.back();
+  Finding finding;
+  if (static_cast<double>(always) >= kAlwaysShare * static_cast<double>(steps.size())) {
+    const int32_t rank = window.rank_of(slot_of_always);
+    finding.ranks = {rank};
+    finding.subject = format("work of rank %d", rank);
+    finding.cause = "expert-imbalance";
+    finding.component = format("experts of rank %d", rank);
+    finding.chain.push_back(claim("self_time", format("rank %d", rank),
+                                  format("In %zu of %zu steps rank %d has the most to do: its share of tokens or "
+                                         "routed bytes explains %s of its own time.",
+                                         always, steps.size(), rank, per_step(saved).c_str()),
+                                  saved / 1e6, "ms", 0, 0, from, to, rank_query(rank, from, to)));
+    finding.sentence = format(
+        "Rank %d gets more work than its peers (an expert with more than its share of tokens): "
+        "everybody waits %s since step {since}: %s of the job.",
+        rank, per_step(saved).c_str(), percent(saved / step_ns).c_str());
+    finding.next.push_back({"balance the experts: capacity factor, auxiliary loss, placement of the hot expert", ""});
+  } else {
+    finding.subject = "sequences";
+    finding.cause = "sequence-imbalance";
+    finding.component = "packing of sequences";
+    finding.chain.push_back(claim("self_time", finding.component,
+                                  format("The rank with the most to do changes (%zu different ones in %zu steps); what "
+                                         "it has more explains %s of its "
+                                         "own time.",
+                                         heaviest.size(), steps.size(), per_step(saved).c_str()),
+                                  saved / 1e6, "ms", 0, 0, from, to, steps_query(from, to)));
+    finding.sentence = format(
+        "Sequences are packed unevenly: everybody waits %s for the rank with the most tokens, a different "
+        "one each time, since step {since}: %s of the job.",
+        per_step(saved).c_str(), percent(saved / step_ns).c_str());
+    finding.next.push_back({"pack by length, or balance micro-batches by tokens over data-parallel ranks", ""});
+  }
+  finding.chain.push_back(claim("exclusion", finding.component,
+                                format("Not a slow GPU: for the same amount of work all ranks take as long, within %s.",
+                                       human_duration(median(late)).c_str()),
+                                median(late) / 1e6, "ms", 0, 0, from, to, steps_query(from, to)));
+  common(window, steps, step_ns, saved, finding);
+  add_counterfactual(steps, step_ns, saved, finding);
+  findings.push_back(std::move(finding));
+}
+
+// All ranks of one stage against the other stages.
+void find_uneven_stages(const JobWindow& window, const std::vector<int64_t>& steps, double step_ns,
+                        std::vector<Finding>& findings) {
+  struct Stage {
+    std::vector<double> excess;  // per step in which it was the slowest
+    std::vector<double> own, others, spread;
+  };
+  // A stage is known by its place in the groups that send point to point: by the place of any of its ranks.
+  std::map<int32_t, Stage> stages;
+  size_t looked_at = 0;
+  for (int64_t number : steps) {
+    const StepFrame& frame = *window.frame(number);
+    std::map<int32_t, std::vector<double>> own;
+    for (size_t slot = 0; slot < frame.rows.size(); ++slot) {
+      if (frame.state[slot] != 1) continue;
+      const StepSummary& row = frame.rows[slot].summary;
+      for (const CommStep& comm : row.comms) {
+        if (!comm.p2p) continue;
+        own[comm.rank_in_comm].push_back(static_cast<double>(frame.rows[slot].own_ns()));
+        break;
+      }
+    }
+    if (own.size() < 2 || own.size() > 256) continue;
+    ++looked_at;
+    std::vector<std::pair<double, int32_t>> medians;
+    for (auto& [stage, times] : own) medians.emplace_back(lower_median(times), stage);
+    std::sort(medians.begin(), medians.end());
+    std::vector<double> others;
+    for (size_t i = 0; i + 1 < medians.size(); ++i) others.push_back(medians[i].first);
+    Stage& slowest = stages[medians.back().second];
+    slowest.excess.push_back(medians.back().first - median(others));
+    slowest.own.push_back(medians.back().first);
+    slowest.others.push_back(median(others));
+    const std::vector<double>& times = own[medians.back().second];
+    slowest.spread.push_back(quantile(times, 0.75) - quantile(times, 0.25));
+  }
+  for (auto& [place, stage] : stages) {
+    if (looked_at < kStepsMin ||
+        static_cast<double>(stage.excess.size()) < kStageStepsShare * static_cast<double>(looked_at))
+      continue;
+    const double saved = median(stage.excess);
+    if (saved < kStageShareMin * step_ns || saved < kStageSpreads * median(stage.spread)) continue;
+    // The whole stage, not one rank in it: the fastest quarter of it is slow as well.
+    const int64_t from = steps.front(), to = steps.back();
+    std::vector<double> of_stage;
+    Finding finding;
+    for (const auto& [rank, row] : *window.step(to)) {
+      for (const CommStep& comm : row.summary.comms) {
+        if (!comm.p2p) continue;
+        if (comm.rank_in_comm == place) {
+          of_stage.push_back(static_cast<double>(row.own_ns()));
+          if (finding.ranks.size() < kRanksNamedMax) finding.ranks.push_back(rank);
+        }
+        break;
+      }
+    }
+    if (of_stage.size() < kFewRanks && saved < kFewShareMin * step_ns) continue;
+    if (of_stage.size() < 2 || quantile(of_stage, 0.25) - median(stage.others) < 0.5 * saved) continue;
+    finding.subject = format("stage %d", place);
+    finding.cause = "stage-imbalance";
+    finding.component = format("pipeline stage %d", place);
+    finding.chain.push_back(
+        claim("self_time", finding.component,
+              format("All %zu ranks of stage %d work %s, the other stages %s.", of_stage.size(), place,
+                     per_step(median(stage.own)).c_str(), human_duration(median(stage.others)).c_str()),
+              median(stage.own) / 1e6, "ms", 0, median(stage.others) / 1e6, from, to, steps_query(from, to)));
+    finding.chain.push_back(claim(
+        "exclusion", finding.component, "Not one slow GPU: the ranks of the stage take as long as each other.",
+        quantile(of_stage, 0.25) / 1e6, "ms", 0, quantile(of_stage, 0.75) / 1e6, from, to, steps_query(from, to)));
+    finding.sentence =
+        format("Pipeline stage %d has more work than the others: everybody waits %s since step {since}: %s of the job.",
+               place, per_step(saved).c_str(), percent(saved / step_ns).c_str());
+    finding.next.push_back({"move layers from this stage to others, or split the loss layer off", ""});
+    common(window, steps, step_ns, saved, finding);
+    add_counterfactual(steps, step_ns, saved, finding);
+    findings.push_back(std::move(finding));
+  }
+}
+
+}  // namespace
+
+std::vector<Finding> find_uneven_work(const JobWindow& window, const std::vector<Explained>&) {
+  std::vector<int64_t> steps = window.complete_steps();
+  if (steps.size() > kWindow) steps.erase(steps.begin(), steps.end() - kWindow);
+  if (steps.size() < kStepsMin) return {};
+  std::vector<double> durations;
+  for (int64_t number : steps) durations.push_back(lateness(window, *window.frame(number)).duration_ns);
+  const double step_ns = median(durations);
+  std::vector<Finding> findings;
+  if (step_ns <= 0) return findings;
+  find_uneven_stages(window, steps, step_ns, findings);
+  if (findings.empty()) find_uneven_ranks(window, steps, step_ns, findings);
+  return findings;
+}
+
+}  // namespace lockstep
