@@ -46,22 +46,26 @@ std::string percent(double share) {
 }
 
 std::vector<int32_t> victims_of(const JobWindow& window, const std::vector<int32_t>& culprits) {
+  // Ranks and communicators as one graph; who is in the same part of it as a culprit waits for it.
+  std::map<int32_t, std::vector<const CommMembers*>> comms_of;
+  for (const auto& [id, members] : window.comms()) {
+    for (const auto& [in_comm, world] : members.world_rank) comms_of[world].push_back(&members);
+  }
   std::set<int32_t> reached(culprits.begin(), culprits.end());
-  bool grown = true;
-  while (grown) {
-    grown = false;
-    for (const auto& [id, members] : window.comms()) {
-      bool touches = std::any_of(members.world_rank.begin(), members.world_rank.end(),
-                                 [&](const auto& member) { return reached.contains(member.second); });
-      if (!touches) continue;
-      for (const auto& [in_comm, world] : members.world_rank) grown |= reached.insert(world).second;
+  std::set<const CommMembers*> seen;
+  std::vector<int32_t> next(culprits);
+  while (!next.empty()) {
+    const int32_t rank = next.back();
+    next.pop_back();
+    for (const CommMembers* members : comms_of[rank]) {
+      if (!seen.insert(members).second) continue;
+      for (const auto& [in_comm, world] : members->world_rank) {
+        if (reached.insert(world).second) next.push_back(world);
+      }
     }
   }
-  std::vector<int32_t> victims;
-  for (int32_t rank : reached) {
-    if (std::find(culprits.begin(), culprits.end(), rank) == culprits.end()) victims.push_back(rank);
-  }
-  return victims;
+  for (int32_t rank : culprits) reached.erase(rank);
+  return {reached.begin(), reached.end()};
 }
 
 void add_wait_claims(const JobWindow& window, int32_t culprit, const std::vector<int64_t>& steps, Finding& finding) {

@@ -1,5 +1,6 @@
 #include "diagnosis/detectors/registry.h"
 
+#include "diagnosis/detectors/fabric/fabric.h"
 #include "diagnosis/detectors/loss/loss.h"
 #include "diagnosis/detectors/pause/pause.h"
 #include "diagnosis/detectors/regression/regression.h"
@@ -13,6 +14,8 @@ namespace {
 constexpr StepDetector kStepDetectors[] = {
     {"straggler", "a rank whose own work takes longer than its peers' in most steps", find_stragglers},
     {"slow_link", "a link that moves data far slower than comparable ones", find_slow_links},
+    {"fabric", "flows and groups of a large job that are slower than their like, and what they share",
+     find_slow_fabric},
     {"pause", "a rank that stops everybody now and then", find_pauses},
     {"workload", "work that is dealt unevenly over ranks or stages", find_uneven_work},
     {"regression", "a whole job that has become slower", find_regressions},

@@ -6,6 +6,7 @@
 #include <tuple>
 
 #include "base/text.h"
+#include "diagnosis/detectors/fabric/fabric.h"
 #include "diagnosis/detectors/straggler/straggler.h"
 #include "diagnosis/roles.h"
 #include "diagnosis/words.h"
@@ -235,6 +236,7 @@ std::vector<Finding> find_slow_flows(const JobWindow& window, const std::vector<
 }  // namespace
 
 std::vector<Finding> find_slow_links(const JobWindow& window, const std::vector<Explained>& explained) {
+  if (window.slots() >= kFabricRanksMin) return {};
   const std::vector<int64_t> all = window.complete_steps();
   const auto last = [&](size_t count) {
     return std::vector(all.end() - static_cast<long>(std::min(count, all.size())), all.end());

@@ -1,0 +1,402 @@
+#include "diagnosis/detectors/fabric/fabric.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <set>
+#include <unordered_map>
+
+#include "base/text.h"
+#include "diagnosis/roles.h"
+#include "diagnosis/words.h"
+
+namespace lockstep {
+namespace {
+
+constexpr size_t kWindow = 10;
+constexpr size_t kStepsSuspect = 4;
+constexpr size_t kStepsSure = 6;
+constexpr size_t kAlikeMin = 8;
+// Slower by a sixth at least, and by so many standard deviations of its like.
+const double kLogRatioMin = std::log(1.18);
+constexpr double kSigmas = 6;
+constexpr double kSavedShareMin = 0.02;
+constexpr double kHitsShare = 0.7;
+// So many ranks are told one by one; what more have in common is no adapter.
+constexpr size_t kRanksApartMax = 2;
+constexpr size_t kRanksNamedMax = 64;
+// A class in which more than this is slow has no like.
+constexpr double kSlowShareMax = 0.5;
+
+struct Flow {
+  uint32_t from = 0;  // slot
+  int32_t to = -1;    // rank
+  uint64_t comm_id = 0;
+  int32_t peer = 0;
+  double bytes = 0, wire_ns = 0;  // sums over the steps
+  size_t steps = 0;
+  double like_rate = 0;
+  double rate() const { return bytes / wire_ns; }
+  double saved_ns() const { return wire_ns / static_cast<double>(steps) * (1 - rate() / like_rate); }
+};
+
+// What an equal amount usually takes: middle and spread of the logarithm.
+struct Usual {
+  double middle = 0, sigma = 0;
+  size_t count = 0;
+};
+
+Usual usual_of(std::vector<double> logs) {
+  Usual usual{.count = logs.size()};
+  usual.middle = median(logs);
+  for (double& value : logs) value = std::fabs(value - usual.middle);
+  usual.sigma = 1.4826 * median(std::move(logs));
+  return usual;
+}
+
+bool unusual(const Usual& usual, double log_slower) {
+  return usual.count >= kAlikeMin && log_slower >= std::max(kLogRatioMin, kSigmas * usual.sigma);
+}
+
+const FlowStep* same_flow(const std::vector<FlowStep>& flows, size_t hint, const Flow& flow) {
+  auto is_it = [&](const FlowStep& one) { return one.send && one.comm_id == flow.comm_id && one.peer == flow.peer; };
+  if (hint < flows.size() && is_it(flows[hint])) return &flows[hint];
+  auto found = std::find_if(flows.begin(), flows.end(), is_it);
+  return found == flows.end() ? nullptr : &*found;
+}
+
+std::vector<Flow> flows_over(const JobWindow& window, const std::vector<int64_t>& steps) {
+  std::vector<Flow> flows;
+  const StepFrame& newest = *window.frame(steps.back());
+  for (size_t slot = 0; slot < newest.rows.size(); ++slot) {
+    if (newest.state[slot] != 1) continue;
+    const std::vector<FlowStep>& of_rank = newest.rows[slot].summary.flows;
+    for (size_t i = 0; i < of_rank.size(); ++i) {
+      if (!of_rank[i].send || of_rank[i].bytes <= 0 || of_rank[i].wire_ns <= 0) continue;
+      Flow flow{.from = static_cast<uint32_t>(slot), .comm_id = of_rank[i].comm_id, .peer = of_rank[i].peer};
+      for (int64_t number : steps) {
+        const StepFrame& frame = *window.frame(number);
+        if (slot >= frame.rows.size() || frame.state[slot] != 1) continue;
+        const FlowStep* step = same_flow(frame.rows[slot].summary.flows, i, flow);
+        if (step == nullptr || step->wire_ns <= 0 || step->bytes <= 0) continue;
+        flow.bytes += static_cast<double>(step->bytes);
+        flow.wire_ns += static_cast<double>(step->wire_ns);
+        ++flow.steps;
+      }
+      if (flow.steps >= kStepsSuspect) flows.push_back(flow);
+    }
+  }
+  return flows;
+}
+
+int bytes_class(double bytes) {
+  return static_cast<int>(std::lround(std::log2(std::max(1.0, bytes)) * 2));
+}
+
+double typical_lateness(const JobWindow& window, const std::vector<int64_t>& steps, size_t slot) {
+  std::vector<double> values;
+  for (int64_t number : steps) {
+    const StepLateness& step = lateness(window, *window.frame(number));
+    if (slot < step.late_ns.size() && !std::isnan(step.late_ns[slot]))
+      values.push_back(static_cast<double>(step.late_ns[slot]));
+  }
+  return median(std::move(values));
+}
+
+void common(const JobWindow& window, const std::vector<int64_t>& steps, double step_ns, double saved,
+            Finding& finding) {
+  finding.kind = "slow";
+  finding.since_step = steps.front();
+  finding.through_step = steps.back();
+  finding.sure = steps.size() >= kStepsSure;
+  finding.step_ns = static_cast<int64_t>(step_ns);
+  finding.step_without_ns = static_cast<int64_t>(step_ns - saved);
+  finding.lost_ns_per_step = static_cast<int64_t>(saved);
+  finding.coverage =
+      window.world_size() > 0 ? static_cast<double>(window.step(steps.back())->size()) / window.world_size() : 1;
+  finding.confidence = std::min(0.95, 0.5 + 0.04 * static_cast<double>(steps.size()));
+  finding.victims = victims_of(window, finding.ranks);
+  finding.chain.push_back(claim("counterfactual", finding.component,
+                                format("At the pace of its like a step would take %s instead of %s.",
+                                       human_duration(step_ns - saved).c_str(), human_duration(step_ns).c_str()),
+                                (step_ns - saved) / 1e6, "ms", step_ns / 1e6, 0, steps.front(), steps.back(),
+                                steps_query(steps.front(), steps.back())));
+}
+
+std::string host_of(const JobWindow& window, int32_t rank) {
+  auto found = window.ranks().find(rank);
+  return found == window.ranks().end() ? "" : found->second.host;
+}
+
+// Back over the window, as long as the flow stays slow.
+int64_t slow_since(const JobWindow& window, const Flow& flow, double like_rate, int64_t fallback) {
+  int64_t since = fallback;
+  std::vector<int64_t> all = window.complete_steps();
+  const double half_way = (flow.rate() + like_rate) / 2;
+  int misses = 0;
+  for (auto at = all.rbegin(); at != all.rend() && misses < 3; ++at) {
+    const StepFrame& frame = *window.frame(*at);
+    const FlowStep* step = flow.from < frame.rows.size() && frame.state[flow.from] == 1
+                               ? same_flow(frame.rows[flow.from].summary.flows, 0, flow)
+                               : nullptr;
+    if (step != nullptr && step->wire_ns > 0 &&
+        static_cast<double>(step->bytes) / static_cast<double>(step->wire_ns) < half_way) {
+      since = *at;
+      misses = 0;
+    } else {
+      ++misses;
+    }
+  }
+  return since;
+}
+
+// Who has the most slow flows, most of its own among them; sending counts a little more than receiving.
+int32_t most_accused(const JobWindow& window, const std::vector<const Flow*>& slow,
+                     const std::unordered_map<int32_t, size_t>& out, const std::unordered_map<int32_t, size_t>& in) {
+  std::map<int32_t, std::pair<size_t, size_t>> touched;  // sending, receiving
+  for (const Flow* flow : slow) {
+    ++touched[window.rank_of(flow->from)].first;
+    if (flow->to >= 0) ++touched[flow->to].second;
+  }
+  int32_t most = -1;
+  double best = 0;
+  for (const auto& [rank, counts] : touched) {
+    auto share = [&](size_t few, const std::unordered_map<int32_t, size_t>& all) {
+      auto found = all.find(rank);
+      return found == all.end() || found->second == 0 ? 0.0
+                                                      : static_cast<double>(few) / static_cast<double>(found->second);
+    };
+    const double score = static_cast<double>(counts.first + counts.second) + 0.6 * share(counts.first, out) +
+                         0.5 * share(counts.second, in);
+    if (score > best) {
+      best = score;
+      most = rank;
+    }
+  }
+  return most;
+}
+
+void report_flows(const JobWindow& window, const std::vector<int64_t>& steps, double step_ns,
+                  std::vector<int32_t> ranks, const std::vector<const Flow*>& slow, std::vector<Finding>& findings) {
+  const Flow& worst = **std::max_element(slow.begin(), slow.end(),
+                                         [](const Flow* a, const Flow* b) { return a->saved_ns() < b->saved_ns(); });
+  const double saved = std::min(worst.saved_ns(), step_ns);
+  std::set<std::string> hosts;
+  for (int32_t rank : ranks) hosts.insert(host_of(window, rank));
+  Finding finding;
+  std::sort(ranks.begin(), ranks.end());
+  if (ranks.size() > kRanksNamedMax) ranks.resize(kRanksNamedMax);
+  finding.ranks = ranks;
+  const int32_t first = window.rank_of(worst.from);
+  const int64_t from = steps.front(), to = steps.back();
+  std::string who;
+  if (ranks.size() == 1) {
+    finding.layer = "link";
+    finding.cause = "nic-degraded";
+    finding.component = format("link of rank %d", ranks.front());
+    who = "The link of " + name_of(window, ranks.front());
+    who[who.find("Rank")] = 'r';
+  } else if (hosts.size() == 1) {
+    finding.layer = "nic";
+    finding.cause = "nic-degraded";
+    finding.subject = "network of host " + *hosts.begin();
+    finding.component = "network of host " + *hosts.begin();
+    who = "The network of host " + *hosts.begin();
+  } else {
+    finding.layer = "switch";
+    finding.cause = "congestion";
+    finding.subject = "fabric";
+    finding.component = format("switches between %zu hosts", hosts.size());
+    who = format("The fabric between %zu hosts (%s ...)", hosts.size(), hosts.begin()->c_str());
+  }
+  finding.chain.push_back(
+      claim("path", finding.component,
+            format("%zu flows move slower than their like: rank %d to rank %d at %.2f GB/s, flows alike at %.2f.",
+                   slow.size(), first, worst.to, worst.rate(), worst.like_rate),
+            worst.rate(), "GB/s", 0, worst.like_rate, from, to, rank_query(first, from, to)));
+  finding.chain.push_back(claim("waits_for", finding.component,
+                                format("Nobody arrives late; the collectives of %s wait %s for these transfers.",
+                                       group_name(window, worst.comm_id).c_str(), per_step(saved).c_str()),
+                                saved / 1e6, "ms", 0, 0, from, to, steps_query(from, to)));
+  finding.victim_groups.push_back(group_name(window, worst.comm_id));
+  const double late = typical_lateness(window, steps, worst.from);
+  finding.chain.push_back(claim("exclusion", format("rank %d", first),
+                                format("Not its GPU and not its input: its own time differs from its peers' by %s.",
+                                       human_duration(std::fabs(late)).c_str()),
+                                late / 1e6, "ms", 0, 0, from, to, rank_query(first, from, to)));
+  finding.next.push_back({"check the adapters, cables and switch ports on the way: speed, errors, ECN marks, pauses",
+                          "ethtool -S DEV; rdma statistic show link DEV"});
+  finding.sentence = format("%s is slow: everybody waits %s since step {since}: %s of the job.", who.c_str(),
+                            per_step(saved).c_str(), percent(saved / step_ns).c_str());
+  common(window, steps, step_ns, saved, finding);
+  finding.since_step = slow_since(window, worst, worst.like_rate, from);
+  findings.push_back(std::move(finding));
+}
+
+void find_slow_flows(const JobWindow& window, const std::vector<int64_t>& steps, double step_ns,
+                     std::vector<Finding>& findings) {
+  std::vector<Flow> flows = flows_over(window, steps);
+  std::map<int, std::vector<double>> rates;
+  for (const Flow& flow : flows)
+    rates[bytes_class(flow.bytes / static_cast<double>(flow.steps))].push_back(std::log(flow.rate()));
+  std::map<int, Usual> usual;
+  for (auto& [size, logs] : rates) usual[size] = usual_of(std::move(logs));
+  std::vector<const Flow*> slow;
+  std::unordered_map<int32_t, size_t> out, in;
+  for (Flow& flow : flows) {
+    const Usual& like = usual[bytes_class(flow.bytes / static_cast<double>(flow.steps))];
+    flow.like_rate = std::exp(like.middle);
+    flow.to = window.world_rank(flow.comm_id, flow.peer);
+    ++out[window.rank_of(flow.from)];
+    if (flow.to >= 0) ++in[flow.to];
+    if (!unusual(like, like.middle - std::log(flow.rate()))) continue;
+    if (flow.saved_ns() < kSavedShareMin * step_ns) continue;
+    // A rank whose own time is long slows its transfers too (its GPU does not feed them): that is not the link.
+    if (typical_lateness(window, steps, flow.from) > 0.5 * flow.saved_ns()) continue;
+    slow.push_back(&flow);
+  }
+  if (slow.empty() || static_cast<double>(slow.size()) > kSlowShareMax * static_cast<double>(flows.size())) return;
+
+  // Take the most accused until every slow flow has somebody.
+  std::vector<std::pair<int32_t, std::vector<const Flow*>>> accused;
+  std::vector<const Flow*> rest = slow;
+  while (!rest.empty() && accused.size() < kRanksNamedMax) {
+    const int32_t rank = most_accused(window, rest, out, in);
+    if (rank < 0) break;
+    std::vector<const Flow*> own, others;
+    for (const Flow* flow : rest)
+      (window.rank_of(flow->from) == rank || flow->to == rank ? own : others).push_back(flow);
+    accused.emplace_back(rank, std::move(own));
+    rest = std::move(others);
+  }
+  if (accused.size() <= kRanksApartMax) {
+    for (auto& [rank, own] : accused) report_flows(window, steps, step_ns, {rank}, own, findings);
+    return;
+  }
+  std::vector<int32_t> ranks;
+  for (const auto& [rank, own] : accused) ranks.push_back(rank);
+  report_flows(window, steps, step_ns, std::move(ranks), slow, findings);
+}
+
+// Groups inside one host.
+struct Group {
+  int32_t size = 0;
+  double count = 0, bytes = 0;
+  std::vector<double> transfer;  // per step
+  double least = 0;              // in the step that is being read
+  int32_t told = 0;
+};
+
+void find_slow_groups(const JobWindow& window, const std::vector<int64_t>& steps, double step_ns,
+                      std::vector<Finding>& findings) {
+  std::unordered_map<uint64_t, Group> groups;
+  std::unordered_map<uint64_t, bool> inside;  // one host
+  auto is_inside = [&](uint64_t comm_id) {
+    auto [found, fresh] = inside.try_emplace(comm_id, false);
+    if (!fresh) return found->second;
+    auto members = window.comms().find(comm_id);
+    if (members == window.comms().end() || members->second.size < 2 || members->second.size > 1024) return false;
+    std::set<std::string> hosts;
+    for (const auto& [in_comm, rank] : members->second.world_rank) hosts.insert(host_of(window, rank));
+    found->second = hosts.size() == 1 && !hosts.begin()->empty();
+    return found->second;
+  };
+  for (int64_t number : steps) {
+    const StepFrame& frame = *window.frame(number);
+    for (auto& [id, group] : groups) group.told = 0;
+    for (size_t slot = 0; slot < frame.rows.size(); ++slot) {
+      if (frame.state[slot] != 1) continue;
+      for (const CommStep& comm : frame.rows[slot].summary.comms) {
+        if (comm.p2p || comm.count <= 0 || comm.size < 2 || comm.shortest_ns <= 0 || !is_inside(comm.comm_id)) continue;
+        Group& group = groups[comm.comm_id];
+        const auto here = static_cast<double>(comm.shortest_ns * comm.count);
+        group.least = group.told == 0 ? here : std::min(group.least, here);
+        ++group.told;
+        group.size = comm.size;
+        group.count = static_cast<double>(comm.count);
+        group.bytes = static_cast<double>(comm.bytes);
+      }
+    }
+    for (auto& [id, group] : groups) {
+      if (group.told > 0) group.transfer.push_back(group.least);
+    }
+  }
+  std::map<std::tuple<int32_t, double, int>, std::vector<double>> like;
+  auto class_of = [](const Group& group) { return std::tuple(group.size, group.count, bytes_class(group.bytes)); };
+  for (const auto& [id, group] : groups) {
+    if (group.transfer.size() >= kStepsSuspect) like[class_of(group)].push_back(std::log(median(group.transfer)));
+  }
+  std::map<std::tuple<int32_t, double, int>, Usual> usual;
+  for (auto& [key, logs] : like) usual[key] = usual_of(std::move(logs));
+  std::map<std::string, std::vector<std::pair<uint64_t, double>>> by_host;  // group and what it costs
+  for (const auto& [id, group] : groups) {
+    if (group.transfer.size() < kStepsSuspect) continue;
+    const Usual& alike = usual[class_of(group)];
+    const double typical = median(group.transfer);
+    const double middle = std::exp(alike.middle);
+    if (!unusual(alike, std::log(typical) - alike.middle) || typical - middle < kSavedShareMin * step_ns) continue;
+    const auto hits = std::count_if(group.transfer.begin(), group.transfer.end(),
+                                    [&](double ns) { return ns >= (typical + middle) / 2; });
+    if (static_cast<double>(hits) < kHitsShare * static_cast<double>(group.transfer.size())) continue;
+    by_host[host_of(window, window.comms().at(id).world_rank.begin()->second)].emplace_back(id, typical - middle);
+  }
+  if (by_host.empty() || by_host.size() * 3 > groups.size() + 2) return;
+  for (const auto& [host, slow] : by_host) {
+    auto worst =
+        std::max_element(slow.begin(), slow.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
+    const double saved = std::min(worst->second, step_ns);
+    Finding finding;
+    for (const auto& [id, cost] : slow) {
+      for (const auto& [in_comm, rank] : window.comms().at(id).world_rank) finding.ranks.push_back(rank);
+    }
+    std::sort(finding.ranks.begin(), finding.ranks.end());
+    finding.ranks.erase(std::unique(finding.ranks.begin(), finding.ranks.end()), finding.ranks.end());
+    const Group& group = groups[worst->first];
+    const double middle = std::exp(usual[class_of(group)].middle);
+    finding.layer = "nvlink";
+    finding.cause = "nvlink-degraded";
+    finding.subject = "nvlink of host " + host;
+    finding.component = "NVLinks of host " + host;
+    const int64_t from = steps.front(), to = steps.back();
+    finding.chain.push_back(claim(
+        "path", finding.component,
+        format("Even the last to arrive in the collectives of %s spends %s there; in groups alike %s.",
+               group_name(window, worst->first).c_str(), per_step(median(group.transfer)).c_str(),
+               human_duration(middle).c_str()),
+        median(group.transfer) / 1e6, "ms", 0, middle / 1e6, from, to, rank_query(finding.ranks.front(), from, to)));
+    finding.chain.push_back(
+        claim("exclusion", finding.component,
+              "Not a late rank and not the network: all its members are on one host, and their own times are "
+              "like their peers'.",
+              typical_lateness(window, steps, static_cast<size_t>(window.slot_of(finding.ranks.front()))) / 1e6, "ms",
+              0, 0, from, to, rank_query(finding.ranks.front(), from, to)));
+    finding.victim_groups.push_back(group_name(window, worst->first));
+    finding.next.push_back({"look at the host's NVLinks: state, replay and recovery counters, fabric manager",
+                            "nvidia-smi nvlink --status; nvidia-smi nvlink -e"});
+    finding.sentence =
+        format("The NVLinks of host %s (ranks %s) are slow: everybody waits %s since step {since}: %s of the job.",
+               host.c_str(), human_ranks({finding.ranks.begin(), finding.ranks.end()}, 4).c_str(),
+               per_step(saved).c_str(), percent(saved / step_ns).c_str());
+    common(window, steps, step_ns, saved, finding);
+    findings.push_back(std::move(finding));
+  }
+}
+
+}  // namespace
+
+std::vector<Finding> find_slow_fabric(const JobWindow& window, const std::vector<Explained>&) {
+  if (window.slots() < kFabricRanksMin) return {};
+  std::vector<int64_t> steps = window.complete_steps();
+  if (steps.size() > kWindow) steps.erase(steps.begin(), steps.end() - kWindow);
+  if (steps.size() < kStepsSuspect) return {};
+  std::vector<double> durations;
+  for (int64_t number : steps) durations.push_back(lateness(window, *window.frame(number)).duration_ns);
+  const double step_ns = median(durations);
+  std::vector<Finding> findings;
+  if (step_ns <= 0) return findings;
+  find_slow_flows(window, steps, step_ns, findings);
+  find_slow_groups(window, steps, step_ns, findings);
+  return findings;
+}
+
+}  // namespace lockstep
