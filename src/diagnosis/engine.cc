@@ -1,6 +1,7 @@
 #include "diagnosis/engine.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <set>
 
 #include "base/text.h"
@@ -210,6 +211,38 @@ void Engine::fill(const std::string& job_id, const Job& job, Tracked& tracked, c
   verdict.victim_gpu_minutes = verdict.lost_gpu_seconds / 60 * static_cast<double>(finding.victims.size()) / world;
 }
 
+void Engine::restore(std::vector<KnownVerdict> known) {
+  std::lock_guard lock(mutex_);
+  for (KnownVerdict& verdict : known) {
+    std::string job_id = verdict.job_id;
+    known_[std::move(job_id)].push_back(std::move(verdict));
+  }
+}
+
+// "JOB.ATTEMPT-KEY.N"
+std::string Engine::id_of(const std::string& job_id, Job& job, const std::string& key, const Finding& finding) {
+  std::string stem = format("%s.%lld-", job_id.c_str(), static_cast<long long>(job.attempt)) + key + ".";
+  std::replace(stem.begin() + static_cast<std::ptrdiff_t>(job_id.size()), stem.end(), '/', '-');
+  int& serial = job.serial[key];
+  auto known = known_.find(job_id);
+  if (known == known_.end()) return stem + std::to_string(++serial);
+  std::vector<KnownVerdict>& all = known->second;
+  auto again = std::find_if(all.begin(), all.end(), [&](const KnownVerdict& verdict) {
+    return verdict.id.starts_with(stem) && finding.since_step <= verdict.through_step + finding.clear_after_steps &&
+           finding.through_step >= verdict.since_step;
+  });
+  if (again != all.end()) {
+    std::string id = again->id;
+    serial = std::max(serial, std::atoi(id.c_str() + stem.size()));
+    all.erase(again);
+    return id;
+  }
+  for (const KnownVerdict& verdict : all) {
+    if (verdict.id.starts_with(stem)) serial = std::max(serial, std::atoi(verdict.id.c_str() + stem.size()));
+  }
+  return stem + std::to_string(++serial);
+}
+
 void Engine::follow(const std::string& job_id, Job& job, std::vector<Finding> findings, bool hang_pass,
                     int64_t now_unix_ns) {
   std::vector<int64_t> complete = job.window.complete_steps();
@@ -226,15 +259,7 @@ void Engine::follow(const std::string& job_id, Job& job, std::vector<Finding> fi
       fresh.key = key;
       fresh.verdict.job_id = job_id;
       fresh.verdict.attempt = job.attempt;
-      fresh.verdict.id = format(
-          "%s.%lld%s.%d", job_id.c_str(), static_cast<long long>(job.attempt),
-          [&] {
-            std::string tail = key;
-            std::replace(tail.begin(), tail.end(), '/', '-');
-            return "-" + tail;
-          }()
-              .c_str(),
-          ++job.serial[key]);
+      fresh.verdict.id = id_of(job_id, job, key, finding);
       fresh.verdict.found_unix_ns = now_unix_ns;
       fresh.verdict.since_unix_ns =
           now_unix_ns - (finding.kind == "hang" ? finding.lost_ns_per_step

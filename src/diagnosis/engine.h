@@ -23,6 +23,13 @@
 
 namespace lockstep {
 
+struct KnownVerdict {
+  std::string id;
+  std::string job_id;
+  int64_t since_step = -1;
+  int64_t through_step = -1;
+};
+
 class Engine final : public StoreSubscriber, public VerdictSource {
  public:
   static constexpr size_t kJobsMax = 10'000;
@@ -32,6 +39,10 @@ class Engine final : public StoreSubscriber, public VerdictSource {
   void on_comm(const Identity& identity, const CommInit& comm, int64_t received_unix_ns) override;
   void on_rank_started(const Identity& identity, int64_t received_unix_ns) override;
   void on_rank_ended(const Identity& identity, bool clean, int64_t received_unix_ns) override;
+
+  // Verdicts that were kept before a restart. The same trouble, found again in the same steps, gets its old id; a new
+  // one gets an id that none of these has.
+  void restore(std::vector<KnownVerdict> known);
 
   // Looks at every job that has changed. Called a few times a second.
   void tick(int64_t now_unix_ns);
@@ -73,7 +84,10 @@ class Engine final : public StoreSubscriber, public VerdictSource {
 
   mutable std::mutex mutex_;
   std::map<std::string, Job, std::less<>> jobs_;
+  std::string id_of(const std::string& job_id, Job& job, const std::string& key, const Finding& finding);
+
   std::map<std::string, Verdict> changed_;
+  std::map<std::string, std::vector<KnownVerdict>, std::less<>> known_;  // by job; those not found again yet
   uint64_t records_ = 0;
 };
 

@@ -452,5 +452,43 @@ TEST_F(EngineTest, AVerdictIsNotClearedByStepsThatAreUnknown) {
   EXPECT_TRUE(testing::accused(engine).empty());
 }
 
+TEST(Engine, AfterARestartTheSameTroubleHasItsOldIdAndANewOneAnotherId) {
+  auto slow_rank = [](int64_t from, int64_t to) {
+    return [=](int64_t step, std::vector<RankPlan>& ranks) { ranks[2].own_ms *= step >= from && step <= to ? 1.5 : 1; };
+  };
+  Engine before;
+  MadeUpJob first(8);
+  first.play(before, 0, 40, slow_rank(15, 60));
+  ASSERT_EQ(before.verdicts("job").size(), 1u);
+  const Verdict kept = before.verdicts("job")[0];
+
+  Engine again;
+  again.restore({{kept.id, "job", kept.since_step, kept.through_step}});
+  MadeUpJob second(8);
+  second.play(again, 20, 60, slow_rank(15, 60));
+  ASSERT_EQ(again.verdicts("job").size(), 1u);
+  EXPECT_EQ(again.verdicts("job")[0].id, kept.id);
+
+  Engine later;
+  later.restore({{kept.id, "job", kept.since_step, kept.through_step}});
+  MadeUpJob third(8);
+  third.play(later, 500, 560, slow_rank(520, 560));
+  ASSERT_EQ(later.verdicts("job").size(), 1u);
+  EXPECT_NE(later.verdicts("job")[0].id, kept.id);
+}
+
+TEST(Engine, AHostWhoseRanksAreLateTogetherIsOneVerdict) {
+  Engine engine;
+  MadeUpJob job(32);
+  job.play(engine, 0, 40, [](int64_t step, std::vector<RankPlan>& ranks) {
+    for (size_t rank = 8; rank < 16; ++rank) ranks[rank].own_ms += step >= 15 ? 30 : 0;
+  });
+  std::vector<Verdict> verdicts = engine.verdicts("job");
+  ASSERT_EQ(verdicts.size(), 1u);
+  EXPECT_EQ(verdicts[0].culprit.ranks.size(), 8u);
+  EXPECT_EQ(verdicts[0].culprit.host, "node-1");
+  EXPECT_EQ(verdicts[0].culprit.layer, "host");
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -35,6 +35,7 @@ struct RankPlan {
   double eval_ms = 0;
   double queue_ms = 10;             // of the own work: while an operation was already enqueued behind it
   double bytes_factor = 1;          // payload against everybody else's
+  std::vector<StepScalar> scalars;  // that it tells
   double wire_ms = 0;               // of its transfers to the next rank; 0: as fast as the job's links are
   double wire_longest_ms = 0;       // one of these transfers stood for so long; 0: none did
   double undrained_longest_ms = 0;  // data from the rank before lay for so long until its GPU took it
@@ -46,6 +47,7 @@ struct PlannedGroup {
   double transfer_ms = 20;
   int64_t bytes = 200'000'000;
   int64_t count = 1;
+  bool p2p = false;
 };
 
 using StepPlan = std::function<void(int64_t step, std::vector<RankPlan>& ranks)>;
@@ -97,7 +99,11 @@ class MadeUpJob {
         comm.size = static_cast<int32_t>(group.ranks.size());
         comm.rank_in_comm = static_cast<int32_t>(in_comm);
         comm.count = group.count;
-        comm.bytes = static_cast<int64_t>(static_cast<double>(group.bytes) * plans[rank].bytes_factor);
+        comm.p2p = group.p2p;
+        // Where something is routed, that is what differs.
+        const bool routed = std::any_of(groups.begin(), groups.end(), [](const PlannedGroup& one) { return one.p2p; });
+        comm.bytes = static_cast<int64_t>(static_cast<double>(group.bytes) *
+                                          (group.p2p || !routed ? plans[rank].bytes_factor : 1));
         comm.gpu_ns = ns(in_ms);
         comm.shortest_ns = ns(group.count == 1 ? in_ms : one_ms);
         comm.longest_ns = ns(in_ms - one_ms * static_cast<double>(group.count - 1));
@@ -118,6 +124,7 @@ class MadeUpJob {
       row.self_ns = ns(entry.own_ms);
       row.duration_ns = row.self_ns + row.comm_ns;
       row.queue_ns = ns(entry.queue_ms);
+      row.scalars = entry.scalars;
       row.phase_ns[static_cast<size_t>(Phase::kInput)] = ns(entry.input_ms);
       row.phase_ns[static_cast<size_t>(Phase::kCheckpoint)] = ns(entry.checkpoint_ms);
       row.phase_ns[static_cast<size_t>(Phase::kEval)] = ns(entry.eval_ms);

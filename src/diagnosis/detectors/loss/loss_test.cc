@@ -1,0 +1,61 @@
+#include "diagnosis/detectors/loss/loss.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "diagnosis/testing.h"
+
+namespace lockstep {
+namespace {
+
+using testing::MadeUpJob;
+using testing::RankPlan;
+
+std::vector<Finding> after(const std::function<void(int64_t, size_t, RankPlan&)>& tell) {
+  MadeUpJob job(8);
+  JobWindow window;
+  job.play(window, 0, 40, [&](int64_t step, std::vector<RankPlan>& ranks) {
+    for (size_t rank = 0; rank < ranks.size(); ++rank) tell(step, rank, ranks[rank]);
+  });
+  return find_bad_loss(window, {});
+}
+
+TEST(Loss, TheRankWhoseOwnGradientIsNotANumberFirstIsTheSource) {
+  std::vector<Finding> findings = after([](int64_t step, size_t rank, RankPlan& plan) {
+    plan.scalars = {{"grad_norm_local", step >= 30 && rank == 6 ? std::nan("") : 1.0},
+                    {"loss", step >= 31 ? std::nan("") : 2.0}};
+  });
+  ASSERT_EQ(findings.size(), 1u);
+  EXPECT_EQ(findings[0].kind, "incorrect");
+  EXPECT_EQ(findings[0].cause, "nan-source");
+  EXPECT_EQ(findings[0].ranks, std::vector<int32_t>{6});
+  EXPECT_EQ(findings[0].since_step, 30);
+}
+
+TEST(Loss, WithoutLocalValuesNobodyIsNamed) {
+  std::vector<Finding> findings = after([](int64_t step, size_t, RankPlan& plan) {
+    plan.scalars = {{"loss", step >= 31 ? INFINITY : 2.0}};
+  });
+  ASSERT_EQ(findings.size(), 1u);
+  EXPECT_TRUE(findings[0].ranks.empty());
+  EXPECT_TRUE(findings[0].sure);
+}
+
+TEST(Loss, AJumpIsSuspectedOnly) {
+  std::vector<Finding> findings = after([](int64_t step, size_t, RankPlan& plan) {
+    plan.scalars = {{"grad_norm", step == 40 ? 9.0 : 1.0}};
+  });
+  ASSERT_EQ(findings.size(), 1u);
+  EXPECT_FALSE(findings[0].sure);
+  EXPECT_EQ(findings[0].cause, "loss-spike");
+}
+
+TEST(Loss, ALossThatFallsSaysNothing) {
+  EXPECT_TRUE(after([](int64_t step, size_t, RankPlan& plan) {
+                plan.scalars = {{"loss", 10.0 / static_cast<double>(step + 1)}};
+              }).empty());
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,83 @@
+#include "diagnosis/detectors/regression/regression.h"
+
+#include <gtest/gtest.h>
+
+#include "diagnosis/testing.h"
+
+namespace lockstep {
+namespace {
+
+using testing::MadeUpJob;
+using testing::RankPlan;
+
+std::vector<Finding> after(int64_t steps, const testing::StepPlan& plan, double noise = 0.01) {
+  MadeUpJob job(8);
+  job.noise = noise;
+  JobWindow window;
+  job.play(window, 0, steps, plan);
+  window.remember(0);
+  return find_regressions(window, {});
+}
+
+TEST(Regression, AllRanksSlowerAlikeIsSoftware) {
+  std::vector<Finding> findings = after(60, [](int64_t step, std::vector<RankPlan>& ranks) {
+    for (RankPlan& rank : ranks) rank.own_ms *= step >= 40 ? 1.2 : 1;
+  });
+  ASSERT_EQ(findings.size(), 1u);
+  EXPECT_EQ(findings[0].layer, "software");
+  EXPECT_EQ(findings[0].cause, "code-regression");
+  EXPECT_EQ(findings[0].since_step, 40);
+  EXPECT_TRUE(findings[0].sure);
+  EXPECT_TRUE(findings[0].ranks.empty());
+}
+
+TEST(Regression, AllRanksWaitingForInputIsStorage) {
+  std::vector<Finding> findings = after(60, [](int64_t step, std::vector<RankPlan>& ranks) {
+    for (RankPlan& rank : ranks) {
+      if (step < 40) continue;
+      rank.own_ms += 40;
+      rank.input_ms += 40;
+    }
+  });
+  ASSERT_EQ(findings.size(), 1u);
+  EXPECT_EQ(findings[0].layer, "input");
+  EXPECT_EQ(findings[0].cause, "storage");
+}
+
+TEST(Regression, OneLateRankIsNotTheWholeJob) {
+  EXPECT_TRUE(
+      after(60, [](int64_t step, std::vector<RankPlan>& ranks) { ranks[2].own_ms *= step >= 40 ? 1.5 : 1; }).empty());
+}
+
+TEST(Regression, HeatOfTwoPercentAndNoiseSayNothing) {
+  EXPECT_TRUE(after(120, [](int64_t step, std::vector<RankPlan>& ranks) {
+                for (RankPlan& rank : ranks) rank.own_ms *= 1 + 0.02 * static_cast<double>(step) / 120;
+              }).empty());
+  EXPECT_TRUE(after(120, {}, 0.05).empty());
+}
+
+TEST(Regression, AFewLongStepsAndAJobThatSpeedsUpSayNothing) {
+  EXPECT_TRUE(after(60, [](int64_t step, std::vector<RankPlan>& ranks) {
+                for (RankPlan& rank : ranks) rank.own_ms *= step % 15 == 14 ? 2 : 1;
+              }).empty());
+  EXPECT_TRUE(after(60, [](int64_t step, std::vector<RankPlan>& ranks) {
+                for (RankPlan& rank : ranks) rank.own_ms *= step < 40 ? 1.3 : 1;
+              }).empty());
+}
+
+TEST(Regression, ARestartIsComparedWithTheAttemptBefore) {
+  MadeUpJob job(8);
+  Engine engine;
+  job.play(engine, 0, 40);
+  job.attempt = 1;
+  job.play(engine, 41, 80, [](int64_t, std::vector<RankPlan>& ranks) {
+    for (RankPlan& rank : ranks) rank.own_ms *= 1.25;
+  });
+  std::vector<Verdict> verdicts = engine.verdicts("job");
+  ASSERT_EQ(verdicts.size(), 1u);
+  EXPECT_EQ(verdicts[0].culprit.cause, "code-regression");
+  EXPECT_EQ(verdicts[0].state, "confirmed");
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,116 @@
+#include "diagnosis/detectors/workload/workload.h"
+
+#include <gtest/gtest.h>
+
+#include "diagnosis/detectors/straggler/straggler.h"
+#include "diagnosis/testing.h"
+
+namespace lockstep {
+namespace {
+
+using testing::MadeUpJob;
+using testing::PlannedGroup;
+using testing::RankPlan;
+
+// Own time in proportion to tokens, which differ by rank and step.
+void pack(int64_t step, std::vector<RankPlan>& ranks, double spread, bool told) {
+  std::mt19937 random(static_cast<uint32_t>(step) * 7919u + 1);
+  for (RankPlan& rank : ranks) {
+    const double factor = 1 + spread * (static_cast<double>(random() % 1000) / 1000 - 0.5);
+    rank.own_ms *= factor;
+    rank.queue_ms *= factor;
+    if (told) rank.scalars = {{"tokens", 8192 * factor}};
+  }
+}
+
+TEST(Workload, PackedSequencesAreWorkloadAndNobodyIsAccused) {
+  MadeUpJob job(16);
+  JobWindow window;
+  job.play(window, 0, 40, [](int64_t step, std::vector<RankPlan>& ranks) { pack(step, ranks, 0.6, true); });
+  EXPECT_TRUE(find_stragglers(window, {}).empty());
+  std::vector<Finding> findings = find_uneven_work(window, {});
+  ASSERT_EQ(findings.size(), 1u);
+  EXPECT_EQ(findings[0].kind, "inefficient");
+  EXPECT_EQ(findings[0].layer, "workload");
+  EXPECT_EQ(findings[0].cause, "sequence-imbalance");
+  EXPECT_TRUE(findings[0].ranks.empty());
+  EXPECT_GT(findings[0].lost_ns_per_step, 10'000'000);
+}
+
+TEST(Workload, AMildSpreadOfTokensIsHowBatchesAre) {
+  MadeUpJob job(16);
+  JobWindow window;
+  job.play(window, 0, 40, [](int64_t step, std::vector<RankPlan>& ranks) { pack(step, ranks, 0.06, true); });
+  EXPECT_TRUE(find_uneven_work(window, {}).empty());
+}
+
+TEST(Workload, ASlowGpuIsFoundThroughPackedSequences) {
+  MadeUpJob job(16);
+  JobWindow window;
+  job.play(window, 0, 40, [](int64_t step, std::vector<RankPlan>& ranks) {
+    pack(step, ranks, 0.4, true);
+    ranks[5].own_ms += 30;
+    ranks[5].queue_ms += 30;
+  });
+  std::vector<Finding> findings = find_stragglers(window, {});
+  ASSERT_EQ(findings.size(), 1u);
+  EXPECT_EQ(findings[0].ranks, std::vector<int32_t>{5});
+  EXPECT_EQ(findings[0].layer, "gpu");
+}
+
+TEST(Workload, TheOwnerOfAHotExpertIsNamedAsWorkload) {
+  MadeUpJob job(8);
+  PlannedGroup experts{.comm_id = 0xE0, .ranks = {0, 1, 2, 3, 4, 5, 6, 7}, .transfer_ms = 5, .p2p = true};
+  job.groups.insert(job.groups.begin(), experts);
+  JobWindow window;
+  job.play(window, 0, 40, [](int64_t step, std::vector<RankPlan>& ranks) {
+    std::mt19937 random(static_cast<uint32_t>(step) + 3);
+    for (size_t rank = 0; rank < ranks.size(); ++rank) {
+      const double share = (rank == 3 ? 1.5 : 1.0) * (1 + 0.05 * (static_cast<double>(random() % 100) / 100 - 0.5));
+      ranks[rank].bytes_factor = share;
+      ranks[rank].own_ms = 60 + 40 * share;
+    }
+  });
+  EXPECT_TRUE(find_stragglers(window, {}).empty());
+  std::vector<Finding> findings = find_uneven_work(window, {});
+  ASSERT_EQ(findings.size(), 1u);
+  EXPECT_EQ(findings[0].cause, "expert-imbalance");
+  EXPECT_EQ(findings[0].ranks, std::vector<int32_t>{3});
+}
+
+// Eight pipelines of four stages: a group of four for each, and all together at the end.
+MadeUpJob pipelines(int32_t replicas) {
+  MadeUpJob job(replicas * 4);
+  for (int32_t replica = 0; replica < replicas; ++replica) {
+    PlannedGroup pipeline{.comm_id = 0x100 + static_cast<uint64_t>(replica), .transfer_ms = 2, .p2p = true};
+    for (int32_t stage = 0; stage < 4; ++stage) pipeline.ranks.push_back(stage * replicas + replica);
+    job.groups.insert(job.groups.begin(), pipeline);
+  }
+  return job;
+}
+
+TEST(Workload, AStageWithMoreLayersIsNamedWithAllItsRanks) {
+  MadeUpJob job = pipelines(8);
+  JobWindow window;
+  job.play(window, 0, 40, [](int64_t, std::vector<RankPlan>& ranks) {
+    for (size_t rank = 24; rank < 32; ++rank) ranks[rank].own_ms *= 1.3;
+  });
+  EXPECT_TRUE(find_stragglers(window, {}).empty());
+  std::vector<Finding> findings = find_uneven_work(window, {});
+  ASSERT_EQ(findings.size(), 1u);
+  EXPECT_EQ(findings[0].cause, "stage-imbalance");
+  EXPECT_EQ(findings[0].ranks, (std::vector<int32_t>{24, 25, 26, 27, 28, 29, 30, 31}));
+}
+
+TEST(Workload, OneSlowRankOfAStageIsNoStage) {
+  MadeUpJob job = pipelines(8);
+  JobWindow window;
+  job.play(window, 0, 40, [](int64_t, std::vector<RankPlan>& ranks) { ranks[25].own_ms *= 1.5; });
+  EXPECT_TRUE(find_uneven_work(window, {}).empty());
+  std::vector<Finding> findings = find_stragglers(window, {});
+  ASSERT_EQ(findings.size(), 1u);
+  EXPECT_EQ(findings[0].ranks, std::vector<int32_t>{25});
+}
+
+}  // namespace
+}  // namespace lockstep
