@@ -31,9 +31,9 @@
 #include "ingest/span_decode.h"
 #include "store/applier.h"
 #include "store/memory_metric_store.h"
-#include "store/memory_step_store.h"
 #include "store/spans/columnar_span_store.h"
 #include "store/sqlite_state_store.h"
+#include "store/steps/columnar_step_store.h"
 #include "wire/otlp.h"
 
 namespace lockstep {
@@ -51,6 +51,8 @@ struct Options {
   std::string otlp_grpc = "127.0.0.1:4317";
   std::string web;
   int64_t log_bytes_max = 4ll << 30;
+  int64_t step_days = 7;
+  int64_t step_bytes_max = 32ll << 30;
   int64_t trace_days = 7;
   int64_t trace_bytes_max = 32ll << 30;
   bool help = false;
@@ -67,6 +69,9 @@ Result<Options> read_options(const std::vector<std::string>& arguments) {
       .text(&options.web, "--web", "DIR", "files of the web UI (default: found beside the program)")
       .number(&options.log_bytes_max, "--log-bytes-max", "N",
               "size of the durable log in bytes, oldest dropped first (default 4294967296)", 1 << 20, 1ll << 50)
+      .number(&options.step_days, "--step-days", "N", "days for which steps are kept (default 7)", 1, 3650)
+      .number(&options.step_bytes_max, "--step-bytes-max", "N",
+              "size of the steps on disk in bytes, oldest dropped first (default 34359738368)", 1 << 20, 1ll << 50)
       .number(&options.trace_days, "--trace-days", "N", "days for which spans are kept (default 7)", 1, 3650)
       .number(&options.trace_bytes_max, "--trace-bytes-max", "N",
               "size of the spans on disk in bytes, oldest dropped first (default 34359738368)", 1 << 20, 1ll << 50);
@@ -96,7 +101,7 @@ bool replay(DurableLog& log, Applier& applier, const ColumnarSpanStore& spans, E
       return decoded.ok();
     }
     Result<Batch> batch = otlp::decode(signal, payload);
-    if (batch.ok()) applier.apply(signal, *batch, received_unix_ns);
+    if (batch.ok()) applier.apply(signal, *batch, received_unix_ns, sequence);
     return batch.ok();
   };
   Result<void> done =
@@ -151,7 +156,13 @@ Result<void> run(const Options& options, const sigset_t& signals) {
   SystemClock clock;
   Counters counters(kServerCounters);
   counters.set("lockstep_build_info", "version=\"" LOCKSTEP_VERSION "\"", 1);
-  MemoryStepStore steps({}, counters);
+  Result<std::unique_ptr<ColumnarStepStore>> step_store =
+      ColumnarStepStore::open({.folder = options.data + "/steps",
+                               .days = options.step_days,
+                               .bytes_max = static_cast<uint64_t>(options.step_bytes_max)},
+                              clock, counters);
+  if (!step_store.ok()) return Error{step_store.error()};
+  ColumnarStepStore& steps = **step_store;
   Result<std::unique_ptr<ColumnarSpanStore>> span_store =
       ColumnarSpanStore::open({.folder = options.data + "/spans",
                                .days = options.trace_days,
@@ -198,6 +209,7 @@ Result<void> run(const Options& options, const sigset_t& signals) {
     (*api)->stop();
     return {};
   }
+  steps.end_replay();
   look();
   tail.go_live();
 

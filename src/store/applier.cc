@@ -39,6 +39,14 @@ Labels labels_of_resource(const Attributes& resource) {
   return labels;
 }
 
+// What a node tells of itself (model/node_event.h); a name that is none of these is somebody else's log record.
+bool is_node_event(std::string_view event) {
+  constexpr std::string_view kPrefixes[] = {"gpu.",  "nvswitch.", "pcie.",    "nic.",
+                                            "link.", "host.",     "storage.", "clock."};
+  return std::any_of(std::begin(kPrefixes), std::end(kPrefixes),
+                     [&](std::string_view prefix) { return event.starts_with(prefix); });
+}
+
 bool is_clean(const LogRecord& record) {
   const Value* clean = find(record.attributes, "clean");
   const bool* flag = clean ? std::get_if<bool>(&clean->data) : nullptr;
@@ -47,8 +55,10 @@ bool is_clean(const LogRecord& record) {
 
 }  // namespace
 
-void Applier::apply(Signal signal, const Batch& batch, int64_t received_unix_ns) {
+void Applier::apply(Signal signal, const Batch& batch, int64_t received_unix_ns, uint64_t log_sequence) {
   std::lock_guard lock(mutex_);
+  const bool may_have_steps = signal == Signal::kLogs && log_sequence != 0;
+  if (may_have_steps) steps_.begin_record(log_sequence, received_unix_ns);
   int64_t received = 0;
   int64_t refused = 0;
   for (const ResourceGroup& group : batch.groups) {
@@ -56,6 +66,8 @@ void Applier::apply(Signal signal, const Batch& batch, int64_t received_unix_ns)
     if (signal == Signal::kMetrics) {
       Labels resource_labels = labels_of_resource(group.resource);
       for (const MetricPoint& point : group.points) apply_point(point, resource_labels, received_unix_ns);
+      for (StoreSubscriber* subscriber : subscribers_)
+        subscriber->on_metrics(group.resource, group.points, received_unix_ns);
       received += static_cast<int64_t>(group.points.size());
     } else if (signal == Signal::kSpans) {
       spans_.append(group, received_unix_ns);
@@ -77,6 +89,7 @@ void Applier::apply(Signal signal, const Batch& batch, int64_t received_unix_ns)
     }
     note_agent(group.resource, received_unix_ns, records_lost);
   }
+  if (may_have_steps) steps_.end_record();
   std::string label = format("signal=\"%s\"", to_text(signal));
   counters_.add("lockstep_apply_records_received_total", label, received);
   counters_.add("lockstep_apply_records_passed_total", label, received - refused);
@@ -102,7 +115,18 @@ int64_t Applier::apply_event(const LogRecord& record, const Attributes& resource
   const std::string& event = record.event_name;
   bool is_ours = event == kEventTrainStep || event == kEventRankStatus || event == kEventCommInit ||
                  event == kEventCommGroup || event == kEventJobStart || event == kEventJobEnd || event == kEventGap;
-  if (!is_ours) return 0;
+  if (!is_ours) {
+    std::string_view host = find_string(resource, "host.name");
+    if (!is_node_event(event) || host.empty() || host.size() > kIdentityTextMax) return 0;
+    Result<NodeEvent> told = node_event_from_record(record);
+    if (!told.ok()) {
+      // Other programs may use such names too: theirs are no business of ours.
+      if (find_string(resource, "service.name") == "lockstep-agent") *refused = "malformed";
+      return 0;
+    }
+    for (StoreSubscriber* subscriber : subscribers_) subscriber->on_node_event(host, *told, received_unix_ns);
+    return 0;
+  }
   Result<Identity> identity = identity_from_resource(resource);
   if (event == kEventGap) {
     int64_t records = std::max<int64_t>(0, find_int(record.attributes, "records"));

@@ -37,6 +37,14 @@ struct Heard : StoreSubscriber {
   void on_records_lost(const Identity& identity, int64_t records, int64_t) override {
     calls.push_back(format("lost %d.%lld", identity.rank, static_cast<long long>(records)));
   }
+  void on_metrics(const Attributes& resource, std::span<const MetricPoint> points, int64_t received) override {
+    calls.push_back(format("metrics %s %zu@%lld", std::string(find_string(resource, "host.name")).c_str(),
+                           points.size(), static_cast<long long>(received)));
+  }
+  void on_node_event(std::string_view host, const NodeEvent& event, int64_t received) override {
+    calls.push_back(format("event %s %s %lld@%lld", std::string(host).c_str(), event.name.c_str(),
+                           static_cast<long long>(event.code), static_cast<long long>(received)));
+  }
 };
 
 class ApplierTest : public ::testing::Test {
@@ -226,6 +234,33 @@ TEST_F(ApplierTest, ASummaryBecomesQuantileSeriesAndAnExponentialHistogramItsTot
 TEST_F(ApplierTest, NoRecordedValueIsAStaleMarkerNotAZero) {
   apply_point({.name = "gone", .time_unix_ns = 5, .flags = 1});
   EXPECT_EQ(std::bit_cast<uint64_t>(series("gone").samples.at(0).value), 0x7FF0000000000002u);
+}
+
+TEST_F(ApplierTest, TellsOfThePointsOfAResourceAtOnce) {
+  Batch batch{.signal = Signal::kMetrics,
+              .groups = {{.resource = {{"host.name", "node-0"}}, .points = {{.name = "a"}, {.name = "b"}}},
+                         {.resource = {{"host.name", "node-1"}}, .points = {{.name = "a"}}}}};
+  applier_.apply(Signal::kMetrics, batch, 1000);
+  EXPECT_EQ(heard_.calls, (std::vector<std::string>{"metrics node-0 2@1000", "metrics node-1 1@1000"}));
+}
+
+TEST_F(ApplierTest, TellsOfNodeEventsAndCountsThoseItCannotRead) {
+  NodeEvent xid;
+  xid.name = "gpu.xid";
+  xid.time_unix_ns = 900;
+  xid.code = 79;
+  LogRecord broken = to_record(xid);
+  broken.attributes.push_back({"device", int64_t{7}});
+  LogRecord foreign;
+  foreign.event_name = "browser.click";
+  Attributes agent{{"service.name", "lockstep-agent"}, {"host.name", "node-0"}};
+  apply_logs(agent, {to_record(xid), broken, foreign});
+  EXPECT_EQ(heard_.calls, (std::vector<std::string>{"event node-0 gpu.xid 79@1000"}));
+  EXPECT_EQ(counters_.value("lockstep_apply_records_refused_total", "signal=\"logs\",reason=\"malformed\""), 1);
+  apply_logs({{"service.name", "another"}, {"host.name", "node-0"}}, {broken});
+  apply_logs({{"service.name", "lockstep-agent"}}, {to_record(xid)});  // of no host
+  EXPECT_EQ(heard_.calls.size(), 1u);
+  EXPECT_EQ(counters_.value("lockstep_apply_records_refused_total", "signal=\"logs\",reason=\"malformed\""), 1);
 }
 
 TEST_F(ApplierTest, SpansAreKeptWithTheirService) {

@@ -53,26 +53,28 @@ MemoryStepStore::Ring<T> MemoryStepStore::make_ring(const char* table, size_t ro
 MemoryStepStore::MemoryStepStore(MemoryStepStoreOptions options, Counters& counters)
     : options_(options),
       counters_(counters),
-      steps_received_(counters.at("lockstep_store_rows_received_total", table_label("steps"))),
-      steps_replaced_(counters.at("lockstep_store_rows_replaced_total", table_label("steps"))),
-      steps_dropped_(counters.at("lockstep_store_rows_dropped_total", table_label("steps") + ",reason=\"limit\"")),
-      steps_held_(counters.at("lockstep_store_rows", table_label("steps"))),
-      steps_bytes_(counters.at("lockstep_store_bytes", table_label("steps"))),
+      steps_received_(counters.at("lockstep_store_rows_received_total", table_label(options.steps_table))),
+      steps_replaced_(counters.at("lockstep_store_rows_replaced_total", table_label(options.steps_table))),
+      steps_dropped_(
+          counters.at("lockstep_store_rows_dropped_total", table_label(options.steps_table) + ",reason=\"limit\"")),
+      steps_held_(counters.at("lockstep_store_rows", table_label(options.steps_table))),
+      steps_bytes_(counters.at("lockstep_store_bytes", table_label(options.steps_table))),
       logs_(make_ring<StoredLog>("logs", options.logs_max, options.log_bytes_max)),
       events_(make_ring<StoredLog>("events", options.events_max, options.log_bytes_max)) {}
 
 void MemoryStepStore::drop_step(Job& job, int64_t step, std::atomic<int64_t>& dropped) {
   auto found = job.steps.find(step);
   if (found == job.steps.end()) return;
-  for (const auto& [rank, summary] : found->second) step_bytes_total_ -= bytes_of(summary);
-  step_rows_ -= found->second.size();
-  dropped.fetch_add(static_cast<int64_t>(found->second.size()), std::memory_order_relaxed);
+  for (const auto& [rank, summary] : found->second.rows) step_bytes_total_ -= bytes_of(summary);
+  step_rows_ -= found->second.rows.size();
+  dropped.fetch_add(static_cast<int64_t>(found->second.rows.size()), std::memory_order_relaxed);
   job.steps.erase(found);
 }
 
 void MemoryStepStore::drop_job_rows(Job& job, const char* reason) {
   std::atomic<int64_t>& dropped =
-      counters_.at("lockstep_store_rows_dropped_total", format("table=\"steps\",reason=\"%s\"", reason));
+      counters_.at("lockstep_store_rows_dropped_total",
+                   format("%s,reason=\"%s\"", table_label(options_.steps_table).c_str(), reason));
   while (!job.steps.empty()) drop_step(job, job.steps.begin()->first, dropped);
   ranks_ -= job.ranks.size();
   job.ranks.clear();
@@ -147,20 +149,26 @@ RankInfo* MemoryStepStore::rank_of(const Identity& identity, int64_t received_un
 }
 
 void MemoryStepStore::append_step(const Identity& identity, const StepSummary& summary, int64_t received_unix_ns) {
+  append(identity, summary, received_unix_ns, false);
+}
+
+MemoryStepStore::Appended MemoryStepStore::append(const Identity& identity, const StepSummary& summary,
+                                                  int64_t received_unix_ns, bool is_sealed) {
   std::unique_lock lock(steps_mutex_);
   steps_received_.fetch_add(1, std::memory_order_relaxed);
   const char* reason = nullptr;
   RankInfo* rank = rank_of(identity, received_unix_ns, &reason);
   if (rank == nullptr) {
-    counters_.add("lockstep_store_rows_refused_total", format("table=\"steps\",reason=\"%s\"", reason));
-    return;
+    counters_.add("lockstep_store_rows_refused_total",
+                  format("%s,reason=\"%s\"", table_label(options_.steps_table).c_str(), reason));
+    return {std::string_view(reason) == "old_attempt" ? Outcome::kOldAttempt : Outcome::kRankLimit, false};
   }
   Job& job = jobs_.find(identity.job_id)->second;
   rank->last_step = std::max(rank->last_step, summary.step);
   job.info.last_step = std::max(job.info.last_step, summary.step);
   auto [step, is_new_step] = job.steps.try_emplace(summary.step);
   if (is_new_step) arrivals_.push_back({identity.job_id, job.generation, summary.step});
-  auto [row, is_new_row] = step->second.try_emplace(identity.rank);
+  auto [row, is_new_row] = step->second.rows.try_emplace(identity.rank);
   if (is_new_row) {
     ++step_rows_;
   } else {
@@ -169,9 +177,15 @@ void MemoryStepStore::append_step(const Identity& identity, const StepSummary& s
     rank->records_lost -= row->second.records_lost;
   }
   row->second = summary;
-  rank->records_lost += summary.records_lost;
+  if (!is_sealed || !is_new_row) rank->records_lost += summary.records_lost;
+  if (!is_sealed) ++step->second.unsealed;
   step_bytes_total_ += bytes_of(row->second);
   drop_steps_over_limit();
+  tell_sizes();
+  return {is_new_row ? Outcome::kNew : Outcome::kReplaced, is_new_step};
+}
+
+void MemoryStepStore::tell_sizes() {
   steps_held_.store(static_cast<int64_t>(step_rows_), std::memory_order_relaxed);
   steps_bytes_.store(static_cast<int64_t>(step_bytes_total_), std::memory_order_relaxed);
 }
@@ -264,7 +278,7 @@ void MemoryStepStore::visit_steps(std::string_view job_id, int64_t from_step, in
   const Job& job = found->second;
   for (auto step = job.steps.lower_bound(from_step); step != job.steps.end() && step->first <= to_step; ++step) {
     auto info = job.ranks.begin();
-    for (const auto& [rank, summary] : step->second) {
+    for (const auto& [rank, summary] : step->second.rows) {
       while (info->first != rank) ++info;  // both are sorted, and every row's rank is known
       visit(info->second.identity, summary);
     }
@@ -277,6 +291,149 @@ std::vector<StepRow> MemoryStepStore::steps(std::string_view job_id, int64_t fro
     rows.push_back({identity, summary});
   });
   return rows;
+}
+
+void MemoryStepStore::restore(const JobInfo& known) {
+  std::unique_lock lock(steps_mutex_);
+  auto found = jobs_.find(known.job_id);
+  if (found == jobs_.end()) {
+    if (jobs_.size() >= options_.jobs_max) return;
+    found = jobs_.emplace(known.job_id, Job{}).first;
+    found->second.generation = ++generations_;
+    found->second.info.job_id = known.job_id;
+    found->second.info.attempt = known.attempt;
+  }
+  Job& job = found->second;
+  if (known.attempt < job.info.attempt) return;
+  if (known.attempt > job.info.attempt) {
+    drop_job_rows(job, "new_attempt");
+    job = Job{};
+    job.generation = ++generations_;
+    job.info.job_id = known.job_id;
+    job.info.attempt = known.attempt;
+  }
+  JobInfo& info = job.info;
+  info.world_size = std::max(info.world_size, known.world_size);
+  if (known.first_seen_unix_ns != 0 &&
+      (info.first_seen_unix_ns == 0 || known.first_seen_unix_ns < info.first_seen_unix_ns))
+    info.first_seen_unix_ns = known.first_seen_unix_ns;
+  info.last_seen_unix_ns = std::max(info.last_seen_unix_ns, known.last_seen_unix_ns);
+  info.last_step = std::max(info.last_step, known.last_step);
+  for (const RankInfo& other : known.ranks) {
+    auto at = job.ranks.find(other.identity.rank);
+    if (at == job.ranks.end()) {
+      if (ranks_ >= options_.ranks_max) continue;
+      job.ranks.emplace(other.identity.rank, other);
+      ++ranks_;
+      continue;
+    }
+    RankInfo& rank = at->second;
+    if (other.last_seen_unix_ns >= rank.last_seen_unix_ns) {
+      rank.identity = other.identity;
+      rank.last_seen_unix_ns = other.last_seen_unix_ns;
+      rank.ended = other.ended;
+      rank.ended_cleanly = other.ended_cleanly;
+    }
+    rank.last_step = std::max(rank.last_step, other.last_step);
+    rank.records_lost += other.records_lost;
+  }
+}
+
+std::optional<JobInfo> MemoryStepStore::job_without_ranks(std::string_view job_id) const {
+  std::shared_lock lock(steps_mutex_);
+  auto found = jobs_.find(job_id);
+  if (found == jobs_.end()) return std::nullopt;
+  return found->second.info;
+}
+
+const MemoryStepStore::Job* MemoryStepStore::find_job(std::string_view job_id, int64_t attempt) const {
+  auto found = jobs_.find(job_id);
+  return found == jobs_.end() || found->second.info.attempt != attempt ? nullptr : &found->second;
+}
+
+const MemoryStepStore::Step* MemoryStepStore::find_step(std::string_view job_id, int64_t attempt, int64_t step) const {
+  const Job* job = find_job(job_id, attempt);
+  if (job == nullptr) return nullptr;
+  auto found = job->steps.find(step);
+  return found == job->steps.end() ? nullptr : &found->second;
+}
+
+MemoryStepStore::Step* MemoryStepStore::find_step(std::string_view job_id, int64_t attempt, int64_t step) {
+  return const_cast<Step*>(std::as_const(*this).find_step(job_id, attempt, step));
+}
+
+std::optional<MemoryStepStore::HeldSteps> MemoryStepStore::held_steps(std::string_view job_id, int64_t from_step,
+                                                                      int64_t to_step) const {
+  std::shared_lock lock(steps_mutex_);
+  auto found = jobs_.find(job_id);
+  if (found == jobs_.end()) return std::nullopt;
+  const Job& job = found->second;
+  HeldSteps held{job.info.attempt, {}};
+  for (auto at = job.steps.lower_bound(from_step); at != job.steps.end() && at->first <= to_step; ++at)
+    held.steps.push_back({at->first, at->second.is_whole});
+  return held;
+}
+
+size_t MemoryStepStore::visit_step(std::string_view job_id, int64_t attempt, int64_t step, bool whole_only,
+                                   const std::function<void(const Identity&, const StepSummary&)>& visit) const {
+  std::shared_lock lock(steps_mutex_);
+  const Step* held = find_step(job_id, attempt, step);
+  if (held == nullptr || (whole_only && !held->is_whole)) return 0;
+  auto info = find_job(job_id, attempt)->ranks.begin();
+  for (const auto& [rank, summary] : held->rows) {
+    while (info->first != rank) ++info;  // both are sorted, and every row's rank is known
+    visit(info->second.identity, summary);
+  }
+  return held->rows.size();
+}
+
+MemoryStepStore::Visited MemoryStepStore::visit_rows(
+    std::string_view job_id, int64_t attempt, int64_t step, std::span<const int32_t> ranks,
+    const std::function<bool(const RankInfo&, const StepSummary&)>& visit) const {
+  std::shared_lock lock(steps_mutex_);
+  const Step* held = find_step(job_id, attempt, step);
+  if (held == nullptr) return {ranks.size(), ranks.size()};
+  const Job& job = *find_job(job_id, attempt);
+  Visited visited;
+  auto row = held->rows.lower_bound(ranks.empty() ? 0 : ranks.front());
+  auto info = job.ranks.lower_bound(ranks.empty() ? 0 : ranks.front());
+  for (int32_t rank : ranks) {
+    while (row != held->rows.end() && row->first < rank) ++row;
+    if (row == held->rows.end() || row->first != rank) {
+      ++visited.missing;
+    } else {
+      while (info->first != rank) ++info;
+      if (!visit(info->second, row->second)) return visited;
+    }
+    ++visited.done;
+  }
+  return visited;
+}
+
+void MemoryStepStore::mark_whole(std::string_view job_id, int64_t attempt, int64_t step) {
+  std::unique_lock lock(steps_mutex_);
+  if (Step* held = find_step(job_id, attempt, step)) held->is_whole = true;
+}
+
+void MemoryStepStore::mark_sealed(std::string_view job_id, int64_t attempt, int64_t step, uint64_t appends) {
+  std::unique_lock lock(steps_mutex_);
+  // Fewer than told: the step was dropped meanwhile and came again.
+  if (Step* held = find_step(job_id, attempt, step)) held->unsealed -= std::min(held->unsealed, appends);
+}
+
+void MemoryStepStore::trim(size_t rows_max, size_t bytes_max) {
+  std::unique_lock lock(steps_mutex_);
+  while (!arrivals_.empty() && (step_rows_ > rows_max || step_bytes_total_ > bytes_max)) {
+    const Arrival& oldest = arrivals_.front();
+    auto job = jobs_.find(oldest.job_id);
+    if (job != jobs_.end() && job->second.generation == oldest.generation) {
+      auto step = job->second.steps.find(oldest.step);
+      if (step != job->second.steps.end() && step->second.unsealed > 0) break;
+      drop_step(job->second, oldest.step, steps_dropped_);
+    }
+    arrivals_.pop_front();
+  }
+  tell_sizes();
 }
 
 Page<StoredLog> MemoryStepStore::logs(std::string_view service, std::string_view event, size_t limit) const {

@@ -4,6 +4,8 @@
 // Limits: the options; each counts rows and bytes (estimated), whichever is reached first. Whole steps (all ranks) are
 //         dropped, oldest arrival first. A new attempt of a job takes the place of the old one.
 // Order:  logs are newest first by arrival.
+// More:   what steps/columnar_step_store.h needs besides, to keep on disk what leaves here: which rows are on disk yet,
+//         and which steps are here as a whole.
 // Thread rule: Thread-safe.
 #pragma once
 
@@ -12,6 +14,7 @@
 #include <map>
 #include <mutex>
 #include <shared_mutex>
+#include <span>
 #include <string>
 
 #include "base/counters.h"
@@ -29,6 +32,7 @@ struct MemoryStepStoreOptions {
   size_t logs_max = 200'000;
   size_t events_max = 10'000;           // train.step and rank.status as log records: many, and held as rows already
   size_t log_bytes_max = 256ull << 20;  // for each of the two
+  const char* steps_table = "steps";    // what its rows of steps are counted as
 };
 
 class MemoryStepStore final : public StepStore {
@@ -51,12 +55,53 @@ class MemoryStepStore final : public StepStore {
                    const std::function<void(const Identity&, const StepSummary&)>& visit) const override;
   Page<StoredLog> logs(std::string_view service, std::string_view event, size_t limit) const override;
 
+  enum class Outcome { kNew, kReplaced, kOldAttempt, kRankLimit };  // the last two: refused
+  struct Appended {
+    Outcome outcome;
+    bool is_new_step;
+  };
+  // is_sealed: the row is on disk, and what it lost was counted when the job was restored.
+  Appended append(const Identity& identity, const StepSummary& summary, int64_t received_unix_ns, bool is_sealed);
+  // What is known of a job from elsewhere; adds to what is known here. Of an attempt that is over: nothing happens.
+  void restore(const JobInfo& job);
+  std::optional<JobInfo> job_without_ranks(std::string_view job_id) const;
+
+  struct HeldStep {
+    int64_t step;
+    bool is_whole;  // no other rows of it are elsewhere
+  };
+  struct HeldSteps {
+    int64_t attempt = 0;
+    std::vector<HeldStep> steps;  // sorted
+  };
+  std::optional<HeldSteps> held_steps(std::string_view job_id, int64_t from_step, int64_t to_step) const;
+  // Rows of a step, by rank; how many there were. whole_only: none where it is not whole.
+  size_t visit_step(std::string_view job_id, int64_t attempt, int64_t step, bool whole_only,
+                    const std::function<void(const Identity&, const StepSummary&)>& visit) const;
+  // Rows of a step of these ranks (sorted), until visit does not take one.
+  struct Visited {
+    size_t done = 0;     // of the ranks; the next one was not taken
+    size_t missing = 0;  // of those done: not here
+  };
+  Visited visit_rows(std::string_view job_id, int64_t attempt, int64_t step, std::span<const int32_t> ranks,
+                     const std::function<bool(const RankInfo&, const StepSummary&)>& visit) const;
+  void mark_whole(std::string_view job_id, int64_t attempt, int64_t step);
+  // So many calls of append() for this step are on disk now.
+  void mark_sealed(std::string_view job_id, int64_t attempt, int64_t step, uint64_t appends);
+  // Drops whole steps, oldest arrival first, down to these limits, but stops at the first that is not all sealed.
+  void trim(size_t rows_max, size_t bytes_max);
+
  private:
+  struct Step {
+    std::map<int32_t, StepSummary> rows;  // by rank
+    bool is_whole = false;
+    uint64_t unsealed = 0;  // calls of append() that are not on disk
+  };
   struct Job {
     uint64_t generation = 0;  // changes when the job is replaced, so that entries of arrivals_ for the old one are void
     JobInfo info;             // ranks is empty here
     std::map<int32_t, RankInfo> ranks;
-    std::map<int64_t, std::map<int32_t, StepSummary>> steps;
+    std::map<int64_t, Step> steps;
   };
   struct Arrival {  // first row of a step: what is dropped first
     std::string job_id;
@@ -92,6 +137,11 @@ class MemoryStepStore final : public StepStore {
   void drop_longest_silent_job(const std::string& except);
   void drop_step(Job& job, int64_t step, std::atomic<int64_t>& dropped);
   void drop_steps_over_limit();
+  void tell_sizes();
+  // nullptr: not here, or of another attempt.
+  const Job* find_job(std::string_view job_id, int64_t attempt) const;
+  Step* find_step(std::string_view job_id, int64_t attempt, int64_t step);
+  const Step* find_step(std::string_view job_id, int64_t attempt, int64_t step) const;
   static JobInfo info_of(const Job& job);
 
   const MemoryStepStoreOptions options_;

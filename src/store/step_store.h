@@ -59,6 +59,11 @@ class StepStore {
  public:
   virtual ~StepStore() = default;
 
+  // What is appended from begin_record() to end_record() is of this record of the durable log. For stores that outlive
+  // the process: it lets them say after a crash which rows they have already. Records come in the log's order.
+  virtual void begin_record(uint64_t /*log_sequence*/, int64_t /*received_unix_ns*/) {}
+  virtual void end_record() {}
+
   virtual void append_step(const Identity& identity, const StepSummary& summary, int64_t received_unix_ns) = 0;
   virtual void append_status(const Identity& identity, const RankStatus& status, int64_t received_unix_ns) = 0;
   virtual void append_comm(const Identity& identity, const CommInit& comm, int64_t received_unix_ns) = 0;

@@ -1,11 +1,16 @@
 // What every StepStore promises. A new backing joins by one row in kBackings.
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <cstdlib>
+#include <filesystem>
 #include <functional>
 #include <thread>
 
+#include "base/clock.h"
 #include "base/text.h"
 #include "store/memory_step_store.h"
+#include "store/steps/columnar_step_store.h"
 #include "store/store_counters.h"
 
 namespace lockstep {
@@ -19,6 +24,87 @@ struct Backing {
   const char* name;
   std::function<std::unique_ptr<StepStore>(const Limits&, Counters&)> make;
 };
+
+// The columnar store in a folder of its own. Mode kSealed: every eight rows (then fewer), and before every question,
+// everything goes to disk and leaves memory; kOverlap: it stays in memory too.
+class OnDisk final : public StepStore {
+ public:
+  enum class Mode { kSealed, kOverlap };
+  OnDisk(Mode mode, const Limits& limits, Counters& counters) {
+    char pattern[] = "/tmp/lockstep_steps_XXXXXX";
+    if (mkdtemp(pattern) == nullptr) std::abort();
+    folder_ = pattern;
+    ColumnarStepStoreOptions options;
+    options.folder = folder_;
+    options.days = 100'000;  // the times of these tests are those of 1970
+    options.rows_max = limits.step_rows;
+    options.memory.logs_max = limits.logs;
+    options.memory.events_max = limits.logs;
+    options.hot_rows_max = mode == Mode::kSealed ? 0 : limits.step_rows / 2;
+    options.background = false;
+    Result<std::unique_ptr<ColumnarStepStore>> opened = ColumnarStepStore::open(options, clock_, counters);
+    if (!opened.ok()) std::abort();
+    store_ = std::move(*opened);
+  }
+  ~OnDisk() override {
+    store_.reset();
+    std::filesystem::remove_all(folder_);
+  }
+
+  void append_step(const Identity& identity, const StepSummary& summary, int64_t received_unix_ns) override {
+    store_->append_step(identity, summary, received_unix_ns);
+    const int appended = ++appended_;
+    if (appended % (appended < 1000 ? 8 : 200) == 0) seal();
+  }
+  void append_status(const Identity& identity, const RankStatus& status, int64_t received_unix_ns) override {
+    store_->append_status(identity, status, received_unix_ns);
+  }
+  void append_comm(const Identity& identity, const CommInit& comm, int64_t received_unix_ns) override {
+    store_->append_comm(identity, comm, received_unix_ns);
+  }
+  void append_group(const Identity& identity, const CommGroup& group, int64_t received_unix_ns) override {
+    store_->append_group(identity, group, received_unix_ns);
+  }
+  void rank_started(const Identity& identity, int64_t received_unix_ns) override {
+    store_->rank_started(identity, received_unix_ns);
+  }
+  void rank_ended(const Identity& identity, bool clean, int64_t received_unix_ns) override {
+    store_->rank_ended(identity, clean, received_unix_ns);
+  }
+  void rank_lost_records(const Identity& identity, int64_t records) override {
+    store_->rank_lost_records(identity, records);
+  }
+  void append_log(std::shared_ptr<const Attributes> resource, LogRecord record) override {
+    store_->append_log(std::move(resource), std::move(record));
+  }
+  std::vector<JobInfo> jobs() const override { return sealed().jobs(); }
+  std::optional<JobInfo> job(std::string_view job_id) const override { return sealed().job(job_id); }
+  std::vector<StepRow> steps(std::string_view job_id, int64_t from_step, int64_t to_step) const override {
+    return sealed().steps(job_id, from_step, to_step);
+  }
+  void visit_steps(std::string_view job_id, int64_t from_step, int64_t to_step,
+                   const std::function<void(const Identity&, const StepSummary&)>& visit) const override {
+    sealed().visit_steps(job_id, from_step, to_step, visit);
+  }
+  Page<StoredLog> logs(std::string_view service, std::string_view event, size_t limit) const override {
+    return store_->logs(service, event, limit);
+  }
+
+ private:
+  void seal() const {
+    EXPECT_TRUE(store_->seal().ok());
+    store_->maintain();
+  }
+  const StepStore& sealed() const {
+    seal();
+    return *store_;
+  }
+  SystemClock clock_;
+  std::string folder_;
+  std::atomic<int> appended_{0};
+  std::unique_ptr<ColumnarStepStore> store_;
+};
+
 const Backing kBackings[] = {
     {"memory",
      [](const Limits& limits, Counters& counters) {
@@ -27,6 +113,14 @@ const Backing kBackings[] = {
        options.logs_max = limits.logs;
        options.events_max = limits.logs;
        return std::make_unique<MemoryStepStore>(options, counters);
+     }},
+    {"columnar_sealed",
+     [](const Limits& limits, Counters& counters) {
+       return std::make_unique<OnDisk>(OnDisk::Mode::kSealed, limits, counters);
+     }},
+    {"columnar_overlap",
+     [](const Limits& limits, Counters& counters) {
+       return std::make_unique<OnDisk>(OnDisk::Mode::kOverlap, limits, counters);
      }},
 };
 

@@ -1,4 +1,5 @@
-// Rows of the counter table that the stores and the applier count in. Tables: steps logs events spans samples.
+// Rows of the counter table that the stores and the applier count in. Tables: steps logs events spans samples, and
+// hot_steps: the rows of steps that memory holds; what leaves it (reason limit) is on disk by then.
 // Per table: received = held (lockstep_store_rows) + replaced + dropped[reason] + refused[reason].
 // Applier, per signal: received = passed + refused[reason].
 #pragma once
@@ -34,6 +35,15 @@ inline constexpr CounterDescriptor kStoreCounters[] = {
      "Row groups of spans found corrupt when they were read, and kept out from then on."},
     {"lockstep_span_seals_failed_total", "counter", Severity::kError,
      "Times a file of spans could not be written; the spans stay in memory and it is tried again."},
+    {"lockstep_step_files", "gauge", Severity::kInfo, "Files of steps on disk."},
+    {"lockstep_step_file_bytes", "gauge", Severity::kInfo, "Bytes of the files of steps on disk."},
+    {"lockstep_step_rows_unsealed", "gauge", Severity::kInfo, "Rows of steps in memory that are in no file yet."},
+    {"lockstep_step_files_refused_total", "counter", Severity::kDataLoss,
+     "Files of steps kept out at start: torn, corrupt or of another format version."},
+    {"lockstep_step_row_groups_spoilt_total", "counter", Severity::kDataLoss,
+     "Row groups of steps found corrupt when they were read, and kept out from then on."},
+    {"lockstep_step_seals_failed_total", "counter", Severity::kError,
+     "Times a file of steps could not be written; the steps stay in memory and it is tried again."},
     {"lockstep_store_series", "gauge", Severity::kInfo, "Metric series held."},
     {"lockstep_store_jobs_dropped_total", "counter", Severity::kNotice,
      "Jobs forgotten because of the limit on jobs or ranks, longest silent first."},

@@ -7,9 +7,13 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
+#include <string_view>
 
 #include "model/events.h"
+#include "model/node_event.h"
 #include "model/step.h"
+#include "model/telemetry.h"
 
 namespace lockstep {
 
@@ -23,6 +27,9 @@ class StoreSubscriber {
   virtual void on_rank_ended(const Identity&, bool /*clean*/, int64_t /*received_unix_ns*/) {}
   // A hole in what this rank told us: unknown, never healthy.
   virtual void on_records_lost(const Identity&, int64_t /*records*/, int64_t /*received_unix_ns*/) {}
+  // All points of one resource in a batch: called once for them all, as a fleet sends over a million a second.
+  virtual void on_metrics(const Attributes& /*resource*/, std::span<const MetricPoint>, int64_t /*received_unix_ns*/) {}
+  virtual void on_node_event(std::string_view /*host*/, const NodeEvent&, int64_t /*received_unix_ns*/) {}
 };
 
 }  // namespace lockstep

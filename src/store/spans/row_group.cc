@@ -11,11 +11,15 @@
 
 #include "base/crc32c.h"
 #include "base/text.h"
-#include "store/spans/byte_codec.h"
-#include "store/spans/int_codec.h"
+#include "store/columns/byte_codec.h"
+#include "store/columns/int_codec.h"
+#include "store/columns/text_codec.h"
 #include "store/spans/value_codec.h"
 
 namespace lockstep::spans {
+
+using namespace columns;
+
 namespace {
 
 // Beyond these (key, type) pairs, by frequency, cells of all others share one column.
@@ -211,20 +215,6 @@ class SectionWriter {
   std::vector<SectionPlace>& places_;
 };
 
-std::string encode_texts(const TextTable& texts) {
-  std::vector<int64_t> lengths;
-  std::string bytes;
-  for (uint32_t id = 1; id < texts.size(); ++id) {
-    lengths.push_back(static_cast<int64_t>(texts[id].size()));
-    bytes += texts[id];
-  }
-  std::string out;
-  put_varint(out, lengths.size());
-  put_bytes(out, encode_ints(lengths));
-  out += pack_bytes(bytes);
-  return out;
-}
-
 std::string encode_shapes(const CellColumns& cells, const std::vector<SpanShape>& shapes) {
   std::string out;
   auto put_keys = [&](const std::vector<SpanShape::Key>& keys) {
@@ -316,28 +306,7 @@ class SectionReader {
 
 TextTable texts_from(SectionReader& sections) {
   TextTable texts;
-  const std::string encoded = sections.bytes(Section::kTexts);
-  ByteReader in(encoded);
-  const uint64_t count = in.varint();
-  std::string_view lengths_bytes = in.bytes();
-  std::vector<int64_t> lengths;
-  std::string bytes;
-  // A row uses a bounded number of texts, but keys and values may be many: 16 million is beyond any row group.
-  if (!in.ok() || count > (1u << 24) || !decode_ints(lengths_bytes, count, lengths) ||
-      !unpack_bytes(in.raw(in.left()), kTextBytesMax, bytes)) {
-    sections.fail(Section::kTexts);
-    return texts;
-  }
-  size_t at = 0;
-  for (int64_t length : lengths) {
-    if (length < 0 || static_cast<size_t>(length) > bytes.size() - at) {
-      sections.fail(Section::kTexts);
-      return texts;
-    }
-    texts.add(std::string_view(bytes).substr(at, static_cast<size_t>(length)));
-    at += static_cast<size_t>(length);
-  }
-  if (at != bytes.size()) sections.fail(Section::kTexts);
+  if (!decode_texts(sections.bytes(Section::kTexts), kTextBytesMax, texts)) sections.fail(Section::kTexts);
   return texts;
 }
 

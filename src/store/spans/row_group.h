@@ -8,17 +8,23 @@
 #pragma once
 
 #include <cstdint>
-#include <limits>
 #include <map>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/result.h"
+#include "store/columns/byte_codec.h"
+#include "store/columns/sealed_file.h"
 #include "store/spans/bloom.h"
 #include "store/spans/span_columns.h"
 
 namespace lockstep::spans {
+
+using columns::ByteReader;
+using columns::Range;
+using columns::SectionPlace;
+using columns::SectionSource;
 
 inline constexpr size_t kRowGroupRows = 65'536;
 // Names and keys that a row group keeps in memory for pruning and listing; with more it has to be read.
@@ -51,26 +57,6 @@ enum class Section : uint32_t {
   kParentId = 26,
   kRestCells = 27,
   kAttributes = 1000,
-};
-
-struct SectionPlace {
-  uint32_t section = 0;
-  uint64_t offset = 0;  // in the file
-  uint32_t bytes = 0;
-  uint32_t crc = 0;
-};
-
-template <typename T>
-struct Range {
-  T least = std::numeric_limits<T>::max();
-  T most = std::numeric_limits<T>::min();
-  void add(T value) {
-    least = std::min(least, value);
-    most = std::max(most, value);
-  }
-  bool empty() const { return least > most; }
-  bool overlaps(T from, T to) const { return !empty() && least <= to && most >= from; }
-  bool has(T value) const { return overlaps(value, value); }
 };
 
 struct JobSteps {
@@ -129,15 +115,7 @@ RowGroupMeta describe(const SpanColumns& columns);
 RowGroupMeta write_row_group(const SpanColumns& columns, std::string& file);
 
 void encode_meta(std::string& out, const RowGroupMeta& meta);
-class ByteReader;
 bool decode_meta(ByteReader& in, RowGroupMeta& meta);
-
-// Where a row group's bytes come from.
-class SectionSource {
- public:
-  virtual ~SectionSource() = default;
-  virtual Result<std::string> read(const SectionPlace& place) const = 0;
-};
 
 struct Wanted {
   bool ids = true;         // span and parent ids; they need attributes too

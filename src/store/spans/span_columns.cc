@@ -5,10 +5,14 @@
 #include <functional>
 
 #include "base/text.h"
-#include "store/spans/byte_codec.h"
+#include "store/columns/byte_codec.h"
 #include "store/spans/value_codec.h"
 
 namespace lockstep::spans {
+
+using columns::put_bytes;
+using columns::same_text;
+
 namespace {
 
 struct OwnKeyInfo {

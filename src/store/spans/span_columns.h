@@ -22,9 +22,11 @@
 #include "model/span_view.h"
 #include "model/step_detail.h"
 #include "model/telemetry.h"
-#include "store/spans/text_table.h"
+#include "store/columns/text_table.h"
 
 namespace lockstep::spans {
+
+using columns::TextTable;
 
 // Attributes of our own spans (model/step_detail.h), found without comparing texts. As find_int() and its like do it:
 // of the first attribute with that key, and only where its value has the type it should have.

@@ -6,7 +6,7 @@
 #include <cstring>
 
 #include "base/crc32c.h"
-#include "store/spans/byte_codec.h"
+#include "store/columns/byte_codec.h"
 #include "store/spans/span_file.h"
 
 namespace {

@@ -2,9 +2,12 @@
 
 #include <bit>
 
-#include "store/spans/byte_codec.h"
+#include "store/columns/byte_codec.h"
 
 namespace lockstep::spans {
+
+using namespace columns;
+
 namespace {
 
 // The doors let values nest 32 deep; some more, so that what was taken can always be read again.

@@ -1,5 +1,5 @@
-// The small change of span files: varints, fixed numbers and counted bytes, written to a string and read back from
-// bytes that are not trusted.
+// The small change of files of columns: varints, fixed numbers and counted bytes, written to a string and read back
+// from bytes that are not trusted.
 //
 // On error: a reader that ran past the end, or found a number that cannot be, is no longer ok() and gives zeros.
 // Thread rule: Confined.
@@ -12,7 +12,7 @@
 
 #include "base/protobuf_wire.h"
 
-namespace lockstep::spans {
+namespace lockstep::columns {
 
 inline void put_varint(std::string& out, uint64_t value) {
   for (; value >= 0x80; value >>= 7) out.push_back(static_cast<char>(value | 0x80));
@@ -88,4 +88,4 @@ class ByteReader {
   bool ok_ = true;
 };
 
-}  // namespace lockstep::spans
+}  // namespace lockstep::columns

@@ -13,7 +13,7 @@
 #include <string_view>
 #include <vector>
 
-namespace lockstep::spans {
+namespace lockstep::columns {
 
 std::string encode_ints(std::span<const int64_t> values);
 // Exactly `count` values.
@@ -23,4 +23,4 @@ bool decode_ints(std::string_view bytes, size_t count, std::vector<int64_t>& val
 std::string pack_bytes(std::string_view bytes);
 bool unpack_bytes(std::string_view packed, size_t bytes_max, std::string& bytes);
 
-}  // namespace lockstep::spans
+}  // namespace lockstep::columns

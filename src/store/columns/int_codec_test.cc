@@ -1,11 +1,11 @@
-#include "store/spans/int_codec.h"
+#include "store/columns/int_codec.h"
 
 #include <gtest/gtest.h>
 
 #include <limits>
 #include <random>
 
-namespace lockstep::spans {
+namespace lockstep::columns {
 namespace {
 
 constexpr int64_t kLeast = std::numeric_limits<int64_t>::min();
@@ -77,4 +77,4 @@ TEST(PackBytes, IsBoundedByWhatTheCallerCanTake) {
 }
 
 }  // namespace
-}  // namespace lockstep::spans
+}  // namespace lockstep::columns

@@ -1,4 +1,4 @@
-#include "store/spans/int_codec.h"
+#include "store/columns/int_codec.h"
 
 #include <zstd.h>
 
@@ -6,9 +6,9 @@
 #include <bit>
 #include <memory>
 
-#include "store/spans/byte_codec.h"
+#include "store/columns/byte_codec.h"
 
-namespace lockstep::spans {
+namespace lockstep::columns {
 namespace {
 
 // First byte of a column: part of the format.
@@ -286,4 +286,4 @@ bool decode_ints(std::string_view bytes, size_t count, std::vector<int64_t>& val
   }
 }
 
-}  // namespace lockstep::spans
+}  // namespace lockstep::columns

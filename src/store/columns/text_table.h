@@ -11,7 +11,7 @@
 #include <string_view>
 #include <vector>
 
-namespace lockstep::spans {
+namespace lockstep::columns {
 
 // memcmp() is a call; keys and names are short, and there are a dozen in each span.
 inline bool same_text(std::string_view a, std::string_view b) {
@@ -112,4 +112,4 @@ class TextTable {
   std::vector<uint32_t> slots_;  // open addressing, 0: free
 };
 
-}  // namespace lockstep::spans
+}  // namespace lockstep::columns

@@ -1,0 +1,797 @@
+#include "store/steps/columnar_step_store.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <set>
+
+#include "base/files.h"
+#include "base/log.h"
+#include "base/text.h"
+
+namespace lockstep {
+
+using steps::GroupPart;
+using steps::JobInFile;
+using steps::PartPlace;
+using steps::PartRef;
+using steps::RankSeen;
+using steps::StepFile;
+using steps::StepFileInfo;
+using steps::StepMerge;
+using steps::StepTables;
+using steps::StepWriter;
+
+namespace {
+
+constexpr const char* kTable = "table=\"steps\"";
+constexpr const char* kHotTable = "hot_steps";
+constexpr const char* kHotLabel = "table=\"hot_steps\"";
+constexpr int64_t kDayNs = 24ll * 3600 * 1'000'000'000;
+constexpr int64_t kRetryNs = 5'000'000'000;
+constexpr int64_t kTellAgainNs = 60'000'000'000;
+constexpr int64_t kMaintainNs = 60'000'000'000;
+// A file with less than this is small; so many in a row become one.
+constexpr uint64_t kSmallFileRows = 65'536;
+constexpr uint64_t kSmallFileBytes = 16u << 20;
+constexpr size_t kSmallFilesMax = 8;
+
+MemoryStepStoreOptions hot(MemoryStepStoreOptions options) {
+  options.steps_table = kHotTable;
+  return options;
+}
+
+const char* to_text(MemoryStepStore::Outcome outcome) {
+  return outcome == MemoryStepStore::Outcome::kOldAttempt ? "old_attempt" : "rank_limit";
+}
+
+bool is_small(const StepFile& file) {
+  return file.rows() < kSmallFileRows && file.bytes() < kSmallFileBytes;
+}
+
+}  // namespace
+
+ColumnarStepStore::ColumnarStepStore(ColumnarStepStoreOptions options, const Clock& clock, Counters& counters)
+    : options_(std::move(options)),
+      clock_(clock),
+      counters_(counters),
+      received_(counters.at("lockstep_store_rows_received_total", kTable)),
+      replaced_(counters.at("lockstep_store_rows_replaced_total", kTable)),
+      held_(counters.at("lockstep_store_rows", kTable)),
+      unsealed_(counters.at("lockstep_step_rows_unsealed")),
+      memory_bytes_(counters.at("lockstep_store_bytes", kHotLabel)),
+      memory_(hot(options_.memory), counters),
+      cache_(options_.cache_bytes_max,
+             [this](const StepFile& file, size_t group, const std::string& error) { spoil(file, group, error); }),
+      coarse_ns_(clock.monotonic_ns()),
+      files_(std::make_shared<const Files>()) {}
+
+Result<std::unique_ptr<ColumnarStepStore>> ColumnarStepStore::open(ColumnarStepStoreOptions options, const Clock& clock,
+                                                                   Counters& counters) {
+  std::unique_ptr<ColumnarStepStore> store(new ColumnarStepStore(std::move(options), clock, counters));
+  if (Result<void> loaded = store->load_files(); !loaded.ok()) return Error{loaded.error()};
+  if (store->options_.background)
+    store->worker_ = std::jthread([raw = store.get()](std::stop_token stop) { raw->run(stop); });
+  return store;
+}
+
+ColumnarStepStore::~ColumnarStepStore() {
+  if (worker_.joinable()) {
+    worker_.request_stop();
+    worker_.join();
+  }
+  if (Result<void> sealed = seal(); !sealed.ok())
+    LOCKSTEP_LOG_WARN("steps", "not sealed at the end: %s; the durable log still has them", sealed.error().c_str());
+}
+
+void ColumnarStepStore::drop_count(const char* reason, uint64_t rows) const {
+  if (rows == 0) return;
+  counters_.add("lockstep_store_rows_dropped_total", format("%s,reason=\"%s\"", kTable, reason),
+                static_cast<int64_t>(rows));
+  held_.fetch_sub(static_cast<int64_t>(rows), std::memory_order_relaxed);
+}
+
+// Start.
+
+Result<void> ColumnarStepStore::load_files() {
+  if (Result<void> made = make_directories(options_.folder); !made.ok()) return Error{made.error()};
+  Result<std::vector<std::string>> names = list_directory(options_.folder);
+  if (!names.ok()) return Error{names.error()};
+  Files found;
+  auto refuse = [&](const std::string& error, const StepFileInfo& info) {
+    LOCKSTEP_LOG_ERROR("steps", "%s; kept out", error.c_str());
+    counters_.add("lockstep_step_files_refused_total");
+    lost_files_.push_back({info.first_sequence, info.last_sequence});
+  };
+  for (const std::string& name : *names) {
+    const std::string path = options_.folder + "/" + name;
+    if (name.ends_with(".part")) {  // a crash while it was written; the log has its rows
+      ::unlink(path.c_str());
+      continue;
+    }
+    std::optional<StepFileInfo> info = StepFileInfo::from_name(name);
+    if (!info) {
+      if (name.ends_with(".blk")) LOCKSTEP_LOG_WARN("steps", "%s: not a name of ours; left alone", path.c_str());
+      continue;
+    }
+    next_number_ = std::max(next_number_, info->number + 1);
+    Result<File> file = StepFile::open(options_.folder, *info);
+    if (file.ok()) {
+      found.push_back(*file);
+    } else {
+      refuse(file.error(), *info);
+    }
+  }
+  std::set<uint64_t> replaced;
+  for (const File& file : found) replaced.insert(file->info().replaces.begin(), file->info().replaces.end());
+  std::erase_if(found, [&](const File& file) {
+    if (!replaced.contains(file->info().number)) return false;
+    ::unlink(file->path().c_str());  // a crash after it was joined with others
+    return true;
+  });
+  std::sort(found.begin(), found.end(), [](const File& a, const File& b) {
+    return std::pair(a->info().order, a->info().number) < std::pair(b->info().order, b->info().number);
+  });
+
+  auto files = std::make_shared<Files>();
+  std::map<std::string, std::pair<int64_t, size_t>> known;
+  for (size_t i = found.size(); i-- > 0;) {  // newest first: it knows best who the ranks are
+    const StepFile& file = *found[i];
+    if (!restore_jobs(file, known)) {
+      refuse(file.path() + ": its tables cannot be read", file.info());
+      continue;
+    }
+    const int64_t rows = static_cast<int64_t>(file.rows());
+    received_.fetch_add(rows);  // so that received = held + ... also holds for what was received before this process
+    held_.fetch_add(rows);
+    const Through through{file.info().through_sequence, file.info().through_unix_ns};
+    const bool says_more = std::none_of(through_.begin(), through_.end(), [&](const Through& other) {
+      return other.sequence >= through.sequence && other.unix_ns >= through.unix_ns;
+    });
+    if (through.sequence > 0 && says_more) through_.push_back(through);
+    for (size_t job = 0; job < file.jobs().size(); ++job) {
+      for (const PartPlace& place : file.parts_of(job)) {
+        const GroupPart& part = file.group(place.group).parts[place.part];
+        note_on_disk(file.jobs()[job].job_id, file.jobs()[job].attempt, part.first(), part.last());
+      }
+    }
+    files->push_back(found[i]);
+  }
+  std::reverse(files->begin(), files->end());
+  set_files(std::move(files));
+  return {};
+}
+
+bool ColumnarStepStore::restore_jobs(const StepFile& file, std::map<std::string, std::pair<int64_t, size_t>>& known) {
+  // Most files of a job name the same ranks: tables are read only where they may say something new.
+  bool is_news = false;
+  for (const JobInFile& job : file.jobs()) {
+    auto found = known.find(job.job_id);
+    is_news |= found == known.end() || job.attempt > found->second.first ||
+               (job.attempt == found->second.first && (job.ranks > found->second.second || job.records_lost != 0));
+  }
+  std::map<std::pair<std::string_view, int64_t>, std::vector<RankInfo>> ranks;
+  std::shared_ptr<const StepTables> tables;
+  if (is_news) {
+    Result<std::shared_ptr<const StepTables>> read = file.read_tables();
+    if (!read.ok()) return false;
+    tables = *read;
+    for (const RankSeen& seen : tables->ranks) {
+      RankInfo rank;
+      rank.identity = seen.identity;
+      rank.last_seen_unix_ns = seen.last_seen_unix_ns;
+      rank.last_step = seen.last_step;
+      rank.ended = seen.ended;
+      rank.ended_cleanly = seen.ended_cleanly;
+      rank.records_lost = seen.records_lost;
+      ranks[{seen.identity.job_id, seen.identity.attempt}].push_back(std::move(rank));
+    }
+  }
+  for (const JobInFile& job : file.jobs()) {
+    JobInfo info;
+    info.job_id = job.job_id;
+    info.attempt = job.attempt;
+    info.world_size = job.world_size;
+    info.first_seen_unix_ns = job.first_seen_unix_ns;
+    info.last_seen_unix_ns = job.last_seen_unix_ns;
+    info.last_step = job.last_step;
+    if (auto found = ranks.find({job.job_id, job.attempt}); found != ranks.end()) info.ranks = std::move(found->second);
+    memory_.restore(info);
+    auto& [attempt, count] = known.try_emplace(job.job_id, job.attempt, 0).first->second;
+    if (job.attempt > attempt) {
+      attempt = job.attempt;
+      count = 0;
+    }
+    if (job.attempt == attempt) count = std::max<size_t>(count, job.ranks);
+  }
+  return true;
+}
+
+bool ColumnarStepStore::holds(uint64_t log_sequence, int64_t received_unix_ns) const {
+  if (is_live_) return false;
+  std::shared_lock lock(mutex_);
+  // A log that was made anew counts from one again: the time tells its records from those of the old one.
+  const bool is_through = std::any_of(through_.begin(), through_.end(), [&](const Through& through) {
+    return log_sequence <= through.sequence && received_unix_ns <= through.unix_ns;
+  });
+  return is_through && std::none_of(lost_files_.begin(), lost_files_.end(), [&](const LostFile& lost) {
+           return log_sequence >= lost.first_sequence && log_sequence <= lost.last_sequence;
+         });
+}
+
+// Append.
+
+void ColumnarStepStore::begin_record(uint64_t log_sequence, int64_t received_unix_ns) {
+  record_is_held_ = holds(log_sequence, received_unix_ns);
+  std::lock_guard lock(pending_mutex_);
+  record_ = log_sequence;
+  received_most_unix_ns_ = std::max(received_most_unix_ns_, received_unix_ns);
+}
+
+void ColumnarStepStore::end_record() {
+  record_is_held_ = false;
+  std::lock_guard lock(pending_mutex_);
+  applied_ = std::max(applied_, record_);
+  record_ = 0;
+}
+
+bool ColumnarStepStore::may_be_on_disk(std::string_view job_id, int64_t attempt, int64_t step) const {
+  std::shared_lock lock(mutex_);
+  auto found = on_disk_.find(job_id);
+  return found != on_disk_.end() && found->second.attempt == attempt && found->second.steps.has(step);
+}
+
+void ColumnarStepStore::note_on_disk(std::string_view job_id, int64_t attempt, int64_t first, int64_t last) {
+  auto found = on_disk_.find(job_id);
+  if (found == on_disk_.end()) found = on_disk_.emplace(std::string(job_id), OnDisk{attempt, {}}).first;
+  OnDisk& job = found->second;
+  if (attempt < job.attempt) return;
+  if (attempt > job.attempt) job = {attempt, {}};
+  job.steps.add(first);
+  job.steps.add(last);
+}
+
+void ColumnarStepStore::drop_pending(PendingJob& job, const char* reason) {
+  latest_step_ = nullptr;
+  uint64_t rows = 0;
+  for (const auto& [step, pending] : job.steps) rows += pending.ranks.size();
+  pending_rows_ -= rows;
+  unsealed_.fetch_sub(static_cast<int64_t>(rows), std::memory_order_relaxed);
+  drop_count(reason, rows);
+  job.steps.clear();
+}
+
+void ColumnarStepStore::append_step(const Identity& identity, const StepSummary& summary, int64_t received_unix_ns) {
+  using Outcome = MemoryStepStore::Outcome;
+  received_.fetch_add(1, std::memory_order_relaxed);
+  if (summary.comms.size() > kCommsPerStepMax || summary.flows.size() > kFlowsPerStepMax ||
+      summary.scalars.size() > kScalarsPerStepMax) {
+    counters_.add("lockstep_store_rows_refused_total", format("%s,reason=\"too_large\"", kTable));
+    return;
+  }
+  const bool is_sealed = record_is_held_.load(std::memory_order_relaxed);
+  const auto [outcome, is_new_step] = memory_.append(identity, summary, received_unix_ns, is_sealed);
+  if (outcome == Outcome::kOldAttempt || outcome == Outcome::kRankLimit) {
+    counters_.add("lockstep_store_rows_refused_total", format("%s,reason=\"%s\"", kTable, to_text(outcome)));
+    return;
+  }
+  if (is_new_step && !may_be_on_disk(identity.job_id, identity.attempt, summary.step))
+    memory_.mark_whole(identity.job_id, identity.attempt, summary.step);
+  if (is_sealed) {
+    replaced_.fetch_add(1, std::memory_order_relaxed);
+    return;
+  }
+  bool is_due = false;
+  {
+    std::lock_guard lock(pending_mutex_);
+    held_.fetch_add(1, std::memory_order_relaxed);
+    // Ranks of one step come together.
+    if (latest_step_ == nullptr || latest_number_ != summary.step || latest_job_->attempt != identity.attempt ||
+        *latest_id_ != identity.job_id) {
+      auto job = pending_.find(identity.job_id);
+      if (job == pending_.end()) job = pending_.emplace(identity.job_id, PendingJob{identity.attempt, {}}).first;
+      if (identity.attempt < job->second.attempt) {  // another thread has brought the new one meanwhile
+        drop_count("new_attempt", 1);
+        return;
+      }
+      if (identity.attempt > job->second.attempt) {
+        drop_pending(job->second, "new_attempt");
+        job->second.attempt = identity.attempt;
+      }
+      latest_id_ = &job->first;
+      latest_job_ = &job->second;
+      latest_number_ = summary.step;
+      latest_step_ = &job->second.steps[summary.step];
+    }
+    PendingStep& step = *latest_step_;
+    if (outcome == Outcome::kReplaced &&
+        std::find(step.ranks.begin(), step.ranks.end(), identity.rank) != step.ranks.end()) {
+      replaced_.fetch_add(1, std::memory_order_relaxed);
+      held_.fetch_sub(1, std::memory_order_relaxed);
+    } else {
+      step.ranks.push_back(identity.rank);
+      ++pending_rows_;
+      unsealed_.fetch_add(1, std::memory_order_relaxed);
+    }
+    step.last_ns = options_.background ? coarse_ns_.load(std::memory_order_relaxed) : clock_.monotonic_ns();
+    if (step.appends++ == 0) step.first_ns = step.last_ns;
+    if (step.first_sequence == 0) step.first_sequence = record_;  // they rise
+    step.last_sequence = std::max(step.last_sequence, record_);
+    step.received_unix_ns.add(received_unix_ns);
+    received_most_unix_ns_ = std::max(received_most_unix_ns_, received_unix_ns);
+    is_due = pending_rows_ % options_.seal_rows == 0;
+  }
+  if (is_due) wake_.notify_one();
+  if (options_.background && is_too_much() && !cannot_write_) wait_for_room();
+}
+
+bool ColumnarStepStore::is_too_much() const {
+  const size_t rows = static_cast<size_t>(std::max<int64_t>(0, unsealed_.load(std::memory_order_relaxed)));
+  const size_t bytes = static_cast<size_t>(memory_bytes_.load(std::memory_order_relaxed));
+  return rows > options_.memory.step_rows_max / 2 || bytes > options_.memory.step_bytes_max / 8 * 7;
+}
+
+void ColumnarStepStore::wait_for_room() {
+  wake_.notify_one();
+  std::unique_lock lock(room_mutex_);
+  room_.wait_for(lock, std::chrono::nanoseconds(kStallNs), [&] { return cannot_write_ || !is_too_much(); });
+}
+
+void ColumnarStepStore::tell_room() {
+  std::lock_guard lock(room_mutex_);
+  room_.notify_all();
+}
+
+void ColumnarStepStore::end_replay() {
+  is_live_ = true;
+  memory_.trim(options_.hot_rows_max, options_.hot_bytes_max);
+}
+
+// Seal.
+
+bool ColumnarStepStore::seal_is_due() const {
+  const bool is_much =
+      static_cast<size_t>(memory_bytes_.load()) > (options_.hot_bytes_max + options_.memory.step_bytes_max) / 2;
+  std::lock_guard lock(pending_mutex_);
+  if (pending_rows_ == 0) return false;
+  if (is_much || pending_rows_ >= 2 * options_.seal_rows) return true;
+  const int64_t now_ns = clock_.monotonic_ns();
+  bool is_settled = false;
+  for (const auto& [id, job] : pending_) {
+    for (const auto& [number, step] : job.steps) {
+      if (now_ns - step.first_ns >= options_.seal_age_ns) return true;
+      is_settled |= now_ns - step.last_ns >= options_.settle_ns;
+    }
+  }
+  return is_settled && pending_rows_ >= options_.seal_rows;
+}
+
+ColumnarStepStore::TakenSteps ColumnarStepStore::take(Which which) {
+  const bool is_much =
+      static_cast<size_t>(memory_bytes_.load()) > (options_.hot_bytes_max + options_.memory.step_bytes_max) / 2;
+  TakenSteps taken;
+  std::lock_guard lock(pending_mutex_);
+  latest_step_ = nullptr;
+  const int64_t now_ns = clock_.monotonic_ns();
+  const bool take_all = which == Which::kAll || is_much || pending_rows_ >= 2 * options_.seal_rows;
+  const size_t rows_max = 2 * options_.seal_rows;
+  size_t rows = 0;
+  uint64_t least_left = record_ != 0 ? record_ : applied_ + 1;
+  for (auto job = pending_.begin(); job != pending_.end();) {
+    for (auto at = job->second.steps.begin(); at != job->second.steps.end();) {
+      PendingStep& step = at->second;
+      const bool is_due =
+          take_all || now_ns - step.last_ns >= options_.settle_ns || now_ns - step.first_ns >= options_.seal_age_ns;
+      if (!is_due || rows >= rows_max) {
+        if (step.first_sequence != 0) least_left = std::min(least_left, step.first_sequence);
+        ++at;
+        continue;
+      }
+      rows += step.ranks.size();
+      taken.steps.push_back({job->first, job->second.attempt, at->first, std::move(step)});
+      at = job->second.steps.erase(at);
+    }
+    job = job->second.steps.empty() ? pending_.erase(job) : std::next(job);
+  }
+  pending_rows_ -= rows;
+  taken.through_sequence = least_left - 1;
+  taken.through_unix_ns = received_most_unix_ns_;
+  return taken;
+}
+
+size_t ColumnarStepStore::write_steps(const std::vector<Taken>& taken, size_t from, StepWriter& writer,
+                                      StepFileInfo& info, std::map<const char*, uint64_t>& missing) {
+  const Taken* job_at_hand = nullptr;
+  std::optional<JobInfo> job;
+  size_t at = from;
+  for (; at < taken.size() && !writer.is_full(); ++at) {
+    const Taken& step = taken[at];
+    if (job_at_hand == nullptr || job_at_hand->job_id != step.job_id || job_at_hand->attempt != step.attempt) {
+      job_at_hand = &step;
+      job = memory_.job_without_ranks(step.job_id);
+      if (job && job->attempt == step.attempt) {
+        JobInFile in_file;
+        in_file.job_id = step.job_id;
+        in_file.attempt = step.attempt;
+        in_file.world_size = job->world_size;
+        in_file.first_seen_unix_ns = job->first_seen_unix_ns;
+        in_file.last_seen_unix_ns = job->last_seen_unix_ns;
+        writer.begin_job(in_file);
+      }
+    }
+    if (!job || job->attempt != step.attempt) {
+      missing[job ? "new_attempt" : "job_dropped"] += step.rows.ranks.size();
+      continue;
+    }
+    std::span<const int32_t> ranks(step.rows.ranks);
+    while (!ranks.empty()) {
+      const MemoryStepStore::Visited visited = memory_.visit_rows(
+          step.job_id, step.attempt, step.step, ranks,
+          [&](const RankInfo& rank, const StepSummary& row) { return writer.add(steps::seen_of(rank), row); });
+      missing["unsealed"] += visited.missing;
+      ranks = ranks.subspan(visited.done);
+      if (!ranks.empty()) writer.write_group();  // not within the visit: appends wait for that
+    }
+    if (step.rows.first_sequence != 0 && (info.first_sequence == 0 || step.rows.first_sequence < info.first_sequence))
+      info.first_sequence = step.rows.first_sequence;
+    info.last_sequence = std::max(info.last_sequence, step.rows.last_sequence);
+    info.received_unix_ns.add(step.rows.received_unix_ns);
+  }
+  return at;
+}
+
+Result<bool> ColumnarStepStore::seal_some(Which which) {
+  std::lock_guard one_at_a_time(seal_mutex_);
+  TakenSteps all = take(which);
+  std::vector<Taken>& taken = all.steps;
+  if (taken.empty()) return false;
+  for (Taken& step : taken) {
+    std::vector<int32_t>& ranks = step.rows.ranks;
+    std::sort(ranks.begin(), ranks.end());
+    const size_t before = ranks.size();
+    ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
+    const int64_t twice = static_cast<int64_t>(before - ranks.size());
+    replaced_.fetch_add(twice);
+    held_.fetch_sub(twice);
+    unsealed_.fetch_sub(twice);
+  }
+  {
+    // Before the rows are there, so that no step is taken for whole in memory that is on its way to disk.
+    std::unique_lock lock(mutex_);
+    for (const Taken& step : taken) note_on_disk(step.job_id, step.attempt, step.step, step.step);
+  }
+  for (size_t from = 0; from < taken.size();) {
+    StepWriter writer = StepFile::start();
+    StepFileInfo info;
+    std::map<const char*, uint64_t> missing;
+    const size_t end = write_steps(taken, from, writer, info, missing);
+    if (end == taken.size()) {  // only then is everything up to that record on disk
+      info.through_sequence = all.through_sequence;
+      info.through_unix_ns = all.through_unix_ns;
+    }
+    const uint64_t rows = writer.rows();
+    if (rows > 0) {
+      info.number = info.order = next_number_++;
+      Result<File> file = StepFile::write(options_.folder, info, writer.finish());
+      if (!file.ok()) {
+        counters_.add("lockstep_step_seals_failed_total");
+        put_back(std::move(taken), from);
+        return Error{file.error()};
+      }
+      add_file(*file);
+    }
+    uint64_t gone = 0;
+    for (const auto& [reason, count] : missing) {
+      drop_count(reason, count);
+      gone += count;
+    }
+    unsealed_.fetch_sub(static_cast<int64_t>(rows + gone));
+    for (size_t i = from; i < end; ++i)
+      memory_.mark_sealed(taken[i].job_id, taken[i].attempt, taken[i].step, taken[i].rows.appends);
+    from = end;
+  }
+  memory_.trim(options_.hot_rows_max, options_.hot_bytes_max);
+  tell_room();
+  return true;
+}
+
+void ColumnarStepStore::put_back(std::vector<Taken> taken, size_t from) {
+  std::lock_guard lock(pending_mutex_);
+  for (size_t i = from; i < taken.size(); ++i) {
+    Taken& old = taken[i];
+    const size_t rows = old.rows.ranks.size();
+    auto job = pending_.try_emplace(old.job_id, PendingJob{old.attempt, {}}).first;
+    if (job->second.attempt != old.attempt) {
+      drop_count("new_attempt", rows);
+      unsealed_.fetch_sub(static_cast<int64_t>(rows));
+      continue;
+    }
+    pending_rows_ += rows;
+    auto [at, is_new] = job->second.steps.try_emplace(old.step);
+    PendingStep& step = at->second;
+    if (is_new) {
+      step = std::move(old.rows);
+      continue;
+    }
+    // Rows that came meanwhile; of one that is in both the same is taken for twice when the next file is written.
+    step.ranks.insert(step.ranks.end(), old.rows.ranks.begin(), old.rows.ranks.end());
+    step.appends += old.rows.appends;
+    step.first_ns = old.rows.first_ns;
+    if (old.rows.first_sequence != 0) step.first_sequence = old.rows.first_sequence;
+    step.received_unix_ns.add(old.rows.received_unix_ns);
+  }
+}
+
+Result<void> ColumnarStepStore::seal() {
+  while (true) {
+    Result<bool> sealed = seal_some(Which::kAll);
+    if (!sealed.ok()) return Error{sealed.error()};
+    if (!*sealed) return {};
+  }
+}
+
+// Files.
+
+std::shared_ptr<const ColumnarStepStore::Files> ColumnarStepStore::files() const {
+  std::shared_lock lock(mutex_);
+  return files_;
+}
+
+void ColumnarStepStore::set_files(std::shared_ptr<const Files> files) {
+  uint64_t bytes = 0;
+  for (const File& file : *files) bytes += file->bytes();
+  counters_.set("lockstep_step_files", "", static_cast<int64_t>(files->size()));
+  counters_.set("lockstep_step_file_bytes", "", static_cast<int64_t>(bytes));
+  files_ = std::move(files);
+}
+
+void ColumnarStepStore::add_file(const File& file) {
+  std::unique_lock lock(mutex_);
+  auto files = std::make_shared<Files>(*files_);
+  files->push_back(file);
+  set_files(std::move(files));
+}
+
+void ColumnarStepStore::exchange(const Files& old, const File& joined) {
+  {
+    // In one go, so that no question sees a row twice or not at all. The new one takes the place of the last.
+    std::unique_lock lock(mutex_);
+    auto files = std::make_shared<Files>();
+    for (const File& file : *files_) {
+      if (std::find(old.begin(), old.end(), file) == old.end()) files->push_back(file);
+      if (joined != nullptr && file == old.back()) files->push_back(joined);
+    }
+    set_files(std::move(files));
+  }
+  for (const File& file : old) {
+    file->mark_removed();
+    ::unlink(file->path().c_str());
+  }
+}
+
+void ColumnarStepStore::drop_expired() {
+  const int64_t oldest_ns = clock_.unix_ns() - options_.days * kDayNs;
+  const std::shared_ptr<const Files> all = files();
+  uint64_t bytes = 0;
+  for (const File& file : *all) bytes += file->bytes();
+  uint64_t rows = static_cast<uint64_t>(std::max<int64_t>(0, held_.load()));
+  Files expired;
+  for (const File& file : *all) {
+    const bool is_old = file->info().received_unix_ns.most < oldest_ns;
+    if (!is_old && bytes <= options_.bytes_max && rows <= options_.rows_max) break;
+    bytes -= file->bytes();
+    rows -= std::min(rows, file->readable_rows());
+    drop_count(is_old ? "retention" : "limit", file->readable_rows());
+    expired.push_back(file);
+  }
+  if (!expired.empty()) exchange(expired, nullptr);
+}
+
+// Neighbours in time that are small become one file, and what is twice in them once.
+bool ColumnarStepStore::join_small_files() {
+  const std::shared_ptr<const Files> all = files();
+  Files small;
+  for (size_t at = all->size(); at-- > 0 && small.size() < kSmallFilesMax;) {
+    if (is_small(*(*all)[at])) {
+      small.push_back((*all)[at]);
+    } else {
+      small.clear();
+    }
+  }
+  if (small.size() < kSmallFilesMax) return false;
+  std::reverse(small.begin(), small.end());
+
+  StepFileInfo info;
+  std::map<std::pair<std::string, int64_t>, JobInFile> jobs;
+  for (const File& file : small) {
+    const StepFileInfo& old = file->info();
+    info.replaces.push_back(old.number);
+    info.order = std::max(info.order, old.order);
+    if (old.first_sequence != 0 && (info.first_sequence == 0 || old.first_sequence < info.first_sequence))
+      info.first_sequence = old.first_sequence;
+    info.last_sequence = std::max(info.last_sequence, old.last_sequence);
+    if (old.through_unix_ns >= info.through_unix_ns) {  // of a newer log, where there are two
+      info.through_sequence = old.through_sequence;
+      info.through_unix_ns = old.through_unix_ns;
+    }
+    info.received_unix_ns.add(old.received_unix_ns);
+    for (const JobInFile& job : file->jobs()) {
+      JobInFile& joined = jobs.try_emplace({job.job_id, job.attempt}, job).first->second;
+      joined.world_size = std::max(joined.world_size, job.world_size);
+      joined.first_seen_unix_ns = std::min(joined.first_seen_unix_ns, job.first_seen_unix_ns);
+      joined.last_seen_unix_ns = std::max(joined.last_seen_unix_ns, job.last_seen_unix_ns);
+    }
+  }
+  StepWriter writer = StepFile::start();
+  StepSummary row;
+  size_t twice = 0;
+  for (const auto& [key, job] : jobs) {
+    writer.begin_job(job);
+    StepMerge merge(parts_of(small, key.first, key.second, INT64_MIN, INT64_MAX), cache_);
+    std::optional<int64_t> step = merge.next(INT64_MIN);
+    while (step) {
+      for (const StepMerge::Row& at : merge.rows_of(*step)) {
+        at.columns->get(at.row, row);
+        while (!writer.add(at.columns->seen(at.row), row)) writer.write_group();
+      }
+      if (*step == INT64_MAX) break;
+      step = merge.next(*step + 1);
+    }
+    twice += merge.twice();
+  }
+  info.number = next_number_++;
+  Result<File> file = StepFile::write(options_.folder, info, writer.finish());
+  if (!file.ok()) {
+    LOCKSTEP_LOG_WARN("steps", "small files not put together: %s", file.error().c_str());
+    return false;
+  }
+  replaced_.fetch_add(static_cast<int64_t>(twice));
+  held_.fetch_sub(static_cast<int64_t>(twice));
+  exchange(small, *file);
+  return true;
+}
+
+void ColumnarStepStore::maintain() {
+  std::lock_guard one_at_a_time(seal_mutex_);
+  drop_expired();
+  while (join_small_files()) {
+  }
+}
+
+void ColumnarStepStore::spoil(const StepFile& file, size_t group, const std::string& error) const {
+  if (file.is_removed() || !file.spoil(group)) return;
+  LOCKSTEP_LOG_ERROR("steps", "%s: row group %zu of %zu: %s; its %u rows are kept out", file.path().c_str(), group,
+                     file.groups(), error.c_str(), file.group(group).rows);
+  counters_.add("lockstep_step_row_groups_spoilt_total");
+  drop_count("corrupt", file.group(group).rows);
+}
+
+void ColumnarStepStore::run(std::stop_token stop) {
+  int64_t not_before_ns = 0;
+  int64_t maintained_ns = 0;
+  while (!stop.stop_requested()) {
+    coarse_ns_ = clock_.monotonic_ns();
+    {
+      std::unique_lock lock(wake_mutex_);
+      wake_.wait_for(lock, stop, std::chrono::milliseconds(250), [&] {
+        return stop.stop_requested() || (clock_.monotonic_ns() >= not_before_ns && seal_is_due());
+      });
+    }
+    if (stop.stop_requested()) return;
+    const int64_t now_ns = clock_.monotonic_ns();
+    bool sealed_some = false;
+    if (now_ns >= not_before_ns && seal_is_due()) {
+      Result<bool> sealed = seal_some(Which::kDue);
+      cannot_write_ = !sealed.ok();
+      if (!sealed.ok()) {
+        not_before_ns = now_ns + kRetryNs;
+        tell_room();
+        if (told_failure_ns_ == 0 || now_ns - told_failure_ns_ >= kTellAgainNs) {
+          LOCKSTEP_LOG_ERROR("steps",
+                             "cannot be sealed: %s; they stay in memory (limit %zu rows or %s), trying again every %s",
+                             sealed.error().c_str(), options_.memory.step_rows_max,
+                             human_bytes(static_cast<double>(options_.memory.step_bytes_max)).c_str(),
+                             human_duration(static_cast<double>(kRetryNs)).c_str());
+          told_failure_ns_ = now_ns;
+        }
+      } else {
+        sealed_some = true;
+        if (told_failure_ns_ != 0) LOCKSTEP_LOG_INFO("steps", "sealed again: the disk has room");
+        told_failure_ns_ = 0;
+      }
+    }
+    if (sealed_some || maintained_ns == 0 || now_ns - maintained_ns >= kMaintainNs) {
+      maintained_ns = now_ns;
+      maintain();
+    }
+  }
+}
+
+// Questions.
+
+std::vector<PartRef> ColumnarStepStore::parts_of(const Files& files, std::string_view job_id, int64_t attempt,
+                                                 int64_t from_step, int64_t to_step) const {
+  std::vector<PartRef> parts;
+  for (const File& file : files) {
+    const std::optional<size_t> job = file->find_job(job_id, attempt);
+    if (!job) continue;
+    for (const PartPlace& place : file->parts_of(*job)) {
+      const GroupPart& part = file->group(place.group).parts[place.part];
+      if (part.first() <= to_step && part.last() >= from_step && !file->is_spoilt(place.group))
+        parts.push_back({file, place});
+    }
+  }
+  return parts;
+}
+
+void ColumnarStepStore::visit_steps(std::string_view job_id, int64_t from_step, int64_t to_step,
+                                    const std::function<void(const Identity&, const StepSummary&)>& visit) const {
+  if (from_step > to_step) return;
+  // What memory has is asked first: what leaves it after that is on disk.
+  std::optional<MemoryStepStore::HeldSteps> held = memory_.held_steps(job_id, from_step, to_step);
+  if (!held) {
+    std::shared_lock lock(mutex_);
+    auto found = on_disk_.find(job_id);
+    if (found == on_disk_.end()) return;
+    held = MemoryStepStore::HeldSteps{found->second.attempt, {}};
+  }
+  const int64_t attempt = held->attempt;
+  if (from_step == to_step && !held->steps.empty() && memory_.visit_step(job_id, attempt, from_step, true, visit) > 0)
+    return;
+
+  StepMerge merge(parts_of(*files(), job_id, attempt, from_step, to_step), cache_);
+  std::vector<StepRow> at_hand;
+  StepSummary from_disk;
+  auto visit_disk = [&](StepMerge& disk, int64_t step) {
+    const std::vector<StepMerge::Row>& rows = disk.rows_of(step);
+    size_t next = 0;
+    size_t in_both = 0;
+    for (const StepMerge::Row& row : rows) {
+      for (; next < at_hand.size() && at_hand[next].identity.rank < row.rank; ++next)
+        visit(at_hand[next].identity, at_hand[next].summary);
+      if (next < at_hand.size() && at_hand[next].identity.rank == row.rank) {  // the newer one, later in this loop
+        ++in_both;
+        continue;
+      }
+      row.columns->get(row.row, from_disk);
+      visit(row.columns->identity(row.row), from_disk);
+    }
+    for (; next < at_hand.size(); ++next) visit(at_hand[next].identity, at_hand[next].summary);
+    if (!at_hand.empty() && in_both == rows.size()) memory_.mark_whole(job_id, attempt, step);
+  };
+
+  int64_t from = from_step;
+  for (size_t next_held = 0;;) {
+    std::optional<int64_t> step = merge.next(from);
+    const bool is_held = next_held < held->steps.size() && (!step || held->steps[next_held].step <= *step);
+    if (is_held) step = held->steps[next_held].step;
+    if (!step || *step > to_step) break;
+    at_hand.clear();
+    if (!is_held) {
+      visit_disk(merge, *step);
+    } else if (memory_.visit_step(job_id, attempt, *step, true, visit) == 0) {
+      memory_.visit_step(job_id, attempt, *step, false, [&](const Identity& identity, const StepSummary& summary) {
+        at_hand.push_back({identity, summary});
+      });
+      if (at_hand.empty()) {  // it has left memory meanwhile, perhaps to a file that is newer than those at hand
+        StepMerge again(parts_of(*files(), job_id, attempt, *step, *step), cache_);
+        visit_disk(again, *step);
+      } else {
+        visit_disk(merge, *step);
+      }
+    }
+    if (is_held) ++next_held;
+    if (*step == INT64_MAX) break;
+    from = *step + 1;
+  }
+}
+
+std::vector<StepRow> ColumnarStepStore::steps(std::string_view job_id, int64_t from_step, int64_t to_step) const {
+  std::vector<StepRow> rows;
+  visit_steps(job_id, from_step, to_step, [&](const Identity& identity, const StepSummary& summary) {
+    rows.push_back({identity, summary});
+  });
+  return rows;
+}
+
+}  // namespace lockstep

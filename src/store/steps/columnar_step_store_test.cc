@@ -1,0 +1,662 @@
+// What the columnar store promises beyond the contract: files, crashes, limits.
+#include "store/steps/columnar_step_store.h"
+
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+
+#include <bit>
+#include <chrono>
+#include <cmath>
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <limits>
+#include <thread>
+
+#include "base/text.h"
+#include "store/store_counters.h"
+
+namespace lockstep {
+namespace {
+
+constexpr int64_t kTime = 1'700'000'000'000'000'000;
+constexpr int64_t kSecond = 1'000'000'000;
+constexpr int64_t kDay = 24ll * 3600 * kSecond;
+constexpr const char* kTable = "table=\"steps\"";
+
+struct TestClock final : Clock {
+  int64_t unix_ns() const override { return now; }
+  int64_t monotonic_ns() const override { return now; }
+  std::atomic<int64_t> now{kTime};
+};
+
+Identity identity_of(int32_t rank, std::string job_id = "job", int64_t attempt = 0) {
+  return {.job_id = std::move(job_id),
+          .attempt = attempt,
+          .rank = rank,
+          .world_size = 8,
+          .local_rank = rank % 4,
+          .host = format("node-%d", rank / 4),
+          .gpu_uuid = format("GPU-%d", rank)};
+}
+
+class Noise {
+ public:
+  explicit Noise(uint64_t seed) : state_(seed * 2 + 1) {}
+  int64_t below(int64_t most) { return static_cast<int64_t>(next() % static_cast<uint64_t>(most)); }
+  uint64_t next() {
+    state_ = state_ * 6364136223846793005ull + 1442695040888963407ull;
+    return state_ ^ state_ >> 29;
+  }
+  // Small, large, negative, extreme: what a peer may send.
+  int64_t any() {
+    switch (next() % 6) {
+      case 0:
+        return 0;
+      case 1:
+        return below(1000);
+      case 2:
+        return -below(1000);
+      case 3:
+        return kTime + below(kSecond);
+      case 4:
+        return next() % 2 == 0 ? INT64_MAX : INT64_MIN;
+      default:
+        return static_cast<int64_t>(next());
+    }
+  }
+
+ private:
+  uint64_t state_;
+};
+
+// Everything that a summary can say, sensible or not.
+StepSummary any_summary(int64_t step, Noise& noise) {
+  StepSummary summary;
+  summary.step = step;
+  summary.start_unix_ns = noise.any();
+  summary.duration_ns = noise.any();
+  for (int64_t& phase : summary.phase_ns) phase = noise.any();
+  summary.self_ns = noise.any();
+  summary.comm_ns = noise.any();
+  summary.queue_ns = noise.any();
+  summary.quiet_ns = noise.any();
+  summary.quiet_from_unix_ns = noise.below(3) == 0 ? summary.start_unix_ns : noise.any();
+  summary.inferred = noise.below(2) == 0;
+  summary.records_lost = noise.any();
+  summary.unseen = noise.any();
+  summary.split_known = noise.below(2) == 0;
+  for (int64_t& part : summary.split_ns) part = noise.any();
+  constexpr double kNumbers[] = {0.0, -0.0, 1.5, -1e300, 5e-324, HUGE_VAL, -HUGE_VAL};
+  for (int64_t i = noise.below(4); i > 0; --i) {
+    double value = kNumbers[noise.below(7)];
+    if (noise.below(3) == 0) value = std::bit_cast<double>(0x7ff8'0000'0000'0001ull | noise.next() % 1000);  // NaNs
+    if (noise.below(5) == 0) value = std::bit_cast<double>(0xfff0'0000'dead'beefull);
+    summary.scalars.push_back(
+        {noise.below(4) == 0 ? "" : format("scalar %d", static_cast<int>(noise.below(5))), value});
+  }
+  for (int64_t i = noise.below(4); i > 0; --i) {
+    CommStep comm;
+    comm.comm_id = noise.next();
+    comm.size = static_cast<int32_t>(noise.next());
+    comm.rank_in_comm = static_cast<int32_t>(noise.next());
+    comm.p2p = noise.below(2) == 0;
+    comm.count = noise.any();
+    comm.bytes = noise.any();
+    comm.gpu_ns = noise.any();
+    comm.shortest_ns = noise.any();
+    comm.longest_ns = noise.any();
+    comm.first_start_unix_ns = noise.below(3) == 0 ? summary.start_unix_ns : noise.any();
+    comm.last_end_unix_ns = noise.any();
+    comm.queue_ns = noise.any();
+    comm.unseen = noise.any();
+    summary.comms.push_back(comm);
+  }
+  for (int64_t i = noise.below(4); i > 0; --i) {
+    FlowStep flow;
+    flow.comm_id = noise.next();
+    flow.peer = static_cast<int32_t>(noise.next());
+    flow.send = noise.below(2) == 0;
+    flow.transfers = noise.any();
+    flow.bytes = noise.any();
+    flow.wire_ns = noise.any();
+    flow.own_gpu_ns = noise.any();
+    flow.peer_ns = noise.any();
+    flow.wire_longest_ns = noise.any();
+    flow.own_gpu_longest_ns = noise.any();
+    summary.flows.push_back(flow);
+  }
+  return summary;
+}
+
+// NaN is not equal to itself, but its bits are.
+void expect_same(const StepSummary& a, const StepSummary& b, const std::string& where) {
+  StepSummary plain_a = a;
+  StepSummary plain_b = b;
+  ASSERT_EQ(a.scalars.size(), b.scalars.size()) << where;
+  for (size_t i = 0; i < a.scalars.size(); ++i) {
+    EXPECT_EQ(a.scalars[i].name, b.scalars[i].name) << where;
+    EXPECT_EQ(std::bit_cast<uint64_t>(a.scalars[i].value), std::bit_cast<uint64_t>(b.scalars[i].value)) << where;
+    plain_a.scalars[i].value = plain_b.scalars[i].value = 0;
+  }
+  EXPECT_TRUE(plain_a == plain_b) << where;
+}
+
+class ColumnarSteps : public ::testing::Test {
+ protected:
+  ColumnarSteps() {
+    char pattern[] = "/tmp/lockstep_steps_XXXXXX";
+    if (mkdtemp(pattern) == nullptr) std::abort();
+    folder_ = pattern;
+    options_.folder = folder_ + "/steps";
+    options_.background = false;
+    options_.hot_rows_max = 0;  // what is sealed leaves memory
+  }
+  ~ColumnarSteps() override {
+    store_.reset();
+    std::filesystem::remove_all(folder_);
+  }
+  void open() {
+    store_.reset();
+    counters_ = std::make_unique<Counters>(kStoreCounters);
+    Result<std::unique_ptr<ColumnarStepStore>> opened = ColumnarStepStore::open(options_, clock_, *counters_);
+    ASSERT_TRUE(opened.ok()) << opened.error();
+    store_ = std::move(*opened);
+  }
+  // As a crash leaves it: what was not sealed is gone.
+  void crash_and_open() {
+    const std::string aside = folder_ + "/aside";
+    std::filesystem::copy(options_.folder, aside);
+    store_.reset();  // seals
+    std::filesystem::remove_all(options_.folder);
+    std::filesystem::rename(aside, options_.folder);
+    open();
+  }
+  std::vector<std::filesystem::path> files() const {
+    std::vector<std::filesystem::path> paths;
+    for (const auto& entry : std::filesystem::directory_iterator(options_.folder)) paths.push_back(entry.path());
+    std::sort(paths.begin(), paths.end());
+    return paths;
+  }
+  static StepSummary plain(int64_t step, int64_t self_ns = 1000) {
+    StepSummary summary;
+    summary.step = step;
+    summary.start_unix_ns = kTime + step * kSecond;
+    summary.duration_ns = 2 * self_ns;
+    summary.self_ns = self_ns;
+    summary.comm_ns = self_ns;
+    summary.comms.push_back({.comm_id = 7, .size = 8, .count = 3});
+    return summary;
+  }
+  // A step of eight ranks, as one record of the log.
+  void append(int64_t step, uint64_t sequence = 0, int64_t self_ns = 1000, const std::string& job = "job",
+              int64_t attempt = 0) {
+    if (sequence != 0) store_->begin_record(sequence, clock_.now);
+    for (int32_t rank = 0; rank < 8; ++rank)
+      store_->append_step(identity_of(rank, job, attempt), plain(step, self_ns), clock_.now);
+    if (sequence != 0) store_->end_record();
+  }
+  void append_and_seal(int64_t step, uint64_t sequence = 0) {
+    append(step, sequence);
+    ASSERT_TRUE(store_->seal().ok());
+  }
+  size_t rows_of(int64_t step, const std::string& job = "job") const { return store_->steps(job, step, step).size(); }
+  int64_t count(const char* name, const char* labels = "") const { return counters_->value(name, labels); }
+  int64_t dropped(const char* reason) const {
+    return counters_->value("lockstep_store_rows_dropped_total", format("%s,reason=\"%s\"", kTable, reason));
+  }
+  void expect_all_accounted_for() const {
+    int64_t gone = 0;
+    for (const char* reason : {"limit", "retention", "unsealed", "corrupt", "new_attempt", "job_dropped"})
+      gone += dropped(reason);
+    for (const char* reason : {"old_attempt", "rank_limit", "too_large"}) {
+      gone += counters_->value("lockstep_store_rows_refused_total", format("%s,reason=\"%s\"", kTable, reason));
+    }
+    EXPECT_EQ(count("lockstep_store_rows_received_total", kTable),
+              count("lockstep_store_rows", kTable) + count("lockstep_store_rows_replaced_total", kTable) + gone);
+  }
+
+  std::string folder_;
+  ColumnarStepStoreOptions options_;
+  TestClock clock_;
+  SystemClock real_clock_;
+  std::unique_ptr<Counters> counters_;
+  std::unique_ptr<ColumnarStepStore> store_;
+};
+
+TEST_F(ColumnarSteps, EveryFieldComesBackFromDiskExactlyAsItWas) {
+  open();
+  std::map<std::pair<int64_t, int32_t>, StepSummary> sent;
+  Noise noise(1);
+  for (int64_t step : {INT64_MIN, int64_t{-5}, int64_t{0}, int64_t{1}, int64_t{2}, int64_t{900}, INT64_MAX}) {
+    for (int32_t rank = 0; rank < 60; ++rank) {
+      StepSummary summary = any_summary(step, noise);
+      store_->append_step(identity_of(rank), summary, kTime);
+      sent[{step, rank}] = summary;
+    }
+  }
+  ASSERT_TRUE(store_->seal().ok());
+  EXPECT_EQ(count("lockstep_store_rows", "table=\"hot_steps\""), 0);
+  std::vector<StepRow> rows = store_->steps("job", INT64_MIN, INT64_MAX);
+  ASSERT_EQ(rows.size(), sent.size());
+  auto expected = sent.begin();
+  for (const StepRow& row : rows) {
+    EXPECT_EQ(row.identity, identity_of(expected->first.second));
+    EXPECT_EQ(row.summary.step, expected->first.first);
+    expect_same(row.summary, expected->second,
+                format("step %lld rank %d", static_cast<long long>(row.summary.step), row.identity.rank));
+    ++expected;
+  }
+}
+
+TEST_F(ColumnarSteps, JobsThatAreOnDiskAloneAreListedAfterARestartWithRanksIdentitiesAndSteps) {
+  open();
+  append(3, 0, 1000, "a", 2);
+  append(4, 0, 1000, "a", 2);
+  append(9, 0, 1000, "b");
+  store_->rank_ended(identity_of(1, "b"), false, kTime + 5);
+  open();
+  std::vector<JobInfo> jobs = store_->jobs();
+  ASSERT_EQ(jobs.size(), 2u);
+  EXPECT_EQ(jobs[0].job_id, "a");
+  EXPECT_EQ(jobs[0].attempt, 2);
+  EXPECT_EQ(jobs[0].world_size, 8);
+  EXPECT_EQ(jobs[0].first_seen_unix_ns, kTime);
+  EXPECT_EQ(jobs[0].last_seen_unix_ns, kTime);
+  EXPECT_EQ(jobs[0].last_step, 4);
+  ASSERT_EQ(jobs[0].ranks.size(), 8u);
+  EXPECT_EQ(jobs[0].ranks[5].identity, identity_of(5, "a", 2));
+  EXPECT_EQ(jobs[0].ranks[5].last_step, 4);
+  EXPECT_TRUE(jobs[1].ranks[1].ended);
+  EXPECT_FALSE(jobs[1].ranks[1].ended_cleanly);
+  EXPECT_FALSE(jobs[1].ranks[2].ended);
+  std::vector<StepRow> rows = store_->steps("a", 0, 100);
+  ASSERT_EQ(rows.size(), 16u);
+  EXPECT_EQ(rows[9].identity, identity_of(1, "a", 2));
+  EXPECT_EQ(rows[9].summary, plain(4));
+  // An attempt that was over before the restart is over.
+  store_->append_step(identity_of(0, "a", 1), plain(5), kTime);
+  EXPECT_EQ(store_->steps("a", 5, 5).size(), 0u);
+  expect_all_accounted_for();
+}
+
+TEST_F(ColumnarSteps, OfARowInMemoryAndOnDiskTheLastOneWinsAndIsShownOnce) {
+  open();
+  append_and_seal(1);
+  append_and_seal(2);
+  store_->append_step(identity_of(3), plain(1, 77), kTime);  // late, in memory
+  std::vector<StepRow> rows = store_->steps("job", 1, 2);
+  ASSERT_EQ(rows.size(), 16u);
+  EXPECT_EQ(rows[3].summary.self_ns, 77);
+  EXPECT_EQ(rows[4].summary.self_ns, 1000);
+  ASSERT_TRUE(store_->seal().ok());  // both on disk
+  store_->append_step(identity_of(4), plain(1, 78), kTime);
+  ASSERT_TRUE(store_->seal().ok());
+  rows = store_->steps("job", 1, 2);
+  ASSERT_EQ(rows.size(), 16u);
+  EXPECT_EQ(rows[3].summary.self_ns, 77);
+  EXPECT_EQ(rows[4].summary.self_ns, 78);
+  open();
+  rows = store_->steps("job", 1, 1);
+  ASSERT_EQ(rows.size(), 8u);
+  EXPECT_EQ(rows[3].summary.self_ns, 77);
+  EXPECT_EQ(count("lockstep_store_rows_replaced_total", kTable), 0);
+  for (int64_t step = 3; step < 7; ++step) append_and_seal(step);  // eight files
+  store_->maintain();                                              // put together: what was twice is there once
+  EXPECT_EQ(count("lockstep_store_rows_replaced_total", kTable), 2);
+  EXPECT_EQ(store_->steps("job", 1, 1)[3].summary.self_ns, 77);
+  EXPECT_EQ(store_->steps("job", 1, 1)[4].summary.self_ns, 78);
+  expect_all_accounted_for();
+}
+
+TEST_F(ColumnarSteps, AStepThatIsPartlyInMemoryIsShownWholeAndLaterReadFromMemoryAlone) {
+  options_.hot_rows_max = 1000;
+  open();
+  append_and_seal(1, 5);
+  open();
+  // Replayed: memory gets some ranks again, then all.
+  store_->begin_record(5, kTime);
+  for (int32_t rank = 0; rank < 4; ++rank) store_->append_step(identity_of(rank), plain(1), kTime);
+  EXPECT_EQ(rows_of(1), 8u);
+  for (int32_t rank = 4; rank < 8; ++rank) store_->append_step(identity_of(rank), plain(1), kTime);
+  store_->end_record();
+  EXPECT_EQ(rows_of(1), 8u);
+  EXPECT_EQ(count("lockstep_step_rows_unsealed"), 0) << "it was on disk already";
+  std::filesystem::remove(files().at(0));
+  EXPECT_EQ(rows_of(1), 8u) << "memory is known to have all of it";
+  expect_all_accounted_for();
+}
+
+TEST_F(ColumnarSteps, KnowsAfterACrashWhichRecordsOfTheLogItHas) {
+  open();
+  append(1, 5);
+  append(2, 7);
+  ASSERT_TRUE(store_->seal().ok());
+  clock_.now += 1000;
+  append(3, 8);
+  crash_and_open();
+  EXPECT_TRUE(store_->holds(5, kTime));
+  EXPECT_TRUE(store_->holds(6, kTime));  // had no steps
+  EXPECT_TRUE(store_->holds(7, kTime));
+  EXPECT_FALSE(store_->holds(8, kTime + 1000));
+  EXPECT_FALSE(store_->holds(5, kTime + 1)) << "of a log that was made anew";
+  EXPECT_EQ(rows_of(2), 8u);
+  EXPECT_EQ(rows_of(3), 0u);
+  for (uint64_t sequence : {5, 7}) append(sequence == 5 ? 1 : 2, sequence);  // replay, with the clock 1 us on
+  EXPECT_EQ(count("lockstep_step_rows_unsealed"), 16);
+  store_->end_replay();
+  EXPECT_FALSE(store_->holds(5, kTime)) << "whatever comes now is new";
+}
+
+TEST_F(ColumnarSteps, OnlySaysItHasARecordWhenAllBeforeItAreOnDisk) {
+  open();
+  append(1, 5);
+  clock_.now += 20 * kSecond;
+  append(2, 6);
+  store_->begin_record(7, clock_.now);
+  store_->append_step(identity_of(0), plain(1, 5),
+                      clock_.now);  // a late row for the old step: in the middle of its record
+  ASSERT_TRUE(store_->seal().ok());
+  crash_and_open();
+  EXPECT_TRUE(store_->holds(6, kTime));
+  EXPECT_FALSE(store_->holds(7, kTime)) << "more of it may have come";
+}
+
+TEST_F(ColumnarSteps, ReplayingWhatIsOnDiskWritesNothingAgain) {
+  open();
+  for (int64_t step = 0; step < 20; ++step) append(step, static_cast<uint64_t>(step + 1));
+  open();
+  const auto before = files();
+  for (int64_t step = 0; step < 20; ++step) append(step, static_cast<uint64_t>(step + 1));
+  ASSERT_TRUE(store_->seal().ok());
+  EXPECT_EQ(files(), before);
+  EXPECT_EQ(store_->steps("job", 0, 100).size(), 160u);
+  EXPECT_EQ(count("lockstep_store_rows_replaced_total", kTable), 160);
+  expect_all_accounted_for();
+}
+
+TEST_F(ColumnarSteps, WhatRanksLostIsCountedOnceWhetherReadFromDiskOrReplayed) {
+  open();
+  StepSummary lossy = plain(1);
+  lossy.records_lost = 5;
+  store_->begin_record(3, kTime);
+  store_->append_step(identity_of(2), lossy, kTime);
+  store_->end_record();
+  open();
+  EXPECT_EQ(store_->job("job")->ranks.at(0).records_lost, 5);
+  store_->begin_record(3, kTime);
+  store_->append_step(identity_of(2), lossy, kTime);
+  store_->end_record();
+  EXPECT_EQ(store_->job("job")->ranks.at(0).records_lost, 5);
+}
+
+TEST_F(ColumnarSteps, KeepsOutATornFileWithItsLogRecordsToBeReplayed) {
+  open();
+  append_and_seal(1, 5);
+  append_and_seal(2, 6);
+  append_and_seal(3, 7);
+  store_.reset();
+  for (const auto& path : files()) {
+    if (path.filename().string().find("-6-6") != std::string::npos)
+      std::filesystem::resize_file(path, std::filesystem::file_size(path) - 3);
+  }
+  open();
+  EXPECT_EQ(count("lockstep_step_files_refused_total"), 1);
+  EXPECT_EQ(rows_of(2), 0u);
+  EXPECT_EQ(rows_of(3), 8u);
+  EXPECT_TRUE(store_->holds(5, kTime));
+  EXPECT_FALSE(store_->holds(6, kTime));
+  append(2, 6);
+  EXPECT_EQ(rows_of(2), 8u);
+  expect_all_accounted_for();
+}
+
+TEST_F(ColumnarSteps, AnyFlippedBitIsFoundAndCostsNoMoreThanItsRowGroup) {
+  open();
+  append(1);
+  append(2);
+  ASSERT_TRUE(store_->seal().ok());
+  store_.reset();
+  const std::filesystem::path path = files().at(0);
+  std::ifstream in(path, std::ios::binary);
+  const std::string whole((std::istreambuf_iterator<char>(in)), {});
+  in.close();
+  for (size_t at = 0; at < whole.size(); at += 3) {
+    if (at >= 12 && at < 16) continue;                              // reserved
+    if (at >= whole.size() - 8 && at < whole.size() - 4) continue;  // the version again
+    std::string flipped = whole;
+    flipped[at] = static_cast<char>(flipped[at] ^ 1 << at % 8);
+    std::ofstream(path, std::ios::binary | std::ios::trunc) << flipped;
+    open();
+    const std::vector<StepRow> rows = store_->steps("job", 0, 10);
+    EXPECT_EQ(rows.size(), 0u) << at;
+    EXPECT_EQ(count("lockstep_step_files_refused_total") + count("lockstep_step_row_groups_spoilt_total"), 1) << at;
+    expect_all_accounted_for();
+  }
+}
+
+TEST_F(ColumnarSteps, RefusesAnotherFormatVersionWithOneClearLine) {
+  open();
+  append_and_seal(1);
+  store_.reset();
+  const std::filesystem::path path = files().at(0);
+  std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+  file.seekp(8);
+  file.put(99);
+  file.close();
+  Result<std::shared_ptr<const steps::StepFile>> opened =
+      steps::StepFile::open(options_.folder, *steps::StepFileInfo::from_name(path.filename().string()));
+  ASSERT_FALSE(opened.ok());
+  EXPECT_NE(opened.error().find("format version 99, and this server reads version 1"), std::string::npos)
+      << opened.error();
+}
+
+TEST_F(ColumnarSteps, DropsWhatIsOlderThanItsDaysAndSaysSo) {
+  options_.days = 3;
+  open();
+  append_and_seal(1);
+  clock_.now += 2 * kDay;
+  append_and_seal(2);
+  store_->maintain();
+  EXPECT_EQ(rows_of(1), 8u);
+  clock_.now += kDay + 1;
+  store_->maintain();
+  EXPECT_EQ(rows_of(1), 0u);
+  EXPECT_EQ(rows_of(2), 8u);
+  EXPECT_EQ(dropped("retention"), 8);
+  EXPECT_EQ(files().size(), 1u);
+  expect_all_accounted_for();
+}
+
+TEST_F(ColumnarSteps, DropsTheOldestBeyondItsBytes) {
+  open();
+  append_and_seal(1);
+  options_.bytes_max = 2 * std::filesystem::file_size(files().at(0)) + 50;
+  open();
+  for (int64_t step = 2; step <= 5; ++step) {
+    append_and_seal(step);
+    store_->maintain();
+  }
+  EXPECT_EQ(rows_of(1) + rows_of(2) + rows_of(3), 0u);
+  EXPECT_EQ(rows_of(4) + rows_of(5), 16u);
+  EXPECT_EQ(dropped("limit"), 24);
+  expect_all_accounted_for();
+}
+
+TEST_F(ColumnarSteps, SmallFilesBecomeOneAndACrashInBetweenLosesAndDoublesNothing) {
+  open();
+  for (int64_t step = 1; step <= 9; ++step) append_and_seal(step, static_cast<uint64_t>(step));
+  EXPECT_EQ(files().size(), 9u);
+  std::filesystem::copy(options_.folder, folder_ + "/before");
+  store_->maintain();
+  EXPECT_LT(files().size(), 3u);
+  EXPECT_EQ(store_->steps("job", 0, 100).size(), 72u);
+  // The crash: the joined file is there and the old ones are too.
+  store_.reset();
+  for (const auto& entry : std::filesystem::directory_iterator(folder_ + "/before"))
+    std::filesystem::copy(entry.path(), options_.folder, std::filesystem::copy_options::skip_existing);
+  std::ofstream(options_.folder + "/steps-99-0-0.blk.part") << "half";
+  open();
+  EXPECT_LT(files().size(), 3u);
+  EXPECT_EQ(store_->steps("job", 0, 100).size(), 72u);
+  EXPECT_EQ(count("lockstep_store_rows", kTable), 72);
+  for (uint64_t sequence = 1; sequence <= 9; ++sequence) EXPECT_TRUE(store_->holds(sequence, kTime)) << sequence;
+}
+
+TEST_F(ColumnarSteps, WhileTheDiskIsFullRowsStayInMemoryUpToItsLimitAndAreSealedLater) {
+  options_.memory.step_rows_max = 80;
+  open();
+  std::signal(SIGXFSZ, SIG_IGN);
+  rlimit before{};
+  getrlimit(RLIMIT_FSIZE, &before);
+  rlimit none{200, before.rlim_max};
+  setrlimit(RLIMIT_FSIZE, &none);
+  for (int64_t step = 0; step < 8; ++step) append(step);
+  EXPECT_FALSE(store_->seal().ok());
+  EXPECT_EQ(store_->steps("job", 0, 100).size(), 64u);
+  store_->append_step(identity_of(3), plain(7, 55), kTime);  // again, after it could not be written
+  for (int64_t step = 8; step < 12; ++step) append(step);
+  EXPECT_FALSE(store_->seal().ok());
+  setrlimit(RLIMIT_FSIZE, &before);
+  EXPECT_EQ(count("lockstep_step_seals_failed_total"), 2);
+  EXPECT_EQ(store_->steps("job", 0, 100).size(), 80u);
+  EXPECT_TRUE(store_->seal().ok());
+  EXPECT_EQ(dropped("unsealed"), 16);
+  EXPECT_EQ(count("lockstep_store_rows_replaced_total", kTable), 1);
+  expect_all_accounted_for();
+  EXPECT_EQ(count("lockstep_step_rows_unsealed"), 0);
+  const std::vector<StepRow> rows = store_->steps("job", 0, 100);
+  ASSERT_EQ(rows.size(), 80u);
+  EXPECT_EQ(rows[5 * 8 + 3].summary.self_ns, 55);
+  for (const auto& path : files()) EXPECT_EQ(path.extension(), ".blk") << "a half file was left: " << path;
+}
+
+TEST_F(ColumnarSteps, SealsOnlyStepsThatHaveSettledUntilThereIsTooMuch) {
+  options_.seal_rows = 16;
+  options_.background = true;
+  options_.hot_rows_max = 1000;
+  open();
+  append(1);
+  append(2);
+  append(3);
+  std::this_thread::sleep_for(std::chrono::milliseconds(400));
+  EXPECT_EQ(count("lockstep_step_files"), 0) << "rows of these steps may still come";
+  clock_.now += options_.settle_ns;
+  append(4);  // now too much: all that has settled, or twice the limit
+  for (int i = 0; i < 500 && count("lockstep_step_rows_unsealed") > 8; ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  EXPECT_GE(count("lockstep_step_files"), 1);
+  EXPECT_EQ(store_->steps("job", 0, 100).size(), 32u);
+}
+
+TEST_F(ColumnarSteps, ANewAttemptHidesWhatIsOnDiskOfTheOldOne) {
+  open();
+  append_and_seal(1);
+  append(2);
+  append(7, 0, 1000, "job", 1);
+  EXPECT_EQ(store_->steps("job", 0, 100).size(), 8u);
+  EXPECT_EQ(dropped("new_attempt"), 8) << "what was in no file";
+  ASSERT_TRUE(store_->seal().ok());
+  EXPECT_EQ(store_->steps("job", 0, 100).size(), 8u);
+  open();
+  EXPECT_EQ(store_->job("job")->attempt, 1);
+  EXPECT_EQ(store_->steps("job", 0, 100).size(), 8u);
+  expect_all_accounted_for();
+}
+
+TEST_F(ColumnarSteps, StepsWithHolesAndManyJobsInOneFileAreFoundAgain) {
+  open();
+  std::map<std::string, std::vector<int64_t>> sent;
+  for (int job = 0; job < 40; ++job) {
+    const std::string id = format("job-%d", job);
+    for (int64_t i = 0; i < 50; ++i) {
+      const int64_t step = i * (job + 1) * (i % 7 == 0 ? 3 : 1) + i;
+      sent[id].push_back(step);
+      store_->append_step(identity_of(job % 3, id), plain(step, job + 1), kTime);
+    }
+  }
+  ASSERT_TRUE(store_->seal().ok());
+  EXPECT_EQ(files().size(), 1u);
+  for (auto& [id, steps] : sent) {
+    std::sort(steps.begin(), steps.end());
+    steps.erase(std::unique(steps.begin(), steps.end()), steps.end());
+    std::vector<int64_t> got;
+    for (const StepRow& row : store_->steps(id, INT64_MIN, INT64_MAX)) got.push_back(row.summary.step);
+    EXPECT_EQ(got, steps) << id;
+    EXPECT_EQ(store_->steps(id, steps[20], steps[20]).size(), 1u);
+  }
+}
+
+TEST_F(ColumnarSteps, ManyThreadsAppendAndAskWhileItSealsAndPutsFilesTogether) {
+  options_.background = true;
+  options_.seal_rows = 200;
+  options_.settle_ns = 0;
+  options_.hot_rows_max = 500;
+  clock_.now = real_clock_.unix_ns();
+  counters_ = std::make_unique<Counters>(kStoreCounters);
+  Result<std::unique_ptr<ColumnarStepStore>> opened = ColumnarStepStore::open(options_, real_clock_, *counters_);
+  ASSERT_TRUE(opened.ok());
+  store_ = std::move(*opened);
+  constexpr int64_t kSteps = 1500;
+  std::atomic<int64_t> done{-1};
+  std::thread writer([&] {
+    for (int64_t step = 0; step < kSteps; ++step) {
+      append(step);
+      done = step;
+    }
+  });
+  auto ask = [&] {
+    while (done < kSteps - 1) {
+      const int64_t newest = done;
+      if (newest < 0) continue;
+      int64_t rows = 0;
+      std::pair<int64_t, int32_t> last{-1, -1};
+      store_->visit_steps("job", newest - 300, newest, [&](const Identity& identity, const StepSummary& summary) {
+        std::pair<int64_t, int32_t> key{summary.step, identity.rank};
+        if (key <= last) ADD_FAILURE() << "out of order at step " << summary.step;
+        last = key;
+        ++rows;
+      });
+      EXPECT_EQ(rows, 8 * std::min<int64_t>(newest + 1, 301)) << "up to step " << newest;
+    }
+  };
+  std::thread reader(ask);
+  std::thread other(ask);
+  writer.join();
+  reader.join();
+  other.join();
+  EXPECT_EQ(store_->steps("job", 0, kSteps).size(), 8u * kSteps);
+  expect_all_accounted_for();
+}
+
+// The bound on what a walk over very many rows takes: row groups are held one or two at a time.
+TEST_F(ColumnarSteps, AWalkOverVeryManyRowsHoldsFewOfThemAtATime) {
+  constexpr int64_t kSteps = 500;
+  constexpr int32_t kRanks = 1024;
+  options_.cache_bytes_max = 8u << 20;
+  open();
+  for (int64_t step = 0; step < kSteps; ++step) {
+    for (int32_t rank = 0; rank < kRanks; ++rank) store_->append_step(identity_of(rank), plain(step, rank), kTime);
+    if (step % 50 == 49) {
+      ASSERT_TRUE(store_->seal().ok());
+    }
+  }
+  rusage before{};
+  getrusage(RUSAGE_SELF, &before);
+  int64_t rows = 0;
+  int64_t sum = 0;
+  store_->visit_steps("job", 0, kSteps, [&](const Identity&, const StepSummary& summary) {
+    ++rows;
+    sum += summary.self_ns;
+  });
+  rusage after{};
+  getrusage(RUSAGE_SELF, &after);
+  EXPECT_EQ(rows, kSteps * kRanks);
+  EXPECT_EQ(sum, kSteps * (kRanks * (kRanks - 1) / 2));
+  // 512,000 rows take some 400 MB as summaries; kilobytes here.
+  EXPECT_LT(after.ru_maxrss - before.ru_maxrss, 40'000);
+}
+
+}  // namespace
+}  // namespace lockstep
