@@ -28,6 +28,7 @@ import statistics
 import sys
 
 GPU_WORK = {"kernel", "gpu_memcpy", "gpu_memset"}
+ENGINE = ("autograd::engine::evaluate_function", "torch.distributed.ddp.reducer")
 PHASES_NOT = {"step", "t0", "total", "loss"}
 
 Spans = list[tuple[int, int]]
@@ -74,6 +75,8 @@ class Trace:
         self.compute: Spans = []
         self.nccl: Spans = []
         self.at_work: Spans = []
+        self.annotations: dict[str, Spans] = {}  # by name: record_function() of the script and of torch itself
+        self.backward: Spans = []  # the autograd engine's and DDP's work
         self.covered = None
         calls = []
         copies_to_pageable = set()
@@ -92,9 +95,13 @@ class Trace:
                 self.at_work.append(span)
             elif category == "cpu_op":
                 self.at_work.append(span)
-            elif category == "user_annotation" and name.startswith("ProfilerStep"):
-                first, last = self.covered or span
-                self.covered = (min(first, span[0]), max(last, span[1]))
+                if name.startswith(ENGINE):
+                    self.backward.append(span)
+            elif category == "user_annotation":
+                self.annotations.setdefault(name, []).append(span)
+                if name.startswith("ProfilerStep"):
+                    first, last = self.covered or span
+                    self.covered = (min(first, span[0]), max(last, span[1]))
         launching = {thread for _, thread, name, _ in calls if "Launch" in name}
         # A copy to memory that is not pinned comes back only when it is done.
         self.waiting = [span for span, thread, name, correlation in calls

@@ -1,10 +1,17 @@
-"""What the Python hooks cost a training step, on CPU torch: blocks of steps with hooks on and off in turns.
+"""What the Python hooks cost a training step, on CPU torch.
 
-    python3 bench/python/hook_cost.py [--steps N] [--blocks N] [--out bench/results/python-hook.md]
+    python3 bench/python/hook_cost.py [--steps N] [--blocks N]           a loop with hooks on and off in turns
+    python3 bench/python/hook_cost.py --doors [--against FOLDER]         each door alone, caches warm and cold
 
 The loop is as small as a loop can be (a linear layer, one optimizer, a DataLoader), so that what the hooks add is not
 lost in the noise of what they are added to; their cost does not depend on the model. Off means LOCKSTEP's switch inside
 the process (the wrappers stay in place and pass through); a process without the package is measured beside it.
+
+In that loop a door is open again after some tens of microseconds. In a real one tens of milliseconds of other work lie
+between two doors, so everything that a door touches has left the near caches. --doors puts such work between them and
+reads the clock from outside: just before torch calls into the hook and just after the hook calls torch's own function,
+and the other way round. So it measures any version of the package alike; --against names the folder of another one
+(its python/), measured in turns with this one. bench/results/python-hook.md has the answers of both.
 """
 
 import argparse
@@ -59,11 +66,11 @@ def inside(steps, blocks):
     block()
 
     def measure(on):
-        _runtime._off = not on
+        _runtime.switch(on)
         try:
             return block()
         finally:
-            _runtime._off = False
+            _runtime.switch(True)
 
     on, off = [], []
     for number in range(blocks):
@@ -96,6 +103,187 @@ def without(steps, blocks):
     block = train(steps)
     block()
     print(json.dumps([block() for _ in range(blocks)]))
+
+
+DOORS = ("fetch begin", "fetch end", "backward begin", "backward end", "optimizer begin", "optimizer end")
+COLD_BYTES = 64 << 20
+
+
+class Doors:
+    """Torch's own functions replaced by clocks, before the package puts its hooks around them."""
+
+    def __init__(self):
+        import torch
+        from torch.utils.data import DataLoader, TensorDataset, dataloader
+
+        torch.set_num_threads(1)
+        self.torch = torch
+        self.between = lambda: None
+        self.took = {name: [] for name in DOORS}
+        self.began = 0
+        self.memory = torch.ones(COLD_BYTES // 8, dtype=torch.int64)
+        self.objects = [{"name": f"object {number}", "values": list(range(number % 50))} for number in range(2000)]
+        self.model = torch.nn.Linear(64, 64)
+
+        def fetch(iterator):
+            self.inside("fetch begin", "fetch end")
+            return 1
+
+        def backward(tensors, grad_tensors=None, retain_graph=None, create_graph=False, inputs=None):
+            self.inside("backward begin", "backward end")
+
+        dataloader._BaseDataLoaderIter.__next__ = fetch
+        torch.autograd.backward = backward
+        module = sys.modules["torch.optim.optimizer"]
+        self.new_torch = hasattr(module, "register_optimizer_step_pre_hook")
+        if self.new_torch:
+            module.register_optimizer_step_pre_hook(lambda *_: self.before())
+            module.register_optimizer_step_post_hook(lambda *_: self.before())
+        else:
+            profile = module.Optimizer._hook_for_profile
+
+            def hook_for_profile(optimizer):
+                profile(optimizer)
+                kind = type(optimizer)
+
+                def step(optimizer, closure=None):
+                    self.inside("optimizer begin", "optimizer end")
+
+                step.hooked = True
+                kind.step = step
+
+            module.Optimizer._hook_for_profile = hook_for_profile
+
+        import_package()  # its hooks come around what was put in place above
+
+        if self.new_torch:
+            module.register_optimizer_step_pre_hook(lambda *_: self.after("optimizer begin"))
+            module.register_optimizer_step_post_hook(lambda *_: self.after("optimizer end"))
+        self.loader = iter(DataLoader(TensorDataset(torch.zeros(4, 1)), batch_size=1))
+        # A loss that is not in the host's memory, as in every job on GPUs. Nobody reads it here.
+        self.loss = torch.empty((), device="meta")
+
+        class Plain(torch.optim.Optimizer):
+            def step(self, closure=None):
+                return None
+
+        self.optimizer = Plain([torch.nn.Parameter(torch.zeros(1))], {})
+
+    def before(self):
+        self.between()
+        self.began = time.perf_counter_ns()
+
+    def after(self, door):
+        now = time.perf_counter_ns()
+        self.took[door].append(now - self.began)
+
+    def inside(self, begin, end):
+        self.after(begin)
+        self.before()
+
+    def other_work(self):
+        """What a step does between two doors, as far as a cache can tell: memory, Python and torch."""
+        self.memory.sum()
+        json.loads(json.dumps(self.objects))
+        with self.torch.no_grad():
+            self.model(self.torch.ones(8, 64)).relu().tolist()
+
+    def step(self):
+        self.before()
+        next(self.loader)
+        self.after("fetch end")
+        self.before()
+        self.torch.autograd.backward(self.loss, None, None, False, inputs=None)
+        self.after("backward end")
+        if self.new_torch:
+            self.optimizer.step()
+        else:
+            self.before()
+            self.optimizer.step()
+            self.after("optimizer end")
+
+    def measure(self, steps, between):
+        """{door: ns of each step}"""
+        self.took, self.between = {name: [] for name in DOORS}, between
+        for _ in range(steps):
+            self.step()
+        return self.took
+
+
+def import_package():
+    if os.environ["BENCH_PACKAGE"] == "none":
+        return
+    import lockstep
+
+    lockstep.init()
+    if not lockstep.enabled():
+        sys.exit("the library is not found: LOCKSTEP_LIBRARY names it")
+
+
+def doors(steps, _):
+    """One process: warm and cold steps with whatever package PYTHONPATH has."""
+    clock = Doors()
+    clock.measure(200, lambda: None)
+    clock.measure(3, clock.other_work)
+    result = {"cold": clock.measure(steps, clock.other_work), "warm": clock.measure(20 * steps, lambda: None)}
+    if os.environ["BENCH_PACKAGE"] != "none":
+        import lockstep
+
+        result["steps"] = lockstep.summary()["steps"]
+        if result["steps"] < 21 * steps:
+            sys.exit(f"the hook saw {result['steps']} steps of {21 * steps}: nothing was measured")
+    print(json.dumps(result))
+
+
+def doors_report(options):
+    before = {"before": str(options.against)} if options.against else {}
+    packages = {"none": "", **before, "now": str(ROOT / "python")}
+    took = {name: {way: {door: [] for door in DOORS} for way in ("warm", "cold")} for name in packages}
+    blocks = {name: [] for name in packages}
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
+        for number in range(options.blocks):
+            for name in packages if number % 2 else reversed(packages):
+                os.environ["PYTHONPATH"], os.environ["BENCH_PACKAGE"] = packages[name], name
+                block = run("doors", options, folder)
+                for way in ("warm", "cold"):
+                    for door in DOORS:
+                        took[name][way][door] += block[way][door]
+                blocks[name].append(statistics.median(map(sum, zip(*block["cold"].values()))) / 1e3)
+
+    def cell(values):
+        return f"{statistics.median(values) / 1e3:.1f} / {statistics.quantiles(values, n=10)[-1] / 1e3:.1f}"
+
+    columns = [(name, way) for way in ("cold", "warm") for name in packages]
+    lines = [
+        f"`bench/python/hook_cost.py --doors --steps {options.steps} --blocks {options.blocks}`: {machine()}. {options.steps} cold",
+        f"and {20 * options.steps} warm steps in each of {options.blocks} processes a column, in turns. Cold: {COLD_BYTES >> 20} MiB are read and other",
+        "Python and torch code runs before every door. Us, median / 90th percentile; none: the same clocks and calls",
+        "without the package, to be taken off.",
+        "",
+        "| door | " + " | ".join(f"{way}, {name}" for name, way in columns) + " |",
+        "|---|" + "---|" * len(columns),
+        *[f"| {door} | " + " | ".join(cell(took[name][way][door]) for name, way in columns) + " |" for door in DOORS],
+    ]
+    sums = {(name, way): [sum(step) for step in zip(*took[name][way].values())] for name, way in columns}
+    lines.append("| step | " + " | ".join(cell(sums[column]) for column in columns) + " |")
+    own = [
+        "" if name == "none" else f"**{(statistics.median(sums[name, way]) - statistics.median(sums['none', way])) / 1e3:.1f}**"
+        for name, way in columns
+    ]
+    lines += ["| the hook's own | " + " | ".join(own) + " |", ""]
+    lines += ["Blocks, us of a cold step: " + "; ".join(f"{name} {' '.join(f'{us:.0f}' for us in told)}" for name, told in blocks.items()) + ".", ""]
+    return "\n".join(lines)
+
+
+def machine():
+    version = subprocess.check_output(
+        [sys.executable, "-c", "import torch; print(torch.__version__)"], text=True
+    ).strip()
+    model = next((line.split(":")[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")), "?")
+    return (
+        f"{model}, {os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()},"
+        f" torch {version} on the CPU, one thread; load of the machine at the end {os.getloadavg()[0]:.1f}"
+    )
 
 
 def import_us():
@@ -131,19 +319,12 @@ def report(options):
 
     pairs = [[one[at] - other[at] for one, other in zip(both["on"], both["off"])] for at in (0, 1)]
     elapsed, cost = (statistics.median(differences) for differences in pairs)
-    version = subprocess.check_output(
-        [sys.executable, "-c", "import torch; print(torch.__version__)"], text=True
-    ).strip()
-    model = next((line.split(":")[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")), "?")
     on, off = (" ".join(f"{cpu:.1f}" for _, cpu in both[which]) for which in ("on", "off"))
     spread = [f"(pairs {min(pair):.1f} to {max(pair):.1f})" for pair in pairs]
     kept = "kept" if cost < TARGET_US else "MISSED"
     lines = [
-        "# What the Python hooks cost",
-        "",
-        f"`bench/python/hook_cost.py --steps {options.steps} --blocks {options.blocks}`: {model}, {os.cpu_count()} cores,",
-        f"{platform.machine()}, Python {platform.python_version()}, torch {version} on the CPU, one thread; load of the",
-        f"machine at the end {os.getloadavg()[0]:.1f}. A step is one fetch, forward, backward and optimizer step of a linear",
+        f"`bench/python/hook_cost.py --steps {options.steps} --blocks {options.blocks}`: {machine()}.",
+        "A step is one fetch, forward, backward and optimizer step of a linear",
         "layer; every hook is on (input, backward with its loss, optimizer, flops and peak) with the real recorder behind it.",
         "",
         "| us per step, median of blocks | CPU time | elapsed |",
@@ -171,16 +352,14 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--steps", type=int, default=2000)
     parser.add_argument("--blocks", type=int, default=12)
-    parser.add_argument("--out", type=pathlib.Path)
-    parser.add_argument("--part", choices=("inside", "without"), help=argparse.SUPPRESS)
+    parser.add_argument("--doors", action="store_true", help="each door alone, caches warm and cold")
+    parser.add_argument("--against", type=pathlib.Path, help="another version's python/, in turns with this one")
+    parser.add_argument("--part", choices=("inside", "without", "doors"), help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.part:
-        (inside if options.part == "inside" else without)(options.steps, options.blocks)
+        {"inside": inside, "without": without, "doors": doors}[options.part](options.steps, options.blocks)
         return
-    text = report(options)
-    print(text)
-    if options.out:
-        options.out.write_text(text)
+    print((doors_report if options.doors else report)(options))
 
 
 if __name__ == "__main__":

@@ -6,14 +6,26 @@ tested without one. docs/guide/python.md has the rules for people.
 
 Thread rule: Thread-safe. Automatic events count on one thread only, the one that trains (the main thread, or the thread
 of the first backward or optimizer step): a loader that is read ahead on another thread costs the step nothing.
+
+Between two events of a real step lie tens of milliseconds of other work, so whatever an event touches comes from far
+memory: a lock costs 10 us there, a C function that converts its argument by type 20 (bench/results/python-hook.md). So
+each of the six events of a plain step has a quick way at its head: one function, no lock, few objects. It is taken only
+where `_quick` says that nothing unusual goes on, and does there exactly what the general way below it
+would do. Whoever takes the general way holds the lock, and waits for a quick way that another thread is on (_General).
 """
 
 import threading
 import time
+from threading import get_ident
 
 from ._library import PHASES
 
 OTHER, INPUT, FORWARD, BACKWARD, OPTIMIZER, CHECKPOINT, EVAL, SYNC = range(8)
+
+# Automatic phases without a name of their own; `_auto` is one of these very objects or has a name.
+_PLAIN = tuple((phase, None) for phase in range(8))
+_INPUT, _FORWARD, _BACKWARD, _OPTIMIZER = _PLAIN[INPUT], _PLAIN[FORWARD], _PLAIN[BACKWARD], _PLAIN[OPTIMIZER]
+_BEGUN = (None,)  # what a quick begin gives its end
 
 # So many fetches in a row from one iterator without a backward are taken for training: loaders that keep a batch ahead
 # fetch twice. More are an evaluation, until a job shows that it fetches more before it trains (gradient accumulation
@@ -22,13 +34,65 @@ FETCHES_IN_A_ROW = 3
 # An optimizer that closes the round and has not been seen while another stepped more than twice as often as usual, plus
 # so many, is gone (a frozen part of the model).
 ROUNDS_WITHOUT_THE_LAST = 8
+WAITS_FOR_QUICK = 1000  # of a tenth of a millisecond; a quick way takes microseconds, and the job must not hang
+
+
+class _General:
+    """with marks._lock: the lock of the general way, and what makes it safe against the quick one."""
+
+    __slots__ = ("_marks", "_lock")
+
+    def __init__(self, marks):
+        self._marks, self._lock = marks, threading.RLock()
+
+    def __enter__(self):
+        self._lock.acquire()
+        marks = self._marks
+        if marks._alone and get_ident() != marks._owner:
+            marks._alone = marks._quick = False
+            for _ in range(WAITS_FOR_QUICK):
+                if not marks._inside:
+                    break
+                time.sleep(1e-4)
+
+    def __exit__(self, *_):
+        marks = self._marks
+        marks._quick = (
+            marks.step is not None
+            and marks._alone
+            and marks._owner_fixed
+            and not marks._phases
+            and not marks._evaluating
+            and not marks._eval_told
+            and not (marks._told and marks._deferred)
+        )
+        self._lock.release()
 
 
 class Marks:
+    # Slots, not a dictionary: what an event looks at lies together.
+    __slots__ = (
+        "sink", "step", "steps", "steps_ns", "phase_ns", "optimizer_steps",
+        "_clock", "_lock", "_owner", "_owner_fixed", "_alone", "_quick", "_inside",
+        "_begin_phase", "_end_phase", "_begin_step",
+        "_next", "_told", "_deferred", "_ahead", "_step_since", "_at_step_end", "_at_step_begin",
+        "_phases", "_auto", "_phase_since", "_phase_sums",
+        "_source", "_row", "_row_max", "_evaluating", "_eval_told", "_backward_depth", "_backwards", "_backwards_usual",
+        "_boundary_after_backward", "_optimizer_depth", "_last_optimizer", "_optimizers", "_usual", "_round_known",
+        "_sole", "_counting",
+    )  # fmt: skip
+
     def __init__(self, sink, clock=time.perf_counter_ns, first_step=0):
         self.sink = sink
+        # Of a phase without a name, as directly as the sink can.
+        self._begin_phase = getattr(sink, "phase_begin_plain", sink.phase_begin)
+        self._end_phase = sink.phase_end
+        self._begin_step = sink.step_begin
         self._clock = clock
-        self._lock = threading.RLock()
+        self._alone = True  # no other thread than the one that trains has told anything
+        self._quick = False  # nothing unusual goes on: kept by _General
+        self._inside = False  # a quick way is being taken
+        self._lock = _General(self)
         self._owner = threading.main_thread().ident
         self._owner_fixed = False
 
@@ -65,12 +129,13 @@ class Marks:
         self._optimizers: dict[int, int] = {}  # steps of each since the boundary
         self._usual: dict[int, int] = {}  # and in the round before
         self._round_known = False  # the last one has come round again
+        self._sole = None  # the one whose single step was the whole of the newest round
 
         # For summary()
         self.steps = 0
         self.steps_ns = 0
-        self.phase_ns = [0] * len(PHASES)  # within steps
-        self._step_phase_ns = [0] * len(PHASES)
+        self.phase_ns = [0] * len(PHASES)  # within steps that are over
+        self._phase_sums = [0] * len(PHASES)  # and with the open one
 
     # Steps
 
@@ -96,18 +161,14 @@ class Marks:
         """Counts the open step, whose end comes next."""
         phase = self._open_phase()
         if phase is not None:
-            self._step_phase_ns[phase[0]] += now - self._phase_since
+            self._phase_sums[phase[0]] += now - self._phase_since
             self._phase_since = now
         duration = now - self._step_since
         for call in self._at_step_end:
             call(self.step, duration)
         self.steps += 1
         self.steps_ns += duration
-        told = self._step_phase_ns
-        for index in range(len(told)):
-            if told[index]:
-                self.phase_ns[index] += told[index]
-                told[index] = 0
+        self.phase_ns = self._phase_sums.copy()
         self._backwards_usual, self._backwards = max(self._backwards, 1), 0
 
     def _end(self) -> None:
@@ -167,12 +228,12 @@ class Marks:
     def _account(self, phase) -> None:
         now = self._clock()
         if phase is not None and self.step is not None:
-            self._step_phase_ns[phase[0]] += now - self._phase_since
+            self._phase_sums[phase[0]] += now - self._phase_since
         self._phase_since = now
 
     def _set_auto(self, phase: int | None, name: str | None = None) -> None:
         before = self._auto
-        wanted = None if phase is None else (phase, name)
+        wanted = None if phase is None else (phase, name) if name else _PLAIN[phase]
         if wanted == before:
             return
         if not self._phases:
@@ -185,9 +246,9 @@ class Marks:
 
     def phase_begin(self, name) -> tuple[int, str | None] | None:
         """Told by the job; a known name is that phase, any other is a phase of its own. None: not on this thread."""
+        if self._owner_fixed and get_ident() != self._owner:
+            return None
         with self._lock:
-            if self._owner_fixed and threading.get_ident() != self._owner:
-                return None
             text = str(name)
             phase = (PHASES[text], None) if text in PHASES and text != "other" else (OTHER, text)
             self._account(self._open_phase())
@@ -210,16 +271,18 @@ class Marks:
     # Automatic events. Each returns what its end needs, or None where it does not count.
 
     def _mine(self, fix: bool) -> bool:
-        if self._owner == threading.get_ident():
+        if self._owner == get_ident():
             self._owner_fixed = self._owner_fixed or fix
             return True
         if fix and not self._owner_fixed:
-            self._owner, self._owner_fixed = threading.get_ident(), True
+            self._owner, self._owner_fixed, self._alone = get_ident(), True, True
             return True
         return False
 
     def loader_begin(self):
         """A loader makes its iterator: workers start."""
+        if get_ident() != self._owner:
+            return None
         with self._lock:
             if not self._mine(False) or self._evaluating:
                 return None
@@ -229,12 +292,32 @@ class Marks:
             return None
 
     def loader_end(self, token) -> None:
+        if token is None:
+            return
         with self._lock:
-            if token is not None and self._auto == (INPUT, None):
+            if self._auto == (INPUT, None):
                 self._set_auto(None)
 
     def fetch_begin(self, source, grad_on: bool):
         """`source` is the same for fetches of one iterator."""
+        if get_ident() != self._owner:
+            return None  # read ahead, or not known to train: no general way would count it either
+        self._inside = True
+        try:
+            if self._quick and grad_on and source == self._source and self._row < self._row_max:
+                before = self._auto
+                if before is not _INPUT:
+                    self._row += 1
+                    self._optimizer_depth = 0
+                    now = self._clock()
+                    if before is not None:
+                        self._phase_sums[before[0]] += now - self._phase_since
+                    self._phase_since = now
+                    self._begin_phase(INPUT)
+                    self._auto = _INPUT
+                    return True
+        finally:
+            self._inside = False
         with self._lock:
             if not self._mine(False):
                 return None
@@ -260,6 +343,17 @@ class Marks:
         """`got` is false where the loader was at its end."""
         if token is None:
             return
+        self._inside = True
+        try:
+            if got and self._quick and self._auto is _INPUT:
+                now = self._clock()
+                self._phase_sums[INPUT] += now - self._phase_since
+                self._phase_since = now
+                self._begin_phase(FORWARD)
+                self._auto = _FORWARD
+                return
+        finally:
+            self._inside = False
         with self._lock:
             if not got:
                 self._source, self._row, self._evaluating = None, 0, self._eval_told
@@ -268,6 +362,27 @@ class Marks:
                 self._set_auto(FORWARD)
 
     def backward_begin(self):
+        if get_ident() == self._owner:
+            self._inside = True
+            try:
+                before = self._auto
+                if self._quick and not self._backward_depth and (before is _FORWARD or before is None):
+                    self._backward_depth = 1
+                    if self._row > self._row_max:
+                        self._row_max = self._row
+                    self._row = 0
+                    self._backwards += 1
+                    now = self._clock()
+                    if before is not None:
+                        self._phase_sums[FORWARD] += now - self._phase_since
+                    self._phase_since = now
+                    self._begin_phase(BACKWARD)
+                    self._auto = _BACKWARD
+                    return _BEGUN
+            finally:
+                self._inside = False
+        elif self._owner_fixed:
+            return None
         with self._lock:
             if not self._mine(True):
                 return None
@@ -284,6 +399,22 @@ class Marks:
     def backward_end(self, token) -> None:
         if token is None:
             return
+        self._inside = True
+        try:
+            if token is _BEGUN and self._quick and self._auto is _BACKWARD and not self._boundary_after_backward:
+                self._backward_depth -= 1
+                now = self._clock()
+                self._phase_sums[BACKWARD] += now - self._phase_since
+                self._phase_since = now
+                if self._backwards < self._backwards_usual:
+                    self._begin_phase(FORWARD)
+                    self._auto = _FORWARD
+                else:
+                    self._end_phase(BACKWARD)
+                    self._auto = None
+                return
+        finally:
+            self._inside = False
         with self._lock:
             self._backward_depth -= 1
             if not token:
@@ -297,7 +428,37 @@ class Marks:
             else:
                 self._set_auto(FORWARD if self._backwards < self._backwards_usual else None)
 
+    def backward_lost(self) -> None:
+        """Nobody will tell the end of the backward that is open: what follows is not inside it."""
+        with self._lock:
+            self._backward_depth = 0
+
     def optimizer_begin(self):
+        if get_ident() == self._owner:
+            self._inside = True
+            try:
+                before = self._auto
+                if (
+                    self._quick
+                    and before is not _OPTIMIZER
+                    and not self._backward_depth
+                    and not self._optimizer_depth
+                ):
+                    self._optimizer_depth = 1
+                    if self._row > self._row_max:
+                        self._row_max = self._row
+                    self._row = 0
+                    now = self._clock()
+                    if before is not None:
+                        self._phase_sums[before[0]] += now - self._phase_since
+                    self._phase_since = now
+                    self._begin_phase(OPTIMIZER)
+                    self._auto = _OPTIMIZER
+                    return _BEGUN
+            finally:
+                self._inside = False
+        elif self._owner_fixed:
+            return None
         with self._lock:
             if self._backward_depth > 0 or not self._mine(True):
                 return None
@@ -313,6 +474,45 @@ class Marks:
 
     def optimizer_end(self, token, optimizer: int) -> None:
         """`optimizer` is the same for steps of one optimizer."""
+        if token is _BEGUN:
+            self._inside = True
+            try:
+                told = self._told
+                if (
+                    self._quick
+                    and self._auto is _OPTIMIZER
+                    and self._optimizer_depth == 1
+                    and (told or optimizer == self._sole)
+                ):
+                    self.optimizer_steps += 1
+                    self._optimizer_depth = 0
+                    now = self._clock()
+                    self._phase_sums[OPTIMIZER] += now - self._phase_since
+                    self._phase_since = now
+                    self._end_phase(OPTIMIZER)
+                    self._auto = None
+                    if told:
+                        return
+                    # The round of a sole optimizer is as the one before it. So the boundary comes here: _close() and
+                    # _begin() where no phase is open.
+                    duration = now - self._step_since
+                    for call in self._at_step_end:
+                        call(self.step, duration)
+                    self.steps += 1
+                    self.steps_ns += duration
+                    self.phase_ns = self._phase_sums.copy()
+                    self._backwards_usual = self._backwards or 1
+                    self._backwards = 0
+                    number = self._next
+                    for call in self._at_step_begin:
+                        call(number)
+                    self._begin_step(number)
+                    self.step = number
+                    self._next = number + 1
+                    self._step_since = now
+                    return
+            finally:
+                self._inside = False
         with self._lock:
             self.optimizer_steps += 1
             if token is not None:
@@ -339,6 +539,7 @@ class Marks:
     def _closes_round(self, optimizer: int) -> bool:
         """Of several optimizers the one that was new last closes the round. Which one that is shows in the first round,
         where every new one is taken for the last."""
+        self._sole = None
         count = self._optimizers[optimizer] = self._optimizers.get(optimizer, 0) + 1
         if optimizer == self._last_optimizer:
             self._round_known = True
@@ -349,6 +550,8 @@ class Marks:
             self._usual.clear()
         else:
             return False
+        if self._round_known and count == 1 and len(self._optimizers) == 1 and self._usual.get(optimizer) == 1:
+            self._sole = optimizer
         self._usual.update(self._optimizers)
         self._optimizers.clear()
         return True
@@ -363,6 +566,8 @@ class Marks:
             self._begin(self._next)
 
     def save_begin(self):
+        if get_ident() != self._owner:
+            return None  # saved in the background
         with self._lock:
             if not self._mine(False) or self._auto == (CHECKPOINT, None):
                 return None
@@ -407,4 +612,4 @@ class Marks:
 
     def after_fork_in_child(self) -> None:
         """A fork while another thread held the lock would leave it locked for good."""
-        self._lock = threading.RLock()
+        self._lock, self._inside = _General(self), False

@@ -20,13 +20,60 @@ _first_step = 0
 _when_made: list = []  # called with the marks
 
 
-class Achieved:
-    """FLOPs, tokens and peak: what a step was worth. Sends "flops" and "peak_flops" with every step."""
+class Live:
+    """What the hot hooks look at: the marks; None where there are none yet or the switch is off (marks() knows)."""
+
+    __slots__ = ("marks",)
 
     def __init__(self):
-        self.per_step: float | None = None
-        self.per_token: float | None = None
-        self.tokens_per_step: float | None = None
+        self.marks: Marks | None = None
+
+
+live = Live()
+
+
+def _set(made: Marks | None, off: bool) -> None:
+    global _marks, _off
+    _marks, _off = made, off
+    live.marks = None if off else made
+
+
+def switch(on: bool) -> None:
+    """For measuring: the hooks stay in place and pass through, or go on."""
+    _set(_marks, not on)
+
+
+def _worth(slot: str) -> property:
+    """Something that makes a step worth counting, from when it is first set."""
+
+    def read(self):
+        return getattr(self, slot)
+
+    def write(self, value):
+        setattr(self, slot, value)
+        self._count()
+
+    return property(read, write)
+
+
+class Achieved:
+    """FLOPs, tokens and peak: what a step was worth. Sends "flops" and "peak_flops" with every step. A job that tells
+    nothing of the kind has no call at its steps' ends."""
+
+    __slots__ = (
+        "peak", "dtype", "flops", "flops_ns", "tokens", "latest",
+        "_per_step", "_per_token", "_tokens_per_step", "_peak_looked", "_flops_told", "_tokens_told", "_marks",
+        "_counts",
+    )  # fmt: skip
+
+    per_step: float | None = _worth("_per_step")
+    per_token: float | None = _worth("_per_token")
+    tokens_per_step: float | None = _worth("_tokens_per_step")
+
+    def __init__(self):
+        self._marks: Marks | None = None
+        self._counts = False  # step_ends() is, or has to be, called
+        self._per_step = self._per_token = self._tokens_per_step = None
         self.peak: float | None = None
         self.dtype = "bf16"
         self._peak_looked = False
@@ -41,8 +88,10 @@ class Achieved:
         self.latest[name] = value
         if name == "flops":
             self._flops_told = value
+            self._count()
         elif name == "tokens":
             self._tokens_told = (self._tokens_told or 0) + value
+            self._count()
         elif name == "peak_flops":
             self.peak = value
 
@@ -71,13 +120,25 @@ class Achieved:
                 "peak", f"peak FLOP/s of {name!r} in {self.dtype} are not known; LOCKSTEP_PEAK_FLOPS tells them"
             )
 
-    def step_ends(self, marks: Marks, duration_ns: int) -> None:
-        tokens = self._tokens_told if self._tokens_told is not None else self.tokens_per_step
+    def count_steps_of(self, marks: Marks) -> None:
+        self._marks = marks
+        if self._counts:
+            marks._at_step_end.append(self.step_ends)
+
+    def _count(self) -> None:
+        if not self._counts:
+            self._counts = True
+            if self._marks is not None:
+                self._marks._at_step_end.append(self.step_ends)
+
+    def step_ends(self, step: int, duration_ns: int) -> None:
+        marks = self._marks
+        tokens = self._tokens_told if self._tokens_told is not None else self._tokens_per_step
         flops = self._flops_told
         if flops is None:
-            flops = self.per_step
-            if flops is None and self.per_token is not None and tokens is not None:
-                flops = self.per_token * tokens
+            flops = self._per_step
+            if flops is None and self._per_token is not None and tokens is not None:
+                flops = self._per_token * tokens
             if flops is not None:
                 marks.scalar("flops", flops)
         if tokens is not None:
@@ -147,20 +208,19 @@ def marks() -> Marks | None:
 
 
 def _make() -> Marks | None:
-    global _marks, _off
     with _lock:
         if _marks is None and not _off:
             if _guard.disabled() or _is_loader_worker():
-                _off = True
+                _set(None, True)
                 return None
             sink = _library.open_library()
             if not sink.live:
-                _off = True
+                _set(None, True)
                 return None
             made = Marks(sink, first_step=_first_step)
-            made._at_step_end.append(lambda step, duration_ns: achieved.step_ends(made, duration_ns))
+            achieved.count_steps_of(made)
             atexit.register(shutdown)
-            _marks = made
+            _set(made, False)
             from . import _groups
 
             _groups.tell_all(sink)
@@ -172,22 +232,22 @@ def _make() -> Marks | None:
 
 def use_sink(sink, **options) -> Marks:
     """For tests: marks go to `sink`."""
-    global _marks, _off, achieved
+    global achieved
     achieved = Achieved()
-    _marks, _off = Marks(sink, **options), False
-    made = _marks
-    made._at_step_end.append(lambda step, duration_ns: achieved.step_ends(made, duration_ns))
+    made = Marks(sink, **options)
+    achieved.count_steps_of(made)
+    _set(made, False)
     return made
 
 
 def reset() -> None:
     """For tests: as before the first mark."""
-    global _marks, _off, achieved
-    _marks, _off, achieved = None, False, Achieved()
+    global achieved
+    achieved = Achieved()
+    _set(None, False)
 
 
 def shutdown() -> None:
-    global _off
     with _lock:
         if _marks is None or _off:
             return
@@ -196,7 +256,7 @@ def shutdown() -> None:
             _marks.sink.shutdown()
         except Exception as error:
             _guard.broken("shutdown", error)
-        _off = True
+        _set(_marks, True)
 
 
 def summary() -> dict:
@@ -226,11 +286,11 @@ def summary() -> dict:
 
 def _after_fork_in_child() -> None:
     """A child of a process that records is not the rank (a loader's worker). Before the first mark it may be one."""
-    global _lock, _off
+    global _lock
     _lock = threading.RLock()
     _library.after_fork_in_child()
     if _marks is not None:
-        _off = True
+        _set(_marks, True)
         _marks.after_fork_in_child()
 
 

@@ -2,6 +2,10 @@
 
 Every hook does nothing but tell _marks what happens; an error switches that hook off and the job's own call goes
 through untouched. Nothing here synchronises a GPU: all marks are host times.
+
+The hooks of a plain step (fetch, backward, optimizer) are flat: each asks _runtime.live for the marks and calls them
+from its own try, without guarded() in between, for every further function is a handful of cache misses in a real loop
+(_marks.py). All others are guarded.
 """
 
 import functools
@@ -15,6 +19,11 @@ KINDS = ("optimizer", "input", "backward", "checkpoint", "groups", "vllm")
 OPEN_STEPS_MAX = 64
 _installed: set[str] = set()
 _keys = itertools.count(1)
+_live = _runtime.live
+
+# For measuring alone (tests/gpu/hook_rank.py): around(name, original, hook) makes hook(original) with clocks outside
+# and inside of it, called(name, function) a function with a clock around it. Guarded ones are measured at guarded().
+measured = None
 
 
 def _key(thing) -> int:
@@ -59,65 +68,104 @@ def _around(original, begin, end):
     return _hidden(wrapper)
 
 
+def _put_around(name, original, hook):
+    """What stands in the place of `original`: hook(original)."""
+    return _hidden(hook(original) if measured is None else measured.around(name, original, hook))
+
+
+def _put_beside(name, function):
+    return _hidden(function if measured is None else measured.called(name, function))
+
+
 # Optimizers
 
 
-@guarded("optimizer hook")
-def _optimizer_begin():
-    marks = _runtime.marks()
-    return None if marks is None else (marks.optimizer_begin(),)
-
-
-@guarded("optimizer hook")
-def _optimizer_end(token, optimizer):
-    marks = _runtime.marks()
-    if marks is not None and token is not None:
-        marks.optimizer_end(token[0], _key(optimizer))
-
-
 def _hook_optimizer(module) -> None:
+    off = False
     register_before = getattr(module, "register_optimizer_step_pre_hook", None)
     register_after = getattr(module, "register_optimizer_step_post_hook", None)
     if register_before is not None and register_after is not None:
         # A step that calls its base class's fires twice, inside one another; one that raises never ends.
         tokens: list = []
 
-        @_hidden
-        def before(optimizer, arguments, options):
-            if len(tokens) >= OPEN_STEPS_MAX:
-                tokens.clear()
-            tokens.append((id(optimizer), _optimizer_begin()))
+        def optimizer_begin(optimizer, arguments, options):
+            nonlocal off
+            if off:
+                return
+            try:
+                marks = _live.marks
+                if marks is None:
+                    marks = _runtime.marks()
+                try:
+                    key = optimizer._lockstep_key
+                except AttributeError:
+                    key = _key(optimizer)
+                if len(tokens) >= OPEN_STEPS_MAX:
+                    tokens.clear()
+                tokens.append((key, marks, None if marks is None else marks.optimizer_begin()))
+            except Exception as error:
+                off = True
+                _guard.broken("optimizer hook", error)
 
-        @_hidden
-        def after(optimizer, arguments, options):
-            while tokens:
-                key, token = tokens.pop()
-                if key == id(optimizer):
-                    _optimizer_end(token, optimizer)
-                    return
+        def optimizer_end(optimizer, arguments, options):
+            nonlocal off
+            if off:
+                return
+            try:
+                try:
+                    wanted = optimizer._lockstep_key
+                except AttributeError:
+                    wanted = _key(optimizer)
+                while tokens:
+                    key, marks, token = tokens.pop()
+                    if key == wanted:
+                        if marks is not None and marks is _live.marks:
+                            marks.optimizer_end(token, key)
+                        return
+            except Exception as error:
+                off = True
+                _guard.broken("optimizer hook", error)
 
-        register_before(before)
-        register_after(after)
+        register_before(_put_beside("optimizer hook", optimizer_begin))
+        register_after(_put_beside("optimizer hook", optimizer_end))
         return
 
     # torch before 2.0 wraps the step of each class when its first optimizer is made: wrap once more, just after that.
     base = module.Optimizer
+
+    def around_step(step):
+        @functools.wraps(step)
+        def wrapper(self, *arguments, **options):
+            nonlocal off
+            marks = None
+            if not off:
+                try:
+                    marks = _live.marks
+                    if marks is None:
+                        marks = _runtime.marks()
+                    token = None if marks is None else marks.optimizer_begin()
+                except Exception as error:
+                    off = True
+                    _guard.broken("optimizer hook", error)
+            try:
+                return step(self, *arguments, **options)
+            finally:
+                if marks is not None and marks is _live.marks and not off:
+                    try:
+                        marks.optimizer_end(token, _key(self))
+                    except Exception as error:
+                        off = True
+                        _guard.broken("optimizer hook", error)
+
+        return wrapper
 
     def wrap_step(kind) -> None:
         step = kind.__dict__.get("step")
         if step is None or getattr(step, "_lockstep", False):
             return
 
-        @functools.wraps(step)
-        def wrapper(self, *arguments, **options):
-            token = _optimizer_begin()
-            try:
-                return step(self, *arguments, **options)
-            finally:
-                _optimizer_end(token, self)
-
-        wrapper.hooked = True
-        kind.step = _hidden(wrapper)
+        kind.step = _put_around("optimizer hook: step", step, around_step)
+        kind.step.hooked = True
 
     profile = base._hook_for_profile
 
@@ -169,34 +217,48 @@ def _hook_grad_scaler(module) -> None:
 def _hook_loader(module) -> None:
     torch = sys.modules["torch"]
     iterator = module._BaseDataLoaderIter
-    fetch = iterator.__next__
-    if getattr(fetch, "_lockstep", False):
+    if getattr(iterator.__next__, "_lockstep", False):
         return
+    grad_is_on = getattr(torch, "is_grad_enabled", None) or (lambda: torch.is_grad_enabled())
+    off = False
 
-    @guarded("input hook")
-    def fetch_begin(self):
-        marks = _runtime.marks()
-        return None if marks is None else marks.fetch_begin(_key(self), torch.is_grad_enabled())
+    def hook(fetch):
+        @functools.wraps(fetch)
+        def wrapper(self):
+            nonlocal off
+            token = None
+            if not off:
+                try:
+                    marks = _live.marks
+                    if marks is None:
+                        marks = _runtime.marks()
+                    if marks is not None:
+                        try:
+                            key = self._lockstep_key
+                        except AttributeError:
+                            key = _key(self)
+                        token = marks.fetch_begin(key, grad_is_on())
+                except Exception as error:
+                    off = True
+                    _guard.broken("input hook", error)
+            if token is None:
+                return fetch(self)
+            got = False
+            try:
+                batch = fetch(self)
+                got = True
+                return batch
+            finally:
+                if marks is _live.marks and not off:
+                    try:
+                        marks.fetch_end(token, got)
+                    except Exception as error:
+                        off = True
+                        _guard.broken("input hook", error)
 
-    @guarded("input hook")
-    def fetch_end(token, got):
-        marks = _runtime.marks()
-        if marks is not None:
-            marks.fetch_end(token, got)
+        return wrapper
 
-    @functools.wraps(fetch)
-    def wrapper(self):
-        token = fetch_begin(self)
-        got = False
-        try:
-            batch = fetch(self)
-            got = True
-            return batch
-        finally:
-            if token is not None:
-                fetch_end(token, got)
-
-    iterator.__next__ = _hidden(wrapper)
+    iterator.__next__ = _put_around("input hook: fetch", iterator.__next__, hook)
 
     @guarded("input hook")
     def loader_begin():
@@ -217,9 +279,9 @@ def _hook_loader(module) -> None:
 
 
 def _hook_autograd(module) -> None:
-    backward = module.backward
-    if getattr(backward, "_lockstep", False):
+    if getattr(module.backward, "_lockstep", False):
         return
+    off = False
 
     @guarded("loss hook")
     def tell_loss(marks, tensors):
@@ -230,32 +292,49 @@ def _hook_autograd(module) -> None:
                 marks.scalar("loss", value)
                 _runtime.achieved.latest["loss"] = value
 
-    @guarded("backward hook")
-    def begin(tensors):
-        marks = _runtime.marks()
-        if marks is None:
-            return None
-        token = marks.backward_begin()
-        if token:
-            tell_loss(marks, tensors)
-        return token
+    def broken(error):
+        _guard.broken("backward hook", error)
+        if _live.marks is not None:
+            _live.marks.backward_lost()
 
-    @guarded("backward hook")
-    def end(token):
-        marks = _runtime.marks()
-        if marks is not None:
-            marks.backward_end(token)
+    def hook(backward):
+        @functools.wraps(backward)
+        def wrapper(tensors, *arguments, **options):
+            nonlocal off
+            token = None
+            if not off:
+                try:
+                    marks = _live.marks
+                    if marks is None:
+                        marks = _runtime.marks()
+                    if marks is not None:
+                        token = marks.backward_begin()
+                        if token:
+                            try:
+                                on_host = tensors.is_cpu  # much cheaper than to ask for its device
+                            except Exception:
+                                on_host = True  # several, or something else: tell_loss() knows
+                            if on_host:
+                                tell_loss(marks, tensors)
+                except Exception as error:
+                    off = True
+                    broken(error)
+                    token = None
+            if token is None:
+                return backward(tensors, *arguments, **options)
+            try:
+                return backward(tensors, *arguments, **options)
+            finally:
+                if marks is _live.marks and not off:
+                    try:
+                        marks.backward_end(token)
+                    except Exception as error:
+                        off = True
+                        broken(error)
 
-    @functools.wraps(backward)
-    def wrapper(tensors, *arguments, **options):
-        token = begin(tensors)
-        try:
-            return backward(tensors, *arguments, **options)
-        finally:
-            if token is not None:
-                end(token)
+        return wrapper
 
-    module.backward = _hidden(wrapper)
+    module.backward = _put_around("backward hook", module.backward, hook)
 
 
 # Checkpoints

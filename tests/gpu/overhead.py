@@ -95,14 +95,19 @@ class Side:
             self.agent.stop()
 
 
-def run_pair(folder, index, options):
+def run_pair(folder, index, options, make_side=None):
+    """make_side(name, folder): a Side of another kind, for "on" and for "off"."""
     rank_cores, agent_cores = cores_for(options.ranks)
     signal.alarm(PAIR_S_MAX)  # a job that hangs ends the run with an exception
     sides = {}
 
     def start(name):
+        side_folder = fresh(folder / f"pair{index}_{name}")
+        if make_side:
+            sides[name] = make_side(name, side_folder)
+            return
         plugin = PLUGIN if name == "on" and not options.null else None
-        sides[name] = Side(fresh(folder / f"pair{index}_{name}"), options, plugin, rank_cores, agent_cores)
+        sides[name] = Side(side_folder, options, plugin, rank_cores, agent_cores)
 
     def train(name, blocks=1):
         for _ in range(blocks):
@@ -125,7 +130,8 @@ def run_pair(folder, index, options):
                 side.job.await_block()
             for block in range(blocks):
                 for name in (first, second) if block % 2 == 0 else (second, first):
-                    sides["on"].pause()
+                    for side in sides.values():
+                        side.pause()
                     train(name)
         on, told = sides["on"].finish()
         off, _ = sides["off"].finish()

@@ -144,10 +144,10 @@ class Job:
     """The ranks of one training job (train.py), each its own "host".
 
     plugin: path of the NCCL profiler plugin, or None. take_turns: steps in a block; before every block the ranks say "block" and wait
-    for go(). environment: more variables for every rank."""
+    for go(). environment: more variables for every rank. command: what every rank runs instead of train.py."""
 
     def __init__(self, name, folder, job, case="healthy", steps=40, world=None, plugin=PLUGIN, from_step=None, slow_rank=None, cores=None,
-                 take_turns=0, layers=8, batch=64, destroy=False, environment=None):
+                 take_turns=0, layers=8, batch=64, destroy=False, environment=None, command=None):
         self.folder = folder
         (folder / "recorders").mkdir(parents=True, exist_ok=True)
         self.began_path = folder / "fault_began"
@@ -164,17 +164,19 @@ class Job:
             if rank == slow_rank:
                 variables["LD_PRELOAD"] = str(BUILD / "slow_socket.so")
                 variables["SLOW_SOCKET_BYTES_PER_S"] = "150000000"
-            command = [sys.executable, str(HERE / "train.py"), "--job", job, "--case", case, "--steps", str(steps), "--log", str(folder),
-                       "--began", str(self.began_path), "--layers", str(layers), "--batch", str(batch), "--take-turns", str(take_turns)]
+            words = [sys.executable, str(HERE / "train.py"), "--job", job, "--case", case, "--steps", str(steps), "--log", str(folder),
+                     "--began", str(self.began_path), "--layers", str(layers), "--batch", str(batch), "--take-turns", str(take_turns)]
             if from_step is not None:
-                command += ["--from-step", str(from_step)]
+                words += ["--from-step", str(from_step)]
             if destroy:
-                command += ["--destroy"]
+                words += ["--destroy"]
             if plugin == PLUGIN:
-                command += ["--library", str(BUILD / "lib" / "liblockstep.so")]
+                words += ["--library", str(BUILD / "lib" / "liblockstep.so")]
+            if command:
+                words = list(map(str, command))
             log = open(folder / f"rank{rank}.log", "w")
             pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": log} if take_turns else {"stdout": log, "stderr": subprocess.STDOUT}
-            self.ranks.append(subprocess.Popen(command, env=variables, text=True, cwd=folder, preexec_fn=on_cores(cores and cores[rank]), **pipes))
+            self.ranks.append(subprocess.Popen(words, env=variables, text=True, cwd=folder, preexec_fn=on_cores(cores and cores[rank]), **pipes))
 
     def running(self):
         return any(rank.poll() is None for rank in self.ranks)

@@ -1,6 +1,8 @@
-"""The parts of these tests that need no GPU: statistics, judging, the RAS client, the reading of recorded callbacks.
+"""The parts of these tests that need no GPU: statistics, judging, the RAS client, the reading of recorded callbacks,
+the Python hook against a trace.
 
     python3 -m unittest discover -s tests/gpu -p 'test_*.py'"""
+import argparse
 import http.server
 import json
 import pathlib
@@ -8,9 +10,13 @@ import socket
 import sys
 import tempfile
 import threading
+import time
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+import hook
+import hook_compare
+import hook_rank
 import live
 import overhead
 import plugins
@@ -142,12 +148,226 @@ class Calls(unittest.TestCase):
         self.assertEqual(mistakes, ["1 handles never given out", "1 handles stopped twice", "1 parents never given out"])
 
 
+class HookCost(unittest.TestCase):
+    def test_interval_of_the_median_is_made_of_order_statistics(self):
+        self.assertEqual(hook_compare.median_and_interval(list(range(101))), (50, 40, 61))
+        self.assertEqual(hook_compare.median_and_interval([3.0, 1.0, 2.0]), (2.0, 1.0, 3.0))
+
+    def test_a_dear_hook_shows_as_difference_and_not_as_null(self):
+        steps = [102.0 if hook_rank.ON[step % 4] else 100.0 for step in range(60)]
+        told = hook_compare.turns_of([steps, steps])
+        self.assertAlmostEqual(told["difference"]["median"], 0.02)
+        self.assertEqual((told["null"]["median"], told["difference"]["count"], told["null"]["count"]), (0.0, 20, 19))
+        self.assertEqual((told["on_ms"], told["off_ms"]), (102.0, 100.0))
+
+    def test_a_machine_that_gets_slower_does_not_look_like_a_dear_hook(self):
+        told = hook_compare.turns_of([[100.0 + step for step in range(220)]])
+        self.assertLess(abs(told["difference"]["mean"]), 0.0005)
+
+    def test_too_few_steps_are_an_error(self):
+        with self.assertRaises(RuntimeError):
+            hook_compare.turns_of([[1.0] * 27])
+
+    def test_time_in_the_hook_is_told_per_step_without_the_warm_up(self):
+        def reading(steps, us):
+            return {"steps": steps, "ns": us * 1000, "cpu_ns": us * 500, "calls": steps * 6, "doors": {"a": us * 250} if steps else {}}
+
+        readings = [reading(0, 0), reading(9, 9000), reading(19, 10000), reading(29, 10500), reading(39, 11100)]
+        told = hook_compare.counted_of([{"readings": readings, "timer_ns": 100.0}, {"readings": readings, "timer_ns": 100.0}])
+        self.assertAlmostEqual(told["us_per_step"], 55.0)
+        self.assertAlmostEqual(told["cpu_us_per_step"], 27.5)
+        self.assertAlmostEqual(told["doors_us"]["a"], 13.75)
+        self.assertEqual((told["us_worst_block"], told["calls_per_step"]), (60.0, 6.0))
+        self.assertAlmostEqual(told["clock_us_per_step"], 0.6)
+        with self.assertRaises(RuntimeError):
+            hook_compare.counted_of([{"readings": [reading(0, 0)] * 5, "timer_ns": 1.0}])
+
+    def test_a_door_inside_a_door_counts_once(self):
+        counted = hook_rank.Counted(argparse.Namespace(_marks=argparse.Namespace(steps=7)))
+        counted.plain = lambda name, default=None: lambda function: function
+        inner = counted.guarded("inner")(lambda: 1)
+        outer = counted.guarded("outer")(lambda: inner() + 1)
+        self.assertEqual((outer(), counted.calls, counted.depth), (2, 1, 0))
+        self.assertEqual(len(counted.doors), 1)
+        self.assertEqual((counted.readline(), counted.readings[0]["steps"]), ("go\n", 7))
+
+    def test_what_the_jobs_own_call_takes_is_not_the_hooks(self):
+        counted = hook_rank.Counted(argparse.Namespace(_marks=argparse.Namespace(steps=7)))
+
+        def own(told):
+            time.sleep(0.05)
+            if told is None:
+                raise ValueError("of the job")
+            return told
+
+        def hook(original):
+            def wrapper(*arguments):
+                time.sleep(0.002)
+                try:
+                    return original(*arguments)
+                finally:
+                    time.sleep(0.003)
+
+            return wrapper
+
+        call = counted.around("input hook: fetch", own, hook)
+        self.assertEqual((call(5), counted.calls, counted.depth), (5, 2, 0))
+        with self.assertRaises(ValueError):
+            call(None)
+        self.assertEqual((counted.calls, counted.depth, sorted(counted.doors)), (4, 0, ["input hook: fetch begin", "input hook: fetch end"]))
+        self.assertGreaterEqual(counted.doors["input hook: fetch begin"], 4e6)
+        self.assertGreaterEqual(counted.doors["input hook: fetch end"], 6e6)
+        self.assertLess(counted.ns, 60e6)
+
+    def test_a_hook_inside_a_door_counts_to_the_door(self):
+        counted = hook_rank.Counted(argparse.Namespace(_marks=None))
+        call = counted.around("backward hook", lambda: 1, lambda original: lambda: original())
+        outer = counted.called("outer", lambda: call() + 1)
+        self.assertEqual((outer(), counted.calls, counted.depth, list(counted.doors)), (2, 1, 0, ["outer: <lambda>"]))
+
+    def test_turns_switch_the_hook_by_the_step(self):
+        seen = []
+        turns = hook_rank.Turns(argparse.Namespace(switch=seen.append))
+        for _ in range(8):
+            turns.readline()
+        self.assertEqual(seen, [True, False, False, True] * 2)
+
+
+class HookTruth(unittest.TestCase):
+    """A trace made by hand, ms from the base: step 7 is told as 100 to 200, the optimizer's steps end at 99.99 and 199.98."""
+
+    base_ns = 1_790_857_026_000_000_000
+
+    def trace(self):
+        def event(category, name, begin, end, thread=1):
+            return {"ph": "X", "cat": category, "name": name, "ts": begin * 1000.0, "dur": round((end - begin) * 1000.0, 3), "tid": thread, "args": {}}
+
+        events = [
+            event("user_annotation", "ProfilerStep#6", 50, 105), event("user_annotation", "ProfilerStep#7", 105, 230),
+            event("user_annotation", "Optimizer.step#AdamW.step", 90, 99.99), event("user_annotation", "Optimizer.step#AdamW.step", 180, 199.98),
+            event("user_annotation", "save", 101, 111), event("user_annotation", "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", 112, 122),
+            event("user_annotation", "backward", 140, 175),
+            event("cpu_op", "autograd::engine::evaluate_function: AddmmBackward0", 141, 150, 2), event("cpu_op", "torch.distributed.ddp.reducer::copy_bucket_to_grad", 170, 174, 2),
+            event("cpu_op", "aten::addmm", 141, 149, 2),
+            # On the GPU: compute 130 to 160, NCCL 150 to 170 (of which 10 hidden), the optimizer 185 to 190.
+            event("kernel", "gemm", 130, 160, 7), event("kernel", "ncclDevKernel_AllReduce_Sum_f32_RING_LL", 150, 170, 8), event("kernel", "adam", 185, 190, 7),
+            {"ph": "i", "name": "Record Window End", "ts": 1.0},
+        ]
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder) / "trace_rank3.json"
+            path.write_text(json.dumps({"baseTimeNanoseconds": self.base_ns, "traceEvents": events}))
+            return hook_compare.read_trace(path)
+
+    def step(self, number=7, begin_ms=100.0, parts=True):
+        parts_ms = {"compute": 36.0, "communication": 9.0, "input": 10.0, "host": 23.0, "checkpoint": 10.0, "idle": 12.0}
+        return {"step": number, "start_unix_ns": self.base_ns + round(begin_ms * 1e6), "duration_ms": 100.0, "inferred": False, "parts_ms": parts_ms if parts else None,
+                "phases_ms": {"input": 10.5, "forward": 17.5, "backward": 35.0, "optimizer": 20.0, "checkpoint": 10.0}}
+
+    def test_phases_come_from_annotations(self):
+        (entry,) = hook_compare.compared(3, self.trace(), [self.step()])
+        truth = {name: round(value[0], 3) for name, value in entry["phases"].items()}
+        self.assertEqual(truth, {"input": 10.0, "forward": 18.0, "backward": 35.0, "optimizer": 19.98, "checkpoint": 10.0, "engine": 33.0})
+        self.assertEqual(entry["phases"]["engine"][1], 35.0)
+        self.assertAlmostEqual(entry["end_us"], 20.0, places=3)
+
+    def test_the_split_is_the_guides_definition_and_adds_up(self):
+        (entry,) = hook_compare.compared(3, self.trace(), [self.step()])
+        truth = {name: round(value[0], 3) for name, value in entry["parts"].items()}
+        # Nothing on the GPU: 100-130, 170-185, 190-200. Host: forward 122-130, backward 170-175, optimizer 180-185 and 190-199.98.
+        self.assertEqual(truth, {"compute": 35.0, "communication": 10.0, "input": 10.0, "checkpoint": 10.0, "host": 27.98, "idle": 7.02})
+        self.assertAlmostEqual(sum(truth.values()), 100.0)
+
+    def test_steps_that_the_trace_does_not_cover_whole_are_left_out(self):
+        self.assertEqual(hook_compare.compared(0, self.trace(), [self.step(6, 49.0), self.step(8, 131.0)]), [])
+
+    def test_rows_have_median_and_worst_with_its_place(self):
+        entries = hook_compare.compared(3, self.trace(), [self.step()]) * 2 + hook_compare.compared(5, self.trace(), [self.step(9)])
+        entries[2]["parts"]["compute"] = (35.0, 45.0)
+        rows = {row["name"]: row for row in hook_compare.rows_of(entries, "parts")}
+        self.assertEqual((rows["compute"]["median_ms"], rows["compute"]["worst_ms"], rows["compute"]["worst_at"]), (1.0, 10.0, "rank 5 step 9"))
+        self.assertAlmostEqual(rows["compute"]["worst_percent"], 10.0)
+        lines = hook_compare.table(list(rows.values()), "part")
+        self.assertEqual(len({line.count("|") for line in lines}), 1)
+        self.assertIn("| compute | 35.00 | 36.00 |", lines[2])
+
+    def test_a_step_without_a_split_has_phases_all_the_same(self):
+        entries = hook_compare.compared(3, self.trace(), [self.step(parts=False)])
+        self.assertEqual(hook_compare.rows_of(entries, "parts"), [])
+        self.assertEqual(len(hook_compare.rows_of(entries, "phases")), 6)
+
+    def test_another_programs_trace_is_refused_in_a_line(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder) / "trace_rank0.json"
+            path.write_text("[]")
+            with self.assertRaisesRegex(RuntimeError, "trace_rank0.json is no trace of Kineto's"):
+                hook_compare.read_trace(path)
+
+
+class HookRun(unittest.TestCase):
+    options = argparse.Namespace(cpu=False, can_count=True)
+
+    def told(self, rank, steps=20):
+        parts = {"compute": 10.0, "communication": 20.0, "input": 60.0 if rank == 2 else 0.0, "host": 5.0, "checkpoint": 0.0, "idle": 5.0}
+        phases = {"input": 60.0 if rank == 2 else 1.0, "forward": 10.0, "backward": 10.0, "optimizer": 2.0}
+        return [{"step": step, "inferred": False, "duration_ms": 100.0, "parts_ms": parts, "mfu": 0.01, "scalars": {"flops": hook.flops_of_step(hook.SIZES, 4) * 1.01},
+                 "phases_ms": {**phases, "checkpoint": 5.0} if step == 10 else phases} for step in range(steps)]
+
+    def result(self, told):
+        comms = [{"role": "world", "name": "world", "told": True, "size": 4, "ranks": "0-3"}]
+        return {**hook.examined(4, 20, told, self.options, 4), "comms": comms, "complaints": [], "unmodified": True, "verdict": {"confirmed_s": 3.0}}
+
+    def test_all_is_held_when_all_is_there(self):
+        held = hook.checks(self.result({rank: self.told(rank) for rank in range(4)}), self.options)
+        self.assertEqual([name for name, value in held.items() if not value], [])
+        self.assertIn("verdict names the input of rank 2", held)
+
+    def test_what_is_missing_is_named(self):
+        told = {rank: self.told(rank) for rank in range(4)}
+        del told[1][7]
+        told[3] = self.told(2)
+        for step in told[0]:
+            step["phases_ms"] = {"input": 1.0}
+            step["scalars"] = {"flops": 1.0}
+        for mine in told.values():
+            for step in mine:
+                step["scalars"] = {"flops": 1.0}
+        result = self.result(told)
+        result["verdict"]["confirmed_s"] = None
+        wrong = {name for name, value in hook.checks(result, self.options).items() if not value}
+        self.assertEqual(wrong, {"every step of every rank", "phases in every step", "FLOPs counted as computed by hand, within 5 %", "slow loader is input of rank 2 alone",
+                                 "verdict names the input of rank 2"})
+
+    def test_logs_of_those_that_failed_come_first(self):
+        with tempfile.TemporaryDirectory() as name:
+            folder = pathlib.Path(name)
+            for rank in range(3):
+                (folder / f"rank{rank}.log").write_text(f"rank {rank} here\nlockstep: counted 1 FLOPs\n")
+            (folder / "rank1.log").write_text("line\n" * 100 + "lockstep: input hook failed (x)\nTraceback: the end\n")
+            text = hook.tails(folder, [None, 1, 0])
+            self.assertIn("the end", text)
+            self.assertNotIn("rank 0 here", text)
+            self.assertLess(text.count("line"), 30)
+            self.assertEqual(hook.complaints(folder), ["lockstep: input hook failed (x)"])
+
+    def test_the_report_keeps_parts_of_earlier_calls_and_shows_failures(self):
+        with tempfile.TemporaryDirectory() as name:
+            out = pathlib.Path(name)
+            hook.report(out, {"machine": "m", "date": "d", "results": {"run": {"4": {"failed": "rank 3 died\n--- rank3.log\nboom"}}}})
+            text = (out / "hook.md").read_text()
+            self.assertIn("FAILED: run, 4 ranks", text)
+            self.assertIn("boom", text)
+            self.assertEqual(json.loads((out / "hook.json").read_text())["machine"], "m")
+
+
 class Commands(unittest.TestCase):
     def test_an_unknown_case_is_refused_before_anything_is_built(self):
         with self.assertRaises(SystemExit):
             run.record(pathlib.Path("unused"), ["ddp_nonsense"])
         with self.assertRaises(SystemExit):
             live.main(pathlib.Path("unused"), ["ddp_nonsense"])
+        for words in (["--parts", "nonsense"], ["--ranks", "2"], ["--pair-steps", "45"]):
+            with self.assertRaises(SystemExit):
+                hook.main(pathlib.Path("unused"), words)
 
 
 if __name__ == "__main__":

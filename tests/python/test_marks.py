@@ -1,6 +1,8 @@
 """Where steps begin and which phase is open: the rules of docs/guide/python.md, without torch."""
 
+import random
 import threading
+import time
 import unittest
 
 from support import Marked
@@ -342,6 +344,214 @@ class Threads(unittest.TestCase):
         for thread in threads:
             thread.join()
         self.assertEqual(sorted(job.sink.steps()), list(range(800)))
+
+
+class OnlyGeneral(Marks):
+    """Never takes a quick way."""
+
+    __slots__ = ()
+    _quick = property(lambda self: False, lambda self, value: None)
+
+
+class Counting:
+    """In place of the general way's lock: how often it was taken."""
+
+    def __init__(self, lock):
+        self.lock, self.taken = lock, 0
+
+    def __enter__(self):
+        self.taken += 1
+        return self.lock.__enter__()
+
+    def __exit__(self, *error):
+        return self.lock.__exit__(*error)
+
+
+def random_events(seed):
+    """Of a job that does what it likes, but mostly trains: a function that plays them into a kind of Marks."""
+    dice = random.Random(seed)
+    optimizers = dice.choice(([1], [1], [1, 2]))
+
+    def a_step(marks):
+        for _ in range(dice.choice((1, 1, 1, 2))):
+            token = marks.fetch_begin(dice.choice((1, 1, 1, 1, 9)), dice.random() > 0.03)
+            if dice.random() < 0.03:
+                marks.save_end(marks.save_begin())
+            marks.fetch_end(token, dice.random() > 0.03)
+            token = marks.backward_begin()
+            if dice.random() < 0.05:
+                marks.backward_end(marks.backward_begin())
+            if dice.random() < 0.03:
+                marks.optimizer_end(marks.optimizer_begin(), 1)
+            marks.backward_end(token)
+        for optimizer in optimizers:
+            token = marks.optimizer_begin()
+            if dice.random() < 0.05:
+                marks.backward_end(marks.backward_begin())
+            if dice.random() < 0.05:
+                marks.optimizer_end(marks.optimizer_begin(), optimizer)
+            if dice.random() > 0.02:
+                marks.optimizer_end(token, optimizer)
+        what = dice.random()
+        if what < 0.03:
+            marks.optimizer_skipped(1)
+        elif what < 0.06:
+            marks.eval_begin()
+            marks.fetch_end(marks.fetch_begin(7, True), True)
+            if dice.random() < 0.7:
+                marks.eval_end()
+        elif what < 0.09:
+            phase = marks.phase_begin("rollout")
+            if dice.random() < 0.5:
+                marks.fetch_end(marks.fetch_begin(1, True), True)
+            marks.phase_end(phase)
+        elif what < 0.12:
+            marks.loader_end(marks.loader_begin())
+        elif what < 0.14 and seed % 3 == 0:
+            marks.step_done(marks.steps + 100)
+        elif what < 0.15 and seed % 3 == 0:
+            marks.step_begin()
+        elif what < 0.16 and seed % 3 == 0:
+            marks.step_end()
+        elif what < 0.17 and seed % 3 == 0:
+            marks.finish()
+
+    def play(kind):
+        dice.seed(seed)
+        now = [0]
+        ticks = random.Random(seed)
+
+        def at(sink_call):
+            def call(*arguments):
+                now[0] += ticks.randrange(1, 1000)  # time passes with every mark, the same in both ways
+                return sink_call(*arguments)
+
+            return call
+
+        sink = Marked()
+        for name in ("step_begin", "step_end", "phase_begin", "phase_end", "scalar"):
+            setattr(sink, name, at(getattr(sink, name)))
+        marks = kind(sink, clock=lambda: now[0])
+        ended = []
+        marks._at_step_end.append(lambda step, duration: ended.append(step))
+        counting = marks._lock = Counting(marks._lock)
+        for _ in range(60):
+            a_step(marks)
+        told = (sink.marks, ended, marks.step, marks.steps, marks.optimizer_steps)
+        return told, counting.taken
+
+    return play
+
+
+class QuickWay(unittest.TestCase):
+    def test_the_quick_way_tells_what_the_general_one_does(self):
+        quicker = 0
+        for seed in range(150):
+            play = random_events(seed)
+            general, general_locks = play(OnlyGeneral)
+            quick, quick_locks = play(Marks)
+            self.assertEqual(quick, general, f"seed {seed}")
+            quicker += quick_locks < general_locks / 2
+        self.assertGreater(quicker, 75)
+
+    def test_a_plain_step_takes_no_lock_from_the_third_on(self):
+        for first in (lambda job: None, lambda job: job.marks.step_done(0)):  # automatic, or told by a callback
+            job = Job()
+            first(job)
+            job.train(3)
+            counting = job.marks._lock = Counting(job.marks._lock)
+            job.train(20)
+            self.assertEqual(counting.taken, 0)
+
+    def test_time_is_summed_as_in_the_general_way(self):
+        sums = []
+        for kind in (Marks, OnlyGeneral):
+            now = [0]
+            marks = kind(Marked(), clock=lambda: now[0])
+            for _ in range(9):
+                token = marks.fetch_begin(1, True)
+                now[0] += 3
+                marks.fetch_end(token, True)
+                now[0] += 50
+                token = marks.backward_begin()
+                now[0] += 700
+                marks.backward_end(token)
+                now[0] += 11000
+                token = marks.optimizer_begin()
+                now[0] += 130000
+                marks.optimizer_end(token, 1)
+            sums.append((marks.steps, marks.steps_ns, marks.phase_ns))
+        self.assertEqual(sums[0], sums[1])
+        self.assertEqual(sums[0][2][1:5], [27, 450, 6300, 1170000])
+
+    def test_a_job_that_trains_on_another_thread_is_quick_too(self):
+        job = Job()
+
+        def work():
+            job.train(3)
+            counting = job.marks._lock = Counting(job.marks._lock)
+            job.train(5)
+            taken.append(counting.taken)
+
+        taken = []
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join()
+        self.assertEqual((taken, job.marks.steps), ([0], 8))
+
+    def test_a_loader_read_ahead_and_a_save_in_the_background_leave_it_quick(self):
+        job = Job()
+        job.train(3)
+        thread = threading.Thread(target=lambda: (job.fetch(source=5), job.save(), job.backward()))
+        thread.start()
+        thread.join()
+        self.assertTrue(job.marks._quick)
+
+    def test_who_tells_from_another_thread_waits_for_the_quick_way_and_ends_it(self):
+        job = Job()
+        job.train(3)
+        marks = job.marks
+        marks._inside = True  # as the training thread has it amid an event
+        done = threading.Event()
+        thread = threading.Thread(target=lambda: (marks.step_done(70), done.set()))
+        thread.start()
+        self.assertFalse(done.wait(0.02))
+        marks._inside = False
+        self.assertTrue(done.wait(10))
+        thread.join()
+        self.assertFalse(marks._quick)
+        job.train(1)
+        self.assertIn(70, job.sink.steps())
+        self.assertFalse(marks._quick)
+
+    def test_a_quick_way_that_never_ended_hangs_nobody(self):
+        job = Job()
+        job.train(3)
+        job.marks._inside = True
+        began = time.monotonic()
+        thread = threading.Thread(target=job.marks.step_done, args=(70,))
+        thread.start()
+        thread.join(30)
+        self.assertFalse(thread.is_alive())
+        self.assertLess(time.monotonic() - began, 20)
+
+    def test_training_while_other_threads_tell_steps_loses_no_mark(self):
+        job = Job()
+        job.train(3)
+        begun = []
+
+        def tell():
+            for _ in range(200):
+                begun.append(job.marks.step_begin())
+
+        threads = [threading.Thread(target=tell) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        while any(thread.is_alive() for thread in threads):
+            job.backward()
+            job.optimize()
+        self.assertEqual(len(begun), len(set(begun)))
+        self.assertEqual(sorted(set(job.sink.steps())), list(range(max(begun) + 1)))
 
 
 if __name__ == "__main__":

@@ -62,6 +62,37 @@ def play(body, early=True):
     return json.loads(done.stdout.splitlines()[-1])
 
 
+def play_broken(door, general):
+    """Trains 12 batches; the door of Marks raises from the first call on, or from the sixth batch on."""
+    head = HEAD.format(here=str(pathlib.Path(__file__).parent), early="start()", late="")
+    body = f"""
+    from lockstep._marks import Marks
+    kept, calls = Marks.{door}, []
+    def broken(self, *arguments):
+        calls.append(1)
+        raise RuntimeError("broken {door}")
+    trained, made = [], model.forward
+    def forward(x):
+        trained.append(1)
+        if len(trained) == 6:
+            Marks.{door} = broken
+        return made(x)
+    model.forward = forward
+    if {general}:
+        Marks.{door} = broken
+    train(loader(9))
+    sink.take()
+    train(loader(3))
+    print(json.dumps(dict(trained=len(trained), calls=len(calls), later=sink.take())))
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", head + textwrap.dedent(body)], capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    said = [line for line in done.stderr.splitlines() if "lockstep:" in line]
+    return json.loads(done.stdout.splitlines()[-1]), said
+
+
 def without_loss(marks):
     return [mark for mark in marks if not mark.startswith("loss=")]
 
@@ -138,6 +169,48 @@ class TorchHooks(unittest.TestCase):
             """)
         self.assertIn("grad", answer[0][0])
         self.assertEqual(without_loss(answer[1]["2"]), STEP)
+
+    def test_a_loss_on_a_device_is_not_read(self):
+        steps = play("""
+            for x, y in loader(3):
+                loss = torch.empty((), device="meta", requires_grad=True)
+                torch.autograd.backward(loss, torch.empty((), device="meta"))
+                optimizer.step()
+            print(json.dumps(sink.steps()))
+            """)
+        self.assertEqual(steps["1"], STEP)
+
+    def test_switched_off_the_hooks_pass_through(self):
+        marks = play("""
+            train(loader(3))
+            _runtime.switch(False)
+            sink.take()
+            train(loader(3))
+            off = sink.take()
+            _runtime.switch(True)
+            train(loader(1))
+            print(json.dumps([off, sink.take()]))
+            """)
+        self.assertEqual(marks[0], "")
+        self.assertIn("+backward", marks[1])
+
+    def test_an_error_in_any_door_says_one_line_and_switches_that_hook_off(self):
+        doors = {
+            "fetch_begin": "input", "fetch_end": "input", "backward_begin": "backward", "backward_end": "backward",
+            "optimizer_begin": "optimizer", "optimizer_end": "optimizer",
+        }  # fmt: skip
+        for door, hook in doors.items():
+            for general in (True, False):  # at the first call of all, or amid quick steps
+                with self.subTest(door=door, general=general):
+                    answer, said = play_broken(door, general)
+                    self.assertEqual(answer["trained"], 12)
+                    self.assertEqual(answer["calls"], 1)
+                    self.assertEqual(len(said), 1, said)
+                    self.assertIn(f"lockstep: {hook} hook failed (RuntimeError: broken {door}) and is off", said[0])
+                    others = {"input": "+forward", "backward": "+backward", "optimizer": "+optimizer"}
+                    for other, mark in others.items():
+                        seen = mark in answer["later"]
+                        self.assertEqual(seen, other != hook, (other, answer["later"]))
 
     def test_learning_rate_schedulers_and_subclasses_count_once(self):
         steps = play("""
