@@ -19,16 +19,17 @@ MAY_USE = {
     "bus": ["model"],
     "store": ["model"],
     "query": ["store"],
+    "whatif": ["model"],
     "ingest": ["wire", "net", "bus", "store"],
     "diagnosis": ["query"],
     "api": ["diagnosis", "ingest", "net"],
-    "sim": ["wire", "net", "recorder", "plugin"],  # never diagnosis: whoever plays the truth may not know the judge
+    "sim": ["wire", "net", "recorder", "plugin", "sources"],  # never diagnosis: whoever plays the truth may not know the judge
     "apps/agent": ["agent"],
     "apps/server": ["api"],
-    "apps/cli": ["sim", "net", "recorder", "sources", "diagnosis"],
+    "apps/cli": ["sim", "net", "recorder", "sources", "diagnosis", "whatif"],
 }
 # What a test may use besides: it plays the other side.
-TESTS_ALSO = {"wire": ["model"], "agent": ["recorder"], "sim": ["recorder"]}
+TESTS_ALSO = {"wire": ["model"], "agent": ["recorder"], "sim": ["recorder", "agent"], "whatif": ["wire"]}
 
 
 def reach(folder):

@@ -11,6 +11,7 @@ constexpr Command kCommands[] = {
     {"step", "one step, rank against rank: who made whom wait, the critical path", run_step},
     {"service", "how an inference service does: first token, time per token, queue", run_service},
     {"trace", "a step, rank by rank, as a file for the Perfetto UI", run_trace},
+    {"whatif", "what a step would take with the work evenly spread, and what each part costs", run_whatif},
     {"hang", "which rank is where: this node's jobs, from their flight recorders alone", run_hang},
     {"postmortem", "which rank was where when the job died, from saved recorder files", run_postmortem},
 #endif
@@ -19,6 +20,7 @@ constexpr Command kCommands[] = {
     {"doctor", "what is running, what is missing, and how to switch it on", run_doctor},
     {"demo", "a simulated fleet with faults, on this machine, from nothing", run_demo},
     {"sim", "plays a simulated job into a server", run_sim},
+    {"score", "plays scenarios, and compares the verdicts with what was true", run_score},
     {"replay", "makes recorded NCCL callbacks again; with --why, says what was wrong", run_replay},
 #endif
 };

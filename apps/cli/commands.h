@@ -26,10 +26,12 @@ int run_postmortem(const Arguments& arguments);  // postmortem.cc
 int run_detail(const Arguments& arguments);      // detail.cc
 int run_doctor(const Arguments& arguments);      // doctor.cc
 int run_replay(const Arguments& arguments);      // replay.cc
+int run_score(const Arguments& arguments);       // score.cc
 int run_service(const Arguments& arguments);     // service.cc
 int run_step(const Arguments& arguments);        // step.cc
 int run_sim(const Arguments& arguments);         // sim.cc
 int run_trace(const Arguments& arguments);       // trace.cc
+int run_whatif(const Arguments& arguments);      // whatif.cc
 int run_demo(const Arguments& arguments);        // demo.cc
 
 struct Command {

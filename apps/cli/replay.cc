@@ -4,18 +4,17 @@
 
 #include <signal.h>
 #include <simdjson.h>
-#include <stdlib.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
 #include <limits>
-#include <map>
 #include <optional>
 
 #include "apps/cli/commands.h"
 #include "apps/cli/options.h"
+#include "apps/cli/own_daemon.h"
 #include "apps/cli/server_call.h"
 #include "apps/cli/why.h"
 #include "base/clock.h"
@@ -33,7 +32,6 @@ using replay::Replay;
 
 // --why: a recording longer than this is played faster, so that an answer takes no longer than people wait.
 constexpr double kWhySecondsMax = 20.0;
-constexpr int64_t kReadyMs = 20'000;
 constexpr int64_t kPollUs = 200'000;
 // How long the answer must stay the same to be the answer: shorter once the server knows that the job is over.
 constexpr double kStableSeconds = 2.0;
@@ -64,62 +62,6 @@ struct Options {
   bool why = false;
   bool json = false;
 };
-
-class TemporaryFolder {
- public:
-  static Result<TemporaryFolder> make() {
-    const char* const base = getenv("TMPDIR");
-    std::string path = std::string(base && *base ? base : "/tmp") + "/lockstep-replay-XXXXXX";
-    if (!mkdtemp(path.data())) return Error{"replay: cannot make a temporary folder " + path};
-    return TemporaryFolder(path);
-  }
-  explicit TemporaryFolder(std::string path) : path_(std::move(path)) {}
-  TemporaryFolder(TemporaryFolder&& other) noexcept : path_(std::exchange(other.path_, {})) {}
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  ~TemporaryFolder() {
-    std::error_code ignored;
-    if (!path_.empty()) std::filesystem::remove_all(path_, ignored);
-  }
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
-
-// A daemon of ours and what its ready line said.
-struct Daemon {
-  ChildProcess process;
-  std::map<std::string, std::string, std::less<>> doors;
-};
-
-std::string last_log_line(const std::string& path) {
-  const Result<std::string> text = read_file(path, 64u << 20);
-  if (!text.ok()) return "no log";
-  const std::string_view trimmed = trim(*text);
-  return std::string(trimmed.substr(trimmed.rfind('\n') + 1));
-}
-
-Result<Daemon> start_daemon(const std::string& program, std::vector<std::string> arguments, const std::string& folder) {
-  ChildProcess::Options options;
-  options.arguments = std::move(arguments);
-  options.arguments.insert(options.arguments.begin(), program_directory() + "/" + program);
-  options.environment = {{"LOCKSTEP_RECORDER_DIR", folder + "/recorder"}};
-  options.stderr_path = folder + "/" + program + ".log";
-  const std::string log = options.stderr_path;
-  Result<ChildProcess> process = ChildProcess::start(std::move(options));
-  if (!process.ok()) return Error{process.error()};
-  const Result<std::string> ready = process->read_line(kReadyMs);
-  if (!ready.ok() || !ready->starts_with("ready ")) {
-    return Error{format("replay: %s is not ready (%s); its last word: %s", program.c_str(),
-                        ready.ok() ? ready->c_str() : ready.error().c_str(), last_log_line(log).c_str())};
-  }
-  Daemon daemon{std::move(*process), {}};
-  for (const std::string_view word : split(*ready, ' ')) {
-    const size_t equals = word.find('=');
-    if (equals != std::string_view::npos) daemon.doors.emplace(word.substr(0, equals), word.substr(equals + 1));
-  }
-  return daemon;
-}
 
 // What the server says about the job, as far as waiting for it needs to know.
 struct Diagnosis {
@@ -267,21 +209,21 @@ int replay_and_ask(const Options& options, const Recording& recording, replay::R
   const double seconds = static_cast<double>(recording.last_ns - recording.first_ns) / 1e9;
   how.speed = options.speed > 0 ? options.speed : std::max(1.0, seconds / kWhySecondsMax);
 
-  Result<TemporaryFolder> folder = TemporaryFolder::make();
-  if (!folder.ok()) return fail(folder.error());
+  Result<TemporaryFolder> folder = TemporaryFolder::make("lockstep-replay");
+  if (!folder.ok()) return fail("replay: " + folder.error());
   how.recorder_directory = folder->path() + "/recorder";
   if (const Result<void> made = make_directories(how.recorder_directory); !made.ok()) return fail(made.error());
   Result<Daemon> server = start_daemon("lockstepd",
                                        {"--data", folder->path() + "/server", "--http", "127.0.0.1:0", "--otlp-http",
                                         "127.0.0.1:0", "--otlp-grpc", "127.0.0.1:0"},
                                        folder->path());
-  if (!server.ok()) return fail(server.error());
+  if (!server.ok()) return fail("replay: " + server.error());
   Result<Daemon> agent =
       start_daemon("lockstep-agent",
                    {"--data", folder->path() + "/agent", "--server", "http://" + server->doors["otlp_http"],
                     "--metrics", "127.0.0.1:0", "--node", "off"},  // this machine has no part in what was recorded
                    folder->path());
-  if (!agent.ok()) return fail(agent.error());
+  if (!agent.ok()) return fail("replay: " + agent.error());
 
   Result<Replay> running = Replay::start(recording, how);
   if (!running.ok()) return fail(running.error());

@@ -1,16 +1,21 @@
-// `lockstep sim`: plays a simulated training job as real OTLP traffic, with faults on request.
+// `lockstep sim`: plays a simulated fleet as real OTLP traffic: a scenario file, or one job with faults on request.
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
-#include <mutex>
+#include <map>
 #include <thread>
 
 #include "apps/cli/commands.h"
 #include "apps/cli/options.h"
+#include "base/clock.h"
 #include "base/flags.h"
 #include "base/text.h"
+#include "model/events.h"
 #include "sim/fleet/interrupt.h"
 #include "sim/fleet/otlp_sender.h"
 #include "sim/fleet/player.h"
+#include "sim/fleet/send_pool.h"
+#include "sim/scenario/scenario_run.h"
 
 namespace lockstep::cli {
 
@@ -40,33 +45,143 @@ int usage_error(const std::string& line) {
   return kExitUsage;
 }
 
+// Any answer will do: it is the door that must be there, not a page behind it.
+bool answers(const Url& url, const std::string& server) {
+  Result<HttpResponse> there = HttpClient(url, 3'000).send({.path = "/"});
+  if (!there.ok()) std::fprintf(stderr, "lockstep sim: no server at %s: %s\n", server.c_str(), there.error().c_str());
+  return there.ok();
+}
+
+int print_totals(const sim::SendTotals& totals) {
+  std::printf("           requests: %lld sent, %lld failed, %lld tried again; %s\n",
+              static_cast<long long>(totals.requests_sent), static_cast<long long>(totals.requests_failed),
+              static_cast<long long>(totals.retries), human_bytes(static_cast<double>(totals.bytes)).c_str());
+  std::printf("           records: %lld accepted, %lld rejected, %lld failed\n",
+              static_cast<long long>(totals.records_accepted), static_cast<long long>(totals.records_rejected),
+              static_cast<long long>(totals.records_failed));
+  if (!totals.last_error.empty()) std::fprintf(stderr, "lockstep sim: last error: %s\n", totals.last_error.c_str());
+  return totals.requests_failed + totals.records_rejected == 0 ? kExitOk : kExitFailed;
+}
+
+// Connections that a scenario is sent over; more than a server's threads help nobody.
+constexpr size_t kConnections = 4;
+
+int play_scenario(const std::string& path, const std::string& server, double speed, int64_t steps) {
+  Result<sim::Scenario> scenario = sim::read_scenario(path);
+  if (!scenario.ok()) return usage_error(scenario.error());
+  if (steps > 0) scenario->steps = steps;
+  Result<Url> url = parse_url(server, 4318);
+  if (!url.ok()) return usage_error(url.error());
+  if (!answers(*url, server)) return kExitUnreachable;
+
+  // Backdated where it is played faster than real time, so that nothing lies in the server's future.
+  const double length_ns = static_cast<double>(scenario->steps) * scenario->jobs.front().step_ms * 1e6;
+  const int64_t start_ns = SystemClock().unix_ns() - static_cast<int64_t>(speed > 1 ? length_ns * (1 - 1 / speed) : 0);
+  sim::ScenarioRun run(*scenario, start_ns);
+  int64_t ranks = 0;
+  for (const sim::JobPlan& job : scenario->jobs) ranks += job.world_size();
+  std::printf("scenario %s: %zu %s, %s ranks, %lld steps, %zu faults, %zu oddities, seed %llu, to %s\n",
+              scenario->name.c_str(), scenario->jobs.size(), scenario->jobs.size() == 1 ? "job" : "jobs",
+              with_thousands(ranks).c_str(), static_cast<long long>(scenario->steps), scenario->faults.size(),
+              scenario->oddities.size(), static_cast<unsigned long long>(scenario->seed), server.c_str());
+  std::fflush(stdout);
+
+  sim::Interrupt interrupt;
+  sim::SendPool pool(*url, kConnections);
+  const auto started = std::chrono::steady_clock::now();
+  auto seconds = [&] { return std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count(); };
+  std::map<std::string, int64_t> at_step;  // by job
+  std::vector<bool> told(scenario->faults.size());
+  double progress_at = 5, behind = 0;
+  std::stop_source stop;
+  while (!interrupt.asked()) {
+    std::optional<sim::Sent> sent = run.next();
+    if (!sent) break;
+    const double due = static_cast<double>(sent->at_unix_ns - start_ns) / 1e9 / speed;
+    while (seconds() < due && !interrupt.asked())
+      std::this_thread::sleep_for(std::chrono::duration<double>(std::min(0.05, due - seconds())));
+    behind = seconds() - due;
+    if (!sent->batch.groups.empty() && !sent->batch.groups[0].logs.empty()) {
+      const ResourceGroup& group = sent->batch.groups[0];
+      if (group.logs.back().event_name == kEventTrainStep)
+        at_step[std::string(find_string(group.resource, "lockstep.job_id"))] =
+            find_int(group.logs.back().attributes, "step");
+    }
+    for (size_t i = 0; i < told.size(); ++i) {
+      const sim::ScenarioRun::Onset& onset = run.onsets()[i];
+      if (told[i] || onset.began_unix_ns == 0 || onset.began_unix_ns > sent->at_unix_ns) continue;
+      told[i] = true;
+      std::printf("%7.1f s  step %-7lld inject %s\n", seconds(), static_cast<long long>(onset.began_step),
+                  sim::describe(scenario->faults[i]).c_str());
+      std::fflush(stdout);
+    }
+    pool.send(std::move(sent->batch), stop.get_token());
+    if (seconds() < progress_at) continue;
+    progress_at = seconds() + 5;
+    std::string where;
+    for (const auto& [job, step] : at_step)
+      where += format("%s%s at step %lld", where.empty() ? "" : ", ", job.c_str(), static_cast<long long>(step));
+    const sim::SendTotals totals = pool.totals();
+    std::printf(
+        "%7.1f s  %s; %lld requests sent%s%s\n", seconds(), where.c_str(), static_cast<long long>(totals.requests_sent),
+        totals.requests_failed > 0 ? format(", %lld failed", static_cast<long long>(totals.requests_failed)).c_str()
+                                   : "",
+        behind > 1 ? format(", %.0f s behind its time", behind).c_str() : "");
+    std::fflush(stdout);
+  }
+  pool.drain();
+  std::printf("%7.1f s  %s of the job's time played\n", seconds(),
+              human_duration(static_cast<double>(run.now_unix_ns() - start_ns)).c_str());
+  for (size_t i = 0; i < scenario->faults.size(); ++i) {
+    const sim::ScenarioRun::Onset& onset = run.onsets()[i];
+    auto after = [&](int64_t at_ns) { return static_cast<double>(at_ns - start_ns) / 1e9; };
+    std::string when = "not reached";
+    if (onset.began_unix_ns != 0)
+      when = format("from step %lld (%.1f s) %s", static_cast<long long>(onset.began_step), after(onset.began_unix_ns),
+                    onset.ended_unix_ns != 0 ? format("to %.1f s", after(onset.ended_unix_ns)).c_str() : "to the end");
+    std::printf("           injected: %s: %s\n", sim::describe(scenario->faults[i]).c_str(), when.c_str());
+  }
+  return print_totals(pool.totals());
+}
+
 }  // namespace
 
 int run_sim(const Arguments& arguments) {
   std::string server = "http://127.0.0.1:4318";
   sim::JobShape shape;
-  sim::PlayerOptions options{.steps = 400};
-  int64_t ranks = 0, tp = 0, pp = 0, dp = 0, seed = 1;
+  sim::PlayerOptions options;
+  int64_t ranks = 0, tp = 0, pp = 0, dp = 0, seed = -1, steps = -1;
   std::vector<std::string> fault_texts;
   constexpr int64_t kMost = sim::kWorldSizeMax;
-  Flags flags("lockstep sim", "play a simulated training job as real OTLP traffic, with faults on request");
+  Flags flags("lockstep sim", "play a simulated fleet as real OTLP traffic: a scenario file, or one job",
+              "[FILE.yaml]");
   flags.text(&server, "--server", "URL", "OTLP/HTTP door (default http://127.0.0.1:4318)")
       .text(&shape.job_id, "--job", "NAME", "name of the job (default sim)")
       .number(&ranks, "--ranks", "N", "ranks (default 64: tp 4, pp 4, dp 4)", 1, kMost)
       .number(&tp, "--tp", "N", "tensor-parallel ranks", 1, kMost)
       .number(&pp, "--pp", "N", "pipeline stages", 1, kMost)
       .number(&dp, "--dp", "N", "data-parallel replicas", 1, kMost)
-      .number(&options.steps, "--steps", "N", "steps to play (default 400; 0: until Ctrl-C)", 0, 1'000'000'000)
+      .number(&steps, "--steps", "N", "steps to play (default the file's, or 400; 0: until Ctrl-C)", 0, 1'000'000'000)
       .decimal(&shape.step_ms, "--step-ms", "MS", "length of a healthy step (default 250)", 10, 600'000)
       .decimal(&options.speed, "--speed", "N", "so many times faster than real (default 1)", 0.01, 10'000)
       .number(&seed, "--seed", "S", "same seed, same job (default 1)", 0, INT64_MAX)
       .list(&fault_texts, "--fault", "FAULT", "KIND:RANK[:STEP[:STEPS[:SEVERITY]]], may be repeated");
   if (std::optional<int> code =
           answered(flags, arguments,
+                   "With FILE.yaml everything but --server, --speed and --steps stands in the file\n"
+                   "(docs/guide/scenarios.md). Without:\n"
                    "Faults: slow-gpu (severity: times as long, default 1.6), slow-input (ms, default\n"
                    "0.4 of a step), slow-link (share of the rate, default 0.2), missing-rank. They\n"
                    "begin at step 40 and last to the end unless told.\n"))
     return *code;
+  if (!flags.positional().empty()) {
+    if (ranks + tp + pp + dp != 0 || !fault_texts.empty() || seed >= 0)
+      return usage_error("the shape of the job, its faults and the seed stand in the file");
+    if (steps == 0) return usage_error("--steps 0 does not go with a file");
+    return play_scenario(flags.positional().front(), server, options.speed, steps);
+  }
+  options.steps = steps < 0 ? 400 : steps;
+  if (seed < 0) seed = 1;
   if (Result<void> split = split_ranks(ranks, tp, pp, dp, shape); !split.ok()) return usage_error(split.error());
   shape.seed = static_cast<uint64_t>(seed);
   if (Result<void> possible = sim::check(shape); !possible.ok()) return usage_error(possible.error());
@@ -82,12 +197,7 @@ int run_sim(const Arguments& arguments) {
   Result<Url> url = parse_url(server, 4318);
   if (!url.ok()) return usage_error(url.error());
 
-  // Any answer will do: it is the door that must be there, not a page behind it.
-  Result<HttpResponse> there = HttpClient(*url, 3'000).send({.path = "/"});
-  if (!there.ok()) {
-    std::fprintf(stderr, "lockstep sim: no server at %s: %s\n", server.c_str(), there.error().c_str());
-    return kExitUnreachable;
-  }
+  if (!answers(*url, server)) return kExitUnreachable;
 
   sim::Interrupt interrupt;
   sim::OtlpSender sender(*url);
@@ -129,15 +239,8 @@ int run_sim(const Arguments& arguments) {
     std::fflush(stdout);
   }
   thread.join();
-  const sim::SendTotals totals = sender.totals();
-  std::printf("%7.1f s  end: %lld steps; requests: %lld sent, %lld failed, %lld tried again\n", seconds(),
-              static_cast<long long>(player.step() + 1), static_cast<long long>(totals.requests_sent),
-              static_cast<long long>(totals.requests_failed), static_cast<long long>(totals.retries));
-  std::printf("           records: %lld accepted, %lld rejected, %lld failed; %s\n",
-              static_cast<long long>(totals.records_accepted), static_cast<long long>(totals.records_rejected),
-              static_cast<long long>(totals.records_failed), human_bytes(static_cast<double>(totals.bytes)).c_str());
-  if (!totals.last_error.empty()) std::fprintf(stderr, "lockstep sim: last error: %s\n", totals.last_error.c_str());
-  return totals.requests_failed + totals.records_rejected == 0 ? kExitOk : kExitFailed;
+  std::printf("%7.1f s  end: %lld steps\n", seconds(), static_cast<long long>(player.step() + 1));
+  return print_totals(sender.totals());
 }
 
 }  // namespace lockstep::cli

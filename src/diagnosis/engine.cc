@@ -7,12 +7,16 @@
 #include "base/text.h"
 #include "diagnosis/detectors/registry.h"
 #include "diagnosis/roles.h"
+#include "diagnosis/signals/explain_finding.h"
 #include "diagnosis/words.h"
 
 namespace lockstep {
 namespace {
 
 constexpr size_t kVerdictsMax = 1000;  // per job: a job that flaps for weeks keeps its newest
+
+// Nodes are read every few seconds: what is wrong with one shows in its metrics after this time at the latest.
+constexpr int64_t kSignalsTimeNs = 6'000'000'000;
 
 // A suspicion that is not seen again for so many steps is withdrawn.
 constexpr int64_t kWithdrawAfterSteps = 6;
@@ -23,10 +27,14 @@ std::string fill_in(std::string text, std::string_view mark, const std::string& 
   return text;
 }
 
-// Own-time findings of one rank are one trouble, whatever layer the newest numbers point at; so are its links.
+// What a finding is about as the detector has it, before anybody explains it: own-time findings of one rank are one
+// trouble, whatever layer the newest numbers point at; so are its links.
+const char* trouble_of(const Finding& finding) {
+  return finding.layer == "link" || finding.layer == "nic" || finding.layer == "switch" ? "net" : "own";
+}
+
 std::string key_of(const Finding& finding) {
-  std::string key =
-      finding.kind + (finding.layer == "link" || finding.layer == "nic" || finding.layer == "switch" ? "/net" : "/own");
+  std::string key = finding.kind + "/" + (finding.trouble.empty() ? trouble_of(finding) : finding.trouble);
   if (!finding.subject.empty()) return key + "/" + finding.subject;
   for (int32_t rank : finding.ranks) key += format("/%d", rank);
   return key;
@@ -104,6 +112,70 @@ void Engine::on_rank_ended(const Identity& identity, bool clean, int64_t) {
   if (clean) job.status.erase(identity.rank);
 }
 
+void Engine::on_metrics(const Attributes& resource, std::span<const MetricPoint> points, int64_t received_unix_ns) {
+  signals_.on_metrics(resource, points, received_unix_ns);
+}
+
+void Engine::on_node_event(std::string_view host, const NodeEvent& event, int64_t received_unix_ns) {
+  signals_.on_node_event(host, event, received_unix_ns);
+}
+
+// What the nodes of culprit and peers say decides layer and cause. A verdict is not confirmed before they had the time
+// to say it.
+void Engine::explain(const Job& job, Finding& finding, int64_t now_unix_ns) const {
+  finding.trouble = trouble_of(finding);
+  FindingContext context;
+  context.now_unix_ns = now_unix_ns;
+  const JobWindow& window = job.window;
+  auto start_of = [&](int64_t step) -> int64_t {
+    const StepFrame* frame = window.frame(step);
+    if (frame == nullptr) return 0;
+    for (const RankRows* rows : {&frame->known, &frame->unknown}) {
+      if (!rows->empty()) return rows->begin()->second.summary.start_unix_ns;
+    }
+    return 0;
+  };
+  context.since_unix_ns =
+      finding.kind == "hang" ? now_unix_ns - finding.lost_ns_per_step : start_of(finding.since_step);
+  for (const Tracked& tracked : job.tracked) {  // what the window no longer remembers
+    if (context.since_unix_ns == 0 && tracked.key == key_of(finding) && tracked.verdict.state != "cleared")
+      context.since_unix_ns = tracked.verdict.since_unix_ns;
+  }
+  if (context.since_unix_ns == 0) context.since_unix_ns = now_unix_ns - kSignalsTimeNs;
+  const bool whole_job = finding.ranks.empty();
+  std::vector<int32_t> ranks = finding.ranks;
+  if (whole_job) {
+    for (const auto& [rank, identity] : window.ranks()) ranks.push_back(rank);
+  }
+  const size_t stride = std::max<size_t>(1, ranks.size() / kCulpritsMax);
+  for (size_t i = 0; i < ranks.size(); i += stride) {
+    auto identity = window.ranks().find(ranks[i]);
+    if (identity != window.ranks().end()) context.culprits.push_back(identity->second);
+  }
+  const StepFrame* newest = job.looked_at.empty() ? nullptr : window.frame(job.looked_at.back());
+  if (!whole_job && newest != nullptr) {
+    const StepLateness& roles = lateness(window, *newest);
+    const int32_t slot = window.slot_of(finding.ranks.front());
+    std::vector<int32_t> same, others;
+    std::sort(ranks.begin(), ranks.end());
+    for (size_t other = 0; other < newest->rows.size(); ++other) {
+      const int32_t rank = window.rank_of(other);
+      if (newest->state[other] != 1 || std::binary_search(ranks.begin(), ranks.end(), rank)) continue;
+      const bool alike = slot >= 0 && static_cast<size_t>(slot) < roles.role.size() &&
+                         roles.role[other] == roles.role[static_cast<size_t>(slot)];
+      (alike ? same : others).push_back(rank);
+    }
+    const std::vector<int32_t>& peers = same.size() >= 2 ? same : others;
+    for (size_t i = 0; i < peers.size(); i += std::max<size_t>(1, peers.size() / kPeersMax))
+      context.peers.push_back(window.ranks().at(peers[i]));
+  }
+  const Explanation explanation = explain_finding(signals_, priors_, context, finding);
+  const bool told = !context.culprits.empty() && signals_.last_heard_unix_ns(context.culprits.front().host) > 0;
+  if (finding.kind == "slow" && finding.sure && told && !explanation.by_signals &&
+      now_unix_ns - context.since_unix_ns < kSignalsTimeNs)
+    finding.sure = false;
+}
+
 void Engine::tick(int64_t now_unix_ns) {
   std::lock_guard lock(mutex_);
   for (auto& [job_id, job] : jobs_) {
@@ -119,7 +191,21 @@ void Engine::evaluate(const std::string& job_id, Job& job, int64_t now_unix_ns) 
   std::vector<Finding> hangs;
   size_t over = job.ended.size();
   if (over < job.window.ranks().size()) {
-    if (std::optional<Finding> hang = find_hang(job.window, input)) hangs.push_back(std::move(*hang));
+    std::optional<Finding> hang = find_hang(job.window, input);
+    // A job that hangs is killed in the end: the deaths are no second trouble.
+    const bool killed = hang && hang->cause == "rank-dead" &&
+                        std::any_of(job.tracked.begin(), job.tracked.end(), [&](const Tracked& tracked) {
+                          return tracked.verdict.kind == "hang" && tracked.verdict.state == "confirmed" &&
+                                 tracked.finding.ranks != hang->ranks;
+                        });
+    if (killed) {
+      for (const Tracked& tracked : job.tracked) {
+        if (tracked.verdict.kind == "hang" && tracked.verdict.state == "confirmed") hangs.push_back(tracked.finding);
+      }
+    } else if (hang) {
+      explain(job, *hang, now_unix_ns);
+      hangs.push_back(std::move(*hang));
+    }
   }
   follow(job_id, job, std::move(hangs), true, now_unix_ns);
 }
@@ -156,8 +242,13 @@ void Engine::look_at_steps(const std::string& job_id, Job& job, int64_t now_unix
   bool steady = std::any_of(findings.begin(), findings.end(), [&](const Finding& finding) {
     return finding.kind == "slow" && finding.steps_hit >= 1 && !whole_job(finding);
   });
-  if (steady)
-    std::erase_if(findings, [&](const Finding& finding) { return finding.steps_hit < 1 || whole_job(finding); });
+  if (steady) {
+    // Input and own work are compared by their medians, which one culprit does not move; communication it does.
+    std::erase_if(findings, [&](const Finding& finding) {
+      return finding.steps_hit < 1 || (whole_job(finding) && finding.layer == "switch");
+    });
+  }
+  for (Finding& finding : findings) explain(job, finding, now_unix_ns);
   follow(job_id, job, std::move(findings), false, now_unix_ns);
 }
 

@@ -16,6 +16,8 @@
 
 #include "diagnosis/detectors/hang/hang.h"
 #include "diagnosis/finding.h"
+#include "diagnosis/signals/prior_book.h"
+#include "diagnosis/signals/signal_book.h"
 #include "diagnosis/window.h"
 #include "model/verdict.h"
 #include "store/subscriber.h"
@@ -39,6 +41,8 @@ class Engine final : public StoreSubscriber, public VerdictSource {
   void on_comm(const Identity& identity, const CommInit& comm, int64_t received_unix_ns) override;
   void on_rank_started(const Identity& identity, int64_t received_unix_ns) override;
   void on_rank_ended(const Identity& identity, bool clean, int64_t received_unix_ns) override;
+  void on_metrics(const Attributes& resource, std::span<const MetricPoint> points, int64_t received_unix_ns) override;
+  void on_node_event(std::string_view host, const NodeEvent& event, int64_t received_unix_ns) override;
 
   // Verdicts that were kept before a restart. The same trouble, found again in the same steps, gets its old id; a new
   // one gets an id that none of these has.
@@ -46,6 +50,10 @@ class Engine final : public StoreSubscriber, public VerdictSource {
 
   // Looks at every job that has changed. Called a few times a second.
   void tick(int64_t now_unix_ns);
+
+  // What nodes say, and how often each cause was right here; both are thread-safe by themselves.
+  const SignalBook& signals() const { return signals_; }
+  PriorBook& priors() { return priors_; }
 
   std::vector<Verdict> verdicts(std::string_view job_id) const override;
   std::string summary(std::string_view job_id) const override;
@@ -78,10 +86,13 @@ class Engine final : public StoreSubscriber, public VerdictSource {
   Job& job_of(const Identity& identity);
   Job& heard(Job& job, const Identity& identity);
   void look_at_steps(const std::string& job_id, Job& job, int64_t now_unix_ns);
+  void explain(const Job& job, Finding& finding, int64_t now_unix_ns) const;
   void evaluate(const std::string& job_id, Job& job, int64_t now_unix_ns);
   void follow(const std::string& job_id, Job& job, std::vector<Finding> findings, bool hang_pass, int64_t now_unix_ns);
   void fill(const std::string& job_id, const Job& job, Tracked& tracked, const Finding& finding);
 
+  SignalBook signals_;
+  PriorBook priors_;
   mutable std::mutex mutex_;
   std::map<std::string, Job, std::less<>> jobs_;
   std::string id_of(const std::string& job_id, Job& job, const std::string& key, const Finding& finding);

@@ -211,7 +211,7 @@ TEST_F(EngineTest, ReportsTheCoverageOfAJobWithSilentRanks) {
 TEST_F(EngineTest, SaysOfWhomNothingIsHeard) {
   MadeUpJob job(10);
   job.play(engine, 0, 20, [](int64_t, std::vector<RankPlan>& ranks) { ranks[1].silent = ranks[8].silent = true; });
-  EXPECT_EQ(engine.summary("job"), "Cannot tell for all: rank 1 and 8 sent nothing for step 17.");
+  EXPECT_EQ(engine.summary("job"), "Cannot tell for all: rank 1 and 8 sent nothing for step 20.");
 }
 
 TEST_F(EngineTest, SaysWhyItCannotTellYet) {

@@ -16,6 +16,8 @@ struct Finding {
   std::string kind;  // slow, hang
   std::vector<int32_t> ranks;
   std::string subject;  // what the finding is about where that is not its ranks; keeps it one verdict while they change
+  std::string
+      trouble;  // "own" time or "net": what it is followed by while layer and cause become clearer; the engine's
   std::string layer;
   std::string component;
   std::string cause;

@@ -37,14 +37,16 @@ struct Keys {
   uint64_t fine = 0;
 };
 
-Keys keys_of(const StepSummary& summary) {
+Keys keys_of(const StepSummary& summary, const Pipelines& pipelines) {
   Keys keys;
   for (const CommStep& comm : summary.comms) {
     uint64_t part = mixed(static_cast<uint64_t>(comm.size) * 2 + (comm.p2p ? 1 : 0));
     part = mixed(part ^ static_cast<uint64_t>(comm.count));
     if (!comm.p2p) part = mixed(part ^ static_cast<uint64_t>(bytes_class(comm.bytes)));
     keys.coarse += part;
-    keys.fine += comm.p2p ? mixed(part ^ (static_cast<uint64_t>(comm.rank_in_comm) + 1)) : part;
+    keys.fine += comm.p2p && pipelines.contains(comm.comm_id)
+                     ? mixed(part ^ (static_cast<uint64_t>(comm.rank_in_comm) + 1))
+                     : part;
   }
   return keys;
 }
@@ -97,7 +99,8 @@ void explain_by_work(const StepFrame& frame, const std::vector<uint32_t>& member
     work_ns[slot] = static_cast<float>(slope * (work_of(frame.rows[slot].summary, by_tokens) - mean_x));
 }
 
-std::unique_ptr<StepLateness> compute(const StepFrame& frame) {
+std::unique_ptr<StepLateness> compute(const JobWindow& window, const StepFrame& frame) {
+  const Pipelines pipelines(window, frame);
   auto result = std::make_unique<StepLateness>();
   const size_t slots = frame.rows.size();
   result->late_ns.assign(slots, std::numeric_limits<float>::quiet_NaN());
@@ -109,7 +112,7 @@ std::unique_ptr<StepLateness> compute(const StepFrame& frame) {
   for (size_t slot = 0; slot < slots; ++slot) {
     if (frame.state[slot] != 1) continue;
     const RankStep& row = frame.rows[slot];
-    keys[slot] = keys_of(row.summary);
+    keys[slot] = keys_of(row.summary, pipelines);
     ++fine_count[keys[slot].fine];
     everyone.push_back(static_cast<double>(row.own_ns()));
     durations.push_back(static_cast<double>(row.summary.duration_ns));
@@ -134,7 +137,10 @@ std::unique_ptr<StepLateness> compute(const StepFrame& frame) {
   for (const std::vector<uint32_t>& role : members) {
     if (role.size() >= kFitMembersMin) {
       explain_by_work(frame, role, true, kTokensSpreadMin, result->work_ns);
-      if (result->work_ns[role.front()] == 0) explain_by_work(frame, role, false, kBytesSpreadMin, result->work_ns);
+      if (result->work_ns[role.front()] == 0) {
+        explain_by_work(frame, role, false, kBytesSpreadMin, result->work_ns);
+        result->by_bytes |= result->work_ns[role.front()] != 0;
+      }
     }
     left.clear();
     for (uint32_t slot : role)
@@ -150,8 +156,41 @@ std::unique_ptr<StepLateness> compute(const StepFrame& frame) {
 
 }  // namespace
 
-const StepLateness& lateness(const JobWindow&, const StepFrame& frame) {
-  if (!frame.lateness) frame.lateness = compute(frame);
+Pipelines::Pipelines(const JobWindow& window, const StepFrame& frame) {
+  std::unordered_map<uint64_t, std::pair<int64_t, int64_t>> counts;
+  for (size_t slot = 0; slot < frame.rows.size(); ++slot) {
+    if (frame.state[slot] != 1) continue;
+    for (const CommStep& comm : frame.rows[slot].summary.comms) {
+      if (!comm.p2p) continue;
+      auto [found, fresh] = counts.try_emplace(comm.comm_id, comm.count, comm.count);
+      found->second.first = std::min(found->second.first, comm.count);
+      found->second.second = std::max(found->second.second, comm.count);
+    }
+  }
+  for (const auto& [id, range] : counts) {
+    auto members = window.comms().find(id);
+    if (members == window.comms().end()) continue;
+    const std::string& name = members->second.name;
+    const bool told = name.find("pp") != std::string::npos || name.find("pipe") != std::string::npos;
+    const bool other = name.find("ep") != std::string::npos || name.find("expert") != std::string::npos;
+    pipeline_[id] = told || (!other && (range.first != range.second || members->second.size == 2));
+  }
+}
+
+bool Pipelines::contains(uint64_t comm_id) const {
+  auto found = pipeline_.find(comm_id);
+  return found != pipeline_.end() && found->second;
+}
+
+int32_t Pipelines::stage_of(const StepSummary& row) const {
+  for (const CommStep& comm : row.comms) {
+    if (comm.p2p && contains(comm.comm_id)) return comm.rank_in_comm;
+  }
+  return -1;
+}
+
+const StepLateness& lateness(const JobWindow& window, const StepFrame& frame) {
+  if (!frame.lateness) frame.lateness = compute(window, frame);
   return *frame.lateness;
 }
 

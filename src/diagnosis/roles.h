@@ -1,19 +1,33 @@
 // Who is whose peer: ranks that do the same operations in a step, so that their own times may be compared.
 //
 // Ranks of one role are in communicators of the same sizes with the same number of operations and (within about 20 %)
-// bytes of collectives; and at the same place of groups that send point to point, which is the pipeline stage, where
-// that leaves enough of them. Bytes of sends do not count: they follow the routing and the length of sequences.
-// Where peers tell different tokens, or exchange different bytes, and their own times follow, that part of a rank's
-// time is its work and not its lateness: packed sequences and routed experts are no fault of a GPU.
+// bytes of collectives; and in the same pipeline stage, where that leaves enough of them. Bytes of sends do not count:
+// they follow the routing and the length of sequences. Where peers tell different tokens, or exchange different bytes,
+// and their own times follow, that part of a rank's time is its work and not its lateness: packed sequences and routed
+// experts are no fault of a GPU.
 //
 // Thread rule: Confined (what is computed is kept in the frame).
 #pragma once
 
 #include <map>
+#include <unordered_map>
 
 #include "diagnosis/window.h"
 
 namespace lockstep {
+
+// Which groups that send point to point are pipelines: by name or, where none is told, because their members do not all
+// send and receive alike, as they would in an exchange among experts.
+class Pipelines {
+ public:
+  Pipelines(const JobWindow& window, const StepFrame& frame);
+  bool contains(uint64_t comm_id) const;
+  // The place of a rank in its pipeline, its stage; -1: none is known.
+  int32_t stage_of(const StepSummary& row) const;
+
+ private:
+  std::unordered_map<uint64_t, bool> pipeline_;
+};
 
 const StepLateness& lateness(const JobWindow& window, const StepFrame& frame);
 // The same for few ranks: by rank. Empty where the step says nothing.

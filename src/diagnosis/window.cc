@@ -91,6 +91,7 @@ void JobWindow::add_comm(const Identity& identity, const CommInit& comm) {
   CommMembers& members = comms_[comm.comm_id];
   members.size = comm.size;
   members.nodes = comm.nodes;
+  if (!comm.name.empty()) members.name = comm.name;
   members.world_rank[comm.rank_in_comm] = identity.rank;
 }
 
@@ -191,14 +192,24 @@ int64_t JobWindow::unknown_steps(int64_t after, const std::vector<int32_t>& rank
 }
 
 std::vector<int64_t> JobWindow::complete_steps() const {
-  std::vector<int64_t> complete;
+  // Ranks send a step as it closes, so one that is three steps behind is missing, not late; and whoever has not sent
+  // any of the last three is not waited for.
   const int64_t newest = newest_step();
   const bool all_report = static_cast<int32_t>(reporting_) >= world_size_;
+  int64_t last_complete = newest - kBehindSteps;
+  size_t before[kBehindSteps] = {};
+  size_t seen = 0;
   for (const auto& [number, frame] : steps_) {
-    if (number < first_step_ + kWarmUpSteps || frame.known.empty()) continue;
-    const bool all_here = frame.known.size() + frame.unknown.size() >= reporting_;
-    // Ranks send a step as it closes, so one that is three steps behind is missing, not late.
-    if ((all_here && all_report) || newest >= number + 3) complete.push_back(number);
+    const size_t here = frame.known.size() + frame.unknown.size();
+    const bool all_here = all_report && here >= reporting_;
+    const bool as_before = seen >= kBehindSteps && here >= *std::max_element(std::begin(before), std::end(before));
+    if (all_here || as_before) last_complete = std::max(last_complete, number);
+    before[seen++ % kBehindSteps] = here;
+  }
+  std::vector<int64_t> complete;
+  for (const auto& [number, frame] : steps_) {
+    if (number >= first_step_ + kWarmUpSteps && number <= last_complete && !frame.known.empty())
+      complete.push_back(number);
   }
   return complete;
 }
@@ -217,10 +228,11 @@ void JobWindow::remember(int64_t attempt) {
       own.push_back(static_cast<double>(frame.rows[slot].own_ns()));
       input.push_back(static_cast<double>(row.phase_ns[static_cast<size_t>(Phase::kInput)]));
       comm.push_back(static_cast<double>(row.comm_ns));
-      if (late.late_ns[slot] > facts.most_late_ns) facts.most_late_ns = static_cast<double>(late.late_ns[slot]);
+      facts.most_own_ns = std::max(facts.most_own_ns, own.back());
     }
-    facts.own_ns = median(std::move(own));
-    facts.input_ns = median(std::move(input));
+    facts.most_own_ns -= median(own);
+    facts.own_ns = quantile(std::move(own), 0.25);
+    facts.input_ns = quantile(std::move(input), 0.25);
     facts.comm_ns = median(std::move(comm));
     facts_.push_back(facts);
     if (facts_.size() > kFactsMax) facts_.pop_front();

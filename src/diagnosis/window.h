@@ -25,6 +25,7 @@ namespace lockstep {
 
 struct CommMembers {
   int32_t size = 0;
+  std::string name;                       // as it was told; empty: it was not
   int32_t nodes = 0;                      // hosts it spans; 0: not told
   std::map<int32_t, int32_t> world_rank;  // rank in communicator -> rank in job
 };
@@ -90,6 +91,7 @@ class RankRows {
 struct StepLateness {
   std::vector<float> late_ns;  // without what the rank's share of the work explains
   std::vector<float> work_ns;  // what more (or fewer) tokens or routed bytes than its peers' explain of its own time
+  bool by_bytes = false;       // work was told by routed bytes, not by tokens
   std::vector<uint32_t> role;  // by slot; ranks of one number are peers
   uint32_t roles = 0;
   double duration_ns = 0;  // median over ranks
@@ -108,7 +110,8 @@ struct StepFrame {
   mutable std::unique_ptr<StepLateness> lateness;  // once asked for; void when a row is added
 };
 
-// A complete step in few numbers, remembered for longer than its rows: medians over the ranks.
+// A complete step in few numbers, remembered for longer than its rows: medians over the ranks, and of own time and
+// input what all but a quarter of the ranks take at least, so that they rise only where most ranks are hit.
 struct StepFacts {
   int64_t attempt = 0;
   int64_t number = 0;
@@ -116,7 +119,7 @@ struct StepFacts {
   double own_ns = 0;
   double input_ns = 0;
   double comm_ns = 0;
-  double most_late_ns = 0;  // the latest rank against its peers
+  double most_own_ns = 0;  // the rank with the most own time, against the median
 };
 
 class JobWindow {
@@ -126,6 +129,8 @@ class JobWindow {
   static constexpr size_t kStepsMin = 24;
   static constexpr size_t kRowsMax = 2'000'000;
   static constexpr int32_t kRanksMax = 262'144;
+  // A rank so many steps behind the others is missing, not late.
+  static constexpr int64_t kBehindSteps = 3;
   // Compilation, allocator and connection set-up make the first steps of any job slow on random ranks.
   static constexpr int64_t kWarmUpSteps = 2;
 

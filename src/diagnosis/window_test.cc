@@ -25,14 +25,22 @@ TEST(JobWindow, AStepThatLaterOnesHaveOvertakenIsCompleteWithoutTheMissingRank) 
   MadeUpJob job(4);
   JobWindow window;
   job.play(window, 0, 9, [](int64_t step, std::vector<RankPlan>& ranks) { ranks[2].silent = step >= 5; });
-  EXPECT_EQ(window.complete_steps(), (std::vector<int64_t>{2, 3, 4, 5, 6}));
+  // From the fourth such step on it is not waited for.
+  EXPECT_EQ(window.complete_steps(), (std::vector<int64_t>{2, 3, 4, 5, 6, 7, 8, 9}));
+}
+
+TEST(JobWindow, ARankThatFellSilentIsWaitedForUntilItIsThreeStepsBehind) {
+  MadeUpJob job(4);
+  JobWindow window;
+  job.play(window, 0, 7, [](int64_t step, std::vector<RankPlan>& ranks) { ranks[2].silent = step >= 5; });
+  EXPECT_EQ(window.complete_steps(), (std::vector<int64_t>{2, 3, 4}));
 }
 
 TEST(JobWindow, StepsAreCompleteThoughARankNeverSpeaks) {
   MadeUpJob job(4);
   JobWindow window;
   job.play(window, 0, 9, [](int64_t, std::vector<RankPlan>& ranks) { ranks[2].silent = true; });
-  EXPECT_EQ(window.complete_steps(), (std::vector<int64_t>{2, 3, 4, 5, 6}));
+  EXPECT_EQ(window.complete_steps(), (std::vector<int64_t>{2, 3, 4, 5, 6, 7, 8, 9}));
 }
 
 TEST(JobWindow, WarmUpIsCountedFromTheFirstStepOfTheJobNotFromZero) {

@@ -1,26 +1,24 @@
-// A training job that exists only as arithmetic: dp x tp x pp ranks, played one step at a time, and what an agent would
-// send about it.
+// A training job that exists only as arithmetic: ranks of a JobShape, played one step at a time, and what an agent
+// would tell about it.
 //
-// The physics is a dependency graph, so a delay spreads as in a real job. Per step and rank: wait for input; forward,
-// then backward, of every micro-batch through the pipeline stages (GPipe order), each chunk of compute followed by a
-// tensor-parallel all-reduce, activations and gradients sent between stages; a data-parallel all-reduce of the
-// gradients; an all-reduce over the whole job (the gradient norm); the optimizer. A collective ends for all its members
-// at (arrival of the last) + (transfer), and a member's GPU time in it is that end minus its own arrival: the last to
-// arrive spends the least. The host runs ahead of the GPU within one chunk and waits at each communication, so a late
+// The physics is a dependency graph, so a delay spreads as in a real job. Per step and rank: wait for input; forward
+// and backward passes of every micro-batch in the order of the schedule, each of them: receive from the stage before,
+// compute, context-parallel exchange, tensor-parallel all-reduce, tokens to their experts and back, send to the stage
+// behind; a reduction of the gradients over the data- and context-parallel ranks, a part of it beside the last backward
+// passes; an all-reduce over the whole job (the gradient norm); the optimizer. A collective ends for all its members at
+// (arrival of the last) + (transfer), and a member's GPU time in it is that end minus its own arrival: the last to
+// arrive spends the least. The host runs ahead of the GPU within one pass and waits at each communication, so a late
 // GPU lengthens the queue in front of the next operation, and a late host or input does not.
 //
 // A ring runs in both directions, half of the bytes each, so that both ends of a host's part of it send to other hosts.
-// Ranks are numbered tensor fastest, then data, then pipeline; hosts are filled in rank order.
 //
-// The same seed and the same faults give the same job, to the nanosecond; the noise does not depend on the faults, so a
-// faulty run differs from a healthy one of the same seed by the fault alone.
+// The same shape and the same conditions give the same job, to the nanosecond; the noise does not depend on the
+// conditions, so a faulty run differs from a healthy one of the same seed by the fault alone.
 // Thread rule: Confined.
 #pragma once
 
 #include <array>
 #include <cstdint>
-#include <map>
-#include <random>
 #include <span>
 #include <string>
 #include <vector>
@@ -30,123 +28,246 @@
 #include "model/step.h"
 #include "model/step_detail.h"
 #include "sim/fleet/fault.h"
+#include "sim/fleet/job_shape.h"
+#include "sim/fleet/schedule.h"
 
 namespace lockstep::sim {
 
-struct JobShape {
-  std::string job_id = "sim";
-  int64_t attempt = 0;
-  int32_t tp = 4;
-  int32_t pp = 4;
-  int32_t dp = 4;
-  int32_t gpus_per_host = 8;
-  int32_t micro_batches = 8;
-  int32_t first_host = 0;  // host names start at this number: several jobs, several sets of hosts
-  double step_ms = 250;    // a healthy step
-  uint64_t seed = 1;
-  int32_t world_size() const { return tp * pp * dp; }
+// What is not as it should be on a rank in one step. Factors multiply times.
+struct RankConditions {
+  double gpu = 1;         // all its kernels
+  double work = 1;        // tokens it has to do: kernels and what it tells of its tokens
+  double expert = 1;      // tokens that are routed to its experts; only the ratio inside a group counts
+  double send = 1;        // wire time of what leaves by its adapter
+  double receive = 1;     // of what comes in
+  double nvlink = 1;      // of its transfers inside the host
+  double reduce = 1;      // of every transfer it takes part in: its GPU is slow to hand on
+  double input_ns = 0;    // longer wait for input
+  double host_ns = 0;     // a slow host, spread over the forward passes
+  double stall_ns = 0;    // the host stands still once, before one of the forward passes
+  double compile_ns = 0;  // before the first of them
+  double copy_ns = 0;     // copies to the GPU before the first of them take longer
+  double pause_ns = 0;    // the whole process stands still once, its transfers too
+  double flap_ns = 0;     // its link is down once, while gradients are on their way
+  double log_ns = 0;      // the host at work behind the optimizer
+  double checkpoint_ns = 0;
+  double evaluation_ns = 0;
+  bool gradient_nan = false;  // its gradients are not numbers before they are reduced
 };
-inline constexpr int32_t kWorldSizeMax = 131'072;
-// A clear line where the numbers do not make a job.
-Result<void> check(const JobShape& shape);
 
-enum class Role : uint8_t { kTp, kPp, kDp, kWorld };
-inline constexpr size_t kRoleCount = 4;
-const char* to_text(Role role);  // "tp", "pp", "dp", "world"
+// Why a rank does not go on. Where it stops is drawn from the seed for the first three.
+enum class StopKind : uint8_t {
+  kDead,        // the process is gone
+  kStopped,     // it is there and does not run
+  kCompile,     // before the first forward pass, in phase forward
+  kMissing,     // after backward, before it enters the gradient collective
+  kMismatch,    // enters another operation there than the others
+  kDeadlock,    // enters the whole job's collective before that of its gradients
+  kCheckpoint,  // behind the optimizer, in phase checkpoint
+  kEvaluation,  // likewise, in phase eval
+};
+struct Stop {
+  int32_t rank = 0;
+  StopKind kind = StopKind::kMissing;
+};
+
+struct StepConditions {
+  std::vector<RankConditions> ranks;                // empty: all as they should be
+  std::vector<std::pair<int32_t, double>> uplinks;  // leaf, factor on the wire time of what leaves or enters it
+  std::vector<std::pair<int32_t, double>> leaves;   // leaf, factor for everything on it
+  std::vector<Stop> stops;
+  bool checkpoint = false;  // the job writes one: all meet once more behind it
+  bool loss_nan = false;
+};
 
 class Fleet {
  public:
   // The shape must have passed check().
-  Fleet(JobShape shape, int64_t start_unix_ns);
+  Fleet(JobShape shape, int64_t start_unix_ns, int64_t first_step = 0);
 
   const JobShape& shape() const { return shape_; }
   Identity identity(int32_t rank) const;
   std::vector<CommInit> comm_inits(int32_t rank) const;
-  std::vector<CommGroup> comm_groups(int32_t rank) const;  // as a training framework would tell them
+  // As a training framework would tell them. A group of more than kToldByAllMax ranks is told by its first member
+  // alone.
+  std::vector<CommGroup> comm_groups(int32_t rank) const;
+  static constexpr int32_t kToldByAllMax = 128;
   // A clear line where this job cannot have this fault (no such rank; nothing goes to another host).
   Result<void> check(const Fault& fault) const;
 
-  // Plays the next step under these faults (their steps are the caller's business, their severity is set). True: the
-  // step has ended. False: a rank is missing and all are stuck until release().
+  // Plays the next step. True: the step has ended. False: a rank has stopped and all are stuck until release().
   // with_detail: detail() has its phases and operations too.
+  bool play_under(const StepConditions& conditions, bool with_detail = false);
+  // Under these faults (their steps are the caller's business, their severity is set).
   bool play_step(std::span<const Fault> faults, bool with_detail = false);
-  // The missing ranks enter at last, at this time, and the step ends. Only while hung().
+  // The ranks that stopped go on at this time, and the step ends. Only while hung().
   void release(int64_t at_unix_ns);
 
   bool hung() const { return hung_; }
-  int64_t step() const { return step_; }           // the one played last, -1 before the first
-  int64_t now_unix_ns() const;                     // when the last rank ended that step, or stopped
-  const StepSummary& summary(int32_t rank) const;  // only after a step that has ended
-  const StepDetail& detail(int32_t rank) const;    // likewise, of a step played with detail
+  int64_t step() const { return step_; }         // the one played last; one before the first
+  int64_t now_unix_ns() const;                   // when the last rank ended that step, or stopped
+  int64_t ended_unix_ns(int32_t rank) const;     // when this one did
+  StepSummary summary(int32_t rank) const;       // only after a step that has ended
+  const StepDetail& detail(int32_t rank) const;  // likewise, of a step played with detail
   RankStatus status(int32_t rank, int64_t at_unix_ns) const;
   // Which communicator a comm id of this rank is; kWorld where it is none of its others.
   Role role(int32_t rank, uint64_t comm_id) const;
+  // What the GPU did in the last step, as shares of it, and what went where.
+  struct Activity {
+    double busy = 0, communicating = 0, input = 0;
+    int64_t duration_ns = 0;
+    int64_t sent_bytes = 0, received_bytes = 0, nvlink_bytes = 0;
+  };
+  Activity activity(int32_t rank) const;
+
+  double healthy_step_ns() const { return shape_.step_ms * 1e6; }
 
  private:
-  struct Communicator {
-    uint64_t id = 0;
-    Role role = Role::kWorld;
-    std::vector<int32_t> members;
-    int32_t nodes = 1;
-  };
-  // A rank's place in one of its communicators, and what it did there.
-  struct Membership {
-    int32_t communicator = -1;  // -1: the group has one member, so there is none
-    int32_t rank_in_comm = 0;
-    std::map<std::pair<int32_t, bool>, uint64_t> messages;  // so far, by peer and direction
-    CommStep step;
-    CommStatus status;
-  };
+  enum class Function : uint8_t { kNone, kAllReduce, kAllGather, kReduceScatter, kSend, kRecv };
+  static const char* to_text(Function function);
+
   struct RankState {
     int64_t host_ns = 0;  // the host is busy or blocked until then
     int64_t gpu_ns = 0;   // the GPU is busy until then
-    Phase phase = Phase::kOther;
+    int64_t start_ns = 0;
     int64_t phase_since_ns = 0;
-    double compute_scale = 1;  // this step: fault and noise together
-    int64_t compute_ns = 0;    // this step: the GPU at the rank's own work
-    std::array<Membership, kRoleCount> in;
-    StepSummary summary;
-    StepDetail detail;
+    int64_t compute_ns = 0;                        // this step: the GPU at the rank's own work
+    int64_t comm_ns = 0;                           // on the main stream
+    int64_t beside_from_ns = 0, beside_to_ns = 0;  // the reduction that runs beside the backward pass
+    int64_t beside_shared_ns = 0;                  // of that: while the main stream communicates too
+    int64_t exposed_ns = 0;                        // of that: after the last backward pass
+    int64_t queue_ns = 0;
+    int64_t quiet_ns = 0, quiet_from_ns = 0;
+    std::array<int64_t, kPhaseCount> phase_ns{};
+    int64_t checkpoint_ns = 0;
+    double scale = 1;         // of its kernels, this step
+    double expert_scale = 1;  // of those of its experts
+    int32_t passes = 0;       // gone through in this step
+    Phase phase = Phase::kOther;
+  };
+  // What a rank did in one of its communicators in this step.
+  struct Traffic {
+    int64_t count = 0, bytes = 0, gpu_ns = 0, shortest_ns = 0, longest_ns = 0;
+    int64_t first_start_ns = 0, last_end_ns = 0, queue_ns = 0;
+  };
+  // How far it has come there since the start.
+  struct Progress {
+    uint64_t enqueued = 0;
+    uint64_t in_flight = 0;
+    uint64_t seq = 0;
+    int64_t bytes = 0;
+    int64_t since_ns = 0;
+    int32_t peer = -1;
+    Function function = Function::kNone;
+  };
+  struct FlowTotals {
+    int64_t transfers = 0, bytes = 0, wire_ns = 0, own_gpu_ns = 0, peer_ns = 0, wire_longest_ns = 0,
+            own_gpu_longest_ns = 0;
+  };
+  // To and from the next and the previous member: sends, then receives.
+  using RingFlows = std::array<FlowTotals, 4>;
+  struct State {
+    std::vector<RankState> ranks;
+    std::vector<Traffic> traffic;                          // rank x slot
+    std::vector<Progress> progress;                        // rank x slot
+    std::array<std::vector<RingFlows>, kRoleCount> flows;  // per rank; empty where the role stays inside hosts
+    std::vector<std::array<uint64_t, 4>> messages;         // pipeline: so far, as RingFlows
+  };
+  struct Transfer {        // of a role in this step
+    double wire_ns = 0;    // of a forward pass, on a healthy wire
+    int64_t bytes = 0;     // payload that takes this long
+    bool crosses = false;  // hosts
   };
 
-  int32_t rank_of(int32_t tp, int32_t dp, int32_t pp) const { return tp + shape_.tp * (dp + shape_.dp * pp); }
-  int32_t host_of(int32_t rank) const { return rank / shape_.gpus_per_host; }
+  size_t slot(int32_t rank, Role role) const {
+    return static_cast<size_t>(rank) * slots_ + static_cast<size_t>(slot_of_[static_cast<size_t>(role)]);
+  }
+  bool has(Role role) const { return slot_of_[static_cast<size_t>(role)] >= 0; }
+  uint64_t comm_id(Role role, const Group& group) const;
+  uint64_t draw(uint64_t what, uint64_t which) const;
+  double wire_noise(Role role, int32_t group_index);
+  double edge_factor(int32_t from, int32_t to) const;
+  double edge_bytes_per_ns(int32_t from, int32_t to) const;
   bool sends_gradients_out(int32_t rank) const;
-  double link_bytes_per_ns(int32_t from, int32_t to) const;
-  double noise(double sigma);
 
-  void make_communicators();
-  void begin_step(std::span<const Fault> faults);
-  void pass(bool forward);  // one micro-batch through all stages
-  void finish_step();       // from the gradient collective on
-  void stop_everyone();     // who can enter the gradient collective and what follows does, and waits
-  void enter_phase(RankState& rank, Phase phase);
-  void tell_achieved(RankState& rank) const;
-  void sum_up(RankState& rank, int64_t clock_error_ns) const;
-  void compute(RankState& rank, double ns);
-  void collective(const Communicator& group, int64_t bytes);
-  void ring_flows(const Communicator& group, int64_t edge_bytes, double wire_noise, std::span<const int64_t> enqueued,
-                  std::span<const int64_t> arrival, int64_t end_ns);
-  void send_receive(int32_t from, int32_t to, int64_t bytes);
-  void enter_and_wait(RankState& rank, Role role, int64_t bytes);
-  void record(RankState& rank, Role role, bool p2p, const char* function, int64_t bytes, int32_t peer,
+  void size_up();
+  void begin_step();
+  void set_network();
+  void play();
+  void run(const Pass& pass);
+  void start_reduction(int32_t stage);
+  void sync();
+  void finish();
+  void collectives(Role role, int32_t first_rank, int32_t end_rank, int64_t bytes, double wire_ns, Function function);
+  void collective(Role role, const Group& group, int32_t group_index, int64_t bytes, double wire_ns, Function function,
+                  bool beside = false);
+  void exchange(const Group& group, int32_t group_index, double factor);
+  void ring_flows(Role role, const Group& group, int32_t group_index, int64_t edge_bytes, double noise, int64_t end_ns,
+                  bool beside);
+  bool pauses_in_transfer(int32_t rank) const;
+  double flaps_ns(int32_t rank) const;
+  void receive(int32_t rank, const Pass& pass);
+  void send(int32_t rank, const Pass& pass);
+  void compute(int32_t rank, double ns);
+  void enter_phase(int32_t rank, Phase phase);
+  void record(int32_t rank, Role role, Function function, int64_t operations, int64_t bytes, int32_t peer, uint64_t seq,
               int64_t enqueued_ns, int64_t start_ns, int64_t end_ns, int64_t silent_ns);
+  void wait_in(int32_t rank, Role role, Function function, int64_t bytes, int32_t peer);
+  bool any_stuck(const Group& group) const;
+  // Whether a stop of this kind holds the rank here: stuck, or delayed until it is released.
+  bool stops(int32_t rank, StopKind kind);
+  bool stops_in_pass(int32_t rank);
+  bool stuck(int32_t rank) const { return stopping_ && stuck_[static_cast<size_t>(rank)] != 0; }
+  // What one operation of a rank adds to its communicator's row, its progress and its detail.
+  void count(int32_t rank, Role role, Function function, int64_t operations, int64_t bytes, int32_t peer, uint64_t seq,
+             int64_t enqueued_ns, int64_t start_ns, int64_t end_ns);
+  const RankConditions& conditions(int32_t rank) const {
+    return conditions_.ranks.empty() ? kAsItShouldBe : conditions_.ranks[static_cast<size_t>(rank)];
+  }
+  void add_scalars(int32_t rank, StepSummary& summary) const;
+  void add_exchange_flows(int32_t rank, StepSummary& summary) const;
+  // Tokens that its experts get, of what would be even.
+  double expert_share(int32_t rank) const { return experts_uneven_ ? expert_share_[static_cast<size_t>(rank)] : 1; }
+  void tell_detail(int32_t rank);
+  static const RankConditions kAsItShouldBe;
 
   JobShape shape_;
-  std::mt19937_64 random_;
-  std::mt19937_64 random_at_sync_;
-  std::vector<Communicator> communicators_;
-  std::vector<RankState> ranks_;
-  std::vector<RankState> at_sync_;       // while hung: as all stood before the gradient collective
+  uint64_t attempt_hash_ = 0;  // what the ids of its communicators hang on
+  std::vector<Pass> order_;
+  std::array<int32_t, kRoleCount> slot_of_{};
+  size_t slots_ = 0;
   std::vector<double> rank_speed_;       // no two GPUs are alike
-  std::vector<double> send_rate_;        // 1, or the slow link's share
   std::vector<int64_t> clock_error_ns_;  // per host
-  std::vector<int32_t> missing_;
   double forward_ns_ = 0, input_ns_ = 0, optimizer_ns_ = 0;
-  int64_t tp_bytes_ = 0, pp_bytes_ = 0, dp_bytes_ = 0;
-  int64_t step_ = -1;
+  std::array<Transfer, kRoleCount> transfers_{};
+  int32_t reduction_after_ = -1;  // so many backward passes of a stage; -1: nothing runs beside
+
+  State state_;
+  int64_t step_ = 0;
   bool hung_ = false;
+
+  // Of the step that is played.
+  StepConditions conditions_;
+  bool network_disturbed_ = false;
+  std::vector<double> uplink_, leaf_;                     // factors by leaf; empty: none
+  std::array<std::vector<double>, kRoleCount> slow_;      // factor on a group's transfers
+  std::array<std::vector<int32_t>, kRoleCount> blocker_;  // index of the member that holds up the ring, -1: none
+  std::array<std::vector<int64_t>, 2> arrivals_;          // of messages, backward and forward, by rank and pass
+  std::array<std::vector<uint32_t>, kRoleCount> drawn_;   // operations of a group so far: what their noise hangs on
+  uint64_t step_seed_ = 0;
+  bool gradients_stand_ = false;  // a link flaps or a process pauses while they are on their way
+  bool experts_uneven_ = false;
+  bool gradients_nan_ = false;
+  std::vector<double> expert_share_;
+  std::vector<uint8_t> stuck_;
+  std::vector<int8_t> stop_of_;  // StopKind by rank, -1: none
+  bool stopping_ = false;        // stops act
+  int64_t resume_ns_ = -1;       // they are delays until then
   bool with_detail_ = false;
+  std::vector<StepDetail> details_;
+  State before_;  // while hung: as all stood before the step
+  // Scratch of one collective.
+  std::vector<int64_t> enqueued_, arrival_;
 };
 
 }  // namespace lockstep::sim

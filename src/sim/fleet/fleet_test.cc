@@ -27,11 +27,12 @@ double ms(int64_t ns) {
   return static_cast<double>(ns) / 1e6;
 }
 
-const CommStep* comm_of(const Fleet& fleet, int32_t rank, Role role) {
-  for (const CommStep& comm : fleet.summary(rank).comms) {
-    if (fleet.role(rank, comm.comm_id) == role) return &comm;
+CommStep comm_of(const Fleet& fleet, int32_t rank, Role role) {
+  const StepSummary summary = fleet.summary(rank);
+  for (const CommStep& comm : summary.comms) {
+    if (fleet.role(rank, comm.comm_id) == role) return comm;
   }
-  return nullptr;
+  return {};
 }
 
 const CommStatus* status_of(const Fleet& fleet, const RankStatus& status, int32_t rank, Role role) {
@@ -44,7 +45,8 @@ const CommStatus* status_of(const Fleet& fleet, const RankStatus& status, int32_
 // The flows a rank sends to other hosts in its gradient ring.
 std::vector<FlowStep> gradient_sends(const Fleet& fleet, int32_t rank) {
   std::vector<FlowStep> sends;
-  for (const FlowStep& flow : fleet.summary(rank).flows) {
+  const StepSummary summary = fleet.summary(rank);
+  for (const FlowStep& flow : summary.flows) {
     if (flow.send && fleet.role(rank, flow.comm_id) == Role::kDp) sends.push_back(flow);
   }
   return sends;
@@ -154,7 +156,7 @@ TEST(Fleet, TheLastToArriveSpendsTheLeastTimeInTheCollective) {
   const int32_t guilty = 5;  // its tensor-parallel group is 4..7
   Fleet fleet = played(JobShape{}, 10, 4, {fault_of(FaultKind::kSlowGpu, guilty)});
   for (int32_t peer : {4, 6, 7}) {
-    EXPECT_GT(comm_of(fleet, peer, Role::kTp)->gpu_ns, 3 * comm_of(fleet, guilty, Role::kTp)->gpu_ns);
+    EXPECT_GT(comm_of(fleet, peer, Role::kTp).gpu_ns, 3 * comm_of(fleet, guilty, Role::kTp).gpu_ns);
   }
 }
 
@@ -196,8 +198,8 @@ TEST(Fleet, ASlowLinkLengthensTheWholeRingEquallyAndOnlyItsSendersWire) {
     for (int32_t rank = 0; rank < 64; ++rank) {
       EXPECT_NEAR(ms(slow.summary(rank).self_ns), ms(healthy.summary(rank).self_ns), 1)
           << "nobody works longer, nobody arrives late";
-      const CommStep& gradients = *comm_of(slow, rank, Role::kDp);
-      const bool in_the_ring = gradients.comm_id == comm_of(slow, guilty, Role::kDp)->comm_id;
+      const CommStep gradients = comm_of(slow, rank, Role::kDp);
+      const bool in_the_ring = gradients.comm_id == comm_of(slow, guilty, Role::kDp).comm_id;
       EXPECT_NEAR(ms(gradients.gpu_ns), in_the_ring ? 125 : 25, 15) << "rank " << rank;
       for (const FlowStep& flow : gradient_sends(slow, rank)) {
         const double rate = static_cast<double>(flow.bytes) / static_cast<double>(flow.wire_ns);

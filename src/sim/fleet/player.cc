@@ -97,9 +97,9 @@ bool Player::wait_until(int64_t job_ns, std::stop_token stop, bool wake_on_clear
 void Player::deliver_by_host(Signal signal, const std::function<void(int32_t rank, ResourceGroup&)>& fill,
                              std::stop_token stop) {
   const JobShape& shape = fleet_.shape();
-  for (int32_t first = 0; first < shape.world_size(); first += shape.gpus_per_host) {
+  for (int32_t first = 0; first < shape.world_size(); first += shape.topology.gpus_per_host) {
     Batch batch{.signal = signal};
-    for (int32_t rank = first; rank < std::min(first + shape.gpus_per_host, shape.world_size()); ++rank) {
+    for (int32_t rank = first; rank < std::min(first + shape.topology.gpus_per_host, shape.world_size()); ++rank) {
       ResourceGroup& group = batch.groups.emplace_back();
       group.resource = to_resource(fleet_.identity(rank));
       group.scope_name = kScope;
@@ -117,7 +117,8 @@ void Player::deliver_logs(const std::function<std::vector<LogRecord>(int32_t)>& 
 void Player::count_collectives() {
   for (int32_t rank = 0; rank < fleet_.shape().world_size(); ++rank) {
     std::vector<CollectiveTotals>& totals = collectives_[static_cast<size_t>(rank)];
-    for (const CommStep& comm : fleet_.summary(rank).comms) {
+    const StepSummary summary = fleet_.summary(rank);
+    for (const CommStep& comm : summary.comms) {
       if (comm.p2p) continue;
       auto at = std::find_if(totals.begin(), totals.end(),
                              [&](const CollectiveTotals& other) { return other.size == comm.size; });

@@ -20,7 +20,8 @@ constexpr size_t kAlikeMin = 8;
 // Slower by a sixth at least, and by so many standard deviations of its like.
 const double kLogRatioMin = std::log(1.18);
 constexpr double kSigmas = 6;
-constexpr double kSavedShareMin = 0.02;
+constexpr double kSavedShareMin = 0.025;
+constexpr double kWorthOfWorst = 0.6;
 constexpr double kHitsShare = 0.7;
 // So many ranks are told one by one; what more have in common is no adapter.
 constexpr size_t kRanksApartMax = 2;
@@ -150,6 +151,20 @@ int64_t slow_since(const JobWindow& window, const Flow& flow, double like_rate, 
   return since;
 }
 
+bool slow_in_most(const JobWindow& window, const std::vector<int64_t>& steps, const Flow& flow) {
+  const double half_way = (flow.rate() + flow.like_rate) / 2;
+  double slow = 0, all = 0;
+  for (int64_t number : steps) {
+    const StepFrame& frame = *window.frame(number);
+    if (flow.from >= frame.rows.size() || frame.state[flow.from] != 1) continue;
+    const FlowStep* step = same_flow(frame.rows[flow.from].summary.flows, 0, flow);
+    if (step == nullptr || step->wire_ns <= 0) continue;
+    all += 1;
+    slow += static_cast<double>(step->bytes) / static_cast<double>(step->wire_ns) < half_way ? 1 : 0;
+  }
+  return slow >= kHitsShare * all;
+}
+
 // Who has the most slow flows, most of its own among them; sending counts a little more than receiving.
 int32_t most_accused(const JobWindow& window, const std::vector<const Flow*>& slow,
                      const std::unordered_map<int32_t, size_t>& out, const std::unordered_map<int32_t, size_t>& in) {
@@ -253,6 +268,8 @@ void find_slow_flows(const JobWindow& window, const std::vector<int64_t>& steps,
     if (flow.saved_ns() < kSavedShareMin * step_ns) continue;
     // A rank whose own time is long slows its transfers too (its GPU does not feed them): that is not the link.
     if (typical_lateness(window, steps, flow.from) > 0.5 * flow.saved_ns()) continue;
+    // A transfer that stood still once makes a mean slow, not a link.
+    if (!slow_in_most(window, steps, flow)) continue;
     slow.push_back(&flow);
   }
   if (slow.empty() || static_cast<double>(slow.size()) > kSlowShareMax * static_cast<double>(flows.size())) return;
@@ -270,7 +287,15 @@ void find_slow_flows(const JobWindow& window, const std::vector<int64_t>& steps,
     rest = std::move(others);
   }
   if (accused.size() <= kRanksApartMax) {
-    for (auto& [rank, own] : accused) report_flows(window, steps, step_ns, {rank}, own, findings);
+    double most = 0;
+    for (auto& [rank, own] : accused) {
+      double cost = 0;
+      for (const Flow* flow : own) cost = std::max(cost, flow->saved_ns());
+      // What is left beside a much slower link is in its wake.
+      if (cost < kWorthOfWorst * most) continue;
+      most = std::max(most, cost);
+      report_flows(window, steps, step_ns, {rank}, own, findings);
+    }
     return;
   }
   std::vector<int32_t> ranks;
@@ -346,11 +371,15 @@ void find_slow_groups(const JobWindow& window, const std::vector<int64_t>& steps
         std::max_element(slow.begin(), slow.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
     const double saved = std::min(worst->second, step_ns);
     Finding finding;
+    // Who is in the most of the slow groups.
+    std::map<int32_t, size_t> votes;
+    size_t most = 0;
     for (const auto& [id, cost] : slow) {
-      for (const auto& [in_comm, rank] : window.comms().at(id).world_rank) finding.ranks.push_back(rank);
+      for (const auto& [in_comm, rank] : window.comms().at(id).world_rank) most = std::max(most, ++votes[rank]);
     }
-    std::sort(finding.ranks.begin(), finding.ranks.end());
-    finding.ranks.erase(std::unique(finding.ranks.begin(), finding.ranks.end()), finding.ranks.end());
+    for (const auto& [rank, count] : votes) {
+      if (count == most) finding.ranks.push_back(rank);
+    }
     const Group& group = groups[worst->first];
     const double middle = std::exp(usual[class_of(group)].middle);
     finding.layer = "nvlink";

@@ -64,8 +64,7 @@ std::vector<Finding> find_regressions(const JobWindow& window, const std::vector
   auto rise_of = [&](auto of) {
     return median(column(facts, since, facts.size(), of)) - median(column(facts, kSettle, before_end, of));
   };
-  const double late = rise_of([](const StepFacts& step) { return step.most_late_ns; });
-  if (late > kLateShare * rise) return {};
+  const double late = rise_of([](const StepFacts& step) { return step.most_own_ns; });
   const double input = rise_of([](const StepFacts& step) { return step.input_ns; });
   const double own = rise_of([](const StepFacts& step) { return step.own_ns; });
   const double comm = rise_of([](const StepFacts& step) { return step.comm_ns; });
@@ -90,7 +89,7 @@ std::vector<Finding> find_regressions(const JobWindow& window, const std::vector
     finding.alternatives.push_back({"clocks of all GPUs", 0.3, "all ranks are slower by the same amount",
                                     "SM clocks, power and temperature of the job's GPUs before and after"});
     finding.next.push_back({"compare code, libraries and configuration with those before this step", ""});
-  } else if (comm >= 0.5 * rise) {
+  } else if (comm >= 0.5 * rise && late <= kLateShare * rise) {
     finding.layer = "switch";
     finding.cause = "congestion";
     finding.component = "fabric between the job's hosts";

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
+#include <unordered_map>
 
 #include "base/text.h"
 #include "diagnosis/roles.h"
@@ -14,24 +16,40 @@ namespace {
 constexpr size_t kWindow = 10;
 constexpr size_t kStepsSuspect = 4;
 constexpr size_t kStepsSure = 6;
-// A slowness that has just begun is suspected after so many steps in a row, each clearly slow, by one rank alone.
-constexpr size_t kStepsFresh = 4;
-constexpr double kFreshShareMin = 0.10;
+// A slowness that has just begun is suspected after so many steps in a row, each clearly slow, by one rank alone, and
+// is sure after more.
+constexpr size_t kStepsFresh = 2;
+constexpr size_t kStepsFreshSure = 4;
+constexpr double kFreshShareMin = 0.07;
 // A job's first steps are often slow on one rank (compilation, page cache): be sure only after these.
 constexpr int64_t kSettleSteps = 12;
 // Below 5 % of a step a difference between ranks is everyday noise (and a culprit not worth a person at night).
 constexpr double kShareMin = 0.05;
+// A rank that comes and goes: steps looked at, steps in which it alone was late, and how much oftener than the next.
+constexpr size_t kRecurringWindow = 40;
+constexpr size_t kRecurringHits = 6;
+constexpr size_t kRecurringHitsSure = 8;
+constexpr size_t kRecurringRuns = 3;
+constexpr size_t kRecurringQuiet = 16;  // steps since the last
+constexpr double kRecurringRatio = 4;
+constexpr double kRecurringLostMin = 0.015;
 // Distance from the peers in robust standard deviations.
 constexpr double kSigmas = 6;
 constexpr double kExcessMinNs = 1e6;
 // More than this share of a role late together: the work is shaped so.
 constexpr double kStructuralShare = 1.0 / 3;
+// A rank that has a verdict keeps it above this part of the limit.
+constexpr double kStays = 0.6;
 // Most ranks of a host late together: it is the host.
 constexpr double kHostShare = 0.6;
+constexpr double kHostPart = 0.4;
 // Of one host so many are looked at to explain them.
 constexpr size_t kExplainedRanksMax = 8;
 // Culprits at a time; more than these are a matter of shape.
 constexpr size_t kFindingsMax = 16;
+// Late by less than this part of what the latest of their group is, together with most of that group: not late at all.
+constexpr double kHiddenPart = 0.5;
+constexpr double kHiddenShare = 0.6;
 
 // The last steps, ranks by slot.
 struct LastSteps {
@@ -57,10 +75,10 @@ struct LastSteps {
   }
 };
 
-// The size of a slowness that began in the last kStepsFresh steps; 0 where there is none.
-double fresh_lateness(const std::vector<double>& late, double limit) {
-  if (late.size() < kStepsFresh) return 0;
-  std::vector<double> newest(late.end() - static_cast<std::ptrdiff_t>(kStepsFresh), late.end());
+// The size of a slowness that is in all of the last steps; 0 where there is none.
+double fresh_lateness(const std::vector<double>& late, double limit, size_t steps) {
+  if (late.size() < std::max(steps, kStepsSuspect)) return 0;
+  std::vector<double> newest(late.end() - static_cast<std::ptrdiff_t>(steps), late.end());
   double least = *std::min_element(newest.begin(), newest.end());
   double size = median(newest);
   return least >= limit && least >= 0.6 * size ? size : 0;
@@ -233,6 +251,7 @@ struct Late {
   size_t hits = 0;       // steps in which it was
   bool lasting = false;  // in most of the steps, not only in the newest
   bool goes_on = false;
+  bool clear = false;  // not for long yet, but beyond doubt
 };
 
 // Back to the first step of the unbroken stretch, as far as the window remembers.
@@ -252,19 +271,63 @@ int64_t since_step_of(const JobWindow& window, size_t slot, double typical, int6
   return since;
 }
 
-// The hosts on which most ranks are late together, while few hosts are.
-std::map<std::string, std::vector<Late>> late_hosts(const JobWindow& window, const std::vector<Late>& late) {
-  std::map<std::string, size_t> ranks_of;
-  for (const auto& [rank, identity] : window.ranks()) ++ranks_of[identity.host];
+// The hosts on which most ranks are late together, while few hosts are. Of a host with a late rank, those count that
+// are late by a good part of what the latest is.
+std::map<std::string, std::vector<Late>> late_hosts(const JobWindow& window, const std::vector<Late>& late,
+                                                    const std::vector<double>& typical) {
+  std::map<std::string, std::vector<int32_t>> ranks_of;
+  for (const auto& [rank, identity] : window.ranks()) ranks_of[identity.host].push_back(rank);
   std::map<std::string, std::vector<Late>> hosts;
   if (ranks_of.size() < 2) return hosts;
   for (const Late& entry : late) hosts[window.ranks().at(entry.rank).host].push_back(entry);
-  std::erase_if(hosts, [&](const auto& host) {
-    const double all = static_cast<double>(ranks_of[host.first]);
-    return host.second.size() < 2 || static_cast<double>(host.second.size()) < kHostShare * all;
-  });
+  for (auto host = hosts.begin(); host != hosts.end();) {
+    std::vector<Late>& entries = host->second;
+    const std::vector<int32_t>& ranks = ranks_of[host->first];
+    const double worst =
+        std::max_element(entries.begin(), entries.end(), [](const Late& a, const Late& b) { return a.ns < b.ns; })->ns;
+    std::erase_if(entries, [&](const Late& entry) { return entry.ns < kHostPart * worst; });
+    for (int32_t rank : ranks) {
+      const int32_t slot = window.slot_of(rank);
+      if (slot < 0 || std::any_of(entries.begin(), entries.end(), [&](const Late& one) { return one.rank == rank; }))
+        continue;
+      const double ns = typical[static_cast<size_t>(slot)];
+      if (ns >= kHostPart * worst) entries.push_back({.rank = rank, .slot = static_cast<size_t>(slot), .ns = ns});
+    }
+    const bool together =
+        entries.size() >= 2 && static_cast<double>(entries.size()) >= kHostShare * static_cast<double>(ranks.size());
+    host = together ? std::next(host) : hosts.erase(host);
+  }
   if (hosts.size() > std::max<size_t>(1, ranks_of.size() / 3)) hosts.clear();
   return hosts;
+}
+
+// Where communication runs beside the own work, whoever waits in it for a late rank looks quicker than it is. Those in
+// the late rank's own group do not wait there but for it, and look late in comparison: most of the group alike, and by
+// a part of what the late one is.
+void drop_hidden(const JobWindow& window, int64_t step, std::vector<Late>& late) {
+  const StepFrame& frame = *window.frame(step);
+  std::unordered_map<uint64_t, std::pair<size_t, double>> groups;  // late members, the latest
+  auto each_group = [&](const Late& entry, auto&& call) {
+    if (entry.slot >= frame.rows.size() || frame.state[entry.slot] != 1) return;
+    for (const CommStep& comm : frame.rows[entry.slot].summary.comms) {
+      if (comm.size > 1 && comm.size < window.world_size()) call(comm);
+    }
+  };
+  for (const Late& entry : late) {
+    each_group(entry, [&](const CommStep& comm) {
+      auto& [members, latest] = groups[comm.comm_id];
+      ++members;
+      latest = std::max(latest, entry.ns);
+    });
+  }
+  std::erase_if(late, [&](const Late& entry) {
+    bool hidden = false;
+    each_group(entry, [&](const CommStep& comm) {
+      const auto& [members, latest] = groups[comm.comm_id];
+      hidden |= static_cast<double>(members) >= kHiddenShare * comm.size && entry.ns < kHiddenPart * latest;
+    });
+    return hidden;
+  });
 }
 
 // What a step would take without these ranks: the next slowest sets the pace then.
@@ -288,8 +351,8 @@ Finding finding_of(const JobWindow& window, const std::string& host, std::vector
   finding.kind = "slow";
   for (const Late& entry : late) finding.ranks.push_back(entry.rank);
   if (!host.empty()) finding.subject = "host " + host;
-  finding.sure =
-      worst.lasting && worst.goes_on && worst.hits >= kStepsSure && steps.back() >= window.first_step() + kSettleSteps;
+  finding.sure = ((worst.lasting && worst.goes_on && worst.hits >= kStepsSure) || worst.clear) &&
+                 steps.back() >= window.first_step() + kSettleSteps;
   finding.through_step = steps.back();
   finding.since_step = since_step_of(window, worst.slot, worst.ns, steps.back());
   finding.step_ns = static_cast<int64_t>(last.step_ns);
@@ -321,7 +384,101 @@ Finding finding_of(const JobWindow& window, const std::string& host, std::vector
 
 }  // namespace
 
-std::vector<Finding> find_stragglers(const JobWindow& window, const std::vector<Explained>&) {
+namespace {
+
+// A rank that is late alone in some steps and in others not, again and again, while nobody else is.
+std::vector<Finding> find_recurring(const JobWindow& window, double limit, const std::vector<Explained>& explained) {
+  std::vector<int64_t> steps = window.complete_steps();
+  std::erase_if(steps, [&](int64_t number) { return number < window.first_step() + kSettleSteps; });
+  if (steps.size() > kRecurringWindow) steps.erase(steps.begin(), steps.end() - kRecurringWindow);
+  if (steps.size() < 2 * kRecurringHits) return {};
+  const LastSteps last(window, std::move(steps));
+  std::map<size_t, std::vector<size_t>> hits;  // slot -> steps in which it was the latest, and late
+  std::map<size_t, double> lost;
+  size_t all = 0;
+  for (size_t i = 0; i < last.late.size(); ++i) {
+    const std::vector<float>& late = last.late[i]->late_ns;
+    double most = 0, second = 0;
+    size_t who = 0;
+    for (size_t slot = 0; slot < late.size(); ++slot) {
+      const auto ns = static_cast<double>(late[slot]);
+      if (ns > most) {
+        second = most;
+        most = ns;
+        who = slot;
+      } else if (ns > second) {
+        second = ns;
+      }
+    }
+    if (most < limit || second > 0.6 * most) continue;
+    hits[who].push_back(i);
+    lost[who] += most - second;
+    ++all;
+  }
+  size_t best = 0, best_slot = 0, next = 0;
+  for (const auto& [slot, at] : hits) {
+    if (at.size() > best) {
+      next = best;
+      best = at.size();
+      best_slot = slot;
+    } else {
+      next = std::max(next, at.size());
+    }
+  }
+  // It has a verdict already, perhaps with others of its host.
+  const int32_t who = window.rank_of(best_slot);
+  for (const Explained& entry : explained)
+    if (entry.rank == who && entry.to_step + static_cast<int64_t>(kRecurringQuiet) >= last.steps.back()) return {};
+  const double share = lost[best_slot] / (last.step_ns * static_cast<double>(last.late.size()));
+  if (best < kRecurringHits || static_cast<double>(best) < kRecurringRatio * static_cast<double>(next) ||
+      share < kRecurringLostMin)
+    return {};
+  // It comes and goes: one long stretch, or one that is over, is no recurrence.
+  size_t runs = 0;
+  for (size_t i = 0; i < best; ++i) runs += i == 0 || hits[best_slot][i] > hits[best_slot][i - 1] + 1 ? 1 : 0;
+  if (runs < kRecurringRuns || last.late.size() - 1 - hits[best_slot].back() > kRecurringQuiet) return {};
+  std::vector<int64_t> hit;
+  for (size_t i : hits[best_slot]) hit.push_back(last.steps[i]);
+  const int32_t rank = who;
+  const double per_hit = lost[best_slot] / static_cast<double>(best);
+  Finding finding;
+  finding.kind = "slow";
+  finding.ranks = {rank};
+  finding.since_step = hit.front();
+  finding.through_step = hit.back();
+  finding.sure = best >= kRecurringHitsSure;
+  finding.clear_after_steps = 24;
+  const double in_steps = static_cast<double>(
+      std::count_if(last.steps.begin(), last.steps.end(), [&](int64_t number) { return number >= hit.front(); }));
+  finding.steps_hit = std::min(0.99, static_cast<double>(best) / std::max(1.0, in_steps));
+  finding.lost_ns_per_step = static_cast<int64_t>(lost[best_slot] / std::max(1.0, in_steps));
+  finding.step_ns = static_cast<int64_t>(last.step_ns + per_hit);
+  finding.step_without_ns = static_cast<int64_t>(last.step_ns);
+  finding.victims = victims_of(window, finding.ranks);
+  add_wait_claims(window, rank, hit, finding);
+  explain_own_time(window, {rank}, hit, finding);
+  finding.chain.push_back(claim(
+      "exclusion", "other ranks",
+      format("Nobody else: in %zu of the %zu steps in which one rank was late alone it was rank %d.", best, all, rank),
+      static_cast<double>(best), "steps", 0, static_cast<double>(all - best), hit.front(), hit.back(),
+      steps_query(hit.front(), hit.back())));
+  finding.chain.push_back(claim("counterfactual", format("rank %d", rank),
+                                format("Without it no step would wait %s for it, as one in %.1f does.",
+                                       human_duration(per_hit).c_str(), 1 / std::max(0.01, finding.steps_hit)),
+                                last.step_ns / 1e6, "ms", (last.step_ns + per_hit) / 1e6, 0, hit.front(), hit.back(),
+                                steps_query(hit.front(), hit.back())));
+  finding.sentence = format("%s makes everybody wait %s in one step of %.1f since step {since}: %s of the job.",
+                            name_of(window, rank).c_str(), human_duration(per_hit).c_str(),
+                            1 / std::max(0.01, finding.steps_hit), percent(share).c_str());
+  finding.coverage =
+      window.world_size() > 0 ? static_cast<double>(window.step(hit.back())->size()) / window.world_size() : 1;
+  finding.confidence = std::min(0.9, 0.4 + 0.04 * static_cast<double>(best));
+  return {finding};
+}
+
+}  // namespace
+
+std::vector<Finding> find_stragglers(const JobWindow& window, const std::vector<Explained>& explained) {
   std::vector<int64_t> steps = window.complete_steps();
   if (steps.size() > kWindow) steps.erase(steps.begin(), steps.end() - kWindow);
   if (steps.size() < kStepsSuspect) return {};
@@ -345,11 +502,25 @@ std::vector<Finding> find_stragglers(const JobWindow& window, const std::vector<
   // 1.4826: from the median absolute deviation to a standard deviation.
   limit = std::max(limit, kSigmas * 1.4826 * median(std::move(noise)));
   const double fresh_limit = std::max(limit, kFreshShareMin * last.step_ns);
+  // Where nobody was late before, two steps are enough to suspect somebody; where ranks take turns they are chance.
+  bool calm = true;
+  for (size_t i = 0; i + kStepsFresh < last.late.size() && calm; ++i) {
+    const std::vector<float>& step = last.late[i]->late_ns;
+    calm =
+        std::none_of(step.begin(), step.end(), [&](float ns) { return static_cast<double>(ns) >= 0.7 * fresh_limit; });
+  }
+  const size_t fresh_steps = calm ? kStepsFresh : kStepsFreshSure;
+  // Who is named already stays so until it is clearly better: a slowness at the limit does not come and go.
+  std::set<int32_t> named;
+  for (const Explained& entry : explained)
+    if (entry.to_step >= last.steps.front()) named.insert(entry.rank);
+  const double limit_of_others = limit;
   std::vector<Late> late;
   for (size_t slot = 0; slot < typical.size(); ++slot) {
     if (std::isnan(typical[slot])) continue;
+    limit = named.contains(window.rank_of(slot)) ? kStays * limit_of_others : limit_of_others;
     last.of_slot(slot, values);
-    double fresh = typical[slot] >= limit ? 0 : fresh_lateness(values, fresh_limit);
+    const double fresh = fresh_lateness(values, fresh_limit, fresh_steps);
     if (typical[slot] < limit && fresh == 0) continue;
     Late entry{.rank = window.rank_of(slot), .slot = slot, .ns = typical[slot] >= limit ? typical[slot] : fresh};
     auto hits_of = [&](double size) {
@@ -361,15 +532,16 @@ std::vector<Finding> find_stragglers(const JobWindow& window, const std::vector<
                     static_cast<double>(entry.hits) >= 0.7 * static_cast<double>(values.size());
     entry.goes_on = values.back() >= limit;
     if (!entry.lasting) {
-      entry.ns = fresh_lateness(values, fresh_limit);
+      entry.ns = fresh;
       entry.hits = hits_of(entry.ns);
+      entry.clear = fresh_lateness(values, fresh_limit, kStepsFreshSure) > 0;
     }
     if (entry.ns > 0) late.push_back(entry);
   }
-  if (late.empty()) return {};
+  if (late.empty()) return find_recurring(window, fresh_limit, explained);
 
   std::vector<Finding> findings;
-  for (auto& [host, entries] : late_hosts(window, late)) {
+  for (auto& [host, entries] : late_hosts(window, late, typical)) {
     if (std::none_of(entries.begin(), entries.end(), [](const Late& entry) { return entry.lasting; }) &&
         entries.size() < late.size())
       continue;
@@ -394,6 +566,7 @@ std::vector<Finding> find_stragglers(const JobWindow& window, const std::vector<
   std::erase_if(late, [&](const Late& entry) {
     return structural(roles[role_of(entry.slot)].first, roles[role_of(entry.slot)].second);
   });
+  drop_hidden(window, last.steps.back(), late);
   const bool alone = late.size() == 1;
   std::sort(late.begin(), late.end(), [](const Late& a, const Late& b) { return a.ns > b.ns; });
   if (late.size() > kFindingsMax) late.resize(kFindingsMax);

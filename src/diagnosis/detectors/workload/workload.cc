@@ -16,7 +16,7 @@ constexpr size_t kStepsMin = 8;
 constexpr size_t kStepsSure = 12;
 // Below this part of a step uneven work is how real batches are.
 constexpr double kShareMin = 0.05;
-// A rank that has the most work in so many steps is the one that always has; else they take turns.
+// A rank that has nearly the most work in so many steps always has it.
 constexpr double kAlwaysShare = 0.5;
 // A stage stands out by so much of a step, in so many of the steps.
 constexpr double kStageShareMin = 0.06;
@@ -57,7 +57,8 @@ void add_counterfactual(const std::vector<int64_t>& steps, double step_ns, doubl
 void find_uneven_ranks(const JobWindow& window, const std::vector<int64_t>& steps, double step_ns,
                        std::vector<Finding>& findings) {
   std::vector<double> most, late;
-  std::map<size_t, size_t> heaviest;
+  std::map<size_t, size_t> heaviest, heavy;  // slot -> steps in which it had the most, nearly the most
+  size_t by_bytes = 0;
   for (int64_t number : steps) {
     const StepLateness& step = lateness(window, *window.frame(number));
     double work = 0, rest = 0;
@@ -72,48 +73,58 @@ void find_uneven_ranks(const JobWindow& window, const std::vector<int64_t>& step
     }
     most.push_back(work);
     late.push_back(rest);
-    if (work > 0) ++heaviest[who];
+    by_bytes += step.by_bytes ? 1 : 0;
+    if (work <= 0) continue;
+    ++heaviest[who];
+    for (size_t slot = 0; slot < step.work_ns.size(); ++slot)
+      if (static_cast<double>(step.work_ns[slot]) >= 0.5 * work) ++heavy[slot];
   }
   const double saved = median(most);
   if (saved < kShareMin * step_ns || saved < median(late)) return;
-  size_t always = 0, slot_of_always = 0;
-  for (const auto& [slot, count] : heaviest) {
-    if (count > always) {
-      always = count;
-      slot_of_always = slot;
-    }
-  }
   const int64_t from = steps.front(), to = steps.back();
   Finding finding;
-  if (static_cast<double>(always) >= kAlwaysShare * static_cast<double>(steps.size())) {
-    const int32_t rank = window.rank_of(slot_of_always);
-    finding.ranks = {rank};
-    finding.subject = format("work of rank %d", rank);
+  if (2 * by_bytes > steps.size()) {
+    for (const auto& [slot, count] : heavy) {
+      if (static_cast<double>(count) >= kAlwaysShare * static_cast<double>(steps.size()) &&
+          finding.ranks.size() < kRanksNamedMax)
+        finding.ranks.push_back(window.rank_of(slot));
+    }
+    std::sort(finding.ranks.begin(), finding.ranks.end());
+    const std::string ranks = human_ranks({finding.ranks.begin(), finding.ranks.end()}, 4);
+    finding.subject = "experts";
     finding.cause = "expert-imbalance";
-    finding.component = format("experts of rank %d", rank);
-    finding.chain.push_back(claim("self_time", format("rank %d", rank),
-                                  format("In %zu of %zu steps rank %d has the most to do: its share of tokens or "
-                                         "routed bytes explains %s of its own time.",
-                                         always, steps.size(), rank, per_step(saved).c_str()),
-                                  saved / 1e6, "ms", 0, 0, from, to, rank_query(rank, from, to)));
-    finding.sentence = format(
-        "Rank %d gets more work than its peers (an expert with more than its share of tokens): "
-        "everybody waits %s since step {since}: %s of the job.",
-        rank, per_step(saved).c_str(), percent(saved / step_ns).c_str());
+    finding.component = finding.ranks.empty() ? "routing to experts" : "experts of rank " + ranks;
+    finding.chain.push_back(claim(
+        "self_time", finding.component,
+        format("What is routed to a rank explains its own time: the rank with the most works %s longer than the mean.",
+               per_step(saved).c_str()),
+        saved / 1e6, "ms", 0, 0, from, to,
+        finding.ranks.empty() ? steps_query(from, to) : rank_query(finding.ranks.front(), from, to)));
+    finding.sentence = finding.ranks.empty()
+                           ? format(
+                                 "Tokens are routed unevenly to the experts, in changing ways: everybody waits %s "
+                                 "since step {since}: %s of "
+                                 "the job.",
+                                 per_step(saved).c_str(), percent(saved / step_ns).c_str())
+                           : format(
+                                 "The experts of rank %s get more than their share of tokens: everybody waits %s since "
+                                 "step {since}: %s of "
+                                 "the job.",
+                                 ranks.c_str(), per_step(saved).c_str(), percent(saved / step_ns).c_str());
     finding.next.push_back({"balance the experts: capacity factor, auxiliary loss, placement of the hot expert", ""});
   } else {
     finding.subject = "sequences";
     finding.cause = "sequence-imbalance";
     finding.component = "packing of sequences";
     finding.chain.push_back(claim("self_time", finding.component,
-                                  format("The rank with the most to do changes (%zu different ones in %zu steps); what "
-                                         "it has more explains %s of its "
+                                  format("The rank with the most tokens is another one each time (%zu in %zu steps); "
+                                         "what it has more explains %s of its "
                                          "own time.",
                                          heaviest.size(), steps.size(), per_step(saved).c_str()),
                                   saved / 1e6, "ms", 0, 0, from, to, steps_query(from, to)));
     finding.sentence = format(
-        "Sequences are packed unevenly: everybody waits %s for the rank with the most tokens, a different "
-        "one each time, since step {since}: %s of the job.",
+        "Sequences are packed unevenly: everybody waits %s for the rank with the most tokens, since step "
+        "{since}: %s of the job.",
         per_step(saved).c_str(), percent(saved / step_ns).c_str());
     finding.next.push_back({"pack by length, or balance micro-batches by tokens over data-parallel ranks", ""});
   }
@@ -135,18 +146,15 @@ void find_uneven_stages(const JobWindow& window, const std::vector<int64_t>& ste
   };
   // A stage is known by its place in the groups that send point to point: by the place of any of its ranks.
   std::map<int32_t, Stage> stages;
+  const Pipelines pipelines(window, *window.frame(steps.back()));
   size_t looked_at = 0;
   for (int64_t number : steps) {
     const StepFrame& frame = *window.frame(number);
     std::map<int32_t, std::vector<double>> own;
     for (size_t slot = 0; slot < frame.rows.size(); ++slot) {
       if (frame.state[slot] != 1) continue;
-      const StepSummary& row = frame.rows[slot].summary;
-      for (const CommStep& comm : row.comms) {
-        if (!comm.p2p) continue;
-        own[comm.rank_in_comm].push_back(static_cast<double>(frame.rows[slot].own_ns()));
-        break;
-      }
+      if (const int32_t place = pipelines.stage_of(frame.rows[slot].summary); place >= 0)
+        own[place].push_back(static_cast<double>(frame.rows[slot].own_ns()));
     }
     if (own.size() < 2 || own.size() > 256) continue;
     ++looked_at;
@@ -173,14 +181,9 @@ void find_uneven_stages(const JobWindow& window, const std::vector<int64_t>& ste
     std::vector<double> of_stage;
     Finding finding;
     for (const auto& [rank, row] : *window.step(to)) {
-      for (const CommStep& comm : row.summary.comms) {
-        if (!comm.p2p) continue;
-        if (comm.rank_in_comm == place) {
-          of_stage.push_back(static_cast<double>(row.own_ns()));
-          if (finding.ranks.size() < kRanksNamedMax) finding.ranks.push_back(rank);
-        }
-        break;
-      }
+      if (pipelines.stage_of(row.summary) != place) continue;
+      of_stage.push_back(static_cast<double>(row.own_ns()));
+      if (finding.ranks.size() < kRanksNamedMax) finding.ranks.push_back(rank);
     }
     if (of_stage.size() < kFewRanks && saved < kFewShareMin * step_ns) continue;
     if (of_stage.size() < 2 || quantile(of_stage, 0.25) - median(stage.others) < 0.5 * saved) continue;

@@ -92,6 +92,8 @@ MadeUpJob pipelines(int32_t replicas) {
 TEST(Workload, AStageWithMoreLayersIsNamedWithAllItsRanks) {
   MadeUpJob job = pipelines(8);
   JobWindow window;
+  for (uint64_t replica = 0; replica < 8; ++replica)
+    window.add_comm(job.identity(0), {.comm_id = 0x100 + replica, .size = 4, .rank_in_comm = 0, .name = "pp"});
   job.play(window, 0, 40, [](int64_t, std::vector<RankPlan>& ranks) {
     for (size_t rank = 24; rank < 32; ++rank) ranks[rank].own_ms *= 1.3;
   });

@@ -1,0 +1,51 @@
+#include "apps/cli/score_product.h"
+
+#include "base/counters.h"
+#include "diagnosis/engine.h"
+#include "model/verdict.h"
+#include "store/agent_registry.h"
+#include "store/applier.h"
+#include "store/memory_metric_store.h"
+#include "store/memory_span_store.h"
+#include "store/memory_step_store.h"
+#include "store/store_counters.h"
+#include "wire/otlp.h"
+
+namespace lockstep::cli {
+namespace {
+
+class Product final : public sim::Subject {
+ public:
+  Product() { applier_.subscribe(engine_); }
+
+  void receive(Signal signal, std::string_view otlp, int64_t now_unix_ns) override {
+    const Result<Batch> batch = otlp::decode(signal, otlp);
+    if (batch.ok()) applier_.apply(signal, *batch, now_unix_ns);
+  }
+  void tick(int64_t now_unix_ns) override {
+    engine_.tick(now_unix_ns);
+    engine_.take_changed();  // what a server would write down
+  }
+  std::string verdicts(std::string_view job_id) override {
+    std::string text = "[";
+    for (const Verdict& verdict : engine_.verdicts(job_id)) text += (text.size() > 1 ? "," : "") + to_json(verdict);
+    return text + "]";
+  }
+
+ private:
+  Counters counters_{kStoreCounters};
+  MemoryStepStore steps_{{}, counters_};
+  MemorySpanStore spans_{{}, counters_};
+  MemoryMetricStore metrics_{{}, counters_};
+  AgentRegistry agents_;
+  Engine engine_;
+  Applier applier_{steps_, spans_, metrics_, agents_, counters_};
+};
+
+}  // namespace
+
+std::unique_ptr<sim::Subject> make_product() {
+  return std::make_unique<Product>();
+}
+
+}  // namespace lockstep::cli

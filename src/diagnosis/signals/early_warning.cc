@@ -1,0 +1,234 @@
+#include "diagnosis/signals/early_warning.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/median.h"
+#include "base/text.h"
+
+namespace lockstep {
+namespace {
+
+enum class Kind : uint8_t { kRises, kFalls, kSet };
+
+struct Rule {
+  const char* signal;
+  Kind kind;
+  const char* layer;
+  const char* cause;
+  double worth;  // kRises: levels below this are nobody's business; kFalls: levels above it; kSet: least value
+  double limit;  // where it hurts; kFalls with limit_share: share of its first level
+  bool limit_share;
+  double change;       // least change over the time looked at, absolute
+  double relative;     // and as a share of the first level
+  bool against_fleet;  // the fleet's own trend is taken off
+  double horizon_s;    // kSet: how soon; else farther away is not worth a word
+  double confidence;   // at best
+  const char* words;
+};
+
+// clang-format off
+constexpr Rule kRules[] = {
+    {"ecc_corrected", Kind::kRises, "gpu", "ecc", 1, 60, false, 1, 0.5, false, 12 * 3600, 0.7, "corrected memory errors rise"},
+    {"remap_pending", Kind::kSet, "gpu", "ecc", 0.5, 0, false, 0, 0, false, 24 * 3600, 0.4, "a memory row waits for a reset to be replaced"},
+    {"remap_failure", Kind::kSet, "gpu", "ecc", 0.5, 0, false, 0, 0, false, 3600, 0.8, "a memory row could not be replaced"},
+    {"banks_without_spares", Kind::kSet, "gpu", "ecc", 0.5, 0, false, 0, 0, false, 12 * 3600, 0.5, "a memory bank has no spare rows left"},
+    {"thermal_throttle", Kind::kRises, "gpu", "throttle-thermal", 0.5, 15, false, 0.5, 0.5, true, 6 * 3600, 0.75, "it is slowed by heat more and more"},
+    {"temperature_margin", Kind::kFalls, "gpu", "throttle-thermal", 20, 0, false, 3, 0.15, true, 4 * 3600, 0.7, "its thermal margin shrinks"},
+    {"power_throttle", Kind::kRises, "gpu", "throttle-power", 5, 60, false, 5, 0.5, true, 6 * 3600, 0.5, "its power limit holds it back more and more"},
+    {"sm_clock", Kind::kFalls, "gpu", "slow-compute", 10, 0.9, true, 0.02, 0.015, true, 6 * 3600, 0.6, "its clock drifts down"},
+    {"link_errors", Kind::kRises, "nvlink", "nvlink-degraded", 0.05, 5, false, 0.05, 0.5, false, 12 * 3600, 0.7, "errors of its NVLinks rise"},
+    {"symbol_errors", Kind::kRises, "link", "nic-degraded", 0.05, 10, false, 0.05, 0.5, false, 12 * 3600, 0.7, "symbol errors of its link rise"},
+    {"fec_uncorrectable", Kind::kRises, "link", "nic-degraded", 0.01, 1, false, 0.01, 0.5, false, 12 * 3600, 0.8, "error correction of its link fails more and more"},
+    {"fec_corrected", Kind::kRises, "link", "nic-degraded", 1, 1000, false, 1, 1.0, true, 12 * 3600, 0.5, "error correction of its link has more and more to do"},
+};
+// clang-format on
+
+constexpr double kHoursMin = 0.2;
+constexpr size_t kPointsMin = 6;
+constexpr double kAgreementMin = 0.5;
+constexpr size_t kFleetMax = 512;
+constexpr size_t kFleetMin = 4;
+constexpr size_t kFollowedMax = 4 * EarlyWarnings::kWarningsMax;
+constexpr int kAgreedMin = 2, kMissedMax = 3;
+
+struct Seen {
+  bool warn = false;
+  double horizon_s = 0;
+  double confidence = 0;
+};
+
+// `stay`: already raised, so a weaker sign keeps it.
+Seen judge(const Rule& rule, const Trend& trend, double fleet_per_hour, bool stay) {
+  Seen seen;
+  double less = stay ? 0.6 : 1;
+  if (rule.kind == Kind::kSet) {
+    seen.warn = trend.now >= rule.worth;
+    seen.horizon_s = rule.horizon_s;
+    seen.confidence = rule.confidence;
+    return seen;
+  }
+  if (trend.hours < kHoursMin) return seen;
+  double sign = rule.kind == Kind::kRises ? 1 : -1;
+  if (rule.kind == Kind::kRises ? trend.now < less * rule.worth : trend.now > rule.worth / less) return seen;
+  double slope = sign * (trend.per_hour - (rule.against_fleet ? fleet_per_hour : 0));
+  if (slope <= 0 || sign * trend.agreement < less * kAgreementMin) return seen;
+  // Most of what is left must be its own, not the fleet's.
+  if (rule.against_fleet && slope < 0.5 * sign * trend.per_hour) return seen;
+  if (slope * trend.hours < less * std::max(rule.change, rule.relative * std::fabs(trend.first))) return seen;
+  double limit = rule.limit_share ? rule.limit * trend.first : rule.limit;
+  double left = sign * (limit - trend.now);
+  seen.horizon_s = left <= 0 ? 0 : left / slope * 3600;
+  if (seen.horizon_s > rule.horizon_s / less) return seen;
+  seen.warn = true;
+  seen.confidence =
+      rule.confidence * std::min(1.0, 0.5 + 0.5 * sign * trend.agreement) * std::min(1.0, 0.6 + 0.4 * trend.hours);
+  return seen;
+}
+
+std::string horizon_text(double seconds) {
+  if (seconds < 60) return "at any time";
+  if (seconds < 3600) return format("in about %.0f min", seconds / 60);
+  return format("in about %.0f h", seconds / 3600);
+}
+
+}  // namespace
+
+Trend trend_of(const std::vector<HistoryValue>& values) {
+  Trend trend;
+  struct Point {
+    double hours;
+    double value;
+  };
+  std::vector<Point> points;
+  double fine = 0, fine_at = 0;
+  size_t fine_count = 0;
+  for (const HistoryValue& value : values) {
+    double at = (static_cast<double>(value.from) + 0.5 * value.buckets) * static_cast<double>(kBucketNs) / 3.6e12;
+    if (value.buckets > 1) {
+      points.push_back({at, value.value});
+    } else {
+      // The last minute is one point: it must not outvote the hour.
+      fine += value.value;
+      fine_at += at;
+      ++fine_count;
+    }
+  }
+  if (fine_count > 0)
+    points.push_back({fine_at / static_cast<double>(fine_count), fine / static_cast<double>(fine_count)});
+  if (points.empty()) return trend;
+  trend.known = true;
+  trend.now = points.back().value;
+  trend.first = points.front().value;
+  if (points.size() < kPointsMin) return trend;
+  trend.hours = points.back().hours - points.front().hours;
+  std::vector<double> slopes;
+  double signs = 0;
+  for (size_t i = 0; i < points.size(); ++i) {
+    for (size_t j = i + 1; j < points.size(); ++j) {
+      double rise = points[j].value - points[i].value;
+      slopes.push_back(rise / (points[j].hours - points[i].hours));
+      signs += rise > 0 ? 1 : rise < 0 ? -1 : 0;
+    }
+  }
+  trend.agreement = signs / static_cast<double>(slopes.size());
+  trend.per_hour = median_of(slopes);
+  trend.first = trend.now - trend.per_hour * trend.hours;
+  return trend;
+}
+
+void EarlyWarnings::look(const SignalBook& signals, Place place, const std::string& host, const std::string& id,
+                         int64_t now_unix_ns) {
+  for (size_t i = 0; i < std::size(kRules); ++i) {
+    const Rule& rule = kRules[i];
+    SignalIndex signal = signal_index(rule.signal);
+    const SignalRow& row = signal_row(signal);
+    if (row.place != place) continue;
+    Trend trend = trend_of(signals.history(place, host, id, signal));
+    if (!trend.known) continue;
+    std::string key = format("%s/%s/%s", host.c_str(), id.c_str(), rule.signal);
+    auto found = followed_.find(key);
+    double fleet = 0;
+    if (rule.against_fleet && trend.hours >= kHoursMin) {
+      std::deque<float>& slopes = fleet_[i];
+      if (slopes.size() >= kFleetMin) fleet = median_of(std::vector<double>(slopes.begin(), slopes.end()));
+      slopes.push_back(static_cast<float>(trend.per_hour));
+      if (slopes.size() > kFleetMax) slopes.pop_front();
+      if (slopes.size() <= kFleetMin && (found == followed_.end() || !found->second.raised)) continue;
+    }
+    Seen seen = judge(rule, trend, fleet, found != followed_.end() && found->second.raised);
+    if (found == followed_.end()) {
+      if (!seen.warn) continue;
+      if (followed_.size() >= kFollowedMax) {
+        ++left_out_;
+        continue;
+      }
+      found = followed_.emplace(key, Followed{}).first;
+      found->second.warning.id = key;
+      found->second.warning.since_unix_ns = now_unix_ns;
+      found->second.looked_unix_ns = now_unix_ns - kAgainNs;
+    }
+    Followed& followed = found->second;
+    if (now_unix_ns - followed.looked_unix_ns < kAgainNs) continue;
+    followed.looked_unix_ns = now_unix_ns;
+    if (!seen.warn) {
+      followed.agreed = 0;
+      if (++followed.missed >= kMissedMax || !followed.raised) followed_.erase(found);
+      continue;
+    }
+    followed.missed = 0;
+    followed.raised |= ++followed.agreed >= kAgreedMin;
+    EarlyWarning& warning = followed.warning;
+    warning.host = host;
+    (place == Place::kGpu ? warning.gpu_uuid : warning.device) = id;
+    warning.layer = rule.layer;
+    warning.cause = rule.cause;
+    warning.horizon_s = seen.horizon_s;
+    warning.confidence = seen.confidence;
+    std::string unit = row.unit[0] == '/' || row.unit[0] == '\0' ? row.unit : std::string(" ") + row.unit;
+    std::string from =
+        rule.kind == Kind::kSet ? "" : format(", from %.3g to %.3g%s", trend.first, trend.now, unit.c_str());
+    warning.sentence = format("%s of %s: %s%s; %s expected %s.", id.c_str(), host.c_str(), rule.words, from.c_str(),
+                              rule.cause, horizon_text(seen.horizon_s).c_str());
+    Claim claim;
+    claim.kind = "counter";
+    claim.subject = id + " of " + host;
+    claim.claim = rule.kind == Kind::kSet
+                      ? format("%s: %.3g.", row.words, trend.now)
+                      : format("%s: %.3g%s now, %+.3g an hour over %.1f h; the fleet %+.3g.", row.words, trend.now,
+                               unit.c_str(), trend.per_hour, trend.hours, fleet);
+    claim.value = trend.now;
+    claim.unit = row.unit;
+    claim.baseline = trend.first;
+    claim.query = format("/api/metrics?name=%s&from=%lld&to=%lld&limit=1000", url_part(row.metric).c_str(),
+                         static_cast<long long>(now_unix_ns - 7'200'000'000'000), static_cast<long long>(now_unix_ns));
+    warning.claims = {std::move(claim)};
+  }
+}
+
+void EarlyWarnings::update(const SignalBook& signals, int64_t now_unix_ns, size_t hosts_max) {
+  fleet_.resize(std::size(kRules));
+  std::vector<std::string> hosts = signals.hosts(next_host_, hosts_max);
+  next_host_ = hosts.size() < hosts_max ? 0 : next_host_ + hosts.size();
+  for (const std::string& host : hosts) {
+    for (const std::string& gpu : signals.gpus_of(host)) look(signals, Place::kGpu, host, gpu, now_unix_ns);
+    for (const std::string& device : signals.adapters_of(host, ""))
+      look(signals, Place::kNic, host, device, now_unix_ns);
+  }
+  // A host that is gone takes its warnings along.
+  std::erase_if(followed_,
+                [&](const auto& entry) { return now_unix_ns - entry.second.looked_unix_ns > 3'600'000'000'000; });
+}
+
+std::vector<EarlyWarning> EarlyWarnings::warnings() const {
+  std::vector<EarlyWarning> raised;
+  for (const auto& [key, followed] : followed_) {
+    if (followed.raised) raised.push_back(followed.warning);
+  }
+  std::stable_sort(raised.begin(), raised.end(),
+                   [](const EarlyWarning& a, const EarlyWarning& b) { return a.horizon_s < b.horizon_s; });
+  if (raised.size() > kWarningsMax) raised.resize(kWarningsMax);
+  return raised;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,99 @@
+#include "diagnosis/signals/explain_finding.h"
+
+#include <algorithm>
+#include <string_view>
+
+namespace lockstep {
+namespace {
+
+struct SignRow {
+  const char* layer;  // "": any
+  const char* cause;  // "": any
+  uint32_t sign;
+};
+
+// First row that fits.
+constexpr SignRow kSigns[] = {
+    {"workload", "", 0},
+    {"", "op-mismatch", 0},
+    {"", "deadlock", 0},
+    {"", "nan-source", 0},
+    {"", "stage-imbalance", 0},
+    {"", "sequence-imbalance", 0},
+    {"", "expert-imbalance", 0},
+    {"", "rank-dead", kDead},
+    {"", "rank-missing", kMissing},
+    {"", "in-operation-stall", kStalled},
+    {"", "process-paused", kPauses},
+    {"", "gc", kPauses},
+    {"", "link-flap", kTransfersPause},
+    {"", "checkpoint", kCheckpointLong},
+    {"", "code-regression", kWholeJob},
+    {"", "tcp-fallback", kWholeJob},
+    {"input", "", kInputWaits},
+    {"gpu", "", kGpuBehind},
+    {"host", "", kHostLate},
+    {"nvlink", "", kGroupTransferSlow},
+    {"link", "", kSlowFlows},
+    {"nic", "", kSlowFlows},
+    {"switch", "", kSlowFlows},
+};
+
+}  // namespace
+
+uint32_t sign_of(const Finding& finding) {
+  for (const SignRow& row : kSigns) {
+    if ((row.layer[0] == '\0' || finding.layer == row.layer) && (row.cause[0] == '\0' || finding.cause == row.cause))
+      return row.sign;
+  }
+  return finding.kind == "slow" && finding.ranks.empty() ? kWholeJob : 0u;
+}
+
+Explanation explain_finding(const SignalBook& signals, const PriorBook& priors, const FindingContext& context,
+                            Finding& finding) {
+  Question question;
+  question.culprits = context.culprits;
+  question.peers = context.peers;
+  question.sign = sign_of(finding);
+  question.layer = finding.layer;
+  question.cause = finding.cause;
+  question.component = finding.component;
+  question.job_from_unix_ns = context.job_from_unix_ns;
+  question.since_unix_ns = context.since_unix_ns;
+  question.through_unix_ns = context.now_unix_ns;
+  if (question.sign == 0 || question.culprits.empty()) {
+    Explanation as_told;
+    as_told.layer = finding.layer;
+    as_told.cause = finding.cause;
+    as_told.component = finding.component;
+    as_told.confidence = finding.confidence;
+    return as_told;
+  }
+  Explanation explanation = explain(signals, priors, question);
+  // The counterfactual closes the chain: what explains the culprit's time comes before it.
+  auto at = std::find_if(finding.chain.begin(), finding.chain.end(),
+                         [](const Claim& claim) { return claim.kind == "counterfactual"; });
+  std::vector<Claim> claims = explanation.chain;
+  claims.insert(claims.end(), explanation.exclusions.begin(), explanation.exclusions.end());
+  for (Claim& claim : claims) {
+    claim.from_step = finding.since_step;
+    claim.to_step = finding.through_step;
+  }
+  finding.chain.insert(at, claims.begin(), claims.end());
+  if (explanation.by_signals) {
+    bool other_cause = finding.cause != explanation.cause || finding.layer != explanation.layer;
+    finding.layer = explanation.layer;
+    finding.cause = explanation.cause;
+    finding.component = explanation.component;
+    // What a detector says for want of signals is answered now.
+    if (other_cause) finding.alternatives.clear();
+    finding.next.insert(finding.next.begin(), explanation.next.begin(), explanation.next.end());
+  } else if (!explanation.decided_by.empty()) {
+    finding.next.push_back({"what would decide: " + explanation.decided_by, ""});
+  }
+  finding.alternatives.insert(finding.alternatives.end(), explanation.alternatives.begin(),
+                              explanation.alternatives.end());
+  return explanation;
+}
+
+}  // namespace lockstep

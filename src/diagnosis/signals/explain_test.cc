@@ -1,0 +1,623 @@
+#include "diagnosis/signals/explain.h"
+
+#include <gtest/gtest.h>
+
+#include "diagnosis/signals/explain_finding.h"
+#include "diagnosis/signals/testing.h"
+
+namespace lockstep {
+namespace {
+
+using testing::kBegin;
+using testing::kSecond;
+using testing::MadeUpFleet;
+
+constexpr int kGuilty = 11;  // host 1, GPU 3
+constexpr int kHost = 1, kGpu = 3;
+
+// Four hosts, healthy for two minutes, then whatever `change` does, looked at `after` seconds later.
+struct Told {
+  MadeUpFleet fleet{4};
+  PriorBook priors;
+  int64_t since = 0;
+
+  template <typename Change>
+  Explanation after(uint32_t sign, Change change, int seconds = 30, std::vector<int> ranks = {kGuilty}) {
+    fleet.run(120);
+    since = fleet.now();
+    change(fleet);
+    fleet.run(seconds);
+    return explain(fleet.book, priors, fleet.question(ranks, sign, since));
+  }
+};
+
+bool mentions(const std::vector<Claim>& claims, const std::string& text) {
+  return std::any_of(claims.begin(), claims.end(),
+                     [&](const Claim& claim) { return claim.claim.find(text) != std::string::npos; });
+}
+
+void expect_named(const Explanation& told, const char* layer, const char* cause) {
+  EXPECT_TRUE(told.by_signals);
+  EXPECT_EQ(told.layer, layer);
+  EXPECT_EQ(told.cause, cause);
+  EXPECT_FALSE(told.exclusions.empty());
+  EXPECT_FALSE(told.chain.empty());
+  EXPECT_FALSE(told.next.empty());
+  EXPECT_GT(told.confidence, 0.3);
+  for (const Claim& claim : told.chain) {
+    EXPECT_TRUE(claim.query.starts_with("/api/")) << claim.claim;
+    EXPECT_TRUE(claim.kind == "counter" || claim.kind == "event") << claim.kind;
+  }
+}
+
+void expect_unexplained(const Explanation& told) {
+  EXPECT_FALSE(told.by_signals) << told.layer << " " << told.cause;
+  EXPECT_EQ(told.layer, "as told by steps");
+  EXPECT_EQ(told.cause, "generic");
+  EXPECT_TRUE(told.chain.empty());
+}
+
+TEST(Explain, NamesHeatWhereThrottleTimeRisesAndTheClockFalls) {
+  Told test;
+  Explanation told = test.after(kGpuBehind, [](MadeUpFleet& fleet) {
+    fleet.set(kHost, kGpu, "lockstep_gpu_clock_hertz{clock=sm}", 1.5e9);
+    fleet.set(kHost, kGpu, "lockstep_gpu_throttle_seconds_total{reason=hw_thermal}", 0.6);
+    fleet.set(kHost, kGpu, "hw.temperature{hw.sensor_location=gpu}", 86);
+    fleet.set(kHost, kGpu, "lockstep_gpu_temperature_margin_celsius", 1);
+  });
+  expect_named(told, "gpu", "throttle-thermal");
+  EXPECT_GT(told.confidence, 0.7);
+  EXPECT_TRUE(mentions(told.chain, "SM clock 1.5"));
+  EXPECT_EQ(told.component, "GPU of rank 11");
+  EXPECT_EQ(told.gpu_uuid, MadeUpFleet::gpu_name(kHost, kGpu));
+}
+
+TEST(Explain, NamesHeatWithoutThrottleCountersFromTemperatureMarginAndClock) {
+  Told test;
+  for (const char* reason : {"thermal", "sw_thermal", "hw_thermal", "power", "hw_power_brake"})
+    test.fleet.left_out.insert(format("lockstep_gpu_throttle_seconds_total{reason=%s}", reason));
+  Explanation told = test.after(kGpuBehind, [](MadeUpFleet& fleet) {
+    fleet.set(kHost, kGpu, "lockstep_gpu_clock_hertz{clock=sm}", 1.4e9);
+    fleet.set(kHost, kGpu, "hw.temperature{hw.sensor_location=gpu}", 88);
+    fleet.set(kHost, kGpu, "lockstep_gpu_temperature_margin_celsius", 0);
+  });
+  EXPECT_EQ(told.layer, "gpu");
+  EXPECT_TRUE(told.cause == "throttle-thermal" || told.cause == "slow-compute") << told.cause;
+}
+
+TEST(Explain, NamesThePowerLimitThatIsLowerThanItsPeers) {
+  Told test;
+  Explanation told = test.after(kGpuBehind, [](MadeUpFleet& fleet) {
+    fleet.set(kHost, kGpu, "lockstep_gpu_clock_hertz{clock=sm}", 1.3e9);
+    fleet.set(kHost, kGpu, "lockstep_gpu_throttle_seconds_total{reason=power}", 0.8);
+    fleet.set(kHost, kGpu, "lockstep_gpu_power_limit_watts{limit=enforced}", 400);
+    fleet.set(kHost, kGpu, "hw.power", 400);
+  });
+  expect_named(told, "gpu", "throttle-power");
+}
+
+TEST(Explain, NamesThePowerBrake) {
+  Told test;
+  Explanation told = test.after(kGpuBehind, [](MadeUpFleet& fleet) {
+    fleet.set(kHost, kGpu, "lockstep_gpu_clock_hertz{clock=sm}", 0.6e9);
+    fleet.set(kHost, kGpu, "lockstep_gpu_throttle_seconds_total{reason=hw_power_brake}", 0.9);
+  });
+  expect_named(told, "gpu", "throttle-power");
+}
+
+TEST(Explain, NamesMemoryErrorsByTheirCounterAndByTheirXid) {
+  Told counter;
+  Explanation told = counter.after(
+      kGpuBehind, [](MadeUpFleet& fleet) { fleet.set(kHost, kGpu, "hw.errors{error.type=corrected}", 3); });
+  expect_named(told, "gpu", "ecc");
+  Told event;
+  told = event.after(kGpuBehind, [](MadeUpFleet& fleet) {
+    NodeEvent xid;
+    xid.name = "gpu.xid";
+    xid.code = 94;
+    xid.severity = EventSeverity::kWarn;
+    xid.gpu_uuid = MadeUpFleet::gpu_name(kHost, kGpu);
+    xid.meaning = "memory error, contained to its process";
+    fleet.event(kHost, xid);
+    fleet.set(kHost, kGpu, "lockstep_gpu_row_remap_pending", 1);
+  });
+  expect_named(told, "gpu", "ecc");
+  EXPECT_TRUE(mentions(told.chain, "gpu.xid 94"));
+}
+
+NodeEvent hardware_xid(int gpu) {
+  NodeEvent xid;
+  xid.name = "gpu.xid";
+  xid.code = 119;
+  xid.severity = EventSeverity::kCritical;
+  xid.gpu_uuid = MadeUpFleet::gpu_name(kHost, gpu);
+  return xid;
+}
+
+TEST(Explain, NamesAnXidOfItsGpuWhetherItIsSlowOrStalledOrDead) {
+  for (uint32_t sign : {kGpuBehind, kStalled, kDead}) {
+    Told test;
+    Explanation told = test.after(sign, [](MadeUpFleet& fleet) { fleet.event(kHost, hardware_xid(kGpu)); });
+    expect_named(told, "gpu", "xid");
+  }
+}
+
+TEST(Explain, DoesNotTakeTheXidOfAnotherGpuOfTheHostForItsOwn) {
+  Told test;
+  expect_unexplained(test.after(kGpuBehind, [](MadeUpFleet& fleet) { fleet.event(kHost, hardware_xid(kGpu + 1)); }));
+}
+
+TEST(Explain, AnEventLongBeforeItBeganExplainsNothing) {
+  MadeUpFleet fleet(4);
+  fleet.run(60);
+  fleet.event(kHost, hardware_xid(kGpu));
+  fleet.run(400);
+  int64_t since = fleet.now();
+  fleet.run(30);
+  expect_unexplained(explain(fleet.book, PriorBook(), fleet.question({kGuilty}, kGpuBehind, since)));
+}
+
+TEST(Explain, AnEventAfterItBeganCountsLessThanOneBefore) {
+  auto confidence_with_event_at = [](int seconds_after) {
+    MadeUpFleet fleet(4);
+    fleet.run(120);
+    int64_t since = fleet.now();
+    fleet.run(seconds_after);
+    fleet.event(kHost, hardware_xid(kGpu));
+    fleet.run(30);
+    return explain(fleet.book, PriorBook(), fleet.question({kGuilty}, kGpuBehind, since)).confidence;
+  };
+  EXPECT_GT(confidence_with_event_at(0), confidence_with_event_at(300));
+}
+
+TEST(Explain, NamesAProcessOfSomebodyElse) {
+  Told test;
+  Explanation told = test.after(kGpuBehind, [](MadeUpFleet& fleet) {
+    fleet.set(kHost, kGpu, "lockstep_gpu_foreign_processes", 1);
+    fleet.set(kHost, kGpu, "lockstep_gpu_processes", 2);
+    fleet.set(kHost, kGpu, "hw.gpu.memory.utilization", 0.93);
+  });
+  expect_named(told, "gpu", "foreign-process");
+}
+
+TEST(Explain, NamesLostPcieLanesOfTheGpuAndSlowFlowsDoNotBlameTheAdapter) {
+  for (uint32_t sign : {kGpuBehind, kSlowFlows}) {
+    Told test;
+    Explanation told = test.after(sign, [](MadeUpFleet& fleet) {
+      fleet.set(kHost, kGpu, "lockstep_gpu_pcie_width", 4);
+      fleet.set(kHost, kGpu, "lockstep_gpu_pcie_replays_total", 5);
+    });
+    expect_named(told, "gpu", "pcie-degraded");
+  }
+}
+
+TEST(Explain, NamesCpuContentionFromRunQueueWaitAndQuota) {
+  Told wait;
+  expect_named(wait.after(kHostLate,
+                          [](MadeUpFleet& fleet) {
+                            for (int gpu = 0; gpu < 8; ++gpu)
+                              fleet.set(kHost, gpu, "lockstep_thread_runqueue_wait_worst{thread_class=trainer}", 0.3);
+                            fleet.set(kHost, -1, "lockstep_host_pressure{resource=cpu,scope=some}", 0.6);
+                            fleet.set(kHost, -1, "lockstep_host_tasks_running", 200);
+                          }),
+               "host", "cpu-contention");
+  Told quota;
+  expect_named(quota.after(kHostLate,
+                           [](MadeUpFleet& fleet) {
+                             fleet.set(kHost, kGpu, "lockstep_cgroup_cpu_throttled_seconds_total", 0.3);
+                           }),
+               "host", "cpu-contention");
+}
+
+TEST(Explain, NamesMemoryPressureAndAnOutOfMemoryKill) {
+  Told pressure;
+  expect_named(pressure.after(kHostLate,
+                              [](MadeUpFleet& fleet) {
+                                fleet.set(kHost, -1, "lockstep_host_pressure{resource=memory,scope=some}", 0.3);
+                                fleet.set(kHost, -1, "lockstep_host_vm_events_total{event=allocstall}", 400);
+                                fleet.set(kHost, -1, "system.memory.linux.available", 4e9);
+                                fleet.set(kHost, -1, "lockstep_host_pressure{resource=cpu,scope=some}", 0.2);
+                              }),
+               "host", "memory-pressure");
+  Told killed;
+  expect_named(killed.after(kDead,
+                            [](MadeUpFleet& fleet) {
+                              NodeEvent kill;
+                              kill.name = "host.oom_kill";
+                              kill.severity = EventSeverity::kCritical;
+                              kill.device = "/kubepods/pod1";
+                              fleet.event(kHost, kill);
+                            }),
+               "host", "memory-pressure");
+}
+
+TEST(Explain, NamesStorageWhereTheFileServerAnswersSlowly) {
+  Told test;
+  expect_named(test.after(kInputWaits,
+                          [](MadeUpFleet& fleet) {
+                            fleet.set(kHost, -1, "lockstep_storage_rtt_seconds{mount=/data,op=read}", 0.08);
+                            fleet.set(kHost, -1, "lockstep_host_pressure{resource=io,scope=some}", 0.5);
+                          }),
+               "input", "storage");
+}
+
+TEST(Explain, NamesTheDataLoaderWhereStorageIsHealthy) {
+  Told test;
+  Explanation told = test.after(kInputWaits, [](MadeUpFleet& fleet) {
+    fleet.set(kHost, kGpu, "lockstep_thread_runqueue_wait_worst{thread_class=dataloader}", 0.6);
+  });
+  expect_named(told, "input", "data-loader");
+  EXPECT_TRUE(mentions(told.exclusions, "Not storage"));
+}
+
+TEST(Explain, NamesNvlinkAndTheGpuOfTheGroupWhoseLinkIsDown) {
+  Told test;
+  Explanation told = test.after(kGroupTransferSlow,
+                                [](MadeUpFleet& fleet) {
+                                  fleet.set(kHost, kGpu, "lockstep_gpu_links_up", 16);
+                                  fleet.set(kHost, kGpu, "lockstep_gpu_links_errors_total{type=replay}", 40);
+                                },
+                                30, {8, 9, 10, 11, 12, 13, 14, 15});
+  expect_named(told, "nvlink", "nvlink-degraded");
+  EXPECT_EQ(told.rank, kGuilty);
+}
+
+TEST(Explain, NamesTheAdapterThatTrainedToALowerRate) {
+  Told test;
+  Explanation told = test.after(
+      kSlowFlows, [](MadeUpFleet& fleet) { fleet.set(kHost, kGpu, "hw.network.bandwidth.limit{port=1}", 12.5e9); });
+  expect_named(told, "nic", "nic-degraded");
+  EXPECT_EQ(told.device, "mlx5_3");
+}
+
+TEST(Explain, NamesTheAdapterThatLosesPackets) {
+  Told test;
+  expect_named(test.after(kSlowFlows,
+                          [](MadeUpFleet& fleet) {
+                            fleet.set(kHost, kGpu, "lockstep_nic_packet_seq_err_total{port=1}", 300);
+                            fleet.set(kHost, kGpu, "lockstep_nic_roce_adp_retrans_total{port=1}", 200);
+                            fleet.set(kHost, kGpu, "lockstep_nic_port_xmit_discards_total{port=1}", 80);
+                          }),
+               "nic", "nic-degraded");
+}
+
+TEST(Explain, NamesTheCableWhereSymbolsAndErrorCorrectionSuffer) {
+  Told test;
+  expect_named(test.after(kSlowFlows,
+                          [](MadeUpFleet& fleet) {
+                            fleet.set(kHost, kGpu, "lockstep_nic_symbol_error_total{port=1}", 50);
+                            fleet.set(kHost, kGpu, "lockstep_nic_fec_blocks_total{result=uncorrectable}", 4);
+                            fleet.set(kHost, kGpu, "lockstep_nic_packet_seq_err_total{port=1}", 5);
+                          }),
+               "link", "nic-degraded");
+}
+
+TEST(Explain, NamesAFlappingLinkByItsEventsAndItsCounter) {
+  Told test;
+  Explanation told = test.after(kTransfersPause, [](MadeUpFleet& fleet) {
+    NodeEvent down;
+    down.name = "link.down";
+    down.severity = EventSeverity::kWarn;
+    down.device = "eth3";
+    fleet.event(kHost, down);
+    fleet.set(kHost, kGpu, "lockstep_nic_link_downed_total{port=1}", 0.1);
+  });
+  expect_named(told, "link", "link-flap");
+  EXPECT_EQ(told.device, "mlx5_3");
+}
+
+TEST(Explain, DoesNotTakeTheLinkOfAnotherAdapterForItsOwn) {
+  Told test;
+  Explanation told = test.after(kSlowFlows, [](MadeUpFleet& fleet) {
+    NodeEvent down;
+    down.name = "link.down";
+    down.severity = EventSeverity::kWarn;
+    down.device = "mlx5_6/1";
+    fleet.event(kHost, down);
+  });
+  EXPECT_NE(told.cause, "link-flap");
+}
+
+TEST(Explain, NamesCongestionWhereNotificationsRiseFarAboveTheJobsOwn) {
+  Told test;
+  expect_named(test.after(kSlowFlows,
+                          [](MadeUpFleet& fleet) {
+                            fleet.set(kHost, kGpu, "lockstep_nic_rp_cnp_handled_total{port=1}", 40'000);
+                            fleet.set(kHost, kGpu, "lockstep_nic_np_ecn_marked_roce_packets_total{port=1}", 60'000);
+                          }),
+               "switch", "congestion");
+}
+
+TEST(Explain, NamesAPauseStorm) {
+  Told test;
+  expect_named(test.after(kSlowFlows,
+                          [](MadeUpFleet& fleet) {
+                            fleet.set(kHost, kGpu, "lockstep_nic_pause_seconds_total{direction=receive,priority=3}",
+                                      0.4);
+                            fleet.set(kHost, kGpu, "lockstep_nic_rp_cnp_handled_total{port=1}", 3'000);
+                          }),
+               "switch", "pfc-storm");
+}
+
+TEST(Explain, NamesTcpWhereRdmaIsIdleAndTheInterfaceIsBusy) {
+  Told test;
+  std::vector<int> all;
+  for (int rank = 0; rank < 32; ++rank) all.push_back(rank);
+  expect_named(test.after(
+                   kWholeJob,
+                   [](MadeUpFleet& fleet) {
+                     fleet.set_all("hw.network.io{port=1,direction=transmit}", 0);
+                     fleet.set_all("system.network.io{direction=transmit}", 1.2e9);
+                   },
+                   30, all),
+               "software", "tcp-fallback");
+}
+
+TEST(Explain, NamesTheCodeWhereAllSlowDownAndNoSignalMoves) {
+  Told test;
+  std::vector<int> all;
+  for (int rank = 0; rank < 32; ++rank) all.push_back(rank);
+  Explanation told = test.after(
+      kWholeJob, [](MadeUpFleet&) {}, 30, all);
+  EXPECT_EQ(told.layer, "software");
+  EXPECT_EQ(told.cause, "code-regression");
+}
+
+TEST(Explain, NamesHeatOfAWholeJobThatSlowsDownTogether) {
+  Told test;
+  std::vector<int> all;
+  for (int rank = 0; rank < 32; ++rank) all.push_back(rank);
+  expect_named(test.after(
+                   kWholeJob,
+                   [](MadeUpFleet& fleet) {
+                     fleet.set_all("lockstep_gpu_clock_hertz{clock=sm}", 1.6e9);
+                     fleet.set_all("lockstep_gpu_throttle_seconds_total{reason=sw_thermal}", 0.5);
+                     fleet.set_all("lockstep_gpu_temperature_margin_celsius", 1);
+                   },
+                   30, all),
+               "gpu", "throttle-thermal");
+}
+
+TEST(Explain, NamesTheHostThatFellSilentWithItsRank) {
+  Told test;
+  Explanation told = test.after(
+      kDead, [](MadeUpFleet& fleet) { fleet.silent_hosts.insert(kHost); }, 60);
+  EXPECT_TRUE(told.by_signals);
+  EXPECT_EQ(told.layer, "host");
+  EXPECT_EQ(told.cause, "rank-dead");
+}
+
+TEST(Explain, NamesTheProgramWhereAnXidSaysSo) {
+  Told test;
+  expect_named(test.after(kDead,
+                          [](MadeUpFleet& fleet) {
+                            NodeEvent fault = hardware_xid(kGpu);
+                            fault.code = 31;
+                            fault.severity = EventSeverity::kApp;
+                            fleet.event(kHost, fault);
+                          }),
+               "software", "rank-dead");
+}
+
+// Healthy, and odd.
+
+TEST(Explain, SaysNothingOfSignalsWhereNothingMoves) {
+  for (uint32_t sign : {kGpuBehind, kHostLate, kSlowFlows, kGroupTransferSlow, kTransfersPause, kDead, kStalled}) {
+    for (uint32_t seed = 1; seed <= 3; ++seed) {
+      MadeUpFleet fleet(4, seed);
+      fleet.run(120);
+      int64_t since = fleet.now();
+      fleet.run(40);
+      Explanation told = explain(fleet.book, PriorBook(), fleet.question({kGuilty}, sign, since));
+      expect_unexplained(told);
+      EXPECT_FALSE(told.exclusions.empty());
+      EXPECT_FALSE(told.decided_by.empty());
+    }
+  }
+}
+
+TEST(Explain, DailyHeatThatAllGpusShareExplainsNothing) {
+  Told test;
+  expect_unexplained(test.after(kGpuBehind, [](MadeUpFleet& fleet) {
+    fleet.set_all("lockstep_gpu_clock_hertz{clock=sm}", 1.94e9);
+    fleet.set_all("hw.temperature{hw.sensor_location=gpu}", 72);
+    fleet.set_all("lockstep_gpu_temperature_margin_celsius", 14);
+  }));
+}
+
+TEST(Explain, ThrottlingOfAllGpusAlikeExplainsNoSingleOne) {
+  Told test;
+  expect_unexplained(test.after(kGpuBehind, [](MadeUpFleet& fleet) {
+    fleet.set_all("lockstep_gpu_clock_hertz{clock=sm}", 1.7e9);
+    fleet.set_all("lockstep_gpu_throttle_seconds_total{reason=power}", 0.6);
+  }));
+}
+
+TEST(Explain, AFewCorrectedErrorsExplainNothing) {
+  Told test;
+  expect_unexplained(test.after(
+      kGpuBehind, [](MadeUpFleet& fleet) { fleet.set(kHost, kGpu, "hw.errors{error.type=corrected}", 0.02); }));
+}
+
+TEST(Explain, CongestionNotificationsThatRiseEverywhereWithLoadExplainNothing) {
+  Told test;
+  expect_unexplained(test.after(kSlowFlows, [](MadeUpFleet& fleet) {
+    fleet.set_all("lockstep_nic_rp_cnp_handled_total{port=1}", 5'000);
+    fleet.set_all("lockstep_nic_np_ecn_marked_roce_packets_total{port=1}", 8'000);
+  }));
+}
+
+TEST(Explain, AGpuThatWaitsInCollectivesBusyAtLowPowerIsNotGuilty) {
+  Told test;
+  expect_unexplained(test.after(kGpuBehind, [](MadeUpFleet& fleet) {
+    fleet.set(kHost, kGpu, "lockstep_gpu_sm_active", 1);
+    fleet.set(kHost, kGpu, "lockstep_gpu_tensor_active", 0.05);
+    fleet.set(kHost, kGpu, "hw.power", 210);
+    fleet.set(kHost, kGpu, "hw.temperature{hw.sensor_location=gpu}", 48);
+  }));
+}
+
+TEST(Explain, ARowThatWaitsForAResetSinceLongAgoExplainsNothing) {
+  MadeUpFleet fleet(4);
+  fleet.set(kHost, kGpu, "lockstep_gpu_row_remap_pending", 1);
+  fleet.run(180);
+  int64_t since = fleet.now();
+  fleet.run(30);
+  expect_unexplained(explain(fleet.book, PriorBook(), fleet.question({kGuilty}, kGpuBehind, since)));
+}
+
+// What is missing.
+
+TEST(Explain, WithoutAnyTelemetryItKeepsWhatTheStepsSayAndSaysWhatWouldDecide) {
+  SignalBook empty;
+  MadeUpFleet names(4);
+  Question question = names.question({kGuilty}, kGpuBehind, kBegin);
+  question.layer = "gpu";
+  question.cause = "slow-compute";
+  Explanation told = explain(empty, PriorBook(), question);
+  EXPECT_FALSE(told.by_signals);
+  EXPECT_EQ(told.cause, "slow-compute");
+  EXPECT_TRUE(told.exclusions.empty());
+  EXPECT_FALSE(told.decided_by.empty());
+  EXPECT_FALSE(told.alternatives.empty());
+}
+
+TEST(Explain, MissingThrottleCountersAreNoProofThatThereIsNoThrottling) {
+  Told test;
+  for (const char* reason : {"thermal", "sw_thermal", "hw_thermal", "power", "hw_power_brake"})
+    test.fleet.left_out.insert(format("lockstep_gpu_throttle_seconds_total{reason=%s}", reason));
+  test.fleet.left_out.insert("hw.temperature{hw.sensor_location=gpu}");
+  test.fleet.left_out.insert("lockstep_gpu_temperature_margin_celsius");
+  Explanation told = test.after(
+      kGpuBehind, [](MadeUpFleet& fleet) { fleet.set(kHost, kGpu, "lockstep_gpu_clock_hertz{clock=sm}", 1.3e9); });
+  expect_named(told, "gpu", "slow-compute");
+  EXPECT_FALSE(mentions(told.exclusions, "Not throttle-thermal"));
+  bool heat = std::any_of(told.alternatives.begin(), told.alternatives.end(), [](const Alternative& alternative) {
+    return alternative.culprit.starts_with("throttle-thermal") &&
+           alternative.why_lower.find("not told") != std::string::npos;
+  });
+  EXPECT_TRUE(heat);
+}
+
+TEST(Explain, PeersAloneAreEnoughWhereTheJobHasJustBegun) {
+  MadeUpFleet fleet(4);
+  fleet.set(kHost, kGpu, "lockstep_gpu_clock_hertz{clock=sm}", 1.2e9);
+  fleet.set(kHost, kGpu, "lockstep_gpu_throttle_seconds_total{reason=hw_power_brake}", 0.9);
+  fleet.run(40);
+  Explanation told = explain(fleet.book, PriorBook(), fleet.question({kGuilty}, kGpuBehind, kBegin));
+  expect_named(told, "gpu", "throttle-power");
+}
+
+TEST(Explain, ItsOwnPastAloneIsEnoughWhereThereAreNoPeers) {
+  MadeUpFleet fleet(1);
+  fleet.run(120);
+  int64_t since = fleet.now();
+  fleet.set(0, 3, "lockstep_gpu_clock_hertz{clock=sm}", 1.2e9);
+  fleet.set(0, 3, "lockstep_gpu_throttle_seconds_total{reason=hw_thermal}", 0.7);
+  fleet.run(30);
+  Question question = fleet.question({3}, kGpuBehind, since);
+  question.peers.clear();
+  expect_named(explain(fleet.book, PriorBook(), question), "gpu", "throttle-thermal");
+}
+
+TEST(Explain, ContradictingSignalsLowerTheConfidence) {
+  Told plain, torn;
+  auto congested = [](MadeUpFleet& fleet) {
+    fleet.set(kHost, kGpu, "lockstep_nic_rp_cnp_handled_total{port=1}", 40'000);
+  };
+  double sure = plain.after(kSlowFlows, congested).confidence;
+  Explanation unsure = torn.after(kSlowFlows, [&](MadeUpFleet& fleet) {
+    congested(fleet);
+    fleet.set(kHost, kGpu, "lockstep_nic_symbol_error_total{port=1}", 80);
+  });
+  EXPECT_LT(unsure.confidence, sure);
+  EXPECT_FALSE(unsure.alternatives.empty());
+}
+
+TEST(Explain, TwoCausesAtOnceAreBothTold) {
+  Told test;
+  Explanation told = test.after(kGpuBehind, [](MadeUpFleet& fleet) {
+    fleet.set(kHost, kGpu, "lockstep_gpu_clock_hertz{clock=sm}", 1.4e9);
+    fleet.set(kHost, kGpu, "lockstep_gpu_throttle_seconds_total{reason=hw_thermal}", 0.6);
+    fleet.set(kHost, kGpu, "lockstep_gpu_temperature_margin_celsius", 0);
+    fleet.set(kHost, kGpu, "lockstep_gpu_foreign_processes", 2);
+    fleet.set(kHost, kGpu, "lockstep_gpu_processes", 3);
+  });
+  std::set<std::string> causes(told.also.begin(), told.also.end());
+  causes.insert(told.cause);
+  EXPECT_TRUE(causes.contains("throttle-thermal"));
+  EXPECT_TRUE(causes.contains("foreign-process"));
+}
+
+TEST(Explain, AnswersTenSecondsAfterItBegan) {
+  Told test;
+  expect_named(test.after(
+                   kGpuBehind,
+                   [](MadeUpFleet& fleet) {
+                     fleet.set(kHost, kGpu, "lockstep_gpu_clock_hertz{clock=sm}", 1.5e9);
+                     fleet.set(kHost, kGpu, "lockstep_gpu_throttle_seconds_total{reason=hw_thermal}", 0.6);
+                   },
+                   10),
+               "gpu", "throttle-thermal");
+}
+
+TEST(Explain, StillKnowsWhatWasBeforeAfterTenMinutes) {
+  Told test;
+  Explanation told = test.after(
+      kGpuBehind,
+      [](MadeUpFleet& fleet) {
+        fleet.set(kHost, kGpu, "lockstep_gpu_clock_hertz{clock=sm}", 1.5e9);
+        fleet.set(kHost, kGpu, "lockstep_gpu_throttle_seconds_total{reason=hw_thermal}", 0.6);
+      },
+      400);
+  expect_named(told, "gpu", "throttle-thermal");
+  EXPECT_GT(told.chain.front().value, 50);
+  EXPECT_NEAR(told.chain.front().baseline, 0, 0.5);
+}
+
+TEST(ExplainFinding, GivesTheFindingItsLayerCauseAndEvidenceAndKeepsTheDetectorsClaims) {
+  Told test;
+  test.after(kGpuBehind, [](MadeUpFleet& fleet) { fleet.set(kHost, kGpu, "lockstep_gpu_foreign_processes", 1); });
+  Finding finding;
+  finding.kind = "slow";
+  finding.ranks = {kGuilty};
+  finding.layer = "gpu";
+  finding.cause = "slow-compute";
+  finding.since_step = 40;
+  finding.through_step = 60;
+  finding.chain.push_back({"Its own work takes longer.", "self_time"});
+  finding.chain.push_back({"Without it a step would take less.", "counterfactual"});
+  FindingContext context;
+  context.culprits = {test.fleet.identity(kGuilty)};
+  context.peers = test.fleet.all_but({kGuilty});
+  context.job_from_unix_ns = kBegin;
+  context.since_unix_ns = test.since;
+  context.now_unix_ns = test.fleet.now();
+  explain_finding(test.fleet.book, test.priors, context, finding);
+  EXPECT_EQ(finding.cause, "foreign-process");
+  EXPECT_EQ(finding.chain.front().kind, "self_time");
+  EXPECT_EQ(finding.chain.back().kind, "counterfactual");
+  EXPECT_GE(finding.chain.size(), 4u);
+  EXPECT_EQ(finding.chain[1].from_step, 40);
+}
+
+TEST(ExplainFinding, LeavesWorkloadAndWrongOperationsAlone) {
+  Told test;
+  test.after(kGpuBehind, [](MadeUpFleet& fleet) { fleet.set(kHost, kGpu, "lockstep_gpu_foreign_processes", 1); });
+  for (auto [layer, cause] : {std::pair{"workload", "sequence-imbalance"}, std::pair{"software", "op-mismatch"}}) {
+    Finding finding;
+    finding.kind = "slow";
+    finding.layer = layer;
+    finding.cause = cause;
+    FindingContext context;
+    context.culprits = {test.fleet.identity(kGuilty)};
+    context.since_unix_ns = test.since;
+    context.now_unix_ns = test.fleet.now();
+    explain_finding(test.fleet.book, test.priors, context, finding);
+    EXPECT_EQ(finding.cause, cause);
+    EXPECT_TRUE(finding.chain.empty());
+  }
+}
+
+}  // namespace
+}  // namespace lockstep

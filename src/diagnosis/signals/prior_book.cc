@@ -1,0 +1,85 @@
+#include "diagnosis/signals/prior_book.h"
+
+#include <algorithm>
+
+#include "base/json_reader.h"
+#include "base/json_writer.h"
+#include "base/text.h"
+
+namespace lockstep {
+namespace {
+
+constexpr int64_t kCountMax = 1'000'000'000;
+constexpr size_t kCauseTextMax = 64;
+
+}  // namespace
+
+PriorBook::PriorBook(const PriorBook& other) {
+  std::lock_guard lock(other.mutex_);
+  counts_ = other.counts_;
+}
+
+PriorBook& PriorBook::operator=(const PriorBook& other) {
+  if (this == &other) return *this;
+  std::scoped_lock lock(mutex_, other.mutex_);
+  counts_ = other.counts_;
+  return *this;
+}
+
+double PriorBook::weight(std::string_view cause, double table_share) const {
+  std::lock_guard lock(mutex_);
+  double all = 0;
+  for (const auto& [name, counts] : counts_) all += static_cast<double>(counts.right);
+  auto found = counts_.find(cause);
+  double own = 0;
+  if (found != counts_.end()) {
+    own = static_cast<double>(found->second.right) - 0.5 * static_cast<double>(found->second.wrong);
+  }
+  // Never nothing: what was wrong a hundred times can still happen.
+  double counted = std::max(0.1 * kStrength * table_share, kStrength * table_share + own);
+  return counted / (kStrength + all);
+}
+
+void PriorBook::feedback(std::string_view cause, bool right) {
+  if (cause.empty() || cause.size() > kCauseTextMax) return;
+  std::lock_guard lock(mutex_);
+  auto found = counts_.find(cause);
+  if (found == counts_.end()) {
+    if (counts_.size() >= kCausesMax) return;
+    found = counts_.emplace(std::string(cause), Counts{}).first;
+  }
+  int64_t& count = right ? found->second.right : found->second.wrong;
+  count = std::min(kCountMax, count + 1);
+}
+
+std::string PriorBook::to_json() const {
+  std::lock_guard lock(mutex_);
+  JsonWriter json;
+  json.begin_object();
+  for (const auto& [cause, counts] : counts_) {
+    json.key(cause).begin_object().field("right", counts.right).field("wrong", counts.wrong).end_object();
+  }
+  json.end_object();
+  return json.take();
+}
+
+Result<PriorBook> PriorBook::from_json(std::string_view text) {
+  Result<JsonDocument> document =
+      JsonDocument::parse(text, {.bytes_max = 1u << 20, .values_max = 10'000, .depth_max = 4});
+  if (!document.ok()) return Error{"prior: " + document.error()};
+  if (!document->root().is_object()) return Error{"prior: not an object of causes"};
+  PriorBook book;
+  for (JsonValue entry : document->root()) {
+    std::string cause = entry.key();
+    std::optional<int64_t> right = entry["right"].integer(), wrong = entry["wrong"].integer();
+    if (cause.empty() || cause.size() > kCauseTextMax || !right || !wrong || *right < 0 || *wrong < 0 ||
+        *right > kCountMax || *wrong > kCountMax)
+      return Error{format("prior: cause \"%s\" has no counts right and wrong from 0 to %lld",
+                          as_one_line(cause.substr(0, kCauseTextMax)).c_str(), static_cast<long long>(kCountMax))};
+    if (book.counts_.size() >= kCausesMax) return Error{format("prior: more than %zu causes", kCausesMax)};
+    book.counts_[cause] = {*right, *wrong};
+  }
+  return book;
+}
+
+}  // namespace lockstep

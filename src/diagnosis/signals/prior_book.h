@@ -1,0 +1,47 @@
+// How often each cause was the right one at this site: what the studies found to begin with, then what people here said
+// of verdicts (right, wrong).
+//
+// weight(cause) = (kStrength x share in the signature table + times right) / (kStrength + all that was right), minus
+// what was said to be wrong: each wrong takes half a right. So forty answers outweigh the literature, and one angry
+// click does not.
+// Thread rule: Thread-safe (one lock).
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <string>
+#include <string_view>
+
+#include "base/result.h"
+
+namespace lockstep {
+
+class PriorBook {
+ public:
+  static constexpr double kStrength = 40;
+  static constexpr size_t kCausesMax = 128;
+
+  PriorBook() = default;
+  PriorBook(const PriorBook& other);
+  PriorBook& operator=(const PriorBook& other);
+
+  // Share of this cause among all, greater than 0. table_share: what the signature's row says.
+  double weight(std::string_view cause, double table_share) const;
+  // A person said of a verdict with this cause that it was right or wrong. Beyond kCausesMax new causes are left out.
+  void feedback(std::string_view cause, bool right);
+  // {"ecc":{"right":3,"wrong":1},...}
+  std::string to_json() const;
+  // On error the book given is not changed; one line says what was wrong.
+  static Result<PriorBook> from_json(std::string_view text);
+
+ private:
+  struct Counts {
+    int64_t right = 0;
+    int64_t wrong = 0;
+  };
+  mutable std::mutex mutex_;
+  std::map<std::string, Counts, std::less<>> counts_;
+};
+
+}  // namespace lockstep

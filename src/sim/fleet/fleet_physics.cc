@@ -1,0 +1,722 @@
+// Fleet: what happens inside a step. Ranks are advanced pass by pass in an order in which everything that a pass needs
+// has happened before, so one sweep over all passes plays the step; a stop is a sweep in which some ranks do not go on.
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "sim/fleet/fleet.h"
+#include "sim/fleet/fleet_internal.h"
+#include "sim/fleet/random.h"
+
+namespace lockstep::sim {
+
+// From shares of a step to lengths of kernels and bytes of transfers.
+void Fleet::size_up() {
+  const double step_ns = healthy_step_ns();
+  double weights = 0;
+  for (size_t role = 0; role < kRoleCount; ++role) weights += has(role_at(role)) ? kWeights[role] : 0;
+  const double passes =
+      slots(shape_.schedule, shape_.pp, shape_.micro_batches, shape_.model_chunks) * shape_.model_chunks;
+  input_ns_ = step_ns * kInputShare;
+  optimizer_ns_ = step_ns * kOptimizerShare;
+  double inside_ns = 0;    // transfers within a forward pass
+  double overhead_ns = 0;  // of any pass
+  auto add_overhead = [&](double operations) {
+    overhead_ns += operations * static_cast<double>(kLaunchNs + kPickupNs + kLatencyNs);
+  };
+  for (size_t i = 0; i < kRoleCount; ++i) {
+    const Role role = role_at(i);
+    if (!has(role) || role == Role::kWorld) continue;
+    Transfer& transfer = transfers_[i];
+    const Group group = shape_.group(role, 0);
+    transfer.crosses = shape_.host_of(group.first) != shape_.host_of(group.member(group.size - 1));
+    const double bytes_per_ns =
+        transfer.crosses ? shape_.topology.nic_gb_s * kNicReached : shape_.topology.nvlink_gb_s * kNvlinkReached;
+    const double share_ns = step_ns * shape_.communication * kWeights[i] / weights;
+    // A forward pass has half of what a backward one has, but of messages between stages both have one.
+    transfer.wire_ns = role == Role::kDp ? share_ns : share_ns / passes / (role == Role::kPp ? 2 : 3);
+    if (role == Role::kEp) transfer.wire_ns /= 2;  // there and back
+    // A ring in two directions carries bytes * (n - 1) / n per edge and direction; so does an exchange.
+    const double n = group.size;
+    transfer.bytes = static_cast<int64_t>(transfer.wire_ns * bytes_per_ns * (role == Role::kPp ? 1 : n / (n - 1)));
+    if (role == Role::kDp) continue;
+    inside_ns += transfer.wire_ns * (role == Role::kEp ? 2 : role == Role::kPp ? 2.0 / 3 : 1);
+    add_overhead(role == Role::kEp || role == Role::kPp ? 2 : 1);
+  }
+  add_overhead(0.5);
+  const double gradients_ns = has(Role::kDp) ? transfers_[static_cast<size_t>(Role::kDp)].wire_ns : 0;
+  const double pass_ns =
+      (step_ns - input_ns_ - optimizer_ns_ - gradients_ns * (1 - shape_.overlap)) / passes;  // both ways
+  forward_ns_ = std::max(0.1 * pass_ns, (pass_ns - 2 * overhead_ns) / 3 - inside_ns);
+  if (has(Role::kDp) && shape_.overlap > 0) {
+    const double beside_ns = 1.15 * (gradients_ns * shape_.overlap + static_cast<double>(kLatencyNs));
+    const auto backward = shape_.micro_batches * shape_.model_chunks;
+    reduction_after_ =
+        std::clamp(backward - static_cast<int32_t>(std::ceil(beside_ns / (pass_ns * 2 / 3))), 1, backward);
+  }
+}
+
+bool Fleet::sends_gradients_out(int32_t rank) const {
+  if (!has(Role::kDp)) return false;
+  const Group group = shape_.group(Role::kDp, rank);
+  const int32_t at = shape_.index_in(Role::kDp, rank);
+  for (int32_t hop : {1, group.size - 1}) {
+    if (shape_.host_of(group.member((at + hop) % group.size)) != shape_.host_of(rank)) return true;
+  }
+  return false;
+}
+
+uint64_t Fleet::draw(uint64_t what, uint64_t which) const {
+  return mix(step_seed_ ^ (what * 0xD6E8FEB86659FD93ull + which * 0xA0761D6478BD642Full));
+}
+
+double Fleet::wire_noise(Role role, int32_t group_index) {
+  const uint32_t operation = drawn_[static_cast<size_t>(role)][static_cast<size_t>(group_index)]++;
+  return 1 + kWireSigma * bell(draw(kForWire + static_cast<uint64_t>(role),
+                                    static_cast<uint64_t>(group_index) << 24 ^ operation));
+}
+
+double Fleet::edge_bytes_per_ns(int32_t from, int32_t to) const {
+  return shape_.host_of(from) == shape_.host_of(to) ? shape_.topology.nvlink_gb_s * kNvlinkReached
+                                                    : shape_.topology.nic_gb_s * kNicReached;
+}
+
+double Fleet::edge_factor(int32_t from, int32_t to) const {
+  if (!network_disturbed_) return 1;
+  const RankConditions &left = conditions(from), &right = conditions(to);
+  if (shape_.host_of(from) == shape_.host_of(to)) return std::max(left.nvlink, right.nvlink);
+  double factor = std::max(left.send, right.receive);
+  if (!uplink_.empty()) {
+    const auto one = static_cast<size_t>(shape_.leaf_of(from)), other = static_cast<size_t>(shape_.leaf_of(to));
+    factor *= std::max(leaf_[one], leaf_[other]);
+    if (one != other) factor *= std::max(uplink_[one], uplink_[other]);
+  }
+  return factor;
+}
+
+// How much longer than on a healthy wire each group's transfers take, and because of whom.
+void Fleet::set_network() {
+  const bool was_disturbed = network_disturbed_;
+  network_disturbed_ = !conditions_.uplinks.empty() || !conditions_.leaves.empty();
+  gradients_stand_ = experts_uneven_ = false;
+  gradients_nan_ = conditions_.loss_nan;
+  for (const RankConditions& rank : conditions_.ranks) {
+    network_disturbed_ |= rank.send != 1 || rank.receive != 1 || rank.nvlink != 1 || rank.reduce != 1;
+    gradients_stand_ |= rank.flap_ns > 0 || rank.pause_ns > 0;
+    experts_uneven_ |= rank.expert != 1;
+    gradients_nan_ |= rank.gradient_nan;
+  }
+  if (experts_uneven_ && has(Role::kEp)) {
+    std::vector<double> sums(slow_[static_cast<size_t>(Role::kEp)].size(), 0);
+    auto sum_of = [&](int32_t rank) -> double& {
+      return sums[static_cast<size_t>(shape_.group_index(Role::kEp, rank))];
+    };
+    for (int32_t rank = 0; rank < shape_.world_size(); ++rank) sum_of(rank) += conditions(rank).expert;
+    expert_share_.resize(state_.ranks.size());
+    for (int32_t rank = 0; rank < shape_.world_size(); ++rank)
+      expert_share_[static_cast<size_t>(rank)] = conditions(rank).expert * shape_.ep / sum_of(rank);
+  }
+  if (!network_disturbed_ && !was_disturbed) return;
+  uplink_.clear();
+  leaf_.clear();
+  if (!conditions_.uplinks.empty() || !conditions_.leaves.empty()) {
+    int32_t leaves = 0;
+    for (int32_t gpu = 0; gpu < shape_.topology.gpus_per_host; ++gpu)
+      leaves = std::max(leaves, shape_.topology.leaf_of(shape_.first_host + shape_.hosts() - 1, gpu) + 1);
+    uplink_.assign(static_cast<size_t>(leaves), 1);
+    leaf_.assign(static_cast<size_t>(leaves), 1);
+    for (auto [leaf, factor] : conditions_.uplinks) {
+      if (leaf < leaves) uplink_[static_cast<size_t>(leaf)] *= factor;
+    }
+    for (auto [leaf, factor] : conditions_.leaves) {
+      if (leaf < leaves) leaf_[static_cast<size_t>(leaf)] *= factor;
+    }
+  }
+  for (size_t i = 0; i < kRoleCount; ++i) {
+    const Role role = role_at(i);
+    if (!has(role) || role == Role::kPp || role == Role::kWorld) continue;
+    const double usual =
+        transfers_[i].crosses ? shape_.topology.nic_gb_s * kNicReached : shape_.topology.nvlink_gb_s * kNvlinkReached;
+    std::fill(slow_[i].begin(), slow_[i].end(), 0.0);
+    std::vector<double> reduce(slow_[i].size(), 1.0), worst(slow_[i].size(), 1.0);
+    std::fill(blocker_[i].begin(), blocker_[i].end(), -1);
+    for (int32_t rank = 0; rank < shape_.world_size(); ++rank) {
+      const Group group = shape_.group(role, rank);
+      const int32_t at = shape_.index_in(role, rank);
+      const auto index = static_cast<size_t>(shape_.group_index(role, rank));
+      double worst_here = conditions(rank).reduce;
+      reduce[index] = std::max(reduce[index], worst_here);
+      // A ring uses the two edges beside a member; an exchange uses all, of which the member's own rate is what counts.
+      for (int32_t hop : {1, group.size - 1}) {
+        const int32_t peer = group.member((at + hop) % group.size);
+        const double factor = edge_factor(rank, peer);
+        worst_here = std::max(worst_here, factor);
+        slow_[i][index] = std::max(slow_[i][index], usual / edge_bytes_per_ns(rank, peer) * factor);
+      }
+      if (worst_here > worst[index] * 1.001) {
+        worst[index] = worst_here;
+        blocker_[i][index] = at;
+      }
+    }
+    for (size_t index = 0; index < slow_[i].size(); ++index) slow_[i][index] *= reduce[index];
+  }
+}
+
+void Fleet::enter_phase(int32_t rank, Phase phase) {
+  RankState& state = state_.ranks[static_cast<size_t>(rank)];
+  if (state.phase == phase) return;
+  const int64_t now = std::max(state.host_ns, state.gpu_ns);
+  state.phase_ns[static_cast<size_t>(state.phase)] += now - state.phase_since_ns;
+  if (with_detail_ && state.phase != Phase::kOther)
+    details_[static_cast<size_t>(rank)].phases.push_back(
+        {state.phase, "", state.phase_since_ns, now - state.phase_since_ns});
+  state.phase = phase;
+  state.phase_since_ns = now;
+}
+
+void Fleet::compute(int32_t rank, double ns) {
+  RankState& state = state_.ranks[static_cast<size_t>(rank)];
+  state.host_ns += kLaunchNs;
+  const auto length_ns = static_cast<int64_t>(ns);
+  state.gpu_ns = std::max(state.gpu_ns, state.host_ns + kPickupNs) + length_ns;
+  state.compute_ns += length_ns;
+}
+
+void Fleet::count(int32_t rank, Role role, Function function, int64_t operations, int64_t bytes, int32_t peer,
+                  uint64_t seq, int64_t enqueued_ns, int64_t start_ns, int64_t end_ns) {
+  Traffic& traffic = state_.traffic[slot(rank, role)];
+  const int64_t gpu_ns = end_ns - start_ns;
+  if (traffic.count == 0) {
+    traffic.shortest_ns = gpu_ns;
+    traffic.first_start_ns = start_ns;
+  }
+  traffic.count += operations;
+  traffic.bytes += bytes;
+  traffic.gpu_ns += gpu_ns;
+  traffic.shortest_ns = std::min(traffic.shortest_ns, gpu_ns);
+  traffic.longest_ns = std::max(traffic.longest_ns, gpu_ns);
+  traffic.last_end_ns = std::max(traffic.last_end_ns, end_ns);
+  traffic.queue_ns += start_ns - enqueued_ns;
+
+  Progress& progress = state_.progress[slot(rank, role)];
+  progress.enqueued += static_cast<uint64_t>(operations);
+  progress.seq = is_p2p(role) ? seq : progress.enqueued - 1;
+  progress.function = function;
+  progress.bytes = bytes;
+  progress.peer = peer;
+  progress.since_ns = enqueued_ns;
+  if (!with_detail_) return;
+  const Group group = shape_.group(role, rank);
+  details_[static_cast<size_t>(rank)].ops.push_back({.comm_id = comm_id(role, group),
+                                                     .comm_size = group.size,
+                                                     .rank_in_comm = shape_.index_in(role, rank),
+                                                     .p2p = is_p2p(role),
+                                                     .function = role == Role::kEp ? "AlltoAll" : to_text(function),
+                                                     .datatype = is_p2p(role) ? "bfloat16" : "float32",
+                                                     .seq = progress.seq,
+                                                     .ordinal = progress.enqueued,
+                                                     .peer = peer,
+                                                     .bytes = bytes,
+                                                     .enqueued_unix_ns = enqueued_ns,
+                                                     .start_unix_ns = start_ns,
+                                                     .duration_ns = gpu_ns,
+                                                     .timed = true});
+}
+
+void Fleet::record(int32_t rank, Role role, Function function, int64_t operations, int64_t bytes, int32_t peer,
+                   uint64_t seq, int64_t enqueued_ns, int64_t start_ns, int64_t end_ns, int64_t silent_ns) {
+  count(rank, role, function, operations, bytes, peer, seq, enqueued_ns, start_ns, end_ns);
+  RankState& state = state_.ranks[static_cast<size_t>(rank)];
+  state.comm_ns += end_ns - start_ns;
+  if (state.beside_to_ns > start_ns)
+    state.beside_shared_ns +=
+        std::max<int64_t>(0, std::min(end_ns, state.beside_to_ns) - std::max(start_ns, state.beside_from_ns));
+  state.queue_ns += start_ns - enqueued_ns;  // the host waits at each operation, so no two of these overlap
+  // No callback from enqueue to GPU start, nor while the operation waits for others.
+  if (start_ns - enqueued_ns > state.quiet_ns) {
+    state.quiet_ns = start_ns - enqueued_ns;
+    state.quiet_from_ns = enqueued_ns;
+  }
+  if (silent_ns > state.quiet_ns) {
+    state.quiet_ns = silent_ns;
+    state.quiet_from_ns = start_ns;
+  }
+  state.gpu_ns = end_ns;
+  state.host_ns = end_ns;
+}
+
+bool Fleet::any_stuck(const Group& group) const {
+  for (int32_t i = 0; i < group.size; ++i) {
+    if (stuck_[static_cast<size_t>(group.member(i))]) return true;
+  }
+  return false;
+}
+
+// The rank enters an operation that will not end.
+void Fleet::wait_in(int32_t rank, Role role, Function function, int64_t bytes, int32_t peer) {
+  RankState& state = state_.ranks[static_cast<size_t>(rank)];
+  Progress& progress = state_.progress[slot(rank, role)];
+  state.host_ns += kLaunchNs;
+  state.gpu_ns = std::max(state.gpu_ns, state.host_ns + kPickupNs);
+  progress.since_ns = state.host_ns;
+  progress.seq = is_p2p(role) ? progress.seq + 1 : progress.enqueued;
+  ++progress.enqueued;
+  progress.in_flight = 1;
+  progress.function = function;
+  progress.bytes = bytes;
+  progress.peer = peer;
+  stuck_[static_cast<size_t>(rank)] = 1;
+}
+
+void Fleet::collectives(Role role, int32_t first_rank, int32_t end_rank, int64_t bytes, double wire_ns,
+                        Function function) {
+  const Group shape = shape_.group(role, first_rank);
+  for (int32_t block = first_rank; block < end_rank; block += shape.stride * shape.size) {
+    for (int32_t first = block; first < block + shape.stride; ++first) {
+      const int32_t index = shape_.group_index(role, first);
+      collective(role, {first, shape.stride, shape.size}, index, bytes, wire_ns, function);
+    }
+  }
+}
+
+void Fleet::collective(Role role, const Group& group, int32_t group_index, int64_t bytes, double wire_ns,
+                       Function function, bool beside) {
+  if (stopping_ && any_stuck(group)) {
+    for (int32_t i = 0; i < group.size; ++i) {
+      const int32_t rank = group.member(i);
+      if (stuck_[static_cast<size_t>(rank)]) continue;
+      wait_in(rank, role, function, bytes, -1);
+      if (!beside) continue;
+      // It goes on meanwhile, and waits for this when its backward passes are over.
+      stuck_[static_cast<size_t>(rank)] = 0;
+      state_.ranks[static_cast<size_t>(rank)].beside_to_ns = kNever;
+    }
+    return;
+  }
+  const auto n = static_cast<size_t>(group.size);
+  if (arrival_.size() < n) {
+    arrival_.resize(n);
+    enqueued_.resize(n);
+  }
+  int64_t last_arrival = 0;
+  for (size_t i = 0; i < n; ++i) {
+    const RankState& state = state_.ranks[static_cast<size_t>(group.member(static_cast<int32_t>(i)))];
+    enqueued_[i] = state.host_ns + kLaunchNs;
+    arrival_[i] = std::max(state.gpu_ns, enqueued_[i] + kPickupNs);
+    last_arrival = std::max(last_arrival, arrival_[i]);
+  }
+  const double noise = wire_noise(role, group_index);
+  const double slow = role == Role::kWorld ? 1 : slow_[static_cast<size_t>(role)][static_cast<size_t>(group_index)];
+  int64_t end = last_arrival + kLatencyNs + static_cast<int64_t>(wire_ns * slow * noise);
+  if (gradients_stand_ && role == Role::kDp && !beside) {
+    double stand_ns = 0;
+    for (size_t i = 0; i < n; ++i) {
+      const int32_t rank = group.member(static_cast<int32_t>(i));
+      stand_ns = std::max({stand_ns, flaps_ns(rank), pauses_in_transfer(rank) ? conditions(rank).pause_ns : 0.0});
+    }
+    end += static_cast<int64_t>(stand_ns);
+  }
+  const bool crosses = shape_.host_of(group.first) != shape_.host_of(group.member(group.size - 1));
+  if (crosses && role != Role::kWorld && bytes >= kChunkBytes) {
+    const auto edge_bytes = bytes * (group.size - 1) / group.size;
+    ring_flows(role, group, group_index, edge_bytes, noise, end, beside);
+  }
+  for (size_t i = 0; i < n; ++i) {
+    const int32_t rank = group.member(static_cast<int32_t>(i));
+    if (beside) {
+      RankState& state = state_.ranks[static_cast<size_t>(rank)];
+      state.beside_from_ns = arrival_[i];
+      state.beside_to_ns = end;
+      count(rank, role, function, 1, bytes, -1, 0, enqueued_[i], arrival_[i], end);
+      continue;
+    }
+    // Inside a host there is no proxy and so no callback until the end.
+    record(rank, role, function, 1, bytes, -1, 0, enqueued_[i], arrival_[i], end,
+           (crosses ? last_arrival : end) - arrival_[i]);
+  }
+}
+
+// A pause that happens to fall into the transfer of the gradients; else it falls into a pass.
+bool Fleet::pauses_in_transfer(int32_t rank) const {
+  return conditions(rank).pause_ns > 0 && sends_gradients_out(rank) &&
+         draw(kForPause, static_cast<uint64_t>(rank)) % 2 == 0;
+}
+
+// A link that flaps holds up the gradients, or a message where no gradients go over it.
+double Fleet::flaps_ns(int32_t rank) const {
+  return conditions(rank).flap_ns > 0 && sends_gradients_out(rank) ? conditions(rank).flap_ns : 0;
+}
+
+// A sender is on the wire for its bytes at its own rate, however long the collective lasts. The rest of the time it
+// waits: for the peer's credit where the peer is what holds up the ring, else for its own GPU, which waits for data.
+// Its proxy is there from the enqueue on, so an arrival later than that is a wait for the own GPU as well.
+void Fleet::ring_flows(Role role, const Group& group, int32_t group_index, int64_t edge_bytes, double noise,
+                       int64_t end_ns, bool beside) {
+  const auto n = static_cast<size_t>(group.size);
+  const auto last =
+      static_cast<size_t>(std::max_element(arrival_.begin(), arrival_.begin() + group.size) - arrival_.begin());
+  const int64_t last_arrival = arrival_[last];
+  const int32_t known = blocker_[static_cast<size_t>(role)][static_cast<size_t>(group_index)];
+  const size_t blocker = known >= 0 ? static_cast<size_t>(known) : last;
+  const bool stands = gradients_stand_ && role == Role::kDp && !beside;
+  for (size_t i = 0; i < n; ++i) {
+    const int32_t self = group.member(static_cast<int32_t>(i));
+    RingFlows& flows = state_.flows[static_cast<size_t>(role)][static_cast<size_t>(self)];
+    const auto inside_ns = static_cast<double>(end_ns - arrival_[i]);
+    const auto queue_ns = static_cast<double>(arrival_[i] - enqueued_[i]);
+    const double paused_ns = stands && pauses_in_transfer(self) ? conditions(self).pause_ns : 0;
+    for (size_t direction = 0; direction < 2; ++direction) {
+      const size_t hop = direction == 0 ? 1 : n - 1;
+      const size_t next = (i + hop) % n, previous = (i + n - hop) % n;
+      // Of two members each is both next and previous of the other: one flow each way.
+      const size_t send_slot = n == 2 ? 0 : direction, receive_slot = n == 2 ? 2 : 3 - direction;
+      if (const int32_t peer = group.member(static_cast<int32_t>(next)); shape_.host_of(peer) != shape_.host_of(self)) {
+        double wire_ns =
+            static_cast<double>(edge_bytes) / edge_bytes_per_ns(self, peer) * edge_factor(self, peer) * noise;
+        double stood_ns = 0;
+        if (stands) {
+          stood_ns = std::max({paused_ns, pauses_in_transfer(peer) ? conditions(peer).pause_ns : 0.0, flaps_ns(self)});
+          wire_ns += stood_ns;
+        }
+        wire_ns = std::min(inside_ns, wire_ns);
+        const double idle_ns = inside_ns - wire_ns;
+        const double own = next == blocker ? 0.1 : 0.9;
+        FlowTotals& flow = flows[send_slot];
+        add_to_flow(flow, edge_bytes, wire_ns,
+                    {.own_gpu_ns = queue_ns + own * idle_ns,
+                     .peer_ns = (1 - own) * idle_ns,
+                     .own_gpu_longest_ns = std::max(queue_ns, own * static_cast<double>(last_arrival - arrival_[i]))});
+        flow.wire_longest_ns = std::max(flow.wire_longest_ns, static_cast<int64_t>(std::min(stood_ns, wire_ns)));
+      }
+      if (const int32_t peer = group.member(static_cast<int32_t>(previous));
+          shape_.host_of(peer) != shape_.host_of(self)) {
+        const double own = i == blocker ? 0.9 : 0.1;
+        // Data that came before the own GPU did lay there until it did.
+        const auto ahead_ns = static_cast<double>(arrival_[i] - arrival_[previous]);
+        add_to_flow(flows[receive_slot], edge_bytes, kFlushNs,
+                    {.own_gpu_ns = own * inside_ns,
+                     .peer_ns = (1 - own) * inside_ns,
+                     .own_gpu_longest_ns = std::max(std::clamp(ahead_ns, 0.0, queue_ns), paused_ns)});
+      }
+    }
+  }
+}
+
+// Tokens to their experts, or back. What a rank moves hangs on how many tokens its experts get, and all wait for the
+// one that moves most.
+void Fleet::exchange(const Group& group, int32_t group_index, double factor) {
+  const auto n = static_cast<size_t>(group.size);
+  const Transfer& transfer = transfers_[static_cast<size_t>(Role::kEp)];
+  const double bytes = static_cast<double>(transfer.bytes) * factor;
+  if (stopping_ && any_stuck(group)) {
+    int32_t missing = 0;
+    while (!stuck_[static_cast<size_t>(group.member(missing))]) ++missing;
+    for (int32_t i = 0; i < group.size; ++i) {
+      if (!stuck_[static_cast<size_t>(group.member(i))])
+        wait_in(group.member(i), Role::kEp, Function::kRecv, static_cast<int64_t>(bytes / group.size), missing);
+    }
+    return;
+  }
+  if (arrival_.size() < n) {
+    arrival_.resize(n);
+    enqueued_.resize(n);
+  }
+  int64_t last_arrival = 0;
+  double most = 0;
+  for (size_t i = 0; i < n; ++i) {
+    const int32_t rank = group.member(static_cast<int32_t>(i));
+    const RankState& state = state_.ranks[static_cast<size_t>(rank)];
+    enqueued_[i] = state.host_ns + kLaunchNs;
+    arrival_[i] = std::max(state.gpu_ns, enqueued_[i] + kPickupNs);
+    last_arrival = std::max(last_arrival, arrival_[i]);
+    most = std::max(most, expert_share(rank));
+  }
+  const double slow = slow_[static_cast<size_t>(Role::kEp)][static_cast<size_t>(group_index)];
+  const int64_t end =
+      last_arrival + kLatencyNs +
+      static_cast<int64_t>(transfer.wire_ns * factor * most * slow * wire_noise(Role::kEp, group_index));
+  const bool crosses = shape_.host_of(group.first) != shape_.host_of(group.member(group.size - 1));
+  for (size_t i = 0; i < n; ++i) {
+    const int32_t rank = group.member(static_cast<int32_t>(i));
+    const double share = expert_share(rank);
+    // Sent: to every expert but its own. Received: for its own experts from everybody else.
+    const double size = group.size;
+    const auto moved = static_cast<int64_t>(bytes / size * ((size - share) + (size - 1) * share));
+    const auto messages = static_cast<uint64_t>(state_.progress[slot(rank, Role::kEp)].enqueued / (2 * (n - 1)));
+    record(rank, Role::kEp, Function::kRecv, 2 * (group.size - 1), moved, (static_cast<int32_t>(i) + 1) % group.size,
+           messages, enqueued_[i], arrival_[i], end, (crosses ? last_arrival : end) - arrival_[i]);
+  }
+}
+
+void Fleet::receive(int32_t rank, const Pass& pass) {
+  RankState& state = state_.ranks[static_cast<size_t>(rank)];
+  const size_t passes = static_cast<size_t>(shape_.micro_batches) * static_cast<size_t>(shape_.model_chunks);
+  const int64_t sent_ns =
+      arrivals_[pass.forward ? 1 : 0][static_cast<size_t>(rank) * passes +
+                                      static_cast<size_t>(pass.micro_batch) * static_cast<size_t>(shape_.model_chunks) +
+                                      static_cast<size_t>(pass.chunk)];
+  const Transfer& transfer = transfers_[static_cast<size_t>(Role::kPp)];
+  const bool from_previous = shape_.pp > 2 && pass.from_stage == (pass.stage + shape_.pp - 1) % shape_.pp;
+  const size_t flow_slot = from_previous ? 3 : 2;
+  auto& messages = state_.messages[static_cast<size_t>(rank)];
+  if (sent_ns == kNever) {
+    wait_in(rank, Role::kPp, Function::kRecv, transfer.bytes, pass.from_stage);
+    state_.progress[slot(rank, Role::kPp)].seq = messages[flow_slot];
+    return;
+  }
+  const int64_t enqueued = state.host_ns + kLaunchNs;
+  const int64_t start = std::max(state.gpu_ns, enqueued + kPickupNs);
+  const int64_t end = std::max(start, sent_ns) + kPickupNs;
+  const int32_t sender = rank + (pass.from_stage - pass.stage) * shape_.stage_ranks();
+  if (shape_.host_of(sender) != shape_.host_of(rank))
+    add_to_flow(state_.flows[static_cast<size_t>(Role::kPp)][static_cast<size_t>(rank)][flow_slot], transfer.bytes,
+                kFlushNs, {.peer_ns = static_cast<double>(end - start)});
+  record(rank, Role::kPp, Function::kRecv, 1, transfer.bytes, pass.from_stage, messages[flow_slot]++, enqueued, start,
+         end, std::max<int64_t>(0, sent_ns - static_cast<int64_t>(transfer.wire_ns) - start));
+}
+
+// The sender is done when its bytes have left, whether or not the receiver is there; the receiver when they are there.
+void Fleet::send(int32_t rank, const Pass& pass) {
+  RankState& state = state_.ranks[static_cast<size_t>(rank)];
+  const Transfer& transfer = transfers_[static_cast<size_t>(Role::kPp)];
+  const int32_t receiver = rank + (pass.to_stage - pass.stage) * shape_.stage_ranks();
+  const double noise =
+      1 + kWireSigma * bell(draw(kForMessage, static_cast<uint64_t>(rank) << 24 ^ static_cast<uint64_t>(pass.ordinal)));
+  const bool crosses = shape_.host_of(receiver) != shape_.host_of(rank);
+  double wire_ns =
+      static_cast<double>(transfer.bytes) / edge_bytes_per_ns(rank, receiver) * edge_factor(rank, receiver) * noise;
+  double stood_ns = 0;
+  if (gradients_stand_ && crosses && pass.of_kind == 0 && conditions(rank).flap_ns > 0 && flaps_ns(rank) == 0)
+    wire_ns += stood_ns = conditions(rank).flap_ns;
+  const int64_t enqueued = state.host_ns + kLaunchNs;
+  const int64_t start = std::max(state.gpu_ns, enqueued + kPickupNs);
+  const int64_t end = start + static_cast<int64_t>(wire_ns);
+  const bool to_previous = shape_.pp > 2 && pass.to_stage == (pass.stage + shape_.pp - 1) % shape_.pp;
+  const size_t flow_slot = to_previous ? 1 : 0;
+  if (crosses) {
+    FlowTotals& flow = state_.flows[static_cast<size_t>(Role::kPp)][static_cast<size_t>(rank)][flow_slot];
+    add_to_flow(flow, transfer.bytes, wire_ns, {});
+    flow.wire_longest_ns = std::max(flow.wire_longest_ns, static_cast<int64_t>(stood_ns));
+  }
+  record(rank, Role::kPp, Function::kSend, 1, transfer.bytes, pass.to_stage,
+         state_.messages[static_cast<size_t>(rank)][flow_slot]++, enqueued, start, end, 0);
+  const size_t passes = static_cast<size_t>(shape_.micro_batches) * static_cast<size_t>(shape_.model_chunks);
+  arrivals_[pass.forward ? 1 : 0][static_cast<size_t>(receiver) * passes +
+                                  static_cast<size_t>(pass.micro_batch) * static_cast<size_t>(shape_.model_chunks) +
+                                  static_cast<size_t>(pass.to_chunk)] = end;
+}
+
+void Fleet::play() {
+  if (stopping_) {
+    stuck_.assign(state_.ranks.size(), 0);
+    stop_of_.assign(state_.ranks.size(), -1);
+    for (const Stop& stop : conditions_.stops)
+      stop_of_[static_cast<size_t>(stop.rank)] = static_cast<int8_t>(stop.kind);
+    for (auto& arrivals : arrivals_) std::fill(arrivals.begin(), arrivals.end(), kNever);
+  }
+  begin_step();
+  for (const Pass& pass : order_) run(pass);
+  sync();
+  finish();
+}
+
+bool Fleet::stops(int32_t rank, StopKind kind) {
+  if (!stopping_ || stop_of_[static_cast<size_t>(rank)] != static_cast<int8_t>(kind)) return false;
+  if (resume_ns_ < 0) {
+    stuck_[static_cast<size_t>(rank)] = 1;
+    return true;
+  }
+  stop_of_[static_cast<size_t>(rank)] = -1;
+  RankState& state = state_.ranks[static_cast<size_t>(rank)];
+  state.host_ns = std::max({state.host_ns, state.gpu_ns, resume_ns_});
+  return false;
+}
+
+bool Fleet::stops_in_pass(int32_t rank) {
+  const int32_t passes = state_.ranks[static_cast<size_t>(rank)].passes;
+  if (passes == 0 && stops(rank, StopKind::kCompile)) return true;
+  const auto all = static_cast<uint64_t>(2 * shape_.micro_batches * shape_.model_chunks);
+  if (static_cast<uint64_t>(passes) != draw(kForStop, static_cast<uint64_t>(rank)) % all) return false;
+  return stops(rank, StopKind::kDead) || stops(rank, StopKind::kStopped);
+}
+
+void Fleet::begin_step() {
+  set_network();
+  for (auto& drawn : drawn_) std::fill(drawn.begin(), drawn.end(), 0);
+  std::fill(state_.traffic.begin(), state_.traffic.end(), Traffic{});
+  for (auto& flows : state_.flows) std::fill(flows.begin(), flows.end(), RingFlows{});
+  details_.clear();
+  if (with_detail_) details_.resize(state_.ranks.size());
+  const double step_ns = healthy_step_ns();
+  const double compile_ns = step_ns * (step_ == 0   ? shape_.first_step_extra
+                                       : step_ == 1 ? shape_.second_step_extra
+                                                    : 0);
+  for (int32_t rank = 0; rank < shape_.world_size(); ++rank) {
+    RankState& state = state_.ranks[static_cast<size_t>(rank)];
+    const auto which = static_cast<uint64_t>(rank);
+    const RankConditions& now = conditions(rank);
+    const int64_t start = std::max(state.host_ns, state.gpu_ns);
+    state = RankState{
+        .host_ns = start, .gpu_ns = start, .start_ns = start, .phase_since_ns = start, .phase = Phase::kInput};
+    if (with_detail_) details_[static_cast<size_t>(rank)].step = step_;
+    state.scale =
+        now.gpu * now.work * rank_speed_[static_cast<size_t>(rank)] * (1 + kStepSigma * bell(draw(kForStep, which)));
+    state.expert_scale = state.scale * expert_share(rank);
+    const uint64_t drawn = draw(kForInput, which);
+    state.host_ns +=
+        static_cast<int64_t>(input_ns_ * (1 + 0.1 * bell(drawn)) + now.input_ns * (1 + 0.03 * bell(mix(drawn))));
+    enter_phase(rank, Phase::kForward);
+    const uint64_t luck = draw(kForHiccup, which);
+    const double hiccup_ns = uniform(luck) < kHiccupChance ? step_ns * kHiccupShare * (1 + 0.2 * bell(mix(luck))) : 0;
+    state.host_ns += static_cast<int64_t>((compile_ns + now.compile_ns) * (1 + 0.1 * bell(mix(luck ^ 1))) + hiccup_ns);
+    // Copies to the GPU keep its stream.
+    if (now.copy_ns > 0) compute(rank, now.copy_ns);
+  }
+}
+
+void Fleet::run(const Pass& pass) {
+  const int32_t first = pass.stage * shape_.stage_ranks(), end = first + shape_.stage_ranks();
+  const double size = pass.forward ? 1 : 2;
+  const double dense_ns = size * forward_ns_ * (has(Role::kEp) ? 1 - kExpertShare : 1);
+  const auto forwards = static_cast<double>(shape_.micro_batches * shape_.model_chunks);
+  const auto passes = static_cast<uint64_t>(2 * shape_.micro_batches * shape_.model_chunks);
+  for (int32_t rank = first; rank < end; ++rank) {
+    if (stuck(rank)) continue;
+    enter_phase(rank, pass.forward ? Phase::kForward : Phase::kBackward);
+    if (pass.from_stage >= 0) receive(rank, pass);
+    if (stuck(rank) || (stopping_ && stops_in_pass(rank))) continue;
+    RankState& state = state_.ranks[static_cast<size_t>(rank)];
+    const auto which = static_cast<uint64_t>(rank);
+    if (!conditions_.ranks.empty()) {
+      const RankConditions& now = conditions(rank);
+      double late_ns = pass.forward && now.host_ns > 0
+                           ? now.host_ns / forwards *
+                                 (1 + 0.15 * bell(draw(kForHost, which << 16 ^ static_cast<uint64_t>(pass.ordinal))))
+                           : 0;
+      if (now.stall_ns > 0 && pass.forward &&
+          draw(kForStall, which) % static_cast<uint64_t>(forwards) == static_cast<uint64_t>(pass.of_kind))
+        late_ns += now.stall_ns;
+      if (now.pause_ns > 0 && mix(draw(kForPause, which)) % passes == static_cast<uint64_t>(pass.ordinal) &&
+          !pauses_in_transfer(rank))
+        late_ns += now.pause_ns;
+      // A late host has no lead left.
+      if (late_ns > 0) state.host_ns = std::max(state.host_ns, state.gpu_ns) + static_cast<int64_t>(late_ns);
+    }
+    compute(rank, dense_ns * state.scale *
+                      (1 + kPassSigma * bell(draw(kForPass, which << 20 ^ static_cast<uint64_t>(pass.ordinal)))));
+    ++state.passes;
+  }
+  auto transfer = [&](Role role) -> const Transfer& { return transfers_[static_cast<size_t>(role)]; };
+  if (has(Role::kCp))
+    collectives(Role::kCp, first, end, static_cast<int64_t>(size * static_cast<double>(transfer(Role::kCp).bytes)),
+                size * transfer(Role::kCp).wire_ns, pass.forward ? Function::kAllGather : Function::kReduceScatter);
+  if (has(Role::kTp))
+    collectives(Role::kTp, first, end, static_cast<int64_t>(size * static_cast<double>(transfer(Role::kTp).bytes)),
+                size * transfer(Role::kTp).wire_ns, Function::kAllReduce);
+  if (has(Role::kEp)) {
+    for (const bool back : {false, true}) {
+      for (int32_t block = first; block < end; block += shape_.tp * shape_.ep) {
+        for (int32_t at = block; at < block + shape_.tp; ++at)
+          exchange({at, shape_.tp, shape_.ep}, shape_.group_index(Role::kEp, at), size);
+      }
+      for (int32_t rank = first; rank < end && !back; ++rank) {
+        if (!stuck(rank))
+          compute(rank, size * forward_ns_ * kExpertShare * state_.ranks[static_cast<size_t>(rank)].expert_scale);
+      }
+    }
+  }
+  if (pass.to_stage >= 0) {
+    for (int32_t rank = first; rank < end; ++rank) {
+      if (!stuck(rank)) send(rank, pass);
+    }
+  }
+  if (!pass.forward && pass.of_kind + 1 == reduction_after_) start_reduction(pass.stage);
+}
+
+// The part of the gradients that is reduced beside what is left of the backward passes.
+void Fleet::start_reduction(int32_t stage) {
+  const Transfer& gradients = transfers_[static_cast<size_t>(Role::kDp)];
+  for (int32_t tp = 0; tp < shape_.tp; ++tp) {
+    const int32_t first = stage * shape_.stage_ranks() + tp;
+    collective(Role::kDp, shape_.group(Role::kDp, first), shape_.group_index(Role::kDp, first),
+               static_cast<int64_t>(shape_.overlap * static_cast<double>(gradients.bytes)),
+               shape_.overlap * gradients.wire_ns, Function::kAllReduce, true);
+  }
+}
+
+void Fleet::sync() {
+  const Role where = has(Role::kDp) ? Role::kDp : Role::kWorld;
+  const Transfer& gradients = transfers_[static_cast<size_t>(Role::kDp)];
+  const auto rest = static_cast<int64_t>((1 - shape_.overlap) * static_cast<double>(gradients.bytes));
+  for (int32_t rank = 0; rank < shape_.world_size(); ++rank) {
+    if (stuck(rank) || stops(rank, StopKind::kMissing)) continue;
+    enter_phase(rank, Phase::kSync);
+    RankState& state = state_.ranks[static_cast<size_t>(rank)];
+    if (stops(rank, StopKind::kDeadlock)) {
+      wait_in(rank, Role::kWorld, Function::kAllReduce, 8, -1);
+    } else if (stops(rank, StopKind::kMismatch)) {
+      wait_in(rank, where, Function::kAllGather, where == Role::kDp ? rest / 2 : 16, -1);
+    } else if (state.beside_to_ns == kNever) {
+      stuck_[static_cast<size_t>(rank)] = 1;
+    } else if (const int64_t now = std::max(state.gpu_ns, state.beside_from_ns); state.beside_to_ns > now) {
+      state.exposed_ns += state.beside_to_ns - now;
+      state.gpu_ns = state.beside_to_ns;
+      state.host_ns = std::max(state.host_ns, state.gpu_ns);
+    }
+  }
+  if (has(Role::kDp) && shape_.overlap < 1) {
+    for (int32_t stage = 0; stage < shape_.pp; ++stage)
+      collectives(Role::kDp, stage * shape_.stage_ranks(), (stage + 1) * shape_.stage_ranks(), rest,
+                  (1 - shape_.overlap) * gradients.wire_ns, Function::kAllReduce);
+  }
+  if (has(Role::kWorld)) collective(Role::kWorld, shape_.group(Role::kWorld, 0), 0, 8, 0, Function::kAllReduce);
+}
+
+void Fleet::finish() {
+  const bool checkpoint = conditions_.checkpoint;
+  for (int32_t rank = 0; rank < shape_.world_size(); ++rank) {
+    if (stuck(rank)) continue;
+    RankState& state = state_.ranks[static_cast<size_t>(rank)];
+    const RankConditions& now = conditions(rank);
+    const auto which = static_cast<uint64_t>(rank);
+    enter_phase(rank, Phase::kOptimizer);
+    compute(rank, optimizer_ns_ * state.scale * (1 + kPassSigma * bell(draw(kForOptimizer, which))));
+    state.host_ns = state.gpu_ns;  // the script reads the loss
+    enter_phase(rank, Phase::kOther);
+    if (now.log_ns > 0) state.host_ns += static_cast<int64_t>(now.log_ns);
+    if (now.evaluation_ns > 0 ||
+        (stopping_ && stop_of_[static_cast<size_t>(rank)] == static_cast<int8_t>(StopKind::kEvaluation))) {
+      enter_phase(rank, Phase::kEval);
+      if (stops(rank, StopKind::kEvaluation)) continue;
+      if (now.evaluation_ns > 0) compute(rank, now.evaluation_ns * state.scale / std::max(now.gpu * now.work, 0.01));
+    }
+    if (checkpoint) {
+      enter_phase(rank, Phase::kCheckpoint);
+      if (stops(rank, StopKind::kCheckpoint)) continue;
+      state.host_ns = std::max(state.host_ns, state.gpu_ns) +
+                      static_cast<int64_t>(now.checkpoint_ns * (1 + 0.03 * bell(draw(kForCheckpoint, which))));
+      state.checkpoint_ns = std::max(state.host_ns, state.gpu_ns) - state.phase_since_ns;
+    }
+  }
+  if (checkpoint) {  // nobody goes on before it is written
+    if (has(Role::kWorld)) {
+      collective(Role::kWorld, shape_.group(Role::kWorld, 0), 0, 8, 0, Function::kAllReduce);
+    } else if (has(Role::kDp)) {
+      collective(Role::kDp, shape_.group(Role::kDp, 0), 0, 8, 0, Function::kAllReduce);
+    }
+  }
+  for (int32_t rank = 0; rank < shape_.world_size(); ++rank) {
+    if (stuck(rank)) continue;
+    RankState& state = state_.ranks[static_cast<size_t>(rank)];
+    state.gpu_ns = std::max(state.gpu_ns, state.host_ns);
+    // Sums up the phase it is in, kOther too.
+    if (state.phase == Phase::kOther) {
+      state.phase_ns[0] += state.gpu_ns - state.phase_since_ns;
+      state.phase_since_ns = state.gpu_ns;
+    }
+    enter_phase(rank, Phase::kOther);
+    if (with_detail_) tell_detail(rank);
+  }
+}
+
+}  // namespace lockstep::sim

@@ -1,0 +1,92 @@
+// The shape of a simulated job and of the machines under it: how ranks are numbered, which groups they make, what hangs
+// on what.
+//
+// Ranks are numbered tensor fastest, then context, then data, then pipeline; hosts are filled in rank order. Every
+// group is therefore a row of equally spaced ranks, and nothing needs a list of members. The expert-parallel groups lie
+// inside the ranks that share a stage and a tensor index (there are dp x cp of them); the gradients are reduced over
+// all of those.
+//
+// Thread rule: Immutable.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "base/result.h"
+
+namespace lockstep::sim {
+
+// Each GPU has its own adapter. A pod is hosts_per_leaf hosts. With rails, adapter i of every host of a pod hangs on
+// leaf pod x gpus_per_host + i; without, all adapters of a pod hang on leaf `pod`. Leaves meet in the spines.
+struct Topology {
+  int32_t gpus_per_host = 8;  // one NVLink domain
+  int32_t hosts_per_leaf = 16;
+  bool rails = true;
+  int32_t spines = 4;
+  double nvlink_gb_s = 400;  // of one GPU
+  double nic_gb_s = 50;      // of one adapter
+
+  int32_t leaf_of(int32_t host, int32_t gpu) const {
+    const int32_t pod = host / hosts_per_leaf;
+    return rails ? pod * gpus_per_host + gpu : pod;
+  }
+  bool operator==(const Topology&) const = default;
+};
+
+enum class Schedule : uint8_t { kGpipe, kOneForwardOneBackward, kInterleaved };
+const char* to_text(Schedule schedule);  // "gpipe", "1f1b", "interleaved"
+
+enum class Role : uint8_t { kTp, kCp, kEp, kPp, kDp, kWorld };
+inline constexpr size_t kRoleCount = 6;
+const char* to_text(Role role);  // "tp", "cp", "ep", "pp", "dp", "world"
+
+// Ranks first, first + stride, ...; one member: there is no communicator.
+struct Group {
+  int32_t first = 0;
+  int32_t stride = 1;
+  int32_t size = 1;
+  int32_t member(int32_t i) const { return first + i * stride; }
+};
+
+struct JobShape {
+  std::string job_id = "sim";
+  int64_t attempt = 0;
+  int32_t tp = 4;
+  int32_t pp = 4;
+  int32_t dp = 4;
+  int32_t cp = 1;
+  int32_t ep = 1;
+  int32_t micro_batches = 8;
+  Schedule schedule = Schedule::kGpipe;
+  int32_t model_chunks = 1;     // per stage, for kInterleaved
+  int32_t first_host = 0;       // host names start at this number: several jobs, several sets of hosts
+  double step_ms = 250;         // a healthy step
+  double overlap = 0;           // share of the gradient reduction that runs beside the backward pass
+  double communication = 0.20;  // share of a healthy step that goes into transfers of all groups together
+  double first_step_extra = 3, second_step_extra = 0.5;  // compilation, in steps
+  double clock_error_us = 800;                           // of hosts, standard deviation
+  Topology topology;
+  uint64_t seed = 1;
+
+  int32_t world_size() const { return tp * pp * dp * cp; }
+  int32_t replicas() const { return dp * cp; }  // ranks of one stage and one tensor index
+  int32_t stage_ranks() const { return tp * dp * cp; }
+  int32_t stage_of(int32_t rank) const { return rank / stage_ranks(); }
+  int32_t hosts() const { return (world_size() - 1) / topology.gpus_per_host + 1; }
+  int32_t host_of(int32_t rank) const { return rank / topology.gpus_per_host; }  // of the job, from 0
+  int32_t leaf_of(int32_t rank) const {
+    return topology.leaf_of(first_host + host_of(rank), rank % topology.gpus_per_host);
+  }
+  bool has(Role role) const;
+  Group group(Role role, int32_t rank) const;
+  int32_t index_in(Role role, int32_t rank) const;     // rank in the communicator
+  int32_t group_index(Role role, int32_t rank) const;  // which of the role's groups: 0 to groups(role) - 1
+  int32_t groups(Role role) const;
+};
+inline constexpr int32_t kWorldSizeMax = 131'072;
+inline constexpr int32_t kMicroBatchesMax = 4'096;
+inline constexpr int64_t kPassesMax = 64'000'000;  // ranks x micro-batches x model chunks
+// A clear line where the numbers do not make a job.
+Result<void> check(const JobShape& shape);
+
+}  // namespace lockstep::sim

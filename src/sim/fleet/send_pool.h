@@ -1,0 +1,47 @@
+// Several connections to an OTLP server, as a fleet of agents has: what one host sends stays in its order, hosts do not
+// wait for each other.
+//
+// Capacity: kWaitingMax batches per connection; send() waits while the one it needs is full, so nothing is dropped.
+// Thread rule: Confined, but totals() may be read from anywhere. The destructor sends what waits, unless stopped.
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <stop_token>
+#include <thread>
+#include <vector>
+
+#include "model/telemetry.h"
+#include "sim/fleet/otlp_sender.h"
+
+namespace lockstep::sim {
+
+class SendPool {
+ public:
+  SendPool(const Url& server, size_t connections);
+  ~SendPool();
+  SendPool(const SendPool&) = delete;
+  SendPool& operator=(const SendPool&) = delete;
+
+  void send(Batch batch, std::stop_token stop);
+  void drain();  // returns when all of it has been sent or given up
+  SendTotals totals() const;
+
+  static constexpr size_t kWaitingMax = 64;
+
+ private:
+  struct Connection {
+    explicit Connection(const Url& server) : sender(server) {}
+    OtlpSender sender;
+    std::mutex mutex;
+    std::condition_variable_any changed;
+    std::deque<Batch> waiting;  // guarded by mutex
+    bool busy = false;          // guarded by mutex
+    std::jthread thread;        // last: it uses the others
+  };
+  std::vector<std::unique_ptr<Connection>> connections_;
+};
+
+}  // namespace lockstep::sim

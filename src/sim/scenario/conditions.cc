@@ -1,0 +1,313 @@
+#include "sim/scenario/conditions.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+
+#include "sim/fleet/random.h"
+
+namespace lockstep::sim {
+
+namespace {
+
+// A checkpoint without an oddity of that name takes so many healthy steps.
+constexpr double kPlainCheckpointSteps = 0.5;
+// Of a host without memory so much goes into reclaiming while it launches; the rest delays the input.
+constexpr double kReclaimShare = 0.7;
+// A foreign process slows the reduction kernels less than the big ones.
+constexpr double kForeignReduction = 0.5;
+// A healthy step copies its input to the GPU in this share of the step; over a bad bus that takes longer.
+constexpr double kCopyShare = 0.05;
+// How much of a storm on a leaf the uplinks of the others feel.
+constexpr double kStormSpread = 0.4;
+
+uint64_t drawn_for(const Scenario& scenario, uint64_t what, int64_t step, uint64_t which = 0) {
+  return mix(mix(scenario.seed ^ what * 0x9E3779B97F4A7C15ull) ^ mix(static_cast<uint64_t>(step) << 24 ^ which));
+}
+
+}  // namespace
+
+JobConditions::JobConditions(const Scenario& scenario, const JobPlan& plan, const JobShape& shape)
+    : scenario_(scenario), plan_(plan), shape_(shape), over_(scenario.faults.size()), step_ns_(plan.step_ms * 1e6) {
+  for (const ScenarioFault& fault : scenario.faults)
+    fault_ranks_.push_back(fault.target.job == plan.job_id ? ranks_of(fault.target, shape) : std::vector<int32_t>());
+}
+
+std::vector<RankConditions>& JobConditions::all(JobStep& out) const {
+  if (out.conditions.ranks.empty()) out.conditions.ranks.resize(static_cast<size_t>(shape_.world_size()));
+  return out.conditions.ranks;
+}
+
+RankConditions& JobConditions::rank(JobStep& out, int32_t rank) const {
+  return all(out)[static_cast<size_t>(rank)];
+}
+
+bool JobConditions::writes_checkpoint(int64_t step) const {
+  bool told = false;
+  for (const Oddity& oddity : scenario_.oddities) {
+    if (oddity.kind != OddityKind::kCheckpoints || oddity.job != plan_.job_id) continue;
+    told = true;
+    if ((step + 1) % oddity.every_steps == 0) return true;
+  }
+  if (told) return false;
+  for (const ScenarioFault& fault : scenario_.faults) {
+    if (fault.cause == Cause::kCheckpoint && fault.target.job == plan_.job_id && (step + 1) % fault.period_steps == 0)
+      return true;
+  }
+  return false;
+}
+
+JobStep JobConditions::at(int64_t step) const {
+  JobStep out;
+  if (writes_checkpoint(step)) {
+    out.conditions.checkpoint = true;
+    bool told = false;
+    for (const Oddity& oddity : scenario_.oddities)
+      told |= oddity.kind == OddityKind::kCheckpoints && oddity.job == plan_.job_id;
+    if (!told) {
+      for (RankConditions& each : all(out)) each.checkpoint_ns += kPlainCheckpointSteps * step_ns_;
+    }
+  }
+  for (size_t i = 0; i < scenario_.oddities.size(); ++i) {
+    if (scenario_.oddities[i].job == plan_.job_id) add_oddity(scenario_.oddities[i], i, step, out);
+  }
+  for (size_t i = 0; i < scenario_.faults.size(); ++i) {
+    if (fault_ranks_[i].empty() || over_[i]) continue;
+    const double amount = amount_at(scenario_, i, step);
+    if (amount > 0) add_fault(i, amount, step, out);
+  }
+  // What is long enough for agents to tell of is played as a stop.
+  if (out.stop.stops.empty() && !out.conditions.ranks.empty()) {
+    auto all_of = [&](double RankConditions::*member, StopKind kind) {
+      const double length = out.conditions.ranks[0].*member;
+      if (length < static_cast<double>(kToldSilenceNs) || !out.stop.stops.empty()) return;
+      for (const RankConditions& each : out.conditions.ranks) {
+        if (each.*member != length) return;
+      }
+      out.stop.length_ns = static_cast<int64_t>(length);
+      for (int32_t i = 0; i < shape_.world_size(); ++i) {
+        out.stop.stops.push_back({i, kind});
+        rank(out, i).*member = 0;
+      }
+    };
+    all_of(&RankConditions::evaluation_ns, StopKind::kEvaluation);
+    all_of(&RankConditions::checkpoint_ns, StopKind::kCheckpoint);
+  }
+  if (out.stop.stops.empty() && !out.conditions.ranks.empty()) {
+    // One rank, or a few, hold up the others.
+    auto longest = [&](double RankConditions::*member, StopKind kind) {
+      double most = 0;
+      for (const RankConditions& each : out.conditions.ranks) most = std::max(most, each.*member);
+      if (most < static_cast<double>(kToldSilenceNs) || !out.stop.stops.empty()) return;
+      out.stop.length_ns = static_cast<int64_t>(most);
+      for (int32_t i = 0; i < shape_.world_size(); ++i) {
+        if (rank(out, i).*member < 0.8 * most) continue;
+        out.stop.stops.push_back({i, kind});
+        rank(out, i).*member = 0;
+      }
+    };
+    longest(&RankConditions::pause_ns, StopKind::kStopped);
+    longest(&RankConditions::checkpoint_ns, StopKind::kCheckpoint);
+    longest(&RankConditions::compile_ns, StopKind::kCompile);
+  }
+  return out;
+}
+
+void JobConditions::add_fault(size_t index, double amount, int64_t step, JobStep& out) const {
+  const ScenarioFault& fault = scenario_.faults[index];
+  const std::vector<int32_t>& ranks = fault_ranks_[index];
+  auto each = [&](auto&& change) {
+    for (int32_t hit : ranks) change(rank(out, hit));
+  };
+  auto stop = [&](StopKind kind) {
+    if (!out.stop.stops.empty()) return;
+    for (int32_t hit : ranks) out.stop.stops.push_back({hit, kind});
+    out.stop.fault = static_cast<int32_t>(index);
+    out.stop.length_ns = static_cast<int64_t>(static_cast<double>(fault.steps) * step_ns_);
+  };
+  switch (fault.cause) {
+    case Cause::kSlowCompute:
+    case Cause::kThrottleThermal:
+    case Cause::kThrottlePower:
+    case Cause::kEcc:
+    case Cause::kStageImbalance:
+    case Cause::kCodeRegression:
+      each([&](RankConditions& hit) { hit.gpu *= 1 + amount; });
+      break;
+    case Cause::kForeignProcess:
+      each([&](RankConditions& hit) {
+        hit.gpu *= 1 + amount;
+        hit.reduce *= 1 + kForeignReduction * amount;
+      });
+      break;
+    case Cause::kPcieDegraded:
+      each([&](RankConditions& hit) {
+        hit.send *= 1 + amount;
+        hit.receive *= 1 + amount;
+        hit.copy_ns += kCopyShare * amount * step_ns_;
+      });
+      break;
+    case Cause::kCpuContention:
+      each([&](RankConditions& hit) { hit.host_ns += amount * step_ns_; });
+      break;
+    case Cause::kMemoryPressure:
+      each([&](RankConditions& hit) {
+        hit.host_ns += kReclaimShare * amount * step_ns_;
+        hit.input_ns += (1 - kReclaimShare) * amount * step_ns_;
+      });
+      break;
+    case Cause::kProcessPaused:
+      if (fault.steps == 0 && fault.shape == Shape::kConstant) {
+        stop(StopKind::kStopped);
+      } else {
+        each([&](RankConditions& hit) { hit.pause_ns += amount * step_ns_; });
+      }
+      break;
+    case Cause::kGc: {
+      const uint64_t drawn = drawn_for(scenario_, 0x6C00 + index, step);
+      rank(out, ranks[drawn % ranks.size()]).stall_ns += amount * step_ns_ * (0.8 + 0.4 * uniform(mix(drawn)));
+      break;
+    }
+    case Cause::kDataLoader:
+      each([&](RankConditions& hit) { hit.input_ns += amount * step_ns_; });
+      break;
+    case Cause::kStorage:
+      for (int32_t hit : ranks)
+        rank(out, hit).input_ns +=
+            amount * step_ns_ *
+            (0.85 + 0.3 * uniform(drawn_for(scenario_, 0x5100 + index, step, static_cast<uint64_t>(hit))));
+      break;
+    case Cause::kCheckpoint:
+      if (out.conditions.checkpoint) each([&](RankConditions& hit) { hit.checkpoint_ns += amount * step_ns_; });
+      break;
+    case Cause::kNvlinkDegraded:
+      each([&](RankConditions& hit) { hit.nvlink *= 1 + amount; });
+      break;
+    case Cause::kNicDegraded:
+      each([&](RankConditions& hit) {
+        hit.send *= 1 + amount;
+        hit.receive *= 1 + amount;
+      });
+      break;
+    case Cause::kLinkFlap:
+      each([&](RankConditions& hit) { hit.flap_ns += amount * step_ns_; });
+      break;
+    case Cause::kCongestion:
+      out.conditions.uplinks.emplace_back(fault.target.leaf, 1 + amount);
+      break;
+    case Cause::kPfcStorm: {
+      out.conditions.leaves.emplace_back(fault.target.leaf, 1 + amount);
+      const Topology& topology = shape_.topology;
+      for (int32_t other = 0;
+           other <= topology.leaf_of(shape_.first_host + shape_.hosts() - 1, topology.gpus_per_host - 1); ++other) {
+        if (other != fault.target.leaf) out.conditions.uplinks.emplace_back(other, 1 + kStormSpread * amount);
+      }
+      break;
+    }
+    case Cause::kTcpFallback:
+      each([&](RankConditions& hit) {
+        hit.send *= 1 + amount;
+        hit.receive *= 1 + amount;
+      });
+      break;
+    case Cause::kSequenceImbalance:
+      for (int32_t hit : ranks) {
+        const int32_t replica = shape_.index_in(Role::kDp, hit) / shape_.cp;
+        const double drawn = uniform(drawn_for(scenario_, 0x5E00 + index, step, static_cast<uint64_t>(replica)));
+        rank(out, hit).work *= 1 + amount * drawn * drawn;
+      }
+      break;
+    case Cause::kExpertImbalance:
+      each([&](RankConditions& hit) { hit.expert *= 1 + amount; });
+      break;
+    case Cause::kNanSource:
+      each([&](RankConditions& hit) { hit.gradient_nan = true; });
+      if (step > fault.from_step) out.conditions.loss_nan = true;
+      break;
+    case Cause::kRankMissing:
+      stop(StopKind::kMissing);
+      break;
+    case Cause::kOpMismatch:
+      stop(StopKind::kMismatch);
+      break;
+    case Cause::kDeadlock:
+      stop(StopKind::kDeadlock);
+      break;
+    case Cause::kXid:
+    case Cause::kRankDead:
+      stop(StopKind::kDead);
+      break;
+  }
+}
+
+void JobConditions::add_oddity(const Oddity& oddity, size_t index, int64_t step, JobStep& out) const {
+  const uint64_t drawn = drawn_for(scenario_, 0x0DD0 + index, step);
+  const bool due = (step + 1) % oddity.every_steps == 0;
+  const double amount = oddity.amount;
+  switch (oddity.kind) {
+    case OddityKind::kPacking:
+      for (int32_t i = 0; i < shape_.world_size(); ++i) {
+        const int32_t replica = shape_.index_in(Role::kDp, i) / shape_.cp;
+        const double length = 1 + amount * (2 * uniform(mix(drawn ^ mix(static_cast<uint64_t>(replica)))) - 1);
+        rank(out, i).work *= 0.8 * length + 0.2 * length * length;
+      }
+      break;
+    case OddityKind::kExpertSkew:
+      for (int32_t i = 0; i < shape_.world_size(); ++i) {
+        const auto expert = static_cast<uint64_t>(shape_.index_in(Role::kEp, i));
+        const double turn = static_cast<double>(step) / static_cast<double>(oddity.every_steps) +
+                            uniform(mix(scenario_.seed ^ mix(0xE0 + expert)));
+        rank(out, i).expert *= std::exp(amount * std::sin(2 * std::numbers::pi * turn));
+      }
+      break;
+    case OddityKind::kStageUneven:
+      for (int32_t i = (shape_.pp - 1) * shape_.stage_ranks(); i < shape_.world_size(); ++i)
+        rank(out, i).gpu *= 1 + amount;
+      break;
+    case OddityKind::kCompile:
+      if (step < 2) {
+        const double size = amount * step_ns_ * (step == 0 ? 1 : 0.3);
+        for (int32_t i = 0; i < shape_.world_size(); ++i) {
+          const uint64_t own = mix(drawn ^ mix(static_cast<uint64_t>(i)));
+          if (own % 2 == 0) rank(out, i).compile_ns += size * (0.5 + 0.5 * uniform(mix(own)));
+        }
+      } else if (step < oddity.every_steps && drawn % 10 == 0) {  // a shape that was not seen before
+        rank(out, static_cast<int32_t>(mix(drawn) % static_cast<uint64_t>(shape_.world_size()))).compile_ns +=
+            0.3 * amount * step_ns_;
+      }
+      break;
+    case OddityKind::kEvaluation:
+      if (due) {
+        for (RankConditions& each : all(out)) each.evaluation_ns += amount * step_ns_;
+      }
+      break;
+    case OddityKind::kCheckpoints:
+      if (due) {
+        for (RankConditions& each : all(out)) each.checkpoint_ns += amount * step_ns_;
+      }
+      break;
+    case OddityKind::kGarbage:
+      if (drawn % static_cast<uint64_t>(oddity.every_steps) == 0)
+        rank(out, static_cast<int32_t>(mix(drawn) % static_cast<uint64_t>(shape_.world_size()))).stall_ns +=
+            amount * step_ns_ * (0.5 + uniform(mix(drawn ^ 1)));
+      break;
+    case OddityKind::kResize:
+      break;  // between steps
+    case OddityKind::kWarmUp: {
+      const double more = amount * std::exp(-3 * static_cast<double>(step) / static_cast<double>(oddity.every_steps));
+      if (more < 1e-4) break;
+      for (RankConditions& each : all(out)) each.gpu *= 1 + more;
+      break;
+    }
+    case OddityKind::kDailyHeat: {
+      const double turn = static_cast<double>(step) / static_cast<double>(oddity.every_steps);
+      for (RankConditions& each : all(out)) each.gpu *= 1 + amount * 0.5 * (1 - std::cos(2 * std::numbers::pi * turn));
+      break;
+    }
+    case OddityKind::kMasterRank:
+      rank(out, 0).log_ns += amount * step_ns_;
+      break;
+  }
+}
+
+}  // namespace lockstep::sim

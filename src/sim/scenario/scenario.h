@@ -1,0 +1,158 @@
+// A scenario: a fleet, its jobs, what goes wrong in it and when, what is odd but healthy, and how damaged its telemetry
+// is. Read from a YAML file (docs/guide/scenarios.md). A scenario holds the truth, so nothing that judges a job may see
+// one: what a fleet sends is ScenarioRun's, what is right to say of it is truth.h's.
+//
+// Thread rule: Immutable once read.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "sim/fleet/job_shape.h"
+
+namespace lockstep::sim {
+
+struct JobPlan {
+  std::string job_id = "sim";
+  int32_t tp = 1, pp = 1, dp = 1, cp = 1, ep = 1;  // ep divides dp * cp: experts live inside the data-parallel ranks
+  int32_t micro_batches = 8;
+  Schedule schedule = Schedule::kOneForwardOneBackward;
+  int32_t model_chunks = 1;     // per stage, for kInterleaved
+  double step_ms = 500;         // a healthy step
+  double overlap = 0;           // share of the gradient reduction that runs beside the backward pass
+  double communication = 0.15;  // share of a healthy step, all groups together
+  int32_t first_host = 0;       // the parser puts a job behind the one before where it is not given
+  int32_t world_size() const { return tp * pp * dp * cp; }
+};
+
+// What can be wrong. The words are the causes of docs/guide/verdicts.md; slow-compute is a GPU that is slow and shows
+// no reason.
+enum class Cause : uint8_t {
+  kSlowCompute,  // "slow-compute"
+  kThrottleThermal,
+  kThrottlePower,
+  kEcc,
+  kXid,
+  kForeignProcess,
+  kPcieDegraded,
+  kCpuContention,
+  kMemoryPressure,
+  kProcessPaused,
+  kGc,
+  kDataLoader,
+  kStorage,
+  kCheckpoint,
+  kNvlinkDegraded,
+  kNicDegraded,
+  kLinkFlap,
+  kCongestion,
+  kPfcStorm,
+  kTcpFallback,
+  kStageImbalance,
+  kSequenceImbalance,
+  kExpertImbalance,
+  kRankMissing,
+  kOpMismatch,
+  kDeadlock,
+  kRankDead,
+  kCodeRegression,
+  kNanSource,
+};
+inline constexpr size_t kCauseCount = 29;
+const char* to_text(Cause cause);  // "throttle-thermal", ... as in docs/guide/verdicts.md
+
+enum class Shape : uint8_t { kConstant, kPulsed, kRamp, kIntermittent };
+
+// Where: exactly one of these is set (-1: not); none where a whole job is hit (tcp-fallback, code-regression, ...).
+struct Target {
+  std::string job;  // the parser fills in the first job's name where none is given
+  int32_t rank = -1;
+  int32_t host = -1;    // of the fleet: 7 is node-07; all ranks on it
+  int32_t stage = -1;   // a pipeline stage
+  int32_t leaf = -1;    // uplinks of a leaf
+  int32_t expert = -1;  // its owner in each expert-parallel group
+};
+
+struct ScenarioFault {
+  Cause cause = Cause::kSlowCompute;
+  Target target;
+  int64_t from_step = 40;  // of the target's job
+  int64_t steps = 0;       // 0: to the end
+  // By how much what is hit takes longer: 0.2 is 20 % more kernel time, wire time, ... ; for input, host, storage,
+  // checkpoint, pauses and flaps the added time as a share of a healthy step; for NaN and hangs without meaning.
+  double severity = 0.2;
+  Shape shape = Shape::kConstant;
+  int64_t period_steps = 8;  // of a pulse; an intermittent one comes at random once in so many steps
+  int line = 0;              // in the file
+};
+
+// Healthy, and yet not uniform: nothing here may be called broken hardware.
+enum class OddityKind : uint8_t {
+  kPacking,      // sequences of random length: own time differs by rank and step, forward and backward together
+  kExpertSkew,   // routing is uneven and changes slowly
+  kStageUneven,  // the last stage has the loss layer
+  kCompile,      // first steps long on random ranks
+  kEvaluation,   // every so many steps, marked as a phase
+  kCheckpoints,  // likewise; rank 0 or all write
+  kGarbage,      // now and then a random rank stands still for a moment
+  kResize,       // elastic: the job restarts with another dp (a new attempt)
+  kWarmUp,       // clocks and caches: steps get shorter for a while
+  kDailyHeat,    // all clocks drift together by 1-2 %
+  kMasterRank,   // rank 0 logs: a few ms more each step
+};
+const char* to_text(OddityKind kind);
+
+struct Oddity {
+  OddityKind kind = OddityKind::kPacking;
+  std::string job;
+  double amount = 0.1;       // relative, or in healthy steps: docs/guide/scenarios.md; the parser knows each default
+  int64_t every_steps = 20;  // where it is periodic
+  int line = 0;
+};
+
+struct TelemetryDamage {
+  double lost_agents = 0;          // share of hosts whose agent sends nothing
+  bool guilty_agent_lost = false;  // the agent on the (first) culprit's host among them
+  double late_share = 0;           // of requests that come late
+  double late_ms = 0;
+  double clock_error_us = 50;  // of hosts, standard deviation
+  double no_plugin = 0;        // share of ranks without the NCCL plugin (no steps of them)
+  double no_metrics = 0;       // share of hosts that send steps but no node metrics
+  double duplicated = 0;       // share of requests sent twice
+};
+
+struct Scenario {
+  std::string name;
+  uint64_t seed = 1;
+  int64_t steps = 120;  // of the first job; others run as long
+  Topology topology;
+  std::vector<JobPlan> jobs;
+  std::vector<ScenarioFault> faults;
+  std::vector<Oddity> oddities;
+  TelemetryDamage telemetry;
+};
+
+// One clear line with the file's name and line on the first thing that is wrong: unknown words, numbers out of range,
+// a target that is not there, a shape of parallelism that does not multiply out.
+Result<Scenario> parse_scenario(std::string_view yaml, std::string_view file_name);
+Result<Scenario> read_scenario(const std::string& path);
+inline constexpr size_t kScenarioBytesMax = 1 << 20;
+
+// As the fleet plays it: `dp` may differ from the plan's after an elastic resize.
+JobShape shape_of(const Scenario& scenario, const JobPlan& plan, int64_t attempt, int32_t dp);
+// The dp of a job between two resizes; the plan's own where it is not resized or cannot be.
+int32_t resized_dp(const JobPlan& plan, double amount);
+const JobPlan* find_job(const Scenario& scenario, std::string_view job_id);
+// The ranks that a target names in a job of this shape; all of them where it names none. For a leaf: the ranks whose
+// adapter hangs on it.
+std::vector<int32_t> ranks_of(const Target& target, const JobShape& shape);
+bool is_hang(Cause cause);  // a rank stops for good: severity has no meaning
+// How strong a fault is in a step of its job; 0: not acting. `index` is the fault's place in the scenario.
+double amount_at(const Scenario& scenario, size_t index, int64_t step);
+// "throttle-thermal on rank 5 of job train, 20 % from step 40 on, pulsed": for people.
+std::string describe(const ScenarioFault& fault);
+
+}  // namespace lockstep::sim

@@ -1,0 +1,159 @@
+#include "sim/scenario/truth.h"
+
+#include <algorithm>
+
+#include "sim/fleet/fleet.h"
+#include "sim/scenario/conditions.h"
+
+namespace lockstep::sim {
+
+namespace {
+
+struct Label {
+  const char* kind;
+  std::vector<std::string> layers;
+  std::vector<std::string> causes;
+};
+
+// What telemetry lets one tell. Where two layers or causes look alike from a job and its nodes, both are right; the
+// table is documented in docs/guide/scenarios.md.
+Label label_of(Cause cause) {
+  const std::string own = to_text(cause);
+  switch (cause) {
+    case Cause::kSlowCompute:
+    case Cause::kThrottleThermal:
+    case Cause::kThrottlePower:
+    case Cause::kEcc:
+    case Cause::kForeignProcess:
+      return {"slow", {"gpu"}, {own}};
+    case Cause::kXid:
+      return {"hang", {"gpu"}, {own, "rank-dead"}};
+    case Cause::kPcieDegraded:
+      return {"slow", {"gpu", "nic", "host"}, {own}};
+    case Cause::kCpuContention:
+    case Cause::kMemoryPressure:
+    case Cause::kProcessPaused:
+      return {"slow", {"host"}, {own}};
+    case Cause::kGc:
+      return {"slow", {"software", "host"}, {own}};
+    case Cause::kDataLoader:
+      return {"slow", {"input"}, {own, "storage"}};
+    case Cause::kStorage:
+      return {"slow", {"input", "host"}, {own, "data-loader"}};
+    case Cause::kCheckpoint:
+      return {"slow", {"input", "host", "software"}, {own, "storage"}};
+    case Cause::kNvlinkDegraded:
+      return {"slow", {"nvlink"}, {own}};
+    case Cause::kNicDegraded:
+      return {"slow", {"nic", "link"}, {own}};
+    case Cause::kLinkFlap:
+      return {"slow", {"link", "nic"}, {own}};
+    case Cause::kCongestion:
+      return {"slow", {"switch", "link"}, {own}};
+    case Cause::kPfcStorm:
+      return {"slow", {"switch", "link"}, {own, "congestion"}};
+    case Cause::kTcpFallback:
+      return {"inefficient", {"nic", "software"}, {own}};
+    case Cause::kStageImbalance:
+    case Cause::kSequenceImbalance:
+    case Cause::kExpertImbalance:
+      return {"slow", {"workload"}, {own}};
+    case Cause::kRankMissing:
+    case Cause::kOpMismatch:
+    case Cause::kDeadlock:
+      return {"hang", {"software"}, {own}};
+    case Cause::kRankDead:
+      return {"hang", {"host", "software"}, {own, "memory-pressure"}};  // an OOM kill is told with some of them
+    case Cause::kCodeRegression:
+      return {"inefficient", {"software"}, {own}};
+    case Cause::kNanSource:
+      return {"incorrect", {"gpu", "software", "workload", "unknown"}, {own}};
+  }
+  return {"slow", {}, {}};
+}
+
+// How much of a healthy step the fault adds while it acts, played: a delay may as well vanish in the bubble of a
+// pipeline or behind another group. 1 where it stops everything.
+double cost_of(const Scenario& scenario, const ScenarioFault& fault, const JobPlan& plan) {
+  switch (fault.cause) {
+    case Cause::kGc:
+    case Cause::kCheckpoint:
+    case Cause::kProcessPaused:
+    case Cause::kLinkFlap:
+      return fault.severity;  // once in a step, and all wait for it
+    case Cause::kNanSource:
+      return 1;
+    default:
+      if (is_hang(fault.cause)) return 1;
+  }
+  Scenario alone = scenario;
+  alone.oddities.clear();
+  alone.faults = {fault};
+  alone.faults[0].from_step = alone.faults[0].steps = 0;
+  alone.faults[0].shape = Shape::kConstant;
+  const JobShape shape = shape_of(alone, plan, 0, plan.dp);
+  const JobConditions conditions(alone, plan, shape);
+  Fleet with(shape, 0), without(shape, 0);
+  constexpr int kSteps = 2;
+  for (int step = 0; step < kSteps; ++step) {
+    StepConditions now = conditions.at(step).conditions;
+    with.play_under(now);
+    without.play_under({});
+  }
+  return static_cast<double>(with.now_unix_ns() - without.now_unix_ns()) / static_cast<double>(without.now_unix_ns());
+}
+
+// Less than this of a step is everyday noise between ranks.
+constexpr double kNoticeShare = 0.04;
+
+}  // namespace
+
+std::vector<Truth> truths(const Scenario& scenario) {
+  std::vector<Truth> out;
+  for (size_t i = 0; i < scenario.faults.size(); ++i) {
+    const ScenarioFault& fault = scenario.faults[i];
+    const JobPlan* plan = find_job(scenario, fault.target.job);
+    if (plan == nullptr) continue;
+    Label label = label_of(fault.cause);
+    const bool stopped = fault.cause == Cause::kProcessPaused && fault.steps == 0 && fault.shape == Shape::kConstant;
+    Truth& truth = out.emplace_back();
+    truth.job = fault.target.job;
+    truth.kind = stopped ? "hang" : label.kind;
+    truth.layers = std::move(label.layers);
+    truth.causes = std::move(label.causes);
+    truth.fault = i;
+    truth.below_notice = cost_of(scenario, fault, *plan) < kNoticeShare;
+    const JobShape shape = shape_of(scenario, *plan, 0, plan->dp);
+    const Target& target = fault.target;
+    if (target.rank >= 0 || target.host >= 0 || target.stage >= 0 || target.expert >= 0)
+      truth.ranks = ranks_of(target, shape);
+    if (fault.cause == Cause::kNvlinkDegraded) {
+      // The link has two ends, and in a ring all of its group wait alike.
+      const Group group = shape.group(shape.has(Role::kTp) ? Role::kTp : Role::kDp, target.rank);
+      truth.ranks.clear();
+      for (int32_t member = 0; member < group.size; ++member) truth.ranks.push_back(group.member(member));
+    }
+    if (fault.cause == Cause::kDeadlock) {
+      // A circle has no first: the rank that went another way and those of its gradient group that wait for it.
+      const Group group = shape.group(Role::kDp, target.rank);
+      truth.ranks.clear();
+      for (int32_t member = 0; member < group.size; ++member) truth.ranks.push_back(group.member(member));
+    }
+    // Nobody hears of the culprit: that it is the silent one can be told, why it is slow cannot.
+    if (scenario.telemetry.guilty_agent_lost && i == 0) {
+      truth.layers.push_back("unknown");
+      truth.causes.push_back("unknown");
+    }
+  }
+  return out;
+}
+
+bool allowed(const Scenario& scenario, const std::string& job, const std::string& layer) {
+  if (layer != "workload") return false;
+  return std::any_of(scenario.oddities.begin(), scenario.oddities.end(), [&](const Oddity& oddity) {
+    return oddity.job == job && (oddity.kind == OddityKind::kPacking || oddity.kind == OddityKind::kExpertSkew ||
+                                 oddity.kind == OddityKind::kStageUneven);
+  });
+}
+
+}  // namespace lockstep::sim

@@ -1,0 +1,116 @@
+#include "sim/scenario/truth.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+namespace lockstep::sim {
+namespace {
+
+std::vector<Truth> truths_of(const std::string& faults, const std::string& more = "") {
+  Result<Scenario> scenario =
+      parse_scenario("topology: {hosts_per_leaf: 4}\njobs: [{tp: 4, pp: 4, dp: 8, micro_batches: 16}]\nfaults: [" +
+                         faults + "]\n" + more,
+                     "test.yaml");
+  EXPECT_TRUE(scenario.ok()) << scenario.error();
+  return scenario.ok() ? truths(*scenario) : std::vector<Truth>(1);
+}
+
+bool has(const std::vector<std::string>& words, const char* word) {
+  return std::find(words.begin(), words.end(), word) != words.end();
+}
+
+TEST(Truth, ASlowGpuIsItsRankAndTheGpuLayerAndNothingElse) {
+  const Truth truth = truths_of("{cause: throttle-thermal, rank: 17, severity: 0.3}").front();
+  EXPECT_EQ(truth.kind, "slow");
+  EXPECT_EQ(truth.ranks, std::vector<int32_t>{17});
+  EXPECT_EQ(truth.layers, std::vector<std::string>{"gpu"});
+  EXPECT_EQ(truth.causes, std::vector<std::string>{"throttle-thermal"});
+  EXPECT_FALSE(truth.below_notice);
+}
+
+TEST(Truth, NoRankIsToBlameForALeafOrAWholeJob) {
+  EXPECT_TRUE(truths_of("{cause: congestion, leaf: 8}").front().ranks.empty());
+  EXPECT_TRUE(truths_of("{cause: code-regression}").front().ranks.empty());
+  EXPECT_TRUE(truths_of("{cause: sequence-imbalance}").front().ranks.empty());
+  EXPECT_EQ(truths_of("{cause: stage-imbalance, stage: 3}").front().ranks.size(), 32u);
+  EXPECT_EQ(truths_of("{cause: memory-pressure, host: 2}").front().ranks.size(), 8u);
+}
+
+TEST(Truth, WhatCostsLittleIsBelowNotice) {
+  EXPECT_TRUE(truths_of("{cause: slow-compute, rank: 3, severity: 0.02}").front().below_notice);
+  EXPECT_FALSE(truths_of("{cause: slow-compute, rank: 3, severity: 0.2}").front().below_notice);
+  EXPECT_TRUE(truths_of("{cause: nic-degraded, rank: 3, severity: 0.2}").front().below_notice);
+  EXPECT_FALSE(truths_of("{cause: nic-degraded, rank: 3, severity: 3}").front().below_notice);
+  EXPECT_FALSE(truths_of("{cause: rank-dead, rank: 3}").front().below_notice);
+}
+
+TEST(Truth, ADelayThatVanishesInThePipelinesBubbleIsBelowNotice) {
+  // As many stages as micro-batches: the first stage has time while the last one works.
+  Result<Scenario> scenario = parse_scenario(
+      "jobs: [{tp: 1, pp: 8, dp: 2, micro_batches: 8}]\nfaults: [{cause: slow-compute, rank: 0, severity: 0.3}]\n",
+      "test.yaml");
+  ASSERT_TRUE(scenario.ok()) << scenario.error();
+  EXPECT_TRUE(truths(*scenario).front().below_notice);
+  scenario->jobs[0].micro_batches = 64;
+  EXPECT_FALSE(truths(*scenario).front().below_notice);
+}
+
+TEST(Truth, ASilentCulpritMayBeUnknown) {
+  const std::string fault = "{cause: ecc, rank: 3}";
+  EXPECT_FALSE(has(truths_of(fault).front().layers, "unknown"));
+  EXPECT_TRUE(has(truths_of(fault, "telemetry: {guilty_agent_lost: true}\n").front().layers, "unknown"));
+}
+
+TEST(Truth, AProcessStoppedForGoodIsAHangAndPausesAreSlow) {
+  EXPECT_EQ(truths_of("{cause: process-paused, rank: 3}").front().kind, "hang");
+  EXPECT_EQ(truths_of("{cause: process-paused, rank: 3, shape: intermittent}").front().kind, "slow");
+}
+
+TEST(Truth, EveryCauseHasALabel) {
+  for (const char* fault : {"cause: slow-compute, rank: 1",
+                            "cause: throttle-thermal, rank: 1",
+                            "cause: throttle-power, rank: 1",
+                            "cause: ecc, rank: 1",
+                            "cause: xid, rank: 1",
+                            "cause: foreign-process, rank: 1",
+                            "cause: pcie-degraded, rank: 1",
+                            "cause: cpu-contention, rank: 1",
+                            "cause: memory-pressure, host: 1",
+                            "cause: process-paused, rank: 1",
+                            "cause: gc",
+                            "cause: data-loader, rank: 1",
+                            "cause: storage",
+                            "cause: checkpoint",
+                            "cause: nvlink-degraded, rank: 1",
+                            "cause: nic-degraded, rank: 1",
+                            "cause: link-flap, rank: 1",
+                            "cause: congestion, leaf: 8",
+                            "cause: pfc-storm, leaf: 8",
+                            "cause: tcp-fallback",
+                            "cause: stage-imbalance, stage: 1",
+                            "cause: sequence-imbalance",
+                            "cause: rank-missing, rank: 1",
+                            "cause: op-mismatch, rank: 1",
+                            "cause: deadlock, rank: 1",
+                            "cause: rank-dead, rank: 1",
+                            "cause: code-regression",
+                            "cause: nan-source, rank: 1"}) {
+    const Truth truth = truths_of("{" + std::string(fault) + "}").front();
+    EXPECT_FALSE(truth.layers.empty()) << fault;
+    ASSERT_FALSE(truth.causes.empty()) << fault;
+    EXPECT_EQ(std::string(fault).find("cause: " + truth.causes.front()), 0u) << fault;
+  }
+}
+
+TEST(Truth, WorkloadMayBeSaidWhereTheWorkIsUneven) {
+  Result<Scenario> scenario =
+      parse_scenario("jobs: [{dp: 8}, {job: b, dp: 8}]\noddities: [{kind: packing}, {kind: garbage}]\n", "t.yaml");
+  ASSERT_TRUE(scenario.ok());
+  EXPECT_TRUE(allowed(*scenario, "sim", "workload"));
+  EXPECT_FALSE(allowed(*scenario, "sim", "gpu"));
+  EXPECT_FALSE(allowed(*scenario, "b", "workload"));
+}
+
+}  // namespace
+}  // namespace lockstep::sim

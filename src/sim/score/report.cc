@@ -1,0 +1,504 @@
+#include "sim/score/report.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <map>
+#include <set>
+
+#include "base/json_writer.h"
+#include "base/text.h"
+
+namespace lockstep::sim {
+namespace {
+
+constexpr double kNever = std::numeric_limits<double>::infinity();
+
+// Nearest rank: the smallest delay within which a share q of the faults lies. -1: more than the rest was missed.
+double percentile(std::vector<double> delays, double q) {
+  if (delays.empty()) return -1;
+  std::sort(delays.begin(), delays.end());
+  const auto place = static_cast<size_t>(std::ceil(q * static_cast<double>(delays.size())));
+  const double delay = delays[std::max<size_t>(place, 1) - 1];
+  return std::isinf(delay) ? -1 : delay;
+}
+
+std::string percent(int64_t part, int64_t whole) {
+  return whole == 0 ? "-" : format("%.1f %%", 100.0 * static_cast<double>(part) / static_cast<double>(whole));
+}
+
+std::string delay_text(double seconds) {
+  return seconds < 0 ? "never" : format("%.1f s", seconds);
+}
+
+double per_thousand_hours(const Totals& totals) {
+  return totals.healthy_hours <= 0 ? -1
+                                   : 1000.0 * static_cast<double>(totals.wrong_while_healthy) / totals.healthy_hours;
+}
+
+std::string rate_text(const Totals& totals) {
+  const double rate = per_thousand_hours(totals);
+  return rate < 0 ? "-" : format("%.1f", rate);
+}
+
+std::string rank_words(const std::vector<int32_t>& ranks) {
+  if (ranks.empty()) return "no rank";
+  const std::string text = human_ranks({ranks.begin(), ranks.end()}, 4);
+  return (ranks.size() == 1 ? "rank " : "ranks ") + text;
+}
+
+std::string severity_words(const FaultScore& fault) {
+  if (fault.kind == "hang" || fault.kind == "fail" || fault.kind == "incorrect") return "stop";
+  if (fault.severity >= 1) return "2x or more";
+  constexpr double kSteps[] = {0.02, 0.04, 0.08, 0.2, 0.5};
+  double nearest = kSteps[0];
+  for (double step : kSteps)
+    if (std::abs(std::log(fault.severity / step)) < std::abs(std::log(fault.severity / nearest))) nearest = step;
+  return format("%.0f %%", nearest * 100);
+}
+
+std::string scale_words(int64_t ranks) {
+  for (int64_t most : {16, 128, 1024, 8192})
+    if (ranks <= most) return format("up to %s ranks", with_thousands(most).c_str());
+  return "more than 8,192 ranks";
+}
+
+std::string damage_words(const CaseScore& score) {
+  std::string text;
+  for (const std::string& word : score.damage) text += (text.empty() ? "" : ", ") + word;
+  return text.empty() ? "none" : text;
+}
+
+int64_t faults_that_count(const CaseScore& score) {
+  return static_cast<int64_t>(
+      std::count_if(score.faults.begin(), score.faults.end(), [](const FaultScore& fault) { return fault.began; }));
+}
+
+constexpr double kHoursToTell = 1000;  // one in a thousand hours cannot be shown in fewer
+
+struct Goal {
+  const char* what;
+  std::string wanted, got;
+  const char* state;  // "met", "not met", "cannot tell"
+};
+const char* met_or_not(bool met) {
+  return met ? "met" : "not met";
+}
+
+std::vector<Goal> goals(const Totals& totals) {
+  const auto share = [](int64_t part, int64_t whole) {
+    return whole == 0 ? 0.0 : static_cast<double>(part) / static_cast<double>(whole);
+  };
+  return {{"rank, first answer", ">= 95 %", percent(totals.rank_first, totals.with_rank),
+           met_or_not(share(totals.rank_first, totals.with_rank) >= 0.95)},
+          {"layer, first answer", ">= 90 %", percent(totals.layer, totals.faults),
+           met_or_not(share(totals.layer, totals.faults) >= 0.9)},
+          {"detected within 3 s or 2 steps", ">= 90 %", percent(totals.detected_in_time, totals.faults),
+           met_or_not(share(totals.detected_in_time, totals.faults) >= 0.9)},
+          {"verdict within 10 s", ">= 90 %", percent(totals.confirmed_in_time, totals.faults),
+           met_or_not(share(totals.confirmed_in_time, totals.faults) >= 0.9)},
+          {"false confirmed verdicts per 1,000 healthy job-hours", "<= 1",
+           format("%s (%lld in %.2f h)", rate_text(totals).c_str(), static_cast<long long>(totals.wrong_while_healthy),
+                  totals.healthy_hours),
+           per_thousand_hours(totals) > 1        ? "not met"
+           : totals.healthy_hours < kHoursToTell ? "cannot tell"
+                                                 : "met"}};
+}
+
+// Rows that read alike in every table.
+constexpr const char* kColumns =
+    "| %-28s | faults | detected | verdict | rank | top-3 | layer | cause | detect p50 | p90 | verdict p50 | p90 |\n"
+    "|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|\n";
+
+std::string row(const std::string& name, const Totals& totals) {
+  return format("| %s | %lld | %s | %s | %s | %s | %s | %s | %s | %s | %s | %s |\n", name.c_str(),
+                static_cast<long long>(totals.faults), percent(totals.detected, totals.faults).c_str(),
+                percent(totals.confirmed, totals.faults).c_str(), percent(totals.rank_first, totals.with_rank).c_str(),
+                percent(totals.rank_among_three, totals.with_rank).c_str(),
+                percent(totals.layer, totals.faults).c_str(), percent(totals.cause, totals.faults).c_str(),
+                delay_text(totals.detected_p50_s).c_str(), delay_text(totals.detected_p90_s).c_str(),
+                delay_text(totals.confirmed_p50_s).c_str(), delay_text(totals.confirmed_p90_s).c_str());
+}
+
+// One row per word that `word` gives a fault.
+std::string table(const std::vector<CaseScore>& cases, const std::string& title, const std::string& column,
+                  const std::function<std::string(const CaseScore&, const FaultScore&)>& word,
+                  std::vector<std::string> order = {}, bool small_too = false) {
+  std::set<std::string> words;
+  for (const CaseScore& score : cases)
+    for (const FaultScore& fault : score.faults) words.insert(word(score, fault));
+  std::erase_if(order, [&](const std::string& item) { return !words.contains(item); });
+  for (const std::string& item : words)
+    if (std::find(order.begin(), order.end(), item) == order.end()) order.push_back(item);
+  std::vector<CaseScore> counted = cases;
+  if (small_too) {
+    for (CaseScore& score : counted)
+      for (FaultScore& fault : score.faults) fault.below_notice = false;
+  }
+  std::string text = "\n## " + title + "\n\n" + format(kColumns, column.c_str());
+  for (const std::string& item : order) {
+    const Totals totals =
+        total(counted, [&](const CaseScore& score, const FaultScore& fault) { return word(score, fault) == item; });
+    if (totals.faults > 0) text += row(item, totals);
+  }
+  return text;
+}
+
+bool is_slow(const CaseScore&, const FaultScore& fault) {
+  return fault.kind == "slow" || fault.kind == "inefficient";
+}
+
+std::string beside_table(const std::vector<SubjectScores>& subjects) {
+  std::string text =
+      "| on slow faults | rank | layer | detected | verdict p90 | wrong verdicts | of these in healthy time | per "
+      "1,000 "
+      "healthy job-hours |\n|---|--:|--:|--:|--:|--:|--:|--:|\n";
+  for (const SubjectScores& subject : subjects) {
+    const Totals slow = total(subject.cases, is_slow);
+    text += format("| %s | %s | %s | %s | %s | %lld | %lld | %s |\n", subject.name.c_str(),
+                   percent(slow.rank_first, slow.with_rank).c_str(), percent(slow.layer, slow.faults).c_str(),
+                   percent(slow.detected, slow.faults).c_str(), delay_text(slow.confirmed_p90_s).c_str(),
+                   static_cast<long long>(slow.wrong), static_cast<long long>(slow.wrong_while_healthy),
+                   rate_text(slow).c_str());
+  }
+  return text;
+}
+
+std::string healthy_table(const std::vector<CaseScore>& cases) {
+  struct Row {
+    int64_t cases = 0, wrong = 0, suspicions = 0;
+    double hours = 0;
+  };
+  std::map<std::string, Row> rows;
+  for (const CaseScore& score : cases) {
+    const std::string kind = faults_that_count(score) > 0 ? "with faults: before, between and after them"
+                             : score.odd                  ? "healthy but odd"
+                                                          : "healthy";
+    Row& entry = rows[kind];
+    entry.cases += 1;
+    entry.hours += score.healthy_s / 3600;
+    entry.wrong += std::count_if(score.wrong.begin(), score.wrong.end(),
+                                 [](const WrongVerdict& wrong) { return wrong.while_healthy; });
+    entry.suspicions += std::count_if(score.wrong_suspicions.begin(), score.wrong_suspicions.end(),
+                                      [](const WrongVerdict& wrong) { return wrong.while_healthy; });
+  }
+  std::string text =
+      "\n## Healthy time\n\n| | scenarios | job-hours | false confirmed verdicts | suspicions that came to nothing |\n"
+      "|---|--:|--:|--:|--:|\n";
+  for (const auto& [name, entry] : rows)
+    text += format("| %s | %lld | %.2f | %lld | %lld |\n", name.c_str(), static_cast<long long>(entry.cases),
+                   entry.hours, static_cast<long long>(entry.wrong), static_cast<long long>(entry.suspicions));
+  return text;
+}
+
+void write_fault(JsonWriter& json, const FaultScore& fault) {
+  json.begin_object()
+      .field("job", fault.job)
+      .field("cause", fault.cause)
+      .field("kind", fault.kind)
+      .field("shape", fault.shape)
+      .field("severity", fault.severity)
+      .field("below_notice", fault.below_notice)
+      .field("began", fault.began)
+      .field("detected_s", fault.detected_s)
+      .field("detected_steps", fault.detected_steps)
+      .field("confirmed_s", fault.confirmed_s)
+      .field("confirmed_steps", fault.confirmed_steps)
+      .field("has_ranks", fault.has_ranks)
+      .field("rank", fault.rank_first)
+      .field("rank_top3", fault.rank_among_three)
+      .field("layer", fault.layer)
+      .field("layer_at_last", fault.layer_at_last)
+      .field("cause_right", fault.cause_right)
+      .field("said_layer", fault.said_layer)
+      .field("said_cause", fault.said_cause)
+      .field("repeated", fault.repeated)
+      .field("sentence", fault.sentence)
+      .end_object();
+}
+
+void write_wrong(JsonWriter& json, const char* name, const std::vector<WrongVerdict>& list) {
+  json.key(name).begin_array();
+  for (const WrongVerdict& wrong : list) {
+    json.begin_object().field("job", wrong.job).field("kind", wrong.kind).key("rank").begin_array();
+    for (size_t i = 0; i < std::min<size_t>(wrong.ranks.size(), 16); ++i) json.number(wrong.ranks[i]);
+    json.end_array()
+        .field("layer", wrong.layer)
+        .field("cause", wrong.cause)
+        .field("at_s", wrong.at_s)
+        .field("step", wrong.step)
+        .field("while_healthy", wrong.while_healthy)
+        .field("sentence", wrong.sentence)
+        .end_object();
+  }
+  json.end_array();
+}
+
+void write_totals(JsonWriter& json, const Totals& totals) {
+  json.begin_object()
+      .field("scenarios", totals.cases)
+      .field("faults", totals.faults)
+      .field("detected", totals.detected)
+      .field("confirmed", totals.confirmed)
+      .field("with_rank", totals.with_rank)
+      .field("rank", totals.rank_first)
+      .field("rank_top3", totals.rank_among_three)
+      .field("layer", totals.layer)
+      .field("layer_at_last", totals.layer_at_last)
+      .field("cause", totals.cause)
+      .field("detected_in_time", totals.detected_in_time)
+      .field("confirmed_in_time", totals.confirmed_in_time)
+      .field("detected_p50_s", totals.detected_p50_s)
+      .field("detected_p90_s", totals.detected_p90_s)
+      .field("confirmed_p50_s", totals.confirmed_p50_s)
+      .field("confirmed_p90_s", totals.confirmed_p90_s)
+      .field("repeated", totals.repeated)
+      .field("wrong", totals.wrong)
+      .field("wrong_while_healthy", totals.wrong_while_healthy)
+      .field("wrong_suspicions", totals.wrong_suspicions)
+      .field("small_faults", totals.small_faults)
+      .field("small_detected", totals.small_detected)
+      .field("healthy_hours", totals.healthy_hours)
+      .field("wrong_per_1000_healthy_hours", per_thousand_hours(totals))
+      .end_object();
+}
+
+}  // namespace
+
+Totals total(const std::vector<CaseScore>& cases, const FaultFilter& which) {
+  Totals totals;
+  std::vector<double> detected, confirmed, found, named;
+  for (const CaseScore& score : cases) {
+    bool counted = false;
+    for (const FaultScore& fault : score.faults) {
+      if (which && !which(score, fault)) continue;
+      counted = true;
+      if (!fault.began) continue;
+      if (fault.below_notice) {
+        ++totals.small_faults;
+        totals.small_detected += fault.detected();
+        continue;
+      }
+      ++totals.faults;
+      totals.detected += fault.detected();
+      totals.confirmed += fault.confirmed();
+      totals.with_rank += fault.has_ranks;
+      totals.rank_first += fault.has_ranks && fault.rank_first;
+      totals.rank_among_three += fault.has_ranks && fault.rank_among_three;
+      totals.layer += fault.layer;
+      totals.layer_at_last += fault.layer_at_last;
+      totals.cause += fault.cause_right;
+      totals.repeated += fault.repeated;
+      totals.detected_in_time +=
+          fault.detected() &&
+          (fault.detected_s <= kDetectSeconds || (fault.detected_steps >= 0 && fault.detected_steps <= kDetectSteps));
+      totals.confirmed_in_time += fault.confirmed() && fault.confirmed_s <= kVerdictSeconds;
+      detected.push_back(fault.detected() ? fault.detected_s : kNever);
+      confirmed.push_back(fault.confirmed() ? fault.confirmed_s : kNever);
+      if (fault.detected()) found.push_back(fault.detected_s);
+      if (fault.confirmed()) named.push_back(fault.confirmed_s);
+    }
+    // What is wrong belongs to a scenario, not to one of its faults; so it counts where any of them does, and in a
+    // table of all where there is none.
+    if (which && !counted && !score.faults.empty()) continue;
+    ++totals.cases;
+    totals.wrong += static_cast<int64_t>(score.wrong.size());
+    totals.wrong_while_healthy += std::count_if(score.wrong.begin(), score.wrong.end(),
+                                                [](const WrongVerdict& wrong) { return wrong.while_healthy; });
+    totals.wrong_suspicions += static_cast<int64_t>(score.wrong_suspicions.size());
+    totals.healthy_hours += score.healthy_s / 3600;
+    totals.played_hours += score.played_s / 3600;
+    totals.records += score.records;
+    totals.subject_seconds += score.subject_seconds;
+  }
+  totals.detected_p50_s = percentile(detected, 0.5);
+  totals.detected_p90_s = percentile(detected, 0.9);
+  totals.confirmed_p50_s = percentile(confirmed, 0.5);
+  totals.confirmed_p90_s = percentile(confirmed, 0.9);
+  totals.found_p90_s = percentile(found, 0.9);
+  totals.named_p90_s = percentile(named, 0.9);
+  return totals;
+}
+
+std::vector<std::string> complaints(const CaseScore& score) {
+  std::vector<std::string> lines;
+  if (!score.problem.empty()) lines.push_back(format("%s: not scored: %s", score.name.c_str(), score.problem.c_str()));
+  for (const FaultScore& fault : score.faults) {
+    if (fault.below_notice && !fault.confirmed()) continue;
+    const std::string truth = format("%s: %s%s (%s, %s)", score.name.c_str(), fault.cause.c_str(),
+                                     fault.has_ranks ? (" on " + rank_words(fault.ranks)).c_str() : "",
+                                     severity_words(fault).c_str(), fault.shape.c_str());
+    if (!fault.began) {
+      lines.push_back(truth + " never did harm: the run was too short, or the fault does nothing here");
+    } else if (!fault.confirmed()) {
+      lines.push_back(truth + (fault.detected() ? " was suspected only" : " was missed"));
+    } else {
+      if (fault.has_ranks && !fault.rank_first) lines.push_back(truth + " was named only after a wrong answer");
+      if (!fault.layer || !fault.cause_right)
+        lines.push_back(format("%s was called %s/%s: %s", truth.c_str(), fault.said_layer.c_str(),
+                               fault.said_cause.c_str(), fault.sentence.c_str()));
+      if (fault.repeated > 0) lines.push_back(format("%s was told %d times more", truth.c_str(), fault.repeated));
+    }
+  }
+  for (const WrongVerdict& wrong : score.wrong)
+    lines.push_back(format("%s: wrong after %.1f s%s: %s, %s/%s: %s", score.name.c_str(), wrong.at_s,
+                           wrong.while_healthy ? ", while all was well" : "", rank_words(wrong.ranks).c_str(),
+                           wrong.layer.c_str(), wrong.cause.c_str(), wrong.sentence.c_str()));
+  return lines;
+}
+
+std::string progress_line(const CaseScore& score) {
+  const std::vector<std::string> wrong = complaints(score);
+  std::string told;
+  for (const FaultScore& fault : score.faults) {
+    told += format("%s%s ", told.empty() ? "" : "; ", fault.cause.c_str());
+    if (!fault.began) {
+      told += "did no harm";
+    } else if (!fault.confirmed()) {
+      told += fault.detected()     ? format("suspected after %.1f s, never confirmed", fault.detected_s)
+              : fault.below_notice ? "too small, not seen"
+                                   : "missed";
+    } else {
+      told += format("named after %.1f s%s%s", fault.confirmed_s, fault.has_ranks && !fault.rank_first ? ", late" : "",
+                     fault.layer ? "" : (", called " + fault.said_layer).c_str());
+    }
+  }
+  if (score.faults.empty()) told = score.odd ? "healthy but odd" : "healthy";
+  if (!score.wrong.empty()) told += format("; %zu wrong verdicts", score.wrong.size());
+  // Through the doors it is the server that works, for all scenarios together.
+  const std::string cost = score.subject_seconds > 0 ? format(" in %.1f s of CPU", score.subject_seconds) : "";
+  return format("%-5s %s: %s (%s ranks, %s s of the job%s)", wrong.empty() ? "ok" : "wrong", score.name.c_str(),
+                told.c_str(), with_thousands(score.ranks).c_str(),
+                with_thousands(static_cast<int64_t>(score.played_s)).c_str(), cost.c_str());
+}
+
+std::string terminal(const std::vector<SubjectScores>& subjects) {
+  if (subjects.empty()) return "";
+  const std::vector<CaseScore>& cases = subjects.front().cases;
+  const Totals all = total(cases);
+  std::string text;
+  for (const CaseScore& score : cases)
+    for (const std::string& line : complaints(score)) text += "  " + line + "\n";
+  if (!text.empty()) text = "Not right:\n" + text + "\n";
+  text += format(
+      "%lld scenarios, %lld faults to judge and %lld too small to, %.2f job-hours (%.2f healthy), %s records\n\n",
+      static_cast<long long>(all.cases), static_cast<long long>(all.faults), static_cast<long long>(all.small_faults),
+      all.played_hours, all.healthy_hours, with_thousands(all.records).c_str());
+  if (all.faults > 0) {
+    text += format("  detected %s, named %s; rank %s (top-3 %s), layer %s (at last %s), cause %s\n",
+                   percent(all.detected, all.faults).c_str(), percent(all.confirmed, all.faults).c_str(),
+                   percent(all.rank_first, all.with_rank).c_str(), percent(all.rank_among_three, all.with_rank).c_str(),
+                   percent(all.layer, all.faults).c_str(), percent(all.layer_at_last, all.faults).c_str(),
+                   percent(all.cause, all.faults).c_str());
+    text += format(
+        "  detected after p50 %s, p90 %s (of those found %s); verdict after p50 %s, p90 %s (of those named %s)\n",
+        delay_text(all.detected_p50_s).c_str(), delay_text(all.detected_p90_s).c_str(),
+        delay_text(all.found_p90_s).c_str(), delay_text(all.confirmed_p50_s).c_str(),
+        delay_text(all.confirmed_p90_s).c_str(), delay_text(all.named_p90_s).c_str());
+  }
+  text += format("  wrong confirmed verdicts %lld (%lld in healthy time), wrong suspicions %lld, repeated %lld\n\n",
+                 static_cast<long long>(all.wrong), static_cast<long long>(all.wrong_while_healthy),
+                 static_cast<long long>(all.wrong_suspicions), static_cast<long long>(all.repeated));
+  for (const Goal& target : goals(all)) {
+    if (all.faults == 0 && std::string_view(target.wanted) != "<= 1") continue;
+    text += format("  %-11s %-54s %-8s %s\n", target.state, target.what, target.wanted.c_str(), target.got.c_str());
+  }
+  if (subjects.size() > 1 && all.faults > 0) {
+    text += format("\n  %-22s %8s %8s %9s %8s\n", "on slow faults", "rank", "layer", "detected", "wrong");
+    for (const SubjectScores& subject : subjects) {
+      const Totals slow = total(subject.cases, is_slow);
+      text += format("  %-22s %8s %8s %9s %8lld\n", subject.name.c_str(),
+                     percent(slow.rank_first, slow.with_rank).c_str(), percent(slow.layer, slow.faults).c_str(),
+                     percent(slow.detected, slow.faults).c_str(), static_cast<long long>(slow.wrong));
+    }
+  }
+  return text;
+}
+
+std::string markdown(const std::vector<SubjectScores>& subjects, const std::string& title) {
+  if (subjects.empty()) return "";
+  const std::vector<CaseScore>& cases = subjects.front().cases;
+  const Totals all = total(cases);
+  std::string text = "# " + title + "\n\n";
+  text += format(
+      "%lld scenarios, %lld faults to judge (and %lld so small that silence is no miss: %lld of them seen), "
+      "%.2f job-hours, %.2f of them healthy, %s records. How to read this: docs/guide/score.md.\n\n",
+      static_cast<long long>(all.cases), static_cast<long long>(all.faults), static_cast<long long>(all.small_faults),
+      static_cast<long long>(all.small_detected), all.played_hours, all.healthy_hours,
+      with_thousands(all.records).c_str());
+  text += "| target | wanted | measured | |\n|---|--:|--:|---|\n";
+  for (const Goal& target : goals(all))
+    text += format("| %s | %s | %s | %s |\n", target.what, target.wanted.c_str(), target.got.c_str(), target.state);
+  text += "\n" + format(kColumns, "") + row("all", all);
+  text += format(
+      "\nOf those found: detected p90 %s; of those named: verdict p90 %s. Layer as the verdict stood at last: "
+      "%s. Wrong confirmed verdicts: %lld; suspicions that came to nothing: %lld; told again: %lld.\n",
+      delay_text(all.found_p90_s).c_str(), delay_text(all.named_p90_s).c_str(),
+      percent(all.layer_at_last, all.faults).c_str(), static_cast<long long>(all.wrong),
+      static_cast<long long>(all.wrong_suspicions), static_cast<long long>(all.repeated));
+  if (subjects.size() > 1) text += "\n## Beside simple rules\n\n" + beside_table(subjects);
+  const std::vector<std::string> severities{"2 %", "4 %", "8 %", "20 %", "50 %", "2x or more", "stop"};
+  text += table(
+      cases, "By severity (small ones count here)", "severity",
+      [](const CaseScore&, const FaultScore& fault) { return severity_words(fault); }, severities, true);
+  text += table(cases, "By cause", "cause", [](const CaseScore&, const FaultScore& fault) { return fault.cause; });
+  text += table(cases, "By shape", "shape", [](const CaseScore&, const FaultScore& fault) { return fault.shape; });
+  text += table(cases, "By scale", "job",
+                [](const CaseScore& score, const FaultScore&) { return scale_words(score.ranks); },
+                {"up to 16 ranks", "up to 128 ranks", "up to 1,024 ranks", "up to 8,192 ranks"});
+  text += table(cases, "By parallelism", "job",
+                [](const CaseScore& score, const FaultScore&) { return score.parallelism; });
+  text += table(cases, "By damage to the telemetry", "damage",
+                [](const CaseScore& score, const FaultScore&) { return damage_words(score); }, {"none"});
+  text += table(cases, "By faults at once", "faults", [](const CaseScore& score, const FaultScore&) {
+    return format("%lld", static_cast<long long>(faults_that_count(score)));
+  });
+  text += healthy_table(cases);
+  text += "\n## Everything that was not right\n\n";
+  bool any = false;
+  for (const CaseScore& score : cases) {
+    for (const std::string& line : complaints(score)) {
+      text += "- " + line + "\n";
+      any = true;
+    }
+  }
+  if (!any) text += "Nothing.\n";
+  return text;
+}
+
+std::string json(const std::vector<SubjectScores>& subjects) {
+  JsonWriter json;
+  json.begin_object().key("subjects").begin_array();
+  for (const SubjectScores& subject : subjects) {
+    json.begin_object().field("name", subject.name).key("all");
+    write_totals(json, total(subject.cases));
+    json.key("slow");
+    write_totals(json, total(subject.cases, is_slow));
+    json.key("scenarios").begin_array();
+    for (const CaseScore& score : subject.cases) {
+      json.begin_object()
+          .field("name", score.name)
+          .field("file", score.file)
+          .field("parallelism", score.parallelism)
+          .field("ranks", score.ranks)
+          .field("damage", damage_words(score))
+          .field("odd", score.odd)
+          .field("healthy_s", score.healthy_s)
+          .field("played_s", score.played_s)
+          .field("records", score.records)
+          .field("allowed", score.allowed);
+      if (!score.problem.empty()) json.field("problem", score.problem);
+      json.key("faults").begin_array();
+      for (const FaultScore& fault : score.faults) write_fault(json, fault);
+      json.end_array();
+      write_wrong(json, "wrong", score.wrong);
+      write_wrong(json, "wrong_suspicions", score.wrong_suspicions);
+      json.end_object();
+    }
+    json.end_array().end_object();
+  }
+  json.end_array().end_object();
+  return json.take() + "\n";
+}
+
+}  // namespace lockstep::sim

@@ -1,0 +1,90 @@
+#include "sim/score/report.h"
+
+#include <gtest/gtest.h>
+
+#include "sim/score/score_testing.h"
+
+namespace lockstep::sim {
+namespace {
+
+using testing::MadeUpCase;
+
+CaseScore named_after(double seconds_after) {
+  MadeUpCase made;
+  made.slow_gpu();
+  made.saw(40 + seconds_after, "a", "confirmed", {5});
+  return made.score();
+}
+
+CaseScore missed() {
+  MadeUpCase made;
+  made.slow_gpu();
+  return made.score();
+}
+
+TEST(Report, AMissedFaultIsAWrongRankAndADelayThatNeverEnds) {
+  std::vector<CaseScore> cases;
+  for (int i = 0; i < 8; ++i) cases.push_back(named_after(2));
+  cases.push_back(missed());
+  cases.push_back(missed());
+  const Totals totals = total(cases);
+  EXPECT_EQ(totals.faults, 10);
+  EXPECT_EQ(totals.rank_first, 8);
+  EXPECT_DOUBLE_EQ(totals.detected_p50_s, 2);
+  EXPECT_DOUBLE_EQ(totals.detected_p90_s, -1);
+  EXPECT_DOUBLE_EQ(totals.found_p90_s, 2);
+  EXPECT_EQ(totals.detected_in_time, 8);
+}
+
+TEST(Report, DetectionIsInTimeByTheClockOrByTheStep) {
+  EXPECT_EQ(total({named_after(2.9)}).detected_in_time, 1);
+  EXPECT_EQ(total({named_after(3.5)}).detected_in_time, 0);
+  CaseScore long_steps = named_after(30);
+  long_steps.faults[0].detected_steps = 2;
+  EXPECT_EQ(total({long_steps}).detected_in_time, 1);
+  EXPECT_EQ(total({long_steps}).confirmed_in_time, 0);
+}
+
+TEST(Report, FaultsTooSmallToNoticeCountInTheCurveAlone) {
+  MadeUpCase made;
+  made.slow_gpu().below_notice = true;
+  const CaseScore small = made.score();
+  EXPECT_EQ(total({small}).faults, 0);
+  EXPECT_EQ(total({small}).small_faults, 1);
+  EXPECT_TRUE(complaints(small).empty());
+  const std::string text = markdown({{"lockstep", {small}}}, "Score");
+  EXPECT_NE(text.find("By severity"), std::string::npos);
+  EXPECT_NE(text.find("| 20 % | 1 | 0.0 % |"), std::string::npos) << text;
+}
+
+TEST(Report, FalseVerdictsAreCountedPerThousandHealthyHours) {
+  MadeUpCase made;
+  made.saw(20, "a", "confirmed", {3});
+  const Totals totals = total({made.score()});
+  EXPECT_EQ(totals.wrong_while_healthy, 1);
+  EXPECT_NEAR(totals.healthy_hours, 100.0 / 3600, 1e-9);
+  EXPECT_NE(terminal({{"lockstep", {made.score()}}}).find("36000.0 (1 in 0.03 h)"), std::string::npos);
+}
+
+TEST(Report, ListsEverythingThatWasNotRightWithTheSentenceGiven) {
+  MadeUpCase made;
+  made.slow_gpu();
+  made.saw(45, "a", "confirmed", {5}, "host");
+  made.saw(50, "b", "confirmed", {6});
+  const std::vector<std::string> lines = complaints(made.score());
+  ASSERT_EQ(lines.size(), 2u);
+  EXPECT_NE(lines[0].find("slow-compute on rank 5"), std::string::npos) << lines[0];
+  EXPECT_NE(lines[0].find("was called host/right-cause: said so"), std::string::npos) << lines[0];
+  EXPECT_NE(lines[1].find("wrong after 50.0 s: rank 6"), std::string::npos) << lines[1];
+  EXPECT_TRUE(complaints(named_after(2)).empty());
+}
+
+TEST(Report, StandsBesideTheSimpleRules) {
+  const std::string text = markdown({{"lockstep", {named_after(2)}}, {"slowest rank", {missed()}}}, "Score");
+  EXPECT_NE(text.find("| lockstep | 100.0 % |"), std::string::npos) << text;
+  EXPECT_NE(text.find("| slowest rank | 0.0 % |"), std::string::npos) << text;
+  EXPECT_NE(json({{"lockstep", {named_after(2)}}}).find("\"rank\":1"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace lockstep::sim

@@ -1,0 +1,83 @@
+// Made-up scenarios and sightings for tests of the scorer.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "sim/score/scorer.h"
+
+namespace lockstep::sim::testing {
+
+inline constexpr int64_t kStartNs = 1'000'000'000'000;
+inline constexpr int64_t kSecondNs = 1'000'000'000;
+
+// A job of 64 ranks with 1 s steps that lasts 100 s; a slow GPU on rank 5 from second 40 on.
+class MadeUpCase {
+ public:
+  MadeUpCase() {
+    scenario_.name = "made-up";
+    JobPlan job;
+    job.job_id = "job";
+    job.tp = 8;
+    job.dp = 8;
+    job.step_ms = 1000;
+    scenario_.jobs.push_back(job);
+    ObservedJob& seen = observed_.jobs["job"];
+    seen.first_unix_ns = kStartNs;
+    seen.last_unix_ns = kStartNs + 100 * kSecondNs;
+    seen.newest_step = 100;
+    answers_.allowed = [](const std::string&, const std::string&) { return false; };
+  }
+
+  Truth& fault(Cause cause, std::string kind, std::vector<int32_t> ranks, std::vector<std::string> layers,
+               int64_t from_s, int64_t to_s = 0) {
+    ScenarioFault fault;
+    fault.cause = cause;
+    scenario_.faults.push_back(fault);
+    Truth truth;
+    truth.job = "job";
+    truth.kind = std::move(kind);
+    truth.ranks = std::move(ranks);
+    truth.layers = std::move(layers);
+    truth.causes = {"right-cause"};
+    truth.fault = scenario_.faults.size() - 1;
+    answers_.truths.push_back(std::move(truth));
+    onsets_.push_back({kStartNs + from_s * kSecondNs, to_s == 0 ? 0 : kStartNs + to_s * kSecondNs, from_s});
+    return answers_.truths.back();
+  }
+  Truth& slow_gpu() { return fault(Cause::kSlowCompute, "slow", {5}, {"gpu"}, 40); }
+
+  ReadVerdict& saw(double at_s, std::string id, std::string state, std::vector<int32_t> ranks,
+                   std::string layer = "gpu", std::string kind = "slow") {
+    Sighting sighting;
+    sighting.at_unix_ns = kStartNs + static_cast<int64_t>(at_s * kSecondNs);
+    sighting.job = "job";
+    sighting.newest_step = static_cast<int64_t>(at_s) - 1;
+    sighting.verdict.id = std::move(id);
+    sighting.verdict.state = std::move(state);
+    sighting.verdict.kind = std::move(kind);
+    sighting.verdict.layer = std::move(layer);
+    sighting.verdict.cause = "right-cause";
+    sighting.verdict.ranks = std::move(ranks);
+    sighting.verdict.sentence = "said so";
+    observed_.sightings.push_back(std::move(sighting));
+    return observed_.sightings.back().verdict;
+  }
+
+  void allow(std::string layer) {
+    answers_.allowed = [layer = std::move(layer)](const std::string&, const std::string& said) {
+      return said == layer;
+    };
+  }
+  CaseScore score() const { return compare(scenario_, answers_, onsets_, observed_); }
+  Scenario& scenario() { return scenario_; }
+
+ private:
+  Scenario scenario_;
+  Answers answers_;
+  std::vector<ScenarioRun::Onset> onsets_;
+  Observed observed_;
+};
+
+}  // namespace lockstep::sim::testing

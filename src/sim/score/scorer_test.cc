@@ -1,0 +1,228 @@
+#include "sim/score/scorer.h"
+
+#include <gtest/gtest.h>
+
+#include "sim/score/score_testing.h"
+
+namespace lockstep::sim {
+namespace {
+
+using testing::MadeUpCase;
+
+TEST(Scorer, MeasuresFromTheHarmToTheSuspicionAndToTheVerdict) {
+  MadeUpCase made;
+  made.slow_gpu();
+  made.saw(43, "a", "suspected", {5});
+  made.saw(47.5, "a", "confirmed", {5});
+  const CaseScore score = made.score();
+  ASSERT_EQ(score.faults.size(), 1u);
+  const FaultScore& fault = score.faults[0];
+  EXPECT_DOUBLE_EQ(fault.detected_s, 3);
+  EXPECT_EQ(fault.detected_steps, 3);  // steps 40, 41 and 42 had been told
+  EXPECT_DOUBLE_EQ(fault.confirmed_s, 7.5);
+  EXPECT_TRUE(fault.rank_first && fault.layer && fault.cause_right && fault.layer_at_last);
+  EXPECT_EQ(fault.repeated, 0);
+  EXPECT_TRUE(score.wrong.empty());
+  EXPECT_TRUE(score.wrong_suspicions.empty());
+  EXPECT_DOUBLE_EQ(score.healthy_s, 40);
+  EXPECT_DOUBLE_EQ(score.played_s, 100);
+  EXPECT_EQ(score.parallelism, "tp8 dp8");
+}
+
+TEST(Scorer, AWrongRankIsAWrongVerdictAndAMissedFault) {
+  MadeUpCase made;
+  made.slow_gpu();
+  made.saw(45, "a", "confirmed", {6});
+  const CaseScore score = made.score();
+  EXPECT_FALSE(score.faults[0].detected());
+  EXPECT_FALSE(score.faults[0].rank_first);
+  EXPECT_FALSE(score.faults[0].layer);
+  ASSERT_EQ(score.wrong.size(), 1u);
+  EXPECT_FALSE(score.wrong[0].while_healthy);
+  EXPECT_EQ(score.wrong[0].ranks, std::vector<int32_t>{6});
+}
+
+TEST(Scorer, ARightAnswerAfterAWrongOneIsNotTheFirstAnswer) {
+  MadeUpCase made;
+  made.slow_gpu();
+  made.saw(45, "a", "confirmed", {6});
+  made.saw(50, "b", "confirmed", {5});
+  const CaseScore score = made.score();
+  EXPECT_TRUE(score.faults[0].confirmed());
+  EXPECT_FALSE(score.faults[0].rank_first);
+  EXPECT_TRUE(score.faults[0].rank_among_three);
+  EXPECT_EQ(score.wrong.size(), 1u);
+}
+
+TEST(Scorer, AWrongAnswerAfterTheRightOneDoesNotTakeItBack) {
+  MadeUpCase made;
+  made.slow_gpu();
+  made.saw(45, "a", "confirmed", {5});
+  made.saw(50, "b", "confirmed", {6});
+  const CaseScore score = made.score();
+  EXPECT_TRUE(score.faults[0].rank_first);
+  EXPECT_EQ(score.wrong.size(), 1u);
+}
+
+TEST(Scorer, TheRightRankAmongTheAlternativesOfAWrongVerdictIsTopThree) {
+  MadeUpCase made;
+  made.slow_gpu();
+  made.saw(45, "a", "confirmed", {6}).alternatives = {"host of rank 7", "GPU of rank 5", "rank 9"};
+  EXPECT_TRUE(made.score().faults[0].rank_among_three);
+  EXPECT_FALSE(made.score().faults[0].rank_first);
+
+  MadeUpCase fourth;
+  fourth.slow_gpu();
+  fourth.saw(45, "a", "confirmed", {6}).alternatives = {"rank 7", "rank 8", "rank 5"};
+  EXPECT_FALSE(fourth.score().faults[0].rank_among_three);
+}
+
+TEST(Scorer, TheLayerIsThatOfTheFirstConfirmedVerdict) {
+  MadeUpCase made;
+  made.slow_gpu();
+  made.saw(45, "a", "suspected", {5}, "unknown");
+  made.saw(47, "a", "confirmed", {5}, "host");
+  made.saw(60, "a", "confirmed", {5}, "gpu");
+  const FaultScore fault = made.score().faults[0];
+  EXPECT_FALSE(fault.layer);
+  EXPECT_EQ(fault.said_layer, "host");
+  EXPECT_TRUE(fault.layer_at_last);
+  EXPECT_TRUE(fault.rank_first);
+  EXPECT_EQ(fault.repeated, 0);  // it is one verdict that changes its mind
+}
+
+TEST(Scorer, AVerdictFromBeforeTheHarmIsFalseEvenIfTheRankIsHitLater) {
+  MadeUpCase made;
+  made.slow_gpu();
+  made.saw(20, "a", "confirmed", {5});
+  const CaseScore score = made.score();
+  ASSERT_EQ(score.wrong.size(), 1u);
+  EXPECT_TRUE(score.wrong[0].while_healthy);
+  EXPECT_DOUBLE_EQ(score.wrong[0].at_s, 20);
+  EXPECT_FALSE(score.faults[0].confirmed());
+}
+
+TEST(Scorer, AVerdictLongAfterTheEndIsFalse) {
+  MadeUpCase made;
+  made.fault(Cause::kSlowCompute, "slow", {5}, {"gpu"}, 20, 30);
+  made.saw(59, "a", "confirmed", {5});
+  EXPECT_TRUE(made.score().faults[0].confirmed());
+
+  MadeUpCase late;
+  late.fault(Cause::kSlowCompute, "slow", {5}, {"gpu"}, 20, 30);
+  late.saw(61, "a", "confirmed", {5});
+  EXPECT_FALSE(late.score().faults[0].confirmed());
+  ASSERT_EQ(late.score().wrong.size(), 1u);
+  EXPECT_TRUE(late.score().wrong[0].while_healthy);
+}
+
+TEST(Scorer, ASecondVerdictForTheSameFaultIsRepeated) {
+  MadeUpCase made;
+  made.slow_gpu();
+  made.saw(45, "a", "confirmed", {5});
+  made.saw(50, "a", "cleared", {5});
+  made.saw(55, "b", "suspected", {5});
+  made.saw(56, "b", "confirmed", {5});
+  made.saw(57, "c", "confirmed", {5}, "software", "hang");  // another kind, the same culprit
+  const CaseScore score = made.score();
+  EXPECT_EQ(score.faults[0].repeated, 2);
+  EXPECT_TRUE(score.wrong.empty());
+  EXPECT_DOUBLE_EQ(score.faults[0].confirmed_s, 5);
+}
+
+TEST(Scorer, AnotherKindDoesNotNameAFault) {
+  MadeUpCase made;
+  made.slow_gpu();
+  made.saw(45, "a", "confirmed", {5}, "software", "hang");
+  EXPECT_FALSE(made.score().faults[0].detected());
+}
+
+TEST(Scorer, WrongSuspicionsAreCountedApart) {
+  MadeUpCase made;
+  made.saw(20, "a", "suspected", {3});
+  made.saw(24, "a", "cleared", {3});
+  const CaseScore score = made.score();
+  EXPECT_TRUE(score.wrong.empty());
+  EXPECT_EQ(score.wrong_suspicions.size(), 1u);
+  EXPECT_DOUBLE_EQ(score.healthy_s, 100);
+}
+
+TEST(Scorer, AVerdictThatIsOnlyEverSeenClearedAccusesNobody) {
+  MadeUpCase made;
+  made.saw(20, "a", "cleared", {3});
+  EXPECT_TRUE(made.score().wrong.empty());
+  EXPECT_TRUE(made.score().wrong_suspicions.empty());
+}
+
+TEST(Scorer, AVerdictThatMovesToAnInnocentRankIsWrongToo) {
+  MadeUpCase made;
+  made.slow_gpu();
+  made.saw(45, "a", "confirmed", {5});
+  made.saw(60, "a", "confirmed", {6});
+  made.saw(61, "a", "confirmed", {7});
+  const CaseScore score = made.score();
+  EXPECT_TRUE(score.faults[0].rank_first);
+  EXPECT_EQ(score.wrong.size(), 1u);  // one verdict, one mistake
+}
+
+TEST(Scorer, AFaultOfNoRankIsNamedByItsLayerOrByAccusingNobody) {
+  const auto leaf = [](std::vector<int32_t> ranks, const char* layer) {
+    MadeUpCase made;
+    made.fault(Cause::kCongestion, "slow", {}, {"switch", "link"}, 40);
+    made.saw(45, "a", "confirmed", std::move(ranks), layer);
+    return made.score();
+  };
+  EXPECT_TRUE(leaf({}, "switch").faults[0].layer);
+  EXPECT_TRUE(leaf({12}, "link").faults[0].layer);
+  EXPECT_TRUE(leaf({}, "software").faults[0].confirmed());
+  EXPECT_FALSE(leaf({}, "software").faults[0].layer);
+  EXPECT_FALSE(leaf({12}, "gpu").faults[0].confirmed());
+  EXPECT_EQ(leaf({12}, "gpu").wrong.size(), 1u);
+  EXPECT_FALSE(leaf({}, "switch").faults[0].has_ranks);
+}
+
+TEST(Scorer, TwoFaultsGetAVerdictEach) {
+  MadeUpCase made;
+  made.slow_gpu();
+  made.fault(Cause::kDataLoader, "slow", {20, 21}, {"input"}, 50);
+  made.saw(45, "a", "confirmed", {5});
+  made.saw(58, "b", "confirmed", {21}, "input");
+  const CaseScore score = made.score();
+  EXPECT_TRUE(score.faults[0].rank_first && score.faults[0].layer);
+  EXPECT_TRUE(score.faults[1].rank_first && score.faults[1].layer);
+  EXPECT_DOUBLE_EQ(score.faults[1].confirmed_s, 8);
+  EXPECT_TRUE(score.wrong.empty());
+  EXPECT_DOUBLE_EQ(score.healthy_s, 40);  // overlapping faults count once
+}
+
+TEST(Scorer, WhatTheTruthAllowsIsNotWrong) {
+  MadeUpCase made;
+  made.allow("workload");
+  made.saw(30, "a", "confirmed", {3}, "workload");
+  EXPECT_TRUE(made.score().wrong.empty());
+  EXPECT_EQ(made.score().allowed, 1);
+
+  MadeUpCase hardware;
+  hardware.allow("workload");
+  hardware.saw(30, "a", "confirmed", {3}, "gpu");
+  EXPECT_EQ(hardware.score().wrong.size(), 1u);
+}
+
+TEST(Scorer, AFaultThatDidNoHarmIsNotMissed) {
+  MadeUpCase made;
+  made.fault(Cause::kSlowCompute, "slow", {5}, {"gpu"}, -1000);  // began_unix_ns becomes 0
+  const CaseScore score = made.score();
+  EXPECT_FALSE(score.faults[0].began);
+  EXPECT_DOUBLE_EQ(score.healthy_s, 100);
+}
+
+TEST(Scorer, SaysWhatIsDamaged) {
+  TelemetryDamage damage;
+  EXPECT_TRUE(damage_of(damage).empty());
+  damage.lost_agents = 0.1;
+  damage.clock_error_us = 10'000;
+  EXPECT_EQ(damage_of(damage), (std::vector<std::string>{"lost agents", "clock error"}));
+}
+
+}  // namespace
+}  // namespace lockstep::sim
