@@ -177,6 +177,7 @@ Result<void> run(const Options& options, const sigset_t& signals) {
   Engine engine;
   Applier applier(steps, spans, metrics, agents, counters);
   applier.subscribe(engine);
+  engine.restore(known_verdicts(**state));
   VerdictKeeper keeper(**state, counters);
   AgentCommands commands({}, clock, counters);
   TailSampler tail(steps, commands, counters);

@@ -1,9 +1,31 @@
 #include "apps/server/verdict_keeper.h"
 
+#include <simdjson.h>
+
 #include "base/log.h"
 #include "base/text.h"
 
 namespace lockstep {
+
+std::vector<KnownVerdict> known_verdicts(const StateStore& state) {
+  std::vector<KnownVerdict> known;
+  size_t unreadable = 0;
+  simdjson::dom::parser parser;
+  for (const StoredVerdict& stored : state.verdicts("")) {
+    simdjson::dom::element verdict;
+    KnownVerdict one{.id = stored.id, .job_id = stored.job_id};
+    if (parser.parse(stored.json).get(verdict) != simdjson::SUCCESS ||
+        verdict["since_step"].get(one.since_step) != simdjson::SUCCESS ||
+        verdict["through_step"].get(one.through_step) != simdjson::SUCCESS) {
+      ++unreadable;
+      continue;
+    }
+    known.push_back(std::move(one));
+  }
+  if (unreadable > 0)
+    LOCKSTEP_LOG_ERROR("state", "%zu kept verdicts cannot be read; found again, they get new ids", unreadable);
+  return known;
+}
 
 VerdictKeeper::VerdictKeeper(StateStore& state, Counters& counters) : state_(state), counters_(counters) {
   for (const StoredVerdict& verdict : state.verdicts("")) kept_ids_.insert(verdict.id);

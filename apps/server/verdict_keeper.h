@@ -11,9 +11,13 @@
 #include <vector>
 
 #include "base/counters.h"
+#include "diagnosis/engine.h"
 #include "store/state_store.h"
 
 namespace lockstep {
+
+// The verdicts that were kept, as the engine wants them back. What cannot be read is left out with one log line.
+std::vector<KnownVerdict> known_verdicts(const StateStore& state);
 
 class VerdictKeeper {
  public:

@@ -13,9 +13,11 @@
 namespace lockstep {
 namespace {
 
-constexpr size_t kWindow = 10;
-constexpr size_t kStepsSuspect = 4;
-constexpr size_t kStepsSure = 6;
+// The newest steps tell whether something is slow, the ones before since when.
+constexpr size_t kWindow = 4;
+constexpr size_t kStepsSuspect = 3;
+constexpr int64_t kStepsSure = 5;
+constexpr size_t kGroupWindow = 6;
 constexpr size_t kAlikeMin = 8;
 // Slower by a sixth at least, and by so many standard deviations of its like.
 const double kLogRatioMin = std::log(1.18);
@@ -109,7 +111,6 @@ void common(const JobWindow& window, const std::vector<int64_t>& steps, double s
   finding.kind = "slow";
   finding.since_step = steps.front();
   finding.through_step = steps.back();
-  finding.sure = steps.size() >= kStepsSure;
   finding.step_ns = static_cast<int64_t>(step_ns);
   finding.step_without_ns = static_cast<int64_t>(step_ns - saved);
   finding.lost_ns_per_step = static_cast<int64_t>(saved);
@@ -245,6 +246,7 @@ void report_flows(const JobWindow& window, const std::vector<int64_t>& steps, do
                             per_step(saved).c_str(), percent(saved / step_ns).c_str());
   common(window, steps, step_ns, saved, finding);
   finding.since_step = slow_since(window, worst, worst.like_rate, from);
+  finding.sure = finding.through_step - finding.since_step + 1 >= kStepsSure;
   findings.push_back(std::move(finding));
 }
 
@@ -407,6 +409,7 @@ void find_slow_groups(const JobWindow& window, const std::vector<int64_t>& steps
                host.c_str(), human_ranks({finding.ranks.begin(), finding.ranks.end()}, 4).c_str(),
                per_step(saved).c_str(), percent(saved / step_ns).c_str());
     common(window, steps, step_ns, saved, finding);
+    finding.sure = static_cast<int64_t>(steps.size()) >= kStepsSure;
     findings.push_back(std::move(finding));
   }
 }
@@ -415,8 +418,11 @@ void find_slow_groups(const JobWindow& window, const std::vector<int64_t>& steps
 
 std::vector<Finding> find_slow_fabric(const JobWindow& window, const std::vector<Explained>&) {
   if (window.slots() < kFabricRanksMin) return {};
-  std::vector<int64_t> steps = window.complete_steps();
-  if (steps.size() > kWindow) steps.erase(steps.begin(), steps.end() - kWindow);
+  const std::vector<int64_t> all = window.complete_steps();
+  const auto last = [&](size_t count) {
+    return std::vector<int64_t>(all.end() - static_cast<std::ptrdiff_t>(std::min(count, all.size())), all.end());
+  };
+  const std::vector<int64_t> steps = last(kWindow);
   if (steps.size() < kStepsSuspect) return {};
   std::vector<double> durations;
   for (int64_t number : steps) durations.push_back(lateness(window, *window.frame(number)).duration_ns);
@@ -424,7 +430,7 @@ std::vector<Finding> find_slow_fabric(const JobWindow& window, const std::vector
   std::vector<Finding> findings;
   if (step_ns <= 0) return findings;
   find_slow_flows(window, steps, step_ns, findings);
-  find_slow_groups(window, steps, step_ns, findings);
+  find_slow_groups(window, last(kGroupWindow), step_ns, findings);
   return findings;
 }
 

@@ -177,8 +177,10 @@ std::vector<Finding> find_pauses(const JobWindow& window, const std::vector<Expl
       }
     }
     if (stood.size() * 2 > rows.size() + 2) continue;  // everybody stands: nobody in particular
+    // Whoever is at the other end of one that has a verdict stands because of it.
+    if (std::any_of(stood.begin(), stood.end(), [&](const auto& entry) { return has_verdict(entry.first, number); }))
+      continue;
     for (auto& [rank, how] : stood) {
-      if (has_verdict(rank, number)) continue;
       // Data that arrived and was not handed on says more of a rank whose transfers stood; alone it only says that its
       // GPU was busy, as in any pipeline.
       if (auto row = rows.find(rank); row != rows.end()) {

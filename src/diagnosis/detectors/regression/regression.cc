@@ -13,8 +13,10 @@ namespace {
 constexpr size_t kSettle = 8;
 constexpr size_t kBefore = 24;  // steps of the baseline, at least kBeforeMin
 constexpr size_t kBeforeMin = 12;
-constexpr size_t kAfter = 6;  // newest steps that must all be slower
-constexpr size_t kSure = 10;
+constexpr size_t kAfter = 6;       // newest steps that must all be slower,
+constexpr size_t kAfterClear = 3;  // or these, by twice the limit
+constexpr size_t kAfterComm = 8;   // communication has many ways to be slow for a while
+constexpr size_t kSure = 8;
 constexpr double kShareMin = 0.05;
 constexpr double kSigmas = 6;
 // A rise of which a late rank explains this much is that rank's.
@@ -37,9 +39,9 @@ std::vector<double> column(const std::deque<StepFacts>& facts, size_t from, size
 
 std::vector<Finding> find_regressions(const JobWindow& window, const std::vector<Explained>&) {
   const std::deque<StepFacts>& facts = window.facts();
-  if (facts.size() < kSettle + kBeforeMin + kAfter) return {};
+  if (facts.size() < kSettle + kBeforeMin + kAfterClear) return {};
   auto duration = [](const StepFacts& step) { return step.duration_ns; };
-  const size_t before_end = std::min(kSettle + kBefore, facts.size() - kAfter);
+  const size_t before_end = std::min(kSettle + kBefore, facts.size() - kAfterClear);
   const std::vector<double> before = column(facts, kSettle, before_end, duration);
   const double usual = median(before);
   const double limit = std::max(kShareMin * usual, kSigmas * spread(before, usual));
@@ -56,11 +58,11 @@ std::vector<Finding> find_regressions(const JobWindow& window, const std::vector
       break;
     }
   }
-  if (slow < kAfter) return {};
+  if (slow < kAfterClear) return {};
   const std::vector<double> after = column(facts, since, facts.size(), duration);
   const double now = median(after);
   const double rise = now - usual;
-  if (rise < limit) return {};
+  if (rise < limit || (slow < kAfter && rise < 2 * limit)) return {};
   auto rise_of = [&](auto of) {
     return median(column(facts, since, facts.size(), of)) - median(column(facts, kSettle, before_end, of));
   };
@@ -89,7 +91,7 @@ std::vector<Finding> find_regressions(const JobWindow& window, const std::vector
     finding.alternatives.push_back({"clocks of all GPUs", 0.3, "all ranks are slower by the same amount",
                                     "SM clocks, power and temperature of the job's GPUs before and after"});
     finding.next.push_back({"compare code, libraries and configuration with those before this step", ""});
-  } else if (comm >= 0.5 * rise && late <= kLateShare * rise) {
+  } else if (comm >= 0.5 * rise && late <= kLateShare * rise && slow >= kAfterComm) {
     finding.layer = "switch";
     finding.cause = "congestion";
     finding.component = "fabric between the job's hosts";

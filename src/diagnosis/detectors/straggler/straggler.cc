@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <set>
-#include <unordered_map>
 
 #include "base/text.h"
 #include "diagnosis/roles.h"
@@ -47,9 +46,11 @@ constexpr double kHostPart = 0.4;
 constexpr size_t kExplainedRanksMax = 8;
 // Culprits at a time; more than these are a matter of shape.
 constexpr size_t kFindingsMax = 16;
-// Late by less than this part of what the latest of their group is, together with most of that group: not late at all.
-constexpr double kHiddenPart = 0.5;
-constexpr double kHiddenShare = 0.6;
+// Who waits in some group for so much of its lateness longer than its peers is a victim.
+constexpr double kWaitPart = 0.5;
+// So many late ranks are asked whether they are; a slowness that has just begun is told of so few.
+constexpr size_t kAskedMax = 64;
+constexpr size_t kFreshMax = 3;
 
 // The last steps, ranks by slot.
 struct LastSteps {
@@ -301,33 +302,28 @@ std::map<std::string, std::vector<Late>> late_hosts(const JobWindow& window, con
   return hosts;
 }
 
-// Where communication runs beside the own work, whoever waits in it for a late rank looks quicker than it is. Those in
-// the late rank's own group do not wait there but for it, and look late in comparison: most of the group alike, and by
-// a part of what the late one is.
-void drop_hidden(const JobWindow& window, int64_t step, std::vector<Late>& late) {
-  const StepFrame& frame = *window.frame(step);
-  std::unordered_map<uint64_t, std::pair<size_t, double>> groups;  // late members, the latest
-  auto each_group = [&](const Late& entry, auto&& call) {
-    if (entry.slot >= frame.rows.size() || frame.state[entry.slot] != 1) return;
-    for (const CommStep& comm : frame.rows[entry.slot].summary.comms) {
-      if (comm.size > 1 && comm.size < window.world_size()) call(comm);
+// Waiting is not guilt. Where communication runs beside the own work, whoever waits in it for a late rank looks quicker
+// than it is, and those who wait elsewhere for that rank (its tensor-parallel peers, its pipeline) look late in
+// comparison. They give themselves away: in some of their groups they spend more time than their peers do, and who is
+// really late spends less in all of them.
+bool waits_more(const JobWindow& window, const std::vector<int64_t>& steps, const Late& entry) {
+  std::map<std::pair<int32_t, bool>, std::vector<double>> more;  // size and kind of the group -> per step
+  for (int64_t number : steps) {
+    const StepFrame& frame = *window.frame(number);
+    if (entry.slot >= frame.rows.size() || frame.state[entry.slot] != 1) continue;
+    std::map<std::pair<int32_t, bool>, double> own;
+    for (const CommStep& comm : frame.rows[entry.slot].summary.comms)
+      own[{comm.size, comm.p2p}] += static_cast<double>(comm.gpu_ns);
+    std::map<std::pair<int32_t, bool>, std::vector<double>> peers;
+    for (const RankStep* peer : peers_in(window, frame, entry.rank, {entry.rank})) {
+      std::map<std::pair<int32_t, bool>, double> sums;
+      for (const CommStep& comm : peer->summary.comms) sums[{comm.size, comm.p2p}] += static_cast<double>(comm.gpu_ns);
+      for (const auto& [kind, ns] : sums) peers[kind].push_back(ns);
     }
-  };
-  for (const Late& entry : late) {
-    each_group(entry, [&](const CommStep& comm) {
-      auto& [members, latest] = groups[comm.comm_id];
-      ++members;
-      latest = std::max(latest, entry.ns);
-    });
+    for (const auto& [kind, ns] : own) more[kind].push_back(ns - median(std::move(peers[kind])));
   }
-  std::erase_if(late, [&](const Late& entry) {
-    bool hidden = false;
-    each_group(entry, [&](const CommStep& comm) {
-      const auto& [members, latest] = groups[comm.comm_id];
-      hidden |= static_cast<double>(members) >= kHiddenShare * comm.size && entry.ns < kHiddenPart * latest;
-    });
-    return hidden;
-  });
+  return std::any_of(more.begin(), more.end(),
+                     [&](auto& kind) { return median(std::move(kind.second)) >= kWaitPart * entry.ns; });
 }
 
 // What a step would take without these ranks: the next slowest sets the pace then.
@@ -538,6 +534,17 @@ std::vector<Finding> find_stragglers(const JobWindow& window, const std::vector<
     }
     if (entry.ns > 0) late.push_back(entry);
   }
+  // The newest steps tell who waits: before, it may all have been well.
+  const std::vector<int64_t> newest_steps(last.steps.end() - static_cast<std::ptrdiff_t>(kStepsFresh),
+                                          last.steps.end());
+  std::sort(late.begin(), late.end(), [](const Late& a, const Late& b) { return a.ns > b.ns; });
+  for (size_t i = 0, asked = 0; i < late.size() && asked < kAskedMax; ++asked) {
+    if (waits_more(window, newest_steps, late[i])) {
+      late.erase(late.begin() + static_cast<std::ptrdiff_t>(i));
+    } else {
+      ++i;
+    }
+  }
   if (late.empty()) return find_recurring(window, fresh_limit, explained);
 
   std::vector<Finding> findings;
@@ -566,12 +573,11 @@ std::vector<Finding> find_stragglers(const JobWindow& window, const std::vector<
   std::erase_if(late, [&](const Late& entry) {
     return structural(roles[role_of(entry.slot)].first, roles[role_of(entry.slot)].second);
   });
-  drop_hidden(window, last.steps.back(), late);
-  const bool alone = late.size() == 1;
+  const bool few = late.size() <= kFreshMax;
   std::sort(late.begin(), late.end(), [](const Late& a, const Late& b) { return a.ns > b.ns; });
   if (late.size() > kFindingsMax) late.resize(kFindingsMax);
   for (const Late& entry : late) {
-    if (!entry.lasting && !alone) continue;
+    if (!entry.lasting && !few) continue;
     const double saved = saved_without(typical, {entry}, last.step_ns);
     if (double more = more_work(window, entry.rank, last.steps); more > 0) continue;
     findings.push_back(finding_of(window, "", {entry}, saved, last, known));

@@ -11,8 +11,8 @@
 namespace lockstep {
 namespace {
 
-constexpr size_t kWindow = 24;
-constexpr size_t kStepsMin = 8;
+constexpr size_t kWindow = 12;
+constexpr size_t kStepsMin = 6;
 constexpr size_t kStepsSure = 12;
 // Below this part of a step uneven work is how real batches are.
 constexpr double kShareMin = 0.05;
@@ -58,7 +58,7 @@ void find_uneven_ranks(const JobWindow& window, const std::vector<int64_t>& step
                        std::vector<Finding>& findings) {
   std::vector<double> most, late;
   std::map<size_t, size_t> heaviest, heavy;  // slot -> steps in which it had the most, nearly the most
-  size_t by_bytes = 0;
+  size_t by_bytes = 0, with_work = 0;
   for (int64_t number : steps) {
     const StepLateness& step = lateness(window, *window.frame(number));
     double work = 0, rest = 0;
@@ -73,8 +73,9 @@ void find_uneven_ranks(const JobWindow& window, const std::vector<int64_t>& step
     }
     most.push_back(work);
     late.push_back(rest);
-    by_bytes += step.by_bytes ? 1 : 0;
     if (work <= 0) continue;
+    by_bytes += step.by_bytes ? 1 : 0;
+    ++with_work;
     ++heaviest[who];
     for (size_t slot = 0; slot < step.work_ns.size(); ++slot)
       if (static_cast<double>(step.work_ns[slot]) >= 0.5 * work) ++heavy[slot];
@@ -83,7 +84,7 @@ void find_uneven_ranks(const JobWindow& window, const std::vector<int64_t>& step
   if (saved < kShareMin * step_ns || saved < median(late)) return;
   const int64_t from = steps.front(), to = steps.back();
   Finding finding;
-  if (2 * by_bytes > steps.size()) {
+  if (2 * by_bytes > with_work) {
     for (const auto& [slot, count] : heavy) {
       if (static_cast<double>(count) >= kAlwaysShare * static_cast<double>(steps.size()) &&
           finding.ranks.size() < kRanksNamedMax)
