@@ -15,6 +15,9 @@ namespace {
 
 constexpr size_t kVerdictsMax = 1000;  // per job: a job that flaps for weeks keeps its newest
 
+// Trouble that is back within so many steps is the same again.
+constexpr int64_t kReopenSteps = 64;
+
 // Nodes are read every few seconds: what is wrong with one shows in its metrics after this time at the latest.
 constexpr int64_t kSignalsTimeNs = 6'000'000'000;
 
@@ -345,6 +348,14 @@ void Engine::follow(const std::string& job_id, Job& job, std::vector<Finding> fi
     auto tracked = std::find_if(job.tracked.begin(), job.tracked.end(), [&](const Tracked& entry) {
       return entry.key == key && entry.verdict.state != "cleared";
     });
+    if (tracked == job.tracked.end()) {
+      // What comes and goes is one trouble: soon after it was cleared it is open again.
+      tracked = std::find_if(job.tracked.begin(), job.tracked.end(), [&](const Tracked& entry) {
+        return entry.key == key && entry.was_confirmed && entry.verdict.attempt == job.attempt &&
+               newest - entry.found_at_step <= kReopenSteps;
+      });
+      if (tracked != job.tracked.end()) tracked->verdict.state = "suspected";
+    }
     if (tracked == job.tracked.end()) {
       Tracked fresh;
       fresh.key = key;

@@ -105,15 +105,26 @@ TEST_F(EngineTest, AVerdictKeepsItsIdWhenItsLayerTurnsOutToBeAnother) {
   EXPECT_EQ(ids.size(), 1u);
 }
 
-TEST_F(EngineTest, ASecondFaultAfterTheFirstHasClearedGetsAnIdOfItsOwn) {
+TEST_F(EngineTest, TroubleThatIsSoonBackIsTheSameAgain) {
   MadeUpJob job(8);
   job.play(engine, 0, 120, [](int64_t step, std::vector<RankPlan>& ranks) {
     ranks[5].own_ms += (step >= 20 && step < 40) || step >= 90 ? 60 : 0;
   });
   std::vector<Verdict> all = engine.verdicts("job");
+  ASSERT_EQ(all.size(), 1u);
+  EXPECT_EQ(all[0].state, "confirmed");
+  EXPECT_EQ(all[0].since_step, 20);
+}
+
+TEST_F(EngineTest, ASecondFaultLongAfterTheFirstHasClearedGetsAnIdOfItsOwn) {
+  MadeUpJob job(8);
+  job.play(engine, 0, 170, [](int64_t step, std::vector<RankPlan>& ranks) {
+    ranks[5].own_ms += (step >= 20 && step < 40) || step >= 140 ? 60 : 0;
+  });
+  std::vector<Verdict> all = engine.verdicts("job");
   ASSERT_EQ(all.size(), 2u);
   EXPECT_EQ(all[0].state, "confirmed");  // open first
-  EXPECT_EQ(all[0].since_step, 90);
+  EXPECT_EQ(all[0].since_step, 140);
   EXPECT_EQ(all[1].state, "cleared");
   EXPECT_NE(all[0].id, all[1].id);
 }

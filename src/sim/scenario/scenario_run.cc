@@ -496,7 +496,7 @@ class ScenarioRun::Impl {
     find_acting(host, job, at_ns);
     if (!metrics) return host.telemetry->events(at_ns, activity_, acting_);
     host.read_ns = at_ns;
-    if (!acting_.empty()) push(at_ns, Kind::kEvents, host.job, which);
+    push(at_ns, Kind::kEvents, host.job, which);  // healthy nodes have their harmless events too
     push(at_ns + kReadEveryNs, Kind::kRead, 0, which);
     return host.telemetry->read(at_ns, activity_, acting_);
   }
@@ -523,7 +523,7 @@ class ScenarioRun::Impl {
           on_leaf = true;
           if (scenario_.topology.rails) gpu = each;
         }
-        if (!on_leaf) continue;
+        if (!on_leaf && fault.cause != Cause::kCongestion) continue;  // its marks are counted where packets arrive
       } else if (target.stage >= 0 || target.expert >= 0) {
         continue;  // nothing on a node
       }

@@ -23,6 +23,7 @@ constexpr size_t kAlikeMin = 8;
 const double kLogRatioMin = std::log(1.18);
 constexpr double kSigmas = 6;
 constexpr double kSavedShareMin = 0.025;
+constexpr double kVoteShareMin = 0.001;
 constexpr double kWorthOfWorst = 0.6;
 constexpr double kHitsShare = 0.7;
 // So many ranks are told one by one; what more have in common is no adapter.
@@ -267,14 +268,17 @@ void find_slow_flows(const JobWindow& window, const std::vector<int64_t>& steps,
     ++out[window.rank_of(flow.from)];
     if (flow.to >= 0) ++in[flow.to];
     if (!unusual(like, like.middle - std::log(flow.rate()))) continue;
-    if (flow.saved_ns() < kSavedShareMin * step_ns) continue;
+    // A flow that costs next to nothing may still tell whose link it is.
+    if (flow.saved_ns() < kVoteShareMin * step_ns) continue;
     // A rank whose own time is long slows its transfers too (its GPU does not feed them): that is not the link.
     if (typical_lateness(window, steps, flow.from) > 0.5 * flow.saved_ns()) continue;
     // A transfer that stood still once makes a mean slow, not a link.
     if (!slow_in_most(window, steps, flow)) continue;
     slow.push_back(&flow);
   }
-  if (slow.empty() || static_cast<double>(slow.size()) > kSlowShareMax * static_cast<double>(flows.size())) return;
+  const bool costs = std::any_of(slow.begin(), slow.end(),
+                                 [&](const Flow* flow) { return flow->saved_ns() >= kSavedShareMin * step_ns; });
+  if (!costs || static_cast<double>(slow.size()) > kSlowShareMax * static_cast<double>(flows.size())) return;
 
   // Take the most accused until every slow flow has somebody.
   std::vector<std::pair<int32_t, std::vector<const Flow*>>> accused;

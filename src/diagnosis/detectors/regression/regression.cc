@@ -61,12 +61,16 @@ std::vector<Finding> find_regressions(const JobWindow& window, const std::vector
   if (slow < kAfterClear) return {};
   const std::vector<double> after = column(facts, since, facts.size(), duration);
   const double now = median(after);
-  const double rise = now - usual;
+  double rise = now - usual;
   if (rise < limit || (slow < kAfter && rise < 2 * limit)) return {};
   auto rise_of = [&](auto of) {
     return median(column(facts, since, facts.size(), of)) - median(column(facts, kSettle, before_end, of));
   };
   const double late = rise_of([](const StepFacts& step) { return step.most_own_ns; });
+  // What one slow rank or stage adds is that one's; the rest is the job's.
+  const bool somebody = late > kLateShare * rise;
+  if (somebody) rise -= late;
+  if (rise < limit) return {};
   const double input = rise_of([](const StepFacts& step) { return step.input_ns; });
   const double own = rise_of([](const StepFacts& step) { return step.own_ns; });
   const double comm = rise_of([](const StepFacts& step) { return step.comm_ns; });
@@ -91,7 +95,7 @@ std::vector<Finding> find_regressions(const JobWindow& window, const std::vector
     finding.alternatives.push_back({"clocks of all GPUs", 0.3, "all ranks are slower by the same amount",
                                     "SM clocks, power and temperature of the job's GPUs before and after"});
     finding.next.push_back({"compare code, libraries and configuration with those before this step", ""});
-  } else if (comm >= 0.5 * rise && late <= kLateShare * rise && slow >= kAfterComm) {
+  } else if (comm >= 0.5 * rise && !somebody && slow >= kAfterComm) {
     finding.layer = "switch";
     finding.cause = "congestion";
     finding.component = "fabric between the job's hosts";

@@ -498,18 +498,21 @@ std::vector<Finding> find_stragglers(const JobWindow& window, const std::vector<
   // 1.4826: from the median absolute deviation to a standard deviation.
   limit = std::max(limit, kSigmas * 1.4826 * median(std::move(noise)));
   const double fresh_limit = std::max(limit, kFreshShareMin * last.step_ns);
-  // Where nobody was late before, two steps are enough to suspect somebody; where ranks take turns they are chance.
-  bool calm = true;
-  for (size_t i = 0; i + kStepsFresh < last.late.size() && calm; ++i) {
-    const std::vector<float>& step = last.late[i]->late_ns;
-    calm =
-        std::none_of(step.begin(), step.end(), [&](float ns) { return static_cast<double>(ns) >= 0.7 * fresh_limit; });
-  }
-  const size_t fresh_steps = calm ? kStepsFresh : kStepsFreshSure;
   // Who is named already stays so until it is clearly better: a slowness at the limit does not come and go.
   std::set<int32_t> named;
   for (const Explained& entry : explained)
     if (entry.to_step >= last.steps.front()) named.insert(entry.rank);
+  // Where nobody else was late before, two steps are enough to suspect somebody; where ranks take turns they are
+  // chance.
+  bool calm = true;
+  for (size_t slot = 0; slot < typical.size() && calm; ++slot) {
+    if (std::isnan(typical[slot]) || named.contains(window.rank_of(slot))) continue;
+    last.of_slot(slot, values);
+    if (values.size() < kStepsFresh || fresh_lateness(values, fresh_limit, kStepsFresh) > 0) continue;
+    calm = std::none_of(values.begin(), values.end() - static_cast<std::ptrdiff_t>(kStepsFresh),
+                        [&](double ns) { return ns >= fresh_limit; });
+  }
+  const size_t fresh_steps = calm ? kStepsFresh : kStepsFreshSure;
   const double limit_of_others = limit;
   std::vector<Late> late;
   for (size_t slot = 0; slot < typical.size(); ++slot) {
