@@ -52,7 +52,10 @@ std::string cost_of(double gpu_seconds) {
 }
 
 void print_verdict(const Json& verdict) {
+  // One short word in front: the column is narrow, and the sentence says the rest.
   std::string kind = text_of(verdict, "kind");
+  if (kind == "inefficient") kind = "waste";
+  if (kind == "incorrect") kind = "wrong";
   for (char& c : kind) c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
   std::string state = text_of(verdict, "state");
   std::printf("%-5s %s\n", kind.c_str(),

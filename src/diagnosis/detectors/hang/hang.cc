@@ -17,7 +17,7 @@ constexpr int64_t kStepsQuiet = 5;
 constexpr int64_t kQuietMost = 120 * kSecond;
 // Before the job has found its pace (compilation, first connections) silence means little.
 constexpr uint64_t kWarmOperations = 20;
-constexpr int64_t kQuietWarmUp = 15 * kSecond;
+constexpr int64_t kQuietWarmUp = 120 * kSecond;
 constexpr int64_t kQuietNoSteps = 3 * kSecond;
 // A word older than this beside the newest of the job is no word: its agent is gone.
 constexpr int64_t kWordLasts = 15 * kSecond;

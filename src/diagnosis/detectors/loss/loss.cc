@@ -10,6 +10,7 @@
 namespace lockstep {
 namespace {
 
+constexpr size_t kWindow = 32;
 constexpr double kJump = 5;
 constexpr size_t kUsualSteps = 16;
 constexpr size_t kRanksNamedMax = 64;
@@ -26,6 +27,7 @@ bool is_local(const std::string& name) {
 
 std::vector<Finding> find_bad_loss(const JobWindow& window, const std::vector<Explained>&) {
   std::vector<int64_t> steps = window.complete_steps();
+  if (steps.size() > kWindow) steps.erase(steps.begin(), steps.end() - kWindow);
   if (steps.empty()) return {};
   // The first step in which something is not finite, as far as the window remembers, and whose local value is not.
   int64_t first = -1, first_local = -1, last = -1;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <set>
+#include <tuple>
 
 #include "base/text.h"
 #include "diagnosis/roles.h"
@@ -302,22 +303,28 @@ std::map<std::string, std::vector<Late>> late_hosts(const JobWindow& window, con
   return hosts;
 }
 
+// Groups of one size may be for different things: what is done in them tells them apart.
+using GroupKind = std::tuple<int32_t, bool, int64_t>;
+GroupKind kind_of(const CommStep& comm) {
+  return {comm.size, comm.p2p, comm.count};
+}
+
 // Waiting is not guilt. Where communication runs beside the own work, whoever waits in it for a late rank looks quicker
 // than it is, and those who wait elsewhere for that rank (its tensor-parallel peers, its pipeline) look late in
 // comparison. They give themselves away: in some of their groups they spend more time than their peers do, and who is
 // really late spends less in all of them.
 bool waits_more(const JobWindow& window, const std::vector<int64_t>& steps, const Late& entry) {
-  std::map<std::pair<int32_t, bool>, std::vector<double>> more;  // size and kind of the group -> per step
+  std::map<GroupKind, std::vector<double>> more;  // per step
   for (int64_t number : steps) {
     const StepFrame& frame = *window.frame(number);
     if (entry.slot >= frame.rows.size() || frame.state[entry.slot] != 1) continue;
-    std::map<std::pair<int32_t, bool>, double> own;
+    std::map<GroupKind, double> own;
     for (const CommStep& comm : frame.rows[entry.slot].summary.comms)
-      own[{comm.size, comm.p2p}] += static_cast<double>(comm.gpu_ns);
-    std::map<std::pair<int32_t, bool>, std::vector<double>> peers;
+      own[kind_of(comm)] += static_cast<double>(comm.gpu_ns);
+    std::map<GroupKind, std::vector<double>> peers;
     for (const RankStep* peer : peers_in(window, frame, entry.rank, {entry.rank})) {
-      std::map<std::pair<int32_t, bool>, double> sums;
-      for (const CommStep& comm : peer->summary.comms) sums[{comm.size, comm.p2p}] += static_cast<double>(comm.gpu_ns);
+      std::map<GroupKind, double> sums;
+      for (const CommStep& comm : peer->summary.comms) sums[kind_of(comm)] += static_cast<double>(comm.gpu_ns);
       for (const auto& [kind, ns] : sums) peers[kind].push_back(ns);
     }
     for (const auto& [kind, ns] : own) more[kind].push_back(ns - median(std::move(peers[kind])));
