@@ -375,9 +375,14 @@ void Engine::follow(const std::string& job_id, Job& job, std::vector<Finding> fi
       tracked->verdict.state = "confirmed";
       tracked->was_confirmed = true;
     }
-    tracked->finding = finding;
     tracked->found_at_step = newest;
-    fill(job_id, job, *tracked, finding);
+    // Where a wrong number began is seen once; the steps after it show it on every rank.
+    if (finding.kind == "incorrect" && finding.ranks.empty() && !tracked->finding.ranks.empty()) {
+      tracked->finding.through_step = finding.through_step;
+    } else {
+      tracked->finding = finding;
+    }
+    fill(job_id, job, *tracked, tracked->finding);
     if (to_json(tracked->verdict) != before) changed_[tracked->verdict.id] = tracked->verdict;
   }
 

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "diagnosis/testing.h"
 
 namespace lockstep {
@@ -499,6 +501,19 @@ TEST(Engine, AHostWhoseRanksAreLateTogetherIsOneVerdict) {
   EXPECT_EQ(verdicts[0].culprit.ranks.size(), 8u);
   EXPECT_EQ(verdicts[0].culprit.host, "node-1");
   EXPECT_EQ(verdicts[0].culprit.layer, "host");
+}
+
+TEST(Engine, TheSourceOfANanIsNotForgottenWhenItsStepIsLongAgo) {
+  Engine engine;
+  MadeUpJob job(8);
+  job.play(engine, 0, 120, [](int64_t step, std::vector<RankPlan>& ranks) {
+    for (size_t rank = 0; rank < ranks.size(); ++rank)
+      ranks[rank].scalars = {{"grad_norm_local", step >= 30 && (rank == 6 || step > 30) ? std::nan("") : 1.0},
+                             {"loss", step >= 31 ? std::nan("") : 2.0}};
+  });
+  ASSERT_EQ(engine.verdicts("job").size(), 1u);
+  EXPECT_EQ(engine.verdicts("job")[0].culprit.ranks, std::vector<int32_t>{6});
+  EXPECT_EQ(engine.verdicts("job")[0].state, "confirmed");
 }
 
 }  // namespace
