@@ -17,7 +17,8 @@ constexpr int64_t kStepsQuiet = 5;
 constexpr int64_t kQuietMost = 120 * kSecond;
 // Before the job has found its pace (compilation, first connections) silence means little.
 constexpr uint64_t kWarmOperations = 20;
-constexpr int64_t kQuietWarmUp = 120 * kSecond;
+constexpr int64_t kQuietConnecting = 15 * kSecond;
+constexpr int64_t kQuietCompiling = 120 * kSecond;
 constexpr int64_t kQuietNoSteps = 3 * kSecond;
 // A word older than this beside the newest of the job is no word: its agent is gone.
 constexpr int64_t kWordLasts = 15 * kSecond;
@@ -57,13 +58,18 @@ int64_t typical_step_ns(const JobWindow& window) {
 
 int64_t hang_after_ns(const HangInput& input) {
   if (input.typical_step_ns > 0) return std::clamp(kStepsQuiet * input.typical_step_ns, kQuietMin, kQuietMost);
-  uint64_t completed = 0;
+  uint64_t completed = 0, begun = 0;
   for (const auto& [rank, status] : input.status) {
-    uint64_t mine = 0;
-    for (const CommStatus& comm : status.comms) mine += comm.collectives_completed + comm.p2p_completed;
-    completed = std::max(completed, mine);
+    uint64_t ended_here = 0, begun_here = 0;
+    for (const CommStatus& comm : status.comms) {
+      ended_here += comm.collectives_completed + comm.p2p_completed;
+      begun_here += comm.collectives_enqueued + comm.p2p_enqueued;
+    }
+    completed = std::max(completed, ended_here);
+    begun = std::max(begun, begun_here);
   }
-  return completed >= kWarmOperations ? kQuietNoSteps : kQuietWarmUp;
+  if (completed >= kWarmOperations) return kQuietNoSteps;
+  return begun >= kWarmOperations ? kQuietConnecting : kQuietCompiling;
 }
 
 std::optional<Finding> find_hang(const JobWindow& window, const HangInput& input) {
