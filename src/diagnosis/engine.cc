@@ -69,13 +69,12 @@ Engine::Job& Engine::job_of(const Identity& identity) {
     fresh.attempt = identity.attempt;
     fresh.tracked = std::move(kept);
     fresh.serial = std::move(serial);
-    return heard(fresh, identity);
+    return heard(fresh);
   }
-  return heard(job, identity);
+  return heard(job);
 }
 
-Engine::Job& Engine::heard(Job& job, const Identity& identity) {
-  job.window.add_rank(identity);
+Engine::Job& Engine::heard(Job& job) {
   job.dirty = true;
   job.heard = ++records_;
   return job;
@@ -92,6 +91,7 @@ void Engine::on_status(const Identity& identity, const RankStatus& status, int64
   std::lock_guard lock(mutex_);
   Job& job = job_of(identity);
   if (identity.attempt < job.attempt) return;
+  job.window.add_rank(identity);
   job.status[identity.rank] = status;
 }
 
@@ -104,13 +104,16 @@ void Engine::on_comm(const Identity& identity, const CommInit& comm, int64_t) {
 void Engine::on_rank_started(const Identity& identity, int64_t) {
   std::lock_guard lock(mutex_);
   Job& job = job_of(identity);
-  if (identity.attempt >= job.attempt) job.ended.erase(identity.rank);
+  if (identity.attempt < job.attempt) return;
+  job.window.add_rank(identity);
+  job.ended.erase(identity.rank);
 }
 
 void Engine::on_rank_ended(const Identity& identity, bool clean, int64_t) {
   std::lock_guard lock(mutex_);
   Job& job = job_of(identity);
   if (identity.attempt < job.attempt) return;
+  job.window.add_rank(identity);
   job.ended[identity.rank] = clean;
   if (clean) job.status.erase(identity.rank);
 }
@@ -163,7 +166,7 @@ void Engine::explain(const Job& job, Finding& finding, int64_t now_unix_ns) cons
     std::sort(ranks.begin(), ranks.end());
     for (size_t other = 0; other < newest->rows.size(); ++other) {
       const int32_t rank = window.rank_of(other);
-      if (newest->state[other] != 1 || std::binary_search(ranks.begin(), ranks.end(), rank)) continue;
+      if (!newest->knows(other) || std::binary_search(ranks.begin(), ranks.end(), rank)) continue;
       const bool alike = slot >= 0 && static_cast<size_t>(slot) < roles.role.size() &&
                          roles.role[other] == roles.role[static_cast<size_t>(slot)];
       (alike ? same : others).push_back(rank);

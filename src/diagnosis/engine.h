@@ -84,7 +84,7 @@ class Engine final : public StoreSubscriber, public VerdictSource {
   };
 
   Job& job_of(const Identity& identity);
-  Job& heard(Job& job, const Identity& identity);
+  Job& heard(Job& job);
   void look_at_steps(const std::string& job_id, Job& job, int64_t now_unix_ns);
   void explain(const Job& job, Finding& finding, int64_t now_unix_ns) const;
   void evaluate(const std::string& job_id, Job& job, int64_t now_unix_ns);

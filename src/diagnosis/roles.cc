@@ -110,7 +110,7 @@ std::unique_ptr<StepLateness> compute(const JobWindow& window, const StepFrame& 
   std::unordered_map<uint64_t, size_t> fine_count;
   std::vector<double> everyone, durations;
   for (size_t slot = 0; slot < slots; ++slot) {
-    if (frame.state[slot] != 1) continue;
+    if (!frame.knows(slot)) continue;
     const RankStep& row = frame.rows[slot];
     keys[slot] = keys_of(row.summary, pipelines);
     ++fine_count[keys[slot].fine];
@@ -124,7 +124,7 @@ std::unique_ptr<StepLateness> compute(const JobWindow& window, const StepFrame& 
   std::unordered_map<uint64_t, uint32_t> number;
   std::vector<std::vector<uint32_t>> members;
   for (size_t slot = 0; slot < slots; ++slot) {
-    if (frame.state[slot] != 1) continue;
+    if (!frame.knows(slot)) continue;
     const uint64_t key = fine_count[keys[slot].fine] >= kMembersMin ? keys[slot].fine : keys[slot].coarse;
     auto [found, fresh] = number.try_emplace(key, static_cast<uint32_t>(members.size()));
     if (fresh) members.emplace_back();
@@ -159,7 +159,7 @@ std::unique_ptr<StepLateness> compute(const JobWindow& window, const StepFrame& 
 Pipelines::Pipelines(const JobWindow& window, const StepFrame& frame) {
   std::unordered_map<uint64_t, std::pair<int64_t, int64_t>> counts;
   for (size_t slot = 0; slot < frame.rows.size(); ++slot) {
-    if (frame.state[slot] != 1) continue;
+    if (!frame.knows(slot)) continue;
     for (const CommStep& comm : frame.rows[slot].summary.comms) {
       if (!comm.p2p) continue;
       auto [found, fresh] = counts.try_emplace(comm.comm_id, comm.count, comm.count);
@@ -192,6 +192,19 @@ int32_t Pipelines::stage_of(const StepSummary& row) const {
 const StepLateness& lateness(const JobWindow& window, const StepFrame& frame) {
   if (!frame.lateness) frame.lateness = compute(window, frame);
   return *frame.lateness;
+}
+
+Latest latest_of(const StepLateness& step) {
+  Latest latest;
+  for (size_t slot = 0; slot < step.late_ns.size(); ++slot) {
+    const auto ns = static_cast<double>(step.late_ns[slot]);
+    if (ns > latest.ns) {
+      latest = {slot, ns, latest.ns};
+    } else if (ns > latest.next_ns) {
+      latest.next_ns = ns;
+    }
+  }
+  return latest;
 }
 
 std::map<int32_t, double> lateness(const JobWindow& window, const RankRows& rows) {

@@ -30,6 +30,13 @@ class Pipelines {
 };
 
 const StepLateness& lateness(const JobWindow& window, const StepFrame& frame);
+// The rank that was latest in a step, by slot, and how late; and how late the next one was. 0 where nobody was.
+struct Latest {
+  size_t slot = 0;
+  double ns = 0;
+  double next_ns = 0;
+};
+Latest latest_of(const StepLateness& step);
 // The same for few ranks: by rank. Empty where the step says nothing.
 std::map<int32_t, double> lateness(const JobWindow& window, const RankRows& rows);
 

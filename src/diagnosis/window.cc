@@ -223,7 +223,7 @@ void JobWindow::remember(int64_t attempt) {
     std::vector<double> own, input, comm;
     StepFacts facts{.attempt = attempt, .number = number, .duration_ns = late.duration_ns};
     for (size_t slot = 0; slot < frame.rows.size(); ++slot) {
-      if (frame.state[slot] != 1) continue;
+      if (!frame.knows(slot)) continue;
       const StepSummary& row = frame.rows[slot].summary;
       own.push_back(static_cast<double>(frame.rows[slot].own_ns()));
       input.push_back(static_cast<double>(row.phase_ns[static_cast<size_t>(Phase::kInput)]));

@@ -103,6 +103,8 @@ struct StepFrame {
   StepFrame(const StepFrame&) = delete;
   StepFrame& operator=(const StepFrame&) = delete;
 
+  bool knows(size_t slot) const { return slot < state.size() && state[slot] == 1; }  // the rank's GPU times
+
   const int64_t number;
   std::vector<RankStep> rows;  // by slot
   std::vector<uint8_t> state;  // by slot: 0 nothing, 1 known, 2 unknown

@@ -45,6 +45,10 @@ std::string percent(double share) {
   return format(share < 0.0995 ? "%.1f %%" : "%.0f %%", share * 100);
 }
 
+double coverage_of(const JobWindow& window, size_t ranks) {
+  return window.world_size() > 0 ? static_cast<double>(ranks) / window.world_size() : 1;
+}
+
 std::vector<int32_t> victims_of(const JobWindow& window, const std::vector<int32_t>& culprits) {
   // Ranks and communicators as one graph; who is in the same part of it as a culprit waits for it.
   std::map<int32_t, std::vector<const CommMembers*>> comms_of;

@@ -73,14 +73,14 @@ std::vector<Flow> flows_over(const JobWindow& window, const std::vector<int64_t>
   std::vector<Flow> flows;
   const StepFrame& newest = *window.frame(steps.back());
   for (size_t slot = 0; slot < newest.rows.size(); ++slot) {
-    if (newest.state[slot] != 1) continue;
+    if (!newest.knows(slot)) continue;
     const std::vector<FlowStep>& of_rank = newest.rows[slot].summary.flows;
     for (size_t i = 0; i < of_rank.size(); ++i) {
       if (!of_rank[i].send || of_rank[i].bytes <= 0 || of_rank[i].wire_ns <= 0) continue;
       Flow flow{.from = static_cast<uint32_t>(slot), .comm_id = of_rank[i].comm_id, .peer = of_rank[i].peer};
       for (int64_t number : steps) {
         const StepFrame& frame = *window.frame(number);
-        if (slot >= frame.rows.size() || frame.state[slot] != 1) continue;
+        if (!frame.knows(slot)) continue;
         const FlowStep* step = same_flow(frame.rows[slot].summary.flows, i, flow);
         if (step == nullptr || step->wire_ns <= 0 || step->bytes <= 0) continue;
         flow.bytes += static_cast<double>(step->bytes);
@@ -115,8 +115,7 @@ void common(const JobWindow& window, const std::vector<int64_t>& steps, double s
   finding.step_ns = static_cast<int64_t>(step_ns);
   finding.step_without_ns = static_cast<int64_t>(step_ns - saved);
   finding.lost_ns_per_step = static_cast<int64_t>(saved);
-  finding.coverage =
-      window.world_size() > 0 ? static_cast<double>(window.step(steps.back())->size()) / window.world_size() : 1;
+  finding.coverage = coverage_of(window, window.step(steps.back())->size());
   finding.confidence = std::min(0.95, 0.5 + 0.04 * static_cast<double>(steps.size()));
   finding.victims = victims_of(window, finding.ranks);
   finding.chain.push_back(claim("counterfactual", finding.component,
@@ -139,9 +138,7 @@ int64_t slow_since(const JobWindow& window, const Flow& flow, double like_rate, 
   int misses = 0;
   for (auto at = all.rbegin(); at != all.rend() && misses < 3; ++at) {
     const StepFrame& frame = *window.frame(*at);
-    const FlowStep* step = flow.from < frame.rows.size() && frame.state[flow.from] == 1
-                               ? same_flow(frame.rows[flow.from].summary.flows, 0, flow)
-                               : nullptr;
+    const FlowStep* step = frame.knows(flow.from) ? same_flow(frame.rows[flow.from].summary.flows, 0, flow) : nullptr;
     if (step != nullptr && step->wire_ns > 0 &&
         static_cast<double>(step->bytes) / static_cast<double>(step->wire_ns) < half_way) {
       since = *at;
@@ -158,7 +155,7 @@ bool slow_in_most(const JobWindow& window, const std::vector<int64_t>& steps, co
   double slow = 0, all = 0;
   for (int64_t number : steps) {
     const StepFrame& frame = *window.frame(number);
-    if (flow.from >= frame.rows.size() || frame.state[flow.from] != 1) continue;
+    if (!frame.knows(flow.from)) continue;
     const FlowStep* step = same_flow(frame.rows[flow.from].summary.flows, 0, flow);
     if (step == nullptr || step->wire_ns <= 0) continue;
     all += 1;
@@ -336,7 +333,7 @@ void find_slow_groups(const JobWindow& window, const std::vector<int64_t>& steps
     const StepFrame& frame = *window.frame(number);
     for (auto& [id, group] : groups) group.told = 0;
     for (size_t slot = 0; slot < frame.rows.size(); ++slot) {
-      if (frame.state[slot] != 1) continue;
+      if (!frame.knows(slot)) continue;
       for (const CommStep& comm : frame.rows[slot].summary.comms) {
         if (comm.p2p || comm.count <= 0 || comm.size < 2 || comm.shortest_ns <= 0 || !is_inside(comm.comm_id)) continue;
         Group& group = groups[comm.comm_id];

@@ -185,7 +185,7 @@ std::optional<Finding> find_hang(const JobWindow& window, const HangInput& input
   finding.since_step = window.newest_step() + 1;
   finding.through_step = finding.since_step;
   finding.confidence = finding.sure ? 0.95 : 0.6;
-  finding.coverage = window.world_size() > 0 ? static_cast<double>(input.status.size()) / window.world_size() : 1;
+  finding.coverage = coverage_of(window, input.status.size());
   finding.lost_ns_per_step = longest_quiet;
   finding.clear_after_steps = 0;
 

@@ -65,8 +65,7 @@ std::vector<Finding> find_bad_loss(const JobWindow& window, const std::vector<Ex
   finding.subject = "loss";
   finding.layer = "unknown";
   finding.cause = "nan-source";
-  finding.coverage =
-      window.world_size() > 0 ? static_cast<double>(window.step(steps.back())->size()) / window.world_size() : 1;
+  finding.coverage = coverage_of(window, window.step(steps.back())->size());
   if (first >= 0) {
     finding.since_step = first;
     finding.through_step = last;

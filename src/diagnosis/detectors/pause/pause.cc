@@ -135,22 +135,11 @@ std::vector<Finding> find_pauses(const JobWindow& window, const std::vector<Expl
   for (int64_t number : steps) {
     const auto& rows = *window.step(number);
     if (set_aside(window, number, event_ns)) continue;
-    int32_t latest = -1;
-    double most = 0, second = 0;
-    const StepLateness& late = lateness(window, *window.frame(number));
-    for (size_t slot = 0; slot < late.late_ns.size(); ++slot) {
-      const auto ns = static_cast<double>(late.late_ns[slot]);
-      if (ns > most) {
-        second = most;
-        most = ns;
-        latest = window.rank_of(slot);
-      } else if (ns > second) {
-        second = ns;
-      }
-    }
-    if (latest >= 0 && most >= event_ns && second < 0.5 * most && !has_verdict(latest, number)) {
+    const Latest late = latest_of(lateness(window, *window.frame(number)));
+    const int32_t latest = late.ns > 0 ? window.rank_of(late.slot) : -1;
+    if (latest >= 0 && late.ns >= event_ns && late.next_ns < 0.5 * late.ns && !has_verdict(latest, number)) {
       parts[latest].late.push_back(number);
-      late_in[number][latest] = most;
+      late_in[number][latest] = late.ns;
       continue;
     }
     struct Stood {
@@ -245,7 +234,7 @@ std::vector<Finding> find_pauses(const JobWindow& window, const std::vector<Expl
   finding.step_ns = static_cast<int64_t>(good_ns + per_hit);
   finding.step_without_ns = static_cast<int64_t>(good_ns);
   finding.victims = victims_of(window, finding.ranks);
-  finding.coverage = window.world_size() > 0 ? static_cast<double>(ranks_seen) / window.world_size() : 1;
+  finding.coverage = coverage_of(window, ranks_seen);
   finding.confidence = std::min(0.95, 0.4 + 0.05 * static_cast<double>(most_events));
   double share = part.lost_ns / total_ns;
   int64_t from = hit.front(), to = hit.back();

@@ -182,7 +182,7 @@ std::vector<Finding> find_slow_groups(const JobWindow& window, const std::vector
     finding.lost_ns_per_step = static_cast<int64_t>(saved);
     finding.victims = victims_of(window, finding.ranks);
     finding.victim_groups.push_back(name);
-    finding.coverage = window.world_size() > 0 ? static_cast<double>(ranks_seen) / window.world_size() : 1;
+    finding.coverage = coverage_of(window, ranks_seen);
     finding.confidence = told_apart ? 0.8 : 0.6;
     int64_t from = steps.front(), to = steps.back();
     finding.chain.push_back(
@@ -378,7 +378,7 @@ std::vector<Finding> find_slow_flows(const JobWindow& window, const std::vector<
     finding.step_without_ns = static_cast<int64_t>(step_ns - saved);
     finding.lost_ns_per_step = static_cast<int64_t>(saved);
     finding.victims = victims_of(window, finding.ranks);
-    finding.coverage = window.world_size() > 0 ? static_cast<double>(ranks_seen) / window.world_size() : 1;
+    finding.coverage = coverage_of(window, ranks_seen);
     finding.confidence = std::min(0.95, 0.5 + 0.05 * static_cast<double>(seen));
     std::string subject = format("rank %d", rank);
     std::string query = rank_query(rank, steps.front(), steps.back());

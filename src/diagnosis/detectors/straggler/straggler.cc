@@ -99,16 +99,16 @@ std::vector<const RankStep*> peers_in(const JobWindow& window, const StepFrame& 
   const int32_t slot = window.slot_of(rank);
   std::vector<const RankStep*> same, others;
   for (size_t other = 0; other < frame.rows.size(); ++other) {
-    if (frame.state[other] != 1 || std::binary_search(accused.begin(), accused.end(), window.rank_of(other))) continue;
+    if (!frame.knows(other) || std::binary_search(accused.begin(), accused.end(), window.rank_of(other))) continue;
     others.push_back(&frame.rows[other]);
     if (slot >= 0 && step.role[other] == step.role[static_cast<size_t>(slot)]) same.push_back(&frame.rows[other]);
   }
   return same.empty() ? others : same;
 }
 
-// How much more a rank has to do than its peers, as its bytes say (more tokens routed or packed to it); 0 where its own
-// time is longer than that.
-double more_work(const JobWindow& window, int32_t rank, const std::vector<int64_t>& steps) {
+// A rank that has more to do than its peers, as its bytes say (more tokens routed or packed to it), and whose own time
+// is not longer than that.
+bool has_more_work(const JobWindow& window, int32_t rank, const std::vector<int64_t>& steps) {
   std::vector<double> bytes_ratio, own_ratio;
   for (int64_t number : steps) {
     const RankRows* rows = window.step(number);
@@ -124,7 +124,7 @@ double more_work(const JobWindow& window, int32_t rank, const std::vector<int64_
     own_ratio.push_back(static_cast<double>(rows->at(rank).own_ns()) / peer_own);
   }
   double more_bytes = median(bytes_ratio);
-  return more_bytes > 1.1 && median(own_ratio) < more_bytes * 1.2 ? more_bytes - 1 : 0;
+  return more_bytes > 1.1 && median(own_ratio) < more_bytes * 1.2;
 }
 
 }  // namespace
@@ -317,7 +317,7 @@ bool waits_more(const JobWindow& window, const std::vector<int64_t>& steps, cons
   std::map<GroupKind, std::vector<double>> more;  // per step
   for (int64_t number : steps) {
     const StepFrame& frame = *window.frame(number);
-    if (entry.slot >= frame.rows.size() || frame.state[entry.slot] != 1) continue;
+    if (!frame.knows(entry.slot)) continue;
     std::map<GroupKind, double> own;
     for (const CommStep& comm : frame.rows[entry.slot].summary.comms)
       own[kind_of(comm)] += static_cast<double>(comm.gpu_ns);
@@ -379,15 +379,11 @@ Finding finding_of(const JobWindow& window, const std::string& host, std::vector
                                 ? format("all %d ranks", window.world_size()).c_str()
                                 : format("%zu ranks", finding.victims.size()).c_str(),
                             per_step(saved).c_str(), percent(saved / last.step_ns).c_str());
-  finding.coverage = window.world_size() > 0 ? static_cast<double>(known) / window.world_size() : 1;
+  finding.coverage = coverage_of(window, known);
   finding.confidence =
       std::min(0.99, 0.5 + 0.05 * static_cast<double>(worst.hits)) * std::min(1.0, finding.coverage + 0.2);
   return finding;
 }
-
-}  // namespace
-
-namespace {
 
 // A rank that is late alone in some steps and in others not, again and again, while nobody else is.
 std::vector<Finding> find_recurring(const JobWindow& window, double limit, const std::vector<Explained>& explained) {
@@ -400,22 +396,10 @@ std::vector<Finding> find_recurring(const JobWindow& window, double limit, const
   std::map<size_t, double> lost;
   size_t all = 0;
   for (size_t i = 0; i < last.late.size(); ++i) {
-    const std::vector<float>& late = last.late[i]->late_ns;
-    double most = 0, second = 0;
-    size_t who = 0;
-    for (size_t slot = 0; slot < late.size(); ++slot) {
-      const auto ns = static_cast<double>(late[slot]);
-      if (ns > most) {
-        second = most;
-        most = ns;
-        who = slot;
-      } else if (ns > second) {
-        second = ns;
-      }
-    }
-    if (most < limit || second > 0.6 * most) continue;
-    hits[who].push_back(i);
-    lost[who] += most - second;
+    const Latest late = latest_of(*last.late[i]);
+    if (late.ns < limit || late.next_ns > 0.6 * late.ns) continue;
+    hits[late.slot].push_back(i);
+    lost[late.slot] += late.ns - late.next_ns;
     ++all;
   }
   size_t best = 0, best_slot = 0, next = 0;
@@ -429,9 +413,9 @@ std::vector<Finding> find_recurring(const JobWindow& window, double limit, const
     }
   }
   // It has a verdict already, perhaps with others of its host.
-  const int32_t who = window.rank_of(best_slot);
+  const int32_t rank = window.rank_of(best_slot);
   for (const Explained& entry : explained)
-    if (entry.rank == who && entry.to_step + static_cast<int64_t>(kRecurringQuiet) >= last.steps.back()) return {};
+    if (entry.rank == rank && entry.to_step + static_cast<int64_t>(kRecurringQuiet) >= last.steps.back()) return {};
   const double share = lost[best_slot] / (last.step_ns * static_cast<double>(last.late.size()));
   if (best < kRecurringHits || static_cast<double>(best) < kRecurringRatio * static_cast<double>(next) ||
       share < kRecurringLostMin)
@@ -442,7 +426,6 @@ std::vector<Finding> find_recurring(const JobWindow& window, double limit, const
   if (runs < kRecurringRuns || last.late.size() - 1 - hits[best_slot].back() > kRecurringQuiet) return {};
   std::vector<int64_t> hit;
   for (size_t i : hits[best_slot]) hit.push_back(last.steps[i]);
-  const int32_t rank = who;
   const double per_hit = lost[best_slot] / static_cast<double>(best);
   Finding finding;
   finding.kind = "slow";
@@ -473,8 +456,7 @@ std::vector<Finding> find_recurring(const JobWindow& window, double limit, const
   finding.sentence = format("%s makes everybody wait %s in one step of %.1f since step {since}: %s of the job.",
                             name_of(window, rank).c_str(), human_duration(per_hit).c_str(),
                             1 / std::max(0.01, finding.steps_hit), percent(share).c_str());
-  finding.coverage =
-      window.world_size() > 0 ? static_cast<double>(window.step(hit.back())->size()) / window.world_size() : 1;
+  finding.coverage = coverage_of(window, window.step(hit.back())->size());
   finding.confidence = std::min(0.9, 0.4 + 0.04 * static_cast<double>(best));
   return {finding};
 }
@@ -520,23 +502,22 @@ std::vector<Finding> find_stragglers(const JobWindow& window, const std::vector<
                         [&](double ns) { return ns >= fresh_limit; });
   }
   const size_t fresh_steps = calm ? kStepsFresh : kStepsFreshSure;
-  const double limit_of_others = limit;
   std::vector<Late> late;
   for (size_t slot = 0; slot < typical.size(); ++slot) {
     if (std::isnan(typical[slot])) continue;
-    limit = named.contains(window.rank_of(slot)) ? kStays * limit_of_others : limit_of_others;
+    const double own_limit = named.contains(window.rank_of(slot)) ? kStays * limit : limit;
     last.of_slot(slot, values);
     const double fresh = fresh_lateness(values, fresh_limit, fresh_steps);
-    if (typical[slot] < limit && fresh == 0) continue;
-    Late entry{.rank = window.rank_of(slot), .slot = slot, .ns = typical[slot] >= limit ? typical[slot] : fresh};
+    if (typical[slot] < own_limit && fresh == 0) continue;
+    Late entry{.rank = window.rank_of(slot), .slot = slot, .ns = typical[slot] >= own_limit ? typical[slot] : fresh};
     auto hits_of = [&](double size) {
-      return static_cast<size_t>(
-          std::count_if(values.begin(), values.end(), [&](double one) { return one >= 0.5 * size && one >= limit; }));
+      return static_cast<size_t>(std::count_if(values.begin(), values.end(),
+                                               [&](double one) { return one >= 0.5 * size && one >= own_limit; }));
     };
     entry.hits = hits_of(entry.ns);
-    entry.lasting = typical[slot] >= limit && entry.hits >= kStepsSuspect &&
+    entry.lasting = typical[slot] >= own_limit && entry.hits >= kStepsSuspect &&
                     static_cast<double>(entry.hits) >= 0.7 * static_cast<double>(values.size());
-    entry.goes_on = values.back() >= limit;
+    entry.goes_on = values.back() >= own_limit;
     if (!entry.lasting) {
       entry.ns = fresh;
       entry.hits = hits_of(entry.ns);
@@ -588,8 +569,8 @@ std::vector<Finding> find_stragglers(const JobWindow& window, const std::vector<
   if (late.size() > kFindingsMax) late.resize(kFindingsMax);
   for (const Late& entry : late) {
     if (!entry.lasting && !few) continue;
+    if (has_more_work(window, entry.rank, last.steps)) continue;
     const double saved = saved_without(typical, {entry}, last.step_ns);
-    if (double more = more_work(window, entry.rank, last.steps); more > 0) continue;
     findings.push_back(finding_of(window, "", {entry}, saved, last, known));
   }
   return findings;

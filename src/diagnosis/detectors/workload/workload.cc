@@ -38,8 +38,7 @@ void common(const JobWindow& window, const std::vector<int64_t>& steps, double s
   finding.step_without_ns = static_cast<int64_t>(step_ns - saved);
   finding.lost_ns_per_step = static_cast<int64_t>(saved);
   finding.sure = steps.size() >= kStepsSure && steps.back() >= window.first_step() + static_cast<int64_t>(kStepsSure);
-  finding.coverage =
-      window.world_size() > 0 ? static_cast<double>(window.step(steps.back())->size()) / window.world_size() : 1;
+  finding.coverage = coverage_of(window, window.step(steps.back())->size());
   finding.confidence = std::min(0.95, 0.5 + 0.02 * static_cast<double>(steps.size()));
   finding.victims = finding.ranks.empty() ? std::vector<int32_t>{} : victims_of(window, finding.ranks);
   finding.clear_after_steps = 16;
@@ -153,7 +152,7 @@ void find_uneven_stages(const JobWindow& window, const std::vector<int64_t>& ste
     const StepFrame& frame = *window.frame(number);
     std::map<int32_t, std::vector<double>> own;
     for (size_t slot = 0; slot < frame.rows.size(); ++slot) {
-      if (frame.state[slot] != 1) continue;
+      if (!frame.knows(slot)) continue;
       if (const int32_t place = pipelines.stage_of(frame.rows[slot].summary); place >= 0)
         own[place].push_back(static_cast<double>(frame.rows[slot].own_ns()));
     }
