@@ -277,7 +277,7 @@ class Demo {
         return;
       }
       if (answer->status == 404) continue;  // nothing heard of the job yet
-      Result<std::vector<sim::SeenVerdict>> verdicts = sim::parse_why(answer->body);
+      Result<std::vector<sim::ReadVerdict>> verdicts = sim::read_verdicts(answer->body);
       if (answer->status != 200 || !verdicts.ok()) {
         failure_ = answer->status != 200
                        ? format("GET /api/jobs/%s/why answered %d", job->name().c_str(), answer->status)
@@ -310,7 +310,7 @@ class Demo {
   }
 
   void tell(const std::string& job, const sim::Judge::Sighting& sighting, int64_t step) const {
-    const sim::SeenVerdict& verdict = sighting.verdict;
+    const sim::ReadVerdict& verdict = sighting.verdict;
     std::string after;
     if (sighting.trial != sim::Judge::kNone) {
       const sim::Trial& trial = judge_.trials()[sighting.trial];

@@ -11,8 +11,8 @@
 
 namespace lockstep::cli {
 
-// Reads the arguments. The exit code where that was all: one line on standard error about a mistake, or the help that was
-// asked for and what else is to be said in it.
+// Reads the arguments. The exit code where that was all: one line on standard error about a mistake, or the help that
+// was asked for and what else is to be said in it.
 std::optional<int> answered(Flags& flags, const Arguments& arguments, std::string_view more_help = "");
 
 }  // namespace lockstep::cli

@@ -1,8 +1,7 @@
 // `lockstep service [NAME]`: how an inference service does; without a name, which there are.
-#include <simdjson.h>
-
 #include <cstdio>
 
+#include "apps/cli/answer_json.h"
 #include "apps/cli/commands.h"
 #include "apps/cli/options.h"
 #include "apps/cli/server_call.h"
@@ -12,19 +11,12 @@
 namespace lockstep::cli {
 namespace {
 
-using simdjson::dom::element;
-
-std::string text_of(element parent, const char* key) {
-  std::string_view value;
-  return parent[key].get_string().get(value) ? std::string() : std::string(value);
-}
-
-std::string ms_of(element parent, const char* key) {
+std::string ms_of(const Json& parent, const char* key) {
   double value = 0;
   return parent[key].get_double().get(value) ? "-" : human_duration(value * 1e6);
 }
 
-int print_list(element document) {
+int print_list(const Json& document) {
   simdjson::dom::array services;
   if (document["services"].get_array().get(services)) return kExitFailed;
   if (services.size() == 0) {
@@ -33,11 +25,11 @@ int print_list(element document) {
         "--otlp-traces-endpoint).\n");
     return kExitOk;
   }
-  for (element service : services) std::printf("%s\n", std::string(service.get_string().value()).c_str());
+  for (Json service : services) std::printf("%s\n", std::string(service.get_string().value()).c_str());
   return kExitOk;
 }
 
-int print_service(element document) {
+int print_service(const Json& document) {
   std::printf("%s\n\n%s\n\n", text_of(document, "service").c_str(), text_of(document, "sentence").c_str());
   std::printf("%-22s %10s %10s %10s\n", "", "p50", "p90", "p99");
   for (auto [title, key] : {std::pair{"time to first token", "ttft_ms"},
@@ -46,7 +38,7 @@ int print_service(element document) {
                             {"time per token", "tpot_ms"},
                             {"decode", "decode_ms"},
                             {"whole request", "e2e_ms"}}) {
-    element part;
+    Json part;
     if (document[key].get(part) || part.is_null()) {
       std::printf("%-22s %10s\n", title, "not told");
       continue;
@@ -62,7 +54,7 @@ int print_service(element document) {
   if (!document["slowest"].get_array().get(slowest) && slowest.size() > 0) {
     std::printf("\nslowest to their first token (trace)\n");
     size_t shown = 0;
-    for (element request : slowest) {
+    for (Json request : slowest) {
       if (++shown > 3) break;
       std::printf("  %s  %s, %s of it in the queue\n", text_of(request, "trace_id").c_str(),
                   ms_of(request, "ttft_ms").c_str(), ms_of(request, "queue_ms").c_str());
@@ -97,7 +89,7 @@ int run_service(const Arguments& arguments) {
     return kExitOk;
   }
   simdjson::dom::parser parser;
-  element document;
+  Json document;
   if (parser.parse(answer.body).get(document)) {
     std::fprintf(stderr, "lockstep service: the server's answer is not what this version understands\n");
     return kExitFailed;

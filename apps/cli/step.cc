@@ -1,33 +1,22 @@
 // `lockstep step JOB [N]`: one step, rank against rank: who made whom wait, the critical path, the longest waits.
-#include <simdjson.h>
-
 #include <algorithm>
 #include <cstdio>
 #include <optional>
 
+#include "apps/cli/answer_json.h"
 #include "apps/cli/commands.h"
 #include "apps/cli/options.h"
 #include "apps/cli/server_call.h"
+#include "apps/cli/wrapped.h"
 #include "base/flags.h"
 #include "base/text.h"
 
 namespace lockstep::cli {
 namespace {
 
-using Json = simdjson::dom::element;
-
-constexpr size_t kWidth = 80;
 constexpr int kPathShown = 16;
 constexpr int kRowsShown = 8;
 
-std::string text_of(const Json& object, const char* key) {
-  std::string_view value;
-  return object[key].get_string().get(value) ? std::string() : std::string(value);
-}
-double number_of(const Json& object, const char* key, double fallback = 0) {
-  double value = 0;
-  return object[key].get_double().get(value) ? fallback : value;
-}
 int64_t whole_of(const Json& object, const char* key) {
   return static_cast<int64_t>(number_of(object, key, -1));
 }
@@ -35,27 +24,8 @@ bool flag_of(const Json& object, const char* key) {
   bool value = false;
   return !object[key].get_bool().get(value) && value;
 }
-simdjson::dom::array list_of(const Json& object, const char* key) {
-  simdjson::dom::array list;
-  if (object[key].get_array().get(list)) return {};
-  return list;
-}
 std::string ms(double value) {
   return value == 0 ? "0 ms" : human_duration(value * 1e6);
-}
-
-// Wrapped at 80 columns.
-void print_wrapped(const std::string& text) {
-  size_t column = 0;
-  for (std::string_view word : split(text, ' ')) {
-    if (column > 0 && column + 1 + word.size() > kWidth) {
-      std::printf("\n");
-      column = 0;
-    }
-    std::printf("%s%.*s", column > 0 ? " " : "", static_cast<int>(word.size()), word.data());
-    column += word.size() + (column > 0 ? 1 : 0);
-  }
-  std::printf("\n");
 }
 
 // "AllReduce #812 in dp"; what of it is known.

@@ -13,6 +13,7 @@
 #include "apps/cli/options.h"
 #include "apps/cli/server_call.h"
 #include "apps/cli/whatif_step.h"
+#include "apps/cli/wrapped.h"
 #include "base/files.h"
 #include "base/flags.h"
 #include "base/json_writer.h"
@@ -24,7 +25,6 @@
 namespace lockstep::cli {
 namespace {
 
-constexpr size_t kWidth = 80;
 constexpr uint64_t kTraceBytesMax = 2ull << 30;
 constexpr uint64_t kMetaBytesMax = 1 << 20;
 constexpr size_t kHeatNumbersMax = 12;  // columns that fit as numbers
@@ -64,19 +64,6 @@ std::string percent(double share) {
 // -0.001 reads as 0.00, not as -0.00.
 double without_minus(double value) {
   return std::abs(value) < 0.005 ? 0 : value;
-}
-
-void print_wrapped(const std::string& text) {
-  size_t column = 0;
-  for (std::string_view word : split(text, ' ')) {
-    if (column > 0 && column + 1 + word.size() > kWidth) {
-      std::printf("\n");
-      column = 0;
-    }
-    std::printf("%s%.*s", column > 0 ? " " : "", static_cast<int>(word.size()), word.data());
-    column += word.size() + (column > 0 ? 1 : 0);
-  }
-  std::printf("\n");
 }
 
 void print_parts(const char* title, const std::vector<Part>& parts, double unexplained, double gaps) {
@@ -396,7 +383,7 @@ int run_whatif(const Arguments& arguments) {
     return kExitOk;
   }
   for (size_t i = 0; i < answers.size(); ++i) {
-    if (i > 0) std::printf("\n%s\n\n", std::string(kWidth, '-').c_str());
+    if (i > 0) std::printf("\n%s\n\n", std::string(kWrapColumns, '-').c_str());
     print_answer(answers[i], options);
   }
   return kExitOk;

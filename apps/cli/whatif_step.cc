@@ -1,10 +1,9 @@
 #include "apps/cli/whatif_step.h"
 
-#include <simdjson.h>
-
 #include <algorithm>
 #include <map>
 
+#include "apps/cli/answer_json.h"
 #include "apps/cli/server_call.h"
 #include "base/text.h"
 #include "model/events.h"
@@ -13,25 +12,9 @@
 namespace lockstep::cli {
 namespace {
 
-using Json = simdjson::dom::element;
-
 constexpr const char* kCommand = "lockstep whatif";
 constexpr size_t kRanksAtOnce = 64;
 constexpr int kSpansAtOnce = 20'000;  // the most that the server sends
-
-std::string text_of(const Json& object, const char* key) {
-  std::string_view value;
-  return object[key].get_string().get(value) ? std::string() : std::string(value);
-}
-double number_of(const Json& object, const char* key, double fallback = 0) {
-  double value = 0;
-  return object[key].get_double().get(value) ? fallback : value;
-}
-simdjson::dom::array list_of(const Json& object, const char* key) {
-  simdjson::dom::array list;
-  if (object[key].get_array().get(list)) return {};
-  return list;
-}
 
 TracedStep failed(int exit_code, std::string message) {
   TracedStep step;

@@ -1,10 +1,9 @@
 // `lockstep why JOB`: the answer a person can paste into a chat.
 #include "apps/cli/why.h"
 
-#include <simdjson.h>
-
 #include <cstdio>
 
+#include "apps/cli/answer_json.h"
 #include "apps/cli/commands.h"
 #include "apps/cli/options.h"
 #include "apps/cli/server_call.h"
@@ -13,19 +12,6 @@
 
 namespace lockstep::cli {
 namespace {
-
-using Json = simdjson::dom::element;
-
-std::string text_of(const Json& object, const char* key) {
-  std::string_view value;
-  return object[key].get_string().get(value) ? std::string() : std::string(value);
-}
-
-double number_of(const Json& object, const char* key) {
-  double value = 0;
-  if (object[key].get_double().get(value)) return 0;
-  return value;
-}
 
 // Wrapped at 80 columns behind a label; further lines are indented under the first.
 void print_row(const char* label, const std::string& text) {

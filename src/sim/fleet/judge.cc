@@ -1,7 +1,5 @@
 #include "sim/fleet/judge.h"
 
-#include <simdjson.h>
-
 #include <algorithm>
 #include <utility>
 
@@ -10,11 +8,6 @@
 namespace lockstep::sim {
 
 namespace {
-
-std::string text_of(simdjson::dom::element object, const char* key) {
-  std::string_view text;
-  return object[key].get(text) == simdjson::SUCCESS ? std::string(text) : std::string();
-}
 
 bool layer_fits(FaultKind kind, std::string_view layer) {
   switch (kind) {
@@ -30,7 +23,7 @@ bool layer_fits(FaultKind kind, std::string_view layer) {
   return false;
 }
 
-bool names(const SeenVerdict& verdict, const Fault& fault) {
+bool names(const ReadVerdict& verdict, const Fault& fault) {
   if (verdict.kind != (fault.kind == FaultKind::kMissingRank ? "hang" : "slow")) return false;
   // A link has two ends; the sender comes first.
   const size_t ranks_most = fault.kind == FaultKind::kSlowLink ? 2 : 1;
@@ -40,45 +33,15 @@ bool names(const SeenVerdict& verdict, const Fault& fault) {
 
 }  // namespace
 
-Result<std::vector<SeenVerdict>> parse_why(std::string_view json) {
-  simdjson::dom::parser parser;
-  simdjson::dom::element root;
-  simdjson::dom::array verdicts;
-  if (parser.parse(simdjson::padded_string(json)).get(root) != simdjson::SUCCESS ||
-      root["verdicts"].get(verdicts) != simdjson::SUCCESS) {
-    return Error{
-        format("the answer to why is not what docs/formats/api.md says: %s", std::string(json.substr(0, 120)).c_str())};
-  }
-  std::vector<SeenVerdict> seen;
-  for (simdjson::dom::element item : verdicts) {
-    SeenVerdict& verdict = seen.emplace_back();
-    verdict.id = text_of(item, "id");
-    verdict.state = text_of(item, "state");
-    verdict.kind = text_of(item, "kind");
-    verdict.sentence = text_of(item, "sentence");
-    simdjson::dom::element culprit;
-    simdjson::dom::array ranks;
-    if (item["culprit"].get(culprit) != simdjson::SUCCESS || culprit["rank"].get(ranks) != simdjson::SUCCESS) {
-      return Error{format("verdict %s has no culprit.rank", verdict.id.c_str())};
-    }
-    verdict.layer = text_of(culprit, "layer");
-    for (simdjson::dom::element rank : ranks) {
-      int64_t number = 0;
-      if (rank.get(number) == simdjson::SUCCESS) verdict.ranks.push_back(static_cast<int32_t>(number));
-    }
-  }
-  return seen;
-}
-
 size_t Judge::injected(std::string job, Fault fault, int64_t step, int64_t now_ns) {
   trials_.push_back({.job = std::move(job), .fault = fault, .step = step, .injected_ns = now_ns});
   return trials_.size() - 1;
 }
 
-std::vector<Judge::Sighting> Judge::saw(const std::string& job, const std::vector<SeenVerdict>& verdicts,
+std::vector<Judge::Sighting> Judge::saw(const std::string& job, const std::vector<ReadVerdict>& verdicts,
                                         int64_t job_step, int64_t now_ns) {
   std::vector<Sighting> news;
-  for (const SeenVerdict& verdict : verdicts) {
+  for (const ReadVerdict& verdict : verdicts) {
     const std::string ranks = human_ranks({verdict.ranks.begin(), verdict.ranks.end()});
     std::string& told = state_of_[job + "/" + verdict.id];
     const std::string tell = verdict.state + " " + verdict.kind + " " + verdict.layer + " " + ranks;

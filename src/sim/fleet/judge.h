@@ -16,16 +16,9 @@
 
 #include "base/result.h"
 #include "sim/fleet/fault.h"
+#include "sim/read_verdicts.h"
 
 namespace lockstep::sim {
-
-struct SeenVerdict {
-  std::string id, state, kind, layer, sentence;
-  std::vector<int32_t> ranks;
-};
-
-// The verdicts in an answer of GET /api/jobs/{job}/why.
-Result<std::vector<SeenVerdict>> parse_why(std::string_view json);
 
 // One injected fault and what became of it. Times on the caller's clock; 0: not yet, or never.
 struct Trial {
@@ -47,11 +40,11 @@ class Judge {
   void cleared(size_t trial, int64_t now_ns) { trials_[trial].cleared_ns = now_ns; }
 
   struct Sighting {
-    SeenVerdict verdict;
+    ReadVerdict verdict;
     size_t trial = kNone;  // kNone: a mistake
   };
   // What a look at a job showed. Returns the verdicts that are new or in a new state.
-  std::vector<Sighting> saw(const std::string& job, const std::vector<SeenVerdict>& verdicts, int64_t job_step,
+  std::vector<Sighting> saw(const std::string& job, const std::vector<ReadVerdict>& verdicts, int64_t job_step,
                             int64_t now_ns);
 
   const std::vector<Trial>& trials() const { return trials_; }

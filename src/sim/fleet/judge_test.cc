@@ -7,7 +7,7 @@
 namespace lockstep::sim {
 namespace {
 
-SeenVerdict verdict_of(const char* id, const char* state, const char* kind, const char* layer,
+ReadVerdict verdict_of(const char* id, const char* state, const char* kind, const char* layer,
                        std::vector<int32_t> ranks) {
   return {.id = id, .state = state, .kind = kind, .layer = layer, .sentence = "s", .ranks = std::move(ranks)};
 }
@@ -19,14 +19,15 @@ TEST(Judge, ReadsVerdictsAsTheApiWritesThem) {
   verdict.kind = "slow";
   verdict.sentence = "Rank 5 is slow.";
   verdict.culprit = {.ranks = {5}, .layer = "gpu"};
-  Result<std::vector<SeenVerdict>> seen = parse_why("{\"health\":\"slow\",\"verdicts\":[" + to_json(verdict) + "]}");
+  Result<std::vector<ReadVerdict>> seen =
+      read_verdicts("{\"health\":\"slow\",\"verdicts\":[" + to_json(verdict) + "]}");
   ASSERT_TRUE(seen.ok()) << seen.error();
   ASSERT_EQ(seen->size(), 1u);
   EXPECT_EQ((*seen)[0].ranks, std::vector<int32_t>{5});
   EXPECT_EQ((*seen)[0].layer, "gpu");
   EXPECT_EQ((*seen)[0].sentence, "Rank 5 is slow.");
-  EXPECT_FALSE(parse_why("{}").ok());
-  EXPECT_FALSE(parse_why("no json").ok());
+  EXPECT_FALSE(read_verdicts("{}").ok());
+  EXPECT_FALSE(read_verdicts("no json").ok());
 }
 
 TEST(Judge, FindsNoMistakeWhenEveryFaultIsNamedRightly) {
@@ -49,7 +50,7 @@ TEST(Judge, FindsNoMistakeWhenEveryFaultIsNamedRightly) {
 }
 
 TEST(Judge, CountsEveryWrongVerdictOnce) {
-  const SeenVerdict wrong[] = {
+  const ReadVerdict wrong[] = {
       verdict_of("1", "suspected", "slow", "gpu", {6}),      // another rank
       verdict_of("2", "confirmed", "slow", "input", {5}),    // another layer
       verdict_of("3", "confirmed", "hang", "gpu", {5}),      // another kind
@@ -57,7 +58,7 @@ TEST(Judge, CountsEveryWrongVerdictOnce) {
       verdict_of("5", "confirmed", "slow", "gpu", {}),       // nobody
       verdict_of("6", "confirmed", "slow", "unknown", {5}),  // sure, but of what?
   };
-  for (const SeenVerdict& verdict : wrong) {
+  for (const ReadVerdict& verdict : wrong) {
     Judge judge;
     judge.injected("a", {.kind = FaultKind::kSlowGpu, .rank = 5}, 40, 100);
     judge.saw("a", {verdict_of("0", "confirmed", "slow", "gpu", {5}), verdict}, 44, 130);

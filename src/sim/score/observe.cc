@@ -1,6 +1,5 @@
 #include "sim/score/observe.h"
 
-#include <simdjson.h>
 #include <time.h>
 
 #include <algorithm>
@@ -11,11 +10,6 @@
 
 namespace lockstep::sim {
 namespace {
-
-std::string text_of(simdjson::dom::element object, const char* key) {
-  std::string_view text;
-  return object[key].get(text) == simdjson::SUCCESS ? std::string(text) : std::string();
-}
 
 // What a verdict accuses. Its numbers change with every step and are no news.
 bool same_accusation(const ReadVerdict& a, const ReadVerdict& b) {
@@ -41,40 +35,6 @@ class Stopwatch {
 };
 
 }  // namespace
-
-Result<std::vector<ReadVerdict>> read_verdicts(std::string_view json) {
-  simdjson::dom::parser parser;
-  simdjson::dom::element root;
-  simdjson::dom::array verdicts;
-  simdjson::padded_string padded(json);
-  if (parser.parse(padded).get(root) != simdjson::SUCCESS ||
-      (root.get(verdicts) != simdjson::SUCCESS && root["verdicts"].get(verdicts) != simdjson::SUCCESS)) {
-    return Error{format("not an array of verdicts: %s", as_one_line(json.substr(0, 120)).c_str())};
-  }
-  std::vector<ReadVerdict> read;
-  for (simdjson::dom::element item : verdicts) {
-    ReadVerdict& verdict = read.emplace_back();
-    verdict.id = text_of(item, "id");
-    verdict.state = text_of(item, "state");
-    verdict.kind = text_of(item, "kind");
-    verdict.sentence = text_of(item, "sentence");
-    simdjson::dom::element culprit;
-    simdjson::dom::array list;
-    if (verdict.id.empty() || item["culprit"].get(culprit) != simdjson::SUCCESS ||
-        culprit["rank"].get(list) != simdjson::SUCCESS) {
-      return Error{format("verdict \"%s\" has no id or no culprit.rank", as_one_line(verdict.id).c_str())};
-    }
-    verdict.layer = text_of(culprit, "layer");
-    verdict.cause = text_of(culprit, "cause");
-    for (simdjson::dom::element rank : list) {
-      int64_t number = 0;
-      if (rank.get(number) == simdjson::SUCCESS) verdict.ranks.push_back(static_cast<int32_t>(number));
-    }
-    if (item["alternatives"].get(list) != simdjson::SUCCESS) continue;
-    for (simdjson::dom::element alternative : list) verdict.alternatives.push_back(text_of(alternative, "culprit"));
-  }
-  return read;
-}
 
 void Watcher::look(const std::string& job, std::string_view json, int64_t at_unix_ns) {
   std::string& last = last_answer_[job];

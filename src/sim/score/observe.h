@@ -16,20 +16,11 @@
 #include <vector>
 
 #include "base/result.h"
+#include "sim/read_verdicts.h"
 #include "sim/scenario/scenario_run.h"
 #include "sim/score/subject.h"
 
 namespace lockstep::sim {
-
-// A verdict as a client reads it.
-struct ReadVerdict {
-  std::string id, state, kind, layer, cause, sentence;
-  std::vector<int32_t> ranks;
-  std::vector<std::string> alternatives;  // their culprits, best first
-  bool operator==(const ReadVerdict&) const = default;
-};
-// From a JSON array of verdicts, or from an answer of GET /api/jobs/{job}/why.
-Result<std::vector<ReadVerdict>> read_verdicts(std::string_view json);
 
 // A verdict that was new or had changed in what it accuses: state, kind, ranks, layer or cause.
 struct Sighting {

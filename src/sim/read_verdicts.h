@@ -1,0 +1,25 @@
+// Verdicts as any client of the API knows them: as JSON (docs/formats/api.md), and no other way.
+//
+// On error: one clear line; what a verdict lacks besides its id and culprit.rank is empty.
+// Thread rule: Thread-safe (no state).
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+
+namespace lockstep::sim {
+
+struct ReadVerdict {
+  std::string id, state, kind, layer, cause, sentence;
+  std::vector<int32_t> ranks;
+  std::vector<std::string> alternatives;  // their culprits, best first
+  bool operator==(const ReadVerdict&) const = default;
+};
+// From a JSON array of verdicts, or from an answer of GET /api/jobs/{job}/why.
+Result<std::vector<ReadVerdict>> read_verdicts(std::string_view json);
+
+}  // namespace lockstep::sim
