@@ -1,11 +1,14 @@
-// The middle of some numbers, in the two ways that are used here. They differ only where there is an even number of them.
+// The middle of some numbers, in the two ways that are used here (they differ only where there is an even number of
+// them), and their spread about it.
 //
 // Thread rule: Thread-safe (no state).
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <limits>
+#include <utility>
 #include <vector>
 
 namespace lockstep {
@@ -19,6 +22,14 @@ double median_of(std::vector<T> values) {
   const auto upper = static_cast<double>(*middle);
   if (values.size() % 2 == 1) return upper;
   return (upper + static_cast<double>(*std::max_element(values.begin(), middle))) / 2;
+}
+
+// How far values lie from their middle, as a standard deviation that outliers do not move: 1.4826 makes it one of a
+// normal distribution from the median distance. 0 where there are none.
+inline double spread_of(std::vector<double> values, double middle) {
+  if (values.empty()) return 0;
+  for (double& value : values) value = std::fabs(value - middle);
+  return 1.4826 * median_of(std::move(values));
 }
 
 // The middle one, or the upper of the two in the middle: always one of them. T{} where there are none.

@@ -21,5 +21,11 @@ TEST(Median, TheUpperOneIsAlwaysOneOfThem) {
   EXPECT_EQ(upper_median_of(std::vector<int64_t>{}), 0);
 }
 
+TEST(Median, TheSpreadIsThatOfMostAndNotOfAnOutlier) {
+  EXPECT_DOUBLE_EQ(spread_of({9, 10, 11, 10, 1000}, 10), 1.4826 * 1);
+  EXPECT_DOUBLE_EQ(spread_of({10, 10, 10}, 10), 0);
+  EXPECT_DOUBLE_EQ(spread_of({}, 10), 0);
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "base/median.h"
 #include "base/text.h"
 #include "diagnosis/window.h"
 
@@ -14,7 +15,6 @@ constexpr int64_t kMinuteNs = 60'000'000'000;
 // Rows of a step arrive within moments of each other; a rank that has gone silent must not hold up the rest.
 constexpr int64_t kStepPatienceNs = 2'000'000'000;
 constexpr size_t kBehindStepsMax = 4;
-constexpr double kMadToDeviation = 1.4826;
 constexpr int64_t kBeforeVerdict = 1;
 constexpr int64_t kAfterVerdict = 2;
 
@@ -127,9 +127,7 @@ void TailSampler::judge(const std::string& job_id, Job& job, int64_t step, std::
   if (usual.size() < kBaselineLeast) return;
 
   const double middle = median(usual);
-  std::vector<double> away;
-  for (double one : usual) away.push_back(std::abs(one - middle));
-  const double limit = middle + std::max(kMadFactor * kMadToDeviation * median(std::move(away)), kSlowLeast * middle);
+  const double limit = middle + std::max(kMadFactor * spread_of(usual, middle), kSlowLeast * middle);
   if (time_ns <= limit) {
     if (++job.calm >= kCalmSteps) job.slow_ns = 0;
     return;

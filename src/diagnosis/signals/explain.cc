@@ -50,8 +50,7 @@ Reference reference_of(std::vector<double> values) {
   if (values.empty()) return reference;
   reference.known = true;
   reference.middle = median_of(values);
-  for (double& value : values) value = std::fabs(value - reference.middle);
-  reference.spread = 1.4826 * median_of(values);
+  reference.spread = spread_of(std::move(values), reference.middle);
   return reference;
 }
 

@@ -595,8 +595,7 @@ std::optional<EntityReadings> SignalBook::read(Place place, std::string_view hos
     if (before.size() >= 2) {
       reading.before_known = true;
       reading.before = median_of(before);
-      for (double& value : before) value = std::fabs(value - reading.before);
-      reading.before_spread = 1.4826 * median_of(before);
+      reading.before_spread = spread_of(before, reading.before);
     }
   }
   return readings;

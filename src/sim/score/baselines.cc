@@ -4,6 +4,7 @@
 #include <unordered_map>
 
 #include "base/json_writer.h"
+#include "base/median.h"
 #include "base/text.h"
 #include "model/events.h"
 #include "wire/otlp.h"
@@ -17,13 +18,6 @@ constexpr int kWalkRounds = 20;
 constexpr double kRestart = 0.15;
 constexpr size_t kOpenStepsMax = 4;  // a step that some rank never tells is judged without it
 constexpr size_t kToldMax = 200;     // accusations kept per rule and job
-
-double middle(std::vector<double> values) {
-  if (values.empty()) return 0;
-  const auto at = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), at, values.end());
-  return *at;
-}
 
 // Ranks (places in the step) by communicator, with their time in it.
 std::unordered_map<uint64_t, std::vector<std::pair<size_t, double>>> groups_of(const BaselineStep& step) {
@@ -64,7 +58,7 @@ int32_t over_group_median(const BaselineStep& step) {
   for (const auto& [id, members] : in_order) {
     std::vector<double> own;
     for (const auto& [place, time] : *members) own.push_back(step.ranks[place].own);
-    const double typical = middle(own);
+    const double typical = upper_median_of(own);
     if (typical <= 0) continue;
     for (const auto& [place, time] : *members) {
       if (step.ranks[place].own / typical <= most) continue;
@@ -89,7 +83,7 @@ int32_t walk(const BaselineStep& step) {
 
   std::vector<double> own, start(count);
   for (const BaselineStep::Rank& rank : step.ranks) own.push_back(rank.own);
-  const double typical = middle(own);
+  const double typical = upper_median_of(own);
   double sum = 0;
   for (size_t i = 0; i < count; ++i) sum += start[i] = std::max(0.0, own[i] - typical) + 1e-3 * typical + 1;
   for (double& mass : start) mass /= sum;
@@ -224,12 +218,12 @@ void Baselines::close(const std::string& job_id, Job& job, int64_t number) {
   }
   job.open.erase(number);
   job.closed = number;
-  const double duration = middle(durations);
+  const double duration = upper_median_of(durations);
   ++job.seen_steps;
   if (job.seen_steps > kWarmUpSteps && job.first_durations.size() < kBaselineSteps)
     job.first_durations.push_back(duration);
   const bool learned = job.first_durations.size() >= kBaselineSteps;
-  const bool slow = learned && duration > (1 + kSlow) * middle(job.first_durations);
+  const bool slow = learned && duration > (1 + kSlow) * upper_median_of(job.first_durations);
   for (size_t i = 0; i < kRuleCount; ++i) {
     const auto rule = static_cast<Rule>(i);
     const auto [entry, fresh] = job.voting.try_emplace(rule);

@@ -6,6 +6,7 @@
 #include <set>
 #include <unordered_map>
 
+#include "base/median.h"
 #include "base/text.h"
 #include "diagnosis/roles.h"
 #include "diagnosis/words.h"
@@ -53,8 +54,7 @@ struct Usual {
 Usual usual_of(std::vector<double> logs) {
   Usual usual{.count = logs.size()};
   usual.middle = median(logs);
-  for (double& value : logs) value = std::fabs(value - usual.middle);
-  usual.sigma = 1.4826 * median(std::move(logs));
+  usual.sigma = spread_of(std::move(logs), usual.middle);
   return usual;
 }
 

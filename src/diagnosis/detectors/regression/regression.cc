@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/median.h"
 #include "base/text.h"
 #include "diagnosis/words.h"
 
@@ -22,12 +23,6 @@ constexpr double kSigmas = 6;
 // A rise of which a late rank explains this much is that rank's.
 constexpr double kLateShare = 0.5;
 
-double spread(const std::vector<double>& values, double middle) {
-  std::vector<double> away;
-  for (double value : values) away.push_back(std::fabs(value - middle));
-  return 1.4826 * median(std::move(away));
-}
-
 template <typename Of>
 std::vector<double> column(const std::deque<StepFacts>& facts, size_t from, size_t to, Of of) {
   std::vector<double> values;
@@ -44,7 +39,7 @@ std::vector<Finding> find_regressions(const JobWindow& window, const std::vector
   const size_t before_end = std::min(kSettle + kBefore, facts.size() - kAfterClear);
   const std::vector<double> before = column(facts, kSettle, before_end, duration);
   const double usual = median(before);
-  const double limit = std::max(kShareMin * usual, kSigmas * spread(before, usual));
+  const double limit = std::max(kShareMin * usual, kSigmas * spread_of(before, usual));
   if (usual <= 0) return {};
   // The stretch of slow steps that reaches to now; a single quick one does not end it.
   size_t since = facts.size();

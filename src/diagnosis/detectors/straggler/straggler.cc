@@ -5,6 +5,7 @@
 #include <set>
 #include <tuple>
 
+#include "base/median.h"
 #include "base/text.h"
 #include "diagnosis/roles.h"
 #include "diagnosis/words.h"
@@ -481,11 +482,10 @@ std::vector<Finding> find_stragglers(const JobWindow& window, const std::vector<
     ++known;
     typical[slot] = median(values);
     if (typical[slot] < limit) {
-      for (double late : values) noise.push_back(std::fabs(late));
+      noise.insert(noise.end(), values.begin(), values.end());
     }
   }
-  // 1.4826: from the median absolute deviation to a standard deviation.
-  limit = std::max(limit, kSigmas * 1.4826 * median(std::move(noise)));
+  limit = std::max(limit, kSigmas * spread_of(std::move(noise), 0));
   const double fresh_limit = std::max(limit, kFreshShareMin * last.step_ns);
   // Who is named already stays so until it is clearly better: a slowness at the limit does not come and go.
   std::set<int32_t> named;
