@@ -364,7 +364,7 @@ class ScenarioRun::Impl {
     const bool for_good = now.stop.fault >= 0;
     if (for_good) {
       Onset& onset = onsets_[static_cast<size_t>(now.stop.fault)];
-      onset.began_unix_ns = job.stuck_ns;
+      onset.acted_unix_ns = onset.began_unix_ns = job.stuck_ns;
       onset.began_step = step;
       for (const Stop& stop : now.stop.stops)
         push_host_of(index, stop.rank, Kind::kDeath, job.stuck_ns + kNoticeDeathNs);
@@ -459,9 +459,11 @@ class ScenarioRun::Impl {
         continue;
       }
       const double amount = amount_at(scenario_, i, step);
-      // A ramp does no harm at its very beginning.
-      if (amount <= 0 || amount < std::min(fault.severity, std::max(0.05, 0.25 * fault.severity)) * 0.999) continue;
+      if (amount <= 0) continue;
       if (fault.cause == Cause::kCheckpoint && !job.conditions->at(step).conditions.checkpoint) continue;
+      if (onset.acted_unix_ns == 0) onset.acted_unix_ns = at_ns;
+      // A ramp does no harm at its very beginning.
+      if (amount < std::min(fault.severity, std::max(0.05, 0.25 * fault.severity)) * 0.999) continue;
       onset.began_unix_ns = at_ns;
       onset.began_step = step;
       for (int32_t rank : job.conditions->fault_ranks()[i]) {
@@ -508,7 +510,7 @@ class ScenarioRun::Impl {
       const ScenarioFault& fault = scenario_.faults[i];
       const Target& target = fault.target;
       const Onset& onset = onsets_[i];
-      if (target.job != job.plan->job_id || onset.began_unix_ns == 0 || at_ns < onset.began_unix_ns) continue;
+      if (target.job != job.plan->job_id || onset.acted_unix_ns == 0 || at_ns < onset.acted_unix_ns) continue;
       if (onset.ended_unix_ns != 0 && at_ns >= onset.ended_unix_ns) continue;
       int32_t gpu = -1;
       if (target.rank >= 0) {
@@ -530,7 +532,7 @@ class ScenarioRun::Impl {
       const bool stopped = fault.cause == Cause::kProcessPaused && fault.steps == 0 && fault.shape == Shape::kConstant;
       const double amount =
           is_hang(fault.cause) || stopped ? fault.severity : amount_at(scenario_, i, job.fleet->step());
-      acting_.push_back({&fault, amount, gpu, onset.began_unix_ns});
+      acting_.push_back({&fault, amount, gpu, onset.acted_unix_ns});
     }
   }
 

@@ -28,8 +28,10 @@ class ScenarioRun {
 
   std::optional<Sent> next();  // nullopt: it is over
 
-  // When each fault of the scenario first did harm, and when it ended; 0: not (yet).
+  // When each fault of the scenario first acted, first did harm, and ended; 0: not (yet). Only a ramp acts before it
+  // harms: it begins with next to nothing.
   struct Onset {
+    int64_t acted_unix_ns = 0;
     int64_t began_unix_ns = 0;
     int64_t ended_unix_ns = 0;
     int64_t began_step = -1;

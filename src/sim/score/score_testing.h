@@ -43,9 +43,12 @@ class MadeUpCase {
     truth.causes = {"right-cause"};
     truth.fault = scenario_.faults.size() - 1;
     answers_.truths.push_back(std::move(truth));
-    onsets_.push_back({kStartNs + from_s * kSecondNs, to_s == 0 ? 0 : kStartNs + to_s * kSecondNs, from_s});
+    const int64_t began = kStartNs + from_s * kSecondNs;
+    onsets_.push_back({began, began, to_s == 0 ? 0 : kStartNs + to_s * kSecondNs, from_s});
     return answers_.truths.back();
   }
+  // The last fault is a ramp that has acted since then.
+  void acted_since(int64_t from_s) { onsets_.back().acted_unix_ns = kStartNs + from_s * kSecondNs; }
   Truth& slow_gpu() { return fault(Cause::kSlowCompute, "slow", {5}, {"gpu"}, 40); }
 
   ReadVerdict& saw(double at_s, std::string id, std::string state, std::vector<int32_t> ranks,

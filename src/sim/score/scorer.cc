@@ -103,7 +103,7 @@ class Comparison {
 
   bool in_time(const Truth& truth, int64_t first_unix_ns) const {
     const ScenarioRun::Onset& when = onset(truth);
-    if (when.began_unix_ns == 0 || first_unix_ns < when.began_unix_ns) return false;
+    if (when.acted_unix_ns == 0 || first_unix_ns < when.acted_unix_ns) return false;
     return when.ended_unix_ns == 0 || first_unix_ns <= when.ended_unix_ns + late_ns(truth.job);
   }
 
@@ -139,6 +139,12 @@ class Comparison {
     return best;
   }
 
+  // What was seen before a ramp did harm was seen at once.
+  double since_harm(const Truth& truth, const Sighting& sighting) const {
+    const int64_t began = onset(truth).began_unix_ns;
+    return began == 0 ? 0 : std::max(0.0, seconds(sighting.at_unix_ns - began));
+  }
+
   int64_t steps_since(const Truth& truth, const Sighting& sighting) const {
     const int64_t began = onset(truth).began_step;
     return began < 0 ? -1 : std::max<int64_t>(0, sighting.newest_step - began + 1);
@@ -149,7 +155,7 @@ class Comparison {
       if (sighting.verdict.state == "cleared") continue;
       const size_t i = fault_of(sighting, verdicts_.at({sighting.job, sighting.verdict.id}).first_unix_ns);
       if (i == kNone || score_.faults[i].detected()) continue;
-      score_.faults[i].detected_s = seconds(sighting.at_unix_ns - onset(answers_.truths[i]).began_unix_ns);
+      score_.faults[i].detected_s = since_harm(answers_.truths[i], sighting);
       score_.faults[i].detected_steps = steps_since(answers_.truths[i], sighting);
     }
   }
@@ -197,7 +203,7 @@ class Comparison {
     const Truth& truth = answers_.truths[i];
     const bool first_of_this = named.insert(i).second;
     if (!fault.confirmed()) {
-      fault.confirmed_s = seconds(seen.at_unix_ns - onset(truth).began_unix_ns);
+      fault.confirmed_s = since_harm(truth, seen);
       fault.confirmed_steps = steps_since(truth, seen);
       fault.layer = contains(truth.layers, seen.verdict.layer);
       fault.cause_right = contains(truth.causes, seen.verdict.cause);
@@ -263,8 +269,8 @@ class Comparison {
       std::vector<std::pair<int64_t, int64_t>> ill;
       for (const Truth& truth : answers_.truths) {
         const ScenarioRun::Onset& when = onset(truth);
-        if (truth.job != id || when.began_unix_ns == 0) continue;
-        ill.emplace_back(std::max(when.began_unix_ns, job.first_unix_ns),
+        if (truth.job != id || when.acted_unix_ns == 0) continue;
+        ill.emplace_back(std::max(when.acted_unix_ns, job.first_unix_ns),
                          when.ended_unix_ns == 0 ? job.last_unix_ns : std::min(when.ended_unix_ns, job.last_unix_ns));
       }
       std::sort(ill.begin(), ill.end());

@@ -1,6 +1,6 @@
 // Compares what clients saw with what was true: the only place where the two meet, after everything has been played.
 //
-// A verdict belongs to a fault of its job when it was first seen after the fault began to do harm, not more than
+// A verdict belongs to a fault of its job when it was first seen after the fault began to act, not more than
 // kLateNs or kLateSteps after it ended, is of its kind (slow and inefficient are one, hang and fail are one), and names
 // one of its ranks first. A fault of no rank (a whole job, a leaf) is named by a verdict of its kind that has one of
 // its layers, or that accuses no rank. A second verdict for the same fault is repeated, not wrong; so is one of another

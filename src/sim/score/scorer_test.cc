@@ -208,6 +208,19 @@ TEST(Scorer, WhatTheTruthAllowsIsNotWrong) {
   EXPECT_EQ(hardware.score().wrong.size(), 1u);
 }
 
+TEST(Scorer, ARampThatIsNamedBeforeItDoesHarmIsNamedAtOnce) {
+  MadeUpCase made;
+  made.slow_gpu();
+  made.acted_since(30);
+  made.saw(35, "a", "confirmed", {5});
+  const CaseScore score = made.score();
+  EXPECT_TRUE(score.faults[0].rank_first);
+  EXPECT_DOUBLE_EQ(score.faults[0].detected_s, 0);
+  EXPECT_DOUBLE_EQ(score.faults[0].confirmed_s, 0);
+  EXPECT_TRUE(score.wrong.empty());
+  EXPECT_DOUBLE_EQ(score.healthy_s, 30);
+}
+
 TEST(Scorer, AFaultThatDidNoHarmIsNotMissed) {
   MadeUpCase made;
   made.fault(Cause::kSlowCompute, "slow", {5}, {"gpu"}, -1000);  // began_unix_ns becomes 0
