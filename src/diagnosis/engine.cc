@@ -6,6 +6,7 @@
 
 #include "base/text.h"
 #include "diagnosis/detectors/registry.h"
+#include "diagnosis/detectors/transport/transport.h"
 #include "diagnosis/roles.h"
 #include "diagnosis/signals/explain_finding.h"
 #include "diagnosis/words.h"
@@ -242,6 +243,8 @@ void Engine::look_at_steps(const std::string& job_id, Job& job, int64_t now_unix
     }
     explained.insert(explained_here.begin(), explained_here.end());
   }
+  if (std::optional<Finding> transport = find_tcp_instead_of_rdma(job.window, signals_, now_unix_ns))
+    findings.push_back(std::move(*transport));
   // A steady culprit explains the slow steps; who else was slow now and then, or that the whole job is slower, does not
   // matter while it is there.
   auto whole_job = [](const Finding& finding) { return finding.kind == "slow" && finding.subject == "job"; };

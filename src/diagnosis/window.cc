@@ -220,7 +220,7 @@ void JobWindow::remember(int64_t attempt) {
     remembered_ = number;
     const StepFrame& frame = steps_.at(number);
     const StepLateness& late = lateness(*this, frame);
-    std::vector<double> own, input, comm;
+    std::vector<double> own, input, comm, checkpoint;
     StepFacts facts{.attempt = attempt, .number = number, .duration_ns = late.duration_ns};
     for (size_t slot = 0; slot < frame.rows.size(); ++slot) {
       if (!frame.knows(slot)) continue;
@@ -229,11 +229,17 @@ void JobWindow::remember(int64_t attempt) {
       input.push_back(static_cast<double>(row.phase_ns[static_cast<size_t>(Phase::kInput)]));
       comm.push_back(static_cast<double>(row.comm_ns));
       facts.most_own_ns = std::max(facts.most_own_ns, own.back());
+      checkpoint.push_back(static_cast<double>(row.phase_ns[static_cast<size_t>(Phase::kCheckpoint)]));
+      if (checkpoint.back() > facts.checkpoint_ns) {
+        facts.checkpoint_ns = checkpoint.back();
+        facts.checkpoint_rank = rank_of(slot);
+      }
     }
     facts.most_own_ns -= median(own);
     facts.own_ns = quantile(std::move(own), 0.25);
     facts.input_ns = quantile(std::move(input), 0.25);
     facts.comm_ns = median(std::move(comm));
+    if (facts.checkpoint_ns > 0) facts.checkpoint_median_ns = median(std::move(checkpoint));
     facts_.push_back(facts);
     if (facts_.size() > kFactsMax) facts_.pop_front();
   }

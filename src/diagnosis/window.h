@@ -121,7 +121,10 @@ struct StepFacts {
   double own_ns = 0;
   double input_ns = 0;
   double comm_ns = 0;
-  double most_own_ns = 0;  // the rank with the most own time, against the median
+  double most_own_ns = 0;    // the rank with the most own time, against the median
+  double checkpoint_ns = 0;  // the longest of the ranks', whose it was, and the median
+  int32_t checkpoint_rank = -1;
+  double checkpoint_median_ns = 0;
 };
 
 class JobWindow {

@@ -8,6 +8,7 @@
 
 #include "base/median.h"
 #include "base/text.h"
+#include "diagnosis/evidence.h"
 #include "diagnosis/roles.h"
 #include "diagnosis/words.h"
 
@@ -17,7 +18,11 @@ namespace {
 // The newest steps tell whether something is slow, the ones before since when.
 constexpr size_t kWindow = 4;
 constexpr size_t kStepsSuspect = 3;
-constexpr int64_t kStepsSure = 5;
+// What has just begun and is plain to see: so many steps, slower by half at least, at so much of a step.
+constexpr size_t kWindowPlain = 2;
+const double kLogRatioPlain = std::log(1.5);
+constexpr double kPlainShareMin = 0.08;
+constexpr size_t kStepsSure = 5;
 constexpr size_t kGroupWindow = 6;
 constexpr size_t kAlikeMin = 8;
 // Slower by a sixth at least, and by so many standard deviations of its like.
@@ -58,9 +63,18 @@ Usual usual_of(std::vector<double> logs) {
   return usual;
 }
 
-bool unusual(const Usual& usual, double log_slower) {
-  return usual.count >= kAlikeMin && log_slower >= std::max(kLogRatioMin, kSigmas * usual.sigma);
-}
+// The steps that are looked at, and what has to be seen in them.
+struct Look {
+  std::vector<int64_t> steps;
+  size_t steps_min = kStepsSuspect;
+  double log_ratio_min = kLogRatioMin;
+  double share_min = kSavedShareMin;
+  double step_ns = 0;
+
+  bool unusual(const Usual& usual, double log_slower) const {
+    return usual.count >= kAlikeMin && log_slower >= std::max(log_ratio_min, kSigmas * usual.sigma);
+  }
+};
 
 const FlowStep* same_flow(const std::vector<FlowStep>& flows, size_t hint, const Flow& flow) {
   auto is_it = [&](const FlowStep& one) { return one.send && one.comm_id == flow.comm_id && one.peer == flow.peer; };
@@ -69,7 +83,8 @@ const FlowStep* same_flow(const std::vector<FlowStep>& flows, size_t hint, const
   return found == flows.end() ? nullptr : &*found;
 }
 
-std::vector<Flow> flows_over(const JobWindow& window, const std::vector<int64_t>& steps) {
+std::vector<Flow> flows_over(const JobWindow& window, const Look& look) {
+  const std::vector<int64_t>& steps = look.steps;
   std::vector<Flow> flows;
   const StepFrame& newest = *window.frame(steps.back());
   for (size_t slot = 0; slot < newest.rows.size(); ++slot) {
@@ -87,7 +102,7 @@ std::vector<Flow> flows_over(const JobWindow& window, const std::vector<int64_t>
         flow.wire_ns += static_cast<double>(step->wire_ns);
         ++flow.steps;
       }
-      if (flow.steps >= kStepsSuspect) flows.push_back(flow);
+      if (flow.steps >= look.steps_min) flows.push_back(flow);
     }
   }
   return flows;
@@ -244,13 +259,15 @@ void report_flows(const JobWindow& window, const std::vector<int64_t>& steps, do
                             per_step(saved).c_str(), percent(saved / step_ns).c_str());
   common(window, steps, step_ns, saved, finding);
   finding.since_step = slow_since(window, worst, worst.like_rate, from);
-  finding.sure = finding.through_step - finding.since_step + 1 >= kStepsSure;
+  finding.sure = enough_steps(static_cast<size_t>(finding.through_step - finding.since_step + 1), kStepsSure,
+                              saved >= kPlainShareMin * step_ns && worst.rate() * 1.5 < worst.like_rate, step_ns);
   findings.push_back(std::move(finding));
 }
 
-void find_slow_flows(const JobWindow& window, const std::vector<int64_t>& steps, double step_ns,
-                     std::vector<Finding>& findings) {
-  std::vector<Flow> flows = flows_over(window, steps);
+void find_slow_flows(const JobWindow& window, const Look& look, std::vector<Finding>& findings) {
+  const std::vector<int64_t>& steps = look.steps;
+  const double step_ns = look.step_ns;
+  std::vector<Flow> flows = flows_over(window, look);
   std::map<int, std::vector<double>> rates;
   for (const Flow& flow : flows)
     rates[bytes_class(flow.bytes / static_cast<double>(flow.steps))].push_back(std::log(flow.rate()));
@@ -264,7 +281,7 @@ void find_slow_flows(const JobWindow& window, const std::vector<int64_t>& steps,
     flow.to = window.world_rank(flow.comm_id, flow.peer);
     ++out[window.rank_of(flow.from)];
     if (flow.to >= 0) ++in[flow.to];
-    if (!unusual(like, like.middle - std::log(flow.rate()))) continue;
+    if (!look.unusual(like, like.middle - std::log(flow.rate()))) continue;
     // A flow that costs next to nothing may still tell whose link it is.
     if (flow.saved_ns() < kVoteShareMin * step_ns) continue;
     // A rank whose own time is long slows its transfers too (its GPU does not feed them): that is not the link.
@@ -274,7 +291,7 @@ void find_slow_flows(const JobWindow& window, const std::vector<int64_t>& steps,
     slow.push_back(&flow);
   }
   const bool costs = std::any_of(slow.begin(), slow.end(),
-                                 [&](const Flow* flow) { return flow->saved_ns() >= kSavedShareMin * step_ns; });
+                                 [&](const Flow* flow) { return flow->saved_ns() >= look.share_min * step_ns; });
   if (!costs || static_cast<double>(slow.size()) > kSlowShareMax * static_cast<double>(flows.size())) return;
 
   // Take the most accused until every slow flow has somebody.
@@ -315,8 +332,9 @@ struct Group {
   int32_t told = 0;
 };
 
-void find_slow_groups(const JobWindow& window, const std::vector<int64_t>& steps, double step_ns,
-                      std::vector<Finding>& findings) {
+void find_slow_groups(const JobWindow& window, const Look& look, std::vector<Finding>& findings) {
+  const std::vector<int64_t>& steps = look.steps;
+  const double step_ns = look.step_ns;
   std::unordered_map<uint64_t, Group> groups;
   std::unordered_map<uint64_t, bool> inside;  // one host
   auto is_inside = [&](uint64_t comm_id) {
@@ -352,17 +370,17 @@ void find_slow_groups(const JobWindow& window, const std::vector<int64_t>& steps
   std::map<std::tuple<int32_t, double, int>, std::vector<double>> like;
   auto class_of = [](const Group& group) { return std::tuple(group.size, group.count, bytes_class(group.bytes)); };
   for (const auto& [id, group] : groups) {
-    if (group.transfer.size() >= kStepsSuspect) like[class_of(group)].push_back(std::log(median(group.transfer)));
+    if (group.transfer.size() >= look.steps_min) like[class_of(group)].push_back(std::log(median(group.transfer)));
   }
   std::map<std::tuple<int32_t, double, int>, Usual> usual;
   for (auto& [key, logs] : like) usual[key] = usual_of(std::move(logs));
   std::map<std::string, std::vector<std::pair<uint64_t, double>>> by_host;  // group and what it costs
   for (const auto& [id, group] : groups) {
-    if (group.transfer.size() < kStepsSuspect) continue;
+    if (group.transfer.size() < look.steps_min) continue;
     const Usual& alike = usual[class_of(group)];
     const double typical = median(group.transfer);
     const double middle = std::exp(alike.middle);
-    if (!unusual(alike, std::log(typical) - alike.middle) || typical - middle < kSavedShareMin * step_ns) continue;
+    if (!look.unusual(alike, std::log(typical) - alike.middle) || typical - middle < look.share_min * step_ns) continue;
     const auto hits = std::count_if(group.transfer.begin(), group.transfer.end(),
                                     [&](double ns) { return ns >= (typical + middle) / 2; });
     if (static_cast<double>(hits) < kHitsShare * static_cast<double>(group.transfer.size())) continue;
@@ -410,7 +428,7 @@ void find_slow_groups(const JobWindow& window, const std::vector<int64_t>& steps
                host.c_str(), human_ranks({finding.ranks.begin(), finding.ranks.end()}, 4).c_str(),
                per_step(saved).c_str(), percent(saved / step_ns).c_str());
     common(window, steps, step_ns, saved, finding);
-    finding.sure = static_cast<int64_t>(steps.size()) >= kStepsSure;
+    finding.sure = steps.size() >= kStepsSure;
     findings.push_back(std::move(finding));
   }
 }
@@ -423,15 +441,29 @@ std::vector<Finding> find_slow_fabric(const JobWindow& window, const std::vector
   const auto last = [&](size_t count) {
     return std::vector<int64_t>(all.end() - static_cast<std::ptrdiff_t>(std::min(count, all.size())), all.end());
   };
-  const std::vector<int64_t> steps = last(kWindow);
-  if (steps.size() < kStepsSuspect) return {};
-  std::vector<double> durations;
-  for (int64_t number : steps) durations.push_back(lateness(window, *window.frame(number)).duration_ns);
-  const double step_ns = median(durations);
+  if (all.size() < kStepsSuspect) return {};
+  auto look_at = [&](size_t count) {
+    Look look{.steps = last(count)};
+    std::vector<double> durations;
+    for (int64_t number : look.steps) durations.push_back(lateness(window, *window.frame(number)).duration_ns);
+    look.step_ns = median(durations);
+    return look;
+  };
+  Look newest = look_at(kWindowPlain);
+  newest.steps_min = kWindowPlain;
+  newest.log_ratio_min = kLogRatioPlain;
+  newest.share_min = kPlainShareMin;
+  Look usual = look_at(kWindow);
   std::vector<Finding> findings;
-  if (step_ns <= 0) return findings;
-  find_slow_flows(window, steps, step_ns, findings);
-  find_slow_groups(window, last(kGroupWindow), step_ns, findings);
+  if (usual.step_ns <= 0) return findings;
+  find_slow_flows(window, usual, findings);
+  if (findings.empty()) find_slow_flows(window, newest, findings);
+  const size_t by_flows = findings.size();
+  const double step_ns = usual.step_ns;
+  usual = look_at(kGroupWindow);
+  usual.step_ns = step_ns;
+  find_slow_groups(window, usual, findings);
+  if (findings.size() == by_flows) find_slow_groups(window, newest, findings);
   return findings;
 }
 

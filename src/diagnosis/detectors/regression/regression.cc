@@ -5,6 +5,7 @@
 
 #include "base/median.h"
 #include "base/text.h"
+#include "diagnosis/evidence.h"
 #include "diagnosis/words.h"
 
 namespace lockstep {
@@ -15,9 +16,12 @@ constexpr size_t kSettle = 8;
 constexpr size_t kBefore = 24;  // steps of the baseline, at least kBeforeMin
 constexpr size_t kBeforeMin = 12;
 constexpr size_t kAfter = 6;       // newest steps that must all be slower,
-constexpr size_t kAfterClear = 3;  // or these, by twice the limit
+constexpr size_t kAfterClear = 3;  // or these, by twice the limit,
+constexpr size_t kAfterPlain = 2;  // or these, by three times
 constexpr size_t kAfterComm = 8;   // communication has many ways to be slow for a while
 constexpr size_t kSure = 8;
+constexpr size_t kSurePlain = 4;
+constexpr double kPlainTimes = 3;
 constexpr double kShareMin = 0.05;
 constexpr double kSigmas = 6;
 // A rise of which a late rank explains this much is that rank's.
@@ -34,9 +38,9 @@ std::vector<double> column(const std::deque<StepFacts>& facts, size_t from, size
 
 std::vector<Finding> find_regressions(const JobWindow& window, const std::vector<Explained>&) {
   const std::deque<StepFacts>& facts = window.facts();
-  if (facts.size() < kSettle + kBeforeMin + kAfterClear) return {};
+  if (facts.size() < kSettle + kBeforeMin + kAfterPlain) return {};
   auto duration = [](const StepFacts& step) { return step.duration_ns; };
-  const size_t before_end = std::min(kSettle + kBefore, facts.size() - kAfterClear);
+  const size_t before_end = std::min(kSettle + kBefore, facts.size() - kAfterPlain);
   const std::vector<double> before = column(facts, kSettle, before_end, duration);
   const double usual = median(before);
   const double limit = std::max(kShareMin * usual, kSigmas * spread_of(before, usual));
@@ -53,11 +57,12 @@ std::vector<Finding> find_regressions(const JobWindow& window, const std::vector
       break;
     }
   }
-  if (slow < kAfterClear) return {};
+  if (slow < kAfterPlain) return {};
   const std::vector<double> after = column(facts, since, facts.size(), duration);
   const double now = median(after);
   double rise = now - usual;
-  if (rise < limit || (slow < kAfter && rise < 2 * limit)) return {};
+  const bool plain = rise >= kPlainTimes * limit;
+  if (rise < limit || (slow < kAfter && rise < 2 * limit) || (slow < kAfterClear && !plain)) return {};
   auto rise_of = [&](auto of) {
     return median(column(facts, since, facts.size(), of)) - median(column(facts, kSettle, before_end, of));
   };
@@ -101,7 +106,7 @@ std::vector<Finding> find_regressions(const JobWindow& window, const std::vector
   } else {
     return {};
   }
-  finding.sure = slow >= kSure;
+  finding.sure = enough_steps(slow, kSure, plain, now, kSurePlain);
   finding.since_step = from;
   finding.through_step = to;
   finding.step_ns = static_cast<int64_t>(now);

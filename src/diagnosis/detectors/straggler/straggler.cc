@@ -7,6 +7,7 @@
 
 #include "base/median.h"
 #include "base/text.h"
+#include "diagnosis/evidence.h"
 #include "diagnosis/roles.h"
 #include "diagnosis/words.h"
 
@@ -22,6 +23,8 @@ constexpr size_t kStepsSure = 6;
 constexpr size_t kStepsFresh = 2;
 constexpr size_t kStepsFreshSure = 4;
 constexpr double kFreshShareMin = 0.07;
+// So many times that share is plain to see.
+constexpr double kPlainTimes = 2;
 // A job's first steps are often slow on one rank (compilation, page cache): be sure only after these.
 constexpr int64_t kSettleSteps = 12;
 // Below 5 % of a step a difference between ranks is everyday noise (and a culprit not worth a person at night).
@@ -521,7 +524,10 @@ std::vector<Finding> find_stragglers(const JobWindow& window, const std::vector<
     if (!entry.lasting) {
       entry.ns = fresh;
       entry.hits = hits_of(entry.ns);
-      entry.clear = fresh_lateness(values, fresh_limit, kStepsFreshSure) > 0;
+      entry.clear = fresh_lateness(values, fresh_limit, kStepsFreshSure) > 0 ||
+                    enough_steps(kPlainSteps, kStepsFreshSure,
+                                 calm && fresh_lateness(values, kPlainTimes * fresh_limit, kPlainSteps) > 0,
+                                 last.late.back()->duration_ns);
     }
     if (entry.ns > 0) late.push_back(entry);
   }

@@ -1,0 +1,110 @@
+#include "diagnosis/detectors/transport/transport.h"
+
+#include <algorithm>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "base/text.h"
+#include "diagnosis/words.h"
+
+namespace lockstep {
+namespace {
+
+// Evenly chosen over the job.
+constexpr size_t kHostsMax = 16;
+// Of those whose adapters tell both numbers.
+constexpr double kHostsShare = 0.75;
+constexpr size_t kHostsMin = 2;
+// The interface carries this much, and so many times what goes by RDMA.
+constexpr double kSentMin = 50;  // MB/s
+constexpr double kSentTimes = 10;
+// A job that hardly communicates has nothing to gain.
+constexpr double kCommunicationMin = 0.05;
+constexpr size_t kStepsSuspect = 2;
+constexpr size_t kStepsSure = 4;
+constexpr int64_t kLookNs = 30'000'000'000;
+
+}  // namespace
+
+std::optional<Finding> find_tcp_instead_of_rdma(const JobWindow& window, const SignalBook& signals,
+                                                int64_t now_unix_ns) {
+  const std::deque<StepFacts>& facts = window.facts();
+  if (facts.size() < kStepsSuspect) return std::nullopt;
+  std::vector<double> durations, communications;
+  for (size_t i = facts.size() - std::min<size_t>(8, facts.size()); i < facts.size(); ++i) {
+    durations.push_back(facts[i].duration_ns);
+    communications.push_back(facts[i].comm_ns);
+  }
+  const double step_ns = median(durations), communication_ns = median(communications);
+  if (step_ns <= 0 || communication_ns < kCommunicationMin * step_ns) return std::nullopt;
+
+  std::map<std::string, const Identity*> hosts;
+  for (const auto& [rank, identity] : window.ranks()) hosts.try_emplace(identity.host, &identity);
+  if (hosts.size() < kHostsMin) return std::nullopt;
+  const SignalIndex by_net = signal_index("net_sent"), by_rdma = signal_index("rdma_sent");
+  const SignalSpan span{.since_unix_ns = now_unix_ns - kLookNs, .through_unix_ns = now_unix_ns};
+  const size_t stride = std::max<size_t>(1, hosts.size() / kHostsMax);
+  size_t at = 0, told = 0, over_tcp = 0;
+  std::vector<double> sent;
+  for (const auto& [host, identity] : hosts) {
+    if (at++ % stride != 0) continue;
+    double net = 0, rdma = 0;
+    bool known = false;
+    for (const std::string& adapter : signals.adapters_of(host, "")) {
+      const std::optional<EntityReadings> readings = signals.read(Place::kNic, host, adapter, span);
+      if (!readings) continue;
+      const SignalReading net_now = readings->of(by_net), rdma_now = readings->of(by_rdma);
+      if (!net_now.known || !rdma_now.known) continue;
+      known = true;
+      net += net_now.now;
+      rdma += rdma_now.now;
+    }
+    if (!known) continue;
+    ++told;
+    if (net < kSentMin || net < kSentTimes * rdma) continue;
+    ++over_tcp;
+    sent.push_back(net);
+  }
+  if (told < kHostsMin || static_cast<double>(over_tcp) < kHostsShare * static_cast<double>(told)) return std::nullopt;
+
+  Finding finding;
+  finding.kind = "inefficient";
+  finding.subject = "transport";
+  finding.layer = "software";
+  finding.cause = "tcp-fallback";
+  finding.component = "NCCL transport";
+  finding.sure = facts.size() >= kStepsSure;
+  finding.since_step = facts.front().number;
+  finding.through_step = facts.back().number;
+  finding.step_ns = finding.step_without_ns = static_cast<int64_t>(step_ns);
+  finding.coverage =
+      static_cast<double>(told) / static_cast<double>(std::min(hosts.size(), (at + stride - 1) / stride));
+  finding.confidence = 0.9 * static_cast<double>(over_tcp) / static_cast<double>(told);
+  const int64_t from = finding.since_step, to = finding.through_step;
+  finding.chain.push_back(claim("counter", finding.component,
+                                format("On %zu of %zu hosts the interfaces send %.0f MB/s and RDMA next to nothing.",
+                                       over_tcp, told, median(sent)),
+                                median(sent), "MB/s", 0, 0, from, to, steps_query(from, to)));
+  finding.chain.push_back(claim("exclusion", "adapters",
+                                "Not a slow link: the adapters are there and carry the job's bytes, by TCP.",
+                                static_cast<double>(told), "hosts", 0, 0, from, to, steps_query(from, to)));
+  finding.chain.push_back(claim("counterfactual", finding.component,
+                                format("A step of %s has %s of communication: that is the most that RDMA could save.",
+                                       human_duration(step_ns).c_str(), human_duration(communication_ns).c_str()),
+                                (step_ns - communication_ns) / 1e6, "ms", step_ns / 1e6, 0, from, to,
+                                steps_query(from, to)));
+  finding.alternatives.push_back({"a job that is meant to use TCP", 0.2, "its hosts have RDMA adapters",
+                                  "NCCL's init log (NCCL_DEBUG=INFO) says which transport it took, and why"});
+  finding.next.push_back(
+      {"make NCCL use RDMA again: NCCL_IB_DISABLE, NCCL_IB_HCA, the network plugin, the container's devices",
+       "NCCL_DEBUG=INFO"});
+  finding.sentence = format(
+      "Data between hosts goes over TCP though they have RDMA adapters, since step {since}: communication takes %s of "
+      "a "
+      "step of %s.",
+      human_duration(communication_ns).c_str(), human_duration(step_ns).c_str());
+  return finding;
+}
+
+}  // namespace lockstep
