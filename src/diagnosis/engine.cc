@@ -177,6 +177,10 @@ void Engine::explain(const Job& job, Finding& finding, int64_t now_unix_ns) cons
       context.peers.push_back(window.ranks().at(peers[i]));
   }
   const Explanation explanation = explain_finding(signals_, priors_, context, finding);
+  if (explanation.by_signals) {
+    finding.sure |= finding.sure_with_signals;
+    finding.only_with_signals = false;
+  }
   const bool told = !context.culprits.empty() && signals_.last_heard_unix_ns(context.culprits.front().host) > 0;
   if (finding.kind == "slow" && finding.sure && told && !explanation.by_signals &&
       now_unix_ns - context.since_unix_ns < kSignalsTimeNs)
@@ -238,7 +242,7 @@ void Engine::look_at_steps(const std::string& job_id, Job& job, int64_t now_unix
       bool known = std::any_of(finding.ranks.begin(), finding.ranks.end(),
                                [&](int32_t rank) { return explained.contains(rank); });
       if (known) continue;
-      explained_here.insert(finding.ranks.begin(), finding.ranks.end());
+      if (!finding.only_with_signals) explained_here.insert(finding.ranks.begin(), finding.ranks.end());
       findings.push_back(std::move(finding));
     }
     explained.insert(explained_here.begin(), explained_here.end());
@@ -247,9 +251,11 @@ void Engine::look_at_steps(const std::string& job_id, Job& job, int64_t now_unix
     findings.push_back(std::move(*transport));
   // A steady culprit explains the slow steps; who else was slow now and then, or that the whole job is slower, does not
   // matter while it is there.
-  auto whole_job = [](const Finding& finding) { return finding.kind == "slow" && finding.subject == "job"; };
+  auto whole_job = [](const Finding& finding) {
+    return finding.kind == "slow" && finding.ranks.empty() && finding.subject != "turns";
+  };
   bool steady = std::any_of(findings.begin(), findings.end(), [&](const Finding& finding) {
-    return finding.kind == "slow" && finding.steps_hit >= 1 && !whole_job(finding);
+    return finding.kind == "slow" && finding.steps_hit >= 1 && !whole_job(finding) && !finding.only_with_signals;
   });
   if (steady) {
     // Input and own work are compared by their medians, which one culprit does not move; communication it does.
@@ -257,7 +263,13 @@ void Engine::look_at_steps(const std::string& job_id, Job& job, int64_t now_unix
       return finding.steps_hit < 1 || (whole_job(finding) && finding.layer == "switch");
     });
   }
+  // What needs signals to be believed gives way to what does not.
+  std::erase_if(findings, [&](const Finding& finding) {
+    return finding.only_with_signals && std::any_of(finding.ranks.begin(), finding.ranks.end(),
+                                                    [&](int32_t rank) { return explained.contains(rank); });
+  });
   for (Finding& finding : findings) explain(job, finding, now_unix_ns);
+  std::erase_if(findings, [](const Finding& finding) { return finding.only_with_signals; });
   follow(job_id, job, std::move(findings), false, now_unix_ns);
 }
 

@@ -22,6 +22,9 @@ struct Finding {
   std::string component;
   std::string cause;
   bool sure = false;  // enough evidence for "confirmed"
+  // Steps alone say too little yet; with a node's signals that explain it there are two witnesses.
+  bool sure_with_signals = false;
+  bool only_with_signals = false;  // without them it is not even suspected
   int64_t since_step = -1;
   int64_t through_step = -1;
   int64_t lost_ns_per_step = 0;  // averaged over all steps since then, slow or not

@@ -284,8 +284,11 @@ void find_slow_flows(const JobWindow& window, const Look& look, std::vector<Find
     if (!look.unusual(like, like.middle - std::log(flow.rate()))) continue;
     // A flow that costs next to nothing may still tell whose link it is.
     if (flow.saved_ns() < kVoteShareMin * step_ns) continue;
-    // A rank whose own time is long slows its transfers too (its GPU does not feed them): that is not the link.
+    // A rank whose own time is long slows its transfers too (its GPU neither feeds nor drains them): that is not the
+    // link.
     if (typical_lateness(window, steps, flow.from) > 0.5 * flow.saved_ns()) continue;
+    const int32_t to = flow.to >= 0 ? window.slot_of(flow.to) : -1;
+    if (to >= 0 && typical_lateness(window, steps, static_cast<size_t>(to)) > 0.5 * flow.saved_ns()) continue;
     // A transfer that stood still once makes a mean slow, not a link.
     if (!slow_in_most(window, steps, flow)) continue;
     slow.push_back(&flow);

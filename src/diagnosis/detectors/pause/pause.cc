@@ -21,6 +21,10 @@ constexpr double kEventMinNs = 20e6;
 constexpr double kStandFactor = 5;
 constexpr size_t kEventsSuspect = 3;
 constexpr size_t kEventsSure = 4;
+// With signals of the node that explain it one event will do, if it is so much of a step, and two to be sure.
+constexpr size_t kEventsSureSignals = 2;
+constexpr double kEventSignalsShare = 0.5;
+constexpr int64_t kRecentSteps = 16;
 // One pair alone may be half of the picture of a paused process: to call it a link takes more.
 constexpr size_t kEventsSureLink = 12;
 // The culprit has a part in most events, and they cost the job something.
@@ -212,16 +216,23 @@ std::vector<Finding> find_pauses(const JobWindow& window, const std::vector<Expl
       most_own = own;
     }
   }
-  if (culprit < 0 || most_events < kEventsSuspect) return {};
+  if (culprit < 0) return {};
   const Part& part = parts[culprit];
-  if (static_cast<double>(most_events) < kEventsShare * static_cast<double>(eventful.size())) return {};
-  if (part.lost_ns < kLostShareMin * total_ns) return {};
+  if (part.events() == 0) return {};
+  const bool often = most_events >= kEventsSuspect &&
+                     static_cast<double>(most_events) >= kEventsShare * static_cast<double>(eventful.size()) &&
+                     part.lost_ns >= kLostShareMin * total_ns;
+  const bool large = part.lost_ns >= kEventSignalsShare * good_ns * static_cast<double>(most_events) &&
+                     2 * most_events > eventful.size() && part.steps().back() + kRecentSteps >= steps.back();
+  if (!often && !large) return {};
   bool own_side = part.undrained > 0 || !part.late.empty() || (part.inward > 0 && part.outward > 0);
 
   Finding finding;
   finding.kind = "slow";
   finding.ranks = {culprit};
-  finding.sure = most_events >= (own_side ? kEventsSure : kEventsSureLink);
+  finding.sure = often && most_events >= (own_side ? kEventsSure : kEventsSureLink);
+  finding.sure_with_signals = most_events >= kEventsSureSignals;
+  finding.only_with_signals = !often;
   std::vector<int64_t> hit = part.steps();
   finding.since_step = hit.front();
   finding.through_step = hit.back();

@@ -96,6 +96,7 @@ std::vector<Finding> find_regressions(const JobWindow& window, const std::vector
                                     "SM clocks, power and temperature of the job's GPUs before and after"});
     finding.next.push_back({"compare code, libraries and configuration with those before this step", ""});
   } else if (comm >= 0.5 * rise && !somebody && slow >= kAfterComm) {
+    finding.subject = "fabric";  // as where single flows show it
     finding.layer = "switch";
     finding.cause = "congestion";
     finding.component = "fabric between the job's hosts";
@@ -107,6 +108,12 @@ std::vector<Finding> find_regressions(const JobWindow& window, const std::vector
     return {};
   }
   finding.sure = enough_steps(slow, kSure, plain, now, kSurePlain);
+  // Communication that is long on all ranks has many reasons, a rank that stops inside it among them: what the fabric
+  // says decides.
+  if (finding.layer == "switch") {
+    finding.sure_with_signals = finding.sure;
+    finding.sure = false;
+  }
   finding.since_step = from;
   finding.through_step = to;
   finding.step_ns = static_cast<int64_t>(now);
@@ -116,7 +123,7 @@ std::vector<Finding> find_regressions(const JobWindow& window, const std::vector
                          ? static_cast<double>(window.step(to)->size()) / window.world_size()
                          : 1;
   // A rank that tells nothing may be whom all the others wait for.
-  if (finding.layer == "switch" && finding.coverage < 1) finding.sure = false;
+  if (finding.layer == "switch" && finding.coverage < 1) finding.sure_with_signals = false;
   finding.confidence = std::min(0.9, 0.4 + 0.03 * static_cast<double>(slow));
   const std::string query = steps_query(std::max<int64_t>(0, facts[kSettle].number), to);
   finding.chain.push_back(claim(

@@ -32,6 +32,8 @@ constexpr double kShareMin = 0.05;
 // A rank that comes and goes: steps looked at, steps in which it alone was late, and how much oftener than the next.
 constexpr size_t kRecurringWindow = 40;
 constexpr size_t kRecurringHits = 6;
+constexpr size_t kRecurringHitsSignals = 2;      // where the node's signals explain it,
+constexpr size_t kRecurringHitsSignalsSure = 3;  // and to be sure
 constexpr size_t kRecurringHitsSure = 8;
 constexpr size_t kRecurringRuns = 3;
 constexpr size_t kRecurringQuiet = 16;  // steps since the last
@@ -258,6 +260,7 @@ struct Late {
   bool lasting = false;  // in most of the steps, not only in the newest
   bool goes_on = false;
   bool clear = false;  // not for long yet, but beyond doubt
+  bool plain = false;  // large, and nobody else was late before
 };
 
 // Back to the first step of the unbroken stretch, as far as the window remembers.
@@ -337,6 +340,36 @@ bool waits_more(const JobWindow& window, const std::vector<int64_t>& steps, cons
                      [&](auto& kind) { return median(std::move(kind.second)) >= kWaitPart * entry.ns; });
 }
 
+// The late ones have one place in their groups of some kind, and there is one in every such group: that place has more
+// to do (an expert, a shard), whatever hosts it is on.
+bool same_place_everywhere(const JobWindow& window, const StepFrame& frame, const std::vector<Late>& late) {
+  constexpr size_t kGroupsMin = 3;
+  if (late.size() < kGroupsMin) return false;
+  struct Places {
+    std::set<uint64_t> groups, late_groups;
+    std::set<int32_t> late_places;
+  };
+  std::map<std::pair<int32_t, bool>, Places> kinds;  // by size, and whether it sends point to point
+  std::set<size_t> late_slots;
+  for (const Late& entry : late) late_slots.insert(entry.slot);
+  for (size_t slot = 0; slot < frame.rows.size(); ++slot) {
+    if (!frame.knows(slot)) continue;
+    for (const CommStep& comm : frame.rows[slot].summary.comms) {
+      if (comm.size < 2 || comm.size >= window.world_size()) continue;
+      Places& places = kinds[{comm.size, comm.p2p}];
+      places.groups.insert(comm.comm_id);
+      if (!late_slots.contains(slot)) continue;
+      places.late_groups.insert(comm.comm_id);
+      places.late_places.insert(comm.rank_in_comm);
+    }
+  }
+  return std::any_of(kinds.begin(), kinds.end(), [&](const auto& kind) {
+    const Places& places = kind.second;
+    return places.groups.size() >= kGroupsMin && places.late_places.size() == 1 &&
+           places.late_groups.size() == places.groups.size() && late.size() == places.groups.size();
+  });
+}
+
 // What a step would take without these ranks: the next slowest sets the pace then.
 double saved_without(const std::vector<double>& typical, const std::vector<Late>& gone, double step_ns) {
   double worst = 0, next = 0;
@@ -346,6 +379,12 @@ double saved_without(const std::vector<double>& typical, const std::vector<Late>
     if (!accused) next = std::max(next, typical[slot]);
   }
   return std::clamp(worst - std::max(0.0, next), 0.0, step_ns);
+}
+
+std::string name_or_host(const JobWindow& window, const std::string& host, const std::vector<int32_t>& ranks) {
+  return host.empty()
+             ? name_of(window, ranks.front())
+             : format("Host %s (ranks %s)", host.c_str(), human_ranks({ranks.begin(), ranks.end()}, 4).c_str());
 }
 
 Finding finding_of(const JobWindow& window, const std::string& host, std::vector<Late> late, double saved,
@@ -360,6 +399,7 @@ Finding finding_of(const JobWindow& window, const std::string& host, std::vector
   if (!host.empty()) finding.subject = "host " + host;
   finding.sure = ((worst.lasting && worst.goes_on && worst.hits >= kStepsSure) || worst.clear) &&
                  steps.back() >= window.first_step() + kSettleSteps;
+  finding.sure_with_signals = worst.plain && steps.back() >= window.first_step() + kSettleSteps;
   finding.through_step = steps.back();
   finding.since_step = since_step_of(window, worst.slot, worst.ns, steps.back());
   finding.step_ns = static_cast<int64_t>(last.step_ns);
@@ -369,9 +409,7 @@ Finding finding_of(const JobWindow& window, const std::string& host, std::vector
   add_wait_claims(window, worst.rank, steps, finding);
   explain_own_time(window, finding.ranks, steps, finding);
   add_network_exclusion(window, worst.rank, steps, finding);
-  const std::string who = host.empty() ? name_of(window, worst.rank)
-                                       : format("Host %s (ranks %s)", host.c_str(),
-                                                human_ranks({finding.ranks.begin(), finding.ranks.end()}, 4).c_str());
+  const std::string who = name_or_host(window, host, host.empty() ? std::vector<int32_t>{worst.rank} : finding.ranks);
   finding.chain.push_back(
       claim("counterfactual", host.empty() ? format("rank %d", worst.rank) : finding.subject,
             format("Without it a step would take %s instead of %s.", human_duration(last.step_ns - saved).c_str(),
@@ -389,76 +427,120 @@ Finding finding_of(const JobWindow& window, const std::string& host, std::vector
   return finding;
 }
 
-// A rank that is late alone in some steps and in others not, again and again, while nobody else is.
+// Who was late in one step: a rank alone, or most ranks of one host together.
+struct LateInStep {
+  std::string host;  // empty: the rank
+  std::vector<size_t> slots;
+  double ns = 0, next_ns = 0;
+};
+
+LateInStep late_in_step(const JobWindow& window, const StepLateness& step,
+                        const std::map<std::string, size_t>& ranks_of_host) {
+  constexpr double kAlone = 0.6;  // of the latest: who is later than this is late with it
+  const Latest latest = latest_of(step);
+  if (latest.ns <= 0) return {};
+  if (latest.next_ns <= kAlone * latest.ns) return {"", {latest.slot}, latest.ns, latest.next_ns};
+  auto host_of = [&](size_t slot) -> const std::string& { return window.ranks().at(window.rank_of(slot)).host; };
+  LateInStep late{host_of(latest.slot), {}, latest.ns, 0};
+  for (size_t slot = 0; slot < step.late_ns.size(); ++slot) {
+    const auto ns = static_cast<double>(step.late_ns[slot]);
+    if (std::isnan(ns)) continue;
+    if (host_of(slot) != late.host) {
+      late.next_ns = std::max(late.next_ns, ns);
+    } else if (ns >= kHostPart * latest.ns) {
+      late.slots.push_back(slot);
+    }
+  }
+  const bool together =
+      ranks_of_host.size() >= 2 && late.slots.size() >= 2 && late.next_ns <= kAlone * latest.ns &&
+      static_cast<double>(late.slots.size()) >= kHostShare * static_cast<double>(ranks_of_host.at(late.host));
+  return together ? late : LateInStep{};
+}
+
+// A rank, or a host, that is late alone in some steps and in others not, again and again, while nobody else is.
 std::vector<Finding> find_recurring(const JobWindow& window, double limit, const std::vector<Explained>& explained) {
   std::vector<int64_t> steps = window.complete_steps();
   std::erase_if(steps, [&](int64_t number) { return number < window.first_step() + kSettleSteps; });
   if (steps.size() > kRecurringWindow) steps.erase(steps.begin(), steps.end() - kRecurringWindow);
-  if (steps.size() < 2 * kRecurringHits) return {};
+  if (steps.size() < kRecurringHits) return {};
   const LastSteps last(window, std::move(steps));
-  std::map<size_t, std::vector<size_t>> hits;  // slot -> steps in which it was the latest, and late
-  std::map<size_t, double> lost;
+  std::map<std::string, size_t> ranks_of_host;
+  for (const auto& [rank, identity] : window.ranks()) ++ranks_of_host[identity.host];
+  struct Recurring {
+    std::vector<size_t> at;  // steps in which it was the latest, and late
+    std::vector<size_t> slots;
+    double lost_ns = 0;
+  };
+  std::map<std::pair<std::string, size_t>, Recurring> hits;  // by host and, for a rank alone, slot
   size_t all = 0;
   for (size_t i = 0; i < last.late.size(); ++i) {
-    const Latest late = latest_of(*last.late[i]);
-    if (late.ns < limit || late.next_ns > 0.6 * late.ns) continue;
-    hits[late.slot].push_back(i);
-    lost[late.slot] += late.ns - late.next_ns;
+    LateInStep late = late_in_step(window, *last.late[i], ranks_of_host);
+    if (late.slots.empty() || late.ns < limit) continue;
+    Recurring& who = hits[{late.host, late.host.empty() ? late.slots.front() : 0}];
+    who.at.push_back(i);
+    who.lost_ns += late.ns - late.next_ns;
+    who.slots = std::move(late.slots);
     ++all;
   }
-  size_t best = 0, best_slot = 0, next = 0;
-  for (const auto& [slot, at] : hits) {
-    if (at.size() > best) {
-      next = best;
-      best = at.size();
-      best_slot = slot;
-    } else {
-      next = std::max(next, at.size());
-    }
-  }
+  if (hits.empty()) return {};
+  const auto most = std::max_element(
+      hits.begin(), hits.end(), [](const auto& a, const auto& b) { return a.second.at.size() < b.second.at.size(); });
+  const std::string& host = most->first.first;
+  const Recurring& culprit = most->second;
+  const size_t best = culprit.at.size();
+  size_t next = 0;
+  for (const auto& [key, other] : hits)
+    if (&other != &culprit) next = std::max(next, other.at.size());
   // It has a verdict already, perhaps with others of its host.
-  const int32_t rank = window.rank_of(best_slot);
+  const int32_t rank = window.rank_of(culprit.slots.front());
   for (const Explained& entry : explained)
     if (entry.rank == rank && entry.to_step + static_cast<int64_t>(kRecurringQuiet) >= last.steps.back()) return {};
-  const double share = lost[best_slot] / (last.step_ns * static_cast<double>(last.late.size()));
-  if (best < kRecurringHits || static_cast<double>(best) < kRecurringRatio * static_cast<double>(next) ||
-      share < kRecurringLostMin)
-    return {};
+  const double share = culprit.lost_ns / (last.step_ns * static_cast<double>(last.late.size()));
+  const bool often = best >= kRecurringHits &&
+                     static_cast<double>(best) >= kRecurringRatio * static_cast<double>(next) &&
+                     share >= kRecurringLostMin;
+  if (!often && (best < kRecurringHitsSignals || 2 * best <= all)) return {};
   // It comes and goes: one long stretch, or one that is over, is no recurrence.
   size_t runs = 0;
-  for (size_t i = 0; i < best; ++i) runs += i == 0 || hits[best_slot][i] > hits[best_slot][i - 1] + 1 ? 1 : 0;
-  if (runs < kRecurringRuns || last.late.size() - 1 - hits[best_slot].back() > kRecurringQuiet) return {};
+  for (size_t i = 0; i < best; ++i) runs += i == 0 || culprit.at[i] > culprit.at[i - 1] + 1 ? 1 : 0;
+  if ((often && runs < kRecurringRuns) || last.late.size() - 1 - culprit.at.back() > kRecurringQuiet) return {};
   std::vector<int64_t> hit;
-  for (size_t i : hits[best_slot]) hit.push_back(last.steps[i]);
-  const double per_hit = lost[best_slot] / static_cast<double>(best);
+  for (size_t i : culprit.at) hit.push_back(last.steps[i]);
+  const double per_hit = culprit.lost_ns / static_cast<double>(best);
   Finding finding;
   finding.kind = "slow";
-  finding.ranks = {rank};
+  for (size_t slot : culprit.slots) finding.ranks.push_back(window.rank_of(slot));
+  std::sort(finding.ranks.begin(), finding.ranks.end());
+  if (!host.empty()) finding.subject = "host " + host;
+  const std::string who = host.empty() ? format("rank %d", rank) : finding.subject;
   finding.since_step = hit.front();
   finding.through_step = hit.back();
-  finding.sure = best >= kRecurringHitsSure;
+  finding.sure = often && best >= kRecurringHitsSure;
+  finding.sure_with_signals = best >= kRecurringHitsSignalsSure;
+  finding.only_with_signals = !often;
   finding.clear_after_steps = 24;
   const double in_steps = static_cast<double>(
       std::count_if(last.steps.begin(), last.steps.end(), [&](int64_t number) { return number >= hit.front(); }));
   finding.steps_hit = std::min(0.99, static_cast<double>(best) / std::max(1.0, in_steps));
-  finding.lost_ns_per_step = static_cast<int64_t>(lost[best_slot] / std::max(1.0, in_steps));
+  finding.lost_ns_per_step = static_cast<int64_t>(culprit.lost_ns / std::max(1.0, in_steps));
   finding.step_ns = static_cast<int64_t>(last.step_ns + per_hit);
   finding.step_without_ns = static_cast<int64_t>(last.step_ns);
   finding.victims = victims_of(window, finding.ranks);
   add_wait_claims(window, rank, hit, finding);
-  explain_own_time(window, {rank}, hit, finding);
-  finding.chain.push_back(claim(
-      "exclusion", "other ranks",
-      format("Nobody else: in %zu of the %zu steps in which one rank was late alone it was rank %d.", best, all, rank),
-      static_cast<double>(best), "steps", 0, static_cast<double>(all - best), hit.front(), hit.back(),
-      steps_query(hit.front(), hit.back())));
-  finding.chain.push_back(claim("counterfactual", format("rank %d", rank),
+  explain_own_time(window, finding.ranks, hit, finding);
+  finding.chain.push_back(
+      claim("exclusion", "other ranks",
+            format("Nobody else: in %zu of the %zu steps in which somebody was late alone it was %s.", best, all,
+                   who.c_str()),
+            static_cast<double>(best), "steps", 0, static_cast<double>(all - best), hit.front(), hit.back(),
+            steps_query(hit.front(), hit.back())));
+  finding.chain.push_back(claim("counterfactual", who,
                                 format("Without it no step would wait %s for it, as one in %.1f does.",
                                        human_duration(per_hit).c_str(), 1 / std::max(0.01, finding.steps_hit)),
                                 last.step_ns / 1e6, "ms", (last.step_ns + per_hit) / 1e6, 0, hit.front(), hit.back(),
                                 steps_query(hit.front(), hit.back())));
   finding.sentence = format("%s makes everybody wait %s in one step of %.1f since step {since}: %s of the job.",
-                            name_of(window, rank).c_str(), human_duration(per_hit).c_str(),
+                            name_or_host(window, host, finding.ranks).c_str(), human_duration(per_hit).c_str(),
                             1 / std::max(0.01, finding.steps_hit), percent(share).c_str());
   finding.coverage = coverage_of(window, window.step(hit.back())->size());
   finding.confidence = std::min(0.9, 0.4 + 0.04 * static_cast<double>(best));
@@ -524,6 +606,7 @@ std::vector<Finding> find_stragglers(const JobWindow& window, const std::vector<
     if (!entry.lasting) {
       entry.ns = fresh;
       entry.hits = hits_of(entry.ns);
+      entry.plain = calm && fresh_lateness(values, kPlainTimes * fresh_limit, kStepsFresh) > 0;
       entry.clear = fresh_lateness(values, fresh_limit, kStepsFreshSure) > 0 ||
                     enough_steps(kPlainSteps, kStepsFreshSure,
                                  calm && fresh_lateness(values, kPlainTimes * fresh_limit, kPlainSteps) > 0,
@@ -567,6 +650,7 @@ std::vector<Finding> find_stragglers(const JobWindow& window, const std::vector<
     if (!std::isnan(typical[slot])) ++roles[role_of(slot)].second;
   }
   for (const Late& entry : late) ++roles[role_of(entry.slot)].first;
+  if (same_place_everywhere(window, *window.frame(last.steps.back()), late)) return findings;
   std::erase_if(late, [&](const Late& entry) {
     return structural(roles[role_of(entry.slot)].first, roles[role_of(entry.slot)].second);
   });

@@ -5,15 +5,19 @@
 #include <map>
 
 #include "base/text.h"
+#include "diagnosis/evidence.h"
 #include "diagnosis/roles.h"
 #include "diagnosis/words.h"
 
 namespace lockstep {
 namespace {
 
+// The window, and the newest steps alone for what is plain to see: so many times the limit.
 constexpr size_t kWindow = 12;
 constexpr size_t kStepsMin = 6;
 constexpr size_t kStepsSure = 12;
+constexpr size_t kWindowPlain = 4;
+constexpr double kPlainTimes = 2;
 // Below this part of a step uneven work is how real batches are.
 constexpr double kShareMin = 0.05;
 // A rank that has nearly the most work in so many steps always has it.
@@ -28,16 +32,25 @@ constexpr double kStageStepsShare = 0.8;
 constexpr double kStageSpreads = 2;
 constexpr size_t kRanksNamedMax = 64;
 
-void common(const JobWindow& window, const std::vector<int64_t>& steps, double step_ns, double saved,
-            Finding& finding) {
+// The steps that are looked at, and how many times the limits count in them.
+struct Look {
+  std::vector<int64_t> steps;
+  size_t steps_min = kStepsMin;
+  double times = 1;
+  double step_ns = 0;
+};
+
+void common(const JobWindow& window, const Look& look, double saved, Finding& finding) {
+  const std::vector<int64_t>& steps = look.steps;
   finding.kind = "inefficient";
   finding.layer = "workload";
   finding.since_step = steps.front();
   finding.through_step = steps.back();
-  finding.step_ns = static_cast<int64_t>(step_ns);
-  finding.step_without_ns = static_cast<int64_t>(step_ns - saved);
+  finding.step_ns = static_cast<int64_t>(look.step_ns);
+  finding.step_without_ns = static_cast<int64_t>(look.step_ns - saved);
   finding.lost_ns_per_step = static_cast<int64_t>(saved);
-  finding.sure = steps.size() >= kStepsSure && steps.back() >= window.first_step() + static_cast<int64_t>(kStepsSure);
+  finding.sure = enough_steps(steps.size(), kStepsSure, look.times > 1, look.step_ns, kWindowPlain) &&
+                 steps.back() >= window.first_step() + static_cast<int64_t>(kStepsSure);
   finding.coverage = coverage_of(window, window.step(steps.back())->size());
   finding.confidence = std::min(0.95, 0.5 + 0.02 * static_cast<double>(steps.size()));
   finding.victims = finding.ranks.empty() ? std::vector<int32_t>{} : victims_of(window, finding.ranks);
@@ -53,8 +66,9 @@ void add_counterfactual(const std::vector<int64_t>& steps, double step_ns, doubl
 }
 
 // Packed sequences, or experts: what tokens and bytes explain.
-void find_uneven_ranks(const JobWindow& window, const std::vector<int64_t>& steps, double step_ns,
-                       std::vector<Finding>& findings) {
+void find_uneven_ranks(const JobWindow& window, const Look& look, std::vector<Finding>& findings) {
+  const std::vector<int64_t>& steps = look.steps;
+  const double step_ns = look.step_ns;
   std::vector<double> most, late;
   std::map<size_t, size_t> heaviest, heavy;  // slot -> steps in which it had the most, nearly the most
   size_t by_bytes = 0, with_work = 0;
@@ -80,7 +94,7 @@ void find_uneven_ranks(const JobWindow& window, const std::vector<int64_t>& step
       if (static_cast<double>(step.work_ns[slot]) >= 0.5 * work) ++heavy[slot];
   }
   const double saved = median(most);
-  if (saved < kShareMin * step_ns || saved < median(late)) return;
+  if (saved < look.times * kShareMin * step_ns || saved < look.times * median(late)) return;
   const int64_t from = steps.front(), to = steps.back();
   Finding finding;
   if (2 * by_bytes > with_work) {
@@ -132,14 +146,15 @@ void find_uneven_ranks(const JobWindow& window, const std::vector<int64_t>& step
                                 format("Not a slow GPU: for the same amount of work all ranks take as long, within %s.",
                                        human_duration(median(late)).c_str()),
                                 median(late) / 1e6, "ms", 0, 0, from, to, steps_query(from, to)));
-  common(window, steps, step_ns, saved, finding);
+  common(window, look, saved, finding);
   add_counterfactual(steps, step_ns, saved, finding);
   findings.push_back(std::move(finding));
 }
 
 // All ranks of one stage against the other stages.
-void find_uneven_stages(const JobWindow& window, const std::vector<int64_t>& steps, double step_ns,
-                        std::vector<Finding>& findings) {
+void find_uneven_stages(const JobWindow& window, const Look& look, std::vector<Finding>& findings) {
+  const std::vector<int64_t>& steps = look.steps;
+  const double step_ns = look.step_ns;
   struct Stage {
     std::vector<double> excess;  // per step in which it was the slowest
     std::vector<double> own, others, spread;
@@ -171,11 +186,12 @@ void find_uneven_stages(const JobWindow& window, const std::vector<int64_t>& ste
     slowest.spread.push_back(quantile(times, 0.75) - quantile(times, 0.25));
   }
   for (auto& [place, stage] : stages) {
-    if (looked_at < kStepsMin ||
+    if (looked_at < look.steps_min ||
         static_cast<double>(stage.excess.size()) < kStageStepsShare * static_cast<double>(looked_at))
       continue;
     const double saved = median(stage.excess);
-    if (saved < kStageShareMin * step_ns || saved < kStageSpreads * median(stage.spread)) continue;
+    if (saved < look.times * kStageShareMin * step_ns || saved < look.times * kStageSpreads * median(stage.spread))
+      continue;
     // The whole stage, not one rank in it: the fastest quarter of it is slow as well.
     const int64_t from = steps.front(), to = steps.back();
     std::vector<double> of_stage;
@@ -202,7 +218,7 @@ void find_uneven_stages(const JobWindow& window, const std::vector<int64_t>& ste
         format("Pipeline stage %d has more work than the others: everybody waits %s since step {since}: %s of the job.",
                place, per_step(saved).c_str(), percent(saved / step_ns).c_str());
     finding.next.push_back({"move layers from this stage to others, or split the loss layer off", ""});
-    common(window, steps, step_ns, saved, finding);
+    common(window, look, saved, finding);
     add_counterfactual(steps, step_ns, saved, finding);
     findings.push_back(std::move(finding));
   }
@@ -211,16 +227,24 @@ void find_uneven_stages(const JobWindow& window, const std::vector<int64_t>& ste
 }  // namespace
 
 std::vector<Finding> find_uneven_work(const JobWindow& window, const std::vector<Explained>&) {
-  std::vector<int64_t> steps = window.complete_steps();
-  if (steps.size() > kWindow) steps.erase(steps.begin(), steps.end() - kWindow);
-  if (steps.size() < kStepsMin) return {};
-  std::vector<double> durations;
-  for (int64_t number : steps) durations.push_back(lateness(window, *window.frame(number)).duration_ns);
-  const double step_ns = median(durations);
+  const std::vector<int64_t> all = window.complete_steps();
+  if (all.size() < kStepsMin) return {};
   std::vector<Finding> findings;
-  if (step_ns <= 0) return findings;
-  find_uneven_stages(window, steps, step_ns, findings);
-  if (findings.empty()) find_uneven_ranks(window, steps, step_ns, findings);
+  for (size_t count : {kWindow, kWindowPlain}) {
+    Look look;
+    look.steps.assign(all.end() - static_cast<std::ptrdiff_t>(std::min(count, all.size())), all.end());
+    if (count == kWindowPlain) {
+      look.steps_min = kWindowPlain;
+      look.times = kPlainTimes;
+    }
+    std::vector<double> durations;
+    for (int64_t number : look.steps) durations.push_back(lateness(window, *window.frame(number)).duration_ns);
+    look.step_ns = median(durations);
+    if (look.step_ns <= 0) continue;
+    find_uneven_stages(window, look, findings);
+    if (findings.empty()) find_uneven_ranks(window, look, findings);
+    if (!findings.empty()) break;
+  }
   return findings;
 }
 
