@@ -129,7 +129,15 @@ void Engine::on_node_event(std::string_view host, const NodeEvent& event, int64_
 
 // What the nodes of culprit and peers say decides layer and cause. A verdict is not confirmed before they had the time
 // to say it.
-void Engine::explain(const Job& job, Finding& finding, int64_t now_unix_ns) const {
+bool Engine::explain(const Job& job, Finding& finding, int64_t now_unix_ns) const {
+  if (finding.instead != nullptr) {
+    Finding instead = *finding.instead;
+    if (explain(job, instead, now_unix_ns)) {
+      finding = std::move(instead);
+      return true;
+    }
+    finding.instead = nullptr;
+  }
   finding.trouble = trouble_of(finding);
   FindingContext context;
   context.now_unix_ns = now_unix_ns;
@@ -185,6 +193,7 @@ void Engine::explain(const Job& job, Finding& finding, int64_t now_unix_ns) cons
   if (finding.kind == "slow" && finding.sure && told && !explanation.by_signals &&
       now_unix_ns - context.since_unix_ns < kSignalsTimeNs)
     finding.sure = false;
+  return explanation.by_signals;
 }
 
 void Engine::tick(int64_t now_unix_ns) {

@@ -86,7 +86,7 @@ class Engine final : public StoreSubscriber, public VerdictSource {
   Job& job_of(const Identity& identity);
   Job& heard(Job& job);
   void look_at_steps(const std::string& job_id, Job& job, int64_t now_unix_ns);
-  void explain(const Job& job, Finding& finding, int64_t now_unix_ns) const;
+  bool explain(const Job& job, Finding& finding, int64_t now_unix_ns) const;  // true: by signals
   void evaluate(const std::string& job_id, Job& job, int64_t now_unix_ns);
   void follow(const std::string& job_id, Job& job, std::vector<Finding> findings, bool hang_pass, int64_t now_unix_ns);
   void fill(const std::string& job_id, const Job& job, Tracked& tracked, const Finding& finding);

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -25,6 +26,8 @@ struct Finding {
   // Steps alone say too little yet; with a node's signals that explain it there are two witnesses.
   bool sure_with_signals = false;
   bool only_with_signals = false;  // without them it is not even suspected
+  // The same numbers fit something else, which only a node's signals can show: then it is that.
+  std::shared_ptr<const Finding> instead;
   int64_t since_step = -1;
   int64_t through_step = -1;
   int64_t lost_ns_per_step = 0;  // averaged over all steps since then, slow or not

@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <memory>
 
 #include "base/text.h"
+#include "diagnosis/detectors/straggler/straggler.h"
 #include "diagnosis/evidence.h"
 #include "diagnosis/roles.h"
 #include "diagnosis/words.h"
@@ -151,6 +153,34 @@ void find_uneven_ranks(const JobWindow& window, const Look& look, std::vector<Fi
   findings.push_back(std::move(finding));
 }
 
+// The host of all these ranks, where the job has others and this one has no other ranks; else empty.
+std::string only_host_of(const JobWindow& window, const std::vector<int32_t>& ranks) {
+  const std::string& host = window.ranks().at(ranks.front()).host;
+  size_t here = 0;
+  for (const auto& [rank, identity] : window.ranks()) here += identity.host == host ? 1 : 0;
+  const bool all_here =
+      std::all_of(ranks.begin(), ranks.end(), [&](int32_t rank) { return window.ranks().at(rank).host == host; });
+  return all_here && here == ranks.size() && here < window.ranks().size() ? host : "";
+}
+
+// A stage that has a host to itself is slow as that host is: only the host can say which of the two it is.
+std::shared_ptr<const Finding> slow_host(const JobWindow& window, const std::string& host,
+                                         const std::vector<int64_t>& steps, const Finding& stage) {
+  auto slow = std::make_shared<Finding>(stage);
+  slow->kind = "slow";
+  slow->subject = "host " + host;
+  slow->next.clear();
+  slow->chain.clear();
+  explain_own_time(window, slow->ranks, steps, *slow);
+  slow->chain.push_back(stage.chain.back());  // the counterfactual
+  slow->sentence =
+      format("Host %s (ranks %s) makes everybody wait %s since step {since}: %s of the job.", host.c_str(),
+             human_ranks({slow->ranks.begin(), slow->ranks.end()}, 4).c_str(),
+             per_step(static_cast<double>(stage.lost_ns_per_step)).c_str(),
+             percent(static_cast<double>(stage.lost_ns_per_step) / static_cast<double>(stage.step_ns)).c_str());
+  return slow;
+}
+
 // All ranks of one stage against the other stages.
 void find_uneven_stages(const JobWindow& window, const Look& look, std::vector<Finding>& findings) {
   const std::vector<int64_t>& steps = look.steps;
@@ -220,6 +250,8 @@ void find_uneven_stages(const JobWindow& window, const Look& look, std::vector<F
     finding.next.push_back({"move layers from this stage to others, or split the loss layer off", ""});
     common(window, look, saved, finding);
     add_counterfactual(steps, step_ns, saved, finding);
+    if (const std::string host = only_host_of(window, finding.ranks); !host.empty())
+      finding.instead = slow_host(window, host, steps, finding);
     findings.push_back(std::move(finding));
   }
 }
