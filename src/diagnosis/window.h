@@ -121,7 +121,8 @@ struct StepFacts {
   double own_ns = 0;
   double input_ns = 0;
   double comm_ns = 0;
-  double most_own_ns = 0;  // the rank with the most own time, against the median
+  double most_own_ns = 0;        // the rank with the most own time, against the median
+  double flops = 0, tokens = 0;  // that ranks told, mean over those that did; 0: none
 };
 
 class JobWindow {

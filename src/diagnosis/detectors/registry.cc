@@ -1,6 +1,7 @@
 #include "diagnosis/detectors/registry.h"
 
 #include "diagnosis/detectors/fabric/fabric.h"
+#include "diagnosis/detectors/less_work/less_work.h"
 #include "diagnosis/detectors/loss/loss.h"
 #include "diagnosis/detectors/pause/pause.h"
 #include "diagnosis/detectors/regression/regression.h"
@@ -19,6 +20,7 @@ constexpr StepDetector kStepDetectors[] = {
     {"pause", "a rank that stops everybody now and then", find_pauses},
     {"workload", "work that is dealt unevenly over ranks or stages", find_uneven_work},
     {"regression", "a whole job that has become slower", find_regressions},
+    {"less_work", "steps that take as long as ever and do less", find_less_work},
     {"loss", "a loss that is not a number, and where it began", find_bad_loss},
 };
 
