@@ -46,8 +46,10 @@ void print_cost(std::string_view cost_json) {
     return of["lost_money"].get_double().get(value) ? std::string() : format(", %.2f", value);
   };
   print_wrapped(text_of(cost, "sentence"));
-  std::printf("what it costs         %s%s in these %s steps\n", gpu_time(number_of(cost, "lost_gpu_seconds")).c_str(),
-              money(cost).c_str(), with_thousands(static_cast<int64_t>(number_of(cost, "steps"))).c_str());
+  const double price = number_of(cost, "gpu_hour_price");
+  std::printf("what it costs         %s%s in these %s steps%s\n", gpu_time(number_of(cost, "lost_gpu_seconds")).c_str(),
+              money(cost).c_str(), with_thousands(static_cast<int64_t>(number_of(cost, "steps"))).c_str(),
+              price > 0 ? format(" (at %g a GPU-hour)", price).c_str() : "");
   const simdjson::dom::array parts = list_of(cost, "parts");
   size_t printed = 0, left_out = 0;
   double left_share = 0;

@@ -417,8 +417,8 @@ const char* to_text(MfuBar bar) {
 }
 
 const char* words_of(MfuBar bar) {
-  static constexpr const char* kWords[] = {"ranks that verdicts name",
-                                           "links that verdicts name",
+  static constexpr const char* kWords[] = {"stragglers that verdicts name",
+                                           "slow links that verdicts name",
                                            "waiting for other ranks",
                                            "communication that nothing hides",
                                            "waiting for input",
