@@ -90,12 +90,13 @@ export function useJobData(place: JobPlace): JobData {
     } catch (error) {
       if (!(error instanceof Refused)) throw error;
     }
+    if (first === undefined) return;
+    told.value = toldBy((await api.rank(job, first, kToldSteps, signal)).steps);
     try {
       [cost.value, mfu.value] = await Promise.all([api.cost(job, signal), api.mfu(job, signal)]);
     } catch (error) {
       if (!(error instanceof Refused)) throw error;
     }
-    if (first !== undefined) told.value = toldBy((await api.rank(job, first, kToldSteps, signal)).steps);
   }, () => {}, () => (matrix.value === null ? 1_000 : kSlowlyMs));
   const follow = (): void => {
     loaded.value = { attempt: -1, last: 0 };
