@@ -17,6 +17,8 @@ const char* to_text(LossKind kind) {
       return "verdict";
     case LossKind::kTold:
       return "told";
+    case LossKind::kStart:
+      return "start";
     case LossKind::kUnexplained:
       return "unexplained";
   }

@@ -41,7 +41,7 @@ double together(std::span<const LossCause> causes, const std::vector<size_t>& wh
 }
 
 void find_baseline(std::span<const StepTime> before, std::span<const StepTime> window,
-                   std::span<const LossCause> causes, LossAccount& account) {
+                   std::span<const LossCause> causes, size_t settling, LossAccount& account) {
   int64_t first_cause = window.empty() ? 0 : window.front().step;
   for (const LossCause& cause : causes) {
     if (window.empty() || cause.through_step < window.front().step) continue;
@@ -63,7 +63,6 @@ void find_baseline(std::span<const StepTime> before, std::span<const StepTime> w
   if (chosen.size() > kBaselineSteps) chosen.erase(chosen.begin(), chosen.end() - kBaselineSteps);
   if (chosen.size() < kBaselineStepsMin) {
     chosen.clear();
-    const size_t settling = before.empty() ? std::min(kSettlingSteps, window.size()) : 0;
     fewest_first(window.subspan(settling), chosen);
     if (chosen.size() > kBaselineSteps) chosen.resize(kBaselineSteps);
   }
@@ -84,8 +83,9 @@ void find_baseline(std::span<const StepTime> before, std::span<const StepTime> w
 }  // namespace
 
 LossAccount split_losses(std::span<const StepTime> before, std::span<const StepTime> window,
-                         std::span<const LossCause> causes) {
+                         std::span<const LossCause> causes, size_t settling) {
   LossAccount account;
+  settling = std::min(settling, window.size());
   if (!window.empty()) {
     account.from_step = window.front().step;
     account.to_step = window.back().step;
@@ -93,7 +93,7 @@ LossAccount split_losses(std::span<const StepTime> before, std::span<const StepT
   account.steps = static_cast<int64_t>(window.size());
   for (const StepTime& step : window) account.window_ms += step.ms;
   account.step_ms = window.empty() ? 0 : account.window_ms / static_cast<double>(window.size());
-  find_baseline(before, window, causes, account);
+  find_baseline(before, window, causes, settling, account);
 
   // Steps by the set of causes that act in them: what was measured beyond a healthy step, and how many they are.
   struct Stretch {
@@ -103,14 +103,19 @@ LossAccount split_losses(std::span<const StepTime> before, std::span<const StepT
   std::map<std::vector<size_t>, Stretch> stretches;
   std::vector<double> lost(causes.size(), 0);
   std::vector<int64_t> steps_of(causes.size(), 0);
-  double told = 0, unexplained = 0;
+  double told = 0, start = 0, unexplained = 0;
   int64_t told_steps = 0;
-  for (const StepTime& step : window) {
+  for (size_t at = 0; at < window.size(); ++at) {
+    const StepTime& step = window[at];
     const std::vector<size_t> here = acting(causes, step.step);
     const double told_ms = std::clamp(step.told_ms, 0.0, step.ms);
     told += told_ms;
     told_steps += told_ms > 0 ? 1 : 0;
     const double healthy = account.baseline_known ? account.baseline_ms : step.ms - told_ms - together(causes, here);
+    if (at < settling) {
+      start += std::max(0.0, step.ms - told_ms - healthy);
+      continue;
+    }
     Stretch& stretch = stretches[here];
     stretch.lost_ms += step.ms - told_ms - healthy;
     ++stretch.steps;
@@ -142,6 +147,8 @@ LossAccount split_losses(std::span<const StepTime> before, std::span<const StepT
       account.parts.push_back({.kind = LossKind::kVerdict, .cause = i, .lost_ms = lost[i], .steps = steps_of[i]});
   }
   if (told > 0) account.parts.push_back({.kind = LossKind::kTold, .lost_ms = told, .steps = told_steps});
+  if (start > 0)
+    account.parts.push_back({.kind = LossKind::kStart, .lost_ms = start, .steps = static_cast<int64_t>(settling)});
   std::stable_sort(account.parts.begin(), account.parts.end(),
                    [](const LossPart& a, const LossPart& b) { return a.lost_ms > b.lost_ms; });
   account.parts.push_back({.kind = LossKind::kUnexplained, .lost_ms = unexplained, .steps = account.steps});
@@ -222,10 +229,11 @@ JobLosses job_losses(const StepStore& steps, const JobInfo& job, std::span<const
   }
   constexpr auto kLook = static_cast<int64_t>(kBaselineSteps + kSettlingSteps);
   std::vector<StepTime> before = step_times(steps, job.job_id, std::max<int64_t>(0, first - kLook), first - 1);
+  const bool is_start = before.empty();
   // Fewer than were asked for: these are the job's first.
   if (before.size() < static_cast<size_t>(kLook))
     before.erase(before.begin(), before.begin() + static_cast<std::ptrdiff_t>(std::min(kSettlingSteps, before.size())));
-  losses.account = split_losses(before, window, causes);
+  losses.account = split_losses(before, window, causes, is_start ? kSettlingSteps : 0);
   for (const LossPart& part : losses.account.parts) {
     JobLoss& loss = losses.parts.emplace_back();
     loss.part = part;
@@ -236,6 +244,7 @@ JobLosses job_losses(const StepStore& steps, const JobInfo& job, std::span<const
 
 std::string name_of(const JobLoss& loss) {
   if (loss.part.kind == LossKind::kTold) return "checkpoints and evaluation";
+  if (loss.part.kind == LossKind::kStart) return "the job's first steps";
   if (loss.part.kind == LossKind::kUnexplained) return "unexplained";
   const Culprit& culprit = loss.verdict.culprit;
   std::vector<int> ranks(culprit.ranks.begin(), culprit.ranks.end());

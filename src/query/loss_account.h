@@ -52,7 +52,7 @@ struct LossCause {
   double stopped_ms = 0;  // a hang: what it cost in all; price_ms is not looked at
 };
 
-enum class LossKind : uint8_t { kVerdict, kTold, kUnexplained };
+enum class LossKind : uint8_t { kVerdict, kTold, kStart, kUnexplained };
 
 struct LossPart {
   LossKind kind = LossKind::kUnexplained;
@@ -76,9 +76,10 @@ struct LossAccount {
   std::vector<LossPart> parts;   // largest first, unexplained last; shares add up to 1, or are all 0
 };
 
-// `before`: steps ahead of the window, nearest last. `window`: its steps. Both in order.
+// `before`: steps ahead of the window, nearest last. `window`: its steps. Both in order. settling: so many of the
+// window's first steps are the job's first (compilation, connections): what they take longer is a part of its own.
 LossAccount split_losses(std::span<const StepTime> before, std::span<const StepTime> window,
-                         std::span<const LossCause> causes);
+                         std::span<const LossCause> causes, size_t settling = 0);
 
 // A part of a job's account, with what a reader needs of its verdict.
 struct JobLoss {

@@ -106,8 +106,17 @@ TEST(LossAccount, AHangCostsTheTimeForWhichItStands) {
   EXPECT_DOUBLE_EQ(share_of(ended, LossKind::kVerdict), 1);
 }
 
+TEST(LossAccount, TheFirstStepsOfAJobAreAPartOfTheirOwn) {
+  std::vector<StepTime> window = steps(0, 99, 100);
+  window[0].ms = 500;
+  const LossAccount account = split_losses({}, window, {}, kSettlingSteps);
+  expect_whole(account);
+  EXPECT_DOUBLE_EQ(account.lost_ms, 400);
+  EXPECT_DOUBLE_EQ(share_of(account, LossKind::kStart), 1);
+}
+
 TEST(LossAccount, TooFewStepsAndNoStepsSayNothing) {
-  EXPECT_FALSE(split_losses({}, steps(0, 5, 100), {}).baseline_known);
+  EXPECT_FALSE(split_losses({}, steps(0, 4, 100), {}).baseline_known);
   const LossAccount none = split_losses({}, {}, {});
   EXPECT_EQ(none.steps, 0);
   expect_whole(none);

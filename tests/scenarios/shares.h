@@ -21,7 +21,7 @@ struct FaultShare {
 
 struct SharesCheck {
   std::string name;
-  bool restarted = false;  // nothing else is filled in
+  bool restarted = false;                // nothing else is filled in
   double lost_truth = 0, lost_told = 0;  // of the time of the run
   std::vector<FaultShare> faults;
   double other_told = 0;        // shares of verdicts that are no fault's

@@ -2,7 +2,7 @@
 import { list, num, object, step, text } from './decode';
 
 export interface CostPart {
-  kind: 'verdict' | 'told' | 'unexplained';
+  kind: 'verdict' | 'told' | 'start' | 'unexplained';
   name: string;
   share: number;  // of what is lost
   lost_gpu_seconds: number | null;
@@ -61,7 +61,7 @@ export function decodeCost(value: unknown): Cost {
       const part = object(item);
       const kind = text(part['kind']);
       return {
-        kind: kind === 'verdict' || kind === 'told' ? kind : 'unexplained',
+        kind: kind === 'verdict' || kind === 'told' || kind === 'start' ? kind : 'unexplained',
         name: text(part['name']),
         share: share(part['share']),
         lost_gpu_seconds: num(part['lost_gpu_seconds']),

@@ -116,7 +116,7 @@ function coins(value: number | null): string {
 }
 
 function colour(part: CostPart, index: number): string {
-  return part.kind === 'unexplained' ? 'hatched' : part.kind === 'told' ? 'part-checkpoint' : `cause-${index % kColours}`;
+  return part.kind === 'unexplained' ? 'hatched' : part.kind === 'told' ? 'part-checkpoint' : part.kind === 'start' ? 'part-other' : `cause-${index % kColours}`;
 }
 
 function costCsv(cost: Cost): string {
