@@ -8,6 +8,7 @@ constexpr Command kCommands[] = {
 #ifndef LOCKSTEP_NODE_ONLY
     {"why", "why a job is slow or stuck: the culprit, what it costs, the evidence", run_why},
     {"jobs", "the jobs the server knows, worst first", run_jobs},
+    {"mfu", "why MFU is what it is: from the GPU's peak down to what was achieved", run_mfu},
     {"step", "one step, rank against rank: who made whom wait, the critical path", run_step},
     {"service", "how an inference service does: first token, time per token, queue", run_service},
     {"trace", "a step, rank by rank, as a file for the Perfetto UI", run_trace},

@@ -5,8 +5,10 @@
 
 #include "apps/cli/answer_json.h"
 #include "apps/cli/commands.h"
+#include "apps/cli/gpu_cost.h"
 #include "apps/cli/options.h"
 #include "apps/cli/server_call.h"
+#include "apps/cli/wrapped.h"
 #include "base/flags.h"
 #include "base/text.h"
 
@@ -31,10 +33,39 @@ void print_row(const char* label, const std::string& text) {
   flush();
 }
 
-std::string cost_of(double gpu_seconds) {
-  if (gpu_seconds < 120) return format("%.0f GPU-seconds", gpu_seconds);
-  if (gpu_seconds < 7200) return format("%.0f GPU-minutes", gpu_seconds / 60);
-  return format("%.1f GPU-hours", gpu_seconds / 3600);
+// What of the loss each verdict explains, and what none does; nothing where next to nothing is lost.
+void print_cost(std::string_view cost_json) {
+  constexpr double kNothingShare = 0.01;
+  constexpr size_t kRows = 6;
+  simdjson::dom::parser parser;
+  const simdjson::padded_string padded(cost_json);
+  Json cost;
+  if (parser.parse(padded).get(cost) || number_of(cost, "lost_share") < kNothingShare) return;
+  const auto money = [](const Json& of) {
+    double value = 0;
+    return of["lost_money"].get_double().get(value) ? std::string() : format(", %.2f", value);
+  };
+  print_wrapped(text_of(cost, "sentence"));
+  const double price = number_of(cost, "gpu_hour_price");
+  std::printf("what it costs         %s%s in these %s steps%s\n", gpu_time(number_of(cost, "lost_gpu_seconds")).c_str(),
+              money(cost).c_str(), with_thousands(static_cast<int64_t>(number_of(cost, "steps"))).c_str(),
+              price > 0 ? format(" (at %g a GPU-hour)", price).c_str() : "");
+  const simdjson::dom::array parts = list_of(cost, "parts");
+  size_t printed = 0, left_out = 0;
+  double left_share = 0;
+  for (const Json part : parts) {
+    const double share = number_of(part, "share");
+    const bool unexplained = text_of(part, "kind") == "unexplained";
+    if (share < 0.005 && !unexplained) continue;
+    if (++printed > kRows && !unexplained) {
+      ++left_out;
+      left_share += share;
+      continue;
+    }
+    if (unexplained && left_out > 0) std::printf("%19.0f %%  %zu more verdicts\n", 100 * left_share, left_out);
+    std::printf("%19.0f %%  %s  %s%s\n", 100 * share, text_of(part, "name").c_str(),
+                gpu_time(number_of(part, "lost_gpu_seconds")).c_str(), money(part).c_str());
+  }
 }
 
 void print_verdict(const Json& verdict) {
@@ -68,7 +99,7 @@ void print_verdict(const Json& verdict) {
                               : state == "cleared" ? ": it is over"
                                                    : ""));
   print_row("cost", format("%.0f %% of the job, %s so far", number_of(verdict, "lost_share") * 100,
-                           cost_of(number_of(verdict, "lost_gpu_seconds")).c_str()));
+                           gpu_time(number_of(verdict, "lost_gpu_seconds")).c_str()));
   Json culprit;
   if (!verdict["culprit"].get(culprit)) {
     print_row("culprit", format("%s  (layer %s, cause %s)", text_of(culprit, "component").c_str(),
@@ -117,7 +148,7 @@ void print_verdict(const Json& verdict) {
 
 }  // namespace
 
-void print_why(std::string_view why_json, std::string_view server_url) {
+void print_why(std::string_view why_json, std::string_view server_url, std::string_view cost_json) {
   simdjson::dom::parser parser;
   simdjson::padded_string padded(why_json);
   Json why;
@@ -162,6 +193,7 @@ void print_why(std::string_view why_json, std::string_view server_url) {
     }
     std::printf("%s\n", line.c_str());
   }
+  if (!cost_json.empty()) print_cost(cost_json);
   if (!server_url.empty())
     std::printf("%.*s/jobs/%s\n", static_cast<int>(server_url.size()), server_url.data(), url_part(id).c_str());
 }
@@ -190,7 +222,8 @@ int run_why(const Arguments& arguments) {
   if (json) {
     std::printf("%s\n", answer.body.c_str());
   } else {
-    print_why(answer.body, server);
+    const Answer cost = ask(server, "/api/jobs/" + url_part(flags.positional()[0]) + "/cost", "lockstep why");
+    print_why(answer.body, server, cost.exit_code == kExitOk ? cost.body : "");  // an older server has none
   }
   simdjson::dom::array verdicts;
   bool open = false;

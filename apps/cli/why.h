@@ -5,6 +5,7 @@
 
 namespace lockstep::cli {
 
-void print_why(std::string_view why_json, std::string_view server_url);
+// cost_json: the answer of /cost; empty: not shown.
+void print_why(std::string_view why_json, std::string_view server_url, std::string_view cost_json = "");
 
 }  // namespace lockstep::cli

@@ -24,6 +24,7 @@
 #include "base/text.h"
 #include "bus/log.h"
 #include "diagnosis/engine.h"
+#include "diagnosis/signals/gpu_reading.h"
 #include "diagnosis/tail_sampler.h"
 #include "ingest/agent_commands.h"
 #include "ingest/counters_table.h"
@@ -55,6 +56,8 @@ struct Options {
   int64_t step_bytes_max = 32ll << 30;
   int64_t trace_days = 7;
   int64_t trace_bytes_max = 32ll << 30;
+  double gpu_hour_price = 0;
+  double peak_tflops = 0;
   bool help = false;
   std::string help_text;
 };
@@ -74,7 +77,11 @@ Result<Options> read_options(const std::vector<std::string>& arguments) {
               "size of the steps on disk in bytes, oldest dropped first (default 34359738368)", 1 << 20, 1ll << 50)
       .number(&options.trace_days, "--trace-days", "N", "days for which spans are kept (default 7)", 1, 3650)
       .number(&options.trace_bytes_max, "--trace-bytes-max", "N",
-              "size of the spans on disk in bytes, oldest dropped first (default 34359738368)", 1 << 20, 1ll << 50);
+              "size of the spans on disk in bytes, oldest dropped first (default 34359738368)", 1 << 20, 1ll << 50)
+      .decimal(&options.gpu_hour_price, "--gpu-hour-price", "X",
+               "what an hour of one GPU costs, in your currency (default: no money is shown)", 0, 1e6)
+      .decimal(&options.peak_tflops, "--peak-tflops", "X",
+               "peak of one GPU in TFLOP/s, for jobs that tell none (default: by the GPU's name, bf16)", 0, 1e6);
   if (Result<void> parsed = flags.parse(arguments); !parsed.ok()) return Error{parsed.error()};
   options.help = flags.help_wanted();
   options.help_text = flags.help();
@@ -198,6 +205,11 @@ Result<void> run(const Options& options, const sigset_t& signals) {
     counters.add("lockstep_detail_asks_total", "reason=\"person\"");
     return ask_hosts(job, request, commands);
   };
+  context.read_gpu = [&](std::string_view host, std::string_view gpu, int64_t since_ns, int64_t through_ns) {
+    return gpu_reading(engine.signals(), host, gpu, since_ns, through_ns);
+  };
+  context.gpu_hour_price = options.gpu_hour_price;
+  context.peak_flops = options.peak_tflops * 1e12;
   Result<std::unique_ptr<HttpServer>> api = HttpServer::start(
       {.address = *http_address, .body_bytes_max = 1 << 20, .name = "http"},
       [&](const ServerRequest& request) { return answer(context, request); }, counters);

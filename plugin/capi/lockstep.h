@@ -53,8 +53,8 @@ LOCKSTEP_API void lockstep_phase_end(int phase);
 LOCKSTEP_API void lockstep_phase_begin_named(int phase, const char* name);
 
 /* A number of the step that is open (of the one before, between steps). Known names: "loss", "grad_norm", "tokens" (of
- * this rank), "flops" (of this rank in this step), "peak_flops" (of its GPU, per second), "learning_rate". The first 15
- * bytes count. */
+ * this rank), "flops" (of this rank in this step; else 6 x "parameters" x "tokens" is taken), "peak_flops" (of its GPU,
+ * per second), "learning_rate". The first 15 bytes count. */
 LOCKSTEP_API void lockstep_scalar(const char* name, double value);
 
 /* A remark at this moment, shown with the step; UTF-8, the first 512 bytes count. */

@@ -1,7 +1,9 @@
 #include "api/answer.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
 
 #include "base/text.h"
 
@@ -53,6 +55,21 @@ Result<int64_t> int_parameter(const ServerRequest& request, std::string_view nam
                         name.data(), text.c_str(), static_cast<long long>(minimum), static_cast<long long>(maximum))};
   }
   return *value;
+}
+
+std::vector<double> rounded_shares(std::vector<double> shares) {
+  constexpr double kUnit = 1e4;
+  if (shares.empty()) return shares;
+  double left = std::round(std::accumulate(shares.begin(), shares.end(), 0.0) * kUnit);
+  const auto largest = std::max_element(shares.begin(), shares.end());
+  for (auto share = shares.begin(); share != shares.end(); ++share) {
+    if (share == largest) continue;
+    const double whole = std::round(*share * kUnit);
+    left -= whole;
+    *share = whole / kUnit;
+  }
+  *largest = left / kUnit;
+  return shares;
 }
 
 double rounded(double value) {

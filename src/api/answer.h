@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/json_writer.h"
 #include "base/result.h"
@@ -36,6 +37,10 @@ HttpResponse list_answer(JsonWriter& json, size_t total, size_t shown);
 
 // The {step} of a path: a whole number, or "latest".
 Result<int64_t> step_of_path(const std::string& text, int64_t latest);
+
+// Shares as the API writes them: rounded to a hundredth of a percent each, and together what they were together (what
+// rounding leaves over goes to the largest).
+std::vector<double> rounded_shares(std::vector<double> shares);
 
 // Three decimals: what a person can use, and a third of the bytes. NaN stays NaN (null).
 double rounded(double value);

@@ -103,6 +103,7 @@ class ApiTest : public ::testing::Test {
     ApiContext context{steps_,     spans_,    traces_, metrics_, *state_,    agents_,
                        diagnosis_, counters_, clock_,  ready_,   web_folder_};
     context.ask_detail = ask_detail_;
+    context.gpu_hour_price = gpu_hour_price_;
     ServerRequest request;
     request.method = method;
     request.path = path;
@@ -131,6 +132,7 @@ class ApiTest : public ::testing::Test {
   static std::string text(element value) { return std::string(value.get_string().value()); }
   static double number(element value) { return value.get_double().value(); }
 
+  double gpu_hour_price_ = 0;
   std::string folder_;
   std::string web_folder_;
   TestClock clock_;
@@ -243,6 +245,64 @@ TEST_F(ApiTest, PartsThatTheAgentCouldTellAreShownAsTheyAre) {
   EXPECT_EQ(number(json("/api/jobs/split/ranks/1")["steps"].at(0)["parts_ms"]["communication"]), 10);
   EXPECT_TRUE(json("/api/jobs/llama-70b/ranks")["ranks"].at(0)["host_ms"].is_null()) << "nobody could tell";
   EXPECT_TRUE(json("/api/jobs/llama-70b/ranks/0")["steps"].at(0)["parts_ms"].is_null());
+}
+
+TEST_F(ApiTest, CostSharesAddToOneAndMoneyIsShownOnlyWhereThereIsAPrice) {
+  for (int64_t step = 10; step < 40; ++step) {
+    for (int32_t rank = 0; rank < 4; ++rank) {
+      StepSummary summary = step_of(step, rank == 2);
+      if (step >= 25) summary.duration_ns += 50'000'000;
+      steps_.append_step(identity_of(rank), summary, clock_.now);
+    }
+  }
+  Verdict verdict = verdict_of("v-1", "llama-70b", "confirmed", "slow", 5);
+  verdict.since_step = 25;
+  verdict.through_step = 39;
+  verdict.lost_share = 0.2;  // 30 of the 50 ms
+  verdict.culprit = {.ranks = {2}, .layer = "gpu", .cause = "throttle-power"};
+  diagnosis_.list = {verdict};
+  element cost = json("/api/jobs/llama-70b/cost");
+  EXPECT_NEAR(number(cost["baseline_ms"]), 100, 1e-9);
+  EXPECT_TRUE(cost["lost_money"].is_null());
+  EXPECT_TRUE(cost["parts"].at(0)["lost_money"].is_null());
+  double shares = 0;
+  for (element part : cost["parts"].get_array()) shares += number(part["share"]);
+  EXPECT_DOUBLE_EQ(shares, 1);
+  EXPECT_EQ(text(cost["parts"].at(0)["verdict"]), "v-1");
+  EXPECT_NEAR(number(cost["parts"].at(0)["share"]), 0.6, 1e-9);
+  EXPECT_EQ(text(cost["parts"].at(1)["kind"]), "unexplained");
+  EXPECT_NEAR(number(cost["lost_gpu_seconds"]), 15 * 0.05 * 4, 1e-9);
+  gpu_hour_price_ = 3600;
+  EXPECT_NEAR(number(json("/api/jobs/llama-70b/cost")["lost_money"]), 3, 1e-9);
+  EXPECT_EQ(number(json("/api/jobs/llama-70b/cost", "last=5")["steps"]), 5);
+  expect_error("/api/jobs/llama-70b/cost", "last=0", 400, "last");
+  expect_error("/api/jobs/llama-71b/cost", "", 404, "llama-70b");
+  expect_error("/api/jobs/llama-70b/cost", "first=1", 400, "not known here");
+}
+
+TEST_F(ApiTest, MfuSaysWhatIsMissingOrStepsDownToWhatWasAchieved) {
+  element unknown = json("/api/jobs/llama-70b/mfu");
+  EXPECT_TRUE(unknown["mfu"].is_null());
+  EXPECT_EQ(text(unknown["flops"]["from"]), "unknown");
+  EXPECT_NE(text(unknown["sentence"]).find("tells no FLOPs"), std::string::npos);
+  for (int64_t step = 0; step < 10; ++step) {
+    for (int32_t rank = 0; rank < 4; ++rank) {
+      StepSummary summary = step_of(step, rank == 2);
+      summary.split_known = true;
+      summary.split_ns = {70'000'000, 25'000'000, 5'000'000, 0, 0, 0};
+      summary.scalars = {{"flops", 3e12}, {"peak_flops", 100e12}};
+      steps_.append_step(identity_of(rank), summary, clock_.now);
+    }
+  }
+  element mfu = json("/api/jobs/llama-70b/mfu");
+  EXPECT_NEAR(number(mfu["mfu"]), 0.3, 1e-9);
+  EXPECT_NEAR(number(mfu["peak"]["tflops"]), 100, 1e-9);
+  double sum = number(mfu["mfu"]);
+  for (element bar : mfu["bars"].get_array()) sum += number(bar["points"]);
+  EXPECT_NEAR(sum, 1, 1e-9);
+  EXPECT_TRUE(mfu["change"].is_null());
+  expect_error("/api/jobs/llama-70b/mfu", "last=501", 400, "last");
+  expect_error("/api/jobs/nobody/mfu", "", 404, "nobody");
 }
 
 TEST_F(ApiTest, ARankShowsTheNumbersOfAStepAndItsMfuWhereFlopsAndPeakWereTold) {

@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "base/counters.h"
+#include "query/mfu.h"
 #include "query/step_trace.h"
 #include "store/agent_registry.h"
 #include "store/detail_asker.h"
@@ -34,6 +35,9 @@ struct ApiContext {
   std::string web_folder;          // empty: no web UI
   // Asks the agents for a step after the fact; empty: nobody can be asked. Thread-safe.
   std::function<DetailAsked(const JobInfo&, const DetailRequest&)> ask_detail = {};
+  ReadGpu read_gpu = {};      // clocks for MFU; empty: not known. Thread-safe
+  double gpu_hour_price = 0;  // 0: no money is shown
+  double peak_flops = 0;      // of one GPU, where a job tells none; 0: by its name
 };
 
 }  // namespace lockstep

@@ -13,6 +13,8 @@ namespace {
 constexpr Route kRoutes[] = {
     {"/api/jobs", "limit", "every job known, worst first", get_jobs},
     {"/api/jobs/{job}/why", "", "the verdicts of a job and, where there are none, why not", get_why},
+    {"/api/jobs/{job}/cost", "last", "where the time that a job loses goes; shares add to 100 %", get_cost},
+    {"/api/jobs/{job}/mfu", "last", "why MFU is what it is: from the peak to what was achieved", get_mfu},
     {"/api/jobs/{job}/steps/{step}/perfetto", "ranks format", "a step as a Perfetto archive (tar) or file (pftrace)",
      get_perfetto},
     {"/api/jobs/{job}/steps/{step}/detail", "ranks", "ask the agents for a step in detail, as long as they have it",

@@ -1,6 +1,5 @@
 // GET /api/jobs/{job}/why: the verdicts of a job, where its time goes and, where there is no verdict, why not.
-#include <algorithm>
-#include <cmath>
+#include <vector>
 
 #include "api/answer.h"
 #include "api/endpoints.h"
@@ -40,17 +39,11 @@ void write_breakdown(JsonWriter& json, const ApiContext& context, const JobInfo&
     json.null();
     return;
   }
-  // Rounded each, and still 1 together: what rounding leaves over goes to the largest.
-  constexpr double kUnit = 1e4;
-  Part* largest = std::max_element(std::begin(parts), std::end(parts),
-                                   [](const Part& a, const Part& b) { return a.sum_ms < b.sum_ms; });
-  double left = kUnit;
-  for (const Part& part : parts) {
-    if (&part != largest) left -= std::round(part.sum_ms / total * kUnit);
-  }
+  std::vector<double> shares;
+  for (const Part& part : parts) shares.push_back(part.sum_ms / total);
+  shares = rounded_shares(std::move(shares));
   json.begin_object();
-  for (const Part& part : parts)
-    json.field(part.name, (&part == largest ? left : std::round(part.sum_ms / total * kUnit)) / kUnit);
+  for (size_t i = 0; i < shares.size(); ++i) json.field(parts[i].name, shares[i]);
   json.end_object();
 }
 

@@ -328,6 +328,7 @@ void Engine::fill(const std::string& job_id, const Job& job, Tracked& tracked, c
     double paid = finding.steps_hit * static_cast<double>(finding.step_ns) +
                   (1 - finding.steps_hit) * static_cast<double>(finding.step_without_ns);
     verdict.lost_share = paid > 0 ? std::min(1.0, static_cast<double>(finding.lost_ns_per_step) / paid) : 0;
+    verdict.lost_share_alone = paid > 0 ? std::min(1.0, static_cast<double>(finding.lost_alone_ns) / paid) : 0;
   }
   verdict.victim_gpu_minutes = verdict.lost_gpu_seconds / 60 * static_cast<double>(finding.victims.size()) / world;
 }

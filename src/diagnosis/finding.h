@@ -31,6 +31,7 @@ struct Finding {
   int64_t since_step = -1;
   int64_t through_step = -1;
   int64_t lost_ns_per_step = 0;  // averaged over all steps since then, slow or not
+  int64_t lost_alone_ns = 0;     // a step, were nobody else late beside it; 0: the same as above
   int64_t step_ns = 0;           // a step as it is
   int64_t step_without_ns = 0;   // a step as it would be
   double steps_hit = 1;          // share of steps that are hit (1: every step)

@@ -214,13 +214,19 @@ std::vector<int64_t> JobWindow::complete_steps() const {
   return complete;
 }
 
+namespace {
+double mean(const std::vector<double>& values) {
+  return values.empty() ? 0 : std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
+}
+}  // namespace
+
 void JobWindow::remember(int64_t attempt) {
   for (int64_t number : complete_steps()) {
     if (number <= remembered_) continue;
     remembered_ = number;
     const StepFrame& frame = steps_.at(number);
     const StepLateness& late = lateness(*this, frame);
-    std::vector<double> own, input, comm, checkpoint;
+    std::vector<double> own, input, comm, checkpoint, flops, tokens;
     StepFacts facts{.attempt = attempt, .number = number, .duration_ns = late.duration_ns};
     for (size_t slot = 0; slot < frame.rows.size(); ++slot) {
       if (!frame.knows(slot)) continue;
@@ -234,7 +240,13 @@ void JobWindow::remember(int64_t attempt) {
         facts.checkpoint_ns = checkpoint.back();
         facts.checkpoint_rank = rank_of(slot);
       }
+      for (const StepScalar& scalar : row.scalars) {
+        if (scalar.name == "flops" && scalar.value > 0) flops.push_back(scalar.value);
+        if (scalar.name == "tokens" && scalar.value > 0) tokens.push_back(scalar.value);
+      }
     }
+    facts.flops = mean(flops);
+    facts.tokens = mean(tokens);
     facts.most_own_ns -= median(own);
     facts.own_ns = quantile(std::move(own), 0.25);
     facts.input_ns = quantile(std::move(input), 0.25);

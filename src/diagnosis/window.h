@@ -125,6 +125,7 @@ struct StepFacts {
   double checkpoint_ns = 0;  // the longest of the ranks', whose it was, and the median
   int32_t checkpoint_rank = -1;
   double checkpoint_median_ns = 0;
+  double flops = 0, tokens = 0;  // that ranks told, mean over those that did; 0: none
 };
 
 class JobWindow {

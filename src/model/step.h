@@ -84,8 +84,8 @@ enum class TimePart : uint8_t {
 inline constexpr size_t kTimePartCount = 6;
 const char* to_text(TimePart part);  // "compute", "communication", "input", "host", "checkpoint", "idle"
 
-// A number that the job told within a step. "loss", "grad_norm", "tokens", "flops", "peak_flops" and "learning_rate"
-// are known by name; others are kept and shown as they come.
+// A number that the job told within a step. "loss", "grad_norm", "tokens", "flops", "parameters", "peak_flops" and
+// "learning_rate" are known by name; others are kept and shown as they come.
 struct StepScalar {
   std::string name;
   double value = 0;

@@ -54,9 +54,10 @@ struct Verdict {
   int64_t since_unix_ns = 0;
   int64_t found_unix_ns = 0;  // when the verdict was first given
   double lost_gpu_seconds = 0;
-  double lost_share = 0;  // 0..1 of the job's time
-  double confidence = 0;  // 0..1
-  double coverage = 0;    // 0..1: ranks heard of in the window
+  double lost_share = 0;        // 0..1 of the job's time
+  double lost_share_alone = 0;  // the same were nobody else late beside it; 0: not known. Not in the JSON
+  double confidence = 0;        // 0..1
+  double coverage = 0;          // 0..1: ranks heard of in the window
   double clock_error_us = 0;
   std::string sentence;
   Culprit culprit;

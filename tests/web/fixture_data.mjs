@@ -140,12 +140,14 @@ export class Fixture {
     if (path === `/api/services/${encodeURIComponent(kService)}`) return [200, service(kService, ns(kNow))];
     const inStep = /^\/api\/jobs\/([^/]+)\/(traced|steps\/(\d+)(?:\/(timeline|detail|perfetto))?)$/.exec(path);
     if (inStep && kJobs[decodeURIComponent(inStep[1])]) return this.#step(decodeURIComponent(inStep[1]), inStep[3], inStep[4] ?? '', query);
-    const match = /^\/api\/jobs\/([^/]+)(?:\/(why|steps|ranks)(?:\/(\d+))?)?$/.exec(path);
+    const match = /^\/api\/jobs\/([^/]+)(?:\/(why|cost|mfu|steps|ranks)(?:\/(\d+))?)?$/.exec(path);
     if (!match) return [404, { error: `no such path: ${path}` }];
     const name = decodeURIComponent(match[1]);
     const job = kJobs[name];
     if (!job) return [404, { error: `no job "${name}". Did you mean ${kSlow}? (lockstep jobs lists ${Object.keys(kJobs).length})` }];
     if (match[2] === 'why') return [200, this.#why(name)];
+    if (match[2] === 'cost') return [200, this.#cost(name)];
+    if (match[2] === 'mfu') return [200, this.#mfu(name)];
     if (match[2] === 'steps') return [200, this.#steps(name, this.#window(name, query, 200))];
     if (match[3] !== undefined) return [200, this.#rank(name, Number(match[3]), this.#window(name, query, 50))];
     if (match[2] === 'ranks') return [200, this.#ranks(name, this.#window(name, query, 50))];
@@ -204,6 +206,40 @@ export class Fixture {
     return {
       job: this.#job(name), health: job.health, summary: job.summary, verdicts: job.verdicts,
       breakdown: this.#breakdown(name),
+    };
+  }
+  #cost(name) {
+    const job = kJobs[name];
+    const slow = name === kSlow;
+    const part = (kind, share, fields) => ({ kind, share, lost_gpu_seconds: 71280 * share, lost_money: 49.5 * share, steps: 185, ...fields });
+    return {
+      job_id: name, from_step: 0, to_step: job.step, steps: 200, gpus: job.ranks, step_ms: 540, baseline_ms: 412, gpu_hour_price: slow ? 2.5 : null,
+      sentence: slow ? '24 % of the last 200 steps is lost: 540 ms a step where 412 ms would do. 81 % of that: rank 43 (throttle-thermal).'
+        : 'Nothing to speak of is lost in the last 200 steps: 412 ms a step, and 412 ms before.',
+      lost_share: slow ? 0.24 : 0.002, lost_gpu_seconds: slow ? 71280 : 40, lost_money: slow ? 49.5 : null,
+      parts: slow ? [
+        part('verdict', 0.81, { name: 'rank 43 (throttle-thermal)', verdict: 'slow-43', state: 'confirmed' }),
+        part('told', 0.07, { name: 'checkpoints and evaluation', steps: 4 }),
+        part('unexplained', 0.12, { name: 'unexplained', steps: 200 }),
+      ] : [part('unexplained', 1, { name: 'unexplained', steps: 200, lost_money: null })],
+    };
+  }
+  #mfu(name) {
+    const told = kJobs[name].told === true;
+    const bar = (key, words, points, note = '') => ({ key, words, points, known: key !== 'unknown', note });
+    return {
+      job_id: name, from_step: 1339, to_step: 1388, steps: 50, ranks: kJobs[name].ranks, ranks_counted: kJobs[name].ranks, mfu: told ? 0.38 : null,
+      sentence: told ? 'MFU is 38 %: 22 points go to stragglers that verdicts name, 18 to what happens inside the kernels, 11 to communication that nothing hides.'
+        : 'MFU is not known: the job tells no FLOPs (lockstep.set_flops(), or the scalars "parameters" and "tokens").',
+      next: told ? 'Drain node-17 and check its airflow' : '', peak: { tflops: told ? 989.4 : null, from: told ? 'table' : 'unknown', precision: 'bf16', gpu: 'NVIDIA H100 80GB HBM3' },
+      flops: { per_step: told ? 6.9e14 : null, tokens_per_step: null, from: told ? 'job' : 'unknown' },
+      bars: told ? [bar('stragglers', 'stragglers that verdicts name', 0.22), bar('slow_links', 'slow links that verdicts name', 0), bar('waiting', 'waiting for other ranks', 0.02),
+        bar('communication', 'communication that nothing hides', 0.11), bar('input', 'waiting for input', 0.02), bar('host', 'gaps in which the host is late', 0.03),
+        bar('clocks', 'clocks below their highest', 0.04, 'SM clocks 1901 MHz, at most 1980'),
+        bar('kernels', 'what happens inside the kernels', 0.18, 'memory-bound or small kernels, shapes, precision: a profile tells'), bar('unknown', 'what is unknown', 0)]
+        : [bar('communication', 'communication that nothing hides', 0.2), bar('unknown', 'what is unknown', 0.8, 'time at work: how much of it was the model\'s is not known')],
+      change: told ? { step: 1204, before: 0.59, after: 0.38, verdict: 'slow-43', grew: {}, sentence: 'MFU fell from 59 % to 38 % at step 1,204: 22 points more go to stragglers that verdicts name.',
+        what: ['a verdict of the same time: Rank 43 (node-17, GPU 3) makes all 64 ranks wait 118 ms a step since step 1,204.'] } : null,
     };
   }
   #breakdown(name) {

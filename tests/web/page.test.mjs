@@ -89,6 +89,35 @@ describe('the page on canned answers', { skip: kServer ? 'LOCKSTEP_URL is set' :
     await accessible(page);
   }));
 
+  it('says what the loss is made of and why MFU is what it is', () => visit(jobPath(kSlow), async (page) => {
+    const cost = page.getByRole('region', { name: 'Cost', exact: true });
+    await cost.waitFor();
+    assert.match(await cost.innerText(), /24 % of the last 200 steps is lost[\s\S]*19\.8 GPU-hours, 49\.50 at 2\.5 a GPU-hour/);
+    const widths = await cost.locator('.share-bar > span').evaluateAll((all) => all.map((one) => parseFloat(one.style.width)));
+    assert.equal(widths.reduce((sum, width) => sum + width, 0), 100);
+    assert.match(await cost.getByRole('row', { name: /unexplained/ }).innerText(), /12 %/);
+    const mfu = page.getByRole('region', { name: 'MFU', exact: true });
+    assert.match(await mfu.innerText(), /^Why is MFU[\s\S]*MFU is 38 %[\s\S]*fell from 59 % to 38 % at step 1,204/);
+    // Bars step down: each ends where the next begins, the last where what was achieved ends.
+    const places = await mfu.locator('.fall > span').evaluateAll((all) => all.map((one) => [parseFloat(one.style.left), parseFloat(one.style.width)]));
+    const [, ...falls] = places;
+    for (let i = 1; i + 1 < falls.length; ++i) assert.ok(Math.abs(falls[i][0] + falls[i][1] - falls[i - 1][0]) < 0.01, `bar ${i}`);
+    assert.ok(Math.abs(falls.at(-2)[0] - falls.at(-1)[1]) < 0.01, 'the last bar ends at MFU');
+    await accessible(page);
+    await mfu.scrollIntoViewIfNeeded();
+    await shot(page, 'job-cost-mfu');
+  }));
+
+  it('says what is missing where MFU is not known, and shows no bar where nothing is lost', () => visit(jobPath(kHealthy), async (page) => {
+    const mfu = page.getByRole('region', { name: 'MFU', exact: true });
+    await mfu.waitFor();
+    assert.match(await mfu.innerText(), /MFU is not known: the job tells no FLOPs/);
+    assert.equal(await page.locator('.share-bar').count(), 0);
+    await accessible(page);
+    await page.locator('section[aria-label=MFU]').scrollIntoViewIfNeeded();
+    await shot(page, 'job-mfu-unknown');
+  }));
+
   it('opens a claim to its numbers beside its peers, and links to this server only', () => visit(jobPath(kSlow), async (page) => {
     await page.getByRole('button', { name: /thermal slowdown/ }).click();
     const numbers = page.locator('.numbers').first();

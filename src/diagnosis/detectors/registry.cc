@@ -2,6 +2,7 @@
 
 #include "diagnosis/detectors/checkpoint/checkpoint.h"
 #include "diagnosis/detectors/fabric/fabric.h"
+#include "diagnosis/detectors/less_work/less_work.h"
 #include "diagnosis/detectors/loss/loss.h"
 #include "diagnosis/detectors/pause/pause.h"
 #include "diagnosis/detectors/regression/regression.h"
@@ -23,6 +24,7 @@ constexpr StepDetector kStepDetectors[] = {
     {"checkpoint", "checkpoints that take longer than they used to", find_long_checkpoints},
     {"workload", "work that is dealt unevenly over ranks or stages", find_uneven_work},
     {"regression", "a whole job that has become slower", find_regressions},
+    {"less_work", "steps that take as long as ever and do less", find_less_work},
     {"loss", "a loss that is not a number, and where it began", find_bad_loss},
 };
 

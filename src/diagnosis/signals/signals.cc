@@ -63,6 +63,7 @@ constexpr SignalRow kRows[] = {
     {"cgroup_io_pressure", "lockstep_cgroup_pressure_seconds_total", "resource=io,scope=some", G, U, R, one, 100, "%", "its cgroup stalled for I/O"},
     {"cgroup_throttled", "lockstep_cgroup_cpu_throttled_seconds_total", "", G, U, R, one, 100, "%", "held back by its CPU quota"},
     {"cgroup_oom", "lockstep_cgroup_oom_kills_total", "", G, U, R, one, 60, "/min", "processes killed for want of memory"},
+    {"sm_clock_max", "lockstep_gpu_clock_max_hertz", "clock=sm", G, U, L, one, 1e-9, "GHz", "highest SM clock"},
     {"numa_remote", "lockstep_process_numa_remote", "", G, U, L, one, 100, "%", "CPUs of the wrong socket"},
 
     {"nic_up", "hw.network.up", "", N, D, L, one, 1, "", "port up (1: yes)"},

@@ -1,6 +1,7 @@
 // Questions to the server, one function each. Every answer is decoded before anyone sees it.
 import { decodeJobs, decodeRank, decodeRanks, decodeWhy, object, text } from './decode';
 import type { JobList, RankDetail, RankList, Why } from './decode';
+import { decodeCost, decodeMfu, type Cost, type Mfu } from './cost';
 import { decodeMatrix, type StepMatrix } from './matrix';
 import { decodeService, decodeServices, type Service } from './service';
 import { decodeAsked, decodeStep, decodeTraced, type Asked, type StepAnalysis, type TracedSteps } from './step';
@@ -27,6 +28,8 @@ export interface Tile {
 export const paths = {
   jobs: () => '/api/jobs',
   why: (job: string) => `/api/jobs/${encodeURIComponent(job)}/why`,
+  cost: (job: string) => `/api/jobs/${encodeURIComponent(job)}/cost`,
+  mfu: (job: string) => `/api/jobs/${encodeURIComponent(job)}/mfu`,
   steps: (job: string, last: number) => `/api/jobs/${encodeURIComponent(job)}/steps?last=${last}`,
   stepRange: (job: string, from: number, to: number) => `/api/jobs/${encodeURIComponent(job)}/steps?from=${from}&to=${to}`,
   ranks: (job: string, last: number) => `/api/jobs/${encodeURIComponent(job)}/ranks?last=${last}`,
@@ -61,6 +64,8 @@ export const api = {
   traced: async (job: string, limit: number, signal: AbortSignal): Promise<TracedSteps> => decodeTraced(await get(paths.traced(job, limit), signal)),
   askDetail: async (job: string, step: number, signal: AbortSignal): Promise<Asked> =>
     decodeAsked(await get(paths.detail(job, step), signal, 'POST')),
+  cost: async (job: string, signal: AbortSignal): Promise<Cost> => decodeCost(await get(paths.cost(job), signal)),
+  mfu: async (job: string, signal: AbortSignal): Promise<Mfu> => decodeMfu(await get(paths.mfu(job), signal)),
   services: async (signal: AbortSignal): Promise<string[]> => decodeServices(await get(paths.services(), signal)),
   service: async (name: string, last: number, signal: AbortSignal): Promise<Service> => decodeService(await get(paths.service(name, last), signal)),
 };

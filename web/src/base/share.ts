@@ -10,9 +10,11 @@ export function curl(path: string): string {
 }
 
 // A name that begins with a dash would be read as a flag.
-export function whyCommand(job: string): string {
-  return `lockstep why ${job.startsWith('-') ? '-- ' : ''}${shellWord(job)} --server ${shellWord(location.origin)}`;
+function command(name: string, job: string): string {
+  return `lockstep ${name} ${job.startsWith('-') ? '-- ' : ''}${shellWord(job)} --server ${shellWord(location.origin)}`;
 }
+export const whyCommand = (job: string): string => command('why', job);
+export const mfuCommand = (job: string): string => command('mfu', job);
 
 export type CsvCell = string | number | null;
 

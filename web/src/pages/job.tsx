@@ -1,6 +1,7 @@
 // Why is my job slow? The answer on top, then where the time goes, then which rank; one column, one step axis, one crosshair.
 import { useSignal } from '@preact/signals';
 import { useLayoutEffect, useMemo, useRef } from 'preact/hooks';
+import type { Mfu } from '../base/cost';
 import type { Verdict, Why } from '../base/decode';
 import { clean, clock, count, duration, number, percent, utc } from '../base/format';
 import { healthMark, stateMark, type Mark } from '../base/health';
@@ -13,6 +14,7 @@ import { MarkView } from '../widgets/mark';
 import type { Point } from '../widgets/point';
 import { VerdictCard } from '../widgets/verdict_card';
 import { JobCharts } from './job_charts';
+import { CostCard, MfuCard } from './job_cost';
 import { useJobData, type Told } from './job_data';
 import { useJobKeys } from './job_keys';
 import { JobTables } from './job_tables';
@@ -56,7 +58,7 @@ export function JobPage({ place }: { place: JobPlace }) {
   }
   const since = open.flatMap((verdict) => (verdict.since_step === null ? [] : [verdict.since_step]));
   return (
-    <Frame crumbs={crumbs} state={why && <JobState why={why} told={data.told.value} />}>
+    <Frame crumbs={crumbs} state={why && <JobState why={why} told={data.told.value} mfu={data.mfu.value} />}>
       <div class={panelOpen ? 'with-panel' : undefined}>
         <div class="column">
           {why ? <Answers why={why} open={open} onRank={showRank} /> : <Loading what={name} />}
@@ -65,6 +67,8 @@ export function JobPage({ place }: { place: JobPlace }) {
             : <JobCharts {...{ place, why, matrix, rows, max, culprits, since, hover, selected, pick }} traced={data.traced.value}
                          pinned={data.pinned.value}
                          onFollow={() => { pick(null, null); data.follow(); }} />)}
+          {why && data.cost.value && <CostCard job={place.job} cost={data.cost.value} />}
+          {why && data.mfu.value && <MfuCard job={place.job} mfu={data.mfu.value} />}
           {why && <Cleared why={why} onRank={showRank} />}
         </div>
         {place.rank !== null && why && (
@@ -97,7 +101,7 @@ function useKeptPlace(panelOpen: boolean): void {
 
 const kNoAnswer: Mark = { glyph: '◌', word: 'no answer', tone: 'quiet' };
 
-function JobState({ why, told }: { why: Why; told: Told }) {
+function JobState({ why, told, mfu }: { why: Why; told: Told; mfu: Mfu | null }) {
   const { job } = why;
   // What cannot be asked is not live, whatever it was when last heard.
   const lost = line.value.lostSince !== null;
@@ -110,15 +114,10 @@ function JobState({ why, told }: { why: Why; told: Told }) {
       <span>step {count(job.last_step)}</span>
       <span>{job.ranks_reporting !== null && job.ranks_reporting !== job.world_size && `${count(job.ranks_reporting)} of `}{count(job.world_size)} ranks</span>
       <span>{why.health === 'hang' && 'was '}<b>{duration(job.step_ms)}</b>/step</span>
-      {told.mfu.length > 0 && <span title={`step ${count(told.mfu[0]!.step)}; model FLOPs told, over the GPU's peak`}>MFU <b>{percent(median(told.mfu))}</b></span>}
+      {mfu !== null && mfu.mfu !== null && <span title={mfu.sentence}>MFU <b>{percent(mfu.mfu)}</b></span>}
       {told.loss.length > 0 && <span title={lossTitle(told)}>loss <b>{number(told.loss[0]!.value)}</b></span>}
     </>
   );
-}
-
-function median(values: readonly { value: number }[]): number | null {
-  const sorted = values.map((one) => one.value).sort((a, b) => a - b);
-  return sorted[sorted.length >> 1] ?? null;
 }
 
 function lossTitle({ loss }: Told): string {

@@ -1,6 +1,7 @@
 // What the job page knows, kept fresh: the verdicts every second, the matrix by its newest columns only.
 import { useSignal, type ReadonlySignal } from '@preact/signals';
 import { api, paths, Refused } from '../base/api';
+import type { Cost, Mfu } from '../base/cost';
 import type { RankList, RankStep, Why } from '../base/decode';
 import { merge, type StepMatrix } from '../base/matrix';
 import { usePoll } from '../base/poll';
@@ -13,6 +14,8 @@ export interface JobData {
   refused: ReadonlySignal<string | null>;
   traced: ReadonlySignal<ReadonlySet<number>>;  // steps with detail
   told: ReadonlySignal<Told>;
+  cost: ReadonlySignal<Cost | null>;  // null: not asked yet, or an older server
+  mfu: ReadonlySignal<Mfu | null>;
   // True while the window stands on an older step that the address asked for, instead of following the newest.
   pinned: ReadonlySignal<boolean>;
   follow: () => void;
@@ -21,7 +24,6 @@ export interface JobData {
 // What the job tells of itself, over the last steps of its first rank: newest first, only steps that tell it.
 export interface Told {
   loss: { step: number; value: number }[];
-  mfu: { step: number; value: number }[];
 }
 
 const kTracedShown = 500;
@@ -40,7 +42,9 @@ export function useJobData(place: JobPlace): JobData {
   const loaded = useSignal({ attempt: -1, last: 0 });
   const restarts = useSignal(0);
   const traced = useSignal<ReadonlySet<number>>(new Set());
-  const told = useSignal<Told>({ loss: [], mfu: [] });
+  const told = useSignal<Told>({ loss: [] });
+  const cost = useSignal<Cost | null>(null);
+  const mfu = useSignal<Mfu | null>(null);
   const { job, last, view } = place;
 
   const ask = async (signal: AbortSignal): Promise<void> => {
@@ -86,13 +90,19 @@ export function useJobData(place: JobPlace): JobData {
     } catch (error) {
       if (!(error instanceof Refused)) throw error;
     }
-    if (first !== undefined) told.value = toldBy((await api.rank(job, first, kToldSteps, signal)).steps);
+    if (first === undefined) return;
+    told.value = toldBy((await api.rank(job, first, kToldSteps, signal)).steps);
+    try {
+      [cost.value, mfu.value] = await Promise.all([api.cost(job, signal), api.mfu(job, signal)]);
+    } catch (error) {
+      if (!(error instanceof Refused)) throw error;
+    }
   }, () => {}, () => (matrix.value === null ? 1_000 : kSlowlyMs));
   const follow = (): void => {
     loaded.value = { attempt: -1, last: 0 };
     restarts.value += 1;
   };
-  return { why, matrix, ranks, refused, traced, told, pinned, follow };
+  return { why, matrix, ranks, refused, traced, told, cost, mfu, pinned, follow };
 }
 
 function toldBy(steps: RankStep[]): Told {
@@ -101,5 +111,5 @@ function toldBy(steps: RankStep[]): Told {
     const known = value(entry);
     return known === null || known === undefined ? [] : [{ step: entry.step, value: known }];
   });
-  return { loss: of((entry) => entry.scalars.find(([name]) => name === 'loss')?.[1]), mfu: of((entry) => entry.mfu) };
+  return { loss: of((entry) => entry.scalars.find(([name]) => name === 'loss')?.[1]) };
 }

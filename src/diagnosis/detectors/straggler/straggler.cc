@@ -405,6 +405,7 @@ Finding finding_of(const JobWindow& window, const std::string& host, std::vector
   finding.step_ns = static_cast<int64_t>(last.step_ns);
   finding.step_without_ns = static_cast<int64_t>(last.step_ns - saved);
   finding.lost_ns_per_step = static_cast<int64_t>(saved);
+  finding.lost_alone_ns = static_cast<int64_t>(std::min(worst.ns, last.step_ns));
   finding.victims = victims_of(window, finding.ranks);
   add_wait_claims(window, worst.rank, steps, finding);
   explain_own_time(window, finding.ranks, steps, finding);

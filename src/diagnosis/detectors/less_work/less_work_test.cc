@@ -1,0 +1,66 @@
+#include "diagnosis/detectors/less_work/less_work.h"
+
+#include <gtest/gtest.h>
+
+#include "diagnosis/testing.h"
+
+namespace lockstep {
+namespace {
+
+using testing::MadeUpJob;
+using testing::RankPlan;
+
+std::vector<Finding> after(int64_t steps, const std::function<double(int64_t)>& work,
+                           const std::function<double(int64_t)>& length, const char* scalar = "flops") {
+  MadeUpJob job(8);
+  JobWindow window;
+  job.play(window, 0, steps, [&](int64_t step, std::vector<RankPlan>& ranks) {
+    for (RankPlan& rank : ranks) {
+      rank.scalars = {{scalar, 4e13 * work(step)}};
+      rank.own_ms *= length(step);
+    }
+  });
+  window.remember(0);
+  return find_less_work(window, {});
+}
+double same(int64_t) {
+  return 1;
+}
+double less_from_40(int64_t step) {
+  return step >= 40 ? 0.7 : 1;
+}
+
+TEST(LessWork, FewerFlopsInStepsOfTheSameLengthAreFound) {
+  const std::vector<Finding> findings = after(70, less_from_40, same);
+  ASSERT_EQ(findings.size(), 1u);
+  EXPECT_EQ(findings[0].kind, "inefficient");
+  EXPECT_EQ(findings[0].cause, "less-work");
+  EXPECT_EQ(findings[0].since_step, 40);
+  EXPECT_TRUE(findings[0].sure);
+  EXPECT_TRUE(findings[0].ranks.empty());
+}
+
+TEST(LessWork, TokensWillDoWhereNoFlopsAreTold) {
+  EXPECT_EQ(after(70, less_from_40, same, "tokens").size(), 1u);
+  EXPECT_TRUE(after(70, less_from_40, same, "reward").empty()) << "nothing is known of the work";
+}
+
+TEST(LessWork, ShorterStepsWithLessWorkLoseNothing) {
+  EXPECT_TRUE(after(70, less_from_40, less_from_40).empty());
+}
+
+TEST(LessWork, LongerStepsAreSomebodyElsesVerdict) {
+  EXPECT_TRUE(after(70, same, [](int64_t step) { return step >= 40 ? 1.4 : 1; }).empty());
+}
+
+TEST(LessWork, APartialBatchAndUnevenOnesSayNothing) {
+  EXPECT_TRUE(after(
+                  70, [](int64_t step) { return step == 69 || step == 68 ? 0.2 : 1; }, same)
+                  .empty());
+  EXPECT_TRUE(after(
+                  70, [](int64_t step) { return 0.8 + 0.05 * static_cast<double>(step * 7 % 9); }, same)
+                  .empty());
+}
+
+}  // namespace
+}  // namespace lockstep

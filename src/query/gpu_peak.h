@@ -1,0 +1,24 @@
+// Dense peak of a GPU by its name, for MFU. The table is python/lockstep/peak_flops.csv, built in: one place for the
+// hook inside a job and for the server, with the source of every figure.
+//
+// Thread rule: Thread-safe (the table is read once).
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace lockstep {
+
+struct GpuPeak {
+  double flops = 0;    // per second
+  std::string source;  // the data sheet
+};
+
+// Until told otherwise a job is taken to train in this.
+inline constexpr std::string_view kUsualPrecision = "bf16";
+
+// As the driver names it ("NVIDIA H100 80GB HBM3"). nullopt: not in the table, or its figures are not settled.
+std::optional<GpuPeak> gpu_peak(std::string_view gpu_name, std::string_view precision = kUsualPrecision);
+
+}  // namespace lockstep

@@ -1,0 +1,175 @@
+#include "tests/scenarios/shares.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "base/counters.h"
+#include "base/median.h"
+#include "diagnosis/engine.h"
+#include "diagnosis/signals/gpu_reading.h"
+#include "query/loss_account.h"
+#include "query/mfu.h"
+#include "sim/scenario/conditions.h"
+#include "sim/scenario/truth.h"
+#include "sim/score/observe.h"
+#include "sim/score/score_case.h"
+#include "store/agent_registry.h"
+#include "store/applier.h"
+#include "store/memory_metric_store.h"
+#include "store/memory_span_store.h"
+#include "store/memory_step_store.h"
+#include "store/store_counters.h"
+#include "wire/otlp.h"
+
+namespace lockstep {
+namespace {
+
+constexpr int64_t kFrom = 10;  // warm-up is not looked at
+
+class Product final : public sim::Subject {
+ public:
+  Product() { applier.subscribe(engine); }
+  void receive(Signal signal, std::string_view otlp, int64_t now_unix_ns) override {
+    const Result<Batch> batch = otlp::decode(signal, otlp);
+    if (batch.ok()) applier.apply(signal, *batch, now_unix_ns);
+  }
+  void tick(int64_t now_unix_ns) override { engine.tick(now_unix_ns); }
+  std::string verdicts(std::string_view) override { return "[]"; }
+
+  Counters counters{kStoreCounters};
+  MemoryStepStore steps{{}, counters};
+  MemorySpanStore spans{{}, counters};
+  MemoryMetricStore metrics{{}, counters};
+  AgentRegistry agents;
+  Engine engine;
+  Applier applier{steps, spans, metrics, agents, counters};
+};
+
+struct Played {
+  double seconds = 0;  // of the steps looked at
+  // Of those that the waterfall looks at.
+  double shown_seconds = 0, flops = 0, capacity = 0;
+};
+
+Played play(const sim::Scenario& scenario, const std::vector<size_t>& faults, int64_t last_step, int64_t shown_from) {
+  sim::Scenario some = scenario;
+  some.faults.clear();
+  for (const size_t i : faults) some.faults.push_back(scenario.faults[i]);
+  const sim::JobPlan& plan = some.jobs.front();
+  const sim::JobShape shape = sim::shape_of(some, plan, 0, plan.dp);
+  const sim::JobConditions conditions(some, plan, shape);
+  sim::Fleet fleet(shape, 0);
+  Played played;
+  for (int64_t step = 0; step <= last_step; ++step) {
+    fleet.play_under(conditions.at(step).conditions);
+    if (step < kFrom) continue;
+    std::vector<double> durations;
+    for (int32_t rank = 0; rank < shape.world_size(); ++rank) {
+      const StepSummary summary = fleet.summary(rank);
+      durations.push_back(static_cast<double>(summary.duration_ns) / 1e9);
+      double peak = 0;
+      for (const StepScalar& scalar : summary.scalars) {
+        if (scalar.name == "flops" && step >= shown_from) played.flops += scalar.value;
+        if (scalar.name == "peak_flops") peak = scalar.value;
+      }
+      if (step >= shown_from) played.capacity += peak * durations.back();
+    }
+    const double seconds = median_of(durations);
+    played.seconds += seconds;
+    if (step >= shown_from) played.shown_seconds += seconds;
+  }
+  return played;
+}
+
+bool belongs(const Verdict& verdict, const sim::Truth& truth) {
+  const std::vector<int32_t>& ranks = verdict.culprit.ranks;
+  if (!truth.ranks.empty())
+    return !ranks.empty() && std::find(truth.ranks.begin(), truth.ranks.end(), ranks.front()) != truth.ranks.end();
+  return std::find(truth.layers.begin(), truth.layers.end(), verdict.culprit.layer) != truth.layers.end();
+}
+
+}  // namespace
+
+SharesCheck check_shares(const sim::Scenario& scenario) {
+  SharesCheck check;
+  check.name = scenario.name;
+  const std::string& job_id = scenario.jobs.front().job_id;
+
+  Product product;
+  sim::Subject* const subjects[] = {&product};
+  sim::ScenarioRun run(scenario, sim::kScoreStartUnixNs);
+  sim::observe([&] { return run.next(); }, subjects, {});
+  const std::optional<JobInfo> job = product.steps.job(job_id);
+  if (!job) return check;
+  check.restarted = job->attempt > 0;
+  if (check.restarted) return check;  // the account is of the newest attempt, the truth would be of both
+  const std::vector<Verdict> verdicts = product.engine.verdicts(job_id);
+  const JobLosses losses = job_losses(product.steps, *job, verdicts, kFrom, job->last_step);
+  const Mfu mfu =
+      job_mfu(product.steps, product.metrics, *job, verdicts,
+              {.last = job->last_step - kFrom + 1,
+               .read_gpu = [&](std::string_view host, std::string_view gpu, int64_t since, int64_t through) {
+                 return gpu_reading(product.engine.signals(), host, gpu, since, through);
+               }});
+
+  // What every set of faults costs.
+  const size_t count = scenario.faults.size();
+  std::vector<Played> sets;
+  for (uint32_t set = 0; set < 1u << count; ++set) {
+    std::vector<size_t> faults;
+    for (size_t i = 0; i < count; ++i)
+      if (set >> i & 1) faults.push_back(i);
+    sets.push_back(play(scenario, faults, job->last_step, mfu.from_step));
+  }
+  const double all = sets.back().seconds - sets.front().seconds;
+  check.lost_truth = all / sets.back().seconds;
+  check.lost_told = losses.account.window_ms > 0 ? losses.account.lost_ms / losses.account.window_ms : 0;
+  const std::vector<sim::Truth> truths = sim::truths(scenario);
+  double factorial = 1;
+  for (size_t i = 2; i <= count; ++i) factorial *= static_cast<double>(i);
+  for (size_t i = 0; i < count; ++i) {
+    double value = 0;
+    for (uint32_t set = 0; set < 1u << count; ++set) {
+      if (set >> i & 1) continue;
+      const auto size = static_cast<size_t>(std::popcount(set));
+      double orders = 1;
+      for (size_t k = 2; k <= size; ++k) orders *= static_cast<double>(k);
+      for (size_t k = 2; k <= count - size - 1; ++k) orders *= static_cast<double>(k);
+      value += orders / factorial * (sets[set | 1u << i].seconds - sets[set].seconds);
+    }
+    check.faults.push_back({sim::describe(scenario.faults[i]), all > 0 ? value / all : 0, 0});
+  }
+  for (const JobLoss& loss : losses.parts) {
+    check.sum_told += loss.part.share;
+    if (loss.part.kind == LossKind::kUnexplained) check.unexplained_told += loss.part.share;
+    // Slow checkpoints are named by the phase that the job tells; no verdict has to.
+    for (size_t i = 0; i < count && loss.part.kind == LossKind::kTold; ++i) {
+      if (scenario.faults[i].cause == sim::Cause::kCheckpoint) check.faults[i].told += loss.part.share;
+    }
+    if (loss.part.kind != LossKind::kVerdict) continue;
+    size_t at = count;
+    for (const sim::Truth& truth : truths) {
+      const bool layer =
+          std::find(truth.layers.begin(), truth.layers.end(), loss.verdict.culprit.layer) != truth.layers.end();
+      if (truth.job == job_id && belongs(loss.verdict, truth) && (at == count || layer)) at = truth.fault;
+    }
+    (at < count ? check.faults[at].told : check.other_told) += loss.part.share;
+  }
+  check.mfu_truth = sets.back().flops / sets.back().capacity;
+  check.mfu_told = mfu.achieved;
+  check.stragglers_truth = (sets.back().shown_seconds - sets.front().shown_seconds) / sets.back().shown_seconds;
+  check.stragglers_told =
+      mfu.points[static_cast<size_t>(MfuBar::kStragglers)] + mfu.points[static_cast<size_t>(MfuBar::kSlowLinks)];
+  check.clocks_told = mfu.points[static_cast<size_t>(MfuBar::kClocks)];
+  check.bars_sum = mfu.achieved;
+  for (const double points : mfu.points) check.bars_sum += points;
+  check.cost_sentence = sentence_of(losses);
+  check.mfu_sentence = mfu.sentence;
+  if (mfu.change) {
+    check.change_sentence = mfu.change->sentence;
+    for (const std::string& what : mfu.change->what) check.change_sentence += " | " + what;
+  }
+  return check;
+}
+
+}  // namespace lockstep
