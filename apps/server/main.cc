@@ -189,8 +189,20 @@ Result<void> run(const Options& options, const sigset_t& signals) {
   AgentCommands commands({}, clock, counters);
   TailSampler tail(steps, commands, counters);
   applier.subscribe(tail);
+  std::atomic<bool> ready{false};
+  int64_t look_ms_most = 0, delay_ms_most = 0;
   auto look = [&] {
-    engine.tick(clock.unix_ns());
+    const int64_t began_ns = clock.monotonic_ns();
+    if (const int64_t reported_unix_ns = engine.tick(clock.unix_ns()); reported_unix_ns > 0 && ready) {
+      const int64_t look_ms = (clock.monotonic_ns() - began_ns) / 1'000'000;
+      const int64_t delay_ms = (clock.unix_ns() - reported_unix_ns) / 1'000'000;
+      look_ms_most = std::max(look_ms_most, look_ms);
+      delay_ms_most = std::max(delay_ms_most, delay_ms);
+      counters.set("lockstep_diagnosis_look_ms", "which=\"last\"", look_ms);
+      counters.set("lockstep_diagnosis_look_ms", "which=\"most\"", look_ms_most);
+      counters.set("lockstep_diagnosis_delay_ms", "which=\"last\"", delay_ms);
+      counters.set("lockstep_diagnosis_delay_ms", "which=\"most\"", delay_ms_most);
+    }
     std::vector<Verdict> changed = engine.take_changed();
     tail.note(changed);
     keeper.keep(std::move(changed));
@@ -198,7 +210,6 @@ Result<void> run(const Options& options, const sigset_t& signals) {
     commands.tick();
   };
 
-  std::atomic<bool> ready{false};
   StepTraceCache traces(steps, spans, clock);
   ApiContext context{steps, spans, traces, metrics, **state, agents, engine, counters, clock, ready, *web_folder};
   context.ask_detail = [&](const JobInfo& job, const DetailRequest& request) {

@@ -33,7 +33,7 @@ struct TestDiagnosis final : VerdictSource {
   std::vector<Verdict> verdicts(std::string_view job_id) const override {
     std::vector<Verdict> found;
     for (const Verdict& verdict : list) {
-      if (verdict.job_id == job_id) found.push_back(verdict);
+      if (job_id.empty() || verdict.job_id == job_id) found.push_back(verdict);
     }
     return found;
   }

@@ -74,7 +74,8 @@ JobView view_of(const ApiContext& context, JobInfo info) {
   }
 
   std::vector<double> paces;
-  visit_window(context.steps, job, job.last_step - kStepsForPace + 1, job.last_step,
+  const int64_t steps = steps_within(job, kStepsForPace, kWordRowsMax);
+  visit_window(context.steps, job, job.last_step - steps + 1, job.last_step,
                [&](const StepParts& step, std::span<const StepCell>) { paces.push_back(step.step_ms); });
   view.step_ms = median_of(paces);
   return view;
@@ -157,11 +158,9 @@ std::vector<VerdictView> verdicts_of(const ApiContext& context, const std::strin
 std::vector<VerdictView> all_verdicts(const ApiContext& context) {
   std::vector<VerdictView> list;
   std::set<std::string> live;
-  for (const JobInfo& job : context.steps.jobs()) {
-    for (const Verdict& verdict : context.diagnosis.verdicts(job.job_id)) {
-      live.insert(verdict.id);
-      list.push_back({verdict.id, is_open(verdict), verdict.found_unix_ns, to_json(verdict)});
-    }
+  for (const Verdict& verdict : context.diagnosis.verdicts("")) {
+    live.insert(verdict.id);
+    list.push_back({verdict.id, is_open(verdict), verdict.found_unix_ns, to_json(verdict)});
   }
   append_stored(list, live, context.state.verdicts(""));
   std::stable_sort(list.begin(), list.end(),

@@ -39,7 +39,7 @@ HttpResponse get_ranks(const ApiContext& context, const ApiRequest& request) {
   Result<int64_t> limit = int_parameter(request.http, "limit", 4096, 1, 100'000);
   if (!limit.ok()) return error_answer(400, limit.error());
 
-  int64_t from_step = std::max<int64_t>(0, job->last_step - *last + 1);
+  int64_t from_step = std::max<int64_t>(0, job->last_step - steps_within(*job, *last, kPictureRowsMax) + 1);
   std::vector<Means> means(job->ranks.size());
   visit_window(context.steps, *job, from_step, job->last_step, [&](const StepParts&, std::span<const StepCell> cells) {
     for (const StepCell& cell : cells) {

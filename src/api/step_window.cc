@@ -63,6 +63,12 @@ StepParts finish(int64_t step, std::vector<StepCell>& cells, std::vector<double>
 
 }  // namespace
 
+int64_t steps_within(const JobInfo& job, int64_t wanted, size_t rows_max) {
+  constexpr int64_t kStepsMin = 3;
+  const auto fit = static_cast<int64_t>(rows_max / std::max<size_t>(1, job.ranks.size()));
+  return std::min(wanted, std::max(kStepsMin, fit));
+}
+
 void visit_window(const StepStore& steps, const JobInfo& job, int64_t from_step, int64_t to_step,
                   const std::function<void(const StepParts&, std::span<const StepCell>)>& visit) {
   std::vector<StepCell> cells;

@@ -56,6 +56,12 @@ struct StepParts {  // means over the ranks heard of, but step_ms: median
   double other_ms = 0;
 };
 
+// How many of `wanted` steps an answer looks at: as many as hold this many rows, but a few at least. What is said of a
+// hundred thousand ranks needs few steps to be steady, and is to be said within a second.
+int64_t steps_within(const JobInfo& job, int64_t wanted, size_t rows_max);
+inline constexpr size_t kWordRowsMax = 300'000;     // for a number or a sentence
+inline constexpr size_t kPictureRowsMax = 800'000;  // for a table or a map
+
 // Calls back for every step from `from_step` to `to_step` of which at least one rank has told, in order; cells by rank.
 // Ranks that joined after `job` was read are left out. The callback must not call the store.
 void visit_window(const StepStore& steps, const JobInfo& job, int64_t from_step, int64_t to_step,

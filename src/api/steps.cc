@@ -47,6 +47,7 @@ HttpResponse get_steps(const ApiContext& context, const ApiRequest& request) {
   Result<int64_t> rank_from = int_parameter(request.http, "rank_from", 0, 0, std::numeric_limits<int32_t>::max());
   if (!rank_from.ok()) return error_answer(400, rank_from.error());
 
+  range->from = std::max(range->from, range->to - steps_within(*job, 1'000'000, kPictureRowsMax) + 1);
   auto first = std::find_if(job->ranks.begin(), job->ranks.end(),
                             [&](const RankInfo& rank) { return rank.identity.rank >= *rank_from; });
   size_t begin = static_cast<size_t>(first - job->ranks.begin());

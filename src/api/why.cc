@@ -27,7 +27,8 @@ void write_breakdown(JsonWriter& json, const ApiContext& context, const JobInfo&
                   {"idle", &StepParts::idle_ms},
                   {"other", &StepParts::other_ms}};
   double total = 0;
-  visit_window(context.steps, job, job.last_step - kBreakdownSteps + 1, job.last_step,
+  const int64_t steps = steps_within(job, kBreakdownSteps, kWordRowsMax);
+  visit_window(context.steps, job, job.last_step - steps + 1, job.last_step,
                [&](const StepParts& step, std::span<const StepCell> cells) {
                  for (Part& part : parts) {
                    part.sum_ms += step.*part.in_step * static_cast<double>(cells.size());

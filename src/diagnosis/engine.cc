@@ -1,6 +1,7 @@
 #include "diagnosis/engine.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
 #include <set>
 
@@ -81,10 +82,11 @@ Engine::Job& Engine::heard(Job& job) {
   return job;
 }
 
-void Engine::on_step(const Identity& identity, const StepSummary& summary, int64_t) {
+void Engine::on_step(const Identity& identity, const StepSummary& summary, int64_t received_unix_ns) {
   std::lock_guard lock(mutex_);
   Job& job = job_of(identity);
   if (identity.attempt < job.attempt) return;
+  job.reported_unix_ns = received_unix_ns;
   job.window.add_step(identity, summary);
 }
 
@@ -196,21 +198,30 @@ bool Engine::explain(const Job& job, Finding& finding, int64_t now_unix_ns) cons
   return explanation.by_signals;
 }
 
-void Engine::tick(int64_t now_unix_ns) {
+int64_t Engine::tick(int64_t now_unix_ns) {
   std::lock_guard lock(mutex_);
+  int64_t reported = 0;
   for (auto& [job_id, job] : jobs_) {
     if (!job.dirty) continue;
     job.dirty = false;
-    evaluate(job_id, job, now_unix_ns);
+    if (evaluate(job_id, job, now_unix_ns)) reported = std::max(reported, job.reported_unix_ns);
   }
+  return reported;
 }
 
-void Engine::evaluate(const std::string& job_id, Job& job, int64_t now_unix_ns) {
-  look_at_steps(job_id, job, now_unix_ns);
-  HangInput input{job.status, typical_step_ns(job.window)};
+bool Engine::evaluate(const std::string& job_id, Job& job, int64_t now_unix_ns) {
+  const bool looked = look_at_steps(job_id, job, now_unix_ns);
   std::vector<Finding> hangs;
   size_t over = job.ended.size();
-  if (over < job.window.ranks().size()) {
+  // Most of the time nobody stands still.
+  const bool quiet =
+      std::any_of(job.status.begin(), job.status.end(), [](const auto& entry) { return entry.second.quiet_ns > 0; });
+  if (quiet && over < job.window.ranks().size()) {
+    if (job.typical_rows != job.window.rows_added()) {
+      job.typical_rows = job.window.rows_added();
+      job.typical_step_ns = typical_step_ns(job.window);
+    }
+    HangInput input{job.status, job.typical_step_ns};
     std::optional<Finding> hang = find_hang(job.window, input);
     // A job that hangs is killed in the end: the deaths are no second trouble.
     const bool killed = hang && hang->cause == "rank-dead" &&
@@ -228,12 +239,14 @@ void Engine::evaluate(const std::string& job_id, Job& job, int64_t now_unix_ns) 
     }
   }
   follow(job_id, job, std::move(hangs), true, now_unix_ns);
+  return looked;
 }
 
-void Engine::look_at_steps(const std::string& job_id, Job& job, int64_t now_unix_ns) {
+bool Engine::look_at_steps(const std::string& job_id, Job& job, int64_t now_unix_ns) {
   // Detectors see complete steps only: without a new one they would say the same again.
   std::vector<int64_t> complete = job.window.complete_steps();
-  if (complete == job.looked_at && job.ended.size() == job.ended_looked_at) return;
+  if (complete == job.looked_at && job.ended.size() == job.ended_looked_at) return false;
+  const bool steps_are_new = complete != job.looked_at && !complete.empty();
   job.looked_at = std::move(complete);
   job.ended_looked_at = job.ended.size();
   job.window.remember(job.attempt);
@@ -280,6 +293,7 @@ void Engine::look_at_steps(const std::string& job_id, Job& job, int64_t now_unix
   for (Finding& finding : findings) explain(job, finding, now_unix_ns);
   std::erase_if(findings, [](const Finding& finding) { return finding.only_with_signals; });
   follow(job_id, job, std::move(findings), false, now_unix_ns);
+  return steps_are_new;
 }
 
 void Engine::fill(const std::string& job_id, const Job& job, Tracked& tracked, const Finding& finding) {
@@ -499,16 +513,24 @@ std::string Engine::summary(std::string_view job_id) const {
   }
   if (steps.size() > 10) steps.erase(steps.begin(), steps.end() - 10);
   std::vector<double> durations;
-  std::map<int32_t, std::vector<double>> late;
+  std::vector<const StepLateness*> late;
   for (int64_t number : steps) {
     std::vector<double> of_ranks;
     for (const auto& [rank, row] : *window.step(number))
       of_ranks.push_back(static_cast<double>(row.summary.duration_ns));
-    durations.push_back(median(of_ranks));
-    for (const auto& [rank, ns] : lateness(window, *window.step(number))) late[rank].push_back(ns);
+    durations.push_back(median(std::move(of_ranks)));
+    if (window.step(number)->size() >= 2) late.push_back(&lateness(window, *window.frame(number)));
   }
   double worst = 0;
-  for (const auto& [rank, values] : late) worst = std::max(worst, median(values));
+  std::vector<double> values;
+  for (size_t slot = 0; slot < window.slots(); ++slot) {
+    values.clear();
+    for (const StepLateness* step : late) {
+      if (slot < step->late_ns.size() && !std::isnan(step->late_ns[slot]))
+        values.push_back(static_cast<double>(step->late_ns[slot]));
+    }
+    worst = std::max(worst, median(values));
+  }
   double step_ns = median(durations);
   return format("Healthy: %zu ranks, step %s, slowest rank +%s.", rows.size(), human_duration(step_ns).c_str(),
                 percent(step_ns > 0 ? worst / step_ns : 0).c_str());

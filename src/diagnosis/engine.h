@@ -48,8 +48,9 @@ class Engine final : public StoreSubscriber, public VerdictSource {
   // one gets an id that none of these has.
   void restore(std::vector<KnownVerdict> known);
 
-  // Looks at every job that has changed. Called a few times a second.
-  void tick(int64_t now_unix_ns);
+  // Looks at every job that has changed. Called a few times a second. When the newest report came of those jobs that
+  // had a new complete step; 0: none had.
+  int64_t tick(int64_t now_unix_ns);
 
   // What nodes say, and how often each cause was right here; both are thread-safe by themselves.
   const SignalBook& signals() const { return signals_; }
@@ -79,15 +80,18 @@ class Engine final : public StoreSubscriber, public VerdictSource {
     std::map<std::string, int> serial;  // how many verdicts of a key there have been
     std::vector<int64_t> looked_at;     // complete steps, and ended ranks, when detectors looked last
     size_t ended_looked_at = 0;
+    int64_t typical_step_ns = 0;  // of so many rows
+    uint64_t typical_rows = 0;
     bool dirty = false;
-    uint64_t heard = 0;  // a count that grows with every record: who was heard of last
+    int64_t reported_unix_ns = 0;  // its newest step summary came
+    uint64_t heard = 0;            // a count that grows with every record: who was heard of last
   };
 
   Job& job_of(const Identity& identity);
   Job& heard(Job& job);
-  void look_at_steps(const std::string& job_id, Job& job, int64_t now_unix_ns);
+  bool look_at_steps(const std::string& job_id, Job& job, int64_t now_unix_ns);
   bool explain(const Job& job, Finding& finding, int64_t now_unix_ns) const;  // true: by signals
-  void evaluate(const std::string& job_id, Job& job, int64_t now_unix_ns);
+  bool evaluate(const std::string& job_id, Job& job, int64_t now_unix_ns);
   void follow(const std::string& job_id, Job& job, std::vector<Finding> findings, bool hang_pass, int64_t now_unix_ns);
   void fill(const std::string& job_id, const Job& job, Tracked& tracked, const Finding& finding);
 

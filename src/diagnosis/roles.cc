@@ -183,6 +183,7 @@ bool Pipelines::contains(uint64_t comm_id) const {
 }
 
 int32_t Pipelines::stage_of(const StepSummary& row) const {
+  if (pipeline_.empty()) return -1;
   for (const CommStep& comm : row.comms) {
     if (comm.p2p && contains(comm.comm_id)) return comm.rank_in_comm;
   }

@@ -44,10 +44,17 @@ RankRows::Iterator RankRows::end() const {
 RankRows::Iterator RankRows::find(int32_t rank) const {
   const int32_t slot = window_.slot_of(rank);
   if (slot < 0 || !here(static_cast<size_t>(slot))) return end();
-  const std::vector<uint32_t>& order = window_.order();
-  auto at = std::lower_bound(order.begin(), order.end(), rank,
-                             [&](uint32_t other, int32_t wanted) { return window_.rank_of(other) < wanted; });
-  return {this, static_cast<size_t>(at - order.begin())};
+  window_.order();  // up to date, and with it the places
+  return {this, window_.place_of_slot_[static_cast<size_t>(slot)]};
+}
+
+bool RankRows::contains(int32_t rank) const {
+  const int32_t slot = window_.slot_of(rank);
+  return slot >= 0 && here(static_cast<size_t>(slot));
+}
+
+const RankStep& RankRows::at(int32_t rank) const {
+  return frame_.rows[static_cast<size_t>(window_.slot_of(rank))];
 }
 
 int64_t RankRows::step() const {
@@ -64,6 +71,8 @@ const std::vector<uint32_t>& JobWindow::order() const {
     std::iota(order_.begin(), order_.end(), 0u);
     std::sort(order_.begin(), order_.end(),
               [&](uint32_t a, uint32_t b) { return rank_of_slot_[a] < rank_of_slot_[b]; });
+    place_of_slot_.resize(order_.size());
+    for (size_t place = 0; place < order_.size(); ++place) place_of_slot_[order_[place]] = static_cast<uint32_t>(place);
   }
   return order_;
 }
@@ -92,7 +101,41 @@ void JobWindow::add_comm(const Identity& identity, const CommInit& comm) {
   members.size = comm.size;
   members.nodes = comm.nodes;
   if (!comm.name.empty()) members.name = comm.name;
-  members.world_rank[comm.rank_in_comm] = identity.rank;
+  join(members, comm.rank_in_comm, identity.rank);
+}
+
+void JobWindow::join(CommMembers& members, int32_t rank_in_comm, int32_t rank) {
+  auto [at, fresh] = members.world_rank.try_emplace(rank_in_comm, rank);
+  if (!fresh && at->second == rank) return;
+  at->second = rank;
+  parts_known_ = false;
+}
+
+const std::unordered_map<int32_t, int32_t>& JobWindow::parts() const {
+  if (parts_known_) return parts_;
+  parts_known_ = true;
+  parts_.clear();
+  // Each rank knows one nearer to the first of its part; ways are made shorter as they are gone.
+  auto first_of = [&](int32_t rank) {
+    int32_t first = rank;
+    while (parts_[first] != first) first = parts_[first];
+    while (parts_[rank] != first) rank = std::exchange(parts_[rank], first);
+    return first;
+  };
+  for (const auto& [id, members] : comms_) {
+    int32_t first = -1;
+    for (const auto& [in_comm, rank] : members.world_rank) {
+      parts_.try_emplace(rank, rank);
+      const int32_t other = first_of(rank);
+      if (first < 0) {
+        first = other;
+      } else {
+        parts_[other] = first;
+      }
+    }
+  }
+  for (auto& [rank, part] : parts_) part = first_of(rank);
+  return parts_;
 }
 
 void JobWindow::note_typical() {
@@ -125,7 +168,7 @@ void JobWindow::add_step(const Identity& identity, const StepSummary& summary) {
       if (comm.size <= 0) continue;
       CommMembers& members = comms_[comm.comm_id];
       members.size = comm.size;
-      members.world_rank[comm.rank_in_comm] = identity.rank;
+      join(members, comm.rank_in_comm, identity.rank);
     }
   }
   // Far from where the ranks are: hopelessly late, or a number that cannot be. One rank's wild number must not blind
@@ -152,7 +195,8 @@ void JobWindow::add_step(const Identity& identity, const StepSummary& summary) {
   frame.rows[slot].summary = summary;
   frame.state[slot] = known ? 1 : 2;
   ++(known ? frame.known : frame.unknown).count_;
-  frame.lateness.reset();
+  frame.forget_derived();
+  ++rows_added_;
   int64_t& newest = newest_of_slot_[slot];
   if (newest < 0) ++reporting_;
   newest = std::max(newest, summary.step);
@@ -277,8 +321,9 @@ double median(std::vector<double> values) {
 
 double lower_median(std::vector<double> values) {
   if (values.empty()) return 0;
-  std::sort(values.begin(), values.end());
-  return values[(values.size() - 1) / 2];
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>((values.size() - 1) / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
 }
 
 }  // namespace lockstep

@@ -15,6 +15,8 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <typeindex>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -71,8 +73,8 @@ class RankRows {
   Iterator begin() const;
   Iterator end() const;
   Iterator find(int32_t rank) const;
-  bool contains(int32_t rank) const { return !(find(rank) == end()); }
-  const RankStep& at(int32_t rank) const { return find(rank)->second; }  // the rank must be there
+  bool contains(int32_t rank) const;
+  const RankStep& at(int32_t rank) const;  // the rank must be there
   size_t size() const { return count_; }
   bool empty() const { return count_ == 0; }
   int64_t step() const;
@@ -110,6 +112,26 @@ struct StepFrame {
   std::vector<uint8_t> state;  // by slot: 0 nothing, 1 known, 2 unknown
   RankRows known, unknown;
   mutable std::unique_ptr<StepLateness> lateness;  // once asked for; void when a row is added
+
+  // What a detector makes of this step alone, made once and kept until a row is added: the steps of a window are looked
+  // at again with every new one. T is a type of that detector's own.
+  template <typename T, typename Make>
+  const T& derived(Make make) const {
+    std::shared_ptr<const void>& kept = derived_[std::type_index(typeid(T))];
+    if (!kept) kept = std::make_shared<const T>(make());
+    return *static_cast<const T*>(kept.get());
+  }
+  template <typename T>
+  void forget() const {
+    derived_.erase(std::type_index(typeid(T)));
+  }
+  void forget_derived() {
+    lateness.reset();
+    derived_.clear();
+  }
+
+ private:
+  mutable std::map<std::type_index, std::shared_ptr<const void>> derived_;
 };
 
 // A complete step in few numbers, remembered for longer than its rows: medians over the ranks, and of own time and
@@ -171,6 +193,9 @@ class JobWindow {
   // World rank of a member; -1: not known.
   int32_t world_rank(uint64_t comm_id, int32_t rank_in_comm) const;
   const std::map<uint64_t, CommMembers>& comms() const { return comms_; }
+  // Which part of the job a rank is in: ranks are in one part where groups join them, directly or through others. Only
+  // ranks that are in a group.
+  const std::unordered_map<int32_t, int32_t>& parts() const;
 
   // Takes the facts of the steps that have become complete since; `facts` is in order of steps.
   void remember(int64_t attempt);
@@ -180,8 +205,9 @@ class JobWindow {
   // Ranks have a slot each, from 0, in the order in which they were first heard of.
   size_t slots() const { return rank_of_slot_.size(); }
   int32_t rank_of(size_t slot) const { return rank_of_slot_[slot]; }
-  int32_t slot_of(int32_t rank) const;         // -1: none
-  const std::vector<uint32_t>& order() const;  // slots by rank
+  int32_t slot_of(int32_t rank) const;                 // -1: none
+  const std::vector<uint32_t>& order() const;          // slots by rank
+  uint64_t rows_added() const { return rows_added_; }  // grows with every summary: what was made of all of them is void
 
  private:
   friend class RankRows;
@@ -195,12 +221,17 @@ class JobWindow {
   std::vector<uint64_t> comms_sum_of_slot_;  // of the communicators it told last: they seldom change
   size_t reporting_ = 0;                     // slots that have sent a step
   mutable std::vector<uint32_t> order_;
+  mutable std::vector<uint32_t> place_of_slot_;  // in order_
+  uint64_t rows_added_ = 0;
   int64_t typical_newest_ = -1;  // median over ranks of the newest step; -1: none
   size_t rows_since_typical_ = 0;
   int far_rows_ = 0;
   std::deque<StepFacts> facts_;
   int64_t remembered_ = -1;  // newest step in facts_ of this window
+  void join(CommMembers& members, int32_t rank_in_comm, int32_t rank);
   std::map<uint64_t, CommMembers> comms_;
+  mutable std::unordered_map<int32_t, int32_t> parts_;
+  mutable bool parts_known_ = false;
   int32_t world_size_ = 0;
   int64_t first_step_ = -1;
 };

@@ -1,7 +1,8 @@
 #include "diagnosis/words.h"
 
 #include <algorithm>
-#include <set>
+#include <unordered_map>
+#include <unordered_set>
 
 #include "base/text.h"
 
@@ -50,26 +51,19 @@ double coverage_of(const JobWindow& window, size_t ranks) {
 }
 
 std::vector<int32_t> victims_of(const JobWindow& window, const std::vector<int32_t>& culprits) {
-  // Ranks and communicators as one graph; who is in the same part of it as a culprit waits for it.
-  std::map<int32_t, std::vector<const CommMembers*>> comms_of;
-  for (const auto& [id, members] : window.comms()) {
-    for (const auto& [in_comm, world] : members.world_rank) comms_of[world].push_back(&members);
+  // Whom groups join with a culprit, directly or through others, waits for it.
+  const std::unordered_map<int32_t, int32_t>& parts = window.parts();
+  std::unordered_set<int32_t> hit;
+  for (int32_t rank : culprits) {
+    if (auto part = parts.find(rank); part != parts.end()) hit.insert(part->second);
   }
-  std::set<int32_t> reached(culprits.begin(), culprits.end());
-  std::set<const CommMembers*> seen;
-  std::vector<int32_t> next(culprits);
-  while (!next.empty()) {
-    const int32_t rank = next.back();
-    next.pop_back();
-    for (const CommMembers* members : comms_of[rank]) {
-      if (!seen.insert(members).second) continue;
-      for (const auto& [in_comm, world] : members->world_rank) {
-        if (reached.insert(world).second) next.push_back(world);
-      }
-    }
+  const std::unordered_set<int32_t> guilty(culprits.begin(), culprits.end());
+  std::vector<int32_t> victims;
+  for (const auto& [rank, part] : parts) {
+    if (hit.contains(part) && !guilty.contains(rank)) victims.push_back(rank);
   }
-  for (int32_t rank : culprits) reached.erase(rank);
-  return {reached.begin(), reached.end()};
+  std::sort(victims.begin(), victims.end());
+  return victims;
 }
 
 void add_wait_claims(const JobWindow& window, int32_t culprit, const std::vector<int64_t>& steps, Finding& finding) {
@@ -83,15 +77,16 @@ void add_wait_claims(const JobWindow& window, int32_t culprit, const std::vector
     auto own = rows->find(culprit);
     if (own == rows->end()) continue;
     own_steps += 1;
-    std::set<uint64_t> mine;
     for (const CommStep& comm : own->second.summary.comms) {
-      time_in[comm.comm_id].first += static_cast<double>(comm.gpu_ns);
-      mine.insert(comm.comm_id);
-    }
-    for (const auto& [rank, row] : *rows) {
-      if (rank == culprit) continue;
-      for (const CommStep& comm : row.summary.comms) {
-        if (mine.contains(comm.comm_id)) time_in[comm.comm_id].second.push_back(static_cast<double>(comm.gpu_ns));
+      auto& [own_ns, others_ns] = time_in[comm.comm_id];
+      own_ns += static_cast<double>(comm.gpu_ns);
+      auto members = window.comms().find(comm.comm_id);
+      if (members == window.comms().end()) continue;
+      for (const auto& [in_comm, rank] : members->second.world_rank) {
+        if (rank == culprit || !rows->contains(rank)) continue;
+        for (const CommStep& theirs : rows->at(rank).summary.comms) {
+          if (theirs.comm_id == comm.comm_id) others_ns.push_back(static_cast<double>(theirs.gpu_ns));
+        }
       }
     }
   }
@@ -136,25 +131,27 @@ void add_network_exclusion(const JobWindow& window, int32_t culprit, const std::
                            Finding& finding) {
   double own_bytes = 0, own_wire = 0;
   std::vector<double> rates;
-  std::map<int32_t, std::pair<double, double>> per_rank;
+  std::vector<std::pair<double, double>> of_slot(window.slots());
   for (int64_t number : steps) {
-    const auto* rows = window.step(number);
-    if (rows == nullptr) continue;
-    for (const auto& [rank, row] : *rows) {
-      for (const FlowStep& flow : row.summary.flows) {
+    const StepFrame* frame = window.frame(number);
+    if (frame == nullptr) continue;
+    for (size_t slot = 0; slot < frame->rows.size(); ++slot) {
+      if (!frame->knows(slot)) continue;
+      for (const FlowStep& flow : frame->rows[slot].summary.flows) {
         if (!flow.send) continue;
-        per_rank[rank].first += static_cast<double>(flow.bytes);
-        per_rank[rank].second += static_cast<double>(flow.wire_ns);
+        of_slot[slot].first += static_cast<double>(flow.bytes);
+        of_slot[slot].second += static_cast<double>(flow.wire_ns);
       }
     }
   }
-  for (const auto& [rank, sums] : per_rank) {
-    if (sums.second <= 0) continue;
-    if (rank == culprit) {
-      own_bytes = sums.first;
-      own_wire = sums.second;
+  for (size_t slot = 0; slot < of_slot.size(); ++slot) {
+    const auto& [bytes, wire] = of_slot[slot];
+    if (wire <= 0) continue;
+    if (window.rank_of(slot) == culprit) {
+      own_bytes = bytes;
+      own_wire = wire;
     } else {
-      rates.push_back(sums.first / sums.second);
+      rates.push_back(bytes / wire);
     }
   }
   if (own_wire <= 0 || rates.empty()) return;

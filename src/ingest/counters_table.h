@@ -57,6 +57,10 @@ inline constexpr CounterDescriptor kIngestCounters[] = {
 
     {"lockstep_replay_undecodable_records_total", "counter", Severity::kDataLoss,
      "Records of the durable log that could not be decoded at start."},
+    {"lockstep_diagnosis_look_ms", "gauge", Severity::kInfo,
+     "How long diagnosis took to look at new steps, the last time and at most, by which."},
+    {"lockstep_diagnosis_delay_ms", "gauge", Severity::kInfo,
+     "From the last rank's report of a step until diagnosis had looked at it, the last time and at most, by which."},
     {"lockstep_verdicts_total", "counter", Severity::kInfo, "Verdicts that came into a state, by kind and state."},
 };
 

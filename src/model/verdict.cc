@@ -1,5 +1,7 @@
 #include "model/verdict.h"
 
+#include <algorithm>
+
 #include "base/json_writer.h"
 
 namespace lockstep {
@@ -47,8 +49,13 @@ std::string to_json(const Verdict& verdict) {
         .end_object();
   }
   json.end_array();
-  json.key("victims").begin_object().key("ranks").begin_array();
-  for (int32_t rank : verdict.victim_ranks) json.number(rank);
+  json.key("victims")
+      .begin_object()
+      .field("count", static_cast<uint64_t>(verdict.victim_ranks.size()))
+      .key("ranks")
+      .begin_array();
+  for (size_t i = 0; i < std::min(verdict.victim_ranks.size(), kVictimsToldMax); ++i)
+    json.number(verdict.victim_ranks[i]);
   json.end_array().key("groups").begin_array();
   for (const std::string& group : verdict.victim_groups) json.string(group);
   json.end_array().field("gpu_minutes", verdict.victim_gpu_minutes).end_object();

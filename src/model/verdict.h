@@ -69,7 +69,9 @@ struct Verdict {
   std::vector<NextAction> next;
 };
 
-// The JSON object of design section 7, fields in that order.
+// The JSON object of design section 7, fields in that order. Of the victims, which may be a hundred thousand, the
+// number and so many.
+inline constexpr size_t kVictimsToldMax = 64;
 std::string to_json(const Verdict& verdict);
 // Reads what to_json wrote is the state store's business: it keeps the JSON.
 

@@ -39,15 +39,16 @@ TEST(Verdict, IsTheDocumentedObjectInItsOrder) {
       R"("sentence":"Rank 5 says \"no\".",)"
       R"("culprit":{"rank":[5],"host":"node-0","gpu_uuid":"GPU-5","layer":"gpu","component":"GPU of rank 5","cause":"slow-compute"},)"
       R"("chain":[{"claim":"It is late.","kind":"self_time","subject":"rank 5","value":2,"unit":"ms","baseline":0,"peers":1,"from":30,"to":60,"query":"/api/jobs/job/ranks/5"}],)"
-      R"("victims":{"ranks":[0,1],"groups":["all 8 ranks"],"gpu_minutes":0.5},)"
+      R"("victims":{"count":2,"ranks":[0,1],"groups":["all 8 ranks"],"gpu_minutes":0.5},)"
       R"("alternatives":[{"culprit":"software","score":0.4,"why_lower":"less likely","decided_by":"a profile"}],)"
       R"("next":[{"action":"look","command":"nvidia-smi"}]})");
 }
 
 TEST(Verdict, AnEmptyOneIsStillTheWholeObject) {
   std::string json = to_json(Verdict{});
-  for (const char* part : {"\"culprit\":{\"rank\":[]", "\"chain\":[]", "\"victims\":{\"ranks\":[],\"groups\":[]",
-                           "\"alternatives\":[]", "\"next\":[]}"}) {
+  for (const char* part :
+       {"\"culprit\":{\"rank\":[]", "\"chain\":[]", "\"victims\":{\"count\":0,\"ranks\":[],\"groups\":[]",
+        "\"alternatives\":[]", "\"next\":[]}"}) {
     EXPECT_NE(json.find(part), std::string::npos) << part;
   }
 }

@@ -14,7 +14,8 @@ namespace lockstep {
 class VerdictSource {
  public:
   virtual ~VerdictSource() = default;
-  virtual std::vector<Verdict> verdicts(std::string_view job_id) const = 0;  // open first, newest first
+  // Open first, newest first; of all jobs where job_id is empty.
+  virtual std::vector<Verdict> verdicts(std::string_view job_id) const = 0;
   // One sentence on how the job stands where there is no verdict, or why one cannot be given yet.
   virtual std::string summary(std::string_view job_id) const = 0;
 };

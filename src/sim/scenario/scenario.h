@@ -121,6 +121,7 @@ struct TelemetryDamage {
   double clock_error_us = 50;  // of hosts, standard deviation
   double no_plugin = 0;        // share of ranks without the NCCL plugin (no steps of them)
   double no_metrics = 0;       // share of hosts that send steps but no node metrics
+  double metrics_every_s = 5;  // between two readings of a node
   double duplicated = 0;       // share of requests sent twice
 };
 

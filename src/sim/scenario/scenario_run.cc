@@ -20,8 +20,7 @@ namespace lockstep::sim {
 namespace {
 
 constexpr int64_t kSecondNs = 1'000'000'000;
-constexpr int64_t kDrainNs = 50'000'000;  // an agent looks into its recorders every 50 ms
-constexpr int64_t kReadEveryNs = 5 * kSecondNs;
+constexpr int64_t kDrainNs = 50'000'000;         // an agent looks into its recorders every 50 ms
 constexpr int64_t kQuietNs = 2 * kSecondNs;      // from here on an agent tells of a quiet rank
 constexpr int64_t kNoticeDeathNs = kSecondNs;    // that a process is gone
 constexpr int64_t kNoticeEventNs = 200'000'000;  // what the kernel log says
@@ -51,7 +50,8 @@ class ScenarioRun::Impl {
       : scenario_(std::move(scenario)),
         onsets_(scenario_.faults.size()),
         hang_over_(scenario_.faults.size()),
-        now_ns_(start_unix_ns) {
+        now_ns_(start_unix_ns),
+        read_every_ns_(static_cast<int64_t>(scenario_.telemetry.metrics_every_s * 1e9)) {
     const JobPlan& first = scenario_.jobs.front();
     for (size_t i = 0; i < scenario_.jobs.size(); ++i) {
       const JobPlan& plan = scenario_.jobs[i];
@@ -77,7 +77,8 @@ class ScenarioRun::Impl {
       if (!host.read) continue;
       host.telemetry = std::make_unique<NodeTelemetry>(format("node-%02d", host.index), host.index, scenario_.topology,
                                                        mix(scenario_.seed ^ 0x40DEull), heat);
-      push(start_unix_ns + static_cast<int64_t>(mix(scenario_.seed ^ mix(i)) % kReadEveryNs), Kind::kRead, 0, i);
+      push(start_unix_ns + static_cast<int64_t>(mix(scenario_.seed ^ mix(i)) % static_cast<uint64_t>(read_every_ns_)),
+           Kind::kRead, 0, i);
     }
     for (size_t i = 0; i < jobs_.size(); ++i) start(i, start_unix_ns, 0);
   }
@@ -478,7 +479,7 @@ class ScenarioRun::Impl {
     const Job& job = jobs_[host.job];
     const int32_t gpus = scenario_.topology.gpus_per_host;
     const double elapsed_ns =
-        host.read_ns > 0 ? static_cast<double>(at_ns - host.read_ns) : static_cast<double>(kReadEveryNs);
+        host.read_ns > 0 ? static_cast<double>(at_ns - host.read_ns) : static_cast<double>(read_every_ns_);
     activity_.assign(static_cast<size_t>(gpus), {});
     const bool stuck = job.fleet->hung() && at_ns >= job.stuck_ns;
     for (int32_t gpu = 0; gpu < gpus; ++gpu) {
@@ -499,7 +500,7 @@ class ScenarioRun::Impl {
     if (!metrics) return host.telemetry->events(at_ns, activity_, acting_);
     host.read_ns = at_ns;
     push(at_ns, Kind::kEvents, host.job, which);  // healthy nodes have their harmless events too
-    push(at_ns + kReadEveryNs, Kind::kRead, 0, which);
+    push(at_ns + read_every_ns_, Kind::kRead, 0, which);
     return host.telemetry->read(at_ns, activity_, acting_);
   }
 
@@ -546,6 +547,7 @@ class ScenarioRun::Impl {
   std::deque<Batch> kept_;  // late and repeated requests; empty: sent
   size_t kept_first_ = 0;
   int64_t now_ns_ = 0;
+  const int64_t read_every_ns_;
   size_t jobs_over_ = 0;
   std::vector<GpuActivity> activity_;
   std::vector<ActingFault> acting_;

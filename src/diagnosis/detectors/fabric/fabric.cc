@@ -278,15 +278,13 @@ void find_slow_flows(const JobWindow& window, const Look& look, std::vector<Find
   for (Flow& flow : flows) {
     const Usual& like = usual[bytes_class(flow.bytes / static_cast<double>(flow.steps))];
     flow.like_rate = std::exp(like.middle);
-    flow.to = window.world_rank(flow.comm_id, flow.peer);
-    ++out[window.rank_of(flow.from)];
-    if (flow.to >= 0) ++in[flow.to];
     if (!look.unusual(like, like.middle - std::log(flow.rate()))) continue;
     // A flow that costs next to nothing may still tell whose link it is.
     if (flow.saved_ns() < kVoteShareMin * step_ns) continue;
     // A rank whose own time is long slows its transfers too (its GPU neither feeds nor drains them): that is not the
     // link.
     if (typical_lateness(window, steps, flow.from) > 0.5 * flow.saved_ns()) continue;
+    flow.to = window.world_rank(flow.comm_id, flow.peer);
     const int32_t to = flow.to >= 0 ? window.slot_of(flow.to) : -1;
     if (to >= 0 && typical_lateness(window, steps, static_cast<size_t>(to)) > 0.5 * flow.saved_ns()) continue;
     // A transfer that stood still once makes a mean slow, not a link.
@@ -296,6 +294,11 @@ void find_slow_flows(const JobWindow& window, const Look& look, std::vector<Find
   const bool costs = std::any_of(slow.begin(), slow.end(),
                                  [&](const Flow* flow) { return flow->saved_ns() >= look.share_min * step_ns; });
   if (!costs || static_cast<double>(slow.size()) > kSlowShareMax * static_cast<double>(flows.size())) return;
+  for (Flow& flow : flows) {
+    flow.to = window.world_rank(flow.comm_id, flow.peer);
+    ++out[window.rank_of(flow.from)];
+    if (flow.to >= 0) ++in[flow.to];
+  }
 
   // Take the most accused until every slow flow has somebody.
   std::vector<std::pair<int32_t, std::vector<const Flow*>>> accused;
@@ -331,43 +334,58 @@ struct Group {
   int32_t size = 0;
   double count = 0, bytes = 0;
   std::vector<double> transfer;  // per step
-  double least = 0;              // in the step that is being read
-  int32_t told = 0;
 };
+
+// What they did in one step.
+struct GroupStep {
+  int32_t size = 0;
+  double count = 0, bytes = 0;
+  double least = 0;  // of any member: the last to arrive waits for nobody
+};
+struct GroupSteps {
+  std::unordered_map<uint64_t, GroupStep> by_id;
+};
+
+bool is_inside_a_host(const JobWindow& window, uint64_t comm_id) {
+  auto found = window.comms().find(comm_id);
+  if (found == window.comms().end() || found->second.size < 2 || found->second.size > 1024) return false;
+  const auto& members = found->second.world_rank;
+  const std::string host = members.empty() ? "" : host_of(window, members.begin()->second);
+  return !host.empty() && std::all_of(members.begin(), members.end(),
+                                      [&](const auto& member) { return host_of(window, member.second) == host; });
+}
+
+GroupSteps groups_of(const JobWindow& window, const StepFrame& frame) {
+  GroupSteps groups;
+  std::unordered_map<uint64_t, bool> inside;
+  for (size_t slot = 0; slot < frame.rows.size(); ++slot) {
+    if (!frame.knows(slot)) continue;
+    for (const CommStep& comm : frame.rows[slot].summary.comms) {
+      if (comm.p2p || comm.count <= 0 || comm.size < 2 || comm.shortest_ns <= 0) continue;
+      auto [known, unasked] = inside.try_emplace(comm.comm_id, false);
+      if (unasked) known->second = is_inside_a_host(window, comm.comm_id);
+      if (!known->second) continue;
+      auto [at, first] = groups.by_id.try_emplace(comm.comm_id);
+      const auto here = static_cast<double>(comm.shortest_ns * comm.count);
+      at->second = {comm.size, static_cast<double>(comm.count), static_cast<double>(comm.bytes),
+                    first ? here : std::min(at->second.least, here)};
+    }
+  }
+  return groups;
+}
 
 void find_slow_groups(const JobWindow& window, const Look& look, std::vector<Finding>& findings) {
   const std::vector<int64_t>& steps = look.steps;
   const double step_ns = look.step_ns;
   std::unordered_map<uint64_t, Group> groups;
-  std::unordered_map<uint64_t, bool> inside;  // one host
-  auto is_inside = [&](uint64_t comm_id) {
-    auto [found, fresh] = inside.try_emplace(comm_id, false);
-    if (!fresh) return found->second;
-    auto members = window.comms().find(comm_id);
-    if (members == window.comms().end() || members->second.size < 2 || members->second.size > 1024) return false;
-    std::set<std::string> hosts;
-    for (const auto& [in_comm, rank] : members->second.world_rank) hosts.insert(host_of(window, rank));
-    found->second = hosts.size() == 1 && !hosts.begin()->empty();
-    return found->second;
-  };
   for (int64_t number : steps) {
     const StepFrame& frame = *window.frame(number);
-    for (auto& [id, group] : groups) group.told = 0;
-    for (size_t slot = 0; slot < frame.rows.size(); ++slot) {
-      if (!frame.knows(slot)) continue;
-      for (const CommStep& comm : frame.rows[slot].summary.comms) {
-        if (comm.p2p || comm.count <= 0 || comm.size < 2 || comm.shortest_ns <= 0 || !is_inside(comm.comm_id)) continue;
-        Group& group = groups[comm.comm_id];
-        const auto here = static_cast<double>(comm.shortest_ns * comm.count);
-        group.least = group.told == 0 ? here : std::min(group.least, here);
-        ++group.told;
-        group.size = comm.size;
-        group.count = static_cast<double>(comm.count);
-        group.bytes = static_cast<double>(comm.bytes);
-      }
-    }
-    for (auto& [id, group] : groups) {
-      if (group.told > 0) group.transfer.push_back(group.least);
+    for (const auto& [id, step] : frame.derived<GroupSteps>([&] { return groups_of(window, frame); }).by_id) {
+      Group& group = groups[id];
+      group.size = step.size;
+      group.count = step.count;
+      group.bytes = step.bytes;
+      group.transfer.push_back(step.least);
     }
   }
   std::map<std::tuple<int32_t, double, int>, std::vector<double>> like;

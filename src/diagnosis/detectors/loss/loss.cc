@@ -23,6 +23,32 @@ bool is_local(const std::string& name) {
   return name.ends_with("_local");
 }
 
+// What was told in one step.
+struct ToldValues {
+  std::vector<int32_t> local, told;       // ranks whose own value, or the job's as they tell it, is not finite
+  std::string what;                       // the first of the job's that is not
+  std::map<std::string, double> typical;  // of those that are, over the ranks
+};
+
+ToldValues values_of(const RankRows& rows) {
+  ToldValues values;
+  std::map<std::string, std::vector<double>> finite;
+  for (const auto& [rank, row] : rows) {
+    for (const StepScalar& scalar : row.summary.scalars) {
+      if (is_local(scalar.name) && !std::isfinite(scalar.value)) values.local.push_back(rank);
+      if (!is_told_by_job(scalar.name)) continue;
+      if (std::isfinite(scalar.value)) {
+        finite[scalar.name].push_back(scalar.value);
+      } else {
+        values.told.push_back(rank);
+        if (values.what.empty()) values.what = scalar.name;
+      }
+    }
+  }
+  for (auto& [name, of_ranks] : finite) values.typical[name] = median(std::move(of_ranks));
+  return values;
+}
+
 }  // namespace
 
 std::vector<Finding> find_bad_loss(const JobWindow& window, const std::vector<Explained>&) {
@@ -35,21 +61,10 @@ std::vector<Finding> find_bad_loss(const JobWindow& window, const std::vector<Ex
   std::vector<int32_t> sources, all_bad;
   std::map<std::string, std::vector<double>> history;
   for (int64_t number : steps) {
-    std::vector<int32_t> local, told;
-    std::map<std::string, std::vector<double>> here;
-    for (const auto& [rank, row] : *window.step(number)) {
-      for (const StepScalar& scalar : row.summary.scalars) {
-        if (is_local(scalar.name) && !std::isfinite(scalar.value)) local.push_back(rank);
-        if (!is_told_by_job(scalar.name)) continue;
-        if (std::isfinite(scalar.value)) {
-          here[scalar.name].push_back(scalar.value);
-        } else {
-          told.push_back(rank);
-          if (what.empty()) what = scalar.name;
-        }
-      }
-    }
-    for (auto& [name, values] : here) history[name].push_back(median(std::move(values)));
+    const ToldValues& here = window.frame(number)->derived<ToldValues>([&] { return values_of(*window.step(number)); });
+    const std::vector<int32_t>&local = here.local, &told = here.told;
+    if (what.empty()) what = here.what;
+    for (const auto& [name, value] : here.typical) history[name].push_back(value);
     if (!local.empty() && first_local < 0) {
       first_local = number;
       sources = local;

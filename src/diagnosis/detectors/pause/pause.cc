@@ -52,31 +52,99 @@ struct Part {
   }
 };
 
+// What one step says of pauses.
+struct PauseFacts {
+  double duration_ns = 0;             // median over the ranks
+  std::vector<int64_t> longest_ns;    // of each rank the longest transfer that it sent; sorted
+  std::vector<uint32_t> slots;        // by rank, of those whose longest may be one that stood still
+  bool aside = false;                 // a rank told of a checkpoint or an evaluation
+  const StepFrame* before = nullptr;  // the step before, with so many rows, and
+  size_t before_rows = 0;
+  int64_t hole_ns = 0;  // the longest time between it and this one on a rank
+};
+
+PauseFacts facts_of(const JobWindow& window, const StepFrame& frame) {
+  PauseFacts facts;
+  std::vector<double> durations;
+  for (uint32_t slot : window.order()) {
+    if (slot >= frame.rows.size() || frame.state[slot] == 0) continue;
+    // Phases and step marks come from the host: they hold where GPU times are unknown.
+    const StepSummary& step = frame.rows[slot].summary;
+    const int64_t aside =
+        step.phase_ns[static_cast<size_t>(Phase::kCheckpoint)] + step.phase_ns[static_cast<size_t>(Phase::kEval)];
+    facts.aside |= aside * 20 > step.duration_ns;
+    if (!frame.knows(slot)) continue;
+    durations.push_back(static_cast<double>(step.duration_ns));
+    int64_t most = 0;
+    for (const FlowStep& flow : step.flows) {
+      if (flow.send) most = std::max(most, flow.wire_longest_ns);
+    }
+    facts.longest_ns.push_back(most);
+    if (static_cast<double>(most) >= kEventMinNs) facts.slots.push_back(slot);
+  }
+  std::sort(facts.longest_ns.begin(), facts.longest_ns.end());
+  facts.duration_ns = median(std::move(durations));
+  facts.before = window.frame(frame.number - 1);
+  if (facts.before == nullptr) return facts;
+  facts.before_rows = facts.before->known.size() + facts.before->unknown.size();
+  for (size_t slot = 0; slot < std::min(frame.rows.size(), facts.before->rows.size()); ++slot) {
+    if (frame.state[slot] == 0 || facts.before->state[slot] == 0) continue;
+    const StepSummary& previous = facts.before->rows[slot].summary;
+    facts.hole_ns =
+        std::max(facts.hole_ns, frame.rows[slot].summary.start_unix_ns - previous.start_unix_ns - previous.duration_ns);
+  }
+  return facts;
+}
+
+const PauseFacts& facts_in(const JobWindow& window, const StepFrame& frame) {
+  auto make = [&] { return facts_of(window, frame); };
+  const PauseFacts& facts = frame.derived<PauseFacts>(make);
+  // A late word about the step before changes what is between the two.
+  const StepFrame* before = window.frame(frame.number - 1);
+  if (before == facts.before &&
+      (before == nullptr || before->known.size() + before->unknown.size() == facts.before_rows))
+    return facts;
+  frame.forget<PauseFacts>();
+  return frame.derived<PauseFacts>(make);
+}
+
+// The median over all of these, each of them sorted: found by halving the range of values, so that nobody has to put
+// millions of them into one list.
+double median_over(const std::vector<const PauseFacts*>& all) {
+  size_t count = 0;
+  int64_t most = 0;
+  for (const PauseFacts* one : all) {
+    count += one->longest_ns.size();
+    if (!one->longest_ns.empty()) most = std::max(most, one->longest_ns.back());
+  }
+  if (count == 0) return 0;
+  auto nth = [&](size_t n) {  // the least value that more than n are not above
+    int64_t low = 0, high = most;
+    while (low < high) {
+      const int64_t half = low + (high - low) / 2;
+      size_t below = 0;
+      for (const PauseFacts* one : all)
+        below += static_cast<size_t>(std::upper_bound(one->longest_ns.begin(), one->longest_ns.end(), half) -
+                                     one->longest_ns.begin());
+      if (below > n) {
+        high = half;
+      } else {
+        low = half + 1;
+      }
+    }
+    return static_cast<double>(low);
+  };
+  return count % 2 == 1 ? nth(count / 2) : (nth(count / 2) + nth(count / 2 - 1)) / 2;
+}
+
 // Checkpoint or evaluation, told or seen as a hole between two steps of a rank, explains what happens in this step and,
 // since ranks do not end their steps together, in the next.
 bool set_aside(const JobWindow& window, int64_t number, double event_ns) {
-  // Phases and step marks come from the host: they hold where GPU times are unknown.
-  auto before = [&](int64_t at, int32_t rank) -> const StepSummary* {
-    for (const auto* rows : {window.step(at - 1), window.unknown(at - 1)}) {
-      if (rows == nullptr) continue;
-      if (auto row = rows->find(rank); row != rows->end()) return &row->second.summary;
-    }
-    return nullptr;
-  };
   for (int64_t at : {number - 1, number}) {
-    for (const auto* rows : {window.step(at), window.unknown(at)}) {
-      if (rows == nullptr) continue;
-      for (const auto& [rank, row] : *rows) {
-        const StepSummary& step = row.summary;
-        int64_t aside =
-            step.phase_ns[static_cast<size_t>(Phase::kCheckpoint)] + step.phase_ns[static_cast<size_t>(Phase::kEval)];
-        if (aside * 20 > step.duration_ns) return true;
-        const StepSummary* previous = before(at, rank);
-        if (previous != nullptr &&
-            static_cast<double>(step.start_unix_ns - previous->start_unix_ns - previous->duration_ns) > event_ns)
-          return true;
-      }
-    }
+    const StepFrame* frame = window.frame(at);
+    if (frame == nullptr) continue;
+    const PauseFacts& facts = facts_in(window, *frame);
+    if (facts.aside || static_cast<double>(facts.hole_ns) > event_ns) return true;
   }
   return false;
 }
@@ -104,28 +172,21 @@ std::vector<Finding> find_pauses(const JobWindow& window, const std::vector<Expl
   if (steps.size() < kStepsMin) return {};
 
   // What is usual here: how long a step takes, and how long the longest transfer of a rank's step does.
-  std::vector<double> durations, longest;
+  std::vector<double> durations;
+  std::vector<const PauseFacts*> facts;
   std::map<int64_t, double> duration;
   size_t ranks_seen = 0;
   for (int64_t number : steps) {
-    const auto& rows = *window.step(number);
-    ranks_seen = std::max(ranks_seen, rows.size());
-    std::vector<double> of_ranks;
-    for (const auto& [rank, row] : rows) {
-      of_ranks.push_back(static_cast<double>(row.summary.duration_ns));
-      double most = 0;
-      for (const FlowStep& flow : row.summary.flows) {
-        if (flow.send) most = std::max(most, static_cast<double>(flow.wire_longest_ns));
-      }
-      longest.push_back(most);
-    }
-    durations.push_back(median(of_ranks));
+    facts.push_back(&facts_in(window, *window.frame(number)));
+    ranks_seen = std::max(ranks_seen, window.step(number)->size());
+    durations.push_back(facts.back()->duration_ns);
     duration[number] = durations.back();
   }
+  const double longest_ns = median_over(facts);
   const double good_ns = quantile(durations, 0.25);
   if (good_ns <= 0) return {};
   const double event_ns = std::max(kEventMinNs, kEventShare * good_ns);
-  const double stand_ns = std::max(event_ns, kStandFactor * median(longest));
+  const double stand_ns = std::max(event_ns, kStandFactor * longest_ns);
   double total_ns = 0;
   for (double ns : durations) total_ns += ns;
 
@@ -154,8 +215,9 @@ std::vector<Finding> find_pauses(const JobWindow& window, const std::vector<Expl
       std::set<int32_t> peers;
     };
     std::map<int32_t, Stood> stood;
-    for (const auto& [rank, row] : rows) {
-      for (const FlowStep& flow : row.summary.flows) {
+    for (uint32_t slot : facts_in(window, *window.frame(number)).slots) {
+      const int32_t rank = window.rank_of(slot);
+      for (const FlowStep& flow : window.frame(number)->rows[slot].summary.flows) {
         double ns = static_cast<double>(flow.wire_longest_ns);
         if (!flow.send || ns < stand_ns) continue;
         int32_t peer = window.world_rank(flow.comm_id, flow.peer);
@@ -267,7 +329,7 @@ std::vector<Finding> find_pauses(const JobWindow& window, const std::vector<Expl
         "self_time", subject,
         format("Transfers from and to it stood still in %zu steps%s: the process was not running.", part.stood.size(),
                part.late.empty() ? "" : format(", and it was late itself in %zu", part.late.size()).c_str()),
-        per_hit / 1e6, "ms", 0, median(longest) / 1e6, from, to, rank_query(culprit, from, to)));
+        per_hit / 1e6, "ms", 0, longest_ns / 1e6, from, to, rank_query(culprit, from, to)));
     finding.alternatives.push_back({format("NIC of rank %d", culprit), 0.3,
                                     "data that had arrived was not handed on either: that is the process, not the wire",
                                     "NIC counters of its host"});
@@ -287,8 +349,7 @@ std::vector<Finding> find_pauses(const JobWindow& window, const std::vector<Expl
                                   format("Transfers between rank %d and rank %d stood still in %zu steps; each rank's "
                                          "own work took as long as ever.",
                                          culprit, peer, part.stood.size()),
-                                  per_hit / 1e6, "ms", 0, median(longest) / 1e6, from, to,
-                                  rank_query(culprit, from, to)));
+                                  per_hit / 1e6, "ms", 0, longest_ns / 1e6, from, to, rank_query(culprit, from, to)));
     finding.next.push_back({"look at the link's error and flap counters on both hosts", "ethtool -S DEV"});
   }
   finding.chain.push_back(claim("exclusion", subject,

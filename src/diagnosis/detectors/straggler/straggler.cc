@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <cmath>
 #include <set>
+#include <string_view>
 #include <tuple>
+#include <unordered_map>
 
 #include "base/median.h"
 #include "base/text.h"
@@ -103,13 +105,17 @@ std::vector<const RankStep*> peers_in(const JobWindow& window, const StepFrame& 
                                       const std::vector<int32_t>& accused) {
   const StepLateness& step = lateness(window, frame);
   const int32_t slot = window.slot_of(rank);
-  std::vector<const RankStep*> same, others;
-  for (size_t other = 0; other < frame.rows.size(); ++other) {
-    if (!frame.knows(other) || std::binary_search(accused.begin(), accused.end(), window.rank_of(other))) continue;
-    others.push_back(&frame.rows[other]);
-    if (slot >= 0 && step.role[other] == step.role[static_cast<size_t>(slot)]) same.push_back(&frame.rows[other]);
-  }
-  return same.empty() ? others : same;
+  std::vector<const RankStep*> peers;
+  auto add = [&](bool of_its_role) {
+    for (size_t other = 0; other < frame.rows.size(); ++other) {
+      if (of_its_role && step.role[other] != step.role[static_cast<size_t>(slot)]) continue;
+      if (!frame.knows(other) || std::binary_search(accused.begin(), accused.end(), window.rank_of(other))) continue;
+      peers.push_back(&frame.rows[other]);
+    }
+  };
+  if (slot >= 0) add(true);
+  if (peers.empty()) add(false);
+  return peers;
 }
 
 // A rank that has more to do than its peers, as its bytes say (more tokens routed or packed to it), and whose own time
@@ -284,7 +290,7 @@ int64_t since_step_of(const JobWindow& window, size_t slot, double typical, int6
 // are late by a good part of what the latest is.
 std::map<std::string, std::vector<Late>> late_hosts(const JobWindow& window, const std::vector<Late>& late,
                                                     const std::vector<double>& typical) {
-  std::map<std::string, std::vector<int32_t>> ranks_of;
+  std::unordered_map<std::string_view, std::vector<int32_t>> ranks_of;
   for (const auto& [rank, identity] : window.ranks()) ranks_of[identity.host].push_back(rank);
   std::map<std::string, std::vector<Late>> hosts;
   if (ranks_of.size() < 2) return hosts;
@@ -328,13 +334,18 @@ bool waits_more(const JobWindow& window, const std::vector<int64_t>& steps, cons
     std::map<GroupKind, double> own;
     for (const CommStep& comm : frame.rows[entry.slot].summary.comms)
       own[kind_of(comm)] += static_cast<double>(comm.gpu_ns);
-    std::map<GroupKind, std::vector<double>> peers;
-    for (const RankStep* peer : peers_in(window, frame, entry.rank, {entry.rank})) {
-      std::map<GroupKind, double> sums;
-      for (const CommStep& comm : peer->summary.comms) sums[kind_of(comm)] += static_cast<double>(comm.gpu_ns);
-      for (const auto& [kind, ns] : sums) peers[kind].push_back(ns);
+    const std::vector<const RankStep*> peers = peers_in(window, frame, entry.rank, {entry.rank});
+    for (const auto& [kind, ns] : own) {
+      std::vector<double> theirs;
+      for (const RankStep* peer : peers) {
+        double sum = -1;
+        for (const CommStep& comm : peer->summary.comms) {
+          if (kind_of(comm) == kind) sum = std::max(sum, 0.0) + static_cast<double>(comm.gpu_ns);
+        }
+        if (sum >= 0) theirs.push_back(sum);
+      }
+      more[kind].push_back(ns - median(std::move(theirs)));
     }
-    for (const auto& [kind, ns] : own) more[kind].push_back(ns - median(std::move(peers[kind])));
   }
   return std::any_of(more.begin(), more.end(),
                      [&](auto& kind) { return median(std::move(kind.second)) >= kWaitPart * entry.ns; });
