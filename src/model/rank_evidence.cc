@@ -124,6 +124,21 @@ std::string text_of(const Attributes& attributes, std::string_view key) {
   return bounded(find_string(attributes, key));
 }
 
+std::string wait_words(const ThreadStack& thread) {
+  if (thread.state == 'T' || thread.state == 't') return "stopped by a signal or a debugger";
+  if (thread.state == 'D')
+    return "in the kernel and not to be interrupted" + (thread.syscall.empty()
+                                                            ? (thread.wchan.empty() ? "" : " (" + thread.wchan + ")")
+                                                            : " (" + thread.syscall + ")");
+  if (thread.state == 'Z') return "ended";
+  if (thread.state == 'R') return "running";
+  if (thread.syscall == "futex" || thread.wchan.starts_with("futex")) return "waiting in a futex";
+  if (thread.syscall.find("nanosleep") != std::string::npos) return "sleeping";
+  if (!thread.syscall.empty()) return "waiting in " + thread.syscall;
+  if (!thread.wchan.empty()) return "waiting in " + thread.wchan;
+  return "waiting";
+}
+
 }  // namespace
 
 const StackFrame* users_frame(std::span<const StackFrame> frames) {
@@ -144,6 +159,26 @@ std::string to_text(const StackFrame& frame) {
   const size_t slash = frame.file.rfind('/');
   return format("%s, %s:%d", frame.function.c_str(),
                 frame.file.substr(slash == std::string::npos ? 0 : slash + 1).c_str(), frame.line);
+}
+
+std::string where_text(const RankStack& stack) {
+  std::string text;
+  const PythonStack* python = nullptr;
+  for (const PythonStack& thread : stack.python) {
+    if (thread.main) python = &thread;
+  }
+  if (python == nullptr && stack.python.size() == 1) python = &stack.python.front();
+  if (python != nullptr && !python->frames.empty()) {
+    const StackFrame* users = users_frame(python->frames);
+    text = "main thread is in " + to_text(*users);
+    const StackFrame& inner = python->frames.front();
+    if (!(inner == *users)) text += " (there in " + to_text(inner) + ")";
+  }
+  if (!stack.threads.empty()) {
+    if (text.empty()) text = "main thread is";
+    text += (text == "main thread is" ? " " : ", ") + wait_words(stack.threads.front());
+  }
+  return text.empty() ? "nothing could be seen" : text;
 }
 
 int64_t dtype_bytes(std::string_view dtype) {

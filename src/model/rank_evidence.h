@@ -69,6 +69,10 @@ struct RankStack {
   bool operator==(const RankStack&) const = default;
 };
 
+// "main thread is in load_batch, loader.py:41, waiting in a futex": the job's own frame, and how the thread waits; what
+// is known, never empty.
+std::string where_text(const RankStack& stack);
+
 // A collective that PyTorch's Flight Recorder has.
 struct DumpOp {
   int64_t seq = -1;   // PyTorch's number in its group; the same on all ranks
