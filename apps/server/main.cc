@@ -24,6 +24,7 @@
 #include "base/text.h"
 #include "bus/log.h"
 #include "diagnosis/engine.h"
+#include "diagnosis/stack_asks.h"
 #include "diagnosis/tail_sampler.h"
 #include "ingest/agent_commands.h"
 #include "ingest/counters_table.h"
@@ -182,9 +183,11 @@ Result<void> run(const Options& options, const sigset_t& signals) {
   AgentCommands commands({}, clock, counters);
   TailSampler tail(steps, commands, counters);
   applier.subscribe(tail);
+  StackAsks stack_asks(steps, commands, counters);
   auto look = [&] {
     engine.tick(clock.unix_ns());
     std::vector<Verdict> changed = engine.take_changed();
+    stack_asks.note(changed, clock.unix_ns());
     tail.note(changed);
     keeper.keep(std::move(changed));
     tail.tick(clock.unix_ns());
@@ -197,6 +200,11 @@ Result<void> run(const Options& options, const sigset_t& signals) {
   context.ask_detail = [&](const JobInfo& job, const DetailRequest& request) {
     counters.add("lockstep_detail_asks_total", "reason=\"person\"");
     return ask_hosts(job, request, commands);
+  };
+  context.ask_stacks = [&](const JobInfo& job, const StackRequest& request) {
+    const DetailAsked asked = ask_hosts(job, request, commands);
+    counters.add("lockstep_stack_asks_total", "reason=\"person\"", asked.ranks);
+    return asked;
   };
   Result<std::unique_ptr<HttpServer>> api = HttpServer::start(
       {.address = *http_address, .body_bytes_max = 1 << 20, .name = "http"},
@@ -213,6 +221,7 @@ Result<void> run(const Options& options, const sigset_t& signals) {
   steps.end_replay();
   look();
   tail.go_live();
+  stack_asks.go_live();
 
   DurableSink sink(**log, applier, kQueuedBytesMax);
   Result<std::unique_ptr<OtlpDoors>> doors =

@@ -34,6 +34,7 @@ struct ApiContext {
   std::string web_folder;          // empty: no web UI
   // Asks the agents for a step after the fact; empty: nobody can be asked. Thread-safe.
   std::function<DetailAsked(const JobInfo&, const DetailRequest&)> ask_detail = {};
+  std::function<DetailAsked(const JobInfo&, const StackRequest&)> ask_stacks = {};  // likewise, for stacks
 };
 
 }  // namespace lockstep
