@@ -202,6 +202,13 @@ TEST_F(EvidenceTakerTest, AnotherUsersFileALinkOrAPipeIsNoDump) {
                                       "entries]s.";
   std::filesystem::create_symlink(folder_ + "/real", folder_ + "/trace_3");
   EXPECT_TRUE(fetched(kEventCommDump, 1).empty());
+  if (::geteuid() != 0) return;  // only root can give a file away
+  std::filesystem::remove(folder_ + "/trace_3");
+  ASSERT_EQ(::chown((folder_ + "/real").c_str(), 65534, 65534), 0);
+  std::filesystem::rename(folder_ + "/real", folder_ + "/trace_3");
+  EXPECT_TRUE(fetched(kEventCommDump, 1).empty());
+  ASSERT_EQ(::chown((folder_ + "/trace_3").c_str(), 0, 0), 0);
+  EXPECT_EQ(fetched(kEventCommDump).size(), 1u);
 }
 
 TEST_F(EvidenceTakerTest, APipeWithoutAReaderHoldsUpNobody) {
