@@ -14,6 +14,7 @@
 #include "agent/command_poll.h"
 #include "agent/control_socket.h"
 #include "agent/counters_table.h"
+#include "agent/evidence_watch.h"
 #include "agent/exporter.h"
 #include "agent/metrics_page.h"
 #include "agent/node_watch.h"
@@ -232,7 +233,9 @@ int run(AgentOptions options, const Flags& flags) {
                        .completion_wait_ns = read_node ? kCompletionWaitNs : 0},
                       clock, counters, &cost, &ras_watch, &traces);
   std::unique_ptr<CommandPoll> commands;
-  if (*commands_from && options.detail_mb > 0)
+  EvidenceWatch evidence({.stacks = options.stacks == "on", .read_environment = options.environments == "on"}, clock,
+                         counters);
+  if (*commands_from && (options.detail_mb > 0 || options.stacks == "on"))
     commands = std::make_unique<CommandPoll>(CommandPollOptions{.target = **commands_from}, counters);
   std::unique_ptr<NodeWatch> node;
   if (read_node) {
@@ -299,7 +302,7 @@ int run(AgentOptions options, const Flags& flags) {
     if (ticket != 0) watch.submitted(ticket);
   };
   const int64_t watchdog_ns = systemd_watchdog_ns();
-  int64_t next_roster_ns = 0, next_watchdog_ns = 0, next_users_ns = 0, next_hosts_ns = 0;
+  int64_t next_roster_ns = 0, next_watchdog_ns = 0, next_users_ns = 0, next_hosts_ns = 0, next_ranks_ns = 0;
   auto hosts_here = [&] {
     std::vector<std::string> hosts = traces.hosts();
     hosts.push_back(options.host);
@@ -316,6 +319,18 @@ int run(AgentOptions options, const Flags& flags) {
         commands->set_hosts(hosts_here());
       }
       for (const DetailRequest& request : commands->take()) traces.ask(request);
+      for (StackRequest& request : commands->take_stacks()) {
+        evidence.set_ranks(watch.owners());  // the newest rank may be the one that is meant
+        evidence.ask(std::move(request));
+      }
+    }
+    if (now_ns >= next_ranks_ns) {
+      next_ranks_ns = now_ns + kRosterNs;
+      evidence.set_ranks(watch.owners());
+    }
+    if (Harvest fetched{.logs = evidence.take()}; !fetched.logs.empty()) {
+      fetched.urgent = true;
+      urgent |= gather(std::move(fetched));
     }
     if (node) {
       urgent |= gather(node->take());
@@ -341,6 +356,8 @@ int run(AgentOptions options, const Flags& flags) {
   }
   systemd_notify("STOPPING=1");
   if (commands) commands->stop();
+  evidence.stop();
+  gather({.logs = evidence.take()});
   if (node) {
     node->stop();
     gather(node->take());

@@ -36,6 +36,7 @@ struct AgentOptions {
   std::string kubelet_socket = "/var/lib/kubelet/pod-resources/kubelet.sock";
   std::string slurm_gpu_folder;
   std::string environments = "on";
+  std::string stacks = "on";
   std::string user;
   std::string root;
   std::string while_locked;  // file; ends when nobody holds a lock on it any more

@@ -13,7 +13,7 @@ constexpr Command kCommands[] = {
     {"service", "how an inference service does: first token, time per token, queue", run_service},
     {"trace", "a step, rank by rank, as a file for the Perfetto UI", run_trace},
     {"whatif", "what a step would take with the work evenly spread, and what each part costs", run_whatif},
-    {"hang", "which rank is where: this node's jobs, from their flight recorders alone", run_hang},
+    {"hang", "which rank is where: this node's jobs from their flight recorders, or JOB with stacks", run_hang},
     {"postmortem", "which rank was where when the job died, from saved recorder files", run_postmortem},
 #endif
     {"detail", "how much running jobs record: low, full, or auto", run_detail},

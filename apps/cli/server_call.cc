@@ -21,12 +21,13 @@ std::string Answer::header(std::string_view name) const {
   return {};
 }
 
-Answer ask(const std::string& server, const std::string& path, const std::string& command) {
+Answer ask(const std::string& server, const std::string& path, const std::string& command, const std::string& method) {
   Result<Url> url = parse_url(server, 7070);
   if (!url.ok()) return {kExitUsage, format("%s: --server: %s", command.c_str(), url.error().c_str()), {}};
   HttpClient client(*url);
   HttpRequest request;
   request.path = path;
+  request.method = method;
   Result<HttpResponse> answer = client.send(request);
   if (!answer.ok()) {
     return {kExitUnreachable,
@@ -34,7 +35,8 @@ Answer ask(const std::string& server, const std::string& path, const std::string
                    answer.error().c_str()),
             {}};
   }
-  if (answer->status == 200) return {kExitOk, {}, std::move(answer->body), std::move(answer->headers)};
+  if (answer->status == 200 || answer->status == 202)
+    return {kExitOk, {}, std::move(answer->body), std::move(answer->headers)};
   std::string why = format("the server answered %d", answer->status);
   simdjson::dom::parser parser;
   simdjson::dom::element document;

@@ -1,4 +1,4 @@
-// Asking the server, for commands: one GET, the answer's JSON, and errors worded once for all commands.
+// Asking the server, for commands: one request, the answer's JSON, and errors worded once for all commands.
 //
 // Thread rule: Confined.
 #pragma once
@@ -23,6 +23,7 @@ struct Answer {
   std::vector<std::pair<std::string, std::string>> headers;  // names in lower case
   std::string header(std::string_view name) const;           // empty where absent
 };
-Answer ask(const std::string& server, const std::string& path, const std::string& command);
+Answer ask(const std::string& server, const std::string& path, const std::string& command,
+           const std::string& method = "GET");
 
 }  // namespace lockstep::cli

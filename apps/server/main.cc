@@ -25,6 +25,7 @@
 #include "bus/log.h"
 #include "diagnosis/engine.h"
 #include "diagnosis/signals/gpu_reading.h"
+#include "diagnosis/stack_asks.h"
 #include "diagnosis/tail_sampler.h"
 #include "ingest/agent_commands.h"
 #include "ingest/counters_table.h"
@@ -191,6 +192,7 @@ Result<void> run(const Options& options, const sigset_t& signals) {
   applier.subscribe(tail);
   std::atomic<bool> ready{false};
   int64_t look_ms_most = 0, delay_ms_most = 0;
+  StackAsks stack_asks(steps, commands, counters);
   auto look = [&] {
     const int64_t began_ns = clock.monotonic_ns();
     if (const int64_t reported_unix_ns = engine.tick(clock.unix_ns()); reported_unix_ns > 0 && ready) {
@@ -204,6 +206,7 @@ Result<void> run(const Options& options, const sigset_t& signals) {
       counters.set("lockstep_diagnosis_delay_ms", "which=\"most\"", delay_ms_most);
     }
     std::vector<Verdict> changed = engine.take_changed();
+    stack_asks.note(changed, clock.unix_ns());
     tail.note(changed);
     keeper.keep(std::move(changed));
     tail.tick(clock.unix_ns());
@@ -221,6 +224,11 @@ Result<void> run(const Options& options, const sigset_t& signals) {
   };
   context.gpu_hour_price = options.gpu_hour_price;
   context.peak_flops = options.peak_tflops * 1e12;
+  context.ask_stacks = [&](const JobInfo& job, const StackRequest& request) {
+    const DetailAsked asked = ask_hosts(job, request, commands);
+    counters.add("lockstep_stack_asks_total", "reason=\"person\"", asked.ranks);
+    return asked;
+  };
   Result<std::unique_ptr<HttpServer>> api = HttpServer::start(
       {.address = *http_address, .body_bytes_max = 1 << 20, .name = "http"},
       [&](const ServerRequest& request) { return answer(context, request); }, counters);
@@ -236,6 +244,7 @@ Result<void> run(const Options& options, const sigset_t& signals) {
   steps.end_replay();
   look();
   tail.go_live();
+  stack_asks.go_live();
 
   DurableSink sink(**log, applier, kQueuedBytesMax);
   Result<std::unique_ptr<OtlpDoors>> doors =

@@ -6,7 +6,7 @@ description given to new_group(), from Megatron's parallel_state. A group that n
 
 import threading
 
-from . import _guard
+from . import _evidence, _guard
 
 GROUPS_MAX = 1024  # a job that makes groups in a loop must not fill the recorder with them
 NOT_NAMES = ("", "undefined", "none", "null")
@@ -65,6 +65,7 @@ def add(name: str, ranks, sink=None) -> bool:
         _groups[key] = None
     if sink is not None:
         sink.group(key[0], key[1])
+        _evidence.tell()  # a script that sets PyTorch's variables does so before it makes its groups
     return True
 
 

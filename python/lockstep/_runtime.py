@@ -8,7 +8,7 @@ import os
 import sys
 import threading
 
-from . import _guard, _library
+from . import _evidence, _guard, _library
 from ._marks import INPUT, Marks
 
 RANK_VARIABLES = ("LOCKSTEP_RANK", "RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
@@ -218,6 +218,8 @@ def _make() -> Marks | None:
                 _set(None, True)
                 return None
             made = Marks(sink, first_step=_first_step)
+            if hasattr(sink, "enabled") and sink.enabled():  # the recorder is there, or made now
+                _evidence.offer()
             achieved.count_steps_of(made)
             atexit.register(shutdown)
             _set(made, False)
@@ -253,6 +255,7 @@ def shutdown() -> None:
             return
         try:
             _marks.finish()
+            _evidence.withdraw()
             _marks.sink.shutdown()
         except Exception as error:
             _guard.broken("shutdown", error)
@@ -292,6 +295,7 @@ def _after_fork_in_child() -> None:
     if _marks is not None:
         _set(_marks, True)
         _marks.after_fork_in_child()
+    _evidence.after_fork_in_child()
 
 
 os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -61,6 +61,11 @@ std::vector<DetailRequest> CommandPoll::take() {
   return std::exchange(arrived_, {});
 }
 
+std::vector<StackRequest> CommandPoll::take_stacks() {
+  std::lock_guard lock(mutex_);
+  return std::exchange(stacks_arrived_, {});
+}
+
 void CommandPoll::stop() {
   {
     std::lock_guard lock(mutex_);
@@ -107,11 +112,15 @@ CommandPoll::Outcome CommandPoll::poll_once(const std::vector<std::string>& host
   cursor_ = list->cursor;
   if (list->unknown > 0) counters_.add("lockstep_agent_commands_total", "result=\"unknown\"", list->unknown);
   std::lock_guard lock(mutex_);
-  for (DetailRequest& detail : list->details) {
-    const bool fits = arrived_.size() < kWaitingMax;
-    counters_.add("lockstep_agent_commands_total", fits ? "result=\"taken\"" : "result=\"too_many\"");
-    if (fits) arrived_.push_back(std::move(detail));
-  }
+  auto arrive = [&](auto& requests, auto& arrived) {
+    for (auto& one : requests) {
+      const bool fits = arrived.size() < kWaitingMax;
+      counters_.add("lockstep_agent_commands_total", fits ? "result=\"taken\"" : "result=\"too_many\"");
+      if (fits) arrived.push_back(std::move(one));
+    }
+  };
+  arrive(list->details, arrived_);
+  arrive(list->stacks, stacks_arrived_);
   return {"answered", 0, {}};
 }
 

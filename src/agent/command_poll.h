@@ -50,6 +50,7 @@ class CommandPoll {
   void set_hosts(std::vector<std::string> hosts);
   // What has arrived since.
   std::vector<DetailRequest> take();
+  std::vector<StackRequest> take_stacks();
   void stop();
 
  private:
@@ -76,6 +77,7 @@ class CommandPoll {
   // Under mutex_.
   std::vector<std::string> hosts_;
   std::vector<DetailRequest> arrived_;
+  std::vector<StackRequest> stacks_arrived_;
   bool stopping_ = false;
 
   std::thread thread_;

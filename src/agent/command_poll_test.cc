@@ -63,7 +63,8 @@ struct CommandPollTest : ::testing::Test {
 };
 
 const char* const kTwo =
-    "lockstep-commands 1\ncursor 1a-2\ndetail job%201 0 5 6 0-3\nprofile later\ndetail job%201 0 9 9 *\n";
+    "lockstep-commands 1\ncursor 1a-2\ndetail job%201 0 5 6 0-3\nprofile later\nstacks job%201 0 3\ndetail job%201 0 9 "
+    "9 *\n";
 
 TEST_F(CommandPollTest, TakesCommandsAndSaysUpToWhereItHasThem) {
   CommandServer server({CommandServer::with_body(kTwo), ""});
@@ -81,7 +82,8 @@ TEST_F(CommandPollTest, TakesCommandsAndSaysUpToWhereItHasThem) {
   EXPECT_NE(server.polls()[0].find("Authorization: Bearer secret"), std::string::npos);
   EXPECT_TRUE(server.polls()[1].starts_with(
       "GET /base/v1/lockstep/commands?host=node%20b&host=node-a&after=1a-2 HTTP/1.1\r\n"));
-  EXPECT_EQ(counters.value("lockstep_agent_commands_total", "result=\"taken\""), 2);
+  EXPECT_EQ(poll.take_stacks(), (std::vector<StackRequest>{{"job 1", 0, {3}}}));
+  EXPECT_EQ(counters.value("lockstep_agent_commands_total", "result=\"taken\""), 3);
   EXPECT_EQ(counters.value("lockstep_agent_commands_total", "result=\"unknown\""), 1);
 }
 

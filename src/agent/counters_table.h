@@ -65,6 +65,14 @@ inline constexpr CounterDescriptor kAgentCounters[] = {
      "refused, malformed, failed."},
     {"lockstep_agent_commands_total", "counter", Severity::kInfo,
      "Commands that came, by result: taken, unknown (of a newer server), too_many."},
+    {"lockstep_agent_stacks_total", "counter", Severity::kInfo,
+     "Stacks of ranks that were asked for, by result: told, again (within a minute), off (LOCKSTEP_STACKS=0 or "
+     "--stacks "
+     "off), gone (no such rank here), busy (too many at once)."},
+    {"lockstep_agent_dumps_total", "counter", Severity::kInfo,
+     "Dumps of PyTorch's Flight Recorder, by result: told, refused (no dump, or too large), asked (for one, by the "
+     "job's "
+     "pipe)."},
     {"lockstep_agent_export_requests_total", "counter", Severity::kInfo,
      "Export requests by result code: HTTP's, or grpc_N; 0: no answer."},
     {"lockstep_agent_export_bytes_total", "counter", Severity::kInfo, "Bytes sent, compressed."},

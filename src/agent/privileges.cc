@@ -16,7 +16,7 @@
 namespace lockstep {
 namespace {
 
-constexpr int kKept[] = {CAP_DAC_READ_SEARCH, CAP_DAC_OVERRIDE, CAP_SYS_PTRACE, CAP_SYSLOG, CAP_NET_RAW};
+constexpr int kKept[] = {CAP_DAC_READ_SEARCH, CAP_DAC_OVERRIDE, CAP_SYS_PTRACE, CAP_SYSLOG, CAP_NET_RAW, CAP_KILL};
 
 // Everything but kKept goes, as far as it was there: a container may have given less.
 bool limit_capabilities() {

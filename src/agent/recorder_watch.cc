@@ -7,6 +7,7 @@
 
 #include <algorithm>
 
+#include "agent/evidence_taker.h"
 #include "agent/kept_recorders.h"
 #include "agent/step_rounding.h"
 #include "agent/watched_rank.h"
@@ -276,7 +277,8 @@ void RecorderWatch::release(const std::function<bool(uint64_t)>& settled) {
                             kept.error().c_str());
         }
       }
-      unlink(rank.path.c_str());
+      for (const std::string& file : {rank.path, hook_word_path(rank.path), hook_stacks_path(rank.path)})
+        unlink(file.c_str());
       at = ranks_.erase(at);
     } else {
       ++at;

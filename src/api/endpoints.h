@@ -17,6 +17,8 @@ HttpResponse get_comms(const ApiContext&, const ApiRequest&);                   
 HttpResponse get_clocks(const ApiContext&, const ApiRequest&);                     // clocks.cc
 HttpResponse get_slowest(const ApiContext&, const ApiRequest&);                    // slowest.cc
 HttpResponse post_step_detail(const ApiContext&, const ApiRequest&);               // step_detail_ask.cc
+HttpResponse get_stacks(const ApiContext&, const ApiRequest&);                     // stacks.cc
+HttpResponse post_stacks(const ApiContext&, const ApiRequest&);                    // stacks.cc
 HttpResponse get_ranks(const ApiContext&, const ApiRequest&);                      // ranks.cc
 HttpResponse get_rank(const ApiContext&, const ApiRequest&);                       // rank.cc
 HttpResponse get_verdicts(const ApiContext&, const ApiRequest&);                   // verdicts.cc

@@ -121,6 +121,22 @@ void Engine::on_rank_ended(const Identity& identity, bool clean, int64_t) {
   if (clean) job.status.erase(identity.rank);
 }
 
+void Engine::on_stack(const Identity& identity, const RankStack& stack, int64_t) {
+  std::lock_guard lock(mutex_);
+  Job& job = job_of(identity);
+  if (identity.attempt < job.attempt) return;
+  if (job.stacks.size() >= kEvidenceMax && !job.stacks.contains(identity.rank)) job.stacks.erase(job.stacks.begin());
+  job.stacks[identity.rank] = stack;
+}
+
+void Engine::on_dump(const Identity& identity, const FlightDump& dump, int64_t) {
+  std::lock_guard lock(mutex_);
+  Job& job = job_of(identity);
+  if (identity.attempt < job.attempt) return;
+  if (job.dumps.size() >= kEvidenceMax && !job.dumps.contains(identity.rank)) job.dumps.erase(job.dumps.begin());
+  job.dumps[identity.rank] = dump;
+}
+
 void Engine::on_metrics(const Attributes& resource, std::span<const MetricPoint> points, int64_t received_unix_ns) {
   signals_.on_metrics(resource, points, received_unix_ns);
 }
@@ -235,6 +251,7 @@ bool Engine::evaluate(const std::string& job_id, Job& job, int64_t now_unix_ns) 
       }
     } else if (hang) {
       explain(job, *hang, now_unix_ns);
+      add_evidence(*hang, job.stacks, job.dumps, now_unix_ns - hang->lost_ns_per_step);
       hangs.push_back(std::move(*hang));
     }
   }

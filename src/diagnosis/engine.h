@@ -14,6 +14,7 @@
 #include <string_view>
 #include <vector>
 
+#include "diagnosis/detectors/hang/evidence.h"
 #include "diagnosis/detectors/hang/hang.h"
 #include "diagnosis/finding.h"
 #include "diagnosis/signals/prior_book.h"
@@ -35,6 +36,7 @@ struct KnownVerdict {
 class Engine final : public StoreSubscriber, public VerdictSource {
  public:
   static constexpr size_t kJobsMax = 10'000;
+  static constexpr size_t kEvidenceMax = 4096;  // ranks of a job whose stacks, and whose dumps, are kept
 
   void on_step(const Identity& identity, const StepSummary& summary, int64_t received_unix_ns) override;
   void on_status(const Identity& identity, const RankStatus& status, int64_t received_unix_ns) override;
@@ -43,6 +45,9 @@ class Engine final : public StoreSubscriber, public VerdictSource {
   void on_rank_ended(const Identity& identity, bool clean, int64_t received_unix_ns) override;
   void on_metrics(const Attributes& resource, std::span<const MetricPoint> points, int64_t received_unix_ns) override;
   void on_node_event(std::string_view host, const NodeEvent& event, int64_t received_unix_ns) override;
+
+  void on_stack(const Identity& identity, const RankStack& stack, int64_t received_unix_ns) override;
+  void on_dump(const Identity& identity, const FlightDump& dump, int64_t received_unix_ns) override;
 
   // Verdicts that were kept before a restart. The same trouble, found again in the same steps, gets its old id; a new
   // one gets an id that none of these has.
@@ -75,6 +80,8 @@ class Engine final : public StoreSubscriber, public VerdictSource {
     int64_t attempt = 0;
     JobWindow window;
     std::map<int32_t, RankStatus> status;
+    RankStacks stacks;
+    FlightDumps dumps;
     std::map<int32_t, bool> ended;  // rank -> cleanly
     std::vector<Tracked> tracked;
     std::map<std::string, int> serial;  // how many verdicts of a key there have been

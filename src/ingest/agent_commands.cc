@@ -48,6 +48,16 @@ void AgentCommands::forget(WaitingList::iterator waiting) {
 }
 
 bool AgentCommands::ask(const std::string& host, const DetailRequest& request) {
+  return add(host, request,
+             request.ranks.size() > kDetailRanksMax || request.to_step < request.from_step ||
+                 request.to_step - request.from_step >= kDetailStepsMax);
+}
+
+bool AgentCommands::ask(const std::string& host, const StackRequest& request) {
+  return add(host, request, request.ranks.empty() || request.ranks.size() > kStackRanksMax);
+}
+
+bool AgentCommands::add(const std::string& host, Request request, bool too_large) {
   std::lock_guard lock(mutex_);
   counters_.add("lockstep_commands_total");
   auto refuse = [&](const char* reason) {
@@ -55,9 +65,7 @@ bool AgentCommands::ask(const std::string& host, const DetailRequest& request) {
     return false;
   };
   if (closed_) return refuse("closed");
-  if (request.ranks.size() > kDetailRanksMax || request.to_step < request.from_step ||
-      request.to_step - request.from_step >= kDetailStepsMax)
-    return refuse("too_large");
+  if (too_large) return refuse("too_large");
   if (auto found = by_host_.find(host); found != by_host_.end()) {
     for (const Command& command : found->second) {
       if (!(command.request == request)) continue;
@@ -67,7 +75,7 @@ bool AgentCommands::ask(const std::string& host, const DetailRequest& request) {
     if (found->second.size() >= options_.per_host_max) return refuse("host_full");
   }
   if (pending_ >= options_.commands_max) return refuse("full");
-  by_host_[host].push_back({++last_number_, false, request});
+  by_host_[host].push_back({++last_number_, false, std::move(request)});
   expiries_.push_back({clock_.monotonic_ns() + options_.expire_ns, host, last_number_});
   ++pending_;
   note();
@@ -136,11 +144,15 @@ bool AgentCommands::answer_if_any(const std::vector<std::string>& hosts, uint64_
   CommandList list;
   size_t ranks_left = kDetailRanksMax;
   for (Command* command : commands) {
-    if (list.details.size() == kCommandsMax || command->request.ranks.size() > ranks_left) break;  // the rest next time
-    ranks_left -= command->request.ranks.size();
+    const size_t ranks = std::visit([](const auto& request) { return request.ranks.size(); }, command->request);
+    if (list.details.size() + list.stacks.size() == kCommandsMax || ranks > ranks_left) break;  // the rest next time
+    ranks_left -= ranks;
     command->delivered = true;
     after = std::max(after, command->number);
-    list.details.push_back(command->request);
+    if (const DetailRequest* detail = std::get_if<DetailRequest>(&command->request))
+      list.details.push_back(*detail);
+    else
+      list.stacks.push_back(std::get<StackRequest>(command->request));
   }
   list.cursor = format("%s-%llu", epoch_.c_str(), static_cast<unsigned long long>(after));
   answer(responder, "answered", {200, {{"content-type", kCommandsContentType}}, encode_commands(list)});

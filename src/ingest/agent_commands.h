@@ -18,6 +18,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "base/clock.h"
@@ -35,7 +36,7 @@ struct AgentCommandsOptions {
   int64_t expire_ns = 60'000'000'000;
 };
 
-class AgentCommands final : public DetailAsker {
+class AgentCommands final : public DetailAsker, public StackAsker {
  public:
   static constexpr size_t kHostsMax = 64;  // of one agent
 
@@ -44,6 +45,7 @@ class AgentCommands final : public DetailAsker {
 
   // The same request again while the first is pending is taken as asked.
   bool ask(const std::string& host, const DetailRequest& request) override;
+  bool ask(const std::string& host, const StackRequest& request) override;
   // Answers now or later. Anything a peer can send is answered.
   void poll(const ServerRequest& request, const std::shared_ptr<HttpResponder>& responder);
   // Ends what has waited long enough, and what nobody fetched.
@@ -52,10 +54,11 @@ class AgentCommands final : public DetailAsker {
   void close();
 
  private:
+  using Request = std::variant<DetailRequest, StackRequest>;
   struct Command {
     uint64_t number;
     bool delivered;  // at least once; whether it arrived, the cursor tells
-    DetailRequest request;
+    Request request;
   };
   struct Waiting {
     std::vector<std::string> hosts;
@@ -75,6 +78,7 @@ class AgentCommands final : public DetailAsker {
     std::string wrong;   // one line where it is malformed
   };
 
+  bool add(const std::string& host, Request request, bool too_large);
   Poll parse_untrusted(const ServerRequest& request) const;
   void acknowledge(const Poll& poll);
   // Commands for these hosts as an answer; false: there are none.

@@ -31,7 +31,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   static Counters counters(kServerCounters);
   static AgentCommands commands({.waiting_max = 8}, clock, counters);
   clock.now += 1'000'000'000;
-  commands.ask("a", {"job", 0, clock.now & 7, clock.now & 7, {0}});
+  commands.ask("a", DetailRequest{"job", 0, clock.now & 7, clock.now & 7, {0}});
+  commands.ask("a", StackRequest{"job", clock.now & 7, {0}});
   auto responder = std::make_shared<OneResponder>();
   ServerRequest request;
   request.method = "GET";

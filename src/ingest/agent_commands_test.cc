@@ -70,6 +70,16 @@ TEST_F(AgentCommandsTest, AnAgentThatWaitsIsAnsweredAtOnce) {
   EXPECT_EQ(list_of(*waits).details, std::vector<DetailRequest>{request(2)});
 }
 
+TEST_F(AgentCommandsTest, StacksAreAskedForOnTheSameWay) {
+  const StackRequest stacks{"job", 0, {3, 5}};
+  EXPECT_TRUE(commands.ask("node-a", stacks));
+  EXPECT_TRUE(commands.ask("node-a", request(1)));
+  EXPECT_FALSE(commands.ask("node-a", StackRequest{"job", 0, {}})) << "nobody is not everybody";
+  auto given = poll("host=node-a");
+  EXPECT_EQ(list_of(*given).stacks, std::vector<StackRequest>{stacks});
+  EXPECT_EQ(list_of(*given).details, std::vector<DetailRequest>{request(1)});
+}
+
 TEST_F(AgentCommandsTest, AnAgentThatComesLaterGetsWhatWaitsForIt) {
   commands.ask("node-a", request(1));
   commands.ask("node b", request(2));

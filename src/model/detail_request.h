@@ -1,5 +1,5 @@
-// What the server wants to see of some steps after the fact: the agents that have these ranks send their detail, as far
-// as they still have it.
+// What the server asks of agents: the detail of some steps after the fact, as far as it is still there; and where some
+// ranks stand right now, when their job seems to hang.
 //
 // Thread rule: Immutable.
 #pragma once
@@ -20,5 +20,14 @@ struct DetailRequest {
 };
 inline constexpr int64_t kDetailStepsMax = 64;      // in one request
 inline constexpr size_t kDetailRanksMax = 131'072;  // likewise
+
+// Stacks of these ranks, and a dump of PyTorch's Flight Recorder where the job takes orders for one.
+struct StackRequest {
+  std::string job_id;
+  int64_t attempt = 0;
+  std::vector<int32_t> ranks;  // sorted, 1 to kStackRanksMax
+  bool operator==(const StackRequest&) const = default;
+};
+inline constexpr size_t kStackRanksMax = 64;  // in one request
 
 }  // namespace lockstep

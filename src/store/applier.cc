@@ -114,7 +114,8 @@ int64_t Applier::apply_event(const LogRecord& record, const Attributes& resource
                              const char** refused) {
   const std::string& event = record.event_name;
   bool is_ours = event == kEventTrainStep || event == kEventRankStatus || event == kEventCommInit ||
-                 event == kEventCommGroup || event == kEventJobStart || event == kEventJobEnd || event == kEventGap;
+                 event == kEventCommGroup || event == kEventJobStart || event == kEventJobEnd || event == kEventGap ||
+                 event == kEventRankStack || event == kEventCommDump;
   if (!is_ours) {
     std::string_view host = find_string(resource, "host.name");
     if (!is_node_event(event) || host.empty() || host.size() > kIdentityTextMax) return 0;
@@ -174,6 +175,20 @@ int64_t Applier::apply_event(const LogRecord& record, const Attributes& resource
       return 0;
     }
     steps_.append_group(*identity, *group, received_unix_ns);
+  } else if (event == kEventRankStack) {  // kept as log records, which /stacks asks for
+    Result<RankStack> stack = rank_stack_from_record(record);
+    if (!stack.ok()) {
+      *refused = "malformed";
+      return 0;
+    }
+    for (StoreSubscriber* subscriber : subscribers_) subscriber->on_stack(*identity, *stack, received_unix_ns);
+  } else if (event == kEventCommDump) {
+    Result<FlightDump> dump = flight_dump_from_record(record);
+    if (!dump.ok()) {
+      *refused = "malformed";
+      return 0;
+    }
+    for (StoreSubscriber* subscriber : subscribers_) subscriber->on_dump(*identity, *dump, received_unix_ns);
   } else if (event == kEventJobStart) {
     steps_.rank_started(*identity, received_unix_ns);
     for (StoreSubscriber* subscriber : subscribers_) subscriber->on_rank_started(*identity, received_unix_ns);

@@ -4,8 +4,11 @@
 #include <map>
 
 namespace lockstep {
+namespace {
 
-DetailAsked ask_hosts(const JobInfo& job, const DetailRequest& request, DetailAsker& asker) {
+// No ranks: all.
+template <typename Request, typename Asker>
+DetailAsked ask_each(const JobInfo& job, const Request& request, Asker& asker) {
   std::map<std::string, std::vector<int32_t>> by_host;
   int64_t found = 0;
   for (const RankInfo& rank : job.ranks) {  // by rank, so each host's are sorted
@@ -23,7 +26,7 @@ DetailAsked ask_hosts(const JobInfo& job, const DetailRequest& request, DetailAs
       asked.ranks_unknown += count;
       continue;
     }
-    DetailRequest part = request;
+    Request part = request;
     part.ranks = std::move(ranks);
     if (asker.ask(host, part)) {
       ++asked.hosts;
@@ -33,6 +36,16 @@ DetailAsked ask_hosts(const JobInfo& job, const DetailRequest& request, DetailAs
     }
   }
   return asked;
+}
+
+}  // namespace
+
+DetailAsked ask_hosts(const JobInfo& job, const DetailRequest& request, DetailAsker& asker) {
+  return ask_each(job, request, asker);
+}
+
+DetailAsked ask_hosts(const JobInfo& job, const StackRequest& request, StackAsker& asker) {
+  return ask_each(job, request, asker);
 }
 
 }  // namespace lockstep

@@ -1,4 +1,4 @@
-// The way from whoever wants to see steps in detail (diagnosis, a person) to the agents that still have them.
+// The way from whoever wants to see steps in detail, or stacks (diagnosis, a person), to the agents that have them.
 //
 // Thread rule: Thread-safe.
 #pragma once
@@ -18,6 +18,13 @@ class DetailAsker {
   virtual bool ask(const std::string& host, const DetailRequest& request) = 0;
 };
 
+class StackAsker {
+ public:
+  virtual ~StackAsker() = default;
+  // Likewise.
+  virtual bool ask(const std::string& host, const StackRequest& request) = 0;
+};
+
 struct DetailAsked {
   int64_t hosts = 0;          // that were asked
   int64_t ranks = 0;          // on these
@@ -26,5 +33,6 @@ struct DetailAsked {
 };
 // One request for every host that has some of the ranks, with those alone.
 DetailAsked ask_hosts(const JobInfo& job, const DetailRequest& request, DetailAsker& asker);
+DetailAsked ask_hosts(const JobInfo& job, const StackRequest& request, StackAsker& asker);
 
 }  // namespace lockstep

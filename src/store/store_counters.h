@@ -50,6 +50,8 @@ inline constexpr CounterDescriptor kStoreCounters[] = {
     // Detail asked of agents after the fact (detail_asker.h, diagnosis/tail_sampler.h).
     {"lockstep_detail_asks_total", "counter", Severity::kInfo,
      "Steps asked of agents after the fact, by reason: verdict, slow_step, person."},
+    {"lockstep_stack_asks_total", "counter", Severity::kInfo,
+     "Ranks whose stacks were asked of agents, by reason: verdict (a hang), person."},
     {"lockstep_detail_asks_left_out_total", "counter", Severity::kNotice,
      "Steps worth asking for and not asked, by reason: budget, unknown_ranks, refused."},
 };

@@ -35,32 +35,51 @@ std::optional<std::string> decode_word(std::string_view word) {
   return text;
 }
 
-// ranks_left: a few short lines must not make a list that fills memory.
+Result<std::string> parse_job(std::string_view word) {
+  std::optional<std::string> job = decode_word(word);
+  if (!job || job->empty() || job->size() > kIdentityTextMax) return Error{"names no usable job"};
+  return std::move(*job);
+}
+
+// Sorted, each once. ranks_left: a few short lines must not make a list that fills memory.
+Result<std::vector<int32_t>> parse_ranks(std::string_view word, size_t& ranks_left) {
+  Result<std::vector<int32_t>> ranks = ranks_from_text(word, ranks_left);
+  if (!ranks.ok()) return Error{ranks.error()};
+  ranks_left -= ranks->size();
+  std::sort(ranks->begin(), ranks->end());
+  ranks->erase(std::unique(ranks->begin(), ranks->end()), ranks->end());
+  // No rank at all must not read as every rank.
+  if (ranks->empty() || ranks->front() < 0) return Error{"names no usable rank"};
+  return ranks;
+}
+
 Result<DetailRequest> parse_detail(const std::vector<std::string_view>& words, size_t& ranks_left) {
-  if (words.size() != 6) return Error{format("a detail line has 6 words, not %zu", words.size())};
-  DetailRequest request;
-  std::optional<std::string> job = decode_word(words[1]);
-  if (!job || job->empty() || job->size() > kIdentityTextMax) return Error{"a detail line names no usable job"};
+  if (words.size() != 6) return Error{format("has %zu words, not 6", words.size())};
+  Result<std::string> job = parse_job(words[1]);
+  if (!job.ok()) return Error{job.error()};
   const std::optional<int64_t> attempt = parse_int(words[2]), from = parse_int(words[3]), to = parse_int(words[4]);
-  if (!attempt || *attempt < 0) return Error{"a detail line has no usable attempt"};
+  if (!attempt || *attempt < 0) return Error{"has no usable attempt"};
   if (!from || !to || *from < 0 || *to < *from || *to - *from >= kDetailStepsMax)
-    return Error{
-        format("a detail line has steps that are no range of at most %lld", static_cast<long long>(kDetailStepsMax))};
-  request.job_id = std::move(*job);
-  request.attempt = *attempt;
-  request.from_step = *from;
-  request.to_step = *to;
+    return Error{format("has steps that are no range of at most %lld", static_cast<long long>(kDetailStepsMax))};
+  DetailRequest request{.job_id = std::move(*job), .attempt = *attempt, .from_step = *from, .to_step = *to};
   if (words[5] != "*") {
-    Result<std::vector<int32_t>> ranks = ranks_from_text(words[5], ranks_left);
-    if (!ranks.ok()) return Error{"a detail line: " + ranks.error()};
-    ranks_left -= ranks->size();
+    Result<std::vector<int32_t>> ranks = parse_ranks(words[5], ranks_left);
+    if (!ranks.ok()) return Error{ranks.error()};
     request.ranks = std::move(*ranks);
-    std::sort(request.ranks.begin(), request.ranks.end());
-    request.ranks.erase(std::unique(request.ranks.begin(), request.ranks.end()), request.ranks.end());
-    // No rank at all must not read as every rank.
-    if (request.ranks.empty() || request.ranks.front() < 0) return Error{"a detail line names no usable rank"};
   }
   return request;
+}
+
+Result<StackRequest> parse_stacks(const std::vector<std::string_view>& words, size_t& ranks_left) {
+  if (words.size() != 4) return Error{format("has %zu words, not 4", words.size())};
+  Result<std::string> job = parse_job(words[1]);
+  if (!job.ok()) return Error{job.error()};
+  const std::optional<int64_t> attempt = parse_int(words[2]);
+  if (!attempt || *attempt < 0) return Error{"has no usable attempt"};
+  Result<std::vector<int32_t>> ranks = parse_ranks(words[3], ranks_left);
+  if (!ranks.ok()) return Error{ranks.error()};
+  if (ranks->size() > kStackRanksMax) return Error{format("has more than %zu ranks", kStackRanksMax)};
+  return StackRequest{.job_id = std::move(*job), .attempt = *attempt, .ranks = std::move(*ranks)};
 }
 
 }  // namespace
@@ -78,6 +97,10 @@ std::string encode_commands(const CommandList& list) {
                    static_cast<long long>(request.attempt), static_cast<long long>(request.from_step),
                    static_cast<long long>(request.to_step),
                    request.ranks.empty() ? "*" : ranks_text(request.ranks).c_str());
+  }
+  for (const StackRequest& request : list.stacks) {
+    text += format("stacks %s %lld %s\n", url_part(request.job_id).c_str(), static_cast<long long>(request.attempt),
+                   ranks_text(request.ranks).c_str());
   }
   return text;
 }
@@ -101,8 +124,12 @@ Result<CommandList> parse_commands(std::string_view text) {
       list.cursor = words[1];
     } else if (words[0] == "detail") {
       Result<DetailRequest> request = parse_detail(words, ranks_left);
-      if (!request.ok()) return Error{request.error()};
+      if (!request.ok()) return Error{"a detail line " + request.error()};
       list.details.push_back(std::move(*request));
+    } else if (words[0] == "stacks") {
+      Result<StackRequest> request = parse_stacks(words, ranks_left);
+      if (!request.ok()) return Error{"a stacks line " + request.error()};
+      list.stacks.push_back(std::move(*request));
     } else {
       ++list.unknown;
     }

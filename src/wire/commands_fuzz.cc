@@ -7,7 +7,11 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace lockstep;
   Result<CommandList> list = parse_commands({reinterpret_cast<const char*>(data), size});
   if (!list.ok()) return 0;
-  if (!is_cursor(list->cursor) || list->details.size() > kCommandsMax) std::abort();
+  if (!is_cursor(list->cursor) || list->details.size() + list->stacks.size() > kCommandsMax) std::abort();
+  for (const StackRequest& request : list->stacks) {
+    if (request.job_id.empty() || request.attempt < 0 || request.ranks.empty() || request.ranks.size() > kStackRanksMax)
+      std::abort();
+  }
   for (const DetailRequest& request : list->details) {
     if (request.job_id.empty() || request.attempt < 0 || request.from_step < 0 || request.to_step < request.from_step ||
         request.to_step - request.from_step >= kDetailStepsMax || request.ranks.size() > kDetailRanksMax)

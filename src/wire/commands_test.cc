@@ -12,6 +12,7 @@ std::string with(const std::string& line) {
 TEST(Commands, ComeBackAsTheyWere) {
   const CommandList list{.cursor = "18a2f0-42",
                          .details = {{"llama 70b/run 3\n", 2, 118, 120, {0, 1, 2, 3, 12}}, {"j", 0, 5, 5, {}}},
+                         .stacks = {{"llama 70b", 1, {3, 5, 6, 7}}},
                          .unknown = 0};
   Result<CommandList> read = parse_commands(encode_commands(list));
   ASSERT_TRUE(read.ok()) << read.error();
@@ -47,6 +48,12 @@ TEST(Commands, ThatAreOddMakeTheWholeAnswerVoid) {
                                   with("detail j 0 1 1 0-999999"),
                                   with("detail j 0 0 9223372036854775807 0"),
                                   with("detail " + std::string(300, 'j') + " 0 1 1 0"),
+                                  with("stacks j 0"),
+                                  with("stacks j 0 *"),
+                                  with("stacks j 0 "),
+                                  with("stacks j -1 0"),
+                                  with("stacks  0 0"),
+                                  with("stacks j 0 0-64"),
                                   with("detail j 0 1 1 0").substr(0, 40)})
     EXPECT_FALSE(parse_commands(text).ok()) << text;
 }

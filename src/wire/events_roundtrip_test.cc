@@ -5,6 +5,7 @@
 #include "base/text.h"
 #include "model/events.h"
 #include "model/node_event.h"
+#include "model/rank_evidence.h"
 #include "wire/otlp.h"
 #include "wire/test_batches.h"
 
@@ -46,6 +47,39 @@ LogRecord with(LogRecord record, std::string_view key, Value value) {
     if (attribute.key == key) attribute.value = std::move(value);
   }
   return record;
+}
+
+TEST(Events, StacksAndDumpsSurviveTheWire) {
+  RankStack stack;
+  stack.time_unix_ns = test::kTime;
+  stack.pid = 16311;
+  stack.note = "no Python stack: it may not be asked";
+  stack.threads_count = 80;
+  stack.threads = {{16311, "python3", 'S', "futex_wait", "futex", {"futex_wait_queue", "futex_wait"}}};
+  stack.python = {{0x7f2e50a2b740, true, "", {{"load_batch", "/job/loader.py", 41}, {"<module>", "/job/train.py", 3}}}};
+  LogRecord record = over_the_wire(to_record(stack));
+  EXPECT_EQ(record.event_name, kEventRankStack);
+  Result<RankStack> back = rank_stack_from_record(record);
+  ASSERT_TRUE(back.ok()) << back.error();
+  EXPECT_EQ(*back, stack);
+
+  FlightDump dump{.time_unix_ns = test::kTime, .version = "2.10", .file = "/tmp/trace_3", .entries = 60, .p2p = 1};
+  dump.last = {57, "all_reduce",      "[[3, 4]]",  "Float",
+               12, OpState::kStarted, test::kTime, {"step", "/job/train.py", 88}};
+  dump.last_group = "0";
+  dump.frames = {{"all_reduce", "/x/distributed_c10d.py", 2696}, {"step", "/job/train.py", 88}};
+  dump.groups = {{"0", "default_pg", 4, "0-3", 57, 57, 56, {dump.last}}};
+  record = over_the_wire(to_record(dump));
+  EXPECT_EQ(record.event_name, kEventCommDump);
+  Result<FlightDump> dump_back = flight_dump_from_record(record);
+  ASSERT_TRUE(dump_back.ok()) << dump_back.error();
+  EXPECT_EQ(*dump_back, dump);
+
+  EXPECT_FALSE(rank_stack_from_record(with(to_record(stack), "threads", ValueList{Value("odd")})).ok());
+  EXPECT_FALSE(rank_stack_from_record(with(to_record(stack), "python", ValueList{ValueList{1, 2}})).ok());
+  EXPECT_FALSE(rank_stack_from_record(with(to_record(stack), "threads", ValueList(100, Value(1)))).ok());
+  EXPECT_FALSE(flight_dump_from_record(with(to_record(dump), "groups", ValueList{ValueList{"0"}})).ok());
+  EXPECT_FALSE(flight_dump_from_record(with(to_record(dump), "last", ValueList{"x"})).ok());
 }
 
 TEST(Events, AStepSurvivesTheWire) {

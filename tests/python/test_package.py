@@ -211,6 +211,73 @@ print(lockstep.enabled(), lockstep.summary()["steps"])
             self.assertEqual(len([name for name in os.listdir(folder) if name.endswith(".lsfr")]), 1)
 
 
+@unittest.skipUnless(_library.find(), "liblockstep.so is not built")
+class Stacks(unittest.TestCase):
+    """What the agent may ask for is offered beside the recorder, and only there."""
+
+    BEGIN = """
+import os, pathlib, signal, sys, time, lockstep
+folder = pathlib.Path(os.environ["LOCKSTEP_RECORDER_DIR"])
+lockstep.init(job_id="j", rank=0, world_size=1)
+def word():
+    return dict(line.split(" ", 1) for line in next(folder.glob("*.hook")).read_text().splitlines())
+def answer():
+    return next(folder.glob("*.stacks")).read_text()
+"""
+
+    def run_with(self, code, **environment):
+        with tempfile.TemporaryDirectory() as folder:
+            done = python(self.BEGIN + code, LOCKSTEP_RECORDER_DIR=folder, **environment)
+            self.assertEqual((done.returncode, done.stderr), (0, ""))
+            self.assertFalse([name for name in os.listdir(folder) if not name.endswith(".lsfr")], "left behind")
+            return done.stdout.strip()
+
+    def test_the_signal_that_is_told_gives_the_stack_and_nothing_else_happens(self):
+        said = self.run_with("""
+def stuck():
+    os.kill(os.getpid(), int(word()["signal"]))
+    time.sleep(0.1)
+stuck()
+assert "in stuck" in answer() and f"{int(word()['main'], 16):#018x}" in answer(), answer()
+print("lives")
+""")
+        self.assertEqual(said, "lives")
+
+    def test_a_signal_that_somebody_uses_is_left_to_them(self):
+        said = self.run_with("print(int(word()['signal']) - signal.SIGRTMIN)")
+        code = "import signal; signal.signal(signal.SIGRTMIN + %s, lambda *_: None)\n" % said
+        with tempfile.TemporaryDirectory() as folder:
+            done = python(
+                code + self.BEGIN + "print(int(word()['signal']) - signal.SIGRTMIN)", LOCKSTEP_RECORDER_DIR=folder
+            )
+        self.assertNotEqual(done.stdout.strip(), said, done.stderr)
+
+    def test_a_forked_child_neither_answers_for_its_parent_nor_dies_of_it(self):
+        said = self.run_with("""
+number = int(word()["signal"])
+child = os.fork()
+if child == 0:
+    os.kill(os.getpid(), number)
+    time.sleep(0.1)
+    os._exit(7)
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), repr(answer()))
+""")
+        self.assertEqual(said, "7 ''")
+
+    def test_forbidden_it_offers_no_stack_but_says_so(self):
+        said = self.run_with("print(word(), list(folder.glob('*.stacks')))", LOCKSTEP_STACKS=0)
+        self.assertEqual(said, "{'stacks': 'off'} []")
+
+    def test_what_a_script_sets_before_it_makes_its_groups_is_told(self):
+        said = self.run_with("""
+os.environ["TORCH_NCCL_DEBUG_INFO_TEMP_FILE"] = "/tmp/trace_"
+os.environ["TORCH_NCCL_DEBUG_INFO_PIPE_FILE"] = "/tmp/pipe_"
+lockstep.group("world", [0])
+print(word()["dump"], word()["pipe"])
+""")
+        self.assertEqual(said, "/tmp/trace_ /tmp/pipe_")
+
+
 class ImportHooks(unittest.TestCase):
     def modules(self, **files):
         folder = tempfile.TemporaryDirectory()
