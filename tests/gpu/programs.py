@@ -157,8 +157,8 @@ class Job:
         for rank in range(world):
             variables = dict(os.environ, RANK=str(rank), WORLD_SIZE=str(world), LOCAL_RANK="0", MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port),
                              NCCL_HOSTID=f"node{rank}", NCCL_SOCKET_IFNAME="lo", LOCKSTEP_HOST=f"node{rank}", LOCKSTEP_JOB_ID=name,
-                             LOCKSTEP_RECORDER_DIR=str(folder / "recorders"), TORCH_NCCL_ASYNC_ERROR_HANDLING="0", TORCH_NCCL_ENABLE_MONITORING="0", NCCL_DEBUG="WARN",
-                             **(environment or {}))
+                             LOCKSTEP_RECORDER_DIR=str(folder / "recorders"), TORCH_NCCL_ASYNC_ERROR_HANDLING="0", TORCH_NCCL_ENABLE_MONITORING="0", NCCL_DEBUG="WARN")
+            variables.update(environment or {})
             if plugin:
                 variables["NCCL_PROFILER_PLUGIN"] = str(plugin)
             if rank == slow_rank:

@@ -12,6 +12,7 @@ PyTorch and a C++ compiler; nothing is installed. Everything a run leaves is in 
     run.py OUT chain [--second PATH]          our plugin with a second one behind it
     run.py OUT node [--parts calls,...]       what reading the GPU costs, beside nvidia-smi; agreement of values; a real XID
     run.py OUT hook [--parts overhead,...]    the Python hook: its cost, its phases against the profiler, lockstep run. Needs build/carry
+    run.py OUT flight                         dumps of PyTorch's Flight Recorder of stuck jobs, asked for through its pipes
     run.py OUT graph                          CUDA graphs, all-to-all and one-byte types: export, recorders and callbacks
 """
 import pathlib
@@ -19,6 +20,7 @@ import statistics
 import sys
 import time
 
+import flight
 import hook
 import live
 import masks
@@ -97,7 +99,7 @@ def record(out, names):
             run_case(name, out)
 
 
-COMMANDS = {"hook": hook.main, "node": node.run, "overhead": overhead.main, "live": live.main, "ras": ras.main, "masks": masks.main, "chain": plugins.chain, "graph": plugins.graph}
+COMMANDS = {"flight": flight.main, "hook": hook.main, "node": node.run, "overhead": overhead.main, "live": live.main, "ras": ras.main, "masks": masks.main, "chain": plugins.chain, "graph": plugins.graph}
 
 
 def main():

@@ -1,8 +1,8 @@
 """What is fetched when a job hangs: stacks of real Python processes through the hook, dumps of PyTorch's Flight Recorder
 through the agent, and `lockstep hang` of a job and of a folder of dumps.
 
-No release of PyTorch writes the dumps here (Debian's has no Flight Recorder): Python's own pickle does, in the structure
-that PyTorch documents.
+Debian's PyTorch has no Flight Recorder. Dumps of real stuck jobs are in tests/data/h200/flight; the others are written by
+Python's own pickle, in the structure that PyTorch documents.
 """
 
 import json
@@ -350,6 +350,21 @@ def test_healthy_dumps_accuse_nobody_and_a_missing_one_is_said(tmp_path):
     (tmp_path / "nccl_trace_rank_2").unlink()
     said = harness.lockstep("hang", "--dumps", tmp_path)
     assert said.returncode == 0 and "rank 2 left no dump" in said.stdout, said
+
+
+@pytest.mark.parametrize(
+    "case, guilty, cause, says",
+    [
+        ("missing_r3", 3, "rank-missing", "Rank 3 never entered all_reduce 179 of all 4 ranks"),
+        ("sizes_r1", 1, "op-mismatch", "from agree, train.py:165"),
+    ],
+)
+def test_dumps_of_real_stuck_jobs_name_the_guilty_rank(case, guilty, cause, says):
+    folder = harness.ROOT / "tests" / "data" / "h200" / "flight" / case
+    said = harness.lockstep("hang", "--dumps", folder)
+    assert said.returncode == 1 and says in " ".join(said.stdout.split()), said
+    finding = json.loads(harness.lockstep("hang", "--dumps", folder, "--json").stdout)["finding"]
+    assert finding["ranks"] == [guilty] and finding["cause"] == cause
 
 
 def test_what_is_no_dump_is_skipped_with_one_line(tmp_path):
