@@ -38,6 +38,7 @@ constexpr size_t kRecurringHitsSignals = 2;      // where the node's signals exp
 constexpr size_t kRecurringHitsSignalsSure = 3;  // and to be sure
 constexpr size_t kRecurringHitsSure = 8;
 constexpr size_t kRecurringRuns = 3;
+constexpr size_t kRecurringRunsSignals = 2;
 constexpr size_t kRecurringQuiet = 16;  // steps since the last
 constexpr double kRecurringRatio = 4;
 constexpr double kRecurringLostMin = 0.015;
@@ -511,11 +512,14 @@ std::vector<Finding> find_recurring(const JobWindow& window, double limit, const
   const bool often = best >= kRecurringHits &&
                      static_cast<double>(best) >= kRecurringRatio * static_cast<double>(next) &&
                      share >= kRecurringLostMin;
-  if (!often && (best < kRecurringHitsSignals || 2 * best <= all)) return {};
+  const bool large = culprit.lost_ns >= 2 * limit * static_cast<double>(best);
+  if (!often && (!large || best < kRecurringHitsSignals || 2 * best <= all)) return {};
   // It comes and goes: one long stretch, or one that is over, is no recurrence.
   size_t runs = 0;
   for (size_t i = 0; i < best; ++i) runs += i == 0 || culprit.at[i] > culprit.at[i - 1] + 1 ? 1 : 0;
-  if ((often && runs < kRecurringRuns) || last.late.size() - 1 - culprit.at.back() > kRecurringQuiet) return {};
+  if (runs < (often ? kRecurringRuns : kRecurringRunsSignals) ||
+      last.late.size() - 1 - culprit.at.back() > kRecurringQuiet)
+    return {};
   std::vector<int64_t> hit;
   for (size_t i : culprit.at) hit.push_back(last.steps[i]);
   const double per_hit = culprit.lost_ns / static_cast<double>(best);
