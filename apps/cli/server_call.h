@@ -1,4 +1,4 @@
-// Asking the server, for commands: one GET, the answer's JSON, and errors worded once for all commands.
+// Asking the server, for commands: one request, the answer's JSON, and errors worded once for all commands.
 //
 // Thread rule: Confined.
 #pragma once
@@ -24,5 +24,7 @@ struct Answer {
   std::string header(std::string_view name) const;           // empty where absent
 };
 Answer ask(const std::string& server, const std::string& path, const std::string& command);
+// The same by POST, with a body of JSON.
+Answer tell(const std::string& server, const std::string& path, const std::string& json, const std::string& command);
 
 }  // namespace lockstep::cli

@@ -12,6 +12,7 @@
 #include "query/step_trace.h"
 #include "store/agent_registry.h"
 #include "store/detail_asker.h"
+#include "store/feedback_book.h"
 #include "store/metric_store.h"
 #include "store/span_store.h"
 #include "store/state_store.h"
@@ -34,6 +35,7 @@ struct ApiContext {
   std::string web_folder;          // empty: no web UI
   // Asks the agents for a step after the fact; empty: nobody can be asked. Thread-safe.
   std::function<DetailAsked(const JobInfo&, const DetailRequest&)> ask_detail = {};
+  FeedbackBook* feedback = nullptr;  // what people say of verdicts; nullptr: not taken here
 };
 
 }  // namespace lockstep
