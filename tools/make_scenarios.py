@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Writes tests/scenarios/train and tests/scenarios/test: what `lockstep score` plays.
+"""Writes tests/scenarios/train, test and warnings: what `lockstep score` plays.
 
     tools/make_scenarios.py            write the files
     tools/make_scenarios.py --check    say which files are not as this program would write them
 
 Rules are tuned on train/ alone; test/ has other seeds, so other jobs, ranks, times and sizes, and is only measured.
+warnings/ has long runs for early warnings: faults that show signs before they come, and signs that come to nothing.
 The plan is a table: every cause at every severity, then healthy and healthy-but-odd jobs, several faults at once, and
 damaged telemetry. What the table leaves open is drawn from a seed per file, so that a new row changes no other file.
 """
@@ -149,6 +150,7 @@ class Scenario:
         self.jobs: list[tuple[str, Job, dict[str, object]]] = []
         self.faults: list[dict[str, object]] = []
         self.oddities: list[dict[str, object]] = []
+        self.signs: list[dict[str, object]] = []
         self.telemetry: dict[str, object] = {}
         self.taken: set[int] = set()  # hosts that have a fault already
 
@@ -214,7 +216,7 @@ class Scenario:
             if job.pp > 1:
                 lines.append(f"    schedule: {job.schedule}")
             lines += [f"    {key}: {value}" for key, value in more.items()]
-        for title, items in (("faults", self.faults), ("oddities", self.oddities)):
+        for title, items in (("faults", self.faults), ("signs", self.signs), ("oddities", self.oddities)):
             if items:
                 lines.append(f"{title}:")
             for item in items:
@@ -375,6 +377,49 @@ def damaged(split: str) -> list[Scenario]:
     return made
 
 
+# What shows before it comes, with a severity that everybody would notice.
+SIGNED = {"ecc": 0.2, "throttle-thermal": 0.2, "slow-compute": 0.2, "nvlink-degraded": 2.0, "nic-degraded": 2.0, "link-flap": 0.5}
+WATCHED = Job(tp=8, dp=2, micro_batches=2)  # two hosts; every rank has a link, and a group inside its host
+STEP_S = 10
+
+
+def warnings() -> list[Scenario]:
+    """Two hours of a small job each: a fault with signs before it, or signs that stay small, or fall again."""
+    made = []
+
+    def long_run(name: str, what: str) -> Scenario:
+        scenario = Scenario("warnings", name, what)
+        scenario.jobs.append(("job", WATCHED, {"step_ms": STEP_S * 1000, "communication": 0.2}))
+        scenario.steps = 7200 // STEP_S
+        made.append(scenario)
+        return scenario
+
+    for cause, severity in SIGNED.items():
+        for i in range(3):
+            scenario = long_run(f"{cause}-{i + 1}", f"{cause} that shows signs before it comes.")
+            signs_s = scenario.draw.randrange(1500, 5400)
+            at = scenario.draw.randrange(signs_s // STEP_S + 60, 690)
+            scenario.faults.append({"cause": cause, "rank": scenario.draw.randrange(WATCHED.ranks), "from_step": at,
+                                    "severity": severity, "precursor_s": signs_s})
+            scenario.steps = at + 20
+            if cause == "link-flap":
+                scenario.faults[-1].update(shape="intermittent", period_steps=4)
+        for i, then in enumerate(["stays", "falls", "falls"]):
+            scenario = long_run(f"false-{cause}-{i + 1}", f"Signs of {cause} that come to nothing: they rise a little and "
+                                f"then {'stay' if then == 'stays' else 'fall again'}.")
+            rise = scenario.draw.randrange(90, 300)
+            scenario.signs.append({"cause": cause, "rank": scenario.draw.randrange(WATCHED.ranks),
+                                   "from_step": scenario.draw.randrange(60, 200), "steps": rise,
+                                   "level": round(scenario.draw.uniform(0.15, 0.6), 2), "then": then})
+    for i in range(4):
+        scenario = long_run(f"healthy-{i + 1}", "Nothing is wrong, and a warm day comes over all nodes.")
+        scenario.oddity("daily-heat", 0.015, 720)
+    return made
+
+
+SPLITS = ("train", "test", "warnings")
+
+
 def everything() -> dict[pathlib.Path, str]:
     files: dict[pathlib.Path, str] = {}
     for split in ("train", "test"):
@@ -383,6 +428,8 @@ def everything() -> dict[pathlib.Path, str]:
                 path = ROOT / split / f"{scenario.name}.yaml"
                 assert path not in files, f"two scenarios named {path.name}"
                 files[path] = scenario.text()
+    for scenario in warnings():
+        files[ROOT / "warnings" / f"{scenario.name}.yaml"] = scenario.text()
     return files
 
 
@@ -391,7 +438,7 @@ def main() -> int:
     parser.add_argument("--check", action="store_true", help="write nothing; say what differs")
     options = parser.parse_args()
     files = everything()
-    there = {path for split in ("train", "test") for path in (ROOT / split).glob("*.yaml")}
+    there = {path for split in SPLITS for path in (ROOT / split).glob("*.yaml")}
     stale = sorted(there - set(files))
     if options.check:
         different = [path for path, text in sorted(files.items()) if not path.exists() or path.read_text() != text]
@@ -403,7 +450,7 @@ def main() -> int:
     for path, text in files.items():
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-    for split in ("train", "test"):
+    for split in SPLITS:
         texts = [text for path, text in files.items() if path.parent.name == split]
         print(f"{split}: {len(texts)} scenarios, {sum('faults:' not in text for text in texts)} healthy, "
               f"{sum(text.count('cause:') > 1 for text in texts)} with several faults, "

@@ -20,6 +20,8 @@ using Arguments = std::vector<std::string>;
 
 int run_run(const Arguments& arguments);         // run.cc
 int run_why(const Arguments& arguments);         // why.cc
+int run_verdict(const Arguments& arguments);     // verdict.cc
+int run_warnings(const Arguments& arguments);    // warnings.cc
 int run_jobs(const Arguments& arguments);        // jobs.cc
 int run_hang(const Arguments& arguments);        // hang.cc
 int run_postmortem(const Arguments& arguments);  // postmortem.cc

@@ -112,7 +112,7 @@ int hang_of_job(const std::string& server, const std::string& job, const std::st
   std::string late;
   if (!ranks.empty()) {
     const Times before = times_of(stacks.body);
-    const Answer asked = ask(server, query, kCommand, "POST");
+    const Answer asked = tell(server, query, "", kCommand);
     if (asked.exit_code != kExitOk) return failed(asked);
     simdjson::dom::parser parser;
     Json document;

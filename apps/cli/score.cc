@@ -191,6 +191,9 @@ int run_score(const Arguments& arguments) {
   else
     for (const std::string& path : flags.positional()) title += (title == "Score" ? ": " : ", ") + path;
   if (options.doors) title += ", through the doors in real time";
+  title += "\n\n`lockstep score";
+  for (const std::string& word : arguments) title += " " + word;
+  title += "`";
   for (const auto& [path, text] :
        {std::pair(options.json, sim::json(subjects)), std::pair(options.markdown, sim::markdown(subjects, title))}) {
     if (Result<void> written = write_result(path, text); !written.ok()) return fail(written.error());

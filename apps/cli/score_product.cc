@@ -31,6 +31,17 @@ class Product final : public sim::Subject {
     for (const Verdict& verdict : engine_.verdicts(job_id)) text += (text.size() > 1 ? "," : "") + to_json(verdict);
     return text + "]";
   }
+  std::string warnings() override {
+    JsonWriter json;
+    json.begin_array();
+    for (const EarlyWarning& warning : engine_.warnings()) {
+      json.begin_object();
+      write_fields(json, warning);
+      json.end_object();
+    }
+    json.end_array();
+    return json.take();
+  }
 
  private:
   Counters counters_{kStoreCounters};

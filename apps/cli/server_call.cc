@@ -21,13 +21,12 @@ std::string Answer::header(std::string_view name) const {
   return {};
 }
 
-Answer ask(const std::string& server, const std::string& path, const std::string& command, const std::string& method) {
+namespace {
+
+Answer send(const std::string& server, HttpRequest request, const std::string& command) {
   Result<Url> url = parse_url(server, 7070);
   if (!url.ok()) return {kExitUsage, format("%s: --server: %s", command.c_str(), url.error().c_str()), {}};
   HttpClient client(*url);
-  HttpRequest request;
-  request.path = path;
-  request.method = method;
   Result<HttpResponse> answer = client.send(request);
   if (!answer.ok()) {
     return {kExitUnreachable,
@@ -43,6 +42,23 @@ Answer ask(const std::string& server, const std::string& path, const std::string
   std::string_view line;
   if (!parser.parse(answer->body).get(document) && !document["error"].get_string().get(line)) why = std::string(line);
   return {answer->status == 404 ? kExitNotFound : kExitFailed, format("%s: %s", command.c_str(), why.c_str()), {}};
+}
+
+}  // namespace
+
+Answer ask(const std::string& server, const std::string& path, const std::string& command) {
+  HttpRequest request;
+  request.path = path;
+  return send(server, std::move(request), command);
+}
+
+Answer tell(const std::string& server, const std::string& path, const std::string& json, const std::string& command) {
+  HttpRequest request;
+  request.method = "POST";
+  request.path = path;
+  request.headers = {{"content-type", "application/json"}};
+  request.body = json;
+  return send(server, std::move(request), command);
 }
 
 }  // namespace lockstep::cli

@@ -23,7 +23,8 @@ struct Answer {
   std::vector<std::pair<std::string, std::string>> headers;  // names in lower case
   std::string header(std::string_view name) const;           // empty where absent
 };
-Answer ask(const std::string& server, const std::string& path, const std::string& command,
-           const std::string& method = "GET");
+Answer ask(const std::string& server, const std::string& path, const std::string& command);
+// The same by POST, with a body of JSON.
+Answer tell(const std::string& server, const std::string& path, const std::string& json, const std::string& command);
 
 }  // namespace lockstep::cli

@@ -68,6 +68,47 @@ void print_cost(std::string_view cost_json) {
   }
 }
 
+// A word and a sentence that wraps under itself.
+void print_headed(const char* head, const std::string& sentence) {
+  std::string out;
+  size_t column = 6;
+  for (std::string_view word : split(sentence, ' ')) {
+    if (column > 6 && column + 1 + word.size() > 80) {
+      out += "\n      ";
+      column = 6;
+    } else if (column > 6) {
+      out += ' ';
+      ++column;
+    }
+    out += word;
+    column += word.size();
+  }
+  std::printf("%-5s %s\n", head, out.c_str());
+}
+
+// As a shell takes it.
+std::string shell_word(const std::string& text) {
+  const bool plain =
+      text.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._/:@%+,=-") ==
+      std::string::npos;
+  if (plain && !text.empty()) return text;
+  std::string quoted = "'";
+  for (char c : text) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return quoted + "'";
+}
+
+// What a person said of it.
+std::string feedback_text(const Json& feedback) {
+  bool right = false;
+  if (feedback["right"].get_bool().get(right)) return {};
+  std::string text = right ? "right" : "wrong";
+  if (const std::string cause = text_of(feedback, "cause"); !cause.empty()) text += ": it was " + cause;
+  if (const std::string note = text_of(feedback, "note"); !note.empty()) text += " (" + as_one_line(note) + ")";
+  return text;
+}
+
+}  // namespace
+
 void print_verdict(const Json& verdict) {
   // One short word in front: the column is narrow, and the sentence says the rest.
   std::string kind = text_of(verdict, "kind");
@@ -75,26 +116,7 @@ void print_verdict(const Json& verdict) {
   if (kind == "incorrect") kind = "wrong";
   for (char& c : kind) c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
   std::string state = text_of(verdict, "state");
-  std::printf("%-5s %s\n", kind.c_str(),
-              [&] {
-                // The sentence wraps as well, under itself.
-                std::string out;
-                size_t column = 6;
-                std::string sentence = text_of(verdict, "sentence");
-                for (std::string_view word : split(sentence, ' ')) {
-                  if (column > 6 && column + 1 + word.size() > 80) {
-                    out += "\n      ";
-                    column = 6;
-                  } else if (column > 6) {
-                    out += ' ';
-                    ++column;
-                  }
-                  out += word;
-                  column += word.size();
-                }
-                return out;
-              }()
-                  .c_str());
+  print_headed(kind.c_str(), text_of(verdict, "sentence"));
   print_row("state", state + (state == "suspected" ? ": a few more steps will tell"
                               : state == "cleared" ? ": it is over"
                                                    : ""));
@@ -143,10 +165,41 @@ void print_verdict(const Json& verdict) {
       label = "";
     }
   }
+  Json feedback;
+  if (!verdict["feedback"].get(feedback) && feedback.is_object()) {
+    print_row("judged", feedback_text(feedback));
+  } else if (const std::string id = text_of(verdict, "id"); !id.empty() && state != "suspected") {
+    std::printf("      judge     lockstep verdict %s --right | --wrong\n", shell_word(id).c_str());
+  }
   std::printf("\n");
 }
 
-}  // namespace
+void print_warnings(const Json& answer, size_t most) {
+  const simdjson::dom::array warnings = list_of(answer, "warnings");
+  size_t printed = 0;
+  for (Json warning : warnings) {
+    if (++printed > most) {
+      std::printf("(%zu more: lockstep warnings)\n\n", warnings.size() - most);
+      break;
+    }
+    const bool gone = text_of(warning, "state") == "gone";
+    print_headed(gone ? "GONE" : "SOON", text_of(warning, "sentence"));
+    for (Json claim : list_of(warning, "claims")) print_row("because", text_of(claim, "claim"));
+    Json record;
+    if (!warning["record"].get(record) && record.is_object())
+      print_row("record", format("of %.0f such warnings in simulation %.0f came true in time",
+                                 number_of(record, "raised"), number_of(record, "came_true")));
+    Json next;
+    if (gone || warning["next"].get(next)) {
+      std::printf("\n");
+      continue;
+    }
+    print_row("next", text_of(next, "action"));
+    if (const std::string command = text_of(next, "command"); !command.empty())
+      std::printf("                %s\n", command.c_str());
+    std::printf("\n");
+  }
+}
 
 void print_why(std::string_view why_json, std::string_view server_url, std::string_view cost_json) {
   simdjson::dom::parser parser;
@@ -171,6 +224,11 @@ void print_why(std::string_view why_json, std::string_view server_url, std::stri
     }
   }
   if (open == 0) std::printf("%s\n\n", text_of(why, "summary").c_str());
+  if (list_of(why, "warnings").size() > 0) {
+    std::printf("Early warnings\n\n");
+    constexpr size_t kMost = 3;
+    print_warnings(why, kMost);
+  }
   Json breakdown;
   if (!why["breakdown"].get(breakdown) && breakdown.is_object()) {
     constexpr size_t kColumns = 80;

@@ -1,9 +1,17 @@
 // The terminal form of an answer of GET /api/jobs/{job}/why: the verdict first, on 80 columns, no colour needed.
 #pragma once
 
+#include <cstdint>
 #include <string_view>
 
+#include "apps/cli/answer_json.h"
+
 namespace lockstep::cli {
+
+void print_verdict(const Json& verdict);
+// One sentence each, with what to do, and how many more there are; nothing where there is none. Of GET /api/warnings or
+// .../why.
+void print_warnings(const Json& answer, size_t most = SIZE_MAX);
 
 // cost_json: the answer of /cost; empty: not shown.
 void print_why(std::string_view why_json, std::string_view server_url, std::string_view cost_json = "");

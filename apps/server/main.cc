@@ -187,6 +187,9 @@ Result<void> run(const Options& options, const sigset_t& signals) {
   applier.subscribe(engine);
   engine.restore(known_verdicts(**state));
   VerdictKeeper keeper(**state, counters);
+  // Before anything is read back, so that history is explained with what was learned from it.
+  FeedbackBook feedback(**state, counters,
+                        [&](std::span<const VerdictFeedback> all) { engine.priors() = PriorBook::of(all); });
   AgentCommands commands({}, clock, counters);
   TailSampler tail(steps, commands, counters);
   applier.subscribe(tail);
@@ -209,12 +212,15 @@ Result<void> run(const Options& options, const sigset_t& signals) {
     stack_asks.note(changed, clock.unix_ns());
     tail.note(changed);
     keeper.keep(std::move(changed));
+    counters.set("lockstep_warnings", "", engine.warnings_raised());
+    counters.set("lockstep_warnings_left_out", "", static_cast<int64_t>(engine.warnings_left_out()));
     tail.tick(clock.unix_ns());
     commands.tick();
   };
 
   StepTraceCache traces(steps, spans, clock);
   ApiContext context{steps, spans, traces, metrics, **state, agents, engine, counters, clock, ready, *web_folder};
+  context.feedback = &feedback;
   context.ask_detail = [&](const JobInfo& job, const DetailRequest& request) {
     counters.add("lockstep_detail_asks_total", "reason=\"person\"");
     return ask_hosts(job, request, commands);

@@ -17,9 +17,11 @@
 #include "model/events.h"
 #include "model/step_detail.h"
 #include "net/http_client.h"
+#include "store/feedback_book.h"
 #include "store/memory_metric_store.h"
 #include "store/memory_span_store.h"
 #include "store/memory_step_store.h"
+#include "store/sqlite_state_store.h"
 #include "wire/otlp.h"
 
 namespace lockstep {
@@ -173,6 +175,9 @@ struct FailingState final : StateStore {
     for (const auto& [id, verdict] : saved) list.push_back({id, verdict.job_id, verdict.state, 0, ""});
     return list;
   }
+  Result<void> save_feedback(const VerdictFeedback&) override { return Error{"disk full"}; }
+  Result<void> drop_feedback(std::string_view) override { return Error{"disk full"}; }
+  std::vector<VerdictFeedback> feedback() const override { return {}; }
 };
 
 Verdict verdict_of(std::string id, std::string state) {
@@ -207,6 +212,50 @@ TEST(VerdictKeeper, TriesAgainWhatCouldNotBeSaved) {
   state.fails = false;
   keeper.keep({});
   EXPECT_EQ(state.saved.at("a").state, "cleared");
+}
+
+// As lockstepd wires it: what was said teaches the engine's prior, at once and after a restart.
+TEST(FeedbackBook, TeachesTheEngineAtOnceAndAgainAfterARestart) {
+  Folder folder;
+  const std::string path = folder.path() + "/state.sqlite";
+  Counters counters(kServerCounters);
+  auto taught = [](Engine& engine) {
+    return [&engine](std::span<const VerdictFeedback> all) { engine.priors() = PriorBook::of(all); };
+  };
+  double untaught = 0;
+  {
+    Result<std::unique_ptr<StateStore>> state = open_sqlite_state_store(path);
+    ASSERT_TRUE(state.ok()) << state.error();
+    Engine engine;
+    untaught = engine.priors().weight("ecc", 0.06);
+    FeedbackBook book(**state, counters, taught(engine));
+    EXPECT_EQ(engine.priors().weight("ecc", 0.06), untaught);
+    for (const char* id : {"v1", "v2", "v3"})
+      ASSERT_TRUE(book.keep({.verdict_id = id, .right = false, .said = "slow-compute", .cause = "ecc"}).ok());
+    EXPECT_GT(engine.priors().weight("ecc", 0.06), untaught);
+    ASSERT_TRUE(book.take_back("v3").ok());
+    EXPECT_EQ(book.of("v3"), std::nullopt);
+  }
+  Result<std::unique_ptr<StateStore>> state = open_sqlite_state_store(path);
+  ASSERT_TRUE(state.ok()) << state.error();
+  Engine engine;
+  FeedbackBook book(**state, counters, taught(engine));
+  EXPECT_EQ(engine.priors().to_json(), R"({"ecc":{"right":2,"wrong":0},"slow-compute":{"right":0,"wrong":2}})");
+  EXPECT_GT(engine.priors().weight("ecc", 0.06), untaught);
+}
+
+TEST(FeedbackBook, WhatCannotBeKeptIsNotShownAndIsCounted) {
+  FailingState state;
+  Counters counters(kServerCounters);
+  int handed_on = 0;
+  FeedbackBook book(state, counters, [&](std::span<const VerdictFeedback>) { ++handed_on; });
+  Result<void> kept = book.keep({.verdict_id = "v1", .right = true, .said = "ecc"});
+  ASSERT_FALSE(kept.ok());
+  EXPECT_EQ(kept.error(), "disk full");
+  EXPECT_EQ(book.of("v1"), std::nullopt);
+  EXPECT_EQ(handed_on, 1);  // at start
+  EXPECT_EQ(counters.value("lockstep_feedback_refused_total", "reason=\"store\""), 1);
+  EXPECT_EQ(counters.sum("lockstep_feedback_total"), 0);
 }
 
 TEST(ServerCounters, EveryRowHasItsOwnNameATypeAndHelp) {

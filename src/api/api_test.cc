@@ -38,6 +38,8 @@ struct TestDiagnosis final : VerdictSource {
     return found;
   }
   std::string summary(std::string_view job_id) const override { return "Summary of " + std::string(job_id); }
+  std::vector<EarlyWarning> ahead;
+  std::vector<EarlyWarning> warnings() const override { return ahead; }
 };
 
 Verdict verdict_of(std::string id, std::string job_id, std::string state, std::string kind, int64_t found) {
@@ -60,6 +62,7 @@ class ApiTest : public ::testing::Test {
     Result<std::unique_ptr<StateStore>> state = open_sqlite_state_store(folder_ + "/state.sqlite");
     ASSERT_TRUE(state.ok());
     state_ = std::move(*state);
+    feedback_ = std::make_unique<FeedbackBook>(*state_, counters_, nullptr);
     // 4 ranks on 2 hosts, steps 0 to 9. Rank 2 computes 30 ms longer, so the others wait 30 ms for it.
     for (int64_t step = 0; step < 10; ++step) {
       for (int32_t rank = 0; rank < 4; ++rank) {
@@ -104,11 +107,20 @@ class ApiTest : public ::testing::Test {
                        diagnosis_, counters_, clock_,  ready_,   web_folder_};
     context.ask_detail = ask_detail_;
     context.gpu_hour_price = gpu_hour_price_;
+    context.feedback = feedback_.get();
     ServerRequest request;
     request.method = method;
     request.path = path;
     request.query = query;
+    request.body = body_;
+    request.headers = headers_;
     return answer(context, request);
+  }
+  HttpResponse post(const std::string& path, const std::string& body) {
+    body_ = body;
+    HttpResponse response = get(path, "", "POST");
+    body_.clear();
+    return response;
   }
   element json(const std::string& path, const std::string& query = "") {
     HttpResponse response = get(path, query);
@@ -146,6 +158,9 @@ class ApiTest : public ::testing::Test {
   TestDiagnosis diagnosis_;
   std::atomic<bool> ready_{true};
   std::function<DetailAsked(const JobInfo&, const DetailRequest&)> ask_detail_;
+  std::unique_ptr<FeedbackBook> feedback_;
+  std::string body_;
+  std::vector<std::pair<std::string, std::string>> headers_;
   simdjson::dom::parser parser_;
 };
 
@@ -344,6 +359,96 @@ TEST_F(ApiTest, VerdictsOfAnEarlierRunAreShownButNeverOpenAndLiveOnesWin) {
   element limited = json("/api/verdicts", "state=all&limit=1");
   EXPECT_EQ(limited["total"].get_int64().value(), 3);
   EXPECT_EQ(limited["shown"].get_int64().value(), 1);
+}
+
+TEST_F(ApiTest, WhatAPersonSaysOfAVerdictIsKeptShownAndCanBeTakenBack) {
+  const std::string id = "llama-70b.0-slow-own-5.1";
+  diagnosis_.list = {verdict_of(id, "llama-70b", "confirmed", "slow", 5)};
+  diagnosis_.list[0].culprit.cause = "slow-compute";
+  EXPECT_TRUE(json("/api/verdicts/" + id)["feedback"].is_null());
+  HttpResponse answer =
+      post("/api/verdicts/" + id + "/feedback", R"({"right": false, "cause": "ecc", "note": "swapped the GPU"})");
+  ASSERT_EQ(answer.status, 200) << answer.body;
+  EXPECT_EQ(text(parse(answer)["feedback"]["cause"]), "ecc");
+  element said = json("/api/jobs/llama-70b/why")["verdicts"].at(0)["feedback"];
+  EXPECT_FALSE(said["right"].get_bool().value());
+  EXPECT_EQ(text(said["said"]), "slow-compute");
+  EXPECT_EQ(text(said["note"]), "swapped the GPU");
+  EXPECT_EQ(said["at_unix_ns"].get_int64().value(), clock_.now);
+  // The last word counts, and is there after a restart.
+  ASSERT_EQ(post("/api/verdicts/" + id + "/feedback", R"({"right": true})").status, 200);
+  feedback_ = std::make_unique<FeedbackBook>(*state_, counters_, nullptr);
+  EXPECT_TRUE(json("/api/verdicts/" + id)["feedback"]["right"].get_bool().value());
+  EXPECT_EQ(text(json("/api/verdicts/" + id)["feedback"]["cause"]), "");
+  ASSERT_EQ(post("/api/verdicts/" + id + "/feedback", R"({"right": null})").status, 200);
+  EXPECT_TRUE(json("/api/verdicts/" + id)["feedback"].is_null());
+  EXPECT_TRUE(state_->feedback().empty());
+  EXPECT_EQ(counters_.value("lockstep_feedback_total", "answer=\"wrong\""), 1);
+  EXPECT_EQ(counters_.value("lockstep_feedback_total", "answer=\"taken_back\""), 1);
+}
+
+TEST_F(ApiTest, FeedbackThatMakesNoSenseIsRefusedWithOneLineAndCounted) {
+  diagnosis_.list = {verdict_of("v1", "llama-70b", "confirmed", "slow", 5)};
+  auto refused = [&](const std::string& path, const std::string& body, int status, const std::string& part) {
+    HttpResponse response = post(path, body);
+    EXPECT_EQ(response.status, status) << response.body;
+    EXPECT_NE(text(parse(response)["error"]).find(part), std::string::npos) << response.body;
+  };
+  refused("/api/verdicts/v2/feedback", R"({"right": true})", 404, "no verdict \"v2\"");
+  refused("/api/verdicts/v1/feedback", R"({"right": false, "cause": "gremlins"})", 400, "no cause \"gremlins\"");
+  refused("/api/verdicts/v1/feedback", "not json", 400, "feedback");
+  refused("/api/verdicts/v1/feedback", std::string(100'000, ' '), 413, "too many");
+  headers_ = {{"sec-fetch-site", "cross-site"}};
+  refused("/api/verdicts/v1/feedback", R"({"right": true})", 403, "another site");
+  EXPECT_TRUE(state_->feedback().empty());
+  EXPECT_EQ(counters_.value("lockstep_feedback_refused_total", "reason=\"bad_body\""), 3);
+  EXPECT_EQ(counters_.value("lockstep_feedback_refused_total", "reason=\"unknown_verdict\""), 1);
+  EXPECT_EQ(counters_.value("lockstep_feedback_refused_total", "reason=\"other_site\""), 1);
+  EXPECT_EQ(get("/api/verdicts/v1/feedback").status, 405);
+  expect_error("/api/verdicts/nobody", "", 404, "no verdict \"nobody\"");
+}
+
+TEST_F(ApiTest, WarningsNameTheRankThatTheyWouldHit) {
+  EarlyWarning gpu;
+  gpu.id = "node-1/GPU-3/ecc_corrected";
+  gpu.state = "raised";
+  gpu.host = "node-1";
+  gpu.gpu_uuid = "GPU-3";
+  gpu.cause = "ecc";
+  gpu.horizon_s = 7200;
+  gpu.sentence = "GPU-3 of node-1: corrected memory errors rise; ecc expected in about 2 h.";
+  gpu.next = {"move the job", "nvidia-smi -q -i GPU-3"};
+  EarlyWarning adapter = gpu;
+  adapter.id = "node-9/mlx5_0/symbol_errors";
+  adapter.host = "node-9";
+  adapter.gpu_uuid = "";
+  adapter.device = "mlx5_0";
+  adapter.sentence = "mlx5_0 of node-9: symbol errors of its link rise; nic-degraded expected in about 3 h.";
+  EarlyWarning over = adapter;
+  over.id = "node-1/mlx5_0/symbol_errors";
+  over.host = "node-1";
+  over.state = "gone";
+  diagnosis_.ahead = {gpu, adapter, over};
+
+  element all = json("/api/warnings");
+  EXPECT_EQ(all["total"].get_int64().value(), 2);
+  element first = all["warnings"].at(0);
+  EXPECT_EQ(text(first["sentence"]),
+            "GPU 1 of node-1 (rank 3 of llama-70b): corrected memory errors rise; ecc expected in about 2 h.");
+  EXPECT_EQ(text(first["ranks"].at(0)["job_id"]), "llama-70b");
+  EXPECT_EQ(first["ranks"].at(0)["rank"].get_int64().value(), 3);
+  EXPECT_EQ(first["ranks_total"].get_int64().value(), 1);
+  EXPECT_EQ(text(first["next"]["command"]), "nvidia-smi -q -i GPU-3");
+  EXPECT_EQ(number(first["horizon_s"]), 7200);
+
+  element ours = json("/api/warnings", "job=llama-70b");  // nobody of it runs on node-9
+  ASSERT_EQ(ours["total"].get_int64().value(), 1);
+  EXPECT_EQ(text(ours["warnings"].at(0)["id"]), gpu.id);
+  EXPECT_EQ(json("/api/warnings", "state=all&job=llama-70b")["total"].get_int64().value(), 2);
+  EXPECT_EQ(json("/api/jobs/llama-70b/why")["warnings"].get_array().value().size(), 1u);
+  EXPECT_EQ(json("/api/warnings", "limit=1")["shown"].get_int64().value(), 1);
+  expect_error("/api/warnings", "job=lama-70b", 404, "did you mean");
+  expect_error("/api/warnings", "state=soon", 400, "raised or all");
 }
 
 TEST_F(ApiTest, StepsAreAMatrixOfRanksAndSteps) {
@@ -603,6 +708,7 @@ TEST_F(ApiTest, EveryRouteOfTheTableAnswers) {
   group.spans[0].trace_id = TraceId{1};
   spans_.append(group, clock_.now);
   const std::string trace_id = to_hex(step_trace_id("llama-70b", 0, 7));
+  diagnosis_.list = {verdict_of("v1", "llama-70b", "confirmed", "slow", 5)};
   for (const Route& route : routes()) {
     if (std::string_view(route.method) != "GET") continue;  // what changes something has tests of its own
     std::string path = route.pattern;
@@ -614,6 +720,7 @@ TEST_F(ApiTest, EveryRouteOfTheTableAnswers) {
     put("{step}", "7");
     put("/traces/{name}", "/traces/" + trace_id);
     put("/tag/{name}", "/tag/service.name");
+    put("/verdicts/{name}", "/verdicts/v1");
     put("{name}", "vllm");
     const bool is_of_service = path.ends_with("/operations") || path == "/jaeger/api/traces";
     const std::string query = is_of_service                     ? "service=vllm"

@@ -22,6 +22,9 @@ HttpResponse post_stacks(const ApiContext&, const ApiRequest&);                 
 HttpResponse get_ranks(const ApiContext&, const ApiRequest&);                      // ranks.cc
 HttpResponse get_rank(const ApiContext&, const ApiRequest&);                       // rank.cc
 HttpResponse get_verdicts(const ApiContext&, const ApiRequest&);                   // verdicts.cc
+HttpResponse get_verdict(const ApiContext&, const ApiRequest&);                    // verdict.cc
+HttpResponse get_warnings(const ApiContext&, const ApiRequest&);                   // warnings.cc
+HttpResponse post_verdict_feedback(const ApiContext&, const ApiRequest&);          // verdict.cc
 HttpResponse get_agents(const ApiContext&, const ApiRequest&);                     // agents.cc
 HttpResponse get_metrics(const ApiContext&, const ApiRequest&);                    // metrics.cc
 HttpResponse get_logs(const ApiContext&, const ApiRequest&);                       // logs.cc

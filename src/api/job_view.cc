@@ -38,11 +38,29 @@ std::string as_cleared(std::string json) {
   return json.replace(begin, json.find('"', begin) - begin, "cleared");
 }
 
-void append_stored(std::vector<VerdictView>& list, const std::set<std::string>& live,
+std::string with_feedback(const ApiContext& context, const std::string& id, std::string json) {
+  if (!json.ends_with('}')) return json;
+  JsonWriter said;
+  std::optional<VerdictFeedback> feedback = context.feedback != nullptr ? context.feedback->of(id) : std::nullopt;
+  if (feedback) {
+    write_feedback(said, *feedback);
+  } else {
+    said.null();
+  }
+  json.pop_back();
+  return json + ",\"feedback\":" + said.take() + "}";
+}
+
+VerdictView live_view(const ApiContext& context, const Verdict& verdict) {
+  return {verdict.id, is_open(verdict), verdict.found_unix_ns, with_feedback(context, verdict.id, to_json(verdict))};
+}
+
+void append_stored(std::vector<VerdictView>& list, const ApiContext& context, const std::set<std::string>& live,
                    const std::vector<StoredVerdict>& stored) {
   for (const StoredVerdict& verdict : stored) {
     if (!live.contains(verdict.id))
-      list.push_back({verdict.id, false, verdict.found_unix_ns, as_cleared(verdict.json)});
+      list.push_back(
+          {verdict.id, false, verdict.found_unix_ns, with_feedback(context, verdict.id, as_cleared(verdict.json))});
   }
 }
 
@@ -149,9 +167,9 @@ std::vector<VerdictView> verdicts_of(const ApiContext& context, const std::strin
   std::set<std::string> live;
   for (const Verdict& verdict : context.diagnosis.verdicts(job_id)) {
     live.insert(verdict.id);
-    list.push_back({verdict.id, is_open(verdict), verdict.found_unix_ns, to_json(verdict)});
+    list.push_back(live_view(context, verdict));
   }
-  append_stored(list, live, context.state.verdicts(job_id));
+  append_stored(list, context, live, context.state.verdicts(job_id));
   return list;
 }
 
@@ -160,9 +178,9 @@ std::vector<VerdictView> all_verdicts(const ApiContext& context) {
   std::set<std::string> live;
   for (const Verdict& verdict : context.diagnosis.verdicts("")) {
     live.insert(verdict.id);
-    list.push_back({verdict.id, is_open(verdict), verdict.found_unix_ns, to_json(verdict)});
+    list.push_back(live_view(context, verdict));
   }
-  append_stored(list, live, context.state.verdicts(""));
+  append_stored(list, context, live, context.state.verdicts(""));
   std::stable_sort(list.begin(), list.end(),
                    [](const VerdictView& a, const VerdictView& b) { return a.found_unix_ns > b.found_unix_ns; });
   return list;

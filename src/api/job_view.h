@@ -43,7 +43,7 @@ struct VerdictView {
   std::string id;
   bool is_open = false;
   int64_t found_unix_ns = 0;
-  std::string json;
+  std::string json;  // with what was said of it: "feedback", null where nothing was
 };
 // Live verdicts of diagnosis first, as it orders them, then those of earlier runs that it no longer holds, newest
 // first. The latter are never open: nothing that is heard now supports them. Their JSON says "cleared".

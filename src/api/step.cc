@@ -205,8 +205,7 @@ int64_t latest_step(const ApiContext& context, const JobInfo& job) {
 HttpResponse get_step(const ApiContext& context, const ApiRequest& request) {
   const std::optional<JobInfo> job = find_job(context, request.job);
   if (!job) return unknown_job(context, request.job);
-  const Result<int64_t> step =
-      step_of_path(request.step, request.step == "latest" ? latest_step(context, *job) : 0);
+  const Result<int64_t> step = step_of_path(request.step, request.step == "latest" ? latest_step(context, *job) : 0);
   if (!step.ok()) return error_answer(400, step.error());
   const Result<int64_t> limit = int_parameter(request.http, "limit", 100, 1, 1000);
   if (!limit.ok()) return error_answer(400, limit.error());

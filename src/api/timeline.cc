@@ -7,8 +7,8 @@
 #include "api/endpoints.h"
 #include "api/job_view.h"
 #include "base/text.h"
-#include "model/step_detail.h"
 #include "model/events.h"
+#include "model/step_detail.h"
 
 namespace lockstep {
 namespace {

@@ -5,6 +5,7 @@
 #include "api/endpoints.h"
 #include "api/job_view.h"
 #include "api/step_window.h"
+#include "api/warnings.h"
 
 namespace lockstep {
 namespace {
@@ -59,6 +60,8 @@ HttpResponse get_why(const ApiContext& context, const ApiRequest& request) {
   write_job(json, view);
   json.field("health", view.health).field("summary", view.summary).key("verdicts").begin_array();
   for (const VerdictView& verdict : verdicts_of(context, request.job)) json.raw(verdict.json);
+  json.end_array().key("warnings").begin_array();
+  for (const WarningView& warning : warnings_of(context, request.job, false)) write_warning(json, warning);
   json.end_array();
   write_breakdown(json, context, view.info);
   json.end_object();

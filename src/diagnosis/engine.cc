@@ -23,6 +23,10 @@ constexpr int64_t kReopenSteps = 64;
 // Nodes are read every few seconds: what is wrong with one shows in its metrics after this time at the latest.
 constexpr int64_t kSignalsTimeNs = 6'000'000'000;
 
+// Early warnings are looked for this often, at this many hosts at most.
+constexpr int64_t kAheadEveryNs = 1'000'000'000;
+constexpr size_t kAheadRoundS = 30, kAheadHostsMax = 32;
+
 // A suspicion that is not seen again for so many steps is withdrawn.
 constexpr int64_t kWithdrawAfterSteps = 6;
 
@@ -214,8 +218,35 @@ bool Engine::explain(const Job& job, Finding& finding, int64_t now_unix_ns) cons
   return explanation.by_signals;
 }
 
+// A few hosts at a time, so that a look stays short: a small fleet is seen every kAheadRoundS, one of 12,500 hosts in
+// seven minutes, which is soon enough for what takes an hour to show.
+void Engine::look_ahead(int64_t now_unix_ns) {
+  if (now_unix_ns - looked_ahead_unix_ns_ < kAheadEveryNs) return;
+  looked_ahead_unix_ns_ = now_unix_ns;
+  const size_t in_a_round = (signals_.host_count() + kAheadRoundS - 1) / kAheadRoundS;
+  early_.update(signals_, now_unix_ns, std::clamp<size_t>(in_a_round, 1, kAheadHostsMax));
+}
+
+std::vector<EarlyWarning> Engine::warnings() const {
+  std::lock_guard lock(mutex_);
+  std::vector<EarlyWarning> all = early_.warnings();
+  for (EarlyWarning& over : early_.gone()) all.push_back(std::move(over));
+  return all;
+}
+
+int64_t Engine::warnings_raised() const {
+  std::lock_guard lock(mutex_);
+  return early_.raised();
+}
+
+uint64_t Engine::warnings_left_out() const {
+  std::lock_guard lock(mutex_);
+  return early_.left_out();
+}
+
 int64_t Engine::tick(int64_t now_unix_ns) {
   std::lock_guard lock(mutex_);
+  look_ahead(now_unix_ns);
   int64_t reported = 0;
   for (auto& [job_id, job] : jobs_) {
     if (!job.dirty) continue;

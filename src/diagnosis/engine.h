@@ -17,6 +17,7 @@
 #include "diagnosis/detectors/hang/evidence.h"
 #include "diagnosis/detectors/hang/hang.h"
 #include "diagnosis/finding.h"
+#include "diagnosis/signals/early_warning.h"
 #include "diagnosis/signals/prior_book.h"
 #include "diagnosis/signals/signal_book.h"
 #include "diagnosis/window.h"
@@ -63,6 +64,9 @@ class Engine final : public StoreSubscriber, public VerdictSource {
 
   std::vector<Verdict> verdicts(std::string_view job_id) const override;
   std::string summary(std::string_view job_id) const override;
+  std::vector<EarlyWarning> warnings() const override;
+  int64_t warnings_raised() const;
+  uint64_t warnings_left_out() const;  // early_warning.h
   // Verdicts that changed since the last call, for the state store.
   std::vector<Verdict> take_changed();
 
@@ -96,6 +100,7 @@ class Engine final : public StoreSubscriber, public VerdictSource {
 
   Job& job_of(const Identity& identity);
   Job& heard(Job& job);
+  void look_ahead(int64_t now_unix_ns);
   bool look_at_steps(const std::string& job_id, Job& job, int64_t now_unix_ns);
   bool explain(const Job& job, Finding& finding, int64_t now_unix_ns) const;  // true: by signals
   bool evaluate(const std::string& job_id, Job& job, int64_t now_unix_ns);
@@ -111,6 +116,8 @@ class Engine final : public StoreSubscriber, public VerdictSource {
   std::map<std::string, Verdict> changed_;
   std::map<std::string, std::vector<KnownVerdict>, std::less<>> known_;  // by job; those not found again yet
   uint64_t records_ = 0;
+  EarlyWarnings early_;
+  int64_t looked_ahead_unix_ns_ = 0;
 };
 
 }  // namespace lockstep

@@ -516,5 +516,40 @@ TEST(Engine, TheSourceOfANanIsNotForgottenWhenItsStepIsLongAgo) {
   EXPECT_EQ(engine.verdicts("job")[0].state, "confirmed");
 }
 
+TEST(Engine, LooksAheadOnceASecondAndKeepsItsWarningsIdWhileItLasts) {
+  Engine engine;
+  const int64_t begin = 1'800'000'000'000'000'000;
+  auto report = [&](int64_t now, double failed) {
+    MetricPoint point;
+    point.name = "lockstep_gpu_row_remap_failure";
+    point.value = failed;
+    point.time_unix_ns = now;
+    point.attributes = {{"gpu_uuid", "GPU-7"}};
+    engine.on_metrics({{"host.name", "node-3"}}, std::span(&point, 1), now);
+  };
+  std::set<std::string> ids;
+  int64_t now = begin;
+  auto play = [&](int seconds, double failed) {
+    for (int64_t end = now + seconds * 1'000'000'000ll; now < end; now += 250'000'000) {
+      if ((now - begin) % 5'000'000'000 == 0) report(now, failed);
+      engine.tick(now);
+      for (const EarlyWarning& warning : engine.warnings()) ids.insert(warning.id);
+    }
+  };
+  play(30, 1);
+  EXPECT_TRUE(engine.warnings().empty());  // one look is none
+  play(120, 1);
+  ASSERT_EQ(engine.warnings().size(), 1u);
+  EXPECT_EQ(engine.warnings()[0].state, "raised");
+  EXPECT_EQ(engine.warnings()[0].host, "node-3");
+  EXPECT_EQ(engine.warnings()[0].gpu_uuid, "GPU-7");
+  EXPECT_EQ(engine.warnings_raised(), 1);
+  play(300, 0);
+  ASSERT_EQ(engine.warnings().size(), 1u);
+  EXPECT_EQ(engine.warnings()[0].state, "gone");
+  EXPECT_EQ(engine.warnings_raised(), 0);
+  EXPECT_EQ(ids.size(), 1u);
+}
+
 }  // namespace
 }  // namespace lockstep

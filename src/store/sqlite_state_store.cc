@@ -46,7 +46,10 @@ class SqliteStateStore final : public StateStore {
         "CREATE TABLE IF NOT EXISTS verdicts(id TEXT PRIMARY KEY, job_id TEXT NOT NULL, state TEXT NOT NULL, "
         "found_unix_ns INTEGER NOT NULL, json TEXT NOT NULL) STRICT;"
         "CREATE INDEX IF NOT EXISTS verdicts_by_job ON verdicts(job_id, found_unix_ns);"
-        "CREATE INDEX IF NOT EXISTS verdicts_by_time ON verdicts(found_unix_ns);";
+        "CREATE INDEX IF NOT EXISTS verdicts_by_time ON verdicts(found_unix_ns);"
+        "CREATE TABLE IF NOT EXISTS feedback(verdict_id TEXT PRIMARY KEY, is_right INTEGER NOT NULL, said TEXT NOT "
+        "NULL, "
+        "cause TEXT NOT NULL, note TEXT NOT NULL, at_unix_ns INTEGER NOT NULL) STRICT;";
     sqlite3_busy_timeout(database_.get(), 5000);
     if (sqlite3_exec(database_.get(), kSetup, nullptr, nullptr, nullptr) != SQLITE_OK) return failure("cannot prepare");
     return {};
@@ -83,6 +86,53 @@ class SqliteStateStore final : public StateStore {
                       sqlite3_column_int64(query.get(), 3), column(query.get(), 4)});
     }
     if (outcome != SQLITE_DONE) LOCKSTEP_LOG_ERROR("state", "%s", failure("cannot read verdicts from").message.c_str());
+    return list;
+  }
+
+  Result<void> save_feedback(const VerdictFeedback& feedback) override {
+    std::lock_guard lock(mutex_);
+    Statement save = prepare(database_.get(),
+                             "INSERT OR REPLACE INTO feedback(verdict_id, is_right, said, cause, note, at_unix_ns) "
+                             "VALUES(?, ?, ?, ?, ?, ?)");
+    if (!save) return failure("cannot save feedback in");
+    bind(save.get(), 1, feedback.verdict_id);
+    sqlite3_bind_int(save.get(), 2, feedback.right ? 1 : 0);
+    bind(save.get(), 3, feedback.said);
+    bind(save.get(), 4, feedback.cause);
+    bind(save.get(), 5, feedback.note);
+    sqlite3_bind_int64(save.get(), 6, feedback.at_unix_ns);
+    if (sqlite3_step(save.get()) != SQLITE_DONE) return failure("cannot save feedback in");
+    Statement drop = prepare(database_.get(),
+                             "DELETE FROM feedback WHERE verdict_id IN (SELECT verdict_id FROM feedback ORDER BY "
+                             "at_unix_ns DESC, verdict_id LIMIT -1 OFFSET ?)");
+    if (drop) {
+      sqlite3_bind_int64(drop.get(), 1, static_cast<sqlite3_int64>(kFeedbackMax));
+      sqlite3_step(drop.get());
+    }
+    return {};
+  }
+
+  Result<void> drop_feedback(std::string_view verdict_id) override {
+    std::lock_guard lock(mutex_);
+    Statement drop = prepare(database_.get(), "DELETE FROM feedback WHERE verdict_id = ?");
+    if (!drop) return failure("cannot drop feedback in");
+    bind(drop.get(), 1, verdict_id);
+    if (sqlite3_step(drop.get()) != SQLITE_DONE) return failure("cannot drop feedback in");
+    return {};
+  }
+
+  std::vector<VerdictFeedback> feedback() const override {
+    std::lock_guard lock(mutex_);
+    std::vector<VerdictFeedback> list;
+    Statement query = prepare(database_.get(),
+                              "SELECT verdict_id, is_right, said, cause, note, at_unix_ns FROM feedback ORDER BY "
+                              "at_unix_ns DESC, verdict_id");
+    int outcome = query ? SQLITE_ROW : SQLITE_ERROR;
+    while (query && (outcome = sqlite3_step(query.get())) == SQLITE_ROW) {
+      list.push_back({column(query.get(), 0), sqlite3_column_int(query.get(), 1) != 0, column(query.get(), 2),
+                      column(query.get(), 3), column(query.get(), 4), sqlite3_column_int64(query.get(), 5)});
+    }
+    if (outcome != SQLITE_DONE) LOCKSTEP_LOG_ERROR("state", "%s", failure("cannot read feedback from").message.c_str());
     return list;
   }
 

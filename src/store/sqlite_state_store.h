@@ -1,6 +1,7 @@
-// State in one SQLite file (write-ahead log, synced at every save). The newest kVerdictsMax verdicts are kept.
+// State in one SQLite file (write-ahead log, synced at every save). The newest kVerdictsMax verdicts and kFeedbackMax
+// answers of people are kept.
 //
-// On error: save_verdict() returns one line and the old row stays; a listing that fails logs one line and is empty.
+// On error: saving returns one line and the old row stays; a listing that fails logs one line and is empty.
 // Thread rule: Thread-safe.
 #pragma once
 

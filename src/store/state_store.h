@@ -1,7 +1,8 @@
-// State that must outlive everything else: verdicts (jobs, incidents, silences and tokens join it later).
+// State that must outlive everything else: verdicts, and what people said of them (jobs, incidents, silences and tokens
+// join it later).
 //
-// Contract (store/state_store_contract_test.cc): what save_verdict() returned ok for survives a crash; the same id
-// saved again replaces; listing is newest found first. Thread rule: Thread-safe.
+// Contract (store/state_store_contract_test.cc): what save_verdict() and save_feedback() returned ok for survives a
+// crash; the same id saved again replaces; listings are newest first. Thread rule: Thread-safe.
 #pragma once
 
 #include <string>
@@ -9,9 +10,12 @@
 #include <vector>
 
 #include "base/result.h"
+#include "model/feedback.h"
 #include "model/verdict.h"
 
 namespace lockstep {
+
+inline constexpr size_t kFeedbackMax = 20'000;  // answers of people; the newest are kept
 
 struct StoredVerdict {
   std::string id;
@@ -26,6 +30,10 @@ class StateStore {
   virtual ~StateStore() = default;
   virtual Result<void> save_verdict(const Verdict& verdict) = 0;
   virtual std::vector<StoredVerdict> verdicts(std::string_view job_id) const = 0;  // empty: of all jobs
+
+  virtual Result<void> save_feedback(const VerdictFeedback& feedback) = 0;
+  virtual Result<void> drop_feedback(std::string_view verdict_id) = 0;  // nothing where there is none
+  virtual std::vector<VerdictFeedback> feedback() const = 0;
 };
 
 }  // namespace lockstep

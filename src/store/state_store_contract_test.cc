@@ -119,6 +119,23 @@ TEST_P(StateStoreContract, SavesAndListsFromManyThreadsAtOnce) {
   EXPECT_EQ(store->verdicts("").size(), 80u);
 }
 
+VerdictFeedback feedback_of(std::string id, bool right, int64_t at_unix_ns, std::string cause = "") {
+  return {std::move(id), right, "slow-compute", std::move(cause), "it's \"odd\"\n", at_unix_ns};
+}
+
+TEST_P(StateStoreContract, TheLastWordOnAVerdictIsKeptAndCanBeTakenBack) {
+  {
+    auto store = open();
+    ASSERT_TRUE(store->save_feedback(feedback_of("v1", true, 100)).ok());
+    ASSERT_TRUE(store->save_feedback(feedback_of("v2", true, 150)).ok());
+    ASSERT_TRUE(store->save_feedback(feedback_of("v1", false, 200, "ecc")).ok());
+    EXPECT_EQ(store->feedback(), (std::vector{feedback_of("v1", false, 200, "ecc"), feedback_of("v2", true, 150)}));
+    ASSERT_TRUE(store->drop_feedback("v2").ok());
+    ASSERT_TRUE(store->drop_feedback("never said").ok());
+  }
+  EXPECT_EQ(open()->feedback(), (std::vector{feedback_of("v1", false, 200, "ecc")}));
+}
+
 INSTANTIATE_TEST_SUITE_P(Backings, StateStoreContract, ::testing::ValuesIn(kBackings),
                          [](const auto& test) { return test.param.name; });
 

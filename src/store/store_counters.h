@@ -47,6 +47,13 @@ inline constexpr CounterDescriptor kStoreCounters[] = {
     {"lockstep_store_series", "gauge", Severity::kInfo, "Metric series held."},
     {"lockstep_store_jobs_dropped_total", "counter", Severity::kNotice,
      "Jobs forgotten because of the limit on jobs or ranks, longest silent first."},
+    {"lockstep_feedback_total", "counter", Severity::kInfo,
+     "What people said of verdicts, by answer: right, wrong, taken_back."},
+    {"lockstep_feedback_refused_total", "counter", Severity::kNotice,
+     "Feedback not taken, by reason: other_site, unknown_verdict, bad_body, store."},
+    {"lockstep_warnings", "gauge", Severity::kInfo, "Early warnings raised now."},
+    {"lockstep_warnings_left_out", "gauge", Severity::kNotice,
+     "Times an early warning was left out because too many are followed already."},
     // Detail asked of agents after the fact (detail_asker.h, diagnosis/tail_sampler.h).
     {"lockstep_detail_asks_total", "counter", Severity::kInfo,
      "Steps asked of agents after the fact, by reason: verdict, slow_step, person."},

@@ -1,4 +1,5 @@
-// What the API asks diagnosis: the verdicts it holds now. Diagnosis implements it; the API knows nothing else of it.
+// What the API asks diagnosis: the verdicts and early warnings it holds now. Diagnosis implements it; the API knows
+// nothing else of it.
 //
 // Thread rule: Thread-safe.
 #pragma once
@@ -8,6 +9,7 @@
 #include <vector>
 
 #include "model/verdict.h"
+#include "model/warning.h"
 
 namespace lockstep {
 
@@ -18,6 +20,8 @@ class VerdictSource {
   virtual std::vector<Verdict> verdicts(std::string_view job_id) const = 0;
   // One sentence on how the job stands where there is no verdict, or why one cannot be given yet.
   virtual std::string summary(std::string_view job_id) const = 0;
+  // What will hurt if it goes on, in the whole fleet: raised ones, the soonest first, then those that have gone lately.
+  virtual std::vector<EarlyWarning> warnings() const { return {}; }
 };
 
 }  // namespace lockstep

@@ -88,7 +88,8 @@ function slowVerdict() {
       claim('exclusion', 'Not the input: 2 ms, as everywhere.', 'input of rank 43', 2, 'ms', 2, 2, 'javascript:alert(1)'),
     ],
     victims: { ranks: [0, 1, 2], groups: ['dp 2'], gpu_minutes: 1188 },
-    alternatives: [{ culprit: 'link node-17 to leaf-3', score: 0.08, why_lower: 'its bandwidth did not change', decided_by: 'port counters of leaf-3' }],
+    alternatives: [{ culprit: 'link node-17 to leaf-3', score: 0.08, why_lower: 'its bandwidth did not change', decided_by: 'port counters of leaf-3' },
+      { culprit: 'ecc (gpu)', score: 0.02, why_lower: 'nothing shows it', decided_by: '' }],
     next: [
       { action: 'Drain node-17 and check its airflow.', command: 'scontrol update nodename=node-17 state=drain reason=thermal' },
       { action: 'See the next finding as it comes.', command: `lockstep why ${kSlow}` },
@@ -128,14 +129,47 @@ function suspectedVerdict() {
   });
 }
 
+const kWarnings = [
+  {
+    id: 'node-02/GPU-6/temperature_margin', state: 'raised', host: 'node-02', gpu_uuid: 'GPU-6', layer: 'gpu', cause: 'throttle-thermal', horizon_s: 2400,
+    sentence: `GPU 6 of node-02 (rank 6 of ${kSuspected}): its thermal margin shrinks, from 19 to 9 C in 42 min; throttle-thermal expected in about 40 min.`,
+    raised_unix_ns: 1_767_225_600e9,
+    claims: [claim('counter', 'Degrees left before it slows down: 9 C now, -14 an hour over 0.7 h; the fleet -0.3.', 'GPU-6 of node-02', 9, 'C', 19, 0, '/api/metrics?name=lockstep_gpu_temperature_margin_celsius')],
+    next: { action: 'look at fans, airflow and cold plate of this node before it slows the job', command: 'nvidia-smi -q -d TEMPERATURE -i GPU-6' },
+    record: { raised: 12, came_true: 9 },
+  },
+  {
+    id: 'node-09/mlx5_3/symbol_errors', state: 'raised', host: 'node-09', device: 'mlx5_3', layer: 'link', cause: 'nic-degraded', horizon_s: 18000,
+    sentence: 'mlx5_3 of node-09: symbol errors of its link rise, from 0 to 1.2/s in 71 min; nic-degraded expected in about 5 h.',
+    raised_unix_ns: 1_767_225_600e9, claims: [],
+    next: { action: 'clean or swap cable and transceiver of this port before the link fails', command: 'mlxlink -d mlx5_3 -c -e' },
+  },
+];
+
 export class Fixture {
   extraSteps = 0;
   asked = new Set();
   empty = false;
 
-  // [status, answer] for a path and its query.
-  answer(path, query) {
+  said = new Map();  // what was said of verdicts, by id
+  storeFails = false;
+
+  // The last word counts; null takes it back.
+  #judge(id, body) {
+    const verdict = Object.values(kJobs).flatMap((job) => job.verdicts).find((one) => one.id === id);
+    if (!verdict) return [404, { error: `no verdict "${id}" is known` }];
+    if (this.storeFails) return [409, { error: 'the disk is full' }];
+    const asked = JSON.parse(body);
+    this.said.set(id, asked.right === null ? null : { right: asked.right, cause: asked.cause ?? '', note: '', said: 'x', at_unix_ns: this.said.size + 1 });
+    return [200, { ...verdict, feedback: this.said.get(id) }];
+  }
+
+  // [status, answer] for a path, its query and what was sent along.
+  answer(path, query, body = '') {
     if (path === '/api/jobs') return [200, this.empty ? { jobs: [], total: 0, shown: 0 } : this.#list()];
+    if (path === '/api/warnings') return [200, this.empty ? { warnings: [], total: 0, shown: 0 } : { warnings: kWarnings, total: kWarnings.length, shown: kWarnings.length }];
+    const judged = /^\/api\/verdicts\/([^/]+)\/feedback$/.exec(path);
+    if (judged) return this.#judge(decodeURIComponent(judged[1]), body);
     if (path === '/api/services') return [200, this.empty ? { services: [], total: 0, shown: 0 } : { services: [kService], total: 1, shown: 1 }];
     if (path === `/api/services/${encodeURIComponent(kService)}`) return [200, service(kService, ns(kNow))];
     const inStep = /^\/api\/jobs\/([^/]+)\/(traced|steps\/(\d+)(?:\/(timeline|detail|perfetto))?)$/.exec(path);
@@ -204,7 +238,8 @@ export class Fixture {
   #why(name) {
     const job = kJobs[name];
     return {
-      job: this.#job(name), health: job.health, summary: job.summary, verdicts: job.verdicts,
+      job: this.#job(name), health: job.health, summary: job.summary, verdicts: job.verdicts.map((verdict) => ({ ...verdict, feedback: this.said.get(verdict.id) ?? null })),
+      warnings: name === kSuspected ? kWarnings.slice(0, 1) : [],
       breakdown: this.#breakdown(name),
     };
   }

@@ -20,7 +20,9 @@ export async function start(port = 0) {
     if (url.pathname.startsWith('/api/')) {
       world.requests.push(request.url);
       if (world.down) return request.socket.destroy();
-      const [status, answer] = fixture.answer(url.pathname, url.searchParams);
+      let body = '';
+      for await (const chunk of request) body += chunk;
+      const [status, answer] = fixture.answer(url.pathname, url.searchParams, body);
       response.writeHead(status, { 'content-type': 'application/json' });
       return response.end(JSON.stringify(answer));
     }

@@ -129,6 +129,58 @@ describe('the page on canned answers', { skip: kServer ? 'LOCKSTEP_URL is set' :
     await shot(page, 'job-claims');
   }));
 
+  it('takes a word on the verdict by keyboard, shows it pressed, and takes it back', () => visit(jobPath(kSlow), async (page) => {
+    const card = page.getByRole('region', { name: 'Verdict: slow, confirmed' });
+    const group = card.getByRole('group', { name: 'Was this verdict right?' });
+    const right = group.getByRole('button', { name: 'Right' });
+    const wrong = group.getByRole('button', { name: 'Wrong' });
+    assert.equal(await wrong.getAttribute('aria-pressed'), 'false');
+    await wrong.focus();
+    await page.keyboard.press('Enter');
+    await group.locator('button[aria-pressed=true]', { hasText: 'Wrong' }).waitFor();
+    assert.equal(world.fixture.said.get('slow-43').right, false);
+    assert.deepEqual(await group.getByLabel('it was').locator('option').allInnerTexts(), ['not told', 'ecc']);
+    await group.getByLabel('it was').selectOption('ecc');
+    await page.waitForTimeout(200);
+    assert.equal(world.fixture.said.get('slow-43').cause, 'ecc');
+    await accessible(page);
+    await shot(page, 'job-judged');
+    await page.reload();
+    await group.locator('button[aria-pressed=true]', { hasText: 'Wrong' }).waitFor();
+    await right.click();
+    await group.locator('button[aria-pressed=true]', { hasText: 'Right' }).waitFor();
+    assert.equal(await wrong.getAttribute('aria-pressed'), 'false');
+    await right.click();
+    await group.locator('button[aria-pressed=true]').waitFor({ state: 'detached' });
+    assert.equal(world.fixture.said.get('slow-43'), null);
+    world.fixture.storeFails = true;
+    try {
+      await right.click();
+      await card.getByRole('alert').getByText('Not kept: the disk is full').waitFor();
+    } finally {
+      world.fixture.storeFails = false;
+    }
+  }));
+
+  it('shows early warnings on the fleet page and those of a job on its page', () => visit('/', async (page) => {
+    const panel = page.getByRole('region', { name: 'Early warnings' });
+    await panel.waitFor();
+    assert.equal(await panel.locator('li').count(), 2);
+    assert.match(await panel.locator('li').first().innerText(), /GPU 6 of node-02 \(rank 6 of vit-pretrain\): its thermal margin shrinks[\s\S]*look at fans/);
+    await accessible(page);
+    await shot(page, 'fleet-warnings');
+    await page.goto(world.url + jobPath(kSuspected));
+    await panel.waitFor();
+    assert.equal(await panel.locator('li').count(), 1);
+    await panel.getByRole('button', { name: 'evidence' }).click();
+    assert.match(await panel.innerText(), /nvidia-smi -q -d TEMPERATURE -i GPU-6[\s\S]*Of 12 such warnings in simulation 9 came true in time/);
+    await accessible(page);
+    await shot(page, 'job-warning');
+    await page.goto(world.url + jobPath(kHealthy));
+    await page.getByRole('region', { name: 'No open verdict' }).waitFor();
+    assert.equal(await panel.count(), 0);
+  }));
+
   it('copies the next command as it is shown', () => visit(jobPath(kSlow), async (page) => {
     await page.context().grantPermissions(['clipboard-read', 'clipboard-write']);
     await page.getByRole('button', { name: /Copy the command: Drain/ }).click();

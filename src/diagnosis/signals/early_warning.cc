@@ -5,6 +5,7 @@
 
 #include "base/median.h"
 #include "base/text.h"
+#include "diagnosis/signals/warning_record.h"
 
 namespace lockstep {
 namespace {
@@ -19,28 +20,44 @@ struct Rule {
   double worth;  // kRises: levels below this are nobody's business; kFalls: levels above it; kSet: least value
   double limit;  // where it hurts; kFalls with limit_share: share of its first level
   bool limit_share;
-  double change;       // least change over the time looked at, absolute
+  double change;       // least change over the time looked at, absolute; kSet: what was so before we looked is no news
   double relative;     // and as a share of the first level
   bool against_fleet;  // the fleet's own trend is taken off
   double horizon_s;    // kSet: how soon; else farther away is not worth a word
   double confidence;   // at best
   const char* words;
+  const char* action;
+  const char* command;      // ID: the GPU's uuid or the adapter
+  const char* beside = "";  // only while this signal of the same thing is
+  double beside_least = 0;  // so high
 };
 
 // clang-format off
 constexpr Rule kRules[] = {
-    {"ecc_corrected", Kind::kRises, "gpu", "ecc", 1, 60, false, 1, 0.5, false, 12 * 3600, 0.7, "corrected memory errors rise"},
-    {"remap_pending", Kind::kSet, "gpu", "ecc", 0.5, 0, false, 0, 0, false, 24 * 3600, 0.4, "a memory row waits for a reset to be replaced"},
-    {"remap_failure", Kind::kSet, "gpu", "ecc", 0.5, 0, false, 0, 0, false, 3600, 0.8, "a memory row could not be replaced"},
-    {"banks_without_spares", Kind::kSet, "gpu", "ecc", 0.5, 0, false, 0, 0, false, 12 * 3600, 0.5, "a memory bank has no spare rows left"},
-    {"thermal_throttle", Kind::kRises, "gpu", "throttle-thermal", 0.5, 15, false, 0.5, 0.5, true, 6 * 3600, 0.75, "it is slowed by heat more and more"},
-    {"temperature_margin", Kind::kFalls, "gpu", "throttle-thermal", 20, 0, false, 3, 0.15, true, 4 * 3600, 0.7, "its thermal margin shrinks"},
-    {"power_throttle", Kind::kRises, "gpu", "throttle-power", 5, 60, false, 5, 0.5, true, 6 * 3600, 0.5, "its power limit holds it back more and more"},
-    {"sm_clock", Kind::kFalls, "gpu", "slow-compute", 10, 0.9, true, 0.02, 0.015, true, 6 * 3600, 0.6, "its clock drifts down"},
-    {"link_errors", Kind::kRises, "nvlink", "nvlink-degraded", 0.05, 5, false, 0.05, 0.5, false, 12 * 3600, 0.7, "errors of its NVLinks rise"},
-    {"symbol_errors", Kind::kRises, "link", "nic-degraded", 0.05, 10, false, 0.05, 0.5, false, 12 * 3600, 0.7, "symbol errors of its link rise"},
-    {"fec_uncorrectable", Kind::kRises, "link", "nic-degraded", 0.01, 1, false, 0.01, 0.5, false, 12 * 3600, 0.8, "error correction of its link fails more and more"},
-    {"fec_corrected", Kind::kRises, "link", "nic-degraded", 1, 1000, false, 1, 1.0, true, 12 * 3600, 0.5, "error correction of its link has more and more to do"},
+    {"ecc_corrected", Kind::kRises, "gpu", "ecc", 1, 60, false, 1, 0.5, false, 12 * 3600, 0.7, "corrected memory errors rise",
+     "move the job off this GPU at its next checkpoint, then reset the GPU and test its memory", "nvidia-smi -q -d ECC,ROW_REMAPPER -i ID"},
+    {"remap_pending", Kind::kSet, "gpu", "ecc", 0.5, 0, false, 0.5, 0, false, 24 * 3600, 0.4, "a memory row waits for a reset to be replaced",
+     "reset the GPU when its job is over: the row is replaced then", "nvidia-smi -q -d ROW_REMAPPER -i ID", "ecc_corrected", 1},
+    {"remap_failure", Kind::kSet, "gpu", "ecc", 0.5, 0, false, 0, 0, false, 3600, 0.8, "a memory row could not be replaced",
+     "take the GPU out and have it replaced", "nvidia-smi -q -d ROW_REMAPPER -i ID"},
+    {"banks_without_spares", Kind::kSet, "gpu", "ecc", 0.5, 0, false, 0, 0, false, 12 * 3600, 0.5, "a memory bank has no spare rows left",
+     "plan to replace the GPU: the next bad row of that bank stops the job", "nvidia-smi -q -d ROW_REMAPPER -i ID"},
+    {"thermal_throttle", Kind::kRises, "gpu", "throttle-thermal", 0.5, 15, false, 0.5, 0.5, true, 6 * 3600, 0.75, "it is slowed by heat more and more",
+     "look at fans, airflow and cold plate of this node before it slows the job", "nvidia-smi -q -d TEMPERATURE,PERFORMANCE -i ID"},
+    {"temperature_margin", Kind::kFalls, "gpu", "throttle-thermal", 20, 0, false, 3, 0.15, true, 4 * 3600, 0.7, "its thermal margin shrinks",
+     "look at fans, airflow and cold plate of this node before it slows the job", "nvidia-smi -q -d TEMPERATURE -i ID"},
+    {"power_throttle", Kind::kRises, "gpu", "throttle-power", 5, 60, false, 5, 0.5, true, 6 * 3600, 0.5, "its power limit holds it back more and more",
+     "compare its power limit with its peers, and the power supply of the node", "nvidia-smi -q -d POWER,PERFORMANCE -i ID"},
+    {"sm_clock", Kind::kFalls, "gpu", "slow-compute", 10, 0.9, true, 0.02, 0.015, true, 6 * 3600, 0.6, "its clock drifts down",
+     "compare clocks, power limit and heat with its peers; reset its clocks between two jobs", "nvidia-smi -q -d CLOCK,POWER -i ID"},
+    {"link_errors", Kind::kRises, "nvlink", "nvlink-degraded", 0.05, 5, false, 0.05, 0.5, false, 12 * 3600, 0.7, "errors of its NVLinks rise",
+     "find the link that has the errors; reseat the board or leave the node out of the next job", "nvidia-smi nvlink -e -i ID"},
+    {"symbol_errors", Kind::kRises, "link", "nic-degraded", 0.05, 10, false, 0.05, 0.5, false, 12 * 3600, 0.7, "symbol errors of its link rise",
+     "clean or swap cable and transceiver of this port before the link fails", "mlxlink -d ID -c -e"},
+    {"fec_uncorrectable", Kind::kRises, "link", "nic-degraded", 0.01, 1, false, 0.01, 0.5, false, 12 * 3600, 0.8, "error correction of its link fails more and more",
+     "swap cable or transceiver of this port before the link fails", "mlxlink -d ID -c -e"},
+    {"fec_corrected", Kind::kRises, "link", "nic-degraded", 1, 1000, false, 1, 1.0, true, 12 * 3600, 0.5, "error correction of its link has more and more to do",
+     "clean or swap cable and transceiver of this port at the next chance", "mlxlink -d ID -c -e"},
 };
 // clang-format on
 
@@ -51,6 +68,7 @@ constexpr size_t kFleetMax = 512;
 constexpr size_t kFleetMin = 4;
 constexpr size_t kFollowedMax = 4 * EarlyWarnings::kWarningsMax;
 constexpr int kAgreedMin = 2, kMissedMax = 3;
+constexpr int64_t kSilentNs = 300'000'000'000;  // agents tell everything once in two minutes
 
 struct Seen {
   bool warn = false;
@@ -63,7 +81,7 @@ Seen judge(const Rule& rule, const Trend& trend, double fleet_per_hour, bool sta
   Seen seen;
   double less = stay ? 0.6 : 1;
   if (rule.kind == Kind::kSet) {
-    seen.warn = trend.now >= rule.worth;
+    seen.warn = trend.now >= rule.worth && (stay || trend.now - trend.least >= rule.change);
     seen.horizon_s = rule.horizon_s;
     seen.confidence = rule.confidence;
     return seen;
@@ -90,6 +108,11 @@ std::string horizon_text(double seconds) {
   if (seconds < 60) return "at any time";
   if (seconds < 3600) return format("in about %.0f min", seconds / 60);
   return format("in about %.0f h", seconds / 3600);
+}
+
+std::string with_id(std::string command, const std::string& id) {
+  const size_t at = command.find("ID");
+  return at == std::string::npos ? command : command.replace(at, 2, id);
 }
 
 }  // namespace
@@ -120,8 +143,14 @@ Trend trend_of(const std::vector<HistoryValue>& values) {
   trend.known = true;
   trend.now = points.back().value;
   trend.first = points.front().value;
+  trend.least = std::min_element(points.begin(), points.end(), [](const Point& a, const Point& b) {
+                  return a.value < b.value;
+                })->value;
   if (points.size() < kPointsMin) return trend;
   trend.hours = points.back().hours - points.front().hours;
+  // Most error counters have never moved.
+  if (std::all_of(points.begin(), points.end(), [&](const Point& point) { return point.value == trend.now; }))
+    return trend;
   std::vector<double> slopes;
   double signs = 0;
   for (size_t i = 0; i < points.size(); ++i) {
@@ -146,6 +175,10 @@ void EarlyWarnings::look(const SignalBook& signals, Place place, const std::stri
     if (row.place != place) continue;
     Trend trend = trend_of(signals.history(place, host, id, signal));
     if (!trend.known) continue;
+    // A row that was replaced is everyday; one in a memory that goes on having errors is not.
+    if (rule.beside[0] != '\0' && trend.now >= rule.worth &&
+        trend_of(signals.history(place, host, id, signal_index(rule.beside))).now < rule.beside_least)
+      trend.now = 0;
     std::string key = format("%s/%s/%s", host.c_str(), id.c_str(), rule.signal);
     auto found = followed_.find(key);
     double fleet = 0;
@@ -165,7 +198,6 @@ void EarlyWarnings::look(const SignalBook& signals, Place place, const std::stri
       }
       found = followed_.emplace(key, Followed{}).first;
       found->second.warning.id = key;
-      found->second.warning.since_unix_ns = now_unix_ns;
       found->second.looked_unix_ns = now_unix_ns - kAgainNs;
     }
     Followed& followed = found->second;
@@ -173,12 +205,22 @@ void EarlyWarnings::look(const SignalBook& signals, Place place, const std::stri
     followed.looked_unix_ns = now_unix_ns;
     if (!seen.warn) {
       followed.agreed = 0;
-      if (++followed.missed >= kMissedMax || !followed.raised) followed_.erase(found);
+      if (++followed.missed >= kMissedMax || !followed.raised) {
+        end(followed, now_unix_ns);
+        followed_.erase(found);
+      }
       continue;
     }
     followed.missed = 0;
-    followed.raised |= ++followed.agreed >= kAgreedMin;
     EarlyWarning& warning = followed.warning;
+    if (++followed.agreed >= kAgreedMin && !followed.raised) {
+      followed.raised = true;
+      warning.state = "raised";
+      warning.raised_unix_ns = now_unix_ns;
+      std::erase_if(gone_, [&](const EarlyWarning& old) { return old.id == warning.id; });  // it is back
+    }
+    warning.updated_unix_ns = now_unix_ns;
+    warning.signal = rule.signal;
     warning.host = host;
     (place == Place::kGpu ? warning.gpu_uuid : warning.device) = id;
     warning.layer = rule.layer;
@@ -186,10 +228,20 @@ void EarlyWarnings::look(const SignalBook& signals, Place place, const std::stri
     warning.horizon_s = seen.horizon_s;
     warning.confidence = seen.confidence;
     std::string unit = row.unit[0] == '/' || row.unit[0] == '\0' ? row.unit : std::string(" ") + row.unit;
-    std::string from =
-        rule.kind == Kind::kSet ? "" : format(", from %.3g to %.3g%s", trend.first, trend.now, unit.c_str());
-    warning.sentence = format("%s of %s: %s%s; %s expected %s.", id.c_str(), host.c_str(), rule.words, from.c_str(),
-                              rule.cause, horizon_text(seen.horizon_s).c_str());
+    const std::string pace = rule.kind == Kind::kSet
+                                 ? ""
+                                 : format(", from %.3g to %.3g%s in %.0f min", std::max(0.0, trend.first), trend.now,
+                                          unit.c_str(), 60 * trend.hours);
+    warning.sentence =
+        format("%s of %s: %s%s; %s expected %s.", id.c_str(), host.c_str(), rule.words, pace.c_str(), rule.cause,
+               rule.kind == Kind::kSet ? format("within %.0f h", seen.horizon_s / 3600).c_str()
+                                       : horizon_text(seen.horizon_s).c_str());
+    warning.next = {rule.action, with_id(rule.command, id)};
+    for (const WarningRecord& record : kWarningRecords) {
+      if (std::string_view(record.signal) != rule.signal) continue;
+      warning.record_raised = record.raised;
+      warning.record_came_true = record.came_true;
+    }
     Claim claim;
     claim.kind = "counter";
     claim.subject = id + " of " + host;
@@ -211,13 +263,30 @@ void EarlyWarnings::update(const SignalBook& signals, int64_t now_unix_ns, size_
   std::vector<std::string> hosts = signals.hosts(next_host_, hosts_max);
   next_host_ = hosts.size() < hosts_max ? 0 : next_host_ + hosts.size();
   for (const std::string& host : hosts) {
+    if (now_unix_ns - signals.last_heard_unix_ns(host) > kSilentNs) continue;
     for (const std::string& gpu : signals.gpus_of(host)) look(signals, Place::kGpu, host, gpu, now_unix_ns);
     for (const std::string& device : signals.adapters_of(host, ""))
       look(signals, Place::kNic, host, device, now_unix_ns);
   }
   // A host that is gone takes its warnings along.
-  std::erase_if(followed_,
-                [&](const auto& entry) { return now_unix_ns - entry.second.looked_unix_ns > 3'600'000'000'000; });
+  std::erase_if(followed_, [&](const auto& entry) {
+    if (now_unix_ns - entry.second.looked_unix_ns <= kGoneNs) return false;
+    end(entry.second, now_unix_ns);
+    return true;
+  });
+  while (!gone_.empty() && now_unix_ns - gone_.front().gone_unix_ns > kGoneNs) gone_.pop_front();
+}
+
+void EarlyWarnings::end(const Followed& followed, int64_t now_unix_ns) {
+  if (!followed.raised) return;
+  if (gone_.size() >= kWarningsMax) gone_.pop_front();
+  EarlyWarning& over = gone_.emplace_back(followed.warning);
+  over.state = "gone";
+  over.gone_unix_ns = now_unix_ns;
+}
+
+int64_t EarlyWarnings::raised() const {
+  return std::count_if(followed_.begin(), followed_.end(), [](const auto& entry) { return entry.second.raised; });
 }
 
 std::vector<EarlyWarning> EarlyWarnings::warnings() const {

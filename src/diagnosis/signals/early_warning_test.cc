@@ -64,6 +64,22 @@ TEST(EarlyWarnings, WarnsOfARowThatCouldNotBeReplaced) {
   EXPECT_EQ(warnings[0].cause, "ecc");
 }
 
+TEST(EarlyWarnings, ARowThatBeginsToWaitAmongErrorsIsNewsAndOneAloneOrForMonthsIsNot) {
+  MadeUpFleet fleet(2, 1, 4);
+  EarlyWarnings early;
+  fleet.set(0, 1, "lockstep_gpu_row_remap_pending", 1);  // for months
+  fleet.set(0, 1, "hw.errors{error.type=corrected}", 0.1);
+  fleet.set(1, 3, "hw.errors{error.type=corrected}", 0.1);
+  auto warnings = after(20, fleet, early, [&](int minute) {
+    if (minute != 10) return;
+    fleet.set(1, 2, "lockstep_gpu_row_remap_pending", 1);  // without errors: that is what spare rows are for
+    fleet.set(1, 3, "lockstep_gpu_row_remap_pending", 1);
+  });
+  ASSERT_EQ(warnings.size(), 1u);
+  EXPECT_EQ(warnings[0].gpu_uuid, MadeUpFleet::gpu_name(1, 3));
+  EXPECT_EQ(after(150, fleet, early, [](int) {}).size(), 1u);  // it stays as long as the row waits
+}
+
 TEST(EarlyWarnings, WarnsOfOneGpuThatHeatsUpAndNotOfAWarmDay) {
   MadeUpFleet fleet(2, 1, 4);
   EarlyWarnings early;
@@ -110,7 +126,48 @@ TEST(EarlyWarnings, StaysWhileItLastsAndGoesWhenItIsOver) {
   after(3, fleet, early, [&](int minute) { fleet.set(1, 2, "hw.errors{error.type=corrected}", 0.6 + 0.01 * minute); });
   ASSERT_EQ(early.warnings().size(), 1u);
   EXPECT_EQ(early.warnings()[0].id, id);
-  EXPECT_TRUE(after(110, fleet, early, [&](int) { fleet.set(1, 2, "hw.errors{error.type=corrected}", 0); }).empty());
+  const int64_t raised = early.warnings()[0].raised_unix_ns;
+  EXPECT_TRUE(early.gone().empty());
+  bool told_gone = false;
+  after(110, fleet, early, [&](int) {
+    fleet.set(1, 2, "hw.errors{error.type=corrected}", 0);
+    for (const EarlyWarning& over : early.gone()) {
+      told_gone |= over.id == id && over.state == "gone" && over.raised_unix_ns == raised && over.gone_unix_ns > raised;
+    }
+  });
+  EXPECT_TRUE(early.warnings().empty());
+  EXPECT_TRUE(told_gone);
+  // What is over is told for an hour.
+  after(61, fleet, early, [](int) {});
+  EXPECT_TRUE(early.gone().empty());
+}
+
+TEST(EarlyWarnings, ASilentHostTakesItsWarningsAlong) {
+  MadeUpFleet fleet(2, 1, 4);
+  EarlyWarnings early;
+  fleet.set(0, 1, "lockstep_gpu_row_remap_failure", 1);
+  ASSERT_EQ(after(5, fleet, early, [](int) {}).size(), 1u);
+  fleet.silent_hosts.insert(0);
+  EXPECT_EQ(after(30, fleet, early, [](int) {}).size(), 1u);
+  EXPECT_TRUE(after(60, fleet, early, [](int) {}).empty());
+  EXPECT_EQ(early.gone().size(), 1u);
+}
+
+TEST(EarlyWarnings, SayWhatRisesWhereHowFastAndWhatToDo) {
+  MadeUpFleet fleet(2, 1, 4);
+  EarlyWarnings early;
+  auto warnings =
+      after(60, fleet, early, [&](int minute) { fleet.set(1, 2, "hw.errors{error.type=corrected}", 0.01 * minute); });
+  ASSERT_EQ(warnings.size(), 1u);
+  const EarlyWarning& warning = warnings[0];
+  EXPECT_EQ(warning.state, "raised");
+  EXPECT_EQ(warning.signal, "ecc_corrected");
+  EXPECT_TRUE(warning.sentence.starts_with(MadeUpFleet::gpu_name(1, 2) + " of node-1: corrected memory errors rise"))
+      << warning.sentence;
+  EXPECT_NE(warning.sentence.find("/min in "), std::string::npos) << warning.sentence;
+  EXPECT_NE(warning.sentence.find("ecc expected "), std::string::npos) << warning.sentence;
+  EXPECT_NE(warning.next.command.find(MadeUpFleet::gpu_name(1, 2)), std::string::npos) << warning.next.command;
+  EXPECT_FALSE(warning.next.action.empty());
 }
 
 TEST(EarlyWarnings, AreNeverMoreThanTheirLimit) {

@@ -379,10 +379,13 @@ struct Hypothesis {
   double likelihood = 0;
   double coverage = 0;
   double score = 0;
+  double untaught = 0;    // the score without what people said
   bool proven = false;    // by a required test, not by exclusion
+  bool opposed = false;   // a signal speaks against it
   bool excluded = false;  // what it needs is told, and is healthy
   std::vector<Outcome> required, expected, contradicting;
   double strength() const { return fit * likelihood * (0.5 + 0.5 * coverage); }
+  bool is_open() const { return proven && !opposed; }
 };
 
 Hypothesis weigh(const Case& about, const Signature& signature, uint32_t sign, const PriorBook& priors) {
@@ -434,8 +437,10 @@ Hypothesis weigh(const Case& about, const Signature& signature, uint32_t sign, c
   double support = expected_known > 0 ? 0.8 + 0.2 * expected / expected_known : 0.95;
   hypothesis.likelihood = std::clamp(proof * support - against, 0.0, 1.0);
   // Shares of causes differ by far more than what is known about them: their root counts, within bounds.
-  double prior = std::clamp(std::sqrt(priors.weight(signature.cause, signature.prior) / 0.1), 0.5, 1.25);
-  hypothesis.score = hypothesis.strength() * prior;
+  auto prior = [](double share) { return std::clamp(std::sqrt(share / 0.1), 0.5, 1.25); };
+  hypothesis.score = hypothesis.strength() * prior(priors.weight(signature.cause, signature.prior));
+  hypothesis.untaught = hypothesis.strength() * prior(signature.prior);
+  hypothesis.opposed = against > 0;
   return hypothesis;
 }
 
@@ -604,6 +609,14 @@ Explanation explain(const SignalBook& signals, const PriorBook& priors, const Qu
   std::vector<Hypothesis> all;
   for (const Signature& signature : signatures()) all.push_back(weigh(about, signature, question.sign, priors));
   std::stable_sort(all.begin(), all.end(), [](const Hypothesis& a, const Hypothesis& b) { return a.score > b.score; });
+  // What people said of verdicts decides between causes that the signals leave open. It lifts none that a signal speaks
+  // against, or that nothing proves, over one that is proven and has nothing against it.
+  auto untaught = std::max_element(all.begin(), all.end(),
+                                   [](const Hypothesis& a, const Hypothesis& b) { return a.untaught < b.untaught; });
+  if (untaught != all.end() && untaught->is_open() && !all.front().is_open()) {
+    auto first_open = std::find_if(all.begin(), all.end(), [](const Hypothesis& each) { return each.is_open(); });
+    std::rotate(all.begin(), first_open, first_open + 1);
+  }
 
   const Hypothesis* best = all.empty() || all.front().strength() < kNamedMin ? nullptr : &all.front();
   double sum = 0.05;

@@ -549,6 +549,51 @@ TEST(Explain, TwoCausesAtOnceAreBothTold) {
   EXPECT_TRUE(causes.contains("foreign-process"));
 }
 
+// "Wrong, it was X", said so often of verdicts with a cause.
+PriorBook said_wrong(const std::string& said, const std::string& was, int times) {
+  std::vector<VerdictFeedback> all;
+  for (int i = 0; i < times; ++i)
+    all.push_back({.verdict_id = format("v%d", i), .right = false, .said = said, .cause = was});
+  return PriorBook::of(all);
+}
+
+TEST(Explain, ThreeTimesWrongItWasXPutsXFirstWhereSignalsLeaveBothOpen) {
+  auto both = [](MadeUpFleet& fleet) {
+    fleet.set(kHost, kGpu, "lockstep_gpu_foreign_processes", 2);
+    fleet.set(kHost, kGpu, "lockstep_gpu_processes", 3);
+    fleet.set(kHost, kGpu, "hw.errors{error.type=uncorrected}", 0.2);
+    fleet.set(kHost, kGpu, "hw.errors{error.type=corrected}", 30);
+  };
+  Told before;
+  Explanation untaught = before.after(kGpuBehind, both);
+  ASSERT_EQ(untaught.also.size(), 1u) << untaught.cause;
+  const std::string first = untaught.cause, second = untaught.also.front();
+  Told taught;
+  taught.priors = said_wrong(first, second, 3);
+  Explanation told = taught.after(kGpuBehind, both);
+  EXPECT_EQ(told.cause, second);
+  EXPECT_EQ(told.also, std::vector<std::string>{first});
+  EXPECT_TRUE(told.by_signals);
+  Told taken_back;
+  taken_back.priors = said_wrong(first, second, 0);
+  EXPECT_EQ(taken_back.after(kGpuBehind, both).cause, first);
+}
+
+TEST(Explain, WhatPeopleSayNeverOverrulesAMissingOrAContradictingSignal) {
+  auto hot = [](MadeUpFleet& fleet) {
+    fleet.set(kHost, kGpu, "lockstep_gpu_clock_hertz{clock=sm}", 1.4e9);
+    fleet.set(kHost, kGpu, "lockstep_gpu_throttle_seconds_total{reason=hw_thermal}", 0.25);
+  };
+  // ecc: nothing shows it. slow-compute: the clock shows it, the throttle time speaks against it.
+  for (const char* was : {"ecc", "slow-compute", "throttle-power", "foreign-process"}) {
+    for (int times : {3, 1000}) {
+      Told taught;
+      taught.priors = said_wrong("throttle-thermal", was, times);
+      EXPECT_EQ(taught.after(kGpuBehind, hot).cause, "throttle-thermal") << was << " " << times;
+    }
+  }
+}
+
 TEST(Explain, AnswersTenSecondsAfterItBegan) {
   Told test;
   expect_named(test.after(

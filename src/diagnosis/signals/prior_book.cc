@@ -52,6 +52,15 @@ void PriorBook::feedback(std::string_view cause, bool right) {
   count = std::min(kCountMax, count + 1);
 }
 
+PriorBook PriorBook::of(std::span<const VerdictFeedback> all) {
+  PriorBook book;
+  for (const VerdictFeedback& each : all) {
+    book.feedback(each.said, each.right);
+    if (!each.right && each.cause != each.said) book.feedback(each.cause, true);
+  }
+  return book;
+}
+
 std::string PriorBook::to_json() const {
   std::lock_guard lock(mutex_);
   JsonWriter json;

@@ -10,10 +10,12 @@
 #include <cstdint>
 #include <map>
 #include <mutex>
+#include <span>
 #include <string>
 #include <string_view>
 
 #include "base/result.h"
+#include "model/feedback.h"
 
 namespace lockstep {
 
@@ -30,6 +32,8 @@ class PriorBook {
   double weight(std::string_view cause, double table_share) const;
   // A person said of a verdict with this cause that it was right or wrong. Beyond kCausesMax new causes are left out.
   void feedback(std::string_view cause, bool right);
+  // What all this feedback together teaches. "Wrong, it was X" is a wrong for what was said and a right for X.
+  static PriorBook of(std::span<const VerdictFeedback> all);
   // {"ecc":{"right":3,"wrong":1},...}
   std::string to_json() const;
   // On error the book given is not changed; one line says what was wrong.

@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include "diagnosis/signals/signatures.h"
+#include "model/causes.h"
+
 namespace lockstep {
 namespace {
 
@@ -23,6 +26,21 @@ TEST(PriorBook, WhatWasWrongLosesButNeverAll) {
   EXPECT_LT(book.weight("ecc", 0.06), 0.06);
   for (int i = 0; i < 1000; ++i) book.feedback("ecc", false);
   EXPECT_GT(book.weight("ecc", 0.06), 0);
+}
+
+TEST(PriorBook, IsMadeFromAllThatWasSaid) {
+  const std::vector<VerdictFeedback> all = {
+      {.verdict_id = "a", .right = true, .said = "ecc"},
+      {.verdict_id = "b", .right = false, .said = "ecc", .cause = "gc"},
+      {.verdict_id = "c", .right = false, .said = "ecc"},
+      {.verdict_id = "d", .right = false, .said = "", .cause = "gc"},
+  };
+  EXPECT_EQ(PriorBook::of(all).to_json(), R"({"ecc":{"right":1,"wrong":2},"gc":{"right":2,"wrong":0}})");
+  EXPECT_EQ(PriorBook::of({}).to_json(), "{}");
+}
+
+TEST(PriorBook, KnowsEveryCauseThatSignalsName) {
+  for (const Signature& signature : signatures()) EXPECT_TRUE(is_cause(signature.cause)) << signature.cause;
 }
 
 TEST(PriorBook, ComesBackFromItsOwnJson) {

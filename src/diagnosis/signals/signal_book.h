@@ -72,11 +72,11 @@ class SignalBook final : public StoreSubscriber {
   static constexpr size_t kGpusMax = 64;
   static constexpr size_t kNicsMax = 64;
   static constexpr size_t kGpuPagesMax = 17;
-  static constexpr size_t kNicPagesMax = 10;
+  static constexpr size_t kNicPagesMax = 16;
   static constexpr size_t kHostPagesMax = 16;
   static constexpr size_t kSeriesMax = 12;  // series of an entity that share a signal and are not zero
   static constexpr size_t kEventsMax = 12;  // of a host
-  static constexpr size_t kBytesPerGpuMax = 4096;
+  static constexpr size_t kBytesPerGpuMax = 4608;
 
   SignalBook();
   ~SignalBook() override;

@@ -61,13 +61,17 @@ Fleet::Fleet(JobShape shape, int64_t start_unix_ns, int64_t first_step)
 }
 
 Identity Fleet::identity(int32_t rank) const {
-  const int32_t host = shape_.first_host + shape_.host_of(rank), gpu = rank % shape_.topology.gpus_per_host;
+  return identity_of(shape_, rank);
+}
+
+Identity identity_of(const JobShape& shape, int32_t rank) {
+  const int32_t host = shape.first_host + shape.host_of(rank), gpu = rank % shape.topology.gpus_per_host;
   const uint64_t high = hash_of(format("%d/%d", host, gpu));
   const uint64_t low = mix(high);
-  return {.job_id = shape_.job_id,
-          .attempt = shape_.attempt,
+  return {.job_id = shape.job_id,
+          .attempt = shape.attempt,
           .rank = rank,
-          .world_size = shape_.world_size(),
+          .world_size = shape.world_size(),
           .local_rank = gpu,
           .host = format("node-%02d", host),
           .gpu_uuid = format("GPU-%08x-%04x-%04x-%04x-%012llx", static_cast<unsigned>(high >> 32),

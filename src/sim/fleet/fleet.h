@@ -80,6 +80,9 @@ struct StepConditions {
   bool loss_nan = false;
 };
 
+// Who a rank of a job is: host and GPU follow from its place alone.
+Identity identity_of(const JobShape& shape, int32_t rank);
+
 class Fleet {
  public:
   // The shape must have passed check().

@@ -280,7 +280,44 @@ void pfc_storm(const Scene& scene) {
   }
 }
 
+// What shows before a fault comes. How high it rises before it breaks, and whether steadily or faster and faster,
+// differs by a factor of ten between two faults of a kind: nobody knows more about real ones.
+void show_signs(const Scene& scene) {
+  const Character& character = scene.character;
+  const double sign = share(scene.acting.sign);
+  const double risen = std::pow(sign, 1 + character.draw("curve"));
+  const double high = std::pow(10, character.draw("height"));
+  scene.each_gpu([&](size_t i) {
+    GpuEffects& gpu = scene.out.gpus[i];
+    switch (scene.acting.fault->cause) {
+      case Cause::kEcc:
+        gpu.corrected_per_s += 0.3 * high * risen;
+        if (ecc_story(character) != EccStory::kCorrectedOnly)
+          gpu.remap_pending |= sign > 0.3 + 0.6 * character.draw("remapped");
+        break;
+      case Cause::kThrottleThermal:
+        if (!character.shows("die temperature", 0.85)) break;  // it is the memory, and the die shows nothing
+        gpu.heating = std::max(gpu.heating, risen * (0.85 + 0.15 * character.draw("height")));
+        break;
+      case Cause::kSlowCompute:
+        gpu.slower += drift_of(character, sign);
+        break;
+      case Cause::kNvlinkDegraded:
+        gpu.link_hit = std::clamp(static_cast<int32_t>(character.draw("link") * kNvLinks), 0, kNvLinks - 1);
+        gpu.link_errors_per_s += 0.3 * high * risen;
+        break;
+      case Cause::kNicDegraded:
+      case Cause::kLinkFlap:
+        scene.out.nics[i].bit_errors += 300 * high * risen;
+        break;
+      default:
+        break;
+    }
+  });
+}
+
 void act(const Scene& scene) {
+  if (scene.acting.sign > 0) return show_signs(scene);
   switch (scene.acting.fault->cause) {
     case Cause::kThrottleThermal:
       return throttle_thermal(scene);
@@ -329,8 +366,11 @@ void act(const Scene& scene) {
         scene.out.ranks[i].gone = true;
         scene.out.ranks[i].out_of_memory |= killed_for_memory(scene.character);
       });
-    // A node shows nothing of these but what follows: who waits, and who works.
+    // A node shows nothing of these but what follows: who waits, and who works. A clock that has drifted stays low.
     case Cause::kSlowCompute:
+      if (scene.acting.fault->precursor_s > 0)
+        scene.each_gpu([&](size_t i) { scene.out.gpus[i].slower += scene.amount(); });
+      return;
     case Cause::kStageImbalance:
     case Cause::kSequenceImbalance:
     case Cause::kExpertImbalance:
@@ -381,6 +421,10 @@ EccStory ecc_story(const Character& character) {
                         : EccStory::kRemapFailed;
 }
 
+double drift_of(const Character& character, double sign) {
+  return (0.02 + 0.015 * character.draw("height")) * std::pow(share(sign), 1 + character.draw("curve"));
+}
+
 bool nvlink_goes_down(const Character& character) {
   return character.shows("link down", 0.4);
 }
@@ -401,7 +445,7 @@ void act(const Topology& topology, uint64_t scenario_seed, int32_t host, std::sp
   out.ranks.assign(count, {});
   out.host = {};
   for (const ActingFault& each : acting) {
-    if (each.fault == nullptr || !(each.amount > 0)) continue;
+    if (each.fault == nullptr || !(each.amount > 0 || each.sign > 0)) continue;
     act(Scene{topology, host, gpus, each, Character(scenario_seed, *each.fault), out});
   }
 }

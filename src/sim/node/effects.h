@@ -25,6 +25,7 @@ struct GpuEffects {
   bool thermal_by_hardware = false;
   bool hot_memory = false;  // it is the memory that is hot; the die's sensor shows nothing
   bool hot = false;
+  double heating = 0;    // how far it is on its way from its usual temperature to where it slows down
   double power_cap = 0;  // share of the time held back for power
   bool limit_lowered = false;
   double power_brake = 0;
@@ -117,6 +118,9 @@ EccStory ecc_story(const Character& character);
 bool nvlink_goes_down(const Character& character);
 bool nic_trains_down(const Character& character);
 bool killed_for_memory(const Character& character);
+
+// Clocks drift before a GPU gets slow without a reason: kernels take 1 + this when signs have risen so far.
+double drift_of(const Character& character, double sign);
 
 // Fills `out` from scratch. host: its number.
 void act(const Topology& topology, uint64_t scenario_seed, int32_t host, std::span<const GpuActivity> gpus,

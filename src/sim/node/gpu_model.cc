@@ -123,6 +123,7 @@ void GpuModel::advance_power(const Moment& moment, const GpuActivity&, bool held
   energy_ += watts_ * seconds;
 
   double target = moment.inlet + resistance_ * watts_;
+  target += effects.heating * std::max(0.0, kSlowdownCelsius - target);
   double time_constant = 30;
   if (effects.hot && !effects.hot_memory) {
     target = std::max(target, kSlowdownCelsius + 0.5);

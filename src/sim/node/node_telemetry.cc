@@ -475,7 +475,7 @@ void NodeTelemetry::Impl::advance(int64_t at, std::span<const GpuActivity> gpus,
   }
   for (Known& known : known_) known.seen = false;
   for (const ActingFault& each : acting) {
-    if (each.fault == nullptr) continue;
+    if (each.fault == nullptr || each.sign > 0) continue;  // signs are no events
     auto found = std::find_if(known_.begin(), known_.end(),
                               [&](const Known& known) { return known.fault == each.fault && known.gpu == each.gpu; });
     const bool first = found == known_.end();

@@ -25,6 +25,7 @@ struct ActingFault {
   double amount = 0;  // the severity as it is now: 0 between two pulses
   int32_t gpu = -1;   // local index of the GPU or adapter it acts on; -1: the whole host
   int64_t since_unix_ns = 0;
+  double sign = 0;  // before it comes (amount is 0 then): how far its signs have risen, 0 to 1
 };
 
 // What the job did on a GPU since the last reading.

@@ -343,6 +343,51 @@ TEST(NodeTelemetry, NeverCountsBackAndNeverTellsAShareAboveOne) {
   }
 }
 
+// As if the fault were to come at the last reading: its signs rise until then.
+Told play_signs(const ScenarioFault& fault, int readings) {
+  NodeTelemetry node("node-01", 1, {}, 7, 0);
+  Told told;
+  const std::vector<GpuActivity> activity = busy_job();
+  for (int i = 0; i < readings; ++i) {
+    const int64_t at = kStart + i * 5 * kSecond;
+    const ActingFault acting{&fault, 0, kHit, 0, static_cast<double>(i) / readings};
+    told.take(node.read(at, activity, std::span(&acting, 1)));
+    told.take_events(node.events(at + kSecond / 10, activity, std::span(&acting, 1)));
+  }
+  return told;
+}
+
+TEST(NodeTelemetry, SignsRiseOnTheirPartAloneAndTellNoEventBeforeTheFaultComes) {
+  struct Sign {
+    Cause cause;
+    std::string key, other;  // the same of another part
+    int direction;           // by the end, against the same node without the sign
+  };
+  const Sign signs[] = {
+      {Cause::kEcc, "hw.errors{GPU-3;error.type=corrected}", "hw.errors{GPU-4;error.type=corrected}", 1},
+      {Cause::kThrottleThermal, "lockstep_gpu_temperature_margin_celsius{GPU-3}",
+       "lockstep_gpu_temperature_margin_celsius{GPU-4}", -1},
+      {Cause::kSlowCompute, "lockstep_gpu_clock_hertz{GPU-3;clock=sm}", "lockstep_gpu_clock_hertz{GPU-4;clock=sm}", -1},
+      {Cause::kNvlinkDegraded, "lockstep_gpu_links_errors_total{GPU-3;type=crc}",
+       "lockstep_gpu_links_errors_total{GPU-4;type=crc}", 1},
+      {Cause::kNicDegraded, "lockstep_nic_fec_corrected_bits_total{;device=ens13np0}",
+       "lockstep_nic_fec_corrected_bits_total{;device=ens14np0}", 1},
+      {Cause::kLinkFlap, "lockstep_nic_fec_corrected_bits_total{;device=ens13np0}",
+       "lockstep_nic_fec_corrected_bits_total{;device=ens14np0}", 1},
+  };
+  constexpr int kLong = 240;
+  const Told healthy = play({.readings = kLong});
+  for (const Sign& sign : signs) {
+    EXPECT_TRUE(has_signs(sign.cause));
+    const ScenarioFault fault = fault_of(sign.cause);
+    const Told told = play_signs(fault, kLong);
+    const double more = told.last(sign.key) - healthy.last(sign.key);
+    EXPECT_GT(more * sign.direction, 0) << to_text(sign.cause) << " " << more;
+    EXPECT_EQ(told.last(sign.other), healthy.last(sign.other)) << to_text(sign.cause);
+    EXPECT_EQ(told.events, healthy.events) << to_text(sign.cause);
+  }
+}
+
 TEST(NodeTelemetry, TravelsAsOtlpAndComesBackTheSame) {
   const ScenarioFault fault = fault_of(Cause::kXid);
   const Told told = play({.readings = 10}, &fault);

@@ -5,6 +5,7 @@
 #include <numbers>
 
 #include "sim/fleet/random.h"
+#include "sim/node/effects.h"
 
 namespace lockstep::sim {
 
@@ -75,6 +76,10 @@ JobStep JobConditions::at(int64_t step) const {
     if (fault_ranks_[i].empty() || over_[i]) continue;
     const double amount = amount_at(scenario_, i, step);
     if (amount > 0) add_fault(i, amount, step, out);
+    add_drift(scenario_.faults[i], sign_at(scenario_, i, step), out);
+  }
+  for (const FalseSign& sign : scenario_.signs) {
+    if (sign.of.target.job == plan_.job_id) add_drift(sign.of, sign_at(sign, step), out);
   }
   // What is long enough for agents to tell of is played as a stop.
   if (out.stop.stops.empty() && !out.conditions.ranks.empty()) {
@@ -111,6 +116,12 @@ JobStep JobConditions::at(int64_t step) const {
     longest(&RankConditions::compile_ns, StopKind::kCompile);
   }
   return out;
+}
+
+// A clock that drifts costs what it costs; all other signs are harmless until the fault is there.
+void JobConditions::add_drift(const ScenarioFault& fault, double sign, JobStep& out) const {
+  if (fault.cause != Cause::kSlowCompute || sign <= 0 || fault.target.rank >= shape_.world_size()) return;
+  rank(out, fault.target.rank).gpu *= 1 + drift_of(Character(node_seed(scenario_), fault), sign);
 }
 
 void JobConditions::add_fault(size_t index, double amount, int64_t step, JobStep& out) const {

@@ -36,6 +36,7 @@ class JobConditions {
 
  private:
   void add_fault(size_t index, double amount, int64_t step, JobStep& out) const;
+  void add_drift(const ScenarioFault& fault, double sign, JobStep& out) const;
   void add_oddity(const Oddity& oddity, size_t index, int64_t step, JobStep& out) const;
   bool writes_checkpoint(int64_t step) const;
   RankConditions& rank(JobStep& out, int32_t rank) const;

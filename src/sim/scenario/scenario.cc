@@ -379,6 +379,40 @@ void check_target(const ScenarioFault& fault, const JobPlan& plan, const Scenari
   }
 }
 
+void check_signs(const ScenarioFault& fault, const Fields& fields, const char* key) {
+  if (!has_signs(fault.cause)) {
+    std::string known;
+    for (size_t i = 0; i < kCauseCount; ++i) {
+      if (has_signs(static_cast<Cause>(i))) known += (known.empty() ? "" : ", ") + std::string(kCauses[i].name);
+    }
+    throw Wrong{fields.line(key),
+                format("nothing shows before %s comes; signs have %s", to_text(fault.cause), known.c_str())};
+  }
+  if (fault.target.rank < 0)
+    throw Wrong{fields.line(key), format("signs of %s need a rank that they show on", to_text(fault.cause))};
+}
+
+FalseSign read_sign(const YAML::Node& node, const Scenario& scenario) {
+  FalseSign sign;
+  Fields fields(node, "a sign");
+  sign.of.line = fields.line();
+  std::optional<size_t> cause = fields.word("cause", cause_names());
+  if (!cause) throw Wrong{fields.line(), "a sign needs a cause: of what it would be"};
+  sign.of.cause = static_cast<Cause>(*cause);
+  sign.of.from_step = 0;
+  sign.of.steps = 100;
+  const JobPlan& plan = job_at(fields, sign.of.target.job, scenario);
+  fields.number("rank", sign.of.target.rank, 0, 10'000'000);
+  fields.number("from_step", sign.of.from_step, 0, 1e9);
+  fields.number("steps", sign.of.steps, 1, 1e9);
+  fields.number("level", sign.level, 0.01, 1);
+  if (std::optional<size_t> then = fields.word("then", {"stays", "falls"})) sign.falls = *then == 1;
+  fields.done();
+  check_signs(sign.of, fields, "cause");
+  check_target(sign.of, plan, scenario, fields);
+  return sign;
+}
+
 ScenarioFault read_fault(const YAML::Node& node, const Scenario& scenario) {
   ScenarioFault fault;
   Fields fields(node, "a fault");
@@ -401,8 +435,10 @@ ScenarioFault read_fault(const YAML::Node& node, const Scenario& scenario) {
   if (std::optional<size_t> shape = fields.word("shape", {std::begin(kShapes), std::end(kShapes)}))
     fault.shape = static_cast<Shape>(*shape);
   fields.number("period_steps", fault.period_steps, 2, 1'000'000);
+  fields.number("precursor_s", fault.precursor_s, 0, 1e6);
   fields.done();
   check_target(fault, plan, scenario, fields);
+  if (fault.precursor_s > 0) check_signs(fault, fields, "precursor_s");
   if (is_hang(fault.cause) && fault.shape != Shape::kConstant)
     throw Wrong{fields.line("shape"), format("%s happens once; it has no shape", to_text(fault.cause))};
   return fault;
@@ -462,6 +498,8 @@ Scenario read(const YAML::Node& root) {
        [&](const YAML::Node& node) { scenario.faults.push_back(read_fault(node, scenario)); });
   each(fields.take("oddities"), "oddities", 64,
        [&](const YAML::Node& node) { scenario.oddities.push_back(read_oddity(node, scenario)); });
+  each(fields.take("signs"), "signs", 256,
+       [&](const YAML::Node& node) { scenario.signs.push_back(read_sign(node, scenario)); });
   if (std::optional<YAML::Node> telemetry = fields.take("telemetry"); telemetry && !telemetry->IsNull())
     scenario.telemetry = read_telemetry(*telemetry);
   fields.done();
@@ -565,6 +603,10 @@ std::vector<int32_t> ranks_of(const Target& target, const JobShape& shape) {
   return ranks;
 }
 
+uint64_t node_seed(const Scenario& scenario) {
+  return mix(scenario.seed ^ 0x40DEull);
+}
+
 bool is_hang(Cause cause) {
   return cause == Cause::kXid || cause == Cause::kRankMissing || cause == Cause::kOpMismatch ||
          cause == Cause::kDeadlock || cause == Cause::kRankDead;
@@ -591,6 +633,26 @@ double amount_at(const Scenario& scenario, size_t index, int64_t step) {
   return 0;
 }
 
+bool has_signs(Cause cause) {
+  return cause == Cause::kEcc || cause == Cause::kThrottleThermal || cause == Cause::kSlowCompute ||
+         cause == Cause::kNvlinkDegraded || cause == Cause::kNicDegraded || cause == Cause::kLinkFlap;
+}
+
+double sign_at(const Scenario& scenario, size_t index, int64_t step) {
+  const ScenarioFault& fault = scenario.faults[index];
+  const JobPlan* plan = find_job(scenario, fault.target.job);
+  if (plan == nullptr || fault.precursor_s <= 0 || step >= fault.from_step) return 0;
+  const double left_s = static_cast<double>(fault.from_step - step) * plan->step_ms / 1000;
+  return std::max(0.0, 1 - left_s / fault.precursor_s);
+}
+
+double sign_at(const FalseSign& sign, int64_t step) {
+  const double risen = static_cast<double>(step - sign.of.from_step) / static_cast<double>(sign.of.steps);
+  if (risen <= 0) return 0;
+  const double share = risen <= 1 ? risen : sign.falls ? std::max(0.0, 2 - risen) : 1;
+  return sign.level * share;
+}
+
 std::string describe(const ScenarioFault& fault) {
   const Target& target = fault.target;
   std::string where = target.rank >= 0     ? format("rank %d of ", target.rank)
@@ -604,6 +666,7 @@ std::string describe(const ScenarioFault& fault) {
   text += format(", from step %lld", static_cast<long long>(fault.from_step));
   if (fault.steps > 0) text += format(" for %lld steps", static_cast<long long>(fault.steps));
   if (fault.shape != Shape::kConstant) text += format(", %s", kShapes[static_cast<size_t>(fault.shape)]);
+  if (fault.precursor_s > 0) text += format(", its signs %.0f s before it", fault.precursor_s);
   return text;
 }
 

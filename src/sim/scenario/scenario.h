@@ -86,7 +86,16 @@ struct ScenarioFault {
   double severity = 0.2;
   Shape shape = Shape::kConstant;
   int64_t period_steps = 8;  // of a pulse; an intermittent one comes at random once in so many steps
+  double precursor_s = 0;    // for so long before it its signs rise on the node; 0: it comes without any
   int line = 0;              // in the file
+};
+
+// Signs of a fault that never comes: they rise for `steps`, to `level` of what such a fault has when it begins, and
+// stay there or fall again as slowly.
+struct FalseSign {
+  ScenarioFault of;  // cause, job and rank, from_step, steps
+  double level = 0.4;
+  bool falls = false;
 };
 
 // Healthy, and yet not uniform: nothing here may be called broken hardware.
@@ -133,6 +142,7 @@ struct Scenario {
   std::vector<JobPlan> jobs;
   std::vector<ScenarioFault> faults;
   std::vector<Oddity> oddities;
+  std::vector<FalseSign> signs;
   TelemetryDamage telemetry;
 };
 
@@ -150,9 +160,16 @@ const JobPlan* find_job(const Scenario& scenario, std::string_view job_id);
 // The ranks that a target names in a job of this shape; all of them where it names none. For a leaf: the ranks whose
 // adapter hangs on it.
 std::vector<int32_t> ranks_of(const Target& target, const JobShape& shape);
+// What nodes are made from, and how faults show on them.
+uint64_t node_seed(const Scenario& scenario);
 bool is_hang(Cause cause);  // a rank stops for good: severity has no meaning
 // How strong a fault is in a step of its job; 0: not acting. `index` is the fault's place in the scenario.
 double amount_at(const Scenario& scenario, size_t index, int64_t step);
+// Does a node show something before such a fault comes?
+bool has_signs(Cause cause);
+// How far the signs of a fault have risen before it, 0 to 1; 0 once it has begun.
+double sign_at(const Scenario& scenario, size_t index, int64_t step);
+double sign_at(const FalseSign& sign, int64_t step);
 // "throttle-thermal on rank 5 of job train, 20 % from step 40 on, pulsed": for people.
 std::string describe(const ScenarioFault& fault);
 

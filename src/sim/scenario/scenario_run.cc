@@ -76,7 +76,7 @@ class ScenarioRun::Impl {
       Host& host = hosts_[i];
       if (!host.read) continue;
       host.telemetry = std::make_unique<NodeTelemetry>(format("node-%02d", host.index), host.index, scenario_.topology,
-                                                       mix(scenario_.seed ^ 0x40DEull), heat);
+                                                       node_seed(scenario_), heat);
       push(start_unix_ns + static_cast<int64_t>(mix(scenario_.seed ^ mix(i)) % static_cast<uint64_t>(read_every_ns_)),
            Kind::kRead, 0, i);
     }
@@ -511,7 +511,12 @@ class ScenarioRun::Impl {
       const ScenarioFault& fault = scenario_.faults[i];
       const Target& target = fault.target;
       const Onset& onset = onsets_[i];
-      if (target.job != job.plan->job_id || onset.acted_unix_ns == 0 || at_ns < onset.acted_unix_ns) continue;
+      if (target.job != job.plan->job_id) continue;
+      if (onset.acted_unix_ns == 0) {
+        add_sign(fault, sign_at(scenario_, i, job.fleet->step()), host, job);
+        continue;
+      }
+      if (at_ns < onset.acted_unix_ns) continue;
       if (onset.ended_unix_ns != 0 && at_ns >= onset.ended_unix_ns) continue;
       int32_t gpu = -1;
       if (target.rank >= 0) {
@@ -535,6 +540,14 @@ class ScenarioRun::Impl {
           is_hang(fault.cause) || stopped ? fault.severity : amount_at(scenario_, i, job.fleet->step());
       acting_.push_back({&fault, amount, gpu, onset.acted_unix_ns});
     }
+    for (const FalseSign& sign : scenario_.signs) {
+      if (sign.of.target.job == job.plan->job_id) add_sign(sign.of, sign_at(sign, job.fleet->step()), host, job);
+    }
+  }
+  void add_sign(const ScenarioFault& fault, double sign, const Host& host, const Job& job) {
+    if (sign <= 0 || fault.target.rank >= job.shape.world_size() || job.shape.host_of(fault.target.rank) != host.local)
+      return;
+    acting_.push_back({&fault, 0, fault.target.rank % scenario_.topology.gpus_per_host, 0, sign});
   }
 
   const Scenario scenario_;

@@ -148,7 +148,7 @@ TEST(Scenario, TheGuidesExamplesCanBePlayedAndItNamesEveryWord) {
     EXPECT_TRUE(scenario.ok()) << scenario.error();
     ++examples;
   }
-  EXPECT_EQ(examples, 2);
+  EXPECT_EQ(examples, 3);
   for (size_t i = 0; i < kCauseCount; ++i) {
     const char* name = to_text(static_cast<Cause>(i));
     EXPECT_NE(guide->find(std::string("`") + name + "`"), std::string::npos) << name;
@@ -187,6 +187,49 @@ TEST(Scenario, ShapesSayHowStrongAFaultIsInAStep) {
   int hits = 0;
   for (int64_t step = 40; step < 2040; ++step) hits += amount_at(intermittent, 0, step) > 0 ? 1 : 0;
   EXPECT_NEAR(hits, 200, 50) << "once in ten steps, at random";
+}
+
+TEST(Scenario, SignsRiseBeforeAFaultAndFalseOnesComeToNothing) {
+  Result<Scenario> scenario = parse_scenario(R"(
+steps: 300
+jobs:
+  - {job: train, tp: 8, dp: 2, step_ms: 10000}
+faults:
+  - {cause: ecc, rank: 5, from_step: 200, precursor_s: 1000}
+signs:
+  - {cause: nic-degraded, rank: 12, from_step: 50, steps: 100, level: 0.4, then: falls}
+  - {cause: ecc, rank: 3}
+)",
+                                             "night.yaml");
+  ASSERT_TRUE(scenario.ok()) << scenario.error();
+  EXPECT_EQ(sign_at(*scenario, 0, 100), 0);
+  EXPECT_NEAR(sign_at(*scenario, 0, 150), 0.5, 1e-9);
+  EXPECT_NEAR(sign_at(*scenario, 0, 199), 0.99, 1e-9);
+  EXPECT_EQ(sign_at(*scenario, 0, 200), 0);  // it is there
+  ASSERT_EQ(scenario->signs.size(), 2u);
+  const FalseSign& falls = scenario->signs[0];
+  EXPECT_EQ(sign_at(falls, 50), 0);
+  EXPECT_NEAR(sign_at(falls, 100), 0.2, 1e-9);
+  EXPECT_NEAR(sign_at(falls, 150), 0.4, 1e-9);
+  EXPECT_NEAR(sign_at(falls, 200), 0.2, 1e-9);
+  EXPECT_EQ(sign_at(falls, 260), 0);
+  EXPECT_NEAR(sign_at(scenario->signs[1], 1000), 0.4, 1e-9);  // stays
+
+  auto with = [](const std::string& lines) { return error_of("jobs:\n  - {job: train, tp: 8, dp: 2}\n" + lines); };
+  EXPECT_EQ(with("faults:\n  - {cause: gc, rank: 1, precursor_s: 60}\n"),
+            "night.yaml:4: nothing shows before gc comes; signs have slow-compute, throttle-thermal, ecc, "
+            "nvlink-degraded, nic-degraded, link-flap");
+  EXPECT_EQ(with("faults:\n  - {cause: throttle-thermal, host: 1, precursor_s: 60}\n"),
+            "night.yaml:4: signs of throttle-thermal need a rank that they show on");
+  EXPECT_EQ(with("faults:\n  - {cause: ecc, rank: 1, precursor_s: -1}\n"),
+            "night.yaml:4: precursor_s must be a number from 0 to 1e+06, not \"-1\"");
+  EXPECT_EQ(with("signs:\n  - {cause: storage, rank: 1}\n").substr(0, 48),
+            "night.yaml:4: nothing shows before storage comes");
+  EXPECT_EQ(with("signs:\n  - {cause: ecc, rank: 99}\n"), "night.yaml:4: there is no rank 99 in job train (0 to 15)");
+  EXPECT_EQ(with("signs:\n  - {cause: ecc, rank: 9, then: rises}\n"),
+            "night.yaml:4: \"rises\": no then. Known: stays, falls");
+  EXPECT_EQ(with("signs:\n  - {cause: ecc, rank: 9, severity: 1}\n").substr(0, 40),
+            "night.yaml:4: a sign has no \"severity\". ");
 }
 
 TEST(Scenario, EveryCauseAndOddityHasAName) {

@@ -72,6 +72,7 @@ std::vector<Observed> observe(const NextSent& next, std::span<Subject* const> su
   std::vector<Observed> all(subjects.size());
   std::vector<Watcher> watchers;
   for (Observed& observed : all) watchers.emplace_back(observed);
+  std::vector<WarningWatcher> ahead(subjects.size());
   Observed met;  // who was met so far; the same for every subject
   int64_t next_tick = 0, last_arrival = 0;
 
@@ -82,6 +83,8 @@ std::vector<Observed> observe(const NextSent& next, std::span<Subject* const> su
         subjects[i]->tick(next_tick);
         all[i].jobs = met.jobs;
         for (const auto& entry : met.jobs) watchers[i].look(entry.first, subjects[i]->verdicts(entry.first), next_tick);
+        if (Result<void> looked = ahead[i].look(subjects[i]->warnings()); !looked.ok() && all[i].problem.empty())
+          all[i].problem = looked.error();
       }
     }
   };
@@ -103,6 +106,7 @@ std::vector<Observed> observe(const NextSent& next, std::span<Subject* const> su
     if (keep_on && !keep_on()) break;
   }
   tick_until(last_arrival + options.linger_ns);
+  for (size_t i = 0; i < all.size(); ++i) all[i].warnings = ahead[i].take();
   for (Observed& observed : all) {
     observed.jobs = met.jobs;
     observed.requests = met.requests;

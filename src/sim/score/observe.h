@@ -19,6 +19,7 @@
 #include "sim/read_verdicts.h"
 #include "sim/scenario/scenario_run.h"
 #include "sim/score/subject.h"
+#include "sim/score/warnings.h"
 
 namespace lockstep::sim {
 
@@ -39,6 +40,7 @@ struct ObservedJob {
 struct Observed {
   std::vector<Sighting> sightings;  // in order of time
   std::map<std::string, ObservedJob> jobs;
+  std::vector<SeenWarning> warnings;  // in the order in which they were raised
   int64_t requests = 0;
   int64_t records = 0;
   int64_t bytes = 0;

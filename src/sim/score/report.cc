@@ -191,6 +191,12 @@ std::string healthy_table(const std::vector<CaseScore>& cases) {
   return text;
 }
 
+std::vector<const WarningCase*> ahead_of(const std::vector<CaseScore>& cases) {
+  std::vector<const WarningCase*> all;
+  for (const CaseScore& score : cases) all.push_back(&score.ahead);
+  return all;
+}
+
 void write_fault(JsonWriter& json, const FaultScore& fault) {
   json.begin_object()
       .field("job", fault.job)
@@ -454,6 +460,7 @@ std::string markdown(const std::vector<SubjectScores>& subjects, const std::stri
     return format("%lld", static_cast<long long>(faults_that_count(score)));
   });
   text += healthy_table(cases);
+  text += warnings_markdown(ahead_of(cases));
   text += "\n## Everything that was not right\n\n";
   bool any = false;
   for (const CaseScore& score : cases) {
@@ -474,6 +481,8 @@ std::string json(const std::vector<SubjectScores>& subjects) {
     write_totals(json, total(subject.cases));
     json.key("slow");
     write_totals(json, total(subject.cases, is_slow));
+    json.key("warnings");
+    write_warnings(json, ahead_of(subject.cases));
     json.key("scenarios").begin_array();
     for (const CaseScore& score : subject.cases) {
       json.begin_object()

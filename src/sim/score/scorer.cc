@@ -338,7 +338,17 @@ const char* shape_text(Shape shape) {
 
 CaseScore compare(const Scenario& scenario, const Answers& answers, const std::vector<ScenarioRun::Onset>& onsets,
                   const Observed& observed) {
-  return Comparison(scenario, answers, onsets, observed).run();
+  CaseScore score = Comparison(scenario, answers, onsets, observed).run();
+  int64_t first_unix_ns = 0;
+  double gpu_hours = 0;
+  for (const auto& [id, job] : observed.jobs) {
+    if (first_unix_ns == 0 || job.first_unix_ns < first_unix_ns) first_unix_ns = job.first_unix_ns;
+    const JobPlan* plan = find_job(scenario, id);
+    if (plan != nullptr)
+      gpu_hours += plan->world_size() * static_cast<double>(job.last_unix_ns - job.first_unix_ns) / 3.6e12;
+  }
+  score.ahead = judge_warnings(scenario, onsets, observed.warnings, first_unix_ns, gpu_hours);
+  return score;
 }
 
 }  // namespace lockstep::sim

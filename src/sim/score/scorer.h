@@ -72,6 +72,7 @@ struct CaseScore {
   int64_t records = 0;
   double subject_seconds = 0;
   std::string problem;  // why it could not be scored
+  WarningCase ahead;
 };
 
 // What is right, as truth.h has it; by value, so that tests can make it up.

@@ -21,6 +21,8 @@ class Subject {
   virtual void tick(int64_t now_unix_ns) = 0;
   // A JSON array of verdicts as docs/guide/verdicts.md has them: what a client would be shown now.
   virtual std::string verdicts(std::string_view job_id) = 0;
+  // A JSON array of early warnings as docs/guide/warnings.md has them, of the whole fleet.
+  virtual std::string warnings() { return "[]"; }
 };
 
 }  // namespace lockstep::sim

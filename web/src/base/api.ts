@@ -1,6 +1,6 @@
 // Questions to the server, one function each. Every answer is decoded before anyone sees it.
-import { decodeJobs, decodeRank, decodeRanks, decodeWhy, object, text } from './decode';
-import type { JobList, RankDetail, RankList, Why } from './decode';
+import { decodeJobs, decodeRank, decodeRanks, decodeVerdict, decodeWarnings, decodeWhy, object, text } from './decode';
+import type { JobList, RankDetail, RankList, Verdict, WarningList, Why } from './decode';
 import { decodeCost, decodeMfu, type Cost, type Mfu } from './cost';
 import { decodeMatrix, type StepMatrix } from './matrix';
 import { decodeService, decodeServices, type Service } from './service';
@@ -47,6 +47,8 @@ export const paths = {
     `${paths.step(job, step)}/perfetto?format=${format}${ranks && `&ranks=${ranks}`}`,
   detail: (job: string, step: number) => `${paths.step(job, step)}/detail`,
   traced: (job: string, limit: number) => `/api/jobs/${encodeURIComponent(job)}/traced?limit=${limit}`,
+  feedback: (verdict: string) => `/api/verdicts/${encodeURIComponent(verdict)}/feedback`,
+  warnings: () => '/api/warnings',
   services: () => '/api/services',
   service: (name: string, last: number) => `/api/services/${encodeURIComponent(name)}?last_s=${last}`,
 };
@@ -66,17 +68,22 @@ export const api = {
     decodeAsked(await get(paths.detail(job, step), signal, 'POST')),
   cost: async (job: string, signal: AbortSignal): Promise<Cost> => decodeCost(await get(paths.cost(job), signal)),
   mfu: async (job: string, signal: AbortSignal): Promise<Mfu> => decodeMfu(await get(paths.mfu(job), signal)),
+  // null takes back what was said.
+  feedback: async (verdict: string, right: boolean | null, cause: string, signal: AbortSignal): Promise<Verdict> =>
+    decodeVerdict(await get(paths.feedback(verdict), signal, 'POST', JSON.stringify(cause ? { right, cause } : { right }))),
+  warnings: async (signal: AbortSignal): Promise<WarningList> => decodeWarnings(await get(paths.warnings(), signal)),
   services: async (signal: AbortSignal): Promise<string[]> => decodeServices(await get(paths.services(), signal)),
   service: async (name: string, last: number, signal: AbortSignal): Promise<Service> => decodeService(await get(paths.service(name, last), signal)),
 };
 
-async function get(path: string, signal: AbortSignal, method: 'GET' | 'POST' = 'GET'): Promise<unknown> {
+async function get(path: string, signal: AbortSignal, method: 'GET' | 'POST' = 'GET', body?: string): Promise<unknown> {
   const limit = new AbortController();
   const stop = (): void => limit.abort();
   const timer = setTimeout(stop, kTimeoutMs);
   signal.addEventListener('abort', stop);
   try {
-    const response = await fetch(path, { method, signal: limit.signal, headers: { accept: 'application/json' } });
+    const headers = { accept: 'application/json', ...(body && { 'content-type': 'application/json' }) };
+    const response = await fetch(path, { method, signal: limit.signal, headers, ...(body && { body }) });
     if (response.ok) return await response.json();
     // A gateway's 502 is as good as silence; a 4xx is an answer.
     if (response.status >= 500 && response.status !== 501) throw new Error(`status ${response.status}`);

@@ -1,6 +1,6 @@
 // What the API answers, in our types. A decoder never throws and never trusts: a missing or odd field becomes "unknown" (null,
 // empty), so that one bad value costs one cell and not the page. Text from outside is cleaned here, except `job_id`, which
-// must stay exact because it is sent back in paths.
+// must stay exact because it is sent back in paths, as must a verdict's `id`.
 import { clean } from './format';
 
 export type Health = 'ok' | 'slow' | 'hang' | 'suspected' | 'unknown';
@@ -52,6 +52,32 @@ export interface Verdict {
   chain: Claim[];
   alternatives: { culprit: string; why_lower: string; decided_by: string }[];
   next: { action: string; command: string }[];
+  feedback: Feedback | null;
+}
+
+// What a person said of a verdict.
+export interface Feedback {
+  right: boolean;
+  cause: string;  // what it was instead; empty: not told
+  note: string;
+  at_unix_ns: number | null;
+}
+
+export interface Warning {
+  id: string;
+  sentence: string;
+  cause: string;
+  horizon_s: number | null;
+  raised_unix_ns: number | null;
+  claims: Claim[];
+  action: string;
+  command: string;
+  record: { raised: number; came_true: number } | null;  // of such warnings in simulation
+}
+
+export interface WarningList {
+  warnings: Warning[];
+  total: number;
 }
 
 export interface Why {
@@ -59,6 +85,7 @@ export interface Why {
   health: Health;
   summary: string;
   verdicts: Verdict[];
+  warnings: Warning[];
   breakdown: Record<string, number>;
 }
 
@@ -175,7 +202,7 @@ export function decodeVerdict(value: unknown): Verdict {
   const json = object(value);
   const culprit = object(json['culprit']);
   return {
-    id: text(json['id']),
+    id: typeof json['id'] === 'string' ? json['id'] : '',
     state: text(json['state']),
     kind: text(json['kind']),
     since_step: step(json['since_step']),
@@ -192,27 +219,59 @@ export function decodeVerdict(value: unknown): Verdict {
       component: text(culprit['component']),
       cause: text(culprit['cause']),
     },
-    chain: list(json['chain']).map((item) => {
-      const claim = object(item);
-      return {
-        claim: text(claim['claim']),
-        kind: text(claim['kind']),
-        subject: text(claim['subject']),
-        value: num(claim['value']),
-        unit: text(claim['unit']),
-        baseline: num(claim['baseline']),
-        peers: num(claim['peers']),
-        from: step(claim['from']),
-        to: step(claim['to']),
-        query: text(claim['query']),
-      };
-    }),
+    chain: list(json['chain']).map(decodeClaim),
     alternatives: list(json['alternatives']).map((item) => {
       const other = object(item);
       return { culprit: text(other['culprit']), why_lower: text(other['why_lower']), decided_by: text(other['decided_by']) };
     }),
     next: list(json['next']).map((item) => ({ action: text(object(item)['action']), command: text(object(item)['command']) })),
+    feedback: decodeFeedback(json['feedback']),
   };
+}
+
+function decodeClaim(value: unknown): Claim {
+  const claim = object(value);
+  return {
+    claim: text(claim['claim']),
+    kind: text(claim['kind']),
+    subject: text(claim['subject']),
+    value: num(claim['value']),
+    unit: text(claim['unit']),
+    baseline: num(claim['baseline']),
+    peers: num(claim['peers']),
+    from: step(claim['from']),
+    to: step(claim['to']),
+    query: text(claim['query']),
+  };
+}
+
+function decodeFeedback(value: unknown): Feedback | null {
+  const json = object(value);
+  if (typeof json['right'] !== 'boolean') return null;
+  return { right: json['right'], cause: text(json['cause']), note: text(json['note']), at_unix_ns: num(json['at_unix_ns']) };
+}
+
+function decodeWarning(value: unknown): Warning {
+  const json = object(value);
+  const next = object(json['next']);
+  const raised = num(object(json['record'])['raised']);
+  const cameTrue = num(object(json['record'])['came_true']);
+  return {
+    id: text(json['id']),
+    sentence: text(json['sentence']),
+    cause: text(json['cause']),
+    horizon_s: num(json['horizon_s']),
+    raised_unix_ns: num(json['raised_unix_ns']),
+    claims: list(json['claims']).map(decodeClaim),
+    action: text(next['action']),
+    command: text(next['command']),
+    record: raised === null || cameTrue === null ? null : { raised, came_true: cameTrue },
+  };
+}
+
+export function decodeWarnings(value: unknown): WarningList {
+  const warnings = list(object(value)['warnings']).map(decodeWarning);
+  return { warnings, total: num(object(value)['total']) ?? warnings.length };
 }
 
 export function decodeWhy(value: unknown): Why {
@@ -227,6 +286,7 @@ export function decodeWhy(value: unknown): Why {
     health: oneOf(json['health'], kHealth, 'unknown'),
     summary: text(json['summary']),
     verdicts: list(json['verdicts']).map(decodeVerdict),
+    warnings: list(json['warnings']).map(decodeWarning),
     breakdown,
   };
 }

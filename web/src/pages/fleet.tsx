@@ -1,7 +1,7 @@
 // Every job, worst first, one row each.
 import { useSignal } from '@preact/signals';
 import { api, paths, Refused } from '../base/api';
-import type { Job, JobList } from '../base/decode';
+import type { Job, JobList, WarningList } from '../base/decode';
 import { clean, clock, count, duration, utc } from '../base/format';
 import { healthMark, stateMark } from '../base/health';
 import { usePoll } from '../base/poll';
@@ -11,14 +11,16 @@ import { Frame, PlaceLink } from '../widgets/frame';
 import { Loading } from '../widgets/loading';
 import { MarkView } from '../widgets/mark';
 import { Menu } from '../widgets/menu';
+import { Warnings } from '../widgets/warnings';
 
-const kServicesEveryMs = 10_000;
+const kSlowlyMs = 10_000;
 const kServicesShown = 24;
 
 export function Fleet() {
   const list = useSignal<JobList | null>(null);
   const refused = useSignal<string | null>(null);
   const services = useSignal<string[]>([]);
+  const ahead = useSignal<WarningList>({ warnings: [], total: 0 });
   usePoll([], async (signal) => { list.value = await api.jobs(signal); }, (message) => { refused.value = message; });
   usePoll([], async (signal) => {
     services.value = await api.services(signal).catch((error: unknown) => {
@@ -26,12 +28,17 @@ export function Fleet() {
       if (error instanceof Refused) return [];
       throw error;
     });
-  }, () => {}, () => kServicesEveryMs);
+    ahead.value = await api.warnings(signal).catch((error: unknown) => {
+      if (error instanceof Refused) return { warnings: [], total: 0 };
+      throw error;
+    });
+  }, () => {}, () => kSlowlyMs);
   document.title = title(list.value);
   return (
     <Frame crumbs={[{ label: 'Fleet', to: { page: 'fleet' } }]} state={list.value && <Totals list={list.value} />}>
       {refused.value && <p class="card" role="alert">{refused.value}</p>}
       {!list.value ? <Loading what="the jobs" /> : list.value.jobs.length > 0 ? <Jobs list={list.value} /> : services.value.length === 0 ? <Empty /> : null}
+      <Warnings warnings={ahead.value.warnings} total={ahead.value.total} />
       {services.value.length > 0 && <Services names={services.value} />}
     </Frame>
   );

@@ -13,6 +13,7 @@ import { Loading } from '../widgets/loading';
 import { MarkView } from '../widgets/mark';
 import type { Point } from '../widgets/point';
 import { VerdictCard } from '../widgets/verdict_card';
+import { Warnings } from '../widgets/warnings';
 import { JobCharts } from './job_charts';
 import { CostCard, MfuCard } from './job_cost';
 import { useJobData, type Told } from './job_data';
@@ -62,6 +63,7 @@ export function JobPage({ place }: { place: JobPlace }) {
       <div class={panelOpen ? 'with-panel' : undefined}>
         <div class="column">
           {why ? <Answers why={why} open={open} onRank={showRank} /> : <Loading what={name} />}
+          {why && <Warnings warnings={why.warnings} total={why.warnings.length} />}
           {why && matrix && (place.view === 'table'
             ? <JobTables {...{ place, why, matrix, ranks: data.ranks.value, culprits }} />
             : <JobCharts {...{ place, why, matrix, rows, max, culprits, since, hover, selected, pick }} traced={data.traced.value}

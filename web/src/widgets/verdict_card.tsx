@@ -6,6 +6,7 @@ import { clock, count, gpuTime, percent, utc } from '../base/format';
 import { verdictMark } from '../base/health';
 import { ClaimList } from './claim';
 import { CopyButton } from './copy_button';
+import { FeedbackButtons } from './feedback';
 import { MarkView } from './mark';
 
 const kRankButtonsMax = 6;
@@ -24,14 +25,17 @@ export function VerdictCard({ verdict, startOpen, onRank }: Props) {
   const not = verdict.chain.filter((claim) => claim.kind === 'exclusion');
   return (
     <section class={`card verdict tone-${mark.tone}`} aria-label={`Verdict: ${mark.word}, ${verdict.state}`}>
-      <p class="verdict-head">
-        <MarkView mark={mark} upper />
-        <span>{verdict.state}</span>
-        {verdict.since_step !== null && <span title={utc(verdict.since_unix_ns)}>since step {count(verdict.since_step)}{since(verdict)}</span>}
-        {!startOpen && (
-          <button type="button" class="plain" aria-expanded={open} onClick={() => setOpen(!open)}>{open ? 'less' : 'evidence'}</button>
-        )}
-      </p>
+      <div class="verdict-top">
+        <p class="verdict-head">
+          <MarkView mark={mark} upper />
+          <span>{verdict.state}</span>
+          {verdict.since_step !== null && <span title={utc(verdict.since_unix_ns)}>since step {count(verdict.since_step)}{since(verdict)}</span>}
+          {!startOpen && (
+            <button type="button" class="plain" aria-expanded={open} onClick={() => setOpen(!open)}>{open ? 'less' : 'evidence'}</button>
+          )}
+        </p>
+        <FeedbackButtons verdict={verdict} />
+      </div>
       <h2 class="sentence">{verdict.sentence || 'The server gave a verdict without a sentence.'}</h2>
       {open && (
         <>

@@ -1,0 +1,60 @@
+#include "model/feedback.h"
+
+#include <vector>
+
+#include "base/json_reader.h"
+#include "base/text.h"
+#include "model/causes.h"
+
+namespace lockstep {
+
+void write_feedback(JsonWriter& json, const VerdictFeedback& feedback) {
+  json.begin_object()
+      .field("right", feedback.right)
+      .field("cause", feedback.cause)
+      .field("note", feedback.note)
+      .field("said", feedback.said)
+      .field("at_unix_ns", feedback.at_unix_ns)
+      .end_object();
+}
+
+Result<FeedbackAsked> read_feedback(std::string_view body) {
+  Result<JsonDocument> document =
+      JsonDocument::parse(body, {.bytes_max = kFeedbackBytesMax, .values_max = 16, .depth_max = 2});
+  if (!document.ok()) return Error{"feedback: " + document.error()};
+  const JsonValue root = document->root();
+  if (!root.is_object()) return Error{"feedback is not an object like {\"right\": false, \"cause\": \"ecc\"}"};
+  for (JsonValue field : root) {
+    const std::string key = field.key();
+    if (key != "right" && key != "cause" && key != "note")
+      return Error{
+          format("feedback has no field \"%s\"; it has right, cause, note", as_one_line(key.substr(0, 40)).c_str())};
+  }
+  FeedbackAsked asked;
+  const JsonValue right = root["right"];
+  asked.right = right.boolean();
+  if (!right.present() || (!asked.right && right.json() != "null"))
+    return Error{"feedback needs \"right\": true, false, or null to take it back"};
+  auto text_of = [&](const char* key, std::string& out) {
+    const JsonValue value = root[key];
+    if (!value.present() || value.json() == "null") return true;
+    std::optional<std::string> text = value.string();
+    if (text) out = std::move(*text);
+    return text.has_value();
+  };
+  if (!text_of("cause", asked.cause)) return Error{"feedback: cause must be a text"};
+  if (!text_of("note", asked.note)) return Error{"feedback: note must be a text"};
+  if (!asked.cause.empty() && !is_cause(asked.cause)) {
+    const std::vector<std::string> known(std::begin(kCauses), std::end(kCauses));
+    std::optional<std::string> near = asked.cause.size() <= 64 ? did_you_mean(asked.cause, known) : std::nullopt;
+    return Error{format("feedback: there is no cause \"%s\"; %s", as_one_line(asked.cause.substr(0, 64)).c_str(),
+                        near ? ("did you mean \"" + *near + "\"?").c_str() : "docs/guide/verdicts.md lists them")};
+  }
+  if (asked.note.size() > kFeedbackNoteMax)
+    return Error{format("feedback: the note has %zu bytes (limit %zu)", asked.note.size(), kFeedbackNoteMax)};
+  if (asked.right.value_or(true) && !asked.cause.empty())
+    return Error{"feedback: a cause says what it was instead, so it needs \"right\": false"};
+  return asked;
+}
+
+}  // namespace lockstep
