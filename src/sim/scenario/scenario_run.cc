@@ -75,8 +75,9 @@ class ScenarioRun::Impl {
     for (size_t i = 0; i < hosts_.size(); ++i) {
       Host& host = hosts_[i];
       if (!host.read) continue;
-      host.telemetry = std::make_unique<NodeTelemetry>(format("node-%02d", host.index), host.index, scenario_.topology,
-                                                       mix(scenario_.seed ^ 0x40DEull), heat);
+      host.telemetry =
+          std::make_unique<NodeTelemetry>(format("node-%02d", host.index), host.index, scenario_.topology,
+                                          mix(scenario_.seed ^ 0x40DEull), heat, scenario_.telemetry.all_series);
       push(start_unix_ns + static_cast<int64_t>(mix(scenario_.seed ^ mix(i)) % static_cast<uint64_t>(read_every_ns_)),
            Kind::kRead, 0, i);
     }
