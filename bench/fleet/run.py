@@ -82,7 +82,7 @@ def main():
     parser.add_argument("--bin", default=str(ROOT / "build/bin"))
     parser.add_argument("--steps", type=int, default=0)
     parser.add_argument("--speed", type=float, default=1)
-    parser.add_argument("--metrics-every", type=float, default=0, help="seconds between readings of a node (default: as an agent)")
+    parser.add_argument("--metrics-every", type=float, default=0, help="seconds between readings of a node (default: the file's)")
     parser.add_argument("--memory-gb", type=float, default=12, help="stop the run where the server takes more than this")
     parser.add_argument("--out", default="")
     parser.add_argument("--keep", default="", help="leave the data folder and the logs here")
@@ -100,7 +100,8 @@ def main():
     scenario = pathlib.Path(arguments.scenario)
     if arguments.metrics_every:
         scenario = folder / scenario.name
-        scenario.write_text(pathlib.Path(arguments.scenario).read_text() + f"telemetry: {{metrics_every_s: {arguments.metrics_every}}}\n")
+        text = pathlib.Path(arguments.scenario).read_text()
+        scenario.write_text(re.sub(r"metrics_every_s: [0-9.]+", f"metrics_every_s: {arguments.metrics_every}", text))
     command = [programs / "lockstep", "sim", scenario, "--server", f"http://{ready['otlp_http']}", "--speed", str(arguments.speed)]
     if arguments.steps:
         command += ["--steps", str(arguments.steps)]

@@ -293,6 +293,8 @@ bool Engine::evaluate(const std::string& job_id, Job& job, int64_t now_unix_ns) 
 bool Engine::look_at_steps(const std::string& job_id, Job& job, int64_t now_unix_ns) {
   // Detectors see complete steps only: without a new one they would say the same again.
   std::vector<int64_t> complete = job.window.complete_steps();
+  // That the window forgets its oldest is no news.
+  std::erase_if(job.looked_at, [&](int64_t number) { return complete.empty() || number < complete.front(); });
   if (complete == job.looked_at && job.ended.size() == job.ended_looked_at) return false;
   const bool steps_are_new = complete != job.looked_at && !complete.empty();
   job.looked_at = std::move(complete);

@@ -1,6 +1,7 @@
 #include "diagnosis/words.h"
 
 #include <algorithm>
+#include <set>
 #include <unordered_map>
 #include <unordered_set>
 
@@ -66,28 +67,74 @@ std::vector<int32_t> victims_of(const JobWindow& window, const std::vector<int32
   return victims;
 }
 
+namespace {
+
+// What the ranks of a step spend in each communicator, together.
+struct TimeInGroups {
+  struct Sum {
+    double ns = 0;  // what a peer sends may be absurd: no integer overflows here
+    int64_t count = 0;
+  };
+  std::unordered_map<uint64_t, Sum> by_comm;
+};
+
+TimeInGroups time_in_groups(const StepFrame& frame) {
+  TimeInGroups all;
+  for (size_t slot = 0; slot < frame.rows.size(); ++slot) {
+    if (!frame.knows(slot)) continue;
+    for (const CommStep& comm : frame.rows[slot].summary.comms) {
+      TimeInGroups::Sum& sum = all.by_comm[comm.comm_id];
+      sum.ns += static_cast<double>(comm.gpu_ns);
+      ++sum.count;
+    }
+  }
+  return all;
+}
+
+// What each rank of a step sends over the network.
+struct SentBySlot {
+  struct Sum {
+    double bytes = 0;
+    double wire_ns = 0;
+  };
+  std::vector<Sum> of_slot;
+};
+
+SentBySlot sent_by_slot(const StepFrame& frame) {
+  SentBySlot sent;
+  sent.of_slot.resize(frame.rows.size());
+  for (size_t slot = 0; slot < frame.rows.size(); ++slot) {
+    if (!frame.knows(slot)) continue;
+    for (const FlowStep& flow : frame.rows[slot].summary.flows) {
+      if (!flow.send) continue;
+      sent.of_slot[slot].bytes += static_cast<double>(flow.bytes);
+      sent.of_slot[slot].wire_ns += static_cast<double>(flow.wire_ns);
+    }
+  }
+  return sent;
+}
+
+}  // namespace
+
 void add_wait_claims(const JobWindow& window, int32_t culprit, const std::vector<int64_t>& steps, Finding& finding) {
   if (steps.empty()) return;
   // Per communicator of the culprit: what its members spend in it against what the culprit does.
-  std::map<uint64_t, std::pair<double, std::vector<double>>> time_in;
+  std::map<uint64_t, std::pair<double, TimeInGroups::Sum>> time_in;  // its own, the others'
   double own_steps = 0;
   for (int64_t number : steps) {
-    const auto* rows = window.step(number);
-    if (rows == nullptr) continue;
-    auto own = rows->find(culprit);
-    if (own == rows->end()) continue;
+    const StepFrame* frame = window.frame(number);
+    if (frame == nullptr || !frame->known.contains(culprit)) continue;
     own_steps += 1;
-    for (const CommStep& comm : own->second.summary.comms) {
-      auto& [own_ns, others_ns] = time_in[comm.comm_id];
-      own_ns += static_cast<double>(comm.gpu_ns);
-      auto members = window.comms().find(comm.comm_id);
-      if (members == window.comms().end()) continue;
-      for (const auto& [in_comm, rank] : members->second.world_rank) {
-        if (rank == culprit || !rows->contains(rank)) continue;
-        for (const CommStep& theirs : rows->at(rank).summary.comms) {
-          if (theirs.comm_id == comm.comm_id) others_ns.push_back(static_cast<double>(theirs.gpu_ns));
-        }
-      }
+    const TimeInGroups& all = frame->derived<TimeInGroups>([&] { return time_in_groups(*frame); });
+    std::set<uint64_t> mine;
+    for (const CommStep& comm : frame->known.at(culprit).summary.comms) {
+      auto& [own, others] = time_in[comm.comm_id];
+      own += static_cast<double>(comm.gpu_ns);
+      others.ns -= static_cast<double>(comm.gpu_ns);
+      others.count -= 1;
+      if (!mine.insert(comm.comm_id).second) continue;
+      others.ns += all.by_comm.at(comm.comm_id).ns;
+      others.count += all.by_comm.at(comm.comm_id).count;
     }
   }
   struct Wait {
@@ -96,13 +143,11 @@ void add_wait_claims(const JobWindow& window, int32_t culprit, const std::vector
     double others;
   };
   std::vector<Wait> waits;
-  for (auto& [id, times] : time_in) {
+  for (const auto& [id, times] : time_in) {
     auto members = window.comms().find(id);
-    if (times.second.empty() || members == window.comms().end() || members->second.size < 2) continue;
+    if (times.second.count == 0 || members == window.comms().end() || members->second.size < 2) continue;
     double own = times.first / own_steps;
-    double others = 0;
-    for (double time : times.second) others += time;
-    others /= static_cast<double>(times.second.size());
+    double others = times.second.ns / static_cast<double>(times.second.count);
     if (others > own) waits.push_back({id, own, others});
   }
   std::sort(waits.begin(), waits.end(),
@@ -135,13 +180,10 @@ void add_network_exclusion(const JobWindow& window, int32_t culprit, const std::
   for (int64_t number : steps) {
     const StepFrame* frame = window.frame(number);
     if (frame == nullptr) continue;
-    for (size_t slot = 0; slot < frame->rows.size(); ++slot) {
-      if (!frame->knows(slot)) continue;
-      for (const FlowStep& flow : frame->rows[slot].summary.flows) {
-        if (!flow.send) continue;
-        of_slot[slot].first += static_cast<double>(flow.bytes);
-        of_slot[slot].second += static_cast<double>(flow.wire_ns);
-      }
+    const std::vector<SentBySlot::Sum>& sent = frame->derived<SentBySlot>([&] { return sent_by_slot(*frame); }).of_slot;
+    for (size_t slot = 0; slot < sent.size(); ++slot) {
+      of_slot[slot].first += sent[slot].bytes;
+      of_slot[slot].second += sent[slot].wire_ns;
     }
   }
   for (size_t slot = 0; slot < of_slot.size(); ++slot) {

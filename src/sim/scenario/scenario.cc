@@ -477,6 +477,7 @@ TelemetryDamage read_telemetry(const YAML::Node& node) {
   fields.number("clock_error_us", damage.clock_error_us, 0, 60e6);
   fields.number("no_plugin", damage.no_plugin, 0, 1);
   fields.number("no_metrics", damage.no_metrics, 0, 1);
+  fields.flag("all_series", damage.all_series);
   fields.number("metrics_every_s", damage.metrics_every_s, 1, 3600);
   fields.number("duplicated", damage.duplicated, 0, 1);
   fields.done();

@@ -131,6 +131,7 @@ struct TelemetryDamage {
   double no_plugin = 0;        // share of ranks without the NCCL plugin (no steps of them)
   double no_metrics = 0;       // share of hosts that send steps but no node metrics
   double metrics_every_s = 5;  // between two readings of a node
+  bool all_series = true;      // of a node; false: what tells causes apart, a third of them
   double duplicated = 0;       // share of requests sent twice
 };
 

@@ -76,7 +76,7 @@ class ScenarioRun::Impl {
       Host& host = hosts_[i];
       if (!host.read) continue;
       host.telemetry = std::make_unique<NodeTelemetry>(format("node-%02d", host.index), host.index, scenario_.topology,
-                                                       node_seed(scenario_), heat);
+                                                       node_seed(scenario_), heat, scenario_.telemetry.all_series);
       push(start_unix_ns + static_cast<int64_t>(mix(scenario_.seed ^ mix(i)) % static_cast<uint64_t>(read_every_ns_)),
            Kind::kRead, 0, i);
     }

@@ -15,7 +15,8 @@ using Outcome = WarningScore::Outcome;
 // Two hosts; rank 5 has memory errors and rank 12 a flapping link, both at second 4000.
 struct MadeUp {
   Scenario scenario;
-  std::vector<ScenarioRun::Onset> onsets{{kStart + 4000 * kSecond, 0, 400}, {kStart + 4000 * kSecond, 0, 400}};
+  static constexpr int64_t kBegan = kStart + 4000 * kSecond;
+  std::vector<ScenarioRun::Onset> onsets{{kBegan, kBegan, 0, 400}, {kBegan, kBegan, 0, 400}};
   JobShape shape;
 
   MadeUp() {

@@ -36,6 +36,24 @@ struct WaitingOp {
   OpStatus op;
 };
 
+// Whom everybody waits for who is in the same collective. One for all of them: where a hundred thousand ranks wait for
+// a thousand, each with a list of its own would be the end of the server too.
+struct Missing {
+  std::vector<int32_t> ranks;  // sorted
+  bool is_mismatch = false;    // those who are in it called different operations
+  enum { kNew, kOnTheWay, kDone } walk = kNew;
+};
+
+struct WaitsFor {
+  std::vector<Missing*> groups;
+  std::set<int32_t> peers;
+  bool contains(int32_t rank) const {
+    return peers.contains(rank) || std::any_of(groups.begin(), groups.end(), [&](const Missing* group) {
+             return std::binary_search(group->ranks.begin(), group->ranks.end(), rank);
+           });
+  }
+};
+
 std::string op_text(const OpStatus& op) {
   if (op.function == "Send" || op.function == "Recv")
     return format("%s (rank %d of its group)", op.function.c_str(), op.peer);
@@ -79,20 +97,22 @@ std::optional<Finding> find_hang(const JobWindow& window, const HangInput& input
 
   // Who stands still, and who waits for whom.
   std::map<int32_t, WaitingOp> waiting;
-  std::map<int32_t, std::set<int32_t>> waits_for;
+  std::map<int32_t, WaitsFor> waits_for;
   int64_t shortest_quiet = INT64_MAX, longest_quiet = 0;
   std::map<uint64_t, std::map<int32_t, const CommStatus*>> standing;  // communicator -> rank -> where it stands
+  std::map<uint64_t, uint64_t> least_entered;                         // communicator -> collectives of the last one
   for (const auto& [rank, status] : input.status) {
     if (status.finished) continue;
-    for (const CommStatus& comm : status.comms) standing[comm.comm_id][rank] = &comm;
+    for (const CommStatus& comm : status.comms) {
+      standing[comm.comm_id][rank] = &comm;
+      auto [least, fresh] = least_entered.try_emplace(comm.comm_id, comm.collectives_enqueued);
+      least->second = std::min(least->second, comm.collectives_enqueued);
+    }
   }
   // Where NCCL does not tell the end of an operation, it is surely in flight only while a member has not entered it.
   auto waits_in_collective = [&](const CommStatus& comm) {
     if (!in_flight(comm.collective) || !comm.collective.end_not_seen) return in_flight(comm.collective);
-    const auto& members = standing[comm.comm_id];
-    return std::any_of(members.begin(), members.end(), [&](const auto& member) {
-      return member.second->collectives_enqueued < comm.collective.ordinal;
-    });
+    return least_entered[comm.comm_id] < comm.collective.ordinal;
   };
   auto waits_in_p2p = [](const CommStatus& comm) { return in_flight(comm.p2p) && !comm.p2p.end_not_seen; };
   bool any_waiting = false;
@@ -102,7 +122,36 @@ std::optional<Finding> find_hang(const JobWindow& window, const HangInput& input
   }
   if (!any_waiting) return std::nullopt;
 
-  std::map<uint64_t, std::vector<int32_t>> mismatched;
+  std::set<uint64_t> mismatched;
+  std::map<std::pair<uint64_t, uint64_t>, Missing> missing;  // communicator and ordinal of its collective
+  auto missing_in = [&](const CommMembers& members, const CommStatus& comm) -> Missing& {
+    const uint64_t ordinal = comm.collective.ordinal;
+    auto [at, fresh] = missing.try_emplace({comm.comm_id, ordinal});
+    Missing& found = at->second;
+    if (!fresh) return found;
+    const std::map<int32_t, const CommStatus*>& entered = standing[comm.comm_id];
+    const OpStatus* first = nullptr;
+    for (const auto& [in_comm, other] : members.world_rank) {
+      auto where = entered.find(other);
+      auto status = input.status.find(other);
+      const bool told = status != input.status.end();
+      const bool left = told && status->second.finished;  // without entering
+      const bool died = told && !status->second.process_alive &&
+                        (where == entered.end() || where->second->collectives_completed < ordinal);
+      // Nothing known of it in this communicator: silent, or never came.
+      if (left || died || where == entered.end() || where->second->collectives_enqueued < ordinal) {
+        found.ranks.push_back(other);
+        continue;
+      }
+      const OpStatus& op = where->second->collective;
+      if (!in_flight(op) || op.ordinal != ordinal) continue;
+      if (first == nullptr) first = &op;
+      found.is_mismatch |= op.function != first->function || op.datatype != first->datatype ||
+                           (op.bytes != first->bytes && op.function == "AllReduce");
+    }
+    std::sort(found.ranks.begin(), found.ranks.end());
+    return found;
+  };
   for (const auto& [rank, status] : input.status) {
     if (status.finished || !status.process_alive || status.quiet_ns < limit) continue;
     for (const CommStatus& comm : status.comms) {
@@ -111,29 +160,9 @@ std::optional<Finding> find_hang(const JobWindow& window, const HangInput& input
           waiting[rank] = {comm.comm_id, comm.collective};
         auto members = window.comms().find(comm.comm_id);
         if (members == window.comms().end()) continue;
-        for (const auto& [in_comm, other] : members->second.world_rank) {
-          if (other == rank) continue;
-          auto where = standing[comm.comm_id].find(other);
-          auto other_status = input.status.find(other);
-          if (other_status != input.status.end() && other_status->second.finished) {
-            waits_for[rank].insert(other);  // it left without entering
-          } else if (other_status != input.status.end() && !other_status->second.process_alive &&
-                     (where == standing[comm.comm_id].end() ||
-                      where->second->collectives_completed < comm.collective.ordinal)) {
-            waits_for[rank].insert(other);
-          } else if (where == standing[comm.comm_id].end()) {
-            waits_for[rank].insert(other);  // nothing known of it in this communicator: silent, or never came
-          } else if (where->second->collectives_enqueued < comm.collective.ordinal) {
-            waits_for[rank].insert(other);
-          } else if (in_flight(where->second->collective) &&
-                     where->second->collective.ordinal == comm.collective.ordinal &&
-                     (where->second->collective.function != comm.collective.function ||
-                      where->second->collective.datatype != comm.collective.datatype ||
-                      (where->second->collective.bytes != comm.collective.bytes &&
-                       comm.collective.function == "AllReduce"))) {
-            mismatched[comm.comm_id].push_back(rank);
-          }
-        }
+        Missing& group = missing_in(members->second, comm);
+        if (group.is_mismatch) mismatched.insert(comm.comm_id);
+        if (!group.ranks.empty()) waits_for[rank].groups.push_back(&group);
       }
       if (waits_in_p2p(comm)) {
         int32_t peer = window.world_rank(comm.comm_id, comm.p2p.peer);
@@ -142,7 +171,7 @@ std::optional<Finding> find_hang(const JobWindow& window, const HangInput& input
           auto where = standing[comm.comm_id].find(peer);
           bool meets = where != standing[comm.comm_id].end() && in_flight(where->second->p2p) &&
                        where->second->p2p.peer == comm.rank_in_comm;
-          if (!meets) waits_for[rank].insert(peer);
+          if (!meets) waits_for[rank].peers.insert(peer);
         }
       }
     }
@@ -164,12 +193,28 @@ std::optional<Finding> find_hang(const JobWindow& window, const HangInput& input
     }
     if (!seen.insert(rank).second) return;
     auto edges = waits_for.find(rank);
-    if (edges == waits_for.end() || edges->second.empty()) {
+    if (edges == waits_for.end()) {
       if (!waiting.contains(rank)) ends.insert(rank);
       return;
     }
     path.push_back(rank);
-    for (int32_t next : edges->second) walk(next, path);
+    for (Missing* group : edges->second.groups) {
+      // Whoever else waits for the same ranks has been there, or is on the way: then only a circle is news.
+      if (group->walk == Missing::kNew) {
+        group->walk = Missing::kOnTheWay;
+        for (int32_t next : group->ranks) walk(next, path);
+        group->walk = Missing::kDone;
+      } else if (group->walk == Missing::kOnTheWay && circle.empty()) {
+        auto circled = path.end();
+        for (auto at = path.begin(); at != path.end(); ++at) {
+          if ((circled == path.end() || *at < *circled) &&
+              std::binary_search(group->ranks.begin(), group->ranks.end(), *at))
+            circled = at;
+        }
+        if (circled != path.end()) circle.assign(circled, path.end());
+      }
+    }
+    for (int32_t next : edges->second.peers) walk(next, path);
     path.pop_back();
   };
   for (const auto& [rank, op] : waiting) {
@@ -232,13 +277,16 @@ std::optional<Finding> find_hang(const JobWindow& window, const HangInput& input
     // The operation to name is one that waits for the culprit itself, not one further up the chain; of several, the
     // first that was entered.
     bool named = false;
+    std::map<uint64_t, bool> has_first;  // communicators, and whether it is a member
     for (const auto& [rank, op] : waiting) {
       auto edges = waits_for.find(rank);
       auto members = window.comms().find(op.comm_id);
       if (edges == waits_for.end() || !edges->second.contains(first) || members == window.comms().end()) continue;
-      bool member = std::any_of(members->second.world_rank.begin(), members->second.world_rank.end(),
-                                [&](const auto& entry) { return entry.second == first; });
-      if (member && (!named || op.op.since_unix_ns < main_op.op.since_unix_ns)) {
+      auto [member, unasked] = has_first.try_emplace(op.comm_id, false);
+      if (unasked)
+        member->second = std::any_of(members->second.world_rank.begin(), members->second.world_rank.end(),
+                                     [&](const auto& entry) { return entry.second == first; });
+      if (member->second && (!named || op.op.since_unix_ns < main_op.op.since_unix_ns)) {
         main_op = op;
         named = true;
       }
@@ -332,7 +380,7 @@ std::optional<Finding> find_hang(const JobWindow& window, const HangInput& input
   }
 
   if (!mismatched.empty()) {
-    uint64_t comm_id = mismatched.begin()->first;
+    uint64_t comm_id = *mismatched.begin();
     std::map<std::string, std::vector<int32_t>> kinds;
     for (const auto& [rank, op] : waiting) {
       if (op.comm_id == comm_id)

@@ -358,5 +358,25 @@ TEST(HangAfter, KnowsThePaceOfStepsWhoseGpuTimesAreUnknown) {
   EXPECT_GT(typical_step_ns(window), 0);
 }
 
+// Quadratic work would not end before the test's limit in time.
+TEST(HangDetector, NamesTheMissingRankOfAVeryLargeJob) {
+  constexpr int32_t kRanks = 30'000, kGroup = 500, kMissing = 12'345;
+  StandingJob job(kRanks);
+  std::vector<int32_t> group;
+  for (int32_t rank = kMissing % kGroup; rank < kRanks; rank += kRanks / kGroup) group.push_back(rank);
+  ASSERT_TRUE(std::binary_search(group.begin(), group.end(), kMissing));
+  job.add_group(0xD9, group);
+  // Its group waits for it, and so is missing where everybody else is.
+  job.all_enter_but({group.begin(), group.end()});
+  for (int32_t rank : group) {
+    if (rank != kMissing) job.enter(rank, 0xD9);
+  }
+  std::optional<Finding> finding = job.find();
+  ASSERT_TRUE(finding);
+  EXPECT_EQ(finding->ranks, std::vector<int32_t>{kMissing});
+  EXPECT_EQ(finding->cause, "rank-missing");
+  EXPECT_EQ(finding->victims.size(), static_cast<size_t>(kRanks - 1));
+}
+
 }  // namespace
 }  // namespace lockstep
