@@ -87,6 +87,11 @@ Explanation explain_finding(const SignalBook& signals, const PriorBook& priors, 
     finding.component = explanation.component;
     // What a detector says for want of signals is answered now.
     if (other_cause) finding.alternatives.clear();
+    // What the detector says too is said once.
+    std::erase_if(finding.next, [&](const NextAction& told) {
+      return std::any_of(explanation.next.begin(), explanation.next.end(),
+                         [&](const NextAction& better) { return better.action == told.action; });
+    });
     finding.next.insert(finding.next.begin(), explanation.next.begin(), explanation.next.end());
   } else if (!explanation.decided_by.empty()) {
     finding.next.push_back({"what would decide: " + explanation.decided_by, ""});

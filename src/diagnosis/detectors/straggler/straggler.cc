@@ -47,6 +47,8 @@ constexpr double kSigmas = 6;
 constexpr double kExcessMinNs = 1e6;
 // More than this share of a role late together: the work is shaped so.
 constexpr double kStructuralShare = 1.0 / 3;
+// Who costs less than this of a step besides others is hidden behind them.
+constexpr double kHiddenShare = 0.01;
 // A rank that has a verdict keeps it above this part of the limit.
 constexpr double kStays = 0.6;
 // Most ranks of a host late together: it is the host.
@@ -434,6 +436,10 @@ Finding finding_of(const JobWindow& window, const std::string& host, std::vector
                                 ? format("all %d ranks", window.world_size()).c_str()
                                 : format("%zu ranks", finding.victims.size()).c_str(),
                             per_step(saved).c_str(), percent(saved / last.step_ns).c_str());
+  if (saved < kHiddenShare * last.step_ns) {
+    finding.sentence = format("%s is %s behind its peers since step {since}, hidden behind others that are later.",
+                              who.c_str(), per_step(worst.ns).c_str());
+  }
   finding.coverage = coverage_of(window, known);
   finding.confidence =
       std::min(0.99, 0.5 + 0.05 * static_cast<double>(worst.hits)) * std::min(1.0, finding.coverage + 0.2);

@@ -115,6 +115,17 @@ TEST(StragglerDetector, NamesTwoSlowRanksApart) {
   EXPECT_EQ(named(findings), (std::vector<int32_t>{2, 6}));
 }
 
+TEST(StragglerDetector, WhoIsHiddenBehindALaterOneIsSaidToBe) {
+  MadeUpJob job(8);
+  std::vector<Finding> findings = stragglers_of(job, [](int64_t, std::vector<RankPlan>& ranks) {
+    ranks[2].own_ms += 60;
+    ranks[6].own_ms += 30;
+  });
+  ASSERT_EQ(findings.size(), 2u);
+  EXPECT_NE(findings[0].sentence.find("makes"), std::string::npos) << findings[0].sentence;
+  EXPECT_NE(findings[1].sentence.find("hidden behind others"), std::string::npos) << findings[1].sentence;
+}
+
 TEST(StragglerDetector, ALateRankThatIsAnotherOneInEachStepAccusesNobody) {
   for (uint32_t seed = 1; seed <= 20; ++seed) {
     MadeUpJob job(8, seed);
