@@ -49,6 +49,34 @@ std::string key_of(const Finding& finding) {
   return key;
 }
 
+// Links of several ranks that are slow because of the fabric are one trouble. The costliest speaks for all.
+void join_in_the_fabric(std::vector<Finding>& findings) {
+  Finding* first = nullptr;
+  for (Finding& finding : findings) {
+    if (finding.kind != "slow" || finding.layer != "switch") continue;
+    if (first == nullptr || finding.lost_ns_per_step > first->lost_ns_per_step) first = &finding;
+  }
+  if (first == nullptr) return;
+  std::vector<int32_t> ranks = first->ranks;
+  bool sure = first->sure;
+  size_t joined = 0;
+  for (const Finding& other : findings) {
+    if (&other == first || other.kind != "slow" || other.layer != "switch") continue;
+    ranks.insert(ranks.end(), other.ranks.begin(), other.ranks.end());
+    sure |= other.sure;
+    ++joined;
+  }
+  if (joined == 0) return;
+  std::sort(ranks.begin() + static_cast<std::ptrdiff_t>(first->ranks.size()), ranks.end());
+  for (int32_t rank : ranks)
+    if (std::find(first->ranks.begin(), first->ranks.end(), rank) == first->ranks.end()) first->ranks.push_back(rank);
+  first->sure = sure;
+  first->subject = "fabric";
+  Finding kept = *first;
+  std::erase_if(findings, [](const Finding& finding) { return finding.kind == "slow" && finding.layer == "switch"; });
+  findings.push_back(std::move(kept));
+}
+
 }  // namespace
 
 Engine::Job& Engine::job_of(const Identity& identity) {
@@ -206,9 +234,11 @@ bool Engine::explain(const Job& job, Finding& finding, int64_t now_unix_ns) cons
     for (size_t i = 0; i < peers.size(); i += std::max<size_t>(1, peers.size() / kPeersMax))
       context.peers.push_back(window.ranks().at(peers[i]));
   }
+  const std::string layer = finding.layer;
   const Explanation explanation = explain_finding(signals_, priors_, context, finding);
   if (explanation.by_signals) {
-    finding.sure |= finding.sure_with_signals;
+    // A whole job's signals always hold some rank's: what they say of another layer is no second witness.
+    if (!whole_job || finding.layer == layer) finding.sure |= finding.sure_with_signals;
     finding.only_with_signals = false;
   }
   const bool told = !context.culprits.empty() && signals_.last_heard_unix_ns(context.culprits.front().host) > 0;
@@ -306,7 +336,7 @@ bool Engine::look_at_steps(const std::string& job_id, Job& job, int64_t now_unix
   for (const Tracked& tracked : job.tracked) {
     if (tracked.finding.steps_hit < 1 || tracked.finding.kind != "slow") continue;
     for (int32_t rank : tracked.finding.ranks)
-      stretches.push_back({rank, tracked.verdict.since_step, tracked.verdict.through_step});
+      stretches.push_back({rank, tracked.verdict.since_step, tracked.verdict.through_step, tracked.was_confirmed});
   }
   for (const StepDetector& detector : step_detectors()) {
     std::set<int32_t> explained_here;
@@ -342,6 +372,7 @@ bool Engine::look_at_steps(const std::string& job_id, Job& job, int64_t now_unix
   });
   for (Finding& finding : findings) explain(job, finding, now_unix_ns);
   std::erase_if(findings, [](const Finding& finding) { return finding.only_with_signals; });
+  join_in_the_fabric(findings);
   follow(job_id, job, std::move(findings), false, now_unix_ns);
   return steps_are_new;
 }
@@ -495,9 +526,10 @@ void Engine::follow(const std::string& job_id, Job& job, std::vector<Finding> fi
     bool all_quiet_gone = std::none_of(job.status.begin(), job.status.end(), [](const auto& entry) {
       return entry.second.quiet_ns > 0 || !entry.second.process_alive;
     });
-    bool gone = is_hang
-                    ? (all_quiet_gone || healthy > 0) && !over
-                    : healthy >= (tracked->was_confirmed ? tracked->finding.clear_after_steps : kWithdrawAfterSteps);
+    bool gone = is_hang ? (all_quiet_gone || healthy > 0) && !over
+                        : healthy >= (tracked->was_confirmed || tracked->finding.steps_hit < 1
+                                          ? tracked->finding.clear_after_steps
+                                          : kWithdrawAfterSteps);
     if (!gone && !unproven_at_the_end) {
       ++tracked;
       continue;

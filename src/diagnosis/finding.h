@@ -52,6 +52,7 @@ struct Explained {
   int32_t rank = -1;
   int64_t from_step = 0;
   int64_t to_step = 0;
+  bool sure = true;  // confirmed, not only suspected
 };
 
 }  // namespace lockstep

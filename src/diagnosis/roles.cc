@@ -16,7 +16,7 @@ constexpr size_t kFitMembersMin = 6;
 constexpr double kElasticityMax = 1.5;
 // Work that differs by less than this is taken as equal.
 constexpr double kTokensSpreadMin = 0.02;
-constexpr double kBytesSpreadMin = 0.04;
+constexpr double kBytesSpreadMin = 0.02;
 
 uint64_t mixed(uint64_t value) {
   value ^= value >> 33;

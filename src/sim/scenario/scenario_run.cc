@@ -410,7 +410,8 @@ class ScenarioRun::Impl {
     Job& job = jobs_[index];
     job.told_quiet = true;
     push_hosts(index, Kind::kStatus, at_ns);
-    const int64_t next = at_ns + std::clamp((at_ns - job.stuck_ns) / 2, kSecondNs, 30 * kSecondNs);
+    // As often as the agent does.
+    const int64_t next = at_ns + std::clamp((at_ns - job.stuck_ns) / 4, kSecondNs, 30 * kSecondNs);
     push(std::min(next, job.release_ns), next < job.release_ns ? Kind::kLook : Kind::kRelease, index);
   }
 

@@ -21,7 +21,8 @@ constexpr size_t kStepsSuspect = 3;
 // What has just begun and is plain to see: so many steps, slower by half at least, at so much of a step.
 constexpr size_t kWindowPlain = 2;
 const double kLogRatioPlain = std::log(1.5);
-constexpr double kPlainShareMin = 0.08;
+constexpr double kPlainShareMin = 0.03;
+constexpr double kPlainShareSure = 0.08;
 constexpr size_t kStepsSure = 5;
 constexpr size_t kGroupWindow = 6;
 constexpr size_t kAlikeMin = 8;
@@ -260,7 +261,7 @@ void report_flows(const JobWindow& window, const std::vector<int64_t>& steps, do
   common(window, steps, step_ns, saved, finding);
   finding.since_step = slow_since(window, worst, worst.like_rate, from);
   finding.sure = enough_steps(static_cast<size_t>(finding.through_step - finding.since_step + 1), kStepsSure,
-                              saved >= kPlainShareMin * step_ns && worst.rate() * 1.5 < worst.like_rate, step_ns);
+                              saved >= kPlainShareSure * step_ns && worst.rate() * 1.5 < worst.like_rate, step_ns);
   findings.push_back(std::move(finding));
 }
 

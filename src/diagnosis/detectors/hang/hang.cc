@@ -11,9 +11,14 @@ namespace lockstep {
 namespace {
 
 constexpr int64_t kSecond = 1'000'000'000;
-// Agents report after two seconds of silence; a step loop that takes longer per step gets five of its steps.
+// Agents report after two seconds of silence; a step loop that takes longer per step gets five of its steps. Where
+// these are more than a few seconds people do not want to wait for so many: two and a little, or three.
 constexpr int64_t kQuietMin = 2 * kSecond;
 constexpr int64_t kStepsQuiet = 5;
+constexpr int64_t kStepsQuietLong = 3;
+int64_t two_and_a_little(int64_t step_ns) {
+  return 2 * step_ns + 3 * kSecond;
+}
 constexpr int64_t kQuietMost = 120 * kSecond;
 // Before the job has found its pace (compilation, first connections) silence means little.
 constexpr uint64_t kWarmOperations = 20;
@@ -75,7 +80,9 @@ int64_t typical_step_ns(const JobWindow& window) {
 }
 
 int64_t hang_after_ns(const HangInput& input) {
-  if (input.typical_step_ns > 0) return std::clamp(kStepsQuiet * input.typical_step_ns, kQuietMin, kQuietMost);
+  if (const int64_t step_ns = input.typical_step_ns; step_ns > 0)
+    return std::clamp(std::min(kStepsQuiet * step_ns, std::max(two_and_a_little(step_ns), kStepsQuietLong * step_ns)),
+                      kQuietMin, kQuietMost);
   uint64_t completed = 0, begun = 0;
   for (const auto& [rank, status] : input.status) {
     uint64_t ended_here = 0, begun_here = 0;

@@ -226,9 +226,9 @@ TEST(HangDetector, QuietShorterThanTheLimitIsNoHang) {
   StandingJob job(8);
   job.input.typical_step_ns = 2 * kSecondNs;
   job.all_enter_but({6});
-  for (auto& [rank, status] : job.input.status) status.quiet_ns = 9 * kSecondNs;
+  for (auto& [rank, status] : job.input.status) status.quiet_ns = 6 * kSecondNs;
   EXPECT_FALSE(job.find());
-  for (auto& [rank, status] : job.input.status) status.quiet_ns = 11 * kSecondNs;
+  for (auto& [rank, status] : job.input.status) status.quiet_ns = 8 * kSecondNs;
   EXPECT_TRUE(job.find());
 }
 
@@ -322,8 +322,12 @@ TEST(HangAfter, FollowsTheJobsPace) {
   EXPECT_EQ(hang_after_ns(input), 3 * kSecondNs);
   input.typical_step_ns = kSecondNs / 100;
   EXPECT_EQ(hang_after_ns(input), 2 * kSecondNs);
+  input.typical_step_ns = kSecondNs;
+  EXPECT_EQ(hang_after_ns(input), 5 * kSecondNs);
+  input.typical_step_ns = 2 * kSecondNs;
+  EXPECT_EQ(hang_after_ns(input), 7 * kSecondNs);
   input.typical_step_ns = 10 * kSecondNs;
-  EXPECT_EQ(hang_after_ns(input), 50 * kSecondNs);
+  EXPECT_EQ(hang_after_ns(input), 30 * kSecondNs);
   input.typical_step_ns = 3600 * kSecondNs;
   EXPECT_EQ(hang_after_ns(input), 120 * kSecondNs);
 }

@@ -23,7 +23,7 @@ constexpr size_t kEventsSuspect = 3;
 constexpr size_t kEventsSure = 4;
 // With signals of the node that explain it one event will do, if it is so much of a step, and two to be sure.
 constexpr size_t kEventsSureSignals = 2;
-constexpr double kEventSignalsShare = 0.5;
+constexpr double kEventSignalsShare = 0.15;
 constexpr int64_t kRecentSteps = 16;
 // One pair alone may be half of the picture of a paused process: to call it a link takes more.
 constexpr size_t kEventsSureLink = 12;
@@ -192,7 +192,7 @@ std::vector<Finding> find_pauses(const JobWindow& window, const std::vector<Expl
 
   auto has_verdict = [&](int32_t rank, int64_t number) {
     return std::any_of(explained.begin(), explained.end(), [&](const Explained& entry) {
-      return entry.rank == rank && number >= entry.from_step && number <= entry.to_step + 2;
+      return entry.sure && entry.rank == rank && number >= entry.from_step && number <= entry.to_step + 2;
     });
   };
   std::map<int32_t, Part> parts;

@@ -15,15 +15,17 @@ namespace {
 constexpr size_t kSettle = 8;
 constexpr size_t kBefore = 24;  // steps of the baseline, at least kBeforeMin
 constexpr size_t kBeforeMin = 12;
-constexpr size_t kAfter = 6;       // newest steps that must all be slower,
-constexpr size_t kAfterClear = 3;  // or these, by twice the limit,
-constexpr size_t kAfterPlain = 2;  // or these, by three times
-constexpr size_t kAfterComm = 8;   // communication has many ways to be slow for a while
+constexpr size_t kAfter = 6;           // newest steps that must all be slower,
+constexpr size_t kAfterClear = 3;      // or these, by twice the limit,
+constexpr size_t kAfterPlain = 2;      // or these, by three times
+constexpr size_t kAfterComm = 8;       // communication has many ways to be slow for a while,
+constexpr size_t kAfterCommPlain = 3;  // though hardly by so much
 constexpr size_t kSure = 8;
 constexpr size_t kSurePlain = 4;
 constexpr double kPlainTimes = 3;
 constexpr double kShareMin = 0.05;
 constexpr double kSigmas = 6;
+constexpr double kSigmasPlain = 18;
 // A rise of which a late rank explains this much is that rank's.
 constexpr double kLateShare = 0.5;
 
@@ -43,7 +45,8 @@ std::vector<Finding> find_regressions(const JobWindow& window, const std::vector
   const size_t before_end = std::min(kSettle + kBefore, facts.size() - kAfterPlain);
   const std::vector<double> before = column(facts, kSettle, before_end, duration);
   const double usual = median(before);
-  const double limit = std::max(kShareMin * usual, kSigmas * spread_of(before, usual));
+  const double spread = spread_of(before, usual);
+  const double limit = std::max(kShareMin * usual, kSigmas * spread);
   if (usual <= 0) return {};
   // The stretch of slow steps that reaches to now; a single quick one does not end it.
   size_t since = facts.size();
@@ -62,7 +65,9 @@ std::vector<Finding> find_regressions(const JobWindow& window, const std::vector
   const double now = median(after);
   double rise = now - usual;
   const bool plain = rise >= kPlainTimes * limit;
-  if (rise < limit || (slow < kAfter && rise < 2 * limit) || (slow < kAfterClear && !plain)) return {};
+  const bool steady = rise >= kSigmasPlain * spread;  // the job's steps hardly differed before
+  if (rise < limit || (slow < kAfter && rise < 2 * limit && !steady) || (slow < kAfterClear && !plain && !steady))
+    return {};
   auto rise_of = [&](auto of) {
     return median(column(facts, since, facts.size(), of)) - median(column(facts, kSettle, before_end, of));
   };
@@ -95,7 +100,7 @@ std::vector<Finding> find_regressions(const JobWindow& window, const std::vector
     finding.alternatives.push_back({"clocks of all GPUs", 0.3, "all ranks are slower by the same amount",
                                     "SM clocks, power and temperature of the job's GPUs before and after"});
     finding.next.push_back({"compare code, libraries and configuration with those before this step", ""});
-  } else if (comm >= 0.5 * rise && !somebody && slow >= kAfterComm) {
+  } else if (comm >= 0.5 * rise && !somebody && slow >= (plain ? kAfterCommPlain : kAfterComm)) {
     finding.subject = "fabric";  // as where single flows show it
     finding.layer = "switch";
     finding.cause = "congestion";

@@ -27,6 +27,9 @@ constexpr size_t kStepsFreshSure = 4;
 constexpr double kFreshShareMin = 0.07;
 // So many times that share is plain to see.
 constexpr double kPlainTimes = 2;
+// What is so many times as large as any hiccup before is none; a few hiccups do not hide what has just begun.
+constexpr double kHiccupTimes = 2;
+constexpr std::ptrdiff_t kHiccupsMax = 2;
 // A job's first steps are often slow on one rank (compilation, page cache): be sure only after these.
 constexpr int64_t kSettleSteps = 12;
 // Below 5 % of a step a difference between ranks is everyday noise (and a culprit not worth a person at night).
@@ -42,6 +45,9 @@ constexpr size_t kRecurringRunsSignals = 2;
 constexpr size_t kRecurringQuiet = 16;  // steps since the last
 constexpr double kRecurringRatio = 4;
 constexpr double kRecurringLostMin = 0.015;
+constexpr double kRecurringLarge = 1.5;
+// So large that one such step is enough to suspect it, and two to be sure, where the node's signals explain it.
+constexpr double kRecurringHuge = 3;
 // Distance from the peers in robust standard deviations.
 constexpr double kSigmas = 6;
 constexpr double kExcessMinNs = 1e6;
@@ -315,7 +321,9 @@ std::map<std::string, std::vector<Late>> late_hosts(const JobWindow& window, con
         entries.size() >= 2 && static_cast<double>(entries.size()) >= kHostShare * static_cast<double>(ranks.size());
     host = together ? std::next(host) : hosts.erase(host);
   }
-  if (hosts.size() > std::max<size_t>(1, ranks_of.size() / 3)) hosts.clear();
+  // More than a third of the hosts late: the work is shaped so. (Two of four may be two hosts.)
+  const size_t hosts_max = std::max<size_t>(ranks_of.size() >= 4 ? 2 : 1, ranks_of.size() / 3);
+  if (hosts.size() > hosts_max) hosts.clear();
   return hosts;
 }
 
@@ -354,8 +362,8 @@ bool waits_more(const JobWindow& window, const std::vector<int64_t>& steps, cons
                      [&](auto& kind) { return median(std::move(kind.second)) >= kWaitPart * entry.ns; });
 }
 
-// The late ones have one place in their groups of some kind, and there is one in every such group: that place has more
-// to do (an expert, a shard), whatever hosts it is on.
+// The late ones have one place in their groups of some kind, and there is one in most of these groups: that place has
+// more to do (an expert, a shard), whatever hosts it is on.
 bool same_place_everywhere(const JobWindow& window, const StepFrame& frame, const std::vector<Late>& late) {
   constexpr size_t kGroupsMin = 3;
   if (late.size() < kGroupsMin) return false;
@@ -380,7 +388,7 @@ bool same_place_everywhere(const JobWindow& window, const StepFrame& frame, cons
   return std::any_of(kinds.begin(), kinds.end(), [&](const auto& kind) {
     const Places& places = kind.second;
     return places.groups.size() >= kGroupsMin && places.late_places.size() == 1 &&
-           places.late_groups.size() == places.groups.size() && late.size() == places.groups.size();
+           late.size() == places.late_groups.size() && 2 * late.size() > places.groups.size();
   });
 }
 
@@ -513,17 +521,21 @@ std::vector<Finding> find_recurring(const JobWindow& window, double limit, const
   // It has a verdict already, perhaps with others of its host.
   const int32_t rank = window.rank_of(culprit.slots.front());
   for (const Explained& entry : explained)
-    if (entry.rank == rank && entry.to_step + static_cast<int64_t>(kRecurringQuiet) >= last.steps.back()) return {};
+    if (entry.sure && entry.rank == rank && entry.to_step + static_cast<int64_t>(kRecurringQuiet) >= last.steps.back())
+      return {};
   const double share = culprit.lost_ns / (last.step_ns * static_cast<double>(last.late.size()));
   const bool often = best >= kRecurringHits &&
                      static_cast<double>(best) >= kRecurringRatio * static_cast<double>(next) &&
                      share >= kRecurringLostMin;
-  const bool large = culprit.lost_ns >= 2 * limit * static_cast<double>(best);
-  if (!often && (!large || best < kRecurringHitsSignals || 2 * best <= all)) return {};
+  const bool large = culprit.lost_ns >= kRecurringLarge * limit * static_cast<double>(best);
+  const bool huge = culprit.lost_ns >= kRecurringHuge * limit * static_cast<double>(best);
+  if (!often && (!large || best < (huge ? 1 : kRecurringHitsSignals) || 2 * best <= all)) return {};
   // It comes and goes: one long stretch, or one that is over, is no recurrence.
   size_t runs = 0;
   for (size_t i = 0; i < best; ++i) runs += i == 0 || culprit.at[i] > culprit.at[i - 1] + 1 ? 1 : 0;
-  if (runs < (often ? kRecurringRuns : kRecurringRunsSignals) ||
+  if (runs < (often  ? kRecurringRuns
+              : huge ? 1
+                     : kRecurringRunsSignals) ||
       last.late.size() - 1 - culprit.at.back() > kRecurringQuiet)
     return {};
   std::vector<int64_t> hit;
@@ -538,7 +550,7 @@ std::vector<Finding> find_recurring(const JobWindow& window, double limit, const
   finding.since_step = hit.front();
   finding.through_step = hit.back();
   finding.sure = often && best >= kRecurringHitsSure;
-  finding.sure_with_signals = best >= kRecurringHitsSignalsSure;
+  finding.sure_with_signals = best >= (huge ? kRecurringHitsSignals : kRecurringHitsSignalsSure);
   finding.only_with_signals = !often;
   finding.clear_after_steps = 24;
   const double in_steps = static_cast<double>(
@@ -598,23 +610,31 @@ std::vector<Finding> find_stragglers(const JobWindow& window, const std::vector<
   std::set<int32_t> named;
   for (const Explained& entry : explained)
     if (entry.to_step >= last.steps.front()) named.insert(entry.rank);
-  // Where nobody else was late before, two steps are enough to suspect somebody; where ranks take turns they are
-  // chance.
-  bool calm = true;
-  for (size_t slot = 0; slot < typical.size() && calm; ++slot) {
+  // Where nobody else was late before, or by far less, two steps are enough to suspect somebody; where ranks take turns
+  // they are chance.
+  std::vector<double> hiccups(last.steps.size() - kStepsFresh, 0.0);  // the latest in each step before
+  for (size_t slot = 0; slot < typical.size(); ++slot) {
     if (std::isnan(typical[slot]) || named.contains(window.rank_of(slot))) continue;
     last.of_slot(slot, values);
     if (values.size() < kStepsFresh || fresh_lateness(values, fresh_limit, kStepsFresh) > 0) continue;
-    calm = std::none_of(values.begin(), values.end() - static_cast<std::ptrdiff_t>(kStepsFresh),
-                        [&](double ns) { return ns >= fresh_limit; });
+    for (size_t i = 0; i < hiccups.size(); ++i) {
+      const std::vector<float>& before = last.late[i]->late_ns;
+      if (slot < before.size() && !std::isnan(before[slot]))
+        hiccups[i] = std::max(hiccups[i], static_cast<double>(before[slot]));
+    }
   }
-  const size_t fresh_steps = calm ? kStepsFresh : kStepsFreshSure;
+  const double hiccup = hiccups.empty() ? 0 : *std::max_element(hiccups.begin(), hiccups.end());
+  const auto steps_with_hiccup =
+      std::count_if(hiccups.begin(), hiccups.end(), [&](double ns) { return ns >= fresh_limit; });
+  const double calm_limit = std::max(fresh_limit, kHiccupTimes * hiccup);
+  const size_t fresh_steps = steps_with_hiccup <= kHiccupsMax ? kStepsFresh : kStepsFreshSure;
   std::vector<Late> late;
   for (size_t slot = 0; slot < typical.size(); ++slot) {
     if (std::isnan(typical[slot])) continue;
     const double own_limit = named.contains(window.rank_of(slot)) ? kStays * limit : limit;
     last.of_slot(slot, values);
-    const double fresh = fresh_lateness(values, fresh_limit, fresh_steps);
+    const double fresh =
+        std::max(fresh_lateness(values, fresh_limit, fresh_steps), fresh_lateness(values, calm_limit, kStepsFresh));
     if (typical[slot] < own_limit && fresh == 0) continue;
     Late entry{.rank = window.rank_of(slot), .slot = slot, .ns = typical[slot] >= own_limit ? typical[slot] : fresh};
     auto hits_of = [&](double size) {
@@ -628,11 +648,12 @@ std::vector<Finding> find_stragglers(const JobWindow& window, const std::vector<
     if (!entry.lasting) {
       entry.ns = fresh;
       entry.hits = hits_of(entry.ns);
-      entry.plain = calm && fresh_lateness(values, kPlainTimes * fresh_limit, kStepsFresh) > 0;
-      entry.clear = fresh_lateness(values, fresh_limit, kStepsFreshSure) > 0 ||
-                    enough_steps(kPlainSteps, kStepsFreshSure,
-                                 calm && fresh_lateness(values, kPlainTimes * fresh_limit, kPlainSteps) > 0,
-                                 last.late.back()->duration_ns);
+      entry.plain = fresh_lateness(values, std::max(kPlainTimes * fresh_limit, calm_limit), kStepsFresh) > 0;
+      entry.clear =
+          fresh_lateness(values, fresh_limit, kStepsFreshSure) > 0 ||
+          enough_steps(kPlainSteps, kStepsFreshSure,
+                       fresh_lateness(values, std::max(kPlainTimes * fresh_limit, calm_limit), kPlainSteps) > 0,
+                       last.late.back()->duration_ns);
     }
     if (entry.ns > 0) late.push_back(entry);
   }
@@ -650,10 +671,12 @@ std::vector<Finding> find_stragglers(const JobWindow& window, const std::vector<
   if (late.empty()) return find_recurring(window, fresh_limit, explained);
 
   std::vector<Finding> findings;
-  for (auto& [host, entries] : late_hosts(window, late, typical)) {
-    if (std::none_of(entries.begin(), entries.end(), [](const Late& entry) { return entry.lasting; }) &&
-        entries.size() < late.size())
-      continue;
+  std::map<std::string, std::vector<Late>> hosts = late_hosts(window, late, typical);
+  const auto elsewhere = std::count_if(
+      late.begin(), late.end(), [&](const Late& entry) { return !hosts.contains(window.ranks().at(entry.rank).host); });
+  for (auto& [host, entries] : hosts) {
+    const bool lasting = std::any_of(entries.begin(), entries.end(), [](const Late& entry) { return entry.lasting; });
+    if (!lasting && elsewhere > static_cast<std::ptrdiff_t>(kFreshMax)) continue;
     std::erase_if(late, [&](const Late& entry) {
       return std::any_of(entries.begin(), entries.end(), [&](const Late& other) { return other.slot == entry.slot; });
     });

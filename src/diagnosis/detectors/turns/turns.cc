@@ -15,7 +15,10 @@ namespace {
 constexpr size_t kWindow = 12;
 // So many of the newest steps in a row are enough to suspect it; to be sure, most of the window.
 constexpr size_t kNewest = 3;
+constexpr size_t kNewestPlain = 2;  // where hardly anybody stalled before, and these cost much
+constexpr size_t kHitsBeforeMax = 1;
 constexpr size_t kNewestSure = 6;
+constexpr size_t kNewestSurePlain = 4;
 constexpr double kHitsShare = 0.7;
 constexpr double kRanksShare = 0.6;  // of the hits: different ranks
 // A stall takes this part of a step, stands out by so many standard deviations, and is one rank's alone.
@@ -86,7 +89,8 @@ std::vector<Finding> find_turns(const JobWindow& window, const std::vector<Expla
     double cost_ns = 0, total_ns = 0;
     double cost() const { return total_ns > 0 ? cost_ns / total_ns : 0; }
     bool different() const {
-      return static_cast<double>(ranks.size()) >= std::max(3.0, kRanksShare * static_cast<double>(hits));
+      const auto least = static_cast<double>(std::min(kNewest, steps));
+      return static_cast<double>(ranks.size()) >= std::max(least, kRanksShare * static_cast<double>(hits));
     }
   };
   auto turns_of = [&](size_t count) {
@@ -102,12 +106,18 @@ std::vector<Finding> find_turns(const JobWindow& window, const std::vector<Expla
     return turns;
   };
   const Turns newest = turns_of(kNewest), some = turns_of(kNewestSure), all = turns_of(kWindow);
+  const Turns fresh = turns_of(kNewestPlain);
   auto go_on = [](const Turns& turns, size_t least) { return turns.hits >= least && turns.different(); };
   const bool lasting =
       go_on(all, static_cast<size_t>(std::ceil(kHitsShare * static_cast<double>(kWindow)))) && all.cost() >= kCostMin;
-  const bool plain = go_on(some, kNewestSure) && some.cost() >= 2 * kCostMin;
-  if (!lasting && !plain && !(go_on(newest, kNewest) && newest.cost() >= kCostMin)) return {};
-  const Turns& seen = lasting ? all : plain ? some : newest;
+  const Turns four = turns_of(kNewestSurePlain);
+  const bool very_plain = go_on(four, kNewestSurePlain) && four.cost() >= 4 * kCostMin;
+  const bool plain = very_plain || (go_on(some, kNewestSure) && some.cost() >= 2 * kCostMin);
+  const bool begins = go_on(newest, kNewest) && newest.cost() >= kCostMin;
+  const bool begins_plainly =
+      go_on(fresh, kNewestPlain) && fresh.cost() >= 2 * kCostMin && all.hits <= fresh.hits + kHitsBeforeMax;
+  if (!lasting && !plain && !begins && !begins_plainly) return {};
+  const Turns& seen = lasting ? all : very_plain ? four : plain ? some : begins ? newest : fresh;
 
   Finding finding;
   finding.kind = "slow";

@@ -19,7 +19,10 @@ constexpr size_t kWindow = 12;
 constexpr size_t kStepsMin = 6;
 constexpr size_t kStepsSure = 12;
 constexpr size_t kWindowPlain = 4;
+constexpr size_t kWindowFresh = 2;  // to suspect it
 constexpr double kPlainTimes = 2;
+constexpr size_t kWindowBefore = 8;
+constexpr double kBeforeMost = 1.0 / 3;
 // Below this part of a step uneven work is how real batches are.
 constexpr double kShareMin = 0.05;
 // A rank that has nearly the most work in so many steps always has it.
@@ -37,9 +40,16 @@ constexpr size_t kRanksNamedMax = 64;
 // The steps that are looked at, and how many times the limits count in them.
 struct Look {
   std::vector<int64_t> steps;
+  std::vector<int64_t> before;  // where the newest alone are looked at: those before them
   size_t steps_min = kStepsMin;
   double times = 1;
   double step_ns = 0;
+
+  bool newest_alone() const { return !before.empty(); }
+  // What was not there before is plain at the limit already.
+  double times_after(double excess_before, double excess) const {
+    return newest_alone() && excess_before <= kBeforeMost * excess ? 1 : times;
+  }
 };
 
 void common(const JobWindow& window, const Look& look, double saved, Finding& finding) {
@@ -51,7 +61,7 @@ void common(const JobWindow& window, const Look& look, double saved, Finding& fi
   finding.step_ns = static_cast<int64_t>(look.step_ns);
   finding.step_without_ns = static_cast<int64_t>(look.step_ns - saved);
   finding.lost_ns_per_step = static_cast<int64_t>(saved);
-  finding.sure = enough_steps(steps.size(), kStepsSure, look.times > 1, look.step_ns, kWindowPlain) &&
+  finding.sure = enough_steps(steps.size(), kStepsSure, look.newest_alone(), look.step_ns, kWindowPlain) &&
                  steps.back() >= window.first_step() + static_cast<int64_t>(kStepsSure);
   finding.coverage = coverage_of(window, window.step(steps.back())->size());
   finding.confidence = std::min(0.95, 0.5 + 0.02 * static_cast<double>(steps.size()));
@@ -65,6 +75,13 @@ void add_counterfactual(const std::vector<int64_t>& steps, double step_ns, doubl
                                        human_duration(step_ns - saved).c_str(), human_duration(step_ns).c_str()),
                                 (step_ns - saved) / 1e6, "ms", step_ns / 1e6, 0, steps.front(), steps.back(),
                                 steps_query(steps.front(), steps.back())));
+}
+
+double most_work(const StepLateness& step) {
+  double most = 0;
+  for (size_t slot = 0; slot < step.work_ns.size(); ++slot)
+    if (!std::isnan(step.late_ns[slot])) most = std::max(most, static_cast<double>(step.work_ns[slot]));
+  return most;
 }
 
 // Packed sequences, or experts: what tokens and bytes explain.
@@ -96,7 +113,10 @@ void find_uneven_ranks(const JobWindow& window, const Look& look, std::vector<Fi
       if (static_cast<double>(step.work_ns[slot]) >= 0.5 * work) ++heavy[slot];
   }
   const double saved = median(most);
-  if (saved < look.times * kShareMin * step_ns || saved < look.times * median(late)) return;
+  std::vector<double> most_before;
+  for (int64_t number : look.before) most_before.push_back(most_work(lateness(window, *window.frame(number))));
+  const double times = look.times_after(median(std::move(most_before)), saved);
+  if (saved < times * kShareMin * step_ns || saved < times * median(late)) return;
   const int64_t from = steps.front(), to = steps.back();
   Finding finding;
   if (2 * by_bytes > with_work) {
@@ -192,8 +212,7 @@ void find_uneven_stages(const JobWindow& window, const Look& look, std::vector<F
   // A stage is known by its place in the groups that send point to point: by the place of any of its ranks.
   std::map<int32_t, Stage> stages;
   const Pipelines pipelines(window, *window.frame(steps.back()));
-  size_t looked_at = 0;
-  for (int64_t number : steps) {
+  auto own_by_stage = [&](int64_t number) {
     const StepFrame& frame = *window.frame(number);
     std::map<int32_t, std::vector<double>> own;
     for (size_t slot = 0; slot < frame.rows.size(); ++slot) {
@@ -201,6 +220,28 @@ void find_uneven_stages(const JobWindow& window, const Look& look, std::vector<F
       if (const int32_t place = pipelines.stage_of(frame.rows[slot].summary); place >= 0)
         own[place].push_back(static_cast<double>(frame.rows[slot].own_ns()));
     }
+    return own;
+  };
+  // What a stage took more than the others, before the steps that are looked at.
+  auto excess_before = [&](int32_t place) {
+    std::vector<double> excess;
+    for (int64_t number : look.before) {
+      std::vector<double> others;
+      double here = 0;
+      for (auto& [stage, times] : own_by_stage(number)) {
+        if (stage == place) {
+          here = lower_median(times);
+        } else {
+          others.push_back(lower_median(times));
+        }
+      }
+      excess.push_back(here - median(std::move(others)));
+    }
+    return median(std::move(excess));
+  };
+  size_t looked_at = 0;
+  for (int64_t number : steps) {
+    std::map<int32_t, std::vector<double>> own = own_by_stage(number);
     if (own.size() < 2 || own.size() > 256) continue;
     ++looked_at;
     std::vector<std::pair<double, int32_t>> medians;
@@ -220,8 +261,9 @@ void find_uneven_stages(const JobWindow& window, const Look& look, std::vector<F
         static_cast<double>(stage.excess.size()) < kStageStepsShare * static_cast<double>(looked_at))
       continue;
     const double saved = median(stage.excess);
-    if (saved < look.times * kStageShareMin * step_ns || saved < look.times * kStageSpreads * median(stage.spread))
-      continue;
+    if (saved < kStageShareMin * step_ns) continue;
+    const double times = look.newest_alone() ? look.times_after(excess_before(place), saved) : look.times;
+    if (saved < times * kStageShareMin * step_ns || saved < times * kStageSpreads * median(stage.spread)) continue;
     // The whole stage, not one rank in it: the fastest quarter of it is slow as well.
     const int64_t from = steps.front(), to = steps.back();
     std::vector<double> of_stage;
@@ -262,12 +304,15 @@ std::vector<Finding> find_uneven_work(const JobWindow& window, const std::vector
   const std::vector<int64_t> all = window.complete_steps();
   if (all.size() < kStepsMin) return {};
   std::vector<Finding> findings;
-  for (size_t count : {kWindow, kWindowPlain}) {
+  for (size_t count : {kWindow, kWindowPlain, kWindowFresh}) {
     Look look;
     look.steps.assign(all.end() - static_cast<std::ptrdiff_t>(std::min(count, all.size())), all.end());
-    if (count == kWindowPlain) {
-      look.steps_min = kWindowPlain;
+    if (count < kWindow) {
+      look.steps_min = count;
       look.times = kPlainTimes;
+      const size_t until = all.size() - look.steps.size();
+      look.before.assign(all.begin() + static_cast<std::ptrdiff_t>(until - std::min(until, kWindowBefore)),
+                         all.begin() + static_cast<std::ptrdiff_t>(until));
     }
     std::vector<double> durations;
     for (int64_t number : look.steps) durations.push_back(lateness(window, *window.frame(number)).duration_ns);
