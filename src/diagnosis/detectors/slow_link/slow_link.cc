@@ -174,7 +174,9 @@ std::vector<Finding> find_slow_groups(const JobWindow& window, const std::vector
     finding.component =
         told_apart ? format("link of rank %d", first)
                    : format("link between ranks %s", human_ranks({finding.ranks.begin(), finding.ranks.end()}).c_str());
-    finding.sure = group.transfer.size() >= kGroupStepsMin;
+    // Where nothing tells the members apart there is one witness only: the machine may be busy, not the link slow.
+    finding.sure_with_signals = group.transfer.size() >= kGroupStepsMin;
+    finding.sure = finding.sure_with_signals && told_apart;
     finding.since_step = steps.front();
     finding.through_step = steps.back();
     finding.step_ns = static_cast<int64_t>(step_ns);
