@@ -19,8 +19,8 @@ class Product final : public sim::Subject {
   Product() { applier_.subscribe(engine_); }
 
   void receive(Signal signal, std::string_view otlp, int64_t now_unix_ns) override {
-    const Result<Batch> batch = otlp::decode(signal, otlp);
-    if (batch.ok()) applier_.apply(signal, *batch, now_unix_ns);
+    Result<Batch> batch = otlp::decode(signal, otlp);
+    if (batch.ok()) applier_.apply(signal, std::move(*batch), now_unix_ns);
   }
   void tick(int64_t now_unix_ns) override {
     engine_.tick(now_unix_ns);

@@ -34,7 +34,7 @@ DurableSink::DurableSink(DurableLog& log, Applier& applier, uint64_t queued_byte
 AcceptResult DurableSink::accept(Signal signal, Batch batch, std::string_view otlp_protobuf_bytes,
                                  int64_t received_unix_ns) {
   return accept_with(signal, otlp_protobuf_bytes, received_unix_ns,
-                     [&](uint64_t sequence) { applier_.apply(signal, batch, received_unix_ns, sequence); });
+                     [&](uint64_t sequence) { applier_.apply(signal, std::move(batch), received_unix_ns, sequence); });
 }
 
 AcceptResult DurableSink::accept_spans(spans::SpanColumns columns, std::string_view otlp_protobuf_bytes,

@@ -109,7 +109,7 @@ bool replay(DurableLog& log, Applier& applier, const ColumnarSpanStore& spans, E
       return decoded.ok();
     }
     Result<Batch> batch = otlp::decode(signal, payload);
-    if (batch.ok()) applier.apply(signal, *batch, received_unix_ns, sequence);
+    if (batch.ok()) applier.apply(signal, std::move(*batch), received_unix_ns, sequence);
     return batch.ok();
   };
   Result<void> done =

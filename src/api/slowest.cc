@@ -5,6 +5,7 @@
 #include "api/answer.h"
 #include "api/endpoints.h"
 #include "api/job_view.h"
+#include "api/step_window.h"
 #include "base/text.h"
 #include "query/comm_roles.h"
 #include "query/slowest_ranks.h"
@@ -14,8 +15,9 @@ namespace lockstep {
 HttpResponse get_slowest(const ApiContext& context, const ApiRequest& request) {
   const std::optional<JobInfo> job = find_job(context, request.job);
   if (!job) return unknown_job(context, request.job);
-  const Result<StepRange> range = step_range(request.http, job->last_step, 50);
+  Result<StepRange> range = step_range(request.http, job->last_step, 50);
   if (!range.ok()) return error_answer(400, range.error());
+  range->from = std::max(range->from, range->to - steps_within(*job, 1'000'000, kWordRowsMax) + 1);
   const Result<int64_t> limit = int_parameter(request.http, "limit", 20, 1, 4096);
   if (!limit.ok()) return error_answer(400, limit.error());
 

@@ -55,13 +55,13 @@ bool is_clean(const LogRecord& record) {
 
 }  // namespace
 
-void Applier::apply(Signal signal, const Batch& batch, int64_t received_unix_ns, uint64_t log_sequence) {
+void Applier::apply(Signal signal, Batch batch, int64_t received_unix_ns, uint64_t log_sequence) {
   std::lock_guard lock(mutex_);
   const bool may_have_steps = signal == Signal::kLogs && log_sequence != 0;
   if (may_have_steps) steps_.begin_record(log_sequence, received_unix_ns);
   int64_t received = 0;
   int64_t refused = 0;
-  for (const ResourceGroup& group : batch.groups) {
+  for (ResourceGroup& group : batch.groups) {
     int64_t records_lost = 0;
     if (signal == Signal::kMetrics) {
       Labels resource_labels = labels_of_resource(group.resource);
@@ -73,19 +73,20 @@ void Applier::apply(Signal signal, const Batch& batch, int64_t received_unix_ns,
       spans_.append(group, received_unix_ns);
       received += static_cast<int64_t>(group.spans.size());
     } else {
-      auto resource = std::make_shared<const Attributes>(group.resource);
-      for (const LogRecord& record : group.logs) {
+      auto resource = std::make_shared<const Attributes>(std::move(group.resource));
+      for (LogRecord& record : group.logs) {
         const char* reason = nullptr;
-        records_lost += apply_event(record, group.resource, received_unix_ns, &reason);
+        records_lost += apply_event(record, *resource, received_unix_ns, &reason);
         if (reason != nullptr) {
           ++refused;
           counters_.add("lockstep_apply_records_refused_total", format("signal=\"logs\",reason=\"%s\"", reason));
         }
-        LogRecord kept = record;
-        if (kept.time_unix_ns == 0 && kept.observed_unix_ns == 0) kept.observed_unix_ns = received_unix_ns;
-        steps_.append_log(resource, std::move(kept));
+        if (record.time_unix_ns == 0 && record.observed_unix_ns == 0) record.observed_unix_ns = received_unix_ns;
+        steps_.append_log(resource, std::move(record));
       }
       received += static_cast<int64_t>(group.logs.size());
+      note_agent(*resource, received_unix_ns, records_lost);
+      continue;
     }
     note_agent(group.resource, received_unix_ns, records_lost);
   }

@@ -35,7 +35,7 @@ class Applier {
 
   void subscribe(StoreSubscriber& subscriber) { subscribers_.push_back(&subscriber); }
   // log_sequence: of the record of the durable log; 0: of none.
-  void apply(Signal signal, const Batch& batch, int64_t received_unix_ns, uint64_t log_sequence = 0);
+  void apply(Signal signal, Batch batch, int64_t received_unix_ns, uint64_t log_sequence = 0);
   // Spans as columns. log_sequence: as for SpanStore::append().
   void apply_spans(spans::SpanColumns columns, int64_t received_unix_ns, uint64_t log_sequence);
 

@@ -44,7 +44,8 @@ struct Slot {
   uint32_t bucket = 0;     // of the newest point; 0: never seen
   uint16_t offset_ms = 0;  // within it
   uint8_t page = kNoPage;
-  bool ended = false;
+  bool ended : 1 = false;
+  bool moved_unseen : 1 = false;  // there was no room for a page: what it did is not known
   int64_t time_ns() const { return static_cast<int64_t>(bucket) * kBucketNs + int64_t{offset_ms} * 1'000'000; }
 };
 static_assert(sizeof(Slot) == 16);
@@ -298,11 +299,14 @@ HistoryPage* SignalBook::page_of(Entity& entity, size_t ordinal, bool may_make, 
     }
     if (slot.page == kNoPage) {
       ++refused_.pages;
+      slot.moved_unseen = true;
       return nullptr;
     }
   }
   HistoryPage& page = entity.pages[slot.page];
-  page.fill(std::isnan(constant) ? bucket + 1 : entity.first_bucket, bucket, constant);
+  const bool past_known = !std::isnan(constant) && !slot.moved_unseen;
+  page.fill(past_known ? entity.first_bucket : bucket + 1, bucket, past_known ? constant : kUnknown);
+  slot.moved_unseen = false;
   return &page;
 }
 
@@ -528,7 +532,7 @@ namespace {
 // The page as it would be had the entity said once more, when it was last heard of, that nothing has changed.
 bool page_now(const Slot& slot, const std::vector<HistoryPage>& pages, SignalKind kind, uint32_t first_bucket,
               uint32_t heard_bucket, HistoryPage* page, uint32_t* head) {
-  if (slot.bucket == 0 || slot.ended) return false;
+  if (slot.bucket == 0 || slot.ended || slot.moved_unseen) return false;
   float held = kind == SignalKind::kLevel ? static_cast<float>(slot.last) : 0;
   *head = std::max(slot.bucket, heard_bucket);
   if (slot.page == kNoPage) {

@@ -291,6 +291,14 @@ TEST(SignalBook, AGpuWithItsAdapterAndItsShareOfTheHostFitsItsBudgetWhateverMove
   }
   EXPECT_LE(fleet.book.bytes() / 16, SignalBook::kBytesPerGpuMax);
   EXPECT_GT(fleet.book.refused().pages, 0u);  // more moved than there is room for, and that was counted
+  // What moved and found no room is unknown, not at rest.
+  const std::optional<EntityReadings> gpu =
+      fleet.book.read(Place::kGpu, MadeUpFleet::host_name(0), MadeUpFleet::gpu_name(0, 0),
+                      {.since_unix_ns = fleet.now() - 60'000'000'000, .through_unix_ns = fleet.now()});
+  ASSERT_TRUE(gpu.has_value());
+  const auto known = std::count_if(gpu->by_ordinal.begin(), gpu->by_ordinal.end(),
+                                   [](const SignalReading& reading) { return reading.known; });
+  EXPECT_EQ(known, static_cast<std::ptrdiff_t>(SignalBook::kGpuPagesMax));
 }
 
 TEST(SignalBook, AHealthyFleetTakesFarLessAndGrowsOnlyWithItsGpus) {
