@@ -10,9 +10,11 @@ namespace {
 
 // A place in a point-to-point group tells a role apart only where so many ranks have it.
 constexpr size_t kMembersMin = 4;
-// Own time follows the work where the correlation is this good, among so many.
+// Own time follows the work where the correlation is this good, among so many; among few it has to be better.
 constexpr double kFitMin = 0.6;
 constexpr size_t kFitMembersMin = 6;
+constexpr double kFitMinFew = 0.9;
+constexpr size_t kFitMembersFew = 4;
 constexpr double kElasticityMax = 1.5;
 // Work that differs by less than this is taken as equal.
 constexpr double kTokensSpreadMin = 0.02;
@@ -92,7 +94,7 @@ void explain_by_work(const StepFrame& frame, const std::vector<uint32_t>& member
     yy += y * y;
   }
   if (mean_x <= 0 || std::sqrt(xx / n) < spread_min * mean_x || yy <= 0 || xy <= 0) return;
-  if (xy / std::sqrt(xx * yy) < kFitMin) return;
+  if (xy / std::sqrt(xx * yy) < (members.size() < kFitMembersMin ? kFitMinFew : kFitMin)) return;
   // Time grows with work at most a little faster than in proportion (attention); more would be something else.
   const double slope = std::min(xy / xx, kElasticityMax * mean_y / mean_x);
   for (uint32_t slot : members)
@@ -135,7 +137,7 @@ std::unique_ptr<StepLateness> compute(const JobWindow& window, const StepFrame& 
   const double of_all = lower_median_in_place(everyone);
   std::vector<double> left;
   for (const std::vector<uint32_t>& role : members) {
-    if (role.size() >= kFitMembersMin) {
+    if (role.size() >= kFitMembersFew) {
       explain_by_work(frame, role, true, kTokensSpreadMin, result->work_ns);
       if (result->work_ns[role.front()] == 0) {
         explain_by_work(frame, role, false, kBytesSpreadMin, result->work_ns);

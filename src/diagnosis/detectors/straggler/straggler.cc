@@ -53,6 +53,7 @@ constexpr double kSigmas = 6;
 constexpr double kExcessMinNs = 1e6;
 // More than this share of a role late together: the work is shaped so.
 constexpr double kStructuralShare = 1.0 / 3;
+constexpr double kAlikePart = 0.6;
 // Who costs less than this of a step besides others is hidden behind them.
 constexpr double kHiddenShare = 0.01;
 // A rank that has a verdict keeps it above this part of the limit.
@@ -296,8 +297,9 @@ int64_t since_step_of(const JobWindow& window, size_t slot, double typical, int6
 }
 
 // The hosts on which most ranks are late together, while few hosts are. Of a host with a late rank, those count that
-// are late by a good part of what the latest is.
+// are late by a good part of what the latest is, and not because they wait for it.
 std::map<std::string, std::vector<Late>> late_hosts(const JobWindow& window, const std::vector<Late>& late,
+                                                    const std::set<size_t>& victims,
                                                     const std::vector<double>& typical) {
   std::unordered_map<std::string_view, std::vector<int32_t>> ranks_of;
   for (const auto& [rank, identity] : window.ranks()) ranks_of[identity.host].push_back(rank);
@@ -312,7 +314,8 @@ std::map<std::string, std::vector<Late>> late_hosts(const JobWindow& window, con
     std::erase_if(entries, [&](const Late& entry) { return entry.ns < kHostPart * worst; });
     for (int32_t rank : ranks) {
       const int32_t slot = window.slot_of(rank);
-      if (slot < 0 || std::any_of(entries.begin(), entries.end(), [&](const Late& one) { return one.rank == rank; }))
+      if (slot < 0 || victims.contains(static_cast<size_t>(slot)) ||
+          std::any_of(entries.begin(), entries.end(), [&](const Late& one) { return one.rank == rank; }))
         continue;
       const double ns = typical[static_cast<size_t>(slot)];
       if (ns >= kHostPart * worst) entries.push_back({.rank = rank, .slot = static_cast<size_t>(slot), .ns = ns});
@@ -657,12 +660,25 @@ std::vector<Finding> find_stragglers(const JobWindow& window, const std::vector<
     }
     if (entry.ns > 0) late.push_back(entry);
   }
+  // Late together, in the job or in a role: the work is shaped so.
+  auto structural = [](size_t few, size_t all) {
+    return few > 1 && static_cast<double>(few) >= kStructuralShare * static_cast<double>(all);
+  };
+  // So many are late alike that nobody stands out, though some of them wait for others.
+  bool alike = false;
+  if (structural(late.size(), known)) {
+    std::vector<double> sizes;
+    for (const Late& entry : late) sizes.push_back(entry.ns);
+    alike = median(sizes) >= kAlikePart * *std::max_element(sizes.begin(), sizes.end());
+  }
   // The newest steps tell who waits: before, it may all have been well.
   const std::vector<int64_t> newest_steps(last.steps.end() - static_cast<std::ptrdiff_t>(kStepsFresh),
                                           last.steps.end());
   std::sort(late.begin(), late.end(), [](const Late& a, const Late& b) { return a.ns > b.ns; });
+  std::set<size_t> victims;
   for (size_t i = 0, asked = 0; i < late.size() && asked < kAskedMax; ++asked) {
     if (waits_more(window, newest_steps, late[i])) {
+      victims.insert(late[i].slot);
       late.erase(late.begin() + static_cast<std::ptrdiff_t>(i));
     } else {
       ++i;
@@ -671,7 +687,7 @@ std::vector<Finding> find_stragglers(const JobWindow& window, const std::vector<
   if (late.empty()) return find_recurring(window, fresh_limit, explained);
 
   std::vector<Finding> findings;
-  std::map<std::string, std::vector<Late>> hosts = late_hosts(window, late, typical);
+  std::map<std::string, std::vector<Late>> hosts = late_hosts(window, late, victims, typical);
   const auto elsewhere = std::count_if(
       late.begin(), late.end(), [&](const Late& entry) { return !hosts.contains(window.ranks().at(entry.rank).host); });
   for (auto& [host, entries] : hosts) {
@@ -683,11 +699,7 @@ std::vector<Finding> find_stragglers(const JobWindow& window, const std::vector<
     const double saved = saved_without(typical, entries, last.step_ns);
     findings.push_back(finding_of(window, host, std::move(entries), saved, last, known));
   }
-  // Late together, in the job or in a role: the work is shaped so.
-  auto structural = [](size_t few, size_t all) {
-    return few > 1 && static_cast<double>(few) >= kStructuralShare * static_cast<double>(all);
-  };
-  if (structural(late.size(), known)) return findings;
+  if (alike || structural(late.size(), known)) return findings;
   const StepLateness& newest = *last.late.back();
   auto role_of = [&](size_t slot) { return slot < newest.role.size() ? newest.role[slot] : 0; };
   std::map<uint32_t, std::pair<size_t, size_t>> roles;  // late, all
