@@ -55,12 +55,18 @@ struct SampleSummary {
   double increase = 0;  // of a counter over the samples, resets counted
 };
 
+// What a point of a rollup tier says of the samples it stands for.
+enum class Rollup : uint8_t { kLast, kMin, kMax, kSum, kCount, kIncrease };
+
 struct SelectOptions {
   int64_t from_ms = 0;  // inclusive
   int64_t to_ms = 0;    // inclusive
   // The coarsest spacing of samples that still answers the question: 0 wants raw samples; more lets the store answer
   // from a rollup tier whose spacing is not above it.
   int64_t spacing_ms = 0;
+  // Which of a rollup point's numbers is wanted; a raw sample counts as a point of its own (kSum: its value, kCount: 1,
+  // kIncrease: since the sample before). A counter has kLast and kIncrease, anything else all but kIncrease.
+  Rollup rollup = Rollup::kLast;
   uint64_t series_max = 0;  // more matching series: an error that says so. 0: no limit
 };
 

@@ -22,8 +22,8 @@ namespace lockstep::metrics {
 
 inline constexpr size_t kChunkRowsMax = 240;
 
-// In a column in memory this pattern stands for "no sample in this row". It is a NaN that no one sends; who does send
-// it is asked to take the way of late samples (head.h), so that every double comes back all the same.
+// In a column this pattern stands for "no sample in this row": a NaN that no one sends. The one pattern of 2^64 that
+// cannot be kept; a sample that has it is refused by name (reserved_nan), never changed.
 inline constexpr uint64_t kAbsentBits = 0xFFF7'1357'9BDF'0246;
 inline double absent() {
   return std::bit_cast<double>(kAbsentBits);

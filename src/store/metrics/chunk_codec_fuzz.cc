@@ -17,6 +17,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   (void)decode_times(bytes, rows, times);
 
   std::vector<double> column(std::min(bytes.size() / 8, kChunkRowsMax));
+  if (column.empty()) return 0;
   std::memcpy(column.data(), bytes.data(), column.size() * 8);
   std::string encoded;
   encode_values(column, data[0] % 2 == 0 ? WithSummary::kYes : WithSummary::kNo, encoded);
