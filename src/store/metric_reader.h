@@ -1,0 +1,117 @@
+// Reading metrics: which series match, and their samples. What PromQL, the exports and our own pages read through.
+//
+// A selection is a snapshot: it sees every sample that was acknowledged before select() returned, and keeps what it
+// refers to alive while it lives. Series are numbered 0..size()-1, each label set once, in no promised order. Label
+// names and values are symbols of the selection: equal text has an equal number, so that grouping compares integers
+// and text is made once per group, not once per series. The metric's name is the label "__name__".
+// Stale markers come back as samples (is_stale()); who evaluates leaves them out.
+// Thread rule: MetricReader is Thread-safe; a MetricSelection belongs to one thread at a time, but samples() of
+// different series may be called from different threads with different buffers.
+#pragma once
+
+#include <bit>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/result.h"
+#include "model/native_histogram.h"
+
+namespace lockstep {
+
+inline constexpr uint64_t kStaleBits = 0x7FF0000000000002;
+inline bool is_stale(double value) {
+  return std::bit_cast<uint64_t>(value) == kStaleBits;
+}
+
+struct LabelMatcher {
+  enum class Op : uint8_t { kEqual, kNotEqual, kRegex, kNotRegex };  // a regex (RE2) matches the whole value
+  std::string name;
+  Op op = Op::kEqual;
+  std::string value;  // a label that a series does not have counts as ""
+};
+
+// One series' samples as columns, in time order, each time once.
+struct SampleColumns {
+  std::vector<int64_t> times_ms;
+  std::vector<double> values;                                      // as long as times_ms
+  std::vector<std::shared_ptr<const NativeHistogram>> histograms;  // empty, or as long as times_ms; null: a float
+  void clear() {
+    times_ms.clear();
+    values.clear();
+    histograms.clear();
+  }
+};
+
+// What a run of samples adds up to, where the store knows it without reading them one by one.
+struct SampleSummary {
+  int64_t first_ms = 0, last_ms = 0;
+  uint64_t count = 0;  // without stale markers
+  double first = 0, last = 0, min = 0, max = 0, sum = 0;
+  double increase = 0;  // of a counter over the samples, resets counted
+};
+
+// What a point of a rollup tier says of the samples it stands for.
+enum class Rollup : uint8_t { kLast, kMin, kMax, kSum, kCount, kIncrease };
+
+struct SelectOptions {
+  int64_t from_ms = 0;  // inclusive
+  int64_t to_ms = 0;    // inclusive
+  // The coarsest spacing of samples that still answers the question: 0 wants raw samples; more lets the store answer
+  // from a rollup tier whose spacing is not above it.
+  int64_t spacing_ms = 0;
+  // Which of a rollup point's numbers is wanted; a raw sample counts as a point of its own (kSum: its value, kCount: 1,
+  // kIncrease: since the sample before). A counter has kLast and kIncrease, anything else all but kIncrease.
+  Rollup rollup = Rollup::kLast;
+  uint64_t series_max = 0;  // more matching series: an error that says so. 0: no limit
+};
+
+struct LabelSymbols {
+  uint32_t name = 0;
+  uint32_t value = 0;
+};
+
+class MetricSelection {
+ public:
+  virtual ~MetricSelection() = default;
+  virtual size_t size() const = 0;
+  virtual std::span<const LabelSymbols> labels(size_t series) const = 0;  // sorted by the name's text
+  virtual std::string_view text(uint32_t symbol) const = 0;
+  // Appends nothing to what `out` held: it is cleared first. An error: the store found damage; it says where.
+  virtual Result<void> samples(size_t series, int64_t from_ms, int64_t to_ms, SampleColumns& out) const = 0;
+};
+
+struct MetricMetadata {
+  std::string name, type, help, unit;  // type: counter gauge histogram summary gaugehistogram info stateset unknown
+};
+
+struct Exemplar {
+  std::vector<std::pair<std::string, std::string>> series_labels;
+  std::vector<std::pair<std::string, std::string>> labels;  // trace_id and the like
+  double value = 0;
+  int64_t time_ms = 0;
+};
+
+class MetricReader {
+ public:
+  virtual ~MetricReader() = default;
+  // Series with at least one sample (or a chunk that may hold one) in the range. At least one matcher must not match
+  // "".
+  virtual Result<std::unique_ptr<MetricSelection>> select(std::span<const LabelMatcher> matchers,
+                                                          const SelectOptions& options) const = 0;
+  // Of series that match any of the matcher lists (an empty outer list: of all), sorted.
+  virtual Result<std::vector<std::string>> label_names(std::span<const std::vector<LabelMatcher>> any, int64_t from_ms,
+                                                       int64_t to_ms) const = 0;
+  virtual Result<std::vector<std::string>> label_values(std::string_view name,
+                                                        std::span<const std::vector<LabelMatcher>> any, int64_t from_ms,
+                                                        int64_t to_ms) const = 0;
+  virtual std::vector<MetricMetadata> metadata() const = 0;
+  virtual Result<std::vector<Exemplar>> exemplars(std::span<const LabelMatcher> matchers, int64_t from_ms,
+                                                  int64_t to_ms) const = 0;
+};
+
+}  // namespace lockstep

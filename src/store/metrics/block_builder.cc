@@ -1,0 +1,530 @@
+#include "store/metrics/block_builder.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+namespace lockstep::metrics {
+namespace {
+
+constexpr size_t kSummaryRows = 96;  // below that a summary costs more than it saves
+constexpr uint32_t kNone = UINT32_MAX;
+constexpr size_t kSmallSliceRows = 160;
+
+void encode_slices(std::span<const double> column, std::vector<BlockSlice>& slices) {
+  thread_local std::string chunk;
+  size_t at = 0;
+  for (BlockSlice& slice : slices) {
+    const size_t rows = slice.times_ms.size();
+    chunk.clear();
+    encode_values(column.subspan(at, rows), rows >= kSummaryRows ? WithSummary::kYes : WithSummary::kNo, chunk);
+    slice.add(chunk);
+    at += rows;
+  }
+}
+
+std::vector<BlockSlice> slices_of(std::span<const int64_t> times_ms) {
+  std::vector<BlockSlice> slices;
+  // Of even size: a few rows more than a full slice are two halves, not a full one and a crumb.
+  const size_t count = (times_ms.size() + kChunkRowsMax - 1) / kChunkRowsMax;
+  for (size_t i = 0; i < count; ++i) {
+    const size_t from = i * times_ms.size() / count, to = (i + 1) * times_ms.size() / count;
+    slices.emplace_back().times_ms.assign(times_ms.begin() + static_cast<std::ptrdiff_t>(from),
+                                          times_ms.begin() + static_cast<std::ptrdiff_t>(to));
+  }
+  return slices;
+}
+
+size_t present(std::span<const double> column) {
+  size_t count = 0;
+  for (double value : column) count += is_absent(value) ? 0 : 1;
+  return count;
+}
+
+}  // namespace
+
+std::string_view rollup_name(Rollup rollup) {
+  static constexpr std::string_view kNames[] = {"last", "min", "max", "sum", "count", "increase"};
+  return kNames[static_cast<size_t>(rollup)];
+}
+
+double combined(Rollup rollup, double older, double newer) {
+  switch (rollup) {
+    case Rollup::kLast:
+      return newer;
+    case Rollup::kMin:
+      return std::min(older, newer);
+    case Rollup::kMax:
+      return std::max(older, newer);
+    case Rollup::kSum:
+    case Rollup::kCount:
+    case Rollup::kIncrease:
+      return older + newer;
+  }
+  return newer;
+}
+
+Result<void> write_group(const GroupData& data, size_t series, int64_t from_ms, int64_t to_ms, BlockWriter& writer,
+                         const std::function<void(size_t, std::vector<LabelSymbols>&)>& labels,
+                         std::vector<uint32_t>* numbers) {
+  auto wanted = [&](int64_t time_ms) { return time_ms >= from_ms && time_ms <= to_ms; };
+  std::vector<int64_t> times;
+  for (const std::shared_ptr<const Strip>& strip : data.strips) {
+    for (int64_t time_ms : strip->times_ms()) {
+      if (wanted(time_ms)) times.push_back(time_ms);
+    }
+  }
+  for (size_t i = 0; i < data.open_rows; ++i) {
+    if (wanted(data.open->times_ms[i])) times.push_back(data.open->times_ms[i]);
+  }
+  for (const auto& [time_ms, row] : data.late) {
+    if (wanted(time_ms)) times.push_back(time_ms);
+  }
+  if (!std::is_sorted(times.begin(), times.end())) std::sort(times.begin(), times.end());
+  times.erase(std::unique(times.begin(), times.end()), times.end());
+  bool has_histograms = false;
+  for (const auto& [slot, samples] : data.histograms) {
+    for (const HistogramSample& sample : samples) has_histograms |= wanted(sample.time_ms);
+  }
+  if (times.empty() && !has_histograms) return {};
+
+  auto place = [&](int64_t time_ms) {
+    return wanted(time_ms)
+               ? static_cast<uint32_t>(std::lower_bound(times.begin(), times.end(), time_ms) - times.begin())
+               : kNone;
+  };
+  std::vector<uint32_t> strip_places, open_places;
+  for (const std::shared_ptr<const Strip>& strip : data.strips) {
+    for (int64_t time_ms : strip->times_ms()) strip_places.push_back(place(time_ms));
+  }
+  for (size_t i = 0; i < data.open_rows; ++i) open_places.push_back(place(data.open->times_ms[i]));
+
+  std::vector<BlockSlice> slices = slices_of(times);
+  std::vector<double> column(times.size());
+  std::vector<LabelSymbols> symbols;
+  uint64_t samples = 0;
+  for (size_t slot = 0; slot < series; ++slot) {
+    std::fill(column.begin(), column.end(), absent());
+    double cells[kStripRows];
+    const uint32_t* to = strip_places.data();
+    for (const std::shared_ptr<const Strip>& strip : data.strips) {
+      strip->column(slot, cells);
+      for (size_t i = 0; i < strip->rows(); ++i, ++to) {
+        if (*to != kNone) column[*to] = cells[i];
+      }
+    }
+    for (size_t i = 0; i < data.open_rows && slot < data.open->width; ++i) {
+      const double value = load_cell(data.open->row(i)[slot]);
+      if (open_places[i] != kNone && !is_absent(value)) column[open_places[i]] = value;
+    }
+    for (const auto& [time_ms, row] : data.late) {
+      if (!wanted(time_ms) || slot >= row->cells.size()) continue;
+      const double value = load_cell(row->cells[slot]);
+      if (!is_absent(value)) column[place(time_ms)] = value;
+    }
+    labels(slot, symbols);
+    const uint32_t number = writer.add_series(symbols);
+    if (numbers != nullptr) numbers->push_back(number);
+    encode_slices(column, slices);
+    samples += present(column);
+    if (auto known = data.histograms.find(static_cast<uint32_t>(slot)); known != data.histograms.end()) {
+      std::vector<HistogramSample> list;
+      for (const HistogramSample& sample : known->second) {
+        if (wanted(sample.time_ms)) list.push_back(sample);
+      }
+      writer.add_histograms(number, list);
+      samples += list.size();
+    }
+  }
+  writer.count_samples(samples);
+  return writer.add_group(slices);
+}
+
+namespace {
+
+// A series' points of one tier.
+class RollupColumns {
+ public:
+  RollupColumns(std::span<const int64_t> times_ms, int64_t spacing_ms) {
+    for (int64_t time_ms : times_ms) {
+      // The stretch (end - spacing, end].
+      const int64_t end =
+          (time_ms >= 0 ? (time_ms + spacing_ms - 1) / spacing_ms : -((-time_ms) / spacing_ms)) * spacing_ms;
+      if (ends_.empty() || ends_.back() != end) ends_.push_back(end);
+      bucket_of_.push_back(static_cast<uint32_t>(ends_.size() - 1));
+    }
+    slices_ = slices_of(ends_);
+  }
+
+  void add(std::span<const double> column, bool counter) {
+    for (std::vector<double>& list : columns_) list.assign(ends_.size(), absent());
+    double last = absent();
+    for (size_t i = 0; i < column.size(); ++i) {
+      const double value = column[i];
+      if (is_absent(value) || is_stale(value) || std::isnan(value)) continue;
+      const size_t bucket = bucket_of_[i];
+      auto at = [&](Rollup rollup) -> double& { return columns_[static_cast<size_t>(rollup)][bucket]; };
+      const bool first = is_absent(at(Rollup::kCount));
+      at(Rollup::kLast) = value;
+      at(Rollup::kMin) = first ? value : std::min(at(Rollup::kMin), value);
+      at(Rollup::kMax) = first ? value : std::max(at(Rollup::kMax), value);
+      at(Rollup::kSum) = first ? value : at(Rollup::kSum) + value;
+      at(Rollup::kCount) = first ? 1 : at(Rollup::kCount) + 1;
+      const double rise = is_absent(last) ? 0 : value < last ? value : value - last;
+      at(Rollup::kIncrease) = first ? rise : at(Rollup::kIncrease) + rise;
+      last = value;
+    }
+    kinds_ = counter ? std::vector<Rollup>{Rollup::kLast, Rollup::kIncrease}
+                     : std::vector<Rollup>{Rollup::kLast, Rollup::kMin, Rollup::kMax, Rollup::kSum, Rollup::kCount};
+  }
+  void write(std::span<const LabelSymbols> labels, BlockWriter& writer) {
+    const uint32_t label = writer.symbol(kRollupLabel);
+    const uint32_t metric = writer.symbol("__name__");
+    std::vector<LabelSymbols> all;
+    for (Rollup kind : kinds_) {
+      all.clear();
+      bool placed = false;
+      for (const LabelSymbols& one : labels) {
+        all.push_back(one);
+        if (one.name == metric) {  // "__name__" < "__rollup__" < what people choose, but for a few; sorted below
+          all.push_back({label, writer.symbol(rollup_name(kind))});
+          placed = true;
+        }
+      }
+      if (!placed) all.push_back({label, writer.symbol(rollup_name(kind))});
+      writer.add_series(all);
+      const std::vector<double>& column = columns_[static_cast<size_t>(kind)];
+      encode_slices(column, slices_);
+      writer.count_samples(present(column));
+    }
+  }
+  Result<void> finish(BlockWriter& writer) { return writer.add_group(slices_); }
+
+ private:
+  std::vector<int64_t> ends_;
+  std::vector<uint32_t> bucket_of_;
+  std::vector<double> columns_[6];
+  std::vector<Rollup> kinds_;
+  std::vector<BlockSlice> slices_;
+};
+
+class Merge {
+ public:
+  Merge(std::span<const std::shared_ptr<const Block>> inputs, std::span<const Tombstone> tombstones,
+        const std::function<bool(std::string_view)>& is_counter, BlockWriter& writer,
+        std::span<BlockWriter* const> rollups)
+      : inputs_(inputs), tombstones_(tombstones), is_counter_(is_counter), writer_(writer), rollups_(rollups) {}
+
+  Result<MergeOutcome> run() {
+    if (Result<void> done = number_series(); !done.ok()) return Error{done.error()};
+    if (Result<void> done = find_deleted(); !done.ok()) return Error{done.error()};
+    // Series that are together in every input are a group of the output.
+    std::map<std::vector<uint32_t>, std::vector<uint32_t>> groups;
+    std::vector<uint32_t> key(inputs_.size()), key_before;
+    std::vector<uint32_t>* list = nullptr;
+    for (uint32_t series = 0; series < sets_.size(); ++series) {
+      for (size_t b = 0; b < inputs_.size(); ++b) {
+        const uint32_t there = members_[b][series];
+        key[b] = there == kNone ? kNone : static_cast<uint32_t>(inputs_[b]->group_of(there));
+      }
+      if (list == nullptr || key != key_before) {
+        list = &groups[key];
+        key_before = key;
+      }
+      list->push_back(series);
+    }
+    for (const auto& [places, series] : groups) {
+      if (Result<void> done = write_one(places, series); !done.ok()) return Error{done.error()};
+    }
+    keep_exemplars();
+    return outcome_;
+  }
+
+ private:
+  void keep_exemplars() {
+    std::vector<std::pair<uint32_t, PushedExemplar>> list;
+    for (size_t b = 0; b < inputs_.size(); ++b) {
+      list.clear();
+      if (!inputs_[b]->exemplars(list) || list.empty()) continue;
+      std::vector<uint32_t> here(inputs_[b]->series_count(), kNone);
+      for (uint32_t series = 0; series < sets_.size(); ++series) {
+        if (members_[b][series] != kNone) here[members_[b][series]] = numbers_[series];
+      }
+      for (const auto& [there, exemplar] : list) {
+        if (here[there] != kNone) writer_.add_exemplar(here[there], exemplar);
+      }
+    }
+  }
+
+  struct Source {
+    size_t block;
+    const Block::Slice* slice;
+    uint32_t group;
+    std::vector<int64_t> times_ms;
+    std::vector<uint32_t> places;  // of its rows in the merged times
+  };
+
+  Result<void> number_series() {
+    members_.resize(inputs_.size());
+    std::vector<LabelSymbols> labels;
+    for (size_t b = 0; b < inputs_.size(); ++b) {
+      const Block& block = *inputs_[b];
+      std::vector<uint32_t> symbols(block.symbol_count(), kNone);
+      auto symbol = [&](uint32_t number) {
+        if (symbols[number] == kNone) symbols[number] = writer_.symbol(block.text(number));
+        return symbols[number];
+      };
+      for (uint32_t i = 0; i < block.series_count(); ++i) {
+        if (!block.labels(i, labels)) return Error{block.path() + ": its labels make no sense"};
+        for (LabelSymbols& label : labels) label = {symbol(label.name), symbol(label.value)};
+        const uint32_t series = sets_.add(labels);
+        if (members_[b].size() <= series) members_[b].resize(sets_.size(), kNone);
+        members_[b][series] = i;
+      }
+    }
+    for (std::vector<uint32_t>& list : members_) list.resize(sets_.size(), kNone);
+    numbers_.assign(sets_.size(), kNone);
+    return {};
+  }
+
+  Result<void> find_deleted() {
+    for (const Tombstone& tombstone : tombstones_) {
+      Result<CompiledMatchers> matchers = compile_matchers(tombstone.matchers, true);
+      if (!matchers.ok()) return Error{matchers.error()};
+      std::vector<SeriesSet> sets;
+      for (const std::shared_ptr<const Block>& block : inputs_) {
+        if (block->info().number > tombstone.block_number_max) {
+          sets.emplace_back(block->series_count());
+          continue;
+        }
+        Result<SeriesSet> set = block->matching(*matchers);
+        if (!set.ok()) return Error{set.error()};
+        sets.push_back(std::move(*set));
+      }
+      deleted_.push_back(std::move(sets));
+    }
+    return {};
+  }
+
+  // Deleted samples of this column of a block.
+  void drop_deleted(const Source& source, uint32_t series, double* values) {
+    for (size_t t = 0; t < tombstones_.size(); ++t) {
+      if (!deleted_[t][source.block].has(series)) continue;
+      for (size_t row = 0; row < source.times_ms.size(); ++row) {
+        if (source.times_ms[row] < tombstones_[t].from_ms || source.times_ms[row] > tombstones_[t].to_ms) continue;
+        outcome_.deleted += is_absent(values[row]) ? 0 : 1;
+        values[row] = absent();
+      }
+    }
+  }
+
+  Result<void> write_one(const std::vector<uint32_t>& places, const std::vector<uint32_t>& series) {
+    std::vector<Source> sources;
+    for (size_t b = 0; b < inputs_.size(); ++b) {
+      if (places[b] == kNone) continue;
+      const Block::GroupEntry& group = inputs_[b]->group(places[b]);
+      for (size_t i = 0; i < group.slices; ++i) {
+        Source source{b, &inputs_[b]->slice(group.first_slice + i), places[b], {}, {}};
+        source.times_ms.resize(source.slice->rows);
+        if (!inputs_[b]->times(*source.slice, source.times_ms.data())) {
+          outcome_.damaged_chunks += series.size();
+          continue;
+        }
+        sources.push_back(std::move(source));
+      }
+    }
+    std::stable_sort(sources.begin(), sources.end(),
+                     [](const Source& a, const Source& b) { return a.slice->first_ms < b.slice->first_ms; });
+    bool overlaps = false;
+    for (size_t i = 1; i < sources.size(); ++i) overlaps |= sources[i].slice->first_ms <= sources[i - 1].slice->last_ms;
+    // Order within a time is by block: later ones are written over earlier ones.
+    if (overlaps)
+      std::stable_sort(sources.begin(), sources.end(),
+                       [](const Source& a, const Source& b) { return a.block < b.block; });
+
+    std::vector<int64_t> all;
+    for (const Source& source : sources) all.insert(all.end(), source.times_ms.begin(), source.times_ms.end());
+    if (overlaps) {
+      std::sort(all.begin(), all.end());
+      all.erase(std::unique(all.begin(), all.end()), all.end());
+    }
+    for (Source& source : sources) {
+      for (int64_t time_ms : source.times_ms)
+        source.places.push_back(static_cast<uint32_t>(std::lower_bound(all.begin(), all.end(), time_ms) - all.begin()));
+    }
+    const bool copies = !overlaps && rollups_.empty() && tombstones_.empty();
+    std::vector<BlockSlice> slices;
+    std::vector<const Source*> copied;  // by slice: as it is, or nullptr
+    if (copies) {
+      plan_copies(sources, slices, copied);
+    } else {
+      slices = slices_of(all);
+      copied.assign(slices.size(), nullptr);
+    }
+    std::vector<RollupColumns> rollups;
+    for (BlockWriter* rollup : rollups_) rollups.emplace_back(all, kTierSpacingMs[static_cast<size_t>(rollup->tier())]);
+
+    std::vector<double> column(all.size());
+    double values[kChunkRowsMax];
+    const uint32_t name_symbol = writer_.symbol("__name__");
+    const uint32_t rollup_symbol = writer_.symbol(kRollupLabel);
+    uint64_t samples = 0;
+    for (uint32_t one : series) {
+      Rollup kind = Rollup::kLast;
+      std::string_view metric;
+      for (const LabelSymbols& label : sets_[one]) {
+        if (label.name == name_symbol) metric = writer_.text(label.value);
+        if (label.name == rollup_symbol) {
+          for (Rollup each : {Rollup::kMin, Rollup::kMax, Rollup::kSum, Rollup::kCount, Rollup::kIncrease}) {
+            if (writer_.text(label.value) == rollup_name(each)) kind = each;
+          }
+        }
+      }
+      std::fill(column.begin(), column.end(), absent());
+      std::map<const Source*, std::string_view> raw;
+      for (const Source& source : sources) {
+        const Block& block = *inputs_[source.block];
+        const Block::GroupEntry& group = block.group(source.group);
+        const uint32_t there = members_[source.block][one];
+        std::string_view bytes;
+        if (!block.chunk(*source.slice, group.series, there - group.first_series, bytes)) {
+          ++outcome_.damaged_chunks;
+          continue;
+        }
+        if (std::find(copied.begin(), copied.end(), &source) != copied.end()) {
+          raw[&source] = bytes;
+          continue;
+        }
+        if (!decode_values(bytes, source.slice->rows, values)) {
+          ++outcome_.damaged_chunks;
+          continue;
+        }
+        if (!tombstones_.empty()) drop_deleted(source, there, values);
+        for (size_t row = 0; row < source.slice->rows; ++row) {
+          if (is_absent(values[row])) continue;
+          double& cell = column[source.places[row]];
+          if (is_absent(cell)) {
+            cell = values[row];
+          } else {
+            ++outcome_.replaced;
+            cell = combined(kind, cell, values[row]);
+          }
+        }
+      }
+      const uint32_t number = writer_.add_series(sets_[one]);
+      numbers_[one] = number;
+      if (!copies) {
+        encode_slices(column, slices);
+        samples += present(column);
+      } else {
+        samples += put_mixed(column, slices, copied, raw);
+      }
+      for (size_t r = 0; r < rollups.size(); ++r) {
+        rollups[r].add(column, is_counter_(metric));
+        std::vector<LabelSymbols> labels;
+        for (const LabelSymbols& label : sets_[one])
+          labels.push_back(
+              {rollups_[r]->symbol(writer_.text(label.name)), rollups_[r]->symbol(writer_.text(label.value))});
+        rollups[r].write(labels, *rollups_[r]);
+      }
+      samples += merge_histograms(one, number);
+    }
+    writer_.count_samples(samples);
+    for (size_t r = 0; r < rollups.size(); ++r) {
+      if (Result<void> done = rollups[r].finish(*rollups_[r]); !done.ok()) return done;
+    }
+    return writer_.add_group(slices);
+  }
+
+  // Full slices as they are; runs of small ones together.
+  static void plan_copies(const std::vector<Source>& sources, std::vector<BlockSlice>& slices,
+                          std::vector<const Source*>& copied) {
+    std::vector<int64_t> batch;
+    auto end_batch = [&] {
+      for (BlockSlice& slice : slices_of(batch)) {
+        slices.push_back(std::move(slice));
+        copied.push_back(nullptr);
+      }
+      batch.clear();
+    };
+    for (const Source& source : sources) {
+      if (source.times_ms.size() >= kSmallSliceRows) {
+        end_batch();
+        slices.emplace_back().times_ms = source.times_ms;
+        copied.push_back(&source);
+      } else {
+        batch.insert(batch.end(), source.times_ms.begin(), source.times_ms.end());
+      }
+    }
+    end_batch();
+  }
+
+  uint64_t put_mixed(std::span<const double> column, std::vector<BlockSlice>& slices,
+                     const std::vector<const Source*>& copied, const std::map<const Source*, std::string_view>& raw) {
+    thread_local std::string chunk;
+    uint64_t samples = 0;
+    size_t at = 0;
+    for (size_t i = 0; i < slices.size(); ++i) {
+      const size_t rows = slices[i].times_ms.size();
+      if (copied[i] != nullptr) {
+        auto known = raw.find(copied[i]);
+        slices[i].add(known == raw.end() ? std::string_view{} : known->second);
+        samples += known == raw.end() || known->second.empty() ? 0 : rows;
+      } else {
+        chunk.clear();
+        encode_values(column.subspan(at, rows), rows >= kSummaryRows ? WithSummary::kYes : WithSummary::kNo, chunk);
+        slices[i].add(chunk);
+        samples += present(column.subspan(at, rows));
+      }
+      at += rows;
+    }
+    return samples;
+  }
+
+  uint64_t merge_histograms(uint32_t series, uint32_t number) {
+    std::map<int64_t, HistogramSample> list;
+    for (size_t b = 0; b < inputs_.size(); ++b) {
+      const uint32_t there = members_[b][series];
+      if (there == kNone || !inputs_[b]->has_histograms()) continue;
+      std::vector<HistogramSample> samples;
+      inputs_[b]->histograms(there, samples);
+      for (HistogramSample& sample : samples) {
+        bool gone = false;
+        for (size_t t = 0; t < tombstones_.size(); ++t)
+          gone |= deleted_[t][b].has(there) && sample.time_ms >= tombstones_[t].from_ms &&
+                  sample.time_ms <= tombstones_[t].to_ms;
+        if (gone) {
+          ++outcome_.deleted;
+        } else {
+          list[sample.time_ms] = std::move(sample);
+        }
+      }
+    }
+    std::vector<HistogramSample> merged;
+    for (auto& [time_ms, sample] : list) merged.push_back(std::move(sample));
+    writer_.add_histograms(number, merged);
+    return merged.size();
+  }
+
+  const std::span<const std::shared_ptr<const Block>> inputs_;
+  const std::span<const Tombstone> tombstones_;
+  const std::function<bool(std::string_view)>& is_counter_;
+  BlockWriter& writer_;
+  const std::span<BlockWriter* const> rollups_;
+  LabelSets sets_;
+  std::vector<uint32_t> numbers_;                // by series: in the output
+  std::vector<std::vector<uint32_t>> members_;   // by input: by series, its number there
+  std::vector<std::vector<SeriesSet>> deleted_;  // by tombstone, by input
+  MergeOutcome outcome_;
+};
+
+}  // namespace
+
+Result<MergeOutcome> merge_blocks(std::span<const std::shared_ptr<const Block>> inputs,
+                                  std::span<const Tombstone> tombstones,
+                                  const std::function<bool(std::string_view)>& is_counter, BlockWriter& writer,
+                                  std::span<BlockWriter* const> rollups) {
+  return Merge(inputs, tombstones, is_counter, writer, rollups).run();
+}
+
+}  // namespace lockstep::metrics

@@ -1,0 +1,1062 @@
+#include "store/metrics/metric_engine.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <set>
+
+#include "base/crc32c.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "store/columns/byte_codec.h"
+#include "store/metrics/selection.h"
+
+namespace lockstep {
+
+using namespace metrics;
+
+namespace {
+
+constexpr uint32_t kNone = UINT32_MAX;
+constexpr int64_t kRoundNs = 200'000'000;
+constexpr int64_t kSyncNs = 1'000'000'000;
+constexpr int64_t kRetryNs = 5'000'000'000;
+// Memory that cannot be sealed may grow to so many times what is usual; then pushes are refused.
+constexpr size_t kUnsealedTimes = 8;
+constexpr uint64_t kTombstoneBytesMax = 64u << 20;
+
+std::string tier_label(uint32_t tier) {
+  return tier == 0 ? "tier=\"raw\"" : tier == 1 ? "tier=\"1m\"" : "tier=\"1h\"";
+}
+
+}  // namespace
+
+MetricEngine::MetricEngine(MetricEngineOptions options, const Clock& clock, Counters& counters)
+    : options_(std::move(options)),
+      clock_(clock),
+      counters_(counters),
+      received_(counters.at("lockstep_metric_samples_received_total")),
+      stored_(counters.at("lockstep_metric_samples_stored_total")),
+      replaced_(counters.at("lockstep_metric_samples_replaced_total")),
+      repeated_(counters.at("lockstep_metric_samples_repeated_total")),
+      log_bytes_(counters.at("lockstep_metric_log_bytes_total")),
+      index_(options_.limits) {}
+
+Result<std::unique_ptr<MetricEngine>> MetricEngine::open(MetricEngineOptions options, const Clock& clock,
+                                                         Counters& counters) {
+  options.shards = std::clamp<uint32_t>(options.shards, 1, 1u << Home::kShardBits);
+  std::unique_ptr<MetricEngine> engine(new MetricEngine(std::move(options), clock, counters));
+  for (const std::string& folder : {engine->options_.folder, engine->log_folder(), engine->block_folder()}) {
+    if (Result<void> made = make_directories(folder); !made.ok()) return Error{made.error()};
+  }
+  Result<UniqueFd> lock = lock_folder(engine->options_.folder, "metrics store");
+  if (!lock.ok()) return Error{lock.error()};
+  engine->lock_ = std::move(*lock);
+  if (Result<void> loaded = engine->load_blocks(); !loaded.ok()) return Error{loaded.error()};
+  if (Result<void> loaded = engine->load_tombstones(); !loaded.ok()) return Error{loaded.error()};
+  if (Result<void> replayed = engine->replay_log(); !replayed.ok()) return Error{replayed.error()};
+  if (engine->options_.background)
+    engine->worker_ = std::jthread([raw = engine.get()](std::stop_token stop) { raw->run(stop); });
+  return engine;
+}
+
+MetricEngine::~MetricEngine() {
+  if (worker_.joinable()) {
+    worker_.request_stop();
+    worker_.join();
+  }
+  if (Result<void> synced = sync(); !synced.ok())
+    LOCKSTEP_LOG_ERROR("metrics", "the log could not be written at the end: %s", synced.error().c_str());
+}
+
+void MetricEngine::damage(const char* where, const std::string& line) const {
+  LOCKSTEP_LOG_ERROR("metrics", "%s", line.c_str());
+  counters_.add("lockstep_metric_damage_total", format("where=\"%s\"", where));
+}
+
+void MetricEngine::damaged_chunks(const Block& block, size_t count) const {
+  counters_.add("lockstep_metric_damage_total", "where=\"chunk\"", static_cast<int64_t>(count));
+  if (block.first_damage())
+    LOCKSTEP_LOG_ERROR("metrics", "%s: chunks with a wrong checksum; what they held is a gap", block.path().c_str());
+}
+
+// Start.
+
+Result<void> MetricEngine::load_blocks() {
+  Result<std::vector<std::string>> names = list_directory(block_folder());
+  if (!names.ok()) return Error{names.error()};
+  auto found = std::make_shared<Blocks>();
+  for (const std::string& name : *names) {
+    const std::string path = block_folder() + "/" + name;
+    if (name.ends_with(".part")) {  // a crash while it was written; what it was made of is still there
+      ::unlink(path.c_str());
+      continue;
+    }
+    std::optional<BlockInfo> info = BlockInfo::from_name(name);
+    if (!info) {
+      LOCKSTEP_LOG_WARN("metrics", "%s: not a name of ours; left alone", path.c_str());
+      continue;
+    }
+    next_block_ = std::max(next_block_, info->number + 1);
+    Result<std::shared_ptr<const Block>> block = Block::open(block_folder(), name);
+    if (block.ok()) {
+      found->push_back(std::move(*block));
+    } else {
+      damage("block", block.error() + "; kept out");
+    }
+  }
+  // A crash after blocks were merged: the old ones go; a rollup whose raw part was not finished goes too.
+  std::set<uint64_t> replaced, there;
+  for (const auto& block : *found) {
+    there.insert(block->info().number);
+    if (block->info().tier == 0) replaced.insert(block->info().replaces.begin(), block->info().replaces.end());
+  }
+  std::set<uint64_t> unmade;
+  for (const auto& block : *found) {
+    if (block->info().tier == 0) continue;
+    for (uint64_t number : block->info().replaces) {
+      if (!there.contains(number)) continue;
+      const bool same_tier = std::any_of(found->begin(), found->end(), [&](const auto& other) {
+        return other->info().number == number && other->info().tier == block->info().tier;
+      });
+      if (same_tier) {
+        replaced.insert(number);
+      } else if (!replaced.contains(number)) {
+        unmade.insert(block->info().number);
+      }
+    }
+  }
+  std::erase_if(*found, [&](const auto& block) {
+    const uint64_t number = block->info().number;
+    if (!replaced.contains(number) && !unmade.contains(number)) return false;
+    ::unlink(block->path().c_str());
+    return true;
+  });
+  std::sort(found->begin(), found->end(),
+            [](const auto& a, const auto& b) { return a->info().number < b->info().number; });
+  for (const auto& block : *found) {
+    if (block->info().tier == 0) newest_ms_ = std::max(newest_ms_.load(), block->info().last_ms);
+  }
+  blocks_ = std::move(found);
+  note_blocks();
+  return {};
+}
+
+// What the log says, put back. Series are known by their labels, so that a record may come from a program with other
+// shards or groups.
+class MetricEngine::Replay final : public WalVisitor {
+ public:
+  Replay(MetricEngine& engine, uint32_t shard) : engine_(engine), shard_(shard % engine.shards_.size()) {}
+
+  void begin_snapshot() { homes_.clear(); }
+  void on_series(uint32_t group, uint32_t slot, Labels labels) override {
+    std::vector<Home>& homes = homes_[group];
+    if (homes.size() <= slot) homes.resize(slot + 1);
+    const Home neighbour = slot > 0 ? homes[slot - 1] : Home{};
+    homes[slot] = engine_.shards_[shard_]->restore_series(
+        labels, neighbour.group != kNone && neighbour.shard() == shard_ ? neighbour : Home{});
+  }
+  void on_run(uint32_t group, int64_t time_ms, uint32_t first_slot, std::span<const double> values) override {
+    auto known = homes_.find(group);
+    if (known == homes_.end() || first_slot + values.size() > known->second.size()) {
+      lost += values.size();
+      return;
+    }
+    samples += values.size();
+    newest_ms = std::max(newest_ms, time_ms);
+    std::span<const Home> homes = std::span<const Home>(known->second).subspan(first_slot, values.size());
+    while (!homes.empty()) {
+      size_t same = 1;
+      while (same < homes.size() && homes[same].shard() == homes[0].shard()) ++same;
+      if (homes[0].group != kNone && homes[0].shard() < engine_.shards_.size())
+        engine_.shards_[homes[0].shard()]->restore_run(homes.first(same), time_ms, values.first(same));
+      homes = homes.subspan(same);
+      values = values.subspan(same);
+    }
+  }
+  void on_histogram(uint32_t group, uint32_t slot, int64_t time_ms, NativeHistogram histogram) override {
+    const Home home = home_of(group, slot);
+    if (home.group == kNone) {
+      ++lost;
+      return;
+    }
+    newest_ms = std::max(newest_ms, time_ms);
+    engine_.shards_[home.shard()]->restore_histogram(home, time_ms, std::move(histogram));
+  }
+  void on_exemplar(uint32_t group, uint32_t slot, int64_t time_ms, double value, Labels labels) override {
+    const Home home = home_of(group, slot);
+    if (home.group == kNone) return;
+    Shard& shard = *engine_.shards_[home.shard()];
+    shard.restore_exemplar(shard.series_at(home), {std::move(labels), value, time_ms});
+  }
+  void on_metadata(MetricMetadata metadata) override {
+    std::lock_guard lock(engine_.metadata_mutex_);
+    engine_.metadata_[metadata.name] = std::move(metadata);
+  }
+
+  uint64_t samples = 0, lost = 0;
+  int64_t newest_ms = INT64_MIN;
+
+ private:
+  Home home_of(uint32_t group, uint32_t slot) const {
+    auto known = homes_.find(group);
+    return known == homes_.end() || slot >= known->second.size() ? Home{} : known->second[slot];
+  }
+  MetricEngine& engine_;
+  const uint32_t shard_;
+  std::unordered_map<uint32_t, std::vector<Home>> homes_;
+};
+
+Result<void> MetricEngine::replay_log() {
+  Result<std::vector<std::string>> names = list_directory(log_folder());
+  if (!names.ok()) return Error{names.error()};
+  std::vector<WalFileName> files;
+  for (const std::string& name : *names) {
+    WalFileName file;
+    if (WalFileName::parse(name, file)) {
+      files.push_back(file);
+    } else if (name.ends_with(".tmp")) {
+      ::unlink((log_folder() + "/" + name).c_str());
+    }
+  }
+  std::sort(files.begin(), files.end(), [](const WalFileName& a, const WalFileName& b) {
+    return std::tuple(a.shard, a.generation, a.segment) < std::tuple(b.shard, b.generation, b.segment);
+  });
+  for (const WalFileName& file : files) generation_ = std::max(generation_, file.generation + 1);
+  for (uint32_t i = 0; i < options_.shards; ++i)
+    shards_.push_back(
+        std::make_unique<Shard>(i, index_, hash_, options_.limits, options_.labels,
+                                std::make_unique<Wal>(log_folder(), i, generation_, options_.segment_bytes_max),
+                                options_.exemplars_max / options_.shards));
+  if (files.empty()) return {};
+
+  const int64_t start_ns = clock_.monotonic_ns();
+  uint64_t samples = 0, lost = 0;
+  std::unique_ptr<Replay> replay;
+  WalRecordReader reader;
+  for (size_t i = 0; i < files.size(); ++i) {
+    const WalFileName& file = files[i];
+    if (i == 0 || file.shard != files[i - 1].shard) replay = std::make_unique<Replay>(*this, file.shard);
+    if (file.segment == 0) replay->begin_snapshot();
+    reader.begin_segment();
+    const std::string path = log_folder() + "/" + file.text();
+    const uint64_t before = replay->samples, lost_before = replay->lost;
+    Result<WalReadOutcome> outcome =
+        read_wal_file(path, [&](std::string_view record) { return reader.read(record, *replay); });
+    samples += replay->samples - before;
+    lost += replay->lost - lost_before;
+    newest_ms_ = std::max(newest_ms_.load(), replay->newest_ms);
+    if (!outcome.ok()) {
+      damage("log", outcome.error() + "; its samples are a gap");
+    } else if (!outcome->damage.empty()) {
+      damage("log", format("%s: %s; what follows in this file is a gap", path.c_str(), outcome->damage.c_str()));
+    } else if (outcome->torn) {
+      counters_.add("lockstep_metric_log_torn_total");
+      LOCKSTEP_LOG_WARN("metrics", "%s: cut at byte %llu, where a crash ended it", path.c_str(),
+                        static_cast<unsigned long long>(outcome->bytes_good));
+    }
+  }
+  if (lost > 0)
+    damage("log", format("%llu samples of the log belong to series that damage has hidden; they are a gap",
+                         static_cast<unsigned long long>(lost)));
+  if (Result<void> written = write_snapshots(generation_); !written.ok()) return written;
+  counters_.set("lockstep_metric_series", "", static_cast<int64_t>(index_.series_count()));
+  LOCKSTEP_LOG_INFO("metrics", "%zu series and %llu samples from the log in %s", index_.series_count(),
+                    static_cast<unsigned long long>(samples),
+                    human_duration(static_cast<double>(clock_.monotonic_ns() - start_ns)).c_str());
+  return {};
+}
+
+// Writing.
+
+Result<PushOutcome> MetricEngine::push(std::string_view stream, std::span<const PushedSeries> series,
+                                       const std::function<Result<Labels>(size_t k)>& canonical) {
+  if (series.empty()) return PushOutcome{};
+  Shard& shard = *shards_[hash_(stream).b % shards_.size()];
+  if (std::string failure = shard.wal().failure(); !failure.empty()) {
+    // One try: where the disk has room again, this push goes through.
+    if (Result<void> written = shard.wal().flush(false); !written.ok())
+      return Error{format("metrics cannot be written now: %s; nothing of this push was taken", failure.c_str())};
+  }
+  uint64_t received = 0;
+  for (const PushedSeries& one : series) received += one.histograms.empty() ? one.values.size() : one.histograms.size();
+  const int64_t newest_ms = newest_ms_.load(std::memory_order_relaxed);
+  TimeBounds bounds;
+  bounds.newest_ms = clock_.unix_ns() / 1'000'000 + options_.future_ms;
+  if (newest_ms != INT64_MIN) bounds.oldest_ms = newest_ms - options_.late_ms;
+
+  PushTally tally;
+  thread_local std::vector<Shard::Foreign> foreign;
+  foreign.clear();
+  const uint64_t end = shard.push(stream, series, canonical, bounds, tally, foreign);
+  Result<void> committed = end == 0 ? Result<void>{} : shard.wal().commit(end, options_.ack);
+  std::sort(foreign.begin(), foreign.end(),
+            [](const Shard::Foreign& a, const Shard::Foreign& b) { return a.home.group < b.home.group; });
+  for (size_t i = 0; i < foreign.size() && committed.ok();) {
+    size_t same = i + 1;
+    while (same < foreign.size() && foreign[same].home.shard() == foreign[i].home.shard()) ++same;
+    Shard& other = *shards_[foreign[i].home.shard()];
+    const uint64_t other_end = other.push_foreign(std::span(foreign).subspan(i, same - i), tally);
+    if (other_end != 0) committed = other.wal().commit(other_end, options_.ack);
+    i = same;
+  }
+  int64_t seen = newest_ms_.load(std::memory_order_relaxed);
+  while (seen < tally.newest_ms && !newest_ms_.compare_exchange_weak(seen, tally.newest_ms)) {
+  }
+  if (!committed.ok()) {
+    counters_.add("lockstep_metric_write_failed_total", "what=\"log\"");
+    return Error{format("metrics cannot be written now: %s; send this push again", committed.error().c_str())};
+  }
+  received_.fetch_add(static_cast<int64_t>(received), std::memory_order_relaxed);
+  stored_.fetch_add(static_cast<int64_t>(tally.outcome.stored), std::memory_order_relaxed);
+  replaced_.fetch_add(static_cast<int64_t>(tally.outcome.replaced), std::memory_order_relaxed);
+  repeated_.fetch_add(static_cast<int64_t>(tally.outcome.repeated), std::memory_order_relaxed);
+  for (const RefusedSamples& refused : tally.outcome.refused)
+    counters_.add("lockstep_metric_samples_refused_total", format("reason=\"%s\"", refused.reason.c_str()),
+                  static_cast<int64_t>(refused.samples));
+  return std::move(tally.outcome);
+}
+
+void MetricEngine::set_metadata(std::string_view name, std::string_view type, std::string_view help,
+                                std::string_view unit) {
+  MetricMetadata metadata{std::string(name), std::string(type), std::string(help), std::string(unit)};
+  {
+    std::lock_guard lock(metadata_mutex_);
+    auto known = metadata_.find(name);
+    if (known != metadata_.end() && known->second.type == type && known->second.help == help &&
+        known->second.unit == unit)
+      return;
+    metadata_[metadata.name] = metadata;
+  }
+  const uint64_t end = shards_[0]->log_metadata(metadata);
+  (void)shards_[0]->wal().commit(end, options_.ack).ok();
+}
+
+// Reading.
+
+std::shared_ptr<const MetricEngine::Blocks> MetricEngine::blocks() const {
+  std::shared_lock lock(mutex_);
+  return blocks_;
+}
+
+// The wanted tier for what has been rolled up, raw blocks for what has not; and where a tier begins later than a
+// coarser one, the coarser one before that: what retention has left.
+std::vector<MetricEngine::Source> MetricEngine::sources_of(const Blocks& blocks, int64_t from_ms, int64_t to_ms,
+                                                           int64_t spacing_ms) {
+  uint32_t wanted = 0;
+  while (wanted + 1 < kTiers && kTierSpacingMs[wanted + 1] <= spacing_ms) ++wanted;
+  std::vector<Source> list;
+  int64_t until_ms = to_ms;  // coarser tiers answer up to here
+  for (uint32_t tier = wanted; tier < kTiers; ++tier) {
+    int64_t begins_ms = INT64_MAX;
+    for (const auto& block : blocks) {
+      const BlockInfo& info = block->info();
+      if (info.tier != tier || (tier == 0 && wanted == 0 && info.level == 0)) continue;
+      begins_ms = std::min(begins_ms, info.first_ms - kTierSpacingMs[tier]);
+    }
+    for (const auto& block : blocks) {
+      const BlockInfo& info = block->info();
+      const bool unrolled = info.tier == 0 && info.level == 0;
+      if (tier == wanted && unrolled) {
+        list.push_back({block, from_ms, to_ms});
+      } else if (info.tier == tier && !unrolled && from_ms <= until_ms) {
+        list.push_back({block, from_ms, until_ms});
+      }
+    }
+    if (begins_ms != INT64_MAX) until_ms = std::min(until_ms, begins_ms - 1);
+  }
+  std::erase_if(list, [&](const Source& source) {
+    return source.block->info().first_ms > source.to_ms || source.block->info().last_ms < source.from_ms;
+  });
+  std::sort(list.begin(), list.end(), [](const Source& a, const Source& b) {
+    return std::tuple(b.block->info().tier, a.block->info().number) <
+           std::tuple(a.block->info().tier, b.block->info().number);
+  });
+  return list;
+}
+
+Result<std::unique_ptr<MetricSelection>> MetricEngine::select(std::span<const LabelMatcher> matchers,
+                                                              const SelectOptions& options) const {
+  Result<CompiledMatchers> compiled = compile_matchers(matchers);
+  if (!compiled.ok()) return Error{compiled.error()};
+  auto selection = std::make_unique<Selection>(
+      index_.symbols(), options.rollup, [this](const Block& block, size_t count) { damaged_chunks(block, count); });
+  auto too_many = [&](uint64_t have) {
+    return Error{format("more than %llu series match (%llu so far); narrow the selector or raise the limit",
+                        static_cast<unsigned long long>(options.series_max), static_cast<unsigned long long>(have))};
+  };
+  std::shared_ptr<const Blocks> list;
+  std::vector<Tombstone> tombstones;
+  {
+    std::shared_lock moving(mutex_);
+    list = blocks_;
+    tombstones = tombstones_;
+    struct Found {
+      uint32_t series;
+      Home home;
+    };
+    std::vector<Found> found;
+    {
+      SeriesIndex::Reading reading(index_);
+      const SeriesSet set = reading.matching(*compiled);
+      if (options.series_max > 0 && set.count() > options.series_max) return too_many(set.count());
+      set.visit([&](uint32_t series) { found.push_back({series, reading.home(series)}); });
+    }
+    // Groups are copied shard by shard; which series are in them was settled before, under the index' lock.
+    std::vector<Selection::HeadPlace> places(found.size());
+    for (uint32_t number = 0; number < shards_.size(); ++number) {
+      Shard::Snapshot snapshot(*shards_[number]);
+      std::vector<uint32_t> taken(snapshot.group_count(), kNone);  // kNone: not asked; kNone - 1: nothing there
+      for (size_t i = 0; i < found.size(); ++i) {
+        const Home home = found[i].home;
+        if (home.group == kNone || home.shard() != number) continue;
+        const uint32_t group = home.group_in_shard();
+        if (group >= taken.size()) continue;
+        if (taken[group] == kNone) {
+          GroupSnapshot copy;
+          if (snapshot.take(group, options.from_ms, options.to_ms, copy)) {
+            taken[group] = static_cast<uint32_t>(selection->snapshots().size());
+            selection->snapshots().push_back(std::move(copy));
+          } else {
+            taken[group] = kNone - 1;
+          }
+        }
+        if (taken[group] != kNone - 1) places[i] = {taken[group], home.slot};
+      }
+    }
+    SeriesIndex::Reading reading(index_);
+    for (size_t i = 0; i < found.size(); ++i) {
+      if (places[i].snapshot == kNone) continue;
+      reading.labels(found[i].series, selection->sets().append_room(reading.label_count(found[i].series)));
+      selection->head().push_back(places[i]);
+    }
+  }
+  CompiledMatchers for_tiers = *compiled;
+  if (Result<CompiledMatcher> rollup = CompiledMatcher::compile(
+          {std::string(kRollupLabel), LabelMatcher::Op::kEqual, std::string(rollup_name(options.rollup))});
+      rollup.ok())
+    for_tiers.push_back(std::move(*rollup));
+  bool is_first = true;
+  for (const Source& source : sources_of(*list, options.from_ms, options.to_ms, options.spacing_ms)) {
+    if (Result<void> loaded = source.block->load(); !loaded.ok()) {
+      if (source.block->first_damage()) damage("block", loaded.error() + "; what it holds is a gap");
+      continue;
+    }
+    Result<SeriesSet> set = source.block->matching(source.block->info().tier == 0 ? *compiled : for_tiers);
+    if (!set.ok()) {
+      if (source.block->first_damage()) damage("block", set.error() + "; what it holds is a gap");
+      continue;
+    }
+    Selection::BlockPart part{source.block, source.from_ms, source.to_ms, {}, {}};
+    for (const Tombstone& tombstone : tombstones) {
+      if (source.block->info().number > tombstone.block_number_max) continue;
+      Result<CompiledMatchers> gone = compile_matchers(tombstone.matchers, true);
+      Result<SeriesSet> deleted = gone.ok() ? source.block->matching(*gone) : Result<SeriesSet>(Error{gone.error()});
+      if (deleted.ok()) part.deleted.push_back({std::move(*deleted), tombstone.from_ms, tombstone.to_ms});
+    }
+    if (Result<void> added = selection->add_block(std::move(part), *set, is_first); !added.ok()) {
+      if (source.block->first_damage()) damage("block", added.error() + "; what it holds is a gap");
+      continue;
+    }
+    is_first = false;
+    if (options.series_max > 0 && selection->size() > options.series_max) return too_many(selection->size());
+  }
+  return std::unique_ptr<MetricSelection>(std::move(selection));
+}
+
+namespace {
+std::vector<LabelMatcher> everything() {
+  return {{"__name__", LabelMatcher::Op::kRegex, ".+"}};
+}
+}  // namespace
+
+Result<std::vector<std::string>> MetricEngine::label_names(std::span<const std::vector<LabelMatcher>> any,
+                                                           int64_t from_ms, int64_t to_ms) const {
+  std::set<std::string> names;
+  auto collect = [&](std::span<const LabelMatcher> matchers) -> Result<void> {
+    Result<std::unique_ptr<MetricSelection>> selection = select(matchers, {.from_ms = from_ms, .to_ms = to_ms});
+    if (!selection.ok()) return Error{selection.error()};
+    std::set<uint32_t> symbols;
+    for (size_t i = 0; i < (*selection)->size(); ++i) {
+      for (const LabelSymbols& label : (*selection)->labels(i)) symbols.insert(label.name);
+    }
+    for (uint32_t symbol : symbols) names.emplace((*selection)->text(symbol));
+    return {};
+  };
+  if (any.empty()) {
+    if (Result<void> done = collect(everything()); !done.ok()) return Error{done.error()};
+  }
+  for (const std::vector<LabelMatcher>& matchers : any) {
+    if (Result<void> done = collect(matchers); !done.ok()) return Error{done.error()};
+  }
+  return std::vector<std::string>(names.begin(), names.end());
+}
+
+Result<std::vector<std::string>> MetricEngine::label_values(std::string_view name,
+                                                            std::span<const std::vector<LabelMatcher>> any,
+                                                            int64_t from_ms, int64_t to_ms) const {
+  std::set<std::string> values;
+  auto collect = [&](std::span<const LabelMatcher> matchers) -> Result<void> {
+    Result<std::unique_ptr<MetricSelection>> selection = select(matchers, {.from_ms = from_ms, .to_ms = to_ms});
+    if (!selection.ok()) return Error{selection.error()};
+    std::set<uint32_t> symbols;
+    uint32_t wanted = kNone;
+    for (size_t i = 0; i < (*selection)->size(); ++i) {
+      for (const LabelSymbols& label : (*selection)->labels(i)) {
+        if (wanted == kNone && (*selection)->text(label.name) == name) wanted = label.name;
+        if (label.name == wanted) symbols.insert(label.value);
+      }
+    }
+    for (uint32_t symbol : symbols) values.emplace((*selection)->text(symbol));
+    return {};
+  };
+  if (any.empty()) {
+    if (Result<void> done = collect(everything()); !done.ok()) return Error{done.error()};
+  }
+  for (const std::vector<LabelMatcher>& matchers : any) {
+    if (Result<void> done = collect(matchers); !done.ok()) return Error{done.error()};
+  }
+  return std::vector<std::string>(values.begin(), values.end());
+}
+
+std::vector<MetricMetadata> MetricEngine::metadata() const {
+  std::lock_guard lock(metadata_mutex_);
+  std::vector<MetricMetadata> list;
+  for (const auto& [name, metadata] : metadata_) list.push_back(metadata);
+  return list;
+}
+
+Result<std::vector<Exemplar>> MetricEngine::exemplars(std::span<const LabelMatcher> matchers, int64_t from_ms,
+                                                      int64_t to_ms) const {
+  Result<CompiledMatchers> compiled = compile_matchers(matchers);
+  if (!compiled.ok()) return Error{compiled.error()};
+  std::vector<Exemplar> list;
+  auto wanted = [&](const PushedExemplar& exemplar) {
+    return exemplar.time_ms >= from_ms && exemplar.time_ms <= to_ms;
+  };
+  std::shared_lock moving(mutex_);
+  {
+    std::vector<StoredExemplar> stored;
+    for (const std::unique_ptr<Shard>& shard : shards_) {
+      Shard::Snapshot snapshot(*shard);
+      for (const std::deque<StoredExemplar>* part : {&snapshot.exemplars_sealing(), &snapshot.exemplars()}) {
+        for (const StoredExemplar& one : *part) {
+          if (wanted(one.exemplar)) stored.push_back(one);
+        }
+      }
+    }
+    SeriesIndex::Reading reading(index_);
+    const SeriesSet set = reading.matching(*compiled);
+    std::vector<LabelSymbols> labels;
+    for (StoredExemplar& one : stored) {
+      if (one.series >= set.size() || !set.has(one.series)) continue;
+      Exemplar exemplar;
+      labels.resize(reading.label_count(one.series));
+      reading.labels(one.series, labels.data());
+      for (const LabelSymbols& label : labels)
+        exemplar.series_labels.emplace_back(index_.symbols().text(label.name), index_.symbols().text(label.value));
+      exemplar.labels = std::move(one.exemplar.labels);
+      exemplar.value = one.exemplar.value;
+      exemplar.time_ms = one.exemplar.time_ms;
+      list.push_back(std::move(exemplar));
+    }
+  }
+  for (const auto& block : *blocks_) {
+    if (block->info().tier != 0 || !block->load().ok()) continue;
+    std::vector<std::pair<uint32_t, PushedExemplar>> stored;
+    if (!block->exemplars(stored) || stored.empty()) continue;
+    Result<SeriesSet> set = block->matching(*compiled);
+    if (!set.ok()) continue;
+    std::vector<LabelSymbols> labels;
+    for (auto& [series, one] : stored) {
+      if (!set->has(series) || !wanted(one) || !block->labels(series, labels)) continue;
+      Exemplar exemplar;
+      for (const LabelSymbols& label : labels)
+        exemplar.series_labels.emplace_back(block->text(label.name), block->text(label.value));
+      exemplar.labels = std::move(one.labels);
+      exemplar.value = one.value;
+      exemplar.time_ms = one.time_ms;
+      list.push_back(std::move(exemplar));
+    }
+  }
+  std::sort(list.begin(), list.end(), [](const Exemplar& a, const Exemplar& b) {
+    return std::tie(a.series_labels, a.time_ms) < std::tie(b.series_labels, b.time_ms);
+  });
+  return list;
+}
+
+CardinalityReport MetricEngine::cardinality(size_t top) const {
+  CardinalityReport report;
+  report.series = index_.series_count();
+  report.limits = options_.limits;
+  report.metrics = index_.largest("__name__", top);
+  report.jobs = index_.largest("job_id", top);
+  for (const std::unique_ptr<Shard>& shard : shards_) {
+    for (Creator& stream : shard->largest_streams(top)) report.streams.push_back(std::move(stream));
+  }
+  std::sort(report.streams.begin(), report.streams.end(),
+            [](const Creator& a, const Creator& b) { return a.series > b.series; });
+  if (report.streams.size() > top) report.streams.resize(top);
+  for (const char* reason : {"series_limit", "job_limit", "metric_limit", "agent_limit", "too_old", "future",
+                             "label_forbidden", "labels_invalid", "reserved_nan"}) {
+    if (const int64_t samples =
+            counters_.value("lockstep_metric_samples_refused_total", format("reason=\"%s\"", reason)))
+      report.refused[reason] = samples;
+  }
+  return report;
+}
+
+// Sealing.
+
+bool MetricEngine::seal_is_due() const {
+  size_t bytes = 0;
+  int64_t oldest_ms = INT64_MAX;
+  for (const std::unique_ptr<Shard>& shard : shards_) {
+    bytes += shard->strip_bytes();
+    oldest_ms = std::min(oldest_ms, shard->oldest_ms());
+  }
+  if (oldest_ms == INT64_MAX) return false;
+  return bytes >= std::max(options_.seal_bytes_min, options_.seal_bytes_per_series * index_.series_count()) ||
+         newest_ms_.load() - oldest_ms >= options_.seal_age_ms;
+}
+
+Result<void> MetricEngine::write_snapshots(uint64_t generation) {
+  for (uint32_t i = 0; i < shards_.size(); ++i) {
+    std::vector<std::string> records = shards_[i]->series_records();
+    if (i == 0) {
+      WalRecordWriter writer;
+      for (const MetricMetadata& one : metadata()) writer.add_metadata(one);
+      if (!writer.empty()) records.push_back(writer.bytes());
+    }
+    if (Result<void> written = write_wal_file(log_folder() + "/" + WalFileName{i, generation, 0}.text(), records);
+        !written.ok())
+      return written;
+  }
+  return {};
+}
+
+void MetricEngine::remove_log_before(uint64_t generation) {
+  Result<std::vector<std::string>> names = list_directory(log_folder());
+  if (!names.ok()) return;
+  for (const std::string& name : *names) {
+    WalFileName file;
+    if (WalFileName::parse(name, file) && file.generation < generation) ::unlink((log_folder() + "/" + name).c_str());
+  }
+}
+
+Result<void> MetricEngine::seal() {
+  std::lock_guard work(work_mutex_);
+  const uint64_t generation = ++generation_;
+  std::vector<Shard::Sealing> sealing;
+  bool any = false;
+  for (const std::unique_ptr<Shard>& shard : shards_) {
+    sealing.push_back(shard->begin_seal(generation));
+    any |= !sealing.back().parts.empty();
+  }
+  auto failed = [&](const std::string& why) {
+    for (const std::unique_ptr<Shard>& shard : shards_) shard->end_seal(false);
+    counters_.add("lockstep_metric_write_failed_total", "what=\"seal\"");
+    return Error{"metrics not sealed: " + why + "; they stay in memory and in the log"};
+  };
+  // What is far behind goes to a block of its own, so that the other stays narrow.
+  const int64_t cut_ms = newest_ms_.load() - options_.seal_age_ms - 1'800'000;
+  auto made = std::make_shared<Blocks>(*blocks());
+  for (const bool is_old : {true, false}) {
+    if (!any) break;
+    const int64_t from_ms = is_old ? INT64_MIN : cut_ms, to_ms = is_old ? cut_ms - 1 : INT64_MAX;
+    bool has = false;
+    for (const Shard::Sealing& one : sealing) {
+      for (const Shard::Sealing::Part& part : one.parts) has |= part.data->overlaps(from_ms, to_ms);
+    }
+    if (!has) continue;
+    BlockInfo info;
+    info.number = next_block_++;
+    Result<std::unique_ptr<BlockWriter>> writer = BlockWriter::create(block_folder(), info);
+    if (!writer.ok()) return failed(writer.error());
+    std::unordered_map<uint32_t, uint32_t> symbols, numbers;
+    bool needs_numbers = false;
+    for (const Shard::Sealing& one : sealing) needs_numbers |= !one.exemplars.empty();
+    for (const Shard::Sealing& one : sealing) {
+      for (const Shard::Sealing::Part& part : one.parts) {
+        if (!part.data->overlaps(from_ms, to_ms)) continue;
+        std::vector<LabelSymbols> labels;
+        std::vector<uint32_t> ends;
+        {
+          SeriesIndex::Reading reading(index_);
+          for (uint32_t series : part.series) {
+            const size_t start = labels.size();
+            labels.resize(start + reading.label_count(series));
+            reading.labels(series, labels.data() + start);
+            ends.push_back(static_cast<uint32_t>(labels.size()));
+          }
+        }
+        auto symbol = [&](uint32_t ours) {
+          auto [known, is_new] = symbols.try_emplace(ours, 0);
+          if (is_new) known->second = (*writer)->symbol(index_.symbols().text(ours));
+          return known->second;
+        };
+        for (LabelSymbols& label : labels) label = {symbol(label.name), symbol(label.value)};
+        std::vector<uint32_t> in_block;
+        Result<void> written = write_group(
+            *part.data, part.series.size(), from_ms, to_ms, **writer,
+            [&](size_t slot, std::vector<LabelSymbols>& to) {
+              const uint32_t start = slot == 0 ? 0 : ends[slot - 1];
+              to.assign(labels.begin() + start, labels.begin() + ends[slot]);
+            },
+            needs_numbers ? &in_block : nullptr);
+        if (!written.ok()) return failed(written.error());
+        for (size_t i = 0; i < in_block.size(); ++i) numbers[part.series[i]] = in_block[i];
+      }
+    }
+    for (const Shard::Sealing& one : sealing) {
+      for (const StoredExemplar& exemplar : one.exemplars) {
+        if (auto known = numbers.find(exemplar.series); known != numbers.end() && !is_old)
+          (*writer)->add_exemplar(known->second, exemplar.exemplar);
+      }
+    }
+    Result<BlockInfo> finished = (*writer)->finish();
+    if (!finished.ok()) return failed(finished.error());
+    Result<std::shared_ptr<const Block>> block = Block::open(block_folder(), finished->name());
+    if (!block.ok()) return failed(block.error());
+    made->push_back(std::move(*block));
+  }
+  if (Result<void> written = write_snapshots(generation); !written.ok()) {
+    // The blocks are there; the log says the same again at the next start, which changes nothing.
+    counters_.add("lockstep_metric_write_failed_total", "what=\"seal\"");
+    LOCKSTEP_LOG_WARN("metrics", "series not written to the log: %s; the old log stays", written.error().c_str());
+    std::unique_lock lock(mutex_);
+    blocks_ = std::move(made);
+    for (const std::unique_ptr<Shard>& shard : shards_) shard->end_seal(true);
+    return {};
+  }
+  {
+    std::unique_lock lock(mutex_);
+    blocks_ = std::move(made);
+    for (const std::unique_ptr<Shard>& shard : shards_) shard->end_seal(true);
+  }
+  remove_log_before(generation);
+  std::vector<uint32_t> gone;
+  for (const std::unique_ptr<Shard>& shard : shards_) {
+    std::vector<uint32_t> idle = shard->forget_idle(newest_ms_.load() - options_.idle_ms);
+    gone.insert(gone.end(), idle.begin(), idle.end());
+  }
+  index_.forget(gone);
+  note_blocks();
+  return {};
+}
+
+void MetricEngine::note_blocks() {
+  const std::shared_ptr<const Blocks> list = blocks();
+  int64_t counts[kTiers] = {}, bytes[kTiers] = {};
+  for (const auto& block : *list) {
+    ++counts[block->info().tier];
+    bytes[block->info().tier] += static_cast<int64_t>(block->bytes());
+  }
+  for (uint32_t tier = 0; tier < kTiers; ++tier) {
+    counters_.set("lockstep_metric_blocks", tier_label(tier), counts[tier]);
+    counters_.set("lockstep_metric_block_bytes", tier_label(tier), bytes[tier]);
+  }
+  counters_.set("lockstep_metric_series", "", static_cast<int64_t>(index_.series_count()));
+}
+
+// Merging.
+
+bool MetricEngine::is_counter(std::string_view metric) const {
+  {
+    std::lock_guard lock(metadata_mutex_);
+    auto known = metadata_.find(metric);
+    if (known != metadata_.end() && !known->second.type.empty() && known->second.type != "unknown")
+      return known->second.type == "counter";
+  }
+  return metric.ends_with("_total") || metric.ends_with("_bucket") || metric.ends_with("_count") ||
+         metric.ends_with("_sum");
+}
+
+void MetricEngine::exchange(const Blocks& old, const Blocks& added) {
+  {
+    std::unique_lock lock(mutex_);
+    auto list = std::make_shared<Blocks>(*blocks_);
+    std::erase_if(*list, [&](const auto& block) { return std::find(old.begin(), old.end(), block) != old.end(); });
+    list->insert(list->end(), added.begin(), added.end());
+    std::sort(list->begin(), list->end(),
+              [](const auto& a, const auto& b) { return a->info().number < b->info().number; });
+    blocks_ = std::move(list);
+  }
+  for (const auto& block : old) ::unlink(block->path().c_str());
+  note_blocks();
+}
+
+Result<void> MetricEngine::merge_these(uint32_t tier, const Blocks& inputs, uint32_t level) {
+  Blocks readable, unreadable;
+  for (const auto& block : inputs) {
+    if (Result<void> loaded = block->load(); loaded.ok()) {
+      readable.push_back(block);
+    } else {
+      if (block->first_damage()) damage("block", loaded.error() + "; left as it is");
+      unreadable.push_back(block);
+    }
+  }
+  if (readable.empty()) return {};
+  std::vector<Tombstone> tombstones;
+  {
+    std::shared_lock lock(mutex_);
+    for (const Tombstone& one : tombstones_) {
+      if (std::any_of(readable.begin(), readable.end(),
+                      [&](const auto& block) { return block->info().number <= one.block_number_max; }))
+        tombstones.push_back(one);
+    }
+  }
+  BlockInfo info;
+  info.tier = tier;
+  info.level = level;
+  for (const auto& block : readable) info.replaces.push_back(block->info().number);
+  std::vector<std::unique_ptr<BlockWriter>> rollups;
+  std::vector<BlockWriter*> rollup_list;
+  for (uint32_t finer = 1; tier == 0 && level == 1 && finer < kTiers; ++finer) {
+    BlockInfo rollup_info;
+    rollup_info.tier = finer;
+    rollup_info.level = 1;
+    rollup_info.number = next_block_++;
+    rollup_info.replaces = info.replaces;  // made of these; gone as long as one of them is there
+    Result<std::unique_ptr<BlockWriter>> writer = BlockWriter::create(block_folder(), rollup_info);
+    if (!writer.ok()) return Error{writer.error()};
+    rollup_list.push_back(writer->get());
+    rollups.push_back(std::move(*writer));
+  }
+  info.number = next_block_++;
+  Result<std::unique_ptr<BlockWriter>> writer = BlockWriter::create(block_folder(), info);
+  if (!writer.ok()) return Error{writer.error()};
+  Result<MergeOutcome> outcome = merge_blocks(
+      readable, tombstones, [this](std::string_view metric) { return is_counter(metric); }, **writer, rollup_list);
+  if (!outcome.ok()) return Error{outcome.error()};
+  Blocks added;
+  auto finish = [&](BlockWriter& one) -> Result<void> {
+    Result<BlockInfo> finished = one.finish();
+    if (!finished.ok()) return Error{finished.error()};
+    Result<std::shared_ptr<const Block>> block = Block::open(block_folder(), finished->name());
+    if (!block.ok()) return Error{block.error()};
+    added.push_back(std::move(*block));
+    return {};
+  };
+  Result<void> done;
+  for (const std::unique_ptr<BlockWriter>& one : rollups) {
+    if (done.ok()) done = finish(*one);
+  }
+  if (done.ok()) done = finish(**writer);  // the raw one last: with it the merge has happened
+  if (!done.ok()) {
+    for (const auto& block : added) ::unlink(block->path().c_str());
+    return done;
+  }
+  if (outcome->damaged_chunks > 0)
+    damage("chunk", format("%llu chunks of the blocks that were merged into %s could not be read; they are a gap",
+                           static_cast<unsigned long long>(outcome->damaged_chunks), added.back()->path().c_str()));
+  if (outcome->deleted > 0)
+    counters_.add("lockstep_metric_samples_dropped_total", "reason=\"deleted\"",
+                  static_cast<int64_t>(outcome->deleted));
+  exchange(readable, added);
+  if (!tombstones.empty()) {
+    std::vector<Tombstone> left;
+    {
+      std::shared_lock lock(mutex_);
+      left = tombstones_;
+      std::erase_if(left, [&](const Tombstone& one) {
+        return std::none_of(blocks_->begin(), blocks_->end(),
+                            [&](const auto& block) { return block->info().number <= one.block_number_max; });
+      });
+    }
+    if (Result<void> saved = save_tombstones(left); !saved.ok()) return saved;
+  }
+  return {};
+}
+
+Result<bool> MetricEngine::merge_tier(uint32_t tier) {
+  const std::shared_ptr<const Blocks> list = blocks();
+  const uint32_t lowest = tier == 0 ? 0 : 1;
+  for (uint32_t level = lowest; level < lowest + 2; ++level) {
+    Blocks inputs;
+    int64_t first_ms = INT64_MAX, last_ms = INT64_MIN;
+    for (const auto& block : *list) {
+      if (block->info().tier != tier || block->info().level != level || inputs.size() == options_.merge_blocks_max)
+        continue;
+      if (!block->load().ok()) continue;
+      inputs.push_back(block);
+      first_ms = std::min(first_ms, block->info().first_ms);
+      last_ms = std::max(last_ms, block->info().last_ms);
+    }
+    if (inputs.empty()) continue;
+    const int64_t spans_ms = level == 0 ? options_.merge_ms : options_.merge_day_ms;
+    // A block that is long enough alone is merged only to be rolled up.
+    if (last_ms - first_ms < spans_ms && inputs.size() < options_.merge_blocks_max) continue;
+    if (inputs.size() == 1 && level > 0) continue;
+    if (Result<void> merged = merge_these(tier, inputs, level + 1); !merged.ok()) return Error{merged.error()};
+    return true;
+  }
+  return false;
+}
+
+Result<bool> MetricEngine::merge() {
+  std::lock_guard work(work_mutex_);
+  for (uint32_t tier = 0; tier < kTiers; ++tier) {
+    Result<bool> merged = merge_tier(tier);
+    if (!merged.ok()) {
+      counters_.add("lockstep_metric_write_failed_total", "what=\"merge\"");
+      return Error{"metrics not merged: " + merged.error() + "; the blocks stay as they are"};
+    }
+    if (*merged) return true;
+  }
+  return false;
+}
+
+void MetricEngine::retain() {
+  std::lock_guard work(work_mutex_);
+  const std::shared_ptr<const Blocks> list = blocks();
+  const int64_t newest_ms = newest_ms_.load();
+  if (newest_ms == INT64_MIN) return;
+  Blocks gone;
+  for (uint32_t tier = 0; tier < kTiers; ++tier) {
+    Blocks kept;
+    uint64_t bytes = 0;
+    auto drop = [&](const std::shared_ptr<const Block>& block, const char* reason) {
+      counters_.add("lockstep_metric_samples_dropped_total", format("reason=\"%s\"", reason),
+                    static_cast<int64_t>(block->info().samples));
+      gone.push_back(block);
+    };
+    for (const auto& block : *list) {
+      if (block->info().tier != tier) continue;
+      if (block->info().last_ms < newest_ms - options_.keep_ms[tier]) {
+        drop(block, "retention");
+      } else {
+        kept.push_back(block);
+        bytes += block->bytes();
+      }
+    }
+    std::sort(kept.begin(), kept.end(),
+              [](const auto& a, const auto& b) { return a->info().last_ms < b->info().last_ms; });
+    for (size_t i = 0; i < kept.size() && bytes > options_.bytes_max[tier]; ++i) {
+      bytes -= kept[i]->bytes();
+      drop(kept[i], "limit");
+    }
+  }
+  if (!gone.empty()) exchange(gone, {});
+}
+
+// Deleting.
+
+Result<void> MetricEngine::remove(std::span<const LabelMatcher> matchers, int64_t from_ms, int64_t to_ms) {
+  Result<CompiledMatchers> compiled = compile_matchers(matchers);
+  if (!compiled.ok()) return Error{compiled.error()};
+  // Everything that is there becomes a block first, so that the tombstone is about blocks alone.
+  if (Result<void> sealed = seal(); !sealed.ok()) return sealed;
+  std::lock_guard work(work_mutex_);
+  std::vector<Tombstone> list;
+  {
+    std::shared_lock lock(mutex_);
+    list = tombstones_;
+  }
+  list.push_back({{matchers.begin(), matchers.end()}, from_ms, to_ms, next_block_ - 1});
+  return save_tombstones(list);
+}
+
+Result<void> MetricEngine::save_tombstones(const std::vector<Tombstone>& list) {
+  std::string bytes;
+  columns::put_varint(bytes, list.size());
+  for (const Tombstone& one : list) {
+    columns::put_varint(bytes, one.block_number_max);
+    columns::put_signed(bytes, one.from_ms);
+    columns::put_signed(bytes, one.to_ms);
+    columns::put_varint(bytes, one.matchers.size());
+    for (const LabelMatcher& matcher : one.matchers) {
+      bytes.push_back(static_cast<char>(matcher.op));
+      columns::put_bytes(bytes, matcher.name);
+      columns::put_bytes(bytes, matcher.value);
+    }
+  }
+  columns::put_fixed(bytes, crc32c(bytes));
+  if (Result<void> written = write_file_atomically(options_.folder + "/tombstones", bytes); !written.ok())
+    return written;
+  std::unique_lock lock(mutex_);
+  tombstones_ = list;
+  return {};
+}
+
+Result<void> MetricEngine::load_tombstones() {
+  const std::string path = options_.folder + "/tombstones";
+  if (::access(path.c_str(), F_OK) != 0) return {};
+  Result<std::string> bytes = read_file(path, kTombstoneBytesMax);
+  if (!bytes.ok()) return Error{bytes.error()};
+  auto spoilt = [&] {
+    damage("block", path + ": cannot be read; samples that were deleted and not yet merged away are seen again");
+    return Result<void>{};
+  };
+  if (bytes->size() < 4) return spoilt();
+  columns::ByteReader in(std::string_view(*bytes).substr(0, bytes->size() - 4));
+  columns::ByteReader end(std::string_view(*bytes).substr(bytes->size() - 4));
+  if (crc32c(std::string_view(*bytes).substr(0, bytes->size() - 4)) != end.fixed<uint32_t>()) return spoilt();
+  std::vector<Tombstone> list(in.count());
+  for (Tombstone& one : list) {
+    one.block_number_max = in.varint();
+    one.from_ms = in.signed_varint();
+    one.to_ms = in.signed_varint();
+    one.matchers.resize(in.count(3));
+    for (LabelMatcher& matcher : one.matchers) {
+      matcher.op = static_cast<LabelMatcher::Op>(in.fixed<uint8_t>() & 3);
+      matcher.name = in.bytes();
+      matcher.value = in.bytes();
+    }
+  }
+  if (!in.ok()) return spoilt();
+  tombstones_ = std::move(list);
+  return {};
+}
+
+// Its own thread.
+
+Result<void> MetricEngine::sync() {
+  Result<void> outcome;
+  for (const std::unique_ptr<Shard>& shard : shards_) {
+    if (Result<void> written = shard->wal().flush(true); !written.ok()) outcome = written;
+  }
+  return outcome;
+}
+
+void MetricEngine::step() {
+  auto tell = [&](const std::string& error) {
+    const int64_t now_ns = clock_.monotonic_ns();
+    if (told_failure_ns_ != 0 && now_ns - told_failure_ns_ < 12 * kRetryNs) return;
+    told_failure_ns_ = now_ns;
+    LOCKSTEP_LOG_ERROR("metrics", "%s", error.c_str());
+  };
+  if (Result<void> synced = sync(); !synced.ok()) tell(synced.error());
+  int64_t bytes = 0;
+  for (const std::unique_ptr<Shard>& shard : shards_) bytes += static_cast<int64_t>(shard->wal().bytes_appended());
+  log_bytes_.store(bytes, std::memory_order_relaxed);
+  if (seal_is_due()) {
+    if (Result<void> sealed = seal(); !sealed.ok()) tell(sealed.error());
+  }
+  Result<bool> merged = merge();
+  if (!merged.ok()) tell(merged.error());
+  retain();
+  counters_.set("lockstep_metric_head_bytes", "", static_cast<int64_t>(memory_bytes()));
+}
+
+void MetricEngine::run(std::stop_token stop) {
+  while (!stop.stop_requested()) {
+    step();
+    std::unique_lock lock(wake_mutex_);
+    wake_.wait_for(lock, stop, std::chrono::nanoseconds(kSyncNs), [] { return false; });
+  }
+}
+
+size_t MetricEngine::memory_bytes() const {
+  size_t bytes = index_.memory_bytes();
+  for (const std::unique_ptr<Shard>& shard : shards_) bytes += shard->memory_bytes();
+  return bytes;
+}
+
+uint64_t MetricEngine::disk_bytes() const {
+  uint64_t bytes = 0;
+  for (const auto& block : *blocks()) bytes += block->bytes();
+  return bytes;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,167 @@
+// The metrics engine: recent samples in memory (shards of groups, shard.h), a write-ahead log of them, and everything
+// older in immutable blocks (block.h), raw and rolled up.
+//
+// Writing: a push goes to the shard of its stream, to the log, and is acknowledged as Ack says. Series are never
+//   refused once they are there; new ones are, beyond the limits.
+// Reading: a selection copies references to what matches, from memory and blocks, and then reads without a lock; it
+//   never holds up a push for longer than that copy takes.
+// Sealing: when memory holds enough, all of it becomes a block and the log starts anew. Merging: small blocks become
+//   blocks of hours, those days; on the way the 1 min and 1 h tiers are made. Retention: whole blocks, by age and
+//   bytes.
+// After a crash: blocks are whole or not there; the log says the rest. A torn end of the log is cut and counted; damage
+//   is one line, a counter, and a gap.
+// On error: while the log cannot be written (disk full) push() fails and nothing is acknowledged; it recovers by
+// itself. Thread rule: Thread-safe. Sealing, merging and retention run on a thread of its own, or in step() where
+// options say
+//   so (tests).
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <shared_mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/counters.h"
+#include "base/files.h"
+#include "store/metric_reader.h"
+#include "store/metric_writer.h"
+#include "store/metrics/block.h"
+#include "store/metrics/block_builder.h"
+#include "store/metrics/series_index.h"
+#include "store/metrics/shard.h"
+
+namespace lockstep {
+
+struct MetricEngineOptions {
+  std::string folder;
+  metrics::Ack ack = metrics::Ack::kWritten;
+  uint32_t shards = 2;  // at most 64
+  metrics::SeriesLimits limits = {};
+  // What would make a series of every step, kernel or process (design: join keys).
+  metrics::LabelRules labels = {{"step", "kernel", "kernel_name", "seq", "sequence", "pid"}, {}};
+  int64_t late_ms = 24 * 3'600'000;  // behind the newest sample; older ones are refused
+  int64_t future_ms = 600'000;       // ahead of the clock
+  int64_t seal_age_ms = 2 * 3'600'000;
+  size_t seal_bytes_min = 64ull << 20;  // of samples in memory, sealed when there are as many and
+  size_t seal_bytes_per_series = 96;    // as many per series
+  int64_t merge_ms = 2 * 3'600'000;     // blocks that span so long are merged, and
+  int64_t merge_day_ms = 24 * 3'600'000;
+  size_t merge_blocks_max = 24;
+  int64_t keep_ms[metrics::kTiers] = {15ll * 86'400'000, 90ll * 86'400'000, 730ll * 86'400'000};  // behind the newest
+  uint64_t bytes_max[metrics::kTiers] = {UINT64_MAX, UINT64_MAX, UINT64_MAX};
+  int64_t idle_ms = 2 * 3'600'000;  // a series that nobody writes to leaves memory
+  uint64_t segment_bytes_max = 64ull << 20;
+  size_t exemplars_max = 100'000;
+  bool background = true;  // false: nothing happens but by step(), seal(), merge() and retain()
+};
+
+struct CardinalityReport {
+  uint64_t series = 0;
+  metrics::SeriesLimits limits;
+  std::vector<metrics::Creator> metrics, jobs, streams;  // largest first
+  std::map<std::string, int64_t> refused;                // samples, by reason, since the start
+};
+
+class MetricEngine final : public MetricWriter, public MetricReader {
+ public:
+  static Result<std::unique_ptr<MetricEngine>> open(MetricEngineOptions options, const Clock& clock,
+                                                    Counters& counters);
+  // Writes out the log; nothing is sealed, the next start reads it.
+  ~MetricEngine() override;
+
+  Result<PushOutcome> push(std::string_view stream, std::span<const PushedSeries> series,
+                           const std::function<Result<Labels>(size_t k)>& canonical) override;
+  void set_metadata(std::string_view name, std::string_view type, std::string_view help,
+                    std::string_view unit) override;
+
+  Result<std::unique_ptr<MetricSelection>> select(std::span<const LabelMatcher> matchers,
+                                                  const SelectOptions& options) const override;
+  Result<std::vector<std::string>> label_names(std::span<const std::vector<LabelMatcher>> any, int64_t from_ms,
+                                               int64_t to_ms) const override;
+  Result<std::vector<std::string>> label_values(std::string_view name, std::span<const std::vector<LabelMatcher>> any,
+                                                int64_t from_ms, int64_t to_ms) const override;
+  std::vector<MetricMetadata> metadata() const override;
+  Result<std::vector<Exemplar>> exemplars(std::span<const LabelMatcher> matchers, int64_t from_ms,
+                                          int64_t to_ms) const override;
+
+  // Samples of matching series in the range are not given out any more; what is pushed later is.
+  Result<void> remove(std::span<const LabelMatcher> matchers, int64_t from_ms, int64_t to_ms);
+  CardinalityReport cardinality(size_t top) const;
+
+  // What the engine's own thread does, in turn.
+  void step();
+  Result<void> seal();
+  Result<bool> merge();  // false: nothing to merge
+  void retain();
+  Result<void> sync();  // the log
+
+  size_t memory_bytes() const;
+  uint64_t disk_bytes() const;  // of blocks
+
+ private:
+  using Blocks = std::vector<std::shared_ptr<const metrics::Block>>;  // by number
+  class Replay;
+  friend class Selection;
+
+  MetricEngine(MetricEngineOptions options, const Clock& clock, Counters& counters);
+  Result<void> load_blocks();
+  Result<void> replay_log();
+  Result<void> write_snapshots(uint64_t generation);
+  void remove_log_before(uint64_t generation);
+  void run(std::stop_token stop);
+  bool seal_is_due() const;
+  bool is_counter(std::string_view metric) const;
+  std::string log_folder() const { return options_.folder + "/log"; }
+  std::string block_folder() const { return options_.folder + "/blocks"; }
+  Result<void> save_tombstones(const std::vector<metrics::Tombstone>& list);
+  Result<void> load_tombstones();
+  Result<bool> merge_tier(uint32_t tier);
+  Result<void> merge_these(uint32_t tier, const Blocks& inputs, uint32_t level);
+  void exchange(const Blocks& old, const Blocks& added);
+  void note_blocks();
+  void damage(const char* where, const std::string& line) const;
+  void damaged_chunks(const metrics::Block& block, size_t count) const;
+  std::shared_ptr<const Blocks> blocks() const;
+  // Blocks that answer this question, and the range each may answer for.
+  struct Source {
+    std::shared_ptr<const metrics::Block> block;
+    int64_t from_ms, to_ms;
+  };
+  static std::vector<Source> sources_of(const Blocks& blocks, int64_t from_ms, int64_t to_ms, int64_t spacing_ms);
+
+  const MetricEngineOptions options_;
+  const Clock& clock_;
+  Counters& counters_;
+  std::atomic<int64_t>&received_, &stored_, &replaced_, &repeated_, &log_bytes_;
+  metrics::LabelHash hash_;
+  metrics::SeriesIndex index_;
+  std::vector<std::unique_ptr<metrics::Shard>> shards_;
+  UniqueFd lock_;
+  std::atomic<int64_t> newest_ms_{INT64_MIN};
+
+  std::mutex work_mutex_;  // one seal, merge or retention at a time; taken before the others
+  // Under work_mutex_.
+  uint64_t generation_ = 1;
+  uint64_t next_block_ = 1;
+  int64_t told_failure_ns_ = 0;
+
+  mutable std::shared_mutex mutex_;  // held while parts move from memory to blocks, so that a question sees each once
+  // Under mutex_.
+  std::shared_ptr<const Blocks> blocks_ = std::make_shared<const Blocks>();
+  std::vector<metrics::Tombstone> tombstones_;
+
+  mutable std::mutex metadata_mutex_;
+  std::map<std::string, MetricMetadata, std::less<>> metadata_;  // under metadata_mutex_
+
+  std::mutex wake_mutex_;
+  std::condition_variable_any wake_;
+  std::jthread worker_;
+};
+
+}  // namespace lockstep

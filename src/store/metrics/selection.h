@@ -1,0 +1,73 @@
+// What MetricEngine::select() gives out: series found in memory and in blocks, each once, and their samples put
+// together.
+//
+// Thread rule: as MetricSelection says.
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <memory>
+#include <unordered_map>
+#include <vector>
+
+#include "store/metric_reader.h"
+#include "store/metrics/block.h"
+#include "store/metrics/block_builder.h"
+#include "store/metrics/label_sets.h"
+#include "store/metrics/series_index.h"
+#include "store/metrics/shard.h"
+
+namespace lockstep::metrics {
+
+class Selection final : public MetricSelection {
+ public:
+  struct HeadPlace {
+    uint32_t snapshot = UINT32_MAX;
+    uint32_t slot = 0;
+  };
+  struct BlockPart {
+    std::shared_ptr<const Block> block;
+    int64_t from_ms = INT64_MIN, to_ms = INT64_MAX;
+    std::vector<uint32_t> there;  // by series of the selection: in the block
+    struct Deleted {
+      SeriesSet series;
+      int64_t from_ms, to_ms;
+    };
+    std::vector<Deleted> deleted;
+  };
+
+  Selection(const Symbols& symbols, Rollup rollup, std::function<void(const Block&, size_t)> on_damage)
+      : symbols_(symbols), rollup_(rollup), on_damage_(std::move(on_damage)) {}
+
+  size_t size() const override { return sets_.size(); }
+  std::span<const LabelSymbols> labels(size_t series) const override { return sets_[series]; }
+  std::string_view text(uint32_t symbol) const override {
+    return symbol < kExtra ? symbols_.text(symbol) : std::string_view(extra_[symbol - kExtra]);
+  }
+  Result<void> samples(size_t series, int64_t from_ms, int64_t to_ms, SampleColumns& out) const override;
+
+  // Building it: first what is in memory, then block after block in the order of their numbers.
+  LabelSets& sets() { return sets_; }
+  std::vector<HeadPlace>& head() { return head_; }
+  std::vector<GroupSnapshot>& snapshots() { return snapshots_; }
+  // Adds the series of the block that are in `set`; those without a sample in its range are left out where that is
+  // cheap to know.
+  Result<void> add_block(BlockPart part, const SeriesSet& set, bool is_first_indexed);
+
+ private:
+  static constexpr uint32_t kExtra = 0x8000'0000;
+  uint32_t symbol_of(std::string_view text);
+  void as_points(SampleColumns& out, double before) const;
+
+  const Symbols& symbols_;
+  const Rollup rollup_;
+  const std::function<void(const Block&, size_t)> on_damage_;
+  LabelSets sets_;
+  std::vector<HeadPlace> head_;
+  std::vector<GroupSnapshot> snapshots_;
+  std::vector<BlockPart> blocks_;
+  std::deque<std::string> extra_;
+  std::unordered_map<std::string_view, uint32_t> extra_numbers_;
+};
+
+}  // namespace lockstep::metrics

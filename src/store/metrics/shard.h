@@ -1,0 +1,200 @@
+// A part of the head: groups of series, the order in which streams send them, and the log of both. A stream always
+// comes to the same shard; a series lives in the shard of the stream that brought it first.
+//
+// A push is resolved by position: after the series that came last the stream is expected to send the one that followed
+// it before, and 128 bits of hash of the label bytes say whether it did. Otherwise a table of these hashes is asked,
+// and only for bytes never seen the caller for labels. No label bytes are kept.
+// Memory per series: 24 bytes and its place in the table (6), besides group and index.
+// Thread rule: Thread-safe: push() and the like lock; snapshot() takes the lock shared.
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <shared_mutex>
+#include <span>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "store/metric_writer.h"
+#include "store/metrics/chunked_array.h"
+#include "store/metrics/group.h"
+#include "store/metrics/label_hash.h"
+#include "store/metrics/series_index.h"
+#include "store/metrics/wal.h"
+#include "store/metrics/wal_record.h"
+
+namespace lockstep::metrics {
+
+struct TimeBounds {
+  int64_t oldest_ms = INT64_MIN;
+  int64_t newest_ms = INT64_MAX;
+};
+
+struct LabelRules {
+  std::vector<std::string> forbidden;  // a series that has one is refused
+  std::vector<std::string> moved;      // taken off the series, and kept with its sample as an exemplar
+};
+
+// Counts and refusals of a push, gathered.
+struct PushTally {
+  PushOutcome outcome;
+  int64_t newest_ms = INT64_MIN;
+  void refuse(const char* reason, uint64_t samples, const std::function<std::string()>& example);
+};
+
+struct StoredExemplar {
+  uint32_t series = 0;
+  PushedExemplar exemplar;
+};
+
+struct GroupSnapshot {
+  GroupData data;
+  std::shared_ptr<const GroupData> sealing;
+};
+
+class Shard {
+ public:
+  // What belongs to a series of another shard.
+  struct Foreign {
+    Home home;
+    int64_t time_ms = 0;
+    double value = 0;
+    std::shared_ptr<const NativeHistogram> histogram;
+  };
+
+  Shard(uint32_t number, SeriesIndex& index, const LabelHash& hash, const SeriesLimits& limits, const LabelRules& rules,
+        std::unique_ptr<Wal> wal, size_t exemplars_max);
+
+  Wal& wal() { return *wal_; }
+
+  // Gives the end of the log's record for commit(); 0: nothing was said.
+  uint64_t push(std::string_view stream, std::span<const PushedSeries> series,
+                const std::function<Result<Labels>(size_t)>& canonical, TimeBounds bounds, PushTally& tally,
+                std::vector<Foreign>& foreign);
+  uint64_t push_foreign(std::span<const Foreign> samples, PushTally& tally);
+  uint64_t log_metadata(const MetricMetadata& metadata);
+
+  // What the log said before a crash; nothing is logged again.
+  Home restore_series(const Labels& labels, Home neighbour);  // joins its neighbour's group, where it has one
+  void restore_run(std::span<const Home> homes, int64_t time_ms, std::span<const double> values);
+  void restore_histogram(Home home, int64_t time_ms, NativeHistogram histogram);
+  void restore_exemplar(uint32_t series, PushedExemplar exemplar);
+  uint32_t series_at(Home home) const;
+
+  // Copies what a selection may read; asked for group by group under one lock.
+  class Snapshot {
+   public:
+    explicit Snapshot(const Shard& shard) : shard_(shard), lock_(shard.mutex_) {}
+    // False: nothing in the range.
+    bool take(uint32_t group, int64_t from_ms, int64_t to_ms, GroupSnapshot& to) const;
+    size_t group_count() const { return shard_.groups_.size(); }
+    const std::deque<StoredExemplar>& exemplars() const { return shard_.exemplars_; }
+    const std::deque<StoredExemplar>& exemplars_sealing() const { return shard_.exemplars_sealing_; }
+
+   private:
+    const Shard& shard_;
+    std::shared_lock<std::shared_mutex> lock_;
+  };
+
+  // Sealing: everything goes to `sealing` of its group and is still read from there; the log starts a generation.
+  struct Sealing {
+    struct Part {
+      uint32_t group = 0;
+      std::vector<uint32_t> series;
+      std::shared_ptr<const GroupData> data;
+    };
+    std::vector<Part> parts;
+    std::deque<StoredExemplar> exemplars;
+  };
+  Sealing begin_seal(uint64_t generation);
+  // The parts are in a block now, or (false) stay where they are until the next time.
+  void end_seal(bool sealed);
+  // Records that say which series there are, for the start of a generation.
+  std::vector<std::string> series_records() const;
+  // Groups that nobody wrote to since then, with nothing in memory, leave. Gives their series.
+  std::vector<uint32_t> forget_idle(int64_t before_ms);
+
+  size_t strip_bytes() const;
+  int64_t oldest_ms() const;  // in memory; INT64_MAX: nothing
+  size_t memory_bytes() const;
+  std::vector<Creator> largest_streams(size_t count) const;
+
+ private:
+  struct Entry {
+    Hash128 hash;
+    Home home;
+  };
+  struct Stream {
+    Hash128 seed;
+    uint32_t next = 0;  // the entry that is expected
+    uint32_t series = 0;
+  };
+  struct Resolved {
+    Home home;
+    bool refused = false;
+  };
+  static constexpr uint32_t kNone = UINT32_MAX;
+
+  Stream& stream_of(std::string_view name);
+  uint32_t find_entry(const Hash128& hash) const;
+  void add_entry(const Hash128& hash, Home home);
+  Group* local_group(Home home);
+  void resolve_missing(Stream& stream, std::span<const PushedSeries> series, std::span<const Hash128> hashes,
+                       const std::vector<uint32_t>& missing, const std::function<Result<Labels>(size_t)>& canonical,
+                       PushTally& tally);
+  uint32_t add_to_group(Home neighbour, bool same_time, uint32_t series);
+  void put_histogram(Home home, int64_t time_ms, std::shared_ptr<const NativeHistogram> histogram, PushTally& tally);
+  void keep_exemplar(uint32_t series, PushedExemplar exemplar);
+  void log_new_series();
+  void begin_record();
+  uint64_t end_record();
+
+  // Writes samples that come in time order within a group into rows, and runs of them into the log.
+  class RowWriter {
+   public:
+    RowWriter(Shard& shard, PushTally& tally, bool logs) : shard_(shard), tally_(tally), logs_(logs) {}
+    ~RowWriter() { end_run(); }
+    void put(Home home, int64_t time_ms, double value);
+
+   private:
+    void end_run();
+    Shard& shard_;
+    PushTally& tally_;
+    const bool logs_;
+    Group* group_ = nullptr;
+    uint32_t group_number_ = kNone;
+    int64_t time_ms_ = 0;
+    Group::Row row_;
+    uint32_t run_start_ = 0, run_end_ = 0;
+  };
+
+  const uint32_t number_;
+  SeriesIndex& index_;
+  const LabelHash& hash_;
+  const SeriesLimits& limits_;
+  const LabelRules& rules_;
+  const std::unique_ptr<Wal> wal_;
+  const size_t exemplars_max_;
+
+  mutable std::shared_mutex mutex_;
+  // Under mutex_.
+  std::map<std::string, Stream, std::less<>> streams_;
+  ChunkedArray<Entry> entries_;
+  std::vector<uint32_t> entry_slots_;  // open addressing by hash: entry + 1, or 0
+  std::vector<std::unique_ptr<Group>> groups_;
+  std::deque<StoredExemplar> exemplars_;
+  std::deque<StoredExemplar> exemplars_sealing_;
+  size_t strip_bytes_ = 0, sealing_bytes_ = 0;
+  WalRecordWriter record_;
+  uint64_t epoch_ = 0;
+  std::vector<Resolved> resolved_;
+  struct NewSeries {
+    uint32_t group, slot, series;
+  };
+  std::vector<NewSeries> new_series_;  // of this push, not logged yet
+};
+
+}  // namespace lockstep::metrics

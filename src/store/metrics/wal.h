@@ -1,0 +1,92 @@
+// The write-ahead log of one shard: records in segments, with group commit. What commit() confirmed survives what its
+// mode says: kWritten a crash of the process, kFsynced a crash of the machine, kMemory neither.
+//
+// Segments belong to generations: when a block is made of everything in memory, records go to a new generation, and the
+// old ones are removed once the block is there.
+// On error: records that could not be written (disk full) stay in memory and are tried again by the next commit or
+//   flush; meanwhile failure() says why, and the engine takes nothing new. A file is never left with half a record that
+//   a whole one follows.
+// Thread rule: Thread-safe; begin_record(), append() and begin_generation() are called by one thread at a time.
+#pragma once
+
+#include <condition_variable>
+#include <functional>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/files.h"
+#include "base/result.h"
+
+namespace lockstep::metrics {
+
+enum class Ack : uint8_t { kMemory, kWritten, kFsynced };
+
+struct WalFileName {
+  uint32_t shard = 0;
+  uint64_t generation = 0;
+  uint64_t segment = 0;  // 0: the snapshot of series that the generation starts with
+  bool operator==(const WalFileName&) const = default;
+  std::string text() const;
+  static bool parse(std::string_view name, WalFileName& to);
+};
+
+class Wal {
+ public:
+  Wal(std::string folder, uint32_t shard, uint64_t generation, uint64_t segment_bytes_max);
+
+  // The number of the segment the next record goes to; another one than before: records say everything in full again.
+  uint64_t begin_record();
+  uint64_t append(std::string_view payload);  // the record's end, for commit()
+  Result<void> commit(uint64_t end, Ack ack);
+  // Everything appended so far.
+  Result<void> flush(bool sync);
+  // Records from now on belong to it.
+  void begin_generation(uint64_t generation);
+  std::string failure() const;  // empty: none
+  uint64_t bytes_appended() const;
+
+ private:
+  struct Part {  // of one segment
+    WalFileName name;
+    std::string bytes;
+  };
+  Result<void> write_out(std::unique_lock<std::mutex>& lock, bool sync);
+  Result<void> write_part(const Part& part, bool sync);
+
+  const std::string folder_;
+  const uint32_t shard_;
+  const uint64_t segment_bytes_max_;
+
+  mutable std::mutex mutex_;
+  std::condition_variable done_;
+  // Under mutex_.
+  WalFileName current_;
+  uint64_t current_bytes_ = 0;
+  uint64_t epoch_ = 1;
+  std::vector<Part> pending_;
+  uint64_t appended_ = 0, written_ = 0, synced_ = 0;
+  bool writing_ = false;
+  std::string failure_;
+  // Whoever is writing.
+  UniqueFd file_;
+  WalFileName file_name_;
+  uint64_t file_bytes_ = 0;
+};
+
+// A file of records as one write, durable when it returns.
+Result<void> write_wal_file(const std::string& path, const std::vector<std::string>& records);
+
+struct WalReadOutcome {
+  uint64_t records = 0;
+  uint64_t bytes_good = 0;
+  bool torn = false;   // the end is cut off, as a crash leaves it
+  std::string damage;  // one line; empty: none
+};
+// false from `each`: the record cannot be understood, which is damage.
+Result<WalReadOutcome> read_wal_file(const std::string& path, const std::function<bool(std::string_view)>& each);
+// The same of bytes.
+WalReadOutcome read_wal_bytes(std::string_view bytes, const std::function<bool(std::string_view)>& each);
+
+}  // namespace lockstep::metrics

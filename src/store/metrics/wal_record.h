@@ -1,0 +1,103 @@
+// What the write-ahead log of metrics says, as bytes: a record is a list of items, all of one push.
+//
+// Records are small because they refer to what was said before in the same segment: texts by number, series by group
+// and slot, a row of values by what changed since the row before. A segment's first rows and texts are said in full, so
+// that a segment that cannot be read spoils no other. docs/formats/metric-blocks.md has the bytes.
+// On error: reading takes nothing on trust; a record that is none is false, and what it said until there stands.
+// Thread rule: Confined.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "model/metric_descriptor.h"
+#include "model/native_histogram.h"
+#include "store/columns/byte_codec.h"
+#include "store/metric_reader.h"
+
+namespace lockstep::metrics {
+
+// A row of values against the row before (nullptr: against zeros), byte by byte of what differs.
+void pack_row(std::span<const double> values, const double* before, std::string& out);
+bool unpack_row(columns::ByteReader& in, size_t count, const double* before, double* values);
+
+void encode_histogram(const NativeHistogram& histogram, std::string& out);
+bool decode_histogram(columns::ByteReader& in, NativeHistogram& histogram);
+
+inline constexpr size_t kGroupSlotsMax = 4096;
+
+class WalRecordWriter {
+ public:
+  // Everything said so far is forgotten: a new segment.
+  void begin_segment() { symbols_.clear(); }
+  void clear() {
+    bytes_.clear();
+    time_ms_ = 0;
+  }
+  bool empty() const { return bytes_.empty(); }
+  const std::string& bytes() const { return bytes_; }
+
+  // Series of a group, from this slot on. labels(i), i < count, and text(symbol) are asked for.
+  template <typename LabelsOf, typename TextOf>
+  void add_series(uint32_t group, uint32_t first_slot, size_t count, LabelsOf&& labels, TextOf&& text) {
+    std::vector<std::vector<std::pair<uint32_t, uint32_t>>> rows(count);
+    for (size_t i = 0; i < count; ++i) {
+      for (const LabelSymbols& label : labels(i))
+        rows[i].emplace_back(number(label.name, text), number(label.value, text));
+    }
+    put_series(group, first_slot, rows);
+  }
+  void add_run(uint32_t group, int64_t time_ms, uint32_t first_slot, std::span<const double> values,
+               const double* before);
+  void add_histogram(uint32_t group, uint32_t slot, int64_t time_ms, const NativeHistogram& histogram);
+  void add_exemplar(uint32_t group, uint32_t slot, int64_t time_ms, double value, const Labels& labels);
+  void add_metadata(const MetricMetadata& metadata);
+
+ private:
+  template <typename TextOf>
+  uint32_t number(uint32_t symbol, TextOf&& text) {
+    auto [known, is_new] = symbols_.try_emplace(symbol, static_cast<uint32_t>(symbols_.size()));
+    if (is_new) put_text(text(symbol));
+    return known->second;
+  }
+  void put_text(std::string_view text);
+  void put_series(uint32_t group, uint32_t first_slot,
+                  const std::vector<std::vector<std::pair<uint32_t, uint32_t>>>& rows);
+
+  std::string bytes_;
+  int64_t time_ms_ = 0;
+  std::unordered_map<uint32_t, uint32_t> symbols_;  // of ours: the number in the segment
+};
+
+class WalVisitor {
+ public:
+  virtual ~WalVisitor() = default;
+  virtual void on_series(uint32_t group, uint32_t slot, Labels labels) = 0;
+  virtual void on_run(uint32_t group, int64_t time_ms, uint32_t first_slot, std::span<const double> values) = 0;
+  virtual void on_histogram(uint32_t group, uint32_t slot, int64_t time_ms, NativeHistogram histogram) = 0;
+  virtual void on_exemplar(uint32_t group, uint32_t slot, int64_t time_ms, double value, Labels labels) = 0;
+  virtual void on_metadata(MetricMetadata metadata) = 0;
+};
+
+class WalRecordReader {
+ public:
+  void begin_segment() {
+    texts_.clear();
+    rows_.clear();
+  }
+  bool read(std::string_view record, WalVisitor& visitor);
+
+ private:
+  struct Rows {  // the last two of a group
+    int64_t time_ms = INT64_MIN, before_ms = INT64_MIN;
+    std::vector<double> now, before;
+  };
+  std::vector<std::string> texts_;
+  std::unordered_map<uint32_t, Rows> rows_;
+};
+
+}  // namespace lockstep::metrics
