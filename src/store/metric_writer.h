@@ -28,7 +28,8 @@ namespace lockstep {
 struct RefusedSamples {
   std::string reason;  // series_limit job_limit metric_limit agent_limit too_old future label_forbidden labels_invalid
   uint64_t samples = 0;
-  std::string example;  // one line a person can act on
+  uint64_t histograms = 0;  // of these: native histograms, which remote write 2.0 answers for apart
+  std::string example;      // one line a person can act on
 };
 
 struct PushOutcome {
