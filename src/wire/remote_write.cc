@@ -166,7 +166,7 @@ char* put_text(char* at, char tag, std::string_view text) {
 
 void Walk::clear() {
   entries_.clear();
-  series_.clear();
+  series_count_ = 0;
   times_.clear();
   values_.clear();
   histogram_times_.clear();
@@ -174,6 +174,8 @@ void Walk::clear() {
   exemplars_.clear();
   metadata_.clear();
   symbols_.clear();
+  name_symbol_ = UINT32_MAX;
+  spelled_refs_.clear();
   raw_.clear();
   counts_ = {};
 }
@@ -199,6 +201,7 @@ Result<void> Walk::walk(Version version, std::string_view bytes) {
       if (in.tag() == tag_of(4, kBytes)) {
         in.take_memory(sizeof(std::string_view));
         symbols_.push_back(in.bytes());
+        if (symbols_.back() == kMetricNameLabel) name_symbol_ = static_cast<uint32_t>(symbols_.size() - 1);
       } else {
         in.skip();
       }
@@ -223,23 +226,24 @@ Result<void> Walk::walk(Version version, std::string_view bytes) {
 
 void Walk::series_1(WireReader in) {
   in.take_memory(sizeof(Entry) + sizeof(PushedSeries));
-  Entry entry{.raw_at = raw_.size(), .first = times_.size(), .first_exemplar = exemplars_.size()};
+  Entry entry{.raw_at = static_cast<uint32_t>(raw_.size()),
+              .first = static_cast<uint32_t>(times_.size()),
+              .first_exemplar = static_cast<uint32_t>(exemplars_.size())};
   const size_t first_histogram = histogram_count_;
-  std::string_view& raw = entry.raw_in_request;
-  raw = in.short_run(static_cast<uint8_t>(kLabelTag));
+  std::string_view raw = in.short_run(static_cast<uint8_t>(kLabelTag));
+  bool in_pieces = false;
   for (const char* began = in.position(); in.next(); began = in.position()) {
     switch (in.tag()) {
       case kLabelTag: {
         in.bytes();
         const std::string_view field(began, static_cast<size_t>(in.position() - began));
-        if (raw_.size() == entry.raw_at && raw.empty()) {
-          raw = field;
-        } else if (raw_.size() == entry.raw_at && raw.data() + raw.size() == began) {
-          raw = {raw.data(), raw.size() + field.size()};
-        } else {  // in pieces: put together
+        if (!in_pieces && (raw.empty() || raw.data() + raw.size() == began)) {
+          raw = {raw.empty() ? began : raw.data(), raw.size() + field.size()};
+        } else {  // put together
           in.take_memory(raw.size() + field.size());
           raw_.append(raw).append(field);
           raw = {};
+          in_pieces = true;
         }
         break;
       }
@@ -256,25 +260,32 @@ void Walk::series_1(WireReader in) {
         in.skip();
     }
   }
-  entry.raw_size = raw_.size() - entry.raw_at;
-  entry.count = times_.size() - entry.first;
-  entry.exemplars = exemplars_.size() - entry.first_exemplar;
+  if (!in_pieces) entry.raw_in_request = raw.data();
+  entry.raw_size = static_cast<uint32_t>(in_pieces ? raw_.size() - entry.raw_at : raw.size());
+  end_series(entry, first_histogram);
+}
+
+void Walk::end_series(Entry entry, size_t first_histogram) {
+  entry.count = static_cast<uint32_t>(times_.size() - entry.first);
+  entry.exemplars = static_cast<uint32_t>(exemplars_.size() - entry.first_exemplar) & 0x7FFFFFFF;
   const size_t histograms = histogram_count_ - first_histogram;
   if (entry.count > 0 || (histograms == 0 && entry.exemplars > 0)) {
     entries_.push_back(entry);
     entry.exemplars = 0;  // once
   }
   if (histograms > 0) {
-    entry.first = first_histogram;
-    entry.count = histograms;
-    entry.is_histogram = true;
+    entry.first = static_cast<uint32_t>(first_histogram);
+    entry.count = static_cast<uint32_t>(histograms);
+    entry.is_histogram = 1;
     entries_.push_back(entry);
   }
 }
 
 void Walk::series_2(WireReader in) {
   in.take_memory(sizeof(Entry) + sizeof(PushedSeries));
-  Entry entry{.raw_at = raw_.size(), .first = times_.size(), .first_exemplar = exemplars_.size()};
+  Entry entry{.raw_at = static_cast<uint32_t>(raw_.size()),
+              .first = static_cast<uint32_t>(times_.size()),
+              .first_exemplar = static_cast<uint32_t>(exemplars_.size())};
   const size_t first_histogram = histogram_count_;
   const uint64_t bad_before = counts_.bad_histograms;
   uint64_t type = 0;
@@ -313,9 +324,7 @@ void Walk::series_2(WireReader in) {
         in.skip();
     }
   }
-  entry.count = times_.size() - entry.first;
-  const size_t histograms = histogram_count_ - first_histogram;
-  if (entry.count == 0 && histograms == 0) {
+  if (times_.size() == entry.first && histogram_count_ == first_histogram) {
     const uint64_t dropped = exemplars_.size() - entry.first_exemplar;
     counts_.exemplars -= dropped;
     counts_.bad_exemplars += dropped;
@@ -334,24 +343,15 @@ void Walk::series_2(WireReader in) {
       if (counts_.first_problem.empty()) counts_.first_problem = "metadata that refers past the symbols";
     }
   }
-  entry.raw_size = raw_.size() - entry.raw_at;
-  entry.exemplars = exemplars_.size() - entry.first_exemplar;
-  if (entry.count > 0) {
-    entries_.push_back(entry);
-    entry.exemplars = 0;
-  }
-  if (histograms > 0) {
-    entry.first = first_histogram;
-    entry.count = histograms;
-    entry.is_histogram = true;
-    entries_.push_back(entry);
-  }
+  entry.raw_size = static_cast<uint32_t>(raw_.size() - entry.raw_at);
+  end_series(entry, first_histogram);
 }
 
-// Appends the labels of refs_ in the form of 1.0, and gives the metric's name.
+// Appends the labels of refs_ in the form of 1.0, and gives the metric's name. Neighbours share most of their labels:
+// those are copied in one piece from the series before.
 std::string_view Walk::spell_out(WireReader& in) {
   size_t bytes = 1;
-  bool good = refs_.size() % 2 == 0;
+  bool good = refs_.size() % 2 == 0 && !refs_.empty();
   for (uint32_t ref : refs_) {
     if (ref >= symbols_.size()) {
       good = false;
@@ -359,30 +359,59 @@ std::string_view Walk::spell_out(WireReader& in) {
     }
     bytes += symbols_[ref].size() + 12;  // two tags and lengths of at most five bytes each
   }
-  if (!good || refs_.empty()) {
+  if (!good) {
     raw_.push_back(kUnreadableLabels);
+    spelled_refs_.clear();
     return {};
   }
   in.take_memory(bytes);
   const size_t at = raw_.size();
   if (raw_.capacity() < at + bytes) raw_.reserve(2 * (at + bytes));
   raw_.resize(at + bytes);
-  char* out = raw_.data() + at;
+  char* const base = raw_.data();
+  char* out = base + at;
   std::string_view metric;
-  for (size_t i = 0; i < refs_.size(); i += 2) {
+  const size_t alike_max = std::min(refs_.size(), spelled_refs_.size());
+  ends_.clear();
+  for (size_t i = 0; i < refs_.size();) {
+    size_t alike = i;
+    while (alike < alike_max && refs_[alike] == spelled_refs_[alike] && refs_[alike + 1] == spelled_refs_[alike + 1]) {
+      if (refs_[alike] == name_symbol_) metric = symbols_[refs_[alike + 1]];
+      alike += 2;
+    }
+    if (alike > i) {
+      const uint32_t from = i == 0 ? spelled_at_ : spelled_ends_[i / 2 - 1];
+      const uint32_t size = spelled_ends_[alike / 2 - 1] - from;
+      std::memcpy(out, base + from, size);
+      const uint32_t now = static_cast<uint32_t>(out - base);
+      for (; i < alike; i += 2) ends_.push_back(spelled_ends_[i / 2] - from + now);
+      out += size;
+      continue;
+    }
     const std::string_view name = symbols_[refs_[i]];
     const std::string_view value = symbols_[refs_[i + 1]];
-    if (name == kMetricNameLabel) metric = value;
+    if (refs_[i] == name_symbol_) metric = value;
     *out++ = static_cast<char>(kLabelTag);
     out = put_varint(out, 2 + varint_size(name.size()) + name.size() + varint_size(value.size()) + value.size());
     out = put_text(out, static_cast<char>(tag_of(1, kBytes)), name);
     out = put_text(out, static_cast<char>(tag_of(2, kBytes)), value);
+    ends_.push_back(static_cast<uint32_t>(out - base));
+    i += 2;
   }
-  raw_.resize(static_cast<size_t>(out - raw_.data()));
+  raw_.resize(static_cast<size_t>(out - base));
+  spelled_at_ = static_cast<uint32_t>(at);
+  spelled_refs_.swap(refs_);
+  spelled_ends_.swap(ends_);
   return metric;
 }
 
 void Walk::read_refs(WireReader& in, std::vector<uint32_t>& refs) {
+  if (in.tag() == tag_of(1, kBytes)) {
+    WireReader values = in.message();
+    in.take_memory(values.left() * sizeof(uint32_t));
+    while (!values.at_end()) refs.push_back(static_cast<uint32_t>(values.varint()));
+    return;
+  }
   packed(in, 1, kVarint, [&](WireReader& values) { refs.push_back(static_cast<uint32_t>(values.varint())); });
 }
 
@@ -611,12 +640,13 @@ void Walk::add_metadata(std::string_view name, uint64_t type, std::string_view h
 }
 
 void Walk::give_out() {
-  series_.resize(entries_.size());
+  if (series_.size() < entries_.size()) series_.resize(entries_.size());
+  series_count_ = entries_.size();
   for (size_t k = 0; k < entries_.size(); ++k) {
     const Entry& entry = entries_[k];
     PushedSeries& out = series_[k];
-    out.raw_labels =
-        entry.raw_size == 0 ? entry.raw_in_request : std::string_view(raw_).substr(entry.raw_at, entry.raw_size);
+    out.raw_labels = {entry.raw_in_request != nullptr ? entry.raw_in_request : raw_.data() + entry.raw_at,
+                      entry.raw_size};
     const std::span<const int64_t> times(entry.is_histogram ? histogram_times_ : times_);
     out.times_ms = times.subspan(entry.first, entry.count);
     out.values = {};

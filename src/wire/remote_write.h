@@ -54,7 +54,7 @@ class Walk {
   // What is given out below is valid until the next walk(), as long as `bytes` are. On error: nothing is given out.
   Result<void> walk(Version version, std::string_view bytes);
 
-  std::span<const PushedSeries> series() const { return series_; }
+  std::span<const PushedSeries> series() const { return {series_.data(), series_count_}; }
   const Counts& counts() const { return counts_; }
   std::span<const Metadata> metadata() const { return metadata_; }
   // Sorted and checked (model/series_labels.h), of the k-th series.
@@ -67,16 +67,16 @@ class Walk {
   size_t memory_bytes() const;
 
  private:
-  // Places in the arrays below, which move while they grow.
+  // Places in the arrays below, which move while they grow. Small: a request has thousands of them.
   struct Entry {
-    std::string_view raw_in_request;  // or, where that is empty, raw_size bytes at raw_at of raw_
-    size_t raw_at = 0;
-    size_t raw_size = 0;
-    size_t first = 0;  // sample, or histogram and its time
-    size_t count = 0;
-    size_t first_exemplar = 0;
-    size_t exemplars = 0;
-    bool is_histogram = false;
+    const char* raw_in_request = nullptr;  // nullptr: at raw_at of raw_
+    uint32_t raw_at = 0;
+    uint32_t raw_size = 0;
+    uint32_t first = 0;  // sample, or histogram and its time
+    uint32_t count = 0;
+    uint32_t first_exemplar = 0;
+    uint32_t exemplars : 31 = 0;
+    uint32_t is_histogram : 1 = 0;
   };
   using WireReader = protobuf::WireReader;
 
@@ -94,11 +94,13 @@ class Walk {
   void keep_exemplar(PushedExemplar exemplar);
   void add_metadata(std::string_view name, uint64_t type, std::string_view help, std::string_view unit);
   std::string_view spell_out(WireReader& in);
+  void end_series(Entry entry, size_t first_histogram);
   void give_out();
 
   Version version_ = Version::k1;
   std::vector<Entry> entries_;
-  std::vector<PushedSeries> series_;
+  std::vector<PushedSeries> series_;  // the first series_count_ are of this request
+  size_t series_count_ = 0;
   std::vector<int64_t> times_;
   std::vector<double> values_;
   std::vector<int64_t> histogram_times_;
@@ -108,6 +110,11 @@ class Walk {
   std::vector<Metadata> metadata_;
   std::vector<std::string_view> symbols_;
   std::vector<uint32_t> refs_;
+  std::vector<uint32_t> spelled_refs_;  // of the series spelled out last, and where in raw_ each of its labels ends
+  std::vector<uint32_t> spelled_ends_;
+  std::vector<uint32_t> ends_;
+  uint32_t spelled_at_ = 0;
+  uint32_t name_symbol_ = UINT32_MAX;  // "__name__"
   std::vector<uint32_t> exemplar_refs_;
   std::vector<int64_t> positive_deltas_;  // of one histogram
   std::vector<int64_t> negative_deltas_;
