@@ -29,7 +29,8 @@ import threading
 import time
 import urllib.request
 
-import peers
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+import peers  # noqa: E402
 
 CONNECTIONS = 2
 READY_S = 60
@@ -260,8 +261,8 @@ def main() -> int:
     say(f"`./dev bench traces`. {model[1] if model else platform.machine()}, {os.cpu_count()} cores, Linux "
         f"{platform.release()} {platform.machine()}, {datetime.datetime.now(datetime.timezone.utc):%Y-%m-%d %H:%M} UTC; "
         f"load of the machine at the start {load:.1f}. lockstepd {digest}; "
-        f"Jaeger 2 from module {peers.JAEGER[1]} as all-in-one with its default storage, telemetrygen "
-        f"{peers.TELEMETRYGEN[1]}.")
+        f"Jaeger 2 from module {peers.JAEGER.version} as all-in-one with its default storage, telemetrygen "
+        f"{peers.TELEMETRYGEN.version}.")
     say()
     say("## In one thread")
     say()

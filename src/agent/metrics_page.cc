@@ -4,22 +4,10 @@
 #include <map>
 
 #include "base/text.h"
+#include "model/prometheus_name.h"
 
 namespace lockstep {
 namespace {
-
-// Prometheus' words for the units of our tables.
-struct UnitWord {
-  std::string_view unit;
-  const char* word;
-};
-constexpr UnitWord kUnitWords[] = {{"By", "bytes"},
-                                   {"s", "seconds"},
-                                   {"W", "watts"},
-                                   {"J", "joules"},
-                                   {"Cel", "celsius"},
-                                   {"Hz", "hertz"},
-                                   {"By/s", "bytes_per_second"}};
 
 void append_label(std::string& text, std::string_view name, std::string_view value) {
   if (text.back() != '{') text += ',';
@@ -51,17 +39,8 @@ std::string nvml_bus_id(const std::string& pci) {
 }  // namespace
 
 std::string prometheus_name(const MetricDescriptor& metric) {
-  const std::string_view given = metric.name;
-  if (given.starts_with("lockstep_")) return std::string(given);
-  std::string name;
-  for (char letter : given) name += letter == '.' ? '_' : letter;
-  const std::string_view unit = metric.unit;
-  if (unit == "1" && metric.kind == MetricKind::kGauge) name += "_ratio";
-  for (const UnitWord& each : kUnitWords) {
-    if (each.unit == unit) name += std::string("_") + each.word;
-  }
-  if (metric.kind == MetricKind::kSum) name += "_total";
-  return name;
+  return prometheus_name(metric.name, metric.unit,
+                         metric.kind == MetricKind::kSum ? NameKind::kCounter : NameKind::kGauge);
 }
 
 std::string node_page(const NodeSeries& series, const std::string& host) {

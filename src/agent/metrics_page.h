@@ -1,8 +1,7 @@
 // The /metrics page: what the agent knows of itself and of its node, for Prometheus and whoever speaks its format.
 //
-// Names of OpenTelemetry become Prometheus names as its specification says (hw.energy in J, a sum:
-// hw_energy_joules_total); our own stand as they are. With DcgmNames the GPU series that dcgm-exporter has come a
-// second time, in its names, units and labels, so that dashboards made for it work unchanged.
+// Names of OpenTelemetry become Prometheus names (model/prometheus_name.h). With DcgmNames the GPU series that
+// dcgm-exporter has come a second time, in its names, units and labels, so that dashboards made for it work unchanged.
 //
 // Thread rule: Thread-safe (no state).
 #pragma once

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <cstdio>
 
+#include "base/text.h"
+
 namespace lockstep {
 
 void JsonWriter::before_value() {
@@ -45,27 +47,6 @@ JsonWriter& JsonWriter::key(std::string_view name) {
   after_key_ = true;
   return *this;
 }
-
-namespace {
-
-// Length of the valid UTF-8 sequence at `at`, 0 if there is none.
-size_t utf8_length(std::string_view text, size_t at) {
-  auto byte = [&](size_t i) { return i < text.size() ? static_cast<unsigned char>(text[i]) : 0u; };
-  unsigned first = byte(at);
-  size_t length = first < 0x80                    ? 1
-                  : first >= 0xC2 && first < 0xE0 ? 2
-                  : first >= 0xE0 && first < 0xF0 ? 3
-                  : first >= 0xF0 && first < 0xF5 ? 4
-                                                  : 0;
-  for (size_t i = 1; i < length; ++i) {
-    if ((byte(at + i) & 0xC0) != 0x80) return 0;
-  }
-  if (length == 3 && ((first == 0xE0 && byte(at + 1) < 0xA0) || (first == 0xED && byte(at + 1) >= 0xA0))) return 0;
-  if (length == 4 && ((first == 0xF0 && byte(at + 1) < 0x90) || (first == 0xF4 && byte(at + 1) >= 0x90))) return 0;
-  return length;
-}
-
-}  // namespace
 
 JsonWriter& JsonWriter::string(std::string_view value) {
   before_value();

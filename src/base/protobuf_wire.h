@@ -28,10 +28,10 @@ constexpr uint64_t zigzag_encode(int64_t value) {
   return static_cast<uint64_t>(value) << 1 ^ static_cast<uint64_t>(value >> 63);
 }
 
-// The first thing found wrong, and where.
 // What the elements of one request may take in memory: an empty element is two bytes on the wire and hundreds here.
 inline constexpr uint64_t kDecodedBytesMax = 512ull << 20;
 
+// The first thing found wrong, and where.
 struct WireError {
   const char* what = nullptr;
   const char* at = nullptr;
@@ -95,6 +95,20 @@ class WireReader {
     } else {
       error_->memory_left -= bytes;
     }
+  }
+
+  // Where the next field begins.
+  const char* position() const { return at_; }
+  // Goes past the fields that stand here in a row, have this one-byte tag and are shorter than 128 bytes: their bytes,
+  // tags and lengths included.
+  std::string_view short_run(uint8_t tag) {
+    const char* began = at_;
+    while (left() >= 2 && static_cast<uint8_t>(at_[0]) == tag && static_cast<uint8_t>(at_[1]) < 0x80) {
+      const size_t size = 2u + static_cast<uint8_t>(at_[1]);
+      if (size > left()) break;
+      at_ += size;
+    }
+    return {began, static_cast<size_t>(at_ - began)};
   }
 
   // Bare values follow each other in a packed field.

@@ -154,6 +154,32 @@ std::string as_one_line(std::string_view text) {
   return line;
 }
 
+size_t utf8_length(std::string_view text, size_t at) {
+  auto byte = [&](size_t i) { return i < text.size() ? static_cast<unsigned char>(text[i]) : 0u; };
+  unsigned first = byte(at);
+  size_t length = first < 0x80                    ? 1
+                  : first >= 0xC2 && first < 0xE0 ? 2
+                  : first >= 0xE0 && first < 0xF0 ? 3
+                  : first >= 0xF0 && first < 0xF5 ? 4
+                                                  : 0;
+  for (size_t i = 1; i < length; ++i) {
+    if ((byte(at + i) & 0xC0) != 0x80) return 0;
+  }
+  // Surrogates, overlong three and four byte forms, and what is beyond Unicode.
+  if (length == 3 && ((first == 0xE0 && byte(at + 1) < 0xA0) || (first == 0xED && byte(at + 1) >= 0xA0))) return 0;
+  if (length == 4 && ((first == 0xF0 && byte(at + 1) < 0x90) || (first == 0xF4 && byte(at + 1) >= 0x90))) return 0;
+  return length;
+}
+
+bool is_utf8(std::string_view text) {
+  for (size_t at = 0; at < text.size();) {
+    const size_t length = utf8_length(text, at);
+    if (length == 0) return false;
+    at += length;
+  }
+  return true;
+}
+
 std::string url_part(std::string_view text) {
   std::string out;
   for (char c : text) {

@@ -37,6 +37,9 @@ std::string human_ranks(const std::vector<int>& ranks, size_t most = 8);
 bool has_control_characters(std::string_view text);
 // The same text with blanks in their place: one line, whatever it was.
 std::string as_one_line(std::string_view text);
+// Length of the valid UTF-8 sequence that begins at `at`; 0: there is none.
+size_t utf8_length(std::string_view text, size_t at);
+bool is_utf8(std::string_view text);
 // One part of a URL's path, percent-encoded: a job id may contain anything.
 std::string url_part(std::string_view text);
 

@@ -31,17 +31,29 @@ inline constexpr CounterDescriptor kIngestCounters[] = {
      "Records made durable and acknowledged, by door and signal."},
     {"lockstep_ingest_refused_records_total", "counter", Severity::kNotice,
      "Records refused, their sender told, by door, signal and reason: future_time, bad_train_step, bad_rank_status, "
-     "bad_comm_init, bad_identity, store; "
+     "bad_comm_init, bad_identity, store; of metrics: bad_histogram, no_value, delta_repeated, delta_limit, and what "
+     "the store refuses (series_limit, "
+     "job_limit, metric_limit, agent_limit, too_old, future, label_forbidden, labels_invalid); "
      "overloaded and unavailable: the sender keeps them and tries again."},
     {"lockstep_ingest_dropped_records_total", "counter", Severity::kDataLoss,
      "Records lost after they were received, by door, signal and reason."},
     {"lockstep_ingest_requests_total", "counter", Severity::kInfo,
-     "OTLP requests by door, signal and answer (HTTP or gRPC status)."},
+     "Requests by door, signal and answer (HTTP or gRPC status)."},
     {"lockstep_ingest_undecodable_requests_total", "counter", Severity::kNotice,
-     "OTLP requests with an unknown number of records that could not be decoded, by door and reason: content_type, "
-     "content_encoding, compression, too_large, protobuf, json."},
+     "Requests with an unknown number of records that could not be decoded, by door and reason: content_type, "
+     "content_encoding, tenant, compression, too_large, protobuf, json."},
     {"lockstep_ingest_bytes_total", "counter", Severity::kInfo,
-     "Bytes of decoded OTLP requests after decompression, by door."},
+     "Bytes of decoded requests after decompression, by door."},
+
+    {"lockstep_scrapes_total", "counter", Severity::kInfo,
+     "Pages of targets, by result: read, failed (unreachable, malformed, over a limit), left_out (its turn was over)."},
+    {"lockstep_scrape_targets", "gauge", Severity::kInfo, "Targets that are scraped now."},
+    {"lockstep_scrape_lists_refused_total", "counter", Severity::kNotice,
+     "Lists of targets (files, HTTP) that could not be read; the targets stay as they were."},
+
+    {"lockstep_remote_write_out_samples_total", "counter", Severity::kNotice,
+     "Samples for the server of --remote-write, by result: queued (= sent + refused + those that wait), sent, refused "
+     "there, dropped (the queue was full, or the server stopped)."},
 
     // total = acknowledged + expired + refused + pending.
     {"lockstep_commands_total", "counter", Severity::kInfo,

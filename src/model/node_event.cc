@@ -22,33 +22,14 @@ constexpr int64_t kRanksMost = 10'000'000;
 constexpr int32_t kNumbers[] = {9, 12, 13, 17};
 constexpr const char* kSeverities[] = {"info", "app", "warn", "critical"};
 
-// Length of the valid UTF-8 sequence that begins at `at` and ends before `end`; 0: there is none. A receiver that
-// checks refuses the whole request for one bad byte.
-size_t sequence_length(std::string_view text, size_t at, size_t end) {
-  const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
-  size_t length = byte(at) < 0x80                       ? 1
-                  : byte(at) >= 0xC2 && byte(at) < 0xE0 ? 2
-                  : byte(at) >= 0xE0 && byte(at) < 0xF0 ? 3
-                  : byte(at) >= 0xF0 && byte(at) < 0xF5 ? 4
-                                                        : 0;
-  if (length == 0 || at + length > end) return 0;
-  for (size_t i = at + 1; i < at + length; ++i) {
-    if ((byte(i) & 0xC0) != 0x80) return 0;
-  }
-  // Surrogates, overlong three and four byte forms, and what is beyond Unicode.
-  if ((byte(at) == 0xE0 && byte(at + 1) < 0xA0) || (byte(at) == 0xED && byte(at + 1) > 0x9F) ||
-      (byte(at) == 0xF0 && byte(at + 1) < 0x90) || (byte(at) == 0xF4 && byte(at + 1) > 0x8F))
-    return 0;
-  return length;
-}
-
-// One line of valid UTF-8, cut at `most` bytes: a process may be called anything.
+// One line of valid UTF-8, cut at `most` bytes: a process may be called anything, and a receiver that checks refuses
+// the whole request for one bad byte.
 std::string clean(std::string_view text, size_t most) {
   const size_t end = std::min(text.size(), most);
   std::string result;
   result.reserve(end);
   for (size_t at = 0; at < end;) {
-    const size_t length = sequence_length(text, at, text.size());
+    const size_t length = utf8_length(text, at);
     const unsigned char byte = static_cast<unsigned char>(text[at]);
     if (length > 1 && at + length > most) break;
     if (length == 0) {

@@ -73,6 +73,7 @@ class Session : public std::enable_shared_from_this<Session> {
  private:
   void wait_for_request();
   void read_header();
+  bool limit_body();
   void read_body();
   void on_body(error_code failure);
   void on_read_error(error_code failure);
@@ -90,7 +91,8 @@ class Session : public std::enable_shared_from_this<Session> {
   beast::flat_buffer buffer_;
   std::optional<http::request_parser<http::string_body>> parser_;
   std::optional<http::response<http::string_body>> answer_;
-  uint64_t held_bytes_ = 0;  // of the server's bodies_bytes_max
+  uint64_t held_bytes_ = 0;      // of the server's bodies_bytes_max
+  uint64_t body_bytes_max_ = 0;  // of the request being read
   bool refused_;
   bool idle_ = true;
   bool head_request_ = false;
@@ -222,6 +224,7 @@ class BeastServer final : public HttpServer {
 
   bool hold(uint64_t bytes) {
     uint64_t limit = std::max(options_.bodies_bytes_max, options_.body_bytes_max);
+    for (const PathLimit& path : options_.path_limits) limit = std::max(limit, path.body_bytes_max);
     if (bytes > limit - std::min(held_bytes_, limit)) return false;
     held_bytes_ += bytes;
     return true;
@@ -387,11 +390,17 @@ void Session::read_header() {
   idle_ = false;
   parser_.emplace();
   parser_->header_limit(kHeaderBytesMax);
-  parser_->body_limit(server_.options().body_bytes_max);
+  // The path is not known yet: as much as any may have, then what this one may.
+  body_bytes_max_ = server_.options().body_bytes_max;
+  for (const PathLimit& limit : server_.options().path_limits) {
+    body_bytes_max_ = std::max(body_bytes_max_, limit.body_bytes_max);
+  }
+  parser_->body_limit(body_bytes_max_);
   stream_.expires_after(milliseconds(server_.options().request_timeout_ms));
   http::async_read_header(stream_, buffer_, *parser_, [self = shared_from_this()](error_code failure, size_t) {
     if (failure) return self->on_read_error(failure);
     self->head_request_ = self->parser_->get().method() == http::verb::head;
+    if (!self->limit_body()) return;
     if (!beast::iequals(self->parser_->get()[http::field::expect], "100-continue")) return self->read_body();
     static const std::string kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
     asio::async_write(self->stream_, asio::buffer(kContinue), [self](error_code write_failure, size_t) {
@@ -399,6 +408,24 @@ void Session::read_header() {
       self->read_body();
     });
   });
+}
+
+// false: more is declared than the path may have, and the peer has been told.
+bool Session::limit_body() {
+  const std::vector<PathLimit>& limits = server_.options().path_limits;
+  if (limits.empty()) return true;
+  std::string_view target(parser_->get().target().data(), parser_->get().target().size());
+  target = target.substr(0, target.find('?'));
+  body_bytes_max_ = server_.options().body_bytes_max;
+  for (const PathLimit& limit : limits) {
+    if (target == limit.path) body_bytes_max_ = limit.body_bytes_max;
+  }
+  if (const auto declared = parser_->content_length(); declared && *declared > body_bytes_max_) {
+    on_read_error(http::error::body_limit);
+    return false;
+  }
+  parser_->body_limit(body_bytes_max_);
+  return true;
 }
 
 void Session::read_body() {
@@ -432,8 +459,7 @@ void Session::on_read_error(error_code failure) {
   }
   if (failure == http::error::body_limit) {
     return refuse(413, "too_large",
-                  format("body is over the limit of %llu bytes",
-                         static_cast<unsigned long long>(server_.options().body_bytes_max)));
+                  format("body is over the limit of %llu bytes", static_cast<unsigned long long>(body_bytes_max_)));
   }
   if (failure == http::error::header_limit)
     return refuse(431, "header_too_large", format("header is over the limit of %zu bytes", kHeaderBytesMax));

@@ -1,8 +1,8 @@
 // HTTP/1.1 server (Boost.Beast): keep-alive, chunked requests, limits, one handler per request on a small thread pool.
 // Handlers may block (a door waits for the disk): reading and writing go on meanwhile on a thread of their own.
 //
-// Limits: header 16 kB (431), body body_bytes_max (413 with one line), all bodies held at once bodies_bytes_max (429
-// with
+// Limits: header 16 kB (431), body body_bytes_max or what its path has in path_limits (413 with one line), all bodies
+// held at once bodies_bytes_max (429 with
 //         Retry-After), connections_max (further ones get 503 and are closed), idle connections are closed after 60 s,
 //         a request must arrive whole within 30 s.
 // Long polls: a handler may take the responder instead of answering, and answer later from any thread; meanwhile no
@@ -56,9 +56,16 @@ class HttpResponder {
 };
 using DeferringHandler = std::function<void(const ServerRequest&, std::shared_ptr<HttpResponder>)>;
 
+// A path whose bodies have a limit of their own.
+struct PathLimit {
+  std::string path;  // exactly
+  uint64_t body_bytes_max = 0;
+};
+
 struct HttpServerOptions {
   ListenAddress address;
   uint64_t body_bytes_max = 64ull << 20;
+  std::vector<PathLimit> path_limits = {};
   uint64_t bodies_bytes_max = 1ull << 30;  // of all requests being received or handled; at least one body always fits
   size_t connections_max = 4096;
   size_t deferred_max = 1024;  // of these: requests whose answer comes later

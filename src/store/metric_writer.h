@@ -21,30 +21,15 @@
 #include <vector>
 
 #include "base/result.h"
-#include "model/metric_descriptor.h"
-#include "model/native_histogram.h"
+#include "model/pushed_series.h"
 
 namespace lockstep {
-
-struct PushedExemplar {
-  Labels labels;
-  double value = 0;
-  int64_t time_ms = 0;
-};
-
-// The samples of one series within a push. Views: valid during push() only.
-struct PushedSeries {
-  std::string_view raw_labels;
-  std::span<const int64_t> times_ms;
-  std::span<const double> values;  // as long as times_ms, or empty where histograms are given
-  std::span<const NativeHistogram> histograms;
-  std::span<const PushedExemplar> exemplars;
-};
 
 struct RefusedSamples {
   std::string reason;  // series_limit job_limit metric_limit agent_limit too_old future label_forbidden labels_invalid
   uint64_t samples = 0;
-  std::string example;  // one line a person can act on
+  uint64_t histograms = 0;  // of these: native histograms, which remote write 2.0 answers for apart
+  std::string example;      // one line a person can act on
 };
 
 struct PushOutcome {

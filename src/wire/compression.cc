@@ -4,6 +4,9 @@
 #include <memory>
 
 #include "base/text.h"
+#ifdef LOCKSTEP_SNAPPY
+#include <snappy.h>
+#endif
 #ifdef LOCKSTEP_ZLIB
 #include <zlib.h>
 #endif
@@ -239,5 +242,36 @@ Result<std::string> decompress(Encoding encoding, std::string_view data, uint64_
       return not_built(to_text(encoding));
   }
 }
+
+#ifdef LOCKSTEP_SNAPPY
+Result<std::string_view> snappy_decompress(std::string_view data, uint64_t bytes_max, std::string& buffer) {
+  size_t length_untrusted = 0;
+  if (!snappy::GetUncompressedLength(data.data(), data.size(), &length_untrusted)) {
+    return Error{"not snappy: no length at the beginning"};
+  }
+  if (length_untrusted > bytes_max) {
+    return Error{format("%zu bytes after decompression are more than the limit of %llu", length_untrusted,
+                        static_cast<unsigned long long>(bytes_max))};
+  }
+  // The densest snappy is 64 bytes for 3: what claims more does not get the memory either.
+  if (length_untrusted / 32 > data.size()) return Error{"not snappy: the length at the beginning is not true"};
+  if (buffer.size() < length_untrusted) buffer.resize(length_untrusted);
+  if (!snappy::RawUncompress(data.data(), data.size(), buffer.data())) return Error{"not snappy: malformed block"};
+  return std::string_view(buffer).substr(0, length_untrusted);
+}
+
+Result<std::string> snappy_compress(std::string_view data) {
+  std::string out;
+  snappy::Compress(data.data(), data.size(), &out);
+  return out;
+}
+#else
+Result<std::string_view> snappy_decompress(std::string_view, uint64_t, std::string&) {
+  return not_built("snappy");
+}
+Result<std::string> snappy_compress(std::string_view) {
+  return not_built("snappy");
+}
+#endif
 
 }  // namespace lockstep

@@ -1,4 +1,4 @@
-// gzip and zstd, both ways, with a bound on what comes out: a small request may not become a large one.
+// gzip, zstd and snappy, both ways, with a bound on what comes out: a small request may not become a large one.
 // Built with what the machine has; available() tells.
 //
 // Thread rule: Thread-safe.
@@ -21,5 +21,10 @@ const char* to_text(Encoding encoding);
 
 Result<std::string> compress(Encoding encoding, std::string_view data);
 Result<std::string> decompress(Encoding encoding, std::string_view data, uint64_t bytes_max);
+
+// Snappy's block format, as remote write uses it. What comes out lies in `buffer`, which grows and is not cleared:
+// filling it anew would cost as much as the rest of reading a request.
+Result<std::string_view> snappy_decompress(std::string_view data, uint64_t bytes_max, std::string& buffer);
+Result<std::string> snappy_compress(std::string_view data);
 
 }  // namespace lockstep

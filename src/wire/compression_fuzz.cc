@@ -17,6 +17,11 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     Result<std::string> back = decompress(encoding, *small, size);
     if (!back.ok() || *back != bytes) std::abort();
   }
+  static std::string buffer;
+  Result<std::string_view> plain = snappy_decompress(bytes, kLimit, buffer);
+  if ((plain.ok() && plain->size() > kLimit) || buffer.size() > kLimit) std::abort();
+  Result<std::string> small = snappy_compress(bytes);
+  if (!small.ok() || size > kLimit || *snappy_decompress(*small, kLimit, buffer) != bytes) std::abort();
   (void)parse_encoding(bytes);
   return 0;
 }

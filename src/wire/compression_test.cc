@@ -94,5 +94,27 @@ TEST(ContentEncoding, KnowsWhatThisBuildDoesWithout) {
   }
 }
 
+TEST(Snappy, GivesBackWhatWentInAndUsesItsBufferAgain) {
+  std::string buffer;
+  for (const std::string& text : {std::string(100'000, 'x'), std::string("short"), std::string()}) {
+    Result<std::string> small = snappy_compress(text);
+    ASSERT_TRUE(small.ok()) << small.error();
+    Result<std::string_view> back = snappy_decompress(*small, 100'000, buffer);
+    ASSERT_TRUE(back.ok()) << back.error();
+    EXPECT_EQ(*back, text);
+  }
+  EXPECT_EQ(buffer.size(), 100'000u);
+}
+
+TEST(Snappy, RefusesWhatBecomesTooLargeAndWhatOnlyClaimsALength) {
+  std::string buffer;
+  Result<std::string_view> large = snappy_decompress(*snappy_compress(std::string(1001, 'x')), 1000, buffer);
+  ASSERT_FALSE(large.ok());
+  EXPECT_NE(large.error().find("more than the limit of 1000"), std::string::npos) << large.error();
+  EXPECT_FALSE(snappy_decompress("\xFF\xFF\xFF\x07", 1u << 31, buffer).ok());
+  EXPECT_FALSE(snappy_decompress("", 1000, buffer).ok());
+  EXPECT_TRUE(buffer.empty());
+}
+
 }  // namespace
 }  // namespace lockstep

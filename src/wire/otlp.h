@@ -23,6 +23,9 @@ inline constexpr int kNestingMax = 32;
 Result<Batch> decode(Signal signal, std::string_view bytes);
 std::string encode(const Batch& batch);
 
+// One KeyValue message, whatever field it stood in.
+Result<Attribute> decode_attribute(std::string_view key_value);
+
 // OTLP/JSON: lowerCamelCase, ids as hex, 64-bit integers as numbers or strings, enums as numbers (or names). Not built
 // with LOCKSTEP_NODE_ONLY.
 Result<Batch> decode_json(Signal signal, std::string_view text);

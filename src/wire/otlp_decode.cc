@@ -658,6 +658,14 @@ Result<Batch> decode(Signal signal, std::string_view bytes) {
   return batch;
 }
 
+Result<Attribute> decode_attribute(std::string_view key_value) {
+  Attribute attribute;
+  WireError error;
+  decode_attribute(WireReader(key_value, error), attribute, 1);
+  if (error.what != nullptr) return error_of(error, "attribute", key_value);
+  return attribute;
+}
+
 Result<PartialSuccess> decode_response(std::string_view bytes) {
   PartialSuccess partial;
   WireError error;

@@ -1,0 +1,52 @@
+// Where every metrics door hands its series to the store: one push of a stream at a time, every sample counted by door,
+// refusals said in a line.
+//
+// Counts: received = passed + refused[reason], per door, signal "metrics"; a native histogram is one sample. What a
+//         door leaves out itself it tells by refuse(). A push that the store cannot take is refused as unavailable.
+// Thread rule: Thread-safe.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <mutex>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_set>
+
+#include "base/clock.h"
+#include "base/counters.h"
+#include "ingest/rate_limited_log.h"
+#include "store/metric_writer.h"
+
+namespace lockstep {
+
+class MetricIntake {
+ public:
+  MetricIntake(MetricWriter& writer, const Clock& clock, Counters& counters)
+      : writer_(writer), counters_(counters), log_(clock, "ingest") {}
+
+  // As MetricWriter::push(), which an error is from.
+  Result<PushOutcome> push(std::string_view door, std::string_view stream, std::span<const PushedSeries> series,
+                           const std::function<Result<Labels>(size_t k)>& canonical);
+  // Samples that never became part of a push. reason: of a closed list.
+  void refuse(std::string_view door, const char* reason, uint64_t samples, const std::string& line);
+  // Tells the store what is new; peers say it again and again.
+  void metadata(std::string_view name, std::string_view type, std::string_view help, std::string_view unit);
+
+ private:
+  static constexpr size_t kMetadataSeenMax = 65'536;
+
+  MetricWriter& writer_;
+  Counters& counters_;
+  RateLimitedLog log_;
+  std::array<std::mutex, 256> streams_;  // a stream's pushes one after the other; streams may share a mutex
+  std::mutex metadata_mutex_;
+  std::unordered_set<std::string> metadata_seen_;  // guarded by metadata_mutex_
+};
+
+// What a refusal is to its sender: "refused 3 of 40 samples: series_limit (2): ...; too_old (1): ...". Empty: none.
+std::string refusals_line(const PushOutcome& outcome, uint64_t samples);
+
+}  // namespace lockstep

@@ -1,0 +1,795 @@
+#include "ingest/metric_mapping.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <optional>
+
+#include "base/protobuf_wire.h"
+#include "base/text.h"
+#include "model/prometheus_name.h"
+#include "model/series_labels.h"
+#include "store/metric_reader.h"
+#include "wire/otlp.h"
+
+namespace lockstep {
+namespace {
+
+using namespace protobuf;
+
+const double kStale = std::bit_cast<double>(kStaleBits);
+constexpr uint32_t kNoRecordedValue = 1;
+constexpr int64_t kSweepNs = 60'000'000'000;
+constexpr int32_t kSchemaMax = 8;
+constexpr int32_t kSchemaMin = -4;
+
+// The series that a metric becomes.
+enum class Form : char {
+  kGauge = 'g',
+  kCounter = 'c',
+  kUpDown = 'u',
+  kBucket = 'b',  // with a bound
+  kSum = 's',
+  kCount = 'n',
+  kNative = 'h',
+  kQuantile = 'q',  // with a bound
+};
+bool has_bound(char form) {
+  return form == static_cast<char>(Form::kBucket) || form == static_cast<char>(Form::kQuantile);
+}
+
+void put_size(std::string& out, size_t size) {
+  const uint32_t short_size = static_cast<uint32_t>(size);
+  char bytes[4];
+  std::memcpy(bytes, &short_size, 4);
+  out.append(bytes, 4);
+}
+void put_part(std::string& out, std::string_view part) {
+  put_size(out, part.size());
+  out += part;
+}
+std::string_view take_part(std::string_view& in) {
+  if (in.size() < 4) return {};
+  uint32_t size = 0;
+  std::memcpy(&size, in.data(), 4);
+  std::string_view part = in.substr(4, size);
+  in.remove_prefix(4 + part.size());
+  return part;
+}
+
+bool is_kept_resource(std::string_view key) {
+  return key == "service.name" || key == "service.namespace" || key == "service.instance.id" || key == "host.name" ||
+         key.starts_with("lockstep.");
+}
+
+// Fields that are attributes, each a KeyValue, whatever their number: as long as `take` says so.
+template <typename Take>
+Result<void> each_attribute(std::string_view fields, Take&& take) {
+  WireError error;
+  for (WireReader in(fields, error); in.next();) {
+    Result<Attribute> attribute = otlp::decode_attribute(in.bytes());
+    if (!attribute.ok()) return Error{attribute.error()};
+    take(std::move(*attribute));
+  }
+  if (error.what != nullptr) return Error{error.what};
+  return {};
+}
+
+std::string_view key_of(std::string_view key_value) {
+  std::string_view key;
+  WireError error;
+  for (WireReader in(key_value, error); in.next();) {
+    if (in.tag() == tag_of(1, kBytes)) {
+      key = in.bytes();
+    } else {
+      in.skip();
+    }
+  }
+  return key;
+}
+
+template <typename T>
+void read_packed(WireReader& in, std::vector<T>& out) {
+  if ((in.tag() & 7) == kBytes) {
+    for (WireReader values = in.message(); !values.at_end();) {
+      in.take_memory(sizeof(T));
+      out.push_back(std::bit_cast<T>(values.fixed64()));
+    }
+  } else {
+    in.take_memory(sizeof(T));
+    out.push_back(std::bit_cast<T>(in.fixed64()));
+  }
+}
+
+// Counts of one side of an exponential histogram, by Prometheus' index of the first.
+struct Side {
+  int32_t first = 0;
+  std::vector<uint64_t> counts;
+};
+
+void read_side(WireReader in, Side& side) {
+  while (in.next()) {
+    if (in.tag() == tag_of(1, kVarint)) {
+      side.first = static_cast<int32_t>(zigzag_decode(static_cast<uint32_t>(in.varint())));
+    } else if (in.tag() == tag_of(2, kVarint)) {
+      in.take_memory(8);
+      side.counts.push_back(in.varint());
+    } else if (in.tag() == tag_of(2, kBytes)) {
+      for (WireReader values = in.message(); !values.at_end();) {
+        in.take_memory(8);
+        side.counts.push_back(values.varint());
+      }
+    } else {
+      in.skip();
+    }
+  }
+}
+
+using Buckets = std::map<int32_t, double>;
+
+// OTLP's bucket i is (base^i, base^(i+1)], Prometheus' is (base^(i-1), base^i].
+Buckets buckets_of(const Side& side) {
+  Buckets buckets;
+  for (size_t i = 0; i < side.counts.size(); ++i) {
+    if (side.counts[i] != 0) {
+      buckets[static_cast<int32_t>(std::clamp<int64_t>(int64_t{side.first} + static_cast<int64_t>(i) + 1, INT32_MIN,
+                                                       INT32_MAX))] += static_cast<double>(side.counts[i]);
+    }
+  }
+  return buckets;
+}
+Buckets buckets_of(const std::vector<HistogramSpan>& spans, const std::vector<double>& counts) {
+  Buckets buckets;
+  int32_t index = 0;
+  size_t at = 0;
+  for (const HistogramSpan& span : spans) {
+    index += span.offset;
+    for (uint32_t i = 0; i < span.length && at < counts.size(); ++i) buckets[index++] += counts[at++];
+  }
+  return buckets;
+}
+// Halves the resolution `by` times.
+Buckets merged(const Buckets& buckets, int32_t by) {
+  Buckets result;
+  for (const auto& [index, count] : buckets) {
+    const int64_t up = (int64_t{1} << std::min(by, 31)) - 1;
+    result[static_cast<int32_t>((int64_t{index} + up) >> std::min(by, 31))] += count;
+  }
+  return result;
+}
+void put_buckets(const Buckets& buckets, std::vector<HistogramSpan>& spans, std::vector<double>& counts) {
+  spans.clear();
+  counts.clear();
+  int64_t next = 0;
+  for (const auto& [index, count] : buckets) {
+    if (spans.empty() || index != next) {
+      spans.push_back({static_cast<int32_t>(index - next), 0});
+    }
+    ++spans.back().length;
+    counts.push_back(count);
+    next = int64_t{index} + 1;
+  }
+}
+
+// `sum` += `more`, at the coarser resolution of the two.
+void add(NativeHistogram& sum, const NativeHistogram& more) {
+  const int32_t schema = std::min(sum.schema, more.schema);
+  auto side = [&](auto spans, auto counts) {
+    Buckets buckets = merged(buckets_of(sum.*spans, sum.*counts), sum.schema - schema);
+    for (const auto& [index, count] : merged(buckets_of(more.*spans, more.*counts), more.schema - schema)) {
+      buckets[index] += count;
+    }
+    put_buckets(buckets, sum.*spans, sum.*counts);
+  };
+  side(&NativeHistogram::positive_spans, &NativeHistogram::positive);
+  side(&NativeHistogram::negative_spans, &NativeHistogram::negative);
+  sum.schema = schema;
+  sum.count += more.count;
+  sum.sum += more.sum;
+  sum.zero_count += more.zero_count;
+  sum.zero_threshold = std::max(sum.zero_threshold, more.zero_threshold);
+}
+
+}  // namespace
+
+// One request. Thread rule: Confined.
+class OtlpMetricWalk {
+ public:
+  OtlpMetricWalk(MetricMapping& mapping, std::string_view door, int64_t received_unix_ns)
+      : mapping_(mapping), door_(door), received_ms_(received_unix_ns / 1'000'000) {}
+
+  Result<MetricMapping::Outcome> run(std::string_view bytes) {
+    WireError error;
+    WireReader in(bytes, error);
+    while (in.next() && problem_.empty()) {
+      if (in.tag() == tag_of(1, kBytes)) {
+        resource_metrics(in.message());
+      } else {
+        in.skip();
+      }
+    }
+    if (!problem_.empty()) return Error{problem_};
+    if (error.what != nullptr) return Error{std::string("not an OTLP metrics request: ") + error.what};
+    return outcome_;
+  }
+
+ private:
+  struct Metric {
+    std::string_view name, unit, help;
+    std::vector<std::string_view> data;  // pieces of one kind
+    uint32_t kind = 0;                   // field number of the data
+    bool is_delta = false;
+    bool is_monotonic = false;
+  };
+  struct Entry {
+    size_t raw_at = 0, raw_size = 0;
+    bool is_histogram = false;
+    size_t at = 0;  // of the value, or of the histogram
+    size_t first_exemplar = 0, exemplars = 0;
+  };
+  struct Point {
+    int64_t time_ms = 0;
+    uint32_t flags = 0;
+    double value = 0;
+    bool has_value = false;
+    uint64_t count = 0;
+    std::vector<uint64_t> buckets;
+    std::vector<double> bounds;
+    int32_t scale = 0;
+    uint64_t zero_count = 0;
+    double zero_threshold = 0;
+    Side positive, negative;
+    std::vector<std::pair<double, double>> quantiles;
+    std::vector<PushedExemplar> exemplars;
+    bool is_stale() const { return (flags & kNoRecordedValue) != 0; }
+  };
+
+  void resource_metrics(WireReader in) {
+    // A message may come in pieces and in any order: the resource is known once all of it has been seen.
+    resource_.clear();
+    std::vector<std::string_view> scopes;
+    while (in.next()) {
+      if (in.tag() == tag_of(1, kBytes)) {
+        for (WireReader resource = in.message(); resource.next();) {
+          const bool is_attribute = resource.tag() == tag_of(1, kBytes);
+          if (!is_attribute) {
+            resource.skip();
+            continue;
+          }
+          const std::string_view key_value = resource.bytes();
+          if (is_kept_resource(key_of(key_value))) WireWriter(resource_).bytes(1, key_value);
+        }
+      } else if (in.tag() == tag_of(2, kBytes)) {
+        in.take_memory(sizeof(std::string_view));
+        scopes.push_back(in.bytes());
+      } else {
+        in.skip();
+      }
+    }
+    for (std::string_view scope : scopes) {
+      if (problem_.empty()) scope_metrics(in.part(scope));
+    }
+  }
+
+  void scope_metrics(WireReader in) {
+    prefix_.assign(1, 'O');
+    put_part(prefix_, resource_);
+    std::string_view scope;
+    begin_push();
+    while (in.next()) {
+      if (in.tag() == tag_of(1, kBytes)) {
+        for (WireReader told = in.message(); told.next();) {
+          if (told.tag() == tag_of(1, kBytes)) {
+            scope = told.bytes();
+          } else {
+            told.skip();
+          }
+        }
+      } else if (in.tag() == tag_of(2, kBytes)) {
+        metric(in.message());
+      } else {
+        in.skip();
+      }
+    }
+    end_push(scope);
+  }
+
+  void metric(WireReader in) {
+    Metric one;
+    while (in.next()) {
+      switch (in.tag()) {
+        case tag_of(1, kBytes):
+          one.name = in.bytes();
+          break;
+        case tag_of(2, kBytes):
+          one.help = in.bytes();
+          break;
+        case tag_of(3, kBytes):
+          one.unit = in.bytes();
+          break;
+        case tag_of(5, kBytes):
+        case tag_of(7, kBytes):
+        case tag_of(9, kBytes):
+        case tag_of(10, kBytes):
+        case tag_of(11, kBytes): {
+          const uint32_t kind = in.tag() >> 3;
+          if (kind != one.kind) one.data.clear();  // of a oneof the last counts
+          one.kind = kind;
+          in.take_memory(sizeof(std::string_view));
+          one.data.push_back(in.bytes());
+          break;
+        }
+        default:
+          in.skip();
+      }
+    }
+    for (std::string_view piece : one.data) {
+      for (WireReader data = in.part(piece); data.next();) {
+        if (data.tag() == tag_of(2, kVarint) && one.kind != 5 && one.kind != 11) {
+          one.is_delta = data.varint() == 1;
+        } else if (data.tag() == tag_of(3, kVarint) && one.kind == 7) {
+          one.is_monotonic = data.varint() != 0;
+        } else {
+          data.skip();
+        }
+      }
+    }
+    uint64_t points = 0;
+    for (std::string_view piece : one.data) {
+      for (WireReader data = in.part(piece); data.next();) {
+        if (data.tag() == tag_of(1, kBytes)) {
+          point(one, data.message());
+          ++points;
+        } else {
+          data.skip();
+        }
+      }
+    }
+    if (points > 0) metadata(one);
+  }
+
+  static NameKind name_kind(uint32_t kind, bool is_monotonic) {
+    if (kind == 5) return NameKind::kGauge;
+    return kind == 7 && is_monotonic ? NameKind::kCounter : NameKind::kOther;
+  }
+
+  void metadata(const Metric& one) {
+    if (!is_utf8(one.name) || !is_utf8(one.help) || !is_utf8(one.unit) || one.help.size() > 1024) return;
+    const std::string name = prometheus_name(one.name, one.unit, name_kind(one.kind, one.is_monotonic));
+    const char* type = one.kind == 7 && one.is_monotonic ? "counter"
+                       : one.kind == 9 || one.kind == 10 ? "histogram"
+                       : one.kind == 11                  ? "summary"
+                                                         : "gauge";
+    std::string help(one.help);
+    if (name != one.name) help += std::string(help.empty() ? "" : " ") + "(OTLP " + std::string(one.name) + ")";
+    mapping_.intake_.metadata(name, type, help, one.unit);
+  }
+
+  void point(const Metric& metric, WireReader in) {
+    read(metric.kind, in);
+    if (point_.time_ms == 0) point_.time_ms = received_ms_;
+    // What all series of this point have in common, after their form and bound.
+    tail_.clear();
+    put_part(tail_, metric.name);
+    put_part(tail_, metric.unit);
+    tail_ += attributes_;
+    switch (metric.kind) {
+      case 5:
+        if (!point_.has_value && !point_.is_stale()) return refuse("no_value", 1, "a point without a value");
+        return value(Form::kGauge, false, 0, point_.value, true);
+      case 7:
+        if (!point_.has_value && !point_.is_stale()) return refuse("no_value", 1, "a point without a value");
+        return value(metric.is_monotonic ? Form::kCounter : Form::kUpDown, metric.is_delta, 0, point_.value, true);
+      case 9:
+        return classic(metric.is_delta);
+      case 10:
+        return native(metric.is_delta);
+      default:
+        for (const auto& [quantile, number] : point_.quantiles) value(Form::kQuantile, false, quantile, number);
+        totals(false);
+    }
+  }
+
+  void totals(bool is_delta) {
+    if (point_.has_value || point_.is_stale()) value(Form::kSum, is_delta, 0, point_.value);
+    value(Form::kCount, is_delta, 0, static_cast<double>(point_.count));
+  }
+
+  void classic(bool is_delta) {
+    uint64_t count = 0;
+    std::vector<PushedExemplar> all = std::move(point_.exemplars);
+    point_.exemplars.clear();
+    double below = -std::numeric_limits<double>::infinity();
+    for (size_t i = 0; i < point_.bounds.size() && i < point_.buckets.size(); ++i) {
+      const double bound = point_.bounds[i];
+      count += point_.buckets[i];
+      for (const PushedExemplar& exemplar : all) {
+        if (exemplar.value > below && exemplar.value <= bound) point_.exemplars.push_back(exemplar);
+      }
+      value(Form::kBucket, is_delta, bound, static_cast<double>(count), true);
+      point_.exemplars.clear();
+      below = bound;
+    }
+    for (const PushedExemplar& exemplar : all) {
+      if (!(exemplar.value <= below)) point_.exemplars.push_back(exemplar);
+    }
+    value(Form::kBucket, is_delta, std::numeric_limits<double>::infinity(), static_cast<double>(point_.count), true);
+    totals(is_delta);
+  }
+
+  void native(bool is_delta) {
+    if (point_.scale < kSchemaMin && !point_.is_stale()) {
+      return refuse("bad_histogram", 1, format("an exponential histogram of scale %d (limit -4)", point_.scale));
+    }
+    NativeHistogram histogram;
+    histogram.schema = std::min(point_.scale, kSchemaMax);
+    histogram.zero_threshold = point_.zero_threshold;
+    histogram.zero_count = static_cast<double>(point_.zero_count);
+    histogram.count = static_cast<double>(point_.count);
+    histogram.sum = point_.has_value ? point_.value : 0;
+    const int32_t down = std::max(0, point_.scale - kSchemaMax);
+    put_buckets(merged(buckets_of(point_.positive), down), histogram.positive_spans, histogram.positive);
+    put_buckets(merged(buckets_of(point_.negative), down), histogram.negative_spans, histogram.negative);
+    if (point_.is_stale()) {
+      histogram = {};
+      histogram.sum = kStale;
+    }
+    Entry entry = begin_entry(Form::kNative, 0);
+    entry.is_histogram = true;
+    entry.at = histograms_.size();
+    if (is_delta && !point_.is_stale()) {
+      MetricMapping::Delta* delta = delta_of(entry);
+      if (delta == nullptr) return;
+      if (delta->time_ms == 0) {
+        delta->histogram = histogram;
+      } else {
+        add(delta->histogram, histogram);
+      }
+      delta->time_ms = point_.time_ms;
+      histogram = delta->histogram;
+    }
+    histograms_.push_back(std::move(histogram));
+    histogram_times_.push_back(point_.time_ms);
+    end_entry(entry, true);
+  }
+
+  void value(Form form, bool is_delta, double bound, double number, bool with_exemplars = false) {
+    Entry entry = begin_entry(form, bound);
+    if (point_.is_stale()) {
+      number = kStale;
+    } else if (is_delta) {
+      MetricMapping::Delta* delta = delta_of(entry);
+      if (delta == nullptr) return;
+      number = delta->sum += number;
+      delta->time_ms = point_.time_ms;
+    }
+    entry.at = values_.size();
+    values_.push_back(number);
+    times_.push_back(point_.time_ms);
+    end_entry(entry, with_exemplars);
+  }
+
+  Entry begin_entry(Form form, double bound) {
+    Entry entry;
+    entry.raw_at = raw_.size();
+    raw_ += prefix_;
+    raw_ += static_cast<char>(form);
+    if (has_bound(static_cast<char>(form))) {
+      char bytes[8];
+      std::memcpy(bytes, &bound, 8);
+      raw_.append(bytes, 8);
+    }
+    raw_ += tail_;
+    entry.raw_size = raw_.size() - entry.raw_at;
+    return entry;
+  }
+  void end_entry(Entry entry, bool with_exemplars) {
+    entry.first_exemplar = exemplars_.size();
+    if (with_exemplars) {
+      for (PushedExemplar& exemplar : point_.exemplars) exemplars_.push_back(std::move(exemplar));
+    }
+    entry.exemplars = exemplars_.size() - entry.first_exemplar;
+    entries_.push_back(entry);
+  }
+
+  // Where this series' deltas are added up; nullptr: refused, and the entry's bytes are gone.
+  MetricMapping::Delta* delta_of(const Entry& entry) {
+    if (!deltas_held_) {
+      deltas_held_.emplace(mapping_.delta_mutex_);
+      mapping_.forget_idle_deltas(mapping_.clock_.monotonic_ns());
+    }
+    const std::string key = raw_.substr(entry.raw_at, entry.raw_size);
+    auto found = mapping_.deltas_.find(key);
+    if (found == mapping_.deltas_.end()) {
+      if (mapping_.deltas_.size() >= MetricMapping::kDeltasMax) {
+        raw_.resize(entry.raw_at);
+        refuse("delta_limit", 1, format("more than %zu series of deltas", MetricMapping::kDeltasMax));
+        return nullptr;
+      }
+      found = mapping_.deltas_.emplace(key, MetricMapping::Delta{}).first;
+    } else if (point_.time_ms <= found->second.time_ms) {
+      raw_.resize(entry.raw_at);
+      refuse("delta_repeated", 1, "a delta not later than the one before was counted already");
+      return nullptr;
+    }
+    undo_.emplace_back(&found->second, found->second);
+    found->second.used_ns = mapping_.clock_.monotonic_ns();
+    return &found->second;
+  }
+
+  void refuse(const char* reason, uint64_t samples, const std::string& line) {
+    mapping_.intake_.refuse(door_, reason, samples, line);
+    outcome_.refused += samples;
+    if (outcome_.line.empty()) outcome_.line = std::string(reason) + ": " + line;
+  }
+
+  void begin_push() {
+    raw_.clear();
+    entries_.clear();
+    times_.clear();
+    values_.clear();
+    histogram_times_.clear();
+    histograms_.clear();
+    exemplars_.clear();
+    undo_.clear();
+  }
+
+  void end_push(std::string_view scope) {
+    if (!entries_.empty() && problem_.empty()) {
+      series_.resize(entries_.size());
+      for (size_t k = 0; k < entries_.size(); ++k) {
+        const Entry& entry = entries_[k];
+        PushedSeries& out = series_[k] = {};
+        out.raw_labels = std::string_view(raw_).substr(entry.raw_at, entry.raw_size);
+        if (entry.is_histogram) {
+          out.times_ms = std::span<const int64_t>(histogram_times_).subspan(entry.at, 1);
+          out.histograms = std::span<const NativeHistogram>(histograms_).subspan(entry.at, 1);
+        } else {
+          out.times_ms = std::span<const int64_t>(times_).subspan(entry.at, 1);
+          out.values = std::span<const double>(values_).subspan(entry.at, 1);
+        }
+        out.exemplars = std::span<const PushedExemplar>(exemplars_).subspan(entry.first_exemplar, entry.exemplars);
+      }
+      std::string stream = prefix_;
+      stream.append(1, '\0').append(scope);
+      Result<PushOutcome> pushed = mapping_.intake_.push(
+          door_, stream, series_, [&](size_t k) { return MetricMapping::labels_of(series_[k].raw_labels); });
+      if (!pushed.ok()) {
+        problem_ = pushed.error();
+        for (auto undo = undo_.rbegin(); undo != undo_.rend(); ++undo) *undo->first = undo->second;
+      } else {
+        for (const RefusedSamples& refused : pushed->refused) outcome_.refused += refused.samples;
+        if (outcome_.line.empty()) outcome_.line = refusals_line(*pushed, entries_.size());
+      }
+    }
+    deltas_held_.reset();
+  }
+
+  void read_exemplar(WireReader in) {
+    PushedExemplar exemplar;
+    in.take_memory(sizeof(PushedExemplar));
+    while (in.next()) {
+      switch (in.tag()) {
+        case tag_of(2, kFixed64):
+          exemplar.time_ms = static_cast<int64_t>(in.fixed64() / 1'000'000);
+          break;
+        case tag_of(3, kFixed64):
+          exemplar.value = in.real();
+          break;
+        case tag_of(4, kBytes):
+        case tag_of(5, kBytes): {
+          const bool is_trace = in.tag() == tag_of(5, kBytes);
+          const std::string_view id = in.bytes();
+          if (id.size() == (is_trace ? 16u : 8u)) {
+            exemplar.labels.emplace_back(is_trace ? "trace_id" : "span_id",
+                                         to_hex({reinterpret_cast<const uint8_t*>(id.data()), id.size()}));
+          }
+          break;
+        }
+        case tag_of(6, kFixed64):
+          exemplar.value = static_cast<double>(static_cast<int64_t>(in.fixed64()));
+          break;
+        case tag_of(7, kBytes): {
+          in.take_memory(2 * sizeof(std::string));
+          Result<Attribute> attribute = otlp::decode_attribute(in.bytes());
+          if (attribute.ok() && exemplar.labels.size() < kLabelsMax) {
+            exemplar.labels.emplace_back(prometheus_label(attribute->key), plain_text(attribute->value));
+          }
+          break;
+        }
+        default:
+          in.skip();
+      }
+    }
+    const bool good = std::all_of(exemplar.labels.begin(), exemplar.labels.end(), [](const auto& label) {
+      return is_utf8(label.first) && is_utf8(label.second) && label.second.size() <= kLabelValueBytesMax;
+    });
+    if (good) point_.exemplars.push_back(std::move(exemplar));
+  }
+
+  // Any kind of point into point_ and attributes_.
+  void read(uint32_t kind, WireReader& in) {
+    const uint32_t attributes_field = kind == 9 ? 9 : kind == 10 ? 1 : 7;
+    const uint32_t flags_field = kind == 9 || kind == 10 ? 10 : 8;
+    const uint32_t exemplars_field = kind == 9 ? 8 : kind == 10 ? 11 : kind == 11 ? 0 : 5;
+    attributes_.clear();
+    Point& out = point_;
+    out.time_ms = 0;
+    out.flags = 0;
+    out.value = 0;
+    out.has_value = kind == 11;
+    out.count = out.zero_count = 0;
+    out.scale = 0;
+    out.zero_threshold = 0;
+    out.buckets.clear();
+    out.bounds.clear();
+    out.positive.first = out.negative.first = 0;
+    out.positive.counts.clear();
+    out.negative.counts.clear();
+    out.quantiles.clear();
+    out.exemplars.clear();
+    for (const char* began = in.position(); in.next(); began = in.position()) {
+      const uint32_t field = in.tag() >> 3;
+      const uint32_t type = in.tag() & 7;
+      if (field == attributes_field && type == kBytes) {
+        in.bytes();
+        attributes_.append(began, static_cast<size_t>(in.position() - began));
+      } else if (field == 3 && type == kFixed64) {
+        out.time_ms = static_cast<int64_t>(in.fixed64() / 1'000'000);
+      } else if (field == flags_field && type == kVarint) {
+        out.flags = static_cast<uint32_t>(in.varint());
+      } else if (exemplars_field != 0 && field == exemplars_field && type == kBytes) {
+        read_exemplar(in.message());
+      } else if (kind == 5 || kind == 7) {
+        if (field == 4 && type == kFixed64) {
+          out.value = in.real();
+          out.has_value = true;
+        } else if (field == 6 && type == kFixed64) {
+          out.value = static_cast<double>(static_cast<int64_t>(in.fixed64()));
+          out.has_value = true;
+        } else {
+          in.skip();
+        }
+      } else if (field == 4 && type == kFixed64) {
+        out.count = in.fixed64();
+      } else if (field == 5 && type == kFixed64) {
+        out.value = in.real();
+        out.has_value = true;
+      } else if (kind == 9 && field == 6 && (type == kFixed64 || type == kBytes)) {
+        read_packed(in, out.buckets);
+      } else if (kind == 9 && field == 7 && (type == kFixed64 || type == kBytes)) {
+        read_packed(in, out.bounds);
+      } else if (kind == 10 && field == 6 && type == kVarint) {
+        out.scale = static_cast<int32_t>(zigzag_decode(static_cast<uint32_t>(in.varint())));
+      } else if (kind == 10 && field == 7 && type == kFixed64) {
+        out.zero_count = in.fixed64();
+      } else if (kind == 10 && (field == 8 || field == 9) && type == kBytes) {
+        read_side(in.message(), field == 8 ? out.positive : out.negative);
+      } else if (kind == 10 && field == 14 && type == kFixed64) {
+        out.zero_threshold = in.real();
+      } else if (kind == 11 && field == 6 && type == kBytes) {
+        std::pair<double, double> quantile{0, 0};
+        for (WireReader told = in.message(); told.next();) {
+          if (told.tag() == tag_of(1, kFixed64)) {
+            quantile.first = told.real();
+          } else if (told.tag() == tag_of(2, kFixed64)) {
+            quantile.second = told.real();
+          } else {
+            told.skip();
+          }
+        }
+        in.take_memory(sizeof quantile);
+        out.quantiles.push_back(quantile);
+      } else {
+        in.skip();
+      }
+    }
+    // Every series of a point spells out what it shares with the others.
+    const size_t series = 3 + out.bounds.size() + out.quantiles.size();
+    in.take_memory(series * (sizeof(Entry) + sizeof(PushedSeries) + prefix_.size() + attributes_.size() + 64));
+  }
+
+  MetricMapping& mapping_;
+  const std::string_view door_;
+  const int64_t received_ms_;
+  MetricMapping::Outcome outcome_;
+  std::string problem_;  // the store takes nothing
+
+  std::string resource_, prefix_, tail_, attributes_, raw_;
+  Point point_;
+  std::vector<Entry> entries_;
+  std::vector<PushedSeries> series_;
+  std::vector<int64_t> times_, histogram_times_;
+  std::vector<double> values_;
+  std::vector<NativeHistogram> histograms_;
+  std::vector<PushedExemplar> exemplars_;
+  std::optional<std::unique_lock<std::mutex>> deltas_held_;
+  std::vector<std::pair<MetricMapping::Delta*, MetricMapping::Delta>> undo_;
+};
+
+Result<MetricMapping::Outcome> MetricMapping::push(std::string_view door, std::string_view bytes,
+                                                   int64_t received_unix_ns) {
+  return OtlpMetricWalk(*this, door, received_unix_ns).run(bytes);
+}
+
+void MetricMapping::forget_idle_deltas(int64_t now_ns) {
+  if (now_ns < next_sweep_ns_) return;
+  next_sweep_ns_ = now_ns + kSweepNs;
+  std::erase_if(deltas_, [&](const auto& item) { return now_ns - item.second.used_ns > kDeltaIdleNs; });
+}
+
+Result<Labels> MetricMapping::labels_of(std::string_view raw) {
+  if (!raw.starts_with('O')) return Error{"not labels of OTLP"};
+  raw.remove_prefix(1);
+  const std::string_view resource = take_part(raw);
+  if (raw.empty()) return Error{"not labels of OTLP"};
+  const char form = raw[0];
+  raw.remove_prefix(1);
+  double bound = 0;
+  if (has_bound(form)) {
+    if (raw.size() < 8) return Error{"not labels of OTLP"};
+    std::memcpy(&bound, raw.data(), 8);
+    raw.remove_prefix(8);
+  }
+  const std::string_view given_name = take_part(raw);
+  const std::string_view unit = take_part(raw);
+  if (given_name.empty()) return Error{"a metric without a name"};
+  if (!is_utf8(given_name)) return Error{"a metric whose name is not UTF-8"};
+
+  std::string name = prometheus_name(given_name, unit,
+                                     form == static_cast<char>(Form::kGauge)     ? NameKind::kGauge
+                                     : form == static_cast<char>(Form::kCounter) ? NameKind::kCounter
+                                                                                 : NameKind::kOther);
+  Labels labels;
+  // Of two with one name the first given stays: the point wins.
+  auto put = [&](std::string key, std::string value) {
+    for (const auto& label : labels) {
+      if (label.first == key) return;
+    }
+    labels.emplace_back(std::move(key), std::move(value));
+  };
+  switch (static_cast<Form>(form)) {
+    case Form::kBucket:
+      name += "_bucket";
+      put("le", shortest_text(bound));
+      break;
+    case Form::kSum:
+      name += "_sum";
+      break;
+    case Form::kCount:
+      name += "_count";
+      break;
+    case Form::kQuantile:
+      put("quantile", shortest_text(bound));
+      break;
+    default:
+      break;
+  }
+  put(kMetricNameLabel, std::move(name));
+  Result<void> read = each_attribute(
+      raw, [&](Attribute attribute) { put(prometheus_label(attribute.key), plain_text(attribute.value)); });
+  if (!read.ok()) return Error{read.error()};
+  std::string service, space, instance;
+  read = each_attribute(resource, [&](Attribute attribute) {
+    std::string text = plain_text(attribute.value);
+    if (attribute.key == "service.name") {
+      put("service_name", text);
+      service = std::move(text);
+    } else if (attribute.key == "service.namespace") {
+      space = std::move(text);
+    } else if (attribute.key == "service.instance.id") {
+      instance = std::move(text);
+    } else if (attribute.key == "host.name") {
+      put("host", std::move(text));
+    } else {
+      put(prometheus_label(std::string_view(attribute.key).substr(sizeof("lockstep.") - 1)), std::move(text));
+    }
+  });
+  if (!read.ok()) return Error{read.error()};
+  if (!service.empty()) put("job", space.empty() ? service : space + "/" + service);
+  if (!instance.empty()) put("instance", instance);
+  return canonical_labels(std::move(labels));
+}
+
+}  // namespace lockstep

@@ -1,0 +1,399 @@
+// One thread keeps the list of targets and hands out turns; workers scrape. A target belongs to one worker at a time.
+#include "ingest/scraper.h"
+
+#include <sys/eventfd.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <bit>
+#include <condition_variable>
+#include <deque>
+#include <map>
+#include <mutex>
+#include <thread>
+#include <unordered_set>
+
+#include "base/files.h"
+#include "base/text.h"
+#include "model/series_labels.h"
+#include "net/http_client.h"
+#include "store/metric_reader.h"
+#include "wire/exposition.h"
+
+namespace lockstep {
+namespace {
+
+constexpr int64_t kFileLookNs = 1'000'000'000;
+constexpr uint64_t kTargetListBytesMax = 16ull << 20;
+const double kStale = std::bit_cast<double>(kStaleBits);
+constexpr const char* kAccept =
+    "application/openmetrics-text;version=1.0.0;q=0.9,text/plain;version=0.0.4;q=0.5,*/*;q=0.1";
+
+struct Target {
+  const ScrapeJob* job = nullptr;
+  std::string address;
+  Labels labels;  // job and instance too
+  std::string prefix;
+  std::string stream;
+  int64_t next_ns = 0;  // monotonic
+  bool is_listed = true;
+  bool is_taken = false;  // by a worker, or waiting for one
+
+  // Of the worker that has it.
+  std::unique_ptr<HttpClient> client;
+  exposition::Walk walk;
+  std::vector<std::string> shown;  // raw labels of the last page, in its order
+};
+
+// One that is read again: a file or a URL.
+struct Source {
+  const ScrapeJob* job = nullptr;
+  const ScrapeDiscovery* discovery = nullptr;
+  int64_t next_ns = 0;
+  std::string state;  // of files: names and times of change
+  std::vector<TargetGroup> groups;
+};
+
+class ScraperThreads final : public Scraper {
+ public:
+  ScraperThreads(ScrapeConfig config, MetricIntake& intake, const Clock& clock, Counters& counters, size_t threads)
+      : config_(std::move(config)),
+        intake_(intake),
+        clock_(clock),
+        counters_(counters),
+        log_(clock, "scrape"),
+        stop_event_(::eventfd(0, EFD_CLOEXEC)) {
+    for (const ScrapeJob& job : config_.jobs) {
+      for (const ScrapeDiscovery& discovery : job.discoveries) sources_.push_back({&job, &discovery, 0, "", {}});
+    }
+    scheduler_ = std::thread([this] { schedule(); });
+    for (size_t i = 0; i < threads; ++i) workers_.emplace_back([this] { work(); });
+  }
+  ~ScraperThreads() override { stop(); }
+
+  void stop() override {
+    {
+      std::lock_guard lock(mutex_);
+      if (stopping_) return;
+      stopping_ = true;
+    }
+    const uint64_t one = 1;
+    [[maybe_unused]] const ssize_t told = ::write(stop_event_.get(), &one, sizeof one);
+    changed_.notify_all();
+    scheduler_.join();
+    for (std::thread& worker : workers_) worker.join();
+  }
+
+ private:
+  void schedule() {
+    while (true) {
+      const int64_t now_ns = clock_.monotonic_ns();
+      refresh(now_ns);
+      std::unique_lock lock(mutex_);
+      int64_t next_ns = now_ns + kFileLookNs;
+      for (auto target = targets_.begin(); target != targets_.end();) {
+        Target& one = *target->second;
+        if (one.is_taken) {
+          ++target;
+          continue;
+        }
+        if (!one.is_listed && one.shown.empty()) {
+          target = targets_.erase(target);
+          continue;
+        }
+        if (one.next_ns <= now_ns || !one.is_listed) {
+          one.is_taken = true;
+          ready_.push_back(&one);
+          const int64_t late = std::max<int64_t>(0, now_ns - one.next_ns) / one.job->interval_ns;
+          if (late > 0 && one.is_listed) counters_.add("lockstep_scrapes_total", "result=\"left_out\"", late);
+          one.next_ns += (late + 1) * one.job->interval_ns;
+        }
+        next_ns = std::min(next_ns, one.next_ns);
+        ++target;
+      }
+      counters_.set("lockstep_scrape_targets", "", static_cast<int64_t>(targets_.size()));
+      changed_.notify_all();
+      // Waits by the wall, whatever clock the rest goes by: a test's clock stands still.
+      changed_.wait_for(lock, std::chrono::nanoseconds(std::clamp<int64_t>(next_ns - now_ns, 1'000'000, kFileLookNs)),
+                        [&] { return stopping_; });
+      if (stopping_) return;
+    }
+  }
+
+  void refresh(int64_t now_ns) {
+    bool is_first = !listed_;
+    bool has_changed = is_first;
+    for (Source& source : sources_) {
+      if (source.next_ns > now_ns) continue;
+      const bool by_file = source.discovery->url.empty();
+      source.next_ns =
+          now_ns + (by_file ? std::min(kFileLookNs, source.discovery->refresh_ns) : source.discovery->refresh_ns);
+      has_changed |= by_file ? read_files(source) : ask_url(source);
+    }
+    if (!has_changed) return;
+    listed_ = true;
+    std::lock_guard lock(mutex_);
+    for (auto& [key, target] : targets_) target->is_listed = false;
+    for (const ScrapeJob& job : config_.jobs) {
+      for (const TargetGroup& group : job.groups) list(job, group, now_ns);
+      for (const Source& source : sources_) {
+        if (source.job != &job) continue;
+        for (const TargetGroup& group : source.groups) list(job, group, now_ns);
+      }
+    }
+  }
+
+  // Under mutex_.
+  void list(const ScrapeJob& job, const TargetGroup& group, int64_t now_ns) {
+    for (const std::string& address : group.targets) {
+      auto target = std::make_unique<Target>();
+      target->job = &job;
+      target->address = address;
+      target->labels = group.labels;
+      auto add = [&](const char* name, const std::string& value) {
+        for (const auto& label : target->labels) {
+          if (label.first == name) return;
+        }
+        target->labels.emplace_back(name, value);
+      };
+      add("job", job.name);
+      add("instance", address);
+      target->prefix = exposition::target_prefix(target->labels, job.honor_labels);
+      target->stream = std::string(kScrapeDoor) + '\0' + address + '\0' + target->prefix;
+      const std::string key = job.name + '\0' + address + '\0' + target->prefix;
+      const int64_t phase_ns =
+          static_cast<int64_t>(std::hash<std::string>()(key) % static_cast<uint64_t>(job.interval_ns));
+      target->next_ns = now_ns + std::min<int64_t>(phase_ns, job.interval_ns);
+      const auto known = targets_.find(key);
+      if (known != targets_.end()) {
+        known->second->is_listed = true;
+      } else {
+        targets_.emplace(key, std::move(target));
+      }
+    }
+  }
+
+  // true: the list is another one.
+  bool read_files(Source& source) {
+    std::vector<std::string> paths;
+    std::string state;
+    for (const std::string& pattern : source.discovery->files) {
+      const size_t slash = pattern.rfind('/');
+      const std::string last = pattern.substr(slash + 1);
+      const size_t star = last.find('*');
+      if (star == std::string::npos) {
+        paths.push_back(pattern);
+        continue;
+      }
+      const std::string folder = slash == 0 ? "/" : pattern.substr(0, slash);
+      Result<std::vector<std::string>> names = list_directory(folder);
+      if (!names.ok()) continue;
+      for (const std::string& name : *names) {
+        if (name.size() + 1 >= last.size() && name.starts_with(last.substr(0, star)) &&
+            name.ends_with(last.substr(star + 1))) {
+          paths.push_back(pattern.substr(0, slash + 1) + name);
+        }
+      }
+    }
+    for (const std::string& path : paths) {
+      struct stat status {};
+      if (::stat(path.c_str(), &status) != 0) continue;
+      state +=
+          path + format(" %lld %lld %lld\n", static_cast<long long>(status.st_size),
+                        static_cast<long long>(status.st_mtim.tv_sec), static_cast<long long>(status.st_mtim.tv_nsec));
+    }
+    if (state == source.state && listed_) return false;
+    std::vector<TargetGroup> all;
+    for (const std::string& path : paths) {
+      Result<std::string> text = read_file(path, kTargetListBytesMax);
+      Result<std::vector<TargetGroup>> groups =
+          text.ok() ? parse_target_groups(*text) : Result<std::vector<TargetGroup>>(Error{text.error()});
+      if (!groups.ok()) {
+        log_.warn("file", format("job %s: %s: %s; its targets stay as they were", source.job->name.c_str(),
+                                 path.c_str(), groups.error().c_str()));
+        counters_.add("lockstep_scrape_lists_refused_total");
+        return false;
+      }
+      for (TargetGroup& group : *groups) all.push_back(std::move(group));
+    }
+    source.state = state;
+    source.groups = std::move(all);
+    return true;
+  }
+
+  bool ask_url(Source& source) {
+    auto failed = [&](const std::string& why) {
+      log_.warn("http", format("job %s: %s: %s; its targets stay as they were", source.job->name.c_str(),
+                               source.discovery->url.c_str(), why.c_str()));
+      counters_.add("lockstep_scrape_lists_refused_total");
+      return false;
+    };
+    Result<Url> url = parse_url(source.discovery->url, 80);
+    if (!url.ok()) return failed(url.error());
+    const std::string path = url->path.empty() ? "/" : url->path;
+    url->path.clear();
+    HttpClient client(*url, 10'000, kTargetListBytesMax);
+    client.interrupt_by(stop_event_.get());
+    Result<HttpResponse> answer = client.send({"GET", path, {{"accept", "application/json"}}, ""});
+    if (!answer.ok()) return failed(answer.error());
+    if (answer->status != 200) return failed(format("answered %d", answer->status));
+    Result<std::vector<TargetGroup>> groups = parse_target_groups(answer->body);
+    if (!groups.ok()) return failed(groups.error());
+    source.groups = std::move(*groups);
+    return true;
+  }
+
+  void work() {
+    std::unique_lock lock(mutex_);
+    while (true) {
+      changed_.wait(lock, [&] { return stopping_ || !ready_.empty(); });
+      if (stopping_) return;
+      Target& target = *ready_.front();
+      ready_.pop_front();
+      const bool is_listed = target.is_listed;
+      lock.unlock();
+      if (is_listed) {
+        scrape(target);
+      } else {
+        say_stale(target, {});
+        target.shown.clear();
+      }
+      lock.lock();
+      target.is_taken = false;
+    }
+  }
+
+  void scrape(Target& target) {
+    const int64_t began_ns = clock_.monotonic_ns();
+    const int64_t now_ms = clock_.unix_ns() / 1'000'000;
+    Result<HttpResponse> answer = fetch(target);
+    std::string problem = !answer.ok()            ? answer.error()
+                          : answer->status != 200 ? format("answered %d", answer->status)
+                                                  : "";
+    if (problem.empty()) {
+      Result<void> read = target.walk.walk(exposition::format_of(answer->header("content-type")), answer->body,
+                                           target.prefix, now_ms, target.job->samples_max);
+      if (!read.ok()) problem = read.error();
+    }
+    if (stop_asked()) return;  // interrupted: not the target's fault
+    const std::span<const PushedSeries> series =
+        problem.empty() ? target.walk.series() : std::span<const PushedSeries>();
+    std::vector<std::string> shown;
+    for (size_t k = 0; k < series.size(); ++k) {
+      if (!target.walk.has_own_time(k) || !target.job->honor_timestamps) shown.emplace_back(series[k].raw_labels);
+    }
+    if (!series.empty()) {
+      std::vector<PushedSeries> ours;  // with the time of the scrape
+      const std::vector<int64_t> now(1, now_ms);
+      if (!target.job->honor_timestamps) {
+        ours.assign(series.begin(), series.end());
+        for (PushedSeries& one : ours) one.times_ms = now;
+      }
+      (void)intake_.push(kScrapeDoor, target.stream, ours.empty() ? series : std::span<const PushedSeries>(ours),
+                         [&](size_t k) { return exposition::Walk::labels_of(series[k].raw_labels); });
+      for (const exposition::Metadata& one : target.walk.metadata()) {
+        intake_.metadata(one.name, one.type, one.help, one.unit);
+      }
+    }
+    if (!problem.empty()) {
+      log_.warn("target", format("job %s: %s: %s", target.job->name.c_str(), target.address.c_str(), problem.c_str()));
+    }
+    counters_.add("lockstep_scrapes_total", problem.empty() ? "result=\"read\"" : "result=\"failed\"");
+    say_stale(target, shown, now_ms);
+    target.shown = std::move(shown);
+    say_own(target, now_ms,
+            {{"up", problem.empty() ? 1 : 0},
+             {"scrape_duration_seconds", static_cast<double>(clock_.monotonic_ns() - began_ns) / 1e9},
+             {"scrape_samples_scraped", static_cast<double>(series.size())}});
+  }
+
+  Result<HttpResponse> fetch(Target& target) {
+    if (target.client == nullptr) {
+      Result<Url> url =
+          parse_url(target.job->scheme + "://" + target.address, target.job->scheme == "https" ? 443 : 80);
+      if (!url.ok()) return Error{url.error()};
+      target.client =
+          std::make_unique<HttpClient>(*url, target.job->timeout_ns / 1'000'000, target.job->body_bytes_max);
+      target.client->interrupt_by(stop_event_.get());
+    }
+    return target.client->send(
+        {"GET",
+         target.job->path,
+         {{"accept", kAccept},
+          {"user-agent", "lockstepd"},
+          {"x-prometheus-scrape-timeout-seconds", shortest_text(static_cast<double>(target.job->timeout_ns) / 1e9)}},
+         ""});
+  }
+
+  // Markers for what was on the last page and is not on this one.
+  void say_stale(Target& target, const std::vector<std::string>& shown, int64_t now_ms = 0) {
+    if (target.shown == shown) return;
+    const std::unordered_set<std::string_view> still(shown.begin(), shown.end());
+    const bool is_gone = now_ms == 0;
+    if (is_gone) now_ms = clock_.unix_ns() / 1'000'000;
+    std::vector<std::string> gone;
+    for (const std::string& raw : target.shown) {
+      if (!still.contains(raw)) gone.push_back(raw);
+    }
+    if (is_gone) {
+      for (const char* name : {"up", "scrape_duration_seconds", "scrape_samples_scraped"}) {
+        gone.push_back(target.prefix + name);
+      }
+    }
+    if (!gone.empty()) push_values(target, "stale", gone, std::vector<double>(gone.size(), kStale), now_ms);
+  }
+
+  void say_own(Target& target, int64_t now_ms, const std::vector<std::pair<const char*, double>>& own) {
+    std::vector<std::string> raws;
+    std::vector<double> values;
+    for (const auto& [name, value] : own) {
+      raws.push_back(target.prefix + name);
+      values.push_back(value);
+    }
+    push_values(target, "own", raws, values, now_ms);
+  }
+
+  void push_values(Target& target, const char* part, const std::vector<std::string>& raws,
+                   const std::vector<double>& values, int64_t now_ms) {
+    std::vector<PushedSeries> series(raws.size());
+    for (size_t k = 0; k < raws.size(); ++k) {
+      series[k].raw_labels = raws[k];
+      series[k].times_ms = {&now_ms, 1};
+      series[k].values = {&values[k], 1};
+    }
+    (void)intake_.push(kScrapeDoor, target.stream + part, series,
+                       [&](size_t k) { return exposition::Walk::labels_of(raws[k]); });
+  }
+
+  bool stop_asked() {
+    std::lock_guard lock(mutex_);
+    return stopping_;
+  }
+
+  const ScrapeConfig config_;
+  MetricIntake& intake_;
+  const Clock& clock_;
+  Counters& counters_;
+  RateLimitedLog log_;
+  UniqueFd stop_event_;
+  std::vector<Source> sources_;  // the scheduler's
+  bool listed_ = false;          // likewise
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::map<std::string, std::unique_ptr<Target>> targets_;  // guarded by mutex_, but for what is its worker's
+  std::deque<Target*> ready_;                               // guarded by mutex_
+  bool stopping_ = false;                                   // guarded by mutex_
+  std::thread scheduler_;
+  std::vector<std::thread> workers_;
+};
+
+}  // namespace
+
+std::unique_ptr<Scraper> Scraper::start(ScrapeConfig config, MetricIntake& intake, const Clock& clock,
+                                        Counters& counters, size_t threads) {
+  return std::make_unique<ScraperThreads>(std::move(config), intake, clock, counters, threads);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,214 @@
+#include "ingest/scraper.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <filesystem>
+#include <fstream>
+#include <thread>
+
+#include "ingest/counters_table.h"
+#include "ingest/testing/recording_metric_writer.h"
+#include "net/http_server.h"
+#include "store/metric_reader.h"
+
+namespace lockstep {
+namespace {
+
+TEST(ScrapeConfig, ReadsWhatPrometheusWouldCallTheSame) {
+  Result<ScrapeConfig> config = parse_scrape_config(R"(
+global: {scrape_interval: 30s, scrape_timeout: 5s}
+scrape_configs:
+- job_name: node
+  static_configs:
+  - targets: ["127.0.0.1:9100", "[::1]:9100"]
+    labels: {cluster: a}
+  scrape_interval: 500ms
+  honor_labels: true
+  body_size_limit: 2MiB
+- job_name: found
+  metrics_path: /own
+  file_sd_configs: [{files: ["/etc/targets/*.json"], refresh_interval: 1m}]
+  http_sd_configs: [{url: "http://127.0.0.1:1/list"}]
+)");
+  ASSERT_TRUE(config.ok()) << config.error();
+  ASSERT_EQ(config->jobs.size(), 2u);
+  EXPECT_EQ(config->jobs[0].interval_ns, 500'000'000);
+  EXPECT_EQ(config->jobs[0].timeout_ns, 500'000'000);  // never longer than the interval
+  EXPECT_EQ(config->jobs[0].groups[0].targets[1], "[::1]:9100");
+  EXPECT_EQ(config->jobs[0].body_bytes_max, 2u << 20);
+  EXPECT_EQ(config->jobs[1].interval_ns, 30'000'000'000);
+  EXPECT_EQ(config->jobs[1].timeout_ns, 5'000'000'000);
+  EXPECT_EQ(config->jobs[1].discoveries[0].files[0], "/etc/targets/*.json");
+  EXPECT_EQ(config->jobs[1].discoveries[1].url, "http://127.0.0.1:1/list");
+}
+
+TEST(ScrapeConfig, NamesTheLineThatIsWrong) {
+  const std::pair<const char*, const char*> kCases[] = {
+      {"scrape_configs:\n- job_name: a\n  relabel_configs: []\n", "line 3: \"relabel_configs\" is not known"},
+      {"scrape_configs:\n- job_nam: a\n",
+       "line 2: \"job_nam\" is not known in a scrape config; did you mean job_name?"},
+      {"scrape_configs:\n- job_name: a\n", "line 2: job \"a\" has no targets"},
+      {"scrape_configs:\n- job_name: a\n  static_configs: [{targets: [\"host\"]}]\n", "line 3: \"host\" is no target"},
+      {"scrape_configs:\n- job_name: a\n  scrape_interval: 5\n", "line 3: scrape_interval must be a time"},
+      {"scrape_configs:\n- job_name: a\n  scrape_interval: 1s\n  scrape_timeout: 2s\n"
+       "  static_configs: [{targets: [\"a:1\"]}]\n",
+       "the timeout is longer than the interval"},
+      {"scrape_configs: {", "not YAML"},
+      {"x: 1\n", "line 1: \"x\" is not known in the file"},
+  };
+  for (const auto& [yaml, why] : kCases) {
+    Result<ScrapeConfig> config = parse_scrape_config(yaml);
+    ASSERT_FALSE(config.ok()) << yaml;
+    EXPECT_NE(config.error().find(why), std::string::npos) << config.error();
+  }
+}
+
+class ScraperTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    Result<std::unique_ptr<HttpServer>> started = HttpServer::start(
+        {.address = {"127.0.0.1", 0}, .name = "http"},
+        [this](const ServerRequest& request) {
+          std::lock_guard lock(mutex_);
+          ++asked_;
+          if (request.path == "/list") return HttpResponse{200, {}, list_};
+          return HttpResponse{status_, {{"content-type", "text/plain; version=0.0.4"}}, page_};
+        },
+        counters);
+    ASSERT_TRUE(started.ok()) << started.error();
+    server = std::move(*started);
+    instance = server->address();
+  }
+  void TearDown() override { server->stop(); }
+
+  void show(std::string page, int status = 200) {
+    std::lock_guard lock(mutex_);
+    page_ = std::move(page);
+    status_ = status;
+  }
+  void list(std::string text) {
+    std::lock_guard lock(mutex_);
+    list_ = std::move(text);
+  }
+  ScrapeConfig config(const std::string& rest) {
+    Result<ScrapeConfig> read =
+        parse_scrape_config("scrape_configs:\n- job_name: test\n  scrape_interval: 100ms\n" + rest);
+    EXPECT_TRUE(read.ok()) << read.error();
+    return read.ok() ? *read : ScrapeConfig{};
+  }
+  ScrapeConfig one_target() { return config("  static_configs: [{targets: [\"" + instance + "\"]}]\n"); }
+  // The pages it takes until `done` holds; the scraper is stopped, so that what was written can be looked at.
+  template <typename Done>
+  void scrape_until(ScrapeConfig what, Done&& done) {
+    std::unique_ptr<Scraper> scraper = Scraper::start(std::move(what), intake, clock, counters, 2);
+    for (int i = 0; i < 200 && !done(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    EXPECT_TRUE(done());
+    scraper->stop();
+  }
+  int asked() {
+    std::lock_guard lock(mutex_);
+    return asked_;
+  }
+  int64_t count(const char* result) {
+    return counters.value("lockstep_scrapes_total", std::string("result=\"") + result + "\"");
+  }
+  std::string named(const std::string& name) { return name + "{instance=\"" + instance + "\",job=\"test\"}"; }
+
+  SystemClock clock;
+  Counters counters{kServerCounters};
+  testing::RecordingMetricWriter writer;
+  MetricIntake intake{writer, clock, counters};
+  std::unique_ptr<HttpServer> server;
+  std::string instance;
+
+ private:
+  std::mutex mutex_;
+  std::string page_, list_;
+  int status_ = 200;
+  int asked_ = 0;
+};
+
+TEST_F(ScraperTest, StoresThePageAndWhatTheScrapeWasLike) {
+  show("a 1\nb{x=\"y\"} 2\n");
+  scrape_until(one_target(), [&] { return count("read") >= 2; });
+  EXPECT_GE(writer.samples[named("a")].size(), 2u);
+  EXPECT_EQ(writer.samples["b{instance=\"" + instance + "\",job=\"test\",x=\"y\"}"][0].value, 2);
+  EXPECT_EQ(writer.samples[named("up")][0].value, 1);
+  EXPECT_EQ(writer.samples[named("scrape_samples_scraped")][0].value, 2);
+  EXPECT_LT(writer.samples[named("scrape_duration_seconds")][0].value, 10);
+  EXPECT_EQ(writer.asked, 5u);  // every series once, however often it is scraped
+}
+
+TEST_F(ScraperTest, WhatIsNotOnThePageAnyMoreIsStale) {
+  show("a 1\nb 2\n");
+  std::atomic<bool> changed{false};
+  scrape_until(one_target(), [&] {
+    if (count("read") >= 1 && !changed.exchange(true)) show("a 1\n");
+    return count("read") >= 5;
+  });
+  const auto& gone = writer.samples[named("b")];
+  ASSERT_GE(gone.size(), 2u);
+  EXPECT_TRUE(is_stale(gone.back().value));
+  EXPECT_FALSE(is_stale(gone[gone.size() - 2].value));  // said once
+  EXPECT_FALSE(is_stale(writer.samples[named("a")].back().value));
+}
+
+TEST_F(ScraperTest, ATargetThatDoesNotAnswerIsDownAndItsSeriesAreStale) {
+  show("a 1\n");
+  std::atomic<bool> changed{false};
+  scrape_until(one_target(), [&] {
+    if (count("read") >= 1 && !changed.exchange(true)) show("a 1\n", 500);
+    return count("failed") >= 2;
+  });
+  EXPECT_TRUE(is_stale(writer.samples[named("a")].back().value));
+  EXPECT_EQ(writer.samples[named("up")].back().value, 0);
+  EXPECT_EQ(writer.samples[named("scrape_samples_scraped")].back().value, 0);
+}
+
+TEST_F(ScraperTest, APageThatCannotBeReadIsNotStoredInPart) {
+  show("a 1\nb x\n");
+  scrape_until(one_target(), [&] { return count("failed") >= 1; });
+  EXPECT_FALSE(writer.samples.contains(named("a")));
+  EXPECT_EQ(writer.samples[named("up")][0].value, 0);
+}
+
+TEST_F(ScraperTest, FollowsAFileOfTargetsAndSaysWhenOneIsGone) {
+  const std::filesystem::path folder =
+      std::filesystem::temp_directory_path() / ("scraper_test." + std::to_string(::getpid()));
+  std::filesystem::create_directories(folder);
+  const std::string file = folder / "one.json";
+  auto write = [&](const std::string& text) { std::ofstream(file) << text; };
+  show("a 1\n");
+  write("[{\"targets\": [\"" + instance + "\"], \"labels\": {\"rack\": \"r1\"}}]");
+  std::atomic<bool> changed{false};
+  scrape_until(config("  file_sd_configs: [{files: [\"" + folder.string() + "/*.json\"]}]\n"), [&] {
+    if (count("read") >= 1 && !changed.exchange(true)) write("[]");
+    return changed && counters.value("lockstep_scrape_targets") == 0;
+  });
+  const std::string series = "a{instance=\"" + instance + "\",job=\"test\",rack=\"r1\"}";
+  ASSERT_TRUE(writer.samples.contains(series));
+  EXPECT_TRUE(is_stale(writer.samples[series].back().value));
+  EXPECT_TRUE(is_stale(writer.samples["up" + series.substr(1)].back().value));
+  std::filesystem::remove_all(folder);
+}
+
+TEST_F(ScraperTest, AsksForTargetsOverHttpAndKeepsThemWhenTheListIsBroken) {
+  show("a 1\n");
+  list("[{\"targets\": [\"" + instance + "\"]}]");
+  std::atomic<bool> changed{false};
+  scrape_until(config("  http_sd_configs: [{url: \"http://" + instance + "/list\", refresh_interval: 100ms}]\n"), [&] {
+    if (count("read") >= 1 && !changed.exchange(true)) list("{nonsense");
+    return counters.value("lockstep_scrape_lists_refused_total") >= 1 && count("read") >= 3;
+  });
+  EXPECT_FALSE(is_stale(writer.samples[named("a")].back().value));
+}
+
+TEST_F(ScraperTest, StopsAtOnceEvenWhileATargetIsSilent) {
+  ScrapeConfig what = config("  static_configs: [{targets: [\"" + instance + "\"]}]\n");
+  show("a 1\n");
+  scrape_until(what, [&] { return asked() >= 1; });
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,22 @@
+// Labels of a series as every door hands them to the store: sorted by name, each name once, none empty, text that is
+// UTF-8, within limits. What does not fit is refused with one line; nothing is cut or renamed.
+//
+// Thread rule: Thread-safe (no state).
+#pragma once
+
+#include <cstddef>
+
+#include "base/result.h"
+#include "model/metric_descriptor.h"
+
+namespace lockstep {
+
+inline constexpr size_t kLabelsMax = 96;
+inline constexpr size_t kLabelNameBytesMax = 256;
+inline constexpr size_t kLabelValueBytesMax = 4096;
+inline constexpr const char* kMetricNameLabel = "__name__";
+
+// In any order; a label with an empty value counts as not there.
+Result<Labels> canonical_labels(Labels labels);
+
+}  // namespace lockstep

@@ -1,0 +1,342 @@
+#include "wire/remote_write.h"
+
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cmath>
+
+#include "model/series_labels.h"
+
+namespace lockstep::remote_write {
+namespace {
+
+using protobuf::WireWriter;
+
+const Labels kPower = {{"__name__", "gpu_power"}, {"gpu", "3"}, {"host", "n1"}};
+
+std::string series_bytes(const Labels& labels, std::vector<int64_t> times, std::vector<double> values) {
+  std::string request;
+  const std::string raw = raw_labels_of(labels);
+  append_series(request, {.raw_labels = raw, .times_ms = times, .values = values});
+  return request;
+}
+
+std::string message(uint32_t field, const std::function<void(WireWriter&)>& write) {
+  std::string bytes;
+  WireWriter out(bytes);
+  size_t began = out.begin(field);
+  write(out);
+  out.end(began);
+  return bytes;
+}
+
+TEST(RemoteWrite1, GivesSamplesAndLabelsAsTheyCame) {
+  const std::string bytes = series_bytes(kPower, {1700000000000, 1700000010000}, {640.25, -0.0}) +
+                            series_bytes({{"__name__", "up"}}, {0}, {0});
+  Walk walk;
+  ASSERT_TRUE(walk.walk(Version::k1, bytes).ok());
+  ASSERT_EQ(walk.series().size(), 2u);
+  EXPECT_EQ(walk.series()[0].raw_labels, raw_labels_of(kPower));
+  EXPECT_EQ(walk.series()[0].times_ms[1], 1700000010000);
+  EXPECT_EQ(walk.series()[0].values[0], 640.25);
+  EXPECT_TRUE(std::signbit(walk.series()[0].values[1]));
+  EXPECT_EQ(*walk.labels(0), kPower);
+  EXPECT_EQ(walk.series()[1].times_ms[0], 0);
+  EXPECT_EQ(walk.counts().samples, 3u);
+  EXPECT_EQ(Walk::find_label(walk.series()[0].raw_labels, "host"), "n1");
+  EXPECT_EQ(Walk::find_label(walk.series()[0].raw_labels, "rack"), "");
+}
+
+TEST(RemoteWrite1, KeepsEveryBitOfAValue) {
+  std::vector<uint64_t> bits = {0x7FF0000000000002, 0x7FF8000000000001, 0xFFF0000000000000, 1, 0x8000000000000000};
+  std::vector<double> values;
+  std::vector<int64_t> times;
+  for (uint64_t one : bits) {
+    values.push_back(std::bit_cast<double>(one));
+    times.push_back(1700000000000 + static_cast<int64_t>(times.size()));
+  }
+  const std::string bytes = series_bytes(kPower, times, values);
+  Walk walk;
+  ASSERT_TRUE(walk.walk(Version::k1, bytes).ok());
+  for (size_t i = 0; i < bits.size(); ++i) EXPECT_EQ(std::bit_cast<uint64_t>(walk.series()[0].values[i]), bits[i]);
+}
+
+TEST(RemoteWrite1, LabelsInPiecesAreOneKey) {
+  const std::string label_a = raw_labels_of({{"__name__", "a"}});
+  const std::string label_b = raw_labels_of({{"host", "n1"}});
+  std::string bytes = message(1, [&](WireWriter& out) {
+    out.bytes(1, label_a.substr(2));
+    out.bytes(2, std::string("\x10\x05", 2));
+    out.bytes(1, label_b.substr(2));
+  });
+  Walk walk;
+  ASSERT_TRUE(walk.walk(Version::k1, bytes).ok());
+  EXPECT_EQ(walk.series()[0].raw_labels, label_a + label_b);
+}
+
+TEST(RemoteWrite1, SortsLabelsAndLeavesEmptyOnesOut) {
+  const std::string bytes = series_bytes({{"host", "n1"}, {"empty", ""}, {"__name__", "a"}}, {1}, {1});
+  Walk walk;
+  ASSERT_TRUE(walk.walk(Version::k1, bytes).ok());
+  EXPECT_EQ(*walk.labels(0), (Labels{{"__name__", "a"}, {"host", "n1"}}));
+}
+
+TEST(RemoteWrite1, SaysWhatIsWrongWithLabels) {
+  const std::pair<Labels, const char*> kCases[] = {
+      {{{"host", "n1"}}, "no label __name__"},
+      {{{"__name__", "a"}, {"host", "1"}, {"host", "2"}}, "label \"host\" twice"},
+      {{{"__name__", "a"}, {"host", "\xFF"}}, "\"host\" is not UTF-8"},
+      {{{"__name__", "a"}, {"", "x"}}, "without a name"},
+      {{{"__name__", "a"}, {"host", std::string(kLabelValueBytesMax + 1, 'x')}}, "over 4096 bytes"},
+      {{{"__name__", "a"}, {std::string(kLabelNameBytesMax + 1, 'x'), "1"}}, "257 bytes (limit 256)"},
+  };
+  for (const auto& [labels, why] : kCases) {
+    Result<Labels> read = Walk::labels_of(raw_labels_of(labels));
+    ASSERT_FALSE(read.ok()) << why;
+    EXPECT_NE(read.error().find(why), std::string::npos) << read.error();
+  }
+  EXPECT_NE(Walk::labels_of("\x0a\x02\x0a\x05").error().find("malformed"), std::string::npos);
+}
+
+TEST(RemoteWrite1, ReadsMetadataAndExemplars) {
+  const std::string raw = raw_labels_of(kPower);
+  const std::vector<int64_t> times = {5};
+  const std::vector<double> values = {1.5};
+  const std::vector<PushedExemplar> exemplars = {{{{"trace_id", "abc"}}, 1.25, 4}};
+  std::string bytes;
+  append_series(bytes, {.raw_labels = raw, .times_ms = times, .values = values, .exemplars = exemplars});
+  bytes += message(3, [](WireWriter& out) {
+    out.varint(1, 1);
+    out.bytes(2, "requests_total");
+    out.bytes(4, "All of them.");
+    out.bytes(5, "1");
+  });
+  Walk walk;
+  ASSERT_TRUE(walk.walk(Version::k1, bytes).ok());
+  ASSERT_EQ(walk.series()[0].exemplars.size(), 1u);
+  EXPECT_EQ(walk.series()[0].exemplars[0].labels, exemplars[0].labels);
+  EXPECT_EQ(walk.series()[0].exemplars[0].value, 1.25);
+  ASSERT_EQ(walk.metadata().size(), 1u);
+  EXPECT_EQ(walk.metadata()[0].name, "requests_total");
+  EXPECT_STREQ(walk.metadata()[0].type, "counter");
+}
+
+NativeHistogram some_histogram() {
+  NativeHistogram histogram;
+  histogram.schema = 3;
+  histogram.zero_threshold = 1e-9;
+  histogram.zero_count = 2;
+  histogram.count = 12;
+  histogram.sum = 33.5;
+  histogram.positive_spans = {{-2, 2}, {3, 1}};
+  histogram.positive = {1, 4, 2};
+  histogram.negative_spans = {{0, 1}};
+  histogram.negative = {3};
+  return histogram;
+}
+
+TEST(RemoteWrite1, ReadsHistogramsOfRealCountsBackAsTheyWere) {
+  NativeHistogram custom;
+  custom.schema = NativeHistogram::kCustomBounds;
+  custom.custom_bounds = {0.1, 1, 10};
+  custom.positive_spans = {{0, 4}};
+  custom.positive = {1, 2, 3, 4.5};
+  custom.count = 10.5;
+  custom.sum = std::nan("");
+  const std::vector<NativeHistogram> histograms = {some_histogram(), custom};
+  const std::vector<int64_t> times = {10, 20};
+  const std::string raw = raw_labels_of(kPower);
+  std::string bytes;
+  append_series(bytes, {.raw_labels = raw, .times_ms = times, .histograms = histograms});
+  Walk walk;
+  ASSERT_TRUE(walk.walk(Version::k1, bytes).ok());
+  ASSERT_EQ(walk.series().size(), 1u);
+  EXPECT_TRUE(walk.series()[0].values.empty());
+  EXPECT_EQ(walk.series()[0].histograms[0], histograms[0]);
+  EXPECT_EQ(walk.series()[0].histograms[1].custom_bounds, custom.custom_bounds);
+  EXPECT_EQ(walk.series()[0].times_ms[1], 20);
+}
+
+std::string integer_histogram(uint64_t count) {
+  return message(4, [&](WireWriter& out) {
+    out.varint(1, count);
+    out.real(3, 8);
+    out.varint(6, 1);
+    size_t span = out.begin(11);
+    out.varint(1, protobuf::zigzag_encode(-1));
+    out.varint(2, 3);
+    out.end(span);
+    size_t deltas = out.begin(12);
+    for (int64_t delta : {2, -1, 3}) out.raw_varint(protobuf::zigzag_encode(delta));
+    out.end(deltas);
+    out.varint(15, 77);
+  });
+}
+
+TEST(RemoteWrite1, UndoesTheDifferencesOfIntegerHistograms) {
+  const std::string bytes = message(1, [&](WireWriter& out) {
+    out.bytes(1, raw_labels_of({{"__name__", "a"}}).substr(2));
+    std::string field = integer_histogram(1 + 2 + 1 + 4);
+    out.bytes(4, std::string_view(field).substr(2));
+  });
+  Walk walk;
+  ASSERT_TRUE(walk.walk(Version::k1, bytes).ok());
+  ASSERT_EQ(walk.series().size(), 1u) << walk.counts().first_problem;
+  EXPECT_EQ(walk.series()[0].histograms[0].positive, (std::vector<double>{2, 1, 4}));
+  EXPECT_EQ(walk.series()[0].histograms[0].count, 8);
+  EXPECT_EQ(walk.series()[0].histograms[0].zero_count, 1);
+  EXPECT_EQ(walk.series()[0].times_ms[0], 77);
+}
+
+TEST(RemoteWrite1, LeavesOutHistogramsThatContradictThemselvesAndKeepsTheRest) {
+  const std::string bytes = message(1, [&](WireWriter& out) {
+    out.bytes(1, raw_labels_of({{"__name__", "a"}}).substr(2));
+    out.bytes(4, std::string_view(integer_histogram(9)).substr(2));
+    out.bytes(4, std::string_view(integer_histogram(8)).substr(2));
+    out.bytes(2, std::string("\x10\x05", 2));
+  });
+  Walk walk;
+  ASSERT_TRUE(walk.walk(Version::k1, bytes).ok());
+  EXPECT_EQ(walk.counts().bad_histograms, 1u);
+  EXPECT_NE(walk.counts().first_problem.find("do not add up"), std::string::npos) << walk.counts().first_problem;
+  ASSERT_EQ(walk.series().size(), 2u);  // one of floats, one of histograms
+  EXPECT_EQ(walk.series()[0].values.size(), 1u);
+  EXPECT_EQ(walk.series()[1].histograms.size(), 1u);
+  EXPECT_EQ(*walk.labels(1), (Labels{{"__name__", "a"}}));
+}
+
+TEST(RemoteWrite1, RefusesWhatIsCutShort) {
+  const std::string bytes = series_bytes(kPower, {1700000000000}, {1});
+  Walk walk;
+  for (size_t size = 1; size < bytes.size(); ++size) {
+    Result<void> read = walk.walk(Version::k1, std::string_view(bytes).substr(0, size));
+    ASSERT_FALSE(read.ok()) << size;
+    EXPECT_TRUE(walk.series().empty());
+    EXPECT_NE(read.error().find("prometheus.WriteRequest"), std::string::npos) << read.error();
+  }
+}
+
+TEST(RemoteWrite1, DoesNotLetAFewBytesBecomeGigabytes) {
+  std::string bytes;
+  for (int i = 0; i < 8'000'000; ++i) bytes += std::string("\x0a\x02\x12\x00", 4);  // a series of one empty sample
+  Walk walk;
+  Result<void> read = walk.walk(Version::k1, bytes);
+  ASSERT_FALSE(read.ok());
+  EXPECT_NE(read.error().find("too many elements"), std::string::npos) << read.error();
+}
+
+class Request2 {
+ public:
+  Request2() { symbol(""); }
+  uint32_t symbol(std::string_view text) {
+    for (size_t i = 0; i < symbols_.size(); ++i) {
+      if (symbols_[i] == text) return static_cast<uint32_t>(i);
+    }
+    symbols_.emplace_back(text);
+    return static_cast<uint32_t>(symbols_.size() - 1);
+  }
+  void series(const std::vector<uint32_t>& refs, const std::function<void(WireWriter&)>& rest) {
+    series_ += message(5, [&](WireWriter& out) {
+      size_t packed = out.begin(1);
+      for (uint32_t ref : refs) out.raw_varint(ref);
+      out.end(packed);
+      rest(out);
+    });
+  }
+  std::vector<uint32_t> refs(const Labels& labels) {
+    std::vector<uint32_t> refs;
+    for (const auto& [name, value] : labels) {
+      refs.push_back(symbol(name));
+      refs.push_back(symbol(value));
+    }
+    return refs;
+  }
+  static void sample(WireWriter& out, double value, uint64_t time_ms) {
+    size_t began = out.begin(2);
+    out.real(1, value);
+    out.varint(2, time_ms);
+    out.varint(3, 99);  // started
+    out.end(began);
+  }
+  std::string bytes(bool symbols_last = false) const {
+    std::string symbols;
+    WireWriter out(symbols);
+    for (const std::string& symbol : symbols_) out.bytes(4, symbol);
+    return symbols_last ? series_ + symbols : symbols + series_;
+  }
+
+ private:
+  std::vector<std::string> symbols_;
+  std::string series_;
+};
+
+TEST(RemoteWrite2, SpellsReferencesOutToTheKeyOfRemoteWrite1) {
+  Request2 request;
+  request.series(request.refs(kPower), [](WireWriter& out) { Request2::sample(out, 5.5, 1700000000000); });
+  for (bool symbols_last : {false, true}) {
+    const std::string bytes = request.bytes(symbols_last);
+    Walk walk;
+    ASSERT_TRUE(walk.walk(Version::k2, bytes).ok());
+    ASSERT_EQ(walk.series().size(), 1u);
+    EXPECT_EQ(walk.series()[0].raw_labels, raw_labels_of(kPower));
+    EXPECT_EQ(*walk.labels(0), kPower);
+    EXPECT_EQ(walk.series()[0].values[0], 5.5);
+  }
+}
+
+TEST(RemoteWrite2, ReadsMetadataExemplarsAndHistograms) {
+  Request2 request;
+  const uint32_t help = request.symbol("Board power."), unit = request.symbol("W");
+  const uint32_t trace = request.symbol("trace_id"), id = request.symbol("abc");
+  request.series(request.refs(kPower), [&](WireWriter& out) {
+    out.bytes(3, std::string_view(integer_histogram(8)).substr(2));
+    size_t exemplar = out.begin(4);
+    out.varint(1, trace);  // unpacked
+    out.varint(1, id);
+    out.real(2, 7);
+    out.varint(3, 70);
+    out.end(exemplar);
+    size_t metadata = out.begin(5);
+    out.varint(1, 3);
+    out.varint(3, help);
+    out.varint(4, unit);
+    out.end(metadata);
+  });
+  const std::string bytes = request.bytes();
+  Walk walk;
+  ASSERT_TRUE(walk.walk(Version::k2, bytes).ok());
+  ASSERT_EQ(walk.series().size(), 1u);
+  EXPECT_EQ(walk.series()[0].histograms[0].count, 8);
+  ASSERT_EQ(walk.series()[0].exemplars.size(), 1u);
+  EXPECT_EQ(walk.series()[0].exemplars[0].labels, (Labels{{"trace_id", "abc"}}));
+  ASSERT_EQ(walk.metadata().size(), 1u);
+  EXPECT_EQ(walk.metadata()[0], (Metadata{"gpu_power", "histogram", "Board power.", "W"}));
+}
+
+TEST(RemoteWrite2, RefusesASeriesThatRefersPastTheSymbolsAndKeepsTheRest) {
+  Request2 request;
+  request.series({1000, 1001}, [](WireWriter& out) { Request2::sample(out, 1, 1); });
+  request.series(request.refs(kPower), [](WireWriter& out) { Request2::sample(out, 2, 2); });
+  request.series(request.refs(kPower), [](WireWriter&) {});
+  const std::string bytes = request.bytes();
+  Walk walk;
+  ASSERT_TRUE(walk.walk(Version::k2, bytes).ok());
+  ASSERT_EQ(walk.series().size(), 2u);
+  EXPECT_FALSE(walk.labels(0).ok());
+  EXPECT_EQ(*walk.labels(1), kPower);
+  EXPECT_EQ(walk.counts().empty_series, 1u);
+}
+
+TEST(RemoteWrite2, DoesNotLetOneLongSymbolBecomeGigabytes) {
+  Request2 request;
+  const uint32_t name = request.symbol("__name__"), value = request.symbol(std::string(1 << 20, 'x'));
+  for (int i = 0; i < 1000; ++i) {
+    request.series({name, value}, [](WireWriter& out) { Request2::sample(out, 1, 1); });
+  }
+  Walk walk;
+  EXPECT_FALSE(walk.walk(Version::k2, request.bytes()).ok());
+  EXPECT_LT(walk.memory_bytes(), 1200u << 20);
+}
+
+}  // namespace
+}  // namespace lockstep::remote_write
