@@ -8,6 +8,7 @@
 
 #include "base/text.h"
 #include "query/promql/evaluator.h"
+#include "query/promql/lexer.h"
 #include "query/promql/printer.h"
 #include "query/promql/sample_math.h"
 
@@ -18,28 +19,12 @@ constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 constexpr size_t kStatesMax = 1u << 20;  // held at once; more steps are worked through in pieces
 
 bool valid_utf8(std::string_view text) {
-  for (size_t i = 0; i < text.size();) {
-    const auto c = static_cast<unsigned char>(text[i]);
-    const size_t length = c < 0x80                ? 1
-                          : c >= 0xC2 && c < 0xE0 ? 2
-                          : c >= 0xE0 && c < 0xF0 ? 3
-                          : c >= 0xF0 && c < 0xF5 ? 4
-                                                  : 0;
-    if (length == 0 || i + length > text.size()) return false;
-    for (size_t k = 1; k < length; ++k) {
-      if ((static_cast<unsigned char>(text[i + k]) & 0xC0) != 0x80) return false;
-    }
-    i += length;
+  while (!text.empty()) {
+    const size_t length = utf8_length(text);
+    if (length == 0) return false;
+    text.remove_prefix(length);
   }
   return true;
-}
-
-// Bytes that are not UTF-8 shown as \xNN.
-std::string quoted_bytes(std::string_view text) {
-  std::string out = "\"";
-  for (char c : text)
-    out += static_cast<unsigned char>(c) >= 0x80 ? format("\\x%02x", static_cast<unsigned char>(c)) : std::string(1, c);
-  return out + "\"";
 }
 
 // What a group has come to at one step.
@@ -428,7 +413,7 @@ Block Evaluator::aggregate_k(const Expr& expr, Block block, std::span<const doub
 Block Evaluator::count_values(const Expr& expr, Block block) {
   const std::string& label =
       expr.child(1).kind == Expr::Kind::kParen ? unwrapped(expr.child(1)).text : expr.child(1).text;
-  if (label.empty() || !valid_utf8(label)) fail_execution("invalid label name " + quoted_bytes(label));
+  if (label.empty() || !valid_utf8(label)) fail_execution("invalid label name " + quoted(label));
   const uint32_t name = labels_.intern(label);
   std::vector<uint32_t> names;
   for (const std::string& one : expr.grouping) names.push_back(labels_.intern(one));

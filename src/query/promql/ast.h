@@ -126,6 +126,9 @@ struct Expr {
   std::vector<LabelMatcher> matchers;  // kSelector; the name is among them, at the end
   bool may_match_all = false;          // kSelector: the second argument of info()
   bool anchored = false, smoothed = false;
+  // Only count and sum of histograms are wanted, so whether a counter was reset is worked out as they are read: buckets
+  // would not be there to tell later.
+  bool finds_resets = false;
 
   // kSelector, kSubquery
   int64_t offset_ms = 0;

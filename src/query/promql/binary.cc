@@ -436,10 +436,8 @@ Block Evaluator::vector_vector(const Expr& expr, Block left, Block right) {
       known = k;
     }
     const auto meet = [&](size_t i, size_t k, uint32_t id) {
-      const Cell many_cell =
-          i == kNone ? Cell{swapped ? *matching.fill_right : *matching.fill_left, nullptr} : cell_of(many, i, s);
-      const Cell one_cell =
-          k == kNone ? Cell{swapped ? *matching.fill_left : *matching.fill_right, nullptr} : cell_of(one, k, s);
+      const Cell many_cell = i == kNone ? Cell{*matching.fill_left, nullptr} : cell_of(many, i, s);
+      const Cell one_cell = k == kNone ? Cell{*matching.fill_right, nullptr} : cell_of(one, k, s);
       Outcome outcome;
       value_of(many_cell, one_cell, outcome);
       if (outcome.failed) return;
@@ -457,8 +455,9 @@ Block Evaluator::vector_vector(const Expr& expr, Block left, Block right) {
       if (!is_absent(out.row(row)[s])) fail_execution("vector cannot contain metrics with the same labelset");
       put(out, row, s, std::move(outcome.cell));
     };
-    const bool fill_one = swapped ? matching.fill_left.has_value() : matching.fill_right.has_value();
-    const bool fill_many = swapped ? matching.fill_right.has_value() : matching.fill_left.has_value();
+    // As Prometheus has it: the left fill is that of the many side, whichever side that is.
+    const bool fill_one = matching.fill_right.has_value();
+    const bool fill_many = matching.fill_left.has_value();
     for (size_t i = 0; i < many.rows.size(); ++i) {
       if (is_absent(many.row(i)[s])) continue;
       const size_t k = one_at[many_ids[i]];

@@ -108,6 +108,22 @@ void split_samples(SampleColumns& columns, SeriesSamples& out) {
   }
 }
 
+void find_resets(SampleColumns& columns) {
+  const NativeHistogram* before = nullptr;
+  HistogramPtr kept;
+  for (HistogramPtr& histogram : columns.histograms) {
+    if (!histogram || is_stale(histogram->sum)) continue;
+    const HistogramPtr original = histogram;
+    if (before != nullptr && histogram->reset == CounterReset::kUnknown) {
+      auto told = std::make_shared<NativeHistogram>(*histogram);
+      told->reset = was_reset(*histogram, *before) ? CounterReset::kYes : CounterReset::kNo;
+      histogram = std::move(told);
+    }
+    kept = original;
+    before = kept.get();
+  }
+}
+
 template <typename T>
 std::span<const T> part(const std::vector<T>& of, size_t begin, size_t end) {
   return {of.data() + begin, end - begin};
@@ -209,7 +225,7 @@ void Evaluator::annotate(bool warning, std::string message, const Expr& at) {
 
 // --- before evaluation
 
-void Evaluator::resolve(Expr& expr) {
+void Evaluator::resolve(Expr& expr, BucketUse use) {
   if (expr.offset_expr) expr.offset_ms = duration_ms(*expr.offset_expr, times_, true);
   if (expr.range_expr) expr.range_ms = duration_ms(*expr.range_expr, times_, false);
   if (expr.step_expr) expr.step_ms = duration_ms(*expr.step_expr, times_, false);
@@ -218,7 +234,16 @@ void Evaluator::resolve(Expr& expr) {
   expr.at_ms = tame(expr.at_ms);
   expr.offset_ms = tame(expr.offset_ms);
   expr.range_ms = tame(expr.range_ms);
-  for (auto& child : expr.children) resolve(*child);
+  if (expr.kind == Expr::Kind::kSubquery || expr.op == BinaryOp::kTrimUpper || expr.op == BinaryOp::kTrimLower) {
+    use = BucketUse::kNeeded;
+  } else if (expr.kind == Expr::Kind::kCall && use != BucketUse::kNeeded) {
+    const std::string_view name = expr.function->name;
+    if (name == "histogram_count" || name == "histogram_sum" || name == "histogram_avg") use = BucketUse::kNotNeeded;
+    if (name == "histogram_quantile" || name == "histogram_quantiles" || name == "histogram_fraction")
+      use = BucketUse::kNeeded;
+  }
+  expr.finds_resets = use == BucketUse::kNotNeeded;
+  for (auto& child : expr.children) resolve(*child, use);
 }
 
 bool Evaluator::is_invariant(const Expr& expr) const {
@@ -304,6 +329,7 @@ Block Evaluator::selected(const MetricSelection& selection, const Grid& grid, co
     const size_t count = columns.times_ms.size();
     charge(count + 1);
     if (count == 0) continue;
+    if (expr != nullptr && expr->finds_resets) find_resets(columns);
     const size_t row = block.add_row(labels[i]);
     std::span<double> out = block.row(row);
     bool any = false;
@@ -319,6 +345,8 @@ Block Evaluator::selected(const MetricSelection& selection, const Grid& grid, co
       if (histogram != nullptr ? is_stale((*histogram)->sum) : is_stale(columns.values[k])) continue;
       any = true;
       if (take == Take::kTime) {
+        if (expr == nullptr && histogram != nullptr)
+          fail_execution("this should be an info metric, with float samples: " + labels_.shown(labels[i]));
         out[s] = static_cast<double>(columns.times_ms[k]);
       } else if (histogram != nullptr) {
         block.set_histogram(row, s, *histogram);
@@ -468,6 +496,7 @@ Block Evaluator::eval_range_call(const Expr& expr, const Grid& grid, size_t argu
       if (Result<void> read = selection->samples(i, from, to, columns); !read.ok()) fail_execution(read.error());
     }
     charge(columns.times_ms.size() + 1);
+    if (modified.finds_resets && !is_subquery) find_resets(columns);
     split_samples(columns, samples);
     if (samples.times.empty() && samples.histogram_times.empty()) continue;
     const size_t row = out.add_row(call.labels, drop_name);
@@ -790,7 +819,7 @@ void Evaluator::raw_range(const Expr& expr, const Grid& grid, QueryResult& resul
 QueryResult Evaluator::run(Expr& expr) {
   QueryResult result;
   try {
-    resolve(expr);
+    resolve(expr, BucketUse::kUnknown);
     const bool instant = times_.step_ms == 0;
     Grid grid;
     grid.start = tame(times_.start_ms);

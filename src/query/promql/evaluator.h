@@ -129,8 +129,8 @@ class Evaluator {
 
  private:
   friend struct RangeCall;
-  void resolve(Expr& expr);
-  void prepare(const Expr& expr);
+  enum class BucketUse { kUnknown, kNotNeeded, kNeeded };
+  void resolve(Expr& expr, BucketUse use);
   bool is_invariant(const Expr& expr) const;
 
   std::unique_ptr<MetricSelection> select(std::span<const LabelMatcher> matchers, int64_t from, int64_t to,

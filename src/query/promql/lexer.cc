@@ -30,35 +30,6 @@ int hex_digit(char c) {
   return 16;
 }
 
-// Length of the UTF-8 sequence at the front; 0: not one.
-size_t utf8_length(std::string_view text) {
-  const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
-  const unsigned char first = byte(0);
-  if (first < 0x80) return 1;
-  size_t length = 0;
-  uint32_t code = 0;
-  if (first >= 0xC2 && first <= 0xDF) {
-    length = 2;
-    code = first & 0x1F;
-  } else if (first >= 0xE0 && first <= 0xEF) {
-    length = 3;
-    code = first & 0x0F;
-  } else if (first >= 0xF0 && first <= 0xF4) {
-    length = 4;
-    code = first & 0x07;
-  } else {
-    return 0;
-  }
-  if (text.size() < length) return 0;
-  for (size_t i = 1; i < length; ++i) {
-    if ((byte(i) & 0xC0) != 0x80) return 0;
-    code = code << 6 | (byte(i) & 0x3F);
-  }
-  if (length == 3 && (code < 0x800 || (code >= 0xD800 && code < 0xE000))) return 0;
-  if (length == 4 && (code < 0x10000 || code > 0x10FFFF)) return 0;
-  return length;
-}
-
 void append_utf8(std::string& out, uint32_t code) {
   if (code < 0x80) {
     out += static_cast<char>(code);
@@ -341,6 +312,34 @@ constexpr Unit kUnits[] = {{"y", 365ll * 24 * 3600 * 1000, true},
 constexpr int64_t kDurationMsMax = std::numeric_limits<int64_t>::max() / 1'000'000;
 
 }  // namespace
+
+size_t utf8_length(std::string_view text) {
+  const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
+  const unsigned char first = byte(0);
+  if (first < 0x80) return 1;
+  size_t length = 0;
+  uint32_t code = 0;
+  if (first >= 0xC2 && first <= 0xDF) {
+    length = 2;
+    code = first & 0x1F;
+  } else if (first >= 0xE0 && first <= 0xEF) {
+    length = 3;
+    code = first & 0x0F;
+  } else if (first >= 0xF0 && first <= 0xF4) {
+    length = 4;
+    code = first & 0x07;
+  } else {
+    return 0;
+  }
+  if (text.size() < length) return 0;
+  for (size_t i = 1; i < length; ++i) {
+    if ((byte(i) & 0xC0) != 0x80) return 0;
+    code = code << 6 | (byte(i) & 0x3F);
+  }
+  if (length == 3 && (code < 0x800 || (code >= 0xD800 && code < 0xE000))) return 0;
+  if (length == 4 && (code < 0x10000 || code > 0x10FFFF)) return 0;
+  return length;
+}
 
 std::vector<Token> lex(std::string_view query) {
   return Lexer(query).run();

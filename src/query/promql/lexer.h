@@ -32,6 +32,9 @@ struct Token {
 // Ends with kEnd or kError.
 std::vector<Token> lex(std::string_view query);
 
+// Length of the UTF-8 sequence at the front of a text that is not empty; 0: it is none.
+size_t utf8_length(std::string_view text);
+
 // 12345, 0x1f, 1_000, 1e9, .5, Inf, NaN. False: not a number.
 bool parse_number(std::string_view text, double* number);
 // 1h30m, 500ms: units in falling order, each once. Empty on success, else what is wrong.

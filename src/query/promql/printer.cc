@@ -235,43 +235,21 @@ std::string plain_number(double number) {
 }
 
 std::string quoted(std::string_view text) {
+  constexpr std::string_view kNamed = "\"\\\n\t\r\a\b\f\v";
+  constexpr std::string_view kNames = "\"\\ntrabfv";
   std::string out = "\"";
-  for (const char c : text) {
-    switch (c) {
-      case '"':
-        out += "\\\"";
-        break;
-      case '\\':
-        out += "\\\\";
-        break;
-      case '\n':
-        out += "\\n";
-        break;
-      case '\t':
-        out += "\\t";
-        break;
-      case '\r':
-        out += "\\r";
-        break;
-      case '\a':
-        out += "\\a";
-        break;
-      case '\b':
-        out += "\\b";
-        break;
-      case '\f':
-        out += "\\f";
-        break;
-      case '\v':
-        out += "\\v";
-        break;
-      default:
-        if (static_cast<unsigned char>(c) < 0x20 || c == 0x7F) {
-          out += format("\\x%02x", static_cast<unsigned char>(c));
-        } else {
-          out += c;
-        }
+  for (size_t i = 0; i < text.size();) {
+    const char c = text[i];
+    const size_t length = utf8_length(text.substr(i));
+    if (const size_t named = kNamed.find(c); named != std::string_view::npos) {
+      out += '\\';
+      out += kNames[named];
+    } else if (length == 0 || static_cast<unsigned char>(c) < 0x20 || c == 0x7F) {
+      out += format("\\x%02x", static_cast<unsigned char>(c));
+    } else {
+      out += text.substr(i, length);
     }
+    i += std::max<size_t>(1, length);
   }
   return out + '"';
 }

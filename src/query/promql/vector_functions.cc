@@ -280,8 +280,12 @@ const std::string& string_argument(const Expr& expr, size_t i) {
 
 bool valid_utf8_name(std::string_view text) {
   if (text.empty()) return false;
-  const std::vector<Token> tokens = lex("`" + std::string(text) + "`");
-  return text.find('`') != std::string_view::npos || (tokens.size() == 2 && tokens[0].kind == TokenKind::kString);
+  while (!text.empty()) {
+    const size_t length = utf8_length(text);
+    if (length == 0) return false;
+    text.remove_prefix(length);
+  }
+  return true;
 }
 
 }  // namespace

@@ -517,7 +517,8 @@ class Script {
     return {};
   }
 
-  // A store knows of each counter sample whether it was reset before it, except of the first.
+  // Prometheus's store says of a counter sample that it was not reset, or nothing: a reset begins a new chunk, and of a
+  // chunk's first sample nothing is said, unless whoever wrote it did.
   static HistogramPtr stored(const HistogramPtr& histogram, const HistogramPtr& before) {
     auto kept = std::make_shared<NativeHistogram>(*histogram);
     if (kept->reset == CounterReset::kGauge || is_stale(kept->sum)) return kept;
@@ -527,8 +528,11 @@ class Script {
       return kept;
     }
     kept->reset = CounterReset::kUnknown;
-    const bool reset = given == CounterReset::kYes || was_reset(*kept, *before);
-    kept->reset = reset ? CounterReset::kYes : CounterReset::kNo;
+    if (given == CounterReset::kYes) {
+      kept->reset = given;
+    } else if (!was_reset(*kept, *before)) {
+      kept->reset = CounterReset::kNo;
+    }
     return kept;
   }
 
