@@ -1,0 +1,189 @@
+// The evaluator from inside: shared by eval.cc, range_functions.cc, aggregate.cc, binary.cc and vector_functions.cc.
+//
+// A Block is what an expression is worth at every step: a row of values per series. A value that is not there is a
+// stale marker (is_stale()), which no evaluation yields. Errors travel as EvalFailure up to run_query().
+// Thread rule: Confined.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "query/promql/ast.h"
+#include "query/promql/label_table.h"
+#include "query/promql/query.h"
+
+namespace lockstep::promql {
+
+inline const double kAbsent = std::bit_cast<double>(kStaleBits);
+inline bool is_absent(double value) {
+  return is_stale(value);
+}
+
+struct EvalFailure {
+  QueryFailure kind;
+  std::string message;
+};
+[[noreturn]] void fail_execution(std::string message);
+
+struct Grid {
+  int64_t start = 0, end = 0, step = 1;
+  size_t count = 1;
+  int64_t time(size_t i) const { return start + static_cast<int64_t>(i) * step; }
+  int64_t last() const { return time(count - 1); }
+};
+
+struct Row {
+  LabelSpan labels;
+  bool drop_name = false;
+};
+
+struct Block {
+  size_t steps = 1;
+  std::vector<Row> rows;
+  std::vector<double> values;            // rows x steps
+  std::vector<HistogramPtr> histograms;  // empty, or as long as values; where one is set, its value is 0
+  bool one_name = false;                 // every row has the same metric name: without it they stay different
+
+  std::span<double> row(size_t i) { return {values.data() + i * steps, steps}; }
+  std::span<const double> row(size_t i) const { return {values.data() + i * steps, steps}; }
+  const NativeHistogram* histogram(size_t row, size_t step) const {
+    return histograms.empty() ? nullptr : histograms[row * steps + step].get();
+  }
+  HistogramPtr histogram_ptr(size_t row, size_t step) const {
+    return histograms.empty() ? nullptr : histograms[row * steps + step];
+  }
+  // A row of absent values.
+  size_t add_row(LabelSpan labels, bool drop_name = false);
+  void set_histogram(size_t row, size_t step, HistogramPtr histogram);
+  bool row_is_empty(size_t i) const;
+  void drop_empty_rows();
+};
+
+// One series' samples without stale markers, floats and histograms apart.
+struct SeriesSamples {
+  std::vector<int64_t> times;
+  std::vector<double> values;
+  std::vector<int64_t> histogram_times;
+  std::vector<HistogramPtr> histograms;
+};
+
+// What a range function sees at one step.
+struct Window {
+  std::span<const int64_t> times;
+  std::span<const double> values;
+  std::span<const int64_t> histogram_times;
+  std::span<const HistogramPtr> histograms;
+  int64_t eval_ms = 0;
+  int64_t range_start_ms = 0, range_end_ms = 0;  // what the selector asks for; anchored and smoothed see more
+  size_t size() const { return times.size() + histogram_times.size(); }
+};
+
+class Evaluator;
+
+// For one call of a range function: its parameters at the step, and where annotations go.
+struct RangeCall {
+  Evaluator& evaluator;
+  const Expr& call;
+  const Expr& argument;  // the range vector
+  LabelSpan labels;      // of the series
+  double parameters[2] = {0, 0};
+  bool anchored = false, smoothed = false;
+  int64_t range_ms = 0;
+  std::vector<double>* scratch = nullptr;
+};
+struct RangeValue {
+  double value = kAbsent;
+  HistogramPtr histogram;
+};
+using RangeFunction = RangeValue (*)(const Window&, const RangeCall&);
+RangeFunction find_range_function(std::string_view name);
+
+class Evaluator {
+ public:
+  Evaluator(const MetricReader& reader, const QueryTimes& times, const QueryOptions& options);
+
+  QueryResult run(Expr& expr);
+
+  // --- expressions
+  Block eval(const Expr& expr, const Grid& grid);
+  std::vector<double> eval_scalar(const Expr& expr, const Grid& grid);
+
+  // --- used by the parts
+  LabelTable& labels() { return labels_; }
+  const QueryOptions& options() const { return options_; }
+  bool delayed() const { return options_.delayed_name_removal; }
+  void annotate(bool warning, std::string message, const Expr& at);
+  void check();                   // cancelled or late
+  void charge(uint64_t samples);  // read
+  void charge_block(const Block& block);
+  std::string metric_name(LabelSpan labels) const {
+    return std::string(labels_.text(labels_.get(labels, LabelTable::kName)));
+  }
+  // The metric's name goes: now, or at the end.
+  void drop_names(Block& block);
+  // Rows with the same labels become one; an error where both have a value at a step. strict: an error in any case.
+  void merge_same(Block& block, bool strict = false);
+
+ private:
+  friend struct RangeCall;
+  enum class BucketUse { kUnknown, kNotNeeded, kNeeded };
+  void resolve(Expr& expr, BucketUse use);
+  bool is_invariant(const Expr& expr) const;
+
+  std::unique_ptr<MetricSelection> select(std::span<const LabelMatcher> matchers, int64_t from, int64_t to,
+                                          int64_t spacing);
+  std::vector<LabelSpan> labels_of(const MetricSelection& selection);
+
+  enum class Take { kValue, kTime };
+  Block eval_selector(const Expr& expr, const Grid& grid, Take take = Take::kValue);
+  Block selected(const MetricSelection& selection, const Grid& grid, const Expr* expr, int64_t offset, Take take);
+  Block eval_smoothed(const Expr& expr, const Grid& grid);
+  Block eval_range_call(const Expr& expr, const Grid& grid, size_t argument);
+  Block eval_call(const Expr& expr, const Grid& grid);
+  Block eval_aggregate(const Expr& expr, const Grid& grid);
+  Block eval_binary(const Expr& expr, const Grid& grid);
+  Block eval_unary(const Expr& expr, const Grid& grid);
+  Block subquery(const Expr& expr, const Grid& parent, Grid& grid);
+  void raw_range(const Expr& expr, const Grid& grid, QueryResult& result);
+  void answer(Block block, const Grid& grid, bool instant, ValueType type, QueryResult& result);
+
+  // vector_functions.cc
+  Block number_block(std::span<const double> values);
+  Block elementwise(const Expr& expr, const Grid& grid);
+  Block date_function(const Expr& expr, const Grid& grid);
+  Block histogram_function(const Expr& expr, const Grid& grid);
+  Block classic_function(const Expr& expr, const Grid& grid);
+  Block absent(const Expr& expr, const Grid& grid);
+  Block sorted(const Expr& expr, const Grid& grid);
+  Block label_replace(const Expr& expr, const Grid& grid);
+  Block label_join(const Expr& expr, const Grid& grid);
+  Block info(const Expr& expr, const Grid& grid);
+  LabelSpan absent_labels(const Expr& expr);
+
+  // aggregate.cc
+  std::vector<uint32_t> group(const Block& block, const Expr& expr, std::vector<LabelSpan>& groups);
+  Block aggregate_simple(const Expr& expr, Block block);
+  Block aggregate_quantile(const Expr& expr, Block block, std::span<const double> parameter);
+  Block aggregate_k(const Expr& expr, Block block, std::span<const double> parameter, const Grid& grid);
+  Block count_values(const Expr& expr, Block block);
+
+  // binary.cc
+  Block scalar_scalar(const Expr& expr, const Grid& grid);
+  Block vector_scalar(const Expr& expr, const Grid& grid, bool scalar_left);
+  Block set_operation(const Expr& expr, Block left, Block right);
+  Block vector_vector(const Expr& expr, Block left, Block right);
+
+  const MetricReader& reader_;
+  QueryTimes times_;
+  const QueryOptions& options_;
+  LabelTable labels_;
+  std::vector<Annotation> annotations_;
+  uint64_t samples_ = 0;
+  uint64_t checked_at_ = 0;
+  uint64_t peak_bytes_ = 0;
+};
+
+}  // namespace lockstep::promql

@@ -1,0 +1,85 @@
+// Labels while a query runs: names and values are numbers, so that grouping and matching compare numbers, and text is
+// made once per result.
+//
+// Equal text has an equal number within one table. A LabelSpan is sorted by the text of its names and has no empty
+// value; it lives as long as the table.
+// Thread rule: Confined.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "store/metric_reader.h"
+
+namespace lockstep::promql {
+
+using LabelSpan = std::span<const LabelSymbols>;
+using LabelText = std::vector<std::pair<std::string, std::string>>;
+
+class LabelTable {
+ public:
+  // Always these numbers.
+  static constexpr uint32_t kEmpty = 0, kName = 1, kType = 2, kUnit = 3, kLe = 4;
+
+  LabelTable();
+  uint32_t intern(std::string_view text);
+  std::string_view text(uint32_t symbol) const { return texts_[symbol]; }
+  size_t bytes() const { return bytes_; }
+
+  // Room for a set of at most `most` labels; keep() fixes what was written.
+  LabelSymbols* room(size_t most);
+  LabelSpan keep(const LabelSymbols* begin, size_t count);
+
+  uint32_t get(LabelSpan labels, uint32_t name) const {
+    for (const LabelSymbols& label : labels) {
+      if (label.name == name) return label.value;
+    }
+    return kEmpty;
+  }
+  // Names in a small list.
+  LabelSpan with(LabelSpan labels, uint32_t name, uint32_t value);  // kEmpty removes
+  LabelSpan without(LabelSpan labels, std::span<const uint32_t> names);
+  LabelSpan only(LabelSpan labels, std::span<const uint32_t> names);
+  LabelSpan without_metadata(LabelSpan labels);  // name, type and unit
+
+  static uint64_t hash(LabelSpan labels);
+  static bool same(LabelSpan a, LabelSpan b);
+  int compare(LabelSpan a, LabelSpan b) const;  // by text, label by label
+  LabelText text_of(LabelSpan labels) const;
+  std::string shown(LabelSpan labels) const;  // name{a="b", c="d"}
+  // The hash that Prometheus samples by; a function of the text alone.
+  uint64_t stable_hash(LabelSpan labels) const;
+
+ private:
+  std::deque<std::string> store_;
+  std::vector<std::string_view> texts_;
+  std::unordered_map<std::string_view, uint32_t> ids_;
+  std::vector<std::unique_ptr<LabelSymbols[]>> chunks_;
+  size_t chunk_left_ = 0;
+  LabelSymbols* chunk_at_ = nullptr;
+  size_t bytes_ = 0;
+};
+
+// Numbers label sets: equal sets, equal numbers.
+class LabelSetIds {
+ public:
+  explicit LabelSetIds(size_t expected);
+  uint32_t id(LabelSpan labels);
+  size_t size() const { return sets_.size(); }
+  LabelSpan set(uint32_t id) const { return sets_[id]; }
+
+ private:
+  void grow();
+  std::vector<uint32_t> slots_;  // id + 1; 0: free
+  std::vector<uint64_t> hashes_;
+  std::vector<LabelSpan> sets_;
+};
+
+}  // namespace lockstep::promql

@@ -1,0 +1,150 @@
+#include "query/promql/parser.h"
+
+#include <gtest/gtest.h>
+
+#include "query/promql/lexer.h"
+#include "query/promql/printer.h"
+
+namespace lockstep::promql {
+namespace {
+
+std::string round_trip(std::string_view query) {
+  Result<std::unique_ptr<Expr>> expr = parse(query);
+  return expr.ok() ? to_text(**expr) : "! " + expr.error();
+}
+std::string error_of(std::string_view query) {
+  Result<std::unique_ptr<Expr>> expr = parse(query);
+  return expr.ok() ? "no error: " + to_text(**expr) : expr.error();
+}
+
+TEST(PromqlParser, WritesEveryConstructInNormalForm) {
+  const std::pair<const char*, const char*> kCases[] = {
+      {"1", "1"},
+      {"0x1F", "31"},
+      {"1_000", "1000"},
+      {".5e3", "500"},
+      {"-Inf", "-Inf"},
+      {"5m", "5m"},
+      {"'it\\'s'", "\"it's\""},
+      {"`raw\\n`", "\"raw\\\\n\""},
+      {"foo", "foo"},
+      {"foo:bar", "foo:bar"},
+      {"sum", "sum"},
+      {"foo{b='2',a!~\"x.*\",}", "foo{a!~\"x.*\",b=\"2\"}"},
+      {"{\"utf8.name\", \"the label\"='x'}", "{\"the label\"=\"x\",__name__=\"utf8.name\"}"},
+      {"foo[1h30m] offset -5m @ 1.5", "foo[1h30m] @ 1.500 offset -5m"},
+      {"foo @ start() offset 1w", "foo @ start() offset 1w"},
+      {"rate(foo[5m])[1h:30s] @ end()", "rate(foo[5m])[1h:30s] @ end()"},
+      {"foo[step()*2+1]", "foo[step() * 2 + 1]"},
+      {"foo offset (1h / 2)", "foo offset (1h / 2)"},
+      {"foo[5m] anchored offset 1m", "foo[5m] anchored offset 1m"},
+      {"SUM(foo) BY (a, \"b c\")", "sum by (a, \"b c\") (foo)"},
+      {"topk without() (3, foo)", "topk without () (3, foo)"},
+      {"count_values(\"v\", foo)", "count_values(\"v\", foo)"},
+      {"a + b * c ^ d ^ e", "a + b * c ^ d ^ e"},
+      {"-a ^ 2", "-a ^ 2"},
+      {"a == bool on(x) group_left(y) b", "a == bool on (x) group_left (y) b"},
+      {"a / ignoring() b", "a / b"},
+      {"a + fill(0) b", "a + fill (0) b"},
+      {"a and on() b or c unless d", "a and on () b or c unless d"},
+      {"a atan2 b </ 3", "a atan2 b </ 3"},
+      {"foo # a comment\n + 1", "foo + 1"},
+      {"label_replace(foo, 'a', '$1', 'b', '(.*)')", "label_replace(foo, \"a\", \"$1\", \"b\", \"(.*)\")"},
+      {"time() - start()", "time() - start()"},
+      {"foo offset 5m + 1", "foo offset 5m + 1"},
+  };
+  for (const auto& [query, wanted] : kCases) {
+    EXPECT_EQ(round_trip(query), wanted) << query;
+    EXPECT_EQ(round_trip(wanted), wanted);
+  }
+}
+
+TEST(PromqlParser, BindsOperatorsAsMathematicsDoes) {
+  const auto top = [](std::string_view query) {
+    Result<std::unique_ptr<Expr>> expr = parse(query);
+    const Expr& node = **expr;
+    return node.kind == Expr::Kind::kUnary ? std::string("unary") : std::string(op_text(node.op));
+  };
+  EXPECT_EQ(top("a + b * c"), "+");
+  EXPECT_EQ(top("a * b + c"), "+");
+  EXPECT_EQ(top("-a ^ b"), "unary");
+  EXPECT_EQ(top("-a * b"), "*");
+  EXPECT_EQ(top("a or b and c"), "or");
+  EXPECT_EQ(top("a == b + c"), "==");
+  Result<std::unique_ptr<Expr>> left = parse("a - b - c");
+  EXPECT_EQ((*left)->child(0).kind, Expr::Kind::kBinary);
+  Result<std::unique_ptr<Expr>> right = parse("a ^ b ^ c");
+  EXPECT_EQ((*right)->child(1).kind, Expr::Kind::kBinary);
+}
+
+TEST(PromqlParser, SaysWhereAndWhatIsWrong) {
+  const std::pair<const char*, const char*> kCases[] = {
+      {"", "1:1: parse error: the query is empty"},
+      {"foo{", "1:5: parse error: the braces are not closed"},
+      {"foo +\n  * 2", "2:3: parse error: unexpected \"*\""},
+      {"sum(foo", "1:8: parse error: a left parenthesis is not closed"},
+      {"nope(foo)", "1:1: parse error: unknown function with name \"nope\""},
+      {"rate(foo)", "1:6: parse error: expected type range vector in call to function \"rate\", got instant vector"},
+      {"{a=''}",
+       "1:1: parse error: a vector selector must contain at least one matcher that does not match the empty string"},
+      {"foo{a=~'('}", "1:5: parse error: the regular expression does not compile: missing ): ("},
+      {"1 == 1", "1:1: parse error: comparisons between scalars must use bool"},
+      {"1 and foo", "1:1: parse error: set operator \"and\" takes instant vectors only"},
+      {"foo[5m][5m]", "1:8: parse error: ranges are only allowed on vector selectors"},
+      {"foo[0]", "1:5: parse error: a duration must be greater than 0"},
+      {"foo[5mm]", "1:5: parse error: \"5mm\" is neither a number nor a duration"},
+      {"foo offset 5m offset 5m", "1:1: parse error: an offset is given twice"},
+      {"foo{__name__='a'}", "1:1: parse error: the metric name must not be set twice: \"foo\" or \"a\""},
+      {"topk(foo)", "1:1: parse error: wrong number of arguments for an aggregation: expected 2, got 1"},
+      {"\"\\q\"", "1:1: parse error: unknown escape in a quoted string"},
+      {"foo ! bar", "1:5: parse error: '!' is not followed by '='"},
+      {"foo bar", "1:5: parse error: unexpected identifier \"bar\""},
+  };
+  for (const auto& [query, wanted] : kCases) EXPECT_EQ(error_of(query), wanted) << query;
+}
+
+TEST(PromqlParser, RefusesWhatIsTooDeepOrTooLarge) {
+  const std::string deep(20'000, '(');
+  EXPECT_NE(error_of(deep + "1" + std::string(20'000, ')')).find("nested deeper"), std::string::npos);
+  EXPECT_NE(error_of(std::string(20'000, '-') + "a").find("nested deeper"), std::string::npos);
+  std::string chain = "a";
+  for (int i = 0; i < 20'000; ++i) chain += "+a";
+  EXPECT_NE(error_of(chain).find("nested deeper"), std::string::npos);
+  EXPECT_NE(error_of(std::string(2u << 20, ' ')).find("at most 1048576"), std::string::npos);
+  EXPECT_NE(error_of("a[" + std::string(20'000, '(') + "1" + std::string(20'000, ')') + "]").find("nested deeper"),
+            std::string::npos);
+}
+
+TEST(PromqlParser, ReadsASelectorAlone) {
+  Result<std::vector<LabelMatcher>> matchers = parse_selector("up{job=\"x\"}");
+  ASSERT_TRUE(matchers.ok()) << matchers.error();
+  ASSERT_EQ(matchers->size(), 2u);
+  EXPECT_EQ((*matchers)[1].value, "up");
+  EXPECT_FALSE(parse_selector("up[5m]").ok());
+  EXPECT_FALSE(parse_selector("sum(up)").ok());
+}
+
+TEST(PromqlParser, BreaksLongQueriesIntoLines) {
+  const std::string query =
+      "sum by (instance, job) (rate(node_network_receive_bytes_total{device=\"eth0\"}[5m])) / "
+      "sum by (instance, job) (rate(node_network_transmit_bytes_total{device=\"eth0\"}[5m]))";
+  EXPECT_EQ(pretty(**parse(query)),
+            "  sum by (instance, job) (rate(node_network_receive_bytes_total{device=\"eth0\"}[5m]))\n/\n"
+            "  sum by (instance, job) (rate(node_network_transmit_bytes_total{device=\"eth0\"}[5m]))");
+}
+
+TEST(PromqlDurations, AreReadAndWritten) {
+  int64_t ms = 0;
+  EXPECT_EQ(parse_duration_ms("1y2w3d4h5m6s7ms", &ms), "");
+  EXPECT_EQ(ms, ((((365 + 14 + 3) * 24ll + 4) * 60 + 5) * 60 + 6) * 1000 + 7);
+  EXPECT_NE(parse_duration_ms("1m1h", &ms), "");
+  EXPECT_NE(parse_duration_ms("1m1m", &ms), "");
+  EXPECT_NE(parse_duration_ms("999999999y", &ms), "");
+  EXPECT_EQ(duration_text(90'000), "1m30s");
+  EXPECT_EQ(duration_text(0), "0s");
+  EXPECT_EQ(duration_text(7ll * 24 * 3600 * 1000), "1w");
+  EXPECT_EQ(duration_text(8ll * 24 * 3600 * 1000), "8d");
+}
+
+}  // namespace
+}  // namespace lockstep::promql
