@@ -5,7 +5,6 @@
 #include "model/verdict.h"
 #include "store/agent_registry.h"
 #include "store/applier.h"
-#include "store/memory_metric_store.h"
 #include "store/memory_span_store.h"
 #include "store/memory_step_store.h"
 #include "store/store_counters.h"
@@ -47,10 +46,9 @@ class Product final : public sim::Subject {
   Counters counters_{kStoreCounters};
   MemoryStepStore steps_{{}, counters_};
   MemorySpanStore spans_{{}, counters_};
-  MemoryMetricStore metrics_{{}, counters_};
   AgentRegistry agents_;
   Engine engine_;
-  Applier applier_{steps_, spans_, metrics_, agents_, counters_};
+  Applier applier_{steps_, spans_, agents_, counters_};
 };
 
 }  // namespace

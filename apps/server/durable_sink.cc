@@ -1,5 +1,7 @@
 #include "apps/server/durable_sink.h"
 
+#include <algorithm>
+
 #include "base/text.h"
 
 namespace lockstep {
@@ -28,13 +30,27 @@ Signal signal_of(RecordKind kind) {
   return Signal::kLogs;
 }
 
-DurableSink::DurableSink(DurableLog& log, Applier& applier, uint64_t queued_bytes_max)
-    : log_(log), applier_(applier), queued_bytes_max_(queued_bytes_max), next_to_apply_(log.next_sequence()) {}
+DurableSink::DurableSink(DurableLog& log, Applier& applier, MetricMapping& metrics, uint64_t queued_bytes_max)
+    : log_(log),
+      applier_(applier),
+      metrics_(metrics),
+      queued_bytes_max_(queued_bytes_max),
+      next_to_apply_(log.next_sequence()) {}
 
 AcceptResult DurableSink::accept(Signal signal, Batch batch, std::string_view otlp_protobuf_bytes,
                                  int64_t received_unix_ns) {
-  return accept_with(signal, otlp_protobuf_bytes, received_unix_ns,
-                     [&](uint64_t sequence) { applier_.apply(signal, std::move(batch), received_unix_ns, sequence); });
+  AcceptResult result;
+  if (signal == Signal::kMetrics && !closed_) {
+    Result<MetricMapping::Outcome> stored = metrics_.push(kOtlpSamplesDoor, otlp_protobuf_bytes, received_unix_ns);
+    if (!stored.ok()) return {AcceptError::kUnavailable, 0, stored.error()};
+    // A point may be several samples.
+    result.rejected = std::min(static_cast<int64_t>(stored->refused), static_cast<int64_t>(batch.record_count()));
+    result.message = std::move(stored->line);
+  }
+  AcceptResult logged = accept_with(signal, otlp_protobuf_bytes, received_unix_ns, [&](uint64_t sequence) {
+    applier_.apply(signal, std::move(batch), received_unix_ns, sequence);
+  });
+  return logged.error == AcceptError::kNone ? result : logged;
 }
 
 AcceptResult DurableSink::accept_spans(spans::SpanColumns columns, std::string_view otlp_protobuf_bytes,

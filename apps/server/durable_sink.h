@@ -1,4 +1,6 @@
 // Where the doors put a batch: into the durable log and then, in the log's order, into the stores and diagnosis.
+// Metrics go into their store first, which has a log of its own and may refuse some; in the durable log they are for
+// diagnosis, which reads its signals back from there.
 //
 // When accept() has returned without an error the batch is on disk and seen by every query.
 // On error: kOverloaded while more than queued_bytes_max are waiting for the disk; kUnavailable when the log refuses
@@ -14,6 +16,7 @@
 
 #include "base/counters.h"
 #include "bus/log.h"
+#include "ingest/metric_mapping.h"
 #include "ingest/sink.h"
 #include "store/applier.h"
 
@@ -22,10 +25,13 @@ namespace lockstep {
 RecordKind record_kind_of(Signal signal);
 Signal signal_of(RecordKind kind);
 
+// The door under which MetricIntake counts the samples that OTLP points became.
+inline constexpr std::string_view kOtlpSamplesDoor = "otlp_samples";
+
 class DurableSink final : public IngestSink {
  public:
   // After the log has been replayed.
-  DurableSink(DurableLog& log, Applier& applier, uint64_t queued_bytes_max);
+  DurableSink(DurableLog& log, Applier& applier, MetricMapping& metrics, uint64_t queued_bytes_max);
 
   AcceptResult accept(Signal signal, Batch batch, std::string_view otlp_protobuf_bytes,
                       int64_t received_unix_ns) override;
@@ -40,6 +46,7 @@ class DurableSink final : public IngestSink {
 
   DurableLog& log_;
   Applier& applier_;
+  MetricMapping& metrics_;
   const uint64_t queued_bytes_max_;
   std::atomic<uint64_t> queued_bytes_{0};
   std::atomic<bool> closed_{false};

@@ -29,10 +29,14 @@
 #include "diagnosis/tail_sampler.h"
 #include "ingest/agent_commands.h"
 #include "ingest/counters_table.h"
+#include "ingest/metric_intake.h"
+#include "ingest/metric_mapping.h"
 #include "ingest/otlp_doors.h"
+#include "ingest/remote_write_door.h"
+#include "ingest/scraper.h"
 #include "ingest/span_decode.h"
 #include "store/applier.h"
-#include "store/memory_metric_store.h"
+#include "store/metrics/metric_engine.h"
 #include "store/spans/columnar_span_store.h"
 #include "store/sqlite_state_store.h"
 #include "store/steps/columnar_step_store.h"
@@ -57,6 +61,10 @@ struct Options {
   int64_t step_bytes_max = 32ll << 30;
   int64_t trace_days = 7;
   int64_t trace_bytes_max = 32ll << 30;
+  int64_t metric_days = 15;
+  int64_t metric_bytes_max = 64ll << 30;
+  int64_t metric_series_max = 20'000'000;
+  std::string scrape;
   double gpu_hour_price = 0;
   double peak_tflops = 0;
   bool help = false;
@@ -79,6 +87,16 @@ Result<Options> read_options(const std::vector<std::string>& arguments) {
       .number(&options.trace_days, "--trace-days", "N", "days for which spans are kept (default 7)", 1, 3650)
       .number(&options.trace_bytes_max, "--trace-bytes-max", "N",
               "size of the spans on disk in bytes, oldest dropped first (default 34359738368)", 1 << 20, 1ll << 50)
+      .number(
+          &options.metric_days, "--metric-days", "N",
+          "days for which raw samples are kept; 1 min rollups 90 days and 1 h rollups 2 years, or as long (default 15)",
+          1, 3650)
+      .number(&options.metric_bytes_max, "--metric-bytes-max", "N",
+              "size of raw samples on disk in bytes, oldest dropped first (default 68719476736)", 1 << 20, 1ll << 50)
+      .number(&options.metric_series_max, "--metric-series-max", "N",
+              "series at a time; beyond, new ones are refused (default 20000000)", 1000, 4'000'000'000)
+      .text(&options.scrape, "--scrape", "FILE",
+            "exporters to scrape: a file in the words of Prometheus' scrape_configs")
       .decimal(&options.gpu_hour_price, "--gpu-hour-price", "X",
                "what an hour of one GPU costs, in your currency (default: no money is shown)", 0, 1e6)
       .decimal(&options.peak_tflops, "--peak-tflops", "X",
@@ -140,6 +158,18 @@ bool replay(DurableLog& log, Applier& applier, const ColumnarSpanStore& spans, E
   return !stopping;
 }
 
+MetricEngineOptions metric_options(const Options& options) {
+  MetricEngineOptions metrics;
+  metrics.folder = options.data + "/metrics";
+  metrics.limits.series_max = static_cast<size_t>(options.metric_series_max);
+  constexpr int64_t kDayMs = 86'400'000;
+  metrics.bytes_max[0] = static_cast<uint64_t>(options.metric_bytes_max);
+  metrics.keep_ms[0] = options.metric_days * kDayMs;
+  for (size_t tier = 1; tier < metrics::kTiers; ++tier)
+    metrics.keep_ms[tier] = std::max(metrics.keep_ms[tier], metrics.keep_ms[0]);
+  return metrics;
+}
+
 // Two connections for every agent of a large fleet: one to send, one that waits for commands.
 void raise_file_limit() {
   rlimit limit{};
@@ -157,6 +187,14 @@ Result<void> run(const Options& options, const sigset_t& signals) {
   if (!otlp_grpc_address.ok()) return Error{"--otlp-grpc: " + otlp_grpc_address.error()};
   Result<std::string> web_folder = find_web_folder(options.web);
   if (!web_folder.ok()) return Error{web_folder.error()};
+  ScrapeConfig scrape;
+  if (!options.scrape.empty()) {
+    Result<std::string> text = read_file(options.scrape, 16 << 20);
+    if (!text.ok()) return Error{"--scrape: " + text.error()};
+    Result<ScrapeConfig> read = parse_scrape_config(*text);
+    if (!read.ok()) return Error{"--scrape " + options.scrape + ": " + read.error()};
+    scrape = std::move(*read);
+  }
   Result<UniqueFd> lock = lock_folder(options.data, "lockstepd");
   if (!lock.ok()) return Error{lock.error()};
 
@@ -178,12 +216,14 @@ Result<void> run(const Options& options, const sigset_t& signals) {
                               clock, counters);
   if (!span_store.ok()) return Error{span_store.error()};
   ColumnarSpanStore& spans = **span_store;
-  MemoryMetricStore metrics({}, counters);
+  Result<std::unique_ptr<MetricEngine>> metric_engine = MetricEngine::open(metric_options(options), clock, counters);
+  if (!metric_engine.ok()) return Error{metric_engine.error()};
+  MetricEngine& metrics = **metric_engine;
   AgentRegistry agents;
   Result<std::unique_ptr<StateStore>> state = open_sqlite_state_store(options.data + "/state.sqlite");
   if (!state.ok()) return Error{state.error()};
   Engine engine;
-  Applier applier(steps, spans, metrics, agents, counters);
+  Applier applier(steps, spans, agents, counters);
   applier.subscribe(engine);
   engine.restore(known_verdicts(**state));
   VerdictKeeper keeper(**state, counters);
@@ -235,9 +275,18 @@ Result<void> run(const Options& options, const sigset_t& signals) {
     counters.add("lockstep_stack_asks_total", "reason=\"person\"", asked.ranks);
     return asked;
   };
+  MetricIntake intake(metrics, clock, counters);
+  MetricMapping mapping(intake, clock);
+  RemoteWriteDoor remote_write(intake, clock, counters);
   Result<std::unique_ptr<HttpServer>> api = HttpServer::start(
-      {.address = *http_address, .body_bytes_max = 1 << 20, .name = "http"},
-      [&](const ServerRequest& request) { return answer(context, request); }, counters);
+      {.address = *http_address,
+       .body_bytes_max = 1 << 20,
+       .path_limits = {{std::string(kRemoteWritePath), kRemoteWriteBodyBytesMax}},
+       .name = "http"},
+      [&](const ServerRequest& request) {
+        return request.path == kRemoteWritePath ? remote_write.handle(request) : answer(context, request);
+      },
+      counters);
   if (!api.ok()) return Error{"--http: " + api.error()};
 
   Result<std::unique_ptr<DurableLog>> log = DurableLog::open(
@@ -252,10 +301,12 @@ Result<void> run(const Options& options, const sigset_t& signals) {
   tail.go_live();
   stack_asks.go_live();
 
-  DurableSink sink(**log, applier, kQueuedBytesMax);
+  DurableSink sink(**log, applier, mapping, kQueuedBytesMax);
   Result<std::unique_ptr<OtlpDoors>> doors =
       OtlpDoors::start({.http = *otlp_http_address, .grpc = *otlp_grpc_address}, sink, clock, counters, &commands);
   if (!doors.ok()) return Error{doors.error()};
+  std::unique_ptr<Scraper> scraper;
+  if (!scrape.jobs.empty()) scraper = Scraper::start(std::move(scrape), intake, clock, counters);
   ready = true;
   std::printf("ready http=%s otlp_http=%s otlp_grpc=%s\n", (*api)->address().c_str(), (*doors)->http_address().c_str(),
               (*doors)->grpc_address().c_str());
@@ -268,6 +319,7 @@ Result<void> run(const Options& options, const sigset_t& signals) {
 
   LOCKSTEP_LOG_INFO("server", "stopping: doors, diagnosis, API, log");
   ready = false;
+  if (scraper) scraper->stop();
   (*doors)->stop();
   sink.close();
   look();

@@ -14,11 +14,11 @@
 #include "base/process.h"
 #include "base/text.h"
 #include "ingest/counters_table.h"
+#include "ingest/testing/recording_metric_writer.h"
 #include "model/events.h"
 #include "model/step_detail.h"
 #include "net/http_client.h"
 #include "store/feedback_book.h"
-#include "store/memory_metric_store.h"
 #include "store/memory_span_store.h"
 #include "store/memory_step_store.h"
 #include "store/sqlite_state_store.h"
@@ -98,15 +98,18 @@ class SinkTest : public ::testing::Test {
   Counters counters_{kServerCounters};
   MemoryStepStore steps_{{}, counters_};
   MemorySpanStore spans_{{}, counters_};
-  MemoryMetricStore metrics_{{}, counters_};
+  SystemClock clock_;
+  testing::RecordingMetricWriter writer_;
+  MetricIntake intake_{writer_, clock_, counters_};
+  MetricMapping metrics_{intake_, clock_};
   AgentRegistry agents_;
-  Applier applier_{steps_, spans_, metrics_, agents_, counters_};
+  Applier applier_{steps_, spans_, agents_, counters_};
   Heard heard_;
   ScrambledLog log_;
 };
 
 TEST_F(SinkTest, SubscribersHearRecordsInLogOrderWhateverOrderTheDiskAnswersIn) {
-  DurableSink sink(log_, applier_, 1 << 30);
+  DurableSink sink(log_, applier_, metrics_, 1 << 30);
   std::vector<std::thread> threads;
   for (int32_t rank = 0; rank < 8; ++rank) {
     threads.emplace_back([&, rank] {
@@ -126,7 +129,7 @@ TEST_F(SinkTest, SubscribersHearRecordsInLogOrderWhateverOrderTheDiskAnswersIn) 
 }
 
 TEST_F(SinkTest, WhatTheLogRefusesIsNotStoredAndTheSinkGoesOn) {
-  DurableSink sink(log_, applier_, 1 << 30);
+  DurableSink sink(log_, applier_, metrics_, 1 << 30);
   log_.fails = true;
   AcceptResult refused = sink.accept(Signal::kLogs, step_batch("job", 0, 1), "x", 1);
   EXPECT_EQ(refused.error, AcceptError::kUnavailable);
@@ -140,7 +143,7 @@ TEST_F(SinkTest, WhatTheLogRefusesIsNotStoredAndTheSinkGoesOn) {
 }
 
 TEST_F(SinkTest, TooManyBytesWaitingForTheDiskAreTurnedAway) {
-  DurableSink sink(log_, applier_, 10);
+  DurableSink sink(log_, applier_, metrics_, 10);
   EXPECT_EQ(sink.accept(Signal::kLogs, step_batch("job", 0, 0), std::string(100, 'x'), 1).error, AcceptError::kNone)
       << "one alone always fits";
   std::atomic<int> overloaded{0};

@@ -11,7 +11,7 @@
 #include "base/files.h"
 #include "base/text.h"
 #include "model/step_detail.h"
-#include "store/memory_metric_store.h"
+#include "query/promql/testing/memory_metric_reader.h"
 #include "store/memory_span_store.h"
 #include "store/memory_step_store.h"
 #include "store/sqlite_state_store.h"
@@ -152,7 +152,7 @@ class ApiTest : public ::testing::Test {
   MemoryStepStore steps_{{}, counters_};
   MemorySpanStore spans_{{}, counters_};
   StepTraceCache traces_{steps_, spans_, clock_};
-  MemoryMetricStore metrics_{{}, counters_};
+  promql::MemoryMetricReader metrics_;
   std::unique_ptr<StateStore> state_;
   AgentRegistry agents_;
   TestDiagnosis diagnosis_;
@@ -583,22 +583,24 @@ TEST_F(ApiTest, AgentsSayWhenTheyWereLastHeardOfAndWhatTheyLost) {
 
 TEST_F(ApiTest, MetricsAreFoundByExactName) {
   for (int64_t time = 1; time <= 5; ++time)
-    metrics_.append("gpu.power", {{"host.name", "node-0"}}, "W", "gauge", {time * 10, 300.5});
-  metrics_.append("gpu.power", {{"host.name", "node-1"}}, "W", "gauge", {10, std::numeric_limits<double>::quiet_NaN()});
+    metrics_.add({{"__name__", "gpu_power_watts"}, {"host", "node-0"}}, time * 10, 300.5);
+  metrics_.add({{"__name__", "gpu_power_watts"}, {"host", "node-1"}}, 10, std::numeric_limits<double>::quiet_NaN());
+  metrics_.add_metadata({"gpu_power_watts", "gauge", "What it draws. (OTLP gpu.power)", "W"});
   element names = json("/api/metrics");
-  EXPECT_EQ(text(names["names"].at(0)), "gpu.power");
-  element answer = json("/api/metrics", "name=gpu.power&from=20&to=30");
+  EXPECT_EQ(text(names["names"].at(0)), "gpu_power_watts");
+  element answer = json("/api/metrics", "name=gpu_power_watts&from=20000000&to=30000000");
   EXPECT_EQ(answer["total"].get_int64().value(), 1);
   element series = answer["series"].at(0);
-  EXPECT_EQ(text(series["labels"]["host.name"]), "node-0");
+  EXPECT_EQ(text(series["labels"]["host"]), "node-0");
   EXPECT_EQ(text(series["kind"]), "gauge");
   EXPECT_EQ(text(series["unit"]), "W");
   EXPECT_EQ(series["points"].get_array().size(), 2u);
-  EXPECT_EQ(series["points"].at(0).at(0).get_int64().value(), 20);
+  EXPECT_EQ(series["points"].at(0).at(0).get_int64().value(), 20'000'000);
   EXPECT_EQ(number(series["points"].at(0).at(1)), 300.5);
-  element limited = json("/api/metrics", "name=gpu.power&limit=1");
+  element limited = json("/api/metrics", "name=gpu_power_watts&limit=1");
   EXPECT_EQ(limited["total"].get_int64().value(), 2);
   EXPECT_EQ(limited["shown"].get_int64().value(), 1);
+  // By its OTLP name as well.
   EXPECT_TRUE(json("/api/metrics", "name=gpu.power")["series"].at(1)["points"].at(0).at(1).is_null());
 }
 

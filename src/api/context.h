@@ -14,7 +14,7 @@
 #include "store/agent_registry.h"
 #include "store/detail_asker.h"
 #include "store/feedback_book.h"
-#include "store/metric_store.h"
+#include "store/metric_reader.h"
 #include "store/span_store.h"
 #include "store/state_store.h"
 #include "store/step_store.h"
@@ -26,7 +26,7 @@ struct ApiContext {
   const StepStore& steps;
   const SpanStore& spans;
   StepTraceCache& traces;
-  const MetricStore& metrics;
+  const MetricReader& metrics;
   const StateStore& state;
   const AgentRegistry& agents;
   const VerdictSource& diagnosis;

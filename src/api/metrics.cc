@@ -1,8 +1,11 @@
-// GET /api/metrics: series of a metric by exact name; without a name, the list of names.
+// GET /api/metrics: series of a metric by exact name, as it is stored or as OTLP named it; without a name, the list of
+// names.
+#include <algorithm>
 #include <limits>
 
 #include "api/answer.h"
 #include "api/endpoints.h"
+#include "query/metric_series.h"
 
 namespace lockstep {
 
@@ -16,25 +19,36 @@ HttpResponse get_metrics(const ApiContext& context, const ApiRequest& request) {
   if (!limit.ok()) return error_answer(400, limit.error());
 
   JsonWriter json;
-  std::string name = request.http.parameter("name");
+  const std::string name = request.http.parameter("name");
   if (name.empty()) {
-    std::vector<std::string> names = context.metrics.names();
+    const Result<std::vector<std::string>> names =
+        context.metrics.label_values("__name__", {}, *from / 1'000'000, *to / 1'000'000);
+    if (!names.ok()) return error_answer(500, names.error());
     json.begin_object().key("names").begin_array();
-    for (const std::string& one : names) json.string(one);
-    return list_answer(json, names.size(), names.size());
+    for (const std::string& one : *names) json.string(one);
+    return list_answer(json, names->size(), names->size());
   }
-  size_t total = 0;
-  std::vector<Series> list = context.metrics.select(name, *from, *to, static_cast<size_t>(*limit), &total);
+  const std::vector<MetricMetadata> known = context.metrics.metadata();
+  size_t total = 0, shown = 0;
   json.begin_object().key("series").begin_array();
-  for (const Series& series : list) {
-    json.begin_object().field("name", series.name).key("labels").begin_object();
-    for (const auto& [label, value] : series.labels) json.field(label, value);
-    json.end_object().field("kind", series.kind).field("unit", series.unit).key("points").begin_array();
-    for (const Sample& sample : series.samples)
-      json.begin_array().number(sample.time_unix_ns).number(sample.value).end_array();
-    json.end_array().end_object();
+  for (const std::string& stored : stored_names(context.metrics, name)) {
+    const auto told =
+        std::find_if(known.begin(), known.end(), [&](const MetricMetadata& one) { return one.name == stored; });
+    size_t here = 0;
+    for (const NamedSeries& series :
+         series_named(context.metrics, stored, *from, *to, static_cast<size_t>(*limit) - shown, &here)) {
+      ++shown;
+      json.begin_object().field("name", series.name).key("labels").begin_object();
+      for (const auto& [label, value] : series.labels) json.field(label, value);
+      json.end_object().field("kind", told == known.end() ? "" : told->type);
+      json.field("unit", told == known.end() ? "" : told->unit).key("points").begin_array();
+      for (const NamedSample& sample : series.samples)
+        json.begin_array().number(sample.time_unix_ns).number(sample.value).end_array();
+      json.end_array().end_object();
+    }
+    total += here;
   }
-  return list_answer(json, total, list.size());
+  return list_answer(json, total, shown);
 }
 
 }  // namespace lockstep

@@ -8,8 +8,8 @@
 
 #include "api/routes.h"
 #include "base/text.h"
+#include "query/promql/testing/memory_metric_reader.h"
 #include "query/step_testing.h"
-#include "store/memory_metric_store.h"
 #include "store/memory_span_store.h"
 #include "store/memory_step_store.h"
 #include "store/sqlite_state_store.h"
@@ -83,7 +83,7 @@ class StepApi : public ::testing::Test {
   Counters counters_{kStoreCounters};
   MemoryStepStore steps_{{}, counters_};
   MemorySpanStore spans_{{}, counters_};
-  MemoryMetricStore metrics_{{}, counters_};
+  promql::MemoryMetricReader metrics_;
   std::unique_ptr<StateStore> state_;
   AgentRegistry agents_;
   NoDiagnosis diagnosis_;

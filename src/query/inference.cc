@@ -12,7 +12,6 @@ namespace lockstep {
 namespace {
 
 constexpr const char* kAgentService = "lockstep-agent";
-constexpr const char* kServiceLabel = "service.name";
 constexpr const char* kRequestSpan = "llm_request";  // as vLLM names it
 constexpr size_t kSeriesMost = 10'000;
 
@@ -110,7 +109,7 @@ struct Buckets {
   double count = 0;
 };
 
-double increase(const std::vector<Sample>& samples) {
+double increase(const std::vector<NamedSample>& samples) {
   double total = 0;
   for (size_t i = 1; i < samples.size(); ++i) {
     const double before = samples[i - 1].value;
@@ -121,16 +120,10 @@ double increase(const std::vector<Sample>& samples) {
   return total;
 }
 
-const std::string* label(const Series& series, std::string_view name) {
-  for (const auto& [key, value] : series.labels) {
-    if (key == name) return &value;
-  }
-  return nullptr;
-}
-
-bool is_of(const Series& series, std::string_view service) {
-  const std::string* name = label(series, kServiceLabel);
-  return name != nullptr && *name == service;
+// As OTLP tells it, or as the scrape's job.
+const std::string* service_of(const NamedSeries& series) {
+  const std::string* service = series.label("service_name");
+  return service != nullptr ? service : series.label("job");
 }
 
 Quantiles quantiles_of(const Buckets& buckets) {
@@ -160,22 +153,22 @@ Quantiles quantiles_of(const Buckets& buckets) {
 
 class EngineMetrics {
  public:
-  EngineMetrics(const MetricStore& metrics, std::string_view service, int64_t from_unix_ns, int64_t to_unix_ns)
+  EngineMetrics(const MetricReader& metrics, std::string_view service, int64_t from_unix_ns, int64_t to_unix_ns)
       : metrics_(metrics), service_(service), from_(from_unix_ns), to_(to_unix_ns) {}
 
   // The first of the names that has something.
   Quantiles histogram(std::initializer_list<const char*> names) const {
     for (const char* name : names) {
       Buckets buckets;
-      each(std::string(name) + "_bucket", [&](const Series& series) {
-        const std::string* bound = label(series, "le");
+      each(std::string(name) + "_bucket", [&](const NamedSeries& series) {
+        const std::string* bound = series.label("le");
         std::optional<double> le = bound == nullptr   ? std::nullopt
                                    : *bound == "+Inf" ? std::optional<double>(INFINITY)
                                                       : parse_double(*bound);
         if (le) buckets.by_bound[*le] += increase(series.samples);
       });
-      each(std::string(name) + "_sum", [&](const Series& series) { buckets.sum += increase(series.samples); });
-      each(std::string(name) + "_count", [&](const Series& series) { buckets.count += increase(series.samples); });
+      each(std::string(name) + "_sum", [&](const NamedSeries& series) { buckets.sum += increase(series.samples); });
+      each(std::string(name) + "_count", [&](const NamedSeries& series) { buckets.count += increase(series.samples); });
       if (buckets.count > 0) return quantiles_of(buckets);
     }
     return {};
@@ -185,7 +178,7 @@ class EngineMetrics {
   double gauge(std::initializer_list<const char*> names) const {
     for (const char* name : names) {
       double total = -1;
-      each(name, [&](const Series& series) {
+      each(name, [&](const NamedSeries& series) {
         if (!series.samples.empty() && !std::isnan(series.samples.back().value))
           total = std::max(0.0, total) + series.samples.back().value;
       });
@@ -196,20 +189,20 @@ class EngineMetrics {
 
   double counter(std::initializer_list<const char*> names) const {
     double total = 0;
-    for (const char* name : names) each(name, [&](const Series& series) { total += increase(series.samples); });
+    for (const char* name : names) each(name, [&](const NamedSeries& series) { total += increase(series.samples); });
     return total;
   }
 
  private:
   template <typename Visit>
   void each(std::string_view name, const Visit& visit) const {
-    size_t total = 0;
-    for (const Series& series : metrics_.select(name, from_, to_, kSeriesMost, &total)) {
-      if (is_of(series, service_)) visit(series);
+    for (const NamedSeries& series : series_named(metrics_, name, from_, to_, kSeriesMost)) {
+      const std::string* service = service_of(series);
+      if (service != nullptr && *service == service_) visit(series);
     }
   }
 
-  const MetricStore& metrics_;
+  const MetricReader& metrics_;
   std::string_view service_;
   int64_t from_;
   int64_t to_;
@@ -241,7 +234,7 @@ void add_metrics(const EngineMetrics& engine, InferenceReport& report) {
 
 }  // namespace
 
-InferenceReport inference_report(const SpanStore& spans, const MetricStore& metrics, std::string_view service,
+InferenceReport inference_report(const SpanStore& spans, const MetricReader& metrics, std::string_view service,
                                  int64_t from_unix_ns, int64_t to_unix_ns) {
   InferenceReport report;
   report.service = service;
@@ -276,14 +269,13 @@ InferenceReport inference_report(const SpanStore& spans, const MetricStore& metr
   return report;
 }
 
-std::vector<std::string> services_of(const SpanStore& spans, const MetricStore& metrics, int64_t from_unix_ns,
+std::vector<std::string> services_of(const SpanStore& spans, const MetricReader& metrics, int64_t from_unix_ns,
                                      int64_t to_unix_ns) {
   std::set<std::string> names;
   for (std::string& service : spans.services()) names.insert(std::move(service));
   for (const char* metric : {"vllm:num_requests_running", "vllm:time_to_first_token_seconds_count"}) {
-    size_t total = 0;
-    for (const Series& series : metrics.select(metric, from_unix_ns, to_unix_ns, kSeriesMost, &total)) {
-      if (const std::string* service = label(series, kServiceLabel)) names.insert(*service);
+    for (const NamedSeries& series : series_named(metrics, metric, from_unix_ns, to_unix_ns, kSeriesMost)) {
+      if (const std::string* service = service_of(series)) names.insert(*service);
     }
   }
   names.erase(kAgentService);

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "model/telemetry.h"
-#include "store/metric_store.h"
+#include "query/metric_series.h"
 #include "store/span_store.h"
 
 namespace lockstep {
@@ -58,11 +58,11 @@ struct InferenceReport {
 inline constexpr size_t kSlowestShown = 10;
 inline constexpr size_t kRequestsMost = 10'000;
 
-InferenceReport inference_report(const SpanStore& spans, const MetricStore& metrics, std::string_view service,
+InferenceReport inference_report(const SpanStore& spans, const MetricReader& metrics, std::string_view service,
                                  int64_t from_unix_ns, int64_t to_unix_ns);
 
 // Services that have told spans, or metrics of an inference engine. Sorted; not Lockstep's own agents.
-std::vector<std::string> services_of(const SpanStore& spans, const MetricStore& metrics, int64_t from_unix_ns,
+std::vector<std::string> services_of(const SpanStore& spans, const MetricReader& metrics, int64_t from_unix_ns,
                                      int64_t to_unix_ns);
 
 }  // namespace lockstep

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "store/memory_metric_store.h"
+#include "query/promql/testing/memory_metric_reader.h"
 #include "store/memory_span_store.h"
 #include "store/store_counters.h"
 
@@ -31,15 +31,15 @@ class InferenceTest : public ::testing::Test {
     spans_.append({.resource = {{"service.name", service}}, .spans = {span}}, kNow);
   }
   void sample(const char* name, const char* le, int64_t at_s, double value) {
-    Labels labels = {{"service.name", "chat"}};
-    if (le[0] != 0) labels.insert(labels.begin(), {"le", le});
-    metrics_.append(name, labels, "s", "histogram_bucket", {kNow + at_s * 1'000'000'000, value});
+    Labels labels = {{"__name__", name}, {"service_name", "chat"}};
+    if (le[0] != 0) labels.emplace_back("le", le);
+    metrics_.add(labels, kNow / 1'000'000 + at_s * 1'000, value);
   }
   InferenceReport report() { return inference_report(spans_, metrics_, "chat", kNow - 1, kNow + 60'000'000'000); }
 
   Counters counters_{kStoreCounters};
   MemorySpanStore spans_{{}, counters_};
-  MemoryMetricStore metrics_{{}, counters_};
+  promql::MemoryMetricReader metrics_;
   int sent_ = 0;
 };
 

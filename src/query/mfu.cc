@@ -266,19 +266,14 @@ Waterfall waterfall_of(std::span<const StepSums> steps, bool known, const Clocks
   return fall;
 }
 
-std::string gpu_name_of(const MetricStore& metrics, const JobInfo& job) {
+std::string gpu_name_of(const MetricReader& metrics, const JobInfo& job) {
   std::set<std::string_view> gpus;
   for (const RankInfo& rank : job.ranks) gpus.insert(rank.identity.gpu_uuid);
-  size_t total = 0;
-  for (const Series& series :
-       metrics.select("lockstep_gpu_info", 0, std::numeric_limits<int64_t>::max(), kSeriesMax, &total)) {
-    bool ours = false;
-    std::string model;
-    for (const auto& [name, value] : series.labels) {
-      if (name == "gpu_uuid") ours = gpus.contains(value);
-      if (name == "model") model = value;
-    }
-    if (ours && !model.empty()) return model;
+  for (const NamedSeries& series :
+       series_named(metrics, "lockstep_gpu_info", 0, std::numeric_limits<int64_t>::max(), kSeriesMax)) {
+    const std::string* gpu = series.label("gpu_uuid");
+    const std::string* model = series.label("model");
+    if (gpu != nullptr && gpus.contains(*gpu) && model != nullptr && !model->empty()) return *model;
   }
   return {};
 }
@@ -470,7 +465,7 @@ std::optional<Fall> find_fall(std::span<const double> values) {
   return Fall{at, usual, after};
 }
 
-Mfu job_mfu(const StepStore& steps, const MetricStore& metrics, const JobInfo& job, std::span<const Verdict> verdicts,
+Mfu job_mfu(const StepStore& steps, const MetricReader& metrics, const JobInfo& job, std::span<const Verdict> verdicts,
             const MfuQuery& query) {
   Mfu mfu;
   mfu.ranks = std::max<int32_t>(job.world_size, static_cast<int32_t>(job.ranks.size()));

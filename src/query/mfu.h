@@ -32,7 +32,7 @@
 #include <vector>
 
 #include "query/loss_account.h"
-#include "store/metric_store.h"
+#include "query/metric_series.h"
 #include "store/step_store.h"
 
 namespace lockstep {
@@ -107,7 +107,7 @@ struct Mfu {
 
 // Looks back over at most kMfuLookSteps steps for a change.
 inline constexpr int64_t kMfuLookSteps = 500;
-Mfu job_mfu(const StepStore& steps, const MetricStore& metrics, const JobInfo& job, std::span<const Verdict> verdicts,
+Mfu job_mfu(const StepStore& steps, const MetricReader& metrics, const JobInfo& job, std::span<const Verdict> verdicts,
             const MfuQuery& query);
 
 // Where a row of numbers fell and stayed low to its end, against its own beginning, by the same robust measure as step

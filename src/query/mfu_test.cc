@@ -6,7 +6,7 @@
 
 #include "base/counters.h"
 #include "base/text.h"
-#include "store/memory_metric_store.h"
+#include "query/promql/testing/memory_metric_reader.h"
 #include "store/memory_step_store.h"
 #include "store/store_counters.h"
 
@@ -46,7 +46,7 @@ class MfuTest : public ::testing::Test {
 
   Counters counters_{kStoreCounters};
   MemoryStepStore steps_{{}, counters_};
-  MemoryMetricStore metrics_{{}, counters_};
+  promql::MemoryMetricReader metrics_;
   std::vector<Verdict> verdicts_;
 };
 
@@ -118,8 +118,7 @@ TEST_F(MfuTest, ThePeakComesFromTheJobElseTheServerElseTheName) {
   });
   EXPECT_FALSE(ask().known) << "nobody says what the GPU is";
   EXPECT_NE(ask().sentence.find("--peak-tflops"), std::string::npos);
-  metrics_.append("lockstep_gpu_info", {{"gpu_uuid", "GPU-1"}, {"model", "NVIDIA H100 80GB HBM3"}}, "1", "gauge",
-                  {1, 1});
+  metrics_.add({{"__name__", "lockstep_gpu_info"}, {"gpu_uuid", "GPU-1"}, {"model", "NVIDIA H100 80GB HBM3"}}, 1, 1);
   EXPECT_EQ(ask().peak_from, PeakFrom::kTable);
   EXPECT_NEAR(ask().achieved, 0.4 * 1000 / 989.4, 1e-6);
   EXPECT_EQ(ask({.peak_flops = 500e12}).peak_from, PeakFrom::kServer);

@@ -1,5 +1,5 @@
-// What makes an operation the same one on all its ranks: a collective its place in the communicator, a message who sends,
-// who receives and how many went before.
+// What makes an operation the same one on all its ranks: a collective its place in the communicator, a message who
+// sends, who receives and how many went before.
 //
 // Thread rule: Immutable.
 #pragma once

@@ -10,35 +10,6 @@
 namespace lockstep {
 namespace {
 
-const double kStaleMarker = std::bit_cast<double>(uint64_t{0x7FF0000000000002});
-constexpr uint32_t kNoRecordedValue = 1;
-
-// Sorted by name, names unique; of two with one name the first given stays.
-Labels tidy(Labels labels) {
-  std::stable_sort(labels.begin(), labels.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
-  labels.erase(
-      std::unique(labels.begin(), labels.end(), [](const auto& a, const auto& b) { return a.first == b.first; }),
-      labels.end());
-  return labels;
-}
-
-Labels with(const Labels& labels, std::string name, std::string value) {
-  Labels more;
-  more.reserve(labels.size() + 1);
-  more.emplace_back(std::move(name), std::move(value));
-  more.insert(more.end(), labels.begin(), labels.end());
-  return tidy(std::move(more));
-}
-
-Labels labels_of_resource(const Attributes& resource) {
-  Labels labels;
-  for (const Attribute& attribute : resource) {
-    if (attribute.key == "service.name" || attribute.key == "host.name" || attribute.key.starts_with("lockstep."))
-      labels.emplace_back(attribute.key, plain_text(attribute.value));
-  }
-  return labels;
-}
-
 // What a node tells of itself (model/node_event.h); a name that is none of these is somebody else's log record.
 bool is_node_event(std::string_view event) {
   constexpr std::string_view kPrefixes[] = {"gpu.",  "nvswitch.", "pcie.",    "nic.",
@@ -64,8 +35,6 @@ void Applier::apply(Signal signal, Batch batch, int64_t received_unix_ns, uint64
   for (ResourceGroup& group : batch.groups) {
     int64_t records_lost = 0;
     if (signal == Signal::kMetrics) {
-      Labels resource_labels = labels_of_resource(group.resource);
-      for (const MetricPoint& point : group.points) apply_point(point, resource_labels, received_unix_ns);
       for (StoreSubscriber* subscriber : subscribers_)
         subscriber->on_metrics(group.resource, group.points, received_unix_ns);
       received += static_cast<int64_t>(group.points.size());
@@ -199,54 +168,6 @@ int64_t Applier::apply_event(const LogRecord& record, const Attributes& resource
     for (StoreSubscriber* subscriber : subscribers_) subscriber->on_rank_ended(*identity, clean, received_unix_ns);
   }
   return 0;
-}
-
-void Applier::apply_point(const MetricPoint& point, const Labels& resource_labels, int64_t received_unix_ns) {
-  Labels labels;
-  labels.reserve(point.attributes.size() + resource_labels.size() + 1);
-  for (const Attribute& attribute : point.attributes) labels.emplace_back(attribute.key, plain_text(attribute.value));
-  labels.insert(labels.end(), resource_labels.begin(), resource_labels.end());
-  if (point.temporality == Temporality::kDelta) labels.emplace_back("temporality", "delta");
-  labels = tidy(std::move(labels));
-
-  bool is_stale = (point.flags & kNoRecordedValue) != 0;
-  int64_t time = point.time_unix_ns != 0 ? point.time_unix_ns : received_unix_ns;
-  auto store = [&](const std::string& name, const Labels& with_labels, std::string_view unit, std::string_view kind,
-                   double value) {
-    metrics_.append(name, with_labels, unit, kind, {time, is_stale ? kStaleMarker : value});
-  };
-  auto store_totals = [&](std::string_view sum_kind, std::string_view count_kind) {
-    store(point.name + "_sum", labels, point.unit, sum_kind, point.value);
-    store(point.name + "_count", labels, "1", count_kind, static_cast<double>(point.count));
-  };
-  switch (point.kind) {
-    case MetricKind::kGauge:
-    case MetricKind::kSum:
-      store(point.name, labels, point.unit, point.kind == MetricKind::kSum && point.monotonic ? "counter" : "gauge",
-            point.is_int ? static_cast<double>(point.int_value) : point.value);
-      break;
-    case MetricKind::kHistogram: {
-      uint64_t count = 0;
-      for (size_t i = 0; i < point.buckets.size(); ++i) {
-        count += point.buckets[i];
-        std::string bound = i < point.bounds.size() ? shortest_text(point.bounds[i]) : "+Inf";
-        store(point.name + "_bucket", with(labels, "le", bound), "1", "histogram_bucket", static_cast<double>(count));
-      }
-      store_totals("histogram_sum", "histogram_count");
-      break;
-    }
-    case MetricKind::kExponentialHistogram:
-      counters_.add("lockstep_apply_points_reduced_total");
-      store_totals("histogram_sum", "histogram_count");
-      break;
-    case MetricKind::kSummary:
-      for (size_t i = 0; i < point.bounds.size() && i < point.quantile_values.size(); ++i) {
-        store(point.name, with(labels, "quantile", shortest_text(point.bounds[i])), point.unit, "summary",
-              point.quantile_values[i]);
-      }
-      store_totals("summary", "summary");
-      break;
-  }
 }
 
 }  // namespace lockstep

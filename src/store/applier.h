@@ -1,12 +1,9 @@
 // Turns a decoded batch into appends to the stores and then tells the subscribers. The same code runs when a door has
 // accepted a batch and when the durable log is replayed, so both give the same stores.
 //
-// Metrics: labels are the point's attributes plus service.name, host.name and lockstep.* of the resource (the point
-// wins).
-//   gauge and non-monotonic sum -> gauge; monotonic sum -> counter; histogram -> NAME_bucket{le}, NAME_sum, NAME_count;
-//   summary -> NAME{quantile}, NAME_sum, NAME_count; exponential histogram -> NAME_sum, NAME_count (buckets are not
-//   kept, counted). Delta points are stored as they come, with the label temporality="delta". "No recorded value" is
-//   stored as Prometheus' stale marker.
+// Metrics: subscribers hear of them; they are stored by their own doors (ingest/metric_mapping.h), whose store has a
+// log
+//   of its own.
 // Logs: Lockstep's events (model/events.h) become rows; every record is also kept as a log record. A record that has a
 //   Lockstep event name and cannot be read as one is counted, and kept as a log record only.
 //
@@ -21,7 +18,6 @@
 #include "base/counters.h"
 #include "model/telemetry.h"
 #include "store/agent_registry.h"
-#include "store/metric_store.h"
 #include "store/span_store.h"
 #include "store/step_store.h"
 #include "store/subscriber.h"
@@ -30,8 +26,8 @@ namespace lockstep {
 
 class Applier {
  public:
-  Applier(StepStore& steps, SpanStore& spans, MetricStore& metrics, AgentRegistry& agents, Counters& counters)
-      : steps_(steps), spans_(spans), metrics_(metrics), agents_(agents), counters_(counters) {}
+  Applier(StepStore& steps, SpanStore& spans, AgentRegistry& agents, Counters& counters)
+      : steps_(steps), spans_(spans), agents_(agents), counters_(counters) {}
 
   void subscribe(StoreSubscriber& subscriber) { subscribers_.push_back(&subscriber); }
   // log_sequence: of the record of the durable log; 0: of none.
@@ -41,14 +37,12 @@ class Applier {
 
  private:
   void note_agent(const Attributes& resource, int64_t received_unix_ns, int64_t records_lost);
-  void apply_point(const MetricPoint& point, const Labels& resource_labels, int64_t received_unix_ns);
   // How many records the sender says were lost; the reason in *refused where the record cannot be read as its event.
   int64_t apply_event(const LogRecord& record, const Attributes& resource, int64_t received_unix_ns,
                       const char** refused);
 
   StepStore& steps_;
   SpanStore& spans_;
-  MetricStore& metrics_;
   AgentRegistry& agents_;
   Counters& counters_;
   std::vector<StoreSubscriber*> subscribers_;

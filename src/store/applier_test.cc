@@ -6,7 +6,6 @@
 #include <limits>
 
 #include "base/text.h"
-#include "store/memory_metric_store.h"
 #include "store/memory_span_store.h"
 #include "store/memory_step_store.h"
 #include "store/store_counters.h"
@@ -63,23 +62,11 @@ class ApplierTest : public ::testing::Test {
     Batch batch{.signal = Signal::kLogs, .groups = {{.resource = std::move(resource), .logs = std::move(logs)}}};
     applier_.apply(Signal::kLogs, batch, 1000);
   }
-  void apply_point(MetricPoint point, Attributes resource = {}) {
-    Batch batch{.signal = Signal::kMetrics,
-                .groups = {{.resource = std::move(resource), .points = {std::move(point)}}}};
-    applier_.apply(Signal::kMetrics, batch, 1000);
-  }
-  Series series(const std::string& name, size_t index = 0) {
-    std::vector<Series> found = metrics_.select(name, 0, kAll, 100, nullptr);
-    EXPECT_GT(found.size(), index) << name;
-    return found.size() > index ? found[index] : Series{};
-  }
-
   Counters counters_{kStoreCounters};
   MemoryStepStore steps_{{}, counters_};
   MemorySpanStore spans_{{}, counters_};
-  MemoryMetricStore metrics_{{}, counters_};
   AgentRegistry agents_;
-  Applier applier_{steps_, spans_, metrics_, agents_, counters_};
+  Applier applier_{steps_, spans_, agents_, counters_};
   Heard heard_;
 };
 
@@ -137,103 +124,6 @@ TEST_F(ApplierTest, AGapWithoutARankIsTheAgentsOwn) {
   apply_logs({{"service.name", "lockstep-agent"}, {"host.name", "node-9"}}, {to_record(Gap{"spool_full", 4}, 1)});
   EXPECT_EQ(agents_.agents().at(0).records_lost, 4);
   EXPECT_EQ(counters_.sum("lockstep_apply_records_refused_total"), 0);
-}
-
-TEST_F(ApplierTest, LabelsArePointAttributesPlusTheIdentityOfTheResource) {
-  MetricPoint point{.name = "gpu.power",
-                    .unit = "W",
-                    .attributes = {{"gpu", 3}, {"on", true}, {"host.name", "told by the point"}},
-                    .time_unix_ns = 5,
-                    .value = 300};
-  Attributes resource = to_resource(identity());
-  resource.push_back({"process.pid", 12});
-  apply_point(point, resource);
-  Series power = series("gpu.power");
-  EXPECT_EQ(power.kind, "gauge");
-  EXPECT_EQ(power.unit, "W");
-  EXPECT_EQ(power.labels, (Labels{{"gpu", "3"},
-                                  {"host.name", "told by the point"},
-                                  {"lockstep.attempt", "0"},
-                                  {"lockstep.gpu_uuid", "GPU-3"},
-                                  {"lockstep.job_id", "job"},
-                                  {"lockstep.local_rank", "3"},
-                                  {"lockstep.rank", "3"},
-                                  {"lockstep.world_size", "8"},
-                                  {"on", "true"},
-                                  {"service.name", "lockstep-agent"}}));
-  EXPECT_EQ(power.samples.at(0).value, 300);
-}
-
-TEST_F(ApplierTest, SumsAreCountersOnlyWhenTheyCannotFall) {
-  apply_point({.name = "up",
-               .kind = MetricKind::kSum,
-               .temporality = Temporality::kCumulative,
-               .monotonic = true,
-               .time_unix_ns = 5,
-               .int_value = 42,
-               .is_int = true});
-  apply_point({.name = "updown",
-               .kind = MetricKind::kSum,
-               .temporality = Temporality::kCumulative,
-               .time_unix_ns = 5,
-               .value = 1.5});
-  apply_point({.name = "change",
-               .kind = MetricKind::kSum,
-               .temporality = Temporality::kDelta,
-               .monotonic = true,
-               .time_unix_ns = 5,
-               .value = 2});
-  EXPECT_EQ(series("up").kind, "counter");
-  EXPECT_EQ(series("up").samples.at(0).value, 42);
-  EXPECT_EQ(series("updown").kind, "gauge");
-  EXPECT_EQ(series("change").labels, (Labels{{"temporality", "delta"}}));
-}
-
-TEST_F(ApplierTest, AHistogramBecomesCumulativeBucketsSumAndCount) {
-  apply_point({.name = "wait",
-               .unit = "s",
-               .kind = MetricKind::kHistogram,
-               .temporality = Temporality::kCumulative,
-               .time_unix_ns = 5,
-               .value = 12.5,
-               .count = 6,
-               .bounds = {0.5, 10},
-               .buckets = {1, 2, 3}});
-  std::vector<Series> buckets = metrics_.select("wait_bucket", 0, kAll, 10, nullptr);
-  ASSERT_EQ(buckets.size(), 3u);
-  std::map<std::string, double> by_bound;
-  for (const Series& bucket : buckets) by_bound[bucket.labels.at(0).second] = bucket.samples.at(0).value;
-  EXPECT_EQ(by_bound, (std::map<std::string, double>{{"0.5", 1}, {"10", 3}, {"+Inf", 6}}));
-  EXPECT_EQ(series("wait_sum").samples.at(0).value, 12.5);
-  EXPECT_EQ(series("wait_sum").unit, "s");
-  EXPECT_EQ(series("wait_count").samples.at(0).value, 6);
-  EXPECT_EQ(series("wait_count").kind, "histogram_count");
-}
-
-TEST_F(ApplierTest, ASummaryBecomesQuantileSeriesAndAnExponentialHistogramItsTotals) {
-  apply_point({.name = "lag",
-               .kind = MetricKind::kSummary,
-               .time_unix_ns = 5,
-               .value = 9,
-               .count = 3,
-               .bounds = {0.5, 0.99},
-               .quantile_values = {1, 2}});
-  EXPECT_EQ(series("lag", 1).labels, (Labels{{"quantile", "0.99"}}));
-  EXPECT_EQ(series("lag", 1).samples.at(0).value, 2);
-  EXPECT_EQ(series("lag_count").samples.at(0).value, 3);
-  apply_point({.name = "size",
-               .kind = MetricKind::kExponentialHistogram,
-               .time_unix_ns = 5,
-               .value = 9,
-               .count = 4,
-               .buckets = {1, 3}});
-  EXPECT_EQ(series("size_sum").samples.at(0).value, 9);
-  EXPECT_EQ(counters_.value("lockstep_apply_points_reduced_total"), 1);
-}
-
-TEST_F(ApplierTest, NoRecordedValueIsAStaleMarkerNotAZero) {
-  apply_point({.name = "gone", .time_unix_ns = 5, .flags = 1});
-  EXPECT_EQ(std::bit_cast<uint64_t>(series("gone").samples.at(0).value), 0x7FF0000000000002u);
 }
 
 TEST_F(ApplierTest, TellsOfThePointsOfAResourceAtOnce) {

@@ -15,7 +15,7 @@
 #include "sim/score/score_case.h"
 #include "store/agent_registry.h"
 #include "store/applier.h"
-#include "store/memory_metric_store.h"
+#include "query/promql/testing/memory_metric_reader.h"
 #include "store/memory_span_store.h"
 #include "store/memory_step_store.h"
 #include "store/store_counters.h"
@@ -39,10 +39,10 @@ class Product final : public sim::Subject {
   Counters counters{kStoreCounters};
   MemoryStepStore steps{{}, counters};
   MemorySpanStore spans{{}, counters};
-  MemoryMetricStore metrics{{}, counters};
+  promql::MemoryMetricReader metrics;
   AgentRegistry agents;
   Engine engine;
-  Applier applier{steps, spans, metrics, agents, counters};
+  Applier applier{steps, spans, agents, counters};
 };
 
 struct Played {

@@ -40,14 +40,16 @@ const char* unfit(Labels& labels, const SeriesLimits& limits) {
 
 }  // namespace
 
-void PushTally::refuse(const char* reason, uint64_t samples, const std::function<std::string()>& example) {
+void PushTally::refuse(const char* reason, uint64_t samples, uint64_t histograms,
+                       const std::function<std::string()>& example) {
   for (RefusedSamples& known : outcome.refused) {
     if (known.reason == reason) {
       known.samples += samples;
+      known.histograms += histograms;
       return;
     }
   }
-  outcome.refused.push_back({reason, samples, example()});
+  outcome.refused.push_back({reason, samples, histograms, example()});
 }
 
 Shard::Shard(uint32_t number, SeriesIndex& index, const LabelHash& hash, const SeriesLimits& limits,
@@ -205,7 +207,7 @@ void Shard::resolve_missing(Stream& stream, std::span<const PushedSeries> series
     resolved_[k].refused = true;
     Result<Labels> labels = canonical(k);
     if (!labels.ok()) {
-      tally.refuse("labels_invalid", samples_of(k), [&] { return labels.error(); });
+      tally.refuse("labels_invalid", samples_of(k), series[k].histograms.size(), [&] { return labels.error(); });
       continue;
     }
     Asked one{k, std::move(*labels), {}};
@@ -214,7 +216,7 @@ void Shard::resolve_missing(Stream& stream, std::span<const PushedSeries> series
       forbidden |=
           std::any_of(one.labels.begin(), one.labels.end(), [&](const auto& label) { return label.first == name; });
       if (!forbidden) continue;
-      tally.refuse("label_forbidden", samples_of(k), [&] {
+      tally.refuse("label_forbidden", samples_of(k), series[k].histograms.size(), [&] {
         return format(
             "%s has the label %s, which would make a series of every value; put it into an exemplar or a "
             "span",
@@ -230,7 +232,7 @@ void Shard::resolve_missing(Stream& stream, std::span<const PushedSeries> series
       one.labels.erase(label);
     }
     if (const char* why = unfit(one.labels, limits_)) {
-      tally.refuse("labels_invalid", samples_of(k),
+      tally.refuse("labels_invalid", samples_of(k), series[k].histograms.size(),
                    [&] { return format("%s: %s", labels_text(one.labels).c_str(), why); });
       continue;
     }
@@ -253,7 +255,8 @@ void Shard::resolve_missing(Stream& stream, std::span<const PushedSeries> series
                          static_cast<unsigned long long>(limits_.series_per_stream_max));
       }
       if (reason != nullptr) {
-        tally.refuse(reason, samples_of(k), [&] { return labels_text(one.labels) + ": " + example; });
+        tally.refuse(reason, samples_of(k), series[k].histograms.size(),
+                     [&] { return labels_text(one.labels) + ": " + example; });
         continue;
       }
       const bool follows = k > 0 && !resolved_[k - 1].refused;
@@ -340,21 +343,22 @@ uint64_t Shard::push(std::string_view stream_name, std::span<const PushedSeries>
 
   auto refused_time = [&](size_t k, int64_t time_ms, double value) {
     if (time_ms < bounds.oldest_ms) {
-      tally.refuse("too_old", 1, [&] {
+      tally.refuse("too_old", 1, series[k].histograms.empty() ? 0 : 1, [&] {
         return format("sample %zu of the push is of %lld ms, more than a day behind the newest; refused", k,
                       static_cast<long long>(time_ms));
       });
       return true;
     }
     if (time_ms > bounds.newest_ms) {
-      tally.refuse("future", 1, [&] {
+      tally.refuse("future", 1, series[k].histograms.empty() ? 0 : 1, [&] {
         return format("sample %zu of the push is %lld s ahead of this server's clock and its limit; refused", k,
                       static_cast<long long>((time_ms - bounds.newest_ms) / 1000));
       });
       return true;
     }
     if (is_absent(value)) {
-      tally.refuse("reserved_nan", 1, [] { return "a NaN with the payload that stands for no sample here; refused"; });
+      tally.refuse("reserved_nan", 1, series[k].histograms.empty() ? 0 : 1,
+                   [] { return "a NaN with the payload that stands for no sample here; refused"; });
       return true;
     }
     return false;
@@ -424,7 +428,8 @@ uint64_t Shard::push_foreign(std::span<const Foreign> samples, PushTally& tally)
     RowWriter writer(*this, tally, true);
     for (const Foreign& sample : samples) {
       if (local_group(sample.home) == nullptr) {
-        tally.refuse("series_gone", 1, [] { return "the series left memory while it was written to; send it again"; });
+        tally.refuse("series_gone", 1, sample.histogram != nullptr ? 1 : 0,
+                     [] { return "the series left memory while it was written to; send it again"; });
       } else if (sample.histogram == nullptr) {
         writer.put(sample.home, sample.time_ms, sample.value);
       }

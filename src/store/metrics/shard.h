@@ -42,7 +42,8 @@ struct LabelRules {
 struct PushTally {
   PushOutcome outcome;
   int64_t newest_ms = INT64_MIN;
-  void refuse(const char* reason, uint64_t samples, const std::function<std::string()>& example);
+  // histograms: how many of the samples are native histograms.
+  void refuse(const char* reason, uint64_t samples, uint64_t histograms, const std::function<std::string()>& example);
 };
 
 struct StoredExemplar {
