@@ -8,6 +8,8 @@
 #include <thread>
 
 #include "store/memory_metric_store.h"
+#include "store/metrics/engine_metric_store.h"
+#include "store/metrics/engine_world.h"
 #include "store/store_counters.h"
 
 namespace lockstep {
@@ -15,15 +17,52 @@ namespace {
 
 constexpr int64_t kAll = std::numeric_limits<int64_t>::max();
 
+// Times are promised to the millisecond.
+constexpr int64_t kMs = 1'000'000;
+
+// The engine with a folder of its own.
+class EngineInAFolder final : public MetricStore {
+ public:
+  EngineInAFolder(size_t series_max, Counters& counters) {
+    MetricEngineOptions options;
+    options.folder = folder_.path();
+    options.ack = metrics::Ack::kMemory;
+    options.limits.series_max = series_max;
+    options.background = false;
+    engine_ = std::move(*MetricEngine::open(options, clock_, counters));
+    store_ = std::make_unique<EngineMetricStore>(*engine_, counters);
+  }
+  AppendOutcome append(std::string_view name, const Labels& labels, std::string_view unit, std::string_view kind,
+                       Sample sample) override {
+    return store_->append(name, labels, unit, kind, sample);
+  }
+  std::vector<std::string> names() const override { return store_->names(); }
+  std::vector<Series> select(std::string_view name, int64_t from_unix_ns, int64_t to_unix_ns, size_t series_max,
+                             size_t* total) const override {
+    return store_->select(name, from_unix_ns, to_unix_ns, series_max, total);
+  }
+
+ private:
+  metrics::TestFolder folder_;
+  SystemClock clock_;
+  std::unique_ptr<MetricEngine> engine_;
+  std::unique_ptr<EngineMetricStore> store_;
+};
+
 struct Backing {
   const char* name;
+  bool drops_oldest_samples;  // has a limit on samples per series; else retention is by age and bytes
   std::function<std::unique_ptr<MetricStore>(size_t series_max, size_t samples_per_series_max, Counters&)> make;
 };
 const Backing kBackings[] = {
-    {"memory",
+    {"memory", true,
      [](size_t series_max, size_t samples_max, Counters& counters) {
        return std::make_unique<MemoryMetricStore>(
            MemoryMetricStoreOptions{.series_max = series_max, .samples_per_series_max = samples_max}, counters);
+     }},
+    {"engine", false,
+     [](size_t series_max, size_t, Counters& counters) {
+       return std::make_unique<EngineInAFolder>(series_max, counters);
      }},
 };
 
@@ -41,7 +80,7 @@ class MetricStoreContract : public ::testing::TestWithParam<Backing> {
   }
   static std::vector<int64_t> times(const Series& series) {
     std::vector<int64_t> list;
-    for (const Sample& sample : series.samples) list.push_back(sample.time_unix_ns);
+    for (const Sample& sample : series.samples) list.push_back(sample.time_unix_ns / kMs);
     return list;
   }
   Counters counters_{kStoreCounters};
@@ -50,7 +89,7 @@ class MetricStoreContract : public ::testing::TestWithParam<Backing> {
 TEST_P(MetricStoreContract, GivesSamplesBackInTimeOrderWhateverOrderTheyCameIn) {
   auto store = make();
   for (int64_t time : {30, 10, 20, 50, 40})
-    EXPECT_EQ(store->append("power", {{"host", "a"}}, "W", "gauge", {time, static_cast<double>(time)}),
+    EXPECT_EQ(store->append("power", {{"host", "a"}}, "W", "gauge", {time * kMs, static_cast<double>(time)}),
               AppendOutcome::kStored);
   size_t total = 0;
   std::vector<Series> series = store->select("power", 0, kAll, 10, &total);
@@ -60,15 +99,15 @@ TEST_P(MetricStoreContract, GivesSamplesBackInTimeOrderWhateverOrderTheyCameIn) 
   EXPECT_EQ(series[0].unit, "W");
   EXPECT_EQ(series[0].kind, "gauge");
   EXPECT_EQ(series[0].labels, (Labels{{"host", "a"}}));
-  EXPECT_EQ(times(store->select("power", 20, 40, 10, nullptr).at(0)), (std::vector<int64_t>{20, 30, 40}));
-  EXPECT_TRUE(store->select("power", 51, kAll, 10, &total).empty());
+  EXPECT_EQ(times(store->select("power", 20 * kMs, 40 * kMs, 10, nullptr).at(0)), (std::vector<int64_t>{20, 30, 40}));
+  EXPECT_TRUE(store->select("power", 51 * kMs, kAll, 10, &total).empty());
   EXPECT_EQ(total, 0u);
 }
 
 TEST_P(MetricStoreContract, TheSameTimeAgainReplacesTheValueAndIsCounted) {
   auto store = make();
-  store->append("power", {}, "W", "gauge", {10, 1});
-  EXPECT_EQ(store->append("power", {}, "W", "gauge", {10, 2}), AppendOutcome::kReplaced);
+  store->append("power", {}, "W", "gauge", {10 * kMs, 1});
+  EXPECT_EQ(store->append("power", {}, "W", "gauge", {10 * kMs, 2}), AppendOutcome::kReplaced);
   std::vector<Series> series = store->select("power", 0, kAll, 10, nullptr);
   ASSERT_EQ(series.at(0).samples.size(), 1u);
   EXPECT_EQ(series[0].samples[0].value, 2);
@@ -79,14 +118,14 @@ TEST_P(MetricStoreContract, TheSameTimeAgainReplacesTheValueAndIsCounted) {
 TEST_P(MetricStoreContract, KeepsThePayloadBitsOfNaN) {
   auto store = make();
   uint64_t bits = 0x7FF8000000000002;
-  store->append("power", {}, "W", "gauge", {10, std::bit_cast<double>(bits)});
+  store->append("power", {}, "W", "gauge", {10 * kMs, std::bit_cast<double>(bits)});
   EXPECT_EQ(std::bit_cast<uint64_t>(store->select("power", 0, kAll, 1, nullptr).at(0).samples.at(0).value), bits);
 }
 
 TEST_P(MetricStoreContract, SelectsByExactNameInLabelOrderAndSaysHowManyThereAre) {
   auto store = make();
-  for (const char* host : {"c", "a", "b"}) store->append("power", {{"host", host}}, "W", "gauge", {10, 1});
-  store->append("power.limit", {}, "W", "gauge", {10, 1});
+  for (const char* host : {"c", "a", "b"}) store->append("power", {{"host", host}}, "W", "gauge", {10 * kMs, 1});
+  store->append("power.limit", {}, "W", "gauge", {10 * kMs, 1});
   EXPECT_EQ(store->names(), (std::vector<std::string>{"power", "power.limit"}));
   size_t total = 0;
   std::vector<Series> series = store->select("power", 0, kAll, 2, &total);
@@ -99,22 +138,24 @@ TEST_P(MetricStoreContract, SelectsByExactNameInLabelOrderAndSaysHowManyThereAre
 
 TEST_P(MetricStoreContract, RefusesSeriesBeyondItsLimitAndCountsThem) {
   auto store = make(2);
-  EXPECT_EQ(store->append("a", {}, "", "gauge", {1, 1}), AppendOutcome::kStored);
-  EXPECT_EQ(store->append("b", {}, "", "gauge", {1, 1}), AppendOutcome::kStored);
-  EXPECT_EQ(store->append("c", {}, "", "gauge", {1, 1}), AppendOutcome::kRefusedSeriesLimit);
-  EXPECT_EQ(store->append("a", {}, "", "gauge", {2, 1}), AppendOutcome::kStored);
+  EXPECT_EQ(store->append("a", {}, "", "gauge", {1 * kMs, 1}), AppendOutcome::kStored);
+  EXPECT_EQ(store->append("b", {}, "", "gauge", {1 * kMs, 1}), AppendOutcome::kStored);
+  EXPECT_EQ(store->append("c", {}, "", "gauge", {1 * kMs, 1}), AppendOutcome::kRefusedSeriesLimit);
+  EXPECT_EQ(store->append("a", {}, "", "gauge", {2 * kMs, 1}), AppendOutcome::kStored);
   EXPECT_EQ(store->names(), (std::vector<std::string>{"a", "b"}));
   EXPECT_EQ(counters_.sum("lockstep_store_rows_refused_total"), 1);
   expect_nothing_lost_unseen();
 }
 
 TEST_P(MetricStoreContract, DropsTheOldestSamplesBeyondItsLimitAndCountsThem) {
+  if (!GetParam().drops_oldest_samples) GTEST_SKIP() << "keeps them by age and bytes";
   auto store = make(10, 100);
-  for (int64_t time = 0; time < 1000; ++time) store->append("a", {}, "", "gauge", {time, static_cast<double>(time)});
+  for (int64_t time = 0; time < 1000; ++time)
+    store->append("a", {}, "", "gauge", {time * kMs, static_cast<double>(time)});
   std::vector<Series> series = store->select("a", 0, kAll, 1, nullptr);
   ASSERT_EQ(series.at(0).samples.size(), 100u);
-  EXPECT_EQ(series[0].samples.front().time_unix_ns, 900);
-  EXPECT_EQ(series[0].samples.back().time_unix_ns, 999);
+  EXPECT_EQ(series[0].samples.front().time_unix_ns, 900 * kMs);
+  EXPECT_EQ(series[0].samples.back().time_unix_ns, 999 * kMs);
   EXPECT_EQ(counters_.sum("lockstep_store_rows_dropped_total"), 900);
   expect_nothing_lost_unseen();
 }
@@ -125,7 +166,7 @@ TEST_P(MetricStoreContract, AppendsAndQueriesFromManyThreadsAtOnce) {
   for (int t = 0; t < 4; ++t) {
     threads.emplace_back([&, t] {
       for (int64_t time = 0; time < 500; ++time) {
-        store->append("a", {{"thread", std::to_string(t)}}, "", "gauge", {time, 1});
+        store->append("a", {{"thread", std::to_string(t)}}, "", "gauge", {time * kMs, 1});
         if (time % 50 == 0) store->select("a", 0, kAll, 10, nullptr);
       }
     });

@@ -464,11 +464,17 @@ Result<std::unique_ptr<MetricSelection>> MetricEngine::select(std::span<const La
   return std::unique_ptr<MetricSelection>(std::move(selection));
 }
 
-namespace {
-std::vector<LabelMatcher> everything() {
-  return {{"__name__", LabelMatcher::Op::kRegex, ".+"}};
+// Of everything, without going through the series: the dictionaries of memory and of the blocks in the range.
+std::set<std::string> MetricEngine::all_of(
+    const std::function<void(const SeriesIndex::Reading&, std::vector<std::string>&)>& head,
+    const std::function<void(const Block&, std::vector<std::string>&)>& block, int64_t from_ms, int64_t to_ms) const {
+  std::vector<std::string> texts;
+  head(SeriesIndex::Reading(index_), texts);
+  for (const auto& one : *blocks()) {
+    if (one->info().first_ms <= to_ms && one->info().last_ms >= from_ms && one->load().ok()) block(*one, texts);
+  }
+  return {texts.begin(), texts.end()};
 }
-}  // namespace
 
 Result<std::vector<std::string>> MetricEngine::label_names(std::span<const std::vector<LabelMatcher>> any,
                                                            int64_t from_ms, int64_t to_ms) const {
@@ -484,7 +490,9 @@ Result<std::vector<std::string>> MetricEngine::label_names(std::span<const std::
     return {};
   };
   if (any.empty()) {
-    if (Result<void> done = collect(everything()); !done.ok()) return Error{done.error()};
+    names = all_of([](const SeriesIndex::Reading& head, std::vector<std::string>& to) { head.names(to); },
+                   [](const Block& block, std::vector<std::string>& to) { block.label_names(to); }, from_ms, to_ms);
+    names.erase(std::string(kRollupLabel));
   }
   for (const std::vector<LabelMatcher>& matchers : any) {
     if (Result<void> done = collect(matchers); !done.ok()) return Error{done.error()};
@@ -511,7 +519,9 @@ Result<std::vector<std::string>> MetricEngine::label_values(std::string_view nam
     return {};
   };
   if (any.empty()) {
-    if (Result<void> done = collect(everything()); !done.ok()) return Error{done.error()};
+    values =
+        all_of([&](const SeriesIndex::Reading& head, std::vector<std::string>& to) { head.values(name, to); },
+               [&](const Block& block, std::vector<std::string>& to) { block.label_values(name, to); }, from_ms, to_ms);
   }
   for (const std::vector<LabelMatcher>& matchers : any) {
     if (Result<void> done = collect(matchers); !done.ok()) return Error{done.error()};
