@@ -18,7 +18,6 @@ using namespace metrics;
 namespace {
 
 constexpr uint32_t kNone = UINT32_MAX;
-constexpr int64_t kRoundNs = 200'000'000;
 constexpr int64_t kSyncNs = 1'000'000'000;
 constexpr int64_t kRetryNs = 5'000'000'000;
 // Memory that cannot be sealed may grow to so many times what is usual; then pushes are refused.
@@ -278,6 +277,8 @@ Result<PushOutcome> MetricEngine::push(std::string_view stream, std::span<const 
     if (Result<void> written = shard.wal().flush(false); !written.ok())
       return Error{format("metrics cannot be written now: %s; nothing of this push was taken", failure.c_str())};
   }
+  if (is_full_.load(std::memory_order_relaxed))
+    return Error{"metrics cannot be written to blocks and memory is full; nothing of this push was taken"};
   uint64_t received = 0;
   for (const PushedSeries& one : series) received += one.histograms.empty() ? one.values.size() : one.histograms.size();
   const int64_t newest_ms = newest_ms_.load(std::memory_order_relaxed);
@@ -1041,7 +1042,12 @@ void MetricEngine::step() {
   for (const std::unique_ptr<Shard>& shard : shards_) bytes += static_cast<int64_t>(shard->wal().bytes_appended());
   log_bytes_.store(bytes, std::memory_order_relaxed);
   if (seal_is_due()) {
-    if (Result<void> sealed = seal(); !sealed.ok()) tell(sealed.error());
+    Result<void> sealed = seal();
+    if (!sealed.ok()) tell(sealed.error());
+    size_t held = 0;
+    for (const std::unique_ptr<Shard>& shard : shards_) held += shard->strip_bytes();
+    is_full_ = !sealed.ok() && held > kUnsealedTimes * std::max(options_.seal_bytes_min,
+                                                                options_.seal_bytes_per_series * index_.series_count());
   }
   Result<bool> merged = merge();
   if (!merged.ok()) tell(merged.error());

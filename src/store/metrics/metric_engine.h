@@ -149,6 +149,7 @@ class MetricEngine final : public MetricWriter, public MetricReader {
   std::vector<std::unique_ptr<metrics::Shard>> shards_;
   UniqueFd lock_;
   std::atomic<int64_t> newest_ms_{INT64_MIN};
+  std::atomic<bool> is_full_{false};  // blocks cannot be written, and memory holds too much
 
   std::mutex work_mutex_;  // one seal, merge or retention at a time; taken before the others
   // Under work_mutex_.
