@@ -381,7 +381,7 @@ class Merge {
         }
       }
       std::fill(column.begin(), column.end(), absent());
-      std::map<const Source*, std::string_view> raw;
+      std::vector<std::string_view> raw(sources.size());
       for (const Source& source : sources) {
         const Block& block = *inputs_[source.block];
         const Block::GroupEntry& group = block.group(source.group);
@@ -391,8 +391,8 @@ class Merge {
           ++outcome_.damaged_chunks;
           continue;
         }
-        if (std::find(copied.begin(), copied.end(), &source) != copied.end()) {
-          raw[&source] = bytes;
+        if (copies && source.times_ms.size() >= kSmallSliceRows) {
+          raw[static_cast<size_t>(&source - sources.data())] = bytes;
           continue;
         }
         if (!decode_values(bytes, source.slice->rows, values)) {
@@ -417,7 +417,7 @@ class Merge {
         encode_slices(column, slices);
         samples += present(column);
       } else {
-        samples += put_mixed(column, slices, copied, raw);
+        samples += put_mixed(column, slices, copied, sources.data(), raw);
       }
       for (size_t r = 0; r < rollups.size(); ++r) {
         rollups[r].add(column, is_counter_(metric));
@@ -459,17 +459,18 @@ class Merge {
     end_batch();
   }
 
-  uint64_t put_mixed(std::span<const double> column, std::vector<BlockSlice>& slices,
-                     const std::vector<const Source*>& copied, const std::map<const Source*, std::string_view>& raw) {
+  static uint64_t put_mixed(std::span<const double> column, std::vector<BlockSlice>& slices,
+                            const std::vector<const Source*>& copied, const Source* sources,
+                            const std::vector<std::string_view>& raw) {
     thread_local std::string chunk;
     uint64_t samples = 0;
     size_t at = 0;
     for (size_t i = 0; i < slices.size(); ++i) {
       const size_t rows = slices[i].times_ms.size();
       if (copied[i] != nullptr) {
-        auto known = raw.find(copied[i]);
-        slices[i].add(known == raw.end() ? std::string_view{} : known->second);
-        samples += known == raw.end() || known->second.empty() ? 0 : rows;
+        const std::string_view bytes = raw[static_cast<size_t>(copied[i] - sources)];
+        slices[i].add(bytes);
+        samples += bytes.empty() ? 0 : rows;
       } else {
         chunk.clear();
         encode_values(column.subspan(at, rows), rows >= kSummaryRows ? WithSummary::kYes : WithSummary::kNo, chunk);

@@ -18,7 +18,6 @@ using namespace metrics;
 namespace {
 
 constexpr uint32_t kNone = UINT32_MAX;
-constexpr int64_t kRoundNs = 200'000'000;
 constexpr int64_t kSyncNs = 1'000'000'000;
 constexpr int64_t kRetryNs = 5'000'000'000;
 // Memory that cannot be sealed may grow to so many times what is usual; then pushes are refused.
@@ -278,6 +277,8 @@ Result<PushOutcome> MetricEngine::push(std::string_view stream, std::span<const 
     if (Result<void> written = shard.wal().flush(false); !written.ok())
       return Error{format("metrics cannot be written now: %s; nothing of this push was taken", failure.c_str())};
   }
+  if (is_full_.load(std::memory_order_relaxed))
+    return Error{"metrics cannot be written to blocks and memory is full; nothing of this push was taken"};
   uint64_t received = 0;
   for (const PushedSeries& one : series) received += one.histograms.empty() ? one.values.size() : one.histograms.size();
   const int64_t newest_ms = newest_ms_.load(std::memory_order_relaxed);
@@ -464,11 +465,17 @@ Result<std::unique_ptr<MetricSelection>> MetricEngine::select(std::span<const La
   return std::unique_ptr<MetricSelection>(std::move(selection));
 }
 
-namespace {
-std::vector<LabelMatcher> everything() {
-  return {{"__name__", LabelMatcher::Op::kRegex, ".+"}};
+// Of everything, without going through the series: the dictionaries of memory and of the blocks in the range.
+std::set<std::string> MetricEngine::all_of(
+    const std::function<void(const SeriesIndex::Reading&, std::vector<std::string>&)>& head,
+    const std::function<void(const Block&, std::vector<std::string>&)>& block, int64_t from_ms, int64_t to_ms) const {
+  std::vector<std::string> texts;
+  head(SeriesIndex::Reading(index_), texts);
+  for (const auto& one : *blocks()) {
+    if (one->info().first_ms <= to_ms && one->info().last_ms >= from_ms && one->load().ok()) block(*one, texts);
+  }
+  return {texts.begin(), texts.end()};
 }
-}  // namespace
 
 Result<std::vector<std::string>> MetricEngine::label_names(std::span<const std::vector<LabelMatcher>> any,
                                                            int64_t from_ms, int64_t to_ms) const {
@@ -484,7 +491,9 @@ Result<std::vector<std::string>> MetricEngine::label_names(std::span<const std::
     return {};
   };
   if (any.empty()) {
-    if (Result<void> done = collect(everything()); !done.ok()) return Error{done.error()};
+    names = all_of([](const SeriesIndex::Reading& head, std::vector<std::string>& to) { head.names(to); },
+                   [](const Block& block, std::vector<std::string>& to) { block.label_names(to); }, from_ms, to_ms);
+    names.erase(std::string(kRollupLabel));
   }
   for (const std::vector<LabelMatcher>& matchers : any) {
     if (Result<void> done = collect(matchers); !done.ok()) return Error{done.error()};
@@ -511,7 +520,9 @@ Result<std::vector<std::string>> MetricEngine::label_values(std::string_view nam
     return {};
   };
   if (any.empty()) {
-    if (Result<void> done = collect(everything()); !done.ok()) return Error{done.error()};
+    values =
+        all_of([&](const SeriesIndex::Reading& head, std::vector<std::string>& to) { head.values(name, to); },
+               [&](const Block& block, std::vector<std::string>& to) { block.label_values(name, to); }, from_ms, to_ms);
   }
   for (const std::vector<LabelMatcher>& matchers : any) {
     if (Result<void> done = collect(matchers); !done.ok()) return Error{done.error()};
@@ -1031,7 +1042,12 @@ void MetricEngine::step() {
   for (const std::unique_ptr<Shard>& shard : shards_) bytes += static_cast<int64_t>(shard->wal().bytes_appended());
   log_bytes_.store(bytes, std::memory_order_relaxed);
   if (seal_is_due()) {
-    if (Result<void> sealed = seal(); !sealed.ok()) tell(sealed.error());
+    Result<void> sealed = seal();
+    if (!sealed.ok()) tell(sealed.error());
+    size_t held = 0;
+    for (const std::unique_ptr<Shard>& shard : shards_) held += shard->strip_bytes();
+    is_full_ = !sealed.ok() && held > kUnsealedTimes * std::max(options_.seal_bytes_min,
+                                                                options_.seal_bytes_per_series * index_.series_count());
   }
   Result<bool> merged = merge();
   if (!merged.ok()) tell(merged.error());

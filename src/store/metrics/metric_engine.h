@@ -21,6 +21,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <shared_mutex>
 #include <string>
 #include <thread>
@@ -128,6 +129,10 @@ class MetricEngine final : public MetricWriter, public MetricReader {
   void damage(const char* where, const std::string& line) const;
   void damaged_chunks(const metrics::Block& block, size_t count) const;
   std::shared_ptr<const Blocks> blocks() const;
+  std::set<std::string> all_of(
+      const std::function<void(const metrics::SeriesIndex::Reading&, std::vector<std::string>&)>& head,
+      const std::function<void(const metrics::Block&, std::vector<std::string>&)>& block, int64_t from_ms,
+      int64_t to_ms) const;
   // Blocks that answer this question, and the range each may answer for.
   struct Source {
     std::shared_ptr<const metrics::Block> block;
@@ -144,6 +149,7 @@ class MetricEngine final : public MetricWriter, public MetricReader {
   std::vector<std::unique_ptr<metrics::Shard>> shards_;
   UniqueFd lock_;
   std::atomic<int64_t> newest_ms_{INT64_MIN};
+  std::atomic<bool> is_full_{false};  // blocks cannot be written, and memory holds too much
 
   std::mutex work_mutex_;  // one seal, merge or retention at a time; taken before the others
   // Under work_mutex_.

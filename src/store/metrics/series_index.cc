@@ -208,6 +208,22 @@ void SeriesIndex::Reading::labels(uint32_t series, LabelSymbols* to) const {
   for (size_t i = 0; i < shape.names.size(); ++i) to[i] = {shape.names[i], index_.words_[place + 1 + i]};
 }
 
+void SeriesIndex::Reading::names(std::vector<std::string>& to) const {
+  for (const auto& [symbol, name] : index_.names_) {
+    if (std::any_of(name->values.begin(), name->values.end(),
+                    [](const Value& value) { return value.postings.count() > value.forgotten; }))
+      to.emplace_back(index_.symbols_.text(symbol));
+  }
+}
+
+void SeriesIndex::Reading::values(std::string_view name, std::vector<std::string>& to) const {
+  const Name* known = index_.dictionary(name);
+  if (known == nullptr) return;
+  for (const Value& value : known->values) {
+    if (value.postings.count() > value.forgotten) to.emplace_back(index_.symbols_.text(value.symbol));
+  }
+}
+
 size_t SeriesIndex::series_count() const {
   std::shared_lock lock(mutex_);
   return homes_.size() - forgotten_.size();

@@ -80,6 +80,9 @@ class SeriesIndex {
     size_t label_count(uint32_t series) const;
     void labels(uint32_t series, LabelSymbols* to) const;  // label_count() of them, sorted by the name's text
     size_t series_count() const { return index_.homes_.size(); }
+    // Of any series that has not left.
+    void names(std::vector<std::string>& to) const;
+    void values(std::string_view name, std::vector<std::string>& to) const;
 
    private:
     const SeriesIndex& index_;

@@ -46,8 +46,10 @@ class WalRecordWriter {
   void add_series(uint32_t group, uint32_t first_slot, size_t count, LabelsOf&& labels, TextOf&& text) {
     std::vector<std::vector<std::pair<uint32_t, uint32_t>>> rows(count);
     for (size_t i = 0; i < count; ++i) {
-      for (const LabelSymbols& label : labels(i))
-        rows[i].emplace_back(number(label.name, text), number(label.value, text));
+      for (const LabelSymbols& label : labels(i)) {
+        const uint32_t name = number(label.name, text);
+        rows[i].emplace_back(name, number(label.value, text));
+      }
     }
     put_series(group, first_slot, rows);
   }

@@ -1,0 +1,421 @@
+// What MetricEngine promises beyond the contract of reading and writing: crashes, damage, full disks, tiers, limits.
+#include "store/metrics/metric_engine.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <csignal>
+#include <fstream>
+#include <numeric>
+#include <random>
+
+#include "base/text.h"
+#include "store/metrics/engine_world.h"
+#include "store/metrics/reference_load.h"
+
+namespace lockstep::metrics {
+namespace {
+
+class MetricEngineTest : public ::testing::Test {
+ protected:
+  MetricEngineTest() {
+    options_.folder = folder_.path();
+    options_.background = false;
+  }
+  std::unique_ptr<MetricEngine> open() {
+    Result<std::unique_ptr<MetricEngine>> engine = MetricEngine::open(options_, clock_, counters_);
+    if (!engine.ok()) {
+      ADD_FAILURE() << engine.error();
+      return nullptr;
+    }
+    return std::move(*engine);
+  }
+  int64_t now() const { return clock_.now_ms(); }
+  std::vector<std::string> files(const std::string& folder, const std::string& ending) const {
+    std::vector<std::string> list;
+    for (const auto& entry : std::filesystem::directory_iterator(folder_.path() + "/" + folder))
+      if (entry.path().string().ends_with(ending)) list.push_back(entry.path().string());
+    std::sort(list.begin(), list.end());
+    return list;
+  }
+  static void change_byte(const std::string& path, uint64_t at) {
+    std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+    file.seekg(static_cast<std::streamoff>(at));
+    const char byte = static_cast<char>(file.get() ^ 0x40);
+    file.seekp(static_cast<std::streamoff>(at));
+    file.put(byte);
+  }
+  void expect_nothing_lost_unseen() {
+    EXPECT_EQ(counters_.value("lockstep_metric_samples_received_total"),
+              counters_.value("lockstep_metric_samples_stored_total") +
+                  counters_.value("lockstep_metric_samples_replaced_total") +
+                  counters_.value("lockstep_metric_samples_repeated_total") +
+                  counters_.sum("lockstep_metric_samples_refused_total"));
+  }
+
+  TestFolder folder_;
+  StandingClock clock_;
+  Counters counters_{kStoreCounters};
+  MetricEngineOptions options_;
+};
+
+TEST_F(MetricEngineTest, CountsWhatBecameOfEverySample) {
+  auto engine = open();
+  ASSERT_TRUE(TestPush().add("m", now(), 1).add("n", now(), 1).to(*engine).ok());
+  Result<PushOutcome> again = TestPush().add("m", now(), 1).add("n", now(), 2).add("m{pid=7}", now(), 1).to(*engine);
+  ASSERT_TRUE(again.ok());
+  EXPECT_EQ(again->repeated, 1u);
+  EXPECT_EQ(again->replaced, 1u);
+  EXPECT_EQ(counters_.value("lockstep_metric_samples_refused_total", "reason=\"label_forbidden\""), 1);
+  // Also of a time that is in a strip or on its way to a block.
+  for (int64_t i = 1; i < 40; ++i) ASSERT_TRUE(TestPush().add("m", now() + i, 1).to(*engine).ok());
+  Result<PushOutcome> old = TestPush().add("m", now() + 3, 1).to(*engine);
+  EXPECT_EQ(old->repeated, 1u);
+  old = TestPush().add("m", now() + 3, 2).to(*engine);
+  EXPECT_EQ(old->replaced, 1u);
+  expect_nothing_lost_unseen();
+}
+
+TEST_F(MetricEngineTest, RefusesOnlyNewSeriesBeyondALimitAndSaysWhoMadeThem) {
+  options_.limits.series_max = 100;
+  options_.limits.series_per_metric_max = 10;
+  options_.limits.series_per_job_max = 30;
+  options_.limits.series_per_stream_max = 40;
+  auto engine = open();
+  auto push = [&](const char* metric, const char* job, int from, int to, const char* stream) {
+    TestPush one;
+    for (int i = from; i < to; ++i) one.add(format("%s{job_id=%s,i=%d}", metric, job, i), now(), i);
+    Result<PushOutcome> outcome = one.to(*engine, stream);
+    EXPECT_TRUE(outcome.ok());
+    return outcome->refused.empty() ? std::string("none")
+                                    : outcome->refused[0].reason + " " + std::to_string(outcome->refused[0].samples);
+  };
+  EXPECT_EQ(push("a", "j", 0, 12, "s"), "metric_limit 2");
+  EXPECT_EQ(push("a", "j", 0, 10, "s"), "none");
+  EXPECT_EQ(push("b", "j", 0, 10, "s"), "none");
+  EXPECT_EQ(push("c", "j", 0, 10, "s"), "none");
+  EXPECT_EQ(push("d", "j", 0, 10, "s"), "job_limit 10");
+  EXPECT_EQ(push("d", "k", 0, 10, "s"), "none");
+  EXPECT_EQ(push("e", "k", 0, 5, "s"), "agent_limit 5");
+  for (int i = 0; i < 5; ++i) push(format("x%d", i).c_str(), "l", 0, 10, "t");
+  for (int i = 0; i < 5; ++i) push(format("y%d", i).c_str(), "m", 0, 10, "u");
+  EXPECT_EQ(push("z", "n", 0, 5, "v"), "series_limit 5");
+  const CardinalityReport report = engine->cardinality(3);
+  EXPECT_EQ(report.series, 100u);
+  ASSERT_EQ(report.jobs.size(), 3u);
+  EXPECT_EQ(report.jobs[0].series, 30u);
+  EXPECT_EQ(report.streams[0].name, "s");
+  EXPECT_EQ(report.streams[0].series, 40u);
+  EXPECT_EQ(report.refused.at("job_limit"), 30);  // 10 of j, 20 of l
+  expect_nothing_lost_unseen();
+}
+
+TEST_F(MetricEngineTest, MovesALabelToExemplarsWhereItIsTold) {
+  options_.labels = {{}, {"step"}};
+  auto engine = open();
+  for (int i = 0; i < 5; ++i)
+    ASSERT_TRUE(TestPush().add(format("loss{rank=0,step=%d}", i), now() + i, i).to(*engine).ok());
+  const Found all = found(*engine, "loss");
+  ASSERT_EQ(all.size(), 1u);
+  EXPECT_EQ(all.at("loss{rank=0}").values.size(), 5u);
+  Result<std::vector<Exemplar>> exemplars =
+      engine->exemplars(std::vector<LabelMatcher>{equal("__name__", "loss")}, now(), now() + 10);
+  ASSERT_EQ(exemplars->size(), 5u);
+  EXPECT_EQ((*exemplars)[3].labels, (Labels{{"step", "3"}}));
+}
+
+TEST_F(MetricEngineTest, AFullDiskRefusesPushesAndRecovers) {
+  std::signal(SIGXFSZ, SIG_IGN);
+  auto engine = open();
+  ASSERT_TRUE(TestPush().add("m", now(), 1).to(*engine).ok());
+  rlimit before{};
+  getrlimit(RLIMIT_FSIZE, &before);
+  rlimit full = before;
+  full.rlim_cur = 64;
+  setrlimit(RLIMIT_FSIZE, &full);
+  Result<PushOutcome> refused = TestPush().add("m", now() + 1, 2).to(*engine);
+  Result<PushOutcome> again = TestPush().add("m", now() + 2, 3).to(*engine);
+  Result<void> sealed = engine->seal();
+  setrlimit(RLIMIT_FSIZE, &before);
+  EXPECT_FALSE(refused.ok());
+  EXPECT_FALSE(again.ok());
+  EXPECT_FALSE(sealed.ok());
+  EXPECT_EQ(refused.error().find('\n'), std::string::npos);
+  ASSERT_TRUE(TestPush().add("m", now() + 1, 2).to(*engine).ok());
+  ASSERT_TRUE(TestPush().add("m", now() + 2, 3).to(*engine).ok());
+  EXPECT_EQ(found(*engine, "m").at("m").values, (std::vector<double>{1, 2, 3}));
+  engine.reset();
+  engine = open();
+  EXPECT_EQ(found(*engine, "m").at("m").values, (std::vector<double>{1, 2, 3}));
+  ASSERT_TRUE(engine->seal().ok());
+  EXPECT_EQ(found(*engine, "m").at("m").values, (std::vector<double>{1, 2, 3}));
+}
+
+TEST_F(MetricEngineTest, DeletesWhatIsThereAndNotWhatComesLater) {
+  auto engine = open();
+  for (int64_t i = 0; i < 10; ++i)
+    ASSERT_TRUE(TestPush().add("m{h=a}", now() + i, 1).add("m{h=b}", now() + i, 1).to(*engine).ok());
+  ASSERT_TRUE(engine->remove(std::vector<LabelMatcher>{equal("h", "a")}, now() + 2, now() + 5).ok());
+  EXPECT_EQ(found(*engine, "m").at("m{h=a}").times_ms.size(), 6u);
+  EXPECT_EQ(found(*engine, "m").at("m{h=b}").times_ms.size(), 10u);
+  ASSERT_TRUE(TestPush().add("m{h=a}", now() + 3, 7).to(*engine).ok());
+  EXPECT_EQ(found(*engine, "m").at("m{h=a}").times_ms.size(), 7u);
+  engine.reset();
+  options_.merge_ms = 0;
+  engine = open();
+  EXPECT_EQ(found(*engine, "m").at("m{h=a}").times_ms.size(), 7u);
+  ASSERT_TRUE(engine->seal().ok());
+  ASSERT_TRUE(*engine->merge());
+  EXPECT_EQ(found(*engine, "m").at("m{h=a}").times_ms.size(), 7u);
+  EXPECT_EQ(counters_.value("lockstep_metric_samples_dropped_total", "reason=\"deleted\""), 4);
+}
+
+TEST_F(MetricEngineTest, TiersAnswerCoarseQuestionsAndWhatRetentionLeft) {
+  options_.merge_ms = 3'600'000;
+  options_.keep_ms[0] = 2 * 3'600'000;
+  auto engine = open();
+  engine->set_metadata("requests", "counter", "", "");
+  const int64_t start = now() - 12 * 3'600'000;
+  std::map<int64_t, std::vector<double>> minutes;
+  double requests = 0;
+  for (int64_t i = 0; i < 12 * 360; ++i) {
+    const int64_t time_ms = start + i * 10'000;
+    const double power = 600 + static_cast<double>(ReferenceLoad::mix(static_cast<uint64_t>(i)) % 1000) / 10;
+    requests = i == 1000 ? 3 : requests + 5;
+    ASSERT_TRUE(TestPush().add("power{h=a}", time_ms, power).add("requests{h=a}", time_ms, requests).to(*engine).ok());
+    minutes[(time_ms + 59'999) / 60'000 * 60'000].push_back(power);
+    if (i % 360 == 359) {
+      ASSERT_TRUE(engine->seal().ok());
+      ASSERT_TRUE(engine->merge().ok());
+    }
+  }
+  auto ask = [&](Rollup rollup, const char* metric) {
+    return found(*engine, {equal("__name__", metric)},
+                 {.from_ms = start, .to_ms = now(), .spacing_ms = 60'000, .rollup = rollup});
+  };
+  auto check = [&](Rollup rollup, const std::function<double(const std::vector<double>&)>& expected) {
+    const SampleColumns columns = ask(rollup, "power").begin()->second;
+    size_t i = 0;
+    for (const auto& [end_ms, values] : minutes) {
+      if (i >= columns.times_ms.size() || columns.times_ms[i] != end_ms) break;  // not rolled up yet: raw from here on
+      EXPECT_NEAR(columns.values[i], expected(values), 1e-6);
+      ++i;
+    }
+    EXPECT_GT(i, 500u);
+  };
+  check(Rollup::kLast, [](const auto& values) { return values.back(); });
+  check(Rollup::kMin, [](const auto& values) { return *std::min_element(values.begin(), values.end()); });
+  check(Rollup::kMax, [](const auto& values) { return *std::max_element(values.begin(), values.end()); });
+  check(Rollup::kCount, [](const auto& values) { return static_cast<double>(values.size()); });
+  check(Rollup::kSum, [](const auto& values) { return std::accumulate(values.begin(), values.end(), 0.0); });
+  double increase = 0;
+  for (double value : ask(Rollup::kIncrease, "requests").begin()->second.values) increase += value;
+  EXPECT_NEAR(increase, 5.0 * (12 * 360 - 2) + 3, 5.0 * 20);  // what rises between two blocks is not seen
+  EXPECT_EQ(ask(Rollup::kLast, "requests").size(), 1u);
+  const size_t raw_before = found(*engine, "power").begin()->second.times_ms.size();
+  EXPECT_EQ(raw_before, 12u * 360);
+  engine->retain();
+  EXPECT_GT(counters_.value("lockstep_metric_samples_dropped_total", "reason=\"retention\""), 0);
+  const SampleColumns after = found(*engine, "power").begin()->second;
+  EXPECT_LT(after.times_ms.size(), raw_before / 2);
+  EXPECT_LE(after.times_ms.front(), start + 60'000);  // the tier's answer for what raw has no more
+  EXPECT_TRUE(std::is_sorted(after.times_ms.begin(), after.times_ms.end()));
+}
+
+TEST_F(MetricEngineTest, RetentionByBytesDropsTheOldestFirst) {
+  options_.merge_ms = int64_t{1} << 60;
+  auto engine = open();
+  for (int64_t block = 0; block < 4; ++block) {
+    for (int64_t i = 0; i < 50; ++i)
+      ASSERT_TRUE(TestPush().add("m", now() + block * 1000 + i, std::sin(static_cast<double>(i))).to(*engine).ok());
+    ASSERT_TRUE(engine->seal().ok());
+  }
+  const uint64_t all = engine->disk_bytes();
+  engine.reset();
+  options_.bytes_max[0] = all - 1;
+  engine = open();
+  engine->retain();
+  EXPECT_LT(engine->disk_bytes(), all);
+  EXPECT_EQ(found(*engine, "m").at("m").times_ms.size(), 150u);
+  EXPECT_EQ(found(*engine, "m").at("m").times_ms.front(), now() + 1000);
+  EXPECT_EQ(counters_.value("lockstep_metric_samples_dropped_total", "reason=\"limit\""), 50);
+}
+
+TEST_F(MetricEngineTest, SeriesThatNobodyWritesToLeaveMemoryAndComeBack) {
+  options_.idle_ms = 60'000;
+  auto engine = open();
+  ASSERT_TRUE(TestPush().add("old", now() - 120'000, 1).to(*engine, "a").ok());
+  ASSERT_TRUE(TestPush().add("new", now(), 1).to(*engine, "b").ok());
+  ASSERT_TRUE(engine->seal().ok());
+  EXPECT_EQ(engine->cardinality(1).series, 1u);
+  EXPECT_EQ(found(*engine, "old").at("old").values, (std::vector<double>{1}));
+  ASSERT_TRUE(TestPush().add("old", now(), 2).to(*engine, "a").ok());
+  EXPECT_EQ(found(*engine, "old").at("old").values, (std::vector<double>{1, 2}));
+  engine.reset();
+  engine = open();
+  EXPECT_EQ(found(*engine, "old").at("old").values, (std::vector<double>{1, 2}));
+}
+
+TEST_F(MetricEngineTest, AChangedByteIsAGapAndNeverAWrongNumber) {
+  std::map<std::string, std::map<int64_t, double>> expected;
+  {
+    auto engine = open();
+    for (int64_t i = 0; i < 60; ++i) {
+      TestPush push;
+      for (int k = 0; k < 8; ++k) {
+        const std::string name = format("m{k=%d}", k);
+        const double value = std::round(1000 * std::sin(static_cast<double>(i * (k + 1)))) / 1000;
+        push.add(name, now() + i * 1000, value);
+        expected[name][now() + i * 1000] = value;
+      }
+      ASSERT_TRUE(push.to(*engine).ok());
+    }
+    ASSERT_TRUE(engine->seal().ok());
+  }
+  const std::vector<std::string> blocks = files("blocks", ".blk");
+  ASSERT_EQ(blocks.size(), 1u);
+  const uint64_t size = std::filesystem::file_size(blocks[0]);
+  std::mt19937_64 random(1);
+  int damaged = 0;
+  for (int round = 0; round < 150; ++round) {
+    const uint64_t at = random() % size;
+    change_byte(blocks[0], at);
+    auto engine = open();
+    size_t samples = 0;
+    for (const auto& [name, columns] : found(*engine, "m")) {
+      ASSERT_TRUE(expected.contains(name)) << name << " byte " << at;
+      for (size_t i = 0; i < columns.times_ms.size(); ++i) {
+        ASSERT_TRUE(expected[name].contains(columns.times_ms[i])) << "byte " << at;
+        ASSERT_EQ(expected[name][columns.times_ms[i]], columns.values[i]) << "byte " << at;
+        ++samples;
+      }
+    }
+    if (samples < 480) ++damaged;
+    engine.reset();
+    change_byte(blocks[0], at);
+  }
+  EXPECT_GT(damaged, 140);
+  EXPECT_GT(counters_.sum("lockstep_metric_damage_total"), 0);
+  auto engine = open();
+  EXPECT_EQ(found(*engine, "m").size(), 8u);
+}
+
+TEST_F(MetricEngineTest, DamageInTheLogIsToldAndATornEndIsCut) {
+  options_.shards = 1;
+  options_.segment_bytes_max = 400;
+  auto fill = [&](MetricEngine& engine) {
+    for (int64_t i = 0; i < 60; ++i)
+      ASSERT_TRUE(TestPush().add("m", now() + i, std::sin(static_cast<double>(i))).to(engine).ok());
+  };
+  {
+    auto engine = open();
+    fill(*engine);
+  }
+  std::vector<std::string> segments = files("log", ".wal");
+  ASSERT_GT(segments.size(), 3u);
+  // The end of the last is cut off in the middle of a record.
+  std::filesystem::resize_file(segments.back(), std::filesystem::file_size(segments.back()) - 3);
+  {
+    auto engine = open();
+    EXPECT_EQ(found(*engine, "m").at("m").times_ms.size(), 59u);
+    EXPECT_EQ(counters_.value("lockstep_metric_log_torn_total"), 1);
+    EXPECT_EQ(counters_.sum("lockstep_metric_damage_total"), 0);
+  }
+  change_byte(segments[1], 30);
+  {
+    auto engine = open();
+    const SampleColumns left = found(*engine, "m").at("m");
+    EXPECT_LT(left.times_ms.size(), 59u);
+    EXPECT_GT(left.times_ms.size(), 20u);
+    for (size_t i = 0; i < left.times_ms.size(); ++i)
+      EXPECT_EQ(left.values[i], std::sin(static_cast<double>(left.times_ms[i] - now())));
+    EXPECT_GT(counters_.value("lockstep_metric_damage_total", "where=\"log\""), 0);
+  }
+}
+
+TEST_F(MetricEngineTest, AnotherVersionOfABlockIsRefusedWithALine) {
+  {
+    auto engine = open();
+    ASSERT_TRUE(TestPush().add("m", now(), 1).to(*engine).ok());
+    ASSERT_TRUE(engine->seal().ok());
+  }
+  change_byte(files("blocks", ".blk")[0], 8);
+  auto engine = open();
+  EXPECT_TRUE(found(*engine, "m").empty());
+  EXPECT_EQ(counters_.value("lockstep_metric_damage_total", "where=\"block\""), 1);
+}
+
+TEST_F(MetricEngineTest, AFolderBelongsToOneEngine) {
+  auto engine = open();
+  EXPECT_FALSE(MetricEngine::open(options_, clock_, counters_).ok());
+}
+
+// A process that writes is killed at a random moment, again and again; what it was told is stored is there afterwards.
+TEST_F(MetricEngineTest, NothingAcknowledgedIsLostWhenTheProcessIsKilled) {
+  const char* asked = std::getenv("LOCKSTEP_CRASH_ROUNDS");
+  const int rounds = asked == nullptr ? 8 : std::atoi(asked);
+  const uint64_t seed = std::random_device{}();
+  SCOPED_TRACE(format("seed %llu", static_cast<unsigned long long>(seed)));
+  std::mt19937_64 random(seed);
+  options_.segment_bytes_max = 8'000;
+  options_.merge_ms = 0;
+  constexpr int kSeries = 20;
+  auto value = [](int64_t tick, int k) {
+    return static_cast<double>(ReferenceLoad::mix(tick * 100 + k) % 100'000) / 100;
+  };
+  int64_t next = 0, acknowledged = 0;
+  for (int round = 0; round < rounds; ++round) {
+    int pipe[2];
+    ASSERT_EQ(::pipe(pipe), 0);
+    const pid_t child = ::fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) {
+      ::close(pipe[0]);
+      Result<std::unique_ptr<MetricEngine>> engine = MetricEngine::open(options_, clock_, counters_);
+      if (!engine.ok()) ::_exit(3);
+      for (int64_t tick = next;; ++tick) {
+        TestPush push;
+        for (int k = 0; k < kSeries; ++k) push.add(format("m{k=%d}", k), now() + tick * 100, value(tick, k));
+        if (!push.to(**engine).ok()) ::_exit(4);
+        if (::write(pipe[1], &tick, sizeof tick) != sizeof tick) ::_exit(5);
+        if (tick % 37 == 36 && !(*engine)->seal().ok()) ::_exit(6);
+        if (tick % 111 == 110 && !(*engine)->merge().ok()) ::_exit(7);
+      }
+    }
+    ::close(pipe[1]);
+    const uint64_t acks = 1 + random() % 200;
+    int64_t tick = 0;
+    for (uint64_t i = 0; i < acks && ::read(pipe[0], &tick, sizeof tick) == sizeof tick; ++i) acknowledged = tick + 1;
+    ::usleep(static_cast<useconds_t>(random() % 3000));
+    ::kill(child, SIGKILL);
+    while (::read(pipe[0], &tick, sizeof tick) == sizeof tick) acknowledged = tick + 1;
+    ::close(pipe[0]);
+    int status = 0;
+    ::waitpid(child, &status, 0);
+    ASSERT_TRUE(WIFSIGNALED(status)) << "the writer gave up: " << WEXITSTATUS(status);
+
+    auto engine = open();
+    ASSERT_NE(engine, nullptr);
+    const Found all = found(*engine, "m");
+    ASSERT_EQ(all.size(), static_cast<size_t>(kSeries));
+    int64_t seen = 0;
+    for (int k = 0; k < kSeries; ++k) {
+      const SampleColumns& columns = all.at(format("m{k=%d}", k));
+      ASSERT_GE(static_cast<int64_t>(columns.times_ms.size()), acknowledged) << "round " << round;
+      for (size_t i = 0; i < columns.times_ms.size(); ++i) {
+        ASSERT_EQ(columns.times_ms[i], now() + static_cast<int64_t>(i) * 100);
+        ASSERT_EQ(columns.values[i], value(static_cast<int64_t>(i), k));
+      }
+      seen = std::max(seen, static_cast<int64_t>(columns.times_ms.size()));
+    }
+    next = seen;
+  }
+  EXPECT_EQ(counters_.sum("lockstep_metric_damage_total"), 0);
+}
+
+}  // namespace
+}  // namespace lockstep::metrics
