@@ -32,8 +32,11 @@ HttpResponse get_metrics(const ApiContext& context, const ApiRequest& request) {
   size_t total = 0, shown = 0;
   json.begin_object().key("series").begin_array();
   for (const std::string& stored : stored_names(context.metrics, name)) {
-    const auto told =
-        std::find_if(known.begin(), known.end(), [&](const MetricMetadata& one) { return one.name == stored; });
+    // A histogram's parts are told of under its own name.
+    const auto told = std::find_if(known.begin(), known.end(), [&](const MetricMetadata& one) {
+      const std::string_view part = std::string_view(stored).substr(std::min(one.name.size(), stored.size()));
+      return stored.starts_with(one.name) && (part.empty() || part == "_bucket" || part == "_sum" || part == "_count");
+    });
     size_t here = 0;
     for (const NamedSeries& series :
          series_named(context.metrics, stored, *from, *to, static_cast<size_t>(*limit) - shown, &here)) {

@@ -134,7 +134,7 @@ def test_steps_flow_from_callbacks_to_the_api(start, server, recorders, replay, 
     operations = server.get("/api/metrics", name="lockstep_collective_operations_total")["series"]
     by_rank = collections.Counter()
     for one in operations:
-        by_rank[one["labels"]["lockstep.rank"]] += one["points"][-1][1]
+        by_rank[one["labels"]["rank"]] += one["points"][-1][1]
     assert len(by_rank) == RANKS and len(set(by_rank.values())) == 1, "every rank took part in every collective"
     assert agent.stop() == 0
 

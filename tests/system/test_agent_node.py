@@ -625,10 +625,10 @@ def test_the_server_has_what_the_page_has(story):
              node.number(node.nic(CONGESTED, "hw_counters/np_ecn_marked_roce_packets")), 0),
             ("lockstep_nic_pause_seconds_total", {"device": node.rails[CONGESTED]["netdev"], "priority": "3", "direction": "receive"},
              node.ethtool(CONGESTED).get("rx_prio3_pause_duration") / 1e6, 0),
-            ("lockstep_gpu_up", {"lockstep.gpu_uuid": uuid(node, LOST)}, 0, 0),
-            ("lockstep_gpu_up", {"lockstep.gpu_uuid": uuid(node, XID)}, 1, 0),
+            ("lockstep_gpu_up", {"gpu_uuid": uuid(node, LOST)}, 0, 0),
+            ("lockstep_gpu_up", {"gpu_uuid": uuid(node, XID)}, 1, 0),
             ("lockstep_pcie_link_width", {"pci": node.rails[NARROW]["gpu"]}, 8, 0),
-            ("lockstep_gpu_clock_hertz", {"lockstep.gpu_uuid": uuid(node, BRAKED), "clock": "sm"}, 990e6, 0),
+            ("lockstep_gpu_clock_hertz", {"gpu_uuid": uuid(node, BRAKED), "clock": "sm"}, 990e6, 0),
             ("lockstep_host_pressure_seconds_total", {"resource": "memory", "scope": "full"},
              node.number("/proc/pressure/memory", "full", "total") / 1e6, 0),
             ("lockstep_storage_operations_total", {"mount": MOUNT, "op": "read"},
@@ -647,7 +647,7 @@ def test_hardware_series_carry_no_job(story):
     """A job's end must not end the series of its GPUs: the job is joined by lockstep_job_gpu_info."""
     for name in ("hw.power", "lockstep_gpu_sm_active", "hw.network.io"):
         for series in story.server.get("/api/metrics", name=name)["series"]:
-            assert not {"job_id", "lockstep.job_id", "rank", "lockstep.rank", "pid"} & set(series["labels"]), series[
+            assert not {"job_id", "rank", "pid"} & set(series["labels"]), series[
                 "labels"
             ]
 
@@ -655,12 +655,12 @@ def test_hardware_series_carry_no_job(story):
 def test_units_reach_the_server(story):
     names = set(story.server.get("/api/metrics")["names"])
     assert {
-        "hw.power",
-        "hw.energy",
-        "hw.temperature",
-        "hw.gpu.memory.usage",
-        "system.cpu.time",
-        "system.disk.io",
+        "hw_power_watts",
+        "hw_energy_joules_total",
+        "hw_temperature_celsius",
+        "hw_gpu_memory_usage_bytes",
+        "system_cpu_time_seconds_total",
+        "system_disk_io_bytes_total",
     } <= names
 
 

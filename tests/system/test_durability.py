@@ -18,6 +18,7 @@ HTTP_SENDERS = 3
 SENDERS = HTTP_SENDERS + 1  # and one over gRPC
 STEPS_MAX = 400  # per sender and round: within one window of /steps and one series of /metrics
 METRIC = "durability.acknowledged"
+MS_NS = 1_000_000  # samples are stored to the millisecond
 
 
 def duration_ms(rank, step):
@@ -30,7 +31,7 @@ class Round:
 
     def __init__(self, server, number):
         self.server, self.job = server, f"round-{number}"
-        self.base_ns = harness.now_ns()
+        self.base_ns = harness.now_ns() // MS_NS * MS_NS
         self.steps = [set() for _ in range(SENDERS)]
         self.samples = [set() for _ in range(SENDERS)]
         self.refused = []  # answers other than success
@@ -43,7 +44,7 @@ class Round:
                 resource, [harness.step_event(step, duration_ms(rank, step) * 1_000_000)]
             )
             yield "metrics", self.samples[rank], step, harness.gauge_request(
-                resource, METRIC, [({}, self.base_ns + step, float(duration_ms(rank, step)))]
+                resource, METRIC, [({}, self.base_ns + step * MS_NS, float(duration_ms(rank, step)))]
             )
 
     def run(self, rank):
@@ -105,12 +106,12 @@ class Round:
             ), f"{self.job}: {len(missing)} of {len(wanted)} acknowledged steps are not there, e.g. {sorted(missing)[:5]}"
         if any(self.samples):
             answer = server.get(
-                "/api/metrics", name=METRIC, limit=1000, **{"from": self.base_ns, "to": self.base_ns + STEPS_MAX}
+                "/api/metrics", name=METRIC, limit=1000, **{"from": self.base_ns, "to": self.base_ns + STEPS_MAX * MS_NS}
             )
             found = {
-                (int(one["labels"]["lockstep.rank"]), time_ns - self.base_ns): value
+                (int(one["labels"]["rank"]), (time_ns - self.base_ns) // MS_NS): value
                 for one in answer["series"]
-                if one["labels"]["lockstep.job_id"] == self.job
+                if one["labels"]["job_id"] == self.job
                 for time_ns, value in one["points"]
             }
             wanted = {(rank, step): duration_ms(rank, step) for rank in range(SENDERS) for step in self.samples[rank]}

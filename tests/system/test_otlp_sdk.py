@@ -193,8 +193,9 @@ def test_metrics_come_back_with_their_values_labels_kinds_and_units(doors, serve
     assert newest(by_route["/a"]) == 7 and newest(by_route["/b"]) == 2.5
     a = by_route["/a"]
     assert a["kind"] == "counter" and a["unit"] == "1"
-    assert a["labels"] == {"route": "/a", "service.name": SERVICE, "host.name": "gpu-017"}
-    assert before <= a["points"][-1][0] <= harness.now_ns()
+    assert a["labels"] == {"route": "/a", "service_name": SERVICE, "job": SERVICE, "host": "gpu-017"}
+    assert a["name"] == "sdk_requests_total"
+    assert before - 1_000_000 <= a["points"][-1][0] <= harness.now_ns()
 
     (queued,) = series(server, "sdk.queue")
     assert newest(queued) == -2 and queued["kind"] == "gauge" and queued["unit"] == "{item}"
@@ -203,13 +204,14 @@ def test_metrics_come_back_with_their_values_labels_kinds_and_units(doors, serve
     (total,) = series(server, "sdk.bytes")
     assert newest(total) == 2**53
 
-    (count,) = series(server, "sdk.latency_count")
-    (together,) = series(server, "sdk.latency_sum")
-    assert (newest(count), count["kind"]) == (4, "histogram_count")
-    assert (newest(together), together["kind"]) == (315.5, "histogram_sum")
-    buckets = {one["labels"]["le"]: newest(one) for one in series(server, "sdk.latency_bucket")}
-    assert buckets == {"1": 1, "10": 3, "100": 3, "+Inf": 4}
-    assert {"sdk.requests", "sdk.queue", "sdk.power", "sdk.latency_sum"} <= set(server.get("/api/metrics")["names"])
+    (count,) = series(server, "sdk_latency_milliseconds_count")
+    (together,) = series(server, "sdk_latency_milliseconds_sum")
+    assert (newest(count), count["kind"]) == (4, "histogram")
+    assert (newest(together), together["kind"], together["unit"]) == (315.5, "histogram", "ms")
+    buckets = {float(one["labels"]["le"]): newest(one) for one in series(server, "sdk_latency_milliseconds_bucket")}
+    assert buckets == {1: 1, 10: 3, 100: 3, float("inf"): 4}
+    names = set(server.get("/api/metrics")["names"])
+    assert {"sdk_requests_total", "sdk_queue", "sdk_power_watts", "sdk_latency_milliseconds_sum"} <= names
 
     requests.add(1, {"route": "/a"})
     assert provider.force_flush()
