@@ -37,10 +37,10 @@ struct ApiContext {
   // Asks the agents for a step after the fact; empty: nobody can be asked. Thread-safe.
   std::function<DetailAsked(const JobInfo&, const DetailRequest&)> ask_detail = {};
   std::function<DetailAsked(const JobInfo&, const StackRequest&)> ask_stacks = {};  // likewise, for stacks
-  ReadGpu read_gpu = {};             // clocks for MFU; empty: not known. Thread-safe
-  double gpu_hour_price = 0;         // 0: no money is shown
-  double peak_flops = 0;             // of one GPU, where a job tells none; 0: by its name
-  FeedbackBook* feedback = nullptr;  // what people say of verdicts; nullptr: not taken here
+  ReadGpu read_gpu = {};                        // clocks for MFU; empty: not known. Thread-safe
+  double gpu_hour_price = 0;                    // 0: no money is shown
+  double peak_flops = 0;                        // of one GPU, where a job tells none; 0: by its name
+  FeedbackBook* feedback = nullptr;             // what people say of verdicts; nullptr: not taken here
 };
 
 }  // namespace lockstep

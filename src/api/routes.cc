@@ -77,6 +77,36 @@ constexpr Route kRoutes[] = {
      get_tempo_v2_tag_values},
     {"/tempo/api/metrics/query_range", "", "Tempo: metrics of spans, not served", get_tempo_metrics},
     {"/tempo/api/metrics/query", "", "Tempo: metrics of spans, not served", get_tempo_metrics},
+    {"/prometheus/api/v1/query", "query time timeout limit lookback_delta stats", "Prometheus: a query at one time",
+     prometheus_query},
+    {"/prometheus/api/v1/query", "", "Prometheus: the same, as a form", prometheus_query, "POST"},
+    {"/prometheus/api/v1/query_range", "query start end step timeout limit lookback_delta stats",
+     "Prometheus: a query over a range of time", prometheus_query_range},
+    {"/prometheus/api/v1/query_range", "", "Prometheus: the same, as a form", prometheus_query_range, "POST"},
+    {"/prometheus/api/v1/query_exemplars", "query start end", "Prometheus: exemplars of a query's series",
+     prometheus_query_exemplars},
+    {"/prometheus/api/v1/query_exemplars", "", "Prometheus: the same, as a form", prometheus_query_exemplars, "POST"},
+    {"/prometheus/api/v1/format_query", "query", "Prometheus: a query in normal form", prometheus_format_query},
+    {"/prometheus/api/v1/format_query", "", "Prometheus: the same, as a form", prometheus_format_query, "POST"},
+    {"/prometheus/api/v1/parse_query", "query", "Prometheus: a query as a tree", prometheus_parse_query},
+    {"/prometheus/api/v1/parse_query", "", "Prometheus: the same, as a form", prometheus_parse_query, "POST"},
+    {"/prometheus/api/v1/series", "match[] start end limit", "Prometheus: label sets of series", prometheus_series},
+    {"/prometheus/api/v1/series", "", "Prometheus: the same, as a form", prometheus_series, "POST"},
+    {"/prometheus/api/v1/labels", "match[] start end limit", "Prometheus: names of labels", prometheus_labels},
+    {"/prometheus/api/v1/labels", "", "Prometheus: the same, as a form", prometheus_labels, "POST"},
+    {"/prometheus/api/v1/label/{name}/values", "match[] start end limit", "Prometheus: values of a label",
+     prometheus_label_values},
+    {"/prometheus/api/v1/metadata", "metric limit limit_per_metric", "Prometheus: type, help and unit of metrics",
+     prometheus_metadata},
+    {"/prometheus/api/v1/rules", "", "Prometheus: rules; none yet", prometheus_rules},
+    {"/prometheus/api/v1/alerts", "", "Prometheus: alerts; none yet", prometheus_alerts},
+    {"/prometheus/api/v1/targets", "", "Prometheus: scrape targets; none yet", prometheus_targets},
+    {"/prometheus/api/v1/alertmanagers", "", "Prometheus: Alertmanagers; none", prometheus_alertmanagers},
+    {"/prometheus/api/v1/status/buildinfo", "", "Prometheus: which version's API this is", prometheus_buildinfo},
+    {"/prometheus/api/v1/status/runtimeinfo", "", "Prometheus: the server's time", prometheus_runtimeinfo},
+    {"/prometheus/api/v1/status/flags", "", "Prometheus: flags; none", prometheus_flags},
+    {"/prometheus/api/v1/status/config", "", "Prometheus: configuration; none", prometheus_config},
+    {"/prometheus/api/v1/status/tsdb", "limit", "Prometheus: which labels make how many series", prometheus_tsdb},
     {"/metrics", "", "Lockstep's own metrics, Prometheus text", get_own_metrics},
     {"/healthz", "", "200 when alive", get_healthz},
     {"/readyz", "", "200 when every door is open and recovery is done", get_readyz},
@@ -132,7 +162,8 @@ std::span<const Route> routes() {
 HttpResponse answer(const ApiContext& context, const ServerRequest& request) {
   const bool is_own = request.path == "/api" || request.path.starts_with("/api/");
   // Doors for others' clients: what they send besides is their business, not a mistake.
-  const bool is_foreign = request.path.starts_with("/jaeger/") || request.path.starts_with("/tempo/");
+  const bool is_foreign = request.path.starts_with("/jaeger/") || request.path.starts_with("/tempo/") ||
+                          request.path.starts_with("/prometheus/");
   const bool is_api = is_own || is_foreign;
   auto only = [&](const char* method) {
     HttpResponse refused =

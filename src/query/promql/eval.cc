@@ -216,11 +216,12 @@ void Evaluator::charge_block(const Block& block) {
                           static_cast<unsigned long long>(options_.limits.bytes_max)));
 }
 
-void Evaluator::annotate(bool warning, std::string message, const Expr& at) {
+void Evaluator::annotate(bool warning, std::string message, const Expr& at, std::string details) {
+  const uint32_t begin = unwrapped(at).begin;
   for (const Annotation& known : annotations_) {
-    if (known.warning == warning && known.at == at.begin && known.message == message) return;
+    if (known.warning == warning && known.at == begin && known.message == message) return;
   }
-  annotations_.push_back({warning, std::move(message), at.begin});
+  annotations_.push_back({warning, std::move(message), begin, std::move(details)});
 }
 
 // --- before evaluation
@@ -276,8 +277,8 @@ bool Evaluator::is_invariant(const Expr& expr) const {
 
 // --- selecting
 
-std::unique_ptr<MetricSelection> Evaluator::select(std::span<const LabelMatcher> matchers, int64_t from, int64_t to,
-                                                   int64_t spacing) {
+const MetricSelection* Evaluator::select(std::span<const LabelMatcher> matchers, int64_t from, int64_t to,
+                                         int64_t spacing) {
   check();
   SelectOptions options;
   options.from_ms = from;
@@ -286,14 +287,15 @@ std::unique_ptr<MetricSelection> Evaluator::select(std::span<const LabelMatcher>
   options.series_max = options_.limits.series_max;
   Result<std::unique_ptr<MetricSelection>> selection = reader_.select(matchers, options);
   if (!selection.ok()) fail_execution(selection.error());
-  return std::move(*selection);
+  selections_.push_back(std::move(*selection));
+  return selections_.back().get();
 }
 
 std::vector<LabelSpan> Evaluator::labels_of(const MetricSelection& selection) {
   std::vector<uint32_t> known;  // the selection's number -> ours + 1
   const auto ours = [&](uint32_t symbol) {
     if (symbol >= known.size()) known.resize(std::max<size_t>(symbol + 1, known.size() * 2), 0);
-    if (known[symbol] == 0) known[symbol] = labels_.intern(selection.text(symbol)) + 1;
+    if (known[symbol] == 0) known[symbol] = labels_.intern_stable(selection.text(symbol)) + 1;
     return known[symbol] - 1;
   };
   std::vector<LabelSpan> out;
@@ -378,8 +380,7 @@ Block Evaluator::eval_selector(const Expr& expr, const Grid& grid, Take take) {
   const bool fixed = expr.at != AtModifier::kNone;
   const int64_t from = (fixed ? expr.at_ms : grid.start) - expr.offset_ms - options_.lookback_ms + 1;
   const int64_t to = (fixed ? expr.at_ms : grid.last()) - expr.offset_ms;
-  const std::unique_ptr<MetricSelection> selection =
-      select(expr.matchers, from, to, std::min(grid.step, options_.lookback_ms / 2));
+  const MetricSelection* selection = select(expr.matchers, from, to, std::min(grid.step, options_.lookback_ms / 2));
   Block block = selected(*selection, grid, &expr, expr.offset_ms, take);
   block.one_name = names_one_metric(expr);
   return block;
@@ -446,7 +447,7 @@ Block Evaluator::eval_range_call(const Expr& expr, const Grid& grid, size_t argu
   out.steps = grid.count;
   Block inner;
   Grid inner_grid;
-  std::unique_ptr<MetricSelection> selection;
+  const MetricSelection* selection = nullptr;
   std::vector<LabelSpan> labels;
   size_t series = 0;
   if (is_subquery) {
@@ -784,7 +785,7 @@ void Evaluator::raw_range(const Expr& expr, const Grid& grid, QueryResult& resul
   const int64_t start = end - expr.range_ms;
   const int64_t before = selector.anchored || selector.smoothed ? options_.lookback_ms : 0;
   const int64_t after = selector.smoothed ? options_.lookback_ms : 0;
-  const std::unique_ptr<MetricSelection> selection = select(selector.matchers, start - before + 1, end + after, 0);
+  const MetricSelection* selection = select(selector.matchers, start - before + 1, end + after, 0);
   const std::vector<LabelSpan> labels = labels_of(*selection);
   std::vector<uint32_t> order(labels.size());
   for (uint32_t i = 0; i < order.size(); ++i) order[i] = i;
@@ -867,7 +868,7 @@ std::string shown(const Annotation& annotation, std::string_view query) {
       column = 1;
     }
   }
-  return format("%s (%zu:%zu)", annotation.message.c_str(), line, column);
+  return format("%s%s (%zu:%zu)", annotation.message.c_str(), annotation.details.c_str(), line, column);
 }
 
 QueryResult run_query(std::unique_ptr<Expr> expr, const MetricReader& reader, const QueryTimes& times,

@@ -115,7 +115,7 @@ class Evaluator {
   LabelTable& labels() { return labels_; }
   const QueryOptions& options() const { return options_; }
   bool delayed() const { return options_.delayed_name_removal; }
-  void annotate(bool warning, std::string message, const Expr& at);
+  void annotate(bool warning, std::string message, const Expr& at, std::string details = {});
   void check();                   // cancelled or late
   void charge(uint64_t samples);  // read
   void charge_block(const Block& block);
@@ -133,8 +133,7 @@ class Evaluator {
   void resolve(Expr& expr, BucketUse use);
   bool is_invariant(const Expr& expr) const;
 
-  std::unique_ptr<MetricSelection> select(std::span<const LabelMatcher> matchers, int64_t from, int64_t to,
-                                          int64_t spacing);
+  const MetricSelection* select(std::span<const LabelMatcher> matchers, int64_t from, int64_t to, int64_t spacing);
   std::vector<LabelSpan> labels_of(const MetricSelection& selection);
 
   enum class Take { kValue, kTime };
@@ -180,6 +179,7 @@ class Evaluator {
   QueryTimes times_;
   const QueryOptions& options_;
   LabelTable labels_;
+  std::vector<std::unique_ptr<MetricSelection>> selections_;  // labels_ refers to their texts
   std::vector<Annotation> annotations_;
   uint64_t samples_ = 0;
   uint64_t checked_at_ = 0;

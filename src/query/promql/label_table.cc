@@ -47,24 +47,64 @@ uint64_t xxh64(std::string_view data) {
   return h ^ (h >> 32);
 }
 
+// Short texts, within one query: quick rather than strong. Whoever sends labels cannot choose what else is in the
+// query.
+uint64_t text_hash(std::string_view text) {
+  uint64_t h = 0x9E3779B97F4A7C15 ^ text.size();
+  const char* at = text.data();
+  size_t left = text.size();
+  for (; left >= 8; at += 8, left -= 8) {
+    uint64_t word;
+    std::memcpy(&word, at, 8);
+    h = (h ^ word) * 0xFF51AFD7ED558CCD;
+    h ^= h >> 32;
+  }
+  uint64_t word = 0;
+  std::memcpy(&word, at, left);
+  h = (h ^ word) * 0xC4CEB9FE1A85EC53;
+  return h ^ (h >> 29);
+}
+
 bool among(std::span<const uint32_t> names, uint32_t name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
 }  // namespace
 
-LabelTable::LabelTable() {
+LabelTable::LabelTable() : slots_(1024, 0) {
   for (std::string_view text : {"", "__name__", "__type__", "__unit__", "le"}) intern(text);
 }
 
-uint32_t LabelTable::intern(std::string_view text) {
-  if (const auto found = ids_.find(text); found != ids_.end()) return found->second;
+uint32_t LabelTable::intern(std::string_view text, bool copy) {
+  const uint64_t hash = text_hash(text);
+  const size_t mask = slots_.size() - 1;
+  size_t slot = hash & mask;
+  for (; slots_[slot] != 0; slot = (slot + 1) & mask) {
+    const uint32_t known = slots_[slot] - 1;
+    if (hashes_[known] == hash && texts_[known] == text) return known;
+  }
   const auto id = static_cast<uint32_t>(texts_.size());
-  store_.emplace_back(text);
-  texts_.push_back(store_.back());
-  ids_.emplace(store_.back(), id);
-  bytes_ += text.size() + 96;
+  if (copy) {
+    store_.emplace_back(text);
+    text = store_.back();
+    bytes_ += text.size() + sizeof(std::string);
+  }
+  texts_.push_back(text);
+  hashes_.push_back(hash);
+  bytes_ += 32;
+  slots_[slot] = id + 1;
+  if (texts_.size() * 2 > slots_.size()) grow();
   return id;
+}
+
+void LabelTable::grow() {
+  slots_.assign(slots_.size() * 4, 0);
+  const size_t mask = slots_.size() - 1;
+  for (size_t id = 0; id < hashes_.size(); ++id) {
+    size_t slot = hashes_[id] & mask;
+    while (slots_[slot] != 0) slot = (slot + 1) & mask;
+    slots_[slot] = static_cast<uint32_t>(id + 1);
+  }
 }
 
 LabelSymbols* LabelTable::room(size_t most) {

@@ -12,7 +12,6 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -29,7 +28,9 @@ class LabelTable {
   static constexpr uint32_t kEmpty = 0, kName = 1, kType = 2, kUnit = 3, kLe = 4;
 
   LabelTable();
-  uint32_t intern(std::string_view text);
+  uint32_t intern(std::string_view text) { return intern(text, true); }
+  // The text outlives the table, so it is not copied.
+  uint32_t intern_stable(std::string_view text) { return intern(text, false); }
   std::string_view text(uint32_t symbol) const { return texts_[symbol]; }
   size_t bytes() const { return bytes_; }
 
@@ -58,9 +59,13 @@ class LabelTable {
   uint64_t stable_hash(LabelSpan labels) const;
 
  private:
+  uint32_t intern(std::string_view text, bool copy);
+  void grow();
+
   std::deque<std::string> store_;
   std::vector<std::string_view> texts_;
-  std::unordered_map<std::string_view, uint32_t> ids_;
+  std::vector<uint64_t> hashes_;  // of texts_
+  std::vector<uint32_t> slots_;   // symbol + 1; 0: free
   std::vector<std::unique_ptr<LabelSymbols[]>> chunks_;
   size_t chunk_left_ = 0;
   LabelSymbols* chunk_at_ = nullptr;

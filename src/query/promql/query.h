@@ -53,7 +53,8 @@ struct QueryTimes {
 struct Annotation {
   bool warning = false;  // else info
   std::string message;
-  uint32_t at = 0;  // byte of the query
+  uint32_t at = 0;      // byte of the query
+  std::string details;  // shown besides, not part of what it is
 };
 // As the API shows it: with line and column.
 std::string shown(const Annotation& annotation, std::string_view query);

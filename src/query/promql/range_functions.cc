@@ -645,7 +645,7 @@ Block Evaluator::eval_smoothed(const Expr& expr, const Grid& grid) {
   const int64_t lookback = options_.lookback_ms;
   const int64_t from = (fixed ? expr.at_ms : grid.start) - expr.offset_ms - lookback + 1;
   const int64_t to = (fixed ? expr.at_ms : grid.last()) - expr.offset_ms + lookback;
-  const std::unique_ptr<MetricSelection> selection = select(expr.matchers, from, to, 0);
+  const MetricSelection* selection = select(expr.matchers, from, to, 0);
   const std::vector<LabelSpan> names = labels_of(*selection);
   Block block;
   block.steps = grid.count;

@@ -107,6 +107,12 @@ Civil civil_of(int64_t seconds) {
   return out;
 }
 
+std::string date_text(int64_t time_ms) {
+  const Civil date = civil_of(time_ms / 1000);
+  return format("%04lld-%02d-%02dT%02d:%02d:%02dZ", static_cast<long long>(date.year), date.month, date.day, date.hour,
+                date.minute, static_cast<int>((time_ms / 1000 % 60 + 60) % 60));
+}
+
 using DatePart = double (*)(const Civil&);
 DatePart find_date_part(std::string_view name) {
   static const std::unordered_map<std::string_view, DatePart> kParts = {
@@ -632,11 +638,15 @@ Block Evaluator::classic_function(const Expr& expr, const Grid& grid) {
     check();
   }
   for (const auto& [metric, entry] : forced) {
-    annotate(false,
-             "PromQL info: input to histogram_quantile needed to be fixed for monotonicity (see "
-             "https://prometheus.io/docs/prometheus/latest/querying/functions/#histogram_quantile)" +
-                 metric,
-             argument);
+    annotate(
+        false,
+        "PromQL info: input to histogram_quantile needed to be fixed for monotonicity (see "
+        "https://prometheus.io/docs/prometheus/latest/querying/functions/#histogram_quantile)" +
+            metric,
+        argument,
+        format(", from buckets %s to %s, with a max diff of %.2g, over %d samples from %s to %s",
+               short_number(entry.worst.least).c_str(), short_number(entry.worst.most).c_str(), entry.worst.difference,
+               entry.samples, date_text(entry.first).c_str(), date_text(entry.last).c_str()));
   }
   charge_block(out);
   out.drop_empty_rows();
@@ -903,7 +913,7 @@ Block Evaluator::info(const Expr& expr, const Grid& grid) {
     const bool fixed = selector != nullptr && selector->at != AtModifier::kNone;
     const int64_t from = (fixed ? selector->at_ms : grid.start) - offset - options_.lookback_ms + 1;
     const int64_t to = (fixed ? selector->at_ms : grid.last()) - offset;
-    const std::unique_ptr<MetricSelection> selection =
+    const MetricSelection* selection =
         select(matchers, std::min(from, grid.start - options_.lookback_ms + 1), std::max(to, grid.last()), 0);
     infos = selected(*selection, grid, nullptr, 0, Take::kTime);
   }
