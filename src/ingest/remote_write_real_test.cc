@@ -49,11 +49,11 @@ void write_from(const std::string& program, bool is_2) {
       << "  metadata_config: {send_interval: 1s}\n"
       << (is_2 ? "  protobuf_message: io.prometheus.write.v2.Request\n" : "");
   {
-    Result<ChildProcess> prometheus =
-        ChildProcess::start({.arguments = {program, "--config.file=" + (folder / "prometheus.yml").string(),
-                                           "--storage.tsdb.path=" + (folder / "data").string(),
-                                           "--web.listen-address=" + address, "--log.level=error"},
-                             .capture_stdout = false});
+    std::vector<std::string> arguments = {program, "--config.file=" + (folder / "prometheus.yml").string(),
+                                          "--storage.tsdb.path=" + (folder / "data").string(),
+                                          "--web.listen-address=" + address, "--log.level=error"};
+    if (is_2) arguments.push_back("--enable-feature=metadata-wal-records");  // 2.0 has metadata only then
+    Result<ChildProcess> prometheus = ChildProcess::start({.arguments = arguments, .capture_stdout = false});
     ASSERT_TRUE(prometheus.ok()) << prometheus.error();
     auto passed = [&] { return counters.sum("lockstep_ingest_passed_records_total"); };
     for (int i = 0; i < 600 && passed() < 3000; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(100));
