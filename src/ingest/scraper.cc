@@ -44,6 +44,7 @@ struct Target {
   std::unique_ptr<HttpClient> client;
   exposition::Walk walk;
   std::vector<std::string> shown;  // raw labels of the last page, in its order
+  bool has_spoken = false;         // of itself: up and the like
 };
 
 // One that is read again: a file or a URL.
@@ -98,7 +99,7 @@ class ScraperThreads final : public Scraper {
           ++target;
           continue;
         }
-        if (!one.is_listed && one.shown.empty()) {
+        if (!one.is_listed && !one.has_spoken) {
           target = targets_.erase(target);
           continue;
         }
@@ -258,6 +259,7 @@ class ScraperThreads final : public Scraper {
       } else {
         say_stale(target, {});
         target.shown.clear();
+        target.has_spoken = false;
       }
       lock.lock();
       target.is_taken = false;
@@ -326,11 +328,11 @@ class ScraperThreads final : public Scraper {
          ""});
   }
 
-  // Markers for what was on the last page and is not on this one.
+  // Markers for what was on the last page and is not on this one; without a time, for all that the target ever said.
   void say_stale(Target& target, const std::vector<std::string>& shown, int64_t now_ms = 0) {
-    if (target.shown == shown) return;
-    const std::unordered_set<std::string_view> still(shown.begin(), shown.end());
     const bool is_gone = now_ms == 0;
+    if (target.shown == shown && !is_gone) return;
+    const std::unordered_set<std::string_view> still(shown.begin(), shown.end());
     if (is_gone) now_ms = clock_.unix_ns() / 1'000'000;
     std::vector<std::string> gone;
     for (const std::string& raw : target.shown) {
@@ -352,6 +354,7 @@ class ScraperThreads final : public Scraper {
       values.push_back(value);
     }
     push_values(target, "own", raws, values, now_ms);
+    target.has_spoken = true;
   }
 
   void push_values(Target& target, const char* part, const std::vector<std::string>& raws,

@@ -7,6 +7,8 @@
 #include <fstream>
 #include <thread>
 
+#include "base/process.h"
+#include "base/text.h"
 #include "ingest/counters_table.h"
 #include "ingest/testing/recording_metric_writer.h"
 #include "net/http_server.h"
@@ -91,18 +93,20 @@ class ScraperTest : public ::testing::Test {
     std::lock_guard lock(mutex_);
     list_ = std::move(text);
   }
-  ScrapeConfig config(const std::string& rest) {
+  ScrapeConfig config(const std::string& rest, const std::string& interval = "100ms") {
     Result<ScrapeConfig> read =
-        parse_scrape_config("scrape_configs:\n- job_name: test\n  scrape_interval: 100ms\n" + rest);
+        parse_scrape_config("scrape_configs:\n- job_name: test\n  scrape_interval: " + interval + "\n" + rest);
     EXPECT_TRUE(read.ok()) << read.error();
     return read.ok() ? *read : ScrapeConfig{};
   }
-  ScrapeConfig one_target() { return config("  static_configs: [{targets: [\"" + instance + "\"]}]\n"); }
+  ScrapeConfig one_target(const std::string& interval = "100ms") {
+    return config("  static_configs: [{targets: [\"" + instance + "\"]}]\n", interval);
+  }
   // The pages it takes until `done` holds; the scraper is stopped, so that what was written can be looked at.
   template <typename Done>
   void scrape_until(ScrapeConfig what, Done&& done) {
     std::unique_ptr<Scraper> scraper = Scraper::start(std::move(what), intake, clock, counters, 2);
-    for (int i = 0; i < 200 && !done(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    for (int i = 0; i < 1000 && !done(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(50));
     EXPECT_TRUE(done());
     scraper->stop();
   }
@@ -202,6 +206,33 @@ TEST_F(ScraperTest, AsksForTargetsOverHttpAndKeepsThemWhenTheListIsBroken) {
     return counters.value("lockstep_scrape_lists_refused_total") >= 1 && count("read") >= 3;
   });
   EXPECT_FALSE(is_stale(writer.samples[named("a")].back().value));
+}
+
+// The real one, where it is installed.
+TEST_F(ScraperTest, ReadsANodeExporterToTheLastSeries) {
+  const std::string program = "/usr/bin/prometheus-node-exporter";
+  if (!std::filesystem::exists(program)) GTEST_SKIP() << program << " is not installed";
+  Result<ListenSocket> free = listen_on({"127.0.0.1", 0});
+  ASSERT_TRUE(free.ok()) << free.error();
+  instance = free->bound;
+  free->fd.reset();
+  Result<ChildProcess> exporter =
+      ChildProcess::start({.arguments = {program, "--web.listen-address=" + instance, "--log.level=error"}});
+  ASSERT_TRUE(exporter.ok()) << exporter.error();
+  scrape_until(one_target("5s"), [&] { return count("read") >= 1; });
+  HttpClient client(*parse_url("http://" + instance, 80));
+  Result<HttpResponse> page = client.send({"GET", "/metrics", {}, ""});
+  ASSERT_TRUE(page.ok()) << page.error();
+  size_t lines = 0;
+  for (std::string_view line : split(page->body, '\n')) lines += !line.empty() && !line.starts_with('#');
+  const double scraped = writer.samples[named("scrape_samples_scraped")].back().value;
+  EXPECT_GT(scraped, 100);
+  EXPECT_NEAR(scraped, static_cast<double>(lines), 0.1 * static_cast<double>(lines));  // devices come and go
+  EXPECT_EQ(writer.samples[named("up")].back().value, 1);
+  EXPECT_TRUE(writer.samples.contains("node_cpu_seconds_total{cpu=\"0\",instance=\"" + instance +
+                                      "\",job=\"test\",mode=\"idle\"}"));
+  EXPECT_EQ(counters.sum("lockstep_ingest_refused_records_total"), 0);
+  EXPECT_TRUE(writer.metadata["node_cpu_seconds_total"].starts_with("counter|"));
 }
 
 TEST_F(ScraperTest, StopsAtOnceEvenWhileATargetIsSilent) {
