@@ -268,6 +268,7 @@ Result<void> run(const Options& options, const sigset_t& signals) {
   context.read_gpu = [&](std::string_view host, std::string_view gpu, int64_t since_ns, int64_t through_ns) {
     return gpu_reading(engine.signals(), host, gpu, since_ns, through_ns);
   };
+  context.cardinality = [&](size_t top) { return metrics.cardinality(top); };
   context.gpu_hour_price = options.gpu_hour_price;
   context.peak_flops = options.peak_tflops * 1e12;
   context.ask_stacks = [&](const JobInfo& job, const StackRequest& request) {

@@ -108,6 +108,13 @@ class ApiTest : public ::testing::Test {
     context.ask_detail = ask_detail_;
     context.gpu_hour_price = gpu_hour_price_;
     context.feedback = feedback_.get();
+    context.cardinality = [](size_t) {
+      CardinalityReport report;
+      report.series = 7;
+      report.metrics = {{"up", 4}};
+      report.refused = {{"label_forbidden", 3}};
+      return report;
+    };
     ServerRequest request;
     request.method = method;
     request.path = path;
@@ -581,6 +588,15 @@ TEST_F(ApiTest, AgentsSayWhenTheyWereLastHeardOfAndWhatTheyLost) {
   EXPECT_EQ(answer["agents"].at(1)["records_lost"].get_int64().value(), 12);
 }
 
+TEST_F(ApiTest, CardinalitySaysWhoMadeTheSeriesAndWhatWasRefused) {
+  element answer = json("/api/cardinality");
+  EXPECT_EQ(answer["series"].get_int64().value(), 7);
+  EXPECT_EQ(text(answer["metrics"].at(0)["name"]), "up");
+  EXPECT_EQ(answer["metrics"].at(0)["series"].get_int64().value(), 4);
+  EXPECT_EQ(answer["refused_samples"]["label_forbidden"].get_int64().value(), 3);
+  expect_error("/api/cardinality", "limit=0", 400, "from 1 to 1000");
+}
+
 TEST_F(ApiTest, MetricsAreFoundByExactName) {
   for (int64_t time = 1; time <= 5; ++time)
     metrics_.add({{"__name__", "gpu_power_watts"}, {"host", "node-0"}}, time * 10, 300.5);
@@ -725,9 +741,10 @@ TEST_F(ApiTest, EveryRouteOfTheTableAnswers) {
     put("/verdicts/{name}", "/verdicts/v1");
     put("{name}", "vllm");
     const bool is_of_service = path.ends_with("/operations") || path == "/jaeger/api/traces";
-    const std::string query = is_of_service                     ? "service=vllm"
-                              : path == "/jaeger/api/v3/traces" ? "query.service_name=vllm"
-                                                                : "";
+    const std::string query = is_of_service                      ? "service=vllm"
+                              : path == "/jaeger/api/v3/traces"  ? "query.service_name=vllm"
+                              : path.starts_with("/prometheus/") ? "query=up&start=1&end=2&step=1&match[]=up"
+                                                                 : "";
     const bool is_refused = path.starts_with("/tempo/api/metrics/");  // and says so
     EXPECT_EQ(get(path, query).status, is_refused ? 501 : 200) << path;
     EXPECT_FALSE(std::string(route.help).empty());

@@ -15,6 +15,7 @@
 #include "store/detail_asker.h"
 #include "store/feedback_book.h"
 #include "store/metric_reader.h"
+#include "store/metrics/metric_engine.h"
 #include "store/span_store.h"
 #include "store/state_store.h"
 #include "store/step_store.h"
@@ -37,10 +38,11 @@ struct ApiContext {
   // Asks the agents for a step after the fact; empty: nobody can be asked. Thread-safe.
   std::function<DetailAsked(const JobInfo&, const DetailRequest&)> ask_detail = {};
   std::function<DetailAsked(const JobInfo&, const StackRequest&)> ask_stacks = {};  // likewise, for stacks
-  ReadGpu read_gpu = {};                        // clocks for MFU; empty: not known. Thread-safe
-  double gpu_hour_price = 0;                    // 0: no money is shown
-  double peak_flops = 0;                        // of one GPU, where a job tells none; 0: by its name
-  FeedbackBook* feedback = nullptr;             // what people say of verdicts; nullptr: not taken here
+  ReadGpu read_gpu = {};                                          // clocks for MFU; empty: not known. Thread-safe
+  double gpu_hour_price = 0;                                      // 0: no money is shown
+  double peak_flops = 0;                                          // of one GPU, where a job tells none; 0: by its name
+  std::function<CardinalityReport(size_t top)> cardinality = {};  // empty: not known. Thread-safe
+  FeedbackBook* feedback = nullptr;  // what people say of verdicts; nullptr: not taken here
 };
 
 }  // namespace lockstep

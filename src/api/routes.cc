@@ -46,6 +46,7 @@ constexpr Route kRoutes[] = {
      get_service},
     {"/api/services", "", "services that have sent spans or vLLM metrics", get_services},
     {"/api/agents", "", "agents heard of: host, last seen, records lost", get_agents},
+    {"/api/cardinality", "limit", "series, who made the most of them, limits and what was refused", get_cardinality},
     {"/api/metrics", "name from to limit", "series of a metric by exact name; without a name, the list of names",
      get_metrics},
     {"/api/logs", "service event limit", "log records, newest first", get_logs},
