@@ -407,6 +407,9 @@ class Generator:
 
 # --- comparison
 
+# Where the two differ and ours is kept: (query, kind, why).
+KNOWN = [(re.compile(r"predict_linear\(.*:\w*\] @ "), "range", "Prometheus answers nothing for predict_linear over a subquery with @ in a range query")]
+
 # Sums in which rounding is magnified: another order of adding shows further up.
 TOLERANT = re.compile(r"stddev|stdvar|deriv|predict_linear|smoothing|\^|%|sin|cos|tan|round|ceil|floor|sgn")
 
@@ -460,7 +463,7 @@ def difference(query, ours, theirs):
         return f"ours: {ours['error'] or 'a value'}; theirs: {theirs['error'] or 'a value'}"
     if ours["error"]:
         return None
-    tolerance = 1e-7 if TOLERANT.search(query) else 1e-12
+    tolerance = 1e-5 if "%" in query else 1e-7 if TOLERANT.search(query) else 1e-12
     for kind in ("scalar", "string"):
         if (kind in ours) != (kind in theirs):
             return "another type"
@@ -484,6 +487,11 @@ def difference(query, ours, theirs):
             if not same_value(p[1], q[1], tolerance):
                 return f"{p[1]} instead of {q[1]} at {p[0]} for {name}"
     return None
+
+
+def comparable(notes):
+    """Prometheus miscounts the samples that it fixed for monotonicity (its sum doubles with each merge)."""
+    return sorted(re.sub(r"over \d+ samples", "over N samples", note) for note in notes)
 
 
 def main():
@@ -522,25 +530,30 @@ def main():
             ours = [json.loads(line) for line in answer.stdout.splitlines()]
             if len(ours) != len(cases):
                 sys.exit(f"promql: {len(ours)} answers to {len(cases)} queries: {answer.stderr.strip()[-300:]}")
-            differences, notes, errors, filled = [], [], 0, 0
+            differences, notes, known, errors, filled = [], [], {}, 0, 0
             for (start, end, step, query), mine in zip(cases, ours):
                 theirs = theirs_as_ours(server.ask(start, end, step, query))
                 errors += bool(theirs["error"])
                 filled += bool(theirs["series"] or "scalar" in theirs or "string" in theirs)
                 problem = difference(query, mine, theirs)
-                if problem:
+                kind = "range" if step else "instant"
+                reason = next((why for pattern, of, why in KNOWN if of == kind and pattern.search(query)), None)
+                if problem and reason:
+                    known[reason] = known.get(reason, 0) + 1
+                elif problem:
                     differences.append(f"`{query}` {'range' if step else 'instant'}: {problem}")
-                elif sorted(mine["notes"]) != theirs["notes"] and not mine["error"]:
-                    notes.append(f"`{query}` {'range' if step else 'instant'}: ours {sorted(mine['notes'])}, theirs {theirs['notes']}")
+                elif comparable(mine["notes"]) != comparable(theirs["notes"]) and not mine["error"]:
+                    notes.append(f"`{query}` {kind}: ours {sorted(mine['notes'])}, theirs {theirs['notes']}")
         finally:
             server.stop()
     fixed = 2 * len(templates())
     text = (f"Against Prometheus {version}, seed {options.seed}: {fixed} queries from the list and {options.generated:,} generated ones over "
-            f"{len(series)} series of {SAMPLES} samples; {len(cases) - len(differences):,} of {len(cases):,} agree ({filled:,} have a value, "
+            f"{len(series)} series of {SAMPLES} samples; {len(cases) - len(differences) - sum(known.values()):,} of {len(cases):,} agree ({filled:,} have a value, "
             f"{errors} are errors, the rest are empty); notes (warnings, infos) differ in {len(notes)}.\n")
+    text += "".join(f"- known, {count} times: {reason}\n" for reason, count in known.items())
     text += "\n".join(f"- {line[:400]}" for line in differences[:60])
     if notes:
-        text += "\n\nNotes that differ:\n\n" + "\n".join(f"- {line[:400]}" for line in notes[:30])
+        text += "\n\nNotes that differ:\n\n" + "\n".join(f"- {line[:900]}" for line in notes[:10])
     print(text)
     if options.write:
         replace_section(ROOT / "bench" / "results" / "promql.md", f"Beside Prometheus {version}", text)

@@ -217,9 +217,10 @@ void Evaluator::charge_block(const Block& block) {
 }
 
 void Evaluator::annotate(bool warning, std::string message, const Expr& at, std::string details) {
-  const uint32_t begin = unwrapped(at).begin;
+  // As Prometheus has it: what is found in a subquery is told of the query's first byte.
+  const uint32_t begin = unwrapped(at).kind == Expr::Kind::kSubquery ? 0 : unwrapped(at).begin;
   for (const Annotation& known : annotations_) {
-    if (known.warning == warning && known.at == begin && known.message == message) return;
+    if (known.warning == warning && known.message == message) return;  // the first place is told
   }
   annotations_.push_back({warning, std::move(message), begin, std::move(details)});
 }

@@ -1,0 +1,166 @@
+// Evaluation: limits, cancelling and what the scripts of Prometheus do not look at. Values are held against those
+// scripts (tests/promql/scripts.py) and against a real Prometheus (tests/promql/differential.py).
+#include "query/promql/query.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "query/promql/testing/memory_metric_reader.h"
+#include "query/promql/testing/script.h"
+
+namespace lockstep::promql {
+namespace {
+
+class PromqlQuery : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    for (int instance = 0; instance < 4; ++instance) {
+      for (int64_t i = 0; i <= 40; ++i) {
+        reader_.add(
+            {{"__name__", "requests_total"}, {"instance", std::to_string(instance)}, {"job", instance < 2 ? "a" : "b"}},
+            i * 15'000, static_cast<double>(i * (instance + 1)));
+      }
+    }
+  }
+  QueryResult at(std::string_view query, int64_t time_ms = 600'000) {
+    return run_query(query, reader_, {time_ms, time_ms, 0}, options_);
+  }
+  QueryResult range(std::string_view query) { return run_query(query, reader_, {300'000, 600'000, 60'000}, options_); }
+
+  MemoryMetricReader reader_;
+  QueryOptions options_;
+};
+
+TEST_F(PromqlQuery, AddsUpRatesByGroup) {
+  const QueryResult result = at("sum by (job) (rate(requests_total[1m]))");
+  ASSERT_TRUE(result.ok()) << result.error;
+  ASSERT_EQ(result.series.size(), 2u);
+  EXPECT_NEAR(result.series[0].values[0], 3.0 / 15, 1e-12);
+  EXPECT_NEAR(result.series[1].values[0], 7.0 / 15, 1e-12);
+}
+
+TEST_F(PromqlQuery, AnswersARangeSortedByLabelsWithAValuePerStep) {
+  const QueryResult result = range("requests_total");
+  ASSERT_EQ(result.type, ValueType::kMatrix);
+  ASSERT_EQ(result.series.size(), 4u);
+  EXPECT_EQ(result.series[0].labels[1].second, "0");
+  EXPECT_EQ(result.series[3].labels[1].second, "3");
+  EXPECT_EQ(result.series[0].times_ms, (std::vector<int64_t>{300'000, 360'000, 420'000, 480'000, 540'000, 600'000}));
+}
+
+TEST_F(PromqlQuery, LooksBackFiveMinutesAndNotAMillisecondMore) {
+  EXPECT_EQ(at("requests_total", 600'000 + 299'999).series.size(), 4u);
+  EXPECT_EQ(at("requests_total", 600'000 + 300'000).series.size(), 0u);
+}
+
+TEST_F(PromqlQuery, AStaleMarkerEndsASeries) {
+  reader_.add({{"__name__", "requests_total"}, {"instance", "0"}, {"job", "a"}}, 601'000,
+              std::bit_cast<double>(kStaleBits));
+  EXPECT_EQ(at("requests_total", 602'000).series.size(), 3u);
+  EXPECT_EQ(at("count_over_time(requests_total[1m])", 602'000).series.size(), 4u);
+}
+
+TEST_F(PromqlQuery, SaysWhichLimitItWouldCross) {
+  options_.limits.samples_max = 10;
+  const QueryResult samples = at("rate(requests_total[5m])");
+  EXPECT_EQ(samples.failure, QueryFailure::kExecution);
+  EXPECT_NE(samples.error.find("too many samples"), std::string::npos) << samples.error;
+  options_ = {};
+  options_.limits.series_max = 3;
+  EXPECT_NE(at("requests_total").error.find("at most 3"), std::string::npos);
+  options_ = {};
+  options_.limits.bytes_max = 64;
+  EXPECT_NE(range("requests_total").error.find("64 bytes"), std::string::npos);
+}
+
+TEST_F(PromqlQuery, RefusesASubqueryOfAStepTooSmallForItsRange) {
+  const QueryResult result = at("max_over_time(vector(1)[1000d:1ms])");
+  EXPECT_EQ(result.failure, QueryFailure::kExecution);
+  EXPECT_NE(result.error.find("too many samples"), std::string::npos);
+}
+
+TEST_F(PromqlQuery, StopsWhenItIsCancelledOrLate) {
+  std::atomic<bool> cancelled = true;
+  options_.cancelled = &cancelled;
+  EXPECT_EQ(at("requests_total").failure, QueryFailure::kCancelled);
+  options_ = {};
+  options_.deadline = std::chrono::steady_clock::now() - std::chrono::seconds(1);
+  EXPECT_EQ(at("requests_total").failure, QueryFailure::kTimeout);
+}
+
+TEST_F(PromqlQuery, ReportsWhatIsOddWhereItStands) {
+  const QueryResult result = at("sum(rate(requests[1m])) or quantile(2, requests_total)");
+  ASSERT_EQ(result.annotations.size(), 1u);
+  EXPECT_EQ(shown(result.annotations[0], "x"), "PromQL warning: quantile value should be between 0 and 1, got 2 (1:2)");
+}
+
+TEST_F(PromqlQuery, AMistakeInTheQueryIsToldWithItsPlace) {
+  const QueryResult result = at("sum(");
+  EXPECT_EQ(result.failure, QueryFailure::kBadQuery);
+  EXPECT_EQ(result.error, "1:5: parse error: a left parenthesis is not closed");
+  EXPECT_EQ(range("\"text\"").failure, QueryFailure::kBadQuery);
+}
+
+TEST_F(PromqlQuery, MoreThanOneMatchOnTheOneSideIsAnErrorThatNamesTheSeries) {
+  const QueryResult result = at("requests_total * on(job) requests_total");
+  EXPECT_EQ(result.failure, QueryFailure::kExecution);
+  EXPECT_NE(result.error.find("found duplicate series for the match group {job=\"a\"}"), std::string::npos)
+      << result.error;
+}
+
+TEST(PromqlHistograms, AddAcrossSchemasAndZeroBuckets) {
+  NativeHistogram fine;
+  fine.schema = 1;
+  fine.zero_threshold = 0.001;
+  fine.zero_count = 1;
+  fine.count = 7;
+  fine.sum = 10;
+  fine.positive_spans = {{0, 4}};
+  fine.positive = {1, 2, 2, 1};
+  NativeHistogram coarse;
+  coarse.schema = 0;
+  coarse.zero_threshold = 0.5;
+  coarse.zero_count = 2;
+  coarse.count = 5;
+  coarse.sum = 6;
+  coarse.positive_spans = {{1, 1}};
+  coarse.positive = {3};
+  FlatHistogram sum(fine);
+  const AddOutcome outcome = add(sum, FlatHistogram(coarse));
+  EXPECT_FALSE(outcome.incompatible);
+  EXPECT_EQ(sum.schema, 0);
+  EXPECT_EQ(sum.zero_threshold, 0.5);
+  EXPECT_EQ(sum.count, 12);
+  double in_buckets = sum.zero_count;
+  for (const FlatBucket& bucket : sum.positive) in_buckets += bucket.count;
+  EXPECT_EQ(in_buckets, 12);  // nothing is lost
+}
+
+TEST(PromqlHistograms, SpansThatDoNotFitTheirBucketsAreReadAsFarAsTheyDo) {
+  NativeHistogram odd;
+  odd.schema = 100;
+  odd.count = 3;
+  odd.positive_spans = {{2'000'000'000, 4'000'000'000u}, {2'000'000'000, 7}};
+  odd.positive = {1, 2};
+  NanEffect effect;
+  (void)quantile(0.5, odd, &effect);  // whatever it is: bounds out there are infinite
+  EXPECT_EQ(all_buckets(odd).size(), 2u);
+  FlatHistogram sum(odd);
+  add(sum, FlatHistogram(odd));
+  EXPECT_EQ(sum.positive.size(), 2u);
+}
+
+TEST(PromqlScripts, ComparesWhatIsLoadedWithWhatIsExpected) {
+  const ScriptOutcome good =
+      run_script("load 1m\n  up{a=\"b\"} 1+1x5\n\neval instant at 3m up * 2\n  {a=\"b\"} 8\n", false);
+  ASSERT_EQ(good.cases.size(), 1u);
+  EXPECT_EQ(good.cases[0].problem, "");
+  const ScriptOutcome bad = run_script("load 1m\n  up 1\n\neval instant at 0m up\n  up 2\n", false);
+  ASSERT_EQ(bad.cases.size(), 1u);
+  EXPECT_NE(bad.cases[0].problem, "");
+  EXPECT_NE(run_script("nonsense\n", false).broken, "");
+}
+
+}  // namespace
+}  // namespace lockstep::promql
