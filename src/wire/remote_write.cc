@@ -224,6 +224,22 @@ Result<void> Walk::walk(Version version, std::string_view bytes) {
   return {};
 }
 
+inline void Walk::end_series(Entry& entry, size_t first_histogram) {
+  entry.count = static_cast<uint32_t>(times_.size() - entry.first);
+  entry.exemplars = static_cast<uint32_t>(exemplars_.size() - entry.first_exemplar);
+  const size_t histograms = histogram_count_ - first_histogram;
+  if (entry.count > 0 || (histograms == 0 && entry.exemplars > 0)) {
+    entries_.push_back(entry);
+    entry.exemplars = 0;  // once
+  }
+  if (histograms > 0) {
+    entry.first = static_cast<uint32_t>(first_histogram);
+    entry.count = static_cast<uint32_t>(histograms);
+    entry.is_histogram = true;
+    entries_.push_back(entry);
+  }
+}
+
 void Walk::series_1(WireReader in) {
   in.take_memory(sizeof(Entry) + sizeof(PushedSeries));
   Entry entry{.raw_at = static_cast<uint32_t>(raw_.size()),
@@ -263,22 +279,6 @@ void Walk::series_1(WireReader in) {
   if (!in_pieces) entry.raw_in_request = raw.data();
   entry.raw_size = static_cast<uint32_t>(in_pieces ? raw_.size() - entry.raw_at : raw.size());
   end_series(entry, first_histogram);
-}
-
-void Walk::end_series(Entry entry, size_t first_histogram) {
-  entry.count = static_cast<uint32_t>(times_.size() - entry.first);
-  entry.exemplars = static_cast<uint32_t>(exemplars_.size() - entry.first_exemplar) & 0x7FFFFFFF;
-  const size_t histograms = histogram_count_ - first_histogram;
-  if (entry.count > 0 || (histograms == 0 && entry.exemplars > 0)) {
-    entries_.push_back(entry);
-    entry.exemplars = 0;  // once
-  }
-  if (histograms > 0) {
-    entry.first = static_cast<uint32_t>(first_histogram);
-    entry.count = static_cast<uint32_t>(histograms);
-    entry.is_histogram = 1;
-    entries_.push_back(entry);
-  }
 }
 
 void Walk::series_2(WireReader in) {

@@ -75,8 +75,8 @@ class Walk {
     uint32_t first = 0;  // sample, or histogram and its time
     uint32_t count = 0;
     uint32_t first_exemplar = 0;
-    uint32_t exemplars : 31 = 0;
-    uint32_t is_histogram : 1 = 0;
+    uint32_t exemplars = 0;
+    bool is_histogram = false;
   };
   using WireReader = protobuf::WireReader;
 
@@ -94,7 +94,7 @@ class Walk {
   void keep_exemplar(PushedExemplar exemplar);
   void add_metadata(std::string_view name, uint64_t type, std::string_view help, std::string_view unit);
   std::string_view spell_out(WireReader& in);
-  void end_series(Entry entry, size_t first_histogram);
+  void end_series(Entry& entry, size_t first_histogram);
   void give_out();
 
   Version version_ = Version::k1;
