@@ -95,11 +95,11 @@ class Daemon:
 
 
 class Server(Daemon):
-    def __init__(self, data, http="127.0.0.1:0", otlp_http="127.0.0.1:0", otlp_grpc="127.0.0.1:0"):
+    def __init__(self, data, http="127.0.0.1:0", otlp_http="127.0.0.1:0", otlp_grpc="127.0.0.1:0", more=()):
         data = pathlib.Path(data)
         super().__init__(
             "lockstepd",
-            ["--data", data, "--http", http, "--otlp-http", otlp_http, "--otlp-grpc", otlp_grpc],
+            ["--data", data, "--http", http, "--otlp-http", otlp_http, "--otlp-grpc", otlp_grpc, *more],
             data.parent / (data.name + ".log"),
         )
 

@@ -1,0 +1,112 @@
+"""Metrics through the real server: scraped, by OTLP, asked for as Grafana does, and still there after a kill."""
+
+import http.server
+import threading
+
+import harness
+import pytest
+
+PAGE = """# TYPE requests_total counter
+requests_total{code="200"} %d
+# TYPE queue_depth gauge
+queue_depth 3
+"""
+
+
+@pytest.fixture
+def exporter():
+    """An exporter whose counter rises with every look."""
+    looks = [0]
+
+    class Page(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            looks[0] += 1
+            body = (PAGE % (100 * looks[0])).encode()
+            self.send_response(200)
+            self.send_header("Content-Type", "text/plain; version=0.0.4")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_):
+            pass
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Page)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"127.0.0.1:{server.server_address[1]}"
+    server.shutdown()
+
+
+def ask(server, path, **parameters):
+    answer = server.get("/prometheus/api/v1/" + path, **parameters)
+    assert answer["status"] == "success"
+    return answer["data"]
+
+
+def value_of(server, query):
+    result = ask(server, "query", query=query)["result"]
+    return float(result[0]["value"][1]) if result else None
+
+
+def test_scraped_series_answer_as_grafana_asks_and_survive_a_kill(start, tmp_path, exporter):
+    scrape = tmp_path / "scrape.yaml"
+    scrape.write_text(
+        "scrape_configs:\n"
+        "- job_name: web\n"
+        "  scrape_interval: 1s\n"
+        "  scrape_timeout: 1s\n"
+        f'  static_configs: [{{targets: ["{exporter}"], labels: {{cluster: a}}}}]\n'
+    )
+    server = start(harness.Server, tmp_path / "data", more=["--scrape", scrape])
+    harness.eventually(lambda: (value_of(server, 'requests_total{cluster="a"}') or 0) >= 300, 20, "three scrapes")
+    assert value_of(server, 'up{job="web"}') == 1
+    assert ask(server, "status/buildinfo")["version"]
+    assert "queue_depth" in ask(server, "label/__name__/values")
+    assert {"code", "instance", "job", "cluster"} <= set(ask(server, "labels", **{"match[]": "requests_total"}))
+    assert ask(server, "metadata", metric="requests_total")["requests_total"][0]["type"] == "counter"
+    now = harness.now_ns() / 1e9
+    (line,) = ask(server, "query_range", query="sum by (job) (rate(requests_total[5s]))", start=now - 2, end=now, step=1)[
+        "result"
+    ]
+    assert line["metric"] == {"job": "web"} and float(line["values"][-1][1]) > 0
+
+    form = harness.request(
+        server.http,
+        "POST",
+        "/prometheus/api/v1/query",
+        b"query=queue_depth%20*%202",
+        {"Content-Type": "application/x-www-form-urlencoded"},
+    )
+    assert form.status == 200 and form.json()["data"]["result"][0]["value"][1] == "6"
+    wrong = harness.request(server.http, "GET", "/prometheus/api/v1/query?query=sum(")
+    assert wrong.status == 400 and wrong.json()["errorType"] == "bad_data"
+
+    before = value_of(server, "requests_total")
+    server.kill()
+    again = start(harness.Server, tmp_path / "data")
+    assert value_of(again, "requests_total") >= before, "what was answered once is there after a kill"
+    assert ask(again, "metadata", metric="requests_total")["requests_total"][0]["type"] == "counter"
+
+
+def test_labels_that_would_make_a_series_of_every_step_are_refused_by_name(start, tmp_path):
+    server = start(harness.Server, tmp_path / "data")
+    now = harness.now_ns()
+    answer = server.post(
+        "metrics",
+        harness.gauge_request(
+            {"service.name": "trainer"}, "loss", [({"rank": "0"}, now, 1.0), ({"rank": "0", "step": "7"}, now, 2.0)]
+        ),
+    )
+    assert answer.status == 200 and b"step" in answer.body
+    assert [one["metric"].get("step") for one in ask(server, "query", query="loss_ratio")["result"]] == [None]
+    report = server.get("/api/cardinality")
+    assert report["series"] == 1 and report["metrics"][0] == {"name": "loss_ratio", "series": 1}
+    assert report["refused_samples"]["label_forbidden"] == 1
+
+
+def test_a_scrape_file_that_is_wrong_is_said_with_its_line(tmp_path):
+    scrape = tmp_path / "scrape.yaml"
+    scrape.write_text("scrape_configs:\n- job_name: web\n  relabel_configs: []\n")
+    with pytest.raises(RuntimeError) as failed:
+        harness.Server(tmp_path / "data", more=["--scrape", scrape])
+    assert "relabel_configs" in str(failed.value) and "line 3" in str(failed.value)
