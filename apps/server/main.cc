@@ -33,6 +33,7 @@
 #include "ingest/metric_mapping.h"
 #include "ingest/otlp_doors.h"
 #include "ingest/remote_write_door.h"
+#include "ingest/remote_write_out.h"
 #include "ingest/scraper.h"
 #include "ingest/span_decode.h"
 #include "store/applier.h"
@@ -65,6 +66,7 @@ struct Options {
   int64_t metric_bytes_max = 64ll << 30;
   int64_t metric_series_max = 20'000'000;
   std::string scrape;
+  std::string remote_write;
   double gpu_hour_price = 0;
   double peak_tflops = 0;
   bool help = false;
@@ -97,6 +99,8 @@ Result<Options> read_options(const std::vector<std::string>& arguments) {
               "series at a time; beyond, new ones are refused (default 20000000)", 1000, 4'000'000'000)
       .text(&options.scrape, "--scrape", "FILE",
             "exporters to scrape: a file in the words of Prometheus' scrape_configs")
+      .text(&options.remote_write, "--remote-write", "URL",
+            "where all accepted samples are sent on to, by remote write")
       .decimal(&options.gpu_hour_price, "--gpu-hour-price", "X",
                "what an hour of one GPU costs, in your currency (default: no money is shown)", 0, 1e6)
       .decimal(&options.peak_tflops, "--peak-tflops", "X",
@@ -195,6 +199,9 @@ Result<void> run(const Options& options, const sigset_t& signals) {
     if (!read.ok()) return Error{"--scrape " + options.scrape + ": " + read.error()};
     scrape = std::move(*read);
   }
+  Result<Url> remote_write_url =
+      options.remote_write.empty() ? Result<Url>(Url{}) : parse_url(options.remote_write, 80);
+  if (!remote_write_url.ok()) return Error{"--remote-write: " + remote_write_url.error()};
   Result<UniqueFd> lock = lock_folder(options.data, "lockstepd");
   if (!lock.ok()) return Error{lock.error()};
 
@@ -276,7 +283,12 @@ Result<void> run(const Options& options, const sigset_t& signals) {
     counters.add("lockstep_stack_asks_total", "reason=\"person\"", asked.ranks);
     return asked;
   };
-  MetricIntake intake(metrics, clock, counters);
+  std::unique_ptr<RemoteWriteOut> remote_write_out;
+  if (!options.remote_write.empty())
+    remote_write_out =
+        std::make_unique<RemoteWriteOut>(metrics, RemoteWriteOutOptions{.url = *remote_write_url}, clock, counters);
+  MetricWriter& writer = remote_write_out ? static_cast<MetricWriter&>(*remote_write_out) : metrics;
+  MetricIntake intake(writer, clock, counters);
   MetricMapping mapping(intake, clock);
   RemoteWriteDoor remote_write(intake, clock, counters);
   Result<std::unique_ptr<HttpServer>> api = HttpServer::start(
