@@ -1,6 +1,7 @@
 import { render } from 'preact';
 import { startTheme } from './base/theme';
 import { place, watchAddress } from './base/url';
+import { CardinalityPage } from './pages/cardinality';
 import { Fleet } from './pages/fleet';
 import { JobPage } from './pages/job';
 import { Missing } from './pages/missing';
@@ -14,6 +15,7 @@ import './style/step.css';
 function App() {
   const at = place.value;
   if (at.page === 'fleet') return <Fleet />;
+  if (at.page === 'cardinality') return <CardinalityPage />;
   if (at.page === 'job') return <JobPage key={at.job} place={at} />;
   if (at.page === 'step') return <StepPage key={`${at.job}/${at.step}`} place={at} />;
   if (at.page === 'service') return <ServicePage key={at.service} place={at} />;

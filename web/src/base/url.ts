@@ -4,6 +4,7 @@
 //   /jobs/JOB?step=&rank=&sort=&view=&last=        a job; step and rank open the side panel
 //   /jobs/JOB/steps/N?from=&to=&ranks=&rank=&view= a step: from and to (ns since it began) are what is looked at, rank opens the panel
 //   /services/NAME?last=                           an inference service over the last seconds
+//   /cardinality                                   series of the metrics store, and who made them
 import { signal } from '@preact/signals';
 import type { Sort } from './matrix';
 
@@ -31,7 +32,7 @@ export interface ServicePlace {
   service: string;
   last: number;
 }
-export type Place = { page: 'fleet' } | JobPlace | StepPlace | ServicePlace | { page: 'missing'; path: string };
+export type Place = { page: 'fleet' } | { page: 'cardinality' } | JobPlace | StepPlace | ServicePlace | { page: 'missing'; path: string };
 
 export const kLastChoices = [50, 100, 200, 400] as const;
 const kLastDefault = 200;
@@ -44,6 +45,7 @@ const kServiceLastMax = 7 * 86_400;
 
 export function parsePlace(path: string, search: string): Place {
   if (path === '/' || path === '') return { page: 'fleet' };
+  if (/^\/cardinality\/?$/.test(path)) return { page: 'cardinality' };
   const query = new URLSearchParams(search);
   const named = /^\/services\/([^/]+)\/?$/.exec(path);
   const service = named && decode(named[1]!);
@@ -87,6 +89,7 @@ export function isRanks(text: string): boolean {
 // What is as it usually is stays out of the address.
 export function writePlace(place: Place): string {
   if (place.page === 'fleet') return '/';
+  if (place.page === 'cardinality') return '/cardinality';
   if (place.page === 'missing') return place.path;
   const query = new URLSearchParams();
   if (place.page === 'service') {
