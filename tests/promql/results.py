@@ -1,7 +1,7 @@
 """bench/results/promql.md, one section per command."""
 HEAD = """# PromQL
 
-Written by `./dev test promql` and `./dev bench promql`. Each section is replaced by the command that makes it.
+Written by `./dev test promql`; what evaluation costs: `promql_bench`, by `./dev bench`.
 """
 
 

@@ -60,7 +60,7 @@ uint64_t text_hash(std::string_view text) {
     h ^= h >> 32;
   }
   uint64_t word = 0;
-  std::memcpy(&word, at, left);
+  if (left > 0) std::memcpy(&word, at, left);
   h = (h ^ word) * 0xC4CEB9FE1A85EC53;
   return h ^ (h >> 29);
 }
@@ -186,7 +186,8 @@ uint64_t LabelTable::hash(LabelSpan labels) {
 }
 
 bool LabelTable::same(LabelSpan a, LabelSpan b) {
-  return a.size() == b.size() && (a.data() == b.data() || std::memcmp(a.data(), b.data(), a.size_bytes()) == 0);
+  if (a.size() != b.size()) return false;
+  return a.empty() || a.data() == b.data() || std::memcmp(a.data(), b.data(), a.size_bytes()) == 0;
 }
 
 int LabelTable::compare(LabelSpan a, LabelSpan b) const {

@@ -128,13 +128,14 @@ Result<std::vector<const MemoryMetricReader::Series*>> MemoryMetricReader::match
     if (!compiled.back().ok()) return Error{"the regular expression does not compile: " + matcher.value};
   }
   std::vector<const Series*> out;
-  for (const auto& [labels, one] : series_) {
+  for (const auto& entry : series_) {
+    const Series* one = entry.second.get();
     const std::vector<int64_t>& times = one->samples.times_ms;
     const auto first = std::lower_bound(times.begin(), times.end(), from_ms);
     if (first == times.end() || *first > to_ms) continue;
     if (std::all_of(compiled.begin(), compiled.end(),
                     [&](const Matcher& matcher) { return matcher.matches(one->labels); }))
-      out.push_back(one.get());
+      out.push_back(one);
   }
   return out;
 }
