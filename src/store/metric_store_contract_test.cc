@@ -29,7 +29,8 @@ class EngineInAFolder final : public MetricStore {
     options.ack = metrics::Ack::kMemory;
     options.limits.series_max = series_max;
     options.background = false;
-    engine_ = std::move(*MetricEngine::open(options, clock_, counters));
+    Result<std::unique_ptr<MetricEngine>> engine = MetricEngine::open(options, clock_, counters);
+    engine_ = std::move(*engine);
     store_ = std::make_unique<EngineMetricStore>(*engine_, counters);
   }
   AppendOutcome append(std::string_view name, const Labels& labels, std::string_view unit, std::string_view kind,
