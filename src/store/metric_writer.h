@@ -26,7 +26,8 @@
 namespace lockstep {
 
 struct RefusedSamples {
-  std::string reason;  // series_limit job_limit metric_limit agent_limit too_old future label_forbidden labels_invalid
+  std::string
+      reason;  // series_limit job_limit metric_limit agent_limit too_old future label_forbidden labels_invalid ...
   uint64_t samples = 0;
   uint64_t histograms = 0;  // of these: native histograms, which remote write 2.0 answers for apart
   std::string example;      // one line a person can act on
@@ -43,7 +44,8 @@ class MetricWriter {
  public:
   virtual ~MetricWriter() = default;
   // stream: any text that stays the same for the sender, tenant included. canonical(k): labels of the k-th series,
-  // sorted by name, with "__name__"; an error refuses that series as labels_invalid.
+  // sorted by name, with "__name__"; an error refuses that series as labels_invalid. It is asked under a lock: it may
+  // call set_metadata() and nothing else here.
   virtual Result<PushOutcome> push(std::string_view stream, std::span<const PushedSeries> series,
                                    const std::function<Result<Labels>(size_t k)>& canonical) = 0;
   virtual void set_metadata(std::string_view name, std::string_view type, std::string_view help,

@@ -28,25 +28,20 @@ class LabelHash {
 
   // `seed`: the hash of the stream, so that the same bytes of two streams are two things.
   Hash128 operator()(std::string_view text, Hash128 seed = {}) const {
-    uint64_t a = seed.a ^ keys_[0];
-    uint64_t b = seed.b ^ keys_[1] ^ text.size();
+    // Two pairs of lanes, so that multiplications need not wait for each other; each word goes through both of a pair.
+    uint64_t a = seed.a ^ keys_[0], b = seed.b ^ keys_[1] ^ text.size();
+    uint64_t c = seed.b ^ keys_[6], d = seed.a ^ keys_[7];
     const char* at = text.data();
     size_t left = text.size();
-    for (; left >= 16; at += 16, left -= 16) {
-      const uint64_t x = word(at), y = word(at + 8);
-      a = fold(a ^ x ^ keys_[2], y ^ keys_[3]) ^ a;
-      b = fold(b ^ y ^ keys_[4], x ^ keys_[5]) ^ b;
+    for (; left >= 32; at += 32, left -= 32) {
+      absorb(a, b, word(at), word(at + 8));
+      absorb(c, d, word(at + 16), word(at + 24));
     }
-    uint64_t x = 0, y = 0;
-    if (left >= 8) {
-      x = word(at);
-      std::memcpy(&y, at + 8, left - 8);
-    } else {
-      std::memcpy(&x, at, left);
-    }
-    a = fold(a ^ x ^ keys_[2], y ^ keys_[3]) ^ a;
-    b = fold(b ^ y ^ keys_[4], x ^ keys_[5]) ^ b;
-    return {fold(a ^ keys_[6], b ^ keys_[1]), fold(b ^ keys_[7], a ^ keys_[0])};
+    char rest[32] = {};
+    if (left > 0) std::memcpy(rest, at, left);
+    absorb(a, b, word(rest), word(rest + 8));
+    absorb(c, d, word(rest + 16), word(rest + 24));
+    return {fold(a ^ keys_[6], c ^ keys_[1]) ^ b ^ d, fold(b ^ keys_[7], d ^ keys_[0]) ^ a ^ c};
   }
 
  private:
@@ -54,6 +49,10 @@ class LabelHash {
     uint64_t value;
     std::memcpy(&value, at, 8);
     return value;
+  }
+  void absorb(uint64_t& a, uint64_t& b, uint64_t x, uint64_t y) const {
+    a = fold(a ^ x ^ keys_[2], y ^ keys_[3]) ^ a;
+    b = fold(b ^ y ^ keys_[4], x ^ keys_[5]) ^ b;
   }
   static uint64_t fold(uint64_t a, uint64_t b) {
     const unsigned __int128 product = static_cast<unsigned __int128>(a) * b;

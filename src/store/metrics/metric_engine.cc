@@ -328,9 +328,8 @@ void MetricEngine::set_metadata(std::string_view name, std::string_view type, st
         known->second.unit == unit)
       return;
     metadata_[metadata.name] = metadata;
+    unlogged_metadata_.push_back(std::move(metadata));
   }
-  const uint64_t end = shards_[0]->log_metadata(metadata);
-  (void)shards_[0]->wal().commit(end, options_.ack).ok();
 }
 
 // Reading.
@@ -1023,6 +1022,12 @@ Result<void> MetricEngine::load_tombstones() {
 // Its own thread.
 
 Result<void> MetricEngine::sync() {
+  std::vector<MetricMetadata> unlogged;
+  {
+    std::lock_guard lock(metadata_mutex_);
+    unlogged.swap(unlogged_metadata_);
+  }
+  for (const MetricMetadata& one : unlogged) shards_[0]->log_metadata(one);
   Result<void> outcome;
   for (const std::unique_ptr<Shard>& shard : shards_) {
     if (Result<void> written = shard->wal().flush(true); !written.ok()) outcome = written;

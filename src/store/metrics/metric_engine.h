@@ -163,7 +163,9 @@ class MetricEngine final : public MetricWriter, public MetricReader {
   std::vector<metrics::Tombstone> tombstones_;
 
   mutable std::mutex metadata_mutex_;
-  std::map<std::string, MetricMetadata, std::less<>> metadata_;  // under metadata_mutex_
+  // Under metadata_mutex_.
+  std::map<std::string, MetricMetadata, std::less<>> metadata_;
+  std::vector<MetricMetadata> unlogged_metadata_;  // logged by the next sync(): senders tell it again and again
 
   std::mutex wake_mutex_;
   std::condition_variable_any wake_;

@@ -63,7 +63,8 @@ std::string whole_block() {
   const std::string folder = std::filesystem::temp_directory_path().string();
   BlockInfo info;
   info.number = static_cast<uint64_t>(::getpid());
-  std::unique_ptr<BlockWriter> writer = std::move(*BlockWriter::create(folder, info));
+  Result<std::unique_ptr<BlockWriter>> created = BlockWriter::create(folder, info);
+  std::unique_ptr<BlockWriter> writer = std::move(*created);
   const uint32_t name = writer->symbol("__name__"), host = writer->symbol("host");
   std::vector<BlockSlice> slices(2);
   std::string chunk;

@@ -246,7 +246,9 @@ void Shard::resolve_missing(Stream& stream, std::span<const PushedSeries> series
     Home home;
     if (known != kNone) {
       home = making.home(known);
-    } else {
+      if (home.shard() == number_ && local_group(home) == nullptr) known = kNone;  // on its way out (forget_idle)
+    }
+    if (known == kNone) {
       std::string example;
       const char* reason = making.refusal(one.labels, example);
       if (reason == nullptr && stream.series >= limits_.series_per_stream_max) {
