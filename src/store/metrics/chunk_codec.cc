@@ -47,9 +47,6 @@ inline bool as_scaled(double value, double power, int64_t& whole) {
   whole = static_cast<int64_t>(bits_of(scaled + kRounder) - bits_of(kRounder));
   return bits_of(static_cast<double>(whole) / power) == bits_of(value);
 }
-inline bool as_decimal(double value, int exponent, int64_t& whole) {
-  return exponent == 0 ? as_whole(value, whole) : as_scaled(value, kPowers[exponent], whole);
-}
 inline double from_decimal(int64_t whole, int exponent) {
   return exponent == 0 ? static_cast<double>(whole) : static_cast<double>(whole) / kPowers[exponent];
 }
@@ -69,10 +66,6 @@ struct Plan {
   uint32_t outliers = 0;
   int64_t base = 0;
 };
-
-inline uint32_t varint_bits(uint32_t bits) {
-  return 8 * ((bits + 6) / 7);
-}
 
 // The cheapest width, given how many residuals need how many bits.
 void plan_width(const std::array<uint32_t, 65>& counts, size_t residuals, unsigned most, Plan plan, Plan& best) {
