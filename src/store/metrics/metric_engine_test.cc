@@ -213,7 +213,8 @@ TEST_F(MetricEngineTest, TiersAnswerCoarseQuestionsAndWhatRetentionLeft) {
   check(Rollup::kCount, [](const auto& values) { return static_cast<double>(values.size()); });
   check(Rollup::kSum, [](const auto& values) { return std::accumulate(values.begin(), values.end(), 0.0); });
   double increase = 0;
-  for (double value : ask(Rollup::kIncrease, "requests").begin()->second.values) increase += value;
+  const SampleColumns rises = ask(Rollup::kIncrease, "requests").begin()->second;
+  for (double value : rises.values) increase += value;
   EXPECT_NEAR(increase, 5.0 * (12 * 360 - 2) + 3, 5.0 * 20);  // what rises between two blocks is not seen
   EXPECT_EQ(ask(Rollup::kLast, "requests").size(), 1u);
   const size_t raw_before = found(*engine, "power").begin()->second.times_ms.size();
