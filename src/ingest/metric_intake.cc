@@ -6,7 +6,7 @@ namespace lockstep {
 namespace {
 
 std::string labels_of(std::string_view door, const char* reason = nullptr) {
-  std::string labels = "door=\"" + std::string(door) + "\",signal=\"metrics\"";
+  std::string labels = "door=\"" + std::string(door) + "\",signal=\"samples\"";
   if (reason != nullptr) labels += ",reason=\"" + std::string(reason) + "\"";
   return labels;
 }

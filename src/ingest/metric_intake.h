@@ -1,7 +1,8 @@
 // Where every metrics door hands its series to the store: one push of a stream at a time, every sample counted by door,
 // refusals said in a line.
 //
-// Counts: received = passed + refused[reason], per door, signal "metrics"; a native histogram is one sample. What a
+// Counts: received = passed + refused[reason], per door, signal "samples" (an OTLP point, counted at its door as one of
+//         "metrics", may be several); a native histogram is one sample. What a
 //         door leaves out itself it tells by refuse(). A push that the store cannot take is refused as unavailable.
 // Thread rule: Thread-safe.
 #pragma once

@@ -87,7 +87,7 @@ TEST_F(RemoteWriteDoorTest, StoresARequestOfRemoteWrite1AndAnswers204) {
   ASSERT_EQ(writer.samples.size(), 1u);
   EXPECT_EQ(writer.samples["up{instance=\"a:9100\"}"].size(), 3u);
   EXPECT_EQ(writer.asked, 1u);  // the same bytes are not read again
-  EXPECT_EQ(counters.value("lockstep_ingest_passed_records_total", "door=\"remote_write\",signal=\"metrics\""), 3);
+  EXPECT_EQ(counters.value("lockstep_ingest_passed_records_total", "door=\"remote_write\",signal=\"samples\""), 3);
   expect_nothing_lost();
 }
 
@@ -109,7 +109,7 @@ TEST_F(RemoteWriteDoorTest, RefusesSomeAndKeepsTheRest) {
   EXPECT_NE(answer.body.find("a series without samples"), std::string::npos) << answer.body;
   EXPECT_EQ(writer.samples["up{instance=\"a\"}"].size(), 2u);
   EXPECT_EQ(counters.value("lockstep_ingest_refused_records_total",
-                           "door=\"remote_write\",signal=\"metrics\",reason=\"labels_invalid\""),
+                           "door=\"remote_write\",signal=\"samples\",reason=\"labels_invalid\""),
             1);
   expect_nothing_lost();
 }
@@ -139,7 +139,7 @@ TEST_F(RemoteWriteDoorTest, AsksToComeBackWhileTheStoreTakesNothing) {
   EXPECT_EQ(answer.header("retry-after"), "5");
   EXPECT_EQ(answer.body, "disk full\n");
   EXPECT_EQ(counters.value("lockstep_ingest_refused_records_total",
-                           "door=\"remote_write\",signal=\"metrics\",reason=\"unavailable\""),
+                           "door=\"remote_write\",signal=\"samples\",reason=\"unavailable\""),
             1);
   expect_nothing_lost();
 }

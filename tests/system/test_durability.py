@@ -18,6 +18,7 @@ HTTP_SENDERS = 3
 SENDERS = HTTP_SENDERS + 1  # and one over gRPC
 STEPS_MAX = 400  # per sender and round: within one window of /steps and one series of /metrics
 METRIC = "durability.acknowledged"
+STORED_METRIC = "durability_acknowledged_ratio"  # what the name was before is told a second later
 MS_NS = 1_000_000  # samples are stored to the millisecond
 
 
@@ -106,7 +107,7 @@ class Round:
             ), f"{self.job}: {len(missing)} of {len(wanted)} acknowledged steps are not there, e.g. {sorted(missing)[:5]}"
         if any(self.samples):
             answer = server.get(
-                "/api/metrics", name=METRIC, limit=1000, **{"from": self.base_ns, "to": self.base_ns + STEPS_MAX * MS_NS}
+                "/api/metrics", name=STORED_METRIC, limit=1000, **{"from": self.base_ns, "to": self.base_ns + STEPS_MAX * MS_NS}
             )
             found = {
                 (int(one["labels"]["rank"]), (time_ns - self.base_ns) // MS_NS): value
