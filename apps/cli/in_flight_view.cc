@@ -453,6 +453,7 @@ void RecorderSet::read(Source& source) {
   recording.drained.records += drained.records;
   recording.drained.overwritten += drained.overwritten;
   recording.drained.torn += drained.torn;
+  if (source.assembler->lacks_comm()) source.assembler->add_comms(source.reader->in_flight());
   source.assembler->end_drain(clock_.monotonic_ns(), drained.overwritten + drained.torn);
   for (ClosedStep& step : source.assembler->take_steps(clock_.monotonic_ns(), true))
     recording.steps.push_back(std::move(step.summary));

@@ -129,6 +129,7 @@ void RecorderWatch::drain(Rank& rank, Look& look) {
     ++rank.records.read[record_kind(record.head.type)];
     rank.assembler->add(record);
   });
+  if (rank.assembler->lacks_comm()) rank.assembler->add_comms(rank.reader->in_flight());
   rank.assembler->end_drain(look.now_ns, drained.overwritten + drained.torn);
   rank.records.overwritten += drained.overwritten;
   rank.records.torn += drained.torn;

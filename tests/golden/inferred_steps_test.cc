@@ -16,9 +16,9 @@
 #include <string>
 #include <vector>
 
-#include "base/median.h"
 #include "base/clock.h"
 #include "base/files.h"
+#include "base/median.h"
 #include "diagnosis/engine.h"
 #include "recorder/reader.h"
 #include "sim/replay/replay.h"
@@ -52,7 +52,7 @@ void PrintTo(const Expected& expected, std::ostream* out) {
 }
 
 struct DrainedOnce {
-  std::vector<InFlightComm> comms;
+  std::vector<InFlightComm> comms, comms_after;
   std::vector<Record> records;
   uint64_t lost = 0;
 };
@@ -78,6 +78,7 @@ void drain_all(const std::string& folder, Recorded& ranks) {
     once.comms = rank.reader->in_flight();
     auto drained = rank.reader->drain([&once](uint32_t, const Record& record) { once.records.push_back(record); });
     once.lost = drained.overwritten + drained.torn;
+    once.comms_after = rank.reader->in_flight();
     rank.drains.push_back(std::move(once));
   }
 }
@@ -102,6 +103,7 @@ std::map<int64_t, StepSummary> steps_of(const RecordedRank& rank, bool with_mark
                          type != RecordType::kPhaseBegin && type != RecordType::kPhaseEnd))
         assembler.add(record);
     }
+    if (assembler.lacks_comm()) assembler.add_comms(once.comms_after);
     assembler.end_drain(0, once.lost);
     take(false);
   }
@@ -226,8 +228,8 @@ TEST_P(InferredSteps, AreThoseThatTheJobTold) {
   std::sort(worst.begin(), worst.end());
   const double largest = worst.empty() ? 0 : std::max(std::abs(worst.front()), std::abs(worst.back()));
   printf("| `%s` | %zu | %zu | %zu | %s | %.1f | %.1f | %.1f | %s | %s |\n", expected.name, told_count, found,
-         other_number, numberings.size() == 1 ? "yes" : "no", upper_median_of(start_ms), largest, upper_median_of(length_ms),
-         named(from_told).c_str(), named(from_inferred).c_str());
+         other_number, numberings.size() == 1 ? "yes" : "no", upper_median_of(start_ms), largest,
+         upper_median_of(length_ms), named(from_told).c_str(), named(from_inferred).c_str());
 
   EXPECT_EQ(other_number, 0u);
   if (expected.culprit == kNotJudged) {

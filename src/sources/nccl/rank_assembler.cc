@@ -52,6 +52,17 @@ void RankAssembler::set_comms(const std::vector<InFlightComm>& comms) {
   }
 }
 
+bool RankAssembler::lacks_comm() const {
+  return std::any_of(drained_.begin(), drained_.end(), [&](const Record& record) {
+    const bool is_op = record.head.type == RecordType::kColl || record.head.type == RecordType::kP2p;
+    return is_op && record.head.comm_index != kNoComm && !comms_.contains(record.head.comm_index);
+  });
+}
+
+void RankAssembler::add_comms(const std::vector<InFlightComm>& comms) {
+  for (const InFlightComm& comm : comms) comms_.try_emplace(comm.comm_index, comm);
+}
+
 const InFlightComm* RankAssembler::comm_of(uint16_t index) const {
   auto found = comms_.find(index);
   return found == comms_.end() ? nullptr : &found->second;

@@ -106,8 +106,13 @@ class RankAssembler {
   const WorkFigures& work_figures() const { return figures_; }
   StepSource step_source() const;
   uint64_t inference_breaks() const { return inference_breaks_; }
-  // Newest communicator facts from the in-flight table: sizes and ranks by index.
+  // Newest communicator facts from the in-flight table: sizes and ranks by index. Read before the records: a row that
+  // is used again must not take those of the communicator before.
   void set_comms(const std::vector<InFlightComm>& comms);
+  // Between add() and end_drain(): a communicator was made after the table was read, and its operations are here. Then
+  // the table is read again; add_comms() takes from it what was not known.
+  bool lacks_comm() const;
+  void add_comms(const std::vector<InFlightComm>& comms);
 
  private:
   struct Op {

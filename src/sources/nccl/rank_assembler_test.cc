@@ -919,6 +919,21 @@ TEST_F(UnmarkedJob, HasItsStepsInferredAndMarkedSo) {
   }
 }
 
+TEST_F(UnmarkedJob, ACommunicatorMadeWhileTheTableWasReadLosesNoOperation) {
+  RankAssembler early{kUnixShift};
+  early.set_comms({});
+  std::vector<int64_t> numbers;
+  for (int i = 0; i < 8; ++i) {
+    for (const Record& record : step()) early.add(record);
+    EXPECT_EQ(early.lacks_comm(), i == 0);
+    if (early.lacks_comm()) early.add_comms({{.comm_index = 0, .live = true, .comm_id = kCommId, .size = 8}});
+    EXPECT_FALSE(early.lacks_comm());
+    early.end_drain(now_ms * kMs, 0);
+    for (const ClosedStep& one : early.take_steps(now_ms * kMs, false)) numbers.push_back(one.summary.step);
+  }
+  EXPECT_EQ(numbers, (std::vector<int64_t>{1, 2, 3, 4, 5, 6}));
+}
+
 TEST_F(UnmarkedJob, WhatItTellsAllTheSameIsOfTheInferredStepInWhichItWasTold) {
   std::vector<StepSummary> steps;
   for (int i = 0; i < 8; ++i) {
