@@ -13,6 +13,7 @@
 #include <cstring>
 #include <string>
 
+#include "api/query_turns.h"
 #include "api/routes.h"
 #include "apps/server/durable_sink.h"
 #include "apps/server/verdict_keeper.h"
@@ -28,6 +29,7 @@
 #include "diagnosis/stack_asks.h"
 #include "diagnosis/tail_sampler.h"
 #include "ingest/agent_commands.h"
+#include "ingest/alias_feed.h"
 #include "ingest/counters_table.h"
 #include "ingest/metric_intake.h"
 #include "ingest/metric_mapping.h"
@@ -36,6 +38,8 @@
 #include "ingest/remote_write_out.h"
 #include "ingest/scraper.h"
 #include "ingest/span_decode.h"
+#include "query/alias_reader.h"
+#include "query/job_rollups.h"
 #include "store/applier.h"
 #include "store/metrics/metric_engine.h"
 #include "store/spans/columnar_span_store.h"
@@ -50,6 +54,7 @@ constexpr int kExitFailed = 1;
 constexpr int kExitUsage = 2;
 constexpr int64_t kTickNs = 250'000'000;
 constexpr uint64_t kQueuedBytesMax = 256ull << 20;
+constexpr size_t kRollupsAtOnce = 256;  // while the log is read back
 
 struct Options {
   std::string data;
@@ -65,6 +70,11 @@ struct Options {
   int64_t metric_days = 15;
   int64_t metric_bytes_max = 64ll << 30;
   int64_t metric_series_max = 20'000'000;
+  int64_t metric_series_per_tenant = 20'000'000;
+  int64_t metric_series_per_job = 20'000'000;
+  int64_t metric_series_per_metric = 5'000'000;
+  int64_t metric_series_per_agent = 200'000;
+  int64_t queries_max = 8;
   std::string scrape;
   std::string remote_write;
   double gpu_hour_price = 0;
@@ -97,6 +107,16 @@ Result<Options> read_options(const std::vector<std::string>& arguments) {
               "size of raw samples on disk in bytes, oldest dropped first (default 68719476736)", 1 << 20, 1ll << 50)
       .number(&options.metric_series_max, "--metric-series-max", "N",
               "series at a time; beyond, new ones are refused (default 20000000)", 1000, 4'000'000'000)
+      .number(&options.metric_series_per_tenant, "--metric-series-per-tenant", "N",
+              "the same for one tenant (default 20000000)", 1, 4'000'000'000)
+      .number(&options.metric_series_per_job, "--metric-series-per-job", "N", "the same for one job (default 20000000)",
+              1, 4'000'000'000)
+      .number(&options.metric_series_per_metric, "--metric-series-per-metric", "N",
+              "the same for one metric (default 5000000)", 1, 4'000'000'000)
+      .number(&options.metric_series_per_agent, "--metric-series-per-agent", "N",
+              "the same for one agent or other sender (default 200000)", 1, 4'000'000'000)
+      .number(&options.queries_max, "--queries-max", "N",
+              "PromQL queries that run at a time, of up to 2 GiB each; others wait their turn (default 8)", 1, 1000)
       .text(&options.scrape, "--scrape", "FILE",
             "exporters to scrape: a file in the words of Prometheus' scrape_configs")
       .text(&options.remote_write, "--remote-write", "URL",
@@ -117,7 +137,7 @@ Result<Options> read_options(const std::vector<std::string>& arguments) {
 // but never spends more time on looking than reading takes: a long log of a large job must not delay the start for
 // long. false: told to stop meanwhile.
 bool replay(DurableLog& log, Applier& applier, const ColumnarSpanStore& spans, Engine& engine, TailSampler& tail,
-            const Clock& clock, Counters& counters) {
+            JobRollups& rollups, const Clock& clock, Counters& counters) {
   int64_t last_look_unix_ns = 0;
   int64_t look_cost_ns = 0;
   int64_t looked_at_ns = clock.monotonic_ns();
@@ -143,6 +163,7 @@ bool replay(DurableLog& log, Applier& applier, const ColumnarSpanStore& spans, E
           return;
         }
         ++records;
+        if (rollups.queued() >= kRollupsAtOnce) rollups.write();
         int64_t now_ns = clock.monotonic_ns();
         if (received_unix_ns - last_look_unix_ns < kTickNs || now_ns - looked_at_ns < look_cost_ns) return;
         engine.tick(received_unix_ns);
@@ -165,7 +186,11 @@ bool replay(DurableLog& log, Applier& applier, const ColumnarSpanStore& spans, E
 MetricEngineOptions metric_options(const Options& options) {
   MetricEngineOptions metrics;
   metrics.folder = options.data + "/metrics";
-  metrics.limits.series_max = static_cast<size_t>(options.metric_series_max);
+  metrics.limits.series_max = static_cast<uint64_t>(options.metric_series_max);
+  metrics.limits.series_per_tenant_max = static_cast<uint64_t>(options.metric_series_per_tenant);
+  metrics.limits.series_per_job_max = static_cast<uint64_t>(options.metric_series_per_job);
+  metrics.limits.series_per_metric_max = static_cast<uint64_t>(options.metric_series_per_metric);
+  metrics.limits.series_per_stream_max = static_cast<uint64_t>(options.metric_series_per_agent);
   constexpr int64_t kDayMs = 86'400'000;
   metrics.bytes_max[0] = static_cast<uint64_t>(options.metric_bytes_max);
   metrics.keep_ms[0] = options.metric_days * kDayMs;
@@ -226,6 +251,7 @@ Result<void> run(const Options& options, const sigset_t& signals) {
   Result<std::unique_ptr<MetricEngine>> metric_engine = MetricEngine::open(metric_options(options), clock, counters);
   if (!metric_engine.ok()) return Error{metric_engine.error()};
   MetricEngine& metrics = **metric_engine;
+  const AliasReader named_metrics(metrics);
   AgentRegistry agents;
   Result<std::unique_ptr<StateStore>> state = open_sqlite_state_store(options.data + "/state.sqlite");
   if (!state.ok()) return Error{state.error()};
@@ -240,6 +266,22 @@ Result<void> run(const Options& options, const sigset_t& signals) {
   AgentCommands commands({}, clock, counters);
   TailSampler tail(steps, commands, counters);
   applier.subscribe(tail);
+  std::unique_ptr<RemoteWriteOut> remote_write_out;
+  if (!options.remote_write.empty())
+    remote_write_out =
+        std::make_unique<RemoteWriteOut>(metrics, RemoteWriteOutOptions{.url = *remote_write_url}, clock, counters);
+  MetricWriter& writer = remote_write_out ? static_cast<MetricWriter&>(*remote_write_out) : metrics;
+  AliasFeed alias_feed([](const MetricAlias& alias) { return feeds_of(alias.sent()) != nullptr; },
+                       [&](const Attributes& resource, std::span<const MetricPoint> points, int64_t received_unix_ns) {
+                         engine.on_metrics(resource, points, received_unix_ns);
+                       },
+                       counters);
+  MetricIntake intake(writer, clock, counters, &alias_feed);
+  JobRollups rollups(
+      [&](auto stream, auto series, const auto& canonical) { return intake.push("rollup", stream, series, canonical); },
+      named_metrics, counters, options.peak_tflops * 1e12);
+  for (const JobNumberRow& row : job_number_rows()) intake.metadata(row.name, row.type, row.help, "");
+  applier.subscribe(rollups);
   std::atomic<bool> ready{false};
   int64_t look_ms_most = 0, delay_ms_most = 0;
   StackAsks stack_asks(steps, commands, counters);
@@ -263,10 +305,11 @@ Result<void> run(const Options& options, const sigset_t& signals) {
     counters.set("lockstep_warnings_left_out", "", static_cast<int64_t>(engine.warnings_left_out()));
     tail.tick(clock.unix_ns());
     commands.tick();
+    rollups.write();
   };
 
   StepTraceCache traces(steps, spans, clock);
-  ApiContext context{steps, spans, traces, metrics, **state, agents, engine, counters, clock, ready, *web_folder};
+  ApiContext context{steps, spans, traces, named_metrics, **state, agents, engine, counters, clock, ready, *web_folder};
   context.feedback = &feedback;
   context.ask_detail = [&](const JobInfo& job, const DetailRequest& request) {
     counters.add("lockstep_detail_asks_total", "reason=\"person\"");
@@ -283,21 +326,22 @@ Result<void> run(const Options& options, const sigset_t& signals) {
     counters.add("lockstep_stack_asks_total", "reason=\"person\"", asked.ranks);
     return asked;
   };
-  std::unique_ptr<RemoteWriteOut> remote_write_out;
-  if (!options.remote_write.empty())
-    remote_write_out =
-        std::make_unique<RemoteWriteOut>(metrics, RemoteWriteOutOptions{.url = *remote_write_url}, clock, counters);
-  MetricWriter& writer = remote_write_out ? static_cast<MetricWriter&>(*remote_write_out) : metrics;
-  MetricIntake intake(writer, clock, counters);
   MetricMapping mapping(intake, clock);
   RemoteWriteDoor remote_write(intake, clock, counters);
+  std::unique_ptr<Scraper> scraper;  // there before `ready` is set, and until the API has stopped
+  context.scrape_targets = [&] { return scraper ? scraper->targets() : std::vector<ScrapeTarget>(); };
+  QueryTurns queries(
+      {.running_max = static_cast<size_t>(options.queries_max)},
+      [&](const ServerRequest& request) { return answer(context, request); }, counters);
   Result<std::unique_ptr<HttpServer>> api = HttpServer::start(
       {.address = *http_address,
        .body_bytes_max = 1 << 20,
        .path_limits = {{std::string(kRemoteWritePath), kRemoteWriteBodyBytesMax}},
+       .threads = 8 + static_cast<size_t>(options.queries_max),  // queries never take the last ones
        .name = "http"},
-      [&](const ServerRequest& request) {
-        return request.path == kRemoteWritePath ? remote_write.handle(request) : answer(context, request);
+      [&](const ServerRequest& request, const std::shared_ptr<HttpResponder>& responder) {
+        if (ready && takes_turns(request)) return queries.run(request, responder);
+        responder->answer(request.path == kRemoteWritePath ? remote_write.handle(request) : answer(context, request));
       },
       counters);
   if (!api.ok()) return Error{"--http: " + api.error()};
@@ -305,7 +349,7 @@ Result<void> run(const Options& options, const sigset_t& signals) {
   Result<std::unique_ptr<DurableLog>> log = DurableLog::open(
       {.folder = options.data + "/log", .total_bytes_max = static_cast<uint64_t>(options.log_bytes_max)}, counters);
   if (!log.ok()) return Error{log.error()};
-  if (!replay(**log, applier, spans, engine, tail, clock, counters)) {
+  if (!replay(**log, applier, spans, engine, tail, rollups, clock, counters)) {
     (*api)->stop();
     return {};
   }
@@ -318,7 +362,6 @@ Result<void> run(const Options& options, const sigset_t& signals) {
   Result<std::unique_ptr<OtlpDoors>> doors =
       OtlpDoors::start({.http = *otlp_http_address, .grpc = *otlp_grpc_address}, sink, clock, counters, &commands);
   if (!doors.ok()) return Error{doors.error()};
-  std::unique_ptr<Scraper> scraper;
   if (!scrape.jobs.empty()) scraper = Scraper::start(std::move(scrape), intake, clock, counters);
   ready = true;
   std::printf("ready http=%s otlp_http=%s otlp_grpc=%s\n", (*api)->address().c_str(), (*doors)->http_address().c_str(),
@@ -328,7 +371,10 @@ Result<void> run(const Options& options, const sigset_t& signals) {
                     web_folder->empty() ? "not found (see --web)" : web_folder->c_str());
 
   const timespec tick{0, kTickNs};
-  while (sigtimedwait(&signals, nullptr, &tick) < 0) look();  // nothing arrived: time for a look
+  while (sigtimedwait(&signals, nullptr, &tick) < 0) {  // nothing arrived: time for a look
+    look();
+    queries.tick();
+  }
 
   LOCKSTEP_LOG_INFO("server", "stopping: doors, diagnosis, API, log");
   ready = false;

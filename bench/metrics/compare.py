@@ -1,25 +1,23 @@
 #!/usr/bin/env python3
 """What metrics cost: the same frames into Lockstep, VictoriaMetrics and Prometheus, one after the other, on loopback.
 
-    compare.py --bin DIR [--shapes wide,long] [--nodes N] [--steps N] [--only NAME,...] [--lockstep PROGRAM] [--out FILE]
+    compare.py --bin DIR [--shapes wide,long,jitter,churn,second] [--nodes N] [--steps N] [--only NAME,...]
+               [--lockstep PROGRAM] [--out FILE]
 
 Frames are made first (bench/metrics/fleet.h says of what) and played from files by four connections as fast as they are
-taken. The first step makes the series, the others are steady. CPU is user and system time of the server's process, so
-what else runs on the machine moves it little; wall times are moved by it. Ends with 1 where something could not be
+taken. The first step makes the series, the others are steady. CPU is user and system time of the server's process, until
+it is quiet after the last request, so what else runs on the machine moves it little; wall times are moved by it. Ends with 1 where something could not be
 measured or samples were refused."""
 
 import argparse
-import contextlib
 import dataclasses
 import datetime
 import json
 import os
 import pathlib
 import platform
-import re
 import shutil
 import signal
-import socket
 import statistics
 import subprocess
 import sys
@@ -27,66 +25,48 @@ import tempfile
 import time
 import urllib.error
 import urllib.parse
-import urllib.request
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 import peers  # noqa: E402
+from processes import Failed, cpu_s, free_port, get, memory, size_of, wait_until  # noqa: E402
 
 READY_S = 120
+
+
+@dataclasses.dataclass(frozen=True)
+class Shape:
+    about: str
+    nodes: int
+    steps: int
+    interval_ms: int = 10_000
+    jitter_ms: int = 0
+    churn: float = 0
+    churn_steps: int = 60
+    with_queries: bool = False
+
+
+SHAPES = {
+    "wide": Shape("many series", 1280, 24, with_queries=True),
+    "long": Shape("two hours of few, after which blocks are made", 16, 750),
+    "jitter": Shape("every push up to 2 s off its time", 320, 24, jitter_ms=2000, with_queries=True),
+    "churn": Shape("half of the small jobs are new ones every two minutes", 320, 48, churn=0.5, churn_steps=12),
+    "second": Shape("a sample every second", 128, 240, interval_ms=1000, with_queries=True),
+}
 # name: PromQL, whether over a range of 22 steps, how often
 QUERIES = {
-    "slowest rank, instant": ('topk(5, max by (rank) (train_step_seconds{job_id="train-0000"}))', False, 15),
+    "slowest rank, instant": ('topk(5, max by (rank) (train_step_seconds{job_id="train-0000"}))', False, 9),
     "slowest rank over 2 min": (
         'topk(5, avg by (rank) (avg_over_time(train_step_seconds{job_id="train-0000"}[2m])))',
         False,
-        15,
+        9,
     ),
-    "power by job": ("avg by (job_id) (gpu_power_watts)", False, 15),
-    "power by job, range": ("avg by (job_id) (gpu_power_watts)", True, 15),
-    "slowest rank, range": ('topk(5, max by (rank) (train_step_seconds{job_id="train-0000"}))', True, 15),
-    "NVLink rate by job": ("sum by (job_id) (rate(nvlink_tx_kibibytes_total[1m]))", False, 5),
-    "NVLink rate by job, range": ("sum by (job_id) (rate(nvlink_tx_kibibytes_total[1m]))", True, 5),
-    "all series of one rank": ('{job_id="train-0000",rank="17"}', False, 15),
+    "power by job": ("avg by (job_id) (gpu_power_watts)", False, 9),
+    "power by job, range": ("avg by (job_id) (gpu_power_watts)", True, 9),
+    "slowest rank, range": ('topk(5, max by (rank) (train_step_seconds{job_id="train-0000"}))', True, 9),
+    "NVLink rate by job": ("sum by (job_id) (rate(nvlink_tx_kibibytes_total[1m]))", False, 3),
+    "NVLink rate by job, range": ("sum by (job_id) (rate(nvlink_tx_kibibytes_total[1m]))", True, 3),
+    "all series of one rank": ('{job_id="train-0000",rank="17"}', False, 9),
 }
-
-
-class Failed(Exception):
-    pass
-
-
-def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return one.getsockname()[1]
-
-
-def cpu_s(pid: int) -> float:
-    fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
-def memory(pid: int) -> tuple[int, int]:
-    status = pathlib.Path(f"/proc/{pid}/status").read_text()
-    return tuple(int(re.search(rf"{key}:\s+(\d+)", status)[1]) * 1024 for key in ("VmRSS", "VmHWM"))
-
-
-def size_of(folder: pathlib.Path) -> int:
-    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()) if folder.exists() else 0
-
-
-def get(url: str, data: bytes | None = None) -> bytes:
-    with urllib.request.urlopen(urllib.request.Request(url, data=data), timeout=300) as answer:
-        return answer.read()
-
-
-def wait_until(what: str, ready, seconds: float = READY_S):
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        with contextlib.suppress(OSError, urllib.error.URLError, ValueError, KeyError, IndexError):
-            if ready():
-                return
-        time.sleep(0.1)
-    raise Failed(f"{what} did not happen within {seconds} s")
 
 
 class Server:
@@ -96,9 +76,12 @@ class Server:
     write = "/api/v1/write"
     base = ""
     no_cache = {}
+    ready_s = READY_S
+    before = []  # what comes before the program
 
-    def __init__(self, folder: pathlib.Path):
+    def __init__(self, folder: pathlib.Path, program: pathlib.Path):
         self.folder = folder
+        self.program = program
         self.data = folder / "data"
         self.port = free_port()
         self.one = None
@@ -109,9 +92,9 @@ class Server:
     def start(self):
         with open(self.folder / "log", "ab") as log:
             self.one = subprocess.Popen(
-                list(map(str, self.arguments())), stdin=subprocess.DEVNULL, stdout=log, stderr=log
+                list(map(str, self.before + self.arguments())), stdin=subprocess.DEVNULL, stdout=log, stderr=log
             )
-        wait_until(f"{self.name} answering", lambda: self.ready())
+        wait_until(f"{self.name} answering", lambda: self.ready(), self.ready_s)
 
     def ready(self) -> bool:
         if self.one.poll() is not None:
@@ -130,11 +113,18 @@ class Server:
     def settle(self):
         """After the load: everything can be asked for."""
 
-    def disk(self) -> int:
-        """Bytes at rest, index included; the server runs and is stopped after."""
+    def disk(self) -> tuple[int, int, int]:
+        """Bytes at rest, index included; of that the index where it has files of its own, and rollups."""
         raise NotImplementedError
 
-    def query(self, text: str, at_s: float, step_s: float | None, count: int) -> list:
+    def at_rest(self, folder: pathlib.Path) -> tuple[int, int, int]:
+        self.stop()  # what is in memory goes to disk
+        sizes = size_of(folder), sum(map(size_of, folder.rglob("indexdb"))), sum(path.stat().st_size for path in folder.rglob("block-*-t[12]-*"))
+        self.start()
+        return sizes
+
+    def query(self, text: str, at_s: float, step_s: float | None = None, count: int = 1) -> tuple[float, list]:
+        """Median seconds of so many times, and the result."""
         parameters = {"query": text, **self.no_cache}
         path = "query"
         if step_s is None:
@@ -146,21 +136,22 @@ class Server:
         times = []
         for _ in range(count):
             began = time.monotonic()
-            body = get(url)
+            try:
+                body = get(url)
+            except urllib.error.HTTPError as error:
+                if error.code // 100 == 4:
+                    raise Failed(f"{self.name}: {text}: {error.read()[:300].decode()}") from error
+                raise
             times.append(time.monotonic() - began)
         answer = json.loads(body)
         if answer["status"] != "success":
             raise Failed(f"{self.name}: {text}: {answer}")
-        return [statistics.median(times), len(answer["data"]["result"])]
+        return statistics.median(times), answer["data"]["result"]
 
 
 class VictoriaMetrics(Server):
     name = "VictoriaMetrics 1.150.0"
     no_cache = {"nocache": "1"}
-
-    def __init__(self, folder, program):
-        super().__init__(folder)
-        self.program = program
 
     def arguments(self):
         return [
@@ -177,16 +168,16 @@ class VictoriaMetrics(Server):
 
     def disk(self):
         get(f"http://127.0.0.1:{self.port}/internal/force_flush")
-        get(f"http://127.0.0.1:{self.port}/internal/force_merge")
-        return size_of(self.data)
+        base = f"http://127.0.0.1:{self.port}"
+        get(f"{base}/internal/force_merge")
+        time.sleep(1)
+        wait_until("the merge", lambda: b"vm_active_force_merges 0" in get(f"{base}/metrics"), READY_S)
+        total, index, _ = self.at_rest(self.data)
+        return total - size_of(self.data / "cache"), index, 0
 
 
 class Prometheus(Server):
     name = "Prometheus 3.14.0"
-
-    def __init__(self, folder, program):
-        super().__init__(folder)
-        self.program = program
 
     def arguments(self):
         config = self.folder / "prometheus.yml"
@@ -205,17 +196,14 @@ class Prometheus(Server):
     def disk(self):
         # The head goes into a block on demand only; the write-ahead log is not what is kept.
         name = json.loads(get(f"http://127.0.0.1:{self.port}/api/v1/admin/tsdb/snapshot", b""))["data"]["name"]
-        return size_of(self.data / "snapshots" / name)
+        block = self.data / "snapshots" / name
+        return size_of(block), sum(path.stat().st_size for path in block.rglob("index")), 0
 
 
 class Lockstep(Server):
     name = "Lockstep"
     write = "/prometheus/api/v1/write"
     base = "/prometheus"
-
-    def __init__(self, folder, program):
-        super().__init__(folder)
-        self.program = program
 
     def arguments(self):
         return [
@@ -231,10 +219,7 @@ class Lockstep(Server):
         ]
 
     def disk(self):
-        self.stop()  # what is in memory goes to disk
-        size = size_of(self.data / "metrics")
-        self.start()
-        return size
+        return self.at_rest(self.data / "metrics")
 
 
 @dataclasses.dataclass
@@ -249,8 +234,19 @@ class Measured:
     rss: int = 0
     rss_peak: int = 0
     disk: int = 0
+    index: int = 0
+    rollups: int = 0
     restart_s: float = 0
     queries: dict = dataclasses.field(default_factory=dict)
+
+
+def quiet(pid: int):
+    """What is written behind counts too: until next to nothing is done any more, a minute at most."""
+    for _ in range(30):
+        before = cpu_s(pid)
+        time.sleep(2)
+        if cpu_s(pid) - before < 0.1:
+            return
 
 
 def load(program: pathlib.Path, *arguments) -> dict:
@@ -260,7 +256,7 @@ def load(program: pathlib.Path, *arguments) -> dict:
     return json.loads(done.stdout)
 
 
-def measure(server: Server, player: pathlib.Path, frames: pathlib.Path, made: dict, end_s: float, with_queries: bool):
+def measure(server: Server, player: pathlib.Path, frames: pathlib.Path, end_s: float, with_queries: bool) -> Measured:
     result = Measured(server.name)
     server.start()
     try:
@@ -268,8 +264,10 @@ def measure(server: Server, player: pathlib.Path, frames: pathlib.Path, made: di
         pid = server.one.pid
         before = cpu_s(pid)
         load(player, "replay", "--frames", frames, "--url", url, "--to", 1)
+        quiet(pid)
         after_new = cpu_s(pid)
         sent = load(player, "replay", "--frames", frames, "--url", url, "--from", 1)
+        quiet(pid)
         result.steady_cpu_s = cpu_s(pid) - after_new
         result.steady_samples = sent["samples"]
         result.steady_wall_s = sent["wall_s"]
@@ -280,61 +278,74 @@ def measure(server: Server, player: pathlib.Path, frames: pathlib.Path, made: di
         count = 'count({__name__=~".+"})'
         wait_until(
             f"{server.name} showing all series",
-            lambda: server.query("count(train_step_seconds)", end_s, None, 1)[1] == 1,
+            lambda: server.query("count(train_step_seconds)", end_s)[1],
+            READY_S,
         )
         if with_queries:
             for name, (text, is_range, times) in QUERIES.items():
-                result.queries[name] = server.query(text, end_s, 10 if is_range else None, times)
-        result.disk = server.disk()
+                result.queries[name] = server.query(text, end_s, 10 if is_range else None, times)[0]
+        result.disk, result.index, result.rollups = server.disk()
         server.stop()
         began = time.monotonic()
         server.start()
-        wait_until("the restart", lambda: server.query(count, end_s, None, 1)[1] == 1, 600)
+        wait_until("the restart", lambda: server.query(count, end_s)[1], 600)
         result.restart_s = time.monotonic() - began
     finally:
         server.stop()
     return result
 
 
-def table(rows: list[Measured], made: dict, shape: str, nodes: int) -> str:
+def table(rows: list[Measured], made: dict, name: str, shape: Shape) -> str:
+    """A column for each server; budgets are told where the shape is the one they were made for."""
     million = 1e6
-    ours = next((row for row in rows if row.name == "Lockstep"), None)
+    ours = next((row for row in rows if row.name == Lockstep.name), None)
+    peer = next((row for row in rows if row.name == VictoriaMetrics.name), None)
+    has_budgets = name == "wide" and ours is not None and peer is not None
 
-    def line(what, value, digits):
+    def line(what, value, digits, times=None, at_most=None):
         cells = []
         for row in rows:
             text = f"{value(row):,.{digits}f}"
             if ours is not None and row is not ours and value(ours) > 0:
                 text += f" ({value(row) / value(ours):.1f}x)"
             cells.append(text)
+        if has_budgets:
+            if at_most is not None:
+                cells.append(f"{at_most:g}: {'met' if value(ours) <= at_most else 'missed'}")
+            else:
+                cells.append(f"{times:g}x: {'met' if value(peer) >= times * value(ours) else 'missed'}" if times else "")
         return f"| {what} | " + " | ".join(cells) + " |\n"
 
-    text = f"\n## {shape}: {made['series']:,} series of {nodes:,} nodes, {made['steps']} steps, {made['samples']:,} samples\n\n"
-    text += f"{made['plain_bytes'] / made['samples']:.0f} bytes a sample as protobuf, {made['frame_bytes'] / made['samples']:.1f} as sent.\n\n"
-    text += "| | " + " | ".join(row.name for row in rows) + " |\n|---|" + "---|" * len(rows) + "\n"
-    text += line("CPU-s per million samples, steady", lambda r: r.steady_cpu_s / r.steady_samples * million, 2)
-    text += line("CPU-s per million new series (with their first sample)", lambda r: r.new_series_cpu_s / made["series"] * million, 1)
+    new_later = made["series_made"] - made["series"]
+    text = f"\n## {name}: {made['series']:,} series of {made['series'] // 784:,} nodes, {made['steps']} steps, {made['samples']:,} samples\n\n"
+    text += f"{shape.about[0].upper() + shape.about[1:]}. {made['plain_bytes'] / made['samples']:.0f} bytes a sample as protobuf, {made['frame_bytes'] / made['samples']:.1f} as sent."
+    text += f" {new_later:,} series come after the first step.\n\n" if new_later else "\n\n"
+    titles = [row.name for row in rows] + (["budget"] if has_budgets else [])
+    text += "| | " + " | ".join(titles) + " |\n|---|" + "---|" * len(titles) + "\n"
+    text += line("CPU-s per million samples, after the first step", lambda r: r.steady_cpu_s / r.steady_samples * million, 2, times=8)
+    text += line("CPU-s per million new series (with their first sample)", lambda r: r.new_series_cpu_s / made["series"] * million, 1, times=8)
     text += line("samples/s taken (wall)", lambda r: r.steady_samples / r.steady_wall_s, 0)
     text += line("request p50, ms", lambda r: r.p50_ms, 1)
     text += line("request p99, ms", lambda r: r.p99_ms, 1)
-    text += line("memory, bytes per series", lambda r: r.rss / made["series"], 0)
-    text += line("memory at most, bytes per series", lambda r: r.rss_peak / made["series"], 0)
-    text += line("disk, bytes per sample (index included)", lambda r: r.disk / made["samples"], 2)
-    text += line("restart until all series answer, s", lambda r: r.restart_s, 1)
-    for name in rows[0].queries:
-        text += line(f"query, ms: {name}", lambda r: r.queries[name][0] * 1000, 1)
+    text += line("memory, bytes per series", lambda r: r.rss / made["series_made"], 0, times=4)
+    text += line("memory at most, bytes per series", lambda r: r.rss_peak / made["series_made"], 0)
+    text += line("disk, bytes per sample (index included, our rollups left out)", lambda r: (r.disk - r.rollups) / made["samples"], 2, times=1)
+    text += line("disk, bytes per sample (their index and our rollups left out)", lambda r: (r.disk - r.index - r.rollups) / made["samples"], 2, times=1)
+    text += line("disk, bytes per sample (all)", lambda r: r.disk / made["samples"], 2)
+    text += line("restart until all series answer, s", lambda r: r.restart_s, 1, at_most=5)
+    for query in rows[0].queries:
+        times = 6 if query.startswith(("slowest rank", "NVLink rate")) else None
+        text += line(f"query, ms: {query}", lambda r: r.queries[query] * 1000, 1, times=times)
     return text
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--bin", type=pathlib.Path, required=True)
-    parser.add_argument("--shapes", default="wide,long")
-    parser.add_argument("--nodes", type=int, help="instead of 1,280 (wide) and 64 (long)")
-    parser.add_argument("--steps", type=int, help="instead of 24 (wide) and 360 (long)")
-    parser.add_argument("--interval-ms", type=int, default=10_000)
-    parser.add_argument("--jitter-ms", type=int, default=0)
-    parser.add_argument("--churn", type=float, default=0.0)
+    parser.add_argument("--shapes", default="wide,long", help=", ".join(f"{name}: {shape.about}" for name, shape in SHAPES.items()))
+    for name in ("nodes", "steps", "interval-ms", "jitter-ms", "churn-steps"):
+        parser.add_argument(f"--{name}", type=int, help="instead of what the shape has")
+    parser.add_argument("--churn", type=float, help="share of the small jobs that change, instead of what the shape has")
     parser.add_argument("--only", default="lockstep,victoriametrics,prometheus")
     parser.add_argument("--lockstep", type=pathlib.Path, help="the server, instead of lockstepd of --bin")
     parser.add_argument("--folder", type=pathlib.Path, help="where frames and data go (default: a temporary folder)")
@@ -344,51 +355,52 @@ def main():
     only = options.only.split(",")
     report = (
         "# What metrics cost\n\nMade by `./dev bench metrics`: remote write 1.0 from four connections, the same frames into each server, "
-        "write-ahead logs on, each server alone and new. CPU is the server's user and system time. In brackets: how many times ours. "
+        "write-ahead logs on, each server alone and new. CPU is the server's user and system time until it is quiet again. In brackets: how many times ours. "
         f"{platform.machine()}, {os.cpu_count()} cores, {datetime.datetime.now(datetime.timezone.utc):%Y-%m-%d}. Queries: median over HTTP, "
-        "VictoriaMetrics without its cache. Disk: VictoriaMetrics after a forced merge, Prometheus as a snapshot block"
-        + (", Lockstep after a stop.\n" if "lockstep" in only else ".\n")
+        "VictoriaMetrics without its cache. Disk: VictoriaMetrics after a forced merge and a stop, Prometheus as a snapshot block"
+        + (", Lockstep after a stop (it alone keeps rollups, of a minute and of an hour).\n" if "lockstep" in only else ".\n")
     )
     if "lockstep" not in only:
         report += "\nLockstep is left out of this run.\n"
     failed = False
     with tempfile.TemporaryDirectory(dir=options.folder) as folder:
         folder = pathlib.Path(folder)
-        for shape in options.shapes.split(","):
-            nodes = options.nodes or (1280 if shape == "wide" else 64)
-            steps = options.steps or (24 if shape == "wide" else 360)
-            span_s = steps * options.interval_ms / 1000
+        for name in options.shapes.split(","):
+            told = {field.name: getattr(options, field.name, None) for field in dataclasses.fields(Shape)}
+            shape = dataclasses.replace(SHAPES[name], **{key: value for key, value in told.items() if value is not None})
+            span_s = shape.steps * shape.interval_ms / 1000
             start_s = int(time.time() - span_s - 60)
-            frames = folder / f"frames-{shape}"
+            frames = folder / f"frames-{name}"
             made = load(
-                player, "generate", "--out", frames, "--nodes", nodes, "--steps", steps, "--start-ms", start_s * 1000,
-                "--interval-ms", options.interval_ms, "--jitter-ms", options.jitter_ms, "--churn", options.churn,
+                player, "generate", "--out", frames, "--nodes", shape.nodes, "--steps", shape.steps, "--start-ms", start_s * 1000,
+                "--interval-ms", shape.interval_ms, "--jitter-ms", shape.jitter_ms, "--churn", shape.churn, "--churn-steps", shape.churn_steps,
             )  # fmt: skip
-            end_s = start_s + span_s + options.interval_ms / 1000
+            end_s = start_s + span_s + shape.interval_ms / 1000
             rows = []
-            for name, kind, program in (
+            for key, kind, program in (
                 ("lockstep", Lockstep, lambda: options.lockstep or options.bin / "lockstepd"),
                 ("victoriametrics", VictoriaMetrics, lambda: peers.build(peers.VICTORIA_METRICS)),
                 ("prometheus", Prometheus, lambda: peers.build(peers.PROMETHEUS)),
             ):
-                if name not in only:
+                if key not in only:
                     continue
                 binary = program()
                 if binary is None or not pathlib.Path(binary).exists():
-                    print(f"bench metrics: {name} left out: there is no {binary}", file=sys.stderr)
+                    print(f"bench metrics: {key} left out: there is no {binary}", file=sys.stderr)
                     failed = True
                     continue
-                place = folder / f"{name}-{shape}"
+                place = folder / f"{key}-{name}"
                 place.mkdir()
+                began = time.monotonic()
                 try:
-                    print(f"bench metrics: {shape}: {name}", file=sys.stderr)
-                    rows.append(measure(kind(place, binary), player, frames, made, end_s, shape == "wide"))
+                    rows.append(measure(kind(place, binary), player, frames, end_s, shape.with_queries))
                 except Failed as error:
-                    print(f"bench metrics: {name}: {error}", file=sys.stderr)
+                    print(f"bench metrics: {name}: {key}: {error}", file=sys.stderr)
                     failed = True
+                print(f"bench metrics: {name}: {key} took {time.monotonic() - began:.0f} s", file=sys.stderr)
                 shutil.rmtree(place, ignore_errors=True)
             if rows:
-                report += table(rows, made, shape, nodes)
+                report += table(rows, made, name, shape)
             shutil.rmtree(frames, ignore_errors=True)
     print(report)
     if options.out:

@@ -132,6 +132,8 @@ const Row& row_of(int k, int* link) {
   return k < 12 ? kPort[k] : kTraining[k - 12];
 }
 
+constexpr const char* kLargeJob = "train-0000";
+
 double slowness(int rank, bool is_large_job) {
   if (!is_large_job) return 1;
   return rank == 4242 ? 1.28 : rank == 77 || rank == 6001 ? 1.09 : 1;
@@ -176,10 +178,14 @@ uint64_t Fleet::series() const {
 }
 
 std::string Fleet::job_of(int node, int generation, int* rank) const {
+  if (!options_.job.empty()) {
+    *rank = node * kGpusPerNode;
+    return options_.job;
+  }
   const int large = options_.nodes >= 1280 ? options_.nodes * 4 / 5 : options_.nodes / 2;  // of 1280: 1024, of 64: 32
   if (node < large) {
     *rank = node * kGpusPerNode;
-    return "train-0000";
+    return kLargeJob;
   }
   *rank = (node - large) % 8 * kGpusPerNode;
   const std::string name = format("train-%04d", 1 + (node - large) / 8);
@@ -189,71 +195,94 @@ std::string Fleet::job_of(int node, int generation, int* rank) const {
 int Fleet::generation_of(int node, int step) const {
   if (options_.churn <= 0 || uniform(static_cast<uint64_t>(node) / 8, 0, 7) >= options_.churn) return 0;
   int rank = 0;
-  if (job_of(node, 0, &rank) == "train-0000") return 0;
+  if (job_of(node, 0, &rank) == kLargeJob) return 0;
   return step / options_.churn_steps;
 }
 
-void Fleet::label(Node& one, int node, int generation) const {
-  one.labels.clear();
-  one.ends.clear();
-  int first_rank = 0;
-  const std::string job = job_of(node, generation, &first_rank);
+Fleet::Identity Fleet::identity(int node, int step) const {
+  Identity identity;
+  identity.host = format(options_.job.empty() ? "gpu-node-%05d" : "node-%02d", node);
+  identity.job = job_of(node, generation_of(node, step), &identity.first_rank);
   for (int gpu = 0; gpu < kGpusPerNode; ++gpu) {
     const uint64_t id = mix(static_cast<uint64_t>(node) * kGpusPerNode + static_cast<uint64_t>(gpu));
-    const std::string uuid = format("GPU-%08x-%04x-%04x-%04x-%012llx", static_cast<unsigned>(id >> 32),
-                                    static_cast<unsigned>(id >> 16 & 0xFFFF), static_cast<unsigned>(id & 0xFFFF),
-                                    0xA15u, static_cast<unsigned long long>(mix(id) & 0xFFFFFFFFFFFF));
+    identity.uuids[gpu] = format("GPU-%08x-%04x-%04x-%04x-%012llx", static_cast<unsigned>(id >> 32),
+                                 static_cast<unsigned>(id >> 16 & 0xFFFF), static_cast<unsigned>(id & 0xFFFF), 0xA15u,
+                                 static_cast<unsigned long long>(mix(id) & 0xFFFFFFFFFFFF));
+  }
+  return identity;
+}
+
+std::vector<Labels> Fleet::labels_of(const Identity& identity) {
+  std::vector<Labels> all;
+  for (int gpu = 0; gpu < kGpusPerNode; ++gpu) {
     for (int k = 0; k < kSeriesPerGpu; ++k) {
       int link = -1;
       const Row& row = row_of(k, &link);
-      Labels labels = {{"__name__", row.name},
-                       {"cluster", "eu-north-1a"},
-                       {"gpu", std::to_string(gpu)},
-                       {"host", format("gpu-node-%05d", node)},
-                       {"job_id", job}};
+      Labels& labels = all.emplace_back(Labels{{"__name__", row.name},
+                                               {"cluster", "eu-north-1a"},
+                                               {"gpu", std::to_string(gpu)},
+                                               {"host", identity.host},
+                                               {"job_id", identity.job}});
       if (link >= 0) labels.emplace_back("link", std::to_string(link));
       labels.emplace_back("model", "NVIDIA H100 80GB HBM3");
       if (k >= 76 && k < 88) labels.emplace_back("port", "mlx5_" + std::to_string(gpu) + ":1");
-      labels.emplace_back("rank", std::to_string(first_rank + gpu));
-      labels.emplace_back("uuid", uuid);
-      one.labels += remote_write::raw_labels_of(labels);
-      one.ends.push_back(static_cast<uint32_t>(one.labels.size()));
+      labels.emplace_back("rank", std::to_string(identity.first_rank + gpu));
+      labels.emplace_back("uuid", identity.uuids[gpu]);
     }
   }
-  one.generation = generation;
+  return all;
+}
+
+int64_t Fleet::time_ms(int node, int step, int64_t start_ms) const {
+  const uint64_t id = static_cast<uint64_t>(node);
+  const int64_t phase_ms = static_cast<int64_t>(mix(kSeed ^ id) % static_cast<uint64_t>(options_.interval_ms));
+  const int64_t time_ms = start_ms + step * options_.interval_ms + phase_ms;
+  if (options_.jitter_ms <= 0) return time_ms;
+  return time_ms +
+         static_cast<int64_t>(draw(id, static_cast<uint64_t>(step), 9) % static_cast<uint64_t>(options_.jitter_ms));
+}
+
+std::span<const double> Fleet::values(int node, int step) {
+  Node& one = nodes_[static_cast<size_t>(node)];
+  const bool is_first = one.values.empty();
+  if (is_first) one.values.resize(kGpusPerNode * kSeriesPerGpu);
+  int first_rank = 0;
+  const bool is_large_job = job_of(node, 0, &first_rank) == kLargeJob;
+  const double seconds = static_cast<double>(options_.interval_ms) / 1000;
+  uint64_t series = static_cast<uint64_t>(node) * kGpusPerNode * kSeriesPerGpu;
+  double* value = one.values.data();
+  for (int gpu = 0; gpu < kGpusPerNode; ++gpu) {
+    const double slow = slowness(first_rank + gpu, is_large_job);
+    for (int k = 0; k < kSeriesPerGpu; ++k, ++value, ++series) {
+      int link = -1;
+      *value = next_value(row_of(k, &link), *value, is_first, series, static_cast<uint64_t>(step), seconds, slow);
+    }
+  }
+  return one.values;
 }
 
 void Fleet::append_node(std::string& request, int node, int step, int64_t start_ms) {
   Node& one = nodes_[static_cast<size_t>(node)];
-  const int generation = generation_of(node, step);
-  if (generation != one.generation) label(one, node, generation);
-  const bool is_first = one.values.empty();
-  if (is_first) one.values.resize(kGpusPerNode * kSeriesPerGpu);
-  const uint64_t id = static_cast<uint64_t>(node);
-  const int64_t phase_ms = static_cast<int64_t>(mix(kSeed ^ id) % static_cast<uint64_t>(options_.interval_ms));
-  int64_t time_ms = start_ms + step * options_.interval_ms + phase_ms;
-  if (options_.jitter_ms > 0) {
-    time_ms +=
-        static_cast<int64_t>(draw(id, static_cast<uint64_t>(step), 9) % static_cast<uint64_t>(options_.jitter_ms));
+  if (const int generation = generation_of(node, step); generation != one.generation) {
+    one.labels.clear();
+    one.ends.clear();
+    for (const Labels& labels : labels_of(identity(node, step))) {
+      one.labels += remote_write::raw_labels_of(labels);
+      one.ends.push_back(static_cast<uint32_t>(one.labels.size()));
+    }
+    one.generation = generation;
+    series_made_ += one.ends.size();
   }
-  int first_rank = 0;
-  const bool is_large_job = job_of(node, 0, &first_rank) == "train-0000";
+  const int64_t time = time_ms(node, step, start_ms);
+  const std::span<const double> all = values(node, step);
   size_t began = 0;
-  for (int at = 0; at < kGpusPerNode * kSeriesPerGpu; ++at) {
-    int link = -1;
-    const Row& row = row_of(at % kSeriesPerGpu, &link);
-    const uint64_t series = id * kGpusPerNode * kSeriesPerGpu + static_cast<uint64_t>(at);
-    double& value = one.values[static_cast<size_t>(at)];
-    value = next_value(row, value, is_first, series, static_cast<uint64_t>(step),
-                       static_cast<double>(options_.interval_ms) / 1000,
-                       slowness(first_rank + at / kSeriesPerGpu, is_large_job));
-    const size_t end = one.ends[static_cast<size_t>(at)];
+  for (size_t at = 0; at < all.size(); ++at) {
+    const size_t end = one.ends[at];
     remote_write::append_series(request, {.raw_labels = std::string_view(one.labels).substr(began, end - began),
-                                          .times_ms = {&time_ms, 1},
-                                          .values = {&value, 1}});
+                                          .times_ms = {&time, 1},
+                                          .values = all.subspan(at, 1)});
     began = end;
   }
-  one.next_step = step + 1;
 }
 
 }  // namespace lockstep::bench

@@ -1,26 +1,33 @@
 // The load of ./dev bench metrics: makes the frames of a fleet once, then plays the same frames into any server that
 // takes remote write.
 //
-//   metrics_load generate --out DIR [--nodes N] [--steps N] [--interval-ms N] [--jitter-ms N] [--churn SHARE]
-//   --start-ms T metrics_load replay --frames DIR --url URL [--from STEP] [--to STEP]
+//   metrics_load generate --out DIR --start-ms T [--nodes N] [--steps N] [--interval-ms N] [--jitter-ms N]
+//                         [--churn SHARE] [--churn-steps N]
+//   metrics_load replay --frames DIR --url URL [--from STEP] [--to STEP]
+//   metrics_load fleet --url URL [--nodes N] [--ramp-s N] [--seconds N] [--interval-ms N] [--late-s-max N] [--job NAME]
 //
-// A request is four nodes (3,136 samples); a node always comes through the same of four connections, as an agent
-// does. Frames are read from the page cache. replay prints one line of JSON and ends with 1 where a request was
-// refused.
+// generate and replay: a request is four nodes (3,136 samples); a node always comes through the same of four
+// connections, as an agent does. Frames are read from the page cache. replay prints one line of JSON and ends with 1
+// where a request was refused.
+// fleet: in real time and without files (push_frames.h): nodes come one after the other within --ramp-s, then all of
+// them push once an interval, each at its own moment, for --seconds or until SIGTERM. Prints a line of JSON every ten
+// seconds and one at the end; ends with 1 where a request was refused, or gives up where it is --late-s-max behind.
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <atomic>
+#include <csignal>
 #include <cstdio>
 #include <cstring>
 #include <fstream>
 #include <map>
-#include <mutex>
 #include <thread>
 
 #include "base/clock.h"
 #include "base/files.h"
 #include "base/text.h"
 #include "bench/metrics/fleet.h"
+#include "bench/metrics/push_frames.h"
 #include "net/http_client.h"
 #include "wire/compression.h"
 
@@ -29,6 +36,8 @@ namespace {
 
 constexpr int kConnections = 4;
 constexpr int kNodesPerRequest = 4;
+constexpr int kFleetConnections = 16;
+constexpr int64_t kTimeoutMs = 120'000;
 
 struct FrameHead {
   uint32_t step;
@@ -57,10 +66,12 @@ int generate(const Arguments& arguments) {
   options.interval_ms = number_of(arguments, "--interval-ms", 10'000);
   options.jitter_ms = number_of(arguments, "--jitter-ms", 0);
   options.churn = parse_double(text_of(arguments, "--churn", "0")).value_or(0);
+  options.churn_steps = static_cast<int>(number_of(arguments, "--churn-steps", options.churn_steps));
   const int steps = static_cast<int>(number_of(arguments, "--steps", 24));
   const int64_t start_ms = number_of(arguments, "--start-ms", 0);
   const std::string folder = text_of(arguments, "--out", "");
-  if (folder.empty() || start_ms == 0 || options.nodes < kNodesPerRequest || options.nodes % kNodesPerRequest != 0) {
+  if (folder.empty() || start_ms == 0 || options.nodes < kNodesPerRequest || options.nodes % kNodesPerRequest != 0 ||
+      options.interval_ms < 1 || options.churn_steps < 1) {
     std::fprintf(stderr, "metrics_load generate: --out DIR, --start-ms T and nodes by four\n");
     return 2;
   }
@@ -99,17 +110,64 @@ int generate(const Arguments& arguments) {
       return 1;
     }
   }
-  std::printf("{\"series\":%llu,\"samples\":%llu,\"steps\":%d,\"plain_bytes\":%llu,\"frame_bytes\":%llu}\n",
-              static_cast<unsigned long long>(fleet.series()), static_cast<unsigned long long>(samples), steps,
-              static_cast<unsigned long long>(plain_bytes), static_cast<unsigned long long>(frame_bytes));
+  std::printf(
+      "{\"series\":%llu,\"series_made\":%llu,\"samples\":%llu,\"steps\":%d,\"plain_bytes\":%llu,\"frame_bytes\":%llu}"
+      "\n",
+      static_cast<unsigned long long>(fleet.series()), static_cast<unsigned long long>(fleet.series_made()),
+      static_cast<unsigned long long>(samples), steps, static_cast<unsigned long long>(plain_bytes),
+      static_cast<unsigned long long>(frame_bytes));
   return 0;
 }
 
 struct Sent {
   uint64_t samples = 0, requests = 0, bytes = 0, retried = 0;
-  std::vector<double> latencies_ms;
+  std::vector<float> latencies_ms;
   std::string problem;
 };
+
+HttpRequest write_request(const std::string& path) {
+  HttpRequest request;
+  request.method = "POST";
+  request.path = path;
+  request.headers = {{"content-type", "application/x-protobuf"},
+                     {"content-encoding", "snappy"},
+                     {"user-agent", "metrics_load"},
+                     {"x-prometheus-remote-write-version", "0.1.0"}};
+  return request;
+}
+
+// Until it is taken. Empty, or why it was not.
+std::string send_until_taken(HttpClient& client, const HttpRequest& request, const Clock& clock, Sent& sent) {
+  for (int attempt = 0;; ++attempt) {
+    const int64_t began_ns = clock.monotonic_ns();
+    Result<HttpResponse> answer = client.send(request);
+    if (!answer.ok()) return answer.error();
+    sent.latencies_ms.push_back(static_cast<float>(static_cast<double>(clock.monotonic_ns() - began_ns) / 1e6));
+    if (answer->status / 100 == 2) break;
+    if ((answer->status != 429 && answer->status != 503) || attempt == 100) {
+      return format("answered %d: %.200s", answer->status, as_one_line(answer->body).c_str());
+    }
+    ++sent.retried;
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  }
+  sent.bytes += request.body.size();
+  ++sent.requests;
+  return {};
+}
+
+double quantile(std::vector<float>& all, double share) {
+  if (all.empty()) return 0;
+  const size_t at = static_cast<size_t>(share * static_cast<double>(all.size() - 1));
+  std::nth_element(all.begin(), all.begin() + static_cast<ptrdiff_t>(at), all.end());
+  return all[at];
+}
+
+double own_cpu_s() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return static_cast<double>(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) +
+         static_cast<double>(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) / 1e6;
+}
 
 void play(const std::string& file, const Url& url, const std::string& path, int64_t from, int64_t to, Sent& sent) {
   Result<std::string> frames = read_file(file, 1ull << 36);
@@ -118,14 +176,8 @@ void play(const std::string& file, const Url& url, const std::string& path, int6
     return;
   }
   SystemClock clock;
-  HttpClient client(url, 120'000);
-  HttpRequest request;
-  request.method = "POST";
-  request.path = path;
-  request.headers = {{"content-type", "application/x-protobuf"},
-                     {"content-encoding", "snappy"},
-                     {"user-agent", "metrics_load"},
-                     {"x-prometheus-remote-write-version", "0.1.0"}};
+  HttpClient client(url, kTimeoutMs);
+  HttpRequest request = write_request(path);
   FrameHead head;
   for (size_t at = 0; at + sizeof head <= frames->size();) {
     std::memcpy(&head, frames->data() + at, sizeof head);
@@ -134,25 +186,9 @@ void play(const std::string& file, const Url& url, const std::string& path, int6
     at += head.bytes;
     if (head.step < from || head.step >= to) continue;
     request.body.assign(body);
-    for (int attempt = 0;; ++attempt) {
-      const int64_t began_ns = clock.monotonic_ns();
-      Result<HttpResponse> answer = client.send(request);
-      if (!answer.ok()) {
-        sent.problem = answer.error();
-        return;
-      }
-      sent.latencies_ms.push_back(static_cast<double>(clock.monotonic_ns() - began_ns) / 1e6);
-      if (answer->status / 100 == 2) break;
-      if ((answer->status != 429 && answer->status != 503) || attempt == 100) {
-        sent.problem = format("answered %d: %.200s", answer->status, as_one_line(answer->body).c_str());
-        return;
-      }
-      ++sent.retried;
-      std::this_thread::sleep_for(std::chrono::milliseconds(100));
-    }
+    sent.problem = send_until_taken(client, request, clock, sent);
+    if (!sent.problem.empty()) return;
     sent.samples += head.samples;
-    sent.bytes += head.bytes;
-    ++sent.requests;
   }
 }
 
@@ -184,24 +220,183 @@ int replay(const Arguments& arguments) {
     total.latencies_ms.insert(total.latencies_ms.end(), one.latencies_ms.begin(), one.latencies_ms.end());
     if (total.problem.empty()) total.problem = one.problem;
   }
-  std::sort(total.latencies_ms.begin(), total.latencies_ms.end());
-  auto quantile = [&](double share) {
-    return total.latencies_ms.empty()
-               ? 0.0
-               : total.latencies_ms[static_cast<size_t>(share * static_cast<double>(total.latencies_ms.size() - 1))];
-  };
-  rusage usage{};
-  getrusage(RUSAGE_SELF, &usage);
-  const double cpu_s = static_cast<double>(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) +
-                       static_cast<double>(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) / 1e6;
   std::printf(
       "{\"samples\":%llu,\"requests\":%llu,\"bytes\":%llu,\"retried\":%llu,\"wall_s\":%.3f,\"client_cpu_s\":%.3f,"
       "\"p50_ms\":%.2f,\"p99_ms\":%.2f}\n",
       static_cast<unsigned long long>(total.samples), static_cast<unsigned long long>(total.requests),
-      static_cast<unsigned long long>(total.bytes), static_cast<unsigned long long>(total.retried), wall_s, cpu_s,
-      quantile(0.5), quantile(0.99));
+      static_cast<unsigned long long>(total.bytes), static_cast<unsigned long long>(total.retried), wall_s, own_cpu_s(),
+      quantile(total.latencies_ms, 0.5), quantile(total.latencies_ms, 0.99));
   if (!total.problem.empty()) std::fprintf(stderr, "metrics_load: %s\n", total.problem.c_str());
   return total.problem.empty() ? 0 : 1;
+}
+
+// One of the fleet's connections: its nodes, by their moment within the interval.
+struct Line {
+  struct Due {
+    int64_t phase_ms;
+    int node;
+    int first_step;
+  };
+  std::vector<Due> nodes;
+  Sent sent;  // its thread's until it has ended
+  std::atomic<uint64_t> pushes{0}, bytes{0}, retried{0};
+  std::atomic<int64_t> late_ms_most{0};  // since it was looked at last
+  std::atomic<int64_t> latency_us_most{0};
+};
+
+struct FleetPlay {
+  Fleet& fleet;
+  int64_t start_ms, interval_ms, late_ms_max;
+  int steps;
+  std::atomic<bool> stopping{false};
+};
+
+void push_fleet(FleetPlay& play, Line& line, const Url& url, const std::string& path, const Clock& clock) {
+  PushFrames frames(play.fleet);
+  HttpClient client(url, kTimeoutMs);
+  HttpRequest request = write_request(path);
+  for (int step = 0; step < play.steps; ++step) {
+    for (const Line::Due& due : line.nodes) {
+      if (step < due.first_step) continue;
+      const int64_t due_ms = play.start_ms + step * play.interval_ms + due.phase_ms;
+      int64_t now_ms = clock.unix_ns() / 1'000'000;
+      if (now_ms < due_ms) std::this_thread::sleep_for(std::chrono::milliseconds(due_ms - now_ms));
+      if (play.stopping) return;
+      std::string& frame = frames.fill(due.node, step, play.start_ms);
+      now_ms = clock.unix_ns() / 1'000'000;
+      const int64_t late_ms = now_ms - due_ms;
+      if (late_ms > line.late_ms_most) line.late_ms_most = late_ms;
+      if (late_ms > play.late_ms_max) {
+        line.sent.problem = format("%lld s behind its time", static_cast<long long>(late_ms / 1000));
+        play.stopping = true;
+        return;
+      }
+      request.body.swap(frame);
+      line.sent.problem = send_until_taken(client, request, clock, line.sent);
+      request.body.swap(frame);
+      if (!line.sent.problem.empty()) {
+        play.stopping = true;
+        return;
+      }
+      const int64_t latency_us = static_cast<int64_t>(line.sent.latencies_ms.back() * 1000);
+      if (latency_us > line.latency_us_most) line.latency_us_most = latency_us;
+      line.bytes = line.sent.bytes;
+      line.retried = line.sent.retried;
+      ++line.pushes;
+    }
+  }
+}
+
+int fleet(const Arguments& arguments) {
+  FleetOptions options;
+  options.nodes = static_cast<int>(number_of(arguments, "--nodes", 19'133));
+  options.interval_ms = number_of(arguments, "--interval-ms", 10'000);
+  options.job = text_of(arguments, "--job", "");
+  const int64_t ramp_s = number_of(arguments, "--ramp-s", 180), seconds = number_of(arguments, "--seconds", 600);
+  Result<Url> url = parse_url(text_of(arguments, "--url", ""), 80);
+  if (!url.ok() || options.nodes < 1 || ramp_s < 0 || seconds < 1) {
+    std::fprintf(stderr, "metrics_load fleet: --url URL and sensible numbers\n");
+    return 2;
+  }
+  const std::string path = url->path;
+  url->path.clear();
+  sigset_t signals;  // before there are threads: the loop below takes it
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGTERM);
+  sigprocmask(SIG_BLOCK, &signals, nullptr);
+  SystemClock clock;
+  for (int node = 0; node < options.nodes; node += std::max(1, options.nodes / 16)) {
+    if (std::string problem = PushFrames::problem_of(options, node, clock.unix_ns() / 1'000'000); !problem.empty()) {
+      std::fprintf(stderr, "metrics_load: %s\n", problem.c_str());
+      return 1;
+    }
+  }
+  Fleet fleet(options);
+  const int64_t start_ms = clock.unix_ns() / 1'000'000 + 1000;
+  const int ramp_steps = static_cast<int>((ramp_s * 1000 + options.interval_ms - 1) / options.interval_ms);
+  FleetPlay play{.fleet = fleet,
+                 .start_ms = start_ms,
+                 .interval_ms = options.interval_ms,
+                 .late_ms_max = number_of(arguments, "--late-s-max", 60) * 1000,
+                 .steps = ramp_steps + static_cast<int>(seconds * 1000 / options.interval_ms)};
+  Line lines[kFleetConnections];
+  for (int node = 0; node < options.nodes; ++node) {
+    const int first = static_cast<int>(static_cast<int64_t>(ramp_steps) * node / options.nodes);
+    lines[node % kFleetConnections].nodes.push_back({fleet.time_ms(node, 0, 0), node, first});
+  }
+  std::vector<std::thread> threads;
+  std::atomic<int> running{kFleetConnections};
+  for (Line& line : lines) {
+    std::sort(line.nodes.begin(), line.nodes.end(),
+              [](const auto& a, const auto& b) { return a.phase_ms < b.phase_ms; });
+    threads.emplace_back([&] {
+      push_fleet(play, line, *url, path, clock);
+      --running;
+    });
+  }
+
+  constexpr uint64_t kPush = kGpusPerNode * kSeriesPerGpu;
+  // Samples that should have been sent by now.
+  auto offered = [&](int64_t now_ms) {
+    uint64_t pushes = 0;
+    for (const Line& line : lines) {
+      for (const Line::Due& due : line.nodes) {
+        const int64_t since_ms = now_ms - start_ms - due.phase_ms;
+        if (since_ms < 0) continue;
+        const int64_t step = std::min<int64_t>(since_ms / options.interval_ms, play.steps - 1);
+        pushes += static_cast<uint64_t>(std::max<int64_t>(0, step + 1 - due.first_step));
+      }
+    }
+    return pushes * kPush;
+  };
+  auto taken = [&] {
+    uint64_t pushes = 0;
+    for (const Line& line : lines) pushes += line.pushes;
+    return pushes * kPush;
+  };
+  constexpr int64_t kLookMs = 10'000;
+  for (int64_t look = 1; running > 0; ++look) {
+    const timespec tick{0, 50'000'000};
+    while (running > 0 && clock.unix_ns() / 1'000'000 < start_ms + look * kLookMs) {
+      if (sigtimedwait(&signals, nullptr, &tick) == SIGTERM) play.stopping = true;
+    }
+    const int64_t now_ms = clock.unix_ns() / 1'000'000;
+    uint64_t bytes = 0, retried = 0;
+    int64_t late_ms = 0, latency_us = 0;
+    for (Line& line : lines) {
+      bytes += line.bytes;
+      retried += line.retried;
+      late_ms = std::max(late_ms, line.late_ms_most.exchange(0));
+      latency_us = std::max(latency_us, line.latency_us_most.exchange(0));
+    }
+    std::printf(
+        "{\"t_s\":%.1f,\"offered\":%llu,\"taken\":%llu,\"bytes\":%llu,\"retried\":%llu,\"late_ms_most\":%lld,"
+        "\"latency_ms_most\":%.1f,\"client_cpu_s\":%.2f}\n",
+        static_cast<double>(now_ms - start_ms) / 1000, static_cast<unsigned long long>(offered(now_ms)),
+        static_cast<unsigned long long>(taken()), static_cast<unsigned long long>(bytes),
+        static_cast<unsigned long long>(retried), static_cast<long long>(late_ms),
+        static_cast<double>(latency_us) / 1000, own_cpu_s());
+    std::fflush(stdout);
+  }
+  for (std::thread& thread : threads) thread.join();
+  std::vector<float> latencies_ms;
+  uint64_t requests = 0, retried = 0;
+  std::string problem;
+  for (Line& line : lines) {
+    latencies_ms.insert(latencies_ms.end(), line.sent.latencies_ms.begin(), line.sent.latencies_ms.end());
+    requests += line.sent.requests;
+    retried += line.sent.retried;
+    if (problem.empty()) problem = line.sent.problem;
+  }
+  std::printf(
+      "{\"done\":true,\"samples\":%llu,\"offered\":%llu,\"requests\":%llu,\"retried\":%llu,\"series\":%llu,"
+      "\"steps\":%d,\"ramp_steps\":%d,\"start_ms\":%lld,\"client_cpu_s\":%.2f,\"p50_ms\":%.2f,\"p99_ms\":%.2f}\n",
+      static_cast<unsigned long long>(taken()), static_cast<unsigned long long>(offered(clock.unix_ns() / 1'000'000)),
+      static_cast<unsigned long long>(requests), static_cast<unsigned long long>(retried),
+      static_cast<unsigned long long>(fleet.series()), play.steps, ramp_steps, static_cast<long long>(start_ms),
+      own_cpu_s(), quantile(latencies_ms, 0.5), quantile(latencies_ms, 0.99));
+  if (!problem.empty()) std::fprintf(stderr, "metrics_load: %s\n", problem.c_str());
+  return problem.empty() ? 0 : 1;
 }
 
 }  // namespace
@@ -213,6 +408,7 @@ int main(int argc, char** argv) {
   const std::string_view command = argc > 1 ? argv[1] : "";
   if (command == "generate") return lockstep::bench::generate(arguments);
   if (command == "replay") return lockstep::bench::replay(arguments);
-  std::fprintf(stderr, "metrics_load generate|replay ...\n");
+  if (command == "fleet") return lockstep::bench::fleet(arguments);
+  std::fprintf(stderr, "metrics_load generate|replay|fleet ...\n");
   return 2;
 }

@@ -19,8 +19,6 @@ import pathlib
 import platform
 import re
 import shutil
-import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -29,6 +27,9 @@ import time
 from cost import tcp_bytes, use_of
 from signals import SIGNALS, own_series
 from sink import Sink
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+from processes import Failed, free_port, process  # noqa: E402
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 TREE = ROOT / "tests" / "node" / "tree.py"
@@ -59,29 +60,6 @@ class Measured:
     page_gzip_bytes: int
     answer_ms: list
     version: str
-
-
-class Failed(Exception):
-    pass
-
-
-@contextlib.contextmanager
-def process(arguments, log, **options):
-    """A program that is ended with the block, by its own id."""
-    with open(log, "wb") as out:
-        one = subprocess.Popen(list(map(str, arguments)), stdin=subprocess.DEVNULL, stderr=out, **options)
-    try:
-        yield one
-    finally:
-        if one.poll() is None:
-            one.send_signal(signal.SIGTERM)
-            try:
-                one.wait(timeout=15)
-            except subprocess.TimeoutExpired:
-                one.kill()
-        one.wait()
-        if one.stdout:
-            one.stdout.close()
 
 
 @contextlib.contextmanager
@@ -204,12 +182,6 @@ def run_agent(options, folder, name, about, scraped, gpus):
             address = dict(word.split("=", 1) for word in line.split()[1:])["metrics"]
             scraper = reachable(address, agent, log)
             return measure(name, about, agent_version(options.bin), agent, scraper, options.seconds, sink, scraped)
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def exporter_version(path):

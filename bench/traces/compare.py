@@ -9,7 +9,6 @@ two connections, as fast as they are taken. Prints a report in Markdown; --out w
 where something could not be measured, or spans were lost."""
 
 import argparse
-import contextlib
 import dataclasses
 import datetime
 import hashlib
@@ -19,26 +18,20 @@ import os
 import pathlib
 import platform
 import re
-import signal
-import socket
 import statistics
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-import urllib.request
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 import peers  # noqa: E402
+from processes import Failed, cpu_s, free_port, get, memory, process, size_of, wait_until  # noqa: E402
 
 CONNECTIONS = 2
 READY_S = 60
 STEP_SPANS = 64 * 107
-
-
-class Failed(Exception):
-    pass
 
 
 @dataclasses.dataclass
@@ -53,58 +46,6 @@ class Measured:
     log: int | None  # bytes of a write-ahead log besides
     trace_ms: float
     trace_spans: int
-
-
-def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return one.getsockname()[1]
-
-
-@contextlib.contextmanager
-def process(arguments, log, **options):
-    """A program that is ended with the block, by its own id."""
-    with open(log, "wb") as out:
-        one = subprocess.Popen(list(map(str, arguments)), stdin=subprocess.DEVNULL, stderr=out, **options)
-    try:
-        yield one
-    finally:
-        if one.poll() is None:
-            one.send_signal(signal.SIGTERM)
-            try:
-                one.wait(timeout=30)
-            except subprocess.TimeoutExpired:
-                one.kill()
-                one.wait()
-
-
-def cpu_s(pid: int) -> float:
-    fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
-def memory(pid: int) -> tuple[int, int]:
-    status = pathlib.Path(f"/proc/{pid}/status").read_text()
-    return tuple(int(re.search(rf"{key}:\s+(\d+)", status)[1]) * 1024 for key in ("VmRSS", "VmHWM"))
-
-
-def size_of(folder: pathlib.Path) -> int:
-    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()) if folder.exists() else 0
-
-
-def get(url: str) -> bytes:
-    with urllib.request.urlopen(url, timeout=60) as answer:
-        return answer.read()
-
-
-def wait_until(what: str, ready, seconds: float = READY_S):
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        with contextlib.suppress(OSError, http.client.HTTPException):
-            if ready():
-                return
-        time.sleep(0.2)
-    raise Failed(f"{what} did not happen within {seconds} s")
 
 
 def send(port: int, requests: list[bytes]):
@@ -180,7 +121,8 @@ class Jaeger:
         self.arguments = [program] + [f"--set={key}={value}" for key, value in settings.items()]
 
     def start(self, one):
-        wait_until("Jaeger's start", lambda: get(f"http://127.0.0.1:{self.http}/api/services") and one.poll() is None)
+        wait_until("Jaeger's start", lambda: get(f"http://127.0.0.1:{self.http}/api/services") and one.poll() is None,
+                   READY_S)
 
     def held(self) -> int:
         return -1  # its memory storage does not say; one trace is counted instead

@@ -4,6 +4,7 @@
 #include <map>
 
 #include "base/text.h"
+#include "model/metric_aliases.h"
 #include "model/prometheus_name.h"
 
 namespace lockstep {
@@ -29,11 +30,16 @@ void append_family(std::string& text, const std::string& name, const MetricDescr
           (metric.kind == MetricKind::kSum ? " counter\n" : " gauge\n");
 }
 
-// dcgm-exporter writes 00000000:1B:00.0
-std::string nvml_bus_id(const std::string& pci) {
-  std::string text;
-  for (char letter : pci) text += static_cast<char>(std::toupper(letter));
-  return text.find(':') == 4 ? "0000" + text : text;
+// nullptr: dcgm-exporter has no such series.
+const MetricAlias* dcgm_alias(const MetricDescriptor& metric, const Labels& labels) {
+  for (const MetricAlias* alias : aliases_of_ours(prometheus_name(metric))) {
+    if (alias->tool != MetricTool::kDcgm) continue;
+    const bool fits = std::any_of(labels.begin(), labels.end(), [&](const auto& label) {
+      return label.second == alias->value && prometheus_label(label.first) == alias->label;
+    });
+    if (alias->label[0] == '\0' || fits) return alias;
+  }
+  return nullptr;
 }
 
 }  // namespace
@@ -68,7 +74,8 @@ std::string dcgm_page(const NodeSeries& series, const std::string& host, const s
   std::string text;
   std::string family;
   series.visit([&](const MetricDescriptor& metric, const Labels& labels, double value) {
-    if (metric.dcgm == nullptr || labels.empty()) return;
+    const MetricAlias* alias = dcgm_alias(metric, labels);
+    if (alias == nullptr) return;
     const GpuInfo* gpu = nullptr;
     for (const auto& [key, label] : labels) {
       if (key != "gpu_uuid") continue;
@@ -78,20 +85,20 @@ std::string dcgm_page(const NodeSeries& series, const std::string& host, const s
     if (gpu == nullptr) return;
     const GpuInfo* card = gpu;  // of a MIG instance: the GPU that it is a part of
     if (auto parent = by_uuid.find(gpu->parent_uuid); parent != by_uuid.end()) card = parent->second;
-    if (family != metric.dcgm) {
-      family = metric.dcgm;
+    if (family != alias->other) {
+      family = alias->other;
       append_family(text, family, metric);
     }
     text += family + "{";
     append_label(text, "gpu", std::to_string(card->index));
     append_label(text, "UUID", card->uuid);
-    append_label(text, "pci_bus_id", nvml_bus_id(card->pci));
+    append_label(text, "pci_bus_id", dcgm_bus_id(card->pci));
     append_label(text, "device", format("nvidia%d", card->minor >= 0 ? card->minor : card->index));
     append_label(text, "modelName", card->model);
     append_label(text, "Hostname", host);
     append_label(text, "DCGM_FI_DRIVER_VERSION", card->driver);
     if (card != gpu) append_label(text, "GPU_I_ID", std::to_string(gpu->index));
-    text += "} " + shortest_text(value * metric.dcgm_scale) + "\n";
+    text += "} " + shortest_text(value * alias->scale) + "\n";
   });
   return text;
 }

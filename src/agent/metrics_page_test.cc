@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 #include <string>
 
@@ -12,6 +13,7 @@
 #include "agent/node_metrics.h"
 #include "base/files.h"
 #include "base/text.h"
+#include "model/metric_aliases.h"
 
 namespace lockstep {
 namespace {
@@ -52,6 +54,18 @@ TEST(NodeMetrics, ANameIsOneFamilyOfOneTable) {
         EXPECT_EQ((", " + std::string(row.labels) + ",").find(std::string(", ") + never + ","), std::string::npos)
             << row.name;
     }
+  }
+}
+
+TEST(NodeMetrics, EveryAliasIsOfAMetricThatTheAgentSends) {
+  for (const MetricAlias& alias : metric_aliases()) {
+    std::string sent;
+    const auto look = [&](const MetricDescriptor& row) {
+      if (prometheus_name(row) == alias.ours) sent = row.name;
+    };
+    for (const NodeMetricTable& table : node_metric_tables()) std::for_each(table.rows.begin(), table.rows.end(), look);
+    std::for_each(std::begin(kRankMetrics), std::end(kRankMetrics), look);
+    EXPECT_EQ(sent, alias.sent()) << alias.other;
   }
 }
 

@@ -5,6 +5,7 @@
 #include "agent/metrics_page.h"
 #include "agent/own_metrics.h"
 #include "base/text.h"
+#include "model/metric_aliases.h"
 #include "sources/gpu/gpu_metrics.h"
 #include "sources/gpu/gpu_own_metrics.h"
 #include "sources/host/host_metrics.h"
@@ -39,13 +40,11 @@ std::string node_metrics_markdown() {
       const std::string_view name = row.name;
       // Rows of one name stand together, one for each value of a label: one line for people.
       if (i > 0 && name == table.rows[i - 1].name) continue;
-      std::vector<std::string> dcgm;
-      for (size_t k = i; k < table.rows.size() && name == table.rows[k].name; ++k) {
-        if (table.rows[k].dcgm != nullptr) dcgm.push_back(format("`%s`", table.rows[k].dcgm));
-      }
-      std::string aliases;
-      for (const std::string& each : dcgm) aliases += (aliases.empty() ? "" : ", ") + each;
       const std::string on_page = prometheus_name(row);
+      std::string aliases;
+      for (const MetricAlias* alias : aliases_of_ours(on_page)) {
+        if (alias->tool == MetricTool::kDcgm) aliases += format("%s`%s`", aliases.empty() ? "" : ", ", alias->other);
+      }
       text += format(
           "| `%s` | %s | %s | %s | %s | %s | %s |\n", row.name, on_page == name ? "" : ("`" + on_page + "`").c_str(),
           row.kind == MetricKind::kSum ? "counter" : "gauge", row.unit, row.labels, row.help, aliases.c_str());

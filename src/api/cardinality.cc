@@ -16,6 +16,7 @@ HttpResponse get_cardinality(const ApiContext& context, const ApiRequest& reques
       .field("series", static_cast<int64_t>(report.limits.series_max))
       .field("metric", static_cast<int64_t>(report.limits.series_per_metric_max))
       .field("job", static_cast<int64_t>(report.limits.series_per_job_max))
+      .field("tenant", static_cast<int64_t>(report.limits.series_per_tenant_max))
       .field("stream", static_cast<int64_t>(report.limits.series_per_stream_max))
       .end_object();
   auto creators = [&](const char* key, const std::vector<metrics::Creator>& list) {
@@ -26,6 +27,7 @@ HttpResponse get_cardinality(const ApiContext& context, const ApiRequest& reques
   };
   creators("metrics", report.metrics);
   creators("jobs", report.jobs);
+  creators("tenants", report.tenants);
   creators("streams", report.streams);
   json.key("refused_samples").begin_object();
   for (const auto& [reason, samples] : report.refused) json.field(reason, samples);

@@ -69,9 +69,10 @@ HttpResponse prometheus_runtimeinfo(const ApiContext&, const ApiRequest&);      
 HttpResponse prometheus_flags(const ApiContext&, const ApiRequest&);               // prometheus_status.cc
 HttpResponse prometheus_config(const ApiContext&, const ApiRequest&);              // prometheus_status.cc
 HttpResponse prometheus_tsdb(const ApiContext&, const ApiRequest&);                // prometheus_status.cc
-HttpResponse prometheus_rules(const ApiContext&, const ApiRequest&);               // prometheus_status.cc
-HttpResponse prometheus_alerts(const ApiContext&, const ApiRequest&);              // prometheus_status.cc
-HttpResponse prometheus_targets(const ApiContext&, const ApiRequest&);             // prometheus_status.cc
+HttpResponse prometheus_rules(const ApiContext&, const ApiRequest&);               // prometheus_rules.cc
+HttpResponse prometheus_alerts(const ApiContext&, const ApiRequest&);              // prometheus_rules.cc
+HttpResponse prometheus_targets(const ApiContext&, const ApiRequest&);             // prometheus_targets.cc
+HttpResponse prometheus_scrape_pools(const ApiContext&, const ApiRequest&);        // prometheus_targets.cc
 HttpResponse prometheus_alertmanagers(const ApiContext&, const ApiRequest&);       // prometheus_status.cc
 HttpResponse get_own_metrics(const ApiContext&, const ApiRequest&);                // own_metrics.cc
 HttpResponse get_healthz(const ApiContext&, const ApiRequest&);                    // health.cc

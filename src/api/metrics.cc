@@ -31,7 +31,7 @@ HttpResponse get_metrics(const ApiContext& context, const ApiRequest& request) {
   const std::vector<MetricMetadata> known = context.metrics.metadata();
   size_t total = 0, shown = 0;
   json.begin_object().key("series").begin_array();
-  for (const std::string& stored : stored_names(context.metrics, name)) {
+  for (const std::string& stored : stored_names(known, name)) {
     // A histogram's parts are told of under its own name.
     const auto told = std::find_if(known.begin(), known.end(), [&](const MetricMetadata& one) {
       const std::string_view part = std::string_view(stored).substr(std::min(one.name.size(), stored.size()));

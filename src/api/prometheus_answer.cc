@@ -1,7 +1,9 @@
 #include "api/prometheus_answer.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <ctime>
 
 #include "api/answer.h"
 #include "base/text.h"
@@ -77,6 +79,14 @@ Result<int64_t> prometheus_duration(std::string_view text) {
   return ms;
 }
 
+Result<int64_t> prometheus_timeout(const PrometheusForm& form) {
+  const std::string text = form.value("timeout");
+  if (text.empty()) return kPrometheusTimeoutMs;
+  const Result<int64_t> given = prometheus_duration(text);
+  if (!given.ok()) return Error{"invalid parameter \"timeout\": " + given.error()};
+  return std::clamp<int64_t>(*given, 0, kPrometheusTimeoutMs);
+}
+
 Result<uint64_t> prometheus_limit(const PrometheusForm& form, std::string_view name) {
   const std::string text = form.value(name);
   if (text.empty()) return uint64_t{0};
@@ -130,6 +140,31 @@ std::string prometheus_number(double value) {
   const std::to_chars_result result = std::to_chars(buffer, buffer + sizeof buffer, value,
                                                     plain ? std::chars_format::fixed : std::chars_format::scientific);
   return std::string(buffer, result.ptr);
+}
+
+const char* prometheus_type(promql::ValueType type) {
+  switch (type) {
+    case promql::ValueType::kScalar:
+      return "scalar";
+    case promql::ValueType::kVector:
+      return "vector";
+    case promql::ValueType::kMatrix:
+      return "matrix";
+    case promql::ValueType::kString:
+      return "string";
+    default:
+      return "none";
+  }
+}
+
+std::string prometheus_moment(int64_t unix_ns) {
+  if (unix_ns <= 0) return "0001-01-01T00:00:00Z";
+  const time_t seconds = unix_ns / 1'000'000'000;
+  tm utc{};
+  gmtime_r(&seconds, &utc);
+  char text[40];
+  const size_t used = std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%S", &utc);
+  return std::string(text, used) + format(".%03lldZ", static_cast<long long>(unix_ns / 1'000'000 % 1000));
 }
 
 void write_prometheus_labels(JsonWriter& json, const std::vector<std::pair<std::string, std::string>>& labels) {

@@ -36,6 +36,9 @@ inline constexpr int64_t kPrometheusLatestMs = int64_t{1} << 53;
 Result<int64_t> prometheus_time(const PrometheusForm& form, std::string_view name, int64_t fallback_ms);
 // Seconds with a fraction, or 1h30m.
 Result<int64_t> prometheus_duration(std::string_view text);
+// timeout=30s: how long a query may take, its wait included; absent, or more: kPrometheusTimeoutMs.
+inline constexpr int64_t kPrometheusTimeoutMs = 2 * 60 * 1000;
+Result<int64_t> prometheus_timeout(const PrometheusForm& form);
 Result<uint64_t> prometheus_limit(const PrometheusForm& form, std::string_view name = "limit");  // 0: none
 
 struct PrometheusNotes {
@@ -49,6 +52,8 @@ HttpResponse prometheus_error(std::string_view type, std::string_view line);
 
 void write_prometheus_time(JsonWriter& json, int64_t time_ms);  // seconds with three decimals where needed
 std::string prometheus_number(double value);
+const char* prometheus_type(promql::ValueType type);  // "vector"
+std::string prometheus_moment(int64_t unix_ns);  // "2026-06-10T10:15:30.123Z"; 0: Go's zero time, which means never
 void write_prometheus_labels(JsonWriter& json, const std::vector<std::pair<std::string, std::string>>& labels);
 
 // match[]=...: each a list of matchers.

@@ -79,21 +79,6 @@ void write_fill(JsonWriter& json, const char* name, const std::optional<double>&
   }
 }
 
-const char* type_word(promql::ValueType type) {
-  switch (type) {
-    case promql::ValueType::kScalar:
-      return "scalar";
-    case promql::ValueType::kVector:
-      return "vector";
-    case promql::ValueType::kMatrix:
-      return "matrix";
-    case promql::ValueType::kString:
-      return "string";
-    default:
-      return "none";
-  }
-}
-
 void write_tree(JsonWriter& json, const Expr& expr) {
   static constexpr const char* kCards[] = {"one-to-one", "many-to-one", "one-to-many", "many-to-many"};
   json.begin_object();
@@ -177,10 +162,10 @@ void write_tree(JsonWriter& json, const Expr& expr) {
           .field("name", expr.function->name)
           .key("argTypes")
           .begin_array();
-      for (promql::ValueType type : expr.function->arguments) json.string(type_word(type));
+      for (promql::ValueType type : expr.function->arguments) json.string(prometheus_type(type));
       json.end_array()
           .field("variadic", expr.function->variadic)
-          .field("returnType", type_word(expr.function->returns));
+          .field("returnType", prometheus_type(expr.function->returns));
       json.end_object().key("args").begin_array();
       for (const auto& child : expr.children) write_tree(json, *child);
       json.end_array();

@@ -6,11 +6,11 @@
 #include "api/endpoints.h"
 #include "api/prometheus_answer.h"
 #include "base/text.h"
+#include "query/promql/lexer.h"
 
 namespace lockstep {
 namespace {
 
-constexpr int64_t kTimeoutMs = 2 * 60 * 1000;
 constexpr int64_t kStepsMax = 11'000;
 
 void write_histogram(JsonWriter& json, const NativeHistogram& histogram) {
@@ -75,28 +75,13 @@ void write_series(JsonWriter& json, const promql::ResultSeries& series, bool one
   json.end_object();
 }
 
-std::string_view type_word(promql::ValueType type) {
-  switch (type) {
-    case promql::ValueType::kScalar:
-      return "scalar";
-    case promql::ValueType::kVector:
-      return "vector";
-    case promql::ValueType::kMatrix:
-      return "matrix";
-    default:
-      return "string";
-  }
-}
-
-HttpResponse run(const ApiContext& context, const PrometheusForm& form, promql::QueryTimes times) {
+HttpResponse run(const ApiContext& context, const ServerRequest& request, const PrometheusForm& form,
+                 promql::QueryTimes times) {
   promql::QueryOptions options;
-  int64_t timeout_ms = kTimeoutMs;
-  if (const std::string text = form.value("timeout"); !text.empty()) {
-    const Result<int64_t> given = prometheus_duration(text);
-    if (!given.ok()) return prometheus_error("bad_data", "invalid parameter \"timeout\": " + given.error());
-    timeout_ms = std::clamp<int64_t>(*given, 0, kTimeoutMs);
-  }
-  options.deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(timeout_ms);
+  options.cancelled = request.is_gone;
+  const Result<int64_t> timeout_ms = prometheus_timeout(form);
+  if (!timeout_ms.ok()) return prometheus_error("bad_data", timeout_ms.error());
+  options.deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(*timeout_ms - request.waited_ms);
   if (const std::string text = form.value("lookback_delta"); !text.empty()) {
     const Result<int64_t> given = prometheus_duration(text);
     if (!given.ok()) return prometheus_error("bad_data", "invalid parameter \"lookback_delta\": " + given.error());
@@ -114,7 +99,12 @@ HttpResponse run(const ApiContext& context, const PrometheusForm& form, promql::
     case promql::QueryFailure::kBadQuery:
       return prometheus_error("bad_data", "invalid parameter \"query\": " + result.error);
     case promql::QueryFailure::kTimeout:
-      return prometheus_error("timeout", result.error);
+      return prometheus_error(
+          "timeout",
+          result.error + format(": it may take %s and waited %lld ms for its turn; narrow its range "
+                                "or selectors, or allow more by timeout= (at most %s)",
+                                promql::duration_text(*timeout_ms).c_str(), static_cast<long long>(request.waited_ms),
+                                promql::duration_text(kPrometheusTimeoutMs).c_str()));
     case promql::QueryFailure::kCancelled:
       return prometheus_error("canceled", result.error);
     case promql::QueryFailure::kExecution:
@@ -140,7 +130,7 @@ HttpResponse run(const ApiContext& context, const PrometheusForm& form, promql::
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
   return prometheus_answer(
       [&](JsonWriter& json) {
-        json.begin_object().field("resultType", type_word(result.type)).key("result");
+        json.begin_object().field("resultType", prometheus_type(result.type)).key("result");
         if (result.type == promql::ValueType::kScalar) {
           write_point(json, times.start_ms, result.scalar);
         } else if (result.type == promql::ValueType::kString) {
@@ -159,8 +149,8 @@ HttpResponse run(const ApiContext& context, const PrometheusForm& form, promql::
               .field("resultSortTime", 0)
               .field("queryPreparationTime", 0)
               .field("innerEvalTime", seconds)
-              .field("execQueueTime", 0)
-              .field("execTotalTime", seconds)
+              .field("execQueueTime", static_cast<double>(request.waited_ms) / 1000)
+              .field("execTotalTime", static_cast<double>(request.waited_ms) / 1000 + seconds)
               .end_object();
           json.key("samples")
               .begin_object()
@@ -181,7 +171,7 @@ HttpResponse prometheus_query(const ApiContext& context, const ApiRequest& reque
   if (!form.ok()) return prometheus_error("bad_data", form.error());
   const Result<int64_t> time = prometheus_time(*form, "time", context.clock.unix_ns() / 1'000'000);
   if (!time.ok()) return prometheus_error("bad_data", time.error());
-  return run(context, *form, {*time, *time, 0});
+  return run(context, request.http, *form, {*time, *time, 0});
 }
 
 HttpResponse prometheus_query_range(const ApiContext& context, const ApiRequest& request) {
@@ -205,7 +195,7 @@ HttpResponse prometheus_query_range(const ApiContext& context, const ApiRequest&
   if ((*end - *start) / *step > kStepsMax)
     return prometheus_error(
         "bad_data", "exceeded maximum resolution of 11,000 points per timeseries. Try a larger step (?step=XX)");
-  return run(context, *form, {*start, *end, *step});
+  return run(context, request.http, *form, {*start, *end, *step});
 }
 
 }  // namespace lockstep

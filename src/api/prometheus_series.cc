@@ -4,7 +4,7 @@
 
 #include "api/endpoints.h"
 #include "api/prometheus_answer.h"
-#include "base/text.h"
+#include "base/characters.h"
 
 namespace lockstep {
 namespace {
@@ -47,6 +47,10 @@ HttpResponse list_of(std::vector<std::string> names, uint64_t limit) {
       notes);
 }
 
+HttpResponse cancelled() {
+  return prometheus_error("canceled", "the request was canceled: its client has gone");
+}
+
 // U__a_2e_b is a.b: how clients put names into a path that may hold letters, digits and _ only.
 std::string unescaped(const std::string& name) {
   if (!name.starts_with("U__")) return name;
@@ -65,30 +69,12 @@ std::string unescaped(const std::string& name) {
     if (end == std::string::npos || end - i - 1 > 6 || end == i + 1) return name;
     uint32_t code = 0;
     for (size_t k = i + 1; k < end; ++k) {
-      const char c = name[k];
-      const int digit = c >= '0' && c <= '9'   ? c - '0'
-                        : c >= 'a' && c <= 'f' ? c - 'a' + 10
-                        : c >= 'A' && c <= 'F' ? c - 'A' + 10
-                                               : -1;
+      const int digit = hex_digit(name[k]);
       if (digit < 0) return name;
       code = code << 4 | static_cast<uint32_t>(digit);
     }
     if (code > 0x10FFFF || (code >= 0xD800 && code < 0xE000)) return name;
-    if (code < 0x80) {
-      out += static_cast<char>(code);
-    } else if (code < 0x800) {
-      out += static_cast<char>(0xC0 | code >> 6);
-      out += static_cast<char>(0x80 | (code & 0x3F));
-    } else if (code < 0x10000) {
-      out += static_cast<char>(0xE0 | code >> 12);
-      out += static_cast<char>(0x80 | (code >> 6 & 0x3F));
-      out += static_cast<char>(0x80 | (code & 0x3F));
-    } else {
-      out += static_cast<char>(0xF0 | code >> 18);
-      out += static_cast<char>(0x80 | (code >> 12 & 0x3F));
-      out += static_cast<char>(0x80 | (code >> 6 & 0x3F));
-      out += static_cast<char>(0x80 | (code & 0x3F));
-    }
+    append_utf8(out, code);
     i = end;
   }
   return out;
@@ -109,9 +95,12 @@ HttpResponse prometheus_series(const ApiContext& context, const ApiRequest& requ
     SelectOptions options;
     options.from_ms = asked->from_ms;
     options.to_ms = asked->to_ms;
+    options.give_up = request.http.is_gone;
     Result<std::unique_ptr<MetricSelection>> selection = context.metrics.select(matchers, options);
+    if (options.give_up && options.give_up()) return cancelled();
     if (!selection.ok()) return prometheus_error("execution", selection.error());
     for (size_t i = 0; i < (*selection)->size(); ++i) {
+      if (i % 4096 == 0 && options.give_up && options.give_up()) return cancelled();
       LabelList labels;
       for (const LabelSymbols& label : (*selection)->labels(i))
         labels.emplace_back((*selection)->text(label.name), (*selection)->text(label.value));

@@ -1,4 +1,4 @@
-// /prometheus/api/v1/status/..., rules, alerts, targets and alertmanagers: what clients ask before and besides queries.
+// /prometheus/api/v1/status/... and alertmanagers: what clients ask before and besides queries.
 #include <algorithm>
 #include <unordered_map>
 
@@ -59,26 +59,6 @@ HttpResponse prometheus_config(const ApiContext&, const ApiRequest&) {
   return prometheus_answer([](JsonWriter& json) { json.begin_object().field("yaml", "").end_object(); });
 }
 
-HttpResponse prometheus_rules(const ApiContext&, const ApiRequest&) {
-  return prometheus_answer(
-      [](JsonWriter& json) { json.begin_object().key("groups").begin_array().end_array().end_object(); });
-}
-
-HttpResponse prometheus_alerts(const ApiContext&, const ApiRequest&) {
-  return prometheus_answer(
-      [](JsonWriter& json) { json.begin_object().key("alerts").begin_array().end_array().end_object(); });
-}
-
-HttpResponse prometheus_targets(const ApiContext&, const ApiRequest&) {
-  return prometheus_answer([](JsonWriter& json) {
-    json.begin_object();
-    json.key("activeTargets").begin_array().end_array();
-    json.key("droppedTargets").begin_array().end_array();
-    json.key("droppedTargetCounts").begin_object().end_object();
-    json.end_object();
-  });
-}
-
 HttpResponse prometheus_alertmanagers(const ApiContext&, const ApiRequest&) {
   return prometheus_answer([](JsonWriter& json) {
     json.begin_object();
@@ -100,6 +80,7 @@ HttpResponse prometheus_tsdb(const ApiContext& context, const ApiRequest& reques
   SelectOptions options;
   options.from_ms = now - kRecentMs;
   options.to_ms = now;
+  options.give_up = request.http.is_gone;
   Result<std::unique_ptr<MetricSelection>> selection = context.metrics.select({&every, 1}, options);
   if (!selection.ok()) return prometheus_error("execution", selection.error());
   const MetricSelection& all = **selection;

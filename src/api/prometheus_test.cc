@@ -19,8 +19,9 @@ struct TestClock final : Clock {
   int64_t unix_ns() const override { return 1'700'000'000'000'000'000; }
   int64_t monotonic_ns() const override { return 1'700'000'000'000'000'000; }
 };
-struct NoDiagnosis final : VerdictSource {
-  std::vector<Verdict> verdicts(std::string_view) const override { return {}; }
+struct Diagnosis final : VerdictSource {
+  std::vector<Verdict> known;
+  std::vector<Verdict> verdicts(std::string_view) const override { return known; }
   std::string summary(std::string_view) const override { return {}; }
   std::vector<EarlyWarning> warnings() const override { return {}; }
 };
@@ -60,9 +61,11 @@ class PrometheusApi : public ::testing::Test {
 
   HttpResponse ask(const std::string& method, const std::string& path, const std::string& form) {
     ApiContext context{steps_, spans_, traces_, reader_, *state_, agents_, diagnosis_, counters_, clock_, ready_, ""};
+    context.scrape_targets = [&] { return targets_; };
     ServerRequest request;
     request.method = method;
     request.path = "/prometheus/api/v1/" + path;
+    if (!host_.empty()) request.headers = {{"host", host_}};
     if (method == "POST") {
       request.headers = {{"content-type", "application/x-www-form-urlencoded"}};
       request.body = form;
@@ -82,11 +85,13 @@ class PrometheusApi : public ::testing::Test {
 
   std::unique_ptr<StateStore> state_;
   AgentRegistry agents_;
-  NoDiagnosis diagnosis_;
+  Diagnosis diagnosis_;
   TestClock clock_;
   StepTraceCache traces_{steps_, spans_, clock_};
   std::atomic<bool> ready_ = true;
   promql::MemoryMetricReader reader_;
+  std::vector<ScrapeTarget> targets_;
+  std::string host_;
 };
 
 TEST_F(PrometheusApi, PassesSaveAndTest) {
@@ -145,11 +150,115 @@ TEST_F(PrometheusApi, ShowsExemplars) {
 }
 
 TEST_F(PrometheusApi, HasEmptyListsWhereNothingIsYet) {
-  EXPECT_EQ(get("rules"), R"({"status":"success","data":{"groups":[]}})");
+  EXPECT_EQ(get("rules", "type=record"), R"({"status":"success","data":{"groups":[]}})");
   EXPECT_EQ(get("alerts"), R"({"status":"success","data":{"alerts":[]}})");
-  for (const char* path :
-       {"targets", "alertmanagers", "status/config", "status/flags", "status/runtimeinfo", "status/tsdb"})
+  EXPECT_EQ(get("targets"),
+            R"({"status":"success","data":{"activeTargets":[],"droppedTargets":[],"droppedTargetCounts":{}}})");
+  for (const char* path : {"alertmanagers", "status/config", "status/flags", "status/runtimeinfo", "status/tsdb"})
     EXPECT_EQ(ask("GET", path, "").status, 200) << path;
+}
+
+Verdict slow_gpu() {
+  Verdict verdict;
+  verdict.id = "v1";
+  verdict.job_id = "llama 3";
+  verdict.state = "confirmed";
+  verdict.kind = "slow";
+  verdict.since_unix_ns = 1'699'999'000'500'000'000;
+  verdict.found_unix_ns = 1'699'999'900'000'000'000;
+  verdict.lost_share = 0.125;
+  verdict.sentence = "Rank 5 is late.";
+  verdict.culprit.ranks = {5};
+  verdict.culprit.host = "node-1";
+  verdict.culprit.layer = "gpu";
+  verdict.culprit.cause = "gpu_slow";
+  verdict.next = {{"Drain node-1.", ""}};
+  return verdict;
+}
+
+TEST_F(PrometheusApi, ShowsOpenVerdictsAsAlerts) {
+  diagnosis_.known = {slow_gpu()};
+  host_ = "lockstep:7070";
+  EXPECT_EQ(
+      get("alerts"),
+      R"({"status":"success","data":{"alerts":[{"labels":{"alertname":"LockstepGpu","cause":"gpu_slow","host":"node-1","job":"llama 3","kind":"slow","layer":"gpu","rank":"5","severity":"warning","verdict":"v1"},"annotations":{"summary":"Rank 5 is late.","action":"Drain node-1.","link":"http://lockstep:7070/jobs/llama%203?rank=5","evidence":"/api/verdicts/v1"},"state":"firing","activeAt":"2023-11-14T21:56:40.500Z","value":"1.25e-01"}]}})");
+  Verdict hang = slow_gpu();
+  hang.id = "v2";
+  hang.kind = "hang";
+  hang.state = "suspected";
+  hang.culprit.layer = "something new";
+  Verdict over = slow_gpu();
+  over.id = "v3";
+  over.state = "cleared";
+  diagnosis_.known = {hang, over};
+  const std::string alerts = get("alerts");
+  EXPECT_NE(alerts.find(R"("alertname":"LockstepUnknown")"), std::string::npos) << alerts;
+  EXPECT_NE(alerts.find(R"("state":"pending")"), std::string::npos) << alerts;
+  EXPECT_NE(alerts.find(R"("severity":"critical")"), std::string::npos) << alerts;
+  EXPECT_EQ(alerts.find("v3"), std::string::npos) << "it is over";
+}
+
+size_t count_of(const std::string& text, const std::string& part) {
+  size_t count = 0;
+  for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++count;
+  return count;
+}
+
+TEST_F(PrometheusApi, HasARuleForEachLayerWithItsAlerts) {
+  diagnosis_.known = {slow_gpu()};
+  const std::string all = get("rules", "type=alert");
+  EXPECT_EQ(count_of(all, R"("type":"alerting")"), 10u);
+  EXPECT_EQ(count_of(all, R"("state":"inactive")"), 9u);
+  EXPECT_EQ(count_of(all, R"("name":"lockstep","file":"lockstep")"), 1u);
+  const std::string gpu = get("rules", "rule_name[]=LockstepGpu&rule_name[]=LockstepHost");
+  EXPECT_NE(gpu.find(R"({"state":"firing","name":"LockstepGpu",)"), std::string::npos) << gpu;
+  EXPECT_NE(gpu.find(R"("alerts":[{"labels":{"alertname":"LockstepGpu")"), std::string::npos) << gpu;
+  EXPECT_NE(gpu.find(R"({"state":"inactive","name":"LockstepHost",)"), std::string::npos) << gpu;
+  EXPECT_EQ(count_of(gpu, R"("type":"alerting")"), 2u);
+}
+
+TEST_F(PrometheusApi, NarrowsRulesAsItIsAsked) {
+  diagnosis_.known = {slow_gpu()};
+  const auto rules = [&](const std::string& form) { return count_of(get("rules", form), R"("type":"alerting")"); };
+  EXPECT_EQ(rules("rule_group[]=lockstep&file[]=lockstep"), 10u);
+  EXPECT_EQ(rules("rule_group[]=other"), 0u);
+  EXPECT_EQ(rules("file[]=other.yml"), 0u);
+  EXPECT_EQ(rules("match[]=%7Blayer%3D~%22gpu%7Cnic%22%7D"), 2u);
+  EXPECT_EQ(rules("match[]=%7Blayer%3D%22gpu%22%7D&match[]=%7Blayer%3D%22host%22%7D"), 2u);
+  EXPECT_EQ(rules("match[]=%7Bteam%3D%22a%22%7D"), 0u);
+  const std::string bare = get("rules", "exclude_alerts=true&rule_name[]=LockstepGpu");
+  EXPECT_NE(bare.find(R"("alerts":null)"), std::string::npos) << bare;
+  for (const char* wrong : {"type=every", "exclude_alerts=maybe", "match[]=%7B", "match[]=%7Ba%3D~%22(%22%7D"})
+    EXPECT_EQ(ask("GET", "rules", wrong).status, 400) << wrong;
+}
+
+TEST_F(PrometheusApi, ListsTargetsAsTheirLastScrapeWent) {
+  ScrapeTarget target;
+  target.job = "node";
+  target.address = "a:9100";
+  target.scheme = "http";
+  target.path = "/metrics";
+  target.labels = {{"job", "node"}, {"instance", "a:9100"}};
+  target.interval_ns = 15'000'000'000;
+  target.timeout_ns = 10'000'000'000;
+  target.at_unix_ns = 1'699'999'990'250'000'000;
+  target.took_ns = 5'000'000;
+  targets_ = {target, target, target};
+  targets_[1].error = "answered 500";
+  targets_[2].job = "other";
+  targets_[2].at_unix_ns = 0;
+  const std::string node = get("targets", "state=active&scrapePool=node");
+  EXPECT_NE(
+      node.find(
+          R"({"discoveredLabels":{"__address__":"a:9100","__metrics_path__":"/metrics","__scheme__":"http","__scrape_interval__":"15s","__scrape_timeout__":"10s","job":"node"},"labels":{"job":"node","instance":"a:9100"},"scrapePool":"node","scrapeUrl":"http://a:9100/metrics","globalUrl":"http://a:9100/metrics","lastError":"","lastScrape":"2023-11-14T22:13:10.250Z","lastScrapeDuration":0.005,"health":"up","scrapeInterval":"15s","scrapeTimeout":"10s"})"),
+      std::string::npos)
+      << node;
+  EXPECT_NE(node.find(R"("lastError":"answered 500")"), std::string::npos);
+  EXPECT_EQ(count_of(node, R"("health":"down")"), 1u);
+  EXPECT_EQ(count_of(node, "scrapePool\":"), 2u);
+  EXPECT_EQ(count_of(get("targets"), R"("health":"unknown")"), 1u);
+  EXPECT_EQ(count_of(get("targets", "state=dropped"), "scrapePool"), 0u);
+  EXPECT_EQ(get("scrape_pools"), R"({"status":"success","data":{"scrapePools":["node","other"]}})");
 }
 
 TEST_F(PrometheusApi, FormatsAndParsesQueries) {
@@ -175,6 +284,8 @@ TEST_F(PrometheusApi, RefusesMistakesWithTypeAndStatus) {
   refused("query_range", "query=1&start=0&end=10&step=0", 400, "bad_data");
   refused("query", "query=node_cpu_seconds_total*on()node_cpu_seconds_total&time=1700000000", 422, "execution");
   refused("query", "query=node_cpu_seconds_total&timeout=0", 503, "timeout");
+  EXPECT_NE(post("query", "query=node_cpu_seconds_total&timeout=0").find("allow more by timeout= (at most 2m)"),
+            std::string::npos);
   refused("series", "", 400, "bad_data");
   EXPECT_EQ(ask("GET", "nowhere", "").status, 404);
 }

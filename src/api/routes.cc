@@ -79,35 +79,42 @@ constexpr Route kRoutes[] = {
     {"/tempo/api/metrics/query_range", "", "Tempo: metrics of spans, not served", get_tempo_metrics},
     {"/tempo/api/metrics/query", "", "Tempo: metrics of spans, not served", get_tempo_metrics},
     {"/prometheus/api/v1/query", "query time timeout limit lookback_delta stats", "Prometheus: a query at one time",
-     prometheus_query},
-    {"/prometheus/api/v1/query", "", "Prometheus: the same, as a form", prometheus_query, "POST"},
+     prometheus_query, "GET", true},
+    {"/prometheus/api/v1/query", "", "Prometheus: the same, as a form", prometheus_query, "POST", true},
     {"/prometheus/api/v1/query_range", "query start end step timeout limit lookback_delta stats",
-     "Prometheus: a query over a range of time", prometheus_query_range},
-    {"/prometheus/api/v1/query_range", "", "Prometheus: the same, as a form", prometheus_query_range, "POST"},
+     "Prometheus: a query over a range of time", prometheus_query_range, "GET", true},
+    {"/prometheus/api/v1/query_range", "", "Prometheus: the same, as a form", prometheus_query_range, "POST", true},
     {"/prometheus/api/v1/query_exemplars", "query start end", "Prometheus: exemplars of a query's series",
-     prometheus_query_exemplars},
-    {"/prometheus/api/v1/query_exemplars", "", "Prometheus: the same, as a form", prometheus_query_exemplars, "POST"},
+     prometheus_query_exemplars, "GET", true},
+    {"/prometheus/api/v1/query_exemplars", "", "Prometheus: the same, as a form", prometheus_query_exemplars, "POST",
+     true},
     {"/prometheus/api/v1/format_query", "query", "Prometheus: a query in normal form", prometheus_format_query},
     {"/prometheus/api/v1/format_query", "", "Prometheus: the same, as a form", prometheus_format_query, "POST"},
     {"/prometheus/api/v1/parse_query", "query", "Prometheus: a query as a tree", prometheus_parse_query},
     {"/prometheus/api/v1/parse_query", "", "Prometheus: the same, as a form", prometheus_parse_query, "POST"},
-    {"/prometheus/api/v1/series", "match[] start end limit", "Prometheus: label sets of series", prometheus_series},
-    {"/prometheus/api/v1/series", "", "Prometheus: the same, as a form", prometheus_series, "POST"},
-    {"/prometheus/api/v1/labels", "match[] start end limit", "Prometheus: names of labels", prometheus_labels},
-    {"/prometheus/api/v1/labels", "", "Prometheus: the same, as a form", prometheus_labels, "POST"},
+    {"/prometheus/api/v1/series", "match[] start end limit", "Prometheus: label sets of series", prometheus_series,
+     "GET", true},
+    {"/prometheus/api/v1/series", "", "Prometheus: the same, as a form", prometheus_series, "POST", true},
+    {"/prometheus/api/v1/labels", "match[] start end limit", "Prometheus: names of labels", prometheus_labels, "GET",
+     true},
+    {"/prometheus/api/v1/labels", "", "Prometheus: the same, as a form", prometheus_labels, "POST", true},
     {"/prometheus/api/v1/label/{name}/values", "match[] start end limit", "Prometheus: values of a label",
-     prometheus_label_values},
+     prometheus_label_values, "GET", true},
     {"/prometheus/api/v1/metadata", "metric limit limit_per_metric", "Prometheus: type, help and unit of metrics",
      prometheus_metadata},
-    {"/prometheus/api/v1/rules", "", "Prometheus: rules; none yet", prometheus_rules},
-    {"/prometheus/api/v1/alerts", "", "Prometheus: alerts; none yet", prometheus_alerts},
-    {"/prometheus/api/v1/targets", "", "Prometheus: scrape targets; none yet", prometheus_targets},
+    {"/prometheus/api/v1/rules", "type rule_name[] rule_group[] file[] exclude_alerts match[]",
+     "Prometheus: one rule for each layer that diagnosis may blame", prometheus_rules},
+    {"/prometheus/api/v1/alerts", "", "Prometheus: open verdicts as alerts", prometheus_alerts},
+    {"/prometheus/api/v1/targets", "state scrapePool", "Prometheus: what is scraped, and how that goes",
+     prometheus_targets},
+    {"/prometheus/api/v1/scrape_pools", "", "Prometheus: jobs of the scrape configuration", prometheus_scrape_pools},
     {"/prometheus/api/v1/alertmanagers", "", "Prometheus: Alertmanagers; none", prometheus_alertmanagers},
     {"/prometheus/api/v1/status/buildinfo", "", "Prometheus: which version's API this is", prometheus_buildinfo},
     {"/prometheus/api/v1/status/runtimeinfo", "", "Prometheus: the server's time", prometheus_runtimeinfo},
     {"/prometheus/api/v1/status/flags", "", "Prometheus: flags; none", prometheus_flags},
     {"/prometheus/api/v1/status/config", "", "Prometheus: configuration; none", prometheus_config},
-    {"/prometheus/api/v1/status/tsdb", "limit", "Prometheus: which labels make how many series", prometheus_tsdb},
+    {"/prometheus/api/v1/status/tsdb", "limit", "Prometheus: which labels make how many series", prometheus_tsdb, "GET",
+     true},
     {"/metrics", "", "Lockstep's own metrics, Prometheus text", get_own_metrics},
     {"/healthz", "", "200 when alive", get_healthz},
     {"/readyz", "", "200 when every door is open and recovery is done", get_readyz},
@@ -158,6 +165,13 @@ std::string unknown_parameter(const Route& route, std::string_view query) {
 
 std::span<const Route> routes() {
   return kRoutes;
+}
+
+bool takes_turns(const ServerRequest& request) {
+  return std::any_of(std::begin(kRoutes), std::end(kRoutes), [&](const Route& route) {
+    ApiRequest matched{request, {}, {}, {}, {}};
+    return route.takes_turns && request.method == route.method && matches(route.pattern, request.path, &matched);
+  });
 }
 
 HttpResponse answer(const ApiContext& context, const ServerRequest& request) {

@@ -29,8 +29,10 @@ struct Route {
   const char* help;
   HttpResponse (*handler)(const ApiContext&, const ApiRequest&);
   const char* method = "GET";
+  bool takes_turns = false;  // may take long: answered by QueryTurns, a few at a time
 };
 std::span<const Route> routes();
+bool takes_turns(const ServerRequest& request);
 
 HttpResponse answer(const ApiContext& context, const ServerRequest& request);
 

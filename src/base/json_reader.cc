@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/characters.h"
 #include "base/text.h"
 
 namespace lockstep {
@@ -9,13 +10,6 @@ namespace {
 
 bool is_digit(char c) {
   return c >= '0' && c <= '9';
-}
-
-int hex_digit(char c) {
-  if (is_digit(c)) return c - '0';
-  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
-  if (c >= 'A' && c <= 'F') return c - 'A' + 10;
-  return -1;
 }
 
 // The four digits of a \u escape at `at`; -1 where there are none.
@@ -35,25 +29,6 @@ bool is_high_surrogate(int32_t unit) {
 }
 bool is_low_surrogate(int32_t unit) {
   return unit >= 0xDC00 && unit < 0xE000;
-}
-
-void append_utf8(std::string& text, int32_t code) {
-  auto tail = [&](int shift) { text += static_cast<char>(0x80 | ((code >> shift) & 0x3F)); };
-  if (code < 0x80) {
-    text += static_cast<char>(code);
-  } else if (code < 0x800) {
-    text += static_cast<char>(0xC0 | (code >> 6));
-    tail(0);
-  } else if (code < 0x10000) {
-    text += static_cast<char>(0xE0 | (code >> 12));
-    tail(6);
-    tail(0);
-  } else {
-    text += static_cast<char>(0xF0 | (code >> 18));
-    tail(12);
-    tail(6);
-    tail(0);
-  }
 }
 
 constexpr std::string_view kEscapes = "\"\\/bfnrt";
@@ -79,7 +54,7 @@ std::string unescape(std::string_view text) {
       code = 0x10000 + ((code - 0xD800) << 10) + (hex4(text, i + 3) - 0xDC00);
       i += 6;
     }
-    append_utf8(plain, code);
+    append_utf8(plain, static_cast<uint32_t>(code));
   }
   return plain;
 }

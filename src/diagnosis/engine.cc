@@ -51,30 +51,24 @@ std::string key_of(const Finding& finding) {
 
 // Links of several ranks that are slow because of the fabric are one trouble. The costliest speaks for all.
 void join_in_the_fabric(std::vector<Finding>& findings) {
-  Finding* first = nullptr;
-  for (Finding& finding : findings) {
-    if (finding.kind != "slow" || finding.layer != "switch") continue;
-    if (first == nullptr || finding.lost_ns_per_step > first->lost_ns_per_step) first = &finding;
+  auto in_the_fabric = [](const Finding& finding) { return finding.kind == "slow" && finding.layer == "switch"; };
+  std::vector<const Finding*> alike;
+  for (const Finding& finding : findings)
+    if (in_the_fabric(finding)) alike.push_back(&finding);
+  if (alike.size() < 2) return;
+  Finding joined = **std::max_element(alike.begin(), alike.end(), [](const Finding* a, const Finding* b) {
+    return a->lost_ns_per_step < b->lost_ns_per_step;
+  });
+  std::set<int32_t> others;  // after those of the costliest, which stay in front
+  for (const Finding* one : alike) {
+    joined.sure |= one->sure;
+    others.insert(one->ranks.begin(), one->ranks.end());
   }
-  if (first == nullptr) return;
-  std::vector<int32_t> ranks = first->ranks;
-  bool sure = first->sure;
-  size_t joined = 0;
-  for (const Finding& other : findings) {
-    if (&other == first || other.kind != "slow" || other.layer != "switch") continue;
-    ranks.insert(ranks.end(), other.ranks.begin(), other.ranks.end());
-    sure |= other.sure;
-    ++joined;
-  }
-  if (joined == 0) return;
-  std::sort(ranks.begin() + static_cast<std::ptrdiff_t>(first->ranks.size()), ranks.end());
-  for (int32_t rank : ranks)
-    if (std::find(first->ranks.begin(), first->ranks.end(), rank) == first->ranks.end()) first->ranks.push_back(rank);
-  first->sure = sure;
-  first->subject = "fabric";
-  Finding kept = *first;
-  std::erase_if(findings, [](const Finding& finding) { return finding.kind == "slow" && finding.layer == "switch"; });
-  findings.push_back(std::move(kept));
+  for (int32_t rank : joined.ranks) others.erase(rank);
+  joined.ranks.insert(joined.ranks.end(), others.begin(), others.end());
+  joined.subject = "fabric";
+  std::erase_if(findings, in_the_fabric);
+  findings.push_back(std::move(joined));
 }
 
 }  // namespace

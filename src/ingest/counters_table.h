@@ -19,7 +19,8 @@ inline constexpr CounterDescriptor kIngestCounters[] = {
     {"lockstep_http_requests_total", "counter", Severity::kInfo,
      "Requests answered, by door and HTTP status (gRPC doors: gRPC status)."},
     {"lockstep_http_connections", "gauge", Severity::kInfo, "Connections open now, by door."},
-    {"lockstep_http_deferred", "gauge", Severity::kInfo, "Requests whose answer comes later (long polls), by door."},
+    {"lockstep_http_deferred", "gauge", Severity::kInfo,
+     "Requests whose answer comes later (long polls, queries), by door."},
     {"lockstep_http_bad_requests_total", "counter", Severity::kNotice,
      "Requests and connections refused before a handler saw them, by door and reason: malformed, truncated, timeout, "
      "too_large, overloaded, connections_max, ..."},
@@ -33,7 +34,7 @@ inline constexpr CounterDescriptor kIngestCounters[] = {
      "Records refused, their sender told, by door, signal and reason: future_time, bad_train_step, bad_rank_status, "
      "bad_comm_init, bad_identity, store; of metrics: bad_histogram, no_value, delta_repeated, delta_limit, and what "
      "the store refuses (series_limit, "
-     "job_limit, metric_limit, agent_limit, too_old, future, label_forbidden, labels_invalid); "
+     "job_limit, metric_limit, tenant_limit, agent_limit, too_old, future, label_forbidden, labels_invalid); "
      "overloaded and unavailable: the sender keeps them and tries again."},
     {"lockstep_ingest_dropped_records_total", "counter", Severity::kDataLoss,
      "Records lost after they were received, by door, signal and reason."},
@@ -44,6 +45,18 @@ inline constexpr CounterDescriptor kIngestCounters[] = {
      "content_encoding, tenant, compression, too_large, protobuf, json."},
     {"lockstep_ingest_bytes_total", "counter", Severity::kInfo,
      "Bytes of decoded requests after decompression, by door."},
+
+    {"lockstep_alias_points_total", "counter", Severity::kInfo,
+     "Points that came under dcgm-exporter's names and were told to diagnosis under ours."},
+    {"lockstep_alias_series_left_out_total", "counter", Severity::kNotice,
+     "Series under dcgm-exporter's names that diagnosis is not told of, by reason: no_identity (no GPU or no host), "
+     "limit."},
+    // Those that came = total + running + waiting.
+    {"lockstep_queries_total", "counter", Severity::kInfo,
+     "PromQL queries and lists of series, by result: answered, refused (a mistake, or over a limit), timeout, "
+     "cancelled "
+     "(the client went away), turned_away (too many wait), failed."},
+    {"lockstep_queries", "gauge", Severity::kInfo, "PromQL queries now, by state: running, waiting for their turn."},
 
     {"lockstep_scrapes_total", "counter", Severity::kInfo,
      "Pages of targets, by result: read, failed (unreachable, malformed, over a limit), left_out (its turn was over)."},

@@ -21,7 +21,14 @@ Result<PushOutcome> MetricIntake::push(std::string_view door, std::string_view s
   counters_.add("lockstep_ingest_received_records_total", labels_of(door), samples);
   Result<PushOutcome> outcome = [&] {
     std::lock_guard lock(streams_[std::hash<std::string_view>()(stream) % streams_.size()]);
-    return writer_.push(stream, series, canonical);
+    if (feed_ == nullptr) return writer_.push(stream, series, canonical);
+    Result<PushOutcome> pushed = writer_.push(stream, series, [&](size_t k) {
+      Result<Labels> labels = canonical(k);
+      if (labels.ok()) feed_->note(stream, series[k].raw_labels, *labels);
+      return labels;
+    });
+    if (pushed.ok()) feed_->taken(stream, series, clock_.unix_ns());
+    return pushed;
   }();
   if (!outcome.ok()) {
     counters_.add("lockstep_ingest_refused_records_total", labels_of(door, "unavailable"), samples);

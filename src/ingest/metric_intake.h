@@ -18,6 +18,7 @@
 
 #include "base/clock.h"
 #include "base/counters.h"
+#include "ingest/alias_feed.h"
 #include "ingest/rate_limited_log.h"
 #include "store/metric_writer.h"
 
@@ -25,8 +26,9 @@ namespace lockstep {
 
 class MetricIntake {
  public:
-  MetricIntake(MetricWriter& writer, const Clock& clock, Counters& counters)
-      : writer_(writer), counters_(counters), log_(clock, "ingest") {}
+  // feed: told of what is new and of what was taken; nullptr: nobody is.
+  MetricIntake(MetricWriter& writer, const Clock& clock, Counters& counters, AliasFeed* feed = nullptr)
+      : writer_(writer), clock_(clock), counters_(counters), feed_(feed), log_(clock, "ingest") {}
 
   // As MetricWriter::push(), which an error is from.
   Result<PushOutcome> push(std::string_view door, std::string_view stream, std::span<const PushedSeries> series,
@@ -40,7 +42,9 @@ class MetricIntake {
   static constexpr size_t kMetadataSeenMax = 65'536;
 
   MetricWriter& writer_;
+  const Clock& clock_;
   Counters& counters_;
+  AliasFeed* const feed_;
   RateLimitedLog log_;
   std::array<std::mutex, 256> streams_;  // a stream's pushes one after the other; streams may share a mutex
   std::mutex metadata_mutex_;

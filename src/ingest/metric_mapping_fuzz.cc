@@ -1,46 +1,18 @@
 // Any bytes as an OTLP metrics request: what otlp::decode() takes the mapping takes, every point of it is a series or
 // refused with a reason, and labels are as the store wants them.
-#include <algorithm>
 #include <cstdlib>
 
 #include "ingest/counters_table.h"
 #include "ingest/metric_mapping.h"
-#include "model/series_labels.h"
+#include "ingest/testing/fuzz_world.h"
 #include "wire/otlp.h"
-
-namespace {
 
 using namespace lockstep;
 
-struct FixedClock final : Clock {
-  int64_t unix_ns() const override { return 1'700'000'000'000'000'000; }
-  int64_t monotonic_ns() const override { return 1; }
-};
-
-struct CheckingWriter final : MetricWriter {
-  Result<PushOutcome> push(std::string_view, std::span<const PushedSeries> series,
-                           const std::function<Result<Labels>(size_t)>& canonical) override {
-    PushOutcome outcome;
-    for (size_t k = 0; k < series.size(); ++k) {
-      if (series[k].values.size() + series[k].histograms.size() != series[k].times_ms.size()) std::abort();
-      Result<Labels> labels = canonical(k);
-      if (!labels.ok()) {
-        outcome.refused.push_back({"labels_invalid", 1, series[k].histograms.size(), labels.error()});
-      } else if (!std::is_sorted(labels->begin(), labels->end()) || *canonical_labels(*labels) != *labels) {
-        std::abort();
-      }
-    }
-    return outcome;
-  }
-  void set_metadata(std::string_view, std::string_view, std::string_view, std::string_view) override {}
-};
-
-}  // namespace
-
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  static FixedClock clock;
+  static testing::FixedClock clock;
   static Counters counters(kServerCounters);
-  static CheckingWriter writer;
+  static testing::CheckingWriter writer;
   static const bool quiet = (setenv("LOCKSTEP_LOG", "error", 1), true);
   (void)quiet;
   MetricIntake intake(writer, clock, counters);

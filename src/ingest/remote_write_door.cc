@@ -3,6 +3,7 @@
 #include <optional>
 
 #include "base/text.h"
+#include "model/series_labels.h"
 #include "wire/compression.h"
 #include "wire/remote_write.h"
 
@@ -133,7 +134,13 @@ HttpResponse RemoteWriteDoor::post(const ServerRequest& request) {
   if (!walk.series().empty()) {
     name_stream(scratch.stream, tenant, walk.series()[0].raw_labels);
     Result<PushOutcome> pushed =
-        intake_.push(kRemoteWriteDoor, scratch.stream, walk.series(), [&](size_t k) { return walk.labels(k); });
+        intake_.push(kRemoteWriteDoor, scratch.stream, walk.series(), [&](size_t k) -> Result<Labels> {
+          Result<Labels> labels = walk.labels(k);
+          if (tenant.empty() || !labels.ok()) return labels;
+          std::erase_if(*labels, [](const auto& one) { return one.first == kTenantLabel; });  // not theirs to say
+          labels->emplace_back(kTenantLabel, tenant);
+          return canonical_labels(std::move(*labels));
+        });
     if (!pushed.ok()) {
       HttpResponse answer = text_answer(503, pushed.error());
       answer.headers.emplace_back("retry-after", std::to_string(kUnavailableRetryS));

@@ -7,6 +7,7 @@
 //   them again); 405, 413 over body_bytes_max once decompressed, 415 content type or encoding; 503 with Retry-After
 //   while the store cannot take anything. (429 comes from the server before the body is read: net/http_server.h.) To
 //   2.0 every answer past the content type says how many samples, histograms and exemplars were written.
+// Tenants: X-Scope-OrgID becomes the label tenant, so that two tenants' series never meet.
 // Streams: requests of a tenant (X-Scope-OrgID) whose first series has the same job and instance (or host) are one
 //   stream: a sender repeats itself target by target, whichever connection or proxy it comes through.
 // Limits: body_bytes_max after decompression; kTenantBytesMax.

@@ -4,39 +4,15 @@
 
 #include "ingest/counters_table.h"
 #include "ingest/remote_write_door.h"
+#include "ingest/testing/fuzz_world.h"
 #include "wire/compression.h"
-
-namespace {
 
 using namespace lockstep;
 
-struct FixedClock final : Clock {
-  int64_t unix_ns() const override { return 1'700'000'000'000'000'000; }
-  int64_t monotonic_ns() const override { return 1; }  // one log line per reason for the whole run
-};
-
-struct AskingWriter final : MetricWriter {
-  Result<PushOutcome> push(std::string_view, std::span<const PushedSeries> series,
-                           const std::function<Result<Labels>(size_t)>& canonical) override {
-    PushOutcome outcome;
-    for (size_t k = 0; k < series.size(); ++k) {
-      Result<Labels> labels = canonical(k);
-      if (!labels.ok()) {
-        outcome.refused.push_back(
-            {"labels_invalid", series[k].times_ms.size(), series[k].histograms.size(), labels.error()});
-      }
-    }
-    return outcome;
-  }
-  void set_metadata(std::string_view, std::string_view, std::string_view, std::string_view) override {}
-};
-
-}  // namespace
-
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  static FixedClock clock;
+  static testing::FixedClock clock;
   static Counters counters(kServerCounters);
-  static AskingWriter writer;
+  static testing::CheckingWriter writer;
   static MetricIntake intake(writer, clock, counters);
   static RemoteWriteDoor door(intake, clock, counters, 1 << 20);
   static const bool quiet = (setenv("LOCKSTEP_LOG", "error", 1), true);

@@ -91,6 +91,18 @@ TEST_F(RemoteWriteDoorTest, StoresARequestOfRemoteWrite1AndAnswers204) {
   expect_nothing_lost();
 }
 
+TEST_F(RemoteWriteDoorTest, KeepsTenantsApartWhateverTheirSeriesSay) {
+  for (const char* tenant : {"acme", "other", ""}) {
+    ServerRequest request = post(series({{"__name__", "up"}, {"tenant", "forged"}}, 5, 1));
+    if (*tenant != 0) request.headers.emplace_back("x-scope-orgid", tenant);
+    EXPECT_EQ(door.handle(request).status, 204);
+  }
+  EXPECT_EQ(writer.samples.size(), 3u);
+  EXPECT_EQ(writer.samples["up{tenant=\"acme\"}"].size(), 1u);
+  EXPECT_EQ(writer.samples["up{tenant=\"other\"}"].size(), 1u);
+  EXPECT_EQ(writer.samples["up{tenant=\"forged\"}"].size(), 1u);
+}
+
 TEST_F(RemoteWriteDoorTest, TellsRemoteWrite2WhatWasWritten) {
   const HttpResponse answer = door.handle(post(request_2(false), kType2));
   EXPECT_EQ(answer.status, 204) << answer.body;

@@ -11,6 +11,7 @@
 #include <deque>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <unordered_set>
 
@@ -39,6 +40,10 @@ struct Target {
   int64_t next_ns = 0;  // monotonic
   bool is_listed = true;
   bool is_taken = false;  // by a worker, or waiting for one
+  struct Outcome {
+    int64_t at_unix_ns = 0, took_ns = 0;
+    std::string problem;
+  } last;  // guarded by the scraper's mutex
 
   // Of the worker that has it.
   std::unique_ptr<HttpClient> client;
@@ -72,6 +77,18 @@ class ScraperThreads final : public Scraper {
     for (size_t i = 0; i < threads; ++i) workers_.emplace_back([this] { work(); });
   }
   ~ScraperThreads() override { stop(); }
+
+  std::vector<ScrapeTarget> targets() const override {
+    std::vector<ScrapeTarget> list;
+    std::lock_guard lock(mutex_);
+    for (const auto& [key, target] : targets_) {
+      if (!target->is_listed) continue;
+      const ScrapeJob& job = *target->job;
+      list.push_back({job.name, target->address, job.scheme, job.path, target->labels, job.interval_ns, job.timeout_ns,
+                      target->last.at_unix_ns, target->last.took_ns, target->last.problem});
+    }
+    return list;
+  }
 
   void stop() override {
     {
@@ -254,21 +271,25 @@ class ScraperThreads final : public Scraper {
       ready_.pop_front();
       const bool is_listed = target.is_listed;
       lock.unlock();
+      std::optional<Target::Outcome> outcome;
       if (is_listed) {
-        scrape(target);
+        outcome = scrape(target);
       } else {
         say_stale(target, {});
         target.shown.clear();
         target.has_spoken = false;
       }
       lock.lock();
+      if (outcome) target.last = std::move(*outcome);
       target.is_taken = false;
     }
   }
 
-  void scrape(Target& target) {
+  // nullopt: interrupted, which is not the target's fault.
+  std::optional<Target::Outcome> scrape(Target& target) {
     const int64_t began_ns = clock_.monotonic_ns();
-    const int64_t now_ms = clock_.unix_ns() / 1'000'000;
+    const int64_t began_unix_ns = clock_.unix_ns();
+    const int64_t now_ms = began_unix_ns / 1'000'000;
     Result<HttpResponse> answer = fetch(target);
     std::string problem = !answer.ok()            ? answer.error()
                           : answer->status != 200 ? format("answered %d", answer->status)
@@ -278,7 +299,7 @@ class ScraperThreads final : public Scraper {
                                            target.prefix, now_ms, target.job->samples_max);
       if (!read.ok()) problem = read.error();
     }
-    if (stop_asked()) return;  // interrupted: not the target's fault
+    if (stop_asked()) return std::nullopt;
     const std::span<const PushedSeries> series =
         problem.empty() ? target.walk.series() : std::span<const PushedSeries>();
     std::vector<std::string> shown;
@@ -304,10 +325,12 @@ class ScraperThreads final : public Scraper {
     counters_.add("lockstep_scrapes_total", problem.empty() ? "result=\"read\"" : "result=\"failed\"");
     say_stale(target, shown, now_ms);
     target.shown = std::move(shown);
+    const int64_t took_ns = clock_.monotonic_ns() - began_ns;
     say_own(target, now_ms,
             {{"up", problem.empty() ? 1 : 0},
-             {"scrape_duration_seconds", static_cast<double>(clock_.monotonic_ns() - began_ns) / 1e9},
+             {"scrape_duration_seconds", static_cast<double>(took_ns) / 1e9},
              {"scrape_samples_scraped", static_cast<double>(series.size())}});
+    return Target::Outcome{began_unix_ns, took_ns, std::move(problem)};
   }
 
   Result<HttpResponse> fetch(Target& target) {
@@ -383,7 +406,7 @@ class ScraperThreads final : public Scraper {
   std::vector<Source> sources_;  // the scheduler's
   bool listed_ = false;          // likewise
 
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::map<std::string, std::unique_ptr<Target>> targets_;  // guarded by mutex_, but for what is its worker's
   std::deque<Target*> ready_;                               // guarded by mutex_

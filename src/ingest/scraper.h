@@ -15,11 +15,13 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "base/clock.h"
 #include "base/counters.h"
 #include "ingest/metric_intake.h"
 #include "ingest/scrape_config.h"
+#include "ingest/scrape_target.h"
 
 namespace lockstep {
 
@@ -31,6 +33,8 @@ class Scraper {
                                         Counters& counters, size_t threads = 4);
   virtual ~Scraper() = default;
   virtual void stop() = 0;
+  // Those that are listed now, by job and address.
+  virtual std::vector<ScrapeTarget> targets() const = 0;
 };
 
 }  // namespace lockstep

@@ -241,5 +241,30 @@ TEST_F(ScraperTest, StopsAtOnceEvenWhileATargetIsSilent) {
   scrape_until(what, [&] { return asked() >= 1; });
 }
 
+TEST_F(ScraperTest, TellsOfEachTargetHowItsLastScrapeWent) {
+  show("a 1\n");
+  std::unique_ptr<Scraper> scraper = Scraper::start(
+      config("  static_configs: [{targets: [\"" + instance + "\", \"127.0.0.1:1\"], labels: {rack: r1}}]\n"), intake,
+      clock, counters, 2);
+  const auto all_scraped = [&] {
+    const std::vector<ScrapeTarget> targets = scraper->targets();
+    return targets.size() == 2 && targets[0].at_unix_ns > 0 && targets[1].at_unix_ns > 0;
+  };
+  for (int i = 0; i < 1000 && !all_scraped(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  ASSERT_TRUE(all_scraped());
+  for (const ScrapeTarget& target : scraper->targets()) {
+    EXPECT_EQ(target.job, "test");
+    EXPECT_EQ(target.labels, (Labels{{"rack", "r1"}, {"job", "test"}, {"instance", target.address}}));
+    EXPECT_EQ(target.path, "/metrics");
+    EXPECT_EQ(target.interval_ns, 100'000'000);
+    if (target.address == instance) {
+      EXPECT_EQ(target.error, "");
+    } else {
+      EXPECT_NE(target.error.find("refused"), std::string::npos) << target.error;
+    }
+  }
+  scraper->stop();
+}
+
 }  // namespace
 }  // namespace lockstep

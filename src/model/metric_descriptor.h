@@ -25,9 +25,6 @@ struct MetricDescriptor {
   const char* help;
   // Sent rounded to a multiple of this (a power of two compresses best), so that noise costs no bytes; 0: as it is.
   double quantum = 0;
-  // The same signal in dcgm-exporter's words, for --names dcgm: its value is ours times `dcgm_scale`. nullptr: none.
-  const char* dcgm = nullptr;
-  double dcgm_scale = 1;
 };
 
 }  // namespace lockstep

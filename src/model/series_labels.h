@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstddef>
+#include <string_view>
 
 #include "base/result.h"
 #include "model/metric_descriptor.h"
@@ -15,6 +16,15 @@ inline constexpr size_t kLabelsMax = 96;
 inline constexpr size_t kLabelNameBytesMax = 256;
 inline constexpr size_t kLabelValueBytesMax = 4096;
 inline constexpr const char* kMetricNameLabel = "__name__";
+inline constexpr const char* kTenantLabel = "tenant";  // who sends: X-Scope-OrgID
+
+// Empty where there is none.
+inline std::string_view label_value(const Labels& labels, std::string_view name) {
+  for (const auto& [key, value] : labels) {
+    if (key == name) return value;
+  }
+  return {};
+}
 
 // In any order; a label with an empty value counts as not there.
 Result<Labels> canonical_labels(Labels labels);

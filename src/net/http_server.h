@@ -36,6 +36,9 @@ struct ServerRequest {
   std::string query;                                         // raw, after '?'
   std::vector<std::pair<std::string, std::string>> headers;  // names in lower case
   std::string body;
+  // Of what may take long: true once nobody waits for the answer any more. Empty: not known. Thread-safe.
+  std::function<bool()> is_gone = {};
+  int64_t waited_ms = 0;  // for its turn, where requests have turns
   std::string_view header(std::string_view name) const;
   // Value of a query parameter, percent-decoded; empty where absent.
   std::string parameter(std::string_view name) const;

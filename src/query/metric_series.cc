@@ -14,10 +14,10 @@ const std::string* NamedSeries::label(std::string_view wanted) const {
   return found == labels.end() ? nullptr : &found->second;
 }
 
-std::vector<std::string> stored_names(const MetricReader& metrics, std::string_view name) {
+std::vector<std::string> stored_names(const std::vector<MetricMetadata>& known, std::string_view name) {
   std::vector<std::string> names{std::string(name)};
   const std::string mark = "(OTLP " + std::string(name) + ")";
-  for (const MetricMetadata& one : metrics.metadata()) {
+  for (const MetricMetadata& one : known) {
     if (one.help.ends_with(mark) && one.name != name) names.push_back(one.name);
   }
   return names;
@@ -28,7 +28,7 @@ std::vector<NamedSeries> series_named(const MetricReader& metrics, std::string_v
   if (total != nullptr) *total = 0;
   // A time between two milliseconds was rounded down when it was stored.
   const int64_t from_ms = from_unix_ns / kNsPerMs, to_ms = to_unix_ns / kNsPerMs;
-  const LabelMatcher matcher{"__name__", LabelMatcher::Op::kEqual, std::string(name)};
+  const LabelMatcher matcher = label_is("__name__", std::string(name));
   Result<std::unique_ptr<MetricSelection>> selected =
       metrics.select({&matcher, 1}, {.from_ms = from_ms, .to_ms = to_ms});
   if (!selected.ok()) return {};

@@ -26,8 +26,8 @@ struct NamedSeries {
 };
 
 // Names under which a metric is stored: the name itself, and those that an OTLP metric of that name became
-// (docs/decisions/0009).
-std::vector<std::string> stored_names(const MetricReader& metrics, std::string_view name);
+// (docs/decisions/0009). known: MetricReader::metadata().
+std::vector<std::string> stored_names(const std::vector<MetricMetadata>& known, std::string_view name);
 
 // from <= time <= to, at most series_max series in label order; *total says how many there are. Empty where the store
 // cannot read them (it has said so).

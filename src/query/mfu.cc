@@ -9,6 +9,7 @@
 #include "base/median.h"
 #include "base/text.h"
 #include "query/gpu_peak.h"
+#include "query/step_flops.h"
 
 namespace lockstep {
 namespace {
@@ -44,28 +45,19 @@ struct StepSums {
 
 struct Row {
   double seconds = 0, peak = 0, flops = 0, tokens = 0;
-  bool split = false;
+  bool split = false, peak_told = false, six_n_t = false;
   std::array<double, kTimePartCount> part{};
 };
 
-double scalar_of(const StepSummary& summary, std::string_view name) {
-  for (const StepScalar& scalar : summary.scalars) {
-    if (scalar.name == name) return std::isfinite(scalar.value) && scalar.value > 0 ? scalar.value : 0;
-  }
-  return 0;
-}
-
-Row row_of(const StepSummary& summary, double usual_peak, bool* six_n_t) {
+Row row_of(const StepSummary& summary, double usual_peak) {
   Row row;
   row.seconds = static_cast<double>(summary.duration_ns) / 1e9;
-  row.peak = scalar_of(summary, "peak_flops");
-  if (row.peak <= 0) row.peak = usual_peak;
-  row.flops = scalar_of(summary, "flops");
-  row.tokens = scalar_of(summary, "tokens");
-  if (row.flops <= 0) {
-    row.flops = 6 * scalar_of(summary, "parameters") * row.tokens;
-    *six_n_t |= row.flops > 0;
-  }
+  const StepFlops told = step_flops(summary);
+  row.peak = told.peak > 0 ? told.peak : usual_peak;
+  row.flops = told.flops;
+  row.tokens = told.tokens;
+  row.peak_told = told.peak > 0;
+  row.six_n_t = told.six_n_t;
   row.split = summary.split_known;
   for (size_t i = 0; i < kTimePartCount && row.split; ++i)
     row.part[i] = std::max<double>(0, static_cast<double>(summary.split_ns[i])) / 1e9;
@@ -135,11 +127,12 @@ Sums sums_of(const StepStore& store, const JobInfo& job, int64_t from, int64_t t
         one.start_unix_ns = summary.start_unix_ns;
       }
       if (summary.duration_ns <= 0) return;
-      const Row row = row_of(summary, usual_peak, &sums.six_n_t);
+      const Row row = row_of(summary, usual_peak);
+      sums.six_n_t |= row.six_n_t;
       if (telling_only && (row.flops <= 0 || row.peak <= 0)) return;
       sums.flops |= row.flops > 0;
       sums.peak |= row.peak > 0;
-      sums.peak_told |= scalar_of(summary, "peak_flops") > 0;
+      sums.peak_told |= row.peak_told;
       sums.counted.insert(identity.rank);
       rows.push_back(row);
     });

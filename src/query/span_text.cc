@@ -7,6 +7,7 @@
 #include <limits>
 #include <map>
 
+#include "base/characters.h"
 #include "base/text.h"
 
 namespace lockstep {
@@ -15,13 +16,6 @@ namespace {
 constexpr const char* kKinds[] = {"unspecified", "internal", "server", "client", "producer", "consumer"};
 constexpr const char* kStatuses[] = {"unset", "ok", "error"};
 constexpr size_t kTagsMax = 64;
-
-int hex_value(char digit) {
-  if (digit >= '0' && digit <= '9') return digit - '0';
-  if (digit >= 'a' && digit <= 'f') return digit - 'a' + 10;
-  if (digit >= 'A' && digit <= 'F') return digit - 'A' + 10;
-  return -1;
-}
 
 bool is_digit(char letter) {
   return letter >= '0' && letter <= '9';
@@ -129,7 +123,7 @@ std::vector<std::vector<size_t>> by_resource(std::span<const StoredSpan> spans) 
 }  // namespace
 
 Result<TraceId> trace_id_from_text(std::string_view text) {
-  const bool is_hex = std::all_of(text.begin(), text.end(), [](char digit) { return hex_value(digit) >= 0; });
+  const bool is_hex = std::all_of(text.begin(), text.end(), [](char digit) { return hex_digit(digit) >= 0; });
   if (text.empty() || text.size() > 32 || !is_hex) {
     return Error{format("\"%.64s\" is not a trace id: 1 to 32 hex digits", as_one_line(text.substr(0, 64)).c_str())};
   }

@@ -11,6 +11,7 @@
 
 #include <bit>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -47,14 +48,6 @@ struct SampleColumns {
   }
 };
 
-// What a run of samples adds up to, where the store knows it without reading them one by one.
-struct SampleSummary {
-  int64_t first_ms = 0, last_ms = 0;
-  uint64_t count = 0;  // without stale markers
-  double first = 0, last = 0, min = 0, max = 0, sum = 0;
-  double increase = 0;  // of a counter over the samples, resets counted
-};
-
 // What a point of a rollup tier says of the samples it stands for.
 enum class Rollup : uint8_t { kLast, kMin, kMax, kSum, kCount, kIncrease };
 
@@ -68,7 +61,13 @@ struct SelectOptions {
   // kIncrease: since the sample before). A counter has kLast and kIncrease, anything else all but kIncrease.
   Rollup rollup = Rollup::kLast;
   uint64_t series_max = 0;  // more matching series: an error that says so. 0: no limit
+  // Asked now and then while series are collected; true: nobody wants them any more, select() ends with an error.
+  std::function<bool()> give_up = {};
 };
+
+inline LabelMatcher label_is(std::string name, std::string value) {
+  return {std::move(name), LabelMatcher::Op::kEqual, std::move(value)};
+}
 
 struct LabelSymbols {
   uint32_t name = 0;
@@ -83,6 +82,16 @@ class MetricSelection {
   virtual std::string_view text(uint32_t symbol) const = 0;
   // Appends nothing to what `out` held: it is cleared first. An error: the store found damage; it says where.
   virtual Result<void> samples(size_t series, int64_t from_ms, int64_t to_ms, SampleColumns& out) const = 0;
+  // The last of them alone, or none: what a store often knows without reading the others.
+  virtual Result<void> newest(size_t series, int64_t from_ms, int64_t to_ms, SampleColumns& out) const {
+    if (Result<void> read = samples(series, from_ms, to_ms, out); !read.ok()) return read;
+    if (out.times_ms.size() > 1) {
+      out.times_ms.erase(out.times_ms.begin(), out.times_ms.end() - 1);
+      out.values.erase(out.values.begin(), out.values.end() - 1);
+      if (!out.histograms.empty()) out.histograms.erase(out.histograms.begin(), out.histograms.end() - 1);
+    }
+    return {};
+  }
 };
 
 struct MetricMetadata {

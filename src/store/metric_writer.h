@@ -26,8 +26,8 @@
 namespace lockstep {
 
 struct RefusedSamples {
-  std::string
-      reason;  // series_limit job_limit metric_limit agent_limit too_old future label_forbidden labels_invalid ...
+  std::string reason;  // series_limit job_limit metric_limit tenant_limit agent_limit too_old future label_forbidden
+                       // labels_invalid ...
   uint64_t samples = 0;
   uint64_t histograms = 0;  // of these: native histograms, which remote write 2.0 answers for apart
   std::string example;      // one line a person can act on

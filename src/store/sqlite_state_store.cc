@@ -25,7 +25,8 @@ Statement prepare(sqlite3* database, const char* sql) {
   return Statement(statement);
 }
 
-void bind(sqlite3_stmt* statement, int index, std::string_view text) {
+// Not "bind": for a std::string std::bind would be called, wherever <functional> is read.
+void bind_text(sqlite3_stmt* statement, int index, std::string_view text) {
   sqlite3_bind_text(statement, index, text.data(), static_cast<int>(text.size()), SQLITE_TRANSIENT);
 }
 
@@ -61,11 +62,11 @@ class SqliteStateStore final : public StateStore {
         prepare(database_.get(),
                 "INSERT OR REPLACE INTO verdicts(id, job_id, state, found_unix_ns, json) VALUES(?, ?, ?, ?, ?)");
     if (!save) return failure("cannot save a verdict in");
-    bind(save.get(), 1, verdict.id);
-    bind(save.get(), 2, verdict.job_id);
-    bind(save.get(), 3, verdict.state);
+    bind_text(save.get(), 1, verdict.id);
+    bind_text(save.get(), 2, verdict.job_id);
+    bind_text(save.get(), 3, verdict.state);
     sqlite3_bind_int64(save.get(), 4, verdict.found_unix_ns);
-    bind(save.get(), 5, to_json(verdict));
+    bind_text(save.get(), 5, to_json(verdict));
     if (sqlite3_step(save.get()) != SQLITE_DONE) return failure("cannot save a verdict in");
     if (++saves_ % 1000 == 0) drop_oldest();
     return {};
@@ -79,7 +80,7 @@ class SqliteStateStore final : public StateStore {
         job_id.empty() ? "SELECT id, job_id, state, found_unix_ns, json FROM verdicts ORDER BY found_unix_ns DESC, id"
                        : "SELECT id, job_id, state, found_unix_ns, json FROM verdicts WHERE job_id = ? ORDER BY "
                          "found_unix_ns DESC, id");
-    if (query && !job_id.empty()) bind(query.get(), 1, job_id);
+    if (query && !job_id.empty()) bind_text(query.get(), 1, job_id);
     int outcome = query ? SQLITE_ROW : SQLITE_ERROR;
     while (query && (outcome = sqlite3_step(query.get())) == SQLITE_ROW) {
       list.push_back({column(query.get(), 0), column(query.get(), 1), column(query.get(), 2),
@@ -95,11 +96,11 @@ class SqliteStateStore final : public StateStore {
                              "INSERT OR REPLACE INTO feedback(verdict_id, is_right, said, cause, note, at_unix_ns) "
                              "VALUES(?, ?, ?, ?, ?, ?)");
     if (!save) return failure("cannot save feedback in");
-    bind(save.get(), 1, feedback.verdict_id);
+    bind_text(save.get(), 1, feedback.verdict_id);
     sqlite3_bind_int(save.get(), 2, feedback.right ? 1 : 0);
-    bind(save.get(), 3, feedback.said);
-    bind(save.get(), 4, feedback.cause);
-    bind(save.get(), 5, feedback.note);
+    bind_text(save.get(), 3, feedback.said);
+    bind_text(save.get(), 4, feedback.cause);
+    bind_text(save.get(), 5, feedback.note);
     sqlite3_bind_int64(save.get(), 6, feedback.at_unix_ns);
     if (sqlite3_step(save.get()) != SQLITE_DONE) return failure("cannot save feedback in");
     Statement drop = prepare(database_.get(),
@@ -116,7 +117,7 @@ class SqliteStateStore final : public StateStore {
     std::lock_guard lock(mutex_);
     Statement drop = prepare(database_.get(), "DELETE FROM feedback WHERE verdict_id = ?");
     if (!drop) return failure("cannot drop feedback in");
-    bind(drop.get(), 1, verdict_id);
+    bind_text(drop.get(), 1, verdict_id);
     if (sqlite3_step(drop.get()) != SQLITE_DONE) return failure("cannot drop feedback in");
     return {};
   }

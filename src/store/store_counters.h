@@ -1,4 +1,4 @@
-// Rows of the counter table that the stores and the applier count in. Tables: steps logs events spans samples, and
+// Rows of the counter table that the stores and the applier count in. Tables: steps logs events spans, and
 // hot_steps: the rows of steps that memory holds; what leaves it (reason limit) is on disk by then.
 // Per table: received = held (lockstep_store_rows) + replaced + dropped[reason] + refused[reason].
 // Applier, per signal: received = passed + refused[reason].
@@ -15,8 +15,6 @@ inline constexpr CounterDescriptor kStoreCounters[] = {
      "Decoded records understood and stored, by signal."},
     {"lockstep_apply_records_refused_total", "counter", Severity::kDataLoss,
      "Records that name a Lockstep event and cannot be read as one, by signal and reason; kept as plain log records."},
-    {"lockstep_apply_points_reduced_total", "counter", Severity::kNotice,
-     "Exponential histogram points of which only sum and count are kept."},
     {"lockstep_store_rows_received_total", "counter", Severity::kInfo, "Rows given to a store, by table."},
     {"lockstep_store_rows_replaced_total", "counter", Severity::kInfo,
      "Rows that took the place of one with the same key, or gave way to it (delivered again), by table."},
@@ -51,7 +49,8 @@ inline constexpr CounterDescriptor kStoreCounters[] = {
      "Samples that took the place of one of the same series and time with another value."},
     {"lockstep_metric_samples_repeated_total", "counter", Severity::kInfo, "Samples that were there already."},
     {"lockstep_metric_samples_refused_total", "counter", Severity::kDataLoss,
-     "Samples not taken, by reason: series_limit job_limit metric_limit agent_limit too_old future label_forbidden "
+     "Samples not taken, by reason: series_limit job_limit metric_limit tenant_limit agent_limit too_old future "
+     "label_forbidden "
      "labels_invalid reserved_nan series_gone."},
     {"lockstep_metric_samples_dropped_total", "counter", Severity::kNotice,
      "Samples dropped after they were stored, by reason: retention, limit (bytes), deleted, corrupt (chunks)."},
@@ -71,6 +70,13 @@ inline constexpr CounterDescriptor kStoreCounters[] = {
     {"lockstep_store_series", "gauge", Severity::kInfo, "Metric series held."},
     {"lockstep_store_jobs_dropped_total", "counter", Severity::kNotice,
      "Jobs forgotten because of the limit on jobs or ranks, longest silent first."},
+    // What is kept of jobs as steps arrive (query/job_rollups.h): received = folded + repeated + late + left_out +
+    // open.
+    {"lockstep_job_rollup_rows_total", "counter", Severity::kInfo,
+     "Ranks' steps for the job series, by result: received, folded, repeated (sent again before it was folded), late "
+     "(came after), left_out (of ranks far from the others, or numbers that cannot be)."},
+    {"lockstep_job_rollup_samples_dropped_total", "counter", Severity::kDataLoss,
+     "Samples of job series lost because the store took none for too long."},
     {"lockstep_feedback_total", "counter", Severity::kInfo,
      "What people said of verdicts, by answer: right, wrong, taken_back."},
     {"lockstep_feedback_refused_total", "counter", Severity::kNotice,

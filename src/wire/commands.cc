@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "base/characters.h"
 #include "base/text.h"
 #include "model/events.h"
 #include "model/step.h"
@@ -11,13 +12,6 @@ namespace lockstep {
 namespace {
 
 constexpr std::string_view kFirstLine = "lockstep-commands 1";
-
-int hex_digit(char digit) {
-  return digit >= '0' && digit <= '9'   ? digit - '0'
-         : digit >= 'A' && digit <= 'F' ? digit - 'A' + 10
-         : digit >= 'a' && digit <= 'f' ? digit - 'a' + 10
-                                        : -1;
-}
 
 std::optional<std::string> decode_word(std::string_view word) {
   std::string text;

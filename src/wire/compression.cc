@@ -113,7 +113,7 @@ Result<std::string> gzip_decompress(std::string_view data, uint64_t bytes_max) {
 #endif
 
 #ifdef LOCKSTEP_ZSTD
-// What an agent sends is small, and each byte of it is paid by a fleet: there a little more CPU is well spent.
+constexpr int kZstdLevelFast = 1;
 constexpr int kZstdLevel = 3;
 constexpr int kZstdLevelOfSmall = 9;
 constexpr size_t kSmallBytes = 128 * 1024;
@@ -124,10 +124,12 @@ struct ZstdFree {
   void operator()(ZSTD_DCtx* context) const { ZSTD_freeDCtx(context); }
 };
 
-Result<std::string> zstd_compress(std::string_view data) {
+Result<std::string> zstd_compress(std::string_view data, Effort effort) {
+  const int level = effort == Effort::kFast      ? kZstdLevelFast
+                    : data.size() <= kSmallBytes ? kZstdLevelOfSmall
+                                                 : kZstdLevel;
   std::string out(ZSTD_compressBound(data.size()), '\0');
-  size_t size = ZSTD_compress(out.data(), out.size(), data.data(), data.size(),
-                              data.size() <= kSmallBytes ? kZstdLevelOfSmall : kZstdLevel);
+  size_t size = ZSTD_compress(out.data(), out.size(), data.data(), data.size(), level);
   if (ZSTD_isError(size)) return Error{format("zstd: %s", ZSTD_getErrorName(size))};
   out.resize(size);
   return out;
@@ -205,7 +207,7 @@ const char* to_text(Encoding encoding) {
   return "?";
 }
 
-Result<std::string> compress(Encoding encoding, std::string_view data) {
+Result<std::string> compress(Encoding encoding, std::string_view data, [[maybe_unused]] Effort effort) {
   switch (encoding) {
     case Encoding::kIdentity:
       return std::string(data);
@@ -215,7 +217,7 @@ Result<std::string> compress(Encoding encoding, std::string_view data) {
 #endif
 #ifdef LOCKSTEP_ZSTD
     case Encoding::kZstd:
-      return zstd_compress(data);
+      return zstd_compress(data, effort);
 #endif
     default:
       return not_built(to_text(encoding));

@@ -19,7 +19,10 @@ bool available(Encoding encoding);
 Result<Encoding> parse_encoding(std::string_view content_encoding);
 const char* to_text(Encoding encoding);
 
-Result<std::string> compress(Encoding encoding, std::string_view data);
+// kFewBytes: what an agent sends is small, and each byte of it is paid by a fleet: there a little more CPU is well
+// spent. kFast: for who has many bodies and loopback. Both are zstd's matter alone.
+enum class Effort { kFewBytes, kFast };
+Result<std::string> compress(Encoding encoding, std::string_view data, Effort effort = Effort::kFewBytes);
 Result<std::string> decompress(Encoding encoding, std::string_view data, uint64_t bytes_max);
 
 // Snappy's block format, as remote write uses it. What comes out lies in `buffer`, which grows and is not cleared:

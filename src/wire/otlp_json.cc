@@ -7,6 +7,7 @@
 #include <cmath>
 #include <limits>
 
+#include "base/characters.h"
 #include "base/text.h"
 #include "wire/copy_budget.h"
 #include "wire/otlp.h"
@@ -144,13 +145,6 @@ class JsonDecoder {
       ++number;
     }
     fail(field, "is not a name this field knows");
-  }
-
-  static int hex_digit(char letter) {
-    if (letter >= '0' && letter <= '9') return letter - '0';
-    if (letter >= 'a' && letter <= 'f') return letter - 'a' + 10;
-    if (letter >= 'A' && letter <= 'F') return letter - 'A' + 10;
-    return -1;
   }
 
   template <size_t kSize>

@@ -224,6 +224,13 @@ Result<void> Walk::walk(Version version, std::string_view bytes) {
   return {};
 }
 
+inline Walk::Entry Walk::begin_series(WireReader& in) {
+  in.take_memory(sizeof(Entry) + sizeof(PushedSeries));
+  return {.raw_at = static_cast<uint32_t>(raw_.size()),
+          .first = static_cast<uint32_t>(times_.size()),
+          .first_exemplar = static_cast<uint32_t>(exemplars_.size())};
+}
+
 inline void Walk::end_series(Entry& entry, size_t first_histogram) {
   entry.count = static_cast<uint32_t>(times_.size() - entry.first);
   entry.exemplars = static_cast<uint32_t>(exemplars_.size() - entry.first_exemplar);
@@ -241,10 +248,7 @@ inline void Walk::end_series(Entry& entry, size_t first_histogram) {
 }
 
 void Walk::series_1(WireReader in) {
-  in.take_memory(sizeof(Entry) + sizeof(PushedSeries));
-  Entry entry{.raw_at = static_cast<uint32_t>(raw_.size()),
-              .first = static_cast<uint32_t>(times_.size()),
-              .first_exemplar = static_cast<uint32_t>(exemplars_.size())};
+  Entry entry = begin_series(in);
   const size_t first_histogram = histogram_count_;
   std::string_view raw = in.short_run(static_cast<uint8_t>(kLabelTag));
   bool in_pieces = false;
@@ -282,10 +286,7 @@ void Walk::series_1(WireReader in) {
 }
 
 void Walk::series_2(WireReader in) {
-  in.take_memory(sizeof(Entry) + sizeof(PushedSeries));
-  Entry entry{.raw_at = static_cast<uint32_t>(raw_.size()),
-              .first = static_cast<uint32_t>(times_.size()),
-              .first_exemplar = static_cast<uint32_t>(exemplars_.size())};
+  Entry entry = begin_series(in);
   const size_t first_histogram = histogram_count_;
   const uint64_t bad_before = counts_.bad_histograms;
   uint64_t type = 0;

@@ -94,6 +94,7 @@ class Walk {
   void keep_exemplar(PushedExemplar exemplar);
   void add_metadata(std::string_view name, uint64_t type, std::string_view help, std::string_view unit);
   std::string_view spell_out(WireReader& in);
+  Entry begin_series(WireReader& in);
   void end_series(Entry& entry, size_t first_histogram);
   void give_out();
 

@@ -2,14 +2,15 @@
 # Puts the server and the command line with the shared libraries they need into build/carry, for a machine of the same
 # architecture, with a C library that is not older, where they cannot be built.
 #
-#     tests/gpu/bundle.sh [FOLDER WITH lockstepd AND lockstep, default build/bin]
+#     tests/gpu/bundle.sh [FOLDER WITH lockstepd AND lockstep, default build/bin [MORE PROGRAMS OF IT]]
 set -eu
 root=$(cd "$(dirname "$0")/../.." && pwd)
 from=${1:-$root/build/bin}
 to=$root/build/carry
 rm -rf "$to"
 mkdir -p "$to/bin" "$to/lib" "$to/programs"
-for program in lockstepd lockstep; do
+[ $# -gt 0 ] && shift
+for program in lockstepd lockstep "$@"; do
   strip -o "$to/programs/$program" "$from/$program"
   # The C library stays behind: it belongs to the loader of the machine.
   ldd "$from/$program" | awk '$2 == "=>" && $3 ~ /^\// { print $3 }' |

@@ -3,8 +3,11 @@
 Programs come from build/bin, or from the folder that LOCKSTEP_BIN names. Everything listens on 127.0.0.1, port 0.
 """
 
+import contextlib
 import dataclasses
 import http.client
+import http.server
+import itertools
 import json
 import os
 import pathlib
@@ -13,6 +16,7 @@ import select
 import signal
 import socket
 import subprocess
+import threading
 import time
 import urllib.parse
 
@@ -277,6 +281,9 @@ def set_value(target, value):
         target.array_value.SetInParent()
         for item in value:
             set_value(target.array_value.values.add(), item)
+    elif isinstance(value, dict):
+        target.kvlist_value.SetInParent()
+        add_attributes(target.kvlist_value.values, value)
     else:
         target.string_value = value
 
@@ -359,3 +366,26 @@ def spans_request(resource, spans):
         span.start_time_unix_nano = start
         span.end_time_unix_nano = end
     return message
+
+
+@contextlib.contextmanager
+def exporter(page):
+    """The address of an exporter whose page at the n-th look, from 1, is page(n)."""
+    looks = itertools.count(1)
+
+    class Page(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            body = page(next(looks)).encode()
+            self.send_response(200)
+            self.send_header("Content-Type", "text/plain; version=0.0.4")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_):
+            pass
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Page)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"127.0.0.1:{server.server_address[1]}"
+    server.shutdown()

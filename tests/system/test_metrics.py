@@ -1,7 +1,5 @@
 """Metrics through the real server: scraped, by OTLP, asked for as Grafana does, and still there after a kill."""
 
-import http.server
-import threading
 
 import harness
 import pytest
@@ -16,25 +14,8 @@ queue_depth 3
 @pytest.fixture
 def exporter():
     """An exporter whose counter rises with every look."""
-    looks = [0]
-
-    class Page(http.server.BaseHTTPRequestHandler):
-        def do_GET(self):
-            looks[0] += 1
-            body = (PAGE % (100 * looks[0])).encode()
-            self.send_response(200)
-            self.send_header("Content-Type", "text/plain; version=0.0.4")
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, *_):
-            pass
-
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Page)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"127.0.0.1:{server.server_address[1]}"
-    server.shutdown()
+    with harness.exporter(lambda look: PAGE % (100 * look)) as address:
+        yield address
 
 
 def ask(server, path, **parameters):

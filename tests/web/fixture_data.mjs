@@ -146,6 +146,14 @@ const kWarnings = [
   },
 ];
 
+// One job's step time of the last hour: half of it at 318 ms, then 430.
+function slowTrend(query) {
+  const from = Number(query.get('start')), to = Number(query.get('end')), step = Number(query.get('step'));
+  const values = [];
+  for (let at = from; at <= to; at += step) values.push([at, at < (from + to) / 2 ? '0.318' : '0.43']);
+  return { status: 'success', data: { resultType: 'matrix', result: [{ metric: { job_id: kSlow, quantile: '0.5' }, values }] } };
+}
+
 export class Fixture {
   extraSteps = 0;
   asked = new Set();
@@ -168,6 +176,7 @@ export class Fixture {
   answer(path, query, body = '') {
     if (path === '/api/jobs') return [200, this.empty ? { jobs: [], total: 0, shown: 0 } : this.#list()];
     if (path === '/api/warnings') return [200, this.empty ? { warnings: [], total: 0, shown: 0 } : { warnings: kWarnings, total: kWarnings.length, shown: kWarnings.length }];
+    if (path === '/prometheus/api/v1/query_range') return [200, this.empty ? { status: 'success', data: { result: [] } } : slowTrend(query)];
     const judged = /^\/api\/verdicts\/([^/]+)\/feedback$/.exec(path);
     if (judged) return this.#judge(decodeURIComponent(judged[1]), body);
     if (path === '/api/services') return [200, this.empty ? { services: [], total: 0, shown: 0 } : { services: [kService], total: 1, shown: 1 }];

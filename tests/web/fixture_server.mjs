@@ -17,7 +17,7 @@ export async function start(port = 0) {
   const world = { fixture, down: false, requests: [], url: '', stop: () => {} };
   const server = createServer(async (request, response) => {
     const url = new URL(request.url, 'http://fixture');
-    if (url.pathname.startsWith('/api/')) {
+    if (/^\/(api|prometheus)\//.test(url.pathname)) {
       world.requests.push(request.url);
       if (world.down) return request.socket.destroy();
       let body = '';

@@ -43,6 +43,8 @@ describe('the page on canned answers', { skip: kServer ? 'LOCKSTEP_URL is set' :
     const words = await page.locator('tbody tr td:first-child').allInnerTexts();
     assert.deepEqual(words, ['▲ slow', '■ hung', '△ suspected', '◌ unknown', '✓ ok', '◌ unknown']);
     assert.match(await page.locator('tbody tr').nth(1).innerText(), /24 of 32/);
+    await page.getByRole('img', { name: 'last hour: 318 ms to 430 ms a step' }).waitFor();
+    assert.equal(await page.locator('svg.spark').count(), 1, 'a job of which nothing is known has no line');
     await accessible(page);
     await shot(page, 'fleet');
   }));

@@ -25,7 +25,8 @@ class RecordingMetricWriter final : public MetricWriter {
     streams.emplace(stream);
     PushOutcome outcome;
     for (size_t k = 0; k < series.size(); ++k) {
-      auto known = by_raw_.find(series[k].raw_labels);
+      const auto raw = std::pair(std::string(stream), std::string(series[k].raw_labels));
+      auto known = by_raw_.find(raw);
       if (known == by_raw_.end()) {
         ++asked;
         Result<Labels> labels = canonical(k);
@@ -34,7 +35,7 @@ class RecordingMetricWriter final : public MetricWriter {
               {"labels_invalid", series[k].times_ms.size(), series[k].histograms.size(), labels.error()});
           continue;
         }
-        known = by_raw_.emplace(std::string(series[k].raw_labels), text_of(*labels)).first;
+        known = by_raw_.emplace(raw, text_of(*labels)).first;
       }
       for (size_t i = 0; i < series[k].times_ms.size(); ++i) {
         if (series[k].histograms.empty()) {
@@ -83,7 +84,7 @@ class RecordingMetricWriter final : public MetricWriter {
 
  private:
   std::mutex mutex_;
-  std::map<std::string, std::string, std::less<>> by_raw_;
+  std::map<std::pair<std::string, std::string>, std::string> by_raw_;  // by stream and labels as sent
   std::string unavailable_;
 };
 

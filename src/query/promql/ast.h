@@ -129,6 +129,8 @@ struct Expr {
   // Only count and sum of histograms are wanted, so whether a counter was reset is worked out as they are read: buckets
   // would not be there to tell later.
   bool finds_resets = false;
+  // kSelector: an aggregation looks at these labels of what it finds, and nobody at the others.
+  std::optional<std::vector<std::string>> only_labels;
 
   // kSelector, kSubquery
   int64_t offset_ms = 0;

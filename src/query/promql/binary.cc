@@ -166,7 +166,9 @@ Block Evaluator::eval_binary(const Expr& expr, const Grid& grid) {
   if (left_scalar && right_scalar) return scalar_scalar(expr, grid);
   if (left_scalar || right_scalar) return vector_scalar(expr, grid, left_scalar);
   Block left = eval(expr.child(0), grid);
+  const Held left_held(*this, left);
   Block right = eval(expr.child(1), grid);
+  const Held right_held(*this, right);
   if (is_set_op(expr.op)) return set_operation(expr, std::move(left), std::move(right));
   return vector_vector(expr, std::move(left), std::move(right));
 }

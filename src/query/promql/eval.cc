@@ -11,6 +11,8 @@ namespace lockstep::promql {
 namespace {
 
 constexpr uint64_t kSamplesBetweenChecks = 4096;
+constexpr size_t kSeriesBetweenChecks = 4096;
+constexpr uint64_t kSeriesAsSamples = 64;  // what finding a series' samples takes, whatever their number
 
 // Functions whose value changes with the time of evaluation though their arguments do not.
 bool depends_on_time(std::string_view name) {
@@ -189,31 +191,46 @@ Evaluator::Evaluator(const MetricReader& reader, const QueryTimes& times, const 
 
 // --- limits and annotations
 
+bool Evaluator::is_cancelled() const {
+  return options_.cancelled && options_.cancelled();
+}
+
+bool Evaluator::is_late() const {
+  return options_.deadline && std::chrono::steady_clock::now() > *options_.deadline;
+}
+
 void Evaluator::check() {
-  if (options_.cancelled != nullptr && options_.cancelled->load(std::memory_order_relaxed))
-    throw EvalFailure{QueryFailure::kCancelled, "query was canceled in expression evaluation"};
-  if (options_.deadline && std::chrono::steady_clock::now() > *options_.deadline)
-    throw EvalFailure{QueryFailure::kTimeout, "query timed out in expression evaluation"};
+  if (is_cancelled()) throw EvalFailure{QueryFailure::kCancelled, "query was canceled in expression evaluation"};
+  if (is_late()) throw EvalFailure{QueryFailure::kTimeout, "query timed out in expression evaluation"};
 }
 
 void Evaluator::charge(uint64_t samples) {
   samples_ += samples;
   if (samples_ > options_.limits.samples_max)
-    fail_execution(format("query processing would load too many samples into memory in query execution: more than %llu",
-                          static_cast<unsigned long long>(options_.limits.samples_max)));
-  if (samples_ - checked_at_ >= kSamplesBetweenChecks) {
-    checked_at_ = samples_;
+    fail_execution(
+        format("query processing would load too many samples into memory in query execution: more than %llu; "
+               "narrow its range or selectors, or take a larger step",
+               static_cast<unsigned long long>(options_.limits.samples_max)));
+  unchecked_ += samples + kSeriesAsSamples;
+  if (unchecked_ >= kSamplesBetweenChecks) {
+    unchecked_ = 0;
     check();
   }
 }
 
+uint64_t Evaluator::bytes_of(const Block& block) {
+  return block.values.capacity() * sizeof(double) + block.histograms.capacity() * sizeof(HistogramPtr) +
+         block.rows.capacity() * sizeof(Row);
+}
+
 void Evaluator::charge_block(const Block& block) {
-  const uint64_t bytes = block.values.capacity() * sizeof(double) + block.histograms.capacity() * sizeof(HistogramPtr) +
-                         block.rows.capacity() * sizeof(Row) + labels_.bytes();
+  const uint64_t bytes = bytes_of(block) + held_bytes_ + labels_.bytes();
   peak_bytes_ = std::max(peak_bytes_, bytes);
   if (bytes > options_.limits.bytes_max)
-    fail_execution(format("query would hold more than %llu bytes; narrow its range, step or selectors",
-                          static_cast<unsigned long long>(options_.limits.bytes_max)));
+    fail_execution(
+        format("query would hold more than %llu bytes at once; narrow its range or selectors, or take a "
+               "larger step",
+               static_cast<unsigned long long>(options_.limits.bytes_max)));
 }
 
 void Evaluator::annotate(bool warning, std::string message, const Expr& at, std::string details) {
@@ -226,6 +243,44 @@ void Evaluator::annotate(bool warning, std::string message, const Expr& at, std:
 }
 
 // --- before evaluation
+
+namespace {
+bool names_one_metric(const Expr& selector) {
+  return std::any_of(selector.matchers.begin(), selector.matchers.end(), [](const LabelMatcher& matcher) {
+    return matcher.name == "__name__" && matcher.op == LabelMatcher::Op::kEqual;
+  });
+}
+
+Expr* unwrapped(std::unique_ptr<Expr>& expr) {
+  return expr->kind == Expr::Kind::kParen ? unwrapped(expr->children[0]) : expr.get();
+}
+
+// sum by (job) (rate(x[1m])): nobody sees any label of x but job. Series that then look alike are not merged: a
+// selector's rows are what they are, and those of one metric differ without their name too.
+void tell_wanted_labels(Expr& aggregate) {
+  switch (aggregate.aggregate) {
+    case AggregateOp::kTopk:
+    case AggregateOp::kBottomk:
+    case AggregateOp::kLimitk:
+    case AggregateOp::kLimitRatio:
+    case AggregateOp::kCountValues:
+      return;
+    default:
+      break;
+  }
+  if (aggregate.without) return;
+  Expr* operand = unwrapped(aggregate.children[0]);
+  if (operand->kind == Expr::Kind::kCall) {
+    for (std::unique_ptr<Expr>& argument : operand->children) {
+      Expr* range = unwrapped(argument);
+      if (range->kind == Expr::Kind::kMatrix && names_one_metric(range->child()))
+        range->children[0]->only_labels = aggregate.grouping;
+    }
+  } else if (operand->kind == Expr::Kind::kSelector) {
+    operand->only_labels = aggregate.grouping;
+  }
+}
+}  // namespace
 
 void Evaluator::resolve(Expr& expr, BucketUse use) {
   if (expr.offset_expr) expr.offset_ms = duration_ms(*expr.offset_expr, times_, true);
@@ -245,6 +300,7 @@ void Evaluator::resolve(Expr& expr, BucketUse use) {
       use = BucketUse::kNeeded;
   }
   expr.finds_resets = use == BucketUse::kNotNeeded;
+  if (expr.kind == Expr::Kind::kAggregate) tell_wanted_labels(expr);
   for (auto& child : expr.children) resolve(*child, use);
 }
 
@@ -286,13 +342,20 @@ const MetricSelection* Evaluator::select(std::span<const LabelMatcher> matchers,
   options.to_ms = to;
   options.spacing_ms = to - from > options_.rollup_span_ms ? spacing : 0;
   options.series_max = options_.limits.series_max;
+  options.give_up = [this] { return is_cancelled() || is_late(); };
   Result<std::unique_ptr<MetricSelection>> selection = reader_.select(matchers, options);
+  check();
   if (!selection.ok()) fail_execution(selection.error());
   selections_.push_back(std::move(*selection));
   return selections_.back().get();
 }
 
-std::vector<LabelSpan> Evaluator::labels_of(const MetricSelection& selection) {
+std::vector<LabelSpan> Evaluator::labels_of(const MetricSelection& selection,
+                                            const std::optional<std::vector<std::string>>& only) {
+  std::vector<uint32_t> wanted{LabelTable::kName, LabelTable::kType, LabelTable::kUnit};
+  if (only) {
+    for (const std::string& name : *only) wanted.push_back(labels_.intern(name));
+  }
   std::vector<uint32_t> known;  // the selection's number -> ours + 1
   const auto ours = [&](uint32_t symbol) {
     if (symbol >= known.size()) known.resize(std::max<size_t>(symbol + 1, known.size() * 2), 0);
@@ -302,12 +365,15 @@ std::vector<LabelSpan> Evaluator::labels_of(const MetricSelection& selection) {
   std::vector<LabelSpan> out;
   out.reserve(selection.size());
   for (size_t i = 0; i < selection.size(); ++i) {
+    if (i % kSeriesBetweenChecks == 0) check();
     const std::span<const LabelSymbols> given = selection.labels(i);
     LabelSymbols* made = labels_.room(given.size());
     size_t count = 0;
     for (const LabelSymbols& label : given) {
+      const uint32_t name = ours(label.name);
+      if (only && std::find(wanted.begin(), wanted.end(), name) == wanted.end()) continue;
       const uint32_t value = ours(label.value);
-      if (value != LabelTable::kEmpty) made[count++] = {ours(label.name), value};
+      if (value != LabelTable::kEmpty) made[count++] = {name, value};
     }
     out.push_back(labels_.keep(made, count));
   }
@@ -318,7 +384,7 @@ Block Evaluator::selected(const MetricSelection& selection, const Grid& grid, co
                           Take take) {
   Block block;
   block.steps = grid.count;
-  const std::vector<LabelSpan> labels = labels_of(selection);
+  const std::vector<LabelSpan> labels = labels_of(selection, expr != nullptr ? expr->only_labels : std::nullopt);
   block.rows.reserve(selection.size());
   block.values.reserve(selection.size() * grid.count);
   charge_block(block);
@@ -326,9 +392,11 @@ Block Evaluator::selected(const MetricSelection& selection, const Grid& grid, co
   const int64_t lookback = options_.lookback_ms;
   const int64_t from = (fixed ? expr->at_ms : grid.start) - offset - lookback + 1;
   const int64_t to = (fixed ? expr->at_ms : grid.last()) - offset;
+  const bool newest_alone = (fixed || grid.count == 1) && (expr == nullptr || !expr->finds_resets);
   SampleColumns columns;
   for (size_t i = 0; i < selection.size(); ++i) {
-    if (Result<void> read = selection.samples(i, from, to, columns); !read.ok()) fail_execution(read.error());
+    Result<void> read = newest_alone ? selection.newest(i, from, to, columns) : selection.samples(i, from, to, columns);
+    if (!read.ok()) fail_execution(read.error());
     const size_t count = columns.times_ms.size();
     charge(count + 1);
     if (count == 0) continue;
@@ -367,14 +435,6 @@ Block Evaluator::selected(const MetricSelection& selection, const Grid& grid, co
   charge_block(block);
   return block;
 }
-
-namespace {
-bool names_one_metric(const Expr& selector) {
-  return std::any_of(selector.matchers.begin(), selector.matchers.end(), [](const LabelMatcher& matcher) {
-    return matcher.name == "__name__" && matcher.op == LabelMatcher::Op::kEqual;
-  });
-}
-}  // namespace
 
 Block Evaluator::eval_selector(const Expr& expr, const Grid& grid, Take take) {
   if (expr.smoothed && take == Take::kValue) return eval_smoothed(expr, grid);
@@ -459,7 +519,7 @@ Block Evaluator::eval_range_call(const Expr& expr, const Grid& grid, size_t argu
     const int64_t from = (fixed ? modified.at_ms : grid.start) - modified.offset_ms - argument.range_ms - before + 1;
     const int64_t to = (fixed ? modified.at_ms : grid.last()) - modified.offset_ms + after;
     selection = select(modified.matchers, from, to, std::min(grid.step, argument.range_ms / 4));
-    labels = labels_of(*selection);
+    labels = labels_of(*selection, modified.only_labels);
     series = selection->size();
     out.one_name = names_one_metric(modified);
   }
@@ -469,6 +529,8 @@ Block Evaluator::eval_range_call(const Expr& expr, const Grid& grid, size_t argu
 
   SampleColumns columns;
   SeriesSamples samples;
+  ExtrapolatedRows rows(name, (fixed ? modified.at_ms : grid.start) - modified.offset_ms, fixed ? 0 : grid.step,
+                        argument.range_ms);
   uint32_t warned_name = std::numeric_limits<uint32_t>::max();
   for (size_t i = 0; i < series; ++i) {
     bool drop_name = !keeps_name;
@@ -505,7 +567,13 @@ Block Evaluator::eval_range_call(const Expr& expr, const Grid& grid, size_t argu
     bool any = false;
     bool any_float = false;
     size_t float_begin = 0, float_end = 0, histogram_begin = 0, histogram_end = 0;
-    for (size_t s = 0; s < grid.count; ++s) {
+    const bool as_row = rows.applies() && samples.histogram_times.empty() && before == 0 && after == 0;
+    if (as_row) {
+      rows.make(samples, out.row(row));
+      const std::span<const double> made = out.row(row);
+      any = any_float = std::any_of(made.begin(), made.end(), [](double value) { return !is_absent(value); });
+    }
+    for (size_t s = 0; s < grid.count && !as_row; ++s) {
       Window window;
       window.eval_ms = grid.time(s);
       window.range_end_ms = (fixed ? modified.at_ms : window.eval_ms) - modified.offset_ms;

@@ -7,6 +7,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -101,6 +102,25 @@ struct RangeValue {
 using RangeFunction = RangeValue (*)(const Window&, const RangeCall&);
 RangeFunction find_range_function(std::string_view name);
 
+// rate, increase and delta of series that have floats alone, at all steps: what the functions give, without a call per
+// step. What follows from the times of samples is worked out once for series that share them, as those of one sender
+// do.
+class ExtrapolatedRows {
+ public:
+  // step_ms 0: the same window at every step.
+  ExtrapolatedRows(std::string_view name, int64_t first_end_ms, int64_t step_ms, int64_t range_ms);
+  ~ExtrapolatedRows();
+  bool applies() const { return applies_; }  // to this function
+  void make(const SeriesSamples& samples, std::span<double> out);
+
+ private:
+  struct Step;
+  const bool per_second_, counter_, applies_;
+  const int64_t first_end_ms_, step_ms_, range_ms_;
+  std::vector<int64_t> times_;
+  std::vector<Step> steps_;  // for these times
+};
+
 class Evaluator {
  public:
   Evaluator(const MetricReader& reader, const QueryTimes& times, const QueryOptions& options);
@@ -116,9 +136,25 @@ class Evaluator {
   const QueryOptions& options() const { return options_; }
   bool delayed() const { return options_.delayed_name_removal; }
   void annotate(bool warning, std::string message, const Expr& at, std::string details = {});
-  void check();                   // cancelled or late
+  bool is_cancelled() const;
+  bool is_late() const;
+  void check();                   // fails where it is cancelled or late
   void charge(uint64_t samples);  // read
   void charge_block(const Block& block);
+  // A block that stays while others are made: its bytes count with theirs.
+  class Held {
+   public:
+    Held(Evaluator& evaluator, const Block& block) : evaluator_(evaluator), bytes_(bytes_of(block)) {
+      evaluator_.held_bytes_ += bytes_;
+    }
+    ~Held() { evaluator_.held_bytes_ -= bytes_; }
+    Held(const Held&) = delete;
+    Held& operator=(const Held&) = delete;
+
+   private:
+    Evaluator& evaluator_;
+    const uint64_t bytes_;
+  };
   std::string metric_name(LabelSpan labels) const {
     return std::string(labels_.text(labels_.get(labels, LabelTable::kName)));
   }
@@ -134,7 +170,11 @@ class Evaluator {
   bool is_invariant(const Expr& expr) const;
 
   const MetricSelection* select(std::span<const LabelMatcher> matchers, int64_t from, int64_t to, int64_t spacing);
-  std::vector<LabelSpan> labels_of(const MetricSelection& selection);
+  // only: but for these and what says which metric it is, labels may be left out.
+  std::vector<LabelSpan> labels_of(const MetricSelection& selection,
+                                   const std::optional<std::vector<std::string>>& only = std::nullopt);
+
+  static uint64_t bytes_of(const Block& block);
 
   enum class Take { kValue, kTime };
   Block eval_selector(const Expr& expr, const Grid& grid, Take take = Take::kValue);
@@ -182,7 +222,8 @@ class Evaluator {
   std::vector<std::unique_ptr<MetricSelection>> selections_;  // labels_ refers to their texts
   std::vector<Annotation> annotations_;
   uint64_t samples_ = 0;
-  uint64_t checked_at_ = 0;
+  uint64_t unchecked_ = 0;  // samples since check()
+  uint64_t held_bytes_ = 0;
   uint64_t peak_bytes_ = 0;
 };
 

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <limits>
 
+#include "base/characters.h"
 #include "base/text.h"
 
 namespace lockstep::promql {
@@ -22,30 +23,6 @@ bool is_alpha(char c) {
 }
 bool is_alnum(char c) {
   return is_alpha(c) || is_digit(c);
-}
-int hex_digit(char c) {
-  if (is_digit(c)) return c - '0';
-  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
-  if (c >= 'A' && c <= 'F') return c - 'A' + 10;
-  return 16;
-}
-
-void append_utf8(std::string& out, uint32_t code) {
-  if (code < 0x80) {
-    out += static_cast<char>(code);
-  } else if (code < 0x800) {
-    out += static_cast<char>(0xC0 | code >> 6);
-    out += static_cast<char>(0x80 | (code & 0x3F));
-  } else if (code < 0x10000) {
-    out += static_cast<char>(0xE0 | code >> 12);
-    out += static_cast<char>(0x80 | (code >> 6 & 0x3F));
-    out += static_cast<char>(0x80 | (code & 0x3F));
-  } else {
-    out += static_cast<char>(0xF0 | code >> 18);
-    out += static_cast<char>(0x80 | (code >> 12 & 0x3F));
-    out += static_cast<char>(0x80 | (code >> 6 & 0x3F));
-    out += static_cast<char>(0x80 | (code & 0x3F));
-  }
 }
 
 class Lexer {
@@ -221,7 +198,7 @@ class Lexer {
       return true;
     }
     int digits = 0;
-    uint32_t base = 16;
+    int base = 16;
     uint32_t most = 255;
     switch (c) {
       case 'x':
@@ -243,9 +220,9 @@ class Lexer {
     if (base == 16) ++at_;
     uint64_t code = 0;
     for (int i = 0; i < digits; ++i, ++at_) {
-      const uint32_t digit = static_cast<uint32_t>(hex_digit(peek(0)));
-      if (digit >= base) return fail("an escape in a quoted string has too few digits");
-      code = code * base + digit;
+      const int digit = hex_digit(peek(0));
+      if (digit < 0 || digit >= base) return fail("an escape in a quoted string has too few digits");
+      code = code * static_cast<uint64_t>(base) + static_cast<uint64_t>(digit);
     }
     if (code > most || (code >= 0xD800 && code < 0xE000)) return fail("an escape in a quoted string is no character");
     if (most == 255) {
@@ -360,8 +337,8 @@ bool parse_number(std::string_view text, double* number) {
   const bool hex = lower.starts_with("0x");
   for (size_t i = 0; i < lower.size(); ++i) {
     if (lower[i] == '_') {  // between digits, or after 0x
-      const bool before = i > 0 && (hex_digit(lower[i - 1]) < 16 || (hex && i == 2));
-      const bool after = i + 1 < lower.size() && hex_digit(lower[i + 1]) < 16;
+      const bool before = i > 0 && (hex_digit(lower[i - 1]) >= 0 || (hex && i == 2));
+      const bool after = i + 1 < lower.size() && hex_digit(lower[i + 1]) >= 0;
       if (!before || !after) return false;
       continue;
     }
@@ -373,7 +350,7 @@ bool parse_number(std::string_view text, double* number) {
     uint64_t value = 0;
     for (size_t i = 2; i < digits.size(); ++i) {
       const int digit = hex_digit(digits[i]);
-      if (digit > 15 || value > (std::numeric_limits<uint64_t>::max() >> 4)) return false;
+      if (digit < 0 || value > (std::numeric_limits<uint64_t>::max() >> 4)) return false;
       value = value << 4 | static_cast<uint64_t>(digit);
     }
     if (value > static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) return false;

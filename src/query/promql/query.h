@@ -3,13 +3,13 @@
 // Evaluation is by columns: each selector is resolved once, a series' values at all steps lie side by side, labels are
 // numbers, and text is made only for what is answered.
 // Limits:   QueryLimits; more is an error that names the limit, never a cut.
-// Cancel:   the flag and the deadline are looked at every few thousand samples.
-// Thread rule: Thread-safe (no state); `cancelled` may be set from any thread.
+// Cancel:   `cancelled` and the deadline are looked at every few thousand samples or series.
+// Thread rule: Thread-safe (no state).
 #pragma once
 
-#include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -39,7 +39,7 @@ struct QueryOptions {
   // Queries that reach further than this let the store answer from a rollup as coarse as the step allows.
   int64_t rollup_span_ms = 24 * 3600 * 1000;
   QueryLimits limits;
-  const std::atomic<bool>* cancelled = nullptr;
+  std::function<bool()> cancelled = {};  // empty: never
   std::optional<std::chrono::steady_clock::time_point> deadline;
 };
 

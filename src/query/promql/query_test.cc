@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "query/promql/testing/memory_metric_reader.h"
@@ -74,6 +75,19 @@ TEST_F(PromqlQuery, SaysWhichLimitItWouldCross) {
   EXPECT_NE(range("requests_total").error.find("64 bytes"), std::string::npos);
 }
 
+TEST_F(PromqlQuery, BothSidesOfAnOperationCountAgainstTheMemoryThatAQueryMayHold) {
+  const std::string query = "requests_total + requests_total";
+  const QueryResult alone = range("requests_total");
+  const QueryResult both = range(query);
+  const uint64_t values_bytes = both.series.size() * both.series[0].values.size() * sizeof(double);
+  EXPECT_GE(both.peak_bytes, alone.peak_bytes + 2 * values_bytes) << "the other side, and the sum";
+  options_.limits.bytes_max = both.peak_bytes;
+  EXPECT_TRUE(range(query).ok());
+  options_.limits.bytes_max = both.peak_bytes - 1;
+  EXPECT_NE(range(query).error.find("bytes at once; narrow its range"), std::string::npos);
+  EXPECT_TRUE(range("requests_total").ok());
+}
+
 TEST_F(PromqlQuery, RefusesASubqueryOfAStepTooSmallForItsRange) {
   const QueryResult result = at("max_over_time(vector(1)[1000d:1ms])");
   EXPECT_EQ(result.failure, QueryFailure::kExecution);
@@ -81,8 +95,7 @@ TEST_F(PromqlQuery, RefusesASubqueryOfAStepTooSmallForItsRange) {
 }
 
 TEST_F(PromqlQuery, StopsWhenItIsCancelledOrLate) {
-  std::atomic<bool> cancelled = true;
-  options_.cancelled = &cancelled;
+  options_.cancelled = [] { return true; };
   EXPECT_EQ(at("requests_total").failure, QueryFailure::kCancelled);
   options_ = {};
   options_.deadline = std::chrono::steady_clock::now() - std::chrono::seconds(1);
@@ -107,6 +120,33 @@ TEST_F(PromqlQuery, MoreThanOneMatchOnTheOneSideIsAnErrorThatNamesTheSeries) {
   EXPECT_EQ(result.failure, QueryFailure::kExecution);
   EXPECT_NE(result.error.find("found duplicate series for the match group {job=\"a\"}"), std::string::npos)
       << result.error;
+}
+
+TEST_F(PromqlQuery, ARangeIsWhatItsStepsAreAlone) {
+  for (int64_t i = 0; i <= 40; ++i) {  // resets, and a gap
+    if (i > 20 && i < 27) continue;
+    reader_.add({{"__name__", "restarts_total"}, {"job", "c"}}, i * 15'000, static_cast<double>((i * 7) % 23));
+  }
+  for (const char* query : {"rate(restarts_total[1m])", "increase(restarts_total[150s])", "delta(restarts_total[45s])",
+                            "rate(requests_total[31s] offset 20s)", "increase(restarts_total[2m] @ 200)",
+                            "sum by (job) (rate(requests_total[1m]))", "max by (instance, none) (requests_total)"}) {
+    const QueryResult all = run_query(query, reader_, {0, 720'000, 5'000}, options_);
+    ASSERT_TRUE(all.ok()) << all.error;
+    ASSERT_FALSE(all.series.empty());
+    for (int64_t time_ms = 0; time_ms <= 720'000; time_ms += 5'000) {
+      const QueryResult one = at(query, time_ms);
+      size_t there = 0;
+      for (const auto& series : all.series) {
+        const auto step = std::find(series.times_ms.begin(), series.times_ms.end(), time_ms);
+        if (step == series.times_ms.end()) continue;
+        ASSERT_LT(there, one.series.size()) << query << " at " << time_ms;
+        EXPECT_EQ(one.series[there].labels, series.labels);
+        EXPECT_EQ(one.series[there++].values[0], series.values[static_cast<size_t>(step - series.times_ms.begin())])
+            << query << " at " << time_ms;
+      }
+      EXPECT_EQ(there, one.series.size()) << query << " at " << time_ms;
+    }
+  }
 }
 
 TEST(PromqlHistograms, AddAcrossSchemasAndZeroBuckets) {

@@ -219,6 +219,31 @@ bool histogram_increase(const Window& window, const RangeCall& call, bool counte
   return true;
 }
 
+// How far a window's samples reach, and how much further the series is taken to, in seconds. A sample is missing at an
+// end of the range where one would be due: then the series is taken to begin or end half an interval further out,
+// otherwise it is taken to reach the end.
+struct Reach {
+  double sampled = 0, to_start = 0, to_end = 0;
+  Reach() = default;
+  Reach(std::span<const int64_t> times, int64_t range_start_ms, int64_t range_end_ms)
+      : sampled(static_cast<double>(times.back() - times.front()) / 1000),
+        to_start(static_cast<double>(times.front() - range_start_ms) / 1000),
+        to_end(static_cast<double>(range_end_ms - times.back()) / 1000) {
+    const double between_samples = sampled / static_cast<double>(times.size() - 1);
+    const double threshold = between_samples * 1.1;
+    if (to_start >= threshold) to_start = between_samples / 2;
+    if (to_end >= threshold) to_end = between_samples / 2;
+  }
+  // A counter does not go below zero: where it would have been that, it is taken to have begun.
+  void begin_at_zero(double first_value, double total) {
+    if (!(total > 0 && first_value >= 0)) return;
+    const double to_zero = sampled * (first_value / total);
+    if (to_zero < to_start) to_start = to_zero;
+  }
+  // What the change between the first and the last sample is to be multiplied by, for the whole of the range.
+  double factor() const { return sampled != 0 ? (sampled + to_start + to_end) / sampled : 1; }
+};
+
 RangeValue extrapolated(const Window& window, const RangeCall& call, bool counter, bool per_second) {
   const bool has_histograms = !window.histograms.empty();
   if (has_histograms && !window.times.empty()) {
@@ -251,20 +276,9 @@ RangeValue extrapolated(const Window& window, const RangeCall& call, bool counte
     first_value = v[0];
     total = result;
   }
-  // A sample is missing at an end of the range where one would be due: then the series is taken to begin or end half
-  // an interval further out, otherwise it is taken to reach the end. A counter does not go below zero.
-  double to_start = static_cast<double>(times.front() - window.range_start_ms) / 1000;
-  double to_end = static_cast<double>(window.range_end_ms - times.back()) / 1000;
-  const double sampled = static_cast<double>(times.back() - times.front()) / 1000;
-  const double between_samples = sampled / static_cast<double>(times.size() - 1);
-  const double threshold = between_samples * 1.1;
-  if (to_start >= threshold) to_start = between_samples / 2;
-  if (counter && total > 0 && first_value >= 0) {
-    const double to_zero = sampled * (first_value / total);
-    if (to_zero < to_start) to_start = to_zero;
-  }
-  if (to_end >= threshold) to_end = between_samples / 2;
-  double factor = sampled != 0 ? (sampled + to_start + to_end) / sampled : 1;
+  Reach reach(times, window.range_start_ms, window.range_end_ms);
+  if (counter) reach.begin_at_zero(first_value, total);
+  double factor = reach.factor();
   if (per_second) factor /= static_cast<double>(call.range_ms) / 1000;
   if (!has_histograms) return {result * factor, nullptr};
   histogram.scale(factor);
@@ -342,19 +356,18 @@ RangeValue idelta(const Window& w, const RangeCall& c) {
 
 // --- aggregation over time
 
-RangeValue sum_over_time(const Window& w, const RangeCall& call) {
+// Floats are added up by `floats`, histograms by HistogramSum: `add` takes one in, `end` is what they come to.
+template <typename Floats>
+RangeValue added_over_time(const Window& w, const RangeCall& call, Floats floats,
+                           bool (HistogramSum::*add)(const NativeHistogram&), HistogramPtr (HistogramSum::*end)()) {
   if (!w.times.empty() && !w.histograms.empty()) {
     warn_mixed(call);
     return {};
   }
-  if (w.histograms.empty()) {
-    Compensated total;
-    for (double value : w.values) total.add(value);
-    return {std::isinf(total.sum) ? total.sum : total.sum + total.lost, nullptr};
-  }
+  if (w.histograms.empty()) return {floats(w.values), nullptr};
   HistogramSum sum;
   for (const HistogramPtr& histogram : w.histograms) {
-    if (!sum.add(*histogram)) {
+    if (!(sum.*add)(*histogram)) {
       warn_mixed_buckets(call);
       return {};
     }
@@ -363,31 +376,25 @@ RangeValue sum_over_time(const Window& w, const RangeCall& call) {
     call.evaluator.annotate(true, "PromQL warning: conflicting counter resets during histogram aggregation",
                             call.argument);
   if (sum.reconciled()) tell_reconciled(call, "aggregation");
-  return {0, sum.total()};
+  return {0, (sum.*end)()};
+}
+
+RangeValue sum_over_time(const Window& w, const RangeCall& call) {
+  const auto floats = [](std::span<const double> values) {
+    Compensated total;
+    for (double value : values) total.add(value);
+    return std::isinf(total.sum) ? total.sum : total.sum + total.lost;
+  };
+  return added_over_time(w, call, floats, &HistogramSum::add, &HistogramSum::total);
 }
 
 RangeValue avg_over_time(const Window& w, const RangeCall& call) {
-  if (!w.times.empty() && !w.histograms.empty()) {
-    warn_mixed(call);
-    return {};
-  }
-  if (w.histograms.empty()) {
+  const auto floats = [](std::span<const double> values) {
     Mean mean;
-    for (double value : w.values) mean.add(value);
-    return {mean.value(), nullptr};
-  }
-  HistogramSum sum;
-  for (const HistogramPtr& histogram : w.histograms) {
-    if (!sum.add_to_mean(*histogram)) {
-      warn_mixed_buckets(call);
-      return {};
-    }
-  }
-  if (sum.collision())
-    call.evaluator.annotate(true, "PromQL warning: conflicting counter resets during histogram aggregation",
-                            call.argument);
-  if (sum.reconciled()) tell_reconciled(call, "aggregation");
-  return {0, sum.mean()};
+    for (double value : values) mean.add(value);
+    return mean.value();
+  };
+  return added_over_time(w, call, floats, &HistogramSum::add_to_mean, &HistogramSum::mean);
 }
 
 RangeValue count_over_time(const Window& w, const RangeCall&) {
@@ -604,6 +611,61 @@ RangeValue double_exponential_smoothing(const Window& w, const RangeCall& call) 
 }
 
 }  // namespace
+
+struct ExtrapolatedRows::Step {
+  uint32_t begin = 0, end = 0;
+  Reach reach;
+  double factor = 1;
+};
+
+ExtrapolatedRows::ExtrapolatedRows(std::string_view name, int64_t first_end_ms, int64_t step_ms, int64_t range_ms)
+    : per_second_(name == "rate"),
+      counter_(name == "rate" || name == "increase"),
+      applies_(counter_ || name == "delta"),
+      first_end_ms_(first_end_ms),
+      step_ms_(step_ms),
+      range_ms_(range_ms) {}
+
+ExtrapolatedRows::~ExtrapolatedRows() = default;
+
+void ExtrapolatedRows::make(const SeriesSamples& samples, std::span<double> out) {
+  const double seconds = static_cast<double>(range_ms_) / 1000;
+  if (samples.times != times_ || steps_.size() != out.size()) {
+    times_ = samples.times;
+    steps_.assign(out.size(), {});
+    uint32_t begin = 0, end = 0;
+    for (size_t s = 0; s < out.size(); ++s) {
+      const int64_t range_end_ms = first_end_ms_ + static_cast<int64_t>(s) * step_ms_;
+      while (end < times_.size() && times_[end] <= range_end_ms) ++end;
+      while (begin < end && times_[begin] <= range_end_ms - range_ms_) ++begin;
+      Step& step = steps_[s];
+      step.begin = begin;
+      step.end = end;
+      if (end - begin < 2) continue;
+      step.reach = Reach(std::span(times_).subspan(begin, end - begin), range_end_ms - range_ms_, range_end_ms);
+      step.factor = per_second_ ? step.reach.factor() / seconds : step.reach.factor();
+    }
+  }
+  const double* v = samples.values.data();
+  bool has_resets = false;
+  for (size_t i = 1; counter_ && i < samples.values.size(); ++i) has_resets |= v[i] < v[i - 1];
+  for (size_t s = 0; s < out.size(); ++s) {
+    const Step& step = steps_[s];
+    if (step.end - step.begin < 2) continue;
+    const double first = v[step.begin];
+    double result = v[step.end - 1] - first;
+    for (size_t i = step.begin + 1; has_resets && i < step.end; ++i) {
+      if (v[i] < v[i - 1]) result += v[i - 1];
+    }
+    double factor = step.factor;
+    if (counter_) {
+      Reach reach = step.reach;
+      reach.begin_at_zero(first, result);
+      if (reach.to_start != step.reach.to_start) factor = per_second_ ? reach.factor() / seconds : reach.factor();
+    }
+    out[s] = result * factor;
+  }
+}
 
 RangeFunction find_range_function(std::string_view name) {
   static const std::unordered_map<std::string_view, RangeFunction> kFunctions = {

@@ -17,6 +17,16 @@ inline bool value_less(double a, double b) {
   return std::isnan(a) ? !std::isnan(b) : a < b;
 }
 
+// Apart by less than this share of their sizes.
+inline bool nearly(double a, double b, double tolerance) {
+  if (a == b) return true;
+  const double sum = std::fabs(a) + std::fabs(b);
+  const double difference = std::fabs(a - b);
+  constexpr double kSmallest = std::numeric_limits<double>::min();
+  if (a == 0 || b == 0 || sum < kSmallest) return difference < tolerance * kSmallest;
+  return difference / std::min(sum, std::numeric_limits<double>::max()) < tolerance;
+}
+
 // Between the two values that the rank lies between; sorts `values`.
 inline double quantile_of(double q, std::vector<double>& values) {
   if (values.empty() || std::isnan(q)) return std::numeric_limits<double>::quiet_NaN();

@@ -135,20 +135,12 @@ struct ClassicBucket {
   double upper = 0, count = 0;
 };
 
+constexpr double kBucketTolerance = 1e-12;
+
 struct Monotonicity {
   bool forced = false;
   double least = kInf, most = -kInf, difference = 0;
 };
-
-bool nearly(double a, double b) {
-  constexpr double kTolerance = 1e-12;
-  if (a == b) return true;
-  const double sum = std::fabs(a) + std::fabs(b);
-  const double difference = std::fabs(a - b);
-  constexpr double kSmallest = 2.2250738585072014e-308;
-  if (a == 0 || b == 0 || sum < kSmallest) return difference < kTolerance * kSmallest;
-  return difference / std::min(sum, std::numeric_limits<double>::max()) < kTolerance;
-}
 
 // Sorted by bound; equal bounds become one.
 void coalesce(std::vector<ClassicBucket>& buckets) {
@@ -175,7 +167,7 @@ double classic_quantile(double q, std::vector<ClassicBucket>& buckets, Monotonic
   for (size_t i = 1; i < buckets.size(); ++i) {
     double& now = buckets[i].count;
     if (now == before) continue;
-    if (nearly(before, now)) {
+    if (nearly(before, now, kBucketTolerance)) {
       now = before;
       continue;
     }

@@ -12,7 +12,7 @@ inline constexpr MetricDescriptor kKernelMetrics[] = {
      "XIDs of a GPU by number, from the kernel's log and the driver, each once. A GPU whose uuid is not known has its "
      "PCI address."},
     {"lockstep_gpu_xid_last", "1", MetricKind::kGauge, "gpu_uuid",
-     "Number of the newest XID; 0 again after 5 minutes without one.", 0, "DCGM_FI_DEV_XID_ERRORS"},
+     "Number of the newest XID; 0 again after 5 minutes without one."},
     {"lockstep_kernel_events_total", "1", MetricKind::kSum, "kind",
      "What happened by kind of event, also where only a count of it was told."},
     {"lockstep_kernel_lines_total", "1", MetricKind::kSum, "", "Lines of the kernel's log that were read."},

@@ -8,6 +8,8 @@
 #include <optional>
 #include <string_view>
 
+#include "base/characters.h"
+
 namespace lockstep {
 
 inline bool contains(std::string_view text, std::string_view word) {
@@ -69,13 +71,6 @@ inline std::optional<int64_t> take_number(std::string_view& text, int64_t most) 
   if (at == 0) return std::nullopt;
   text.remove_prefix(at);
   return value;
-}
-
-inline int hex_digit(char c) {
-  if (c >= '0' && c <= '9') return c - '0';
-  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
-  if (c >= 'A' && c <= 'F') return c - 'A' + 10;
-  return -1;
 }
 
 // Takes "0x1f" off the front; nullopt where it is none, or has more than 32 bits.

@@ -113,8 +113,8 @@ Result<void> write_group(const GroupData& data, size_t series, int64_t from_ms, 
         if (*to != kNone) column[*to] = cells[i];
       }
     }
-    for (size_t i = 0; i < data.open_rows && slot < data.open->width; ++i) {
-      const double value = load_cell(data.open->row(i)[slot]);
+    for (size_t i = 0; i < data.open_rows; ++i) {
+      const double value = data.open->at(i, slot);
       if (open_places[i] != kNone && !is_absent(value)) column[open_places[i]] = value;
     }
     for (const auto& [time_ms, row] : data.late) {

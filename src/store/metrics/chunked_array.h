@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <span>
 #include <vector>
 
 namespace lockstep::metrics {
@@ -20,15 +21,17 @@ class ChunkedArray {
     if (size_ == blocks_.size() * kBlock) blocks_.push_back(std::make_unique<T[]>(kBlock));
     (*this)[size_++] = std::move(value);
   }
-  // `count` elements in a row, which do not cross a block; at most a block. Gives the first's place.
-  size_t add_run(const T* values, size_t count) {
+  // Where a run of so many would begin: runs do not cross a block, and are at most one long.
+  size_t run_place(size_t count) const {
     const size_t room = blocks_.size() * kBlock - size_;
-    if (room < count) {
-      size_ = blocks_.size() * kBlock;
-      blocks_.push_back(std::make_unique<T[]>(kBlock));
-    }
-    const size_t place = size_;
-    for (size_t i = 0; i < count; ++i) (*this)[size_++] = values[i];
+    return room < count ? blocks_.size() * kBlock : size_;
+  }
+  // Gives the first's place.
+  size_t add_run(std::span<const T> values) {
+    const size_t place = run_place(values.size());
+    if (place == blocks_.size() * kBlock) blocks_.push_back(std::make_unique<T[]>(kBlock));
+    size_ = place;
+    for (const T& value : values) (*this)[size_++] = value;
     return place;
   }
   size_t memory_bytes() const { return blocks_.size() * kBlock * sizeof(T); }

@@ -138,19 +138,19 @@ void Engine(benchmark::State& state) {
       state.counters[std::string(what) + "_ms"] = (cpu_s() - start) * 1e3;
       state.counters[std::string(what) + "_series"] = static_cast<double>((*selection)->size());
     };
-    ask("one_metric", {equal("__name__", "lockstep_reference_metric_88"), equal("job_id", "train-0000")});
-    ask("links", {equal("__name__", "lockstep_reference_metric_40")});
+    ask("one_metric", {label_is("__name__", "lockstep_reference_metric_88"), label_is("job_id", "train-0000")});
+    ask("links", {label_is("__name__", "lockstep_reference_metric_40")});
 
     engine.reset();
     const double start = cpu_s();
     engine = open();
     state.counters["recover_s"] = cpu_s() - start;
-    ask("after", {equal("__name__", "lockstep_reference_metric_88")});
+    ask("after", {label_is("__name__", "lockstep_reference_metric_88")});
     const double seal_start = cpu_s();
     if (!engine->seal().ok()) std::abort();
     state.counters["seal_ns_per_sample"] = (cpu_s() - seal_start) / samples * 1e9;
     state.counters["disk_B_per_sample"] = static_cast<double>(engine->disk_bytes()) / samples;
-    ask("disk_links", {equal("__name__", "lockstep_reference_metric_40")});
+    ask("disk_links", {label_is("__name__", "lockstep_reference_metric_40")});
   }
 }
 BENCHMARK(Engine)->Iterations(1)->Unit(benchmark::kMillisecond);

@@ -3,6 +3,7 @@
 // Thread rule: Confined. For tests.
 #pragma once
 
+#include <bit>
 #include <cstdlib>
 #include <filesystem>
 #include <map>
@@ -101,10 +102,6 @@ class TestPush {
   std::vector<std::vector<PushedExemplar>> exemplars_;
 };
 
-inline LabelMatcher equal(std::string name, std::string value) {
-  return {std::move(name), LabelMatcher::Op::kEqual, std::move(value)};
-}
-
 // Series as text, with their samples.
 using Found = std::map<std::string, SampleColumns>;
 inline Found found(const MetricReader& reader, const std::vector<LabelMatcher>& matchers, SelectOptions options) {
@@ -126,13 +123,21 @@ inline Found found(const MetricReader& reader, const std::vector<LabelMatcher>& 
     }
     SampleColumns columns;
     if (!(*selection)->samples(i, options.from_ms, options.to_ms, columns).ok()) list["error"];
+    // The newest alone is the last of them, up to each of their times.
+    for (size_t k = columns.times_ms.size(); k > 0; k -= (k + 7) / 8) {
+      SampleColumns newest;
+      if (!(*selection)->newest(i, options.from_ms, columns.times_ms[k - 1], newest).ok() ||
+          newest.times_ms != std::vector{columns.times_ms[k - 1]} || newest.values.size() != 1 ||
+          std::bit_cast<uint64_t>(newest.values[0]) != std::bit_cast<uint64_t>(columns.values[k - 1]))
+        list["error: the newest of " + name + " is another than the last"];
+    }
     list[rest.empty() ? name : name + "{" + rest + "}"] = std::move(columns);
   }
   return list;
 }
 inline Found found(const MetricReader& reader, const std::string& metric, int64_t from_ms = INT64_MIN / 2,
                    int64_t to_ms = INT64_MAX / 2) {
-  return found(reader, {equal("__name__", metric)}, {.from_ms = from_ms, .to_ms = to_ms});
+  return found(reader, {label_is("__name__", metric)}, {.from_ms = from_ms, .to_ms = to_ms});
 }
 
 }  // namespace lockstep::metrics

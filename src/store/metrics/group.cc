@@ -5,23 +5,38 @@
 
 namespace lockstep::metrics {
 
-Strip::Strip(std::span<const int64_t> times_ms, const double* cells, size_t width)
-    : rows_(static_cast<uint32_t>(times_ms.size())),
-      width_(static_cast<uint32_t>(width)),
-      starts_(new uint32_t[width / kStride + 2]),
-      sizes_(new uint16_t[width]) {
-  std::copy(times_ms.begin(), times_ms.end(), times_ms_);
+namespace {
+constexpr size_t kNarrow = 64, kNarrowRows = 4;
+}
+
+void OpenRows::make(size_t row, int64_t time_ms, size_t width) {
+  times_ms[row] = time_ms;
+  widths[row] = static_cast<uint32_t>(width);
+  const bool is_narrow = width <= kNarrow;
+  if (is_narrow && row % kNarrowRows != 0 && widths[row - 1] == width) {
+    rows[row] = rows[row - 1] + width;
+  } else {
+    owned.emplace_back(new double[is_narrow ? width * (kNarrowRows - row % kNarrowRows) : width]);
+    rows[row] = owned.back().get();
+  }
+  std::fill(rows[row], rows[row] + width, absent());
+}
+
+Strip::Strip(const OpenRows& open, size_t rows) : rows_(static_cast<uint32_t>(rows)), width_(0) {
+  for (size_t row = 0; row < rows; ++row) width_ = std::max(width_, open.widths[row]);
+  columns_.reset(new Columns[width_ / kStride + 1]);
+  std::copy(open.times_ms, open.times_ms + rows, times_ms_);
   thread_local std::string bytes;
   bytes.clear();
   double column[kStripRows];
-  for (size_t slot = 0; slot < width; ++slot) {
-    if (slot % kStride == 0) starts_[slot / kStride] = static_cast<uint32_t>(bytes.size());
-    for (size_t row = 0; row < rows_; ++row) column[row] = cells[row * width + slot];
+  for (size_t slot = 0; slot < width_; ++slot) {
+    if (slot % kStride == 0) columns_[slot / kStride].start = static_cast<uint32_t>(bytes.size());
+    for (size_t row = 0; row < rows; ++row) column[row] = open.at(row, slot);
     const size_t before = bytes.size();
-    encode_values({column, rows_}, WithSummary::kNo, bytes);
-    sizes_[slot] = static_cast<uint16_t>(bytes.size() - before);
+    encode_values({column, rows}, WithSummary::kNo, bytes);
+    columns_[slot / kStride].sizes[slot % kStride] = static_cast<uint16_t>(bytes.size() - before);
   }
-  starts_[(width + kStride - 1) / kStride] = static_cast<uint32_t>(bytes.size());
+  bytes_count_ = static_cast<uint32_t>(bytes.size());
   bytes_.reset(new char[bytes.size()]);
   std::memcpy(bytes_.get(), bytes.data(), bytes.size());
 }
@@ -31,13 +46,16 @@ void Strip::column(size_t slot, double* values) const {
     std::fill(values, values + rows_, absent());
     return;
   }
-  size_t at = starts_[slot / kStride];
-  for (size_t i = slot / kStride * kStride; i < slot; ++i) at += sizes_[i];
-  if (!decode_values({bytes_.get() + at, sizes_[slot]}, rows_, values)) std::fill(values, values + rows_, absent());
+  const Columns& columns = columns_[slot / kStride];
+  const size_t place = slot % kStride;
+  size_t at = columns.start;
+  for (size_t i = 0; i < place; ++i) at += columns.sizes[i];
+  if (!decode_values({bytes_.get() + at, columns.sizes[place]}, rows_, values))
+    std::fill(values, values + rows_, absent());
 }
 
 size_t Strip::memory_bytes() const {
-  return sizeof(Strip) + width_ * 2 + (width_ / kStride + 2) * 4 + starts_[(width_ + kStride - 1) / kStride] + 64;
+  return sizeof(Strip) + (width_ / kStride + 1) * sizeof(Columns) + bytes_count_ + 64;
 }
 
 int64_t GroupData::first_ms() const {
@@ -85,6 +103,16 @@ void merge_columns(const SampleColumns& first, const SampleColumns& second, Samp
   }
 }
 
+void GroupData::prefetch(size_t slot, int64_t from_ms, int64_t to_ms) const {
+  for (size_t i = open_rows; i-- > 0;) {
+    if (open->times_ms[i] <= to_ms && slot < open->widths[i]) __builtin_prefetch(open->rows[i] + slot);
+    if (open->times_ms[i] < from_ms) break;  // the newest in any case
+  }
+  for (const std::shared_ptr<const Strip>& strip : strips) {
+    if (strip->last_ms() >= from_ms && strip->first_ms() <= to_ms) strip->prefetch(slot);
+  }
+}
+
 void GroupData::read(size_t slot, int64_t from_ms, int64_t to_ms, SampleColumns& out) const {
   double values[kStripRows];
   auto take = [&](std::span<const int64_t> times, const double* cells) {
@@ -99,9 +127,10 @@ void GroupData::read(size_t slot, int64_t from_ms, int64_t to_ms, SampleColumns&
     strip->column(slot, values);
     take(strip->times_ms(), values);
   }
-  if (open_rows > 0 && slot < open->width && open->times_ms[open_rows - 1] >= from_ms && open->times_ms[0] <= to_ms) {
-    for (size_t i = 0; i < open_rows; ++i) values[i] = load_cell(open->row(i)[slot]);
-    take({open->times_ms, open_rows}, values);
+  for (size_t i = 0; i < open_rows; ++i) {
+    if (open->times_ms[i] < from_ms || open->times_ms[i] > to_ms) continue;
+    values[i] = open->at(i, slot);
+    take({open->times_ms + i, 1}, values + i);
   }
   if (late.empty() && histograms.empty()) return;
   SampleColumns beside;
@@ -136,10 +165,8 @@ double GroupData::at(size_t slot, int64_t time_ms) const {
     const double value = load_cell(row->second->cells[slot]);
     if (!is_absent(value)) return value;
   }
-  if (open_rows > 0 && slot < open->width) {
-    for (size_t i = 0; i < open_rows; ++i) {
-      if (open->times_ms[i] == time_ms) return load_cell(open->row(i)[slot]);
-    }
+  for (size_t i = 0; i < open_rows; ++i) {
+    if (open->times_ms[i] == time_ms) return open->at(i, slot);
   }
   for (const std::shared_ptr<const Strip>& strip : strips) {
     if (strip->last_ms() < time_ms || strip->first_ms() > time_ms) continue;
@@ -156,9 +183,7 @@ double GroupData::at(size_t slot, int64_t time_ms) const {
 GroupData joined(const GroupData& older, GroupData newer) {
   GroupData both;
   both.strips = older.strips;
-  if (older.open_rows > 0)
-    both.strips.push_back(std::make_shared<const Strip>(std::span<const int64_t>(older.open->times_ms, older.open_rows),
-                                                        older.open->cells.get(), older.open->width));
+  if (older.open_rows > 0) both.strips.push_back(std::make_shared<const Strip>(*older.open, older.open_rows));
   both.strips.insert(both.strips.end(), newer.strips.begin(), newer.strips.end());
   both.open = std::move(newer.open);
   both.open_rows = newer.open_rows;
@@ -193,8 +218,7 @@ GroupData joined(const GroupData& older, GroupData newer) {
 
 void Group::close_strip(size_t& strip_bytes) {
   if (data.open_rows == 0) return;
-  auto strip = std::make_shared<const Strip>(std::span<const int64_t>(data.open->times_ms, data.open_rows),
-                                             data.open->cells.get(), data.open->width);
+  auto strip = std::make_shared<const Strip>(*data.open, data.open_rows);
   strip_bytes += strip->memory_bytes();
   data.strips.push_back(std::move(strip));
   // A snapshot may still read the rows: they are its own from now on.
@@ -207,45 +231,31 @@ Group::Row Group::row(int64_t time_ms, uint64_t epoch, size_t& strip_bytes) {
   const size_t width = series.size();
   if (time_ms > last_ms) {
     if (data.open_rows == kStripRows) close_strip(strip_bytes);
-    if (data.open == nullptr || data.open_rows == data.open->capacity || data.open->width < width) {
-      const size_t capacity = std::min(kStripRows, std::max<size_t>(2, data.open_rows < 2 ? 2 : data.open_rows * 2));
-      auto wider = std::make_shared<OpenRows>(capacity, width);
-      for (size_t i = 0; i < data.open_rows; ++i) {
-        double* to = wider->row(i);
-        const double* from = data.open->row(i);
-        std::copy(from, from + data.open->width, to);
-        std::fill(to + data.open->width, to + width, absent());
-        wider->times_ms[i] = data.open->times_ms[i];
-      }
-      data.open = std::move(wider);
-    }
+    if (data.open == nullptr) data.open = std::make_shared<OpenRows>();
     OpenRows& open = *data.open;
-    open.times_ms[data.open_rows] = time_ms;
-    double* cells = open.row(data.open_rows);
-    std::fill(cells, cells + open.width, absent());
+    open.make(data.open_rows, time_ms, width);
     last_ms = time_ms;
     row_before_epoch = data.open_rows > 0 ? last_row_epoch : 0;
     last_row_epoch = epoch;
-    const double* before = row_before_epoch == epoch ? open.row(data.open_rows - 1) : nullptr;
-    ++data.open_rows;
-    return {cells, before, false, false};
+    // A narrower row before is not referred to.
+    const double* before = nullptr;
+    if (row_before_epoch == epoch && open.widths[data.open_rows - 1] == width) before = open.rows[data.open_rows - 1];
+    return {open.rows[data.open_rows++], before, false, false};
   }
-  if (data.open_rows > 0) {
-    if (data.open->width < width) {  // series that came after the row was made
-      auto wider = std::make_shared<OpenRows>(data.open->capacity, width);
-      for (size_t i = 0; i < data.open_rows; ++i) {
-        std::copy(data.open->row(i), data.open->row(i) + data.open->width, wider->row(i));
-        std::fill(wider->row(i) + data.open->width, wider->row(i) + width, absent());
-        wider->times_ms[i] = data.open->times_ms[i];
+  for (size_t i = data.open_rows; i-- > 0;) {
+    if (data.open->times_ms[i] != time_ms) continue;
+    if (data.open->widths[i] < width) {  // series that came after the row was made; a snapshot may read the old one
+      auto wider = std::make_shared<OpenRows>();
+      for (size_t row = 0; row < data.open_rows; ++row) {
+        wider->make(row, data.open->times_ms[row], width);
+        const double* from = data.open->rows[row];
+        std::copy(from, from + data.open->widths[row], wider->rows[row]);
       }
       data.open = std::move(wider);
     }
-    for (size_t i = data.open_rows; i-- > 0;) {
-      if (data.open->times_ms[i] != time_ms) continue;
-      const bool is_last = i + 1 == data.open_rows;
-      return {data.open->row(i), is_last && i > 0 && row_before_epoch == epoch ? data.open->row(i - 1) : nullptr, false,
-              false};
-    }
+    const bool is_last = i + 1 == data.open_rows;
+    const bool may_refer = is_last && i > 0 && row_before_epoch == epoch && data.open->widths[i - 1] == width;
+    return {data.open->rows[i], may_refer ? data.open->rows[i - 1] : nullptr, false, false};
   }
   std::shared_ptr<LateRow>& late = data.late[time_ms];
   if (late == nullptr || late->cells.size() < width) {

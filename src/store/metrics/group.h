@@ -21,6 +21,7 @@
 #include "model/native_histogram.h"
 #include "store/metric_reader.h"
 #include "store/metrics/chunk_codec.h"
+#include "store/metrics/run_array.h"
 
 namespace lockstep::metrics {
 
@@ -33,16 +34,30 @@ inline void store_cell(double& cell, double value) {
   std::atomic_ref<double>(cell).store(value, std::memory_order_relaxed);
 }
 
+// Rows that are still added to, each as wide as the group was when it was made. Wide ones take memory one by one, so
+// that there is none for rows to come; narrow ones some at once, where each alone would mostly be overhead.
+struct OpenRows {
+  int64_t times_ms[kStripRows] = {};
+  double* rows[kStripRows] = {};
+  uint32_t widths[kStripRows] = {};
+  std::vector<std::unique_ptr<double[]>> owned;
+  void make(size_t row, int64_t time_ms, size_t width);
+  double at(size_t row, size_t slot) const { return slot < widths[row] ? load_cell(rows[row][slot]) : absent(); }
+};
+
 class Strip {
  public:
-  // Rows of `width` cells, one after the other.
-  Strip(std::span<const int64_t> times_ms, const double* cells, size_t width);
+  // The first `rows` of them, at least one.
+  Strip(const OpenRows& open, size_t rows);
 
   std::span<const int64_t> times_ms() const { return {times_ms_, rows_}; }
   int64_t first_ms() const { return times_ms_[0]; }
   int64_t last_ms() const { return times_ms_[rows_ - 1]; }
   size_t rows() const { return rows_; }
   void column(size_t slot, double* values) const;  // rows() of them
+  void prefetch(size_t slot) const {
+    if (slot < width_) __builtin_prefetch(&columns_[slot / kStride]);
+  }
   size_t memory_bytes() const;
 
  private:
@@ -50,19 +65,13 @@ class Strip {
   int64_t times_ms_[kStripRows];
   uint32_t rows_;
   uint32_t width_;
-  std::unique_ptr<uint32_t[]> starts_;  // of every kStride-th column
-  std::unique_ptr<uint16_t[]> sizes_;
+  uint32_t bytes_count_ = 0;
+  struct Columns {  // kStride of them, side by side in bytes_
+    uint32_t start;
+    uint16_t sizes[kStride];
+  };
+  std::unique_ptr<Columns[]> columns_;
   std::unique_ptr<char[]> bytes_;
-};
-
-struct OpenRows {
-  OpenRows(size_t capacity_rows, size_t cells_per_row)
-      : capacity(capacity_rows), width(cells_per_row), cells(new double[capacity_rows * cells_per_row]) {}
-  const size_t capacity;
-  const size_t width;
-  int64_t times_ms[kStripRows] = {};
-  std::unique_ptr<double[]> cells;
-  double* row(size_t at) const { return cells.get() + at * width; }
 };
 
 struct LateRow {
@@ -86,6 +95,8 @@ struct GroupData {
   int64_t first_ms() const;  // INT64_MAX: nothing
   int64_t last_ms() const;   // INT64_MIN: nothing
   bool overlaps(int64_t from_ms, int64_t to_ms) const { return first_ms() <= to_ms && last_ms() >= from_ms; }
+  // Soon to be read, so on its way from memory.
+  void prefetch(size_t slot, int64_t from_ms, int64_t to_ms) const;
   // Appended: the series' samples of this range, in time order, each time once.
   void read(size_t slot, int64_t from_ms, int64_t to_ms, SampleColumns& out) const;
   // The value of this very time, or absent().
@@ -96,7 +107,7 @@ struct GroupData {
 GroupData joined(const GroupData& older, GroupData newer);
 
 struct Group {
-  std::vector<uint32_t> series;  // by slot; empty: the group is gone
+  RunArray series;  // by slot
   GroupData data;
   std::shared_ptr<const GroupData> sealing;  // on its way to a block
   int64_t last_ms = INT64_MIN;
@@ -110,9 +121,11 @@ struct Group {
   };
   // Makes it where there is none. `bytes` is told how much memory strips take now.
   Row row(int64_t time_ms, uint64_t epoch, size_t& strip_bytes);
-  void close_strip(size_t& strip_bytes);
   // What is there already of an older time, or absent().
   double older(size_t slot, int64_t time_ms) const;
+
+ private:
+  void close_strip(size_t& strip_bytes);
 };
 
 // Merges sorted columns into sorted columns; of equal times the second's count.

@@ -8,6 +8,7 @@
 #include "base/crc32c.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "model/series_labels.h"
 #include "store/columns/byte_codec.h"
 #include "store/metrics/selection.h"
 
@@ -18,6 +19,7 @@ using namespace metrics;
 namespace {
 
 constexpr uint32_t kNone = UINT32_MAX;
+constexpr size_t kAhead = 8;  // series whose labels are sent for before their turn
 constexpr int64_t kSyncNs = 1'000'000'000;
 constexpr int64_t kRetryNs = 5'000'000'000;
 // Memory that cannot be sealed may grow to so many times what is usual; then pushes are refused.
@@ -145,15 +147,39 @@ Result<void> MetricEngine::load_blocks() {
 // shards or groups.
 class MetricEngine::Replay final : public WalVisitor {
  public:
-  Replay(MetricEngine& engine, uint32_t shard) : engine_(engine), shard_(shard % engine.shards_.size()) {}
+  Replay(MetricEngine& engine, uint32_t log) : engine_(engine), log_(log), shard_(log % engine.shards_.size()) {}
 
-  void begin_snapshot() { homes_.clear(); }
-  void on_series(uint32_t group, uint32_t slot, Labels labels) override {
+  // The files of its shard, sorted.
+  void run(std::span<const WalFileName> files) {
+    for (const WalFileName& file : files) {
+      if (file.shard != log_) continue;
+      if (file.segment == 0) homes_.clear();
+      symbols_.clear();
+      reader_.begin_segment();
+      const std::string path = engine_.log_folder() + "/" + file.text();
+      Result<WalReadOutcome> outcome =
+          read_wal_file(path, [&](std::string_view record) { return reader_.read(record, *this); });
+      if (!outcome.ok()) {
+        engine_.damage("log", outcome.error() + "; its samples are a gap");
+      } else if (!outcome->damage.empty()) {
+        engine_.damage("log",
+                       format("%s: %s; what follows in this file is a gap", path.c_str(), outcome->damage.c_str()));
+      } else if (outcome->torn) {
+        engine_.counters_.add("lockstep_metric_log_torn_total");
+        LOCKSTEP_LOG_WARN("metrics", "%s: cut at byte %llu, where a crash ended it", path.c_str(),
+                          static_cast<unsigned long long>(outcome->bytes_good));
+      }
+    }
+  }
+
+  void on_text(std::string_view text) override { symbols_.push_back(engine_.index_.symbols().intern(text)); }
+  void on_series(uint32_t group, uint32_t first_slot, const LabelRows& series) override {
     std::vector<Home>& homes = homes_[group];
-    if (homes.size() <= slot) homes.resize(slot + 1);
-    const Home neighbour = slot > 0 ? homes[slot - 1] : Home{};
-    homes[slot] = engine_.shards_[shard_]->restore_series(
-        labels, neighbour.group != kNone && neighbour.shard() == shard_ ? neighbour : Home{});
+    if (homes.size() < first_slot + series.size()) homes.resize(first_slot + series.size());
+    known_ = series;
+    for (LabelSymbols& label : known_.labels) label = {symbols_[label.name], symbols_[label.value]};
+    engine_.shards_[shard_]->restore_series(known_, first_slot > 0 ? homes[first_slot - 1] : Home{},
+                                            std::span(homes).subspan(first_slot, series.size()));
   }
   void on_run(uint32_t group, int64_t time_ms, uint32_t first_slot, std::span<const double> values) override {
     auto known = homes_.find(group);
@@ -202,7 +228,11 @@ class MetricEngine::Replay final : public WalVisitor {
     return known == homes_.end() || slot >= known->second.size() ? Home{} : known->second[slot];
   }
   MetricEngine& engine_;
-  const uint32_t shard_;
+  const uint32_t log_;    // the shard that wrote it,
+  const uint32_t shard_;  // and the one that takes its series now
+  WalRecordReader reader_;
+  std::vector<uint32_t> symbols_;  // by text of the file: ours
+  LabelRows known_;
   std::unordered_map<uint32_t, std::vector<Home>> homes_;
 };
 
@@ -229,31 +259,21 @@ Result<void> MetricEngine::replay_log() {
                                 options_.exemplars_max / options_.shards));
   if (files.empty()) return {};
 
+  LOCKSTEP_LOG_INFO("metrics", "reading the log, %zu files; nothing is taken or answered until that is done",
+                    files.size());
   const int64_t start_ns = clock_.monotonic_ns();
-  uint64_t samples = 0, lost = 0;
-  std::unique_ptr<Replay> replay;
-  WalRecordReader reader;
+  std::vector<Replay> replays;
+  std::vector<std::jthread> readers;  // logs of different shards are about different series
   for (size_t i = 0; i < files.size(); ++i) {
-    const WalFileName& file = files[i];
-    if (i == 0 || file.shard != files[i - 1].shard) replay = std::make_unique<Replay>(*this, file.shard);
-    if (file.segment == 0) replay->begin_snapshot();
-    reader.begin_segment();
-    const std::string path = log_folder() + "/" + file.text();
-    const uint64_t before = replay->samples, lost_before = replay->lost;
-    Result<WalReadOutcome> outcome =
-        read_wal_file(path, [&](std::string_view record) { return reader.read(record, *replay); });
-    samples += replay->samples - before;
-    lost += replay->lost - lost_before;
-    newest_ms_ = std::max(newest_ms_.load(), replay->newest_ms);
-    if (!outcome.ok()) {
-      damage("log", outcome.error() + "; its samples are a gap");
-    } else if (!outcome->damage.empty()) {
-      damage("log", format("%s: %s; what follows in this file is a gap", path.c_str(), outcome->damage.c_str()));
-    } else if (outcome->torn) {
-      counters_.add("lockstep_metric_log_torn_total");
-      LOCKSTEP_LOG_WARN("metrics", "%s: cut at byte %llu, where a crash ended it", path.c_str(),
-                        static_cast<unsigned long long>(outcome->bytes_good));
-    }
+    if (i == 0 || files[i].shard != files[i - 1].shard) replays.emplace_back(*this, files[i].shard);
+  }
+  for (Replay& replay : replays) readers.emplace_back([&] { replay.run(files); });
+  readers.clear();
+  uint64_t samples = 0, lost = 0;
+  for (const Replay& replay : replays) {
+    samples += replay.samples;
+    lost += replay.lost;
+    newest_ms_ = std::max(newest_ms_.load(), replay.newest_ms);
   }
   if (lost > 0)
     damage("log", format("%llu samples of the log belong to series that damage has hidden; they are a gap",
@@ -291,16 +311,18 @@ Result<PushOutcome> MetricEngine::push(std::string_view stream, std::span<const 
   foreign.clear();
   const uint64_t end = shard.push(stream, series, canonical, bounds, tally, foreign);
   Result<void> committed = end == 0 ? Result<void>{} : shard.wal().commit(end, options_.ack);
-  std::sort(foreign.begin(), foreign.end(),
-            [](const Shard::Foreign& a, const Shard::Foreign& b) { return a.home.group < b.home.group; });
+  std::stable_sort(foreign.begin(), foreign.end(),
+                   [](const Shard::Foreign& a, const Shard::Foreign& b) { return a.home.group < b.home.group; });
+  std::vector<Home> gone;
   for (size_t i = 0; i < foreign.size() && committed.ok();) {
     size_t same = i + 1;
     while (same < foreign.size() && foreign[same].home.shard() == foreign[i].home.shard()) ++same;
     Shard& other = *shards_[foreign[i].home.shard()];
-    const uint64_t other_end = other.push_foreign(std::span(foreign).subspan(i, same - i), tally);
+    const uint64_t other_end = other.push_foreign(std::span(foreign).subspan(i, same - i), tally, gone);
     if (other_end != 0) committed = other.wal().commit(other_end, options_.ack);
     i = same;
   }
+  if (!gone.empty()) shard.forget_entries(gone);
   int64_t seen = newest_ms_.load(std::memory_order_relaxed);
   while (seen < tally.newest_ms && !newest_ms_.compare_exchange_weak(seen, tally.newest_ms)) {
   }
@@ -385,6 +407,8 @@ Result<std::unique_ptr<MetricSelection>> MetricEngine::select(std::span<const La
     return Error{format("more than %llu series match (%llu so far); narrow the selector or raise the limit",
                         static_cast<unsigned long long>(options.series_max), static_cast<unsigned long long>(have))};
   };
+  const Error unwanted{"the series are not wanted any more"};
+  auto given_up = [&](size_t done) { return done % 4096 == 0 && options.give_up && options.give_up(); };
   std::shared_ptr<const Blocks> list;
   std::vector<Tombstone> tombstones;
   {
@@ -400,7 +424,9 @@ Result<std::unique_ptr<MetricSelection>> MetricEngine::select(std::span<const La
       SeriesIndex::Reading reading(index_);
       const SeriesSet set = reading.matching(*compiled);
       if (options.series_max > 0 && set.count() > options.series_max) return too_many(set.count());
-      set.visit([&](uint32_t series) { found.push_back({series, reading.home(series)}); });
+      found.reserve(set.count());
+      RunArray::Walk homes(reading.homes());
+      set.visit([&](uint32_t series) { found.push_back({series, Home::of(homes[series])}); });
     }
     // Groups are copied shard by shard; which series are in them was settled before, under the index' lock.
     std::vector<Selection::HeadPlace> places(found.size());
@@ -408,6 +434,7 @@ Result<std::unique_ptr<MetricSelection>> MetricEngine::select(std::span<const La
       Shard::Snapshot snapshot(*shards_[number]);
       std::vector<uint32_t> taken(snapshot.group_count(), kNone);  // kNone: not asked; kNone - 1: nothing there
       for (size_t i = 0; i < found.size(); ++i) {
+        if (given_up(i)) return unwanted;
         const Home home = found[i].home;
         if (home.group == kNone || home.shard() != number) continue;
         const uint32_t group = home.group_in_shard();
@@ -425,9 +452,12 @@ Result<std::unique_ptr<MetricSelection>> MetricEngine::select(std::span<const La
       }
     }
     SeriesIndex::Reading reading(index_);
+    selection->head().reserve(found.size());
     for (size_t i = 0; i < found.size(); ++i) {
+      if (i + kAhead < found.size()) reading.prefetch(found[i + kAhead].series);
+      if (given_up(i)) return unwanted;
       if (places[i].snapshot == kNone) continue;
-      reading.labels(found[i].series, selection->sets().append_room(reading.label_count(found[i].series)));
+      reading.labels(found[i].series, [&](size_t count) { return selection->sets().append_room(count); });
       selection->head().push_back(places[i]);
     }
   }
@@ -438,6 +468,7 @@ Result<std::unique_ptr<MetricSelection>> MetricEngine::select(std::span<const La
     for_tiers.push_back(std::move(*rollup));
   bool is_first = true;
   for (const Source& source : sources_of(*list, options.from_ms, options.to_ms, options.spacing_ms)) {
+    if (given_up(0)) return unwanted;
     if (Result<void> loaded = source.block->load(); !loaded.ok()) {
       if (source.block->first_damage()) damage("block", loaded.error() + "; what it holds is a gap");
       continue;
@@ -561,8 +592,8 @@ Result<std::vector<Exemplar>> MetricEngine::exemplars(std::span<const LabelMatch
     for (StoredExemplar& one : stored) {
       if (one.series >= set.size() || !set.has(one.series)) continue;
       Exemplar exemplar;
-      labels.resize(reading.label_count(one.series));
-      reading.labels(one.series, labels.data());
+      labels.clear();
+      reading.labels(one.series, labels);
       for (const LabelSymbols& label : labels)
         exemplar.series_labels.emplace_back(index_.symbols().text(label.name), index_.symbols().text(label.value));
       exemplar.labels = std::move(one.exemplar.labels);
@@ -601,14 +632,15 @@ CardinalityReport MetricEngine::cardinality(size_t top) const {
   report.limits = options_.limits;
   report.metrics = index_.largest("__name__", top);
   report.jobs = index_.largest("job_id", top);
+  report.tenants = index_.largest(kTenantLabel, top);
   for (const std::unique_ptr<Shard>& shard : shards_) {
     for (Creator& stream : shard->largest_streams(top)) report.streams.push_back(std::move(stream));
   }
   std::sort(report.streams.begin(), report.streams.end(),
             [](const Creator& a, const Creator& b) { return a.series > b.series; });
   if (report.streams.size() > top) report.streams.resize(top);
-  for (const char* reason : {"series_limit", "job_limit", "metric_limit", "agent_limit", "too_old", "future",
-                             "label_forbidden", "labels_invalid", "reserved_nan"}) {
+  for (const char* reason : {"series_limit", "job_limit", "metric_limit", "tenant_limit", "agent_limit", "too_old",
+                             "future", "label_forbidden", "labels_invalid", "reserved_nan"}) {
     if (const int64_t samples =
             counters_.value("lockstep_metric_samples_refused_total", format("reason=\"%s\"", reason)))
       report.refused[reason] = samples;
@@ -693,10 +725,8 @@ Result<void> MetricEngine::seal() {
         std::vector<uint32_t> ends;
         {
           SeriesIndex::Reading reading(index_);
-          for (uint32_t series : part.series) {
-            const size_t start = labels.size();
-            labels.resize(start + reading.label_count(series));
-            reading.labels(series, labels.data() + start);
+          for (size_t slot = 0; slot < part.series.size(); ++slot) {
+            reading.labels(static_cast<uint32_t>(part.series[slot]), labels);
             ends.push_back(static_cast<uint32_t>(labels.size()));
           }
         }
@@ -715,7 +745,7 @@ Result<void> MetricEngine::seal() {
             },
             needs_numbers ? &in_block : nullptr);
         if (!written.ok()) return failed(written.error());
-        for (size_t i = 0; i < in_block.size(); ++i) numbers[part.series[i]] = in_block[i];
+        for (size_t i = 0; i < in_block.size(); ++i) numbers[static_cast<uint32_t>(part.series[i])] = in_block[i];
       }
     }
     for (const Shard::Sealing& one : sealing) {

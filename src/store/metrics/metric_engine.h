@@ -65,8 +65,8 @@ struct MetricEngineOptions {
 struct CardinalityReport {
   uint64_t series = 0;
   metrics::SeriesLimits limits;
-  std::vector<metrics::Creator> metrics, jobs, streams;  // largest first
-  std::map<std::string, int64_t> refused;                // samples, by reason, since the start
+  std::vector<metrics::Creator> metrics, jobs, tenants, streams;  // largest first
+  std::map<std::string, int64_t> refused;                         // samples, by reason, since the start
 };
 
 class MetricEngine final : public MetricWriter, public MetricReader {

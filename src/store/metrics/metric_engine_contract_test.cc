@@ -228,10 +228,10 @@ TEST_P(MetricEngineContract, MatchersMeanWhatPrometheusMeans) {
   auto count = [&](std::vector<LabelMatcher> matchers) {
     return found(reader, matchers, {.from_ms = now(), .to_ms = now()}).size();
   };
-  const LabelMatcher m = equal("__name__", "m");
+  const LabelMatcher m = label_is("__name__", "m");
   EXPECT_EQ(count({m}), 4u);
-  EXPECT_EQ(count({m, equal("host", "a")}), 2u);
-  EXPECT_EQ(count({m, equal("gpu", "")}), 1u);
+  EXPECT_EQ(count({m, label_is("host", "a")}), 2u);
+  EXPECT_EQ(count({m, label_is("gpu", "")}), 1u);
   EXPECT_EQ(count({m, {"gpu", Op::kNotEqual, ""}}), 3u);
   EXPECT_EQ(count({m, {"gpu", Op::kNotEqual, "0"}}), 2u);
   EXPECT_EQ(count({m, {"host", Op::kRegex, "a|c"}}), 3u);
@@ -242,14 +242,14 @@ TEST_P(MetricEngineContract, MatchersMeanWhatPrometheusMeans) {
   EXPECT_EQ(count({m, {"gpu", Op::kRegex, ".*"}}), 4u);
   EXPECT_EQ(count({m, {"gpu", Op::kRegex, ".+"}}), 3u);
   EXPECT_EQ(count({m, {"rank", Op::kNotEqual, "x"}}), 4u);
-  EXPECT_EQ(count({{"__name__", Op::kRegex, "m|n"}, equal("host", "a")}), 3u);
+  EXPECT_EQ(count({{"__name__", Op::kRegex, "m|n"}, label_is("host", "a")}), 3u);
   EXPECT_FALSE(reader.select(std::vector<LabelMatcher>{{"host", Op::kNotEqual, "x"}}, {}).ok());
   EXPECT_FALSE(reader.select(std::vector<LabelMatcher>{{"host", Op::kRegex, "("}}, {}).ok());
   EXPECT_FALSE(reader.select(std::vector<LabelMatcher>{m}, {.from_ms = now(), .to_ms = now(), .series_max = 3}).ok());
 
   EXPECT_EQ(*reader.label_names({}, now(), now()), (std::vector<std::string>{"__name__", "gpu", "host"}));
   EXPECT_EQ(*reader.label_values("host", {}, now(), now()), (std::vector<std::string>{"a", "b", "c"}));
-  const std::vector<std::vector<LabelMatcher>> any{{equal("__name__", "n")}, {m, equal("host", "c")}};
+  const std::vector<std::vector<LabelMatcher>> any{{label_is("__name__", "n")}, {m, label_is("host", "c")}};
   EXPECT_EQ(*reader.label_names(any, now(), now()), (std::vector<std::string>{"__name__", "host"}));
   EXPECT_EQ(*reader.label_values("host", any, now(), now()), (std::vector<std::string>{"a", "c"}));
 }
@@ -296,7 +296,7 @@ TEST_P(MetricEngineContract, KeepsHistogramsExemplarsAndMetadata) {
   EXPECT_EQ(*all.at("latency{a=b}").histograms[0], histogram);
   EXPECT_TRUE(found(reader, "power").at("power").histograms.empty());
   Result<std::vector<Exemplar>> exemplars =
-      reader.exemplars(std::vector<LabelMatcher>{equal("__name__", "latency")}, now() - 100, now());
+      reader.exemplars(std::vector<LabelMatcher>{label_is("__name__", "latency")}, now() - 100, now());
   ASSERT_TRUE(exemplars.ok());
   ASSERT_EQ(exemplars->size(), 1u);
   EXPECT_EQ((*exemplars)[0].labels, (Labels{{"trace_id", "abc"}}));
@@ -308,7 +308,7 @@ TEST_P(MetricEngineContract, KeepsHistogramsExemplarsAndMetadata) {
 TEST_P(MetricEngineContract, ASelectionIsASnapshot) {
   for (int64_t i = 0; i < 40; ++i) ASSERT_TRUE(TestPush().add("m", now() + i, 1).to(world_->writer()).ok());
   Result<std::unique_ptr<MetricSelection>> selection = world_->reader().select(
-      std::vector<LabelMatcher>{equal("__name__", "m")}, {.from_ms = 0, .to_ms = now() + 1'000'000});
+      std::vector<LabelMatcher>{label_is("__name__", "m")}, {.from_ms = 0, .to_ms = now() + 1'000'000});
   ASSERT_TRUE(selection.ok());
   for (int64_t i = 40; i < 90; ++i) ASSERT_TRUE(TestPush().add("m", now() + i, 1).to(world_->writer()).ok());
   SampleColumns columns;

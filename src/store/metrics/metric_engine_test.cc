@@ -114,6 +114,26 @@ TEST_F(MetricEngineTest, RefusesOnlyNewSeriesBeyondALimitAndSaysWhoMadeThem) {
   expect_nothing_lost_unseen();
 }
 
+TEST_F(MetricEngineTest, LimitsTheSeriesOfATenant) {
+  options_.limits.series_per_tenant_max = 5;
+  auto engine = open();
+  TestPush push;
+  for (int i = 0; i < 7; ++i) push.add(format("m{tenant=acme,i=%d}", i), now(), i);
+  for (int i = 0; i < 4; ++i) push.add(format("m{tenant=other,i=%d}", i), now(), i);
+  for (int i = 0; i < 9; ++i) push.add(format("m{i=%d}", i), now(), i);
+  Result<PushOutcome> outcome = push.to(*engine);
+  ASSERT_TRUE(outcome.ok());
+  ASSERT_EQ(outcome->refused.size(), 1u);
+  EXPECT_EQ(outcome->refused[0].reason, "tenant_limit");
+  EXPECT_EQ(outcome->refused[0].samples, 2u);
+  const CardinalityReport report = engine->cardinality(3);
+  ASSERT_EQ(report.tenants.size(), 2u);
+  EXPECT_EQ(report.tenants[0].name, "acme");
+  EXPECT_EQ(report.tenants[0].series, 5u);
+  EXPECT_EQ(report.refused.at("tenant_limit"), 2);
+  expect_nothing_lost_unseen();
+}
+
 TEST_F(MetricEngineTest, MovesALabelToExemplarsWhereItIsTold) {
   options_.labels = {{}, {"step"}};
   auto engine = open();
@@ -123,7 +143,7 @@ TEST_F(MetricEngineTest, MovesALabelToExemplarsWhereItIsTold) {
   ASSERT_EQ(all.size(), 1u);
   EXPECT_EQ(all.at("loss{rank=0}").values.size(), 5u);
   Result<std::vector<Exemplar>> exemplars =
-      engine->exemplars(std::vector<LabelMatcher>{equal("__name__", "loss")}, now(), now() + 10);
+      engine->exemplars(std::vector<LabelMatcher>{label_is("__name__", "loss")}, now(), now() + 10);
   ASSERT_EQ(exemplars->size(), 5u);
   EXPECT_EQ((*exemplars)[3].labels, (Labels{{"step", "3"}}));
 }
@@ -159,7 +179,7 @@ TEST_F(MetricEngineTest, DeletesWhatIsThereAndNotWhatComesLater) {
   auto engine = open();
   for (int64_t i = 0; i < 10; ++i)
     ASSERT_TRUE(TestPush().add("m{h=a}", now() + i, 1).add("m{h=b}", now() + i, 1).to(*engine).ok());
-  ASSERT_TRUE(engine->remove(std::vector<LabelMatcher>{equal("h", "a")}, now() + 2, now() + 5).ok());
+  ASSERT_TRUE(engine->remove(std::vector<LabelMatcher>{label_is("h", "a")}, now() + 2, now() + 5).ok());
   EXPECT_EQ(found(*engine, "m").at("m{h=a}").times_ms.size(), 6u);
   EXPECT_EQ(found(*engine, "m").at("m{h=b}").times_ms.size(), 10u);
   ASSERT_TRUE(TestPush().add("m{h=a}", now() + 3, 7).to(*engine).ok());
@@ -194,7 +214,7 @@ TEST_F(MetricEngineTest, TiersAnswerCoarseQuestionsAndWhatRetentionLeft) {
     }
   }
   auto ask = [&](Rollup rollup, const char* metric) {
-    return found(*engine, {equal("__name__", metric)},
+    return found(*engine, {label_is("__name__", metric)},
                  {.from_ms = start, .to_ms = now(), .spacing_ms = 60'000, .rollup = rollup});
   };
   auto check = [&](Rollup rollup, const std::function<double(const std::vector<double>&)>& expected) {
@@ -259,6 +279,43 @@ TEST_F(MetricEngineTest, SeriesThatNobodyWritesToLeaveMemoryAndComeBack) {
   engine.reset();
   engine = open();
   EXPECT_EQ(found(*engine, "old").at("old").values, (std::vector<double>{1, 2}));
+}
+
+// Streams go to shards by a hash that is another in every process: of many streams some are in another shard.
+TEST_F(MetricEngineTest, WhatOtherShardsHoldTakesExemplarsAndComesBackAfterItLeft) {
+  options_.idle_ms = 60'000;
+  std::unique_ptr<MetricEngine> engine = open();
+  ASSERT_TRUE(TestPush().add("loss{rank=0}", now(), 1.0).to(*engine, "first")->refused.empty());
+  auto from_all = [&](int64_t time_ms) {
+    uint64_t refused = 0;
+    for (int i = 0; i < 32; ++i) {
+      Result<PushOutcome> outcome = TestPush()
+                                        .add("loss{rank=0}", time_ms + i, 2.0)
+                                        .exemplar({{{"trace_id", std::to_string(i)}}, 2.0, time_ms + i})
+                                        .to(*engine, "other " + std::to_string(i));
+      for (const RefusedSamples& one : outcome->refused) refused += one.samples;
+    }
+    return refused;
+  };
+  auto exemplars = [&] {
+    return engine->exemplars(std::vector<LabelMatcher>{label_is("__name__", "loss")}, 0, INT64_MAX)->size();
+  };
+  EXPECT_EQ(from_all(now() + 100), 0u);
+  EXPECT_EQ(exemplars(), 32u);
+  engine = nullptr;
+  engine = open();
+  EXPECT_EQ(exemplars(), 32u);
+
+  // The series leaves; who still knows it by its place is refused once and then looks it up again.
+  EXPECT_EQ(from_all(now() + 200), 0u);
+  clock_.now_ns += 3'600'000'000'000;
+  ASSERT_TRUE(TestPush().add("other", now(), 1.0).to(*engine, "first")->refused.empty());
+  ASSERT_TRUE(engine->seal().ok());
+  const uint64_t refused = from_all(now() + 100);
+  EXPECT_LE(refused, 32u);
+  EXPECT_EQ(from_all(now() + 200), 0u);
+  EXPECT_EQ(from_all(now() + 300), 0u);
+  expect_nothing_lost_unseen();
 }
 
 TEST_F(MetricEngineTest, AChangedByteIsAGapAndNeverAWrongNumber) {

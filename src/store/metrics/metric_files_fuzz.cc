@@ -28,7 +28,8 @@ void expect_one_line(const std::string& error) {
 
 class Nobody final : public WalVisitor {
  public:
-  void on_series(uint32_t, uint32_t, Labels labels) override { seen += labels.size(); }
+  void on_text(std::string_view text) override { seen += text.size(); }
+  void on_series(uint32_t, uint32_t, const LabelRows& series) override { seen += series.labels.size(); }
   void on_run(uint32_t, int64_t, uint32_t, std::span<const double> values) override { seen += values.size(); }
   void on_histogram(uint32_t, uint32_t, int64_t, NativeHistogram histogram) override {
     seen += histogram.positive.size();

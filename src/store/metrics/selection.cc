@@ -30,7 +30,14 @@ void add_columns(SampleColumns& out, SampleColumns& more, const std::function<do
   merge_columns(out, more, merged);
   std::swap(out, merged);
 }
+// Series that are asked for lie far apart in memory; so many before their turn the cells are sent for.
+constexpr size_t kAhead = 4;
 }  // namespace
+
+void Selection::prefetch(size_t series, int64_t from_ms, int64_t to_ms) const {
+  const HeadPlace place = head_[series];
+  if (place.snapshot != kNone) snapshots_[place.snapshot].data.prefetch(place.slot, from_ms, to_ms);
+}
 
 uint32_t Selection::symbol_of(std::string_view text) {
   if (std::optional<uint32_t> known = symbols_.find(text)) return *known;
@@ -65,6 +72,7 @@ Result<void> Selection::add_block(BlockPart part, const SeriesSet& set, bool is_
     part.there[series] = there;
   });
   if (!ok) return Error{block.path() + ": its labels make no sense"};
+  last_in_blocks_ms_ = std::max(last_in_blocks_ms_, block.info().last_ms);
   blocks_.push_back(std::move(part));
   return {};
 }
@@ -85,6 +93,7 @@ void Selection::as_points(SampleColumns& out, double before) const {
 
 Result<void> Selection::samples(size_t series, int64_t from_ms, int64_t to_ms, SampleColumns& out) const {
   out.clear();
+  if (series + kAhead < head_.size()) prefetch(series + kAhead, from_ms, to_ms);
   if (blocks_.empty() && rollup_ == Rollup::kLast) {  // the usual question is about what is in memory
     const HeadPlace place = head_[series];
     if (snapshots_[place.snapshot].sealing == nullptr) {
@@ -131,6 +140,31 @@ Result<void> Selection::samples(size_t series, int64_t from_ms, int64_t to_ms, S
   if (rollup_ != Rollup::kLast) as_points(raw, absent());
   add_columns(out, raw, nullptr);
   return {};
+}
+
+// The newest row has it but for series that have left: rows only get later, and blocks and what is being sealed end
+// before them.
+Result<void> Selection::newest(size_t series, int64_t from_ms, int64_t to_ms, SampleColumns& out) const {
+  if (series + kAhead < head_.size()) prefetch(series + kAhead, INT64_MAX, INT64_MAX);
+  const HeadPlace place = series < head_.size() ? head_[series] : HeadPlace{};
+  if (place.snapshot != kNone && rollup_ == Rollup::kLast) {
+    const GroupSnapshot& snapshot = snapshots_[place.snapshot];
+    const GroupData& data = snapshot.data;
+    for (size_t row = data.late.empty() && data.histograms.empty() ? data.open_rows : 0; row-- > 0;) {
+      const int64_t time_ms = data.open->times_ms[row];
+      if (time_ms > to_ms) continue;
+      if (time_ms < from_ms || time_ms <= last_in_blocks_ms_ ||
+          (snapshot.sealing != nullptr && time_ms <= snapshot.sealing->last_ms()))
+        break;
+      const double value = data.open->at(row, place.slot);
+      if (is_absent(value)) continue;
+      out.clear();
+      out.times_ms.push_back(time_ms);
+      out.values.push_back(value);
+      return {};
+    }
+  }
+  return MetricSelection::newest(series, from_ms, to_ms, out);
 }
 
 }  // namespace lockstep::metrics

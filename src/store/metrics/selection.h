@@ -45,6 +45,7 @@ class Selection final : public MetricSelection {
     return symbol < kExtra ? symbols_.text(symbol) : std::string_view(extra_[symbol - kExtra]);
   }
   Result<void> samples(size_t series, int64_t from_ms, int64_t to_ms, SampleColumns& out) const override;
+  Result<void> newest(size_t series, int64_t from_ms, int64_t to_ms, SampleColumns& out) const override;
 
   // Building it: first what is in memory, then block after block in the order of their numbers.
   LabelSets& sets() { return sets_; }
@@ -57,6 +58,7 @@ class Selection final : public MetricSelection {
  private:
   static constexpr uint32_t kExtra = 0x8000'0000;
   uint32_t symbol_of(std::string_view text);
+  void prefetch(size_t series, int64_t from_ms, int64_t to_ms) const;
   void as_points(SampleColumns& out, double before) const;
 
   const Symbols& symbols_;
@@ -66,6 +68,7 @@ class Selection final : public MetricSelection {
   std::vector<HeadPlace> head_;
   std::vector<GroupSnapshot> snapshots_;
   std::vector<BlockPart> blocks_;
+  int64_t last_in_blocks_ms_ = INT64_MIN;
   std::deque<std::string> extra_;
   std::unordered_map<std::string_view, uint32_t> extra_numbers_;
 };

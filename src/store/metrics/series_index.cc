@@ -1,21 +1,17 @@
 #include "store/metrics/series_index.h"
 
 #include <algorithm>
+#include <array>
 #include <mutex>
 
 #include "base/text.h"
+#include "model/series_labels.h"
 
 namespace lockstep::metrics {
 namespace {
 uint64_t mixed(uint64_t hash, uint64_t word) {
   hash = (hash ^ word) * 0x9E3779B97F4A7C15;
   return hash ^ hash >> 29;
-}
-std::string label_text(const Labels& labels, std::string_view name) {
-  for (const auto& [key, value] : labels) {
-    if (key == name) return value;
-  }
-  return "";
 }
 }  // namespace
 
@@ -43,46 +39,54 @@ std::shared_ptr<const std::vector<uint32_t>> SeriesIndex::Name::remembered(const
   return known.values;
 }
 
-bool SeriesIndex::symbols_of(const Labels& labels, std::vector<uint32_t>& pairs) const {
-  pairs.clear();
-  for (const auto& [name, value] : labels) {
-    std::optional<uint32_t> a = symbols_.find(name);
-    std::optional<uint32_t> b = a ? symbols_.find(value) : std::nullopt;
-    if (!b) return false;
-    pairs.push_back(*a);
-    pairs.push_back(*b);
+SeriesIndex::Row SeriesIndex::row_of(uint32_t series) const {
+  const uint32_t* words = &words_[places_[series]];
+  if ((words[0] & kDerived) == 0) return {*shapes_[words[0]], words + 1, kNone, 0};
+  const uint32_t* full = &words_[places_[series] - (words[0] & ((1u << kDistanceBits) - 1))];
+  return {*shapes_[full[0]], full + 1, (words[0] & ~kDerived) >> kDistanceBits, words[1]};
+}
+
+uint32_t SeriesIndex::add_row(uint32_t number, std::span<const LabelSymbols> labels) {
+  Shape& shape = *shapes_[number];
+  size_t differ = 0, changed = 0;
+  if (shape.last_full != kNone) {
+    const uint32_t* full = &words_[shape.last_full] + 1;
+    for (size_t i = 0; i < labels.size(); ++i) {
+      if (full[i] == labels[i].value) continue;
+      ++differ;
+      changed = i;
+    }
   }
-  return true;
+  const size_t distance = words_.run_place(2) - shape.last_full;
+  if (differ == 1 && changed < kNamesMax && distance < size_t{1} << kDistanceBits) {
+    const auto what = static_cast<uint32_t>(changed << kDistanceBits | distance);
+    return static_cast<uint32_t>(words_.add_run(std::array{kDerived | what, labels[changed].value}));
+  }
+  thread_local std::vector<uint32_t> words;
+  words.assign(1, number);
+  for (const LabelSymbols& label : labels) words.push_back(label.value);
+  return shape.last_full = static_cast<uint32_t>(words_.add_run(words));
 }
 
 uint64_t SeriesIndex::hash_of(uint32_t series) const {
-  const uint32_t place = places_[series];
-  const Shape& shape = *shapes_[words_[place]];
-  uint64_t hash = shape.names.size();
-  for (size_t i = 0; i < shape.names.size(); ++i)
-    hash = mixed(hash, uint64_t{shape.names[i]} << 32 | words_[place + 1 + i]);
+  const Row row = row_of(series);
+  uint64_t hash = row.shape.names.size();
+  for (size_t i = 0; i < row.shape.names.size(); ++i) hash = mixed(hash, uint64_t{row.shape.names[i]} << 32 | row[i]);
   return hash;
 }
 
-namespace {
-uint64_t hash_of_pairs(std::span<const uint32_t> pairs) {
-  uint64_t hash = pairs.size() / 2;
-  for (size_t i = 0; i < pairs.size(); i += 2) hash = mixed(hash, uint64_t{pairs[i]} << 32 | pairs[i + 1]);
-  return hash;
-}
-}  // namespace
-
-uint32_t SeriesIndex::lookup(uint64_t hash, std::span<const uint32_t> pairs) const {
+uint32_t SeriesIndex::lookup(std::span<const LabelSymbols> labels) const {
   if (slots_.empty()) return kNone;
+  uint64_t hash = labels.size();
+  for (const LabelSymbols& label : labels) hash = mixed(hash, uint64_t{label.name} << 32 | label.value);
   const size_t mask = slots_.size() - 1;
   for (size_t at = hash & mask; slots_[at] != 0; at = (at + 1) & mask) {
     const uint32_t series = slots_[at] - 1;
-    const uint32_t place = places_[series];
-    const Shape& shape = *shapes_[words_[place]];
-    if (shape.names.size() * 2 != pairs.size() || homes_[series].group == kNone) continue;
-    bool same = true;
-    for (size_t i = 0; same && i < shape.names.size(); ++i)
-      same = shape.names[i] == pairs[2 * i] && words_[place + 1 + i] == pairs[2 * i + 1];
+    if (is_forgotten_[series]) continue;
+    const Row row = row_of(series);
+    bool same = row.shape.names.size() == labels.size();
+    for (size_t i = 0; same && i < labels.size(); ++i)
+      same = row.shape.names[i] == labels[i].name && row[i] == labels[i].value;
     if (same) return series;
   }
   return kNone;
@@ -93,7 +97,7 @@ void SeriesIndex::enter(uint32_t series) {
     slots_.assign(std::max<size_t>(1024, slots_.size() * 2), 0);
     slots_used_ = 0;
     for (uint32_t known = 0; known < series; ++known) {
-      if (homes_[known].group != kNone) enter(known);
+      if (!is_forgotten_[known]) enter(known);
     }
   }
   const size_t mask = slots_.size() - 1;
@@ -103,27 +107,38 @@ void SeriesIndex::enter(uint32_t series) {
   ++slots_used_;
 }
 
-uint32_t SeriesIndex::shape_of(const std::vector<uint32_t>& pairs) {
-  std::vector<uint32_t> names;
-  for (size_t i = 0; i < pairs.size(); i += 2) names.push_back(pairs[i]);
-  auto [known, is_new] = shape_numbers_.try_emplace(std::move(names), static_cast<uint32_t>(shapes_.size()));
-  if (is_new) {
-    auto shape = std::make_unique<Shape>();
-    shape->names = known->first;
-    for (uint32_t name : shape->names) {
-      std::unique_ptr<Name>& dictionary = names_[name];
-      if (dictionary == nullptr) dictionary = std::make_unique<Name>(symbols_);
-      shape->dictionaries.push_back(dictionary.get());
-    }
-    shapes_.push_back(std::move(shape));
+uint32_t SeriesIndex::shape_of(std::span<const LabelSymbols> labels) {
+  thread_local std::vector<uint32_t> names;
+  names.clear();
+  for (const LabelSymbols& label : labels) names.push_back(label.name);
+  auto known = shape_numbers_.find(names);
+  if (known != shape_numbers_.end()) return known->second;
+  auto shape = std::make_unique<Shape>();
+  shape->names = names;
+  shape->last_made.resize(names.size());
+  for (uint32_t name : names) {
+    std::unique_ptr<Name>& dictionary = names_[name];
+    if (dictionary == nullptr) dictionary = std::make_unique<Name>(symbols_);
+    shape->dictionaries.push_back(dictionary.get());
   }
-  return known->second;
+  shapes_.push_back(std::move(shape));
+  return shape_numbers_[names] = static_cast<uint32_t>(shapes_.size() - 1);
 }
 
 uint32_t SeriesIndex::Making::find(const Labels& labels) {
-  thread_local std::vector<uint32_t> pairs;
-  if (!index_.symbols_of(labels, pairs)) return kNone;
-  return index_.lookup(hash_of_pairs(pairs), pairs);
+  thread_local std::vector<LabelSymbols> symbols;
+  symbols.clear();
+  for (const auto& [name, value] : labels) {
+    std::optional<uint32_t> a = index_.symbols_.find(name);
+    std::optional<uint32_t> b = a ? index_.symbols_.find(value) : std::nullopt;
+    if (!b) return kNone;
+    symbols.push_back({*a, *b});
+  }
+  return find(symbols);
+}
+
+uint32_t SeriesIndex::Making::find(std::span<const LabelSymbols> labels) const {
+  return index_.lookup(labels);
 }
 
 const char* SeriesIndex::Making::refusal(const Labels& labels, std::string& example) const {
@@ -137,42 +152,48 @@ const char* SeriesIndex::Making::refusal(const Labels& labels, std::string& exam
     too_many("the store", all, limits.series_max);
     return "series_limit";
   }
-  const std::string metric = label_text(labels, "__name__");
-  if (const uint64_t have = index_.live_with("__name__", metric); have >= limits.series_per_metric_max) {
-    too_many(("metric " + as_one_line(metric)).c_str(), have, limits.series_per_metric_max);
-    return "metric_limit";
-  }
-  const std::string job = label_text(labels, "job_id");
-  if (!job.empty()) {
-    if (const uint64_t have = index_.live_with("job_id", job); have >= limits.series_per_job_max) {
-      too_many(("job " + as_one_line(job)).c_str(), have, limits.series_per_job_max);
-      return "job_limit";
+  const struct {
+    const char *label, *what, *reason;
+    uint64_t most;
+  } each[] = {{"__name__", "metric", "metric_limit", limits.series_per_metric_max},
+              {"job_id", "job", "job_limit", limits.series_per_job_max},
+              {kTenantLabel, "tenant", "tenant_limit", limits.series_per_tenant_max}};
+  for (const auto& limit : each) {
+    const std::string_view value = label_value(labels, limit.label);
+    if (value.empty()) continue;
+    if (const uint64_t have = index_.live_with(limit.label, value); have >= limit.most) {
+      too_many((limit.what + (" " + as_one_line(value))).c_str(), have, limit.most);
+      return limit.reason;
     }
   }
   return nullptr;
 }
 
 uint32_t SeriesIndex::Making::make(const Labels& labels, Home home) {
-  thread_local std::vector<uint32_t> pairs, words;
-  pairs.clear();
-  for (const auto& [name, value] : labels) {
-    pairs.push_back(index_.symbols_.intern(name));
-    pairs.push_back(index_.symbols_.intern(value));
-  }
-  words.clear();
-  const uint32_t shape_number = index_.shape_of(pairs);
-  words.push_back(shape_number);
-  for (size_t i = 1; i < pairs.size(); i += 2) words.push_back(pairs[i]);
+  thread_local std::vector<LabelSymbols> symbols;
+  symbols.clear();
+  for (const auto& [name, value] : labels)
+    symbols.push_back({index_.symbols_.intern(name), index_.symbols_.intern(value)});
+  return make(symbols, home);
+}
+
+uint32_t SeriesIndex::Making::make(std::span<const LabelSymbols> labels, Home home) {
+  const uint32_t shape_number = index_.shape_of(labels);
   const uint32_t series = static_cast<uint32_t>(index_.homes_.size());
-  index_.places_.push_back(static_cast<uint32_t>(index_.words_.add_run(words.data(), words.size())));
-  index_.homes_.push_back(home);
+  index_.places_.push_back(index_.add_row(shape_number, labels));
+  index_.homes_.push_back(home.word());
+  index_.is_forgotten_.push_back(false);
   index_.enter(series);
-  const Shape& shape = *index_.shapes_[shape_number];
-  for (size_t i = 0; i < shape.names.size(); ++i) {
+  Shape& shape = *index_.shapes_[shape_number];
+  for (size_t i = 0; i < labels.size(); ++i) {
     Name& name = *shape.dictionaries[i];
-    auto [known, is_new] = name.by_symbol.try_emplace(words[i + 1], static_cast<uint32_t>(name.values.size()));
-    if (is_new) name.values.emplace_back().symbol = words[i + 1];
-    name.values[known->second].postings.add(series);
+    Shape::Made& made = shape.last_made[i];
+    if (made.symbol != labels[i].value) {  // series of one sender have most of their labels in common
+      auto [known, is_new] = name.by_symbol.try_emplace(labels[i].value, static_cast<uint32_t>(name.values.size()));
+      if (is_new) name.values.emplace_back().symbol = labels[i].value;
+      made = {labels[i].value, known->second};
+    }
+    name.values[made.place].postings.add(series);
   }
   return series;
 }
@@ -196,16 +217,6 @@ SeriesSet SeriesIndex::Reading::matching(const CompiledMatchers& matchers) const
       matchers, [&](std::string_view name) { return index_.dictionary(name); }, set);
   for (uint32_t series : index_.forgotten_) set.remove(series);
   return set;
-}
-
-size_t SeriesIndex::Reading::label_count(uint32_t series) const {
-  return index_.shapes_[index_.words_[index_.places_[series]]]->names.size();
-}
-
-void SeriesIndex::Reading::labels(uint32_t series, LabelSymbols* to) const {
-  const uint32_t place = index_.places_[series];
-  const Shape& shape = *index_.shapes_[index_.words_[place]];
-  for (size_t i = 0; i < shape.names.size(); ++i) to[i] = {shape.names[i], index_.words_[place + 1 + i]};
 }
 
 void SeriesIndex::Reading::names(std::vector<std::string>& to) const {
@@ -232,7 +243,7 @@ size_t SeriesIndex::series_count() const {
 size_t SeriesIndex::memory_bytes() const {
   std::shared_lock lock(mutex_);
   size_t bytes = symbols_.memory_bytes() + words_.memory_bytes() + places_.memory_bytes() + homes_.memory_bytes() +
-                 slots_.capacity() * sizeof(uint32_t);
+                 is_forgotten_.capacity() / 8 + slots_.capacity() * sizeof(uint32_t);
   for (const auto& [symbol, name] : names_) {
     bytes += name->values.size() * (sizeof(Value) + 40);
     for (const Value& value : name->values) bytes += value.postings.memory_bytes();
@@ -258,14 +269,13 @@ std::vector<Creator> SeriesIndex::largest(std::string_view label, size_t count) 
 void SeriesIndex::forget(std::span<const uint32_t> series) {
   std::unique_lock lock(mutex_);
   for (uint32_t one : series) {
-    if (homes_[one].group == kNone) continue;
-    homes_[one].group = kNone;
+    if (is_forgotten_[one]) continue;
+    is_forgotten_[one] = true;
     forgotten_.push_back(one);
-    const uint32_t place = places_[one];
-    const Shape& shape = *shapes_[words_[place]];
-    for (size_t i = 0; i < shape.names.size(); ++i) {
-      Name& name = *shape.dictionaries[i];
-      ++name.values[name.by_symbol.at(words_[place + 1 + i])].forgotten;
+    const Row row = row_of(one);
+    for (size_t i = 0; i < row.shape.names.size(); ++i) {
+      Name& name = *row.shape.dictionaries[i];
+      ++name.values[name.by_symbol.at(row[i])].forgotten;
     }
   }
 }

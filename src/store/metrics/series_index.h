@@ -2,8 +2,11 @@
 // shards: series are numbered in the order in which they come, and touched here only when they are made or asked for;
 // samples of known series never come by.
 //
-// Memory per series: 4 bytes a label and 28 besides, whatever the labels say.
-// Limits: on creation, over all, per metric name and per job (label job_id); existing series are never refused.
+// Labels are numbers of texts. A series that has one label other than the last that was written out in full with these
+// names (a GPU's metrics differ in their name alone) is that one and the other label, 8 bytes; so memory per series is
+// 8 bytes and its place in the tables (9), and for one in some ten or a hundred 4 bytes a label.
+// Limits: on creation, over all, per metric name, per job (label job_id) and per tenant (label tenant);
+//         existing series are never refused.
 // Thread rule: Thread-safe; a Reading holds the shared lock while it lives, so it is kept short.
 #pragma once
 
@@ -20,14 +23,16 @@
 #include "store/metrics/chunked_array.h"
 #include "store/metrics/matching.h"
 #include "store/metrics/postings.h"
+#include "store/metrics/run_array.h"
 #include "store/metrics/symbols.h"
 
 namespace lockstep::metrics {
 
 struct SeriesLimits {
   uint64_t series_max = 20'000'000;
-  uint64_t series_per_metric_max = 2'000'000;
+  uint64_t series_per_metric_max = 5'000'000;  // a counter of every NVLink is a fifth of a fleet's series
   uint64_t series_per_job_max = 20'000'000;
+  uint64_t series_per_tenant_max = 20'000'000;
   uint64_t series_per_stream_max = 200'000;
   uint32_t labels_max = 64;
   uint32_t label_bytes_max = 4096;
@@ -41,6 +46,9 @@ struct Home {
   static uint32_t pack(uint32_t shard, uint32_t group) { return shard << (32 - kShardBits) | group; }
   uint32_t shard() const { return group >> (32 - kShardBits); }
   uint32_t group_in_shard() const { return group & ((1u << (32 - kShardBits)) - 1); }
+  // As one number; the next slot's is one more.
+  uint64_t word() const { return uint64_t{group} << 32 | slot; }
+  static Home of(uint64_t word) { return {static_cast<uint32_t>(word >> 32), static_cast<uint32_t>(word)}; }
 };
 
 struct Creator {
@@ -59,13 +67,15 @@ class SeriesIndex {
   class Making {
    public:
     explicit Making(SeriesIndex& index) : index_(index), lock_(index.mutex_) {}
-    // SIZE_MAX: not known. Labels are sorted by name, each once.
+    // UINT32_MAX: not known. Labels are sorted by name, each once.
     uint32_t find(const Labels& labels);
+    uint32_t find(std::span<const LabelSymbols> labels) const;
     // nullptr: may be made; else the reason, with `example` set to a line that says it.
     const char* refusal(const Labels& labels, std::string& example) const;
     // Not known, not refused.
     uint32_t make(const Labels& labels, Home home);
-    Home home(uint32_t series) const { return index_.homes_[series]; }
+    uint32_t make(std::span<const LabelSymbols> labels, Home home);
+    Home home(uint32_t series) const { return Home::of(index_.homes_[series]); }
 
    private:
     SeriesIndex& index_;
@@ -76,9 +86,25 @@ class SeriesIndex {
    public:
     explicit Reading(const SeriesIndex& index) : index_(index), lock_(index.mutex_) {}
     SeriesSet matching(const CompiledMatchers& matchers) const;
-    Home home(uint32_t series) const { return index_.homes_[series]; }
-    size_t label_count(uint32_t series) const;
-    void labels(uint32_t series, LabelSymbols* to) const;  // label_count() of them, sorted by the name's text
+    // By series; only those that matching() gave have one.
+    const RunArray& homes() const { return index_.homes_; }
+    // Sorted by the name's text, to where room(count) says.
+    template <typename Room>
+    void labels(uint32_t series, Room&& room) const {
+      const Row row = index_.row_of(series);
+      const std::vector<uint32_t>& names = row.shape.names;
+      LabelSymbols* to = room(names.size());
+      for (size_t i = 0; i < names.size(); ++i) to[i] = {names[i], row[i]};
+    }
+    // Appended.
+    void labels(uint32_t series, std::vector<LabelSymbols>& to) const {
+      labels(series, [&](size_t count) {
+        to.resize(to.size() + count);
+        return to.data() + to.size() - count;
+      });
+    }
+    // Labels of this series are soon asked for.
+    void prefetch(uint32_t series) const { __builtin_prefetch(&index_.words_[index_.places_[series]]); }
     size_t series_count() const { return index_.homes_.size(); }
     // Of any series that has not left.
     void names(std::vector<std::string>& to) const;
@@ -127,17 +153,29 @@ class SeriesIndex {
     mutable std::mutex remembered_mutex_;
     mutable std::map<std::string, Remembered, std::less<>> remembered_;
   };
+  static constexpr uint32_t kNone = UINT32_MAX;
   // The label names of a series. There are few such lists.
   struct Shape {
     std::vector<uint32_t> names;
     std::vector<Name*> dictionaries;
+    uint32_t last_full = kNone;  // in words_
+    struct Made {
+      uint32_t symbol = kNone, place = 0;
+    };
+    std::vector<Made> last_made;  // per name: the last value, and where it is in the dictionary
   };
-  static constexpr uint32_t kNone = UINT32_MAX;
-
-  bool symbols_of(const Labels& labels, std::vector<uint32_t>& pairs) const;  // false: some text is not known
-  uint32_t shape_of(const std::vector<uint32_t>& pairs);
+  // The values of a series: those of a full row, but for at most one.
+  struct Row {
+    const Shape& shape;
+    const uint32_t* full;
+    uint32_t changed, value;
+    uint32_t operator[](size_t at) const { return at == changed ? value : full[at]; }
+  };
+  uint32_t shape_of(std::span<const LabelSymbols> labels);
+  Row row_of(uint32_t series) const;
+  uint32_t add_row(uint32_t shape, std::span<const LabelSymbols> labels);
   uint64_t hash_of(uint32_t series) const;
-  uint32_t lookup(uint64_t hash, std::span<const uint32_t> pairs) const;
+  uint32_t lookup(std::span<const LabelSymbols> labels) const;
   void enter(uint32_t series);
   const Name* dictionary(std::string_view name) const;
   uint64_t live_with(std::string_view name, std::string_view value) const;
@@ -150,10 +188,14 @@ class SeriesIndex {
   std::vector<std::unique_ptr<Shape>> shapes_;
   std::map<std::vector<uint32_t>, uint32_t> shape_numbers_;
   std::unordered_map<uint32_t, std::unique_ptr<Name>> names_;  // by symbol
-  ChunkedArray<uint32_t, 16> words_;                           // per series: shape, then a value symbol for each name
-  ChunkedArray<uint32_t> places_;                              // by series: in words_
-  ChunkedArray<Home> homes_;                                   // by series; no group: forgotten
-  std::vector<uint32_t> slots_;                                // open addressing by labels: series + 1, or 0
+  // Per series: its shape and a value symbol for each name; or, with kDerived, which name has another value than in the
+  // full row so many words before, and that value.
+  ChunkedArray<uint32_t, 16> words_;
+  static constexpr uint32_t kDerived = 0x8000'0000, kDistanceBits = 25, kNamesMax = 64;
+  ChunkedArray<uint32_t> places_;  // by series: in words_
+  RunArray homes_;                 // by series
+  std::vector<bool> is_forgotten_;
+  std::vector<uint32_t> slots_;  // open addressing by labels: series + 1, or 0
   size_t slots_used_ = 0;
   std::vector<uint32_t> forgotten_;
 };

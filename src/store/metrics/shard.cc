@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <mutex>
+#include <set>
 
 #include "base/text.h"
 
@@ -36,6 +37,10 @@ const char* unfit(Labels& labels, const SeriesLimits& limits) {
     has_name |= labels[i].first == "__name__";
   }
   return has_name ? nullptr : "it has no metric name";
+}
+
+uint32_t series_in(const Group& group, size_t slot) {
+  return static_cast<uint32_t>(group.series[slot]);
 }
 
 }  // namespace
@@ -73,30 +78,27 @@ uint32_t Shard::find_entry(const Hash128& hash) const {
   const size_t mask = entry_slots_.size() - 1;
   for (size_t at = hash.a & mask; entry_slots_[at] != 0; at = (at + 1) & mask) {
     const uint32_t entry = entry_slots_[at] - 1;
-    if (entries_[entry].hash == hash) return entry;
+    if (entries_[entry] == hash) return entry;
   }
   return kNone;
 }
 
+// Bytes whose series left and was made anew get a new entry; the old one is not found any more.
 void Shard::add_entry(const Hash128& hash, Home home) {
-  if (const uint32_t known = find_entry(hash); known != kNone) {
-    entries_[known].home = home;
-    return;
-  }
+  auto slot_of = [&](const Hash128& wanted) {
+    const size_t mask = entry_slots_.size() - 1;
+    size_t at = wanted.a & mask;
+    while (entry_slots_[at] != 0 && !(entries_[entry_slots_[at] - 1] == wanted)) at = (at + 1) & mask;
+    return at;
+  };
   if ((entries_.size() + 1) * 10 > entry_slots_.size() * 8) {
     entry_slots_.assign(std::max<size_t>(1024, entry_slots_.size() * 2), 0);
-    const size_t mask = entry_slots_.size() - 1;
-    for (uint32_t i = 0; i < entries_.size(); ++i) {
-      size_t at = entries_[i].hash.a & mask;
-      while (entry_slots_[at] != 0) at = (at + 1) & mask;
-      entry_slots_[at] = i + 1;
-    }
+    for (uint32_t i = 0; i < entries_.size(); ++i) entry_slots_[slot_of(entries_[i])] = i + 1;
   }
-  const size_t mask = entry_slots_.size() - 1;
-  size_t at = hash.a & mask;
-  while (entry_slots_[at] != 0) at = (at + 1) & mask;
-  entries_.push_back({hash, home});
-  entry_slots_[at] = static_cast<uint32_t>(entries_.size());
+  const size_t slot = slot_of(hash);
+  entries_.push_back(hash);
+  entry_homes_.push_back(home.word());
+  entry_slots_[slot] = static_cast<uint32_t>(entries_.size());
 }
 
 Group* Shard::local_group(Home home) {
@@ -118,7 +120,7 @@ uint64_t Shard::end_record() {
 
 // A new series joins the group of its neighbour in the push, where the times are the same; so that what one agent sends
 // for one time is one group.
-uint32_t Shard::add_to_group(Home neighbour, bool same_time, uint32_t series) {
+Home Shard::room_in_group(Home neighbour, bool same_time) {
   Group* group = same_time ? local_group(neighbour) : nullptr;
   uint32_t number = neighbour.group_in_shard();
   if (group == nullptr || group->series.size() >= kGroupSlotsMax) {
@@ -126,8 +128,7 @@ uint32_t Shard::add_to_group(Home neighbour, bool same_time, uint32_t series) {
     groups_.push_back(std::make_unique<Group>());
     group = groups_.back().get();
   }
-  group->series.push_back(series);
-  return number;
+  return {Home::pack(number_, number), static_cast<uint32_t>(group->series.size())};
 }
 
 void Shard::RowWriter::end_run() {
@@ -263,12 +264,10 @@ void Shard::resolve_missing(Stream& stream, std::span<const PushedSeries> series
       }
       const bool follows = k > 0 && !resolved_[k - 1].refused;
       const Home neighbour = follows ? resolved_[k - 1].home : Home{};
-      const uint32_t number = add_to_group(neighbour, follows && first_time(k) == first_time(k - 1), kNone);
-      Group& group = *groups_[number];
-      home = {Home::pack(number_, number), static_cast<uint32_t>(group.series.size() - 1)};
+      home = room_in_group(neighbour, follows && first_time(k) == first_time(k - 1));
       known = making.make(one.labels, home);
-      group.series.back() = known;
-      new_series_.push_back({number, home.slot, known});
+      groups_[home.group_in_shard()]->series.push_back(known);
+      new_series_.push_back({home.group_in_shard(), home.slot, known});
       ++stream.series;
     }
     resolved_[k] = {home, false};
@@ -293,9 +292,8 @@ void Shard::log_new_series() {
     record_.add_series(
         new_series_[i].group, new_series_[i].slot, end - i,
         [&](size_t k) {
-          const uint32_t series = new_series_[i + k].series;
-          labels.resize(reading.label_count(series));
-          reading.labels(series, labels.data());
+          labels.clear();
+          reading.labels(new_series_[i + k].series, labels);
           return std::span<const LabelSymbols>(labels);
         },
         [&](uint32_t symbol) { return index_.symbols().text(symbol); });
@@ -323,10 +321,11 @@ uint64_t Shard::push(std::string_view stream_name, std::span<const PushedSeries>
   resolved_.assign(series.size(), {});
   std::vector<uint32_t> missing;
   uint32_t next = stream.next;
+  RunArray::Walk homes(entry_homes_);
   for (size_t k = 0; k < series.size(); ++k) {
-    if (next >= entries_.size() || !(entries_[next].hash == hashes[k])) next = find_entry(hashes[k]);
+    if (next >= entries_.size() || !(entries_[next] == hashes[k])) next = find_entry(hashes[k]);
     if (next != kNone) {
-      const Home home = entries_[next++].home;
+      const Home home = Home::of(homes[next++]);
       if (home.shard() != number_ || groups_[home.group_in_shard()] != nullptr) {
         resolved_[k].home = home;
         continue;
@@ -372,7 +371,7 @@ uint64_t Shard::push(std::string_view stream_name, std::span<const PushedSeries>
       const Home home = resolved_[k].home;
       if (refused_time(k, time_ms, value)) return;
       if (home.shard() != number_) {
-        foreign.push_back({home, time_ms, value, nullptr});
+        foreign.push_back({home, time_ms, value, nullptr, nullptr});
         return;
       }
       writer.put(home, time_ms, value);
@@ -407,42 +406,64 @@ uint64_t Shard::push(std::string_view stream_name, std::span<const PushedSeries>
         if (refused_time(k, time_ms, 0)) continue;
         auto histogram = std::make_shared<const NativeHistogram>(series[k].histograms[i]);
         if (home.shard() != number_) {
-          foreign.push_back({home, time_ms, 0, std::move(histogram)});
+          foreign.push_back({home, time_ms, 0, std::move(histogram), nullptr});
           continue;
         }
         record_.add_histogram(home.group_in_shard(), home.slot, time_ms, *histogram);
         put_histogram(home, time_ms, std::move(histogram), tally);
       }
-      if (home.shard() != number_) continue;
       for (const PushedExemplar& exemplar : series[k].exemplars) {
+        if (home.shard() != number_) {
+          foreign.push_back({home, exemplar.time_ms, 0, nullptr, &exemplar});
+          continue;
+        }
         record_.add_exemplar(home.group_in_shard(), home.slot, exemplar.time_ms, exemplar.value, exemplar.labels);
-        keep_exemplar(groups_[home.group_in_shard()]->series[home.slot], exemplar);
+        keep_exemplar(series_in(*groups_[home.group_in_shard()], home.slot), exemplar);
       }
     }
   }
   return end_record();
 }
 
-uint64_t Shard::push_foreign(std::span<const Foreign> samples, PushTally& tally) {
+uint64_t Shard::push_foreign(std::span<const Foreign> samples, PushTally& tally, std::vector<Home>& gone) {
   std::unique_lock lock(mutex_);
   begin_record();
   {
     RowWriter writer(*this, tally, true);
     for (const Foreign& sample : samples) {
       if (local_group(sample.home) == nullptr) {
+        gone.push_back(sample.home);
+        if (sample.exemplar != nullptr) continue;
         tally.refuse("series_gone", 1, sample.histogram != nullptr ? 1 : 0,
                      [] { return "the series left memory while it was written to; send it again"; });
-      } else if (sample.histogram == nullptr) {
+      } else if (sample.histogram == nullptr && sample.exemplar == nullptr) {
         writer.put(sample.home, sample.time_ms, sample.value);
       }
     }
   }
   for (const Foreign& sample : samples) {
-    if (sample.histogram == nullptr || local_group(sample.home) == nullptr) continue;
-    record_.add_histogram(sample.home.group_in_shard(), sample.home.slot, sample.time_ms, *sample.histogram);
-    put_histogram(sample.home, sample.time_ms, sample.histogram, tally);
+    Group* group = local_group(sample.home);
+    if (group == nullptr) continue;
+    const uint32_t number = sample.home.group_in_shard(), slot = sample.home.slot;
+    if (sample.histogram != nullptr) {
+      record_.add_histogram(number, slot, sample.time_ms, *sample.histogram);
+      put_histogram(sample.home, sample.time_ms, sample.histogram, tally);
+    } else if (sample.exemplar != nullptr) {
+      record_.add_exemplar(number, slot, sample.time_ms, sample.exemplar->value, sample.exemplar->labels);
+      keep_exemplar(series_in(*group, slot), *sample.exemplar);
+    }
   }
   return end_record();
+}
+
+void Shard::forget_entries(std::span<const Home> gone) {
+  std::set<uint64_t> words;
+  for (const Home home : gone) words.insert(home.word());
+  std::unique_lock lock(mutex_);
+  RunArray::Walk homes(entry_homes_);
+  for (uint32_t i = 0; i < entries_.size(); ++i) {
+    if (words.contains(homes[i])) entries_[i] = {};
+  }
 }
 
 uint64_t Shard::log_metadata(const MetricMetadata& metadata) {
@@ -454,15 +475,18 @@ uint64_t Shard::log_metadata(const MetricMetadata& metadata) {
 
 // Restoring.
 
-Home Shard::restore_series(const Labels& labels, Home neighbour) {
+void Shard::restore_series(const LabelRows& series, Home neighbour, std::span<Home> homes) {
   std::unique_lock lock(mutex_);
   SeriesIndex::Making making(index_);
-  const uint32_t known = making.find(labels);
-  if (known != kNone) return making.home(known);
-  const uint32_t number = add_to_group(neighbour, true, kNone);
-  const Home home{Home::pack(number_, number), static_cast<uint32_t>(groups_[number]->series.size() - 1)};
-  groups_[number]->series.back() = making.make(labels, home);
-  return home;
+  for (size_t i = 0; i < series.size(); ++i) {
+    if (const uint32_t known = making.find(series[i]); known != kNone) {
+      homes[i] = making.home(known);
+    } else {
+      homes[i] = room_in_group(neighbour, true);
+      groups_[homes[i].group_in_shard()]->series.push_back(making.make(series[i], homes[i]));
+    }
+    neighbour = homes[i];
+  }
 }
 
 void Shard::restore_run(std::span<const Home> homes, int64_t time_ms, std::span<const double> values) {
@@ -490,7 +514,7 @@ uint32_t Shard::series_at(Home home) const {
   std::shared_lock lock(mutex_);
   const Group* group =
       home.group == kNone || home.group_in_shard() >= groups_.size() ? nullptr : groups_[home.group_in_shard()].get();
-  return group == nullptr || home.slot >= group->series.size() ? kNone : group->series[home.slot];
+  return group == nullptr || home.slot >= group->series.size() ? kNone : series_in(*group, home.slot);
 }
 
 // Reading.
@@ -557,13 +581,13 @@ std::vector<std::string> Shard::series_records() const {
   std::vector<LabelSymbols> labels;
   for (uint32_t number = 0; number < groups_.size(); ++number) {
     const Group* group = groups_[number].get();
-    if (group == nullptr || group->series.empty()) continue;
+    if (group == nullptr || group->series.size() == 0) continue;
     writer.clear();
     writer.add_series(
         number, 0, group->series.size(),
         [&](size_t slot) {
-          labels.resize(reading.label_count(group->series[slot]));
-          reading.labels(group->series[slot], labels.data());
+          labels.clear();
+          reading.labels(series_in(*group, slot), labels);
           return std::span<const LabelSymbols>(labels);
         },
         [&](uint32_t symbol) { return index_.symbols().text(symbol); });
@@ -577,7 +601,7 @@ std::vector<uint32_t> Shard::forget_idle(int64_t before_ms) {
   std::vector<uint32_t> gone;
   for (std::unique_ptr<Group>& group : groups_) {
     if (group == nullptr || group->last_ms >= before_ms || !group->data.empty() || group->sealing != nullptr) continue;
-    gone.insert(gone.end(), group->series.begin(), group->series.end());
+    for (size_t slot = 0; slot < group->series.size(); ++slot) gone.push_back(series_in(*group, slot));
     group = nullptr;
   }
   return gone;
@@ -599,12 +623,13 @@ int64_t Shard::oldest_ms() const {
 
 size_t Shard::memory_bytes() const {
   std::shared_lock lock(mutex_);
-  size_t bytes = strip_bytes_ + sealing_bytes_ + entries_.memory_bytes() + entry_slots_.capacity() * 4;
+  size_t bytes = strip_bytes_ + sealing_bytes_ + entries_.memory_bytes() + entry_homes_.memory_bytes() +
+                 entry_slots_.capacity() * 4;
   for (const std::unique_ptr<Group>& group : groups_) {
     if (group == nullptr) continue;
-    bytes += sizeof(Group) + group->series.capacity() * 4;
+    bytes += sizeof(Group) + group->series.memory_bytes();
     if (group->data.open != nullptr)
-      bytes += group->data.open->capacity * group->data.open->width * 8 + sizeof(OpenRows);
+      bytes += group->data.open_rows * group->series.size() * sizeof(double) + sizeof(OpenRows);
   }
   return bytes;
 }

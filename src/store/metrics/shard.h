@@ -4,7 +4,7 @@
 // A push is resolved by position: after the series that came last the stream is expected to send the one that followed
 // it before, and 128 bits of hash of the label bytes say whether it did. Otherwise a table of these hashes is asked,
 // and only for bytes never seen the caller for labels. No label bytes are kept.
-// Memory per series: 24 bytes and its place in the table (6), besides group and index.
+// Memory per series: 16 bytes and its place in the table (6), besides group and index.
 // Thread rule: Thread-safe: push() and the like lock; snapshot() takes the lock shared.
 #pragma once
 
@@ -64,6 +64,7 @@ class Shard {
     int64_t time_ms = 0;
     double value = 0;
     std::shared_ptr<const NativeHistogram> histogram;
+    const PushedExemplar* exemplar = nullptr;  // of the push; then it is no sample
   };
 
   Shard(uint32_t number, SeriesIndex& index, const LabelHash& hash, const SeriesLimits& limits, const LabelRules& rules,
@@ -75,11 +76,16 @@ class Shard {
   uint64_t push(std::string_view stream, std::span<const PushedSeries> series,
                 const std::function<Result<Labels>(size_t)>& canonical, TimeBounds bounds, PushTally& tally,
                 std::vector<Foreign>& foreign);
-  uint64_t push_foreign(std::span<const Foreign> samples, PushTally& tally);
+  // Gives the end of the log's record too. Those whose series left are refused, and told in `gone`.
+  uint64_t push_foreign(std::span<const Foreign> samples, PushTally& tally, std::vector<Home>& gone);
+  // These bytes are looked up anew when they come next: the series of another shard they stood for has left.
+  void forget_entries(std::span<const Home> gone);
   uint64_t log_metadata(const MetricMetadata& metadata);
 
   // What the log said before a crash; nothing is logged again.
-  Home restore_series(const Labels& labels, Home neighbour);  // joins its neighbour's group, where it has one
+  // One after the other in a group of this shard: that of their neighbour, where it has one. Those that are known stay
+  // where they are.
+  void restore_series(const LabelRows& series, Home neighbour, std::span<Home> homes);
   void restore_run(std::span<const Home> homes, int64_t time_ms, std::span<const double> values);
   void restore_histogram(Home home, int64_t time_ms, NativeHistogram histogram);
   void restore_exemplar(uint32_t series, PushedExemplar exemplar);
@@ -104,7 +110,7 @@ class Shard {
   struct Sealing {
     struct Part {
       uint32_t group = 0;
-      std::vector<uint32_t> series;
+      RunArray series;
       std::shared_ptr<const GroupData> data;
     };
     std::vector<Part> parts;
@@ -124,10 +130,6 @@ class Shard {
   std::vector<Creator> largest_streams(size_t count) const;
 
  private:
-  struct Entry {
-    Hash128 hash;
-    Home home;
-  };
   struct Stream {
     Hash128 seed;
     uint32_t next = 0;  // the entry that is expected
@@ -146,7 +148,7 @@ class Shard {
   void resolve_missing(Stream& stream, std::span<const PushedSeries> series, std::span<const Hash128> hashes,
                        const std::vector<uint32_t>& missing, const std::function<Result<Labels>(size_t)>& canonical,
                        PushTally& tally);
-  uint32_t add_to_group(Home neighbour, bool same_time, uint32_t series);
+  Home room_in_group(Home neighbour, bool same_time);
   void put_histogram(Home home, int64_t time_ms, std::shared_ptr<const NativeHistogram> histogram, PushTally& tally);
   void keep_exemplar(uint32_t series, PushedExemplar exemplar);
   void log_new_series();
@@ -183,7 +185,8 @@ class Shard {
   mutable std::shared_mutex mutex_;
   // Under mutex_.
   std::map<std::string, Stream, std::less<>> streams_;
-  ChunkedArray<Entry> entries_;
+  ChunkedArray<Hash128> entries_;      // in the order in which they came first
+  RunArray entry_homes_;               // by entry
   std::vector<uint32_t> entry_slots_;  // open addressing by hash: entry + 1, or 0
   std::vector<std::unique_ptr<Group>> groups_;
   std::deque<StoredExemplar> exemplars_;

@@ -124,33 +124,33 @@ void WalRecordWriter::put_text(std::string_view text) {
 }
 
 // After the first series only what differs is said: senders go through metrics of one thing after another.
-void WalRecordWriter::put_series(uint32_t group, uint32_t first_slot,
-                                 const std::vector<std::vector<std::pair<uint32_t, uint32_t>>>& rows) {
+void WalRecordWriter::put_series(uint32_t group, uint32_t first_slot) {
   bytes_.push_back(kSeries);
   put_varint(bytes_, group);
   put_varint(bytes_, first_slot);
-  put_varint(bytes_, rows.size());
-  const std::vector<std::pair<uint32_t, uint32_t>>* before = nullptr;
-  for (const auto& row : rows) {
-    bool same_names = before != nullptr && before->size() == row.size() && row.size() <= 32;
+  put_varint(bytes_, series_.size());
+  std::span<const LabelSymbols> before;
+  for (size_t k = 0; k < series_.size(); ++k) {
+    const std::span<const LabelSymbols> row = series_[k];
+    bool same_names = k > 0 && before.size() == row.size() && row.size() <= 32;
     uint64_t differing = 0;
     for (size_t i = 0; same_names && i < row.size(); ++i) {
-      same_names = row[i].first == (*before)[i].first;
-      if (row[i].second != (*before)[i].second) differing |= uint64_t{1} << i;
+      same_names = row[i].name == before[i].name;
+      if (row[i].value != before[i].value) differing |= uint64_t{1} << i;
     }
     if (same_names) {
       put_varint(bytes_, differing << 1 | 1);
       for (size_t i = 0; i < row.size(); ++i) {
-        if ((differing >> i & 1) != 0) put_varint(bytes_, row[i].second);
+        if ((differing >> i & 1) != 0) put_varint(bytes_, row[i].value);
       }
     } else {
       put_varint(bytes_, row.size() << 1);
-      for (const auto& [name, value] : row) {
-        put_varint(bytes_, name);
-        put_varint(bytes_, value);
+      for (const LabelSymbols& label : row) {
+        put_varint(bytes_, label.name);
+        put_varint(bytes_, label.value);
       }
     }
-    before = &row;
+    before = row;
   }
 }
 
@@ -193,13 +193,18 @@ void WalRecordWriter::add_metadata(const MetricMetadata& metadata) {
     put_bytes(bytes_, *text);
 }
 
+namespace {
+constexpr size_t kRowLabelsMax = 1024;  // far above what SeriesLimits lets in
+}
+
 bool WalRecordReader::read(std::string_view record, WalVisitor& visitor) {
   ByteReader in(record);
   int64_t run_time_ms = 0;
   while (in.ok() && !in.at_end()) {
     switch (in.fixed<uint8_t>()) {
       case kText:
-        texts_.emplace_back(in.bytes());
+        ++texts_;
+        visitor.on_text(in.bytes());
         break;
       case kSeries: {
         const uint32_t group = static_cast<uint32_t>(in.varint());
@@ -207,6 +212,7 @@ bool WalRecordReader::read(std::string_view record, WalVisitor& visitor) {
         const size_t count = in.count();
         if (!in.ok() || first_slot > kGroupSlotsMax || count > kGroupSlotsMax - first_slot) return false;
         std::vector<std::pair<uint64_t, uint64_t>> row;
+        series_.clear();
         for (size_t i = 0; i < count; ++i) {
           const uint64_t head = in.varint();
           if ((head & 1) != 0) {
@@ -215,7 +221,7 @@ bool WalRecordReader::read(std::string_view record, WalVisitor& visitor) {
               if ((head >> 1 >> k & 1) != 0) row[k].second = in.varint();
             }
           } else {
-            if (head / 2 > in.left() / 2) return false;
+            if (head / 2 > in.left() / 2 || head / 2 > kRowLabelsMax) return false;
             row.resize(head / 2);
             for (auto& [name, value] : row) {
               name = in.varint();
@@ -223,13 +229,13 @@ bool WalRecordReader::read(std::string_view record, WalVisitor& visitor) {
             }
           }
           if (!in.ok()) return false;
-          Labels labels;
           for (const auto& [name, value] : row) {
-            if (name >= texts_.size() || value >= texts_.size()) return false;
-            labels.emplace_back(texts_[name], texts_[value]);
+            if (name >= texts_ || value >= texts_) return false;
+            series_.labels.push_back({static_cast<uint32_t>(name), static_cast<uint32_t>(value)});
           }
-          visitor.on_series(group, static_cast<uint32_t>(first_slot + i), std::move(labels));
+          series_.end();
         }
+        visitor.on_series(group, static_cast<uint32_t>(first_slot), series_);
         break;
       }
       case kRun: {
@@ -250,12 +256,12 @@ bool WalRecordReader::read(std::string_view record, WalVisitor& visitor) {
           rows.time_ms = run_time_ms;
           std::fill(rows.now.begin(), rows.now.end(), absent());
         }
-        std::vector<double> values(count);
-        if (!unpack_row(in, count, how == kAgainstBefore ? rows.before.data() + first : nullptr, values.data()))
+        values_.resize(count);
+        if (!unpack_row(in, count, how == kAgainstBefore ? rows.before.data() + first : nullptr, values_.data()))
           return false;
-        if (run_time_ms == rows.time_ms) std::copy(values.begin(), values.end(), rows.now.data() + first);
-        if (run_time_ms == rows.before_ms) std::copy(values.begin(), values.end(), rows.before.data() + first);
-        visitor.on_run(group, run_time_ms, static_cast<uint32_t>(first), values);
+        if (run_time_ms == rows.time_ms) std::copy(values_.begin(), values_.end(), rows.now.data() + first);
+        if (run_time_ms == rows.before_ms) std::copy(values_.begin(), values_.end(), rows.before.data() + first);
+        visitor.on_run(group, run_time_ms, static_cast<uint32_t>(first), values_);
         break;
       }
       case kHistogram: {

@@ -30,10 +30,29 @@ bool decode_histogram(columns::ByteReader& in, NativeHistogram& histogram);
 
 inline constexpr size_t kGroupSlotsMax = 4096;
 
+// Labels of several series, one after the other.
+struct LabelRows {
+  std::vector<LabelSymbols> labels;
+  std::vector<uint32_t> ends;
+  size_t size() const { return ends.size(); }
+  std::span<const LabelSymbols> operator[](size_t at) const {
+    const uint32_t start = at == 0 ? 0 : ends[at - 1];
+    return std::span(labels).subspan(start, ends[at] - start);
+  }
+  void end() { ends.push_back(static_cast<uint32_t>(labels.size())); }
+  void clear() {
+    labels.clear();
+    ends.clear();
+  }
+};
+
 class WalRecordWriter {
  public:
   // Everything said so far is forgotten: a new segment.
-  void begin_segment() { symbols_.clear(); }
+  void begin_segment() {
+    numbers_.clear();
+    texts_ = 0;
+  }
   void clear() {
     bytes_.clear();
     time_ms_ = 0;
@@ -44,14 +63,15 @@ class WalRecordWriter {
   // Series of a group, from this slot on. labels(i), i < count, and text(symbol) are asked for.
   template <typename LabelsOf, typename TextOf>
   void add_series(uint32_t group, uint32_t first_slot, size_t count, LabelsOf&& labels, TextOf&& text) {
-    std::vector<std::vector<std::pair<uint32_t, uint32_t>>> rows(count);
+    series_.clear();
     for (size_t i = 0; i < count; ++i) {
       for (const LabelSymbols& label : labels(i)) {
         const uint32_t name = number(label.name, text);
-        rows[i].emplace_back(name, number(label.value, text));
+        series_.labels.push_back({name, number(label.value, text)});
       }
+      series_.end();
     }
-    put_series(group, first_slot, rows);
+    put_series(group, first_slot);
   }
   void add_run(uint32_t group, int64_t time_ms, uint32_t first_slot, std::span<const double> values,
                const double* before);
@@ -62,23 +82,30 @@ class WalRecordWriter {
  private:
   template <typename TextOf>
   uint32_t number(uint32_t symbol, TextOf&& text) {
-    auto [known, is_new] = symbols_.try_emplace(symbol, static_cast<uint32_t>(symbols_.size()));
-    if (is_new) put_text(text(symbol));
-    return known->second;
+    if (symbol >= numbers_.size()) numbers_.resize(std::max<size_t>(symbol + 1, numbers_.size() * 2), 0);
+    if (numbers_[symbol] == 0) {
+      put_text(text(symbol));
+      numbers_[symbol] = ++texts_;
+    }
+    return numbers_[symbol] - 1;
   }
   void put_text(std::string_view text);
-  void put_series(uint32_t group, uint32_t first_slot,
-                  const std::vector<std::vector<std::pair<uint32_t, uint32_t>>>& rows);
+  void put_series(uint32_t group, uint32_t first_slot);
 
   std::string bytes_;
   int64_t time_ms_ = 0;
-  std::unordered_map<uint32_t, uint32_t> symbols_;  // of ours: the number in the segment
+  std::vector<uint32_t> numbers_;  // by symbol of ours: its number in the segment + 1, or 0
+  uint32_t texts_ = 0;
+  LabelRows series_;  // in numbers of the segment
 };
 
 class WalVisitor {
  public:
   virtual ~WalVisitor() = default;
-  virtual void on_series(uint32_t group, uint32_t slot, Labels labels) = 0;
+  // The segment's next text; they are numbered from 0.
+  virtual void on_text(std::string_view text) = 0;
+  // From this slot on; labels are numbers of texts.
+  virtual void on_series(uint32_t group, uint32_t first_slot, const LabelRows& series) = 0;
   virtual void on_run(uint32_t group, int64_t time_ms, uint32_t first_slot, std::span<const double> values) = 0;
   virtual void on_histogram(uint32_t group, uint32_t slot, int64_t time_ms, NativeHistogram histogram) = 0;
   virtual void on_exemplar(uint32_t group, uint32_t slot, int64_t time_ms, double value, Labels labels) = 0;
@@ -88,7 +115,7 @@ class WalVisitor {
 class WalRecordReader {
  public:
   void begin_segment() {
-    texts_.clear();
+    texts_ = 0;
     rows_.clear();
   }
   bool read(std::string_view record, WalVisitor& visitor);
@@ -98,7 +125,9 @@ class WalRecordReader {
     int64_t time_ms = INT64_MIN, before_ms = INT64_MIN;
     std::vector<double> now, before;
   };
-  std::vector<std::string> texts_;
+  uint64_t texts_ = 0;
+  LabelRows series_;
+  std::vector<double> values_;
   std::unordered_map<uint32_t, Rows> rows_;
 };
 

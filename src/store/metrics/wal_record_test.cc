@@ -19,13 +19,21 @@ std::string hex(const std::string& bytes) {
 
 class Heard final : public WalVisitor {
  public:
-  void on_series(uint32_t group, uint32_t slot, Labels labels) override { series[{group, slot}] = std::move(labels); }
+  void on_text(std::string_view text) override { texts.emplace_back(text); }
+  void on_series(uint32_t group, uint32_t first_slot, const LabelRows& rows) override {
+    for (uint32_t i = 0; i < rows.size(); ++i) {
+      Labels& labels = series[{group, first_slot + i}];
+      labels.clear();
+      for (const LabelSymbols& label : rows[i]) labels.emplace_back(texts.at(label.name), texts.at(label.value));
+    }
+  }
   void on_run(uint32_t group, int64_t time_ms, uint32_t first_slot, std::span<const double> values) override {
     for (size_t i = 0; i < values.size(); ++i) samples[{group, first_slot + i}][time_ms] = values[i];
   }
   void on_histogram(uint32_t, uint32_t, int64_t, NativeHistogram) override {}
   void on_exemplar(uint32_t, uint32_t, int64_t, double, Labels) override {}
   void on_metadata(MetricMetadata) override {}
+  std::vector<std::string> texts;
   std::map<std::pair<uint32_t, uint32_t>, Labels> series;
   std::map<std::pair<uint32_t, uint32_t>, std::map<int64_t, double>> samples;
 };

@@ -7,6 +7,7 @@ import { decodeMatrix, type StepMatrix } from './matrix';
 import { decodeService, decodeServices, type Service } from './service';
 import { decodeAsked, decodeStep, decodeTraced, type Asked, type StepAnalysis, type TracedSteps } from './step';
 import { decodeTimeline, type Timeline } from './timeline';
+import { decodeTrends, trendPath, type Trend } from './trend';
 
 // The server answered, and the answer is no: shown as it is. Anything else that fails is "no answer".
 export class Refused extends Error {
@@ -57,6 +58,10 @@ export const paths = {
 
 export const api = {
   jobs: async (signal: AbortSignal): Promise<JobList> => decodeJobs(await get(paths.jobs(), signal)),
+  trends: async (signal: AbortSignal): Promise<Map<string, Trend>> => {
+    const now_s = Date.now() / 1e3;
+    return decodeTrends(await get(trendPath(now_s), signal), now_s);
+  },
   why: async (job: string, signal: AbortSignal): Promise<Why> => decodeWhy(await get(paths.why(job), signal)),
   steps: async (path: string, signal: AbortSignal): Promise<StepMatrix> => decodeMatrix(await get(path, signal)),
   ranks: async (job: string, last: number, signal: AbortSignal): Promise<RankList> => decodeRanks(await get(paths.ranks(job, last), signal)),

@@ -9,7 +9,7 @@ describe('who made the series', () => {
   });
   it('survives an answer that is none', () => {
     expect(decodeCardinality('no')).toEqual({
-      series: null, limit: null, limits: { metric: null, job: null, stream: null }, metrics: [], jobs: [], streams: [], refused: [],
+      series: null, limit: null, limits: { metric: null, job: null, tenant: null, stream: null }, metrics: [], jobs: [], tenants: [], streams: [], refused: [],
     });
   });
 });

@@ -9,9 +9,10 @@ export interface Creator {
 export interface Cardinality {
   series: number | null;
   limit: number | null;
-  limits: { metric: number | null; job: number | null; stream: number | null };
+  limits: { metric: number | null; job: number | null; tenant: number | null; stream: number | null };
   metrics: Creator[];
   jobs: Creator[];
+  tenants: Creator[];
   streams: Creator[];
   refused: { reason: string; samples: number }[];  // most first
 }
@@ -26,9 +27,10 @@ export function decodeCardinality(value: unknown): Cardinality {
   return {
     series: num(json['series']),
     limit: num(limits['series']),
-    limits: { metric: num(limits['metric']), job: num(limits['job']), stream: num(limits['stream']) },
+    limits: { metric: num(limits['metric']), job: num(limits['job']), tenant: num(limits['tenant']), stream: num(limits['stream']) },
     metrics: creators('metrics'),
     jobs: creators('jobs'),
+    tenants: creators('tenants'),
     streams: creators('streams'),
     refused: Object.entries(object(json['refused_samples'])).map(([reason, samples]) => ({ reason: text(reason), samples: num(samples) ?? 0 }))
       .filter((one) => one.samples > 0).sort((a, b) => b.samples - a.samples),

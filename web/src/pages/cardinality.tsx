@@ -17,6 +17,7 @@ const kReasons: Record<string, string> = {
   series_limit: 'the store is full of series; those that are there go on',
   metric_limit: 'their metric has too many series',
   job_limit: 'their job has too many series',
+  tenant_limit: 'their tenant has too many series',
   agent_limit: 'their sender has too many series',
   too_old: 'older than what is still taken',
   future: 'ahead of this server’s clock',
@@ -42,6 +43,7 @@ export function CardinalityPage() {
           </section>
           <Creators title="Which metrics have the most series?" what="metrics" rows={known.metrics} all={known.series} limit={known.limits.metric} menu />
           <Creators title="Which jobs?" what="jobs" rows={known.jobs} all={known.series} limit={known.limits.job} />
+          <Creators title="Which tenants?" what="tenants" rows={known.tenants} all={known.series} limit={known.limits.tenant} />
           <Creators title="Which senders?" what="senders" rows={known.streams} all={known.series} limit={known.limits.stream} />
           <Refusals told={known} />
         </>

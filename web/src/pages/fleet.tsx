@@ -6,11 +6,13 @@ import { clean, clock, count, duration, utc } from '../base/format';
 import { healthMark, stateMark } from '../base/health';
 import { usePoll } from '../base/poll';
 import { copy, curl } from '../base/share';
+import type { Trend } from '../base/trend';
 import { jobPlace, servicePlace } from '../base/url';
 import { Frame, PlaceLink } from '../widgets/frame';
 import { Loading } from '../widgets/loading';
 import { MarkView } from '../widgets/mark';
 import { Menu } from '../widgets/menu';
+import { Spark } from '../widgets/spark';
 import { Warnings } from '../widgets/warnings';
 
 const kSlowlyMs = 10_000;
@@ -20,6 +22,7 @@ export function Fleet() {
   const list = useSignal<JobList | null>(null);
   const refused = useSignal<string | null>(null);
   const services = useSignal<string[]>([]);
+  const trends = useSignal<Map<string, Trend>>(new Map());
   const ahead = useSignal<WarningList>({ warnings: [], total: 0 });
   usePoll([], async (signal) => { list.value = await api.jobs(signal); }, (message) => { refused.value = message; });
   usePoll([], async (signal) => {
@@ -32,12 +35,16 @@ export function Fleet() {
       if (error instanceof Refused) return { warnings: [], total: 0 };
       throw error;
     });
+    trends.value = await api.trends(signal).catch((error: unknown) => {
+      if (error instanceof Refused) return new Map<string, Trend>();
+      throw error;
+    });
   }, () => {}, () => kSlowlyMs);
   document.title = title(list.value);
   return (
     <Frame crumbs={[{ label: 'Fleet', to: { page: 'fleet' } }]} state={<>{list.value && <Totals list={list.value} />}<PlaceLink to={{ page: 'cardinality' }}>series</PlaceLink></>}>
       {refused.value && <p class="card" role="alert">{refused.value}</p>}
-      {!list.value ? <Loading what="the jobs" /> : list.value.jobs.length > 0 ? <Jobs list={list.value} /> : services.value.length === 0 ? <Empty /> : null}
+      {!list.value ? <Loading what="the jobs" /> : list.value.jobs.length > 0 ? <Jobs list={list.value} trends={trends.value} /> : services.value.length === 0 ? <Empty /> : null}
       <Warnings warnings={ahead.value.warnings} total={ahead.value.total} />
       {services.value.length > 0 && <Services names={services.value} />}
     </Frame>
@@ -49,7 +56,7 @@ function Totals({ list }: { list: JobList }) {
   return <span>{count(list.total)} {list.total === 1 ? 'job' : 'jobs'}{bad > 0 ? `, ${count(bad)} in need of a person` : ''}</span>;
 }
 
-function Jobs({ list }: { list: JobList }) {
+function Jobs({ list, trends }: { list: JobList; trends: Map<string, Trend> }) {
   return (
     <section class="card flush">
       <div class="scroll" tabIndex={0} role="region" aria-label="Jobs, worst first">
@@ -66,7 +73,7 @@ function Jobs({ list }: { list: JobList }) {
               <th scope="col">what we know</th>
             </tr>
           </thead>
-          <tbody>{list.jobs.map((job) => <Row key={job.job_id} job={job} />)}</tbody>
+          <tbody>{list.jobs.map((job) => <Row key={job.job_id} job={job} trend={trends.get(job.job_id)} />)}</tbody>
         </table>
       </div>
       <div class="pager">
@@ -82,7 +89,7 @@ function Jobs({ list }: { list: JobList }) {
   );
 }
 
-function Row({ job }: { job: Job }) {
+function Row({ job, trend }: { job: Job; trend: Trend | undefined }) {
   const heard = job.ranks_reporting;
   const short = heard !== null && job.world_size !== null && heard < job.world_size && job.state !== 'ended';
   return (
@@ -95,7 +102,7 @@ function Row({ job }: { job: Job }) {
       </td>
       <td class="number">{short ? `${count(heard)} of ${count(job.world_size)}` : count(job.world_size)}</td>
       <td class="number">{count(job.last_step)}</td>
-      <td class="number">{duration(job.step_ms)}</td>
+      <td class="number trend"><Spark trend={trend} />{duration(job.step_ms)}</td>
       <td class="sentence-cell">{job.sentence}</td>
     </tr>
   );

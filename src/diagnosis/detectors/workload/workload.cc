@@ -262,7 +262,7 @@ void find_uneven_stages(const JobWindow& window, const Look& look, std::vector<F
       continue;
     const double saved = median(stage.excess);
     if (saved < kStageShareMin * step_ns) continue;
-    const double times = look.newest_alone() ? look.times_after(excess_before(place), saved) : look.times;
+    const double times = look.times_after(excess_before(place), saved);
     if (saved < times * kStageShareMin * step_ns || saved < times * kStageSpreads * median(stage.spread)) continue;
     // The whole stage, not one rank in it: the fastest quarter of it is slow as well.
     const int64_t from = steps.front(), to = steps.back();

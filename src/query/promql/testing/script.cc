@@ -13,6 +13,7 @@
 #include "query/promql/lexer.h"
 #include "query/promql/parser.h"
 #include "query/promql/printer.h"
+#include "query/promql/sample_math.h"
 
 namespace lockstep::promql {
 namespace {
@@ -21,15 +22,9 @@ using LabelList = MemoryMetricReader::LabelList;
 
 constexpr double kTolerance = 1e-6;
 
-bool nearly(double a, double b) {
+bool same_value(double a, double b) {
   if (is_stale(a) || is_stale(b)) return is_stale(a) && is_stale(b);
-  if (std::isnan(a) && std::isnan(b)) return true;
-  if (a == b) return true;
-  const double sum = std::fabs(a) + std::fabs(b);
-  const double difference = std::fabs(a - b);
-  constexpr double kSmallest = 2.2250738585072014e-308;
-  if (a == 0 || b == 0 || sum < kSmallest) return difference < kTolerance * kSmallest;
-  return difference / std::min(sum, std::numeric_limits<double>::max()) < kTolerance;
+  return (std::isnan(a) && std::isnan(b)) || nearly(a, b, kTolerance);
 }
 
 // --- series lines
@@ -258,13 +253,13 @@ std::string shown_labels(const LabelList& labels) {
 bool same_histogram(const NativeHistogram& expected, const NativeHistogram& actual, bool with_hint) {
   const FlatHistogram a(*FlatHistogram(expected).pack());
   const FlatHistogram b(*FlatHistogram(actual).pack());
-  if (a.schema != b.schema || !nearly(a.count, b.count) || !nearly(a.sum, b.sum) ||
-      a.zero_threshold != b.zero_threshold || !nearly(a.zero_count, b.zero_count) ||
+  if (a.schema != b.schema || !same_value(a.count, b.count) || !same_value(a.sum, b.sum) ||
+      a.zero_threshold != b.zero_threshold || !same_value(a.zero_count, b.zero_count) ||
       (a.is_custom() && a.custom_bounds != b.custom_bounds) || (with_hint && a.reset != b.reset))
     return false;
   const auto same_side = [](const std::vector<FlatBucket>& x, const std::vector<FlatBucket>& y) {
     return std::equal(x.begin(), x.end(), y.begin(), y.end(), [](const FlatBucket& p, const FlatBucket& q) {
-      return p.index == q.index && nearly(p.count, q.count);
+      return p.index == q.index && same_value(p.count, q.count);
     });
   };
   return same_side(a.positive, b.positive) && same_side(a.negative, b.negative);
@@ -353,7 +348,7 @@ std::string check_point(const ScriptValue& expected, double value, const Histogr
            hint_text(expected.histogram->reset) + " for " + shown_labels(labels);
   }
   if (histogram) return "a histogram " + to_text(*histogram) + " instead of a float for " + shown_labels(labels);
-  if (nearly(expected.value, value)) return {};
+  if (same_value(expected.value, value)) return {};
   return format("%.17g instead of %.17g for %s", value, expected.value, shown_labels(labels).c_str());
 }
 
@@ -366,7 +361,7 @@ std::string check_result(const Case& given, const QueryResult& result, bool as_v
       if (result.series.empty() || !as_vector) return "not a scalar";
       value = result.series[0].values[0];
     }
-    return nearly(value, *given.scalar) ? "" : format("%.17g instead of %.17g", value, *given.scalar);
+    return same_value(value, *given.scalar) ? "" : format("%.17g instead of %.17g", value, *given.scalar);
   }
   if (result.type == ValueType::kScalar) return "a scalar";
   std::vector<uint8_t> seen(given.series.size(), 0);

@@ -1,0 +1,39 @@
+// Single characters: hexadecimal digits, and UTF-8 from a number.
+//
+// Thread rule: Thread-safe (no state).
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace lockstep {
+
+// The value of a hexadecimal digit of either case; -1: it is none.
+constexpr int hex_digit(char c) {
+  if (c >= '0' && c <= '9') return c - '0';
+  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
+  if (c >= 'A' && c <= 'F') return c - 'A' + 10;
+  return -1;
+}
+
+// The caller has seen to it that it is a character: no surrogate, at most 0x10FFFF.
+inline void append_utf8(std::string& text, uint32_t code) {
+  const auto tail = [&](int shift) { text += static_cast<char>(0x80 | (code >> shift & 0x3F)); };
+  if (code < 0x80) {
+    text += static_cast<char>(code);
+  } else if (code < 0x800) {
+    text += static_cast<char>(0xC0 | code >> 6);
+    tail(0);
+  } else if (code < 0x10000) {
+    text += static_cast<char>(0xE0 | code >> 12);
+    tail(6);
+    tail(0);
+  } else {
+    text += static_cast<char>(0xF0 | code >> 18);
+    tail(12);
+    tail(6);
+    tail(0);
+  }
+}
+
+}  // namespace lockstep

@@ -1,0 +1,30 @@
+#include "base/characters.h"
+
+#include <gtest/gtest.h>
+
+#include "base/text.h"
+
+namespace lockstep {
+namespace {
+
+TEST(Characters, AreWrittenInUtf8WhateverTheirLength) {
+  std::string text;
+  for (const uint32_t code : {0x41u, 0x7Fu, 0x80u, 0x7FFu, 0x800u, 0xFFFDu, 0x10000u, 0x10FFFFu})
+    append_utf8(text, code);
+  EXPECT_EQ(text,
+            "A\x7F"
+            "\xC2\x80\xDF\xBF"
+            "\xE0\xA0\x80\xEF\xBF\xBD"
+            "\xF0\x90\x80\x80\xF4\x8F\xBF\xBF");
+  EXPECT_TRUE(is_utf8(text));
+}
+
+TEST(Characters, AreHexadecimalDigitsInEitherCase) {
+  EXPECT_EQ(hex_digit('9'), 9);
+  EXPECT_EQ(hex_digit('a'), 10);
+  EXPECT_EQ(hex_digit('F'), 15);
+  for (const char c : {'g', 'G', '/', ':', '@', '`'}) EXPECT_EQ(hex_digit(c), -1) << c;
+}
+
+}  // namespace
+}  // namespace lockstep
