@@ -106,9 +106,19 @@ class AliasSelection final : public MetricSelection {
   size_t size() const override { return series_.size(); }
   std::span<const LabelSymbols> labels(size_t series) const override { return series_[series].labels; }
   std::string_view text(uint32_t symbol) const override { return texts_[symbol]; }
+  bool has_rollups() const override {
+    return std::any_of(parts_.begin(), parts_.end(), [](const Part& part) { return part.selection->has_rollups(); });
+  }
   Result<void> samples(size_t series, int64_t from_ms, int64_t to_ms, SampleColumns& out) const override {
     return read(series, out,
                 [&](const MetricSelection& from, size_t at) { return from.samples(at, from_ms, to_ms, out); });
+  }
+  Result<void> stretches(size_t series, int64_t from_ms, int64_t to_ms, const WindowEdges& edges, SampleColumns& out,
+                         std::vector<SampleStretch>& stretches) const override {
+    const Series& one = series_[series];
+    if (is_scaled_ && parts_[one.part].scale != 1)
+      return MetricSelection::stretches(series, from_ms, to_ms, edges, out, stretches);
+    return part(one.part).stretches(one.at, from_ms, to_ms, edges, out, stretches);
   }
   Result<void> newest(size_t series, int64_t from_ms, int64_t to_ms, SampleColumns& out) const override {
     return read(series, out,

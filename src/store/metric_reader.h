@@ -48,6 +48,41 @@ struct SampleColumns {
   }
 };
 
+// Where the windows of a question begin and end: ends at first_ms, first_ms + step_ms, ..., each begun range_ms before.
+// A sample at the very time belongs to what is before it.
+struct WindowEdges {
+  int64_t first_ms = 0, step_ms = 0;
+  size_t count = 1;
+  int64_t range_ms = 0;
+  // One of them lies between samples of a stretch that begins and ends at these times.
+  bool cut(int64_t begin_ms, int64_t end_ms) const {
+    return has_one(first_ms, begin_ms, end_ms) || has_one(first_ms - range_ms, begin_ms, end_ms);
+  }
+
+ private:
+  bool has_one(int64_t edge_ms, int64_t begin_ms, int64_t end_ms) const {
+    if (edge_ms < begin_ms) {
+      if (step_ms <= 0) return false;
+      const int64_t steps = (begin_ms - edge_ms + step_ms - 1) / step_ms;
+      if (steps >= static_cast<int64_t>(count)) return false;
+      edge_ms += steps * step_ms;
+    }
+    return edge_ms < end_ms;
+  }
+};
+
+// Float samples of a series, one after the other, of which this is known without reading them. None of them is stale or
+// another NaN.
+struct SampleStretch {
+  size_t before = 0;  // which of the samples that are read beside it comes next
+  int64_t first_ms = 0, last_ms = 0;
+  uint64_t count = 0;
+  double first = 0, last = 0, min = 0, max = 0;
+  bool falls = false;         // somewhere a value is below the one before it
+  bool sum_is_exact = false;  // integers, and whatever some of them add up to is below 2^53
+  double sum = 0;             // if exact
+};
+
 // What a point of a rollup tier says of the samples it stands for.
 enum class Rollup : uint8_t { kLast, kMin, kMax, kSum, kCount, kIncrease };
 
@@ -57,8 +92,9 @@ struct SelectOptions {
   // The coarsest spacing of samples that still answers the question: 0 wants raw samples; more lets the store answer
   // from a rollup tier whose spacing is not above it.
   int64_t spacing_ms = 0;
-  // Which of a rollup point's numbers is wanted; a raw sample counts as a point of its own (kSum: its value, kCount: 1,
-  // kIncrease: since the sample before). A counter has kLast and kIncrease, anything else all but kIncrease.
+  // Which of a rollup point's numbers is wanted; a raw sample counts as a point of its own (kCount: 1). Rollups of
+  // counters keep the last value and the increase alone; asked for something else they give the last (kCount: 1).
+  // kIncrease is a counter as it would be had it never begun again: its first value, and what it rose since.
   Rollup rollup = Rollup::kLast;
   uint64_t series_max = 0;  // more matching series: an error that says so. 0: no limit
   // Asked now and then while series are collected; true: nobody wants them any more, select() ends with an error.
@@ -80,8 +116,17 @@ class MetricSelection {
   virtual size_t size() const = 0;
   virtual std::span<const LabelSymbols> labels(size_t series) const = 0;  // sorted by the name's text
   virtual std::string_view text(uint32_t symbol) const = 0;
+  // Points of rollups are among its samples: for a question about all samples another Rollup may be the right one.
+  virtual bool has_rollups() const { return false; }
   // Appends nothing to what `out` held: it is cleared first. An error: the store found damage; it says where.
   virtual Result<void> samples(size_t series, int64_t from_ms, int64_t to_ms, SampleColumns& out) const = 0;
+  // As samples(), but what lies between two edges may come as a stretch: what a store knows from the heads of its
+  // chunks.
+  virtual Result<void> stretches(size_t series, int64_t from_ms, int64_t to_ms, const WindowEdges& /*edges*/,
+                                 SampleColumns& out, std::vector<SampleStretch>& stretches) const {
+    stretches.clear();
+    return samples(series, from_ms, to_ms, out);
+  }
   // The last of them alone, or none: what a store often knows without reading the others.
   virtual Result<void> newest(size_t series, int64_t from_ms, int64_t to_ms, SampleColumns& out) const {
     if (Result<void> read = samples(series, from_ms, to_ms, out); !read.ok()) return read;

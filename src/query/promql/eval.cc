@@ -335,12 +335,13 @@ bool Evaluator::is_invariant(const Expr& expr) const {
 // --- selecting
 
 const MetricSelection* Evaluator::select(std::span<const LabelMatcher> matchers, int64_t from, int64_t to,
-                                         int64_t spacing) {
+                                         int64_t spacing, Rollup rollup) {
   check();
   SelectOptions options;
   options.from_ms = from;
   options.to_ms = to;
   options.spacing_ms = to - from > options_.rollup_span_ms ? spacing : 0;
+  options.rollup = rollup;
   options.series_max = options_.limits.series_max;
   options.give_up = [this] { return is_cancelled() || is_late(); };
   Result<std::unique_ptr<MetricSelection>> selection = reader_.select(matchers, options);
@@ -474,9 +475,92 @@ Block Evaluator::subquery(const Expr& expr, const Grid& parent, Grid& grid) {
   return eval(expr.child(), grid);
 }
 
+namespace {
+// Functions that rollups can answer: which of their numbers is needed, and what is to be done with it. The others want
+// every sample.
+struct OverRollups {
+  std::string_view name;
+  Rollup rollup;
+  std::string_view over;
+};
+constexpr OverRollups kOverRollups[] = {
+    {"min_over_time", Rollup::kMin, "min_over_time"},
+    {"max_over_time", Rollup::kMax, "max_over_time"},
+    {"sum_over_time", Rollup::kSum, "sum_over_time"},
+    {"count_over_time", Rollup::kCount, "sum_over_time"},
+    {"avg_over_time", Rollup::kSum, "sum_over_time"},  // and divided by the count
+    {"rate", Rollup::kIncrease, "rate"},
+    {"increase", Rollup::kIncrease, "increase"},
+    {"delta", Rollup::kLast, "delta"},
+    {"deriv", Rollup::kLast, "deriv"},
+    {"predict_linear", Rollup::kLast, "predict_linear"},
+    {"last_over_time", Rollup::kLast, "last_over_time"},
+    {"present_over_time", Rollup::kLast, "present_over_time"},
+    {"absent_over_time", Rollup::kLast, "absent_over_time"},
+};
+const OverRollups* over_rollups(std::string_view name) {
+  const auto found = std::find_if(std::begin(kOverRollups), std::end(kOverRollups),
+                                  [&](const OverRollups& way) { return way.name == name; });
+  return found == std::end(kOverRollups) ? nullptr : found;
+}
+}  // namespace
+
 Block Evaluator::eval_range_call(const Expr& expr, const Grid& grid, size_t argument_index) {
   const Expr& argument = unwrapped(expr.child(argument_index));
   const std::string_view name = expr.function->name;
+  if (argument.kind == Expr::Kind::kSubquery) return over_range(expr, grid, argument_index, name, nullptr);
+  const Expr& selector = argument.child();
+  const bool fixed = selector.at != AtModifier::kNone;
+  const bool reaches_out = selector.anchored || selector.smoothed;
+  const int64_t from = (fixed ? selector.at_ms : grid.start) - selector.offset_ms - argument.range_ms -
+                       (reaches_out ? options_.lookback_ms : 0) + 1;
+  const int64_t to =
+      (fixed ? selector.at_ms : grid.last()) - selector.offset_ms + (selector.smoothed ? options_.lookback_ms : 0);
+  const OverRollups* way = over_rollups(name);
+  const int64_t spacing = way == nullptr ? 0 : std::min(grid.step, argument.range_ms / 4);
+  const auto selected_as = [&](Rollup rollup) { return select(selector.matchers, from, to, spacing, rollup); };
+  const MetricSelection* selection = selected_as(Rollup::kLast);
+  if (way == nullptr || !selection->has_rollups()) return over_range(expr, grid, argument_index, name, selection);
+  if (way->rollup != Rollup::kLast) selection = selected_as(way->rollup);
+  const bool is_mean = name == "avg_over_time";
+  Block block = over_range(expr, grid, argument_index, way->over, selection, is_mean);
+  if (!is_mean) return block;
+  const Held held(*this, block);
+  return mean_of_rollups(block, over_range(expr, grid, argument_index, way->over, selected_as(Rollup::kCount), true));
+}
+
+Block Evaluator::mean_of_rollups(const Block& sums, const Block& counts) {
+  LabelSetIds ids(counts.rows.size());
+  std::vector<size_t> row_of;
+  for (size_t i = 0; i < counts.rows.size(); ++i) {
+    if (ids.id(counts.rows[i].labels) == row_of.size()) row_of.push_back(i);
+  }
+  Block out;
+  out.steps = sums.steps;
+  out.one_name = sums.one_name;
+  for (size_t i = 0; i < sums.rows.size(); ++i) {
+    const size_t id = ids.id(sums.rows[i].labels);
+    const size_t row = out.add_row(sums.rows[i].labels, sums.rows[i].drop_name);
+    for (size_t s = 0; s < out.steps && id < row_of.size(); ++s) {
+      const double count = counts.row(row_of[id])[s];
+      if (is_absent(count) || is_absent(sums.row(i)[s])) continue;
+      if (const NativeHistogram* histogram = sums.histogram(i, s)) {
+        FlatHistogram mean(*histogram);
+        mean.scale(1 / count);
+        out.set_histogram(row, s, mean.pack());
+      } else {
+        out.row(row)[s] = sums.row(i)[s] / count;
+      }
+    }
+  }
+  out.drop_empty_rows();
+  charge_block(out);
+  return out;
+}
+
+Block Evaluator::over_range(const Expr& expr, const Grid& grid, size_t argument_index, std::string_view name,
+                            const MetricSelection* selection, bool keep_labels) {
+  const Expr& argument = unwrapped(expr.child(argument_index));
   const RangeFunction function = find_range_function(name);
   std::vector<std::vector<double>> parameters;
   for (size_t i = 0; i < expr.children.size(); ++i) {
@@ -508,7 +592,6 @@ Block Evaluator::eval_range_call(const Expr& expr, const Grid& grid, size_t argu
   out.steps = grid.count;
   Block inner;
   Grid inner_grid;
-  const MetricSelection* selection = nullptr;
   std::vector<LabelSpan> labels;
   size_t series = 0;
   if (is_subquery) {
@@ -516,10 +599,7 @@ Block Evaluator::eval_range_call(const Expr& expr, const Grid& grid, size_t argu
     series = inner.rows.size();
     out.one_name = inner.one_name;
   } else {
-    const int64_t from = (fixed ? modified.at_ms : grid.start) - modified.offset_ms - argument.range_ms - before + 1;
-    const int64_t to = (fixed ? modified.at_ms : grid.last()) - modified.offset_ms + after;
-    selection = select(modified.matchers, from, to, std::min(grid.step, argument.range_ms / 4));
-    labels = labels_of(*selection, modified.only_labels);
+    labels = labels_of(*selection, keep_labels ? std::nullopt : modified.only_labels);
     series = selection->size();
     out.one_name = names_one_metric(modified);
   }
@@ -529,11 +609,17 @@ Block Evaluator::eval_range_call(const Expr& expr, const Grid& grid, size_t argu
 
   SampleColumns columns;
   SeriesSamples samples;
-  ExtrapolatedRows rows(name, (fixed ? modified.at_ms : grid.start) - modified.offset_ms, fixed ? 0 : grid.step,
-                        argument.range_ms);
+  std::vector<double> made;
+  const WindowEdges edges{(fixed ? modified.at_ms : grid.start) - modified.offset_ms, fixed ? 0 : grid.step, grid.count,
+                          argument.range_ms};
+  ExtrapolatedRows rows(name, edges);
+  StretchedRows stretched(name, edges);
+  std::vector<SampleStretch> stretches;
+  const bool is_plain = !is_subquery && before == 0 && after == 0 && !modified.finds_resets;
   uint32_t warned_name = std::numeric_limits<uint32_t>::max();
   for (size_t i = 0; i < series; ++i) {
     bool drop_name = !keeps_name;
+    bool is_made = false;  // at every step at once
     if (is_subquery) {
       call.labels = inner.rows[i].labels;
       drop_name |= inner.rows[i].drop_name;
@@ -557,23 +643,37 @@ Block Evaluator::eval_range_call(const Expr& expr, const Grid& grid, size_t argu
       call.labels = labels[i];
       const int64_t from = (fixed ? modified.at_ms : grid.start) - modified.offset_ms - argument.range_ms - before + 1;
       const int64_t to = (fixed ? modified.at_ms : grid.last()) - modified.offset_ms + after;
-      if (Result<void> read = selection->samples(i, from, to, columns); !read.ok()) fail_execution(read.error());
+      Result<void> read = is_plain && stretched.applies() ? selection->stretches(i, from, to, edges, columns, stretches)
+                                                          : selection->samples(i, from, to, columns);
+      if (!stretches.empty()) {
+        charge(stretches.size());
+        made.assign(grid.count, kAbsent);
+        is_made = read.ok() && stretched.make(columns, stretches, made);
+        if (!is_made) read = selection->samples(i, from, to, columns);
+      }
+      if (!read.ok()) fail_execution(read.error());
     }
     charge(columns.times_ms.size() + 1);
-    if (modified.finds_resets && !is_subquery) find_resets(columns);
-    split_samples(columns, samples);
-    if (samples.times.empty() && samples.histogram_times.empty()) continue;
+    if (!is_made) {
+      if (modified.finds_resets && !is_subquery) find_resets(columns);
+      split_samples(columns, samples);
+      if (samples.times.empty() && samples.histogram_times.empty()) continue;
+    }
     const size_t row = out.add_row(call.labels, drop_name);
     bool any = false;
     bool any_float = false;
     size_t float_begin = 0, float_end = 0, histogram_begin = 0, histogram_end = 0;
-    const bool as_row = rows.applies() && samples.histogram_times.empty() && before == 0 && after == 0;
-    if (as_row) {
+    if (is_made) {
+      std::copy(made.begin(), made.end(), out.row(row).begin());
+    } else if (rows.applies() && samples.histogram_times.empty() && before == 0 && after == 0) {
       rows.make(samples, out.row(row));
-      const std::span<const double> made = out.row(row);
-      any = any_float = std::any_of(made.begin(), made.end(), [](double value) { return !is_absent(value); });
+      is_made = true;
     }
-    for (size_t s = 0; s < grid.count && !as_row; ++s) {
+    if (is_made) {
+      const std::span<const double> values = out.row(row);
+      any = any_float = std::any_of(values.begin(), values.end(), [](double value) { return !is_absent(value); });
+    }
+    for (size_t s = 0; s < grid.count && !is_made; ++s) {
       Window window;
       window.eval_ms = grid.time(s);
       window.range_end_ms = (fixed ? modified.at_ms : window.eval_ms) - modified.offset_ms;

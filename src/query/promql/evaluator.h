@@ -108,7 +108,7 @@ RangeFunction find_range_function(std::string_view name);
 class ExtrapolatedRows {
  public:
   // step_ms 0: the same window at every step.
-  ExtrapolatedRows(std::string_view name, int64_t first_end_ms, int64_t step_ms, int64_t range_ms);
+  ExtrapolatedRows(std::string_view name, const WindowEdges& edges);
   ~ExtrapolatedRows();
   bool applies() const { return applies_; }  // to this function
   void make(const SeriesSamples& samples, std::span<double> out);
@@ -116,9 +116,27 @@ class ExtrapolatedRows {
  private:
   struct Step;
   const bool per_second_, counter_, applies_;
-  const int64_t first_end_ms_, step_ms_, range_ms_;
+  const WindowEdges edges_;
   std::vector<int64_t> times_;
   std::vector<Step> steps_;  // for these times
+};
+
+// What functions give that need not see every sample, over stretches (metric_reader.h): the same to the last bit as
+// over the samples themselves, or nothing.
+class StretchedRows {
+ public:
+  StretchedRows(std::string_view name, const WindowEdges& edges);
+  bool applies() const { return function_ != Function::kNone; }  // to this function
+  // Takes `columns` and `stretches` as they were read. False: here only the samples themselves can tell.
+  bool make(const SampleColumns& columns, std::span<const SampleStretch> stretches, std::span<double> out);
+
+ private:
+  enum class Function { kNone, kCount, kPresent, kMin, kMax, kSum, kMean, kFirst, kLast, kRate, kIncrease, kDelta };
+  bool value_of(std::span<const SampleStretch> window, int64_t end_ms, double& value) const;
+  bool extrapolated(std::span<const SampleStretch> window, int64_t end_ms, double& value) const;
+  const Function function_;
+  const WindowEdges edges_;
+  std::vector<SampleStretch> pieces_;  // samples are stretches of one
 };
 
 class Evaluator {
@@ -169,7 +187,8 @@ class Evaluator {
   void resolve(Expr& expr, BucketUse use);
   bool is_invariant(const Expr& expr) const;
 
-  const MetricSelection* select(std::span<const LabelMatcher> matchers, int64_t from, int64_t to, int64_t spacing);
+  const MetricSelection* select(std::span<const LabelMatcher> matchers, int64_t from, int64_t to, int64_t spacing,
+                                Rollup rollup = Rollup::kLast);
   // only: but for these and what says which metric it is, labels may be left out.
   std::vector<LabelSpan> labels_of(const MetricSelection& selection,
                                    const std::optional<std::vector<std::string>>& only = std::nullopt);
@@ -181,6 +200,9 @@ class Evaluator {
   Block selected(const MetricSelection& selection, const Grid& grid, const Expr* expr, int64_t offset, Take take);
   Block eval_smoothed(const Expr& expr, const Grid& grid);
   Block eval_range_call(const Expr& expr, const Grid& grid, size_t argument);
+  Block over_range(const Expr& expr, const Grid& grid, size_t argument, std::string_view function,
+                   const MetricSelection* selection, bool keep_labels = false);
+  Block mean_of_rollups(const Block& sums, const Block& counts);
   Block eval_call(const Expr& expr, const Grid& grid);
   Block eval_aggregate(const Expr& expr, const Grid& grid);
   Block eval_binary(const Expr& expr, const Grid& grid);

@@ -645,26 +645,90 @@ bool Block::chunk(const Slice& slice, size_t series_in_group, size_t slot, std::
   return crc32c(bytes) == fixed_at<uint32_t>(crcs, slot);
 }
 
-size_t Block::read(size_t series, int64_t from_ms, int64_t to_ms, SampleColumns& out) const {
+// Series of a group share their times, and who reads one series of it mostly reads the next: each thread keeps the last
+// it decoded.
+const int64_t* Block::times_of(size_t slice) const {
+  struct Decoded {
+    uint64_t instance = 0;
+    size_t slice = 0;
+    int64_t times_ms[kChunkRowsMax];
+  };
+  constexpr size_t kKept = 64;  // 120 KB a thread: a day of 10 s samples
+  thread_local std::unique_ptr<Decoded[]> kept;
+  if (kept == nullptr) kept = std::make_unique<Decoded[]>(kKept);
+  Decoded& place = kept[slice % kKept];
+  if (place.instance != instance_ || place.slice != slice) {
+    place.instance = 0;
+    if (!times(index_->slices[slice], place.times_ms)) return nullptr;
+    place.instance = instance_;
+    place.slice = slice;
+  }
+  return place.times_ms;
+}
+
+namespace {
+// A chunk's head as a stretch; false: its values must be read.
+bool stretch_of(std::string_view chunk, const Block::Slice& slice, SampleStretch& stretch) {
+  ChunkSummary summary;
+  // Every row is there and none is stale: then the times of the first and the last sample are known.
+  if (!read_summary(chunk, slice.rows, summary) || summary.count != slice.rows) return false;
+  stretch.first_ms = slice.first_ms;
+  stretch.last_ms = slice.last_ms;
+  stretch.count = summary.count;
+  stretch.first = summary.first;
+  stretch.last = summary.last;
+  stretch.min = summary.min;
+  stretch.max = summary.max;
+  stretch.falls = summary.falls;
+  constexpr double kExactMax = 9007199254740992.0;  // 2^53
+  const double largest = std::max(std::abs(summary.min), std::abs(summary.max));
+  stretch.sum_is_exact = summary.is_whole && largest * summary.count < kExactMax;
+  if (stretch.sum_is_exact) stretch.sum = summary.sum;
+  return true;
+}
+}  // namespace
+
+size_t Block::read(size_t series, int64_t from_ms, int64_t to_ms, SampleColumns& out, const WindowEdges* edges,
+                   std::vector<SampleStretch>* stretches) const {
   size_t damaged = 0;
   if (!index_->groups.empty()) {
     const GroupEntry& group = index_->groups[group_of(series)];
-    int64_t times_ms[kChunkRowsMax];
-    double values[kChunkRowsMax];
-    for (size_t i = 0; i < group.slices; ++i) {
-      const Slice& slice = index_->slices[group.first_slice + i];
+    for (size_t i = group.first_slice; i < group.first_slice + group.slices; ++i) {
+      const Slice& slice = index_->slices[i];
       if (slice.last_ms < from_ms || slice.first_ms > to_ms) continue;
+      const bool whole = slice.first_ms >= from_ms && slice.last_ms <= to_ms;
       std::string_view bytes;
-      if (!chunk(slice, group.series, series - group.first_series, bytes) || !times(slice, times_ms) ||
-          !decode_values(bytes, slice.rows, values)) {
+      if (!chunk(slice, group.series, series - group.first_series, bytes)) {
         ++damaged;
         continue;
       }
+      if (edges != nullptr && whole && !edges->cut(slice.first_ms, slice.last_ms)) {
+        SampleStretch stretch{.before = out.times_ms.size()};
+        if (stretch_of(bytes, slice, stretch)) {
+          stretches->push_back(stretch);
+          continue;
+        }
+      }
+      const size_t at = out.values.size();
+      out.values.resize(at + slice.rows);
+      const int64_t* times_ms = times_of(i);
+      double* values = out.values.data() + at;
+      if (times_ms == nullptr || !decode_values(bytes, slice.rows, values)) {
+        out.values.resize(at);
+        ++damaged;
+        continue;
+      }
+      if (whole && !has_gaps(bytes)) {
+        out.times_ms.insert(out.times_ms.end(), times_ms, times_ms + slice.rows);
+        continue;
+      }
+      size_t kept = 0;
       for (size_t row = 0; row < slice.rows; ++row) {
         if (times_ms[row] < from_ms || times_ms[row] > to_ms || is_absent(values[row])) continue;
         out.times_ms.push_back(times_ms[row]);
-        out.values.push_back(values[row]);
+        values[kept++] = values[row];
       }
+      out.values.resize(at + kept);
     }
   }
   if (!index_->histograms.empty()) {
@@ -683,6 +747,27 @@ size_t Block::read(size_t series, int64_t from_ms, int64_t to_ms, SampleColumns&
     }
   }
   return damaged;
+}
+
+bool Block::newest(size_t series, int64_t& time_ms, double& value) const {
+  if (index_->groups.empty()) return false;
+  const GroupEntry& group = index_->groups[group_of(series)];
+  double values[kChunkRowsMax];
+  for (size_t i = group.first_slice + group.slices; i-- > group.first_slice;) {
+    const Slice& slice = index_->slices[i];
+    std::string_view bytes;
+    const int64_t* times_ms = times_of(i);
+    if (times_ms == nullptr || !chunk(slice, group.series, series - group.first_series, bytes) ||
+        !decode_values(bytes, slice.rows, values))
+      return false;
+    for (size_t row = slice.rows; row-- > 0;) {
+      if (is_absent(values[row])) continue;
+      time_ms = times_ms[row];
+      value = values[row];
+      return true;
+    }
+  }
+  return false;
 }
 
 void Block::histograms(size_t series, std::vector<HistogramSample>& to) const {

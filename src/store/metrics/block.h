@@ -62,6 +62,7 @@ class BlockWriter {
 
   uint32_t symbol(std::string_view text) { return symbols_.intern(text); }
   std::string_view text(uint32_t symbol) const { return symbols_[symbol]; }
+  uint32_t find_symbol(std::string_view text) const { return symbols_.find(text).value_or(UINT32_MAX); }
   uint32_t tier() const { return info_.tier; }
   // (name, value) symbols, sorted by the name's text; a series of the group that add_group() comes with next. Gives its
   // number.
@@ -152,9 +153,14 @@ class Block {
   // False: damage.
   bool times(const Slice& slice, int64_t* times_ms) const;
   bool chunk(const Slice& slice, size_t series_in_group, size_t slot, std::string_view& bytes) const;
+  bool has_histograms(size_t series) const { return index_->histograms.contains(static_cast<uint32_t>(series)); }
 
-  // Appended, in time order. Gives how many chunks are damaged and left out.
-  size_t read(size_t series, int64_t from_ms, int64_t to_ms, SampleColumns& out) const;
+  // Appended, in time order. Gives how many chunks are damaged and left out. With edges, chunks between them whose
+  // heads say enough come as stretches.
+  size_t read(size_t series, int64_t from_ms, int64_t to_ms, SampleColumns& out, const WindowEdges* edges = nullptr,
+              std::vector<SampleStretch>* stretches = nullptr) const;
+  // The last float sample; false: there is none, or it cannot be read.
+  bool newest(size_t series, int64_t& time_ms, double& value) const;
   bool has_histograms() const { return !index_->histograms.empty(); }
   void histograms(size_t series, std::vector<HistogramSample>& to) const;
   // (series, exemplar)
@@ -185,7 +191,10 @@ class Block {
   bool load_names(std::string_view bytes, Index& index) const;
   bool load_labels(std::string_view bytes, Index& index) const;
   bool load_groups(std::string_view bytes, Index& index) const;
+  const int64_t* times_of(size_t slice) const;  // null: damage
 
+  const uint64_t instance_ = ++instances_;  // of all that were ever opened
+  static inline std::atomic<uint64_t> instances_{0};
   std::string path_;
   std::string own_bytes_;
   std::string_view map_;

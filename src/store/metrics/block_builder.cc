@@ -145,20 +145,18 @@ namespace {
 // A series' points of one tier.
 class RollupColumns {
  public:
-  RollupColumns(std::span<const int64_t> times_ms, int64_t spacing_ms) {
+  RollupColumns(std::span<const int64_t> times_ms, int64_t spacing_ms) : spacing_ms_(spacing_ms) {
     for (int64_t time_ms : times_ms) {
-      // The stretch (end - spacing, end].
-      const int64_t end =
-          (time_ms >= 0 ? (time_ms + spacing_ms - 1) / spacing_ms : -((-time_ms) / spacing_ms)) * spacing_ms;
+      const int64_t end = end_of(time_ms);
       if (ends_.empty() || ends_.back() != end) ends_.push_back(end);
       bucket_of_.push_back(static_cast<uint32_t>(ends_.size() - 1));
     }
     slices_ = slices_of(ends_);
   }
 
-  void add(std::span<const double> column, bool counter) {
+  // last: its value before this column, absent() if it had none.
+  void add(std::span<const double> column, bool counter, double last) {
     for (std::vector<double>& list : columns_) list.assign(ends_.size(), absent());
-    double last = absent();
     for (size_t i = 0; i < column.size(); ++i) {
       const double value = column[i];
       if (is_absent(value) || is_stale(value) || std::isnan(value)) continue;
@@ -174,10 +172,16 @@ class RollupColumns {
       at(Rollup::kIncrease) = first ? rise : at(Rollup::kIncrease) + rise;
       last = value;
     }
-    kinds_ = counter ? std::vector<Rollup>{Rollup::kLast, Rollup::kIncrease}
-                     : std::vector<Rollup>{Rollup::kLast, Rollup::kMin, Rollup::kMax, Rollup::kSum, Rollup::kCount};
+    kinds_ = {Rollup::kLast};
+    if (present(column) == 0) return;  // histograms alone
+    if (counter) {
+      kinds_.push_back(Rollup::kIncrease);
+    } else {
+      kinds_.insert(kinds_.end(), {Rollup::kMin, Rollup::kMax, Rollup::kSum, Rollup::kCount});
+    }
   }
-  void write(std::span<const LabelSymbols> labels, BlockWriter& writer) {
+  // Of histograms the last: what they have counted by then.
+  void write(std::span<const LabelSymbols> labels, std::span<const HistogramSample> histograms, BlockWriter& writer) {
     const uint32_t label = writer.symbol(kRollupLabel);
     const uint32_t metric = writer.symbol("__name__");
     std::vector<LabelSymbols> all;
@@ -192,7 +196,8 @@ class RollupColumns {
         }
       }
       if (!placed) all.push_back({label, writer.symbol(rollup_name(kind))});
-      writer.add_series(all);
+      const uint32_t number = writer.add_series(all);
+      if (kind == Rollup::kLast) writer.add_histograms(number, last_of_each(histograms));
       const std::vector<double>& column = columns_[static_cast<size_t>(kind)];
       encode_slices(column, slices_);
       writer.count_samples(present(column));
@@ -201,6 +206,20 @@ class RollupColumns {
   Result<void> finish(BlockWriter& writer) { return writer.add_group(slices_); }
 
  private:
+  // Of the stretch (end - spacing, end].
+  int64_t end_of(int64_t time_ms) const {
+    return (time_ms >= 0 ? (time_ms + spacing_ms_ - 1) / spacing_ms_ : -((-time_ms) / spacing_ms_)) * spacing_ms_;
+  }
+  std::vector<HistogramSample> last_of_each(std::span<const HistogramSample> histograms) const {
+    std::vector<HistogramSample> list;
+    for (const HistogramSample& sample : histograms) {
+      const int64_t end = end_of(sample.time_ms);
+      if (list.empty() || list.back().time_ms != end) list.emplace_back();
+      list.back() = {end, sample.histogram};
+    }
+    return list;
+  }
+  const int64_t spacing_ms_;
   std::vector<int64_t> ends_;
   std::vector<uint32_t> bucket_of_;
   std::vector<double> columns_[6];
@@ -212,12 +231,18 @@ class Merge {
  public:
   Merge(std::span<const std::shared_ptr<const Block>> inputs, std::span<const Tombstone> tombstones,
         const std::function<bool(std::string_view)>& is_counter, BlockWriter& writer,
-        std::span<BlockWriter* const> rollups)
-      : inputs_(inputs), tombstones_(tombstones), is_counter_(is_counter), writer_(writer), rollups_(rollups) {}
+        std::span<BlockWriter* const> rollups, const Block* before)
+      : inputs_(inputs),
+        tombstones_(tombstones),
+        is_counter_(is_counter),
+        writer_(writer),
+        rollups_(rollups),
+        before_(before) {}
 
   Result<MergeOutcome> run() {
     if (Result<void> done = number_series(); !done.ok()) return Error{done.error()};
     if (Result<void> done = find_deleted(); !done.ok()) return Error{done.error()};
+    if (before_ != nullptr) find_before();
     // Series that are together in every input are a group of the output.
     std::map<std::vector<uint32_t>, std::vector<uint32_t>> groups;
     std::vector<uint32_t> key(inputs_.size()), key_before;
@@ -285,6 +310,31 @@ class Merge {
     for (std::vector<uint32_t>& list : members_) list.resize(sets_.size(), kNone);
     numbers_.assign(sets_.size(), kNone);
     return {};
+  }
+
+  // Series of the block before these.
+  void find_before() {
+    before_numbers_.assign(sets_.size(), kNone);
+    std::vector<uint32_t> symbols(before_->symbol_count());
+    for (uint32_t i = 0; i < symbols.size(); ++i) symbols[i] = writer_.find_symbol(before_->text(i));
+    std::vector<LabelSymbols> labels;
+    for (uint32_t i = 0; i < before_->series_count(); ++i) {
+      if (!before_->labels(i, labels)) return;
+      for (LabelSymbols& label : labels) label = {symbols[label.name], symbols[label.value]};
+      if (const uint32_t series = sets_.find(labels); series != kNone) before_numbers_[series] = i;
+    }
+  }
+
+  // What a series was worth before these times, for the rise up to its first sample here.
+  double value_before(uint32_t series, std::span<const int64_t> times_ms, std::span<const double> column) const {
+    if (before_ == nullptr || before_numbers_[series] == kNone) return absent();
+    int64_t time_ms = 0;
+    double value = 0;
+    if (!before_->newest(before_numbers_[series], time_ms, value) || std::isnan(value)) return absent();
+    for (size_t row = 0; row < column.size(); ++row) {
+      if (!is_absent(column[row])) return time_ms < times_ms[row] ? value : absent();
+    }
+    return absent();
   }
 
   Result<void> find_deleted() {
@@ -419,15 +469,19 @@ class Merge {
       } else {
         samples += put_mixed(column, slices, copied, sources.data(), raw);
       }
+      const std::vector<HistogramSample> histograms = merged_histograms(one);
+      const bool counter = !rollups.empty() && is_counter_(metric);
+      const double last = counter ? value_before(one, all, column) : absent();
       for (size_t r = 0; r < rollups.size(); ++r) {
-        rollups[r].add(column, is_counter_(metric));
+        rollups[r].add(column, counter, last);
         std::vector<LabelSymbols> labels;
         for (const LabelSymbols& label : sets_[one])
           labels.push_back(
               {rollups_[r]->symbol(writer_.text(label.name)), rollups_[r]->symbol(writer_.text(label.value))});
-        rollups[r].write(labels, *rollups_[r]);
+        rollups[r].write(labels, histograms, *rollups_[r]);
       }
-      samples += merge_histograms(one, number);
+      writer_.add_histograms(number, histograms);
+      samples += histograms.size();
     }
     writer_.count_samples(samples);
     for (size_t r = 0; r < rollups.size(); ++r) {
@@ -482,7 +536,7 @@ class Merge {
     return samples;
   }
 
-  uint64_t merge_histograms(uint32_t series, uint32_t number) {
+  std::vector<HistogramSample> merged_histograms(uint32_t series) {
     std::map<int64_t, HistogramSample> list;
     for (size_t b = 0; b < inputs_.size(); ++b) {
       const uint32_t there = members_[b][series];
@@ -503,8 +557,7 @@ class Merge {
     }
     std::vector<HistogramSample> merged;
     for (auto& [time_ms, sample] : list) merged.push_back(std::move(sample));
-    writer_.add_histograms(number, merged);
-    return merged.size();
+    return merged;
   }
 
   const std::span<const std::shared_ptr<const Block>> inputs_;
@@ -512,6 +565,8 @@ class Merge {
   const std::function<bool(std::string_view)>& is_counter_;
   BlockWriter& writer_;
   const std::span<BlockWriter* const> rollups_;
+  const Block* const before_;
+  std::vector<uint32_t> before_numbers_;  // by series: there
   LabelSets sets_;
   std::vector<uint32_t> numbers_;                // by series: in the output
   std::vector<std::vector<uint32_t>> members_;   // by input: by series, its number there
@@ -524,8 +579,8 @@ class Merge {
 Result<MergeOutcome> merge_blocks(std::span<const std::shared_ptr<const Block>> inputs,
                                   std::span<const Tombstone> tombstones,
                                   const std::function<bool(std::string_view)>& is_counter, BlockWriter& writer,
-                                  std::span<BlockWriter* const> rollups) {
-  return Merge(inputs, tombstones, is_counter, writer, rollups).run();
+                                  std::span<BlockWriter* const> rollups, const Block* before) {
+  return Merge(inputs, tombstones, is_counter, writer, rollups, before).run();
 }
 
 }  // namespace lockstep::metrics

@@ -43,10 +43,11 @@ struct MergeOutcome {
   uint64_t damaged_chunks = 0;
 };
 
-// Inputs in the order of their numbers, loaded, all of one tier. Rollup writers: for tier 1, tier 2, or none.
+// Inputs in the order of their numbers, loaded, all of one tier. Rollup writers: for tier 1, tier 2, or none. before:
+// the block with what was before them, loaded, or none: what counters rose since then counts too.
 Result<MergeOutcome> merge_blocks(std::span<const std::shared_ptr<const Block>> inputs,
                                   std::span<const Tombstone> tombstones,
                                   const std::function<bool(std::string_view metric)>& is_counter, BlockWriter& writer,
-                                  std::span<BlockWriter* const> rollups);
+                                  std::span<BlockWriter* const> rollups, const Block* before = nullptr);
 
 }  // namespace lockstep::metrics

@@ -612,6 +612,8 @@ bool take_summary(ByteReader& in, const Head& head, ChunkSummary& summary) {
     summary.min = number(least);
     summary.max = number(most);
     summary.sum = static_cast<double>(sum) / kPowers[head.exponent];
+    summary.falls = (head.flags & kHasResets) != 0;
+    summary.is_whole = head.exponent == 0;
     if ((head.flags & kHasIncrease) != 0) {
       summary.has_increase = true;
       summary.increase =
@@ -620,6 +622,7 @@ bool take_summary(ByteReader& in, const Head& head, ChunkSummary& summary) {
   } else {
     for (double* value : {&summary.first, &summary.last, &summary.min, &summary.max, &summary.sum})
       *value = in.fixed<double>();
+    summary.falls = true;
     if ((head.flags & kHasIncrease) != 0) {
       summary.has_increase = true;
       summary.increase = in.fixed<double>();
@@ -712,6 +715,10 @@ bool decode_values(std::string_view bytes, size_t rows, double* values) {
     }
   }
   return true;
+}
+
+bool has_gaps(std::string_view bytes) {
+  return bytes.empty() || (static_cast<uint8_t>(bytes[0]) & kHasGaps) != 0;
 }
 
 bool read_summary(std::string_view bytes, size_t rows, ChunkSummary& summary) {

@@ -38,6 +38,8 @@ struct ChunkSummary {
   double first = 0, last = 0, min = 0, max = 0, sum = 0;
   bool has_increase = false;  // a counter with few resets
   double increase = 0;        // resets counted
+  bool falls = false;         // not every value is at least the one before; of doubles it is not known, and true
+  bool is_whole = false;      // integers
 };
 
 enum class WithSummary : uint8_t { kNo, kYes };
@@ -46,6 +48,8 @@ enum class WithSummary : uint8_t { kNo, kYes };
 void encode_values(std::span<const double> rows, WithSummary with, std::string& out);
 // Exactly `rows` values, absent() among them.
 bool decode_values(std::string_view bytes, size_t rows, double* values);
+// A row without a sample may be among them.
+bool has_gaps(std::string_view bytes);
 // False: this chunk has no summary (values must be read), or its bytes are none.
 bool read_summary(std::string_view bytes, size_t rows, ChunkSummary& summary);
 

@@ -31,6 +31,15 @@ class LabelSets {
       if (same((*this)[slots_[at] - 1], labels)) return slots_[at] - 1;
     }
   }
+  // Its number; UINT32_MAX where it is not there.
+  uint32_t find(std::span<const LabelSymbols> labels) const {
+    if (slots_.empty()) return UINT32_MAX;
+    const size_t mask = slots_.size() - 1;
+    for (size_t at = hash_of(labels) & mask; slots_[at] != 0; at = (at + 1) & mask) {
+      if (same((*this)[slots_[at] - 1], labels)) return slots_[at] - 1;
+    }
+    return UINT32_MAX;
+  }
   // Known to be new; not to be mixed with add().
   void append(std::span<const LabelSymbols> labels) {
     labels_.insert(labels_.end(), labels.begin(), labels.end());

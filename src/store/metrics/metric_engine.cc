@@ -461,11 +461,14 @@ Result<std::unique_ptr<MetricSelection>> MetricEngine::select(std::span<const La
       selection->head().push_back(places[i]);
     }
   }
-  CompiledMatchers for_tiers = *compiled;
-  if (Result<CompiledMatcher> rollup = CompiledMatcher::compile(
-          {std::string(kRollupLabel), LabelMatcher::Op::kEqual, std::string(rollup_name(options.rollup))});
-      rollup.ok())
-    for_tiers.push_back(std::move(*rollup));
+  auto in_tiers = [&](Rollup rollup) {
+    CompiledMatchers with = *compiled;
+    Result<CompiledMatcher> kind =
+        CompiledMatcher::compile(label_is(std::string(kRollupLabel), std::string(rollup_name(rollup))));
+    if (kind.ok()) with.push_back(std::move(*kind));
+    return with;
+  };
+  const CompiledMatchers for_tiers = in_tiers(options.rollup), last_in_tiers = in_tiers(Rollup::kLast);
   bool is_first = true;
   for (const Source& source : sources_of(*list, options.from_ms, options.to_ms, options.spacing_ms)) {
     if (given_up(0)) return unwanted;
@@ -473,19 +476,23 @@ Result<std::unique_ptr<MetricSelection>> MetricEngine::select(std::span<const La
       if (source.block->first_damage()) damage("block", loaded.error() + "; what it holds is a gap");
       continue;
     }
-    Result<SeriesSet> set = source.block->matching(source.block->info().tier == 0 ? *compiled : for_tiers);
-    if (!set.ok()) {
-      if (source.block->first_damage()) damage("block", set.error() + "; what it holds is a gap");
+    const bool is_rollup = source.block->info().tier != 0;
+    Result<SeriesSet> set = source.block->matching(is_rollup ? for_tiers : *compiled);
+    Result<SeriesSet> last = is_rollup && options.rollup != Rollup::kLast ? source.block->matching(last_in_tiers)
+                                                                          : SeriesSet(source.block->series_count());
+    if (!set.ok() || !last.ok()) {
+      if (source.block->first_damage())
+        damage("block", (set.ok() ? last.error() : set.error()) + "; what it holds is a gap");
       continue;
     }
-    Selection::BlockPart part{source.block, source.from_ms, source.to_ms, {}, {}};
+    Selection::BlockPart part{source.block, source.from_ms, source.to_ms, {}, {}, {}};
     for (const Tombstone& tombstone : tombstones) {
       if (source.block->info().number > tombstone.block_number_max) continue;
       Result<CompiledMatchers> gone = compile_matchers(tombstone.matchers, true);
       Result<SeriesSet> deleted = gone.ok() ? source.block->matching(*gone) : Result<SeriesSet>(Error{gone.error()});
       if (deleted.ok()) part.deleted.push_back({std::move(*deleted), tombstone.from_ms, tombstone.to_ms});
     }
-    if (Result<void> added = selection->add_block(std::move(part), *set, is_first); !added.ok()) {
+    if (Result<void> added = selection->add_block(std::move(part), *set, *last, is_first); !added.ok()) {
       if (source.block->first_damage()) damage("block", added.error() + "; what it holds is a gap");
       continue;
     }
@@ -826,6 +833,20 @@ void MetricEngine::exchange(const Blocks& old, const Blocks& added) {
   note_blocks();
 }
 
+// The last raw block that begins before these and is rolled up.
+std::shared_ptr<const Block> MetricEngine::block_before(const Blocks& these) const {
+  int64_t begin_ms = INT64_MAX;
+  for (const auto& block : these) begin_ms = std::min(begin_ms, block->info().first_ms);
+  std::shared_ptr<const Block> last;
+  for (const auto& block : *blocks()) {
+    const BlockInfo& info = block->info();
+    if (info.tier == 0 && info.level > 0 && info.first_ms < begin_ms &&
+        (last == nullptr || info.last_ms > last->info().last_ms))
+      last = block;
+  }
+  return last != nullptr && last->load().ok() ? last : nullptr;
+}
+
 Result<void> MetricEngine::merge_these(uint32_t tier, const Blocks& inputs, uint32_t level) {
   Blocks readable, unreadable;
   for (const auto& block : inputs) {
@@ -866,8 +887,10 @@ Result<void> MetricEngine::merge_these(uint32_t tier, const Blocks& inputs, uint
   info.number = next_block_++;
   Result<std::unique_ptr<BlockWriter>> writer = BlockWriter::create(block_folder(), info);
   if (!writer.ok()) return Error{writer.error()};
+  const std::shared_ptr<const Block> before = rollups.empty() ? nullptr : block_before(readable);
   Result<MergeOutcome> outcome = merge_blocks(
-      readable, tombstones, [this](std::string_view metric) { return is_counter(metric); }, **writer, rollup_list);
+      readable, tombstones, [this](std::string_view metric) { return is_counter(metric); }, **writer, rollup_list,
+      before.get());
   if (!outcome.ok()) return Error{outcome.error()};
   Blocks added;
   auto finish = [&](BlockWriter& one) -> Result<void> {

@@ -123,6 +123,7 @@ class MetricEngine final : public MetricWriter, public MetricReader {
   Result<void> save_tombstones(const std::vector<metrics::Tombstone>& list);
   Result<void> load_tombstones();
   Result<bool> merge_tier(uint32_t tier);
+  std::shared_ptr<const metrics::Block> block_before(const Blocks& these) const;
   Result<void> merge_these(uint32_t tier, const Blocks& inputs, uint32_t level);
   void exchange(const Blocks& old, const Blocks& added);
   void note_blocks();

@@ -1,6 +1,7 @@
 #include "store/metrics/selection.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace lockstep::metrics {
 namespace {
@@ -30,6 +31,9 @@ void add_columns(SampleColumns& out, SampleColumns& more, const std::function<do
   merge_columns(out, more, merged);
   std::swap(out, merged);
 }
+uint32_t at(const std::vector<uint32_t>& list, size_t series) {
+  return series < list.size() ? list[series] : kNone;
+}
 // Series that are asked for lie far apart in memory; so many before their turn the cells are sent for.
 constexpr size_t kAhead = 4;
 }  // namespace
@@ -49,7 +53,7 @@ uint32_t Selection::symbol_of(std::string_view text) {
   return number;
 }
 
-Result<void> Selection::add_block(BlockPart part, const SeriesSet& set, bool is_first_indexed) {
+Result<void> Selection::add_block(BlockPart part, const SeriesSet& set, const SeriesSet& last, bool is_first_indexed) {
   if (is_first_indexed) sets_.index();
   const Block& block = *part.block;
   std::vector<uint32_t> symbols(block.symbol_count(), kNone);
@@ -59,7 +63,7 @@ Result<void> Selection::add_block(BlockPart part, const SeriesSet& set, bool is_
   };
   std::vector<LabelSymbols> labels;
   bool ok = true;
-  set.visit([&](uint32_t there) {
+  const auto add = [&](uint32_t there, std::vector<uint32_t>& to) {
     if (!ok || !block.labels(there, labels)) {
       ok = false;
       return;
@@ -68,27 +72,20 @@ Result<void> Selection::add_block(BlockPart part, const SeriesSet& set, bool is_
       std::erase_if(labels, [&](const LabelSymbols& label) { return block.text(label.name) == kRollupLabel; });
     for (LabelSymbols& label : labels) label = {symbol(label.name), symbol(label.value)};
     const uint32_t series = sets_.add(labels);
-    if (part.there.size() <= series) part.there.resize(series + 1, kNone);
-    part.there[series] = there;
-  });
+    if (to.size() <= series) to.resize(series + 1, kNone);
+    to[series] = there;
+  };
+  set.visit([&](uint32_t there) { add(there, part.there); });
+  last.visit([&](uint32_t there) { add(there, part.last); });
   if (!ok) return Error{block.path() + ": its labels make no sense"};
   last_in_blocks_ms_ = std::max(last_in_blocks_ms_, block.info().last_ms);
+  has_rollups_ |= block.info().tier != 0;
+  const auto later = std::find_if(by_time_.begin(), by_time_.end(), [&](uint32_t other) {
+    return blocks_[other].block->info().first_ms > block.info().first_ms;
+  });
+  by_time_.insert(later, static_cast<uint32_t>(blocks_.size()));
   blocks_.push_back(std::move(part));
   return {};
-}
-
-// Raw samples as the points of a rollup.
-void Selection::as_points(SampleColumns& out, double before) const {
-  if (rollup_ == Rollup::kCount) {
-    for (double& value : out.values) value = is_stale(value) ? value : 1;
-  } else if (rollup_ == Rollup::kIncrease) {
-    for (double& value : out.values) {
-      if (is_stale(value)) continue;
-      const double now = value;
-      value = is_absent(before) ? 0 : now < before ? now : now - before;
-      before = now;
-    }
-  }
 }
 
 Result<void> Selection::samples(size_t series, int64_t from_ms, int64_t to_ms, SampleColumns& out) const {
@@ -101,45 +98,174 @@ Result<void> Selection::samples(size_t series, int64_t from_ms, int64_t to_ms, S
       return {};
     }
   }
+  if (rollup_ == Rollup::kIncrease && read_counter(series, from_ms, to_ms, out)) return {};
   SampleColumns more, raw;
+  const auto count_ones = [&](SampleColumns& columns) {
+    for (size_t i = 0; i < columns.values.size(); ++i) {
+      const bool is_histogram = !columns.histograms.empty() && columns.histograms[i] != nullptr;
+      const double value = is_histogram ? columns.histograms[i]->sum : columns.values[i];
+      columns.values[i] = is_stale(value) ? value : 1;
+    }
+    columns.histograms.clear();
+  };
   const std::function<double(double, double)> combine = [&](double a, double b) { return combined(rollup_, a, b); };
   for (const BlockPart& part : blocks_) {
-    const uint32_t there = series < part.there.size() ? part.there[series] : kNone;
+    const bool is_rollup = part.block->info().tier != 0;
+    uint32_t there = at(part.there, series);
+    const bool takes_last = is_rollup && (there == kNone || rollup_ == Rollup::kIncrease);
+    if (takes_last) there = at(part.last, series);
     if (there == kNone) continue;
     more.clear();
-    const size_t damaged = part.block->read(there, std::max(from_ms, part.from_ms), std::min(to_ms, part.to_ms), more);
-    if (damaged > 0) on_damage_(*part.block, damaged);
-    for (const BlockPart::Deleted& deleted : part.deleted) {
-      if (!deleted.series.has(there)) continue;
-      SampleColumns kept;
-      for (size_t i = 0; i < more.times_ms.size(); ++i) {
-        if (more.times_ms[i] >= deleted.from_ms && more.times_ms[i] <= deleted.to_ms) continue;
-        kept.times_ms.push_back(more.times_ms[i]);
-        kept.values.push_back(more.values[i]);
-        if (!more.histograms.empty()) kept.histograms.push_back(more.histograms[i]);
-      }
-      std::swap(more, kept);
-    }
-    if (part.block->info().tier == 0) {
+    read_part(part, there, from_ms, to_ms, more);
+    if (takes_last && rollup_ == Rollup::kCount) count_ones(more);
+    if (!is_rollup) {
       add_columns(raw, more, nullptr);
     } else {
       add_columns(out, more, &combine);
     }
   }
-  if (const HeadPlace place = series < head_.size() ? head_[series] : HeadPlace{}; place.snapshot != kNone) {
-    const GroupSnapshot& snapshot = snapshots_[place.snapshot];
-    if (snapshot.sealing != nullptr) {
-      more.clear();
-      snapshot.sealing->read(place.slot, from_ms, to_ms, more);
-      add_columns(raw, more, nullptr);
-    }
-    more.clear();
-    snapshot.data.read(place.slot, from_ms, to_ms, more);
-    add_columns(raw, more, nullptr);
-  }
-  if (rollup_ != Rollup::kLast) as_points(raw, absent());
+  if (series < head_.size()) read_head(head_[series], from_ms, to_ms, more, raw);
+  if (rollup_ == Rollup::kCount) count_ones(raw);
   add_columns(out, raw, nullptr);
   return {};
+}
+
+void Selection::read_part(const BlockPart& part, uint32_t there, int64_t from_ms, int64_t to_ms,
+                          SampleColumns& out) const {
+  const size_t damaged = part.block->read(there, std::max(from_ms, part.from_ms), std::min(to_ms, part.to_ms), out);
+  if (damaged > 0) on_damage_(*part.block, damaged);
+  for (const BlockPart::Deleted& deleted : part.deleted) {
+    if (!deleted.series.has(there)) continue;
+    SampleColumns kept;
+    for (size_t i = 0; i < out.times_ms.size(); ++i) {
+      if (out.times_ms[i] >= deleted.from_ms && out.times_ms[i] <= deleted.to_ms) continue;
+      kept.times_ms.push_back(out.times_ms[i]);
+      kept.values.push_back(out.values[i]);
+      if (!out.histograms.empty()) kept.histograms.push_back(out.histograms[i]);
+    }
+    std::swap(out, kept);
+  }
+}
+
+// A point of a rollup says what the counter had risen since the one before, resets included; raw samples are compared.
+// False: histograms are among them, which tell their resets themselves.
+bool Selection::read_counter(size_t series, int64_t from_ms, int64_t to_ms, SampleColumns& out) const {
+  struct Point {
+    int64_t time_ms;
+    double value;
+    double rise;  // absent(): to be compared with the value before
+  };
+  std::vector<Point> points;
+  SampleColumns values, rises, more, raw;
+  for (uint32_t number : by_time_) {
+    const BlockPart& part = blocks_[number];
+    const bool is_rollup = part.block->info().tier != 0;
+    const uint32_t there = at(part.there, series), last = is_rollup ? at(part.last, series) : there;
+    values.clear();
+    rises.clear();
+    if (last != kNone) read_part(part, last, from_ms, to_ms, values);
+    if (!values.histograms.empty()) return false;
+    if (!is_rollup) {
+      add_columns(raw, values, nullptr);
+      continue;
+    }
+    if (there != kNone) read_part(part, there, from_ms, to_ms, rises);
+    size_t next = 0;
+    for (size_t i = 0; i < values.times_ms.size(); ++i) {
+      while (next < rises.times_ms.size() && rises.times_ms[next] < values.times_ms[i]) ++next;
+      const bool has_rise = next < rises.times_ms.size() && rises.times_ms[next] == values.times_ms[i];
+      points.push_back({values.times_ms[i], values.values[i], has_rise ? rises.values[next] : absent()});
+    }
+  }
+  if (series < head_.size()) read_head(head_[series], from_ms, to_ms, more, raw);
+  if (!raw.histograms.empty()) return false;
+  for (size_t i = 0; i < raw.times_ms.size(); ++i) points.push_back({raw.times_ms[i], raw.values[i], absent()});
+  std::stable_sort(points.begin(), points.end(), [](const Point& a, const Point& b) { return a.time_ms < b.time_ms; });
+  out.clear();
+  double before = absent(), total = 0;
+  for (const Point& point : points) {
+    if (std::isnan(point.value)) continue;
+    if (is_absent(before)) {
+      // Where it began again within the point's stretch, it was worth more than it shows.
+      total = is_absent(point.rise) ? point.value : std::max(point.value, point.rise);
+    } else if (!is_absent(point.rise)) {
+      total += point.rise;
+    } else {
+      total += point.value < before ? point.value : point.value - before;
+    }
+    before = point.value;
+    if (!out.times_ms.empty() && out.times_ms.back() == point.time_ms) {
+      out.values.back() = total;
+    } else {
+      out.times_ms.push_back(point.time_ms);
+      out.values.push_back(total);
+    }
+  }
+  return true;
+}
+
+void Selection::read_head(HeadPlace place, int64_t from_ms, int64_t to_ms, SampleColumns& more,
+                          SampleColumns& out) const {
+  if (place.snapshot == kNone) return;
+  const GroupSnapshot& snapshot = snapshots_[place.snapshot];
+  if (snapshot.sealing != nullptr) {
+    more.clear();
+    snapshot.sealing->read(place.slot, from_ms, to_ms, more);
+    add_columns(out, more, nullptr);
+  }
+  more.clear();
+  snapshot.data.read(place.slot, from_ms, to_ms, more);
+  add_columns(out, more, nullptr);
+}
+
+Result<void> Selection::stretches(size_t series, int64_t from_ms, int64_t to_ms, const WindowEdges& edges,
+                                  SampleColumns& out, std::vector<SampleStretch>& stretches) const {
+  const bool as_they_are = rollup_ != Rollup::kCount && rollup_ != Rollup::kIncrease;
+  if (!blocks_.empty() && as_they_are && read_apart(series, from_ms, to_ms, edges, out, stretches) &&
+      !stretches.empty())
+    return {};
+  stretches.clear();
+  return samples(series, from_ms, to_ms, out);
+}
+
+// Blocks and memory one after the other in time. False: something of one lies within another or is deleted, and only
+// the samples themselves can tell.
+bool Selection::read_apart(size_t series, int64_t from_ms, int64_t to_ms, const WindowEdges& edges, SampleColumns& out,
+                           std::vector<SampleStretch>& stretches) const {
+  out.clear();
+  stretches.clear();
+  int64_t end_ms = INT64_MIN;
+  for (uint32_t number : by_time_) {
+    const BlockPart& part = blocks_[number];
+    uint32_t there = at(part.there, series);
+    if (there == kNone) there = at(part.last, series);
+    if (there == kNone) continue;
+    const Block& block = *part.block;
+    if (block.has_histograms(there)) return false;
+    for (const BlockPart::Deleted& deleted : part.deleted) {
+      if (deleted.series.has(there)) return false;
+    }
+    const size_t samples_before = out.times_ms.size(), stretches_before = stretches.size();
+    const size_t damaged =
+        block.read(there, std::max(from_ms, part.from_ms), std::min(to_ms, part.to_ms), out, &edges, &stretches);
+    if (damaged > 0) on_damage_(block, damaged);
+    const int64_t begun_ms = end_ms;
+    if (samples_before < out.times_ms.size()) {
+      if (out.times_ms[samples_before] <= begun_ms) return false;
+      end_ms = std::max(end_ms, out.times_ms.back());
+    }
+    if (stretches_before < stretches.size()) {
+      if (stretches[stretches_before].first_ms <= begun_ms) return false;
+      end_ms = std::max(end_ms, stretches.back().last_ms);
+    }
+  }
+  if (series >= head_.size()) return true;
+  SampleColumns more, head;
+  read_head(head_[series], from_ms, to_ms, more, head);
+  if (head.times_ms.empty()) return true;
+  if (head.times_ms.front() <= end_ms || !head.histograms.empty()) return false;
+  add_columns(out, head, nullptr);
+  return true;
 }
 
 // The newest row has it but for series that have left: rows only get later, and blocks and what is being sealed end

@@ -29,6 +29,7 @@ class Selection final : public MetricSelection {
     std::shared_ptr<const Block> block;
     int64_t from_ms = INT64_MIN, to_ms = INT64_MAX;
     std::vector<uint32_t> there;  // by series of the selection: in the block
+    std::vector<uint32_t> last;   // likewise, of a rollup the last values, where something else is wanted
     struct Deleted {
       SeriesSet series;
       int64_t from_ms, to_ms;
@@ -44,22 +45,29 @@ class Selection final : public MetricSelection {
   std::string_view text(uint32_t symbol) const override {
     return symbol < kExtra ? symbols_.text(symbol) : std::string_view(extra_[symbol - kExtra]);
   }
+  bool has_rollups() const override { return has_rollups_; }
   Result<void> samples(size_t series, int64_t from_ms, int64_t to_ms, SampleColumns& out) const override;
+  Result<void> stretches(size_t series, int64_t from_ms, int64_t to_ms, const WindowEdges& edges, SampleColumns& out,
+                         std::vector<SampleStretch>& stretches) const override;
   Result<void> newest(size_t series, int64_t from_ms, int64_t to_ms, SampleColumns& out) const override;
 
   // Building it: first what is in memory, then block after block in the order of their numbers.
   LabelSets& sets() { return sets_; }
   std::vector<HeadPlace>& head() { return head_; }
   std::vector<GroupSnapshot>& snapshots() { return snapshots_; }
-  // Adds the series of the block that are in `set`; those without a sample in its range are left out where that is
-  // cheap to know.
-  Result<void> add_block(BlockPart part, const SeriesSet& set, bool is_first_indexed);
+  // Adds the series of the block that are in `set`, and those of `last` as BlockPart::last; those without a sample in
+  // its range are left out where that is cheap to know.
+  Result<void> add_block(BlockPart part, const SeriesSet& set, const SeriesSet& last, bool is_first_indexed);
 
  private:
   static constexpr uint32_t kExtra = 0x8000'0000;
   uint32_t symbol_of(std::string_view text);
+  bool read_apart(size_t series, int64_t from_ms, int64_t to_ms, const WindowEdges& edges, SampleColumns& out,
+                  std::vector<SampleStretch>& stretches) const;
+  void read_head(HeadPlace place, int64_t from_ms, int64_t to_ms, SampleColumns& more, SampleColumns& out) const;
   void prefetch(size_t series, int64_t from_ms, int64_t to_ms) const;
-  void as_points(SampleColumns& out, double before) const;
+  void read_part(const BlockPart& part, uint32_t there, int64_t from_ms, int64_t to_ms, SampleColumns& out) const;
+  bool read_counter(size_t series, int64_t from_ms, int64_t to_ms, SampleColumns& out) const;
 
   const Symbols& symbols_;
   const Rollup rollup_;
@@ -68,6 +76,8 @@ class Selection final : public MetricSelection {
   std::vector<HeadPlace> head_;
   std::vector<GroupSnapshot> snapshots_;
   std::vector<BlockPart> blocks_;
+  std::vector<uint32_t> by_time_;  // of blocks_
+  bool has_rollups_ = false;
   int64_t last_in_blocks_ms_ = INT64_MIN;
   std::deque<std::string> extra_;
   std::unordered_map<std::string_view, uint32_t> extra_numbers_;
