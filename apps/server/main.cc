@@ -75,6 +75,7 @@ struct Options {
   int64_t metric_series_per_metric = 5'000'000;
   int64_t metric_series_per_agent = 200'000;
   int64_t queries_max = 8;
+  bool admin_api = false;
   std::string scrape;
   std::string remote_write;
   double gpu_hour_price = 0;
@@ -117,6 +118,8 @@ Result<Options> read_options(const std::vector<std::string>& arguments) {
               "the same for one agent or other sender (default 200000)", 1, 4'000'000'000)
       .number(&options.queries_max, "--queries-max", "N",
               "PromQL queries that run at a time, of up to 2 GiB each; others wait their turn (default 8)", 1, 1000)
+      .toggle(&options.admin_api, "--admin-api",
+              "let anybody who reaches the API delete series and have all samples copied on disk (default: nobody)")
       .text(&options.scrape, "--scrape", "FILE",
             "exporters to scrape: a file in the words of Prometheus' scrape_configs")
       .text(&options.remote_write, "--remote-write", "URL",
@@ -319,6 +322,7 @@ Result<void> run(const Options& options, const sigset_t& signals) {
     return gpu_reading(engine.signals(), host, gpu, since_ns, through_ns);
   };
   context.cardinality = [&](size_t top) { return metrics.cardinality(top); };
+  if (options.admin_api) context.metric_admin = &metrics;
   context.gpu_hour_price = options.gpu_hour_price;
   context.peak_flops = options.peak_tflops * 1e12;
   context.ask_stacks = [&](const JobInfo& job, const StackRequest& request) {

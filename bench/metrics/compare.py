@@ -33,25 +33,6 @@ from processes import Failed, cpu_s, free_port, get, memory, size_of, wait_until
 READY_S = 120
 
 
-@dataclasses.dataclass(frozen=True)
-class Shape:
-    about: str
-    nodes: int
-    steps: int
-    interval_ms: int = 10_000
-    jitter_ms: int = 0
-    churn: float = 0
-    churn_steps: int = 60
-    with_queries: bool = False
-
-
-SHAPES = {
-    "wide": Shape("many series", 1280, 24, with_queries=True),
-    "long": Shape("two hours of few, after which blocks are made", 16, 750),
-    "jitter": Shape("every push up to 2 s off its time", 320, 24, jitter_ms=2000, with_queries=True),
-    "churn": Shape("half of the small jobs are new ones every two minutes", 320, 48, churn=0.5, churn_steps=12),
-    "second": Shape("a sample every second", 128, 240, interval_ms=1000, with_queries=True),
-}
 # name: PromQL, whether over a range of 22 steps, how often
 QUERIES = {
     "slowest rank, instant": ('topk(5, max by (rank) (train_step_seconds{job_id="train-0000"}))', False, 9),
@@ -67,8 +48,36 @@ QUERIES = {
     "NVLink rate by job, range": ("sum by (job_id) (rate(nvlink_tx_kibibytes_total[1m]))", True, 3),
     "all series of one rank": ('{job_id="train-0000",rank="17"}', False, 9),
 }
+# Over everything the shape has, at one time.
+WINDOW_QUERIES = {
+    "highest power of two hours": ("max by (job_id) (max_over_time(gpu_power_watts[2h]))", False, 9),
+    "mean power of two hours": ("avg by (job_id) (avg_over_time(gpu_power_watts[2h]))", False, 9),
+    "mean temperature of two hours": ("avg by (job_id) (avg_over_time(gpu_temp_celsius[2h]))", False, 9),
+    "NVLink rate over two hours": ("sum by (job_id) (rate(nvlink_tx_kibibytes_total[2h]))", False, 9),
+    "NVLink rate, a point each five minutes": ("sum by (job_id) (rate(nvlink_tx_kibibytes_total[5m]))", True, 9),
+}
 
 
+@dataclasses.dataclass(frozen=True)
+class Shape:
+    about: str
+    nodes: int
+    steps: int
+    interval_ms: int = 10_000
+    jitter_ms: int = 0
+    churn: float = 0
+    churn_steps: int = 60
+    queries: dict = dataclasses.field(default_factory=dict)
+    query_step_s: float = 10
+
+
+SHAPES = {
+    "wide": Shape("many series", 1280, 24, queries=QUERIES),
+    "long": Shape("two hours of few, after which blocks are made", 16, 750, queries=WINDOW_QUERIES, query_step_s=300),
+    "jitter": Shape("every push up to 2 s off its time", 320, 24, jitter_ms=2000, queries=QUERIES),
+    "churn": Shape("half of the small jobs are new ones every two minutes", 320, 48, churn=0.5, churn_steps=12),
+    "second": Shape("a sample every second", 128, 240, interval_ms=1000, queries=QUERIES),
+}
 class Server:
     """One that takes remote write and answers PromQL."""
 
@@ -77,6 +86,7 @@ class Server:
     base = ""
     no_cache = {}
     ready_s = READY_S
+    at_rest_first = True  # what is on disk is tidied up before the restart is timed
     before = []  # what comes before the program
 
     def __init__(self, folder: pathlib.Path, program: pathlib.Path):
@@ -117,12 +127,6 @@ class Server:
         """Bytes at rest, index included; of that the index where it has files of its own, and rollups."""
         raise NotImplementedError
 
-    def at_rest(self, folder: pathlib.Path) -> tuple[int, int, int]:
-        self.stop()  # what is in memory goes to disk
-        sizes = size_of(folder), sum(map(size_of, folder.rglob("indexdb"))), sum(path.stat().st_size for path in folder.rglob("block-*-t[12]-*"))
-        self.start()
-        return sizes
-
     def query(self, text: str, at_s: float, step_s: float | None = None, count: int = 1) -> tuple[float, list]:
         """Median seconds of so many times, and the result."""
         parameters = {"query": text, **self.no_cache}
@@ -161,6 +165,7 @@ class VictoriaMetrics(Server):
             "-retentionPeriod=100y",
             "-search.maxUniqueTimeseries=10000000",
             "-search.latencyOffset=0s",
+            "-search.maxQueryDuration=120s",
         ]
 
     def settle(self):
@@ -172,8 +177,8 @@ class VictoriaMetrics(Server):
         get(f"{base}/internal/force_merge")
         time.sleep(1)
         wait_until("the merge", lambda: b"vm_active_force_merges 0" in get(f"{base}/metrics"), READY_S)
-        total, index, _ = self.at_rest(self.data)
-        return total - size_of(self.data / "cache"), index, 0
+        self.stop()  # what is in memory goes to disk
+        return size_of(self.data) - size_of(self.data / "cache"), sum(map(size_of, self.data.rglob("indexdb"))), 0
 
 
 class Prometheus(Server):
@@ -204,6 +209,7 @@ class Lockstep(Server):
     name = "Lockstep"
     write = "/prometheus/api/v1/write"
     base = "/prometheus"
+    at_rest_first = False  # a snapshot would spare it the log
 
     def arguments(self):
         return [
@@ -216,10 +222,15 @@ class Lockstep(Server):
             "127.0.0.1:0",
             "--otlp-grpc",
             "127.0.0.1:0",
+            "--admin-api",
         ]
 
     def disk(self):
-        return self.at_rest(self.data / "metrics")
+        # As with Prometheus: what is in memory goes into a block on demand.
+        path = f"{self.base}/api/v1/admin/tsdb/snapshot"
+        name = json.loads(get(f"http://127.0.0.1:{self.port}{path}", b""))["data"]["name"]
+        blocks = self.data / "metrics" / "snapshots" / name
+        return size_of(blocks), 0, sum(path.stat().st_size for path in blocks.rglob("block-*-t[12]-*"))
 
 
 @dataclasses.dataclass
@@ -237,7 +248,14 @@ class Measured:
     index: int = 0
     rollups: int = 0
     restart_s: float = 0
+    stolen: float = 0  # share of the machine's CPU time that it did not get meanwhile
     queries: dict = dataclasses.field(default_factory=dict)
+
+
+def machine_jiffies() -> tuple[int, int]:
+    """CPU time of the whole machine so far, and what of it the host gave to others (a virtual machine's steal)."""
+    fields = [int(field) for field in pathlib.Path("/proc/stat").read_text().splitlines()[0].split()[1:9]]
+    return sum(fields), fields[7]
 
 
 def quiet(pid: int):
@@ -256,8 +274,9 @@ def load(program: pathlib.Path, *arguments) -> dict:
     return json.loads(done.stdout)
 
 
-def measure(server: Server, player: pathlib.Path, frames: pathlib.Path, end_s: float, with_queries: bool) -> Measured:
+def measure(server: Server, player: pathlib.Path, frames: pathlib.Path, end_s: float, shape: Shape) -> Measured:
     result = Measured(server.name)
+    all_before, stolen_before = machine_jiffies()
     server.start()
     try:
         url = f"http://127.0.0.1:{server.port}{server.write}"
@@ -281,17 +300,21 @@ def measure(server: Server, player: pathlib.Path, frames: pathlib.Path, end_s: f
             lambda: server.query("count(train_step_seconds)", end_s)[1],
             READY_S,
         )
-        if with_queries:
-            for name, (text, is_range, times) in QUERIES.items():
-                result.queries[name] = server.query(text, end_s, 10 if is_range else None, times)[0]
-        result.disk, result.index, result.rollups = server.disk()
+        for name, (text, is_range, times) in shape.queries.items():
+            result.queries[name] = server.query(text, end_s, shape.query_step_s if is_range else None, times)[0]
+        if server.at_rest_first:
+            result.disk, result.index, result.rollups = server.disk()
         server.stop()
         began = time.monotonic()
         server.start()
         wait_until("the restart", lambda: server.query(count, end_s)[1], 600)
         result.restart_s = time.monotonic() - began
+        if not server.at_rest_first:
+            result.disk, result.index, result.rollups = server.disk()
     finally:
         server.stop()
+    all_after, stolen_after = machine_jiffies()
+    result.stolen = (stolen_after - stolen_before) / max(1, all_after - all_before)
     return result
 
 
@@ -333,6 +356,7 @@ def table(rows: list[Measured], made: dict, name: str, shape: Shape) -> str:
     text += line("disk, bytes per sample (their index and our rollups left out)", lambda r: (r.disk - r.index - r.rollups) / made["samples"], 2, times=1)
     text += line("disk, bytes per sample (all)", lambda r: r.disk / made["samples"], 2)
     text += line("restart until all series answer, s", lambda r: r.restart_s, 1, at_most=5)
+    text += line("CPU time that the host kept from this machine meanwhile, %", lambda r: r.stolen * 100, 1)
     for query in rows[0].queries:
         times = 6 if query.startswith(("slowest rank", "NVLink rate")) else None
         text += line(f"query, ms: {query}", lambda r: r.queries[query] * 1000, 1, times=times)
@@ -358,7 +382,7 @@ def main():
         "write-ahead logs on, each server alone and new. CPU is the server's user and system time until it is quiet again. In brackets: how many times ours. "
         f"{platform.machine()}, {os.cpu_count()} cores, {datetime.datetime.now(datetime.timezone.utc):%Y-%m-%d}. Queries: median over HTTP, "
         "VictoriaMetrics without its cache. Disk: VictoriaMetrics after a forced merge and a stop, Prometheus as a snapshot block"
-        + (", Lockstep after a stop (it alone keeps rollups, of a minute and of an hour).\n" if "lockstep" in only else ".\n")
+        + (", Lockstep as a snapshot (it alone keeps rollups, of a minute and of an hour).\n" if "lockstep" in only else ".\n")
     )
     if "lockstep" not in only:
         report += "\nLockstep is left out of this run.\n"
@@ -393,7 +417,7 @@ def main():
                 place.mkdir()
                 began = time.monotonic()
                 try:
-                    rows.append(measure(kind(place, binary), player, frames, end_s, shape.with_queries))
+                    rows.append(measure(kind(place, binary), player, frames, end_s, shape))
                 except Failed as error:
                     print(f"bench metrics: {name}: {key}: {error}", file=sys.stderr)
                     failed = True

@@ -39,10 +39,11 @@ struct ApiContext {
   // Asks the agents for a step after the fact; empty: nobody can be asked. Thread-safe.
   std::function<DetailAsked(const JobInfo&, const DetailRequest&)> ask_detail = {};
   std::function<DetailAsked(const JobInfo&, const StackRequest&)> ask_stacks = {};  // likewise, for stacks
-  ReadGpu read_gpu = {};                                           // clocks for MFU; empty: not known. Thread-safe
-  double gpu_hour_price = 0;                                       // 0: no money is shown
-  double peak_flops = 0;                                           // of one GPU, where a job tells none; 0: by its name
-  std::function<CardinalityReport(size_t top)> cardinality = {};   // empty: not known. Thread-safe
+  ReadGpu read_gpu = {};                                          // clocks for MFU; empty: not known. Thread-safe
+  double gpu_hour_price = 0;                                      // 0: no money is shown
+  double peak_flops = 0;                                          // of one GPU, where a job tells none; 0: by its name
+  std::function<CardinalityReport(size_t top)> cardinality = {};  // empty: not known. Thread-safe
+  MetricEngine* metric_admin = nullptr;  // may be told to delete and to copy; nullptr: nobody may
   std::function<std::vector<ScrapeTarget>()> scrape_targets = {};  // empty: nothing is scraped. Thread-safe
   FeedbackBook* feedback = nullptr;  // what people say of verdicts; nullptr: not taken here
 };

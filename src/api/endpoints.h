@@ -74,6 +74,9 @@ HttpResponse prometheus_alerts(const ApiContext&, const ApiRequest&);           
 HttpResponse prometheus_targets(const ApiContext&, const ApiRequest&);             // prometheus_targets.cc
 HttpResponse prometheus_scrape_pools(const ApiContext&, const ApiRequest&);        // prometheus_targets.cc
 HttpResponse prometheus_alertmanagers(const ApiContext&, const ApiRequest&);       // prometheus_status.cc
+HttpResponse prometheus_delete_series(const ApiContext&, const ApiRequest&);       // prometheus_admin.cc
+HttpResponse prometheus_clean_tombstones(const ApiContext&, const ApiRequest&);    // prometheus_admin.cc
+HttpResponse prometheus_snapshot(const ApiContext&, const ApiRequest&);            // prometheus_admin.cc
 HttpResponse get_own_metrics(const ApiContext&, const ApiRequest&);                // own_metrics.cc
 HttpResponse get_healthz(const ApiContext&, const ApiRequest&);                    // health.cc
 HttpResponse get_readyz(const ApiContext&, const ApiRequest&);                     // health.cc

@@ -62,6 +62,7 @@ class PrometheusApi : public ::testing::Test {
   HttpResponse ask(const std::string& method, const std::string& path, const std::string& form) {
     ApiContext context{steps_, spans_, traces_, reader_, *state_, agents_, diagnosis_, counters_, clock_, ready_, ""};
     context.scrape_targets = [&] { return targets_; };
+    context.metric_admin = admin_;
     ServerRequest request;
     request.method = method;
     request.path = "/prometheus/api/v1/" + path;
@@ -91,6 +92,7 @@ class PrometheusApi : public ::testing::Test {
   std::atomic<bool> ready_ = true;
   promql::MemoryMetricReader reader_;
   std::vector<ScrapeTarget> targets_;
+  MetricEngine* admin_ = nullptr;
   std::string host_;
 };
 
@@ -100,6 +102,28 @@ TEST_F(PrometheusApi, PassesSaveAndTest) {
   const std::string build = get("status/buildinfo");
   EXPECT_NE(build.find("\"version\":\"3.14.0\""), std::string::npos);
   EXPECT_EQ(build.find("features"), std::string::npos);  // then Grafana takes it for a plain Prometheus
+}
+
+TEST_F(PrometheusApi, DeletesAndCopiesWhereThatIsAllowed) {
+  for (const char* path : {"delete_series", "clean_tombstones", "snapshot"}) {
+    const HttpResponse refused = ask("POST", std::string("admin/tsdb/") + path, "match[]=up");
+    EXPECT_EQ(refused.status, 503);
+    EXPECT_NE(refused.body.find("--admin-api"), std::string::npos) << refused.body;
+  }
+  MetricEngineOptions options;
+  options.folder = folder_ + "/metrics";
+  options.background = false;
+  const std::unique_ptr<MetricEngine> engine = MetricEngine::open(options, clock_, counters_).value();
+  admin_ = engine.get();
+  EXPECT_EQ(ask("GET", "admin/tsdb/snapshot", "").status, 405);
+  EXPECT_EQ(ask("POST", "admin/tsdb/delete_series", "").status, 400);
+  EXPECT_EQ(ask("POST", "admin/tsdb/delete_series", "match[]={").status, 400);
+  EXPECT_EQ(ask("POST", "admin/tsdb/delete_series", "match[]=up&start=x").status, 400);
+  EXPECT_EQ(ask("POST", "admin/tsdb/delete_series", "match[]=up&start=1&end=2").status, 204);
+  EXPECT_EQ(ask("POST", "admin/tsdb/clean_tombstones", "").status, 204);
+  const std::string made = post("admin/tsdb/snapshot", "");
+  EXPECT_EQ(made.find(R"({"status":"success","data":{"name":")"), 0u) << made;
+  EXPECT_TRUE(std::filesystem::exists(folder_ + "/metrics/snapshots"));
 }
 
 TEST_F(PrometheusApi, AnswersWhatExploreAsksFirst) {

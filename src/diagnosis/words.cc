@@ -47,6 +47,10 @@ std::string percent(double share) {
   return format(share < 0.0995 ? "%.1f %%" : "%.0f %%", share * 100);
 }
 
+std::string one_step_of(double every) {
+  return every < 1.05 ? "every step" : format("one step of %.1f", every);
+}
+
 double coverage_of(const JobWindow& window, size_t ranks) {
   return window.world_size() > 0 ? static_cast<double>(ranks) / window.world_size() : 1;
 }

@@ -23,6 +23,8 @@ std::string steps_query(int64_t from, int64_t to);
 // "118 ms a step": nanoseconds per step.
 std::string per_step(double ns);
 std::string percent(double share);
+// "one step of 3.4", or "every step".
+std::string one_step_of(double every);
 // So many ranks that were heard of, as a share of the job; 1 where its size is not known.
 double coverage_of(const JobWindow& window, size_t ranks);
 // Ranks that share a communicator with the culprit, directly or through others: everybody who waits.

@@ -29,6 +29,14 @@ inline constexpr std::string_view kRemoteWritePath = "/prometheus/api/v1/write";
 inline constexpr uint64_t kRemoteWriteBodyBytesMax = 32ull << 20;
 inline constexpr size_t kTenantBytesMax = 150;
 
+// Of a stream that came through this door; empty where it has none.
+inline std::string_view tenant_of_stream(std::string_view stream) {
+  if (!stream.starts_with(kRemoteWriteDoor) || stream.substr(kRemoteWriteDoor.size(), 1) != std::string_view("\0", 1))
+    return {};
+  stream.remove_prefix(kRemoteWriteDoor.size() + 1);
+  return stream.substr(0, stream.find('\0'));
+}
+
 class RemoteWriteDoor {
  public:
   RemoteWriteDoor(MetricIntake& intake, const Clock& clock, Counters& counters,

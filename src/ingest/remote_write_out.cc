@@ -7,6 +7,7 @@
 
 #include "base/log.h"
 #include "base/text.h"
+#include "ingest/remote_write_door.h"
 #include "wire/compression.h"
 #include "wire/remote_write.h"
 
@@ -41,14 +42,17 @@ Result<PushOutcome> RemoteWriteOut::push(std::string_view stream, std::span<cons
                                          const std::function<Result<Labels>(size_t k)>& canonical) {
   Result<PushOutcome> outcome = store_.push(stream, series, canonical);
   if (!outcome.ok()) return outcome;
+  const std::string_view tenant = tenant_of_stream(stream);
   int64_t queued = 0, dropped = 0;
   std::lock_guard lock(mutex_);
   for (size_t k = 0; k < series.size(); ++k) {
     PushedSeries one = series[k];
     const int64_t samples = static_cast<int64_t>(one.times_ms.size());
     if (one.raw_labels.starts_with(kUnreadableLabels)) continue;
-    if (!is_remote_write_form(one.raw_labels)) {
-      auto known = labels_.find(std::string(one.raw_labels));
+    // As they came, but for what others do not understand and for a tenant's, who is a label since.
+    if (!tenant.empty() || !is_remote_write_form(one.raw_labels)) {
+      const std::string key = std::string(tenant) + '\0' + std::string(one.raw_labels);
+      auto known = labels_.find(key);
       if (known == labels_.end()) {
         Result<Labels> labels = canonical(k);
         if (!labels.ok()) continue;
@@ -56,7 +60,7 @@ Result<PushOutcome> RemoteWriteOut::push(std::string_view stream, std::span<cons
           labels_.clear();
           labels_bytes_ = 0;
         }
-        known = labels_.emplace(std::string(one.raw_labels), remote_write::raw_labels_of(*labels)).first;
+        known = labels_.emplace(key, remote_write::raw_labels_of(*labels)).first;
         labels_bytes_ += 200 + known->first.size() + known->second.size();
       }
       one.raw_labels = known->second;

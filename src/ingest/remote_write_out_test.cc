@@ -7,6 +7,7 @@
 #include "ingest/remote_write_door.h"
 #include "ingest/testing/recording_metric_writer.h"
 #include "net/http_server.h"
+#include "wire/compression.h"
 #include "wire/exposition.h"
 #include "wire/remote_write.h"
 
@@ -65,6 +66,30 @@ TEST_F(RemoteWriteOutTest, SendsWhatTheStoreTookWhicheverDoorItCameThrough) {
   EXPECT_EQ(there.samples["up{instance=\"b\",x=\"y\"}"][0].value, 2);
   EXPECT_EQ(count("sent"), 2);
   EXPECT_EQ(count("queued"), 2);
+}
+
+TEST_F(RemoteWriteOutTest, SendsTheTenantAsTheLabelThatTheStoreHas) {
+  RemoteWriteOut out(store, options, clock, counters);
+  MetricIntake from(out, clock, counters);
+  RemoteWriteDoor first(from, clock, counters);
+  for (const char* tenant : {"acme", "other", ""}) {
+    const int64_t time_ms = clock.unix_ns() / 1'000'000;
+    const double value = 1;
+    ServerRequest request;
+    request.method = "POST";
+    request.path = kRemoteWritePath;
+    request.headers = {{"content-type", "application/x-protobuf"}};
+    if (*tenant != 0) request.headers.emplace_back("x-scope-orgid", tenant);
+    std::string body;
+    remote_write::append_series(body, {.raw_labels = kUp, .times_ms = {&time_ms, 1}, .values = {&value, 1}});
+    request.body = *snappy_compress(body);
+    EXPECT_EQ(first.handle(request).status, 204);
+  }
+  out.stop();
+  EXPECT_EQ(there.samples["up{instance=\"a\",tenant=\"acme\"}"].size(), 1u);
+  EXPECT_EQ(there.samples["up{instance=\"a\",tenant=\"other\"}"].size(), 1u);
+  EXPECT_EQ(there.samples["up{instance=\"a\"}"].size(), 1u);
+  EXPECT_EQ(there.samples.size(), store.samples.size());
 }
 
 TEST_F(RemoteWriteOutTest, TriesAgainWhileTheOtherServerCannot) {

@@ -61,13 +61,14 @@ struct WindowEdges {
 
  private:
   bool has_one(int64_t edge_ms, int64_t begin_ms, int64_t end_ms) const {
-    if (edge_ms < begin_ms) {
-      if (step_ms <= 0) return false;
-      const int64_t steps = (begin_ms - edge_ms + step_ms - 1) / step_ms;
-      if (steps >= static_cast<int64_t>(count)) return false;
-      edge_ms += steps * step_ms;
-    }
-    return edge_ms < end_ms;
+    if (end_ms <= begin_ms) return false;
+    if (edge_ms >= begin_ms) return edge_ms < end_ms;
+    if (step_ms <= 0) return false;
+    // Whatever the times are: those of a file may be any.
+    const uint64_t step = static_cast<uint64_t>(step_ms);
+    const uint64_t distance = static_cast<uint64_t>(begin_ms) - static_cast<uint64_t>(edge_ms);
+    const uint64_t steps = distance / step + (distance % step != 0 ? 1 : 0);
+    return steps < count && steps * step - distance < static_cast<uint64_t>(end_ms) - static_cast<uint64_t>(begin_ms);
   }
 };
 

@@ -197,7 +197,11 @@ class RollupColumns {
       }
       if (!placed) all.push_back({label, writer.symbol(rollup_name(kind))});
       const uint32_t number = writer.add_series(all);
-      if (kind == Rollup::kLast) writer.add_histograms(number, last_of_each(histograms));
+      if (kind == Rollup::kLast) {
+        const std::vector<HistogramSample> last = last_of_each(histograms);
+        writer.add_histograms(number, last);
+        writer.count_samples(last.size());
+      }
       const std::vector<double>& column = columns_[static_cast<size_t>(kind)];
       encode_slices(column, slices_);
       writer.count_samples(present(column));

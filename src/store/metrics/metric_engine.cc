@@ -3,6 +3,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <ctime>
+#include <filesystem>
 #include <set>
 
 #include "base/crc32c.h"
@@ -847,7 +849,7 @@ std::shared_ptr<const Block> MetricEngine::block_before(const Blocks& these) con
   return last != nullptr && last->load().ok() ? last : nullptr;
 }
 
-Result<void> MetricEngine::merge_these(uint32_t tier, const Blocks& inputs, uint32_t level) {
+Result<void> MetricEngine::merge_these(uint32_t tier, const Blocks& inputs, uint32_t level, bool rolls_up) {
   Blocks readable, unreadable;
   for (const auto& block : inputs) {
     if (Result<void> loaded = block->load(); loaded.ok()) {
@@ -873,9 +875,9 @@ Result<void> MetricEngine::merge_these(uint32_t tier, const Blocks& inputs, uint
   for (const auto& block : readable) info.replaces.push_back(block->info().number);
   std::vector<std::unique_ptr<BlockWriter>> rollups;
   std::vector<BlockWriter*> rollup_list;
-  for (uint32_t finer = 1; tier == 0 && level == 1 && finer < kTiers; ++finer) {
+  for (uint32_t coarser = 1; rolls_up && coarser < kTiers; ++coarser) {
     BlockInfo rollup_info;
-    rollup_info.tier = finer;
+    rollup_info.tier = coarser;
     rollup_info.level = 1;
     rollup_info.number = next_block_++;
     rollup_info.replaces = info.replaces;  // made of these; gone as long as one of them is there
@@ -896,6 +898,10 @@ Result<void> MetricEngine::merge_these(uint32_t tier, const Blocks& inputs, uint
   auto finish = [&](BlockWriter& one) -> Result<void> {
     Result<BlockInfo> finished = one.finish();
     if (!finished.ok()) return Error{finished.error()};
+    if (finished->samples == 0) {  // everything in it was deleted
+      ::unlink((block_folder() + "/" + finished->name()).c_str());
+      return {};
+    }
     Result<std::shared_ptr<const Block>> block = Block::open(block_folder(), finished->name());
     if (!block.ok()) return Error{block.error()};
     added.push_back(std::move(*block));
@@ -912,7 +918,7 @@ Result<void> MetricEngine::merge_these(uint32_t tier, const Blocks& inputs, uint
   }
   if (outcome->damaged_chunks > 0)
     damage("chunk", format("%llu chunks of the blocks that were merged into %s could not be read; they are a gap",
-                           static_cast<unsigned long long>(outcome->damaged_chunks), added.back()->path().c_str()));
+                           static_cast<unsigned long long>(outcome->damaged_chunks), info.name().c_str()));
   if (outcome->deleted > 0)
     counters_.add("lockstep_metric_samples_dropped_total", "reason=\"deleted\"",
                   static_cast<int64_t>(outcome->deleted));
@@ -951,7 +957,8 @@ Result<bool> MetricEngine::merge_tier(uint32_t tier) {
     // A block that is long enough alone is merged only to be rolled up.
     if (last_ms - first_ms < spans_ms && inputs.size() < options_.merge_blocks_max) continue;
     if (inputs.size() == 1 && level > 0) continue;
-    if (Result<void> merged = merge_these(tier, inputs, level + 1); !merged.ok()) return Error{merged.error()};
+    if (Result<void> merged = merge_these(tier, inputs, level + 1, tier == 0 && level == 0); !merged.ok())
+      return Error{merged.error()};
     return true;
   }
   return false;
@@ -1018,6 +1025,66 @@ Result<void> MetricEngine::remove(std::span<const LabelMatcher> matchers, int64_
   }
   list.push_back({{matchers.begin(), matchers.end()}, from_ms, to_ms, next_block_ - 1});
   return save_tombstones(list);
+}
+
+Result<void> MetricEngine::clean() {
+  std::lock_guard work(work_mutex_);
+  std::vector<Tombstone> tombstones;
+  {
+    std::shared_lock lock(mutex_);
+    tombstones = tombstones_;
+  }
+  const std::shared_ptr<const Blocks> list = blocks();
+  for (uint32_t tier = 0; tier < kTiers; ++tier) {
+    // Of two samples of the same time the one in the block of the higher number is shown: what overlaps a block that
+    // gets a new number gets one too.
+    Blocks rewritten;
+    for (const auto& block : *list) {
+      const BlockInfo& info = block->info();
+      if (info.tier != tier) continue;
+      const auto meets = [&](int64_t from_ms, int64_t to_ms) {
+        return info.first_ms <= to_ms && info.last_ms >= from_ms;
+      };
+      const bool is_due = std::any_of(tombstones.begin(), tombstones.end(), [&](const Tombstone& one) {
+        return info.number <= one.block_number_max && meets(one.from_ms, one.to_ms);
+      });
+      const bool overlaps = std::any_of(rewritten.begin(), rewritten.end(), [&](const auto& other) {
+        return meets(other->info().first_ms, other->info().last_ms);
+      });
+      if (!is_due && !overlaps) continue;
+      if (Result<void> done = merge_these(tier, {block}, info.level, false); !done.ok()) return done;
+      rewritten.push_back(block);
+    }
+  }
+  // Blocks that are left have nothing of what was deleted.
+  return save_tombstones({});
+}
+
+Result<std::string> MetricEngine::snapshot() {
+  if (Result<void> sealed = seal(); !sealed.ok()) return Error{sealed.error()};
+  std::lock_guard work(work_mutex_);  // no block goes meanwhile
+  const std::time_t now_s = static_cast<std::time_t>(clock_.unix_ns() / 1'000'000'000);
+  std::tm utc{};
+  gmtime_r(&now_s, &utc);
+  char time[32];
+  std::strftime(time, sizeof time, "%Y%m%dT%H%M%SZ", &utc);
+  const std::string name = format("%s-%llu", time, static_cast<unsigned long long>(next_block_++));
+  const std::string folder = options_.folder + "/snapshots/" + name;
+  std::error_code failed;
+  std::filesystem::create_directories(folder + "/blocks", failed);
+  for (const auto& block : *blocks()) {
+    if (!failed) std::filesystem::create_hard_link(block->path(), folder + "/blocks/" + block->info().name(), failed);
+  }
+  if (!failed && ::access((options_.folder + "/tombstones").c_str(), F_OK) == 0)
+    std::filesystem::copy_file(options_.folder + "/tombstones", folder + "/tombstones", failed);
+  if (failed) {
+    std::error_code ignored;
+    std::filesystem::remove_all(folder, ignored);
+    return Error{folder + ": " + failed.message()};
+  }
+  if (Result<void> synced = sync_directory(folder + "/blocks"); !synced.ok()) return Error{synced.error()};
+  if (Result<void> synced = sync_directory(folder); !synced.ok()) return Error{synced.error()};
+  return name;
 }
 
 Result<void> MetricEngine::save_tombstones(const std::vector<Tombstone>& list) {

@@ -93,6 +93,11 @@ class MetricEngine final : public MetricWriter, public MetricReader {
 
   // Samples of matching series in the range are not given out any more; what is pushed later is.
   Result<void> remove(std::span<const LabelMatcher> matchers, int64_t from_ms, int64_t to_ms);
+  // What was removed leaves the disk now, not with the next merge.
+  Result<void> clean();
+  // All samples there are, as blocks in snapshots/NAME of the folder; gives NAME. Files are shared with the engine as
+  // long as it has them. A copy of it, named `metrics`, is a folder that the engine opens.
+  Result<std::string> snapshot();
   CardinalityReport cardinality(size_t top) const;
 
   // What the engine's own thread does, in turn.
@@ -124,7 +129,7 @@ class MetricEngine final : public MetricWriter, public MetricReader {
   Result<void> load_tombstones();
   Result<bool> merge_tier(uint32_t tier);
   std::shared_ptr<const metrics::Block> block_before(const Blocks& these) const;
-  Result<void> merge_these(uint32_t tier, const Blocks& inputs, uint32_t level);
+  Result<void> merge_these(uint32_t tier, const Blocks& inputs, uint32_t level, bool rolls_up);
   void exchange(const Blocks& old, const Blocks& added);
   void note_blocks();
   void damage(const char* where, const std::string& line) const;

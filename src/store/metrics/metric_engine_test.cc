@@ -254,6 +254,63 @@ TEST_F(MetricEngineTest, TiersAnswerCoarseQuestionsAndWhatRetentionLeft) {
   EXPECT_TRUE(std::is_sorted(after.times_ms.begin(), after.times_ms.end()));
 }
 
+TEST_F(MetricEngineTest, WhatWasRemovedLeavesTheDiskWhenToldTo) {
+  auto engine = open();
+  const int64_t start = now() - 4 * 3'600'000;
+  for (int64_t i = 0; i < 4 * 360; ++i) {
+    const double noise = static_cast<double>(ReferenceLoad::mix(static_cast<uint64_t>(i)));
+    const int64_t time_ms = start + i * 10'000;
+    ASSERT_TRUE(TestPush().add("secret{h=a}", time_ms, noise).add("open{h=a}", time_ms, 1).to(*engine).ok());
+    if (i % 720 == 719) {
+      ASSERT_TRUE(engine->seal().ok());
+    }
+  }
+  while (*engine->merge()) {
+  }
+  const uint64_t before = engine->disk_bytes();
+  ASSERT_TRUE(engine->remove(std::vector{label_is("__name__", "secret")}, start, start + 3'600'000).ok());
+  const Found shown = found(*engine, "secret");
+  EXPECT_EQ(engine->disk_bytes(), before);
+  ASSERT_TRUE(engine->clean().ok());
+  EXPECT_LT(engine->disk_bytes(), before - 1'000);
+  EXPECT_EQ(found(*engine, "secret").begin()->second.values, shown.begin()->second.values);
+  EXPECT_EQ(found(*engine, "open").begin()->second.values.size(), 4u * 360);
+  EXPECT_EQ(std::filesystem::file_size(folder_.path() + "/tombstones"), 5u);  // none are left
+
+  // All of it: no empty block stays.
+  ASSERT_TRUE(engine->remove(std::vector{label_is("h", "a")}, INT64_MIN, INT64_MAX).ok());
+  ASSERT_TRUE(engine->clean().ok());
+  EXPECT_EQ(engine->disk_bytes(), 0u);
+  EXPECT_TRUE(found(*engine, "open").empty());
+  ASSERT_TRUE(TestPush().add("open{h=a}", now(), 2).to(*engine).ok());
+  engine.reset();
+  engine = open();
+  EXPECT_EQ(found(*engine, "open").begin()->second.values, (std::vector<double>{2}));
+}
+
+TEST_F(MetricEngineTest, ASnapshotIsAFolderThatOpens) {
+  auto engine = open();
+  ASSERT_TRUE(TestPush().add("m{h=a}", now() - 2'000, 1).add("gone{h=a}", now() - 2'000, 1).to(*engine).ok());
+  ASSERT_TRUE(engine->remove(std::vector{label_is("__name__", "gone")}, INT64_MIN, INT64_MAX).ok());
+  ASSERT_TRUE(TestPush().add("m{h=a}", now() - 1'000, 2).to(*engine).ok());
+  const Result<std::string> name = engine->snapshot();
+  ASSERT_TRUE(name.ok()) << name.error();
+  ASSERT_TRUE(TestPush().add("m{h=a}", now(), 3).to(*engine).ok());
+  const Result<std::string> next = engine->snapshot();
+  ASSERT_TRUE(next.ok());
+  EXPECT_NE(*next, *name);
+  // As it was, whatever the engine does with its own since.
+  ASSERT_TRUE(engine->remove(std::vector{label_is("h", "a")}, INT64_MIN, INT64_MAX).ok());
+  ASSERT_TRUE(engine->clean().ok());
+  TestFolder other;
+  std::filesystem::copy(folder_.path() + "/snapshots/" + *name, other.path(), std::filesystem::copy_options::recursive);
+  engine.reset();
+  options_.folder = other.path();
+  engine = open();
+  EXPECT_EQ(found(*engine, "m").begin()->second.values, (std::vector<double>{1, 2}));
+  EXPECT_TRUE(found(*engine, "gone").begin()->second.values.empty());
+}
+
 TEST_F(MetricEngineTest, RetentionByBytesDropsTheOldestFirst) {
   options_.merge_ms = int64_t{1} << 60;
   auto engine = open();

@@ -51,6 +51,12 @@ void read_block(std::string bytes) {
     }
     columns.clear();
     (void)(*block)->read(i, INT64_MIN, INT64_MAX, columns);
+    std::vector<SampleStretch> stretches;
+    const WindowEdges edges{.first_ms = 250, .step_ms = 300, .count = 2, .range_ms = 1'000};
+    (void)(*block)->read(i, INT64_MIN, INT64_MAX, columns, &edges, &stretches);
+    int64_t time_ms = 0;
+    double value = 0;
+    (void)(*block)->newest(i, time_ms, value);
     if (columns.times_ms.size() != columns.values.size()) std::abort();
   }
   const LabelMatcher matcher{"__name__", LabelMatcher::Op::kRegex, "m.*"};

@@ -157,8 +157,7 @@ bool Selection::read_counter(size_t series, int64_t from_ms, int64_t to_ms, Samp
   };
   std::vector<Point> points;
   SampleColumns values, rises, more, raw;
-  for (uint32_t number : by_time_) {
-    const BlockPart& part = blocks_[number];
+  for (const BlockPart& part : blocks_) {
     const bool is_rollup = part.block->info().tier != 0;
     const uint32_t there = at(part.there, series), last = is_rollup ? at(part.last, series) : there;
     values.clear();
@@ -221,9 +220,7 @@ void Selection::read_head(HeadPlace place, int64_t from_ms, int64_t to_ms, Sampl
 Result<void> Selection::stretches(size_t series, int64_t from_ms, int64_t to_ms, const WindowEdges& edges,
                                   SampleColumns& out, std::vector<SampleStretch>& stretches) const {
   const bool as_they_are = rollup_ != Rollup::kCount && rollup_ != Rollup::kIncrease;
-  if (!blocks_.empty() && as_they_are && read_apart(series, from_ms, to_ms, edges, out, stretches) &&
-      !stretches.empty())
-    return {};
+  if (!blocks_.empty() && as_they_are && read_apart(series, from_ms, to_ms, edges, out, stretches)) return {};
   stretches.clear();
   return samples(series, from_ms, to_ms, out);
 }

@@ -359,12 +359,13 @@ std::vector<Finding> find_pauses(const JobWindow& window, const std::vector<Expl
                                 good_ns / 1e6, "ms", 0, 0, steps.front(), steps.back(),
                                 steps_query(steps.front(), steps.back())));
   finding.chain.push_back(claim("counterfactual", subject,
-                                format("Without the pauses no step would wait %s for it, as one step of %.1f does now.",
-                                       human_duration(per_hit).c_str(), every),
+                                format("Without the pauses no step would wait %s for it, as %s does now.",
+                                       human_duration(per_hit).c_str(), one_step_of(every).c_str()),
                                 good_ns / 1e6, "ms", (good_ns + per_hit) / 1e6, 0, from, to, steps_query(from, to)));
   finding.sentence =
-      format("%s stops now and then and makes everybody wait %s in one step of %.1f since step {since}: %s of the job.",
-             name_of(window, culprit).c_str(), human_duration(per_hit).c_str(), every, percent(share).c_str());
+      format("%s stops now and then and makes everybody wait %s in %s since step {since}: %s of the job.",
+             name_of(window, culprit).c_str(), human_duration(per_hit).c_str(), one_step_of(every).c_str(),
+             percent(share).c_str());
   return {finding};
 }
 

@@ -571,14 +571,15 @@ std::vector<Finding> find_recurring(const JobWindow& window, double limit, const
                    who.c_str()),
             static_cast<double>(best), "steps", 0, static_cast<double>(all - best), hit.front(), hit.back(),
             steps_query(hit.front(), hit.back())));
-  finding.chain.push_back(claim("counterfactual", who,
-                                format("Without it no step would wait %s for it, as one in %.1f does.",
-                                       human_duration(per_hit).c_str(), 1 / std::max(0.01, finding.steps_hit)),
-                                last.step_ns / 1e6, "ms", (last.step_ns + per_hit) / 1e6, 0, hit.front(), hit.back(),
-                                steps_query(hit.front(), hit.back())));
-  finding.sentence = format("%s makes everybody wait %s in one step of %.1f since step {since}: %s of the job.",
+  finding.chain.push_back(
+      claim("counterfactual", who,
+            format("Without it no step would wait %s for it, as %s does.", human_duration(per_hit).c_str(),
+                   one_step_of(1 / std::max(0.01, finding.steps_hit)).c_str()),
+            last.step_ns / 1e6, "ms", (last.step_ns + per_hit) / 1e6, 0, hit.front(), hit.back(),
+            steps_query(hit.front(), hit.back())));
+  finding.sentence = format("%s makes everybody wait %s in %s since step {since}: %s of the job.",
                             name_or_host(window, host, finding.ranks).c_str(), human_duration(per_hit).c_str(),
-                            1 / std::max(0.01, finding.steps_hit), percent(share).c_str());
+                            one_step_of(1 / std::max(0.01, finding.steps_hit)).c_str(), percent(share).c_str());
   finding.coverage = coverage_of(window, window.step(hit.back())->size());
   finding.confidence = std::min(0.9, 0.4 + 0.04 * static_cast<double>(best));
   return {finding};
