@@ -3,10 +3,10 @@
 // A selection is a snapshot: it sees every sample that was acknowledged before select() returned, and keeps what it
 // refers to alive while it lives. Series are numbered 0..size()-1, each label set once, in no promised order. Label
 // names and values are symbols of the selection: equal text has an equal number, so that grouping compares integers
-// and text is made once per group, not once per series. The metric's name is the label "__name__".
-// Stale markers come back as samples (is_stale()); who evaluates leaves them out.
-// Thread rule: MetricReader is Thread-safe; a MetricSelection belongs to one thread at a time, but samples() of
-// different series may be called from different threads with different buffers.
+// and text is made once per group, not once per series; numbers are dense enough for a table by number. The metric's
+// name is the label "__name__". Stale markers come back as samples (is_stale()); who evaluates leaves them out. Thread
+// rule: MetricReader is Thread-safe; a MetricSelection belongs to one thread at a time, but samples() of different
+// series may be called from different threads with different buffers.
 #pragma once
 
 #include <bit>

@@ -1,5 +1,6 @@
 """Metrics through the real server: scraped, by OTLP, asked for as Grafana does, and still there after a kill."""
 
+import shutil
 
 import harness
 import pytest
@@ -83,6 +84,31 @@ def test_labels_that_would_make_a_series_of_every_step_are_refused_by_name(start
     report = server.get("/api/cardinality")
     assert report["series"] == 1 and report["metrics"][0] == {"name": "loss_ratio", "series": 1}
     assert report["refused_samples"]["label_forbidden"] == 1
+
+
+def test_series_are_deleted_and_copied_where_the_server_allows_it(start, tmp_path):
+    closed = start(harness.Server, tmp_path / "closed")
+    path = "/prometheus/api/v1/admin/tsdb/"
+    assert harness.request(closed.http, "POST", path + "snapshot").status == 503
+
+    server = start(harness.Server, tmp_path / "data", more=["--admin-api"])
+    now = harness.now_ns()
+    for name in ("kept", "wrong"):
+        points = [({"rank": "0"}, now, 1.0)]
+        assert server.post("metrics", harness.gauge_request({"service.name": "trainer"}, name, points)).status == 200
+    form = {"Content-Type": "application/x-www-form-urlencoded"}
+    gone = harness.request(server.http, "POST", path + "delete_series", b"match[]=wrong_ratio", form)
+    assert gone.status == 204, gone.text
+    assert ask(server, "query", query="wrong_ratio")["result"] == []
+    assert harness.request(server.http, "POST", path + "clean_tombstones").status == 204
+    made = harness.request(server.http, "POST", path + "snapshot")
+    assert made.status == 200, made.text
+    snapshot = tmp_path / "data" / "metrics" / "snapshots" / made.json()["data"]["name"]
+    (tmp_path / "restored").mkdir()
+    shutil.copytree(snapshot, tmp_path / "restored" / "metrics")
+    restored = start(harness.Server, tmp_path / "restored")
+    assert len(ask(restored, "query", query="kept_ratio", time=now / 1e9 + 1)["result"]) == 1
+    assert ask(restored, "query", query="wrong_ratio", time=now / 1e9 + 1)["result"] == []
 
 
 def test_a_scrape_file_that_is_wrong_is_said_with_its_line(tmp_path):

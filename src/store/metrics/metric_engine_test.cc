@@ -288,6 +288,36 @@ TEST_F(MetricEngineTest, WhatWasRemovedLeavesTheDiskWhenToldTo) {
   EXPECT_EQ(found(*engine, "open").begin()->second.values, (std::vector<double>{2}));
 }
 
+// Whoever reads keeps a table by number.
+TEST_F(MetricEngineTest, TextsThatOnlyBlocksHaveAreNumberedAfterThoseOfMemory) {
+  options_.idle_ms = 60'000;
+  auto engine = open();
+  TestPush old;
+  for (int i = 0; i < 100; ++i) old.add("old{host=node-" + std::to_string(i) + "}", now() - 3'600'000, 1);
+  ASSERT_TRUE(old.to(*engine, "a").ok());
+  ASSERT_TRUE(TestPush().add("new{host=other}", now(), 1).to(*engine, "b").ok());
+  ASSERT_TRUE(engine->seal().ok());
+  engine.reset();
+  engine = open();  // of the old ones memory knows nothing any more
+  ASSERT_TRUE(TestPush().add("new{host=other}", now(), 1).to(*engine, "b").ok());
+  const std::vector<LabelMatcher> all{{"host", LabelMatcher::Op::kRegex, ".+"}};
+  const auto selection = engine->select(all, {.from_ms = now() - 7'200'000, .to_ms = now()}).value();
+  ASSERT_EQ(selection->size(), 101u);
+  std::map<uint32_t, std::string> texts;
+  for (size_t i = 0; i < selection->size(); ++i) {
+    for (const LabelSymbols& label : selection->labels(i)) {
+      for (uint32_t symbol : {label.name, label.value}) {
+        EXPECT_LT(symbol, 1'000u);
+        texts[symbol] = selection->text(symbol);
+      }
+    }
+  }
+  std::set<std::string> different;
+  for (const auto& [symbol, text] : texts) different.insert(text);
+  EXPECT_EQ(different.size(), texts.size());
+  EXPECT_EQ(different.size(), 2u + 2 + 101);  // names of labels, of metrics, hosts
+}
+
 TEST_F(MetricEngineTest, ASnapshotIsAFolderThatOpens) {
   auto engine = open();
   ASSERT_TRUE(TestPush().add("m{h=a}", now() - 2'000, 1).add("gone{h=a}", now() - 2'000, 1).to(*engine).ok());

@@ -43,7 +43,7 @@ class Selection final : public MetricSelection {
   size_t size() const override { return sets_.size(); }
   std::span<const LabelSymbols> labels(size_t series) const override { return sets_[series]; }
   std::string_view text(uint32_t symbol) const override {
-    return symbol < kExtra ? symbols_.text(symbol) : std::string_view(extra_[symbol - kExtra]);
+    return symbol < first_extra_ ? symbols_.text(symbol) : std::string_view(extra_[symbol - first_extra_]);
   }
   bool has_rollups() const override { return has_rollups_; }
   Result<void> samples(size_t series, int64_t from_ms, int64_t to_ms, SampleColumns& out) const override;
@@ -60,7 +60,6 @@ class Selection final : public MetricSelection {
   Result<void> add_block(BlockPart part, const SeriesSet& set, const SeriesSet& last, bool is_first_indexed);
 
  private:
-  static constexpr uint32_t kExtra = 0x8000'0000;
   uint32_t symbol_of(std::string_view text);
   bool read_apart(size_t series, int64_t from_ms, int64_t to_ms, const WindowEdges& edges, SampleColumns& out,
                   std::vector<SampleStretch>& stretches) const;
@@ -79,6 +78,9 @@ class Selection final : public MetricSelection {
   std::vector<uint32_t> by_time_;  // of blocks_
   bool has_rollups_ = false;
   int64_t last_in_blocks_ms_ = INT64_MIN;
+  // Texts that only blocks have are numbered after those of memory, from where these ended when the first block came:
+  // who reads may keep a table by number.
+  uint32_t first_extra_ = UINT32_MAX;
   std::deque<std::string> extra_;
   std::unordered_map<std::string_view, uint32_t> extra_numbers_;
 };
