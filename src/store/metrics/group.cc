@@ -239,7 +239,8 @@ Group::Row Group::row(int64_t time_ms, uint64_t epoch, size_t& strip_bytes) {
     last_row_epoch = epoch;
     // A narrower row before is not referred to.
     const double* before = nullptr;
-    if (row_before_epoch == epoch && open.widths[data.open_rows - 1] == width) before = open.rows[data.open_rows - 1];
+    if (data.open_rows > 0 && row_before_epoch == epoch && open.widths[data.open_rows - 1] == width)
+      before = open.rows[data.open_rows - 1];
     return {open.rows[data.open_rows++], before, false, false};
   }
   for (size_t i = data.open_rows; i-- > 0;) {

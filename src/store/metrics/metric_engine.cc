@@ -710,7 +710,7 @@ Result<void> MetricEngine::seal() {
     return Error{"metrics not sealed: " + why + "; they stay in memory and in the log"};
   };
   // What is far behind goes to a block of its own, so that the other stays narrow.
-  const int64_t cut_ms = newest_ms_.load() - options_.seal_age_ms - 1'800'000;
+  const int64_t cut_ms = any ? before_newest(options_.seal_age_ms + 1'800'000) : 0;
   auto made = std::make_shared<Blocks>(*blocks());
   for (const bool is_old : {true, false}) {
     if (!any) break;
@@ -786,7 +786,7 @@ Result<void> MetricEngine::seal() {
   remove_log_before(generation);
   std::vector<uint32_t> gone;
   for (const std::unique_ptr<Shard>& shard : shards_) {
-    std::vector<uint32_t> idle = shard->forget_idle(newest_ms_.load() - options_.idle_ms);
+    std::vector<uint32_t> idle = shard->forget_idle(before_newest(options_.idle_ms));
     gone.insert(gone.end(), idle.begin(), idle.end());
   }
   index_.forget(gone);

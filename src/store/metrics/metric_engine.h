@@ -122,6 +122,10 @@ class MetricEngine final : public MetricWriter, public MetricReader {
   void remove_log_before(uint64_t generation);
   void run(std::stop_token stop);
   bool seal_is_due() const;
+  int64_t before_newest(int64_t ms) const {  // of all samples; with none, the earliest time there is
+    const int64_t newest_ms = newest_ms_.load();
+    return newest_ms == INT64_MIN ? INT64_MIN : newest_ms - ms;
+  }
   bool is_counter(std::string_view metric) const;
   std::string log_folder() const { return options_.folder + "/log"; }
   std::string block_folder() const { return options_.folder + "/blocks"; }
