@@ -51,6 +51,8 @@ void read_block(std::string bytes) {
     }
     columns.clear();
     (void)(*block)->read(i, INT64_MIN, INT64_MAX, columns);
+    if (columns.times_ms.size() != columns.values.size()) std::abort();
+    columns.clear();
     std::vector<SampleStretch> stretches;
     const WindowEdges edges{.first_ms = 250, .step_ms = 300, .count = 2, .range_ms = 1'000};
     (void)(*block)->read(i, INT64_MIN, INT64_MAX, columns, &edges, &stretches);
