@@ -16,7 +16,7 @@ import pytest
 import test_feedback
 
 INTERVAL_S = 1
-LOOKS = 14  # scrapes before anything is compared
+LOOKS = 22  # scrapes before anything is compared: no window begins before the first, where 2.x and 3.x extrapolate differently
 
 # In the style of dashboard 1860 (node exporter full).
 NODE = """
@@ -217,10 +217,14 @@ def seen(tmp_path_factory, gpu_exporter):
         )
         both = Seen(server, peer, node, gpu_exporter)
         harness.eventually(lambda: at_least_scraped(both, LOOKS), 60, f"{LOOKS} scrapes of both exporters")
-        # Half an interval after a scrape, so that no range begins or ends at a sample: 3.x leaves the first one out,
-        # 2.x does not. A moment later Prometheus has it too.
-        (last,) = both.ours("query", query='timestamp(node_load1{job="node"})')["result"]
-        both.at = round(float(last["value"][1]) - 2 * INTERVAL_S + 0.5 * INTERVAL_S, 3)
+        # Between scrapes, as far from both targets' as can be, so that no range begins or ends at a sample: 3.x leaves
+        # the first one out, 2.x does not. A moment later Prometheus has it too.
+        scraped = both.ours("query", query="timestamp({__name__=~'node_load1|DCGM_FI_DEV_GPU_TEMP'})")["result"]
+        phases = [float(one["value"][1]) % INTERVAL_S for one in scraped]
+        around = sorted(set(phases)) + [min(phases) + INTERVAL_S]
+        gap, begin = max((after - before, before) for before, after in zip(around, around[1:]))
+        newest_s = min(float(one["value"][1]) for one in scraped)
+        both.at = round(newest_s // INTERVAL_S * INTERVAL_S - 2 * INTERVAL_S + begin + gap / 2, 3)
         harness.eventually(lambda: newest(both) > both.at, 30, "Prometheus has the same samples")
         yield both
     finally:
