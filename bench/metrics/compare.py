@@ -78,6 +78,8 @@ SHAPES = {
     "churn": Shape("half of the small jobs are new ones every two minutes", 320, 48, churn=0.5, churn_steps=12),
     "second": Shape("a sample every second", 128, 240, interval_ms=1000, queries=QUERIES),
 }
+
+
 class Server:
     """One that takes remote write and answers PromQL."""
 
@@ -325,11 +327,11 @@ def table(rows: list[Measured], made: dict, name: str, shape: Shape) -> str:
     peer = next((row for row in rows if row.name == VictoriaMetrics.name), None)
     has_budgets = name == "wide" and ours is not None and peer is not None
 
-    def line(what, value, digits, times=None, at_most=None):
+    def line(what, value, digits, times=None, at_most=None, is_compared=True):
         cells = []
         for row in rows:
             text = f"{value(row):,.{digits}f}"
-            if ours is not None and row is not ours and value(ours) > 0:
+            if is_compared and ours is not None and row is not ours and value(ours) > 0:
                 text += f" ({value(row) / value(ours):.1f}x)"
             cells.append(text)
         if has_budgets:
@@ -356,7 +358,7 @@ def table(rows: list[Measured], made: dict, name: str, shape: Shape) -> str:
     text += line("disk, bytes per sample (their index and our rollups left out)", lambda r: (r.disk - r.index - r.rollups) / made["samples"], 2, times=1)
     text += line("disk, bytes per sample (all)", lambda r: r.disk / made["samples"], 2)
     text += line("restart until all series answer, s", lambda r: r.restart_s, 1, at_most=5)
-    text += line("CPU time that the host kept from this machine meanwhile, %", lambda r: r.stolen * 100, 1)
+    text += line("CPU time that the host kept from this machine meanwhile, %", lambda r: r.stolen * 100, 1, is_compared=False)
     for query in rows[0].queries:
         times = 6 if query.startswith(("slowest rank", "NVLink rate")) else None
         text += line(f"query, ms: {query}", lambda r: r.queries[query] * 1000, 1, times=times)

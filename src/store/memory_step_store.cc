@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/text.h"
+#include "base/wrapping.h"
 #include "store/memory_bytes.h"
 
 namespace lockstep {
@@ -12,11 +13,6 @@ size_t bytes_of(const StepSummary& summary) {
   constexpr size_t kTreeNode = 48;
   return kTreeNode + sizeof(StepSummary) + summary.comms.size() * sizeof(CommStep) +
          summary.flows.size() * sizeof(FlowStep) + summary.scalars.size() * sizeof(StepScalar);
-}
-
-// Senders may say any number: sums wrap around, and come back when one is taken away again.
-int64_t sum_of(int64_t sum, uint64_t more) {
-  return static_cast<int64_t>(static_cast<uint64_t>(sum) + more);
 }
 
 std::string_view service_of(const std::shared_ptr<const Attributes>& resource) {
@@ -179,11 +175,10 @@ MemoryStepStore::Appended MemoryStepStore::append(const Identity& identity, cons
   } else {
     steps_replaced_.fetch_add(1, std::memory_order_relaxed);
     step_bytes_total_ -= bytes_of(row->second);
-    rank->records_lost = sum_of(rank->records_lost, 0 - static_cast<uint64_t>(row->second.records_lost));
+    rank->records_lost = minus(rank->records_lost, row->second.records_lost);
   }
   row->second = summary;
-  if (!is_sealed || !is_new_row)
-    rank->records_lost = sum_of(rank->records_lost, static_cast<uint64_t>(summary.records_lost));
+  if (!is_sealed || !is_new_row) rank->records_lost = plus(rank->records_lost, summary.records_lost);
   if (!is_sealed) ++step->second.unsealed;
   step_bytes_total_ += bytes_of(row->second);
   drop_steps_over_limit();
@@ -244,8 +239,7 @@ void MemoryStepStore::rank_ended(const Identity& identity, bool clean, int64_t r
 
 void MemoryStepStore::rank_lost_records(const Identity& identity, int64_t records) {
   std::unique_lock lock(steps_mutex_);
-  if (RankInfo* rank = rank_of(identity, 0))
-    rank->records_lost = sum_of(rank->records_lost, static_cast<uint64_t>(records));
+  if (RankInfo* rank = rank_of(identity, 0)) rank->records_lost = plus(rank->records_lost, records);
 }
 
 void MemoryStepStore::append_log(std::shared_ptr<const Attributes> resource, LogRecord record) {
@@ -342,7 +336,7 @@ void MemoryStepStore::restore(const JobInfo& known) {
       rank.ended_cleanly = other.ended_cleanly;
     }
     rank.last_step = std::max(rank.last_step, other.last_step);
-    rank.records_lost = sum_of(rank.records_lost, static_cast<uint64_t>(other.records_lost));
+    rank.records_lost = plus(rank.records_lost, other.records_lost);
   }
 }
 

@@ -4,9 +4,10 @@
 // refers to alive while it lives. Series are numbered 0..size()-1, each label set once, in no promised order. Label
 // names and values are symbols of the selection: equal text has an equal number, so that grouping compares integers
 // and text is made once per group, not once per series; numbers are dense enough for a table by number. The metric's
-// name is the label "__name__". Stale markers come back as samples (is_stale()); who evaluates leaves them out. Thread
-// rule: MetricReader is Thread-safe; a MetricSelection belongs to one thread at a time, but samples() of different
-// series may be called from different threads with different buffers.
+// name is the label "__name__". Stale markers come back as samples (is_stale()); who evaluates leaves them out.
+//
+// Thread rule: MetricReader is Thread-safe; a MetricSelection belongs to one thread at a time, but samples() of
+// different series may be called from different threads with different buffers.
 #pragma once
 
 #include <bit>
@@ -72,6 +73,8 @@ struct WindowEdges {
   }
 };
 
+inline constexpr double kExactMax = 9007199254740992.0;  // 2^53: below it every integer is a double
+
 // Float samples of a series, one after the other, of which this is known without reading them. None of them is stale or
 // another NaN.
 struct SampleStretch {
@@ -80,7 +83,7 @@ struct SampleStretch {
   uint64_t count = 0;
   double first = 0, last = 0, min = 0, max = 0;
   bool falls = false;         // somewhere a value is below the one before it
-  bool sum_is_exact = false;  // integers, and whatever some of them add up to is below 2^53
+  bool sum_is_exact = false;  // integers, and whatever some of them add up to is below kExactMax
   double sum = 0;             // if exact
 };
 

@@ -5,23 +5,15 @@
 // bench/results/inferred-steps.md:
 //   build/dev/tests/inferred_steps_test | grep '^|'
 #include <gtest/gtest.h>
-#include <stdlib.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <map>
-#include <memory>
 #include <set>
 #include <string>
 #include <vector>
 
-#include "base/clock.h"
-#include "base/files.h"
 #include "base/median.h"
 #include "diagnosis/engine.h"
-#include "recorder/reader.h"
-#include "sim/replay/replay.h"
 #include "sources/nccl/rank_assembler.h"
 #include "tests/golden/recorded_run.h"
 
@@ -52,36 +44,7 @@ void PrintTo(const Expected& expected, std::ostream* out) {
   *out << expected.name;
 }
 
-struct DrainedOnce {
-  std::vector<InFlightComm> comms;
-  std::vector<Record> records;
-  uint64_t lost = 0;
-};
-struct RecordedRank {
-  std::unique_ptr<RecorderReader> reader;
-  RecorderHeader header;
-  std::vector<DrainedOnce> drains;
-};
-using Recorded = std::map<std::string, RecordedRank>;
-
-void drain_all(const std::string& folder, Recorded& ranks) {
-  Result<std::vector<std::string>> names = list_directory(folder);
-  for (const std::string& name : names.ok() ? *names : std::vector<std::string>{}) {
-    if (!name.ends_with(kRecorderSuffix) || ranks.contains(name)) continue;
-    auto reader = RecorderReader::open(folder + "/" + name);
-    if (!reader.ok()) continue;  // being made
-    RecorderHeader header = (*reader)->header();
-    if (header.rank < 0) continue;
-    ranks[name] = {std::move(*reader), header, {}};
-  }
-  for (auto& [name, rank] : ranks) {
-    DrainedOnce once;
-    auto drained = rank.reader->drain([&once](uint32_t, const Record& record) { once.records.push_back(record); });
-    once.lost = drained.overwritten + drained.torn;
-    once.comms = rank.reader->in_flight();
-    rank.drains.push_back(std::move(once));
-  }
-}
+using Recorded = std::vector<RecordedRank>;
 
 // With the job's own marks, or as if it had made none.
 std::map<int64_t, StepSummary> steps_of(const RecordedRank& rank, bool with_marks) {
@@ -95,22 +58,15 @@ std::map<int64_t, StepSummary> steps_of(const RecordedRank& rank, bool with_mark
       EXPECT_TRUE(steps.emplace(closed.summary.step, closed.summary).second) << "step " << closed.summary.step;
     }
   };
-  // In the order of their times, as in recorded_run.h: the replay's threads fall behind each other on a busy machine.
+  assembler.set_comms(rank.comms);
+  EXPECT_EQ(rank.lost, 0u);
   std::vector<Record> records;
-  uint64_t lost = 0;
-  for (const DrainedOnce& once : rank.drains) {
-    assembler.set_comms(once.comms);
-    lost += once.lost;
-    for (const Record& record : once.records) {
-      const RecordType type = record.head.type;
-      if (with_marks || (type != RecordType::kStepBegin && type != RecordType::kStepEnd &&
-                         type != RecordType::kPhaseBegin && type != RecordType::kPhaseEnd))
-        records.push_back(record);
-    }
+  for (const Record& record : rank.records) {
+    const RecordType type = record.head.type;
+    if (with_marks || (type != RecordType::kStepBegin && type != RecordType::kStepEnd &&
+                       type != RecordType::kPhaseBegin && type != RecordType::kPhaseEnd))
+      records.push_back(record);
   }
-  std::stable_sort(records.begin(), records.end(),
-                   [](const Record& a, const Record& b) { return a.head.time_ns < b.head.time_ns; });
-  EXPECT_EQ(lost, 0u);
   for (size_t i = 0; i < records.size();) {
     const uint64_t until_ns = records[i].head.time_ns + RecordedRun::kLookNs;
     for (; i < records.size() && records[i].head.time_ns < until_ns; ++i) assembler.add(records[i]);
@@ -128,7 +84,7 @@ struct Judged {
 Judged judge(const std::map<int32_t, std::map<int64_t, StepSummary>>& steps, const Recorded& ranks) {
   Engine engine;
   auto identity_of = [&](int32_t number) {
-    for (const auto& [name, rank] : ranks) {
+    for (const RecordedRank& rank : ranks) {
       const RecorderHeader& header = rank.header;
       if (header.rank == number)
         return Identity{header.job_id,     header.attempt, header.rank,    header.world_size,
@@ -137,9 +93,9 @@ Judged judge(const std::map<int32_t, std::map<int64_t, StepSummary>>& steps, con
     return Identity{};
   };
   std::map<int32_t, Identity> identities;
-  for (const auto& [name, rank] : ranks) {
+  for (const RecordedRank& rank : ranks) {
     const Identity& identity = identities[rank.header.rank] = identity_of(rank.header.rank);
-    for (const InFlightComm& comm : rank.drains.back().comms)
+    for (const InFlightComm& comm : rank.comms)
       engine.on_comm(identity, {comm.comm_id, comm.size, comm.rank_in_comm, comm.nodes, comm.name},
                      rank.header.anchor_unix_ns);
   }
@@ -157,43 +113,16 @@ Judged judge(const std::map<int32_t, std::map<int64_t, StepSummary>>& steps, con
   return {engine.verdicts("")};
 }
 
-class InferredSteps : public testing::TestWithParam<Expected> {
- protected:
-  void SetUp() override {
-    char name[] = "/tmp/lockstep-inferred-XXXXXX";
-    ASSERT_NE(mkdtemp(name), nullptr);
-    folder_ = name;
-  }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
-
-  void play(const std::string& recording_folder) {
-    Result<replay::Recording> recording = replay::load_recording(recording_folder, {});
-    ASSERT_TRUE(recording.ok()) << recording.error();
-    const std::string libraries = LOCKSTEP_LIBRARY_DIRECTORY;
-    Result<replay::Replay> playing = replay::Replay::start(
-        *recording,
-        {4.0, "inferred", libraries + "/libnccl-profiler-lockstep.so", libraries + "/liblockstep.so", folder_});
-    ASSERT_TRUE(playing.ok()) << playing.error();
-    for (int i = 0; i < 10'000; ++i) {
-      drain_all(folder_, ranks_);
-      Result<replay::Replay::Progress> progress = playing->progress();
-      ASSERT_TRUE(progress.ok()) << progress.error();
-      if (progress->through) return drain_all(folder_, ranks_);
-      usleep(10'000);
-    }
-    FAIL() << "the replay is not through";
-  }
-  std::string folder_;
-  Recorded ranks_;
-};
+class InferredSteps : public testing::TestWithParam<Expected> {};
 
 TEST_P(InferredSteps, AreThoseThatTheJobTold) {
   const Expected& expected = GetParam();
-  ASSERT_NO_FATAL_FAILURE(play(std::string(LOCKSTEP_TEST_DATA "/recordings/") + expected.name));
+  const Result<Recorded> recorded = RecordedRun::record(std::string(LOCKSTEP_TEST_DATA "/recordings/") + expected.name);
+  ASSERT_TRUE(recorded.ok()) << recorded.error();
 
   std::map<int32_t, std::map<int64_t, StepSummary>> inferred;
   std::map<int32_t, std::map<int64_t, StepSummary>> told;
-  for (const auto& [name, rank] : ranks_) {
+  for (const RecordedRank& rank : *recorded) {
     inferred[rank.header.rank] = steps_of(rank, false);
     told[rank.header.rank] = steps_of(rank, true);
   }
@@ -222,7 +151,7 @@ TEST_P(InferredSteps, AreThoseThatTheJobTold) {
     for (const auto& [number, step] : its) numbers.insert(number);
     numberings.insert(numbers);
   }
-  const Judged from_told = judge(told, ranks_), from_inferred = judge(inferred, ranks_);
+  const Judged from_told = judge(told, *recorded), from_inferred = judge(inferred, *recorded);
   auto named = [](const Judged& judged) {
     if (judged.verdicts.empty()) return std::string("nobody");
     std::string names;

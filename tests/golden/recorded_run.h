@@ -27,6 +27,14 @@
 
 namespace lockstep {
 
+// What a rank's recorder held in the end, in the order of time.
+struct RecordedRank {
+  RecorderHeader header;
+  std::vector<InFlightComm> comms;
+  std::vector<Record> records;
+  uint64_t lost = 0;
+};
+
 class RecordedRun {
  public:
   using OnStep = std::function<void(const Identity& identity, ClosedStep step)>;
@@ -34,29 +42,74 @@ class RecordedRun {
 
   static constexpr int64_t kLookNs = 40'000'000;
 
-  // Calls back for every step that is over, and with each rank's communicators. The job is called "job".
-  static Result<void> play(const std::string& recording_folder, OnStep on_step, OnComms on_comms = {}) {
+  // The job is called "job".
+  static Result<std::vector<RecordedRank>> record(const std::string& recording_folder) {
     char folder[] = "/tmp/lockstep-recorded-run-XXXXXX";
     if (mkdtemp(folder) == nullptr) return Error{"cannot make a folder for recorders"};
-    Result<void> played = RecordedRun(folder, std::move(on_step), std::move(on_comms)).run(recording_folder);
-    std::filesystem::remove_all(folder);
-    return played;
+    // Where this process was held up for so long that recorders wrote over what was not read, it is played again.
+    Result<std::vector<RecordedRank>> recorded = Error{"not played"};
+    for (int tries = 0; tries < 3; ++tries) {
+      std::filesystem::create_directories(folder);
+      recorded = RecordedRun(folder).run(recording_folder);
+      std::filesystem::remove_all(folder);
+      if (!recorded.ok() ||
+          std::all_of(recorded->begin(), recorded->end(), [](const RecordedRank& rank) { return rank.lost == 0; }))
+        break;
+    }
+    return recorded;
+  }
+
+  // Calls back for every step that is over, and with each rank's communicators.
+  static Result<void> play(const std::string& recording_folder, const OnStep& on_step, const OnComms& on_comms = {}) {
+    const Result<std::vector<RecordedRank>> recorded = record(recording_folder);
+    if (!recorded.ok()) return Error{recorded.error()};
+    struct Rank {
+      const RecordedRank& recorded;
+      Identity identity;
+      RankAssembler assembler;
+      size_t given = 0;
+    };
+    std::vector<Rank> ranks;
+    uint64_t now_ns = UINT64_MAX;
+    for (const RecordedRank& one : *recorded) {
+      const RecorderHeader& header = one.header;
+      const Identity identity{"job",       header.attempt, header.rank, header.world_size, header.local_rank,
+                              header.host, header.gpu_uuid};
+      ranks.push_back({one, identity, RankAssembler(header.anchor_unix_ns - header.anchor_monotonic_ns)});
+      if (on_comms) on_comms(identity, one.comms);
+      ranks.back().assembler.set_comms(one.comms);
+      if (!one.records.empty()) now_ns = std::min(now_ns, one.records.front().head.time_ns);
+    }
+    const auto take = [&](Rank& rank, bool flush) {
+      for (ClosedStep& closed : rank.assembler.take_steps(static_cast<int64_t>(now_ns), flush))
+        on_step(rank.identity, std::move(closed));
+    };
+    for (bool is_over = false; !is_over;) {
+      now_ns += kLookNs;
+      is_over = true;
+      for (Rank& rank : ranks) {
+        const std::vector<Record>& records = rank.recorded.records;
+        const bool is_first = rank.given == 0;
+        while (rank.given < records.size() && records[rank.given].head.time_ns <= now_ns)
+          rank.assembler.add(records[rank.given++]);
+        is_over &= rank.given == records.size();
+        rank.assembler.end_drain(static_cast<int64_t>(now_ns), is_first ? rank.recorded.lost : 0);
+        take(rank, false);
+      }
+    }
+    for (Rank& rank : ranks) take(rank, true);
+    return {};
   }
 
  private:
-  struct Rank {
+  struct Open {
     std::unique_ptr<RecorderReader> reader;
-    Identity identity;
-    RankAssembler assembler;
-    std::vector<Record> records;
-    size_t given = 0;
-    uint64_t lost = 0;
+    RecordedRank recorded;
   };
 
-  RecordedRun(std::string folder, OnStep on_step, OnComms on_comms)
-      : folder_(std::move(folder)), on_step_(std::move(on_step)), on_comms_(std::move(on_comms)) {}
+  explicit RecordedRun(std::string folder) : folder_(std::move(folder)) {}
 
-  Result<void> run(const std::string& recording_folder) {
+  Result<std::vector<RecordedRank>> run(const std::string& recording_folder) {
     Result<replay::Recording> recording = replay::load_recording(recording_folder, {});
     if (!recording.ok()) return Error{recording.error()};
     const std::string libraries = LOCKSTEP_LIBRARY_DIRECTORY;
@@ -69,14 +122,7 @@ class RecordedRun {
       if (!progress.ok()) return Error{progress.error()};
       if (progress->through) {
         drain_all();
-        for (auto& [name, rank] : ranks_) {
-          const std::vector<InFlightComm> comms = rank.reader->in_flight();
-          if (on_comms_) on_comms_(rank.identity, comms);
-          rank.assembler.set_comms(comms);
-        }
-        playing->stop();
-        give_all();
-        return {};
+        return all();
       }
       usleep(10'000);
     }
@@ -89,54 +135,30 @@ class RecordedRun {
       if (!name.ends_with(kRecorderSuffix) || ranks_.contains(name)) continue;
       auto reader = RecorderReader::open(folder_ + "/" + name);
       if (!reader.ok()) continue;  // being made
-      const RecorderHeader header = (*reader)->header();
+      RecorderHeader header = (*reader)->header();
       if (header.rank < 0) continue;
-      const Identity identity{"job",       header.attempt, header.rank, header.world_size, header.local_rank,
-                              header.host, header.gpu_uuid};
-      ranks_.emplace(name, Rank{std::move(*reader),
-                                identity,
-                                RankAssembler(header.anchor_unix_ns - header.anchor_monotonic_ns),
-                                {},
-                                0,
-                                0});
+      ranks_.emplace(name, Open{std::move(*reader), {header, {}, {}, 0}});
     }
     for (auto& [name, rank] : ranks_) {
-      std::vector<Record>& records = rank.records;
+      std::vector<Record>& records = rank.recorded.records;
       const auto drained = rank.reader->drain([&](uint32_t, const Record& record) { records.push_back(record); });
-      rank.lost += drained.overwritten + drained.torn;
+      rank.recorded.lost += drained.overwritten + drained.torn;
     }
   }
 
-  void give_all() {
-    uint64_t now_ns = UINT64_MAX;
+  std::vector<RecordedRank> all() {
+    std::vector<RecordedRank> list;
     for (auto& [name, rank] : ranks_) {
-      std::stable_sort(rank.records.begin(), rank.records.end(),
+      rank.recorded.comms = rank.reader->in_flight();
+      std::stable_sort(rank.recorded.records.begin(), rank.recorded.records.end(),
                        [](const Record& a, const Record& b) { return a.head.time_ns < b.head.time_ns; });
-      if (!rank.records.empty()) now_ns = std::min(now_ns, rank.records.front().head.time_ns);
+      list.push_back(std::move(rank.recorded));
     }
-    for (bool is_over = false; !is_over;) {
-      now_ns += kLookNs;
-      is_over = true;
-      for (auto& [name, rank] : ranks_) {
-        while (rank.given < rank.records.size() && rank.records[rank.given].head.time_ns <= now_ns)
-          rank.assembler.add(rank.records[rank.given++]);
-        is_over &= rank.given == rank.records.size();
-        rank.assembler.end_drain(static_cast<int64_t>(now_ns), std::exchange(rank.lost, 0));
-        take(rank, now_ns, false);
-      }
-    }
-    for (auto& [name, rank] : ranks_) take(rank, now_ns, true);
-  }
-
-  void take(Rank& rank, uint64_t now_ns, bool flush) {
-    for (ClosedStep& closed : rank.assembler.take_steps(static_cast<int64_t>(now_ns), flush))
-      on_step_(rank.identity, std::move(closed));
+    return list;
   }
 
   const std::string folder_;
-  const OnStep on_step_;
-  const OnComms on_comms_;
-  std::map<std::string, Rank> ranks_;
+  std::map<std::string, Open> ranks_;
 };
 
 }  // namespace lockstep

@@ -505,20 +505,26 @@ const OverRollups* over_rollups(std::string_view name) {
 }
 }  // namespace
 
+Evaluator::Reached Evaluator::reached_by(const Expr& matrix, const Grid& grid) const {
+  const Expr& selector = matrix.child();
+  const bool fixed = selector.at != AtModifier::kNone;
+  const int64_t before = selector.anchored || selector.smoothed ? options_.lookback_ms : 0;
+  const int64_t after = selector.smoothed ? options_.lookback_ms : 0;
+  return {(fixed ? selector.at_ms : grid.start) - selector.offset_ms - matrix.range_ms - before + 1,
+          (fixed ? selector.at_ms : grid.last()) - selector.offset_ms + after};
+}
+
 Block Evaluator::eval_range_call(const Expr& expr, const Grid& grid, size_t argument_index) {
   const Expr& argument = unwrapped(expr.child(argument_index));
   const std::string_view name = expr.function->name;
   if (argument.kind == Expr::Kind::kSubquery) return over_range(expr, grid, argument_index, name, nullptr);
-  const Expr& selector = argument.child();
-  const bool fixed = selector.at != AtModifier::kNone;
-  const bool reaches_out = selector.anchored || selector.smoothed;
-  const int64_t from = (fixed ? selector.at_ms : grid.start) - selector.offset_ms - argument.range_ms -
-                       (reaches_out ? options_.lookback_ms : 0) + 1;
-  const int64_t to =
-      (fixed ? selector.at_ms : grid.last()) - selector.offset_ms + (selector.smoothed ? options_.lookback_ms : 0);
+  const std::span<const LabelMatcher> matchers = argument.child().matchers;
+  const Reached reached = reached_by(argument, grid);
   const OverRollups* way = over_rollups(name);
   const int64_t spacing = way == nullptr ? 0 : std::min(grid.step, argument.range_ms / 4);
-  const auto selected_as = [&](Rollup rollup) { return select(selector.matchers, from, to, spacing, rollup); };
+  const auto selected_as = [&](Rollup rollup) {
+    return select(matchers, reached.from_ms, reached.to_ms, spacing, rollup);
+  };
   const MetricSelection* selection = selected_as(Rollup::kLast);
   if (way == nullptr || !selection->has_rollups()) return over_range(expr, grid, argument_index, name, selection);
   if (way->rollup != Rollup::kLast) selection = selected_as(way->rollup);
@@ -592,6 +598,7 @@ Block Evaluator::over_range(const Expr& expr, const Grid& grid, size_t argument_
   out.steps = grid.count;
   Block inner;
   Grid inner_grid;
+  Reached reached;
   std::vector<LabelSpan> labels;
   size_t series = 0;
   if (is_subquery) {
@@ -599,6 +606,7 @@ Block Evaluator::over_range(const Expr& expr, const Grid& grid, size_t argument_
     series = inner.rows.size();
     out.one_name = inner.one_name;
   } else {
+    reached = reached_by(argument, grid);
     labels = labels_of(*selection, keep_labels ? std::nullopt : modified.only_labels);
     series = selection->size();
     out.one_name = names_one_metric(modified);
@@ -641,8 +649,7 @@ Block Evaluator::over_range(const Expr& expr, const Grid& grid, size_t argument_
       }
     } else {
       call.labels = labels[i];
-      const int64_t from = (fixed ? modified.at_ms : grid.start) - modified.offset_ms - argument.range_ms - before + 1;
-      const int64_t to = (fixed ? modified.at_ms : grid.last()) - modified.offset_ms + after;
+      const auto [from, to] = reached;
       Result<void> read = is_plain && stretched.applies() ? selection->stretches(i, from, to, edges, columns, stretches)
                                                           : selection->samples(i, from, to, columns);
       if (!stretches.empty()) {

@@ -199,6 +199,11 @@ class Evaluator {
   Block eval_selector(const Expr& expr, const Grid& grid, Take take = Take::kValue);
   Block selected(const MetricSelection& selection, const Grid& grid, const Expr* expr, int64_t offset, Take take);
   Block eval_smoothed(const Expr& expr, const Grid& grid);
+  // Which samples the windows of a range vector can hold, at any step.
+  struct Reached {
+    int64_t from_ms = 0, to_ms = 0;
+  };
+  Reached reached_by(const Expr& matrix, const Grid& grid) const;
   Block eval_range_call(const Expr& expr, const Grid& grid, size_t argument);
   Block over_range(const Expr& expr, const Grid& grid, size_t argument, std::string_view function,
                    const MetricSelection* selection, bool keep_labels = false);

@@ -13,7 +13,6 @@ namespace lockstep::promql {
 namespace {
 
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
-constexpr double kExactMax = 9007199254740992.0;  // 2^53: below it every integer is a double
 
 // --- annotations
 

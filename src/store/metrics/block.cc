@@ -680,7 +680,6 @@ bool stretch_of(std::string_view chunk, const Block::Slice& slice, SampleStretch
   stretch.min = summary.min;
   stretch.max = summary.max;
   stretch.falls = summary.falls;
-  constexpr double kExactMax = 9007199254740992.0;  // 2^53
   const double largest = std::max(std::abs(summary.min), std::abs(summary.max));
   stretch.sum_is_exact = summary.is_whole && largest * summary.count < kExactMax;
   if (stretch.sum_is_exact) stretch.sum = summary.sum;

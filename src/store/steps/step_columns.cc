@@ -12,6 +12,7 @@
 
 #include "base/crc32c.h"
 #include "base/text.h"
+#include "base/wrapping.h"
 #include "store/columns/byte_codec.h"
 #include "store/columns/int_codec.h"
 #include "store/columns/text_codec.h"
@@ -38,14 +39,6 @@ constexpr size_t kContentBytesSoftMax = 128u << 20;
 constexpr size_t kShapeKeysSoftMax = 1u << 20;
 constexpr int64_t kInferred = 1;  // bits of kFlags
 constexpr int64_t kSplitKnown = 2;
-
-// Numbers come from others: differences wrap around, so that any two have one.
-int64_t minus(int64_t a, int64_t b) {
-  return static_cast<int64_t>(static_cast<uint64_t>(a) - static_cast<uint64_t>(b));
-}
-int64_t plus(int64_t a, int64_t b) {
-  return static_cast<int64_t>(static_cast<uint64_t>(a) + static_cast<uint64_t>(b));
-}
 
 // A time as the distance from the step's start, but "none" (0) as 0. The start itself takes the code that none would
 // have had, so that every time has a code of its own.
