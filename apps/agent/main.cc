@@ -203,7 +203,8 @@ int run(AgentOptions options, const Flags& flags) {
   std::vector<std::unique_ptr<NodeSource>> sources;
   const bool read_node = options.node == "on";
   if (read_node) {
-    sources.push_back(open_kernel_source({.root = options.root, .state_file = options.data + "/kernel-log"}));
+    sources.push_back(open_kernel_source(
+        {.root = options.root, .state_file = options.data + "/kernel-log", .log = options.kernel_log}));
     sources.push_back(open_nic_source({.root = options.root}));
     sources.push_back(open_host_source({.root = options.root, .proxy_threads = [&watched_node](int32_t pid) {
                                           return watched_node->proxy_threads(pid);

@@ -59,6 +59,7 @@ void add_flags(AgentOptions& options, Flags& flags) {
       .text(&options.host, "--host", "NAME", "what this node is called (default $LOCKSTEP_HOST, else its host name)")
       .text(&options.user, "--user", "NAME", "started as root: go on as this user")
       .text(&options.root, "--root", "DIR", "read /proc, /sys and /dev below this folder (tests, containers)")
+      .text(&options.kernel_log, "--kernel-log", "FILE", "the kernel's log (default /dev/kmsg, below --root)")
       .text(&options.while_locked, "--while-locked", "FILE",
             "end when nobody holds a lock on this file any more (lockstep run starts it so)")
       .also_from("LOCKSTEP_AGENT_", "/etc/lockstep/agent.conf");

@@ -39,6 +39,7 @@ struct AgentOptions {
   std::string stacks = "on";
   std::string user;
   std::string root;
+  std::string kernel_log;
   std::string while_locked;  // file; ends when nobody holds a lock on it any more
 };
 

@@ -142,12 +142,16 @@ class Server(Daemon):
 
 
 class Agent(Daemon):
+    """On the machine as it is, but for the kernel's log: what happened to others would come as events of this node."""
+
     def __init__(self, data, recorders, server=None, export=None):
         data = pathlib.Path(data)
+        kernel_log = data.parent / (data.name + ".kmsg")
+        kernel_log.touch()
         where = ["--server", "http://" + server] if server else ["--export", f"file:{export}"]
         super().__init__(
             "lockstep-agent",
-            ["--data", data, "--metrics", "127.0.0.1:0", "--recorders", recorders, *where],
+            ["--data", data, "--metrics", "127.0.0.1:0", "--recorders", recorders, "--kernel-log", kernel_log, *where],
             data.parent / (data.name + ".log"),
         )
 

@@ -16,7 +16,8 @@ class KernelSource final : public NodeSource {
  public:
   explicit KernelSource(const KernelSourceOptions& options)
       : root_(options.root),
-        log_({options.root + "/dev/kmsg", options.root + "/proc/sys/kernel/random/boot_id", options.state_file}),
+        log_({options.log.empty() ? options.root + "/dev/kmsg" : options.log,
+              options.root + "/proc/sys/kernel/random/boot_id", options.state_file}),
         no_labels_(std::make_shared<const Labels>()) {}
 
   const char* name() const override { return "kernel"; }
@@ -72,7 +73,7 @@ class KernelSource final : public NodeSource {
       check.todo = is_restricted ? "give the agent CAP_SYSLOG, or set sysctl kernel.dmesg_restrict=0"
                                  : "let the agent's user read it (mode, or the container's device rules)";
     } else if (error == ENOENT) {
-      check.todo = "in a container: mount the host's /dev/kmsg";
+      check.todo = "in a container: mount the host's /dev/kmsg (--kernel-log FILE if elsewhere)";
     } else {
       check.todo = "XIDs come from the driver alone, without text";
     }

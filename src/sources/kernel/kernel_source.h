@@ -15,6 +15,7 @@ namespace lockstep {
 struct KernelSourceOptions {
   std::string root;        // "" is the machine
   std::string state_file;  // where the place in the log is kept over a restart; empty: nowhere, old events come again
+  std::string log;         // empty: /dev/kmsg below the root
 };
 
 // Opens the log at once: privileges may be dropped behind it. Where it cannot be read, the driver's events still work,

@@ -41,6 +41,19 @@ TEST(KernelSource, ARestartDoesNotTellOldEventsAgain) {
   EXPECT_EQ(out.events.size(), 2u);
 }
 
+TEST(KernelSource, TheLogMayLieElsewhere) {
+  Machine machine;
+  machine.append(machine.record(kXid31));
+  const std::string elsewhere = machine.root() + "/host-kmsg";
+  ASSERT_TRUE(write_file_atomically(elsewhere, machine.record("NVRM: Xid (PCI:0000:1b:00): 48, DBE")).ok());
+  auto source = open_kernel_source({.root = machine.root(), .state_file = "", .log = elsewhere});
+  NodeReadings out;
+  source->read(tick_at(0), out);
+  ASSERT_EQ(out.events.size(), 1u);
+  EXPECT_EQ(out.events[0].code, 48);
+  EXPECT_EQ(source->check().front().found, elsewhere + " can be read");
+}
+
 TEST(KernelSource, WhatIsHeldBackWhenTheAgentStopsIsToldByTheNext) {
   Machine machine;
   Roster roster;
