@@ -9,6 +9,7 @@
 #include "agent/otlp_sender.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/secret_file.h"
 #include "base/text.h"
 #include "wire/commands.h"
 
@@ -84,7 +85,7 @@ CommandPoll::Outcome CommandPoll::poll_once(const std::vector<std::string>& host
   if (!cursor_.empty()) request.path += "&after=" + cursor_;
   request.headers = {{"Accept", "text/plain"}};
   if (!target.token_file.empty()) {
-    if (Result<std::string> token = read_token_file(target.token_file); token.ok()) token_ = std::move(*token);
+    if (Result<std::string> token = read_secret_file(target.token_file); token.ok()) token_ = std::move(*token);
   }
   if (!token_.empty()) request.headers.emplace_back("Authorization", "Bearer " + token_);
   request.headers.insert(request.headers.end(), target.headers.begin(), target.headers.end());

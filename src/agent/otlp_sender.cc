@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/protobuf_wire.h"
+#include "base/secret_file.h"
 #include "base/text.h"
 #include "net/grpc_client.h"
 #include "net/http_client.h"
@@ -335,7 +336,7 @@ bool OtlpSender::read_token_again(Way& way) {
   const std::array<int64_t, 4> stamp = stamp_of(way.target.token_file);
   if (stamp == way.token_stamp) return false;
   way.token_stamp = stamp;
-  Result<std::string> token = read_token_file(way.target.token_file);
+  Result<std::string> token = read_secret_file(way.target.token_file);
   if (!token.ok()) {
     LOCKSTEP_LOG_WARN("agent", "--token-file: %s; the old token is used on", token.error().c_str());
     return false;

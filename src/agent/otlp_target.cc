@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "base/files.h"
+#include "base/secret_file.h"
 #include "base/text.h"
 #include "net/grpc_client.h"
 #include "net/http_client.h"
@@ -20,7 +21,6 @@ constexpr const char* kDefaultServer = "http://127.0.0.1";
 constexpr uint16_t kHttpPort = 4318;
 constexpr uint16_t kGrpcPort = 4317;
 constexpr int64_t kTimeoutMsMax = 600'000;
-constexpr size_t kTokenBytesMax = 16 * 1024;
 
 struct SignalNames {
   Signal signal;
@@ -94,10 +94,6 @@ bool is_token(std::string_view text) {
   });
 }
 
-bool printable(std::string_view text) {
-  return std::all_of(text.begin(), text.end(), [](char c) { return c >= ' ' && c <= '~'; });
-}
-
 // key=value,key=value: what W3C Baggage writes, without properties.
 Result<HeaderList> parse_pairs(const Given& given) {
   HeaderList pairs;
@@ -128,7 +124,7 @@ Result<void> add_headers(HeaderList& headers, const Given& given) {
   for (auto& [given_name, value] : *pairs) {
     const std::string name = lower(given_name);
     if (!is_token(name)) return wrong(given, "'" + given_name + "' is not a name for a header");
-    if (!printable(value)) return wrong(given, "the value of " + name + " has bytes that no header can carry");
+    if (!is_printable(value)) return wrong(given, "the value of " + name + " has bytes that no header can carry");
     if (std::find(std::begin(kOurs), std::end(kOurs), name) != std::end(kOurs))
       return wrong(given, "the header " + name + " is the exporter's own business");
     std::erase_if(headers, [&](const auto& header) { return header.first == name; });
@@ -165,7 +161,7 @@ Result<Endpoint> read_url(const Given& given, const std::string& text, uint16_t 
   Result<Url> url = parse_url(text.substr(0, end), text.starts_with("https") ? https_port : http_port);
   if (!url.ok()) return wrong(given, url.error());
   Endpoint endpoint{std::move(url).value(), text.substr(end)};
-  if (endpoint.rest.find('#') != std::string::npos || !printable(endpoint.rest) ||
+  if (endpoint.rest.find('#') != std::string::npos || !is_printable(endpoint.rest) ||
       endpoint.rest.find(' ') != std::string::npos)
     return wrong(given, "URL '" + text.substr(0, 200) + "' has a path that cannot be sent");
   return endpoint;
@@ -303,10 +299,10 @@ Result<OtlpTarget> choose_one(const OtlpSettings& settings, const OtelVariables&
   target.token = settings.token;
   target.token_file = settings.token_file;
   if (!target.token_file.empty()) {
-    Result<std::string> token = read_token_file(target.token_file);
+    Result<std::string> token = read_secret_file(target.token_file);
     if (!token.ok()) return Error{"--token-file: " + token.error()};
     target.token = std::move(token).value();
-  } else if (!printable(target.token)) {
+  } else if (!is_printable(target.token)) {
     return Error{"the token has bytes that no header can carry"};
   }
   if (!target.tls && !on_this_machine(target))
@@ -353,15 +349,6 @@ std::string OtlpTarget::text() const {
   const bool is_unix = !address.unix_path.empty();
   const std::string where = std::string(is_unix ? "unix://" : tls ? "https://" : "http://") + to_text(address);
   return protocol == OtlpProtocol::kGrpc ? "grpc " + where : where + path;
-}
-
-Result<std::string> read_token_file(const std::string& path) {
-  Result<std::string> content = read_file(path, kTokenBytesMax);
-  if (!content.ok()) return Error{content.error()};
-  std::string token(trim(*content));
-  if (token.empty()) return Error{path + " is empty"};
-  if (!printable(token)) return Error{path + " holds more than one line of printable text"};
-  return token;
 }
 
 Result<OtlpTargets> choose_otlp_targets(const OtlpSettings& settings, const OtelVariables& environment) {

@@ -71,7 +71,4 @@ struct OtlpTargets {
 // Files named by the settings are looked at: what cannot be read, or is no certificate, is an error now.
 Result<OtlpTargets> choose_otlp_targets(const OtlpSettings& settings, const OtelVariables& environment);
 
-// A token's file: printable, one line.
-Result<std::string> read_token_file(const std::string& path);
-
 }  // namespace lockstep

@@ -6,6 +6,7 @@
 #include <ctime>
 
 #include "api/answer.h"
+#include "base/duration.h"
 #include "base/text.h"
 #include "net/server_request.h"
 #include "query/promql/lexer.h"
@@ -75,7 +76,7 @@ Result<int64_t> prometheus_duration(std::string_view text) {
     return static_cast<int64_t>(*seconds * 1000);
   }
   int64_t ms = 0;
-  if (!promql::parse_duration_ms(text, &ms).empty()) return bad();
+  if (!parse_duration_ms(text, &ms).empty()) return bad();
   return ms;
 }
 

@@ -5,6 +5,7 @@
 #include "api/answer.h"
 #include "api/endpoints.h"
 #include "api/prometheus_answer.h"
+#include "base/duration.h"
 #include "base/text.h"
 #include "query/promql/lexer.h"
 
@@ -103,8 +104,8 @@ HttpResponse run(const ApiContext& context, const ServerRequest& request, const 
           "timeout",
           result.error + format(": it may take %s and waited %lld ms for its turn; narrow its range "
                                 "or selectors, or allow more by timeout= (at most %s)",
-                                promql::duration_text(*timeout_ms).c_str(), static_cast<long long>(request.waited_ms),
-                                promql::duration_text(kPrometheusTimeoutMs).c_str()));
+                                duration_text(*timeout_ms).c_str(), static_cast<long long>(request.waited_ms),
+                                duration_text(kPrometheusTimeoutMs).c_str()));
     case promql::QueryFailure::kCancelled:
       return prometheus_error("canceled", result.error);
     case promql::QueryFailure::kExecution:

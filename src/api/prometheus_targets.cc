@@ -1,8 +1,10 @@
 // /prometheus/api/v1/targets and scrape_pools: what is scraped, and how that goes.
+#include <map>
 #include <set>
 
 #include "api/endpoints.h"
 #include "api/prometheus_answer.h"
+#include "base/duration.h"
 #include "base/text.h"
 #include "query/promql/lexer.h"
 
@@ -14,19 +16,14 @@ std::vector<ScrapeTarget> targets_of(const ApiContext& context) {
 }
 
 void write_target(JsonWriter& json, const ScrapeTarget& target) {
-  const std::string url = target.scheme + "://" + target.address + target.path;
-  const std::string interval = promql::duration_text(target.interval_ns / 1'000'000);
-  const std::string timeout = promql::duration_text(target.timeout_ns / 1'000'000);
-  json.begin_object().key("discoveredLabels").begin_object();
-  json.field("__address__", target.address)
-      .field("__metrics_path__", target.path)
-      .field("__scheme__", target.scheme)
-      .field("__scrape_interval__", interval)
-      .field("__scrape_timeout__", timeout);
-  for (const auto& [name, value] : target.labels) {
-    if (name != "instance") json.field(name, std::string_view(value));
+  json.begin_object().key("discoveredLabels");
+  write_prometheus_labels(json, target.discovered);
+  if (target.is_dropped) {
+    json.field("scrapePool", target.job).end_object();
+    return;
   }
-  json.end_object().key("labels");
+  const std::string url = target.scheme + "://" + target.address + target.path;
+  json.key("labels");
   write_prometheus_labels(json, target.labels);
   json.field("scrapePool", target.job)
       .field("scrapeUrl", url)
@@ -37,8 +34,8 @@ void write_target(JsonWriter& json, const ScrapeTarget& target) {
       .field("health", target.at_unix_ns == 0 ? "unknown"
                        : target.error.empty() ? "up"
                                               : "down")
-      .field("scrapeInterval", interval)
-      .field("scrapeTimeout", timeout)
+      .field("scrapeInterval", duration_text(target.interval_ns / 1'000'000))
+      .field("scrapeTimeout", duration_text(target.timeout_ns / 1'000'000))
       .end_object();
 }
 
@@ -50,16 +47,26 @@ HttpResponse prometheus_targets(const ApiContext& context, const ApiRequest& req
   std::string state = form->value("state");
   for (char& c : state) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c;
   const std::string pool = form->value("scrapePool");
-  // Nothing is relabelled, so nothing is dropped.
-  const bool active = state != "dropped";
-  const std::vector<ScrapeTarget> targets = active ? targets_of(context) : std::vector<ScrapeTarget>();
-  return prometheus_answer([&](JsonWriter& json) {
-    json.begin_object().key("activeTargets").begin_array();
+  std::vector<ScrapeTarget> targets = targets_of(context);
+  std::erase_if(targets, [&](const ScrapeTarget& target) { return !pool.empty() && target.job != pool; });
+  std::map<std::string, int64_t> dropped;
+  for (const ScrapeTarget& target : targets) dropped[target.job] += target.is_dropped ? 1 : 0;
+  auto write = [&](JsonWriter& json, bool is_dropped) {
+    const bool is_asked = state.empty() || state == "any" || state == (is_dropped ? "dropped" : "active");
+    json.begin_array();
     for (const ScrapeTarget& target : targets) {
-      if (pool.empty() || target.job == pool) write_target(json, target);
+      if (is_asked && target.is_dropped == is_dropped) write_target(json, target);
     }
-    json.end_array().key("droppedTargets").begin_array().end_array();
-    json.key("droppedTargetCounts").begin_object().end_object().end_object();
+    json.end_array();
+  };
+  return prometheus_answer([&](JsonWriter& json) {
+    json.begin_object().key("activeTargets");
+    write(json, false);
+    json.key("droppedTargets");
+    write(json, true);
+    json.key("droppedTargetCounts").begin_object();
+    for (const auto& [name, count] : dropped) json.field(name, count);
+    json.end_object().end_object();
   });
 }
 

@@ -262,6 +262,7 @@ TEST_F(PrometheusApi, ListsTargetsAsTheirLastScrapeWent) {
   target.address = "a:9100";
   target.scheme = "http";
   target.path = "/metrics";
+  target.discovered = {{"__address__", "a:9100"}, {"job", "node"}};
   target.labels = {{"job", "node"}, {"instance", "a:9100"}};
   target.interval_ns = 15'000'000'000;
   target.timeout_ns = 10'000'000'000;
@@ -274,7 +275,7 @@ TEST_F(PrometheusApi, ListsTargetsAsTheirLastScrapeWent) {
   const std::string node = get("targets", "state=active&scrapePool=node");
   EXPECT_NE(
       node.find(
-          R"({"discoveredLabels":{"__address__":"a:9100","__metrics_path__":"/metrics","__scheme__":"http","__scrape_interval__":"15s","__scrape_timeout__":"10s","job":"node"},"labels":{"job":"node","instance":"a:9100"},"scrapePool":"node","scrapeUrl":"http://a:9100/metrics","globalUrl":"http://a:9100/metrics","lastError":"","lastScrape":"2023-11-14T22:13:10.250Z","lastScrapeDuration":0.005,"health":"up","scrapeInterval":"15s","scrapeTimeout":"10s"})"),
+          R"({"discoveredLabels":{"__address__":"a:9100","job":"node"},"labels":{"job":"node","instance":"a:9100"},"scrapePool":"node","scrapeUrl":"http://a:9100/metrics","globalUrl":"http://a:9100/metrics","lastError":"","lastScrape":"2023-11-14T22:13:10.250Z","lastScrapeDuration":0.005,"health":"up","scrapeInterval":"15s","scrapeTimeout":"10s"})"),
       std::string::npos)
       << node;
   EXPECT_NE(node.find(R"("lastError":"answered 500")"), std::string::npos);
@@ -282,6 +283,14 @@ TEST_F(PrometheusApi, ListsTargetsAsTheirLastScrapeWent) {
   EXPECT_EQ(count_of(node, "scrapePool\":"), 2u);
   EXPECT_EQ(count_of(get("targets"), R"("health":"unknown")"), 1u);
   EXPECT_EQ(count_of(get("targets", "state=dropped"), "scrapePool"), 0u);
+  targets_.push_back({});
+  targets_.back().job = "other";
+  targets_.back().is_dropped = true;
+  targets_.back().discovered = {{"__address__", "b:9100"}};
+  EXPECT_EQ(
+      get("targets", "state=dropped"),
+      R"({"status":"success","data":{"activeTargets":[],"droppedTargets":[{"discoveredLabels":{"__address__":"b:9100"},"scrapePool":"other"}],"droppedTargetCounts":{"node":0,"other":1}}})");
+  EXPECT_EQ(count_of(get("targets", "state=active"), "b:9100"), 0u);
   EXPECT_EQ(get("scrape_pools"), R"({"status":"success","data":{"scrapePools":["node","other"]}})");
 }
 

@@ -7,31 +7,56 @@
 //     static_configs: [{targets: ["127.0.0.1:9100"], labels: {cluster: a}}]
 //     file_sd_configs: [{files: ["/etc/lockstep/targets/*.json"], refresh_interval: 1m}]
 //     http_sd_configs: [{url: "http://127.0.0.1:8080/targets", refresh_interval: 1m}]
-//     scrape_interval: 5s   scrape_timeout: 2s   metrics_path: /metrics   scheme: http   honor_labels: false
-//     honor_timestamps: true   body_size_limit: 16MiB   sample_limit: 0
+//     scrape_interval: 5s   scrape_timeout: 2s   metrics_path: /metrics   scheme: http   params: {module: [a]}
+//     honor_labels: false   honor_timestamps: true   body_size_limit: 16MiB   sample_limit: 0
+//     authorization: {type: Bearer, credentials_file: /etc/token}   or basic_auth: {username: a, password_file: /etc/b}
+//     tls_config: {ca_file: ..., cert_file: ..., key_file: ..., server_name: ..., insecure_skip_verify: false}
+//     relabel_configs: [...]   metric_relabel_configs: [...]       (relabel.h)
 //
-// Target lists (files, HTTP) are lists of {targets, labels}, YAML or JSON. Not there: relabelling, authorization.
+// http_sd_configs take authorization, basic_auth and tls_config too. Files with secrets are read for every request.
+// Target lists (files, HTTP) are lists of {targets, labels}, YAML or JSON.
 // Thread rule: Immutable once read.
 #pragma once
 
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/result.h"
+#include "ingest/relabel.h"
 #include "model/metric_descriptor.h"
+#include "net/tls.h"
 
 namespace lockstep {
 
+inline constexpr int64_t kScrapeMsMin = 100, kScrapeMsMax = 24 * 3'600'000;
+
+// host, host:port, [address]:port.
+bool is_target_address(std::string_view text);
+bool is_metrics_path(std::string_view text);
+
+// How we show a server who we are, and how it does.
+struct ScrapeAccess {
+  std::string type;                     // first word of the header: "Bearer"; empty: there is none
+  std::string secret, secret_file;      // credentials, or the password
+  std::string username, username_file;  // given: the header is "Basic ..."
+  TlsOptions tls;
+
+  // The header's value; empty: none is sent. On error: one line that names a file.
+  Result<std::string> authorization() const;
+};
+
 struct TargetGroup {
-  std::vector<std::string> targets;  // host:port
+  std::vector<std::string> targets;  // host:port, or what rules make one of
   Labels labels;
 };
 
 struct ScrapeDiscovery {
   std::vector<std::string> files;  // paths; the last part may have *
   std::string url;                 // or a URL
+  ScrapeAccess access;             // to the URL
   int64_t refresh_ns = 60'000'000'000;
 };
 
@@ -43,6 +68,10 @@ struct ScrapeJob {
   int64_t timeout_ns = 10'000'000'000;
   std::string path = "/metrics";
   std::string scheme = "http";
+  std::vector<std::pair<std::string, std::vector<std::string>>> params;
+  ScrapeAccess access;
+  std::vector<RelabelRule> relabel;         // of targets
+  std::vector<RelabelRule> metric_relabel;  // of series
   bool honor_labels = false;
   bool honor_timestamps = true;
   uint64_t body_bytes_max = 16ull << 20;
@@ -54,7 +83,7 @@ struct ScrapeConfig {
 };
 
 Result<ScrapeConfig> parse_scrape_config(std::string_view yaml);
-// A target list as files and HTTP discovery give it.
-Result<std::vector<TargetGroup>> parse_target_groups(std::string_view yaml_or_json);
+// A target list as files and HTTP discovery give it. with_rules: a target need not be an address yet.
+Result<std::vector<TargetGroup>> parse_target_groups(std::string_view yaml_or_json, bool with_rules);
 
 }  // namespace lockstep

@@ -2,6 +2,7 @@
 #include <cstdlib>
 
 #include "ingest/scrape_config.h"
+#include "ingest/scrape_target.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace lockstep;
@@ -16,9 +17,18 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   } else {
     for (const ScrapeJob& job : config->jobs) {
       if (job.name.empty() || job.timeout_ns > job.interval_ns || job.timeout_ns <= 0) std::abort();
+      for (const TargetGroup& group : job.groups) {
+        for (const std::string& address : group.targets) {
+          Result<ScrapeTarget> target = resolve_target(job, address, group.labels);
+          if (!target.ok() && target.error().find('\n') != std::string::npos) std::abort();
+          if (target.ok() && !target->is_dropped && target->timeout_ns > target->interval_ns) std::abort();
+        }
+      }
     }
   }
-  Result<std::vector<TargetGroup>> groups = parse_target_groups(text);
-  if (!groups.ok()) check(groups.error());
+  for (const bool with_rules : {false, true}) {
+    Result<std::vector<TargetGroup>> groups = parse_target_groups(text, with_rules);
+    if (!groups.ok()) check(groups.error());
+  }
   return 0;
 }

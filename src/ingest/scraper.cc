@@ -13,6 +13,7 @@
 #include <mutex>
 #include <optional>
 #include <thread>
+#include <unordered_map>
 #include <unordered_set>
 
 #include "base/files.h"
@@ -21,35 +22,41 @@
 #include "net/http_client.h"
 #include "store/metric_reader.h"
 #include "wire/exposition.h"
+#include "wire/remote_write.h"
 
 namespace lockstep {
 namespace {
 
 constexpr int64_t kFileLookNs = 1'000'000'000;
 constexpr uint64_t kTargetListBytesMax = 16ull << 20;
+constexpr size_t kDroppedMax = 10'000;  // that are remembered, for people to see
+// What is told of every target besides its page.
+constexpr const char* kOwnSeries[] = {"up", "scrape_duration_seconds", "scrape_samples_scraped",
+                                      "scrape_samples_post_metric_relabeling", "scrape_series_added"};
 const double kStale = std::bit_cast<double>(kStaleBits);
 constexpr const char* kAccept =
     "application/openmetrics-text;version=1.0.0;q=0.9,text/plain;version=0.0.4;q=0.5,*/*;q=0.1";
 
 struct Target {
   const ScrapeJob* job = nullptr;
-  std::string address;
-  Labels labels;  // job and instance too
+  ScrapeTarget what;  // its last scrape guarded by the scraper's mutex
   std::string prefix;
   std::string stream;
   int64_t next_ns = 0;  // monotonic
   bool is_listed = true;
   bool is_taken = false;  // by a worker, or waiting for one
-  struct Outcome {
-    int64_t at_unix_ns = 0, took_ns = 0;
-    std::string problem;
-  } last;  // guarded by the scraper's mutex
 
   // Of the worker that has it.
   std::unique_ptr<HttpClient> client;
   exposition::Walk walk;
-  std::vector<std::string> shown;  // raw labels of the last page, in its order
-  bool has_spoken = false;         // of itself: up and the like
+  std::unordered_map<std::string, std::string> relabelled;  // raw labels of the page's: ours; empty: dropped
+  std::vector<std::string> shown;                           // raw labels of the last page, in its order
+  bool has_spoken = false;                                  // of itself: up and the like
+};
+
+struct Outcome {
+  int64_t at_unix_ns = 0, took_ns = 0;
+  std::string problem;
 };
 
 // One that is read again: a file or a URL.
@@ -82,11 +89,9 @@ class ScraperThreads final : public Scraper {
     std::vector<ScrapeTarget> list;
     std::lock_guard lock(mutex_);
     for (const auto& [key, target] : targets_) {
-      if (!target->is_listed) continue;
-      const ScrapeJob& job = *target->job;
-      list.push_back({job.name, target->address, job.scheme, job.path, target->labels, job.interval_ns, job.timeout_ns,
-                      target->last.at_unix_ns, target->last.took_ns, target->last.problem});
+      if (target->is_listed) list.push_back(target->what);
     }
+    list.insert(list.end(), dropped_.begin(), dropped_.end());
     return list;
   }
 
@@ -123,9 +128,9 @@ class ScraperThreads final : public Scraper {
         if (one.next_ns <= now_ns || !one.is_listed) {
           one.is_taken = true;
           ready_.push_back(&one);
-          const int64_t late = std::max<int64_t>(0, now_ns - one.next_ns) / one.job->interval_ns;
+          const int64_t late = std::max<int64_t>(0, now_ns - one.next_ns) / one.what.interval_ns;
           if (late > 0 && one.is_listed) counters_.add("lockstep_scrapes_total", "result=\"left_out\"", late);
-          one.next_ns += (late + 1) * one.job->interval_ns;
+          one.next_ns += (late + 1) * one.what.interval_ns;
         }
         next_ns = std::min(next_ns, one.next_ns);
         ++target;
@@ -153,6 +158,7 @@ class ScraperThreads final : public Scraper {
     listed_ = true;
     std::lock_guard lock(mutex_);
     for (auto& [key, target] : targets_) target->is_listed = false;
+    dropped_.clear();
     for (const ScrapeJob& job : config_.jobs) {
       for (const TargetGroup& group : job.groups) list(job, group, now_ns);
       for (const Source& source : sources_) {
@@ -165,24 +171,30 @@ class ScraperThreads final : public Scraper {
   // Under mutex_.
   void list(const ScrapeJob& job, const TargetGroup& group, int64_t now_ns) {
     for (const std::string& address : group.targets) {
+      Result<ScrapeTarget> resolved = resolve_target(job, address, group.labels);
+      if (!resolved.ok()) {
+        log_.warn("target", format("job %s: %s; it is not scraped", job.name.c_str(), resolved.error().c_str()));
+        counters_.add("lockstep_scrape_targets_refused_total");
+        continue;
+      }
+      if (resolved->is_dropped) {
+        if (dropped_.size() < kDroppedMax) dropped_.push_back(std::move(*resolved));
+        continue;
+      }
       auto target = std::make_unique<Target>();
       target->job = &job;
-      target->address = address;
-      target->labels = group.labels;
-      auto add = [&](const char* name, const std::string& value) {
-        for (const auto& label : target->labels) {
-          if (label.first == name) return;
-        }
-        target->labels.emplace_back(name, value);
-      };
-      add("job", job.name);
-      add("instance", address);
-      target->prefix = exposition::target_prefix(target->labels, job.honor_labels);
-      target->stream = std::string(kScrapeDoor) + '\0' + address + '\0' + target->prefix;
-      const std::string key = job.name + '\0' + address + '\0' + target->prefix;
-      const int64_t phase_ns =
-          static_cast<int64_t>(std::hash<std::string>()(key) % static_cast<uint64_t>(job.interval_ns));
-      target->next_ns = now_ns + std::min<int64_t>(phase_ns, job.interval_ns);
+      target->what = std::move(*resolved);
+      target->prefix = exposition::target_prefix(target->what.labels, job.honor_labels);
+      std::string where = target->what.address + '\0' + target->prefix;
+      if (target->what.path != job.path) where += '\0' + target->what.path;
+      target->stream = std::string(kScrapeDoor) + '\0' + where;
+      const int64_t interval_ns = target->what.interval_ns;
+      const std::string key =
+          format("%s\n%s\n%lld\n%lld\n", job.name.c_str(), target->what.scheme.c_str(),
+                 static_cast<long long>(interval_ns), static_cast<long long>(target->what.timeout_ns)) +
+          where;
+      const int64_t phase_ns = static_cast<int64_t>(std::hash<std::string>()(key) % static_cast<uint64_t>(interval_ns));
+      target->next_ns = now_ns + phase_ns;
       const auto known = targets_.find(key);
       if (known != targets_.end()) {
         known->second->is_listed = true;
@@ -225,15 +237,18 @@ class ScraperThreads final : public Scraper {
     std::vector<TargetGroup> all;
     for (const std::string& path : paths) {
       Result<std::string> text = read_file(path, kTargetListBytesMax);
-      Result<std::vector<TargetGroup>> groups =
-          text.ok() ? parse_target_groups(*text) : Result<std::vector<TargetGroup>>(Error{text.error()});
+      Result<std::vector<TargetGroup>> groups = text.ok() ? parse_target_groups(*text, !source.job->relabel.empty())
+                                                          : Result<std::vector<TargetGroup>>(Error{text.error()});
       if (!groups.ok()) {
         log_.warn("file", format("job %s: %s: %s; its targets stay as they were", source.job->name.c_str(),
                                  path.c_str(), groups.error().c_str()));
         counters_.add("lockstep_scrape_lists_refused_total");
         return false;
       }
-      for (TargetGroup& group : *groups) all.push_back(std::move(group));
+      for (TargetGroup& group : *groups) {
+        group.labels.emplace_back("__meta_filepath", path);
+        all.push_back(std::move(group));
+      }
     }
     source.state = state;
     source.groups = std::move(all);
@@ -247,17 +262,25 @@ class ScraperThreads final : public Scraper {
       counters_.add("lockstep_scrape_lists_refused_total");
       return false;
     };
-    Result<Url> url = parse_url(source.discovery->url, 80);
+    const std::string& text = source.discovery->url;
+    const size_t question = std::min(text.find('?'), text.size());
+    Result<Url> url = parse_url(std::string_view(text).substr(0, question), text.starts_with("https:") ? 443 : 80);
     if (!url.ok()) return failed(url.error());
-    const std::string path = url->path.empty() ? "/" : url->path;
+    const std::string path = (url->path.empty() ? "/" : url->path) + text.substr(question);
     url->path.clear();
-    HttpClient client(*url, 10'000, kTargetListBytesMax);
+    const ScrapeAccess& access = source.discovery->access;
+    const Result<std::string> authorization = access.authorization();
+    if (!authorization.ok()) return failed(authorization.error());
+    HttpClient client(*url, 10'000, kTargetListBytesMax, access.tls);
     client.interrupt_by(stop_event_.get());
-    Result<HttpResponse> answer = client.send({"GET", path, {{"accept", "application/json"}}, ""});
+    HttpRequest request{"GET", path, {{"accept", "application/json"}}, ""};
+    if (!authorization->empty()) request.headers.emplace_back("authorization", *authorization);
+    Result<HttpResponse> answer = client.send(request);
     if (!answer.ok()) return failed(answer.error());
     if (answer->status != 200) return failed(format("answered %d", answer->status));
-    Result<std::vector<TargetGroup>> groups = parse_target_groups(answer->body);
+    Result<std::vector<TargetGroup>> groups = parse_target_groups(answer->body, !source.job->relabel.empty());
     if (!groups.ok()) return failed(groups.error());
+    for (TargetGroup& group : *groups) group.labels.emplace_back("__meta_url", text);
     source.groups = std::move(*groups);
     return true;
   }
@@ -271,7 +294,7 @@ class ScraperThreads final : public Scraper {
       ready_.pop_front();
       const bool is_listed = target.is_listed;
       lock.unlock();
-      std::optional<Target::Outcome> outcome;
+      std::optional<Outcome> outcome;
       if (is_listed) {
         outcome = scrape(target);
       } else {
@@ -280,13 +303,17 @@ class ScraperThreads final : public Scraper {
         target.has_spoken = false;
       }
       lock.lock();
-      if (outcome) target.last = std::move(*outcome);
+      if (outcome) {
+        target.what.at_unix_ns = outcome->at_unix_ns;
+        target.what.took_ns = outcome->took_ns;
+        target.what.error = std::move(outcome->problem);
+      }
       target.is_taken = false;
     }
   }
 
   // nullopt: interrupted, which is not the target's fault.
-  std::optional<Target::Outcome> scrape(Target& target) {
+  std::optional<Outcome> scrape(Target& target) {
     const int64_t began_ns = clock_.monotonic_ns();
     const int64_t began_unix_ns = clock_.unix_ns();
     const int64_t now_ms = began_unix_ns / 1'000'000;
@@ -302,53 +329,86 @@ class ScraperThreads final : public Scraper {
     if (stop_asked()) return std::nullopt;
     const std::span<const PushedSeries> series =
         problem.empty() ? target.walk.series() : std::span<const PushedSeries>();
+    const bool honors_time = target.job->honor_timestamps;
+    const std::vector<int64_t> now(1, now_ms);
+    std::vector<PushedSeries> ours;
     std::vector<std::string> shown;
+    ours.reserve(series.size());
+    if (target.relabelled.size() > 2 * series.size() + 1024) target.relabelled.clear();
     for (size_t k = 0; k < series.size(); ++k) {
-      if (!target.walk.has_own_time(k) || !target.job->honor_timestamps) shown.emplace_back(series[k].raw_labels);
+      PushedSeries one = series[k];
+      if (!target.job->metric_relabel.empty()) one.raw_labels = relabelled(target, one.raw_labels);
+      if (one.raw_labels.empty()) continue;
+      if (!honors_time) one.times_ms = now;  // that of the scrape
+      if (!target.walk.has_own_time(k) || !honors_time) shown.emplace_back(one.raw_labels);
+      ours.push_back(one);
     }
-    if (!series.empty()) {
-      std::vector<PushedSeries> ours;  // with the time of the scrape
-      const std::vector<int64_t> now(1, now_ms);
-      if (!target.job->honor_timestamps) {
-        ours.assign(series.begin(), series.end());
-        for (PushedSeries& one : ours) one.times_ms = now;
-      }
-      (void)intake_.push(kScrapeDoor, target.stream, ours.empty() ? series : std::span<const PushedSeries>(ours),
-                         [&](size_t k) { return exposition::Walk::labels_of(series[k].raw_labels); });
+    if (!ours.empty()) {
+      (void)intake_.push(kScrapeDoor, target.stream, ours, [&](size_t k) { return labels_of(ours[k].raw_labels); });
       for (const exposition::Metadata& one : target.walk.metadata()) {
         intake_.metadata(one.name, one.type, one.help, one.unit);
       }
     }
     if (!problem.empty()) {
-      log_.warn("target", format("job %s: %s: %s", target.job->name.c_str(), target.address.c_str(), problem.c_str()));
+      log_.warn("target",
+                format("job %s: %s: %s", target.job->name.c_str(), target.what.address.c_str(), problem.c_str()));
     }
     counters_.add("lockstep_scrapes_total", problem.empty() ? "result=\"read\"" : "result=\"failed\"");
+    const size_t added = added_since(target.shown, shown);
     say_stale(target, shown, now_ms);
     target.shown = std::move(shown);
     const int64_t took_ns = clock_.monotonic_ns() - began_ns;
     say_own(target, now_ms,
-            {{"up", problem.empty() ? 1 : 0},
-             {"scrape_duration_seconds", static_cast<double>(took_ns) / 1e9},
-             {"scrape_samples_scraped", static_cast<double>(series.size())}});
-    return Target::Outcome{began_unix_ns, took_ns, std::move(problem)};
+            {problem.empty() ? 1.0 : 0.0, static_cast<double>(took_ns) / 1e9, static_cast<double>(series.size()),
+             static_cast<double>(ours.size()), static_cast<double>(added)});
+    return Outcome{began_unix_ns, took_ns, std::move(problem)};
+  }
+
+  // What the job's rules make of a series of the page; empty: it is dropped. What cannot be read stays as it is, to be
+  // refused and counted where all others are.
+  static std::string_view relabelled(Target& target, std::string_view raw) {
+    const auto [known, is_new] = target.relabelled.try_emplace(std::string(raw));
+    if (is_new) {
+      Result<Labels> labels = exposition::Walk::labels_of(raw);
+      if (!labels.ok()) {
+        known->second = raw;
+      } else if (relabel(target.job->metric_relabel, *labels)) {
+        known->second = remote_write::raw_labels_of(*labels);
+      }
+    }
+    return known->second;
+  }
+
+  // Of a page, or relabelled: then they are as remote write has them.
+  static Result<Labels> labels_of(std::string_view raw) {
+    return raw.starts_with('T') ? exposition::Walk::labels_of(raw) : remote_write::Walk::labels_of(raw);
+  }
+
+  static size_t added_since(const std::vector<std::string>& before, const std::vector<std::string>& now) {
+    if (before == now) return 0;
+    const std::unordered_set<std::string_view> known(before.begin(), before.end());
+    return static_cast<size_t>(
+        std::count_if(now.begin(), now.end(), [&](const std::string& raw) { return !known.contains(raw); }));
   }
 
   Result<HttpResponse> fetch(Target& target) {
+    const ScrapeTarget& what = target.what;
+    const Result<std::string> authorization = target.job->access.authorization();
+    if (!authorization.ok()) return Error{authorization.error()};
     if (target.client == nullptr) {
-      Result<Url> url =
-          parse_url(target.job->scheme + "://" + target.address, target.job->scheme == "https" ? 443 : 80);
+      Result<Url> url = parse_url(what.scheme + "://" + what.address, what.scheme == "https" ? 443 : 80);
       if (!url.ok()) return Error{url.error()};
-      target.client =
-          std::make_unique<HttpClient>(*url, target.job->timeout_ns / 1'000'000, target.job->body_bytes_max);
+      target.client = std::make_unique<HttpClient>(*url, what.timeout_ns / 1'000'000, target.job->body_bytes_max,
+                                                   target.job->access.tls);
       target.client->interrupt_by(stop_event_.get());
     }
-    return target.client->send(
-        {"GET",
-         target.job->path,
-         {{"accept", kAccept},
-          {"user-agent", "lockstepd"},
-          {"x-prometheus-scrape-timeout-seconds", shortest_text(static_cast<double>(target.job->timeout_ns) / 1e9)}},
-         ""});
+    HttpRequest request{"GET", what.path, {}, ""};
+    request.headers = {
+        {"accept", kAccept},
+        {"user-agent", "lockstepd"},
+        {"x-prometheus-scrape-timeout-seconds", shortest_text(static_cast<double>(what.timeout_ns) / 1e9)}};
+    if (!authorization->empty()) request.headers.emplace_back("authorization", *authorization);
+    return target.client->send(request);
   }
 
   // Markers for what was on the last page and is not on this one; without a time, for all that the target ever said.
@@ -362,20 +422,14 @@ class ScraperThreads final : public Scraper {
       if (!still.contains(raw)) gone.push_back(raw);
     }
     if (is_gone) {
-      for (const char* name : {"up", "scrape_duration_seconds", "scrape_samples_scraped"}) {
-        gone.push_back(target.prefix + name);
-      }
+      for (const char* name : kOwnSeries) gone.push_back(target.prefix + name);
     }
     if (!gone.empty()) push_values(target, "stale", gone, std::vector<double>(gone.size(), kStale), now_ms);
   }
 
-  void say_own(Target& target, int64_t now_ms, const std::vector<std::pair<const char*, double>>& own) {
+  void say_own(Target& target, int64_t now_ms, const std::vector<double>& values) {  // as kOwnSeries
     std::vector<std::string> raws;
-    std::vector<double> values;
-    for (const auto& [name, value] : own) {
-      raws.push_back(target.prefix + name);
-      values.push_back(value);
-    }
+    for (const char* name : kOwnSeries) raws.push_back(target.prefix + name);
     push_values(target, "own", raws, values, now_ms);
     target.has_spoken = true;
   }
@@ -388,8 +442,7 @@ class ScraperThreads final : public Scraper {
       series[k].times_ms = {&now_ms, 1};
       series[k].values = {&values[k], 1};
     }
-    (void)intake_.push(kScrapeDoor, target.stream + part, series,
-                       [&](size_t k) { return exposition::Walk::labels_of(raws[k]); });
+    (void)intake_.push(kScrapeDoor, target.stream + part, series, [&](size_t k) { return labels_of(raws[k]); });
   }
 
   bool stop_asked() {
@@ -409,6 +462,7 @@ class ScraperThreads final : public Scraper {
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::map<std::string, std::unique_ptr<Target>> targets_;  // guarded by mutex_, but for what is its worker's
+  std::vector<ScrapeTarget> dropped_;                       // guarded by mutex_
   std::deque<Target*> ready_;                               // guarded by mutex_
   bool stopping_ = false;                                   // guarded by mutex_
   std::thread scheduler_;

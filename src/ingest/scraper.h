@@ -1,8 +1,9 @@
 // Scrapes exporters: every target of the configuration at its interval, each at a moment of its own within it, so that
 // a fleet does not answer all at once.
 //
-// Every scrape stores the page's series with the labels job and instance and the target's own, and besides up,
-// scrape_duration_seconds and scrape_samples_scraped. A series that is not on the page any more, and every series of a
+// Every scrape stores the page's series with the labels job and instance and the target's own, as the job's rules leave
+// them, and besides up, scrape_duration_seconds, scrape_samples_scraped, scrape_samples_post_metric_relabeling and
+// scrape_series_added. A series that is not on the page any more, and every series of a
 // target that does not answer or is not listed any more, gets a stale marker.
 // Discovery: files are read again when they change, HTTP lists at their refresh_interval; a list that cannot be read
 // leaves the targets as they were.
@@ -33,7 +34,7 @@ class Scraper {
                                         Counters& counters, size_t threads = 4);
   virtual ~Scraper() = default;
   virtual void stop() = 0;
-  // Those that are listed now, by job and address.
+  // Those that are listed now, by job and address, then those that rules dropped (the first 10,000).
   virtual std::vector<ScrapeTarget> targets() const = 0;
 };
 

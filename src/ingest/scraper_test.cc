@@ -11,6 +11,7 @@
 #include "base/text.h"
 #include "ingest/counters_table.h"
 #include "ingest/testing/recording_metric_writer.h"
+#include "model/series_labels.h"
 #include "net/http_server.h"
 #include "store/metric_reader.h"
 
@@ -47,7 +48,22 @@ scrape_configs:
 
 TEST(ScrapeConfig, NamesTheLineThatIsWrong) {
   const std::pair<const char*, const char*> kCases[] = {
-      {"scrape_configs:\n- job_name: a\n  relabel_configs: []\n", "line 3: \"relabel_configs\" is not known"},
+      {"scrape_configs:\n- job_name: a\n  kubernetes_sd_configs: []\n",
+       "line 3: \"kubernetes_sd_configs\" is not known"},
+      {"scrape_configs:\n- job_name: a\n  relabel_configs:\n  - {action: kep}\n", "line 4: there is no action \"kep\""},
+      {"scrape_configs:\n- job_name: a\n  relabel_configs:\n  - {regex: \"(\", target_label: b}\n", "line 4: regex: "},
+      {"scrape_configs:\n- job_name: a\n  relabel_configs:\n  - {regex: b}\n",
+       "line 4: this action needs a target_label"},
+      {"scrape_configs:\n- job_name: a\n  metric_relabel_configs:\n  - {action: hashmod, target_label: b}\n",
+       "line 4: hashmod needs a modulus"},
+      {"scrape_configs:\n- job_name: a\n  metric_relabel_configs:\n  - {action: labeldrop, source_labels: [a]}\n",
+       "line 4: labeldrop and labelkeep take no source_labels"},
+      {"scrape_configs:\n- job_name: a\n  basic_auth: {password: x}\n", "line 3: basic_auth needs a username"},
+      {"scrape_configs:\n- job_name: a\n  authorization: {type: basic, credentials: x}\n", "there is basic_auth"},
+      {"scrape_configs:\n- job_name: a\n  authorization: {credentials: x, credentials_file: /x}\n", "not both"},
+      {"scrape_configs:\n- job_name: a\n  bearer_token: x\n  basic_auth: {username: b}\n", "only one of them"},
+      {"scrape_configs:\n- job_name: a\n  tls_config: {cert_file: /x}\n", "cert_file and key_file go together"},
+      {"scrape_configs:\n- job_name: a\n  tls_config: {ca_file: x}\n", "ca_file must be an absolute path"},
       {"scrape_configs:\n- job_nam: a\n",
        "line 2: \"job_nam\" is not known in a scrape config; did you mean job_name?"},
       {"scrape_configs:\n- job_name: a\n", "line 2: job \"a\" has no targets"},
@@ -74,6 +90,9 @@ class ScraperTest : public ::testing::Test {
         [this](const ServerRequest& request) {
           std::lock_guard lock(mutex_);
           ++asked_;
+          const std::string authorization(request.header("authorization"));
+          if (request.path != "/list" && !wanted_.empty() && authorization != wanted_) return HttpResponse{401, {}, ""};
+          if (request.path == "/list") list_asked_ = request.query + " " + authorization;
           if (request.path == "/list") return HttpResponse{200, {}, list_};
           return HttpResponse{status_, {{"content-type", "text/plain; version=0.0.4"}}, page_};
         },
@@ -92,6 +111,14 @@ class ScraperTest : public ::testing::Test {
   void list(std::string text) {
     std::lock_guard lock(mutex_);
     list_ = std::move(text);
+  }
+  void want(std::string authorization) {
+    std::lock_guard lock(mutex_);
+    wanted_ = std::move(authorization);
+  }
+  std::string list_asked() {  // its query and authorization
+    std::lock_guard lock(mutex_);
+    return list_asked_;
   }
   ScrapeConfig config(const std::string& rest, const std::string& interval = "100ms") {
     Result<ScrapeConfig> read =
@@ -128,7 +155,7 @@ class ScraperTest : public ::testing::Test {
 
  private:
   std::mutex mutex_;
-  std::string page_, list_;
+  std::string page_, list_, wanted_, list_asked_;
   int status_ = 200;
   int asked_ = 0;
 };
@@ -141,7 +168,10 @@ TEST_F(ScraperTest, StoresThePageAndWhatTheScrapeWasLike) {
   EXPECT_EQ(writer.samples[named("up")][0].value, 1);
   EXPECT_EQ(writer.samples[named("scrape_samples_scraped")][0].value, 2);
   EXPECT_LT(writer.samples[named("scrape_duration_seconds")][0].value, 10);
-  EXPECT_EQ(writer.asked, 5u);  // every series once, however often it is scraped
+  EXPECT_EQ(writer.samples[named("scrape_samples_post_metric_relabeling")][0].value, 2);
+  EXPECT_EQ(writer.samples[named("scrape_series_added")][0].value, 2);
+  EXPECT_EQ(writer.samples[named("scrape_series_added")][1].value, 0);
+  EXPECT_EQ(writer.asked, 7u);  // every series once, however often it is scraped
 }
 
 TEST_F(ScraperTest, WhatIsNotOnThePageAnyMoreIsStale) {
@@ -241,6 +271,82 @@ TEST_F(ScraperTest, StopsAtOnceEvenWhileATargetIsSilent) {
   scrape_until(what, [&] { return asked() >= 1; });
 }
 
+TEST_F(ScraperTest, RulesRenameAndDropSeriesAndTheirMarkersFollow) {
+  show("a{x=\"1\"} 1\nb 2\ngo_c 3\n");
+  std::atomic<bool> changed{false};
+  scrape_until(config("  static_configs: [{targets: [\"" + instance + R"y("]}]
+  metric_relabel_configs:
+  - {source_labels: [__name__], regex: "go_.*", action: drop}
+  - {source_labels: [__name__], regex: "(.*)", target_label: __name__, replacement: "own_$1"
+}
+  - {regex: x, action: labeldrop}
+)y"),
+               [&] {
+                 if (count("read") >= 2 && !changed.exchange(true)) show("b 2\n");
+                 return count("read") >= 5;
+               });
+  ASSERT_GE(writer.samples[named("own_b")].size(), 2u);
+  EXPECT_FALSE(is_stale(writer.samples[named("own_b")].back().value));
+  ASSERT_GE(writer.samples[named("own_a")].size(), 2u);
+  EXPECT_EQ(writer.samples[named("own_a")][0].value, 1);
+  EXPECT_TRUE(is_stale(writer.samples[named("own_a")].back().value));
+  for (const char* none : {"a", "b", "go_c", "own_go_c", "own_up"}) EXPECT_FALSE(writer.samples.contains(named(none)));
+  EXPECT_EQ(writer.samples[named("scrape_samples_scraped")][0].value, 3);
+  EXPECT_EQ(writer.samples[named("scrape_samples_post_metric_relabeling")][0].value, 2);
+}
+
+TEST_F(ScraperTest, SaysWhoItIs) {
+  show("a 1\n");
+  want("Basic dXNlcjpwYXNz");  // user:pass
+  const std::string target = "  static_configs: [{targets: [\"" + instance + "\"]}]\n";
+  scrape_until(config(target + "  basic_auth: {username: user, password: pass}\n"), [&] { return count("read") >= 1; });
+  EXPECT_EQ(count("failed"), 0);
+  want("Bearer second");
+  const std::string file = std::filesystem::temp_directory_path() / ("scraper_test_token." + std::to_string(getpid()));
+  std::ofstream(file) << "first\n";
+  std::atomic<bool> changed{false};
+  scrape_until(config(target + "  authorization: {credentials_file: " + file + "}\n"), [&] {
+    // A token that is replaced is sent from the next scrape on.
+    if (count("failed") >= 1 && !changed.exchange(true)) std::ofstream(file) << "second\n";
+    return count("read") >= 2;
+  });
+  EXPECT_GE(count("failed"), 1);
+  std::filesystem::remove(file);
+  std::unique_ptr<Scraper> scraper = Scraper::start(
+      config(target + "  authorization: {credentials_file: " + file + "}\n"), intake, clock, counters, 2);
+  const auto error = [&] {
+    const std::vector<ScrapeTarget> targets = scraper->targets();
+    return targets.empty() ? std::string() : targets[0].error;
+  };
+  for (int i = 0; i < 1000 && error().empty(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  EXPECT_NE(error().find(file), std::string::npos) << error();
+  scraper->stop();
+}
+
+TEST_F(ScraperTest, AListOverHttpIsAskedForWithItsQueryAndToken) {
+  show("a 1\n");
+  list("[{\"targets\": [\"" + instance + "\", \"other:1\"], \"labels\": {\"__meta_rack\": \"r1\"}}]");
+  std::unique_ptr<Scraper> scraper = Scraper::start(config("  http_sd_configs: [{url: \"http://" + instance +
+                                                               R"y(/list?zone=a", authorization: {credentials: s3cret}}]
+  relabel_configs:
+  - {action: labelmap, regex: "__meta_(rack)"
+  }
+  - {action: drop, source_labels: [__address__], regex: "other.*"}
+)y",
+                                                           "5s"),
+                                                    intake, clock, counters, 2);
+  for (int i = 0; i < 1000 && scraper->targets().size() < 2; ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  const std::vector<ScrapeTarget> targets = scraper->targets();
+  scraper->stop();
+  EXPECT_EQ(list_asked(), "zone=a Bearer s3cret");
+  ASSERT_EQ(targets.size(), 2u);
+  EXPECT_EQ(targets[0].labels, (Labels{{"instance", instance}, {"job", "test"}, {"rack", "r1"}}));
+  EXPECT_EQ(label_value(targets[0].discovered, "__meta_url"), "http://" + instance + "/list?zone=a");
+  EXPECT_TRUE(targets[1].is_dropped);
+  EXPECT_EQ(label_value(targets[1].discovered, "__address__"), "other:1");
+}
+
 TEST_F(ScraperTest, TellsOfEachTargetHowItsLastScrapeWent) {
   show("a 1\n");
   std::unique_ptr<Scraper> scraper = Scraper::start(
@@ -254,7 +360,7 @@ TEST_F(ScraperTest, TellsOfEachTargetHowItsLastScrapeWent) {
   ASSERT_TRUE(all_scraped());
   for (const ScrapeTarget& target : scraper->targets()) {
     EXPECT_EQ(target.job, "test");
-    EXPECT_EQ(target.labels, (Labels{{"rack", "r1"}, {"job", "test"}, {"instance", target.address}}));
+    EXPECT_EQ(target.labels, (Labels{{"instance", target.address}, {"job", "test"}, {"rack", "r1"}}));
     EXPECT_EQ(target.path, "/metrics");
     EXPECT_EQ(target.interval_ns, 100'000'000);
     if (target.address == instance) {

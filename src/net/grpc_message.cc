@@ -1,5 +1,6 @@
 #include "net/grpc_message.h"
 
+#include "base/base64.h"
 #include "base/text.h"
 
 namespace lockstep {
@@ -19,18 +20,6 @@ void put_bytes(std::string& out, int field, std::string_view bytes) {
   put_varint(out, static_cast<uint64_t>(field) << 3 | 2);
   put_varint(out, bytes.size());
   out.append(bytes);
-}
-
-std::string base64(std::string_view bytes) {
-  static constexpr char kDigits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-  std::string text;
-  for (size_t at = 0; at < bytes.size(); at += 3) {
-    size_t count = std::min<size_t>(3, bytes.size() - at);
-    uint32_t group = 0;
-    for (size_t i = 0; i < 3; ++i) group = group << 8 | (i < count ? static_cast<uint8_t>(bytes[at + i]) : 0u);
-    for (size_t i = 0; i < 4; ++i) text += i <= count ? kDigits[group >> (18 - 6 * i) & 63] : '=';
-  }
-  return text;
 }
 
 }  // namespace

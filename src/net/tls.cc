@@ -322,10 +322,12 @@ Result<void> TlsClient::load() {
   return {};
 }
 
-Result<std::unique_ptr<Stream>> TlsClient::open(UniqueFd connected, const std::string& host, const Deadline& deadline) {
+Result<std::unique_ptr<Stream>> TlsClient::open(UniqueFd connected, const std::string& address,
+                                                const Deadline& deadline) {
   if (Result<void> loaded = load(); !loaded.ok()) return Error{loaded.error()};
   Session ssl(SSL_new(state_->context.get()));
   if (ssl == nullptr) return Error{queued_error()};
+  const std::string& host = state_->options.server_name.empty() ? address : state_->options.server_name;
   in6_addr numeric{};
   const bool is_address =
       inet_pton(AF_INET, host.c_str(), &numeric) == 1 || inet_pton(AF_INET6, host.c_str(), &numeric) == 1;

@@ -22,6 +22,7 @@ struct TlsOptions {
   std::string certificate_file;  // PEM, with its chain; empty: none is shown to the server
   std::string key_file;          // PEM, not encrypted
   bool verify = true;            // false: whoever answers is believed
+  std::string server_name;       // whose certificate it must be; empty: that of the host we connect to
   bool operator==(const TlsOptions&) const = default;
 };
 
@@ -35,8 +36,9 @@ class TlsClient {
 
   // Reads the files now, where they are new or have changed: what is wrong with them is known before anybody connects.
   Result<void> load();
-  // Shakes hands over a connected socket; the certificate must be for `host` (a name or a numeric address).
-  Result<std::unique_ptr<Stream>> open(UniqueFd connected, const std::string& host, const Deadline& deadline);
+  // Shakes hands over a connected socket; the certificate must be for `address` (a name or a numeric address), or for
+  // the server name of the options.
+  Result<std::unique_ptr<Stream>> open(UniqueFd connected, const std::string& address, const Deadline& deadline);
 
  private:
   struct State;

@@ -7,6 +7,7 @@
 #include <limits>
 #include <map>
 
+#include "base/base64.h"
 #include "base/characters.h"
 #include "base/text.h"
 
@@ -32,24 +33,8 @@ std::optional<std::pair<double, size_t>> unit_at(std::string_view text) {
   return std::nullopt;
 }
 
-std::string base64(std::span<const uint8_t> bytes) {
-  static constexpr char kLetters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-  std::string text;
-  for (size_t i = 0; i < bytes.size(); i += 3) {
-    const size_t have = std::min<size_t>(3, bytes.size() - i);
-    uint32_t word = 0;
-    for (size_t k = 0; k < 3; ++k) word = word << 8 | (k < have ? bytes[i + k] : 0u);
-    for (size_t k = 0; k < 4; ++k) text += k <= have ? kLetters[word >> (18 - 6 * k) & 63] : '=';
-  }
-  return text;
-}
-
-std::span<const uint8_t> octets(const std::string& text) {
-  return {reinterpret_cast<const uint8_t*>(text.data()), text.size()};
-}
-
 std::string id_text(std::span<const uint8_t> id, OtlpJson style) {
-  return style == OtlpJson::kOtlp ? to_hex(id) : base64(id);
+  return style == OtlpJson::kOtlp ? to_hex(id) : base64({reinterpret_cast<const char*>(id.data()), id.size()});
 }
 
 void write_kind(JsonWriter& json, int32_t kind, OtlpJson style) {
@@ -280,7 +265,7 @@ void write_otlp_value(JsonWriter& json, const Value& value) {
       write_otlp_attributes(json, map);
       json.end_object();
     }
-    void operator()(const Value::Bytes& bytes) { json.field("bytesValue", base64(octets(bytes.data))); }
+    void operator()(const Value::Bytes& bytes) { json.field("bytesValue", base64(bytes.data)); }
   };
   json.begin_object();
   std::visit(Visitor{json}, value.data);

@@ -1,5 +1,6 @@
 #include "wire/exposition.h"
 
+#include <algorithm>
 #include <bit>
 #include <charconv>
 #include <cmath>
@@ -318,19 +319,20 @@ Result<Labels> Walk::labels_of(std::string_view raw) {
     if (!read.ok()) return Error{read.error()};
     target = std::move(*read);
   }
-  std::erase_if(labels, [](const auto& label) { return label.second.empty(); });
+  // A label that is there and empty takes away the target's where the page's win, and is nothing otherwise.
+  if (!honor_labels) std::erase_if(labels, [](const auto& label) { return label.second.empty(); });
+  const auto is_there = [](const Labels& in, const std::string& wanted) {
+    return std::any_of(in.begin(), in.end(), [&](const auto& label) { return label.first == wanted; });
+  };
   for (auto& [key, value] : target) {
-    if (key == kMetricNameLabel) continue;
-    bool is_taken = false;
+    if (key == kMetricNameLabel || (honor_labels && is_there(labels, key))) continue;
     for (auto& label : labels) {
       if (label.first != key) continue;
-      if (honor_labels) {
-        is_taken = true;
-      } else {
-        label.first = "exported_" + key;
-      }
+      std::string other = "exported_" + key;
+      while (is_there(labels, other) || is_there(target, other)) other.insert(0, "exported_");
+      label.first = std::move(other);
     }
-    if (!is_taken) labels.emplace_back(key, value);
+    labels.emplace_back(key, value);
   }
   return canonical_labels(std::move(labels));
 }

@@ -87,6 +87,18 @@ TEST_F(ExpositionTest, ThePagesLabelGivesWayToTheTargetsUnlessHonoured) {
   prefix = target_prefix({{"instance", "n1:9100"}, {"job", "node"}}, true);
   read(Format::kText, "a{job=\"theirs\"} 1\n");
   EXPECT_EQ(labels(0), (Labels{{"__name__", "a"}, {"instance", "n1:9100"}, {"job", "theirs"}}));
+  // Empty on the page: the target's is taken away.
+  read(Format::kText, "a{job=\"\"} 1\n");
+  EXPECT_EQ(labels(0), (Labels{{"__name__", "a"}, {"instance", "n1:9100"}}));
+}
+
+TEST_F(ExpositionTest, ANameThatIsTakenGetsAnotherPrefix) {
+  read(Format::kText, "a{job=\"theirs\",exported_job=\"before\",instance=\"\"} 1\n");
+  EXPECT_EQ(labels(0), (Labels{{"__name__", "a"},
+                               {"exported_exported_job", "theirs"},
+                               {"exported_job", "before"},
+                               {"instance", "n1:9100"},
+                               {"job", "node"}}));
 }
 
 TEST_F(ExpositionTest, ReadsOpenMetricsWithExemplarsUnitsAndCreatedTimes) {

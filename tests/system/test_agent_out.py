@@ -18,6 +18,7 @@ from opentelemetry.proto.collector.logs.v1 import logs_service_pb2_grpc as logs_
 from opentelemetry.proto.collector.metrics.v1 import metrics_service_pb2 as metrics_pb2
 from opentelemetry.proto.collector.metrics.v1 import metrics_service_pb2_grpc as metrics_grpc
 
+import certificates
 import harness
 
 DELIVERED_S = 25  # an agent that has met nobody for a while looks again after 10 s at most
@@ -27,42 +28,10 @@ TOKEN = "s3cret-token"
 # Papers
 
 
-def openssl(*arguments):
-    subprocess.run(["openssl", *map(str, arguments)], check=True, capture_output=True, timeout=30)
-
-
-class Authority:
-    """A CA in a folder, and what it signs."""
-
-    def __init__(self, folder):
-        folder.mkdir()
-        self.folder = folder
-        self.certificate = folder / "ca.pem"
-        openssl(
-            "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2",
-            "-subj", f"/CN={folder.name}", "-keyout", folder / "ca.key", "-out", self.certificate,
-        )  # fmt: skip
-
-    def sign(self, name, alternative="IP:127.0.0.1,DNS:localhost"):
-        """(certificate, key)"""
-        key, request, certificate = (self.folder / f"{name}.{end}" for end in ("key", "csr", "pem"))
-        extensions = self.folder / f"{name}.ext"
-        extensions.write_text(f"subjectAltName={alternative}\n")
-        openssl(
-            "req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-subj", f"/CN={name}",
-            "-keyout", key, "-out", request,
-        )  # fmt: skip
-        openssl(
-            "x509", "-req", "-in", request, "-CA", self.certificate, "-CAkey", self.folder / "ca.key", "-CAcreateserial",
-            "-days", "1", "-extfile", extensions, "-out", certificate,
-        )  # fmt: skip
-        return certificate, key
-
-
 class Papers:
     def __init__(self, folder):
-        self.ca = Authority(folder / "ours")
-        self.other_ca = Authority(folder / "theirs")
+        self.ca = certificates.Authority(folder / "ours")
+        self.other_ca = certificates.Authority(folder / "theirs")
         self.server = self.ca.sign("server")
         self.elsewhere = self.ca.sign("elsewhere", "DNS:elsewhere.example")
         self.client = self.ca.sign("agent")

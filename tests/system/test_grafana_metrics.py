@@ -3,15 +3,14 @@ node exporter and a page like the DCGM exporter's. Every sample goes on to a rea
 both have the same samples at the same times and must answer the same."""
 
 import datetime
-import json
 import math
 import shutil
 import socket
-import subprocess
 import time
 import urllib.parse
 
 import harness
+import peers
 import pytest
 import test_feedback
 
@@ -125,26 +124,6 @@ def gpu_exporter():
         yield address
 
 
-def listens(address):
-    host, port = address.rsplit(":", 1)
-    with socket.socket() as probe:
-        return probe.connect_ex((host, int(port))) == 0
-
-
-class Child:
-    """A program of the machine's, not of ours, listening on an address; killed at the end."""
-
-    def __init__(self, arguments, address, log):
-        self.address = address
-        with open(log, "wb") as out:
-            self.process = subprocess.Popen([str(one) for one in arguments], stdout=out, stderr=subprocess.STDOUT)
-        harness.eventually(lambda: listens(address), 30, f"{arguments[0]} listens; its words: {log}")
-
-    def end(self):
-        self.process.kill()
-        self.process.wait()
-
-
 class Seen:
     """The server, the Prometheus beside it, and a moment at which both know the same."""
 
@@ -153,28 +132,15 @@ class Seen:
         self.at = 0.0
 
     def ours(self, path, method="GET", **parameters):
-        return asked(self.server.http, "/prometheus/api/v1/" + path, method, parameters)
+        return peers.asked(self.server.http, "/prometheus/api/v1/" + path, method, parameters)
 
     def theirs(self, path, method="GET", **parameters):
-        return asked(self.prometheus, "/api/v1/" + path, method, parameters)
+        return peers.asked(self.prometheus, "/api/v1/" + path, method, parameters)
 
     def filled(self, expression):
         for name, value in (("$node", self.node), ("$job", "node"), ("$gpu", self.gpu), ("$rate", "8s")):
             expression = expression.replace(name, value)
         return expression
-
-
-def asked(address, path, method, parameters):
-    form = urllib.parse.urlencode(parameters, doseq=True)
-    if method == "POST":
-        answer = harness.request(
-            address, "POST", path, form.encode(), {"Content-Type": "application/x-www-form-urlencoded"}
-        )
-    else:
-        answer = harness.request(address, "GET", path + ("?" + form if form else ""))
-    body = json.loads(answer.body)
-    assert answer.status == 200 and body["status"] == "success", f"{path} {parameters}: {answer.status} {answer.text}"
-    return body["data"]
 
 
 @pytest.fixture(scope="module")
@@ -188,11 +154,11 @@ def seen(tmp_path_factory, gpu_exporter):
     server = None
     try:
         children.append(
-            Child(["prometheus-node-exporter", f"--web.listen-address={node}"], node, folder / "node_exporter.log")
+            peers.Child(["prometheus-node-exporter", f"--web.listen-address={node}"], node, folder / "node_exporter.log")
         )
         (folder / "prometheus.yml").write_text("global: {}\n")
         children.append(
-            Child(
+            peers.Child(
                 [
                     "prometheus",
                     f"--config.file={folder}/prometheus.yml",

@@ -113,7 +113,7 @@ def test_series_are_deleted_and_copied_where_the_server_allows_it(start, tmp_pat
 
 def test_a_scrape_file_that_is_wrong_is_said_with_its_line(tmp_path):
     scrape = tmp_path / "scrape.yaml"
-    scrape.write_text("scrape_configs:\n- job_name: web\n  relabel_configs: []\n")
+    scrape.write_text("scrape_configs:\n- job_name: web\n  kubernetes_sd_configs: []\n")
     with pytest.raises(RuntimeError) as failed:
         harness.Server(tmp_path / "data", more=["--scrape", scrape])
-    assert "relabel_configs" in str(failed.value) and "line 3" in str(failed.value)
+    assert "kubernetes_sd_configs" in str(failed.value) and "line 3" in str(failed.value)

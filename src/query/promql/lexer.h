@@ -37,9 +37,5 @@ size_t utf8_length(std::string_view text);
 
 // 12345, 0x1f, 1_000, 1e9, .5, Inf, NaN. False: not a number.
 bool parse_number(std::string_view text, double* number);
-// 1h30m, 500ms: units in falling order, each once. Empty on success, else what is wrong.
-std::string parse_duration_ms(std::string_view text, int64_t* milliseconds);
-// 90000 -> 1m30s, as the language writes it.
-std::string duration_text(int64_t milliseconds);
 
 }  // namespace lockstep::promql

@@ -7,6 +7,7 @@
 #include <limits>
 #include <optional>
 
+#include "base/duration.h"
 #include "base/text.h"
 #include "query/promql/lexer.h"
 

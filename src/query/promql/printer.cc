@@ -4,6 +4,7 @@
 #include <charconv>
 #include <cmath>
 
+#include "base/duration.h"
 #include "base/text.h"
 #include "query/promql/lexer.h"
 

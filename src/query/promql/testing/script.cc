@@ -9,6 +9,7 @@
 #include <map>
 #include <optional>
 
+#include "base/duration.h"
 #include "base/text.h"
 #include "query/promql/lexer.h"
 #include "query/promql/parser.h"
