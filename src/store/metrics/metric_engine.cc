@@ -790,8 +790,29 @@ Result<void> MetricEngine::seal() {
     gone.insert(gone.end(), idle.begin(), idle.end());
   }
   index_.forget(gone);
+  if (index_.forgotten_count() > std::max(options_.gone_series_max, index_.series_count())) renumber();
   note_blocks();
   return {};
+}
+
+// Most of the work is done while others go on; then everybody waits for as long as it takes to write the new numbers
+// down.
+void MetricEngine::renumber() {
+  const size_t gone = index_.forgotten_count();
+  const int64_t began_ns = clock_.monotonic_ns();
+  SeriesIndex::Renumbering renumbering(index_);
+  const int64_t held_ns = clock_.monotonic_ns();
+  {
+    std::unique_lock lock(mutex_);
+    std::vector<std::unique_lock<std::shared_mutex>> held;
+    for (const std::unique_ptr<Shard>& shard : shards_) held.push_back(shard->hold());
+    const std::vector<uint32_t>& numbers = renumbering.finish();
+    for (const std::unique_ptr<Shard>& shard : shards_) shard->renumber(numbers);
+  }
+  const int64_t now_ns = clock_.monotonic_ns();
+  LOCKSTEP_LOG_INFO("metrics", "index made anew in %s without %zu series that left (writers waited for %s)",
+                    human_duration(static_cast<double>(now_ns - began_ns)).c_str(), gone,
+                    human_duration(static_cast<double>(now_ns - held_ns)).c_str());
 }
 
 void MetricEngine::note_blocks() {

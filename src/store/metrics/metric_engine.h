@@ -57,6 +57,7 @@ struct MetricEngineOptions {
   int64_t keep_ms[metrics::kTiers] = {15ll * 86'400'000, 90ll * 86'400'000, 730ll * 86'400'000};  // behind the newest
   uint64_t bytes_max[metrics::kTiers] = {UINT64_MAX, UINT64_MAX, UINT64_MAX};
   int64_t idle_ms = 2 * 3'600'000;  // a series that nobody writes to leaves memory
+  size_t gone_series_max = 65'536;  // once more than these, and than there are, have left, their numbers are given anew
   uint64_t segment_bytes_max = 64ull << 20;
   size_t exemplars_max = 100'000;
   bool background = true;  // false: nothing happens but by step(), seal(), merge() and retain()
@@ -136,6 +137,7 @@ class MetricEngine final : public MetricWriter, public MetricReader {
   Result<void> merge_these(uint32_t tier, const Blocks& inputs, uint32_t level, bool rolls_up);
   void exchange(const Blocks& old, const Blocks& added);
   void note_blocks();
+  void renumber();
   void damage(const char* where, const std::string& line) const;
   void damaged_chunks(const metrics::Block& block, size_t count) const;
   std::shared_ptr<const Blocks> blocks() const;

@@ -7,11 +7,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cmath>
 #include <csignal>
 #include <fstream>
 #include <numeric>
 #include <random>
+#include <thread>
 
 #include "base/text.h"
 #include "store/metrics/engine_world.h"
@@ -373,6 +375,110 @@ TEST_F(MetricEngineTest, SeriesThatNobodyWritesToLeaveMemoryAndComeBack) {
   engine.reset();
   engine = open();
   EXPECT_EQ(found(*engine, "old").at("old").values, (std::vector<double>{1, 2}));
+}
+
+// An agent whose series have another label with every job.
+TEST_F(MetricEngineTest, JobsComeAndGoAndMemoryStaysAsItIs) {
+  options_.idle_ms = 500'000;
+  options_.gone_series_max = 100;
+  options_.limits.series_per_stream_max = 3'500;
+  constexpr int kSeries = 1'000, kHostSeries = 100, kJobs = 40;
+  auto engine = open();
+  auto series_of = [](int job, int i) { return format("gpu{job_id=job-%d,gpu=%d}", job, i); };
+  size_t early_bytes = 0;
+  for (int job = 0; job < kJobs; ++job) {
+    for (int look = 0; look < 4; ++look) {
+      TestPush push;
+      for (int i = 0; i < kHostSeries; ++i) push.add(format("host{i=%d}", i), now(), i);
+      for (int i = 0; i < kSeries; ++i) push.add(series_of(job, i), now(), job * 10'000 + i);
+      push.exemplar({{{"trace_id", format("%d-%d", job, look)}}, 1, now()});
+      Result<PushOutcome> outcome = push.to(*engine, "agent");
+      ASSERT_TRUE(outcome.ok());
+      ASSERT_TRUE(outcome->refused.empty()) << job << ": " << outcome->refused[0].example;
+      ASSERT_EQ(push.asked, look == 0 ? size_t{kSeries} + (job == 0 ? size_t{kHostSeries} : 0u) : 0u);
+      clock_.now_ns += 150'000'000'000;
+    }
+    ASSERT_TRUE(engine->seal().ok());
+    EXPECT_LE(engine->cardinality(1).series, 3u * kSeries + kHostSeries);
+    if (job == 5) early_bytes = engine->memory_bytes();
+  }
+  EXPECT_LT(engine->memory_bytes(), early_bytes * 5 / 4);
+  auto check = [&] {
+    for (int job : {0, 1, kJobs / 2, kJobs - 1}) {
+      Found all = found(*engine, {label_is("job_id", format("job-%d", job))}, {.from_ms = 0, .to_ms = INT64_MAX});
+      ASSERT_EQ(all.size(), size_t{kSeries}) << job;
+      for (int i : {0, 17, kSeries - 1}) {
+        const SampleColumns& samples = all[format("gpu{gpu=%d,job_id=job-%d}", i, job)];
+        EXPECT_EQ(samples.values, std::vector<double>(4, job * 10'000 + i)) << job << " " << i;
+      }
+      const auto exemplars =
+          engine->exemplars(std::vector<LabelMatcher>{label_is("job_id", format("job-%d", job))}, 0, INT64_MAX);
+      ASSERT_EQ(exemplars->size(), 4u) << job;
+      for (const Exemplar& one : *exemplars)
+        EXPECT_TRUE(one.labels[0].second.starts_with(std::to_string(job) + "-")) << one.labels[0].second;
+    }
+    EXPECT_EQ(found(*engine, {label_is("__name__", "host"), label_is("i", "7")}, {.from_ms = 0, .to_ms = INT64_MAX})
+                  .begin()
+                  ->second.values.size(),
+              size_t{4 * kJobs});
+  };
+  check();
+  engine.reset();
+  engine = open();
+  check();
+}
+
+// Whoever reads meets series under their own labels, however often they get other numbers meanwhile.
+TEST_F(MetricEngineTest, NumbersAreGivenAnewWhileOthersReadAndWrite) {
+  options_.idle_ms = 1'000;
+  options_.gone_series_max = 1;
+  options_.future_ms = int64_t{1} << 40;
+  auto engine = open();
+  std::atomic<int64_t> time_ms{now()};
+  std::atomic<bool> done{false};
+  std::atomic<int> wrong{0}, seen{0};
+  auto value_of = [](int writer, int round, int i) { return writer * 1'000'000 + round * 100 + i; };
+  auto write = [&](int writer) {
+    for (int round = 0; !done; ++round) {
+      const int64_t at = time_ms.fetch_add(700) + 700;
+      TestPush push;
+      for (int i = 0; i < 80; ++i)
+        push.add(format("m{v=%d}", value_of(writer, round, i)), at, value_of(writer, round, i));
+      Result<PushOutcome> outcome = push.to(*engine, format("writer %d", writer));
+      if (!outcome.ok() || !outcome->refused.empty()) ++wrong;
+      // Sent by all: it lives in one shard and is written from others.
+      (void)TestPush().add("shared", at, 1).to(*engine, format("writer %d", writer));
+    }
+  };
+  auto read = [&] {
+    while (!done) {
+      const int64_t to = time_ms;
+      for (const auto& [series, samples] :
+           found(*engine, {label_is("__name__", "m")}, {.from_ms = to - 5'000, .to_ms = to})) {
+        for (double value : samples.values) {
+          if (series != format("m{v=%d}", static_cast<int>(value))) ++wrong;
+          ++seen;
+        }
+      }
+    }
+  };
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 2; ++i) threads.emplace_back(write, i);
+  threads.emplace_back(read);
+  for (int i = 0; i < 30; ++i) {
+    EXPECT_TRUE(engine->seal().ok());
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  done = true;
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(wrong, 0);
+  EXPECT_GT(seen, 0);
+  Found all = found(*engine, {label_is("__name__", "m")}, {.from_ms = 0, .to_ms = INT64_MAX});
+  for (const auto& [series, samples] : all) {
+    ASSERT_EQ(samples.values.size(), 1u) << series;
+    ASSERT_EQ(series, format("m{v=%d}", static_cast<int>(samples.values[0])));
+  }
+  EXPECT_LT(engine->cardinality(1).series, all.size() / 2);
 }
 
 // Streams go to shards by a hash that is another in every process: of many streams some are in another shard.

@@ -39,50 +39,51 @@ std::shared_ptr<const std::vector<uint32_t>> SeriesIndex::Name::remembered(const
   return known.values;
 }
 
-SeriesIndex::Row SeriesIndex::row_of(uint32_t series) const {
-  const uint32_t* words = &words_[places_[series]];
-  if ((words[0] & kDerived) == 0) return {*shapes_[words[0]], words + 1, kNone, 0};
-  const uint32_t* full = &words_[places_[series] - (words[0] & ((1u << kDistanceBits) - 1))];
-  return {*shapes_[full[0]], full + 1, (words[0] & ~kDerived) >> kDistanceBits, words[1]};
+SeriesIndex::Row SeriesIndex::Tables::row_of(uint32_t series) const {
+  const size_t place = places[series];
+  const uint32_t* row = &words[place];
+  if ((row[0] & kDerived) == 0) return {*shapes[row[0]], row + 1, kNone, 0};
+  const uint32_t* full = &words[place - (row[0] & ((1u << kDistanceBits) - 1))];
+  return {*shapes[full[0]], full + 1, (row[0] & ~kDerived) >> kDistanceBits, row[1]};
 }
 
-uint32_t SeriesIndex::add_row(uint32_t number, std::span<const LabelSymbols> labels) {
-  Shape& shape = *shapes_[number];
+uint32_t SeriesIndex::Tables::add_row(uint32_t number, std::span<const LabelSymbols> labels) {
+  Shape& shape = *shapes[number];
   size_t differ = 0, changed = 0;
   if (shape.last_full != kNone) {
-    const uint32_t* full = &words_[shape.last_full] + 1;
+    const uint32_t* full = &words[shape.last_full] + 1;
     for (size_t i = 0; i < labels.size(); ++i) {
       if (full[i] == labels[i].value) continue;
       ++differ;
       changed = i;
     }
   }
-  const size_t distance = words_.run_place(2) - shape.last_full;
+  const size_t distance = words.run_place(2) - shape.last_full;
   if (differ == 1 && changed < kNamesMax && distance < size_t{1} << kDistanceBits) {
     const auto what = static_cast<uint32_t>(changed << kDistanceBits | distance);
-    return static_cast<uint32_t>(words_.add_run(std::array{kDerived | what, labels[changed].value}));
+    return static_cast<uint32_t>(words.add_run(std::array{kDerived | what, labels[changed].value}));
   }
-  thread_local std::vector<uint32_t> words;
-  words.assign(1, number);
-  for (const LabelSymbols& label : labels) words.push_back(label.value);
-  return shape.last_full = static_cast<uint32_t>(words_.add_run(words));
+  thread_local std::vector<uint32_t> full;
+  full.assign(1, number);
+  for (const LabelSymbols& label : labels) full.push_back(label.value);
+  return shape.last_full = static_cast<uint32_t>(words.add_run(full));
 }
 
-uint64_t SeriesIndex::hash_of(uint32_t series) const {
+uint64_t SeriesIndex::Tables::hash_of(uint32_t series) const {
   const Row row = row_of(series);
   uint64_t hash = row.shape.names.size();
   for (size_t i = 0; i < row.shape.names.size(); ++i) hash = mixed(hash, uint64_t{row.shape.names[i]} << 32 | row[i]);
   return hash;
 }
 
-uint32_t SeriesIndex::lookup(std::span<const LabelSymbols> labels) const {
-  if (slots_.empty()) return kNone;
+uint32_t SeriesIndex::Tables::lookup(std::span<const LabelSymbols> labels) const {
+  if (slots.empty()) return kNone;
   uint64_t hash = labels.size();
   for (const LabelSymbols& label : labels) hash = mixed(hash, uint64_t{label.name} << 32 | label.value);
-  const size_t mask = slots_.size() - 1;
-  for (size_t at = hash & mask; slots_[at] != 0; at = (at + 1) & mask) {
-    const uint32_t series = slots_[at] - 1;
-    if (is_forgotten_[series]) continue;
+  const size_t mask = slots.size() - 1;
+  for (size_t at = hash & mask; slots[at] != 0; at = (at + 1) & mask) {
+    const uint32_t series = slots[at] - 1;
+    if (is_forgotten[series]) continue;
     const Row row = row_of(series);
     bool same = row.shape.names.size() == labels.size();
     for (size_t i = 0; same && i < labels.size(); ++i)
@@ -92,37 +93,37 @@ uint32_t SeriesIndex::lookup(std::span<const LabelSymbols> labels) const {
   return kNone;
 }
 
-void SeriesIndex::enter(uint32_t series) {
-  if ((slots_used_ + 1) * 10 > slots_.size() * 8) {
-    slots_.assign(std::max<size_t>(1024, slots_.size() * 2), 0);
-    slots_used_ = 0;
+void SeriesIndex::Tables::enter(uint32_t series) {
+  if ((slots_used + 1) * 10 > slots.size() * 8) {
+    slots.assign(std::max<size_t>(1024, slots.size() * 2), 0);
+    slots_used = 0;
     for (uint32_t known = 0; known < series; ++known) {
-      if (!is_forgotten_[known]) enter(known);
+      if (!is_forgotten[known]) enter(known);
     }
   }
-  const size_t mask = slots_.size() - 1;
+  const size_t mask = slots.size() - 1;
   size_t at = hash_of(series) & mask;
-  while (slots_[at] != 0) at = (at + 1) & mask;
-  slots_[at] = series + 1;
-  ++slots_used_;
+  while (slots[at] != 0) at = (at + 1) & mask;
+  slots[at] = series + 1;
+  ++slots_used;
 }
 
-uint32_t SeriesIndex::shape_of(std::span<const LabelSymbols> labels) {
-  thread_local std::vector<uint32_t> names;
-  names.clear();
-  for (const LabelSymbols& label : labels) names.push_back(label.name);
-  auto known = shape_numbers_.find(names);
-  if (known != shape_numbers_.end()) return known->second;
+uint32_t SeriesIndex::Tables::shape_of(std::span<const LabelSymbols> labels) {
+  thread_local std::vector<uint32_t> key;
+  key.clear();
+  for (const LabelSymbols& label : labels) key.push_back(label.name);
+  auto known = shape_numbers.find(key);
+  if (known != shape_numbers.end()) return known->second;
   auto shape = std::make_unique<Shape>();
-  shape->names = names;
-  shape->last_made.resize(names.size());
-  for (uint32_t name : names) {
-    std::unique_ptr<Name>& dictionary = names_[name];
-    if (dictionary == nullptr) dictionary = std::make_unique<Name>(symbols_);
+  shape->names = key;
+  shape->last_made.resize(key.size());
+  for (uint32_t name : key) {
+    std::unique_ptr<Name>& dictionary = names[name];
+    if (dictionary == nullptr) dictionary = std::make_unique<Name>(symbols);
     shape->dictionaries.push_back(dictionary.get());
   }
-  shapes_.push_back(std::move(shape));
-  return shape_numbers_[names] = static_cast<uint32_t>(shapes_.size() - 1);
+  shapes.push_back(std::move(shape));
+  return shape_numbers[key] = static_cast<uint32_t>(shapes.size() - 1);
 }
 
 uint32_t SeriesIndex::Making::find(const Labels& labels) {
@@ -138,7 +139,7 @@ uint32_t SeriesIndex::Making::find(const Labels& labels) {
 }
 
 uint32_t SeriesIndex::Making::find(std::span<const LabelSymbols> labels) const {
-  return index_.lookup(labels);
+  return index_.tables_->lookup(labels);
 }
 
 const char* SeriesIndex::Making::refusal(const Labels& labels, std::string& example) const {
@@ -147,7 +148,7 @@ const char* SeriesIndex::Making::refusal(const Labels& labels, std::string& exam
     example = format("%s has %llu series, limit %llu; new ones are refused, the others go on", what,
                      static_cast<unsigned long long>(have), static_cast<unsigned long long>(most));
   };
-  const uint64_t all = index_.homes_.size() - index_.forgotten_.size();
+  const uint64_t all = index_.tables_->homes.size() - index_.tables_->forgotten.size();
   if (all >= limits.series_max) {
     too_many("the store", all, limits.series_max);
     return "series_limit";
@@ -161,7 +162,7 @@ const char* SeriesIndex::Making::refusal(const Labels& labels, std::string& exam
   for (const auto& limit : each) {
     const std::string_view value = label_value(labels, limit.label);
     if (value.empty()) continue;
-    if (const uint64_t have = index_.live_with(limit.label, value); have >= limit.most) {
+    if (const uint64_t have = index_.tables_->live_with(limit.label, value); have >= limit.most) {
       too_many((limit.what + (" " + as_one_line(value))).c_str(), have, limit.most);
       return limit.reason;
     }
@@ -178,13 +179,17 @@ uint32_t SeriesIndex::Making::make(const Labels& labels, Home home) {
 }
 
 uint32_t SeriesIndex::Making::make(std::span<const LabelSymbols> labels, Home home) {
-  const uint32_t shape_number = index_.shape_of(labels);
-  const uint32_t series = static_cast<uint32_t>(index_.homes_.size());
-  index_.places_.push_back(index_.add_row(shape_number, labels));
-  index_.homes_.push_back(home.word());
-  index_.is_forgotten_.push_back(false);
-  index_.enter(series);
-  Shape& shape = *index_.shapes_[shape_number];
+  return index_.tables_->make(labels, home);
+}
+
+uint32_t SeriesIndex::Tables::make(std::span<const LabelSymbols> labels, Home home) {
+  const uint32_t shape_number = shape_of(labels);
+  const uint32_t series = static_cast<uint32_t>(homes.size());
+  places.push_back(add_row(shape_number, labels));
+  homes.push_back(home.word());
+  is_forgotten.push_back(false);
+  enter(series);
+  Shape& shape = *shapes[shape_number];
   for (size_t i = 0; i < labels.size(); ++i) {
     Name& name = *shape.dictionaries[i];
     Shape::Made& made = shape.last_made[i];
@@ -198,29 +203,29 @@ uint32_t SeriesIndex::Making::make(std::span<const LabelSymbols> labels, Home ho
   return series;
 }
 
-const SeriesIndex::Name* SeriesIndex::dictionary(std::string_view name) const {
-  std::optional<uint32_t> symbol = symbols_.find(name);
+const SeriesIndex::Name* SeriesIndex::Tables::dictionary(std::string_view name) const {
+  std::optional<uint32_t> symbol = symbols.find(name);
   if (!symbol) return nullptr;
-  auto known = names_.find(*symbol);
-  return known == names_.end() ? nullptr : known->second.get();
+  auto known = names.find(*symbol);
+  return known == names.end() ? nullptr : known->second.get();
 }
 
-uint64_t SeriesIndex::live_with(std::string_view name, std::string_view value) const {
+uint64_t SeriesIndex::Tables::live_with(std::string_view name, std::string_view value) const {
   const Name* values = dictionary(name);
   const size_t at = values == nullptr ? SIZE_MAX : values->find(value);
   return at == SIZE_MAX ? 0 : values->values[at].postings.count() - values->values[at].forgotten;
 }
 
 SeriesSet SeriesIndex::Reading::matching(const CompiledMatchers& matchers) const {
-  SeriesSet set(index_.homes_.size(), true);
+  SeriesSet set(tables_.homes.size(), true);
   matching_series(
-      matchers, [&](std::string_view name) { return index_.dictionary(name); }, set);
-  for (uint32_t series : index_.forgotten_) set.remove(series);
+      matchers, [&](std::string_view name) { return tables_.dictionary(name); }, set);
+  for (uint32_t series : tables_.forgotten) set.remove(series);
   return set;
 }
 
 void SeriesIndex::Reading::names(std::vector<std::string>& to) const {
-  for (const auto& [symbol, name] : index_.names_) {
+  for (const auto& [symbol, name] : tables_.names) {
     if (std::any_of(name->values.begin(), name->values.end(),
                     [](const Value& value) { return value.postings.count() > value.forgotten; }))
       to.emplace_back(index_.symbols_.text(symbol));
@@ -228,7 +233,7 @@ void SeriesIndex::Reading::names(std::vector<std::string>& to) const {
 }
 
 void SeriesIndex::Reading::values(std::string_view name, std::vector<std::string>& to) const {
-  const Name* known = index_.dictionary(name);
+  const Name* known = tables_.dictionary(name);
   if (known == nullptr) return;
   for (const Value& value : known->values) {
     if (value.postings.count() > value.forgotten) to.emplace_back(index_.symbols_.text(value.symbol));
@@ -237,14 +242,15 @@ void SeriesIndex::Reading::values(std::string_view name, std::vector<std::string
 
 size_t SeriesIndex::series_count() const {
   std::shared_lock lock(mutex_);
-  return homes_.size() - forgotten_.size();
+  return tables_->homes.size() - tables_->forgotten.size();
 }
 
 size_t SeriesIndex::memory_bytes() const {
   std::shared_lock lock(mutex_);
-  size_t bytes = symbols_.memory_bytes() + words_.memory_bytes() + places_.memory_bytes() + homes_.memory_bytes() +
-                 is_forgotten_.capacity() / 8 + slots_.capacity() * sizeof(uint32_t);
-  for (const auto& [symbol, name] : names_) {
+  size_t bytes = symbols_.memory_bytes() + tables_->words.memory_bytes() + tables_->places.memory_bytes() +
+                 tables_->homes.memory_bytes() + tables_->is_forgotten.capacity() / 8 +
+                 tables_->slots.capacity() * sizeof(uint32_t);
+  for (const auto& [symbol, name] : tables_->names) {
     bytes += name->values.size() * (sizeof(Value) + 40);
     for (const Value& value : name->values) bytes += value.postings.memory_bytes();
   }
@@ -254,7 +260,7 @@ size_t SeriesIndex::memory_bytes() const {
 std::vector<Creator> SeriesIndex::largest(std::string_view label, size_t count) const {
   std::shared_lock lock(mutex_);
   std::vector<Creator> list;
-  const Name* values = dictionary(label);
+  const Name* values = tables_->dictionary(label);
   if (values == nullptr) return list;
   std::vector<std::pair<uint64_t, size_t>> order;
   for (size_t i = 0; i < values->values.size(); ++i)
@@ -269,15 +275,54 @@ std::vector<Creator> SeriesIndex::largest(std::string_view label, size_t count) 
 void SeriesIndex::forget(std::span<const uint32_t> series) {
   std::unique_lock lock(mutex_);
   for (uint32_t one : series) {
-    if (is_forgotten_[one]) continue;
-    is_forgotten_[one] = true;
-    forgotten_.push_back(one);
-    const Row row = row_of(one);
+    if (tables_->is_forgotten[one]) continue;
+    tables_->is_forgotten[one] = true;
+    tables_->forgotten.push_back(one);
+    const Row row = tables_->row_of(one);
     for (size_t i = 0; i < row.shape.names.size(); ++i) {
       Name& name = *row.shape.dictionaries[i];
       ++name.values[name.by_symbol.at(row[i])].forgotten;
     }
   }
+}
+
+size_t SeriesIndex::forgotten_count() const {
+  std::shared_lock lock(mutex_);
+  return tables_->forgotten.size();
+}
+
+// In parts, so that whoever makes series waits for one of them at most.
+SeriesIndex::Renumbering::Renumbering(SeriesIndex& index)
+    : index_(index), tables_(std::make_unique<Tables>(index.symbols_)) {
+  for (;;) {
+    std::shared_lock lock(index_.mutex_);
+    const size_t all = index_.tables_->homes.size();
+    if (numbers_.size() == all) return;
+    copy(std::min(all, numbers_.size() + kAtOnce));
+  }
+}
+
+void SeriesIndex::Renumbering::copy(size_t end) {
+  const Tables& from = *index_.tables_;
+  std::vector<LabelSymbols> labels;
+  RunArray::Walk homes(from.homes);
+  for (auto series = static_cast<uint32_t>(numbers_.size()); series < end; ++series) {
+    if (from.is_forgotten[series]) {
+      numbers_.push_back(kNone);
+      continue;
+    }
+    const Row row = from.row_of(series);
+    labels.clear();
+    for (size_t i = 0; i < row.shape.names.size(); ++i) labels.push_back({row.shape.names[i], row[i]});
+    numbers_.push_back(tables_->make(labels, Home::of(homes[series])));
+  }
+}
+
+const std::vector<uint32_t>& SeriesIndex::Renumbering::finish() {
+  std::unique_lock lock(index_.mutex_);
+  copy(index_.tables_->homes.size());
+  std::swap(index_.tables_, tables_);  // the old ones go with this, not under the lock
+  return numbers_;
 }
 
 }  // namespace lockstep::metrics

@@ -7,6 +7,7 @@
 // 8 bytes and its place in the tables (9), and for one in some ten or a hundred 4 bytes a label.
 // Limits: on creation, over all, per metric name, per job (label job_id) and per tenant (label tenant);
 //         existing series are never refused.
+// Series that left keep their numbers and rows until a Renumbering.
 // Thread rule: Thread-safe; a Reading holds the shared lock while it lives, so it is kept short.
 #pragma once
 
@@ -57,72 +58,6 @@ struct Creator {
 };
 
 class SeriesIndex {
- public:
-  explicit SeriesIndex(SeriesLimits limits) : limits_(limits) {}
-
-  Symbols& symbols() { return symbols_; }
-  const Symbols& symbols() const { return symbols_; }
-
-  // Making series: takes the lock for as many as there are to make.
-  class Making {
-   public:
-    explicit Making(SeriesIndex& index) : index_(index), lock_(index.mutex_) {}
-    // UINT32_MAX: not known. Labels are sorted by name, each once.
-    uint32_t find(const Labels& labels);
-    uint32_t find(std::span<const LabelSymbols> labels) const;
-    // nullptr: may be made; else the reason, with `example` set to a line that says it.
-    const char* refusal(const Labels& labels, std::string& example) const;
-    // Not known, not refused.
-    uint32_t make(const Labels& labels, Home home);
-    uint32_t make(std::span<const LabelSymbols> labels, Home home);
-    Home home(uint32_t series) const { return Home::of(index_.homes_[series]); }
-
-   private:
-    SeriesIndex& index_;
-    std::unique_lock<std::shared_mutex> lock_;
-  };
-
-  class Reading {
-   public:
-    explicit Reading(const SeriesIndex& index) : index_(index), lock_(index.mutex_) {}
-    SeriesSet matching(const CompiledMatchers& matchers) const;
-    // By series; only those that matching() gave have one.
-    const RunArray& homes() const { return index_.homes_; }
-    // Sorted by the name's text, to where room(count) says.
-    template <typename Room>
-    void labels(uint32_t series, Room&& room) const {
-      const Row row = index_.row_of(series);
-      const std::vector<uint32_t>& names = row.shape.names;
-      LabelSymbols* to = room(names.size());
-      for (size_t i = 0; i < names.size(); ++i) to[i] = {names[i], row[i]};
-    }
-    // Appended.
-    void labels(uint32_t series, std::vector<LabelSymbols>& to) const {
-      labels(series, [&](size_t count) {
-        to.resize(to.size() + count);
-        return to.data() + to.size() - count;
-      });
-    }
-    // Labels of this series are soon asked for.
-    void prefetch(uint32_t series) const { __builtin_prefetch(&index_.words_[index_.places_[series]]); }
-    size_t series_count() const { return index_.homes_.size(); }
-    // Of any series that has not left.
-    void names(std::vector<std::string>& to) const;
-    void values(std::string_view name, std::vector<std::string>& to) const;
-
-   private:
-    const SeriesIndex& index_;
-    std::shared_lock<std::shared_mutex> lock_;
-  };
-
-  size_t series_count() const;
-  size_t memory_bytes() const;
-  // The values of a label that have the most series, most first.
-  std::vector<Creator> largest(std::string_view label, size_t count) const;
-  // Series that nobody wrote to for long leave: they match nothing and may be made again.
-  void forget(std::span<const uint32_t> series);
-
- private:
   struct Value {
     uint32_t symbol = 0;
     uint32_t forgotten = 0;
@@ -171,33 +106,123 @@ class SeriesIndex {
     uint32_t changed, value;
     uint32_t operator[](size_t at) const { return at == changed ? value : full[at]; }
   };
-  uint32_t shape_of(std::span<const LabelSymbols> labels);
-  Row row_of(uint32_t series) const;
-  uint32_t add_row(uint32_t shape, std::span<const LabelSymbols> labels);
-  uint64_t hash_of(uint32_t series) const;
-  uint32_t lookup(std::span<const LabelSymbols> labels) const;
-  void enter(uint32_t series);
-  const Name* dictionary(std::string_view name) const;
-  uint64_t live_with(std::string_view name, std::string_view value) const;
+  struct Tables {
+    explicit Tables(const Symbols& of) : symbols(of) {}
+    uint32_t make(std::span<const LabelSymbols> labels, Home home);
+    uint32_t shape_of(std::span<const LabelSymbols> labels);
+    Row row_of(uint32_t series) const;
+    uint32_t add_row(uint32_t shape, std::span<const LabelSymbols> labels);
+    uint64_t hash_of(uint32_t series) const;
+    uint32_t lookup(std::span<const LabelSymbols> labels) const;
+    void enter(uint32_t series);
+    const Name* dictionary(std::string_view name) const;
+    uint64_t live_with(std::string_view name, std::string_view value) const;
 
+    const Symbols& symbols;
+    std::vector<std::unique_ptr<Shape>> shapes;
+    std::map<std::vector<uint32_t>, uint32_t> shape_numbers;
+    std::unordered_map<uint32_t, std::unique_ptr<Name>> names;  // by symbol
+    // Per series: its shape and a value symbol for each name; or, with kDerived, which name has another value than in
+    // the full row so many words before, and that value.
+    ChunkedArray<uint32_t, 16> words;
+    static constexpr uint32_t kDerived = 0x8000'0000, kDistanceBits = 25, kNamesMax = 64;
+    ChunkedArray<uint32_t> places;  // by series: in words
+    RunArray homes;                 // by series
+    std::vector<bool> is_forgotten;
+    std::vector<uint32_t> slots;  // open addressing by labels: series + 1, or 0
+    size_t slots_used = 0;
+    std::vector<uint32_t> forgotten;
+  };
+
+ public:
+  explicit SeriesIndex(SeriesLimits limits) : limits_(limits), tables_(std::make_unique<Tables>(symbols_)) {}
+
+  Symbols& symbols() { return symbols_; }
+  const Symbols& symbols() const { return symbols_; }
+
+  // Making series: takes the lock for as many as there are to make.
+  class Making {
+   public:
+    explicit Making(SeriesIndex& index) : index_(index), lock_(index.mutex_) {}
+    // UINT32_MAX: not known. Labels are sorted by name, each once.
+    uint32_t find(const Labels& labels);
+    uint32_t find(std::span<const LabelSymbols> labels) const;
+    // nullptr: may be made; else the reason, with `example` set to a line that says it.
+    const char* refusal(const Labels& labels, std::string& example) const;
+    // Not known, not refused.
+    uint32_t make(const Labels& labels, Home home);
+    uint32_t make(std::span<const LabelSymbols> labels, Home home);
+    Home home(uint32_t series) const { return Home::of(index_.tables_->homes[series]); }
+
+   private:
+    SeriesIndex& index_;
+    std::unique_lock<std::shared_mutex> lock_;
+  };
+
+  class Reading {
+   public:
+    explicit Reading(const SeriesIndex& index) : lock_(index.mutex_), index_(index), tables_(*index.tables_) {}
+    SeriesSet matching(const CompiledMatchers& matchers) const;
+    // By series; only those that matching() gave have one.
+    const RunArray& homes() const { return tables_.homes; }
+    // Sorted by the name's text, to where room(count) says.
+    template <typename Room>
+    void labels(uint32_t series, Room&& room) const {
+      const Row row = tables_.row_of(series);
+      const std::vector<uint32_t>& names = row.shape.names;
+      LabelSymbols* to = room(names.size());
+      for (size_t i = 0; i < names.size(); ++i) to[i] = {names[i], row[i]};
+    }
+    // Appended.
+    void labels(uint32_t series, std::vector<LabelSymbols>& to) const {
+      labels(series, [&](size_t count) {
+        to.resize(to.size() + count);
+        return to.data() + to.size() - count;
+      });
+    }
+    // Labels of this series are soon asked for.
+    void prefetch(uint32_t series) const { __builtin_prefetch(&tables_.words[tables_.places[series]]); }
+    // Of any series that has not left.
+    void names(std::vector<std::string>& to) const;
+    void values(std::string_view name, std::vector<std::string>& to) const;
+
+   private:
+    std::shared_lock<std::shared_mutex> lock_;
+    const SeriesIndex& index_;
+    const Tables& tables_;
+  };
+
+  size_t series_count() const;
+  size_t memory_bytes() const;
+  // The values of a label that have the most series, most first.
+  std::vector<Creator> largest(std::string_view label, size_t count) const;
+  // Series that nobody wrote to for long leave: they match nothing and may be made again.
+  void forget(std::span<const uint32_t> series);
+  // Of all numbers so many have left.
+  size_t forgotten_count() const;
+
+  // New tables without the series that left. Made while others read and make series, and only put in place of the old
+  // ones when nobody else goes by numbers. One at a time, and nothing is forgotten meanwhile.
+  class Renumbering {
+   public:
+    explicit Renumbering(SeriesIndex& index);
+    // The new number by the old one, UINT32_MAX for those that left: whoever keeps numbers must take the new ones
+    // before anybody reads.
+    const std::vector<uint32_t>& finish();
+
+   private:
+    static constexpr size_t kAtOnce = 20'000;  // series copied under the lock
+    void copy(size_t end);
+    SeriesIndex& index_;
+    std::unique_ptr<Tables> tables_;
+    std::vector<uint32_t> numbers_;
+  };
+
+ private:
   const SeriesLimits limits_;
   Symbols symbols_;
-
   mutable std::shared_mutex mutex_;
-  // Under mutex_.
-  std::vector<std::unique_ptr<Shape>> shapes_;
-  std::map<std::vector<uint32_t>, uint32_t> shape_numbers_;
-  std::unordered_map<uint32_t, std::unique_ptr<Name>> names_;  // by symbol
-  // Per series: its shape and a value symbol for each name; or, with kDerived, which name has another value than in the
-  // full row so many words before, and that value.
-  ChunkedArray<uint32_t, 16> words_;
-  static constexpr uint32_t kDerived = 0x8000'0000, kDistanceBits = 25, kNamesMax = 64;
-  ChunkedArray<uint32_t> places_;  // by series: in words_
-  RunArray homes_;                 // by series
-  std::vector<bool> is_forgotten_;
-  std::vector<uint32_t> slots_;  // open addressing by labels: series + 1, or 0
-  size_t slots_used_ = 0;
-  std::vector<uint32_t> forgotten_;
+  std::unique_ptr<Tables> tables_;  // under mutex_
 };
 
 }  // namespace lockstep::metrics

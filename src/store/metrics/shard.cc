@@ -9,6 +9,9 @@
 namespace lockstep::metrics {
 namespace {
 
+constexpr size_t kOwnGroupMin = 64;    // new series of a push that are worth a group beside that of their neighbours
+constexpr size_t kEntriesMin = 4'096;  // fewer may stay, whatever they stand for
+
 std::string labels_text(const Labels& labels) {
   std::string name, text;
   for (const auto& [key, value] : labels) {
@@ -120,13 +123,20 @@ uint64_t Shard::end_record() {
 
 // A new series joins the group of its neighbour in the push, where the times are the same; so that what one agent sends
 // for one time is one group.
-Home Shard::room_in_group(Home neighbour, bool same_time) {
+Home Shard::room_in_group(Stream* stream, Home neighbour, bool same_time) {
   Group* group = same_time ? local_group(neighbour) : nullptr;
   uint32_t number = neighbour.group_in_shard();
-  if (group == nullptr || group->series.size() >= kGroupSlotsMax) {
+  const bool may_join = group != nullptr && group->series.size() < kGroupSlotsMax && number >= groups_before_ &&
+                        (makers_[number] == stream || makers_[number] == nullptr);
+  if (!may_join) {
     number = static_cast<uint32_t>(groups_.size());
     groups_.push_back(std::make_unique<Group>());
+    makers_.push_back(nullptr);
     group = groups_.back().get();
+  }
+  if (makers_[number] == nullptr && stream != nullptr) {
+    makers_[number] = stream;
+    stream->series += group->series.size();
   }
   return {Home::pack(number_, number), static_cast<uint32_t>(group->series.size())};
 }
@@ -240,6 +250,8 @@ void Shard::resolve_missing(Stream& stream, std::span<const PushedSeries> series
     asked.push_back(std::move(one));
   }
   if (asked.empty()) return;
+  const bool mostly_new = asked.size() >= kOwnGroupMin && asked.size() * 2 > series.size();
+  groups_before_ = mostly_new ? static_cast<uint32_t>(groups_.size()) : 0;
   SeriesIndex::Making making(index_);
   for (Asked& one : asked) {
     const uint32_t k = one.k;
@@ -254,7 +266,8 @@ void Shard::resolve_missing(Stream& stream, std::span<const PushedSeries> series
       const char* reason = making.refusal(one.labels, example);
       if (reason == nullptr && stream.series >= limits_.series_per_stream_max) {
         reason = "agent_limit";
-        example = format("the stream has %u series, limit %llu; new ones are refused, the others go on", stream.series,
+        example = format("the stream has %llu series, limit %llu; new ones are refused, the others go on",
+                         static_cast<unsigned long long>(stream.series),
                          static_cast<unsigned long long>(limits_.series_per_stream_max));
       }
       if (reason != nullptr) {
@@ -264,7 +277,7 @@ void Shard::resolve_missing(Stream& stream, std::span<const PushedSeries> series
       }
       const bool follows = k > 0 && !resolved_[k - 1].refused;
       const Home neighbour = follows ? resolved_[k - 1].home : Home{};
-      home = room_in_group(neighbour, follows && first_time(k) == first_time(k - 1));
+      home = room_in_group(&stream, neighbour, follows && first_time(k) == first_time(k - 1));
       known = making.make(one.labels, home);
       groups_[home.group_in_shard()]->series.push_back(known);
       new_series_.push_back({home.group_in_shard(), home.slot, known});
@@ -482,7 +495,7 @@ void Shard::restore_series(const LabelRows& series, Home neighbour, std::span<Ho
     if (const uint32_t known = making.find(series[i]); known != kNone) {
       homes[i] = making.home(known);
     } else {
-      homes[i] = room_in_group(neighbour, true);
+      homes[i] = room_in_group(nullptr, neighbour, true);
       groups_[homes[i].group_in_shard()]->series.push_back(making.make(series[i], homes[i]));
     }
     neighbour = homes[i];
@@ -599,12 +612,48 @@ std::vector<std::string> Shard::series_records() const {
 std::vector<uint32_t> Shard::forget_idle(int64_t before_ms) {
   std::unique_lock lock(mutex_);
   std::vector<uint32_t> gone;
-  for (std::unique_ptr<Group>& group : groups_) {
+  for (uint32_t number = 0; number < groups_.size(); ++number) {
+    std::unique_ptr<Group>& group = groups_[number];
     if (group == nullptr || group->last_ms >= before_ms || !group->data.empty() || group->sealing != nullptr) continue;
     for (size_t slot = 0; slot < group->series.size(); ++slot) gone.push_back(series_in(*group, slot));
+    if (makers_[number] != nullptr) makers_[number]->series -= group->series.size();
+    makers_[number] = nullptr;
+    entries_gone_ += group->series.size();
     group = nullptr;
   }
+  if (!gone.empty()) std::erase_if(streams_, [](const auto& stream) { return stream.second.series == 0; });
+  if (entries_gone_ * 2 > entries_.size() && entries_.size() >= kEntriesMin) leave_out_gone_entries();
   return gone;
+}
+
+// Those that stay keep their order, which is what pushes are resolved by.
+void Shard::leave_out_gone_entries() {
+  ChunkedArray<Hash128> entries = std::exchange(entries_, {});
+  RunArray entry_homes = std::exchange(entry_homes_, {});
+  entry_slots_ = {};
+  entries_gone_ = 0;
+  RunArray::Walk homes(entry_homes);
+  for (size_t i = 0; i < entries.size(); ++i) {
+    const Home home = Home::of(homes[i]);
+    const bool is_here = home.shard() == number_;
+    if (entries[i] == Hash128{} || (is_here && groups_[home.group_in_shard()] == nullptr)) continue;
+    add_entry(entries[i], home);
+  }
+  for (auto& [name, stream] : streams_) stream.next = kNone;
+}
+
+void Shard::renumber(std::span<const uint32_t> numbers) {
+  for (const std::unique_ptr<Group>& group : groups_) {
+    if (group == nullptr) continue;
+    RunArray series;
+    RunArray::Walk before(group->series);
+    for (size_t slot = 0; slot < group->series.size(); ++slot) series.push_back(numbers[before[slot]]);
+    group->series = std::move(series);
+  }
+  for (std::deque<StoredExemplar>* part : {&exemplars_, &exemplars_sealing_}) {
+    for (StoredExemplar& one : *part) one.series = one.series < numbers.size() ? numbers[one.series] : kNone;
+    std::erase_if(*part, [](const StoredExemplar& one) { return one.series == kNone; });
+  }
 }
 
 size_t Shard::strip_bytes() const {

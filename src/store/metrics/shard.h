@@ -4,6 +4,8 @@
 // A push is resolved by position: after the series that came last the stream is expected to send the one that followed
 // it before, and 128 bits of hash of the label bytes say whether it did. Otherwise a table of these hashes is asked,
 // and only for bytes never seen the caller for labels. No label bytes are kept.
+// A stream most of whose series are new (another job, another label) gets groups of its own for them: those it does not
+// send any more leave together, and rows are no wider than what is written.
 // Memory per series: 16 bytes and its place in the table (6), besides group and index.
 // Thread rule: Thread-safe: push() and the like lock; snapshot() takes the lock shared.
 #pragma once
@@ -12,6 +14,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <shared_mutex>
 #include <span>
 #include <string>
@@ -124,6 +127,11 @@ class Shard {
   // Groups that nobody wrote to since then, with nothing in memory, leave. Gives their series.
   std::vector<uint32_t> forget_idle(int64_t before_ms);
 
+  // While this lives nobody else is at work here.
+  std::unique_lock<std::shared_mutex> hold() { return std::unique_lock(mutex_); }
+  // Under hold(): series have other numbers now, by the old ones (SeriesIndex::Renumbering).
+  void renumber(std::span<const uint32_t> numbers);
+
   size_t strip_bytes() const;
   int64_t oldest_ms() const;  // in memory; INT64_MAX: nothing
   size_t memory_bytes() const;
@@ -132,8 +140,8 @@ class Shard {
  private:
   struct Stream {
     Hash128 seed;
-    uint32_t next = 0;  // the entry that is expected
-    uint32_t series = 0;
+    uint32_t next = 0;    // the entry that is expected
+    uint64_t series = 0;  // in the groups that it made
   };
   struct Resolved {
     Home home;
@@ -148,7 +156,8 @@ class Shard {
   void resolve_missing(Stream& stream, std::span<const PushedSeries> series, std::span<const Hash128> hashes,
                        const std::vector<uint32_t>& missing, const std::function<Result<Labels>(size_t)>& canonical,
                        PushTally& tally);
-  Home room_in_group(Home neighbour, bool same_time);
+  Home room_in_group(Stream* stream, Home neighbour, bool same_time);
+  void leave_out_gone_entries();
   void put_histogram(Home home, int64_t time_ms, std::shared_ptr<const NativeHistogram> histogram, PushTally& tally);
   void keep_exemplar(uint32_t series, PushedExemplar exemplar);
   void log_new_series();
@@ -188,7 +197,10 @@ class Shard {
   ChunkedArray<Hash128> entries_;      // in the order in which they came first
   RunArray entry_homes_;               // by entry
   std::vector<uint32_t> entry_slots_;  // open addressing by hash: entry + 1, or 0
+  size_t entries_gone_ = 0;            // at least as many stand for series that left
   std::vector<std::unique_ptr<Group>> groups_;
+  std::vector<Stream*> makers_;  // by group: whose push it was made for; nullptr: known from the log alone
+  uint32_t groups_before_ = 0;   // from here on a push whose series are mostly new may add to groups
   std::deque<StoredExemplar> exemplars_;
   std::deque<StoredExemplar> exemplars_sealing_;
   size_t strip_bytes_ = 0, sealing_bytes_ = 0;
