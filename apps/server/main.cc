@@ -121,7 +121,7 @@ Result<Options> read_options(const std::vector<std::string>& arguments) {
       .toggle(&options.admin_api, "--admin-api",
               "let anybody who reaches the API delete series and have all samples copied on disk (default: nobody)")
       .text(&options.scrape, "--scrape", "FILE",
-            "exporters to scrape: a file in the words of Prometheus' scrape_configs")
+            "exporters to scrape: a file in the words of Prometheus' scrape_configs; SIGHUP reads it again")
       .text(&options.remote_write, "--remote-write", "URL",
             "where all accepted samples are sent on to, by remote write")
       .decimal(&options.gpu_hour_price, "--gpu-hour-price", "X",
@@ -210,6 +210,33 @@ void raise_file_limit() {
   setrlimit(RLIMIT_NOFILE, &limit);
 }
 
+struct StopOnReturn {
+  HttpServer& server;
+  ~StopOnReturn() { server.stop(); }
+};
+
+Result<ScrapeConfig> read_scrape_file(const std::string& path) {
+  if (path.empty()) return ScrapeConfig{};
+  Result<std::string> text = read_file(path, 16 << 20);
+  if (!text.ok()) return Error{"--scrape: " + text.error()};
+  Result<ScrapeConfig> read = parse_scrape_config(*text);
+  if (!read.ok()) return Error{"--scrape " + path + ": " + read.error()};
+  return read;
+}
+
+// Asked for by SIGHUP. A file that is wrong leaves everything as it was.
+void reload_scrape_file(const std::string& path, Scraper& scraper, Counters& counters) {
+  Result<ScrapeConfig> read = read_scrape_file(path);
+  counters.add("lockstep_scrape_config_loads_total", read.ok() ? "result=\"read\"" : "result=\"refused\"");
+  if (!read.ok()) {
+    LOCKSTEP_LOG_WARN("server", "%s; what was scraped before still is", read.error().c_str());
+    return;
+  }
+  const size_t jobs = read->jobs.size();
+  scraper.reload(std::move(*read));
+  LOCKSTEP_LOG_INFO("server", "%s read again: %zu jobs", path.c_str(), jobs);
+}
+
 Result<void> run(const Options& options, const sigset_t& signals) {
   Result<ListenAddress> http_address = parse_listen_address(options.http);
   if (!http_address.ok()) return Error{"--http: " + http_address.error()};
@@ -219,14 +246,8 @@ Result<void> run(const Options& options, const sigset_t& signals) {
   if (!otlp_grpc_address.ok()) return Error{"--otlp-grpc: " + otlp_grpc_address.error()};
   Result<std::string> web_folder = find_web_folder(options.web);
   if (!web_folder.ok()) return Error{web_folder.error()};
-  ScrapeConfig scrape;
-  if (!options.scrape.empty()) {
-    Result<std::string> text = read_file(options.scrape, 16 << 20);
-    if (!text.ok()) return Error{"--scrape: " + text.error()};
-    Result<ScrapeConfig> read = parse_scrape_config(*text);
-    if (!read.ok()) return Error{"--scrape " + options.scrape + ": " + read.error()};
-    scrape = std::move(*read);
-  }
+  Result<ScrapeConfig> scrape = read_scrape_file(options.scrape);
+  if (!scrape.ok()) return Error{scrape.error()};
   Result<Url> remote_write_url =
       options.remote_write.empty() ? Result<Url>(Url{}) : parse_url(options.remote_write, 80);
   if (!remote_write_url.ok()) return Error{"--remote-write: " + remote_write_url.error()};
@@ -237,6 +258,20 @@ Result<void> run(const Options& options, const sigset_t& signals) {
   SystemClock clock;
   Counters counters(kServerCounters);
   counters.set("lockstep_build_info", "version=\"" LOCKSTEP_VERSION "\"", 1);
+  // The API answers from the start; what is stored may take a while to open.
+  std::atomic<const DeferringHandler*> opened{nullptr};
+  Result<std::unique_ptr<HttpServer>> api = HttpServer::start(
+      {.address = *http_address,
+       .body_bytes_max = 1 << 20,
+       .path_limits = {{std::string(kRemoteWritePath), kRemoteWriteBodyBytesMax}},
+       .threads = 8 + static_cast<size_t>(options.queries_max),  // queries never take the last ones
+       .name = "http"},
+      [&](const ServerRequest& request, const std::shared_ptr<HttpResponder>& responder) {
+        if (const DeferringHandler* handler = opened) return (*handler)(request, responder);
+        responder->answer(answer_while_opening(request));
+      },
+      counters);
+  if (!api.ok()) return Error{"--http: " + api.error()};
   Result<std::unique_ptr<ColumnarStepStore>> step_store =
       ColumnarStepStore::open({.folder = options.data + "/steps",
                                .days = options.step_days,
@@ -337,18 +372,12 @@ Result<void> run(const Options& options, const sigset_t& signals) {
   QueryTurns queries(
       {.running_max = static_cast<size_t>(options.queries_max)},
       [&](const ServerRequest& request) { return answer(context, request); }, counters);
-  Result<std::unique_ptr<HttpServer>> api = HttpServer::start(
-      {.address = *http_address,
-       .body_bytes_max = 1 << 20,
-       .path_limits = {{std::string(kRemoteWritePath), kRemoteWriteBodyBytesMax}},
-       .threads = 8 + static_cast<size_t>(options.queries_max),  // queries never take the last ones
-       .name = "http"},
-      [&](const ServerRequest& request, const std::shared_ptr<HttpResponder>& responder) {
-        if (ready && takes_turns(request)) return queries.run(request, responder);
-        responder->answer(request.path == kRemoteWritePath ? remote_write.handle(request) : answer(context, request));
-      },
-      counters);
-  if (!api.ok()) return Error{"--http: " + api.error()};
+  const DeferringHandler serve = [&](const ServerRequest& request, const std::shared_ptr<HttpResponder>& responder) {
+    if (ready && takes_turns(request)) return queries.run(request, responder);
+    responder->answer(request.path == kRemoteWritePath ? remote_write.handle(request) : answer(context, request));
+  };
+  opened = &serve;
+  const StopOnReturn before_all_this_goes{**api};
 
   Result<std::unique_ptr<DurableLog>> log = DurableLog::open(
       {.folder = options.data + "/log", .total_bytes_max = static_cast<uint64_t>(options.log_bytes_max)}, counters);
@@ -366,7 +395,7 @@ Result<void> run(const Options& options, const sigset_t& signals) {
   Result<std::unique_ptr<OtlpDoors>> doors =
       OtlpDoors::start({.http = *otlp_http_address, .grpc = *otlp_grpc_address}, sink, clock, counters, &commands);
   if (!doors.ok()) return Error{doors.error()};
-  if (!scrape.jobs.empty()) scraper = Scraper::start(std::move(scrape), intake, clock, counters);
+  if (!options.scrape.empty()) scraper = Scraper::start(std::move(*scrape), intake, clock, counters);
   ready = true;
   std::printf("ready http=%s otlp_http=%s otlp_grpc=%s\n", (*api)->address().c_str(), (*doors)->http_address().c_str(),
               (*doors)->grpc_address().c_str());
@@ -375,7 +404,8 @@ Result<void> run(const Options& options, const sigset_t& signals) {
                     web_folder->empty() ? "not found (see --web)" : web_folder->c_str());
 
   const timespec tick{0, kTickNs};
-  while (sigtimedwait(&signals, nullptr, &tick) < 0) {  // nothing arrived: time for a look
+  for (int signal = 0; signal != SIGTERM && signal != SIGINT; signal = sigtimedwait(&signals, nullptr, &tick)) {
+    if (signal == SIGHUP && scraper) reload_scrape_file(options.scrape, *scraper, counters);
     look();
     queries.tick();
   }
@@ -409,6 +439,7 @@ int main(int argc, char** argv) {
   sigemptyset(&signals);
   sigaddset(&signals, SIGTERM);
   sigaddset(&signals, SIGINT);
+  sigaddset(&signals, SIGHUP);
   sigprocmask(SIG_BLOCK, &signals, nullptr);
   std::signal(SIGPIPE, SIG_IGN);
   std::signal(SIGXFSZ, SIG_IGN);  // a full disk quota is an error of that write, not the end of the server

@@ -217,4 +217,11 @@ HttpResponse answer(const ApiContext& context, const ServerRequest& request) {
   return get_web_file(context, request.path);
 }
 
+HttpResponse answer_while_opening(const ServerRequest& request) {
+  if (request.path == "/healthz") return text_answer(200, "text/plain; charset=utf-8", "ok\n");
+  HttpResponse later = error_answer(503, "starting: what is stored is being opened; try again in a moment");
+  later.headers.emplace_back("retry-after", "1");
+  return later;
+}
+
 }  // namespace lockstep

@@ -35,5 +35,7 @@ std::span<const Route> routes();
 bool takes_turns(const ServerRequest& request);
 
 HttpResponse answer(const ApiContext& context, const ServerRequest& request);
+// Before there is a context: alive, and nothing else yet.
+HttpResponse answer_while_opening(const ServerRequest& request);
 
 }  // namespace lockstep

@@ -61,6 +61,8 @@ inline constexpr CounterDescriptor kIngestCounters[] = {
     {"lockstep_scrapes_total", "counter", Severity::kInfo,
      "Pages of targets, by result: read, failed (unreachable, malformed, over a limit), left_out (its turn was over)."},
     {"lockstep_scrape_targets", "gauge", Severity::kInfo, "Targets that are scraped now."},
+    {"lockstep_scrape_config_loads_total", "counter", Severity::kNotice,
+     "How often the file of --scrape was read again, by result: read, refused (it is wrong; nothing changed)."},
     {"lockstep_scrape_targets_refused_total", "counter", Severity::kNotice,
      "Listed targets that relabelling left without a usable address, scheme, path or interval; not scraped."},
     {"lockstep_scrape_lists_refused_total", "counter", Severity::kNotice,

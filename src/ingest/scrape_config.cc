@@ -311,12 +311,14 @@ ScrapeJob job_of(const YAML::Node& node, const ScrapeJob& defaults) {
   ScrapeJob job = defaults;
   bool has_timeout = false;
   std::optional<YAML::Node> targets;
+  std::string how;
   std::vector<std::string> known = {"job_name",        "static_configs",  "file_sd_configs",       "http_sd_configs",
                                     "scrape_interval", "scrape_timeout",  "metrics_path",          "scheme",
                                     "params",          "honor_labels",    "honor_timestamps",      "body_size_limit",
                                     "sample_limit",    "relabel_configs", "metric_relabel_configs"};
   known.insert(known.end(), kAccessKeys.begin(), kAccessKeys.end());
   each_key(node, "a scrape config", known, [&](const std::string& key, const YAML::Node& value) {
+    if (key != "static_configs" && !key.ends_with("_sd_configs")) how += key + ": " + YAML::Dump(value) + "\n";
     if (key == "job_name") {
       job.name = scalar(value, "job_name");
     } else if (key == "static_configs") {
@@ -365,6 +367,7 @@ ScrapeJob job_of(const YAML::Node& node, const ScrapeJob& defaults) {
     }
   });
   if (job.name.empty()) throw Wrong{line_of(node), "a scrape config needs a job_name"};
+  job.how = std::hash<std::string>()(how);
   if (targets) job.groups = groups_of(*targets, !job.relabel.empty());
   if (!has_timeout) job.timeout_ns = std::min(job.timeout_ns, job.interval_ns);
   if (job.timeout_ns > job.interval_ns) {

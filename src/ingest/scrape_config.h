@@ -62,6 +62,7 @@ struct ScrapeDiscovery {
 
 struct ScrapeJob {
   std::string name;
+  uint64_t how = 0;  // a hash of all that the file says of it but where its targets come from
   std::vector<TargetGroup> groups;
   std::vector<ScrapeDiscovery> discoveries;
   int64_t interval_ns = 15'000'000'000;

@@ -38,6 +38,7 @@ constexpr const char* kAccept =
     "application/openmetrics-text;version=1.0.0;q=0.9,text/plain;version=0.0.4;q=0.5,*/*;q=0.1";
 
 struct Target {
+  std::shared_ptr<const ScrapeConfig> config;  // whose is
   const ScrapeJob* job = nullptr;
   ScrapeTarget what;  // its last scrape guarded by the scraper's mutex
   std::string prefix;
@@ -63,6 +64,7 @@ struct Outcome {
 struct Source {
   const ScrapeJob* job = nullptr;
   const ScrapeDiscovery* discovery = nullptr;
+  std::string name;  // which it is, also in another configuration
   int64_t next_ns = 0;
   std::string state;  // of files: names and times of change
   std::vector<TargetGroup> groups;
@@ -71,15 +73,12 @@ struct Source {
 class ScraperThreads final : public Scraper {
  public:
   ScraperThreads(ScrapeConfig config, MetricIntake& intake, const Clock& clock, Counters& counters, size_t threads)
-      : config_(std::move(config)),
-        intake_(intake),
+      : intake_(intake),
         clock_(clock),
         counters_(counters),
         log_(clock, "scrape"),
-        stop_event_(::eventfd(0, EFD_CLOEXEC)) {
-    for (const ScrapeJob& job : config_.jobs) {
-      for (const ScrapeDiscovery& discovery : job.discoveries) sources_.push_back({&job, &discovery, 0, "", {}});
-    }
+        stop_event_(::eventfd(0, EFD_CLOEXEC)),
+        next_config_(std::make_shared<const ScrapeConfig>(std::move(config))) {
     scheduler_ = std::thread([this] { schedule(); });
     for (size_t i = 0; i < threads; ++i) workers_.emplace_back([this] { work(); });
   }
@@ -93,6 +92,12 @@ class ScraperThreads final : public Scraper {
     }
     list.insert(list.end(), dropped_.begin(), dropped_.end());
     return list;
+  }
+
+  void reload(ScrapeConfig config) override {
+    std::lock_guard lock(mutex_);
+    next_config_ = std::make_shared<const ScrapeConfig>(std::move(config));
+    changed_.notify_all();
   }
 
   void stop() override {
@@ -112,6 +117,7 @@ class ScraperThreads final : public Scraper {
   void schedule() {
     while (true) {
       const int64_t now_ns = clock_.monotonic_ns();
+      take_config();
       refresh(now_ns);
       std::unique_lock lock(mutex_);
       int64_t next_ns = now_ns + kFileLookNs;
@@ -139,9 +145,30 @@ class ScraperThreads final : public Scraper {
       changed_.notify_all();
       // Waits by the wall, whatever clock the rest goes by: a test's clock stands still.
       changed_.wait_for(lock, std::chrono::nanoseconds(std::clamp<int64_t>(next_ns - now_ns, 1'000'000, kFileLookNs)),
-                        [&] { return stopping_; });
+                        [&] { return stopping_ || next_config_ != nullptr; });
       if (stopping_) return;
     }
+  }
+
+  void take_config() {
+    {
+      std::lock_guard lock(mutex_);
+      if (next_config_ == nullptr) return;
+      config_ = std::move(next_config_);
+    }
+    const std::vector<Source> before = std::exchange(sources_, {});
+    for (const ScrapeJob& job : config_->jobs) {
+      for (const ScrapeDiscovery& discovery : job.discoveries) {
+        Source source{.job = &job, .discovery = &discovery, .name = job.name + '\n' + discovery.url};
+        for (const std::string& file : discovery.files) source.name += '\n' + file;
+        // What it was told before holds until it is asked anew.
+        for (const Source& known : before) {
+          if (known.name == source.name) source.groups = known.groups;
+        }
+        sources_.push_back(std::move(source));
+      }
+    }
+    listed_ = false;
   }
 
   void refresh(int64_t now_ns) {
@@ -159,7 +186,7 @@ class ScraperThreads final : public Scraper {
     std::lock_guard lock(mutex_);
     for (auto& [key, target] : targets_) target->is_listed = false;
     dropped_.clear();
-    for (const ScrapeJob& job : config_.jobs) {
+    for (const ScrapeJob& job : config_->jobs) {
       for (const TargetGroup& group : job.groups) list(job, group, now_ns);
       for (const Source& source : sources_) {
         if (source.job != &job) continue;
@@ -182,6 +209,7 @@ class ScraperThreads final : public Scraper {
         continue;
       }
       auto target = std::make_unique<Target>();
+      target->config = config_;
       target->job = &job;
       target->what = std::move(*resolved);
       target->prefix = exposition::target_prefix(target->what.labels, job.honor_labels);
@@ -190,8 +218,9 @@ class ScraperThreads final : public Scraper {
       target->stream = std::string(kScrapeDoor) + '\0' + where;
       const int64_t interval_ns = target->what.interval_ns;
       const std::string key =
-          format("%s\n%s\n%lld\n%lld\n", job.name.c_str(), target->what.scheme.c_str(),
-                 static_cast<long long>(interval_ns), static_cast<long long>(target->what.timeout_ns)) +
+          format("%s\n%s\n%lld\n%lld\n%llx\n", job.name.c_str(), target->what.scheme.c_str(),
+                 static_cast<long long>(interval_ns), static_cast<long long>(target->what.timeout_ns),
+                 static_cast<unsigned long long>(job.how)) +
           where;
       const int64_t phase_ns = static_cast<int64_t>(std::hash<std::string>()(key) % static_cast<uint64_t>(interval_ns));
       target->next_ns = now_ns + phase_ns;
@@ -450,20 +479,22 @@ class ScraperThreads final : public Scraper {
     return stopping_;
   }
 
-  const ScrapeConfig config_;
   MetricIntake& intake_;
   const Clock& clock_;
   Counters& counters_;
   RateLimitedLog log_;
   UniqueFd stop_event_;
-  std::vector<Source> sources_;  // the scheduler's
-  bool listed_ = false;          // likewise
+  // The scheduler's.
+  std::shared_ptr<const ScrapeConfig> config_;
+  std::vector<Source> sources_;
+  bool listed_ = false;
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::map<std::string, std::unique_ptr<Target>> targets_;  // guarded by mutex_, but for what is its worker's
   std::vector<ScrapeTarget> dropped_;                       // guarded by mutex_
   std::deque<Target*> ready_;                               // guarded by mutex_
+  std::shared_ptr<const ScrapeConfig> next_config_;         // guarded by mutex_; nullptr: it was taken
   bool stopping_ = false;                                   // guarded by mutex_
   std::thread scheduler_;
   std::vector<std::thread> workers_;

@@ -34,6 +34,8 @@ class Scraper {
                                         Counters& counters, size_t threads = 4);
   virtual ~Scraper() = default;
   virtual void stop() = 0;
+  // From now on by this configuration: targets that it lists as before go on, the others become stale.
+  virtual void reload(ScrapeConfig config) = 0;
   // Those that are listed now, by job and address, then those that rules dropped (the first 10,000).
   virtual std::vector<ScrapeTarget> targets() const = 0;
 };

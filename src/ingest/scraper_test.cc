@@ -347,6 +347,32 @@ TEST_F(ScraperTest, AListOverHttpIsAskedForWithItsQueryAndToken) {
   EXPECT_EQ(label_value(targets[1].discovered, "__address__"), "other:1");
 }
 
+TEST_F(ScraperTest, AnotherConfigurationTakesOverWithoutAGap) {
+  show("a 1\n");
+  list("[{\"targets\": [\"" + instance + "\"], \"labels\": {\"by\": \"list\"}}]");
+  const std::string both = "  http_sd_configs: [{url: \"http://" + instance + "/list\", refresh_interval: 1h}]\n" +
+                           "  static_configs: [{targets: [\"" + instance + "\"]}";
+  const std::string second = ", {targets: [\"" + instance + "\"], labels: {by: hand}}";
+  std::unique_ptr<Scraper> scraper = Scraper::start(config(both + second + "]\n"), intake, clock, counters, 2);
+  const auto wait_for = [&](auto&& done) {
+    for (int i = 0; i < 1000 && !done(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    EXPECT_TRUE(done());
+  };
+  wait_for([&] { return count("read") >= 6 && scraper->targets().size() == 3; });
+  list("{nonsense");  // what the list said before holds
+  scraper->reload(config(both + "]\n"));
+  wait_for([&] { return scraper->targets().size() == 2; });
+  const int64_t before = count("read");
+  wait_for([&] { return count("read") >= before + 6; });
+  scraper->reload(config(both + "]\n  honor_labels: true\n"));  // another way to read them all
+  wait_for([&] { return count("read") >= before + 12; });
+  scraper->stop();
+  EXPECT_FALSE(is_stale(writer.samples[named("a")].back().value));
+  EXPECT_TRUE(is_stale(writer.samples["a{by=\"hand\",instance=\"" + instance + "\",job=\"test\"}"].back().value));
+  EXPECT_FALSE(is_stale(writer.samples["a{by=\"list\",instance=\"" + instance + "\",job=\"test\"}"].back().value));
+  EXPECT_EQ(count("failed"), 0);
+}
+
 TEST_F(ScraperTest, TellsOfEachTargetHowItsLastScrapeWent) {
   show("a 1\n");
   std::unique_ptr<Scraper> scraper = Scraper::start(

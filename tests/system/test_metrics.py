@@ -1,8 +1,12 @@
 """Metrics through the real server: scraped, by OTLP, asked for as Grafana does, and still there after a kill."""
 
+import concurrent.futures
+import os
 import shutil
+import signal
 
 import harness
+import peers
 import pytest
 
 PAGE = """# TYPE requests_total counter
@@ -117,3 +121,49 @@ def test_a_scrape_file_that_is_wrong_is_said_with_its_line(tmp_path):
     with pytest.raises(RuntimeError) as failed:
         harness.Server(tmp_path / "data", more=["--scrape", scrape])
     assert "kubernetes_sd_configs" in str(failed.value) and "line 3" in str(failed.value)
+
+
+def test_a_scrape_file_is_read_again_at_sighup(start, tmp_path, exporter):
+    scrape = tmp_path / "scrape.yaml"
+    one = f"{{job_name: web, scrape_interval: 1s, scrape_timeout: 1s, static_configs: [{{targets: ['{exporter}']}}]}}"
+    scrape.write_text("scrape_configs: []\n")
+    server = start(harness.Server, tmp_path / "data", more=["--scrape", scrape])
+    scrape.write_text(f"scrape_configs: [{one}]\n")
+    server.process.send_signal(signal.SIGHUP)
+    harness.eventually(lambda: value_of(server, "queue_depth") == 3, 20, "a scrape")
+    scrape.write_text("scrape_configs: 7\n")
+    server.process.send_signal(signal.SIGHUP)
+    harness.eventually(lambda: "line 1: scrape_configs must be a list; what was scraped before still is" in server.log(), 20, "a line")
+    assert [target["health"] for target in ask(server, "targets")["activeTargets"]] == ["up"]
+    scrape.write_text("scrape_configs: []\n")
+    server.process.send_signal(signal.SIGHUP)
+    harness.eventually(lambda: value_of(server, "queue_depth") is None, 20, "it is stale")
+    assert ask(server, "targets")["activeTargets"] == []
+    assert server.stop() == 0
+
+
+def test_the_api_answers_while_what_is_stored_is_opened(tmp_path):
+    # A pipe in place of a log file: it is opened when somebody else opens it too.
+    pipe = tmp_path / "data" / "metrics" / "log" / "shard-00-gen-00000001-seg-000001.wal"
+    pipe.parent.mkdir(parents=True)
+    os.mkfifo(pipe)
+    address = harness.unused_address()
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        starting = pool.submit(harness.Server, tmp_path / "data", http=address)
+        try:
+            harness.eventually(lambda: peers.listens(address), 20, "it listens")
+            assert harness.request(address, "GET", "/healthz").status == 200
+            for path in ("/readyz", "/api/jobs", "/prometheus/api/v1/query?query=up"):
+                answer = harness.request(address, "GET", path)
+                assert (answer.status, answer.headers.get("retry-after")) == (503, "1"), path
+                assert "starting" in answer.text
+            assert not starting.done()
+        finally:
+            pipe.open("wb").close()
+        server = starting.result(timeout=30)
+    try:
+        assert harness.request(address, "GET", "/readyz").status == 200
+        assert value_of(server, "vector(1)") == 1
+        assert server.stop() == 0
+    finally:
+        server.kill()
