@@ -26,7 +26,7 @@ import tempfile
 import threading
 import time
 
-from compare import Lockstep
+from compare import Lockstep, machine_jiffies
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 from processes import Failed, cpu_s, get, memory, pinned, size_of, wait_until  # noqa: E402
@@ -61,6 +61,12 @@ class Look:
     rss: int
     disk: int
     lost: dict
+    machine: tuple = (0, 0)  # CPU time of all cores, and what the host gave to others
+
+
+def stolen(before: Look, after: Look) -> float:
+    """The share of the machine's CPU time that the host gave to others between two looks."""
+    return (after.machine[1] - before.machine[1]) / max(1, after.machine[0] - before.machine[0])
 
 
 def free_bytes() -> int:
@@ -157,6 +163,7 @@ def play(options, series: int, place: pathlib.Path) -> Run:
         with open(place / "load.log", "w") as log:
             player = subprocess.Popen(list(map(str, command)), stdout=subprocess.PIPE, stderr=log, text=True)
         asker.start()
+        machine_before = machine_jiffies()
         for line in player.stdout:
             told = json.loads(line)
             if told.get("done"):
@@ -164,8 +171,9 @@ def play(options, series: int, place: pathlib.Path) -> Run:
                 continue
             values = counters(server)
             look = Look(told["t_s"], told["offered"], told["taken"], told["late_ms_most"], told["latency_ms_most"],
-                        cpu_s(pid), told["client_cpu_s"], memory(pid)[0], size_of(server.data), lost_of(values))  # fmt: skip
-            before = run.looks[-1] if run.looks else Look(0, 0, 0, 0, 0, 0, 0, 0, 0, {})
+                        cpu_s(pid), told["client_cpu_s"], memory(pid)[0], size_of(server.data), lost_of(values),
+                        machine_jiffies())  # fmt: skip
+            before = run.looks[-1] if run.looks else Look(0, 0, 0, 0, 0, 0, 0, 0, 0, {}, machine_before)
             run.looks.append(look)
             passed_s = look.t_s - before.t_s or 1
             print(
@@ -173,6 +181,7 @@ def play(options, series: int, place: pathlib.Path) -> Run:
                 f"taken {(look.taken - before.taken) / passed_s:12,.0f}/s  late {look.late_ms / 1000:6.2f} s  "
                 f"server {(look.server_cpu_s - before.server_cpu_s) / passed_s:5.2f} cores  "
                 f"load {(look.client_cpu_s - before.client_cpu_s) / passed_s:5.2f}  "
+                f"kept by the host {stolen(before, look):4.0%}  "
                 f"memory {look.rss / 1e9:6.2f} GB  disk {look.disk / 1e9:6.2f} GB  lost {look.lost or 'nothing'}",
                 file=sys.stderr,
             )
@@ -252,8 +261,9 @@ def report(run: Run) -> str:
         row(f"query under load: {name}", f"{statistics.median(times) * 1000:,.0f} ms median, {max(times) * 1000:,.0f} ms most, of {len(times)}")
     for name, problem in run.query_problems.items():
         row(f"query under load: {name}", problem)
-    text += "\n| minute | offered/s | taken/s | late at most | request at most | server cores | load cores | memory | disk |\n|---|---|---|---|---|---|---|---|---|\n"
-    begin = Look(0, 0, 0, 0, 0, 0, 0, 0, 0, {})
+    row("CPU time that the host kept from this machine meanwhile", f"{stolen(first, last):.0%}")
+    text += "\n| minute | offered/s | taken/s | late at most | request at most | server cores | load cores | kept by the host | memory | disk |\n|---|---|---|---|---|---|---|---|---|---|\n"
+    begin = Look(0, 0, 0, 0, 0, 0, 0, 0, 0, {}, run.looks[0].machine)
     for minute in range(int(last.t_s // 60) + 1):
         mine = [look for look in run.looks if minute * 60 < look.t_s - 1 <= (minute + 1) * 60]
         if not mine:
@@ -264,7 +274,7 @@ def report(run: Run) -> str:
             f"| {minute + 1}{' (ramp)' if end.t_s <= run.ramp_s + 1 else ''} | {(end.offered - begin.offered) / passed_s:,.0f} | {(end.taken - begin.taken) / passed_s:,.0f} "
             f"| {max(look.late_ms for look in mine) / 1000:.2f} s | {max(look.latency_ms for look in mine):,.0f} ms "
             f"| {(end.server_cpu_s - begin.server_cpu_s) / passed_s:.2f} | {(end.client_cpu_s - begin.client_cpu_s) / passed_s:.2f} "
-            f"| {end.rss / 1e9:.2f} GB | {end.disk / 1e9:.2f} GB |\n"
+            f"| {stolen(begin, end):.0%} | {end.rss / 1e9:.2f} GB | {end.disk / 1e9:.2f} GB |\n"
         )
         begin = end
     return text
