@@ -714,6 +714,7 @@ Result<void> MetricEngine::seal() {
   auto made = std::make_shared<Blocks>(*blocks());
   for (const bool is_old : {true, false}) {
     if (!any) break;
+    if (is_old && cut_ms == INT64_MIN) continue;  // nobody has been told of a newest sample yet
     const int64_t from_ms = is_old ? INT64_MIN : cut_ms, to_ms = is_old ? cut_ms - 1 : INT64_MAX;
     bool has = false;
     for (const Shard::Sealing& one : sealing) {
