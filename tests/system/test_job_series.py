@@ -137,4 +137,5 @@ def test_a_dashboard_for_dcgm_exporter_works_on_our_agents_and_ours_on_its_expor
     # Ours from the exporter, for people and for diagnosis.
     assert value_of(server, 'hw_gpu_utilization_ratio{host="node-b"}') == pytest.approx(0.64)
     assert value_of(server, 'lockstep_gpu_clock_hertz{gpu_uuid="GPU-b",clock="sm"}') == 1155e6
-    assert server.counters().total("lockstep_alias_points_total") > 0
+    # Diagnosis is told after the store.
+    harness.eventually(lambda: server.counters().total("lockstep_alias_points_total") > 0, 20, "points for diagnosis")
