@@ -125,11 +125,16 @@ def test_a_step_that_turned_out_interesting_is_there_in_detail_though_it_was_not
     assert len(steps) < 30, "and the rest was left alone"
     (verdict, *_) = server.get(f"/api/jobs/{JOB}/why")["verdicts"]
     assert verdict["since_step"] in steps
-    for step in steps:
+
+    def arrived(step):
         ranks = step_spans(server, step)
         assert sorted(ranks) == list(range(RANKS)), "a small job is asked for whole"
         operations = {len(ops) for _, ops in ranks.values()}
         assert len(operations) == 1 and operations.pop() > 0, "every rank took part in every collective"
+        return ranks
+
+    for step in steps:  # a step may be sent in two pieces
+        ranks = harness.eventually(lambda: arrived(step), DELIVERED_S, f"all of step {step}")
         for whole, ops in ranks.values():
             assert len(whole) == 1 and whole[0]["name"] == "train.step"
             assert all(op["parent_span_id"] == whole[0]["span_id"] for op in ops)
