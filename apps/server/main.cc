@@ -382,10 +382,7 @@ Result<void> run(const Options& options, const sigset_t& signals) {
   Result<std::unique_ptr<DurableLog>> log = DurableLog::open(
       {.folder = options.data + "/log", .total_bytes_max = static_cast<uint64_t>(options.log_bytes_max)}, counters);
   if (!log.ok()) return Error{log.error()};
-  if (!replay(**log, applier, spans, engine, tail, rollups, clock, counters)) {
-    (*api)->stop();
-    return {};
-  }
+  if (!replay(**log, applier, spans, engine, tail, rollups, clock, counters)) return {};
   steps.end_replay();
   look();
   tail.go_live();

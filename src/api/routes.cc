@@ -167,6 +167,12 @@ std::string unknown_parameter(const Route& route, std::string_view query) {
   return {};
 }
 
+HttpResponse not_yet(const char* why) {
+  HttpResponse later = error_answer(503, why);
+  later.headers.emplace_back("retry-after", "1");
+  return later;
+}
+
 }  // namespace
 
 std::span<const Route> routes() {
@@ -194,9 +200,7 @@ HttpResponse answer(const ApiContext& context, const ServerRequest& request) {
   };
   if (request.method != "GET" && request.method != "POST") return only("GET");
   if (is_api && !context.ready) {
-    HttpResponse later = error_answer(503, "starting: the durable log is being read back; try again in a moment");
-    later.headers.emplace_back("retry-after", "1");
-    return later;
+    return not_yet("starting: the durable log is being read back; try again in a moment");
   }
   for (const Route& route : kRoutes) {
     ApiRequest matched{request, {}, {}, {}, {}};
@@ -219,9 +223,7 @@ HttpResponse answer(const ApiContext& context, const ServerRequest& request) {
 
 HttpResponse answer_while_opening(const ServerRequest& request) {
   if (request.path == "/healthz") return text_answer(200, "text/plain; charset=utf-8", "ok\n");
-  HttpResponse later = error_answer(503, "starting: what is stored is being opened; try again in a moment");
-  later.headers.emplace_back("retry-after", "1");
-  return later;
+  return not_yet("starting: what is stored is being opened; try again in a moment");
 }
 
 }  // namespace lockstep

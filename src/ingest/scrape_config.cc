@@ -10,6 +10,7 @@
 #include "base/duration.h"
 #include "base/secret_file.h"
 #include "base/text.h"
+#include "ingest/scrape_target.h"
 #include "model/series_labels.h"
 
 namespace lockstep {
@@ -64,12 +65,12 @@ void each_item(const YAML::Node& node, const char* what, Take&& take) {
 
 int64_t duration_ns(const YAML::Node& node, const char* what) {
   const std::string& text = scalar(node, what);
-  int64_t ms = 0;
-  if (!parse_duration_ms(text, &ms).empty() || ms < kScrapeMsMin || ms > kScrapeMsMax) {
+  const std::optional<int64_t> ns = scrape_time_ns(text);
+  if (!ns) {
     throw Wrong{line_of(node), format("%s must be a time from 100ms to 24h such as 15s, not \"%s\"", what,
                                       as_one_line(text.substr(0, 40)).c_str())};
   }
-  return ms * 1'000'000;
+  return *ns;
 }
 
 uint64_t bytes_of(const YAML::Node& node, const char* what) {
@@ -124,9 +125,7 @@ TargetGroup group_of(const YAML::Node& node, bool with_rules) {
       group.labels.emplace_back(name, scalar(text, "a label"));
       if (name == kMetricNameLabel) throw Wrong{line_of(text), "a target may not give series a name"};
     });
-    Labels checked = group.labels;
-    checked.emplace_back(kMetricNameLabel, "a");
-    if (Result<Labels> good = canonical_labels(std::move(checked)); !good.ok())
+    if (Result<Labels> good = canonical_target_labels(group.labels); !good.ok())
       throw Wrong{line_of(value), good.error()};
   });
   return group;
@@ -406,22 +405,22 @@ bool is_metrics_path(std::string_view text) {
          !has_control_characters(text);
 }
 
-Result<std::string> ScrapeAccess::authorization() const {
-  if (type.empty()) return std::string();
-  std::string word = secret;
-  if (!secret_file.empty()) {
-    Result<std::string> read = read_secret_file(secret_file);
-    if (!read.ok()) return Error{read.error()};
-    word = std::move(*read);
-  }
-  if (username.empty() && username_file.empty()) return type + " " + word;
-  std::string name = username;
-  if (!username_file.empty()) {
-    Result<std::string> read = read_secret_file(username_file);
-    if (!read.ok()) return Error{read.error()};
-    name = std::move(*read);
-  }
-  return type + " " + base64(name + ":" + word);
+std::optional<int64_t> scrape_time_ns(std::string_view text) {
+  int64_t ms = 0;
+  if (!parse_duration_ms(text, &ms).empty() || ms < 100 || ms > 24 * 3'600'000) return std::nullopt;
+  return ms * 1'000'000;
+}
+
+Result<void> ScrapeAccess::authorize(HttpRequest& request) const {
+  if (type.empty()) return {};
+  const auto given = [](const std::string& text, const std::string& file) {
+    return file.empty() ? Result<std::string>(text) : read_secret_file(file);
+  };
+  const Result<std::string> word = given(secret, secret_file), name = given(username, username_file);
+  if (!word.ok()) return Error{word.error()};
+  if (!name.ok()) return Error{name.error()};
+  request.headers.emplace_back("authorization", type + " " + (name->empty() ? *word : base64(*name + ":" + *word)));
+  return {};
 }
 
 Result<ScrapeConfig> parse_scrape_config(std::string_view yaml) {

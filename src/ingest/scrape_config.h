@@ -19,6 +19,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -27,12 +28,12 @@
 #include "base/result.h"
 #include "ingest/relabel.h"
 #include "model/metric_descriptor.h"
-#include "net/tls.h"
+#include "net/http_client.h"
 
 namespace lockstep {
 
-inline constexpr int64_t kScrapeMsMin = 100, kScrapeMsMax = 24 * 3'600'000;
-
+// An interval or timeout: 100ms to 24h.
+std::optional<int64_t> scrape_time_ns(std::string_view text);
 // host, host:port, [address]:port.
 bool is_target_address(std::string_view text);
 bool is_metrics_path(std::string_view text);
@@ -44,8 +45,8 @@ struct ScrapeAccess {
   std::string username, username_file;  // given: the header is "Basic ..."
   TlsOptions tls;
 
-  // The header's value; empty: none is sent. On error: one line that names a file.
-  Result<std::string> authorization() const;
+  // Adds the header, where there is one to send. On error: one line that names a file.
+  Result<void> authorize(HttpRequest& request) const;
 };
 
 struct TargetGroup {

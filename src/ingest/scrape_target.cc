@@ -40,6 +40,13 @@ std::string query_of(const ScrapeJob& job, const Labels& labels) {
 
 }  // namespace
 
+Result<Labels> canonical_target_labels(Labels labels) {
+  labels.emplace_back(kMetricNameLabel, "a");
+  Result<Labels> checked = canonical_labels(std::move(labels));
+  if (checked.ok()) std::erase_if(*checked, [](const auto& label) { return label.first == kMetricNameLabel; });
+  return checked;
+}
+
 Result<ScrapeTarget> resolve_target(const ScrapeJob& job, const std::string& address, const Labels& group) {
   ScrapeTarget target;
   target.job = job.name;
@@ -76,19 +83,16 @@ Result<ScrapeTarget> resolve_target(const ScrapeJob& job, const std::string& add
   }
   for (const auto& [name, to] :
        {std::pair{"__scrape_interval__", &target.interval_ns}, std::pair{"__scrape_timeout__", &target.timeout_ns}}) {
-    int64_t ms = 0;
-    if (!parse_duration_ms(label_value(labels, name), &ms).empty() || ms < kScrapeMsMin || ms > kScrapeMsMax)
-      return wrong(format("its %s is not a time from 100ms to 24h", name));
-    *to = ms * 1'000'000;
+    const std::optional<int64_t> ns = scrape_time_ns(label_value(labels, name));
+    if (!ns) return wrong(format("its %s is not a time from 100ms to 24h", name));
+    *to = *ns;
   }
   target.timeout_ns = std::min(target.timeout_ns, target.interval_ns);
   if (label_value(labels, "instance").empty()) labels.emplace_back("instance", target.address);
   std::erase_if(labels, [](const auto& label) { return label.first.starts_with("__"); });
-  labels.emplace_back(kMetricNameLabel, "a");
-  Result<Labels> checked = canonical_labels(std::move(labels));
+  Result<Labels> checked = canonical_target_labels(std::move(labels));
   if (!checked.ok()) return wrong(checked.error());
   target.labels = std::move(*checked);
-  std::erase_if(target.labels, [](const auto& label) { return label.first == kMetricNameLabel; });
   return target;
 }
 

@@ -298,12 +298,10 @@ class ScraperThreads final : public Scraper {
     const std::string path = (url->path.empty() ? "/" : url->path) + text.substr(question);
     url->path.clear();
     const ScrapeAccess& access = source.discovery->access;
-    const Result<std::string> authorization = access.authorization();
-    if (!authorization.ok()) return failed(authorization.error());
+    HttpRequest request{"GET", path, {{"accept", "application/json"}}, ""};
+    if (Result<void> authorized = access.authorize(request); !authorized.ok()) return failed(authorized.error());
     HttpClient client(*url, 10'000, kTargetListBytesMax, access.tls);
     client.interrupt_by(stop_event_.get());
-    HttpRequest request{"GET", path, {{"accept", "application/json"}}, ""};
-    if (!authorization->empty()) request.headers.emplace_back("authorization", *authorization);
     Result<HttpResponse> answer = client.send(request);
     if (!answer.ok()) return failed(answer.error());
     if (answer->status != 200) return failed(format("answered %d", answer->status));
@@ -383,7 +381,7 @@ class ScraperThreads final : public Scraper {
                 format("job %s: %s: %s", target.job->name.c_str(), target.what.address.c_str(), problem.c_str()));
     }
     counters_.add("lockstep_scrapes_total", problem.empty() ? "result=\"read\"" : "result=\"failed\"");
-    const size_t added = added_since(target.shown, shown);
+    const size_t added = not_in(target.shown, shown).size();
     say_stale(target, shown, now_ms);
     target.shown = std::move(shown);
     const int64_t took_ns = clock_.monotonic_ns() - began_ns;
@@ -413,17 +411,23 @@ class ScraperThreads final : public Scraper {
     return raw.starts_with('T') ? exposition::Walk::labels_of(raw) : remote_write::Walk::labels_of(raw);
   }
 
-  static size_t added_since(const std::vector<std::string>& before, const std::vector<std::string>& now) {
-    if (before == now) return 0;
-    const std::unordered_set<std::string_view> known(before.begin(), before.end());
-    return static_cast<size_t>(
-        std::count_if(now.begin(), now.end(), [&](const std::string& raw) { return !known.contains(raw); }));
+  static std::vector<std::string> not_in(const std::vector<std::string>& other, const std::vector<std::string>& list) {
+    if (list == other) return {};
+    const std::unordered_set<std::string_view> known(other.begin(), other.end());
+    std::vector<std::string> left;
+    for (const std::string& raw : list) {
+      if (!known.contains(raw)) left.push_back(raw);
+    }
+    return left;
   }
 
   Result<HttpResponse> fetch(Target& target) {
     const ScrapeTarget& what = target.what;
-    const Result<std::string> authorization = target.job->access.authorization();
-    if (!authorization.ok()) return Error{authorization.error()};
+    HttpRequest request{"GET", what.path, {{"accept", kAccept}, {"user-agent", "lockstepd"}}, ""};
+    request.headers.emplace_back("x-prometheus-scrape-timeout-seconds",
+                                 shortest_text(static_cast<double>(what.timeout_ns) / 1e9));
+    if (Result<void> authorized = target.job->access.authorize(request); !authorized.ok())
+      return Error{authorized.error()};
     if (target.client == nullptr) {
       Result<Url> url = parse_url(what.scheme + "://" + what.address, what.scheme == "https" ? 443 : 80);
       if (!url.ok()) return Error{url.error()};
@@ -431,26 +435,15 @@ class ScraperThreads final : public Scraper {
                                                    target.job->access.tls);
       target.client->interrupt_by(stop_event_.get());
     }
-    HttpRequest request{"GET", what.path, {}, ""};
-    request.headers = {
-        {"accept", kAccept},
-        {"user-agent", "lockstepd"},
-        {"x-prometheus-scrape-timeout-seconds", shortest_text(static_cast<double>(what.timeout_ns) / 1e9)}};
-    if (!authorization->empty()) request.headers.emplace_back("authorization", *authorization);
     return target.client->send(request);
   }
 
   // Markers for what was on the last page and is not on this one; without a time, for all that the target ever said.
   void say_stale(Target& target, const std::vector<std::string>& shown, int64_t now_ms = 0) {
     const bool is_gone = now_ms == 0;
-    if (target.shown == shown && !is_gone) return;
-    const std::unordered_set<std::string_view> still(shown.begin(), shown.end());
-    if (is_gone) now_ms = clock_.unix_ns() / 1'000'000;
-    std::vector<std::string> gone;
-    for (const std::string& raw : target.shown) {
-      if (!still.contains(raw)) gone.push_back(raw);
-    }
+    std::vector<std::string> gone = not_in(shown, target.shown);
     if (is_gone) {
+      now_ms = clock_.unix_ns() / 1'000'000;
       for (const char* name : kOwnSeries) gone.push_back(target.prefix + name);
     }
     if (!gone.empty()) push_values(target, "stale", gone, std::vector<double>(gone.size(), kStale), now_ms);

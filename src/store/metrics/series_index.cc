@@ -228,7 +228,7 @@ void SeriesIndex::Reading::names(std::vector<std::string>& to) const {
   for (const auto& [symbol, name] : tables_.names) {
     if (std::any_of(name->values.begin(), name->values.end(),
                     [](const Value& value) { return value.postings.count() > value.forgotten; }))
-      to.emplace_back(index_.symbols_.text(symbol));
+      to.emplace_back(tables_.symbols.text(symbol));
   }
 }
 
@@ -236,7 +236,7 @@ void SeriesIndex::Reading::values(std::string_view name, std::vector<std::string
   const Name* known = tables_.dictionary(name);
   if (known == nullptr) return;
   for (const Value& value : known->values) {
-    if (value.postings.count() > value.forgotten) to.emplace_back(index_.symbols_.text(value.symbol));
+    if (value.postings.count() > value.forgotten) to.emplace_back(tables_.symbols.text(value.symbol));
   }
 }
 

@@ -161,7 +161,7 @@ class SeriesIndex {
 
   class Reading {
    public:
-    explicit Reading(const SeriesIndex& index) : lock_(index.mutex_), index_(index), tables_(*index.tables_) {}
+    explicit Reading(const SeriesIndex& index) : lock_(index.mutex_), tables_(*index.tables_) {}
     SeriesSet matching(const CompiledMatchers& matchers) const;
     // By series; only those that matching() gave have one.
     const RunArray& homes() const { return tables_.homes; }
@@ -188,7 +188,6 @@ class SeriesIndex {
 
    private:
     std::shared_lock<std::shared_mutex> lock_;
-    const SeriesIndex& index_;
     const Tables& tables_;
   };
 

@@ -123,10 +123,10 @@ uint64_t Shard::end_record() {
 
 // A new series joins the group of its neighbour in the push, where the times are the same; so that what one agent sends
 // for one time is one group.
-Home Shard::room_in_group(Stream* stream, Home neighbour, bool same_time) {
+Home Shard::room_in_group(Stream* stream, Home neighbour, bool same_time, uint32_t first_group) {
   Group* group = same_time ? local_group(neighbour) : nullptr;
   uint32_t number = neighbour.group_in_shard();
-  const bool may_join = group != nullptr && group->series.size() < kGroupSlotsMax && number >= groups_before_ &&
+  const bool may_join = group != nullptr && group->series.size() < kGroupSlotsMax && number >= first_group &&
                         (makers_[number] == stream || makers_[number] == nullptr);
   if (!may_join) {
     number = static_cast<uint32_t>(groups_.size());
@@ -251,7 +251,7 @@ void Shard::resolve_missing(Stream& stream, std::span<const PushedSeries> series
   }
   if (asked.empty()) return;
   const bool mostly_new = asked.size() >= kOwnGroupMin && asked.size() * 2 > series.size();
-  groups_before_ = mostly_new ? static_cast<uint32_t>(groups_.size()) : 0;
+  const uint32_t first_group = mostly_new ? static_cast<uint32_t>(groups_.size()) : 0;
   SeriesIndex::Making making(index_);
   for (Asked& one : asked) {
     const uint32_t k = one.k;
@@ -277,7 +277,7 @@ void Shard::resolve_missing(Stream& stream, std::span<const PushedSeries> series
       }
       const bool follows = k > 0 && !resolved_[k - 1].refused;
       const Home neighbour = follows ? resolved_[k - 1].home : Home{};
-      home = room_in_group(&stream, neighbour, follows && first_time(k) == first_time(k - 1));
+      home = room_in_group(&stream, neighbour, follows && first_time(k) == first_time(k - 1), first_group);
       known = making.make(one.labels, home);
       groups_[home.group_in_shard()]->series.push_back(known);
       new_series_.push_back({home.group_in_shard(), home.slot, known});
@@ -495,7 +495,7 @@ void Shard::restore_series(const LabelRows& series, Home neighbour, std::span<Ho
     if (const uint32_t known = making.find(series[i]); known != kNone) {
       homes[i] = making.home(known);
     } else {
-      homes[i] = room_in_group(nullptr, neighbour, true);
+      homes[i] = room_in_group(nullptr, neighbour, true, 0);
       groups_[homes[i].group_in_shard()]->series.push_back(making.make(series[i], homes[i]));
     }
     neighbour = homes[i];

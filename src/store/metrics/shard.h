@@ -156,7 +156,8 @@ class Shard {
   void resolve_missing(Stream& stream, std::span<const PushedSeries> series, std::span<const Hash128> hashes,
                        const std::vector<uint32_t>& missing, const std::function<Result<Labels>(size_t)>& canonical,
                        PushTally& tally);
-  Home room_in_group(Stream* stream, Home neighbour, bool same_time);
+  // Joins no group before `first_group`.
+  Home room_in_group(Stream* stream, Home neighbour, bool same_time, uint32_t first_group);
   void leave_out_gone_entries();
   void put_histogram(Home home, int64_t time_ms, std::shared_ptr<const NativeHistogram> histogram, PushTally& tally);
   void keep_exemplar(uint32_t series, PushedExemplar exemplar);
@@ -200,7 +201,6 @@ class Shard {
   size_t entries_gone_ = 0;            // at least as many stand for series that left
   std::vector<std::unique_ptr<Group>> groups_;
   std::vector<Stream*> makers_;  // by group: whose push it was made for; nullptr: known from the log alone
-  uint32_t groups_before_ = 0;   // from here on a push whose series are mostly new may add to groups
   std::deque<StoredExemplar> exemplars_;
   std::deque<StoredExemplar> exemplars_sealing_;
   size_t strip_bytes_ = 0, sealing_bytes_ = 0;
