@@ -1,6 +1,7 @@
 #include "sources/nccl/rank_assembler.h"
 
 #include <algorithm>
+#include <functional>
 
 namespace lockstep {
 namespace {
@@ -10,6 +11,39 @@ namespace {
 constexpr uint64_t kGpuOffsetWindow = 2048;
 // An orphan that is still one after so many drains lost its parent to the ring or to another process.
 constexpr int kOrphanDrainsMax = 3;
+// Silences are told in milliseconds: of callbacks closer together than this the first and the last will do.
+constexpr int64_t kActivityGrainNs = 20'000;
+
+// The first `sorted` values are in order, and so are the others; puts those among them. What came late by a few
+// milliseconds is merged with the few values of that time, so the cost is that of what is new, however much is kept: a
+// step may take minutes. Returns where the order may have changed from.
+template <typename Values, typename Less>
+size_t merge_tail(Values& values, size_t sorted, Less less) {
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(sorted);
+  if (middle == values.end()) return sorted;
+  const auto from = std::upper_bound(values.begin(), middle, *middle, less);
+  std::inplace_merge(from, middle, values.end(), less);
+  return static_cast<size_t>(from - values.begin());
+}
+
+template <typename Values, typename Less>
+void sort_tail(Values& values, size_t sorted, Less less) {
+  std::sort(values.begin() + static_cast<std::ptrdiff_t>(sorted), values.end(), less);
+  merge_tail(values, sorted, less);
+}
+
+// Leaves out what lies between two others less than kActivityGrainNs apart, from `from` on. No silence longer than that
+// changes.
+template <typename Times>
+void thin_out(Times& times, size_t from) {
+  if (times.size() < 3) return;
+  size_t kept = std::max<size_t>(from, 1);
+  for (size_t at = kept; at < times.size(); ++at) {
+    const bool last = at + 1 == times.size();
+    if (last || times[at + 1] - times[kept - 1] >= kActivityGrainNs) times[kept++] = times[at];
+  }
+  times.resize(kept);
+}
 
 }  // namespace
 
@@ -93,6 +127,18 @@ void RankAssembler::give_up_oldest() {
   forget(ops_.begin());
 }
 
+// Of a step with more transfers than we can hold the newest are kept, and it is told as one of which records were lost.
+void RankAssembler::bound_transfers() {
+  while (flows_.size() > kFlowsMax) {
+    const int64_t stop_ns = flows_.front().stop_ns;
+    for (OpenStep& step : steps_) {
+      if (stop_ns >= step.start_ns && (step.end_ns == 0 || stop_ns < step.end_ns)) ++step.records_lost;
+    }
+    flows_.pop_front();
+  }
+  while (activity_.size() > kActivityMax) activity_.pop_front();
+}
+
 void RankAssembler::count(Function function, int32_t size, int64_t bytes, int64_t gpu_ns) {
   CollectiveTotals& totals = totals_[{function, size}];
   ++totals.operations;
@@ -173,7 +219,7 @@ bool RankAssembler::apply_kernel(const Record& record) {
     op->stop_ns = std::max(op->stop_ns, stop);
   }
   op->last_callback_ns = std::max(op->last_callback_ns, host_stop);
-  activity_.push_back(host_start);
+  called_.push_back(host_start);
   ++op->channels_stopped;
   // Channels are not numbered from 0, so they are only counted. Where NCCL did not say how many there are, one stop is
   // all we can wait for.
@@ -197,8 +243,8 @@ void RankAssembler::apply_transfer(const ProxyStepRecord& step) {
                     uint32_t{step.merged} + 1,
                     one ? step.wire_ns : step.wire_longest_us * 1000u,
                     one ? step.wait_gpu_ns : step.wait_gpu_longest_us * 1000u});
-  activity_.push_back(static_cast<int64_t>(step.start_ns));
-  activity_.push_back(time - (send ? step.wire_ns : step.wait_gpu_ns));  // its last change of state
+  called_.push_back(static_cast<int64_t>(step.start_ns));
+  called_.push_back(time - (send ? step.wire_ns : step.wait_gpu_ns));  // its last change of state
 
   const InFlightComm* comm = comm_of(step.head.comm_index);
   const Op* op = find_op(step.op_id);
@@ -231,7 +277,7 @@ void RankAssembler::apply(const Record& record, int64_t now_ns) {
     ++malformed_;
     return;
   }
-  activity_.push_back(static_cast<int64_t>(record.head.time_ns));
+  called_.push_back(static_cast<int64_t>(record.head.time_ns));
   switch (record.head.type) {
     case RecordType::kColl:
     case RecordType::kP2p:
@@ -275,9 +321,12 @@ void RankAssembler::retry_orphans() {
 }
 
 void RankAssembler::end_drain(int64_t now_ns, uint64_t records_lost) {
-  std::stable_sort(drained_.begin(), drained_.end(),
-                   [](const Record& a, const Record& b) { return a.head.time_ns < b.head.time_ns; });
-  for (const Record& record : drained_) apply(record, now_ns);
+  const size_t flows_sorted = flows_.size();
+  // Records are four times as large as what they are sorted by.
+  order_.clear();
+  for (uint32_t at = 0; at < drained_.size(); ++at) order_.emplace_back(drained_[at].head.time_ns, at);
+  std::sort(order_.begin(), order_.end());
+  for (const auto& [time_ns, at] : order_) apply(drained_[at], now_ns);
   drained_.clear();
   // Lanes fill at different speeds: the loss may belong to any step that is open now, those of this drain included.
   for (OpenStep& step : steps_) step.records_lost += records_lost;
@@ -285,11 +334,21 @@ void RankAssembler::end_drain(int64_t now_ns, uint64_t records_lost) {
   retry_orphans();
   texts_.end_drain();
 
-  std::sort(flows_.begin(), flows_.end(), [](const FlowEvent& a, const FlowEvent& b) { return a.stop_ns < b.stop_ns; });
-  std::sort(activity_.begin(), activity_.end());
+  sort_tail(flows_, flows_sorted, [](const FlowEvent& a, const FlowEvent& b) { return a.stop_ns < b.stop_ns; });
+  add_activity();
   while (ops_.size() > kOpsMax) give_up_oldest();
+  bound_transfers();
   // A process that marks no steps would keep its detail for ever.
   if (inference_ != nullptr && !activity_.empty()) forget_before(needed_since_ns());
+}
+
+void RankAssembler::add_activity() {
+  std::sort(called_.begin(), called_.end());
+  thin_out(called_, 0);
+  const size_t sorted = activity_.size();
+  activity_.insert(activity_.end(), called_.begin(), called_.end());
+  called_.clear();
+  thin_out(activity_, merge_tail(activity_, sorted, std::less<>()));
 }
 
 void RankAssembler::forget_before(int64_t time_ns) {

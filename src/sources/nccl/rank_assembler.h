@@ -12,8 +12,9 @@
 //
 // rank_assembler.cc puts operations together, rank_told.cc takes what the job itself tells, step_summary.cc closes
 // steps, step_detail.cc lists what was in them, rank_status.cc tells where the rank stands. Limits: kOpsMax operations
-// and kStepsOpenMax open steps are remembered; of older operations the time is not known. A record that cannot be true
-// (a time centuries away, a text without its pieces) is left out and counted. Thread rule: Confined.
+// kFlowsMax transfers and kStepsOpenMax open steps are remembered; of older operations the time is not known. A record
+// that cannot be true (a time centuries away, a text without its pieces) is left out and counted. Thread rule:
+// Confined.
 #pragma once
 
 #include <cstdint>
@@ -66,6 +67,8 @@ enum class StepSource : uint8_t {
 class RankAssembler {
  public:
   static constexpr size_t kOpsMax = 65'536;
+  static constexpr size_t kFlowsMax = 131'072;       // transfers of open steps
+  static constexpr size_t kActivityMax = 1'048'576;  // moments at which something was called
   static constexpr size_t kStepsOpenMax = 8;
   static constexpr size_t kPhasesPerStepMax = 4096;
   static constexpr size_t kNotesPerStepMax = 64;
@@ -214,6 +217,7 @@ class RankAssembler {
   Op* find_op(uint64_t op_id);
   Ops::iterator forget(Ops::iterator op);
   void give_up_oldest();
+  void bound_transfers();
   void completed(Op& op);
   void count(Function function, int32_t size, int64_t bytes, int64_t gpu_ns);
   void count_groups(bool all);
@@ -230,6 +234,7 @@ class RankAssembler {
   void add_flows(const OpenStep& step, StepSummary& summary) const;
   void add_quiet(const OpenStep& step, const StepWork& work, StepSummary& summary) const;
   void add_split(const OpenStep& step, StepSummary& summary) const;
+  void add_activity();
   void forget_before(int64_t time_ns);
 
   CommStatus status_of(const InFlightComm& comm) const;
@@ -241,13 +246,15 @@ class RankAssembler {
 
   int64_t unix_shift_ns_;
   std::vector<Record> drained_;
-  std::vector<std::pair<Record, int>> waiting_;  // orphans and how many drains they have waited
+  std::vector<std::pair<uint64_t, uint32_t>> order_;  // of drained_: time, index
+  std::vector<int64_t> called_;                       // when something was called, of this drain
+  std::vector<std::pair<Record, int>> waiting_;       // orphans and how many drains they have waited
   Ops ops_;
   std::unordered_map<uint64_t, uint64_t> arrival_of_;  // op_id -> key of ops_
   uint64_t arrivals_ = 0;
   P2pGroups groups_;
   std::deque<FlowEvent> flows_;   // by stop time
-  std::deque<int64_t> activity_;  // callback times, sorted after each drain
+  std::deque<int64_t> activity_;  // callback times, sorted and thinned out after each drain
   std::deque<OpenStep> steps_;
   std::map<uint16_t, InFlightComm> comms_;
   std::deque<int64_t> gpu_offsets_;  // monotone queue: the front is the smallest of the window

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <ctime>
 #include <string>
 
 namespace lockstep {
@@ -305,6 +306,58 @@ TEST_F(RankAssemblerTest, BothDirectionsOfAPeerAreTwoFlows) {
       only({step_begin(1, 0), transfer(4, 10, 30, 100, true), transfer(4, 10, 20, 50, false), step_end(1, 100)});
   ASSERT_EQ(step.flows.size(), 2u);
   EXPECT_NE(step.flows[0].send, step.flows[1].send);
+}
+
+TEST_F(RankAssemblerTest, WhatIsReadLateCountsAsIfReadInTime) {
+  drain({step_begin(1, 0), coll(1, 5), transfer(4, 30, 40), transfer(4, 60, 65), kernel(1, 10, 90)});
+  drain({transfer(4, 20, 35), transfer(4, 62, 70), transfer(5, 10, 20)});  // of a thread that was read before it wrote
+  drain({step_end(1, 100)});
+  const std::vector<StepSummary> steps = take();
+  ASSERT_EQ(steps.size(), 1u);
+  ASSERT_EQ(steps[0].flows.size(), 2u);
+  EXPECT_EQ(steps[0].flows[0].wire_ns, 30 * kMs);  // 20 to 40, 60 to 70
+  EXPECT_EQ(steps[0].quiet_ns, 20 * kMs);          // 70 to 90
+}
+
+// A step may take minutes, or the job may have stopped telling its steps: each drain must cost what is new in it.
+TEST_F(RankAssemblerTest, ADrainCostsNoMoreLateInALongStep) {
+  constexpr int kDrains = 400, kPerDrain = 200;
+  drain({step_begin(1, 0)});
+  auto cpu_ns = [] {
+    timespec now{};
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+    return static_cast<double>(now.tv_sec) * 1e9 + static_cast<double>(now.tv_nsec);
+  };
+  double early_ns = 0, late_ns = 0;
+  std::vector<Record> records;
+  for (int i = 0; i < kDrains; ++i) {
+    records.clear();
+    for (int k = 0; k < kPerDrain; ++k) {
+      const int64_t at_ms = 10 + i * kPerDrain + k;
+      records.push_back(transfer(k % 8, at_ms, at_ms + 1));
+    }
+    const double began_ns = cpu_ns();
+    drain(records, 10 + (i + 1) * kPerDrain);
+    if (i < 50) early_ns += cpu_ns() - began_ns;
+    if (i >= kDrains - 50) late_ns += cpu_ns() - began_ns;
+  }
+  EXPECT_LT(late_ns, 8 * early_ns);  // sorting all of it every time: 20 and more
+}
+
+TEST_F(RankAssemblerTest, AStepWithoutEndKeepsABoundedNumberOfTransfersAndSaysSo) {
+  constexpr int64_t kMore = 1000;
+  drain({step_begin(1, 0)});
+  for (int64_t at_ms = 10; at_ms < 10 + static_cast<int64_t>(RankAssembler::kFlowsMax) + kMore; at_ms += 5000) {
+    std::vector<Record> records;
+    for (int64_t k = 0; k < 5000; ++k) records.push_back(transfer(4, at_ms + k, at_ms + k + 1));
+    drain(records);
+  }
+  drain({step_end(1, 1'000'000)});
+  const std::vector<StepSummary> steps = take();
+  ASSERT_EQ(steps.size(), 1u);
+  ASSERT_EQ(steps[0].flows.size(), 1u);
+  EXPECT_EQ(steps[0].flows[0].transfers, static_cast<int64_t>(RankAssembler::kFlowsMax));
+  EXPECT_GE(steps[0].records_lost, kMore);
 }
 
 TEST_F(RankAssemblerTest, RecordsLostWhileAStepRunsAreCarriedByIt) {
