@@ -16,6 +16,7 @@
 #include "agent/counters_table.h"
 #include "agent/evidence_watch.h"
 #include "agent/exporter.h"
+#include "agent/give_way.h"
 #include "agent/metrics_page.h"
 #include "agent/node_watch.h"
 #include "agent/privileges.h"
@@ -49,7 +50,6 @@ void on_signal(int) {
 
 // How long records are gathered into one request; what is urgent does not wait.
 constexpr int64_t kBatchNs = 200'000'000;
-constexpr int64_t kLookMs = 50;
 // How long a rank that cannot name its job is kept back, until the node's roster may have named it.
 constexpr int64_t kCompletionWaitNs = 3'000'000'000;
 constexpr int64_t kRosterNs = 1'000'000'000;
@@ -197,6 +197,8 @@ int run(AgentOptions options, const Flags& flags) {
     if (!users.valid()) return failure(format("--while-locked: cannot open %s", options.while_locked.c_str()));
   }
 
+  Result<std::string> priority = give_way(options.priority);
+  if (!priority.ok()) return usage_error(priority.error());
   raise_file_limit();
   // What needs root is opened first; then it is given up.
   NodeWatch* watched_node = nullptr;
@@ -274,10 +276,10 @@ int run(AgentOptions options, const Flags& flags) {
   std::printf("ready metrics=%s\n", (*page)->address().c_str());
   std::fflush(stdout);
   systemd_notify("READY=1");
-  LOCKSTEP_LOG_INFO("agent", "reading %s%s, sending to %s; %s", options.recorders.c_str(),
+  LOCKSTEP_LOG_INFO("agent", "reading %s%s, sending to %s; %s, %s", options.recorders.c_str(),
                     options.every_user ? " and every other user's recorders" : "",
                     options.exported.empty() ? targets->of(Signal::kLogs).text().c_str() : options.exported.c_str(),
-                    privileges->c_str());
+                    privileges->c_str(), priority->c_str());
 
   Batch logs{.signal = Signal::kLogs, .groups = {}};
   Batch numbers{.signal = Signal::kMetrics, .groups = {}};
@@ -341,7 +343,9 @@ int run(AgentOptions options, const Flags& flags) {
         for (const auto& [path, completion] : node->completions()) watch.complete(path, completion);
       }
     }
-    if (batch_since != 0 && (urgent || now_ns - batch_since >= kBatchNs)) submit();
+    // With the next look it would be too late.
+    const int64_t age_then_ns = clock.monotonic_ns() + watch.next_look_ns() - batch_since;
+    if (batch_since != 0 && (urgent || age_then_ns > kBatchNs)) submit();
     watch.release([&](uint64_t ticket) { return (*exporter)->settled(ticket); });
     if (control.ok()) control->poll([&](const std::string& request) { return answer_command(request, node.get()); });
     if (users.valid() && now_ns >= next_users_ns) {
@@ -353,7 +357,7 @@ int run(AgentOptions options, const Flags& flags) {
       next_watchdog_ns = now_ns + watchdog_ns;
       systemd_notify("WATCHDOG=1");
     }
-    watch.wait(kLookMs);
+    watch.wait();
   }
   systemd_notify("STOPPING=1");
   if (commands) commands->stop();

@@ -49,6 +49,9 @@ void add_flags(AgentOptions& options, Flags& flags) {
       .text(&options.node, "--node", "on|off", "off: flight recorders alone are read, nothing of the node (default on)")
       .decimal(&options.cpu_budget_percent, "--cpu-budget", "PERCENT",
                "of one core; over it the node is read less often (default 3)", 0.1, 100)
+      .text(
+          &options.priority, "--priority", "low|idle|normal",
+          "low: never takes a core from a running job but for 1.5 % of one; idle: takes free ones alone (default low)")
       .text(&options.kubelet_socket, "--kubelet-socket", "FILE", "the kubelet's pod-resources socket")
       .text(&options.slurm_gpu_folder, "--slurm-gpu-folder", "DIR",
             "files that say which Slurm job has which GPU, as dcgm-exporter reads them")

@@ -33,6 +33,7 @@ struct AgentOptions {
   std::string amdsmi_library;
   std::string node = "on";  // off: flight recorders alone
   double cpu_budget_percent = 3;
+  std::string priority = "low";  // low, idle, normal
   std::string kubelet_socket = "/var/lib/kubelet/pod-resources/kubelet.sock";
   std::string slurm_gpu_folder;
   std::string environments = "on";

@@ -13,6 +13,9 @@ inline constexpr CounterDescriptor kAgentCounters[] = {
     {"lockstep_agent_recorder_lost_total", "counter", Severity::kDataLoss,
      "Records lost before they were read, by reason: overwritten in the ring, torn by a dying writer, orphaned, "
      "malformed."},
+    {"lockstep_agent_poll_late_ms", "gauge", Severity::kNotice,
+     "How much later than planned flight recorders were read, in milliseconds: the last time and the most (which). The "
+     "agent waits for a free core; rings have room for a second and more."},
     {"lockstep_agent_recorder_refused_total", "counter", Severity::kNotice,
      "Files in the recorder folder that could not be read as a recorder."},
     {"lockstep_agent_plugins_switched_off", "gauge", Severity::kDataLoss,

@@ -42,8 +42,9 @@ RecorderWatch::RecorderWatch(WatchOptions options, const Clock& clock, Counters&
 
 RecorderWatch::~RecorderWatch() = default;
 
-void RecorderWatch::wait(int64_t timeout_ms) {
+void RecorderWatch::wait() {
   pollfd wait_for{inotify_.get(), POLLIN, 0};
+  const int64_t timeout_ms = std::max<int64_t>(0, next_look_ns()) / 1'000'000 + 1;
   if (poll(&wait_for, 1, static_cast<int>(timeout_ms)) > 0) {
     char events[4096];
     while (read(inotify_.get(), events, sizeof events) > 0) {
@@ -134,6 +135,7 @@ void RecorderWatch::drain(Rank& rank, Look& look) {
   rank.records.overwritten += drained.overwritten;
   rank.records.torn += drained.torn;
   look.overwritten = drained.overwritten > 0;
+  fullest_ = std::max(fullest_, drained.fullest);
 
   counters_.add("lockstep_agent_recorder_records_total", "", static_cast<int64_t>(drained.records));
   for (size_t kind = 0; kind < kRecordKinds.size(); ++kind) {
@@ -238,6 +240,7 @@ void RecorderWatch::adjust_detail(Rank& rank, const Look& look) {
 
 Harvest RecorderWatch::look_all(bool flush) {
   find_new();
+  fullest_ = 0;
   Harvest harvest;
   for (auto& [name, rank] : ranks_) look_at(*rank, flush, harvest);
   ask_ras();
@@ -247,6 +250,11 @@ Harvest RecorderWatch::look_all(bool flush) {
   for (auto& [name, rank] : ranks_) switched_off += rank->header.switched_off != 0;
   counters_.set("lockstep_agent_recorders", "", static_cast<int64_t>(ranks_.size()));
   counters_.set("lockstep_agent_plugins_switched_off", "", switched_off);
+  plan_.polled(clock_.monotonic_ns(), fullest_);
+  const int64_t late_ms = plan_.late_ns() / 1'000'000;
+  late_most_ms_ = std::max(late_most_ms_, late_ms);
+  counters_.set("lockstep_agent_poll_late_ms", "which=\"last\"", late_ms);
+  counters_.set("lockstep_agent_poll_late_ms", "which=\"most\"", late_most_ms_);
   return harvest;
 }
 

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "agent/callback_cost.h"
+#include "agent/poll_plan.h"
 #include "agent/ras_watch.h"
 #include "agent/step_traces.h"
 #include "base/clock.h"
@@ -77,8 +78,10 @@ class RecorderWatch {
   void release(const std::function<bool(uint64_t)>& settled);
   // The last look of an ending agent: drains, closes ended steps.
   Harvest final_look();
-  // Waits until a new recorder appears or the time is over.
-  void wait(int64_t timeout_ms);
+  // Waits until the next look is due (poll_plan.h) or a new recorder appears.
+  void wait();
+  // How long it is until then, as of the last look.
+  int64_t next_look_ns() const { return plan_.due_ns() - clock_.monotonic_ns(); }
 
   // Who records here now: for the roster, which knows the GPU of each.
   std::vector<RecorderOwner> owners() const;
@@ -111,6 +114,9 @@ class RecorderWatch {
   RasWatch* const ras_;
   StepTraces* const traces_;
   uint64_t ras_told_ = 0;  // number of the last answer that was told
+  PollPlan plan_;
+  double fullest_ = 0;  // ring of this look
+  int64_t late_most_ms_ = 0;
   UniqueFd inotify_;
   std::map<std::string, int> folders_;                  // and the inotify watch on each
   std::vector<UniqueFd> shown_;                         // that we read them (recorder/folder_reader.h)

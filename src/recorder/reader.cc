@@ -209,6 +209,7 @@ class Reader final : public RecorderReader {
     const uint64_t size = geometry_.lane_records;
     uint64_t& cursor = cursors_[lane];
     if (head < cursor) cursor = head;  // no producer does this; the file was tampered with
+    drained.fullest = std::max(drained.fullest, static_cast<double>(head - cursor) / static_cast<double>(size));
     if (head - cursor > size) {
       drained.overwritten += head - cursor - size;
       cursor = head - size;

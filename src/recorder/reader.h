@@ -38,6 +38,7 @@ class RecorderReader {
     uint64_t records = 0;      // given to the callback
     uint64_t overwritten = 0;  // lost before they were read: a gap
     uint64_t torn = 0;         // overwritten while being read, or never finished (writer died in the middle)
+    double fullest = 0;        // of the lanes: what was new in it, as a share of its ring
   };
   // Gives every record that is new since the last drain, lane by lane, each lane in its order. Bounded: at most one
   // ring's worth per lane and call.
