@@ -5,6 +5,7 @@ PyTorch and a C++ compiler; nothing is installed. Everything a run leaves is in 
 
     run.py OUT [CASE ...]                     recordings: what the agent exported, one folder a case (all without names)
     run.py OUT overhead --ranks 4 --pairs 6   step time with and without plugin and agent
+    run.py OUT full-node                      the same on a node whose cores are all taken: DDP, FSDP2 and pipeline, 8 ranks
     run.py OUT live ddp                       faults injected while a server watches: what it names, after how long.
                                               Needs build/carry, made by bundle.sh where the server can be built
     run.py OUT ras                            what NCCL's RAS service says of a healthy, a stuck and a broken job
@@ -21,6 +22,7 @@ import sys
 import time
 
 import flight
+import full_node
 import hook
 import live
 import masks
@@ -99,7 +101,7 @@ def record(out, names):
             run_case(name, out)
 
 
-COMMANDS = {"flight": flight.main, "hook": hook.main, "node": node.run, "overhead": overhead.main, "live": live.main, "ras": ras.main, "masks": masks.main, "chain": plugins.chain, "graph": plugins.graph}
+COMMANDS = {"flight": flight.main, "full-node": full_node.main, "hook": hook.main, "node": node.run, "overhead": overhead.main, "live": live.main, "ras": ras.main, "masks": masks.main, "chain": plugins.chain, "graph": plugins.graph}
 
 
 def main():
