@@ -219,10 +219,13 @@ int ChildProcess::stop(int64_t timeout_ms) {
 
 ProcessState process_state(int32_t pid, const std::string& root) {
   const Result<std::string> stat = read_file(root + format("/proc/%d/stat", pid), 65'536);
-  if (!stat.ok()) return {};
-  const size_t close = stat->rfind(')');  // the name before it may contain anything
-  if (close == std::string::npos) return {};
-  const std::vector<std::string_view> fields = split(std::string_view(*stat).substr(close + 1), ' ');
+  return stat.ok() ? parse_process_stat(*stat) : ProcessState{};
+}
+
+ProcessState parse_process_stat(std::string_view text) {
+  const size_t close = text.rfind(')');  // the name before it may contain anything
+  if (close == std::string_view::npos) return {};
+  const std::vector<std::string_view> fields = split(text.substr(close + 1), ' ');
   if (fields.size() < 21 || fields[1].empty() || fields[1][0] == 'Z' || fields[1][0] == 'X') return {};
   return {parse_uint(fields[20]).value_or(0), fields[1][0]};
 }

@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -62,6 +63,7 @@ struct ProcessState {
   char letter = '?';         // field 3: R, S, D (in the kernel, cannot be interrupted), T or t (stopped), ...
   bool stopped() const { return letter == 'T' || letter == 't'; }
 };
+ProcessState parse_process_stat(std::string_view text);  // of /proc/PID/stat
 // A process that has ended but was not waited for is gone. root: files are found under it; "" is the machine itself.
 ProcessState process_state(int32_t pid, const std::string& root = "");
 
