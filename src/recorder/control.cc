@@ -22,18 +22,21 @@ std::optional<uint16_t> mask_of_level(const std::string& level) {
 Result<void> ask_detail(const std::string& path, std::optional<DetailWish> wish) {
   const UniqueFd fd(::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
   if (!fd.valid()) return Error{"recorder: " + path + ": " + std::strerror(errno)};
+  return ask_detail(fd.get(), path, wish);
+}
+
+Result<void> ask_detail(int file, const std::string& what, std::optional<DetailWish> wish) {
   struct stat status {};
   layout::FileHeader header;
-  if (::fstat(fd.get(), &status) != 0 || !S_ISREG(status.st_mode) ||
-      ::pread(fd.get(), &header, sizeof header, 0) != static_cast<ssize_t>(sizeof header)) {
-    return Error{"recorder: " + path + ": too short for a flight recorder"};
+  if (::fstat(file, &status) != 0 || !S_ISREG(status.st_mode) ||
+      ::pread(file, &header, sizeof header, 0) != static_cast<ssize_t>(sizeof header)) {
+    return Error{"recorder: " + what + ": too short for a flight recorder"};
   }
   if (const char* fault = layout::header_fault(header, static_cast<uint64_t>(status.st_size)))
-    return Error{"recorder: " + path + ": " + fault};
+    return Error{"recorder: " + what + ": " + fault};
   const uint64_t word = wish ? wish->word() : 0;
-  if (::pwrite(fd.get(), &word, sizeof word, offsetof(layout::FileHeader, control)) !=
-      static_cast<ssize_t>(sizeof word))
-    return Error{"recorder: " + path + ": " + std::strerror(errno)};
+  if (::pwrite(file, &word, sizeof word, offsetof(layout::FileHeader, control)) != static_cast<ssize_t>(sizeof word))
+    return Error{"recorder: " + what + ": " + std::strerror(errno)};
   return {};
 }
 

@@ -44,5 +44,7 @@ std::optional<uint16_t> mask_of_level(const std::string& level);
 // Writes the wish into a recorder file that is somebody else's: checks the header first, touches nothing but the word.
 // nullopt takes an earlier wish back.
 Result<void> ask_detail(const std::string& path, std::optional<DetailWish> wish);
+// The same in a file that is open for reading and writing; `what` names it in errors.
+Result<void> ask_detail(int file, const std::string& what, std::optional<DetailWish> wish);
 
 }  // namespace lockstep

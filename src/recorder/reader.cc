@@ -30,6 +30,7 @@ class Bytes {
   // False where there is less than that. The target is then unspecified.
   virtual bool read(uint64_t offset, void* target, size_t size) const = 0;
   virtual bool held() const { return false; }
+  virtual int fd() const { return -1; }
 };
 
 class FileBytes final : public Bytes {
@@ -54,6 +55,7 @@ class FileBytes final : public Bytes {
     asked.l_len = 1;
     return ::fcntl(fd_.get(), F_GETLK, &asked) == 0 && asked.l_type != F_UNLCK;
   }
+  int fd() const override { return fd_.get(); }
 
  private:
   UniqueFd fd_;
@@ -133,11 +135,16 @@ class Reader final : public RecorderReader {
   }
 
   bool held() const override { return bytes_->held(); }
+  int fd() const override { return bytes_->fd(); }
 
-  Drained drain(const std::function<void(uint32_t, const Record&)>& sink) override {
+  Drained drain(const std::function<void(uint32_t, const Record&)>& sink, uint64_t records_max) override {
     Drained drained;
-    std::vector<layout::LaneHeader> lanes = lane_headers();
-    for (uint32_t lane = 0; lane < lanes.size(); ++lane) drain_lane(lane, lanes[lane].head, sink, drained);
+    const std::vector<layout::LaneHeader> lanes = lane_headers();
+    for (size_t i = 0; i < lanes.size() && !drained.more; ++i) {
+      const auto lane = static_cast<uint32_t>((first_lane_ + i) % lanes.size());
+      drain_lane(lane, lanes[lane].head, sink, records_max, drained);
+      if (drained.more) first_lane_ = lane;  // no lane is left behind for ever
+    }
     return drained;
   }
 
@@ -205,7 +212,7 @@ class Reader final : public RecorderReader {
   }
 
   void drain_lane(uint32_t lane, uint64_t head, const std::function<void(uint32_t, const Record&)>& sink,
-                  Drained& drained) {
+                  uint64_t records_max, Drained& drained) {
     const uint64_t size = geometry_.lane_records;
     uint64_t& cursor = cursors_[lane];
     if (head < cursor) cursor = head;  // no producer does this; the file was tampered with
@@ -213,6 +220,11 @@ class Reader final : public RecorderReader {
     if (head - cursor > size) {
       drained.overwritten += head - cursor - size;
       cursor = head - size;
+    }
+    const uint64_t left = records_max - std::min(records_max, drained.records + drained.torn);
+    if (head - cursor > left) {
+      head = cursor + left;
+      drained.more = true;
     }
     while (cursor < head) {
       const uint64_t slot = cursor % size;
@@ -352,6 +364,7 @@ class Reader final : public RecorderReader {
   layout::Geometry geometry_;
   layout::FileHeader first_header_;
   std::vector<uint64_t> cursors_;
+  size_t first_lane_ = 0;  // of the next drain
   std::vector<Record> buffer_;
 };
 
@@ -379,6 +392,13 @@ Result<std::unique_ptr<RecorderReader>> RecorderReader::open(const std::string& 
     return Error{"recorder: " + path + ": not a plain file"};
   return make_reader(std::make_unique<FileBytes>(std::move(fd)), static_cast<uint64_t>(status.st_size), path,
                      allow_short);
+}
+
+Result<std::unique_ptr<RecorderReader>> RecorderReader::from(UniqueFd file, const std::string& what) {
+  struct stat status {};
+  if (::fstat(file.get(), &status) != 0 || !S_ISREG(status.st_mode))
+    return Error{"recorder: " + what + ": not a plain file"};
+  return make_reader(std::make_unique<FileBytes>(std::move(file)), static_cast<uint64_t>(status.st_size), what);
 }
 
 Result<std::unique_ptr<RecorderReader>> RecorderReader::over(const void* bytes, size_t size) {

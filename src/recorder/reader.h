@@ -24,11 +24,16 @@ class RecorderReader {
   // allow_short: for saved files; one that was cut is taken as long as its table of operations in flight is whole, and
   // the records that are not there count as torn.
   static Result<std::unique_ptr<RecorderReader>> open(const std::string& path, bool allow_short = false);
+  // The same over a file that is open for reading already; `what` names it in errors.
+  static Result<std::unique_ptr<RecorderReader>> from(UniqueFd file, const std::string& what);
   // The same over bytes in memory (tests, fuzzing, saved files). The bytes must outlive the reader.
   static Result<std::unique_ptr<RecorderReader>> over(const void* bytes, size_t size);
   virtual ~RecorderReader() = default;
 
   virtual RecorderHeader header() const = 0;
+
+  // The file that is read; -1: bytes in memory. For whoever needs the very same file for something else.
+  virtual int fd() const = 0;
 
   // Another process still has the file open for writing, wherever it runs: its lock is held. False where that cannot be
   // told; the pid in the header then has to do.
@@ -39,10 +44,12 @@ class RecorderReader {
     uint64_t overwritten = 0;  // lost before they were read: a gap
     uint64_t torn = 0;         // overwritten while being read, or never finished (writer died in the middle)
     double fullest = 0;        // of the lanes: what was new in it, as a share of its ring
+    bool more = false;         // records_max was reached: the next drain goes on from there
   };
   // Gives every record that is new since the last drain, lane by lane, each lane in its order. Bounded: at most one
-  // ring's worth per lane and call.
-  virtual Drained drain(const std::function<void(uint32_t lane, const Record& record)>& sink) = 0;
+  // ring's worth per lane and call, and records_max in all, read or lost while being read.
+  virtual Drained drain(const std::function<void(uint32_t lane, const Record& record)>& sink,
+                        uint64_t records_max = UINT64_MAX) = 0;
 
   // Thread id (as its process numbers it) of each lane's producer; 0: the lane is free.
   virtual std::vector<uint32_t> producers() const = 0;

@@ -328,6 +328,7 @@ void RankAssembler::end_drain(int64_t now_ns, uint64_t records_lost) {
   std::sort(order_.begin(), order_.end());
   for (const auto& [time_ns, at] : order_) apply(drained_[at], now_ns);
   drained_.clear();
+  if (drained_.capacity() > kOpsMax) drained_.shrink_to_fit();  // a full ring is drained once, not at every look
   // Lanes fill at different speeds: the loss may belong to any step that is open now, those of this drain included.
   for (OpenStep& step : steps_) step.records_lost += records_lost;
   if (inference_ != nullptr) take_inferred(now_ns, records_lost);
