@@ -143,7 +143,7 @@ class Reader final : public RecorderReader {
     for (size_t i = 0; i < lanes.size() && !drained.more; ++i) {
       const auto lane = static_cast<uint32_t>((first_lane_ + i) % lanes.size());
       drain_lane(lane, lanes[lane].head, sink, records_max, drained);
-      if (drained.more) first_lane_ = lane;  // no lane is left behind for ever
+      if (drained.more) first_lane_ = lane + 1;  // one that is never empty does not keep us from the others
     }
     return drained;
   }
