@@ -18,6 +18,15 @@ inline constexpr CounterDescriptor kAgentCounters[] = {
      "agent waits for a free core; rings have room for a second and more."},
     {"lockstep_agent_recorder_refused_total", "counter", Severity::kNotice,
      "Files in the recorder folder that could not be read as a recorder."},
+    {"lockstep_agent_recorders_kept_total", "counter", Severity::kInfo,
+     "Recorders of processes that died, by result: kept (for lockstep postmortem), failed, busy (too many at once)."},
+    {"lockstep_agent_user_files_refused_total", "counter", Severity::kNotice,
+     "Files that a user's folder or hook named and that were not opened, by reason: link (somewhere in the path), kind "
+     "(a pipe, a device, a folder), owner (another user's), too_large, failed."},
+    {"lockstep_agent_over_limit_total", "counter", Severity::kNotice,
+     "Times that a user was over a limit, by what (recorders, users, names, tries, records, steps, communicators, "
+     "hosts, "
+     "evidence: left out; time: had to wait for the next poll) and uid."},
     {"lockstep_agent_plugins_switched_off", "gauge", Severity::kDataLoss,
      "Processes whose plugin has stopped recording, because it doubted itself."},
     {"lockstep_agent_detail_changes_total", "counter", Severity::kNotice,
