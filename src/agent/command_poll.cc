@@ -44,13 +44,9 @@ void CommandPoll::interrupt() {
 }
 
 void CommandPoll::set_hosts(std::vector<std::string> hosts) {
-  std::sort(hosts.begin(), hosts.end());
+  if (hosts.size() > kHostsMax) hosts.resize(kHostsMax);
+  std::sort(hosts.begin(), hosts.end());  // the same ones in another order are no change
   hosts.erase(std::unique(hosts.begin(), hosts.end()), hosts.end());
-  if (hosts.size() > kHostsMax) {
-    LOCKSTEP_LOG_WARN("agent", "ranks of %zu hosts are read here (limit %zu): no commands for %s and further ones",
-                      hosts.size(), kHostsMax, hosts[kHostsMax].c_str());
-    hosts.resize(kHostsMax);
-  }
   std::lock_guard lock(mutex_);
   if (hosts == hosts_) return;
   hosts_ = std::move(hosts);

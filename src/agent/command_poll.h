@@ -46,7 +46,8 @@ class CommandPoll {
   CommandPoll(CommandPollOptions options, Counters& counters);
   ~CommandPoll() { stop(); }
 
-  // Whose commands to ask for; a change ends the present poll and begins another. Nothing is asked before the first.
+  // Whose commands to ask for, the most important first: what is over kHostsMax is left out. A change ends the present
+  // poll and begins another. Nothing is asked before the first.
   void set_hosts(std::vector<std::string> hosts);
   // What has arrived since.
   std::vector<DetailRequest> take();
