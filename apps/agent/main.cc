@@ -2,7 +2,6 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/resource.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -11,6 +10,7 @@
 #include <vector>
 
 #include "agent/callback_cost.h"
+#include "agent/command_hosts.h"
 #include "agent/command_poll.h"
 #include "agent/control_socket.h"
 #include "agent/counters_table.h"
@@ -22,6 +22,7 @@
 #include "agent/privileges.h"
 #include "agent/ras_watch.h"
 #include "agent/recorder_watch.h"
+#include "agent/recorders_folder.h"
 #include "agent/step_traces.h"
 #include "apps/agent/options.h"
 #include "apps/agent/talk.h"
@@ -44,8 +45,16 @@ namespace lockstep {
 namespace {
 
 volatile sig_atomic_t g_stop = 0;
+// Whatever hangs, a file system or a driver: an agent that was asked to end does.
+constexpr unsigned kEndWithinS = 20;
 void on_signal(int) {
   g_stop = 1;
+  alarm(kEndWithinS);
+}
+void on_alarm(int) {
+  constexpr char kLine[] = "lockstep-agent: did not end within 20 s of being asked to; ending now\n";
+  (void)!write(STDERR_FILENO, kLine, sizeof kLine - 1);
+  _exit(1);
 }
 
 // How long records are gathered into one request; what is urgent does not wait.
@@ -55,6 +64,8 @@ constexpr int64_t kCompletionWaitNs = 3'000'000'000;
 constexpr int64_t kRosterNs = 1'000'000'000;
 constexpr int64_t kUsersNs = 500'000'000;
 constexpr int kLastPiecesMax = 20;
+constexpr int64_t kThreadEndMs = 4'000;
+constexpr int64_t kExportStuckNs = 120'000'000'000;  // a try and its answer take as long as the network lets them
 
 int usage_error(const std::string& line) {
   std::fprintf(stderr, "lockstep-agent: %s\n", line.c_str());
@@ -183,11 +194,18 @@ int run(AgentOptions options, const Flags& flags) {
   action.sa_handler = on_signal;
   sigaction(SIGTERM, &action, nullptr);
   sigaction(SIGINT, &action, nullptr);
+  action.sa_handler = on_alarm;
+  sigaction(SIGALRM, &action, nullptr);
   signal(SIGPIPE, SIG_IGN);
 
-  if (Result<void> made = make_directories(options.recorders); !made.ok())
-    return failure("--recorders: " + made.error());
-  chmod(options.recorders.c_str(), 0700);
+  if (Result<std::string> folder = prepare_recorders_folder(options.recorders); folder.ok()) {
+    options.recorders = *folder;
+  } else if (options.every_user) {
+    LOCKSTEP_LOG_WARN("agent", "%s; other users' recorders are read all the same", folder.error().c_str());
+    options.recorders.clear();
+  } else {
+    return failure("--recorders: " + folder.error());
+  }
   Result<UniqueFd> lock = lock_folder(options.data, "lockstep-agent");
   if (!lock.ok()) return failure(lock.error());
 
@@ -217,11 +235,14 @@ int run(AgentOptions options, const Flags& flags) {
 
   SystemClock clock;
   Counters counters(kAgentCounters);
+  Heartbeats hearts(clock);
+  Heartbeat& loop_heart = hearts.add("main loop");
   Result<std::unique_ptr<Exporter>> exporter =
       Exporter::start({.targets = *targets,
                        .folder = options.exported.empty() ? "" : options.exported.substr(5),
                        .spool_folder = options.data + "/spool",
-                       .spool_bytes_max = static_cast<uint64_t>(options.spool_mb) << 20},
+                       .spool_bytes_max = static_cast<uint64_t>(options.spool_mb) << 20,
+                       .heartbeat = &hearts.add("exporter", kExportStuckNs)},
                       counters);
   if (!exporter.ok()) return failure(exporter.error());
   CallbackCost cost;
@@ -233,16 +254,21 @@ int run(AgentOptions options, const Flags& flags) {
   RecorderWatch watch({.folder = options.recorders,
                        .users_folder = options.every_user ? "/dev/shm" : "",
                        .kept_folder = options.data + "/postmortem",
-                       .completion_wait_ns = read_node ? kCompletionWaitNs : 0},
+                       .completion_wait_ns = read_node ? kCompletionWaitNs : 0,
+                       .keeper = &hearts.add("thread that keeps recorders of dead processes")},
                       clock, counters, &cost, &ras_watch, &traces);
   std::unique_ptr<CommandPoll> commands;
-  EvidenceWatch evidence({.stacks = options.stacks == "on", .read_environment = options.environments == "on"}, clock,
-                         counters);
+  EvidenceWatch evidence({.stacks = options.stacks == "on",
+                          .read_environment = options.environments == "on",
+                          .heartbeat = &hearts.add("evidence thread")},
+                         clock, counters);
   if (*commands_from && (options.detail_mb > 0 || options.stacks == "on"))
     commands = std::make_unique<CommandPoll>(CommandPollOptions{.target = **commands_from}, counters);
   std::unique_ptr<NodeWatch> node;
   if (read_node) {
-    node = std::make_unique<NodeWatch>(node_options(options), std::move(sources), clock, counters);
+    NodeOptions how = node_options(options);
+    how.heartbeat = &hearts.add("node thread");
+    node = std::make_unique<NodeWatch>(std::move(how), std::move(sources), clock, counters);
     watched_node = node.get();
     node->start();
   }
@@ -252,7 +278,10 @@ int run(AgentOptions options, const Flags& flags) {
   const bool dcgm_names = !options.names.empty();
   Result<std::unique_ptr<TextServer>> page =
       TextServer::start({.address = *address}, [&](const TextRequest& request) -> TextAnswer {
-        if (request.path == "/healthz") return {.body = "ok\n"};
+        if (request.path == "/healthz") {
+          const std::string stuck = hearts.stuck();
+          return stuck.empty() ? TextAnswer{.body = "ok\n"} : TextAnswer{.status = 503, .body = stuck};
+        }
         if (request.path == "/checks") return {.content_type = "application/json", .body = checks_json(node.get())};
         if (request.path != "/metrics")
           return {.status = 404, .body = "this agent has /metrics, /checks and /healthz\n"};
@@ -306,20 +335,14 @@ int run(AgentOptions options, const Flags& flags) {
   };
   const int64_t watchdog_ns = systemd_watchdog_ns();
   int64_t next_roster_ns = 0, next_watchdog_ns = 0, next_users_ns = 0, next_hosts_ns = 0, next_ranks_ns = 0;
-  auto hosts_here = [&] {
-    std::vector<std::string> hosts = traces.hosts();
-    hosts.push_back(options.host);
-    for (const RecorderOwner& owner : watch.owners()) hosts.push_back(owner.identity.host);
-    std::erase(hosts, "");
-    return hosts;
-  };
   while (!g_stop) {
+    loop_heart.beat();
     bool urgent = gather(watch.look());
     const int64_t now_ns = clock.monotonic_ns();
     if (commands) {
       if (now_ns >= next_hosts_ns) {
         next_hosts_ns = now_ns + kRosterNs;
-        commands->set_hosts(hosts_here());
+        commands->set_hosts(hosts_to_ask_for(options.host, watch.owners(), traces.hosts(), counters));
       }
       for (const DetailRequest& request : commands->take()) traces.ask(request);
       for (StackRequest& request : commands->take_stacks()) {
@@ -361,10 +384,10 @@ int run(AgentOptions options, const Flags& flags) {
   }
   systemd_notify("STOPPING=1");
   if (commands) commands->stop();
-  evidence.stop();
+  bool all_ended = evidence.stop(kThreadEndMs);
   gather({.logs = evidence.take()});
   if (node) {
-    node->stop();
+    all_ended &= node->stop(kThreadEndMs);
     gather(node->take());
   }
   gather(watch.final_look());
@@ -378,6 +401,12 @@ int run(AgentOptions options, const Flags& flags) {
   }
   (*exporter)->stop(3'000);
   (*page)->stop();
+  if (!all_ended) {
+    LOCKSTEP_LOG_WARN("agent", "ending although a thread has not come back within %s",
+                      human_duration(1e6 * kThreadEndMs).c_str());
+    std::fflush(nullptr);
+    _exit(0);  // a thread that does not come back cannot be waited for, nor can what it uses be taken away
+  }
   return 0;
 }
 

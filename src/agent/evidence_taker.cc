@@ -12,17 +12,19 @@
 #include <charconv>
 #include <cstring>
 #include <optional>
+#include <set>
 
+#include "agent/user_limits.h"
 #include "agent/watched_rank.h"
 #include "base/files.h"
 #include "base/log.h"
-#include "base/process.h"
 #include "base/text.h"
 #include "model/events.h"
 #include "recorder/reader.h"
 #include "sources/nccl/flight_dump_reader.h"
 #include "sources/stacks/faulthandler_text.h"
 #include "sources/stacks/thread_stacks.h"
+#include "sources/who/process_handle.h"
 #include "sources/who/recorder_process.h"
 
 namespace lockstep {
@@ -41,14 +43,6 @@ std::string beside(const std::string& recorder, const char* suffix) {
   std::string_view stem = recorder;
   if (stem.ends_with(kRecorderSuffix)) stem.remove_suffix(std::strlen(kRecorderSuffix));
   return std::string(stem) + suffix;
-}
-
-uint64_t start_ticks_of(const std::string& recorder) {
-  std::string_view stem = recorder;
-  if (!stem.ends_with(kRecorderSuffix)) return 0;
-  stem.remove_suffix(std::strlen(kRecorderSuffix));
-  const size_t dash = stem.rfind('-');
-  return dash == std::string_view::npos ? 0 : parse_uint(stem.substr(dash + 1)).value_or(0);
 }
 
 // When a process that started so many ticks after the machine did was born; the machine may have slept meanwhile.
@@ -76,14 +70,6 @@ std::string first_variable(std::string_view environment, const char* const (&nam
   return {};
 }
 
-// A regular file or a pipe of this user, never a link; never waits for a writer or a reader.
-UniqueFd open_of_user(const std::string& path, int how, mode_t kind, uid_t user, struct stat& info) {
-  UniqueFd file(::open(path.c_str(), how | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY));
-  if (!file.valid() || ::fstat(file.get(), &info) != 0 || (info.st_mode & S_IFMT) != kind || info.st_uid != user)
-    return {};
-  return file;
-}
-
 std::string read_from(int fd, off_t offset, size_t most) {
   std::string bytes(most, '\0');
   size_t got = 0;
@@ -102,13 +88,17 @@ int64_t changed_ns(const struct stat& info) {
 }
 
 // To this very process, not to one that has its number by now. 0, or errno.
-int send_signal(int32_t pid, uint64_t start_ticks, int number) {
-  const UniqueFd handle(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
+int send_signal(const ProcessHandle& process, int number) {
+  const UniqueFd handle(static_cast<int>(::syscall(SYS_pidfd_open, process.pid(), 0)));
   if (!handle.valid() && errno != ENOSYS) return errno;
-  if (process_state(pid).start_ticks != start_ticks) return ESRCH;
-  const long sent =
-      handle.valid() ? ::syscall(SYS_pidfd_send_signal, handle.get(), number, nullptr, 0) : ::kill(pid, number);
+  if (!process.holds()) return ESRCH;  // whoever holds a number keeps it as long as he lives
+  const long sent = handle.valid() ? ::syscall(SYS_pidfd_send_signal, handle.get(), number, nullptr, 0)
+                                   : ::kill(process.pid(), number);
   return sent == 0 ? 0 : errno;
+}
+
+std::string name_of(const std::string& recorder) {
+  return recorder.substr(recorder.rfind('/') + 1);
 }
 
 }  // namespace
@@ -154,10 +144,10 @@ struct EvidenceTaker::Process {
   RecorderOwner owner;
   uint64_t start_ticks = 0;
   int64_t born_unix_ns = 0;
-  int64_t seen_ns = 0;  // among the recorders that are read
-  int32_t pid = -1;     // as this machine numbers it; -1: not known
-  uid_t user = 0;
-  std::string root;  // of its files, where it has a file system of its own
+  int64_t seen_ns = 0;                  // among the recorders that are read
+  std::optional<ProcessHandle> handle;  // none: nobody here is known to be it
+  bool apart = false;                   // it has a file system of its own
+  std::set<std::string> refused;        // files that were counted as such
   bool environment_read = false;
   bool off = false, variable_off = false;
   std::string dump_prefix, pipe_stem;  // as its environment says
@@ -181,16 +171,32 @@ EvidenceTaker::~EvidenceTaker() = default;
 void EvidenceTaker::set_ranks(const std::vector<RecorderOwner>& owners) {
   const int64_t now_ns = clock_.monotonic_ns();
   for (const RecorderOwner& owner : owners) {
-    std::unique_ptr<Process>& process = processes_[owner.path];
-    if (!process) {
-      process = std::make_unique<Process>();
-      process->start_ticks = start_ticks_of(owner.path);
+    if (!processes_.contains(owner.path)) {
+      make_room(owner.user);
+      auto process = std::make_unique<Process>();
+      process->start_ticks = start_ticks_of_recorder(owner.path);
       process->born_unix_ns = born_unix_ns(process->start_ticks, clock_.unix_ns());
+      processes_[owner.path] = std::move(process);
     }
-    process->owner = owner;
-    process->seen_ns = now_ns;
+    Process& process = *processes_[owner.path];
+    process.owner = owner;
+    process.seen_ns = now_ns;
   }
   std::erase_if(processes_, [&](const auto& entry) { return now_ns - entry.second->seen_ns > options_.linger_ns; });
+}
+
+// Whoever starts processes without end has the oldest of them forgotten, not everybody's.
+void EvidenceTaker::make_room(int64_t user) {
+  size_t of_user = 0;
+  auto oldest = processes_.end();
+  for (auto at = processes_.begin(); at != processes_.end(); ++at) {
+    if (at->second->owner.user != user) continue;
+    ++of_user;
+    if (oldest == processes_.end() || at->second->seen_ns < oldest->second->seen_ns) oldest = at;
+  }
+  if (of_user < 2 * user_limits::kRecordersPerUserMax) return;
+  user_limits::count_over(counters_, "evidence", static_cast<uid_t>(user));
+  processes_.erase(oldest);
 }
 
 bool EvidenceTaker::busy() const {
@@ -198,28 +204,42 @@ bool EvidenceTaker::busy() const {
                      [](const auto& entry) { return entry.second->stack.has_value(); });
 }
 
+void EvidenceTaker::count_refused(Process& process, const std::string& file, UserFileRefused refused) {
+  if (refused == UserFileRefused::kNo || refused == UserFileRefused::kAbsent) return;
+  constexpr size_t kRemembered = 64;  // whoever names ever new ones is counted no further
+  if (process.refused.size() >= kRemembered || !process.refused.insert(file).second) return;
+  counters_.add("lockstep_agent_user_files_refused_total", format("reason=\"%s\"", to_text(refused)));
+}
+
+void EvidenceTaker::find_process(Process& process) {
+  if (process.handle || process.owner.user < 0) return;
+  known_.begin_look(false);
+  const int32_t pid = process_of_recorder({.name = name_of(process.owner.path),
+                                           .pid = process.owner.pid,
+                                           .user = process.owner.user,
+                                           .folder = process.owner.folder.get()},
+                                          known_, {});
+  known_.end_look();
+  process.handle = ProcessHandle::open(pid, process.start_ticks, static_cast<uid_t>(process.owner.user));
+}
+
+// A hook may tell more later: a script that sets variables after its first mark.
+void EvidenceTaker::read_hook(Process& process) {
+  if (process.owner.folder == nullptr) return;
+  const std::string name = hook_word_path(name_of(process.owner.path));
+  const UserFile file = process.owner.folder->open_file(name, {.bytes_max = kHookWordBytesMax});
+  count_refused(process, name, file.refused);
+  if (file.ok()) process.word = parse_hook_word_untrusted(file.read(kHookWordBytesMax));
+}
+
 void EvidenceTaker::read_environment(Process& process) {
-  if (process.pid < 0) {
-    known_.begin_look(false);
-    process.pid = process_of_recorder(process.owner.path, process.owner.pid, "", known_, {});
-    known_.end_look();
-  }
-  // A hook may tell more later: a script that sets variables after its first mark.
-  if (Result<std::string> word = read_file(hook_word_path(process.owner.path), kHookWordBytesMax); word.ok())
-    process.word = parse_hook_word_untrusted(*word);
+  find_process(process);
+  read_hook(process);
   process.off = process.variable_off || process.word.off;
-  if (process.environment_read || process.pid < 0) return;
-  const std::string folder = format("/proc/%d", process.pid);
-  struct stat info {};
-  if (::stat(folder.c_str(), &info) != 0) return;
-  process.user = info.st_uid;
-  struct stat ours {
-  }, theirs{};
-  if (::stat("/proc/self/ns/mnt", &ours) == 0 && ::stat((folder + "/ns/mnt").c_str(), &theirs) == 0 &&
-      ours.st_ino != theirs.st_ino)
-    process.root = folder + "/root";
-  if (!options_.read_environment) return;
-  Result<std::string> environment = read_file(folder + "/environ", kEnvironmentBytesMax);
+  if (!process.handle) return;
+  if (const std::optional<bool> shares = process.handle->shares_our_files()) process.apart = !*shares;
+  if (process.environment_read || !options_.read_environment) return;
+  Result<std::string> environment = process.handle->read("environ", kEnvironmentBytesMax);
   if (!environment.ok()) return;  // another user's, and we may not; what its hook tells is known all the same
   process.environment_read = true;
   process.variable_off = variable(*environment, kStacksSwitch) == "0";
@@ -233,6 +253,18 @@ void EvidenceTaker::read_environment(Process& process) {
       cache = home + "/.cache";
     if (!cache.empty()) process.untold.push_back(cache + "/torch/comm_lib_trace_rank_");
   }
+}
+
+// A file that the process or its hook named, where its paths begin.
+UserFile EvidenceTaker::open_for(Process& process, const std::string& path, UserFileWanted wanted) {
+  if (!process.handle) return {};  // a path of nobody means nothing
+  const UniqueFd root =
+      process.apart ? process.handle->root_folder() : UniqueFd(::open("/", O_PATH | O_DIRECTORY | O_CLOEXEC));
+  if (!root.valid()) return {};
+  wanted.owner = static_cast<uid_t>(process.owner.user);
+  UserFile file = open_user_file(root.get(), path, wanted);
+  count_refused(process, path, file.refused);
+  return file;
 }
 
 void EvidenceTaker::ask(const StackRequest& request) {
@@ -272,12 +304,14 @@ void EvidenceTaker::begin(Process& process) {
   stack.pid = process.owner.pid;
   process.answer.reset();
   process.deadline_ns = 0;
-  if (process.pid < 0 || process_state(process.pid).start_ticks != process.start_ticks) {
-    stack.note = process.pid < 0 ? "its process cannot be seen from here" : "its process is gone";
+  if (!process.handle || !process.handle->holds()) {
+    stack.note = process.handle ? "its process is gone" : "its process cannot be seen from here, or is not its owner's";
     return;
   }
-  stack.pid = process.pid;
-  Result<ThreadStacks> threads = read_thread_stacks(process.pid);
+  stack.pid = process.handle->pid();
+  Result<ThreadStacks> threads = read_thread_stacks(process.handle->pid());
+  // By its number: what was read is its own only where it still has that.
+  if (threads.ok() && !process.handle->holds()) threads = Error{"its process is gone"};
   if (!threads.ok()) {
     stack.note = threads.error();
     return;
@@ -299,20 +333,23 @@ void EvidenceTaker::ask_python(Process& process) {
     stack.note = "no Python stack: its process has no Lockstep hook that offers one";
     return;
   }
-  Result<std::string> status = read_file(format("/proc/%d/status", process.pid), kEnvironmentBytesMax);
+  const Result<std::string> status = process.handle->read("status", kEnvironmentBytesMax);
   const SignalSets sets = status.ok() ? signal_sets_untrusted(*status) : SignalSets{};
   if ((sets.caught >> (process.word.signal - 1) & 1) == 0) {
     stack.note = format("no Python stack: nobody catches signal %d, which its hook named", process.word.signal);
     return;
   }
-  struct stat info {};
-  process.answer = open_of_user(hook_stacks_path(process.owner.path), O_RDWR, S_IFREG, process.user, info);
-  if (!process.answer.valid()) {
+  const std::string name = hook_stacks_path(name_of(process.owner.path));
+  UserFile answer;
+  if (process.owner.folder != nullptr) answer = process.owner.folder->open_file(name, {.access = O_RDWR});
+  count_refused(process, name, answer.refused);
+  if (!answer.ok()) {
     stack.note = "no Python stack: the file that its hook writes to is not there";
     return;
   }
-  process.answer_from = process.answer_bytes = info.st_size;
-  if (const int failed = send_signal(process.pid, process.start_ticks, process.word.signal); failed != 0) {
+  process.answer = std::move(answer.fd);
+  process.answer_from = process.answer_bytes = answer.info.st_size;
+  if (const int failed = send_signal(*process.handle, process.word.signal); failed != 0) {
     process.answer.reset();
     stack.note = format("no Python stack: it may not be asked: %s", std::strerror(failed));
     return;
@@ -351,13 +388,11 @@ void EvidenceTaker::finish_python(Process& process, std::vector<ResourceGroup>& 
 
 void EvidenceTaker::ask_for_dump(Process& process) {
   const std::string& stem = process.word.pipe_stem.empty() ? process.pipe_stem : process.word.pipe_stem;
-  if (!stem.starts_with('/') || process.pid < 0) return;
-  struct stat info {};
-  const UniqueFd pipe =
-      open_of_user(format("%s%s%d.pipe", process.root.c_str(), stem.c_str(), process.owner.identity.rank), O_WRONLY,
-                   S_IFIFO, process.user, info);
-  if (!pipe.valid()) return;  // not there, or nobody reads it
-  if (::write(pipe.get(), "1", 1) == 1) counters_.add("lockstep_agent_dumps_total", "result=\"asked\"");
+  if (!stem.starts_with('/')) return;
+  const UserFile pipe = open_for(process, format("%s%d.pipe", stem.c_str(), process.owner.identity.rank),
+                                 {.access = O_WRONLY, .kind = UserFileKind::kPipe});
+  if (!pipe.ok()) return;  // not there, or nobody reads it
+  if (::write(pipe.fd.get(), "1", 1) == 1) counters_.add("lockstep_agent_dumps_total", "result=\"asked\"");
 }
 
 void EvidenceTaker::look_for_dumps(Process& process, std::vector<ResourceGroup>& out) {
@@ -366,15 +401,18 @@ void EvidenceTaker::look_for_dumps(Process& process, std::vector<ResourceGroup>&
   for (const std::string& told : {process.dump_prefix, process.word.dump_prefix}) {
     if (!told.empty() && std::find(prefixes.begin(), prefixes.end(), told) == prefixes.end()) prefixes.push_back(told);
   }
+  std::set<std::string> files;
   for (const std::string& prefix : prefixes) {
-    if (prefix.starts_with('/')) look_at_dump(process, prefix + std::to_string(process.owner.identity.rank), out);
+    if (prefix.starts_with('/')) files.insert(prefix + std::to_string(process.owner.identity.rank));
   }
+  for (const std::string& file : files) look_at_dump(process, file, out);
+  std::erase_if(process.dumps, [&](const auto& seen) { return !files.contains(seen.first); });
 }
 
 void EvidenceTaker::look_at_dump(Process& process, const std::string& file, std::vector<ResourceGroup>& out) {
-  struct stat info {};
-  const UniqueFd opened = open_of_user(process.root + file, O_RDONLY, S_IFREG, process.user, info);
-  if (!opened.valid() || changed_ns(info) < process.born_unix_ns) return;
+  const UserFile opened = open_for(process, file, {});
+  const struct stat& info = opened.info;
+  if (!opened.ok() || changed_ns(info) < process.born_unix_ns) return;
   const int64_t now_ns = clock_.monotonic_ns();
   FileSeen& seen = process.dumps[file];
   if (seen.bytes != info.st_size || seen.changed_unix_ns != changed_ns(info))
@@ -388,7 +426,7 @@ void EvidenceTaker::look_at_dump(Process& process, const std::string& file, std:
   };
   if (static_cast<uint64_t>(info.st_size) > kFlightDumpBytesMax)
     return refuse(format("%lld bytes (limit %zu)", static_cast<long long>(info.st_size), kFlightDumpBytesMax));
-  Result<FlightDump> dump = read_flight_dump(read_from(opened.get(), 0, static_cast<size_t>(info.st_size)));
+  Result<FlightDump> dump = read_flight_dump(opened.read(static_cast<size_t>(info.st_size)));
   if (!dump.ok()) {
     // Cut short: its writer may only be slow.
     if (now_ns - seen.since_ns >= 10 * options_.settled_ns) refuse(dump.error());
@@ -406,12 +444,28 @@ void EvidenceTaker::look_at_dump(Process& process, const std::string& file, std:
 
 std::vector<ResourceGroup> EvidenceTaker::look() {
   std::vector<ResourceGroup> out;
-  const int64_t now_ns = clock_.monotonic_ns();
-  const bool dumps = now_ns >= next_dumps_ns_;
-  if (dumps) next_dumps_ns_ = now_ns + options_.dumps_every_ns;
   for (auto& [path, process] : processes_) {
     if (process->stack) finish_python(*process, out);
-    if (dumps) look_for_dumps(*process, out);
+  }
+  if (const int64_t now_ns = clock_.monotonic_ns(); now_ns >= next_dumps_ns_) {
+    next_dumps_ns_ = now_ns + options_.dumps_every_ns;
+    std::set<int64_t> behind;  // who has not been through since: first that
+    for (const auto& [user, due] : dumps_due_) behind.insert(user);
+    for (auto& [path, process] : processes_) {
+      if (!behind.contains(process->owner.user)) dumps_due_[process->owner.user].push_back(path);
+    }
+  }
+  for (auto user = dumps_due_.begin(); user != dumps_due_.end();) {
+    const int64_t begin_ns = clock_.monotonic_ns();
+    std::deque<std::string>& due = user->second;
+    while (!due.empty() && clock_.monotonic_ns() - begin_ns < user_limits::kDumpsNs) {
+      if (const auto found = processes_.find(due.front()); found != processes_.end())
+        look_for_dumps(*found->second, out);
+      due.pop_front();
+      if (options_.heartbeat != nullptr) options_.heartbeat->beat();
+    }
+    if (!due.empty() && user->first >= 0) user_limits::count_over(counters_, "time", static_cast<uid_t>(user->first));
+    user = due.empty() ? dumps_due_.erase(user) : std::next(user);
   }
   return out;
 }

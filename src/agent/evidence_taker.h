@@ -12,21 +12,30 @@
 // linger_ns after the process ended: a watchdog writes it and then ends the process. Where the job has a pipe for it
 // (TORCH_NCCL_DEBUG_INFO_PIPE_FILE), asking for stacks writes a byte to it, without ever waiting.
 //
+// A recorder, its hook and the paths in it are words of whoever owns the folder. So every file is opened by
+// base/user_files.h (no link anywhere in its path, nothing but the owner's own plain files and pipes), and the process
+// is asked only where it is the owner's (sources/who/process_handle.h). Each user's dumps get the same time in a round
+// (user_limits.h).
+//
 // Counts: lockstep_agent_stacks_total by result: told, again (asked before within a minute), off, gone,
 //           busy (EvidenceWatch: too many wait).
 //         lockstep_agent_dumps_total by result: told, refused (no dump, or too large), asked (by the pipe).
+//         lockstep_agent_user_files_refused_total by reason, once for each file of a process.
 // May wait for a file system or a kernel that does not answer: EvidenceWatch runs it on a thread of its own.
 // Thread rule: Confined.
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "agent/heartbeat.h"
 #include "base/clock.h"
 #include "base/counters.h"
+#include "base/user_files.h"
 #include "model/detail_request.h"
 #include "model/rank_evidence.h"
 #include "model/telemetry.h"
@@ -44,6 +53,7 @@ struct EvidenceOptions {
   int64_t dumps_every_ns = 1'000'000'000;
   int64_t settled_ns = 1'000'000'000;
   int64_t linger_ns = 60'000'000'000;
+  Heartbeat* heartbeat = nullptr;  // of the thread that EvidenceWatch runs it on
 };
 
 // What a process's hook tells in <recorder>.hook; 0 and empty: not told. A line each: "signal 57", "main 0x7f..",
@@ -80,7 +90,12 @@ class EvidenceTaker {
   void begin(Process& process);
   void ask_python(Process& process);
   void finish_python(Process& process, std::vector<ResourceGroup>& out);
+  void find_process(Process& process);
+  void read_hook(Process& process);
   void read_environment(Process& process);
+  void make_room(int64_t user);
+  void count_refused(Process& process, const std::string& file, UserFileRefused refused);
+  UserFile open_for(Process& process, const std::string& path, UserFileWanted wanted);
   void look_for_dumps(Process& process, std::vector<ResourceGroup>& out);
   void look_at_dump(Process& process, const std::string& file, std::vector<ResourceGroup>& out);
   void ask_for_dump(Process& process);
@@ -91,6 +106,7 @@ class EvidenceTaker {
   Processes known_;
   std::map<std::string, std::unique_ptr<Process>> processes_;  // by recorder
   int64_t next_dumps_ns_ = 0;
+  std::map<int64_t, std::deque<std::string>> dumps_due_;  // recorders by user
 };
 
 }  // namespace lockstep

@@ -2,7 +2,9 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -65,7 +67,11 @@ class EvidenceTakerTest : public ::testing::Test {
     while (process_state(child_).letter != 'S') ::usleep(1'000);
     stem_ = format("%s/%d-%llu", folder_.c_str(), child_,
                    static_cast<unsigned long long>(process_state(child_).start_ticks));
-    owner_ = {.pid = child_, .path = stem_ + ".lsfr", .identity = {"job", 0, 3, 4, 3, "node", ""}};
+    owner_ = {.pid = child_,
+              .path = stem_ + ".lsfr",
+              .identity = {"job", 0, 3, 4, 3, "node", ""},
+              .user = ::geteuid(),
+              .folder = *UserFolder::open(folder_)};
     taker_.set_ranks({owner_});
   }
   void hook_says(const std::string& text) {
@@ -217,6 +223,77 @@ TEST_F(EvidenceTakerTest, APipeWithoutAReaderHoldsUpNobody) {
   ASSERT_EQ(::mkfifo((folder_ + "/pipe_3.pipe").c_str(), 0600), 0);
   stack();
   EXPECT_EQ(counters_.prometheus_text().find("result=\"asked\""), std::string::npos);
+}
+
+// Users who mean harm, or have made a mistake.
+
+TEST_F(EvidenceTakerTest, APipeInPlaceOfAHookOrItsAnswerHoldsUpNobody) {
+  start(Hook::kAnswers);
+  ASSERT_EQ(::mkfifo((stem_ + ".hook").c_str(), 0600), 0);
+  EXPECT_NE(stack().note.find("no Lockstep hook"), std::string::npos);
+  EXPECT_EQ(counters_.value("lockstep_agent_user_files_refused_total", "reason=\"kind\""), 1);
+  std::filesystem::remove(stem_ + ".hook");
+  std::filesystem::create_symlink("/etc/passwd", stem_ + ".hook");
+  ::usleep(50'000);
+  taker_.look();
+  EXPECT_EQ(counters_.value("lockstep_agent_user_files_refused_total", "reason=\"link\""), 0) << "counted once a file";
+}
+
+TEST_F(EvidenceTakerTest, ADeviceThatAHookNamesIsNeverOpened) {
+  const UniqueFd master(::posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC));
+  if (!master.valid() || ::grantpt(master.get()) != 0 || ::unlockpt(master.get()) != 0)
+    GTEST_SKIP() << "no terminals here";
+  char name[64];
+  ASSERT_EQ(::ptsname_r(master.get(), name, sizeof name), 0);
+  start(Hook::kNone);
+  hook_says("dump /dev/pts/\npipe /dev/pts/\n");
+  owner_.identity.rank = std::atoi(std::strrchr(name, '/') + 1);
+  taker_.set_ranks({owner_});
+  taker_.ask({"job", 0, {owner_.identity.rank}});
+  for (int i = 0; i < 5; ++i) taker_.look();
+  // A terminal whose other side was opened and closed again says so.
+  pollfd state{master.get(), POLLIN, 0};
+  EXPECT_TRUE(::poll(&state, 1, 0) == 0 || (state.revents & POLLHUP) == 0);
+  EXPECT_GE(counters_.value("lockstep_agent_user_files_refused_total", "reason=\"kind\""), 1);
+}
+
+TEST_F(EvidenceTakerTest, ALinkAnywhereInThePathOfADumpIsNotFollowed) {
+  start(Hook::kNone);
+  std::filesystem::create_directory(folder_ + "/real");
+  std::filesystem::create_directory_symlink("real", folder_ + "/link");
+  std::ofstream(folder_ + "/real/trace_3") << "\x80\x02}X\x07\x00\x00\x00"s
+                                              "entries]s.";
+  hook_says("dump " + folder_ + "/link/trace_\n");
+  EXPECT_TRUE(fetched(kEventCommDump, 1).empty());
+  EXPECT_EQ(counters_.value("lockstep_agent_user_files_refused_total", "reason=\"link\""), 1);
+  hook_says("dump " + folder_ + "/real/trace_\n");
+  EXPECT_EQ(fetched(kEventCommDump).size(), 1u);
+}
+
+TEST_F(EvidenceTakerTest, AnotherUsersProcessIsNeitherAskedNorDescribed) {
+  start(Hook::kAnswers);
+  hook_says(format("signal %d\nmain 0x7f0000000001\ndump %s/trace_\n", kSignal, folder_.c_str()));
+  std::ofstream(folder_ + "/trace_3") << "\x80\x02}X\x07\x00\x00\x00"s
+                                         "entries]s.";
+  for (int64_t user : {int64_t{::geteuid()} + 1, int64_t{-1}}) {
+    SCOPED_TRACE(user);
+    EvidenceTaker taker({.python_wait_ns = 300'000'000, .dumps_every_ns = 1, .settled_ns = 1}, clock_, counters_);
+    owner_.user = user;
+    taker.set_ranks({owner_});
+    taker.ask({"job", 0, {3}});
+    std::vector<LogRecord> records;
+    for (int i = 0; i < 20; ++i) {
+      for (const ResourceGroup& group : taker.look())
+        records.insert(records.end(), group.logs.begin(), group.logs.end());
+      ::usleep(1'000);
+    }
+    ASSERT_EQ(records.size(), 1u) << "and no dump of another user's";
+    const Result<RankStack> told = rank_stack_from_record(records[0]);
+    ASSERT_TRUE(told.ok());
+    EXPECT_TRUE(told->threads.empty());
+    EXPECT_NE(told->note.find("is not its owner's"), std::string::npos) << told->note;
+  }
+  EXPECT_EQ(std::filesystem::file_size(stem_ + ".stacks"), 0u) << "it was sent no signal";
 }
 
 }  // namespace

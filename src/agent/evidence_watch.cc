@@ -13,7 +13,7 @@ constexpr std::chrono::milliseconds kBusyWait{25};
 }  // namespace
 
 EvidenceWatch::EvidenceWatch(EvidenceOptions options, const Clock& clock, Counters& counters)
-    : counters_(counters), taker_(options, clock, counters) {
+    : counters_(counters), heartbeat_(options.heartbeat), taker_(options, clock, counters) {
   thread_ = std::thread([this] { run(); });
 }
 
@@ -38,13 +38,16 @@ std::vector<ResourceGroup> EvidenceWatch::take() {
   return std::exchange(fetched_, {});
 }
 
-void EvidenceWatch::stop() {
-  {
-    std::lock_guard lock(mutex_);
-    stopping_ = true;
-    changed_.notify_all();
-  }
-  if (thread_.joinable()) thread_.join();
+EvidenceWatch::~EvidenceWatch() {
+  stop(0);
+  thread_.join();
+}
+
+bool EvidenceWatch::stop(int64_t within_ms) {
+  std::unique_lock lock(mutex_);
+  stopping_ = true;
+  changed_.notify_all();
+  return changed_.wait_for(lock, std::chrono::milliseconds(within_ms), [this] { return ended_; });
 }
 
 void EvidenceWatch::run() {
@@ -55,14 +58,18 @@ void EvidenceWatch::run() {
     const bool owners_new = std::exchange(owners_new_, false);
     if (owners_new) owners = owners_;
     lock.unlock();
+    if (heartbeat_ != nullptr) heartbeat_->beat();
     if (owners_new) taker_.set_ranks(owners);
     for (const StackRequest& request : asked) taker_.ask(request);
     std::vector<ResourceGroup> fetched = taker_.look();
     const bool busy = taker_.busy();
     lock.lock();
     std::move(fetched.begin(), fetched.end(), std::back_inserter(fetched_));
+    if (heartbeat_ != nullptr) heartbeat_->waits();
     if (!stopping_ && asked_.empty()) changed_.wait_for(lock, busy ? kBusyWait : kIdleWait);
   }
+  ended_ = true;
+  changed_.notify_all();
 }
 
 }  // namespace lockstep

@@ -386,6 +386,7 @@ void Exporter::run() {
     {
       std::unique_lock lock(mutex_);
       wait_for_work(lock);
+      if (options_.heartbeat != nullptr) options_.heartbeat->beat();
       if (stopping_ && ((memory_.empty() && spool_.empty()) || now_ns() >= stop_deadline_ns_)) break;
       sort_memory(to_disk, to_send);
     }

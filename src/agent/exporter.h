@@ -23,6 +23,7 @@
 #include <thread>
 #include <vector>
 
+#include "agent/heartbeat.h"
 #include "agent/otlp_sender.h"
 #include "agent/otlp_target.h"
 #include "agent/spool.h"
@@ -39,6 +40,7 @@ struct ExporterOptions {
   uint64_t spool_bytes_max = 512ull << 20;
   int64_t backoff_first_ms = 100;
   int64_t backoff_most_ms = 10'000;
+  Heartbeat* heartbeat = nullptr;
 };
 
 class Exporter {

@@ -1,13 +1,31 @@
 // Recorders of processes that died, kept on disk for `lockstep postmortem`: shared memory does not survive a reboot,
 // and the agent clears it.
 //
-// Limits: kFilesMax files and kBytesMax bytes; the oldest go first.
-// Thread rule: Confined.
+// What is copied is the file that was read, by its descriptor: by then its name may stand for anything. Copies are
+// readable by the agent's user alone (0600 in a folder of 0700), and named after the owner, so that nobody's copy takes
+// the place of another's: <uid>-<pid>-<start ticks>.lsfr. Copied on a thread of its own: nobody waits for the disk.
+//
+// Limits: kFilesMax files and kBytesMax bytes; where there are more, the oldest of the user who has most go first.
+//         A recorder larger than kFileBytesMax is cut: its head has the table of operations in flight, which is what
+//         tells where a rank stood. kWaitingPerUserMax wait for a user; keep() refuses further ones.
+// Counts: lockstep_agent_recorders_kept_total by result: kept, failed, busy (too many at once).
+// Thread rule: Thread-safe. One thread of its own, joined by the destructor, which finishes what waits.
 #pragma once
 
-#include <cstdint>
-#include <string>
+#include <sys/types.h>
 
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+
+#include "agent/heartbeat.h"
+#include "base/counters.h"
+#include "base/files.h"
 #include "base/result.h"
 
 namespace lockstep {
@@ -16,16 +34,50 @@ class KeptRecorders {
  public:
   static constexpr size_t kFilesMax = 64;
   static constexpr uint64_t kBytesMax = 512ULL << 20;
+  static constexpr uint64_t kFileBytesMax = 64ULL << 20;
+  static constexpr size_t kWaitingPerUserMax = 16;
 
-  explicit KeptRecorders(std::string folder) : folder_(std::move(folder)) {}
+  KeptRecorders(std::string folder, Counters& counters, Heartbeat* heartbeat = nullptr);
+  ~KeptRecorders();
 
-  // Copies the file; the original stays where it is.
-  Result<void> keep(const std::string& path);
+  // How far a copy is; nullptr from keep(): it was not taken.
+  class Keeping {
+   public:
+    bool done() const { return done_.load(); }
+
+   private:
+    friend class KeptRecorders;
+    std::atomic<bool> done_{false};
+  };
+  // file: open for reading; a descriptor of our own is made of it. The original stays where it is. rank: for the log.
+  std::shared_ptr<const Keeping> keep(int file, uid_t user, const std::string& name, int32_t rank);
+
+  // On the caller's thread.
+  Result<void> copy(int file, uid_t user, const std::string& name);
 
  private:
-  void make_room(uint64_t bytes);
+  struct Waiting {
+    UniqueFd file;
+    uid_t user = 0;
+    std::string name;
+    int32_t rank = -1;
+    std::shared_ptr<Keeping> keeping;
+  };
+  void run();
+  Result<void> make_folder() const;
+  void make_room(uint64_t bytes) const;
 
-  std::string folder_;
+  const std::string folder_;
+  Counters& counters_;
+  Heartbeat* const heartbeat_;
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  // Under mutex_.
+  std::deque<Waiting> waiting_;
+  bool stopping_ = false;
+
+  std::thread thread_;
 };
 
 }  // namespace lockstep

@@ -18,6 +18,7 @@ namespace {
 constexpr int64_t kMsNs = 1'000'000;
 constexpr int64_t kChecksEveryNs = 5'000'000'000;
 constexpr int64_t kMaintenanceMs = 100;  // the GPU reader wants to be looked after so often
+constexpr int64_t kStopPollMs = 5;
 
 const LabelSet& no_labels() {
   static const LabelSet none = std::make_shared<const Labels>();
@@ -57,16 +58,21 @@ NodeWatch::NodeWatch(NodeOptions options, std::vector<std::unique_ptr<NodeSource
 }
 
 NodeWatch::~NodeWatch() {
-  stop();
+  stopping_.store(true);
+  if (thread_.joinable()) thread_.join();
 }
 
 void NodeWatch::start() {
   thread_ = std::thread([this] { run(); });
 }
 
-void NodeWatch::stop() {
+bool NodeWatch::stop(int64_t within_ms) {
   stopping_.store(true);
-  if (thread_.joinable()) thread_.join();
+  if (!thread_.joinable()) return true;
+  for (int64_t waited_ms = 0; !ended_.load() && waited_ms < within_ms; waited_ms += kStopPollMs)
+    ::poll(nullptr, 0, static_cast<int>(kStopPollMs));
+  if (ended_.load()) thread_.join();
+  return ended_.load();
 }
 
 void NodeWatch::run() {
@@ -77,6 +83,7 @@ void NodeWatch::run() {
   }
   int64_t next_tick_ns = clock_.monotonic_ns();
   while (!stopping_.load()) {
+    if (options_.heartbeat != nullptr) options_.heartbeat->beat();
     apply_commands();
     if (gpu_) {
       if (std::optional<GpuSnapshot> snapshot = gpu_->poll()) take_snapshot(std::move(*snapshot));
@@ -93,6 +100,8 @@ void NodeWatch::run() {
     ::poll(&wait_for, 1, static_cast<int>(std::clamp<int64_t>(left_ms, 0, kMaintenanceMs)));
   }
   gpu_.reset();
+  if (options_.heartbeat != nullptr) options_.heartbeat->waits();
+  ended_.store(true);
 }
 
 void NodeWatch::apply_commands() {

@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "agent/gpu_process.h"
+#include "agent/heartbeat.h"
 #include "agent/node_series.h"
 #include "agent/own_cost.h"
 #include "agent/recorder_watch.h"
@@ -39,6 +40,7 @@ struct NodeOptions {
   bool gpus = true;
   GpuReaderOptions gpu_reader;
   WhoOptions who;
+  Heartbeat* heartbeat = nullptr;  // of the thread that reads the sources
 };
 
 class NodeWatch {
@@ -51,7 +53,8 @@ class NodeWatch {
             Counters& counters);
   ~NodeWatch();
   void start();
-  void stop();
+  // Ends the thread. False: it did not come back within that time, from a file that does not answer, say.
+  bool stop(int64_t within_ms);
 
   // What there is to send since the last call.
   Harvest take();
@@ -114,6 +117,7 @@ class NodeWatch {
   std::atomic<const char*> reading_{nullptr};  // name of the source; nullptr: none
   std::atomic<int64_t> reading_since_ns_{0};
   std::atomic<bool> stopping_{false};
+  std::atomic<bool> ended_{false};
 
   mutable std::mutex mutex_;
   Harvest harvest_;

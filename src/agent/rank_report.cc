@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "agent/recorder_watch.h"
+#include "agent/user_limits.h"
 #include "agent/watched_rank.h"
 #include "base/log.h"
 #include "base/text.h"
@@ -25,8 +26,18 @@ void RecorderWatch::announce(Rank& rank, Look& look) {
     look.records.push_back(job_start_record(rank.header.anchor_unix_ns));
     rank.announced = true;
   }
+  size_t told = 0;
   for (const InFlightComm& comm : look.in_flight) {
-    if (comm.live && rank.announced_comms.insert(comm.comm_id).second) {
+    if (!comm.live || rank.announced_comms.contains(comm.comm_id)) continue;
+    if (rank.announced_comms.size() >= user_limits::kCommsPerRankMax) {
+      user_limits::count_over(counters_, "communicators", rank.folder->owner());
+      break;
+    }
+    if (++told > user_limits::kCommsPerPollMax) {
+      rank.unread = true;  // the others in the next poll
+      break;
+    }
+    if (rank.announced_comms.insert(comm.comm_id).second) {
       look.records.push_back(
           to_record(CommInit{comm.comm_id, comm.size, comm.rank_in_comm, comm.nodes, comm.name}, clock_.unix_ns()));
     }

@@ -1,8 +1,8 @@
 #include "agent/recorder_watch.h"
 
+#include <fcntl.h>
 #include <poll.h>
 #include <sys/inotify.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -10,25 +10,30 @@
 #include "agent/evidence_taker.h"
 #include "agent/kept_recorders.h"
 #include "agent/step_rounding.h"
+#include "agent/user_limits.h"
 #include "agent/watched_rank.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "model/events.h"
 #include "recorder/folder_reader.h"
 #include "recorder/identity_variables.h"
+#include "sources/who/process_handle.h"
 
 namespace lockstep {
 namespace {
 
 constexpr int64_t kSecondNs = 1'000'000'000;
+constexpr int64_t kTryAgainNs = 10 * kSecondNs;
+constexpr int64_t kDrainsAfterDeathMax = 1024;  // of a file that somebody else goes on writing
 
-// "lockstep-1000", a folder and no link, of user 1000: nobody else's files are read or removed through it.
-bool is_users_folder(const std::string& parent, const std::string& name) {
+// Of "lockstep-1000", where it is a folder of user 1000: nobody else's files are read or removed through it.
+std::shared_ptr<const UserFolder> open_users_folder(const std::string& parent, const std::string& name) {
   constexpr std::string_view kPrefix = "lockstep-";
-  if (!name.starts_with(kPrefix)) return false;
+  if (!name.starts_with(kPrefix)) return nullptr;
   const std::optional<uint64_t> user = parse_uint(std::string_view(name).substr(kPrefix.size()));
-  struct stat info {};
-  return user && lstat((parent + "/" + name).c_str(), &info) == 0 && S_ISDIR(info.st_mode) && info.st_uid == *user;
+  if (!user) return nullptr;
+  Result<std::shared_ptr<const UserFolder>> opened = UserFolder::open(parent + "/" + name);
+  return opened.ok() && (*opened)->owner() == *user ? *opened : nullptr;
 }
 
 }  // namespace
@@ -37,75 +42,144 @@ RecorderWatch::RecorderWatch(WatchOptions options, const Clock& clock, Counters&
                              RasWatch* ras, StepTraces* traces)
     : options_(std::move(options)), clock_(clock), counters_(counters), cost_(cost), ras_(ras), traces_(traces) {
   inotify_ = UniqueFd(inotify_init1(IN_NONBLOCK | IN_CLOEXEC));
+  if (!options_.kept_folder.empty())
+    kept_ = std::make_unique<KeptRecorders>(options_.kept_folder, counters_, options_.keeper);
   find_folders();
 }
 
 RecorderWatch::~RecorderWatch() = default;
 
 void RecorderWatch::wait() {
-  pollfd wait_for{inotify_.get(), POLLIN, 0};
-  const int64_t timeout_ms = std::max<int64_t>(0, next_look_ns()) / 1'000'000 + 1;
-  if (poll(&wait_for, 1, static_cast<int>(timeout_ms)) > 0) {
-    char events[4096];
-    while (read(inotify_.get(), events, sizeof events) > 0) {
-    }
+  int64_t timeout_ms = std::max<int64_t>(0, next_look_ns()) / 1'000'000 + 1;
+  // Half the time at most, whatever there is to read.
+  if (behind_) timeout_ms = std::min(timeout_ms, user_limits::kPollNs / 1'000'000);
+  // Every other wait at least is as long as it should be, however many files somebody makes.
+  pollfd wait_for{woken_ ? -1 : inotify_.get(), POLLIN, 0};
+  woken_ = poll(&wait_for, 1, static_cast<int>(timeout_ms)) > 0;
+  char events[16'384];
+  for (int i = 0; i < 8 && read(inotify_.get(), events, sizeof events) > 0; ++i) {
   }
 }
 
-void RecorderWatch::find_folders() {
-  std::vector<std::string> found{options_.folder};
-  if (!options_.users_folder.empty()) {
-    Result<std::vector<std::string>> names = list_directory(options_.users_folder);
-    for (const std::string& name : names.ok() ? *names : std::vector<std::string>{}) {
-      if (is_users_folder(options_.users_folder, name)) found.push_back(options_.users_folder + "/" + name);
-    }
+void RecorderWatch::add_folder(std::shared_ptr<const UserFolder> held) {
+  if (folders_.size() >= user_limits::kUsersMax) {
+    user_limits::count_over(counters_, "users", held->owner());
+    return;
   }
-  for (const std::string& folder : found) {
-    if (folders_.contains(folder)) continue;
-    folders_[folder] =
-        inotify_.valid() ? inotify_add_watch(inotify_.get(), folder.c_str(), IN_MOVED_TO | IN_CREATE) : -1;
-    shown_.push_back(show_that_folder_is_read(folder));
+  Folder& folder = folders_[held->path()];
+  folder.scan = std::make_unique<FolderScan>(*held);
+  folder.watch =
+      inotify_.valid() ? inotify_add_watch(inotify_.get(), held->held_path().c_str(), IN_MOVED_TO | IN_CREATE) : -1;
+  folder.shown = show_that_folder_is_read(held->fd());
+  folder.held = std::move(held);
+}
+
+// Folders come, go, and are replaced by others of the same name.
+void RecorderWatch::find_folders() {
+  std::erase_if(folders_, [&](const auto& entry) {
+    const Folder& folder = entry.second;
+    if (folder.held->is_in_place()) return false;
+    if (folder.watch >= 0) inotify_rm_watch(inotify_.get(), folder.watch);
+    return true;
+  });
+  if (!options_.folder.empty() && !folders_.contains(options_.folder)) {
+    Result<std::shared_ptr<const UserFolder>> opened = UserFolder::open(options_.folder);
+    if (opened.ok()) add_folder(std::move(*opened));
+  }
+  if (options_.users_folder.empty()) return;
+  if (!users_held_) {
+    Result<std::shared_ptr<const UserFolder>> opened = UserFolder::open(options_.users_folder + "/.");
+    if (!opened.ok()) return;
+    users_held_ = std::move(*opened);
+    users_scan_ = std::make_unique<FolderScan>(*users_held_);
+  }
+  // Everybody may write there: a part each second, until all is seen.
+  const FolderScan::Part part = users_scan_->next(4 * user_limits::kNamesPerPollMax);
+  for (const std::string& name : part.names) {
+    if (folders_.contains(options_.users_folder + "/" + name)) continue;
+    if (std::shared_ptr<const UserFolder> held = open_users_folder(options_.users_folder, name))
+      add_folder(std::move(held));
   }
 }
 
 void RecorderWatch::find_new() {
-  if (!options_.users_folder.empty() && clock_.monotonic_ns() >= folders_at_ns_) {
-    folders_at_ns_ = clock_.monotonic_ns() + kSecondNs;
+  const int64_t now_ns = clock_.monotonic_ns();
+  if (now_ns >= folders_at_ns_ || (!options_.folder.empty() && !folders_.contains(options_.folder))) {
+    folders_at_ns_ = now_ns + kSecondNs;
     find_folders();
   }
-  for (const auto& [folder, watch] : folders_) find_new_in(folder);
+  for (auto& [path, folder] : folders_) find_new_in(folder);
 }
 
-void RecorderWatch::find_new_in(const std::string& folder) {
-  Result<std::vector<std::string>> names = list_directory(folder);
-  if (!names.ok()) return;
-  int64_t now = clock_.monotonic_ns();
-  for (const std::string& name : *names) {
-    if (!name.ends_with(kRecorderSuffix)) continue;
-    const std::string path = folder + "/" + name;
-    if (ranks_.contains(path)) continue;
-    if (auto refused = refused_.find(path); refused != refused_.end() && now < refused->second) continue;
-    Result<std::unique_ptr<RecorderReader>> reader = RecorderReader::open(path);
-    if (!reader.ok()) {
-      if (refused_.emplace(path, 0).second) {
-        counters_.add("lockstep_agent_recorder_refused_total");
-        LOCKSTEP_LOG_WARN("agent", "%s; not read", reader.error().c_str());
-      }
-      refused_[path] = now + 10 * kSecondNs;
-      continue;
+void RecorderWatch::find_new_in(Folder& folder) {
+  const UserFolder& held = *folder.held;
+  FolderScan::Part part = folder.scan->next(user_limits::kNamesPerPollMax);
+  if (!part.last) user_limits::count_over(counters_, "names", held.owner());
+  std::erase_if(part.names, [](const std::string& name) { return !name.ends_with(kRecorderSuffix); });
+  std::sort(part.names.begin(), part.names.end());
+  const int64_t now_ns = clock_.monotonic_ns();
+  size_t tries = 0;
+  for (const std::string& name : part.names) {
+    if (ranks_.contains(held.path() + "/" + name)) continue;
+    if (auto refused = folder.refused.find(name); refused != folder.refused.end() && now_ns < refused->second) continue;
+    if (++tries > user_limits::kTriesPerPollMax) {
+      user_limits::count_over(counters_, "tries", held.owner());
+      break;
     }
-    refused_.erase(path);
-    auto rank = std::make_unique<Rank>();
-    rank->path = path;
-    rank->reader = std::move(reader).value();
-    rank->header = rank->reader->header();
-    rank->assembler = std::make_unique<RankAssembler>(rank->header.anchor_unix_ns - rank->header.anchor_monotonic_ns);
-    rank->moved_ns = now;
-    rank->found_ns = now;
-    // Of all ranks at the same moment: one request, which compresses better than one of each.
-    rank->metrics_at_ns = (now / options_.metrics_every_ns + 1) * options_.metrics_every_ns;
-    ranks_[path] = std::move(rank);
+    if (!try_recorder(folder, name, now_ns)) break;
   }
+  // One that was not tried again is not there any more.
+  if (folder.refused.size() > user_limits::kRefusedPerUserMax / 2)
+    std::erase_if(folder.refused, [&](const auto& one) { return now_ns - one.second > kTryAgainNs; });
+}
+
+// False: this user may have no more of them.
+bool RecorderWatch::try_recorder(Folder& folder, const std::string& name, int64_t now_ns) {
+  const UserFolder& held = *folder.held;
+  const auto of_user = static_cast<size_t>(std::count_if(
+      ranks_.begin(), ranks_.end(), [&](const auto& one) { return one.second->folder->owner() == held.owner(); }));
+  if (of_user >= user_limits::kRecordersPerUserMax || ranks_.size() >= user_limits::kRecordersMax) {
+    user_limits::count_over(counters_, "recorders", held.owner());
+    if (!folder.full_said)
+      LOCKSTEP_LOG_WARN("agent", "%s: %zu recorders of user %u and %zu in all are read (limits %zu and %zu); no more",
+                        held.path().c_str(), of_user, static_cast<unsigned>(held.owner()), ranks_.size(),
+                        user_limits::kRecordersPerUserMax, user_limits::kRecordersMax);
+    folder.full_said = true;
+    return false;
+  }
+  folder.full_said = false;
+  const std::string path = held.path() + "/" + name;
+  UserFile file = held.open_file(name, {});
+  if (file.refused == UserFileRefused::kAbsent) return true;  // gone since it was listed
+  Result<std::unique_ptr<RecorderReader>> reader = file.ok()
+                                                       ? RecorderReader::from(std::move(file.fd), path)
+                                                       : Error{"recorder: " + as_one_line(path) + ": " + file.why};
+  if (!reader.ok()) {
+    if (!folder.refused.contains(name) && folder.refused.size() < user_limits::kRefusedPerUserMax) {
+      counters_.add("lockstep_agent_recorder_refused_total");
+      if (file.refused != UserFileRefused::kNo)
+        counters_.add("lockstep_agent_user_files_refused_total", format("reason=\"%s\"", to_text(file.refused)));
+      LOCKSTEP_LOG_WARN("agent", "%s; not read", as_one_line(reader.error()).c_str());
+      folder.refused.emplace(name, 0);
+    }
+    if (auto refused = folder.refused.find(name); refused != folder.refused.end())
+      refused->second = now_ns + kTryAgainNs;
+    return true;
+  }
+  folder.refused.erase(name);
+  auto rank = std::make_unique<Rank>();
+  rank->path = path;
+  rank->name = name;
+  rank->folder = folder.held;
+  rank->reader = std::move(reader).value();
+  rank->header = rank->reader->header();
+  rank->assembler = std::make_unique<RankAssembler>(rank->header.anchor_unix_ns - rank->header.anchor_monotonic_ns);
+  rank->moved_ns = now_ns;
+  rank->found_ns = now_ns;
+  // Of all ranks at the same moment: one request, which compresses better than one of each.
+  rank->metrics_at_ns = (now_ns / options_.metrics_every_ns + 1) * options_.metrics_every_ns;
+  ranks_[path] = std::move(rank);
+  return true;
 }
 
 void RecorderWatch::count_refused(Rank& rank) {
@@ -122,14 +196,21 @@ void RecorderWatch::drain(Rank& rank, Look& look) {
   look.in_flight = rank.reader->in_flight();
   rank.assembler->set_comms(look.in_flight);
   RecordCounts before = rank.records;
-  RecorderReader::Drained drained = rank.reader->drain([&](uint32_t lane, const Record& record) {
-    if (record.head.type == RecordType::kProxyStep || record.head.type == RecordType::kProxyOp) {
-      if (lane >= rank.proxy_lanes.size()) rank.proxy_lanes.resize(lane + 1);
-      rank.proxy_lanes[lane] = true;
-    }
-    ++rank.records.read[record_kind(record.head.type)];
-    rank.assembler->add(record);
-  });
+  RecorderReader::Drained drained = rank.reader->drain(
+      [&](uint32_t lane, const Record& record) {
+        if (record.head.type == RecordType::kProxyStep || record.head.type == RecordType::kProxyOp) {
+          if (lane >= rank.proxy_lanes.size()) rank.proxy_lanes.resize(lane + 1);
+          rank.proxy_lanes[lane] = true;
+        }
+        ++rank.records.read[record_kind(record.head.type)];
+        rank.assembler->add(record);
+      },
+      user_limits::kRecordsPerDrainMax);
+  rank.unread = drained.more;
+  if (drained.more) {
+    behind_ = true;
+    user_limits::count_over(counters_, "records", rank.folder->owner());
+  }
   if (rank.assembler->lacks_comm()) rank.assembler->add_comms(rank.reader->in_flight());
   rank.assembler->end_drain(look.now_ns, drained.overwritten + drained.torn);
   rank.records.overwritten += drained.overwritten;
@@ -163,7 +244,15 @@ void RecorderWatch::look_at(Rank& rank, bool flush, Harvest& harvest) {
   Look look;
   look.now_ns = clock_.monotonic_ns();
   look.flush = flush;
-  const std::optional<ProcessState> writer = writer_state(*rank.reader, rank.header);
+  // A pid with its start is one process for ever: whose it is needs asking once.
+  if (!rank.pid_checked) {
+    rank.pid_checked = true;
+    rank.pid_counts =
+        ProcessHandle::open(rank.header.pid, rank.header.process_start_ticks, rank.folder->owner()).has_value();
+  }
+  const std::optional<ProcessState> writer = rank.pid_counts       ? writer_state(*rank.reader, rank.header)
+                                             : rank.reader->held() ? std::optional(ProcessState{})
+                                                                   : std::nullopt;
   look.alive = writer.has_value();
   look.stopped = writer && writer->stopped();
 
@@ -177,6 +266,7 @@ void RecorderWatch::look_at(Rank& rank, bool flush, Harvest& harvest) {
     identity.job_id = rank.completion.job_id;
   else if (rank.announced)
     identity.job_id = rank.identity.job_id;
+  if (rank.announced) identity.rank = rank.identity.rank;  // no process becomes another rank
   if (!(identity == rank.identity) || rank.resource.empty()) {
     rank.identity = std::move(identity);
     rank.resource = to_resource(rank.identity);
@@ -185,7 +275,7 @@ void RecorderWatch::look_at(Rank& rank, bool flush, Harvest& harvest) {
   uint64_t written = rank.reader->written_total();
   uint64_t activity = rank.reader->last_activity_ns();
   look.moved = written != rank.written_seen || activity != rank.activity_seen;
-  if (look.moved || !rank.announced || flush || !look.alive) drain(rank, look);
+  if (look.moved || rank.unread || !rank.announced || flush || !look.alive) drain(rank, look);
   // A rank whose number is not known yet (no RANK in its environment, no world communicator so far) belongs to no job.
   if (rank.identity.rank < 0) {
     if (!look.alive) rank.dead = true;
@@ -199,12 +289,20 @@ void RecorderWatch::look_at(Rank& rank, bool flush, Harvest& harvest) {
     rank.moved_ns = look.now_ns;
   }
   // One drain more after death: the process may have written between our drain and our look at /proc.
-  look.over = !look.alive && rank.death_noticed;
+  rank.drains_after_death = look.alive ? 0 : rank.drains_after_death + 1;
+  look.over = !look.alive && rank.death_noticed && (!rank.unread || rank.drains_after_death > kDrainsAfterDeathMax);
   rank.death_noticed = !look.alive;
 
   announce(rank, look);
-  for (const ClosedStep& step :
-       rank.assembler->take_steps(look.now_ns, look.over || flush || rank.assembler->shut_down())) {
+  const std::vector<ClosedStep> steps =
+      rank.assembler->take_steps(look.now_ns, look.over || flush || rank.assembler->shut_down());
+  if (steps.size() > user_limits::kStepsPerPollMax) {
+    const auto over = static_cast<int64_t>(steps.size() - user_limits::kStepsPerPollMax);
+    user_limits::count_over(counters_, "steps", rank.folder->owner(), over);
+    look.records.push_back(to_record(Gap{"steps_over_limit", over}, clock_.unix_ns()));
+  }
+  for (size_t i = 0; i < std::min(steps.size(), user_limits::kStepsPerPollMax); ++i) {
+    const ClosedStep& step = steps[i];
     look.records.push_back(to_record(rounded_for_sending(step.summary)));
     if (traces_ != nullptr) traces_->add(rank.identity, step.detail, look.now_ns);
   }
@@ -227,7 +325,8 @@ void RecorderWatch::adjust_detail(Rank& rank, const Look& look) {
                                                                          .mask = rank.header.mask,
                                                                          .control = rank.header.control});
   if (!change) return;
-  if (Result<void> asked = ask_detail(rank.path, change->wish); !asked.ok()) {
+  const UniqueFd file = open_again(rank.reader->fd(), O_RDWR);
+  if (Result<void> asked = ask_detail(file.get(), rank.path, change->wish); !asked.ok()) {
     rank.detail.give_up();
     LOCKSTEP_LOG_WARN("agent", "rank %d: its detail stays as it is: %s", rank.identity.rank, asked.error().c_str());
     return;
@@ -242,7 +341,12 @@ Harvest RecorderWatch::look_all(bool flush) {
   find_new();
   fullest_ = 0;
   Harvest harvest;
-  for (auto& [name, rank] : ranks_) look_at(*rank, flush, harvest);
+  std::map<uid_t, std::vector<Rank*>> users;
+  for (auto& [name, rank] : ranks_) {
+    if (!rank->dead) users[rank->folder->owner()].push_back(rank.get());
+  }
+  behind_ = false;
+  if (!look_at_users(users, flush, harvest)) behind_ = true;
   ask_ras();
   tell_ras(harvest);
   if (traces_ != nullptr) harvest.spans = traces_->take(clock_.monotonic_ns());
@@ -256,6 +360,33 @@ Harvest RecorderWatch::look_all(bool flush) {
   counters_.set("lockstep_agent_poll_late_ms", "which=\"last\"", late_ms);
   counters_.set("lockstep_agent_poll_late_ms", "which=\"most\"", late_most_ms_);
   return harvest;
+}
+
+// False: somebody's turn was over before all of his ranks had theirs.
+bool RecorderWatch::look_at_users(std::map<uid_t, std::vector<Rank*>>& users, bool flush, Harvest& harvest) {
+  bool all = true;
+  const int64_t share_ns = (flush ? user_limits::kLastPollNs : user_limits::kPollNs) /
+                           static_cast<int64_t>(std::max<size_t>(1, users.size()));
+  for (auto& [user, ranks] : users) {
+    const auto resume = resume_.find(user);
+    const std::string from = resume == resume_.end() ? "" : resume->second;
+    const auto middle = std::find_if(ranks.begin(), ranks.end(), [&](const Rank* rank) { return rank->path >= from; });
+    std::rotate(ranks.begin(), middle, ranks.end());
+    const int64_t begin_ns = clock_.monotonic_ns();
+    size_t done = 0;
+    while (done < ranks.size()) {
+      look_at(*ranks[done++], flush, harvest);
+      if (clock_.monotonic_ns() - begin_ns >= share_ns) break;
+    }
+    if (done < ranks.size()) {
+      resume_[user] = ranks[done]->path;
+      user_limits::count_over(counters_, "time", user);
+      all = false;
+    } else if (resume != resume_.end()) {
+      resume_.erase(resume);
+    }
+  }
+  return all;
 }
 
 Harvest RecorderWatch::look() {
@@ -273,21 +404,19 @@ void RecorderWatch::submitted(uint64_t ticket) {
   }
 }
 
+// True once its files may go.
+bool RecorderWatch::let_go(Rank& rank) {
+  if (!rank.unclean || !kept_) return true;
+  if (!rank.keeping) rank.keeping = kept_->keep(rank.reader->fd(), rank.folder->owner(), rank.name, rank.identity.rank);
+  return !rank.keeping || rank.keeping->done();
+}
+
 void RecorderWatch::release(const std::function<bool(uint64_t)>& settled) {
   for (auto at = ranks_.begin(); at != ranks_.end();) {
     Rank& rank = *at->second;
-    if (rank.dead && !rank.ticket_pending && settled(rank.ticket)) {
-      if (rank.unclean && !options_.kept_folder.empty()) {
-        if (Result<void> kept = KeptRecorders(options_.kept_folder).keep(rank.path); kept.ok()) {
-          LOCKSTEP_LOG_INFO("agent", "rank %d died; its recorder is kept: lockstep postmortem %s", rank.identity.rank,
-                            options_.kept_folder.c_str());
-        } else {
-          LOCKSTEP_LOG_WARN("agent", "rank %d died; its recorder could not be kept: %s", rank.identity.rank,
-                            kept.error().c_str());
-        }
-      }
-      for (const std::string& file : {rank.path, hook_word_path(rank.path), hook_stacks_path(rank.path)})
-        unlink(file.c_str());
+    if (rank.dead && !rank.ticket_pending && settled(rank.ticket) && let_go(rank)) {
+      for (const std::string& name : {rank.name, hook_word_path(rank.name), hook_stacks_path(rank.name)})
+        rank.folder->remove(name);
       at = ranks_.erase(at);
     } else {
       ++at;
@@ -299,8 +428,11 @@ std::vector<RecorderOwner> RecorderWatch::owners() const {
   std::vector<RecorderOwner> all;
   for (const auto& [path, rank] : ranks_) {
     if (rank->identity.rank < 0 || rank->dead) continue;
-    RecorderOwner& owner =
-        all.emplace_back(RecorderOwner{.pid = rank->header.pid, .path = path, .identity = rank->identity});
+    RecorderOwner& owner = all.emplace_back(RecorderOwner{.pid = rank->header.pid,
+                                                          .path = path,
+                                                          .identity = rank->identity,
+                                                          .user = static_cast<int64_t>(rank->folder->owner()),
+                                                          .folder = rank->folder});
     const std::vector<uint32_t> producers = rank->reader->producers();
     for (size_t lane = 0; lane < std::min(producers.size(), rank->proxy_lanes.size()); ++lane) {
       if (rank->proxy_lanes[lane] && producers[lane] != 0)

@@ -4,6 +4,10 @@
 // A recorder outlives a crashed process: it is drained, a last rank.status says the process is gone, and the file is
 // removed once the exporter has settled what came out of it.
 //
+// Whoever owns a folder is trusted with nothing: files are opened by base/user_files.h, a pid counts only where its
+// process is the folder's owner's (sources/who/process_handle.h), and a poll gives every user the same share of its
+// time (user_limits.h has this and all other limits).
+//
 // recorder_watch.cc finds and drains, rank_report.cc makes of it what is told.
 // Thread rule: Confined.
 #pragma once
@@ -16,12 +20,15 @@
 #include <vector>
 
 #include "agent/callback_cost.h"
+#include "agent/heartbeat.h"
+#include "agent/kept_recorders.h"
 #include "agent/poll_plan.h"
 #include "agent/ras_watch.h"
 #include "agent/step_traces.h"
 #include "base/clock.h"
 #include "base/counters.h"
 #include "base/files.h"
+#include "base/user_files.h"
 #include "model/step.h"
 #include "model/telemetry.h"
 #include "recorder/reader.h"
@@ -45,6 +52,7 @@ struct WatchOptions {
   // A process that cannot name its job is told of only after so long, because complete() may name it: a job must not
   // change its name. 0: nobody completes.
   int64_t completion_wait_ns = 0;
+  Heartbeat* keeper = nullptr;  // of the thread that keeps recorders
 };
 
 // What one look at all recorders gave.
@@ -78,7 +86,9 @@ class RecorderWatch {
   void release(const std::function<bool(uint64_t)>& settled);
   // The last look of an ending agent: drains, closes ended steps.
   Harvest final_look();
-  // Waits until the next look is due (poll_plan.h) or a new recorder appears.
+  // Waits until the next look is due (poll_plan.h) or a new recorder appears; no longer than a poll may take
+  // (user_limits.h) where the last look could not get to everybody. Whoever makes files without end shortens every other
+  // wait at most.
   void wait();
   // How long it is until then, as of the last look.
   int64_t next_look_ns() const { return plan_.due_ns() - clock_.monotonic_ns(); }
@@ -92,10 +102,22 @@ class RecorderWatch {
  private:
   struct Rank;
   struct Look;
+  struct Folder {
+    std::shared_ptr<const UserFolder> held;
+    std::unique_ptr<FolderScan> scan;
+    int watch = -1;
+    UniqueFd shown;                          // that we read it (recorder/folder_reader.h)
+    std::map<std::string, int64_t> refused;  // files that are no recorders: when to try again
+    bool full_said = false;
+  };
   Harvest look_all(bool flush);
   void find_folders();
+  void add_folder(std::shared_ptr<const UserFolder> held);
   void find_new();
-  void find_new_in(const std::string& folder);
+  void find_new_in(Folder& folder);
+  bool try_recorder(Folder& folder, const std::string& name, int64_t now_ns);
+  bool look_at_users(std::map<uid_t, std::vector<Rank*>>& users, bool flush, Harvest& harvest);
+  bool let_go(Rank& rank);
   void look_at(Rank& rank, bool flush, Harvest& harvest);
   void drain(Rank& rank, Look& look);
   void announce(Rank& rank, Look& look);
@@ -118,11 +140,15 @@ class RecorderWatch {
   double fullest_ = 0;  // ring of this look
   int64_t late_most_ms_ = 0;
   UniqueFd inotify_;
-  std::map<std::string, int> folders_;                  // and the inotify watch on each
-  std::vector<UniqueFd> shown_;                         // that we read them (recorder/folder_reader.h)
+  bool woken_ = false;                     // the last wait ended early
+  bool behind_ = false;                    // the last look did not get to everybody
+  std::map<std::string, Folder> folders_;  // by path
+  std::shared_ptr<const UserFolder> users_held_;
+  std::unique_ptr<FolderScan> users_scan_;
   int64_t folders_at_ns_ = 0;                           // when to look for further ones
   std::map<std::string, std::unique_ptr<Rank>> ranks_;  // by path
-  std::map<std::string, int64_t> refused_;              // files that are no recorders: when to try again
+  std::map<uid_t, std::string> resume_;                 // whose look goes on at which path
+  std::unique_ptr<KeptRecorders> kept_;
 };
 
 }  // namespace lockstep

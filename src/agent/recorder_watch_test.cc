@@ -1,16 +1,22 @@
 #include "agent/recorder_watch.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
+#include <cstddef>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 
 #include "agent/counters_table.h"
 #include "agent/step_rounding.h"
 #include "agent/testing.h"
+#include "agent/user_limits.h"
 #include "model/events.h"
 #include "recorder/control.h"
+#include "recorder/layout.h"
 #include "recorder/writer.h"
 
 namespace lockstep {
@@ -97,6 +103,11 @@ struct RecorderWatchTest : ::testing::Test {
     }
     return all;
   }
+  // In an operation of communicator 77.
+  void hang(RecorderWriter& writer) const {
+    const int32_t row = writer.in_flight().claim({.comm_id = 77, .size = 8, .rank_in_comm = 3}).row;
+    all_reduce(writer, 1, clock.now_ns, static_cast<uint32_t>(row), false);
+  }
   // Rank 3 of communicator 77, which has done one operation and hangs in the next.
   std::unique_ptr<RecorderWriter> open_hanging(uint32_t nccl_version) {
     auto writer = open_writer();
@@ -106,6 +117,14 @@ struct RecorderWatchTest : ::testing::Test {
     all_reduce(*writer, 1, clock.now_ns, row);
     all_reduce(*writer, 2, clock.now_ns + kMs, row, false);
     return writer;
+  }
+  // The only one among other files.
+  std::string one_recorder() const {
+    const std::vector<std::string> all = *list_directory(folder.path());
+    for (const std::string& name : all) {
+      if (name.ends_with(kRecorderSuffix)) return folder.path() + "/" + name;
+    }
+    return {};
   }
   std::string recorder_path() { return folder.path() + "/" + list_directory(folder.path())->at(0); }
   // A process that lives, writes and ends.
@@ -599,8 +618,8 @@ TEST_F(RecorderWatchTest, AProcessThatMayNotBeWrittenIsLeftAlone) {
   auto writer = open_hanging(22809);
   writer->show_mask(0x1e);
   watch.look();
-  // Gone from its place, so that it cannot be opened again: root may write whatever its mode.
-  ASSERT_EQ(::rename(recorder_path().c_str(), (folder.path() + "/elsewhere").c_str()), 0);
+  // No recorder any more, by its first word: root may write whatever its mode.
+  std::fstream(recorder_path(), std::ios::in | std::ios::out).write("\0\0\0\0\0\0\0\0", 8);
   for (int i = 0; i < 5; ++i) {
     clock.now_ns += 10 * kSecond;
     EXPECT_EQ(events(watch.look(), kEventRankStatus).size(), 1u) << "it is still read";
@@ -618,6 +637,181 @@ TEST_F(RecorderWatchTest, TheLastLookOfAnEndingAgentGivesStepsThatHaveEnded) {
   writer->write(mark(RecordType::kStepEnd, 1, clock.now_ns + 50 * kMs));
   EXPECT_TRUE(events(watch.look(), kEventTrainStep).empty());
   EXPECT_EQ(events(watch.final_look(), kEventTrainStep).size(), 1u);
+}
+
+// Users who mean harm, or have made a mistake.
+
+TEST_F(RecorderWatchTest, ARecorderSwappedForALinkIsKeptAsItWasReadAndForRootAlone) {
+  options.kept_folder = folder.path() + "/kept";
+  const std::string secret = folder.path() + "/secret";
+  std::ofstream(secret) << "secret";
+  in_process([&](RecorderWriter& writer) { hang(writer); });
+  RecorderWatch watch(options, clock, counters);
+  watch.look();
+  const std::string path = one_recorder();
+  const std::string content = *read_file(path, 64u << 20);
+  ASSERT_EQ(::unlink(path.c_str()), 0);
+  ASSERT_EQ(::symlink(secret.c_str(), path.c_str()), 0);
+  watch.look();
+  watch.submitted(1);
+  const std::string kept = format("%s/%u-%s", options.kept_folder.c_str(), static_cast<unsigned>(::geteuid()),
+                                  path.substr(path.rfind('/') + 1).c_str());
+  EXPECT_TRUE(eventually([&] {
+    watch.release([](uint64_t) { return true; });
+    return ::access(path.c_str(), F_OK) != 0;
+  }));
+  EXPECT_EQ(*read_file(kept, 64u << 20), content);
+  EXPECT_EQ(*read_file(secret, 100), "secret") << "what the link stood for is still there";
+  EXPECT_EQ(list_directory(options.kept_folder)->size(), 1u);
+}
+
+TEST_F(RecorderWatchTest, ARecorderSwappedForAPipeHoldsUpNobody) {
+  options.kept_folder = folder.path() + "/kept";
+  in_process([&](RecorderWriter& writer) { hang(writer); });
+  RecorderWatch watch(options, clock, counters);
+  watch.look();
+  const std::string path = one_recorder();
+  ASSERT_EQ(::unlink(path.c_str()), 0);
+  ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
+  watch.look();
+  watch.submitted(1);
+  EXPECT_TRUE(eventually([&] {
+    watch.release([](uint64_t) { return true; });
+    return list_directory(options.kept_folder).ok() && list_directory(options.kept_folder)->size() == 1;
+  }));
+  ASSERT_EQ(::mkfifo((folder.path() + "/1-1.lsfr").c_str(), 0600), 0);
+  watch.look();
+  EXPECT_GE(counters.value("lockstep_agent_user_files_refused_total", "reason=\"kind\""), 1);
+}
+
+TEST_F(RecorderWatchTest, AFolderThatIsReplacedIsReadAnewAndALinkInItsPlaceIsNot) {
+  options.folder = folder.path() + "/own";
+  std::filesystem::create_directory(options.folder);
+  RecorderWatch watch(options, clock, counters);
+  std::filesystem::rename(options.folder, folder.path() + "/away");
+  std::filesystem::create_directory(folder.path() + "/other");
+  std::filesystem::create_directory_symlink("other", options.folder);
+  auto in_other = RecorderWriter::open(writer_options(folder.path() + "/other"));
+  ASSERT_TRUE(in_other.ok());
+  clock.now_ns += 2 * kSecond;
+  EXPECT_TRUE(watch.look().logs.empty());
+  std::filesystem::remove(options.folder);
+  std::filesystem::rename(folder.path() + "/other", options.folder);
+  clock.now_ns += 2 * kSecond;
+  EXPECT_FALSE(watch.look().logs.empty());
+}
+
+TEST_F(RecorderWatchTest, ARankThatChangesItsNumberStaysTheOneItWas) {
+  RecorderWatch watch(options, clock, counters);
+  auto writer = open_writer();
+  writer->write(mark(RecordType::kStepBegin, 1, clock.now_ns));
+  watch.look();
+  const int32_t other = 4711;
+  std::fstream(recorder_path(), std::ios::in | std::ios::out)
+      .seekp(offsetof(layout::FileHeader, rank_and_world))
+      .write(reinterpret_cast<const char*>(&other), sizeof other);
+  writer->write(mark(RecordType::kStepEnd, 1, clock.now_ns + kMs));
+  watch.look();
+  ASSERT_EQ(watch.owners().size(), 1u);
+  EXPECT_EQ(watch.owners()[0].identity.rank, 3);
+}
+
+TEST_F(RecorderWatchTest, ManyCommunicatorsAreReportedAPartAtATime) {
+  RecorderWatch watch(options, clock, counters);
+  RecorderWriter::Options many = writer_options(folder.path());
+  many.geometry.comms = 600;
+  auto writer = RecorderWriter::open(many);
+  ASSERT_TRUE(writer.ok());
+  for (uint64_t i = 0; i < 600; ++i) (*writer)->in_flight().claim({.comm_id = i + 1, .size = 8, .rank_in_comm = 3});
+  size_t all = 0;
+  for (int i = 0; i < 3; ++i) {
+    const size_t now = events(watch.look(), kEventCommInit).size();
+    EXPECT_LE(now, user_limits::kCommsPerPollMax);
+    all += now;
+  }
+  EXPECT_EQ(all, 600u) << "also of a job that makes no further call";
+}
+
+// Copies of one recorder, of processes that are gone.
+struct ManyRecordersTest : RecorderWatchTest {
+  void SetUp() override {
+    in_process([&](RecorderWriter& writer) { writer.write(mark(RecordType::kStepBegin, 1, clock.now_ns)); });
+    content = *read_file(one_recorder(), 64u << 20);
+    std::filesystem::remove(one_recorder());
+    options.folder.clear();
+    options.users_folder = folder.path();
+  }
+  std::string user(uid_t uid, size_t recorders) {
+    const std::string path = format("%s/lockstep-%u", folder.path().c_str(), static_cast<unsigned>(uid));
+    std::filesystem::create_directory(path);
+    for (size_t i = 0; i < recorders; ++i) {
+      const std::string file = format("%s/%zu-1.lsfr", path.c_str(), i);
+      // The same bytes under many names: a second of disk less.
+      if (i == 0) {
+        std::ofstream(file) << content;
+        EXPECT_EQ(::chown(file.c_str(), uid, uid), 0);
+      } else {
+        EXPECT_EQ(::link(format("%s/0-1.lsfr", path.c_str()).c_str(), file.c_str()), 0);
+      }
+    }
+    EXPECT_EQ(::chown(path.c_str(), uid, uid), 0);
+    return path;
+  }
+  std::string content;
+};
+
+TEST_F(ManyRecordersTest, AUsersThreeThousandRecordersAreNotReadAllAndAnothersAreReadAllTheSame) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can be two users";
+  user(1000, 3000);
+  user(1001, 2);
+  RecorderWatch watch(options, clock, counters);
+  for (int i = 0; i < 5; ++i) watch.look();
+  EXPECT_EQ(counters.value("lockstep_agent_recorders"), static_cast<int64_t>(user_limits::kRecordersPerUserMax + 2));
+  EXPECT_GT(counters.value("lockstep_agent_over_limit_total", "what=\"recorders\",uid=\"1000\""), 0);
+  EXPECT_GT(counters.value("lockstep_agent_over_limit_total", "what=\"names\",uid=\"1000\""), 0);
+  EXPECT_EQ(counters.value("lockstep_agent_over_limit_total", "what=\"recorders\",uid=\"1001\""), 0);
+}
+
+// Every look at it takes a while.
+class SlowClock final : public Clock {
+ public:
+  int64_t unix_ns() const override { return monotonic_ns() + 1'700'000'000'000'000'000; }
+  int64_t monotonic_ns() const override { return now_ns += 2 * kMs; }
+  mutable int64_t now_ns = 1'000 * kSecond;
+};
+
+TEST_F(ManyRecordersTest, AUserWhoseRecordersTakeLongWaitsForHisOwnNextTurn) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can be two users";
+  user(1000, 100);
+  user(1001, 2);
+  SlowClock slow;
+  RecorderWatch watch(options, slow, counters);
+  auto ranks_in = [](const Harvest& harvest) { return harvest.logs.size(); };
+  size_t seen = 0, polls = 0;
+  // All are copies of one rank of a process that is gone: a group for each that had its turn.
+  const size_t first = ranks_in(watch.look());
+  EXPECT_LT(first, 60u);
+  EXPECT_GT(counters.value("lockstep_agent_over_limit_total", "what=\"time\",uid=\"1000\""), 0);
+  EXPECT_EQ(counters.value("lockstep_agent_over_limit_total", "what=\"time\",uid=\"1001\""), 0)
+      << "who has few has them read at once";
+  for (seen = first; seen < 102 && polls < 100; ++polls) seen += ranks_in(watch.look());
+  EXPECT_GE(seen, 102u) << "nobody is passed over for ever";
+}
+
+TEST_F(ManyRecordersTest, APidThatIsAnotherUsersDoesNotMakeARecorderAlive) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can be two users";
+  const std::string path = user(1000, 1) + "/0-1.lsfr";
+  // Our own pid and start: a process of root, which user 1000 has only heard of.
+  const int32_t pid = ::getpid();
+  const uint64_t ticks = process_state(pid).start_ticks;
+  std::fstream file(path, std::ios::in | std::ios::out);
+  file.seekp(offsetof(layout::FileHeader, pid)).write(reinterpret_cast<const char*>(&pid), sizeof pid);
+  file.seekp(offsetof(layout::FileHeader, process_start_ticks))
+      .write(reinterpret_cast<const char*>(&ticks), sizeof ticks);
+  file.close();
+  RecorderWatch watch(options, clock, counters);
+  watch.look();
+  EXPECT_EQ(events(watch.look(), kEventJobEnd).size(), 1u);
 }
 
 }  // namespace

@@ -15,6 +15,8 @@ inline constexpr const char* kAgentScope = "lockstep.agent";
 
 struct RecorderWatch::Rank {
   std::string path;
+  std::string name;  // in its folder
+  std::shared_ptr<const UserFolder> folder;
   std::unique_ptr<RecorderReader> reader;
   RecorderHeader header;  // as of the last look
   Identity identity;
@@ -29,7 +31,12 @@ struct RecorderWatch::Rank {
   bool ended = false;          // job.end was sent
   bool dead = false;           // the process is gone and everything was read
   bool death_noticed = false;  // one more drain after the process was found gone
-  uint64_t ticket = 0;         // of the last harvest that held something of this rank
+  bool pid_checked = false;    // whether the process that it names is its owner's
+  bool pid_counts = false;     // it is
+  bool unread = false;         // the last drain left something
+  int64_t drains_after_death = 0;
+  std::shared_ptr<const KeptRecorders::Keeping> keeping;
+  uint64_t ticket = 0;  // of the last harvest that held something of this rank
   bool ticket_pending = false;
   uint64_t written_seen = 0;
   uint64_t activity_seen = 0;

@@ -13,9 +13,9 @@
 
 namespace lockstep {
 
-// For the agent: keep it as long as the folder is read. Not valid where the folder cannot be opened.
-inline UniqueFd show_that_folder_is_read(const std::string& folder) {
-  UniqueFd fd(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+// For the agent: keep it as long as the folder is read. Not valid where the folder cannot be opened. folder: held open.
+inline UniqueFd show_that_folder_is_read(int folder) {
+  UniqueFd fd(::openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (fd.valid()) (void)::flock(fd.get(), LOCK_SH | LOCK_NB);
   return fd;
 }

@@ -117,7 +117,9 @@ StatusFacts parse_status(std::string_view text) {
     if (name == "Name") {
       facts.name = clean_text(value, 64);
     } else if (name == "Uid") {
-      facts.uid = parse_int(value.substr(0, value.find('\t'))).value_or(-1);
+      const std::vector<std::string_view> uids = split(value, '\t');  // real, effective, saved, of the file system
+      facts.uid = parse_int(uids[0]).value_or(-1);
+      if (uids.size() >= 3 && uids[1] == uids[0] && uids[2] == uids[0]) facts.only_uid = facts.uid;
     } else if (name == "NSpid") {
       const size_t tab = value.rfind('\t');
       const auto pid = parse_int(tab == std::string_view::npos ? value : value.substr(tab + 1));

@@ -32,8 +32,9 @@ using Environment = std::map<std::string, std::string, std::less<>>;
 Environment parse_environment(std::string_view text);
 
 struct StatusFacts {
-  std::string name;        // at most 15 bytes: the kernel cuts it
-  int64_t uid = -1;        // real
+  std::string name;       // at most 15 bytes: the kernel cuts it
+  int64_t uid = -1;       // real
+  int64_t only_uid = -1;  // the real, effective and saved user where they are one; -1: it has, or had, another's rights
   int32_t inner_pid = -1;  // its number in its own pid namespace (last of NSpid); -1: an old kernel
 };
 StatusFacts parse_status(std::string_view text);  // of /proc/PID/status

@@ -79,6 +79,7 @@ bool Processes::read(int32_t pid, uint64_t start_ticks, ProcessFacts& facts) {
   const StatusFacts status = parse_status(read_start(root_ + format("/proc/%d/status", pid), 64u << 10));
   facts.name = status.name;
   facts.inner_pid = status.inner_pid;
+  facts.owner_uid = status.only_uid;
   if (status.uid >= 0) facts.user = user_name(status.uid);
   read_cgroup(facts);
   read_environment(facts);

@@ -17,7 +17,8 @@ struct ProcessFacts {
   int32_t pid = -1;
   uint64_t start_ticks = 0;
   std::string name;
-  std::string user;  // its name, else its number
+  std::string user;        // its name, else its number
+  int64_t owner_uid = -1;  // whose it is in every respect; -1: it runs, or has run, with another's rights
   int32_t inner_pid = -1;
   bool cgroup_read = false;
   CgroupFacts cgroup;

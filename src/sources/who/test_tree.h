@@ -43,7 +43,8 @@ class TestTree {
     std::string stat = format("%d (a) b) S 1", process.pid);
     for (int field = 5; field < 22; ++field) stat += " 0";
     write(folder + "/stat", stat + format(" %llu 0\n", static_cast<unsigned long long>(process.start_ticks)));
-    write(folder + "/status", format("Name:\t%s\nUid:\t%lld\t%lld\t0\t0\nNSpid:\t%d\t%d\n", process.name.c_str(),
+    write(folder + "/status", format("Name:\t%s\nUid:\t%lld\t%lld\t%lld\t%lld\nNSpid:\t%d\t%d\n", process.name.c_str(),
+                                     static_cast<long long>(process.uid), static_cast<long long>(process.uid),
                                      static_cast<long long>(process.uid), static_cast<long long>(process.uid),
                                      process.pid, process.inner_pid > 0 ? process.inner_pid : process.pid));
     write(folder + "/cgroup", process.cgroup);

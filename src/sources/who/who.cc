@@ -44,6 +44,11 @@ LabelSet info_labels(const std::string& uuid, const Owner& owner, bool further) 
   return std::make_shared<const Labels>(std::move(labels));
 }
 
+// It is on a GPU for others.
+bool is_gpu_service(const ProcessFacts& facts) {
+  return facts.name.starts_with("nvidia-cuda-mps");
+}
+
 }  // namespace
 
 void WhoInputs::take(const GpuSnapshot& snapshot) {
@@ -127,7 +132,11 @@ void Who::find_recorders(const WhoInputs& inputs) {
       if (facts == nullptr || facts->start_ticks != known.start_ticks) known.pid = -1;
     }
     if (known.pid > 0 || !recorder.alive || (!is_new && !inputs.slow)) continue;
-    const int32_t pid = process_of_recorder(recorder.path, recorder.pid, options_.root, processes_, candidates);
+    const int32_t pid = process_of_recorder({.name = recorder.path.substr(recorder.path.rfind('/') + 1),
+                                             .pid = recorder.pid,
+                                             .user = recorder.user,
+                                             .folder = recorder.folder.get()},
+                                            processes_, candidates);
     if (const ProcessFacts* facts = processes_.find(pid)) {
       known.pid = pid;
       known.start_ticks = facts->start_ticks;
@@ -176,7 +185,7 @@ Claimant Who::claimant_of(const ProcessFacts& facts) {
   claimant.pid = facts.pid;
   claimant.start_ticks = facts.start_ticks;
   claimant.who = owner_from_process(facts, pods_.of_process(facts, on_its_gpus));
-  claimant.service = facts.name.starts_with("nvidia-cuda-mps");
+  claimant.service = is_gpu_service(facts);
   claimant.slurm_job = facts.cgroup.slurm_job;
   claimant.pod_uid = facts.cgroup.pod_uid;
   if (facts.environment_denied)
@@ -186,6 +195,19 @@ Claimant Who::claimant_of(const ProcessFacts& facts) {
                "job of such processes come from their cgroup alone (CAP_SYS_PTRACE would show them)",
                facts.pid, facts.user.c_str()));
   return claimant;
+}
+
+// The driver shows processes on it, and all of them are other users': a word in a file does not outweigh that.
+bool Who::is_anothers_gpu(const std::string& uuid, int64_t user) {
+  bool anothers = false;
+  for (const OnGpu& one : on_gpus_) {
+    if (one.process.gpu_uuid != uuid) continue;
+    const ProcessFacts* facts = processes_.find(one.process.pid);
+    if (facts == nullptr || is_gpu_service(*facts)) continue;
+    if (facts->owner_uid == user) return false;
+    anothers = true;
+  }
+  return anothers;
 }
 
 std::vector<Claimant> Who::claimants(const WhoInputs& inputs) {
@@ -209,7 +231,8 @@ std::vector<Claimant> Who::claimants(const WhoInputs& inputs) {
     Claimant& claimant = facts != nullptr ? of(*facts) : all.back();
     claimant.who = with_recorder(std::move(claimant.who), recorder.identity);
     claimant.recorded = true;
-    if (known->second.told_gpu) claimant.told_gpu = recorder.identity.gpu_uuid;
+    known->second.believed = known->second.told_gpu && !is_anothers_gpu(recorder.identity.gpu_uuid, recorder.user);
+    if (known->second.believed) claimant.told_gpu = recorder.identity.gpu_uuid;
   }
   for (Claimant& claimant : all) {
     if (!claimant.told_gpu.empty() || on_gpu.contains(claimant.pid)) continue;
@@ -232,7 +255,7 @@ void Who::remember_recorders(const WhoInputs& inputs) {
   for (const RecorderOwner& recorder : inputs.recorders) {
     const auto known = recorders_.find(recorder.path);
     if (known == recorders_.end()) continue;
-    const std::string gpu = known->second.told_gpu ? recorder.identity.gpu_uuid : gpu_of(known->second.pid);
+    const std::string gpu = known->second.believed ? recorder.identity.gpu_uuid : gpu_of(known->second.pid);
     if (!gpu.empty() && gpu != known->second.gpu_uuid) {
       known->second.gpu_uuid = gpu;
       if (!known->second.told_gpu) known->second.answers.insert(gpu);

@@ -12,10 +12,12 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <set>
 #include <string>
 #include <vector>
 
+#include "base/user_files.h"
 #include "model/step.h"
 #include "sources/node_source.h"
 #include "sources/who/gpu_holders.h"
@@ -32,6 +34,9 @@ struct RecorderOwner {
   Identity identity;  // as its header has it; what completed() filled in may be there
   bool alive = true;
   std::vector<int32_t> proxy_threads;  // that drive its network, numbered as pid is
+  // Whose folder it is in: what it says of processes and GPUs counts for those of this user alone. -1: for none.
+  int64_t user = -1;
+  std::shared_ptr<const UserFolder> folder;  // held; none in tests that have no files
 };
 
 struct WhoInputs {
@@ -89,6 +94,7 @@ class Who {
     int32_t pid = -1;
     uint64_t start_ticks = 0;
     bool told_gpu = false;          // it named its GPU itself
+    bool believed = false;          // and no other user's processes alone are on that GPU
     std::set<std::string> answers;  // GPUs that we found for it: one that comes back as its own word is ours
     std::string gpu_uuid;
     std::string job_id;
@@ -108,6 +114,7 @@ class Who {
   void read_slurm_folder(const std::vector<GpuInfo>& gpus);
   std::map<std::string, std::vector<Owner>> allocated(const std::vector<GpuInfo>& gpus);
   Claimant claimant_of(const ProcessFacts& facts);
+  bool is_anothers_gpu(const std::string& uuid, int64_t user);
   std::vector<Claimant> claimants(const WhoInputs& inputs);
   void make_roster(const WhoInputs& inputs, const std::vector<Claimant>& all);
   void remember_recorders(const WhoInputs& inputs);

@@ -276,7 +276,7 @@ TEST_F(WhoTest, ARecorderNamesItsRankAndLearnsItsGpu) {
   const std::string path = tree.root() + "/shm/501-1000.lsfr";
   inputs.processes = {{501, "GPU-0", 1}};  // so far it has touched the first GPU only
   tree.start({.pid = 501, .cgroup = kSlurmJob});
-  inputs.recorders = {{501, path, {"llama", 1, 13, 16, 2, "gpu-017", ""}}};
+  inputs.recorders = {{501, path, {"llama", 1, 13, 16, 2, "gpu-017", ""}, true, {}, 1000, {}}};
   Who who(options);
   EXPECT_EQ(*look(who).of_gpu("GPU-0"), (Owner{"llama", 1, 13, "anna", "", "", "", "recorder"}));
   EXPECT_EQ(who.completed(path, inputs.recorders[0].identity).gpu_uuid, "GPU-0");
@@ -305,10 +305,30 @@ TEST_F(WhoTest, ARecorderThatSaysItsGpuIsBelieved) {
   const std::string path = tree.root() + "/shm/501-1000.lsfr";
   inputs.processes = {{501, "GPU-0", 60 * kGb}};
   tree.start({.pid = 501});
-  inputs.recorders = {{501, path, {"llama", 0, 3, 8, 3, "gpu-017", "GPU-3"}}};
+  inputs.recorders = {{501, path, {"llama", 0, 3, 8, 3, "gpu-017", "GPU-3"}, true, {}, 1000, {}}};
   Who who(options);
   for (int i = 0; i < 3; ++i) EXPECT_EQ(look(who).of_gpu("GPU-3")->rank, 3);
   EXPECT_EQ(who.gpu_of(501), "GPU-3");
+}
+
+TEST_F(WhoTest, ARecorderOfAnotherUserNamesNobodysProcessAndNobodysGpu) {
+  inputs.processes = {{501, "GPU-0", 60 * kGb}};
+  tree.start({.pid = 501, .cgroup = kSlurmJob, .environment = "RANK=5"});
+  const std::string theirs = tree.root() + "/shm-1001/501-1000.lsfr";
+  // Bob's file: Anna's pid, her start time, and her GPU by name.
+  inputs.recorders = {{501, theirs, {"bobs", 9, 0, 8, 0, "gpu-017", ""}, true, {}, 1001, {}}};
+  Who who(options);
+  EXPECT_EQ(look(who).of_gpu("GPU-0")->job_id, "77");
+  EXPECT_EQ(who.pid_of_recorder(theirs), -1);
+  EXPECT_EQ(who.completed(theirs, inputs.recorders[0].identity).gpu_uuid, "");
+  inputs.recorders[0].identity.gpu_uuid = "GPU-0";
+  EXPECT_EQ(look(who).of_gpu("GPU-0")->job_id, "77");
+  EXPECT_EQ(rows("GPU-0", {"job_id", "rank"}), std::vector<std::string>{"job_id=77 rank=5"});
+  // A folder whose owner nobody knows is nobody's, and not root's.
+  tree.start({.pid = 502, .uid = 0});
+  inputs.recorders = {{502, tree.root() + "/shm/502-1000.lsfr", {"x", 0, 0, 1, 0, "gpu-017", ""}, true, {}, -1, {}}};
+  look(who);
+  EXPECT_EQ(who.pid_of_recorder(inputs.recorders[0].path), -1);
 }
 
 TEST_F(WhoTest, ARankInAContainerIsFoundAndAJobThatItCouldNotNameIs) {
@@ -317,7 +337,7 @@ TEST_F(WhoTest, ARankInAContainerIsFoundAndAJobThatItCouldNotNameIs) {
   const std::string path = tree.root() + "/shm/7-1000.lsfr";
   inputs.processes = {{9001, "GPU-0", kGb}};
   tree.start({.pid = 9001, .cgroup = pod_cgroup("0a1b2c3d-4444"), .inner_pid = 7});
-  inputs.recorders = {{7, path, {"unknown-llama-worker-3-1", 0, 3, 8, 0, "llama-worker-3", ""}}};
+  inputs.recorders = {{7, path, {"unknown-llama-worker-3-1", 0, 3, 8, 0, "llama-worker-3", ""}, true, {}, 1000, {}}};
   Who who(options);
   const Roster roster = look(who);
   EXPECT_EQ(who.pid_of_recorder(path), 9001);
@@ -330,7 +350,7 @@ TEST_F(WhoTest, ARankInAContainerIsFoundAndAJobThatItCouldNotNameIs) {
 
 TEST_F(WhoTest, ARecorderOfAProcessThatCannotBeSeenStillSpeaksForItself) {
   inputs.processes_read = false;
-  inputs.recorders = {{7, tree.root() + "/shm/7-1000.lsfr", {"llama", 0, 3, 8, 0, "pod", "GPU-1"}}};
+  inputs.recorders = {{7, tree.root() + "/shm/7-1000.lsfr", {"llama", 0, 3, 8, 0, "pod", "GPU-1"}, true, {}, 1000, {}}};
   Who who(options);
   EXPECT_EQ(look(who).of_gpu("GPU-1")->rank, 3);
   EXPECT_EQ(rows("GPU-1", {"job_id", "rank", "source"}),
