@@ -183,6 +183,21 @@ def test_a_call_into_the_driver_that_never_returns_holds_up_nobody(node_agent):
     harness.eventually(lambda: agent.events("gpu.answers_again"), 10, "which is told, too")
 
 
+def test_a_thread_that_does_not_come_back_is_named_by_healthz_and_the_agent_ends_all_the_same(node_agent):
+    agent = node_agent()
+    harness.eventually(lambda: all_gpus_read(agent), 20, "all GPUs are read")
+    health = lambda: harness.request(agent.address, "GET", "/healthz")
+    assert (health().status, health().text) == (200, "ok\n")
+    for stat in (agent.folder / "root" / "proc").glob("[0-9]*/stat"):
+        stat.unlink()
+        os.mkfifo(stat)  # a file of the kernel that does not answer
+    harness.eventually(lambda: health().status == 503, 25, "the node thread hangs")
+    assert health().text.startswith("node thread has not moved for 1") and health().text.count("\n") == 1
+    assert agent.page().total("lockstep_agent_recorders") == 0, "the rest goes on"
+    assert agent.stop() == 0
+    assert "a thread has not come back" in agent.log()
+
+
 def test_drain_lets_go_of_every_gpu_and_resume_takes_them_back(node_agent):
     agent = node_agent()
     harness.eventually(lambda: all_gpus_read(agent), 20, "all GPUs are read")

@@ -65,7 +65,7 @@ struct WhoOptions {
 class Who {
  public:
   static constexpr size_t kProcessesMax = 4096;
-  static constexpr size_t kRecordersMax = 1024;
+  static constexpr size_t kRecordersMax = 4096;
   // An old job may take so long to go while the next is starting.
   static constexpr int64_t kForeignAfterNs = 10'000'000'000;
 
