@@ -18,7 +18,7 @@ BUILD = ROOT / "build" / "gpu"
 CARRIED = ROOT / "build" / "carry"  # what bundle.sh made: the server cannot be built on every machine that has a GPU
 PLUGIN = BUILD / "lib" / "libnccl-profiler-lockstep.so"
 CALLS_RECORDER = BUILD / "calls_recorder.so"
-WORLD = {"ddp": 4, "hyb": 8, "graph": 4, "a2a": 4, "small": 4}
+WORLD = {"ddp": 4, "hyb": 8, "graph": 4, "a2a": 4, "messages": 2}
 
 
 def build():
@@ -189,14 +189,21 @@ class Job:
         return [rank.poll() for rank in self.ranks]
 
     def await_block(self):
+        """Until every rank waits for its next block: what each said before, as a list of lines."""
+        told = [[] for _ in self.ranks]
         for number, rank in enumerate(self.ranks):
             while (line := rank.stdout.readline()) != "block\n":
                 if not line:
                     raise RuntimeError(f"rank {number} ended early; see {self.folder}/rank{number}.log")
+                told[number].append(line.rstrip("\n"))
+        return told
 
     def go(self):
+        self.say("go")
+
+    def say(self, line):
         for rank in self.ranks:
-            rank.stdin.write("go\n")
+            rank.stdin.write(f"{line}\n")
             rank.stdin.flush()
 
     def step_ms(self):

@@ -9,7 +9,7 @@ PyTorch and a C++ compiler; nothing is installed. Everything a run leaves is in 
     run.py OUT live ddp                       faults injected while a server watches: what it names, after how long.
                                               Needs build/carry, made by bundle.sh where the server can be built
     run.py OUT ras                            what NCCL's RAS service says of a healthy, a stuck and a broken job
-    run.py OUT masks                          what each kind of event costs NCCL on small messages
+    run.py OUT masks [--seconds N]            what asking NCCL costs, by message size, beside no plugin
     run.py OUT chain [--second PATH]          our plugin with a second one behind it
     run.py OUT node [--parts calls,...]       what reading the GPU costs, beside nvidia-smi; agreement of values; a real XID
     run.py OUT hook [--parts overhead,...]    the Python hook: its cost, its phases against the profiler, lockstep run. Needs build/carry

@@ -18,6 +18,7 @@ import hook
 import hook_compare
 import hook_rank
 import live
+import masks
 import overhead
 import plugins
 import ras
@@ -46,6 +47,68 @@ class Overhead(unittest.TestCase):
         self.assertAlmostEqual(pair["difference"], 0.02)
         self.assertAlmostEqual(pair["block_differences"][1], 0.03)
         self.assertEqual(overhead.summary([pair, pair])["half_width"], 0.0)
+
+
+class FakeSide:
+    """A job whose all-reduces take base_us and a cost on top, on a clock of its own; the machine gets slower by the block."""
+
+    def __init__(self, machine, cost_us, settle_s=0.0):
+        self.machine, self.cost_us, self.settle_s, self.blocks = machine, cost_us, settle_s, []
+
+    def block(self, size, count, settle):
+        self.blocks.append((size, count, settle))
+        self.machine["drift"] *= 1.001
+        us = (100 + size / 1000) * self.machine["drift"] + self.cost_us
+        self.machine["now"] += us * (count + settle) / 1e6
+        return us
+
+
+class Masks(unittest.TestCase):
+    def run_sides(self, seconds):
+        machine = {"now": 0.0, "drift": 1.0}
+        sides = {"none": FakeSide(machine, 0), "null": FakeSide(machine, 0), "auto": FakeSide(machine, 1, settle_s=0.6), "low": FakeSide(machine, 0), "full": FakeSide(machine, 10)}
+        rounds = []
+        us = masks.measure(sides, [65536, 1 << 20], seconds, clock=lambda: machine["now"], said=lambda line, **_: rounds.append(line))
+        return sides, us, rounds, machine["now"]
+
+    def test_sizes_go_from_64_kb_to_16_mb(self):
+        self.assertEqual([masks.size_text(size) for size in masks.SIZES], ["64 KB", "128 KB", "256 KB", "512 KB", "1 MB", "2 MB", "4 MB", "8 MB", "16 MB"])
+
+    def test_a_cost_is_found_although_the_machine_gets_slower(self):
+        _, us, _, _ = self.run_sides(60)
+        compared = masks.compare(us)
+        for size, row in compared.items():
+            self.assertGreater(row["rounds"], 8)
+            self.assertAlmostEqual(row["full"]["us"], 10, delta=2)
+            self.assertLess(abs(row["full"]["us"] - 10), row["full"]["us_half"] + 0.5)
+            self.assertLess(abs(row["null"]["us"]), row["null"]["us_half"] + 0.1)
+
+    def test_every_side_runs_every_size_once_a_round_and_the_first_round_does_not_count(self):
+        sides, us, rounds, _ = self.run_sides(20)
+        for name, side in sides.items():
+            self.assertEqual(len(side.blocks), 2 * len(rounds), name)
+            self.assertEqual(len(us[65536][name]), len(rounds) - 1)
+        self.assertTrue(all(settle == 0 for _, _, settle in sides["full"].blocks))
+        self.assertTrue(all(settle > 0 for _, _, settle in sides["auto"].blocks[2:]), "what the plugin chooses needs time to show")
+
+    def test_no_round_is_begun_that_would_not_end_in_time(self):
+        _, _, rounds, now = self.run_sides(20)
+        self.assertGreater(len(rounds), 3)
+        self.assertLess(now, 21)
+
+    def test_the_table_is_markdown_with_an_interval_in_every_cell(self):
+        _, us, _, _ = self.run_sides(20)
+        lines = masks.table(masks.compare(us)).splitlines()
+        self.assertEqual(len(lines), 4)
+        self.assertEqual({line.count("|") for line in lines}, {8})
+        self.assertIn("| 64 KB |", lines[2])
+        self.assertEqual(lines[2].count("±"), 8)
+
+    def test_sizes_that_are_none_are_refused(self):
+        self.assertEqual(masks.sizes_of("4096,1048576"), [4096, 1048576])
+        for text in ("0", "6", "-4"):
+            with self.assertRaises(argparse.ArgumentTypeError):
+                masks.sizes_of(text)
 
 
 class Judging(unittest.TestCase):

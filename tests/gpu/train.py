@@ -83,6 +83,11 @@ class Turns:
         if self.size:
             print("block", flush=True)
 
+    def ask(self):
+        """The line that says what to do next."""
+        self.say()
+        return sys.stdin.readline()
+
 
 def burn(matrix, count):
     for _ in range(int(count)):
@@ -316,26 +321,33 @@ def train_all_to_all(case, options, marks, turns, log):
         log.append({"step": step, "t0": begin, "total": time.monotonic_ns() - begin})
 
 
-def small_messages(case, options, marks, turns, log):
-    """The latency of small all-reduces, one after the other, by size."""
-    result = {}
-    for count in (1 << 10, 1 << 14, 1 << 18):
-        value = torch.ones(count, device="cuda")
-        for _ in range(200):
+def messages(case, options, marks, turns, log):
+    """All-reduces one after the other, as the blocks say that come as lines "BYTES COUNT SETTLE" (masks.py): SETTLE of them first that
+    are not timed. A step is 16 of them. Ends with any other line."""
+    step = 0
+
+    def run(value, count):
+        nonlocal step
+        for index in range(count):
+            if index % 16 == 0:
+                marks.step_begin(step)
             dist.all_reduce(value)
+            if index % 16 == 15 or index + 1 == count:
+                marks.step_end(step)
+                step += 1
         torch.cuda.synchronize()
+
+    while len(words := turns.ask().split()) == 3:
+        size, count, settle = map(int, words)
+        value = torch.ones(size // 4, device="cuda")
+        run(value, max(settle, 4))  # the first ones meet a GPU that was idle
         dist.barrier()
         begin = time.monotonic_ns()
-        for _ in range(1500):
-            dist.all_reduce(value)
-        torch.cuda.synchronize()
-        result[4 * count] = (time.monotonic_ns() - begin) / 1500 / 1e3
-    if dist.get_rank() == 0:
-        with open(f"{options.log}/small.json", "w") as out:
-            json.dump(result, out)
+        run(value, count)
+        print(f"us {(time.monotonic_ns() - begin) / count / 1e3:.3f}", flush=True)
 
 
-JOBS = {"small": small_messages, "ddp": train_ddp, "hyb": train_hybrid, "graph": train_graph, "a2a": train_all_to_all}
+JOBS = {"messages": messages, "ddp": train_ddp, "hyb": train_hybrid, "graph": train_graph, "a2a": train_all_to_all}
 
 
 def main():
