@@ -70,6 +70,7 @@ void emit_meter(const Emit& emit, const std::string& part, const Meter& meter, c
 // The parts; what each is for stands in its .cc.
 void part_calls(Job& job, const PartOptions& options, const Emit& emit);
 void part_batched(Job& job, const PartOptions& options, const Emit& emit);
+void part_comms(Job& job, const PartOptions& options, const Emit& emit, int communicators);
 void part_memory(Job& job, const PartOptions& options, const Emit& emit);
 void part_load(Job& job, const PartOptions& options, const Emit& emit);
 void part_threads(Job& job, const PartOptions& options, const Emit& emit, int communicators);

@@ -127,6 +127,7 @@ class Bench {
       const std::string folder = options_.recordings + "/" + name;
       if (std::filesystem::is_directory(folder)) parts.push_back("recording:" + folder);
     }
+    for (const int count : kCommunicatorCounts) parts.push_back("comms:" + std::to_string(count));
     for (const char* rest : {"threads:1", "threads:2", "threads:4", "paced", "flat"}) parts.push_back(rest);
     return parts;
   }
@@ -179,6 +180,7 @@ class Bench {
     const bool recording = name.starts_with("recording:");
     const std::string key = recording ? "recording:" + std::filesystem::path(name.substr(10)).filename().string()
                             : name.starts_with("threads:") ? "threads" + name.substr(8)
+                            : name.starts_with("comms:")   ? "comms" + name.substr(6)
                                                            : name;
     std::fprintf(stderr, "plugin_bench: %s, %s\n", plugin.name.c_str(), key.c_str());
     const TemporaryFolder folder;

@@ -56,6 +56,26 @@ void part_calls(Job& job, const PartOptions& options, const Emit& emit) {
   emit("idle_cpu_percent", (cpu_seconds() - cpu) / 2 * 100);
 }
 
+// As part_calls, with as many communicators as are wanted, one after the other: what each call finds in the caches then
+// depends on how much memory a communicator and its operations take.
+void part_comms(Job& job, const PartOptions& options, const Emit& emit, int communicators) {
+  job.init(communicators);
+  Shapes shapes(job.host);
+  auto meter = Meter::make();
+  const auto count = static_cast<uint64_t>(communicators);
+  const auto round = [&](uint64_t number) -> Collective& { return shapes.alternating(number / count); };
+  // Until every ring has gone round: the pages are there, and the caches hold what they will hold.
+  for (uint64_t i = 0; i < std::max<uint64_t>(4096, 4 * count); ++i) {
+    job.play_next<false>(round(i), shapes.handles, nullptr);
+  }
+  const uint64_t allocated = allocations_of_this_thread();
+  const auto collectives = static_cast<uint64_t>(std::max<int64_t>(options.collectives, 4 * communicators));
+  for (uint64_t i = 0; i < collectives; ++i) job.play_next<true>(round(i), shapes.handles, meter.get());
+  const std::string part = "comms" + std::to_string(communicators);
+  emit(part + "/allocations", as_double(allocations_of_this_thread() - allocated) / as_double(collectives));
+  emit_meter(emit, part, *meter, job.timer);
+}
+
 // A timer around one call costs as much as the call and keeps it from overlapping with the next: here a timer stands
 // around many calls of a kind. The same calls into the null plugin, in turn, are what the harness costs.
 void part_batched(Job& job, const PartOptions& options, const Emit& emit) {

@@ -60,6 +60,10 @@ Result<void> run_part(const PartOptions& options, const Emit& emit) {
     part_memory(job, options, emit);
   } else if (part == "paced" || part == "flat") {
     part_load(job, options, emit);
+  } else if (part.starts_with("comms:")) {
+    const auto count = parse_int(part.substr(6));
+    if (!count || *count < 1 || *count > 1024) return Error{"comms: 1 to 1024 communicators, not " + part.substr(6)};
+    part_comms(job, options, emit, static_cast<int>(*count));
   } else if (part.starts_with("threads:")) {
     const auto count = parse_int(part.substr(8));
     if (!count || *count < 1 || *count > 16) return Error{"threads: 1 to 16 communicators, not " + part.substr(8)};

@@ -13,7 +13,7 @@
 namespace lockstep::plugin_bench {
 
 struct PartOptions {
-  std::string part;    // calls, batched, memory, paced, flat, threads:COMMUNICATORS, recording:FOLDER
+  std::string part;    // calls, batched, memory, paced, flat, comms:COUNT, threads:COMMUNICATORS, recording:FOLDER
   std::string plugin;  // path, or kNullPlugin
   int64_t collectives = 20'000;
   int64_t seconds = 10;
@@ -30,6 +30,8 @@ Result<void> run_part(const PartOptions& options, const Emit& emit);
 inline constexpr double kSlowNs = 20'000;
 inline constexpr int kCommunicators = 4;
 inline constexpr int kMemoryCommunicators = 64;
+// What a call costs is the same with each of these.
+inline constexpr int kCommunicatorCounts[] = {4, 64, 256};
 inline constexpr int kPacedPerSecond = 500;
 
 }  // namespace lockstep::plugin_bench

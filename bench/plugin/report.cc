@@ -212,6 +212,25 @@ std::string threads_text(const std::vector<Plugin>& plugins) {
   return text + kinds.text();
 }
 
+std::string comms_text(const std::vector<Plugin>& plugins) {
+  Table table(plugins, "ns per call, p50 / p99");
+  for (const CallRow row :
+       {CallRow::kGroupApiStart, CallRow::kCollApiStart, CallRow::kCollApiStop, CallRow::kCollStart, CallRow::kCollStop,
+        CallRow::kProxyOpStart, CallRow::kKernelChStart, CallRow::kKernelChStop}) {
+    const std::string name = kCallRowNames[static_cast<size_t>(row)];
+    for (const int count : kCommunicatorCounts) {
+      const std::string part = "comms" + std::to_string(count);
+      table.row(format("%s, %d communicators", name.c_str(), count), part, [&](const Plugin& plugin) {
+        return times(plugin, part + "/" + name, {"p50", "p99"});
+      });
+    }
+  }
+  return "## By number of communicators\n\nNVLink and network collectives, one communicator after the other, one "
+         "thread: "
+         "a communicator comes back only after all others have had their turn.\n\n" +
+         table.text();
+}
+
 std::string load_text(const std::vector<Plugin>& plugins) {
   Table table(plugins, "");
   for (const auto& [part, title] : {std::pair("paced", "500/s"), std::pair("flat", "flat out")}) {
@@ -326,7 +345,8 @@ std::string report(const std::vector<Plugin>& plugins) {
   }
   std::string text = "# NCCL profiler plugins, side by side\n\n" + machine_line() + "\n\n" + plugins_text(measured) +
                      calls_text(measured) + batched_text(measured) + process_text(measured) +
-                     recordings_text(measured) + threads_text(measured) + load_text(plugins) + failures_text(plugins);
+                     recordings_text(measured) + comms_text(measured) + threads_text(measured) + load_text(plugins) +
+                     failures_text(plugins);
   for (const Plugin& plugin : plugins) {
     if (plugin.ours()) text += budgets_text(plugin);
   }

@@ -2,8 +2,9 @@
 // never dereferenced, so one that is stale, repeated, made up or from another process can at worst name an event that
 // is no longer there.
 //
-//   63..60 kind   59..44 salt of this process   43..32 row of the in-flight table   31..0 position (generation and
-//   index; of a context the epoch of its communicator, of a group its number)
+//   63..60 kind   59..44 salt of this process   43..32 row of the in-flight table, of an event the lane of the thread
+//   that started it   31..0 position (generation and index; of a context the epoch of its communicator, of a group its
+//   number)
 //
 // Thread rule: Immutable (plain data).
 #pragma once

@@ -1,8 +1,12 @@
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cstdio>
+#include <fstream>
 #include <map>
+#include <string>
 #include <thread>
+#include <vector>
 
 #include "plugin/capi/lockstep.h"
 #include "plugin/nccl/names.h"
@@ -346,6 +350,81 @@ TEST(Plugin, ACompletionThatNeverCameIsCountedWhenItsPlaceIsNeeded) {
   EXPECT_EQ(reader->header().refused_total(), 1u);
   const auto comm = reader->in_flight().at(0);
   EXPECT_EQ(comm.collectives_enqueued, comm.collectives_completed);
+}
+
+TEST(Plugin, AnOperationThatHangsKeepsItsPlaceWhileItsThreadGoesOnElsewhere) {
+  RecorderFolder folder;
+  in_child([] {
+    TestHost<V5> host;
+    void* stuck = host.init(1);
+    void* other = host.init(2);
+    void* coll = host.start(stuck, host.all_reduce(0, 1, 1));
+    host.stop(coll);
+    void* kernel = host.start(stuck, host.kernel(coll, 0, 1));
+    for (uint32_t i = 0; i < 3 * kOpSlots; ++i) host.play_collective(other, i, 1, 0, 1);
+    host.state(kernel, kStateKernelChStop, 2);
+    host.stop(kernel);
+  });
+  auto reader = folder.reader();
+  ASSERT_TRUE(reader);
+  EXPECT_EQ(reader->header().refused_total(), 0u);
+  for (const InFlightComm& comm : reader->in_flight()) EXPECT_EQ(comm.collectives_enqueued, comm.collectives_completed);
+}
+
+// How long a callback takes is how much of what it touches is still in a cache: what a communicator adds to the memory
+// in use is what makes a callback slower with each.
+TEST(Plugin, ACommunicatorAddsNextToNothingToTheMemoryThatCallbacksUse) {
+  RecorderFolder folder;
+  in_child([] {
+    const auto own_kb = [] {  // without the recorder, which is shared
+      std::ifstream in("/proc/self/status");
+      for (std::string word; in >> word;) {
+        int64_t kb = 0;
+        if (word == "RssAnon:" && in >> kb) return kb;
+      }
+      return int64_t{-1};
+    };
+    TestHost<V5> host;
+    std::vector<void*> contexts;
+    const auto play_with = [&](size_t communicators) {
+      while (contexts.size() < communicators) contexts.push_back(host.init(contexts.size()));
+      for (uint64_t i = 0; i < 2 * kOpSlots; ++i) host.play_collective(contexts[i % communicators], i, 1, 1, 1);
+      return own_kb();
+    };
+    const int64_t with_4 = play_with(4);
+    const int64_t with_256 = play_with(256);
+    CHILD_CHECK(with_4 > 0);
+    CHILD_CHECK(with_256 - with_4 < 252 * 8);
+  });
+}
+
+TEST(Plugin, OperationsOfAThreadWithoutPlacesAreShownWithoutTheirEnd) {
+  RecorderFolder folder;
+  ::setenv("LOCKSTEP_RECORDER_LANES", "24", 1);
+  in_child([] {
+    TestHost<V5> host;
+    void* context = host.init(1);
+    std::atomic<uint32_t> begun{0};
+    std::vector<std::thread> threads;
+    for (uint32_t i = 0; i < kSpareOpPlaces + 2; ++i) {
+      threads.emplace_back([&] {
+        void* coll = host.start(context, host.all_reduce(0, 1, 1));
+        if (coll != nullptr) host.stop(coll);
+        begun += 1;
+        while (begun < kSpareOpPlaces + 2) std::this_thread::yield();  // nobody takes the lane of one that has ended
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+  });
+  auto reader = folder.reader();
+  ASSERT_TRUE(reader);
+  EXPECT_EQ(reader->header().refused_total(), 2u);
+  uint32_t unseen = 0;
+  for (const Record& record : drain_all(*reader)) {
+    if (record.head.type == RecordType::kColl) unseen += (record.head.flags & kFlagUnseen) != 0 ? 1 : 0;
+  }
+  EXPECT_EQ(unseen, 2u);
+  EXPECT_EQ(reader->in_flight().at(0).collectives_enqueued, kSpareOpPlaces + 2);
 }
 
 TEST(Plugin, LateCallbacksOfAFinalizedCommunicatorDoNotTouchTheOneThatTookItsRow) {

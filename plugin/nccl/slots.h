@@ -2,9 +2,10 @@
 // position modulo the size, and it belongs to whoever holds that position. Where no place is free an event loses its
 // own: one that NCCL never stops (it happens) can therefore not starve the ones after it.
 //
-// Thread rule: Thread-safe, lock-free, O(1). Fields of a slot are Relaxed: racing threads may see each other's values,
-// never
-//              half of one; a reader knows by release() whether what it copied was its own.
+// Thread rule: claim() and publish() are for one thread at a time; the rest is Thread-safe. Lock-free; claim() looks at
+//              13 places at most (of 4096), everything else is O(1). Fields of a slot are Relaxed: racing threads may
+//              see each other's values, never half of one; a reader knows by release() whether what it copied was its
+//              own.
 #pragma once
 
 #include <atomic>
@@ -42,32 +43,23 @@ class SlotRing {
   explicit SlotRing(uint32_t size) : slots_(new Slot[size]()), mask_(size - 1) {}
 
   struct Claim {
-    Slot* slot = nullptr;   // null: another thread is at this very place; go without
+    Slot* slot = nullptr;   // null: a thread ended while it filled this very place; go without
     uint32_t position = 0;  // for the handle, and for publish()
     bool evicted = false;   // the slot still holds an event that never ended; look at it before filling
   };
-  // For a ring in which one thread at a time claims.
-  Claim claim() {
+  // One thread at a time claims. done(slot): what is in this place is over, although nobody has released it.
+  template <typename Done>
+  Claim claim(Done&& done) {
     // Events that take long keep their places, and stand together as they began: look further ahead each time. Only
     // where all of those places are taken does the last one lose its event.
     for (uint64_t ahead = 1;; ahead *= 2) {
       newest_ += ahead;
-      if (slots_[newest_ & mask_].key.load(std::memory_order_relaxed) == kFree || ahead > mask_)
-        return claim_at(newest_);
+      const Slot& slot = slots_[newest_ & mask_];
+      if (slot.key.load(std::memory_order_relaxed) == kFree || ahead > mask_ || done(slot)) return claim_newest();
     }
   }
-  // For a ring whose positions are counted elsewhere, from 1.
-  Claim claim_at(uint64_t rising) {
-    const auto position = static_cast<uint32_t>(rising);
-    Slot& slot = slots_[position & mask_];
-    __builtin_prefetch(&slots_[(position + 1) & mask_], 1);  // the next one is wanted soon
-    const uint64_t old = slot.key.load(std::memory_order_acquire);
-    if (old == kBusy) return {};
-    // Not an exchange, which would cost more than all the rest: for two threads to pass here together, one must have
-    // slept right at this line for as long as the whole ring took to go round.
-    slot.key.store(kBusy, std::memory_order_relaxed);
-    layout::store_fence();
-    return {&slot, position, old != kFree};
+  Claim claim() {
+    return claim([](const Slot&) { return false; });
   }
   void publish(const Claim& claim) { claim.slot->key.store(claim.position, std::memory_order_release); }
 
@@ -81,13 +73,22 @@ class SlotRing {
     uint64_t expected = position;
     return slot->key.compare_exchange_strong(expected, kFree, std::memory_order_acq_rel);
   }
-  void forget_all() {
-    for (uint64_t i = 0; i <= mask_; ++i) slots_[i].key.store(kFree, std::memory_order_release);
-  }
 
  private:
   static constexpr uint64_t kFree = 0;
   static constexpr uint64_t kBusy = ~0ULL;
+
+  Claim claim_newest() {
+    const auto position = static_cast<uint32_t>(newest_);
+    Slot& slot = slots_[position & mask_];
+    __builtin_prefetch(&slots_[(position + 1) & mask_], 1);  // the next one is wanted soon
+    const uint64_t old = slot.key.load(std::memory_order_acquire);
+    if (old == kBusy) return {};
+    // Not an exchange, which would cost more than all the rest: nobody else claims at the same time.
+    slot.key.store(kBusy, std::memory_order_relaxed);
+    layout::store_fence();
+    return {&slot, position, old != kFree};
+  }
 
   std::unique_ptr<Slot[]> slots_;
   const uint64_t mask_;

@@ -4,7 +4,7 @@
 //
 // Which thread calls what (NCCL 2.27 to 2.30): operations start and stop on the thread that enqueues; kernel, proxy
 // operation and proxy step events come from the proxy thread. So an operation's slot is filled by one thread and
-// counted up by another, and outlives its stop until its place is needed again.
+// counted up by another, and outlives its stop until its place is needed again and nobody waits for it.
 #include "plugin/nccl/tracker.h"
 
 #include <unistd.h>
@@ -50,12 +50,6 @@ uint64_t elapsed(uint64_t from_ns, uint64_t to_ns) {
   return to_ns > from_ns ? to_ns - from_ns : 0;
 }
 
-// Where the positions of a communicator's operations begin: elsewhere for each that has a row in turn, so that a handle
-// of one does not name an operation of the next.
-uint64_t first_position(uint32_t epoch) {
-  return uint32_t{epoch * 0x9E3779B1u};
-}
-
 }  // namespace
 
 Tracker::Tracker(RecorderWriter& recorder, int version)
@@ -65,6 +59,8 @@ Tracker::Tracker(RecorderWriter& recorder, int version)
   const auto asked = mask_from_environment();
   const uint64_t thin_from = asked ? UINT64_MAX : dear ? 200 : 1000;
   merging_ = std::make_unique<Merging[]>(recorder.lanes());
+  open_calls_ = std::make_unique<OpenCall[]>(recorder.lanes());
+  op_places_ = std::make_unique<std::atomic<OpPlaces*>[]>(recorder.lanes());
   places_ = std::make_unique<std::atomic<Places*>[]>(recorder.lanes());
   detail_.configure(recorder, asked.value_or(kMaskDefault) & events_of(version), dear ? 4u << 20 : 1u << 20, thin_from);
 }
@@ -84,17 +80,12 @@ Tracker::Word Tracker::comm_init(const InFlightTable::Comm& comm, int* nccl_mask
   const auto claim = table_.claim(comm);
   if (claim.row < 0) return refused(Refused::kNoRow);
   const auto row = static_cast<uint32_t>(claim.row);
-  Comm* here = comms_[row].load(std::memory_order_acquire);
-  if (here == nullptr) {
-    here = new Comm;
-    comms_[row].store(here, std::memory_order_release);
-  } else {
-    here->ops.forget_all();  // of the communicator that had this row before
-  }
-  make_spare_places();
-  count_peers_anew(*here, std::clamp(comm.size, 0, kPeersMax));
-  here->comm_id.store(comm.comm_id, std::memory_order_relaxed);
-  here->epoch.store(claim.epoch, std::memory_order_release);
+  Comm& here = comms_[row];
+  spare_op_places_.refill();
+  spare_places_.refill();
+  count_peers_anew(here, std::clamp(comm.size, 0, kPeersMax));
+  here.comm_id.store(comm.comm_id, std::memory_order_relaxed);
+  here.epoch.store(claim.epoch, std::memory_order_release);
   comms_alive_ += 1;
   if (comm.rank_in_comm >= 0 && std::getenv("RANK") == nullptr && std::getenv("LOCKSTEP_RANK") == nullptr &&
       std::getenv("SLURM_PROCID") == nullptr && std::getenv("OMPI_COMM_WORLD_RANK") == nullptr) {
@@ -106,13 +97,11 @@ Tracker::Word Tracker::comm_init(const InFlightTable::Comm& comm, int* nccl_mask
 
 Tracker::Comm* Tracker::live_comm(const Handle& handle) {
   if (handle.kind != HandleKind::kContext || handle.row >= layout::kCommsMax) return nullptr;
-  Comm* comm = comms_[handle.row].load(std::memory_order_acquire);
-  return comm != nullptr && is_live(handle.row, handle.position) ? comm : nullptr;
+  return is_live(handle.row, handle.position) ? &comms_[handle.row] : nullptr;
 }
 
 bool Tracker::is_live(uint32_t row, uint32_t epoch) {
-  const Comm* comm = comms_[row].load(std::memory_order_acquire);
-  const uint64_t now = comm->epoch.load(std::memory_order_acquire);
+  const uint64_t now = comms_[row].epoch.load(std::memory_order_acquire);
   return now != 0 && static_cast<uint32_t>(now) == epoch;
 }
 
@@ -146,11 +135,30 @@ Tracker::Word Tracker::group_start() {
 Tracker::Word Tracker::call_start(Word context, Word parent, bool p2p, bool graph) {
   Call call(recorder_);
   const Handle comm = unpacked(context);
-  if (live_comm(comm) != nullptr) table_.count_call(comm.row, p2p);
+  if (live_comm(comm) != nullptr) {
+    if (call.lane().header != nullptr) {
+      count_open_call(call);  // one that NCCL did not stop
+      table_.fetch_counts(comm.row);
+      open_calls_[call.lane().number] = {context, p2p};
+    } else {
+      table_.count_call(comm.row, p2p);
+    }
+  }
   const Handle group = unpacked(parent);
   if (group.kind != HandleKind::kGroup) return 0;
   const uint32_t told = (detail_.in_force() & kEventKernelCh) != 0 ? kCallToldKernels : 0;
   return Handle{HandleKind::kGroup, kOfCall | told, group.position | (graph ? kGraphGroup : 0)}.packed(salt_);
+}
+
+void Tracker::count_open_call(Call& call) {
+  if (call.lane().header == nullptr) return;
+  OpenCall& open = open_calls_[call.lane().number];
+  if (open.context == 0) return;
+  const Handle comm = unpacked(open.context);
+  open.context = 0;
+  if (live_comm(comm) == nullptr) return;
+  table_.count_call(comm.row, open.p2p);
+  table_.fetch_next_entry(comm.row);  // NCCL launches the kernel now, and then tells of the operation
 }
 
 void Tracker::count_peers_anew(Comm& comm, int32_t size) {
@@ -192,7 +200,8 @@ Tracker::Word Tracker::op_start(Word context, const Op& op) {
   Handle group = unpacked(op.parent);
   const bool of_call = group.kind == HandleKind::kGroup && (group.row & kOfCall) != 0;
   const bool kernels_asked = of_call ? (group.row & kCallToldKernels) != 0 : (detail_.in_force() & kEventKernelCh) != 0;
-  const bool kernels_told = kernels_asked && (head >> 8 & kFlagCopyEngine) == 0;
+  OpPlaces* places = places_here(call, op_places_, spare_op_places_);
+  const bool kernels_told = kernels_asked && places != nullptr && (head >> 8 & kFlagCopyEngine) == 0;
   if (!kernels_told) head |= uint64_t{kFlagUnseen} << 8;
   detail_.on_operation(op.bytes, now);
 
@@ -215,12 +224,13 @@ Tracker::Word Tracker::op_start(Word context, const Op& op) {
       op.bytes, op.detail, ticket.ordinal, op_last_word(static_cast<uint8_t>(op.protocol), group_number)};
   recorder_.write(call.lane(), words);
 
-  const auto claim = comm->ops.claim_at(first_position(handle.position) + ticket.position);
+  if (places == nullptr) return 0;
+  const auto claim = places->ops.claim([this](const OpSlot& old) { return nobody_waits_for(old); });
   if (claim.slot == nullptr) return refused(Refused::kNoSlot);
   OpSlot& slot = *claim.slot;
   if (claim.evicted && slot.kernels_told != 0 && slot.completed == 0) {
     recorder_.count_refused(Refused::kCompletion);
-    op_completed(handle.row, slot);
+    op_completed(slot);
   }
   slot.op_id = ticket.op_id;
   slot.table_position = ticket.position;
@@ -230,53 +240,40 @@ Tracker::Word Tracker::op_start(Word context, const Op& op) {
   slot.kernels_started = 0;
   slot.kernels_stopped = 0;
   slot.proxy_ops_open = 0;
+  slot.row = static_cast<uint16_t>(handle.row);
   slot.p2p = static_cast<uint8_t>(p2p);
   slot.channels = static_cast<uint8_t>(op.detail >> 48);
   slot.enqueued = 0;
   slot.completed = 0;
   slot.kernels_told = kernels_told ? 1 : 0;
-  comm->ops.publish(claim);
-  return Handle{HandleKind::kOp, handle.row, claim.position}.packed(salt_);
+  places->ops.publish(claim);
+  return Handle{HandleKind::kOp, call.lane().number, claim.position}.packed(salt_);
 }
 
 Tracker::OpSlot* Tracker::find_op(const Handle& handle) {
-  if (handle.kind != HandleKind::kOp || handle.row >= layout::kCommsMax) return nullptr;
-  Comm* comm = comms_[handle.row].load(std::memory_order_acquire);
-  return comm != nullptr ? comm->ops.find(handle.position) : nullptr;
+  if (handle.kind != HandleKind::kOp || handle.row >= recorder_.lanes()) return nullptr;
+  OpPlaces* places = op_places_[handle.row].load(std::memory_order_acquire);
+  return places != nullptr ? places->ops.find(handle.position) : nullptr;
 }
 
-void Tracker::op_started(uint32_t row, OpSlot& slot, uint64_t now_ns) {
-  if (is_live(row, slot.epoch)) table_.started(row, ticket_of(slot), now_ns);
+// An operation that hangs keeps its place however many others its thread makes on other communicators; one whose end
+// was lost somewhere does not keep it for ever.
+bool Tracker::nobody_waits_for(const OpSlot& slot) {
+  if (slot.completed != 0 || slot.kernels_told == 0) return true;
+  return !is_live(slot.row, slot.epoch) || table_.overtaken(slot.row, slot.table_position);
 }
 
-void Tracker::op_completed(uint32_t row, OpSlot& slot) {
-  if (slot.completed.exchange(1) == 0 && is_live(row, slot.epoch)) table_.completed(row, ticket_of(slot));
+void Tracker::op_started(OpSlot& slot, uint64_t now_ns) {
+  if (is_live(slot.row, slot.epoch)) table_.started(slot.row, ticket_of(slot), now_ns);
 }
 
-Tracker::Places* Tracker::places_here(Call& call) {
-  if (call.lane().header == nullptr) {
-    recorder_.count_refused(Refused::kNoLane);
-    return nullptr;
-  }
-  Places* places = places_[call.lane().number].load(std::memory_order_relaxed);
-  return places != nullptr ? places : take_places(call);
+void Tracker::op_completed(OpSlot& slot) {
+  if (slot.completed.exchange(1) == 0 && is_live(slot.row, slot.epoch)) table_.completed(slot.row, ticket_of(slot));
 }
 
-Tracker::Places* Tracker::take_places(Call& call) {
-  for (auto& spare : spare_places_) {
-    Places* places = spare.exchange(nullptr, std::memory_order_acquire);
-    if (places == nullptr) continue;
-    places_[call.lane().number].store(places, std::memory_order_release);
-    return places;
-  }
-  recorder_.count_refused(Refused::kNoSlot);
-  return nullptr;
-}
-
-void Tracker::make_spare_places() {
-  for (auto& spare : spare_places_) {
-    if (spare.load(std::memory_order_relaxed) == nullptr) spare.store(new Places, std::memory_order_release);
-  }
+Tracker::Places* Tracker::event_places(Call& call) {
+  if (call.lane().header == nullptr) recorder_.count_refused(Refused::kNoLane);
+  return places_here(call, places_, spare_places_);
 }
 
 Tracker::Word Tracker::kernel_start(Word op, uint8_t channel, uint64_t gpu_start_ns) {
@@ -284,7 +281,7 @@ Tracker::Word Tracker::kernel_start(Word op, uint8_t channel, uint64_t gpu_start
   const Handle parent = unpacked(op);
   OpSlot* op_slot = find_op(parent);
   if (op_slot == nullptr) return refused(Refused::kHandle);
-  Places* places = places_here(call);
+  Places* places = event_places(call);
   if (places == nullptr) return 0;
   const uint64_t now = call.now_ns();
   const auto claim = places->kernels.claim();
@@ -296,13 +293,13 @@ Tracker::Word Tracker::kernel_start(Word op, uint8_t channel, uint64_t gpu_start
   slot.gpu_start_ns = gpu_start_ns;
   slot.gpu_stop_ns = 0;
   slot.host_start_ns = now;
-  slot.row = static_cast<uint16_t>(parent.row);
+  slot.row = op_slot->row;
   slot.channel = channel;
   places->kernels.publish(claim);
   // How many have started matters only where NCCL does not say how many there are; else that one has.
   if (op_slot->channels == 0 ? op_slot->kernels_started.add(1) == 1 : op_slot->kernels_started == 0) {
     if (op_slot->channels != 0) op_slot->kernels_started = 1;
-    op_started(parent.row, *op_slot, now);
+    op_started(*op_slot, now);
   }
   return Handle{HandleKind::kKernelCh, call.lane().number, claim.position}.packed(salt_);
 }
@@ -319,15 +316,14 @@ void Tracker::kernel_stop(Call& call, const Handle& handle) {
   record.kernel.host_start_ns = slot->host_start_ns;
   record.kernel.channel = slot->channel;
   if (!SlotRing<KernelSlot>::release(slot, handle.position)) return recorder_.count_refused(Refused::kHandle);
-  recorder_.write(call.lane(), record);
 
-  const Handle parent = unpacked(op);
-  OpSlot* op_slot = find_op(parent);
+  OpSlot* op_slot = find_op(unpacked(op));
+  recorder_.write(call.lane(), record);
   if (op_slot == nullptr) return;
   const uint32_t stopped = op_slot->kernels_stopped.add(1);
   const uint32_t channels = op_slot->channels;
   // Not told how many channels there are (p2p in interface v4): all that began have ended is the best there is.
-  if (channels != 0 ? stopped == channels : stopped == op_slot->kernels_started) op_completed(parent.row, *op_slot);
+  if (channels != 0 ? stopped == channels : stopped == op_slot->kernels_started) op_completed(*op_slot);
 }
 
 Tracker::Word Tracker::proxy_op_start(Word context, Word op, const ProxyOpFields& fields) {
@@ -342,7 +338,7 @@ Tracker::Word Tracker::proxy_op_start(Word context, Word op, const ProxyOpFields
     const Handle parent = unpacked(op);
     op_slot = find_op(parent);
     if (op_slot == nullptr) return refused(Refused::kHandle);
-    row = parent.row;
+    row = op_slot->row;
     op_id = op_slot->op_id;
     epoch = op_slot->epoch;
   } else {
@@ -351,7 +347,7 @@ Tracker::Word Tracker::proxy_op_start(Word context, Word op, const ProxyOpFields
     row = comm.row;
     epoch = comm.position;
   }
-  Places* places = places_here(call);
+  Places* places = event_places(call);
   if (places == nullptr) return 0;
   const uint64_t now = call.now_ns();
   const auto claim = places->proxy_ops.claim();
@@ -371,7 +367,7 @@ Tracker::Word Tracker::proxy_op_start(Word context, Word op, const ProxyOpFields
   places->proxy_ops.publish(claim);
   if (op_slot != nullptr && op_slot->kernels_told == 0) {
     op_slot->proxy_ops_open.add(1);
-    op_started(row, *op_slot, now);
+    op_started(*op_slot, now);
   }
   return Handle{HandleKind::kProxyOp, call.lane().number, claim.position}.packed(salt_);
 }
@@ -403,7 +399,7 @@ void Tracker::proxy_op_stop(Call& call, const Handle& handle) {
   const Handle parent = unpacked(op);
   OpSlot* op_slot = find_op(parent);
   if (op_slot == nullptr || op_slot->kernels_told != 0) return;
-  if (op_slot->proxy_ops_open.add(-1) == 0) op_completed(parent.row, *op_slot);
+  if (op_slot->proxy_ops_open.add(-1) == 0) op_completed(*op_slot);
 }
 
 Tracker::Word Tracker::proxy_step_start(Word proxy_op, const ProxyStepFields& fields) {
@@ -411,7 +407,7 @@ Tracker::Word Tracker::proxy_step_start(Word proxy_op, const ProxyStepFields& fi
   const Handle handle = unpacked(proxy_op);
   ProxyOpSlot* parent = handle.kind == HandleKind::kProxyOp ? find_event(&Places::proxy_ops, handle) : nullptr;
   if (parent == nullptr) return refused(Refused::kHandle);
-  Places* places = places_here(call);
+  Places* places = event_places(call);
   if (places == nullptr) return 0;
   const uint64_t now = call.now_ns();
   const auto claim = places->steps.claim();
@@ -571,6 +567,7 @@ void Tracker::stop(Word word) {
     case HandleKind::kProxyStep:
       return proxy_step_stop(call, handle);
     case HandleKind::kGroup:
+      if ((handle.row & kOfCall) != 0) count_open_call(call);
       return;
     case HandleKind::kNone:
     case HandleKind::kContext:

@@ -3,8 +3,11 @@
 //
 // Thread rule: Thread-safe. Every call but comm_init() is O(1), without lock, allocation or system call (budget: 50
 //              ns).
-// Limits:      kOpSlots operations per communicator, kEventSlots events of each other kind per thread, between start
-//              and stop. Beyond that one of them loses its place and is counted as refused.
+// Limits:      of one thread kOpSlots operations and kEventSlots events of each other kind between start and end.
+// Beyond
+//              that one of them loses its place and is counted as refused.
+// Cost:        what a callback touches is a line or two of its communicator, fetched ahead, and places that belong to
+//              its thread: the memory in use, and so the time, does not grow with the number of communicators.
 // On error:    a handle of 0 ("not followed"), counted by reason where an event was lost.
 #pragma once
 
@@ -21,8 +24,10 @@
 
 namespace lockstep::nccl {
 
-inline constexpr uint32_t kOpSlots = 1024;
+inline constexpr uint32_t kOpSlots = 2048;
 inline constexpr uint32_t kEventSlots = 2048;
+// Threads that enqueue, and threads with kernel or proxy events, that may come before the next communicator.
+inline constexpr uint32_t kSpareOpPlaces = 8;
 inline constexpr uint32_t kSparePlaces = 4;
 inline constexpr uint32_t kMaskDefault =
     kEventColl | kEventP2p | kEventProxyOp | kEventProxyStep | kEventKernelCh | kEventCeColl;
@@ -111,6 +116,7 @@ class Tracker {
     Relaxed<uint32_t> kernels_started;
     Relaxed<uint32_t> kernels_stopped;
     Relaxed<int32_t> proxy_ops_open;
+    Relaxed<uint16_t> row;
     Relaxed<uint8_t> p2p;
     Relaxed<uint8_t> channels;
     Relaxed<uint8_t> enqueued;  // NCCL has stopped the event: everything is handed to the GPU and the proxy
@@ -158,10 +164,9 @@ class Tracker {
   };
   static_assert(sizeof(OpSlot) == 64 && sizeof(KernelSlot) == 64 && sizeof(ProxyOpSlot) == 64 &&
                 sizeof(StepSlot) == 64);
-  // What is kept of a communicator besides its row. Once made it stays: late callbacks may still name its operations.
+  // What is kept of a communicator besides its row. Small, so that many fit into the nearest cache.
   struct PeerCounts;
-  struct Comm {
-    SlotRing<OpSlot> ops{kOpSlots};
+  struct alignas(32) Comm {
     std::atomic<uint64_t> epoch{0};  // of the communicator that lives here now; 0: none
     std::atomic<uint64_t> comm_id{0};
     std::atomic<PeerCounts*> peers{nullptr};
@@ -175,12 +180,44 @@ class Tracker {
     std::unique_ptr<std::atomic<uint32_t>[]> counts;
   };
 
-  // Of the events that one thread starts, by its lane; their handles carry its number in the place of the row. Taken
-  // from the spare ones with the thread's first such event: few threads have any.
+  // Of the operations and of the other events that one thread starts, by its lane; their handles carry its number in
+  // the place of the row. Taken from the spare ones with the thread's first such event: few threads have any.
+  struct OpPlaces {
+    SlotRing<OpSlot> ops{kOpSlots};
+  };
   struct Places {
     SlotRing<KernelSlot> kernels{kEventSlots};
     SlotRing<ProxyOpSlot> proxy_ops{kEventSlots};
     SlotRing<StepSlot> steps{kEventSlots};
+  };
+
+  // For threads to come: made with each communicator, which is when NCCL makes threads, so that a callback allocates
+  // nothing.
+  template <typename T, uint32_t kCount>
+  class Spares {
+   public:
+    void refill() {
+      for (auto& spare : spares_) {
+        if (spare.load(std::memory_order_relaxed) == nullptr) spare.store(new T, std::memory_order_release);
+      }
+    }
+    T* take() {  // null: all are taken
+      for (auto& spare : spares_) {
+        if (T* taken = spare.exchange(nullptr, std::memory_order_acquire)) return taken;
+      }
+      return nullptr;
+    }
+
+   private:
+    std::atomic<T*> spares_[kCount] = {};
+  };
+  template <typename T>
+  using ByLane = std::unique_ptr<std::atomic<T*>[]>;
+
+  // The call that a thread is in: counted when it is over, by when what it touches has been fetched.
+  struct alignas(64) OpenCall {
+    Word context = 0;  // 0: none
+    bool p2p = false;
   };
 
   // Steps that wait to share a record (ProxyStepRecord::merged): one record in the making for each proxy operation, as
@@ -200,9 +237,24 @@ class Tracker {
     recorder_.count_refused(reason);
     return 0;
   }
-  Places* places_here(Call& call);  // null: no lane, or no places left; counted
-  [[gnu::noinline, gnu::cold]] Places* take_places(Call& call);
-  void make_spare_places();
+  // Null: no lane, or no places left; the latter is counted.
+  template <typename T, uint32_t kCount>
+  T* places_here(Call& call, ByLane<T>& by_lane, Spares<T, kCount>& spares) {
+    if (call.lane().header == nullptr) return nullptr;
+    T* places = by_lane[call.lane().number].load(std::memory_order_relaxed);
+    return places != nullptr ? places : take_places(call, by_lane, spares);
+  }
+  template <typename T, uint32_t kCount>
+  [[gnu::noinline, gnu::cold]] T* take_places(Call& call, ByLane<T>& by_lane, Spares<T, kCount>& spares) {
+    T* places = spares.take();
+    if (places == nullptr) {
+      recorder_.count_refused(Refused::kNoSlot);
+    } else {
+      by_lane[call.lane().number].store(places, std::memory_order_release);
+    }
+    return places;
+  }
+  Places* event_places(Call& call);  // null: none, counted
   template <typename Slot>
   Slot* find_event(SlotRing<Slot> Places::*ring, const Handle& handle) {
     Places* places = handle.row < recorder_.lanes() ? places_[handle.row].load(std::memory_order_acquire) : nullptr;
@@ -211,6 +263,8 @@ class Tracker {
   Comm* live_comm(const Handle& handle);
   bool is_live(uint32_t row, uint32_t epoch);
   OpSlot* find_op(const Handle& handle);
+  bool nobody_waits_for(const OpSlot& slot);
+  void count_open_call(Call& call);
   static void count_peers_anew(Comm& comm, int32_t size);
   static uint64_t next_of_peer(Comm& comm, uint64_t detail);
   void op_stop(const Handle& handle);
@@ -222,8 +276,8 @@ class Tracker {
   void flush(Call& call, Merging::Entry& entry);
   void step_state(Call& call, StepSlot& slot, int state, uint64_t bytes);
   void end_step_state(StepSlot& slot, uint64_t now_ns);
-  void op_started(uint32_t row, OpSlot& slot, uint64_t now_ns);
-  void op_completed(uint32_t row, OpSlot& slot);
+  void op_started(OpSlot& slot, uint64_t now_ns);
+  void op_completed(OpSlot& slot);
   void mark(RecordType type, uint32_t row, const InFlightTable::Comm& comm);
   static InFlightTable::Ticket ticket_of(const OpSlot& slot);
 
@@ -234,11 +288,13 @@ class Tracker {
   Detail detail_;
   std::mutex lifecycle_;  // of communicators: not held by any other callback
   uint32_t comms_alive_ = 0;
-  std::atomic<Comm*> comms_[layout::kCommsMax] = {};  // by row; made when the row is first used
-  std::unique_ptr<std::atomic<Places*>[]> places_;    // by lane
-  // For threads to come. Made with each communicator, which is when NCCL makes threads: a callback allocates nothing.
-  std::atomic<Places*> spare_places_[kSparePlaces] = {};
-  std::unique_ptr<Merging[]> merging_;  // by lane
+  Comm comms_[layout::kCommsMax];  // by row
+  ByLane<OpPlaces> op_places_;
+  ByLane<Places> places_;
+  Spares<OpPlaces, kSpareOpPlaces> spare_op_places_;
+  Spares<Places, kSparePlaces> spare_places_;
+  std::unique_ptr<OpenCall[]> open_calls_;  // by lane
+  std::unique_ptr<Merging[]> merging_;      // by lane
 };
 
 }  // namespace lockstep::nccl

@@ -44,6 +44,15 @@ class InFlightTable {
   void identify(uint32_t row, const Comm& comm);
   // NCCL's API was called for this communicator.
   void count_call(uint32_t row, bool p2p) { layout::add(p2p ? rows_[row].p2p_calls : rows_[row].collective_calls); }
+  // With many communicators a row is in no cache by the time its turn comes round. These two have it fetched while the
+  // caller does something else: before a call is counted, and before an operation is enqueued.
+  void fetch_counts(uint32_t row) const { __builtin_prefetch(&rows_[row].collectives_enqueued, 1); }
+  void fetch_next_entry(uint32_t row) const {
+    __builtin_prefetch(&rows_[row].ops[layout::load(rows_[row].inserted) % layout::kRecentOps], 1);
+    __builtin_prefetch(&rows_[row].collectives_completed, 1);
+  }
+  // Another operation of this communicator, enqueued after this one, has completed: nobody waits for this one any more.
+  bool overtaken(uint32_t row, uint64_t position) const { return layout::load(rows_[row].newest_completed) > position; }
 
   struct Op {
     uint64_t seq = 0;
