@@ -119,6 +119,7 @@ class Player final : public RankPlayer {
         contexts_(rank.calls.inits.size()),
         turns_(rank.calls.object_count),
         handles_(rank.calls.object_count),
+        masks_(rank.calls.object_count),
         by_thread_(rank.calls.threads.size()),
         marks_(marks_of(rank.steps)) {}
 
@@ -337,7 +338,10 @@ class Player final : public RankPlayer {
     Context& context = contexts_[call.context];
     await([&] { return context.ready.load(); });
     nccl::EventDescrV5& event = descriptors_[call.start];
-    const int mask = __atomic_load_n(&mask_, __ATOMIC_RELAXED);  // the plugin may change it at any time
+    // The plugin may change it at any time; what belongs to a call goes by the mask that the call began under.
+    const bool first = call.parent == kNone || event.type == nccl::kEventCollApi || event.type == nccl::kEventP2pApi;
+    const int mask = first ? __atomic_load_n(&mask_, __ATOMIC_RELAXED) : masks_[call.parent];
+    masks_[call.object] = mask;
     if (context.refused || !(with_ancestors(static_cast<uint64_t>(mask)) & event.type)) return false;
     event.parentObj = call.parent == kNone ? nullptr : handles_[call.parent];
     void* const group = call.group == kNone ? nullptr : handles_[call.group];
@@ -401,6 +405,7 @@ class Player final : public RankPlayer {
   std::vector<Context> contexts_;
   std::vector<std::atomic<uint32_t>> turns_;
   std::vector<void*> handles_;  // [object] written by its start, read by later turns
+  std::vector<int> masks_;      // [object] likewise: what NCCL went by when it began
   std::vector<nccl::EventDescrV5> descriptors_;
   std::set<std::string, std::less<>> literals_;
   std::vector<const char*> comm_names_;  // by context

@@ -6,7 +6,7 @@
 // - Calls that use the same object (their own, their parent, their group) keep the recorded order across threads: a
 //   call waits for the one before it to return. The file's order is such an order, so nobody waits for ever.
 // - Ids become the pointers that the plugin gave; NULL stays NULL and is not used again; events outside the mask
-//   that init() gave are not sent.
+//   that the plugin had set when their call began are not sent.
 // - The libraries see the recorded time of each call (plus a constant) as the time, whatever the wall clock says.
 //
 // Thread rule: Confined; its own threads are joined or end with the process.
