@@ -3,9 +3,12 @@
 // with a context it never made.
 #include <dlfcn.h>
 #include <pthread.h>
+#include <sys/statvfs.h>
 
+#include <cstdlib>
 #include <mutex>
 #include <new>
+#include <optional>
 #include <string>
 
 #include "plugin/nccl/abi/versions.h"
@@ -55,9 +58,19 @@ void* pointer_of(Word word) {
   return reinterpret_cast<void*>(word);
 }
 
+// A number of the environment; none where it is not set or not one.
+std::optional<uint32_t> number_in_environment(const char* name) {
+  const char* told = std::getenv(name);
+  if (told == nullptr || *told == '\0') return std::nullopt;
+  char* end = nullptr;
+  const unsigned long number = std::strtoul(told, &end, 0);
+  return *end == '\0' ? std::optional(static_cast<uint32_t>(number)) : std::nullopt;
+}
+
 // As NCCL numbers itself (22809 is 2.28.9); 0 where it cannot be found. It is in this process, but not always under a
-// name of its own: some programs carry it inside.
+// name of its own: some programs carry it inside. A recording has none: there it can be told from outside.
 uint32_t nccl_version() {
+  if (const auto told = number_in_environment("LOCKSTEP_NCCL_VERSION")) return *told;
   void* library = ::dlopen("libnccl.so.2", RTLD_LAZY | RTLD_NOLOAD);
   if (library == nullptr) library = ::dlopen("librccl.so.1", RTLD_LAZY | RTLD_NOLOAD);
   auto* get = reinterpret_cast<int (*)(int*)>(::dlsym(library != nullptr ? library : RTLD_DEFAULT, "ncclGetVersion"));
@@ -77,10 +90,22 @@ Tracker* tracker_for_init(int version) {
     return nullptr;
   }
   if (tracker.load(std::memory_order_relaxed) == nullptr) {
-    recorder->show_nccl(nccl_version(), static_cast<uint32_t>(version));
-    tracker.store(new Tracker(*recorder, version), std::memory_order_release);
+    const uint32_t nccl = nccl_version();
+    recorder->show_nccl(nccl, static_cast<uint32_t>(version));
+    const Policy policy = policy_for(version, nccl, number_in_environment("LOCKSTEP_NCCL_MASK"),
+                                     number_in_environment("LOCKSTEP_NCCL_SAMPLE"));
+    tracker.store(new Tracker(*recorder, policy), std::memory_order_release);
   }
   return active();
+}
+
+// For every communicator anew: each takes some of it.
+void leave_room_to_nccl(Tracker& here, const InFlightTable::Comm& comm) {
+  struct statvfs memory {};
+  if ((here.events() & kEventKernelCh) == 0 || ::statvfs("/dev/shm", &memory) != 0) return;
+  if (room_for_kernel_events(uint64_t{memory.f_bavail} * memory.f_frsize, comm.size, comm.nodes)) return;
+  here.drop_kernel_events();
+  say_once("asks for no kernel events", "too little is free in /dev/shm for what NCCL keeps there for them");
 }
 
 Chain* chain_for_init(int version, DebugLogger log) {
@@ -98,6 +123,7 @@ Word init(int version, int* mask, const InFlightTable::Comm& comm, Chain* with) 
   try {
     for (NameCache& cache : names) cache.forget();  // NCCL may have been unloaded and loaded again
     if (Tracker* here = tracker_for_init(version)) {
+      leave_room_to_nccl(*here, comm);
       if (with != nullptr) {
         here->keep_events(with->events());
         with->ours_follows(here->events());

@@ -17,20 +17,6 @@
 namespace lockstep::nccl {
 namespace {
 
-// What the environment asks for, of what this plugin follows: a bit more would make NCCL call for nothing.
-std::optional<uint32_t> mask_from_environment() {
-  const char* told = std::getenv("LOCKSTEP_NCCL_MASK");
-  if (told == nullptr || *told == '\0') return std::nullopt;
-  char* end = nullptr;
-  const unsigned long mask = std::strtoul(told, &end, 0);
-  return *end == '\0' ? std::optional(static_cast<uint32_t>(mask) & kMaskDefault) : std::nullopt;
-}
-
-uint32_t events_of(int version) {
-  const uint32_t known = version >= 6 ? kMaskDefault : kMaskDefault & ~static_cast<uint32_t>(kEventCeColl);
-  return version >= 3 ? known : known & ~static_cast<uint32_t>(kEventKernelCh);
-}
-
 uint32_t saturated(uint64_t value) {
   return static_cast<uint32_t>(std::min<uint64_t>(value, UINT32_MAX));
 }
@@ -41,6 +27,9 @@ constexpr uint32_t kGraphGroup = 0x80000000;  // in the number of a group: its c
 // the mask that it saw at the call, for a captured graph for ever.
 constexpr uint32_t kOfCall = 2;
 constexpr uint32_t kCallToldKernels = 1;
+// It was captured into a graph whose other calls have no kernel events (detail.h). Its end tells that the graph moves;
+// its GPU time would pass for all the communication of its step.
+constexpr uint32_t kCallAlone = 4;
 constexpr int32_t kPeersMax = 65'536;
 // A ring that goes round faster than this is written faster than the agent, which looks 20 times a second, can be
 // trusted to read it.
@@ -52,17 +41,13 @@ uint64_t elapsed(uint64_t from_ns, uint64_t to_ns) {
 
 }  // namespace
 
-Tracker::Tracker(RecorderWriter& recorder, int version)
+Tracker::Tracker(RecorderWriter& recorder, const Policy& policy)
     : recorder_(recorder), table_(recorder.in_flight()), pid_(::getpid()), salt_(new_salt()) {
-  // From interface v7 on (NCCL 2.31) kernel events cost NCCL several times as much. A mask that was asked for is kept.
-  const bool dear = version >= 7;
-  const auto asked = mask_from_environment();
-  const uint64_t thin_from = asked ? UINT64_MAX : dear ? 200 : 1000;
   merging_ = std::make_unique<Merging[]>(recorder.lanes());
   open_calls_ = std::make_unique<OpenCall[]>(recorder.lanes());
   op_places_ = std::make_unique<std::atomic<OpPlaces*>[]>(recorder.lanes());
   places_ = std::make_unique<std::atomic<Places*>[]>(recorder.lanes());
-  detail_.configure(recorder, asked.value_or(kMaskDefault) & events_of(version), dear ? 4u << 20 : 1u << 20, thin_from);
+  detail_.configure(recorder, policy);
 }
 
 void Tracker::mark(RecordType type, uint32_t row, const InFlightTable::Comm& comm) {
@@ -147,7 +132,9 @@ Tracker::Word Tracker::call_start(Word context, Word parent, bool p2p, bool grap
   const Handle group = unpacked(parent);
   if (group.kind != HandleKind::kGroup) return 0;
   const uint32_t told = (detail_.in_force() & kEventKernelCh) != 0 ? kCallToldKernels : 0;
-  return Handle{HandleKind::kGroup, kOfCall | told, group.position | (graph ? kGraphGroup : 0)}.packed(salt_);
+  const uint32_t alone = graph && !detail_.kernels_in_graphs() ? kCallAlone : 0;
+  detail_.on_call(graph);
+  return Handle{HandleKind::kGroup, kOfCall | told | alone, group.position | (graph ? kGraphGroup : 0)}.packed(salt_);
 }
 
 void Tracker::count_open_call(Call& call) {
@@ -202,10 +189,14 @@ Tracker::Word Tracker::op_start(Word context, const Op& op) {
   const bool kernels_asked = of_call ? (group.row & kCallToldKernels) != 0 : (detail_.in_force() & kEventKernelCh) != 0;
   OpPlaces* places = places_here(call, op_places_, spare_op_places_);
   const bool kernels_told = kernels_asked && places != nullptr && (head >> 8 & kFlagCopyEngine) == 0;
-  if (!kernels_told) head |= uint64_t{kFlagUnseen} << 8;
+  const bool untimed = kernels_told && of_call && (group.row & kCallAlone) != 0;
+  if (!kernels_told || untimed) head |= uint64_t{kFlagUnseen} << 8;
   detail_.on_operation(op.bytes, now);
 
   if (group.kind == HandleKind::kGroup && (group.position & kGraphGroup) != 0) {
+    // Without kernel events only ranks that have network transfers in it are told of a replay: their counts would run
+    // away from those of the others.
+    if (of_call && !kernels_asked) return 0;
     head |= uint64_t{kFlagGraph} << 8;
     if (const Handle replay = unpacked(op.launch); replay.kind == HandleKind::kGroup) group = replay;
   }
@@ -246,6 +237,7 @@ Tracker::Word Tracker::op_start(Word context, const Op& op) {
   slot.enqueued = 0;
   slot.completed = 0;
   slot.kernels_told = kernels_told ? 1 : 0;
+  slot.untimed = untimed ? 1 : 0;
   places->ops.publish(claim);
   return Handle{HandleKind::kOp, call.lane().number, claim.position}.packed(salt_);
 }
@@ -278,16 +270,22 @@ Tracker::Places* Tracker::event_places(Call& call) {
 
 Tracker::Word Tracker::kernel_start(Word op, uint8_t channel, uint64_t gpu_start_ns) {
   Call call(recorder_);
+  if (op == 0) return 0;  // of an operation that is not followed; what was lost is counted there
   const Handle parent = unpacked(op);
   OpSlot* op_slot = find_op(parent);
   if (op_slot == nullptr) return refused(Refused::kHandle);
   Places* places = event_places(call);
   if (places == nullptr) return 0;
   const uint64_t now = call.now_ns();
-  const auto claim = places->kernels.claim();
+  // Before 2.31 NCCL at times stops a channel before it has started it, and then never again.
+  const auto over = [this](const KernelSlot& old) {
+    const OpSlot* of = find_op(unpacked(old.op));
+    return of == nullptr || nobody_waits_for(*of);
+  };
+  const auto claim = places->kernels.claim(over);
   if (claim.slot == nullptr) return refused(Refused::kNoSlot);
-  if (claim.evicted) recorder_.count_refused(Refused::kNoSlot);
   KernelSlot& slot = *claim.slot;
+  if (claim.evicted && !over(slot)) recorder_.count_refused(Refused::kNoSlot);
   slot.op = op;
   slot.op_id = op_slot->op_id;
   slot.gpu_start_ns = gpu_start_ns;
@@ -318,7 +316,7 @@ void Tracker::kernel_stop(Call& call, const Handle& handle) {
   if (!SlotRing<KernelSlot>::release(slot, handle.position)) return recorder_.count_refused(Refused::kHandle);
 
   OpSlot* op_slot = find_op(unpacked(op));
-  recorder_.write(call.lane(), record);
+  if (op_slot == nullptr || op_slot->untimed == 0) recorder_.write(call.lane(), record);
   if (op_slot == nullptr) return;
   const uint32_t stopped = op_slot->kernels_stopped.add(1);
   const uint32_t channels = op_slot->channels;

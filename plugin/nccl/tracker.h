@@ -29,15 +29,12 @@ inline constexpr uint32_t kEventSlots = 2048;
 // Threads that enqueue, and threads with kernel or proxy events, that may come before the next communicator.
 inline constexpr uint32_t kSpareOpPlaces = 8;
 inline constexpr uint32_t kSparePlaces = 4;
-inline constexpr uint32_t kMaskDefault =
-    kEventColl | kEventP2p | kEventProxyOp | kEventProxyStep | kEventKernelCh | kEventCeColl;
 
 class Tracker {
  public:
   using Word = uint64_t;  // a packed Handle; 0: none
 
-  // version: NCCL's profiler interface.
-  Tracker(RecorderWriter& recorder, int version);
+  Tracker(RecorderWriter& recorder, const Policy& policy);
 
   bool off() const { return recorder_.off(); }
   RecorderWriter& recorder() { return recorder_; }
@@ -47,11 +44,14 @@ class Tracker {
   // For an interface whose init does not say which communicator it is: told with every operation, kept from the first.
   void comm_identity(Word context, uint64_t comm_id, int32_t rank, const char* name);
   void comm_finalize(Word context);
+  // Before comm_init(): there is no room for what kernel events make NCCL do.
+  void drop_kernel_events() { detail_.drop(kEventKernelCh); }
   // What is asked of NCCL at most, and what NCCL's mask has besides, for somebody else (chain.h).
   uint32_t events() const { return detail_.events(); }
   void keep_events(uint32_t bits) { detail_.keep(bits); }
 
-  // A group of calls begins; or, with a parent, one call of a group. Handles without anything behind them.
+  // A group of calls begins; or, with a parent, one call of a group. Handles without anything behind them. The rank
+  // that NCCL writes into these events is 0 on every rank, and is not asked for.
   Word group_start();
   Word call_start(Word context, Word parent, bool p2p, bool graph);
 
@@ -122,6 +122,7 @@ class Tracker {
     Relaxed<uint8_t> enqueued;  // NCCL has stopped the event: everything is handed to the GPU and the proxy
     Relaxed<uint8_t> completed;
     Relaxed<uint8_t> kernels_told;  // kernel events were asked for when it was enqueued: its end will be seen
+    Relaxed<uint8_t> untimed;       // they show its end, but are not recorded: kCallAlone
   };
   struct alignas(64) KernelSlot {
     std::atomic<uint64_t> key;
