@@ -18,6 +18,7 @@
 #include "agent/exporter.h"
 #include "agent/give_way.h"
 #include "agent/metrics_page.h"
+#include "agent/node_idle.h"
 #include "agent/node_watch.h"
 #include "agent/privileges.h"
 #include "agent/ras_watch.h"
@@ -215,8 +216,6 @@ int run(AgentOptions options, const Flags& flags) {
     if (!users.valid()) return failure(format("--while-locked: cannot open %s", options.while_locked.c_str()));
   }
 
-  Result<std::string> priority = give_way(options.priority);
-  if (!priority.ok()) return usage_error(priority.error());
   raise_file_limit();
   // What needs root is opened first; then it is given up.
   NodeWatch* watched_node = nullptr;
@@ -302,13 +301,15 @@ int run(AgentOptions options, const Flags& flags) {
       });
   if (!page.ok()) return failure("--metrics: " + page.error());
 
+  // Not before: what starts slowly on a busy node is not seen to start.
+  const std::string priority = give_way(options.priority);
   std::printf("ready metrics=%s\n", (*page)->address().c_str());
   std::fflush(stdout);
   systemd_notify("READY=1");
   LOCKSTEP_LOG_INFO("agent", "reading %s%s, sending to %s; %s, %s", options.recorders.c_str(),
                     options.every_user ? " and every other user's recorders" : "",
                     options.exported.empty() ? targets->of(Signal::kLogs).text().c_str() : options.exported.c_str(),
-                    privileges->c_str(), priority->c_str());
+                    privileges->c_str(), priority.c_str());
 
   Batch logs{.signal = Signal::kLogs, .groups = {}};
   Batch numbers{.signal = Signal::kMetrics, .groups = {}};
@@ -335,8 +336,12 @@ int run(AgentOptions options, const Flags& flags) {
   };
   const int64_t watchdog_ns = systemd_watchdog_ns();
   int64_t next_roster_ns = 0, next_watchdog_ns = 0, next_users_ns = 0, next_hosts_ns = 0, next_ranks_ns = 0;
+  NodeIdle node_idle(options.root);
   while (!g_stop) {
     loop_heart.beat();
+    const bool crowded = node_idle.crowded(clock.monotonic_ns());
+    counters.set("lockstep_agent_node_crowded", "", crowded);
+    watch.set_crowded(crowded);
     bool urgent = gather(watch.look());
     const int64_t now_ns = clock.monotonic_ns();
     if (commands) {

@@ -4,6 +4,7 @@
 
 #include <cstdlib>
 
+#include "agent/give_way.h"
 #include "base/text.h"
 #include "recorder/reader.h"
 
@@ -49,9 +50,8 @@ void add_flags(AgentOptions& options, Flags& flags) {
       .text(&options.node, "--node", "on|off", "off: flight recorders alone are read, nothing of the node (default on)")
       .decimal(&options.cpu_budget_percent, "--cpu-budget", "PERCENT",
                "of one core; over it the node is read less often (default 3)", 0.1, 100)
-      .text(
-          &options.priority, "--priority", "low|idle|normal",
-          "low: never takes a core from a running job but for 1.5 % of one; idle: takes free ones alone (default low)")
+      .text(&options.priority, "--priority", "low|idle|normal",
+            "low: takes free cores, else at most a tenth of one; idle: free ones alone (default low)")
       .text(&options.kubelet_socket, "--kubelet-socket", "FILE", "the kubelet's pod-resources socket")
       .text(&options.slurm_gpu_folder, "--slurm-gpu-folder", "DIR",
             "files that say which Slurm job has which GPU, as dcgm-exporter reads them")
@@ -81,6 +81,7 @@ Result<void> check_options(AgentOptions& options) {
        {std::pair{"--node", &options.node}, {"--environments", &options.environments}, {"--stacks", &options.stacks}}) {
     if (*value != "on" && *value != "off") return Error{format("%s is on or off, not \"%s\"", name, value->c_str())};
   }
+  if (Result<void> known = check_priority(options.priority); !known.ok()) return known;
   if (options.recorders.empty()) {
     options.recorders = recorder_directory();
     options.every_user = geteuid() == 0 && std::getenv("LOCKSTEP_RECORDER_DIR") == nullptr;

@@ -68,7 +68,12 @@ void Detail::ask(uint32_t wanted) {
 uint32_t Detail::choice() const {
   if (const uint32_t wish = wish_.load(std::memory_order_relaxed); wish != 0) return wish & events();
   uint32_t bits = events();
-  if (sampling_.load(std::memory_order_relaxed) && !sampled_.load(std::memory_order_relaxed)) bits &= ~kDear;
+  if (!sampled_.load(std::memory_order_relaxed)) {
+    if (sampling_.load(std::memory_order_relaxed)) bits &= ~kDear;
+    // Without kernel events a proxy's operations are the only sign that one has ended.
+    if (transfers_.load(std::memory_order_relaxed))
+      bits &= ~((bits & kEventKernelCh) != 0 ? kEventProxyStep | kEventProxyOp : uint32_t{kEventProxyStep});
+  }
   if (capturing_.load(std::memory_order_relaxed) && !policy_.kernels_in_graphs)
     bits &= ~static_cast<uint32_t>(kEventKernelCh);
   return bits;
@@ -98,8 +103,12 @@ void Detail::review(uint64_t now_ns) {
   if (now_ns < due || !review_at_ns_.compare_exchange_strong(due, next)) return;
   const bool sampling = small_ones_come(now_ns, sampling_.load(std::memory_order_relaxed));
   const auto wish = DetailWish::from(recorder_->control(), now_ns);
-  wish_.store(wish ? wish->mask | kNeeded : 0, std::memory_order_relaxed);
-  sampling_.store(sampling && !wish, std::memory_order_relaxed);
+  const bool transfers = wish && (wish->mask & kSampleTransfers) != 0;
+  const bool wished = wish && !transfers;
+  wish_.store(wished ? wish->mask | kNeeded : 0, std::memory_order_relaxed);
+  sampling_.store(sampling && !wished, std::memory_order_relaxed);
+  transfers_.store(transfers, std::memory_order_relaxed);
+  following_.store(transfers || (sampling && !wished), std::memory_order_relaxed);
 
   const uint64_t step = recorder_->steps_begun();
   if (step != step_seen_.load(std::memory_order_relaxed)) step_moved_ns_.store(now_ns, std::memory_order_relaxed);

@@ -14,7 +14,8 @@
 // all ranks: NCCL counts a captured collective only where it has kernel events, and those counts must agree.
 //
 // A wish in the recorder's control word (control.h) goes before all that, and a mask that somebody else wrote goes
-// before both.
+// before both. One wish is milder: that single transfers be left out but for the steps that would be sampled, because
+// the node has no core to spare; everything else stays the plugin's choice.
 //
 // Thread rule: Thread-safe; on_operation() and on_call() are O(1), a look at two words unless something is due.
 #pragma once
@@ -63,7 +64,7 @@ class Detail {
       small_.store(small_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
     if (now_ns >= review_at_ns_.load(std::memory_order_relaxed)) [[unlikely]]
       review(now_ns);
-    if (sampling_.load(std::memory_order_relaxed)) [[unlikely]]
+    if (following_.load(std::memory_order_relaxed)) [[unlikely]]
       follow_steps();
   }
   // A call of NCCL's API. NCCL has read the mask for it already: what changes is in force from the next one on.
@@ -94,8 +95,10 @@ class Detail {
   std::atomic<uint64_t> reviewed_at_ns_{0};
   std::atomic<uint64_t> small_{0};  // since the last review; a lost count does not matter
   std::atomic<uint64_t> small_at_ns_{0};
-  std::atomic<bool> sampling_{false};
-  std::atomic<bool> sampled_{true};  // while sampling: this step, or stretch, is one of those that are seen
+  std::atomic<bool> sampling_{false};   // kernel events and transfers, because small operations come
+  std::atomic<bool> transfers_{false};  // transfers alone are sampled, because somebody wishes it
+  std::atomic<bool> following_{false};  // either
+  std::atomic<bool> sampled_{true};     // while sampling: this step, or stretch, is one of those that are seen
   std::atomic<bool> capturing_{false};
   std::atomic<uint64_t> step_seen_{0};
   std::atomic<uint64_t> step_moved_ns_{0};

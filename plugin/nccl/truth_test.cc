@@ -475,6 +475,35 @@ TEST(Detail, ElsewhereAndWhereAPersonAskedForThemRareOperationsAreAllSeen) {
   }
 }
 
+TEST(Detail, OnRequestTransfersAloneAreSampledByTheStep) {
+  RecorderFolder folder;
+  in_child([&] {
+    TestHost<V5> host;
+    use_test_clock(host);
+    void* capi = ::dlopen(LOCKSTEP_LIBRARY_DIRECTORY "/liblockstep.so", RTLD_NOW);
+    CHILD_CHECK(capi != nullptr);
+    auto step_begin = reinterpret_cast<void (*)(int64_t)>(::dlsym(capi, "lockstep_step_begin"));
+    void* context = host.init(1);
+    const std::string path = folder.files().at(0);
+    CHILD_CHECK(ask_detail(path, DetailWish{.mask = kDetailSampled, .until_s = 100'000}).ok());
+    int with_transfers = 0;
+    for (int64_t step = 0; step < 160; ++step) {
+      step_begin(step);
+      for (uint64_t i = 0; i < 5; ++i) {
+        test_now += 50'000'000;
+        host.stop(host.start(context, host.coll("AllReduce", i, 8 << 20, "ncclFloat32", 1)));
+      }
+      CHILD_CHECK((host.mask() & static_cast<int>(kEventKernelCh)) != 0);
+      with_transfers += step >= 32 && (host.mask() & static_cast<int>(kEventProxyStep)) != 0 ? 1 : 0;
+    }
+    CHILD_CHECK(with_transfers == 16);
+    CHILD_CHECK(ask_detail(path, std::nullopt).ok());
+    test_now += 1'000'000'000;
+    host.stop(host.start(context, host.coll("AllReduce", 9, 8 << 20, "ncclFloat32", 1)));
+    CHILD_CHECK((host.mask() & static_cast<int>(kEventProxyStep)) != 0);
+  });
+}
+
 TEST(Detail, WithoutStepsAnEighthOfTheTimeIsSeenAndTheSameOneOnEveryRank) {
   std::vector<std::vector<uint64_t>> seen_by_rank;
   for (const uint64_t begun_ns : {1'000'000'000ULL, 1'777'000'000ULL}) {

@@ -16,6 +16,8 @@ inline constexpr CounterDescriptor kAgentCounters[] = {
     {"lockstep_agent_poll_late_ms", "gauge", Severity::kNotice,
      "How much later than planned flight recorders were read, in milliseconds: the last time and the most (which). The "
      "agent waits for a free core; rings have room for a second and more."},
+    {"lockstep_agent_node_crowded", "gauge", Severity::kInfo,
+     "1 while the node's cores are all taken: less than a quarter of their time was idle."},
     {"lockstep_agent_recorder_refused_total", "counter", Severity::kNotice,
      "Files in the recorder folder that could not be read as a recorder."},
     {"lockstep_agent_recorders_kept_total", "counter", Severity::kInfo,

@@ -15,10 +15,13 @@ struct Process {
   int64_t now_ns = 1'000 * kSecond;
   uint32_t mask = kAll;
   uint64_t control = 0;
+  uint64_t operations = 0;
+  uint64_t transfers = 0;
 
   std::optional<DetailPolicy::Change> look(bool overwritten, bool silence = false) {
     now_ns += kSecond / 20;
-    auto change = policy.decide({now_ns, overwritten, silence, mask, control});
+    auto change = policy.decide(
+        {.now_ns = now_ns, .overwritten = overwritten, .silence = silence, .mask = mask, .control = control});
     if (change) {
       control = change->wish.word();
       mask = change->wish.mask;
@@ -55,6 +58,61 @@ TEST(DetailPolicy, TakesTheNetworksStepsAwayFirstAndThenAllButTheOperations) {
   ASSERT_TRUE(second);
   EXPECT_EQ(second->wish.mask, 0x06);
   EXPECT_FALSE(process.overwritten(100)) << "there is no less";
+}
+
+// Seconds of a job at a steady pace on a node with or without room; the last change in them.
+std::optional<DetailPolicy::Change> run(Process& process, bool crowded, int seconds, uint64_t operations_per_s,
+                                        uint64_t transfers_per_s) {
+  std::optional<DetailPolicy::Change> last;
+  for (int i = 0; i < 4 * seconds; ++i) {
+    process.now_ns += kSecond / 4;
+    process.operations += operations_per_s / 4;
+    process.transfers += transfers_per_s / 4;
+    auto change = process.policy.decide({.now_ns = process.now_ns,
+                                         .mask = process.mask,
+                                         .control = process.control,
+                                         .crowded = crowded,
+                                         .operations = process.operations,
+                                         .transfers = process.transfers});
+    if (!change) continue;
+    process.control = change->wish.word();
+    last = change;
+  }
+  return last;
+}
+
+TEST(DetailPolicy, SamplesTransfersWhereTheyComeFastAndNoCoreIsToSpare) {
+  Process with_room, slow, process;
+  EXPECT_FALSE(run(with_room, false, 60, 300, 8000));
+  EXPECT_FALSE(run(slow, true, 60, 300, 800)) << "they cost next to nothing";
+  const auto asked = run(process, true, 12, 300, 8000);
+  ASSERT_TRUE(asked);
+  EXPECT_EQ(asked->wish.mask, kDetailSampled);
+  EXPECT_FALSE(asked->up);
+}
+
+TEST(DetailPolicy, GoesOnSamplingWhileThereIsNoRoomAndEndsAfterwards) {
+  Process process;
+  ASSERT_TRUE(run(process, true, 12, 300, 8000));
+  ASSERT_TRUE(run(process, true, 300, 300, 1000)) << "fewer are seen now, and that is no reason to end";
+  EXPECT_TRUE(DetailWish::from(process.control, static_cast<uint64_t>(process.now_ns)));
+  run(process, false, 70, 300, 1000);
+  EXPECT_FALSE(DetailWish::from(process.control, static_cast<uint64_t>(process.now_ns)));
+}
+
+TEST(DetailPolicy, AJobThatBecomesSlowIsSeenWhole) {
+  Process process;
+  ASSERT_TRUE(run(process, true, 12, 300, 8000));
+  const auto asked = run(process, true, 12, 100, 300);
+  ASSERT_TRUE(asked);
+  EXPECT_EQ(asked->wish.mask, kDetailFull);
+  EXPECT_TRUE(asked->up);
+}
+
+TEST(DetailPolicy, AnOperatorsWishIsNotReplacedBySampling) {
+  Process process;
+  process.operator_asks(kDetailFull, 600);
+  EXPECT_FALSE(run(process, true, 60, 300, 8000));
 }
 
 TEST(DetailPolicy, OverwritingNowAndThenIsNoReason) {

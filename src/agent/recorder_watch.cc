@@ -319,11 +319,16 @@ void RecorderWatch::look_at(Rank& rank, bool flush, Harvest& harvest) {
 }
 
 void RecorderWatch::adjust_detail(Rank& rank, const Look& look) {
-  const std::optional<DetailPolicy::Change> change = rank.detail.decide({.now_ns = look.now_ns,
-                                                                         .overwritten = look.overwritten,
-                                                                         .silence = look.silence,
-                                                                         .mask = rank.header.mask,
-                                                                         .control = rank.header.control});
+  const std::optional<DetailPolicy::Change> change =
+      rank.detail.decide({.now_ns = look.now_ns,
+                          .overwritten = look.overwritten,
+                          .silence = look.silence,
+                          .mask = rank.header.mask,
+                          .control = rank.header.control,
+                          .crowded = crowded_,
+                          .operations = rank.records.read[record_kind(RecordType::kColl)] +
+                                        rank.records.read[record_kind(RecordType::kP2p)],
+                          .transfers = rank.records.read[record_kind(RecordType::kProxyStep)]});
   if (!change) return;
   const UniqueFd file = open_again(rank.reader->fd(), O_RDWR);
   if (Result<void> asked = ask_detail(file.get(), rank.path, change->wish); !asked.ok()) {
@@ -333,8 +338,7 @@ void RecorderWatch::adjust_detail(Rank& rank, const Look& look) {
   }
   counters_.add("lockstep_agent_detail_changes_total", change->up ? "direction=\"up\"" : "direction=\"down\"");
   LOCKSTEP_LOG_INFO("agent", "rank %d: asked for %s detail (0x%x): %s", rank.identity.rank,
-                    change->up ? "full" : "less", change->wish.mask,
-                    change->up ? "it was silent" : "its records come faster than they can be read");
+                    change->up ? "full" : "less", change->wish.mask, change->why);
 }
 
 Harvest RecorderWatch::look_all(bool flush) {

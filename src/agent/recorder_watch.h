@@ -87,11 +87,14 @@ class RecorderWatch {
   // The last look of an ending agent: drains, closes ended steps.
   Harvest final_look();
   // Waits until the next look is due (poll_plan.h) or a new recorder appears; no longer than a poll may take
-  // (user_limits.h) where the last look could not get to everybody. Whoever makes files without end shortens every other
-  // wait at most.
+  // (user_limits.h) where the last look could not get to everybody. Whoever makes files without end shortens every
+  // other wait at most.
   void wait();
   // How long it is until then, as of the last look.
   int64_t next_look_ns() const { return plan_.due_ns() - clock_.monotonic_ns(); }
+
+  // Whether the node's cores are all taken (node_idle.h), from now on.
+  void set_crowded(bool crowded) { crowded_ = crowded; }
 
   // Who records here now: for the roster, which knows the GPU of each.
   std::vector<RecorderOwner> owners() const;
@@ -137,6 +140,7 @@ class RecorderWatch {
   StepTraces* const traces_;
   uint64_t ras_told_ = 0;  // number of the last answer that was told
   PollPlan plan_;
+  bool crowded_ = false;
   double fullest_ = 0;  // ring of this look
   int64_t late_most_ms_ = 0;
   UniqueFd inotify_;

@@ -36,9 +36,13 @@ struct DetailWish {
 // Levels that people and commands speak of:
 //   low    operations only: what was called, with which size; their ends are not seen
 //   full   and what the network proxy and the GPU's channels did, of every operation
+//   sampled  the same, but single transfers in some steps only (kSampleTransfers: a bit of NCCL's that is never asked
+//            for, KernelPhase, stands for it)
 // Without either the plugin chooses, by message rate and size.
 inline constexpr uint16_t kDetailLow = 0x06;
 inline constexpr uint16_t kDetailFull = 0x5e;
+inline constexpr uint16_t kSampleTransfers = 0x8000;
+inline constexpr uint16_t kDetailSampled = kDetailFull | kSampleTransfers;
 std::optional<uint16_t> mask_of_level(const std::string& level);
 
 // Writes the wish into a recorder file that is somebody else's: checks the header first, touches nothing but the word.
