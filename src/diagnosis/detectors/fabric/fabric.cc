@@ -9,6 +9,7 @@
 #include "base/median.h"
 #include "base/text.h"
 #include "diagnosis/evidence.h"
+#include "diagnosis/flow_steps.h"
 #include "diagnosis/roles.h"
 #include "diagnosis/words.h"
 
@@ -464,28 +465,32 @@ std::vector<Finding> find_slow_fabric(const JobWindow& window, const std::vector
     return std::vector<int64_t>(all.end() - static_cast<std::ptrdiff_t>(std::min(count, all.size())), all.end());
   };
   if (all.size() < kStepsSuspect) return {};
-  auto look_at = [&](size_t count) {
-    Look look{.steps = last(count)};
+  auto look_at = [&](std::vector<int64_t> steps) {
+    Look look{.steps = std::move(steps)};
     std::vector<double> durations;
     for (int64_t number : look.steps) durations.push_back(lateness(window, *window.frame(number)).duration_ns);
     look.step_ns = median(durations);
     return look;
   };
-  Look newest = look_at(kWindowPlain);
-  newest.steps_min = kWindowPlain;
-  newest.log_ratio_min = kLogRatioPlain;
-  newest.share_min = kPlainShareMin;
-  Look usual = look_at(kWindow);
+  auto plain = [&](std::vector<int64_t> steps) {
+    Look look = look_at(std::move(steps));
+    look.steps_min = kWindowPlain;
+    look.log_ratio_min = kLogRatioPlain;
+    look.share_min = kPlainShareMin;
+    return look;
+  };
   std::vector<Finding> findings;
-  if (usual.step_ns <= 0) return findings;
-  find_slow_flows(window, usual, findings);
-  if (findings.empty()) find_slow_flows(window, newest, findings);
+  const double step_ns = look_at(last(kWindow)).step_ns;
+  if (step_ns <= 0) return findings;
+  if (const std::vector<int64_t> seen = last_steps_with_flows(window, all, kWindow); !seen.empty()) {
+    find_slow_flows(window, look_at(seen), findings);
+    if (findings.empty()) find_slow_flows(window, plain(last_steps_with_flows(window, all, kWindowPlain)), findings);
+  }
   const size_t by_flows = findings.size();
-  const double step_ns = usual.step_ns;
-  usual = look_at(kGroupWindow);
+  Look usual = look_at(last(kGroupWindow));
   usual.step_ns = step_ns;
   find_slow_groups(window, usual, findings);
-  if (findings.size() == by_flows) find_slow_groups(window, newest, findings);
+  if (findings.size() == by_flows) find_slow_groups(window, plain(last(kWindowPlain)), findings);
   return findings;
 }
 

@@ -8,6 +8,7 @@
 #include "base/text.h"
 #include "diagnosis/detectors/fabric/fabric.h"
 #include "diagnosis/detectors/straggler/straggler.h"
+#include "diagnosis/flow_steps.h"
 #include "diagnosis/roles.h"
 #include "diagnosis/words.h"
 
@@ -244,7 +245,7 @@ std::vector<Finding> find_slow_links(const JobWindow& window, const std::vector<
     return std::vector(all.end() - static_cast<long>(std::min(count, all.size())), all.end());
   };
   if (all.size() < kStepsSuspect) return {};
-  std::vector<Finding> findings = find_slow_flows(window, last(kWindow));
+  std::vector<Finding> findings = find_slow_flows(window, last_steps_with_flows(window, all, kWindow));
   if (!findings.empty() || all.size() < kGroupStepsMin) return findings;
   // A late rank makes groups look slow that are not; compare groups only when nobody is late.
   return find_stragglers(window, explained).empty() ? find_slow_groups(window, last(kGroupWindow)) : findings;

@@ -49,6 +49,21 @@ TEST(SlowLinkDetector, SaysSinceWhen) {
   EXPECT_EQ(findings[0].through_step, 79);
 }
 
+// As on a node without a core to spare.
+TEST(SlowLinkDetector, NamesTheSenderWhereTransfersAreRecordedInOneOfEightSteps) {
+  MadeUpJob job(8);
+  std::vector<Finding> findings = links_of(
+      job,
+      [&](int64_t step, std::vector<RankPlan>& ranks) {
+        job.ring_flows = step % 8 == 0;
+        ranks[3].wire_ms = 80;
+      },
+      100);
+  ASSERT_EQ(findings.size(), 1u);
+  EXPECT_EQ(findings[0].ranks, std::vector<int32_t>{3});
+  EXPECT_TRUE(findings[0].sure);
+}
+
 TEST(SlowLinkDetector, SaysNothingOfEqualFlows) {
   MadeUpJob job(8);
   job.ring_flows = true;
