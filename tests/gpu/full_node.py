@@ -26,17 +26,19 @@ HERE = pathlib.Path(__file__).resolve().parent
 SKIPPED = 3  # steps of a block in which what was switched settles
 CONTROL_AT = 256  # offset of the control word (docs/formats/flight-recorder.md)
 LOW = 0x06
+SAMPLED = 0x805E  # what the agent asks for on such a node, five seconds after the job began
 
 # name: what runs. hook: the Python hook; mask: NCCL's events that are asked for (None: as the plugin chooses); agent: its row in AGENTS;
 # policy: the scheduling of the agent's threads (None: its own choice).
 CONDITIONS = {
     "off": {"hook": False, "mask": LOW, "agent": None, "policy": None},
-    "on": {"hook": True, "mask": None, "agent": "whole", "policy": None},
+    "on": {"hook": True, "mask": SAMPLED, "agent": "whole", "policy": None},
+    "every-transfer": {"hook": True, "mask": None, "agent": "whole", "policy": None},
     "hook": {"hook": True, "mask": LOW, "agent": None, "policy": None},
     "operations": {"hook": True, "mask": LOW, "agent": "whole", "policy": None},
     "no-steps": {"hook": True, "mask": 0x4E, "agent": "whole", "policy": None},
-    "normal": {"hook": True, "mask": None, "agent": "whole", "policy": "normal"},
-    "idle": {"hook": True, "mask": None, "agent": "whole", "policy": "idle"},
+    "normal": {"hook": True, "mask": SAMPLED, "agent": "whole", "policy": "normal"},
+    "idle": {"hook": True, "mask": SAMPLED, "agent": "whole", "policy": "idle"},
     "node-only": {"hook": False, "mask": LOW, "agent": "node", "policy": None},
 }
 # name: the agent's arguments; "{recorders}" is the job's folder, "{nothing}" an empty one.
@@ -44,7 +46,7 @@ AGENTS = {
     "whole": ["--recorders", "{recorders}"],
     "node": ["--recorders", "{nothing}"],
 }
-POLICIES = {"normal": (os.SCHED_OTHER, 0), "low": (os.SCHED_BATCH, 19), "idle": (os.SCHED_IDLE, 19)}
+POLICIES = {"normal": (os.SCHED_OTHER, 0), "low": (os.SCHED_BATCH, 10), "idle": (os.SCHED_IDLE, 19)}
 
 
 def control_word(mask, until_s):
@@ -163,7 +165,7 @@ def table(kind, result, shares):
 def run_kind(out, kind, options):
     folder = fresh(out / kind)
     conditions = {name: CONDITIONS[name] for name in options.conditions}
-    plan = {"conditions": conditions, "seed": options.seed}
+    plan = {"conditions": conditions, "seed": options.seed, "settle_s": options.settle}
     (folder / "plan.json").write_text(json.dumps(plan))
     recorders = folder / "recorders"
     recorders.mkdir()
@@ -188,6 +190,8 @@ def run_kind(out, kind, options):
         signal.alarm(int(options.seconds) + 120)
         while (line := job.ranks[0].stdout.readline()) and line != "over\n":
             words = line.split()
+            if line == "settle\n" and "whole" in agents:
+                agents["whole"].go("settle")
             if not words or words[0] != "block":
                 continue
             condition = conditions[words[2]]
@@ -209,9 +213,11 @@ def run_kind(out, kind, options):
         for name, agent in agents.items():
             agent.go("end")
             time.sleep(0.3)
-            numbers = [line for line in plugin_numbers(agent.daemon) if "lost" in line or "cost" in line or "late" in line]
+            numbers = [line for line in plugin_numbers(agent.daemon) if line.startswith("lockstep_agent_")]
             print(f"agent {name}, threads {agent.threads()}: " + "; ".join(numbers), flush=True)
             agent.go(None)
+            asked = [line.split(" agent: ", 1)[1] for line in (folder / f"agent-{name}" / "log").read_text().splitlines() if "asked for" in line]
+            print(f"agent {name} asked {len(asked)} times: {asked[:3]}", flush=True)
         print(f"{kind}: exit {codes}", "\n".join(lines), sep="\n", flush=True)
         return lines
     finally:
@@ -226,6 +232,7 @@ def main(out, arguments):
     parser.add_argument("--kinds", default="ddp,fsdp2,pipeline")
     parser.add_argument("--conditions", default="off,on", help=f"of {','.join(CONDITIONS)}; off among them")
     parser.add_argument("--seconds", type=float, default=120, help="for each kind")
+    parser.add_argument("--settle", type=float, default=12, help="seconds with everything on before the first block: the agent finds out where it is")
     parser.add_argument("--ranks", type=int, default=8)
     parser.add_argument("--block", type=int, default=20, help="steps")
     parser.add_argument("--seed", type=int, default=1)

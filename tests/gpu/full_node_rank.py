@@ -163,6 +163,10 @@ def main():
         loss = step()
     took = torch.tensor([(began[-1] - began[WARM_UP_STEPS // 2]) / 1e9 / (WARM_UP_STEPS - 1 - WARM_UP_STEPS // 2)], device=device)
     dist.all_reduce(took, op=dist.ReduceOp.MAX)  # so that all ranks run the same number of blocks
+    for step_number in range(int(plan["settle_s"] / took.item())):  # everything is on, as in use
+        if rank == 0 and step_number == 0:
+            print("settle", flush=True)
+        loss = step()
     rounds = max(1, int(options.seconds / (took.item() * options.block * len(plan["conditions"]))))
     steps = []
     for block in range(rounds * len(plan["conditions"])):

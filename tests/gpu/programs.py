@@ -131,7 +131,8 @@ def start_server(folder):
 def plugin_numbers(agent):
     """What the agent's page says about the plugin and about losses."""
     lines = http_get(agent.address["metrics"], "/metrics").splitlines()
-    return [line for line in lines if line.startswith("lockstep_plugin_") or (line.startswith("lockstep_agent_") and "_lost_" in line)]
+    told = ("_lost_", "_late_", "_crowded")
+    return [line for line in lines if line.startswith("lockstep_plugin_") or (line.startswith("lockstep_agent_") and any(word in line for word in told))]
 
 
 def free_port():
