@@ -241,6 +241,34 @@ TEST_F(ReplayTest, StampsStayAsRecordedWhateverTheSpeed) {
   EXPECT_EQ(finalize.head.time_ns, static_cast<uint64_t>(replay->planned_end_ns()));
 }
 
+TEST_F(ReplayTest, WhatACallBringsGoesByTheMaskThatItBeganUnder) {
+  std::string text = "H 412 0 1 node0 1794705512000000000 " + std::to_string(kFirst) + "\n";
+  const auto line = [&](const std::string& kind, uint64_t ms, const std::string& rest) {
+    text += kind + " " + std::to_string(kFirst + ms * kMs) + " " + rest + "\n";
+  };
+  line("I", 0, "412 1 77 2 2 0 world");
+  line("S", 2, "412 1 2 256 0 0 0 1");
+  line("S", 3, "412 1 3 512 2 0 AllReduce 1024 ncclFloat32 0 0x10 0");
+  line("S", 4, "412 1 4 2 3 0 9 AllReduce 1024 0 ncclFloat32 1 17 RING SIMPLE 0");
+  // A captured call: the plugin asks for no kernel events from here on.
+  line("S", 5, "412 1 5 256 0 0 1 1");
+  line("S", 6, "412 1 6 512 5 0 AllReduce 1024 ncclFloat32 0 0x10 1");
+  line("S", 15, "471 1 8 64 4 0 0 1794705512000015000");
+  line("R", 30, "471 8 22 1794705512000029000");
+  line("X", 30, "471 8");
+  line("F", 40, "412 1");
+  write("rank0.calls", text);
+  const auto recording = load_recording(directory_, {});
+  ASSERT_TRUE(recording.ok()) << recording.error();
+  auto replay = Replay::start(*recording, options(1.0));
+  ASSERT_TRUE(replay.ok()) << replay.error();
+  play_to_the_end(*replay);
+  const auto ranks = recorded();
+  EXPECT_EQ(ranks.at(0).header.mask & nccl::kEventKernelCh, 0u);
+  EXPECT_EQ(ranks.at(0).of(RecordType::kKernelCh).size(), 1u);
+  EXPECT_EQ(ranks.at(0).in_flight.at(0).collectives_completed, 1u);
+}
+
 TEST_F(ReplayTest, SaysWhichPluginCannotBeLoaded) {
   write("rank0.calls", calls_of_rank(0, true));
   const auto recording = load_recording(directory_, {});
