@@ -188,8 +188,8 @@ class Checker {
       expect(found <= done && done - found <= may_lack, what, found, done);
     };
     const uint64_t no_slot = refused(header, Refused::kNoSlot);
-    add_up(ops_.size(), told.ops, missing, "operations do not add up");
-    add_up(counts_[kKernels], told.kernels, missing + no_slot, "kernel events do not add up");
+    add_up(ops_.size(), told.ops + told.captured_ops, missing + told.captured_ops, "operations do not add up");
+    add_up(counts_[kKernels], told.kernels, missing + no_slot + told.captured_kernels, "kernel events do not add up");
     add_up(counts_[kProxyOps], told.proxy_ops, missing + no_slot, "proxy operations do not add up");
     // Those that share a record are lost together, and wait for the end of their proxy operation.
     add_up(counts_[kProxySteps], told.proxy_steps, (missing + told.left_open) * (kMergedMax + 1) + no_slot,

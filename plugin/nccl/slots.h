@@ -24,6 +24,7 @@ class Relaxed {
   Relaxed(const Relaxed&) = delete;
   Relaxed& operator=(const Relaxed& other) { return *this = static_cast<T>(other); }
   operator T() const { return value_.load(std::memory_order_relaxed); }
+  T read() const { return value_.load(std::memory_order_acquire); }  // before what is read next
   Relaxed& operator=(T value) {
     value_.store(value, std::memory_order_relaxed);
     return *this;
@@ -67,6 +68,10 @@ class SlotRing {
   Slot* find(uint32_t position) {
     Slot& slot = slots_[position & mask_];
     return position != kFree && slot.key.load(std::memory_order_acquire) == position ? &slot : nullptr;
+  }
+  // What was read() of it since find() was its own.
+  static bool still(const Slot* slot, uint32_t position) {
+    return slot->key.load(std::memory_order_relaxed) == position;
   }
   // True for exactly one caller, and only if the event was still in its place: then what was copied before is whole.
   static bool release(Slot* slot, uint32_t position) {

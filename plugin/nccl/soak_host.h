@@ -109,6 +109,7 @@ class SoakHost {
     std::atomic<uint64_t> colls{0};
     std::atomic<uint64_t> copies{0};  // collectives by copy engines: their end is told by the next one alone
     std::atomic<uint64_t> p2ps{0};
+    std::atomic<uint64_t> captured{0};  // of captured calls, answered with null: declined, or counted without a place
     std::atomic<uint64_t> seq{0};
   };
   using CommPtr = std::shared_ptr<Comm>;
@@ -122,6 +123,7 @@ class SoakHost {
     uint8_t first_channel = 0;
     void* call = nullptr;
     uint64_t latched = 0;  // NCCL's mask when the API was called
+    bool captured = false;
   };
   using Ops = std::vector<Op>;
 
@@ -146,6 +148,7 @@ class SoakHost {
     CommPtr comm;
     void* op = nullptr;
     uint64_t latched = 0;
+    bool captured = false;
     std::vector<ProxyEvent> proxies;
     std::vector<KernelEvent> kernels;
   };
@@ -249,13 +252,15 @@ class SoakHost {
     for (const InFlightComm& row : reader.in_flight()) {
       if (row.comm_id != comm.id) continue;
       expect(row.live, "a live communicator is shown as finalized");
-      expect(row.collectives_enqueued == colls, "collectives enqueued", row.collectives_enqueued, colls);
-      expect(row.p2p_enqueued == p2ps, "p2p enqueued", row.p2p_enqueued, p2ps);
+      const uint64_t maybe = comm.captured;
+      expect(row.collectives_enqueued >= colls && row.collectives_enqueued <= colls + maybe, "collectives enqueued",
+             row.collectives_enqueued, colls);
+      expect(row.p2p_enqueued >= p2ps && row.p2p_enqueued <= p2ps + maybe, "p2p enqueued", row.p2p_enqueued, p2ps);
       expect(row.rank_in_comm == comm.rank, "rank of a communicator");
       if (!settings_.steady || !quiet || !V::kKernelEvents) return;
       expect(row.collectives_completed + comm.copies >= colls, "collectives completed", row.collectives_completed,
              colls);
-      expect(row.p2p_completed == p2ps, "p2p completed", row.p2p_completed, p2ps);
+      expect(row.p2p_completed == row.p2p_enqueued, "p2p completed", row.p2p_completed, row.p2p_enqueued);
       expect(row.proxy.empty(), "a proxy state is left", row.proxy_state);
       return;
     }
@@ -357,7 +362,10 @@ class SoakHost {
 
   // What NCCL tells while its API is called, up to the end of the group; the group is left open.
   void* call(Random& random, Ops& ops, bool graph) {
-    for (Op& op : ops) op.latched = mask_now();
+    for (Op& op : ops) {
+      op.latched = mask_now();
+      op.captured = graph;
+    }
     if constexpr (V::kApiEvents) {
       void* group = nullptr;
       if ((ops.front().latched & kUnderGroupCall) != 0) {
@@ -414,7 +422,7 @@ class SoakHost {
         descriptor.parentObj = group;
       }
       void* handle = start(comm.context, descriptor, dig_up(random));
-      count_op(comm, op.kind == Kind::kP2p);
+      count_op(comm, op, handle);
       post(random, op, handle);  // the proxy may be at it before the operation is stopped
       if (random.once_in(16)) std::this_thread::yield();
       open.push_back(handle);
@@ -433,13 +441,19 @@ class SoakHost {
     Descriptor descriptor = op.descriptor;
     descriptor.parentObj = op.call;
     void* handle = start(comm.context, descriptor);
-    count_op(comm, false);
+    count_op(comm, op, handle);
     comm.copies.fetch_add(1);
     if (handle == nullptr) return;
     if ((op.latched & kEventCeSync) != 0) stop_unless_null(start(comm.context, Library::ce_sync(handle, comm.ranks)));
     if ((op.latched & kEventCeBatch) != 0) stop_unless_null(start(comm.context, Library::ce_batch(handle, 3, 1024)));
     stop(handle);
     bury(random, handle);
+  }
+  // A captured one without kernel events is not followed: NCCL would tell of its replays on some ranks only.
+  void count_op(Comm& comm, const Op& op, const void* handle) {
+    if (comm.context == nullptr || !op.captured || handle != nullptr) return count_op(comm, op.kind == Kind::kP2p);
+    told_.captured_ops.add();
+    comm.captured.fetch_add(1);
   }
   void count_op(Comm& comm, bool p2p) {
     if (comm.context == nullptr) return told_.unfollowed.add();
@@ -448,7 +462,7 @@ class SoakHost {
   }
 
   void post(Random& random, const Op& op, void* handle) {
-    Work network{.comm = op.comm, .op = handle, .latched = op.latched};
+    Work network{.comm = op.comm, .op = handle, .latched = op.latched, .captured = op.captured};
     Work kernels = network;
     for (int i = 0; i < op.channels; ++i) {
       const auto channel = static_cast<uint8_t>(op.first_channel + i);
@@ -729,6 +743,7 @@ class SoakHost {
     }
     stop(kernel.handle);
     told_.kernels.add();
+    if (work.captured) told_.captured_kernels.add();
     if (random.once_in(32)) state(kernel.handle, kStateKernelChStop, 1);
     if (random.once_in(32)) stop(kernel.handle);
     bury(random, kernel.handle);
@@ -896,6 +911,9 @@ class SoakHost {
     const auto reviewed = [&] {
       for (int i = 0; i < 2; ++i) {
         SoakClock::leaps.fetch_add(2 * Detail::kReviewNs);
+        if constexpr (V::kApiEvents) {  // one that is not captured: the end of a capture
+          stop_unless_null(start(comm->context, Library::coll_api(nullptr, "AllReduce", 1, "ncclInt8", false)));
+        }
         count_op(*comm, false);
         stop(start(comm->context, coll(random, *comm, 1)));
       }
@@ -913,7 +931,10 @@ class SoakHost {
     if (!graph.empty()) call(random, graph, true);
     ask(std::nullopt);
     const uint64_t all = kMaskDefault & V::kEvents;
-    expect(reviewed() == all, "the mask after the last wish", mask_now(), all);
+    // Where kernel events are dear this may be a stretch of time without them.
+    const uint64_t least = V::kNumber >= 7 ? all & ~uint64_t{kEventKernelCh | kEventProxyStep} : all;
+    const uint64_t after = reviewed();
+    expect(after == all || after == least, "the mask after the last wish", after, all);
     const uint64_t before = comm->colls + comm->p2ps;
     if (V::kApiEvents) launch(random, graph, nullptr);
     for (const InFlightComm& row : reader->in_flight()) {

@@ -95,7 +95,9 @@ struct SoakTold {
   Count unfollowed;        // what the plugin must refuse because it does not follow the communicator
   Count unfollowed_maybe;  // and what it may: the communicator was being finalized
   Count foreign;
-  Count kernels;  // events that got a handle and were stopped
+  Count captured_ops;      // of captured calls: followed, or not
+  Count kernels;           // events that got a handle and were stopped
+  Count captured_kernels;  // of these, of captured calls: recorded, or not
   Count proxy_ops;
   Count proxy_steps;
   Count left_open;  // events that were never stopped

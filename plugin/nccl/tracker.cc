@@ -129,11 +129,11 @@ Tracker::Word Tracker::call_start(Word context, Word parent, bool p2p, bool grap
       table_.count_call(comm.row, p2p);
     }
   }
-  const Handle group = unpacked(parent);
-  if (group.kind != HandleKind::kGroup) return 0;
   const uint32_t told = (detail_.in_force() & kEventKernelCh) != 0 ? kCallToldKernels : 0;
   const uint32_t alone = graph && !detail_.kernels_in_graphs() ? kCallAlone : 0;
   detail_.on_call(graph);
+  const Handle group = unpacked(parent);
+  if (group.kind != HandleKind::kGroup) return 0;
   return Handle{HandleKind::kGroup, kOfCall | told | alone, group.position | (graph ? kGraphGroup : 0)}.packed(salt_);
 }
 
@@ -248,6 +248,12 @@ Tracker::OpSlot* Tracker::find_op(const Handle& handle) {
   return places != nullptr ? places->ops.find(handle.position) : nullptr;
 }
 
+bool Tracker::owner_of(const OpSlot* slot, const Handle& handle, OpOwner& owner) {
+  if (slot == nullptr) return false;
+  owner = {.op_id = slot->op_id.read(), .epoch = slot->epoch.read(), .row = slot->row.read()};
+  return SlotRing<OpSlot>::still(slot, handle.position);
+}
+
 // An operation that hangs keeps its place however many others its thread makes on other communicators; one whose end
 // was lost somewhere does not keep it for ever.
 bool Tracker::nobody_waits_for(const OpSlot& slot) {
@@ -273,7 +279,8 @@ Tracker::Word Tracker::kernel_start(Word op, uint8_t channel, uint64_t gpu_start
   if (op == 0) return 0;  // of an operation that is not followed; what was lost is counted there
   const Handle parent = unpacked(op);
   OpSlot* op_slot = find_op(parent);
-  if (op_slot == nullptr) return refused(Refused::kHandle);
+  OpOwner owner;
+  if (!owner_of(op_slot, parent, owner)) return refused(Refused::kHandle);
   Places* places = event_places(call);
   if (places == nullptr) return 0;
   const uint64_t now = call.now_ns();
@@ -287,11 +294,11 @@ Tracker::Word Tracker::kernel_start(Word op, uint8_t channel, uint64_t gpu_start
   KernelSlot& slot = *claim.slot;
   if (claim.evicted && !over(slot)) recorder_.count_refused(Refused::kNoSlot);
   slot.op = op;
-  slot.op_id = op_slot->op_id;
+  slot.op_id = owner.op_id;
   slot.gpu_start_ns = gpu_start_ns;
   slot.gpu_stop_ns = 0;
   slot.host_start_ns = now;
-  slot.row = op_slot->row;
+  slot.row = owner.row;
   slot.channel = channel;
   places->kernels.publish(claim);
   // How many have started matters only where NCCL does not say how many there are; else that one has.
@@ -335,10 +342,11 @@ Tracker::Word Tracker::proxy_op_start(Word context, Word op, const ProxyOpFields
   if (op != 0) {
     const Handle parent = unpacked(op);
     op_slot = find_op(parent);
-    if (op_slot == nullptr) return refused(Refused::kHandle);
-    row = op_slot->row;
-    op_id = op_slot->op_id;
-    epoch = op_slot->epoch;
+    OpOwner owner;
+    if (!owner_of(op_slot, parent, owner)) return refused(Refused::kHandle);
+    row = owner.row;
+    op_id = owner.op_id;
+    epoch = owner.epoch;
   } else {
     const Handle comm = unpacked(context);
     if (live_comm(comm) == nullptr) return refused(Refused::kNoRow);

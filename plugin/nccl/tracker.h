@@ -264,6 +264,13 @@ class Tracker {
   Comm* live_comm(const Handle& handle);
   bool is_live(uint32_t row, uint32_t epoch);
   OpSlot* find_op(const Handle& handle);
+  // Whose it is, for what it is the parent of. False: it is gone.
+  struct OpOwner {
+    uint64_t op_id = 0;
+    uint32_t epoch = 0;
+    uint16_t row = 0;
+  };
+  static bool owner_of(const OpSlot* slot, const Handle& handle, OpOwner& owner);
   bool nobody_waits_for(const OpSlot& slot);
   void count_open_call(Call& call);
   static void count_peers_anew(Comm& comm, int32_t size);
