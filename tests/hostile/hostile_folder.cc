@@ -5,10 +5,9 @@
 // recorders.
 //
 // What must hold, whatever is done:
-//   1. nothing of a file that is not the user's (a recorder, a hook, a dump of root's, each with a mark in it) is in
-//   what
-//      is sent or kept;
-//   2. no pipe is opened for reading, no terminal is opened at all;
+//   1. no file that is not the user's (a recorder, a hook, a dump of root's, each with a mark in it) is opened, nor is
+//      anything of it in what is sent or kept;
+//   2. no pipe in the place of a file is opened, and no terminal is opened at all;
 //   3. no round takes longer than kRoundMs: nothing is waited for;
 //   4. the process of another user that the files name is never described nor sent a signal, and lives;
 //   5. another user's recorder is read meanwhile, all of its steps;
@@ -19,6 +18,7 @@
 #include <grp.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/inotify.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
@@ -101,6 +101,27 @@ std::string dump_with(std::string_view text) {
   return dump + "u.";
 }
 
+// How often something that is watched was opened since; folders do not count.
+uint64_t openings(int watch, uint32_t kind) {
+  uint64_t count = 0;
+  alignas(inotify_event) char events[16'384];
+  for (ssize_t got; (got = ::read(watch, events, sizeof events)) > 0;) {
+    for (ssize_t at = 0; at < got;) {
+      const auto* event = reinterpret_cast<const inotify_event*>(events + at);
+      count += (event->mask & kind) != 0 && (event->mask & IN_ISDIR) == 0;
+      at += static_cast<ssize_t>(sizeof *event + event->len);
+    }
+  }
+  return count;
+}
+
+void cut(const std::string& path, off_t bytes) {
+  const int fd = ::open(path.c_str(), O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+  if (fd < 0) return;
+  (void)!::ftruncate(fd, bytes);
+  ::close(fd);
+}
+
 // The hostile user.
 class Hostile {
  public:
@@ -115,15 +136,12 @@ class Hostile {
     ::prctl(PR_SET_DUMPABLE, 1);
     open_terminal();
     const uint64_t own_ticks = process_state(::getpid()).start_ticks;
-    // Many names: one that was refused is not tried again for a while.
-    for (int i = 0; i < 48; ++i) {
-      const bool victims = i % 3 == 0;
-      stems_.push_back(format("%d-%d-%llu", i, victims ? world_.victim : ::getpid(),
-                              static_cast<unsigned long long>(victims ? world_.victim_ticks : own_ticks)));
-    }
+    own_ticks_ = own_ticks;
+    stems_.resize(kStems);
+    for (std::string& stem : stems_) stem = new_stem();
     while (true) {
       attack();
-      world_.shared->attacks.fetch_add(1);
+      if (world_.shared->attacks.fetch_add(1) % 8 == 0) renew_stem();
       look_whether_opened();
     }
   }
@@ -133,6 +151,21 @@ class Hostile {
   template <typename T>
   const T& any(const std::vector<T>& all) {
     return all[below(all.size())];
+  }
+
+  std::string new_stem() {
+    const bool victims = below(3) == 0;
+    return format("%llu-%d-%llu", static_cast<unsigned long long>(++stems_made_), victims ? world_.victim : ::getpid(),
+                  static_cast<unsigned long long>(victims ? world_.victim_ticks : own_ticks_));
+  }
+  // Ever new names: one that was refused is not tried again for a while.
+  void renew_stem() {
+    std::string& stem = stems_[below(stems_.size())];
+    for (const char* suffix : kSuffixes) {
+      const std::string path = world_.folder + "/" + stem + suffix;
+      if (::unlink(path.c_str()) != 0) (void)::rmdir(path.c_str());
+    }
+    stem = new_stem();
   }
 
   void open_terminal() {
@@ -145,9 +178,7 @@ class Hostile {
   }
 
   std::string some_path() {
-    static const std::vector<std::string> suffixes = {".lsfr", ".lsfr",   ".lsfr", ".hook",
-                                                      ".hook", ".stacks", "_3",    "_3.pipe"};
-    return world_.folder + "/" + any(stems_) + any(suffixes);
+    return world_.folder + "/" + any(stems_) + kSuffixes[below(2) == 0 ? below(2) : below(std::size(kSuffixes))];
   }
 
   std::string recorder_bytes() {
@@ -193,6 +224,9 @@ class Hostile {
         break;
       case 3: {
         const std::vector<std::string> targets = {world_.secrets + "/recorder.lsfr",
+                                                  world_.secrets + "/recorder.lsfr",
+                                                  world_.secrets + "/recorder.lsfr",
+                                                  world_.secrets + "/recorder.lsfr",
                                                   world_.secrets + "/secret.hook",
                                                   world_.secrets + "/dump_3",
                                                   "/dev/zero",
@@ -204,7 +238,9 @@ class Hostile {
         break;
       }
       case 4:
-        (void)::mkfifo(where.c_str(), 0600);
+        // The kernel tells of every opening of this very pipe, whatever it is called by then.
+        if (::mkfifo(where.c_str(), 0600) == 0)
+          (void)::inotify_add_watch(opened_.get(), where.c_str(), IN_OPEN | IN_DONT_FOLLOW);
         break;
       case 5:
         (void)::mkdir(where.c_str(), 0700);
@@ -244,10 +280,10 @@ class Hostile {
         (void)::rename(path.c_str(), some_path().c_str());
         break;
       case 2:
-        (void)!::truncate(path.c_str(), static_cast<off_t>(below(world_.recorder.size())));
+        cut(path, static_cast<off_t>(below(world_.recorder.size())));
         break;
       case 3:
-        (void)!::truncate(path.c_str(), static_cast<off_t>(1) << (20 + below(20)));
+        cut(path, static_cast<off_t>(1) << (20 + below(20)));
         break;
       case 4:
         (void)::link(some_path().c_str(), path.c_str());
@@ -257,7 +293,7 @@ class Hostile {
         (void)!::symlink(world_.secrets.c_str(), (world_.folder + "/link").c_str());
         break;
       case 6:
-        replace_folder();
+        if (below(8) == 0) replace_folder();  // a folder that is not in its place is looked for once a second
         break;
       case 7: {
         const int fd = ::open(path.c_str(), O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
@@ -284,26 +320,21 @@ class Hostile {
   }
 
   void look_whether_opened() {
-    for (int i = 0; i < 4; ++i) {
-      for (const char* suffix : {".lsfr", ".hook", ".stacks", "_3"}) {
-        const std::string path = world_.folder + "/" + any(stems_) + suffix;
-        struct stat info {};
-        if (::lstat(path.c_str(), &info) != 0 || !S_ISFIFO(info.st_mode)) continue;
-        // To be had only where somebody reads it, and we do not.
-        const int fd = ::open(path.c_str(), O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
-        if (fd < 0) continue;
-        if (::fstat(fd, &info) == 0 && S_ISFIFO(info.st_mode)) world_.shared->pipes_opened.fetch_add(1);
-        ::close(fd);
-      }
-    }
+    world_.shared->pipes_opened.fetch_add(openings(opened_.get(), IN_OPEN));
     pollfd state{terminal_, POLLIN, 0};
     if (terminal_ >= 0 && ::poll(&state, 1, 0) > 0 && (state.revents & POLLHUP) != 0)
       world_.shared->terminals_opened.fetch_add(1);
   }
 
+  static constexpr size_t kStems = 48;
+  static constexpr const char* kSuffixes[] = {".lsfr", ".hook", ".stacks", "_3", "_3.pipe"};
+
   const World& world_;
   std::mt19937_64 random_;
   std::vector<std::string> stems_;
+  uint64_t stems_made_ = 0;
+  uint64_t own_ticks_ = 0;
+  const UniqueFd opened_{::inotify_init1(IN_NONBLOCK | IN_CLOEXEC)};
   int terminal_ = -1;
   int terminal_number_ = -1;
 };
@@ -371,7 +402,9 @@ class Reader {
                    .per_process_ns = 1,
                    .dumps_every_ns = 1,
                    .settled_ns = 1},
-                  clock_, counters_) {}
+                  clock_, counters_) {
+    if (::inotify_add_watch(secrets_.get(), world.secrets.c_str(), IN_OPEN) < 0) give_up("cannot watch the secrets");
+  }
 
   void round() {
     Harvest harvest = watch_.look();
@@ -402,6 +435,7 @@ class Reader {
       give_up("1: something of another user's file is in what is sent");
     watch_.submitted(1);
     watch_.release([](uint64_t) { return true; });
+    if (openings(secrets_.get(), IN_OPEN) > 0) give_up("1: another user's file was opened");
   }
 
   void check_kept() const {
@@ -432,6 +466,7 @@ class Reader {
   Counters counters_{kAgentCounters};
   RecorderWatch watch_;
   EvidenceTaker evidence_;
+  const UniqueFd secrets_{::inotify_init1(IN_NONBLOCK | IN_CLOEXEC)};
   int64_t honest_steps_ = 0;
   int64_t stacks_ = 0;
 };
@@ -512,7 +547,9 @@ int run(int64_t seconds, uint64_t seed) {
     Reader reader(world);
     RoundGuard guard;
     const int64_t end_ns = SystemClock().monotonic_ns() + seconds * 1'000'000'000;
-    while (SystemClock().monotonic_ns() < end_ns) {
+    // Longer where the attacks have not reached the reader yet: the machine may be busy with others.
+    while (SystemClock().monotonic_ns() < end_ns ||
+           (reader.refused() < 10 && SystemClock().monotonic_ns() < end_ns + 60'000'000'000)) {
       guard.began();
       if (::geteuid() == 0) {
         ++steps;
@@ -542,9 +579,9 @@ int run(int64_t seconds, uint64_t seed) {
         static_cast<long long>(rounds), static_cast<unsigned long long>(world.shared->attacks.load()),
         static_cast<unsigned long long>(seed), static_cast<long long>(reader.refused()),
         static_cast<long long>(reader.stacks()), static_cast<long long>(reader.honest_steps()));
-    if (reader.refused() == 0) give_up("nothing was refused: the attacks do not reach the reader");
+    if (reader.refused() < 10) give_up("hardly anything was refused: the attacks do not reach the reader");
   }
-  if (world.shared->pipes_opened.load() != 0) give_up("2: a pipe was opened for reading");
+  if (world.shared->pipes_opened.load() != 0) give_up("2: a pipe was opened");
   if (world.shared->terminals_opened.load() != 0) give_up("2: a terminal was opened");
   if (::geteuid() == 0 && world.shared->signals.load() != 0) give_up("4: another user's process was sent a signal");
   if (::waitpid(world.victim, nullptr, WNOHANG) != 0) give_up("4: another user's process has ended");
