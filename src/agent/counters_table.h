@@ -27,8 +27,8 @@ inline constexpr CounterDescriptor kAgentCounters[] = {
      "(a pipe, a device, a folder), owner (another user's), too_large, failed."},
     {"lockstep_agent_over_limit_total", "counter", Severity::kNotice,
      "Times that a user was over a limit, by what (recorders, users, names, tries, records, steps, communicators, "
-     "hosts, "
-     "evidence: left out; time: had to wait for the next poll) and uid."},
+     "memory, "
+     "hosts, evidence: left out; time: had to wait for the next poll) and uid."},
     {"lockstep_agent_plugins_switched_off", "gauge", Severity::kDataLoss,
      "Processes whose plugin has stopped recording, because it doubted itself."},
     {"lockstep_agent_detail_changes_total", "counter", Severity::kNotice,

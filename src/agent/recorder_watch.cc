@@ -382,6 +382,7 @@ bool RecorderWatch::look_at_users(std::map<uid_t, std::vector<Rank*>>& users, bo
       look_at(*ranks[done++], flush, harvest);
       if (clock_.monotonic_ns() - begin_ns >= share_ns) break;
     }
+    share_memory(user, ranks);
     if (done < ranks.size()) {
       resume_[user] = ranks[done]->path;
       user_limits::count_over(counters_, "time", user);
@@ -391,6 +392,18 @@ bool RecorderWatch::look_at_users(std::map<uid_t, std::vector<Rank*>>& users, bo
     }
   }
   return all;
+}
+
+// Where a user's ranks are remembered by more than one user may take, those with more than their share forget the rest.
+void RecorderWatch::share_memory(uid_t user, const std::vector<Rank*>& ranks) {
+  size_t all = 0;
+  for (const Rank* rank : ranks) all += rank->assembler->memory_bytes();
+  if (all <= options_.memory_per_user) return;
+  user_limits::count_over(counters_, "memory", user);
+  for (Rank* rank : ranks) {
+    const size_t share = options_.memory_per_user / ranks.size();
+    if (rank->assembler->memory_bytes() > share) rank->assembler->shrink_to(share);
+  }
 }
 
 Harvest RecorderWatch::look() {

@@ -25,6 +25,7 @@
 #include "agent/poll_plan.h"
 #include "agent/ras_watch.h"
 #include "agent/step_traces.h"
+#include "agent/user_limits.h"
 #include "base/clock.h"
 #include "base/counters.h"
 #include "base/files.h"
@@ -53,6 +54,7 @@ struct WatchOptions {
   // change its name. 0: nobody completes.
   int64_t completion_wait_ns = 0;
   Heartbeat* keeper = nullptr;  // of the thread that keeps recorders
+  size_t memory_per_user = user_limits::kMemoryPerUser;
 };
 
 // What one look at all recorders gave.
@@ -120,6 +122,7 @@ class RecorderWatch {
   void find_new_in(Folder& folder);
   bool try_recorder(Folder& folder, const std::string& name, int64_t now_ns);
   bool look_at_users(std::map<uid_t, std::vector<Rank*>>& users, bool flush, Harvest& harvest);
+  void share_memory(uid_t user, const std::vector<Rank*>& ranks);
   bool let_go(Rank& rank);
   void look_at(Rank& rank, bool flush, Harvest& harvest);
   void drain(Rank& rank, Look& look);

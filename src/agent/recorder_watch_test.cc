@@ -732,6 +732,21 @@ TEST_F(RecorderWatchTest, ManyCommunicatorsAreReportedAPartAtATime) {
   EXPECT_EQ(all, 600u) << "also of a job that makes no further call";
 }
 
+TEST_F(RecorderWatchTest, AUserWhoseOperationsTakeTooMuchMemoryHasTheOldestForgotten) {
+  options.memory_per_user = 10'000;
+  RecorderWatch watch(options, clock, counters);
+  auto writer = open_writer();
+  const auto row = static_cast<uint32_t>(writer->in_flight().claim({.comm_id = 77, .size = 8, .rank_in_comm = 3}).row);
+  writer->write(mark(RecordType::kStepBegin, 1, clock.now_ns));
+  for (uint64_t i = 1; i <= 200; ++i) all_reduce(*writer, i, clock.now_ns + static_cast<int64_t>(i), row, false);
+  watch.look();
+  EXPECT_EQ(counters.value("lockstep_agent_over_limit_total",
+                           format("what=\"memory\",uid=\"%u\"", static_cast<unsigned>(::geteuid()))),
+            1);
+  watch.look();
+  EXPECT_EQ(counters.sum("lockstep_agent_over_limit_total"), 1) << "it is not over it any more";
+}
+
 // Copies of one recorder, of processes that are gone.
 struct ManyRecordersTest : RecorderWatchTest {
   void SetUp() override {

@@ -35,6 +35,9 @@ inline constexpr size_t kStepsPerPollMax = layout::kLaneRecordsDefault / 2;
 inline constexpr size_t kCommsPerPollMax = 256;
 inline constexpr size_t kCommsPerRankMax = size_t{layout::kCommsMax} * 4;
 
+// What is remembered of a user's operations, in all: a tenth of it is much for eight ranks.
+inline constexpr size_t kMemoryPerUser = size_t{64} << 20;
+
 // A poll of all recorders takes this long at most, shared out among the users who have any; who has not had his turn
 // goes on in the next.
 inline constexpr int64_t kPollNs = 50'000'000;

@@ -44,6 +44,7 @@ void thin_out(Times& times, size_t from) {
   }
   times.resize(kept);
 }
+constexpr size_t kNodeBytes = 64;  // what the containers take for one entry
 
 }  // namespace
 
@@ -140,6 +141,10 @@ void RankAssembler::bound_transfers() {
 }
 
 void RankAssembler::count(Function function, int32_t size, int64_t bytes, int64_t gpu_ns) {
+  if (totals_.size() >= kTotalsMax && !totals_.contains({function, size})) {
+    ++malformed_;
+    return;
+  }
   CollectiveTotals& totals = totals_[{function, size}];
   ++totals.operations;
   totals.bytes += static_cast<uint64_t>(bytes);
@@ -350,6 +355,24 @@ void RankAssembler::add_activity() {
   activity_.insert(activity_.end(), called_.begin(), called_.end());
   called_.clear();
   thin_out(activity_, merge_tail(activity_, sorted, std::less<>()));
+}
+
+size_t RankAssembler::memory_bytes() const {
+  return ops_.size() * (sizeof(Op) + 2 * kNodeBytes) + flows_.size() * sizeof(FlowEvent) +
+         activity_.size() * sizeof(int64_t) + waiting_.size() * sizeof(waiting_[0]);
+}
+
+void RankAssembler::shrink_to(size_t bytes) {
+  // The oldest half, as often as it takes: what is left of each kind belongs together.
+  while (memory_bytes() > bytes) {
+    for (size_t left = (ops_.size() + 1) / 2; left > 0; --left) give_up_oldest();
+    flows_.erase(flows_.begin(), flows_.begin() + static_cast<std::ptrdiff_t>((flows_.size() + 1) / 2));
+    activity_.erase(activity_.begin(), activity_.begin() + static_cast<std::ptrdiff_t>((activity_.size() + 1) / 2));
+    orphans_ += waiting_.size();
+    waiting_.clear();
+  }
+  flows_.shrink_to_fit();
+  activity_.shrink_to_fit();
 }
 
 void RankAssembler::forget_before(int64_t time_ns) {

@@ -69,6 +69,7 @@ class RankAssembler {
   static constexpr size_t kOpsMax = 65'536;
   static constexpr size_t kFlowsMax = 131'072;       // transfers of open steps
   static constexpr size_t kActivityMax = 1'048'576;  // moments at which something was called
+  static constexpr size_t kTotalsMax = 1024;         // functions by size of communicator; further ones are not counted
   static constexpr size_t kStepsOpenMax = 8;
   static constexpr size_t kPhasesPerStepMax = 4096;
   static constexpr size_t kNotesPerStepMax = 64;
@@ -109,6 +110,9 @@ class RankAssembler {
   const WorkFigures& work_figures() const { return figures_; }
   StepSource step_source() const;
   uint64_t inference_breaks() const { return inference_breaks_; }
+  // What is remembered of operations, roughly; and forgetting the oldest of it until it is no more than that.
+  size_t memory_bytes() const;
+  void shrink_to(size_t bytes);
   // Newest communicator facts from the in-flight table: sizes and ranks by index. Read before the records: a row that
   // is used again must not take those of the communicator before.
   void set_comms(const std::vector<InFlightComm>& comms);

@@ -497,6 +497,33 @@ TEST_F(RankAssemblerTest, TheOldestOperationsGoFirstWhateverTheirNumbersAndTheir
   EXPECT_EQ(steps[0].unseen, static_cast<int64_t>(RankAssembler::kOpsMax + kMore - 1));
 }
 
+TEST_F(RankAssemblerTest, ForgetsTheOldestWhereItHasToTakeLessMemory) {
+  std::vector<Record> records{step_begin(1, 0)};
+  for (uint64_t i = 1; i <= 1000; ++i) records.push_back(coll(i, 10 + static_cast<int64_t>(i)));
+  drain(records);
+  const size_t all = assembler.memory_bytes();
+  EXPECT_GT(all, 100'000u);
+  assembler.shrink_to(all);
+  EXPECT_EQ(assembler.memory_bytes(), all);
+  assembler.shrink_to(all / 3);
+  EXPECT_LE(assembler.memory_bytes(), all / 3);
+  EXPECT_GT(assembler.memory_bytes(), 0u);
+  drain({kernel(1000, 1010, 1020), step_end(1, 1100)});
+  EXPECT_EQ(assembler.totals().at({Function::kAllReduce, 8}).operations, 1u) << "the newest is still known";
+  const std::vector<StepSummary> steps = take(2000, true);
+  ASSERT_EQ(steps.size(), 1u);
+  EXPECT_GE(steps[0].unseen, 750) << "and what was forgotten is counted";
+}
+
+TEST_F(RankAssemblerTest, CommunicatorSizesWithoutEndAreNotAllCounted) {
+  for (int32_t size = 2; size < 3000; ++size) {
+    assembler.set_comms({{.comm_index = 0, .live = true, .comm_id = static_cast<uint64_t>(size), .size = size}});
+    const auto id = static_cast<uint64_t>(size);
+    drain({coll(id, size), kernel(id, size, size + 1)});
+  }
+  EXPECT_EQ(assembler.totals().size(), RankAssembler::kTotalsMax);
+}
+
 // Rank 3 of 8 exchanges with everybody, itself included.
 std::vector<Record> all_to_all(uint64_t first_id, int64_t at_ms, uint32_t group) {
   std::vector<Record> records;
