@@ -1,7 +1,5 @@
 #include "base/files.h"
 
-#include <dirent.h>
-#include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -10,6 +8,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "base/disk.h"
 #include "base/text.h"
 
 namespace lockstep {
@@ -24,12 +23,12 @@ UniqueFd::~UniqueFd() {
 }
 
 Result<std::string> read_file(const std::string& path, uint64_t bytes_max) {
-  UniqueFd file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  UniqueFd file(disk::open(path, disk::Open::kRead));
   if (!file.valid()) return failed("cannot open", path);
   std::string content;
   char buffer[65536];
   while (true) {
-    ssize_t got = read(file.get(), buffer, sizeof buffer);
+    ssize_t got = disk::read(file.get(), buffer, sizeof buffer);
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) return failed("cannot read", path);
     if (got == 0) return content;
@@ -42,7 +41,7 @@ Result<std::string> read_file(const std::string& path, uint64_t bytes_max) {
 
 Result<void> write_all(int fd, std::string_view content) {
   while (!content.empty()) {
-    ssize_t put = write(fd, content.data(), content.size());
+    ssize_t put = disk::write(fd, content);
     if (put < 0 && errno == EINTR) continue;
     if (put < 0) return Error{std::string("write: ") + std::strerror(errno)};
     content.remove_prefix(static_cast<size_t>(put));
@@ -51,22 +50,20 @@ Result<void> write_all(int fd, std::string_view content) {
 }
 
 Result<void> sync_directory(const std::string& path) {
-  UniqueFd folder(open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (!folder.valid()) return failed("cannot open", path);
-  if (fsync(folder.get()) != 0) return failed("cannot sync", path);
+  if (disk::sync_folder(path) != 0) return failed("cannot sync", path);
   return {};
 }
 
 Result<void> write_file_atomically(const std::string& path, std::string_view content) {
   std::string beside = path + ".tmp";
   {
-    UniqueFd file(open(beside.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
+    UniqueFd file(disk::open(beside, disk::Open::kReplace));
     if (!file.valid()) return failed("cannot create", beside);
     if (Result<void> written = write_all(file.get(), content); !written.ok())
       return Error{beside + ": " + written.error()};
-    if (fsync(file.get()) != 0) return failed("cannot sync", beside);
+    if (disk::sync(file.get()) != 0) return failed("cannot sync", beside);
   }
-  if (rename(beside.c_str(), path.c_str()) != 0) return failed("cannot rename to", path);
+  if (disk::rename(beside, path) != 0) return failed("cannot rename to", path);
   size_t slash = path.rfind('/');
   return sync_directory(slash == std::string::npos ? "." : slash == 0 ? "/" : path.substr(0, slash));
 }
@@ -75,7 +72,7 @@ Result<void> make_directories(const std::string& path) {
   for (size_t at = 1; at <= path.size(); ++at) {
     if (at < path.size() && path[at] != '/') continue;
     std::string part = path.substr(0, at);
-    if (mkdir(part.c_str(), 0755) != 0 && errno != EEXIST) return failed("cannot make folder", part);
+    if (disk::make_folder(part) != 0 && errno != EEXIST) return failed("cannot make folder", part);
   }
   struct stat info {};
   if (stat(path.c_str(), &info) != 0) return failed("cannot make folder", path);
@@ -84,14 +81,8 @@ Result<void> make_directories(const std::string& path) {
 }
 
 Result<std::vector<std::string>> list_directory(const std::string& path) {
-  DIR* folder = opendir(path.c_str());
-  if (folder == nullptr) return failed("cannot list", path);
   std::vector<std::string> names;
-  while (dirent* entry = readdir(folder)) {
-    std::string name = entry->d_name;
-    if (name != "." && name != "..") names.push_back(std::move(name));
-  }
-  closedir(folder);
+  if (disk::list_folder(path, names) != 0) return failed("cannot list", path);
   std::sort(names.begin(), names.end());
   return names;
 }
@@ -99,7 +90,7 @@ Result<std::vector<std::string>> list_directory(const std::string& path) {
 Result<UniqueFd> lock_folder(const std::string& folder, const char* program) {
   if (Result<void> made = make_directories(folder); !made.ok()) return Error{made.error()};
   std::string path = folder + "/lock";
-  UniqueFd file(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
+  UniqueFd file(disk::open(path, disk::Open::kReadWrite));
   if (!file.valid()) return failed("cannot open", path);
   if (flock(file.get(), LOCK_EX | LOCK_NB) != 0) {
     Result<std::string> owner = read_file(path, 100);
@@ -108,7 +99,7 @@ Result<UniqueFd> lock_folder(const std::string& folder, const char* program) {
   }
   // The pid is for the line above only; without it the lock holds all the same.
   std::string pid = std::to_string(getpid()) + "\n";
-  if (ftruncate(file.get(), 0) == 0) (void)write_all(file.get(), pid).ok();
+  if (disk::truncate(file.get(), 0) == 0) (void)write_all(file.get(), pid).ok();
   return file;
 }
 

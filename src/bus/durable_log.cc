@@ -7,10 +7,7 @@
 // A failed group leaves nothing behind: the segment is cut back to where the group began before anyone is told, and its
 // sequence numbers are given to the next group. If even that cut fails, the log refuses until it succeeds, because
 // otherwise a refused record could come back after a restart.
-#include <fcntl.h>
 #include <sys/stat.h>
-#include <sys/uio.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -21,6 +18,7 @@
 #include <vector>
 
 #include "base/crc32c.h"
+#include "base/disk.h"
 #include "base/files.h"
 #include "base/log.h"
 #include "base/text.h"
@@ -194,7 +192,7 @@ Result<void> SegmentLog::recover() {
           "log", "%s: an unfinished write of %llu bytes at the end was cut off; %llu records before it are intact",
           path(last.first_sequence).c_str(), static_cast<unsigned long long>(bad_bytes),
           static_cast<unsigned long long>(scan.records));
-      if (truncate(path(last.first_sequence).c_str(), static_cast<off_t>(scan.good_bytes)) != 0) {
+      if (disk::truncate(path(last.first_sequence), scan.good_bytes) != 0) {
         return Error{format("cannot cut the unfinished write off %s: %s", path(last.first_sequence).c_str(),
                             std::strerror(errno))};
       }
@@ -202,7 +200,7 @@ Result<void> SegmentLog::recover() {
       last.bytes = scan.good_bytes;
     }
     if (last.bytes == 0) {
-      unlink(path(last.first_sequence).c_str());
+      disk::unlink(path(last.first_sequence));
       segments_.pop_back();
     }
   }
@@ -313,7 +311,7 @@ Result<void> SegmentLog::commit(const std::vector<Pending*>& group, uint64_t fir
   }
   Result<void> written = write_group(group);
   bool sync_failed = false;
-  if (written.ok() && options_.sync && fdatasync(file_.get()) != 0) {
+  if (written.ok() && options_.sync && disk::sync(file_.get()) != 0) {
     sync_failed = true;
     written = Error{std::strerror(errno)};
   }
@@ -341,13 +339,15 @@ Result<void> SegmentLog::write_group(const std::vector<Pending*>& group) {
   constexpr size_t kPartsMax = 512;  // below IOV_MAX everywhere
   std::vector<iovec> parts;
   parts.reserve(std::min(group.size() * 2, kPartsMax));
+  uint64_t offset = segments_.back().bytes;
   auto flush = [&]() -> Result<void> {
     size_t at = 0;
     while (at < parts.size()) {
-      ssize_t put = writev(file_.get(), &parts[at], static_cast<int>(parts.size() - at));
+      ssize_t put = disk::pwritev(file_.get(), std::span(parts).subspan(at), offset);
       if (put < 0 && errno == EINTR) continue;
       if (put < 0) return Error{std::strerror(errno)};
       size_t left = static_cast<size_t>(put);
+      offset += left;
       while (at < parts.size() && left >= parts[at].iov_len) left -= parts[at++].iov_len;
       if (at < parts.size() && left > 0) {
         parts[at].iov_base = static_cast<char*>(parts[at].iov_base) + left;
@@ -370,9 +370,7 @@ Result<void> SegmentLog::write_group(const std::vector<Pending*>& group) {
 
 Result<void> SegmentLog::repair() {
   uint64_t good_bytes = segments_.back().bytes;
-  if (ftruncate(file_.get(), static_cast<off_t>(good_bytes)) != 0 ||
-      lseek(file_.get(), static_cast<off_t>(good_bytes), SEEK_SET) < 0 ||
-      (options_.sync && fdatasync(file_.get()) != 0)) {
+  if (disk::truncate(file_.get(), good_bytes) != 0 || (options_.sync && disk::sync(file_.get()) != 0)) {
     return Error{format("the log in %s cannot take back a failed write: %s; it refuses until it can",
                         options_.folder.c_str(), std::strerror(errno))};
   }
@@ -381,12 +379,12 @@ Result<void> SegmentLog::repair() {
 }
 
 Result<void> SegmentLog::open_segment(uint64_t first_sequence) {
-  UniqueFd file(::open(path(first_sequence).c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644));
+  UniqueFd file(disk::open(path(first_sequence), disk::Open::kNew));
   if (!file.valid())
     return Error{format("cannot create log segment %s: %s", path(first_sequence).c_str(), std::strerror(errno))};
   if (options_.sync) {
     if (Result<void> synced = sync_directory(options_.folder); !synced.ok()) {
-      unlink(path(first_sequence).c_str());
+      disk::unlink(path(first_sequence));
       return synced;
     }
   }
@@ -398,7 +396,7 @@ Result<void> SegmentLog::open_segment(uint64_t first_sequence) {
 void SegmentLog::close_segment() {
   file_.reset();
   if (segments_.back().bytes == 0) {  // its name is free again for the next segment
-    unlink(path(segments_.back().first_sequence).c_str());
+    disk::unlink(path(segments_.back().first_sequence));
     segments_.pop_back();
   }
 }
@@ -407,7 +405,7 @@ void SegmentLog::drop_old_segments() {
   while (total_bytes_ > options_.total_bytes_max &&
          segments_.size() > 1) {  // the newest always stays: it knows the sequence
     const Segment& oldest = segments_.front();
-    if (unlink(path(oldest.first_sequence).c_str()) != 0 && errno != ENOENT) {
+    if (disk::unlink(path(oldest.first_sequence)) != 0 && errno != ENOENT) {
       LOCKSTEP_LOG_WARN("log", "cannot delete old segment %s: %s", path(oldest.first_sequence).c_str(),
                         std::strerror(errno));
       return;

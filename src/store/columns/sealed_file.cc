@@ -1,13 +1,12 @@
 #include "store/columns/sealed_file.h"
 
-#include <fcntl.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
 
 #include "base/crc32c.h"
+#include "base/disk.h"
 #include "base/files.h"
 #include "base/text.h"
 #include "store/columns/byte_codec.h"
@@ -36,7 +35,7 @@ class BytesSource final : public SectionSource {
 class DiskSource final : public SectionSource {
  public:
   DiskSource(const std::string& path, uint64_t size)
-      : path_(path), size_(size), fd_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)), error_(errno) {}
+      : path_(path), size_(size), fd_(disk::open(path, disk::Open::kRead)), error_(errno) {}
 
   Result<std::string> read(const SectionPlace& place) const override {
     if (!fd_.valid()) return Error{format("%s: %s", path_.c_str(), std::strerror(error_))};
@@ -45,8 +44,7 @@ class DiskSource final : public SectionSource {
     std::string bytes(place.bytes, '\0');
     size_t done = 0;
     while (done < bytes.size()) {
-      const ssize_t got =
-          ::pread(fd_.get(), bytes.data() + done, bytes.size() - done, static_cast<off_t>(place.offset + done));
+      const ssize_t got = disk::pread(fd_.get(), bytes.data() + done, bytes.size() - done, place.offset + done);
       if (got < 0 && errno == EINTR) continue;
       if (got < 0) return Error{format("%s: %s", path_.c_str(), std::strerror(errno))};
       if (got == 0) return Error{format("%s: shorter than it was", path_.c_str())};
@@ -66,15 +64,15 @@ class DiskSource final : public SectionSource {
 Result<void> write_whole(const std::string& path, std::string_view content) {
   const std::string beside = path + ".part";
   auto failed = [&](const std::string& why) {
-    ::unlink(beside.c_str());
+    disk::unlink(beside);
     return Error{path + ": " + why};
   };
-  UniqueFd fd(::open(beside.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
+  UniqueFd fd(disk::open(beside, disk::Open::kReplace));
   if (!fd.valid()) return failed(std::strerror(errno));
   if (Result<void> written = write_all(fd.get(), content); !written.ok()) return failed(written.error());
-  if (::fsync(fd.get()) != 0) return failed(std::strerror(errno));
+  if (disk::sync(fd.get()) != 0) return failed(std::strerror(errno));
   fd.reset();
-  if (::rename(beside.c_str(), path.c_str()) != 0) return failed(std::strerror(errno));
+  if (disk::rename(beside, path) != 0) return failed(std::strerror(errno));
   return {};
 }
 

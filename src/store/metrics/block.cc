@@ -1,9 +1,7 @@
 #include "store/metrics/block.h"
 
-#include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -12,6 +10,7 @@
 #include <numeric>
 
 #include "base/crc32c.h"
+#include "base/disk.h"
 #include "base/text.h"
 #include "store/columns/byte_codec.h"
 #include "store/columns/int_codec.h"
@@ -109,7 +108,7 @@ void BlockSlice::add(std::string_view chunk) {
 
 Result<std::unique_ptr<BlockWriter>> BlockWriter::create(const std::string& folder, BlockInfo info) {
   const std::string path = folder + "/" + info.name() + ".part";
-  UniqueFd file(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
+  UniqueFd file(disk::open(path, disk::Open::kReplace));
   if (!file.valid()) return Error{format("%s: %s", path.c_str(), std::strerror(errno))};
   info.first_ms = INT64_MAX;
   info.last_ms = INT64_MIN;
@@ -122,7 +121,7 @@ BlockWriter::BlockWriter(std::string folder, BlockInfo info, UniqueFd file)
     : folder_(std::move(folder)), info_(std::move(info)), file_(std::move(file)) {}
 
 BlockWriter::~BlockWriter() {
-  if (!finished_) ::unlink(part_path().c_str());
+  if (!finished_) disk::unlink(part_path());
 }
 
 std::string BlockWriter::part_path() const {
@@ -355,10 +354,9 @@ Result<BlockInfo> BlockWriter::finish() {
   tail += kFormat.end_magic;
   if (Result<void> done = put(packed + tail); !done.ok()) return Error{done.error()};
   if (Result<void> done = flush(); !done.ok()) return Error{done.error()};
-  if (::fsync(file_.get()) != 0) return Error{format("%s: %s", part_path().c_str(), std::strerror(errno))};
+  if (disk::sync(file_.get()) != 0) return Error{format("%s: %s", part_path().c_str(), std::strerror(errno))};
   const std::string path = folder_ + "/" + info_.name();
-  if (::rename(part_path().c_str(), path.c_str()) != 0)
-    return Error{format("%s: %s", path.c_str(), std::strerror(errno))};
+  if (disk::rename(part_path(), path) != 0) return Error{format("%s: %s", path.c_str(), std::strerror(errno))};
   finished_ = true;
   if (Result<void> synced = sync_directory(folder_); !synced.ok()) return Error{synced.error()};
   return info_;
@@ -401,7 +399,7 @@ Block::~Block() {
 Result<std::shared_ptr<const Block>> Block::open(const std::string& folder, const std::string& name) {
   std::shared_ptr<Block> block(new Block);
   block->path_ = folder + "/" + name;
-  UniqueFd file(::open(block->path_.c_str(), O_RDONLY | O_CLOEXEC));
+  UniqueFd file(disk::open(block->path_, disk::Open::kRead));
   struct stat info {};
   if (!file.valid() || ::fstat(file.get(), &info) != 0)
     return Error{format("%s: %s", block->path_.c_str(), std::strerror(errno))};

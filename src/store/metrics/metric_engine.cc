@@ -1,13 +1,13 @@
 #include "store/metrics/metric_engine.h"
 
-#include <unistd.h>
-
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 #include <ctime>
-#include <filesystem>
 #include <set>
 
 #include "base/crc32c.h"
+#include "base/disk.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "model/series_labels.h"
@@ -92,7 +92,7 @@ Result<void> MetricEngine::load_blocks() {
   for (const std::string& name : *names) {
     const std::string path = block_folder() + "/" + name;
     if (name.ends_with(".part")) {  // a crash while it was written; what it was made of is still there
-      ::unlink(path.c_str());
+      disk::unlink(path);
       continue;
     }
     std::optional<BlockInfo> info = BlockInfo::from_name(name);
@@ -132,7 +132,7 @@ Result<void> MetricEngine::load_blocks() {
   std::erase_if(*found, [&](const auto& block) {
     const uint64_t number = block->info().number;
     if (!replaced.contains(number) && !unmade.contains(number)) return false;
-    ::unlink(block->path().c_str());
+    disk::unlink(block->path());
     return true;
   });
   std::sort(found->begin(), found->end(),
@@ -247,7 +247,7 @@ Result<void> MetricEngine::replay_log() {
     if (WalFileName::parse(name, file)) {
       files.push_back(file);
     } else if (name.ends_with(".tmp")) {
-      ::unlink((log_folder() + "/" + name).c_str());
+      disk::unlink(log_folder() + "/" + name);
     }
   }
   std::sort(files.begin(), files.end(), [](const WalFileName& a, const WalFileName& b) {
@@ -691,7 +691,7 @@ void MetricEngine::remove_log_before(uint64_t generation) {
   if (!names.ok()) return;
   for (const std::string& name : *names) {
     WalFileName file;
-    if (WalFileName::parse(name, file) && file.generation < generation) ::unlink((log_folder() + "/" + name).c_str());
+    if (WalFileName::parse(name, file) && file.generation < generation) disk::unlink(log_folder() + "/" + name);
   }
 }
 
@@ -853,7 +853,7 @@ void MetricEngine::exchange(const Blocks& old, const Blocks& added) {
               [](const auto& a, const auto& b) { return a->info().number < b->info().number; });
     blocks_ = std::move(list);
   }
-  for (const auto& block : old) ::unlink(block->path().c_str());
+  for (const auto& block : old) disk::unlink(block->path());
   note_blocks();
 }
 
@@ -921,7 +921,7 @@ Result<void> MetricEngine::merge_these(uint32_t tier, const Blocks& inputs, uint
     Result<BlockInfo> finished = one.finish();
     if (!finished.ok()) return Error{finished.error()};
     if (finished->samples == 0) {  // everything in it was deleted
-      ::unlink((block_folder() + "/" + finished->name()).c_str());
+      disk::unlink(block_folder() + "/" + finished->name());
       return {};
     }
     Result<std::shared_ptr<const Block>> block = Block::open(block_folder(), finished->name());
@@ -935,7 +935,7 @@ Result<void> MetricEngine::merge_these(uint32_t tier, const Blocks& inputs, uint
   }
   if (done.ok()) done = finish(**writer);  // the raw one last: with it the merge has happened
   if (!done.ok()) {
-    for (const auto& block : added) ::unlink(block->path().c_str());
+    for (const auto& block : added) disk::unlink(block->path());
     return done;
   }
   if (outcome->damaged_chunks > 0)
@@ -1092,21 +1092,25 @@ Result<std::string> MetricEngine::snapshot() {
   std::strftime(time, sizeof time, "%Y%m%dT%H%M%SZ", &utc);
   const std::string name = format("%s-%llu", time, static_cast<unsigned long long>(next_block_++));
   const std::string folder = options_.folder + "/snapshots/" + name;
-  std::error_code failed;
-  std::filesystem::create_directories(folder + "/blocks", failed);
+  Result<void> done = make_directories(folder + "/blocks");
   for (const auto& block : *blocks()) {
-    if (!failed) std::filesystem::create_hard_link(block->path(), folder + "/blocks/" + block->info().name(), failed);
+    const std::string to = folder + "/blocks/" + block->info().name();
+    if (done.ok() && disk::link(block->path(), to) != 0) done = Error{to + ": " + std::strerror(errno)};
   }
-  if (!failed && ::access((options_.folder + "/tombstones").c_str(), F_OK) == 0)
-    std::filesystem::copy_file(options_.folder + "/tombstones", folder + "/tombstones", failed);
-  if (failed) {
-    std::error_code ignored;
-    std::filesystem::remove_all(folder, ignored);
-    return Error{folder + ": " + failed.message()};
+  if (done.ok() && disk::exists(options_.folder + "/tombstones")) {
+    Result<std::string> tombstones = read_file(options_.folder + "/tombstones", kTombstoneBytesMax);
+    done = tombstones.ok() ? write_file_atomically(folder + "/tombstones", *tombstones) : Error{tombstones.error()};
   }
-  if (Result<void> synced = sync_directory(folder + "/blocks"); !synced.ok()) return Error{synced.error()};
-  if (Result<void> synced = sync_directory(folder); !synced.ok()) return Error{synced.error()};
-  return name;
+  if (done.ok()) done = sync_directory(folder + "/blocks");
+  if (done.ok()) done = sync_directory(folder);
+  if (done.ok()) return name;
+  for (const std::string& part : {folder + "/blocks", folder}) {
+    if (Result<std::vector<std::string>> names = list_directory(part); names.ok()) {
+      for (const std::string& left : *names) disk::unlink(part + "/" + left);
+    }
+    disk::remove_folder(part);
+  }
+  return Error{done.error()};
 }
 
 Result<void> MetricEngine::save_tombstones(const std::vector<Tombstone>& list) {
@@ -1133,7 +1137,7 @@ Result<void> MetricEngine::save_tombstones(const std::vector<Tombstone>& list) {
 
 Result<void> MetricEngine::load_tombstones() {
   const std::string path = options_.folder + "/tombstones";
-  if (::access(path.c_str(), F_OK) != 0) return {};
+  if (!disk::exists(path)) return {};
   Result<std::string> bytes = read_file(path, kTombstoneBytesMax);
   if (!bytes.ok()) return Error{bytes.error()};
   auto spoilt = [&] {

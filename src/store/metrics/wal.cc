@@ -1,13 +1,10 @@
 #include "store/metrics/wal.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <cerrno>
 #include <cstring>
 
 #include "base/crc32c.h"
+#include "base/disk.h"
 #include "base/text.h"
 #include "store/columns/byte_codec.h"
 
@@ -141,7 +138,7 @@ Result<void> Wal::write_out(std::unique_lock<std::mutex>& lock, bool sync) {
     outcome = write_part(parts[done], sync || done + 1 < parts.size());
     if (!outcome.ok()) break;
   }
-  if (outcome.ok() && sync && file_.valid() && ::fdatasync(file_.get()) != 0)
+  if (outcome.ok() && sync && file_.valid() && disk::sync(file_.get()) != 0)
     outcome = Error{format("metrics log %s: %s", folder_.c_str(), std::strerror(errno))};
   lock.lock();
   writing_ = false;
@@ -166,15 +163,15 @@ Result<void> Wal::write_part(const Part& part, bool sync) {
         format("metrics log %s/%s: %s: %s", folder_.c_str(), part.name.text().c_str(), what, std::strerror(errno))};
   };
   if (!file_.valid() || !(file_name_ == part.name)) {
-    if (file_.valid() && ::fdatasync(file_.get()) != 0) return failed("sync");
+    if (file_.valid() && disk::sync(file_.get()) != 0) return failed("sync");
     file_.reset();
     const std::string path = folder_ + "/" + part.name.text();
-    UniqueFd file(::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0644));
+    UniqueFd file(disk::open(path, disk::Open::kWrite));
     if (!file.valid()) return failed("open");
     const std::string head = file_head();
-    if (::ftruncate(file.get(), 0) != 0 || ::pwrite(file.get(), head.data(), head.size(), 0) != kHeadBytes) {
+    if (disk::truncate(file.get(), 0) != 0 || disk::pwrite(file.get(), head, 0) != kHeadBytes) {
       const int error = errno;
-      ::unlink(path.c_str());
+      disk::unlink(path);
       errno = error == 0 ? ENOSPC : error;
       return failed("start");
     }
@@ -185,19 +182,18 @@ Result<void> Wal::write_part(const Part& part, bool sync) {
   }
   size_t done = 0;
   while (done < part.bytes.size()) {
-    const ssize_t put = ::pwrite(file_.get(), part.bytes.data() + done, part.bytes.size() - done,
-                                 static_cast<off_t>(file_bytes_ + done));
+    const ssize_t put = disk::pwrite(file_.get(), std::string_view(part.bytes).substr(done), file_bytes_ + done);
     if (put < 0 && errno == EINTR) continue;
     if (put <= 0) {
       const int error = put == 0 ? ENOSPC : errno;
-      (void)!::ftruncate(file_.get(), static_cast<off_t>(file_bytes_));  // all of it is written again later
+      (void)!disk::truncate(file_.get(), file_bytes_);  // all of it is written again later
       errno = error;
       return failed("write");
     }
     done += static_cast<size_t>(put);
   }
   file_bytes_ += part.bytes.size();
-  if (sync && ::fdatasync(file_.get()) != 0) return failed("sync");
+  if (sync && disk::sync(file_.get()) != 0) return failed("sync");
   return {};
 }
 

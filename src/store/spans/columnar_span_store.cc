@@ -1,9 +1,9 @@
 #include "store/spans/columnar_span_store.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 
+#include "base/disk.h"
+#include "base/files.h"
 #include "base/log.h"
 #include "base/text.h"
 
@@ -97,7 +97,7 @@ Result<void> ColumnarSpanStore::load_files() {
   for (const std::string& name : *names) {
     const std::string path = options_.folder + "/" + name;
     if (name.ends_with(".part")) {  // a crash while it was written; the log has its spans
-      ::unlink(path.c_str());
+      disk::unlink(path);
       continue;
     }
     std::optional<SpanFileInfo> info = SpanFileInfo::from_name(name);
@@ -118,7 +118,7 @@ Result<void> ColumnarSpanStore::load_files() {
   }
   for (const File& file : files) {
     if (replaced.contains(file->info().number)) {  // a crash after it was joined with others
-      ::unlink(file->path().c_str());
+      disk::unlink(file->path());
       continue;
     }
     files_.push_back(file);
@@ -336,7 +336,7 @@ void ColumnarSpanStore::remove(const std::vector<File>& files) {
   }
   for (const File& file : files) {
     file->mark_removed();
-    ::unlink(file->path().c_str());
+    disk::unlink(file->path());
   }
 }
 
@@ -429,7 +429,7 @@ bool ColumnarSpanStore::join_small_files() {
   }
   for (const File& old : small) {
     old->mark_removed();
-    ::unlink(old->path().c_str());
+    disk::unlink(old->path());
   }
   return true;
 }

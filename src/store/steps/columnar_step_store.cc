@@ -1,10 +1,9 @@
 #include "store/steps/columnar_step_store.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <set>
 
+#include "base/disk.h"
 #include "base/files.h"
 #include "base/log.h"
 #include "base/text.h"
@@ -106,7 +105,7 @@ Result<void> ColumnarStepStore::load_files() {
   for (const std::string& name : *names) {
     const std::string path = options_.folder + "/" + name;
     if (name.ends_with(".part")) {  // a crash while it was written; the log has its rows
-      ::unlink(path.c_str());
+      disk::unlink(path);
       continue;
     }
     std::optional<StepFileInfo> info = StepFileInfo::from_name(name);
@@ -126,7 +125,7 @@ Result<void> ColumnarStepStore::load_files() {
   for (const File& file : found) replaced.insert(file->info().replaces.begin(), file->info().replaces.end());
   std::erase_if(found, [&](const File& file) {
     if (!replaced.contains(file->info().number)) return false;
-    ::unlink(file->path().c_str());  // a crash after it was joined with others
+    disk::unlink(file->path());  // a crash after it was joined with others
     return true;
   });
   std::sort(found.begin(), found.end(), [](const File& a, const File& b) {
@@ -565,7 +564,7 @@ void ColumnarStepStore::exchange(const Files& old, const File& joined) {
   }
   for (const File& file : old) {
     file->mark_removed();
-    ::unlink(file->path().c_str());
+    disk::unlink(file->path());
   }
 }
 
