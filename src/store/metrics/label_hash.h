@@ -21,9 +21,11 @@ struct Hash128 {
 
 class LabelHash {
  public:
-  LabelHash() {
+  // 0: drawn; another: the same numbers every time, for tests.
+  explicit LabelHash(uint64_t seed = 0) {
     std::random_device random;
-    for (uint64_t& key : keys_) key = (uint64_t{random()} << 32 | random()) | 1;
+    std::mt19937_64 drawn(seed != 0 ? seed : uint64_t{random()} << 32 | random());
+    for (uint64_t& key : keys_) key = (seed != 0 ? drawn() : uint64_t{random()} << 32 | random()) | 1;
   }
 
   // `seed`: the hash of the stream, so that the same bytes of two streams are two things.

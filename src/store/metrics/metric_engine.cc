@@ -43,6 +43,7 @@ MetricEngine::MetricEngine(MetricEngineOptions options, const Clock& clock, Coun
       replaced_(counters.at("lockstep_metric_samples_replaced_total")),
       repeated_(counters.at("lockstep_metric_samples_repeated_total")),
       log_bytes_(counters.at("lockstep_metric_log_bytes_total")),
+      hash_(options_.hash_seed),
       index_(options_.limits) {}
 
 Result<std::unique_ptr<MetricEngine>> MetricEngine::open(MetricEngineOptions options, const Clock& clock,
@@ -68,7 +69,9 @@ MetricEngine::~MetricEngine() {
     worker_.request_stop();
     worker_.join();
   }
-  if (Result<void> synced = sync(); !synced.ok())
+  Result<void> synced = sync();
+  if (!synced.ok() && log_is_spoilt()) synced = seal();
+  if (!synced.ok())
     LOCKSTEP_LOG_ERROR("metrics", "the log could not be written at the end: %s", synced.error().c_str());
 }
 
@@ -108,6 +111,8 @@ Result<void> MetricEngine::load_blocks() {
       damage("block", block.error() + "; kept out");
     }
   }
+  // What is concluded from a name holds after the next crash too only if the name does.
+  if (Result<void> synced = sync_directory(block_folder()); !synced.ok()) return synced;
   // A crash after blocks were merged: the old ones go; a rollup whose raw part was not finished goes too.
   std::set<uint64_t> replaced, there;
   for (const auto& block : *found) {
@@ -195,8 +200,11 @@ class MetricEngine::Replay final : public WalVisitor {
     while (!homes.empty()) {
       size_t same = 1;
       while (same < homes.size() && homes[same].shard() == homes[0].shard()) ++same;
-      if (homes[0].group != kNone && homes[0].shard() < engine_.shards_.size())
+      if (homes[0].group == kNone || homes[0].shard() >= engine_.shards_.size()) {
+        lost += same;  // the record that said which series it is has not been read
+      } else {
         engine_.shards_[homes[0].shard()]->restore_run(homes.first(same), time_ms, values.first(same));
+      }
       homes = homes.subspan(same);
       values = values.subspan(same);
     }
@@ -281,6 +289,7 @@ Result<void> MetricEngine::replay_log() {
     damage("log", format("%llu samples of the log belong to series that damage has hidden; they are a gap",
                          static_cast<unsigned long long>(lost)));
   if (Result<void> written = write_snapshots(generation_); !written.ok()) return written;
+  log_is_old_ = samples > 0;
   counters_.set("lockstep_metric_series", "", static_cast<int64_t>(index_.series_count()));
   LOCKSTEP_LOG_INFO("metrics", "%zu series and %llu samples from the log in %s", index_.series_count(),
                     static_cast<unsigned long long>(samples),
@@ -706,6 +715,7 @@ Result<void> MetricEngine::seal() {
   }
   auto failed = [&](const std::string& why) {
     for (const std::unique_ptr<Shard>& shard : shards_) shard->end_seal(false);
+    note_trouble("not sealed: " + why);
     counters_.add("lockstep_metric_write_failed_total", "what=\"seal\"");
     return Error{"metrics not sealed: " + why + "; they stay in memory and in the log"};
   };
@@ -773,6 +783,7 @@ Result<void> MetricEngine::seal() {
   if (Result<void> written = write_snapshots(generation); !written.ok()) {
     // The blocks are there; the log says the same again at the next start, which changes nothing.
     counters_.add("lockstep_metric_write_failed_total", "what=\"seal\"");
+    note_trouble("series not written to the log: " + written.error());
     LOCKSTEP_LOG_WARN("metrics", "series not written to the log: %s; the old log stays", written.error().c_str());
     std::unique_lock lock(mutex_);
     blocks_ = std::move(made);
@@ -784,7 +795,10 @@ Result<void> MetricEngine::seal() {
     blocks_ = std::move(made);
     for (const std::unique_ptr<Shard>& shard : shards_) shard->end_seal(true);
   }
+  for (const std::unique_ptr<Shard>& shard : shards_) shard->wal().restated(generation);
   remove_log_before(generation);
+  log_is_old_ = false;
+  note_trouble({});
   std::vector<uint32_t> gone;
   for (const std::unique_ptr<Shard>& shard : shards_) {
     std::vector<uint32_t> idle = shard->forget_idle(before_newest(options_.idle_ms));
@@ -1181,6 +1195,24 @@ Result<void> MetricEngine::sync() {
   return outcome;
 }
 
+bool MetricEngine::log_is_spoilt() const {
+  return std::any_of(shards_.begin(), shards_.end(), [](const auto& shard) { return shard->wal().is_spoilt(); });
+}
+
+void MetricEngine::note_trouble(std::string line) {
+  std::lock_guard lock(trouble_mutex_);
+  trouble_ = std::move(line);
+}
+
+std::optional<std::string> MetricEngine::trouble() const {
+  for (const std::unique_ptr<Shard>& shard : shards_) {
+    if (std::string failure = shard->wal().failure(); !failure.empty()) return failure;
+  }
+  std::lock_guard lock(trouble_mutex_);
+  if (trouble_.empty()) return std::nullopt;
+  return "metrics: " + trouble_;
+}
+
 void MetricEngine::step() {
   auto tell = [&](const std::string& error) {
     const int64_t now_ns = clock_.monotonic_ns();
@@ -1192,7 +1224,9 @@ void MetricEngine::step() {
   int64_t bytes = 0;
   for (const std::unique_ptr<Shard>& shard : shards_) bytes += static_cast<int64_t>(shard->wal().bytes_appended());
   log_bytes_.store(bytes, std::memory_order_relaxed);
-  if (seal_is_due()) {
+  // A log whose sync failed is not trusted again, nor one of an earlier process, which may have been written and not
+  // synced: what is in memory becomes a block, and the log starts anew.
+  if (seal_is_due() || log_is_spoilt() || log_is_old_) {
     Result<void> sealed = seal();
     if (!sealed.ok()) tell(sealed.error());
     size_t held = 0;

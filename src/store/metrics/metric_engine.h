@@ -8,11 +8,13 @@
 // Sealing: when memory holds enough, all of it becomes a block and the log starts anew. Merging: small blocks become
 //   blocks of hours, those days; on the way the 1 min and 1 h tiers are made. Retention: whole blocks, by age and
 //   bytes.
-// After a crash: blocks are whole or not there; the log says the rest. A torn end of the log is cut and counted; damage
-//   is one line, a counter, and a gap.
+// After a crash: blocks are whole or not there; the log says the rest, and the first step() seals it: what a process
+//   that ended had written may not be synced. A torn end of the log is cut and counted; damage is one line, a counter,
+//   and a gap.
 // On error: while the log cannot be written (disk full) push() fails and nothing is acknowledged; it recovers by
-// itself. Thread rule: Thread-safe. Sealing, merging and retention run on a thread of its own, or in step() where
-// options say
+//   itself. After a sync of the log that failed push() fails too, until the next step() has made a block of everything
+//   in memory and begun a log that does not depend on that file. trouble() says so meanwhile.
+// Thread rule: Thread-safe. Sealing, merging and retention run on a thread of its own, or in step() where options say
 //   so (tests).
 #pragma once
 
@@ -21,6 +23,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <shared_mutex>
 #include <string>
@@ -61,6 +64,7 @@ struct MetricEngineOptions {
   uint64_t segment_bytes_max = 64ull << 20;
   size_t exemplars_max = 100'000;
   bool background = true;  // false: nothing happens but by step(), seal(), merge() and retain()
+  uint64_t hash_seed = 0;  // of LabelHash
 };
 
 struct CardinalityReport {
@@ -108,6 +112,9 @@ class MetricEngine final : public MetricWriter, public MetricReader {
   void retain();
   Result<void> sync();  // the log
 
+  // Why pushes are refused now, or blocks cannot be written: one line.
+  std::optional<std::string> trouble() const;
+
   size_t memory_bytes() const;
   uint64_t disk_bytes() const;  // of blocks
 
@@ -123,6 +130,8 @@ class MetricEngine final : public MetricWriter, public MetricReader {
   void remove_log_before(uint64_t generation);
   void run(std::stop_token stop);
   bool seal_is_due() const;
+  bool log_is_spoilt() const;
+  void note_trouble(std::string line);       // empty: it is over
   int64_t before_newest(int64_t ms) const {  // of all samples; with none, the earliest time there is
     const int64_t newest_ms = newest_ms_.load();
     return newest_ms == INT64_MIN ? INT64_MIN : newest_ms - ms;
@@ -161,7 +170,8 @@ class MetricEngine final : public MetricWriter, public MetricReader {
   std::vector<std::unique_ptr<metrics::Shard>> shards_;
   UniqueFd lock_;
   std::atomic<int64_t> newest_ms_{INT64_MIN};
-  std::atomic<bool> is_full_{false};  // blocks cannot be written, and memory holds too much
+  std::atomic<bool> log_is_old_{false};  // samples in memory are in the log of an earlier process alone
+  std::atomic<bool> is_full_{false};     // blocks cannot be written, and memory holds too much
 
   std::mutex work_mutex_;  // one seal, merge or retention at a time; taken before the others
   // Under work_mutex_.
@@ -173,6 +183,9 @@ class MetricEngine final : public MetricWriter, public MetricReader {
   // Under mutex_.
   std::shared_ptr<const Blocks> blocks_ = std::make_shared<const Blocks>();
   std::vector<metrics::Tombstone> tombstones_;
+
+  mutable std::mutex trouble_mutex_;
+  std::string trouble_;  // under trouble_mutex_: why the last seal failed
 
   mutable std::mutex metadata_mutex_;
   // Under metadata_mutex_.

@@ -15,6 +15,7 @@
 #include <random>
 #include <thread>
 
+#include "base/failing_disk.h"
 #include "base/text.h"
 #include "store/metrics/engine_world.h"
 #include "store/metrics/reference_load.h"
@@ -175,6 +176,69 @@ TEST_F(MetricEngineTest, AFullDiskRefusesPushesAndRecovers) {
   EXPECT_EQ(found(*engine, "m").at("m").values, (std::vector<double>{1, 2, 3}));
   ASSERT_TRUE(engine->seal().ok());
   EXPECT_EQ(found(*engine, "m").at("m").values, (std::vector<double>{1, 2, 3}));
+}
+
+// Nobody knows what is on disk after a sync that failed: everything is said anew, elsewhere.
+TEST_F(MetricEngineTest, AfterAFailedSyncOfTheLogEverySeriesKeepsItsOwnValues) {
+  for (const Ack ack : {Ack::kFsynced, Ack::kWritten}) {
+    std::filesystem::remove_all(folder_.path());
+    options_.shards = 1;
+    options_.ack = ack;
+    auto engine = open();
+    double value = 0;
+    std::map<std::string, std::vector<double>> acknowledged;
+    auto push = [&](int first, int count) {
+      TestPush batch;
+      std::vector<std::pair<std::string, double>> pushed;
+      for (int k = first; k < first + count; ++k) {
+        pushed.emplace_back(format("m{k=%d,name=series-%d}", k, k * 7), ++value);
+        batch.add(pushed.back().first, now() + static_cast<int64_t>(value), value);
+      }
+      if (!batch.to(*engine).ok()) return false;
+      for (const auto& [series, sample] : pushed) acknowledged[series].push_back(sample);
+      return true;
+    };
+    bool fails = false;
+    auto disk = std::make_unique<disk::FailingDisk>([&](const disk::Call& call) {
+      const bool is_log = call.kind == disk::Call::Kind::kSync && fails;
+      return is_log && std::exchange(fails, false) ? EIO : 0;
+    });
+    ASSERT_TRUE(push(0, 20));
+    EXPECT_EQ(engine->trouble(), std::nullopt);
+    fails = true;
+    if (ack == Ack::kFsynced) {
+      EXPECT_FALSE(push(20, 20));
+    } else {
+      ASSERT_TRUE(push(20, 20));
+      engine->set_metadata("m", "gauge", "", "");
+      EXPECT_FALSE(engine->sync().ok());
+    }
+    EXPECT_NE(engine->trouble().value_or("").find("sync"), std::string::npos);
+    EXPECT_FALSE(push(40, 20));  // the disk is well again; that file is not to be trusted
+    EXPECT_FALSE(engine->sync().ok());
+    engine->step();
+    EXPECT_EQ(engine->trouble(), std::nullopt);
+    ASSERT_TRUE(push(10, 60));
+    ASSERT_TRUE(push(0, 80));
+    // Killed: nothing that it does while it ends reaches the disk.
+    disk.reset();
+    disk = std::make_unique<disk::FailingDisk>([](const disk::Call&) { return EIO; });
+    engine.reset();
+    disk.reset();
+    engine = open();
+    const Found all = found(*engine, "m");
+    for (const auto& [series, values] : acknowledged) {
+      ASSERT_TRUE(all.contains(series)) << series;
+      const std::vector<double>& there = all.at(series).values;
+      for (double sample : values) EXPECT_TRUE(std::find(there.begin(), there.end(), sample) != there.end()) << series;
+    }
+    for (const auto& [series, columns] : all) {
+      for (size_t i = 0; i < columns.values.size(); ++i)
+        ASSERT_EQ(columns.values[i], static_cast<double>(columns.times_ms[i] - now())) << series;
+    }
+    EXPECT_EQ(counters_.sum("lockstep_metric_damage_total"), 0);
+    engine.reset();
+  }
 }
 
 TEST_F(MetricEngineTest, DeletesWhatIsThereAndNotWhatComesLater) {

@@ -1,7 +1,9 @@
 #include "store/metrics/wal.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "base/crc32c.h"
 #include "base/disk.h"
@@ -86,7 +88,27 @@ void Wal::begin_generation(uint64_t generation) {
   std::lock_guard lock(mutex_);
   current_ = {shard_, generation, 1};
   current_bytes_ = 0;
+  generation_start_ = appended_;
   ++epoch_;
+}
+
+void Wal::restated(uint64_t generation) {
+  std::unique_lock lock(mutex_);
+  done_.wait(lock, [&] { return !writing_; });
+  std::erase_if(pending_, [&](const Part& part) { return part.name.generation < generation; });
+  written_ = std::max(written_, generation_start_);
+  synced_ = std::max(synced_, generation_start_);
+  if (file_name_.generation < generation) {
+    file_.reset();
+    spoilt_ = false;
+  }
+  if (!spoilt_) failure_.clear();
+  done_.notify_all();
+}
+
+bool Wal::is_spoilt() const {
+  std::lock_guard lock(mutex_);
+  return spoilt_;
 }
 
 std::string Wal::failure() const {
@@ -127,6 +149,7 @@ Result<void> Wal::flush(bool sync) {
 
 // Whoever comes first writes for all that wait.
 Result<void> Wal::write_out(std::unique_lock<std::mutex>& lock, bool sync) {
+  if (spoilt_) return Error{failure_};
   writing_ = true;
   std::vector<Part> parts;
   parts.swap(pending_);
@@ -135,13 +158,13 @@ Result<void> Wal::write_out(std::unique_lock<std::mutex>& lock, bool sync) {
   Result<void> outcome;
   size_t done = 0;
   for (; done < parts.size() && outcome.ok(); ++done) {
-    outcome = write_part(parts[done], sync || done + 1 < parts.size());
+    outcome = write_part(parts[done]);
     if (!outcome.ok()) break;
   }
-  if (outcome.ok() && sync && file_.valid() && disk::sync(file_.get()) != 0)
-    outcome = Error{format("metrics log %s: %s", folder_.c_str(), std::strerror(errno))};
+  if (outcome.ok() && sync) outcome = sync_file();
   lock.lock();
   writing_ = false;
+  spoilt_ = std::exchange(sync_failed_, false);
   if (outcome.ok()) {
     written_ = end;
     if (sync) synced_ = end;
@@ -149,7 +172,8 @@ Result<void> Wal::write_out(std::unique_lock<std::mutex>& lock, bool sync) {
   } else {
     failure_ = outcome.error();
     parts.erase(parts.begin(), parts.begin() + static_cast<std::ptrdiff_t>(std::min(done, parts.size())));
-    // What came meanwhile goes behind; two parts of one segment stay two, which is the same file.
+    // What came meanwhile goes behind; two parts of one segment stay two, which is the same file. Of a spoilt log
+    // nothing is written again: restated() takes it away.
     for (Part& part : pending_) parts.push_back(std::move(part));
     pending_ = std::move(parts);
   }
@@ -157,25 +181,36 @@ Result<void> Wal::write_out(std::unique_lock<std::mutex>& lock, bool sync) {
   return outcome;
 }
 
-Result<void> Wal::write_part(const Part& part, bool sync) {
-  auto failed = [&](const char* what) {
-    return Error{
-        format("metrics log %s/%s: %s: %s", folder_.c_str(), part.name.text().c_str(), what, std::strerror(errno))};
-  };
+Error Wal::failed(const char* what, const WalFileName& name) const {
+  return Error{format("metrics log %s/%s: %s: %s", folder_.c_str(), name.text().c_str(), what, std::strerror(errno))};
+}
+
+Result<void> Wal::sync_file() {
+  if (!file_.valid() || disk::sync(file_.get()) == 0) return {};
+  Error error = failed("sync", file_name_);
+  file_.reset();
+  sync_failed_ = true;
+  return error;
+}
+
+Result<void> Wal::write_part(const Part& part) {
   if (!file_.valid() || !(file_name_ == part.name)) {
-    if (file_.valid() && disk::sync(file_.get()) != 0) return failed("sync");
+    if (Result<void> synced = sync_file(); !synced.ok()) return synced;
     file_.reset();
     const std::string path = folder_ + "/" + part.name.text();
     UniqueFd file(disk::open(path, disk::Open::kWrite));
-    if (!file.valid()) return failed("open");
+    if (!file.valid()) return failed("open", part.name);
     const std::string head = file_head();
     if (disk::truncate(file.get(), 0) != 0 || disk::pwrite(file.get(), head, 0) != kHeadBytes) {
       const int error = errno;
       disk::unlink(path);
       errno = error == 0 ? ENOSPC : error;
-      return failed("start");
+      return failed("start", part.name);
     }
-    if (Result<void> synced = sync_directory(folder_); !synced.ok()) return Error{synced.error()};
+    if (Result<void> synced = sync_directory(folder_); !synced.ok()) {
+      disk::unlink(path);  // the name is made anew, so that the next sync is about it
+      return synced;
+    }
     file_ = std::move(file);
     file_name_ = part.name;
     file_bytes_ = kHeadBytes;
@@ -188,12 +223,11 @@ Result<void> Wal::write_part(const Part& part, bool sync) {
       const int error = put == 0 ? ENOSPC : errno;
       (void)!disk::truncate(file_.get(), file_bytes_);  // all of it is written again later
       errno = error;
-      return failed("write");
+      return failed("write", part.name);
     }
     done += static_cast<size_t>(put);
   }
   file_bytes_ += part.bytes.size();
-  if (sync && disk::sync(file_.get()) != 0) return failed("sync");
   return {};
 }
 
@@ -207,6 +241,10 @@ WalReadOutcome read_wal_bytes(std::string_view bytes, const std::function<bool(s
   WalReadOutcome outcome;
   columns::ByteReader in(bytes);
   if (bytes.size() < kHeadBytes) {
+    outcome.torn = true;
+    return outcome;
+  }
+  if (bytes.find_first_not_of('\0') == std::string_view::npos) {  // a crash before anything of it was written
     outcome.torn = true;
     return outcome;
   }
@@ -225,6 +263,11 @@ WalReadOutcome read_wal_bytes(std::string_view bytes, const std::function<bool(s
     const uint32_t crc = in.fixed<uint32_t>();
     if (!in.ok() || size > in.left() || size > kRecordBytesMax) {
       outcome.torn = true;
+      return outcome;
+    }
+    if (size == 0) {  // no record is empty; zeros are what a crash leaves of pages that were not written
+      outcome.torn = bytes.find_first_not_of('\0', bytes.size() - left) == std::string_view::npos;
+      if (!outcome.torn) outcome.damage = format("nothing was written at byte %zu", bytes.size() - left);
       return outcome;
     }
     const std::string_view payload = in.raw(size);

@@ -6,6 +6,10 @@
 // On error: records that could not be written (disk full) stay in memory and are tried again by the next commit or
 //   flush; meanwhile failure() says why, and the engine takes nothing new. A file is never left with half a record that
 //   a whole one follows.
+// A sync that failed is not tried again: nobody knows which bytes the kernel gave up on, and the next sync that
+// succeeds
+//   does not say. The file is left as it is, nothing more is confirmed (is_spoilt()), until the engine has put
+//   everything that is in memory elsewhere and begun a generation that says all of it anew (restated()).
 // Thread rule: Thread-safe; begin_record(), append() and begin_generation() are called by one thread at a time.
 #pragma once
 
@@ -44,7 +48,11 @@ class Wal {
   Result<void> flush(bool sync);
   // Records from now on belong to it.
   void begin_generation(uint64_t generation);
+  // Everything appended before this generation, the last that was begun, is durable elsewhere, and its series are said
+  // anew: what could not be written of it need not be any more.
+  void restated(uint64_t generation);
   std::string failure() const;  // empty: none
+  bool is_spoilt() const;
   uint64_t bytes_appended() const;
 
  private:
@@ -53,7 +61,9 @@ class Wal {
     std::string bytes;
   };
   Result<void> write_out(std::unique_lock<std::mutex>& lock, bool sync);
-  Result<void> write_part(const Part& part, bool sync);
+  Result<void> write_part(const Part& part);
+  Error failed(const char* what, const WalFileName& name) const;
+  Result<void> sync_file();
 
   const std::string folder_;
   const uint32_t shard_;
@@ -67,12 +77,15 @@ class Wal {
   uint64_t epoch_ = 1;
   std::vector<Part> pending_;
   uint64_t appended_ = 0, written_ = 0, synced_ = 0;
+  uint64_t generation_start_ = 0;  // what was appended before the current generation
   bool writing_ = false;
+  bool spoilt_ = false;  // a sync failed, of file_name_
   std::string failure_;
   // Whoever is writing.
   UniqueFd file_;
   WalFileName file_name_;
   uint64_t file_bytes_ = 0;
+  bool sync_failed_ = false;
 };
 
 // A file of records as one write, durable when it returns.
