@@ -5,8 +5,9 @@
 // syncs follows the disk's pace and not the number of callers.
 //
 // A failed group leaves nothing behind: the segment is cut back to where the group began before anyone is told, and its
-// sequence numbers are given to the next group. If even that cut fails, the log refuses until it succeeds, because
-// otherwise a refused record could come back after a restart.
+// sequence numbers are given to the next group. Where the disk does not let us cut, or a sync has failed (nobody knows
+// which pages the kernel gave up on, and a sync that succeeds later does not say), the segment is left and another one
+// begun: its name says where the one before it ends, whatever lies behind.
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -72,16 +73,17 @@ struct Segment {
   uint64_t bytes = 0;
 };
 
-// What the checksums prove of one segment: the records from its beginning up to the first bad one.
+// What the checksums prove of one segment: the records from its beginning up to the first bad one, or to where the next
+// segment begins.
 struct Scan {
   uint64_t good_bytes = 0;
   uint64_t records = 0;
 };
 template <typename Visit>
-Scan scan_segment(std::string_view content, uint64_t first_sequence, Visit visit) {
+Scan scan_segment(std::string_view content, uint64_t first_sequence, uint64_t next_segment, Visit visit) {
   Scan scan;
   Record record;
-  while (read_record(content.substr(scan.good_bytes), &record) &&
+  while (first_sequence + scan.records < next_segment && read_record(content.substr(scan.good_bytes), &record) &&
          record.header.sequence == first_sequence + scan.records) {
     visit(record);
     scan.good_bytes += sizeof(RecordHeader) + record.payload.size();
@@ -120,6 +122,7 @@ class SegmentLog final : public DurableLog {
     std::lock_guard lock(mutex_);
     return next_sequence_;
   }
+  std::optional<std::string> trouble() override;
 
  private:
   struct Pending {
@@ -134,7 +137,7 @@ class SegmentLog final : public DurableLog {
   }
   Result<void> commit(const std::vector<Pending*>& group, uint64_t first_sequence);
   Result<void> write_group(const std::vector<Pending*>& group);
-  Result<void> repair();
+  bool take_back();
   Result<void> open_segment(uint64_t first_sequence);
   void drop_old_segments();
   void close_segment();
@@ -152,7 +155,6 @@ class SegmentLog final : public DurableLog {
   std::vector<Segment> segments_;  // oldest first; the last is the open one if file_ is valid
   uint64_t total_bytes_ = 0;
   UniqueFd file_;
-  bool repair_needed_ = false;  // the open segment may hold bytes of a refused group
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;
@@ -160,6 +162,7 @@ class SegmentLog final : public DurableLog {
   std::vector<Pending*> waiting_;
   bool leader_busy_ = false;
   uint64_t next_sequence_ = 1;
+  std::string failure_;  // of the last group; empty: it was written
 };
 
 Result<void> SegmentLog::recover() {
@@ -178,7 +181,7 @@ Result<void> SegmentLog::recover() {
     Segment& last = segments_.back();
     Result<std::string> content = read_file(path(last.first_sequence), UINT64_MAX);
     if (!content.ok()) return Error{content.error()};
-    Scan scan = scan_segment(*content, last.first_sequence, [](const Record&) {});
+    Scan scan = scan_segment(*content, last.first_sequence, UINT64_MAX, [](const Record&) {});
     next_sequence_ = last.first_sequence + scan.records;
     uint64_t bad_bytes = content->size() - scan.good_bytes;
     if (bad_bytes > 0 && has_intact_header(std::string_view(*content).substr(scan.good_bytes + 1))) {
@@ -202,6 +205,11 @@ Result<void> SegmentLog::recover() {
     if (last.bytes == 0) {
       disk::unlink(path(last.first_sequence));
       segments_.pop_back();
+    } else if (options_.sync) {
+      // The process may have ended between a write and its sync; what is replayed now is to be there next time too.
+      UniqueFd file(disk::open(path(last.first_sequence), disk::Open::kRead));
+      if (!file.valid() || disk::sync(file.get()) != 0)
+        return Error{format("cannot sync %s: %s", path(last.first_sequence).c_str(), std::strerror(errno))};
     }
   }
   // Every start begins a segment of its own: nothing is written behind bytes of an earlier life.
@@ -218,12 +226,15 @@ Result<void> SegmentLog::replay(const std::function<void(uint64_t, RecordKind, i
       counters_.add("lockstep_log_records_missing_total", "", static_cast<int64_t>(until - expected));
     expected = std::max(expected, until);
   };
-  for (const Segment& segment : segments_) {
+  for (size_t i = 0; i < segments_.size(); ++i) {
+    const Segment& segment = segments_[i];
+    const bool is_last = i + 1 == segments_.size();
+    const uint64_t next_segment = is_last ? next_sequence_ : segments_[i + 1].first_sequence;
     missing(segment.first_sequence);
     Result<std::string> content = read_file(path(segment.first_sequence), UINT64_MAX);
     Scan scan;
     if (content.ok()) {
-      scan = scan_segment(*content, segment.first_sequence, [&](const Record& record) {
+      scan = scan_segment(*content, segment.first_sequence, next_segment, [&](const Record& record) {
         uint8_t kind = record.header.kind;
         if (kind >= static_cast<uint8_t>(RecordKind::kOtlpMetrics) &&
             kind <= static_cast<uint8_t>(RecordKind::kOtlpSpans)) {
@@ -233,7 +244,9 @@ Result<void> SegmentLog::replay(const std::function<void(uint64_t, RecordKind, i
       });
     }
     expected = std::max(expected, segment.first_sequence + scan.records);
-    if (!content.ok() || scan.good_bytes < content->size()) {
+    // What lies behind the last record before the next segment was refused, or cut off without the disk's knowing.
+    const bool is_whole = !is_last && segment.first_sequence + scan.records == next_segment;
+    if (!content.ok() || (scan.good_bytes < content->size() && !is_whole)) {
       counters_.add("lockstep_log_corrupt_segments_total");
       LOCKSTEP_LOG_ERROR(
           "log", "%s: %s at byte %llu; kept the %llu records before it and went on with the next segment",
@@ -278,6 +291,7 @@ Result<uint64_t> SegmentLog::append(RecordKind kind, int64_t received_unix_ns, s
     Result<void> committed = commit(group, first_sequence);
     lock.lock();
     if (committed.ok()) next_sequence_ += group.size();
+    failure_ = committed.ok() ? "" : committed.error();
     for (Pending* pending : group) {
       if (!committed.ok()) pending->error = committed.error();
       pending->done = true;
@@ -295,9 +309,6 @@ Result<uint64_t> SegmentLog::append(RecordKind kind, int64_t received_unix_ns, s
 }
 
 Result<void> SegmentLog::commit(const std::vector<Pending*>& group, uint64_t first_sequence) {
-  if (repair_needed_) {
-    if (Result<void> repaired = repair(); !repaired.ok()) return repaired;
-  }
   if (file_.valid() && segments_.back().bytes >= segment_bytes_max_) close_segment();
   if (!file_.valid()) {
     if (Result<void> opened = open_segment(first_sequence); !opened.ok()) return opened;
@@ -310,19 +321,13 @@ Result<void> SegmentLog::commit(const std::vector<Pending*>& group, uint64_t fir
     bytes += sizeof(RecordHeader) + pending->payload.size();
   }
   Result<void> written = write_group(group);
-  bool sync_failed = false;
-  if (written.ok() && options_.sync && disk::sync(file_.get()) != 0) {
-    sync_failed = true;
-    written = Error{std::strerror(errno)};
-  }
+  const bool sync_failed = written.ok() && options_.sync && disk::sync(file_.get()) != 0;
+  if (sync_failed) written = Error{std::strerror(errno)};
   if (!written.ok()) {
     Error error{
         format("cannot write to the log in %s: %s; nothing of this request was kept, try again when there is room",
                options_.folder.c_str(), written.error().c_str())};
-    repair_needed_ = true;
-    (void)repair();  // where it fails now, the next group tries again and says so
-    // After a failed sync nobody knows which pages the kernel gave up on: leave this file as it is cut, begin another.
-    if (sync_failed && !repair_needed_) close_segment();
+    if (!take_back() || sync_failed) close_segment();
     return error;
   }
   segments_.back().bytes += bytes;
@@ -368,18 +373,30 @@ Result<void> SegmentLog::write_group(const std::vector<Pending*>& group) {
   return flush();
 }
 
-Result<void> SegmentLog::repair() {
-  uint64_t good_bytes = segments_.back().bytes;
-  if (disk::truncate(file_.get(), good_bytes) != 0 || (options_.sync && disk::sync(file_.get()) != 0)) {
-    return Error{format("the log in %s cannot take back a failed write: %s; it refuses until it can",
-                        options_.folder.c_str(), std::strerror(errno))};
-  }
-  repair_needed_ = false;
-  return {};
+bool SegmentLog::take_back() {
+  return disk::truncate(file_.get(), segments_.back().bytes) == 0 && (!options_.sync || disk::sync(file_.get()) == 0);
+}
+
+std::optional<std::string> SegmentLog::trouble() {
+  std::unique_lock lock(mutex_);
+  if (failure_.empty()) return std::nullopt;
+  const std::string failure = failure_;
+  lock.unlock();
+  // Whoever asks may be why nothing more is appended: try the disk, so that the answer changes when it does.
+  const std::string probe = options_.folder + "/probe";
+  Result<void> tried = write_file_atomically(probe, std::string(sizeof(RecordHeader), '\0'));
+  disk::unlink(probe + ".tmp");
+  disk::unlink(probe);
+  if (!tried.ok()) return failure;
+  lock.lock();
+  if (failure_ == failure) failure_.clear();
+  return failure_.empty() ? std::nullopt : std::optional(failure_);
 }
 
 Result<void> SegmentLog::open_segment(uint64_t first_sequence) {
   UniqueFd file(disk::open(path(first_sequence), disk::Open::kNew));
+  if (!file.valid() && errno == EEXIST && disk::unlink(path(first_sequence)) == 0)  // of a group that was refused
+    file = UniqueFd(disk::open(path(first_sequence), disk::Open::kNew));
   if (!file.valid())
     return Error{format("cannot create log segment %s: %s", path(first_sequence).c_str(), std::strerror(errno))};
   if (options_.sync) {

@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "base/crc32c.h"
+#include "base/failing_disk.h"
 #include "base/files.h"
 #include "base/text.h"
 #include "bus/log.h"
@@ -282,6 +283,36 @@ TEST_F(DurableLogTest, AFullDiskRefusesWithOneLineAndAcceptsAgainWhenThereIsRoom
   std::vector<Replayed> records = replay(*log);
   ASSERT_EQ(records.size(), 20u);
   for (size_t i = 0; i < records.size(); ++i) EXPECT_EQ(records[i].payload, format("record %05zu", i));
+  EXPECT_EQ(counters_.value("lockstep_log_torn_tails_total"), 0);
+}
+
+TEST_F(DurableLogTest, ASegmentWhoseSyncFailedIsLeftAndEndsWhereTheNextBegins) {
+  using Kind = disk::Call::Kind;
+  for (const bool can_cut : {true, false}) {
+    std::filesystem::remove_all(folder_ + "/log");
+    auto log = open();
+    ASSERT_TRUE(log->append(RecordKind::kOtlpLogs, 1, "kept").ok());
+    EXPECT_EQ(log->trouble(), std::nullopt);
+    {
+      disk::FailingDisk failing([&](const disk::Call& call) {
+        return call.kind == Kind::kSync || (call.kind == Kind::kTruncate && !can_cut) ? EIO : 0;
+      });
+      EXPECT_FALSE(log->append(RecordKind::kOtlpLogs, 2, "refused").ok());
+      EXPECT_NE(log->trouble().value_or("none").find("cannot write to the log"), std::string::npos);
+    }
+    EXPECT_EQ(log->trouble(), std::nullopt);  // the disk takes something again
+    EXPECT_EQ(*log->append(RecordKind::kOtlpLogs, 3, "later"), 2u);
+    EXPECT_EQ(segments().size(), 2u);
+    log.reset();
+    log = open();
+    std::vector<Replayed> records = replay(*log);
+    ASSERT_EQ(records.size(), 2u) << can_cut;
+    EXPECT_EQ(records[0].payload, "kept");
+    EXPECT_EQ(records[1].payload, "later");
+    EXPECT_EQ(*log->append(RecordKind::kOtlpLogs, 4, "last"), 3u);
+  }
+  EXPECT_EQ(counters_.value("lockstep_log_corrupt_segments_total"), 0);
+  EXPECT_EQ(counters_.value("lockstep_log_records_missing_total"), 0);
   EXPECT_EQ(counters_.value("lockstep_log_torn_tails_total"), 0);
 }
 

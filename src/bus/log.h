@@ -3,8 +3,9 @@
 //
 // append() returns once the record is synced to disk (group commit: callers that come together share one fsync), so a
 // door may acknowledge right after. Records are read back in the order in which they were appended.
-// On error: a record that append() refused is not there after a restart. A torn tail (crash during a write) is cut off
-// and counted when the log is opened; records before it are intact (checksummed).
+// On error: a record that append() refused is not there after a restart; only where the disk did not let it be taken
+// back, and the process ended before another record was accepted, it may be. A torn tail (crash during a write) is cut
+// off and counted when the log is opened; records before it are intact (checksummed).
 // Limits: kRecordBytesMax per record; retention by total bytes, oldest segments first, dropped segments counted.
 // Disk full: append() fails with one clear line, the log stays readable and accepts again when there is room.
 // Thread rule: Thread-safe.
@@ -13,6 +14,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -47,6 +49,8 @@ class DurableLog {
                                                        std::string_view payload)>& apply) = 0;
   // The sequence the next accepted record gets. Accepted records are numbered without holes.
   virtual uint64_t next_sequence() const = 0;
+  // Why the last append failed, in one line, as long as the disk takes nothing; the disk is tried before it is said.
+  virtual std::optional<std::string> trouble() { return std::nullopt; }
 };
 
 }  // namespace lockstep
