@@ -16,6 +16,11 @@ namespace {
 Error failed(const char* what, const std::string& path) {
   return Error{format("%s %s: %s", what, path.c_str(), std::strerror(errno))};
 }
+
+std::string parent_of(const std::string& path) {
+  const size_t slash = path.rfind('/');
+  return slash == std::string::npos ? "." : slash == 0 ? "/" : path.substr(0, slash);
+}
 }  // namespace
 
 UniqueFd::~UniqueFd() {
@@ -64,15 +69,28 @@ Result<void> write_file_atomically(const std::string& path, std::string_view con
     if (disk::sync(file.get()) != 0) return failed("cannot sync", beside);
   }
   if (disk::rename(beside, path) != 0) return failed("cannot rename to", path);
-  size_t slash = path.rfind('/');
-  return sync_directory(slash == std::string::npos ? "." : slash == 0 ? "/" : path.substr(0, slash));
+  return sync_directory(parent_of(path));
 }
 
+// A folder is there after a crash once its parent is synced. Each is synced before the next one is made, so that of
+// those found here only the last may have been made by somebody who was killed before that.
 Result<void> make_directories(const std::string& path) {
+  std::string found;
   for (size_t at = 1; at <= path.size(); ++at) {
     if (at < path.size() && path[at] != '/') continue;
     std::string part = path.substr(0, at);
-    if (disk::make_folder(part) != 0 && errno != EEXIST) return failed("cannot make folder", part);
+    const bool is_made = disk::make_folder(part) == 0;
+    if (!is_made && errno != EEXIST) return failed("cannot make folder", part);
+    if (!is_made) found = part;
+    // Of others' folders above ours it is enough to try: reading them may not be allowed.
+    const bool was_last = !found.empty() && (is_made || at == path.size());
+    if ((was_last && disk::sync_folder(parent_of(found)) != 0 && errno == EIO) ||
+        (is_made && disk::sync_folder(parent_of(part)) != 0 && errno != EACCES)) {
+      const Error error = failed("cannot sync the folder of", part);
+      if (is_made) disk::remove_folder(part);  // made anew, the next sync is about it
+      return error;
+    }
+    if (is_made) found.clear();
   }
   struct stat info {};
   if (stat(path.c_str(), &info) != 0) return failed("cannot make folder", path);

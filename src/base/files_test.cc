@@ -8,6 +8,8 @@
 
 #include <filesystem>
 
+#include "base/failing_disk.h"
+
 namespace lockstep {
 namespace {
 
@@ -59,6 +61,26 @@ TEST_F(FilesTest, MakesFoldersInFoldersAndIsContentWithThoseThatAreThere) {
   ASSERT_TRUE(write_file_atomically(at("file"), "").ok());
   EXPECT_FALSE(make_directories(at("file")).ok());
   EXPECT_FALSE(make_directories(at("file/below")).ok());
+}
+
+TEST_F(FilesTest, AParentIsSyncedAfterItGotAFolder) {
+  using Kind = disk::Call::Kind;
+  std::vector<std::string> calls;
+  {
+    disk::FailingDisk watched([&](const disk::Call& call) {
+      const std::string_view path = call.path;
+      if (path.starts_with(folder)) {
+        const char* what = call.kind == Kind::kMakeFolder ? "make " : call.kind == Kind::kSyncFolder ? "sync " : "";
+        calls.push_back(what + std::string(path.substr(folder.size())));
+      }
+      return 0;
+    });
+    ASSERT_TRUE(make_directories(at("a/b")).ok());
+  }
+  EXPECT_EQ(calls, (std::vector<std::string>{"make ", "make /a", "sync ", "make /a/b", "sync /a"}));
+  disk::FailingDisk failing([&](const disk::Call& call) { return call.kind == Kind::kSyncFolder ? EIO : 0; });
+  EXPECT_FALSE(make_directories(at("c")).ok());
+  EXPECT_FALSE(std::filesystem::exists(at("c")));
 }
 
 TEST_F(FilesTest, ListsNamesSorted) {
