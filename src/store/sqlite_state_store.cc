@@ -2,8 +2,10 @@
 
 #include <sqlite3.h>
 
+#include <algorithm>
 #include <mutex>
 
+#include "base/files.h"
 #include "base/log.h"
 #include "base/text.h"
 
@@ -52,6 +54,11 @@ class SqliteStateStore final : public StateStore {
         "NULL, "
         "cause TEXT NOT NULL, note TEXT NOT NULL, at_unix_ns INTEGER NOT NULL) STRICT;";
     sqlite3_busy_timeout(database_.get(), 5000);
+    // The write-ahead log of an earlier process may end in a commit whose sync failed: read from memory now, and not on
+    // disk. Behind such a hole everything written later would be lost; so nothing is written behind it.
+    if (sqlite3_exec(database_.get(), "PRAGMA schema_version", nullptr, nullptr, nullptr) != SQLITE_OK ||
+        sqlite3_wal_checkpoint_v2(database_.get(), nullptr, SQLITE_CHECKPOINT_TRUNCATE, nullptr, nullptr) != SQLITE_OK)
+      return failure("cannot read");
     if (sqlite3_exec(database_.get(), kSetup, nullptr, nullptr, nullptr) != SQLITE_OK) return failure("cannot prepare");
     return {};
   }
@@ -168,6 +175,11 @@ Result<std::unique_ptr<StateStore>> open_sqlite_state_store(const std::string& p
     return Error{format("cannot open %s: %s", path.c_str(), handle ? sqlite3_errmsg(handle) : sqlite3_errstr(outcome))};
   auto store = std::make_unique<SqliteStateStore>(path, std::move(database));
   if (Result<void> ready = store->prepare_tables(); !ready.ok()) return Error{ready.error()};
+  const size_t slash = path.rfind('/');  // SQLite does not do this for a file that it has made
+  if (Result<void> synced =
+          sync_directory(slash == std::string::npos ? "." : path.substr(0, std::max<size_t>(slash, 1)));
+      !synced.ok())
+    return Error{synced.error()};
   return std::unique_ptr<StateStore>(std::move(store));
 }
 

@@ -92,6 +92,8 @@ Result<void> ColumnarSpanStore::load_files() {
   if (Result<void> made = make_directories(options_.folder); !made.ok()) return Error{made.error()};
   Result<std::vector<std::string>> names = list_directory(options_.folder);
   if (!names.ok()) return Error{names.error()};
+  // What is concluded from a name holds after the next crash too only if the name does.
+  if (Result<void> synced = sync_directory(options_.folder); !synced.ok()) return synced;
   std::set<uint64_t> replaced;
   std::vector<File> files;
   for (const std::string& name : *names) {

@@ -96,6 +96,8 @@ Result<void> ColumnarStepStore::load_files() {
   if (Result<void> made = make_directories(options_.folder); !made.ok()) return Error{made.error()};
   Result<std::vector<std::string>> names = list_directory(options_.folder);
   if (!names.ok()) return Error{names.error()};
+  // What is concluded from a name holds after the next crash too only if the name does.
+  if (Result<void> synced = sync_directory(options_.folder); !synced.ok()) return synced;
   Files found;
   auto refuse = [&](const std::string& error, const StepFileInfo& info) {
     LOCKSTEP_LOG_ERROR("steps", "%s; kept out", error.c_str());
