@@ -5,12 +5,15 @@
 #include <algorithm>
 #include <mutex>
 
+#include "base/disk.h"
 #include "base/files.h"
 #include "base/log.h"
 #include "base/text.h"
 
 namespace lockstep {
 namespace {
+
+constexpr uint64_t kLogBytesMax = 4ull << 30;  // SQLite keeps it at some megabytes
 
 struct CloseDatabase {
   void operator()(sqlite3* database) const { sqlite3_close(database); }
@@ -54,11 +57,6 @@ class SqliteStateStore final : public StateStore {
         "NULL, "
         "cause TEXT NOT NULL, note TEXT NOT NULL, at_unix_ns INTEGER NOT NULL) STRICT;";
     sqlite3_busy_timeout(database_.get(), 5000);
-    // The write-ahead log of an earlier process may end in a commit whose sync failed: read from memory now, and not on
-    // disk. Behind such a hole everything written later would be lost; so nothing is written behind it.
-    if (sqlite3_exec(database_.get(), "PRAGMA schema_version", nullptr, nullptr, nullptr) != SQLITE_OK ||
-        sqlite3_wal_checkpoint_v2(database_.get(), nullptr, SQLITE_CHECKPOINT_TRUNCATE, nullptr, nullptr) != SQLITE_OK)
-      return failure("cannot read");
     if (sqlite3_exec(database_.get(), kSetup, nullptr, nullptr, nullptr) != SQLITE_OK) return failure("cannot prepare");
     return {};
   }
@@ -164,9 +162,20 @@ class SqliteStateStore final : public StateStore {
   uint64_t saves_ = 0;
 };
 
+// The write-ahead log of an earlier process may end in a commit whose sync failed: it is read from memory now, and is
+// not on disk. SQLite would write behind it, or into the database what the log does not have, and lose more than that
+// commit with the machine.
+Result<void> write_log_anew(const std::string& path) {
+  if (!disk::exists(path)) return {};
+  Result<std::string> content = read_file(path, kLogBytesMax);
+  if (!content.ok()) return Error{content.error()};
+  return write_file_atomically(path, *content);
+}
+
 }  // namespace
 
 Result<std::unique_ptr<StateStore>> open_sqlite_state_store(const std::string& path) {
+  if (Result<void> written = write_log_anew(path + "-wal"); !written.ok()) return Error{written.error()};
   sqlite3* handle = nullptr;
   int outcome =
       sqlite3_open_v2(path.c_str(), &handle, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX, nullptr);
