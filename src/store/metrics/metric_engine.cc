@@ -28,6 +28,17 @@ constexpr int64_t kRetryNs = 5'000'000'000;
 constexpr size_t kUnsealedTimes = 8;
 constexpr uint64_t kTombstoneBytesMax = 64u << 20;
 
+// The name of a file in the log's folder: what was logged before this generation is in blocks.
+constexpr std::string_view kSealedPrefix = "sealed-";
+std::string sealed_name(uint64_t generation) {
+  return format("%.*s%08llu", static_cast<int>(kSealedPrefix.size()), kSealedPrefix.data(),
+                static_cast<unsigned long long>(generation));
+}
+std::optional<uint64_t> sealed_generation(std::string_view name) {
+  if (!name.starts_with(kSealedPrefix)) return std::nullopt;
+  return parse_uint(name.substr(kSealedPrefix.size()));
+}
+
 std::string tier_label(uint32_t tier) {
   return tier == 0 ? "tier=\"raw\"" : tier == 1 ? "tier=\"1m\"" : "tier=\"1h\"";
 }
@@ -249,11 +260,15 @@ class MetricEngine::Replay final : public WalVisitor {
 Result<void> MetricEngine::replay_log() {
   Result<std::vector<std::string>> names = list_directory(log_folder());
   if (!names.ok()) return Error{names.error()};
+  uint64_t sealed = 0;
+  for (const std::string& name : *names) sealed = std::max(sealed, sealed_generation(name).value_or(0));
+  generation_ = std::max(generation_, sealed);
   std::vector<WalFileName> files;
   for (const std::string& name : *names) {
     WalFileName file;
     if (WalFileName::parse(name, file)) {
-      files.push_back(file);
+      // Of two generations before that one may be there and what it depends on gone.
+      if (file.generation >= sealed) files.push_back(file);
     } else if (name.ends_with(".tmp")) {
       disk::unlink(log_folder() + "/" + name);
     }
@@ -267,6 +282,7 @@ Result<void> MetricEngine::replay_log() {
         std::make_unique<Shard>(i, index_, hash_, options_.limits, options_.labels,
                                 std::make_unique<Wal>(log_folder(), i, generation_, options_.segment_bytes_max),
                                 options_.exemplars_max / options_.shards));
+  remove_log_before(sealed);
   if (files.empty()) return {};
 
   LOCKSTEP_LOG_INFO("metrics", "reading the log, %zu files; nothing is taken or answered until that is done",
@@ -695,12 +711,23 @@ Result<void> MetricEngine::write_snapshots(uint64_t generation) {
   return {};
 }
 
+Result<void> MetricEngine::mark_sealed(uint64_t generation) {
+  const std::string path = log_folder() + "/" + sealed_name(generation);
+  UniqueFd file(disk::open(path, disk::Open::kWrite));
+  if (!file.valid()) return Error{path + ": " + std::strerror(errno)};
+  Result<void> synced = sync_directory(log_folder());
+  if (!synced.ok()) disk::unlink(path);
+  return synced;
+}
+
 void MetricEngine::remove_log_before(uint64_t generation) {
   Result<std::vector<std::string>> names = list_directory(log_folder());
   if (!names.ok()) return;
   for (const std::string& name : *names) {
     WalFileName file;
-    if (WalFileName::parse(name, file) && file.generation < generation) disk::unlink(log_folder() + "/" + name);
+    const bool is_old = WalFileName::parse(name, file) ? file.generation < generation
+                                                       : sealed_generation(name).value_or(generation) < generation;
+    if (is_old) disk::unlink(log_folder() + "/" + name);
   }
 }
 
@@ -780,7 +807,9 @@ Result<void> MetricEngine::seal() {
     if (!block.ok()) return failed(block.error());
     made->push_back(std::move(*block));
   }
-  if (Result<void> written = write_snapshots(generation); !written.ok()) {
+  Result<void> written = write_snapshots(generation);
+  if (written.ok()) written = mark_sealed(generation);
+  if (!written.ok()) {
     // The blocks are there; the log says the same again at the next start, which changes nothing.
     counters_.add("lockstep_metric_write_failed_total", "what=\"seal\"");
     note_trouble("series not written to the log: " + written.error());

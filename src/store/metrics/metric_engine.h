@@ -127,6 +127,8 @@ class MetricEngine final : public MetricWriter, public MetricReader {
   Result<void> load_blocks();
   Result<void> replay_log();
   Result<void> write_snapshots(uint64_t generation);
+  // From now on files of earlier generations count for nothing, whether they can be removed or not.
+  Result<void> mark_sealed(uint64_t generation);
   void remove_log_before(uint64_t generation);
   void run(std::stop_token stop);
   bool seal_is_due() const;
