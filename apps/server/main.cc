@@ -69,6 +69,7 @@ struct Options {
   int64_t trace_bytes_max = 32ll << 30;
   int64_t metric_days = 15;
   int64_t metric_bytes_max = 64ll << 30;
+  std::string metric_ack = "written";
   int64_t metric_series_max = 20'000'000;
   int64_t metric_series_per_tenant = 20'000'000;
   int64_t metric_series_per_job = 20'000'000;
@@ -106,6 +107,9 @@ Result<Options> read_options(const std::vector<std::string>& arguments) {
           1, 3650)
       .number(&options.metric_bytes_max, "--metric-bytes-max", "N",
               "size of raw samples on disk in bytes, oldest dropped first (default 68719476736)", 1 << 20, 1ll << 50)
+      .text(&options.metric_ack, "--metric-ack", "written|synced",
+            "when samples are acknowledged: written to the log, which a kill of the server survives and a crash of the "
+            "machine may not (up to a second of samples), or synced to disk, which both do (default written)")
       .number(&options.metric_series_max, "--metric-series-max", "N",
               "series at a time; beyond, new ones are refused (default 20000000)", 1000, 4'000'000'000)
       .number(&options.metric_series_per_tenant, "--metric-series-per-tenant", "N",
@@ -133,6 +137,8 @@ Result<Options> read_options(const std::vector<std::string>& arguments) {
   options.help_text = flags.help();
   if (!options.help && options.data.empty())
     return Error{"lockstepd: --data DIR is required: the folder for the log and the state"};
+  if (options.metric_ack != "written" && options.metric_ack != "synced")
+    return Error{format("lockstepd: --metric-ack is written or synced, not \"%s\"", options.metric_ack.c_str())};
   return options;
 }
 
@@ -189,6 +195,7 @@ bool replay(DurableLog& log, Applier& applier, const ColumnarSpanStore& spans, E
 MetricEngineOptions metric_options(const Options& options) {
   MetricEngineOptions metrics;
   metrics.folder = options.data + "/metrics";
+  metrics.ack = options.metric_ack == "synced" ? metrics::Ack::kFsynced : metrics::Ack::kWritten;
   metrics.limits.series_max = static_cast<uint64_t>(options.metric_series_max);
   metrics.limits.series_per_tenant_max = static_cast<uint64_t>(options.metric_series_per_tenant);
   metrics.limits.series_per_job_max = static_cast<uint64_t>(options.metric_series_per_job);

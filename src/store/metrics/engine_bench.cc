@@ -1,5 +1,6 @@
 // What the metrics engine costs on the reference load (reference_load.h): CPU per sample and per new series, memory per
-// series, bytes per sample in the log and on disk, time to start again, time of two fleet questions.
+// series, bytes per sample in the log and on disk, time to start again, time of two fleet questions. How long a push
+// waits for its answer (wall time), by what the answer promises; the folder is made in TMPDIR.
 //
 //   engine_bench                        64 nodes (50,176 series), as the test of every build runs it
 //   LOCKSTEP_BENCH_NODES=1280           1,003,520 series
@@ -8,9 +9,12 @@
 #include <benchmark/benchmark.h>
 #include <malloc.h>
 
+#include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <thread>
 
 #include "store/metrics/engine_world.h"
 #include "store/metrics/reference_load.h"
@@ -154,6 +158,69 @@ void Engine(benchmark::State& state) {
   }
 }
 BENCHMARK(Engine)->Iterations(1)->Unit(benchmark::kMillisecond);
+
+// What a sender waits for, by when it is told: threads that push a node's samples each, as fast as they are answered.
+void Acknowledge(benchmark::State& state) {
+  const Ack ack = state.range(0) == 0 ? Ack::kWritten : Ack::kFsynced;
+  const size_t writers = static_cast<size_t>(state.range(1));
+  const size_t pushes = from_environment("LOCKSTEP_BENCH_PUSHES", 64);
+  for (auto _ : state) {
+    StandingClock clock;
+    TestFolder folder;
+    Counters counters(kStoreCounters);
+    MetricEngineOptions options;
+    options.folder = folder.path();
+    options.ack = ack;
+    options.future_ms = int64_t{1} << 40;
+    Result<std::unique_ptr<MetricEngine>> engine = MetricEngine::open(options, clock, counters);
+    if (!engine.ok()) std::abort();
+    std::vector<std::vector<double>> waited_ms(writers);
+    auto write = [&](size_t writer, size_t first, size_t count) {
+      ReferenceLoad load;
+      const Node node(writer);
+      std::vector<double> values(ReferenceLoad::kPerNode);
+      std::vector<PushedSeries> push(ReferenceLoad::kPerNode);
+      for (size_t tick = first; tick < first + count; ++tick) {
+        const int64_t time_ms = load.time_ms(writer, tick);
+        for (size_t k = 0; k < push.size(); ++k) {
+          values[k] = static_cast<double>(ReferenceLoad::mix(tick * 1'000'003 + k) % 10'000) / 8;
+          push[k] = {std::string_view(node.bytes).substr(node.places[k].first, node.places[k].second),
+                     {&time_ms, 1},
+                     {&values[k], 1},
+                     {},
+                     {}};
+        }
+        const auto start = std::chrono::steady_clock::now();
+        Result<PushOutcome> outcome = (*engine)->push("node " + std::to_string(writer), push, [&](size_t k) {
+          return Result<Labels>(ReferenceLoad::labels(writer, k));
+        });
+        if (!outcome.ok() || outcome->stored != push.size()) std::abort();
+        if (first > 0)
+          waited_ms[writer].push_back(
+              std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count());
+      }
+    };
+    for (size_t writer = 0; writer < writers; ++writer) write(writer, 0, 1);  // series are made
+    const auto start = std::chrono::steady_clock::now();
+    {
+      std::vector<std::jthread> threads;
+      for (size_t writer = 0; writer < writers; ++writer)
+        threads.emplace_back([&, writer] { write(writer, 1, pushes); });
+    }
+    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    std::vector<double> all;
+    for (const std::vector<double>& some : waited_ms) all.insert(all.end(), some.begin(), some.end());
+    std::sort(all.begin(), all.end());
+    state.counters["push_ms_median"] = all[all.size() / 2];
+    state.counters["push_ms_p99"] = all[all.size() * 99 / 100];
+    state.counters["samples_per_s"] = static_cast<double>(all.size() * ReferenceLoad::kPerNode) / seconds;
+  }
+}
+BENCHMARK(Acknowledge)
+    ->ArgNames({"synced", "writers"})
+    ->ArgsProduct({{0, 1}, {1, 4, 16}})
+    ->Iterations(1)
+    ->Unit(benchmark::kMillisecond);
 
 void Codec(benchmark::State& state) {
   const size_t rows = static_cast<size_t>(state.range(0));
