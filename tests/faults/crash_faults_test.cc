@@ -34,7 +34,7 @@
 namespace lockstep {
 namespace {
 
-uint64_t seeds = 300;
+uint64_t seeds = 200;
 uint64_t first_seed = 1;
 
 constexpr int64_t kStart = 1'800'000'000'000'000'000;
