@@ -33,9 +33,10 @@ MAY_USE = {
 TESTS_ALSO = {"wire": ["model"], "agent": ["recorder"], "sim": ["recorder", "agent"], "whatif": ["wire"]}
 
 DISK_ONLY = ("bus", "store")
-DISK_HEADERS = re.compile(r"\s*#\s*include\s+<(fcntl\.h|unistd\.h|sys/uio\.h|fstream|filesystem|cstdio|stdio\.h)>")
+DISK_HEADERS = re.compile(r"\s*#\s*include\s+<(fcntl\.h|unistd\.h|sys/uio\.h|fstream|cstdio|stdio\.h)>")
 DISK_CALLS = re.compile(r"(?<![\w>])::(open(at)?|creat|p?readv?|p?writev?|f(data)?sync|sync_file_range|fallocate|f?truncate|rename(at)?|link(at)?|"
-                        r"unlink(at)?|mkdir(at)?|rmdir|remove)\(|(?<![\w:.>])(f(data)?sync|ftruncate|pwritev?|preadv?|writev|unlink|mkdir|fopen)\(|std::filesystem")
+                        r"unlink(at)?|mkdir(at)?|rmdir|remove)\(|(?<![\w:.>])(f(data)?sync|ftruncate|pwritev?|preadv?|writev|unlink|mkdir|fopen)\(|"
+                        r"std::filesystem::(create_\w+|remove(_all)?|rename|resize_file|copy\w*|permissions)\(")
 
 
 def bypasses_disk(path, line):
