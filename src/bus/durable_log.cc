@@ -12,6 +12,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <condition_variable>
 #include <cstddef>
 #include <cstring>
@@ -30,6 +31,8 @@ namespace {
 
 constexpr uint32_t kMagic = 0x3152534C;  // "LSR1"
 constexpr std::string_view kMagicBytes = "LSR1";
+// Whoever is told of a failure may send nothing more, so that nobody would find out that it is over.
+constexpr std::chrono::seconds kTroubleLasts{10};
 constexpr uint64_t kGroupBytesMax = 128ull << 20;  // a group never waits for much more than one longest record
 
 // Written as it lies in memory; every machine we build for is little-endian.
@@ -122,7 +125,7 @@ class SegmentLog final : public DurableLog {
     std::lock_guard lock(mutex_);
     return next_sequence_;
   }
-  std::optional<std::string> trouble() override;
+  std::optional<std::string> trouble() const override;
 
  private:
   struct Pending {
@@ -163,6 +166,7 @@ class SegmentLog final : public DurableLog {
   bool leader_busy_ = false;
   uint64_t next_sequence_ = 1;
   std::string failure_;  // of the last group; empty: it was written
+  std::chrono::steady_clock::time_point failed_at_;
 };
 
 Result<void> SegmentLog::recover() {
@@ -292,6 +296,7 @@ Result<uint64_t> SegmentLog::append(RecordKind kind, int64_t received_unix_ns, s
     lock.lock();
     if (committed.ok()) next_sequence_ += group.size();
     failure_ = committed.ok() ? "" : committed.error();
+    failed_at_ = std::chrono::steady_clock::now();
     for (Pending* pending : group) {
       if (!committed.ok()) pending->error = committed.error();
       pending->done = true;
@@ -377,20 +382,10 @@ bool SegmentLog::take_back() {
   return disk::truncate(file_.get(), segments_.back().bytes) == 0 && (!options_.sync || disk::sync(file_.get()) == 0);
 }
 
-std::optional<std::string> SegmentLog::trouble() {
-  std::unique_lock lock(mutex_);
-  if (failure_.empty()) return std::nullopt;
-  const std::string failure = failure_;
-  lock.unlock();
-  // Whoever asks may be why nothing more is appended: try the disk, so that the answer changes when it does.
-  const std::string probe = options_.folder + "/probe";
-  Result<void> tried = write_file_atomically(probe, std::string(sizeof(RecordHeader), '\0'));
-  disk::unlink(probe + ".tmp");
-  disk::unlink(probe);
-  if (!tried.ok()) return failure;
-  lock.lock();
-  if (failure_ == failure) failure_.clear();
-  return failure_.empty() ? std::nullopt : std::optional(failure_);
+std::optional<std::string> SegmentLog::trouble() const {
+  std::lock_guard lock(mutex_);
+  if (failure_.empty() || std::chrono::steady_clock::now() - failed_at_ > kTroubleLasts) return std::nullopt;
+  return failure_;
 }
 
 Result<void> SegmentLog::open_segment(uint64_t first_sequence) {

@@ -49,8 +49,9 @@ class DurableLog {
                                                        std::string_view payload)>& apply) = 0;
   // The sequence the next accepted record gets. Accepted records are numbered without holes.
   virtual uint64_t next_sequence() const = 0;
-  // Why the last append failed, in one line, as long as the disk takes nothing; the disk is tried before it is said.
-  virtual std::optional<std::string> trouble() { return std::nullopt; }
+  // Why the last append failed, in one line, for some seconds after it; then only the next append can say. Answers at
+  // once.
+  virtual std::optional<std::string> trouble() const { return std::nullopt; }
 };
 
 }  // namespace lockstep
