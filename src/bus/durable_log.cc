@@ -22,6 +22,7 @@
 
 #include "base/crc32c.h"
 #include "base/files.h"
+#include "base/format_versions.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "bus/log.h"
@@ -31,6 +32,7 @@ namespace {
 
 constexpr uint32_t kMagic = 0x3152534C;  // "LSR1"
 constexpr std::string_view kMagicBytes = "LSR1";
+static_assert(kMagicBytes.substr(0, 3) == formats::kDurableLog.magic && formats::kDurableLog.version == 1);
 constexpr uint64_t kGroupBytesMax = 128ull << 20;  // a group never waits for much more than one longest record
 
 // Written as it lies in memory; every machine we build for is little-endian.
@@ -173,6 +175,7 @@ Result<void> SegmentLog::recover() {
     std::optional<uint64_t> first = parse_uint(std::string_view(name).substr(0, name.size() - 4));
     struct stat info {};
     if (!first || path(*first) != options_.folder + "/" + name || stat(path(*first).c_str(), &info) != 0) continue;
+    if (Result<void> known = formats::check_file(formats::kDurableLog, path(*first)); !known.ok()) return known;
     segments_.push_back({*first, static_cast<uint64_t>(info.st_size)});
     total_bytes_ += segments_.back().bytes;
   }
@@ -183,9 +186,12 @@ Result<void> SegmentLog::recover() {
     Scan scan = scan_segment(*content, last.first_sequence, [](const Record&) {});
     next_sequence_ = last.first_sequence + scan.records;
     uint64_t bad_bytes = content->size() - scan.good_bytes;
-    if (bad_bytes > 0 && has_intact_header(std::string_view(*content).substr(scan.good_bytes + 1))) {
-      // Not a torn write: something whole follows. The bytes stay for whoever wants to look; replay() stops before
-      // them.
+    const std::string_view bad = std::string_view(*content).substr(scan.good_bytes);
+    const formats::Found found = formats::read_head(formats::kDurableLog, bad).found;
+    const bool is_torn = found == formats::Found::kTorn || found == formats::Found::kKnown;
+    if (bad_bytes > 0 && (!is_torn || has_intact_header(bad.substr(1)))) {
+      // Not a torn write: it does not begin as one does, or something whole follows. The bytes stay for whoever wants
+      // to look; replay() stops before them.
       next_sequence_ = std::max(next_sequence_, last.first_sequence + 1);
     } else if (bad_bytes > 0) {
       counters_.add("lockstep_log_torn_tails_total");

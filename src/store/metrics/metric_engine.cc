@@ -8,10 +8,12 @@
 #include <set>
 
 #include "base/crc32c.h"
+#include "base/format_versions.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "model/series_labels.h"
 #include "store/columns/byte_codec.h"
+#include "store/columns/sealed_file.h"
 #include "store/metrics/selection.h"
 
 namespace lockstep {
@@ -100,6 +102,7 @@ Result<void> MetricEngine::load_blocks() {
       LOCKSTEP_LOG_WARN("metrics", "%s: not a name of ours; left alone", path.c_str());
       continue;
     }
+    if (Result<void> known = columns::check_sealed_version(formats::kMetricBlock, path); !known.ok()) return known;
     next_block_ = std::max(next_block_, info->number + 1);
     Result<std::shared_ptr<const Block>> block = Block::open(block_folder(), name);
     if (block.ok()) {
@@ -245,6 +248,9 @@ Result<void> MetricEngine::replay_log() {
   for (const std::string& name : *names) {
     WalFileName file;
     if (WalFileName::parse(name, file)) {
+      // Before anything is read or written: a log that cannot be read would be replaced.
+      if (Result<void> known = formats::check_file(formats::kMetricLog, log_folder() + "/" + name); !known.ok())
+        return known;
       files.push_back(file);
     } else if (name.ends_with(".tmp")) {
       ::unlink((log_folder() + "/" + name).c_str());
@@ -1110,7 +1116,8 @@ Result<std::string> MetricEngine::snapshot() {
 }
 
 Result<void> MetricEngine::save_tombstones(const std::vector<Tombstone>& list) {
-  std::string bytes;
+  std::string bytes(formats::kTombstones.magic);
+  columns::put_fixed(bytes, formats::kTombstones.version);
   columns::put_varint(bytes, list.size());
   for (const Tombstone& one : list) {
     columns::put_varint(bytes, one.block_number_max);
@@ -1134,6 +1141,7 @@ Result<void> MetricEngine::save_tombstones(const std::vector<Tombstone>& list) {
 Result<void> MetricEngine::load_tombstones() {
   const std::string path = options_.folder + "/tombstones";
   if (::access(path.c_str(), F_OK) != 0) return {};
+  if (Result<void> known = formats::check_file(formats::kTombstones, path); !known.ok()) return known;
   Result<std::string> bytes = read_file(path, kTombstoneBytesMax);
   if (!bytes.ok()) return Error{bytes.error()};
   auto spoilt = [&] {
@@ -1141,7 +1149,11 @@ Result<void> MetricEngine::load_tombstones() {
     return Result<void>{};
   };
   if (bytes->size() < 4) return spoilt();
-  columns::ByteReader in(std::string_view(*bytes).substr(0, bytes->size() - 4));
+  // Version 1 had no head.
+  const bool has_head = formats::read_head(formats::kTombstones, *bytes).found == formats::Found::kKnown;
+  const size_t head_bytes = has_head ? formats::kTombstones.magic.size() + sizeof(uint32_t) : 0;
+  if (bytes->size() < head_bytes + 4) return spoilt();
+  columns::ByteReader in(std::string_view(*bytes).substr(head_bytes, bytes->size() - 4 - head_bytes));
   columns::ByteReader end(std::string_view(*bytes).substr(bytes->size() - 4));
   if (crc32c(std::string_view(*bytes).substr(0, bytes->size() - 4)) != end.fixed<uint32_t>()) return spoilt();
   std::vector<Tombstone> list(in.count());

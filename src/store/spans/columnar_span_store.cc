@@ -105,6 +105,7 @@ Result<void> ColumnarSpanStore::load_files() {
       if (name.ends_with(".blk")) LOCKSTEP_LOG_WARN("spans", "%s: not a name of ours; left alone", path.c_str());
       continue;
     }
+    if (Result<void> known = columns::check_sealed_version(formats::kSpanFile, path); !known.ok()) return known;
     next_number_ = std::max(next_number_, info->number + 1);
     Result<File> file = SpanFile::open(options_.folder, *info);
     if (!file.ok()) {

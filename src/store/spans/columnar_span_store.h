@@ -9,8 +9,8 @@
 // Limits: days and bytes, whole files, oldest first, counted as dropped (retention, limit). While files cannot be
 //   written (disk full), spans stay in the head up to unsealed_bytes_max; beyond, the oldest are dropped and counted
 //   (unsealed).
-// On error: a file that is torn, corrupt or of another version is kept out with one line and counted; so is a row group
-//   that turns out corrupt when it is read.
+// On error: a file that is torn or corrupt is kept out with one line and counted; so is a row group that turns out
+//   corrupt when it is read. A file of another format version is left alone, and open() refuses.
 // Thread rule: Thread-safe. Sealing, putting files together and retention run on a thread of its own; queries work on
 //   immutable parts and hold the lock only to take hold of them.
 #pragma once

@@ -114,6 +114,7 @@ Result<void> ColumnarStepStore::load_files() {
       if (name.ends_with(".blk")) LOCKSTEP_LOG_WARN("steps", "%s: not a name of ours; left alone", path.c_str());
       continue;
     }
+    if (Result<void> known = columns::check_sealed_version(formats::kStepFile, path); !known.ok()) return known;
     next_number_ = std::max(next_number_, info->number + 1);
     Result<File> file = StepFile::open(options_.folder, *info);
     if (file.ok()) {

@@ -12,8 +12,8 @@
 // Limits: days, bytes and rows, whole files, oldest first, counted as dropped (retention, limit). While files cannot be
 //   written (disk full), rows stay in memory up to its limits; beyond, the oldest are dropped and counted (unsealed).
 //   An append waits for the disk, for at most kStallNs, where rows come faster than they can be written.
-// On error: a file that is torn, corrupt or of another version is kept out with one line and counted; so is a row group
-//   that turns out corrupt when it is read.
+// On error: a file that is torn or corrupt is kept out with one line and counted; so is a row group that turns out
+//   corrupt when it is read. A file of another format version is left alone, and open() refuses.
 // Thread rule: Thread-safe. Sealing, putting files together and retention run on a thread of its own. Questions work on
 //   immutable files and hold no lock while they read them; a visit calls back under a lock only for rows in memory.
 #pragma once
