@@ -69,8 +69,36 @@ bool over_limit(const std::string& error) {
 
 }  // namespace
 
-OtlpHandler::OtlpHandler(IngestSink& sink, const Clock& clock, Counters& counters, uint64_t body_bytes_max)
-    : sink_(sink), clock_(clock), counters_(counters), body_bytes_max_(body_bytes_max), log_(clock, "ingest") {}
+OtlpHandler::OtlpHandler(IngestSink& sink, const Clock& clock, Counters& counters, uint64_t body_bytes_max,
+                         ClockWitness* witness)
+    : sink_(sink),
+      clock_(clock),
+      counters_(counters),
+      body_bytes_max_(body_bytes_max),
+      witness_(witness),
+      log_(clock, "ingest") {}
+
+int64_t OtlpHandler::latest_now(const Attributes& resource, int64_t newest_unix_ns, int64_t now_ns) {
+  if (witness_ == nullptr) return now_ns;
+  std::string_view sender = find_string(resource, "host.name");  // whatever runs there has the same clock
+  if (sender.empty()) sender = find_string(resource, "service.instance.id");
+  witness_->note(sender, newest_unix_ns);
+  return witness_->now().latest_unix_ns;
+}
+
+int64_t OtlpHandler::latest_now(const Batch& batch, int64_t now_ns) {
+  int64_t latest_ns = now_ns;
+  for (const ResourceGroup& group : batch.groups) {
+    if (witness_ == nullptr) break;
+    int64_t newest_ns = 0;
+    for (const MetricPoint& point : group.points) newest_ns = std::max(newest_ns, point.time_unix_ns);
+    for (const LogRecord& record : group.logs)
+      newest_ns = std::max(newest_ns, record.time_unix_ns != 0 ? record.time_unix_ns : record.observed_unix_ns);
+    for (const Span& span : group.spans) newest_ns = std::max(newest_ns, span.end_unix_ns);
+    latest_ns = std::max(latest_ns, latest_now(group.resource, newest_ns, now_ns));
+  }
+  return latest_ns;
+}
 
 void OtlpHandler::count_request(std::string_view door, Signal signal, int code) {
   counters_.add("lockstep_ingest_requests_total",
@@ -193,7 +221,12 @@ Result<OtlpHandler::Outcome> OtlpHandler::decode_and_ingest(std::string_view doo
     Result<DecodedSpans> spans = decode_spans(bytes);
     if (!spans) return undecodable(spans.error());
     count_bytes();
-    const AdmissionReport admission = admit(spans->columns, spans->latest_unix_ns, now_ns);
+    const auto& sources = spans->columns.sources;
+    const int64_t latest_ns =
+        sources.size() == 1  // of several, nobody knows whose the latest is
+            ? latest_now(*sources[0]->resource, static_cast<int64_t>(spans->latest_unix_ns), now_ns)
+            : latest_now(Attributes(), 0, now_ns);
+    const AdmissionReport admission = admit(spans->columns, spans->latest_unix_ns, latest_ns);
     return ingest(
         door, signal, admission, protobuf, [&] { return otlp::encode(spans::to_batch(spans->columns)); },
         [&](std::string_view kept) { return sink_.accept_spans(std::move(spans->columns), kept, now_ns); });
@@ -201,7 +234,7 @@ Result<OtlpHandler::Outcome> OtlpHandler::decode_and_ingest(std::string_view doo
   Result<Batch> batch = json ? otlp::decode_json(signal, bytes) : otlp::decode(signal, bytes);
   if (!batch) return undecodable(batch.error());
   count_bytes();
-  const AdmissionReport admission = admit(*batch, now_ns);
+  const AdmissionReport admission = admit(*batch, latest_now(*batch, now_ns));
   return ingest(
       door, signal, admission, protobuf, [&] { return otlp::encode(*batch); },
       [&](std::string_view kept) {

@@ -45,7 +45,8 @@ MetricEngine::MetricEngine(MetricEngineOptions options, const Clock& clock, Coun
       replaced_(counters.at("lockstep_metric_samples_replaced_total")),
       repeated_(counters.at("lockstep_metric_samples_repeated_total")),
       log_bytes_(counters.at("lockstep_metric_log_bytes_total")),
-      index_(options_.limits) {}
+      index_(options_.limits),
+      sealed_ns_(clock.monotonic_ns()) {}
 
 Result<std::unique_ptr<MetricEngine>> MetricEngine::open(MetricEngineOptions options, const Clock& clock,
                                                          Counters& counters) {
@@ -309,10 +310,9 @@ Result<PushOutcome> MetricEngine::push(std::string_view stream, std::span<const 
     return Error{"metrics cannot be written to blocks and memory is full; nothing of this push was taken"};
   uint64_t received = 0;
   for (const PushedSeries& one : series) received += one.histograms.empty() ? one.values.size() : one.histograms.size();
-  const int64_t newest_ms = newest_ms_.load(std::memory_order_relaxed);
   TimeBounds bounds;
-  bounds.newest_ms = clock_.unix_ns() / 1'000'000 + options_.future_ms;
-  if (newest_ms != INT64_MIN) bounds.oldest_ms = newest_ms - options_.late_ms;
+  bounds.newest_ms = credible_now().latest_unix_ns / 1'000'000 + options_.future_ms;
+  bounds.oldest_ms = before_newest(options_.late_ms);
 
   PushTally tally;
   thread_local std::vector<Shard::Foreign> foreign;
@@ -665,6 +665,12 @@ CardinalityReport MetricEngine::cardinality(size_t top) const {
 
 // Sealing.
 
+CredibleTime MetricEngine::credible_now() const {
+  if (options_.witness != nullptr) return options_.witness->now();
+  const int64_t now_ns = clock_.unix_ns();
+  return {now_ns, now_ns};
+}
+
 bool MetricEngine::seal_is_due() const {
   size_t bytes = 0;
   int64_t oldest_ms = INT64_MAX;
@@ -674,7 +680,9 @@ bool MetricEngine::seal_is_due() const {
   }
   if (oldest_ms == INT64_MAX) return false;
   return bytes >= std::max(options_.seal_bytes_min, options_.seal_bytes_per_series * index_.series_count()) ||
-         newest_ms_.load() - oldest_ms >= options_.seal_age_ms;
+         before_newest(options_.seal_age_ms) >= oldest_ms ||
+         // Whatever the samples' times are: a server whose clock is behind takes them from what is its future.
+         (clock_.monotonic_ns() - sealed_ns_) / 1'000'000 >= options_.seal_age_ms;
 }
 
 Result<void> MetricEngine::write_snapshots(uint64_t generation) {
@@ -715,13 +723,17 @@ Result<void> MetricEngine::seal() {
     counters_.add("lockstep_metric_write_failed_total", "what=\"seal\"");
     return Error{"metrics not sealed: " + why + "; they stay in memory and in the log"};
   };
-  // What is far behind goes to a block of its own, so that the other stays narrow.
-  const int64_t cut_ms = any ? before_newest(options_.seal_age_ms + 1'800'000) : 0;
+  // What is far behind goes to a block of its own, so that the other stays narrow; so does what is ahead of any
+  // credible time, so that the other can age.
+  const int64_t cut_ms = before_newest(options_.seal_age_ms + 1'800'000), end_ms = credible_max_ms();
+  enum class Part { kOld, kPresent, kAhead };
   auto made = std::make_shared<Blocks>(*blocks());
-  for (const bool is_old : {true, false}) {
+  for (const Part part_of_time : {Part::kOld, Part::kPresent, Part::kAhead}) {
     if (!any) break;
+    const bool is_old = part_of_time == Part::kOld, is_ahead = part_of_time == Part::kAhead;
     if (is_old && cut_ms == INT64_MIN) continue;  // nobody has been told of a newest sample yet
-    const int64_t from_ms = is_old ? INT64_MIN : cut_ms, to_ms = is_old ? cut_ms - 1 : INT64_MAX;
+    const int64_t from_ms = is_old ? INT64_MIN : is_ahead ? end_ms + 1 : cut_ms;
+    const int64_t to_ms = is_old ? cut_ms - 1 : is_ahead ? INT64_MAX : end_ms;
     bool has = false;
     for (const Shard::Sealing& one : sealing) {
       for (const Shard::Sealing::Part& part : one.parts) has |= part.data->overlaps(from_ms, to_ms);
@@ -766,7 +778,7 @@ Result<void> MetricEngine::seal() {
     }
     for (const Shard::Sealing& one : sealing) {
       for (const StoredExemplar& exemplar : one.exemplars) {
-        if (auto known = numbers.find(exemplar.series); known != numbers.end() && !is_old)
+        if (auto known = numbers.find(exemplar.series); known != numbers.end() && part_of_time == Part::kPresent)
           (*writer)->add_exemplar(known->second, exemplar.exemplar);
       }
     }
@@ -790,6 +802,7 @@ Result<void> MetricEngine::seal() {
     blocks_ = std::move(made);
     for (const std::unique_ptr<Shard>& shard : shards_) shard->end_seal(true);
   }
+  sealed_ns_ = clock_.monotonic_ns();
   remove_log_before(generation);
   std::vector<uint32_t> gone;
   for (const std::unique_ptr<Shard>& shard : shards_) {
@@ -969,13 +982,15 @@ Result<void> MetricEngine::merge_these(uint32_t tier, const Blocks& inputs, uint
 Result<bool> MetricEngine::merge_tier(uint32_t tier) {
   const std::shared_ptr<const Blocks> list = blocks();
   const uint32_t lowest = tier == 0 ? 0 : 1;
+  // A rolled up sample stands at the end of its time. Blocks of what is ahead wait, and hold up nobody's retention.
+  const int64_t end_ms = credible_max_ms() + kTierSpacingMs[tier];
   for (uint32_t level = lowest; level < lowest + 2; ++level) {
     Blocks inputs;
     int64_t first_ms = INT64_MAX, last_ms = INT64_MIN;
     for (const auto& block : *list) {
       if (block->info().tier != tier || block->info().level != level || inputs.size() == options_.merge_blocks_max)
         continue;
-      if (!block->load().ok()) continue;
+      if (block->info().last_ms > end_ms || !block->load().ok()) continue;
       inputs.push_back(block);
       first_ms = std::min(first_ms, block->info().first_ms);
       last_ms = std::max(last_ms, block->info().last_ms);
@@ -1008,7 +1023,7 @@ Result<bool> MetricEngine::merge() {
 void MetricEngine::retain() {
   std::lock_guard work(work_mutex_);
   const std::shared_ptr<const Blocks> list = blocks();
-  const int64_t newest_ms = newest_ms_.load();
+  const int64_t newest_ms = newest_credible_ms();
   if (newest_ms == INT64_MIN) return;
   Blocks gone;
   for (uint32_t tier = 0; tier < kTiers; ++tier) {
@@ -1019,9 +1034,15 @@ void MetricEngine::retain() {
                     static_cast<int64_t>(block->info().samples));
       gone.push_back(block);
     };
+    int64_t oldest_ms = INT64_MAX;
+    for (const auto& block : *list) {
+      if (block->info().tier == tier) oldest_ms = std::min(oldest_ms, block->info().last_ms);
+    }
+    const int64_t cutoff_ms =
+        pace_[tier].cutoff(newest_ms, options_.keep_ms[tier], oldest_ms, clock_.monotonic_ns() / 1'000'000);
     for (const auto& block : *list) {
       if (block->info().tier != tier) continue;
-      if (block->info().last_ms < newest_ms - options_.keep_ms[tier]) {
+      if (block->info().last_ms < cutoff_ms) {
         drop(block, "retention");
       } else {
         kept.push_back(block);

@@ -249,6 +249,8 @@ TEST_F(MetricEngineTest, TiersAnswerCoarseQuestionsAndWhatRetentionLeft) {
   const size_t raw_before = found(*engine, "power").begin()->second.times_ms.size();
   EXPECT_EQ(raw_before, 12u * 360);
   engine->retain();
+  clock_.now_ns += 3'600'000'000'000;  // a day of history in an hour, and no more
+  engine->retain();
   EXPECT_GT(counters_.value("lockstep_metric_samples_dropped_total", "reason=\"retention\""), 0);
   const SampleColumns after = found(*engine, "power").begin()->second;
   EXPECT_LT(after.times_ms.size(), raw_before / 2);

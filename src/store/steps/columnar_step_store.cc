@@ -571,15 +571,21 @@ void ColumnarStepStore::exchange(const Files& old, const File& joined) {
 }
 
 void ColumnarStepStore::drop_expired() {
-  const int64_t oldest_ns = clock_.unix_ns() - options_.days * kDayNs;
+  const int64_t now_ns = options_.witness != nullptr ? options_.witness->now().earliest_unix_ns : clock_.unix_ns();
   const std::shared_ptr<const Files> all = files();
   uint64_t bytes = 0;
-  for (const File& file : *all) bytes += file->bytes();
+  int64_t oldest_ns = INT64_MAX;
+  for (const File& file : *all) {
+    bytes += file->bytes();
+    oldest_ns = std::min(oldest_ns, file->info().received_unix_ns.most);
+  }
+  const int64_t cutoff_ns = pace_.cutoff(now_ns, options_.days * kDayNs, oldest_ns, clock_.monotonic_ns());
   uint64_t rows = static_cast<uint64_t>(std::max<int64_t>(0, held_.load()));
   Files expired;
   for (const File& file : *all) {
-    const bool is_old = file->info().received_unix_ns.most < oldest_ns;
-    if (!is_old && bytes <= options_.bytes_max && rows <= options_.rows_max) break;
+    // Not in order: what came while the clock was ahead stands between what came before and after.
+    const bool is_old = file->info().received_unix_ns.most < cutoff_ns;
+    if (!is_old && bytes <= options_.bytes_max && rows <= options_.rows_max) continue;
     bytes -= file->bytes();
     rows -= std::min(rows, file->readable_rows());
     drop_count(is_old ? "retention" : "limit", file->readable_rows());

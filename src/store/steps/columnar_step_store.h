@@ -9,7 +9,8 @@
 //   rows of such a record that is replayed go to memory, for questions, and to no file again.
 // Twice: the same row again replaces the old one: in memory at once, on disk by the order of files, and for good when
 //   files are put together. A new attempt hides the rows of the old one, which stay on disk as long as others.
-// Limits: days, bytes and rows, whole files, oldest first, counted as dropped (retention, limit). While files cannot be
+// Limits: days (by the earliest credible time, no faster than RetentionPace), bytes and rows, whole files, oldest
+// first, counted as dropped (retention, limit). While files cannot be
 //   written (disk full), rows stay in memory up to its limits; beyond, the oldest are dropped and counted (unsealed).
 //   An append waits for the disk, for at most kStallNs, where rows come faster than they can be written.
 // On error: a file that is torn or corrupt is kept out with one line and counted; so is a row group that turns out
@@ -29,6 +30,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/clock_witness.h"
 #include "base/counters.h"
 #include "base/result.h"
 #include "store/memory_step_store.h"
@@ -50,6 +52,7 @@ struct ColumnarStepStoreOptions {
   int64_t seal_age_ns = 120'000'000'000;  // or the first of them came so long ago;
   int64_t settle_ns = 10'000'000'000;     // a step that got no row for so long is likely to be whole
   size_t cache_bytes_max = 64ull << 20;   // of row groups read lately
+  const ClockWitness* witness = nullptr;  // which time is credible; nullptr: what the clock says
   bool background = true;  // false: nothing happens but by seal() and maintain(), for tests and benchmarks
 };
 
@@ -196,6 +199,7 @@ class ColumnarStepStore final : public StepStore {
   std::mutex seal_mutex_;     // one seal, joining or retention at a time; taken before the others
   uint64_t next_number_ = 1;  // under seal_mutex_
   int64_t told_failure_ns_ = 0;
+  RetentionPace pace_;  // under seal_mutex_
 
   mutable std::mutex pending_mutex_;
   // Under pending_mutex_.
