@@ -67,6 +67,10 @@ inline constexpr CounterDescriptor kStoreCounters[] = {
     {"lockstep_metric_write_failed_total", "counter", Severity::kError,
      "Times something could not be written, by what: log, seal, merge. It is tried again; meanwhile pushes may be "
      "refused as unavailable."},
+    {"lockstep_metric_admin_refused_total", "counter", Severity::kNotice,
+     "Copies and deletions of metrics that were refused, by what (snapshot, deletion) and reason: limit (their "
+     "number), "
+     "bytes, disk (too little room)."},
     {"lockstep_store_series", "gauge", Severity::kInfo, "Metric series held."},
     {"lockstep_store_jobs_dropped_total", "counter", Severity::kNotice,
      "Jobs forgotten because of the limit on jobs or ranks, longest silent first."},

@@ -1064,6 +1064,17 @@ void MetricEngine::retain() {
 Result<void> MetricEngine::remove(std::span<const LabelMatcher> matchers, int64_t from_ms, int64_t to_ms) {
   Result<CompiledMatchers> compiled = compile_matchers(matchers);
   if (!compiled.ok()) return Error{compiled.error()};
+  auto too_many = [&](size_t have) -> Result<void> {
+    if (have < options_.tombstones_max) return {};
+    return refuse_admin("deletion", "limit",
+                        format("metrics not deleted: %zu deletions are not merged away yet (limit %zu); POST "
+                               ".../admin/tsdb/clean_tombstones first",
+                               have, options_.tombstones_max));
+  };
+  {  // before a block is made for nothing
+    std::shared_lock lock(mutex_);
+    if (Result<void> few = too_many(tombstones_.size()); !few.ok()) return few;
+  }
   // Everything that is there becomes a block first, so that the tombstone is about blocks alone.
   if (Result<void> sealed = seal(); !sealed.ok()) return sealed;
   std::lock_guard work(work_mutex_);
@@ -1072,8 +1083,52 @@ Result<void> MetricEngine::remove(std::span<const LabelMatcher> matchers, int64_
     std::shared_lock lock(mutex_);
     list = tombstones_;
   }
+  if (Result<void> few = too_many(list.size()); !few.ok()) return few;
   list.push_back({{matchers.begin(), matchers.end()}, from_ms, to_ms, next_block_ - 1});
   return save_tombstones(list);
+}
+
+Error MetricEngine::refuse_admin(const char* what, const char* reason, const std::string& line) const {
+  counters_.add("lockstep_metric_admin_refused_total", format("what=\"%s\",reason=\"%s\"", what, reason));
+  LOCKSTEP_LOG_WARN("metrics", "%s", line.c_str());
+  return Error{line};
+}
+
+// A copy takes no room as long as the engine has the same blocks: it may come to take all of theirs.
+Result<void> MetricEngine::has_room_for_snapshot() const {
+  const std::string folder = options_.folder + "/snapshots";
+  std::error_code failed;
+  size_t copies = 0;
+  uint64_t bytes = 0;
+  std::set<std::string> seen;  // the same block in several copies is there once
+  for (std::filesystem::directory_iterator at(folder, failed), end; !failed && at != end; at.increment(failed)) {
+    ++copies;
+    std::error_code ignored;
+    for (std::filesystem::directory_iterator block(at->path() / "blocks", ignored); !ignored && block != end;
+         block.increment(ignored)) {
+      if (!seen.insert(block->path().filename().string()).second) continue;
+      const uint64_t size = block->file_size(ignored);
+      if (!ignored) bytes += size;
+    }
+  }
+  if (copies >= options_.snapshots_max)
+    return refuse_admin("snapshot", "limit",
+                        format("metrics not copied: %s holds %zu copies (limit %zu); delete one there", folder.c_str(),
+                               copies, options_.snapshots_max));
+  uint64_t more = 0;
+  for (const auto& block : *blocks()) more += seen.contains(block->info().name()) ? 0 : block->bytes();
+  auto human = [](uint64_t count) { return human_bytes(static_cast<double>(count)); };
+  if (bytes + more > options_.snapshot_bytes_max)
+    return refuse_admin(
+        "snapshot", "bytes",
+        format("metrics not copied: with this one copies in %s would take %s (limit %s); delete one there",
+               folder.c_str(), human(bytes + more).c_str(), human(options_.snapshot_bytes_max).c_str()));
+  const std::filesystem::space_info disk = std::filesystem::space(options_.folder, failed);
+  if (!failed && disk.available < disk_bytes())
+    return refuse_admin("snapshot", "disk",
+                        format("metrics not copied: a copy may come to take %s and the disk has %s free",
+                               human(disk_bytes()).c_str(), human(disk.available).c_str()));
+  return {};
 }
 
 Result<void> MetricEngine::clean() {
@@ -1110,8 +1165,10 @@ Result<void> MetricEngine::clean() {
 }
 
 Result<std::string> MetricEngine::snapshot() {
+  if (Result<void> room = has_room_for_snapshot(); !room.ok()) return Error{room.error()};
   if (Result<void> sealed = seal(); !sealed.ok()) return Error{sealed.error()};
-  std::lock_guard work(work_mutex_);  // no block goes meanwhile
+  std::lock_guard work(work_mutex_);  // no block goes meanwhile, and no other copy is made
+  if (Result<void> room = has_room_for_snapshot(); !room.ok()) return Error{room.error()};
   const std::time_t now_s = static_cast<std::time_t>(clock_.unix_ns() / 1'000'000'000);
   std::tm utc{};
   gmtime_r(&now_s, &utc);
@@ -1152,6 +1209,11 @@ Result<void> MetricEngine::save_tombstones(const std::vector<Tombstone>& list) {
     }
   }
   columns::put_fixed(bytes, crc32c(bytes));
+  if (bytes.size() > kTombstoneBytesMax)
+    return refuse_admin("deletion", "bytes",
+                        format("metrics not deleted: the list of deletions would have %zu bytes (limit %llu); POST "
+                               ".../admin/tsdb/clean_tombstones first",
+                               bytes.size(), static_cast<unsigned long long>(kTombstoneBytesMax)));
   if (Result<void> written = write_file_atomically(options_.folder + "/tombstones", bytes); !written.ok())
     return written;
   std::unique_lock lock(mutex_);

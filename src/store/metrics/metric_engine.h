@@ -101,12 +101,14 @@ class MetricEngine final : public MetricWriter, public MetricReader {
   Result<std::vector<Exemplar>> exemplars(std::span<const LabelMatcher> matchers, int64_t from_ms,
                                           int64_t to_ms) const override;
 
-  // Samples of matching series in the range are not given out any more; what is pushed later is.
+  // Samples of matching series in the range are not given out any more; what is pushed later is. Refused beyond
+  // tombstones_max, and where their list would be longer than can be read again.
   Result<void> remove(std::span<const LabelMatcher> matchers, int64_t from_ms, int64_t to_ms);
   // What was removed leaves the disk now, not with the next merge.
   Result<void> clean();
   // All samples there are, as blocks in snapshots/NAME of the folder; gives NAME. Files are shared with the engine as
-  // long as it has them. A copy of it, named `metrics`, is a folder that the engine opens.
+  // long as it has them. A copy of it, named `metrics`, is a folder that the engine opens. Refused beyond snapshots_max
+  // and snapshot_bytes_max, and where the disk has not as much room as the copy may come to take.
   Result<std::string> snapshot();
   CardinalityReport cardinality(size_t top) const;
 
@@ -146,6 +148,8 @@ class MetricEngine final : public MetricWriter, public MetricReader {
   std::string log_folder() const { return options_.folder + "/log"; }
   std::string block_folder() const { return options_.folder + "/blocks"; }
   Result<void> save_tombstones(const std::vector<metrics::Tombstone>& list);
+  Error refuse_admin(const char* what, const char* reason, const std::string& line) const;
+  Result<void> has_room_for_snapshot() const;
   Result<void> load_tombstones();
   Result<bool> merge_tier(uint32_t tier);
   std::shared_ptr<const metrics::Block> block_before(const Blocks& these) const;
