@@ -212,8 +212,8 @@ Result<void> SegmentLog::recover() {
       segments_.pop_back();
     }
   }
-  // Every start begins a segment of its own: nothing is written behind bytes of an earlier life.
-  drop_old_segments();
+  // Every start begins a segment of its own: nothing is written behind bytes of an earlier life. A log that is too long
+  // is cut by the first append: until it has been replayed nobody can say what is needed.
   bytes_gauge_.store(static_cast<int64_t>(total_bytes_));
   return {};
 }
@@ -410,15 +410,35 @@ void SegmentLog::close_segment() {
 }
 
 void SegmentLog::drop_old_segments() {
+  uint64_t sealed = options_.sealed_through ? 0 : UINT64_MAX;
+  bool told = false;
   while (total_bytes_ > options_.total_bytes_max &&
          segments_.size() > 1) {  // the newest always stays: it knows the sequence
     const Segment& oldest = segments_.front();
+    const uint64_t last = segments_[1].first_sequence - 1;
+    if (sealed < last) sealed = options_.sealed_through();
+    if (sealed < last && !told && options_.seal) {
+      told = true;
+      options_.seal();
+      sealed = options_.sealed_through();
+    }
     if (unlink(path(oldest.first_sequence).c_str()) != 0 && errno != ENOENT) {
       LOCKSTEP_LOG_WARN("log", "cannot delete old segment %s: %s", path(oldest.first_sequence).c_str(),
                         std::strerror(errno));
       return;
     }
     counters_.add("lockstep_log_segments_dropped_total");
+    if (sealed < last) {
+      const uint64_t first = std::max(oldest.first_sequence, sealed + 1);
+      counters_.add("lockstep_log_unsealed_records_dropped_total", "", static_cast<int64_t>(last - first + 1));
+      LOCKSTEP_LOG_ERROR(
+          "log",
+          "records %llu to %llu deleted to stay within %llu bytes though the stores could not write them to "
+          "files; a crash before they can loses them",
+          static_cast<unsigned long long>(first), static_cast<unsigned long long>(last),
+          static_cast<unsigned long long>(options_.total_bytes_max));
+      if (options_.dropped_unsealed) options_.dropped_unsealed(first, last);
+    }
     total_bytes_ -= oldest.bytes;
     segments_.erase(segments_.begin());
   }

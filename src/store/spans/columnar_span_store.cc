@@ -255,6 +255,15 @@ bool ColumnarSpanStore::holds(uint64_t log_sequence, int64_t received_unix_ns) c
   });
 }
 
+uint64_t ColumnarSpanStore::first_unsealed() const {
+  std::shared_lock lock(mutex_);
+  uint64_t first = UINT64_MAX;
+  for (const Part& part : head_) {
+    if (part.first_sequence != 0) first = std::min(first, part.first_sequence);
+  }
+  return first;
+}
+
 bool ColumnarSpanStore::seal_is_due() const {
   std::shared_lock lock(mutex_);
   return head_rows_ > 0 && (head_rows_ >= options_.head_rows_max || head_bytes_ >= options_.head_bytes_max ||

@@ -60,6 +60,8 @@ class ColumnarSpanStore final : public SpanStore {
   void append(spans::SpanColumns columns, int64_t received_unix_ns, uint64_t log_sequence) override;
   // Whether the spans of this record of the log are in files already.
   bool holds(uint64_t log_sequence, int64_t received_unix_ns) const;
+  // The first record of the log of which something is in no file yet; UINT64_MAX: there is none.
+  uint64_t first_unsealed() const;
 
   // Everything that is in the head now goes to disk.
   Result<void> seal();

@@ -220,6 +220,17 @@ bool ColumnarStepStore::holds(uint64_t log_sequence, int64_t received_unix_ns) c
          });
 }
 
+uint64_t ColumnarStepStore::first_unsealed() const {
+  std::lock_guard lock(pending_mutex_);
+  uint64_t first = sealing_first_sequence_;
+  for (const auto& [id, job] : pending_) {
+    for (const auto& [number, step] : job.steps) {
+      if (step.first_sequence != 0) first = std::min(first, step.first_sequence);
+    }
+  }
+  return first;
+}
+
 // Append.
 
 void ColumnarStepStore::begin_record(uint64_t log_sequence, int64_t received_unix_ns) {
@@ -389,6 +400,7 @@ ColumnarStepStore::TakenSteps ColumnarStepStore::take(Which which) {
         continue;
       }
       rows += step.ranks.size();
+      if (step.first_sequence != 0) sealing_first_sequence_ = std::min(sealing_first_sequence_, step.first_sequence);
       taken.steps.push_back({job->first, job->second.attempt, at->first, std::move(step)});
       at = job->second.steps.erase(at);
     }
@@ -491,6 +503,10 @@ Result<bool> ColumnarStepStore::seal_some(Which which) {
       memory_.mark_sealed(taken[i].job_id, taken[i].attempt, taken[i].step, taken[i].rows.appends);
     from = end;
   }
+  {
+    std::lock_guard lock(pending_mutex_);
+    sealing_first_sequence_ = UINT64_MAX;
+  }
   memory_.trim(options_.hot_rows_max, options_.hot_bytes_max);
   tell_room();
   return true;
@@ -498,6 +514,7 @@ Result<bool> ColumnarStepStore::seal_some(Which which) {
 
 void ColumnarStepStore::put_back(std::vector<Taken> taken, size_t from) {
   std::lock_guard lock(pending_mutex_);
+  sealing_first_sequence_ = UINT64_MAX;
   for (size_t i = from; i < taken.size(); ++i) {
     Taken& old = taken[i];
     const size_t rows = old.rows.ranks.size();

@@ -69,6 +69,8 @@ class ColumnarStepStore final : public StepStore {
   void end_record() override;
   // Whether all rows of this record of the log are in files already. Asked while the log is replayed.
   bool holds(uint64_t log_sequence, int64_t received_unix_ns) const;
+  // The first record of the log of which a row is in no file yet; UINT64_MAX: there is none.
+  uint64_t first_unsealed() const;
   // What comes from now on is new, whatever its sequence.
   void end_replay();
 
@@ -209,8 +211,9 @@ class ColumnarStepStore final : public StepStore {
   PendingJob* latest_job_ = nullptr;
   int64_t latest_number_ = 0;
   PendingStep* latest_step_ = nullptr;
-  uint64_t record_ = 0;   // being applied
-  uint64_t applied_ = 0;  // the last that was
+  uint64_t sealing_first_sequence_ = UINT64_MAX;  // of what was taken for a file that is not there yet
+  uint64_t record_ = 0;                           // being applied
+  uint64_t applied_ = 0;                          // the last that was
   int64_t received_most_unix_ns_ = 0;
 
   mutable std::shared_mutex mutex_;
