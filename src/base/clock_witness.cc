@@ -19,21 +19,24 @@ bool is_near(int64_t a, int64_t b) {
 
 }  // namespace
 
-void ClockWitness::note(std::string_view sender, int64_t newest_unix_ns) {
-  if (newest_unix_ns <= 0 || sender.empty()) return;
+void ClockWitness::note(std::string_view sender, int64_t unix_ns) {
+  if (unix_ns <= 0 || sender.empty()) return;
   const int64_t now_ns = clock_.monotonic_ns();
-  const int64_t base_ns = newest_unix_ns - now_ns;
+  const int64_t base_ns = unix_ns - now_ns;
   std::lock_guard lock(mutex_);
+  const bool is_due = judged_ns_ == kUnknown || now_ns - judged_ns_ >= kJudgeNs;
   std::string name(sender.substr(0, kSenderBytesMax));
   auto known = senders_.find(name);
   if (known == senders_.end()) {
-    if (senders_.size() >= kSendersMax) return;  // judge() makes room, once a second
+    if (senders_.size() >= kSendersMax && is_due) judge(now_ns);  // those not heard any more make room
+    if (senders_.size() >= kSendersMax) return;
     known = senders_.emplace(std::move(name), Sender{base_ns, now_ns}).first;
-  } else if (base_ns >= known->second.base_ns || now_ns - known->second.heard_ns > kWindowNs / 2) {
-    // Its clock is at least as late as the newest it sent: what it kept for a while says nothing against that.
+  } else if (std::llabs(base_ns - own_base_ns_) <= std::llabs(known->second.base_ns - own_base_ns_) ||
+             now_ns - known->second.heard_ns > kWindowNs / 2) {
+    // Who sends anything that fits has no other clock: the rest was kept for a while, or somebody there is wrong.
     known->second = {base_ns, now_ns};
   }
-  if (judged_ns_ == kUnknown || senders_.size() <= kFew || now_ns - judged_ns_ >= kJudgeNs) judge(now_ns);
+  if (is_due || senders_.size() <= kFew) judge(now_ns);
 }
 
 void ClockWitness::judge(int64_t monotonic_ns) {

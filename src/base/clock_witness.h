@@ -1,10 +1,10 @@
 // Which time may it be? The server's own clock is one witness of several: it may jump, and it may be wrong from the
 // start.
 //
-// The others are the monotonic clock, which does not jump, and the clocks of those who send: the newest time in what
-// each of them sent lately. now() gives the earliest and the latest time that is credible. Where all agree (within
-// kToleranceNs) both are the server's own. Whoever deletes or refuses by age uses the earliest, whoever refuses the
-// future uses the latest: so nothing is deleted or refused that is right by any credible clock, and a liar can only
+// The others are the monotonic clock, which does not jump, and the clocks of those who send: what fits the server's
+// time best of all they sent lately. now() gives the earliest and the latest time that is credible. Where all agree
+// (within kToleranceNs) both are the server's own. Whoever deletes or refuses by age uses the earliest, whoever refuses
+// the future uses the latest: so nothing is deleted or refused that is right by any credible clock, and a liar can only
 // have more accepted, never have anything deleted.
 //
 // A jump of the server's clock is believed at once where most senders agree with it, and after kBelieveNs where nobody
@@ -43,8 +43,8 @@ class ClockWitness {
 
   explicit ClockWitness(const Clock& clock) : clock_(clock), own_base_ns_(clock.unix_ns() - clock.monotonic_ns()) {}
 
-  // The newest time in what a sender has just sent. sender: what stays the same for it, as its host's name.
-  void note(std::string_view sender, int64_t newest_unix_ns);
+  // A time in what a sender has just sent, the nearest to the server's. sender: what stays the same, as a host's name.
+  void note(std::string_view sender, int64_t unix_ns);
   CredibleTime now() const;
 
   struct Report {

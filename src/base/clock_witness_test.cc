@@ -137,7 +137,10 @@ TEST_F(ClockWitnessTest, SendersThatAreNotHeardAnyMoreDoNotCount) {
 TEST_F(ClockWitnessTest, SendersAreBounded) {
   for (size_t i = 0; i < ClockWitness::kSendersMax + 100; ++i) witness_.note(format("host-%zu", i), clock_.true_ns());
   EXPECT_EQ(witness_.report().senders, ClockWitness::kSendersMax);
-  witness_.note("host-0", -1);  // beyond the signed range
+  clock_.passed_ns += ClockWitness::kWindowNs + kSecond;
+  for (int i = 0; i < 5; ++i) witness_.note(format("other-%d", i), clock_.true_ns());  // those before are gone
+  EXPECT_EQ(witness_.report().senders, 5u);
+  witness_.note("other-0", -1);  // beyond the signed range
   expect_plain();
 }
 

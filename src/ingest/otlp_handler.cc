@@ -61,6 +61,21 @@ HttpResponse status_answer(Format wire_format, int http_status, int code, const 
       wire_format == Format::kJson ? otlp::encode_status_json(code, message) : otlp::encode_status(code, message));
 }
 
+// Of the times in a request, the one nearest to the server's: it says most of its sender's clock. Others were kept for
+// a while, or are somebody's mistake.
+struct NearestTime {
+  int64_t now_ns;
+  int64_t unix_ns = 0;  // 0: none
+  uint64_t distance_ns = UINT64_MAX;
+  void add(int64_t time_ns) {
+    if (time_ns <= 0) return;
+    const uint64_t distance = static_cast<uint64_t>(time_ns > now_ns ? time_ns - now_ns : now_ns - time_ns);
+    if (distance >= distance_ns) return;
+    distance_ns = distance;
+    unix_ns = time_ns;
+  }
+};
+
 // compression.h says in words that what comes out is over the limit; it is the one failure that has a status of its
 // own.
 bool over_limit(const std::string& error) {
@@ -78,11 +93,11 @@ OtlpHandler::OtlpHandler(IngestSink& sink, const Clock& clock, Counters& counter
       witness_(witness),
       log_(clock, "ingest") {}
 
-int64_t OtlpHandler::latest_now(const Attributes& resource, int64_t newest_unix_ns, int64_t now_ns) {
+int64_t OtlpHandler::latest_now(const Attributes& resource, int64_t sent_unix_ns, int64_t now_ns) {
   if (witness_ == nullptr) return now_ns;
   std::string_view sender = find_string(resource, "host.name");  // whatever runs there has the same clock
   if (sender.empty()) sender = find_string(resource, "service.instance.id");
-  witness_->note(sender, newest_unix_ns);
+  witness_->note(sender, sent_unix_ns);
   return witness_->now().latest_unix_ns;
 }
 
@@ -90,12 +105,12 @@ int64_t OtlpHandler::latest_now(const Batch& batch, int64_t now_ns) {
   int64_t latest_ns = now_ns;
   for (const ResourceGroup& group : batch.groups) {
     if (witness_ == nullptr) break;
-    int64_t newest_ns = 0;
-    for (const MetricPoint& point : group.points) newest_ns = std::max(newest_ns, point.time_unix_ns);
+    NearestTime nearest{now_ns};
+    for (const MetricPoint& point : group.points) nearest.add(point.time_unix_ns);
     for (const LogRecord& record : group.logs)
-      newest_ns = std::max(newest_ns, record.time_unix_ns != 0 ? record.time_unix_ns : record.observed_unix_ns);
-    for (const Span& span : group.spans) newest_ns = std::max(newest_ns, span.end_unix_ns);
-    latest_ns = std::max(latest_ns, latest_now(group.resource, newest_ns, now_ns));
+      nearest.add(record.time_unix_ns != 0 ? record.time_unix_ns : record.observed_unix_ns);
+    for (const Span& span : group.spans) nearest.add(span.end_unix_ns);
+    latest_ns = std::max(latest_ns, latest_now(group.resource, nearest.unix_ns, now_ns));
   }
   return latest_ns;
 }
@@ -222,10 +237,15 @@ Result<OtlpHandler::Outcome> OtlpHandler::decode_and_ingest(std::string_view doo
     if (!spans) return undecodable(spans.error());
     count_bytes();
     const auto& sources = spans->columns.sources;
+    NearestTime nearest{now_ns};
+    if (sources.size() == 1 && witness_ != nullptr) {  // of several, others tell
+      nearest.add(static_cast<int64_t>(spans->latest_unix_ns));
+      if (nearest.distance_ns > static_cast<uint64_t>(ClockWitness::kToleranceNs)) {
+        for (const spans::SpanRow& row : spans->columns.rows) nearest.add(row.start_unix_ns);
+      }
+    }
     const int64_t latest_ns =
-        sources.size() == 1  // of several, nobody knows whose the latest is
-            ? latest_now(*sources[0]->resource, static_cast<int64_t>(spans->latest_unix_ns), now_ns)
-            : latest_now(Attributes(), 0, now_ns);
+        latest_now(sources.size() == 1 ? *sources[0]->resource : Attributes(), nearest.unix_ns, now_ns);
     const AdmissionReport admission = admit(spans->columns, spans->latest_unix_ns, latest_ns);
     return ingest(
         door, signal, admission, protobuf, [&] { return otlp::encode(spans::to_batch(spans->columns)); },

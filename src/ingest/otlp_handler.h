@@ -59,8 +59,8 @@ class OtlpHandler {
   Outcome ingest(std::string_view door, Signal signal, const AdmissionReport& admission, std::string_view bytes,
                  const std::function<std::string()>& encode,
                  const std::function<AcceptResult(std::string_view bytes)>& accept);
-  // The latest time that is credible, now that a sender's newest time is known.
-  int64_t latest_now(const Attributes& resource, int64_t newest_unix_ns, int64_t now_ns);
+  // The latest time that is credible, now that this sender has been heard.
+  int64_t latest_now(const Attributes& resource, int64_t sent_unix_ns, int64_t now_ns);
   int64_t latest_now(const Batch& batch, int64_t now_ns);
   void count_request(std::string_view door, Signal signal, int code);
   void count_undecodable(std::string_view door, const char* reason, const std::string& line);

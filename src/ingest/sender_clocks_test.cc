@@ -96,6 +96,16 @@ TEST_F(SenderClocks, OneSenderFromTheFutureIsRefusedAndChangesNothingForOthers) 
   }
 }
 
+TEST_F(SenderClocks, SendersThatAlsoSendWhatFitsAreNoWitnessesAgainstTheServer) {
+  start(0);
+  for (const char* host : {"host-1", "host-2", "host-3"}) {
+    EXPECT_EQ(send(Signal::kLogs, host, kTrue), 1u);
+    EXPECT_EQ(send(Signal::kLogs, host, kTrue + kDay), 0u);  // one program there is a day ahead
+    EXPECT_EQ(send(Signal::kLogs, host, kTrue - kDay), 1u);  // or delivers what it kept
+  }
+  EXPECT_EQ(witness_->report().line, "");
+}
+
 TEST_F(SenderClocks, AServerThatJumpsAheadGoesOnTaking) {
   start(0);
   for (const char* host : {"host-1", "host-2", "host-3"}) EXPECT_EQ(send(Signal::kLogs, host, kTrue), 1u);
