@@ -45,7 +45,8 @@ Result<void> check_version(const Format& format, const std::string& path, uint32
 }
 
 Result<void> check_file(const Format& format, const std::string& path) {
-  UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  UniqueFd file(
+      ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));  // a pipe is no file of ours: never wait for it
   char bytes[32];
   const ssize_t got = file.valid() ? ::pread(file.get(), bytes, sizeof bytes, 0) : -1;
   if (got <= 0) return {};
