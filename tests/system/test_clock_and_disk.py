@@ -164,3 +164,19 @@ def test_files_of_another_release_are_left_alone_and_the_server_says_both_versio
     segment.write_bytes(ours)
     server = start(harness.Server, tmp_path / "data")
     assert [one["body"] for one in server.get("/api/logs")["logs"]] == ["kept"]
+
+
+def test_what_left_the_log_for_its_size_is_in_files_when_the_server_is_killed(start, tmp_path):
+    server = start(harness.Server, tmp_path / "data", more=["--log-bytes-max", 1 << 20])
+    resource = harness.identity("job", 0, 1)
+    for first in range(0, 20_000, 500):
+        answer = server.post("logs", harness.logs_request(resource, [harness.step_event(step) for step in range(first, first + 500)]))
+        assert answer.status == 200 and not answer.body
+    counters = server.counters()
+    assert counters.total("lockstep_log_segments_dropped_total") > 0
+    assert counters.total("lockstep_log_unsealed_records_dropped_total") == 0
+    server.kill()  # long before steps are written to files for their age
+    server = start(harness.Server, tmp_path / "data", more=["--log-bytes-max", 1 << 20])
+    for first in (0, 2_500, 10_000, 19_500):
+        told = server.get("/api/jobs/job/steps", **{"from": first, "to": first + 499})
+        assert told["steps"] == list(range(first, first + 500))
