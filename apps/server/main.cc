@@ -14,11 +14,13 @@
 #include <string>
 
 #include "api/query_turns.h"
+#include "api/readiness.h"
 #include "api/routes.h"
 #include "apps/server/durable_sink.h"
 #include "apps/server/verdict_keeper.h"
 #include "apps/server/web_folder.h"
 #include "base/clock.h"
+#include "base/clock_witness.h"
 #include "base/files.h"
 #include "base/flags.h"
 #include "base/log.h"
@@ -192,8 +194,9 @@ bool replay(DurableLog& log, Applier& applier, const ColumnarSpanStore& spans, E
   return !stopping;
 }
 
-MetricEngineOptions metric_options(const Options& options) {
+MetricEngineOptions metric_options(const Options& options, const ClockWitness& witness) {
   MetricEngineOptions metrics;
+  metrics.witness = &witness;
   metrics.folder = options.data + "/metrics";
   metrics.ack = options.metric_ack == "synced" ? metrics::Ack::kFsynced : metrics::Ack::kWritten;
   metrics.limits.series_max = static_cast<uint64_t>(options.metric_series_max);
@@ -203,10 +206,38 @@ MetricEngineOptions metric_options(const Options& options) {
   metrics.limits.series_per_stream_max = static_cast<uint64_t>(options.metric_series_per_agent);
   constexpr int64_t kDayMs = 86'400'000;
   metrics.bytes_max[0] = static_cast<uint64_t>(options.metric_bytes_max);
+  metrics.snapshot_bytes_max = metrics.bytes_max[0];  // all copies together, no more than what they are copies of
   metrics.keep_ms[0] = options.metric_days * kDayMs;
   for (size_t tier = 1; tier < metrics::kTiers; ++tier)
     metrics.keep_ms[tier] = std::max(metrics.keep_ms[tier], metrics.keep_ms[0]);
   return metrics;
+}
+
+void show_clocks(const ClockWitness& witness, Counters& counters) {
+  const ClockWitness::Report report = witness.report();
+  counters.set("lockstep_clock_senders", "", static_cast<int64_t>(report.senders));
+  counters.set("lockstep_clock_off_ms", "which=\"senders\"", report.senders_ns / 1'000'000);
+  counters.set("lockstep_clock_off_ms", "which=\"jump\"", report.jumped_ns / 1'000'000);
+}
+
+// What the log had to give up before it was in files is a gap like any other, and kept as one.
+void tell_dropped(std::atomic<int64_t>& dropped, IngestSink& sink, const Clock& clock) {
+  const int64_t records = dropped.exchange(0);
+  if (records == 0) return;
+  Batch batch;
+  batch.signal = Signal::kLogs;
+  ResourceGroup& group = batch.groups.emplace_back();
+  group.resource = {{"service.name", "lockstepd"}};
+  group.logs.push_back(to_record(Gap{"log_full", records}, clock.unix_ns()));
+  const std::string bytes = otlp::encode(batch);
+  if (sink.accept(Signal::kLogs, std::move(batch), bytes, clock.unix_ns()).error != AcceptError::kNone)
+    dropped += records;  // the next round says it
+}
+
+std::optional<std::string> clock_problem(const ClockWitness& witness) {
+  std::string line = witness.report().line;
+  if (line.empty()) return std::nullopt;
+  return line;
 }
 
 // Two connections for every agent of a large fleet: one to send, one that waits for commands.
@@ -263,6 +294,7 @@ Result<void> run(const Options& options, const sigset_t& signals) {
 
   raise_file_limit();
   SystemClock clock;
+  ClockWitness witness(clock);
   Counters counters(kServerCounters);
   counters.set("lockstep_build_info", "version=\"" LOCKSTEP_VERSION "\"", 1);
   // The API answers from the start; what is stored may take a while to open.
@@ -282,18 +314,21 @@ Result<void> run(const Options& options, const sigset_t& signals) {
   Result<std::unique_ptr<ColumnarStepStore>> step_store =
       ColumnarStepStore::open({.folder = options.data + "/steps",
                                .days = options.step_days,
-                               .bytes_max = static_cast<uint64_t>(options.step_bytes_max)},
+                               .bytes_max = static_cast<uint64_t>(options.step_bytes_max),
+                               .witness = &witness},
                               clock, counters);
   if (!step_store.ok()) return Error{step_store.error()};
   ColumnarStepStore& steps = **step_store;
   Result<std::unique_ptr<ColumnarSpanStore>> span_store =
       ColumnarSpanStore::open({.folder = options.data + "/spans",
                                .days = options.trace_days,
-                               .bytes_max = static_cast<uint64_t>(options.trace_bytes_max)},
+                               .bytes_max = static_cast<uint64_t>(options.trace_bytes_max),
+                               .witness = &witness},
                               clock, counters);
   if (!span_store.ok()) return Error{span_store.error()};
   ColumnarSpanStore& spans = **span_store;
-  Result<std::unique_ptr<MetricEngine>> metric_engine = MetricEngine::open(metric_options(options), clock, counters);
+  Result<std::unique_ptr<MetricEngine>> metric_engine =
+      MetricEngine::open(metric_options(options, witness), clock, counters);
   if (!metric_engine.ok()) return Error{metric_engine.error()};
   MetricEngine& metrics = **metric_engine;
   const AliasReader named_metrics(metrics);
@@ -353,9 +388,16 @@ Result<void> run(const Options& options, const sigset_t& signals) {
     rollups.write();
   };
 
+  // What makes the server not ready, one row each; asked once `ready` is set.
+  Readiness readiness(counters);
+  readiness.add({"disk", [&] { return full_disk(options.data); }});
+  readiness.add({"metrics", [&] { return metrics.trouble(); }});
+  readiness.add({"clock", [&] { return clock_problem(witness); }, true});
+
   StepTraceCache traces(steps, spans, clock);
   ApiContext context{steps, spans, traces, named_metrics, **state, agents, engine, counters, clock, ready, *web_folder};
   context.feedback = &feedback;
+  context.readiness = &readiness;
   context.ask_detail = [&](const JobInfo& job, const DetailRequest& request) {
     counters.add("lockstep_detail_asks_total", "reason=\"person\"");
     return ask_hosts(job, request, commands);
@@ -386,18 +428,34 @@ Result<void> run(const Options& options, const sigset_t& signals) {
   opened = &serve;
   const StopOnReturn before_all_this_goes{**api};
 
-  Result<std::unique_ptr<DurableLog>> log = DurableLog::open(
-      {.folder = options.data + "/log", .total_bytes_max = static_cast<uint64_t>(options.log_bytes_max)}, counters);
+  std::atomic<int64_t> dropped_unsealed{0};
+  LogOptions log_options{.folder = options.data + "/log",
+                         .total_bytes_max = static_cast<uint64_t>(options.log_bytes_max)};
+  log_options.sealed_through = [&] {
+    return std::min({applier.applied_through(), steps.first_unsealed() - 1, spans.first_unsealed() - 1});
+  };
+  log_options.seal = [&] {
+    for (const Result<void>& sealed : {steps.seal(), spans.seal()}) {
+      if (!sealed.ok())
+        LOCKSTEP_LOG_WARN("server", "the log is full and cannot be relieved: %s", sealed.error().c_str());
+    }
+  };
+  log_options.dropped_unsealed = [&](uint64_t first, uint64_t last) {
+    dropped_unsealed += static_cast<int64_t>(last - first + 1);
+  };
+  Result<std::unique_ptr<DurableLog>> log = DurableLog::open(std::move(log_options), counters);
   if (!log.ok()) return Error{log.error()};
+  readiness.add({"log", [&log = **log] { return log.trouble(); }});
   if (!replay(**log, applier, spans, engine, tail, rollups, clock, counters)) return {};
+  applier.set_applied_through((*log)->next_sequence() - 1);
   steps.end_replay();
   look();
   tail.go_live();
   stack_asks.go_live();
 
   DurableSink sink(**log, applier, mapping, kQueuedBytesMax);
-  Result<std::unique_ptr<OtlpDoors>> doors =
-      OtlpDoors::start({.http = *otlp_http_address, .grpc = *otlp_grpc_address}, sink, clock, counters, &commands);
+  Result<std::unique_ptr<OtlpDoors>> doors = OtlpDoors::start(
+      {.http = *otlp_http_address, .grpc = *otlp_grpc_address, .witness = &witness}, sink, clock, counters, &commands);
   if (!doors.ok()) return Error{doors.error()};
   if (!options.scrape.empty()) scraper = Scraper::start(std::move(*scrape), intake, clock, counters);
   ready = true;
@@ -412,6 +470,9 @@ Result<void> run(const Options& options, const sigset_t& signals) {
     if (signal == SIGHUP && scraper) reload_scrape_file(options.scrape, *scraper, counters);
     look();
     queries.tick();
+    tell_dropped(dropped_unsealed, sink, clock);
+    show_clocks(witness, counters);
+    readiness.ask();
   }
 
   LOCKSTEP_LOG_INFO("server", "stopping: doors, diagnosis, API, log");

@@ -10,6 +10,7 @@
 #include <numeric>
 
 #include "base/files.h"
+#include "base/format_versions.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "model/events.h"
@@ -115,7 +116,10 @@ void Spool::take_up(const std::string& name) {
     return;
   }
   std::optional<Name> found = parse_name(name);
-  if (!found) return;
+  if (!found) {
+    if (name.ends_with(kSuffix)) ++unknown_files_;
+    return;
+  }
   struct stat info {};
   if (stat(path.c_str(), &info) != 0 || !S_ISREG(info.st_mode)) return;
   SpooledRequest& request = found->request;
@@ -148,6 +152,12 @@ Result<Spool> Spool::open(std::string folder, uint64_t bytes_max) {
   spool.folder_ = std::move(folder);
   spool.bytes_max_ = bytes_max;
   for (const std::string& name : *names) spool.take_up(name);
+  if (spool.unknown_files_ > 0)
+    LOCKSTEP_LOG_WARN(
+        "agent",
+        "spool: %s: %zu files have names that are not of format version %u or %u, which this agent reads; "
+        "they are left alone and not sent",
+        spool.folder_.c_str(), spool.unknown_files_, formats::kSpool.oldest, formats::kSpool.version);
   if (spool.torn_files_ > kTornLinesMax)
     LOCKSTEP_LOG_WARN("agent", "spool: %zu files in all were torn", spool.torn_files_);
   for (auto& by_signal : spool.queues_) {

@@ -56,7 +56,8 @@ struct SpoolPush {
 
 class Spool {
  public:
-  // Takes up what an earlier agent left in the folder. Files with other names are left alone.
+  // Takes up what an earlier agent left in the folder. Files with other names are left alone; *.otlp of another format
+  // version (base/format_versions.h) with one line.
   static Result<Spool> open(std::string folder, uint64_t bytes_max);
   // What was found torn by open().
   const SpoolDrops& torn() const { return torn_; }
@@ -102,6 +103,7 @@ class Spool {
   size_t count_ = 0;
   SpoolDrops torn_;
   size_t torn_files_ = 0;
+  size_t unknown_files_ = 0;                              // of another format version
   std::array<std::array<Queue, 3>, kDataValues> queues_;  // each by sequence
 };
 

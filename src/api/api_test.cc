@@ -7,9 +7,11 @@
 #include <filesystem>
 #include <limits>
 
+#include "api/readiness.h"
 #include "api/routes.h"
 #include "base/files.h"
 #include "base/text.h"
+#include "ingest/counters_table.h"
 #include "model/step_detail.h"
 #include "query/promql/testing/memory_metric_reader.h"
 #include "store/memory_span_store.h"
@@ -108,6 +110,7 @@ class ApiTest : public ::testing::Test {
     context.ask_detail = ask_detail_;
     context.gpu_hour_price = gpu_hour_price_;
     context.feedback = feedback_.get();
+    context.readiness = readiness_;
     context.cardinality = [](size_t) {
       CardinalityReport report;
       report.series = 7;
@@ -166,6 +169,7 @@ class ApiTest : public ::testing::Test {
   std::atomic<bool> ready_{true};
   std::function<DetailAsked(const JobInfo&, const DetailRequest&)> ask_detail_;
   std::unique_ptr<FeedbackBook> feedback_;
+  Readiness* readiness_ = nullptr;
   std::string body_;
   std::vector<std::pair<std::string, std::string>> headers_;
   simdjson::dom::parser parser_;
@@ -708,7 +712,27 @@ TEST_F(ApiTest, UntilRecoveryIsDoneItIsAliveButNotReady) {
   EXPECT_EQ(get("/metrics").status, 200);
   ready_ = true;
   EXPECT_EQ(get("/readyz").body, "ok\n");
+  EXPECT_EQ(get("/readyz", "format=json").body, "{\"ready\":true,\"checks\":[]}");
   EXPECT_NE(get("/metrics").body.find("\nlockstep_store_rows{table=\"steps\"} 39\n"), std::string::npos);
+}
+
+TEST_F(ApiTest, ReadyzIsFalseWhileACheckFailsAndSaysWhich) {
+  Counters counters(kServerCounters);
+  Readiness readiness(counters);
+  std::optional<std::string> disk = "the disk is full", clock = "an hour off";
+  readiness.add({"disk", [&] { return disk; }});
+  readiness.add({"clock", [&] { return clock; }, true});
+  readiness_ = &readiness;
+  EXPECT_EQ(get("/readyz").status, 503);
+  EXPECT_EQ(get("/readyz").body, "disk: the disk is full\n");
+  EXPECT_EQ(get("/readyz", "format=json").status, 503);
+  EXPECT_EQ(get("/readyz", "format=json").body,
+            "{\"ready\":false,\"checks\":[{\"name\":\"disk\",\"ok\":false,\"problem\":\"the disk is full\",\"warning\":"
+            "false},{\"name\":\"clock\",\"ok\":false,\"problem\":\"an hour off\",\"warning\":true}]}");
+  EXPECT_EQ(get("/api/jobs").status, 200);  // what is stored is still read
+  disk.reset();
+  EXPECT_EQ(get("/readyz").status, 200);
+  EXPECT_EQ(get("/readyz").body, "ok\nwarning: clock: an hour off\n");
 }
 
 TEST_F(ApiTest, EveryRouteOfTheTableAnswers) {

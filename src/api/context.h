@@ -24,6 +24,8 @@
 
 namespace lockstep {
 
+class Readiness;
+
 struct ApiContext {
   const StepStore& steps;
   const SpanStore& spans;
@@ -46,6 +48,7 @@ struct ApiContext {
   MetricEngine* metric_admin = nullptr;  // may be told to delete and to copy; nullptr: nobody may
   std::function<std::vector<ScrapeTarget>()> scrape_targets = {};  // empty: nothing is scraped. Thread-safe
   FeedbackBook* feedback = nullptr;  // what people say of verdicts; nullptr: not taken here
+  Readiness* readiness = nullptr;    // asked once `ready` is set; nullptr: nothing else is checked
 };
 
 }  // namespace lockstep

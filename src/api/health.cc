@@ -1,6 +1,7 @@
-// GET /healthz: alive. GET /readyz: every door is open and recovery is done.
+// GET /healthz: alive. GET /readyz: every door is open, recovery is done and every check of readiness.h is well.
 #include "api/answer.h"
 #include "api/endpoints.h"
+#include "api/readiness.h"
 
 namespace lockstep {
 
@@ -8,10 +9,36 @@ HttpResponse get_healthz(const ApiContext&, const ApiRequest&) {
   return text_answer(200, "text/plain; charset=utf-8", "ok\n");
 }
 
-HttpResponse get_readyz(const ApiContext& context, const ApiRequest&) {
-  return context.ready
-             ? text_answer(200, "text/plain; charset=utf-8", "ok\n")
-             : text_answer(503, "text/plain; charset=utf-8", "starting: the durable log is being read back\n");
+HttpResponse get_readyz(const ApiContext& context, const ApiRequest& request) {
+  Readiness::State state;
+  if (!context.ready) {  // nothing else is asked: it may not be there yet
+    state.is_ready = false;
+    state.rows.push_back({"starting", "the durable log is being read back"});
+  } else if (context.readiness != nullptr) {
+    state = context.readiness->ask();
+  }
+  HttpResponse answer;
+  if (request.http.parameter("format") == "json") {
+    JsonWriter json;
+    json.begin_object().field("ready", state.is_ready).key("checks").begin_array();
+    for (const Readiness::Row& row : state.rows) {
+      json.begin_object().field("name", row.name).field("ok", !row.problem.has_value());
+      if (row.problem) json.field("problem", *row.problem).field("warning", row.is_warning);
+      json.end_object();
+    }
+    json.end_array().end_object();
+    answer = json_answer(json);
+    answer.status = state.is_ready ? 200 : 503;
+  } else {
+    std::string text = state.is_ready ? "ok\n" : "";
+    for (const Readiness::Row& row : state.rows) {
+      if (!row.problem || (!state.is_ready && row.is_warning)) continue;
+      text += (row.is_warning ? "warning: " : "") + row.name + ": " + *row.problem + "\n";
+    }
+    answer = text_answer(state.is_ready ? 200 : 503, "text/plain; charset=utf-8", std::move(text));
+  }
+  if (!state.is_ready) answer.headers.emplace_back("retry-after", "1");
+  return answer;
 }
 
 }  // namespace lockstep

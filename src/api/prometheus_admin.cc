@@ -30,7 +30,7 @@ HttpResponse prometheus_delete_series(const ApiContext& context, const ApiReques
   if (!to.ok()) return prometheus_error("bad_data", to.error());
   for (const std::vector<LabelMatcher>& matchers : *any) {
     if (Result<void> removed = context.metric_admin->remove(matchers, *from, *to); !removed.ok())
-      return prometheus_error("internal", removed.error());
+      return prometheus_error("unavailable", removed.error());
   }
   return done();
 }
@@ -45,7 +45,7 @@ HttpResponse prometheus_clean_tombstones(const ApiContext& context, const ApiReq
 HttpResponse prometheus_snapshot(const ApiContext& context, const ApiRequest&) {
   if (context.metric_admin == nullptr) return not_allowed();
   const Result<std::string> name = context.metric_admin->snapshot();
-  if (!name.ok()) return prometheus_error("internal", name.error());
+  if (!name.ok()) return prometheus_error("unavailable", name.error());
   return prometheus_answer([&](JsonWriter& json) { json.begin_object().field("name", *name).end_object(); });
 }
 

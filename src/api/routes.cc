@@ -123,7 +123,8 @@ constexpr Route kRoutes[] = {
      true},
     {"/metrics", "", "Lockstep's own metrics, Prometheus text", get_own_metrics},
     {"/healthz", "", "200 when alive", get_healthz},
-    {"/readyz", "", "200 when every door is open and recovery is done", get_readyz},
+    {"/readyz", "format", "200 when recovery is done and nothing is wrong, else 503 and what is (format=json)",
+     get_readyz},
 };
 
 // {job} and {name} take one or more segments (a job id, a service or a tag may hold '/'), everything else exactly one.

@@ -22,6 +22,7 @@
 #include "base/crc32c.h"
 #include "base/disk.h"
 #include "base/files.h"
+#include "base/format_versions.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "bus/log.h"
@@ -31,6 +32,7 @@ namespace {
 
 constexpr uint32_t kMagic = 0x3152534C;  // "LSR1"
 constexpr std::string_view kMagicBytes = "LSR1";
+static_assert(kMagicBytes.substr(0, 3) == formats::kDurableLog.magic && formats::kDurableLog.version == 1);
 // Whoever is told of a failure may send nothing more, so that nobody would find out that it is over.
 constexpr std::chrono::seconds kTroubleLasts{10};
 constexpr uint64_t kGroupBytesMax = 128ull << 20;  // a group never waits for much more than one longest record
@@ -178,6 +180,7 @@ Result<void> SegmentLog::recover() {
     std::optional<uint64_t> first = parse_uint(std::string_view(name).substr(0, name.size() - 4));
     struct stat info {};
     if (!first || path(*first) != options_.folder + "/" + name || stat(path(*first).c_str(), &info) != 0) continue;
+    if (Result<void> known = formats::check_file(formats::kDurableLog, path(*first)); !known.ok()) return known;
     segments_.push_back({*first, static_cast<uint64_t>(info.st_size)});
     total_bytes_ += segments_.back().bytes;
   }
@@ -188,9 +191,12 @@ Result<void> SegmentLog::recover() {
     Scan scan = scan_segment(*content, last.first_sequence, UINT64_MAX, [](const Record&) {});
     next_sequence_ = last.first_sequence + scan.records;
     uint64_t bad_bytes = content->size() - scan.good_bytes;
-    if (bad_bytes > 0 && has_intact_header(std::string_view(*content).substr(scan.good_bytes + 1))) {
-      // Not a torn write: something whole follows. The bytes stay for whoever wants to look; replay() stops before
-      // them.
+    const std::string_view bad = std::string_view(*content).substr(scan.good_bytes);
+    const formats::Found found = formats::read_head(formats::kDurableLog, bad).found;
+    const bool is_torn = found == formats::Found::kTorn || found == formats::Found::kKnown;
+    if (bad_bytes > 0 && (!is_torn || has_intact_header(bad.substr(1)))) {
+      // Not a torn write: it does not begin as one does, or something whole follows. The bytes stay for whoever wants
+      // to look; replay() stops before them.
       next_sequence_ = std::max(next_sequence_, last.first_sequence + 1);
     } else if (bad_bytes > 0) {
       counters_.add("lockstep_log_torn_tails_total");
@@ -216,8 +222,8 @@ Result<void> SegmentLog::recover() {
         return Error{format("cannot sync %s: %s", path(last.first_sequence).c_str(), std::strerror(errno))};
     }
   }
-  // Every start begins a segment of its own: nothing is written behind bytes of an earlier life.
-  drop_old_segments();
+  // Every start begins a segment of its own: nothing is written behind bytes of an earlier life. A log that is too long
+  // is cut by the first append: until it has been replayed nobody can say what is needed.
   bytes_gauge_.store(static_cast<int64_t>(total_bytes_));
   return {};
 }
@@ -414,15 +420,35 @@ void SegmentLog::close_segment() {
 }
 
 void SegmentLog::drop_old_segments() {
+  uint64_t sealed = options_.sealed_through ? 0 : UINT64_MAX;
+  bool told = false;
   while (total_bytes_ > options_.total_bytes_max &&
          segments_.size() > 1) {  // the newest always stays: it knows the sequence
     const Segment& oldest = segments_.front();
+    const uint64_t last = segments_[1].first_sequence - 1;
+    if (sealed < last) sealed = options_.sealed_through();
+    if (sealed < last && !told && options_.seal) {
+      told = true;
+      options_.seal();
+      sealed = options_.sealed_through();
+    }
     if (disk::unlink(path(oldest.first_sequence)) != 0 && errno != ENOENT) {
       LOCKSTEP_LOG_WARN("log", "cannot delete old segment %s: %s", path(oldest.first_sequence).c_str(),
                         std::strerror(errno));
       return;
     }
     counters_.add("lockstep_log_segments_dropped_total");
+    if (sealed < last) {
+      const uint64_t first = std::max(oldest.first_sequence, sealed + 1);
+      counters_.add("lockstep_log_unsealed_records_dropped_total", "", static_cast<int64_t>(last - first + 1));
+      LOCKSTEP_LOG_ERROR(
+          "log",
+          "records %llu to %llu deleted to stay within %llu bytes though the stores could not write them to "
+          "files; a crash before they can loses them",
+          static_cast<unsigned long long>(first), static_cast<unsigned long long>(last),
+          static_cast<unsigned long long>(options_.total_bytes_max));
+      if (options_.dropped_unsealed) options_.dropped_unsealed(first, last);
+    }
     total_bytes_ -= oldest.bytes;
     segments_.erase(segments_.begin());
   }

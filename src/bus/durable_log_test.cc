@@ -213,6 +213,94 @@ TEST_F(DurableLogTest, DropsTheOldestSegmentsBeyondItsSizeAndCountsThem) {
   EXPECT_EQ(counters_.value("lockstep_log_records_missing_total"), 0);
 }
 
+TEST_F(DurableLogTest, ALogOfAnotherVersionIsRefusedWithBothVersionsNamedAndNothingIsChanged) {
+  auto log = open();
+  ASSERT_TRUE(log->append(RecordKind::kOtlpLogs, 1, "hello").ok());
+  log.reset();
+  for (const char version : {'2', '0'}) {
+    overwrite(segments().at(0), 3, version);
+    const std::string before = *read_file(segments().at(0), 1 << 20);
+    Result<std::unique_ptr<DurableLog>> opened = DurableLog::open({.folder = folder_ + "/log"}, counters_);
+    ASSERT_FALSE(opened.ok());
+    EXPECT_NE(
+        opened.error().find(format("a durable log of format version %c, and this server reads version 1", version)),
+        std::string::npos)
+        << opened.error();
+    EXPECT_EQ(*read_file(segments().at(0), 1 << 20), before);
+  }
+  overwrite(segments().at(0), 3, '1');
+  log = open();
+  ASSERT_EQ(replay(*log).size(), 1u);
+}
+
+TEST_F(DurableLogTest, AFileThatBeginsAsNoLogOfOursIsDamageAndStays) {
+  auto log = open();
+  ASSERT_TRUE(log->append(RecordKind::kOtlpLogs, 1, "hello").ok());
+  log.reset();
+  const std::string path = segments().at(0);
+  ASSERT_TRUE(write_file_atomically(path, std::string(500, 'x')).ok());
+  log = open();
+  EXPECT_TRUE(replay(*log).empty());
+  EXPECT_EQ(counters_.value("lockstep_log_corrupt_segments_total"), 1);
+  EXPECT_EQ(counters_.value("lockstep_log_torn_tails_total"), 0);
+  ASSERT_TRUE(log->append(RecordKind::kOtlpLogs, 2, "more").ok());
+  EXPECT_EQ(read_file(path, 1 << 20)->size(), 500u);
+}
+
+TEST_F(DurableLogTest, HasTheStoresWriteOutWhatTheyHaveBeforeASegmentGoes) {
+  uint64_t appended = 0, sealed = 0;
+  int seals = 0;
+  LogOptions options;
+  options.total_bytes_max = 8000;
+  options.sealed_through = [&] { return sealed; };
+  options.seal = [&] {
+    ++seals;
+    sealed = appended;
+  };
+  options.dropped_unsealed = [&](uint64_t, uint64_t) { ADD_FAILURE(); };
+  auto log = open(options);
+  for (int i = 0; i < 100; ++i) appended = *log->append(RecordKind::kOtlpLogs, i, std::string(400, 'x'));
+  EXPECT_GT(counters_.value("lockstep_log_segments_dropped_total"), 0);
+  EXPECT_GT(seals, 0);
+  EXPECT_EQ(counters_.value("lockstep_log_unsealed_records_dropped_total"), 0);
+  EXPECT_LE(counters_.value("lockstep_log_bytes"), 8000);
+}
+
+TEST_F(DurableLogTest, WhatTheStoresCannotWriteOutIsToldWhenItsSegmentGoes) {
+  LogOptions options;
+  options.total_bytes_max = 8000;
+  int seals = 0;
+  uint64_t told = 0, last_told = 0;
+  options.sealed_through = [] { return uint64_t{3}; };
+  options.seal = [&] { ++seals; };  // to no avail
+  options.dropped_unsealed = [&](uint64_t first, uint64_t last) {
+    EXPECT_EQ(first, last_told == 0 ? 4 : last_told + 1);  // up to 3 is in files
+    last_told = last;
+    told += last - first + 1;
+  };
+  auto log = open(options);
+  for (int i = 0; i < 100; ++i) ASSERT_TRUE(log->append(RecordKind::kOtlpLogs, i, std::string(400, 'x')).ok());
+  EXPECT_LE(counters_.value("lockstep_log_bytes"), 8000);  // the disk is not filled
+  EXPECT_GT(seals, 0);
+  EXPECT_GT(told, 0u);
+  EXPECT_EQ(counters_.value("lockstep_log_unsealed_records_dropped_total"), static_cast<int64_t>(told));
+  EXPECT_EQ(replay(*log).front().sequence, last_told + 1);
+}
+
+TEST_F(DurableLogTest, ALogThatIsTooLongAtStartIsReadWholeBeforeItIsCut) {
+  auto log = open();
+  for (int i = 0; i < 20; ++i) {
+    ASSERT_TRUE(log->append(RecordKind::kOtlpLogs, i, std::string(400, 'x')).ok());
+    if (i % 5 == 4) log = open();
+  }
+  LogOptions smaller;
+  smaller.total_bytes_max = 4000;
+  log = open(smaller);
+  EXPECT_EQ(replay(*log).size(), 20u);
+  ASSERT_TRUE(log->append(RecordKind::kOtlpLogs, 21, "new").ok());
+  EXPECT_LE(counters_.value("lockstep_log_bytes"), 4000);
+}
+
 TEST_F(DurableLogTest, RefusesARecordOverTheLimitAndCountsEveryOutcome) {
   auto log = open();
   std::string longest(DurableLog::kRecordBytesMax + 1, 'x');

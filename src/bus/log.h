@@ -6,7 +6,9 @@
 // On error: a record that append() refused is not there after a restart; only where the disk did not let it be taken
 // back, and the process ended before another record was accepted, it may be. A torn tail (crash during a write) is cut
 // off and counted when the log is opened; records before it are intact (checksummed).
-// Limits: kRecordBytesMax per record; retention by total bytes, oldest segments first, dropped segments counted.
+// Limits: kRecordBytesMax per record; retention by total bytes, oldest segments first, dropped segments counted. A
+// segment of which the stores have something in memory alone goes only when they have been told to write it out, and
+// where that fails, with one line, a count and a call to dropped_unsealed.
 // Disk full: append() fails with one clear line, the log stays readable and accepts again when there is room.
 // Thread rule: Thread-safe.
 #pragma once
@@ -34,6 +36,14 @@ struct LogOptions {
   uint64_t segment_bytes_max = 64ull << 20;
   uint64_t total_bytes_max = 4ull << 30;
   bool sync = true;  // false only for benchmarks
+  // Up to which record everything is in the stores' own files; asked before a segment is deleted. Empty: whatever is
+  // applied needs no log any more.
+  std::function<uint64_t()> sealed_through = {};
+  // Has the stores write out what they have, because the log is full; appends wait for it.
+  std::function<void()> seal = {};
+  // Records first to last were deleted though a crash would now lose what is in them. Called by an append: must be
+  // quick.
+  std::function<void(uint64_t first, uint64_t last)> dropped_unsealed = {};
 };
 
 class DurableLog {

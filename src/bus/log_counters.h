@@ -24,6 +24,10 @@ inline constexpr CounterDescriptor kLogCounters[] = {
      "Segments read only up to a record whose checksum does not match."},
     {"lockstep_log_segments_dropped_total", "counter", Severity::kNotice,
      "Oldest segments deleted to keep the log within its size."},
+    {"lockstep_log_unsealed_records_dropped_total", "counter", Severity::kDataLoss,
+     "Records in deleted segments that the stores had not written to files yet, though they were told to: a crash "
+     "before "
+     "they do loses them. Raise --log-bytes-max, or see why files cannot be written."},
     {"lockstep_log_bytes", "gauge", Severity::kInfo, "Size of the durable log on disk."},
 };
 

@@ -1,6 +1,6 @@
 // What a door lets in, record by record. A record is refused, and the rest of its batch kept, if
-//   - its time is more than kAheadMaxNs ahead of the server's (future_time): one wrong clock must not move "now" for a
-//   job;
+//   - its time is more than kAheadMaxNs ahead of the latest that is credible (future_time; base/clock_witness.h): one
+//     wrong clock must not move "now" for a job;
 //   - it is a train.step, rank.status or comm.init event that cannot be read (bad_train_step, bad_rank_status,
 //     bad_comm_init), or whose resource names no job and rank (bad_identity).
 //
@@ -11,12 +11,13 @@
 #include <map>
 #include <string>
 
+#include "base/clock_witness.h"
 #include "model/telemetry.h"
 #include "store/spans/span_columns.h"
 
 namespace lockstep {
 
-inline constexpr int64_t kAheadMaxNs = 10ll * 60 * 1'000'000'000;
+inline constexpr int64_t kAheadMaxNs = ClockWitness::kToleranceNs;
 
 struct AdmissionReport {
   int64_t received = 0;
@@ -28,7 +29,7 @@ struct AdmissionReport {
   std::string first_reason;
 };
 
-// Takes refused records out of the batch.
+// Takes refused records out of the batch. server_unix_ns: the latest time that it may be.
 AdmissionReport admit(Batch& batch, int64_t server_unix_ns);
 // Spans: latest_unix_ns is the latest of their starts and ends, unsigned; they are looked at one by one only where that
 // is too late.

@@ -16,6 +16,14 @@ namespace lockstep {
 inline constexpr CounterDescriptor kIngestCounters[] = {
     {"lockstep_build_info", "gauge", Severity::kInfo, "Always 1; the labels say which build this is."},
 
+    {"lockstep_ready", "gauge", Severity::kError,
+     "1: well, 0: not, by check; /readyz says why. The server is ready where all are 1 that are no warnings (clock)."},
+    {"lockstep_clock_off_ms", "gauge", Severity::kNotice,
+     "How far clocks are apart, by which: senders (the time of most of them less the server's; 0 where they are too "
+     "few "
+     "or do not agree), jump (how far the server's clock has jumped and is not believed yet)."},
+    {"lockstep_clock_senders", "gauge", Severity::kInfo, "Senders whose clocks were heard in the last minutes."},
+
     {"lockstep_http_requests_total", "counter", Severity::kInfo,
      "Requests answered, by door and HTTP status (gRPC doors: gRPC status)."},
     {"lockstep_http_connections", "gauge", Severity::kInfo, "Connections open now, by door."},

@@ -14,8 +14,9 @@ constexpr int64_t kIdleTimeoutMs = 300'000;
 
 class TwoDoors final : public OtlpDoors {
  public:
-  TwoDoors(IngestSink& sink, const Clock& clock, Counters& counters, uint64_t body_bytes_max, AgentCommands* commands)
-      : handler_(sink, clock, counters, body_bytes_max), commands_(commands) {}
+  TwoDoors(IngestSink& sink, const Clock& clock, Counters& counters, const OtlpDoorsOptions& options,
+           AgentCommands* commands)
+      : handler_(sink, clock, counters, options.body_bytes_max, options.witness), commands_(commands) {}
   ~TwoDoors() override { stop(); }
 
   Result<void> open(const OtlpDoorsOptions& options, Counters& counters) {
@@ -77,7 +78,7 @@ class TwoDoors final : public OtlpDoors {
 
 Result<std::unique_ptr<OtlpDoors>> OtlpDoors::start(OtlpDoorsOptions options, IngestSink& sink, const Clock& clock,
                                                     Counters& counters, AgentCommands* commands) {
-  auto doors = std::make_unique<TwoDoors>(sink, clock, counters, options.body_bytes_max, commands);
+  auto doors = std::make_unique<TwoDoors>(sink, clock, counters, options, commands);
   Result<void> open = doors->open(options, counters);
   if (!open) return Error{open.error()};
   return std::unique_ptr<OtlpDoors>(std::move(doors));

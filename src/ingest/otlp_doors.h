@@ -16,6 +16,7 @@
 #include <string>
 
 #include "base/clock.h"
+#include "base/clock_witness.h"
 #include "base/counters.h"
 #include "base/result.h"
 #include "ingest/agent_commands.h"
@@ -32,6 +33,7 @@ struct OtlpDoorsOptions {
   size_t connections_max = 32'768;  // per door; an agent per node keeps one open, and one more that waits for commands
   size_t commands_waiting_max = 16'384;  // of those over HTTP
   size_t threads = 8;                    // per door; a request waits on one of them for the disk
+  ClockWitness* witness = nullptr;       // hears the senders' clocks; nullptr: the server's clock alone counts
 };
 
 class OtlpDoors {

@@ -61,6 +61,21 @@ HttpResponse status_answer(Format wire_format, int http_status, int code, const 
       wire_format == Format::kJson ? otlp::encode_status_json(code, message) : otlp::encode_status(code, message));
 }
 
+// Of the times in a request, the one nearest to the server's: it says most of its sender's clock. Others were kept for
+// a while, or are somebody's mistake.
+struct NearestTime {
+  int64_t now_ns;
+  int64_t unix_ns = 0;  // 0: none
+  uint64_t distance_ns = UINT64_MAX;
+  void add(int64_t time_ns) {
+    if (time_ns <= 0) return;
+    const uint64_t distance = static_cast<uint64_t>(time_ns > now_ns ? time_ns - now_ns : now_ns - time_ns);
+    if (distance >= distance_ns) return;
+    distance_ns = distance;
+    unix_ns = time_ns;
+  }
+};
+
 // compression.h says in words that what comes out is over the limit; it is the one failure that has a status of its
 // own.
 bool over_limit(const std::string& error) {
@@ -69,8 +84,36 @@ bool over_limit(const std::string& error) {
 
 }  // namespace
 
-OtlpHandler::OtlpHandler(IngestSink& sink, const Clock& clock, Counters& counters, uint64_t body_bytes_max)
-    : sink_(sink), clock_(clock), counters_(counters), body_bytes_max_(body_bytes_max), log_(clock, "ingest") {}
+OtlpHandler::OtlpHandler(IngestSink& sink, const Clock& clock, Counters& counters, uint64_t body_bytes_max,
+                         ClockWitness* witness)
+    : sink_(sink),
+      clock_(clock),
+      counters_(counters),
+      body_bytes_max_(body_bytes_max),
+      witness_(witness),
+      log_(clock, "ingest") {}
+
+int64_t OtlpHandler::latest_now(const Attributes& resource, int64_t sent_unix_ns, int64_t now_ns) {
+  if (witness_ == nullptr) return now_ns;
+  std::string_view sender = find_string(resource, "host.name");  // whatever runs there has the same clock
+  if (sender.empty()) sender = find_string(resource, "service.instance.id");
+  witness_->note(sender, sent_unix_ns);
+  return witness_->now().latest_unix_ns;
+}
+
+int64_t OtlpHandler::latest_now(const Batch& batch, int64_t now_ns) {
+  int64_t latest_ns = now_ns;
+  for (const ResourceGroup& group : batch.groups) {
+    if (witness_ == nullptr) break;
+    NearestTime nearest{now_ns};
+    for (const MetricPoint& point : group.points) nearest.add(point.time_unix_ns);
+    for (const LogRecord& record : group.logs)
+      nearest.add(record.time_unix_ns != 0 ? record.time_unix_ns : record.observed_unix_ns);
+    for (const Span& span : group.spans) nearest.add(span.end_unix_ns);
+    latest_ns = std::max(latest_ns, latest_now(group.resource, nearest.unix_ns, now_ns));
+  }
+  return latest_ns;
+}
 
 void OtlpHandler::count_request(std::string_view door, Signal signal, int code) {
   counters_.add("lockstep_ingest_requests_total",
@@ -193,7 +236,17 @@ Result<OtlpHandler::Outcome> OtlpHandler::decode_and_ingest(std::string_view doo
     Result<DecodedSpans> spans = decode_spans(bytes);
     if (!spans) return undecodable(spans.error());
     count_bytes();
-    const AdmissionReport admission = admit(spans->columns, spans->latest_unix_ns, now_ns);
+    const auto& sources = spans->columns.sources;
+    NearestTime nearest{now_ns};
+    if (sources.size() == 1 && witness_ != nullptr) {  // of several, others tell
+      nearest.add(static_cast<int64_t>(spans->latest_unix_ns));
+      if (nearest.distance_ns > static_cast<uint64_t>(ClockWitness::kToleranceNs)) {
+        for (const spans::SpanRow& row : spans->columns.rows) nearest.add(row.start_unix_ns);
+      }
+    }
+    const int64_t latest_ns =
+        latest_now(sources.size() == 1 ? *sources[0]->resource : Attributes(), nearest.unix_ns, now_ns);
+    const AdmissionReport admission = admit(spans->columns, spans->latest_unix_ns, latest_ns);
     return ingest(
         door, signal, admission, protobuf, [&] { return otlp::encode(spans::to_batch(spans->columns)); },
         [&](std::string_view kept) { return sink_.accept_spans(std::move(spans->columns), kept, now_ns); });
@@ -201,7 +254,7 @@ Result<OtlpHandler::Outcome> OtlpHandler::decode_and_ingest(std::string_view doo
   Result<Batch> batch = json ? otlp::decode_json(signal, bytes) : otlp::decode(signal, bytes);
   if (!batch) return undecodable(batch.error());
   count_bytes();
-  const AdmissionReport admission = admit(*batch, now_ns);
+  const AdmissionReport admission = admit(*batch, latest_now(*batch, now_ns));
   return ingest(
       door, signal, admission, protobuf, [&] { return otlp::encode(*batch); },
       [&](std::string_view kept) {

@@ -20,6 +20,7 @@
 #include <string_view>
 
 #include "base/clock.h"
+#include "base/clock_witness.h"
 #include "base/counters.h"
 #include "ingest/admission.h"
 #include "ingest/rate_limited_log.h"
@@ -34,8 +35,10 @@ inline constexpr std::string_view kOtlpGrpcDoor = "otlp_grpc";
 
 class OtlpHandler {
  public:
-  // body_bytes_max: of a request after decompression.
-  OtlpHandler(IngestSink& sink, const Clock& clock, Counters& counters, uint64_t body_bytes_max);
+  // body_bytes_max: of a request after decompression. witness: hears the senders' clocks and says which time is
+  // credible; nullptr: the server's clock alone is.
+  OtlpHandler(IngestSink& sink, const Clock& clock, Counters& counters, uint64_t body_bytes_max,
+              ClockWitness* witness = nullptr);
 
   HttpResponse handle_http(const ServerRequest& request);
   GrpcReply handle_grpc(const std::string& path, const std::string& body);
@@ -56,6 +59,9 @@ class OtlpHandler {
   Outcome ingest(std::string_view door, Signal signal, const AdmissionReport& admission, std::string_view bytes,
                  const std::function<std::string()>& encode,
                  const std::function<AcceptResult(std::string_view bytes)>& accept);
+  // The latest time that is credible, now that this sender has been heard.
+  int64_t latest_now(const Attributes& resource, int64_t sent_unix_ns, int64_t now_ns);
+  int64_t latest_now(const Batch& batch, int64_t now_ns);
   void count_request(std::string_view door, Signal signal, int code);
   void count_undecodable(std::string_view door, const char* reason, const std::string& line);
 
@@ -63,6 +69,7 @@ class OtlpHandler {
   const Clock& clock_;
   Counters& counters_;
   const uint64_t body_bytes_max_;
+  ClockWitness* const witness_;
   RateLimitedLog log_;
 };
 

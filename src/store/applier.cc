@@ -60,6 +60,7 @@ void Applier::apply(Signal signal, Batch batch, int64_t received_unix_ns, uint64
     note_agent(group.resource, received_unix_ns, records_lost);
   }
   if (may_have_steps) steps_.end_record();
+  if (log_sequence != 0) applied_through_ = log_sequence;
   std::string label = format("signal=\"%s\"", to_text(signal));
   counters_.add("lockstep_apply_records_received_total", label, received);
   counters_.add("lockstep_apply_records_passed_total", label, received - refused);
@@ -70,6 +71,7 @@ void Applier::apply_spans(spans::SpanColumns columns, int64_t received_unix_ns, 
   std::lock_guard lock(mutex_);
   for (const auto& source : columns.sources) note_agent(*source->resource, received_unix_ns, 0);
   spans_.append(std::move(columns), received_unix_ns, log_sequence);
+  if (log_sequence != 0) applied_through_ = log_sequence;
   counters_.add("lockstep_apply_records_received_total", "signal=\"spans\"", received);
   counters_.add("lockstep_apply_records_passed_total", "signal=\"spans\"", received);
 }

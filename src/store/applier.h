@@ -11,6 +11,7 @@
 // Thread rule: Thread-safe (one mutex). subscribe() before the first apply().
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <mutex>
 #include <vector>
@@ -34,6 +35,10 @@ class Applier {
   void apply(Signal signal, Batch batch, int64_t received_unix_ns, uint64_t log_sequence = 0);
   // Spans as columns. log_sequence: as for SpanStore::append().
   void apply_spans(spans::SpanColumns columns, int64_t received_unix_ns, uint64_t log_sequence);
+  // The last record of the durable log that is in the stores. Records that were passed over need not be told one by
+  // one.
+  uint64_t applied_through() const { return applied_through_; }
+  void set_applied_through(uint64_t log_sequence) { applied_through_ = log_sequence; }
 
  private:
   void note_agent(const Attributes& resource, int64_t received_unix_ns, int64_t records_lost);
@@ -46,6 +51,7 @@ class Applier {
   AgentRegistry& agents_;
   Counters& counters_;
   std::vector<StoreSubscriber*> subscribers_;
+  std::atomic<uint64_t> applied_through_{0};
   std::mutex mutex_;  // one batch at a time
 };
 

@@ -3,10 +3,12 @@
 #include <sqlite3.h>
 
 #include <algorithm>
+#include <iterator>
 #include <mutex>
 
 #include "base/disk.h"
 #include "base/files.h"
+#include "base/format_versions.h"
 #include "base/log.h"
 #include "base/text.h"
 
@@ -41,23 +43,45 @@ std::string column(sqlite3_stmt* statement, int index) {
                      text == nullptr ? 0 : static_cast<size_t>(sqlite3_column_bytes(statement, index)));
 }
 
+// What makes version n + 1 of version n, in order. 0 is a new file, or one of before there were versions: what is there
+// stays.
+constexpr const char* kUpgrades[] = {
+    "CREATE TABLE IF NOT EXISTS verdicts(id TEXT PRIMARY KEY, job_id TEXT NOT NULL, state TEXT NOT NULL, "
+    "found_unix_ns INTEGER NOT NULL, json TEXT NOT NULL) STRICT;"
+    "CREATE INDEX IF NOT EXISTS verdicts_by_job ON verdicts(job_id, found_unix_ns);"
+    "CREATE INDEX IF NOT EXISTS verdicts_by_time ON verdicts(found_unix_ns);"
+    "CREATE TABLE IF NOT EXISTS feedback(verdict_id TEXT PRIMARY KEY, is_right INTEGER NOT NULL, said TEXT NOT "
+    "NULL, "
+    "cause TEXT NOT NULL, note TEXT NOT NULL, at_unix_ns INTEGER NOT NULL) STRICT;",
+};
+static_assert(std::size(kUpgrades) == formats::kState.version);
+
 class SqliteStateStore final : public StateStore {
  public:
   SqliteStateStore(std::string path, Database database) : path_(std::move(path)), database_(std::move(database)) {}
 
   Result<void> prepare_tables() {
-    static constexpr const char* kSetup =
-        "PRAGMA journal_mode=WAL;"
-        "PRAGMA synchronous=FULL;"
-        "CREATE TABLE IF NOT EXISTS verdicts(id TEXT PRIMARY KEY, job_id TEXT NOT NULL, state TEXT NOT NULL, "
-        "found_unix_ns INTEGER NOT NULL, json TEXT NOT NULL) STRICT;"
-        "CREATE INDEX IF NOT EXISTS verdicts_by_job ON verdicts(job_id, found_unix_ns);"
-        "CREATE INDEX IF NOT EXISTS verdicts_by_time ON verdicts(found_unix_ns);"
-        "CREATE TABLE IF NOT EXISTS feedback(verdict_id TEXT PRIMARY KEY, is_right INTEGER NOT NULL, said TEXT NOT "
-        "NULL, "
-        "cause TEXT NOT NULL, note TEXT NOT NULL, at_unix_ns INTEGER NOT NULL) STRICT;";
     sqlite3_busy_timeout(database_.get(), 5000);
+    int64_t version = -1;
+    {
+      Statement read = prepare(database_.get(), "PRAGMA user_version");
+      if (!read || sqlite3_step(read.get()) != SQLITE_ROW) return failure("cannot read the version of");
+      version = sqlite3_column_int64(read.get(), 0);
+    }
+    // Before anything is changed.
+    if (Result<void> known = formats::check_version(formats::kState, path_, static_cast<uint32_t>(version));
+        !known.ok())
+      return known;
+    static constexpr const char* kSetup = "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL;";
     if (sqlite3_exec(database_.get(), kSetup, nullptr, nullptr, nullptr) != SQLITE_OK) return failure("cannot prepare");
+    for (uint32_t from = static_cast<uint32_t>(version); from < formats::kState.version; ++from) {
+      const std::string step = format("BEGIN IMMEDIATE; %s PRAGMA user_version=%u; COMMIT;", kUpgrades[from], from + 1);
+      if (sqlite3_exec(database_.get(), step.c_str(), nullptr, nullptr, nullptr) != SQLITE_OK) {
+        const Error failed = failure("cannot upgrade");
+        sqlite3_exec(database_.get(), "ROLLBACK", nullptr, nullptr, nullptr);
+        return failed;
+      }
+    }
     return {};
   }
 

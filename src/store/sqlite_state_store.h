@@ -1,6 +1,8 @@
 // State in one SQLite file (write-ahead log, synced at every save). The newest kVerdictsMax verdicts and kFeedbackMax
 // answers of people are kept.
 //
+// Versions: PRAGMA user_version (base/format_versions.h); an older file is upgraded in place, step by step, each in a
+//   transaction; a newer one is refused and left as it is.
 // On error: saving returns one line and the old row stays; a listing that fails logs one line and is empty.
 // Thread rule: Thread-safe.
 #pragma once

@@ -28,7 +28,7 @@ inline constexpr CounterDescriptor kStoreCounters[] = {
     {"lockstep_span_files", "gauge", Severity::kInfo, "Files of spans on disk."},
     {"lockstep_span_file_bytes", "gauge", Severity::kInfo, "Bytes of the files of spans on disk."},
     {"lockstep_span_files_refused_total", "counter", Severity::kDataLoss,
-     "Files of spans kept out at start: torn, corrupt or of another format version."},
+     "Files of spans kept out at start: torn or corrupt."},
     {"lockstep_span_row_groups_spoilt_total", "counter", Severity::kDataLoss,
      "Row groups of spans found corrupt when they were read, and kept out from then on."},
     {"lockstep_span_seals_failed_total", "counter", Severity::kError,
@@ -37,7 +37,7 @@ inline constexpr CounterDescriptor kStoreCounters[] = {
     {"lockstep_step_file_bytes", "gauge", Severity::kInfo, "Bytes of the files of steps on disk."},
     {"lockstep_step_rows_unsealed", "gauge", Severity::kInfo, "Rows of steps in memory that are in no file yet."},
     {"lockstep_step_files_refused_total", "counter", Severity::kDataLoss,
-     "Files of steps kept out at start: torn, corrupt or of another format version."},
+     "Files of steps kept out at start: torn or corrupt."},
     {"lockstep_step_row_groups_spoilt_total", "counter", Severity::kDataLoss,
      "Row groups of steps found corrupt when they were read, and kept out from then on."},
     {"lockstep_step_seals_failed_total", "counter", Severity::kError,
@@ -67,6 +67,10 @@ inline constexpr CounterDescriptor kStoreCounters[] = {
     {"lockstep_metric_write_failed_total", "counter", Severity::kError,
      "Times something could not be written, by what: log, seal, merge. It is tried again; meanwhile pushes may be "
      "refused as unavailable."},
+    {"lockstep_metric_admin_refused_total", "counter", Severity::kNotice,
+     "Copies and deletions of metrics that were refused, by what (snapshot, deletion) and reason: limit (their "
+     "number), "
+     "bytes, disk (too little room)."},
     {"lockstep_store_series", "gauge", Severity::kInfo, "Metric series held."},
     {"lockstep_store_jobs_dropped_total", "counter", Severity::kNotice,
      "Jobs forgotten because of the limit on jobs or ranks, longest silent first."},

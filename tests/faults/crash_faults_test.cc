@@ -238,19 +238,24 @@ class World {
     LogOptions log_options;
     log_options.folder = root_ + "/log";
     log_options.segment_bytes_max = 300 + below(3000);
+    log_options.total_bytes_max = 1000 + below(20'000);
+    log_options.sealed_through = [&] {
+      return std::min({last_applied_, steps_->first_unsealed() - 1, spans_->first_unsealed() - 1});
+    };
+    log_options.seal = [&] { (void)(steps_->seal().ok() & spans_->seal().ok()); };
+    log_options.dropped_unsealed = [&](uint64_t, uint64_t) { gaps_.steps = gaps_.spans = true; };
     Result<std::unique_ptr<DurableLog>> log = DurableLog::open(log_options, *counters_);
     if (!log.ok()) return failed(log.error());
     log_ = std::move(*log);
 
-    // A log that has dropped what both stores have sealed is as good as one that has all.
-    const uint64_t dropped = below(2) == 0 ? 0 : std::min(steps_sealed_, spans_sealed_);
     replayed_.clear();
     Result<void> done =
         log_->replay([&](uint64_t sequence, RecordKind kind, int64_t received_unix_ns, std::string_view payload) {
           replayed_[sequence] = std::string(payload);
-          if (sequence > dropped) apply(sequence, kind, received_unix_ns, payload);
+          apply(sequence, kind, received_unix_ns, payload);
         });
     if (!done.ok()) return failed(done.error());
+    last_applied_ = log_->next_sequence() - 1;
     steps_->end_replay();
     return true;
   }
@@ -303,10 +308,10 @@ class World {
         append(RecordKind::kOtlpSpans);
         break;
       case 5:
-        if (const uint64_t all = last_applied_; steps_->seal().ok()) steps_sealed_ = std::max(steps_sealed_, all);
+        (void)steps_->seal().ok();
         break;
       case 6:
-        if (const uint64_t all = last_applied_; spans_->seal().ok()) spans_sealed_ = std::max(spans_sealed_, all);
+        (void)spans_->seal().ok();
         break;
       case 7:
         steps_->maintain();
@@ -336,6 +341,10 @@ class World {
     (kind == RecordKind::kOtlpSpans ? span_numbers_ : step_numbers_).insert(number);
     apply(*sequence, kind, clock_.now, payload);
     last_applied_ = *sequence;
+    uint64_t oldest = UINT64_MAX;
+    for (const auto& segment : std::filesystem::directory_iterator(root_ + "/log"))
+      oldest = std::min(oldest, parse_uint(segment.path().stem().string()).value_or(UINT64_MAX));
+    oldest_ = std::max(oldest_, oldest);
   }
 
   void push() {
@@ -435,6 +444,7 @@ class World {
   void check_log() {
     last_applied_ = 0;
     for (const auto& [sequence, payload] : acknowledged_) {
+      if (sequence < oldest_) continue;  // of a segment that was dropped, and may be back if the machine went too
       auto found = replayed_.find(sequence);
       if (found == replayed_.end() && gaps_.log) continue;
       if (found == replayed_.end() || found->second != payload)
@@ -576,7 +586,7 @@ class World {
   uint64_t faults_before_ = 0, life_ = 0;
 
   // What was done.
-  uint64_t last_number_ = 0, last_applied_ = 0, steps_sealed_ = 0, spans_sealed_ = 0, series_count_ = 5;
+  uint64_t last_number_ = 0, last_applied_ = 0, oldest_ = 0, series_count_ = 5;
   int64_t last_tick_ = 0, last_version_ = 0;
   std::map<uint64_t, std::string> acknowledged_, replayed_;  // by sequence
   std::set<std::string> refused_;

@@ -10,6 +10,7 @@
 #include <limits>
 
 #include "base/clock.h"
+#include "base/format_versions.h"
 #include "base/text.h"
 #include "sources/kernel/line_words.h"
 
@@ -111,7 +112,12 @@ void KernelLog::load_state() {
   Result<std::string> state = read_file(options_.state_file, 4096);
   if (!state.ok()) return;  // the first start
   const std::vector<std::string_view> words = split(trim(*state), ' ');
-  if (words.size() != 3 || words[0] != boot_id_) return;  // another boot counts its records anew
+  if (words.size() != 3) {
+    note_ = format("kernel log: %s is not of format version %u, which this agent reads; old events are told again",
+                   options_.state_file.c_str(), formats::kKernelLogState.version);
+    return;
+  }
+  if (words[0] != boot_id_) return;  // another boot counts its records anew
   const std::optional<int64_t> seq = parse_int(words[1]);
   const std::optional<int64_t> stamp = parse_int(words[2]);
   if (!seq || !stamp || *seq < 0 || *stamp < 0) return;

@@ -136,6 +136,20 @@ Result<std::string> read_footer(const SealedFormat& format, uint64_t size, const
   return plain;
 }
 
+Result<void> check_sealed_version(const formats::Format& format, const std::string& path) {
+  Result<uint64_t> size = file_size(path);
+  if (!size.ok() || *size < kHeadBytes + kTailBytes) return {};
+  const std::unique_ptr<SectionSource> source = disk_source(path, *size);
+  Result<std::string> head = source->read({0, 0, kHeadBytes, 0});
+  Result<std::string> tail = source->read({0, *size - kTailBytes, kTailBytes, 0});
+  if (!head.ok() || !tail.ok()) return {};
+  const formats::Head found = formats::read_head(format, *head);
+  if (found.found != formats::Found::kOlder && found.found != formats::Found::kNewer) return {};
+  ByteReader in_tail(std::string_view(*tail).substr(kTailBytes - 8));
+  if (in_tail.fixed<uint32_t>() != found.version) return {};
+  return formats::check_version(format, path, found.version);
+}
+
 Result<uint64_t> file_size(const std::string& path) {
   struct stat about {};
   if (::stat(path.c_str(), &about) != 0) return Error{path + ": " + std::strerror(errno)};

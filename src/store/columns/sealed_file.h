@@ -13,6 +13,7 @@
 #include <string>
 #include <string_view>
 
+#include "base/format_versions.h"
 #include "base/result.h"
 
 namespace lockstep::columns {
@@ -23,6 +24,9 @@ struct SealedFormat {
   uint32_t version;
   const char* name;  // "span file"
 };
+constexpr SealedFormat sealed_format(const formats::Format& format, std::string_view end_magic) {
+  return {format.magic, end_magic, format.version, format.name};
+}
 
 struct SectionPlace {
   uint32_t section = 0;
@@ -67,6 +71,9 @@ Result<uint64_t> write_sealed(const SealedFormat& format, const std::string& fol
                               std::string content, std::string_view footer);
 // The footer, unpacked.
 Result<std::string> read_footer(const SealedFormat& format, uint64_t size, const SectionSource& source);
+// An error only where the file is whole and of a version that is not read: its head and its end say the same. A file
+// that is damaged is for its reader to refuse.
+Result<void> check_sealed_version(const formats::Format& format, const std::string& path);
 Result<uint64_t> file_size(const std::string& path);
 
 }  // namespace lockstep::columns

@@ -26,7 +26,7 @@ using columns::put_fixed;
 using columns::put_signed;
 using columns::put_varint;
 
-constexpr columns::SealedFormat kFormat{"LKSTMBLK", "MBLE", 1, "metric block"};
+constexpr columns::SealedFormat kFormat = columns::sealed_format(formats::kMetricBlock, "MBLE");
 constexpr size_t kBufferBytes = 1 << 20;
 constexpr size_t kStride = 16;  // series or chunks between two places that are told
 constexpr size_t kHistogramBytesMax = 256u << 20;

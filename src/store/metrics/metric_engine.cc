@@ -4,14 +4,17 @@
 #include <cerrno>
 #include <cstring>
 #include <ctime>
+#include <filesystem>
 #include <set>
 
 #include "base/crc32c.h"
 #include "base/disk.h"
+#include "base/format_versions.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "model/series_labels.h"
 #include "store/columns/byte_codec.h"
+#include "store/columns/sealed_file.h"
 #include "store/metrics/selection.h"
 
 namespace lockstep {
@@ -55,7 +58,8 @@ MetricEngine::MetricEngine(MetricEngineOptions options, const Clock& clock, Coun
       repeated_(counters.at("lockstep_metric_samples_repeated_total")),
       log_bytes_(counters.at("lockstep_metric_log_bytes_total")),
       hash_(options_.hash_seed),
-      index_(options_.limits) {}
+      index_(options_.limits),
+      sealed_ns_(clock.monotonic_ns()) {}
 
 Result<std::unique_ptr<MetricEngine>> MetricEngine::open(MetricEngineOptions options, const Clock& clock,
                                                          Counters& counters) {
@@ -114,6 +118,7 @@ Result<void> MetricEngine::load_blocks() {
       LOCKSTEP_LOG_WARN("metrics", "%s: not a name of ours; left alone", path.c_str());
       continue;
     }
+    if (Result<void> known = columns::check_sealed_version(formats::kMetricBlock, path); !known.ok()) return known;
     next_block_ = std::max(next_block_, info->number + 1);
     Result<std::shared_ptr<const Block>> block = Block::open(block_folder(), name);
     if (block.ok()) {
@@ -268,7 +273,11 @@ Result<void> MetricEngine::replay_log() {
     WalFileName file;
     if (WalFileName::parse(name, file)) {
       // Of two generations before that one may be there and what it depends on gone.
-      if (file.generation >= sealed) files.push_back(file);
+      if (file.generation < sealed) continue;
+      // Before anything is read or written: a log that cannot be read would be replaced.
+      if (Result<void> known = formats::check_file(formats::kMetricLog, log_folder() + "/" + name); !known.ok())
+        return known;
+      files.push_back(file);
     } else if (name.ends_with(".tmp")) {
       disk::unlink(log_folder() + "/" + name);
     }
@@ -328,10 +337,9 @@ Result<PushOutcome> MetricEngine::push(std::string_view stream, std::span<const 
     return Error{"metrics cannot be written to blocks and memory is full; nothing of this push was taken"};
   uint64_t received = 0;
   for (const PushedSeries& one : series) received += one.histograms.empty() ? one.values.size() : one.histograms.size();
-  const int64_t newest_ms = newest_ms_.load(std::memory_order_relaxed);
   TimeBounds bounds;
-  bounds.newest_ms = clock_.unix_ns() / 1'000'000 + options_.future_ms;
-  if (newest_ms != INT64_MIN) bounds.oldest_ms = newest_ms - options_.late_ms;
+  bounds.newest_ms = credible_now().latest_unix_ns / 1'000'000 + options_.future_ms;
+  bounds.oldest_ms = before_newest(options_.late_ms);
 
   PushTally tally;
   thread_local std::vector<Shard::Foreign> foreign;
@@ -684,6 +692,12 @@ CardinalityReport MetricEngine::cardinality(size_t top) const {
 
 // Sealing.
 
+CredibleTime MetricEngine::credible_now() const {
+  if (options_.witness != nullptr) return options_.witness->now();
+  const int64_t now_ns = clock_.unix_ns();
+  return {now_ns, now_ns};
+}
+
 bool MetricEngine::seal_is_due() const {
   size_t bytes = 0;
   int64_t oldest_ms = INT64_MAX;
@@ -693,7 +707,9 @@ bool MetricEngine::seal_is_due() const {
   }
   if (oldest_ms == INT64_MAX) return false;
   return bytes >= std::max(options_.seal_bytes_min, options_.seal_bytes_per_series * index_.series_count()) ||
-         newest_ms_.load() - oldest_ms >= options_.seal_age_ms;
+         before_newest(options_.seal_age_ms) >= oldest_ms ||
+         // Whatever the samples' times are: a server whose clock is behind takes them from what is its future.
+         (clock_.monotonic_ns() - sealed_ns_) / 1'000'000 >= options_.seal_age_ms;
 }
 
 Result<void> MetricEngine::write_snapshots(uint64_t generation) {
@@ -746,13 +762,17 @@ Result<void> MetricEngine::seal() {
     counters_.add("lockstep_metric_write_failed_total", "what=\"seal\"");
     return Error{"metrics not sealed: " + why + "; they stay in memory and in the log"};
   };
-  // What is far behind goes to a block of its own, so that the other stays narrow.
-  const int64_t cut_ms = any ? before_newest(options_.seal_age_ms + 1'800'000) : 0;
+  // What is far behind goes to a block of its own, so that the other stays narrow; so does what is ahead of any
+  // credible time, so that the other can age.
+  const int64_t cut_ms = before_newest(options_.seal_age_ms + 1'800'000), end_ms = credible_max_ms();
+  enum class Part { kOld, kPresent, kAhead };
   auto made = std::make_shared<Blocks>(*blocks());
-  for (const bool is_old : {true, false}) {
+  for (const Part part_of_time : {Part::kOld, Part::kPresent, Part::kAhead}) {
     if (!any) break;
+    const bool is_old = part_of_time == Part::kOld, is_ahead = part_of_time == Part::kAhead;
     if (is_old && cut_ms == INT64_MIN) continue;  // nobody has been told of a newest sample yet
-    const int64_t from_ms = is_old ? INT64_MIN : cut_ms, to_ms = is_old ? cut_ms - 1 : INT64_MAX;
+    const int64_t from_ms = is_old ? INT64_MIN : is_ahead ? end_ms + 1 : cut_ms;
+    const int64_t to_ms = is_old ? cut_ms - 1 : is_ahead ? INT64_MAX : end_ms;
     bool has = false;
     for (const Shard::Sealing& one : sealing) {
       for (const Shard::Sealing::Part& part : one.parts) has |= part.data->overlaps(from_ms, to_ms);
@@ -797,7 +817,7 @@ Result<void> MetricEngine::seal() {
     }
     for (const Shard::Sealing& one : sealing) {
       for (const StoredExemplar& exemplar : one.exemplars) {
-        if (auto known = numbers.find(exemplar.series); known != numbers.end() && !is_old)
+        if (auto known = numbers.find(exemplar.series); known != numbers.end() && part_of_time == Part::kPresent)
           (*writer)->add_exemplar(known->second, exemplar.exemplar);
       }
     }
@@ -825,6 +845,7 @@ Result<void> MetricEngine::seal() {
     for (const std::unique_ptr<Shard>& shard : shards_) shard->end_seal(true);
   }
   for (const std::unique_ptr<Shard>& shard : shards_) shard->wal().restated(generation);
+  sealed_ns_ = clock_.monotonic_ns();
   remove_log_before(generation);
   log_is_old_ = false;
   note_trouble({});
@@ -1006,13 +1027,15 @@ Result<void> MetricEngine::merge_these(uint32_t tier, const Blocks& inputs, uint
 Result<bool> MetricEngine::merge_tier(uint32_t tier) {
   const std::shared_ptr<const Blocks> list = blocks();
   const uint32_t lowest = tier == 0 ? 0 : 1;
+  // A rolled up sample stands at the end of its time. Blocks of what is ahead wait, and hold up nobody's retention.
+  const int64_t end_ms = credible_max_ms() + kTierSpacingMs[tier];
   for (uint32_t level = lowest; level < lowest + 2; ++level) {
     Blocks inputs;
     int64_t first_ms = INT64_MAX, last_ms = INT64_MIN;
     for (const auto& block : *list) {
       if (block->info().tier != tier || block->info().level != level || inputs.size() == options_.merge_blocks_max)
         continue;
-      if (!block->load().ok()) continue;
+      if (block->info().last_ms > end_ms || !block->load().ok()) continue;
       inputs.push_back(block);
       first_ms = std::min(first_ms, block->info().first_ms);
       last_ms = std::max(last_ms, block->info().last_ms);
@@ -1045,7 +1068,7 @@ Result<bool> MetricEngine::merge() {
 void MetricEngine::retain() {
   std::lock_guard work(work_mutex_);
   const std::shared_ptr<const Blocks> list = blocks();
-  const int64_t newest_ms = newest_ms_.load();
+  const int64_t newest_ms = newest_credible_ms();
   if (newest_ms == INT64_MIN) return;
   Blocks gone;
   for (uint32_t tier = 0; tier < kTiers; ++tier) {
@@ -1056,9 +1079,15 @@ void MetricEngine::retain() {
                     static_cast<int64_t>(block->info().samples));
       gone.push_back(block);
     };
+    int64_t oldest_ms = INT64_MAX;
+    for (const auto& block : *list) {
+      if (block->info().tier == tier) oldest_ms = std::min(oldest_ms, block->info().last_ms);
+    }
+    const int64_t cutoff_ms =
+        pace_[tier].cutoff(newest_ms, options_.keep_ms[tier], oldest_ms, clock_.monotonic_ns() / 1'000'000);
     for (const auto& block : *list) {
       if (block->info().tier != tier) continue;
-      if (block->info().last_ms < newest_ms - options_.keep_ms[tier]) {
+      if (block->info().last_ms < cutoff_ms) {
         drop(block, "retention");
       } else {
         kept.push_back(block);
@@ -1080,6 +1109,17 @@ void MetricEngine::retain() {
 Result<void> MetricEngine::remove(std::span<const LabelMatcher> matchers, int64_t from_ms, int64_t to_ms) {
   Result<CompiledMatchers> compiled = compile_matchers(matchers);
   if (!compiled.ok()) return Error{compiled.error()};
+  auto too_many = [&](size_t have) -> Result<void> {
+    if (have < options_.tombstones_max) return {};
+    return refuse_admin("deletion", "limit",
+                        format("metrics not deleted: %zu deletions are not merged away yet (limit %zu); POST "
+                               ".../admin/tsdb/clean_tombstones first",
+                               have, options_.tombstones_max));
+  };
+  {  // before a block is made for nothing
+    std::shared_lock lock(mutex_);
+    if (Result<void> few = too_many(tombstones_.size()); !few.ok()) return few;
+  }
   // Everything that is there becomes a block first, so that the tombstone is about blocks alone.
   if (Result<void> sealed = seal(); !sealed.ok()) return sealed;
   std::lock_guard work(work_mutex_);
@@ -1088,8 +1128,52 @@ Result<void> MetricEngine::remove(std::span<const LabelMatcher> matchers, int64_
     std::shared_lock lock(mutex_);
     list = tombstones_;
   }
+  if (Result<void> few = too_many(list.size()); !few.ok()) return few;
   list.push_back({{matchers.begin(), matchers.end()}, from_ms, to_ms, next_block_ - 1});
   return save_tombstones(list);
+}
+
+Error MetricEngine::refuse_admin(const char* what, const char* reason, const std::string& line) const {
+  counters_.add("lockstep_metric_admin_refused_total", format("what=\"%s\",reason=\"%s\"", what, reason));
+  LOCKSTEP_LOG_WARN("metrics", "%s", line.c_str());
+  return Error{line};
+}
+
+// A copy takes no room as long as the engine has the same blocks: it may come to take all of theirs.
+Result<void> MetricEngine::has_room_for_snapshot() const {
+  const std::string folder = options_.folder + "/snapshots";
+  std::error_code failed;
+  size_t copies = 0;
+  uint64_t bytes = 0;
+  std::set<std::string> seen;  // the same block in several copies is there once
+  for (std::filesystem::directory_iterator at(folder, failed), end; !failed && at != end; at.increment(failed)) {
+    ++copies;
+    std::error_code ignored;
+    for (std::filesystem::directory_iterator block(at->path() / "blocks", ignored); !ignored && block != end;
+         block.increment(ignored)) {
+      if (!seen.insert(block->path().filename().string()).second) continue;
+      const uint64_t size = block->file_size(ignored);
+      if (!ignored) bytes += size;
+    }
+  }
+  if (copies >= options_.snapshots_max)
+    return refuse_admin("snapshot", "limit",
+                        format("metrics not copied: %s holds %zu copies (limit %zu); delete one there", folder.c_str(),
+                               copies, options_.snapshots_max));
+  uint64_t more = 0;
+  for (const auto& block : *blocks()) more += seen.contains(block->info().name()) ? 0 : block->bytes();
+  auto human = [](uint64_t count) { return human_bytes(static_cast<double>(count)); };
+  if (bytes + more > options_.snapshot_bytes_max)
+    return refuse_admin(
+        "snapshot", "bytes",
+        format("metrics not copied: with this one copies in %s would take %s (limit %s); delete one there",
+               folder.c_str(), human(bytes + more).c_str(), human(options_.snapshot_bytes_max).c_str()));
+  const std::filesystem::space_info disk = std::filesystem::space(options_.folder, failed);
+  if (!failed && disk.available < disk_bytes())
+    return refuse_admin("snapshot", "disk",
+                        format("metrics not copied: a copy may come to take %s and the disk has %s free",
+                               human(disk_bytes()).c_str(), human(disk.available).c_str()));
+  return {};
 }
 
 Result<void> MetricEngine::clean() {
@@ -1126,8 +1210,10 @@ Result<void> MetricEngine::clean() {
 }
 
 Result<std::string> MetricEngine::snapshot() {
+  if (Result<void> room = has_room_for_snapshot(); !room.ok()) return Error{room.error()};
   if (Result<void> sealed = seal(); !sealed.ok()) return Error{sealed.error()};
-  std::lock_guard work(work_mutex_);  // no block goes meanwhile
+  std::lock_guard work(work_mutex_);  // no block goes meanwhile, and no other copy is made
+  if (Result<void> room = has_room_for_snapshot(); !room.ok()) return Error{room.error()};
   const std::time_t now_s = static_cast<std::time_t>(clock_.unix_ns() / 1'000'000'000);
   std::tm utc{};
   gmtime_r(&now_s, &utc);
@@ -1157,7 +1243,8 @@ Result<std::string> MetricEngine::snapshot() {
 }
 
 Result<void> MetricEngine::save_tombstones(const std::vector<Tombstone>& list) {
-  std::string bytes;
+  std::string bytes(formats::kTombstones.magic);
+  columns::put_fixed(bytes, formats::kTombstones.version);
   columns::put_varint(bytes, list.size());
   for (const Tombstone& one : list) {
     columns::put_varint(bytes, one.block_number_max);
@@ -1171,6 +1258,11 @@ Result<void> MetricEngine::save_tombstones(const std::vector<Tombstone>& list) {
     }
   }
   columns::put_fixed(bytes, crc32c(bytes));
+  if (bytes.size() > kTombstoneBytesMax)
+    return refuse_admin("deletion", "bytes",
+                        format("metrics not deleted: the list of deletions would have %zu bytes (limit %llu); POST "
+                               ".../admin/tsdb/clean_tombstones first",
+                               bytes.size(), static_cast<unsigned long long>(kTombstoneBytesMax)));
   if (Result<void> written = write_file_atomically(options_.folder + "/tombstones", bytes); !written.ok())
     return written;
   std::unique_lock lock(mutex_);
@@ -1181,6 +1273,7 @@ Result<void> MetricEngine::save_tombstones(const std::vector<Tombstone>& list) {
 Result<void> MetricEngine::load_tombstones() {
   const std::string path = options_.folder + "/tombstones";
   if (!disk::exists(path)) return {};
+  if (Result<void> known = formats::check_file(formats::kTombstones, path); !known.ok()) return known;
   Result<std::string> bytes = read_file(path, kTombstoneBytesMax);
   if (!bytes.ok()) return Error{bytes.error()};
   auto spoilt = [&] {
@@ -1188,7 +1281,11 @@ Result<void> MetricEngine::load_tombstones() {
     return Result<void>{};
   };
   if (bytes->size() < 4) return spoilt();
-  columns::ByteReader in(std::string_view(*bytes).substr(0, bytes->size() - 4));
+  // Version 1 had no head.
+  const bool has_head = formats::read_head(formats::kTombstones, *bytes).found == formats::Found::kKnown;
+  const size_t head_bytes = has_head ? formats::kTombstones.magic.size() + sizeof(uint32_t) : 0;
+  if (bytes->size() < head_bytes + 4) return spoilt();
+  columns::ByteReader in(std::string_view(*bytes).substr(head_bytes, bytes->size() - 4 - head_bytes));
   columns::ByteReader end(std::string_view(*bytes).substr(bytes->size() - 4));
   if (crc32c(std::string_view(*bytes).substr(0, bytes->size() - 4)) != end.fixed<uint32_t>()) return spoilt();
   std::vector<Tombstone> list(in.count());

@@ -7,7 +7,11 @@
 //   never holds up a push for longer than that copy takes.
 // Sealing: when memory holds enough, all of it becomes a block and the log starts anew. Merging: small blocks become
 //   blocks of hours, those days; on the way the 1 min and 1 h tiers are made. Retention: whole blocks, by age and
-//   bytes.
+//   bytes; by age no faster than RetentionPace.
+// Clocks: what is too old, idle or due is counted from the newest sample that is not ahead of the earliest credible
+// time
+//   (ClockWitness), so that a clock that has jumped neither deletes nor refuses; what is ahead of it is kept in blocks
+//   of its own.
 // After a crash: blocks are whole or not there; the log says the rest, and the first step() seals it: what a process
 //   that ended had written may not be synced. A torn end of the log is cut and counted; damage is one line, a counter,
 //   and a gap.
@@ -31,6 +35,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/clock_witness.h"
 #include "base/counters.h"
 #include "base/files.h"
 #include "store/metric_reader.h"
@@ -63,8 +68,12 @@ struct MetricEngineOptions {
   size_t gone_series_max = 65'536;  // once more than these, and than there are, have left, their numbers are given anew
   uint64_t segment_bytes_max = 64ull << 20;
   size_t exemplars_max = 100'000;
-  bool background = true;  // false: nothing happens but by step(), seal(), merge() and retain()
-  uint64_t hash_seed = 0;  // of LabelHash
+  size_t tombstones_max = 1'000;              // deletions not merged away yet; every question looks through all of them
+  size_t snapshots_max = 8;                   // copies there may be at a time,
+  uint64_t snapshot_bytes_max = 64ull << 30;  // and what all of them may take
+  const ClockWitness* witness = nullptr;      // which time is credible; nullptr: what the clock says
+  bool background = true;                     // false: nothing happens but by step(), seal(), merge() and retain()
+  uint64_t hash_seed = 0;                     // of LabelHash
 };
 
 struct CardinalityReport {
@@ -96,12 +105,14 @@ class MetricEngine final : public MetricWriter, public MetricReader {
   Result<std::vector<Exemplar>> exemplars(std::span<const LabelMatcher> matchers, int64_t from_ms,
                                           int64_t to_ms) const override;
 
-  // Samples of matching series in the range are not given out any more; what is pushed later is.
+  // Samples of matching series in the range are not given out any more; what is pushed later is. Refused beyond
+  // tombstones_max, and where their list would be longer than can be read again.
   Result<void> remove(std::span<const LabelMatcher> matchers, int64_t from_ms, int64_t to_ms);
   // What was removed leaves the disk now, not with the next merge.
   Result<void> clean();
   // All samples there are, as blocks in snapshots/NAME of the folder; gives NAME. Files are shared with the engine as
-  // long as it has them. A copy of it, named `metrics`, is a folder that the engine opens.
+  // long as it has them. A copy of it, named `metrics`, is a folder that the engine opens. Refused beyond snapshots_max
+  // and snapshot_bytes_max, and where the disk has not as much room as the copy may come to take.
   Result<std::string> snapshot();
   CardinalityReport cardinality(size_t top) const;
 
@@ -133,15 +144,23 @@ class MetricEngine final : public MetricWriter, public MetricReader {
   void run(std::stop_token stop);
   bool seal_is_due() const;
   bool log_is_spoilt() const;
-  void note_trouble(std::string line);       // empty: it is over
-  int64_t before_newest(int64_t ms) const {  // of all samples; with none, the earliest time there is
-    const int64_t newest_ms = newest_ms_.load();
+  void note_trouble(std::string line);  // empty: it is over
+  CredibleTime credible_now() const;
+  int64_t credible_max_ms() const {  // what is later is from a clock that is ahead
+    return credible_now().earliest_unix_ns / 1'000'000 + options_.future_ms;
+  }
+  // Of the samples that may be true; INT64_MIN: there are none.
+  int64_t newest_credible_ms() const { return std::min(newest_ms_.load(), credible_max_ms()); }
+  int64_t before_newest(int64_t ms) const {  // with none, the earliest time there is
+    const int64_t newest_ms = newest_credible_ms();
     return newest_ms == INT64_MIN ? INT64_MIN : newest_ms - ms;
   }
   bool is_counter(std::string_view metric) const;
   std::string log_folder() const { return options_.folder + "/log"; }
   std::string block_folder() const { return options_.folder + "/blocks"; }
   Result<void> save_tombstones(const std::vector<metrics::Tombstone>& list);
+  Error refuse_admin(const char* what, const char* reason, const std::string& line) const;
+  Result<void> has_room_for_snapshot() const;
   Result<void> load_tombstones();
   Result<bool> merge_tier(uint32_t tier);
   std::shared_ptr<const metrics::Block> block_before(const Blocks& these) const;
@@ -173,6 +192,7 @@ class MetricEngine final : public MetricWriter, public MetricReader {
   UniqueFd lock_;
   std::atomic<int64_t> newest_ms_{INT64_MIN};
   std::atomic<bool> log_is_old_{false};  // samples in memory are in the log of an earlier process alone
+  std::atomic<int64_t> sealed_ns_;       // monotonic
   std::atomic<bool> is_full_{false};     // blocks cannot be written, and memory holds too much
 
   std::mutex work_mutex_;  // one seal, merge or retention at a time; taken before the others
@@ -180,6 +200,7 @@ class MetricEngine final : public MetricWriter, public MetricReader {
   uint64_t generation_ = 1;
   uint64_t next_block_ = 1;
   int64_t told_failure_ns_ = 0;
+  RetentionPace pace_[metrics::kTiers];
 
   mutable std::shared_mutex mutex_;  // held while parts move from memory to blocks, so that a question sees each once
   // Under mutex_.

@@ -7,14 +7,15 @@
 
 #include "base/crc32c.h"
 #include "base/disk.h"
+#include "base/format_versions.h"
 #include "base/text.h"
 #include "store/columns/byte_codec.h"
 
 namespace lockstep::metrics {
 namespace {
 
-constexpr std::string_view kMagic = "LKSTMWAL";
-constexpr uint32_t kVersion = 1;
+constexpr std::string_view kMagic = formats::kMetricLog.magic;
+constexpr uint32_t kVersion = formats::kMetricLog.version;
 constexpr size_t kHeadBytes = 16;
 constexpr size_t kRecordBytesMax = 256u << 20;
 constexpr uint64_t kFileBytesMax = 4ull << 30;

@@ -107,6 +107,7 @@ Result<void> ColumnarSpanStore::load_files() {
       if (name.ends_with(".blk")) LOCKSTEP_LOG_WARN("spans", "%s: not a name of ours; left alone", path.c_str());
       continue;
     }
+    if (Result<void> known = columns::check_sealed_version(formats::kSpanFile, path); !known.ok()) return known;
     next_number_ = std::max(next_number_, info->number + 1);
     Result<File> file = SpanFile::open(options_.folder, *info);
     if (!file.ok()) {
@@ -256,6 +257,15 @@ bool ColumnarSpanStore::holds(uint64_t log_sequence, int64_t received_unix_ns) c
   });
 }
 
+uint64_t ColumnarSpanStore::first_unsealed() const {
+  std::shared_lock lock(mutex_);
+  uint64_t first = UINT64_MAX;
+  for (const Part& part : head_) {
+    if (part.first_sequence != 0) first = std::min(first, part.first_sequence);
+  }
+  return first;
+}
+
 bool ColumnarSpanStore::seal_is_due() const {
   std::shared_lock lock(mutex_);
   return head_rows_ > 0 && (head_rows_ >= options_.head_rows_max || head_bytes_ >= options_.head_bytes_max ||
@@ -344,13 +354,17 @@ void ColumnarSpanStore::remove(const std::vector<File>& files) {
 
 void ColumnarSpanStore::drop_expired() {
   std::vector<File> expired;
-  const int64_t oldest_ns = clock_.unix_ns() - options_.days * kDayNs;
+  const int64_t now_ns = options_.witness != nullptr ? options_.witness->now().earliest_unix_ns : clock_.unix_ns();
   {
     std::shared_lock lock(mutex_);
+    int64_t oldest_ns = INT64_MAX;
+    for (const File& file : files_) oldest_ns = std::min(oldest_ns, file->info().received_unix_ns.most);
+    const int64_t cutoff_ns = pace_.cutoff(now_ns, options_.days * kDayNs, oldest_ns, clock_.monotonic_ns());
     uint64_t bytes = file_bytes_;
     for (const File& file : files_) {
-      const bool is_old = file->info().received_unix_ns.most < oldest_ns;
-      if (!is_old && bytes <= options_.bytes_max) break;
+      // Not in order: what came while the clock was ahead stands between what came before and after.
+      const bool is_old = file->info().received_unix_ns.most < cutoff_ns;
+      if (!is_old && bytes <= options_.bytes_max) continue;
       bytes -= file->bytes();
       counters_.add("lockstep_store_rows_dropped_total", dropped_because(is_old ? "retention" : "limit"),
                     static_cast<int64_t>(file->readable_rows()));

@@ -6,11 +6,12 @@
 // Twice: a span appended again is dropped while the first is in the head or was in the last one; later, queries leave
 // it
 //   out, and files that are put together lose it.
-// Limits: days and bytes, whole files, oldest first, counted as dropped (retention, limit). While files cannot be
+// Limits: days (by the earliest credible time, no faster than RetentionPace) and bytes, whole files, oldest first,
+// counted as dropped (retention, limit). While files cannot be
 //   written (disk full), spans stay in the head up to unsealed_bytes_max; beyond, the oldest are dropped and counted
 //   (unsealed).
-// On error: a file that is torn, corrupt or of another version is kept out with one line and counted; so is a row group
-//   that turns out corrupt when it is read.
+// On error: a file that is torn or corrupt is kept out with one line and counted; so is a row group that turns out
+//   corrupt when it is read. A file of another format version is left alone, and open() refuses.
 // Thread rule: Thread-safe. Sealing, putting files together and retention run on a thread of its own; queries work on
 //   immutable parts and hold the lock only to take hold of them.
 #pragma once
@@ -27,6 +28,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/clock_witness.h"
 #include "base/counters.h"
 #include "base/result.h"
 #include "store/span_store.h"
@@ -43,6 +45,7 @@ struct ColumnarSpanStoreOptions {
   size_t head_bytes_max = 64ull << 20;          // or they take so much,
   int64_t head_age_max_ns = 60'000'000'000;     // or the first came so long ago
   size_t unsealed_bytes_max = 512ull << 20;
+  const ClockWitness* witness = nullptr;  // which time is credible; nullptr: what the clock says
   bool background = true;  // false: nothing happens but by seal() and maintain(), for tests and benchmarks
 };
 
@@ -57,6 +60,8 @@ class ColumnarSpanStore final : public SpanStore {
   void append(spans::SpanColumns columns, int64_t received_unix_ns, uint64_t log_sequence) override;
   // Whether the spans of this record of the log are in files already.
   bool holds(uint64_t log_sequence, int64_t received_unix_ns) const;
+  // The first record of the log of which something is in no file yet; UINT64_MAX: there is none.
+  uint64_t first_unsealed() const;
 
   // Everything that is in the head now goes to disk.
   Result<void> seal();
@@ -115,6 +120,7 @@ class ColumnarSpanStore final : public SpanStore {
   std::mutex seal_mutex_;     // one seal, joining or retention at a time; taken before mutex_
   uint64_t next_number_ = 1;  // under seal_mutex_
   int64_t told_failure_ns_ = 0;
+  RetentionPace pace_;  // under seal_mutex_
 
   mutable std::shared_mutex mutex_;
   // Under mutex_.

@@ -10,8 +10,7 @@ using columns::put_varint;
 
 namespace {
 
-constexpr columns::SealedFormat kFormat{
-    .magic = "LSSPANS\n", .end_magic = "LSSE", .version = kSpanFileVersion, .name = "span file"};
+constexpr columns::SealedFormat kFormat = columns::sealed_format(formats::kSpanFile, "LSSE");
 constexpr size_t kGroupsMax = 65'536;
 
 std::string encode_footer(const SpanFileInfo& info, const std::vector<RowGroupMeta>& groups) {

@@ -18,8 +18,6 @@
 
 namespace lockstep::spans {
 
-inline constexpr uint32_t kSpanFileVersion = 1;
-
 // What is in a file, besides its rows. Its name says number and sequences too, so that they are known even of a file
 // that cannot be read.
 struct SpanFileInfo {

@@ -115,6 +115,7 @@ Result<void> ColumnarStepStore::load_files() {
       if (name.ends_with(".blk")) LOCKSTEP_LOG_WARN("steps", "%s: not a name of ours; left alone", path.c_str());
       continue;
     }
+    if (Result<void> known = columns::check_sealed_version(formats::kStepFile, path); !known.ok()) return known;
     next_number_ = std::max(next_number_, info->number + 1);
     Result<File> file = StepFile::open(options_.folder, *info);
     if (file.ok()) {
@@ -218,6 +219,17 @@ bool ColumnarStepStore::holds(uint64_t log_sequence, int64_t received_unix_ns) c
   return is_through && std::none_of(lost_files_.begin(), lost_files_.end(), [&](const LostFile& lost) {
            return log_sequence >= lost.first_sequence && log_sequence <= lost.last_sequence;
          });
+}
+
+uint64_t ColumnarStepStore::first_unsealed() const {
+  std::lock_guard lock(pending_mutex_);
+  uint64_t first = sealing_first_sequence_;
+  for (const auto& [id, job] : pending_) {
+    for (const auto& [number, step] : job.steps) {
+      if (step.first_sequence != 0) first = std::min(first, step.first_sequence);
+    }
+  }
+  return first;
 }
 
 // Append.
@@ -389,6 +401,7 @@ ColumnarStepStore::TakenSteps ColumnarStepStore::take(Which which) {
         continue;
       }
       rows += step.ranks.size();
+      if (step.first_sequence != 0) sealing_first_sequence_ = std::min(sealing_first_sequence_, step.first_sequence);
       taken.steps.push_back({job->first, job->second.attempt, at->first, std::move(step)});
       at = job->second.steps.erase(at);
     }
@@ -491,6 +504,10 @@ Result<bool> ColumnarStepStore::seal_some(Which which) {
       memory_.mark_sealed(taken[i].job_id, taken[i].attempt, taken[i].step, taken[i].rows.appends);
     from = end;
   }
+  {
+    std::lock_guard lock(pending_mutex_);
+    sealing_first_sequence_ = UINT64_MAX;
+  }
   memory_.trim(options_.hot_rows_max, options_.hot_bytes_max);
   tell_room();
   return true;
@@ -498,6 +515,7 @@ Result<bool> ColumnarStepStore::seal_some(Which which) {
 
 void ColumnarStepStore::put_back(std::vector<Taken> taken, size_t from) {
   std::lock_guard lock(pending_mutex_);
+  sealing_first_sequence_ = UINT64_MAX;
   for (size_t i = from; i < taken.size(); ++i) {
     Taken& old = taken[i];
     const size_t rows = old.rows.ranks.size();
@@ -571,15 +589,21 @@ void ColumnarStepStore::exchange(const Files& old, const File& joined) {
 }
 
 void ColumnarStepStore::drop_expired() {
-  const int64_t oldest_ns = clock_.unix_ns() - options_.days * kDayNs;
+  const int64_t now_ns = options_.witness != nullptr ? options_.witness->now().earliest_unix_ns : clock_.unix_ns();
   const std::shared_ptr<const Files> all = files();
   uint64_t bytes = 0;
-  for (const File& file : *all) bytes += file->bytes();
+  int64_t oldest_ns = INT64_MAX;
+  for (const File& file : *all) {
+    bytes += file->bytes();
+    oldest_ns = std::min(oldest_ns, file->info().received_unix_ns.most);
+  }
+  const int64_t cutoff_ns = pace_.cutoff(now_ns, options_.days * kDayNs, oldest_ns, clock_.monotonic_ns());
   uint64_t rows = static_cast<uint64_t>(std::max<int64_t>(0, held_.load()));
   Files expired;
   for (const File& file : *all) {
-    const bool is_old = file->info().received_unix_ns.most < oldest_ns;
-    if (!is_old && bytes <= options_.bytes_max && rows <= options_.rows_max) break;
+    // Not in order: what came while the clock was ahead stands between what came before and after.
+    const bool is_old = file->info().received_unix_ns.most < cutoff_ns;
+    if (!is_old && bytes <= options_.bytes_max && rows <= options_.rows_max) continue;
     bytes -= file->bytes();
     rows -= std::min(rows, file->readable_rows());
     drop_count(is_old ? "retention" : "limit", file->readable_rows());

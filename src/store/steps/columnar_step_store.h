@@ -9,11 +9,12 @@
 //   rows of such a record that is replayed go to memory, for questions, and to no file again.
 // Twice: the same row again replaces the old one: in memory at once, on disk by the order of files, and for good when
 //   files are put together. A new attempt hides the rows of the old one, which stay on disk as long as others.
-// Limits: days, bytes and rows, whole files, oldest first, counted as dropped (retention, limit). While files cannot be
+// Limits: days (by the earliest credible time, no faster than RetentionPace), bytes and rows, whole files, oldest
+// first, counted as dropped (retention, limit). While files cannot be
 //   written (disk full), rows stay in memory up to its limits; beyond, the oldest are dropped and counted (unsealed).
 //   An append waits for the disk, for at most kStallNs, where rows come faster than they can be written.
-// On error: a file that is torn, corrupt or of another version is kept out with one line and counted; so is a row group
-//   that turns out corrupt when it is read.
+// On error: a file that is torn or corrupt is kept out with one line and counted; so is a row group that turns out
+//   corrupt when it is read. A file of another format version is left alone, and open() refuses.
 // Thread rule: Thread-safe. Sealing, putting files together and retention run on a thread of its own. Questions work on
 //   immutable files and hold no lock while they read them; a visit calls back under a lock only for rows in memory.
 #pragma once
@@ -29,6 +30,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/clock_witness.h"
 #include "base/counters.h"
 #include "base/result.h"
 #include "store/memory_step_store.h"
@@ -50,6 +52,7 @@ struct ColumnarStepStoreOptions {
   int64_t seal_age_ns = 120'000'000'000;  // or the first of them came so long ago;
   int64_t settle_ns = 10'000'000'000;     // a step that got no row for so long is likely to be whole
   size_t cache_bytes_max = 64ull << 20;   // of row groups read lately
+  const ClockWitness* witness = nullptr;  // which time is credible; nullptr: what the clock says
   bool background = true;  // false: nothing happens but by seal() and maintain(), for tests and benchmarks
 };
 
@@ -66,6 +69,8 @@ class ColumnarStepStore final : public StepStore {
   void end_record() override;
   // Whether all rows of this record of the log are in files already. Asked while the log is replayed.
   bool holds(uint64_t log_sequence, int64_t received_unix_ns) const;
+  // The first record of the log of which a row is in no file yet; UINT64_MAX: there is none.
+  uint64_t first_unsealed() const;
   // What comes from now on is new, whatever its sequence.
   void end_replay();
 
@@ -196,6 +201,7 @@ class ColumnarStepStore final : public StepStore {
   std::mutex seal_mutex_;     // one seal, joining or retention at a time; taken before the others
   uint64_t next_number_ = 1;  // under seal_mutex_
   int64_t told_failure_ns_ = 0;
+  RetentionPace pace_;  // under seal_mutex_
 
   mutable std::mutex pending_mutex_;
   // Under pending_mutex_.
@@ -205,8 +211,9 @@ class ColumnarStepStore final : public StepStore {
   PendingJob* latest_job_ = nullptr;
   int64_t latest_number_ = 0;
   PendingStep* latest_step_ = nullptr;
-  uint64_t record_ = 0;   // being applied
-  uint64_t applied_ = 0;  // the last that was
+  uint64_t sealing_first_sequence_ = UINT64_MAX;  // of what was taken for a file that is not there yet
+  uint64_t record_ = 0;                           // being applied
+  uint64_t applied_ = 0;                          // the last that was
   int64_t received_most_unix_ns_ = 0;
 
   mutable std::shared_mutex mutex_;

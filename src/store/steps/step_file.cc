@@ -18,8 +18,7 @@ using columns::SectionSource;
 
 namespace {
 
-constexpr columns::SealedFormat kFormat{
-    .magic = "LSSTEPS\n", .end_magic = "LSTE", .version = kStepFileVersion, .name = "step file"};
+constexpr columns::SealedFormat kFormat = columns::sealed_format(formats::kStepFile, "LSTE");
 constexpr size_t kGroupsMax = 65'536;
 constexpr size_t kJobsMax = 1u << 20;
 

@@ -20,8 +20,6 @@
 
 namespace lockstep::steps {
 
-inline constexpr uint32_t kStepFileVersion = 1;
-
 // What is in a file, besides its rows. Its name says number and sequences too, so that they are known even of a file
 // that cannot be read.
 struct StepFileInfo {
