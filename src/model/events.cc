@@ -5,6 +5,7 @@
 #include <span>
 
 #include "base/text.h"
+#include "model/attempt.h"
 
 namespace lockstep {
 
@@ -207,6 +208,10 @@ Result<Identity> identity_from_resource(const Attributes& resource) {
   if (identity.job_id.size() > kIdentityTextMax || identity.host.size() > kIdentityTextMax ||
       identity.gpu_uuid.size() > kIdentityTextMax) {
     return Error{format("the resource has a name longer than %zu bytes", kIdentityTextMax)};
+  }
+  if (!attempt_may_be(identity.attempt)) {
+    return Error{format("lockstep.attempt %lld is not one any job reaches (0 to %lld)",
+                        static_cast<long long>(identity.attempt), static_cast<long long>(kAttemptMost))};
   }
   if (rank < 0 || rank > 10'000'000 || world_size < 0 || world_size > 10'000'000 ||
       (world_size > 0 && rank >= world_size)) {
