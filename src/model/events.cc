@@ -29,6 +29,8 @@ namespace {
 constexpr int64_t kDayNs = 86'400'000'000'000;
 constexpr int64_t kCountMost = 1'000'000'000'000'000;
 constexpr int64_t kRanksMost = 10'000'000;
+constexpr int64_t kTimeMost = INT64_MAX / 4;       // any two differ by a number
+constexpr int64_t kQuietMost = 10 * 366 * kDayNs;  // a job may hang for a long time
 
 // A row of integers, read in order; remembers if any column was missing or of another type.
 class RowReader {
@@ -53,6 +55,7 @@ class RowReader {
     return value;
   }
   int64_t next_ns() { return next_in(0, kDayNs); }
+  int64_t next_time() { return next_in(-kTimeMost, kTimeMost); }
   int64_t next_count() { return next_in(0, kCountMost); }
   std::string next_text() {
     if (list_ == nullptr || at_ >= list_->size()) {
@@ -119,7 +122,7 @@ OpStatus read_op(RowReader& row) {
   op.datatype = row.next_text();
   op.bytes = row.next_count();
   op.peer = static_cast<int32_t>(row.next_in(-1, kRanksMost));
-  op.since_unix_ns = row.next();
+  op.since_unix_ns = row.next_time();
   return op;
 }
 
@@ -156,7 +159,7 @@ void read_more_status(RowReader& row, CommStatus& comm) {
   if (row.more()) comm.proxy.state = row.next_text();
   if (row.more()) comm.proxy.send = row.next() != 0;
   if (row.more()) comm.proxy.peer = static_cast<int32_t>(row.next_in(-1, kRanksMost));
-  if (row.more()) comm.proxy.since_unix_ns = row.next();
+  if (row.more()) comm.proxy.since_unix_ns = row.next_time();
 }
 
 Result<void> read_scalars(const Attributes& attributes, StepSummary& step) {
@@ -283,7 +286,7 @@ Result<StepSummary> step_from_record(const LogRecord& record) {
   step.comm_ns = find_int(record.attributes, "comm_ns");
   step.queue_ns = find_int(record.attributes, "queue_ns");
   step.quiet_ns = find_int(record.attributes, "quiet_ns");
-  step.quiet_from_unix_ns = find_int(record.attributes, "quiet_from_unix_ns");
+  step.quiet_from_unix_ns = std::clamp(find_int(record.attributes, "quiet_from_unix_ns"), -kTimeMost, kTimeMost);
   step.records_lost = find_int(record.attributes, "records_lost");
   step.unseen = find_int(record.attributes, "unseen");
   for (int64_t ns : {step.self_ns, step.comm_ns, step.queue_ns, step.quiet_ns}) {
@@ -341,8 +344,8 @@ Result<StepSummary> step_from_record(const LogRecord& record) {
       comm.gpu_ns = row.next_count();  // a sum: operations of several streams may run together
       comm.shortest_ns = row.next_ns();
       comm.longest_ns = row.next_ns();
-      comm.first_start_unix_ns = row.next();
-      comm.last_end_unix_ns = row.next();
+      comm.first_start_unix_ns = row.next_time();
+      comm.last_end_unix_ns = row.next_time();
       comm.queue_ns = row.next_count();
       if (row.more()) comm.unseen = row.next_count();
       if (!row.ok())
@@ -407,6 +410,9 @@ Result<RankStatus> status_from_record(const LogRecord& record) {
   status.quiet_ns = find_int(record.attributes, "quiet_ns");
   if (status.quiet_ns < 0) return Error{"rank.status with a negative quiet_ns"};
   status.step = find_int(record.attributes, "step", -1);
+  if (status.quiet_ns > kQuietMost || status.step < -1 || status.step > kCountMost)
+    return Error{format("rank.status at step %lld, quiet for %lld ns: no job is that far, or quiet for ten years",
+                        static_cast<long long>(status.step), static_cast<long long>(status.quiet_ns))};
   int64_t phase = find_int(record.attributes, "phase");
   status.phase = phase >= 0 && phase < static_cast<int64_t>(kPhaseCount) ? static_cast<Phase>(phase) : Phase::kOther;
   auto flag = [&](std::string_view key, bool fallback) {
@@ -416,7 +422,7 @@ Result<RankStatus> status_from_record(const LogRecord& record) {
   };
   status.process_alive = flag("process_alive", true);
   status.process_stopped = flag("process_stopped", false);
-  status.last_call_unix_ns = find_int(record.attributes, "last_call_unix_ns");
+  status.last_call_unix_ns = std::clamp(find_int(record.attributes, "last_call_unix_ns"), -kTimeMost, kTimeMost);
   status.finished = flag("finished", false);
   if (const ValueList* comms = find_list(record.attributes, "comms")) {
     if (comms->size() > kCommsPerStepMax)

@@ -105,7 +105,16 @@ void Applier::apply_batch(Signal signal, Batch batch, int64_t received_unix_ns, 
       auto resource = std::make_shared<const Attributes>(std::move(group.resource));
       int64_t passed = 0;
       for (LogRecord& record : group.logs) {
-        const Applied applied = apply_event(record, resource, received_unix_ns);
+        Applied applied;
+        try {
+          applied = apply_event(record, resource, received_unix_ns);
+        } catch (const std::exception& failure) {  // the batch is of others as well
+          applied.refused = "failed";
+          if (failures_told_++ < kFailuresToldMax)
+            LOCKSTEP_LOG_ERROR("apply", "record %llu of the log: its %.40s failed: %s; the rest of it is applied",
+                               static_cast<unsigned long long>(log_sequence), record.event_name.c_str(),
+                               failure.what());
+        }
         records_lost += applied.records_lost;
         if (!applied.is_held && applied.refused == nullptr) ++passed;
         if (applied.refused != nullptr) count_log(applied.refused);

@@ -16,7 +16,7 @@ inline constexpr CounterDescriptor kStoreCounters[] = {
     {"lockstep_apply_records_refused_total", "counter", Severity::kDataLoss,
      "Records that name a Lockstep event and were not applied as one, by signal and reason: malformed, no_identity, "
      "old_attempt (of an attempt of the job that is over), attempt_not_confirmed (of one that most ranks never were "
-     "in); kept as plain log records."},
+     "in), failed (out of memory, a fault of the server); kept as plain log records."},
     {"lockstep_apply_records_held", "gauge", Severity::kInfo,
      "Records of an attempt that few ranks of the job speak of yet; applied when most do."},
     {"lockstep_apply_batches_failed_total", "counter", Severity::kDataLoss,
