@@ -24,6 +24,7 @@
 #include "base/sparse_rows.h"
 #include "model/events.h"
 #include "model/step.h"
+#include "store/step_follower.h"
 
 namespace lockstep {
 
@@ -165,8 +166,8 @@ class JobWindow {
   static constexpr int64_t kWarmUpSteps = 2;
 
   // A step number this far from where most ranks are is not taken at face value.
-  static constexpr int64_t kFarSteps = 100'000;
-  static constexpr int kFarRowsMax = 64;
+  static constexpr int64_t kFarSteps = StepFollower::kFarSteps;
+  static constexpr int kFarRowsMax = StepFollower::kFarRowsMax;
 
   JobWindow() = default;
   JobWindow(const JobWindow&) = delete;  // frames refer to it

@@ -38,6 +38,7 @@
 #include "base/sparse_rows.h"
 #include "store/metric_reader.h"
 #include "store/metric_writer.h"
+#include "store/step_follower.h"
 #include "store/subscriber.h"
 
 namespace lockstep {
@@ -67,7 +68,7 @@ class JobRollups final : public StoreSubscriber {
   static constexpr size_t kWindowSteps = 20;  // as the step time of the list of jobs
   static constexpr int64_t kSampleEveryNs = 5'000'000'000;
   static constexpr int64_t kBehindSteps = 3;
-  static constexpr int64_t kFarSteps = 100'000;
+  static constexpr int64_t kFarSteps = StepFollower::kFarSteps;
   static constexpr size_t kOpenStepsMax = 16;
   static constexpr int32_t kRanksMax = 1'000'000;
   static constexpr size_t kJobsMax = 10'000;
