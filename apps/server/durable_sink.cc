@@ -30,11 +30,38 @@ Signal signal_of(RecordKind kind) {
   return Signal::kLogs;
 }
 
-DurableSink::DurableSink(DurableLog& log, Applier& applier, MetricMapping& metrics, uint64_t queued_bytes_max)
+// A record's turn to be applied. However it ends, the next one has its turn after it.
+class DurableSink::Turn {
+ public:
+  Turn(DurableSink& sink, uint64_t sequence) : sink_(sink), lock_(sink.turn_mutex_, std::defer_lock) {
+    if (sink_.waiting_.fetch_add(1) == 0) sink_.moved_ns_ = sink_.clock_.monotonic_ns();
+    lock_.lock();
+    sink_.turn_changed_.wait(lock_, [&] { return sink_.next_to_apply_ == sequence; });
+    sink_.moved_ns_ = sink_.clock_.monotonic_ns();
+  }
+  ~Turn() {
+    ++sink_.next_to_apply_;
+    sink_.moved_ns_ = sink_.clock_.monotonic_ns();
+    sink_.waiting_.fetch_sub(1);
+    lock_.unlock();
+    sink_.turn_changed_.notify_all();
+  }
+  Turn(const Turn&) = delete;
+  Turn& operator=(const Turn&) = delete;
+
+ private:
+  DurableSink& sink_;
+  std::unique_lock<std::mutex> lock_;
+};
+
+DurableSink::DurableSink(DurableLog& log, Applier& applier, MetricMapping& metrics, uint64_t queued_bytes_max,
+                         const Clock& clock, SetAside* set_aside)
     : log_(log),
       applier_(applier),
       metrics_(metrics),
       queued_bytes_max_(queued_bytes_max),
+      clock_(clock),
+      set_aside_(set_aside),
       next_to_apply_(log.next_sequence()) {}
 
 AcceptResult DurableSink::accept(Signal signal, Batch batch, std::string_view otlp_protobuf_bytes,
@@ -70,17 +97,31 @@ AcceptResult DurableSink::accept_with(Signal signal, std::string_view otlp_proto
             format("%llu bytes are waiting for the disk (limit %llu); try again",
                    static_cast<unsigned long long>(before), static_cast<unsigned long long>(queued_bytes_max_))};
   }
-  Result<uint64_t> sequence = log_.append(record_kind_of(signal), received_unix_ns, otlp_protobuf_bytes);
-  queued_bytes_.fetch_sub(bytes);
+  Result<uint64_t> sequence = Error{"not appended"};
+  {
+    struct GiveBack {  // however this ends
+      std::atomic<uint64_t>& queued;
+      uint64_t bytes;
+      ~GiveBack() { queued.fetch_sub(bytes); }
+    } give_back{queued_bytes_, bytes};
+    sequence = log_.append(record_kind_of(signal), received_unix_ns, otlp_protobuf_bytes);
+  }
   if (!sequence.ok()) return {AcceptError::kUnavailable, 0, sequence.error()};
 
-  std::unique_lock lock(turn_mutex_);
-  turn_changed_.wait(lock, [&] { return next_to_apply_ == *sequence; });
+  const Turn turn(*this, *sequence);
+  std::optional<SetAside::Applying> applying;
+  if (set_aside_ != nullptr) applying.emplace(*set_aside_, *sequence, received_unix_ns);
   apply(*sequence);
-  ++next_to_apply_;
-  lock.unlock();
-  turn_changed_.notify_all();
   return {};
+}
+
+std::optional<std::string> DurableSink::stuck(int64_t now_ns) const {
+  const int64_t waiting = waiting_;
+  const int64_t still_ns = now_ns - moved_ns_;
+  if (waiting == 0 || still_ns < kStuckNs) return std::nullopt;
+  return format("nothing was applied for %s: record %llu of the log, and %lld wait",
+                human_duration(static_cast<double>(still_ns)).c_str(),
+                static_cast<unsigned long long>(next_to_apply_.load()), static_cast<long long>(waiting));
 }
 
 }  // namespace lockstep

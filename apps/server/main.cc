@@ -17,10 +17,12 @@
 #include "api/readiness.h"
 #include "api/routes.h"
 #include "apps/server/durable_sink.h"
+#include "apps/server/set_aside.h"
 #include "apps/server/verdict_keeper.h"
 #include "apps/server/web_folder.h"
 #include "base/clock.h"
 #include "base/clock_witness.h"
+#include "base/contained.h"
 #include "base/files.h"
 #include "base/flags.h"
 #include "base/log.h"
@@ -79,6 +81,7 @@ struct Options {
   int64_t metric_series_per_agent = 200'000;
   int64_t queries_max = 8;
   bool admin_api = false;
+  std::vector<std::string> allowed_hosts;
   std::string scrape;
   std::string remote_write;
   double gpu_hour_price = 0;
@@ -126,6 +129,9 @@ Result<Options> read_options(const std::vector<std::string>& arguments) {
               "PromQL queries that run at a time, of up to 2 GiB each; others wait their turn (default 8)", 1, 1000)
       .toggle(&options.admin_api, "--admin-api",
               "let anybody who reaches the API delete series and have all samples copied on disk (default: nobody)")
+      .list(&options.allowed_hosts, "--allowed-host", "NAME",
+            "a name by which the API may be asked for, .NAME for all that end so, * for any; localhost, the machine's "
+            "name and addresses always are")
       .text(&options.scrape, "--scrape", "FILE",
             "exporters to scrape: a file in the words of Prometheus' scrape_configs; SIGHUP reads it again")
       .text(&options.remote_write, "--remote-write", "URL",
@@ -148,7 +154,7 @@ Result<Options> read_options(const std::vector<std::string>& arguments) {
 // but never spends more time on looking than reading takes: a long log of a large job must not delay the start for
 // long. false: told to stop meanwhile.
 bool replay(DurableLog& log, Applier& applier, const ColumnarSpanStore& spans, Engine& engine, TailSampler& tail,
-            JobRollups& rollups, const Clock& clock, Counters& counters) {
+            JobRollups& rollups, SetAside& set_aside, const Clock& clock, Counters& counters) {
   int64_t last_look_unix_ns = 0;
   int64_t look_cost_ns = 0;
   int64_t looked_at_ns = clock.monotonic_ns();
@@ -169,16 +175,26 @@ bool replay(DurableLog& log, Applier& applier, const ColumnarSpanStore& spans, E
       log.replay([&](uint64_t sequence, RecordKind kind, int64_t received_unix_ns, std::string_view payload) {
         if (stopping) return;
         if (signal_of(kind) == Signal::kSpans && spans.holds(sequence, received_unix_ns)) return;  // in files already
-        if (!apply(sequence, signal_of(kind), received_unix_ns, payload)) {
+        if (set_aside.is_set_aside(sequence, received_unix_ns)) return;
+        const SetAside::Applying applying(set_aside, sequence, received_unix_ns);
+        bool decoded = true;
+        const bool whole = contained("recovery", "a record", [&] {
+          decoded = apply(sequence, signal_of(kind), received_unix_ns, payload);
+          if (decoded && rollups.queued() >= kRollupsAtOnce) rollups.write();
+        });
+        if (!whole) counters.add("lockstep_server_failures_total", "what=\"replay\"");
+        if (!decoded) {
           counters.add("lockstep_replay_undecodable_records_total");
           return;
         }
         ++records;
-        if (rollups.queued() >= kRollupsAtOnce) rollups.write();
         int64_t now_ns = clock.monotonic_ns();
         if (received_unix_ns - last_look_unix_ns < kTickNs || now_ns - looked_at_ns < look_cost_ns) return;
-        engine.tick(received_unix_ns);
-        tail.tick(received_unix_ns);
+        const bool looked = contained("recovery", "a look at jobs", [&] {
+          engine.tick(received_unix_ns);
+          tail.tick(received_unix_ns);
+        });
+        if (!looked) counters.add("lockstep_server_failures_total", "what=\"look\"");
         last_look_unix_ns = received_unix_ns;
         looked_at_ns = clock.monotonic_ns();
         look_cost_ns = looked_at_ns - now_ns;
@@ -253,6 +269,15 @@ struct StopOnReturn {
   ~StopOnReturn() { server.stop(); }
 };
 
+// The names of net/cross_site.h: what was allowed, where the API listens, and what the machine calls itself.
+std::vector<std::string> server_names(const Options& options, const ListenAddress& http_address) {
+  std::vector<std::string> names = options.allowed_hosts;
+  if (!http_address.host.empty()) names.push_back(http_address.host);
+  char machine[256] = {};
+  if (gethostname(machine, sizeof machine - 1) == 0 && machine[0] != '\0') names.emplace_back(machine);
+  return names;
+}
+
 Result<ScrapeConfig> read_scrape_file(const std::string& path) {
   if (path.empty()) return ScrapeConfig{};
   Result<std::string> text = read_file(path, 16 << 20);
@@ -293,6 +318,7 @@ Result<void> run(const Options& options, const sigset_t& signals) {
   if (!lock.ok()) return Error{lock.error()};
 
   raise_file_limit();
+  const std::vector<std::string> names = server_names(options, *http_address);
   SystemClock clock;
   ClockWitness witness(clock);
   Counters counters(kServerCounters);
@@ -304,7 +330,8 @@ Result<void> run(const Options& options, const sigset_t& signals) {
        .body_bytes_max = 1 << 20,
        .path_limits = {{std::string(kRemoteWritePath), kRemoteWriteBodyBytesMax}},
        .threads = 8 + static_cast<size_t>(options.queries_max),  // queries never take the last ones
-       .name = "http"},
+       .name = "http",
+       .cross_site = {.hosts = names, .check_host = true, .changes_state = changes_state}},
       [&](const ServerRequest& request, const std::shared_ptr<HttpResponder>& responder) {
         if (const DeferringHandler* handler = opened) return (*handler)(request, responder);
         responder->answer(answer_while_opening(request));
@@ -365,7 +392,7 @@ Result<void> run(const Options& options, const sigset_t& signals) {
   std::atomic<bool> ready{false};
   int64_t look_ms_most = 0, delay_ms_most = 0;
   StackAsks stack_asks(steps, commands, counters);
-  auto look = [&] {
+  auto look_once = [&] {
     const int64_t began_ns = clock.monotonic_ns();
     if (const int64_t reported_unix_ns = engine.tick(clock.unix_ns()); reported_unix_ns > 0 && ready) {
       const int64_t look_ms = (clock.monotonic_ns() - began_ns) / 1'000'000;
@@ -386,6 +413,10 @@ Result<void> run(const Options& options, const sigset_t& signals) {
     tail.tick(clock.unix_ns());
     commands.tick();
     rollups.write();
+  };
+  auto look = [&] {
+    if (!contained("server", "a look at jobs", look_once))
+      counters.add("lockstep_server_failures_total", "what=\"look\"");
   };
 
   // What makes the server not ready, one row each; asked once `ready` is set.
@@ -446,16 +477,19 @@ Result<void> run(const Options& options, const sigset_t& signals) {
   Result<std::unique_ptr<DurableLog>> log = DurableLog::open(std::move(log_options), counters);
   if (!log.ok()) return Error{log.error()};
   readiness.add({"log", [&log = **log] { return log.trouble(); }});
-  if (!replay(**log, applier, spans, engine, tail, rollups, clock, counters)) return {};
+  SetAside set_aside(options.data, counters);
+  if (!replay(**log, applier, spans, engine, tail, rollups, set_aside, clock, counters)) return {};
   applier.set_applied_through((*log)->next_sequence() - 1);
   steps.end_replay();
   look();
   tail.go_live();
   stack_asks.go_live();
 
-  DurableSink sink(**log, applier, mapping, kQueuedBytesMax);
+  DurableSink sink(**log, applier, mapping, kQueuedBytesMax, clock, &set_aside);
+  readiness.add({"apply", [&] { return sink.stuck(clock.monotonic_ns()); }});
   Result<std::unique_ptr<OtlpDoors>> doors = OtlpDoors::start(
-      {.http = *otlp_http_address, .grpc = *otlp_grpc_address, .witness = &witness}, sink, clock, counters, &commands);
+      {.http = *otlp_http_address, .grpc = *otlp_grpc_address, .witness = &witness, .allowed_hosts = names}, sink,
+      clock, counters, &commands);
   if (!doors.ok()) return Error{doors.error()};
   if (!options.scrape.empty()) scraper = Scraper::start(std::move(*scrape), intake, clock, counters);
   ready = true;
@@ -467,12 +501,15 @@ Result<void> run(const Options& options, const sigset_t& signals) {
 
   const timespec tick{0, kTickNs};
   for (int signal = 0; signal != SIGTERM && signal != SIGINT; signal = sigtimedwait(&signals, nullptr, &tick)) {
-    if (signal == SIGHUP && scraper) reload_scrape_file(options.scrape, *scraper, counters);
+    if (signal == SIGHUP && scraper)
+      contained("server", "--scrape", [&] { reload_scrape_file(options.scrape, *scraper, counters); });
     look();
-    queries.tick();
-    tell_dropped(dropped_unsealed, sink, clock);
-    show_clocks(witness, counters);
-    readiness.ask();
+    contained("server", "a look at queries", [&] { queries.tick(); });
+    contained("server", "a look at itself", [&] {
+      tell_dropped(dropped_unsealed, sink, clock);
+      show_clocks(witness, counters);
+      readiness.ask();
+    });
   }
 
   LOCKSTEP_LOG_INFO("server", "stopping: doors, diagnosis, API, log");

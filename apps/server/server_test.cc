@@ -1,14 +1,19 @@
 // The wiring of lockstepd: sink, verdict keeper, and the program itself as a process.
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
+#include <future>
+#include <new>
 #include <set>
 #include <thread>
 
 #include "apps/server/durable_sink.h"
+#include "apps/server/set_aside.h"
 #include "apps/server/verdict_keeper.h"
 #include "base/clock.h"
 #include "base/process.h"
@@ -109,7 +114,7 @@ class SinkTest : public ::testing::Test {
 };
 
 TEST_F(SinkTest, SubscribersHearRecordsInLogOrderWhateverOrderTheDiskAnswersIn) {
-  DurableSink sink(log_, applier_, metrics_, 1 << 30);
+  DurableSink sink(log_, applier_, metrics_, 1 << 30, clock_);
   std::vector<std::thread> threads;
   for (int32_t rank = 0; rank < 8; ++rank) {
     threads.emplace_back([&, rank] {
@@ -129,7 +134,7 @@ TEST_F(SinkTest, SubscribersHearRecordsInLogOrderWhateverOrderTheDiskAnswersIn) 
 }
 
 TEST_F(SinkTest, WhatTheLogRefusesIsNotStoredAndTheSinkGoesOn) {
-  DurableSink sink(log_, applier_, metrics_, 1 << 30);
+  DurableSink sink(log_, applier_, metrics_, 1 << 30, clock_);
   log_.fails = true;
   AcceptResult refused = sink.accept(Signal::kLogs, step_batch("job", 0, 1), "x", 1);
   EXPECT_EQ(refused.error, AcceptError::kUnavailable);
@@ -142,8 +147,94 @@ TEST_F(SinkTest, WhatTheLogRefusesIsNotStoredAndTheSinkGoesOn) {
   EXPECT_EQ(sink.accept(Signal::kLogs, step_batch("job", 0, 2), "x", 1).error, AcceptError::kUnavailable);
 }
 
+// A store that fails on the records it is told to, or does not return from them.
+class BadSpanStore final : public SpanStore {
+ public:
+  void append(const ResourceGroup&, int64_t) override {}
+  void append(spans::SpanColumns, int64_t, uint64_t) override {
+    if (blocks.valid()) blocks.wait();
+    if (fails) throw std::bad_alloc();
+    ++taken;
+  }
+  Page<StoredSpan> trace(const TraceId&, size_t) const override { return {}; }
+  Page<TraceSummary> search(const TraceQuery&) const override { return {}; }
+  Page<StoredSpan> newest(std::string_view, size_t) const override { return {}; }
+  std::vector<std::string> services() const override { return {}; }
+  std::vector<std::string> span_names(std::string_view) const override { return {}; }
+  AttributeNames attribute_names() const override { return {}; }
+  std::vector<std::string> attribute_values(std::string_view, size_t) const override { return {}; }
+  std::vector<RankDetail> step(std::string_view, int64_t, int64_t, const std::vector<int32_t>&) const override {
+    return {};
+  }
+  Page<TracedStep> traced_steps(std::string_view, int64_t, size_t) const override { return {}; }
+
+  std::atomic<bool> fails{false};
+  std::shared_future<void> blocks;
+  std::atomic<int> taken{0};
+};
+
+TEST_F(SinkTest, ARecordThatFailsWhileItIsAppliedHoldsUpNoOther) {
+  BadSpanStore spans;
+  Applier applier(steps_, spans, agents_, counters_);
+  DurableSink sink(log_, applier, metrics_, 1 << 30, clock_);
+  spans.fails = true;
+  EXPECT_EQ(sink.accept_spans({}, "x", 1).error, AcceptError::kNone) << "it is on disk";
+  EXPECT_EQ(counters_.value("lockstep_apply_batches_failed_total", "signal=\"spans\""), 1);
+  spans.fails = false;
+  EXPECT_EQ(sink.accept_spans({}, "y", 1).error, AcceptError::kNone);
+  EXPECT_EQ(sink.accept(Signal::kLogs, step_batch("job", 0, 1), "z", 1).error, AcceptError::kNone);
+  EXPECT_EQ(spans.taken, 1);
+  EXPECT_EQ(steps_.steps("job", 1, 1).size(), 1u);
+  EXPECT_EQ(sink.stuck(INT64_MAX / 2), std::nullopt);
+}
+
+TEST_F(SinkTest, SaysWhichRecordItIsStuckAt) {
+  BadSpanStore spans;
+  Applier applier(steps_, spans, agents_, counters_);
+  DurableSink sink(log_, applier, metrics_, 1 << 30, clock_);
+  std::promise<void> release;
+  spans.blocks = release.get_future().share();
+  std::thread blocked([&] { sink.accept_spans({}, "x", 1); });
+  std::thread behind([&] { sink.accept(Signal::kLogs, step_batch("job", 0, 1), "y", 1); });
+  std::optional<std::string> line;
+  while (!line) line = sink.stuck(clock_.monotonic_ns() + 2 * DurableSink::kStuckNs);
+  EXPECT_NE(line->find("record 4"), std::string::npos) << *line;
+  EXPECT_EQ(sink.stuck(clock_.monotonic_ns()), std::nullopt) << "not yet";
+  release.set_value();
+  blocked.join();
+  behind.join();
+  EXPECT_EQ(sink.stuck(clock_.monotonic_ns() + 2 * DurableSink::kStuckNs), std::nullopt);
+}
+
+TEST(SetAside, ARecordInWhichTheServerDiesAgainAndAgainIsLeftOut) {
+  Folder folder;
+  Counters counters{kServerCounters};
+  for (uint64_t deaths = 0; deaths < SetAside::kDeathsMax; ++deaths) {
+    const pid_t child = fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) {
+      SetAside set_aside(folder.path(), counters);
+      if (set_aside.is_set_aside(7, 1000)) _exit(1);
+      { const SetAside::Applying fine(set_aside, 6, 999); }
+      const SetAside::Applying applying(set_aside, 7, 1000);
+      _exit(0);  // as a crash would: nothing is undone
+    }
+    int status = 0;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    ASSERT_TRUE(WIFEXITED(status));
+    EXPECT_EQ(WEXITSTATUS(status), 0);
+  }
+  for (int start = 0; start < 2; ++start) {
+    const SetAside set_aside(folder.path(), counters);
+    EXPECT_TRUE(set_aside.is_set_aside(7, 1000));
+    EXPECT_FALSE(set_aside.is_set_aside(6, 999));
+    EXPECT_FALSE(set_aside.is_set_aside(7, 2000)) << "of a log that was made anew";
+  }
+  EXPECT_EQ(counters.sum("lockstep_replay_records_set_aside_total"), 1);
+}
+
 TEST_F(SinkTest, TooManyBytesWaitingForTheDiskAreTurnedAway) {
-  DurableSink sink(log_, applier_, metrics_, 10);
+  DurableSink sink(log_, applier_, metrics_, 10, clock_);
   EXPECT_EQ(sink.accept(Signal::kLogs, step_batch("job", 0, 0), std::string(100, 'x'), 1).error, AcceptError::kNone)
       << "one alone always fits";
   std::atomic<int> overloaded{0};

@@ -79,7 +79,8 @@ CommandPoll::Outcome CommandPoll::poll_once(const std::vector<std::string>& host
   for (const std::string& host : hosts)
     request.path += (request.path.find('?') == std::string::npos ? "?host=" : "&host=") + url_part(host);
   if (!cursor_.empty()) request.path += "&after=" + cursor_;
-  request.headers = {{"Accept", "text/plain"}};
+  // X-Lockstep: no web page can send it here from a browser (net/cross_site.h).
+  request.headers = {{"Accept", "text/plain"}, {"X-Lockstep", "1"}};
   if (!target.token_file.empty()) {
     if (Result<std::string> token = read_secret_file(target.token_file); token.ok()) token_ = std::move(*token);
   }

@@ -1,6 +1,7 @@
 #include "api/query_turns.h"
 
 #include "api/prometheus_answer.h"
+#include "base/contained.h"
 #include "base/log.h"
 #include "base/text.h"
 
@@ -54,8 +55,9 @@ void QueryTurns::run(const ServerRequest& request, const std::shared_ptr<HttpRes
     }
     counters_.set("lockstep_queries", "state=\"running\"", static_cast<int64_t>(++running_));
   }
-  give_turn(std::move(query));
-  while (std::optional<Query> other = next()) give_turn(std::move(*other));
+  // Whatever is thrown on the way, the turn goes on to the next one; who got no answer gets 500.
+  contained("api", "a query", [&] { give_turn(std::move(query)); });
+  while (std::optional<Query> other = next()) contained("api", "a query", [&] { give_turn(std::move(*other)); });
 }
 
 std::optional<QueryTurns::Query> QueryTurns::next() {

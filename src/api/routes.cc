@@ -18,7 +18,7 @@ constexpr Route kRoutes[] = {
     {"/api/jobs/{job}/steps/{step}/perfetto", "ranks format", "a step as a Perfetto archive (tar) or file (pftrace)",
      get_perfetto},
     {"/api/jobs/{job}/steps/{step}/detail", "ranks", "ask the agents for a step in detail, as long as they have it",
-     post_step_detail, "POST"},
+     post_step_detail, "POST", false, true},
     {"/api/jobs/{job}/steps/{step}/timeline", "from_ns to_ns columns lines ranks spans",
      "the step as a picture: a line per rank, reduced to the screen that asks", get_timeline},
     {"/api/jobs/{job}/steps/{step}", "limit path", "one step: who waited for whom, critical path, where the time went",
@@ -31,14 +31,15 @@ constexpr Route kRoutes[] = {
      "slowest ranks over a window, and how often others waited for them", get_slowest},
     {"/api/jobs/{job}/stacks", "ranks", "stacks of ranks and dumps of PyTorch's Flight Recorder, the newest of each",
      get_stacks},
-    {"/api/jobs/{job}/stacks", "ranks", "ask the agents for the stacks of these ranks now", post_stacks, "POST"},
+    {"/api/jobs/{job}/stacks", "ranks", "ask the agents for the stacks of these ranks now", post_stacks, "POST", false,
+     true},
     {"/api/jobs/{job}/steps", "last from to rank_from", "rank x step matrix for the heat map", get_steps},
     {"/api/jobs/{job}/ranks", "last limit", "one row per rank over a window of steps, worst first", get_ranks},
     {"/api/jobs/{job}/ranks/{rank}", "last from to", "one rank: its steps, communicators and flows", get_rank},
     {"/api/jobs/{job}", "", "one job", get_job},
     {"/api/verdicts", "state limit", "verdicts of all jobs, newest first", get_verdicts},
     {"/api/verdicts/{name}/feedback", "", "say that a verdict was right or wrong, or take that back",
-     post_verdict_feedback, "POST"},
+     post_verdict_feedback, "POST", false, true},
     {"/api/verdicts/{name}", "", "one verdict", get_verdict},
     {"/api/warnings", "job state limit", "early warnings: what will hurt if it goes on, the soonest first",
      get_warnings},
@@ -110,11 +111,12 @@ constexpr Route kRoutes[] = {
     {"/prometheus/api/v1/scrape_pools", "", "Prometheus: jobs of the scrape configuration", prometheus_scrape_pools},
     {"/prometheus/api/v1/alertmanagers", "", "Prometheus: Alertmanagers; none", prometheus_alertmanagers},
     {"/prometheus/api/v1/admin/tsdb/delete_series", "match[] start end",
-     "Prometheus: delete samples of series (with --admin-api)", prometheus_delete_series, "POST"},
+     "Prometheus: delete samples of series (with --admin-api)", prometheus_delete_series, "POST", false, true},
     {"/prometheus/api/v1/admin/tsdb/clean_tombstones", "",
-     "Prometheus: what was deleted leaves the disk (with --admin-api)", prometheus_clean_tombstones, "POST"},
+     "Prometheus: what was deleted leaves the disk (with --admin-api)", prometheus_clean_tombstones, "POST", false,
+     true},
     {"/prometheus/api/v1/admin/tsdb/snapshot", "", "Prometheus: all samples as a copy on disk (with --admin-api)",
-     prometheus_snapshot, "POST"},
+     prometheus_snapshot, "POST", false, true},
     {"/prometheus/api/v1/status/buildinfo", "", "Prometheus: which version's API this is", prometheus_buildinfo},
     {"/prometheus/api/v1/status/runtimeinfo", "", "Prometheus: the server's time", prometheus_runtimeinfo},
     {"/prometheus/api/v1/status/flags", "", "Prometheus: flags; none", prometheus_flags},
@@ -168,6 +170,13 @@ std::string unknown_parameter(const Route& route, std::string_view query) {
   return {};
 }
 
+bool is_of_route(const ServerRequest& request, bool Route::*property) {
+  return std::any_of(std::begin(kRoutes), std::end(kRoutes), [&](const Route& route) {
+    ApiRequest matched{request, {}, {}, {}, {}};
+    return route.*property && request.method == route.method && matches(route.pattern, request.path, &matched);
+  });
+}
+
 HttpResponse not_yet(const char* why) {
   HttpResponse later = error_answer(503, why);
   later.headers.emplace_back("retry-after", "1");
@@ -181,10 +190,11 @@ std::span<const Route> routes() {
 }
 
 bool takes_turns(const ServerRequest& request) {
-  return std::any_of(std::begin(kRoutes), std::end(kRoutes), [&](const Route& route) {
-    ApiRequest matched{request, {}, {}, {}, {}};
-    return route.takes_turns && request.method == route.method && matches(route.pattern, request.path, &matched);
-  });
+  return is_of_route(request, &Route::takes_turns);
+}
+
+bool changes_state(const ServerRequest& request) {
+  return is_of_route(request, &Route::changes_state);
 }
 
 HttpResponse answer(const ApiContext& context, const ServerRequest& request) {

@@ -29,10 +29,12 @@ struct Route {
   const char* help;
   HttpResponse (*handler)(const ApiContext&, const ApiRequest&);
   const char* method = "GET";
-  bool takes_turns = false;  // may take long: answered by QueryTurns, a few at a time
+  bool takes_turns = false;    // may take long: answered by QueryTurns, a few at a time
+  bool changes_state = false;  // anything but reading: no page of another site may ask for it (net/cross_site.h)
 };
 std::span<const Route> routes();
 bool takes_turns(const ServerRequest& request);
+bool changes_state(const ServerRequest& request);
 
 HttpResponse answer(const ApiContext& context, const ServerRequest& request);
 // Before there is a context: alive, and nothing else yet.

@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <set>
 
+#include "base/contained.h"
 #include "base/text.h"
 #include "diagnosis/detectors/registry.h"
 #include "diagnosis/detectors/transport/transport.h"
@@ -80,26 +81,35 @@ Engine::Job& Engine::job_of(const Identity& identity) {
   }
   Job& job = jobs_[identity.job_id];
   if (identity.attempt < job.attempt) return job;  // a late word of an attempt that is over changes nothing
-  if (identity.attempt > job.attempt) {
-    // A restart begins anew; what was confirmed before is kept as cleared.
-    std::vector<Tracked> kept;
-    for (Tracked& tracked : job.tracked) {
-      tracked.verdict.state = "cleared";
-      changed_[tracked.verdict.id] = tracked.verdict;
-      if (tracked.was_confirmed) kept.push_back(std::move(tracked));
-    }
-    std::map<std::string, int> serial = std::move(job.serial);
-    std::deque<StepFacts> facts = job.window.facts();
-    const bool same_size = job.window.world_size() == identity.world_size;
-    jobs_.erase(identity.job_id);
-    Job& fresh = jobs_[identity.job_id];
-    if (same_size) fresh.window.set_facts(std::move(facts));  // what it did before is what it is compared with
-    fresh.attempt = identity.attempt;
-    fresh.tracked = std::move(kept);
-    fresh.serial = std::move(serial);
-    return heard(fresh);
-  }
+  if (identity.attempt > job.attempt)
+    return heard(begin_attempt(identity.job_id, identity.attempt, job.window.world_size() == identity.world_size));
   return heard(job);
+}
+
+// A restart begins anew; what was confirmed before is kept as cleared.
+Engine::Job& Engine::begin_attempt(const std::string& job_id, int64_t attempt, bool same_size) {
+  Job& job = jobs_[job_id];
+  std::vector<Tracked> kept;
+  for (Tracked& tracked : job.tracked) {
+    tracked.verdict.state = "cleared";
+    changed_[tracked.verdict.id] = tracked.verdict;
+    if (tracked.was_confirmed) kept.push_back(std::move(tracked));
+  }
+  std::map<std::string, int> serial = std::move(job.serial);
+  std::deque<StepFacts> facts = job.window.facts();
+  jobs_.erase(job_id);
+  Job& fresh = jobs_[job_id];
+  if (same_size) fresh.window.set_facts(std::move(facts));  // what it did before is what it is compared with
+  fresh.attempt = attempt;
+  fresh.tracked = std::move(kept);
+  fresh.serial = std::move(serial);
+  return fresh;
+}
+
+void Engine::on_attempt_back(const std::string& job_id, int64_t attempt) {
+  std::lock_guard lock(mutex_);
+  auto found = jobs_.find(job_id);
+  if (found != jobs_.end() && found->second.attempt > attempt) begin_attempt(job_id, attempt, true);
 }
 
 Engine::Job& Engine::heard(Job& job) {
@@ -275,7 +285,10 @@ int64_t Engine::tick(int64_t now_unix_ns) {
   for (auto& [job_id, job] : jobs_) {
     if (!job.dirty) continue;
     job.dirty = false;
-    if (evaluate(job_id, job, now_unix_ns)) reported = std::max(reported, job.reported_unix_ns);
+    // One job's numbers must not keep diagnosis from the others.
+    contained("diagnosis", job_id.c_str(), [&] {
+      if (evaluate(job_id, job, now_unix_ns)) reported = std::max(reported, job.reported_unix_ns);
+    });
   }
   return reported;
 }

@@ -39,6 +39,7 @@ class Engine final : public StoreSubscriber, public VerdictSource {
   static constexpr size_t kJobsMax = 10'000;
   static constexpr size_t kEvidenceMax = 4096;  // ranks of a job whose stacks, and whose dumps, are kept
 
+  void on_attempt_back(const std::string& job_id, int64_t attempt) override;
   void on_step(const Identity& identity, const StepSummary& summary, int64_t received_unix_ns) override;
   void on_status(const Identity& identity, const RankStatus& status, int64_t received_unix_ns) override;
   void on_comm(const Identity& identity, const CommInit& comm, int64_t received_unix_ns) override;
@@ -99,6 +100,7 @@ class Engine final : public StoreSubscriber, public VerdictSource {
   };
 
   Job& job_of(const Identity& identity);
+  Job& begin_attempt(const std::string& job_id, int64_t attempt, bool same_size);
   Job& heard(Job& job);
   void look_ahead(int64_t now_unix_ns);
   bool look_at_steps(const std::string& job_id, Job& job, int64_t now_unix_ns);

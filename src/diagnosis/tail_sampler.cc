@@ -72,6 +72,14 @@ void add_peers(const JobInfo& job, std::set<int32_t>& ranks, size_t count) {
 
 }  // namespace
 
+void TailSampler::on_attempt_back(const std::string& job_id, int64_t attempt) {
+  std::lock_guard lock(mutex_);
+  auto found = jobs_.find(job_id);
+  if (found == jobs_.end() || found->second.attempt <= attempt) return;
+  found->second = Job{};
+  found->second.attempt = attempt;
+}
+
 void TailSampler::on_step(const Identity& identity, const StepSummary& summary, int64_t received_unix_ns) {
   std::lock_guard lock(mutex_);
   auto found = jobs_.find(identity.job_id);

@@ -56,6 +56,7 @@ class TailSampler final : public StoreSubscriber {
   TailSampler(const StepStore& steps, DetailAsker& asker, Counters& counters)
       : steps_(steps), asker_(asker), counters_(counters) {}
 
+  void on_attempt_back(const std::string& job_id, int64_t attempt) override;
   void on_step(const Identity& identity, const StepSummary& summary, int64_t received_unix_ns) override;
 
   // Verdicts as they changed; what they ask for is asked with the next tick().

@@ -62,7 +62,8 @@ int64_t RankRows::step() const {
 }
 
 int32_t JobWindow::slot_of(int32_t rank) const {
-  return rank < 0 || static_cast<size_t>(rank) >= slot_of_rank_.size() ? -1 : slot_of_rank_[static_cast<size_t>(rank)];
+  const Slot* slot = rank < 0 ? nullptr : slot_of_rank_.find(static_cast<size_t>(rank));
+  return slot == nullptr ? -1 : slot->number;
 }
 
 const std::vector<uint32_t>& JobWindow::order() const {
@@ -79,20 +80,21 @@ const std::vector<uint32_t>& JobWindow::order() const {
 
 int32_t JobWindow::add_slot(int32_t rank) {
   if (rank < 0 || rank >= kRanksMax) return -1;
-  const auto at = static_cast<size_t>(rank);
-  if (at >= slot_of_rank_.size()) slot_of_rank_.resize(at + 1, -1);
-  if (slot_of_rank_[at] < 0) {
-    slot_of_rank_[at] = static_cast<int32_t>(rank_of_slot_.size());
+  Slot& slot = slot_of_rank_.at(static_cast<size_t>(rank));
+  if (slot.number < 0) {
+    slot.number = static_cast<int32_t>(rank_of_slot_.size());
     rank_of_slot_.push_back(rank);
     newest_of_slot_.push_back(-1);
     comms_sum_of_slot_.push_back(0);
   }
-  return slot_of_rank_[at];
+  return slot.number;
 }
 
 void JobWindow::add_rank(const Identity& identity) {
-  if (Identity& held = ranks_[identity.rank]; !(held == identity)) held = identity;
-  world_size_ = std::max(world_size_, identity.world_size);
+  auto [at, is_new] = ranks_.try_emplace(identity.rank, identity);
+  if (!is_new && at->second == identity) return;
+  if (!is_new) world_size_.remove(std::exchange(at->second, identity).world_size);
+  world_size_.add(identity.world_size);
 }
 
 void JobWindow::add_comm(const Identity& identity, const CommInit& comm) {
@@ -199,14 +201,20 @@ void JobWindow::add_step(const Identity& identity, const StepSummary& summary) {
   ++rows_added_;
   int64_t& newest = newest_of_slot_[slot];
   if (newest < 0) ++reporting_;
-  newest = std::max(newest, summary.step);
+  newest = summary.step;
   note_typical();
   const size_t steps_max = std::clamp(kRowsMax / std::max<size_t>(1, slots()), kStepsMin, kStepsMax);
-  while (steps_.size() > steps_max) steps_.erase(steps_.begin());
+  // The oldest, unless somebody is that far ahead of all others: numbers that cannot be would crowd out the true ones.
+  while (steps_.size() > steps_max) {
+    const bool is_ahead = steps_.rbegin()->first - typical_newest_ > typical_newest_ - steps_.begin()->first;
+    steps_.erase(is_ahead ? std::prev(steps_.end()) : steps_.begin());
+  }
 }
 
 int64_t JobWindow::newest_step() const {
-  return steps_.empty() ? -1 : steps_.rbegin()->first;
+  // Ranks of one job are a few steps apart: further ahead than the window is long is a number that cannot be.
+  auto after = steps_.upper_bound(typical_newest_ + static_cast<int64_t>(kStepsMax));
+  return after == steps_.begin() ? -1 : std::prev(after)->first;
 }
 
 const StepFrame* JobWindow::frame(int64_t number) const {
@@ -239,11 +247,12 @@ std::vector<int64_t> JobWindow::complete_steps() const {
   // Ranks send a step as it closes, so one that is three steps behind is missing, not late; and whoever has not sent
   // any of the last three is not waited for.
   const int64_t newest = newest_step();
-  const bool all_report = static_cast<int32_t>(reporting_) >= world_size_;
+  const bool all_report = static_cast<int32_t>(reporting_) >= world_size();
   int64_t last_complete = newest - kBehindSteps;
   size_t before[kBehindSteps] = {};
   size_t seen = 0;
   for (const auto& [number, frame] : steps_) {
+    if (number > newest) break;  // cannot be
     const size_t here = frame.known.size() + frame.unknown.size();
     const bool all_here = all_report && here >= reporting_;
     const bool as_before = seen >= kBehindSteps && here >= *std::max_element(std::begin(before), std::end(before));

@@ -20,8 +20,11 @@
 #include <utility>
 #include <vector>
 
+#include "base/most_told.h"
+#include "base/sparse_rows.h"
 #include "model/events.h"
 #include "model/step.h"
+#include "store/step_follower.h"
 
 namespace lockstep {
 
@@ -163,8 +166,8 @@ class JobWindow {
   static constexpr int64_t kWarmUpSteps = 2;
 
   // A step number this far from where most ranks are is not taken at face value.
-  static constexpr int64_t kFarSteps = 100'000;
-  static constexpr int kFarRowsMax = 64;
+  static constexpr int64_t kFarSteps = StepFollower::kFarSteps;
+  static constexpr int kFarRowsMax = StepFollower::kFarRowsMax;
 
   JobWindow() = default;
   JobWindow(const JobWindow&) = delete;  // frames refer to it
@@ -189,7 +192,7 @@ class JobWindow {
   int64_t first_step() const { return first_step_; }
 
   const std::map<int32_t, Identity>& ranks() const { return ranks_; }
-  int32_t world_size() const { return world_size_; }
+  int32_t world_size() const { return world_size_.value(); }
   // World rank of a member; -1: not known.
   int32_t world_rank(uint64_t comm_id, int32_t rank_in_comm) const;
   const std::map<uint64_t, CommMembers>& comms() const { return comms_; }
@@ -215,7 +218,10 @@ class JobWindow {
   void note_typical();
   std::map<int64_t, StepFrame> steps_;
   std::map<int32_t, Identity> ranks_;
-  std::vector<int32_t> slot_of_rank_;  // -1: none
+  struct Slot {
+    int32_t number = -1;  // none
+  };
+  SparseRows<Slot, 1024> slot_of_rank_;
   std::vector<int32_t> rank_of_slot_;
   std::vector<int64_t> newest_of_slot_;      // -1: has sent no step
   std::vector<uint64_t> comms_sum_of_slot_;  // of the communicators it told last: they seldom change
@@ -232,7 +238,7 @@ class JobWindow {
   std::map<uint64_t, CommMembers> comms_;
   mutable std::unordered_map<int32_t, int32_t> parts_;
   mutable bool parts_known_ = false;
-  int32_t world_size_ = 0;
+  MostTold<int32_t> world_size_;
   int64_t first_step_ = -1;
 };
 

@@ -62,6 +62,37 @@ TEST(JobWindow, RemembersTheNewestStepsOnly) {
   EXPECT_EQ(window.step(0), nullptr);
 }
 
+TEST(JobWindow, NumbersFarAheadDoNotCrowdOutTheTrueOnes) {
+  MadeUpJob job(4);
+  JobWindow window;
+  job.play(window, 0, 20);
+  auto [who, wild] = job.step(20).front();
+  for (size_t i = 0; i < 2 * JobWindow::kStepsMax; ++i) {
+    wild.step = 50'000 + static_cast<int64_t>(i);
+    window.add_step(who, wild);
+  }
+  job.play(window, 21, 60);
+  EXPECT_EQ(window.newest_step(), 60);
+  const std::vector<int64_t> complete = window.complete_steps();
+  EXPECT_EQ(std::count_if(complete.begin(), complete.end(), [](int64_t step) { return step > 20 && step <= 60; }), 40);
+}
+
+TEST(JobWindow, TheWorldSizeIsWhatMostRanksTellAndARankFarOutCostsLittle) {
+  MadeUpJob job(4);
+  JobWindow window;
+  job.play(window, 0, 3);
+  Identity absurd = job.identity(1);
+  absurd.world_size = 10'000'000;
+  window.add_rank(absurd);
+  absurd.rank = JobWindow::kRanksMax - 1;
+  window.add_step(absurd, job.step(3).front().second);
+  EXPECT_EQ(window.world_size(), 4);
+  EXPECT_EQ(window.slot_of(JobWindow::kRanksMax - 1), 4);
+  EXPECT_EQ(window.slot_of(JobWindow::kRanksMax - 2), -1);
+  window.add_rank(job.identity(1));
+  EXPECT_EQ(window.world_size(), 4);
+}
+
 TEST(JobWindow, ARowThatComesTwiceCountsOnce) {
   MadeUpJob job(2);
   JobWindow window;

@@ -126,6 +126,15 @@ TEST(Admission, RefusesEventsOfNoJobButKeepsPlainLogsOfTheSameResource) {
   EXPECT_EQ(batch.record_count(), 1u);
 }
 
+TEST(Admission, RefusesAnAttemptBeyondAllWithOneLine) {
+  Batch batch =
+      logs({good_step()}, {{"lockstep.job_id", "job"}, {"lockstep.rank", 0}, {"lockstep.attempt", INT64_MAX}});
+  AdmissionReport report = admit(batch, kNow);
+  EXPECT_EQ(report.refused_by_reason.at("bad_identity"), 1);
+  EXPECT_NE(report.message.find("lockstep.attempt 9223372036854775807 is not one any job reaches"), std::string::npos)
+      << report.message;
+}
+
 struct ManualClock final : Clock {
   int64_t now_ns = 0;
   int64_t unix_ns() const override { return now_ns; }

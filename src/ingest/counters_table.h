@@ -31,7 +31,9 @@ inline constexpr CounterDescriptor kIngestCounters[] = {
      "Requests whose answer comes later (long polls, queries), by door."},
     {"lockstep_http_bad_requests_total", "counter", Severity::kNotice,
      "Requests and connections refused before a handler saw them, by door and reason: malformed, truncated, timeout, "
-     "too_large, overloaded, connections_max, ..."},
+     "too_large, overloaded, connections_max, foreign_host and cross_site (403: net/cross_site.h), gave_way (a "
+     "connection without a whole request, closed because all were taken), failed (an exception; that connection is "
+     "closed), ..."},
 
     // received = passed + refused + dropped, per door and signal.
     {"lockstep_ingest_received_records_total", "counter", Severity::kInfo,
@@ -94,6 +96,10 @@ inline constexpr CounterDescriptor kIngestCounters[] = {
 
     {"lockstep_replay_undecodable_records_total", "counter", Severity::kDataLoss,
      "Records of the durable log that could not be decoded at start."},
+    {"lockstep_replay_records_set_aside_total", "counter", Severity::kDataLoss,
+     "Records of the durable log left out because the server ended several times while it applied them."},
+    {"lockstep_server_failures_total", "counter", Severity::kError,
+     "Work of the server's own that threw and was given up, by what: look (diagnosis), replay; the server goes on."},
     {"lockstep_diagnosis_look_ms", "gauge", Severity::kInfo,
      "How long diagnosis took to look at new steps, the last time and at most, by which."},
     {"lockstep_diagnosis_delay_ms", "gauge", Severity::kInfo,

@@ -29,6 +29,9 @@ class TwoDoors final : public OtlpDoors {
     http.threads = options.threads;
     http.idle_timeout_ms = kIdleTimeoutMs;
     http.deferred_max = options.commands_waiting_max;
+    http.cross_site.hosts = options.allowed_hosts;
+    // What an agent has taken is pending no more; OTLP itself needs a content type that no form has.
+    http.cross_site.changes_state = [](const ServerRequest& request) { return request.path == kCommandsPath; };
     Result<std::unique_ptr<HttpServer>> http_server = HttpServer::start(
         http,
         [this](const ServerRequest& request, const std::shared_ptr<HttpResponder>& responder) {

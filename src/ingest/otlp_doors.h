@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "base/clock.h"
 #include "base/clock_witness.h"
@@ -31,9 +32,10 @@ struct OtlpDoorsOptions {
   uint64_t body_bytes_max = 32ull << 20;
   uint64_t queued_bytes_max = 256ull << 20;
   size_t connections_max = 32'768;  // per door; an agent per node keeps one open, and one more that waits for commands
-  size_t commands_waiting_max = 16'384;  // of those over HTTP
-  size_t threads = 8;                    // per door; a request waits on one of them for the disk
-  ClockWitness* witness = nullptr;       // hears the senders' clocks; nullptr: the server's clock alone counts
+  size_t commands_waiting_max = 16'384;         // of those over HTTP
+  size_t threads = 8;                           // per door; a request waits on one of them for the disk
+  ClockWitness* witness = nullptr;              // hears the senders' clocks; nullptr: the server's clock alone counts
+  std::vector<std::string> allowed_hosts = {};  // names by which browsers may ask (net/cross_site.h); agents use any
 };
 
 class OtlpDoors {

@@ -31,7 +31,6 @@ HttpResponse text_answer(int status, const std::string& line) {
 }
 
 std::optional<remote_write::Version> version_of(std::string_view content_type) {
-  if (trim(content_type).empty()) return remote_write::Version::k1;  // senders of before 1.0
   std::vector<std::string_view> parts = split(content_type, ';');
   if (lower(trim(parts[0])) != "application/x-protobuf") return std::nullopt;
   for (size_t i = 1; i < parts.size(); ++i) {

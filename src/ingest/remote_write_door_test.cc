@@ -81,8 +81,12 @@ class RemoteWriteDoorTest : public ::testing::Test {
 };
 
 TEST_F(RemoteWriteDoorTest, StoresARequestOfRemoteWrite1AndAnswers204) {
-  for (const char* type : {kType1, "application/x-protobuf", ""}) {
+  for (const char* type : {kType1, "application/x-protobuf", "Application/X-Protobuf"}) {
     EXPECT_EQ(door.handle(post(series({{"__name__", "up"}, {"instance", "a:9100"}}, 5, 1), type)).status, 204) << type;
+  }
+  // What a form of any web page could send.
+  for (const char* type : {"", "text/plain", "application/x-www-form-urlencoded", "multipart/form-data"}) {
+    EXPECT_EQ(door.handle(post(series({{"__name__", "up"}, {"instance", "a:9100"}}, 5, 1), type)).status, 415) << type;
   }
   ASSERT_EQ(writer.samples.size(), 1u);
   EXPECT_EQ(writer.samples["up{instance=\"a:9100\"}"].size(), 3u);

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "base/contained.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "ingest/remote_write_door.h"
@@ -103,7 +104,9 @@ void RemoteWriteOut::send_all() {
     Request request = std::move(queue_.front());
     queue_.pop_front();
     lock.unlock();
-    const bool done = send(client, request);
+    bool done = true;
+    if (!contained("remote-write-out", "a request", [&] { done = send(client, request); }))
+      count("refused", request.samples);
     lock.lock();
     queued_bytes_ -= request.bytes.size();
     if (done) continue;

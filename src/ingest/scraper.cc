@@ -16,6 +16,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "base/contained.h"
 #include "base/files.h"
 #include "base/text.h"
 #include "model/series_labels.h"
@@ -117,8 +118,12 @@ class ScraperThreads final : public Scraper {
   void schedule() {
     while (true) {
       const int64_t now_ns = clock_.monotonic_ns();
-      take_config();
-      refresh(now_ns);
+      // What a list makes of itself (YAML, a regular expression, sheer size) ends this round, not the process.
+      if (!contained("scrape", "reading the lists of targets", [&] {
+            take_config();
+            refresh(now_ns);
+          }))
+        counters_.add("lockstep_scrape_lists_refused_total");
       std::unique_lock lock(mutex_);
       int64_t next_ns = now_ns + kFileLookNs;
       for (auto target = targets_.begin(); target != targets_.end();) {
@@ -322,12 +327,18 @@ class ScraperThreads final : public Scraper {
       const bool is_listed = target.is_listed;
       lock.unlock();
       std::optional<Outcome> outcome;
-      if (is_listed) {
-        outcome = scrape(target);
-      } else {
-        say_stale(target, {});
-        target.shown.clear();
-        target.has_spoken = false;
+      const bool done = contained("scrape", "a target", [&] {
+        if (is_listed) {
+          outcome = scrape(target);
+        } else {
+          say_stale(target, {});
+          target.shown.clear();
+          target.has_spoken = false;
+        }
+      });
+      if (!done) {
+        counters_.add("lockstep_scrapes_total", "result=\"failed\"");
+        if (!is_listed) target.has_spoken = false;
       }
       lock.lock();
       if (outcome) {

@@ -5,6 +5,7 @@
 #include <span>
 
 #include "base/text.h"
+#include "model/attempt.h"
 
 namespace lockstep {
 
@@ -28,6 +29,8 @@ namespace {
 constexpr int64_t kDayNs = 86'400'000'000'000;
 constexpr int64_t kCountMost = 1'000'000'000'000'000;
 constexpr int64_t kRanksMost = 10'000'000;
+constexpr int64_t kTimeMost = INT64_MAX / 4;       // any two differ by a number
+constexpr int64_t kQuietMost = 10 * 366 * kDayNs;  // a job may hang for a long time
 
 // A row of integers, read in order; remembers if any column was missing or of another type.
 class RowReader {
@@ -52,6 +55,7 @@ class RowReader {
     return value;
   }
   int64_t next_ns() { return next_in(0, kDayNs); }
+  int64_t next_time() { return next_in(-kTimeMost, kTimeMost); }
   int64_t next_count() { return next_in(0, kCountMost); }
   std::string next_text() {
     if (list_ == nullptr || at_ >= list_->size()) {
@@ -118,7 +122,7 @@ OpStatus read_op(RowReader& row) {
   op.datatype = row.next_text();
   op.bytes = row.next_count();
   op.peer = static_cast<int32_t>(row.next_in(-1, kRanksMost));
-  op.since_unix_ns = row.next();
+  op.since_unix_ns = row.next_time();
   return op;
 }
 
@@ -155,7 +159,7 @@ void read_more_status(RowReader& row, CommStatus& comm) {
   if (row.more()) comm.proxy.state = row.next_text();
   if (row.more()) comm.proxy.send = row.next() != 0;
   if (row.more()) comm.proxy.peer = static_cast<int32_t>(row.next_in(-1, kRanksMost));
-  if (row.more()) comm.proxy.since_unix_ns = row.next();
+  if (row.more()) comm.proxy.since_unix_ns = row.next_time();
 }
 
 Result<void> read_scalars(const Attributes& attributes, StepSummary& step) {
@@ -207,6 +211,10 @@ Result<Identity> identity_from_resource(const Attributes& resource) {
   if (identity.job_id.size() > kIdentityTextMax || identity.host.size() > kIdentityTextMax ||
       identity.gpu_uuid.size() > kIdentityTextMax) {
     return Error{format("the resource has a name longer than %zu bytes", kIdentityTextMax)};
+  }
+  if (!attempt_may_be(identity.attempt)) {
+    return Error{format("lockstep.attempt %lld is not one any job reaches (0 to %lld)",
+                        static_cast<long long>(identity.attempt), static_cast<long long>(kAttemptMost))};
   }
   if (rank < 0 || rank > 10'000'000 || world_size < 0 || world_size > 10'000'000 ||
       (world_size > 0 && rank >= world_size)) {
@@ -278,7 +286,7 @@ Result<StepSummary> step_from_record(const LogRecord& record) {
   step.comm_ns = find_int(record.attributes, "comm_ns");
   step.queue_ns = find_int(record.attributes, "queue_ns");
   step.quiet_ns = find_int(record.attributes, "quiet_ns");
-  step.quiet_from_unix_ns = find_int(record.attributes, "quiet_from_unix_ns");
+  step.quiet_from_unix_ns = std::clamp(find_int(record.attributes, "quiet_from_unix_ns"), -kTimeMost, kTimeMost);
   step.records_lost = find_int(record.attributes, "records_lost");
   step.unseen = find_int(record.attributes, "unseen");
   for (int64_t ns : {step.self_ns, step.comm_ns, step.queue_ns, step.quiet_ns}) {
@@ -336,8 +344,8 @@ Result<StepSummary> step_from_record(const LogRecord& record) {
       comm.gpu_ns = row.next_count();  // a sum: operations of several streams may run together
       comm.shortest_ns = row.next_ns();
       comm.longest_ns = row.next_ns();
-      comm.first_start_unix_ns = row.next();
-      comm.last_end_unix_ns = row.next();
+      comm.first_start_unix_ns = row.next_time();
+      comm.last_end_unix_ns = row.next_time();
       comm.queue_ns = row.next_count();
       if (row.more()) comm.unseen = row.next_count();
       if (!row.ok())
@@ -402,6 +410,9 @@ Result<RankStatus> status_from_record(const LogRecord& record) {
   status.quiet_ns = find_int(record.attributes, "quiet_ns");
   if (status.quiet_ns < 0) return Error{"rank.status with a negative quiet_ns"};
   status.step = find_int(record.attributes, "step", -1);
+  if (status.quiet_ns > kQuietMost || status.step < -1 || status.step > kCountMost)
+    return Error{format("rank.status at step %lld, quiet for %lld ns: no job is that far, or quiet for ten years",
+                        static_cast<long long>(status.step), static_cast<long long>(status.quiet_ns))};
   int64_t phase = find_int(record.attributes, "phase");
   status.phase = phase >= 0 && phase < static_cast<int64_t>(kPhaseCount) ? static_cast<Phase>(phase) : Phase::kOther;
   auto flag = [&](std::string_view key, bool fallback) {
@@ -411,7 +422,7 @@ Result<RankStatus> status_from_record(const LogRecord& record) {
   };
   status.process_alive = flag("process_alive", true);
   status.process_stopped = flag("process_stopped", false);
-  status.last_call_unix_ns = find_int(record.attributes, "last_call_unix_ns");
+  status.last_call_unix_ns = std::clamp(find_int(record.attributes, "last_call_unix_ns"), -kTimeMost, kTimeMost);
   status.finished = flag("finished", false);
   if (const ValueList* comms = find_list(record.attributes, "comms")) {
     if (comms->size() > kCommsPerStepMax)

@@ -4,6 +4,8 @@
 
 #include <limits>
 
+#include "model/attempt.h"
+
 namespace lockstep {
 namespace {
 
@@ -155,6 +157,21 @@ TEST(Events, ACommunicatorThatCannotBeIsRefused) {
   EXPECT_FALSE(accepted_comm(8, 3, std::string(kIdentityTextMax + 1, 'x')));
 }
 
+TEST(RankStatus, NumbersThatCannotBeAreRefused) {
+  auto accepted_status = [](int64_t quiet_ns, int64_t step, int64_t since_unix_ns) {
+    RankStatus status;
+    status.quiet_ns = quiet_ns;
+    status.step = step;
+    status.comms.resize(1);
+    status.comms[0].collective.since_unix_ns = since_unix_ns;
+    return status_from_record(to_record(status)).ok();
+  };
+  EXPECT_TRUE(accepted_status(86'400'000'000'000 * 30, 1'000'000, 1'700'000'000'000'000'000));
+  EXPECT_FALSE(accepted_status(INT64_MAX, 1, 1));
+  EXPECT_FALSE(accepted_status(1, INT64_MAX, 1));
+  EXPECT_FALSE(accepted_status(1, 1, INT64_MAX));
+}
+
 TEST(Identity, HasLimits) {
   auto accepted_identity = [](Identity identity) { return identity_from_resource(to_resource(identity)).ok(); };
   Identity good{"job", 0, 3, 8, 3, "host", "GPU-1"};
@@ -170,6 +187,14 @@ TEST(Identity, HasLimits) {
   EXPECT_FALSE(accepted_identity(bad));
   bad = good;
   bad.world_size = 0;  // not known yet
+  EXPECT_TRUE(accepted_identity(bad));
+  for (int64_t attempt : {int64_t{-1}, kAttemptMost + 1, INT64_MAX, INT64_MIN}) {
+    bad = good;
+    bad.attempt = attempt;
+    EXPECT_FALSE(accepted_identity(bad)) << attempt;
+  }
+  bad = good;
+  bad.attempt = kAttemptMost;
   EXPECT_TRUE(accepted_identity(bad));
   for (std::string Identity::*field : {&Identity::job_id, &Identity::host, &Identity::gpu_uuid}) {
     bad = good;

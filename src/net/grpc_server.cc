@@ -14,6 +14,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <condition_variable>
 #include <cstring>
 #include <deque>
@@ -24,6 +25,7 @@
 #include <unordered_map>
 
 #include "base/clock.h"
+#include "base/contained.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "net/grpc_message.h"
@@ -71,6 +73,7 @@ struct Connection {
   size_t unsent_at = 0;
   uint32_t watched = 0;                // epoll events asked for
   int64_t last_frame_ns = 0;           // last whole frame received, or last call answered
+  int64_t last_call_ns = 0;            // last call begun; before the first, since it is here
   int64_t write_blocked_since_ns = 0;  // 0: not blocked
   bool leaving = false;                // GOAWAY submitted
   bool dead = false;
@@ -155,6 +158,8 @@ class Server final : public GrpcServer {
   // I/O thread
   void run();
   void accept_new();
+  bool close_idlest();
+  void fail(Connection& connection);
   void tick();
   void start_leaving(Connection& connection);
   void read_from(Connection& connection);
@@ -220,6 +225,14 @@ class Server final : public GrpcServer {
   std::thread io_thread_;
 };
 
+// nghttp2 is C: nothing may be thrown through it. The connection is closed.
+template <auto kCallback, typename... Arguments>
+int guarded(Arguments... arguments) noexcept {
+  int result = NGHTTP2_ERR_CALLBACK_FAILURE;
+  contained("grpc", "a frame", [&] { result = kCallback(arguments...); });
+  return result;
+}
+
 Connection& connection_of(void* user) {
   return *static_cast<Connection*>(user);
 }
@@ -248,6 +261,7 @@ int Server::on_begin_headers(nghttp2_session*, const nghttp2_frame* frame, void*
   Connection& connection = connection_of(user);
   Stream& stream = connection.streams[frame->hd.stream_id];
   stream.id = frame->hd.stream_id;
+  connection.last_call_ns = connection.server->now_ns_;
   stream.deadline_ns = connection.server->now_ns_ + connection.server->options_.http.request_timeout_ms * 1'000'000;
   return 0;
 }
@@ -369,10 +383,16 @@ void Server::work() {
       jobs_.pop_front();
     }
     Done done{job.connection, job.stream, job.frame.size(), {}};
-    if (!job.cancelled->load(std::memory_order_relaxed)) done.reply = call(job);
-    {
+    const bool called = contained(options_.http.name.c_str(), "a call", [&] {
+      if (!job.cancelled->load(std::memory_order_relaxed)) done.reply = call(job);
+    });
+    if (!called) done.reply = {kGrpcInternal, "internal error"};
+    // Without an answer the call would wait, and hold its bytes, for ever: as often as it takes to have the room.
+    while (!contained(options_.http.name.c_str(), "an answer", [&] {
       std::lock_guard lock(done_mutex_);
       done_.push_back(std::move(done));
+    })) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));
     }
     wake();
   }
@@ -397,12 +417,7 @@ GrpcReply Server::call(const Job& job) {
     if (plain.status != kGrpcOk) return plain;
     message = std::move(plain.body);
   }
-  try {
-    return handler_(job.path, message);
-  } catch (const std::exception& failure) {
-    LOCKSTEP_LOG_ERROR(options_.http.name.c_str(), "%s failed: %s", job.path.c_str(), failure.what());
-    return {kGrpcInternal, "internal error"};
-  }
+  return handler_(job.path, message);
 }
 
 void Server::take_done() {
@@ -419,8 +434,11 @@ void Server::take_done() {
       continue;
     }
     found->second->last_frame_ns = now_ns_;
-    answer(*found->second, *stream, std::move(done.reply));
-    advance(*found->second);
+    const bool answered = contained(options_.http.name.c_str(), "an answer", [&] {
+      answer(*found->second, *stream, std::move(done.reply));
+      advance(*found->second);
+    });
+    if (!answered) fail(*found->second);
   }
 }
 
@@ -524,16 +542,19 @@ void Server::run() {
     for (int i = 0; i < count; ++i) {
       uint64_t id = events[i].data.u64;
       if (id == kListener) {
-        accept_new();
+        if (!contained(options_.http.name.c_str(), "a new connection", [this] { accept_new(); })) count_bad("failed");
       } else if (id == kWake) {
         uint64_t ignored = 0;
         (void)!read(wake_.get(), &ignored, sizeof ignored);
       } else if (auto found = connections_.find(id); found != connections_.end()) {
-        if ((events[i].events & (EPOLLIN | EPOLLHUP | EPOLLERR)) != 0) read_from(*found->second);
-        advance(*found->second);
+        const bool done = contained(options_.http.name.c_str(), "a connection", [&] {
+          if ((events[i].events & (EPOLLIN | EPOLLHUP | EPOLLERR)) != 0) read_from(*found->second);
+          advance(*found->second);
+        });
+        if (!done) fail(*found->second);
       }
     }
-    take_done();
+    if (!contained(options_.http.name.c_str(), "an answer", [this] { take_done(); })) count_bad("failed");
     if (stopping_.load() && drain_until_ns == 0) {
       drain_until_ns = now_ns_ + options_.http.drain_timeout_ms * 1'000'000;
       if (listening_) epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, listener_.fd.get(), nullptr);
@@ -543,7 +564,7 @@ void Server::run() {
     }
     if (now_ns_ >= next_tick_ns) {
       next_tick_ns = now_ns_ + kTickMs * 1'000'000ll;
-      tick();
+      if (!contained(options_.http.name.c_str(), "a look at connections", [this] { tick(); })) count_bad("failed");
     }
     std::erase_if(connections_, [](const auto& item) { return item.second->dead; });
     if (drain_until_ns != 0 && (connections_.empty() || now_ns_ >= drain_until_ns)) break;
@@ -553,6 +574,30 @@ void Server::run() {
                       connections_.size());
   for (auto& [id, connection] : connections_) close(*connection);
   connections_.clear();
+}
+
+// False: all are being answered.
+bool Server::close_idlest() {
+  Connection* idlest = nullptr;
+  for (auto& [id, connection] : connections_) {
+    const bool is_answered = std::any_of(connection->streams.begin(), connection->streams.end(),
+                                         [](const auto& item) { return item.second.handed_over; });
+    if (connection->dead || is_answered) continue;
+    if (idlest == nullptr || connection->last_call_ns < idlest->last_call_ns) idlest = connection.get();
+  }
+  if (idlest == nullptr) return false;
+  count_bad("gave_way");
+  start_leaving(*idlest);
+  close(*idlest);
+  const uint64_t id = idlest->id;
+  connections_.erase(id);
+  return true;
+}
+
+// Something was thrown on its behalf: it goes, the others stay.
+void Server::fail(Connection& connection) {
+  count_bad("failed");
+  close(connection);
 }
 
 void Server::accept_new() {
@@ -566,7 +611,7 @@ void Server::accept_new() {
       accept_again_ns_ = now_ns_ + 100'000'000;
       return;
     }
-    if (connections_.size() >= options_.http.connections_max) {
+    if (connections_.size() >= options_.http.connections_max && !close_idlest()) {
       count_bad("connections_max");
       continue;
     }
@@ -576,16 +621,16 @@ void Server::accept_new() {
     connection->server = this;
     connection->id = next_connection_++;
     connection->fd = std::move(fd);
-    connection->last_frame_ns = now_ns_;
+    connection->last_frame_ns = connection->last_call_ns = now_ns_;
 
     nghttp2_session_callbacks* callbacks = nullptr;
     if (nghttp2_session_callbacks_new(&callbacks) != 0) continue;
-    nghttp2_session_callbacks_set_on_begin_headers_callback(callbacks, on_begin_headers);
-    nghttp2_session_callbacks_set_on_header_callback(callbacks, on_header);
-    nghttp2_session_callbacks_set_on_frame_recv_callback(callbacks, on_frame_recv);
-    nghttp2_session_callbacks_set_on_data_chunk_recv_callback(callbacks, on_data_chunk_recv);
-    nghttp2_session_callbacks_set_on_frame_send_callback(callbacks, on_frame_send);
-    nghttp2_session_callbacks_set_on_stream_close_callback(callbacks, on_stream_close);
+    nghttp2_session_callbacks_set_on_begin_headers_callback(callbacks, guarded<&Server::on_begin_headers>);
+    nghttp2_session_callbacks_set_on_header_callback(callbacks, guarded<&Server::on_header>);
+    nghttp2_session_callbacks_set_on_frame_recv_callback(callbacks, guarded<&Server::on_frame_recv>);
+    nghttp2_session_callbacks_set_on_data_chunk_recv_callback(callbacks, guarded<&Server::on_data_chunk_recv>);
+    nghttp2_session_callbacks_set_on_frame_send_callback(callbacks, guarded<&Server::on_frame_send>);
+    nghttp2_session_callbacks_set_on_stream_close_callback(callbacks, guarded<&Server::on_stream_close>);
     int failed = nghttp2_session_server_new(&connection->session, callbacks, connection.get());
     nghttp2_session_callbacks_del(callbacks);
     if (failed != 0) continue;

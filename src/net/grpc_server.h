@@ -4,7 +4,8 @@
 //
 // Limits, counts and shutdown as in http_server.h, with these differences: a message over body_bytes_max gets
 //         RESOURCE_EXHAUSTED; over bodies_bytes_max RESOURCE_EXHAUSTED with RetryInfo; 256 calls at a time per
-//         connection; connections over connections_max are closed; the label code is the gRPC status. Clients are told
+//         connection; connections over connections_max take the place of the one whose last call is longest ago, or
+//         are closed where all are being answered; the label code is the gRPC status. Clients are told
 //         to go (GOAWAY) before an idle connection is closed, and on stop().
 // Thread rule: Thread-safe.
 #pragma once

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <chrono>
 #include <future>
+#include <new>
 #include <thread>
 
 #include "base/clock.h"
@@ -39,6 +40,7 @@ struct Running {
     options.http.name = "test";
     options.encodings = {"reversed"};
     options.decompress = [](std::string_view, std::string_view data, uint64_t) -> GrpcReply {
+      if (data == "memory") throw std::bad_alloc();
       if (data == "corrupt") return {kGrpcInvalidArgument, "not reversed"};
       return {kGrpcOk, "", std::string(data.rbegin(), data.rend())};
     };
@@ -257,16 +259,54 @@ TEST(GrpcServer, DropsCallsAndConnectionsThatSendTooSlowly) {
   EXPECT_TRUE(client.wait_for_goaway());  // idle by now
 }
 
-TEST(GrpcServer, ClosesConnectionsOverItsLimit) {
+TEST(GrpcServer, ClosesConnectionsOverItsLimitWhereAllAreBeingAnswered) {
   HttpServerOptions http;
   http.connections_max = 1;
-  Running running(http);
-  GrpcTestClient first(running.server->address());
-  EXPECT_EQ(first.call("/test.Service/Echo", "x").status(), 0);
+  std::promise<void> release;
+  std::shared_future<void> released = release.get_future().share();
+  std::atomic<bool> entered{false};
+  Running running(http, [&entered, released](const std::string& path, const std::string& body) {
+    entered = true;
+    released.wait();
+    return echo(path, body);
+  });
+  std::thread busy([&] {
+    GrpcTestClient first(running.server->address());
+    EXPECT_EQ(first.call("/test.Service/Echo", "x").status(), 0);
+  });
+  while (!entered) std::this_thread::sleep_for(milliseconds(1));
   GrpcTestClient second(running.server->address());
   EXPECT_EQ(second.call("/test.Service/Echo", "x").status(), -1);
   EXPECT_EQ(running.bad("connections_max"), 1);
-  EXPECT_EQ(first.call("/test.Service/Echo", "x").status(), 0);
+  release.set_value();
+  busy.join();
+}
+
+TEST(GrpcServer, ConnectionsWithoutCallsGiveWay) {
+  HttpServerOptions http;
+  http.connections_max = 1;
+  Running running(http);
+  GrpcTestClient idle(running.server->address());
+  EXPECT_EQ(idle.call("/test.Service/Echo", "x").status(), 0);
+  GrpcTestClient next(running.server->address());
+  EXPECT_EQ(next.call("/test.Service/Echo", "x").status(), 0);
+  EXPECT_EQ(running.bad("gave_way"), 1);
+  EXPECT_EQ(running.bad("connections_max"), 0);
+}
+
+TEST(GrpcServer, AnExceptionInACallOrInDecompressionCostsThatCallOnly) {
+  Running running({}, [](const std::string& path, const std::string& body) -> GrpcReply {
+    if (body == "memory") throw std::bad_alloc();
+    if (body == "odd") throw 7;
+    return echo(path, body);
+  });
+  GrpcTestClient client(running.server->address());
+  EXPECT_EQ(client.call("/test.Service/Echo", "memory").status(), kGrpcInternal);
+  EXPECT_EQ(client.call("/test.Service/Echo", "odd").status(), kGrpcInternal);
+  GrpcTestClient::Request packed = request_of("/test.Service/Echo", grpc_frame("memory", true));
+  packed.encoding = "reversed";
+  EXPECT_EQ(client.wait(client.start(packed)).status(), kGrpcInternal);
+  EXPECT_EQ(client.call("/test.Service/Echo", "x").status(), 0);
 }
 
 TEST(GrpcServer, StopSaysGoawayAndLetsCallsFinish) {

@@ -22,11 +22,13 @@
 #include <chrono>
 #include <exception>
 #include <future>
+#include <list>
 #include <map>
 #include <mutex>
 #include <optional>
 #include <thread>
 
+#include "base/contained.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "net/server_request.h"
@@ -66,11 +68,17 @@ class Session : public std::enable_shared_from_this<Session> {
   void stop_when_idle();
   void close();
   bool refused() const { return refused_; }
+  // For one that is needed more: nobody is answered.
+  void give_way() { finish(); }
   // The handler will answer later. Whatever comes first ends it: the answer, the peer's end, ours.
   void begin_deferred();
   void write(HttpResponse answer);
 
  private:
+  // What came of an operation, to `then`; where that throws the connection is over and nobody else's.
+  template <typename Then>
+  auto safely(Then then);
+  void set_waited_for(bool waited_for);
   void wait_for_request();
   void read_header();
   bool limit_body();
@@ -95,6 +103,8 @@ class Session : public std::enable_shared_from_this<Session> {
   uint64_t body_bytes_max_ = 0;  // of the request being read
   bool refused_;
   bool idle_ = true;
+  bool waited_for_ = false;  // its next request is not whole; as long, it is in the server's list
+  std::list<Session*>::iterator waited_for_at_{};
   bool head_request_ = false;
   bool finished_ = false;
   bool keep_alive_ = false;  // as the request being handled wants it
@@ -116,7 +126,10 @@ class Responder final : public HttpResponder {
   Responder(std::shared_ptr<Gate> gate, std::weak_ptr<Session> session)
       : gate_(std::move(gate)), session_(std::move(session)) {}
   ~Responder() override {
-    if (!answered_) answer({500, {{"content-type", "text/plain; charset=utf-8"}}, "internal error\n"});
+    if (answered_) return;
+    contained("http", "an answer", [this] {
+      answer({500, {{"content-type", "text/plain; charset=utf-8"}}, "internal error\n"});
+    });
   }
 
   void answer(HttpResponse response) override {
@@ -182,7 +195,9 @@ class BeastServer final : public HttpServer {
           format("%s: cannot accept on %s: %s", options_.name.c_str(), address_.c_str(), failure.message().c_str())};
     }
     accept();
-    io_thread_ = std::thread([this] { io_.run(); });
+    io_thread_ = std::thread([this] {
+      while (!contained(options_.name.c_str(), "a connection", [this] { io_.run(); })) count_bad("failed");
+    });
     return {};
   }
 
@@ -241,15 +256,17 @@ class BeastServer final : public HttpServer {
   void handle(ServerRequest request, const std::shared_ptr<Session>& session) {
     auto responder = std::make_shared<Responder>(gate_, session);
     asio::post(workers_, [this, request = std::move(request), responder = std::move(responder)] {
-      try {
-        handler_(request, responder);
-      } catch (const std::exception& failure) {
-        LOCKSTEP_LOG_ERROR(options_.name.c_str(), "%s %s failed: %s", request.method.c_str(), request.path.c_str(),
-                           failure.what());
-        responder->answer({500, {{"content-type", "text/plain; charset=utf-8"}}, "internal error\n"});
-      }
+      // One that is dropped without an answer answers 500.
+      contained(options_.name.c_str(), "a request", [&] {
+        const std::string what = format("%.20s %.200s", request.method.c_str(), as_one_line(request.path).c_str());
+        contained(options_.name.c_str(), what.c_str(), [&] { handler_(request, responder); });
+      });
     });
   }
+  std::list<Session*>::iterator add_waited_for(Session* session) {
+    return waited_for_.insert(waited_for_.end(), session);
+  }
+  void remove_waited_for(std::list<Session*>::iterator at) { waited_for_.erase(at); }
   void deferred_began() { counters_.add("lockstep_http_deferred", label_); }
   void deferred_ended() {
     gate_->deferred.fetch_sub(1);
@@ -289,6 +306,11 @@ class BeastServer final : public HttpServer {
     error_code ignored;
     socket.set_option(tcp::no_delay(true), ignored);
     bool full = sessions_.size() - refused_ >= options_.connections_max;
+    if (full && !waited_for_.empty()) {
+      count_bad("gave_way");
+      waited_for_.front()->give_way();
+      full = false;
+    }
     if (full && refused_ >= kRefusedMax) {
       count_bad("connections_max");
       return;
@@ -323,6 +345,7 @@ class BeastServer final : public HttpServer {
   tcp::acceptor acceptor_;
   asio::steady_timer accept_again_;
   std::map<Session*, std::shared_ptr<Session>> sessions_;
+  std::list<Session*> waited_for_;  // of those: no request or not the whole of it; the one that takes longest first
   size_t refused_ = 0;
   uint64_t held_bytes_ = 0;
   bool stopping_ = false;
@@ -338,6 +361,26 @@ void Session::start() {
     return refuse(503, "connections_max",
                   format("too many connections (limit %zu), try again", server_.options().connections_max));
   wait_for_request();
+}
+
+template <typename Then>
+auto Session::safely(Then then) {
+  return [self = shared_from_this(), then = std::move(then)](error_code failure, size_t count) {
+    const bool done = contained(self->server_.options().name.c_str(), "a connection", [&] { then(failure, count); });
+    if (done) return;
+    self->server_.count_bad("failed");
+    self->finish();
+  };
+}
+
+void Session::set_waited_for(bool waited_for) {
+  if (waited_for == waited_for_) return;
+  if (waited_for) {
+    waited_for_at_ = server_.add_waited_for(this);
+  } else {
+    server_.remove_waited_for(waited_for_at_);
+  }
+  waited_for_ = waited_for;
 }
 
 void Session::stop_when_idle() {
@@ -374,16 +417,16 @@ void Session::end_deferred() {
 
 void Session::wait_for_request() {
   idle_ = true;
+  set_waited_for(true);
   if (server_.stopping()) return finish();
   if (buffer_.size() > 0) return read_header();
   if (buffer_.capacity() > kIdleReadBytes) buffer_.shrink_to_fit();
   stream_.expires_after(milliseconds(server_.options().idle_timeout_ms));
-  stream_.async_read_some(buffer_.prepare(kIdleReadBytes),
-                          [self = shared_from_this()](error_code failure, size_t count) {
-                            if (failure) return self->finish();
-                            self->buffer_.commit(count);
-                            self->read_header();
-                          });
+  stream_.async_read_some(buffer_.prepare(kIdleReadBytes), safely([this](error_code failure, size_t count) {
+                            if (failure) return finish();
+                            buffer_.commit(count);
+                            read_header();
+                          }));
 }
 
 void Session::read_header() {
@@ -397,17 +440,19 @@ void Session::read_header() {
   }
   parser_->body_limit(body_bytes_max_);
   stream_.expires_after(milliseconds(server_.options().request_timeout_ms));
-  http::async_read_header(stream_, buffer_, *parser_, [self = shared_from_this()](error_code failure, size_t) {
-    if (failure) return self->on_read_error(failure);
-    self->head_request_ = self->parser_->get().method() == http::verb::head;
-    if (!self->limit_body()) return;
-    if (!beast::iequals(self->parser_->get()[http::field::expect], "100-continue")) return self->read_body();
-    static const std::string kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
-    asio::async_write(self->stream_, asio::buffer(kContinue), [self](error_code write_failure, size_t) {
-      if (write_failure) return self->finish();
-      self->read_body();
-    });
-  });
+  http::async_read_header(stream_, buffer_, *parser_, safely([this](error_code failure, size_t) {
+                            if (failure) return on_read_error(failure);
+                            head_request_ = parser_->get().method() == http::verb::head;
+                            if (!limit_body()) return;
+                            if (!beast::iequals(parser_->get()[http::field::expect], "100-continue"))
+                              return read_body();
+                            static const std::string kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
+                            asio::async_write(stream_, asio::buffer(kContinue),
+                                              safely([this](error_code write_failure, size_t) {
+                                                if (write_failure) return finish();
+                                                read_body();
+                                              }));
+                          }));
 }
 
 // false: more is declared than the path may have, and the peer has been told.
@@ -432,8 +477,7 @@ void Session::read_body() {
   if (parser_->is_done()) return on_body({});
   buffer_.reserve(kReadBytes);
   // Piece by piece, so that what is held is counted as it grows: a declared length that never comes holds nothing.
-  http::async_read_some(stream_, buffer_, *parser_,
-                        [self = shared_from_this()](error_code failure, size_t) { self->on_body(failure); });
+  http::async_read_some(stream_, buffer_, *parser_, safely([this](error_code failure, size_t) { on_body(failure); }));
 }
 
 void Session::on_body(error_code failure) {
@@ -470,6 +514,7 @@ void Session::on_read_error(error_code failure) {
 }
 
 void Session::dispatch() {
+  set_waited_for(false);
   stream_.expires_never();
   http::request<http::string_body>& message = parser_->get();
   ServerRequest request;
@@ -486,6 +531,8 @@ void Session::dispatch() {
   request.body = std::move(message.body());
   keep_alive_ = message.keep_alive();
   version_ = message.version();
+  if (std::optional<CrossSiteRefusal> foreign = cross_site_refusal(server_.options().cross_site, request))
+    return refuse(403, foreign->reason, foreign->line);
   server_.handle(std::move(request), shared_from_this());
 }
 
@@ -510,16 +557,17 @@ void Session::write(HttpResponse answer, bool keep_alive) {
   answer_->content_length(answer.body.size());
   if (!head_request_) answer_->body() = std::move(answer.body);
   stream_.expires_after(milliseconds(server_.options().idle_timeout_ms));
-  http::async_write(stream_, *answer_, [self = shared_from_this(), keep_alive](error_code failure, size_t) {
-    if (failure) return self->finish();
-    self->answer_.reset();
-    if (keep_alive) return self->wait_for_request();
-    self->linger();
-  });
+  http::async_write(stream_, *answer_, safely([this, keep_alive](error_code failure, size_t) {
+                      if (failure) return finish();
+                      answer_.reset();
+                      if (keep_alive) return wait_for_request();
+                      linger();
+                    }));
 }
 
 void Session::refuse(int status, const char* reason, const std::string& line) {
   idle_ = false;
+  set_waited_for(false);
   server_.count_bad(reason);
   HttpResponse answer{status, {{"content-type", "text/plain; charset=utf-8"}}, line + "\n"};
   if (status == 429 || status == 503) answer.headers.emplace_back("retry-after", "1");
@@ -538,15 +586,16 @@ void Session::linger() {
 
 void Session::discard() {
   buffer_.clear();
-  stream_.async_read_some(buffer_.prepare(kReadBytes), [self = shared_from_this()](error_code ended, size_t) {
-    if (ended) return self->finish();
-    self->discard();
-  });
+  stream_.async_read_some(buffer_.prepare(kReadBytes), safely([this](error_code ended, size_t) {
+                            if (ended) return finish();
+                            discard();
+                          }));
 }
 
 void Session::finish() {
   if (finished_) return;
   finished_ = true;
+  set_waited_for(false);
   end_deferred();
   server_.release(held_bytes_);
   held_bytes_ = 0;

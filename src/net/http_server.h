@@ -3,12 +3,15 @@
 //
 // Limits: header 16 kB (431), body body_bytes_max or what its path has in path_limits (413 with one line), all bodies
 // held at once bodies_bytes_max (429 with
-//         Retry-After), connections_max (further ones get 503 and are closed), idle connections are closed after 60 s,
-//         a request must arrive whole within 30 s.
+//         Retry-After), idle connections are closed after 60 s, a request must arrive whole within 30 s.
+//         connections_max: a further one takes the place of the one whose next request takes longest to come; where all
+//         are being answered it gets 503 and is closed.
+// Browsers: what a page of another site may have sent is refused with 403 (cross_site.h).
 // Long polls: a handler may take the responder instead of answering, and answer later from any thread; meanwhile no
 //         thread waits and the connection costs about a kilobyte. deferred_max of them (503 beyond); a peer that goes
 //         away is noticed, its answer is dropped. What is deferred does not hold up stop().
-// On error: a malformed request gets 400 with one line and is counted; the server goes on.
+// On error: a malformed request gets 400 with one line and is counted; one that fails here or in its handler (an
+//           exception, out of memory) costs its own connection at most; the server goes on.
 // Counts:  lockstep_http_requests_total{door,code}, lockstep_http_connections{door},
 //          lockstep_http_bad_requests_total{door,reason}, and where requests are deferred
 //          lockstep_http_deferred{door}; the table handed in must have these rows.
@@ -25,6 +28,7 @@
 
 #include "base/counters.h"
 #include "base/result.h"
+#include "net/cross_site.h"
 #include "net/http_client.h"
 #include "net/listen_address.h"
 
@@ -74,6 +78,7 @@ struct HttpServerOptions {
   size_t deferred_max = 1024;  // of these: requests whose answer comes later
   size_t threads = 8;
   std::string name;  // door name in counters and log lines, e.g. "otlp_http", "http"
+  CrossSitePolicy cross_site = {};
   int64_t request_timeout_ms = 30'000;
   int64_t idle_timeout_ms = 60'000;
   int64_t drain_timeout_ms = 5'000;

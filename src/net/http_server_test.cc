@@ -6,6 +6,8 @@
 #include <chrono>
 #include <future>
 #include <mutex>
+#include <new>
+#include <stdexcept>
 #include <thread>
 
 #include "base/clock.h"
@@ -184,20 +186,76 @@ TEST(HttpServer, ClosesIdleConnections) {
   EXPECT_TRUE(eventually([&] { return running.connections() == 0; }));
 }
 
-TEST(HttpServer, RefusesConnectionsOverItsLimit) {
+TEST(HttpServer, RefusesConnectionsOverItsLimitWhereAllAreBeingAnswered) {
   HttpServerOptions options;
   options.connections_max = 2;
-  Running running(options);
-  HttpClient first = running.client();
-  HttpClient second = running.client();
-  ASSERT_TRUE(first.send({}));
-  ASSERT_TRUE(second.send({}));
+  std::promise<void> release;
+  std::shared_future<void> released = release.get_future().share();
+  std::atomic<int> entered{0};
+  Running running(options, [&entered, released](const ServerRequest& request) {
+    ++entered;
+    released.wait();
+    return echo(request);
+  });
+  std::vector<std::thread> busy;
+  for (int i = 0; i < 2; ++i) busy.emplace_back([&] { EXPECT_EQ(running.client().send({})->status, 200); });
+  ASSERT_TRUE(eventually([&] { return entered == 2; }));
   Result<HttpResponse> third = running.client().send({});
   ASSERT_TRUE(third) << third.error();
   EXPECT_EQ(third->status, 503);
   EXPECT_EQ(third->header("retry-after"), "1");
-  EXPECT_EQ(first.send({})->status, 200);
   EXPECT_EQ(running.bad("connections_max"), 1);
+  release.set_value();
+  for (std::thread& thread : busy) thread.join();
+}
+
+TEST(HttpServer, ConnectionsThatSendNothingOrNeverTheWholeGiveWay) {
+  HttpServerOptions options;
+  options.connections_max = 2;
+  Running running(options);
+  RawSocket silent(running.server->address());
+  RawSocket slow(running.server->address());
+  slow.send("POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\nx");
+  ASSERT_TRUE(eventually([&] { return running.connections() == 2; }));
+  HttpClient kept[] = {running.client(), running.client(), running.client(), running.client()};
+  for (HttpClient& client : kept) EXPECT_EQ(client.send({})->status, 200);
+  EXPECT_EQ(running.bad("connections_max"), 0);
+  EXPECT_EQ(running.bad("gave_way"), 4);
+  EXPECT_LE(running.connections(), 2);
+}
+
+TEST(HttpServer, AHandlerThatThrowsCostsItsOwnRequestOnly) {
+  Running running({}, [](const ServerRequest& request) -> HttpResponse {
+    if (request.path == "/memory") throw std::bad_alloc();
+    if (request.path == "/length") throw std::length_error("too long");
+    if (request.path == "/odd") throw 7;
+    return echo(request);
+  });
+  for (const char* path : {"/memory", "/length", "/odd"}) {
+    HttpClient client = running.client();
+    EXPECT_EQ(client.send({"GET", path, {}, ""})->status, 500);
+    EXPECT_EQ(client.send({})->status, 200);
+  }
+}
+
+TEST(HttpServer, RefusesWhatAPageOfAnotherSiteMayHaveSent) {
+  HttpServerOptions options;
+  options.cross_site = {.hosts = {"lockstep.example"},
+                        .check_host = true,
+                        .changes_state = [](const ServerRequest& request) { return request.path == "/change"; }};
+  Running running(options);
+  const std::string rebound = running.raw("GET / HTTP/1.1\r\nHost: evil.example\r\n\r\n");
+  EXPECT_TRUE(rebound.starts_with("HTTP/1.1 403 ")) << rebound;
+  EXPECT_NE(rebound.find("--allowed-host"), std::string::npos) << rebound;
+  EXPECT_EQ(rebound.find("Access-Control"), std::string::npos) << rebound;
+  EXPECT_TRUE(running.raw("GET / HTTP/1.1\r\nHost: lockstep.example\r\nConnection: close\r\n\r\n")
+                  .starts_with("HTTP/1.1 200 "));
+  EXPECT_EQ(running.client().send({"POST", "/change", {}, ""})->status, 403);
+  EXPECT_EQ(running.client().send({"POST", "/change", {{"X-Lockstep", "1"}}, ""})->status, 200);
+  EXPECT_EQ(running.client().send({"POST", "/read", {{"Origin", "http://evil.example"}}, ""})->status, 403);
+  EXPECT_EQ(running.bad("foreign_host"), 1);
+  EXPECT_EQ(running.bad("cross_site"), 2);
+  EXPECT_EQ(running.answers(403), 3);
 }
 
 TEST(HttpServer, RefusesBodiesBeyondWhatItMayHoldAndTakesThemAgainLater) {

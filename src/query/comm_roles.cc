@@ -178,7 +178,10 @@ int32_t CommRole::rank_of(int32_t rank_in_comm) const {
 }
 
 CommRoles CommRoles::of(const JobInfo& job, const std::map<uint64_t, CommUse>& uses) {
-  constexpr int32_t kSizeMax = 1 << 20;  // from outside
+  // From outside: one communicator, and all of them together, as room is made for members that nobody has told of.
+  constexpr int32_t kSizeMax = 1 << 20;
+  constexpr size_t kRoomMax = 16 << 20;
+  size_t room = 0;
   std::map<uint64_t, CommRole> found;
   std::map<uint64_t, std::string> nccl_name;
   std::map<int32_t, const std::string*> host_of;
@@ -192,7 +195,12 @@ CommRoles CommRoles::of(const JobInfo& job, const std::map<uint64_t, CommUse>& u
       role.nodes = std::max(role.nodes, comm.nodes);
       if (!comm.name.empty()) nccl_name.try_emplace(comm.comm_id, comm.name);
       if (comm.rank_in_comm < 0 || comm.rank_in_comm >= role.size) continue;
-      if (role.members.size() < static_cast<size_t>(role.size)) role.members.resize(static_cast<size_t>(role.size), -1);
+      if (role.members.size() < static_cast<size_t>(role.size)) {
+        const size_t more = static_cast<size_t>(role.size) - role.members.size();
+        if (room + more > kRoomMax) continue;
+        room += more;
+        role.members.resize(static_cast<size_t>(role.size), -1);
+      }
       role.members[static_cast<size_t>(comm.rank_in_comm)] = rank.identity.rank;
     }
     for (const CommGroup& group : rank.groups) {
@@ -208,7 +216,7 @@ CommRoles CommRoles::of(const JobInfo& job, const std::map<uint64_t, CommUse>& u
 
   CommRoles out;
   for (auto& [comm_id, role] : found) {
-    role.members.resize(static_cast<size_t>(std::max(role.size, 0)), -1);
+    if (role.members.size() < static_cast<size_t>(std::max(role.size, 0))) continue;  // there was no room for it
     if (const auto use = uses.find(comm_id); use != uses.end()) role.use = use->second;
     std::vector<int32_t> ranks = role.members;
     std::sort(ranks.begin(), ranks.end());

@@ -118,7 +118,7 @@ JobRollups::Job& JobRollups::job_of(const std::string& job_id) {
 
 void JobRollups::leave_out(const OpenStep& step) {
   left_out_ += step.rows;
-  rows_ -= step.by_rank.size();
+  rows_ -= step.by_rank.room();
 }
 
 bool JobRollups::make_room(size_t rows, const Job& but) {
@@ -132,6 +132,23 @@ bool JobRollups::make_room(size_t rows, const Job& but) {
     oldest->open.clear();
   }
   return true;
+}
+
+void JobRollups::begin_attempt(Job& job, int64_t attempt) {
+  for (const OpenStep& step : job.open) leave_out(step);
+  job.open.clear();
+  for (FoldedStep& step : job.window) job.before.push_back(std::move(step));
+  job.window.clear();
+  job.attempt = attempt;
+  job.world_size = 0;
+  job.usual_rows = 0;
+  job.folded = 0;
+}
+
+void JobRollups::on_attempt_back(const std::string& job_id, int64_t attempt) {
+  std::lock_guard lock(mutex_);
+  auto found = jobs_.find(job_id);
+  if (found != jobs_.end() && found->second.attempt > attempt) begin_attempt(found->second, attempt);
 }
 
 void JobRollups::on_step(const Identity& identity, const StepSummary& summary, int64_t /*received_unix_ns*/) {
@@ -148,17 +165,10 @@ void JobRollups::on_step(const Identity& identity, const StepSummary& summary, i
     return;
   }
   if (identity.attempt > job.attempt) {
-    for (const OpenStep& step : job.open) leave_out(step);
-    job.open.clear();
-    for (FoldedStep& step : job.window) job.before.push_back(std::move(step));
-    job.window.clear();
-    job.attempt = identity.attempt;
     if (identity.world_size != job.world_size) job.pace_s = 0;  // another number of ranks has another pace
-    job.world_size = 0;
-    job.usual_rows = 0;
-    job.folded = 0;
+    begin_attempt(job, identity.attempt);
   }
-  job.world_size = std::max(job.world_size, identity.world_size);
+  if (identity.world_size > 0) job.world_size = identity.world_size;  // all say the same; who does not, for one row
   if (job.gpu_uuid.empty()) job.gpu_uuid = identity.gpu_uuid;
 
   auto step =
@@ -177,19 +187,16 @@ void JobRollups::on_step(const Identity& identity, const StepSummary& summary, i
       job.open.erase(least);
     }
     step = job.open.insert(job.open.end(), {summary.step, summary.start_unix_ns, summary.inferred, 0, {}});
-    step->by_rank.reserve(static_cast<size_t>(std::clamp(job.usual_rows, 0, kRanksMax)));
   }
   const auto rank = static_cast<size_t>(identity.rank);
-  if (step->by_rank.size() <= rank) {
-    const size_t more = rank + 1 - step->by_rank.size();
+  if (const size_t more = step->by_rank.room_needed(rank); more > 0) {
     if (!make_room(more, job)) {
       ++left_out_;
       return;
     }
     rows_ += more;
-    step->by_rank.resize(rank + 1);
   }
-  Row& row = step->by_rank[rank];
+  Row& row = step->by_rank.at(rank);
   if (row.seconds >= 0) {
     ++repeated_;
   } else {
@@ -247,7 +254,7 @@ void JobRollups::fold_ready(const std::string& job_id, Job& job) {
       continue;
     }
     folded_ += step.rows;
-    rows_ -= step.by_rank.size();
+    rows_ -= step.by_rank.room();
     fold(job, step);
     sample(job_id, job, job.folded_end_unix_ns, true);
   }
@@ -260,9 +267,9 @@ void JobRollups::fold(Job& job, const OpenStep& step) {
   folded.ranks = step.rows;
   const auto median_over = [&](float Row::*column, float least) {
     scratch_.clear();
-    for (const Row& row : step.by_rank) {
+    step.by_rank.for_each([&](const Row& row) {
       if (row.seconds >= 0 && row.*column >= least) scratch_.push_back(row.*column);
-    }
+    });
     return median_of(scratch_);
   };
   folded.seconds = median_over(&Row::seconds, 0);
@@ -272,8 +279,8 @@ void JobRollups::fold(Job& job, const OpenStep& step) {
   const double own_s = median_over(&Row::own_s, 0);
   double most_own_s = 0;
   uint16_t low = UINT16_MAX, high = 0;
-  for (const Row& row : step.by_rank) {
-    if (row.seconds < 0) continue;
+  step.by_rank.for_each([&](const Row& row) {
+    if (row.seconds < 0) return;
     const uint16_t bin = bin_of(row.seconds);
     ++counts_[bin];
     low = std::min(low, bin);
@@ -281,7 +288,7 @@ void JobRollups::fold(Job& job, const OpenStep& step) {
     folded.rank_seconds += row.seconds;
     folded.exposed_s += row.exposed_s;
     most_own_s = std::max<double>(most_own_s, row.own_s);
-    if (row.flops <= 0) continue;
+    if (row.flops <= 0) return;
     if (row.peak > 0) {
       folded.flops += row.flops;
       folded.capacity += static_cast<double>(row.peak) * row.seconds;
@@ -289,12 +296,14 @@ void JobRollups::fold(Job& job, const OpenStep& step) {
       folded.flops_without_peak += row.flops;
       folded.seconds_without_peak += row.seconds;
     }
-  }
+  });
   for (uint32_t bin = low; bin <= high; ++bin) {
     if (counts_[bin] != 0) folded.bins.emplace_back(static_cast<uint16_t>(bin), std::exchange(counts_[bin], 0));
   }
   folded.spread = own_s > 0 ? (most_own_s - own_s) / own_s : kUnknown;
   folded.settling = job.folded < static_cast<int64_t>(kSettlingSteps);
+  // Numbers so far apart are not of one job going back: the high one was a number that cannot be.
+  if (job.highest - step.number > kFarSteps) job.highest = -1;
   folded.again = !step.inferred && step.number <= job.highest;
   job.highest = std::max(job.highest, step.number);
   job.usual_rows = step.rows;

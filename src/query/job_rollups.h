@@ -35,8 +35,10 @@
 #include <vector>
 
 #include "base/counters.h"
+#include "base/sparse_rows.h"
 #include "store/metric_reader.h"
 #include "store/metric_writer.h"
+#include "store/step_follower.h"
 #include "store/subscriber.h"
 
 namespace lockstep {
@@ -66,6 +68,7 @@ class JobRollups final : public StoreSubscriber {
   static constexpr size_t kWindowSteps = 20;  // as the step time of the list of jobs
   static constexpr int64_t kSampleEveryNs = 5'000'000'000;
   static constexpr int64_t kBehindSteps = 3;
+  static constexpr int64_t kFarSteps = StepFollower::kFarSteps;
   static constexpr size_t kOpenStepsMax = 16;
   static constexpr int32_t kRanksMax = 1'000'000;
   static constexpr size_t kJobsMax = 10'000;
@@ -77,6 +80,7 @@ class JobRollups final : public StoreSubscriber {
   // peak_flops: of one GPU, for jobs that tell none; 0: by the GPU's name, which `reader` knows.
   JobRollups(Push push, const MetricReader& reader, Counters& counters, double peak_flops);
 
+  void on_attempt_back(const std::string& job_id, int64_t attempt) override;
   void on_step(const Identity& identity, const StepSummary& summary, int64_t received_unix_ns) override;
   void on_status(const Identity& identity, const RankStatus& status, int64_t received_unix_ns) override;
 
@@ -98,7 +102,7 @@ class JobRollups final : public StoreSubscriber {
     int64_t start_unix_ns = 0;  // of its first row
     bool inferred = false;      // numbers that were counted by the agent begin anew with every process
     int32_t rows = 0;
-    std::vector<Row> by_rank;
+    SparseRows<Row, 64> by_rank;
   };
   struct FoldedStep {
     int64_t number = 0;
@@ -138,6 +142,7 @@ class JobRollups final : public StoreSubscriber {
   };
 
   Job& job_of(const std::string& job_id);
+  void begin_attempt(Job& job, int64_t attempt);
   void leave_out(const OpenStep& step);
   bool make_room(size_t rows, const Job& but);
   void fold_ready(const std::string& job_id, Job& job);
@@ -156,7 +161,7 @@ class JobRollups final : public StoreSubscriber {
   std::map<std::string, Job, std::less<>> jobs_;
   std::pair<const std::string, Job>* newest_ = nullptr;  // a batch is of one job
   uint64_t records_ = 0;
-  size_t rows_ = 0;               // of by_rank of every open step
+  size_t rows_ = 0;               // room in by_rank of every open step
   std::vector<uint32_t> counts_;  // by bin, all 0 between uses
   std::vector<float> scratch_;
   std::deque<Sample> queue_;

@@ -19,6 +19,21 @@ std::string_view service_of(const std::shared_ptr<const Attributes>& resource) {
   return resource ? find_string(*resource, "service.name") : std::string_view();
 }
 
+// Of a job as a file has it: where most ranks are, and not where one says it is.
+int64_t last_step_of(const JobInfo& known) {
+  std::vector<int64_t> steps;
+  for (const RankInfo& rank : known.ranks) {
+    if (rank.last_step >= 0) steps.push_back(rank.last_step);
+  }
+  if (steps.empty()) return known.last_step;
+  const auto middle = steps.begin() + static_cast<std::ptrdiff_t>((steps.size() - 1) / 2);
+  std::nth_element(steps.begin(), middle, steps.end());
+  StepFollower near;
+  near.restore(*middle);
+  for (int64_t step : steps) near.restore(step);
+  return near.newest();
+}
+
 std::string table_label(const char* table) {
   return format("table=\"%s\"", table);
 }
@@ -105,6 +120,29 @@ void MemoryStepStore::drop_steps_over_limit() {
   }
 }
 
+void MemoryStepStore::begin_attempt(Job& job, int64_t attempt) {
+  drop_job_rows(job, "new_attempt");
+  std::string job_id = std::move(job.info.job_id);
+  job = Job{};
+  job.generation = ++generations_;
+  job.info.job_id = std::move(job_id);
+  job.info.attempt = attempt;
+}
+
+void MemoryStepStore::attempt_back(const std::string& job_id, int64_t attempt) {
+  std::unique_lock lock(steps_mutex_);
+  auto found = jobs_.find(job_id);
+  if (found == jobs_.end() || found->second.info.attempt <= attempt) return;
+  begin_attempt(found->second, attempt);
+  tell_sizes();
+}
+
+void MemoryStepStore::tell_world_size(Job& job, const Identity& before, const Identity& now) {
+  if (before.world_size == now.world_size) return;
+  if (before.world_size != 0) job.world_size.remove(before.world_size);
+  if (now.world_size != 0) job.world_size.add(now.world_size);
+}
+
 MemoryStepStore::Job* MemoryStepStore::job_of(const Identity& identity, int64_t received_unix_ns) {
   auto found = jobs_.find(identity.job_id);
   if (found == jobs_.end()) {
@@ -116,15 +154,8 @@ MemoryStepStore::Job* MemoryStepStore::job_of(const Identity& identity, int64_t 
   }
   Job& job = found->second;
   if (identity.attempt < job.info.attempt) return nullptr;
-  if (identity.attempt > job.info.attempt) {
-    drop_job_rows(job, "new_attempt");
-    job = Job{};
-    job.generation = ++generations_;
-    job.info.job_id = identity.job_id;
-    job.info.attempt = identity.attempt;
-  }
+  if (identity.attempt > job.info.attempt) begin_attempt(job, identity.attempt);
   if (job.info.first_seen_unix_ns == 0) job.info.first_seen_unix_ns = received_unix_ns;
-  job.info.world_size = std::max(job.info.world_size, identity.world_size);
   job.info.last_seen_unix_ns = std::max(job.info.last_seen_unix_ns, received_unix_ns);
   return &job;
 }
@@ -144,6 +175,7 @@ RankInfo* MemoryStepStore::rank_of(const Identity& identity, int64_t received_un
     ++ranks_;
   }
   RankInfo& rank = found->second;
+  tell_world_size(*job, rank.identity, identity);
   rank.identity = identity;
   rank.last_seen_unix_ns = std::max(rank.last_seen_unix_ns, received_unix_ns);
   return &rank;
@@ -165,8 +197,17 @@ MemoryStepStore::Appended MemoryStepStore::append(const Identity& identity, cons
     return {std::string_view(reason) == "old_attempt" ? Outcome::kOldAttempt : Outcome::kRankLimit, false};
   }
   Job& job = jobs_.find(identity.job_id)->second;
-  rank->last_step = std::max(rank->last_step, summary.step);
-  job.info.last_step = std::max(job.info.last_step, summary.step);
+  switch (job.last_step.take(summary.step)) {
+    case StepFollower::Taken::kNear:
+      rank->last_step = std::max(rank->last_step, summary.step);
+      break;
+    case StepFollower::Taken::kFar:
+      break;
+    case StepFollower::Taken::kJumped:  // where the ranks stood before says nothing any more
+      for (auto& [number, other] : job.ranks) other.last_step = -1;
+      rank->last_step = summary.step;
+      break;
+  }
   auto [step, is_new_step] = job.steps.try_emplace(summary.step);
   if (is_new_step) arrivals_.push_back({identity.job_id, job.generation, summary.step});
   auto [row, is_new_row] = step->second.rows.try_emplace(identity.rank);
@@ -249,8 +290,15 @@ void MemoryStepStore::append_log(std::shared_ptr<const Attributes> resource, Log
   (is_frequent ? events_ : logs_).push(next_number_++, bytes, {std::move(resource), std::move(record)});
 }
 
-JobInfo MemoryStepStore::info_of(const Job& job) {
+JobInfo MemoryStepStore::info_without_ranks(const Job& job) {
   JobInfo info = job.info;
+  info.last_step = job.last_step.newest();
+  if (job.world_size.value() != 0) info.world_size = job.world_size.value();
+  return info;
+}
+
+JobInfo MemoryStepStore::info_of(const Job& job) {
+  JobInfo info = info_without_ranks(job);
   info.ranks.reserve(job.ranks.size());
   for (const auto& [number, rank] : job.ranks) info.ranks.push_back(rank);
   return info;
@@ -306,37 +354,34 @@ void MemoryStepStore::restore(const JobInfo& known) {
   }
   Job& job = found->second;
   if (known.attempt < job.info.attempt) return;
-  if (known.attempt > job.info.attempt) {
-    drop_job_rows(job, "new_attempt");
-    job = Job{};
-    job.generation = ++generations_;
-    job.info.job_id = known.job_id;
-    job.info.attempt = known.attempt;
-  }
+  if (known.attempt > job.info.attempt) begin_attempt(job, known.attempt);
   JobInfo& info = job.info;
-  info.world_size = std::max(info.world_size, known.world_size);
+  if (info.world_size == 0) info.world_size = known.world_size;
   if (known.first_seen_unix_ns != 0 &&
       (info.first_seen_unix_ns == 0 || known.first_seen_unix_ns < info.first_seen_unix_ns))
     info.first_seen_unix_ns = known.first_seen_unix_ns;
   info.last_seen_unix_ns = std::max(info.last_seen_unix_ns, known.last_seen_unix_ns);
-  info.last_step = std::max(info.last_step, known.last_step);
+  job.last_step.restore(last_step_of(known));
   for (const RankInfo& other : known.ranks) {
     auto at = job.ranks.find(other.identity.rank);
     if (at == job.ranks.end()) {
       if (ranks_ >= options_.ranks_max) continue;
-      job.ranks.emplace(other.identity.rank, other);
+      at = job.ranks.emplace(other.identity.rank, other).first;
+      at->second.last_step = -1;
+      if (other.identity.world_size != 0) job.world_size.add(other.identity.world_size);
       ++ranks_;
-      continue;
+    } else {
+      RankInfo& rank = at->second;
+      if (other.last_seen_unix_ns >= rank.last_seen_unix_ns) {
+        tell_world_size(job, rank.identity, other.identity);
+        rank.identity = other.identity;
+        rank.last_seen_unix_ns = other.last_seen_unix_ns;
+        rank.ended = other.ended;
+        rank.ended_cleanly = other.ended_cleanly;
+      }
+      rank.records_lost = plus(rank.records_lost, other.records_lost);
     }
-    RankInfo& rank = at->second;
-    if (other.last_seen_unix_ns >= rank.last_seen_unix_ns) {
-      rank.identity = other.identity;
-      rank.last_seen_unix_ns = other.last_seen_unix_ns;
-      rank.ended = other.ended;
-      rank.ended_cleanly = other.ended_cleanly;
-    }
-    rank.last_step = std::max(rank.last_step, other.last_step);
-    rank.records_lost = plus(rank.records_lost, other.records_lost);
+    if (job.last_step.is_near(other.last_step)) at->second.last_step = std::max(at->second.last_step, other.last_step);
   }
 }
 
@@ -344,7 +389,7 @@ std::optional<JobInfo> MemoryStepStore::job_without_ranks(std::string_view job_i
   std::shared_lock lock(steps_mutex_);
   auto found = jobs_.find(job_id);
   if (found == jobs_.end()) return std::nullopt;
-  return found->second.info;
+  return info_without_ranks(found->second);
 }
 
 const MemoryStepStore::Job* MemoryStepStore::find_job(std::string_view job_id, int64_t attempt) const {

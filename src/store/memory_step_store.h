@@ -18,6 +18,8 @@
 #include <string>
 
 #include "base/counters.h"
+#include "base/most_told.h"
+#include "store/step_follower.h"
 #include "store/step_store.h"
 
 namespace lockstep {
@@ -39,6 +41,7 @@ class MemoryStepStore final : public StepStore {
  public:
   MemoryStepStore(MemoryStepStoreOptions options, Counters& counters);
 
+  void attempt_back(const std::string& job_id, int64_t attempt) override;
   void append_step(const Identity& identity, const StepSummary& summary, int64_t received_unix_ns) override;
   void append_status(const Identity& identity, const RankStatus& status, int64_t received_unix_ns) override;
   void append_comm(const Identity& identity, const CommInit& comm, int64_t received_unix_ns) override;
@@ -99,7 +102,9 @@ class MemoryStepStore final : public StepStore {
   };
   struct Job {
     uint64_t generation = 0;  // changes when the job is replaced, so that entries of arrivals_ for the old one are void
-    JobInfo info;             // ranks is empty here
+    JobInfo info;             // without ranks; what the next two say counts before it
+    StepFollower last_step;
+    MostTold<int32_t> world_size;
     std::map<int32_t, RankInfo> ranks;
     std::map<int64_t, Step> steps;
   };
@@ -129,6 +134,8 @@ class MemoryStepStore final : public StepStore {
   template <typename T>
   Ring<T> make_ring(const char* table, size_t rows_max, size_t bytes_max);
 
+  void begin_attempt(Job& job, int64_t attempt);
+  static void tell_world_size(Job& job, const Identity& before, const Identity& now);
   // nullptr: the record is of an attempt that is over.
   Job* job_of(const Identity& identity, int64_t received_unix_ns);
   // nullptr: that, or there are too many ranks; refused_because says which.
@@ -143,6 +150,7 @@ class MemoryStepStore final : public StepStore {
   Step* find_step(std::string_view job_id, int64_t attempt, int64_t step);
   const Step* find_step(std::string_view job_id, int64_t attempt, int64_t step) const;
   static JobInfo info_of(const Job& job);
+  static JobInfo info_without_ranks(const Job& job);
 
   const MemoryStepStoreOptions options_;
   Counters& counters_;

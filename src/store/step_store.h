@@ -64,6 +64,9 @@ class StepStore {
   virtual void begin_record(uint64_t /*log_sequence*/, int64_t /*received_unix_ns*/) {}
   virtual void end_record() {}
 
+  // The job's attempt is this one, though a later one is known: rows of that one are hidden, as those of an attempt
+  // that is over. Where the attempt is the same already nothing happens.
+  virtual void attempt_back(const std::string& job_id, int64_t attempt) = 0;
   virtual void append_step(const Identity& identity, const StepSummary& summary, int64_t received_unix_ns) = 0;
   virtual void append_status(const Identity& identity, const RankStatus& status, int64_t received_unix_ns) = 0;
   virtual void append_comm(const Identity& identity, const CommInit& comm, int64_t received_unix_ns) = 0;

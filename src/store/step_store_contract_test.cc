@@ -51,6 +51,7 @@ class OnDisk final : public StepStore {
     std::filesystem::remove_all(folder_);
   }
 
+  void attempt_back(const std::string& job_id, int64_t attempt) override { store_->attempt_back(job_id, attempt); }
   void append_step(const Identity& identity, const StepSummary& summary, int64_t received_unix_ns) override {
     store_->append_step(identity, summary, received_unix_ns);
     const int appended = ++appended_;

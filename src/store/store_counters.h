@@ -1,7 +1,7 @@
 // Rows of the counter table that the stores and the applier count in. Tables: steps logs events spans, and
 // hot_steps: the rows of steps that memory holds; what leaves it (reason limit) is on disk by then.
 // Per table: received = held (lockstep_store_rows) + replaced + dropped[reason] + refused[reason].
-// Applier, per signal: received = passed + refused[reason].
+// Applier, per signal: received = passed + refused[reason] + held (logs); a batch that failed is in none of them.
 #pragma once
 
 #include "base/counters.h"
@@ -14,7 +14,18 @@ inline constexpr CounterDescriptor kStoreCounters[] = {
     {"lockstep_apply_records_passed_total", "counter", Severity::kInfo,
      "Decoded records understood and stored, by signal."},
     {"lockstep_apply_records_refused_total", "counter", Severity::kDataLoss,
-     "Records that name a Lockstep event and cannot be read as one, by signal and reason; kept as plain log records."},
+     "Records that name a Lockstep event and were not applied as one, by signal and reason: malformed, no_identity, "
+     "old_attempt (of an attempt of the job that is over), attempt_not_confirmed (of one that most ranks never were "
+     "in), failed (out of memory, a fault of the server); kept as plain log records."},
+    {"lockstep_apply_records_held", "gauge", Severity::kInfo,
+     "Records of an attempt that few ranks of the job speak of yet; applied when most do."},
+    {"lockstep_apply_batches_failed_total", "counter", Severity::kDataLoss,
+     "Records of the durable log that could not be applied (out of memory, a fault of the server), by signal; the log "
+     "has them, and they are tried again at the next start."},
+    {"lockstep_apply_subscriber_failures_total", "counter", Severity::kError,
+     "Records that diagnosis or job numbers failed at; the stores have them."},
+    {"lockstep_store_failures_total", "counter", Severity::kError,
+     "Retention and maintenance of a store that threw and was given up; it is tried again."},
     {"lockstep_store_rows_received_total", "counter", Severity::kInfo, "Rows given to a store, by table."},
     {"lockstep_store_rows_replaced_total", "counter", Severity::kInfo,
      "Rows that took the place of one with the same key, or gave way to it (delivered again), by table."},

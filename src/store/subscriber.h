@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
 #include <string_view>
 
 #include "model/events.h"
@@ -21,6 +22,9 @@ namespace lockstep {
 class StoreSubscriber {
  public:
   virtual ~StoreSubscriber() = default;
+  // The job's attempt is this one from now on, and nothing of a later one counts any more: most ranks say so
+  // (store/job_attempts.h). A new attempt that is later than the last needs no such word: its records say it.
+  virtual void on_attempt_back(const std::string& /*job_id*/, int64_t /*attempt*/) {}
   virtual void on_step(const Identity&, const StepSummary&, int64_t /*received_unix_ns*/) {}
   virtual void on_status(const Identity&, const RankStatus&, int64_t /*received_unix_ns*/) {}
   virtual void on_comm(const Identity&, const CommInit&, int64_t /*received_unix_ns*/) {}

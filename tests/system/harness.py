@@ -25,6 +25,8 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportM
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+# What changes something must not look like the form of any web page (docs/guide/browsers.md).
+OURS = {"X-Lockstep": "1"}
 BIN = pathlib.Path(os.environ.get("LOCKSTEP_BIN", ROOT / "build" / "bin"))
 RECORDINGS = ROOT / "tests" / "data" / "recordings"
 READY_S = 30

@@ -30,7 +30,11 @@ def confirmed(server, job):
 
 def say(server, verdict, body):
     return harness.request(
-        server.http, "POST", f"/api/verdicts/{verdict}/feedback", body if isinstance(body, bytes) else json.dumps(body).encode()
+        server.http,
+        "POST",
+        f"/api/verdicts/{verdict}/feedback",
+        body if isinstance(body, bytes) else json.dumps(body).encode(),
+        harness.OURS,
     )
 
 

@@ -344,7 +344,7 @@ def test_a_query_whose_client_goes_away_is_cancelled(seen):
     form = urllib.parse.urlencode({"query": query, "start": seen.at - 10_000, "end": seen.at, "step": 1})
     host, port = seen.server.http.rsplit(":", 1)
     with socket.create_connection((host, int(port)), timeout=10) as client:
-        client.sendall(f"GET /prometheus/api/v1/query_range?{form} HTTP/1.1\r\nHost: a\r\n\r\n".encode())
+        client.sendall(f"GET /prometheus/api/v1/query_range?{form} HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
         harness.eventually(
             lambda: seen.server.counters().total("lockstep_queries", state="running") == 1, 10, "the query runs"
         )

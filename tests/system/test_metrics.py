@@ -93,19 +93,19 @@ def test_labels_that_would_make_a_series_of_every_step_are_refused_by_name(start
 def test_series_are_deleted_and_copied_where_the_server_allows_it(start, tmp_path):
     closed = start(harness.Server, tmp_path / "closed")
     path = "/prometheus/api/v1/admin/tsdb/"
-    assert harness.request(closed.http, "POST", path + "snapshot").status == 503
+    assert harness.request(closed.http, "POST", path + "snapshot", headers=harness.OURS).status == 503
 
     server = start(harness.Server, tmp_path / "data", more=["--admin-api"])
     now = harness.now_ns()
     for name in ("kept", "wrong"):
         points = [({"rank": "0"}, now, 1.0)]
         assert server.post("metrics", harness.gauge_request({"service.name": "trainer"}, name, points)).status == 200
-    form = {"Content-Type": "application/x-www-form-urlencoded"}
+    form = {"Content-Type": "application/x-www-form-urlencoded", **harness.OURS}
     gone = harness.request(server.http, "POST", path + "delete_series", b"match[]=wrong_ratio", form)
     assert gone.status == 204, gone.text
     assert ask(server, "query", query="wrong_ratio")["result"] == []
-    assert harness.request(server.http, "POST", path + "clean_tombstones").status == 204
-    made = harness.request(server.http, "POST", path + "snapshot")
+    assert harness.request(server.http, "POST", path + "clean_tombstones", headers=harness.OURS).status == 204
+    made = harness.request(server.http, "POST", path + "snapshot", headers=harness.OURS)
     assert made.status == 200, made.text
     snapshot = tmp_path / "data" / "metrics" / "snapshots" / made.json()["data"]["name"]
     (tmp_path / "restored").mkdir()

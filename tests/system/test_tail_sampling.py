@@ -154,12 +154,12 @@ def test_a_person_can_ask_for_a_step_and_gets_it_once(start, server, recorders, 
     harness.eventually(lambda: last_step(server) == 23, DELIVERED_S, "every step")
     step = next(step for step in range(3, 24) if not step_spans(server, step))
     path = f"/api/jobs/{JOB}/steps/{step}/detail?ranks=1-2"
-    answer = harness.request(server.http, "POST", path)
+    answer = harness.request(server.http, "POST", path, headers=harness.OURS)
     assert answer.status == 202 and answer.json()["trace_id"] == trace_id(JOB, 0, step)
     assert answer.json()["ranks_asked"] == 2
     harness.eventually(lambda: sorted(step_spans(server, step)) == [1, 2], 10, "ranks 1 and 2 of that step")
     before = agent.counters().total("lockstep_agent_detail_sent_total")
-    harness.request(server.http, "POST", path)
+    harness.request(server.http, "POST", path, headers=harness.OURS)
     harness.eventually(
         lambda: agent.counters().total("lockstep_agent_detail_asked_total", result="sent_before") == 2,
         10,
@@ -207,7 +207,8 @@ def test_what_memory_has_no_room_for_is_counted(start, server, recorders, replay
         return agent.counters().total("lockstep_agent_detail_asked_total", result="gone")
 
     before = gone()
-    assert harness.request(server.http, "POST", f"/api/jobs/{JOB}/steps/0/detail").json()["ranks_asked"] == RANKS
+    asked = harness.request(server.http, "POST", f"/api/jobs/{JOB}/steps/0/detail", headers=harness.OURS).json()
+    assert asked["ranks_asked"] == RANKS
     # A rank of which nothing at all is left is not asked for any more; of the last ones there is something.
     harness.eventually(lambda: gone() > before, 10, "it says that it no longer has them")
     assert not step_spans(server, 0)
@@ -234,7 +235,7 @@ def test_a_server_that_was_away_is_asked_again_and_asks_for_nothing_old(start, r
     assert second.counters().total("lockstep_detail_asks_total") == 0, "what the log brought back is not asked for"
     assert agent.counters().total("lockstep_agent_detail_sent_total") == sent
     step = next(step for step in range(last_step(second)) if not step_spans(second, step))
-    harness.request(second.http, "POST", f"/api/jobs/{JOB}/steps/{step}/detail")
+    harness.request(second.http, "POST", f"/api/jobs/{JOB}/steps/{step}/detail", headers=harness.OURS)
     harness.eventually(lambda: len(step_spans(second, step)) == RANKS, 20, "and it can be asked again")
     assert agent.log().count("no commands from") == 1
     agent.balance()
@@ -295,13 +296,13 @@ def test_many_agents_may_wait_and_a_command_finds_its_own(server):
     sockets = [socket.create_connection((host, int(port))) for _ in range(500)]
     try:
         for number, one in enumerate(sockets):
-            one.sendall(f"GET /v1/lockstep/commands?host=node-{number} HTTP/1.1\r\nHost: s\r\n\r\n".encode())
+            one.sendall(f"GET /v1/lockstep/commands?host=node-{number} HTTP/1.1\r\nHost: s\r\nX-Lockstep: 1\r\n\r\n".encode())
         harness.eventually(
             lambda: server.counters().total("lockstep_http_deferred", door="otlp_http") == 500, 20, "all of them wait"
         )
         resource = harness.identity("j", 7, 8)  # on node-7
         assert server.post("logs", harness.logs_request(resource, [harness.step_event(3)])).status == 200
-        assert harness.request(server.http, "POST", "/api/jobs/j/steps/3/detail").status == 202
+        assert harness.request(server.http, "POST", "/api/jobs/j/steps/3/detail", headers=harness.OURS).status == 202
         sockets[7].settimeout(10)
         assert b"detail j 0 3 3 7\n" in sockets[7].recv(4096)
         assert server.counters().total("lockstep_http_deferred", door="otlp_http") == 499

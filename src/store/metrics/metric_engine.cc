@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <set>
 
+#include "base/contained.h"
 #include "base/crc32c.h"
 #include "base/disk.h"
 #include "base/format_versions.h"
@@ -1368,7 +1369,7 @@ void MetricEngine::step() {
 
 void MetricEngine::run(std::stop_token stop) {
   while (!stop.stop_requested()) {
-    step();
+    if (!contained("metrics", "maintenance", [this] { step(); })) counters_.add("lockstep_store_failures_total");
     std::unique_lock lock(wake_mutex_);
     wake_.wait_for(lock, stop, std::chrono::nanoseconds(kSyncNs), [] { return false; });
   }

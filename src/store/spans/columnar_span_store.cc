@@ -4,6 +4,7 @@
 
 #include "base/disk.h"
 #include "base/files.h"
+#include "base/contained.h"
 #include "base/log.h"
 #include "base/text.h"
 
@@ -480,7 +481,9 @@ void ColumnarSpanStore::run(std::stop_token stop) {
     const int64_t now_ns = clock_.monotonic_ns();
     bool sealed_some = false;
     if (now_ns >= not_before_ns && seal_is_due()) {
-      Result<bool> sealed = seal_some();
+      Result<bool> sealed = Error{"an exception"};
+      if (!contained("spans", "a seal", [&] { sealed = seal_some(); }))
+        counters_.add("lockstep_span_seals_failed_total");
       if (!sealed.ok()) {
         not_before_ns = now_ns + kRetryNs;
         if (told_failure_ns_ == 0 || now_ns - told_failure_ns_ >= kTellAgainNs) {
@@ -500,7 +503,7 @@ void ColumnarSpanStore::run(std::stop_token stop) {
     }
     if (sealed_some || maintained_ns == 0 || now_ns - maintained_ns >= 60'000'000'000) {
       maintained_ns = now_ns;
-      maintain();
+      if (!contained("spans", "retention", [&] { maintain(); })) counters_.add("lockstep_store_failures_total");
     }
   }
 }

@@ -4,9 +4,11 @@
 #include <set>
 
 #include "base/disk.h"
+#include "base/contained.h"
 #include "base/files.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "model/attempt.h"
 
 namespace lockstep {
 
@@ -152,6 +154,7 @@ Result<void> ColumnarStepStore::load_files() {
     });
     if (through.sequence > 0 && says_more) through_.push_back(through);
     for (size_t job = 0; job < file.jobs().size(); ++job) {
+      if (!attempt_may_be(file.jobs()[job].attempt)) continue;  // taken before such were refused
       for (const PartPlace& place : file.parts_of(job)) {
         const GroupPart& part = file.group(place.group).parts[place.part];
         note_on_disk(file.jobs()[job].job_id, file.jobs()[job].attempt, part.first(), part.last());
@@ -190,6 +193,7 @@ bool ColumnarStepStore::restore_jobs(const StepFile& file, std::map<std::string,
     }
   }
   for (const JobInFile& job : file.jobs()) {
+    if (!attempt_may_be(job.attempt)) continue;
     JobInfo info;
     info.job_id = job.job_id;
     info.attempt = job.attempt;
@@ -272,6 +276,40 @@ void ColumnarStepStore::drop_pending(PendingJob& job, const char* reason) {
   unsealed_.fetch_sub(static_cast<int64_t>(rows), std::memory_order_relaxed);
   drop_count(reason, rows);
   job.steps.clear();
+}
+
+void ColumnarStepStore::attempt_back(const std::string& job_id, int64_t attempt) {
+  memory_.attempt_back(job_id, attempt);
+  {
+    std::lock_guard lock(pending_mutex_);
+    auto pending = pending_.find(job_id);
+    if (pending != pending_.end() && pending->second.attempt > attempt) {
+      drop_pending(pending->second, "new_attempt");
+      pending->second.attempt = attempt;
+    }
+  }
+  JobInfo on_disk;
+  on_disk.job_id = job_id;
+  on_disk.attempt = attempt;
+  {
+    std::unique_lock lock(mutex_);
+    if (auto found = on_disk_.find(job_id); found != on_disk_.end() && found->second.attempt > attempt)
+      on_disk_.erase(found);
+    for (const File& file : *files_) {
+      const std::optional<size_t> job = file->find_job(job_id, attempt);
+      if (!job) continue;
+      const JobInFile& info = file->jobs()[*job];
+      on_disk.world_size = info.world_size;
+      if (on_disk.first_seen_unix_ns == 0) on_disk.first_seen_unix_ns = info.first_seen_unix_ns;
+      on_disk.last_seen_unix_ns = std::max(on_disk.last_seen_unix_ns, info.last_seen_unix_ns);
+      on_disk.last_step = info.last_step;
+      for (const PartPlace& place : file->parts_of(*job)) {
+        const GroupPart& part = file->group(place.group).parts[place.part];
+        note_on_disk(job_id, attempt, part.first(), part.last());
+      }
+    }
+  }
+  if (on_disk.last_seen_unix_ns != 0) memory_.restore(on_disk);
 }
 
 void ColumnarStepStore::append_step(const Identity& identity, const StepSummary& summary, int64_t received_unix_ns) {
@@ -478,21 +516,29 @@ Result<bool> ColumnarStepStore::seal_some(Which which) {
     StepWriter writer = StepFile::start();
     StepFileInfo info;
     std::map<const char*, uint64_t> missing;
-    const size_t end = write_steps(taken, from, writer, info, missing);
-    if (end == taken.size()) {  // only then is everything up to that record on disk
-      info.through_sequence = all.through_sequence;
-      info.through_unix_ns = all.through_unix_ns;
-    }
-    const uint64_t rows = writer.rows();
-    if (rows > 0) {
-      info.number = info.order = next_number_++;
-      Result<File> file = StepFile::write(options_.folder, info, writer.finish());
-      if (!file.ok()) {
-        counters_.add("lockstep_step_seals_failed_total");
-        put_back(std::move(taken), from);
-        return Error{file.error()};
+    size_t end = from;
+    uint64_t rows = 0;
+    std::string problem = "an exception";
+    contained("steps", "a file of steps", [&] {
+      end = write_steps(taken, from, writer, info, missing);
+      if (end == taken.size()) {  // only then is everything up to that record on disk
+        info.through_sequence = all.through_sequence;
+        info.through_unix_ns = all.through_unix_ns;
       }
-      add_file(*file);
+      rows = writer.rows();
+      if (rows > 0) {
+        info.number = info.order = next_number_++;
+        Result<File> file = StepFile::write(options_.folder, info, writer.finish());
+        if (file.ok()) add_file(*file);
+        problem = file.ok() ? "" : file.error();
+      } else {
+        problem.clear();
+      }
+    });
+    if (!problem.empty()) {
+      counters_.add("lockstep_step_seals_failed_total");
+      put_back(std::move(taken), from);
+      return Error{problem};
     }
     uint64_t gone = 0;
     for (const auto& [reason, count] : missing) {
@@ -706,7 +752,9 @@ void ColumnarStepStore::run(std::stop_token stop) {
     const int64_t now_ns = clock_.monotonic_ns();
     bool sealed_some = false;
     if (now_ns >= not_before_ns && seal_is_due()) {
-      Result<bool> sealed = seal_some(Which::kDue);
+      Result<bool> sealed = Error{"an exception"};
+      if (!contained("steps", "a seal", [&] { sealed = seal_some(Which::kDue); }))
+        counters_.add("lockstep_step_seals_failed_total");
       cannot_write_ = !sealed.ok();
       if (!sealed.ok()) {
         not_before_ns = now_ns + kRetryNs;
@@ -727,7 +775,7 @@ void ColumnarStepStore::run(std::stop_token stop) {
     }
     if (sealed_some || maintained_ns == 0 || now_ns - maintained_ns >= kMaintainNs) {
       maintained_ns = now_ns;
-      maintain();
+      if (!contained("steps", "retention", [&] { maintain(); })) counters_.add("lockstep_store_failures_total");
     }
   }
 }

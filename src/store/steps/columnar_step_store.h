@@ -8,7 +8,8 @@
 // Durability: the durable log is the write-ahead log. Files say up to which record of the log all rows are on disk;
 //   rows of such a record that is replayed go to memory, for questions, and to no file again.
 // Twice: the same row again replaces the old one: in memory at once, on disk by the order of files, and for good when
-//   files are put together. A new attempt hides the rows of the old one, which stay on disk as long as others.
+//   files are put together. A new attempt hides the rows of the old one, which stay on disk as long as others and are
+//   seen again where the job goes back to it.
 // Limits: days (by the earliest credible time, no faster than RetentionPace), bytes and rows, whole files, oldest
 // first, counted as dropped (retention, limit). While files cannot be
 //   written (disk full), rows stay in memory up to its limits; beyond, the oldest are dropped and counted (unsealed).
@@ -74,6 +75,7 @@ class ColumnarStepStore final : public StepStore {
   // What comes from now on is new, whatever its sequence.
   void end_replay();
 
+  void attempt_back(const std::string& job_id, int64_t attempt) override;
   void append_step(const Identity& identity, const StepSummary& summary, int64_t received_unix_ns) override;
   void append_status(const Identity& identity, const RankStatus& status, int64_t received_unix_ns) override {
     memory_.append_status(identity, status, received_unix_ns);

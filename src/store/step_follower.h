@@ -1,0 +1,44 @@
+// The newest step of a job, from numbers that ranks tell. One that is far from where the job is (kFarSteps) is not
+// taken at face value, so that a single wrong number does not move what everybody sees of the job; said again and again
+// (kFarRowsMax in a row) it is believed: the job has jumped, or the number before was the wrong one.
+//
+// Thread rule: Confined.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+namespace lockstep {
+
+class StepFollower {
+ public:
+  static constexpr int64_t kFarSteps = 100'000;
+  static constexpr int kFarRowsMax = 64;
+
+  enum class Taken { kNear, kFar, kJumped };
+  Taken take(int64_t step) {
+    if (is_near(step)) {
+      far_rows_ = 0;
+      newest_ = std::max(newest_, step);
+      return Taken::kNear;
+    }
+    if (++far_rows_ < kFarRowsMax) return Taken::kFar;
+    far_rows_ = 0;
+    newest_ = step;
+    return Taken::kJumped;
+  }
+  // What is known from elsewhere: taken where it is near.
+  void restore(int64_t step) {
+    if (is_near(step)) newest_ = std::max(newest_, step);
+  }
+  bool is_near(int64_t step) const {
+    return newest_ < 0 || (step >= newest_ - kFarSteps && step <= newest_ + kFarSteps);
+  }
+  int64_t newest() const { return newest_; }  // -1: none
+
+ private:
+  int64_t newest_ = -1;
+  int far_rows_ = 0;
+};
+
+}  // namespace lockstep
