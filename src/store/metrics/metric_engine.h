@@ -30,6 +30,7 @@
 #include "base/clock.h"
 #include "base/counters.h"
 #include "base/files.h"
+#include "base/memory_budget.h"
 #include "store/metric_reader.h"
 #include "store/metric_writer.h"
 #include "store/metrics/block.h"
@@ -60,7 +61,8 @@ struct MetricEngineOptions {
   size_t gone_series_max = 65'536;  // once more than these, and than there are, have left, their numbers are given anew
   uint64_t segment_bytes_max = 64ull << 20;
   size_t exemplars_max = 100'000;
-  bool background = true;  // false: nothing happens but by step(), seal(), merge() and retain()
+  MemoryBudget* memory = nullptr;  // where labels and metadata are taken from; nullptr: no limit but the above
+  bool background = true;          // false: nothing happens but by step(), seal(), merge() and retain()
 };
 
 struct CardinalityReport {
@@ -177,6 +179,7 @@ class MetricEngine final : public MetricWriter, public MetricReader {
   mutable std::mutex metadata_mutex_;
   // Under metadata_mutex_.
   std::map<std::string, MetricMetadata, std::less<>> metadata_;
+  MemoryPool metadata_memory_;
   std::vector<MetricMetadata> unlogged_metadata_;  // logged by the next sync(): senders tell it again and again
 
   std::mutex wake_mutex_;
