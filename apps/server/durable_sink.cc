@@ -30,11 +30,13 @@ Signal signal_of(RecordKind kind) {
   return Signal::kLogs;
 }
 
-DurableSink::DurableSink(DurableLog& log, Applier& applier, MetricMapping& metrics, uint64_t queued_bytes_max)
+DurableSink::DurableSink(DurableLog& log, Applier& applier, MetricMapping& metrics, uint64_t queued_bytes_max,
+                         MemoryBudget* memory)
     : log_(log),
       applier_(applier),
       metrics_(metrics),
       queued_bytes_max_(queued_bytes_max),
+      memory_(memory),
       next_to_apply_(log.next_sequence()) {}
 
 AcceptResult DurableSink::accept(Signal signal, Batch batch, std::string_view otlp_protobuf_bytes,
@@ -63,6 +65,8 @@ AcceptResult DurableSink::accept_with(Signal signal, std::string_view otlp_proto
                                       const std::function<void(uint64_t sequence)>& apply) {
   if (closed_) return {AcceptError::kUnavailable, 0, "the server is shutting down"};
   uint64_t bytes = otlp_protobuf_bytes.size();
+  MemoryLease queued(memory_, MemoryUse::kQueue);
+  if (!queued.hold(bytes)) return {AcceptError::kOverloaded, 0, kMemorySpent};
   uint64_t before = queued_bytes_.fetch_add(bytes);
   if (before > 0 && before + bytes > queued_bytes_max_) {  // one alone always fits
     queued_bytes_.fetch_sub(bytes);
@@ -72,6 +76,7 @@ AcceptResult DurableSink::accept_with(Signal signal, std::string_view otlp_proto
   }
   Result<uint64_t> sequence = log_.append(record_kind_of(signal), received_unix_ns, otlp_protobuf_bytes);
   queued_bytes_.fetch_sub(bytes);
+  queued.reset();
   if (!sequence.ok()) return {AcceptError::kUnavailable, 0, sequence.error()};
 
   std::unique_lock lock(turn_mutex_);

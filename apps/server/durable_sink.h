@@ -3,7 +3,8 @@
 // diagnosis, which reads its signals back from there.
 //
 // When accept() has returned without an error the batch is on disk and seen by every query.
-// On error: kOverloaded while more than queued_bytes_max are waiting for the disk; kUnavailable when the log refuses
+// On error: kOverloaded while more than queued_bytes_max, or than there is memory for, are waiting for the disk;
+//           kUnavailable when the log refuses
 //           (disk full) or close() was called. Nothing of the batch is kept then.
 // Thread rule: Thread-safe.
 #pragma once
@@ -15,6 +16,7 @@
 #include <mutex>
 
 #include "base/counters.h"
+#include "base/memory_budget.h"
 #include "bus/log.h"
 #include "ingest/metric_mapping.h"
 #include "ingest/sink.h"
@@ -30,8 +32,9 @@ inline constexpr std::string_view kOtlpSamplesDoor = "otlp_samples";
 
 class DurableSink final : public IngestSink {
  public:
-  // After the log has been replayed.
-  DurableSink(DurableLog& log, Applier& applier, MetricMapping& metrics, uint64_t queued_bytes_max);
+  // After the log has been replayed. memory: where what waits for the disk is taken from; nullptr: no limit besides.
+  DurableSink(DurableLog& log, Applier& applier, MetricMapping& metrics, uint64_t queued_bytes_max,
+              MemoryBudget* memory = nullptr);
 
   AcceptResult accept(Signal signal, Batch batch, std::string_view otlp_protobuf_bytes,
                       int64_t received_unix_ns) override;
@@ -48,6 +51,7 @@ class DurableSink final : public IngestSink {
   Applier& applier_;
   MetricMapping& metrics_;
   const uint64_t queued_bytes_max_;
+  MemoryBudget* const memory_;
   std::atomic<uint64_t> queued_bytes_{0};
   std::atomic<bool> closed_{false};
 

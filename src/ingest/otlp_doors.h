@@ -17,6 +17,7 @@
 
 #include "base/clock.h"
 #include "base/counters.h"
+#include "base/memory_budget.h"
 #include "base/result.h"
 #include "ingest/agent_commands.h"
 #include "ingest/sink.h"
@@ -32,6 +33,7 @@ struct OtlpDoorsOptions {
   size_t connections_max = 32'768;  // per door; an agent per node keeps one open, and one more that waits for commands
   size_t commands_waiting_max = 16'384;  // of those over HTTP
   size_t threads = 8;                    // per door; a request waits on one of them for the disk
+  MemoryBudget* memory = nullptr;        // where requests are taken from; nullptr: no limit for both doors together
 };
 
 class OtlpDoors {
