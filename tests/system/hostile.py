@@ -166,7 +166,7 @@ def queries():
         ("format_query", {"query": " + ".join([deep] * 60)}),
         ("parse_query", {"query": " + ".join([deep] * 60)}),
     ):
-        body = urllib.parse.urlencode(form).encode()
+        body = urllib.parse.urlencode({**form, "timeout": "3s"}).encode()
         yield "http", "POST", "/prometheus/api/v1/" + path, {"Content-Type": "application/x-www-form-urlencoded"}, body
 
 
@@ -243,7 +243,7 @@ class Attack:
             time.sleep(seconds / (2 if len(jobs) > 2 else 2 * len(kinds)))
             self.over.set()
             for thread in threads:
-                thread.join(60)
+                thread.join(15)
         self.done.set()
         for thread in watchers:
             thread.join(60)
@@ -267,7 +267,7 @@ class Attack:
                 if self.over.is_set():
                     return
                 try:
-                    status, headers, _ = self.target.ask(*request[:3], headers=request[3], body=request[4], timeout=60)
+                    status, headers, _ = self.target.ask(*request[:3], headers=request[3], body=request[4], timeout=10)
                     retry = "retry-after" in {name.lower() for name in headers}
                     self.count(self.answers, f"{attack.__name__} {status}{' retry' if retry else ''}")
                 except OSError:  # refused in the middle of its body
@@ -349,7 +349,9 @@ def main(binaries, seconds, memory_max=300 << 20):
             target = Target(process.pid, ready["http"], ready["otlp_http"])
             assert target.write(1) == 204
             print(f"resident before: {target.resident_bytes() >> 20} MiB of {memory_max >> 20}", flush=True)
+            began = time.monotonic()
             attack = Attack(target).run(seconds)
+            print(f"attacked for {time.monotonic() - began:.0f} s")
             health = sorted(attack.health_s)
             print(f"resident at most {attack.resident_max >> 20} MiB, after {target.resident_bytes() >> 20} MiB")
             print(f"/healthz: {len(health)} answers, median {health[len(health) // 2]:.3f} s, slowest {health[-1]:.3f} s")
