@@ -421,6 +421,10 @@ class OtlpMetricWalk {
     if (point_.scale < kSchemaMin && !point_.is_stale()) {
       return refuse("bad_histogram", 1, format("an exponential histogram of scale %d (limit -4)", point_.scale));
     }
+    if (point_.positive.counts.size() + point_.negative.counts.size() > kHistogramBucketsMax) {
+      return refuse("bad_histogram", 1,
+                    format("an exponential histogram of more than %zu buckets", kHistogramBucketsMax));
+    }
     NativeHistogram histogram;
     histogram.schema = std::min(point_.scale, kSchemaMax);
     histogram.zero_threshold = point_.zero_threshold;
@@ -504,6 +508,11 @@ class OtlpMetricWalk {
       if (mapping_.deltas_.size() >= MetricMapping::kDeltasMax) {
         raw_.resize(entry.raw_at);
         refuse("delta_limit", 1, format("more than %zu series of deltas", MetricMapping::kDeltasMax));
+        return nullptr;
+      }
+      if (!mapping_.delta_memory_.hold(MetricMapping::bytes_of(key))) {
+        raw_.resize(entry.raw_at);
+        refuse("delta_limit", 1, "there is no memory for more series of deltas (--memory-max)");
         return nullptr;
       }
       found = mapping_.deltas_.emplace(key, MetricMapping::Delta{}).first;
@@ -725,7 +734,11 @@ Result<MetricMapping::Outcome> MetricMapping::push(std::string_view door, std::s
 void MetricMapping::forget_idle_deltas(int64_t now_ns) {
   if (now_ns < next_sweep_ns_) return;
   next_sweep_ns_ = now_ns + kSweepNs;
-  std::erase_if(deltas_, [&](const auto& item) { return now_ns - item.second.used_ns > kDeltaIdleNs; });
+  std::erase_if(deltas_, [&](const auto& item) {
+    const bool is_idle = now_ns - item.second.used_ns > kDeltaIdleNs;
+    if (is_idle) delta_memory_.release(bytes_of(item.first));
+    return is_idle;
+  });
 }
 
 Result<Labels> MetricMapping::labels_of(std::string_view raw) {

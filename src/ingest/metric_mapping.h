@@ -36,7 +36,7 @@ class MetricMapping {
 
   // memory: where a request's is taken from; nullptr: no limit but its own.
   MetricMapping(MetricIntake& intake, const Clock& clock, MemoryBudget* memory = nullptr)
-      : intake_(intake), clock_(clock), memory_(memory) {}
+      : intake_(intake), clock_(clock), memory_(memory), delta_memory_(memory, MemoryUse::kSeries) {}
 
   struct Outcome {
     uint64_t refused = 0;  // samples; the rest is durable
@@ -57,6 +57,7 @@ class MetricMapping {
     int64_t time_ms = 0;
     int64_t used_ns = 0;
   };
+  static uint64_t bytes_of(std::string_view raw_labels) { return raw_labels.size() + sizeof(Delta) + 64; }
   void forget_idle_deltas(int64_t now_ns);
 
   MetricIntake& intake_;
@@ -64,6 +65,7 @@ class MetricMapping {
   MemoryBudget* const memory_;
   std::mutex delta_mutex_;  // held over a push that has deltas: they are taken back where it fails
   std::unordered_map<std::string, Delta> deltas_;  // by raw labels; guarded by delta_mutex_
+  MemoryPool delta_memory_;                        // of their keys; guarded by delta_mutex_
   int64_t next_sweep_ns_ = 0;                      // guarded by delta_mutex_
 };
 

@@ -99,6 +99,8 @@ const char* check_side(const std::vector<HistogramSpan>& spans, const std::vecto
     buckets += spans[i].length;
     if (index > INT32_MAX || index < INT32_MIN) return "a bucket beyond any number";
   }
+  if (counts.size() > kHistogramBucketsMax || spans.size() > kHistogramBucketsMax)
+    return "more buckets than are taken (65536)";
   if (buckets != counts.size()) return "spans that do not add up to the buckets";
   for (double count : counts) {
     if (!(count >= 0)) return "a bucket with a negative count";
@@ -114,6 +116,7 @@ const char* check_histogram(const NativeHistogram& histogram) {
   if (!(histogram.count >= 0) || !(histogram.zero_count >= 0)) return "a negative count";
   if (!(histogram.zero_threshold >= 0)) return "a negative zero threshold";
   if (!is_custom) return histogram.custom_bounds.empty() ? nullptr : "bounds of its own beside a schema";
+  if (histogram.custom_bounds.size() > kHistogramBucketsMax) return "more bounds than are taken (65536)";
   if (!histogram.negative.empty() || histogram.zero_count != 0) return "negative or zero buckets beside bounds";
   for (size_t i = 0; i < histogram.custom_bounds.size(); ++i) {
     if (!std::isfinite(histogram.custom_bounds[i])) return "a bound that is not finite";

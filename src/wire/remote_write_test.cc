@@ -361,6 +361,24 @@ TEST(RemoteWrite2, StopsWhereMemoryIsRefusedAndHoldsNoMore) {
   EXPECT_EQ(walk.memory_bytes(), 0u + std::string().capacity()) << "a text keeps its memory where {} is assigned";
 }
 
+TEST(RemoteWrite2, RefusesHistogramsOfMoreBucketsThanAnybodyMakes) {
+  Request2 request;
+  request.series(request.refs(kPower), [](WireWriter& out) {
+    const size_t histogram = out.begin(3);
+    const size_t span = out.begin(11);
+    out.varint(2, kHistogramBucketsMax + 1);
+    out.end(span);
+    const size_t deltas = out.begin(12);
+    for (size_t i = 0; i <= kHistogramBucketsMax; ++i) out.raw_varint(0);
+    out.end(deltas);
+    out.end(histogram);
+  });
+  Walk walk;
+  ASSERT_TRUE(walk.walk(Version::k2, request.bytes()).ok());
+  EXPECT_EQ(walk.counts().bad_histograms, 1u);
+  EXPECT_NE(walk.counts().first_problem.find("65536"), std::string::npos) << walk.counts().first_problem;
+}
+
 TEST(RemoteWrite2, PackedNumbersEndWhereMemoryIsRefused) {
   Request2 request;
   request.series(request.refs(kPower), [](WireWriter& out) {
