@@ -17,6 +17,7 @@ namespace {
 
 constexpr int64_t kReadingNs = 5'000'000;
 constexpr int64_t kTrimNs = 100'000'000;
+constexpr int64_t kTrimAgainNs = 1'000'000'000;
 // A lease asks for as much again as it has, within these: few calls, and little that is held for nothing.
 constexpr uint64_t kStepMin = 64u << 10;
 constexpr uint64_t kStepMax = 4u << 20;
@@ -107,7 +108,9 @@ bool MemoryBudget::take(MemoryUse use, uint64_t bytes) {
   const int64_t now = now_ns();
   if (now - kReadingNs > read_ns_ || all_ + bytes > taken_at_reading_ + bytes_max_ / 64) read_resident(now);
   auto fits = [&] {
-    const uint64_t free = free_bytes();
+    uint64_t free = free_bytes();
+    // Series stay. The last quarter is for what gives back, so that requests and queries always have room again.
+    if (use == MemoryUse::kSeries) free -= std::min(free, bytes_max_ / 4);
     return bytes <= free && taken.load(std::memory_order_relaxed) + bytes <= free - bytes;
   };
   if (!fits()) {
@@ -132,7 +135,10 @@ void MemoryBudget::give_back(MemoryUse use, uint64_t bytes) {
 void MemoryBudget::trim(int64_t now) {
   {
     std::lock_guard lock(mutex_);
-    if (now < next_trim_ns_ || resident_now_ < all_ + resident_trimmed_ + bytes_max_ / 8) return;
+    const bool has_grown = resident_now_ >= all_ + resident_trimmed_ + bytes_max_ / 8;
+    // What the last one found in use may have been freed.
+    const bool is_high = resident_now_ >= bytes_max_ / 2 && now >= next_trim_ns_ + kTrimAgainNs;
+    if (now < next_trim_ns_ || !(has_grown || is_high)) return;
   }
   ::malloc_trim(0);
   const int64_t after = now_ns();
