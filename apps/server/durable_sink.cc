@@ -55,13 +55,14 @@ class DurableSink::Turn {
 };
 
 DurableSink::DurableSink(DurableLog& log, Applier& applier, MetricMapping& metrics, uint64_t queued_bytes_max,
-                         const Clock& clock, SetAside* set_aside)
+                         const Clock& clock, SetAside* set_aside, MemoryBudget* memory)
     : log_(log),
       applier_(applier),
       metrics_(metrics),
       queued_bytes_max_(queued_bytes_max),
       clock_(clock),
       set_aside_(set_aside),
+      memory_(memory),
       next_to_apply_(log.next_sequence()) {}
 
 AcceptResult DurableSink::accept(Signal signal, Batch batch, std::string_view otlp_protobuf_bytes,
@@ -90,6 +91,8 @@ AcceptResult DurableSink::accept_with(Signal signal, std::string_view otlp_proto
                                       const std::function<void(uint64_t sequence)>& apply) {
   if (closed_) return {AcceptError::kUnavailable, 0, "the server is shutting down"};
   uint64_t bytes = otlp_protobuf_bytes.size();
+  MemoryLease queued(memory_, MemoryUse::kQueue);
+  if (!queued.hold(bytes)) return {AcceptError::kOverloaded, 0, kMemorySpent};
   uint64_t before = queued_bytes_.fetch_add(bytes);
   if (before > 0 && before + bytes > queued_bytes_max_) {  // one alone always fits
     queued_bytes_.fetch_sub(bytes);
@@ -106,6 +109,7 @@ AcceptResult DurableSink::accept_with(Signal signal, std::string_view otlp_proto
     } give_back{queued_bytes_, bytes};
     sequence = log_.append(record_kind_of(signal), received_unix_ns, otlp_protobuf_bytes);
   }
+  queued.reset();
   if (!sequence.ok()) return {AcceptError::kUnavailable, 0, sequence.error()};
 
   const Turn turn(*this, *sequence);

@@ -3,7 +3,8 @@
 // diagnosis, which reads its signals back from there.
 //
 // When accept() has returned without an error the batch is on disk and seen by every query.
-// On error: kOverloaded while more than queued_bytes_max are waiting for the disk; kUnavailable when the log refuses
+// On error: kOverloaded while more than queued_bytes_max, or than there is memory for, are waiting for the disk;
+//           kUnavailable when the log refuses
 //           (disk full) or close() was called. Nothing of the batch is kept then.
 // A record that fails while it is applied (store/applier.h) is on disk and acknowledged all the same: its turn ends,
 // the next ones come. Thread rule: Thread-safe.
@@ -20,6 +21,7 @@
 #include "apps/server/set_aside.h"
 #include "base/clock.h"
 #include "base/counters.h"
+#include "base/memory_budget.h"
 #include "bus/log.h"
 #include "ingest/metric_mapping.h"
 #include "ingest/sink.h"
@@ -38,9 +40,10 @@ class DurableSink final : public IngestSink {
   // A record that waits for its turn for longer than any request may take waits for one that never ends.
   static constexpr int64_t kStuckNs = 30'000'000'000;
 
-  // After the log has been replayed. set_aside: told which record is being applied; nullptr: nobody is.
+  // After the log has been replayed. set_aside: told which record is being applied; nullptr: nobody is. memory: where
+  // what waits for the disk is taken from; nullptr: no limit besides.
   DurableSink(DurableLog& log, Applier& applier, MetricMapping& metrics, uint64_t queued_bytes_max, const Clock& clock,
-              SetAside* set_aside = nullptr);
+              SetAside* set_aside = nullptr, MemoryBudget* memory = nullptr);
 
   AcceptResult accept(Signal signal, Batch batch, std::string_view otlp_protobuf_bytes,
                       int64_t received_unix_ns) override;
@@ -64,6 +67,7 @@ class DurableSink final : public IngestSink {
   const uint64_t queued_bytes_max_;
   const Clock& clock_;
   SetAside* const set_aside_;
+  MemoryBudget* const memory_;
   std::atomic<uint64_t> queued_bytes_{0};
   std::atomic<bool> closed_{false};
 

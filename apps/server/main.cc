@@ -3,6 +3,7 @@
 // Order of start: lock the data folder, open the API (it answers /healthz and "starting"), read the durable log back
 // into stores and diagnosis, open the doors, say "ready". Order of stop follows the data: doors, diagnosis, API, log.
 #include <fcntl.h>
+#include <malloc.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -26,6 +27,7 @@
 #include "base/files.h"
 #include "base/flags.h"
 #include "base/log.h"
+#include "base/memory_budget.h"
 #include "base/text.h"
 #include "bus/log.h"
 #include "diagnosis/engine.h"
@@ -80,6 +82,7 @@ struct Options {
   int64_t metric_series_per_metric = 5'000'000;
   int64_t metric_series_per_agent = 200'000;
   int64_t queries_max = 8;
+  int64_t memory_max = 0;
   bool admin_api = false;
   std::vector<std::string> allowed_hosts;
   std::string scrape;
@@ -126,7 +129,13 @@ Result<Options> read_options(const std::vector<std::string>& arguments) {
       .number(&options.metric_series_per_agent, "--metric-series-per-agent", "N",
               "the same for one agent or other sender (default 200000)", 1, 4'000'000'000)
       .number(&options.queries_max, "--queries-max", "N",
-              "PromQL queries that run at a time, of up to 2 GiB each; others wait their turn (default 8)", 1, 1000)
+              "PromQL queries that run at a time, of up to 2 GiB each within --memory-max; others wait their turn "
+              "(default 8)",
+              1, 1000)
+      .number(&options.memory_max, "--memory-max", "N",
+              "memory the server uses, in bytes; beyond, requests and queries are told to try again and new series are "
+              "refused (default: three quarters of what the machine has, or its cgroup may have)",
+              64 << 20, 1ll << 50)
       .toggle(&options.admin_api, "--admin-api",
               "let anybody who reaches the API delete series and have all samples copied on disk (default: nobody)")
       .list(&options.allowed_hosts, "--allowed-host", "NAME",
@@ -210,9 +219,37 @@ bool replay(DurableLog& log, Applier& applier, const ColumnarSpanStore& spans, E
   return !stopping;
 }
 
-MetricEngineOptions metric_options(const Options& options, const ClockWitness& witness) {
+// What a store keeps in memory: as usual, but no more than this part of the budget.
+size_t part_of(const MemoryBudget& memory, uint64_t parts, size_t usual) {
+  return std::min<size_t>(usual, memory.bytes_max() / parts);
+}
+ColumnarStepStoreOptions step_options(const Options& options, const ClockWitness& witness, const MemoryBudget& memory) {
+  ColumnarStepStoreOptions steps;
+  steps.witness = &witness;
+  steps.folder = options.data + "/steps";
+  steps.days = options.step_days;
+  steps.bytes_max = static_cast<uint64_t>(options.step_bytes_max);
+  steps.hot_bytes_max = part_of(memory, 8, steps.hot_bytes_max);
+  steps.cache_bytes_max = part_of(memory, 32, steps.cache_bytes_max);
+  steps.memory.step_bytes_max = part_of(memory, 4, steps.memory.step_bytes_max);
+  steps.memory.log_bytes_max = part_of(memory, 16, steps.memory.log_bytes_max);
+  return steps;
+}
+ColumnarSpanStoreOptions span_options(const Options& options, const ClockWitness& witness, const MemoryBudget& memory) {
+  ColumnarSpanStoreOptions spans;
+  spans.witness = &witness;
+  spans.folder = options.data + "/spans";
+  spans.days = options.trace_days;
+  spans.bytes_max = static_cast<uint64_t>(options.trace_bytes_max);
+  spans.head_bytes_max = part_of(memory, 16, spans.head_bytes_max);
+  spans.unsealed_bytes_max = part_of(memory, 8, spans.unsealed_bytes_max);
+  return spans;
+}
+MetricEngineOptions metric_options(const Options& options, const ClockWitness& witness, MemoryBudget& memory) {
   MetricEngineOptions metrics;
   metrics.witness = &witness;
+  metrics.memory = &memory;
+  metrics.seal_bytes_min = part_of(memory, 16, metrics.seal_bytes_min);
   metrics.folder = options.data + "/metrics";
   metrics.ack = options.metric_ack == "synced" ? metrics::Ack::kFsynced : metrics::Ack::kWritten;
   metrics.limits.series_max = static_cast<uint64_t>(options.metric_series_max);
@@ -262,6 +299,16 @@ void raise_file_limit() {
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
   limit.rlim_cur = std::min<rlim_t>(limit.rlim_max, 131'072);
   setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+// What malloc keeps of freed memory at the end of each arena, which malloc_trim() leaves alone: up to 64 MiB by itself,
+// less where the budget is small.
+void limit_malloc(uint64_t memory_max) {
+  constexpr uint64_t kArenas = 256, kTrimUsual = 64u << 20, kMapUsual = 32u << 20;
+  const uint64_t part = memory_max / kArenas;
+  if (part >= kTrimUsual) return;
+  ::mallopt(M_TRIM_THRESHOLD, static_cast<int>(part));
+  ::mallopt(M_MMAP_THRESHOLD, static_cast<int>(std::min(part, kMapUsual)));
 }
 
 struct StopOnReturn {
@@ -319,6 +366,9 @@ Result<void> run(const Options& options, const sigset_t& signals) {
 
   raise_file_limit();
   const std::vector<std::string> names = server_names(options, *http_address);
+  MemoryBudget memory(options.memory_max > 0 ? static_cast<uint64_t>(options.memory_max)
+                                             : memory_limit_bytes() / 4 * 3);
+  limit_malloc(memory.bytes_max());
   SystemClock clock;
   ClockWitness witness(clock);
   Counters counters(kServerCounters);
@@ -330,6 +380,7 @@ Result<void> run(const Options& options, const sigset_t& signals) {
        .body_bytes_max = 1 << 20,
        .path_limits = {{std::string(kRemoteWritePath), kRemoteWriteBodyBytesMax}},
        .threads = 8 + static_cast<size_t>(options.queries_max),  // queries never take the last ones
+       .memory = &memory,
        .name = "http",
        .cross_site = {.hosts = names, .check_host = true, .changes_state = changes_state}},
       [&](const ServerRequest& request, const std::shared_ptr<HttpResponder>& responder) {
@@ -339,23 +390,15 @@ Result<void> run(const Options& options, const sigset_t& signals) {
       counters);
   if (!api.ok()) return Error{"--http: " + api.error()};
   Result<std::unique_ptr<ColumnarStepStore>> step_store =
-      ColumnarStepStore::open({.folder = options.data + "/steps",
-                               .days = options.step_days,
-                               .bytes_max = static_cast<uint64_t>(options.step_bytes_max),
-                               .witness = &witness},
-                              clock, counters);
+      ColumnarStepStore::open(step_options(options, witness, memory), clock, counters);
   if (!step_store.ok()) return Error{step_store.error()};
   ColumnarStepStore& steps = **step_store;
   Result<std::unique_ptr<ColumnarSpanStore>> span_store =
-      ColumnarSpanStore::open({.folder = options.data + "/spans",
-                               .days = options.trace_days,
-                               .bytes_max = static_cast<uint64_t>(options.trace_bytes_max),
-                               .witness = &witness},
-                              clock, counters);
+      ColumnarSpanStore::open(span_options(options, witness, memory), clock, counters);
   if (!span_store.ok()) return Error{span_store.error()};
   ColumnarSpanStore& spans = **span_store;
   Result<std::unique_ptr<MetricEngine>> metric_engine =
-      MetricEngine::open(metric_options(options, witness), clock, counters);
+      MetricEngine::open(metric_options(options, witness, memory), clock, counters);
   if (!metric_engine.ok()) return Error{metric_engine.error()};
   MetricEngine& metrics = **metric_engine;
   const AliasReader named_metrics(metrics);
@@ -423,12 +466,14 @@ Result<void> run(const Options& options, const sigset_t& signals) {
   Readiness readiness(counters);
   readiness.add({"disk", [&] { return full_disk(options.data); }});
   readiness.add({"metrics", [&] { return metrics.trouble(); }});
+  readiness.add({"memory", [&] { return memory.spent() ? std::optional(memory.why_spent()) : std::nullopt; }});
   readiness.add({"clock", [&] { return clock_problem(witness); }, true});
 
   StepTraceCache traces(steps, spans, clock);
   ApiContext context{steps, spans, traces, named_metrics, **state, agents, engine, counters, clock, ready, *web_folder};
   context.feedback = &feedback;
   context.readiness = &readiness;
+  context.memory = &memory;
   context.ask_detail = [&](const JobInfo& job, const DetailRequest& request) {
     counters.add("lockstep_detail_asks_total", "reason=\"person\"");
     return ask_hosts(job, request, commands);
@@ -445,8 +490,8 @@ Result<void> run(const Options& options, const sigset_t& signals) {
     counters.add("lockstep_stack_asks_total", "reason=\"person\"", asked.ranks);
     return asked;
   };
-  MetricMapping mapping(intake, clock);
-  RemoteWriteDoor remote_write(intake, clock, counters);
+  MetricMapping mapping(intake, clock, &memory);
+  RemoteWriteDoor remote_write(intake, clock, counters, kRemoteWriteBodyBytesMax, &memory);
   std::unique_ptr<Scraper> scraper;  // there before `ready` is set, and until the API has stopped
   context.scrape_targets = [&] { return scraper ? scraper->targets() : std::vector<ScrapeTarget>(); };
   QueryTurns queries(
@@ -485,11 +530,14 @@ Result<void> run(const Options& options, const sigset_t& signals) {
   tail.go_live();
   stack_asks.go_live();
 
-  DurableSink sink(**log, applier, mapping, kQueuedBytesMax, clock, &set_aside);
+  DurableSink sink(**log, applier, mapping, kQueuedBytesMax, clock, &set_aside, &memory);
   readiness.add({"apply", [&] { return sink.stuck(clock.monotonic_ns()); }});
-  Result<std::unique_ptr<OtlpDoors>> doors = OtlpDoors::start(
-      {.http = *otlp_http_address, .grpc = *otlp_grpc_address, .witness = &witness, .allowed_hosts = names}, sink,
-      clock, counters, &commands);
+  Result<std::unique_ptr<OtlpDoors>> doors = OtlpDoors::start({.http = *otlp_http_address,
+                                                               .grpc = *otlp_grpc_address,
+                                                               .witness = &witness,
+                                                               .memory = &memory,
+                                                               .allowed_hosts = names},
+                                                              sink, clock, counters, &commands);
   if (!doors.ok()) return Error{doors.error()};
   if (!options.scrape.empty()) scraper = Scraper::start(std::move(*scrape), intake, clock, counters);
   ready = true;
@@ -508,6 +556,7 @@ Result<void> run(const Options& options, const sigset_t& signals) {
     contained("server", "a look at itself", [&] {
       tell_dropped(dropped_unsealed, sink, clock);
       show_clocks(witness, counters);
+      memory.tick(counters);
       readiness.ask();
     });
   }

@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "base/counters.h"
+#include "base/memory_budget.h"
 #include "ingest/scrape_target.h"
 #include "query/mfu.h"
 #include "query/step_trace.h"
@@ -47,6 +48,7 @@ struct ApiContext {
   std::function<CardinalityReport(size_t top)> cardinality = {};  // empty: not known. Thread-safe
   MetricEngine* metric_admin = nullptr;  // may be told to delete and to copy; nullptr: nobody may
   std::function<std::vector<ScrapeTarget>()> scrape_targets = {};  // empty: nothing is scraped. Thread-safe
+  MemoryBudget* memory = nullptr;    // where queries take theirs from; nullptr: no limit for all together. Thread-safe
   FeedbackBook* feedback = nullptr;  // what people say of verdicts; nullptr: not taken here
   Readiness* readiness = nullptr;    // asked once `ready` is set; nullptr: nothing else is checked
 };

@@ -112,6 +112,12 @@ HttpResponse prometheus_answer(const std::function<void(JsonWriter&)>& write_dat
   return json_answer(json);
 }
 
+HttpResponse prometheus_no_memory() {
+  HttpResponse refused = prometheus_error("unavailable", kMemorySpent);
+  refused.headers.emplace_back("retry-after", "1");
+  return refused;
+}
+
 HttpResponse prometheus_error(std::string_view type, std::string_view line) {
   int status = 500;
   if (type == "bad_data") status = 400;

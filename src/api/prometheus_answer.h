@@ -49,6 +49,8 @@ struct PrometheusNotes {
 HttpResponse prometheus_answer(const std::function<void(JsonWriter&)>& write_data, const PrometheusNotes& notes = {});
 // errorType: bad_data execution timeout canceled internal unavailable not_found; the HTTP status follows from it.
 HttpResponse prometheus_error(std::string_view type, std::string_view line);
+// 503 with Retry-After: there is no memory for it now.
+HttpResponse prometheus_no_memory();
 
 void write_prometheus_time(JsonWriter& json, int64_t time_ms);  // seconds with three decimals where needed
 std::string prometheus_number(double value);

@@ -79,6 +79,8 @@ void write_series(JsonWriter& json, const promql::ResultSeries& series, bool one
 HttpResponse run(const ApiContext& context, const ServerRequest& request, const PrometheusForm& form,
                  promql::QueryTimes times) {
   promql::QueryOptions options;
+  MemoryLease memory(context.memory, MemoryUse::kQueries);
+  options.memory = &memory;
   options.cancelled = request.is_gone;
   const Result<int64_t> timeout_ms = prometheus_timeout(form);
   if (!timeout_ms.ok()) return prometheus_error("bad_data", timeout_ms.error());
@@ -110,7 +112,12 @@ HttpResponse run(const ApiContext& context, const ServerRequest& request, const 
       return prometheus_error("canceled", result.error);
     case promql::QueryFailure::kExecution:
       return prometheus_error("execution", result.error);
+    case promql::QueryFailure::kNoMemory:
+      return prometheus_no_memory();
   }
+  // What the evaluation held is gone but for the result; its text is besides.
+  const uint64_t held_bytes = memory.bytes();
+  bool has_room = true;
   PrometheusNotes notes;
   constexpr size_t kNotesMax = 10;
   size_t left_out[2] = {0, 0};
@@ -129,7 +136,7 @@ HttpResponse run(const ApiContext& context, const ServerRequest& request, const 
     notes.warnings.push_back("results truncated due to limit");
   }
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
-  return prometheus_answer(
+  HttpResponse answer = prometheus_answer(
       [&](JsonWriter& json) {
         json.begin_object().field("resultType", prometheus_type(result.type)).key("result");
         if (result.type == promql::ValueType::kScalar) {
@@ -140,8 +147,11 @@ HttpResponse run(const ApiContext& context, const ServerRequest& request, const 
           json.string(result.text).end_array();
         } else {
           json.begin_array();
-          for (const promql::ResultSeries& series : result.series)
+          for (const promql::ResultSeries& series : result.series) {
+            has_room = has_room && memory.hold(held_bytes + 2 * json.text().size());  // it grows by doubling
+            if (!has_room) break;
             write_series(json, series, result.type == promql::ValueType::kVector);
+          }
           json.end_array();
         }
         if (!form.value("stats").empty()) {
@@ -163,6 +173,7 @@ HttpResponse run(const ApiContext& context, const ServerRequest& request, const 
         json.end_object();
       },
       notes);
+  return has_room ? std::move(answer) : prometheus_no_memory();
 }
 
 }  // namespace

@@ -91,19 +91,29 @@ HttpResponse prometheus_series(const ApiContext& context, const ApiRequest& requ
   using LabelList = std::vector<std::pair<std::string, std::string>>;
   std::map<LabelList, bool> found;
   PrometheusNotes notes;
+  MemoryLease memory(context.memory, MemoryUse::kQueries);
   for (const std::vector<LabelMatcher>& matchers : asked->any) {
     SelectOptions options;
     options.from_ms = asked->from_ms;
     options.to_ms = asked->to_ms;
-    options.give_up = request.http.is_gone;
+    options.give_up = [&] {
+      return (request.http.is_gone && request.http.is_gone()) || (context.memory != nullptr && context.memory->spent());
+    };
+    auto given_up = [&] {
+      return context.memory != nullptr && context.memory->spent() ? prometheus_no_memory() : cancelled();
+    };
     Result<std::unique_ptr<MetricSelection>> selection = context.metrics.select(matchers, options);
-    if (options.give_up && options.give_up()) return cancelled();
+    if (options.give_up()) return given_up();
     if (!selection.ok()) return prometheus_error("execution", selection.error());
     for (size_t i = 0; i < (*selection)->size(); ++i) {
-      if (i % 4096 == 0 && options.give_up && options.give_up()) return cancelled();
+      if (i % 4096 == 0 && options.give_up()) return given_up();
       LabelList labels;
-      for (const LabelSymbols& label : (*selection)->labels(i))
+      uint64_t bytes = 0;
+      for (const LabelSymbols& label : (*selection)->labels(i)) {
         labels.emplace_back((*selection)->text(label.name), (*selection)->text(label.value));
+        bytes += labels.back().first.size() + labels.back().second.size() + sizeof labels.back();
+      }
+      if (!memory.add(2 * bytes)) return prometheus_no_memory();  // here and in the answer
       found.emplace(std::move(labels), true);
       if (asked->limit == 0 || found.size() <= asked->limit) continue;
       found.erase(std::prev(found.end()));

@@ -1,5 +1,7 @@
 #include "api/query_turns.h"
 
+#include <algorithm>
+
 #include "api/prometheus_answer.h"
 #include "base/contained.h"
 #include "base/log.h"
@@ -14,14 +16,17 @@ int64_t timeout_of(const ServerRequest& request) {
   return timeout.ok() ? *timeout : kPrometheusTimeoutMs;  // what is wrong with it is told when its turn comes
 }
 
-const char* result_of(int status) {
-  switch (status) {
+const char* result_of(const HttpResponse& response) {
+  switch (const int status = response.status) {
     case 200:
       return "result=\"answered\"";
     case 499:
       return "result=\"cancelled\"";
-    case 503:
-      return "result=\"timeout\"";
+    case 503:  // of the two only one is worth another try at once
+      return std::any_of(response.headers.begin(), response.headers.end(),
+                         [](const auto& header) { return header.first == "retry-after"; })
+                 ? "result=\"memory\""
+                 : "result=\"timeout\"";
     default:
       return status < 500 ? "result=\"refused\"" : "result=\"failed\"";
   }
@@ -100,7 +105,7 @@ bool QueryTurns::is_over(const Query& query) {
 }
 
 void QueryTurns::end(const Query& query, HttpResponse response) {
-  counters_.add("lockstep_queries_total", result_of(response.status));
+  counters_.add("lockstep_queries_total", result_of(response));
   query.responder->answer(std::move(response));
 }
 

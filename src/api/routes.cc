@@ -89,10 +89,11 @@ constexpr Route kRoutes[] = {
      prometheus_query_exemplars, "GET", true},
     {"/prometheus/api/v1/query_exemplars", "", "Prometheus: the same, as a form", prometheus_query_exemplars, "POST",
      true},
-    {"/prometheus/api/v1/format_query", "query", "Prometheus: a query in normal form", prometheus_format_query},
-    {"/prometheus/api/v1/format_query", "", "Prometheus: the same, as a form", prometheus_format_query, "POST"},
-    {"/prometheus/api/v1/parse_query", "query", "Prometheus: a query as a tree", prometheus_parse_query},
-    {"/prometheus/api/v1/parse_query", "", "Prometheus: the same, as a form", prometheus_parse_query, "POST"},
+    {"/prometheus/api/v1/format_query", "query", "Prometheus: a query in normal form", prometheus_format_query, "GET",
+     true},
+    {"/prometheus/api/v1/format_query", "", "Prometheus: the same, as a form", prometheus_format_query, "POST", true},
+    {"/prometheus/api/v1/parse_query", "query", "Prometheus: a query as a tree", prometheus_parse_query, "GET", true},
+    {"/prometheus/api/v1/parse_query", "", "Prometheus: the same, as a form", prometheus_parse_query, "POST", true},
     {"/prometheus/api/v1/series", "match[] start end limit", "Prometheus: label sets of series", prometheus_series,
      "GET", true},
     {"/prometheus/api/v1/series", "", "Prometheus: the same, as a form", prometheus_series, "POST", true},
@@ -213,6 +214,7 @@ HttpResponse answer(const ApiContext& context, const ServerRequest& request) {
   if (is_api && !context.ready) {
     return not_yet("starting: the durable log is being read back; try again in a moment");
   }
+  if (is_api && context.memory != nullptr && context.memory->spent()) return not_yet(kMemorySpent);
   for (const Route& route : kRoutes) {
     ApiRequest matched{request, {}, {}, {}, {}};
     if (!matches(route.pattern, request.path, &matched)) continue;

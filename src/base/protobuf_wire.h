@@ -2,8 +2,8 @@
 // Inline, because every byte of every request passes here.
 //
 // The reader takes what libprotobuf takes: overlong varints, fields in any order, unknown fields and groups. A field of
-// a known number with an unexpected wire type is an unknown field. On a malformed byte every reader that shares the
-// WireError ends, so that callers look at it once, at the end.
+// a known number with an unexpected wire type is an unknown field. On a malformed byte, and where memory is refused,
+// every reader that shares the WireError ends, so that callers look at it once, at the end.
 //
 // Thread rule: Confined.
 #pragma once
@@ -13,6 +13,8 @@
 #include <cstring>
 #include <string>
 #include <string_view>
+
+#include "base/memory_budget.h"
 
 namespace lockstep::protobuf {
 
@@ -31,11 +33,14 @@ constexpr uint64_t zigzag_encode(int64_t value) {
 // What the elements of one request may take in memory: an empty element is two bytes on the wire and hundreds here.
 inline constexpr uint64_t kDecodedBytesMax = 512ull << 20;
 
-// The first thing found wrong, and where.
+// The first thing found wrong, and where; and the memory of the request, which is taken from the lease (where there is
+// one) in pieces.
 struct WireError {
   const char* what = nullptr;
   const char* at = nullptr;
-  uint64_t memory_left = kDecodedBytesMax;
+  MemoryLease* lease = nullptr;
+  uint64_t memory_left = 0;   // of what was taken
+  uint64_t memory_taken = 0;  // of kDecodedBytesMax
 };
 
 // Nested groups of unknown fields are skipped this deep; messages we know are bounded by their decoder.
@@ -84,17 +89,19 @@ class WireReader {
 
   void skip() { skip_field(0); }
   bool fail(const char* what) {
-    if (error_->what == nullptr) *error_ = {what, at_};
+    if (error_->what == nullptr) {
+      error_->what = what;
+      error_->at = at_;
+    }
     at_ = end_;
     return false;
   }
-  // Accounts for a decoded element; fails once a request has become too large.
-  void take_memory(uint64_t bytes) {
-    if (bytes > error_->memory_left) {
-      fail("too many elements for one request (512 MiB decoded is the limit)");
-    } else {
-      error_->memory_left -= bytes;
-    }
+  // Accounts for a decoded element, before it is made. False: the request has become too large, or the server has no
+  // more memory for it; the element is not to be made, and no reader gives any more.
+  [[nodiscard]] bool take_memory(uint64_t bytes) {
+    if (bytes > error_->memory_left && !take_more(bytes)) return false;
+    error_->memory_left -= bytes;
+    return true;
   }
 
   // Where the next field begins.
@@ -111,8 +118,8 @@ class WireReader {
     return {began, static_cast<size_t>(at_ - began)};
   }
 
-  // Bare values follow each other in a packed field.
-  bool at_end() const { return at_ == end_; }
+  // Bare values follow each other in a packed field. Also once anything is malformed, whichever reader found it.
+  bool at_end() const { return at_ == end_ || error_->what != nullptr; }
   size_t left() const { return static_cast<size_t>(end_ - at_); }
 
   // How many fields with this one-byte tag, the current one included, stand here in a row: what to reserve. Counts what
@@ -130,6 +137,23 @@ class WireReader {
   }
 
  private:
+  bool take_more(uint64_t bytes) {
+    // Doubling, so that small requests take little and large ones ask rarely.
+    constexpr uint64_t kPieceMin = 64u << 10, kPieceMax = 4u << 20;
+    const uint64_t taken = error_->memory_taken;
+    const uint64_t room = kDecodedBytesMax - taken + error_->memory_left;
+    if (error_->what != nullptr) return fail("");
+    if (bytes > room) return fail("too many elements for one request (512 MiB decoded is the limit)");
+    const uint64_t piece = taken < kPieceMin ? kPieceMin : taken < kPieceMax ? taken : kPieceMax;
+    const uint64_t need = bytes - error_->memory_left;
+    const uint64_t most = kDecodedBytesMax - taken;
+    const uint64_t more = need > piece ? need : piece < most ? piece : most;
+    if (error_->lease != nullptr && !error_->lease->add(more)) return fail(kMemorySpent);
+    error_->memory_taken += more;
+    error_->memory_left += more;
+    return true;
+  }
+
   uint64_t varint_slow(int bytes_max) {
     uint64_t value = 0;
     for (int i = 0; i < bytes_max; ++i) {

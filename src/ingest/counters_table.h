@@ -8,6 +8,7 @@
 #include <array>
 
 #include "base/counters.h"
+#include "base/memory_budget.h"
 #include "bus/log_counters.h"
 #include "store/store_counters.h"
 
@@ -44,7 +45,8 @@ inline constexpr CounterDescriptor kIngestCounters[] = {
      "Records refused, their sender told, by door, signal and reason: future_time, bad_train_step, bad_rank_status, "
      "bad_comm_init, bad_identity, store; of metrics: bad_histogram, no_value, delta_repeated, delta_limit, and what "
      "the store refuses (series_limit, "
-     "job_limit, metric_limit, tenant_limit, agent_limit, too_old, future, label_forbidden, labels_invalid); "
+     "job_limit, metric_limit, tenant_limit, agent_limit, memory_limit, too_old, future, label_forbidden, "
+     "labels_invalid); "
      "overloaded and unavailable: the sender keeps them and tries again."},
     {"lockstep_ingest_dropped_records_total", "counter", Severity::kDataLoss,
      "Records lost after they were received, by door, signal and reason."},
@@ -52,7 +54,7 @@ inline constexpr CounterDescriptor kIngestCounters[] = {
      "Requests by door, signal and answer (HTTP or gRPC status)."},
     {"lockstep_ingest_undecodable_requests_total", "counter", Severity::kNotice,
      "Requests with an unknown number of records that could not be decoded, by door and reason: content_type, "
-     "content_encoding, tenant, compression, too_large, protobuf, json."},
+     "content_encoding, tenant, compression, too_large, memory, protobuf, json."},
     {"lockstep_ingest_bytes_total", "counter", Severity::kInfo,
      "Bytes of decoded requests after decompression, by door."},
 
@@ -65,7 +67,7 @@ inline constexpr CounterDescriptor kIngestCounters[] = {
     {"lockstep_queries_total", "counter", Severity::kInfo,
      "PromQL queries and lists of series, by result: answered, refused (a mistake, or over a limit), timeout, "
      "cancelled "
-     "(the client went away), turned_away (too many wait), failed."},
+     "(the client went away), turned_away (too many wait), memory (there was none), failed."},
     {"lockstep_queries", "gauge", Severity::kInfo, "PromQL queries now, by state: running, waiting for their turn."},
 
     {"lockstep_scrapes_total", "counter", Severity::kInfo,
@@ -115,6 +117,6 @@ constexpr auto join_counters(const CounterDescriptor (&... tables)[kSizes]) {
   return all;
 }
 
-inline constexpr auto kServerCounters = join_counters(kIngestCounters, kLogCounters, kStoreCounters);
+inline constexpr auto kServerCounters = join_counters(kIngestCounters, kMemoryCounters, kLogCounters, kStoreCounters);
 
 }  // namespace lockstep

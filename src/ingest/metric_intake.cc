@@ -63,8 +63,13 @@ void MetricIntake::metadata(std::string_view name, std::string_view type, std::s
   for (std::string_view part : {name, type, help, unit}) key.append(part).push_back('\0');
   {
     std::lock_guard lock(metadata_mutex_);
-    if (metadata_seen_.size() >= kMetadataSeenMax) metadata_seen_.clear();
+    if (metadata_seen_bytes_ >= kMetadataSeenBytesMax) {
+      metadata_seen_.clear();
+      metadata_seen_bytes_ = 0;
+    }
+    const size_t bytes = key.size() + sizeof(std::string);
     if (!metadata_seen_.insert(std::move(key)).second) return;
+    metadata_seen_bytes_ += bytes;
   }
   writer_.set_metadata(name, type, help, unit);
 }

@@ -39,7 +39,7 @@ class MetricIntake {
   void metadata(std::string_view name, std::string_view type, std::string_view help, std::string_view unit);
 
  private:
-  static constexpr size_t kMetadataSeenMax = 65'536;
+  static constexpr size_t kMetadataSeenBytesMax = 8u << 20;
 
   MetricWriter& writer_;
   const Clock& clock_;
@@ -49,6 +49,7 @@ class MetricIntake {
   std::array<std::mutex, 256> streams_;  // a stream's pushes one after the other; streams may share a mutex
   std::mutex metadata_mutex_;
   std::unordered_set<std::string> metadata_seen_;  // guarded by metadata_mutex_
+  size_t metadata_seen_bytes_ = 0;                 // guarded by metadata_mutex_
 };
 
 // What a refusal is to its sender: "refused 3 of 40 samples: series_limit (2): ...; too_old (1): ...". Empty: none.

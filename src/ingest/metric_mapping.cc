@@ -93,11 +93,9 @@ template <typename T>
 void read_packed(WireReader& in, std::vector<T>& out) {
   if ((in.tag() & 7) == kBytes) {
     for (WireReader values = in.message(); !values.at_end();) {
-      in.take_memory(sizeof(T));
-      out.push_back(std::bit_cast<T>(values.fixed64()));
+      if (in.take_memory(sizeof(T))) out.push_back(std::bit_cast<T>(values.fixed64()));
     }
-  } else {
-    in.take_memory(sizeof(T));
+  } else if (in.take_memory(sizeof(T))) {
     out.push_back(std::bit_cast<T>(in.fixed64()));
   }
 }
@@ -113,12 +111,10 @@ void read_side(WireReader in, Side& side) {
     if (in.tag() == tag_of(1, kVarint)) {
       side.first = static_cast<int32_t>(zigzag_decode(static_cast<uint32_t>(in.varint())));
     } else if (in.tag() == tag_of(2, kVarint)) {
-      in.take_memory(8);
-      side.counts.push_back(in.varint());
+      if (in.take_memory(8)) side.counts.push_back(in.varint());
     } else if (in.tag() == tag_of(2, kBytes)) {
       for (WireReader values = in.message(); !values.at_end();) {
-        in.take_memory(8);
-        side.counts.push_back(values.varint());
+        if (in.take_memory(8)) side.counts.push_back(values.varint());
       }
     } else {
       in.skip();
@@ -197,11 +193,15 @@ void add(NativeHistogram& sum, const NativeHistogram& more) {
 class OtlpMetricWalk {
  public:
   OtlpMetricWalk(MetricMapping& mapping, std::string_view door, int64_t received_unix_ns)
-      : mapping_(mapping), door_(door), received_ms_(received_unix_ns / 1'000'000) {}
+      : mapping_(mapping),
+        door_(door),
+        received_ms_(received_unix_ns / 1'000'000),
+        lease_(mapping.memory_, MemoryUse::kDecoding) {
+    error_.lease = &lease_;
+  }
 
   Result<MetricMapping::Outcome> run(std::string_view bytes) {
-    WireError error;
-    WireReader in(bytes, error);
+    WireReader in(bytes, error_);
     while (in.next() && problem_.empty()) {
       if (in.tag() == tag_of(1, kBytes)) {
         resource_metrics(in.message());
@@ -210,7 +210,8 @@ class OtlpMetricWalk {
       }
     }
     if (!problem_.empty()) return Error{problem_};
-    if (error.what != nullptr) return Error{std::string("not an OTLP metrics request: ") + error.what};
+    if (lease_.was_refused()) return Error{kMemorySpent};
+    if (error_.what != nullptr) return Error{std::string("not an OTLP metrics request: ") + error_.what};
     return outcome_;
   }
 
@@ -261,8 +262,7 @@ class OtlpMetricWalk {
           if (is_kept_resource(key_of(key_value))) WireWriter(resource_).bytes(1, key_value);
         }
       } else if (in.tag() == tag_of(2, kBytes)) {
-        in.take_memory(sizeof(std::string_view));
-        scopes.push_back(in.bytes());
+        if (in.take_memory(sizeof(std::string_view))) scopes.push_back(in.bytes());
       } else {
         in.skip();
       }
@@ -316,8 +316,7 @@ class OtlpMetricWalk {
           const uint32_t kind = in.tag() >> 3;
           if (kind != one.kind) one.data.clear();  // of a oneof the last counts
           one.kind = kind;
-          in.take_memory(sizeof(std::string_view));
-          one.data.push_back(in.bytes());
+          if (in.take_memory(sizeof(std::string_view))) one.data.push_back(in.bytes());
           break;
         }
         default:
@@ -367,7 +366,7 @@ class OtlpMetricWalk {
   }
 
   void point(const Metric& metric, WireReader in) {
-    read(metric.kind, in);
+    if (!read(metric.kind, metric.name.size() + metric.unit.size(), in)) return;
     if (point_.time_ms == 0) point_.time_ms = received_ms_;
     // What all series of this point have in common, after their form and bound.
     tail_.clear();
@@ -421,6 +420,10 @@ class OtlpMetricWalk {
   void native(bool is_delta) {
     if (point_.scale < kSchemaMin && !point_.is_stale()) {
       return refuse("bad_histogram", 1, format("an exponential histogram of scale %d (limit -4)", point_.scale));
+    }
+    if (point_.positive.counts.size() + point_.negative.counts.size() > kHistogramBucketsMax) {
+      return refuse("bad_histogram", 1,
+                    format("an exponential histogram of more than %zu buckets", kHistogramBucketsMax));
     }
     NativeHistogram histogram;
     histogram.schema = std::min(point_.scale, kSchemaMax);
@@ -507,6 +510,11 @@ class OtlpMetricWalk {
         refuse("delta_limit", 1, format("more than %zu series of deltas", MetricMapping::kDeltasMax));
         return nullptr;
       }
+      if (!mapping_.delta_memory_.hold(MetricMapping::bytes_of(key))) {
+        raw_.resize(entry.raw_at);
+        refuse("delta_limit", 1, "there is no memory for more series of deltas (--memory-max)");
+        return nullptr;
+      }
       found = mapping_.deltas_.emplace(key, MetricMapping::Delta{}).first;
     } else if (point_.time_ms <= found->second.time_ms) {
       raw_.resize(entry.raw_at);
@@ -535,8 +543,14 @@ class OtlpMetricWalk {
     undo_.clear();
   }
 
+  void take_back_deltas() {
+    for (auto undo = undo_.rbegin(); undo != undo_.rend(); ++undo) *undo->first = undo->second;
+  }
+
   void end_push(std::string_view scope) {
-    if (!entries_.empty() && problem_.empty()) {
+    if (error_.what != nullptr) {  // not all of it was read: the sender has to send it again
+      take_back_deltas();
+    } else if (!entries_.empty() && problem_.empty()) {
       series_.resize(entries_.size());
       for (size_t k = 0; k < entries_.size(); ++k) {
         const Entry& entry = entries_[k];
@@ -557,7 +571,7 @@ class OtlpMetricWalk {
           door_, stream, series_, [&](size_t k) { return MetricMapping::labels_of(series_[k].raw_labels); });
       if (!pushed.ok()) {
         problem_ = pushed.error();
-        for (auto undo = undo_.rbegin(); undo != undo_.rend(); ++undo) *undo->first = undo->second;
+        take_back_deltas();
       } else {
         for (const RefusedSamples& refused : pushed->refused) outcome_.refused += refused.samples;
         if (outcome_.line.empty()) outcome_.line = refusals_line(*pushed, entries_.size());
@@ -568,7 +582,7 @@ class OtlpMetricWalk {
 
   void read_exemplar(WireReader in) {
     PushedExemplar exemplar;
-    in.take_memory(sizeof(PushedExemplar));
+    if (!in.take_memory(sizeof(PushedExemplar))) return;
     while (in.next()) {
       switch (in.tag()) {
         case tag_of(2, kFixed64):
@@ -591,8 +605,9 @@ class OtlpMetricWalk {
           exemplar.value = static_cast<double>(static_cast<int64_t>(in.fixed64()));
           break;
         case tag_of(7, kBytes): {
-          in.take_memory(2 * sizeof(std::string));
-          Result<Attribute> attribute = otlp::decode_attribute(in.bytes());
+          const std::string_view bytes = in.bytes();
+          if (!in.take_memory(2 * sizeof(std::string) + bytes.size())) break;
+          Result<Attribute> attribute = otlp::decode_attribute(bytes);
           if (attribute.ok() && exemplar.labels.size() < kLabelsMax) {
             exemplar.labels.emplace_back(prometheus_label(attribute->key), plain_text(attribute->value));
           }
@@ -605,11 +620,12 @@ class OtlpMetricWalk {
     const bool good = std::all_of(exemplar.labels.begin(), exemplar.labels.end(), [](const auto& label) {
       return is_utf8(label.first) && is_utf8(label.second) && label.second.size() <= kLabelValueBytesMax;
     });
-    if (good) point_.exemplars.push_back(std::move(exemplar));
+    if (good && label_bytes(exemplar.labels) <= kExemplarBytesMax) point_.exemplars.push_back(std::move(exemplar));
   }
 
-  // Any kind of point into point_ and attributes_.
-  void read(uint32_t kind, WireReader& in) {
+  // Any kind of point into point_ and attributes_. False: there is no memory for its series, whose names have so many
+  // bytes.
+  bool read(uint32_t kind, size_t name_bytes, WireReader& in) {
     const uint32_t attributes_field = kind == 9 ? 9 : kind == 10 ? 1 : 7;
     const uint32_t flags_field = kind == 9 || kind == 10 ? 10 : 8;
     const uint32_t exemplars_field = kind == 9 ? 8 : kind == 10 ? 11 : kind == 11 ? 0 : 5;
@@ -679,15 +695,15 @@ class OtlpMetricWalk {
             told.skip();
           }
         }
-        in.take_memory(sizeof quantile);
-        out.quantiles.push_back(quantile);
+        if (in.take_memory(sizeof quantile)) out.quantiles.push_back(quantile);
       } else {
         in.skip();
       }
     }
     // Every series of a point spells out what it shares with the others.
     const size_t series = 3 + out.bounds.size() + out.quantiles.size();
-    in.take_memory(series * (sizeof(Entry) + sizeof(PushedSeries) + prefix_.size() + attributes_.size() + 64));
+    return in.take_memory(
+        series * (sizeof(Entry) + sizeof(PushedSeries) + prefix_.size() + attributes_.size() + name_bytes + 64));
   }
 
   MetricMapping& mapping_;
@@ -695,6 +711,8 @@ class OtlpMetricWalk {
   const int64_t received_ms_;
   MetricMapping::Outcome outcome_;
   std::string problem_;  // the store takes nothing
+  MemoryLease lease_;
+  WireError error_;
 
   std::string resource_, prefix_, tail_, attributes_, raw_;
   Point point_;
@@ -716,7 +734,11 @@ Result<MetricMapping::Outcome> MetricMapping::push(std::string_view door, std::s
 void MetricMapping::forget_idle_deltas(int64_t now_ns) {
   if (now_ns < next_sweep_ns_) return;
   next_sweep_ns_ = now_ns + kSweepNs;
-  std::erase_if(deltas_, [&](const auto& item) { return now_ns - item.second.used_ns > kDeltaIdleNs; });
+  std::erase_if(deltas_, [&](const auto& item) {
+    const bool is_idle = now_ns - item.second.used_ns > kDeltaIdleNs;
+    if (is_idle) delta_memory_.release(bytes_of(item.first));
+    return is_idle;
+  });
 }
 
 Result<Labels> MetricMapping::labels_of(std::string_view raw) {

@@ -24,6 +24,7 @@
 #include <unordered_map>
 
 #include "base/clock.h"
+#include "base/memory_budget.h"
 #include "ingest/metric_intake.h"
 
 namespace lockstep {
@@ -33,14 +34,16 @@ class MetricMapping {
   static constexpr size_t kDeltasMax = 200'000;
   static constexpr int64_t kDeltaIdleNs = 3'600'000'000'000;
 
-  MetricMapping(MetricIntake& intake, const Clock& clock) : intake_(intake), clock_(clock) {}
+  // memory: where a request's is taken from; nullptr: no limit but its own.
+  MetricMapping(MetricIntake& intake, const Clock& clock, MemoryBudget* memory = nullptr)
+      : intake_(intake), clock_(clock), memory_(memory), delta_memory_(memory, MemoryUse::kSeries) {}
 
   struct Outcome {
     uint64_t refused = 0;  // samples; the rest is durable
     std::string line;      // why; empty where none
   };
   // bytes: the request in protobuf, decoded well before (otlp::decode() judges it). An error: the store takes nothing,
-  // or the bytes are no such request; what was pushed before may be pushed again without harm.
+  // there is no memory, or the bytes are no such request; what was pushed before may be pushed again without harm.
   Result<Outcome> push(std::string_view door, std::string_view bytes, int64_t received_unix_ns);
 
   // What raw labels made here stand for.
@@ -54,12 +57,15 @@ class MetricMapping {
     int64_t time_ms = 0;
     int64_t used_ns = 0;
   };
+  static uint64_t bytes_of(std::string_view raw_labels) { return raw_labels.size() + sizeof(Delta) + 64; }
   void forget_idle_deltas(int64_t now_ns);
 
   MetricIntake& intake_;
   const Clock& clock_;
+  MemoryBudget* const memory_;
   std::mutex delta_mutex_;  // held over a push that has deltas: they are taken back where it fails
   std::unordered_map<std::string, Delta> deltas_;  // by raw labels; guarded by delta_mutex_
+  MemoryPool delta_memory_;                        // of their keys; guarded by delta_mutex_
   int64_t next_sweep_ns_ = 0;                      // guarded by delta_mutex_
 };
 

@@ -14,9 +14,9 @@ constexpr int64_t kIdleTimeoutMs = 300'000;
 
 class TwoDoors final : public OtlpDoors {
  public:
-  TwoDoors(IngestSink& sink, const Clock& clock, Counters& counters, const OtlpDoorsOptions& options,
+  TwoDoors(const OtlpDoorsOptions& options, IngestSink& sink, const Clock& clock, Counters& counters,
            AgentCommands* commands)
-      : handler_(sink, clock, counters, options.body_bytes_max, options.witness), commands_(commands) {}
+      : handler_(sink, clock, counters, options.body_bytes_max, options.witness, options.memory), commands_(commands) {}
   ~TwoDoors() override { stop(); }
 
   Result<void> open(const OtlpDoorsOptions& options, Counters& counters) {
@@ -27,6 +27,7 @@ class TwoDoors final : public OtlpDoors {
     http.bodies_bytes_max = options.queued_bytes_max;
     http.connections_max = options.connections_max;
     http.threads = options.threads;
+    http.memory = options.memory;
     http.idle_timeout_ms = kIdleTimeoutMs;
     http.deferred_max = options.commands_waiting_max;
     http.cross_site.hosts = options.allowed_hosts;
@@ -81,7 +82,7 @@ class TwoDoors final : public OtlpDoors {
 
 Result<std::unique_ptr<OtlpDoors>> OtlpDoors::start(OtlpDoorsOptions options, IngestSink& sink, const Clock& clock,
                                                     Counters& counters, AgentCommands* commands) {
-  auto doors = std::make_unique<TwoDoors>(sink, clock, counters, options, commands);
+  auto doors = std::make_unique<TwoDoors>(options, sink, clock, counters, commands);
   Result<void> open = doors->open(options, counters);
   if (!open) return Error{open.error()};
   return std::unique_ptr<OtlpDoors>(std::move(doors));

@@ -19,6 +19,7 @@
 #include "base/clock.h"
 #include "base/clock_witness.h"
 #include "base/counters.h"
+#include "base/memory_budget.h"
 #include "base/result.h"
 #include "ingest/agent_commands.h"
 #include "ingest/sink.h"
@@ -35,6 +36,7 @@ struct OtlpDoorsOptions {
   size_t commands_waiting_max = 16'384;         // of those over HTTP
   size_t threads = 8;                           // per door; a request waits on one of them for the disk
   ClockWitness* witness = nullptr;              // hears the senders' clocks; nullptr: the server's clock alone counts
+  MemoryBudget* memory = nullptr;               // where requests are taken from; nullptr: no limit for both together
   std::vector<std::string> allowed_hosts = {};  // names by which browsers may ask (net/cross_site.h); agents use any
 };
 

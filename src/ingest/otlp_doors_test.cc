@@ -333,6 +333,38 @@ TEST(OtlpDoors, RefusesWhatIsOverTheLimitAsSentOrDecompressed) {
   EXPECT_EQ(doors.undecodable("otlp_grpc", "too_large"), 2);
 }
 
+TEST(OtlpDoors, TellsTheSenderToTryAgainWhereThereIsNoMemoryAndGivesItBack) {
+  MemoryBudget budget(24u << 20, [] { return 0; });
+  OtlpDoorsOptions options;
+  options.memory = &budget;
+  Doors doors(options);
+  const std::string groups = [] {  // four bytes for a group of records
+    std::string bytes;
+    for (int i = 0; i < 400'000; ++i) bytes += std::string("\x0a\x02\x12\x00", 4);
+    return bytes;
+  }();
+  for (Encoding encoding : {Encoding::kGzip, Encoding::kZstd}) {
+    for (const std::string& plain : {groups, std::string(30u << 20, '\0')}) {  // too much when decoded, or before
+      const std::string bomb = *compress(encoding, plain);
+      HttpResponse refused = doors.post("/v1/logs", "application/x-protobuf", bomb, to_text(encoding));
+      EXPECT_EQ(refused.status, 429) << refused.body;
+      EXPECT_EQ(refused.header("retry-after"), "1");
+      GrpcAnswer grpc = doors.call(kMethods[1], grpc_frame(bomb, true), to_text(encoding));
+      EXPECT_EQ(grpc.status(), kGrpcResourceExhausted);
+      EXPECT_EQ(grpc.headers["grpc-status-details-bin"], grpc_retry_details(8, kMemorySpent, 1'000));
+    }
+  }
+  std::string json = R"({"resourceLogs":[{"scopeLogs":[{"logRecords":[{})";
+  for (int i = 0; i < 60'000; ++i) json += ",{}";
+  EXPECT_EQ(doors.post("/v1/logs", "application/json", json + "]}]}]}").status, 429);
+  EXPECT_EQ(doors.undecodable("otlp_http", "memory"), 5);
+  EXPECT_EQ(doors.undecodable("otlp_grpc", "memory"), 4);
+  EXPECT_EQ(doors.post("/v1/logs", "application/json", json_of(Signal::kLogs)).status, 200);
+  doors.doors->stop();
+  EXPECT_EQ(budget.taken(MemoryUse::kDecoding), 0u);
+  EXPECT_EQ(budget.taken(MemoryUse::kBodies), 0u);
+}
+
 TEST(OtlpDoors, TellsTheSenderToTryAgainWhenTheSinkCannotTakeIt) {
   Doors doors;
   std::string bytes = otlp::encode(batch_of(Signal::kSpans));

@@ -85,12 +85,13 @@ bool over_limit(const std::string& error) {
 }  // namespace
 
 OtlpHandler::OtlpHandler(IngestSink& sink, const Clock& clock, Counters& counters, uint64_t body_bytes_max,
-                         ClockWitness* witness)
+                         ClockWitness* witness, MemoryBudget* memory)
     : sink_(sink),
       clock_(clock),
       counters_(counters),
       body_bytes_max_(body_bytes_max),
       witness_(witness),
+      memory_(memory),
       log_(clock, "ingest") {}
 
 int64_t OtlpHandler::latest_now(const Attributes& resource, int64_t sent_unix_ns, int64_t now_ns) {
@@ -125,6 +126,11 @@ void OtlpHandler::count_undecodable(std::string_view door, const char* reason, c
   log_.warn(reason, format("%s: request refused: %s", door.data(), line.c_str()));
 }
 
+OtlpHandler::Outcome OtlpHandler::no_memory(std::string_view door) {
+  count_undecodable(door, "memory", kMemorySpent);
+  return {AcceptError::kOverloaded, 0, kMemorySpent};
+}
+
 HttpResponse OtlpHandler::handle_http(const ServerRequest& request) {
   std::optional<Signal> signal = signal_of_path(request.path);
   if (!signal) return text_answer(404, "no such path: OTLP/HTTP is at /v1/metrics, /v1/logs and /v1/traces");
@@ -153,23 +159,25 @@ HttpResponse OtlpHandler::post(Signal signal, const ServerRequest& request) {
     count_undecodable(kOtlpHttpDoor, "content_encoding", encoding.error());
     return text_answer(415, encoding.error());
   }
+  MemoryLease lease(memory_, MemoryUse::kDecoding);
   std::string plain;
   std::string_view bytes = request.body;
   if (*encoding != Encoding::kIdentity) {
-    Result<std::string> decompressed = decompress(*encoding, request.body, body_bytes_max_);
+    Result<std::string> decompressed = decompress(*encoding, request.body, body_bytes_max_, &lease);
     if (!decompressed && over_limit(decompressed.error())) {
       count_undecodable(kOtlpHttpDoor, "too_large", decompressed.error());
       return text_answer(413, decompressed.error());
     }
-    if (!decompressed) {
+    if (!decompressed && !lease.was_refused()) {
       count_undecodable(kOtlpHttpDoor, "compression", decompressed.error());
       return status_answer(*wire_format, 400, kGrpcInvalidArgument, decompressed.error());
     }
-    plain = std::move(*decompressed);
+    if (decompressed) plain = std::move(*decompressed);
     bytes = plain;
   }
   bool json = *wire_format == Format::kJson;
-  Result<Outcome> outcome = decode_and_ingest(kOtlpHttpDoor, signal, bytes, json);
+  Result<Outcome> outcome = lease.was_refused() ? Result<Outcome>(no_memory(kOtlpHttpDoor))
+                                                : decode_and_ingest(kOtlpHttpDoor, signal, bytes, json, lease);
   if (!outcome) return status_answer(*wire_format, 400, kGrpcInvalidArgument, outcome.error());
   if (outcome->error == AcceptError::kNone) {
     return answer_in(*wire_format, 200,
@@ -186,8 +194,15 @@ HttpResponse OtlpHandler::post(Signal signal, const ServerRequest& request) {
 GrpcReply OtlpHandler::decompress_grpc(std::string_view encoding, std::string_view data, uint64_t bytes_max) {
   Result<Encoding> known = parse_encoding(encoding);
   if (!known) return {kGrpcUnimplemented, known.error()};
-  Result<std::string> plain = decompress(*known, data, bytes_max);
-  if (plain) return {kGrpcOk, "", std::move(*plain)};
+  auto lease = std::make_shared<MemoryLease>(memory_, MemoryUse::kDecoding);
+  Result<std::string> plain = decompress(*known, data, bytes_max, lease.get());
+  if (plain) {
+    GrpcReply reply{kGrpcOk, "", std::move(*plain)};
+    reply.memory = std::move(lease);
+    return reply;
+  }
+  if (lease->was_refused())
+    return {kGrpcResourceExhausted, no_memory(kOtlpGrpcDoor).message, "", kOverloadedRetryS * 1000};
   bool too_large = over_limit(plain.error());
   count_undecodable(kOtlpGrpcDoor, too_large ? "too_large" : "compression", plain.error());
   return {too_large ? kGrpcResourceExhausted : kGrpcInvalidArgument, plain.error()};
@@ -200,7 +215,8 @@ GrpcReply OtlpHandler::handle_grpc(const std::string& path, const std::string& b
             format("no method %.200s: the Export methods of OTLP's metrics, logs and trace services are here",
                    path.c_str())};
   GrpcReply reply;
-  Result<Outcome> outcome = decode_and_ingest(kOtlpGrpcDoor, *signal, body, false);
+  MemoryLease lease(memory_, MemoryUse::kDecoding);
+  Result<Outcome> outcome = decode_and_ingest(kOtlpGrpcDoor, *signal, body, false, lease);
   if (!outcome) {
     reply = {kGrpcInvalidArgument, outcome.error()};
   } else {
@@ -221,8 +237,9 @@ GrpcReply OtlpHandler::handle_grpc(const std::string& path, const std::string& b
 }
 
 Result<OtlpHandler::Outcome> OtlpHandler::decode_and_ingest(std::string_view door, Signal signal,
-                                                            std::string_view bytes, bool json) {
-  auto undecodable = [&](const std::string& error) {
+                                                            std::string_view bytes, bool json, MemoryLease& lease) {
+  auto undecodable = [&](const std::string& error) -> Result<Outcome> {
+    if (lease.was_refused()) return no_memory(door);
     count_undecodable(door, json ? "json" : "protobuf", error);
     return Error{error};
   };
@@ -233,7 +250,7 @@ Result<OtlpHandler::Outcome> OtlpHandler::decode_and_ingest(std::string_view doo
   const std::string_view protobuf = json ? std::string_view() : bytes;
   const int64_t now_ns = clock_.unix_ns();
   if (signal == Signal::kSpans && !json) {
-    Result<DecodedSpans> spans = decode_spans(bytes);
+    Result<DecodedSpans> spans = decode_spans(bytes, &lease);
     if (!spans) return undecodable(spans.error());
     count_bytes();
     const auto& sources = spans->columns.sources;
@@ -251,7 +268,7 @@ Result<OtlpHandler::Outcome> OtlpHandler::decode_and_ingest(std::string_view doo
         door, signal, admission, protobuf, [&] { return otlp::encode(spans::to_batch(spans->columns)); },
         [&](std::string_view kept) { return sink_.accept_spans(std::move(spans->columns), kept, now_ns); });
   }
-  Result<Batch> batch = json ? otlp::decode_json(signal, bytes) : otlp::decode(signal, bytes);
+  Result<Batch> batch = json ? otlp::decode_json(signal, bytes, &lease) : otlp::decode(signal, bytes, &lease);
   if (!batch) return undecodable(batch.error());
   count_bytes();
   const AdmissionReport admission = admit(*batch, latest_now(*batch, now_ns));

@@ -22,6 +22,7 @@
 #include "base/clock.h"
 #include "base/clock_witness.h"
 #include "base/counters.h"
+#include "base/memory_budget.h"
 #include "ingest/admission.h"
 #include "ingest/rate_limited_log.h"
 #include "ingest/sink.h"
@@ -36,9 +37,10 @@ inline constexpr std::string_view kOtlpGrpcDoor = "otlp_grpc";
 class OtlpHandler {
  public:
   // body_bytes_max: of a request after decompression. witness: hears the senders' clocks and says which time is
-  // credible; nullptr: the server's clock alone is.
+  // credible; nullptr: the server's clock alone is. memory: where a request's is taken from until it is answered, and
+  // overloaded where there is none; nullptr: no limit for all together.
   OtlpHandler(IngestSink& sink, const Clock& clock, Counters& counters, uint64_t body_bytes_max,
-              ClockWitness* witness = nullptr);
+              ClockWitness* witness = nullptr, MemoryBudget* memory = nullptr);
 
   HttpResponse handle_http(const ServerRequest& request);
   GrpcReply handle_grpc(const std::string& path, const std::string& body);
@@ -53,7 +55,9 @@ class OtlpHandler {
   };
   HttpResponse post(Signal signal, const ServerRequest& request);
   // bytes: the request in protobuf, or the whole of it in JSON.
-  Result<Outcome> decode_and_ingest(std::string_view door, Signal signal, std::string_view bytes, bool json);
+  Result<Outcome> decode_and_ingest(std::string_view door, Signal signal, std::string_view bytes, bool json,
+                                    MemoryLease& lease);
+  Outcome no_memory(std::string_view door);
   // An admitted batch: `encode` gives it in protobuf where `bytes` is empty or holds more than was admitted, `accept`
   // hands it to the sink with those bytes.
   Outcome ingest(std::string_view door, Signal signal, const AdmissionReport& admission, std::string_view bytes,
@@ -70,6 +74,7 @@ class OtlpHandler {
   Counters& counters_;
   const uint64_t body_bytes_max_;
   ClockWitness* const witness_;
+  MemoryBudget* const memory_;
   RateLimitedLog log_;
 };
 

@@ -10,9 +10,11 @@
 namespace lockstep {
 namespace {
 
+constexpr int64_t kOverloadedRetryS = 1;
 constexpr int64_t kUnavailableRetryS = 5;
-// What a thread keeps for its next request; larger ones are rare.
-constexpr size_t kScratchBytesMax = 64u << 20;
+// What a thread keeps for its next request; larger ones are rare. All threads together keep little of the budget.
+constexpr uint64_t kScratchBytesMax = 64u << 20;
+constexpr uint64_t kScratchesMax = 256;
 
 struct Scratch {
   std::string plain;
@@ -112,19 +114,29 @@ HttpResponse RemoteWriteDoor::post(const ServerRequest& request) {
   thread_local Scratch scratch;
   struct Trim {  // whatever way this ends
     Scratch& scratch;
+    const uint64_t bytes_max;
     ~Trim() {
-      if (scratch.plain.capacity() > kScratchBytesMax) scratch.plain = {};
-      if (scratch.walk.memory_bytes() > kScratchBytesMax) scratch.walk = {};
+      if (scratch.plain.capacity() > bytes_max) release_memory(scratch.plain);
+      if (scratch.walk.memory_bytes() > bytes_max) release_memory(scratch.walk);
     }
-  } trim_at_end{scratch};
-  Result<std::string_view> plain = snappy_decompress(request.body, body_bytes_max_, scratch.plain);
+  } trim_at_end{scratch, memory_ == nullptr ? kScratchBytesMax
+                                            : std::min(kScratchBytesMax, memory_->bytes_max() / kScratchesMax)};
+  MemoryLease lease(memory_, MemoryUse::kDecoding);
+  auto no_memory = [&] {
+    HttpResponse answer = undecodable(429, "memory", kMemorySpent);
+    answer.headers.emplace_back("retry-after", std::to_string(kOverloadedRetryS));
+    return finish(std::move(answer));
+  };
+  Result<std::string_view> plain = snappy_decompress(request.body, body_bytes_max_, scratch.plain, &lease);
+  if (lease.was_refused()) return no_memory();
   if (!plain.ok()) {
     const bool too_large = plain.error().find("more than the limit") != std::string::npos;
     return finish(undecodable(too_large ? 413 : 400, too_large ? "too_large" : "compression", plain.error()));
   }
   counters_.add("lockstep_ingest_bytes_total", "door=\"remote_write\"", static_cast<int64_t>(plain->size()));
   remote_write::Walk& walk = scratch.walk;
-  if (Result<void> read = walk.walk(*version, *plain); !read.ok()) {
+  if (Result<void> read = walk.walk(*version, *plain, &lease); !read.ok()) {
+    if (lease.was_refused()) return no_memory();
     return finish(undecodable(400, "protobuf", read.error()));
   }
   const remote_write::Counts& counts = walk.counts();

@@ -4,9 +4,9 @@
 // block
 //   format, said or not. X-Prometheus-Remote-Write-Version is not needed to tell them apart.
 // Answers: 204 all is durable; 400 malformed, or some samples refused and the rest durable (the sender must not send
-//   them again); 405, 413 over body_bytes_max once decompressed, 415 content type or encoding; 503 with Retry-After
-//   while the store cannot take anything. (429 comes from the server before the body is read: net/http_server.h.) To
-//   2.0 every answer past the content type says how many samples, histograms and exemplars were written.
+//   them again); 405, 413 over body_bytes_max once decompressed, 415 content type or encoding; 429 with Retry-After
+//   while there is no memory for it; 503 with Retry-After while the store cannot take anything. To 2.0 every answer
+//   past the content type says how many samples, histograms and exemplars were written.
 // Tenants: X-Scope-OrgID becomes the label tenant, so that two tenants' series never meet.
 // Streams: requests of a tenant (X-Scope-OrgID) whose first series has the same job and instance (or host) are one
 //   stream: a sender repeats itself target by target, whichever connection or proxy it comes through.
@@ -19,6 +19,7 @@
 #include <string>
 #include <string_view>
 
+#include "base/memory_budget.h"
 #include "ingest/metric_intake.h"
 #include "net/http_server.h"
 
@@ -39,9 +40,10 @@ inline std::string_view tenant_of_stream(std::string_view stream) {
 
 class RemoteWriteDoor {
  public:
+  // memory: where a request's is taken from; nullptr: no limit for all together.
   RemoteWriteDoor(MetricIntake& intake, const Clock& clock, Counters& counters,
-                  uint64_t body_bytes_max = kRemoteWriteBodyBytesMax)
-      : intake_(intake), counters_(counters), log_(clock, "ingest"), body_bytes_max_(body_bytes_max) {}
+                  uint64_t body_bytes_max = kRemoteWriteBodyBytesMax, MemoryBudget* memory = nullptr)
+      : intake_(intake), counters_(counters), log_(clock, "ingest"), body_bytes_max_(body_bytes_max), memory_(memory) {}
 
   HttpResponse handle(const ServerRequest& request);
 
@@ -53,6 +55,7 @@ class RemoteWriteDoor {
   Counters& counters_;
   RateLimitedLog log_;
   const uint64_t body_bytes_max_;
+  MemoryBudget* const memory_;
 };
 
 }  // namespace lockstep

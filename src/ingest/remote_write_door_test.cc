@@ -160,6 +160,37 @@ TEST_F(RemoteWriteDoorTest, AsksToComeBackWhileTheStoreTakesNothing) {
   expect_nothing_lost();
 }
 
+TEST_F(RemoteWriteDoorTest, AsksToComeBackWhileThereIsNoMemoryAndGivesBackWhatItTook) {
+  MemoryBudget budget(4u << 20, [] { return 0; });
+  RemoteWriteDoor small(intake, clock, counters, 32u << 20, &budget);
+  EXPECT_EQ(small.handle(post(series({{"__name__", "up"}}, 5, 1))).status, 204);
+  // A few bytes of references, each to 4000 bytes of text.
+  std::string bytes;
+  WireWriter out(bytes);
+  for (const std::string& symbol : {std::string(), std::string("__name__"), std::string(4000, 'x')})
+    out.bytes(4, symbol);
+  for (int i = 0; i < 2000; ++i) {
+    const size_t began = out.begin(5);
+    const size_t packed = out.begin(1);
+    for (int k = 0; k < 3; ++k) {
+      out.raw_varint(1);
+      out.raw_varint(2);
+    }
+    out.end(packed);
+    const size_t sample = out.begin(2);
+    out.varint(2, 1);
+    out.end(sample);
+    out.end(began);
+  }
+  const HttpResponse answer = small.handle(post(bytes, kType2));
+  EXPECT_EQ(answer.status, 429) << answer.body;
+  EXPECT_EQ(answer.header("retry-after"), "1");
+  EXPECT_EQ(counters.value("lockstep_ingest_undecodable_requests_total", "door=\"remote_write\",reason=\"memory\""), 1);
+  EXPECT_EQ(budget.taken(MemoryUse::kDecoding), 0u);
+  EXPECT_EQ(small.handle(post(series({{"__name__", "up"}}, 6, 1))).status, 204);
+  expect_nothing_lost();
+}
+
 TEST_F(RemoteWriteDoorTest, AStreamIsATargetOfATenantWhicheverConnectionItComesThrough) {
   auto push = [&](const Labels& labels, const char* tenant) {
     ServerRequest request = post(series(labels, 5, 1));

@@ -94,11 +94,13 @@ class ColumnSink {
 
 }  // namespace
 
-Result<DecodedSpans> decode_spans(std::string_view otlp_protobuf_bytes) {
+Result<DecodedSpans> decode_spans(std::string_view otlp_protobuf_bytes, MemoryLease* lease) {
+  if (lease != nullptr && !lease->add(otlp_protobuf_bytes.size())) return Error{kMemorySpent};  // what is reserved
   ColumnSink sink(otlp_protobuf_bytes.size());
   otlp::SpanWalk<ColumnSink> walk(sink);
-  if (walk.walk(otlp_protobuf_bytes)) return sink.take();
-  Result<Batch> batch = otlp::decode(Signal::kSpans, otlp_protobuf_bytes);
+  if (walk.walk(otlp_protobuf_bytes, lease)) return sink.take();
+  if (lease != nullptr && lease->was_refused()) return Error{kMemorySpent};
+  Result<Batch> batch = otlp::decode(Signal::kSpans, otlp_protobuf_bytes, lease);
   if (!batch.ok()) return Error{batch.error()};
   return to_columns(*batch);
 }

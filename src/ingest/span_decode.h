@@ -6,6 +6,7 @@
 
 #include <string_view>
 
+#include "base/memory_budget.h"
 #include "base/result.h"
 #include "model/telemetry.h"
 #include "store/spans/span_columns.h"
@@ -17,7 +18,8 @@ struct DecodedSpans {
   uint64_t latest_unix_ns = 0;  // of all starts and ends, unsigned as OTLP has them
 };
 
-Result<DecodedSpans> decode_spans(std::string_view otlp_protobuf_bytes);
+// lease: where the memory for them is taken from; its owner keeps it as long as the columns.
+Result<DecodedSpans> decode_spans(std::string_view otlp_protobuf_bytes, MemoryLease* lease = nullptr);
 DecodedSpans to_columns(const Batch& batch);
 
 }  // namespace lockstep

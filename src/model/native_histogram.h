@@ -7,6 +7,7 @@
 // Thread rule: Immutable once handed on.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -18,6 +19,9 @@ struct HistogramSpan {
   uint32_t length = 0;
   bool operator==(const HistogramSpan&) const = default;
 };
+
+// Of one side of a sample that is taken from outside: what senders make has some hundred.
+inline constexpr size_t kHistogramBucketsMax = 65'536;
 
 enum class CounterReset : uint8_t { kUnknown, kYes, kNo, kGauge };
 

@@ -27,8 +27,10 @@ Result<Labels> canonical_labels(Labels labels) {
   auto by_name = [](const auto& a, const auto& b) { return a.first < b.first; };
   if (!std::is_sorted(labels.begin(), labels.end(), by_name)) std::sort(labels.begin(), labels.end(), by_name);
   bool has_name = false;
+  size_t bytes = 0;
   for (size_t i = 0; i < labels.size(); ++i) {
     const auto& [name, value] = labels[i];
+    bytes += name.size() + value.size();
     if (name.empty()) return Error{format("a label without a name (value \"%s\")", shown(value).c_str())};
     if (name.size() > kLabelNameBytesMax) {
       return Error{format("label name \"%s...\" has %zu bytes (limit %zu)", shown(name).c_str(), name.size(),
@@ -42,6 +44,7 @@ Result<Labels> canonical_labels(Labels labels) {
     if (i > 0 && labels[i - 1].first == name) return Error{format("label \"%s\" twice", shown(name).c_str())};
     has_name |= name == kMetricNameLabel;
   }
+  if (bytes > kLabelsBytesMax) return Error{format("labels of %zu bytes (limit %zu)", bytes, kLabelsBytesMax)};
   if (!has_name) return Error{"no label __name__"};
   return labels;
 }

@@ -15,6 +15,8 @@ namespace lockstep {
 inline constexpr size_t kLabelsMax = 96;
 inline constexpr size_t kLabelNameBytesMax = 256;
 inline constexpr size_t kLabelValueBytesMax = 4096;
+inline constexpr size_t kLabelsBytesMax = 16'384;  // of all names and values: series are many, and stay in memory
+inline constexpr size_t kExemplarBytesMax = 1024;  // of its labels; OpenMetrics asks for 128 characters
 inline constexpr const char* kMetricNameLabel = "__name__";
 inline constexpr const char* kTenantLabel = "tenant";  // who sends: X-Scope-OrgID
 
@@ -24,6 +26,12 @@ inline std::string_view label_value(const Labels& labels, std::string_view name)
     if (key == name) return value;
   }
   return {};
+}
+
+inline size_t label_bytes(const Labels& labels) {
+  size_t bytes = 0;
+  for (const auto& [name, value] : labels) bytes += name.size() + value.size();
+  return bytes;
 }
 
 // In any order; a label with an empty value counts as not there.

@@ -113,7 +113,8 @@ class Server final : public GrpcServer {
         listener_(std::move(listener)),
         address_(listener_.bound),
         epoll_(std::move(epoll)),
-        wake_(std::move(wake)) {
+        wake_(std::move(wake)),
+        bodies_(options_.http.memory, MemoryUse::kBodies) {
     for (const std::string& encoding : options_.encodings) accept_encoding_ += "," + encoding;
     watch(listener_.fd.get(), kListener, EPOLLIN, EPOLL_CTL_ADD);
     watch(wake_.get(), kWake, EPOLLIN, EPOLL_CTL_ADD);
@@ -172,6 +173,7 @@ class Server final : public GrpcServer {
   void check_body(Connection& connection, Stream& stream);
   void answer(Connection& connection, Stream& stream, GrpcReply reply);
   void answer_http(Connection& connection, Stream& stream, const char* status);
+  void release(uint64_t bytes);
   void release(Stream& stream);
   void watch(int fd, uint64_t id, uint32_t events, int operation);
   void count_bad(const char* reason) {
@@ -189,7 +191,7 @@ class Server final : public GrpcServer {
 
   // Workers
   void work();
-  GrpcReply call(const Job& job);
+  GrpcReply call(Job& job);
 
   const GrpcServerOptions options_;
   const GrpcHandler handler_;
@@ -207,6 +209,7 @@ class Server final : public GrpcServer {
   std::unordered_map<uint64_t, std::unique_ptr<Connection>> connections_;
   uint64_t next_connection_ = kFirstConnection;
   uint64_t held_bytes_ = 0;
+  MemoryPool bodies_;
   int64_t now_ns_ = 0;
   int64_t accept_again_ns_ = 0;
   bool listening_ = true;
@@ -330,7 +333,7 @@ void Server::check_body(Connection& connection, Stream& stream) {
   }
   uint64_t more = stream.body.size() - stream.held_bytes;
   uint64_t all = std::max(options_.http.bodies_bytes_max, limit + kGrpcFrameBytes);
-  if (more > all - std::min(held_bytes_, all)) {
+  if (more > all - std::min(held_bytes_, all) || !bodies_.hold(more)) {
     count_bad("overloaded");
     GrpcReply reply{kGrpcResourceExhausted, "too many requests in progress, try again"};
     reply.retry_after_ms = 1'000;
@@ -398,13 +401,15 @@ void Server::work() {
   }
 }
 
-GrpcReply Server::call(const Job& job) {
+GrpcReply Server::call(Job& job) {
   std::string message;
+  std::shared_ptr<MemoryLease> memory;  // of the message
   uint8_t flag = static_cast<uint8_t>(job.frame[0]);
   std::string_view data = std::string_view(job.frame).substr(kGrpcFrameBytes);
   if (flag > 1) return {kGrpcInternal, format("the message's compressed flag is %u (0 and 1 are possible)", flag)};
   if (flag == 0) {
-    message = data;
+    message = std::move(job.frame);
+    message.erase(0, kGrpcFrameBytes);
   } else {
     if (job.encoding.empty() || job.encoding == "identity")
       return {kGrpcInternal, "a compressed message without grpc-encoding"};
@@ -416,6 +421,7 @@ GrpcReply Server::call(const Job& job) {
     GrpcReply plain = options_.decompress(job.encoding, data, options_.http.body_bytes_max);
     if (plain.status != kGrpcOk) return plain;
     message = std::move(plain.body);
+    memory = std::move(plain.memory);
   }
   return handler_(job.path, message);
 }
@@ -430,7 +436,7 @@ void Server::take_done() {
     auto found = connections_.find(done.connection);
     Stream* stream = found == connections_.end() ? nullptr : find_stream(*found->second, done.stream);
     if (stream == nullptr) {
-      held_bytes_ -= done.held_bytes;  // the call was cancelled while a worker had it
+      release(done.held_bytes);  // the call was cancelled while a worker had it
       continue;
     }
     found->second->last_frame_ns = now_ns_;
@@ -444,10 +450,15 @@ void Server::take_done() {
 
 // ---- answering ----
 
+void Server::release(uint64_t bytes) {
+  held_bytes_ -= bytes;
+  bodies_.release(bytes);
+}
+
 void Server::release(Stream& stream) {
-  held_bytes_ -= stream.held_bytes;
+  release(stream.held_bytes);
   stream.held_bytes = 0;
-  stream.body = {};
+  release_memory(stream.body);
 }
 
 void Server::answer(Connection& connection, Stream& stream, GrpcReply reply) {

@@ -31,9 +31,10 @@ enum GrpcStatus : int {
 
 struct GrpcReply {
   int status = kGrpcOk;
-  std::string message;          // for people, on error
-  std::string body;             // response message, on OK
-  int64_t retry_after_ms = -1;  // >= 0: google.rpc.RetryInfo in grpc-status-details-bin
+  std::string message;                            // for people, on error
+  std::string body;                               // response message, on OK
+  int64_t retry_after_ms = -1;                    // >= 0: google.rpc.RetryInfo in grpc-status-details-bin
+  std::shared_ptr<MemoryLease> memory = nullptr;  // what the body holds of the budget
 };
 
 // path: "/opentelemetry.proto.collector.logs.v1.LogsService/Export"; body: the request message, decompressed.

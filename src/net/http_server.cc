@@ -49,6 +49,8 @@ constexpr size_t kIdleReadBytes = 1024;  // thousands of connections wait for th
 // Refused connections are kept only to let the peer read why; so many at a time, the rest are just closed.
 constexpr size_t kRefusedMax = 64;
 constexpr milliseconds kLinger{2'000};
+constexpr size_t kSmallAnswerBytes = 1024;  // so that a refusal can always be told
+constexpr uint64_t kSpareAnswerBytes = 1u << 20;
 
 std::string lower(beast::string_view text) {
   std::string result(text.data(), text.size());
@@ -89,6 +91,7 @@ class Session : public std::enable_shared_from_this<Session> {
   void dispatch();
   void write(HttpResponse answer, bool keep_alive);
   void end_deferred();
+  void release_answer();
   void refuse(int status, const char* reason, const std::string& line);
   void linger();
   void discard();
@@ -100,6 +103,8 @@ class Session : public std::enable_shared_from_this<Session> {
   std::optional<http::request_parser<http::string_body>> parser_;
   std::optional<http::response<http::string_body>> answer_;
   uint64_t held_bytes_ = 0;      // of the server's bodies_bytes_max
+  uint64_t answer_bytes_ = 0;    // of what all answers may hold
+  uint64_t answer_taken_ = 0;    // of these from the budget
   uint64_t body_bytes_max_ = 0;  // of the request being read
   bool refused_;
   bool idle_ = true;
@@ -179,6 +184,8 @@ class BeastServer final : public HttpServer {
         connections_(counters.at("lockstep_http_connections", label_)),
         acceptor_(io_),
         accept_again_(io_),
+        bodies_(options_.memory, MemoryUse::kBodies),
+        answers_(options_.memory, MemoryUse::kAnswers),
         workers_(options_.threads) {
     gate_->io = &io_;
     gate_->deferred_max = options_.deferred_max;
@@ -240,11 +247,26 @@ class BeastServer final : public HttpServer {
   bool hold(uint64_t bytes) {
     uint64_t limit = std::max(options_.bodies_bytes_max, options_.body_bytes_max);
     for (const PathLimit& path : options_.path_limits) limit = std::max(limit, path.body_bytes_max);
-    if (bytes > limit - std::min(held_bytes_, limit)) return false;
+    if (bytes > limit - std::min(held_bytes_, limit) || !bodies_.hold(bytes)) return false;
     held_bytes_ += bytes;
     return true;
   }
-  void release(uint64_t bytes) { held_bytes_ -= bytes; }
+  void release(uint64_t bytes) {
+    held_bytes_ -= bytes;
+    bodies_.release(bytes);
+  }
+  // How much of the answer was taken from the budget; nothing: there is no room for it. A few small ones always have:
+  // what the server says of itself is wanted most when there is no memory.
+  std::optional<uint64_t> hold_answer(uint64_t bytes) {
+    if (answers_.hold(bytes)) return bytes;
+    if (spare_answer_bytes_ + bytes > kSpareAnswerBytes) return std::nullopt;
+    spare_answer_bytes_ += bytes;
+    return 0;
+  }
+  void release_answer(uint64_t bytes, uint64_t taken) {
+    answers_.release(taken);
+    spare_answer_bytes_ -= bytes - taken;
+  }
 
   void count_answer(int status) {
     counters_.add("lockstep_http_requests_total", format("%s,code=\"%d\"", label_.c_str(), status));
@@ -348,6 +370,9 @@ class BeastServer final : public HttpServer {
   std::list<Session*> waited_for_;  // of those: no request or not the whole of it; the one that takes longest first
   size_t refused_ = 0;
   uint64_t held_bytes_ = 0;
+  MemoryPool bodies_;
+  MemoryPool answers_;
+  uint64_t spare_answer_bytes_ = 0;
   bool stopping_ = false;
   std::shared_ptr<std::promise<void>> drained_;
 
@@ -545,6 +570,16 @@ void Session::write(HttpResponse answer, bool keep_alive) {
   held_bytes_ = 0;
   end_deferred();
   if (finished_) return;
+  if (const uint64_t bytes = answer.body.size(); bytes > kSmallAnswerBytes) {
+    if (const std::optional<uint64_t> taken = server_.hold_answer(bytes)) {
+      answer_bytes_ = bytes;
+      answer_taken_ = *taken;
+    } else {
+      answer = {503,
+                {{"content-type", "text/plain; charset=utf-8"}, {"retry-after", "1"}},
+                "other answers wait to be read and there is no memory for this one (--memory-max); try again\n"};
+    }
+  }
   server_.count_answer(answer.status);
   keep_alive = keep_alive && !server_.stopping();
   answer_.emplace();
@@ -559,10 +594,16 @@ void Session::write(HttpResponse answer, bool keep_alive) {
   stream_.expires_after(milliseconds(server_.options().idle_timeout_ms));
   http::async_write(stream_, *answer_, safely([this, keep_alive](error_code failure, size_t) {
                       if (failure) return finish();
-                      answer_.reset();
+                      release_answer();
                       if (keep_alive) return wait_for_request();
                       linger();
                     }));
+}
+
+void Session::release_answer() {
+  answer_.reset();
+  server_.release_answer(answer_bytes_, answer_taken_);
+  answer_bytes_ = answer_taken_ = 0;
 }
 
 void Session::refuse(int status, const char* reason, const std::string& line) {
@@ -601,6 +642,8 @@ void Session::finish() {
   held_bytes_ = 0;
   error_code ignored;
   stream_.socket().close(ignored);
+  server_.release_answer(answer_bytes_, answer_taken_);
+  answer_bytes_ = answer_taken_ = 0;
   server_.remove(this);
 }
 

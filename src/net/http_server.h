@@ -2,8 +2,9 @@
 // Handlers may block (a door waits for the disk): reading and writing go on meanwhile on a thread of their own.
 //
 // Limits: header 16 kB (431), body body_bytes_max or what its path has in path_limits (413 with one line), all bodies
-// held at once bodies_bytes_max (429 with
-//         Retry-After), idle connections are closed after 60 s, a request must arrive whole within 30 s.
+// held at once bodies_bytes_max and what the memory budget has (429 with
+//         Retry-After), answers that clients have not read yet what the memory budget has (503 instead of the answer),
+//         idle connections are closed after 60 s, a request must arrive whole within 30 s.
 //         connections_max: a further one takes the place of the one whose next request takes longest to come; where all
 //         are being answered it gets 503 and is closed.
 // Browsers: what a page of another site may have sent is refused with 403 (cross_site.h).
@@ -27,6 +28,7 @@
 #include <string>
 
 #include "base/counters.h"
+#include "base/memory_budget.h"
 #include "base/result.h"
 #include "net/cross_site.h"
 #include "net/http_client.h"
@@ -77,6 +79,8 @@ struct HttpServerOptions {
   size_t connections_max = 4096;
   size_t deferred_max = 1024;  // of these: requests whose answer comes later
   size_t threads = 8;
+  MemoryBudget* memory =
+      nullptr;       // where bodies and answers are taken from; nullptr: no limit for all servers together
   std::string name;  // door name in counters and log lines, e.g. "otlp_http", "http"
   CrossSitePolicy cross_site = {};
   int64_t request_timeout_ms = 30'000;

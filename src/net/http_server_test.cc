@@ -282,6 +282,33 @@ TEST(HttpServer, RefusesBodiesBeyondWhatItMayHoldAndTakesThemAgainLater) {
   EXPECT_EQ(client.send({"POST", "/", {}, std::string(1000, 'x')})->status, 200);
 }
 
+TEST(HttpServer, TakesBodiesAndAnswersFromTheMemoryBudgetAndGivesThemBack) {
+  MemoryBudget budget(128u << 20, [] { return 0; });
+  HttpServerOptions options;
+  options.memory = &budget;
+  options.body_bytes_max = 100u << 20;
+  Running running(options, [](const ServerRequest& request) {
+    return HttpResponse{200, {}, std::string(request.path == "/large" ? 70u << 20 : 40u << 20, 'x')};
+  });
+  HttpClient client = running.client();
+  EXPECT_EQ(client.send({"POST", "/", {}, std::string(40u << 20, 'x')})->status, 200);
+  EXPECT_EQ(running.client().send({"POST", "/", {}, std::string(70u << 20, 'x')})->status, 429);
+  EXPECT_EQ(running.bad("overloaded"), 1);
+  Result<HttpResponse> large = running.client().send({"GET", "/large", {}, ""});
+  ASSERT_TRUE(large.ok()) << large.error();
+  EXPECT_EQ(large->status, 503);
+  EXPECT_EQ(large->header("retry-after"), "1");
+  std::vector<std::unique_ptr<RawSocket>> who_never_read;
+  for (int i = 0; i < 2; ++i) {
+    who_never_read.push_back(std::make_unique<RawSocket>(running.server->address()));
+    who_never_read.back()->send("GET / HTTP/1.1\r\nHost: x\r\n\r\n");
+  }
+  EXPECT_TRUE(eventually([&] { return running.answers(503) == 2; })) << "the second, while the first is not read";
+  who_never_read.clear();
+  EXPECT_TRUE(eventually([&] { return budget.taken(MemoryUse::kAnswers) == 0; }));
+  EXPECT_EQ(budget.taken(MemoryUse::kBodies), 0u);
+}
+
 TEST(HttpServer, ASlowHandlerDoesNotHoldUpTheOthers) {
   std::promise<void> release;
   std::shared_future<void> released = release.get_future().share();

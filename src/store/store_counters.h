@@ -60,9 +60,12 @@ inline constexpr CounterDescriptor kStoreCounters[] = {
      "Samples that took the place of one of the same series and time with another value."},
     {"lockstep_metric_samples_repeated_total", "counter", Severity::kInfo, "Samples that were there already."},
     {"lockstep_metric_samples_refused_total", "counter", Severity::kDataLoss,
-     "Samples not taken, by reason: series_limit job_limit metric_limit tenant_limit agent_limit too_old future "
+     "Samples not taken, by reason: series_limit job_limit metric_limit tenant_limit agent_limit memory_limit too_old "
+     "future "
      "label_forbidden "
      "labels_invalid reserved_nan series_gone."},
+    {"lockstep_metric_metadata_refused_total", "counter", Severity::kNotice,
+     "Types, helps and units of metrics not kept: there was no memory for them."},
     {"lockstep_metric_samples_dropped_total", "counter", Severity::kNotice,
      "Samples dropped after they were stored, by reason: retention, limit (bytes), deleted, corrupt (chunks)."},
     {"lockstep_metric_series", "gauge", Severity::kInfo, "Series written to lately, in memory."},

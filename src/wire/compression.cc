@@ -24,14 +24,20 @@ Error not_built(const char* name) {
 }
 
 #if defined(LOCKSTEP_ZLIB) || defined(LOCKSTEP_ZSTD)
-// Takes what a decompressor made; an error once it is more than the limit.
-bool append_bounded(std::string& out, const char* data, size_t size, uint64_t bytes_max) {
+// Takes what a decompressor made; false once it is more than the limit or the lease allows.
+bool append_bounded(std::string& out, const char* data, size_t size, uint64_t bytes_max, MemoryLease* lease) {
   if (size > bytes_max - out.size()) return false;
+  if (out.capacity() - out.size() < size) {
+    const size_t room = std::min<uint64_t>(std::max(out.size() + size, 2 * out.capacity()), bytes_max);
+    if (lease != nullptr && !lease->add(room)) return false;  // while it moves it is there twice
+    out.reserve(room);
+  }
   out.append(data, size);
   return true;
 }
 
-Error too_large(const char* name, size_t compressed, uint64_t bytes_max) {
+Error too_large(const char* name, size_t compressed, uint64_t bytes_max, const MemoryLease* lease) {
+  if (lease != nullptr && lease->was_refused()) return Error{kMemorySpent};
   return Error{format("%s: %zu bytes become more than the limit of %llu", name, compressed,
                       static_cast<unsigned long long>(bytes_max))};
 }
@@ -84,7 +90,7 @@ Result<std::string> gzip_compress(std::string_view data) {
 }
 
 // A gzip body may be several members one after the other.
-Result<std::string> gzip_decompress(std::string_view data, uint64_t bytes_max) {
+Result<std::string> gzip_decompress(std::string_view data, uint64_t bytes_max, MemoryLease* lease) {
   Inflater inflater;
   if (!inflater.ready) return Error{"gzip: out of memory"};
   z_stream& stream = inflater.stream;
@@ -96,8 +102,8 @@ Result<std::string> gzip_decompress(std::string_view data, uint64_t bytes_max) {
     stream.next_out = reinterpret_cast<Bytef*>(chunk.data());
     stream.avail_out = chunk.size();
     int status = inflate(&stream, Z_NO_FLUSH);
-    if (!append_bounded(out, chunk.data(), chunk.size() - stream.avail_out, bytes_max)) {
-      return too_large("gzip", data.size(), bytes_max);
+    if (!append_bounded(out, chunk.data(), chunk.size() - stream.avail_out, bytes_max, lease)) {
+      return too_large("gzip", data.size(), bytes_max, lease);
     }
     if (status == Z_STREAM_END) {
       if (stream.avail_in == 0 && rest.empty()) return out;
@@ -136,7 +142,7 @@ Result<std::string> zstd_compress(std::string_view data, Effort effort) {
 }
 
 // A zstd body may be several frames one after the other.
-Result<std::string> zstd_decompress(std::string_view data, uint64_t bytes_max) {
+Result<std::string> zstd_decompress(std::string_view data, uint64_t bytes_max, MemoryLease* lease) {
   std::unique_ptr<ZSTD_DCtx, ZstdFree> context(ZSTD_createDCtx());
   if (!context) return Error{"zstd: out of memory"};
   ZSTD_DCtx_setParameter(context.get(), ZSTD_d_windowLogMax, kZstdWindowLogMax);
@@ -149,7 +155,8 @@ Result<std::string> zstd_decompress(std::string_view data, uint64_t bytes_max) {
     ZSTD_outBuffer piece{chunk.data(), chunk.size(), 0};
     wanted = ZSTD_decompressStream(context.get(), &piece, &in);
     if (ZSTD_isError(wanted)) return Error{format("zstd: %s", ZSTD_getErrorName(wanted))};
-    if (!append_bounded(out, chunk.data(), piece.pos, bytes_max)) return too_large("zstd", data.size(), bytes_max);
+    if (!append_bounded(out, chunk.data(), piece.pos, bytes_max, lease))
+      return too_large("zstd", data.size(), bytes_max, lease);
     if (wanted != 0 && in.pos == before && piece.pos == 0)
       return Error{format("zstd: cut short after %zu bytes", data.size())};
   }
@@ -224,7 +231,8 @@ Result<std::string> compress(Encoding encoding, std::string_view data, [[maybe_u
   }
 }
 
-Result<std::string> decompress(Encoding encoding, std::string_view data, uint64_t bytes_max) {
+Result<std::string> decompress(Encoding encoding, std::string_view data, uint64_t bytes_max,
+                               [[maybe_unused]] MemoryLease* lease) {
   switch (encoding) {
     case Encoding::kIdentity:
       if (data.size() > bytes_max) {
@@ -234,11 +242,11 @@ Result<std::string> decompress(Encoding encoding, std::string_view data, uint64_
       return std::string(data);
 #ifdef LOCKSTEP_ZLIB
     case Encoding::kGzip:
-      return gzip_decompress(data, bytes_max);
+      return gzip_decompress(data, bytes_max, lease);
 #endif
 #ifdef LOCKSTEP_ZSTD
     case Encoding::kZstd:
-      return zstd_decompress(data, bytes_max);
+      return zstd_decompress(data, bytes_max, lease);
 #endif
     default:
       return not_built(to_text(encoding));
@@ -246,7 +254,8 @@ Result<std::string> decompress(Encoding encoding, std::string_view data, uint64_
 }
 
 #ifdef LOCKSTEP_SNAPPY
-Result<std::string_view> snappy_decompress(std::string_view data, uint64_t bytes_max, std::string& buffer) {
+Result<std::string_view> snappy_decompress(std::string_view data, uint64_t bytes_max, std::string& buffer,
+                                           MemoryLease* lease) {
   size_t length_untrusted = 0;
   if (!snappy::GetUncompressedLength(data.data(), data.size(), &length_untrusted)) {
     return Error{"not snappy: no length at the beginning"};
@@ -257,6 +266,7 @@ Result<std::string_view> snappy_decompress(std::string_view data, uint64_t bytes
   }
   // The densest snappy is 64 bytes for 3: what claims more does not get the memory either.
   if (length_untrusted / 32 > data.size()) return Error{"not snappy: the length at the beginning is not true"};
+  if (lease != nullptr && !lease->add(length_untrusted)) return Error{kMemorySpent};
   if (buffer.size() < length_untrusted) buffer.resize(length_untrusted);
   if (!snappy::RawUncompress(data.data(), data.size(), buffer.data())) return Error{"not snappy: malformed block"};
   return std::string_view(buffer).substr(0, length_untrusted);
@@ -268,7 +278,7 @@ Result<std::string> snappy_compress(std::string_view data) {
   return out;
 }
 #else
-Result<std::string_view> snappy_decompress(std::string_view, uint64_t, std::string&) {
+Result<std::string_view> snappy_decompress(std::string_view, uint64_t, std::string&, MemoryLease*) {
   return not_built("snappy");
 }
 Result<std::string> snappy_compress(std::string_view) {

@@ -8,6 +8,7 @@
 #include <string>
 #include <string_view>
 
+#include "base/memory_budget.h"
 #include "base/result.h"
 
 namespace lockstep {
@@ -23,11 +24,14 @@ const char* to_text(Encoding encoding);
 // spent. kFast: for who has many bodies and loopback. Both are zstd's matter alone.
 enum class Effort { kFewBytes, kFast };
 Result<std::string> compress(Encoding encoding, std::string_view data, Effort effort = Effort::kFewBytes);
-Result<std::string> decompress(Encoding encoding, std::string_view data, uint64_t bytes_max);
+// lease: where the memory for what comes out is taken from, here and below; its owner keeps it as long.
+Result<std::string> decompress(Encoding encoding, std::string_view data, uint64_t bytes_max,
+                               MemoryLease* lease = nullptr);
 
 // Snappy's block format, as remote write uses it. What comes out lies in `buffer`, which grows and is not cleared:
 // filling it anew would cost as much as the rest of reading a request.
-Result<std::string_view> snappy_decompress(std::string_view data, uint64_t bytes_max, std::string& buffer);
+Result<std::string_view> snappy_decompress(std::string_view data, uint64_t bytes_max, std::string& buffer,
+                                           MemoryLease* lease = nullptr);
 Result<std::string> snappy_compress(std::string_view data);
 
 }  // namespace lockstep

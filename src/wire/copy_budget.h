@@ -30,6 +30,11 @@ inline uint64_t memory_bytes(const Attributes& attributes) {
   return bytes;
 }
 
+// What a resource takes besides its own when so many groups have it.
+inline uint64_t copied_bytes(const Attributes& resource, size_t groups) {
+  return groups < 2 ? 0 : memory_bytes(resource) * (groups - 1);
+}
+
 class CopyBudget {
  public:
   // False when `copies` more copies of `bytes` would be too many.

@@ -12,6 +12,7 @@
 #include <string>
 #include <string_view>
 
+#include "base/memory_budget.h"
 #include "base/result.h"
 #include "model/telemetry.h"
 
@@ -19,8 +20,9 @@ namespace lockstep::otlp {
 
 inline constexpr int kNestingMax = 32;
 
-// Body of an Export*ServiceRequest. Unknown fields are skipped, as protobuf asks.
-Result<Batch> decode(Signal signal, std::string_view bytes);
+// Body of an Export*ServiceRequest. Unknown fields are skipped, as protobuf asks. lease: where the memory for it is
+// taken from, here and below; its owner keeps it as long as the batch.
+Result<Batch> decode(Signal signal, std::string_view bytes, MemoryLease* lease = nullptr);
 std::string encode(const Batch& batch);
 
 // One KeyValue message, whatever field it stood in.
@@ -28,7 +30,7 @@ Result<Attribute> decode_attribute(std::string_view key_value);
 
 // OTLP/JSON: lowerCamelCase, ids as hex, 64-bit integers as numbers or strings, enums as numbers (or names). Not built
 // with LOCKSTEP_NODE_ONLY.
-Result<Batch> decode_json(Signal signal, std::string_view text);
+Result<Batch> decode_json(Signal signal, std::string_view text, MemoryLease* lease = nullptr);
 
 // Export*ServiceResponse: empty, or with partial_success where rejected > 0 (or a message alone is a warning).
 std::string encode_response(Signal signal, int64_t rejected, std::string_view message);

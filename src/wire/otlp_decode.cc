@@ -37,12 +37,18 @@ void reserve_more(std::vector<T>& items, size_t count) {
 // Reserving is a convenience, not a promise: more elements than this grow the vector as they come.
 constexpr size_t kReserveMax = 65'536;
 
-// A new element for the repeated message `in` stands at.
+// A new element for the repeated message `in` stands at; nullptr: there is no memory for it.
 template <typename T>
-T& append(std::vector<T>& items, WireReader& in) {
+T* append(std::vector<T>& items, WireReader& in) {
+  if (!in.take_memory(sizeof(T))) return nullptr;
   if (items.empty()) reserve_more(items, std::min(in.run_length(), kReserveMax));
-  in.take_memory(sizeof(T));
-  return items.emplace_back();
+  return &items.emplace_back();
+}
+
+// Text is copied out of the request.
+void assign(std::string& to, WireReader& in) {
+  const std::string_view text = in.bytes();
+  if (text.size() < sizeof(std::string) || in.take_memory(text.size())) to = text;
 }
 
 template <size_t kSize>
@@ -63,7 +69,7 @@ void decode_attribute(WireReader in, Attribute& attribute, int depth) {
   while (in.next()) {
     switch (in.tag()) {
       case tag_of(1, kBytes):
-        attribute.key = in.bytes();
+        assign(attribute.key, in);
         break;
       case tag_of(2, kBytes):
         decode_value(in.message(), attribute.value, depth);
@@ -77,8 +83,7 @@ void decode_attribute(WireReader in, Attribute& attribute, int depth) {
 void decode_list(WireReader in, ValueList& list, int depth) {
   while (in.next()) {
     if (in.tag() == tag_of(1, kBytes)) {
-      Value& value = append(list, in);
-      decode_value(in.message(), value, depth);
+      if (Value* value = append(list, in)) decode_value(in.message(), *value, depth);
     } else {
       in.skip();
     }
@@ -89,8 +94,7 @@ void decode_list(WireReader in, ValueList& list, int depth) {
 void decode_map(WireReader in, Attributes& map, int depth) {
   while (in.next()) {
     if (in.tag() == tag_of(1, kBytes)) {
-      Attribute& attribute = append(map, in);
-      decode_attribute(in.message(), attribute, depth);
+      if (Attribute* attribute = append(map, in)) decode_attribute(in.message(), *attribute, depth);
     } else {
       in.skip();
     }
@@ -98,8 +102,7 @@ void decode_map(WireReader in, Attributes& map, int depth) {
 }
 
 void append_attribute(WireReader& in, Attributes& attributes) {
-  Attribute& attribute = append(attributes, in);
-  decode_attribute(in.message(), attribute, 1);
+  if (Attribute* attribute = append(attributes, in)) decode_attribute(in.message(), *attribute, 1);
 }
 
 // The alternative of the oneof, kept where it is already that one: a list written in pieces is one list.
@@ -118,7 +121,7 @@ void decode_value(WireReader in, Value& value, int depth) {
   while (in.next()) {
     switch (in.tag()) {
       case tag_of(1, kBytes):
-        alternative<std::string>(value) = in.bytes();
+        assign(alternative<std::string>(value), in);
         break;
       case tag_of(2, kVarint):
         value.data = in.varint() != 0;
@@ -136,7 +139,7 @@ void decode_value(WireReader in, Value& value, int depth) {
         decode_map(in.message(), alternative<Attributes>(value), depth + 1);
         break;
       case tag_of(7, kBytes):
-        alternative<Value::Bytes>(value).data = in.bytes();
+        assign(alternative<Value::Bytes>(value).data, in);
         break;
       default:
         in.skip();
@@ -154,7 +157,7 @@ void decode_log(WireReader in, LogRecord& log) {
         log.severity = static_cast<int32_t>(in.varint());
         break;
       case tag_of(3, kBytes):
-        log.severity_text = in.bytes();
+        assign(log.severity_text, in);
         break;
       case tag_of(5, kBytes):
         decode_value(in.message(), log.body, 1);
@@ -175,7 +178,7 @@ void decode_log(WireReader in, LogRecord& log) {
         log.observed_unix_ns = time_of(in.fixed64());
         break;
       case tag_of(12, kBytes):
-        log.event_name = in.bytes();
+        assign(log.event_name, in);
         break;
       default:
         in.skip();
@@ -190,7 +193,7 @@ void decode_span_event(WireReader in, SpanEvent& event) {
         event.time_unix_ns = time_of(in.fixed64());
         break;
       case tag_of(2, kBytes):
-        event.name = in.bytes();
+        assign(event.name, in);
         break;
       case tag_of(3, kBytes):
         append_attribute(in, event.attributes);
@@ -223,7 +226,7 @@ void decode_span_status(WireReader in, Span& span) {
   while (in.next()) {
     switch (in.tag()) {
       case tag_of(2, kBytes):
-        span.status_message = in.bytes();
+        assign(span.status_message, in);
         break;
       case tag_of(3, kVarint):
         span.status_code = static_cast<int32_t>(in.varint());
@@ -244,13 +247,13 @@ void decode_span(WireReader in, Span& span) {
         decode_id(in, span.span_id);
         break;
       case tag_of(3, kBytes):
-        span.trace_state = in.bytes();
+        assign(span.trace_state, in);
         break;
       case tag_of(4, kBytes):
         decode_id(in, span.parent_span_id);
         break;
       case tag_of(5, kBytes):
-        span.name = in.bytes();
+        assign(span.name, in);
         break;
       case tag_of(6, kVarint):
         span.kind = static_cast<int32_t>(in.varint());
@@ -265,13 +268,11 @@ void decode_span(WireReader in, Span& span) {
         append_attribute(in, span.attributes);
         break;
       case tag_of(11, kBytes): {
-        SpanEvent& event = append(span.events, in);
-        decode_span_event(in.message(), event);
+        if (SpanEvent* event = append(span.events, in)) decode_span_event(in.message(), *event);
         break;
       }
       case tag_of(13, kBytes): {
-        SpanLink& link = append(span.links, in);
-        decode_span_link(in.message(), link);
+        if (SpanLink* link = append(span.links, in)) decode_span_link(in.message(), *link);
         break;
       }
       case tag_of(15, kBytes):
@@ -284,11 +285,13 @@ void decode_span(WireReader in, Span& span) {
 }
 
 void decode_packed_fixed64(WireReader in, std::vector<uint64_t>& numbers) {
+  if (!in.take_memory(in.left())) return;
   reserve_more(numbers, in.left() / 8);
   while (!in.at_end()) numbers.push_back(in.fixed64());
 }
 
 void decode_packed_real(WireReader in, std::vector<double>& numbers) {
+  if (!in.take_memory(in.left())) return;
   reserve_more(numbers, in.left() / 8);
   while (!in.at_end()) numbers.push_back(in.real());
 }
@@ -344,13 +347,13 @@ void decode_histogram_point(WireReader in, MetricPoint& point) {
         decode_packed_fixed64(in.message(), point.buckets);
         break;
       case tag_of(6, kFixed64):
-        point.buckets.push_back(in.fixed64());
+        if (in.take_memory(sizeof(uint64_t))) point.buckets.push_back(in.fixed64());
         break;
       case tag_of(7, kBytes):
         decode_packed_real(in.message(), point.bounds);
         break;
       case tag_of(7, kFixed64):
-        point.bounds.push_back(in.real());
+        if (in.take_memory(sizeof(double))) point.bounds.push_back(in.real());
         break;
       case tag_of(9, kBytes):
         append_attribute(in, point.attributes);
@@ -371,10 +374,11 @@ void decode_exponential_buckets(WireReader in, int32_t& offset, std::vector<uint
         offset = static_cast<int32_t>(zigzag_decode(static_cast<uint32_t>(in.varint())));
         break;
       case tag_of(2, kVarint):
-        counts.push_back(in.varint());
+        if (in.take_memory(sizeof(uint64_t))) counts.push_back(in.varint());
         break;
       case tag_of(2, kBytes): {
         WireReader packed = in.message();
+        if (!in.take_memory(packed.left() * sizeof(uint64_t))) break;
         while (!packed.at_end()) counts.push_back(packed.varint());
         break;
       }
@@ -439,6 +443,7 @@ void decode_quantile(WireReader in, MetricPoint& point) {
         in.skip();
     }
   }
+  if (!in.take_memory(2 * sizeof(double))) return;
   point.bounds.push_back(quantile);
   point.quantile_values.push_back(value);
 }
@@ -488,9 +493,9 @@ void decode_metric_data(WireReader in, MetricHead& head, std::vector<MetricPoint
   const bool has_temporality = head.data_field == 7 || head.data_field == 9 || head.data_field == 10;
   while (in.next()) {
     if (in.tag() == tag_of(1, kBytes)) {
+      if (!in.take_memory(sizeof(MetricPoint))) return;
       if (!reserved) reserve_more(points, std::min(in.run_length(), kReserveMax));
       reserved = true;
-      in.take_memory(sizeof(MetricPoint));
       MetricPoint& point = points.emplace_back();
       switch (head.data_field) {
         case 9:
@@ -565,6 +570,7 @@ void decode_metric(WireReader in, std::vector<MetricPoint>& points, Context& con
     in.fail("a metric with a name too long for its many points");
     return;
   }
+  if (!in.take_memory((head.name.size() + head.unit.size()) * (points.size() - first))) return;
   for (size_t i = first; i < points.size(); ++i) {
     points[i].name = head.name;
     points[i].unit = head.unit;
@@ -578,10 +584,10 @@ void decode_scope(WireReader in, ResourceGroup& group) {
   while (in.next()) {
     switch (in.tag()) {
       case tag_of(1, kBytes):
-        group.scope_name = in.bytes();
+        assign(group.scope_name, in);
         break;
       case tag_of(2, kBytes):
-        group.scope_version = in.bytes();
+        assign(group.scope_version, in);
         break;
       default:
         in.skip();
@@ -597,11 +603,9 @@ void decode_scope_records(WireReader in, Signal signal, ResourceGroup& group, Co
         break;
       case tag_of(2, kBytes):
         if (signal == Signal::kLogs) {
-          LogRecord& log = append(group.logs, in);
-          decode_log(in.message(), log);
+          if (LogRecord* log = append(group.logs, in)) decode_log(in.message(), *log);
         } else if (signal == Signal::kSpans) {
-          Span& span = append(group.spans, in);
-          decode_span(in.message(), span);
+          if (Span* span = append(group.spans, in)) decode_span(in.message(), *span);
         } else {
           decode_metric(in.message(), group.points, context);
         }
@@ -621,7 +625,7 @@ void decode_resource_records(WireReader in, Signal signal, std::vector<ResourceG
         decode_map(in.message(), resource, 1);
         break;  // Resource: attributes are field 1
       case tag_of(2, kBytes): {
-        in.take_memory(sizeof(ResourceGroup));
+        if (!in.take_memory(sizeof(ResourceGroup))) break;
         ResourceGroup& group = groups.emplace_back();
         decode_scope_records(in.message(), signal, group, context);
         break;
@@ -630,6 +634,9 @@ void decode_resource_records(WireReader in, Signal signal, std::vector<ResourceG
         in.skip();
     }
   }
+  if (const uint64_t bytes = copied_bytes(resource, groups.size() - first);
+      bytes <= kCopiedBytesMax && !in.take_memory(bytes))
+    return;
   if (!context.copies.share_resource(std::move(resource), groups, first)) {
     in.fail("a resource too large for its many scopes");
   }
@@ -642,10 +649,11 @@ Error error_of(const WireError& error, const char* what, std::string_view bytes)
 
 }  // namespace
 
-Result<Batch> decode(Signal signal, std::string_view bytes) {
+Result<Batch> decode(Signal signal, std::string_view bytes, MemoryLease* lease) {
   Batch batch;
   batch.signal = signal;
   Context context;
+  context.error.lease = lease;
   WireReader in(bytes, context.error);
   while (in.next()) {
     if (in.tag() == tag_of(1, kBytes)) {

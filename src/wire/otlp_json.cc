@@ -19,6 +19,7 @@ using Json = simdjson::dom::element;
 
 class JsonDecoder {
  public:
+  explicit JsonDecoder(MemoryLease* lease) : lease_(lease) {}
   const std::string& error() const { return error_; }
 
   void request(Json root, Batch& batch) {
@@ -33,6 +34,23 @@ class JsonDecoder {
  private:
   // An empty element is three bytes of text and hundreds in memory.
   static constexpr size_t kItemsMax = 2'000'000;
+  static constexpr size_t kItemBytes = std::max({sizeof(MetricPoint), sizeof(Span), sizeof(LogRecord)});
+
+  // Before it is made. False: there is none, and that is the error.
+  bool take_memory(size_t bytes) {
+    constexpr size_t kPiece = 64u << 10;
+    if (lease_ == nullptr || bytes <= memory_left_) {
+      memory_left_ -= lease_ == nullptr ? 0 : bytes;
+      return true;
+    }
+    const size_t more = std::max(bytes, kPiece);
+    if (!lease_->add(more)) {
+      if (error_.empty()) error_ = kMemorySpent;
+      return false;
+    }
+    memory_left_ += more - bytes;
+    return true;
+  }
 
   void fail(const char* field, const char* what) {
     if (error_.empty()) error_ = format("%s %s", field, what);
@@ -55,7 +73,7 @@ class JsonDecoder {
     if (json.get(array) != simdjson::SUCCESS) return fail(field, "is not an array");
     for (Json item : array) {
       if (++items_ > kItemsMax) fail("the request", "has more than 2,000,000 elements");
-      if (!error_.empty()) return;
+      if (!error_.empty() || !take_memory(kItemBytes)) return;
       visit(item);
     }
   }
@@ -63,7 +81,7 @@ class JsonDecoder {
   void text(Json json, const char* field, std::string& out) {
     std::string_view value;
     if (json.get(value) != simdjson::SUCCESS) return fail(field, "is not a string");
-    out = value;
+    if (take_memory(value.size())) out = value;
   }
 
   void boolean(Json json, const char* field, bool& out) {
@@ -419,6 +437,7 @@ class JsonDecoder {
     });
     if (!copies_.take(head.name.size() + head.unit.size(), points.size() - first))
       return fail("a metric", "has a name too long for its many points");
+    if (!take_memory((head.name.size() + head.unit.size()) * (points.size() - first))) return;
     for (size_t i = first; i < points.size(); ++i) {
       points[i].name = head.name;
       points[i].unit = head.unit;
@@ -483,6 +502,9 @@ class JsonDecoder {
         items(member, scopes, [&](Json item) { scope_records(item, batch.signal, batch.groups.emplace_back()); });
       }
     });
+    if (const uint64_t bytes = copied_bytes(resource, batch.groups.size() - first);
+        bytes <= kCopiedBytesMax && !take_memory(bytes))
+      return;
     if (!copies_.share_resource(std::move(resource), batch.groups, first))
       fail("a resource", "is too large for its many scopes");
   }
@@ -490,11 +512,15 @@ class JsonDecoder {
   std::string error_;
   size_t items_ = 0;
   CopyBudget copies_;
+  MemoryLease* const lease_;
+  size_t memory_left_ = 0;
 };
 
 }  // namespace
 
-Result<Batch> decode_json(Signal signal, std::string_view text) {
+Result<Batch> decode_json(Signal signal, std::string_view text, MemoryLease* lease) {
+  // The parser's tape and indexes are up to twelve bytes for one of text.
+  if (lease != nullptr && !lease->add(12 * text.size())) return Error{kMemorySpent};
   Batch batch;
   batch.signal = signal;
   simdjson::dom::parser parser;
@@ -502,7 +528,7 @@ Result<Batch> decode_json(Signal signal, std::string_view text) {
   if (auto error = parser.parse(text.data(), text.size()).get(root); error != simdjson::SUCCESS) {
     return Error{format("otlp %s: not valid JSON: %s", to_text(signal), simdjson::error_message(error))};
   }
-  JsonDecoder decoder;
+  JsonDecoder decoder(lease);
   decoder.request(root, batch);
   if (!decoder.error().empty()) return Error{format("otlp %s as JSON: %s", to_text(signal), decoder.error().c_str())};
   return batch;

@@ -21,6 +21,7 @@ using protobuf::WireReader;
 constexpr uint32_t kLabelTag = tag_of(1, kBytes);
 constexpr uint64_t kStaleBits = 0x7FF0000000000002;  // Prometheus' marker
 constexpr size_t kMetadataTextBytesMax = 4096;
+constexpr char kTooLong = 'L';  // after kUnreadableLabels
 
 const char* type_text(uint64_t type) {
   static constexpr const char* kTypes[] = {"unknown",        "counter", "gauge", "histogram",
@@ -53,14 +54,12 @@ bool packed(WireReader& in, uint32_t field, protobuf::WireType type, Take&& take
   if (in.tag() == tag_of(field, kBytes)) {
     WireReader values = in.message();
     while (!values.at_end()) {
-      in.take_memory(16);
-      take(values);
+      if (in.take_memory(16)) take(values);
     }
     return true;
   }
   if (in.tag() != tag_of(field, type)) return false;
-  in.take_memory(16);
-  take(in);
+  if (in.take_memory(16)) take(in);
   return true;
 }
 
@@ -100,6 +99,8 @@ const char* check_side(const std::vector<HistogramSpan>& spans, const std::vecto
     buckets += spans[i].length;
     if (index > INT32_MAX || index < INT32_MIN) return "a bucket beyond any number";
   }
+  if (counts.size() > kHistogramBucketsMax || spans.size() > kHistogramBucketsMax)
+    return "more buckets than are taken (65536)";
   if (buckets != counts.size()) return "spans that do not add up to the buckets";
   for (double count : counts) {
     if (!(count >= 0)) return "a bucket with a negative count";
@@ -115,6 +116,7 @@ const char* check_histogram(const NativeHistogram& histogram) {
   if (!(histogram.count >= 0) || !(histogram.zero_count >= 0)) return "a negative count";
   if (!(histogram.zero_threshold >= 0)) return "a negative zero threshold";
   if (!is_custom) return histogram.custom_bounds.empty() ? nullptr : "bounds of its own beside a schema";
+  if (histogram.custom_bounds.size() > kHistogramBucketsMax) return "more bounds than are taken (65536)";
   if (!histogram.negative.empty() || histogram.zero_count != 0) return "negative or zero buckets beside bounds";
   for (size_t i = 0; i < histogram.custom_bounds.size(); ++i) {
     if (!std::isfinite(histogram.custom_bounds[i])) return "a bound that is not finite";
@@ -138,7 +140,7 @@ void reset(NativeHistogram& histogram) {
 }
 
 bool good_exemplar(const PushedExemplar& exemplar) {
-  return exemplar.labels.size() <= kLabelsMax &&
+  return exemplar.labels.size() <= kLabelsMax && label_bytes(exemplar.labels) <= kExemplarBytesMax &&
          std::all_of(exemplar.labels.begin(), exemplar.labels.end(), [](const auto& label) {
            return label.first.size() <= kLabelNameBytesMax && label.second.size() <= kLabelValueBytesMax &&
                   is_utf8(label.first) && is_utf8(label.second);
@@ -180,10 +182,11 @@ void Walk::clear() {
   counts_ = {};
 }
 
-Result<void> Walk::walk(Version version, std::string_view bytes) {
+Result<void> Walk::walk(Version version, std::string_view bytes, MemoryLease* lease) {
   clear();
   version_ = version;
   WireError error;
+  error.lease = lease;
   WireReader in(bytes, error);
   if (version == Version::k1) {
     while (in.next()) {
@@ -199,7 +202,7 @@ Result<void> Walk::walk(Version version, std::string_view bytes) {
     // Symbols may stand anywhere, so they are collected first.
     while (in.next()) {
       if (in.tag() == tag_of(4, kBytes)) {
-        in.take_memory(sizeof(std::string_view));
+        if (!in.take_memory(sizeof(std::string_view))) break;
         symbols_.push_back(in.bytes());
         if (symbols_.back() == kMetricNameLabel) name_symbol_ = static_cast<uint32_t>(symbols_.size() - 1);
       } else {
@@ -224,11 +227,12 @@ Result<void> Walk::walk(Version version, std::string_view bytes) {
   return {};
 }
 
-inline Walk::Entry Walk::begin_series(WireReader& in) {
-  in.take_memory(sizeof(Entry) + sizeof(PushedSeries));
-  return {.raw_at = static_cast<uint32_t>(raw_.size()),
-          .first = static_cast<uint32_t>(times_.size()),
-          .first_exemplar = static_cast<uint32_t>(exemplars_.size())};
+// A series may become two entries.
+inline std::optional<Walk::Entry> Walk::begin_series(WireReader& in) {
+  if (!in.take_memory(2 * (sizeof(Entry) + sizeof(PushedSeries)))) return std::nullopt;
+  return Entry{.raw_at = static_cast<uint32_t>(raw_.size()),
+               .first = static_cast<uint32_t>(times_.size()),
+               .first_exemplar = static_cast<uint32_t>(exemplars_.size())};
 }
 
 inline void Walk::end_series(Entry& entry, size_t first_histogram) {
@@ -248,7 +252,9 @@ inline void Walk::end_series(Entry& entry, size_t first_histogram) {
 }
 
 void Walk::series_1(WireReader in) {
-  Entry entry = begin_series(in);
+  std::optional<Entry> begun = begin_series(in);
+  if (!begun) return;
+  Entry& entry = *begun;
   const size_t first_histogram = histogram_count_;
   std::string_view raw = in.short_run(static_cast<uint8_t>(kLabelTag));
   bool in_pieces = false;
@@ -260,7 +266,7 @@ void Walk::series_1(WireReader in) {
         if (!in_pieces && (raw.empty() || raw.data() + raw.size() == began)) {
           raw = {raw.empty() ? began : raw.data(), raw.size() + field.size()};
         } else {  // put together
-          in.take_memory(raw.size() + field.size());
+          if (!in.take_memory(2 * (raw.size() + field.size()))) break;
           raw_.append(raw).append(field);
           raw = {};
           in_pieces = true;
@@ -286,7 +292,9 @@ void Walk::series_1(WireReader in) {
 }
 
 void Walk::series_2(WireReader in) {
-  Entry entry = begin_series(in);
+  std::optional<Entry> begun = begin_series(in);
+  if (!begun) return;
+  Entry& entry = *begun;
   const size_t first_histogram = histogram_count_;
   const uint64_t bad_before = counts_.bad_histograms;
   uint64_t type = 0;
@@ -351,21 +359,25 @@ void Walk::series_2(WireReader in) {
 // Appends the labels of refs_ in the form of 1.0, and gives the metric's name. Neighbours share most of their labels:
 // those are copied in one piece from the series before.
 std::string_view Walk::spell_out(WireReader& in) {
-  size_t bytes = 1;
+  size_t text_bytes = 0;
   bool good = refs_.size() % 2 == 0 && !refs_.empty();
   for (uint32_t ref : refs_) {
     if (ref >= symbols_.size()) {
       good = false;
       break;
     }
-    bytes += symbols_[ref].size() + 12;  // two tags and lengths of at most five bytes each
+    text_bytes += symbols_[ref].size();
   }
-  if (!good) {
+  // A few bytes of references may stand for any number of bytes of text. More than the store takes are not spelled out.
+  const bool too_long = text_bytes > kLabelsBytesMax || refs_.size() > 2 * (kLabelsMax + 1);
+  if (!good || too_long) {
     raw_.push_back(kUnreadableLabels);
+    if (good) raw_.push_back(kTooLong);
     spelled_refs_.clear();
     return {};
   }
-  in.take_memory(bytes);
+  const size_t bytes = 1 + text_bytes + 12 * refs_.size();  // two tags and lengths of at most five bytes each
+  if (!in.take_memory(2 * bytes)) return {};                // it grows by doubling
   const size_t at = raw_.size();
   if (raw_.capacity() < at + bytes) raw_.reserve(2 * (at + bytes));
   raw_.resize(at + bytes);
@@ -409,7 +421,7 @@ std::string_view Walk::spell_out(WireReader& in) {
 void Walk::read_refs(WireReader& in, std::vector<uint32_t>& refs) {
   if (in.tag() == tag_of(1, kBytes)) {
     WireReader values = in.message();
-    in.take_memory(values.left() * sizeof(uint32_t));
+    if (!in.take_memory(values.left() * sizeof(uint32_t))) return;
     while (!values.at_end()) refs.push_back(static_cast<uint32_t>(values.varint()));
     return;
   }
@@ -431,7 +443,7 @@ bool Walk::short_sample(std::string_view bytes) {
 }
 
 void Walk::sample(WireReader& around) {
-  around.take_memory(sizeof(int64_t) + sizeof(double));
+  if (!around.take_memory(sizeof(int64_t) + sizeof(double))) return;
   ++counts_.samples;
   const std::string_view bytes = around.bytes();
   if (short_sample(bytes)) return;
@@ -452,7 +464,7 @@ void Walk::sample(WireReader& around) {
 }
 
 void Walk::histogram(WireReader in) {
-  in.take_memory(sizeof(NativeHistogram) + sizeof(int64_t));
+  if (!in.take_memory(sizeof(NativeHistogram) + sizeof(int64_t))) return;
   if (histograms_.size() == histogram_count_) histograms_.emplace_back();
   NativeHistogram& out = histograms_[histogram_count_];
   reset(out);
@@ -491,11 +503,11 @@ void Walk::histogram(WireReader in) {
         zero_is_float = true;
         continue;
       case tag_of(8, kBytes):
-        in.take_memory(sizeof(HistogramSpan));
+        if (!in.take_memory(sizeof(HistogramSpan))) continue;
         out.negative_spans.push_back(read_span(in.message()));
         continue;
       case tag_of(11, kBytes):
-        in.take_memory(sizeof(HistogramSpan));
+        if (!in.take_memory(sizeof(HistogramSpan))) continue;
         out.positive_spans.push_back(read_span(in.message()));
         continue;
       case tag_of(14, kVarint): {
@@ -558,12 +570,12 @@ void Walk::keep_exemplar(PushedExemplar exemplar) {
 }
 
 void Walk::exemplar_1(WireReader in) {
-  in.take_memory(sizeof(PushedExemplar));
+  if (!in.take_memory(sizeof(PushedExemplar))) return;
   PushedExemplar exemplar;
   while (in.next()) {
     if (in.tag() == kLabelTag) {
-      in.take_memory(2 * sizeof(std::string));
       const LabelView label = read_label(in.message());
+      if (!in.take_memory(2 * sizeof(std::string) + label.name.size() + label.value.size())) return;
       exemplar.labels.emplace_back(label.name, label.value);
     } else if (in.tag() == tag_of(2, kFixed64)) {
       exemplar.value = in.real();
@@ -577,7 +589,7 @@ void Walk::exemplar_1(WireReader in) {
 }
 
 void Walk::exemplar_2(WireReader in) {
-  in.take_memory(sizeof(PushedExemplar));
+  if (!in.take_memory(sizeof(PushedExemplar))) return;
   PushedExemplar exemplar;
   exemplar_refs_.clear();
   while (in.next()) {
@@ -601,14 +613,14 @@ void Walk::exemplar_2(WireReader in) {
   for (size_t i = 0; i < exemplar_refs_.size(); i += 2) {
     const std::string_view name = symbols_[exemplar_refs_[i]];
     const std::string_view value = symbols_[exemplar_refs_[i + 1]];
-    in.take_memory(2 * sizeof(std::string) + name.size() + value.size());
+    if (!in.take_memory(2 * sizeof(std::string) + name.size() + value.size())) return;
     exemplar.labels.emplace_back(name, value);
   }
   keep_exemplar(std::move(exemplar));
 }
 
 void Walk::metadata_1(WireReader in) {
-  in.take_memory(sizeof(Metadata));
+  if (!in.take_memory(sizeof(Metadata))) return;
   uint64_t type = 0;
   std::string_view name, help, unit;
   while (in.next()) {
@@ -662,14 +674,21 @@ void Walk::give_out() {
 }
 
 Result<Labels> Walk::labels_of(std::string_view raw_labels) {
-  if (raw_labels.starts_with(kUnreadableLabels)) return Error{"label references past the symbols, or an odd number"};
+  if (raw_labels.starts_with(kUnreadableLabels)) {
+    if (raw_labels.ends_with(kTooLong))
+      return Error{format("more than %zu labels, or over %zu bytes of them", kLabelsMax, kLabelsBytesMax)};
+    return Error{"label references past the symbols, or an odd number"};
+  }
   Labels labels;
+  size_t bytes = 0;
   WireError error;
   WireReader in(raw_labels, error);
   while (in.next()) {
     const LabelView label = read_label(in.message());
-    if (labels.size() > kLabelsMax || label.value.size() > kLabelValueBytesMax) {
-      return Error{format("more than %zu labels, or a value over %zu bytes", kLabelsMax, kLabelValueBytesMax)};
+    bytes += label.name.size() + label.value.size();
+    if (labels.size() > kLabelsMax || label.value.size() > kLabelValueBytesMax || bytes > kLabelsBytesMax) {
+      return Error{format("more than %zu labels, or a value over %zu bytes, or over %zu bytes in all", kLabelsMax,
+                          kLabelValueBytesMax, kLabelsBytesMax)};
     }
     labels.emplace_back(label.name, label.value);
   }
@@ -693,6 +712,10 @@ size_t Walk::memory_bytes() const {
                  (times_.capacity() + values_.capacity() + histogram_times_.capacity()) * 8 +
                  exemplars_.capacity() * sizeof(PushedExemplar) + symbols_.capacity() * sizeof(std::string_view) +
                  metadata_.capacity() * sizeof(Metadata) + raw_.capacity() +
+                 (refs_.capacity() + spelled_refs_.capacity() + spelled_ends_.capacity() + ends_.capacity() +
+                  exemplar_refs_.capacity()) *
+                     sizeof(uint32_t) +
+                 (positive_deltas_.capacity() + negative_deltas_.capacity()) * sizeof(int64_t) +
                  histograms_.capacity() * sizeof(NativeHistogram);
   for (const NativeHistogram& histogram : histograms_) {
     bytes += (histogram.positive_spans.capacity() + histogram.negative_spans.capacity()) * sizeof(HistogramSpan) +

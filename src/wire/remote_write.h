@@ -2,6 +2,7 @@
 // handed on as views (model/pushed_series.h), without an allocation per series: the walk's arrays are used again.
 //
 // Takes what libprotobuf takes of these messages (remote_write_oracle_fuzz.cc compares), within kDecodedBytesMax.
+// Labels of 2.0 over kLabelsBytesMax are not spelled out: labels() says so.
 // Raw labels are the label fields of 1.0 as they came; 2.0's references mean something only beside their request's
 // symbols, so they are spelled out in the form of 1.0. Text is checked by labels(), which the store asks for only where
 // the bytes are new.
@@ -15,6 +16,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -52,7 +54,8 @@ struct Counts {
 class Walk {
  public:
   // What is given out below is valid until the next walk(), as long as `bytes` are. On error: nothing is given out.
-  Result<void> walk(Version version, std::string_view bytes);
+  // lease: where the memory for it is taken from.
+  Result<void> walk(Version version, std::string_view bytes, MemoryLease* lease = nullptr);
 
   std::span<const PushedSeries> series() const { return {series_.data(), series_count_}; }
   const Counts& counts() const { return counts_; }
@@ -94,7 +97,7 @@ class Walk {
   void keep_exemplar(PushedExemplar exemplar);
   void add_metadata(std::string_view name, uint64_t type, std::string_view help, std::string_view unit);
   std::string_view spell_out(WireReader& in);
-  Entry begin_series(WireReader& in);
+  std::optional<Entry> begin_series(WireReader& in);
   void end_series(Entry& entry, size_t first_histogram);
   void give_out();
 

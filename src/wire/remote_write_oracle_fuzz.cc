@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "model/series_labels.h"
 #include "wire/protobuf_fuzzing.h"
 #include "wire/protobuf_oracle.h"
 #include "wire/remote_write.h"
@@ -204,10 +205,15 @@ Meaning theirs_of_2(const View& request) {
     for (uint32_t ref : refs) put(line, symbols[ref]);
     return true;
   };
+  auto too_long = [&](const std::vector<uint32_t>& refs) {
+    size_t bytes = 0;
+    for (uint32_t ref : refs) bytes += symbols[ref].size();
+    return bytes > kLabelsBytesMax || refs.size() > 2 * (kLabelsMax + 1);
+  };
   request.each("series", [&](const View& series) {
     std::string labels;
     const std::vector<uint32_t> refs = series.uint32s("refs");
-    if (refs.empty() || !spelled(refs, labels)) labels = "unreadable ";
+    if (refs.empty() || !spelled(refs, labels) || too_long(refs)) labels = "unreadable ";
     add_points(series, labels, meaning);
     series.each("exemplars", [&](const View& exemplar) {
       std::string line = labels;

@@ -327,15 +327,73 @@ TEST(RemoteWrite2, RefusesASeriesThatRefersPastTheSymbolsAndKeepsTheRest) {
   EXPECT_EQ(walk.counts().empty_series, 1u);
 }
 
-TEST(RemoteWrite2, DoesNotLetOneLongSymbolBecomeGigabytes) {
+TEST(RemoteWrite2, DoesNotSpellOutLabelsThatNoStoreTakes) {
   Request2 request;
   const uint32_t name = request.symbol("__name__"), value = request.symbol(std::string(1 << 20, 'x'));
   for (int i = 0; i < 1000; ++i) {
     request.series({name, value}, [](WireWriter& out) { Request2::sample(out, 1, 1); });
   }
   Walk walk;
-  EXPECT_FALSE(walk.walk(Version::k2, request.bytes()).ok());
-  EXPECT_LT(walk.memory_bytes(), 1200u << 20);
+  ASSERT_TRUE(walk.walk(Version::k2, request.bytes()).ok());
+  EXPECT_LT(walk.memory_bytes(), 1u << 20);
+  ASSERT_EQ(walk.series().size(), 1000u);
+  ASSERT_FALSE(walk.labels(0).ok());
+  EXPECT_NE(walk.labels(0).error().find("16384 bytes"), std::string::npos) << walk.labels(0).error();
+}
+
+// 2 GB once came of 10 kB: the reader that had no memory left ended, and those beside it went on.
+TEST(RemoteWrite2, StopsWhereMemoryIsRefusedAndHoldsNoMore) {
+  Request2 request;
+  const uint32_t name = request.symbol("__name__"), value = request.symbol(std::string(4000, 'x'));
+  std::vector<uint32_t> refs;
+  for (int i = 0; i < 4; ++i) refs.insert(refs.end(), {name, value});
+  for (int i = 0; i < 20'000; ++i) request.series(refs, [](WireWriter& out) { Request2::sample(out, 1, 1); });
+  MemoryBudget budget(32u << 20, [] { return 0; });
+  MemoryLease lease(&budget, MemoryUse::kDecoding);
+  Walk walk;
+  const Result<void> read = walk.walk(Version::k2, request.bytes(), &lease);
+  ASSERT_FALSE(read.ok());
+  EXPECT_TRUE(lease.was_refused());
+  EXPECT_NE(read.error().find("--memory-max"), std::string::npos) << read.error();
+  EXPECT_LE(lease.bytes(), 16u << 20);
+  EXPECT_LT(walk.memory_bytes(), 20u << 20);
+  release_memory(walk);
+  EXPECT_EQ(walk.memory_bytes(), 0u + std::string().capacity()) << "a text keeps its memory where {} is assigned";
+}
+
+TEST(RemoteWrite2, RefusesHistogramsOfMoreBucketsThanAnybodyMakes) {
+  Request2 request;
+  request.series(request.refs(kPower), [](WireWriter& out) {
+    const size_t histogram = out.begin(3);
+    const size_t span = out.begin(11);
+    out.varint(2, kHistogramBucketsMax + 1);
+    out.end(span);
+    const size_t deltas = out.begin(12);
+    for (size_t i = 0; i <= kHistogramBucketsMax; ++i) out.raw_varint(0);
+    out.end(deltas);
+    out.end(histogram);
+  });
+  Walk walk;
+  ASSERT_TRUE(walk.walk(Version::k2, request.bytes()).ok());
+  EXPECT_EQ(walk.counts().bad_histograms, 1u);
+  EXPECT_NE(walk.counts().first_problem.find("65536"), std::string::npos) << walk.counts().first_problem;
+}
+
+TEST(RemoteWrite2, PackedNumbersEndWhereMemoryIsRefused) {
+  Request2 request;
+  request.series(request.refs(kPower), [](WireWriter& out) {
+    const size_t histogram = out.begin(3);
+    const size_t deltas = out.begin(12);
+    for (int i = 0; i < 4'000'000; ++i) out.raw_varint(0);
+    out.end(deltas);
+    out.end(histogram);
+  });
+  MemoryBudget budget(8u << 20, [] { return 0; });
+  MemoryLease lease(&budget, MemoryUse::kDecoding);
+  Walk walk;
+  ASSERT_FALSE(walk.walk(Version::k2, request.bytes(), &lease).ok());
+  EXPECT_TRUE(lease.was_refused());
+  EXPECT_LT(walk.memory_bytes(), 8u << 20);
 }
 
 }  // namespace

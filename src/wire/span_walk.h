@@ -26,9 +26,10 @@ class SpanWalk {
  public:
   explicit SpanWalk(Sink& sink) : sink_(sink) {}
 
-  // false: malformed, or not plain. What was handed on is then void.
-  bool walk(std::string_view bytes) {
+  // false: malformed, not plain, or over the lease (where there is one). What was handed on is then void.
+  bool walk(std::string_view bytes, MemoryLease* lease = nullptr) {
     protobuf::WireError error;
+    error.lease = lease;
     protobuf::WireReader in(bytes, error);
     while (plain_ && in.next()) {
       if (in.tag() == kField1) {
@@ -68,7 +69,7 @@ class SpanWalk {
     std::string_view scope;
     bool has_scope = false;
     bool has_spans = false;
-    in.take_memory(sizeof(ResourceGroup));
+    if (!in.take_memory(sizeof(ResourceGroup))) return;
     while (plain_ && in.next()) {
       if (in.tag() == kField1) {
         plain_ = !has_scope && !has_spans;
@@ -77,8 +78,7 @@ class SpanWalk {
       } else if (in.tag() == kField2) {
         if (!has_spans) plain_ = sink_.source(resource, scope);
         has_spans = true;
-        in.take_memory(sizeof(Span));
-        span(in);
+        if (in.take_memory(sizeof(Span))) span(in);
       } else {
         in.skip();
       }
@@ -133,8 +133,7 @@ class SpanWalk {
           view.end_unix_ns = time(in.fixed64());
           break;
         case protobuf::tag_of(9, protobuf::kBytes):
-          in.take_memory(sizeof(Attribute));
-          odd = !attribute(in);
+          if (in.take_memory(sizeof(Attribute))) odd = !attribute(in);
           break;
         case protobuf::tag_of(11, protobuf::kBytes):
         case protobuf::tag_of(13, protobuf::kBytes):

@@ -424,8 +424,8 @@ Block Evaluator::count_values(const Expr& expr, Block block) {
   }
   Block out;
   out.steps = block.steps;
+  const Held held(*this, block);
   LabelSetIds ids(16);
-  std::unordered_map<uint64_t, uint32_t> known;  // row and value -> group
   for (size_t i = 0; i < block.rows.size(); ++i) {
     std::unordered_map<uint64_t, uint32_t> by_value;
     for (size_t s = 0; s < block.steps; ++s) {
@@ -441,12 +441,14 @@ Block Evaluator::count_values(const Expr& expr, Block block) {
         const LabelSpan whole = labels_.with(block.rows[i].labels, name, labels_.intern(text));
         id = ids.id(expr.without ? labels_.without(whole, names) : labels_.only(whole, names));
         if (histogram == nullptr) by_value.emplace(bits, id);
-        if (id == out.rows.size()) out.add_row(ids.set(id));
+        if (id == out.rows.size()) {
+          out.add_row(ids.set(id));
+          charge_block(out);
+        }
       }
       double& count = out.row(id)[s];
       count = is_absent(count) ? 1 : count + 1;
     }
-    charge_block(out);
     if ((i & 255) == 0) check();
   }
   return out;

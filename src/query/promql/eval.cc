@@ -202,6 +202,11 @@ bool Evaluator::is_late() const {
 void Evaluator::check() {
   if (is_cancelled()) throw EvalFailure{QueryFailure::kCancelled, "query was canceled in expression evaluation"};
   if (is_late()) throw EvalFailure{QueryFailure::kTimeout, "query timed out in expression evaluation"};
+  if (is_without_memory()) throw EvalFailure{QueryFailure::kNoMemory, kMemorySpent};
+}
+
+bool Evaluator::is_without_memory() const {
+  return options_.memory != nullptr && options_.memory->budget() != nullptr && options_.memory->budget()->spent();
 }
 
 void Evaluator::charge(uint64_t samples) {
@@ -223,14 +228,23 @@ uint64_t Evaluator::bytes_of(const Block& block) {
          block.rows.capacity() * sizeof(Row);
 }
 
-void Evaluator::charge_block(const Block& block) {
-  const uint64_t bytes = bytes_of(block) + held_bytes_ + labels_.bytes();
+void Evaluator::hold(uint64_t bytes) {
   peak_bytes_ = std::max(peak_bytes_, bytes);
   if (bytes > options_.limits.bytes_max)
     fail_execution(
         format("query would hold more than %llu bytes at once; narrow its range or selectors, or take a "
                "larger step",
                static_cast<unsigned long long>(options_.limits.bytes_max)));
+  if (options_.memory != nullptr && !options_.memory->hold(bytes))
+    throw EvalFailure{QueryFailure::kNoMemory, kMemorySpent};
+}
+
+void Evaluator::charge_block(const Block& block) {
+  hold(bytes_of(block) + held_bytes_ + labels_.bytes());
+}
+
+void Evaluator::charge_bytes(uint64_t bytes) {
+  hold(held_bytes_ + labels_.bytes() + bytes);
 }
 
 void Evaluator::annotate(bool warning, std::string message, const Expr& at, std::string details) {
@@ -343,7 +357,7 @@ const MetricSelection* Evaluator::select(std::span<const LabelMatcher> matchers,
   options.spacing_ms = to - from > options_.rollup_span_ms ? spacing : 0;
   options.rollup = rollup;
   options.series_max = options_.limits.series_max;
-  options.give_up = [this] { return is_cancelled() || is_late(); };
+  options.give_up = [this] { return is_cancelled() || is_late() || is_without_memory(); };
   Result<std::unique_ptr<MetricSelection>> selection = reader_.select(matchers, options);
   check();
   if (!selection.ok()) fail_execution(selection.error());
@@ -898,7 +912,11 @@ void Evaluator::answer(Block block, const Grid& grid, bool instant, ValueType ty
               [&](uint32_t a, uint32_t b) { return labels_.compare(block.rows[a].labels, block.rows[b].labels) < 0; });
   }
   result.series.reserve(order.size());
+  const Held held(*this, block);
+  uint64_t answer_bytes = order.size() * sizeof(ResultSeries);
   for (uint32_t i : order) {
+    answer_bytes += labels_.text_bytes(block.rows[i].labels) + grid.count * (sizeof(int64_t) + sizeof(double));
+    charge_bytes(answer_bytes);
     ResultSeries series;
     for (size_t s = 0; s < grid.count; ++s) {
       const double value = block.row(i)[s];
@@ -968,10 +986,14 @@ void Evaluator::raw_range(const Expr& expr, const Grid& grid, QueryResult& resul
   std::sort(order.begin(), order.end(),
             [&](uint32_t a, uint32_t b) { return labels_.compare(labels[a], labels[b]) < 0; });
   SampleColumns columns;
+  uint64_t answer_bytes = 0;
   for (uint32_t i : order) {
     if (Result<void> read = selection->samples(i, start - before + 1, end + after, columns); !read.ok())
       fail_execution(read.error());
     charge(columns.times_ms.size() + 1);
+    answer_bytes += sizeof(ResultSeries) + labels_.text_bytes(labels[i]) +
+                    columns.times_ms.size() * (sizeof(int64_t) + sizeof(double) + sizeof(HistogramPtr));
+    charge_bytes(answer_bytes);
     ResultSeries series;
     for (size_t k = 0; k < columns.times_ms.size(); ++k) {
       const HistogramPtr histogram = columns.histograms.empty() ? nullptr : columns.histograms[k];

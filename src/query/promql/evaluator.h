@@ -156,9 +156,13 @@ class Evaluator {
   void annotate(bool warning, std::string message, const Expr& at, std::string details = {});
   bool is_cancelled() const;
   bool is_late() const;
-  void check();                   // fails where it is cancelled or late
-  void charge(uint64_t samples);  // read
+  bool is_without_memory() const;  // the whole process
+  void check();                    // fails where it is cancelled, late or without memory
+  void charge(uint64_t samples);   // read
   void charge_block(const Block& block);
+  // Before a text or anything else of so many bytes is made: it fails where that would be too much, held with what
+  // there is.
+  void charge_bytes(uint64_t bytes);
   // A block that stays while others are made: its bytes count with theirs.
   class Held {
    public:
@@ -194,6 +198,7 @@ class Evaluator {
                                    const std::optional<std::vector<std::string>>& only = std::nullopt);
 
   static uint64_t bytes_of(const Block& block);
+  void hold(uint64_t bytes);  // in all
 
   enum class Take { kValue, kTime };
   Block eval_selector(const Expr& expr, const Grid& grid, Take take = Take::kValue);
@@ -245,7 +250,7 @@ class Evaluator {
   const MetricReader& reader_;
   QueryTimes times_;
   const QueryOptions& options_;
-  LabelTable labels_;
+  LabelTable labels_{[this](size_t bytes) { charge_bytes(bytes); }};
   std::vector<std::unique_ptr<MetricSelection>> selections_;  // labels_ refers to their texts
   std::vector<Annotation> annotations_;
   uint64_t samples_ = 0;

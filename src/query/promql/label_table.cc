@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <utility>
 
 #include "query/promql/printer.h"
 
@@ -10,6 +11,7 @@ namespace lockstep::promql {
 namespace {
 
 constexpr size_t kChunk = 16 * 1024;
+constexpr size_t kTold = 4096;  // texts are charged in pieces of this size
 
 uint64_t xxh64(std::string_view data) {
   constexpr uint64_t k1 = 0x9E3779B185EBCA87, k2 = 0xC2B2AE3D27D4EB4F, k3 = 0x165667B19E3779F9, k4 = 0x85EBCA77C2B2AE63,
@@ -71,7 +73,7 @@ bool among(std::span<const uint32_t> names, uint32_t name) {
 
 }  // namespace
 
-LabelTable::LabelTable() : slots_(1024, 0) {
+LabelTable::LabelTable(std::function<void(size_t bytes)> charge) : charge_(std::move(charge)), slots_(1024, 0) {
   for (std::string_view text : {"", "__name__", "__type__", "__unit__", "le"}) intern(text);
 }
 
@@ -84,14 +86,14 @@ uint32_t LabelTable::intern(std::string_view text, bool copy) {
     if (hashes_[known] == hash && texts_[known] == text) return known;
   }
   const auto id = static_cast<uint32_t>(texts_.size());
+  unsaid_ += 32 + (copy ? text.size() + sizeof(std::string) : 0);
+  if (unsaid_ >= kTold) take(std::exchange(unsaid_, 0));
   if (copy) {
     store_.emplace_back(text);
     text = store_.back();
-    bytes_ += text.size() + sizeof(std::string);
   }
   texts_.push_back(text);
   hashes_.push_back(hash);
-  bytes_ += 32;
   slots_[slot] = id + 1;
   if (texts_.size() * 2 > slots_.size()) grow();
   return id;
@@ -110,10 +112,10 @@ void LabelTable::grow() {
 LabelSymbols* LabelTable::room(size_t most) {
   if (most > chunk_left_) {
     const size_t size = std::max(most, kChunk);
+    take(size * sizeof(LabelSymbols));
     chunks_.push_back(std::make_unique_for_overwrite<LabelSymbols[]>(size));
     chunk_at_ = chunks_.back().get();
     chunk_left_ = size;
-    bytes_ += size * sizeof(LabelSymbols);
   }
   return chunk_at_;
 }
@@ -204,6 +206,12 @@ LabelText LabelTable::text_of(LabelSpan labels) const {
   out.reserve(labels.size());
   for (const LabelSymbols& label : labels) out.emplace_back(text(label.name), text(label.value));
   return out;
+}
+
+size_t LabelTable::text_bytes(LabelSpan labels) const {
+  size_t bytes = labels.size() * sizeof(LabelText::value_type);
+  for (const LabelSymbols& label : labels) bytes += text(label.name).size() + text(label.value).size();
+  return bytes;
 }
 
 std::string LabelTable::shown(LabelSpan labels) const {

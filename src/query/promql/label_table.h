@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -27,12 +28,13 @@ class LabelTable {
   // Always these numbers.
   static constexpr uint32_t kEmpty = 0, kName = 1, kType = 2, kUnit = 3, kLe = 4;
 
-  LabelTable();
+  // charge: told of every growth before it happens, with how much; it may throw to forbid it.
+  explicit LabelTable(std::function<void(size_t bytes)> charge = {});
   uint32_t intern(std::string_view text) { return intern(text, true); }
   // The text outlives the table, so it is not copied.
   uint32_t intern_stable(std::string_view text) { return intern(text, false); }
   std::string_view text(uint32_t symbol) const { return texts_[symbol]; }
-  size_t bytes() const { return bytes_; }
+  size_t bytes() const { return bytes_ + unsaid_; }
 
   // Room for a set of at most `most` labels; keep() fixes what was written.
   LabelSymbols* room(size_t most);
@@ -54,6 +56,7 @@ class LabelTable {
   static bool same(LabelSpan a, LabelSpan b);
   int compare(LabelSpan a, LabelSpan b) const;  // by text, label by label
   LabelText text_of(LabelSpan labels) const;
+  size_t text_bytes(LabelSpan labels) const;  // of text_of()
   std::string shown(LabelSpan labels) const;  // name{a="b", c="d"}
   // The hash that Prometheus samples by; a function of the text alone.
   uint64_t stable_hash(LabelSpan labels) const;
@@ -61,7 +64,12 @@ class LabelTable {
  private:
   uint32_t intern(std::string_view text, bool copy);
   void grow();
+  void take(size_t bytes) {
+    if (charge_) charge_(bytes);
+    bytes_ += bytes;
+  }
 
+  const std::function<void(size_t bytes)> charge_;
   std::deque<std::string> store_;
   std::vector<std::string_view> texts_;
   std::vector<uint64_t> hashes_;  // of texts_
@@ -70,6 +78,7 @@ class LabelTable {
   size_t chunk_left_ = 0;
   LabelSymbols* chunk_at_ = nullptr;
   size_t bytes_ = 0;
+  size_t unsaid_ = 0;  // of texts, not charged yet
 };
 
 // Numbers label sets: equal sets, equal numbers.

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
+
 #include "query/promql/lexer.h"
 #include "query/promql/printer.h"
 
@@ -131,6 +133,28 @@ TEST(PromqlParser, BreaksLongQueriesIntoLines) {
   EXPECT_EQ(pretty(**parse(query)),
             "  sum by (instance, job) (rate(node_network_receive_bytes_total{device=\"eth0\"}[5m]))\n/\n"
             "  sum by (instance, job) (rate(node_network_transmit_bytes_total{device=\"eth0\"}[5m]))");
+}
+
+TEST(PromqlParser, BreaksEachKindOfExpressionIntoLines) {
+  const std::string many(110, 'x');
+  EXPECT_EQ(pretty(**parse("-(" + many + " + a)")), "-(\n    " + many + "\n  +\n    a\n)");
+  EXPECT_EQ(pretty(**parse("topk(3, " + many + ")")), "topk(\n  3,\n  " + many + "\n)");
+  EXPECT_EQ(pretty(**parse("round(" + many + ", 2)")), "round(\n  " + many + ",\n  2\n)");
+  EXPECT_EQ(pretty(**parse("(" + many + ")[5m:1m]")), "(\n  " + many + "\n)[5m:1m]");
+}
+
+// Each level was once printed anew by every level around it.
+TEST(PromqlParser, PrintsDeepQueriesInTheTimeTheirTextTakes) {
+  std::string query(200, 'x');
+  for (int i = 0; i < 450; ++i) query = "(" + query + ")";
+  std::string all = query;
+  for (int i = 0; i < 40; ++i) all += " + " + query;
+  const Result<std::unique_ptr<Expr>> expr = parse(all);
+  ASSERT_TRUE(expr.ok()) << expr.error();
+  const auto began = std::chrono::steady_clock::now();
+  for (int i = 0; i < 20; ++i) EXPECT_GT(pretty(**expr).size(), all.size());
+  EXPECT_EQ(to_text(**expr), all);
+  EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(20));
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <unordered_map>
 
 #include "base/duration.h"
 #include "base/text.h"
@@ -147,45 +148,143 @@ std::string operator_text(const Expr& expr) {
   return text;
 }
 
-std::string indent(int level) {
-  return std::string(static_cast<size_t>(level) * 2, ' ');
-}
-
-std::string pretty_at(const Expr& expr, int level) {
-  const std::string plain = to_text(expr);
-  const std::string front = indent(level);
-  const bool fits = plain.size() <= kLineMax;
-  switch (expr.kind) {
-    case Expr::Kind::kAggregate: {
-      if (fits) return front + plain;
-      std::string text = front + aggregate_head(expr) + "(\n";
-      if (expr.children.size() > 1) text += pretty_at(expr.child(1), level + 1) + ",\n";
-      return text + pretty_at(expr.child(0), level + 1) + "\n" + front + ")";
-    }
-    case Expr::Kind::kBinary:
-      if (fits) return front + plain;
-      return pretty_at(expr.child(0), level + 1) + "\n" + front + operator_text(expr) + "\n" +
-             pretty_at(expr.child(1), level + 1);
-    case Expr::Kind::kCall: {
-      if (fits) return front + plain;
-      std::string text = front + std::string(expr.function->name) + "(\n";
-      for (size_t i = 0; i < expr.children.size(); ++i) text += (i ? ",\n" : "") + pretty_at(expr.child(i), level + 1);
-      return text + "\n" + front + ")";
-    }
-    case Expr::Kind::kParen:
-      if (fits) return front + plain;
-      return front + "(\n" + pretty_at(expr.child(), level + 1) + "\n" + front + ")";
-    case Expr::Kind::kSubquery:
-      if (fits) return front + plain;
-      return pretty_at(expr.child(), level) + subquery_suffix(expr);
-    case Expr::Kind::kUnary: {
-      std::string inner = pretty_at(expr.child(), level);
-      return front + (expr.negative ? "-" : "+") + std::string(trim(inner));
-    }
-    default:
-      return front + plain;
+// A tree's text and where in it each node's is: printed once, however often parts of it are asked for.
+class Text {
+ public:
+  explicit Text(const Expr& expr) { add(expr); }
+  std::string take() { return std::move(text_); }
+  std::string_view of(const Expr& expr) const {
+    const auto [begin, end] = places_.at(&expr);
+    return std::string_view(text_).substr(begin, end - begin);
   }
-}
+
+ private:
+  void add(const Expr& expr) {
+    const size_t begin = text_.size();
+    switch (expr.kind) {
+      case Expr::Kind::kNumber:
+        text_ += expr.is_duration ? duration_text(static_cast<int64_t>(std::round(expr.number * 1000)))
+                                  : plain_number(expr.number);
+        break;
+      case Expr::Kind::kString:
+        text_ += quoted(expr.text);
+        break;
+      case Expr::Kind::kSelector:
+        text_ += bare_selector(expr) + at_text(expr) + extended_text(expr) + offset_text(expr);
+        break;
+      case Expr::Kind::kMatrix: {
+        const Expr& selector = expr.child();
+        text_ += bare_selector(selector) + "[" + duration_or(expr.range_ms, expr.range_expr) + "]" +
+                 extended_text(selector) + at_text(selector) + offset_text(selector);
+        break;
+      }
+      case Expr::Kind::kSubquery:
+        add(expr.child());
+        text_ += subquery_suffix(expr);
+        break;
+      case Expr::Kind::kAggregate:
+        text_ += aggregate_head(expr) + "(";
+        if (expr.children.size() > 1) {
+          add(expr.child(1));
+          text_ += ", ";
+        }
+        add(expr.child(0));
+        text_ += ")";
+        break;
+      case Expr::Kind::kBinary:
+        add(expr.child(0));
+        text_ += " " + operator_text(expr) + " ";
+        add(expr.child(1));
+        break;
+      case Expr::Kind::kUnary:
+        text_ += expr.negative ? '-' : '+';
+        add(expr.child());
+        break;
+      case Expr::Kind::kCall:
+        text_ += std::string(expr.function->name) + "(";
+        for (size_t i = 0; i < expr.children.size(); ++i) {
+          if (i > 0) text_ += ", ";
+          add(expr.child(i));
+        }
+        text_ += ")";
+        break;
+      case Expr::Kind::kParen:
+        text_ += "(";
+        add(expr.child());
+        text_ += ")";
+        break;
+    }
+    places_[&expr] = {begin, text_.size()};
+  }
+
+  std::string text_;
+  std::unordered_map<const Expr*, std::pair<size_t, size_t>> places_;
+};
+
+// Appends what it prints, so that the work is what comes out.
+class PrettyPrinter {
+ public:
+  explicit PrettyPrinter(const Expr& expr) : plain_(expr) { add(expr, 0, true); }
+  std::string take() { return std::move(out_); }
+
+ private:
+  void indent(int level) { out_.append(static_cast<size_t>(level) * 2, ' '); }
+
+  // on_new_line: else it goes on where the line is.
+  void add(const Expr& expr, int level, bool on_new_line) {
+    const std::string_view plain = plain_.of(expr);
+    const bool fits = plain.size() <= kLineMax;
+    const bool has_parts = expr.kind == Expr::Kind::kAggregate || expr.kind == Expr::Kind::kBinary ||
+                           expr.kind == Expr::Kind::kCall || expr.kind == Expr::Kind::kParen ||
+                           expr.kind == Expr::Kind::kSubquery;
+    const bool begins_with_a_part = expr.kind == Expr::Kind::kBinary || expr.kind == Expr::Kind::kSubquery;
+    if (on_new_line && (fits || !has_parts || !begins_with_a_part)) indent(level);
+    if (expr.kind == Expr::Kind::kUnary) {
+      out_ += expr.negative ? '-' : '+';
+      return add(expr.child(), level, false);
+    }
+    if (fits || !has_parts) {
+      out_ += plain;
+      return;
+    }
+    switch (expr.kind) {
+      case Expr::Kind::kAggregate:
+        out_ += aggregate_head(expr) + "(\n";
+        if (expr.children.size() > 1) {
+          add(expr.child(1), level + 1, true);
+          out_ += ",\n";
+        }
+        add(expr.child(0), level + 1, true);
+        break;
+      case Expr::Kind::kBinary:
+        add(expr.child(0), level + 1, on_new_line);
+        out_ += '\n';
+        indent(level);
+        out_ += operator_text(expr) + "\n";
+        return add(expr.child(1), level + 1, true);
+      case Expr::Kind::kCall:
+        out_ += std::string(expr.function->name) + "(\n";
+        for (size_t i = 0; i < expr.children.size(); ++i) {
+          if (i > 0) out_ += ",\n";
+          add(expr.child(i), level + 1, true);
+        }
+        break;
+      case Expr::Kind::kSubquery:
+        add(expr.child(), level, on_new_line);
+        out_ += subquery_suffix(expr);
+        return;
+      default:
+        out_ += "(\n";
+        add(expr.child(), level + 1, true);
+    }
+    out_ += '\n';
+    indent(level);
+    out_ += ')';
+  }
+
+  const Text plain_;
+  std::string out_;
+};
 
 }  // namespace
 
@@ -262,43 +361,11 @@ std::string matcher_text(const LabelMatcher& matcher) {
 }
 
 std::string to_text(const Expr& expr) {
-  switch (expr.kind) {
-    case Expr::Kind::kNumber:
-      if (expr.is_duration) return duration_text(static_cast<int64_t>(std::round(expr.number * 1000)));
-      return plain_number(expr.number);
-    case Expr::Kind::kString:
-      return quoted(expr.text);
-    case Expr::Kind::kSelector:
-      return bare_selector(expr) + at_text(expr) + extended_text(expr) + offset_text(expr);
-    case Expr::Kind::kMatrix: {
-      const Expr& selector = expr.child();
-      return bare_selector(selector) + "[" + duration_or(expr.range_ms, expr.range_expr) + "]" +
-             extended_text(selector) + at_text(selector) + offset_text(selector);
-    }
-    case Expr::Kind::kSubquery:
-      return to_text(expr.child()) + subquery_suffix(expr);
-    case Expr::Kind::kAggregate: {
-      std::string text = aggregate_head(expr) + "(";
-      if (expr.children.size() > 1) text += to_text(expr.child(1)) + ", ";
-      return text + to_text(expr.child(0)) + ")";
-    }
-    case Expr::Kind::kBinary:
-      return to_text(expr.child(0)) + " " + operator_text(expr) + " " + to_text(expr.child(1));
-    case Expr::Kind::kUnary:
-      return std::string(expr.negative ? "-" : "+") + to_text(expr.child());
-    case Expr::Kind::kCall: {
-      std::string text = std::string(expr.function->name) + "(";
-      for (size_t i = 0; i < expr.children.size(); ++i) text += (i ? ", " : "") + to_text(expr.child(i));
-      return text + ")";
-    }
-    case Expr::Kind::kParen:
-      return "(" + to_text(expr.child()) + ")";
-  }
-  return {};
+  return Text(expr).take();
 }
 
 std::string pretty(const Expr& expr) {
-  return pretty_at(expr, 0);
+  return PrettyPrinter(expr).take();
 }
 
 }  // namespace lockstep::promql

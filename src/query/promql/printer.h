@@ -1,4 +1,4 @@
-// A tree back to text.
+// A tree back to text, in time that grows as the text does.
 //
 // Thread rule: Thread-safe (no state).
 #pragma once

@@ -9,7 +9,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace lockstep;
   const std::string_view text(reinterpret_cast<const char*>(data), size);
   promql::ParseLimits limits;
-  limits.depth_max = 60;  // pretty() prints each level again
+  limits.depth_max = 60;  // pretty() indents each level
   Result<std::unique_ptr<promql::Expr>> query = promql::parse(text, limits);
   if (!query.ok()) {
     if (query.error().empty() || query.error().find('\n') != std::string::npos) std::abort();

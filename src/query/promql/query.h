@@ -17,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/memory_budget.h"
 #include "query/promql/ast.h"
 #include "query/promql/histogram_math.h"
 #include "store/metric_reader.h"
@@ -26,7 +27,7 @@ namespace lockstep::promql {
 struct QueryLimits {
   uint64_t samples_max = 50'000'000;  // read, over the whole query
   uint64_t series_max = 2'000'000;    // of one selector
-  uint64_t bytes_max = 2ull << 30;    // of values held at once
+  uint64_t bytes_max = 2ull << 30;    // of values, labels and the answer held at once
 };
 
 struct QueryOptions {
@@ -39,6 +40,7 @@ struct QueryOptions {
   // Queries that reach further than this let the store answer from a rollup as coarse as the step allows.
   int64_t rollup_span_ms = 24 * 3600 * 1000;
   QueryLimits limits;
+  MemoryLease* memory = nullptr;  // where what the query holds is taken from; its owner keeps it as long as the result
   std::function<bool()> cancelled = {};  // empty: never
   std::optional<std::chrono::steady_clock::time_point> deadline;
 };
@@ -66,7 +68,8 @@ struct ResultSeries {
   std::vector<HistogramPtr> histograms;  // empty, or as long as the others; null: a float
 };
 
-enum class QueryFailure : uint8_t { kNone, kBadQuery, kExecution, kTimeout, kCancelled };
+// kNoMemory: the server has none now; the same query may succeed later.
+enum class QueryFailure : uint8_t { kNone, kBadQuery, kExecution, kTimeout, kCancelled, kNoMemory };
 
 struct QueryResult {
   QueryFailure failure = QueryFailure::kNone;

@@ -76,16 +76,66 @@ TEST_F(PromqlQuery, SaysWhichLimitItWouldCross) {
 }
 
 TEST_F(PromqlQuery, BothSidesOfAnOperationCountAgainstTheMemoryThatAQueryMayHold) {
-  const std::string query = "requests_total + requests_total";
-  const QueryResult alone = range("requests_total");
+  const std::string query = "sum(requests_total + requests_total)";
+  const QueryResult alone = range("sum(requests_total)");
   const QueryResult both = range(query);
-  const uint64_t values_bytes = both.series.size() * both.series[0].values.size() * sizeof(double);
+  const uint64_t values_bytes = 4 * both.series[0].values.size() * sizeof(double);
   EXPECT_GE(both.peak_bytes, alone.peak_bytes + 2 * values_bytes) << "the other side, and the sum";
   options_.limits.bytes_max = both.peak_bytes;
   EXPECT_TRUE(range(query).ok());
   options_.limits.bytes_max = both.peak_bytes - 1;
   EXPECT_NE(range(query).error.find("bytes at once; narrow its range"), std::string::npos);
-  EXPECT_TRUE(range("requests_total").ok());
+  EXPECT_TRUE(range("sum(requests_total)").ok());
+}
+
+// 4 kB of query once became 6.5 GB: labels that double with every level.
+TEST_F(PromqlQuery, LabelsThatAQueryMakesCountAgainstTheMemoryThatItMayHold) {
+  options_.limits.bytes_max = 16u << 20;
+  std::string joined = "requests_total", replaced = "requests_total";
+  for (int i = 0; i < 40; ++i) {
+    joined = "label_join(" + joined + ", \"job\", \"--------\", \"job\", \"job\")";
+    replaced = "label_replace(" + replaced + ", \"job\", \"$1$1$1$1\", \"job\", \"(.*)\")";
+  }
+  for (const std::string& query : {joined, replaced}) {
+    const QueryResult result = at(query);
+    EXPECT_EQ(result.failure, QueryFailure::kExecution) << query;
+    EXPECT_NE(result.error.find("16777216 bytes at once"), std::string::npos) << result.error;
+  }
+  std::string once;
+  for (int i = 0; i < 40'000; ++i) once += "$1";
+  const QueryResult wide = at("label_replace(label_replace(requests_total, \"x\", \"" + std::string(100'000, 'x') +
+                              "\", \"\", \"\"), \"y\", \"" + once + "\", \"x\", \"(.*)\")");
+  EXPECT_EQ(wide.failure, QueryFailure::kExecution) << "a single text of 4 GB";
+}
+
+TEST_F(PromqlQuery, LabelsOfTheAnswerCountAsManyTimesAsTheyAreTold) {
+  // One text that all rows share inside the query, and none of them in its answer.
+  const std::string query = "label_replace(requests_total, \"x\", \"" + std::string(100'000, 'x') + "\", \"\", \"\")";
+  const QueryResult all = at(query);
+  ASSERT_TRUE(all.ok()) << all.error;
+  EXPECT_GE(all.peak_bytes, 400'000u);
+}
+
+TEST_F(PromqlQuery, TakesWhatItHoldsFromTheBudgetOfTheProcess) {
+  uint64_t resident = 0;
+  MemoryBudget budget(64u << 20, [&] { return resident; });
+  {
+    MemoryLease lease(&budget, MemoryUse::kQueries);
+    options_.memory = &lease;
+    EXPECT_TRUE(range("requests_total").ok());
+    EXPECT_GT(budget.taken(MemoryUse::kQueries), 0u);
+  }
+  EXPECT_EQ(budget.taken(MemoryUse::kQueries), 0u);
+  std::string query = "requests_total";
+  for (int i = 0; i < 40; ++i) query = "label_join(" + query + ", \"job\", \"-\", \"job\", \"job\")";
+  MemoryLease lease(&budget, MemoryUse::kQueries);
+  options_.memory = &lease;
+  EXPECT_EQ(at(query).failure, QueryFailure::kNoMemory);
+  EXPECT_LE(lease.bytes(), 32u << 20);
+  lease.reset();
+  resident = 64u << 20;
+  ASSERT_FALSE(budget.take(MemoryUse::kBodies, 8u << 20)) << "read again";
+  EXPECT_EQ(at("requests_total").failure, QueryFailure::kNoMemory) << "others have it all";
 }
 
 TEST_F(PromqlQuery, RefusesASubqueryOfAStepTooSmallForItsRange) {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <map>
 #include <numbers>
@@ -725,9 +726,12 @@ Block Evaluator::sorted(const Expr& expr, const Grid& grid) {
 
 namespace {
 
-// $1, ${1}, $name and ${name}; $$ is a dollar. A group that is not there is empty.
-std::string expanded(std::string_view pattern, const std::vector<re2::StringPiece>& groups, const RE2& regex) {
+// $1, ${1}, $name and ${name}; $$ is a dollar. A group that is not there is empty. charge: told of its size before it
+// grows to it.
+std::string expanded(std::string_view pattern, const std::vector<re2::StringPiece>& groups, const RE2& regex,
+                     const std::function<void(size_t)>& charge) {
   std::string out;
+  size_t charged = 0;
   for (size_t i = 0; i < pattern.size(); ++i) {
     if (pattern[i] != '$') {
       out += pattern[i];
@@ -758,8 +762,13 @@ std::string expanded(std::string_view pattern, const std::vector<re2::StringPiec
                found != regex.NamedCapturingGroups().end()) {
       index = static_cast<size_t>(found->second);
     }
-    if (index < groups.size() && groups[index].data() != nullptr)
+    if (index < groups.size() && groups[index].data() != nullptr) {
+      if (const size_t size = out.size() + groups[index].size(); size > charged) {
+        charged = 2 * size;  // it grows by doubling
+        charge(charged);
+      }
       out.append(groups[index].data(), groups[index].size());
+    }
     i = braced ? end : end - 1;
   }
   return out;
@@ -782,6 +791,7 @@ Block Evaluator::label_replace(const Expr& expr, const Grid& grid) {
   const uint32_t from = labels_.intern(string_argument(expr, 3));
   std::unordered_map<uint32_t, std::optional<uint32_t>> known;
   const int count = 1 + regex.NumberOfCapturingGroups();
+  std::optional<Held> held(std::in_place, *this, block);
   for (Row& row : block.rows) {
     const uint32_t source = labels_.get(row.labels, from);
     auto found = known.find(source);
@@ -791,13 +801,15 @@ Block Evaluator::label_replace(const Expr& expr, const Grid& grid) {
       std::optional<uint32_t> made;
       if (regex.Match(re2::StringPiece(text.data(), text.size()), 0, text.size(), RE2::ANCHOR_BOTH, groups.data(),
                       count))
-        made = labels_.intern(expanded(replacement, groups, regex));
+        made = labels_.intern(
+            expanded(replacement, groups, regex, [&](size_t bytes) { charge_bytes(bytes + replacement.size()); }));
       found = known.emplace(source, made).first;
     }
     if (!found->second) continue;
     row.labels = labels_.with(row.labels, to, *found->second);
     if (to == LabelTable::kName) row.drop_name = false;
   }
+  held.reset();
   block.one_name = false;
   merge_same(block);
   return block;
@@ -815,8 +827,13 @@ Block Evaluator::label_join(const Expr& expr, const Grid& grid) {
   if (!valid_utf8_name(target)) fail_execution("invalid destination label name in label_join(): " + target);
   Block block = eval(expr.child(), grid);
   const uint32_t to = labels_.intern(target);
+  std::optional<Held> held(std::in_place, *this, block);
   for (Row& row : block.rows) {
+    size_t bytes = separator.size() * sources.size();
+    for (uint32_t source : sources) bytes += labels_.text(labels_.get(row.labels, source)).size();
+    charge_bytes(bytes);
     std::string text;
+    text.reserve(bytes);
     for (size_t i = 0; i < sources.size(); ++i) {
       if (i > 0) text += separator;
       text += labels_.text(labels_.get(row.labels, sources[i]));
@@ -824,6 +841,7 @@ Block Evaluator::label_join(const Expr& expr, const Grid& grid) {
     row.labels = labels_.with(row.labels, to, labels_.intern(text));
     if (to == LabelTable::kName) row.drop_name = false;
   }
+  held.reset();
   block.one_name = false;
   merge_same(block);
   return block;

@@ -24,6 +24,7 @@ using namespace metrics;
 
 namespace {
 
+constexpr size_t kUnloggedMax = 10'000;  // names a second; the others are in the log from the next seal on
 constexpr uint32_t kNone = UINT32_MAX;
 constexpr size_t kAhead = 8;  // series whose labels are sent for before their turn
 constexpr int64_t kSyncNs = 1'000'000'000;
@@ -59,8 +60,9 @@ MetricEngine::MetricEngine(MetricEngineOptions options, const Clock& clock, Coun
       repeated_(counters.at("lockstep_metric_samples_repeated_total")),
       log_bytes_(counters.at("lockstep_metric_log_bytes_total")),
       hash_(options_.hash_seed),
-      index_(options_.limits),
-      sealed_ns_(clock.monotonic_ns()) {}
+      index_(options_.limits, options_.memory),
+      sealed_ns_(clock.monotonic_ns()),
+      metadata_memory_(options_.memory, MemoryUse::kSeries) {}
 
 Result<std::unique_ptr<MetricEngine>> MetricEngine::open(MetricEngineOptions options, const Clock& clock,
                                                          Counters& counters) {
@@ -196,7 +198,7 @@ class MetricEngine::Replay final : public WalVisitor {
     }
   }
 
-  void on_text(std::string_view text) override { symbols_.push_back(engine_.index_.symbols().intern(text)); }
+  void on_text(std::string_view text) override { symbols_.push_back(texts_->intern(text)); }
   void on_series(uint32_t group, uint32_t first_slot, const LabelRows& series) override {
     std::vector<Home>& homes = homes_[group];
     if (homes.size() < first_slot + series.size()) homes.resize(first_slot + series.size());
@@ -258,6 +260,7 @@ class MetricEngine::Replay final : public WalVisitor {
   const uint32_t log_;    // the shard that wrote it,
   const uint32_t shard_;  // and the one that takes its series now
   WalRecordReader reader_;
+  const std::shared_ptr<Symbols> texts_ = engine_.index_.symbols();
   std::vector<uint32_t> symbols_;  // by text of the file: ours
   LabelRows known_;
   std::unordered_map<uint32_t, std::vector<Home>> homes_;
@@ -316,6 +319,7 @@ Result<void> MetricEngine::replay_log() {
                          static_cast<unsigned long long>(lost)));
   if (Result<void> written = write_snapshots(generation_); !written.ok()) return written;
   log_is_old_ = samples > 0;
+  index_.settle_memory();
   counters_.set("lockstep_metric_series", "", static_cast<int64_t>(index_.series_count()));
   LOCKSTEP_LOG_INFO("metrics", "%zu series and %llu samples from the log in %s", index_.series_count(),
                     static_cast<unsigned long long>(samples),
@@ -385,8 +389,13 @@ void MetricEngine::set_metadata(std::string_view name, std::string_view type, st
     if (known != metadata_.end() && known->second.type == type && known->second.help == help &&
         known->second.unit == unit)
       return;
+    const uint64_t bytes = 2 * (name.size() + type.size() + help.size() + unit.size()) + 2 * sizeof metadata;
+    if (known == metadata_.end() && !metadata_memory_.hold(bytes)) {
+      counters_.add("lockstep_metric_metadata_refused_total");
+      return;
+    }
     metadata_[metadata.name] = metadata;
-    unlogged_metadata_.push_back(std::move(metadata));
+    if (unlogged_metadata_.size() < kUnloggedMax) unlogged_metadata_.push_back(std::move(metadata));
   }
 }
 
@@ -437,8 +446,7 @@ Result<std::unique_ptr<MetricSelection>> MetricEngine::select(std::span<const La
                                                               const SelectOptions& options) const {
   Result<CompiledMatchers> compiled = compile_matchers(matchers);
   if (!compiled.ok()) return Error{compiled.error()};
-  auto selection = std::make_unique<Selection>(
-      index_.symbols(), options.rollup, [this](const Block& block, size_t count) { damaged_chunks(block, count); });
+  std::unique_ptr<Selection> selection;
   auto too_many = [&](uint64_t have) {
     return Error{format("more than %llu series match (%llu so far); narrow the selector or raise the limit",
                         static_cast<unsigned long long>(options.series_max), static_cast<unsigned long long>(have))};
@@ -448,7 +456,9 @@ Result<std::unique_ptr<MetricSelection>> MetricEngine::select(std::span<const La
   std::shared_ptr<const Blocks> list;
   std::vector<Tombstone> tombstones;
   {
-    std::shared_lock moving(mutex_);
+    std::shared_lock moving(mutex_);  // nothing is numbered anew meanwhile
+    selection = std::make_unique<Selection>(index_.symbols(), options.rollup,
+                                            [this](const Block& block, size_t count) { damaged_chunks(block, count); });
     list = blocks_;
     tombstones = tombstones_;
     struct Found {
@@ -638,7 +648,7 @@ Result<std::vector<Exemplar>> MetricEngine::exemplars(std::span<const LabelMatch
       labels.clear();
       reading.labels(one.series, labels);
       for (const LabelSymbols& label : labels)
-        exemplar.series_labels.emplace_back(index_.symbols().text(label.name), index_.symbols().text(label.value));
+        exemplar.series_labels.emplace_back(reading.symbols().text(label.name), reading.symbols().text(label.value));
       exemplar.labels = std::move(one.exemplar.labels);
       exemplar.value = one.exemplar.value;
       exemplar.time_ms = one.exemplar.time_ms;
@@ -783,6 +793,7 @@ Result<void> MetricEngine::seal() {
     info.number = next_block_++;
     Result<std::unique_ptr<BlockWriter>> writer = BlockWriter::create(block_folder(), info);
     if (!writer.ok()) return failed(writer.error());
+    const std::shared_ptr<const Symbols> texts = index_.symbols();
     std::unordered_map<uint32_t, uint32_t> symbols, numbers;
     bool needs_numbers = false;
     for (const Shard::Sealing& one : sealing) needs_numbers |= !one.exemplars.empty();
@@ -800,7 +811,7 @@ Result<void> MetricEngine::seal() {
         }
         auto symbol = [&](uint32_t ours) {
           auto [known, is_new] = symbols.try_emplace(ours, 0);
-          if (is_new) known->second = (*writer)->symbol(index_.symbols().text(ours));
+          if (is_new) known->second = (*writer)->symbol(texts->text(ours));
           return known->second;
         };
         for (LabelSymbols& label : labels) label = {symbol(label.name), symbol(label.value)};
@@ -856,7 +867,8 @@ Result<void> MetricEngine::seal() {
     gone.insert(gone.end(), idle.begin(), idle.end());
   }
   index_.forget(gone);
-  if (index_.forgotten_count() > std::max(options_.gone_series_max, index_.series_count())) renumber();
+  if (index_.is_mostly_forgotten(options_.gone_series_max)) renumber();
+  index_.settle_memory();
   note_blocks();
   return {};
 }
@@ -873,7 +885,7 @@ void MetricEngine::renumber() {
     std::vector<std::unique_lock<std::shared_mutex>> held;
     for (const std::unique_ptr<Shard>& shard : shards_) held.push_back(shard->hold());
     const std::vector<uint32_t>& numbers = renumbering.finish();
-    for (const std::unique_ptr<Shard>& shard : shards_) shard->renumber(numbers);
+    for (const std::unique_ptr<Shard>& shard : shards_) shard->renumber(numbers, renumbering.symbols());
   }
   const int64_t now_ns = clock_.monotonic_ns();
   LOCKSTEP_LOG_INFO("metrics", "index made anew in %s without %zu series that left (writers waited for %s)",

@@ -38,6 +38,7 @@
 #include "base/clock_witness.h"
 #include "base/counters.h"
 #include "base/files.h"
+#include "base/memory_budget.h"
 #include "store/metric_reader.h"
 #include "store/metric_writer.h"
 #include "store/metrics/block.h"
@@ -72,8 +73,9 @@ struct MetricEngineOptions {
   size_t snapshots_max = 8;                   // copies there may be at a time,
   uint64_t snapshot_bytes_max = 64ull << 30;  // and what all of them may take
   const ClockWitness* witness = nullptr;      // which time is credible; nullptr: what the clock says
-  bool background = true;                     // false: nothing happens but by step(), seal(), merge() and retain()
-  uint64_t hash_seed = 0;                     // of LabelHash
+  MemoryBudget* memory = nullptr;  // where labels and metadata are taken from; nullptr: no limit but the above
+  bool background = true;          // false: nothing happens but by step(), seal(), merge() and retain()
+  uint64_t hash_seed = 0;          // of LabelHash
 };
 
 struct CardinalityReport {
@@ -213,6 +215,7 @@ class MetricEngine final : public MetricWriter, public MetricReader {
   mutable std::mutex metadata_mutex_;
   // Under metadata_mutex_.
   std::map<std::string, MetricMetadata, std::less<>> metadata_;
+  MemoryPool metadata_memory_;
   std::vector<MetricMetadata> unlogged_metadata_;  // logged by the next sync(): senders tell it again and again
 
   std::mutex wake_mutex_;

@@ -443,6 +443,89 @@ TEST_F(MetricEngineTest, SeriesThatNobodyWritesToLeaveMemoryAndComeBack) {
   EXPECT_EQ(found(*engine, "old").at("old").values, (std::vector<double>{1, 2}));
 }
 
+// 720 series once took 700 MB, and kept them for good.
+TEST_F(MetricEngineTest, TextsOfSeriesThatLeftAreGivenBackAndWhatStaysKeepsItsLabels) {
+  options_.idle_ms = 500'000;
+  MemoryBudget budget(256u << 20, [] { return 0; });
+  options_.memory = &budget;
+  options_.segment_bytes_max = 1 << 30;  // one segment: its numbers of texts outlive ours
+  auto engine = open();
+  const std::string stays = "stays{host=a}";
+  size_t early_bytes = 0;
+  std::unique_ptr<MetricSelection> selection;  // keeps the texts it was made with
+  for (int round = 0; round < 8; ++round) {
+    TestPush push;
+    push.add(stays, now(), round);
+    for (int i = 0; i < 100; ++i)
+      push.add(format("wide{i=%d,text=%s}", i, (format("%d-%d-", round, i) + std::string(3000, 'x')).c_str()), now(),
+               i);
+    ASSERT_TRUE(push.to(*engine).ok());
+    const std::vector<LabelMatcher> all = {label_is("__name__", "wide")};
+    Result<std::unique_ptr<MetricSelection>> selected = engine->select(all, {.from_ms = 0, .to_ms = INT64_MAX / 2});
+    ASSERT_TRUE(selected.ok());
+    if (round == 0) selection = std::move(*selected);
+    for (int i = 0; i < 3; ++i) {
+      clock_.now_ns += 400'000'000'000;
+      ASSERT_TRUE(TestPush().add(stays, now(), round).to(*engine).ok());
+      ASSERT_TRUE(engine->seal().ok());
+    }
+    if (round == 3) early_bytes = engine->memory_bytes();
+    ASSERT_TRUE(TestPush().add(stays, now() + 1, 1).add(format("new{round=%d}", round), now(), 1).to(*engine).ok());
+  }
+  EXPECT_LT(engine->memory_bytes(), early_bytes * 5 / 4);
+  EXPECT_LT(engine->memory_bytes(), 4u << 20);
+  EXPECT_LT(budget.taken(MemoryUse::kSeries), 4u << 20);
+  ASSERT_EQ(selection->size(), 100u);
+  for (size_t i = 0; i < selection->size(); ++i) {
+    for (const LabelSymbols& label : selection->labels(i)) {
+      if (selection->text(label.name) != "text") continue;
+      EXPECT_EQ(selection->text(label.value).size(), 3000u + (i < 10 ? 4 : 5));
+    }
+  }
+  auto check = [&] {
+    EXPECT_EQ(found(*engine, "stays").at(stays).times_ms.size(), 8u * 4 + 1)
+        << "the last of a round is of the next too";
+    EXPECT_EQ(found(*engine, "wide").size(), 800u);
+    for (int round = 0; round < 8; ++round)
+      EXPECT_EQ(found(*engine, "new").at(format("new{round=%d}", round)).values, std::vector<double>{1});
+  };
+  check();
+  engine.reset();
+  engine = open();
+  check();
+  EXPECT_GT(budget.taken(MemoryUse::kSeries), 0u) << "what the log brought back";
+}
+
+TEST_F(MetricEngineTest, RefusesNewSeriesWhereThereIsNoMemoryAndGoesOnWithTheOthers) {
+  MemoryBudget budget(8u << 20, [] { return 0; });
+  options_.memory = &budget;
+  auto engine = open();
+  ASSERT_TRUE(TestPush().add("known", now(), 1).to(*engine).ok());
+  TestPush push;
+  for (int i = 0; i < 3000; ++i) push.add(format("wide{text=%d%s}", i, std::string(3000, 'x').c_str()), now(), i);
+  push.add("known", now() + 1, 2);
+  const Result<PushOutcome> outcome = push.to(*engine);
+  ASSERT_TRUE(outcome.ok());
+  ASSERT_EQ(outcome->refused.size(), 1u);
+  EXPECT_EQ(outcome->refused[0].reason, "memory_limit");
+  EXPECT_NE(outcome->refused[0].example.find("--memory-max"), std::string::npos) << outcome->refused[0].example;
+  EXPECT_GT(outcome->stored, 500u);
+  EXPECT_LE(budget.taken(MemoryUse::kSeries), 4u << 20);
+  EXPECT_EQ(found(*engine, "known").at("known").values, (std::vector<double>{1, 2}));
+  expect_nothing_lost_unseen();
+  for (int i = 0; i < 3000; ++i) engine->set_metadata(format("metric_%d", i), "gauge", std::string(4000, 'h'), "");
+  EXPECT_GT(counters_.value("lockstep_metric_metadata_refused_total"), 0);
+}
+
+TEST_F(MetricEngineTest, StreamsThatBringNothingLeaveNoTrace) {
+  options_.limits.series_max = 1;
+  auto engine = open();
+  ASSERT_TRUE(TestPush().add("known", now(), 1).to(*engine, "first").ok());
+  for (int i = 0; i < 100; ++i)
+    ASSERT_TRUE(TestPush().add(format("new{i=%d}", i), now(), 1).to(*engine, format("made up %d", i)).ok());
+  EXPECT_EQ(engine->cardinality(1000).streams.size(), 1u);
+}
+
 // An agent whose series have another label with every job.
 TEST_F(MetricEngineTest, JobsComeAndGoAndMemoryStaysAsItIs) {
   options_.idle_ms = 500'000;

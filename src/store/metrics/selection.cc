@@ -44,7 +44,7 @@ void Selection::prefetch(size_t series, int64_t from_ms, int64_t to_ms) const {
 }
 
 uint32_t Selection::symbol_of(std::string_view text) {
-  if (std::optional<uint32_t> known = symbols_.find(text); known && *known < first_extra_) return *known;
+  if (std::optional<uint32_t> known = symbols_->find(text); known && *known < first_extra_) return *known;
   auto known = extra_numbers_.find(text);
   if (known != extra_numbers_.end()) return known->second;
   extra_.emplace_back(text);
@@ -56,7 +56,7 @@ uint32_t Selection::symbol_of(std::string_view text) {
 Result<void> Selection::add_block(BlockPart part, const SeriesSet& set, const SeriesSet& last, bool is_first_indexed) {
   if (is_first_indexed) {
     sets_.index();
-    if (first_extra_ == UINT32_MAX) first_extra_ = static_cast<uint32_t>(symbols_.size());
+    if (first_extra_ == UINT32_MAX) first_extra_ = static_cast<uint32_t>(symbols_->size());
   }
   const Block& block = *part.block;
   std::vector<uint32_t> symbols(block.symbol_count(), kNone);

@@ -37,13 +37,13 @@ class Selection final : public MetricSelection {
     std::vector<Deleted> deleted;
   };
 
-  Selection(const Symbols& symbols, Rollup rollup, std::function<void(const Block&, size_t)> on_damage)
-      : symbols_(symbols), rollup_(rollup), on_damage_(std::move(on_damage)) {}
+  Selection(std::shared_ptr<const Symbols> symbols, Rollup rollup, std::function<void(const Block&, size_t)> on_damage)
+      : symbols_(std::move(symbols)), rollup_(rollup), on_damage_(std::move(on_damage)) {}
 
   size_t size() const override { return sets_.size(); }
   std::span<const LabelSymbols> labels(size_t series) const override { return sets_[series]; }
   std::string_view text(uint32_t symbol) const override {
-    return symbol < first_extra_ ? symbols_.text(symbol) : std::string_view(extra_[symbol - first_extra_]);
+    return symbol < first_extra_ ? symbols_->text(symbol) : std::string_view(extra_[symbol - first_extra_]);
   }
   bool has_rollups() const override { return has_rollups_; }
   Result<void> samples(size_t series, int64_t from_ms, int64_t to_ms, SampleColumns& out) const override;
@@ -68,7 +68,7 @@ class Selection final : public MetricSelection {
   void read_part(const BlockPart& part, uint32_t there, int64_t from_ms, int64_t to_ms, SampleColumns& out) const;
   bool read_counter(size_t series, int64_t from_ms, int64_t to_ms, SampleColumns& out) const;
 
-  const Symbols& symbols_;
+  const std::shared_ptr<const Symbols> symbols_;
   const Rollup rollup_;
   const std::function<void(const Block&, size_t)> on_damage_;
   LabelSets sets_;

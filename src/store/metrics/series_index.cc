@@ -119,7 +119,7 @@ uint32_t SeriesIndex::Tables::shape_of(std::span<const LabelSymbols> labels) {
   shape->last_made.resize(key.size());
   for (uint32_t name : key) {
     std::unique_ptr<Name>& dictionary = names[name];
-    if (dictionary == nullptr) dictionary = std::make_unique<Name>(symbols);
+    if (dictionary == nullptr) dictionary = std::make_unique<Name>(*symbols);
     shape->dictionaries.push_back(dictionary.get());
   }
   shapes.push_back(std::move(shape));
@@ -130,8 +130,8 @@ uint32_t SeriesIndex::Making::find(const Labels& labels) {
   thread_local std::vector<LabelSymbols> symbols;
   symbols.clear();
   for (const auto& [name, value] : labels) {
-    std::optional<uint32_t> a = index_.symbols_.find(name);
-    std::optional<uint32_t> b = a ? index_.symbols_.find(value) : std::nullopt;
+    std::optional<uint32_t> a = index_.tables_->symbols->find(name);
+    std::optional<uint32_t> b = a ? index_.tables_->symbols->find(value) : std::nullopt;
     if (!b) return kNone;
     symbols.push_back({*a, *b});
   }
@@ -170,11 +170,25 @@ const char* SeriesIndex::Making::refusal(const Labels& labels, std::string& exam
   return nullptr;
 }
 
+// Its rows, its places in the dictionaries, and those of its texts that are new.
+bool SeriesIndex::Making::take_memory(const Labels& labels) {
+  constexpr uint64_t kSeriesBytes = 64, kLabelBytes = 16, kTextBytes = 160;
+  uint64_t bytes = kSeriesBytes + labels.size() * kLabelBytes;
+  for (const auto& label : labels) {
+    for (const std::string* text : {&label.first, &label.second}) {
+      if (!index_.tables_->symbols->find(*text)) bytes += text->size() + kTextBytes;
+    }
+  }
+  if (!index_.memory_.hold(bytes)) return false;
+  index_.charged_bytes_ += bytes;
+  return true;
+}
+
 uint32_t SeriesIndex::Making::make(const Labels& labels, Home home) {
   thread_local std::vector<LabelSymbols> symbols;
   symbols.clear();
   for (const auto& [name, value] : labels)
-    symbols.push_back({index_.symbols_.intern(name), index_.symbols_.intern(value)});
+    symbols.push_back({index_.tables_->symbols->intern(name), index_.tables_->symbols->intern(value)});
   return make(symbols, home);
 }
 
@@ -198,13 +212,16 @@ uint32_t SeriesIndex::Tables::make(std::span<const LabelSymbols> labels, Home ho
       if (is_new) name.values.emplace_back().symbol = labels[i].value;
       made = {labels[i].value, known->second};
     }
-    name.values[made.place].postings.add(series);
+    Value& value = name.values[made.place];
+    if (value.forgotten > 0 && value.forgotten == value.postings.count())
+      idle_text_bytes -= symbols->text(value.symbol).size();
+    value.postings.add(series);
   }
   return series;
 }
 
 const SeriesIndex::Name* SeriesIndex::Tables::dictionary(std::string_view name) const {
-  std::optional<uint32_t> symbol = symbols.find(name);
+  std::optional<uint32_t> symbol = symbols->find(name);
   if (!symbol) return nullptr;
   auto known = names.find(*symbol);
   return known == names.end() ? nullptr : known->second.get();
@@ -228,7 +245,7 @@ void SeriesIndex::Reading::names(std::vector<std::string>& to) const {
   for (const auto& [symbol, name] : tables_.names) {
     if (std::any_of(name->values.begin(), name->values.end(),
                     [](const Value& value) { return value.postings.count() > value.forgotten; }))
-      to.emplace_back(tables_.symbols.text(symbol));
+      to.emplace_back(tables_.symbols->text(symbol));
   }
 }
 
@@ -236,7 +253,7 @@ void SeriesIndex::Reading::values(std::string_view name, std::vector<std::string
   const Name* known = tables_.dictionary(name);
   if (known == nullptr) return;
   for (const Value& value : known->values) {
-    if (value.postings.count() > value.forgotten) to.emplace_back(tables_.symbols.text(value.symbol));
+    if (value.postings.count() > value.forgotten) to.emplace_back(tables_.symbols->text(value.symbol));
   }
 }
 
@@ -245,9 +262,16 @@ size_t SeriesIndex::series_count() const {
   return tables_->homes.size() - tables_->forgotten.size();
 }
 
+void SeriesIndex::settle_memory() {
+  const uint64_t bytes = memory_bytes();
+  std::unique_lock lock(mutex_);
+  if (bytes < charged_bytes_) memory_.release(charged_bytes_ - bytes);
+  if (bytes <= charged_bytes_ || memory_.hold(bytes - charged_bytes_)) charged_bytes_ = bytes;
+}
+
 size_t SeriesIndex::memory_bytes() const {
   std::shared_lock lock(mutex_);
-  size_t bytes = symbols_.memory_bytes() + tables_->words.memory_bytes() + tables_->places.memory_bytes() +
+  size_t bytes = tables_->symbols->memory_bytes() + tables_->words.memory_bytes() + tables_->places.memory_bytes() +
                  tables_->homes.memory_bytes() + tables_->is_forgotten.capacity() / 8 +
                  tables_->slots.capacity() * sizeof(uint32_t);
   for (const auto& [symbol, name] : tables_->names) {
@@ -281,7 +305,9 @@ void SeriesIndex::forget(std::span<const uint32_t> series) {
     const Row row = tables_->row_of(one);
     for (size_t i = 0; i < row.shape.names.size(); ++i) {
       Name& name = *row.shape.dictionaries[i];
-      ++name.values[name.by_symbol.at(row[i])].forgotten;
+      Value& value = name.values[name.by_symbol.at(row[i])];
+      if (++value.forgotten == value.postings.count())
+        tables_->idle_text_bytes += tables_->symbols->text(value.symbol).size();
     }
   }
 }
@@ -291,15 +317,28 @@ size_t SeriesIndex::forgotten_count() const {
   return tables_->forgotten.size();
 }
 
+bool SeriesIndex::is_mostly_forgotten(size_t series_min) const {
+  constexpr size_t kTextBytesMin = 1u << 20;
+  std::shared_lock lock(mutex_);
+  const size_t gone = tables_->forgotten.size();
+  return gone > std::max(series_min, tables_->homes.size() - gone) ||
+         tables_->idle_text_bytes > std::max(kTextBytesMin, tables_->symbols->memory_bytes() / 2);
+}
+
 // In parts, so that whoever makes series waits for one of them at most.
-SeriesIndex::Renumbering::Renumbering(SeriesIndex& index)
-    : index_(index), tables_(std::make_unique<Tables>(index.symbols_)) {
+SeriesIndex::Renumbering::Renumbering(SeriesIndex& index) : index_(index), tables_(std::make_unique<Tables>()) {
   for (;;) {
     std::shared_lock lock(index_.mutex_);
     const size_t all = index_.tables_->homes.size();
     if (numbers_.size() == all) return;
     copy(std::min(all, numbers_.size() + kAtOnce));
   }
+}
+
+uint32_t SeriesIndex::Renumbering::symbol(uint32_t old) {
+  if (old >= symbols_.size()) symbols_.resize(index_.tables_->symbols->size(), kNone);
+  if (symbols_[old] == kNone) symbols_[old] = tables_->symbols->intern(index_.tables_->symbols->text(old));
+  return symbols_[old];
 }
 
 void SeriesIndex::Renumbering::copy(size_t end) {
@@ -313,7 +352,7 @@ void SeriesIndex::Renumbering::copy(size_t end) {
     }
     const Row row = from.row_of(series);
     labels.clear();
-    for (size_t i = 0; i < row.shape.names.size(); ++i) labels.push_back({row.shape.names[i], row[i]});
+    for (size_t i = 0; i < row.shape.names.size(); ++i) labels.push_back({symbol(row.shape.names[i]), symbol(row[i])});
     numbers_.push_back(tables_->make(labels, Home::of(homes[series])));
   }
 }

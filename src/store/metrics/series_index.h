@@ -7,7 +7,8 @@
 // 8 bytes and its place in the tables (9), and for one in some ten or a hundred 4 bytes a label.
 // Limits: on creation, over all, per metric name, per job (label job_id) and per tenant (label tenant);
 //         existing series are never refused.
-// Series that left keep their numbers and rows until a Renumbering.
+//         Labels take their memory from the budget, where there is one; new series are refused where it has none.
+// Series that left keep their numbers, rows and texts until a Renumbering.
 // Thread rule: Thread-safe; a Reading holds the shared lock while it lives, so it is kept short.
 #pragma once
 
@@ -20,6 +21,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "base/memory_budget.h"
 #include "model/metric_descriptor.h"
 #include "store/metrics/chunked_array.h"
 #include "store/metrics/matching.h"
@@ -107,7 +109,6 @@ class SeriesIndex {
     uint32_t operator[](size_t at) const { return at == changed ? value : full[at]; }
   };
   struct Tables {
-    explicit Tables(const Symbols& of) : symbols(of) {}
     uint32_t make(std::span<const LabelSymbols> labels, Home home);
     uint32_t shape_of(std::span<const LabelSymbols> labels);
     Row row_of(uint32_t series) const;
@@ -118,7 +119,8 @@ class SeriesIndex {
     const Name* dictionary(std::string_view name) const;
     uint64_t live_with(std::string_view name, std::string_view value) const;
 
-    const Symbols& symbols;
+    // Shared with selections, which give out its texts.
+    const std::shared_ptr<Symbols> symbols = std::make_shared<Symbols>();
     std::vector<std::unique_ptr<Shape>> shapes;
     std::map<std::vector<uint32_t>, uint32_t> shape_numbers;
     std::unordered_map<uint32_t, std::unique_ptr<Name>> names;  // by symbol
@@ -132,13 +134,18 @@ class SeriesIndex {
     std::vector<uint32_t> slots;  // open addressing by labels: series + 1, or 0
     size_t slots_used = 0;
     std::vector<uint32_t> forgotten;
+    size_t idle_text_bytes = 0;  // of values that only series that left have
   };
 
  public:
-  explicit SeriesIndex(SeriesLimits limits) : limits_(limits), tables_(std::make_unique<Tables>(symbols_)) {}
+  explicit SeriesIndex(SeriesLimits limits, MemoryBudget* memory = nullptr)
+      : limits_(limits), tables_(std::make_unique<Tables>()), memory_(memory, MemoryUse::kSeries) {}
 
-  Symbols& symbols() { return symbols_; }
-  const Symbols& symbols() const { return symbols_; }
+  // Of the numbers there are now; whoever keeps such numbers keeps it too. Not under a Reading, which has its own.
+  std::shared_ptr<Symbols> symbols() const {
+    std::shared_lock lock(mutex_);
+    return tables_->symbols;
+  }
 
   // Making series: takes the lock for as many as there are to make.
   class Making {
@@ -149,6 +156,8 @@ class SeriesIndex {
     uint32_t find(std::span<const LabelSymbols> labels) const;
     // nullptr: may be made; else the reason, with `example` set to a line that says it.
     const char* refusal(const Labels& labels, std::string& example) const;
+    // For a series that is about to be made. False: there is no memory for it.
+    [[nodiscard]] bool take_memory(const Labels& labels);
     // Not known, not refused.
     uint32_t make(const Labels& labels, Home home);
     uint32_t make(std::span<const LabelSymbols> labels, Home home);
@@ -163,6 +172,7 @@ class SeriesIndex {
    public:
     explicit Reading(const SeriesIndex& index) : lock_(index.mutex_), tables_(*index.tables_) {}
     SeriesSet matching(const CompiledMatchers& matchers) const;
+    const Symbols& symbols() const { return *tables_.symbols; }
     // By series; only those that matching() gave have one.
     const RunArray& homes() const { return tables_.homes; }
     // Sorted by the name's text, to where room(count) says.
@@ -199,6 +209,10 @@ class SeriesIndex {
   void forget(std::span<const uint32_t> series);
   // Of all numbers so many have left.
   size_t forgotten_count() const;
+  // Much of its memory is of series that left: more of them than there are (and than series_min), or of their texts.
+  bool is_mostly_forgotten(size_t series_min) const;
+  // What the tables take is what they are charged with from now on, also beyond the budget: it is there.
+  void settle_memory();
 
   // New tables without the series that left. Made while others read and make series, and only put in place of the old
   // ones when nobody else goes by numbers. One at a time, and nothing is forgotten meanwhile.
@@ -208,20 +222,26 @@ class SeriesIndex {
     // The new number by the old one, UINT32_MAX for those that left: whoever keeps numbers must take the new ones
     // before anybody reads.
     const std::vector<uint32_t>& finish();
+    // Likewise for the numbers of texts; UINT32_MAX for those that nobody has.
+    const std::vector<uint32_t>& symbols() const { return symbols_; }
 
    private:
     static constexpr size_t kAtOnce = 20'000;  // series copied under the lock
     void copy(size_t end);
     SeriesIndex& index_;
+    uint32_t symbol(uint32_t old);
     std::unique_ptr<Tables> tables_;
     std::vector<uint32_t> numbers_;
+    std::vector<uint32_t> symbols_;
   };
 
  private:
   const SeriesLimits limits_;
-  Symbols symbols_;
   mutable std::shared_mutex mutex_;
-  std::unique_ptr<Tables> tables_;  // under mutex_
+  // Under mutex_.
+  std::unique_ptr<Tables> tables_;
+  MemoryPool memory_;
+  uint64_t charged_bytes_ = 0;
 };
 
 }  // namespace lockstep::metrics

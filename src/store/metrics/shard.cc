@@ -270,6 +270,10 @@ void Shard::resolve_missing(Stream& stream, std::span<const PushedSeries> series
                          static_cast<unsigned long long>(stream.series),
                          static_cast<unsigned long long>(limits_.series_per_stream_max));
       }
+      if (reason == nullptr && !making.take_memory(one.labels)) {
+        reason = "memory_limit";
+        example = "there is no memory for new series (--memory-max); they are refused, the others go on";
+      }
       if (reason != nullptr) {
         tally.refuse(reason, samples_of(k), series[k].histograms.size(),
                      [&] { return labels_text(one.labels) + ": " + example; });
@@ -309,7 +313,7 @@ void Shard::log_new_series() {
           reading.labels(new_series_[i + k].series, labels);
           return std::span<const LabelSymbols>(labels);
         },
-        [&](uint32_t symbol) { return index_.symbols().text(symbol); });
+        [&](uint32_t symbol) { return reading.symbols().text(symbol); });
     i = end;
   }
   new_series_.clear();
@@ -330,7 +334,9 @@ uint64_t Shard::push(std::string_view stream_name, std::span<const PushedSeries>
   }
 
   std::unique_lock lock(mutex_);
+  const size_t streams_before = streams_.size();
   Stream& stream = stream_of(stream_name);
+  const bool is_new_stream = streams_.size() > streams_before;
   resolved_.assign(series.size(), {});
   std::vector<uint32_t> missing;
   uint32_t next = stream.next;
@@ -435,6 +441,8 @@ uint64_t Shard::push(std::string_view stream_name, std::span<const PushedSeries>
       }
     }
   }
+  // Anybody can make up names; only those that brought something are kept.
+  if (is_new_stream && stream.series == 0) streams_.erase(streams_.find(stream_name));
   return end_record();
 }
 
@@ -603,7 +611,7 @@ std::vector<std::string> Shard::series_records() const {
           reading.labels(series_in(*group, slot), labels);
           return std::span<const LabelSymbols>(labels);
         },
-        [&](uint32_t symbol) { return index_.symbols().text(symbol); });
+        [&](uint32_t symbol) { return reading.symbols().text(symbol); });
     records.push_back(writer.bytes());
   }
   return records;
@@ -642,7 +650,8 @@ void Shard::leave_out_gone_entries() {
   for (auto& [name, stream] : streams_) stream.next = kNone;
 }
 
-void Shard::renumber(std::span<const uint32_t> numbers) {
+void Shard::renumber(std::span<const uint32_t> numbers, std::span<const uint32_t> symbols) {
+  record_.renumber(symbols);
   for (const std::unique_ptr<Group>& group : groups_) {
     if (group == nullptr) continue;
     RunArray series;

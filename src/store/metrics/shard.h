@@ -129,8 +129,8 @@ class Shard {
 
   // While this lives nobody else is at work here.
   std::unique_lock<std::shared_mutex> hold() { return std::unique_lock(mutex_); }
-  // Under hold(): series have other numbers now, by the old ones (SeriesIndex::Renumbering).
-  void renumber(std::span<const uint32_t> numbers);
+  // Under hold(): series and texts have other numbers now, by the old ones (SeriesIndex::Renumbering).
+  void renumber(std::span<const uint32_t> numbers, std::span<const uint32_t> symbols);
 
   size_t strip_bytes() const;
   int64_t oldest_ms() const;  // in memory; INT64_MAX: nothing

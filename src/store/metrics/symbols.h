@@ -1,9 +1,11 @@
-// Texts of labels, each kept once, by number. Numbers and texts stay as long as the table.
+// Texts of labels, each kept once, by number. Numbers and texts stay as long as the table; a new one without those that
+// nobody uses any more takes its place when series are numbered anew (SeriesIndex::Renumbering).
 //
 // Thread rule: Thread-safe.
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <shared_mutex>
 #include <string_view>

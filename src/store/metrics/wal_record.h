@@ -57,6 +57,16 @@ class WalRecordWriter {
     bytes_.clear();
     time_ms_ = 0;
   }
+  // Symbols have other numbers now, by the old ones; UINT32_MAX: none any more. What the segment calls them stays.
+  void renumber(std::span<const uint32_t> symbols) {
+    std::vector<uint32_t> numbers;
+    for (size_t i = 0; i < std::min(numbers_.size(), symbols.size()); ++i) {
+      if (numbers_[i] == 0 || symbols[i] == UINT32_MAX) continue;
+      if (symbols[i] >= numbers.size()) numbers.resize(symbols[i] + 1, 0);
+      numbers[symbols[i]] = numbers_[i];
+    }
+    numbers_ = std::move(numbers);
+  }
   bool empty() const { return bytes_.empty(); }
   const std::string& bytes() const { return bytes_; }
 
