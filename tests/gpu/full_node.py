@@ -8,22 +8,17 @@ once in a round, in an order drawn anew; the result is the mean over rounds of l
 a job runs. Its counterpart, no plugin at all, is in `run.py OUT overhead`."""
 import argparse
 import json
-import math
 import os
 import pathlib
 import signal
-import statistics
-import subprocess
 import sys
 import time
 
 import programs
-from full_node_rank import plan_of
-from overhead import mean_and_half_width
+from blocks import blocks_of, compare, table
 from programs import BUILD, PLUGIN, Daemon, Job, fresh, plugin_numbers
 
 HERE = pathlib.Path(__file__).resolve().parent
-SKIPPED = 3  # steps of a block in which what was switched settles
 CONTROL_AT = 256  # offset of the control word (docs/formats/flight-recorder.md)
 LOW = 0x06
 SAMPLED = 0x805E  # what the agent asks for on such a node, five seconds after the job began
@@ -127,39 +122,6 @@ class Agent:
         for pid in self.processes():
             os.kill(pid, signal.SIGCONT)
         self.daemon.stop()
-
-
-def blocks_of(steps, block):
-    """Mean and median step of each block in ms, over ranks and over the steps that count."""
-    ranks = [[(b - a) / 1e6 for a, b in zip(one, one[1:])] for one in steps]
-    all_steps = [statistics.fmean(one) for one in zip(*ranks)]
-    counted = [all_steps[at + SKIPPED : at + block] for at in range(0, len(all_steps), block)]
-    return [(statistics.fmean(one), statistics.median(one)) for one in counted]
-
-
-def compare(blocks, conditions, seed):
-    """name: difference to "off" of means and of medians, each with its half width, in percent; and the mean step in ms."""
-    rounds = []
-    for at in range(0, len(blocks), len(conditions)):
-        rounds.append({plan_of(conditions, seed, block): blocks[block] for block in range(at, min(at + len(conditions), len(blocks)))})
-    result = {}
-    for name in conditions:
-        row = {"ms": statistics.fmean(one[name][0] for one in rounds), "rounds": len(rounds)}
-        for which, label in ((0, "mean"), (1, "median")):
-            logs = [100 * math.log(one[name][which] / one["off"][which]) for one in rounds]
-            row[label], row[f"{label}_half"] = mean_and_half_width(logs)
-        result[name] = row
-    return result
-
-
-def table(kind, result, shares):
-    lines = ["", f"### {kind}, {result['off']['rounds']} rounds, step without {result['off']['ms']:.1f} ms", "", "| on | mean step | median step | agent, share of a core |", "|---|---|---|---|"]
-    for name, row in result.items():
-        if name != "off":
-            halves = [row["mean_half"] or math.nan, row["median_half"] or math.nan]
-            share = shares.get(name)
-            lines.append(f"| {name} | {row['mean']:+.2f} % ± {halves[0]:.2f} | {row['median']:+.2f} % ± {halves[1]:.2f} | {'' if share is None else f'{100 * share:.1f} %'} |")
-    return lines
 
 
 def run_kind(out, kind, options):

@@ -8,21 +8,15 @@ everything else by whoever reads rank 0's "block N" lines. FOLDER/steps_rankR.js
 import argparse
 import json
 import os
-import random
 import sys
 import time
 
 import torch
 import torch.distributed as dist
 
+from blocks import plan_of
+
 WARM_UP_STEPS = 25
-
-
-def plan_of(conditions, seed, block):
-    """The condition of a block: each comes once in a round, in an order that is drawn anew for every round."""
-    order = list(conditions)
-    random.Random(f"{seed}:{block // len(order)}").shuffle(order)
-    return order[block % len(order)]
 
 
 class Layer(torch.nn.Module):
