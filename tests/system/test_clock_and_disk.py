@@ -96,7 +96,7 @@ def test_a_clock_that_jumps_ahead_erases_nothing_and_refuses_nothing_true(moved)
     now = harness.now_ns()
     assert send_sample(server, "power", now - 5 * MINUTE_NS) == 0
     # What is in memory becomes a block, which retention may take.
-    assert harness.request(server.http, "POST", "/prometheus/api/v1/admin/tsdb/snapshot").status == 200
+    assert harness.request(server.http, "POST", "/prometheus/api/v1/admin/tsdb/snapshot", headers=harness.OURS).status == 200
     assert server.counters().total("lockstep_metric_blocks", tier="raw") == 1
     moved.move(60 * DAY_S)
     harness.eventually(lambda: "warning: clock: this server's clock has jumped ahead by 1440 h" in ready(server).text, 10, "it is seen")
