@@ -19,18 +19,18 @@ MAY_USE = {
     "agent": ["sources", "wire", "net"],
     "bus": ["model"],
     "store": ["model"],
-    "query": ["store"],
-    "whatif": ["model"],
+    "analysis": ["store"],
+    "query": ["analysis", "store"],
     "ingest": ["wire", "net", "bus", "store"],
-    "diagnosis": ["query"],
-    "api": ["diagnosis", "ingest", "net"],
+    "diagnosis": ["analysis"],
+    "api": ["diagnosis", "query", "ingest", "net"],
     "sim": ["wire", "net", "recorder", "plugin", "sources"],  # never diagnosis: whoever plays the truth may not know the judge
     "apps/agent": ["agent"],
     "apps/server": ["api"],
-    "apps/cli": ["sim", "net", "recorder", "sources", "diagnosis", "whatif"],
+    "apps/cli": ["sim", "net", "recorder", "sources", "diagnosis", "analysis"],
 }
 # What a test may use besides: it plays the other side.
-TESTS_ALSO = {"wire": ["model"], "agent": ["recorder"], "sim": ["recorder", "agent"], "whatif": ["wire"]}
+TESTS_ALSO = {"wire": ["model"], "agent": ["recorder"], "sim": ["recorder", "agent"], "analysis": ["wire"]}
 
 DISK_ONLY = ("bus", "store")
 DISK_HEADERS = re.compile(r"\s*#\s*include\s+<(fcntl\.h|unistd\.h|sys/uio\.h|fstream|cstdio|stdio\.h)>")

@@ -14,6 +14,7 @@
 #include <cstring>
 #include <string>
 
+#include "analysis/cost/job_rollups.h"
 #include "api/query_turns.h"
 #include "api/readiness.h"
 #include "api/routes.h"
@@ -45,7 +46,6 @@
 #include "ingest/scraper.h"
 #include "ingest/span_decode.h"
 #include "query/alias_reader.h"
-#include "query/job_rollups.h"
 #include "store/applier.h"
 #include "store/metrics/metric_engine.h"
 #include "store/spans/columnar_span_store.h"

@@ -13,11 +13,11 @@
 #include "base/text.h"
 #include "ingest/counters_table.h"
 #include "model/step_detail.h"
-#include "query/promql/testing/memory_metric_reader.h"
 #include "store/memory_span_store.h"
 #include "store/memory_step_store.h"
 #include "store/sqlite_state_store.h"
 #include "store/store_counters.h"
+#include "store/testing/memory_metric_reader.h"
 
 namespace lockstep {
 namespace {
@@ -162,7 +162,7 @@ class ApiTest : public ::testing::Test {
   MemoryStepStore steps_{{}, counters_};
   MemorySpanStore spans_{{}, counters_};
   StepTraceCache traces_{steps_, spans_, clock_};
-  promql::MemoryMetricReader metrics_;
+  MemoryMetricReader metrics_;
   std::unique_ptr<StateStore> state_;
   AgentRegistry agents_;
   TestDiagnosis diagnosis_;

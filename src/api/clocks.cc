@@ -2,10 +2,10 @@
 #include <algorithm>
 #include <cmath>
 
+#include "analysis/clocks/clock_alignment.h"
 #include "api/answer.h"
 #include "api/endpoints.h"
 #include "api/job_view.h"
-#include "query/clock_alignment.h"
 
 namespace lockstep {
 

@@ -1,12 +1,12 @@
 // GET /api/jobs/{job}/comms: the communicators of a job, who is in them and what they are for.
 #include <algorithm>
 
+#include "analysis/step/comm_roles.h"
 #include "api/answer.h"
 #include "api/endpoints.h"
 #include "api/job_view.h"
 #include "base/text.h"
 #include "model/step_detail.h"
-#include "query/comm_roles.h"
 
 namespace lockstep {
 

@@ -7,12 +7,12 @@
 #include <functional>
 #include <string>
 
+#include "analysis/cost/mfu.h"
+#include "analysis/step/step_trace.h"
 #include "base/clock.h"
 #include "base/counters.h"
 #include "base/memory_budget.h"
 #include "ingest/scrape_target.h"
-#include "query/mfu.h"
-#include "query/step_trace.h"
 #include "store/agent_registry.h"
 #include "store/detail_asker.h"
 #include "store/feedback_book.h"

@@ -1,10 +1,10 @@
 // GET /api/jobs/{job}/cost: where the time that a job loses goes; shares, lost GPU-seconds and money that add up.
 #include <limits>
 
+#include "analysis/cost/loss_account.h"
 #include "api/answer.h"
 #include "api/endpoints.h"
 #include "api/job_view.h"
-#include "query/loss_account.h"
 
 namespace lockstep {
 namespace {

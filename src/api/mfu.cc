@@ -1,13 +1,13 @@
 // GET /api/jobs/{job}/mfu: why MFU is what it is: bars from the peak to what was achieved, and where it fell.
-#include "query/mfu.h"
+#include "analysis/cost/mfu.h"
 
 #include <limits>
 
+#include "analysis/cost/gpu_peak.h"
 #include "api/answer.h"
 #include "api/endpoints.h"
 #include "api/job_view.h"
 #include "base/text.h"
-#include "query/gpu_peak.h"
 
 namespace lockstep {
 namespace {

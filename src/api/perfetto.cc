@@ -3,11 +3,11 @@
 
 #include <algorithm>
 
+#include "analysis/step/comm_roles.h"
 #include "api/answer.h"
 #include "api/endpoints.h"
 #include "api/job_view.h"
 #include "base/text.h"
-#include "query/comm_roles.h"
 
 namespace lockstep {
 namespace {

@@ -6,11 +6,11 @@
 
 #include "api/routes.h"
 #include "base/text.h"
-#include "query/promql/testing/memory_metric_reader.h"
 #include "store/memory_span_store.h"
 #include "store/memory_step_store.h"
 #include "store/sqlite_state_store.h"
 #include "store/store_counters.h"
+#include "store/testing/memory_metric_reader.h"
 
 namespace lockstep {
 namespace {
@@ -90,7 +90,7 @@ class PrometheusApi : public ::testing::Test {
   TestClock clock_;
   StepTraceCache traces_{steps_, spans_, clock_};
   std::atomic<bool> ready_ = true;
-  promql::MemoryMetricReader reader_;
+  MemoryMetricReader reader_;
   std::vector<ScrapeTarget> targets_;
   MetricEngine* admin_ = nullptr;
   std::string host_;

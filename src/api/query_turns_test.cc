@@ -8,7 +8,7 @@
 #include "ingest/counters_table.h"
 #include "net/testing/raw_socket.h"
 #include "query/promql/query.h"
-#include "query/promql/testing/memory_metric_reader.h"
+#include "store/testing/memory_metric_reader.h"
 
 namespace lockstep {
 namespace {
@@ -200,7 +200,7 @@ class SlowReader final : public MetricReader {
     std::unique_ptr<MetricSelection> inner;
   };
   const bool slow_to_find_;
-  promql::MemoryMetricReader inner_;
+  MemoryMetricReader inner_;
 };
 
 // A real server, a real client that closes its connection, and a query that would take a minute or more.

@@ -2,13 +2,13 @@
 #include <algorithm>
 #include <cmath>
 
+#include "analysis/step/comm_roles.h"
+#include "analysis/step/slowest_ranks.h"
 #include "api/answer.h"
 #include "api/endpoints.h"
 #include "api/job_view.h"
 #include "api/step_window.h"
 #include "base/text.h"
-#include "query/comm_roles.h"
-#include "query/slowest_ranks.h"
 
 namespace lockstep {
 

@@ -2,12 +2,12 @@
 // GET /api/jobs/{job}/traced: steps of which there is detail.
 #include <algorithm>
 
+#include "analysis/step/step_analysis.h"
 #include "api/answer.h"
 #include "api/endpoints.h"
 #include "api/job_view.h"
 #include "base/text.h"
 #include "model/step_detail.h"
-#include "query/step_analysis.h"
 
 namespace lockstep {
 namespace {

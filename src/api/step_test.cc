@@ -6,14 +6,14 @@
 #include <cstdlib>
 #include <filesystem>
 
+#include "analysis/step/step_testing.h"
 #include "api/routes.h"
 #include "base/text.h"
-#include "query/promql/testing/memory_metric_reader.h"
-#include "query/step_testing.h"
 #include "store/memory_span_store.h"
 #include "store/memory_step_store.h"
 #include "store/sqlite_state_store.h"
 #include "store/store_counters.h"
+#include "store/testing/memory_metric_reader.h"
 
 namespace lockstep {
 namespace {
@@ -83,7 +83,7 @@ class StepApi : public ::testing::Test {
   Counters counters_{kStoreCounters};
   MemoryStepStore steps_{{}, counters_};
   MemorySpanStore spans_{{}, counters_};
-  promql::MemoryMetricReader metrics_;
+  MemoryMetricReader metrics_;
   std::unique_ptr<StateStore> state_;
   AgentRegistry agents_;
   NoDiagnosis diagnosis_;

@@ -1,5 +1,5 @@
 // GET /api/jobs/{job}/steps/{step}/timeline: the step as a picture, reduced to the screen that asks for it.
-#include "query/timeline.h"
+#include "analysis/step/timeline.h"
 
 #include <algorithm>
 

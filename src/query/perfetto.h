@@ -17,8 +17,8 @@
 #include <string>
 #include <vector>
 
+#include "analysis/clocks/clock_alignment.h"
 #include "base/result.h"
-#include "query/clock_alignment.h"
 #include "store/span_store.h"
 
 namespace lockstep {

@@ -88,8 +88,8 @@ inline constexpr CounterDescriptor kStoreCounters[] = {
     {"lockstep_store_series", "gauge", Severity::kInfo, "Metric series held."},
     {"lockstep_store_jobs_dropped_total", "counter", Severity::kNotice,
      "Jobs forgotten because of the limit on jobs or ranks, longest silent first."},
-    // What is kept of jobs as steps arrive (query/job_rollups.h): received = folded + repeated + late + left_out +
-    // open.
+    // What is kept of jobs as steps arrive (analysis/cost/job_rollups.h): received = folded + repeated + late +
+    // left_out + open.
     {"lockstep_job_rollup_rows_total", "counter", Severity::kInfo,
      "Ranks' steps for the job series, by result: received, folded, repeated (sent again before it was folded), late "
      "(came after), left_out (of ranks far from the others, or numbers that cannot be)."},
