@@ -27,7 +27,7 @@ MAY_USE = {
     "sim": ["wire", "net", "recorder", "plugin", "sources"],  # never diagnosis: whoever plays the truth may not know the judge
     "apps/agent": ["agent"],
     "apps/server": ["api"],
-    "apps/cli": ["sim", "net", "recorder", "sources", "diagnosis", "analysis"],
+    "apps/cli": ["sim", "net", "recorder", "sources", "diagnosis", "analysis", "query"],
 }
 # What a test may use besides: it plays the other side.
 TESTS_ALSO = {"wire": ["model"], "agent": ["recorder"], "sim": ["recorder", "agent"], "analysis": ["wire"]}

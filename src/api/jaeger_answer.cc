@@ -6,7 +6,7 @@
 #include "api/answer.h"
 #include "base/json_reader.h"
 #include "base/text.h"
-#include "query/span_text.h"
+#include "query/traceql/span_text.h"
 
 namespace lockstep {
 namespace {

@@ -10,7 +10,7 @@
 #include "api/context.h"
 #include "base/json_writer.h"
 #include "net/http_server.h"
-#include "query/traceql_search.h"
+#include "query/traceql/traceql_search.h"
 #include "store/span_store.h"
 
 namespace lockstep {

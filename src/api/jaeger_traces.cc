@@ -5,7 +5,7 @@
 #include "api/endpoints.h"
 #include "api/jaeger_answer.h"
 #include "base/text.h"
-#include "query/span_text.h"
+#include "query/traceql/span_text.h"
 
 namespace lockstep {
 namespace {

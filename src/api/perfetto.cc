@@ -1,5 +1,5 @@
 // GET /api/jobs/{job}/steps/{step}/perfetto: a step as a Perfetto trace, all ranks or some (docs/guide/perfetto.md).
-#include "query/perfetto.h"
+#include "query/export/perfetto.h"
 
 #include <algorithm>
 

@@ -11,7 +11,7 @@
 #include "net/server_request.h"
 #include "query/promql/lexer.h"
 #include "query/promql/parser.h"
-#include "query/span_text.h"
+#include "query/traceql/span_text.h"
 
 namespace lockstep {
 

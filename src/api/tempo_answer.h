@@ -6,7 +6,7 @@
 #include <string>
 
 #include "net/http_server.h"
-#include "query/traceql_search.h"
+#include "query/traceql/traceql_search.h"
 
 namespace lockstep {
 

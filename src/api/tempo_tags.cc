@@ -6,7 +6,7 @@
 #include "api/tempo_answer.h"
 #include "base/text.h"
 #include "net/server_request.h"
-#include "query/span_text.h"
+#include "query/traceql/span_text.h"
 
 namespace lockstep {
 namespace {

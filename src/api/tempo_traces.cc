@@ -5,7 +5,7 @@
 #include "api/tempo_answer.h"
 #include "base/protobuf_wire.h"
 #include "base/text.h"
-#include "query/span_text.h"
+#include "query/traceql/span_text.h"
 #include "wire/otlp.h"
 
 namespace lockstep {

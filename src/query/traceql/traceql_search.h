@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "query/traceql.h"
+#include "query/traceql/traceql.h"
 #include "store/span_store.h"
 
 namespace lockstep {

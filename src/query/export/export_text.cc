@@ -1,4 +1,4 @@
-#include "apps/cli/export_text.h"
+#include "query/export/export_text.h"
 
 #include <simdjson.h>
 
@@ -9,7 +9,7 @@
 
 #include "base/text.h"
 
-namespace lockstep::cli {
+namespace lockstep {
 namespace {
 
 constexpr const char* kName = "__name__";
@@ -192,4 +192,4 @@ Result<double> parse_moment(std::string_view text, double now_s) {
   return static_cast<double>(timegm(&parts)) + fraction;
 }
 
-}  // namespace lockstep::cli
+}  // namespace lockstep

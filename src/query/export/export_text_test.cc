@@ -1,8 +1,8 @@
-#include "apps/cli/export_text.h"
+#include "query/export/export_text.h"
 
 #include <gtest/gtest.h>
 
-namespace lockstep::cli {
+namespace lockstep {
 namespace {
 
 constexpr const char* kAnswer = R"({"status":"success","data":{"resultType":"matrix","result":[
@@ -67,4 +67,4 @@ TEST(ExportText, ReadsMomentsAndSteps) {
 }
 
 }  // namespace
-}  // namespace lockstep::cli
+}  // namespace lockstep

@@ -1,10 +1,10 @@
-#include "query/traceql_search.h"
+#include "query/traceql/traceql_search.h"
 
 #include <algorithm>
 #include <limits>
 
 #include "base/text.h"
-#include "query/span_text.h"
+#include "query/traceql/span_text.h"
 
 namespace lockstep {
 namespace {

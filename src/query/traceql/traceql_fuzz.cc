@@ -2,9 +2,9 @@
 #include <cstdlib>
 
 #include "base/counters.h"
-#include "query/span_text.h"
-#include "query/traceql.h"
-#include "query/traceql_search.h"
+#include "query/traceql/span_text.h"
+#include "query/traceql/traceql.h"
+#include "query/traceql/traceql_search.h"
 #include "store/memory_span_store.h"
 #include "store/store_counters.h"
 

@@ -1,4 +1,4 @@
-#include "query/span_text.h"
+#include "query/traceql/span_text.h"
 
 #include <algorithm>
 #include <cctype>

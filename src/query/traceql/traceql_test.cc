@@ -1,9 +1,9 @@
-#include "query/traceql.h"
+#include "query/traceql/traceql.h"
 
 #include <gtest/gtest.h>
 
 #include "base/counters.h"
-#include "query/traceql_search.h"
+#include "query/traceql/traceql_search.h"
 #include "store/memory_span_store.h"
 #include "store/store_counters.h"
 

@@ -15,7 +15,7 @@
 
 #include "base/result.h"
 
-namespace lockstep::cli {
+namespace lockstep {
 
 class ExportedSeries {
  public:
@@ -42,4 +42,4 @@ Result<double> parse_moment(std::string_view text, double now_s);
 // "15s", "1m30s", or seconds.
 Result<double> parse_step(std::string_view text);
 
-}  // namespace lockstep::cli
+}  // namespace lockstep

@@ -1,4 +1,4 @@
-#include "query/traceql.h"
+#include "query/traceql/traceql.h"
 
 #include <re2/re2.h>
 
@@ -7,7 +7,7 @@
 #include <optional>
 
 #include "base/text.h"
-#include "query/span_text.h"
+#include "query/traceql/span_text.h"
 
 namespace lockstep {
 namespace {

@@ -1,4 +1,4 @@
-#include "query/perfetto.h"
+#include "query/export/perfetto.h"
 
 #include <algorithm>
 #include <limits>

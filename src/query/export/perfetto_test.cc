@@ -1,6 +1,6 @@
 // What is written is read back by a reader of its own, field by field; tests/system/test_perfetto.py does the same with
 // libprotobuf.
-#include "query/perfetto.h"
+#include "query/export/perfetto.h"
 
 #include <gtest/gtest.h>
 
