@@ -6,7 +6,7 @@
 // On error: kOverloaded while more than queued_bytes_max, or than there is memory for, are waiting for the disk;
 //           kUnavailable when the log refuses
 //           (disk full) or close() was called. Nothing of the batch is kept then.
-// A record that fails while it is applied (store/applier.h) is on disk and acknowledged all the same: its turn ends,
+// A record that fails while it is applied (apply/applier.h) is on disk and acknowledged all the same: its turn ends,
 // the next ones come. Thread rule: Thread-safe.
 #pragma once
 
@@ -18,6 +18,7 @@
 #include <optional>
 #include <string>
 
+#include "apply/applier.h"
 #include "apps/server/set_aside.h"
 #include "base/clock.h"
 #include "base/counters.h"
@@ -25,7 +26,6 @@
 #include "bus/log.h"
 #include "ingest/metric_mapping.h"
 #include "ingest/sink.h"
-#include "store/applier.h"
 
 namespace lockstep {
 

@@ -1,5 +1,5 @@
 // Records of the durable log in whose applying the server died, again and again. An exception is contained where it is
-// thrown (store/applier.h); this is for what is not one: a crash, or the kernel's hand when memory is out. Without it
+// thrown (apply/applier.h); this is for what is not one: a crash, or the kernel's hand when memory is out. Without it
 // such a record would end every start, for ever.
 //
 // A page of the file `applying` says which record is being applied; it costs two stores to memory and outlives the

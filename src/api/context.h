@@ -9,11 +9,12 @@
 
 #include "analysis/cost/mfu.h"
 #include "analysis/step/step_trace.h"
+#include "apply/agent_registry.h"
 #include "base/clock.h"
 #include "base/counters.h"
 #include "base/memory_budget.h"
+#include "diagnosis/verdict_source.h"
 #include "ingest/scrape_target.h"
-#include "store/agent_registry.h"
 #include "store/detail_asker.h"
 #include "store/feedback_book.h"
 #include "store/metric_reader.h"
@@ -21,7 +22,6 @@
 #include "store/span_store.h"
 #include "store/state_store.h"
 #include "store/step_store.h"
-#include "store/verdict_source.h"
 
 namespace lockstep {
 

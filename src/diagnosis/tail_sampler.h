@@ -28,11 +28,11 @@
 #include <string>
 #include <vector>
 
+#include "apply/subscriber.h"
 #include "base/counters.h"
 #include "model/verdict.h"
 #include "store/detail_asker.h"
 #include "store/step_store.h"
-#include "store/subscriber.h"
 
 namespace lockstep {
 

@@ -5,6 +5,8 @@
 
 #include "analysis/cost/loss_account.h"
 #include "analysis/cost/mfu.h"
+#include "apply/agent_registry.h"
+#include "apply/applier.h"
 #include "base/counters.h"
 #include "base/median.h"
 #include "diagnosis/engine.h"
@@ -13,8 +15,6 @@
 #include "sim/scenario/truth.h"
 #include "sim/score/observe.h"
 #include "sim/score/score_case.h"
-#include "store/agent_registry.h"
-#include "store/applier.h"
 #include "store/memory_span_store.h"
 #include "store/memory_step_store.h"
 #include "store/store_counters.h"

@@ -34,12 +34,12 @@
 #include <utility>
 #include <vector>
 
+#include "apply/subscriber.h"
 #include "base/counters.h"
 #include "base/sparse_rows.h"
 #include "store/metric_reader.h"
 #include "store/metric_writer.h"
 #include "store/step_follower.h"
-#include "store/subscriber.h"
 
 namespace lockstep {
 

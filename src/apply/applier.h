@@ -20,13 +20,13 @@
 #include <string>
 #include <vector>
 
+#include "apply/agent_registry.h"
+#include "apply/job_attempts.h"
+#include "apply/subscriber.h"
 #include "base/counters.h"
 #include "model/telemetry.h"
-#include "store/agent_registry.h"
-#include "store/job_attempts.h"
 #include "store/span_store.h"
 #include "store/step_store.h"
-#include "store/subscriber.h"
 
 namespace lockstep {
 

@@ -1,4 +1,4 @@
-#include "store/job_attempts.h"
+#include "apply/job_attempts.h"
 
 #include <gtest/gtest.h>
 
@@ -6,10 +6,10 @@
 #include <filesystem>
 #include <new>
 
+#include "apply/applier.h"
 #include "base/clock.h"
 #include "base/text.h"
 #include "model/attempt.h"
-#include "store/applier.h"
 #include "store/memory_span_store.h"
 #include "store/memory_step_store.h"
 #include "store/steps/columnar_step_store.h"

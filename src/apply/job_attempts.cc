@@ -1,4 +1,4 @@
-#include "store/job_attempts.h"
+#include "apply/job_attempts.h"
 
 #include <algorithm>
 

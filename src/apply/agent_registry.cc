@@ -1,4 +1,4 @@
-#include "store/agent_registry.h"
+#include "apply/agent_registry.h"
 
 #include <algorithm>
 

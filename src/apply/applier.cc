@@ -1,4 +1,4 @@
-#include "store/applier.h"
+#include "apply/applier.h"
 
 #include <algorithm>
 #include <bit>

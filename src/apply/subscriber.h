@@ -1,4 +1,4 @@
-// Who wants to hear of what the store has just been given: diagnosis.
+// Who wants to hear of what the store has just been given: diagnosis, analysis, control.
 //
 // Called by the Applier after the store has the record, in the order of the durable log, from one thread at a time. A
 // subscriber must not call back into the Applier; it may read the stores. Records may come twice (at-least-once
@@ -23,7 +23,7 @@ class StoreSubscriber {
  public:
   virtual ~StoreSubscriber() = default;
   // The job's attempt is this one from now on, and nothing of a later one counts any more: most ranks say so
-  // (store/job_attempts.h). A new attempt that is later than the last needs no such word: its records say it.
+  // (apply/job_attempts.h). A new attempt that is later than the last needs no such word: its records say it.
   virtual void on_attempt_back(const std::string& /*job_id*/, int64_t /*attempt*/) {}
   virtual void on_step(const Identity&, const StepSummary&, int64_t /*received_unix_ns*/) {}
   virtual void on_status(const Identity&, const RankStatus&, int64_t /*received_unix_ns*/) {}
