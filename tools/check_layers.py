@@ -22,16 +22,18 @@ MAY_USE = {
     "apply": ["store"],
     "analysis": ["apply", "store"],
     "query": ["analysis", "store"],
-    "ingest": ["wire", "net", "bus", "store"],
+    "control": ["wire", "net", "apply", "store"],
+    "ingest": ["wire", "net", "bus", "store", "control"],
     "diagnosis": ["analysis"],
-    "api": ["diagnosis", "query", "ingest", "net"],
+    "api": ["diagnosis", "query", "control", "ingest", "net"],
     "sim": ["wire", "net", "recorder", "plugin", "sources"],  # never diagnosis: whoever plays the truth may not know the judge
     "apps/agent": ["agent"],
     "apps/server": ["api"],
     "apps/cli": ["sim", "net", "recorder", "sources", "diagnosis", "analysis", "query"],
 }
 # What a test may use besides: it plays the other side.
-TESTS_ALSO = {"wire": ["model"], "agent": ["recorder"], "sim": ["recorder", "agent"], "analysis": ["wire"]}
+TESTS_ALSO = {"wire": ["model"], "agent": ["recorder"], "sim": ["recorder", "agent"], "analysis": ["wire"],
+              "control": ["diagnosis", "ingest"]}
 
 DISK_ONLY = ("bus", "store")
 DISK_HEADERS = re.compile(r"\s*#\s*include\s+<(fcntl\.h|unistd\.h|sys/uio\.h|fstream|cstdio|stdio\.h)>")
@@ -82,7 +84,7 @@ def main():
             wrong.append(f"{path.relative_to(ROOT)}: folder {folder} is not in tools/check_layers.py")
             continue
         allowed = reach(folder)
-        if path.name.endswith("_test.cc"):
+        if re.search(r"_(test|fuzz|bench)\.cc$", path.name):
             for extra in TESTS_ALSO.get(folder, []):
                 allowed |= reach(extra)
         for number, line in enumerate(path.read_text().splitlines(), 1):

@@ -21,7 +21,7 @@
 #include "base/counters.h"
 #include "base/memory_budget.h"
 #include "base/result.h"
-#include "ingest/agent_commands.h"
+#include "control/agent_commands.h"
 #include "ingest/sink.h"
 #include "net/listen_address.h"
 

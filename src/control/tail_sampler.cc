@@ -1,4 +1,4 @@
-#include "diagnosis/tail_sampler.h"
+#include "control/tail_sampler.h"
 
 #include <algorithm>
 #include <cmath>
@@ -6,7 +6,6 @@
 
 #include "base/median.h"
 #include "base/text.h"
-#include "diagnosis/window.h"
 
 namespace lockstep {
 namespace {
@@ -128,13 +127,13 @@ void TailSampler::judge(const std::string& job_id, Job& job, int64_t step, std::
     times.push_back(unexplained_ns(summary, summary.duration_ns));
   });
   if (times.empty() || step < job.first_step + kWarmUpSteps) return;
-  const double time_ns = median(std::move(times));
+  const double time_ns = median_of(std::move(times));
   const std::vector<double> usual(job.usual_ns.begin(), job.usual_ns.end());
   job.usual_ns.push_back(time_ns);
   if (job.usual_ns.size() > kBaselineSteps) job.usual_ns.pop_front();
   if (usual.size() < kBaselineLeast) return;
 
-  const double middle = median(usual);
+  const double middle = median_of(usual);
   const double limit = middle + std::max(kMadFactor * spread_of(usual, middle), kSlowLeast * middle);
   if (time_ns <= limit) {
     if (++job.calm >= kCalmSteps) job.slow_ns = 0;

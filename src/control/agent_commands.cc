@@ -1,4 +1,4 @@
-#include "ingest/agent_commands.h"
+#include "control/agent_commands.h"
 
 #include <algorithm>
 

@@ -3,7 +3,7 @@
 #include <cstdlib>
 #include <optional>
 
-#include "ingest/agent_commands.h"
+#include "control/agent_commands.h"
 #include "ingest/counters_table.h"
 #include "wire/commands.h"
 

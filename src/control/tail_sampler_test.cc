@@ -1,4 +1,4 @@
-#include "diagnosis/tail_sampler.h"
+#include "control/tail_sampler.h"
 
 #include <gtest/gtest.h>
 

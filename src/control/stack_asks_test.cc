@@ -1,4 +1,4 @@
-#include "diagnosis/stack_asks.h"
+#include "control/stack_asks.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "store/detail_asker.h"
+#include "control/detail_asker.h"
 
 #include <algorithm>
 #include <map>

@@ -23,8 +23,8 @@
 
 #include "base/clock.h"
 #include "base/counters.h"
+#include "control/detail_asker.h"
 #include "net/http_server.h"
-#include "store/detail_asker.h"
 
 namespace lockstep {
 

@@ -30,8 +30,8 @@
 
 #include "apply/subscriber.h"
 #include "base/counters.h"
+#include "control/detail_asker.h"
 #include "model/verdict.h"
-#include "store/detail_asker.h"
 #include "store/step_store.h"
 
 namespace lockstep {
