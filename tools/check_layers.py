@@ -24,16 +24,17 @@ MAY_USE = {
     "query": ["analysis", "store"],
     "control": ["wire", "net", "apply", "store"],
     "ingest": ["wire", "net", "bus", "store", "control"],
+    "egress": ["wire", "net", "store"],
     "diagnosis": ["analysis"],
     "api": ["diagnosis", "query", "control", "ingest", "net"],
     "sim": ["wire", "net", "recorder", "plugin", "sources"],  # never diagnosis: whoever plays the truth may not know the judge
     "apps/agent": ["agent"],
-    "apps/server": ["api"],
+    "apps/server": ["api", "egress"],
     "apps/cli": ["sim", "net", "recorder", "sources", "diagnosis", "analysis", "query"],
 }
 # What a test may use besides: it plays the other side.
 TESTS_ALSO = {"wire": ["model"], "agent": ["recorder"], "sim": ["recorder", "agent"], "analysis": ["wire"],
-              "control": ["diagnosis", "ingest"]}
+              "control": ["diagnosis", "ingest"], "egress": ["ingest"]}
 
 DISK_ONLY = ("bus", "store")
 DISK_HEADERS = re.compile(r"\s*#\s*include\s+<(fcntl\.h|unistd\.h|sys/uio\.h|fstream|cstdio|stdio\.h)>")

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "ingest/rate_limited_log.h"
+#include "base/rate_limited_log.h"
 #include "model/events.h"
 
 namespace lockstep {

@@ -21,22 +21,14 @@
 
 #include "base/memory_budget.h"
 #include "ingest/metric_intake.h"
+#include "model/metric_stream.h"
 #include "net/http_server.h"
 
 namespace lockstep {
 
-inline constexpr std::string_view kRemoteWriteDoor = "remote_write";
 inline constexpr std::string_view kRemoteWritePath = "/prometheus/api/v1/write";
 inline constexpr uint64_t kRemoteWriteBodyBytesMax = 32ull << 20;
 inline constexpr size_t kTenantBytesMax = 150;
-
-// Of a stream that came through this door; empty where it has none.
-inline std::string_view tenant_of_stream(std::string_view stream) {
-  if (!stream.starts_with(kRemoteWriteDoor) || stream.substr(kRemoteWriteDoor.size(), 1) != std::string_view("\0", 1))
-    return {};
-  stream.remove_prefix(kRemoteWriteDoor.size() + 1);
-  return stream.substr(0, stream.find('\0'));
-}
 
 class RemoteWriteDoor {
  public:

@@ -1,4 +1,4 @@
-#include "ingest/rate_limited_log.h"
+#include "base/rate_limited_log.h"
 
 #include "base/log.h"
 #include "base/text.h"

@@ -1,4 +1,4 @@
-#include "ingest/remote_write_out.h"
+#include "egress/remote_write_out.h"
 
 #include <gtest/gtest.h>
 

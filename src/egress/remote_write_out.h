@@ -25,7 +25,7 @@
 #include "base/clock.h"
 #include "base/counters.h"
 #include "base/files.h"
-#include "ingest/rate_limited_log.h"
+#include "base/rate_limited_log.h"
 #include "net/http_client.h"
 #include "store/metric_writer.h"
 

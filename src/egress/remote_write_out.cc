@@ -1,4 +1,4 @@
-#include "ingest/remote_write_out.h"
+#include "egress/remote_write_out.h"
 
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -8,7 +8,7 @@
 #include "base/contained.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "ingest/remote_write_door.h"
+#include "model/metric_stream.h"
 #include "wire/compression.h"
 #include "wire/remote_write.h"
 
