@@ -24,8 +24,8 @@
 #include "base/counters.h"
 #include "base/memory_budget.h"
 #include "bus/log.h"
-#include "ingest/metric_mapping.h"
-#include "ingest/sink.h"
+#include "ingest/otlp/metric_mapping.h"
+#include "ingest/otlp/sink.h"
 
 namespace lockstep {
 

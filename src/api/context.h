@@ -15,7 +15,7 @@
 #include "base/memory_budget.h"
 #include "control/detail_asker.h"
 #include "diagnosis/verdict_source.h"
-#include "ingest/scrape_target.h"
+#include "ingest/scrape/scrape_target.h"
 #include "store/feedback_book.h"
 #include "store/metric_reader.h"
 #include "store/metrics/metric_engine.h"

@@ -1,8 +1,8 @@
 // Turns a decoded batch into appends to the stores and then tells the subscribers. The same code runs when a door has
 // accepted a batch and when the durable log is replayed, so both give the same stores.
 //
-// Metrics: subscribers hear of them; they are stored by their own doors (ingest/metric_mapping.h), whose store has a
-// log
+// Metrics: subscribers hear of them; they are stored by their own doors (ingest/otlp/metric_mapping.h), whose store has
+// a log
 //   of its own.
 // Logs: Lockstep's events (model/events.h) become rows; every record is also kept as a log record. A record that has a
 //   Lockstep event name and cannot be read as one is counted, and kept as a log record only. Of a job's attempts one

@@ -4,7 +4,7 @@
 
 #include "ingest/counters_table.h"
 #include "ingest/metric_intake.h"
-#include "ingest/remote_write_door.h"
+#include "ingest/prometheus/remote_write_door.h"
 #include "ingest/testing/recording_metric_writer.h"
 #include "net/http_server.h"
 #include "wire/compression.h"

@@ -1,4 +1,4 @@
-#include "ingest/metric_mapping.h"
+#include "ingest/otlp/metric_mapping.h"
 
 #include <algorithm>
 #include <bit>

@@ -1,5 +1,5 @@
 // One thread keeps the list of targets and hands out turns; workers scrape. A target belongs to one worker at a time.
-#include "ingest/scraper.h"
+#include "ingest/scrape/scraper.h"
 
 #include <sys/eventfd.h>
 #include <sys/stat.h>

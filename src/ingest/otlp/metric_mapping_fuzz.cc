@@ -3,7 +3,7 @@
 #include <cstdlib>
 
 #include "ingest/counters_table.h"
-#include "ingest/metric_mapping.h"
+#include "ingest/otlp/metric_mapping.h"
 #include "ingest/testing/fuzz_world.h"
 #include "wire/otlp.h"
 

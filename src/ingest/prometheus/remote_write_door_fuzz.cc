@@ -3,7 +3,7 @@
 #include <cstdlib>
 
 #include "ingest/counters_table.h"
-#include "ingest/remote_write_door.h"
+#include "ingest/prometheus/remote_write_door.h"
 #include "ingest/testing/fuzz_world.h"
 #include "wire/compression.h"
 

@@ -4,7 +4,7 @@
 #include <cstdlib>
 
 #include "ingest/counters_table.h"
-#include "ingest/otlp_handler.h"
+#include "ingest/otlp/otlp_handler.h"
 #include "wire/otlp.h"
 
 namespace {

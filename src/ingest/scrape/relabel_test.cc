@@ -1,4 +1,4 @@
-#include "ingest/relabel.h"
+#include "ingest/scrape/relabel.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "ingest/remote_write_door.h"
+#include "ingest/prometheus/remote_write_door.h"
 
 #include <gtest/gtest.h>
 

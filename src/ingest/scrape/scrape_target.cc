@@ -1,11 +1,11 @@
-#include "ingest/scrape_target.h"
+#include "ingest/scrape/scrape_target.h"
 
 #include <algorithm>
 #include <map>
 
 #include "base/duration.h"
 #include "base/text.h"
-#include "ingest/scrape_config.h"
+#include "ingest/scrape/scrape_config.h"
 #include "model/series_labels.h"
 
 namespace lockstep {

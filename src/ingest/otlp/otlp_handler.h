@@ -24,8 +24,8 @@
 #include "base/counters.h"
 #include "base/memory_budget.h"
 #include "base/rate_limited_log.h"
-#include "ingest/admission.h"
-#include "ingest/sink.h"
+#include "ingest/otlp/admission.h"
+#include "ingest/otlp/sink.h"
 #include "net/grpc_server.h"
 #include "net/http_server.h"
 

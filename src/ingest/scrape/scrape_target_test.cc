@@ -1,8 +1,8 @@
-#include "ingest/scrape_target.h"
+#include "ingest/scrape/scrape_target.h"
 
 #include <gtest/gtest.h>
 
-#include "ingest/scrape_config.h"
+#include "ingest/scrape/scrape_config.h"
 #include "model/series_labels.h"
 
 namespace lockstep {

@@ -1,4 +1,4 @@
-#include "ingest/scrape_config.h"
+#include "ingest/scrape/scrape_config.h"
 
 #include <yaml-cpp/yaml.h>
 
@@ -10,7 +10,7 @@
 #include "base/duration.h"
 #include "base/secret_file.h"
 #include "base/text.h"
-#include "ingest/scrape_target.h"
+#include "ingest/scrape/scrape_target.h"
 #include "model/series_labels.h"
 
 namespace lockstep {

@@ -1,6 +1,6 @@
-#include "ingest/otlp_doors.h"
+#include "ingest/otlp/otlp_doors.h"
 
-#include "ingest/otlp_handler.h"
+#include "ingest/otlp/otlp_handler.h"
 #include "net/grpc_server.h"
 #include "net/http_server.h"
 #include "wire/commands.h"

@@ -22,7 +22,7 @@
 #include "base/memory_budget.h"
 #include "base/result.h"
 #include "control/agent_commands.h"
-#include "ingest/sink.h"
+#include "ingest/otlp/sink.h"
 #include "net/listen_address.h"
 
 namespace lockstep {

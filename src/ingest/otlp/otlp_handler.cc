@@ -1,11 +1,11 @@
-#include "ingest/otlp_handler.h"
+#include "ingest/otlp/otlp_handler.h"
 
 #include <algorithm>
 #include <optional>
 
 #include "base/text.h"
-#include "ingest/admission.h"
-#include "ingest/span_decode.h"
+#include "ingest/otlp/admission.h"
+#include "ingest/otlp/span_decode.h"
 #include "wire/compression.h"
 #include "wire/otlp.h"
 

@@ -21,8 +21,8 @@
 #include "base/clock.h"
 #include "base/counters.h"
 #include "ingest/metric_intake.h"
-#include "ingest/scrape_config.h"
-#include "ingest/scrape_target.h"
+#include "ingest/scrape/scrape_config.h"
+#include "ingest/scrape/scrape_target.h"
 
 namespace lockstep {
 

@@ -3,7 +3,7 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "ingest/span_decode.h"
+#include "ingest/otlp/span_decode.h"
 #include "wire/otlp.h"
 
 namespace {

@@ -26,7 +26,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "ingest/relabel.h"
+#include "ingest/scrape/relabel.h"
 #include "model/metric_descriptor.h"
 #include "net/http_client.h"
 

@@ -1,5 +1,5 @@
 // The doors end to end over loopback, with a sink that remembers what it was given.
-#include "ingest/otlp_doors.h"
+#include "ingest/otlp/otlp_doors.h"
 
 #include <gtest/gtest.h>
 
@@ -9,7 +9,7 @@
 
 #include "base/text.h"
 #include "ingest/counters_table.h"
-#include "ingest/otlp_handler.h"
+#include "ingest/otlp/otlp_handler.h"
 #include "model/events.h"
 #include "net/grpc_message.h"
 #include "net/http_client.h"

@@ -1,9 +1,9 @@
-#include "ingest/span_decode.h"
+#include "ingest/otlp/span_decode.h"
 
 #include <gtest/gtest.h>
 
 #include "base/protobuf_wire.h"
-#include "ingest/admission.h"
+#include "ingest/otlp/admission.h"
 #include "wire/otlp.h"
 #include "wire/test_batches.h"
 

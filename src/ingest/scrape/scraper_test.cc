@@ -1,4 +1,4 @@
-#include "ingest/scraper.h"
+#include "ingest/scrape/scraper.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "ingest/relabel.h"
+#include "ingest/scrape/relabel.h"
 
 #include <re2/re2.h>
 

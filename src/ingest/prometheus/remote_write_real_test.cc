@@ -10,7 +10,7 @@
 
 #include "base/process.h"
 #include "ingest/counters_table.h"
-#include "ingest/remote_write_door.h"
+#include "ingest/prometheus/remote_write_door.h"
 #include "ingest/testing/recording_metric_writer.h"
 
 namespace lockstep {

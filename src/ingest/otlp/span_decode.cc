@@ -1,4 +1,4 @@
-#include "ingest/span_decode.h"
+#include "ingest/otlp/span_decode.h"
 
 #include <unordered_map>
 

@@ -6,7 +6,7 @@
 #include "base/clock_witness.h"
 #include "base/text.h"
 #include "ingest/counters_table.h"
-#include "ingest/otlp_handler.h"
+#include "ingest/otlp/otlp_handler.h"
 #include "wire/otlp.h"
 
 namespace lockstep {

@@ -1,4 +1,4 @@
-#include "ingest/admission.h"
+#include "ingest/otlp/admission.h"
 
 #include <algorithm>
 #include <optional>

@@ -1,8 +1,8 @@
 // Any bytes as a scrape configuration or a list of targets: one line that names a line, or something that can be used.
 #include <cstdlib>
 
-#include "ingest/scrape_config.h"
-#include "ingest/scrape_target.h"
+#include "ingest/scrape/scrape_config.h"
+#include "ingest/scrape/scrape_target.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace lockstep;
