@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "agent/step_rounding.h"
+#include "agent/ranks/step_rounding.h"
 #include "analysis/clocks/clock_alignment.h"
 #include "analysis/step/comm_roles.h"
 #include "store/memory_step_store.h"

@@ -1,9 +1,8 @@
 // GPUs as one vendor's library shows them. Implemented by sources/nvml and sources/amdsmi; both fill the same table
 // (gpu_metrics.h), so that nothing behind this line knows the vendor.
 //
-// A reader runs in a process of its own (agent/gpu_process.h), because a wedged driver parks its caller for ever and a
-// vendor's library may crash: it may block, it may not be trusted to come back.
-// Thread rule: Confined.
+// A reader runs in a process of its own (agent/node/gpu_process.h), because a wedged driver parks its caller for ever
+// and a vendor's library may crash: it may block, it may not be trusted to come back. Thread rule: Confined.
 #pragma once
 
 #include <cstdint>
