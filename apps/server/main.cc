@@ -15,7 +15,7 @@
 #include <string>
 
 #include "analysis/cost/job_rollups.h"
-#include "api/query_turns.h"
+#include "api/prometheus/query_turns.h"
 #include "api/readiness.h"
 #include "api/routes.h"
 #include "apply/applier.h"
