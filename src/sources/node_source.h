@@ -16,7 +16,7 @@
 
 #include "model/metric_descriptor.h"
 #include "model/node_event.h"
-#include "sources/who/roster.h"
+#include "model/roster.h"
 
 namespace lockstep {
 

@@ -102,7 +102,7 @@ inline constexpr CounterDescriptor kStoreCounters[] = {
     {"lockstep_warnings", "gauge", Severity::kInfo, "Early warnings raised now."},
     {"lockstep_warnings_left_out", "gauge", Severity::kNotice,
      "Times an early warning was left out because too many are followed already."},
-    // Detail asked of agents after the fact (detail_asker.h, control/tail_sampler.h).
+    // Detail asked of agents after the fact (control/detail_asker.h, control/tail_sampler.h).
     {"lockstep_detail_asks_total", "counter", Severity::kInfo,
      "Steps asked of agents after the fact, by reason: verdict, slow_step, person."},
     {"lockstep_stack_asks_total", "counter", Severity::kInfo,

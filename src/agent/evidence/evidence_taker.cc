@@ -22,10 +22,10 @@
 #include "model/events.h"
 #include "recorder/reader.h"
 #include "sources/nccl/flight_dump_reader.h"
+#include "sources/ownership/process_handle.h"
+#include "sources/ownership/recorder_process.h"
 #include "sources/stacks/faulthandler_text.h"
 #include "sources/stacks/thread_stacks.h"
-#include "sources/who/process_handle.h"
-#include "sources/who/recorder_process.h"
 
 namespace lockstep {
 namespace {

@@ -14,8 +14,8 @@
 //
 // A recorder, its hook and the paths in it are words of whoever owns the folder. So every file is opened by
 // base/user_files.h (no link anywhere in its path, nothing but the owner's own plain files and pipes), and the process
-// is asked only where it is the owner's (sources/who/process_handle.h). Each user's dumps get the same time in a round
-// (user_limits.h).
+// is asked only where it is the owner's (sources/ownership/process_handle.h). Each user's dumps get the same time in a
+// round (user_limits.h).
 //
 // Counts: lockstep_agent_stacks_total by result: told, again (asked before within a minute), off, gone,
 //           busy (EvidenceWatch: too many wait).
@@ -39,8 +39,8 @@
 #include "model/detail_request.h"
 #include "model/rank_evidence.h"
 #include "model/telemetry.h"
-#include "sources/who/processes.h"
-#include "sources/who/who.h"
+#include "sources/ownership/processes.h"
+#include "sources/ownership/who.h"
 
 namespace lockstep {
 

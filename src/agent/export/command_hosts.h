@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "base/counters.h"
-#include "sources/who/who.h"
+#include "sources/ownership/who.h"
 
 namespace lockstep {
 

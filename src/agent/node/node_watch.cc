@@ -10,7 +10,7 @@
 #include "agent/ranks/watched_rank.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "sources/who/who_metrics.h"
+#include "sources/ownership/who_metrics.h"
 
 namespace lockstep {
 namespace {

@@ -27,7 +27,7 @@
 #include "base/counters.h"
 #include "sources/gpu/gpu_readings.h"
 #include "sources/node_source.h"
-#include "sources/who/who.h"
+#include "sources/ownership/who.h"
 
 namespace lockstep {
 

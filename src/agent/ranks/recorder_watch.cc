@@ -17,7 +17,7 @@
 #include "model/events.h"
 #include "recorder/folder_reader.h"
 #include "recorder/identity_variables.h"
-#include "sources/who/process_handle.h"
+#include "sources/ownership/process_handle.h"
 
 namespace lockstep {
 namespace {

@@ -5,8 +5,8 @@
 // removed once the exporter has settled what came out of it.
 //
 // Whoever owns a folder is trusted with nothing: files are opened by base/user_files.h, a pid counts only where its
-// process is the folder's owner's (sources/who/process_handle.h), and a poll gives every user the same share of its
-// time (user_limits.h has this and all other limits).
+// process is the folder's owner's (sources/ownership/process_handle.h), and a poll gives every user the same share of
+// its time (user_limits.h has this and all other limits).
 //
 // recorder_watch.cc finds and drains, rank_report.cc makes of it what is told.
 // Thread rule: Confined.
@@ -34,7 +34,7 @@
 #include "model/telemetry.h"
 #include "recorder/reader.h"
 #include "sources/nccl/rank_assembler.h"
-#include "sources/who/who.h"
+#include "sources/ownership/who.h"
 
 namespace lockstep {
 

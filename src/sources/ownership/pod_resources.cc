@@ -1,10 +1,10 @@
-#include "sources/who/pod_resources.h"
+#include "sources/ownership/pod_resources.h"
 
 #include <algorithm>
 
 #include "base/protobuf_wire.h"
 #include "base/text.h"
-#include "sources/who/process_text.h"
+#include "sources/ownership/process_text.h"
 
 namespace lockstep {
 namespace {

@@ -18,13 +18,13 @@
 #include <vector>
 
 #include "base/user_files.h"
+#include "model/roster.h"
 #include "model/step.h"
 #include "sources/node_source.h"
-#include "sources/who/gpu_holders.h"
-#include "sources/who/job_energy.h"
-#include "sources/who/pods.h"
-#include "sources/who/processes.h"
-#include "sources/who/roster.h"
+#include "sources/ownership/gpu_holders.h"
+#include "sources/ownership/job_energy.h"
+#include "sources/ownership/pods.h"
+#include "sources/ownership/processes.h"
 
 namespace lockstep {
 

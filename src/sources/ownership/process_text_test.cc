@@ -1,4 +1,4 @@
-#include "sources/who/process_text.h"
+#include "sources/ownership/process_text.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "sources/who/process_text.h"
+#include "sources/ownership/process_text.h"
 
 #include <algorithm>
 #include <array>
@@ -6,7 +6,7 @@
 
 #include "base/text.h"
 #include "recorder/identity_variables.h"
-#include "sources/who/variables.h"
+#include "sources/ownership/variables.h"
 
 namespace lockstep {
 namespace {

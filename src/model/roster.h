@@ -1,5 +1,5 @@
 // Who owns what on this node, as last seen: processes, their jobs and ranks, and the GPUs that they hold. Made by
-// sources/who, read by whoever attributes a number or an event.
+// sources/ownership, read by whoever attributes a number or an event.
 //
 // Thread rule: Immutable once handed on.
 #pragma once
@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "sources/gpu/gpu_reader.h"
+#include "model/gpu.h"
 
 namespace lockstep {
 

@@ -1,11 +1,11 @@
-#include "sources/who/ownership.h"
+#include "sources/ownership/ownership.h"
 
 #include <algorithm>
 #include <array>
 
 #include "base/text.h"
 #include "recorder/layout.h"
-#include "sources/who/variables.h"
+#include "sources/ownership/variables.h"
 
 namespace lockstep {
 namespace {

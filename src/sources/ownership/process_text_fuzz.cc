@@ -2,8 +2,8 @@
 #include <cstdlib>
 
 #include "base/text.h"
-#include "sources/who/ownership.h"
-#include "sources/who/process_text.h"
+#include "sources/ownership/ownership.h"
+#include "sources/ownership/process_text.h"
 
 namespace {
 

@@ -1,4 +1,4 @@
-#include "sources/who/gpu_holders.h"
+#include "sources/ownership/gpu_holders.h"
 
 #include <gtest/gtest.h>
 

@@ -9,7 +9,7 @@
 #include <map>
 #include <string>
 
-#include "sources/who/process_text.h"
+#include "sources/ownership/process_text.h"
 
 namespace lockstep {
 

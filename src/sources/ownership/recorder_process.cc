@@ -1,4 +1,4 @@
-#include "sources/who/recorder_process.h"
+#include "sources/ownership/recorder_process.h"
 
 #include <fcntl.h>
 

@@ -2,7 +2,7 @@
 #include <cstdlib>
 
 #include "base/text.h"
-#include "sources/who/pod_resources.h"
+#include "sources/ownership/pod_resources.h"
 
 namespace {
 

@@ -1,4 +1,4 @@
-#include "sources/who/who.h"
+#include "sources/ownership/who.h"
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -7,9 +7,9 @@
 
 #include <algorithm>
 
-#include "sources/who/test_pods.h"
-#include "sources/who/test_tree.h"
-#include "sources/who/who_metrics.h"
+#include "sources/ownership/test_pods.h"
+#include "sources/ownership/test_tree.h"
+#include "sources/ownership/who_metrics.h"
 
 namespace lockstep {
 namespace {

@@ -1,4 +1,4 @@
-#include "sources/who/recorder_process.h"
+#include "sources/ownership/recorder_process.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -8,8 +8,8 @@
 #include <unistd.h>
 
 #include "base/process.h"
-#include "sources/who/process_handle.h"
-#include "sources/who/test_tree.h"
+#include "sources/ownership/process_handle.h"
+#include "sources/ownership/test_tree.h"
 
 namespace lockstep {
 namespace {

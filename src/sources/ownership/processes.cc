@@ -1,4 +1,4 @@
-#include "sources/who/processes.h"
+#include "sources/ownership/processes.h"
 
 #include <fcntl.h>
 #include <unistd.h>

@@ -1,8 +1,8 @@
-#include "sources/who/pod_resources.h"
+#include "sources/ownership/pod_resources.h"
 
 #include <gtest/gtest.h>
 
-#include "sources/who/test_pods.h"
+#include "sources/ownership/test_pods.h"
 
 namespace lockstep {
 namespace {

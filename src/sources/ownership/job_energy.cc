@@ -1,4 +1,4 @@
-#include "sources/who/job_energy.h"
+#include "sources/ownership/job_energy.h"
 
 #include <cmath>
 

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/user_files.h"
-#include "sources/who/processes.h"
+#include "sources/ownership/processes.h"
 
 namespace lockstep {
 

@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "base/result.h"
-#include "sources/who/pod_resources.h"
-#include "sources/who/processes.h"
+#include "sources/ownership/pod_resources.h"
+#include "sources/ownership/processes.h"
 
 namespace lockstep {
 

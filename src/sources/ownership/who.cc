@@ -1,4 +1,4 @@
-#include "sources/who/who.h"
+#include "sources/ownership/who.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -11,8 +11,8 @@
 #include "base/files.h"
 #include "base/text.h"
 #include "recorder/identity_variables.h"
-#include "sources/who/recorder_process.h"
-#include "sources/who/who_metrics.h"
+#include "sources/ownership/recorder_process.h"
+#include "sources/ownership/who_metrics.h"
 
 namespace lockstep {
 namespace {

@@ -10,10 +10,10 @@
 #include <string>
 #include <string_view>
 
+#include "model/roster.h"
 #include "model/step.h"
-#include "sources/who/pods.h"
-#include "sources/who/processes.h"
-#include "sources/who/roster.h"
+#include "sources/ownership/pods.h"
+#include "sources/ownership/processes.h"
 
 namespace lockstep {
 

@@ -14,8 +14,8 @@
 #include <string>
 #include <vector>
 
-#include "sources/who/ownership.h"
-#include "sources/who/roster.h"
+#include "model/roster.h"
+#include "sources/ownership/ownership.h"
 
 namespace lockstep {
 

@@ -10,7 +10,7 @@
 #include <map>
 #include <string>
 
-#include "sources/who/roster.h"
+#include "model/roster.h"
 
 namespace lockstep {
 

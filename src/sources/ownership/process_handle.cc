@@ -1,4 +1,4 @@
-#include "sources/who/process_handle.h"
+#include "sources/ownership/process_handle.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -9,7 +9,7 @@
 
 #include "base/process.h"
 #include "base/text.h"
-#include "sources/who/process_text.h"
+#include "sources/ownership/process_text.h"
 
 namespace lockstep {
 namespace {

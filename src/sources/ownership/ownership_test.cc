@@ -1,4 +1,4 @@
-#include "sources/who/ownership.h"
+#include "sources/ownership/ownership.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "sources/who/pods.h"
+#include "sources/ownership/pods.h"
 
 #include <sys/stat.h>
 
@@ -6,7 +6,7 @@
 
 #include "base/files.h"
 #include "base/text.h"
-#include "sources/who/variables.h"
+#include "sources/ownership/variables.h"
 
 namespace lockstep {
 namespace {
