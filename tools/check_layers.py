@@ -27,9 +27,10 @@ MAY_USE = {
     "egress": ["wire", "net", "store"],
     "diagnosis": ["analysis"],
     "api": ["diagnosis", "query", "control", "ingest", "net"],
+    "server": ["api", "diagnosis", "ingest", "egress", "control", "apply", "bus"],
     "sim": ["wire", "net", "recorder", "plugin", "sources"],  # never diagnosis: whoever plays the truth may not know the judge
     "apps/agent": ["agent"],
-    "apps/server": ["api", "egress"],
+    "apps/server": ["server"],
     "apps/cli": ["sim", "net", "recorder", "sources", "diagnosis", "analysis", "query"],
 }
 # What a test may use besides: it plays the other side.

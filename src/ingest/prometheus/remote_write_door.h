@@ -1,4 +1,4 @@
-// Prometheus remote write, 1.0 and 2.0: POST kRemoteWritePath. No sockets in here; apps/server puts it on port 7070.
+// Prometheus remote write, 1.0 and 2.0: POST kRemoteWritePath. No sockets in here; src/server puts it on port 7070.
 //
 // Content: Content-Type application/x-protobuf, or none, is 1.0; its parameter proto= tells 1.0 from 2.0. Snappy's
 // block

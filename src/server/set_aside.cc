@@ -1,4 +1,4 @@
-#include "apps/server/set_aside.h"
+#include "server/set_aside.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>

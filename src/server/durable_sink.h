@@ -19,13 +19,13 @@
 #include <string>
 
 #include "apply/applier.h"
-#include "apps/server/set_aside.h"
 #include "base/clock.h"
 #include "base/counters.h"
 #include "base/memory_budget.h"
 #include "bus/log.h"
 #include "ingest/otlp/metric_mapping.h"
 #include "ingest/otlp/sink.h"
+#include "server/set_aside.h"
 
 namespace lockstep {
 

@@ -1,4 +1,4 @@
-#include "apps/server/durable_sink.h"
+#include "server/durable_sink.h"
 
 #include <algorithm>
 

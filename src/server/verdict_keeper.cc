@@ -1,4 +1,4 @@
-#include "apps/server/verdict_keeper.h"
+#include "server/verdict_keeper.h"
 
 #include <simdjson.h>
 

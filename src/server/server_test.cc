@@ -12,9 +12,6 @@
 #include <set>
 #include <thread>
 
-#include "apps/server/durable_sink.h"
-#include "apps/server/set_aside.h"
-#include "apps/server/verdict_keeper.h"
 #include "base/clock.h"
 #include "base/process.h"
 #include "base/text.h"
@@ -23,6 +20,9 @@
 #include "model/events.h"
 #include "model/step_detail.h"
 #include "net/http_client.h"
+#include "server/durable_sink.h"
+#include "server/set_aside.h"
+#include "server/verdict_keeper.h"
 #include "store/feedback_book.h"
 #include "store/memory_span_store.h"
 #include "store/memory_step_store.h"

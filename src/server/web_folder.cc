@@ -1,4 +1,4 @@
-#include "apps/server/web_folder.h"
+#include "server/web_folder.h"
 
 #include <unistd.h>
 
