@@ -753,7 +753,7 @@ TEST_F(ApiTest, EveryRouteOfTheTableAnswers) {
   diagnosis_.list = {verdict_of("v1", "llama-70b", "confirmed", "slow", 5)};
   for (const Route& route : routes()) {
     if (std::string_view(route.method) != "GET") continue;  // what changes something has tests of its own
-    if (std::string_view(route.pattern).starts_with("/prometheus/")) continue;  // prometheus_test.cc
+    if (std::string_view(route.pattern).starts_with("/prometheus/")) continue;  // api/prometheus/prometheus_test.cc
     std::string path = route.pattern;
     auto put = [&](const std::string& segment, const std::string& value) {
       if (size_t at = path.find(segment); at != std::string::npos) path.replace(at, segment.size(), value);

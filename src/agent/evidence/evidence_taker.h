@@ -15,7 +15,7 @@
 // A recorder, its hook and the paths in it are words of whoever owns the folder. So every file is opened by
 // base/user_files.h (no link anywhere in its path, nothing but the owner's own plain files and pipes), and the process
 // is asked only where it is the owner's (sources/ownership/process_handle.h). Each user's dumps get the same time in a
-// round (user_limits.h).
+// round (agent/ranks/user_limits.h).
 //
 // Counts: lockstep_agent_stacks_total by result: told, again (asked before within a minute), off, gone,
 //           busy (EvidenceWatch: too many wait).

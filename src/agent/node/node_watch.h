@@ -5,7 +5,7 @@
 // GPUs in a process of their own (gpu_process.h). A source that has not come back for kStuckNs is named on the page, in
 // the log and by status().
 //
-// Over its CPU budget it reads less often (own_cost.h), and says so: "agent.shedding".
+// Over its CPU budget it reads less often (agent/own_cost.h), and says so: "agent.shedding".
 // Thread rule: Thread-safe, but start() before the first of the others.
 #pragma once
 

@@ -95,7 +95,7 @@ class RecorderWatch {
   // How long it is until then, as of the last look.
   int64_t next_look_ns() const { return plan_.due_ns() - clock_.monotonic_ns(); }
 
-  // Whether the node's cores are all taken (node_idle.h), from now on.
+  // Whether the node's cores are all taken (agent/node/node_idle.h), from now on.
   void set_crowded(bool crowded) { crowded_ = crowded; }
 
   // Who records here now: for the roster, which knows the GPU of each.

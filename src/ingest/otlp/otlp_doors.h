@@ -1,5 +1,5 @@
 // The OTLP doors: OTLP/HTTP (protobuf and JSON; gzip and zstd) and OTLP/gRPC on their own ports, both into one sink.
-// Beside OTLP/HTTP, agents wait for commands (agent_commands.h).
+// Beside OTLP/HTTP, agents wait for commands (control/agent_commands.h).
 // What an answer means is in otlp_handler.h, limits of connections and requests in net/http_server.h.
 //
 // Limits: body_bytes_max per request, both as sent and decompressed; queued_bytes_max for all requests being received
