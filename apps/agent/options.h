@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "agent/otlp_target.h"
+#include "agent/export/otlp_target.h"
 #include "base/flags.h"
 
 namespace lockstep {

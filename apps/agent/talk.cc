@@ -6,7 +6,7 @@
 #include <optional>
 
 #include "agent/control_socket.h"
-#include "agent/node_metrics.h"
+#include "agent/node/node_metrics.h"
 #include "base/flags.h"
 #include "base/text.h"
 #include "sources/gpu/gpu_child.h"

@@ -6,12 +6,12 @@
 #include <ctime>
 
 #include "apps/cli/commands.h"
-#include "apps/cli/export_text.h"
 #include "apps/cli/options.h"
 #include "apps/cli/server_call.h"
 #include "base/files.h"
 #include "base/flags.h"
 #include "base/text.h"
+#include "query/export/export_text.h"
 
 namespace lockstep::cli {
 namespace {

@@ -1,10 +1,10 @@
 #include "apps/cli/score_product.h"
 
+#include "apply/agent_registry.h"
+#include "apply/applier.h"
 #include "base/counters.h"
 #include "diagnosis/engine.h"
 #include "model/verdict.h"
-#include "store/agent_registry.h"
-#include "store/applier.h"
 #include "store/memory_span_store.h"
 #include "store/memory_step_store.h"
 #include "store/store_counters.h"

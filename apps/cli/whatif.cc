@@ -9,6 +9,8 @@
 #include <cstdio>
 #include <optional>
 
+#include "analysis/whatif/pipeline_trace.h"
+#include "analysis/whatif/what_if.h"
 #include "apps/cli/commands.h"
 #include "apps/cli/options.h"
 #include "apps/cli/server_call.h"
@@ -18,8 +20,6 @@
 #include "base/flags.h"
 #include "base/json_writer.h"
 #include "base/text.h"
-#include "whatif/pipeline_trace.h"
-#include "whatif/what_if.h"
 #include "wire/compression.h"
 
 namespace lockstep::cli {

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "analysis/whatif/rank_trace.h"
 #include "apps/cli/commands.h"
-#include "whatif/rank_trace.h"
 
 namespace lockstep::cli {
 

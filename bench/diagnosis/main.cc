@@ -21,7 +21,7 @@
 #include "base/flags.h"
 #include "base/text.h"
 #include "diagnosis/engine.h"
-#include "ingest/admission.h"
+#include "ingest/otlp/admission.h"
 #include "model/events.h"
 #include "sim/fleet/fleet.h"
 #include "sim/scenario/conditions.h"

@@ -19,7 +19,7 @@
 #include "base/files.h"
 #include "base/text.h"
 #include "bench/traces/load.h"
-#include "ingest/span_decode.h"
+#include "ingest/otlp/span_decode.h"
 #include "store/spans/columnar_span_store.h"
 #include "store/store_counters.h"
 #include "wire/otlp.h"

@@ -66,7 +66,7 @@ def compare(folder: pathlib.Path, name: str, ours: dict) -> tuple[list[Row], flo
 
 
 def online(program: pathlib.Path) -> list[str]:
-    """What pricing a step from summaries costs (src/whatif/step_price.h), where its benchmark was built."""
+    """What pricing a step from summaries costs (src/analysis/whatif/step_price.h), where its benchmark was built."""
     if not program.exists():
         return []
     ran = subprocess.run([program, "--benchmark_format=json"], check=True, capture_output=True)

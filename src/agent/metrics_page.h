@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "agent/node_series.h"
+#include "agent/node/node_series.h"
 #include "sources/gpu/gpu_reader.h"
 
 namespace lockstep {

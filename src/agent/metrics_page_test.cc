@@ -7,10 +7,10 @@
 #include <map>
 #include <string>
 
-#include "agent/callback_cost.h"
 #include "agent/counters_table.h"
-#include "agent/metrics_table.h"
-#include "agent/node_metrics.h"
+#include "agent/node/node_metrics.h"
+#include "agent/ranks/callback_cost.h"
+#include "agent/ranks/metrics_table.h"
 #include "base/files.h"
 #include "base/text.h"
 #include "model/metric_aliases.h"

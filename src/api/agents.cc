@@ -1,7 +1,7 @@
 // GET /api/agents: agents heard of.
 #include "api/answer.h"
 #include "api/endpoints.h"
-#include "api/job_view.h"
+#include "api/jobs/job_view.h"
 
 namespace lockstep {
 

@@ -13,11 +13,11 @@
 #include "base/text.h"
 #include "ingest/counters_table.h"
 #include "model/step_detail.h"
-#include "query/promql/testing/memory_metric_reader.h"
 #include "store/memory_span_store.h"
 #include "store/memory_step_store.h"
 #include "store/sqlite_state_store.h"
 #include "store/store_counters.h"
+#include "store/testing/memory_metric_reader.h"
 
 namespace lockstep {
 namespace {
@@ -162,7 +162,7 @@ class ApiTest : public ::testing::Test {
   MemoryStepStore steps_{{}, counters_};
   MemorySpanStore spans_{{}, counters_};
   StepTraceCache traces_{steps_, spans_, clock_};
-  promql::MemoryMetricReader metrics_;
+  MemoryMetricReader metrics_;
   std::unique_ptr<StateStore> state_;
   AgentRegistry agents_;
   TestDiagnosis diagnosis_;
@@ -753,7 +753,7 @@ TEST_F(ApiTest, EveryRouteOfTheTableAnswers) {
   diagnosis_.list = {verdict_of("v1", "llama-70b", "confirmed", "slow", 5)};
   for (const Route& route : routes()) {
     if (std::string_view(route.method) != "GET") continue;  // what changes something has tests of its own
-    if (std::string_view(route.pattern).starts_with("/prometheus/")) continue;  // prometheus_test.cc
+    if (std::string_view(route.pattern).starts_with("/prometheus/")) continue;  // api/prometheus/prometheus_test.cc
     std::string path = route.pattern;
     auto put = [&](const std::string& segment, const std::string& value) {
       if (size_t at = path.find(segment); at != std::string::npos) path.replace(at, segment.size(), value);

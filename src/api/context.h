@@ -7,21 +7,21 @@
 #include <functional>
 #include <string>
 
+#include "analysis/cost/mfu.h"
+#include "analysis/step/step_trace.h"
+#include "apply/agent_registry.h"
 #include "base/clock.h"
 #include "base/counters.h"
 #include "base/memory_budget.h"
-#include "ingest/scrape_target.h"
-#include "query/mfu.h"
-#include "query/step_trace.h"
-#include "store/agent_registry.h"
-#include "store/detail_asker.h"
+#include "control/detail_asker.h"
+#include "diagnosis/verdict_source.h"
+#include "ingest/scrape/scrape_target.h"
 #include "store/feedback_book.h"
 #include "store/metric_reader.h"
 #include "store/metrics/metric_engine.h"
 #include "store/span_store.h"
 #include "store/state_store.h"
 #include "store/step_store.h"
-#include "store/verdict_source.h"
 
 namespace lockstep {
 

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <limits>
 
+#include "analysis/metric_series.h"
 #include "api/answer.h"
 #include "api/endpoints.h"
-#include "query/metric_series.h"
 
 namespace lockstep {
 

@@ -1,9 +1,9 @@
 // GET /api/services and /api/services/{name}: inference services, and how one of them does.
 #include <algorithm>
 
+#include "analysis/inference.h"
 #include "api/answer.h"
 #include "api/endpoints.h"
-#include "query/inference.h"
 
 namespace lockstep {
 namespace {

@@ -5,7 +5,7 @@
 
 #include "api/answer.h"
 #include "api/endpoints.h"
-#include "api/job_view.h"
+#include "api/jobs/job_view.h"
 #include "base/text.h"
 
 namespace lockstep {

@@ -34,7 +34,7 @@ struct CredibleTime {
 
 class ClockWitness {
  public:
-  static constexpr int64_t kToleranceNs = 600'000'000'000;  // as far as a sender may be ahead (ingest/admission.h)
+  static constexpr int64_t kToleranceNs = 600'000'000'000;  // as far as a sender may be ahead (ingest/otlp/admission.h)
   static constexpr int64_t kWindowNs = 600'000'000'000;
   static constexpr int64_t kBelieveNs = 3'600'000'000'000;
   static constexpr size_t kSendersMin = 3;  // of fewer, the majority is all or nobody

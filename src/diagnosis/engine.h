@@ -14,16 +14,16 @@
 #include <string_view>
 #include <vector>
 
+#include "apply/subscriber.h"
 #include "diagnosis/detectors/hang/evidence.h"
 #include "diagnosis/detectors/hang/hang.h"
 #include "diagnosis/finding.h"
 #include "diagnosis/signals/early_warning.h"
 #include "diagnosis/signals/prior_book.h"
 #include "diagnosis/signals/signal_book.h"
+#include "diagnosis/verdict_source.h"
 #include "diagnosis/window.h"
 #include "model/verdict.h"
-#include "store/subscriber.h"
-#include "store/verdict_source.h"
 
 namespace lockstep {
 

@@ -18,8 +18,8 @@
 
 #include "base/clock.h"
 #include "base/counters.h"
+#include "base/rate_limited_log.h"
 #include "ingest/alias_feed.h"
-#include "ingest/rate_limited_log.h"
 #include "store/metric_writer.h"
 
 namespace lockstep {

@@ -5,12 +5,12 @@
 #include <algorithm>
 #include <map>
 
-#include "query/promql/testing/memory_metric_reader.h"
+#include "store/testing/memory_metric_reader.h"
 
 namespace lockstep {
 namespace {
 
-using LabelList = promql::MemoryMetricReader::LabelList;
+using LabelList = MemoryMetricReader::LabelList;
 constexpr LabelMatcher::Op kEqual = LabelMatcher::Op::kEqual, kRegex = LabelMatcher::Op::kRegex;
 
 class AliasReaderTest : public ::testing::Test {
@@ -57,7 +57,7 @@ class AliasReaderTest : public ::testing::Test {
   }
   static LabelMatcher name(const char* value, LabelMatcher::Op op = kEqual) { return {"__name__", op, value}; }
 
-  promql::MemoryMetricReader store_;
+  MemoryMetricReader store_;
   AliasReader reader_{store_};
 };
 

@@ -1,6 +1,6 @@
 // The environment variables that say which rank of which job a process is, the first that is set counts. One list for
-// the process itself (writer.cc) and for those who look at it from outside (sources/who), so that both say the same;
-// docs/formats/flight-recorder.md has it for people.
+// the process itself (writer.cc) and for those who look at it from outside (sources/ownership), so that both say the
+// same; docs/formats/flight-recorder.md has it for people.
 //
 // Thread rule: Immutable.
 #pragma once
@@ -11,7 +11,8 @@ namespace lockstep::identity_variables {
 
 using Names = std::initializer_list<const char*>;
 
-// In this order; the last does not count where it is kNoElasticJob, and after it comes Kubernetes (sources/who only).
+// In this order; the last does not count where it is kNoElasticJob, and after it comes Kubernetes (sources/ownership
+// only).
 inline constexpr const char* kJobId = "LOCKSTEP_JOB_ID";
 inline constexpr const char* kSlurmJobId = "SLURM_JOB_ID";
 inline constexpr const char* kElasticJobId = "TORCHELASTIC_RUN_ID";

@@ -2,8 +2,8 @@
 //
 // A source never harms its host: it opens files read-only, keeps what it may keep open, bounds what it reads, and
 // never touches a network mount or a driver that may hang (those are behind a process of their own:
-// agent/gpu_process.h). One bad file, port or process costs that reading alone, is counted in `failures`, and is said
-// once.
+// agent/node/gpu_process.h). One bad file, port or process costs that reading alone, is counted in `failures`, and is
+// said once.
 //
 // Files are found under a root directory ("" is the machine itself), so that a recorded tree drives the same code.
 // Thread rule: Confined. All sources are read by one thread.
@@ -16,7 +16,7 @@
 
 #include "model/metric_descriptor.h"
 #include "model/node_event.h"
-#include "sources/who/roster.h"
+#include "model/roster.h"
 
 namespace lockstep {
 

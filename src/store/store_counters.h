@@ -88,8 +88,8 @@ inline constexpr CounterDescriptor kStoreCounters[] = {
     {"lockstep_store_series", "gauge", Severity::kInfo, "Metric series held."},
     {"lockstep_store_jobs_dropped_total", "counter", Severity::kNotice,
      "Jobs forgotten because of the limit on jobs or ranks, longest silent first."},
-    // What is kept of jobs as steps arrive (query/job_rollups.h): received = folded + repeated + late + left_out +
-    // open.
+    // What is kept of jobs as steps arrive (analysis/cost/job_rollups.h): received = folded + repeated + late +
+    // left_out + open.
     {"lockstep_job_rollup_rows_total", "counter", Severity::kInfo,
      "Ranks' steps for the job series, by result: received, folded, repeated (sent again before it was folded), late "
      "(came after), left_out (of ranks far from the others, or numbers that cannot be)."},
@@ -102,7 +102,7 @@ inline constexpr CounterDescriptor kStoreCounters[] = {
     {"lockstep_warnings", "gauge", Severity::kInfo, "Early warnings raised now."},
     {"lockstep_warnings_left_out", "gauge", Severity::kNotice,
      "Times an early warning was left out because too many are followed already."},
-    // Detail asked of agents after the fact (detail_asker.h, diagnosis/tail_sampler.h).
+    // Detail asked of agents after the fact (control/detail_asker.h, control/tail_sampler.h).
     {"lockstep_detail_asks_total", "counter", Severity::kInfo,
      "Steps asked of agents after the fact, by reason: verdict, slow_step, person."},
     {"lockstep_stack_asks_total", "counter", Severity::kInfo,

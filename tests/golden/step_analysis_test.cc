@@ -3,7 +3,7 @@
 // clock is zero, and what was wrong with each job is known (tests/data/recordings). Prints the tables of
 // bench/results/alignment-recordings.md:
 //   build/dev/tests/step_analysis_test | grep '^|'
-#include "query/step_analysis.h"
+#include "analysis/step/step_analysis.h"
 
 #include <gtest/gtest.h>
 
@@ -13,9 +13,9 @@
 #include <string>
 #include <vector>
 
-#include "agent/step_rounding.h"
-#include "query/clock_alignment.h"
-#include "query/comm_roles.h"
+#include "agent/ranks/step_rounding.h"
+#include "analysis/clocks/clock_alignment.h"
+#include "analysis/step/comm_roles.h"
 #include "store/memory_step_store.h"
 #include "store/store_counters.h"
 #include "tests/golden/recorded_run.h"

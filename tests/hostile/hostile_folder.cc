@@ -44,8 +44,8 @@
 #include <vector>
 
 #include "agent/counters_table.h"
-#include "agent/evidence_taker.h"
-#include "agent/recorder_watch.h"
+#include "agent/evidence/evidence_taker.h"
+#include "agent/ranks/recorder_watch.h"
 #include "base/clock.h"
 #include "base/files.h"
 #include "base/process.h"

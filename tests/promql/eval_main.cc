@@ -67,7 +67,7 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "usage: promql_eval DATA < QUERIES\n");
     return 2;
   }
-  promql::MemoryMetricReader reader;
+  MemoryMetricReader reader;
   std::ifstream data(argv[1]);
   std::string line;
   while (std::getline(data, line)) {

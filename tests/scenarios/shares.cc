@@ -3,22 +3,22 @@
 #include <algorithm>
 #include <bit>
 
+#include "analysis/cost/loss_account.h"
+#include "analysis/cost/mfu.h"
+#include "apply/agent_registry.h"
+#include "apply/applier.h"
 #include "base/counters.h"
 #include "base/median.h"
 #include "diagnosis/engine.h"
 #include "diagnosis/signals/gpu_reading.h"
-#include "query/loss_account.h"
-#include "query/mfu.h"
 #include "sim/scenario/conditions.h"
 #include "sim/scenario/truth.h"
 #include "sim/score/observe.h"
 #include "sim/score/score_case.h"
-#include "store/agent_registry.h"
-#include "store/applier.h"
-#include "query/promql/testing/memory_metric_reader.h"
 #include "store/memory_span_store.h"
 #include "store/memory_step_store.h"
 #include "store/store_counters.h"
+#include "store/testing/memory_metric_reader.h"
 #include "wire/otlp.h"
 
 namespace lockstep {
@@ -39,7 +39,7 @@ class Product final : public sim::Subject {
   Counters counters{kStoreCounters};
   MemoryStepStore steps{{}, counters};
   MemorySpanStore spans{{}, counters};
-  promql::MemoryMetricReader metrics;
+  MemoryMetricReader metrics;
   AgentRegistry agents;
   Engine engine;
   Applier applier{steps, spans, agents, counters};

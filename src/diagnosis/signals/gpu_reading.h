@@ -6,8 +6,8 @@
 #include <optional>
 #include <string_view>
 
+#include "analysis/cost/mfu.h"
 #include "diagnosis/signals/signal_book.h"
-#include "query/mfu.h"
 
 namespace lockstep {
 

@@ -22,10 +22,10 @@
 #include <unordered_map>
 #include <vector>
 
+#include "apply/subscriber.h"
 #include "diagnosis/signals/signal_history.h"
 #include "diagnosis/signals/signals.h"
 #include "model/node_event.h"
-#include "store/subscriber.h"
 
 namespace lockstep {
 

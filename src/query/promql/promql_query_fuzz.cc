@@ -4,15 +4,15 @@
 #include <string>
 
 #include "query/promql/query.h"
-#include "query/promql/testing/memory_metric_reader.h"
+#include "store/testing/memory_metric_reader.h"
 
 namespace {
 
 using namespace lockstep;
 
-const promql::MemoryMetricReader& reader() {
-  static const promql::MemoryMetricReader* made = [] {
-    auto* filled = new promql::MemoryMetricReader;
+const MemoryMetricReader& reader() {
+  static const MemoryMetricReader* made = [] {
+    auto* filled = new MemoryMetricReader;
     for (int64_t i = 0; i < 20; ++i) {
       const int64_t time = i * 15'000;
       for (const char* job : {"a", "b"}) {

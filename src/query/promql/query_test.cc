@@ -7,8 +7,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "query/promql/testing/memory_metric_reader.h"
 #include "query/promql/testing/script.h"
+#include "store/testing/memory_metric_reader.h"
 
 namespace lockstep::promql {
 namespace {

@@ -1,6 +1,6 @@
 // What an agent does between reading a node and sending it, for a simulated node: the same rows (the agent's own
 // tables), the same rounding, sent only when changed or not sent for two minutes, a sum with the moment it counts from,
-// a series that is no longer read told once as ended (src/agent/node_series.h).
+// a series that is no longer read told once as ended (src/agent/node/node_series.h).
 //
 // A fleet has thousands of nodes that differ in numbers only, so the list of series is made once for each shape of a
 // node and shared; a node keeps 24 bytes for each. The list is not written down apart: the first pass over a node's

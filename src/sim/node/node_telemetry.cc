@@ -16,7 +16,7 @@
 #include "sim/node/noise.h"
 #include "sources/gpu/gpu_own_metrics.h"
 #include "sources/kernel/kernel_metrics.h"
-#include "sources/who/who_metrics.h"
+#include "sources/ownership/who_metrics.h"
 
 namespace lockstep::sim {
 namespace {

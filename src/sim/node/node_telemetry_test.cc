@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "agent/node_metrics.h"
-#include "agent/node_series.h"
+#include "agent/node/node_metrics.h"
+#include "agent/node/node_series.h"
 #include "base/text.h"
 #include "model/node_event.h"
 #include "sim/node/node_series.h"

@@ -1,4 +1,4 @@
-// The process that reads the GPUs for the agent, from inside: agent/gpu_process.h starts it and watches it.
+// The process that reads the GPUs for the agent, from inside: agent/node/gpu_process.h starts it and watches it.
 //
 // It opens the vendors' libraries, says that it is ready, and answers each request on its standard input with one line
 // on its standard output (snapshot_json.h). It ends when its input ends, and lets go of every GPU then. Where nothing

@@ -1,8 +1,8 @@
 // GPUs as one vendor's library shows them. Implemented by sources/nvml and sources/amdsmi; both fill the same table
 // (gpu_metrics.h), so that nothing behind this line knows the vendor.
 //
-// A reader runs in a process of its own (agent/gpu_process.h), because a wedged driver parks its caller for ever and a
-// vendor's library may crash: it may block, it may not be trusted to come back.
+// A reader runs in a process of its own (agent/node/gpu_process.h), because a wedged driver parks its caller for ever
+// and a vendor's library may crash: it may block, it may not be trusted to come back.
 // Thread rule: Confined.
 #pragma once
 
@@ -12,43 +12,15 @@
 #include <vector>
 
 #include "base/result.h"
+#include "model/gpu.h"
 #include "model/metric_descriptor.h"
 
 namespace lockstep {
-
-struct GpuInfo {
-  std::string uuid;  // "GPU-…"; of a MIG instance "MIG-…"
-  int32_t index = -1;
-  std::string vendor;  // "nvidia", "amd"
-  std::string model;
-  std::string pci;  // "0000:1b:00.0", lower case, with the function
-  std::string serial;
-  std::string driver;
-  int32_t minor = -1;       // /dev/nvidiaN
-  std::string parent_uuid;  // of a MIG instance: its GPU; else empty
-  bool operator==(const GpuInfo&) const = default;
-};
 
 struct GpuValue {
   const MetricDescriptor* metric = nullptr;  // a row of kGpuMetrics
   std::string label;                         // value of the one label that the row has besides gpu_uuid; else empty
   double value = 0;
-};
-
-struct GpuProcess {
-  int32_t pid = 0;  // as this pid namespace numbers it
-  std::string gpu_uuid;
-  uint64_t memory_bytes = 0;
-  bool operator==(const GpuProcess&) const = default;
-};
-
-// What the driver itself told: an XID, a GPU that went away, a recovery action that changed.
-struct GpuEvent {
-  std::string gpu_uuid;
-  std::string kind;  // "xid", "lost", "appeared", "recovery_action", "mig_changed"
-  int64_t code = 0;  // XID number, recovery action
-  int64_t unix_ns = 0;
-  bool operator==(const GpuEvent&) const = default;
 };
 
 struct GpuState {

@@ -2,10 +2,10 @@
 
 #include <algorithm>
 
+#include "analysis/cost/mfu.h"
 #include "base/median.h"
 #include "base/text.h"
 #include "diagnosis/words.h"
-#include "query/mfu.h"
 
 namespace lockstep {
 namespace {

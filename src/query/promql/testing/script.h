@@ -12,7 +12,7 @@
 
 #include "base/result.h"
 #include "query/promql/query.h"
-#include "query/promql/testing/memory_metric_reader.h"
+#include "store/testing/memory_metric_reader.h"
 
 namespace lockstep::promql {
 

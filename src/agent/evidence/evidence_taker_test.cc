@@ -1,0 +1,300 @@
+#include "agent/evidence/evidence_taker.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+
+#include "agent/counters_table.h"
+#include "base/process.h"
+#include "base/text.h"
+#include "model/events.h"
+
+namespace lockstep {
+namespace {
+
+using namespace std::string_literals;
+
+// A child of ours that may catch a signal, as a process with a hook does.
+class EvidenceTakerTest : public ::testing::Test {
+ protected:
+  EvidenceTakerTest() {
+    char pattern[] = "/tmp/lockstep-evidence-XXXXXX";
+    folder_ = ::mkdtemp(pattern);
+  }
+  ~EvidenceTakerTest() override {
+    if (child_ > 0) {
+      ::kill(child_, SIGKILL);
+      ::waitpid(child_, nullptr, 0);
+    }
+    std::error_code ignored;
+    std::filesystem::remove_all(folder_, ignored);
+  }
+
+  enum class Hook { kNone, kAnswers, kSilent };
+  void start(Hook hook) {
+    int ready[2];
+    ASSERT_EQ(::pipe(ready), 0);
+    child_ = ::fork();
+    if (child_ == 0) {
+      if (hook != Hook::kNone) {
+        static char file[4096];
+        std::snprintf(file, sizeof file, "%s/%d-%llu.stacks", folder_.c_str(), ::getpid(),
+                      static_cast<unsigned long long>(process_state(::getpid()).start_ticks));
+        struct sigaction action {};
+        action.sa_handler = hook == Hook::kSilent ? +[](int) {} : +[](int) {
+          static constexpr char kText[] =
+              "Current thread 0x00007f0000000001 (most recent call first):\n  File \"/job/a.py\", line 4 in stuck\n";
+          const int fd = ::open(file, O_WRONLY | O_APPEND);
+          (void)!::write(fd, kText, sizeof kText - 1);
+          ::close(fd);
+        };
+        ::sigaction(kSignal, &action, nullptr);
+      }
+      (void)!::write(ready[1], "1", 1);
+      for (;;) ::pause();
+    }
+    char byte;
+    ASSERT_EQ(::read(ready[0], &byte, 1), 1);
+    while (process_state(child_).letter != 'S') ::usleep(1'000);
+    stem_ = format("%s/%d-%llu", folder_.c_str(), child_,
+                   static_cast<unsigned long long>(process_state(child_).start_ticks));
+    owner_ = {.pid = child_,
+              .path = stem_ + ".lsfr",
+              .identity = {"job", 0, 3, 4, 3, "node", ""},
+              .user = ::geteuid(),
+              .folder = *UserFolder::open(folder_)};
+    taker_.set_ranks({owner_});
+  }
+  void hook_says(const std::string& text) {
+    std::ofstream(stem_ + ".hook") << text;
+    std::ofstream(stem_ + ".stacks") << "";
+  }
+  std::vector<LogRecord> fetched(std::string_view event, int seconds = 5) {
+    std::vector<LogRecord> all;
+    for (int i = 0; i < seconds * 50 && all.empty(); ++i) {
+      for (const ResourceGroup& group : taker_.look()) {
+        for (const LogRecord& record : group.logs) {
+          if (record.event_name == event) all.push_back(record);
+        }
+      }
+      ::usleep(20'000);
+    }
+    return all;
+  }
+  RankStack stack() {
+    taker_.ask({"job", 0, {3}});
+    const std::vector<LogRecord> records = fetched(kEventRankStack);
+    EXPECT_EQ(records.size(), 1u);
+    Result<RankStack> read = records.empty() ? Error{"none"} : rank_stack_from_record(records[0]);
+    EXPECT_TRUE(read.ok()) << read.error();
+    return read.ok() ? *read : RankStack{};
+  }
+
+  const int kSignal = SIGRTMIN + 12;
+  std::string folder_, stem_;
+  pid_t child_ = -1;
+  RecorderOwner owner_;
+  SystemClock clock_;
+  Counters counters_{kAgentCounters};
+  EvidenceTaker taker_{
+      {.python_wait_ns = 300'000'000, .dumps_every_ns = 1, .settled_ns = 50'000'000}, clock_, counters_};
+};
+
+TEST_F(EvidenceTakerTest, AHookThatOffersAStackIsAskedForIt) {
+  start(Hook::kAnswers);
+  hook_says(format("signal %d\nmain 0x7f0000000001\n", kSignal));
+  const RankStack told = stack();
+  EXPECT_EQ(told.note, "");
+  ASSERT_EQ(told.python.size(), 1u);
+  EXPECT_TRUE(told.python[0].main);
+  EXPECT_EQ(told.python[0].frames[0], (StackFrame{"stuck", "/job/a.py", 4}));
+  EXPECT_EQ(told.threads[0].tid, child_);
+  EXPECT_EQ(std::filesystem::file_size(stem_ + ".stacks"), 0u) << "what was read makes room";
+}
+
+TEST_F(EvidenceTakerTest, ASignalThatNobodyCatchesIsNeverSent) {
+  start(Hook::kNone);
+  hook_says(format("signal %d\nmain 0x1\n", kSignal));
+  const RankStack told = stack();
+  EXPECT_NE(told.note.find("nobody catches signal"), std::string::npos) << told.note;
+  EXPECT_EQ(told.threads.size(), 1u);
+  ::usleep(50'000);
+  EXPECT_EQ(::waitpid(child_, nullptr, WNOHANG), 0) << "the process lives";
+}
+
+TEST_F(EvidenceTakerTest, AHookCannotNameAnOrdinarySignal) {
+  EXPECT_EQ(parse_hook_word_untrusted("signal 9\n").signal, 0);
+  EXPECT_EQ(parse_hook_word_untrusted("signal 15\nsignal x\nsignal 99999\n").signal, 0);
+  EXPECT_EQ(parse_hook_word_untrusted("dump /a b\npipe /c\nstacks off\nodd\n"),
+            (HookWord{.off = true, .dump_prefix = "/a b", .pipe_stem = "/c"}));
+}
+
+TEST_F(EvidenceTakerTest, AProcessWithoutAHookStillTellsItsThreads) {
+  start(Hook::kNone);
+  const RankStack told = stack();
+  EXPECT_NE(told.note.find("no Lockstep hook"), std::string::npos) << told.note;
+  EXPECT_EQ(told.threads[0].state, 'S');
+}
+
+TEST_F(EvidenceTakerTest, AStoppedProcessIsNotAskedAndSaysSo) {
+  start(Hook::kAnswers);
+  hook_says(format("signal %d\nmain 0x1\n", kSignal));
+  ::kill(child_, SIGSTOP);
+  while (!process_state(child_).stopped()) ::usleep(1'000);
+  const RankStack told = stack();
+  EXPECT_EQ(told.threads[0].state, 'T');
+  EXPECT_NE(told.note.find("stopped"), std::string::npos) << told.note;
+}
+
+TEST_F(EvidenceTakerTest, AnAnswerThatDoesNotComeIsOneLine) {
+  start(Hook::kSilent);
+  hook_says(format("signal %d\nmain 0x1\n", kSignal));
+  const RankStack told = stack();
+  EXPECT_NE(told.note.find("no answer within 300 ms"), std::string::npos) << told.note;
+  EXPECT_EQ(told.threads.size(), 1u);
+}
+
+TEST_F(EvidenceTakerTest, OnceAMinuteAndOnlyWhereItIsAllowed) {
+  start(Hook::kNone);
+  stack();
+  taker_.ask({"job", 0, {3}});
+  taker_.ask({"job", 0, {5}});
+  taker_.ask({"other", 0, {3}});
+  EXPECT_FALSE(taker_.busy());
+  const std::string page = counters_.prometheus_text();
+  EXPECT_NE(page.find("lockstep_agent_stacks_total{result=\"again\"} 1"), std::string::npos) << page;
+  EXPECT_NE(page.find("lockstep_agent_stacks_total{result=\"gone\"} 2"), std::string::npos) << page;
+}
+
+TEST_F(EvidenceTakerTest, AHookMayForbidIt) {
+  start(Hook::kAnswers);
+  hook_says("stacks off\n");
+  taker_.ask({"job", 0, {3}});
+  EXPECT_FALSE(taker_.busy());
+}
+
+TEST_F(EvidenceTakerTest, ADumpIsToldOnceWholeAndAgainWhenItIsAnother) {
+  start(Hook::kNone);
+  hook_says("dump " + folder_ + "/trace_\n");
+  const std::string dump =
+      "\x80\x02}X\x07\x00\x00\x00"s
+      "entries]s.";
+  std::ofstream(folder_ + "/trace_3") << dump.substr(0, 8);
+  EXPECT_TRUE(fetched(kEventCommDump, 1).empty()) << "half a dump is none";
+  std::ofstream(folder_ + "/trace_3") << dump;
+  EXPECT_EQ(fetched(kEventCommDump).size(), 1u);
+  EXPECT_TRUE(fetched(kEventCommDump, 1).empty());
+  ::usleep(20'000);
+  std::ofstream(folder_ + "/trace_3") << dump;
+  EXPECT_EQ(fetched(kEventCommDump).size(), 1u);
+}
+
+TEST_F(EvidenceTakerTest, AnotherUsersFileALinkOrAPipeIsNoDump) {
+  start(Hook::kNone);
+  hook_says("dump " + folder_ + "/trace_\n");
+  ASSERT_EQ(::mkfifo((folder_ + "/trace_3").c_str(), 0600), 0);
+  EXPECT_TRUE(fetched(kEventCommDump, 1).empty());
+  std::filesystem::remove(folder_ + "/trace_3");
+  std::ofstream(folder_ + "/real") << "\x80\x02}X\x07\x00\x00\x00"s
+                                      "entries]s.";
+  std::filesystem::create_symlink(folder_ + "/real", folder_ + "/trace_3");
+  EXPECT_TRUE(fetched(kEventCommDump, 1).empty());
+  if (::geteuid() != 0) return;  // only root can give a file away
+  std::filesystem::remove(folder_ + "/trace_3");
+  ASSERT_EQ(::chown((folder_ + "/real").c_str(), 65534, 65534), 0);
+  std::filesystem::rename(folder_ + "/real", folder_ + "/trace_3");
+  EXPECT_TRUE(fetched(kEventCommDump, 1).empty());
+  ASSERT_EQ(::chown((folder_ + "/trace_3").c_str(), 0, 0), 0);
+  EXPECT_EQ(fetched(kEventCommDump).size(), 1u);
+}
+
+TEST_F(EvidenceTakerTest, APipeWithoutAReaderHoldsUpNobody) {
+  start(Hook::kNone);
+  hook_says("pipe " + folder_ + "/pipe_\n");
+  ASSERT_EQ(::mkfifo((folder_ + "/pipe_3.pipe").c_str(), 0600), 0);
+  stack();
+  EXPECT_EQ(counters_.prometheus_text().find("result=\"asked\""), std::string::npos);
+}
+
+// Users who mean harm, or have made a mistake.
+
+TEST_F(EvidenceTakerTest, APipeInPlaceOfAHookOrItsAnswerHoldsUpNobody) {
+  start(Hook::kAnswers);
+  ASSERT_EQ(::mkfifo((stem_ + ".hook").c_str(), 0600), 0);
+  EXPECT_NE(stack().note.find("no Lockstep hook"), std::string::npos);
+  EXPECT_EQ(counters_.value("lockstep_agent_user_files_refused_total", "reason=\"kind\""), 1);
+  std::filesystem::remove(stem_ + ".hook");
+  std::filesystem::create_symlink("/etc/passwd", stem_ + ".hook");
+  ::usleep(50'000);
+  taker_.look();
+  EXPECT_EQ(counters_.value("lockstep_agent_user_files_refused_total", "reason=\"link\""), 0) << "counted once a file";
+}
+
+TEST_F(EvidenceTakerTest, ADeviceThatAHookNamesIsNeverOpened) {
+  const UniqueFd master(::posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC));
+  if (!master.valid() || ::grantpt(master.get()) != 0 || ::unlockpt(master.get()) != 0)
+    GTEST_SKIP() << "no terminals here";
+  char name[64];
+  ASSERT_EQ(::ptsname_r(master.get(), name, sizeof name), 0);
+  start(Hook::kNone);
+  hook_says("dump /dev/pts/\npipe /dev/pts/\n");
+  owner_.identity.rank = std::atoi(std::strrchr(name, '/') + 1);
+  taker_.set_ranks({owner_});
+  taker_.ask({"job", 0, {owner_.identity.rank}});
+  for (int i = 0; i < 5; ++i) taker_.look();
+  // A terminal whose other side was opened and closed again says so.
+  pollfd state{master.get(), POLLIN, 0};
+  EXPECT_TRUE(::poll(&state, 1, 0) == 0 || (state.revents & POLLHUP) == 0);
+  EXPECT_GE(counters_.value("lockstep_agent_user_files_refused_total", "reason=\"kind\""), 1);
+}
+
+TEST_F(EvidenceTakerTest, ALinkAnywhereInThePathOfADumpIsNotFollowed) {
+  start(Hook::kNone);
+  std::filesystem::create_directory(folder_ + "/real");
+  std::filesystem::create_directory_symlink("real", folder_ + "/link");
+  std::ofstream(folder_ + "/real/trace_3") << "\x80\x02}X\x07\x00\x00\x00"s
+                                              "entries]s.";
+  hook_says("dump " + folder_ + "/link/trace_\n");
+  EXPECT_TRUE(fetched(kEventCommDump, 1).empty());
+  EXPECT_EQ(counters_.value("lockstep_agent_user_files_refused_total", "reason=\"link\""), 1);
+  hook_says("dump " + folder_ + "/real/trace_\n");
+  EXPECT_EQ(fetched(kEventCommDump).size(), 1u);
+}
+
+TEST_F(EvidenceTakerTest, AnotherUsersProcessIsNeitherAskedNorDescribed) {
+  start(Hook::kAnswers);
+  hook_says(format("signal %d\nmain 0x7f0000000001\ndump %s/trace_\n", kSignal, folder_.c_str()));
+  std::ofstream(folder_ + "/trace_3") << "\x80\x02}X\x07\x00\x00\x00"s
+                                         "entries]s.";
+  for (int64_t user : {int64_t{::geteuid()} + 1, int64_t{-1}}) {
+    SCOPED_TRACE(user);
+    EvidenceTaker taker({.python_wait_ns = 300'000'000, .dumps_every_ns = 1, .settled_ns = 1}, clock_, counters_);
+    owner_.user = user;
+    taker.set_ranks({owner_});
+    taker.ask({"job", 0, {3}});
+    std::vector<LogRecord> records;
+    for (int i = 0; i < 20; ++i) {
+      for (const ResourceGroup& group : taker.look())
+        records.insert(records.end(), group.logs.begin(), group.logs.end());
+      ::usleep(1'000);
+    }
+    ASSERT_EQ(records.size(), 1u) << "and no dump of another user's";
+    const Result<RankStack> told = rank_stack_from_record(records[0]);
+    ASSERT_TRUE(told.ok());
+    EXPECT_TRUE(told->threads.empty());
+    EXPECT_NE(told->note.find("is not its owner's"), std::string::npos) << told->note;
+  }
+  EXPECT_EQ(std::filesystem::file_size(stem_ + ".stacks"), 0u) << "it was sent no signal";
+}
+
+}  // namespace
+}  // namespace lockstep

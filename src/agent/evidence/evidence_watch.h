@@ -1,0 +1,49 @@
+// The evidence taker on a thread of its own: a hung file system or a wedged process holds up nobody else.
+//
+// Thread rule: Thread-safe. One thread, joined by the destructor.
+#pragma once
+
+#include <condition_variable>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "agent/evidence/evidence_taker.h"
+
+namespace lockstep {
+
+class EvidenceWatch {
+ public:
+  EvidenceWatch(EvidenceOptions options, const Clock& clock, Counters& counters);
+  ~EvidenceWatch();
+
+  void set_ranks(std::vector<RecorderOwner> owners);
+  void ask(StackRequest request);
+  // What was fetched since.
+  std::vector<ResourceGroup> take();
+  // Ends the thread. False: it did not come back within that time, from a file system that does not answer, say.
+  bool stop(int64_t within_ms);
+
+  static constexpr size_t kAskedMax = 256;  // requests that wait; further ones are dropped and counted as busy
+
+ private:
+  void run();
+
+  Counters& counters_;
+  Heartbeat* const heartbeat_;
+  EvidenceTaker taker_;  // the thread's own
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  // Under mutex_.
+  std::vector<RecorderOwner> owners_;
+  bool owners_new_ = false;
+  std::vector<StackRequest> asked_;
+  std::vector<ResourceGroup> fetched_;
+  bool stopping_ = false;
+  bool ended_ = false;
+
+  std::thread thread_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,379 @@
+#include "agent/export/otlp_sender.h"
+
+#include <sys/stat.h>
+#include <time.h>
+
+#include <algorithm>
+#include <optional>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/protobuf_wire.h"
+#include "base/secret_file.h"
+#include "base/text.h"
+#include "net/grpc_client.h"
+#include "net/http_client.h"
+#include "wire/otlp.h"
+
+namespace lockstep {
+namespace {
+
+using Outcome = SendResult::Outcome;
+constexpr uint64_t kAnswerBytesMax = 4 << 20;
+constexpr size_t kWhyBytesMax = 200;
+
+// One line of what a server said, fit for a log.
+std::string short_line(std::string_view text) {
+  return std::string(trim(as_one_line(text.substr(0, kWhyBytesMax))));
+}
+
+bool speaks_of_compression(std::string_view text) {
+  std::string lower(text.substr(0, 1024));
+  for (char& c : lower) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return lower.find("compress") != std::string::npos || lower.find("encoding") != std::string::npos ||
+         lower.find("zstd") != std::string::npos;
+}
+
+std::optional<std::string> base64_decode(std::string_view text) {
+  std::string bytes;
+  uint32_t bits = 0;
+  int count = 0;
+  while (text.ends_with('=')) text.remove_suffix(1);
+  for (char c : text) {
+    const int digit = c >= 'A' && c <= 'Z'   ? c - 'A'
+                      : c >= 'a' && c <= 'z' ? c - 'a' + 26
+                      : c >= '0' && c <= '9' ? c - '0' + 52
+                      : c == '+' || c == '-' ? 62
+                      : c == '/' || c == '_' ? 63
+                                             : -1;
+    if (digit < 0) return std::nullopt;
+    bits = bits << 6 | static_cast<uint32_t>(digit);
+    count += 6;
+    if (count >= 8) bytes += static_cast<char>(bits >> (count -= 8));
+  }
+  return bytes;
+}
+
+int64_t read_duration_ms(protobuf::WireReader duration) {
+  int64_t seconds = 0, nanos = 0;
+  while (duration.next()) {
+    if (duration.tag() == protobuf::tag_of(1, protobuf::kVarint)) {
+      seconds = static_cast<int64_t>(duration.varint());
+    } else if (duration.tag() == protobuf::tag_of(2, protobuf::kVarint)) {
+      nanos = static_cast<int64_t>(duration.varint());
+    } else {
+      duration.skip();
+    }
+  }
+  seconds = std::clamp<int64_t>(seconds, 0, OtlpSender::kRetryAfterMsMax);
+  return seconds * 1000 + std::clamp<int64_t>(nanos, 0, 999'999'999) / 1'000'000;
+}
+
+int64_t read_retry_info_ms(protobuf::WireReader any) {
+  std::string_view type, value;
+  protobuf::WireError error;
+  while (any.next()) {
+    if (any.tag() == protobuf::tag_of(1, protobuf::kBytes)) {
+      type = any.bytes();
+    } else if (any.tag() == protobuf::tag_of(2, protobuf::kBytes)) {
+      value = any.bytes();
+    } else {
+      any.skip();
+    }
+  }
+  if (!type.ends_with("/google.rpc.RetryInfo")) return -1;
+  protobuf::WireReader info(value, error);
+  int64_t delay_ms = 0;  // a RetryInfo without a delay: as soon as you like
+  while (info.next()) {
+    if (info.tag() == protobuf::tag_of(1, protobuf::kBytes)) {
+      delay_ms = read_duration_ms(info.message());
+    } else {
+      info.skip();
+    }
+  }
+  return error.what == nullptr ? delay_ms : -1;
+}
+
+std::array<int64_t, 4> stamp_of(const std::string& path) {
+  struct stat info {};
+  if (stat(path.c_str(), &info) != 0) return {};
+  return {static_cast<int64_t>(info.st_ino), info.st_size, info.st_mtim.tv_sec, info.st_mtim.tv_nsec};
+}
+
+Encoding first_encoding(OtlpCompression compression) {
+  switch (compression) {
+    case OtlpCompression::kNone:
+      return Encoding::kIdentity;
+    case OtlpCompression::kGzip:
+      return Encoding::kGzip;
+    case OtlpCompression::kZstd:
+      return Encoding::kZstd;
+    case OtlpCompression::kBest:
+      break;
+  }
+  return available(Encoding::kZstd)   ? Encoding::kZstd
+         : available(Encoding::kGzip) ? Encoding::kGzip
+                                      : Encoding::kIdentity;
+}
+
+Encoding plainer(Encoding encoding) {
+  return encoding == Encoding::kZstd && available(Encoding::kGzip) ? Encoding::kGzip : Encoding::kIdentity;
+}
+
+}  // namespace
+
+// One try, and what may be done about a refusal.
+struct Attempt {
+  SendResult result;
+  bool encoding_refused = false;
+  bool unauthenticated = false;
+};
+
+class OtlpTransport {
+ public:
+  virtual ~OtlpTransport() = default;
+  virtual Attempt attempt(const OtlpTarget& target, std::string body, Encoding encoding) = 0;
+};
+
+namespace {
+
+void read_partial_success(std::string_view body, SendResult& result) {
+  // An answer that cannot be read is no reason to send everything again.
+  Result<otlp::PartialSuccess> partial = otlp::decode_response(body);
+  if (!partial.ok()) return;
+  result.rejected = std::max<int64_t>(0, partial->rejected);
+  result.why = short_line(partial->message);
+}
+
+class HttpTransport final : public OtlpTransport {
+ public:
+  explicit HttpTransport(const OtlpTarget& target)
+      : client_(Url{target.address.host, target.address.port, "", target.tls}, target.timeout_ms, kAnswerBytesMax,
+                target.tls_options) {}
+
+  Attempt attempt(const OtlpTarget& target, std::string body, Encoding encoding) override {
+    HttpRequest request;
+    request.method = "POST";
+    request.path = target.path;
+    request.headers = {{"Content-Type", "application/x-protobuf"}};
+    if (encoding != Encoding::kIdentity) request.headers.emplace_back("Content-Encoding", to_text(encoding));
+    if (!target.token.empty()) request.headers.emplace_back("Authorization", "Bearer " + target.token);
+    request.headers.insert(request.headers.end(), target.headers.begin(), target.headers.end());
+    request.body = std::move(body);
+
+    Attempt attempt;
+    SendResult& result = attempt.result;
+    result.bytes = request.body.size();
+    Result<HttpResponse> answer = client_.send(request);
+    if (!answer.ok()) {
+      result.bytes = 0;
+      result.why = answer.error();
+      return attempt;
+    }
+    const int status = answer->status;
+    result.code = std::to_string(status);
+    if (status >= 200 && status < 300) {
+      result.outcome = Outcome::kDelivered;
+      read_partial_success(answer->body, result);
+      return attempt;
+    }
+    result.why = format("server answered %d", status);
+    Result<RpcStatus> told = Error{""};
+    if (answer->header("content-type").starts_with("application/x-protobuf")) told = decode_rpc_status(answer->body);
+    const std::string said = short_line(told.ok() ? told->message : answer->body);
+    if (!said.empty()) result.why += ": " + said;
+    if (status == 429 || status == 502 || status == 503 || status == 504 || status == 408) {
+      result.retry_after_ms = parse_retry_after(answer->header("retry-after"), SystemClock().unix_ns());
+      return attempt;
+    }
+    result.outcome = Outcome::kRefused;
+    result.reason = "http_" + result.code;
+    attempt.unauthenticated = status == 401;
+    // Some servers say 400 to a compression they do not know.
+    attempt.encoding_refused =
+        encoding != Encoding::kIdentity && (status == 415 || (status == 400 && speaks_of_compression(answer->body)));
+    return attempt;
+  }
+
+ private:
+  HttpClient client_;
+};
+
+class GrpcTransport final : public OtlpTransport {
+ public:
+  explicit GrpcTransport(const OtlpTarget& target)
+      : client_({target.address, target.tls, target.tls_options}, target.timeout_ms, kAnswerBytesMax) {}
+
+  Attempt attempt(const OtlpTarget& target, std::string body, Encoding encoding) override {
+    GrpcRequest request;
+    request.path = target.path;
+    request.timeout_ms = target.timeout_ms;
+    if (encoding != Encoding::kIdentity) request.encoding = to_text(encoding);
+    if (!target.token.empty()) request.metadata.emplace_back("authorization", "Bearer " + target.token);
+    request.metadata.insert(request.metadata.end(), target.headers.begin(), target.headers.end());
+    request.message = std::move(body);
+
+    Attempt attempt;
+    SendResult& result = attempt.result;
+    result.bytes = request.message.size();
+    Result<GrpcResponse> answer = client_.call(request);
+    if (!answer.ok()) {
+      result.bytes = 0;
+      result.why = answer.error();
+      return attempt;
+    }
+    const GrpcCode code = answer->code;
+    result.code = format("grpc_%d", static_cast<int>(code));
+    if (code == GrpcCode::kOk) {
+      result.outcome = Outcome::kDelivered;
+      read_partial_success(answer->body, result);
+      return attempt;
+    }
+    result.why = format("server answered %s: %s", to_text(code), short_line(answer->message).c_str());
+    if (const std::optional<std::string> details = base64_decode(answer->trailer("grpc-status-details-bin"))) {
+      if (Result<RpcStatus> status = decode_rpc_status(*details); status.ok())
+        result.retry_after_ms = status->retry_after_ms;
+    }
+    switch (code) {
+      case GrpcCode::kResourceExhausted:
+        // A limit that waiting does not cure, unless the server says how long.
+        if (result.retry_after_ms >= 0) return attempt;
+        break;
+      case GrpcCode::kCancelled:
+      case GrpcCode::kDeadlineExceeded:
+      case GrpcCode::kAborted:
+      case GrpcCode::kOutOfRange:
+      case GrpcCode::kUnavailable:
+      case GrpcCode::kDataLoss:
+        return attempt;
+      default:
+        break;
+    }
+    result.outcome = Outcome::kRefused;
+    result.reason = result.code;
+    attempt.unauthenticated = code == GrpcCode::kUnauthenticated;
+    // UNIMPLEMENTED is what gRPC asks for; grpcio, for one, says INTERNAL.
+    attempt.encoding_refused =
+        encoding != Encoding::kIdentity && (code == GrpcCode::kUnimplemented || speaks_of_compression(answer->message));
+    return attempt;
+  }
+
+ private:
+  GrpcClient client_;
+};
+
+bool same_place(const OtlpTarget& a, const OtlpTarget& b) {
+  return a.protocol == b.protocol && a.address == b.address && a.tls == b.tls && a.tls_options == b.tls_options &&
+         a.timeout_ms == b.timeout_ms;
+}
+
+}  // namespace
+
+Result<RpcStatus> decode_rpc_status(std::string_view bytes) {
+  RpcStatus status;
+  protobuf::WireError error;
+  protobuf::WireReader reader(bytes, error);
+  while (reader.next()) {
+    if (reader.tag() == protobuf::tag_of(2, protobuf::kBytes)) {
+      status.message = reader.bytes();
+    } else if (reader.tag() == protobuf::tag_of(3, protobuf::kBytes)) {
+      const int64_t delay_ms = read_retry_info_ms(reader.message());
+      if (delay_ms >= 0) status.retry_after_ms = std::min(delay_ms, OtlpSender::kRetryAfterMsMax);
+    } else {
+      reader.skip();
+    }
+  }
+  if (error.what != nullptr) return Error{format("google.rpc.Status: %s", error.what)};
+  return status;
+}
+
+int64_t parse_retry_after(std::string_view value, int64_t now_unix_ns) {
+  value = trim(value);
+  if (value.empty()) return -1;
+  if (const std::optional<uint64_t> seconds = parse_uint(value))
+    return static_cast<int64_t>(std::min<uint64_t>(*seconds, OtlpSender::kRetryAfterMsMax / 1000)) * 1000;
+  struct tm date {};
+  const std::string text(value);
+  const char* end = strptime(text.c_str(), "%a, %d %b %Y %H:%M:%S GMT", &date);
+  if (end == nullptr || *end != '\0') return -1;
+  const int64_t ms = (static_cast<int64_t>(timegm(&date)) * 1'000'000'000 - now_unix_ns) / 1'000'000;
+  return std::clamp<int64_t>(ms, 0, OtlpSender::kRetryAfterMsMax);
+}
+
+OtlpSender::~OtlpSender() = default;
+
+Result<std::unique_ptr<OtlpSender>> OtlpSender::open(const OtlpTargets& targets) {
+  std::unique_ptr<OtlpSender> sender(new OtlpSender);
+  for (size_t i = 0; i < sender->ways_.size(); ++i) {
+    Way& way = sender->ways_[i];
+    way.target = targets.by_signal[i];
+    way.encoding = first_encoding(way.target.compression);
+    if (!way.target.token_file.empty()) way.token_stamp = stamp_of(way.target.token_file);
+    way.lane = i;
+    for (size_t j = 0; j < i; ++j) {
+      if (same_place(sender->ways_[j].target, way.target)) {
+        way.lane = sender->ways_[j].lane;
+        break;
+      }
+    }
+    if (way.lane != i) continue;
+    // Whoever opens the sender may not be who chose the targets: privileges may have been given up in between.
+    if (way.target.tls) {
+      if (Result<void> loaded = TlsClient(way.target.tls_options).load(); !loaded.ok()) return Error{loaded.error()};
+    }
+    if (way.target.protocol == OtlpProtocol::kGrpc) {
+      sender->transports_[i] = std::make_unique<GrpcTransport>(way.target);
+    } else {
+      sender->transports_[i] = std::make_unique<HttpTransport>(way.target);
+    }
+  }
+  return sender;
+}
+
+bool OtlpSender::read_token_again(Way& way) {
+  if (way.target.token_file.empty()) return false;
+  const std::array<int64_t, 4> stamp = stamp_of(way.target.token_file);
+  if (stamp == way.token_stamp) return false;
+  way.token_stamp = stamp;
+  Result<std::string> token = read_secret_file(way.target.token_file);
+  if (!token.ok()) {
+    LOCKSTEP_LOG_WARN("agent", "--token-file: %s; the old token is used on", token.error().c_str());
+    return false;
+  }
+  if (*token == way.target.token) return false;
+  way.target.token = std::move(token).value();
+  return true;
+}
+
+SendResult OtlpSender::send(Signal signal, std::string_view payload) {
+  Way& way = ways_[static_cast<size_t>(signal)];
+  read_token_again(way);
+  Encoding encoding = way.encoding;
+  bool token_tried_again = false;
+  for (;;) {
+    Result<std::string> body = compress(encoding, payload);
+    if (!body.ok()) {
+      encoding = Encoding::kIdentity;
+      body = std::string(payload);
+    }
+    Attempt attempt = transports_[way.lane]->attempt(way.target, std::move(body).value(), encoding);
+    if (attempt.encoding_refused) {
+      encoding = plainer(encoding);
+      continue;
+    }
+    if (attempt.unauthenticated && !token_tried_again && read_token_again(way)) {
+      token_tried_again = true;
+      continue;
+    }
+    // Remembered only once it has helped: a server that refuses for another reason may take the better one later.
+    if (attempt.result.outcome == Outcome::kDelivered && encoding != way.encoding) {
+      LOCKSTEP_LOG_INFO("agent", "%s does not take %s; sending %s", way.target.text().c_str(), to_text(way.encoding),
+                        encoding == Encoding::kIdentity ? "without compression" : to_text(encoding));
+      way.encoding = encoding;
+    }
+    return attempt.result;
+  }
+}
+
+}  // namespace lockstep

@@ -1,0 +1,272 @@
+#include "agent/export/spool.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "agent/export/spool_testing.h"
+
+namespace lockstep {
+namespace {
+
+using testing::SmallDisk;
+using testing::TempFolder;
+
+Spool open_spool(const std::string& folder, uint64_t bytes_max = 1000) {
+  Result<Spool> spool = Spool::open(folder, bytes_max);
+  EXPECT_TRUE(spool.ok()) << spool.error();
+  return std::move(spool).value();
+}
+
+// The value by signal, as old agents had it.
+SpoolPush push(Spool& spool, Signal signal, int64_t records, std::string_view payload) {
+  return spool.push(signal, signal == Signal::kMetrics ? DataValue::kMetrics : DataValue::kSteps, records, payload);
+}
+
+std::string read_oldest(Spool& spool) {
+  Result<std::string> payload = spool.read(*spool.oldest());
+  return payload.ok() ? *payload : payload.error();
+}
+
+void remove_oldest(Spool& spool) {
+  spool.remove(*spool.oldest());
+}
+
+size_t files_in(const std::string& folder) {
+  return static_cast<size_t>(std::distance(std::filesystem::directory_iterator(folder), {}));
+}
+
+TEST(Spool, GivesRequestsBackOldestFirst) {
+  TempFolder folder;
+  Spool spool = open_spool(folder.path());
+  EXPECT_TRUE(spool.empty());
+  ASSERT_TRUE(push(spool, Signal::kLogs, 3, "first").stored);
+  ASSERT_TRUE(push(spool, Signal::kMetrics, 4, "second").stored);
+  ASSERT_TRUE(spool.sync().ok());
+  EXPECT_EQ(spool.records(), 7);
+  EXPECT_EQ(spool.bytes(), 11u);
+
+  EXPECT_EQ(spool.oldest()->signal, Signal::kLogs);
+  EXPECT_EQ(spool.oldest()->records, 3);
+  EXPECT_EQ(read_oldest(spool), "first");
+  remove_oldest(spool);
+  EXPECT_EQ(spool.oldest()->signal, Signal::kMetrics);
+  EXPECT_EQ(read_oldest(spool), "second");
+  remove_oldest(spool);
+  EXPECT_TRUE(spool.empty());
+  EXPECT_EQ(spool.bytes(), 0u);
+  EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
+}
+
+TEST(Spool, GivesBackTheOldestOfTheSignalsThatAreWanted) {
+  TempFolder folder;
+  Spool spool = open_spool(folder.path());
+  push(spool, Signal::kLogs, 1, "log");
+  push(spool, Signal::kMetrics, 1, "metric");
+  EXPECT_EQ(spool.oldest({true, false, true})->signal, Signal::kMetrics);
+  EXPECT_FALSE(spool.oldest({false, false, true}).has_value());
+  EXPECT_TRUE(spool.has(Signal::kLogs));
+  EXPECT_FALSE(spool.has(Signal::kSpans));
+}
+
+TEST(Spool, DropsTheOldestWhenFullAndSaysHowManyRecordsThatWere) {
+  TempFolder folder;
+  Spool spool = open_spool(folder.path(), 100);
+  EXPECT_EQ(push(spool, Signal::kLogs, 1, std::string(40, 'a')).dropped.total(), 0);
+  EXPECT_EQ(push(spool, Signal::kLogs, 2, std::string(40, 'b')).dropped.total(), 0);
+  EXPECT_EQ(push(spool, Signal::kLogs, 4, std::string(90, 'c')).dropped.total(), 3);
+  EXPECT_EQ(spool.records(), 4);
+  EXPECT_LE(spool.bytes(), 100u);
+  EXPECT_EQ(read_oldest(spool).front(), 'c');
+}
+
+TEST(Spool, DropsTheLowestValueFirstAndAmongEqualsTheOldest) {
+  TempFolder folder;
+  Spool spool = open_spool(folder.path(), 100);
+  const std::string twenty(20, 'x');
+  spool.push(Signal::kLogs, DataValue::kEvents, 1, twenty);
+  spool.push(Signal::kSpans, DataValue::kSpans, 2, twenty);
+  spool.push(Signal::kMetrics, DataValue::kMetrics, 4, twenty);
+  spool.push(Signal::kMetrics, DataValue::kMetrics, 8, twenty);
+  spool.push(Signal::kLogs, DataValue::kSteps, 16, twenty);
+  auto dropped_for = [&](DataValue value, size_t bytes) {
+    return spool.push(Signal::kLogs, value, 100, std::string(bytes, 'y')).dropped.records;
+  };
+  using Dropped = std::array<int64_t, kDataValues>;
+  EXPECT_EQ(dropped_for(DataValue::kEvents, 20), (Dropped{4, 0, 0, 0}));
+  EXPECT_EQ(dropped_for(DataValue::kEvents, 40), (Dropped{8, 2, 0, 0}));
+  EXPECT_EQ(dropped_for(DataValue::kEvents, 20), (Dropped{0, 0, 16, 0}));
+  EXPECT_EQ(dropped_for(DataValue::kEvents, 20), (Dropped{0, 0, 0, 1}));  // nothing but events left: the oldest
+  EXPECT_EQ(spool.bytes(), 100u);
+}
+
+TEST(Spool, ARequestOfLowerValueThanEverythingIsItselfTheOneToGo) {
+  TempFolder folder;
+  Spool spool = open_spool(folder.path(), 100);
+  ASSERT_TRUE(spool.push(Signal::kLogs, DataValue::kEvents, 1, std::string(90, 'e')).stored);
+  const SpoolPush pushed = spool.push(Signal::kMetrics, DataValue::kMetrics, 7, std::string(20, 'm'));
+  EXPECT_FALSE(pushed.stored);
+  EXPECT_EQ(pushed.why, "");
+  EXPECT_EQ(pushed.dropped.records, (std::array<int64_t, kDataValues>{7, 0, 0, 0}));
+  EXPECT_EQ(spool.records(), 1);
+  EXPECT_EQ(files_in(folder.path()), 1u);
+}
+
+TEST(Spool, KnowsWhatABatchIsWorth) {
+  Batch metrics{.signal = Signal::kMetrics, .groups = {}};
+  Batch spans{.signal = Signal::kSpans, .groups = {}};
+  EXPECT_EQ(value_of(metrics), DataValue::kMetrics);
+  EXPECT_EQ(value_of(spans), DataValue::kSpans);
+  Batch logs{.signal = Signal::kLogs, .groups = {ResourceGroup{}}};
+  logs.groups[0].logs.resize(2);
+  logs.groups[0].logs[0].event_name = "train.step";
+  EXPECT_EQ(value_of(logs), DataValue::kSteps);
+  for (const char* name : {"rank.status", "job.start", "job.end", "gpu.xid"}) {
+    logs.groups[0].logs[1].event_name = name;
+    EXPECT_EQ(value_of(logs), DataValue::kEvents) << name;
+  }
+}
+
+TEST(Spool, RefusesWhatIsLargerThanAllOfItAndKeepsTheRest) {
+  TempFolder folder;
+  Spool spool = open_spool(folder.path(), 100);
+  ASSERT_TRUE(push(spool, Signal::kLogs, 1, "small").stored);
+  const SpoolPush pushed = push(spool, Signal::kLogs, 2, std::string(101, 'x'));
+  EXPECT_FALSE(pushed.stored);
+  EXPECT_NE(pushed.why, "");
+  EXPECT_EQ(pushed.dropped.total(), 0);
+  EXPECT_EQ(spool.records(), 1);
+}
+
+TEST(Spool, TakesUpWhatAnEarlierAgentLeftInItsOrder) {
+  TempFolder folder;
+  {
+    Spool spool = open_spool(folder.path());
+    for (int i = 0; i < 12; ++i)
+      ASSERT_TRUE(spool
+                      .push(Signal::kLogs, i % 2 == 0 ? DataValue::kSteps : DataValue::kEvents, 1,
+                            "request " + std::to_string(i))
+                      .stored);
+    remove_oldest(spool);
+  }
+  Spool spool = open_spool(folder.path());
+  EXPECT_EQ(spool.records(), 11);
+  ASSERT_TRUE(push(spool, Signal::kLogs, 1, "request 12").stored);
+  for (int i = 1; i <= 12; ++i) {
+    EXPECT_EQ(read_oldest(spool), "request " + std::to_string(i));
+    EXPECT_EQ(spool.oldest()->value, i % 2 == 0 ? DataValue::kSteps : DataValue::kEvents);
+    remove_oldest(spool);
+  }
+  EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
+}
+
+TEST(Spool, TakesUpTheNamesOfOlderAgents) {
+  TempFolder folder;
+  std::ofstream(folder.path() + "/00000000000000000007-logs-3.otlp") << "old";
+  std::ofstream(folder.path() + "/00000000000000000009-metrics-2.otlp") << "older";
+  Spool spool = open_spool(folder.path());
+  ASSERT_TRUE(push(spool, Signal::kLogs, 1, "new").stored);
+  EXPECT_EQ(spool.oldest()->records, 3);
+  EXPECT_EQ(spool.oldest()->value, DataValue::kSteps);
+  EXPECT_EQ(read_oldest(spool), "old");
+  remove_oldest(spool);
+  EXPECT_EQ(spool.oldest()->value, DataValue::kMetrics);
+  EXPECT_EQ(read_oldest(spool), "older");
+  remove_oldest(spool);
+  EXPECT_EQ(read_oldest(spool), "new");
+  remove_oldest(spool);
+  EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
+}
+
+TEST(Spool, RefusesWhatAPowerCutHasTornAndSaysHowMuchThatWas) {
+  TempFolder folder;
+  {
+    Spool spool = open_spool(folder.path());
+    spool.push(Signal::kLogs, DataValue::kEvents, 5, "cut short");
+    spool.push(Signal::kMetrics, DataValue::kMetrics, 7, "empty now");
+    spool.push(Signal::kLogs, DataValue::kSteps, 9, "whole");
+  }
+  for (const auto& file : std::filesystem::directory_iterator(folder.path())) {
+    const std::string name = file.path().filename();
+    if (name.find("events") != std::string::npos) std::filesystem::resize_file(file.path(), 4);
+    if (name.find("metrics") != std::string::npos) std::filesystem::resize_file(file.path(), 0);
+  }
+  std::ofstream(folder.path() + "/00000000000000000001-spans-11.otlp");  // an older agent's, empty
+  std::ofstream(folder.path() + "/00000000000000000004-logs-3-events-9.otlp.tmp") << "never fini";
+  Spool spool = open_spool(folder.path());
+  EXPECT_EQ(spool.torn().records, (std::array<int64_t, kDataValues>{7, 11, 0, 5}));
+  EXPECT_EQ(spool.records(), 9);
+  EXPECT_EQ(read_oldest(spool), "whole");
+  EXPECT_EQ(files_in(folder.path()), 1u);
+}
+
+TEST(Spool, LeavesOtherFilesAlone) {
+  TempFolder folder;
+  for (const char* name : {"README", "7-logs-1.otlp.tmp", "x-logs-1.otlp", "7-smoke-1.otlp", "7-logs--1.otlp",
+                           "7-logs.otlp", "7-logs-1-gold-3.otlp", "7-logs-1-events-x.otlp"}) {
+    std::ofstream(folder.path() + "/" + name) << "not ours";
+  }
+  Spool spool = open_spool(folder.path());
+  EXPECT_TRUE(spool.empty());
+  EXPECT_EQ(files_in(folder.path()), 8u);
+}
+
+TEST(Spool, AFileThatHasGoneOrShrunkIsOneLineNotACrash) {
+  TempFolder folder;
+  Spool spool = open_spool(folder.path());
+  ASSERT_TRUE(push(spool, Signal::kLogs, 1, "shrunk").stored);
+  for (const auto& file : std::filesystem::directory_iterator(folder.path()))
+    std::filesystem::resize_file(file.path(), 2);
+  EXPECT_FALSE(spool.read(*spool.oldest()).ok());
+  std::filesystem::remove_all(folder.path());
+  EXPECT_FALSE(spool.read(*spool.oldest()).ok());
+  remove_oldest(spool);
+  EXPECT_TRUE(spool.empty());
+}
+
+TEST(Spool, APushThatFailsDropsNothingUnseen) {
+  TempFolder folder;
+  Spool spool = open_spool(folder.path(), 100);
+  ASSERT_TRUE(push(spool, Signal::kLogs, 10, std::string(60, 'a')).stored);
+  std::filesystem::remove_all(folder.path());
+  const SpoolPush pushed = push(spool, Signal::kLogs, 5, std::string(60, 'b'));
+  EXPECT_FALSE(pushed.stored);
+  EXPECT_FALSE(pushed.disk_full);
+  EXPECT_EQ(pushed.dropped.total(), 0);
+  // The caller counts the five; the ten were not reported, so they must still be there.
+  EXPECT_EQ(spool.records(), 10);
+}
+
+TEST(Spool, AFolderThatCannotBeMadeIsOneLine) {
+  TempFolder folder;
+  std::ofstream(folder.path() + "/file") << "x";
+  EXPECT_FALSE(Spool::open(folder.path() + "/file/spool", 100).ok());
+}
+
+TEST(Spool, AFullDiskTakesTheLowestValueFirstAndIsWellAgainWhenThereIsRoom) {
+  SmallDisk disk;
+  if (!disk.mounted()) GTEST_SKIP() << "needs the right to mount a small tmpfs";
+  Spool spool = open_spool(disk.path(), 1 << 20);
+  std::ofstream(disk.path() + "/somebody else's") << std::string(32'000, 'x');
+  ASSERT_TRUE(spool.push(Signal::kMetrics, DataValue::kMetrics, 1, std::string(12'000, 'm')).stored);
+  ASSERT_TRUE(spool.push(Signal::kLogs, DataValue::kEvents, 2, std::string(12'000, 'e')).stored);
+  // No room for a third: metrics make it for an event, and nothing makes it for metrics.
+  const SpoolPush event = spool.push(Signal::kLogs, DataValue::kEvents, 4, std::string(12'000, 'f'));
+  EXPECT_TRUE(event.stored) << event.why;
+  EXPECT_EQ(event.dropped.records, (std::array<int64_t, kDataValues>{1, 0, 0, 0}));
+  const SpoolPush metrics = spool.push(Signal::kMetrics, DataValue::kMetrics, 8, std::string(12'000, 'm'));
+  EXPECT_FALSE(metrics.stored);
+  EXPECT_TRUE(metrics.disk_full);
+  EXPECT_NE(metrics.why.find("No space left"), std::string::npos) << metrics.why;
+  EXPECT_EQ(metrics.dropped.total(), 0);
+  EXPECT_EQ(spool.records(), 6);
+  EXPECT_EQ(files_in(disk.path()), 3u);  // nothing half written is left behind
+
+  std::filesystem::remove(disk.path() + "/somebody else's");
+  EXPECT_TRUE(spool.push(Signal::kMetrics, DataValue::kMetrics, 8, std::string(12'000, 'm')).stored);
+  EXPECT_EQ(spool.records(), 14);
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,165 @@
+// RecorderWatch: what is told of a rank, from what was read of it.
+#include <algorithm>
+
+#include "agent/ranks/recorder_watch.h"
+#include "agent/ranks/user_limits.h"
+#include "agent/ranks/watched_rank.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "model/events.h"
+
+namespace lockstep {
+namespace {
+
+constexpr int64_t kSecondNs = 1'000'000'000;
+// A rank is in a few groups per dimension of its mesh; what makes more of them is no mesh.
+constexpr size_t kGroupsPerRankMax = 256;
+
+bool is_in_flight(const OpStatus& op) {
+  return (op.state == OpState::kEnqueued || op.state == OpState::kStarted) && !op.end_not_seen;
+}
+
+}  // namespace
+
+void RecorderWatch::announce(Rank& rank, Look& look) {
+  if (!rank.announced) {
+    look.records.push_back(job_start_record(rank.header.anchor_unix_ns));
+    rank.announced = true;
+  }
+  size_t told = 0;
+  for (const InFlightComm& comm : look.in_flight) {
+    if (!comm.live || rank.announced_comms.contains(comm.comm_id)) continue;
+    if (rank.announced_comms.size() >= user_limits::kCommsPerRankMax) {
+      user_limits::count_over(counters_, "communicators", rank.folder->owner());
+      break;
+    }
+    if (++told > user_limits::kCommsPerPollMax) {
+      rank.unread = true;  // the others in the next poll
+      break;
+    }
+    if (rank.announced_comms.insert(comm.comm_id).second) {
+      look.records.push_back(
+          to_record(CommInit{comm.comm_id, comm.size, comm.rank_in_comm, comm.nodes, comm.name}, clock_.unix_ns()));
+    }
+  }
+  for (const CommGroup& group : rank.assembler->take_groups()) {
+    // A framework may tell a group again and again; once is enough.
+    if (rank.announced_groups.size() < kGroupsPerRankMax &&
+        rank.announced_groups.emplace(group.name, group.ranks).second)
+      look.records.push_back(to_record(group, clock_.unix_ns()));
+  }
+  if (rank.header.switched_off != 0 && !rank.switched_off_told) {
+    rank.switched_off_told = true;
+    const auto reason = static_cast<unsigned long long>(rank.header.switched_off);
+    look.records.push_back(to_record(Gap{format("plugin_switched_off_%llu", reason), 0}, clock_.unix_ns()));
+    LOCKSTEP_LOG_WARN("agent", "rank %d: the plugin switched itself off (reason %llu)", rank.identity.rank, reason);
+  }
+}
+
+void RecorderWatch::tell_status(Rank& rank, Look& look, bool alive, int64_t quiet_ns) {
+  RankStatus status = rank.assembler->status(rank.reader->in_flight(), clock_.unix_ns(), quiet_ns);
+  status.process_alive = alive;
+  status.process_stopped = alive && look.stopped;
+  const auto last_call = static_cast<int64_t>(rank.reader->last_activity_ns());
+  if (last_call != 0)
+    status.last_call_unix_ns = last_call + rank.header.anchor_unix_ns - rank.header.anchor_monotonic_ns;
+  // What a rank had launched before it last moved is not where it stands.
+  const auto answer = ras_ != nullptr ? ras_->answer() : nullptr;
+  rank.suspected = false;
+  for (CommStatus& comm : status.comms) {
+    rank.suspected |= alive && quiet_ns > 0 && (is_in_flight(comm.collective) || is_in_flight(comm.p2p));
+    if (answer && answer->asked_ns >= rank.moved_ns)
+      comm.launched = launched_by(answer->report, comm.comm_id, comm.rank_in_comm);
+  }
+  look.records.push_back(to_record(status));
+  look.urgent = true;
+}
+
+void RecorderWatch::tell_progress(Rank& rank, Look& look) {
+  const int64_t quiet = look.now_ns - rank.moved_ns;
+  const bool finished = rank.assembler->shut_down();
+  if (look.alive && !finished) {
+    if (look.moved && rank.told_quiet) {
+      tell_status(rank, look, true, 0);  // it moves again
+      rank.told_quiet = false;
+      look.silence = true;
+    }
+    if (look.moved) rank.next_status_ns = options_.quiet_status_ns;
+    if (look.moved && look.records.empty() && look.now_ns - rank.told_ns >= options_.moving_status_ns)
+      look.records.push_back(to_record(rank.assembler->status(rank.reader->in_flight(), clock_.unix_ns(), 0)));
+    if (quiet >= rank.next_status_ns && rank.next_status_ns > 0) {
+      tell_status(rank, look, true, quiet);
+      rank.told_quiet = true;
+      rank.next_status_ns = quiet + std::max(kSecondNs, std::min(30 * kSecondNs, quiet / 4));
+      look.silence = true;
+    }
+  } else {
+    rank.suspected = false;
+  }
+  if (!rank.ended && (finished || look.over)) {
+    const bool clean = rank.assembler->status(rank.reader->in_flight(), clock_.unix_ns(), quiet).finished;
+    rank.unclean = !clean;
+    if (!clean) tell_status(rank, look, false, quiet);
+    look.records.push_back(job_end_record(clock_.unix_ns(), clean));
+    rank.ended = true;
+    look.urgent = true;
+  }
+}
+
+void RecorderWatch::tell_metrics(Rank& rank, const Look& look, Harvest& harvest) {
+  rank.metrics_at_ns = (look.now_ns / options_.metrics_every_ns + 1) * options_.metrics_every_ns;
+  const RecorderCost cost = rank.reader->cost();
+  if (cost.events > rank.cost_seen.events)
+    counters_.add("lockstep_plugin_events_total", "", static_cast<int64_t>(cost.events - rank.cost_seen.events));
+  if (cost_ != nullptr) cost_->add(rank.cost_seen, cost);
+  rank.cost_seen = cost;
+  std::vector<MetricPoint> points =
+      rank.metrics.take({.header = rank.header,
+                         .cost = cost,
+                         .records = rank.records,
+                         .assembler = *rank.assembler,
+                         .channels_apart = full_detail_asked(rank.header.control, look.now_ns),
+                         .last = look.over || look.flush,
+                         .gpu_info_told = rank.completion.gpu_info_told},
+                        look.now_ns, clock_.unix_ns());
+  if (rank.metrics.held_back() > rank.held_back_seen) {
+    counters_.add("lockstep_agent_points_held_back_total", "reason=\"network\"",
+                  static_cast<int64_t>(rank.metrics.held_back() - rank.held_back_seen));
+    rank.held_back_seen = rank.metrics.held_back();
+  }
+  harvest.metrics.push_back({.resource = rank.resource, .scope_name = kAgentScope, .points = std::move(points)});
+  rank.ticket_pending = true;
+}
+
+void RecorderWatch::ask_ras() {
+  if (ras_ == nullptr) return;
+  bool any = false, suspected = false, safe = true;
+  for (const auto& [name, rank] : ranks_) {
+    if (rank->dead || rank->death_noticed) continue;
+    any = true;
+    suspected |= rank->suspected;
+    safe &= ras_is_safe(rank->header);  // all processes of a node share the port: nobody knows who answers
+  }
+  if (any) ras_->consider(suspected, safe);
+}
+
+void RecorderWatch::tell_ras(Harvest& harvest) {
+  const auto answer = ras_ != nullptr ? ras_->answer() : nullptr;
+  if (!answer || answer->number == ras_told_) return;
+  ras_told_ = answer->number;
+  for (const RasComm& comm : answer->report.comms) {
+    const std::optional<CommRas> trouble = trouble_of(comm, answer->suspected);
+    if (!trouble) continue;
+    // One of its ranks here speaks for it; the rest of the job, and other jobs, have agents of their own.
+    for (auto& [name, rank] : ranks_) {
+      if (rank->dead || !rank->announced_comms.contains(comm.hash)) continue;
+      harvest.logs.push_back(
+          {.resource = rank->resource, .scope_name = kAgentScope, .logs = {to_record(*trouble, clock_.unix_ns())}});
+      harvest.urgent = true;
+      rank->ticket_pending = true;
+      break;
+    }
+  }
+}
+
+}  // namespace lockstep

@@ -1,0 +1,75 @@
+// What the recorder watch keeps of one process, and what it carries through one look at it.
+//
+// Thread rule: Confined. For recorder_watch.cc and rank_report.cc alone.
+#pragma once
+
+#include <set>
+
+#include "agent/detail/detail_policy.h"
+#include "agent/ranks/rank_metrics.h"
+#include "agent/ranks/recorder_watch.h"
+
+namespace lockstep {
+
+inline constexpr const char* kAgentScope = "lockstep.agent";
+
+struct RecorderWatch::Rank {
+  std::string path;
+  std::string name;  // in its folder
+  std::shared_ptr<const UserFolder> folder;
+  std::unique_ptr<RecorderReader> reader;
+  RecorderHeader header;  // as of the last look
+  Identity identity;
+  Completion completion;
+  int64_t found_ns = 0;
+  Attributes resource;
+  std::unique_ptr<RankAssembler> assembler;
+  std::set<uint64_t> announced_comms;
+  std::set<std::pair<std::string, std::vector<int32_t>>> announced_groups;
+  bool announced = false;
+  bool unclean = false;        // it died before it had ended its communicators or said that it was done
+  bool ended = false;          // job.end was sent
+  bool dead = false;           // the process is gone and everything was read
+  bool death_noticed = false;  // one more drain after the process was found gone
+  bool pid_checked = false;    // whether the process that it names is its owner's
+  bool pid_counts = false;     // it is
+  bool unread = false;         // the last drain left something
+  int64_t drains_after_death = 0;
+  std::shared_ptr<const KeptRecorders::Keeping> keeping;
+  uint64_t ticket = 0;  // of the last harvest that held something of this rank
+  bool ticket_pending = false;
+  uint64_t written_seen = 0;
+  uint64_t activity_seen = 0;
+  int64_t moved_ns = 0;        // agent's clock, when it last moved
+  int64_t next_status_ns = 0;  // quiet time at which the next status is due
+  bool told_quiet = false;
+  bool suspected = false;  // quiet with an operation in flight
+  int64_t told_ns = 0;     // agent's clock, when anything was last told of it
+  int64_t metrics_at_ns = 0;
+  RankMetrics metrics;
+  RecordCounts records;
+  std::vector<bool> proxy_lanes;  // whose records are about the network
+  RecorderCost cost_seen;
+  std::array<uint64_t, kRefusedReasons> refused_seen{};
+  uint64_t orphans_seen = 0;
+  uint64_t malformed_seen = 0;
+  uint64_t held_back_seen = 0;
+  bool switched_off_told = false;
+  DetailPolicy detail;
+};
+
+struct RecorderWatch::Look {
+  int64_t now_ns = 0;
+  bool alive = false;
+  bool stopped = false;  // by a signal or a debugger
+  bool moved = false;
+  bool over = false;  // the process is gone, and this is the drain after that was seen
+  bool flush = false;
+  bool overwritten = false;
+  bool silence = false;                 // told as quiet, or moving again after that
+  std::vector<InFlightComm> in_flight;  // where there was a reason to read it
+  std::vector<LogRecord> records;
+  bool urgent = false;
+};
+
+}  // namespace lockstep

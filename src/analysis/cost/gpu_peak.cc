@@ -1,0 +1,55 @@
+#include "analysis/cost/gpu_peak.h"
+
+#include <re2/re2.h>
+
+#include <cstdlib>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "analysis/cost/peak_flops_table.h"
+#include "base/text.h"
+
+namespace lockstep {
+namespace {
+
+struct Row {
+  std::unique_ptr<RE2> pattern;
+  std::string_view precision;  // "*": any
+  double flops;                // 0: not settled
+  std::string_view source;
+};
+
+// Ours, so a row that does not read is left out and a test says so.
+std::vector<Row> rows() {
+  std::vector<Row> all;
+  RE2::Options options;
+  options.set_case_sensitive(false);
+  bool head = true;
+  for (std::string_view line : split(kPeakFlopsTable, '\n')) {
+    if (line.empty() || line.front() == '#' || std::exchange(head, false)) continue;
+    const std::vector<std::string_view> cells = split(line, ',');
+    if (cells.size() < 4) continue;
+    auto pattern = std::make_unique<RE2>(re2::StringPiece(cells[0].data(), cells[0].size()), options);
+    if (!pattern->ok()) continue;
+    const size_t source_at = static_cast<size_t>(cells[3].data() - line.data());
+    all.push_back({std::move(pattern), cells[1], cells[2] == "unknown" ? 0 : std::atof(std::string(cells[2]).c_str()),
+                   line.substr(source_at)});
+  }
+  return all;
+}
+
+}  // namespace
+
+std::optional<GpuPeak> gpu_peak(std::string_view gpu_name, std::string_view precision) {
+  static const std::vector<Row> kRows = rows();
+  for (const Row& row : kRows) {
+    if (row.precision != precision && row.precision != "*") continue;
+    if (!RE2::PartialMatch(re2::StringPiece(gpu_name.data(), gpu_name.size()), *row.pattern)) continue;
+    if (row.flops <= 0) return std::nullopt;
+    return GpuPeak{row.flops, std::string(row.source)};
+  }
+  return std::nullopt;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,111 @@
+#include "analysis/step/comm_roles.h"
+
+#include <gtest/gtest.h>
+
+#include "base/text.h"
+
+namespace lockstep {
+namespace {
+
+// tp 2 x dp 2 x pp 2, rank = pp * 4 + dp * 2 + tp, four ranks a host: what NCCL tells, and no names.
+class CommRolesTest : public ::testing::Test {
+ protected:
+  CommRolesTest() {
+    job_.job_id = "job";
+    job_.world_size = 8;
+    for (int32_t rank = 0; rank < 8; ++rank) {
+      RankInfo info;
+      info.identity = {"job", 0, rank, 8, rank % 4, format("node-%d", rank / 4), format("GPU-%d", rank)};
+      job_.ranks.push_back(info);
+    }
+    for (int32_t other = 0; other < 4; ++other) {
+      add(0x10 + static_cast<uint64_t>(other), {other * 2, other * 2 + 1}, 1);  // tp
+      const int32_t first = other / 2 * 4 + other % 2;
+      add(0x20 + static_cast<uint64_t>(other), {first, first + 2}, 1);  // dp
+      add(0x30 + static_cast<uint64_t>(other), {other, other + 4}, 2);  // pp
+      uses_[0x10 + static_cast<uint64_t>(other)] = {.collectives = 96, .collective_bytes = 1000};
+      uses_[0x20 + static_cast<uint64_t>(other)] = {.collectives = 4, .collective_bytes = 90'000};
+      uses_[0x30 + static_cast<uint64_t>(other)] = {.messages = 8, .peers = 1};
+    }
+    add(0x40, {0, 1, 2, 3, 4, 5, 6, 7}, 2);
+  }
+  void add(uint64_t comm_id, const std::vector<int32_t>& ranks, int32_t nodes, std::string name = "") {
+    for (size_t i = 0; i < ranks.size(); ++i) {
+      job_.ranks[static_cast<size_t>(ranks[i])].comms.push_back(
+          {comm_id, static_cast<int32_t>(ranks.size()), static_cast<int32_t>(i), nodes, name});
+    }
+  }
+  CommRoles roles() const { return CommRoles::of(job_, uses_); }
+  JobInfo job_;
+  std::map<uint64_t, CommUse> uses_;
+};
+
+TEST_F(CommRolesTest, AreInferredFromShapeAndUse) {
+  const CommRoles made = roles();
+  for (uint64_t i = 0; i < 4; ++i) {
+    EXPECT_EQ(made.find(0x10 + i)->kind, CommKind::kTp) << i;
+    EXPECT_EQ(made.find(0x20 + i)->kind, CommKind::kDp) << i;
+    EXPECT_EQ(made.find(0x30 + i)->kind, CommKind::kPp) << i;
+    EXPECT_FALSE(made.find(0x10 + i)->told);
+    EXPECT_EQ(made.find(0x10 + i)->index, static_cast<int32_t>(i));
+  }
+  EXPECT_EQ(made.find(0x40)->kind, CommKind::kWorld);
+  EXPECT_EQ(made.find(0x21)->label(), "dp");
+  EXPECT_EQ(made.find(0x21)->members, (std::vector<int32_t>{1, 3}));
+  EXPECT_EQ(made.find(0x99), nullptr);
+}
+
+TEST_F(CommRolesTest, AreWhatTheFrameworkToldWhereMembersAreTheSame) {
+  for (RankInfo& rank : job_.ranks) {
+    const int32_t first = rank.identity.rank / 2 * 2;
+    rank.groups.push_back({"a description", {first, first + 1}});
+    rank.groups.push_back({"mesh_ep", {first + 1, first}});  // in another order
+  }
+  const CommRoles made = roles();
+  EXPECT_EQ(made.find(0x12)->kind, CommKind::kEp);
+  EXPECT_TRUE(made.find(0x12)->told);
+  EXPECT_EQ(made.find(0x12)->label(), "mesh_ep");
+  EXPECT_FALSE(made.find(0x20)->told);
+}
+
+TEST_F(CommRolesTest, TakeNcclsNameWhereItSaysSomething) {
+  add(0x50, {0, 1, 2}, 1, "TENSOR_MODEL_PARALLEL_GROUP");
+  add(0x51, {4, 5, 6}, 1, "17");
+  const CommRoles made = roles();
+  EXPECT_EQ(made.find(0x50)->kind, CommKind::kTp);
+  EXPECT_TRUE(made.find(0x50)->told);
+  EXPECT_FALSE(made.find(0x51)->told);
+}
+
+TEST_F(CommRolesTest, CallAnExchangeOfAllWithAllExpertParallel) {
+  add(0x60, {0, 1, 2, 3}, 1);
+  uses_[0x60] = {.messages = 64, .peers = 3};
+  EXPECT_EQ(roles().find(0x60)->kind, CommKind::kEp);
+}
+
+TEST_F(CommRolesTest, SayNothingOfWhatDoesNothing) {
+  uses_.clear();
+  EXPECT_EQ(roles().find(0x10)->kind, CommKind::kOther);
+  EXPECT_EQ(roles().find(0x10)->label(), "group");
+}
+
+TEST_F(CommRolesTest, LeaveMembersThatWereNeverHeardOfOpen) {
+  job_.ranks.erase(job_.ranks.begin() + 1);
+  const CommRoles made = roles();
+  EXPECT_EQ(made.find(0x10)->members, (std::vector<int32_t>{0, -1}));
+  EXPECT_EQ(made.find(0x10)->rank_of(1), -1);
+  EXPECT_EQ(made.find(0x10)->rank_of(7), -1);
+}
+
+TEST(KindOfName, KnowsTheWordsOfFrameworks) {
+  EXPECT_EQ(kind_of_name("mesh_tp"), CommKind::kTp);
+  EXPECT_EQ(kind_of_name("DATA_PARALLEL_GROUP_WITH_CP"), CommKind::kDp);
+  EXPECT_EQ(kind_of_name("EXPERT_DATA_PARALLEL_GROUP"), CommKind::kEp);
+  EXPECT_EQ(kind_of_name("default_pg"), CommKind::kWorld);
+  EXPECT_EQ(kind_of_name("pipeline-3"), CommKind::kPp);
+  EXPECT_EQ(kind_of_name("apple"), CommKind::kOther);
+  EXPECT_EQ(kind_of_name(""), CommKind::kOther);
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,52 @@
+#include "analysis/step/slowest_ranks.h"
+
+#include <gtest/gtest.h>
+
+#include "analysis/step/step_testing.h"
+#include "store/memory_step_store.h"
+#include "store/store_counters.h"
+
+namespace lockstep {
+namespace {
+
+TEST(SlowestRanks, AreThoseWithMoreWorkOfTheirOwnAndSayHowOftenOthersWaitedForThem) {
+  Counters counters(kStoreCounters);
+  MemoryStepStore store({}, counters);
+  for (int64_t step = 10; step < 20; ++step) {
+    testing::PlayedStep played(4, step);
+    played.all_own(100);
+    played.own(2, step == 15 ? 90 : 30);
+    if (step % 2 == 0) played.own(1, 40);
+    played.collective(0xA0, {0, 1, 2, 3}, 10);
+    played.end();
+    for (StepRow row : played.rows()) {
+      if (row.identity.rank == 3 && step == 12) row.summary.records_lost = 1;
+      store.append_step(row.identity, row.summary, 1);
+    }
+  }
+  const SlowestRanks slowest = slowest_ranks(store, "job", 0, 100);
+  EXPECT_EQ(slowest.from_step, 10);
+  EXPECT_EQ(slowest.to_step, 19);
+  EXPECT_EQ(slowest.steps, 10);
+  ASSERT_EQ(slowest.ranks.size(), 4u);
+  const SlowRank& first = slowest.ranks[0];
+  EXPECT_EQ(first.rank, 2);
+  EXPECT_EQ(first.steps, 10);
+  EXPECT_EQ(first.last, 5) << "in even steps rank 1 comes later";
+  EXPECT_EQ(first.meetings, 10);
+  EXPECT_EQ(first.worst_step, 15);
+  EXPECT_NEAR(first.worst_excess_ns, 90e6, 1e6);
+  EXPECT_EQ(first.last_comm_id, 0xA0u);
+  EXPECT_EQ(slowest.ranks[1].rank, 1);
+  EXPECT_EQ(slowest.ranks[1].last, 5);
+  for (const SlowRank& rank : slowest.ranks) {
+    if (rank.rank != 3) continue;
+    EXPECT_EQ(rank.steps, 9);
+    EXPECT_EQ(rank.unknown, 1);
+    EXPECT_EQ(rank.last, 0);
+  }
+  EXPECT_TRUE(slowest_ranks(store, "nobody", 0, 100).ranks.empty());
+}
+
+}  // namespace
+}  // namespace lockstep

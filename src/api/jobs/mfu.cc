@@ -1,0 +1,100 @@
+// GET /api/jobs/{job}/mfu: why MFU is what it is: bars from the peak to what was achieved, and where it fell.
+#include "analysis/cost/mfu.h"
+
+#include <limits>
+
+#include "analysis/cost/gpu_peak.h"
+#include "api/answer.h"
+#include "api/endpoints.h"
+#include "api/jobs/job_view.h"
+#include "base/text.h"
+
+namespace lockstep {
+namespace {
+
+constexpr int64_t kLastDefault = 50;
+
+std::string note_of(const Mfu& mfu, MfuBar bar) {
+  if (bar == MfuBar::kClocks && !mfu.clocks_known)
+    return "no SM clocks of these GPUs are known for this time: what they cost is in \"kernels\"";
+  if (bar == MfuBar::kClocks)
+    return format("SM clocks %.0f MHz, at most %.0f", mfu.clock_hz / 1e6, mfu.clock_max_hz / 1e6);
+  if (bar == MfuBar::kKernels) return "memory-bound or small kernels, shapes, precision: a profile tells";
+  if (bar == MfuBar::kUnknown && !mfu.known) return "time at work: how much of it was the model's is not known";
+  if (bar == MfuBar::kUnknown && mfu.points[static_cast<size_t>(bar)] < 0)
+    return "more FLOPs were told than the time at work allows";
+  if (bar == MfuBar::kUnknown) return "steps whose time the agent could not split";
+  return "";
+}
+
+}  // namespace
+
+HttpResponse get_mfu(const ApiContext& context, const ApiRequest& request) {
+  std::optional<JobInfo> job = find_job(context, request.job);
+  if (!job) return unknown_job(context, request.job);
+  Result<int64_t> last = int_parameter(request.http, "last", kLastDefault, 1, kStepsShownMax);
+  if (!last.ok()) return error_answer(400, last.error());
+  const Mfu mfu = job_mfu(context.steps, context.metrics, *job, context.diagnosis.verdicts(request.job),
+                          {.last = *last, .peak_flops = context.peak_flops, .read_gpu = context.read_gpu});
+  const double unknown = std::numeric_limits<double>::quiet_NaN();
+  std::vector<double> points(mfu.points.begin(), mfu.points.end());
+  points.push_back(mfu.achieved);
+  points = rounded_shares(std::move(points));
+
+  JsonWriter json;
+  json.begin_object()
+      .field("job_id", job->job_id)
+      .field("sentence", mfu.sentence)
+      .field("next", mfu.next)
+      .field("mfu", mfu.known ? points.back() : unknown)
+      .field("from_step", mfu.from_step)
+      .field("to_step", mfu.to_step)
+      .field("steps", mfu.steps)
+      .field("ranks", mfu.ranks)
+      .field("ranks_counted", mfu.ranks_counted)
+      .key("peak")
+      .begin_object()
+      .field("tflops", mfu.peak_flops > 0 ? rounded(mfu.peak_flops / 1e12) : unknown)
+      .field("from", to_text(mfu.peak_from))
+      .field("precision", mfu.peak_from == PeakFrom::kTable ? kUsualPrecision : "")
+      .field("gpu", mfu.gpu_name)
+      .end_object()
+      .key("flops")
+      .begin_object()
+      .field("per_step", mfu.flops_per_step > 0 ? mfu.flops_per_step : unknown)
+      .field("tokens_per_step", mfu.tokens_per_step > 0 ? mfu.tokens_per_step : unknown)
+      .field("from", to_text(mfu.flops_from))
+      .end_object();
+  json.key("bars").begin_array();
+  for (size_t i = 0; i < kMfuBarCount && mfu.steps > 0; ++i) {
+    const auto bar = static_cast<MfuBar>(i);
+    json.begin_object()
+        .field("key", to_text(bar))
+        .field("words", words_of(bar))
+        .field("points", points[i])
+        .field("known", bar != MfuBar::kUnknown && (bar != MfuBar::kClocks || mfu.clocks_known))
+        .field("note", note_of(mfu, bar))
+        .end_object();
+  }
+  json.end_array().key("change");
+  if (mfu.change) {
+    json.begin_object()
+        .field("step", mfu.change->step)
+        .field("before", mfu.change->before)
+        .field("after", mfu.change->after)
+        .field("sentence", mfu.change->sentence)
+        .field("verdict", mfu.change->verdict_id)
+        .key("what")
+        .begin_array();
+    for (const std::string& what : mfu.change->what) json.string(what);
+    json.end_array().key("grew").begin_object();
+    for (size_t i = 0; i < kMfuBarCount; ++i) write_number(json, to_text(static_cast<MfuBar>(i)), mfu.change->grew[i]);
+    json.end_object().end_object();
+  } else {
+    json.null();
+  }
+  json.end_object();
+  return json_answer(json);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,104 @@
+// GET /api/jobs/{job}/steps: rank x step matrix for the heat map.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "api/answer.h"
+#include "api/endpoints.h"
+#include "api/jobs/job_view.h"
+#include "api/jobs/step_window.h"
+#include "base/text.h"
+
+namespace lockstep {
+namespace {
+
+constexpr size_t kRanksMax = 4096;
+
+// One value per rank and step; NaN (null): nothing was heard.
+class Matrix {
+ public:
+  explicit Matrix(size_t ranks) : rows_(ranks) {}
+  void set(size_t rank, size_t step, double value) {
+    rows_[rank].resize(step + 1, std::numeric_limits<double>::quiet_NaN());
+    rows_[rank][step] = value;
+  }
+  void write(JsonWriter& json, std::string_view name, size_t steps) {
+    json.key(name).begin_array();
+    for (std::vector<double>& row : rows_) {
+      row.resize(steps, std::numeric_limits<double>::quiet_NaN());
+      json.begin_array();
+      for (double value : row) json.number(rounded(value));
+      json.end_array();
+    }
+    json.end_array();
+  }
+
+ private:
+  std::vector<std::vector<double>> rows_;
+};
+
+}  // namespace
+
+HttpResponse get_steps(const ApiContext& context, const ApiRequest& request) {
+  std::optional<JobInfo> job = find_job(context, request.job);
+  if (!job) return unknown_job(context, request.job);
+  Result<StepRange> range = step_range(request.http, job->last_step, 200);
+  if (!range.ok()) return error_answer(400, range.error());
+  Result<int64_t> rank_from = int_parameter(request.http, "rank_from", 0, 0, std::numeric_limits<int32_t>::max());
+  if (!rank_from.ok()) return error_answer(400, rank_from.error());
+
+  range->from = std::max(range->from, range->to - steps_within(*job, 1'000'000, kPictureRowsMax) + 1);
+  auto first = std::find_if(job->ranks.begin(), job->ranks.end(),
+                            [&](const RankInfo& rank) { return rank.identity.rank >= *rank_from; });
+  size_t begin = static_cast<size_t>(first - job->ranks.begin());
+  size_t end = std::min(job->ranks.size(), begin + kRanksMax);
+
+  Matrix duration(end - begin), self(end - begin), excess(end - begin), input(end - begin);
+  std::vector<StepParts> parts;
+  visit_window(context.steps, *job, range->from, range->to,
+               [&](const StepParts& step, std::span<const StepCell> cells) {
+                 for (const StepCell& cell : cells) {
+                   if (cell.rank_index < begin || cell.rank_index >= end) continue;
+                   duration.set(cell.rank_index - begin, parts.size(), cell.duration_ms);
+                   self.set(cell.rank_index - begin, parts.size(), cell.self_ms);
+                   excess.set(cell.rank_index - begin, parts.size(), cell.excess_ms);
+                   input.set(cell.rank_index - begin, parts.size(), cell.input_ms);
+                 }
+                 parts.push_back(step);
+               });
+
+  JsonWriter json;
+  json.begin_object().field("job_id", job->job_id).key("ranks").begin_array();
+  for (size_t i = begin; i < end; ++i) json.number(job->ranks[i].identity.rank);
+  json.end_array().key("hosts").begin_array();
+  for (size_t i = begin; i < end; ++i) json.string(job->ranks[i].identity.host);
+  json.end_array().key("steps").begin_array();
+  for (const StepParts& step : parts) json.number(step.step);
+  json.end_array();
+  auto write_per_step = [&](std::string_view name, double StepParts::*field) {
+    json.key(name).begin_array();
+    for (const StepParts& step : parts) json.number(rounded(step.*field));
+    json.end_array();
+  };
+  write_per_step("step_ms", &StepParts::step_ms);
+  write_per_step("compute_ms", &StepParts::compute_ms);
+  write_per_step("waiting_ms", &StepParts::waiting_ms);
+  write_per_step("communication_ms", &StepParts::communication_ms);
+  write_per_step("input_ms", &StepParts::input_ms);
+  write_per_step("host_ms", &StepParts::host_ms);
+  write_per_step("checkpoint_ms", &StepParts::checkpoint_ms);
+  write_per_step("idle_ms", &StepParts::idle_ms);
+  write_per_step("other_ms", &StepParts::other_ms);
+  duration.write(json, "duration_ms", parts.size());
+  self.write(json, "self_ms", parts.size());
+  excess.write(json, "excess_ms", parts.size());
+  input.write(json, "input_ms_rank", parts.size());
+  json.field("total_steps", job->last_step + 1)
+      .field("shown", static_cast<uint64_t>(parts.size()))
+      .field("ranks_total", static_cast<uint64_t>(job->ranks.size()))
+      .field("ranks_shown", static_cast<uint64_t>(end - begin))
+      .end_object();
+  return json_answer(json);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,335 @@
+// The Prometheus query API as Grafana calls it: the same requests, in its order. Requests go straight into answer().
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+
+#include "api/routes.h"
+#include "base/text.h"
+#include "store/memory_span_store.h"
+#include "store/memory_step_store.h"
+#include "store/sqlite_state_store.h"
+#include "store/store_counters.h"
+#include "store/testing/memory_metric_reader.h"
+
+namespace lockstep {
+namespace {
+
+struct TestClock final : Clock {
+  int64_t unix_ns() const override { return 1'700'000'000'000'000'000; }
+  int64_t monotonic_ns() const override { return 1'700'000'000'000'000'000; }
+};
+struct Diagnosis final : VerdictSource {
+  std::vector<Verdict> known;
+  std::vector<Verdict> verdicts(std::string_view) const override { return known; }
+  std::string summary(std::string_view) const override { return {}; }
+  std::vector<EarlyWarning> warnings() const override { return {}; }
+};
+
+class PrometheusApi : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    char pattern[] = "/tmp/lockstep_prometheus_XXXXXX";
+    ASSERT_NE(mkdtemp(pattern), nullptr);
+    folder_ = pattern;
+    Result<std::unique_ptr<StateStore>> state = open_sqlite_state_store(folder_ + "/state.sqlite");
+    ASSERT_TRUE(state.ok());
+    state_ = std::move(*state);
+    for (int64_t i = 0; i <= 40; ++i) {
+      const int64_t time = kNow - (40 - i) * 15'000;
+      reader_.add({{"__name__", "node_cpu_seconds_total"}, {"instance", "a:9100"}, {"mode", "user"}}, time,
+                  2.0 * static_cast<double>(i));
+      reader_.add({{"__name__", "node_cpu_seconds_total"}, {"instance", "b:9100"}, {"mode", "idle"}}, time,
+                  3.0 * static_cast<double>(i));
+      reader_.add({{"__name__", "http.latency"}, {"the label", "x"}}, time, 0.25);
+    }
+    auto histogram = std::make_shared<NativeHistogram>();
+    histogram->count = 3;
+    histogram->sum = 4.5;
+    histogram->positive_spans = {{0, 2}};
+    histogram->positive = {1, 2};
+    reader_.add({{"__name__", "native"}}, kNow, histogram);
+    reader_.add_metadata({"node_cpu_seconds_total", "counter", "Seconds the CPUs spent.", "seconds"});
+    Exemplar exemplar;
+    exemplar.series_labels = {{"__name__", "node_cpu_seconds_total"}, {"instance", "a:9100"}};
+    exemplar.labels = {{"trace_id", "abc"}};
+    exemplar.value = 6;
+    exemplar.time_ms = kNow - 500;
+    reader_.add_exemplar(exemplar);
+  }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+
+  HttpResponse ask(const std::string& method, const std::string& path, const std::string& form) {
+    ApiContext context{steps_, spans_, traces_, reader_, *state_, agents_, diagnosis_, counters_, clock_, ready_, ""};
+    context.scrape_targets = [&] { return targets_; };
+    context.metric_admin = admin_;
+    ServerRequest request;
+    request.method = method;
+    request.path = "/prometheus/api/v1/" + path;
+    if (!host_.empty()) request.headers = {{"host", host_}};
+    if (method == "POST") {
+      request.headers = {{"content-type", "application/x-www-form-urlencoded"}};
+      request.body = form;
+    } else {
+      request.query = form;
+    }
+    return answer(context, request);
+  }
+  std::string post(const std::string& path, const std::string& form) { return ask("POST", path, form).body; }
+  std::string get(const std::string& path, const std::string& form = "") { return ask("GET", path, form).body; }
+
+  static constexpr int64_t kNow = 1'700'000'000'000;
+  std::string folder_;
+  Counters counters_{kStoreCounters};
+  MemoryStepStore steps_{{}, counters_};
+  MemorySpanStore spans_{{}, counters_};
+
+  std::unique_ptr<StateStore> state_;
+  AgentRegistry agents_;
+  Diagnosis diagnosis_;
+  TestClock clock_;
+  StepTraceCache traces_{steps_, spans_, clock_};
+  std::atomic<bool> ready_ = true;
+  MemoryMetricReader reader_;
+  std::vector<ScrapeTarget> targets_;
+  MetricEngine* admin_ = nullptr;
+  std::string host_;
+};
+
+TEST_F(PrometheusApi, PassesSaveAndTest) {
+  EXPECT_EQ(post("query", "query=1%2B1&time=4"),
+            R"({"status":"success","data":{"resultType":"scalar","result":[4,"2"]}})");
+  const std::string build = get("status/buildinfo");
+  EXPECT_NE(build.find("\"version\":\"3.14.0\""), std::string::npos);
+  EXPECT_EQ(build.find("features"), std::string::npos);  // then Grafana takes it for a plain Prometheus
+}
+
+TEST_F(PrometheusApi, DeletesAndCopiesWhereThatIsAllowed) {
+  for (const char* path : {"delete_series", "clean_tombstones", "snapshot"}) {
+    const HttpResponse refused = ask("POST", std::string("admin/tsdb/") + path, "match[]=up");
+    EXPECT_EQ(refused.status, 503);
+    EXPECT_NE(refused.body.find("--admin-api"), std::string::npos) << refused.body;
+  }
+  MetricEngineOptions options;
+  options.folder = folder_ + "/metrics";
+  options.background = false;
+  const std::unique_ptr<MetricEngine> engine = MetricEngine::open(options, clock_, counters_).value();
+  admin_ = engine.get();
+  EXPECT_EQ(ask("GET", "admin/tsdb/snapshot", "").status, 405);
+  EXPECT_EQ(ask("POST", "admin/tsdb/delete_series", "").status, 400);
+  EXPECT_EQ(ask("POST", "admin/tsdb/delete_series", "match[]={").status, 400);
+  EXPECT_EQ(ask("POST", "admin/tsdb/delete_series", "match[]=up&start=x").status, 400);
+  EXPECT_EQ(ask("POST", "admin/tsdb/delete_series", "match[]=up&start=1&end=2").status, 204);
+  EXPECT_EQ(ask("POST", "admin/tsdb/clean_tombstones", "").status, 204);
+  const std::string made = post("admin/tsdb/snapshot", "");
+  EXPECT_EQ(made.find(R"({"status":"success","data":{"name":")"), 0u) << made;
+  EXPECT_TRUE(std::filesystem::exists(folder_ + "/metrics/snapshots"));
+}
+
+TEST_F(PrometheusApi, AnswersWhatExploreAsksFirst) {
+  EXPECT_EQ(get("label/__name__/values"),
+            R"({"status":"success","data":["http.latency","native","node_cpu_seconds_total"]})");
+  EXPECT_EQ(post("labels", "match[]=node_cpu_seconds_total"),
+            R"({"status":"success","data":["__name__","instance","mode"]})");
+  EXPECT_EQ(get("label/instance/values", "match%5B%5D=%7Bmode%3D%22idle%22%7D"),
+            R"({"status":"success","data":["b:9100"]})");
+  EXPECT_EQ(get("label/U__the_20_label/values"), R"({"status":"success","data":["x"]})");
+  EXPECT_EQ(post("series", "match[]=node_cpu_seconds_total{mode=\"user\"}"),
+            R"({"status":"success","data":[{"__name__":"node_cpu_seconds_total","instance":"a:9100","mode":"user"}]})");
+  EXPECT_EQ(
+      get("metadata"),
+      R"({"status":"success","data":{"node_cpu_seconds_total":[{"type":"counter","help":"Seconds the CPUs spent.","unit":"seconds"}]}})");
+  EXPECT_EQ(get("labels", "limit=1"),
+            R"({"status":"success","data":["__name__"],"warnings":["results truncated due to limit"]})");
+}
+
+TEST_F(PrometheusApi, DrawsAPanel) {
+  EXPECT_EQ(
+      post(
+          "query_range",
+          "query=sum+by+(instance)+(node_cpu_seconds_total{mode!%3D\"idle\"})&start=1699999940&end=1700000000&step=60"),
+      R"({"status":"success","data":{"resultType":"matrix","result":[{"metric":{"instance":"a:9100"},"values":[[1699999940,"72"],[1700000000,"80"]]}]}})");
+  EXPECT_EQ(
+      get("query_range",
+          "query=max(count_over_time(node_cpu_seconds_total%5B1m%5D))&start=1699999970.5&end=1700000000&step=1m"),
+      R"({"status":"success","data":{"resultType":"matrix","result":[{"metric":{},"values":[[1699999970.500,"4"]]}]}})");
+}
+
+TEST_F(PrometheusApi, WritesTimesNumbersAndHistogramsAsPrometheusDoes) {
+  EXPECT_EQ(get("query", "query=1e21&time=1700000000.5"),
+            R"({"status":"success","data":{"resultType":"scalar","result":[1700000000.500,"1e+21"]}})");
+  EXPECT_EQ(get("query", "query=-1/0&time=2023-11-14T22:13:20Z"),
+            R"({"status":"success","data":{"resultType":"scalar","result":[1700000000,"-Inf"]}})");
+  EXPECT_EQ(
+      get("query", "query=native&time=1700000000"),
+      R"({"status":"success","data":{"resultType":"vector","result":[{"metric":{"__name__":"native"},"histogram":[1700000000,{"count":"3","sum":"4.5","buckets":[[0,"0.5","1","1"],[0,"1","2","2"]]}]}]}})");
+  EXPECT_EQ(get("query", "query=%22text%22&time=1"),
+            R"({"status":"success","data":{"resultType":"string","result":[1,"text"]}})");
+}
+
+TEST_F(PrometheusApi, ShowsExemplars) {
+  EXPECT_EQ(
+      post("query_exemplars", "query=rate(node_cpu_seconds_total[1m])&start=1699999000&end=1700000000"),
+      R"({"status":"success","data":[{"seriesLabels":{"__name__":"node_cpu_seconds_total","instance":"a:9100"},"exemplars":[{"labels":{"trace_id":"abc"},"value":"6","timestamp":1699999999.500}]}]})");
+}
+
+TEST_F(PrometheusApi, HasEmptyListsWhereNothingIsYet) {
+  EXPECT_EQ(get("rules", "type=record"), R"({"status":"success","data":{"groups":[]}})");
+  EXPECT_EQ(get("alerts"), R"({"status":"success","data":{"alerts":[]}})");
+  EXPECT_EQ(get("targets"),
+            R"({"status":"success","data":{"activeTargets":[],"droppedTargets":[],"droppedTargetCounts":{}}})");
+  for (const char* path : {"alertmanagers", "status/config", "status/flags", "status/runtimeinfo", "status/tsdb"})
+    EXPECT_EQ(ask("GET", path, "").status, 200) << path;
+}
+
+Verdict slow_gpu() {
+  Verdict verdict;
+  verdict.id = "v1";
+  verdict.job_id = "llama 3";
+  verdict.state = "confirmed";
+  verdict.kind = "slow";
+  verdict.since_unix_ns = 1'699'999'000'500'000'000;
+  verdict.found_unix_ns = 1'699'999'900'000'000'000;
+  verdict.lost_share = 0.125;
+  verdict.sentence = "Rank 5 is late.";
+  verdict.culprit.ranks = {5};
+  verdict.culprit.host = "node-1";
+  verdict.culprit.layer = "gpu";
+  verdict.culprit.cause = "gpu_slow";
+  verdict.next = {{"Drain node-1.", ""}};
+  return verdict;
+}
+
+TEST_F(PrometheusApi, ShowsOpenVerdictsAsAlerts) {
+  diagnosis_.known = {slow_gpu()};
+  host_ = "lockstep:7070";
+  EXPECT_EQ(
+      get("alerts"),
+      R"({"status":"success","data":{"alerts":[{"labels":{"alertname":"LockstepGpu","cause":"gpu_slow","host":"node-1","job":"llama 3","kind":"slow","layer":"gpu","rank":"5","severity":"warning","verdict":"v1"},"annotations":{"summary":"Rank 5 is late.","action":"Drain node-1.","link":"http://lockstep:7070/jobs/llama%203?rank=5","evidence":"/api/verdicts/v1"},"state":"firing","activeAt":"2023-11-14T21:56:40.500Z","value":"1.25e-01"}]}})");
+  Verdict hang = slow_gpu();
+  hang.id = "v2";
+  hang.kind = "hang";
+  hang.state = "suspected";
+  hang.culprit.layer = "something new";
+  Verdict over = slow_gpu();
+  over.id = "v3";
+  over.state = "cleared";
+  diagnosis_.known = {hang, over};
+  const std::string alerts = get("alerts");
+  EXPECT_NE(alerts.find(R"("alertname":"LockstepUnknown")"), std::string::npos) << alerts;
+  EXPECT_NE(alerts.find(R"("state":"pending")"), std::string::npos) << alerts;
+  EXPECT_NE(alerts.find(R"("severity":"critical")"), std::string::npos) << alerts;
+  EXPECT_EQ(alerts.find("v3"), std::string::npos) << "it is over";
+}
+
+size_t count_of(const std::string& text, const std::string& part) {
+  size_t count = 0;
+  for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++count;
+  return count;
+}
+
+TEST_F(PrometheusApi, HasARuleForEachLayerWithItsAlerts) {
+  diagnosis_.known = {slow_gpu()};
+  const std::string all = get("rules", "type=alert");
+  EXPECT_EQ(count_of(all, R"("type":"alerting")"), 10u);
+  EXPECT_EQ(count_of(all, R"("state":"inactive")"), 9u);
+  EXPECT_EQ(count_of(all, R"("name":"lockstep","file":"lockstep")"), 1u);
+  const std::string gpu = get("rules", "rule_name[]=LockstepGpu&rule_name[]=LockstepHost");
+  EXPECT_NE(gpu.find(R"({"state":"firing","name":"LockstepGpu",)"), std::string::npos) << gpu;
+  EXPECT_NE(gpu.find(R"("alerts":[{"labels":{"alertname":"LockstepGpu")"), std::string::npos) << gpu;
+  EXPECT_NE(gpu.find(R"({"state":"inactive","name":"LockstepHost",)"), std::string::npos) << gpu;
+  EXPECT_EQ(count_of(gpu, R"("type":"alerting")"), 2u);
+}
+
+TEST_F(PrometheusApi, NarrowsRulesAsItIsAsked) {
+  diagnosis_.known = {slow_gpu()};
+  const auto rules = [&](const std::string& form) { return count_of(get("rules", form), R"("type":"alerting")"); };
+  EXPECT_EQ(rules("rule_group[]=lockstep&file[]=lockstep"), 10u);
+  EXPECT_EQ(rules("rule_group[]=other"), 0u);
+  EXPECT_EQ(rules("file[]=other.yml"), 0u);
+  EXPECT_EQ(rules("match[]=%7Blayer%3D~%22gpu%7Cnic%22%7D"), 2u);
+  EXPECT_EQ(rules("match[]=%7Blayer%3D%22gpu%22%7D&match[]=%7Blayer%3D%22host%22%7D"), 2u);
+  EXPECT_EQ(rules("match[]=%7Bteam%3D%22a%22%7D"), 0u);
+  const std::string bare = get("rules", "exclude_alerts=true&rule_name[]=LockstepGpu");
+  EXPECT_NE(bare.find(R"("alerts":null)"), std::string::npos) << bare;
+  for (const char* wrong : {"type=every", "exclude_alerts=maybe", "match[]=%7B", "match[]=%7Ba%3D~%22(%22%7D"})
+    EXPECT_EQ(ask("GET", "rules", wrong).status, 400) << wrong;
+}
+
+TEST_F(PrometheusApi, ListsTargetsAsTheirLastScrapeWent) {
+  ScrapeTarget target;
+  target.job = "node";
+  target.address = "a:9100";
+  target.scheme = "http";
+  target.path = "/metrics";
+  target.discovered = {{"__address__", "a:9100"}, {"job", "node"}};
+  target.labels = {{"job", "node"}, {"instance", "a:9100"}};
+  target.interval_ns = 15'000'000'000;
+  target.timeout_ns = 10'000'000'000;
+  target.at_unix_ns = 1'699'999'990'250'000'000;
+  target.took_ns = 5'000'000;
+  targets_ = {target, target, target};
+  targets_[1].error = "answered 500";
+  targets_[2].job = "other";
+  targets_[2].at_unix_ns = 0;
+  const std::string node = get("targets", "state=active&scrapePool=node");
+  EXPECT_NE(
+      node.find(
+          R"({"discoveredLabels":{"__address__":"a:9100","job":"node"},"labels":{"job":"node","instance":"a:9100"},"scrapePool":"node","scrapeUrl":"http://a:9100/metrics","globalUrl":"http://a:9100/metrics","lastError":"","lastScrape":"2023-11-14T22:13:10.250Z","lastScrapeDuration":0.005,"health":"up","scrapeInterval":"15s","scrapeTimeout":"10s"})"),
+      std::string::npos)
+      << node;
+  EXPECT_NE(node.find(R"("lastError":"answered 500")"), std::string::npos);
+  EXPECT_EQ(count_of(node, R"("health":"down")"), 1u);
+  EXPECT_EQ(count_of(node, "scrapePool\":"), 2u);
+  EXPECT_EQ(count_of(get("targets"), R"("health":"unknown")"), 1u);
+  EXPECT_EQ(count_of(get("targets", "state=dropped"), "scrapePool"), 0u);
+  targets_.push_back({});
+  targets_.back().job = "other";
+  targets_.back().is_dropped = true;
+  targets_.back().discovered = {{"__address__", "b:9100"}};
+  EXPECT_EQ(
+      get("targets", "state=dropped"),
+      R"({"status":"success","data":{"activeTargets":[],"droppedTargets":[{"discoveredLabels":{"__address__":"b:9100"},"scrapePool":"other"}],"droppedTargetCounts":{"node":0,"other":1}}})");
+  EXPECT_EQ(count_of(get("targets", "state=active"), "b:9100"), 0u);
+  EXPECT_EQ(get("scrape_pools"), R"({"status":"success","data":{"scrapePools":["node","other"]}})");
+}
+
+TEST_F(PrometheusApi, FormatsAndParsesQueries) {
+  EXPECT_EQ(post("format_query", "query=sum(foo)by(a)"), R"j({"status":"success","data":"sum by (a) (foo)"})j");
+  EXPECT_EQ(
+      get("parse_query", "query=foo%2B1"),
+      R"({"status":"success","data":{"type":"binaryExpr","op":"+","lhs":{"type":"vectorSelector","name":"foo","offset":0,"offsetExpr":null,"timestamp":null,"startOrEnd":null,"matchers":[{"name":"__name__","value":"foo","type":"="}],"anchored":false,"smoothed":false},"rhs":{"type":"numberLiteral","val":"1"},"matching":null,"bool":false}})");
+}
+
+TEST_F(PrometheusApi, RefusesMistakesWithTypeAndStatus) {
+  const auto refused = [&](const std::string& path, const std::string& form, int status, const std::string& type) {
+    const HttpResponse response = ask("POST", path, form);
+    EXPECT_EQ(response.status, status) << form;
+    EXPECT_NE(response.body.find("\"errorType\":\"" + type + "\""), std::string::npos) << response.body;
+    EXPECT_EQ(response.body.find('\n'), std::string::npos);
+  };
+  refused("query", "query=sum(", 400, "bad_data");
+  refused("query", "query=1&time=soon", 400, "bad_data");
+  refused("query", "query=1&timeout=x", 400, "bad_data");
+  refused("query", "query=%zz", 400, "bad_data");
+  refused("query_range", "query=1&start=0&end=1000000&step=1", 400, "bad_data");
+  refused("query_range", "query=1&start=10&end=0&step=1", 400, "bad_data");
+  refused("query_range", "query=1&start=0&end=10&step=0", 400, "bad_data");
+  refused("query", "query=node_cpu_seconds_total*on()node_cpu_seconds_total&time=1700000000", 422, "execution");
+  refused("query", "query=node_cpu_seconds_total&timeout=0", 503, "timeout");
+  EXPECT_NE(post("query", "query=node_cpu_seconds_total&timeout=0").find("allow more by timeout= (at most 2m)"),
+            std::string::npos);
+  refused("series", "", 400, "bad_data");
+  EXPECT_EQ(ask("GET", "nowhere", "").status, 404);
+}
+
+TEST_F(PrometheusApi, TellsWhatWasOdd) {
+  EXPECT_NE(get("query", "query=rate(native[5m])&time=1700000000").find("success"), std::string::npos);
+  EXPECT_NE(post("query", "query=quantile(2,node_cpu_seconds_total)&time=1700000000")
+                .find(R"("warnings":["PromQL warning: quantile value)"),
+            std::string::npos);
+  EXPECT_NE(post("query", "query=vector(1)&stats=all&time=1").find("totalQueryableSamples"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace lockstep

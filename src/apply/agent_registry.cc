@@ -1,0 +1,30 @@
+#include "apply/agent_registry.h"
+
+#include <algorithm>
+
+namespace lockstep {
+
+void AgentRegistry::seen(std::string_view host, int64_t received_unix_ns, int64_t records_lost) {
+  std::lock_guard lock(mutex_);
+  auto found = agents_.find(host);
+  if (found == agents_.end()) {
+    if (agents_.size() >= kAgentsMax) {
+      agents_.erase(std::min_element(agents_.begin(), agents_.end(), [](const auto& a, const auto& b) {
+        return a.second.last_seen_unix_ns < b.second.last_seen_unix_ns;
+      }));
+    }
+    found = agents_.emplace(std::string(host), AgentInfo{std::string(host), received_unix_ns, 0, 0}).first;
+  }
+  found->second.last_seen_unix_ns = std::max(found->second.last_seen_unix_ns, received_unix_ns);
+  found->second.records_lost += records_lost;
+}
+
+std::vector<AgentInfo> AgentRegistry::agents() const {
+  std::lock_guard lock(mutex_);
+  std::vector<AgentInfo> list;
+  list.reserve(agents_.size());
+  for (const auto& [host, info] : agents_) list.push_back(info);
+  return list;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,262 @@
+#include "apply/applier.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <exception>
+#include <optional>
+
+#include "base/log.h"
+#include "base/text.h"
+
+namespace lockstep {
+namespace {
+
+// What a node tells of itself (model/node_event.h); a name that is none of these is somebody else's log record.
+bool is_node_event(std::string_view event) {
+  constexpr std::string_view kPrefixes[] = {"gpu.",  "nvswitch.", "pcie.",    "nic.",
+                                            "link.", "host.",     "storage.", "clock."};
+  return std::any_of(std::begin(kPrefixes), std::end(kPrefixes),
+                     [&](std::string_view prefix) { return event.starts_with(prefix); });
+}
+
+bool is_clean(const LogRecord& record) {
+  const Value* clean = find(record.attributes, "clean");
+  const bool* flag = clean ? std::get_if<bool>(&clean->data) : nullptr;
+  return flag != nullptr && *flag;
+}
+
+int64_t lost_of(const LogRecord& gap) {
+  // Bounded, as the numbers of every other event are: a sum that others show must not be one sender's word.
+  constexpr int64_t kLostMost = 1'000'000'000'000'000;
+  return std::clamp<int64_t>(find_int(gap.attributes, "records"), 0, kLostMost);
+}
+
+}  // namespace
+
+// Whatever ends the record, its rows are counted to it and to no later one.
+struct Applier::OneRecord {
+  OneRecord(StepStore& store, uint64_t log_sequence, int64_t received_unix_ns)
+      : steps(store), is_open(log_sequence != 0) {
+    if (is_open) steps.begin_record(log_sequence, received_unix_ns);
+  }
+  ~OneRecord() {
+    if (is_open) steps.end_record();
+  }
+  OneRecord(const OneRecord&) = delete;
+  OneRecord& operator=(const OneRecord&) = delete;
+  StepStore& steps;
+  const bool is_open;
+};
+
+template <typename Call>
+void Applier::tell(const Call& call) {
+  for (StoreSubscriber* subscriber : subscribers_) {
+    try {
+      call(*subscriber);
+    } catch (const std::exception& failure) {
+      if (counters_.add("lockstep_apply_subscriber_failures_total"); failures_told_++ < kFailuresToldMax)
+        LOCKSTEP_LOG_ERROR("apply", "a subscriber failed: %s; it misses that record, the others have it",
+                           failure.what());
+    }
+  }
+}
+
+bool Applier::apply(Signal signal, Batch batch, int64_t received_unix_ns, uint64_t log_sequence) {
+  return contain(signal, log_sequence, [&] { apply_batch(signal, std::move(batch), received_unix_ns, log_sequence); });
+}
+
+bool Applier::apply_spans(spans::SpanColumns columns, int64_t received_unix_ns, uint64_t log_sequence) {
+  return contain(Signal::kSpans, log_sequence, [&] {
+    const int64_t received = static_cast<int64_t>(columns.size());
+    std::lock_guard lock(mutex_);
+    for (const auto& source : columns.sources) note_agent(*source->resource, received_unix_ns, 0);
+    spans_.append(std::move(columns), received_unix_ns, log_sequence);
+    counters_.add("lockstep_apply_records_received_total", "signal=\"spans\"", received);
+    counters_.add("lockstep_apply_records_passed_total", "signal=\"spans\"", received);
+  });
+}
+
+bool Applier::contain(Signal signal, uint64_t log_sequence, const std::function<void()>& apply) {
+  bool applied = false;
+  try {
+    apply();
+    applied = true;
+  } catch (const std::exception& failure) {
+    counters_.add("lockstep_apply_batches_failed_total", format("signal=\"%s\"", to_text(signal)));
+    LOCKSTEP_LOG_ERROR("apply", "record %llu of the log (%s) failed: %s; what of it is not stored is set aside there",
+                       static_cast<unsigned long long>(log_sequence), to_text(signal), failure.what());
+  }
+  // Also where it failed: it is not tried again.
+  if (log_sequence != 0) applied_through_ = log_sequence;
+  return applied;
+}
+
+void Applier::apply_batch(Signal signal, Batch batch, int64_t received_unix_ns, uint64_t log_sequence) {
+  std::lock_guard lock(mutex_);
+  const OneRecord record_at_hand(steps_, signal == Signal::kLogs ? log_sequence : 0, received_unix_ns);
+  int64_t received = 0;
+  for (ResourceGroup& group : batch.groups) {
+    int64_t records_lost = 0;
+    if (signal == Signal::kMetrics) {
+      tell([&](StoreSubscriber& subscriber) { subscriber.on_metrics(group.resource, group.points, received_unix_ns); });
+      received += static_cast<int64_t>(group.points.size());
+    } else if (signal == Signal::kSpans) {
+      spans_.append(group, received_unix_ns);
+      received += static_cast<int64_t>(group.spans.size());
+    } else {
+      auto resource = std::make_shared<const Attributes>(std::move(group.resource));
+      int64_t passed = 0;
+      for (LogRecord& record : group.logs) {
+        Applied applied;
+        try {
+          applied = apply_event(record, resource, received_unix_ns);
+        } catch (const std::exception& failure) {  // the batch is of others as well
+          applied.refused = "failed";
+          if (failures_told_++ < kFailuresToldMax)
+            LOCKSTEP_LOG_ERROR("apply", "record %llu of the log: its %.40s failed: %s; the rest of it is applied",
+                               static_cast<unsigned long long>(log_sequence), record.event_name.c_str(),
+                               failure.what());
+        }
+        records_lost += applied.records_lost;
+        if (!applied.is_held && applied.refused == nullptr) ++passed;
+        if (applied.refused != nullptr) count_log(applied.refused);
+        if (record.time_unix_ns == 0 && record.observed_unix_ns == 0) record.observed_unix_ns = received_unix_ns;
+        steps_.append_log(resource, std::move(record));
+      }
+      counters_.add("lockstep_apply_records_received_total", "signal=\"logs\"",
+                    static_cast<int64_t>(group.logs.size()));
+      counters_.add("lockstep_apply_records_passed_total", "signal=\"logs\"", passed);
+      note_agent(*resource, received_unix_ns, records_lost);
+      continue;
+    }
+    note_agent(group.resource, received_unix_ns, records_lost);
+  }
+  if (signal == Signal::kLogs) {
+    counters_.set("lockstep_apply_records_held", "", static_cast<int64_t>(attempts_.held()));
+    for (size_t let_go = attempts_.take_let_go(); let_go > 0; --let_go) count_log("attempt_not_confirmed");
+    return;
+  }
+  std::string label = format("signal=\"%s\"", to_text(signal));
+  counters_.add("lockstep_apply_records_received_total", label, received);
+  counters_.add("lockstep_apply_records_passed_total", label, received);
+}
+
+void Applier::note_agent(const Attributes& resource, int64_t received_unix_ns, int64_t records_lost) {
+  std::string_view host = find_string(resource, "host.name");
+  if (!host.empty() && host.size() <= kIdentityTextMax && find_string(resource, "service.name") == "lockstep-agent")
+    agents_.seen(host, received_unix_ns, records_lost);
+}
+
+void Applier::count_log(const char* refused) {
+  if (refused == nullptr) {
+    counters_.add("lockstep_apply_records_passed_total", "signal=\"logs\"");
+  } else {
+    counters_.add("lockstep_apply_records_refused_total", format("signal=\"logs\",reason=\"%s\"", refused));
+  }
+}
+
+Applier::Applied Applier::apply_event(const LogRecord& record, const std::shared_ptr<const Attributes>& resource,
+                                      int64_t received_unix_ns) {
+  const std::string& event = record.event_name;
+  bool is_ours = event == kEventTrainStep || event == kEventRankStatus || event == kEventCommInit ||
+                 event == kEventCommGroup || event == kEventJobStart || event == kEventJobEnd || event == kEventGap ||
+                 event == kEventRankStack || event == kEventCommDump;
+  if (!is_ours) {
+    std::string_view host = find_string(*resource, "host.name");
+    if (!is_node_event(event) || host.empty() || host.size() > kIdentityTextMax) return {};
+    Result<NodeEvent> told = node_event_from_record(record);
+    if (!told.ok()) {
+      // Other programs may use such names too: theirs are no business of ours.
+      return {.refused = find_string(*resource, "service.name") == "lockstep-agent" ? "malformed" : nullptr};
+    }
+    tell([&](StoreSubscriber& subscriber) { subscriber.on_node_event(host, *told, received_unix_ns); });
+    return {};
+  }
+  Result<Identity> identity = identity_from_resource(*resource);
+  if (!identity.ok()) {
+    if (event == kEventGap) return {.records_lost = lost_of(record)};  // a gap without a rank is the agent's own
+    return {.refused = "no_identity"};
+  }
+  switch (attempts_.decide(*identity, record.time_unix_ns, received_unix_ns, event == kEventJobEnd)) {
+    case JobAttempts::Decision::kOld:
+      return {.refused = "old_attempt"};
+    case JobAttempts::Decision::kHold:
+      attempts_.hold(*identity, resource, record, received_unix_ns);
+      return {.is_held = true};
+    case JobAttempts::Decision::kSwitch:
+      begin_attempt(*identity);
+      break;
+    case JobAttempts::Decision::kApply:
+      break;
+  }
+  return apply_job_event(record, *identity, received_unix_ns);
+}
+
+void Applier::begin_attempt(const Identity& first) {
+  const std::optional<JobInfo> before = steps_.job(first.job_id);
+  LOCKSTEP_LOG_INFO("apply", "job %s: attempt %lld, it was %lld", first.job_id.c_str(),
+                    static_cast<long long>(first.attempt), static_cast<long long>(before ? before->attempt : -1));
+  if (before && first.attempt < before->attempt) {
+    steps_.attempt_back(first.job_id, first.attempt);
+    tell([&](StoreSubscriber& subscriber) { subscriber.on_attempt_back(first.job_id, first.attempt); });
+  }
+  for (const JobAttempts::Held& held : attempts_.take_held(first.job_id)) {
+    const Result<Identity> identity = identity_from_resource(*held.resource);
+    const Applied applied = apply_job_event(held.record, *identity, held.received_unix_ns);
+    count_log(applied.refused);
+    if (applied.records_lost > 0) note_agent(*held.resource, held.received_unix_ns, applied.records_lost);
+  }
+}
+
+Applier::Applied Applier::apply_job_event(const LogRecord& record, const Identity& identity, int64_t received_unix_ns) {
+  const std::string& event = record.event_name;
+  if (event == kEventGap) {
+    const int64_t records = lost_of(record);
+    steps_.rank_lost_records(identity, records);
+    tell([&](StoreSubscriber& subscriber) { subscriber.on_records_lost(identity, records, received_unix_ns); });
+    return {.records_lost = records};
+  }
+  if (event == kEventTrainStep) {
+    Result<StepSummary> summary = step_from_record(record);
+    if (!summary.ok()) return {.refused = "malformed"};
+    steps_.append_step(identity, *summary, received_unix_ns);
+    tell([&](StoreSubscriber& subscriber) { subscriber.on_step(identity, *summary, received_unix_ns); });
+    return {.records_lost = std::max<int64_t>(0, summary->records_lost)};
+  }
+  if (event == kEventRankStatus) {
+    Result<RankStatus> status = status_from_record(record);
+    if (!status.ok()) return {.refused = "malformed"};
+    // A clock that is ahead would keep every later status out.
+    status->time_unix_ns = std::min(status->time_unix_ns, received_unix_ns);
+    steps_.append_status(identity, *status, received_unix_ns);
+    tell([&](StoreSubscriber& subscriber) { subscriber.on_status(identity, *status, received_unix_ns); });
+  } else if (event == kEventCommInit) {
+    Result<CommInit> comm = comm_init_from_record(record);
+    if (!comm.ok()) return {.refused = "malformed"};
+    steps_.append_comm(identity, *comm, received_unix_ns);
+    tell([&](StoreSubscriber& subscriber) { subscriber.on_comm(identity, *comm, received_unix_ns); });
+  } else if (event == kEventCommGroup) {
+    Result<CommGroup> group = comm_group_from_record(record);
+    if (!group.ok()) return {.refused = "malformed"};
+    steps_.append_group(identity, *group, received_unix_ns);
+  } else if (event == kEventRankStack) {  // kept as log records, which /stacks asks for
+    Result<RankStack> stack = rank_stack_from_record(record);
+    if (!stack.ok()) return {.refused = "malformed"};
+    tell([&](StoreSubscriber& subscriber) { subscriber.on_stack(identity, *stack, received_unix_ns); });
+  } else if (event == kEventCommDump) {
+    Result<FlightDump> dump = flight_dump_from_record(record);
+    if (!dump.ok()) return {.refused = "malformed"};
+    tell([&](StoreSubscriber& subscriber) { subscriber.on_dump(identity, *dump, received_unix_ns); });
+  } else if (event == kEventJobStart) {
+    steps_.rank_started(identity, received_unix_ns);
+    tell([&](StoreSubscriber& subscriber) { subscriber.on_rank_started(identity, received_unix_ns); });
+  } else {
+    const bool clean = is_clean(record);
+    steps_.rank_ended(identity, clean, received_unix_ns);
+    tell([&](StoreSubscriber& subscriber) { subscriber.on_rank_ended(identity, clean, received_unix_ns); });
+  }
+  return {};
+}
+
+}  // namespace lockstep

@@ -1,0 +1,90 @@
+// Turns a decoded batch into appends to the stores and then tells the subscribers. The same code runs when a door has
+// accepted a batch and when the durable log is replayed, so both give the same stores.
+//
+// Metrics: subscribers hear of them; they are stored by their own doors (ingest/otlp/metric_mapping.h), whose store has
+// a log
+//   of its own.
+// Logs: Lockstep's events (model/events.h) become rows; every record is also kept as a log record. A record that has a
+//   Lockstep event name and cannot be read as one is counted, and kept as a log record only. Of a job's attempts one
+//   counts at a time (job_attempts.h): records of others are held, or refused as old_attempt.
+//
+// Order: batches are applied one after the other in the order of the calls; the caller keeps log order.
+// Thread rule: Thread-safe (one mutex). subscribe() before the first apply().
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "apply/agent_registry.h"
+#include "apply/job_attempts.h"
+#include "apply/subscriber.h"
+#include "base/counters.h"
+#include "model/telemetry.h"
+#include "store/span_store.h"
+#include "store/step_store.h"
+
+namespace lockstep {
+
+class Applier {
+ public:
+  Applier(StepStore& steps, SpanStore& spans, AgentRegistry& agents, Counters& counters)
+      : steps_(steps),
+        spans_(spans),
+        agents_(agents),
+        counters_(counters),
+        attempts_([this](const std::string& job_id) {
+          const std::optional<JobInfo> job = steps_.job(job_id);
+          return job ? std::optional<JobAttempts::Known>({job->attempt, job->last_seen_unix_ns}) : std::nullopt;
+        }) {}
+
+  void subscribe(StoreSubscriber& subscriber) { subscribers_.push_back(&subscriber); }
+  // log_sequence: of the record of the durable log; 0: of none.
+  // False: it failed (out of memory, a fault of ours). It is counted and told in one line with its sequence; what of it
+  // was applied stays, the log has all of it, and what comes next is applied.
+  bool apply(Signal signal, Batch batch, int64_t received_unix_ns, uint64_t log_sequence = 0);
+  // Spans as columns. log_sequence: as for SpanStore::append().
+  bool apply_spans(spans::SpanColumns columns, int64_t received_unix_ns, uint64_t log_sequence);
+  // The last record of the durable log that is in the stores. Records that were passed over need not be told one by
+  // one.
+  uint64_t applied_through() const { return applied_through_; }
+  void set_applied_through(uint64_t log_sequence) { applied_through_ = log_sequence; }
+
+ private:
+  void note_agent(const Attributes& resource, int64_t received_unix_ns, int64_t records_lost);
+  // What became of a record: how many the sender says were lost; a reason where it was refused; whether it is held.
+  struct Applied {
+    int64_t records_lost = 0;
+    const char* refused = nullptr;
+    bool is_held = false;
+  };
+  Applied apply_event(const LogRecord& record, const std::shared_ptr<const Attributes>& resource,
+                      int64_t received_unix_ns);
+  // Of the attempt that counts.
+  Applied apply_job_event(const LogRecord& record, const Identity& identity, int64_t received_unix_ns);
+  void begin_attempt(const Identity& first);
+  void count_log(const char* refused);  // nullptr: passed
+  void apply_batch(Signal signal, Batch batch, int64_t received_unix_ns, uint64_t log_sequence);
+  bool contain(Signal signal, uint64_t log_sequence, const std::function<void()>& apply);
+  // One that throws misses that record; the others hear of it all the same.
+  template <typename Call>
+  void tell(const Call& call);
+  struct OneRecord;
+  static constexpr int kFailuresToldMax = 100;  // the rest are counted
+
+  StepStore& steps_;
+  SpanStore& spans_;
+  AgentRegistry& agents_;
+  Counters& counters_;
+  std::vector<StoreSubscriber*> subscribers_;
+  std::atomic<uint64_t> applied_through_{0};
+  JobAttempts attempts_;
+  int failures_told_ = 0;
+  std::mutex mutex_;  // one batch at a time
+};
+
+}  // namespace lockstep

@@ -1,0 +1,166 @@
+#include "apply/applier.h"
+
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <limits>
+
+#include "base/text.h"
+#include "store/memory_span_store.h"
+#include "store/memory_step_store.h"
+#include "store/store_counters.h"
+
+namespace lockstep {
+namespace {
+
+constexpr int64_t kAll = std::numeric_limits<int64_t>::max();
+
+struct Heard : StoreSubscriber {
+  std::vector<std::string> calls;
+  void on_step(const Identity& identity, const StepSummary& step, int64_t received) override {
+    calls.push_back(format("step %d.%lld@%lld", identity.rank, static_cast<long long>(step.step),
+                           static_cast<long long>(received)));
+  }
+  void on_status(const Identity& identity, const RankStatus&, int64_t) override {
+    calls.push_back(format("status %d", identity.rank));
+  }
+  void on_comm(const Identity& identity, const CommInit& comm, int64_t) override {
+    calls.push_back(format("comm %d.%llu", identity.rank, static_cast<unsigned long long>(comm.comm_id)));
+  }
+  void on_rank_started(const Identity& identity, int64_t) override {
+    calls.push_back(format("started %d", identity.rank));
+  }
+  void on_rank_ended(const Identity& identity, bool clean, int64_t) override {
+    calls.push_back(format("ended %d %s", identity.rank, clean ? "clean" : "unclean"));
+  }
+  void on_records_lost(const Identity& identity, int64_t records, int64_t) override {
+    calls.push_back(format("lost %d.%lld", identity.rank, static_cast<long long>(records)));
+  }
+  void on_metrics(const Attributes& resource, std::span<const MetricPoint> points, int64_t received) override {
+    calls.push_back(format("metrics %s %zu@%lld", std::string(find_string(resource, "host.name")).c_str(),
+                           points.size(), static_cast<long long>(received)));
+  }
+  void on_node_event(std::string_view host, const NodeEvent& event, int64_t received) override {
+    calls.push_back(format("event %s %s %lld@%lld", std::string(host).c_str(), event.name.c_str(),
+                           static_cast<long long>(event.code), static_cast<long long>(received)));
+  }
+};
+
+class ApplierTest : public ::testing::Test {
+ protected:
+  ApplierTest() { applier_.subscribe(heard_); }
+  static Identity identity() {
+    return {.job_id = "job",
+            .attempt = 0,
+            .rank = 3,
+            .world_size = 8,
+            .local_rank = 3,
+            .host = "node-0",
+            .gpu_uuid = "GPU-3"};
+  }
+  void apply_logs(Attributes resource, std::vector<LogRecord> logs) {
+    Batch batch{.signal = Signal::kLogs, .groups = {{.resource = std::move(resource), .logs = std::move(logs)}}};
+    applier_.apply(Signal::kLogs, batch, 1000);
+  }
+  Counters counters_{kStoreCounters};
+  MemoryStepStore steps_{{}, counters_};
+  MemorySpanStore spans_{{}, counters_};
+  AgentRegistry agents_;
+  Applier applier_{steps_, spans_, agents_, counters_};
+  Heard heard_;
+};
+
+TEST_F(ApplierTest, EventsBecomeRowsAndSubscribersHearOfThemInOrder) {
+  StepSummary step;
+  step.step = 7;
+  step.duration_ns = 5;
+  step.records_lost = 2;
+  RankStatus status;
+  status.time_unix_ns = 60;
+  apply_logs(to_resource(identity()),
+             {job_start_record(1), to_record(CommInit{.comm_id = 9, .size = 8, .rank_in_comm = 3}, 2), to_record(step),
+              to_record(status), to_record(Gap{"ring_overwritten", 10}, 3), job_end_record(4, true)});
+  EXPECT_EQ(heard_.calls, (std::vector<std::string>{"started 3", "comm 3.9", "step 3.7@1000", "status 3", "lost 3.10",
+                                                    "ended 3 clean"}));
+  std::optional<JobInfo> job = steps_.job("job");
+  ASSERT_TRUE(job.has_value());
+  const RankInfo& rank = job->ranks.at(0);
+  EXPECT_EQ(rank.identity, identity());
+  EXPECT_EQ(rank.last_step, 7);
+  EXPECT_EQ(rank.comms.at(0).comm_id, 9u);
+  EXPECT_TRUE(rank.status.has_value());
+  EXPECT_TRUE(rank.ended && rank.ended_cleanly);
+  EXPECT_EQ(rank.records_lost, 12);
+  EXPECT_EQ(steps_.steps("job", 7, 7).size(), 1u);
+  EXPECT_EQ(steps_.logs("", "", 100).total, 6u);
+  EXPECT_EQ(steps_.logs("", "train.step", 100).total, 1u);
+  ASSERT_EQ(agents_.agents().size(), 1u);
+  EXPECT_EQ(agents_.agents()[0].host, "node-0");
+  EXPECT_EQ(agents_.agents()[0].records_lost, 12);
+  EXPECT_EQ(agents_.agents()[0].last_seen_unix_ns, 1000);
+}
+
+TEST_F(ApplierTest, AnEventThatCannotBeReadIsCountedAndKeptAsALogRecordOnly) {
+  LogRecord no_step;
+  no_step.event_name = "train.step";
+  apply_logs(to_resource(identity()), {no_step});
+  apply_logs({{"service.name", "app"}}, {to_record(StepSummary{})});
+  LogRecord plain;
+  plain.body = Value("hello");
+  apply_logs({{"service.name", "app"}}, {plain});
+  EXPECT_TRUE(heard_.calls.empty());
+  EXPECT_TRUE(steps_.jobs().empty());
+  EXPECT_EQ(steps_.logs("", "", 10).total, 3u);
+  EXPECT_EQ(steps_.logs("app", "", 1).items.at(0).record.observed_unix_ns, 1000)
+      << "a record without a time gets the time it was received";
+  EXPECT_EQ(counters_.value("lockstep_apply_records_refused_total", "signal=\"logs\",reason=\"malformed\""), 1);
+  EXPECT_EQ(counters_.value("lockstep_apply_records_refused_total", "signal=\"logs\",reason=\"no_identity\""), 1);
+  EXPECT_EQ(
+      counters_.sum("lockstep_apply_records_received_total"),
+      counters_.sum("lockstep_apply_records_passed_total") + counters_.sum("lockstep_apply_records_refused_total"));
+}
+
+TEST_F(ApplierTest, AGapWithoutARankIsTheAgentsOwn) {
+  apply_logs({{"service.name", "lockstep-agent"}, {"host.name", "node-9"}}, {to_record(Gap{"spool_full", 4}, 1)});
+  EXPECT_EQ(agents_.agents().at(0).records_lost, 4);
+  EXPECT_EQ(counters_.sum("lockstep_apply_records_refused_total"), 0);
+}
+
+TEST_F(ApplierTest, TellsOfThePointsOfAResourceAtOnce) {
+  Batch batch{.signal = Signal::kMetrics,
+              .groups = {{.resource = {{"host.name", "node-0"}}, .points = {{.name = "a"}, {.name = "b"}}},
+                         {.resource = {{"host.name", "node-1"}}, .points = {{.name = "a"}}}}};
+  applier_.apply(Signal::kMetrics, batch, 1000);
+  EXPECT_EQ(heard_.calls, (std::vector<std::string>{"metrics node-0 2@1000", "metrics node-1 1@1000"}));
+}
+
+TEST_F(ApplierTest, TellsOfNodeEventsAndCountsThoseItCannotRead) {
+  NodeEvent xid;
+  xid.name = "gpu.xid";
+  xid.time_unix_ns = 900;
+  xid.code = 79;
+  LogRecord broken = to_record(xid);
+  broken.attributes.push_back({"device", int64_t{7}});
+  LogRecord foreign;
+  foreign.event_name = "browser.click";
+  Attributes agent{{"service.name", "lockstep-agent"}, {"host.name", "node-0"}};
+  apply_logs(agent, {to_record(xid), broken, foreign});
+  EXPECT_EQ(heard_.calls, (std::vector<std::string>{"event node-0 gpu.xid 79@1000"}));
+  EXPECT_EQ(counters_.value("lockstep_apply_records_refused_total", "signal=\"logs\",reason=\"malformed\""), 1);
+  apply_logs({{"service.name", "another"}, {"host.name", "node-0"}}, {broken});
+  apply_logs({{"service.name", "lockstep-agent"}}, {to_record(xid)});  // of no host
+  EXPECT_EQ(heard_.calls.size(), 1u);
+  EXPECT_EQ(counters_.value("lockstep_apply_records_refused_total", "signal=\"logs\",reason=\"malformed\""), 1);
+}
+
+TEST_F(ApplierTest, SpansAreKeptWithTheirService) {
+  Span span;
+  span.name = "step";
+  Batch batch{.signal = Signal::kSpans, .groups = {{.resource = {{"service.name", "trainer"}}, .spans = {span}}}};
+  applier_.apply(Signal::kSpans, batch, 1000);
+  EXPECT_EQ(spans_.newest("trainer", 10).items.at(0).span, span);
+  EXPECT_EQ(counters_.value("lockstep_apply_records_passed_total", "signal=\"spans\""), 1);
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,187 @@
+#include "control/agent_commands.h"
+
+#include <gtest/gtest.h>
+
+#include "base/text.h"
+#include "ingest/counters_table.h"
+#include "wire/commands.h"
+
+namespace lockstep {
+namespace {
+
+constexpr int64_t kSecond = 1'000'000'000;
+
+struct TestClock final : Clock {
+  int64_t now = 1'000 * kSecond;
+  int64_t unix_ns() const override { return now; }
+  int64_t monotonic_ns() const override { return now; }
+};
+
+struct TestResponder final : HttpResponder {
+  std::optional<HttpResponse> answered;
+  bool may_wait = true;
+  bool waits = false;
+  bool is_gone = false;
+  void answer(HttpResponse response) override {
+    if (!answered) answered = std::move(response);
+  }
+  bool defer() override { return waits = may_wait; }
+  bool gone() const override { return is_gone; }
+};
+
+struct AgentCommandsTest : ::testing::Test {
+  TestClock clock;
+  Counters counters{kServerCounters};
+  AgentCommands commands{{.per_host_max = 4, .commands_max = 6, .waiting_max = 2}, clock, counters};
+
+  static DetailRequest request(int64_t step) { return {"job", 0, step, step, {1, 2}}; }
+  static std::shared_ptr<TestResponder> poll(AgentCommands& door, const std::string& query,
+                                             const std::string& method = "GET") {
+    auto responder = std::make_shared<TestResponder>();
+    ServerRequest http;
+    http.method = method;
+    http.path = kCommandsPath;
+    http.query = query;
+    door.poll(http, responder);
+    return responder;
+  }
+  std::shared_ptr<TestResponder> poll(const std::string& query) { return poll(commands, query); }
+  static CommandList list_of(const TestResponder& responder) {
+    EXPECT_TRUE(responder.answered && responder.answered->status == 200);
+    Result<CommandList> list = parse_commands(responder.answered ? responder.answered->body : "");
+    EXPECT_TRUE(list.ok()) << list.error();
+    return list.ok() ? *list : CommandList{};
+  }
+  void expect_balance() const {
+    EXPECT_EQ(counters.value("lockstep_commands_total"), counters.value("lockstep_commands_acknowledged_total") +
+                                                             counters.value("lockstep_commands_expired_total") +
+                                                             counters.sum("lockstep_commands_refused_total") +
+                                                             counters.value("lockstep_commands_pending"));
+  }
+};
+
+TEST_F(AgentCommandsTest, AnAgentThatWaitsIsAnsweredAtOnce) {
+  auto waits = poll("host=node-a");
+  EXPECT_TRUE(waits->waits);
+  EXPECT_FALSE(waits->answered);
+  EXPECT_TRUE(commands.ask("node-b", request(1)));
+  EXPECT_FALSE(waits->answered) << "that was for another";
+  EXPECT_TRUE(commands.ask("node-a", request(2)));
+  EXPECT_EQ(list_of(*waits).details, std::vector<DetailRequest>{request(2)});
+}
+
+TEST_F(AgentCommandsTest, StacksAreAskedForOnTheSameWay) {
+  const StackRequest stacks{"job", 0, {3, 5}};
+  EXPECT_TRUE(commands.ask("node-a", stacks));
+  EXPECT_TRUE(commands.ask("node-a", request(1)));
+  EXPECT_FALSE(commands.ask("node-a", StackRequest{"job", 0, {}})) << "nobody is not everybody";
+  auto given = poll("host=node-a");
+  EXPECT_EQ(list_of(*given).stacks, std::vector<StackRequest>{stacks});
+  EXPECT_EQ(list_of(*given).details, std::vector<DetailRequest>{request(1)});
+}
+
+TEST_F(AgentCommandsTest, AnAgentThatComesLaterGetsWhatWaitsForIt) {
+  commands.ask("node-a", request(1));
+  commands.ask("node b", request(2));
+  EXPECT_EQ(list_of(*poll("host=node%20b&host=node-a")).details, (std::vector<DetailRequest>{request(1), request(2)}));
+}
+
+TEST_F(AgentCommandsTest, ACommandIsGivenAgainUntilTheAgentSaysThatItHasIt) {
+  commands.ask("a", request(1));
+  const CommandList first = list_of(*poll("host=a"));
+  EXPECT_EQ(list_of(*poll("host=a")), first) << "the answer was lost";
+  EXPECT_TRUE(poll("host=a&after=" + first.cursor)->waits);
+  EXPECT_EQ(counters.value("lockstep_commands_acknowledged_total"), 1);
+  expect_balance();
+}
+
+TEST_F(AgentCommandsTest, ACursorTakesNothingThatWasNotHandedOut) {
+  commands.ask("b", request(1));
+  commands.ask("a", request(2));
+  const CommandList first = list_of(*poll("host=a"));
+  const CommandList second = list_of(*poll("host=a&host=b&after=" + first.cursor));  // ranks of b came meanwhile
+  EXPECT_EQ(second.details, std::vector<DetailRequest>{request(1)});
+  EXPECT_TRUE(poll("host=a&host=b&after=" + second.cursor)->waits);
+}
+
+TEST_F(AgentCommandsTest, ACursorOfAnEarlierServerMeansThatEverythingIsNew) {
+  commands.ask("a", request(1));
+  const std::string cursor = list_of(*poll("host=a")).cursor;
+  clock.now += kSecond;
+  AgentCommands next({}, clock, counters);
+  next.ask("a", request(2));
+  EXPECT_EQ(list_of(*poll(next, "host=a&after=" + cursor)).details, std::vector<DetailRequest>{request(2)});
+}
+
+TEST_F(AgentCommandsTest, WhoeverWaitsInVainIsToldSoAfterAWhile) {
+  auto waits = poll("host=a");
+  clock.now += 24 * kSecond;
+  commands.tick();
+  EXPECT_FALSE(waits->answered);
+  clock.now += kSecond;
+  commands.tick();
+  ASSERT_TRUE(waits->answered);
+  EXPECT_EQ(waits->answered->status, 204);
+  commands.ask("a", request(1));  // finds nobody, and does not answer twice
+  EXPECT_EQ(waits->answered->status, 204);
+}
+
+TEST_F(AgentCommandsTest, WhatNobodyFetchesExpires) {
+  commands.ask("a", request(1));
+  clock.now += 60 * kSecond;
+  commands.tick();
+  EXPECT_TRUE(poll("host=a")->waits);
+  EXPECT_EQ(counters.value("lockstep_commands_expired_total"), 1);
+  expect_balance();
+}
+
+TEST_F(AgentCommandsTest, RefusesWhatIsTooMuchAndTakesTheSameOnce) {
+  for (int64_t step = 0; step < 4; ++step) EXPECT_TRUE(commands.ask("a", request(step)));
+  EXPECT_FALSE(commands.ask("a", request(4))) << "for one host";
+  EXPECT_TRUE(commands.ask("a", request(3))) << "the same is asked already";
+  EXPECT_TRUE(commands.ask("b", request(1)));
+  EXPECT_TRUE(commands.ask("b", request(2)));
+  EXPECT_FALSE(commands.ask("c", request(1))) << "in all";
+  EXPECT_FALSE(commands.ask("d", {"job", 0, 0, kDetailStepsMax, {}}));
+  EXPECT_EQ(list_of(*poll("host=a")).details.size(), 4u);
+  expect_balance();
+}
+
+TEST_F(AgentCommandsTest, WhenTooManyWaitTheNextIsSentAwayUnlessSomebodyHasGone) {
+  auto first = poll("host=a");
+  auto second = poll("host=b");
+  auto third = poll("host=c");
+  ASSERT_TRUE(third->answered);
+  EXPECT_EQ(third->answered->status, 503);
+  EXPECT_EQ(third->answered->header("retry-after"), "5");
+  first->is_gone = true;
+  EXPECT_TRUE(poll("host=c")->waits);
+}
+
+TEST_F(AgentCommandsTest, MalformedQuestionsAreRefusedWithOneLine) {
+  std::string many = "host=a";
+  for (int i = 0; i < 70; ++i) many += format("&host=%d", i);
+  for (const std::string& query : {std::string(), std::string("after=1"), std::string("host="), std::string("host=%zz"),
+                                   std::string("host=a%00"), std::string("host=a&after=A b"),
+                                   "host=" + std::string(300, 'x'), "host=a&after=" + std::string(65, '1'), many}) {
+    auto answer = poll(query);
+    ASSERT_TRUE(answer->answered) << query;
+    EXPECT_EQ(answer->answered->status, 400) << query;
+    EXPECT_EQ(answer->answered->body.find('\n'), answer->answered->body.size() - 1);
+  }
+  auto posted = poll(commands, "host=a", "POST");
+  EXPECT_EQ(posted->answered->status, 405);
+  EXPECT_TRUE(poll("host=a&after=&wait=9")->waits) << "parameters of a newer agent";
+}
+
+TEST_F(AgentCommandsTest, WhenItClosesEverybodyIsSentAway) {
+  auto waits = poll("host=a");
+  commands.close();
+  EXPECT_EQ(waits->answered->status, 503);
+  EXPECT_EQ(poll("host=a")->answered->status, 503);
+  EXPECT_FALSE(commands.ask("a", request(1)));
+  expect_balance();
+}
+
+}  // namespace
+}  // namespace lockstep

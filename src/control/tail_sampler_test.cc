@@ -1,0 +1,213 @@
+#include "control/tail_sampler.h"
+
+#include <gtest/gtest.h>
+
+#include "base/text.h"
+#include "diagnosis/testing.h"
+#include "store/memory_step_store.h"
+#include "store/store_counters.h"
+
+namespace lockstep {
+namespace {
+
+using testing::kEpochNs;
+using testing::kSecondNs;
+using testing::MadeUpJob;
+using testing::RankPlan;
+using testing::StepPlan;
+
+struct TestAsker final : DetailAsker {
+  struct One {
+    std::string host;
+    DetailRequest request;
+  };
+  std::vector<One> asked;
+  bool takes = true;
+  bool ask(const std::string& host, const DetailRequest& request) override {
+    if (takes) asked.push_back({host, request});
+    return takes;
+  }
+  std::set<int64_t> steps() const {
+    std::set<int64_t> all;
+    for (const One& one : asked) all.insert(one.request.from_step);
+    return all;
+  }
+  std::set<int32_t> ranks(int64_t step) const {
+    std::set<int32_t> all;
+    for (const One& one : asked) {
+      if (one.request.from_step == step) all.insert(one.request.ranks.begin(), one.request.ranks.end());
+    }
+    return all;
+  }
+};
+
+struct TailSamplerTest : ::testing::Test {
+  Counters counters{kStoreCounters};
+  MemoryStepStore steps{{}, counters};
+  TestAsker asker;
+  TailSampler tail{steps, asker, counters};
+  int64_t now = kEpochNs;
+
+  // Plays steps [from, to], one a second.
+  void play(MadeUpJob& job, int64_t from, int64_t to, const StepPlan& plan = {}) {
+    for (int64_t step = from; step <= to; ++step) {
+      now += kSecondNs;
+      for (const auto& [identity, summary] : job.step(step, plan)) {
+        steps.append_step(identity, summary, now);
+        tail.on_step(identity, summary, now);
+      }
+      tail.tick(now);
+    }
+  }
+  static StepPlan slow(int64_t from, int64_t to, int32_t rank, double own_ms) {
+    return [=](int64_t step, std::vector<RankPlan>& ranks) {
+      if (step >= from && step <= to) ranks[static_cast<size_t>(rank)].own_ms = own_ms;
+    };
+  }
+  Verdict verdict(std::string id, int64_t since, std::vector<int32_t> ranks, std::string state = "suspected") const {
+    Verdict one;
+    one.id = std::move(id);
+    one.job_id = "job";
+    one.state = std::move(state);
+    one.kind = "slow";
+    one.since_step = since;
+    one.culprit.ranks = std::move(ranks);
+    return one;
+  }
+  int64_t left_out(const char* reason) const {
+    return counters.value("lockstep_detail_asks_left_out_total", format("reason=\"%s\"", reason));
+  }
+};
+
+TEST_F(TailSamplerTest, AsksForAStepThatTurnedOutSlowOfAllRanksOfASmallJob) {
+  tail.go_live();
+  MadeUpJob job(16);
+  play(job, 0, 40, slow(30, 30, 5, 250));
+  EXPECT_EQ(asker.steps(), std::set<int64_t>{30});
+  ASSERT_EQ(asker.asked.size(), 2u) << "each host for its own ranks";
+  EXPECT_EQ(asker.asked[0].host, "node-0");
+  EXPECT_EQ(asker.asked[0].request.ranks, (std::vector<int32_t>{0, 1, 2, 3, 4, 5, 6, 7}));
+  EXPECT_EQ(asker.asked[1].request.ranks.front(), 8);
+  EXPECT_EQ(counters.value("lockstep_detail_asks_total", "reason=\"slow_step\""), 1);
+}
+
+TEST_F(TailSamplerTest, OfALargeJobItAsksForTheSlowestAndAFewMedianRanks) {
+  tail.go_live();
+  MadeUpJob job(256);
+  play(job, 0, 35, slow(30, 30, 77, 250));
+  const std::set<int32_t> ranks = asker.ranks(30);
+  EXPECT_TRUE(ranks.contains(77));
+  EXPECT_EQ(ranks.size(), TailSampler::kSlowestRanks + TailSampler::kMedianRanks);
+}
+
+TEST_F(TailSamplerTest, AHealthyJobIsNotAskedFor) {
+  tail.go_live();
+  MadeUpJob job(16);
+  job.noise = 0.03;
+  play(job, 0, 300);
+  EXPECT_TRUE(asker.asked.empty());
+}
+
+TEST_F(TailSamplerTest, CheckpointsAndEvaluationExplainThemselves) {
+  tail.go_live();
+  MadeUpJob job(16);
+  play(job, 0, 60, [](int64_t step, std::vector<RankPlan>& ranks) {
+    for (RankPlan& rank : ranks) {
+      if (step % 20 == 19) rank = {.own_ms = rank.own_ms + 400, .checkpoint_ms = 400};
+    }
+  });
+  EXPECT_TRUE(asker.asked.empty());
+}
+
+TEST_F(TailSamplerTest, OfAStretchOfSlowStepsItAsksForTheFirstAndForOneThatIsMuchSlower) {
+  tail.go_live();
+  MadeUpJob job(16);
+  play(job, 0, 120, [](int64_t step, std::vector<RankPlan>& ranks) {
+    if (step >= 40) ranks[3].own_ms = step == 50 ? 400 : 200;  // slow for good
+  });
+  EXPECT_EQ(asker.steps(), (std::set<int64_t>{40, 50}));
+}
+
+TEST_F(TailSamplerTest, AJobThatStumblesAllTheTimeStaysWithinTheBudget) {
+  tail.go_live();
+  MadeUpJob job(16);
+  play(job, 0, 29);
+  for (int64_t step = 30; step < 150; ++step) play(job, step, step, slow(step, step, 2, step % 5 == 0 ? 300 : 100));
+  EXPECT_LE(asker.steps().size(), 2u * TailSampler::kAsksPerMinute);
+  EXPECT_GE(asker.steps().size(), static_cast<size_t>(TailSampler::kAsksPerMinute));
+  EXPECT_EQ(static_cast<int64_t>(asker.steps().size()) + left_out("budget"), 24);
+}
+
+TEST_F(TailSamplerTest, ANewVerdictBringsItsCulpritsTheirPeersAndMedianRanks) {
+  tail.go_live();
+  MadeUpJob job(256);
+  play(job, 0, 20);
+  // Rank 77 is in a pair and in a group of eight.
+  for (int32_t rank : {77, 78}) steps.append_comm(job.identity(rank), {.comm_id = 1, .size = 2}, now);
+  for (int32_t rank = 72; rank < 80; ++rank) steps.append_comm(job.identity(rank), {.comm_id = 2, .size = 8}, now);
+  tail.note({verdict("v1", 15, {77})});
+  tail.tick(now);
+  EXPECT_EQ(asker.steps(), (std::set<int64_t>{14, 15, 16, 17}));
+  const std::set<int32_t> ranks = asker.ranks(15);
+  for (int32_t rank = 72; rank < 80; ++rank) EXPECT_TRUE(ranks.contains(rank)) << rank;
+  EXPECT_GT(ranks.size(), 8u);
+  EXPECT_LE(ranks.size(), 8 + TailSampler::kMedianRanks);
+}
+
+TEST_F(TailSamplerTest, AVerdictThatOnlyChangesItsNumbersIsNotAskedForAgain) {
+  tail.go_live();
+  MadeUpJob job(16);
+  play(job, 0, 20);
+  tail.note({verdict("v1", 15, {3})});
+  tail.tick(now);
+  const size_t before = asker.asked.size();
+  EXPECT_GT(before, 0u);
+  tail.note({verdict("v1", 15, {3}, "confirmed"), verdict("v1", 15, {3}, "cleared")});
+  tail.tick(now);
+  EXPECT_EQ(asker.asked.size(), before);
+}
+
+TEST_F(TailSamplerTest, WhatALogBroughtBackIsNotAskedFor) {
+  MadeUpJob job(16);
+  play(job, 0, 40, slow(30, 30, 5, 250));
+  tail.note({verdict("v1", 30, {5}, "confirmed")});
+  tail.tick(now);
+  tail.go_live();
+  tail.tick(now);
+  tail.note({verdict("v1", 30, {5}, "confirmed")});
+  tail.tick(now);
+  EXPECT_TRUE(asker.asked.empty());
+  play(job, 41, 50, slow(45, 45, 5, 250));
+  EXPECT_EQ(asker.steps(), std::set<int64_t>{45}) << "and what comes now is judged by what was usual before";
+}
+
+TEST_F(TailSamplerTest, ASilentRankDoesNotHoldUpTheOthers) {
+  tail.go_live();
+  MadeUpJob job(16);
+  play(job, 0, 20);
+  play(job, 21, 40, [](int64_t step, std::vector<RankPlan>& ranks) {
+    ranks[9].silent = true;
+    if (step == 30) ranks[5].own_ms = 250;
+  });
+  EXPECT_EQ(asker.steps(), std::set<int64_t>{30});
+}
+
+TEST_F(TailSamplerTest, AJobThatWentBackToACheckpointIsFollowedThere) {
+  tail.go_live();
+  MadeUpJob job(16);
+  play(job, 1000, 1030);
+  play(job, 900, 930, slow(920, 920, 5, 250));
+  EXPECT_EQ(asker.steps(), std::set<int64_t>{920});
+}
+
+TEST_F(TailSamplerTest, WhatTheAgentsCannotBeAskedForIsCounted) {
+  tail.go_live();
+  asker.takes = false;
+  MadeUpJob job(16);
+  play(job, 0, 40, slow(30, 30, 5, 250));
+  EXPECT_EQ(left_out("refused"), 1);
+  EXPECT_EQ(counters.sum("lockstep_detail_asks_total"), 0);
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,160 @@
+#include "ingest/otlp/admission.h"
+
+#include <gtest/gtest.h>
+
+#include "base/rate_limited_log.h"
+#include "model/events.h"
+
+namespace lockstep {
+namespace {
+
+constexpr int64_t kNow = 1'700'000'000'000'000'000;
+constexpr int64_t kMinute = 60'000'000'000;
+
+Batch samples(size_t count) {
+  Batch batch{Signal::kMetrics, {ResourceGroup{}}};
+  batch.groups[0].resource = {{"host.name", "gpu-017"}};
+  for (size_t i = 0; i < count; ++i) {
+    MetricPoint point;
+    point.name = "m" + std::to_string(i);
+    point.time_unix_ns = kNow;
+    batch.groups[0].points.push_back(point);
+  }
+  return batch;
+}
+
+Batch logs(std::vector<LogRecord> records, Attributes resource = to_resource({"job", 0, 3, 8, 3, "gpu-017", ""})) {
+  Batch batch{Signal::kLogs, {ResourceGroup{}}};
+  batch.groups[0].resource = std::move(resource);
+  batch.groups[0].logs = std::move(records);
+  return batch;
+}
+
+LogRecord good_step() {
+  StepSummary step;
+  step.step = 7;
+  step.start_unix_ns = kNow - kMinute;
+  step.duration_ns = 1'000'000;
+  return to_record(step);
+}
+
+TEST(Admission, SummarisesWhatItRefusedInOneLine) {
+  Batch batch = samples(4096);
+  batch.groups[0].points[11].time_unix_ns = kNow + 5 * 60 * kMinute;
+  AdmissionReport report = admit(batch, kNow);
+  EXPECT_EQ(report.message,
+            "node gpu-017: sample 12 of 4096 is 5h ahead of server time (limit 10m); kept 4095, refused 1");
+  EXPECT_EQ(report.received, 4096);
+  EXPECT_EQ(report.refused, 1);
+  EXPECT_EQ(report.refused_by_reason.at("future_time"), 1);
+  ASSERT_EQ(batch.record_count(), 4095u);
+  EXPECT_EQ(batch.groups[0].points[10].name, "m10");
+  EXPECT_EQ(batch.groups[0].points[11].name, "m12");
+}
+
+TEST(Admission, TakesTimesUpToTheLimitAndAnyTimeInThePast) {
+  Batch batch = samples(4);
+  batch.groups[0].points[0].time_unix_ns = kNow + kAheadMaxNs;
+  batch.groups[0].points[1].time_unix_ns = kNow + kAheadMaxNs + 1;
+  batch.groups[0].points[2].time_unix_ns = 1;
+  batch.groups[0].points[3].time_unix_ns = -1;  // beyond 2262 as OTLP's unsigned time
+  AdmissionReport report = admit(batch, kNow);
+  EXPECT_EQ(report.refused, 2);
+  ASSERT_EQ(batch.record_count(), 2u);
+  EXPECT_EQ(batch.groups[0].points[0].name, "m0");
+  EXPECT_EQ(batch.groups[0].points[1].name, "m2");
+}
+
+TEST(Admission, SaysNothingWhereNothingIsRefused) {
+  Batch batch = samples(3);
+  AdmissionReport report = admit(batch, kNow);
+  EXPECT_EQ(report.message, "");
+  EXPECT_EQ(report.refused, 0);
+  Batch empty{Signal::kLogs, {}};
+  EXPECT_EQ(admit(empty, kNow).received, 0);
+}
+
+TEST(Admission, LooksAtTheObservedTimeOfALogWithoutATimeAndAtBothEndsOfASpan) {
+  LogRecord observed;
+  observed.observed_unix_ns = kNow + kMinute * 11;
+  LogRecord neither;
+  Batch batch = logs({observed, neither});
+  EXPECT_EQ(admit(batch, kNow).refused, 1);
+  Batch spans{Signal::kSpans, {ResourceGroup{}}};
+  Span late_end;
+  late_end.start_unix_ns = kNow;
+  late_end.end_unix_ns = kNow + kMinute * 11;
+  Span good;
+  good.start_unix_ns = good.end_unix_ns = kNow;
+  spans.groups[0].spans = {late_end, good};
+  AdmissionReport report = admit(spans, kNow);
+  EXPECT_EQ(report.message, "span 1 of 2 is 11m ahead of server time (limit 10m); kept 1, refused 1");
+}
+
+TEST(Admission, RefusesEventsThatCannotBeReadAndKeepsTheRest) {
+  LogRecord bad_step;
+  bad_step.event_name = kEventTrainStep;
+  LogRecord bad_status = to_record(RankStatus{});
+  for (Attribute& attribute : bad_status.attributes) {
+    if (attribute.key == "quiet_ns") attribute.value = Value(int64_t{-1});
+  }
+  LogRecord bad_comm;
+  bad_comm.event_name = kEventCommInit;
+  LogRecord plain;
+  plain.body = Value("anything goes in a plain line");
+  LogRecord foreign;
+  foreign.event_name = "some.other.event";
+  Batch batch =
+      logs({bad_step, good_step(), bad_status, bad_comm, to_record(CommInit{1, 8, 3, 1, "dp"}, kNow), plain, foreign});
+  AdmissionReport report = admit(batch, kNow);
+  EXPECT_EQ(report.refused_by_reason,
+            (std::map<std::string, int64_t>{{"bad_comm_init", 1}, {"bad_rank_status", 1}, {"bad_train_step", 1}}));
+  EXPECT_EQ(report.message,
+            "node gpu-017: record 1 of 7 cannot be read: train.step without a step number; kept 4, refused 3 "
+            "(bad_comm_init 1, bad_rank_status 1, bad_train_step 1)");
+  EXPECT_EQ(batch.record_count(), 4u);
+}
+
+TEST(Admission, RefusesEventsOfNoJobButKeepsPlainLogsOfTheSameResource) {
+  LogRecord plain;
+  plain.body = Value("hello");
+  Batch batch = logs({good_step(), plain}, {{"service.name", "anything"}});
+  AdmissionReport report = admit(batch, kNow);
+  EXPECT_EQ(report.refused_by_reason.at("bad_identity"), 1);
+  EXPECT_NE(report.message.find("train.step: the resource has no lockstep.job_id"), std::string::npos)
+      << report.message;
+  EXPECT_EQ(batch.record_count(), 1u);
+}
+
+TEST(Admission, RefusesAnAttemptBeyondAllWithOneLine) {
+  Batch batch =
+      logs({good_step()}, {{"lockstep.job_id", "job"}, {"lockstep.rank", 0}, {"lockstep.attempt", INT64_MAX}});
+  AdmissionReport report = admit(batch, kNow);
+  EXPECT_EQ(report.refused_by_reason.at("bad_identity"), 1);
+  EXPECT_NE(report.message.find("lockstep.attempt 9223372036854775807 is not one any job reaches"), std::string::npos)
+      << report.message;
+}
+
+struct ManualClock final : Clock {
+  int64_t now_ns = 0;
+  int64_t unix_ns() const override { return now_ns; }
+  int64_t monotonic_ns() const override { return now_ns; }
+};
+
+TEST(RateLimitedLog, WritesOneLinePerSecondAndReasonAndCountsTheRest) {
+  ManualClock clock;
+  clock.now_ns = 1'000'000'000;
+  RateLimitedLog log(clock, "test");
+  EXPECT_EQ(log.line_now("a", "first").value_or(""), "first");
+  EXPECT_FALSE(log.line_now("a", "second"));
+  clock.now_ns += 999'999'999;
+  EXPECT_FALSE(log.line_now("a", "third"));
+  EXPECT_EQ(log.line_now("b", "other").value_or(""), "other");
+  clock.now_ns += 1;
+  EXPECT_EQ(log.line_now("a", "fourth").value_or(""), "fourth [a: 2 more lines left out]");
+  clock.now_ns += 1'000'000'000;
+  EXPECT_EQ(log.line_now("a", "fifth").value_or(""), "fifth");
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,607 @@
+#include "ingest/otlp/metric_mapping.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <optional>
+
+#include "base/protobuf_wire.h"
+#include "base/text.h"
+#include "model/prometheus_name.h"
+#include "model/series_labels.h"
+#include "store/metric_reader.h"
+#include "wire/otlp.h"
+#include "wire/otlp_metric_walk.h"
+
+namespace lockstep {
+namespace {
+
+using namespace protobuf;
+
+const double kStale = std::bit_cast<double>(kStaleBits);
+constexpr int64_t kSweepNs = 60'000'000'000;
+constexpr int32_t kSchemaMax = 8;
+constexpr int32_t kSchemaMin = -4;
+
+// The series that a metric becomes.
+enum class Form : char {
+  kGauge = 'g',
+  kCounter = 'c',
+  kUpDown = 'u',
+  kBucket = 'b',  // with a bound
+  kSum = 's',
+  kCount = 'n',
+  kNative = 'h',
+  kQuantile = 'q',  // with a bound
+};
+bool has_bound(char form) {
+  return form == static_cast<char>(Form::kBucket) || form == static_cast<char>(Form::kQuantile);
+}
+
+void put_size(std::string& out, size_t size) {
+  const uint32_t short_size = static_cast<uint32_t>(size);
+  char bytes[4];
+  std::memcpy(bytes, &short_size, 4);
+  out.append(bytes, 4);
+}
+void put_part(std::string& out, std::string_view part) {
+  put_size(out, part.size());
+  out += part;
+}
+std::string_view take_part(std::string_view& in) {
+  if (in.size() < 4) return {};
+  uint32_t size = 0;
+  std::memcpy(&size, in.data(), 4);
+  std::string_view part = in.substr(4, size);
+  in.remove_prefix(4 + part.size());
+  return part;
+}
+
+bool is_kept_resource(std::string_view key) {
+  return key == "service.name" || key == "service.namespace" || key == "service.instance.id" || key == "host.name" ||
+         key.starts_with("lockstep.");
+}
+
+// Fields that are attributes, each a KeyValue, whatever their number: as long as `take` says so.
+template <typename Take>
+Result<void> each_attribute(std::string_view fields, Take&& take) {
+  WireError error;
+  for (WireReader in(fields, error); in.next();) {
+    Result<Attribute> attribute = otlp::decode_attribute(in.bytes());
+    if (!attribute.ok()) return Error{attribute.error()};
+    take(std::move(*attribute));
+  }
+  if (error.what != nullptr) return Error{error.what};
+  return {};
+}
+
+std::string_view key_of(std::string_view key_value) {
+  std::string_view key;
+  WireError error;
+  for (WireReader in(key_value, error); in.next();) {
+    if (in.tag() == tag_of(1, kBytes)) {
+      key = in.bytes();
+    } else {
+      in.skip();
+    }
+  }
+  return key;
+}
+
+using Buckets = std::map<int32_t, double>;
+
+// OTLP's bucket i is (base^i, base^(i+1)], Prometheus' is (base^(i-1), base^i].
+Buckets buckets_of(const otlp::BucketSide& side) {
+  Buckets buckets;
+  for (size_t i = 0; i < side.counts.size(); ++i) {
+    if (side.counts[i] != 0) {
+      buckets[static_cast<int32_t>(std::clamp<int64_t>(int64_t{side.first} + static_cast<int64_t>(i) + 1, INT32_MIN,
+                                                       INT32_MAX))] += static_cast<double>(side.counts[i]);
+    }
+  }
+  return buckets;
+}
+Buckets buckets_of(const std::vector<HistogramSpan>& spans, const std::vector<double>& counts) {
+  Buckets buckets;
+  int32_t index = 0;
+  size_t at = 0;
+  for (const HistogramSpan& span : spans) {
+    index += span.offset;
+    for (uint32_t i = 0; i < span.length && at < counts.size(); ++i) buckets[index++] += counts[at++];
+  }
+  return buckets;
+}
+// Halves the resolution `by` times.
+Buckets merged(const Buckets& buckets, int32_t by) {
+  Buckets result;
+  for (const auto& [index, count] : buckets) {
+    const int64_t up = (int64_t{1} << std::min(by, 31)) - 1;
+    result[static_cast<int32_t>((int64_t{index} + up) >> std::min(by, 31))] += count;
+  }
+  return result;
+}
+void put_buckets(const Buckets& buckets, std::vector<HistogramSpan>& spans, std::vector<double>& counts) {
+  spans.clear();
+  counts.clear();
+  int64_t next = 0;
+  for (const auto& [index, count] : buckets) {
+    if (spans.empty() || index != next) {
+      spans.push_back({static_cast<int32_t>(index - next), 0});
+    }
+    ++spans.back().length;
+    counts.push_back(count);
+    next = int64_t{index} + 1;
+  }
+}
+
+// `sum` += `more`, at the coarser resolution of the two.
+void add(NativeHistogram& sum, const NativeHistogram& more) {
+  const int32_t schema = std::min(sum.schema, more.schema);
+  auto side = [&](auto spans, auto counts) {
+    Buckets buckets = merged(buckets_of(sum.*spans, sum.*counts), sum.schema - schema);
+    for (const auto& [index, count] : merged(buckets_of(more.*spans, more.*counts), more.schema - schema)) {
+      buckets[index] += count;
+    }
+    put_buckets(buckets, sum.*spans, sum.*counts);
+  };
+  side(&NativeHistogram::positive_spans, &NativeHistogram::positive);
+  side(&NativeHistogram::negative_spans, &NativeHistogram::negative);
+  sum.schema = schema;
+  sum.count += more.count;
+  sum.sum += more.sum;
+  sum.zero_count += more.zero_count;
+  sum.zero_threshold = std::max(sum.zero_threshold, more.zero_threshold);
+}
+
+}  // namespace
+
+// One request. Thread rule: Confined.
+class OtlpMetricWalk {
+ public:
+  OtlpMetricWalk(MetricMapping& mapping, std::string_view door, int64_t received_unix_ns)
+      : mapping_(mapping),
+        door_(door),
+        received_ms_(received_unix_ns / 1'000'000),
+        lease_(mapping.memory_, MemoryUse::kDecoding) {
+    error_.lease = &lease_;
+  }
+
+  Result<MetricMapping::Outcome> run(std::string_view bytes) {
+    WireReader in(bytes, error_);
+    while (in.next() && problem_.empty()) {
+      if (in.tag() == tag_of(1, kBytes)) {
+        resource_metrics(in.message());
+      } else {
+        in.skip();
+      }
+    }
+    if (!problem_.empty()) return Error{problem_};
+    if (lease_.was_refused()) return Error{kMemorySpent};
+    if (error_.what != nullptr) return Error{std::string("not an OTLP metrics request: ") + error_.what};
+    return outcome_;
+  }
+
+ private:
+  struct Entry {
+    size_t raw_at = 0, raw_size = 0;
+    bool is_histogram = false;
+    size_t at = 0;  // of the value, or of the histogram
+    size_t first_exemplar = 0, exemplars = 0;
+  };
+  void resource_metrics(WireReader in) {
+    // A message may come in pieces and in any order: the resource is known once all of it has been seen.
+    resource_.clear();
+    std::vector<std::string_view> scopes;
+    while (in.next()) {
+      if (in.tag() == tag_of(1, kBytes)) {
+        for (WireReader resource = in.message(); resource.next();) {
+          const bool is_attribute = resource.tag() == tag_of(1, kBytes);
+          if (!is_attribute) {
+            resource.skip();
+            continue;
+          }
+          const std::string_view key_value = resource.bytes();
+          if (is_kept_resource(key_of(key_value))) WireWriter(resource_).bytes(1, key_value);
+        }
+      } else if (in.tag() == tag_of(2, kBytes)) {
+        if (in.take_memory(sizeof(std::string_view))) scopes.push_back(in.bytes());
+      } else {
+        in.skip();
+      }
+    }
+    for (std::string_view scope : scopes) {
+      if (problem_.empty()) scope_metrics(in.part(scope));
+    }
+  }
+
+  void scope_metrics(WireReader in) {
+    prefix_.assign(1, 'O');
+    put_part(prefix_, resource_);
+    std::string_view scope;
+    begin_push();
+    while (in.next()) {
+      if (in.tag() == tag_of(1, kBytes)) {
+        for (WireReader told = in.message(); told.next();) {
+          if (told.tag() == tag_of(1, kBytes)) {
+            scope = told.bytes();
+          } else {
+            told.skip();
+          }
+        }
+      } else if (in.tag() == tag_of(2, kBytes)) {
+        metric(in.message());
+      } else {
+        in.skip();
+      }
+    }
+    end_push(scope);
+  }
+
+  void metric(WireReader in) {
+    const otlp::MetricHead one = otlp::read_metric_head(in);
+    uint64_t points = 0;
+    for (std::string_view piece : one.data) {
+      for (WireReader data = in.part(piece); data.next();) {
+        if (data.tag() == tag_of(1, kBytes)) {
+          point(one, data.message());
+          ++points;
+        } else {
+          data.skip();
+        }
+      }
+    }
+    if (points > 0) metadata(one);
+  }
+
+  static NameKind name_kind(uint32_t kind, bool is_monotonic) {
+    if (kind == 5) return NameKind::kGauge;
+    return kind == 7 && is_monotonic ? NameKind::kCounter : NameKind::kOther;
+  }
+
+  void metadata(const otlp::MetricHead& one) {
+    if (!is_utf8(one.name) || !is_utf8(one.help) || !is_utf8(one.unit) || one.help.size() > 1024) return;
+    const std::string name = prometheus_name(one.name, one.unit, name_kind(one.kind, one.is_monotonic));
+    const char* type = one.kind == 7 && one.is_monotonic ? "counter"
+                       : one.kind == 9 || one.kind == 10 ? "histogram"
+                       : one.kind == 11                  ? "summary"
+                                                         : "gauge";
+    std::string help(one.help);
+    if (name != one.name) help += std::string(help.empty() ? "" : " ") + "(OTLP " + std::string(one.name) + ")";
+    mapping_.intake_.metadata(name, type, help, one.unit);
+  }
+
+  void point(const otlp::MetricHead& metric, WireReader in) {
+    if (!read(metric.kind, metric.name.size() + metric.unit.size(), in)) return;
+    if (point_.time_ms == 0) point_.time_ms = received_ms_;
+    // What all series of this point have in common, after their form and bound.
+    tail_.clear();
+    put_part(tail_, metric.name);
+    put_part(tail_, metric.unit);
+    tail_ += attributes_;
+    switch (metric.kind) {
+      case 5:
+        if (!point_.has_value && !point_.is_stale()) return refuse("no_value", 1, "a point without a value");
+        return value(Form::kGauge, false, 0, point_.value, true);
+      case 7:
+        if (!point_.has_value && !point_.is_stale()) return refuse("no_value", 1, "a point without a value");
+        return value(metric.is_monotonic ? Form::kCounter : Form::kUpDown, metric.is_delta, 0, point_.value, true);
+      case 9:
+        return classic(metric.is_delta);
+      case 10:
+        return native(metric.is_delta);
+      default:
+        for (const auto& [quantile, number] : point_.quantiles) value(Form::kQuantile, false, quantile, number);
+        totals(false);
+    }
+  }
+
+  void totals(bool is_delta) {
+    if (point_.has_value || point_.is_stale()) value(Form::kSum, is_delta, 0, point_.value);
+    value(Form::kCount, is_delta, 0, static_cast<double>(point_.count));
+  }
+
+  void classic(bool is_delta) {
+    uint64_t count = 0;
+    std::vector<PushedExemplar> all = std::move(point_.exemplars);
+    point_.exemplars.clear();
+    double below = -std::numeric_limits<double>::infinity();
+    for (size_t i = 0; i < point_.bounds.size() && i < point_.buckets.size(); ++i) {
+      const double bound = point_.bounds[i];
+      count += point_.buckets[i];
+      for (const PushedExemplar& exemplar : all) {
+        if (exemplar.value > below && exemplar.value <= bound) point_.exemplars.push_back(exemplar);
+      }
+      value(Form::kBucket, is_delta, bound, static_cast<double>(count), true);
+      point_.exemplars.clear();
+      below = bound;
+    }
+    for (const PushedExemplar& exemplar : all) {
+      if (!(exemplar.value <= below)) point_.exemplars.push_back(exemplar);
+    }
+    value(Form::kBucket, is_delta, std::numeric_limits<double>::infinity(), static_cast<double>(point_.count), true);
+    totals(is_delta);
+  }
+
+  void native(bool is_delta) {
+    if (point_.scale < kSchemaMin && !point_.is_stale()) {
+      return refuse("bad_histogram", 1, format("an exponential histogram of scale %d (limit -4)", point_.scale));
+    }
+    if (point_.positive.counts.size() + point_.negative.counts.size() > kHistogramBucketsMax) {
+      return refuse("bad_histogram", 1,
+                    format("an exponential histogram of more than %zu buckets", kHistogramBucketsMax));
+    }
+    NativeHistogram histogram;
+    histogram.schema = std::min(point_.scale, kSchemaMax);
+    histogram.zero_threshold = point_.zero_threshold;
+    histogram.zero_count = static_cast<double>(point_.zero_count);
+    histogram.count = static_cast<double>(point_.count);
+    histogram.sum = point_.has_value ? point_.value : 0;
+    const int32_t down = std::max(0, point_.scale - kSchemaMax);
+    put_buckets(merged(buckets_of(point_.positive), down), histogram.positive_spans, histogram.positive);
+    put_buckets(merged(buckets_of(point_.negative), down), histogram.negative_spans, histogram.negative);
+    if (point_.is_stale()) {
+      histogram = {};
+      histogram.sum = kStale;
+    }
+    Entry entry = begin_entry(Form::kNative, 0);
+    entry.is_histogram = true;
+    entry.at = histograms_.size();
+    if (is_delta && !point_.is_stale()) {
+      MetricMapping::Delta* delta = delta_of(entry);
+      if (delta == nullptr) return;
+      if (delta->time_ms == 0) {
+        delta->histogram = histogram;
+      } else {
+        add(delta->histogram, histogram);
+      }
+      delta->time_ms = point_.time_ms;
+      histogram = delta->histogram;
+    }
+    histograms_.push_back(std::move(histogram));
+    histogram_times_.push_back(point_.time_ms);
+    end_entry(entry, true);
+  }
+
+  void value(Form form, bool is_delta, double bound, double number, bool with_exemplars = false) {
+    Entry entry = begin_entry(form, bound);
+    if (point_.is_stale()) {
+      number = kStale;
+    } else if (is_delta) {
+      MetricMapping::Delta* delta = delta_of(entry);
+      if (delta == nullptr) return;
+      number = delta->sum += number;
+      delta->time_ms = point_.time_ms;
+    }
+    entry.at = values_.size();
+    values_.push_back(number);
+    times_.push_back(point_.time_ms);
+    end_entry(entry, with_exemplars);
+  }
+
+  Entry begin_entry(Form form, double bound) {
+    Entry entry;
+    entry.raw_at = raw_.size();
+    raw_ += prefix_;
+    raw_ += static_cast<char>(form);
+    if (has_bound(static_cast<char>(form))) {
+      char bytes[8];
+      std::memcpy(bytes, &bound, 8);
+      raw_.append(bytes, 8);
+    }
+    raw_ += tail_;
+    entry.raw_size = raw_.size() - entry.raw_at;
+    return entry;
+  }
+  void end_entry(Entry entry, bool with_exemplars) {
+    entry.first_exemplar = exemplars_.size();
+    if (with_exemplars) {
+      for (PushedExemplar& exemplar : point_.exemplars) exemplars_.push_back(std::move(exemplar));
+    }
+    entry.exemplars = exemplars_.size() - entry.first_exemplar;
+    entries_.push_back(entry);
+  }
+
+  // Where this series' deltas are added up; nullptr: refused, and the entry's bytes are gone.
+  MetricMapping::Delta* delta_of(const Entry& entry) {
+    if (!deltas_held_) {
+      deltas_held_.emplace(mapping_.delta_mutex_);
+      mapping_.forget_idle_deltas(mapping_.clock_.monotonic_ns());
+    }
+    const std::string key = raw_.substr(entry.raw_at, entry.raw_size);
+    auto found = mapping_.deltas_.find(key);
+    if (found == mapping_.deltas_.end()) {
+      if (mapping_.deltas_.size() >= MetricMapping::kDeltasMax) {
+        raw_.resize(entry.raw_at);
+        refuse("delta_limit", 1, format("more than %zu series of deltas", MetricMapping::kDeltasMax));
+        return nullptr;
+      }
+      if (!mapping_.delta_memory_.hold(MetricMapping::bytes_of(key))) {
+        raw_.resize(entry.raw_at);
+        refuse("delta_limit", 1, "there is no memory for more series of deltas (--memory-max)");
+        return nullptr;
+      }
+      found = mapping_.deltas_.emplace(key, MetricMapping::Delta{}).first;
+    } else if (point_.time_ms <= found->second.time_ms) {
+      raw_.resize(entry.raw_at);
+      refuse("delta_repeated", 1, "a delta not later than the one before was counted already");
+      return nullptr;
+    }
+    undo_.emplace_back(&found->second, found->second);
+    found->second.used_ns = mapping_.clock_.monotonic_ns();
+    return &found->second;
+  }
+
+  void refuse(const char* reason, uint64_t samples, const std::string& line) {
+    mapping_.intake_.refuse(door_, reason, samples, line);
+    outcome_.refused += samples;
+    if (outcome_.line.empty()) outcome_.line = std::string(reason) + ": " + line;
+  }
+
+  void begin_push() {
+    raw_.clear();
+    entries_.clear();
+    times_.clear();
+    values_.clear();
+    histogram_times_.clear();
+    histograms_.clear();
+    exemplars_.clear();
+    undo_.clear();
+  }
+
+  void take_back_deltas() {
+    for (auto undo = undo_.rbegin(); undo != undo_.rend(); ++undo) *undo->first = undo->second;
+  }
+
+  void end_push(std::string_view scope) {
+    if (error_.what != nullptr) {  // not all of it was read: the sender has to send it again
+      take_back_deltas();
+    } else if (!entries_.empty() && problem_.empty()) {
+      series_.resize(entries_.size());
+      for (size_t k = 0; k < entries_.size(); ++k) {
+        const Entry& entry = entries_[k];
+        PushedSeries& out = series_[k] = {};
+        out.raw_labels = std::string_view(raw_).substr(entry.raw_at, entry.raw_size);
+        if (entry.is_histogram) {
+          out.times_ms = std::span<const int64_t>(histogram_times_).subspan(entry.at, 1);
+          out.histograms = std::span<const NativeHistogram>(histograms_).subspan(entry.at, 1);
+        } else {
+          out.times_ms = std::span<const int64_t>(times_).subspan(entry.at, 1);
+          out.values = std::span<const double>(values_).subspan(entry.at, 1);
+        }
+        out.exemplars = std::span<const PushedExemplar>(exemplars_).subspan(entry.first_exemplar, entry.exemplars);
+      }
+      std::string stream = prefix_;
+      stream.append(1, '\0').append(scope);
+      Result<PushOutcome> pushed = mapping_.intake_.push(
+          door_, stream, series_, [&](size_t k) { return MetricMapping::labels_of(series_[k].raw_labels); });
+      if (!pushed.ok()) {
+        problem_ = pushed.error();
+        take_back_deltas();
+      } else {
+        for (const RefusedSamples& refused : pushed->refused) outcome_.refused += refused.samples;
+        if (outcome_.line.empty()) outcome_.line = refusals_line(*pushed, entries_.size());
+      }
+    }
+    deltas_held_.reset();
+  }
+
+  // Any kind of point into point_ and attributes_. False: there is no memory for its series, whose names have so many
+  // bytes.
+  bool read(uint32_t kind, size_t name_bytes, WireReader& in) {
+    otlp::read_point(kind, in, point_, attributes_);
+    // Every series of a point spells out what it shares with the others.
+    const size_t series = 3 + point_.bounds.size() + point_.quantiles.size();
+    return in.take_memory(
+        series * (sizeof(Entry) + sizeof(PushedSeries) + prefix_.size() + attributes_.size() + name_bytes + 64));
+  }
+
+  MetricMapping& mapping_;
+  const std::string_view door_;
+  const int64_t received_ms_;
+  MetricMapping::Outcome outcome_;
+  std::string problem_;  // the store takes nothing
+  MemoryLease lease_;
+  WireError error_;
+
+  std::string resource_, prefix_, tail_, attributes_, raw_;
+  otlp::MetricPoint point_;
+  std::vector<Entry> entries_;
+  std::vector<PushedSeries> series_;
+  std::vector<int64_t> times_, histogram_times_;
+  std::vector<double> values_;
+  std::vector<NativeHistogram> histograms_;
+  std::vector<PushedExemplar> exemplars_;
+  std::optional<std::unique_lock<std::mutex>> deltas_held_;
+  std::vector<std::pair<MetricMapping::Delta*, MetricMapping::Delta>> undo_;
+};
+
+Result<MetricMapping::Outcome> MetricMapping::push(std::string_view door, std::string_view bytes,
+                                                   int64_t received_unix_ns) {
+  return OtlpMetricWalk(*this, door, received_unix_ns).run(bytes);
+}
+
+void MetricMapping::forget_idle_deltas(int64_t now_ns) {
+  if (now_ns < next_sweep_ns_) return;
+  next_sweep_ns_ = now_ns + kSweepNs;
+  std::erase_if(deltas_, [&](const auto& item) {
+    const bool is_idle = now_ns - item.second.used_ns > kDeltaIdleNs;
+    if (is_idle) delta_memory_.release(bytes_of(item.first));
+    return is_idle;
+  });
+}
+
+Result<Labels> MetricMapping::labels_of(std::string_view raw) {
+  if (!raw.starts_with('O')) return Error{"not labels of OTLP"};
+  raw.remove_prefix(1);
+  const std::string_view resource = take_part(raw);
+  if (raw.empty()) return Error{"not labels of OTLP"};
+  const char form = raw[0];
+  raw.remove_prefix(1);
+  double bound = 0;
+  if (has_bound(form)) {
+    if (raw.size() < 8) return Error{"not labels of OTLP"};
+    std::memcpy(&bound, raw.data(), 8);
+    raw.remove_prefix(8);
+  }
+  const std::string_view given_name = take_part(raw);
+  const std::string_view unit = take_part(raw);
+  if (given_name.empty()) return Error{"a metric without a name"};
+  if (!is_utf8(given_name)) return Error{"a metric whose name is not UTF-8"};
+
+  std::string name = prometheus_name(given_name, unit,
+                                     form == static_cast<char>(Form::kGauge)     ? NameKind::kGauge
+                                     : form == static_cast<char>(Form::kCounter) ? NameKind::kCounter
+                                                                                 : NameKind::kOther);
+  Labels labels;
+  // Of two with one name the first given stays: the point wins.
+  auto put = [&](std::string key, std::string value) {
+    for (const auto& label : labels) {
+      if (label.first == key) return;
+    }
+    labels.emplace_back(std::move(key), std::move(value));
+  };
+  switch (static_cast<Form>(form)) {
+    case Form::kBucket:
+      name += "_bucket";
+      put("le", shortest_text(bound));
+      break;
+    case Form::kSum:
+      name += "_sum";
+      break;
+    case Form::kCount:
+      name += "_count";
+      break;
+    case Form::kQuantile:
+      put("quantile", shortest_text(bound));
+      break;
+    default:
+      break;
+  }
+  put(kMetricNameLabel, std::move(name));
+  Result<void> read = each_attribute(
+      raw, [&](Attribute attribute) { put(prometheus_label(attribute.key), plain_text(attribute.value)); });
+  if (!read.ok()) return Error{read.error()};
+  std::string service, space, instance;
+  read = each_attribute(resource, [&](Attribute attribute) {
+    std::string text = plain_text(attribute.value);
+    if (attribute.key == "service.name") {
+      put("service_name", text);
+      service = std::move(text);
+    } else if (attribute.key == "service.namespace") {
+      space = std::move(text);
+    } else if (attribute.key == "service.instance.id") {
+      instance = std::move(text);
+    } else if (attribute.key == "host.name") {
+      put("host", std::move(text));
+    } else {
+      put(prometheus_label(std::string_view(attribute.key).substr(sizeof("lockstep.") - 1)), std::move(text));
+    }
+  });
+  if (!read.ok()) return Error{read.error()};
+  if (!service.empty()) put("job", space.empty() ? service : space + "/" + service);
+  if (!instance.empty()) put("instance", instance);
+  return canonical_labels(std::move(labels));
+}
+
+}  // namespace lockstep

@@ -1,0 +1,331 @@
+#include "ingest/otlp/otlp_handler.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "base/text.h"
+#include "ingest/otlp/admission.h"
+#include "ingest/otlp/span_decode.h"
+#include "wire/compression.h"
+#include "wire/otlp.h"
+
+namespace lockstep {
+namespace {
+
+constexpr int64_t kOverloadedRetryS = 1;   // a queue drains in moments
+constexpr int64_t kUnavailableRetryS = 5;  // a full disk or a restart takes longer
+
+enum class Format { kProtobuf, kJson };
+
+std::optional<Signal> signal_of_path(std::string_view path) {
+  if (path == "/v1/metrics") return Signal::kMetrics;
+  if (path == "/v1/logs") return Signal::kLogs;
+  if (path == "/v1/traces") return Signal::kSpans;
+  return std::nullopt;
+}
+
+std::optional<Signal> signal_of_method(std::string_view path) {
+  if (path == "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export") return Signal::kMetrics;
+  if (path == "/opentelemetry.proto.collector.logs.v1.LogsService/Export") return Signal::kLogs;
+  if (path == "/opentelemetry.proto.collector.trace.v1.TraceService/Export") return Signal::kSpans;
+  return std::nullopt;
+}
+
+std::string lower(std::string_view text) {
+  std::string result(text);
+  for (char& c : result) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c;
+  return result;
+}
+
+std::optional<Format> format_of(std::string_view content_type) {
+  std::string type =
+      lower(trim(content_type.substr(0, content_type.find(';'))));  // parameters (charset) change nothing
+  if (type == "application/x-protobuf") return Format::kProtobuf;
+  if (type == "application/json") return Format::kJson;
+  return std::nullopt;
+}
+
+HttpResponse text_answer(int status, const std::string& line) {
+  return {status, {{"content-type", "text/plain; charset=utf-8"}}, line + "\n"};
+}
+
+HttpResponse answer_in(Format wire_format, int status, std::string body) {
+  return {status,
+          {{"content-type", wire_format == Format::kJson ? "application/json" : "application/x-protobuf"}},
+          std::move(body)};
+}
+
+HttpResponse status_answer(Format wire_format, int http_status, int code, const std::string& message) {
+  return answer_in(
+      wire_format, http_status,
+      wire_format == Format::kJson ? otlp::encode_status_json(code, message) : otlp::encode_status(code, message));
+}
+
+// Of the times in a request, the one nearest to the server's: it says most of its sender's clock. Others were kept for
+// a while, or are somebody's mistake.
+struct NearestTime {
+  int64_t now_ns;
+  int64_t unix_ns = 0;  // 0: none
+  uint64_t distance_ns = UINT64_MAX;
+  void add(int64_t time_ns) {
+    if (time_ns <= 0) return;
+    const uint64_t distance = static_cast<uint64_t>(time_ns > now_ns ? time_ns - now_ns : now_ns - time_ns);
+    if (distance >= distance_ns) return;
+    distance_ns = distance;
+    unix_ns = time_ns;
+  }
+};
+
+// compression.h says in words that what comes out is over the limit; it is the one failure that has a status of its
+// own.
+bool over_limit(const std::string& error) {
+  return error.find("more than the limit") != std::string::npos;
+}
+
+}  // namespace
+
+OtlpHandler::OtlpHandler(IngestSink& sink, const Clock& clock, Counters& counters, uint64_t body_bytes_max,
+                         ClockWitness* witness, MemoryBudget* memory)
+    : sink_(sink),
+      clock_(clock),
+      counters_(counters),
+      body_bytes_max_(body_bytes_max),
+      witness_(witness),
+      memory_(memory),
+      log_(clock, "ingest") {}
+
+int64_t OtlpHandler::latest_now(const Attributes& resource, int64_t sent_unix_ns, int64_t now_ns) {
+  if (witness_ == nullptr) return now_ns;
+  std::string_view sender = find_string(resource, "host.name");  // whatever runs there has the same clock
+  if (sender.empty()) sender = find_string(resource, "service.instance.id");
+  witness_->note(sender, sent_unix_ns);
+  return witness_->now().latest_unix_ns;
+}
+
+int64_t OtlpHandler::latest_now(const Batch& batch, int64_t now_ns) {
+  int64_t latest_ns = now_ns;
+  for (const ResourceGroup& group : batch.groups) {
+    if (witness_ == nullptr) break;
+    NearestTime nearest{now_ns};
+    for (const MetricPoint& point : group.points) nearest.add(point.time_unix_ns);
+    for (const LogRecord& record : group.logs)
+      nearest.add(record.time_unix_ns != 0 ? record.time_unix_ns : record.observed_unix_ns);
+    for (const Span& span : group.spans) nearest.add(span.end_unix_ns);
+    latest_ns = std::max(latest_ns, latest_now(group.resource, nearest.unix_ns, now_ns));
+  }
+  return latest_ns;
+}
+
+void OtlpHandler::count_request(std::string_view door, Signal signal, int code) {
+  counters_.add("lockstep_ingest_requests_total",
+                format("door=\"%s\",signal=\"%s\",code=\"%d\"", door.data(), to_text(signal), code));
+}
+
+void OtlpHandler::count_undecodable(std::string_view door, const char* reason, const std::string& line) {
+  counters_.add("lockstep_ingest_undecodable_requests_total", format("door=\"%s\",reason=\"%s\"", door.data(), reason));
+  log_.warn(reason, format("%s: request refused: %s", door.data(), line.c_str()));
+}
+
+OtlpHandler::Outcome OtlpHandler::no_memory(std::string_view door) {
+  count_undecodable(door, "memory", kMemorySpent);
+  return {AcceptError::kOverloaded, 0, kMemorySpent};
+}
+
+HttpResponse OtlpHandler::handle_http(const ServerRequest& request) {
+  std::optional<Signal> signal = signal_of_path(request.path);
+  if (!signal) return text_answer(404, "no such path: OTLP/HTTP is at /v1/metrics, /v1/logs and /v1/traces");
+  HttpResponse answer;
+  if (request.method == "POST") {
+    answer = post(*signal, request);
+  } else {
+    answer = text_answer(405, "only POST is answered here");
+    answer.headers.emplace_back("allow", "POST");
+  }
+  count_request(kOtlpHttpDoor, *signal, answer.status);
+  return answer;
+}
+
+HttpResponse OtlpHandler::post(Signal signal, const ServerRequest& request) {
+  std::optional<Format> wire_format = format_of(request.header("content-type"));
+  if (!wire_format) {
+    std::string line =
+        format("content type \"%.100s\" is not understood: use application/x-protobuf or application/json",
+               std::string(request.header("content-type")).c_str());
+    count_undecodable(kOtlpHttpDoor, "content_type", line);
+    return text_answer(415, line);
+  }
+  Result<Encoding> encoding = parse_encoding(lower(trim(request.header("content-encoding"))));
+  if (!encoding) {
+    count_undecodable(kOtlpHttpDoor, "content_encoding", encoding.error());
+    return text_answer(415, encoding.error());
+  }
+  MemoryLease lease(memory_, MemoryUse::kDecoding);
+  std::string plain;
+  std::string_view bytes = request.body;
+  if (*encoding != Encoding::kIdentity) {
+    Result<std::string> decompressed = decompress(*encoding, request.body, body_bytes_max_, &lease);
+    if (!decompressed && over_limit(decompressed.error())) {
+      count_undecodable(kOtlpHttpDoor, "too_large", decompressed.error());
+      return text_answer(413, decompressed.error());
+    }
+    if (!decompressed && !lease.was_refused()) {
+      count_undecodable(kOtlpHttpDoor, "compression", decompressed.error());
+      return status_answer(*wire_format, 400, kGrpcInvalidArgument, decompressed.error());
+    }
+    if (decompressed) plain = std::move(*decompressed);
+    bytes = plain;
+  }
+  bool json = *wire_format == Format::kJson;
+  Result<Outcome> outcome = lease.was_refused() ? Result<Outcome>(no_memory(kOtlpHttpDoor))
+                                                : decode_and_ingest(kOtlpHttpDoor, signal, bytes, json, lease);
+  if (!outcome) return status_answer(*wire_format, 400, kGrpcInvalidArgument, outcome.error());
+  if (outcome->error == AcceptError::kNone) {
+    return answer_in(*wire_format, 200,
+                     json ? otlp::encode_response_json(signal, outcome->refused, outcome->message)
+                          : otlp::encode_response(signal, outcome->refused, outcome->message));
+  }
+  bool overloaded = outcome->error == AcceptError::kOverloaded;
+  HttpResponse answer = status_answer(*wire_format, overloaded ? 429 : 503,
+                                      overloaded ? kGrpcResourceExhausted : kGrpcUnavailable, outcome->message);
+  answer.headers.emplace_back("retry-after", std::to_string(overloaded ? kOverloadedRetryS : kUnavailableRetryS));
+  return answer;
+}
+
+GrpcReply OtlpHandler::decompress_grpc(std::string_view encoding, std::string_view data, uint64_t bytes_max) {
+  Result<Encoding> known = parse_encoding(encoding);
+  if (!known) return {kGrpcUnimplemented, known.error()};
+  auto lease = std::make_shared<MemoryLease>(memory_, MemoryUse::kDecoding);
+  Result<std::string> plain = decompress(*known, data, bytes_max, lease.get());
+  if (plain) {
+    GrpcReply reply{kGrpcOk, "", std::move(*plain)};
+    reply.memory = std::move(lease);
+    return reply;
+  }
+  if (lease->was_refused())
+    return {kGrpcResourceExhausted, no_memory(kOtlpGrpcDoor).message, "", kOverloadedRetryS * 1000};
+  bool too_large = over_limit(plain.error());
+  count_undecodable(kOtlpGrpcDoor, too_large ? "too_large" : "compression", plain.error());
+  return {too_large ? kGrpcResourceExhausted : kGrpcInvalidArgument, plain.error()};
+}
+
+GrpcReply OtlpHandler::handle_grpc(const std::string& path, const std::string& body) {
+  std::optional<Signal> signal = signal_of_method(path);
+  if (!signal)
+    return {kGrpcUnimplemented,
+            format("no method %.200s: the Export methods of OTLP's metrics, logs and trace services are here",
+                   path.c_str())};
+  GrpcReply reply;
+  MemoryLease lease(memory_, MemoryUse::kDecoding);
+  Result<Outcome> outcome = decode_and_ingest(kOtlpGrpcDoor, *signal, body, false, lease);
+  if (!outcome) {
+    reply = {kGrpcInvalidArgument, outcome.error()};
+  } else {
+    switch (outcome->error) {
+      case AcceptError::kNone:
+        reply = {kGrpcOk, "", otlp::encode_response(*signal, outcome->refused, outcome->message)};
+        break;
+      case AcceptError::kOverloaded:
+        reply = {kGrpcResourceExhausted, outcome->message, "", kOverloadedRetryS * 1000};
+        break;
+      case AcceptError::kUnavailable:
+        reply = {kGrpcUnavailable, outcome->message, "", kUnavailableRetryS * 1000};
+        break;
+    }
+  }
+  count_request(kOtlpGrpcDoor, *signal, reply.status);
+  return reply;
+}
+
+Result<OtlpHandler::Outcome> OtlpHandler::decode_and_ingest(std::string_view door, Signal signal,
+                                                            std::string_view bytes, bool json, MemoryLease& lease) {
+  auto undecodable = [&](const std::string& error) -> Result<Outcome> {
+    if (lease.was_refused()) return no_memory(door);
+    count_undecodable(door, json ? "json" : "protobuf", error);
+    return Error{error};
+  };
+  auto count_bytes = [&] {
+    counters_.add("lockstep_ingest_bytes_total", format("door=\"%s\"", door.data()),
+                  static_cast<int64_t>(bytes.size()));
+  };
+  const std::string_view protobuf = json ? std::string_view() : bytes;
+  const int64_t now_ns = clock_.unix_ns();
+  if (signal == Signal::kSpans && !json) {
+    Result<DecodedSpans> spans = decode_spans(bytes, &lease);
+    if (!spans) return undecodable(spans.error());
+    count_bytes();
+    const auto& sources = spans->columns.sources;
+    NearestTime nearest{now_ns};
+    if (sources.size() == 1 && witness_ != nullptr) {  // of several, others tell
+      nearest.add(static_cast<int64_t>(spans->latest_unix_ns));
+      if (nearest.distance_ns > static_cast<uint64_t>(ClockWitness::kToleranceNs)) {
+        for (const spans::SpanRow& row : spans->columns.rows) nearest.add(row.start_unix_ns);
+      }
+    }
+    const int64_t latest_ns =
+        latest_now(sources.size() == 1 ? *sources[0]->resource : Attributes(), nearest.unix_ns, now_ns);
+    const AdmissionReport admission = admit(spans->columns, spans->latest_unix_ns, latest_ns);
+    return ingest(
+        door, signal, admission, protobuf, [&] { return otlp::encode(spans::to_batch(spans->columns)); },
+        [&](std::string_view kept) { return sink_.accept_spans(std::move(spans->columns), kept, now_ns); });
+  }
+  Result<Batch> batch = json ? otlp::decode_json(signal, bytes, &lease) : otlp::decode(signal, bytes, &lease);
+  if (!batch) return undecodable(batch.error());
+  count_bytes();
+  const AdmissionReport admission = admit(*batch, latest_now(*batch, now_ns));
+  return ingest(
+      door, signal, admission, protobuf, [&] { return otlp::encode(*batch); },
+      [&](std::string_view kept) {
+        return signal == Signal::kSpans ? sink_.accept_spans(to_columns(*batch).columns, kept, now_ns)
+                                        : sink_.accept(signal, std::move(*batch), kept, now_ns);
+      });
+}
+
+OtlpHandler::Outcome OtlpHandler::ingest(std::string_view door, Signal signal, const AdmissionReport& admission,
+                                         std::string_view bytes, const std::function<std::string()>& encode,
+                                         const std::function<AcceptResult(std::string_view bytes)>& accept) {
+  std::string labels = format("door=\"%s\",signal=\"%s\"", door.data(), to_text(signal));
+  auto count_refused = [&](const std::string& reason, int64_t count) {
+    counters_.add("lockstep_ingest_refused_records_total", format("%s,reason=\"%s\"", labels.c_str(), reason.c_str()),
+                  count);
+  };
+  counters_.add("lockstep_ingest_received_records_total", labels, admission.received);
+  for (const auto& [reason, count] : admission.refused_by_reason) count_refused(reason, count);
+  if (admission.refused > 0)
+    log_.warn(admission.first_reason, format("%s %s: %s", door.data(), to_text(signal), admission.message.c_str()));
+  Outcome outcome{AcceptError::kNone, admission.refused, admission.message};
+  int64_t kept = admission.received - admission.refused;
+  if (kept == 0) return outcome;  // nothing to keep, nothing to make durable
+
+  // The log holds what was kept, so that reading it again after a crash gives the same answer.
+  std::string encoded;
+  if (bytes.empty() || admission.refused > 0) {
+    encoded = encode();
+    bytes = encoded;
+  }
+  AcceptResult accepted = accept(bytes);
+  if (accepted.error != AcceptError::kNone) {
+    bool overloaded = accepted.error == AcceptError::kOverloaded;
+    // The sender keeps the whole batch and tries again; none of it is lost here.
+    count_refused(overloaded ? "overloaded" : "unavailable", kept);
+    std::string message = accepted.message.empty()
+                              ? (overloaded ? "overloaded, try again" : "unavailable, try again later")
+                              : accepted.message;
+    log_.warn(overloaded ? "overloaded" : "unavailable",
+              format("%s %s: batch of %lld refused: %s", door.data(), to_text(signal), static_cast<long long>(kept),
+                     message.c_str()));
+    return {accepted.error, 0, std::move(message)};
+  }
+  int64_t rejected = std::clamp<int64_t>(accepted.rejected, 0, kept);
+  if (rejected > 0) {
+    count_refused("store", rejected);
+    log_.warn("store",
+              format("%s %s: %s; kept %lld, refused %lld", door.data(), to_text(signal), accepted.message.c_str(),
+                     static_cast<long long>(kept - rejected), static_cast<long long>(rejected)));
+    outcome.refused += rejected;
+    outcome.message += (outcome.message.empty() ? "" : "; ") + accepted.message;
+  }
+  counters_.add("lockstep_ingest_passed_records_total", labels, kept - rejected);
+  return outcome;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,81 @@
+// An OTLP request to its answer: check, decode, admit, hand to the sink, acknowledge. No sockets in here; otlp_doors.h
+// puts it behind them.
+//
+// On error (HTTP): 404 path, 405 method (Allow), 415 content type or encoding, 413 too large when decompressed, 400
+// malformed,
+//   429 overloaded and 503 unavailable (Retry-After). Errors about the content are a google.rpc.Status in the request's
+//   own encoding, errors about the envelope one line of text.
+// On error (gRPC): UNIMPLEMENTED method, INVALID_ARGUMENT malformed, RESOURCE_EXHAUSTED too large when decompressed, or
+//   overloaded (then with RetryInfo), UNAVAILABLE.
+// Refused records: partial success with one line; the rest of the batch is kept.
+// Counts: received = passed + refused[reason] + dropped[reason], per door and signal. A request that cannot be decoded
+// is
+//   counted apart: nobody knows how many records it had.
+// Thread rule: Thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+
+#include "base/clock.h"
+#include "base/clock_witness.h"
+#include "base/counters.h"
+#include "base/memory_budget.h"
+#include "base/rate_limited_log.h"
+#include "ingest/otlp/admission.h"
+#include "ingest/otlp/sink.h"
+#include "net/grpc_server.h"
+#include "net/http_server.h"
+
+namespace lockstep {
+
+inline constexpr std::string_view kOtlpHttpDoor = "otlp_http";
+inline constexpr std::string_view kOtlpGrpcDoor = "otlp_grpc";
+
+class OtlpHandler {
+ public:
+  // body_bytes_max: of a request after decompression. witness: hears the senders' clocks and says which time is
+  // credible; nullptr: the server's clock alone is. memory: where a request's is taken from until it is answered, and
+  // overloaded where there is none; nullptr: no limit for all together.
+  OtlpHandler(IngestSink& sink, const Clock& clock, Counters& counters, uint64_t body_bytes_max,
+              ClockWitness* witness = nullptr, MemoryBudget* memory = nullptr);
+
+  HttpResponse handle_http(const ServerRequest& request);
+  GrpcReply handle_grpc(const std::string& path, const std::string& body);
+  // The message encodings of gRPC (gzip, zstd).
+  GrpcReply decompress_grpc(std::string_view encoding, std::string_view data, uint64_t bytes_max);
+
+ private:
+  struct Outcome {
+    AcceptError error = AcceptError::kNone;
+    int64_t refused = 0;
+    std::string message;
+  };
+  HttpResponse post(Signal signal, const ServerRequest& request);
+  // bytes: the request in protobuf, or the whole of it in JSON.
+  Result<Outcome> decode_and_ingest(std::string_view door, Signal signal, std::string_view bytes, bool json,
+                                    MemoryLease& lease);
+  Outcome no_memory(std::string_view door);
+  // An admitted batch: `encode` gives it in protobuf where `bytes` is empty or holds more than was admitted, `accept`
+  // hands it to the sink with those bytes.
+  Outcome ingest(std::string_view door, Signal signal, const AdmissionReport& admission, std::string_view bytes,
+                 const std::function<std::string()>& encode,
+                 const std::function<AcceptResult(std::string_view bytes)>& accept);
+  // The latest time that is credible, now that this sender has been heard.
+  int64_t latest_now(const Attributes& resource, int64_t sent_unix_ns, int64_t now_ns);
+  int64_t latest_now(const Batch& batch, int64_t now_ns);
+  void count_request(std::string_view door, Signal signal, int code);
+  void count_undecodable(std::string_view door, const char* reason, const std::string& line);
+
+  IngestSink& sink_;
+  const Clock& clock_;
+  Counters& counters_;
+  const uint64_t body_bytes_max_;
+  ClockWitness* const witness_;
+  MemoryBudget* const memory_;
+  RateLimitedLog log_;
+};
+
+}  // namespace lockstep

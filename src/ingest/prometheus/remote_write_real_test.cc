@@ -1,0 +1,87 @@
+// A real Prometheus that scrapes itself and writes to our door. Debian's speaks 1.0; LOCKSTEP_PROMETHEUS may name one
+// that speaks 2.0.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <thread>
+
+#include "base/process.h"
+#include "ingest/counters_table.h"
+#include "ingest/prometheus/remote_write_door.h"
+#include "ingest/testing/recording_metric_writer.h"
+
+namespace lockstep {
+namespace {
+
+void write_from(const std::string& program, bool is_2) {
+  SystemClock clock;
+  Counters counters(kServerCounters);
+  testing::RecordingMetricWriter writer;
+  MetricIntake intake(writer, clock, counters);
+  RemoteWriteDoor door(intake, clock, counters);
+  std::mutex mutex;
+  std::string types;  // content types seen
+  Result<std::unique_ptr<HttpServer>> server = HttpServer::start(
+      {.address = {"127.0.0.1", 0}, .name = "http"},
+      [&](const ServerRequest& request) {
+        HttpResponse answer = door.handle(request);
+        std::lock_guard lock(mutex);
+        types = request.header("content-type");
+        EXPECT_EQ(answer.status, 204) << answer.body;
+        return answer;
+      },
+      counters);
+  ASSERT_TRUE(server.ok()) << server.error();
+  Result<ListenSocket> free = listen_on({"127.0.0.1", 0});
+  ASSERT_TRUE(free.ok()) << free.error();
+  const std::string address = free->bound;
+  free->fd.reset();
+  const std::filesystem::path folder =
+      std::filesystem::temp_directory_path() / ("remote_write_real_test." + std::to_string(::getpid()));
+  std::filesystem::create_directories(folder);
+  std::ofstream(folder / "prometheus.yml")
+      << "global: {scrape_interval: 1s}\nscrape_configs:\n- job_name: itself\n  static_configs: [{targets: [\""
+      << address << "\"]}]\nremote_write:\n- url: http://" << (*server)->address() << kRemoteWritePath
+      << "\n  name: ours\n"
+      << "  metadata_config: {send_interval: 1s}\n"
+      << (is_2 ? "  protobuf_message: io.prometheus.write.v2.Request\n" : "");
+  {
+    const std::vector<std::string> arguments = {program, "--config.file=" + (folder / "prometheus.yml").string(),
+                                                "--storage.tsdb.path=" + (folder / "data").string(),
+                                                "--web.listen-address=" + address, "--log.level=error"};
+    Result<ChildProcess> prometheus = ChildProcess::start({.arguments = arguments, .capture_stdout = false});
+    ASSERT_TRUE(prometheus.ok()) << prometheus.error();
+    auto passed = [&] { return counters.sum("lockstep_ingest_passed_records_total"); };
+    for (int i = 0; i < 600 && passed() < 3000; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    EXPECT_GE(passed(), 3000);
+    prometheus->stop();
+  }
+  (*server)->stop();
+  std::filesystem::remove_all(folder);
+  EXPECT_EQ(types, is_2 ? "application/x-protobuf;proto=io.prometheus.write.v2.Request" : types);
+  EXPECT_EQ(counters.sum("lockstep_ingest_refused_records_total"), 0);
+  EXPECT_EQ(counters.sum("lockstep_ingest_undecodable_requests_total"), 0);
+  EXPECT_TRUE(writer.samples.contains("up{instance=\"" + address + "\",job=\"itself\"}"));
+  // Series repeat, so their labels are read once.
+  EXPECT_EQ(writer.asked, writer.samples.size() + writer.histograms.size());
+  if (!is_2) {  // 3.14 sends 2.0's metadata empty
+    EXPECT_GT(writer.metadata.size(), 50u);
+  }
+}
+
+TEST(RemoteWriteReal, TakesAllThatDebiansPrometheusWrites) {
+  if (!std::filesystem::exists("/usr/bin/prometheus")) GTEST_SKIP() << "prometheus is not installed";
+  write_from("/usr/bin/prometheus", false);
+}
+
+TEST(RemoteWriteReal, TakesRemoteWrite2) {
+  const char* program = std::getenv("LOCKSTEP_PROMETHEUS");
+  if (program == nullptr) GTEST_SKIP() << "LOCKSTEP_PROMETHEUS names no Prometheus that speaks 2.0";
+  write_from(program, true);
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,402 @@
+#include "ingest/scrape/scraper.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <filesystem>
+#include <fstream>
+#include <thread>
+
+#include "base/process.h"
+#include "base/text.h"
+#include "ingest/counters_table.h"
+#include "ingest/testing/recording_metric_writer.h"
+#include "model/series_labels.h"
+#include "net/http_server.h"
+#include "store/metric_reader.h"
+
+namespace lockstep {
+namespace {
+
+TEST(ScrapeConfig, ReadsWhatPrometheusWouldCallTheSame) {
+  Result<ScrapeConfig> config = parse_scrape_config(R"(
+global: {scrape_interval: 30s, scrape_timeout: 5s}
+scrape_configs:
+- job_name: node
+  static_configs:
+  - targets: ["127.0.0.1:9100", "[::1]:9100"]
+    labels: {cluster: a}
+  scrape_interval: 500ms
+  honor_labels: true
+  body_size_limit: 2MiB
+- job_name: found
+  metrics_path: /own
+  file_sd_configs: [{files: ["/etc/targets/*.json"], refresh_interval: 1m}]
+  http_sd_configs: [{url: "http://127.0.0.1:1/list"}]
+)");
+  ASSERT_TRUE(config.ok()) << config.error();
+  ASSERT_EQ(config->jobs.size(), 2u);
+  EXPECT_EQ(config->jobs[0].interval_ns, 500'000'000);
+  EXPECT_EQ(config->jobs[0].timeout_ns, 500'000'000);  // never longer than the interval
+  EXPECT_EQ(config->jobs[0].groups[0].targets[1], "[::1]:9100");
+  EXPECT_EQ(config->jobs[0].body_bytes_max, 2u << 20);
+  EXPECT_EQ(config->jobs[1].interval_ns, 30'000'000'000);
+  EXPECT_EQ(config->jobs[1].timeout_ns, 5'000'000'000);
+  EXPECT_EQ(config->jobs[1].discoveries[0].files[0], "/etc/targets/*.json");
+  EXPECT_EQ(config->jobs[1].discoveries[1].url, "http://127.0.0.1:1/list");
+}
+
+TEST(ScrapeConfig, NamesTheLineThatIsWrong) {
+  const std::pair<const char*, const char*> kCases[] = {
+      {"scrape_configs:\n- job_name: a\n  kubernetes_sd_configs: []\n",
+       "line 3: \"kubernetes_sd_configs\" is not known"},
+      {"scrape_configs:\n- job_name: a\n  relabel_configs:\n  - {action: kep}\n", "line 4: there is no action \"kep\""},
+      {"scrape_configs:\n- job_name: a\n  relabel_configs:\n  - {regex: \"(\", target_label: b}\n", "line 4: regex: "},
+      {"scrape_configs:\n- job_name: a\n  relabel_configs:\n  - {regex: b}\n",
+       "line 4: this action needs a target_label"},
+      {"scrape_configs:\n- job_name: a\n  metric_relabel_configs:\n  - {action: hashmod, target_label: b}\n",
+       "line 4: hashmod needs a modulus"},
+      {"scrape_configs:\n- job_name: a\n  metric_relabel_configs:\n  - {action: labeldrop, source_labels: [a]}\n",
+       "line 4: labeldrop and labelkeep take no source_labels"},
+      {"scrape_configs:\n- job_name: a\n  basic_auth: {password: x}\n", "line 3: basic_auth needs a username"},
+      {"scrape_configs:\n- job_name: a\n  authorization: {type: basic, credentials: x}\n", "there is basic_auth"},
+      {"scrape_configs:\n- job_name: a\n  authorization: {credentials: x, credentials_file: /x}\n", "not both"},
+      {"scrape_configs:\n- job_name: a\n  bearer_token: x\n  basic_auth: {username: b}\n", "only one of them"},
+      {"scrape_configs:\n- job_name: a\n  tls_config: {cert_file: /x}\n", "cert_file and key_file go together"},
+      {"scrape_configs:\n- job_name: a\n  tls_config: {ca_file: x}\n", "ca_file must be an absolute path"},
+      {"scrape_configs:\n- job_nam: a\n",
+       "line 2: \"job_nam\" is not known in a scrape config; did you mean job_name?"},
+      {"scrape_configs:\n- job_name: a\n", "line 2: job \"a\" has no targets"},
+      {"scrape_configs:\n- job_name: a\n  static_configs: [{targets: [\"host\"]}]\n", "line 3: \"host\" is no target"},
+      {"scrape_configs:\n- job_name: a\n  scrape_interval: 5\n", "line 3: scrape_interval must be a time"},
+      {"scrape_configs:\n- job_name: a\n  scrape_interval: 1s\n  scrape_timeout: 2s\n"
+       "  static_configs: [{targets: [\"a:1\"]}]\n",
+       "the timeout is longer than the interval"},
+      {"scrape_configs: {", "not YAML"},
+      {"x: 1\n", "line 1: \"x\" is not known in the file"},
+  };
+  for (const auto& [yaml, why] : kCases) {
+    Result<ScrapeConfig> config = parse_scrape_config(yaml);
+    ASSERT_FALSE(config.ok()) << yaml;
+    EXPECT_NE(config.error().find(why), std::string::npos) << config.error();
+  }
+}
+
+class ScraperTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    Result<std::unique_ptr<HttpServer>> started = HttpServer::start(
+        {.address = {"127.0.0.1", 0}, .name = "http"},
+        [this](const ServerRequest& request) {
+          std::lock_guard lock(mutex_);
+          ++asked_;
+          const std::string authorization(request.header("authorization"));
+          if (request.path != "/list" && !wanted_.empty() && authorization != wanted_) return HttpResponse{401, {}, ""};
+          if (request.path == "/list") list_asked_ = request.query + " " + authorization;
+          if (request.path == "/list") return HttpResponse{200, {}, list_};
+          return HttpResponse{status_, {{"content-type", "text/plain; version=0.0.4"}}, page_};
+        },
+        counters);
+    ASSERT_TRUE(started.ok()) << started.error();
+    server = std::move(*started);
+    instance = server->address();
+  }
+  void TearDown() override { server->stop(); }
+
+  void show(std::string page, int status = 200) {
+    std::lock_guard lock(mutex_);
+    page_ = std::move(page);
+    status_ = status;
+  }
+  void list(std::string text) {
+    std::lock_guard lock(mutex_);
+    list_ = std::move(text);
+  }
+  void want(std::string authorization) {
+    std::lock_guard lock(mutex_);
+    wanted_ = std::move(authorization);
+  }
+  std::string list_asked() {  // its query and authorization
+    std::lock_guard lock(mutex_);
+    return list_asked_;
+  }
+  ScrapeConfig config(const std::string& rest, const std::string& interval = "100ms") {
+    Result<ScrapeConfig> read =
+        parse_scrape_config("scrape_configs:\n- job_name: test\n  scrape_interval: " + interval + "\n" + rest);
+    EXPECT_TRUE(read.ok()) << read.error();
+    return read.ok() ? *read : ScrapeConfig{};
+  }
+  ScrapeConfig one_target(const std::string& interval = "100ms") {
+    return config("  static_configs: [{targets: [\"" + instance + "\"]}]\n", interval);
+  }
+  // The pages it takes until `done` holds; the scraper is stopped, so that what was written can be looked at.
+  template <typename Done>
+  void scrape_until(ScrapeConfig what, Done&& done) {
+    std::unique_ptr<Scraper> scraper = Scraper::start(std::move(what), intake, clock, counters, 2);
+    for (int i = 0; i < 1000 && !done(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    EXPECT_TRUE(done());
+    scraper->stop();
+  }
+  int asked() {
+    std::lock_guard lock(mutex_);
+    return asked_;
+  }
+  int64_t count(const char* result) {
+    return counters.value("lockstep_scrapes_total", std::string("result=\"") + result + "\"");
+  }
+  std::string named(const std::string& name) { return name + "{instance=\"" + instance + "\",job=\"test\"}"; }
+
+  SystemClock clock;
+  Counters counters{kServerCounters};
+  testing::RecordingMetricWriter writer;
+  MetricIntake intake{writer, clock, counters};
+  std::unique_ptr<HttpServer> server;
+  std::string instance;
+
+ private:
+  std::mutex mutex_;
+  std::string page_, list_, wanted_, list_asked_;
+  int status_ = 200;
+  int asked_ = 0;
+};
+
+TEST_F(ScraperTest, StoresThePageAndWhatTheScrapeWasLike) {
+  show("a 1\nb{x=\"y\"} 2\n");
+  scrape_until(one_target(), [&] { return count("read") >= 2; });
+  EXPECT_GE(writer.samples[named("a")].size(), 2u);
+  EXPECT_EQ(writer.samples["b{instance=\"" + instance + "\",job=\"test\",x=\"y\"}"][0].value, 2);
+  EXPECT_EQ(writer.samples[named("up")][0].value, 1);
+  EXPECT_EQ(writer.samples[named("scrape_samples_scraped")][0].value, 2);
+  EXPECT_LT(writer.samples[named("scrape_duration_seconds")][0].value, 10);
+  EXPECT_EQ(writer.samples[named("scrape_samples_post_metric_relabeling")][0].value, 2);
+  EXPECT_EQ(writer.samples[named("scrape_series_added")][0].value, 2);
+  EXPECT_EQ(writer.samples[named("scrape_series_added")][1].value, 0);
+  EXPECT_EQ(writer.asked, 7u);  // every series once, however often it is scraped
+}
+
+TEST_F(ScraperTest, WhatIsNotOnThePageAnyMoreIsStale) {
+  show("a 1\nb 2\n");
+  std::atomic<bool> changed{false};
+  scrape_until(one_target(), [&] {
+    if (count("read") >= 1 && !changed.exchange(true)) show("a 1\n");
+    return count("read") >= 5;
+  });
+  const auto& gone = writer.samples[named("b")];
+  ASSERT_GE(gone.size(), 2u);
+  EXPECT_TRUE(is_stale(gone.back().value));
+  EXPECT_FALSE(is_stale(gone[gone.size() - 2].value));  // said once
+  EXPECT_FALSE(is_stale(writer.samples[named("a")].back().value));
+}
+
+TEST_F(ScraperTest, ATargetThatDoesNotAnswerIsDownAndItsSeriesAreStale) {
+  show("a 1\n");
+  std::atomic<bool> changed{false};
+  scrape_until(one_target(), [&] {
+    if (count("read") >= 1 && !changed.exchange(true)) show("a 1\n", 500);
+    return count("failed") >= 2;
+  });
+  EXPECT_TRUE(is_stale(writer.samples[named("a")].back().value));
+  EXPECT_EQ(writer.samples[named("up")].back().value, 0);
+  EXPECT_EQ(writer.samples[named("scrape_samples_scraped")].back().value, 0);
+}
+
+TEST_F(ScraperTest, APageThatCannotBeReadIsNotStoredInPart) {
+  show("a 1\nb x\n");
+  scrape_until(one_target(), [&] { return count("failed") >= 1; });
+  EXPECT_FALSE(writer.samples.contains(named("a")));
+  EXPECT_EQ(writer.samples[named("up")][0].value, 0);
+}
+
+TEST_F(ScraperTest, FollowsAFileOfTargetsAndSaysWhenOneIsGone) {
+  const std::filesystem::path folder =
+      std::filesystem::temp_directory_path() / ("scraper_test." + std::to_string(::getpid()));
+  std::filesystem::create_directories(folder);
+  const std::string file = folder / "one.json";
+  auto write = [&](const std::string& text) { std::ofstream(file) << text; };
+  show("a 1\n");
+  write("[{\"targets\": [\"" + instance + "\"], \"labels\": {\"rack\": \"r1\"}}]");
+  std::atomic<bool> changed{false};
+  scrape_until(config("  file_sd_configs: [{files: [\"" + folder.string() + "/*.json\"]}]\n"), [&] {
+    if (count("read") >= 1 && !changed.exchange(true)) write("[]");
+    return changed && counters.value("lockstep_scrape_targets") == 0;
+  });
+  const std::string series = "a{instance=\"" + instance + "\",job=\"test\",rack=\"r1\"}";
+  ASSERT_TRUE(writer.samples.contains(series));
+  EXPECT_TRUE(is_stale(writer.samples[series].back().value));
+  EXPECT_TRUE(is_stale(writer.samples["up" + series.substr(1)].back().value));
+  std::filesystem::remove_all(folder);
+}
+
+TEST_F(ScraperTest, AsksForTargetsOverHttpAndKeepsThemWhenTheListIsBroken) {
+  show("a 1\n");
+  list("[{\"targets\": [\"" + instance + "\"]}]");
+  std::atomic<bool> changed{false};
+  scrape_until(config("  http_sd_configs: [{url: \"http://" + instance + "/list\", refresh_interval: 100ms}]\n"), [&] {
+    if (count("read") >= 1 && !changed.exchange(true)) list("{nonsense");
+    return counters.value("lockstep_scrape_lists_refused_total") >= 1 && count("read") >= 3;
+  });
+  EXPECT_FALSE(is_stale(writer.samples[named("a")].back().value));
+}
+
+// The real one, where it is installed.
+TEST_F(ScraperTest, ReadsANodeExporterToTheLastSeries) {
+  const std::string program = "/usr/bin/prometheus-node-exporter";
+  if (!std::filesystem::exists(program)) GTEST_SKIP() << program << " is not installed";
+  Result<ListenSocket> free = listen_on({"127.0.0.1", 0});
+  ASSERT_TRUE(free.ok()) << free.error();
+  instance = free->bound;
+  free->fd.reset();
+  Result<ChildProcess> exporter =
+      ChildProcess::start({.arguments = {program, "--web.listen-address=" + instance, "--log.level=error"}});
+  ASSERT_TRUE(exporter.ok()) << exporter.error();
+  scrape_until(one_target("5s"), [&] { return count("read") >= 1; });
+  HttpClient client(*parse_url("http://" + instance, 80));
+  Result<HttpResponse> page = client.send({"GET", "/metrics", {}, ""});
+  ASSERT_TRUE(page.ok()) << page.error();
+  size_t lines = 0;
+  for (std::string_view line : split(page->body, '\n')) lines += !line.empty() && !line.starts_with('#');
+  const double scraped = writer.samples[named("scrape_samples_scraped")].back().value;
+  EXPECT_GT(scraped, 100);
+  EXPECT_NEAR(scraped, static_cast<double>(lines), 0.1 * static_cast<double>(lines));  // devices come and go
+  EXPECT_EQ(writer.samples[named("up")].back().value, 1);
+  EXPECT_TRUE(writer.samples.contains("node_cpu_seconds_total{cpu=\"0\",instance=\"" + instance +
+                                      "\",job=\"test\",mode=\"idle\"}"));
+  EXPECT_EQ(counters.sum("lockstep_ingest_refused_records_total"), 0);
+  EXPECT_TRUE(writer.metadata["node_cpu_seconds_total"].starts_with("counter|"));
+}
+
+TEST_F(ScraperTest, StopsAtOnceEvenWhileATargetIsSilent) {
+  ScrapeConfig what = config("  static_configs: [{targets: [\"" + instance + "\"]}]\n");
+  show("a 1\n");
+  scrape_until(what, [&] { return asked() >= 1; });
+}
+
+TEST_F(ScraperTest, RulesRenameAndDropSeriesAndTheirMarkersFollow) {
+  show("a{x=\"1\"} 1\nb 2\ngo_c 3\n");
+  std::atomic<bool> changed{false};
+  scrape_until(config("  static_configs: [{targets: [\"" + instance + R"y("]}]
+  metric_relabel_configs:
+  - {source_labels: [__name__], regex: "go_.*", action: drop}
+  - {source_labels: [__name__], regex: "(.*)", target_label: __name__, replacement: "own_$1"
+}
+  - {regex: x, action: labeldrop}
+)y"),
+               [&] {
+                 if (count("read") >= 2 && !changed.exchange(true)) show("b 2\n");
+                 return count("read") >= 5;
+               });
+  ASSERT_GE(writer.samples[named("own_b")].size(), 2u);
+  EXPECT_FALSE(is_stale(writer.samples[named("own_b")].back().value));
+  ASSERT_GE(writer.samples[named("own_a")].size(), 2u);
+  EXPECT_EQ(writer.samples[named("own_a")][0].value, 1);
+  EXPECT_TRUE(is_stale(writer.samples[named("own_a")].back().value));
+  for (const char* none : {"a", "b", "go_c", "own_go_c", "own_up"}) EXPECT_FALSE(writer.samples.contains(named(none)));
+  EXPECT_EQ(writer.samples[named("scrape_samples_scraped")][0].value, 3);
+  EXPECT_EQ(writer.samples[named("scrape_samples_post_metric_relabeling")][0].value, 2);
+}
+
+TEST_F(ScraperTest, SaysWhoItIs) {
+  show("a 1\n");
+  want("Basic dXNlcjpwYXNz");  // user:pass
+  const std::string target = "  static_configs: [{targets: [\"" + instance + "\"]}]\n";
+  scrape_until(config(target + "  basic_auth: {username: user, password: pass}\n"), [&] { return count("read") >= 1; });
+  EXPECT_EQ(count("failed"), 0);
+  want("Bearer second");
+  const std::string file = std::filesystem::temp_directory_path() / ("scraper_test_token." + std::to_string(getpid()));
+  std::ofstream(file) << "first\n";
+  std::atomic<bool> changed{false};
+  scrape_until(config(target + "  authorization: {credentials_file: " + file + "}\n"), [&] {
+    // A token that is replaced is sent from the next scrape on.
+    if (count("failed") >= 1 && !changed.exchange(true)) std::ofstream(file) << "second\n";
+    return count("read") >= 2;
+  });
+  EXPECT_GE(count("failed"), 1);
+  std::filesystem::remove(file);
+  std::unique_ptr<Scraper> scraper = Scraper::start(
+      config(target + "  authorization: {credentials_file: " + file + "}\n"), intake, clock, counters, 2);
+  const auto error = [&] {
+    const std::vector<ScrapeTarget> targets = scraper->targets();
+    return targets.empty() ? std::string() : targets[0].error;
+  };
+  for (int i = 0; i < 1000 && error().empty(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  EXPECT_NE(error().find(file), std::string::npos) << error();
+  scraper->stop();
+}
+
+TEST_F(ScraperTest, AListOverHttpIsAskedForWithItsQueryAndToken) {
+  show("a 1\n");
+  list("[{\"targets\": [\"" + instance + "\", \"other:1\"], \"labels\": {\"__meta_rack\": \"r1\"}}]");
+  std::unique_ptr<Scraper> scraper = Scraper::start(config("  http_sd_configs: [{url: \"http://" + instance +
+                                                               R"y(/list?zone=a", authorization: {credentials: s3cret}}]
+  relabel_configs:
+  - {action: labelmap, regex: "__meta_(rack)"
+  }
+  - {action: drop, source_labels: [__address__], regex: "other.*"}
+)y",
+                                                           "5s"),
+                                                    intake, clock, counters, 2);
+  for (int i = 0; i < 1000 && scraper->targets().size() < 2; ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  const std::vector<ScrapeTarget> targets = scraper->targets();
+  scraper->stop();
+  EXPECT_EQ(list_asked(), "zone=a Bearer s3cret");
+  ASSERT_EQ(targets.size(), 2u);
+  EXPECT_EQ(targets[0].labels, (Labels{{"instance", instance}, {"job", "test"}, {"rack", "r1"}}));
+  EXPECT_EQ(label_value(targets[0].discovered, "__meta_url"), "http://" + instance + "/list?zone=a");
+  EXPECT_TRUE(targets[1].is_dropped);
+  EXPECT_EQ(label_value(targets[1].discovered, "__address__"), "other:1");
+}
+
+TEST_F(ScraperTest, AnotherConfigurationTakesOverWithoutAGap) {
+  show("a 1\n");
+  list("[{\"targets\": [\"" + instance + "\"], \"labels\": {\"by\": \"list\"}}]");
+  const std::string both = "  http_sd_configs: [{url: \"http://" + instance + "/list\", refresh_interval: 1h}]\n" +
+                           "  static_configs: [{targets: [\"" + instance + "\"]}";
+  const std::string second = ", {targets: [\"" + instance + "\"], labels: {by: hand}}";
+  std::unique_ptr<Scraper> scraper = Scraper::start(config(both + second + "]\n"), intake, clock, counters, 2);
+  const auto wait_for = [&](auto&& done) {
+    for (int i = 0; i < 1000 && !done(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    EXPECT_TRUE(done());
+  };
+  wait_for([&] { return count("read") >= 6 && scraper->targets().size() == 3; });
+  list("{nonsense");  // what the list said before holds
+  scraper->reload(config(both + "]\n"));
+  wait_for([&] { return scraper->targets().size() == 2; });
+  const int64_t before = count("read");
+  wait_for([&] { return count("read") >= before + 6; });
+  scraper->reload(config(both + "]\n  honor_labels: true\n"));  // another way to read them all
+  wait_for([&] { return count("read") >= before + 12; });
+  scraper->stop();
+  EXPECT_FALSE(is_stale(writer.samples[named("a")].back().value));
+  EXPECT_TRUE(is_stale(writer.samples["a{by=\"hand\",instance=\"" + instance + "\",job=\"test\"}"].back().value));
+  EXPECT_FALSE(is_stale(writer.samples["a{by=\"list\",instance=\"" + instance + "\",job=\"test\"}"].back().value));
+  EXPECT_EQ(count("failed"), 0);
+}
+
+TEST_F(ScraperTest, TellsOfEachTargetHowItsLastScrapeWent) {
+  show("a 1\n");
+  std::unique_ptr<Scraper> scraper = Scraper::start(
+      config("  static_configs: [{targets: [\"" + instance + "\", \"127.0.0.1:1\"], labels: {rack: r1}}]\n"), intake,
+      clock, counters, 2);
+  const auto all_scraped = [&] {
+    const std::vector<ScrapeTarget> targets = scraper->targets();
+    return targets.size() == 2 && targets[0].at_unix_ns > 0 && targets[1].at_unix_ns > 0;
+  };
+  for (int i = 0; i < 1000 && !all_scraped(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  ASSERT_TRUE(all_scraped());
+  for (const ScrapeTarget& target : scraper->targets()) {
+    EXPECT_EQ(target.job, "test");
+    EXPECT_EQ(target.labels, (Labels{{"instance", target.address}, {"job", "test"}, {"rack", "r1"}}));
+    EXPECT_EQ(target.path, "/metrics");
+    EXPECT_EQ(target.interval_ns, 100'000'000);
+    if (target.address == instance) {
+      EXPECT_EQ(target.error, "");
+    } else {
+      EXPECT_NE(target.error.find("refused"), std::string::npos) << target.error;
+    }
+  }
+  scraper->stop();
+}
+
+}  // namespace
+}  // namespace lockstep

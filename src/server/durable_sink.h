@@ -1,0 +1,82 @@
+// Where the doors put a batch: into the durable log and then, in the log's order, into the stores and diagnosis.
+// Metrics go into their store first, which has a log of its own and may refuse some; in the durable log they are for
+// diagnosis, which reads its signals back from there.
+//
+// When accept() has returned without an error the batch is on disk and seen by every query.
+// On error: kOverloaded while more than queued_bytes_max, or than there is memory for, are waiting for the disk;
+//           kUnavailable when the log refuses
+//           (disk full) or close() was called. Nothing of the batch is kept then.
+// A record that fails while it is applied (apply/applier.h) is on disk and acknowledged all the same: its turn ends,
+// the next ones come. Thread rule: Thread-safe.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <mutex>
+#include <optional>
+#include <string>
+
+#include "apply/applier.h"
+#include "base/clock.h"
+#include "base/counters.h"
+#include "base/memory_budget.h"
+#include "bus/log.h"
+#include "ingest/otlp/metric_mapping.h"
+#include "ingest/otlp/sink.h"
+#include "server/set_aside.h"
+
+namespace lockstep {
+
+RecordKind record_kind_of(Signal signal);
+Signal signal_of(RecordKind kind);
+
+// The door under which MetricIntake counts the samples that OTLP points became.
+inline constexpr std::string_view kOtlpSamplesDoor = "otlp_samples";
+
+class DurableSink final : public IngestSink {
+ public:
+  // A record that waits for its turn for longer than any request may take waits for one that never ends.
+  static constexpr int64_t kStuckNs = 30'000'000'000;
+
+  // After the log has been replayed. set_aside: told which record is being applied; nullptr: nobody is. memory: where
+  // what waits for the disk is taken from; nullptr: no limit besides.
+  DurableSink(DurableLog& log, Applier& applier, MetricMapping& metrics, uint64_t queued_bytes_max, const Clock& clock,
+              SetAside* set_aside = nullptr, MemoryBudget* memory = nullptr);
+
+  AcceptResult accept(Signal signal, Batch batch, std::string_view otlp_protobuf_bytes,
+                      int64_t received_unix_ns) override;
+  AcceptResult accept_spans(spans::SpanColumns columns, std::string_view otlp_protobuf_bytes,
+                            int64_t received_unix_ns) override;
+  void close() { closed_ = true; }
+  // One line that says what does not move; nullopt: records are applied, or none wait. now_ns: Clock::monotonic_ns().
+  // Takes no lock, so that it answers while one is held for ever.
+  std::optional<std::string> stuck(int64_t now_ns) const;
+
+ private:
+  // apply is called with the record's sequence, when all before it have been applied.
+  AcceptResult accept_with(Signal signal, std::string_view bytes, int64_t received_unix_ns,
+                           const std::function<void(uint64_t sequence)>& apply);
+
+  class Turn;
+
+  DurableLog& log_;
+  Applier& applier_;
+  MetricMapping& metrics_;
+  const uint64_t queued_bytes_max_;
+  const Clock& clock_;
+  SetAside* const set_aside_;
+  MemoryBudget* const memory_;
+  std::atomic<uint64_t> queued_bytes_{0};
+  std::atomic<bool> closed_{false};
+
+  // Appends return in any order; a record is applied when all before it are.
+  std::mutex turn_mutex_;
+  std::condition_variable turn_changed_;
+  std::atomic<uint64_t> next_to_apply_;  // changed under turn_mutex_
+  std::atomic<int64_t> waiting_{0};      // records on disk that are not applied
+  std::atomic<int64_t> moved_ns_{0};     // a turn began or ended, or the first came to wait
+};
+
+}  // namespace lockstep

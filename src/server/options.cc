@@ -1,0 +1,74 @@
+#include "server/options.h"
+
+#include "base/flags.h"
+#include "base/text.h"
+
+namespace lockstep {
+
+Result<ServerOptions> read_server_options(const std::vector<std::string>& arguments) {
+  ServerOptions options;
+  Flags flags("lockstepd", "the Lockstep server: takes OTLP, finds out why jobs are slow or stuck, shows it");
+  flags.text(&options.data, "--data", "DIR", "folder for the log and the state (required; made where it is not there)")
+      .text(&options.http, "--http", "ADDR", "web UI and API (default 127.0.0.1:7070)")
+      .text(&options.otlp_http, "--otlp-http", "ADDR", "OTLP/HTTP door (default 127.0.0.1:4318)")
+      .text(&options.otlp_grpc, "--otlp-grpc", "ADDR", "OTLP/gRPC door (default 127.0.0.1:4317)")
+      .text(&options.web, "--web", "DIR", "files of the web UI (default: found beside the program)")
+      .number(&options.log_bytes_max, "--log-bytes-max", "N",
+              "size of the durable log in bytes, oldest dropped first (default 4294967296)", 1 << 20, 1ll << 50)
+      .number(&options.step_days, "--step-days", "N", "days for which steps are kept (default 7)", 1, 3650)
+      .number(&options.step_bytes_max, "--step-bytes-max", "N",
+              "size of the steps on disk in bytes, oldest dropped first (default 34359738368)", 1 << 20, 1ll << 50)
+      .number(&options.trace_days, "--trace-days", "N", "days for which spans are kept (default 7)", 1, 3650)
+      .number(&options.trace_bytes_max, "--trace-bytes-max", "N",
+              "size of the spans on disk in bytes, oldest dropped first (default 34359738368)", 1 << 20, 1ll << 50)
+      .number(
+          &options.metric_days, "--metric-days", "N",
+          "days for which raw samples are kept; 1 min rollups 90 days and 1 h rollups 2 years, or as long (default 15)",
+          1, 3650)
+      .number(&options.metric_bytes_max, "--metric-bytes-max", "N",
+              "size of raw samples on disk in bytes, oldest dropped first (default 68719476736)", 1 << 20, 1ll << 50)
+      .text(&options.metric_ack, "--metric-ack", "written|synced",
+            "when samples are acknowledged: written to the log, which a kill of the server survives and a crash of the "
+            "machine may not (up to a second of samples), or synced to disk, which both do (default written)")
+      .number(&options.metric_series_max, "--metric-series-max", "N",
+              "series at a time; beyond, new ones are refused (default 20000000)", 1000, 4'000'000'000)
+      .number(&options.metric_series_per_tenant, "--metric-series-per-tenant", "N",
+              "the same for one tenant (default 20000000)", 1, 4'000'000'000)
+      .number(&options.metric_series_per_job, "--metric-series-per-job", "N", "the same for one job (default 20000000)",
+              1, 4'000'000'000)
+      .number(&options.metric_series_per_metric, "--metric-series-per-metric", "N",
+              "the same for one metric (default 5000000)", 1, 4'000'000'000)
+      .number(&options.metric_series_per_agent, "--metric-series-per-agent", "N",
+              "the same for one agent or other sender (default 200000)", 1, 4'000'000'000)
+      .number(&options.queries_max, "--queries-max", "N",
+              "PromQL queries that run at a time, of up to 2 GiB each within --memory-max; others wait their turn "
+              "(default 8)",
+              1, 1000)
+      .number(&options.memory_max, "--memory-max", "N",
+              "memory the server uses, in bytes; beyond, requests and queries are told to try again and new series are "
+              "refused (default: three quarters of what the machine has, or its cgroup may have)",
+              64 << 20, 1ll << 50)
+      .toggle(&options.admin_api, "--admin-api",
+              "let anybody who reaches the API delete series and have all samples copied on disk (default: nobody)")
+      .list(&options.allowed_hosts, "--allowed-host", "NAME",
+            "a name by which the API may be asked for, .NAME for all that end so, * for any; localhost, the machine's "
+            "name and addresses always are")
+      .text(&options.scrape, "--scrape", "FILE",
+            "exporters to scrape: a file in the words of Prometheus' scrape_configs; SIGHUP reads it again")
+      .text(&options.remote_write, "--remote-write", "URL",
+            "where all accepted samples are sent on to, by remote write")
+      .decimal(&options.gpu_hour_price, "--gpu-hour-price", "X",
+               "what an hour of one GPU costs, in your currency (default: no money is shown)", 0, 1e6)
+      .decimal(&options.peak_tflops, "--peak-tflops", "X",
+               "peak of one GPU in TFLOP/s, for jobs that tell none (default: by the GPU's name, bf16)", 0, 1e6);
+  if (Result<void> parsed = flags.parse(arguments); !parsed.ok()) return Error{parsed.error()};
+  options.help = flags.help_wanted();
+  options.help_text = flags.help();
+  if (!options.help && options.data.empty())
+    return Error{"lockstepd: --data DIR is required: the folder for the log and the state"};
+  if (options.metric_ack != "written" && options.metric_ack != "synced")
+    return Error{format("lockstepd: --metric-ack is written or synced, not \"%s\"", options.metric_ack.c_str())};
+  return options;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,48 @@
+// What lockstepd is told on its command line.
+//
+// On error: one line that names the option.
+// Thread rule: Immutable once read.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+
+namespace lockstep {
+
+struct ServerOptions {
+  std::string data;
+  std::string http = "127.0.0.1:7070";
+  std::string otlp_http = "127.0.0.1:4318";
+  std::string otlp_grpc = "127.0.0.1:4317";
+  std::string web;
+  int64_t log_bytes_max = 4ll << 30;
+  int64_t step_days = 7;
+  int64_t step_bytes_max = 32ll << 30;
+  int64_t trace_days = 7;
+  int64_t trace_bytes_max = 32ll << 30;
+  int64_t metric_days = 15;
+  int64_t metric_bytes_max = 64ll << 30;
+  std::string metric_ack = "written";
+  int64_t metric_series_max = 20'000'000;
+  int64_t metric_series_per_tenant = 20'000'000;
+  int64_t metric_series_per_job = 20'000'000;
+  int64_t metric_series_per_metric = 5'000'000;
+  int64_t metric_series_per_agent = 200'000;
+  int64_t queries_max = 8;
+  int64_t memory_max = 0;
+  bool admin_api = false;
+  std::vector<std::string> allowed_hosts;
+  std::string scrape;
+  std::string remote_write;
+  double gpu_hour_price = 0;
+  double peak_tflops = 0;
+  bool help = false;
+  std::string help_text;
+};
+
+Result<ServerOptions> read_server_options(const std::vector<std::string>& arguments);
+
+}  // namespace lockstep

@@ -1,0 +1,77 @@
+#include "server/recovery.h"
+
+#include <csignal>
+#include <string_view>
+
+#include "base/contained.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "ingest/otlp/span_decode.h"
+#include "server/durable_sink.h"
+#include "wire/otlp.h"
+
+namespace lockstep {
+namespace {
+
+constexpr size_t kRollupsAtOnce = 256;
+
+}  // namespace
+
+bool replay(DurableLog& log, Applier& applier, const ColumnarSpanStore& spans, Engine& engine, TailSampler& tail,
+            JobRollups& rollups, SetAside& set_aside, const Clock& clock, Counters& counters) {
+  int64_t last_look_unix_ns = 0;
+  int64_t look_cost_ns = 0;
+  int64_t looked_at_ns = clock.monotonic_ns();
+  int64_t started_ns = clock.monotonic_ns();
+  uint64_t records = 0;
+  bool stopping = false;
+  auto apply = [&](uint64_t sequence, Signal signal, int64_t received_unix_ns, std::string_view payload) {
+    if (signal == Signal::kSpans) {
+      Result<DecodedSpans> decoded = decode_spans(payload);
+      if (decoded.ok()) applier.apply_spans(std::move(decoded->columns), received_unix_ns, sequence);
+      return decoded.ok();
+    }
+    Result<Batch> batch = otlp::decode(signal, payload);
+    if (batch.ok()) applier.apply(signal, std::move(*batch), received_unix_ns, sequence);
+    return batch.ok();
+  };
+  Result<void> done =
+      log.replay([&](uint64_t sequence, RecordKind kind, int64_t received_unix_ns, std::string_view payload) {
+        if (stopping) return;
+        if (signal_of(kind) == Signal::kSpans && spans.holds(sequence, received_unix_ns)) return;  // in files already
+        if (set_aside.is_set_aside(sequence, received_unix_ns)) return;
+        const SetAside::Applying applying(set_aside, sequence, received_unix_ns);
+        bool decoded = true;
+        const bool whole = contained("recovery", "a record", [&] {
+          decoded = apply(sequence, signal_of(kind), received_unix_ns, payload);
+          if (decoded && rollups.queued() >= kRollupsAtOnce) rollups.write();
+        });
+        if (!whole) counters.add("lockstep_server_failures_total", "what=\"replay\"");
+        if (!decoded) {
+          counters.add("lockstep_replay_undecodable_records_total");
+          return;
+        }
+        ++records;
+        int64_t now_ns = clock.monotonic_ns();
+        if (received_unix_ns - last_look_unix_ns < kLookEveryNs || now_ns - looked_at_ns < look_cost_ns) return;
+        const bool looked = contained("recovery", "a look at jobs", [&] {
+          engine.tick(received_unix_ns);
+          tail.tick(received_unix_ns);
+        });
+        if (!looked) counters.add("lockstep_server_failures_total", "what=\"look\"");
+        last_look_unix_ns = received_unix_ns;
+        looked_at_ns = clock.monotonic_ns();
+        look_cost_ns = looked_at_ns - now_ns;
+        sigset_t pending;
+        sigpending(&pending);
+        stopping = sigismember(&pending, SIGTERM) == 1 || sigismember(&pending, SIGINT) == 1;
+      });
+  if (!done.ok()) LOCKSTEP_LOG_ERROR("server", "recovery: %s", done.error().c_str());
+  if (records > 0) {
+    LOCKSTEP_LOG_INFO("server", "recovery: %llu records read back in %s", static_cast<unsigned long long>(records),
+                      human_duration(static_cast<double>(clock.monotonic_ns() - started_ns)).c_str());
+  }
+  return !stopping;
+}
+
+}  // namespace lockstep

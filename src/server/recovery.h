@@ -1,0 +1,30 @@
+// Reads the durable log back into stores and diagnosis after a start.
+//
+// Diagnosis looks at the history as it did when it happened, kLookEveryNs of it at a time, but never spends more time
+// on looking than reading takes: a long log of a large job must not delay the start for long.
+// On error: what cannot be decoded is counted and left out, a record that fails is contained and counted, and a log
+// that cannot be read on is one line.
+// Thread rule: Confined.
+#pragma once
+
+#include <cstdint>
+
+#include "analysis/cost/job_rollups.h"
+#include "apply/applier.h"
+#include "base/clock.h"
+#include "base/counters.h"
+#include "bus/log.h"
+#include "control/tail_sampler.h"
+#include "diagnosis/engine.h"
+#include "server/set_aside.h"
+#include "store/spans/columnar_span_store.h"
+
+namespace lockstep {
+
+inline constexpr int64_t kLookEveryNs = 250'000'000;  // live and when read back
+
+// False: the process was told to stop meanwhile.
+bool replay(DurableLog& log, Applier& applier, const ColumnarSpanStore& spans, Engine& engine, TailSampler& tail,
+            JobRollups& rollups, SetAside& set_aside, const Clock& clock, Counters& counters);
+
+}  // namespace lockstep

@@ -1,0 +1,530 @@
+// The wiring of lockstepd: sink, verdict keeper, and the program itself as a process.
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <future>
+#include <new>
+#include <set>
+#include <thread>
+
+#include "base/clock.h"
+#include "base/process.h"
+#include "base/text.h"
+#include "ingest/counters_table.h"
+#include "ingest/testing/recording_metric_writer.h"
+#include "model/events.h"
+#include "model/step_detail.h"
+#include "net/http_client.h"
+#include "server/durable_sink.h"
+#include "server/set_aside.h"
+#include "server/verdict_keeper.h"
+#include "store/feedback_book.h"
+#include "store/memory_span_store.h"
+#include "store/memory_step_store.h"
+#include "store/sqlite_state_store.h"
+#include "wire/otlp.h"
+
+namespace lockstep {
+namespace {
+
+Batch step_batch(const std::string& job_id, int32_t rank, int64_t step) {
+  StepSummary summary;
+  summary.step = step;
+  summary.start_unix_ns = 1'700'000'000'000'000'000 + step * 100'000'000;
+  summary.duration_ns = 100'000'000;
+  summary.self_ns = 60'000'000;
+  summary.comm_ns = 40'000'000;
+  Identity identity{.job_id = job_id,
+                    .attempt = 0,
+                    .rank = rank,
+                    .world_size = 8,
+                    .local_rank = rank,
+                    .host = "node-0",
+                    .gpu_uuid = ""};
+  return Batch{.signal = Signal::kLogs, .groups = {{.resource = to_resource(identity), .logs = {to_record(summary)}}}};
+}
+
+class Folder {
+ public:
+  Folder() {
+    char pattern[] = "/tmp/lockstep_server_XXXXXX";
+    if (mkdtemp(pattern) == nullptr) std::abort();
+    path_ = pattern;
+  }
+  ~Folder() { std::filesystem::remove_all(path_); }
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+// Hands out sequence numbers and returns from append() in an order of its own: late ones first.
+class ScrambledLog final : public DurableLog {
+ public:
+  Result<uint64_t> append(RecordKind, int64_t, std::string_view payload) override {
+    if (fails) return Error{"no room"};
+    uint64_t sequence = ++last_;
+    if (sequence % 4 != 0) std::this_thread::sleep_for(std::chrono::milliseconds(4 - sequence % 4));
+    std::lock_guard lock(mutex_);
+    order_.emplace_back(sequence, std::string(payload));
+    return sequence;
+  }
+  Result<void> replay(const std::function<void(uint64_t, RecordKind, int64_t, std::string_view)>&) override {
+    return {};
+  }
+  uint64_t next_sequence() const override { return last_ + 1; }
+  std::map<uint64_t, std::string> by_sequence() {
+    std::lock_guard lock(mutex_);
+    return {order_.begin(), order_.end()};
+  }
+  std::atomic<bool> fails{false};
+
+ private:
+  std::atomic<uint64_t> last_{41};
+  std::mutex mutex_;
+  std::vector<std::pair<uint64_t, std::string>> order_;
+};
+
+struct Heard : StoreSubscriber {
+  std::vector<std::string> steps;
+  void on_step(const Identity& identity, const StepSummary& step, int64_t) override {
+    steps.push_back(format("%d.%lld", identity.rank, static_cast<long long>(step.step)));
+  }
+};
+
+class SinkTest : public ::testing::Test {
+ protected:
+  SinkTest() { applier_.subscribe(heard_); }
+  Counters counters_{kServerCounters};
+  MemoryStepStore steps_{{}, counters_};
+  MemorySpanStore spans_{{}, counters_};
+  SystemClock clock_;
+  testing::RecordingMetricWriter writer_;
+  MetricIntake intake_{writer_, clock_, counters_};
+  MetricMapping metrics_{intake_, clock_};
+  AgentRegistry agents_;
+  Applier applier_{steps_, spans_, agents_, counters_};
+  Heard heard_;
+  ScrambledLog log_;
+};
+
+TEST_F(SinkTest, SubscribersHearRecordsInLogOrderWhateverOrderTheDiskAnswersIn) {
+  DurableSink sink(log_, applier_, metrics_, 1 << 30, clock_);
+  std::vector<std::thread> threads;
+  for (int32_t rank = 0; rank < 8; ++rank) {
+    threads.emplace_back([&, rank] {
+      for (int64_t step = 0; step < 20; ++step) {
+        EXPECT_EQ(sink.accept(Signal::kLogs, step_batch("job", rank, step),
+                              format("%d.%lld", rank, static_cast<long long>(step)), 1)
+                      .error,
+                  AcceptError::kNone);
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  std::vector<std::string> logged;
+  for (const auto& [sequence, payload] : log_.by_sequence()) logged.push_back(payload);
+  EXPECT_EQ(heard_.steps, logged);
+  EXPECT_EQ(logged.size(), 160u);
+}
+
+TEST_F(SinkTest, WhatTheLogRefusesIsNotStoredAndTheSinkGoesOn) {
+  DurableSink sink(log_, applier_, metrics_, 1 << 30, clock_);
+  log_.fails = true;
+  AcceptResult refused = sink.accept(Signal::kLogs, step_batch("job", 0, 1), "x", 1);
+  EXPECT_EQ(refused.error, AcceptError::kUnavailable);
+  EXPECT_EQ(refused.message, "no room");
+  EXPECT_TRUE(steps_.jobs().empty());
+  log_.fails = false;
+  EXPECT_EQ(sink.accept(Signal::kLogs, step_batch("job", 0, 1), "x", 1).error, AcceptError::kNone);
+  EXPECT_EQ(steps_.steps("job", 1, 1).size(), 1u);
+  sink.close();
+  EXPECT_EQ(sink.accept(Signal::kLogs, step_batch("job", 0, 2), "x", 1).error, AcceptError::kUnavailable);
+}
+
+// A store that fails on the records it is told to, or does not return from them.
+class BadSpanStore final : public SpanStore {
+ public:
+  void append(const ResourceGroup&, int64_t) override {}
+  void append(spans::SpanColumns, int64_t, uint64_t) override {
+    if (blocks.valid()) blocks.wait();
+    if (fails) throw std::bad_alloc();
+    ++taken;
+  }
+  Page<StoredSpan> trace(const TraceId&, size_t) const override { return {}; }
+  Page<TraceSummary> search(const TraceQuery&) const override { return {}; }
+  Page<StoredSpan> newest(std::string_view, size_t) const override { return {}; }
+  std::vector<std::string> services() const override { return {}; }
+  std::vector<std::string> span_names(std::string_view) const override { return {}; }
+  AttributeNames attribute_names() const override { return {}; }
+  std::vector<std::string> attribute_values(std::string_view, size_t) const override { return {}; }
+  std::vector<RankDetail> step(std::string_view, int64_t, int64_t, const std::vector<int32_t>&) const override {
+    return {};
+  }
+  Page<TracedStep> traced_steps(std::string_view, int64_t, size_t) const override { return {}; }
+
+  std::atomic<bool> fails{false};
+  std::shared_future<void> blocks;
+  std::atomic<int> taken{0};
+};
+
+TEST_F(SinkTest, ARecordThatFailsWhileItIsAppliedHoldsUpNoOther) {
+  BadSpanStore spans;
+  Applier applier(steps_, spans, agents_, counters_);
+  DurableSink sink(log_, applier, metrics_, 1 << 30, clock_);
+  spans.fails = true;
+  EXPECT_EQ(sink.accept_spans({}, "x", 1).error, AcceptError::kNone) << "it is on disk";
+  EXPECT_EQ(counters_.value("lockstep_apply_batches_failed_total", "signal=\"spans\""), 1);
+  spans.fails = false;
+  EXPECT_EQ(sink.accept_spans({}, "y", 1).error, AcceptError::kNone);
+  EXPECT_EQ(sink.accept(Signal::kLogs, step_batch("job", 0, 1), "z", 1).error, AcceptError::kNone);
+  EXPECT_EQ(spans.taken, 1);
+  EXPECT_EQ(steps_.steps("job", 1, 1).size(), 1u);
+  EXPECT_EQ(sink.stuck(INT64_MAX / 2), std::nullopt);
+}
+
+TEST_F(SinkTest, SaysWhichRecordItIsStuckAt) {
+  BadSpanStore spans;
+  Applier applier(steps_, spans, agents_, counters_);
+  DurableSink sink(log_, applier, metrics_, 1 << 30, clock_);
+  std::promise<void> release;
+  spans.blocks = release.get_future().share();
+  std::thread blocked([&] { sink.accept_spans({}, "x", 1); });
+  std::thread behind([&] { sink.accept(Signal::kLogs, step_batch("job", 0, 1), "y", 1); });
+  std::optional<std::string> line;
+  while (!line) line = sink.stuck(clock_.monotonic_ns() + 2 * DurableSink::kStuckNs);
+  EXPECT_NE(line->find("record 4"), std::string::npos) << *line;
+  EXPECT_EQ(sink.stuck(clock_.monotonic_ns()), std::nullopt) << "not yet";
+  release.set_value();
+  blocked.join();
+  behind.join();
+  EXPECT_EQ(sink.stuck(clock_.monotonic_ns() + 2 * DurableSink::kStuckNs), std::nullopt);
+}
+
+TEST(SetAside, ARecordInWhichTheServerDiesAgainAndAgainIsLeftOut) {
+  Folder folder;
+  Counters counters{kServerCounters};
+  for (uint64_t deaths = 0; deaths < SetAside::kDeathsMax; ++deaths) {
+    const pid_t child = fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) {
+      SetAside set_aside(folder.path(), counters);
+      if (set_aside.is_set_aside(7, 1000)) _exit(1);
+      { const SetAside::Applying fine(set_aside, 6, 999); }
+      const SetAside::Applying applying(set_aside, 7, 1000);
+      _exit(0);  // as a crash would: nothing is undone
+    }
+    int status = 0;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    ASSERT_TRUE(WIFEXITED(status));
+    EXPECT_EQ(WEXITSTATUS(status), 0);
+  }
+  for (int start = 0; start < 2; ++start) {
+    const SetAside set_aside(folder.path(), counters);
+    EXPECT_TRUE(set_aside.is_set_aside(7, 1000));
+    EXPECT_FALSE(set_aside.is_set_aside(6, 999));
+    EXPECT_FALSE(set_aside.is_set_aside(7, 2000)) << "of a log that was made anew";
+  }
+  EXPECT_EQ(counters.sum("lockstep_replay_records_set_aside_total"), 1);
+}
+
+TEST_F(SinkTest, TooManyBytesWaitingForTheDiskAreTurnedAway) {
+  DurableSink sink(log_, applier_, metrics_, 10, clock_);
+  EXPECT_EQ(sink.accept(Signal::kLogs, step_batch("job", 0, 0), std::string(100, 'x'), 1).error, AcceptError::kNone)
+      << "one alone always fits";
+  std::atomic<int> overloaded{0};
+  std::atomic<int> accepted{0};
+  std::vector<std::thread> threads;
+  for (int32_t rank = 0; rank < 8; ++rank) {
+    threads.emplace_back([&, rank] {
+      for (int64_t step = 0; step < 20; ++step) {
+        AcceptResult result = sink.accept(Signal::kLogs, step_batch("job", rank, step), "0123456789", 1);
+        ++(result.error == AcceptError::kOverloaded ? overloaded : accepted);
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_GT(overloaded, 0);
+  EXPECT_GT(accepted, 0);
+  EXPECT_EQ(heard_.steps.size(), static_cast<size_t>(accepted) + 1);
+  EXPECT_EQ(sink.accept(Signal::kLogs, step_batch("job", 0, 0), "0123456789", 1).error, AcceptError::kNone)
+      << "nothing waits any more";
+}
+
+struct FailingState final : StateStore {
+  bool fails = false;
+  std::map<std::string, Verdict> saved;
+  Result<void> save_verdict(const Verdict& verdict) override {
+    if (fails) return Error{"disk full"};
+    saved[verdict.id] = verdict;
+    return {};
+  }
+  std::vector<StoredVerdict> verdicts(std::string_view) const override {
+    std::vector<StoredVerdict> list;
+    for (const auto& [id, verdict] : saved) list.push_back({id, verdict.job_id, verdict.state, 0, ""});
+    return list;
+  }
+  Result<void> save_feedback(const VerdictFeedback&) override { return Error{"disk full"}; }
+  Result<void> drop_feedback(std::string_view) override { return Error{"disk full"}; }
+  std::vector<VerdictFeedback> feedback() const override { return {}; }
+};
+
+Verdict verdict_of(std::string id, std::string state) {
+  Verdict verdict;
+  verdict.id = std::move(id);
+  verdict.state = std::move(state);
+  return verdict;
+}
+
+TEST(VerdictKeeper, KeepsWhatWasConfirmedAndLeavesNoTraceOfAWithdrawnSuspicion) {
+  FailingState state;
+  Counters counters{kServerCounters};
+  VerdictKeeper keeper(state, counters);
+  keeper.keep({verdict_of("a", "suspected"), verdict_of("b", "suspected")});
+  keeper.keep({verdict_of("a", "confirmed"), verdict_of("b", "cleared")});
+  EXPECT_EQ(state.saved.size(), 1u);
+  keeper.keep({verdict_of("a", "cleared")});
+  EXPECT_EQ(state.saved.at("a").state, "cleared");
+  VerdictKeeper after_restart(state, counters);
+  after_restart.keep({verdict_of("a", "suspected")});
+  EXPECT_EQ(state.saved.at("a").state, "suspected") << "one that is known is kept up to date";
+}
+
+TEST(VerdictKeeper, TriesAgainWhatCouldNotBeSaved) {
+  FailingState state;
+  state.fails = true;
+  Counters counters{kServerCounters};
+  VerdictKeeper keeper(state, counters);
+  keeper.keep({verdict_of("a", "confirmed")});
+  keeper.keep({verdict_of("a", "cleared")});
+  EXPECT_TRUE(state.saved.empty());
+  state.fails = false;
+  keeper.keep({});
+  EXPECT_EQ(state.saved.at("a").state, "cleared");
+}
+
+// As lockstepd wires it: what was said teaches the engine's prior, at once and after a restart.
+TEST(FeedbackBook, TeachesTheEngineAtOnceAndAgainAfterARestart) {
+  Folder folder;
+  const std::string path = folder.path() + "/state.sqlite";
+  Counters counters(kServerCounters);
+  auto taught = [](Engine& engine) {
+    return [&engine](std::span<const VerdictFeedback> all) { engine.priors() = PriorBook::of(all); };
+  };
+  double untaught = 0;
+  {
+    Result<std::unique_ptr<StateStore>> state = open_sqlite_state_store(path);
+    ASSERT_TRUE(state.ok()) << state.error();
+    Engine engine;
+    untaught = engine.priors().weight("ecc", 0.06);
+    FeedbackBook book(**state, counters, taught(engine));
+    EXPECT_EQ(engine.priors().weight("ecc", 0.06), untaught);
+    for (const char* id : {"v1", "v2", "v3"})
+      ASSERT_TRUE(book.keep({.verdict_id = id, .right = false, .said = "slow-compute", .cause = "ecc"}).ok());
+    EXPECT_GT(engine.priors().weight("ecc", 0.06), untaught);
+    ASSERT_TRUE(book.take_back("v3").ok());
+    EXPECT_EQ(book.of("v3"), std::nullopt);
+  }
+  Result<std::unique_ptr<StateStore>> state = open_sqlite_state_store(path);
+  ASSERT_TRUE(state.ok()) << state.error();
+  Engine engine;
+  FeedbackBook book(**state, counters, taught(engine));
+  EXPECT_EQ(engine.priors().to_json(), R"({"ecc":{"right":2,"wrong":0},"slow-compute":{"right":0,"wrong":2}})");
+  EXPECT_GT(engine.priors().weight("ecc", 0.06), untaught);
+}
+
+TEST(FeedbackBook, WhatCannotBeKeptIsNotShownAndIsCounted) {
+  FailingState state;
+  Counters counters(kServerCounters);
+  int handed_on = 0;
+  FeedbackBook book(state, counters, [&](std::span<const VerdictFeedback>) { ++handed_on; });
+  Result<void> kept = book.keep({.verdict_id = "v1", .right = true, .said = "ecc"});
+  ASSERT_FALSE(kept.ok());
+  EXPECT_EQ(kept.error(), "disk full");
+  EXPECT_EQ(book.of("v1"), std::nullopt);
+  EXPECT_EQ(handed_on, 1);  // at start
+  EXPECT_EQ(counters.value("lockstep_feedback_refused_total", "reason=\"store\""), 1);
+  EXPECT_EQ(counters.sum("lockstep_feedback_total"), 0);
+}
+
+TEST(ServerCounters, EveryRowHasItsOwnNameATypeAndHelp) {
+  std::set<std::string> names;
+  for (const CounterDescriptor& row : kServerCounters) {
+    EXPECT_TRUE(names.insert(row.name).second) << row.name << " stands in the table twice";
+    EXPECT_EQ(std::string(row.name).starts_with("lockstep_"), true) << row.name;
+    EXPECT_EQ(std::string(row.type) == "counter", std::string(row.name).ends_with("_total")) << row.name;
+    EXPECT_GT(std::string(row.help).size(), 10u) << row.name;
+  }
+}
+
+// The program as a process.
+class LockstepdTest : public ::testing::Test {
+ protected:
+  struct Doors {
+    std::string http;
+    std::string otlp_http;
+  };
+  ChildProcess start(const std::string& data, Doors* doors) {
+    Result<ChildProcess> child =
+        ChildProcess::start({.arguments = {LOCKSTEPD_PATH, "--data", data, "--http", "127.0.0.1:0", "--otlp-http",
+                                           "127.0.0.1:0", "--otlp-grpc", "127.0.0.1:0"},
+                             .environment = {},
+                             .stderr_path = folder_.path() + "/stderr"});
+    EXPECT_TRUE(child.ok()) << (child.ok() ? "" : child.error());
+    Result<std::string> line = child->read_line(30'000);
+    EXPECT_TRUE(line.ok()) << (line.ok() ? "" : line.error());
+    std::string said = line.ok() ? *line : "";
+    std::vector<std::string_view> words = split(said, ' ');
+    EXPECT_EQ(words.size(), 4u) << said;
+    if (words.size() == 4) {
+      EXPECT_EQ(words[0], "ready");
+      EXPECT_TRUE(words[1].starts_with("http=") && words[2].starts_with("otlp_http=") &&
+                  words[3].starts_with("otlp_grpc="))
+          << said;
+      doors->http = words[1].substr(5);
+      doors->otlp_http = words[2].substr(10);
+    }
+    return std::move(*child);
+  }
+  static HttpResponse call(const std::string& address, const HttpRequest& request) {
+    Result<Url> url = parse_url("http://" + address, 80);
+    EXPECT_TRUE(url.ok());
+    HttpClient client(*url, 20'000);
+    Result<HttpResponse> response = client.send(request);
+    EXPECT_TRUE(response.ok()) << (response.ok() ? "" : response.error());
+    return response.ok() ? *response : HttpResponse{};
+  }
+  static HttpResponse get(const std::string& address, const std::string& path) {
+    return call(address, {.method = "GET", .path = path, .headers = {}, .body = ""});
+  }
+  static int send(const std::string& address, const Batch& batch) {
+    return call(address, {.method = "POST",
+                          .path = "/v1/logs",
+                          .headers = {{"content-type", "application/x-protobuf"}},
+                          .body = otlp::encode(batch)})
+        .status;
+  }
+  Folder folder_;
+};
+
+TEST_F(LockstepdTest, WhatWasAcknowledgedIsThereAfterAKill) {
+  std::string data = folder_.path() + "/data";
+  Doors doors;
+  {
+    ChildProcess server = start(data, &doors);
+    EXPECT_EQ(get(doors.http, "/readyz").status, 200);
+    for (int64_t step = 0; step < 10; ++step) {
+      for (int32_t rank = 0; rank < 2; ++rank)
+        ASSERT_EQ(send(doors.otlp_http, step_batch("crashed job", rank, step)), 200);
+    }
+    EXPECT_NE(get(doors.http, "/api/jobs/crashed%20job").body.find("\"last_step\":9"), std::string::npos)
+        << "acknowledged means visible";
+    kill(server.pid(), SIGKILL);
+    EXPECT_TRUE(server.wait(10'000).ok());
+  }
+  ChildProcess server = start(data, &doors);
+  HttpResponse job = get(doors.http, "/api/jobs/crashed%20job");
+  EXPECT_EQ(job.status, 200);
+  EXPECT_NE(job.body.find("\"ranks_seen\":2"), std::string::npos) << job.body;
+  EXPECT_NE(job.body.find("\"last_step\":9"), std::string::npos) << job.body;
+  EXPECT_NE(get(doors.http, "/api/logs?event=train.step&limit=1").body.find("\"total\":20"), std::string::npos);
+  std::string metrics = get(doors.http, "/metrics").body;
+  EXPECT_NE(metrics.find("\nlockstep_log_records_replayed_total 20\n"), std::string::npos);
+  EXPECT_NE(metrics.find("\nlockstep_replay_undecodable_records_total 0\n"), std::string::npos);
+  kill(server.pid(), SIGTERM);
+  Result<int> status = server.wait(20'000);
+  ASSERT_TRUE(status.ok());
+  EXPECT_EQ(*status, 0);
+}
+
+TEST_F(LockstepdTest, SpansAreThereOnceAfterAKillAndAfterAnOrderlyEnd) {
+  const std::string data = folder_.path() + "/data";
+  Identity identity{
+      .job_id = "job", .attempt = 0, .rank = 0, .world_size = 1, .local_rank = 0, .host = "h", .gpu_uuid = ""};
+  const int64_t now = SystemClock().unix_ns();
+  Doors doors;
+  auto send_step = [&](int64_t step) {
+    StepDetail detail;
+    detail.step = step;
+    detail.start_unix_ns = now + step * 1000;
+    detail.duration_ns = 900;
+    detail.phases = {{Phase::kForward, "", now + step * 1000, 500}};
+    Batch batch{
+        .signal = Signal::kSpans,
+        .groups = {{.resource = to_resource(identity), .spans = to_spans(identity, detail, SampledFor::kAsked)}}};
+    return call(doors.otlp_http, {.method = "POST",
+                                  .path = "/v1/traces",
+                                  .headers = {{"content-type", "application/x-protobuf"}},
+                                  .body = otlp::encode(batch)})
+        .status;
+  };
+  auto expect_spans = [&](int64_t steps, const char* files) {
+    EXPECT_NE(get(doors.http, "/api/spans").body.find(format("\"total\":%lld", static_cast<long long>(2 * steps))),
+              std::string::npos);
+    for (int64_t step = 0; step < steps; ++step) {
+      const std::string trace = to_hex(step_trace_id("job", 0, step));
+      EXPECT_NE(get(doors.http, "/api/spans?trace_id=" + trace).body.find("\"total\":2"), std::string::npos) << step;
+    }
+    EXPECT_NE(get(doors.http, "/metrics").body.find(format("\nlockstep_span_files %s\n", files)), std::string::npos);
+  };
+  {
+    ChildProcess server = start(data, &doors);
+    ASSERT_EQ(send_step(0), 200);
+    ASSERT_EQ(send_step(1), 200);
+    expect_spans(2, "0");
+    kill(server.pid(), SIGKILL);
+    EXPECT_TRUE(server.wait(10'000).ok());
+  }
+  {
+    ChildProcess server = start(data, &doors);  // from the log
+    expect_spans(2, "0");
+    ASSERT_EQ(send_step(2), 200);
+    kill(server.pid(), SIGTERM);
+    Result<int> status = server.wait(20'000);
+    ASSERT_TRUE(status.ok());
+    EXPECT_EQ(*status, 0);
+  }
+  ChildProcess server = start(data, &doors);  // from a file, and not from the log as well
+  expect_spans(3, "1");
+  ASSERT_EQ(send_step(3), 200);
+  expect_spans(4, "1");
+}
+
+TEST_F(LockstepdTest, ADataFolderInUseIsRefusedWithOneLine) {
+  std::string data = folder_.path() + "/data";
+  Doors doors;
+  ChildProcess first = start(data, &doors);
+  Result<ChildProcess> second =
+      ChildProcess::start({.arguments = {LOCKSTEPD_PATH, "--data", data, "--http", "127.0.0.1:0", "--otlp-http",
+                                         "127.0.0.1:0", "--otlp-grpc", "127.0.0.1:0"},
+                           .environment = {},
+                           .stderr_path = folder_.path() + "/second"});
+  ASSERT_TRUE(second.ok());
+  Result<int> status = second->wait(20'000);
+  ASSERT_TRUE(status.ok());
+  EXPECT_EQ(*status, 1);
+  Result<std::string> said = read_file(folder_.path() + "/second", 10'000);
+  ASSERT_TRUE(said.ok());
+  EXPECT_NE(said->find("in use by another lockstepd (pid " + std::to_string(first.pid()) + ")"), std::string::npos)
+      << *said;
+  EXPECT_EQ(std::count(said->begin(), said->end(), '\n'), 1) << *said;
+}
+
+TEST_F(LockstepdTest, WrongUsageIsOneLineAndExitCodeTwo) {
+  Result<ChildProcess> child = ChildProcess::start(
+      {.arguments = {LOCKSTEPD_PATH, "--dta", "x"}, .environment = {}, .stderr_path = folder_.path() + "/stderr"});
+  ASSERT_TRUE(child.ok());
+  Result<int> status = child->wait(20'000);
+  ASSERT_TRUE(status.ok());
+  EXPECT_EQ(*status, 2);
+  Result<std::string> said = read_file(folder_.path() + "/stderr", 10'000);
+  EXPECT_EQ(std::count(said->begin(), said->end(), '\n'), 1) << *said;
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,60 @@
+#include "server/verdict_keeper.h"
+
+#include <simdjson.h>
+
+#include "base/log.h"
+#include "base/text.h"
+
+namespace lockstep {
+
+std::vector<KnownVerdict> known_verdicts(const StateStore& state) {
+  std::vector<KnownVerdict> known;
+  size_t unreadable = 0;
+  simdjson::dom::parser parser;
+  for (const StoredVerdict& stored : state.verdicts("")) {
+    simdjson::dom::element verdict;
+    KnownVerdict one{.id = stored.id, .job_id = stored.job_id};
+    if (parser.parse(stored.json).get(verdict) != simdjson::SUCCESS ||
+        verdict["since_step"].get(one.since_step) != simdjson::SUCCESS ||
+        verdict["through_step"].get(one.through_step) != simdjson::SUCCESS) {
+      ++unreadable;
+      continue;
+    }
+    known.push_back(std::move(one));
+  }
+  if (unreadable > 0)
+    LOCKSTEP_LOG_ERROR("state", "%zu kept verdicts cannot be read; found again, they get new ids", unreadable);
+  return known;
+}
+
+VerdictKeeper::VerdictKeeper(StateStore& state, Counters& counters) : state_(state), counters_(counters) {
+  for (const StoredVerdict& verdict : state.verdicts("")) kept_ids_.insert(verdict.id);
+}
+
+void VerdictKeeper::keep(std::vector<Verdict> changed) {
+  for (Verdict& verdict : changed) {
+    std::string& known = state_of_[verdict.id];
+    if (known != verdict.state) {
+      counters_.add("lockstep_verdicts_total",
+                    format("kind=\"%s\",state=\"%s\"", verdict.kind.c_str(), verdict.state.c_str()));
+    }
+    known = verdict.state;
+    if (verdict.state == "cleared") state_of_.erase(verdict.id);
+    bool was_confirmed =
+        verdict.state == "confirmed" || kept_ids_.contains(verdict.id) || waiting_.contains(verdict.id);
+    if (was_confirmed) waiting_.insert_or_assign(verdict.id, std::move(verdict));
+  }
+  while (!waiting_.empty()) {
+    Result<void> saved = state_.save_verdict(waiting_.begin()->second);
+    if (!saved.ok()) {
+      if (!failing_) LOCKSTEP_LOG_ERROR("state", "%s; trying again", saved.error().c_str());
+      failing_ = true;
+      return;
+    }
+    failing_ = false;
+    kept_ids_.insert(waiting_.begin()->first);
+    waiting_.erase(waiting_.begin());
+  }
+}
+
+}  // namespace lockstep
