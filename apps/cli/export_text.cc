@@ -170,9 +170,8 @@ Result<double> parse_step(std::string_view text) {
 Result<double> parse_moment(std::string_view text, double now_s) {
   if (text == "now") return now_s;
   if (text.starts_with('-')) {
-    Result<double> before = parse_step(text.substr(1));
-    if (!before.ok()) return before;
-    return now_s - *before;
+    double before = LOCKSTEP_TRY(parse_step(text.substr(1)));
+    return now_s - before;
   }
   if (std::optional<double> seconds = parse_double(text); seconds && std::isfinite(*seconds)) return *seconds;
   tm parts{};

@@ -15,7 +15,7 @@
 namespace lockstep::cli {
 namespace {
 
-// Wrapped at 80 columns behind a label; further lines are indented under the first.
+// Wrapped behind a label; further lines are indented under the first.
 void print_row(const char* label, const std::string& text) {
   constexpr size_t kIndent = 16, kWidth = 80;
   std::string line;

@@ -149,7 +149,7 @@ Result<Options> read_options(const std::vector<std::string>& arguments) {
                "what an hour of one GPU costs, in your currency (default: no money is shown)", 0, 1e6)
       .decimal(&options.peak_tflops, "--peak-tflops", "X",
                "peak of one GPU in TFLOP/s, for jobs that tell none (default: by the GPU's name, bf16)", 0, 1e6);
-  if (Result<void> parsed = flags.parse(arguments); !parsed.ok()) return Error{parsed.error()};
+  LOCKSTEP_TRY(flags.parse(arguments));
   options.help = flags.help_wanted();
   options.help_text = flags.help();
   if (!options.help && options.data.empty())
@@ -354,15 +354,12 @@ Result<void> run(const Options& options, const sigset_t& signals) {
   if (!otlp_http_address.ok()) return Error{"--otlp-http: " + otlp_http_address.error()};
   Result<ListenAddress> otlp_grpc_address = parse_listen_address(options.otlp_grpc);
   if (!otlp_grpc_address.ok()) return Error{"--otlp-grpc: " + otlp_grpc_address.error()};
-  Result<std::string> web_folder = find_web_folder(options.web);
-  if (!web_folder.ok()) return Error{web_folder.error()};
-  Result<ScrapeConfig> scrape = read_scrape_file(options.scrape);
-  if (!scrape.ok()) return Error{scrape.error()};
+  std::string web_folder = LOCKSTEP_TRY(find_web_folder(options.web));
+  ScrapeConfig scrape = LOCKSTEP_TRY(read_scrape_file(options.scrape));
   Result<Url> remote_write_url =
       options.remote_write.empty() ? Result<Url>(Url{}) : parse_url(options.remote_write, 80);
   if (!remote_write_url.ok()) return Error{"--remote-write: " + remote_write_url.error()};
-  Result<UniqueFd> lock = lock_folder(options.data, "lockstepd");
-  if (!lock.ok()) return Error{lock.error()};
+  UniqueFd lock = LOCKSTEP_TRY(lock_folder(options.data, "lockstepd"));
 
   raise_file_limit();
   const std::vector<std::string> names = server_names(options, *http_address);
@@ -389,29 +386,25 @@ Result<void> run(const Options& options, const sigset_t& signals) {
       },
       counters);
   if (!api.ok()) return Error{"--http: " + api.error()};
-  Result<std::unique_ptr<ColumnarStepStore>> step_store =
-      ColumnarStepStore::open(step_options(options, witness, memory), clock, counters);
-  if (!step_store.ok()) return Error{step_store.error()};
-  ColumnarStepStore& steps = **step_store;
-  Result<std::unique_ptr<ColumnarSpanStore>> span_store =
-      ColumnarSpanStore::open(span_options(options, witness, memory), clock, counters);
-  if (!span_store.ok()) return Error{span_store.error()};
-  ColumnarSpanStore& spans = **span_store;
-  Result<std::unique_ptr<MetricEngine>> metric_engine =
-      MetricEngine::open(metric_options(options, witness, memory), clock, counters);
-  if (!metric_engine.ok()) return Error{metric_engine.error()};
-  MetricEngine& metrics = **metric_engine;
+  std::unique_ptr<ColumnarStepStore> step_store =
+      LOCKSTEP_TRY(ColumnarStepStore::open(step_options(options, witness, memory), clock, counters));
+  ColumnarStepStore& steps = *step_store;
+  std::unique_ptr<ColumnarSpanStore> span_store =
+      LOCKSTEP_TRY(ColumnarSpanStore::open(span_options(options, witness, memory), clock, counters));
+  ColumnarSpanStore& spans = *span_store;
+  std::unique_ptr<MetricEngine> metric_engine =
+      LOCKSTEP_TRY(MetricEngine::open(metric_options(options, witness, memory), clock, counters));
+  MetricEngine& metrics = *metric_engine;
   const AliasReader named_metrics(metrics);
   AgentRegistry agents;
-  Result<std::unique_ptr<StateStore>> state = open_sqlite_state_store(options.data + "/state.sqlite");
-  if (!state.ok()) return Error{state.error()};
+  std::unique_ptr<StateStore> state = LOCKSTEP_TRY(open_sqlite_state_store(options.data + "/state.sqlite"));
   Engine engine;
   Applier applier(steps, spans, agents, counters);
   applier.subscribe(engine);
-  engine.restore(known_verdicts(**state));
-  VerdictKeeper keeper(**state, counters);
+  engine.restore(known_verdicts(*state));
+  VerdictKeeper keeper(*state, counters);
   // Before anything is read back, so that history is explained with what was learned from it.
-  FeedbackBook feedback(**state, counters,
+  FeedbackBook feedback(*state, counters,
                         [&](std::span<const VerdictFeedback> all) { engine.priors() = PriorBook::of(all); });
   AgentCommands commands({}, clock, counters);
   TailSampler tail(steps, commands, counters);
@@ -470,7 +463,7 @@ Result<void> run(const Options& options, const sigset_t& signals) {
   readiness.add({"clock", [&] { return clock_problem(witness); }, true});
 
   StepTraceCache traces(steps, spans, clock);
-  ApiContext context{steps, spans, traces, named_metrics, **state, agents, engine, counters, clock, ready, *web_folder};
+  ApiContext context{steps, spans, traces, named_metrics, *state, agents, engine, counters, clock, ready, web_folder};
   context.feedback = &feedback;
   context.readiness = &readiness;
   context.memory = &memory;
@@ -520,7 +513,7 @@ Result<void> run(const Options& options, const sigset_t& signals) {
     dropped_unsealed += static_cast<int64_t>(last - first + 1);
   };
   Result<std::unique_ptr<DurableLog>> log = DurableLog::open(std::move(log_options), counters);
-  if (!log.ok()) return Error{log.error()};
+  if (!log.ok()) return log.failure();
   readiness.add({"log", [&log = **log] { return log.trouble(); }});
   SetAside set_aside(options.data, counters);
   if (!replay(**log, applier, spans, engine, tail, rollups, set_aside, clock, counters)) return {};
@@ -532,20 +525,19 @@ Result<void> run(const Options& options, const sigset_t& signals) {
 
   DurableSink sink(**log, applier, mapping, kQueuedBytesMax, clock, &set_aside, &memory);
   readiness.add({"apply", [&] { return sink.stuck(clock.monotonic_ns()); }});
-  Result<std::unique_ptr<OtlpDoors>> doors = OtlpDoors::start({.http = *otlp_http_address,
-                                                               .grpc = *otlp_grpc_address,
-                                                               .witness = &witness,
-                                                               .memory = &memory,
-                                                               .allowed_hosts = names},
-                                                              sink, clock, counters, &commands);
-  if (!doors.ok()) return Error{doors.error()};
-  if (!options.scrape.empty()) scraper = Scraper::start(std::move(*scrape), intake, clock, counters);
+  std::unique_ptr<OtlpDoors> doors = LOCKSTEP_TRY(OtlpDoors::start({.http = *otlp_http_address,
+                                                                    .grpc = *otlp_grpc_address,
+                                                                    .witness = &witness,
+                                                                    .memory = &memory,
+                                                                    .allowed_hosts = names},
+                                                                   sink, clock, counters, &commands));
+  if (!options.scrape.empty()) scraper = Scraper::start(std::move(scrape), intake, clock, counters);
   ready = true;
-  std::printf("ready http=%s otlp_http=%s otlp_grpc=%s\n", (*api)->address().c_str(), (*doors)->http_address().c_str(),
-              (*doors)->grpc_address().c_str());
+  std::printf("ready http=%s otlp_http=%s otlp_grpc=%s\n", (*api)->address().c_str(), doors->http_address().c_str(),
+              doors->grpc_address().c_str());
   std::fflush(stdout);
   LOCKSTEP_LOG_INFO("server", "data in %s, web UI %s", options.data.c_str(),
-                    web_folder->empty() ? "not found (see --web)" : web_folder->c_str());
+                    web_folder.empty() ? "not found (see --web)" : web_folder.c_str());
 
   const timespec tick{0, kTickNs};
   for (int signal = 0; signal != SIGTERM && signal != SIGINT; signal = sigtimedwait(&signals, nullptr, &tick)) {
@@ -564,7 +556,7 @@ Result<void> run(const Options& options, const sigset_t& signals) {
   LOCKSTEP_LOG_INFO("server", "stopping: doors, diagnosis, API, log");
   ready = false;
   if (scraper) scraper->stop();
-  (*doors)->stop();
+  doors->stop();
   sink.close();
   look();
   (*api)->stop();

@@ -320,7 +320,7 @@ Result<std::unique_ptr<OtlpSender>> OtlpSender::open(const OtlpTargets& targets)
     if (way.lane != i) continue;
     // Whoever opens the sender may not be who chose the targets: privileges may have been given up in between.
     if (way.target.tls) {
-      if (Result<void> loaded = TlsClient(way.target.tls_options).load(); !loaded.ok()) return Error{loaded.error()};
+      LOCKSTEP_TRY(TlsClient(way.target.tls_options).load());
     }
     if (way.target.protocol == OtlpProtocol::kGrpc) {
       sender->transports_[i] = std::make_unique<GrpcTransport>(way.target);

@@ -171,12 +171,11 @@ Result<void> read_http_endpoint(const Given& given, const SignalNames& names, Ot
   if (given.value.find("://") == std::string::npos)
     return wrong(given, "'" + given.value.substr(0, 200) + "' does not start with http:// or https://");
   // Without a port: our doors' for --server, the scheme's for the variables, as other exporters have it.
-  Result<Endpoint> endpoint =
-      read_url(given, given.value, given.is_option ? kHttpPort : 80, given.is_option ? kHttpPort : 443);
-  if (!endpoint.ok()) return Error{endpoint.error()};
-  target.address = {.host = endpoint->url.host, .port = endpoint->url.port};
-  target.tls = endpoint->url.tls;
-  std::string path = endpoint->rest;
+  Endpoint endpoint =
+      LOCKSTEP_TRY(read_url(given, given.value, given.is_option ? kHttpPort : 80, given.is_option ? kHttpPort : 443));
+  target.address = {.host = endpoint.url.host, .port = endpoint.url.port};
+  target.tls = endpoint.url.tls;
+  std::string path = endpoint.rest;
   if (!given.of_signal) {
     if (path.find('?') != std::string::npos)
       return wrong(given, "URL '" + given.value.substr(0, 200) + "' has a query, which a base URL cannot have");
@@ -209,12 +208,11 @@ Result<void> read_grpc_endpoint(const Given& given, const SignalNames& names, bo
   const bool has_scheme = given.value.find("://") != std::string::npos;
   const std::string text = has_scheme ? given.value : (insecure ? "http://" : "https://") + given.value;
   const bool usual_port = given.is_option || !has_scheme;
-  Result<Endpoint> endpoint = read_url(given, text, usual_port ? kGrpcPort : 80, usual_port ? kGrpcPort : 443);
-  if (!endpoint.ok()) return Error{endpoint.error()};
-  if (!endpoint->rest.empty() && endpoint->rest != "/")
-    notes.push_back(given.name + ": gRPC has no use for the path " + endpoint->rest);
-  target.address = {.host = endpoint->url.host, .port = endpoint->url.port};
-  target.tls = endpoint->url.tls;
+  Endpoint endpoint = LOCKSTEP_TRY(read_url(given, text, usual_port ? kGrpcPort : 80, usual_port ? kGrpcPort : 443));
+  if (!endpoint.rest.empty() && endpoint.rest != "/")
+    notes.push_back(given.name + ": gRPC has no use for the path " + endpoint.rest);
+  target.address = {.host = endpoint.url.host, .port = endpoint.url.port};
+  target.tls = endpoint.url.tls;
   return {};
 }
 
@@ -252,27 +250,21 @@ Result<OtlpTarget> choose_one(const OtlpSettings& settings, const OtelVariables&
   const Reader reader(environment, names);
   OtlpTarget target;
 
-  Result<OtlpProtocol> protocol = read_protocol(reader.find(settings.protocol, "--protocol", "PROTOCOL"));
-  if (!protocol.ok()) return Error{protocol.error()};
-  target.protocol = *protocol;
+  target.protocol = LOCKSTEP_TRY(read_protocol(reader.find(settings.protocol, "--protocol", "PROTOCOL")));
 
-  Result<bool> insecure = read_insecure(reader.find("", "", "INSECURE"));
-  if (!insecure.ok()) return Error{insecure.error()};
+  bool insecure = LOCKSTEP_TRY(read_insecure(reader.find("", "", "INSECURE")));
   const Given endpoint =
       reader.find(settings.server, "--server", "ENDPOINT").value_or(Given{kDefaultServer, "--server", true, false});
   const bool grpc = target.protocol == OtlpProtocol::kGrpc;
-  Result<void> read = grpc ? read_grpc_endpoint(endpoint, names, *insecure || settings.insecure, target, notes)
-                           : read_http_endpoint(endpoint, names, target);
-  if (!read.ok()) return Error{read.error()};
+  LOCKSTEP_TRY(grpc ? read_grpc_endpoint(endpoint, names, insecure || settings.insecure, target, notes)
+                    : read_http_endpoint(endpoint, names, target));
   if (target.address.unix_path.empty() && target.address.port == (grpc ? kHttpPort : kGrpcPort))
     notes.push_back(format("%s: port %u is OTLP's for %s, but %s is sent there", endpoint.name.c_str(),
                            target.address.port, grpc ? "HTTP" : "gRPC", grpc ? "grpc" : "http/protobuf"));
-  if (Result<void> tls = read_tls(settings, reader, target, notes); !tls.ok()) return Error{tls.error()};
+  LOCKSTEP_TRY(read_tls(settings, reader, target, notes));
 
-  Result<OtlpCompression> compression =
-      read_compression(reader.find(settings.compression, "--compression", "COMPRESSION"));
-  if (!compression.ok()) return Error{compression.error()};
-  target.compression = *compression;
+  target.compression =
+      LOCKSTEP_TRY(read_compression(reader.find(settings.compression, "--compression", "COMPRESSION")));
 
   if (const std::optional<Given> timeout = reader.find("", "", "TIMEOUT")) {
     const std::optional<int64_t> ms = parse_int(timeout->value);
@@ -283,7 +275,7 @@ Result<OtlpTarget> choose_one(const OtlpSettings& settings, const OtelVariables&
   }
 
   if (const std::optional<Given> headers = reader.find("", "", "HEADERS")) {
-    if (Result<void> added = add_headers(target.headers, *headers); !added.ok()) return Error{added.error()};
+    LOCKSTEP_TRY(add_headers(target.headers, *headers));
   }
   bool authorization_given = false;
   for (const std::string& header : settings.headers) {
@@ -354,14 +346,12 @@ std::string OtlpTarget::text() const {
 Result<OtlpTargets> choose_otlp_targets(const OtlpSettings& settings, const OtelVariables& environment) {
   OtlpTargets targets;
   for (const SignalNames& names : kSignals) {
-    Result<OtlpTarget> target = choose_one(settings, environment, names, targets.notes);
-    if (!target.ok()) return Error{target.error()};
-    targets.by_signal[static_cast<size_t>(names.signal)] = std::move(target).value();
+    OtlpTarget target = LOCKSTEP_TRY(choose_one(settings, environment, names, targets.notes));
+    targets.by_signal[static_cast<size_t>(names.signal)] = std::move(target);
   }
   if (auto found = environment.find(kResourceVariable); found != environment.end()) {
-    Result<HeaderList> pairs = parse_pairs({found->second, kResourceVariable});
-    if (!pairs.ok()) return Error{pairs.error()};
-    for (auto& [name, value] : *pairs) targets.resource.push_back({name, Value(std::move(value))});
+    HeaderList pairs = LOCKSTEP_TRY(parse_pairs({found->second, kResourceVariable}));
+    for (auto& [name, value] : pairs) targets.resource.push_back({name, Value(std::move(value))});
   }
   note_variables(environment, targets.notes);
   // The same for every signal is said once.

@@ -207,8 +207,8 @@ class OtlpReceiver {
                                                   : Signal::kSpans;
     Result<Encoding> encoding = parse_encoding(header(head, "content-encoding"));
     Result<std::string> plain = encoding.ok() ? decompress(*encoding, text.substr(head_end + 4), 64 << 20)
-                                              : Result<std::string>(Error{encoding.error()});
-    Result<Batch> batch = plain.ok() ? otlp::decode(signal, *plain) : Result<Batch>(Error{plain.error()});
+                                              : Result<std::string>(encoding.failure());
+    Result<Batch> batch = plain.ok() ? otlp::decode(signal, *plain) : Result<Batch>(plain.failure());
     std::string body;
     {
       std::lock_guard lock(mutex_);

@@ -416,10 +416,9 @@ Result<void> ScrapeAccess::authorize(HttpRequest& request) const {
   const auto given = [](const std::string& text, const std::string& file) {
     return file.empty() ? Result<std::string>(text) : read_secret_file(file);
   };
-  const Result<std::string> word = given(secret, secret_file), name = given(username, username_file);
-  if (!word.ok()) return Error{word.error()};
-  if (!name.ok()) return Error{name.error()};
-  request.headers.emplace_back("authorization", type + " " + (name->empty() ? *word : base64(*name + ":" + *word)));
+  const std::string word = LOCKSTEP_TRY(given(secret, secret_file));
+  const std::string name = LOCKSTEP_TRY(given(username, username_file));
+  request.headers.emplace_back("authorization", type + " " + (name.empty() ? word : base64(name + ":" + word)));
   return {};
 }
 

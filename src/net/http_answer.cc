@@ -42,9 +42,8 @@ HttpAnswerParser::HttpAnswerParser(bool head_request, uint64_t body_bytes_max)
 Result<void> HttpAnswerParser::feed(std::string_view bytes) {
   pending_.append(bytes);
   while (state_ != State::kDone) {
-    Result<bool> moved = step();
-    if (!moved) return Error{moved.error()};
-    if (!*moved) break;
+    bool moved = LOCKSTEP_TRY(step());
+    if (!moved) break;
   }
   pending_.erase(0, at_);
   at_ = 0;
@@ -74,8 +73,7 @@ Result<bool> HttpAnswerParser::step() {
       if (end == std::string_view::npos) return false;
       at_ += end + 4;
       scanned_ = 0;
-      Result<void> read = read_head(rest.substr(0, end));
-      if (!read) return Error{read.error()};
+      LOCKSTEP_TRY(read_head(rest.substr(0, end)));
       return true;
     }
     case State::kBodyLength:

@@ -664,8 +664,7 @@ Result<std::unique_ptr<HttpServer>> HttpServer::start(HttpServerOptions options,
   Result<ListenSocket> listener = listen_on(options.address);
   if (!listener) return Error{options.name + ": " + listener.error()};
   auto server = std::make_unique<BeastServer>(std::move(options), std::move(handler), counters, *listener);
-  Result<void> running = server->run(*listener);
-  if (!running) return Error{running.error()};
+  LOCKSTEP_TRY(server->run(*listener));
   return std::unique_ptr<HttpServer>(std::move(server));
 }
 

@@ -315,7 +315,7 @@ Result<void> TlsClient::load() {
   if (!context.ok()) {
     // In the middle of a rotation (a new certificate, its key still to come) the old pair serves on.
     if (state_->context != nullptr) return {};
-    return Error{context.error()};
+    return context.failure();
   }
   state_->context = std::move(context).value();
   state_->stamps = stamps;
@@ -324,7 +324,7 @@ Result<void> TlsClient::load() {
 
 Result<std::unique_ptr<Stream>> TlsClient::open(UniqueFd connected, const std::string& address,
                                                 const Deadline& deadline) {
-  if (Result<void> loaded = load(); !loaded.ok()) return Error{loaded.error()};
+  LOCKSTEP_TRY(load());
   Session ssl(SSL_new(state_->context.get()));
   if (ssl == nullptr) return Error{queued_error()};
   const std::string& host = state_->options.server_name.empty() ? address : state_->options.server_name;
@@ -341,7 +341,7 @@ Result<std::unique_ptr<Stream>> TlsClient::open(UniqueFd connected, const std::s
   BIO* bio = socket_bio(connected.get());
   SSL_set_bio(ssl.get(), bio, bio);
   auto stream = std::make_unique<TlsStream>(std::move(connected), std::move(ssl));
-  if (Result<void> shaken = stream->handshake(host, deadline); !shaken.ok()) return Error{shaken.error()};
+  LOCKSTEP_TRY(stream->handshake(host, deadline));
   return std::unique_ptr<Stream>(std::move(stream));
 }
 
