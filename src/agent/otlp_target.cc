@@ -237,10 +237,14 @@ Result<void> read_tls(const OtlpSettings& settings, const Reader& reader, OtlpTa
   if (key) target.tls_options.key_file = key->value;
   target.tls_options.verify = !settings.insecure;
   if (settings.insecure) notes.push_back("--insecure: whoever answers as " + to_text(target.address) + " is believed");
-  if (Result<void> loaded = TlsClient(target.tls_options).load(); !loaded.ok()) {
-    const std::string& why = loaded.error();
-    const std::optional<Given>& who = why.starts_with("CA file") ? ca : why.starts_with("key") ? key : cert;
-    return Error{who ? who->name + ": " + why : why};
+  TlsClient client(target.tls_options);
+  if (Result<void> loaded = client.load(); !loaded.ok()) {
+    const TlsFile file = client.at_fault();
+    const std::optional<Given> given = file == TlsFile::kCa            ? ca
+                                       : file == TlsFile::kCertificate ? cert
+                                       : file == TlsFile::kKey         ? key
+                                                                       : std::nullopt;
+    return Error{given ? given->name + ": " + loaded.error() : loaded.error()};
   }
   return {};
 }

@@ -76,12 +76,6 @@ struct NearestTime {
   }
 };
 
-// compression.h says in words that what comes out is over the limit; it is the one failure that has a status of its
-// own.
-bool over_limit(const std::string& error) {
-  return error.find("more than the limit") != std::string::npos;
-}
-
 }  // namespace
 
 OtlpHandler::OtlpHandler(IngestSink& sink, const Clock& clock, Counters& counters, uint64_t body_bytes_max,
@@ -164,7 +158,7 @@ HttpResponse OtlpHandler::post(Signal signal, const ServerRequest& request) {
   std::string_view bytes = request.body;
   if (*encoding != Encoding::kIdentity) {
     Result<std::string> decompressed = decompress(*encoding, request.body, body_bytes_max_, &lease);
-    if (!decompressed && over_limit(decompressed.error())) {
+    if (!decompressed && decompressed.code() == ErrorCode::kTooLarge) {
       count_undecodable(kOtlpHttpDoor, "too_large", decompressed.error());
       return text_answer(413, decompressed.error());
     }
@@ -203,7 +197,7 @@ GrpcReply OtlpHandler::decompress_grpc(std::string_view encoding, std::string_vi
   }
   if (lease->was_refused())
     return {kGrpcResourceExhausted, no_memory(kOtlpGrpcDoor).message, "", kOverloadedRetryS * 1000};
-  bool too_large = over_limit(plain.error());
+  bool too_large = plain.code() == ErrorCode::kTooLarge;
   count_undecodable(kOtlpGrpcDoor, too_large ? "too_large" : "compression", plain.error());
   return {too_large ? kGrpcResourceExhausted : kGrpcInvalidArgument, plain.error()};
 }

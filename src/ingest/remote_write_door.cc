@@ -130,7 +130,7 @@ HttpResponse RemoteWriteDoor::post(const ServerRequest& request) {
   Result<std::string_view> plain = snappy_decompress(request.body, body_bytes_max_, scratch.plain, &lease);
   if (lease.was_refused()) return no_memory();
   if (!plain.ok()) {
-    const bool too_large = plain.error().find("more than the limit") != std::string::npos;
+    const bool too_large = plain.code() == ErrorCode::kTooLarge;
     return finish(undecodable(too_large ? 413 : 400, too_large ? "too_large" : "compression", plain.error()));
   }
   counters_.add("lockstep_ingest_bytes_total", "door=\"remote_write\"", static_cast<int64_t>(plain->size()));

@@ -122,7 +122,7 @@ class Exchange {
       if (outcome != ECONNREFUSED && outcome != EADDRNOTAVAIL && outcome != EAFNOSUPPORT) last_error = outcome;
     }
     if (last_error != 0) return error(format("cannot be reached: %s", std::strerror(last_error)));
-    return Error{kRasAbsent};
+    return Error{kRasAbsent, ErrorCode::kNotFound};
   }
 
   // 0, or why this address did not work; an error where no other is worth a try.
