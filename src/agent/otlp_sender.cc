@@ -7,6 +7,7 @@
 #include <optional>
 #include <vector>
 
+#include "base/characters.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/protobuf_wire.h"
@@ -29,8 +30,7 @@ std::string short_line(std::string_view text) {
 }
 
 bool speaks_of_compression(std::string_view text) {
-  std::string lower(text.substr(0, 1024));
-  for (char& c : lower) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  const std::string lower = lower_case(text.substr(0, 1024));
   return lower.find("compress") != std::string::npos || lower.find("encoding") != std::string::npos ||
          lower.find("zstd") != std::string::npos;
 }

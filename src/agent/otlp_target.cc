@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "base/characters.h"
 #include "base/files.h"
 #include "base/secret_file.h"
 #include "base/text.h"
@@ -46,14 +47,6 @@ struct Given {
 
 Error wrong(const Given& given, const std::string& why) {
   return Error{given.name + ": " + why};
-}
-
-std::string lower(std::string_view text) {
-  std::string copy(text);
-  for (char& c : copy) {
-    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
-  }
-  return copy;
 }
 
 class Reader {
@@ -119,10 +112,9 @@ Result<void> add_headers(HeaderList& headers, const Given& given) {
   static constexpr std::string_view kOurs[] = {"host",           "connection",        "content-type",
                                                "content-length", "content-encoding",  "te",
                                                "grpc-encoding",  "transfer-encoding", "grpc-timeout"};
-  Result<HeaderList> pairs = parse_pairs(given);
-  if (!pairs.ok()) return Error{pairs.error()};
-  for (auto& [given_name, value] : *pairs) {
-    const std::string name = lower(given_name);
+  HeaderList pairs = LOCKSTEP_TRY(parse_pairs(given));
+  for (auto& [given_name, value] : pairs) {
+    const std::string name = lower_case(given_name);
     if (!is_token(name)) return wrong(given, "'" + given_name + "' is not a name for a header");
     if (!is_printable(value)) return wrong(given, "the value of " + name + " has bytes that no header can carry");
     if (std::find(std::begin(kOurs), std::end(kOurs), name) != std::end(kOurs))
@@ -190,7 +182,7 @@ Result<void> read_http_endpoint(const Given& given, const SignalNames& names, Ot
 
 Result<bool> read_insecure(const std::optional<Given>& given) {
   if (!given) return false;
-  const std::string value = lower(given->value);
+  const std::string value = lower_case(given->value);
   if (value == "true") return true;
   if (value == "false") return false;
   return wrong(*given, "'" + given->value + "' is neither true nor false");
@@ -284,8 +276,8 @@ Result<OtlpTarget> choose_one(const OtlpSettings& settings, const OtelVariables&
   bool authorization_given = false;
   for (const std::string& header : settings.headers) {
     const Given given{header, "--header", true, false};
-    if (Result<void> added = add_headers(target.headers, given); !added.ok()) return Error{added.error()};
-    authorization_given |= lower(trim(std::string_view(header).substr(0, header.find('=')))) == "authorization";
+    LOCKSTEP_TRY(add_headers(target.headers, given));
+    authorization_given |= lower_case(trim(std::string_view(header).substr(0, header.find('=')))) == "authorization";
   }
   if (settings.token.empty() && settings.token_file.empty()) return target;
   if (authorization_given) return Error{"--header authorization: there is a token already; give one of the two"};
@@ -317,7 +309,7 @@ void note_variables(const OtelVariables& environment, std::vector<std::string>& 
     if (std::find(known.begin(), known.end(), name) != known.end()) continue;
     const std::string_view rest = std::string_view(name).substr(kPrefix.size());
     if (rest == "METRICS_TEMPORALITY_PREFERENCE") {
-      if (lower(trim(value)) != "cumulative")
+      if (lower_case(trim(value)) != "cumulative")
         notes.push_back(name + ": sums are cumulative here, whatever is preferred");
     } else if (rest == "METRICS_DEFAULT_HISTOGRAM_AGGREGATION") {
       notes.push_back(name + ": histograms have the buckets they are made with, whatever is preferred");

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "base/characters.h"
 #include "base/text.h"
 #include "ingest/admission.h"
 #include "ingest/span_decode.h"
@@ -31,15 +32,9 @@ std::optional<Signal> signal_of_method(std::string_view path) {
   return std::nullopt;
 }
 
-std::string lower(std::string_view text) {
-  std::string result(text);
-  for (char& c : result) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c;
-  return result;
-}
-
 std::optional<Format> format_of(std::string_view content_type) {
   std::string type =
-      lower(trim(content_type.substr(0, content_type.find(';'))));  // parameters (charset) change nothing
+      lower_case(trim(content_type.substr(0, content_type.find(';'))));  // parameters (charset) change nothing
   if (type == "application/x-protobuf") return Format::kProtobuf;
   if (type == "application/json") return Format::kJson;
   return std::nullopt;
@@ -148,7 +143,7 @@ HttpResponse OtlpHandler::post(Signal signal, const ServerRequest& request) {
     count_undecodable(kOtlpHttpDoor, "content_type", line);
     return text_answer(415, line);
   }
-  Result<Encoding> encoding = parse_encoding(lower(trim(request.header("content-encoding"))));
+  Result<Encoding> encoding = parse_encoding(lower_case(trim(request.header("content-encoding"))));
   if (!encoding) {
     count_undecodable(kOtlpHttpDoor, "content_encoding", encoding.error());
     return text_answer(415, encoding.error());

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "base/base64.h"
+#include "base/characters.h"
 #include "base/duration.h"
 #include "base/secret_file.h"
 #include "base/text.h"
@@ -212,9 +213,8 @@ bool take_access(ScrapeAccess& access, const std::string& key, const YAML::Node&
            [&](const std::string& name, const YAML::Node& value) {
              if (name == "type") {
                access.type = header_text(value, "type");
-               std::string lower = access.type;
-               for (char& c : lower) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c | 0x20) : c;
-               if (lower == "basic") throw Wrong{line_of(value), "for type Basic there is basic_auth"};
+               if (lower_case(access.type) == "basic")
+                 throw Wrong{line_of(value), "for type Basic there is basic_auth"};
              } else {
                take_secret(access, value, name.c_str(), name == "credentials_file");
              }

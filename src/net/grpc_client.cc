@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/characters.h"
 #include "base/text.h"
 #include "net/grpc_message.h"
 #include "net/http_client.h"
@@ -114,16 +115,10 @@ std::string_view GrpcResponse::trailer(std::string_view name) const {
 }
 
 std::string grpc_percent_decode(std::string_view text) {
-  auto digit = [](char c) {
-    return c >= '0' && c <= '9'   ? c - '0'
-           : c >= 'A' && c <= 'F' ? c - 'A' + 10
-           : c >= 'a' && c <= 'f' ? c - 'a' + 10
-                                  : -1;
-  };
   std::string plain;
   for (size_t at = 0; at < text.size(); ++at) {
-    if (text[at] == '%' && at + 2 < text.size() && digit(text[at + 1]) >= 0 && digit(text[at + 2]) >= 0) {
-      plain += static_cast<char>(digit(text[at + 1]) << 4 | digit(text[at + 2]));
+    if (text[at] == '%' && at + 2 < text.size() && hex_digit(text[at + 1]) >= 0 && hex_digit(text[at + 2]) >= 0) {
+      plain += static_cast<char>(hex_digit(text[at + 1]) << 4 | hex_digit(text[at + 2]));
       at += 2;
     } else {
       plain += text[at];

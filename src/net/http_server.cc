@@ -28,6 +28,7 @@
 #include <optional>
 #include <thread>
 
+#include "base/characters.h"
 #include "base/contained.h"
 #include "base/log.h"
 #include "base/text.h"
@@ -51,12 +52,6 @@ constexpr size_t kRefusedMax = 64;
 constexpr milliseconds kLinger{2'000};
 constexpr size_t kSmallAnswerBytes = 1024;  // so that a refusal can always be told
 constexpr uint64_t kSpareAnswerBytes = 1u << 20;
-
-std::string lower(beast::string_view text) {
-  std::string result(text.data(), text.size());
-  for (char& c : result) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c;
-  return result;
-}
 
 class BeastServer;
 
@@ -552,7 +547,8 @@ void Session::dispatch() {
   request.path = std::move(*path);
   request.query = target.substr(std::min(question + 1, target.size()));
   for (const auto& field : message)
-    request.headers.emplace_back(lower(field.name_string()), std::string(field.value()));
+    request.headers.emplace_back(lower_case({field.name_string().data(), field.name_string().size()}),
+                                 std::string(field.value()));
   request.body = std::move(message.body());
   keep_alive_ = message.keep_alive();
   version_ = message.version();

@@ -3,6 +3,7 @@
 #include <array>
 #include <memory>
 
+#include "base/characters.h"
 #include "base/text.h"
 #ifdef LOCKSTEP_SNAPPY
 #include <snappy.h>
@@ -185,10 +186,7 @@ bool available(Encoding encoding) {
 }
 
 Result<Encoding> parse_encoding(std::string_view content_encoding) {
-  std::string name(trim(content_encoding));
-  for (char& letter : name) {
-    if (letter >= 'A' && letter <= 'Z') letter = static_cast<char>(letter - 'A' + 'a');  // HTTP: not case-sensitive
-  }
+  const std::string name = lower_case(trim(content_encoding));  // HTTP: not case-sensitive
   for (Encoding encoding : {Encoding::kIdentity, Encoding::kGzip, Encoding::kZstd}) {
     if (name == to_text(encoding)) return encoding;
   }
