@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <ctime>
 #include <filesystem>
 #include <set>
 
@@ -13,6 +12,7 @@
 #include "base/format_versions.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "base/utc_time.h"
 #include "model/series_labels.h"
 #include "store/columns/byte_codec.h"
 #include "store/columns/sealed_file.h"
@@ -1207,13 +1207,9 @@ Result<std::string> MetricEngine::snapshot() {
   LOCKSTEP_TRY(has_room_for_snapshot());
   LOCKSTEP_TRY(seal());
   std::lock_guard work(work_mutex_);  // no block goes meanwhile, and no other copy is made
-  if (Result<void> room = has_room_for_snapshot(); !room.ok()) return Error{room.error()};
-  const std::time_t now_s = static_cast<std::time_t>(clock_.unix_ns() / 1'000'000'000);
-  std::tm utc{};
-  gmtime_r(&now_s, &utc);
-  char time[32];
-  std::strftime(time, sizeof time, "%Y%m%dT%H%M%SZ", &utc);
-  const std::string name = format("%s-%llu", time, static_cast<unsigned long long>(next_block_++));
+  LOCKSTEP_TRY(has_room_for_snapshot());
+  const std::string time = utc_time(clock_.unix_ns() / 1'000'000, "%Y%m%dT%H%M%SZ");
+  const std::string name = format("%s-%llu", time.c_str(), static_cast<unsigned long long>(next_block_++));
   const std::string folder = options_.folder + "/snapshots/" + name;
   Result<void> done = make_directories(folder + "/blocks");
   for (const auto& block : *blocks()) {
