@@ -345,10 +345,7 @@ int run_whatif(const Arguments& arguments) {
   if (!job.empty()) {
     const auto start = std::chrono::steady_clock::now();
     TracedStep traced = fetch_traced_step(server, job, step);
-    if (traced.exit_code != kExitOk) {
-      std::fprintf(stderr, "%s\n", traced.message.c_str());
-      return traced.exit_code;
-    }
+    if (traced.exit_code != kExitOk) return print_failure(traced);
     Answered answered;
     answered.read_ms = elapsed_ms(start);
     answered.notes = traced.notes;
