@@ -244,6 +244,11 @@ void write_answer(JsonWriter& json, const Answered& answered, const Options& opt
 }
 
 Result<std::string> unpack_page(PageCodec codec, std::string_view packed, uint64_t bytes_max) {
+  if (codec == PageCodec::kSnappy) {
+    std::string plain;
+    LOCKSTEP_TRY(snappy_decompress(packed, bytes_max, plain));
+    return plain;  // it was empty, so it is as long as what came out
+  }
   return decompress(codec == PageCodec::kGzip ? Encoding::kGzip : Encoding::kZstd, packed, bytes_max);
 }
 

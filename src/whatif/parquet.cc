@@ -12,7 +12,6 @@
 #include <utility>
 
 #include "base/text.h"
-#include "whatif/snappy.h"
 #include "whatif/thrift_compact.h"
 
 namespace lockstep {
@@ -395,9 +394,12 @@ class ColumnReader {
 };
 
 Result<std::string> ColumnReader::unpack(int64_t codec, std::string_view packed, uint64_t bytes) {
-  if (codec == kSnappy) return unpack_snappy(packed, bytes);
-  if ((codec == kGzip || codec == kZstd) && unpacker_)
-    return unpacker_(codec == kGzip ? PageCodec::kGzip : PageCodec::kZstd, packed, bytes);
+  if (unpacker_ && (codec == kSnappy || codec == kGzip || codec == kZstd)) {
+    return unpacker_(codec == kSnappy ? PageCodec::kSnappy
+                     : codec == kGzip ? PageCodec::kGzip
+                                      : PageCodec::kZstd,
+                     packed, bytes);
+  }
   return Error{format("pages are packed by %s; known are none, snappy, gzip and zstd", name_of_codec(codec))};
 }
 
@@ -406,11 +408,10 @@ Result<std::string_view> ColumnReader::open_page(const Chunk& chunk, const PageH
   const size_t levels = page.type == kDataPageV2 ? static_cast<size_t>(page.level_bytes) : 0;  // bounded by add()
   if (chunk.codec == kPlainPages || !page.packed) return packed;
   const uint64_t bytes = static_cast<uint64_t>(page.unpacked_bytes) - levels;
-  Result<std::string> opened =
-      bytes == 0 ? Result<std::string>(std::string()) : unpack(chunk.codec, packed.substr(levels), bytes);
-  if (!opened.ok()) return Error{opened.error()};
-  if (opened->size() != bytes)
-    return Error{format("a page opens to %zu bytes, not %llu", opened->size(), static_cast<unsigned long long>(bytes))};
+  std::string opened =
+      LOCKSTEP_TRY(bytes == 0 ? Result<std::string>(std::string()) : unpack(chunk.codec, packed.substr(levels), bytes));
+  if (opened.size() != bytes)
+    return Error{format("a page opens to %zu bytes, not %llu", opened.size(), static_cast<unsigned long long>(bytes))};
   page_.assign(packed.substr(0, levels));
   page_ += opened;
   return std::string_view(page_);
