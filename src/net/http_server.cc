@@ -82,7 +82,6 @@ class Session : public std::enable_shared_from_this<Session> {
   void read_body();
   void on_body(error_code failure);
   void on_read_error(error_code failure);
-  bool hold_body();
   void dispatch();
   void write(HttpResponse answer, bool keep_alive);
   void end_deferred();
