@@ -68,9 +68,8 @@ template <typename Take>
 Result<void> each_attribute(std::string_view fields, Take&& take) {
   WireError error;
   for (WireReader in(fields, error); in.next();) {
-    Result<Attribute> attribute = otlp::decode_attribute(in.bytes());
-    if (!attribute.ok()) return Error{attribute.error()};
-    take(std::move(*attribute));
+    Attribute attribute = LOCKSTEP_TRY(otlp::decode_attribute(in.bytes()));
+    take(std::move(attribute));
   }
   if (error.what != nullptr) return Error{error.what};
   return {};
@@ -579,11 +578,10 @@ Result<Labels> MetricMapping::labels_of(std::string_view raw) {
       break;
   }
   put(kMetricNameLabel, std::move(name));
-  Result<void> read = each_attribute(
-      raw, [&](Attribute attribute) { put(prometheus_label(attribute.key), plain_text(attribute.value)); });
-  if (!read.ok()) return Error{read.error()};
+  LOCKSTEP_TRY(each_attribute(
+      raw, [&](Attribute attribute) { put(prometheus_label(attribute.key), plain_text(attribute.value)); }));
   std::string service, space, instance;
-  read = each_attribute(resource, [&](Attribute attribute) {
+  LOCKSTEP_TRY(each_attribute(resource, [&](Attribute attribute) {
     std::string text = plain_text(attribute.value);
     if (attribute.key == "service.name") {
       put("service_name", text);
@@ -597,8 +595,7 @@ Result<Labels> MetricMapping::labels_of(std::string_view raw) {
     } else {
       put(prometheus_label(std::string_view(attribute.key).substr(sizeof("lockstep.") - 1)), std::move(text));
     }
-  });
-  if (!read.ok()) return Error{read.error()};
+  }));
   if (!service.empty()) put("job", space.empty() ? service : space + "/" + service);
   if (!instance.empty()) put("instance", instance);
   return canonical_labels(std::move(labels));
