@@ -66,7 +66,6 @@ void read_all(const SectionSource& source, const RowGroupMeta& meta) {
   Result<std::vector<TraceId>> traces = read_traces(source, meta);
   if (traces.ok()) (void)read_trace_summaries(source, meta, traces->size());
   (void)read_steps(source, meta);
-  (void)read_texts(source, meta);
 }
 
 SpanColumns some_spans() {
