@@ -14,6 +14,7 @@ import time
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+import blocks
 import hook
 import hook_compare
 import hook_rank
@@ -47,6 +48,45 @@ class Overhead(unittest.TestCase):
         self.assertAlmostEqual(pair["difference"], 0.02)
         self.assertAlmostEqual(pair["block_differences"][1], 0.03)
         self.assertEqual(overhead.summary([pair, pair])["half_width"], 0.0)
+
+
+class FullNode(unittest.TestCase):
+    """Conditions that take turns in blocks of one run (blocks.py)."""
+
+    CONDITIONS = {"off": {}, "on": {}}
+
+    def steps(self, cost, first_ms=0, stall_in=None):
+        """When each step of 100 ms began, in 40 blocks of 20: dearer by `cost` while "on", and the first of such a block by first_ms."""
+        began = [0]
+        for block in range(40):
+            on = blocks.plan_of(self.CONDITIONS, 1, block) == "on"
+            for step in range(20):
+                took = 100 * (1 + cost * on) + (first_ms if on and step == 0 else 0)
+                began.append(began[-1] + 1e6 * (3000 if stall_in == block and step == 15 else took))
+        return began
+
+    def compared(self, **what):
+        return blocks.compare(blocks.blocks_of([self.steps(**what)] * 2, 20), self.CONDITIONS, 1)["on"]
+
+    def test_what_is_dearer_while_on_is_found(self):
+        row = self.compared(cost=0.02)
+        for measure in blocks.MEASURES:
+            self.assertAlmostEqual(row[measure], 1.98, places=2)
+
+    def test_the_backlog_of_an_agent_that_stood_still_does_not_count(self):
+        self.assertAlmostEqual(self.compared(cost=0, first_ms=80)["mean"], 0)
+
+    def test_a_stall_moves_the_mean_and_is_counted(self):
+        stalled = next(block for block in range(40) if blocks.plan_of(self.CONDITIONS, 1, block) == "on")
+        row = self.compared(cost=0, stall_in=stalled)
+        self.assertGreater(row["mean"], 1)
+        self.assertLess(row["typical"], row["mean"] / 5)
+        self.assertEqual(row["median"], 0)
+        self.assertGreater(row["stalls"], 0)
+
+    def test_blocks_that_settle_to_their_end_are_an_error(self):
+        with self.assertRaisesRegex(ValueError, "--block should be larger"):
+            blocks.blocks_of([self.steps(cost=0)], 5)
 
 
 class FakeSide:
