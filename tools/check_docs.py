@@ -8,6 +8,7 @@
 - Every relative link leads to a file, and its #part to a heading of it.
 - Every path of the tree that is named exists: what begins with a folder of the root, and what ends like a source file
   and is the end of some file's path ("recorder/ticks.h", "signatures.cc").
+- Every decision says what became of it, in its third line.
 - Prose is at most 140 characters wide. Tables, code and bench/results (written by programs) may be wider.
 """
 import fnmatch
@@ -160,6 +161,8 @@ def main():
     for path in pages:
         if INDEX.parent in path.parents and path not in linked | {INDEX}:
             wrong.append(f"{path.relative_to(ROOT)}: not linked from docs/README.md")
+        if path.parent == INDEX.parent / "decisions" and not re.match(r"# \d+\. .*\n\n\*\*Status\.\*\* ", path.read_text()):
+            wrong.append(f"{path.relative_to(ROOT)}: has no line **Status.** behind its title")
     for line in wrong:
         print(line, file=sys.stderr)
     print(f"docs: {len(pages)} pages, {len(wrong)} wrong")
