@@ -27,7 +27,7 @@ MADE = ("artifacts/", "build/", "web/dist", "web/node_modules", "bench/results/m
 
 LINK = re.compile(r"\]\(([^()\s]+)\)")
 IN_TREE = re.compile(r"(?<![\w./$~-])(?:\./)?((?:%s)/[\w.*/-]*[\w*/])" % "|".join(TOPS))
-SOURCE = re.compile(r"(?<![\w./*$~-])((?:[\w*.-]+/)*[\w*-]+\.(?:h|cc))(?![\w/])")
+SOURCE = re.compile(r"(?<![\w./*$~-])((?:[\w*.-]+/)*[a-zA-Z0-9*][\w*-]*\.(?:h|cc))(?![\w/])")
 LIST_ITEM = re.compile(r"\s*([-*+]|\d+[.)])\s+")
 # At the start of a line these would begin something else than prose.
 BEGINS_A_BLOCK = re.compile(r"([-*+]|\d+[.)]|#+|>|\||=+|-+|:|`{3}.*|~{3}.*|<.*)$")
@@ -69,7 +69,7 @@ def wrong_links(path, number, line):
 def wrong_paths(path, number, line, files, folders, ends):
     for match in IN_TREE.finditer(line):
         name = match[1].rstrip("/.")
-        if name.startswith(MADE) or re.search(r"(^|/)[A-Z][A-Z_]*(/|$|\.|_)", name.replace("README.md", "")):
+        if name.startswith(MADE) or re.search(r"(^|/)[A-Z][A-Z_]*(/|$|\.|_|-)", name.replace("README.md", "")):
             continue  # NAME stands for a name
         if name in files or name in folders or fnmatch.filter(files, name) or fnmatch.filter(folders, name):
             continue
