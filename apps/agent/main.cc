@@ -99,11 +99,10 @@ NodeOptions node_options(const AgentOptions& options) {
   node.who.read_environment = options.environments == "on";
   node.who.kubelet_call = [](const std::string& socket, const std::string& method,
                              const std::string& request) -> Result<std::string> {
-    Result<GrpcResponse> answer = grpc_call("unix://" + socket, method, request, 1'000);
-    if (!answer.ok()) return Error{answer.error()};
-    if (answer->code != GrpcCode::kOk)
-      return Error{format("%s answered %s: %s", socket.c_str(), to_text(answer->code), answer->message.c_str())};
-    return std::move(answer->body);
+    GrpcResponse answer = LOCKSTEP_TRY(grpc_call("unix://" + socket, method, request, 1'000));
+    if (answer.code != GrpcCode::kOk)
+      return Error{format("%s answered %s: %s", socket.c_str(), to_text(answer.code), answer.message.c_str())};
+    return std::move(answer.body);
   };
   return node;
 }
@@ -121,7 +120,7 @@ Result<std::optional<OtlpTarget>> command_door(const AgentOptions& options, cons
   settings.server = options.commands;
   settings.protocol = "http/protobuf";
   Result<OtlpTargets> chosen = choose_otlp_targets(settings, otel_environment());
-  Result<OtlpTarget> target = chosen.ok() ? command_target(*chosen) : Result<OtlpTarget>(Error{chosen.error()});
+  Result<OtlpTarget> target = chosen.ok() ? command_target(*chosen) : Result<OtlpTarget>(chosen.failure());
   if (!target.ok()) return Error{"--commands: " + target.error()};
   return std::optional(std::move(*target));
 }

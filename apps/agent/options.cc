@@ -81,7 +81,7 @@ Result<void> check_options(AgentOptions& options) {
        {std::pair{"--node", &options.node}, {"--environments", &options.environments}, {"--stacks", &options.stacks}}) {
     if (*value != "on" && *value != "off") return Error{format("%s is on or off, not \"%s\"", name, value->c_str())};
   }
-  if (Result<void> known = check_priority(options.priority); !known.ok()) return known;
+  LOCKSTEP_TRY(check_priority(options.priority));
   if (options.recorders.empty()) {
     options.recorders = recorder_directory();
     options.every_user = geteuid() == 0 && std::getenv("LOCKSTEP_RECORDER_DIR") == nullptr;

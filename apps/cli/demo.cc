@@ -14,6 +14,7 @@
 
 #include "apps/cli/commands.h"
 #include "apps/cli/options.h"
+#include "apps/cli/wrapped.h"
 #include "base/clock.h"
 #include "base/flags.h"
 #include "base/json_writer.h"
@@ -30,7 +31,6 @@ namespace lockstep::cli {
 
 namespace {
 
-constexpr int kColumns = 80;
 constexpr const char* kDefaultHttp = "127.0.0.1:7070";
 
 // How long each part lasts, in seconds. When nobody looks on, a fault lasts until it is named.
@@ -331,17 +331,10 @@ class Demo {
   }
 
   void say_wrapped(const std::string& text) const {
-    const std::string indent(10, ' ');
-    std::string line = indent;
-    for (std::string_view word : split(text, ' ')) {
-      if (line.size() > indent.size() && line.size() + 1 + word.size() > kColumns) {
-        say(line);
-        line = indent;
-      }
-      if (line.size() > indent.size()) line += ' ';
-      line += word;
-    }
-    if (line.size() > indent.size()) say(line);
+    if (text.empty()) return;
+    std::string lines = wrapped(text, 10);
+    lines.pop_back();  // say() ends the line
+    say(lines);
   }
 
   DemoServer server_;

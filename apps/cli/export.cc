@@ -57,10 +57,7 @@ int run_export(const Arguments& arguments) {
                         format("/prometheus/api/v1/query_range?query=%s&start=%.3f&end=%.3f&step=%g",
                                url_part(query).c_str(), *first + done * *every, *first + until * *every, *every),
                         "lockstep export");
-    if (answer.exit_code != kExitOk) {
-      std::fprintf(stderr, "%s\n", answer.message.c_str());
-      return answer.exit_code;
-    }
+    if (answer.exit_code != kExitOk) return print_failure(answer);
     if (Result<void> added = series.add(answer.body); !added.ok()) return wrong(added.error(), kExitFailed);
   }
   const std::string text = as == "csv" ? series.csv() : series.openmetrics();

@@ -22,10 +22,9 @@ struct DumpFolder {
 };
 
 Result<DumpFolder> read_folder(const std::string& folder) {
-  Result<std::vector<std::string>> names = list_directory(folder);
-  if (!names.ok()) return Error{names.error()};
+  std::vector<std::string> names = LOCKSTEP_TRY(list_directory(folder));
   DumpFolder all;
-  for (const std::string& name : *names) {
+  for (const std::string& name : names) {
     const std::string file = folder + "/" + name;
     struct stat info {};
     if (::stat(file.c_str(), &info) != 0 || !S_ISREG(info.st_mode)) continue;
@@ -35,8 +34,7 @@ Result<DumpFolder> read_folder(const std::string& folder) {
       continue;
     }
     Result<std::string> bytes = read_file(file, kFlightDumpBytesMax);
-    Result<FlightDump> dump =
-        bytes.ok() ? read_flight_dump(std::move(*bytes)) : Result<FlightDump>(Error{bytes.error()});
+    Result<FlightDump> dump = bytes.ok() ? read_flight_dump(std::move(*bytes)) : Result<FlightDump>(bytes.failure());
     if (!dump.ok()) {
       all.skipped.push_back({file, dump.error()});
       continue;

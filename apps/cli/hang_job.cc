@@ -20,11 +20,6 @@ constexpr int kWaitMs = 10'000;  // the agent hears of it at once, gives Python 
 constexpr int kLookMs = 100;
 constexpr int kFramesShown = 12;
 
-int failed(const Answer& answer) {
-  std::fprintf(stderr, "%s\n", answer.message.c_str());
-  return answer.exit_code;
-}
-
 using Times = std::map<int64_t, double>;  // rank -> when its newest stack was taken
 Times times_of(const std::string& body) {
   Times times;
@@ -108,12 +103,12 @@ int hang_of_job(const std::string& server, const std::string& job, const std::st
   const std::string path = "/api/jobs/" + url_part(job) + "/stacks";
   const std::string query = ranks.empty() ? path : path + "?ranks=" + url_part(ranks);
   Answer stacks = ask(server, query, kCommand);
-  if (stacks.exit_code != kExitOk) return failed(stacks);
+  if (stacks.exit_code != kExitOk) return print_failure(stacks);
   std::string late;
   if (!ranks.empty()) {
     const Times before = times_of(stacks.body);
     const Answer asked = tell(server, query, "", kCommand);
-    if (asked.exit_code != kExitOk) return failed(asked);
+    if (asked.exit_code != kExitOk) return print_failure(asked);
     simdjson::dom::parser parser;
     Json document;
     if (parser.parse(asked.body).get(document)) return kExitFailed;
@@ -126,7 +121,7 @@ int hang_of_job(const std::string& server, const std::string& job, const std::st
     for (int waited = 0; waited < kWaitMs && fresh < wanted; waited += kLookMs) {
       usleep(kLookMs * 1000);
       stacks = ask(server, query, kCommand);
-      if (stacks.exit_code != kExitOk) return failed(stacks);
+      if (stacks.exit_code != kExitOk) return print_failure(stacks);
       fresh = 0;
       for (const auto& [rank, time] : times_of(stacks.body)) {
         auto old = before.find(rank);
@@ -140,7 +135,7 @@ int hang_of_job(const std::string& server, const std::string& job, const std::st
           wanted - fresh, wanted, kWaitMs / 1000);
   }
   const Answer why = ask(server, "/api/jobs/" + url_part(job) + "/why", kCommand);
-  if (why.exit_code != kExitOk) return failed(why);
+  if (why.exit_code != kExitOk) return print_failure(why);
   simdjson::dom::parser why_parser, stacks_parser;
   Json verdicts, document;
   if (why_parser.parse(why.body).get(verdicts) || stacks_parser.parse(stacks.body).get(document)) {

@@ -8,6 +8,7 @@
 #include <tuple>
 
 #include "apps/cli/in_flight_view.h"
+#include "apps/cli/wrapped.h"
 #include "base/json_writer.h"
 #include "base/text.h"
 #include "model/step_detail.h"
@@ -50,21 +51,8 @@ std::string table(const std::vector<Column>& columns, const std::vector<std::vec
 }
 
 // Behind a label, wrapped under itself.
-std::string wrapped(const std::string& label, const std::string& text) {
-  std::string out = label;
-  size_t column = label.size();
-  for (std::string_view word : split(text, ' ')) {
-    if (column > label.size() && column + 1 + word.size() > kWidth) {
-      out += "\n" + std::string(label.size(), ' ');
-      column = label.size();
-    } else if (column > label.size()) {
-      out += ' ';
-      ++column;
-    }
-    out += word;
-    column += word.size();
-  }
-  return out + "\n";
+std::string behind(const std::string& label, const std::string& text) {
+  return wrapped(text, label.size(), label, kWidth);
 }
 
 std::string shortened(const std::string& text) {
@@ -301,10 +289,10 @@ std::string job_text(const View& view, const JobView& job, const PrintOptions& o
   out += "\n\n";
 
   const char* label = job.outcome == Outcome::kHang ? "HANG   " : job.outcome == Outcome::kSuspected ? "HANG?  " : "";
-  out += wrapped(label, job.sentence);
+  out += behind(label, job.sentence);
   if (job.finding && view.live) {
     for (const NextAction& next : job.finding->next) {
-      out += wrapped("       next  ", next.action);
+      out += behind("       next  ", next.action);
       std::string command = next.command;
       for (const Recording* rank : job.ranks) {
         const size_t at = command.find("PID");
@@ -338,7 +326,7 @@ std::string job_text(const View& view, const JobView& job, const PrintOptions& o
               (more_waiting > 0 ? "" : " an unfinished operation");
     out += rest + ": --all shows them\n";
   }
-  for (const std::string& note : job.notes) out += wrapped("note: ", note);
+  for (const std::string& note : job.notes) out += behind("note: ", note);
   return out;
 }
 

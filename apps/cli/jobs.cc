@@ -19,10 +19,7 @@ int run_jobs(const Arguments& arguments) {
       .toggle(&json, "--json", "the answer as JSON");
   if (std::optional<int> code = answered(flags, arguments)) return *code;
   Answer answer = ask(server, "/api/jobs", "lockstep jobs");
-  if (answer.exit_code != kExitOk) {
-    std::fprintf(stderr, "%s\n", answer.message.c_str());
-    return answer.exit_code;
-  }
+  if (answer.exit_code != kExitOk) return print_failure(answer);
   if (json) {
     std::printf("%s\n", answer.body.c_str());
     return kExitOk;

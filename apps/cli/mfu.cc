@@ -92,10 +92,7 @@ int run_mfu(const Arguments& arguments) {
   const Answer answer = ask(
       server, "/api/jobs/" + url_part(flags.positional()[0]) + format("/mfu?last=%lld", static_cast<long long>(last)),
       "lockstep mfu");
-  if (answer.exit_code != kExitOk) {
-    std::fprintf(stderr, "%s\n", answer.message.c_str());
-    return answer.exit_code;
-  }
+  if (answer.exit_code != kExitOk) return print_failure(answer);
   if (json) {
     std::printf("%s\n", answer.body.c_str());
     return kExitOk;

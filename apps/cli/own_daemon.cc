@@ -41,14 +41,13 @@ Result<Daemon> start_daemon(const std::string& program, std::vector<std::string>
   options.environment = {{"LOCKSTEP_RECORDER_DIR", folder + "/recorder"}};
   options.stderr_path = folder + "/" + program + ".log";
   const std::string log = options.stderr_path;
-  Result<ChildProcess> process = ChildProcess::start(std::move(options));
-  if (!process.ok()) return Error{process.error()};
-  const Result<std::string> ready = process->read_line(kReadyMs);
+  ChildProcess process = LOCKSTEP_TRY(ChildProcess::start(std::move(options)));
+  const Result<std::string> ready = process.read_line(kReadyMs);
   if (!ready.ok() || !ready->starts_with("ready ")) {
     return Error{format("%s is not ready (%s); its last word: %s", program.c_str(),
                         ready.ok() ? ready->c_str() : ready.error().c_str(), last_log_line(log).c_str())};
   }
-  Daemon daemon{std::move(*process), {}};
+  Daemon daemon{std::move(process), {}};
   for (const std::string_view word : split(*ready, ' ')) {
     const size_t equals = word.find('=');
     if (equals != std::string_view::npos) daemon.doors.emplace(word.substr(0, equals), word.substr(equals + 1));

@@ -122,9 +122,8 @@ Result<Diagnosis> read_diagnosis(std::string body) {
 // Asks until the answer is final for what was played.
 Result<Diagnosis> await_diagnosis(const std::string& server_url, const std::string& job, bool lingering,
                                   int64_t last_step) {
-  const Result<Url> url = parse_url(server_url, 7070);
-  if (!url.ok()) return Error{url.error()};
-  HttpClient client(*url);
+  const Url url = LOCKSTEP_TRY(parse_url(server_url, 7070));
+  HttpClient client(url);
   HttpRequest request;
   request.path = "/api/jobs/" + url_part(job) + "/why";
   std::optional<Diagnosis> answer;
@@ -139,10 +138,9 @@ Result<Diagnosis> await_diagnosis(const std::string& server_url, const std::stri
     } else if (response->status != 200) {
       problem = format("the server answers %d: %s", response->status, response->body.c_str());
     } else {
-      Result<Diagnosis> latest = read_diagnosis(response->body);
-      if (!latest.ok()) return Error{latest.error()};
-      if (!answer || answer->fingerprint != latest->fingerprint) changed = now;
-      answer = std::move(*latest);
+      Diagnosis latest = LOCKSTEP_TRY(read_diagnosis(response->body));
+      if (!answer || answer->fingerprint != latest.fingerprint) changed = now;
+      answer = std::move(latest);
     }
     if (answer && lingering) {
       if (answer->hang_confirmed || now - began >= kHangSeconds) return *std::move(answer);
@@ -166,16 +164,15 @@ Result<Diagnosis> await_diagnosis(const std::string& server_url, const std::stri
 Result<Replay::Progress> play(Replay& running, const Recording& recording) {
   double told = now_s();
   while (!interrupted) {
-    Result<Replay::Progress> progress = running.progress();
-    if (!progress.ok()) return progress;
+    Replay::Progress progress = LOCKSTEP_TRY(running.progress());
     const double percent =
-        100.0 * static_cast<double>(progress->calls_passed) / static_cast<double>(recording.calls_total);
-    if (progress->through || now_s() - told >= 1.0) {
+        100.0 * static_cast<double>(progress.calls_passed) / static_cast<double>(recording.calls_total);
+    if (progress.through || now_s() - told >= 1.0) {
       fprintf(stderr, "replay: %.0f %%, %s callbacks made\n", percent,
-              with_thousands(static_cast<int64_t>(progress->calls_made)).c_str());
+              with_thousands(static_cast<int64_t>(progress.calls_made)).c_str());
       told = now_s();
     }
-    if (progress->through) return progress;
+    if (progress.through) return progress;
     usleep(20'000);
   }
   return Error{"replay: interrupted"};

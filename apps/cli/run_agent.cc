@@ -123,7 +123,7 @@ Result<AgentProcess> start_agent(const std::string& recorders, const std::string
   options.stderr_path = log;
   options.outlives_us = true;
   Result<ChildProcess> process = ChildProcess::start(std::move(options));
-  Result<std::string> ready = process.ok() ? process->read_line(kReadyMs) : Result<std::string>(Error{process.error()});
+  Result<std::string> ready = process.ok() ? process->read_line(kReadyMs) : Result<std::string>(process.failure());
   if (!ready.ok() || !ready->starts_with("ready ")) {
     const std::string why = process.ok() ? "lockstep-agent did not get ready: " + last_line(log) : process.error();
     if (process.ok()) process->stop();
@@ -152,7 +152,7 @@ bool has_recorders_of_the_dead(const std::string& folder) {
 }  // namespace
 
 Result<RunAgent> RunAgent::join(const std::string& recorders, const std::string& server) {
-  if (Result<void> made = make_directories(recorders); !made.ok()) return Error{made.error()};
+  LOCKSTEP_TRY(make_directories(recorders));
   struct stat info {};
   if (::stat(recorders.c_str(), &info) == 0 && info.st_uid == ::geteuid()) ::chmod(recorders.c_str(), 0700);
   const std::string lock_path = recorders + "/run.lock";
@@ -166,9 +166,8 @@ Result<RunAgent> RunAgent::join(const std::string& recorders, const std::string&
   How how = How::kJoined;
   if (!noted_agent(lock.get())) {
     if (is_read(recorders)) return RunAgent(How::kAlreadyThere, recorders, UniqueFd());
-    Result<AgentProcess> agent = start_agent(recorders, lock_path, server);
-    if (!agent.ok()) return Error{agent.error()};
-    note_agent(lock.get(), *agent);
+    AgentProcess agent = LOCKSTEP_TRY(start_agent(recorders, lock_path, server));
+    note_agent(lock.get(), agent);
     how = How::kStarted;
   }
   try_lock_byte(lock.get(), kChangeByte, ByteLock::kNone);

@@ -49,10 +49,9 @@ class Set {
  public:
   static Result<Set> from_files(const std::vector<std::string>& paths, const std::string& filter) {
     Set set;
-    Result<std::vector<std::string>> files = sim::scenario_files(paths);
-    if (!files.ok()) return Error{files.error()};
+    std::vector<std::string> files = LOCKSTEP_TRY(sim::scenario_files(paths));
     std::string problems;  // of every file, so that they can be mended in one go
-    for (const std::string& file : *files) {
+    for (const std::string& file : files) {
       Result<sim::Scenario> scenario = sim::read_scenario(file);
       if (!scenario.ok()) {
         problems += (problems.empty() ? "" : "\n") + scenario.error();

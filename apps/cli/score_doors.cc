@@ -65,19 +65,15 @@ ScoreServer::~ScoreServer() {
 Result<std::unique_ptr<ScoreServer>> ScoreServer::start() {
   std::unique_ptr<ScoreServer> made(new ScoreServer());
   Impl& impl = *made->impl_;
-  Result<TemporaryFolder> folder = TemporaryFolder::make("lockstep-score");
-  if (!folder.ok()) return Error{folder.error()};
-  impl.folder.emplace(std::move(*folder));
-  Result<Daemon> server = start_daemon("lockstepd",
-                                       {"--data", impl.folder->path() + "/server", "--http", "127.0.0.1:0",
-                                        "--otlp-http", "127.0.0.1:0", "--otlp-grpc", "127.0.0.1:0"},
-                                       impl.folder->path());
-  if (!server.ok()) return Error{server.error()};
-  impl.server.emplace(std::move(*server));
+  TemporaryFolder folder = LOCKSTEP_TRY(TemporaryFolder::make("lockstep-score"));
+  impl.folder.emplace(std::move(folder));
+  Daemon server = LOCKSTEP_TRY(start_daemon("lockstepd",
+                                            {"--data", impl.folder->path() + "/server", "--http", "127.0.0.1:0",
+                                             "--otlp-http", "127.0.0.1:0", "--otlp-grpc", "127.0.0.1:0"},
+                                            impl.folder->path()));
+  impl.server.emplace(std::move(server));
   for (const auto& [door, url] : {std::pair("http", &impl.http), std::pair("otlp_http", &impl.otlp)}) {
-    Result<Url> parsed = parse_url("http://" + impl.server->doors[door], 80);
-    if (!parsed.ok()) return Error{parsed.error()};
-    *url = *parsed;
+    *url = LOCKSTEP_TRY(parse_url("http://" + impl.server->doors[door], 80));
   }
   return made;
 }

@@ -2,6 +2,7 @@
 
 #include <simdjson.h>
 
+#include <cstdio>
 #include <cstdlib>
 
 #include "base/text.h"
@@ -59,6 +60,11 @@ Answer tell(const std::string& server, const std::string& path, const std::strin
   request.headers = {{"content-type", "application/json"}};
   request.body = json;
   return send(server, std::move(request), command);
+}
+
+int print_failure(const Answer& answer) {
+  std::fprintf(stderr, "%s\n", answer.message.c_str());
+  return answer.exit_code;
 }
 
 }  // namespace lockstep::cli

@@ -26,5 +26,7 @@ struct Answer {
 Answer ask(const std::string& server, const std::string& path, const std::string& command);
 // The same by POST, with a body of JSON.
 Answer tell(const std::string& server, const std::string& path, const std::string& json, const std::string& command);
+// Says on standard error why there is no answer; the exit code of the command.
+int print_failure(const Answer& answer);
 
 }  // namespace lockstep::cli

@@ -169,10 +169,7 @@ int run_step(const Arguments& arguments) {
   }
   const std::string query = json ? "?limit=1000&path=2000" : format("?limit=%d&path=%d", kRowsShown + 1, kPathShown);
   Answer answer = ask(server, "/api/jobs/" + url_part(positional[0]) + "/steps/" + number + query, "lockstep step");
-  if (answer.exit_code != kExitOk) {
-    std::fprintf(stderr, "%s\n", answer.message.c_str());
-    return answer.exit_code;
-  }
+  if (answer.exit_code != kExitOk) return print_failure(answer);
   simdjson::dom::parser parser;
   Json step;
   if (parser.parse(answer.body).get(step)) {

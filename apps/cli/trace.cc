@@ -64,10 +64,7 @@ int run_trace(const Arguments& arguments) {
   std::string path = "/api/jobs/" + url_part(job) + "/steps/" + number + "/perfetto?format=" + kind;
   if (!ranks.empty()) path += "&ranks=" + url_part(ranks);
   Answer answer = ask(server, path, "lockstep trace");
-  if (answer.exit_code != kExitOk) {
-    std::fprintf(stderr, "%s\n", answer.message.c_str());
-    return answer.exit_code;
-  }
+  if (answer.exit_code != kExitOk) return print_failure(answer);
   if (output == "-") {
     const bool is_written = std::fwrite(answer.body.data(), 1, answer.body.size(), stdout) == answer.body.size() &&
                             std::fflush(stdout) == 0;

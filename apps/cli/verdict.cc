@@ -54,10 +54,7 @@ int run_verdict(const Arguments& arguments) {
   } else {
     answer = ask(server, path, "lockstep verdict");
   }
-  if (answer.exit_code != kExitOk) {
-    std::fprintf(stderr, "%s\n", answer.message.c_str());
-    return answer.exit_code;
-  }
+  if (answer.exit_code != kExitOk) return print_failure(answer);
   if (json) {
     std::printf("%s\n", answer.body.c_str());
     return kExitOk;

@@ -26,10 +26,7 @@ int run_warnings(const Arguments& arguments) {
   std::string query = all ? "?state=all" : "?state=raised";
   if (!job.empty()) query += "&job=" + url_part(job);
   Answer answer = ask(server, "/api/warnings" + query, "lockstep warnings");
-  if (answer.exit_code != kExitOk) {
-    std::fprintf(stderr, "%s\n", answer.message.c_str());
-    return answer.exit_code;
-  }
+  if (answer.exit_code != kExitOk) return print_failure(answer);
   simdjson::dom::parser parser;
   Json document;
   simdjson::dom::array warnings;

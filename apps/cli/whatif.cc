@@ -244,6 +244,11 @@ void write_answer(JsonWriter& json, const Answered& answered, const Options& opt
 }
 
 Result<std::string> unpack_page(PageCodec codec, std::string_view packed, uint64_t bytes_max) {
+  if (codec == PageCodec::kSnappy) {
+    std::string plain;
+    LOCKSTEP_TRY(snappy_decompress(packed, bytes_max, plain));
+    return plain;  // it was empty, so it is as long as what came out
+  }
   return decompress(codec == PageCodec::kGzip ? Encoding::kGzip : Encoding::kZstd, packed, bytes_max);
 }
 
@@ -263,13 +268,12 @@ Result<PipelineMeta> meta_beside(const std::string& path) {
   const std::string beside = folder + "meta-" + middle + ".yaml";
   struct stat found {};
   if (stat(beside.c_str(), &found) != 0) return PipelineMeta{};
-  Result<std::string> text = read_file(beside, kMetaBytesMax);
-  if (!text.ok()) return Error{text.error()};
-  return parse_pipeline_meta(*text);
+  std::string text = LOCKSTEP_TRY(read_file(beside, kMetaBytesMax));
+  return parse_pipeline_meta(text);
 }
 
 Result<Answered> answer_of(const std::string& name, Result<OpGraph> graph, int64_t gpus, Answered answered) {
-  if (!graph.ok()) return Error{graph.error()};
+  if (!graph.ok()) return graph.failure();
   if (gpus > 0) graph->gpus = gpus;
   const auto start = std::chrono::steady_clock::now();
   answered.name = name;
@@ -281,17 +285,14 @@ Result<Answered> answer_of(const std::string& name, Result<OpGraph> graph, int64
 Result<Answered> answer_file(const std::string& path, int64_t gpus) {
   Answered answered;
   auto start = std::chrono::steady_clock::now();
-  Result<PipelineMeta> meta = meta_beside(path);
-  if (!meta.ok()) return Error{meta.error()};
-  Result<std::string> bytes = read_file(path, kTraceBytesMax);
-  if (!bytes.ok()) return Error{bytes.error()};
-  Result<ParquetTable> table = read_parquet(*bytes, pipeline_trace_columns(), unpack_page);
-  if (!table.ok()) return Error{table.error()};
+  PipelineMeta meta = LOCKSTEP_TRY(meta_beside(path));
+  std::string bytes = LOCKSTEP_TRY(read_file(path, kTraceBytesMax));
+  ParquetTable table = LOCKSTEP_TRY(read_parquet(bytes, pipeline_trace_columns(), unpack_page));
   answered.read_ms = elapsed_ms(start);
   start = std::chrono::steady_clock::now();
-  Result<OpGraph> graph = graph_of_pipeline_trace(*table, *meta, answered.notes);
+  Result<OpGraph> graph = graph_of_pipeline_trace(table, meta, answered.notes);
   answered.built_ms = elapsed_ms(start);
-  if (meta->world_size == 0 && gpus == 0)
+  if (meta.world_size == 0 && gpus == 0)
     answered.notes.push_back("How many GPUs there are is not told: one per worker is counted (--gpus N)");
   return answer_of(file_name(path), std::move(graph), gpus, std::move(answered));
 }
@@ -301,10 +302,9 @@ Result<std::vector<std::string>> traces_in(const std::string& path) {
   struct stat found {};
   if (stat(path.c_str(), &found) != 0) return Error{format("%s: there is no such file or folder", path.c_str())};
   if (!S_ISDIR(found.st_mode)) return std::vector<std::string>{path};
-  Result<std::vector<std::string>> names = list_directory(path);
-  if (!names.ok()) return names;
+  std::vector<std::string> names = LOCKSTEP_TRY(list_directory(path));
   std::vector<std::string> traces;
-  for (const std::string& name : *names) {
+  for (const std::string& name : names) {
     if (name.ends_with(".parquet")) traces.push_back(path + "/" + name);
   }
   if (traces.empty()) return Error{format("%s: no .parquet file in this folder", path.c_str())};
@@ -350,10 +350,7 @@ int run_whatif(const Arguments& arguments) {
   if (!job.empty()) {
     const auto start = std::chrono::steady_clock::now();
     TracedStep traced = fetch_traced_step(server, job, step);
-    if (traced.exit_code != kExitOk) {
-      std::fprintf(stderr, "%s\n", traced.message.c_str());
-      return traced.exit_code;
-    }
+    if (traced.exit_code != kExitOk) return print_failure(traced);
     Answered answered;
     answered.read_ms = elapsed_ms(start);
     answered.notes = traced.notes;

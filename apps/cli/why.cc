@@ -15,22 +15,10 @@
 namespace lockstep::cli {
 namespace {
 
-// Wrapped at 80 columns behind a label; further lines are indented under the first.
+// Wrapped behind a label; further lines are indented under the first.
 void print_row(const char* label, const std::string& text) {
-  constexpr size_t kIndent = 16, kWidth = 80;
-  std::string line;
-  bool first = true;
-  auto flush = [&] {
-    std::printf("      %-10s%s\n", first ? label : "", line.c_str());
-    first = false;
-    line.clear();
-  };
-  for (std::string_view word : split(text, ' ')) {
-    if (!line.empty() && kIndent + line.size() + 1 + word.size() > kWidth) flush();
-    if (!line.empty()) line += ' ';
-    line += word;
-  }
-  flush();
+  constexpr size_t kIndent = 16;
+  print_wrapped(text, kIndent, "      " + std::string(label));
 }
 
 // What of the loss each verdict explains, and what none does; nothing where next to nothing is lost.
@@ -267,10 +255,7 @@ int run_why(const Arguments& arguments) {
                                          "server, 4 no such job, 5 anything else\n"))
     return *code;
   Answer answer = ask(server, "/api/jobs/" + url_part(flags.positional()[0]) + "/why", "lockstep why");
-  if (answer.exit_code != kExitOk) {
-    std::fprintf(stderr, "%s\n", answer.message.c_str());
-    return answer.exit_code;
-  }
+  if (answer.exit_code != kExitOk) return print_failure(answer);
   simdjson::dom::parser parser;
   Json why;
   if (parser.parse(answer.body).get(why)) {

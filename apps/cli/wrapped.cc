@@ -6,20 +6,26 @@
 
 namespace lockstep::cli {
 
-void print_wrapped(const std::string& text, size_t indent, const char* label) {
+std::string wrapped(std::string_view text, size_t indent, std::string_view label, size_t columns) {
+  std::string out(label);
+  if (out.size() < indent) out.append(indent - out.size(), ' ');
   size_t column = 0;
-  bool first = true;
   for (std::string_view word : split(text, ' ')) {
-    if (column > 0 && indent + column + 1 + word.size() > kWrapColumns) {
-      std::printf("\n");
+    if (column > 0 && indent + column + 1 + word.size() > columns) {
+      out += "\n" + std::string(indent, ' ');
       column = 0;
+    } else if (column > 0) {
+      out += ' ';
+      ++column;
     }
-    if (column == 0) std::printf("%-*s", static_cast<int>(indent), first ? label : "");
-    first = false;
-    std::printf("%s%.*s", column > 0 ? " " : "", static_cast<int>(word.size()), word.data());
-    column += word.size() + (column > 0 ? 1 : 0);
+    out += word;
+    column += word.size();
   }
-  std::printf("\n");
+  return out + "\n";
+}
+
+void print_wrapped(std::string_view text, size_t indent, std::string_view label) {
+  std::fputs(wrapped(text, indent, label).c_str(), stdout);
 }
 
 }  // namespace lockstep::cli

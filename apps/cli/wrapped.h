@@ -4,13 +4,17 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 namespace lockstep::cli {
 
 inline constexpr size_t kWrapColumns = 80;
 
-// On standard output, broken between words at kWrapColumns, every line indented so far, with a line end. A label
+// Broken between words so that lines are at most `columns` wide, every line indented so far, with a line end. A label
 // stands in the first line's indentation.
-void print_wrapped(const std::string& text, size_t indent = 0, const char* label = "");
+std::string wrapped(std::string_view text, size_t indent = 0, std::string_view label = "",
+                    size_t columns = kWrapColumns);
+// The same on standard output.
+void print_wrapped(std::string_view text, size_t indent = 0, std::string_view label = "");
 
 }  // namespace lockstep::cli

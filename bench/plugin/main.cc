@@ -72,8 +72,8 @@ Result<std::vector<std::string>> take_plugins(const std::vector<std::string>& ar
       }
     } else if (plugins.empty()) {
       return Error{"plugin_bench: --env stands behind the --plugin that it is for"};
-    } else if (Result<void> read = read_environment(word, plugins.back()); !read.ok()) {
-      return Error{read.error()};
+    } else {
+      LOCKSTEP_TRY(read_environment(word, plugins.back()));
     }
   }
   return rest;
@@ -149,7 +149,7 @@ class Bench {
                        "file:" + folder.path() + "/export", "--metrics", "127.0.0.1:0"},
          .environment = {},
          .stderr_path = folder.path() + "/log"});
-    const Result<std::string> ready = agent.ok() ? agent->read_line(10'000) : Result<std::string>(Error{agent.error()});
+    const Result<std::string> ready = agent.ok() ? agent->read_line(10'000) : Result<std::string>(agent.failure());
     constexpr std::string_view kReady = "ready metrics=";
     if (!ready.ok() || !ready->starts_with(kReady)) {
       plugin.failures[load] = "no agent";
@@ -262,7 +262,7 @@ int main_of(const std::vector<std::string>& arguments) {
       .text(&options.out, "--out", "FILE", "write the report there, too")
       .text(&options.one, "--one", "PART", "measure one part of --lockstep in this process, as name<TAB>value lines")
       .toggle(&options.check_recorder, "--check-recorder", "with --one: read what the plugin recorded");
-  const Result<void> parsed = rest.ok() ? flags.parse(*rest) : Result<void>(Error{rest.error()});
+  const Result<void> parsed = rest.ok() ? flags.parse(*rest) : Result<void>(rest.failure());
   if (!parsed.ok()) {
     std::fprintf(stderr, "%s\n", parsed.error().c_str());
     return 2;

@@ -12,12 +12,11 @@ namespace {
 
 // The recording's first rank alone: the others would only be loaded to be thrown away.
 Result<replay::Recording> load_first_rank(const std::string& folder) {
-  const Result<std::vector<std::string>> names = list_directory(folder);
-  if (!names.ok()) return Error{names.error()};
-  const auto first = std::find_if(names->begin(), names->end(), [](const std::string& name) {
+  const std::vector<std::string> names = LOCKSTEP_TRY(list_directory(folder));
+  const auto first = std::find_if(names.begin(), names.end(), [](const std::string& name) {
     return name.starts_with("rank") && name.find(".calls") != std::string::npos;
   });
-  if (first == names->end()) return Error{folder + ": no rankR.calls in it"};
+  if (first == names.end()) return Error{folder + ": no rankR.calls in it"};
   const TemporaryFolder alone;
   std::error_code failed;
   std::filesystem::create_symlink(std::filesystem::absolute(folder) / *first, alone.path() + "/" + *first, failed);
@@ -28,9 +27,8 @@ Result<replay::Recording> load_first_rank(const std::string& folder) {
 }  // namespace
 
 Result<void> part_recording(Job& job, const Emit& emit, const std::string& folder) {
-  const Result<replay::Recording> recording = load_first_rank(folder);
-  if (!recording.ok()) return Error{recording.error()};
-  const replay::RankCalls& calls = recording->ranks[0].calls;
+  const replay::Recording recording = LOCKSTEP_TRY(load_first_rank(folder));
+  const replay::RankCalls& calls = recording.ranks[0].calls;
   uint32_t objects = 0;
   Script script = make_script(job.host, calls, objects);
   std::vector<void*> handles(objects);

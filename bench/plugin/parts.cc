@@ -18,9 +18,8 @@ Result<void> check_recorder(const Emit& emit) {
   if (folder == nullptr) return Error{"no LOCKSTEP_RECORDER_DIR"};
   uint64_t files = 0, refused = 0, enqueued = 0, incomplete = 0;
   for (const auto& entry : std::filesystem::directory_iterator(folder)) {
-    const auto reader = RecorderReader::open(entry.path());
-    if (!reader.ok()) return Error{reader.error()};
-    const RecorderHeader header = (*reader)->header();
+    const auto reader = LOCKSTEP_TRY(RecorderReader::open(entry.path()));
+    const RecorderHeader header = reader->header();
     if (header.pid != ::getpid()) continue;
     files += 1;
     // Flat out, the agent asks for less detail rather than to lose records: ends are then not told.
@@ -32,7 +31,7 @@ Result<void> check_recorder(const Emit& emit) {
         emit(std::string("check/refused_") + to_text(static_cast<Refused>(i)), as_double(header.refused[i]));
       }
     }
-    for (const InFlightComm& comm : (*reader)->in_flight()) {
+    for (const InFlightComm& comm : reader->in_flight()) {
       enqueued += comm.collectives_enqueued;
       if (!lowered) incomplete += comm.collectives_enqueued - comm.collectives_completed;
     }
@@ -47,9 +46,8 @@ Result<void> check_recorder(const Emit& emit) {
 }  // namespace
 
 Result<void> run_part(const PartOptions& options, const Emit& emit) {
-  Result<Host> host = Host::open(options.plugin);
-  if (!host.ok()) return Error{host.error()};
-  Job job{.host = std::move(*host)};
+  Host host = LOCKSTEP_TRY(Host::open(options.plugin));
+  Job job{.host = std::move(host)};
   const std::string& part = options.part;
   if (part.starts_with("recording:")) return part_recording(job, emit, part.substr(10));
   if (part == "calls") {
@@ -72,7 +70,7 @@ Result<void> run_part(const PartOptions& options, const Emit& emit) {
     return Error{"no part \"" + part + "\""};
   }
   if (options.check_recorder) {
-    if (Result<void> checked = check_recorder(emit); !checked.ok()) return checked;
+    LOCKSTEP_TRY(check_recorder(emit));
   }
   job.finalize();
   return {};

@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "base/text.h"
+#include "base/utc_time.h"
 #include "bench/plugin/calls.h"
 #include "bench/plugin/parts.h"
 
@@ -311,12 +312,10 @@ std::string processor_name() {
 std::string machine_line() {
   utsname system{};
   uname(&system);
-  char date[32] = "";
-  const time_t now = time(nullptr);
-  tm parts{};
-  strftime(date, sizeof date, "%Y-%m-%d %H:%M UTC", gmtime_r(&now, &parts));
+  const std::string date = utc_time(static_cast<int64_t>(time(nullptr)) * 1000, "%Y-%m-%d %H:%M UTC");
   return format("%s, %u cores, %s %s %s, compiler %s, %s", processor_name().c_str(),
-                std::thread::hardware_concurrency(), system.sysname, system.release, system.machine, __VERSION__, date);
+                std::thread::hardware_concurrency(), system.sysname, system.release, system.machine, __VERSION__,
+                date.c_str());
 }
 
 std::vector<std::string> broken_promises(const Plugin& ours) {

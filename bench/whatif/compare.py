@@ -65,18 +65,6 @@ def compare(folder: pathlib.Path, name: str, ours: dict) -> tuple[list[Row], flo
     return rows, max(row.difference for row in inner), len(inner)
 
 
-def online(program: pathlib.Path) -> list[str]:
-    """What pricing a step from summaries costs (src/analysis/whatif/step_price.h), where its benchmark was built."""
-    if not program.exists():
-        return []
-    ran = subprocess.run([program, "--benchmark_format=json"], check=True, capture_output=True)
-    rows = {row["name"].removeprefix("BM_"): row for row in json.loads(ran.stdout)["benchmarks"]}
-    return ["## From step summaries", "",
-            f"A step of {rows['StepGraph']['ranks']:,.0f} ranks in four communicators each: the graph of it in "
-            f"{rows['StepGraph']['cpu_time']:.0f} ms of one core, ten suspects and all of them together in "
-            f"{rows['PriceTenSuspects']['cpu_time']:.0f} ms.", ""]
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=pathlib.Path, metavar="DIR", help="the `data` folder of the published traces")
@@ -112,7 +100,6 @@ def main() -> int:
                      f"{took['replay'] * 1e6 / replays / ours['operations']:.0f} |")
     lines += ["## Time", "", "| trace | read, ms | build the graph, ms | all replays, ms | replays | ns per operation and replay |",
               "|---|---|---|---|---|---|", *times, ""]
-    lines += online(arguments.bin / "step_price_bench")
     head = ["# What-if: the published results beside ours", "",
             "`./dev bench whatif DIR`, DIR being the `data` folder of ByteDance-Seed/StragglerAnalysis (OSDI'25, "
             "Apache-2.0), which stays outside this tree. Published: its `result-`, `mw-` and `ms-` files.",

@@ -34,14 +34,13 @@ bool wait_readable(int fd, int timeout_ms) {
 }  // namespace
 
 Result<ControlSocket> ControlSocket::open(const std::string& path) {
-  Result<sockaddr_un> address = address_of(path);
-  if (!address.ok()) return Error{address.error()};
+  sockaddr_un address = LOCKSTEP_TRY(address_of(path));
   UniqueFd listener(::socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   unlink(path.c_str());
   // Nobody but its user, from the first moment on.
   const mode_t before = umask(0177);
   const bool bound =
-      listener.valid() && ::bind(listener.get(), reinterpret_cast<sockaddr*>(&*address), sizeof *address) == 0;
+      listener.valid() && ::bind(listener.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) == 0;
   umask(before);
   if (!bound || ::listen(listener.get(), 8) != 0)
     return Error{format("cannot listen on %s: %s", path.c_str(), std::strerror(errno))};
@@ -71,10 +70,9 @@ void ControlSocket::poll(const std::function<std::string(const std::string&)>& a
 }
 
 Result<std::string> ask_agent(const std::string& path, const std::string& request) {
-  Result<sockaddr_un> address = address_of(path);
-  if (!address.ok()) return Error{address.error()};
+  sockaddr_un address = LOCKSTEP_TRY(address_of(path));
   UniqueFd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  if (!socket.valid() || ::connect(socket.get(), reinterpret_cast<sockaddr*>(&*address), sizeof *address) != 0)
+  if (!socket.valid() || ::connect(socket.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) != 0)
     return Error{format("no agent listens at %s: %s (is it running, as this user, with the same --data?)", path.c_str(),
                         std::strerror(errno))};
   const std::string line = request + "\n";

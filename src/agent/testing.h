@@ -21,6 +21,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/characters.h"
 #include "base/clock.h"
 #include "base/files.h"
 #include "base/text.h"
@@ -207,8 +208,8 @@ class OtlpReceiver {
                                                   : Signal::kSpans;
     Result<Encoding> encoding = parse_encoding(header(head, "content-encoding"));
     Result<std::string> plain = encoding.ok() ? decompress(*encoding, text.substr(head_end + 4), 64 << 20)
-                                              : Result<std::string>(Error{encoding.error()});
-    Result<Batch> batch = plain.ok() ? otlp::decode(signal, *plain) : Result<Batch>(Error{plain.error()});
+                                              : Result<std::string>(encoding.failure());
+    Result<Batch> batch = plain.ok() ? otlp::decode(signal, *plain) : Result<Batch>(plain.failure());
     std::string body;
     {
       std::lock_guard lock(mutex_);
@@ -227,9 +228,7 @@ class OtlpReceiver {
     for (std::string_view line : split(head, '\n')) {
       size_t colon = line.find(':');
       if (colon == std::string_view::npos) continue;
-      std::string key(line.substr(0, colon));
-      for (char& c : key) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-      if (key == name) return std::string(trim(line.substr(colon + 1)));
+      if (lower_case(line.substr(0, colon)) == name) return std::string(trim(line.substr(colon + 1)));
     }
     return {};
   }

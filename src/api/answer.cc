@@ -90,20 +90,17 @@ Result<StepRange> step_range(const ServerRequest& request, int64_t last_step, in
   bool has_to = !request.parameter("to").empty();
   if (has_from != has_to) return Error{"from and to come together: ?from=100&to=299"};
   if (!has_from) {
-    Result<int64_t> last = int_parameter(request, "last", last_default, 1, kStepsShownMax);
-    if (!last.ok()) return Error{last.error()};
-    return StepRange{std::max<int64_t>(0, last_step - *last + 1), last_step};
+    int64_t last = LOCKSTEP_TRY(int_parameter(request, "last", last_default, 1, kStepsShownMax));
+    return StepRange{std::max<int64_t>(0, last_step - last + 1), last_step};
   }
   if (!request.parameter("last").empty()) return Error{"give last, or from and to, not both"};
-  Result<int64_t> from = int_parameter(request, "from", 0, 0, kLargest);
-  if (!from.ok()) return Error{from.error()};
-  Result<int64_t> to = int_parameter(request, "to", 0, 0, kLargest);
-  if (!to.ok()) return Error{to.error()};
-  if (*to < *from || *to - *from >= kStepsShownMax) {
-    return Error{format("from %lld to %lld is not a window of 1 to %lld steps", static_cast<long long>(*from),
-                        static_cast<long long>(*to), static_cast<long long>(kStepsShownMax))};
+  int64_t from = LOCKSTEP_TRY(int_parameter(request, "from", 0, 0, kLargest));
+  int64_t to = LOCKSTEP_TRY(int_parameter(request, "to", 0, 0, kLargest));
+  if (to < from || to - from >= kStepsShownMax) {
+    return Error{format("from %lld to %lld is not a window of 1 to %lld steps", static_cast<long long>(from),
+                        static_cast<long long>(to), static_cast<long long>(kStepsShownMax))};
   }
-  return StepRange{*from, *to};
+  return StepRange{from, to};
 }
 
 }  // namespace lockstep

@@ -3,6 +3,7 @@
 
 #include "api/answer.h"
 #include "api/endpoints.h"
+#include "base/characters.h"
 #include "base/text.h"
 
 namespace lockstep {
@@ -11,10 +12,8 @@ HttpResponse get_spans(const ApiContext& context, const ApiRequest& request) {
   Result<int64_t> limit = int_parameter(request.http, "limit", 100, 1, 10'000);
   if (!limit.ok()) return error_answer(400, limit.error());
   std::string trace_id = request.http.parameter("trace_id");
-  for (char& digit : trace_id) digit = digit >= 'A' && digit <= 'F' ? static_cast<char>(digit - 'A' + 'a') : digit;
-  bool is_hex = std::all_of(trace_id.begin(), trace_id.end(), [](char digit) {
-    return (digit >= '0' && digit <= '9') || (digit >= 'a' && digit <= 'f');
-  });
+  for (char& digit : trace_id) digit = hex_digit(digit) >= 0 ? lower_case(digit) : digit;
+  bool is_hex = std::all_of(trace_id.begin(), trace_id.end(), [](char digit) { return hex_digit(digit) >= 0; });
   if (!trace_id.empty() && (trace_id.size() != 32 || !is_hex))
     return error_answer(400, format("trace_id is \"%.64s\"; it must be 32 hex digits", trace_id.c_str()));
 

@@ -1,10 +1,11 @@
-// Single characters: hexadecimal digits, and UTF-8 from a number.
+// Single characters: hexadecimal digits, ASCII letters in lower case, and UTF-8 from a number.
 //
 // Thread rule: Thread-safe (no state).
 #pragma once
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 namespace lockstep {
 
@@ -14,6 +15,16 @@ constexpr int hex_digit(char c) {
   if (c >= 'a' && c <= 'f') return c - 'a' + 10;
   if (c >= 'A' && c <= 'F') return c - 'A' + 10;
   return -1;
+}
+
+// ASCII letters alone, whatever the locale: what header names, units and PCI addresses are compared by.
+constexpr char lower_case(char c) {
+  return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+}
+inline std::string lower_case(std::string_view text) {
+  std::string lower(text);
+  for (char& c : lower) c = lower_case(c);
+  return lower;
 }
 
 // The caller has seen to it that it is a character: no surrogate, at most 0x10FFFF.

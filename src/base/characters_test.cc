@@ -26,5 +26,10 @@ TEST(Characters, AreHexadecimalDigitsInEitherCase) {
   for (const char c : {'g', 'G', '/', ':', '@', '`'}) EXPECT_EQ(hex_digit(c), -1) << c;
 }
 
+TEST(Characters, OnlyAsciiLettersGetLowerCase) {
+  EXPECT_EQ(lower_case("Content-TYPE: @[`{ AZ az 09 \xC3\x84"), "content-type: @[`{ az az 09 \xC3\x84");
+  EXPECT_EQ(lower_case('Q'), 'q');
+}
+
 }  // namespace
 }  // namespace lockstep

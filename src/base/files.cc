@@ -106,7 +106,7 @@ Result<std::vector<std::string>> list_directory(const std::string& path) {
 }
 
 Result<UniqueFd> lock_folder(const std::string& folder, const char* program) {
-  if (Result<void> made = make_directories(folder); !made.ok()) return Error{made.error()};
+  LOCKSTEP_TRY(make_directories(folder));
   std::string path = folder + "/lock";
   UniqueFd file(disk::open(path, disk::Open::kReadWrite));
   if (!file.valid()) return failed("cannot open", path);

@@ -120,7 +120,7 @@ Result<void> Flags::assign(Flag& flag, const std::string& value, const std::stri
     if (flag.clear) flag.clear();
     flag.shown.clear();
   }
-  if (Result<void> set = flag.set(value); !set.ok()) return set;
+  LOCKSTEP_TRY(flag.set(value));
   const std::string given = flag.value_name.empty() && value.empty() ? "true" : value;
   flag.shown = flag.clear && !flag.shown.empty() ? flag.shown + "," + given : given;
   flag.origin = origin;
@@ -196,9 +196,9 @@ Result<void> Flags::parse(const std::vector<std::string>& arguments) {
         path = variable;
       if (path.empty() && access(default_file_.c_str(), F_OK) == 0) path = default_file_;
       if (!path.empty()) {
-        if (Result<void> read = read_config(path); !read.ok()) return read;
+        LOCKSTEP_TRY(read_config(path));
       }
-      if (Result<void> read = read_environment(); !read.ok()) return read;
+      LOCKSTEP_TRY(read_environment());
     }
   }
   return parse_words(arguments);

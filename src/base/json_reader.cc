@@ -231,8 +231,7 @@ Result<JsonDocument> JsonDocument::parse(std::string_view text, const JsonLimits
     return Error{format("JSON: %zu bytes are over the limit of %zu", text.size(), bytes_max)};
   JsonDocument document;
   document.text_ = text;
-  Result<void> parsed = JsonParser(text, limits, document.nodes_).run();
-  if (!parsed) return Error{parsed.error()};
+  LOCKSTEP_TRY(JsonParser(text, limits, document.nodes_).run());
   return document;
 }
 

@@ -7,6 +7,8 @@
 #include <cstring>
 #include <ctime>
 
+#include "base/utc_time.h"
+
 namespace lockstep {
 namespace {
 
@@ -48,12 +50,10 @@ void log_line(LogLevel line_level, const char* component, const char* pattern, .
   if (line_level < level().load(std::memory_order_relaxed)) return;
   timespec now{};
   clock_gettime(CLOCK_REALTIME, &now);
-  tm utc{};
-  gmtime_r(&now.tv_sec, &utc);
+  const int64_t now_ms = static_cast<int64_t>(now.tv_sec) * 1000 + now.tv_nsec / 1'000'000;
   char line[2048];
-  size_t used = std::strftime(line, sizeof line, "%Y-%m-%dT%H:%M:%S", &utc);
-  used += static_cast<size_t>(std::snprintf(line + used, sizeof line - used, ".%03ldZ %s %s: ", now.tv_nsec / 1'000'000,
-                                            name_of(line_level), component));
+  size_t used = static_cast<size_t>(
+      std::snprintf(line, sizeof line, "%s %s %s: ", utc_time(now_ms).c_str(), name_of(line_level), component));
   va_list arguments;
   va_start(arguments, pattern);
   int length = std::vsnprintf(line + used, sizeof line - used - 1, pattern, arguments);

@@ -1,4 +1,4 @@
-// The middle of some numbers, in the two ways that are used here (they differ only where there is an even number of
+// The middle of some numbers, in the three ways that are used here (they differ only where there is an even number of
 // them), and their spread about it.
 //
 // Thread rule: Thread-safe (no state).
@@ -32,11 +32,23 @@ inline double spread_of(std::vector<double> values, double middle) {
   return 1.4826 * median_of(std::move(values));
 }
 
-// The middle one, or the upper of the two in the middle: always one of them. T{} where there are none.
+// The middle one, or the upper or lower of the two in the middle: always one of them. T{} where there are none. In
+// place: the values come in another order, and nothing is copied.
 template <typename T>
-T upper_median_of(std::vector<T> values) {
+T upper_median_in_place(std::vector<T>& values) {
   if (values.empty()) return T{};
   const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+template <typename T>
+T upper_median_of(std::vector<T> values) {
+  return upper_median_in_place(values);
+}
+template <typename T>
+T lower_median_in_place(std::vector<T>& values) {
+  if (values.empty()) return T{};
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>((values.size() - 1) / 2);
   std::nth_element(values.begin(), middle, values.end());
   return *middle;
 }

@@ -19,6 +19,9 @@ TEST(Median, TheUpperOneIsAlwaysOneOfThem) {
   EXPECT_EQ(upper_median_of(std::vector<int64_t>{3, 1, 2}), 2);
   EXPECT_EQ(upper_median_of(std::vector<int64_t>{4, 1, 3, 2}), 3);
   EXPECT_EQ(upper_median_of(std::vector<int64_t>{}), 0);
+  std::vector<int64_t> four{4, 1, 3, 2}, none;
+  EXPECT_EQ(lower_median_in_place(four), 2);
+  EXPECT_EQ(lower_median_in_place(none), 0);
 }
 
 TEST(Median, TheSpreadIsThatOfMostAndNotOfAnOutlier) {

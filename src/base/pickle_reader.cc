@@ -278,7 +278,7 @@ Result<Pickle> Pickle::parse_untrusted(std::string bytes, const PickleLimits& li
     return Error{format("pickle of %zu bytes (limit %zu)", bytes.size(), limits.bytes_max)};
   Pickle pickle;
   pickle.bytes_ = std::move(bytes);
-  if (Result<void> done = PickleMachine(pickle, limits).run(); !done.ok()) return Error{done.error()};
+  LOCKSTEP_TRY(PickleMachine(pickle, limits).run());
   return pickle;
 }
 

@@ -10,9 +10,17 @@
 
 namespace lockstep {
 
+// What a caller may have to tell apart, beside the line that is for a person. A code is here once a caller acts on it.
+enum class ErrorCode {
+  kUnspecified,  // nobody tells it from others: report the line
+  kTooLarge,     // well-formed perhaps, but more than a limit of ours allows (HTTP 413)
+  kNotFound,     // what was asked for is not there, which is no fault
+};
+
 // One line: who, what, value, limit, effect. Written for the person who has to act on it.
 struct Error {
   std::string message;
+  ErrorCode code = ErrorCode::kUnspecified;
 };
 
 template <typename T>
@@ -42,7 +50,11 @@ class [[nodiscard]] Result {
   T* operator->() { return &value(); }
   const T* operator->() const { return &value(); }
 
+  // Only after a failure: its line, its code, and both, to be handed on.
   const std::string& error() const { return std::get<1>(state_).message; }
+  ErrorCode code() const { return std::get<1>(state_).code; }
+  const Error& failure() const& { return std::get<1>(state_); }
+  Error&& failure() && { return std::get<1>(std::move(state_)); }
 
  private:
   void require_ok() const {
@@ -59,11 +71,32 @@ class [[nodiscard]] Result<void> {
 
   bool ok() const { return !failed_; }
   explicit operator bool() const { return ok(); }
+  void value() const {
+    if (failed_) std::abort();
+  }
   const std::string& error() const { return error_.message; }
+  ErrorCode code() const { return error_.code; }
+  const Error& failure() const& { return error_; }
+  Error&& failure() && { return std::move(error_); }
 
  private:
   bool failed_ = false;
   Error error_;
 };
+
+// The value of a Result; where there is none, the enclosing function returns the failure as it came:
+//
+//   const std::string text = LOCKSTEP_TRY(read_file(path, kBytesMax));
+//   LOCKSTEP_TRY(make_directories(folder));
+//
+// As the whole of a statement, of an initializer or of the right side of an assignment, never inside another one: what
+// else an expression has evaluated by then is not defined (a GNU statement expression, which GCC and Clang share).
+// Where the line has to say more, write the return by hand.
+#define LOCKSTEP_TRY(...)                                                 \
+  ({                                                                      \
+    auto lockstep_tried = (__VA_ARGS__);                                  \
+    if (!lockstep_tried.ok()) return std::move(lockstep_tried).failure(); \
+    std::move(lockstep_tried).value();                                    \
+  })
 
 }  // namespace lockstep

@@ -16,9 +16,8 @@ bool is_printable(std::string_view text) {
 }
 
 Result<std::string> read_secret_file(const std::string& path) {
-  Result<std::string> content = read_file(path, kSecretBytesMax);
-  if (!content.ok()) return Error{content.error()};
-  std::string secret(trim(*content));
+  std::string content = LOCKSTEP_TRY(read_file(path, kSecretBytesMax));
+  std::string secret(trim(content));
   if (secret.empty()) return Error{path + " is empty"};
   if (!is_printable(secret)) return Error{path + " holds more than one line of printable text"};
   return secret;

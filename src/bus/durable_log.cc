@@ -172,26 +172,24 @@ class SegmentLog final : public DurableLog {
 };
 
 Result<void> SegmentLog::recover() {
-  if (Result<void> made = make_directories(options_.folder); !made.ok()) return made;
-  Result<std::vector<std::string>> names = list_directory(options_.folder);
-  if (!names.ok()) return Error{names.error()};
-  for (const std::string& name : *names) {
+  LOCKSTEP_TRY(make_directories(options_.folder));
+  std::vector<std::string> names = LOCKSTEP_TRY(list_directory(options_.folder));
+  for (const std::string& name : names) {
     if (!name.ends_with(".log")) continue;
     std::optional<uint64_t> first = parse_uint(std::string_view(name).substr(0, name.size() - 4));
     struct stat info {};
     if (!first || path(*first) != options_.folder + "/" + name || stat(path(*first).c_str(), &info) != 0) continue;
-    if (Result<void> known = formats::check_file(formats::kDurableLog, path(*first)); !known.ok()) return known;
+    LOCKSTEP_TRY(formats::check_file(formats::kDurableLog, path(*first)));
     segments_.push_back({*first, static_cast<uint64_t>(info.st_size)});
     total_bytes_ += segments_.back().bytes;
   }
   if (!segments_.empty()) {
     Segment& last = segments_.back();
-    Result<std::string> content = read_file(path(last.first_sequence), UINT64_MAX);
-    if (!content.ok()) return Error{content.error()};
-    Scan scan = scan_segment(*content, last.first_sequence, UINT64_MAX, [](const Record&) {});
+    std::string content = LOCKSTEP_TRY(read_file(path(last.first_sequence), UINT64_MAX));
+    Scan scan = scan_segment(content, last.first_sequence, UINT64_MAX, [](const Record&) {});
     next_sequence_ = last.first_sequence + scan.records;
-    uint64_t bad_bytes = content->size() - scan.good_bytes;
-    const std::string_view bad = std::string_view(*content).substr(scan.good_bytes);
+    uint64_t bad_bytes = content.size() - scan.good_bytes;
+    const std::string_view bad = std::string_view(content).substr(scan.good_bytes);
     const formats::Found found = formats::read_head(formats::kDurableLog, bad).found;
     const bool is_torn = found == formats::Found::kTorn || found == formats::Found::kKnown;
     if (bad_bytes > 0 && (!is_torn || has_intact_header(bad.substr(1)))) {
@@ -322,7 +320,7 @@ Result<uint64_t> SegmentLog::append(RecordKind kind, int64_t received_unix_ns, s
 Result<void> SegmentLog::commit(const std::vector<Pending*>& group, uint64_t first_sequence) {
   if (file_.valid() && segments_.back().bytes >= segment_bytes_max_) close_segment();
   if (!file_.valid()) {
-    if (Result<void> opened = open_segment(first_sequence); !opened.ok()) return opened;
+    LOCKSTEP_TRY(open_segment(first_sequence));
   }
   uint64_t sequence = first_sequence;
   uint64_t bytes = 0;
@@ -378,7 +376,7 @@ Result<void> SegmentLog::write_group(const std::vector<Pending*>& group) {
     if (!pending->payload.empty())
       parts.push_back({const_cast<char*>(pending->payload.data()), pending->payload.size()});
     if (parts.size() + 2 > kPartsMax) {
-      if (Result<void> flushed = flush(); !flushed.ok()) return flushed;
+      LOCKSTEP_TRY(flush());
     }
   }
   return flush();
@@ -458,7 +456,7 @@ void SegmentLog::drop_old_segments() {
 
 Result<std::unique_ptr<DurableLog>> DurableLog::open(LogOptions options, Counters& counters) {
   auto log = std::make_unique<SegmentLog>(std::move(options), counters);
-  if (Result<void> recovered = log->recover(); !recovered.ok()) return Error{recovered.error()};
+  LOCKSTEP_TRY(log->recover());
   return std::unique_ptr<DurableLog>(std::move(log));
 }
 

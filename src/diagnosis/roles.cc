@@ -5,6 +5,8 @@
 #include <limits>
 #include <unordered_map>
 
+#include "base/median.h"
+
 namespace lockstep {
 namespace {
 
@@ -51,12 +53,6 @@ Keys keys_of(const StepSummary& summary, const Pipelines& pipelines) {
                      : part;
   }
   return keys;
-}
-
-double lower_median_in_place(std::vector<double>& values) {
-  auto middle = values.begin() + static_cast<std::ptrdiff_t>((values.size() - 1) / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
 }
 
 // What tells how much a rank had to do: the tokens that it told, else the bytes that it exchanged point to point

@@ -152,8 +152,7 @@ void JobWindow::note_typical() {
     typical_newest_ = -1;
     return;
   }
-  std::nth_element(newest.begin(), newest.begin() + static_cast<std::ptrdiff_t>(newest.size() / 2), newest.end());
-  typical_newest_ = newest[newest.size() / 2];
+  typical_newest_ = upper_median_in_place(newest);
 }
 
 void JobWindow::add_step(const Identity& identity, const StepSummary& summary) {
@@ -329,10 +328,7 @@ double median(std::vector<double> values) {
 }
 
 double lower_median(std::vector<double> values) {
-  if (values.empty()) return 0;
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>((values.size() - 1) / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
+  return lower_median_in_place(values);
 }
 
 }  // namespace lockstep

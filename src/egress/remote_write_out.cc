@@ -41,8 +41,7 @@ void RemoteWriteOut::count(const char* result, int64_t samples) {
 
 Result<PushOutcome> RemoteWriteOut::push(std::string_view stream, std::span<const PushedSeries> series,
                                          const std::function<Result<Labels>(size_t k)>& canonical) {
-  Result<PushOutcome> outcome = store_.push(stream, series, canonical);
-  if (!outcome.ok()) return outcome;
+  PushOutcome outcome = LOCKSTEP_TRY(store_.push(stream, series, canonical));
   const std::string_view tenant = tenant_of_stream(stream);
   int64_t queued = 0, dropped = 0;
   std::lock_guard lock(mutex_);

@@ -327,7 +327,7 @@ Result<StepSummary> step_from_record(const LogRecord& record) {
     }
     step.split_known = true;
   }
-  if (Result<void> read = read_scalars(record.attributes, step); !read.ok()) return Error{read.error()};
+  LOCKSTEP_TRY(read_scalars(record.attributes, step));
   if (const ValueList* comms = find_list(record.attributes, "comms")) {
     if (comms->size() > kCommsPerStepMax)
       return Error{format("train.step %lld has %zu communicators (limit %zu)", static_cast<long long>(step.step),

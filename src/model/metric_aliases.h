@@ -14,7 +14,6 @@
 namespace lockstep {
 
 enum class MetricTool : uint8_t { kDcgm, kInspector, kMosaic };
-inline constexpr size_t kMetricTools = 3;
 const char* to_text(MetricTool tool);  // "dcgm-exporter", "NCCL Inspector", "Open Mosaic"
 
 struct MetricAlias {

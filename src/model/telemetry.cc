@@ -1,5 +1,6 @@
 #include "model/telemetry.h"
 
+#include "base/characters.h"
 #include "base/json_writer.h"
 
 namespace lockstep {
@@ -73,9 +74,7 @@ std::string plain_text(const Value& value) {
 TraceId trace_id_from_hex(std::string_view digits) {
   TraceId id{};
   for (size_t i = 0; i < id.size() * 2 && i < digits.size(); ++i) {
-    const char digit = digits[i];
-    const int value = digit <= '9' ? digit - '0' : (digit | 0x20) - 'a' + 10;
-    id[i / 2] = static_cast<uint8_t>(id[i / 2] << 4 | (value & 15));
+    id[i / 2] = static_cast<uint8_t>(id[i / 2] << 4 | (hex_digit(digits[i]) & 15));
   }
   return id;
 }

@@ -4,17 +4,12 @@
 
 #include <algorithm>
 
+#include "base/characters.h"
 #include "base/text.h"
 #include "net/http_server.h"
 
 namespace lockstep {
 namespace {
-
-std::string lower(std::string_view text) {
-  std::string result(text);
-  for (char& c : result) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c;
-  return result;
-}
 
 bool is_address(const std::string& host) {
   in6_addr parsed{};  // room for either
@@ -23,7 +18,7 @@ bool is_address(const std::string& host) {
 
 bool is_listed(const CrossSitePolicy& policy, const std::string& host) {
   return std::any_of(policy.hosts.begin(), policy.hosts.end(), [&](const std::string& written) {
-    const std::string name = lower(written);
+    const std::string name = lower_case(written);
     return name == "*" || name == host || (name.size() > 1 && name.front() == '.' && host.ends_with(name));
   });
 }
@@ -34,7 +29,7 @@ bool is_ours(const CrossSitePolicy& policy, const std::string& host) {
 
 // "http://Name:80" is "name"; what has no scheme ("null") is itself.
 std::string authority_of_origin(std::string_view origin) {
-  std::string text = lower(trim(origin));
+  std::string text = lower_case(trim(origin));
   for (const auto& [scheme, port] : {std::pair<std::string_view, std::string_view>{"http://", ":80"},
                                      std::pair<std::string_view, std::string_view>{"https://", ":443"}}) {
     if (!text.starts_with(scheme)) continue;
@@ -47,7 +42,7 @@ std::string authority_of_origin(std::string_view origin) {
 
 // What a page can send without asking first: no content type, or one of a form.
 bool is_simple(std::string_view content_type) {
-  const std::string type = lower(trim(content_type.substr(0, content_type.find(';'))));
+  const std::string type = lower_case(trim(content_type.substr(0, content_type.find(';'))));
   return type.empty() || type == "text/plain" || type == "application/x-www-form-urlencoded" ||
          type == "multipart/form-data";
 }
@@ -63,7 +58,7 @@ bool is_of_browser(const ServerRequest& request) {
 }  // namespace
 
 std::string host_of_authority(std::string_view authority) {
-  std::string host = lower(trim(authority));
+  std::string host = lower_case(trim(authority));
   if (host.starts_with("[")) {
     host = host.substr(1, host.find(']') - 1);
   } else {
@@ -76,7 +71,7 @@ std::string host_of_authority(std::string_view authority) {
 std::optional<CrossSiteRefusal> cross_site_refusal(const CrossSitePolicy& policy, const ServerRequest& request) {
   const std::string_view host_header = request.header("host");
   const std::string_view origin = request.header("origin");
-  const std::string site = lower(trim(request.header("sec-fetch-site")));
+  const std::string site = lower_case(trim(request.header("sec-fetch-site")));
   // Without a Host it is no browser's.
   if (!host_header.empty() && (policy.check_host || is_of_browser(request))) {
     const std::string host = host_of_authority(host_header);
@@ -88,7 +83,7 @@ std::optional<CrossSiteRefusal> cross_site_refusal(const CrossSitePolicy& policy
   }
   bool is_own_page = site == "same-origin" || site == "none";
   if (!origin.empty()) {
-    std::string asked = lower(trim(host_header));
+    std::string asked = lower_case(trim(host_header));
     const std::string from = authority_of_origin(origin);
     if (asked.ends_with(":80") && asked.size() == from.size() + 3) asked.resize(asked.size() - 3);
     if (asked.ends_with(":443") && asked.size() == from.size() + 4) asked.resize(asked.size() - 4);

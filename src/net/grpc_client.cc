@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/characters.h"
 #include "base/text.h"
 #include "net/grpc_message.h"
 #include "net/http_client.h"
@@ -114,16 +115,10 @@ std::string_view GrpcResponse::trailer(std::string_view name) const {
 }
 
 std::string grpc_percent_decode(std::string_view text) {
-  auto digit = [](char c) {
-    return c >= '0' && c <= '9'   ? c - '0'
-           : c >= 'A' && c <= 'F' ? c - 'A' + 10
-           : c >= 'a' && c <= 'f' ? c - 'a' + 10
-                                  : -1;
-  };
   std::string plain;
   for (size_t at = 0; at < text.size(); ++at) {
-    if (text[at] == '%' && at + 2 < text.size() && digit(text[at + 1]) >= 0 && digit(text[at + 2]) >= 0) {
-      plain += static_cast<char>(digit(text[at + 1]) << 4 | digit(text[at + 2]));
+    if (text[at] == '%' && at + 2 < text.size() && hex_digit(text[at + 1]) >= 0 && hex_digit(text[at + 2]) >= 0) {
+      plain += static_cast<char>(hex_digit(text[at + 1]) << 4 | hex_digit(text[at + 2]));
       at += 2;
     } else {
       plain += text[at];
@@ -143,13 +138,12 @@ Result<GrpcTarget> parse_grpc_target(std::string_view text, uint16_t default_por
     target.address.unix_path = path;
     return target;
   }
-  Result<Url> url = parse_url(text, default_port);
-  if (!url.ok()) return Error{url.error()};
-  if (!url->path.empty())
+  Url url = LOCKSTEP_TRY(parse_url(text, default_port));
+  if (!url.path.empty())
     return Error{format("URL '%.*s' has a path, which gRPC has no use for",
                         static_cast<int>(std::min<size_t>(text.size(), 200)), text.data())};
-  target.address = {.host = url->host, .port = url->port};
-  target.tls = url->tls;
+  target.address = {.host = url.host, .port = url.port};
+  target.tls = url.tls;
   return target;
 }
 
@@ -200,15 +194,14 @@ Result<GrpcResponse> GrpcClient::exchange(const GrpcRequest& request, int64_t ti
     if (got.bytes > 0) {
       if (Result<void> fed = connection_->feed({buffer, got.bytes}); !fed.ok()) {
         (void)stream_->write_some(connection_->unsent());
-        return Error{fed.error()};
+        return fed.failure();
       }
       continue;
     }
     if (!can_send) return broken("the server closed the connection while the request was being sent");
     if (moved) continue;
     const bool sending = !connection_->unsent().empty();
-    Result<void> ready = stream_->wait(sending, deadline, sending ? "sending the request" : "waiting for the answer");
-    if (!ready.ok()) return Error{ready.error()};
+    LOCKSTEP_TRY(stream_->wait(sending, deadline, sending ? "sending the request" : "waiting for the answer"));
   }
   H2Answer answer = connection_->take();
   if (answer.not_processed) {
@@ -244,9 +237,8 @@ Result<GrpcResponse> GrpcClient::call(const GrpcRequest& request) {
 }
 
 Result<GrpcResponse> grpc_call(std::string_view target, std::string path, std::string message, int64_t timeout_ms) {
-  Result<GrpcTarget> parsed = parse_grpc_target(target, 443);
-  if (!parsed.ok()) return Error{parsed.error()};
-  return GrpcClient(*parsed, timeout_ms).call({.path = std::move(path), .message = std::move(message)});
+  GrpcTarget parsed = LOCKSTEP_TRY(parse_grpc_target(target, 443));
+  return GrpcClient(parsed, timeout_ms).call({.path = std::move(path), .message = std::move(message)});
 }
 
 }  // namespace lockstep

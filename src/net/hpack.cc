@@ -272,9 +272,7 @@ Result<HeaderList> HpackDecoder::decode(std::string_view block) {
     if (!index) return malformed;
     Header header;
     if (indexed || *index != 0) {
-      Result<Header> found = at(*index);
-      if (!found.ok()) return Error{found.error()};
-      header = std::move(found).value();
+      header = LOCKSTEP_TRY(at(*index));
     }
     if (!indexed) {
       if (*index == 0) {

@@ -3,26 +3,18 @@
 #include <algorithm>
 #include <optional>
 
+#include "base/characters.h"
 #include "base/text.h"
 
 namespace lockstep {
 namespace {
-
-std::string lower(std::string_view text) {
-  std::string result(text);
-  for (char& c : result) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c;
-  return result;
-}
 
 // Hex digits, then an optional chunk extension.
 std::optional<uint64_t> parse_chunk_size(std::string_view line) {
   uint64_t size = 0;
   size_t digits = 0;
   for (char c : line) {
-    int digit = c >= '0' && c <= '9'   ? c - '0'
-                : c >= 'a' && c <= 'f' ? c - 'a' + 10
-                : c >= 'A' && c <= 'F' ? c - 'A' + 10
-                                       : -1;
+    const int digit = hex_digit(c);
     if (digit < 0) {
       if (c != ';' && c != ' ' && c != '\t') return std::nullopt;
       break;
@@ -42,9 +34,8 @@ HttpAnswerParser::HttpAnswerParser(bool head_request, uint64_t body_bytes_max)
 Result<void> HttpAnswerParser::feed(std::string_view bytes) {
   pending_.append(bytes);
   while (state_ != State::kDone) {
-    Result<bool> moved = step();
-    if (!moved) return Error{moved.error()};
-    if (!*moved) break;
+    bool moved = LOCKSTEP_TRY(step());
+    if (!moved) break;
   }
   pending_.erase(0, at_);
   at_ = 0;
@@ -74,8 +65,7 @@ Result<bool> HttpAnswerParser::step() {
       if (end == std::string_view::npos) return false;
       at_ += end + 4;
       scanned_ = 0;
-      Result<void> read = read_head(rest.substr(0, end));
-      if (!read) return Error{read.error()};
+      LOCKSTEP_TRY(read_head(rest.substr(0, end)));
       return true;
     }
     case State::kBodyLength:
@@ -165,13 +155,13 @@ Result<void> HttpAnswerParser::read_head(std::string_view head) {
     size_t colon = line.find(':');
     if (colon == std::string_view::npos || colon == 0 || line.find_first_of(" \t") < colon)
       return Error{"a header line of the answer is malformed"};
-    response_.headers.emplace_back(lower(line.substr(0, colon)), std::string(trim(line.substr(colon + 1))));
+    response_.headers.emplace_back(lower_case(line.substr(0, colon)), std::string(trim(line.substr(colon + 1))));
   }
   return choose_body();
 }
 
 Result<void> HttpAnswerParser::choose_body() {
-  if (lower(response_.header("connection")) == "close") keep_alive_ = false;
+  if (lower_case(response_.header("connection")) == "close") keep_alive_ = false;
   int status = response_.status;
   if (status < 200) {
     if (status == 101) return Error{"the server wants to switch protocols"};
@@ -184,7 +174,7 @@ Result<void> HttpAnswerParser::choose_body() {
   }
   std::string_view transfer = response_.header("transfer-encoding");
   if (!transfer.empty()) {
-    if (lower(transfer) != "chunked")
+    if (lower_case(transfer) != "chunked")
       return Error{format("transfer-encoding '%.60s' is not understood", std::string(transfer).c_str())};
     state_ = State::kChunkSize;
     return {};

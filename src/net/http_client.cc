@@ -103,8 +103,7 @@ Result<HttpResponse> HttpClient::exchange(const HttpRequest& request, std::strin
     }
     if (got.closed) {
       *stale = !answered;
-      Result<void> ended = parser.end_of_stream();
-      if (!ended) return Error{ended.error()};
+      LOCKSTEP_TRY(parser.end_of_stream());
       break;
     }
     if (got.bytes == 0) {
@@ -113,14 +112,11 @@ Result<HttpResponse> HttpClient::exchange(const HttpRequest& request, std::strin
         return Error{"the server closed the connection while the request was being sent"};
       }
       if (moved) continue;
-      Result<void> ready =
-          connection_->wait(part < 2, deadline, part < 2 ? "sending the request" : "waiting for the answer");
-      if (!ready) return Error{ready.error()};
+      LOCKSTEP_TRY(connection_->wait(part < 2, deadline, part < 2 ? "sending the request" : "waiting for the answer"));
       continue;
     }
     answered = true;
-    Result<void> fed = parser.feed({buffer, got.bytes});
-    if (!fed) return Error{fed.error()};
+    LOCKSTEP_TRY(parser.feed({buffer, got.bytes}));
   }
   bool whole_request_sent = unsent[0].empty() && unsent[1].empty();
   if (!parser.reusable() || !whole_request_sent) connection_.reset();

@@ -173,12 +173,10 @@ TEST(HttpClient, RefusesToSmuggleLinesIntoTheRequest) {
 Result<HttpResponse> parse(std::string_view text, uint64_t body_bytes_max = 1000, bool head_request = false) {
   HttpAnswerParser parser(head_request, body_bytes_max);
   for (char c : text) {
-    Result<void> fed = parser.feed({&c, 1});
-    if (!fed) return Error{fed.error()};
+    LOCKSTEP_TRY(parser.feed({&c, 1}));
   }
   if (!parser.done()) {
-    Result<void> ended = parser.end_of_stream();
-    if (!ended) return Error{ended.error()};
+    LOCKSTEP_TRY(parser.end_of_stream());
   }
   return parser.take();
 }

@@ -28,6 +28,7 @@
 #include <optional>
 #include <thread>
 
+#include "base/characters.h"
 #include "base/contained.h"
 #include "base/log.h"
 #include "base/text.h"
@@ -51,12 +52,6 @@ constexpr size_t kRefusedMax = 64;
 constexpr milliseconds kLinger{2'000};
 constexpr size_t kSmallAnswerBytes = 1024;  // so that a refusal can always be told
 constexpr uint64_t kSpareAnswerBytes = 1u << 20;
-
-std::string lower(beast::string_view text) {
-  std::string result(text.data(), text.size());
-  for (char& c : result) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c;
-  return result;
-}
 
 class BeastServer;
 
@@ -87,7 +82,6 @@ class Session : public std::enable_shared_from_this<Session> {
   void read_body();
   void on_body(error_code failure);
   void on_read_error(error_code failure);
-  bool hold_body();
   void dispatch();
   void write(HttpResponse answer, bool keep_alive);
   void end_deferred();
@@ -552,7 +546,8 @@ void Session::dispatch() {
   request.path = std::move(*path);
   request.query = target.substr(std::min(question + 1, target.size()));
   for (const auto& field : message)
-    request.headers.emplace_back(lower(field.name_string()), std::string(field.value()));
+    request.headers.emplace_back(lower_case({field.name_string().data(), field.name_string().size()}),
+                                 std::string(field.value()));
   request.body = std::move(message.body());
   keep_alive_ = message.keep_alive();
   version_ = message.version();
@@ -664,8 +659,7 @@ Result<std::unique_ptr<HttpServer>> HttpServer::start(HttpServerOptions options,
   Result<ListenSocket> listener = listen_on(options.address);
   if (!listener) return Error{options.name + ": " + listener.error()};
   auto server = std::make_unique<BeastServer>(std::move(options), std::move(handler), counters, *listener);
-  Result<void> running = server->run(*listener);
-  if (!running) return Error{running.error()};
+  LOCKSTEP_TRY(server->run(*listener));
   return std::unique_ptr<HttpServer>(std::move(server));
 }
 

@@ -21,7 +21,7 @@ namespace {
 Result<int> finish_connect(int fd, const sockaddr* to, socklen_t length, const Deadline& deadline) {
   int error = ::connect(fd, to, length) == 0 ? 0 : errno;
   if (error != EINPROGRESS) return error;
-  if (Result<void> ready = deadline.wait(fd, POLLOUT, "connecting"); !ready.ok()) return Error{ready.error()};
+  LOCKSTEP_TRY(deadline.wait(fd, POLLOUT, "connecting"));
   socklen_t size = sizeof error;
   getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &size);
   return error;
@@ -30,9 +30,8 @@ Result<int> finish_connect(int fd, const sockaddr* to, socklen_t length, const D
 Result<UniqueFd> try_connect(int family, const sockaddr* to, socklen_t length, const Deadline& deadline) {
   UniqueFd fd(socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!fd.valid()) return Error{std::strerror(errno)};
-  Result<int> error = finish_connect(fd.get(), to, length, deadline);
-  if (!error.ok()) return Error{error.error()};
-  if (*error != 0) return Error{std::strerror(*error)};
+  int error = LOCKSTEP_TRY(finish_connect(fd.get(), to, length, deadline));
+  if (error != 0) return Error{std::strerror(error)};
   return fd;
 }
 

@@ -21,10 +21,9 @@ class Connector {
   }
 
   Result<std::unique_ptr<Stream>> open(const Deadline& deadline) {
-    Result<UniqueFd> connected = connect_socket(address_, deadline);
-    if (!connected.ok()) return Error{connected.error()};
-    if (!tls_) return plain_stream(std::move(connected).value());
-    Result<std::unique_ptr<Stream>> stream = tls_->open(std::move(connected).value(), address_.host, deadline);
+    UniqueFd connected = LOCKSTEP_TRY(connect_socket(address_, deadline));
+    if (!tls_) return plain_stream(std::move(connected));
+    Result<std::unique_ptr<Stream>> stream = tls_->open(std::move(connected), address_.host, deadline);
     if (stream.ok() && (*stream)->application_protocol() != application_protocol_)
       return Error{"the server does not offer " + application_protocol_ + " over TLS"};
     return stream;

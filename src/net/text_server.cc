@@ -218,12 +218,11 @@ class PollServer final : public TextServer {
 }  // namespace
 
 Result<std::unique_ptr<TextServer>> TextServer::start(TextServerOptions options, TextHandler handler) {
-  Result<ListenSocket> listener = listen_on(options.address);
-  if (!listener) return Error{listener.error()};
+  ListenSocket listener = LOCKSTEP_TRY(listen_on(options.address));
   UniqueFd wake(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!wake.valid()) return Error{format("eventfd: %s", std::strerror(errno))};
   return std::unique_ptr<TextServer>(
-      new PollServer(std::move(options), std::move(handler), std::move(*listener), std::move(wake)));
+      new PollServer(std::move(options), std::move(handler), std::move(listener), std::move(wake)));
 }
 
 }  // namespace lockstep

@@ -239,7 +239,9 @@ int no_password(char*, int, int, void*) {
   return -1;  // a daemon has nobody to ask
 }
 
-Result<Context> make_context(const TlsOptions& options, const std::string& application_protocol) {
+// at_fault: where this fails, the file that it failed on.
+Result<Context> make_context(const TlsOptions& options, const std::string& application_protocol, TlsFile& at_fault) {
+  at_fault = TlsFile::kNone;
   Context context(SSL_CTX_new(TLS_client_method()));
   if (context == nullptr) return Error{queued_error()};
   SSL_CTX* raw = context.get();
@@ -257,20 +259,24 @@ Result<Context> make_context(const TlsOptions& options, const std::string& appli
   if (options.ca_file.empty()) {
     if (SSL_CTX_set_default_verify_paths(raw) != 1) return failed("this machine's CAs cannot be read");
   } else {
-    if (Result<void> there = readable("CA file", options.ca_file); !there.ok()) return Error{there.error()};
+    at_fault = TlsFile::kCa;
+    LOCKSTEP_TRY(readable("CA file", options.ca_file));
     if (SSL_CTX_load_verify_locations(raw, options.ca_file.c_str(), nullptr) != 1)
       return failed(format("CA file %s: holds no certificate in PEM form", options.ca_file.c_str()));
   }
+  at_fault = options.certificate_file.empty() ? TlsFile::kKey : TlsFile::kCertificate;
   if (options.certificate_file.empty() != options.key_file.empty())
     return Error{options.key_file.empty()
                      ? format("certificate %s: is of no use without its key", options.certificate_file.c_str())
                      : format("key %s: is of no use without its certificate", options.key_file.c_str())};
   if (!options.certificate_file.empty()) {
-    if (Result<void> there = readable("certificate", options.certificate_file); !there.ok())
-      return Error{there.error()};
-    if (Result<void> there = readable("key", options.key_file); !there.ok()) return Error{there.error()};
+    LOCKSTEP_TRY(readable("certificate", options.certificate_file));
+    at_fault = TlsFile::kKey;
+    LOCKSTEP_TRY(readable("key", options.key_file));
+    at_fault = TlsFile::kCertificate;
     if (SSL_CTX_use_certificate_chain_file(raw, options.certificate_file.c_str()) != 1)
       return failed(format("certificate %s: is not a certificate in PEM form", options.certificate_file.c_str()));
+    at_fault = TlsFile::kKey;
     if (SSL_CTX_use_PrivateKey_file(raw, options.key_file.c_str(), SSL_FILETYPE_PEM) != 1) {
       const bool mismatch = ERR_GET_REASON(ERR_peek_last_error()) == X509_R_KEY_VALUES_MISMATCH;
       return failed(mismatch ? format("key %s: does not belong to certificate %s", options.key_file.c_str(),
@@ -297,6 +303,7 @@ struct TlsClient::State {
   std::string application_protocol;
   Context context;
   std::array<Stamp, 3> stamps{};
+  TlsFile at_fault = TlsFile::kNone;
 };
 
 bool tls_available() {
@@ -304,27 +311,31 @@ bool tls_available() {
 }
 
 TlsClient::TlsClient(TlsOptions options, std::string application_protocol)
-    : state_(new State{std::move(options), std::move(application_protocol), nullptr, {}}) {}
+    : state_(new State{std::move(options), std::move(application_protocol), nullptr, {}, TlsFile::kNone}) {}
 
 Result<void> TlsClient::load() {
   const TlsOptions& options = state_->options;
   const std::array<Stamp, 3> stamps = {stamp_of(options.ca_file), stamp_of(options.certificate_file),
                                        stamp_of(options.key_file)};
   if (state_->context != nullptr && stamps == state_->stamps) return {};
-  Result<Context> context = make_context(options, state_->application_protocol);
+  Result<Context> context = make_context(options, state_->application_protocol, state_->at_fault);
   if (!context.ok()) {
     // In the middle of a rotation (a new certificate, its key still to come) the old pair serves on.
     if (state_->context != nullptr) return {};
-    return Error{context.error()};
+    return context.failure();
   }
   state_->context = std::move(context).value();
   state_->stamps = stamps;
   return {};
 }
 
+TlsFile TlsClient::at_fault() const {
+  return state_->at_fault;
+}
+
 Result<std::unique_ptr<Stream>> TlsClient::open(UniqueFd connected, const std::string& address,
                                                 const Deadline& deadline) {
-  if (Result<void> loaded = load(); !loaded.ok()) return Error{loaded.error()};
+  LOCKSTEP_TRY(load());
   Session ssl(SSL_new(state_->context.get()));
   if (ssl == nullptr) return Error{queued_error()};
   const std::string& host = state_->options.server_name.empty() ? address : state_->options.server_name;
@@ -341,7 +352,7 @@ Result<std::unique_ptr<Stream>> TlsClient::open(UniqueFd connected, const std::s
   BIO* bio = socket_bio(connected.get());
   SSL_set_bio(ssl.get(), bio, bio);
   auto stream = std::make_unique<TlsStream>(std::move(connected), std::move(ssl));
-  if (Result<void> shaken = stream->handshake(host, deadline); !shaken.ok()) return Error{shaken.error()};
+  LOCKSTEP_TRY(stream->handshake(host, deadline));
   return std::unique_ptr<Stream>(std::move(stream));
 }
 
@@ -360,6 +371,9 @@ bool tls_available() {
 TlsClient::TlsClient(TlsOptions, std::string) {}
 Result<void> TlsClient::load() {
   return Error{kNotBuilt};
+}
+TlsFile TlsClient::at_fault() const {
+  return TlsFile::kNone;
 }
 Result<std::unique_ptr<Stream>> TlsClient::open(UniqueFd, const std::string&, const Deadline&) {
   return Error{kNotBuilt};

@@ -26,6 +26,9 @@ struct TlsOptions {
   bool operator==(const TlsOptions&) const = default;
 };
 
+// The files of TlsOptions.
+enum class TlsFile { kNone, kCa, kCertificate, kKey };
+
 class TlsClient {
  public:
   // application_protocol: to ask for by ALPN ("h2"); empty: none.
@@ -36,6 +39,8 @@ class TlsClient {
 
   // Reads the files now, where they are new or have changed: what is wrong with them is known before anybody connects.
   Result<void> load();
+  // The file whose fault the last failure of load() was; kNone where it was no file's.
+  TlsFile at_fault() const;
   // Shakes hands over a connected socket; the certificate must be for `address` (a name or a numeric address), or for
   // the server name of the options.
   Result<std::unique_ptr<Stream>> open(UniqueFd connected, const std::string& address, const Deadline& deadline);

@@ -225,10 +225,8 @@ bool fits(const std::vector<CompiledMatcher>& matchers, const Labels& labels) {
 Result<std::unique_ptr<MetricSelection>> with_aliases(const MetricReader& store, const Asked& asked,
                                                       std::span<const LabelMatcher> matchers,
                                                       const SelectOptions& options) {
-  Result<std::vector<CompiledMatcher>> compiled = metrics::compile_matchers(matchers);
-  if (!compiled.ok()) return Error{compiled.error()};
-  Result<std::unique_ptr<MetricSelection>> stored = store.select(matchers, options);
-  if (!stored.ok()) return stored;
+  std::vector<CompiledMatcher> compiled = LOCKSTEP_TRY(metrics::compile_matchers(matchers));
+  std::unique_ptr<MetricSelection> stored = LOCKSTEP_TRY(store.select(matchers, options));
   const bool to_others = !asked.others.empty();
   std::unordered_set<std::string> held;  // keys of what is stored under the name that was asked for
   GpuLabels gpus;
@@ -238,12 +236,11 @@ Result<std::unique_ptr<MetricSelection>> with_aliases(const MetricReader& store,
   for (const MetricAlias* alias : to_others ? asked.others : asked.ours) {
     std::vector<LabelMatcher> wanted = {label_is(kMetricNameLabel, to_others ? alias->ours : alias->other)};
     if (to_others && alias->label[0] != '\0') wanted.push_back(label_is(alias->label, alias->value));
-    Result<std::unique_ptr<MetricSelection>> found = store.select(wanted, options);
-    if (!found.ok()) return found;
-    if ((*found)->size() == 0) continue;
+    std::unique_ptr<MetricSelection> found = LOCKSTEP_TRY(store.select(wanted, options));
+    if (found->size() == 0) continue;
     if (!any) {
       any = true;
-      const size_t own = all->add_part(std::move(*stored), 1);
+      const size_t own = all->add_part(std::move(stored), 1);
       for (size_t i = 0; i < all->part(own).size(); ++i) {
         const Labels labels = labels_of(all->part(own), i);
         all->add(own, i, labels);
@@ -256,13 +253,13 @@ Result<std::unique_ptr<MetricSelection>> with_aliases(const MetricReader& store,
       }
     }
     if (to_others && alias->tool == MetricTool::kDcgm && !std::exchange(gpus_known, true)) gpus = gpu_labels(store);
-    const size_t part = all->add_part(std::move(*found), to_others ? alias->scale : 1 / alias->scale);
+    const size_t part = all->add_part(std::move(found), to_others ? alias->scale : 1 / alias->scale);
     const MetricSelection& series = all->part(part);
     for (size_t i = 0; i < series.size(); ++i) {
       const Labels labels =
           to_others ? as_other(labels_of(series, i), *alias, gpus) : as_ours(labels_of(series, i), *alias);
       const char* gpu = to_others ? label_aliases(alias->tool)[0].other : label_aliases(alias->tool)[0].ours;
-      if (!fits(*compiled, labels) ||
+      if (!fits(compiled, labels) ||
           held.contains(key_of(labels, gpu, label_value(labels, kMetricNameLabel), to_others ? "" : alias->value)))
         continue;
       all->add(part, i, labels);
@@ -286,12 +283,10 @@ Result<void> each_label(const MetricReader& store, std::span<const std::vector<L
   for (const std::vector<LabelMatcher>& matchers : any) {
     const Asked asked = asked_of(matchers);
     if (!is_asked(asked)) continue;
-    Result<std::unique_ptr<MetricSelection>> found =
-        with_aliases(store, asked, matchers, {.from_ms = from_ms, .to_ms = to_ms});
-    if (!found.ok()) return Error{found.error()};
-    for (size_t i = 0; i < (*found)->size(); ++i) {
-      for (const LabelSymbols& label : (*found)->labels(i))
-        take((*found)->text(label.name), (*found)->text(label.value));
+    std::unique_ptr<MetricSelection> found =
+        LOCKSTEP_TRY(with_aliases(store, asked, matchers, {.from_ms = from_ms, .to_ms = to_ms}));
+    for (size_t i = 0; i < found->size(); ++i) {
+      for (const LabelSymbols& label : found->labels(i)) take(found->text(label.name), found->text(label.value));
     }
   }
   return {};
@@ -308,39 +303,33 @@ Result<std::unique_ptr<MetricSelection>> AliasReader::select(std::span<const Lab
 
 Result<std::vector<std::string>> AliasReader::label_names(std::span<const std::vector<LabelMatcher>> any,
                                                           int64_t from_ms, int64_t to_ms) const {
-  Result<std::vector<std::string>> names = store_.label_names(any, from_ms, to_ms);
-  if (!names.ok()) return names;
+  std::vector<std::string> names = LOCKSTEP_TRY(store_.label_names(any, from_ms, to_ms));
   std::set<std::string> more;
-  Result<void> read =
-      each_label(store_, any, from_ms, to_ms, [&](std::string_view label, std::string_view) { more.emplace(label); });
-  if (!read.ok()) return Error{read.error()};
+  LOCKSTEP_TRY(
+      each_label(store_, any, from_ms, to_ms, [&](std::string_view label, std::string_view) { more.emplace(label); }));
   if (more.empty()) return names;
-  more.insert(names->begin(), names->end());
+  more.insert(names.begin(), names.end());
   return std::vector<std::string>(more.begin(), more.end());
 }
 
 Result<std::vector<std::string>> AliasReader::label_values(std::string_view name,
                                                            std::span<const std::vector<LabelMatcher>> any,
                                                            int64_t from_ms, int64_t to_ms) const {
-  Result<std::vector<std::string>> values = store_.label_values(name, any, from_ms, to_ms);
-  if (!values.ok()) return values;
+  std::vector<std::string> values = LOCKSTEP_TRY(store_.label_values(name, any, from_ms, to_ms));
   std::set<std::string> more;
-  Result<void> read = each_label(store_, any, from_ms, to_ms, [&](std::string_view label, std::string_view value) {
+  LOCKSTEP_TRY(each_label(store_, any, from_ms, to_ms, [&](std::string_view label, std::string_view value) {
     if (label == name) more.emplace(value);
-  });
-  if (!read.ok()) return Error{read.error()};
+  }));
   if (any.empty() && name == kMetricNameLabel) {
     std::string_view asked_for;                // rows of one name of ours stand together: one question for them
     std::vector<std::string> values_of_label;  // its answer
     for (const MetricAlias& alias : metric_aliases()) {
-      if (!std::binary_search(values->begin(), values->end(), alias.ours)) continue;
+      if (!std::binary_search(values.begin(), values.end(), alias.ours)) continue;
       if (alias.label[0] != '\0') {
         if (asked_for != alias.ours) {
           asked_for = alias.ours;
           const std::vector<LabelMatcher> ours = {label_is(kMetricNameLabel, alias.ours)};
-          Result<std::vector<std::string>> found = store_.label_values(alias.label, {&ours, 1}, from_ms, to_ms);
-          if (!found.ok()) return found;
-          values_of_label = std::move(*found);
+          values_of_label = LOCKSTEP_TRY(store_.label_values(alias.label, {&ours, 1}, from_ms, to_ms));
         }
         if (!std::binary_search(values_of_label.begin(), values_of_label.end(), alias.value)) continue;
       }
@@ -348,7 +337,7 @@ Result<std::vector<std::string>> AliasReader::label_values(std::string_view name
     }
   }
   if (more.empty()) return values;
-  more.insert(values->begin(), values->end());
+  more.insert(values.begin(), values.end());
   return std::vector<std::string>(more.begin(), more.end());
 }
 

@@ -237,16 +237,12 @@ Result<std::unique_ptr<RecorderWriter>> RecorderWriter::open(const Options& opti
     return Error{"recorder: lanes, records or communicators out of range; recording is off"};
   const auto ticks = process_start_ticks();
   if (!ticks) return Error{"recorder: cannot read /proc/self/stat; recording is off"};
-  if (auto ready = prepare_directory(options.directory, options.directory_must_be_ours); !ready) {
-    return Error{ready.error()};
-  }
+  LOCKSTEP_TRY(prepare_directory(options.directory, options.directory_must_be_ours));
 
   struct statvfs space {};
   layout::Geometry geometry = options.geometry;
   if (::statvfs(options.directory.c_str(), &space) == 0) {
-    auto fits = fitting(geometry, static_cast<uint64_t>(space.f_bavail) * space.f_frsize);
-    if (!fits) return Error{fits.error()};
-    geometry = *fits;
+    geometry = LOCKSTEP_TRY(fitting(geometry, static_cast<uint64_t>(space.f_bavail) * space.f_frsize));
   }
   TickClock::prepare();
 
@@ -284,13 +280,11 @@ Result<std::unique_ptr<RecorderWriter>> RecorderWriter::open(const Options& opti
     auto made = make_file(writer->path_, header);
     if (made) fd = std::move(*made);
     // Lost the race for the name: the other library's file is there now.
-    if (!made && ::access(writer->path_.c_str(), F_OK) != 0) return Error{made.error()};
+    if (!made && ::access(writer->path_.c_str(), F_OK) != 0) return made.failure();
   }
   if (!fd.valid()) {
     const layout::FileHeader ours = header;
-    auto existing = open_existing(writer->path_, ours, &header);
-    if (!existing) return Error{existing.error()};
-    fd = std::move(*existing);
+    fd = LOCKSTEP_TRY(open_existing(writer->path_, ours, &header));
   }
 
   // Held while the process lives: who asks for it knows that even from where the pid means nothing (another container).

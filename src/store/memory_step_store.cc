@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/median.h"
 #include "base/text.h"
 #include "base/wrapping.h"
 #include "store/memory_bytes.h"
@@ -26,10 +27,8 @@ int64_t last_step_of(const JobInfo& known) {
     if (rank.last_step >= 0) steps.push_back(rank.last_step);
   }
   if (steps.empty()) return known.last_step;
-  const auto middle = steps.begin() + static_cast<std::ptrdiff_t>((steps.size() - 1) / 2);
-  std::nth_element(steps.begin(), middle, steps.end());
   StepFollower near;
-  near.restore(*middle);
+  near.restore(lower_median_in_place(steps));
   for (int64_t step : steps) near.restore(step);
   return near.newest();
 }

@@ -133,7 +133,7 @@ class MetricSelection {
   }
   // The last of them alone, or none: what a store often knows without reading the others.
   virtual Result<void> newest(size_t series, int64_t from_ms, int64_t to_ms, SampleColumns& out) const {
-    if (Result<void> read = samples(series, from_ms, to_ms, out); !read.ok()) return read;
+    LOCKSTEP_TRY(samples(series, from_ms, to_ms, out));
     if (out.times_ms.size() > 1) {
       out.times_ms.erase(out.times_ms.begin(), out.times_ms.end() - 1);
       out.values.erase(out.values.begin(), out.values.end() - 1);

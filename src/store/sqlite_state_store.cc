@@ -69,9 +69,7 @@ class SqliteStateStore final : public StateStore {
       version = sqlite3_column_int64(read.get(), 0);
     }
     // Before anything is changed.
-    if (Result<void> known = formats::check_version(formats::kState, path_, static_cast<uint32_t>(version));
-        !known.ok())
-      return known;
+    LOCKSTEP_TRY(formats::check_version(formats::kState, path_, static_cast<uint32_t>(version)));
     static constexpr const char* kSetup = "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL;";
     if (sqlite3_exec(database_.get(), kSetup, nullptr, nullptr, nullptr) != SQLITE_OK) return failure("cannot prepare");
     for (uint32_t from = static_cast<uint32_t>(version); from < formats::kState.version; ++from) {
@@ -191,15 +189,14 @@ class SqliteStateStore final : public StateStore {
 // commit with the machine.
 Result<void> write_log_anew(const std::string& path) {
   if (!disk::exists(path)) return {};
-  Result<std::string> content = read_file(path, kLogBytesMax);
-  if (!content.ok()) return Error{content.error()};
-  return write_file_atomically(path, *content);
+  std::string content = LOCKSTEP_TRY(read_file(path, kLogBytesMax));
+  return write_file_atomically(path, content);
 }
 
 }  // namespace
 
 Result<std::unique_ptr<StateStore>> open_sqlite_state_store(const std::string& path) {
-  if (Result<void> written = write_log_anew(path + "-wal"); !written.ok()) return Error{written.error()};
+  LOCKSTEP_TRY(write_log_anew(path + "-wal"));
   sqlite3* handle = nullptr;
   int outcome =
       sqlite3_open_v2(path.c_str(), &handle, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX, nullptr);
@@ -207,12 +204,9 @@ Result<std::unique_ptr<StateStore>> open_sqlite_state_store(const std::string& p
   if (outcome != SQLITE_OK)
     return Error{format("cannot open %s: %s", path.c_str(), handle ? sqlite3_errmsg(handle) : sqlite3_errstr(outcome))};
   auto store = std::make_unique<SqliteStateStore>(path, std::move(database));
-  if (Result<void> ready = store->prepare_tables(); !ready.ok()) return Error{ready.error()};
+  LOCKSTEP_TRY(store->prepare_tables());
   const size_t slash = path.rfind('/');  // SQLite does not do this for a file that it has made
-  if (Result<void> synced =
-          sync_directory(slash == std::string::npos ? "." : path.substr(0, std::max<size_t>(slash, 1)));
-      !synced.ok())
-    return Error{synced.error()};
+  LOCKSTEP_TRY(sync_directory(slash == std::string::npos ? "." : path.substr(0, std::max<size_t>(slash, 1))));
   return std::unique_ptr<StateStore>(std::move(store));
 }
 

@@ -37,43 +37,37 @@ Result<std::string> parse_job(std::string_view word) {
 
 // Sorted, each once. ranks_left: a few short lines must not make a list that fills memory.
 Result<std::vector<int32_t>> parse_ranks(std::string_view word, size_t& ranks_left) {
-  Result<std::vector<int32_t>> ranks = ranks_from_text(word, ranks_left);
-  if (!ranks.ok()) return Error{ranks.error()};
-  ranks_left -= ranks->size();
-  std::sort(ranks->begin(), ranks->end());
-  ranks->erase(std::unique(ranks->begin(), ranks->end()), ranks->end());
+  std::vector<int32_t> ranks = LOCKSTEP_TRY(ranks_from_text(word, ranks_left));
+  ranks_left -= ranks.size();
+  std::sort(ranks.begin(), ranks.end());
+  ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
   // No rank at all must not read as every rank.
-  if (ranks->empty() || ranks->front() < 0) return Error{"names no usable rank"};
+  if (ranks.empty() || ranks.front() < 0) return Error{"names no usable rank"};
   return ranks;
 }
 
 Result<DetailRequest> parse_detail(const std::vector<std::string_view>& words, size_t& ranks_left) {
   if (words.size() != 6) return Error{format("has %zu words, not 6", words.size())};
-  Result<std::string> job = parse_job(words[1]);
-  if (!job.ok()) return Error{job.error()};
+  std::string job = LOCKSTEP_TRY(parse_job(words[1]));
   const std::optional<int64_t> attempt = parse_int(words[2]), from = parse_int(words[3]), to = parse_int(words[4]);
   if (!attempt || *attempt < 0) return Error{"has no usable attempt"};
   if (!from || !to || *from < 0 || *to < *from || *to - *from >= kDetailStepsMax)
     return Error{format("has steps that are no range of at most %lld", static_cast<long long>(kDetailStepsMax))};
-  DetailRequest request{.job_id = std::move(*job), .attempt = *attempt, .from_step = *from, .to_step = *to};
+  DetailRequest request{.job_id = std::move(job), .attempt = *attempt, .from_step = *from, .to_step = *to};
   if (words[5] != "*") {
-    Result<std::vector<int32_t>> ranks = parse_ranks(words[5], ranks_left);
-    if (!ranks.ok()) return Error{ranks.error()};
-    request.ranks = std::move(*ranks);
+    request.ranks = LOCKSTEP_TRY(parse_ranks(words[5], ranks_left));
   }
   return request;
 }
 
 Result<StackRequest> parse_stacks(const std::vector<std::string_view>& words, size_t& ranks_left) {
   if (words.size() != 4) return Error{format("has %zu words, not 4", words.size())};
-  Result<std::string> job = parse_job(words[1]);
-  if (!job.ok()) return Error{job.error()};
+  std::string job = LOCKSTEP_TRY(parse_job(words[1]));
   const std::optional<int64_t> attempt = parse_int(words[2]);
   if (!attempt || *attempt < 0) return Error{"has no usable attempt"};
-  Result<std::vector<int32_t>> ranks = parse_ranks(words[3], ranks_left);
-  if (!ranks.ok()) return Error{ranks.error()};
-  if (ranks->size() > kStackRanksMax) return Error{format("has more than %zu ranks", kStackRanksMax)};
-  return StackRequest{.job_id = std::move(*job), .attempt = *attempt, .ranks = std::move(*ranks)};
+  std::vector<int32_t> ranks = LOCKSTEP_TRY(parse_ranks(words[3], ranks_left));
+  if (ranks.size() > kStackRanksMax) return Error{format("has more than %zu ranks", kStackRanksMax)};
+  return StackRequest{.job_id = std::move(job), .attempt = *attempt, .ranks = std::move(ranks)};
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <array>
 #include <memory>
 
+#include "base/characters.h"
 #include "base/text.h"
 #ifdef LOCKSTEP_SNAPPY
 #include <snappy.h>
@@ -38,8 +39,9 @@ bool append_bounded(std::string& out, const char* data, size_t size, uint64_t by
 
 Error too_large(const char* name, size_t compressed, uint64_t bytes_max, const MemoryLease* lease) {
   if (lease != nullptr && lease->was_refused()) return Error{kMemorySpent};
-  return Error{format("%s: %zu bytes become more than the limit of %llu", name, compressed,
-                      static_cast<unsigned long long>(bytes_max))};
+  return {format("%s: %zu bytes become more than the limit of %llu", name, compressed,
+                 static_cast<unsigned long long>(bytes_max)),
+          ErrorCode::kTooLarge};
 }
 #endif
 
@@ -184,10 +186,7 @@ bool available(Encoding encoding) {
 }
 
 Result<Encoding> parse_encoding(std::string_view content_encoding) {
-  std::string name(trim(content_encoding));
-  for (char& letter : name) {
-    if (letter >= 'A' && letter <= 'Z') letter = static_cast<char>(letter - 'A' + 'a');  // HTTP: not case-sensitive
-  }
+  const std::string name = lower_case(trim(content_encoding));  // HTTP: not case-sensitive
   for (Encoding encoding : {Encoding::kIdentity, Encoding::kGzip, Encoding::kZstd}) {
     if (name == to_text(encoding)) return encoding;
   }
@@ -237,7 +236,8 @@ Result<std::string> decompress(Encoding encoding, std::string_view data, uint64_
     case Encoding::kIdentity:
       if (data.size() > bytes_max) {
         return Error{format("%zu bytes are more than the limit of %llu", data.size(),
-                            static_cast<unsigned long long>(bytes_max))};
+                            static_cast<unsigned long long>(bytes_max)),
+                     ErrorCode::kTooLarge};
       }
       return std::string(data);
 #ifdef LOCKSTEP_ZLIB
@@ -262,7 +262,8 @@ Result<std::string_view> snappy_decompress(std::string_view data, uint64_t bytes
   }
   if (length_untrusted > bytes_max) {
     return Error{format("%zu bytes after decompression are more than the limit of %llu", length_untrusted,
-                        static_cast<unsigned long long>(bytes_max))};
+                        static_cast<unsigned long long>(bytes_max)),
+                 ErrorCode::kTooLarge};
   }
   // The densest snappy is 64 bytes for 3: what claims more does not get the memory either.
   if (length_untrusted / 32 > data.size()) return Error{"not snappy: the length at the beginning is not true"};

@@ -1,6 +1,7 @@
 // gzip, zstd and snappy, both ways, with a bound on what comes out: a small request may not become a large one.
 // Built with what the machine has; available() tells.
 //
+// On error: kTooLarge where more would come out than the bound allows, and only there.
 // Thread rule: Thread-safe.
 #pragma once
 

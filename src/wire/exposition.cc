@@ -306,18 +306,14 @@ Result<Labels> Walk::labels_of(std::string_view raw) {
     if (!is_name_char(c)) return Error{format("\"%.60s\" is no name", as_one_line(name).c_str())};
   }
   if (brace != std::string_view::npos) {
-    if (Result<void> read = read_labels(raw.substr(brace + 1, raw.size() - brace - 2), labels, &name); !read.ok()) {
-      return Error{read.error()};
-    }
+    LOCKSTEP_TRY(read_labels(raw.substr(brace + 1, raw.size() - brace - 2), labels, &name));
   }
   if (name.empty()) return Error{"a series without a name"};
   labels.emplace_back(kMetricNameLabel, std::move(name));
   if (!prefix.empty()) {
     // The target's own labels were checked when it was configured; they need no name here.
-    Result<Labels> read = remote_write::Walk::labels_of(std::string(prefix) +
-                                                        remote_write::raw_labels_of({{kMetricNameLabel, "target"}}));
-    if (!read.ok()) return Error{read.error()};
-    target = std::move(*read);
+    target = LOCKSTEP_TRY(remote_write::Walk::labels_of(std::string(prefix) +
+                                                        remote_write::raw_labels_of({{kMetricNameLabel, "target"}})));
   }
   // A label that is there and empty takes away the target's where the page's win, and is nothing otherwise.
   if (!honor_labels) std::erase_if(labels, [](const auto& label) { return label.second.empty(); });

@@ -62,7 +62,7 @@ class RecordedRun {
   // Calls back for every step that is over, and with each rank's communicators.
   static Result<void> play(const std::string& recording_folder, const OnStep& on_step, const OnComms& on_comms = {}) {
     const Result<std::vector<RecordedRank>> recorded = record(recording_folder);
-    if (!recorded.ok()) return Error{recorded.error()};
+    if (!recorded.ok()) return recorded.failure();
     struct Rank {
       const RecordedRank& recorded;
       Identity identity;
@@ -110,17 +110,14 @@ class RecordedRun {
   explicit RecordedRun(std::string folder) : folder_(std::move(folder)) {}
 
   Result<std::vector<RecordedRank>> run(const std::string& recording_folder) {
-    Result<replay::Recording> recording = replay::load_recording(recording_folder, {});
-    if (!recording.ok()) return Error{recording.error()};
+    replay::Recording recording = LOCKSTEP_TRY(replay::load_recording(recording_folder, {}));
     const std::string libraries = LOCKSTEP_LIBRARY_DIRECTORY;
-    Result<replay::Replay> playing = replay::Replay::start(
-        *recording, {4.0, "job", libraries + "/libnccl-profiler-lockstep.so", libraries + "/liblockstep.so", folder_});
-    if (!playing.ok()) return Error{playing.error()};
+    replay::Replay playing = LOCKSTEP_TRY(replay::Replay::start(
+        recording, {4.0, "job", libraries + "/libnccl-profiler-lockstep.so", libraries + "/liblockstep.so", folder_}));
     for (int i = 0; i < 10'000; ++i) {
       drain_all();
-      Result<replay::Replay::Progress> progress = playing->progress();
-      if (!progress.ok()) return Error{progress.error()};
-      if (progress->through) {
+      replay::Replay::Progress progress = LOCKSTEP_TRY(playing.progress());
+      if (progress.through) {
         drain_all();
         return all();
       }

@@ -108,7 +108,7 @@ void RasWatch::run() {
     if (report.ok()) {
       counters_.add(kQueries, "result=\"answered\"");
       last_error.clear();
-    } else if (report.error() == kRasAbsent) {
+    } else if (report.code() == ErrorCode::kNotFound) {
       counters_.add(kQueries, "result=\"absent\"");
     } else {
       counters_.add(kQueries, "result=\"failed\"");

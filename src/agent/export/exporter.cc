@@ -43,8 +43,7 @@ void add_to_resources(Batch& batch, const Attributes& attributes) {
 }  // namespace
 
 Result<std::unique_ptr<Exporter>> Exporter::start(ExporterOptions options, Counters& counters) {
-  Result<Spool> spool = Spool::open(options.spool_folder, options.spool_bytes_max);
-  if (!spool.ok()) return Error{spool.error()};
+  Spool spool = LOCKSTEP_TRY(Spool::open(options.spool_folder, options.spool_bytes_max));
   std::unique_ptr<OtlpSender> sender;
   uint64_t file_sequence = 0;
   if (!options.folder.empty()) {
@@ -57,11 +56,9 @@ Result<std::unique_ptr<Exporter>> Exporter::start(ExporterOptions options, Count
         file_sequence = std::max(file_sequence, *number);
     }
   } else {
-    Result<std::unique_ptr<OtlpSender>> opened = OtlpSender::open(options.targets);
-    if (!opened.ok()) return Error{opened.error()};
-    sender = std::move(opened).value();
+    sender = LOCKSTEP_TRY(OtlpSender::open(options.targets));
   }
-  auto exporter = std::unique_ptr<Exporter>(new Exporter(std::move(options), counters, std::move(spool).value()));
+  auto exporter = std::unique_ptr<Exporter>(new Exporter(std::move(options), counters, std::move(spool)));
   exporter->sender_ = std::move(sender);
   exporter->file_sequence_ = file_sequence;
   exporter->note_queue();

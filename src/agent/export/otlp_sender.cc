@@ -7,6 +7,7 @@
 #include <optional>
 #include <vector>
 
+#include "base/characters.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/protobuf_wire.h"
@@ -29,8 +30,7 @@ std::string short_line(std::string_view text) {
 }
 
 bool speaks_of_compression(std::string_view text) {
-  std::string lower(text.substr(0, 1024));
-  for (char& c : lower) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  const std::string lower = lower_case(text.substr(0, 1024));
   return lower.find("compress") != std::string::npos || lower.find("encoding") != std::string::npos ||
          lower.find("zstd") != std::string::npos;
 }
@@ -320,7 +320,7 @@ Result<std::unique_ptr<OtlpSender>> OtlpSender::open(const OtlpTargets& targets)
     if (way.lane != i) continue;
     // Whoever opens the sender may not be who chose the targets: privileges may have been given up in between.
     if (way.target.tls) {
-      if (Result<void> loaded = TlsClient(way.target.tls_options).load(); !loaded.ok()) return Error{loaded.error()};
+      LOCKSTEP_TRY(TlsClient(way.target.tls_options).load());
     }
     if (way.target.protocol == OtlpProtocol::kGrpc) {
       sender->transports_[i] = std::make_unique<GrpcTransport>(way.target);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "base/characters.h"
 #include "base/files.h"
 #include "base/secret_file.h"
 #include "base/text.h"
@@ -46,14 +47,6 @@ struct Given {
 
 Error wrong(const Given& given, const std::string& why) {
   return Error{given.name + ": " + why};
-}
-
-std::string lower(std::string_view text) {
-  std::string copy(text);
-  for (char& c : copy) {
-    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
-  }
-  return copy;
 }
 
 class Reader {
@@ -119,10 +112,9 @@ Result<void> add_headers(HeaderList& headers, const Given& given) {
   static constexpr std::string_view kOurs[] = {"host",           "connection",        "content-type",
                                                "content-length", "content-encoding",  "te",
                                                "grpc-encoding",  "transfer-encoding", "grpc-timeout"};
-  Result<HeaderList> pairs = parse_pairs(given);
-  if (!pairs.ok()) return Error{pairs.error()};
-  for (auto& [given_name, value] : *pairs) {
-    const std::string name = lower(given_name);
+  HeaderList pairs = LOCKSTEP_TRY(parse_pairs(given));
+  for (auto& [given_name, value] : pairs) {
+    const std::string name = lower_case(given_name);
     if (!is_token(name)) return wrong(given, "'" + given_name + "' is not a name for a header");
     if (!is_printable(value)) return wrong(given, "the value of " + name + " has bytes that no header can carry");
     if (std::find(std::begin(kOurs), std::end(kOurs), name) != std::end(kOurs))
@@ -171,12 +163,11 @@ Result<void> read_http_endpoint(const Given& given, const SignalNames& names, Ot
   if (given.value.find("://") == std::string::npos)
     return wrong(given, "'" + given.value.substr(0, 200) + "' does not start with http:// or https://");
   // Without a port: our doors' for --server, the scheme's for the variables, as other exporters have it.
-  Result<Endpoint> endpoint =
-      read_url(given, given.value, given.is_option ? kHttpPort : 80, given.is_option ? kHttpPort : 443);
-  if (!endpoint.ok()) return Error{endpoint.error()};
-  target.address = {.host = endpoint->url.host, .port = endpoint->url.port};
-  target.tls = endpoint->url.tls;
-  std::string path = endpoint->rest;
+  Endpoint endpoint =
+      LOCKSTEP_TRY(read_url(given, given.value, given.is_option ? kHttpPort : 80, given.is_option ? kHttpPort : 443));
+  target.address = {.host = endpoint.url.host, .port = endpoint.url.port};
+  target.tls = endpoint.url.tls;
+  std::string path = endpoint.rest;
   if (!given.of_signal) {
     if (path.find('?') != std::string::npos)
       return wrong(given, "URL '" + given.value.substr(0, 200) + "' has a query, which a base URL cannot have");
@@ -191,7 +182,7 @@ Result<void> read_http_endpoint(const Given& given, const SignalNames& names, Ot
 
 Result<bool> read_insecure(const std::optional<Given>& given) {
   if (!given) return false;
-  const std::string value = lower(given->value);
+  const std::string value = lower_case(given->value);
   if (value == "true") return true;
   if (value == "false") return false;
   return wrong(*given, "'" + given->value + "' is neither true nor false");
@@ -209,12 +200,11 @@ Result<void> read_grpc_endpoint(const Given& given, const SignalNames& names, bo
   const bool has_scheme = given.value.find("://") != std::string::npos;
   const std::string text = has_scheme ? given.value : (insecure ? "http://" : "https://") + given.value;
   const bool usual_port = given.is_option || !has_scheme;
-  Result<Endpoint> endpoint = read_url(given, text, usual_port ? kGrpcPort : 80, usual_port ? kGrpcPort : 443);
-  if (!endpoint.ok()) return Error{endpoint.error()};
-  if (!endpoint->rest.empty() && endpoint->rest != "/")
-    notes.push_back(given.name + ": gRPC has no use for the path " + endpoint->rest);
-  target.address = {.host = endpoint->url.host, .port = endpoint->url.port};
-  target.tls = endpoint->url.tls;
+  Endpoint endpoint = LOCKSTEP_TRY(read_url(given, text, usual_port ? kGrpcPort : 80, usual_port ? kGrpcPort : 443));
+  if (!endpoint.rest.empty() && endpoint.rest != "/")
+    notes.push_back(given.name + ": gRPC has no use for the path " + endpoint.rest);
+  target.address = {.host = endpoint.url.host, .port = endpoint.url.port};
+  target.tls = endpoint.url.tls;
   return {};
 }
 
@@ -239,10 +229,14 @@ Result<void> read_tls(const OtlpSettings& settings, const Reader& reader, OtlpTa
   if (key) target.tls_options.key_file = key->value;
   target.tls_options.verify = !settings.insecure;
   if (settings.insecure) notes.push_back("--insecure: whoever answers as " + to_text(target.address) + " is believed");
-  if (Result<void> loaded = TlsClient(target.tls_options).load(); !loaded.ok()) {
-    const std::string& why = loaded.error();
-    const std::optional<Given>& who = why.starts_with("CA file") ? ca : why.starts_with("key") ? key : cert;
-    return Error{who ? who->name + ": " + why : why};
+  TlsClient client(target.tls_options);
+  if (Result<void> loaded = client.load(); !loaded.ok()) {
+    const TlsFile file = client.at_fault();
+    const std::optional<Given> given = file == TlsFile::kCa            ? ca
+                                       : file == TlsFile::kCertificate ? cert
+                                       : file == TlsFile::kKey         ? key
+                                                                       : std::nullopt;
+    return Error{given ? given->name + ": " + loaded.error() : loaded.error()};
   }
   return {};
 }
@@ -252,27 +246,21 @@ Result<OtlpTarget> choose_one(const OtlpSettings& settings, const OtelVariables&
   const Reader reader(environment, names);
   OtlpTarget target;
 
-  Result<OtlpProtocol> protocol = read_protocol(reader.find(settings.protocol, "--protocol", "PROTOCOL"));
-  if (!protocol.ok()) return Error{protocol.error()};
-  target.protocol = *protocol;
+  target.protocol = LOCKSTEP_TRY(read_protocol(reader.find(settings.protocol, "--protocol", "PROTOCOL")));
 
-  Result<bool> insecure = read_insecure(reader.find("", "", "INSECURE"));
-  if (!insecure.ok()) return Error{insecure.error()};
+  bool insecure = LOCKSTEP_TRY(read_insecure(reader.find("", "", "INSECURE")));
   const Given endpoint =
       reader.find(settings.server, "--server", "ENDPOINT").value_or(Given{kDefaultServer, "--server", true, false});
   const bool grpc = target.protocol == OtlpProtocol::kGrpc;
-  Result<void> read = grpc ? read_grpc_endpoint(endpoint, names, *insecure || settings.insecure, target, notes)
-                           : read_http_endpoint(endpoint, names, target);
-  if (!read.ok()) return Error{read.error()};
+  LOCKSTEP_TRY(grpc ? read_grpc_endpoint(endpoint, names, insecure || settings.insecure, target, notes)
+                    : read_http_endpoint(endpoint, names, target));
   if (target.address.unix_path.empty() && target.address.port == (grpc ? kHttpPort : kGrpcPort))
     notes.push_back(format("%s: port %u is OTLP's for %s, but %s is sent there", endpoint.name.c_str(),
                            target.address.port, grpc ? "HTTP" : "gRPC", grpc ? "grpc" : "http/protobuf"));
-  if (Result<void> tls = read_tls(settings, reader, target, notes); !tls.ok()) return Error{tls.error()};
+  LOCKSTEP_TRY(read_tls(settings, reader, target, notes));
 
-  Result<OtlpCompression> compression =
-      read_compression(reader.find(settings.compression, "--compression", "COMPRESSION"));
-  if (!compression.ok()) return Error{compression.error()};
-  target.compression = *compression;
+  target.compression =
+      LOCKSTEP_TRY(read_compression(reader.find(settings.compression, "--compression", "COMPRESSION")));
 
   if (const std::optional<Given> timeout = reader.find("", "", "TIMEOUT")) {
     const std::optional<int64_t> ms = parse_int(timeout->value);
@@ -283,13 +271,13 @@ Result<OtlpTarget> choose_one(const OtlpSettings& settings, const OtelVariables&
   }
 
   if (const std::optional<Given> headers = reader.find("", "", "HEADERS")) {
-    if (Result<void> added = add_headers(target.headers, *headers); !added.ok()) return Error{added.error()};
+    LOCKSTEP_TRY(add_headers(target.headers, *headers));
   }
   bool authorization_given = false;
   for (const std::string& header : settings.headers) {
     const Given given{header, "--header", true, false};
-    if (Result<void> added = add_headers(target.headers, given); !added.ok()) return Error{added.error()};
-    authorization_given |= lower(trim(std::string_view(header).substr(0, header.find('=')))) == "authorization";
+    LOCKSTEP_TRY(add_headers(target.headers, given));
+    authorization_given |= lower_case(trim(std::string_view(header).substr(0, header.find('=')))) == "authorization";
   }
   if (settings.token.empty() && settings.token_file.empty()) return target;
   if (authorization_given) return Error{"--header authorization: there is a token already; give one of the two"};
@@ -321,7 +309,7 @@ void note_variables(const OtelVariables& environment, std::vector<std::string>& 
     if (std::find(known.begin(), known.end(), name) != known.end()) continue;
     const std::string_view rest = std::string_view(name).substr(kPrefix.size());
     if (rest == "METRICS_TEMPORALITY_PREFERENCE") {
-      if (lower(trim(value)) != "cumulative")
+      if (lower_case(trim(value)) != "cumulative")
         notes.push_back(name + ": sums are cumulative here, whatever is preferred");
     } else if (rest == "METRICS_DEFAULT_HISTOGRAM_AGGREGATION") {
       notes.push_back(name + ": histograms have the buckets they are made with, whatever is preferred");
@@ -354,14 +342,12 @@ std::string OtlpTarget::text() const {
 Result<OtlpTargets> choose_otlp_targets(const OtlpSettings& settings, const OtelVariables& environment) {
   OtlpTargets targets;
   for (const SignalNames& names : kSignals) {
-    Result<OtlpTarget> target = choose_one(settings, environment, names, targets.notes);
-    if (!target.ok()) return Error{target.error()};
-    targets.by_signal[static_cast<size_t>(names.signal)] = std::move(target).value();
+    OtlpTarget target = LOCKSTEP_TRY(choose_one(settings, environment, names, targets.notes));
+    targets.by_signal[static_cast<size_t>(names.signal)] = std::move(target);
   }
   if (auto found = environment.find(kResourceVariable); found != environment.end()) {
-    Result<HeaderList> pairs = parse_pairs({found->second, kResourceVariable});
-    if (!pairs.ok()) return Error{pairs.error()};
-    for (auto& [name, value] : *pairs) targets.resource.push_back({name, Value(std::move(value))});
+    HeaderList pairs = LOCKSTEP_TRY(parse_pairs({found->second, kResourceVariable}));
+    for (auto& [name, value] : pairs) targets.resource.push_back({name, Value(std::move(value))});
   }
   note_variables(environment, targets.notes);
   // The same for every signal is said once.

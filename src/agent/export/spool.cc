@@ -142,16 +142,15 @@ void Spool::take_up(const std::string& name) {
 }
 
 Result<Spool> Spool::open(std::string folder, uint64_t bytes_max) {
-  if (Result<void> made = make_directories(folder); !made.ok()) return Error{made.error()};
-  Result<std::vector<std::string>> names = list_directory(folder);
-  if (!names.ok()) return Error{names.error()};
+  LOCKSTEP_TRY(make_directories(folder));
+  std::vector<std::string> names = LOCKSTEP_TRY(list_directory(folder));
   // The folder's own name must survive a power cut too. Where that cannot be had (no right to open what is above),
   // the spool works all the same.
   (void)sync_directory(folder + "/..").ok();
   Spool spool;
   spool.folder_ = std::move(folder);
   spool.bytes_max_ = bytes_max;
-  for (const std::string& name : *names) spool.take_up(name);
+  for (const std::string& name : names) spool.take_up(name);
   if (spool.unknown_files_ > 0)
     LOCKSTEP_LOG_WARN(
         "agent",

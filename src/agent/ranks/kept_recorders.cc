@@ -86,7 +86,7 @@ void KeptRecorders::run() {
 Result<void> KeptRecorders::make_folder() const {
   const size_t slash = folder_.rfind('/');
   if (slash != std::string::npos && slash > 0) {
-    if (Result<void> made = make_directories(folder_.substr(0, slash)); !made.ok()) return made;
+    LOCKSTEP_TRY(make_directories(folder_.substr(0, slash)));
   }
   if (::mkdir(folder_.c_str(), 0700) != 0 && errno != EEXIST) return failed("cannot make folder", folder_);
   // One that an earlier agent made for all to read.
@@ -96,7 +96,7 @@ Result<void> KeptRecorders::make_folder() const {
 }
 
 Result<void> KeptRecorders::copy(int file, uid_t user, const std::string& name) {
-  if (Result<void> made = make_folder(); !made.ok()) return made;
+  LOCKSTEP_TRY(make_folder());
   struct stat info {};
   if (::fstat(file, &info) != 0) return failed("cannot look at", name);
   const uint64_t bytes = std::min<uint64_t>(static_cast<uint64_t>(info.st_size), kFileBytesMax);

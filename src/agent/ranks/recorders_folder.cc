@@ -18,7 +18,7 @@ Result<std::string> prepare_recorders_folder(const std::string& path) {
   auto failed = [&](const char* what) { return Error{format("%s %s: %s", what, path.c_str(), std::strerror(errno))}; };
   const size_t slash = path.rfind('/');
   if (slash != std::string::npos && slash > 0) {
-    if (Result<void> made = make_directories(path.substr(0, slash)); !made.ok()) return Error{made.error()};
+    LOCKSTEP_TRY(make_directories(path.substr(0, slash)));
   }
   if (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) return failed("cannot make folder");
   std::string real = path;

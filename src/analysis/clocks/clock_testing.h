@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "analysis/clocks/clock_alignment.h"
+#include "base/median.h"
 
 namespace lockstep::testing {
 
@@ -93,9 +94,7 @@ class MadeUpClocks {
       for (int32_t rank : known)
         errors.push_back(static_cast<double>(alignment.job_time(rank, shown(rank, part * length)) - kStartNs) -
                          part * length);
-      std::vector<double> sorted = errors;
-      std::nth_element(sorted.begin(), sorted.begin() + static_cast<ptrdiff_t>(sorted.size() / 2), sorted.end());
-      const double axis = sorted[sorted.size() / 2];
+      const double axis = upper_median_of(errors);
       for (size_t i = 0; i < known.size(); ++i) {
         double& entry = worst[static_cast<size_t>(known[i])];
         entry = std::max(entry, std::abs(errors[i] - axis));

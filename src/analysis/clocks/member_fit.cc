@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/median.h"
+
 namespace lockstep {
 namespace {
 
@@ -74,9 +76,7 @@ class Fit {
     for (size_t member = 0; member < ends_.members; ++member) {
       std::vector<double>& list = differences[member];
       if (list.empty()) continue;
-      const auto middle = list.begin() + static_cast<ptrdiff_t>(list.size() / 2);
-      std::nth_element(list.begin(), middle, list.end());
-      x_[member].offset = *middle;
+      x_[member].offset = upper_median_in_place(list);
     }
     // The moment of each operation by median too: these residuals only set the first weights.
     std::vector<double> corrected;
@@ -84,9 +84,7 @@ class Fit {
       corrected.clear();
       for (uint32_t i = ends_.begin[op]; i < ends_.begin[op + 1]; ++i)
         corrected.push_back(ends_.end_ns[i] - x_[ends_.member[i]].offset);
-      const auto middle = corrected.begin() + static_cast<ptrdiff_t>(corrected.size() / 2);
-      std::nth_element(corrected.begin(), middle, corrected.end());
-      const double moment = *middle;
+      const double moment = upper_median_in_place(corrected);
       for (uint32_t i = ends_.begin[op]; i < ends_.begin[op + 1]; ++i)
         left_[i] = ends_.end_ns[i] - x_[ends_.member[i]].offset - moment;
     }
@@ -97,13 +95,12 @@ class Fit {
     std::vector<double> sizes;
     const size_t stride = left_.size() / kScaleSampleMax + 1;
     for (size_t i = 0; i < left_.size(); i += stride) sizes.push_back(std::abs(left_[i]));
-    const auto middle = sizes.begin() + static_cast<ptrdiff_t>(sizes.size() / 2);
-    std::nth_element(sizes.begin(), middle, sizes.end());
+    const double middle = upper_median_in_place(sizes);
     const double observations = static_cast<double>(left_.size());
     const double freedom = observations - static_cast<double>(operations_) - 2 * static_cast<double>(ends_.members) + 1;
     double square = kNoisePriorNs * kNoisePriorNs;
     if (freedom >= 1) {
-      const double seen = 1.4826 * *middle;
+      const double seen = 1.4826 * middle;
       square = (square + freedom * seen * seen * observations / freedom) / (1 + freedom);
     }
     noise_ = std::max(kNoiseLeastNs, std::sqrt(square));

@@ -5,6 +5,7 @@
 #include <set>
 #include <tuple>
 
+#include "base/characters.h"
 #include "base/text.h"
 
 namespace lockstep {
@@ -19,7 +20,7 @@ std::vector<std::string> words_of(std::string_view name) {
   std::vector<std::string> words(1);
   for (char c : name) {
     if (std::isalpha(static_cast<unsigned char>(c))) {
-      words.back() += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+      words.back() += lower_case(c);
     } else if (!words.back().empty()) {
       words.emplace_back();
     }

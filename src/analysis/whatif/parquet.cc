@@ -11,7 +11,6 @@
 #include <unordered_map>
 #include <utility>
 
-#include "analysis/whatif/snappy.h"
 #include "analysis/whatif/thrift_compact.h"
 #include "base/text.h"
 
@@ -395,9 +394,12 @@ class ColumnReader {
 };
 
 Result<std::string> ColumnReader::unpack(int64_t codec, std::string_view packed, uint64_t bytes) {
-  if (codec == kSnappy) return unpack_snappy(packed, bytes);
-  if ((codec == kGzip || codec == kZstd) && unpacker_)
-    return unpacker_(codec == kGzip ? PageCodec::kGzip : PageCodec::kZstd, packed, bytes);
+  if (unpacker_ && (codec == kSnappy || codec == kGzip || codec == kZstd)) {
+    return unpacker_(codec == kSnappy ? PageCodec::kSnappy
+                     : codec == kGzip ? PageCodec::kGzip
+                                      : PageCodec::kZstd,
+                     packed, bytes);
+  }
   return Error{format("pages are packed by %s; known are none, snappy, gzip and zstd", name_of_codec(codec))};
 }
 
@@ -406,13 +408,12 @@ Result<std::string_view> ColumnReader::open_page(const Chunk& chunk, const PageH
   const size_t levels = page.type == kDataPageV2 ? static_cast<size_t>(page.level_bytes) : 0;  // bounded by add()
   if (chunk.codec == kPlainPages || !page.packed) return packed;
   const uint64_t bytes = static_cast<uint64_t>(page.unpacked_bytes) - levels;
-  Result<std::string> opened =
-      bytes == 0 ? Result<std::string>(std::string()) : unpack(chunk.codec, packed.substr(levels), bytes);
-  if (!opened.ok()) return Error{opened.error()};
-  if (opened->size() != bytes)
-    return Error{format("a page opens to %zu bytes, not %llu", opened->size(), static_cast<unsigned long long>(bytes))};
+  std::string opened =
+      LOCKSTEP_TRY(bytes == 0 ? Result<std::string>(std::string()) : unpack(chunk.codec, packed.substr(levels), bytes));
+  if (opened.size() != bytes)
+    return Error{format("a page opens to %zu bytes, not %llu", opened.size(), static_cast<unsigned long long>(bytes))};
   page_.assign(packed.substr(0, levels));
-  page_ += *opened;
+  page_ += opened;
   return std::string_view(page_);
 }
 
@@ -474,9 +475,8 @@ Result<void> ColumnReader::decode_plain(std::string_view bytes, size_t count) {
         const uint32_t length_untrusted = little32(bytes.data() + at);
         at += 4;
         if (length_untrusted > bytes.size() - at) return cut_off();
-        Result<uint32_t> code = word(bytes.substr(at, length_untrusted));
-        if (!code.ok()) return Error{code.error()};
-        plain_.codes.push_back(*code);
+        uint32_t code = LOCKSTEP_TRY(word(bytes.substr(at, length_untrusted)));
+        plain_.codes.push_back(code);
         at += length_untrusted;
       }
       return {};
@@ -575,8 +575,7 @@ Result<void> ColumnReader::read_data(const PageHeader& page, std::string_view by
   } else if (page.type == kDataPageV2) {
     bytes.remove_prefix(static_cast<size_t>(page.level_bytes));
   }
-  Result<void> values = read_values(page.encoding, bytes, there);
-  if (!values.ok()) return values;
+  LOCKSTEP_TRY(read_values(page.encoding, bytes, there));
   if (there == rows) {
     for (size_t i = 0; i < rows; ++i) append(i);
     if (!column_.present.empty()) column_.present.insert(column_.present.end(), rows, 1);
@@ -637,8 +636,7 @@ Result<void> ColumnReader::add(const Chunk& chunk, int64_t rows) {
       return bad("definition levels are cut off");
     Result<std::string_view> opened = open_page(chunk, page, packed);
     if (!opened.ok()) return bad(opened.error());
-    Result<void> read = data ? read_data(page, *opened) : read_dictionary(page, *opened);
-    if (!read.ok()) return read;
+    LOCKSTEP_TRY(data ? read_data(page, *opened) : read_dictionary(page, *opened));
     if (data) seen += page.values;
   }
   return {};
@@ -704,8 +702,7 @@ Result<ParquetTable> read_parquet(std::string_view file, const std::vector<std::
       if (chunk == group.chunks.end())
         return Error{
             format("parquet: column %s is missing in a row group", as_one_line(schema.name.substr(0, 64)).c_str())};
-      Result<void> added = reader.add(*chunk, group.rows);
-      if (!added.ok()) return Error{added.error()};
+      LOCKSTEP_TRY(reader.add(*chunk, group.rows));
     }
     table.columns.push_back(reader.take());
   }

@@ -46,8 +46,8 @@ struct ParquetLimits {
   uint64_t text_bytes_max = 64u << 20;  // different words of one column, together
 };
 
-// Opens what is packed by these; the reader itself knows snappy. Without one, such pages are refused by name.
-enum class PageCodec : uint8_t { kGzip, kZstd };
+// Opens what is packed by these. Without one, such pages are refused by name.
+enum class PageCodec : uint8_t { kSnappy, kGzip, kZstd };
 using PageUnpacker = std::function<Result<std::string>(PageCodec, std::string_view packed, uint64_t bytes_max)>;
 
 // wanted: names of columns; empty: every column that is flat and of a kind that is known. One that is wanted and not

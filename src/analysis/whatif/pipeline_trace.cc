@@ -182,8 +182,7 @@ Result<void> Pattern::match_messages(int32_t stage) {
        {std::make_tuple(kForwardCompute, kForwardSend, true), std::make_tuple(kForwardCompute, kForwardRecv, false),
         std::make_tuple(kBackwardCompute, kBackwardSend, true),
         std::make_tuple(kBackwardCompute, kBackwardRecv, false)}) {
-    Result<void> matched = match(stage, compute, message, send);
-    if (!matched.ok()) return matched;
+    LOCKSTEP_TRY(match(stage, compute, message, send));
   }
   return {};
 }
@@ -294,14 +293,12 @@ Result<void> Pattern::work_out(bool data_parallel, bool overlapped) {
   for (int32_t stage = 0; stage < stages_; ++stage) {
     chain(ops(stage, {kForwardCompute, kBackwardCompute}));
     for (const Kind stream : {kForwardSend, kForwardRecv, kBackwardSend, kBackwardRecv}) chain(ops(stage, {stream}));
-    Result<void> matched = match_messages(stage);
-    if (!matched.ok()) return matched;
+    LOCKSTEP_TRY(match_messages(stage));
     first_backward(stage);
     if (data_parallel) data_parallel_edges(stage, overlapped);
     after_computing(stage, data_parallel, overlapped);
   }
-  Result<void> paired = pair_messages();
-  if (!paired.ok()) return paired;
+  LOCKSTEP_TRY(pair_messages());
   Meeting embedding, clip{{}, true};
   for (uint32_t op = 0; op < rows_.size(); ++op) {
     const Row& row = rows_[op];
@@ -352,9 +349,7 @@ Result<Columns> columns_of(const ParquetTable& table) {
 }
 
 Result<std::vector<Row>> rows_of(const ParquetTable& table, std::vector<int64_t>& steps) {
-  Result<Columns> found = columns_of(table);
-  if (!found.ok()) return Error{found.error()};
-  const Columns& columns = *found;
+  const Columns columns = LOCKSTEP_TRY(columns_of(table));
   std::vector<int> kind_of_code(columns.optype->words.size(), -1);
   for (size_t code = 0; code < kind_of_code.size(); ++code) {
     for (int kind = 0; kind < kKindCount; ++kind) {
@@ -384,7 +379,7 @@ Result<std::vector<Row>> rows_of(const ParquetTable& table, std::vector<int64_t>
     for (const Result<void>& checked :
          {bounded(columns.dp, kRankMax, row.dp), bounded(columns.stage, kStageMax, row.stage),
           bounded(columns.rank, kRankMax, row.rank), bounded(columns.seq, kRankMax, row.seq)}) {
-      if (!checked.ok()) return Error{checked.error()};
+      if (!checked.ok()) return checked.failure();
     }
     const uint32_t code = columns.optype->codes[i];
     if (kind_of_code[code] < 0)
@@ -441,9 +436,7 @@ const std::vector<std::string>& pipeline_trace_columns() {
 Result<OpGraph> graph_of_pipeline_trace(const ParquetTable& table, const PipelineMeta& meta,
                                         std::vector<std::string>& notes) {
   std::vector<int64_t> step_numbers;
-  Result<std::vector<Row>> read = rows_of(table, step_numbers);
-  if (!read.ok()) return Error{read.error()};
-  std::vector<Row>& rows = *read;
+  std::vector<Row> rows = LOCKSTEP_TRY(rows_of(table, step_numbers));
   if (rows.empty()) return Error{"whatif: the trace has no rows"};
   int32_t dp_ranks = 0, stages = 0;
   bool overlapped = false;
@@ -471,7 +464,7 @@ Result<OpGraph> graph_of_pipeline_trace(const ParquetTable& table, const Pipelin
   }
   Pattern pattern(std::move(pattern_rows), stages);
   const bool data_parallel = dp_ranks * meta.dsp_size > 1;
-  if (Result<void> worked = pattern.work_out(data_parallel, overlapped); !worked.ok()) return Error{worked.error()};
+  LOCKSTEP_TRY(pattern.work_out(data_parallel, overlapped));
   const size_t width = pattern.size();
 
   std::vector<uint8_t> usable(step_numbers.size(), 1);

@@ -28,29 +28,25 @@ Result<JaegerSearch> search_of(const ApiContext& context, const ServerRequest& r
   if (also.service.empty()) return Error{"service is missing: /api/services lists them"};
   const std::string operation = request.parameter("operation");
   if (operation != "all") also.name = operation;
-  if (Result<void> tags = add_tags(wanted, request.parameter("tags")); !tags.ok()) return Error{tags.error()};
-  Result<int64_t> least = duration_parameter(request, "minDuration");
-  if (!least.ok()) return Error{least.error()};
-  Result<int64_t> most = duration_parameter(request, "maxDuration");
-  if (!most.ok()) return Error{most.error()};
-  if (*most != 0 && *most < *least) return Error{"maxDuration is less than minDuration"};
+  LOCKSTEP_TRY(add_tags(wanted, request.parameter("tags")));
+  int64_t least = LOCKSTEP_TRY(duration_parameter(request, "minDuration"));
+  int64_t most = LOCKSTEP_TRY(duration_parameter(request, "maxDuration"));
+  if (most != 0 && most < least) return Error{"maxDuration is less than minDuration"};
   Result<int64_t> start = int_parameter(request, "start", 0, 0, kMicrosecondsMax);
   if (!start.ok()) return Error{start.error() + " (microseconds)"};
   Result<int64_t> end = int_parameter(request, "end", 0, 0, kMicrosecondsMax);
   if (!end.ok()) return Error{end.error() + " (microseconds)"};
   if (*end != 0 && *end < *start) return Error{"end is before start"};
-  Result<int64_t> limit = int_parameter(request, "limit", 20, 1, kTracesOfAnswerMax);
-  if (!limit.ok()) return Error{limit.error()};
-  also.duration_least_ns = *least;
-  also.duration_most_ns = *most;
+  int64_t limit = LOCKSTEP_TRY(int_parameter(request, "limit", 20, 1, kTracesOfAnswerMax));
+  also.duration_least_ns = least;
+  also.duration_most_ns = most;
   also.start_from_unix_ns = *start * 1000;
   also.start_to_unix_ns = *end * 1000;
-  also.limit = static_cast<size_t>(*limit);
+  also.limit = static_cast<size_t>(limit);
   if (*start == 0) {
-    Result<int64_t> lookback = duration_parameter(request, "lookback");
-    if (!lookback.ok()) return Error{lookback.error()};
+    int64_t lookback = LOCKSTEP_TRY(duration_parameter(request, "lookback"));
     const int64_t until = *end != 0 ? *end * 1000 : context.clock.unix_ns();
-    if (*lookback > 0) also.start_from_unix_ns = std::max<int64_t>(1, until - *lookback);
+    if (lookback > 0) also.start_from_unix_ns = std::max<int64_t>(1, until - lookback);
   }
   return wanted;
 }

@@ -34,9 +34,8 @@ Result<JaegerSearch> search_of(const ServerRequest& request) {
   }
   // Called num_traces at first, search_depth since.
   const char* name = request.parameter("query.search_depth").empty() ? "query.num_traces" : "query.search_depth";
-  Result<int64_t> limit = int_parameter(request, name, 20, 1, kTracesOfAnswerMax);
-  if (!limit.ok()) return Error{limit.error()};
-  also.limit = static_cast<size_t>(*limit);
+  int64_t limit = LOCKSTEP_TRY(int_parameter(request, name, 20, 1, kTracesOfAnswerMax));
+  also.limit = static_cast<size_t>(limit);
   return wanted;
 }
 

@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
-#include <ctime>
 
 #include "api/answer.h"
 #include "base/duration.h"
 #include "base/text.h"
+#include "base/utc_time.h"
 #include "net/server_request.h"
 #include "query/promql/lexer.h"
 #include "query/promql/parser.h"
@@ -166,12 +166,7 @@ const char* prometheus_type(promql::ValueType type) {
 
 std::string prometheus_moment(int64_t unix_ns) {
   if (unix_ns <= 0) return "0001-01-01T00:00:00Z";
-  const time_t seconds = unix_ns / 1'000'000'000;
-  tm utc{};
-  gmtime_r(&seconds, &utc);
-  char text[40];
-  const size_t used = std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%S", &utc);
-  return std::string(text, used) + format(".%03lldZ", static_cast<long long>(unix_ns / 1'000'000 % 1000));
+  return utc_time(unix_ns / 1'000'000);
 }
 
 void write_prometheus_labels(JsonWriter& json, const std::vector<std::pair<std::string, std::string>>& labels) {

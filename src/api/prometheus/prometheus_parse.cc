@@ -175,9 +175,8 @@ void write_tree(JsonWriter& json, const Expr& expr) {
 }
 
 Result<std::unique_ptr<Expr>> parsed(const ApiRequest& request) {
-  const Result<PrometheusForm> form = PrometheusForm::read(request.http);
-  if (!form.ok()) return Error{form.error()};
-  Result<std::unique_ptr<Expr>> expr = promql::parse(form->value("query"));
+  const PrometheusForm form = LOCKSTEP_TRY(PrometheusForm::read(request.http));
+  Result<std::unique_ptr<Expr>> expr = promql::parse(form.value("query"));
   if (!expr.ok()) return Error{"invalid parameter \"query\": " + expr.error()};
   return expr;
 }

@@ -148,10 +148,9 @@ bool matches_any(const MatcherLists& any, const Rule& rule) {
 }
 
 Result<MatcherLists> compiled(const PrometheusForm& form) {
-  const Result<std::vector<std::vector<LabelMatcher>>> lists = prometheus_matchers(form);
-  if (!lists.ok()) return Error{lists.error()};
+  const std::vector<std::vector<LabelMatcher>> lists = LOCKSTEP_TRY(prometheus_matchers(form));
   MatcherLists any;
-  for (const std::vector<LabelMatcher>& list : *lists) {
+  for (const std::vector<LabelMatcher>& list : lists) {
     Result<metrics::CompiledMatchers> all = metrics::compile_matchers(list, true);
     if (!all.ok()) return Error{"invalid parameter \"match[]\": " + all.error()};
     any.push_back(std::move(*all));

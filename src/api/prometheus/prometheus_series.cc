@@ -17,18 +17,13 @@ struct Asked {
 
 Result<Asked> asked_of(const PrometheusForm& form) {
   Asked asked;
-  Result<std::vector<std::vector<LabelMatcher>>> any = prometheus_matchers(form);
-  if (!any.ok()) return Error{any.error()};
-  asked.any = std::move(*any);
-  const Result<int64_t> from = prometheus_time(form, "start", kPrometheusEarliestMs);
-  if (!from.ok()) return Error{from.error()};
-  const Result<int64_t> to = prometheus_time(form, "end", kPrometheusLatestMs);
-  if (!to.ok()) return Error{to.error()};
-  const Result<uint64_t> limit = prometheus_limit(form);
-  if (!limit.ok()) return Error{limit.error()};
-  asked.from_ms = *from;
-  asked.to_ms = *to;
-  asked.limit = *limit;
+  asked.any = LOCKSTEP_TRY(prometheus_matchers(form));
+  const int64_t from = LOCKSTEP_TRY(prometheus_time(form, "start", kPrometheusEarliestMs));
+  const int64_t to = LOCKSTEP_TRY(prometheus_time(form, "end", kPrometheusLatestMs));
+  const uint64_t limit = LOCKSTEP_TRY(prometheus_limit(form));
+  asked.from_ms = from;
+  asked.to_ms = to;
+  asked.limit = limit;
   return asked;
 }
 

@@ -4,6 +4,7 @@
 
 #include "api/endpoints.h"
 #include "api/prometheus/prometheus_answer.h"
+#include "base/characters.h"
 #include "base/duration.h"
 #include "base/text.h"
 #include "query/promql/lexer.h"
@@ -44,8 +45,7 @@ void write_target(JsonWriter& json, const ScrapeTarget& target) {
 HttpResponse prometheus_targets(const ApiContext& context, const ApiRequest& request) {
   const Result<PrometheusForm> form = PrometheusForm::read(request.http);
   if (!form.ok()) return prometheus_error("bad_data", form.error());
-  std::string state = form->value("state");
-  for (char& c : state) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c;
+  const std::string state = lower_case(form->value("state"));
   const std::string pool = form->value("scrapePool");
   std::vector<ScrapeTarget> targets = targets_of(context);
   std::erase_if(targets, [&](const ScrapeTarget& target) { return !pool.empty() && target.job != pool; });

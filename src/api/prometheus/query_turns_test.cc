@@ -163,9 +163,8 @@ class SlowReader final : public MetricReader {
       }
       return Error{"nobody said stop"};
     }
-    auto selection = inner_.select(matchers, options);
-    if (!selection.ok()) return Error{selection.error()};
-    return std::unique_ptr<MetricSelection>(std::make_unique<Slow>(*this, std::move(*selection)));
+    auto selection = LOCKSTEP_TRY(inner_.select(matchers, options));
+    return std::unique_ptr<MetricSelection>(std::make_unique<Slow>(*this, std::move(selection)));
   }
   Result<std::vector<std::string>> label_names(std::span<const std::vector<LabelMatcher>>, int64_t,
                                                int64_t) const override {

@@ -14,9 +14,8 @@ namespace {
 constexpr int64_t kSpansShownMax = 100;
 
 Result<void> add_logfmt_tags(const std::string& text, TraceQuery& also) {
-  Result<std::vector<AttributeMatch>> tags = tags_from_logfmt(text);
-  if (!tags.ok()) return Error{tags.error()};
-  for (AttributeMatch& tag : *tags) {
+  std::vector<AttributeMatch> tags = LOCKSTEP_TRY(tags_from_logfmt(text));
+  for (AttributeMatch& tag : tags) {
     if (tag.key == "service.name") {
       also.service = tag.value;
     } else if (tag.key == "name") {
@@ -52,20 +51,16 @@ Result<Wanted> search_of(const ServerRequest& request) {
   Wanted wanted;
   TraceQuery& also = wanted.search.also;
   if (const std::string q = request.parameter("q"); !q.empty()) {
-    Result<TraceQl> query = parse_traceql(q);
-    if (!query.ok()) return Error{query.error()};
-    wanted.query = std::move(*query);
-  } else if (Result<void> tags = add_logfmt_tags(request.parameter("tags"), also); !tags.ok()) {
-    return Error{tags.error()};
+    wanted.query = LOCKSTEP_TRY(parse_traceql(q));
+  } else {
+    LOCKSTEP_TRY(add_logfmt_tags(request.parameter("tags"), also));
   }
-  if (Result<void> durations = add_durations(request, also); !durations.ok()) return Error{durations.error()};
-  if (Result<void> times = add_times(request, also); !times.ok()) return Error{times.error()};
-  Result<int64_t> limit = int_parameter(request, "limit", 20, 1, kTracesOfAnswerMax);
-  if (!limit.ok()) return Error{limit.error()};
-  Result<int64_t> shown = int_parameter(request, "spss", 3, 1, kSpansShownMax);
-  if (!shown.ok()) return Error{shown.error()};
-  also.limit = static_cast<size_t>(*limit);
-  wanted.search.spans_shown = static_cast<size_t>(*shown);
+  LOCKSTEP_TRY(add_durations(request, also));
+  LOCKSTEP_TRY(add_times(request, also));
+  int64_t limit = LOCKSTEP_TRY(int_parameter(request, "limit", 20, 1, kTracesOfAnswerMax));
+  int64_t shown = LOCKSTEP_TRY(int_parameter(request, "spss", 3, 1, kSpansShownMax));
+  also.limit = static_cast<size_t>(limit);
+  wanted.search.spans_shown = static_cast<size_t>(shown);
   return wanted;
 }
 

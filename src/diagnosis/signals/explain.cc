@@ -159,10 +159,6 @@ class Case {
     }
   }
 
-  bool anything_known() const {
-    return std::any_of(culprits_.begin(), culprits_.end(),
-                       [](const CulpritView& culprit) { return culprit.gpu || culprit.host || !culprit.nics.empty(); });
-  }
   const std::vector<CulpritView>& culprits() const { return culprits_; }
 
   Outcome ask(const SignalTest& test) const {

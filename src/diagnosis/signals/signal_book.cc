@@ -319,7 +319,6 @@ void SignalBook::take(Entity& entity, const Feed& feed, const MetricPoint& point
     ++refused_.old_points;
     return;
   }
-  ++points_taken_;
   if ((point.flags & kNoRecordedValue) != 0) {
     if (row.merge == Merge::kOne) slot.ended = true;
     return;
@@ -683,11 +682,6 @@ std::vector<HistoryValue> SignalBook::history(Place place, std::string_view host
 SignalBook::Refused SignalBook::refused() const {
   std::lock_guard lock(mutex_);
   return refused_;
-}
-
-uint64_t SignalBook::points_taken() const {
-  std::lock_guard lock(mutex_);
-  return points_taken_;
 }
 
 size_t SignalBook::bytes() const {

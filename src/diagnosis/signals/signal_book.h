@@ -109,7 +109,6 @@ class SignalBook final : public StoreSubscriber {
     uint64_t old_points = 0;  // older than what is known of their series
   };
   Refused refused() const;
-  uint64_t points_taken() const;
   // What the book takes, counted as allocated.
   size_t bytes() const;
 
@@ -136,7 +135,6 @@ class SignalBook final : public StoreSubscriber {
   std::unordered_map<std::string, std::unique_ptr<Host>, TextHash, std::equal_to<>> hosts_;
   std::vector<Host*> order_;
   Refused refused_;
-  uint64_t points_taken_ = 0;
 };
 
 }  // namespace lockstep

@@ -12,6 +12,7 @@
 #include "model/series_labels.h"
 #include "store/metric_reader.h"
 #include "wire/otlp.h"
+#include "wire/otlp_metric_walk.h"
 
 namespace lockstep {
 namespace {
@@ -19,7 +20,6 @@ namespace {
 using namespace protobuf;
 
 const double kStale = std::bit_cast<double>(kStaleBits);
-constexpr uint32_t kNoRecordedValue = 1;
 constexpr int64_t kSweepNs = 60'000'000'000;
 constexpr int32_t kSchemaMax = 8;
 constexpr int32_t kSchemaMin = -4;
@@ -68,9 +68,8 @@ template <typename Take>
 Result<void> each_attribute(std::string_view fields, Take&& take) {
   WireError error;
   for (WireReader in(fields, error); in.next();) {
-    Result<Attribute> attribute = otlp::decode_attribute(in.bytes());
-    if (!attribute.ok()) return Error{attribute.error()};
-    take(std::move(*attribute));
+    Attribute attribute = LOCKSTEP_TRY(otlp::decode_attribute(in.bytes()));
+    take(std::move(attribute));
   }
   if (error.what != nullptr) return Error{error.what};
   return {};
@@ -89,43 +88,10 @@ std::string_view key_of(std::string_view key_value) {
   return key;
 }
 
-template <typename T>
-void read_packed(WireReader& in, std::vector<T>& out) {
-  if ((in.tag() & 7) == kBytes) {
-    for (WireReader values = in.message(); !values.at_end();) {
-      if (in.take_memory(sizeof(T))) out.push_back(std::bit_cast<T>(values.fixed64()));
-    }
-  } else if (in.take_memory(sizeof(T))) {
-    out.push_back(std::bit_cast<T>(in.fixed64()));
-  }
-}
-
-// Counts of one side of an exponential histogram, by Prometheus' index of the first.
-struct Side {
-  int32_t first = 0;
-  std::vector<uint64_t> counts;
-};
-
-void read_side(WireReader in, Side& side) {
-  while (in.next()) {
-    if (in.tag() == tag_of(1, kVarint)) {
-      side.first = static_cast<int32_t>(zigzag_decode(static_cast<uint32_t>(in.varint())));
-    } else if (in.tag() == tag_of(2, kVarint)) {
-      if (in.take_memory(8)) side.counts.push_back(in.varint());
-    } else if (in.tag() == tag_of(2, kBytes)) {
-      for (WireReader values = in.message(); !values.at_end();) {
-        if (in.take_memory(8)) side.counts.push_back(values.varint());
-      }
-    } else {
-      in.skip();
-    }
-  }
-}
-
 using Buckets = std::map<int32_t, double>;
 
 // OTLP's bucket i is (base^i, base^(i+1)], Prometheus' is (base^(i-1), base^i].
-Buckets buckets_of(const Side& side) {
+Buckets buckets_of(const otlp::BucketSide& side) {
   Buckets buckets;
   for (size_t i = 0; i < side.counts.size(); ++i) {
     if (side.counts[i] != 0) {
@@ -216,36 +182,12 @@ class OtlpMetricWalk {
   }
 
  private:
-  struct Metric {
-    std::string_view name, unit, help;
-    std::vector<std::string_view> data;  // pieces of one kind
-    uint32_t kind = 0;                   // field number of the data
-    bool is_delta = false;
-    bool is_monotonic = false;
-  };
   struct Entry {
     size_t raw_at = 0, raw_size = 0;
     bool is_histogram = false;
     size_t at = 0;  // of the value, or of the histogram
     size_t first_exemplar = 0, exemplars = 0;
   };
-  struct Point {
-    int64_t time_ms = 0;
-    uint32_t flags = 0;
-    double value = 0;
-    bool has_value = false;
-    uint64_t count = 0;
-    std::vector<uint64_t> buckets;
-    std::vector<double> bounds;
-    int32_t scale = 0;
-    uint64_t zero_count = 0;
-    double zero_threshold = 0;
-    Side positive, negative;
-    std::vector<std::pair<double, double>> quantiles;
-    std::vector<PushedExemplar> exemplars;
-    bool is_stale() const { return (flags & kNoRecordedValue) != 0; }
-  };
-
   void resource_metrics(WireReader in) {
     // A message may come in pieces and in any order: the resource is known once all of it has been seen.
     resource_.clear();
@@ -296,44 +238,7 @@ class OtlpMetricWalk {
   }
 
   void metric(WireReader in) {
-    Metric one;
-    while (in.next()) {
-      switch (in.tag()) {
-        case tag_of(1, kBytes):
-          one.name = in.bytes();
-          break;
-        case tag_of(2, kBytes):
-          one.help = in.bytes();
-          break;
-        case tag_of(3, kBytes):
-          one.unit = in.bytes();
-          break;
-        case tag_of(5, kBytes):
-        case tag_of(7, kBytes):
-        case tag_of(9, kBytes):
-        case tag_of(10, kBytes):
-        case tag_of(11, kBytes): {
-          const uint32_t kind = in.tag() >> 3;
-          if (kind != one.kind) one.data.clear();  // of a oneof the last counts
-          one.kind = kind;
-          if (in.take_memory(sizeof(std::string_view))) one.data.push_back(in.bytes());
-          break;
-        }
-        default:
-          in.skip();
-      }
-    }
-    for (std::string_view piece : one.data) {
-      for (WireReader data = in.part(piece); data.next();) {
-        if (data.tag() == tag_of(2, kVarint) && one.kind != 5 && one.kind != 11) {
-          one.is_delta = data.varint() == 1;
-        } else if (data.tag() == tag_of(3, kVarint) && one.kind == 7) {
-          one.is_monotonic = data.varint() != 0;
-        } else {
-          data.skip();
-        }
-      }
-    }
+    const otlp::MetricHead one = otlp::read_metric_head(in);
     uint64_t points = 0;
     for (std::string_view piece : one.data) {
       for (WireReader data = in.part(piece); data.next();) {
@@ -353,7 +258,7 @@ class OtlpMetricWalk {
     return kind == 7 && is_monotonic ? NameKind::kCounter : NameKind::kOther;
   }
 
-  void metadata(const Metric& one) {
+  void metadata(const otlp::MetricHead& one) {
     if (!is_utf8(one.name) || !is_utf8(one.help) || !is_utf8(one.unit) || one.help.size() > 1024) return;
     const std::string name = prometheus_name(one.name, one.unit, name_kind(one.kind, one.is_monotonic));
     const char* type = one.kind == 7 && one.is_monotonic ? "counter"
@@ -365,7 +270,7 @@ class OtlpMetricWalk {
     mapping_.intake_.metadata(name, type, help, one.unit);
   }
 
-  void point(const Metric& metric, WireReader in) {
+  void point(const otlp::MetricHead& metric, WireReader in) {
     if (!read(metric.kind, metric.name.size() + metric.unit.size(), in)) return;
     if (point_.time_ms == 0) point_.time_ms = received_ms_;
     // What all series of this point have in common, after their form and bound.
@@ -580,128 +485,12 @@ class OtlpMetricWalk {
     deltas_held_.reset();
   }
 
-  void read_exemplar(WireReader in) {
-    PushedExemplar exemplar;
-    if (!in.take_memory(sizeof(PushedExemplar))) return;
-    while (in.next()) {
-      switch (in.tag()) {
-        case tag_of(2, kFixed64):
-          exemplar.time_ms = static_cast<int64_t>(in.fixed64() / 1'000'000);
-          break;
-        case tag_of(3, kFixed64):
-          exemplar.value = in.real();
-          break;
-        case tag_of(4, kBytes):
-        case tag_of(5, kBytes): {
-          const bool is_trace = in.tag() == tag_of(5, kBytes);
-          const std::string_view id = in.bytes();
-          if (id.size() == (is_trace ? 16u : 8u)) {
-            exemplar.labels.emplace_back(is_trace ? "trace_id" : "span_id",
-                                         to_hex({reinterpret_cast<const uint8_t*>(id.data()), id.size()}));
-          }
-          break;
-        }
-        case tag_of(6, kFixed64):
-          exemplar.value = static_cast<double>(static_cast<int64_t>(in.fixed64()));
-          break;
-        case tag_of(7, kBytes): {
-          const std::string_view bytes = in.bytes();
-          if (!in.take_memory(2 * sizeof(std::string) + bytes.size())) break;
-          Result<Attribute> attribute = otlp::decode_attribute(bytes);
-          if (attribute.ok() && exemplar.labels.size() < kLabelsMax) {
-            exemplar.labels.emplace_back(prometheus_label(attribute->key), plain_text(attribute->value));
-          }
-          break;
-        }
-        default:
-          in.skip();
-      }
-    }
-    const bool good = std::all_of(exemplar.labels.begin(), exemplar.labels.end(), [](const auto& label) {
-      return is_utf8(label.first) && is_utf8(label.second) && label.second.size() <= kLabelValueBytesMax;
-    });
-    if (good && label_bytes(exemplar.labels) <= kExemplarBytesMax) point_.exemplars.push_back(std::move(exemplar));
-  }
-
   // Any kind of point into point_ and attributes_. False: there is no memory for its series, whose names have so many
   // bytes.
   bool read(uint32_t kind, size_t name_bytes, WireReader& in) {
-    const uint32_t attributes_field = kind == 9 ? 9 : kind == 10 ? 1 : 7;
-    const uint32_t flags_field = kind == 9 || kind == 10 ? 10 : 8;
-    const uint32_t exemplars_field = kind == 9 ? 8 : kind == 10 ? 11 : kind == 11 ? 0 : 5;
-    attributes_.clear();
-    Point& out = point_;
-    out.time_ms = 0;
-    out.flags = 0;
-    out.value = 0;
-    out.has_value = kind == 11;
-    out.count = out.zero_count = 0;
-    out.scale = 0;
-    out.zero_threshold = 0;
-    out.buckets.clear();
-    out.bounds.clear();
-    out.positive.first = out.negative.first = 0;
-    out.positive.counts.clear();
-    out.negative.counts.clear();
-    out.quantiles.clear();
-    out.exemplars.clear();
-    for (const char* began = in.position(); in.next(); began = in.position()) {
-      const uint32_t field = in.tag() >> 3;
-      const uint32_t type = in.tag() & 7;
-      if (field == attributes_field && type == kBytes) {
-        in.bytes();
-        attributes_.append(began, static_cast<size_t>(in.position() - began));
-      } else if (field == 3 && type == kFixed64) {
-        out.time_ms = static_cast<int64_t>(in.fixed64() / 1'000'000);
-      } else if (field == flags_field && type == kVarint) {
-        out.flags = static_cast<uint32_t>(in.varint());
-      } else if (exemplars_field != 0 && field == exemplars_field && type == kBytes) {
-        read_exemplar(in.message());
-      } else if (kind == 5 || kind == 7) {
-        if (field == 4 && type == kFixed64) {
-          out.value = in.real();
-          out.has_value = true;
-        } else if (field == 6 && type == kFixed64) {
-          out.value = static_cast<double>(static_cast<int64_t>(in.fixed64()));
-          out.has_value = true;
-        } else {
-          in.skip();
-        }
-      } else if (field == 4 && type == kFixed64) {
-        out.count = in.fixed64();
-      } else if (field == 5 && type == kFixed64) {
-        out.value = in.real();
-        out.has_value = true;
-      } else if (kind == 9 && field == 6 && (type == kFixed64 || type == kBytes)) {
-        read_packed(in, out.buckets);
-      } else if (kind == 9 && field == 7 && (type == kFixed64 || type == kBytes)) {
-        read_packed(in, out.bounds);
-      } else if (kind == 10 && field == 6 && type == kVarint) {
-        out.scale = static_cast<int32_t>(zigzag_decode(static_cast<uint32_t>(in.varint())));
-      } else if (kind == 10 && field == 7 && type == kFixed64) {
-        out.zero_count = in.fixed64();
-      } else if (kind == 10 && (field == 8 || field == 9) && type == kBytes) {
-        read_side(in.message(), field == 8 ? out.positive : out.negative);
-      } else if (kind == 10 && field == 14 && type == kFixed64) {
-        out.zero_threshold = in.real();
-      } else if (kind == 11 && field == 6 && type == kBytes) {
-        std::pair<double, double> quantile{0, 0};
-        for (WireReader told = in.message(); told.next();) {
-          if (told.tag() == tag_of(1, kFixed64)) {
-            quantile.first = told.real();
-          } else if (told.tag() == tag_of(2, kFixed64)) {
-            quantile.second = told.real();
-          } else {
-            told.skip();
-          }
-        }
-        if (in.take_memory(sizeof quantile)) out.quantiles.push_back(quantile);
-      } else {
-        in.skip();
-      }
-    }
+    otlp::read_point(kind, in, point_, attributes_);
     // Every series of a point spells out what it shares with the others.
-    const size_t series = 3 + out.bounds.size() + out.quantiles.size();
+    const size_t series = 3 + point_.bounds.size() + point_.quantiles.size();
     return in.take_memory(
         series * (sizeof(Entry) + sizeof(PushedSeries) + prefix_.size() + attributes_.size() + name_bytes + 64));
   }
@@ -715,7 +504,7 @@ class OtlpMetricWalk {
   WireError error_;
 
   std::string resource_, prefix_, tail_, attributes_, raw_;
-  Point point_;
+  otlp::MetricPoint point_;
   std::vector<Entry> entries_;
   std::vector<PushedSeries> series_;
   std::vector<int64_t> times_, histogram_times_;
@@ -789,11 +578,10 @@ Result<Labels> MetricMapping::labels_of(std::string_view raw) {
       break;
   }
   put(kMetricNameLabel, std::move(name));
-  Result<void> read = each_attribute(
-      raw, [&](Attribute attribute) { put(prometheus_label(attribute.key), plain_text(attribute.value)); });
-  if (!read.ok()) return Error{read.error()};
+  LOCKSTEP_TRY(each_attribute(
+      raw, [&](Attribute attribute) { put(prometheus_label(attribute.key), plain_text(attribute.value)); }));
   std::string service, space, instance;
-  read = each_attribute(resource, [&](Attribute attribute) {
+  LOCKSTEP_TRY(each_attribute(resource, [&](Attribute attribute) {
     std::string text = plain_text(attribute.value);
     if (attribute.key == "service.name") {
       put("service_name", text);
@@ -807,8 +595,7 @@ Result<Labels> MetricMapping::labels_of(std::string_view raw) {
     } else {
       put(prometheus_label(std::string_view(attribute.key).substr(sizeof("lockstep.") - 1)), std::move(text));
     }
-  });
-  if (!read.ok()) return Error{read.error()};
+  }));
   if (!service.empty()) put("job", space.empty() ? service : space + "/" + service);
   if (!instance.empty()) put("instance", instance);
   return canonical_labels(std::move(labels));

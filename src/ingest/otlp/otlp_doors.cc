@@ -33,15 +33,13 @@ class TwoDoors final : public OtlpDoors {
     http.cross_site.hosts = options.allowed_hosts;
     // What an agent has taken is pending no more; OTLP itself needs a content type that no form has.
     http.cross_site.changes_state = [](const ServerRequest& request) { return request.path == kCommandsPath; };
-    Result<std::unique_ptr<HttpServer>> http_server = HttpServer::start(
+    http_server_ = LOCKSTEP_TRY(HttpServer::start(
         http,
         [this](const ServerRequest& request, const std::shared_ptr<HttpResponder>& responder) {
           if (commands_ != nullptr && request.path == kCommandsPath) return commands_->poll(request, responder);
           responder->answer(handler_.handle_http(request));
         },
-        counters);
-    if (!http_server) return Error{http_server.error()};
-    http_server_ = std::move(*http_server);
+        counters));
 
     GrpcServerOptions grpc;
     grpc.http = http;
@@ -53,12 +51,10 @@ class TwoDoors final : public OtlpDoors {
     grpc.decompress = [this](std::string_view encoding, std::string_view data, uint64_t bytes_max) {
       return handler_.decompress_grpc(encoding, data, bytes_max);
     };
-    Result<std::unique_ptr<GrpcServer>> grpc_server = GrpcServer::start(
+    grpc_server_ = LOCKSTEP_TRY(GrpcServer::start(
         std::move(grpc),
         [this](const std::string& path, const std::string& body) { return handler_.handle_grpc(path, body); },
-        counters);
-    if (!grpc_server) return Error{grpc_server.error()};
-    grpc_server_ = std::move(*grpc_server);
+        counters));
     return {};
   }
 
@@ -83,8 +79,7 @@ class TwoDoors final : public OtlpDoors {
 Result<std::unique_ptr<OtlpDoors>> OtlpDoors::start(OtlpDoorsOptions options, IngestSink& sink, const Clock& clock,
                                                     Counters& counters, AgentCommands* commands) {
   auto doors = std::make_unique<TwoDoors>(options, sink, clock, counters, commands);
-  Result<void> open = doors->open(options, counters);
-  if (!open) return Error{open.error()};
+  LOCKSTEP_TRY(doors->open(options, counters));
   return std::unique_ptr<OtlpDoors>(std::move(doors));
 }
 

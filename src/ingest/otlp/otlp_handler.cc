@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "base/characters.h"
 #include "base/text.h"
 #include "ingest/otlp/admission.h"
 #include "ingest/otlp/span_decode.h"
@@ -31,15 +32,9 @@ std::optional<Signal> signal_of_method(std::string_view path) {
   return std::nullopt;
 }
 
-std::string lower(std::string_view text) {
-  std::string result(text);
-  for (char& c : result) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c;
-  return result;
-}
-
 std::optional<Format> format_of(std::string_view content_type) {
   std::string type =
-      lower(trim(content_type.substr(0, content_type.find(';'))));  // parameters (charset) change nothing
+      lower_case(trim(content_type.substr(0, content_type.find(';'))));  // parameters (charset) change nothing
   if (type == "application/x-protobuf") return Format::kProtobuf;
   if (type == "application/json") return Format::kJson;
   return std::nullopt;
@@ -75,12 +70,6 @@ struct NearestTime {
     unix_ns = time_ns;
   }
 };
-
-// compression.h says in words that what comes out is over the limit; it is the one failure that has a status of its
-// own.
-bool over_limit(const std::string& error) {
-  return error.find("more than the limit") != std::string::npos;
-}
 
 }  // namespace
 
@@ -154,7 +143,7 @@ HttpResponse OtlpHandler::post(Signal signal, const ServerRequest& request) {
     count_undecodable(kOtlpHttpDoor, "content_type", line);
     return text_answer(415, line);
   }
-  Result<Encoding> encoding = parse_encoding(lower(trim(request.header("content-encoding"))));
+  Result<Encoding> encoding = parse_encoding(lower_case(trim(request.header("content-encoding"))));
   if (!encoding) {
     count_undecodable(kOtlpHttpDoor, "content_encoding", encoding.error());
     return text_answer(415, encoding.error());
@@ -164,7 +153,7 @@ HttpResponse OtlpHandler::post(Signal signal, const ServerRequest& request) {
   std::string_view bytes = request.body;
   if (*encoding != Encoding::kIdentity) {
     Result<std::string> decompressed = decompress(*encoding, request.body, body_bytes_max_, &lease);
-    if (!decompressed && over_limit(decompressed.error())) {
+    if (!decompressed && decompressed.code() == ErrorCode::kTooLarge) {
       count_undecodable(kOtlpHttpDoor, "too_large", decompressed.error());
       return text_answer(413, decompressed.error());
     }
@@ -203,7 +192,7 @@ GrpcReply OtlpHandler::decompress_grpc(std::string_view encoding, std::string_vi
   }
   if (lease->was_refused())
     return {kGrpcResourceExhausted, no_memory(kOtlpGrpcDoor).message, "", kOverloadedRetryS * 1000};
-  bool too_large = over_limit(plain.error());
+  bool too_large = plain.code() == ErrorCode::kTooLarge;
   count_undecodable(kOtlpGrpcDoor, too_large ? "too_large" : "compression", plain.error());
   return {too_large ? kGrpcResourceExhausted : kGrpcInvalidArgument, plain.error()};
 }

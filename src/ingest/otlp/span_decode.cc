@@ -100,9 +100,8 @@ Result<DecodedSpans> decode_spans(std::string_view otlp_protobuf_bytes, MemoryLe
   otlp::SpanWalk<ColumnSink> walk(sink);
   if (walk.walk(otlp_protobuf_bytes, lease)) return sink.take();
   if (lease != nullptr && lease->was_refused()) return Error{kMemorySpent};
-  Result<Batch> batch = otlp::decode(Signal::kSpans, otlp_protobuf_bytes, lease);
-  if (!batch.ok()) return Error{batch.error()};
-  return to_columns(*batch);
+  Batch batch = LOCKSTEP_TRY(otlp::decode(Signal::kSpans, otlp_protobuf_bytes, lease));
+  return to_columns(batch);
 }
 
 DecodedSpans to_columns(const Batch& batch) {

@@ -2,6 +2,7 @@
 
 #include <optional>
 
+#include "base/characters.h"
 #include "base/text.h"
 #include "model/series_labels.h"
 #include "wire/compression.h"
@@ -22,23 +23,17 @@ struct Scratch {
   std::string stream;
 };
 
-std::string lower(std::string_view text) {
-  std::string result(text);
-  for (char& c : result) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c;
-  return result;
-}
-
 HttpResponse text_answer(int status, const std::string& line) {
   return {status, {{"content-type", "text/plain; charset=utf-8"}}, line.empty() ? "" : line + "\n"};
 }
 
 std::optional<remote_write::Version> version_of(std::string_view content_type) {
   std::vector<std::string_view> parts = split(content_type, ';');
-  if (lower(trim(parts[0])) != "application/x-protobuf") return std::nullopt;
+  if (lower_case(trim(parts[0])) != "application/x-protobuf") return std::nullopt;
   for (size_t i = 1; i < parts.size(); ++i) {
     const std::string_view part = trim(parts[i]);
     const size_t equals = std::min(part.find('='), part.size());
-    if (lower(trim(part.substr(0, equals))) != "proto") continue;
+    if (lower_case(trim(part.substr(0, equals))) != "proto") continue;
     std::string_view name = trim(part.substr(std::min(equals + 1, part.size())));
     if (name.size() >= 2 && name.front() == '"' && name.back() == '"') name = name.substr(1, name.size() - 2);
     if (name == "prometheus.WriteRequest") return remote_write::Version::k1;
@@ -100,7 +95,7 @@ HttpResponse RemoteWriteDoor::post(const ServerRequest& request) {
     }
     return answer;
   };
-  const std::string encoding = lower(trim(request.header("content-encoding")));
+  const std::string encoding = lower_case(trim(request.header("content-encoding")));
   if (!encoding.empty() && encoding != "snappy") {
     return finish(undecodable(415, "content_encoding",
                               format("content encoding \"%.40s\" is not understood: use snappy (block format)",
@@ -130,7 +125,7 @@ HttpResponse RemoteWriteDoor::post(const ServerRequest& request) {
   Result<std::string_view> plain = snappy_decompress(request.body, body_bytes_max_, scratch.plain, &lease);
   if (lease.was_refused()) return no_memory();
   if (!plain.ok()) {
-    const bool too_large = plain.error().find("more than the limit") != std::string::npos;
+    const bool too_large = plain.code() == ErrorCode::kTooLarge;
     return finish(undecodable(too_large ? 413 : 400, too_large ? "too_large" : "compression", plain.error()));
   }
   counters_.add("lockstep_ingest_bytes_total", "door=\"remote_write\"", static_cast<int64_t>(plain->size()));

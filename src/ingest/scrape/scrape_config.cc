@@ -7,6 +7,7 @@
 #include <set>
 
 #include "base/base64.h"
+#include "base/characters.h"
 #include "base/duration.h"
 #include "base/secret_file.h"
 #include "base/text.h"
@@ -212,9 +213,8 @@ bool take_access(ScrapeAccess& access, const std::string& key, const YAML::Node&
            [&](const std::string& name, const YAML::Node& value) {
              if (name == "type") {
                access.type = header_text(value, "type");
-               std::string lower = access.type;
-               for (char& c : lower) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c | 0x20) : c;
-               if (lower == "basic") throw Wrong{line_of(value), "for type Basic there is basic_auth"};
+               if (lower_case(access.type) == "basic")
+                 throw Wrong{line_of(value), "for type Basic there is basic_auth"};
              } else {
                take_secret(access, value, name.c_str(), name == "credentials_file");
              }
@@ -416,10 +416,9 @@ Result<void> ScrapeAccess::authorize(HttpRequest& request) const {
   const auto given = [](const std::string& text, const std::string& file) {
     return file.empty() ? Result<std::string>(text) : read_secret_file(file);
   };
-  const Result<std::string> word = given(secret, secret_file), name = given(username, username_file);
-  if (!word.ok()) return Error{word.error()};
-  if (!name.ok()) return Error{name.error()};
-  request.headers.emplace_back("authorization", type + " " + (name->empty() ? *word : base64(*name + ":" + *word)));
+  const std::string word = LOCKSTEP_TRY(given(secret, secret_file));
+  const std::string name = LOCKSTEP_TRY(given(username, username_file));
+  request.headers.emplace_back("authorization", type + " " + (name.empty() ? word : base64(name + ":" + word)));
   return {};
 }
 

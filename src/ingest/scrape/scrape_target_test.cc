@@ -12,7 +12,7 @@ Result<ScrapeTarget> resolved(const std::string& rest, const std::string& addres
   Result<ScrapeConfig> config = parse_scrape_config("scrape_configs:\n- job_name: j\n  scrape_interval: 1m30s\n" +
                                                     std::string("  static_configs: [{targets: [\"a:1\"]}]\n") + rest);
   EXPECT_TRUE(config.ok()) << config.error();
-  if (!config.ok()) return Error{config.error()};
+  if (!config.ok()) return config.failure();
   return resolve_target(config->jobs[0], address, group);
 }
 

@@ -272,7 +272,7 @@ class ScraperThreads final : public Scraper {
     for (const std::string& path : paths) {
       Result<std::string> text = read_file(path, kTargetListBytesMax);
       Result<std::vector<TargetGroup>> groups = text.ok() ? parse_target_groups(*text, !source.job->relabel.empty())
-                                                          : Result<std::vector<TargetGroup>>(Error{text.error()});
+                                                          : Result<std::vector<TargetGroup>>(text.failure());
       if (!groups.ok()) {
         log_.warn("file", format("job %s: %s: %s; its targets stay as they were", source.job->name.c_str(),
                                  path.c_str(), groups.error().c_str()));
@@ -437,12 +437,10 @@ class ScraperThreads final : public Scraper {
     HttpRequest request{"GET", what.path, {{"accept", kAccept}, {"user-agent", "lockstepd"}}, ""};
     request.headers.emplace_back("x-prometheus-scrape-timeout-seconds",
                                  shortest_text(static_cast<double>(what.timeout_ns) / 1e9));
-    if (Result<void> authorized = target.job->access.authorize(request); !authorized.ok())
-      return Error{authorized.error()};
+    LOCKSTEP_TRY(target.job->access.authorize(request));
     if (target.client == nullptr) {
-      Result<Url> url = parse_url(what.scheme + "://" + what.address, what.scheme == "https" ? 443 : 80);
-      if (!url.ok()) return Error{url.error()};
-      target.client = std::make_unique<HttpClient>(*url, what.timeout_ns / 1'000'000, target.job->body_bytes_max,
+      Url url = LOCKSTEP_TRY(parse_url(what.scheme + "://" + what.address, what.scheme == "https" ? 443 : 80));
+      target.client = std::make_unique<HttpClient>(url, what.timeout_ns / 1'000'000, target.job->body_bytes_max,
                                                    target.job->access.tls);
       target.client->interrupt_by(stop_event_.get());
     }

@@ -8,21 +8,12 @@
 #include <set>
 
 #include "base/text.h"
+#include "base/utc_time.h"
 
 namespace lockstep {
 namespace {
 
 constexpr const char* kName = "__name__";
-
-std::string iso_time(double unix_s) {
-  const int64_t milliseconds = std::llround(unix_s * 1000);
-  const time_t seconds = static_cast<time_t>(milliseconds >= 0 ? milliseconds / 1000 : (milliseconds - 999) / 1000);
-  tm parts{};
-  gmtime_r(&seconds, &parts);
-  char text[40];
-  std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%S", &parts);
-  return format("%s.%03dZ", text, static_cast<int>(milliseconds - static_cast<int64_t>(seconds) * 1000));
-}
 
 std::string csv_cell(std::string_view text) {
   if (text.find_first_of("\",\r\n") == std::string_view::npos) return std::string(text);
@@ -110,7 +101,8 @@ std::string ExportedSeries::csv() const {
         if (label.first == name) cells += csv_cell(label.second);
       }
     }
-    for (const Sample& sample : samples) text += iso_time(sample.time_s) + cells + "," + sample.value + "\n";
+    for (const Sample& sample : samples)
+      text += utc_time(std::llround(sample.time_s * 1000)) + cells + "," + sample.value + "\n";
   }
   return text;
 }
@@ -170,9 +162,8 @@ Result<double> parse_step(std::string_view text) {
 Result<double> parse_moment(std::string_view text, double now_s) {
   if (text == "now") return now_s;
   if (text.starts_with('-')) {
-    Result<double> before = parse_step(text.substr(1));
-    if (!before.ok()) return before;
-    return now_s - *before;
+    double before = LOCKSTEP_TRY(parse_step(text.substr(1)));
+    return now_s - before;
   }
   if (std::optional<double> seconds = parse_double(text); seconds && std::isfinite(*seconds)) return *seconds;
   tm parts{};

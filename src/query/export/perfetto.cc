@@ -563,36 +563,34 @@ std::string perfetto_file_name(int32_t rank) {
 }
 
 Result<PerfettoFile> perfetto_trace(const PerfettoStep& step) {
-  Result<Shared> shared = look_at_all(step);
-  if (!shared.ok()) return Error{shared.error()};
-  if (shared->written.empty()) return nobody(step);
-  PerfettoFile file = counted(step, *shared);
+  Shared shared = LOCKSTEP_TRY(look_at_all(step));
+  if (shared.written.empty()) return nobody(step);
+  PerfettoFile file = counted(step, shared);
   TraceWriter out(file.bytes);
-  out.begin(first_moment(*shared));
-  for (const RankDetail* rank : shared->written) {
+  out.begin(first_moment(shared));
+  for (const RankDetail* rank : shared.written) {
     const int32_t number = rank->identity.rank;
     auto time = [&step, number](int64_t unix_ns) { return step.alignment.job_time(number, unix_ns); };
-    RankWriter(out, step, *shared, *rank, time).write();
+    RankWriter(out, step, shared, *rank, time).write();
   }
   return file;
 }
 
 Result<PerfettoFile> perfetto_archive(const PerfettoStep& step) {
-  Result<Shared> shared = look_at_all(step);
-  if (!shared.ok()) return Error{shared.error()};
-  if (shared->written.empty()) return nobody(step);
-  PerfettoFile file = counted(step, *shared);
-  const int64_t at = first_moment(*shared);
+  Shared shared = LOCKSTEP_TRY(look_at_all(step));
+  if (shared.written.empty()) return nobody(step);
+  PerfettoFile file = counted(step, shared);
+  const int64_t at = first_moment(shared);
   const int64_t time_s = at / 1'000'000'000;
   const size_t manifest = begin_tar_member(file.bytes);
-  file.bytes += manifest_of(step, *shared);
+  file.bytes += manifest_of(step, shared);
   end_tar_member(file.bytes, manifest, "perfetto_manifest.json", time_s);
-  for (const RankDetail* rank : shared->written) {
+  for (const RankDetail* rank : shared.written) {
     const size_t began = begin_tar_member(file.bytes);
     TraceWriter out(file.bytes);
     // Wall time is told in the file whose clock is the axis; told by all, it would speak against the offsets.
-    out.begin(rank == shared->written.front() ? at : 0);
-    RankWriter(out, step, *shared, *rank, [](int64_t unix_ns) { return unix_ns; }).write();
+    out.begin(rank == shared.written.front() ? at : 0);
+    RankWriter(out, step, shared, *rank, [](int64_t unix_ns) { return unix_ns; }).write();
     end_tar_member(file.bytes, began, perfetto_file_name(rank->identity.rank), time_s);
   }
   file.bytes.append(2 * kTarBlock, '\0');

@@ -150,8 +150,7 @@ class Lexer {
     }
     add(colon ? TokenKind::kMetricIdentifier : TokenKind::kIdentifier);
     if (!in_braces_ && !colon) {
-      std::string word = tokens_.back().text;
-      for (char& c : word) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+      std::string word = lower_case(tokens_.back().text);
       if (word == "inf" || word == "nan") {
         tokens_.back().kind = TokenKind::kNumber;
       } else {
@@ -310,8 +309,7 @@ std::vector<Token> lex(std::string_view query) {
 
 bool parse_number(std::string_view text, double* number) {
   std::string digits;
-  std::string lower(text);
-  for (char& c : lower) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  const std::string lower = lower_case(text);
   if (lower == "inf" || lower == "+inf" || lower == "-inf") {
     *number = lower[0] == '-' ? -std::numeric_limits<double>::infinity() : std::numeric_limits<double>::infinity();
     return true;

@@ -435,9 +435,7 @@ uint64_t with_ancestors(uint64_t mask) {
 Result<std::unique_ptr<RankPlayer>> RankPlayer::load(const RankRecording& rank, const std::string& plugin_path,
                                                      const std::string& capi_path) {
   auto player = std::make_unique<Player>(rank);
-  if (const Result<void> prepared = player->prepare(plugin_path, capi_path); !prepared.ok()) {
-    return Error{prepared.error()};
-  }
+  LOCKSTEP_TRY(player->prepare(plugin_path, capi_path));
   return std::unique_ptr<RankPlayer>(std::move(player));
 }
 

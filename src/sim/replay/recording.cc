@@ -54,29 +54,25 @@ uint64_t fnv1a(uint64_t hash, std::string_view text) {
 Result<RankRecording> load_rank(const File& calls_file, const File* steps_file, bool skip_bad, uint64_t& hash,
                                 std::vector<std::string>& notes) {
   RankRecording rank;
-  Result<std::string> text = read_unpacked(calls_file);
-  if (!text.ok()) return Error{text.error()};
-  rank.text = std::make_unique<std::string>(std::move(*text));
+  std::string text = LOCKSTEP_TRY(read_unpacked(calls_file));
+  rank.text = std::make_unique<std::string>(std::move(text));
   hash = fnv1a(hash, *rank.text);
-  Result<RankCalls> calls = parse_calls(*rank.text, calls_file.path, skip_bad);
-  if (!calls.ok()) return Error{calls.error()};
-  rank.calls = std::move(*calls);
+  rank.calls = LOCKSTEP_TRY(parse_calls(*rank.text, calls_file.path, skip_bad));
   if (rank.calls.bad_lines > 0) {
     notes.push_back(format("%llu malformed lines skipped, the first: %s",
                            static_cast<unsigned long long>(rank.calls.bad_lines), rank.calls.first_bad.c_str()));
   }
   if (!steps_file) return rank;
-  Result<std::string> json = read_unpacked(*steps_file);
-  if (!json.ok()) return Error{json.error()};
-  hash = fnv1a(hash, *json);
-  Result<std::vector<LoggedStep>> steps = parse_steps(*json, steps_file->path);
+  std::string json = LOCKSTEP_TRY(read_unpacked(*steps_file));
+  hash = fnv1a(hash, json);
+  Result<std::vector<LoggedStep>> steps = parse_steps(json, steps_file->path);
   if (steps.ok()) {
     rank.steps = std::move(*steps);
     rank.has_steps = true;
   } else if (skip_bad) {
     notes.push_back("step log skipped: " + steps.error());
   } else {
-    return Error{steps.error()};
+    return steps.failure();
   }
   return rank;
 }
@@ -109,10 +105,9 @@ void align(Recording& recording) {
 }  // namespace
 
 Result<Recording> load_recording(const std::string& directory, const RecordingOptions& options) {
-  const Result<std::vector<std::string>> names = list_directory(directory);
-  if (!names.ok()) return Error{names.error()};
+  const std::vector<std::string> names = LOCKSTEP_TRY(list_directory(directory));
   std::map<int64_t, File> calls_files, steps_files;
-  for (const std::string& name : *names) {
+  for (const std::string& name : names) {
     Encoding encoding;
     for (const auto& [prefix, suffix, files] :
          {std::tuple("rank", ".calls", &calls_files), std::tuple("steps_rank", ".json", &steps_files)}) {
@@ -130,11 +125,10 @@ Result<Recording> load_recording(const std::string& directory, const RecordingOp
   std::vector<int> without_steps;
   for (const auto& [number, calls_file] : calls_files) {
     const auto steps = steps_files.find(number);
-    Result<RankRecording> rank = load_rank(calls_file, steps == steps_files.end() ? nullptr : &steps->second,
-                                           options.skip_bad, recording.content_hash, recording.notes);
-    if (!rank.ok()) return Error{rank.error()};
-    if (!rank->has_steps) without_steps.push_back(rank->calls.who.rank);
-    recording.ranks.push_back(std::move(*rank));
+    RankRecording rank = LOCKSTEP_TRY(load_rank(calls_file, steps == steps_files.end() ? nullptr : &steps->second,
+                                                options.skip_bad, recording.content_hash, recording.notes));
+    if (!rank.has_steps) without_steps.push_back(rank.calls.who.rank);
+    recording.ranks.push_back(std::move(rank));
   }
   const auto rank_of = [](const RankRecording& rank) { return rank.calls.who.rank; };
   std::sort(recording.ranks.begin(), recording.ranks.end(),

@@ -115,7 +115,7 @@ Result<Replay> Replay::start(const Recording& recording, const ReplayOptions& op
   const int64_t deadline_ns = clock.monotonic_ns() + kLoadNs;
   for (size_t i = 0; i < replay.ranks_.size(); ++i) {
     while (control.ranks[i].stage == Stage::kLoading) {
-      if (const Result<void> good = replay.check_ranks(); !good.ok()) return Error{good.error()};
+      LOCKSTEP_TRY(replay.check_ranks());
       if (clock.monotonic_ns() > deadline_ns) {
         return Error{format("replay: rank %d has not loaded the plugin after 60 s", replay.ranks_[i].number)};
       }
@@ -163,7 +163,7 @@ Result<void> Replay::check_ranks() {
 }
 
 Result<Replay::Progress> Replay::progress() {
-  if (const Result<void> good = check_ranks(); !good.ok()) return Error{good.error()};
+  LOCKSTEP_TRY(check_ranks());
   Progress progress;
   for (size_t i = 0; i < ranks_.size(); ++i) {
     const RankControl& control = control_->ranks[i];

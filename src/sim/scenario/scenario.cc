@@ -544,9 +544,8 @@ Result<Scenario> parse_scenario(std::string_view yaml, std::string_view file_nam
 }
 
 Result<Scenario> read_scenario(const std::string& path) {
-  Result<std::string> text = read_file(path, kScenarioBytesMax);
-  if (!text.ok()) return Error{text.error()};
-  return parse_scenario(*text, path);
+  std::string text = LOCKSTEP_TRY(read_file(path, kScenarioBytesMax));
+  return parse_scenario(text, path);
 }
 
 JobShape shape_of(const Scenario& scenario, const JobPlan& plan, int64_t attempt, int32_t dp) {

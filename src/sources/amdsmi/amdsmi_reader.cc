@@ -250,9 +250,8 @@ Result<GpuSnapshot> AmdsmiReader::read(const GpuTick& tick) {
   GpuSnapshot snapshot;
   snapshot.unix_ns = tick.unix_ns;
   for (Device& device : devices_) {
-    Result<GpuState> gpu = read_device(device, tick, snapshot);
-    if (!gpu.ok()) return Error{gpu.error()};
-    snapshot.gpus.push_back(std::move(*gpu));
+    GpuState gpu = LOCKSTEP_TRY(read_device(device, tick, snapshot));
+    snapshot.gpus.push_back(std::move(gpu));
   }
   snapshot.notes.swap(notes_);
   return snapshot;
@@ -493,15 +492,14 @@ void AmdsmiReader::read_processes(Device& device, GpuSnapshot& snapshot) {
 }  // namespace
 
 Result<std::unique_ptr<GpuReader>> open_amdsmi_reader(const std::string& library) {
-  const Result<Functions> functions = load(library);
-  if (!functions.ok()) return Error{functions.error()};
-  if (const uint32_t status = functions->init(kInitGpus); status != kOk)
+  const Functions functions = LOCKSTEP_TRY(load(library));
+  if (const uint32_t status = functions.init(kInitGpus); status != kOk)
     return Error{format("amdsmi: the library does not start (status %u%s)", status,
                         status == kDriverNotLoaded ? ", the driver is not loaded" : "")};
   uint32_t words[64] = {};  // three or four numbers, then a pointer
-  functions->get_lib_version(words);
-  auto reader = std::make_unique<AmdsmiReader>(*functions, AmdsmiVersion{words[0], words[1]});
-  if (Result<void> found = reader->find_devices(); !found.ok()) return Error{found.error()};
+  functions.get_lib_version(words);
+  auto reader = std::make_unique<AmdsmiReader>(functions, AmdsmiVersion{words[0], words[1]});
+  LOCKSTEP_TRY(reader->find_devices());
   return std::unique_ptr<GpuReader>(std::move(reader));
 }
 

@@ -77,9 +77,7 @@ class AmdsmiReaderTest : public ::testing::Test {
   std::string world_path() const { return folder_ + "/world"; }
   void write_world(const std::string& text) { ASSERT_TRUE(write_file_atomically(world_path(), text).ok()); }
   Result<void> open() {
-    Result<std::unique_ptr<GpuReader>> reader = open_amdsmi_reader(SOURCES_AMDSMI_STANDIN);
-    if (!reader.ok()) return Error{reader.error()};
-    reader_ = std::move(*reader);
+    reader_ = LOCKSTEP_TRY(open_amdsmi_reader(SOURCES_AMDSMI_STANDIN));
     return {};
   }
   // The last snapshot's values of a GPU, as "name" or "name{label}".

@@ -82,16 +82,15 @@ Result<GpuSnapshot> read_all(std::vector<OpenReader>& readers, const GpuTick& ti
   GpuSnapshot all;
   all.unix_ns = tick.unix_ns;
   for (OpenReader& open : readers) {
-    Result<GpuSnapshot> one = open.reader->read(tick);
-    if (!one.ok()) return Error{one.error()};
+    GpuSnapshot one = LOCKSTEP_TRY(open.reader->read(tick));
     auto append = [](auto& to, auto& from) {
       to.insert(to.end(), std::make_move_iterator(from.begin()), std::make_move_iterator(from.end()));
     };
-    append(all.gpus, one->gpus);
-    append(all.processes, one->processes);
-    append(all.events, one->events);
-    append(all.notes, one->notes);
-    all.processes_read = all.processes_read || one->processes_read;
+    append(all.gpus, one.gpus);
+    append(all.processes, one.processes);
+    append(all.events, one.events);
+    append(all.notes, one.notes);
+    all.processes_read = all.processes_read || one.processes_read;
   }
   return all;
 }
@@ -135,19 +134,16 @@ int run_gpu_child(const GpuChildOptions& options) {
 }
 
 Result<std::string> describe_gpus(const GpuChildOptions& options) {
-  Result<std::vector<OpenReader>> readers = open_gpu_readers(options);
-  if (!readers.ok()) return Error{readers.error()};
+  std::vector<OpenReader> readers = LOCKSTEP_TRY(open_gpu_readers(options));
   const SystemClock clock;
   const GpuTick everything{.unix_ns = clock.unix_ns(), .slow = true, .processes = true};
-  Result<GpuSnapshot> first = read_all(*readers, everything);
-  if (!first.ok()) return Error{first.error()};
+  GpuSnapshot first = LOCKSTEP_TRY(read_all(readers, everything));
   usleep(kBetweenReadingsUs);
-  Result<GpuSnapshot> second = read_all(*readers, {.unix_ns = clock.unix_ns(), .slow = true, .processes = true});
-  if (!second.ok()) return Error{second.error()};
+  GpuSnapshot second = LOCKSTEP_TRY(read_all(readers, {.unix_ns = clock.unix_ns(), .slow = true, .processes = true}));
   // What is said once was said the first time.
-  second->notes.insert(second->notes.begin(), first->notes.begin(), first->notes.end());
-  second->events.insert(second->events.begin(), first->events.begin(), first->events.end());
-  return to_text(*second);
+  second.notes.insert(second.notes.begin(), first.notes.begin(), first.notes.end());
+  second.events.insert(second.events.begin(), first.events.begin(), first.events.end());
+  return to_text(second);
 }
 
 namespace {

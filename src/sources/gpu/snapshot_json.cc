@@ -224,11 +224,10 @@ Result<GpuLine> GpuLineReader::read(std::string_view text) {
   }
   const std::optional<uint64_t> request = root["request"].unsigned_integer();
   if (!request) return bad("no request number");
-  Result<GpuSnapshot> snapshot = read_snapshot(root);
-  if (!snapshot.ok()) return Error{snapshot.error()};
+  GpuSnapshot snapshot = LOCKSTEP_TRY(read_snapshot(root));
   line.kind = GpuLine::Kind::kSnapshot;
   line.request = *request;
-  line.snapshot = std::move(*snapshot);
+  line.snapshot = std::move(snapshot);
   return line;
 }
 
@@ -240,22 +239,19 @@ Result<GpuSnapshot> GpuLineReader::read_snapshot(const JsonValue& root) {
   if (!root["gpus"].is_array()) return bad("no list of GPUs");
   for (const JsonValue json : root["gpus"]) {
     if (snapshot.gpus.size() == kGpuLineGpusMax) return bad("too many GPUs");
-    Result<GpuState> gpu = read_gpu(json, snapshot);
-    if (!gpu.ok()) return Error{gpu.error()};
-    snapshot.gpus.push_back(std::move(*gpu));
+    GpuState gpu = LOCKSTEP_TRY(read_gpu(json, snapshot));
+    snapshot.gpus.push_back(std::move(gpu));
   }
   snapshot.processes_read = root["processes"].is_array();
   for (const JsonValue json : root["processes"]) {
     if (snapshot.processes.size() == kGpuLineProcessesMax) return bad("too many processes");
-    Result<GpuProcess> process = read_process(json);
-    if (!process.ok()) return Error{process.error()};
-    snapshot.processes.push_back(std::move(*process));
+    GpuProcess process = LOCKSTEP_TRY(read_process(json));
+    snapshot.processes.push_back(std::move(process));
   }
   for (const JsonValue json : root["events"]) {
     if (snapshot.events.size() == kGpuLineEventsMax) return bad("too many events");
-    Result<GpuEvent> event = read_event(json);
-    if (!event.ok()) return Error{event.error()};
-    snapshot.events.push_back(std::move(*event));
+    GpuEvent event = LOCKSTEP_TRY(read_event(json));
+    snapshot.events.push_back(std::move(event));
   }
   for (const JsonValue json : root["notes"]) {
     if (snapshot.notes.size() == kGpuLineNotesMax) return bad("too many notes");
@@ -276,16 +272,14 @@ Result<GpuState> GpuLineReader::read_gpu(const JsonValue& json, GpuSnapshot& sna
   std::optional<std::string> uuid = plain_text(json["uuid"]);
   if (!uuid || uuid->empty()) return bad("a GPU without a uuid");
   if (json["info"].present()) {
-    Result<GpuInfo> info = read_info(json["info"], *uuid);
-    if (!info.ok()) return Error{info.error()};
-    gpu.info = std::move(*info);
+    gpu.info = LOCKSTEP_TRY(read_info(json["info"], *uuid));
   } else {
     auto told = told_.find(*uuid);
     if (told == told_.end()) return bad("a GPU that was never described");
     gpu.info = told->second;
   }
   gpu.lost = json["lost"].boolean().value_or(false);
-  if (Result<void> values = read_values(json["values"], gpu, snapshot); !values.ok()) return Error{values.error()};
+  LOCKSTEP_TRY(read_values(json["values"], gpu, snapshot));
   return gpu;
 }
 
@@ -315,14 +309,14 @@ Result<void> GpuLineReader::read_values(const JsonValue& json, GpuState& gpu, Gp
       return {};
     };
     if (!member.is_object()) {
-      if (Result<void> added = add("", member); !added.ok()) return added;
+      LOCKSTEP_TRY(add("", member));
       continue;
     }
     for (const JsonValue labelled : member) {
       std::string label = labelled.key();
       if (label.empty() || label.size() > kGpuLineTextMax || has_control_characters(label))
         return bad("a value has a bad label");
-      if (Result<void> added = add(std::move(label), labelled); !added.ok()) return added;
+      LOCKSTEP_TRY(add(std::move(label), labelled));
     }
   }
   return {};

@@ -18,7 +18,6 @@ class StoragePart {
  public:
   explicit StoragePart(HostFiles& files);
   void read_slow(NodeReadings& out);
-  const std::string& mountstats_path() const { return mountstats_; }
 
  private:
   struct Disk {

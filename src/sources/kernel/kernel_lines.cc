@@ -357,10 +357,7 @@ std::string pci_address(std::string_view text) {
   }
   address.back() = '.';
   address += function;
-  for (char& c : address) {
-    if (c >= 'A' && c <= 'F') c = static_cast<char>(c - 'A' + 'a');
-  }
-  return address;
+  return lower_case(address);
 }
 
 uint64_t hash_without_numbers(std::string_view text, uint64_t seed) {

@@ -144,10 +144,9 @@ void choose_ops(const std::vector<PickleValue>& collectives, DumpGroup& group) {
 }  // namespace
 
 Result<FlightDump> read_flight_dump(std::string bytes_untrusted) {
-  Result<Pickle> pickle = Pickle::parse_untrusted(
-      std::move(bytes_untrusted), {.bytes_max = kFlightDumpBytesMax, .values_max = kFlightDumpValuesMax});
-  if (!pickle.ok()) return Error{pickle.error()};
-  const PickleValue root = pickle->root();
+  Pickle pickle = LOCKSTEP_TRY(Pickle::parse_untrusted(
+      std::move(bytes_untrusted), {.bytes_max = kFlightDumpBytesMax, .values_max = kFlightDumpValuesMax}));
+  const PickleValue root = pickle.root();
   const PickleValue entries = root["entries"], config = root["pg_config"], status = root["pg_status"];
   if (!root.is_dict() || (!entries.is_list() && !config.is_dict()))
     return Error{"a pickle, but no dump of PyTorch's Flight Recorder (neither entries nor pg_config)"};

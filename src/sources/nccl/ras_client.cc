@@ -65,29 +65,24 @@ class Exchange {
 
   // Connects and agrees on the protocol; sets how long the server may gather.
   Result<void> open() {
-    Result<void> connected = connect();
-    if (!connected) return connected;
-    Result<std::string> greeting = ask("CLIENT PROTOCOL 2");
-    if (!greeting) return Error{greeting.error()};
-    if (!starts_with(*greeting, "SERVER PROTOCOL ")) return error("answers, but not as RAS: " + quoted(*greeting));
+    LOCKSTEP_TRY(connect());
+    std::string greeting = LOCKSTEP_TRY(ask("CLIENT PROTOCOL 2"));
+    if (!starts_with(greeting, "SERVER PROTOCOL ")) return error("answers, but not as RAS: " + quoted(greeting));
     // Never 0: NCCL would wait for ever, and keep what it gathered for ever.
     int gather_s = std::max(1, (timeout_ms_ - 1000 - kServerExtraMs) / 1000);
-    Result<std::string> accepted = ask(format("TIMEOUT %d", gather_s));
-    if (!accepted) return Error{accepted.error()};
+    LOCKSTEP_TRY(ask(format("TIMEOUT %d", gather_s)));
     return {};
   }
 
   // Sends a command and returns the first line of the answer.
   Result<std::string> ask(const std::string& command) {
-    Result<void> sent = send(command + "\n");
-    if (!sent) return Error{sent.error()};
+    LOCKSTEP_TRY(send(command + "\n"));
     return read_line();
   }
 
   Result<void> send(std::string_view text) {
     while (!text.empty()) {
-      Result<void> ready = wait(POLLOUT);
-      if (!ready) return ready;
+      LOCKSTEP_TRY(wait(POLLOUT));
       ssize_t sent = ::send(fd_.get(), text.data(), text.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
       if (sent < 0 && errno != EAGAIN && errno != EINTR) return error(std::strerror(errno));
       if (sent > 0) text.remove_prefix(static_cast<size_t>(sent));
@@ -99,9 +94,8 @@ class Exchange {
   Result<std::string> read_rest() {
     for (;;) {
       if (received_.size() > kRasBytesMax) return error(format("answers with more than %zu bytes", kRasBytesMax));
-      Result<bool> more = receive();
-      if (!more) return Error{more.error()};
-      if (!*more) return std::move(received_);
+      bool more = LOCKSTEP_TRY(receive());
+      if (!more) return std::move(received_);
     }
   }
 
@@ -123,13 +117,12 @@ class Exchange {
     // A name may stand for an IPv4 and an IPv6 address, and RAS listens on one of them.
     int last_error = 0;
     for (const addrinfo* entry = found.get(); entry != nullptr; entry = entry->ai_next) {
-      Result<int> outcome = connect_to(*entry);
-      if (!outcome) return Error{outcome.error()};
-      if (*outcome == 0) return {};
-      if (*outcome != ECONNREFUSED && *outcome != EADDRNOTAVAIL && *outcome != EAFNOSUPPORT) last_error = *outcome;
+      int outcome = LOCKSTEP_TRY(connect_to(*entry));
+      if (outcome == 0) return {};
+      if (outcome != ECONNREFUSED && outcome != EADDRNOTAVAIL && outcome != EAFNOSUPPORT) last_error = outcome;
     }
     if (last_error != 0) return error(format("cannot be reached: %s", std::strerror(last_error)));
-    return Error{kRasAbsent};
+    return Error{kRasAbsent, ErrorCode::kNotFound};
   }
 
   // 0, or why this address did not work; an error where no other is worth a try.
@@ -138,8 +131,7 @@ class Exchange {
     if (!fd_.valid()) return int{errno};
     if (::connect(fd_.get(), entry.ai_addr, entry.ai_addrlen) == 0) return 0;
     if (errno != EINPROGRESS) return int{errno};
-    Result<void> ready = wait(POLLOUT);
-    if (!ready) return Error{ready.error()};
+    LOCKSTEP_TRY(wait(POLLOUT));
     int outcome = 0;
     socklen_t length = sizeof outcome;
     if (getsockopt(fd_.get(), SOL_SOCKET, SO_ERROR, &outcome, &length) != 0) return int{errno};
@@ -162,8 +154,7 @@ class Exchange {
 
   // Appends what has come to received_; false at the end of the connection.
   Result<bool> receive() {
-    Result<void> ready = wait(POLLIN);
-    if (!ready) return Error{ready.error()};
+    LOCKSTEP_TRY(wait(POLLIN));
     char buffer[16 * 1024];
     ssize_t got = recv(fd_.get(), buffer, sizeof buffer, MSG_DONTWAIT);
     if (got < 0 && errno != EAGAIN && errno != EINTR) return error(std::strerror(errno));
@@ -176,9 +167,8 @@ class Exchange {
     size_t end = 0;
     while ((end = received_.find('\n')) == std::string::npos) {
       if (received_.size() > kLineBytesMax) return error("answers, but not as RAS: a line without end");
-      Result<bool> more = receive();
-      if (!more) return Error{more.error()};
-      if (!*more) return error("closed the connection without an answer");
+      bool more = LOCKSTEP_TRY(receive());
+      if (!more) return error("closed the connection without an answer");
     }
     std::string line(trim(std::string_view(received_).substr(0, end)));
     received_.erase(0, end + 1);
@@ -201,33 +191,27 @@ std::string ras_default_address() {
 
 Result<RasReport> ras_status(const RasOptions& options) {
   Exchange exchange(options);
-  Result<void> opened = exchange.open();
-  if (!opened) return Error{opened.error()};
-  Result<std::string> format_set = exchange.ask("SET FORMAT json");
-  if (!format_set) return Error{format_set.error()};
+  LOCKSTEP_TRY(exchange.open());
+  std::string format_set = LOCKSTEP_TRY(exchange.ask("SET FORMAT json"));
   // An ERROR means that it is older than 2.28.7 and has only text.
-  bool json = starts_with(*format_set, "OK");
-  Result<void> sent = exchange.send("VERBOSE STATUS\n");
-  if (!sent) return Error{sent.error()};
-  Result<std::string> answer = exchange.read_rest();
-  if (!answer) return Error{answer.error()};
-  if (answer->empty()) return exchange.error("closed the connection without an answer");
-  if (starts_with(*answer, "ERROR")) return exchange.error("refuses: " + quoted(answer->substr(0, answer->find('\n'))));
-  Result<RasReport> report = json ? parse_ras_json(*answer) : parse_ras_text(*answer);
+  bool json = starts_with(format_set, "OK");
+  LOCKSTEP_TRY(exchange.send("VERBOSE STATUS\n"));
+  std::string answer = LOCKSTEP_TRY(exchange.read_rest());
+  if (answer.empty()) return exchange.error("closed the connection without an answer");
+  if (starts_with(answer, "ERROR")) return exchange.error("refuses: " + quoted(answer.substr(0, answer.find('\n'))));
+  Result<RasReport> report = json ? parse_ras_json(answer) : parse_ras_text(answer);
   if (!report) return exchange.error("gave a report that cannot be read: " + report.error());
   return report;
 }
 
 Result<void> ras_set_profiler_mask(const RasOptions& options, uint32_t mask) {
   Exchange exchange(options);
-  Result<void> opened = exchange.open();
-  if (!opened) return opened;
-  Result<std::string> answer = exchange.ask(format("CONTROL PROFILER_MASK 0x%x", mask));
-  if (!answer) return Error{answer.error()};
-  if (starts_with(*answer, "OK")) return {};
-  if (starts_with(*answer, "ERROR: Unknown command"))
+  LOCKSTEP_TRY(exchange.open());
+  std::string answer = LOCKSTEP_TRY(exchange.ask(format("CONTROL PROFILER_MASK 0x%x", mask)));
+  if (starts_with(answer, "OK")) return {};
+  if (starts_with(answer, "ERROR: Unknown command"))
     return exchange.error("cannot set the profiler mask: this needs NCCL 2.31 or newer");
-  return exchange.error(format("refuses profiler mask 0x%x: ", mask) + quoted(*answer));
+  return exchange.error(format("refuses profiler mask 0x%x: ", mask) + quoted(answer));
 }
 
 }  // namespace lockstep

@@ -13,7 +13,7 @@
 //
 // Limits: timeout_ms for the whole exchange (looking up a name other than an address is the C library's business);
 //         kRasBytesMax of answer.
-// On error: one clear line that begins with "RAS at ADDRESS"; nobody listening is kRasAbsent, word for word.
+// On error: one clear line that begins with "RAS at ADDRESS"; nobody listening is ErrorCode::kNotFound.
 // Thread rule: Thread-safe (no state). Blocks up to timeout_ms.
 #pragma once
 

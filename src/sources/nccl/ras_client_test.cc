@@ -194,9 +194,11 @@ TEST(RasClient, TakesAnEmptyPortForNoServerAndNotForAnError) {
   Result<RasReport> report = ras_status({.address = address, .timeout_ms = 10'000});
   ASSERT_FALSE(report.ok());
   EXPECT_EQ(report.error(), kRasAbsent);
+  EXPECT_EQ(report.code(), ErrorCode::kNotFound);
   Result<void> set = ras_set_profiler_mask({.address = address, .timeout_ms = 10'000}, 1);
   ASSERT_FALSE(set.ok());
   EXPECT_EQ(set.error(), kRasAbsent);
+  EXPECT_EQ(set.code(), ErrorCode::kNotFound);
 }
 
 TEST(RasClient, RefusesAnAddressThatIsNone) {

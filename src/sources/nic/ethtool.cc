@@ -24,17 +24,16 @@ class KernelEthtool : public EthtoolStatistics {
   KernelEthtool() : socket_(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0)) {}
 
   Result<std::vector<std::string>> names(const std::string& netdev) override {
-    Result<size_t> count = count_of(netdev);
-    if (!count) return Error{count.error()};
+    size_t count = LOCKSTEP_TRY(count_of(netdev));
     std::vector<std::string> names;
-    if (*count == 0) return names;
-    buffer_.assign((sizeof(ethtool_gstrings) + room(*count) * ETH_GSTRING_LEN) / sizeof(uint64_t) + 1, 0);
+    if (count == 0) return names;
+    buffer_.assign((sizeof(ethtool_gstrings) + room(count) * ETH_GSTRING_LEN) / sizeof(uint64_t) + 1, 0);
     auto* strings = reinterpret_cast<ethtool_gstrings*>(buffer_.data());
     strings->cmd = ETHTOOL_GSTRINGS;
     strings->string_set = ETH_SS_STATS;
-    strings->len = static_cast<uint32_t>(*count);
+    strings->len = static_cast<uint32_t>(count);
     if (int error = ask(netdev, strings)) return failure(netdev, "GSTRINGS", error);
-    for (size_t i = 0; i < std::min<size_t>(strings->len, room(*count)); ++i) {
+    for (size_t i = 0; i < std::min<size_t>(strings->len, room(count)); ++i) {
       const char* name = reinterpret_cast<const char*>(strings->data) + i * ETH_GSTRING_LEN;
       names.emplace_back(name, strnlen(name, ETH_GSTRING_LEN));
     }
@@ -43,14 +42,13 @@ class KernelEthtool : public EthtoolStatistics {
   }
 
   Result<void> values(const std::string& netdev, std::vector<uint64_t>& out) override {
-    Result<size_t> count = count_of(netdev);
-    if (!count) return Error{count.error()};
-    buffer_.resize(std::max(buffer_.size(), sizeof(ethtool_stats) / sizeof(uint64_t) + room(*count)));
+    size_t count = LOCKSTEP_TRY(count_of(netdev));
+    buffer_.resize(std::max(buffer_.size(), sizeof(ethtool_stats) / sizeof(uint64_t) + room(count)));
     auto* statistics = reinterpret_cast<ethtool_stats*>(buffer_.data());
     statistics->cmd = ETHTOOL_GSTATS;
-    statistics->n_stats = static_cast<uint32_t>(*count);
+    statistics->n_stats = static_cast<uint32_t>(count);
     if (int error = ask(netdev, statistics)) return failure(netdev, "GSTATS", error);
-    const size_t got = std::min<size_t>(statistics->n_stats, room(*count));
+    const size_t got = std::min<size_t>(statistics->n_stats, room(count));
     const auto* first = reinterpret_cast<const uint64_t*>(statistics->data);
     out.assign(first, first + got);
     return {};
@@ -153,17 +151,16 @@ const LabelSet& EthtoolMetrics::labels_of(Interface& interface, const std::strin
 }
 
 Result<void> EthtoolMetrics::find_names(const std::string& netdev, Interface& interface) {
-  Result<std::vector<std::string>> names = statistics_->names(netdev);
-  if (!names) return Error{names.error()};
+  std::vector<std::string> names = LOCKSTEP_TRY(statistics_->names(netdev));
   interface.asked_names = true;
-  interface.names = names->size();
+  interface.names = names.size();
   interface.entries.clear();
   interface.has_pause = interface.has_priority_pause = interface.has_corrected_bits = false;
   interface.has_checksum = interface.has_symbol = false;
   // A driver may have two names for one thing; the first is taken.
   std::set<std::pair<const MetricDescriptor*, Labels>> taken;
-  for (size_t i = 0; i < names->size(); ++i) {
-    std::optional<EthtoolMeaning> meaning = ethtool_meaning((*names)[i]);
+  for (size_t i = 0; i < names.size(); ++i) {
+    std::optional<EthtoolMeaning> meaning = ethtool_meaning(names[i]);
     if (!meaning || !taken.emplace(meaning->metric, meaning->labels).second) continue;
     if (meaning->metric == &nic_metric("lockstep_nic_pause_frames_total")) {
       (meaning->priority >= 0 ? interface.has_priority_pause : interface.has_pause) = true;
@@ -179,13 +176,13 @@ Result<void> EthtoolMetrics::find_names(const std::string& netdev, Interface& in
 
 Result<void> EthtoolMetrics::read_driver(const std::string& netdev, Interface& interface, NodeReadings& out) {
   if (!interface.asked_names) {
-    if (Result<void> found = find_names(netdev, interface); !found) return found;
+    LOCKSTEP_TRY(find_names(netdev, interface));
   }
   if (interface.entries.empty()) return {};
-  if (Result<void> read = statistics_->values(netdev, values_); !read) return read;
+  LOCKSTEP_TRY(statistics_->values(netdev, values_));
   if (values_.size() != interface.names) {  // queues were added or removed: positions have moved
-    if (Result<void> found = find_names(netdev, interface); !found) return found;
-    if (Result<void> read = statistics_->values(netdev, values_); !read) return read;
+    LOCKSTEP_TRY(find_names(netdev, interface));
+    LOCKSTEP_TRY(statistics_->values(netdev, values_));
     if (values_.size() != interface.names) return Error{"ethtool: statistics keep changing in number"};
   }
   for (const Entry& entry : interface.entries) {

@@ -44,7 +44,6 @@ class NicSource final : public NodeSource {
   std::vector<SourceCheck> check() override;
 
   // As of the last slow tick.
-  const PciMap& pci_map() const { return pci_map_; }
   std::vector<RdmaPort> ports() const { return ports_.list(); }
   const LldpNeighbour* neighbour(const std::string& netdev) const { return lldp_.neighbour(netdev); }
   // For tracing the path of a connection. Empty where the kernel does not list them.

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <set>
 
+#include "base/characters.h"
 #include "base/text.h"
 #include "sources/nic/nic_metrics.h"
 
@@ -90,9 +91,7 @@ PciDevice pci_device_from_path(std::string_view resolved_path) {
     }
   }
   if (device.chain.size() < 2) return {};
-  device.address = device.chain.back();
-  std::transform(device.address.begin(), device.address.end(), device.address.begin(),
-                 [](unsigned char c) { return static_cast<char>(tolower(c)); });
+  device.address = lower_case(device.chain.back());
   return device;
 }
 

@@ -39,11 +39,10 @@ bool answers(const Api& api, Handle device) {
 }  // namespace
 
 Result<std::unique_ptr<GpuReader>> Reader::open(const std::string& path) {
-  Result<Library> library = Library::open(path);
-  if (!library) return Error{library.error()};
-  std::unique_ptr<Reader> reader(new Reader(std::move(library).value()));
-  if (Result<void> started = reader->start(); !started) return Error{started.error()};
-  if (Result<void> found = reader->find_gpus(true, 0, nullptr); !found) return Error{found.error()};
+  Library library = LOCKSTEP_TRY(Library::open(path));
+  std::unique_ptr<Reader> reader(new Reader(std::move(library)));
+  LOCKSTEP_TRY(reader->start());
+  LOCKSTEP_TRY(reader->find_gpus(true, 0, nullptr));
   if (reader->gpus_.empty()) return Error{"NVML: no NVIDIA GPU that answers (the library loads, and counts none)"};
   reader->listen();
   return std::unique_ptr<GpuReader>(std::move(reader));
@@ -126,9 +125,9 @@ Result<void> Reader::look_again(int64_t unix_ns, GpuSnapshot& out) {
     if (gpu->device) there.insert(gpu->info.uuid);
   }
   stop();
-  if (Result<void> started = start(); !started) return started;
+  LOCKSTEP_TRY(start());
   GpuSnapshot found;
-  if (Result<void> result = find_gpus(false, unix_ns, &found); !result) return result;
+  LOCKSTEP_TRY(find_gpus(false, unix_ns, &found));
   // Those that we had and have again did not appear; those that we had and have not are lost.
   for (GpuEvent& event : found.events) {
     if (!there.count(event.gpu_uuid)) out.events.push_back(std::move(event));
@@ -188,9 +187,9 @@ Result<GpuSnapshot> Reader::read(const GpuTick& tick) {
   GpuSnapshot out;
   out.unix_ns = tick.unix_ns;
   if (tick.slow && read_once_) {
-    if (Result<void> looked = look_again(tick.unix_ns, out); !looked) return Error{looked.error()};
+    LOCKSTEP_TRY(look_again(tick.unix_ns, out));
   }
-  if (Result<void> told = take_events(tick.unix_ns, out); !told) return Error{told.error()};
+  LOCKSTEP_TRY(take_events(tick.unix_ns, out));
 
   for (auto& gpu : gpus_) {
     if (gpu->device) {

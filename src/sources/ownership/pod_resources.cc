@@ -1,7 +1,7 @@
 #include "sources/ownership/pod_resources.h"
 
-#include <algorithm>
 
+#include "base/characters.h"
 #include "base/protobuf_wire.h"
 #include "base/text.h"
 #include "sources/ownership/process_text.h"
@@ -23,13 +23,6 @@ bool is_pci(std::string_view id) {  // "0000:1b:00.0"
 
 bool may_be_gpu(std::string_view id) {
   return is_uuid(id) || id.starts_with("nvidia") || is_pci(id);
-}
-
-std::string lower(std::string_view text) {
-  std::string result(text);
-  std::transform(result.begin(), result.end(), result.begin(),
-                 [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; });
-  return result;
 }
 
 void read_devices(WireReader message, PodDevices& found) {
@@ -119,7 +112,7 @@ std::string gpu_of_device(std::string_view device, const std::vector<GpuInfo>& g
   if (const size_t share = device.find("::"); share != std::string_view::npos) device = device.substr(0, share);
   if (is_uuid(device)) return std::string(device);
   if (is_pci(device)) {
-    const std::string pci = lower(device);
+    const std::string pci = lower_case(device);
     for (const GpuInfo& gpu : gpus) {
       if (gpu.parent_uuid.empty() && gpu.pci == pci) return gpu.uuid;
     }

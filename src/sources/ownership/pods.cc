@@ -32,7 +32,7 @@ bool Pods::ask(std::vector<std::string>& notes) {
     return true;
   }
   const Result<std::string> answer = call_(socket_, kPodResourcesMethod, "");
-  Result<PodDevices> devices = answer.ok() ? parse_pod_resources(*answer) : Result<PodDevices>(Error{answer.error()});
+  Result<PodDevices> devices = answer.ok() ? parse_pod_resources(*answer) : Result<PodDevices>(answer.failure());
   if (!devices.ok()) {
     // What it said last still holds for most pods: wrong for a while is better than nobody's.
     ++failures_;

@@ -103,36 +103,33 @@ Result<uint64_t> write_sealed(const SealedFormat& format, const std::string& fol
   put_fixed(content, crc32c(packed));
   put_fixed(content, format.version);
   content += format.end_magic;
-  if (Result<void> written = write_whole(folder + "/" + name, content); !written.ok()) return Error{written.error()};
-  if (Result<void> synced = sync_directory(folder); !synced.ok()) return Error{synced.error()};
+  LOCKSTEP_TRY(write_whole(folder + "/" + name, content));
+  LOCKSTEP_TRY(sync_directory(folder));
   return content.size();
 }
 
 Result<std::string> read_footer(const SealedFormat& format, uint64_t size, const SectionSource& source) {
   if (size < kHeadBytes + kTailBytes)
     return Error{lockstep::format("%llu bytes are no %s", static_cast<unsigned long long>(size), format.name)};
-  Result<std::string> head = source.read({0, 0, kHeadBytes, 0});
-  Result<std::string> tail = source.read({0, size - kTailBytes, kTailBytes, 0});
-  if (!head.ok()) return Error{head.error()};
-  if (!tail.ok()) return Error{tail.error()};
-  if (!head->starts_with(format.magic)) return Error{lockstep::format("not a %s", format.name)};
-  ByteReader in_head(std::string_view(*head).substr(format.magic.size()));
+  const std::string head = LOCKSTEP_TRY(source.read({0, 0, kHeadBytes, 0}));
+  const std::string tail = LOCKSTEP_TRY(source.read({0, size - kTailBytes, kTailBytes, 0}));
+  if (!head.starts_with(format.magic)) return Error{lockstep::format("not a %s", format.name)};
+  ByteReader in_head(std::string_view(head).substr(format.magic.size()));
   const uint32_t version = in_head.fixed<uint32_t>();
   if (version != format.version) {
     return Error{lockstep::format("format version %u, and this server reads version %u", version, format.version)};
   }
-  if (!tail->ends_with(format.end_magic)) return Error{"torn: it has no end"};
-  ByteReader in_tail(*tail);
+  if (!tail.ends_with(format.end_magic)) return Error{"torn: it has no end"};
+  ByteReader in_tail(tail);
   const uint64_t footer_at = in_tail.fixed<uint64_t>();
   const uint32_t footer_bytes = in_tail.fixed<uint32_t>();
   const uint32_t footer_crc = in_tail.fixed<uint32_t>();
   if (footer_at > size - kTailBytes || footer_bytes != size - kTailBytes - footer_at)
     return Error{"its footer is not where its end says"};
-  Result<std::string> footer = source.read({0, footer_at, footer_bytes, 0});
-  if (!footer.ok()) return Error{footer.error()};
-  if (crc32c(*footer) != footer_crc) return Error{"its footer has a wrong checksum"};
+  std::string footer = LOCKSTEP_TRY(source.read({0, footer_at, footer_bytes, 0}));
+  if (crc32c(footer) != footer_crc) return Error{"its footer has a wrong checksum"};
   std::string plain;
-  if (!unpack_bytes(*footer, kFooterBytesMax, plain)) return Error{"its footer cannot be unpacked"};
+  if (!unpack_bytes(footer, kFooterBytesMax, plain)) return Error{"its footer cannot be unpacked"};
   return plain;
 }
 

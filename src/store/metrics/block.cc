@@ -113,7 +113,7 @@ Result<std::unique_ptr<BlockWriter>> BlockWriter::create(const std::string& fold
   info.first_ms = INT64_MAX;
   info.last_ms = INT64_MIN;
   std::unique_ptr<BlockWriter> writer(new BlockWriter(folder, info, std::move(file)));
-  if (Result<void> started = writer->put(columns::start_content(kFormat)); !started.ok()) return Error{started.error()};
+  LOCKSTEP_TRY(writer->put(columns::start_content(kFormat)));
   return writer;
 }
 
@@ -181,8 +181,8 @@ Result<void> BlockWriter::add_group(std::span<const BlockSlice> slices) {
     group.slices.push_back({offset_, head.size() + slice.bytes.size(), slice.times_ms});
     info_.first_ms = std::min(info_.first_ms, slice.times_ms.front());
     info_.last_ms = std::max(info_.last_ms, slice.times_ms.back());
-    if (Result<void> done = put(head); !done.ok()) return done;
-    if (Result<void> done = put(slice.bytes); !done.ok()) return done;
+    LOCKSTEP_TRY(put(head));
+    LOCKSTEP_TRY(put(slice.bytes));
   }
   groups_.push_back(std::move(group));
   return {};
@@ -343,7 +343,7 @@ Result<BlockInfo> BlockWriter::finish() {
     put_varint(footer, offset_);
     put_varint(footer, section.size());
     put_fixed(footer, crc32c(section));
-    if (Result<void> done = put(section); !done.ok()) return Error{done.error()};
+    LOCKSTEP_TRY(put(section));
   }
   const std::string packed = columns::pack_bytes(footer);
   std::string tail;
@@ -352,13 +352,13 @@ Result<BlockInfo> BlockWriter::finish() {
   put_fixed(tail, crc32c(packed));
   put_fixed(tail, kFormat.version);
   tail += kFormat.end_magic;
-  if (Result<void> done = put(packed + tail); !done.ok()) return Error{done.error()};
-  if (Result<void> done = flush(); !done.ok()) return Error{done.error()};
+  LOCKSTEP_TRY(put(packed + tail));
+  LOCKSTEP_TRY(flush());
   if (disk::sync(file_.get()) != 0) return Error{format("%s: %s", part_path().c_str(), std::strerror(errno))};
   const std::string path = folder_ + "/" + info_.name();
   if (disk::rename(part_path(), path) != 0) return Error{format("%s: %s", path.c_str(), std::strerror(errno))};
   finished_ = true;
-  if (Result<void> synced = sync_directory(folder_); !synced.ok()) return Error{synced.error()};
+  LOCKSTEP_TRY(sync_directory(folder_));
   return info_;
 }
 
@@ -419,14 +419,13 @@ Result<std::shared_ptr<const Block>> Block::from_bytes(std::string bytes) {
   block->path_ = "bytes";
   block->own_bytes_ = std::move(bytes);
   block->map_ = block->own_bytes_;
-  if (Result<void> read = block->read_footer(); !read.ok()) return Error{read.error()};
+  LOCKSTEP_TRY(block->read_footer());
   return std::shared_ptr<const Block>(std::move(block));
 }
 
 Result<void> Block::read_footer() {
-  Result<std::string> footer = columns::read_footer(kFormat, map_.size(), *columns::bytes_source(map_));
-  if (!footer.ok()) return Error{footer.error()};
-  ByteReader in(*footer);
+  std::string footer = LOCKSTEP_TRY(columns::read_footer(kFormat, map_.size(), *columns::bytes_source(map_)));
+  ByteReader in(footer);
   info_.number = in.varint();
   info_.level = static_cast<uint32_t>(in.varint());
   info_.tier = static_cast<uint32_t>(in.varint());

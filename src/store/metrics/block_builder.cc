@@ -244,8 +244,8 @@ class Merge {
         before_(before) {}
 
   Result<MergeOutcome> run() {
-    if (Result<void> done = number_series(); !done.ok()) return Error{done.error()};
-    if (Result<void> done = find_deleted(); !done.ok()) return Error{done.error()};
+    LOCKSTEP_TRY(number_series());
+    LOCKSTEP_TRY(find_deleted());
     if (before_ != nullptr) find_before();
     // Series that are together in every input are a group of the output.
     std::map<std::vector<uint32_t>, std::vector<uint32_t>> groups;
@@ -263,7 +263,7 @@ class Merge {
       list->push_back(series);
     }
     for (const auto& [places, series] : groups) {
-      if (Result<void> done = write_one(places, series); !done.ok()) return Error{done.error()};
+      LOCKSTEP_TRY(write_one(places, series));
     }
     keep_exemplars();
     return outcome_;
@@ -343,17 +343,15 @@ class Merge {
 
   Result<void> find_deleted() {
     for (const Tombstone& tombstone : tombstones_) {
-      Result<CompiledMatchers> matchers = compile_matchers(tombstone.matchers, true);
-      if (!matchers.ok()) return Error{matchers.error()};
+      CompiledMatchers matchers = LOCKSTEP_TRY(compile_matchers(tombstone.matchers, true));
       std::vector<SeriesSet> sets;
       for (const std::shared_ptr<const Block>& block : inputs_) {
         if (block->info().number > tombstone.block_number_max) {
           sets.emplace_back(block->series_count());
           continue;
         }
-        Result<SeriesSet> set = block->matching(*matchers);
-        if (!set.ok()) return Error{set.error()};
-        sets.push_back(std::move(*set));
+        SeriesSet set = LOCKSTEP_TRY(block->matching(matchers));
+        sets.push_back(std::move(set));
       }
       deleted_.push_back(std::move(sets));
     }
@@ -489,7 +487,7 @@ class Merge {
     }
     writer_.count_samples(samples);
     for (size_t r = 0; r < rollups.size(); ++r) {
-      if (Result<void> done = rollups[r].finish(*rollups_[r]); !done.ok()) return done;
+      LOCKSTEP_TRY(rollups[r].finish(*rollups_[r]));
     }
     return writer_.add_group(slices);
   }

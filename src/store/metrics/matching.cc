@@ -63,10 +63,9 @@ Result<CompiledMatchers> compile_matchers(std::span<const LabelMatcher> matchers
   CompiledMatchers list;
   bool narrows = all_may_match;
   for (const LabelMatcher& matcher : matchers) {
-    Result<CompiledMatcher> compiled = CompiledMatcher::compile(matcher);
-    if (!compiled.ok()) return Error{compiled.error()};
-    narrows |= !compiled->matches_empty();
-    list.push_back(std::move(*compiled));
+    CompiledMatcher compiled = LOCKSTEP_TRY(CompiledMatcher::compile(matcher));
+    narrows |= !compiled.matches_empty();
+    list.push_back(std::move(compiled));
   }
   if (!narrows)
     return Error{"at least one matcher must not match the empty text; all series at once are not given out"};

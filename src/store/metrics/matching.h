@@ -31,8 +31,6 @@ class CompiledMatcher {
   const LabelMatcher& matcher() const { return matcher_; }
   bool matches(std::string_view value) const;
   bool matches_empty() const { return matches_empty_; }
-  // The one value, where equality asks for one.
-  const std::string* only_value() const { return matcher_.op == LabelMatcher::Op::kEqual ? &matcher_.value : nullptr; }
   // Regular expressions that are a choice of plain texts ("a|b|c"): these, else empty.
   const std::vector<std::string>& choices() const { return choices_; }
 

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <ctime>
 #include <filesystem>
 #include <set>
 
@@ -13,6 +12,7 @@
 #include "base/format_versions.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "base/utc_time.h"
 #include "model/series_labels.h"
 #include "store/columns/byte_codec.h"
 #include "store/columns/sealed_file.h"
@@ -69,14 +69,12 @@ Result<std::unique_ptr<MetricEngine>> MetricEngine::open(MetricEngineOptions opt
   options.shards = std::clamp<uint32_t>(options.shards, 1, 1u << Home::kShardBits);
   std::unique_ptr<MetricEngine> engine(new MetricEngine(std::move(options), clock, counters));
   for (const std::string& folder : {engine->options_.folder, engine->log_folder(), engine->block_folder()}) {
-    if (Result<void> made = make_directories(folder); !made.ok()) return Error{made.error()};
+    LOCKSTEP_TRY(make_directories(folder));
   }
-  Result<UniqueFd> lock = lock_folder(engine->options_.folder, "metrics store");
-  if (!lock.ok()) return Error{lock.error()};
-  engine->lock_ = std::move(*lock);
-  if (Result<void> loaded = engine->load_blocks(); !loaded.ok()) return Error{loaded.error()};
-  if (Result<void> loaded = engine->load_tombstones(); !loaded.ok()) return Error{loaded.error()};
-  if (Result<void> replayed = engine->replay_log(); !replayed.ok()) return Error{replayed.error()};
+  engine->lock_ = LOCKSTEP_TRY(lock_folder(engine->options_.folder, "metrics store"));
+  LOCKSTEP_TRY(engine->load_blocks());
+  LOCKSTEP_TRY(engine->load_tombstones());
+  LOCKSTEP_TRY(engine->replay_log());
   if (engine->options_.background)
     engine->worker_ = std::jthread([raw = engine.get()](std::stop_token stop) { raw->run(stop); });
   return engine;
@@ -107,10 +105,9 @@ void MetricEngine::damaged_chunks(const Block& block, size_t count) const {
 // Start.
 
 Result<void> MetricEngine::load_blocks() {
-  Result<std::vector<std::string>> names = list_directory(block_folder());
-  if (!names.ok()) return Error{names.error()};
+  std::vector<std::string> names = LOCKSTEP_TRY(list_directory(block_folder()));
   auto found = std::make_shared<Blocks>();
-  for (const std::string& name : *names) {
+  for (const std::string& name : names) {
     const std::string path = block_folder() + "/" + name;
     if (name.ends_with(".part")) {  // a crash while it was written; what it was made of is still there
       disk::unlink(path);
@@ -121,7 +118,7 @@ Result<void> MetricEngine::load_blocks() {
       LOCKSTEP_LOG_WARN("metrics", "%s: not a name of ours; left alone", path.c_str());
       continue;
     }
-    if (Result<void> known = columns::check_sealed_version(formats::kMetricBlock, path); !known.ok()) return known;
+    LOCKSTEP_TRY(columns::check_sealed_version(formats::kMetricBlock, path));
     next_block_ = std::max(next_block_, info->number + 1);
     Result<std::shared_ptr<const Block>> block = Block::open(block_folder(), name);
     if (block.ok()) {
@@ -131,7 +128,7 @@ Result<void> MetricEngine::load_blocks() {
     }
   }
   // What is concluded from a name holds after the next crash too only if the name does.
-  if (Result<void> synced = sync_directory(block_folder()); !synced.ok()) return synced;
+  LOCKSTEP_TRY(sync_directory(block_folder()));
   // A crash after blocks were merged: the old ones go; a rollup whose raw part was not finished goes too.
   std::set<uint64_t> replaced, there;
   for (const auto& block : *found) {
@@ -267,20 +264,18 @@ class MetricEngine::Replay final : public WalVisitor {
 };
 
 Result<void> MetricEngine::replay_log() {
-  Result<std::vector<std::string>> names = list_directory(log_folder());
-  if (!names.ok()) return Error{names.error()};
+  std::vector<std::string> names = LOCKSTEP_TRY(list_directory(log_folder()));
   uint64_t sealed = 0;
-  for (const std::string& name : *names) sealed = std::max(sealed, sealed_generation(name).value_or(0));
+  for (const std::string& name : names) sealed = std::max(sealed, sealed_generation(name).value_or(0));
   generation_ = std::max(generation_, sealed);
   std::vector<WalFileName> files;
-  for (const std::string& name : *names) {
+  for (const std::string& name : names) {
     WalFileName file;
     if (WalFileName::parse(name, file)) {
       // Of two generations before that one may be there and what it depends on gone.
       if (file.generation < sealed) continue;
       // Before anything is read or written: a log that cannot be read would be replaced.
-      if (Result<void> known = formats::check_file(formats::kMetricLog, log_folder() + "/" + name); !known.ok())
-        return known;
+      LOCKSTEP_TRY(formats::check_file(formats::kMetricLog, log_folder() + "/" + name));
       files.push_back(file);
     } else if (name.ends_with(".tmp")) {
       disk::unlink(log_folder() + "/" + name);
@@ -317,7 +312,7 @@ Result<void> MetricEngine::replay_log() {
   if (lost > 0)
     damage("log", format("%llu samples of the log belong to series that damage has hidden; they are a gap",
                          static_cast<unsigned long long>(lost)));
-  if (Result<void> written = write_snapshots(generation_); !written.ok()) return written;
+  LOCKSTEP_TRY(write_snapshots(generation_));
   log_is_old_ = samples > 0;
   index_.settle_memory();
   counters_.set("lockstep_metric_series", "", static_cast<int64_t>(index_.series_count()));
@@ -444,8 +439,7 @@ std::vector<MetricEngine::Source> MetricEngine::sources_of(const Blocks& blocks,
 
 Result<std::unique_ptr<MetricSelection>> MetricEngine::select(std::span<const LabelMatcher> matchers,
                                                               const SelectOptions& options) const {
-  Result<CompiledMatchers> compiled = compile_matchers(matchers);
-  if (!compiled.ok()) return Error{compiled.error()};
+  CompiledMatchers compiled = LOCKSTEP_TRY(compile_matchers(matchers));
   std::unique_ptr<Selection> selection;
   auto too_many = [&](uint64_t have) {
     return Error{format("more than %llu series match (%llu so far); narrow the selector or raise the limit",
@@ -468,7 +462,7 @@ Result<std::unique_ptr<MetricSelection>> MetricEngine::select(std::span<const La
     std::vector<Found> found;
     {
       SeriesIndex::Reading reading(index_);
-      const SeriesSet set = reading.matching(*compiled);
+      const SeriesSet set = reading.matching(compiled);
       if (options.series_max > 0 && set.count() > options.series_max) return too_many(set.count());
       found.reserve(set.count());
       RunArray::Walk homes(reading.homes());
@@ -508,7 +502,7 @@ Result<std::unique_ptr<MetricSelection>> MetricEngine::select(std::span<const La
     }
   }
   auto in_tiers = [&](Rollup rollup) {
-    CompiledMatchers with = *compiled;
+    CompiledMatchers with = compiled;
     Result<CompiledMatcher> kind =
         CompiledMatcher::compile(label_is(std::string(kRollupLabel), std::string(rollup_name(rollup))));
     if (kind.ok()) with.push_back(std::move(*kind));
@@ -523,7 +517,7 @@ Result<std::unique_ptr<MetricSelection>> MetricEngine::select(std::span<const La
       continue;
     }
     const bool is_rollup = source.block->info().tier != 0;
-    Result<SeriesSet> set = source.block->matching(is_rollup ? for_tiers : *compiled);
+    Result<SeriesSet> set = source.block->matching(is_rollup ? for_tiers : compiled);
     Result<SeriesSet> last = is_rollup && options.rollup != Rollup::kLast ? source.block->matching(last_in_tiers)
                                                                           : SeriesSet(source.block->series_count());
     if (!set.ok() || !last.ok()) {
@@ -535,7 +529,7 @@ Result<std::unique_ptr<MetricSelection>> MetricEngine::select(std::span<const La
     for (const Tombstone& tombstone : tombstones) {
       if (source.block->info().number > tombstone.block_number_max) continue;
       Result<CompiledMatchers> gone = compile_matchers(tombstone.matchers, true);
-      Result<SeriesSet> deleted = gone.ok() ? source.block->matching(*gone) : Result<SeriesSet>(Error{gone.error()});
+      Result<SeriesSet> deleted = gone.ok() ? source.block->matching(*gone) : Result<SeriesSet>(gone.failure());
       if (deleted.ok()) part.deleted.push_back({std::move(*deleted), tombstone.from_ms, tombstone.to_ms});
     }
     if (Result<void> added = selection->add_block(std::move(part), *set, *last, is_first); !added.ok()) {
@@ -564,13 +558,12 @@ Result<std::vector<std::string>> MetricEngine::label_names(std::span<const std::
                                                            int64_t from_ms, int64_t to_ms) const {
   std::set<std::string> names;
   auto collect = [&](std::span<const LabelMatcher> matchers) -> Result<void> {
-    Result<std::unique_ptr<MetricSelection>> selection = select(matchers, {.from_ms = from_ms, .to_ms = to_ms});
-    if (!selection.ok()) return Error{selection.error()};
+    std::unique_ptr<MetricSelection> selection = LOCKSTEP_TRY(select(matchers, {.from_ms = from_ms, .to_ms = to_ms}));
     std::set<uint32_t> symbols;
-    for (size_t i = 0; i < (*selection)->size(); ++i) {
-      for (const LabelSymbols& label : (*selection)->labels(i)) symbols.insert(label.name);
+    for (size_t i = 0; i < selection->size(); ++i) {
+      for (const LabelSymbols& label : selection->labels(i)) symbols.insert(label.name);
     }
-    for (uint32_t symbol : symbols) names.emplace((*selection)->text(symbol));
+    for (uint32_t symbol : symbols) names.emplace(selection->text(symbol));
     return {};
   };
   if (any.empty()) {
@@ -579,7 +572,7 @@ Result<std::vector<std::string>> MetricEngine::label_names(std::span<const std::
     names.erase(std::string(kRollupLabel));
   }
   for (const std::vector<LabelMatcher>& matchers : any) {
-    if (Result<void> done = collect(matchers); !done.ok()) return Error{done.error()};
+    LOCKSTEP_TRY(collect(matchers));
   }
   return std::vector<std::string>(names.begin(), names.end());
 }
@@ -589,17 +582,16 @@ Result<std::vector<std::string>> MetricEngine::label_values(std::string_view nam
                                                             int64_t from_ms, int64_t to_ms) const {
   std::set<std::string> values;
   auto collect = [&](std::span<const LabelMatcher> matchers) -> Result<void> {
-    Result<std::unique_ptr<MetricSelection>> selection = select(matchers, {.from_ms = from_ms, .to_ms = to_ms});
-    if (!selection.ok()) return Error{selection.error()};
+    std::unique_ptr<MetricSelection> selection = LOCKSTEP_TRY(select(matchers, {.from_ms = from_ms, .to_ms = to_ms}));
     std::set<uint32_t> symbols;
     uint32_t wanted = kNone;
-    for (size_t i = 0; i < (*selection)->size(); ++i) {
-      for (const LabelSymbols& label : (*selection)->labels(i)) {
-        if (wanted == kNone && (*selection)->text(label.name) == name) wanted = label.name;
+    for (size_t i = 0; i < selection->size(); ++i) {
+      for (const LabelSymbols& label : selection->labels(i)) {
+        if (wanted == kNone && selection->text(label.name) == name) wanted = label.name;
         if (label.name == wanted) symbols.insert(label.value);
       }
     }
-    for (uint32_t symbol : symbols) values.emplace((*selection)->text(symbol));
+    for (uint32_t symbol : symbols) values.emplace(selection->text(symbol));
     return {};
   };
   if (any.empty()) {
@@ -608,7 +600,7 @@ Result<std::vector<std::string>> MetricEngine::label_values(std::string_view nam
                [&](const Block& block, std::vector<std::string>& to) { block.label_values(name, to); }, from_ms, to_ms);
   }
   for (const std::vector<LabelMatcher>& matchers : any) {
-    if (Result<void> done = collect(matchers); !done.ok()) return Error{done.error()};
+    LOCKSTEP_TRY(collect(matchers));
   }
   return std::vector<std::string>(values.begin(), values.end());
 }
@@ -622,8 +614,7 @@ std::vector<MetricMetadata> MetricEngine::metadata() const {
 
 Result<std::vector<Exemplar>> MetricEngine::exemplars(std::span<const LabelMatcher> matchers, int64_t from_ms,
                                                       int64_t to_ms) const {
-  Result<CompiledMatchers> compiled = compile_matchers(matchers);
-  if (!compiled.ok()) return Error{compiled.error()};
+  CompiledMatchers compiled = LOCKSTEP_TRY(compile_matchers(matchers));
   std::vector<Exemplar> list;
   auto wanted = [&](const PushedExemplar& exemplar) {
     return exemplar.time_ms >= from_ms && exemplar.time_ms <= to_ms;
@@ -640,7 +631,7 @@ Result<std::vector<Exemplar>> MetricEngine::exemplars(std::span<const LabelMatch
       }
     }
     SeriesIndex::Reading reading(index_);
-    const SeriesSet set = reading.matching(*compiled);
+    const SeriesSet set = reading.matching(compiled);
     std::vector<LabelSymbols> labels;
     for (StoredExemplar& one : stored) {
       if (one.series >= set.size() || !set.has(one.series)) continue;
@@ -659,7 +650,7 @@ Result<std::vector<Exemplar>> MetricEngine::exemplars(std::span<const LabelMatch
     if (block->info().tier != 0 || !block->load().ok()) continue;
     std::vector<std::pair<uint32_t, PushedExemplar>> stored;
     if (!block->exemplars(stored) || stored.empty()) continue;
-    Result<SeriesSet> set = block->matching(*compiled);
+    Result<SeriesSet> set = block->matching(compiled);
     if (!set.ok()) continue;
     std::vector<LabelSymbols> labels;
     for (auto& [series, one] : stored) {
@@ -731,9 +722,7 @@ Result<void> MetricEngine::write_snapshots(uint64_t generation) {
       for (const MetricMetadata& one : metadata()) writer.add_metadata(one);
       if (!writer.empty()) records.push_back(writer.bytes());
     }
-    if (Result<void> written = write_wal_file(log_folder() + "/" + WalFileName{i, generation, 0}.text(), records);
-        !written.ok())
-      return written;
+    LOCKSTEP_TRY(write_wal_file(log_folder() + "/" + WalFileName{i, generation, 0}.text(), records));
   }
   return {};
 }
@@ -980,47 +969,41 @@ Result<void> MetricEngine::merge_these(uint32_t tier, const Blocks& inputs, uint
     rollup_info.level = 1;
     rollup_info.number = next_block_++;
     rollup_info.replaces = info.replaces;  // made of these; gone as long as one of them is there
-    Result<std::unique_ptr<BlockWriter>> writer = BlockWriter::create(block_folder(), rollup_info);
-    if (!writer.ok()) return Error{writer.error()};
-    rollup_list.push_back(writer->get());
-    rollups.push_back(std::move(*writer));
+    std::unique_ptr<BlockWriter> writer = LOCKSTEP_TRY(BlockWriter::create(block_folder(), rollup_info));
+    rollup_list.push_back(writer.get());
+    rollups.push_back(std::move(writer));
   }
   info.number = next_block_++;
-  Result<std::unique_ptr<BlockWriter>> writer = BlockWriter::create(block_folder(), info);
-  if (!writer.ok()) return Error{writer.error()};
+  std::unique_ptr<BlockWriter> writer = LOCKSTEP_TRY(BlockWriter::create(block_folder(), info));
   const std::shared_ptr<const Block> before = rollups.empty() ? nullptr : block_before(readable);
-  Result<MergeOutcome> outcome = merge_blocks(
-      readable, tombstones, [this](std::string_view metric) { return is_counter(metric); }, **writer, rollup_list,
-      before.get());
-  if (!outcome.ok()) return Error{outcome.error()};
+  MergeOutcome outcome = LOCKSTEP_TRY(merge_blocks(
+      readable, tombstones, [this](std::string_view metric) { return is_counter(metric); }, *writer, rollup_list,
+      before.get()));
   Blocks added;
   auto finish = [&](BlockWriter& one) -> Result<void> {
-    Result<BlockInfo> finished = one.finish();
-    if (!finished.ok()) return Error{finished.error()};
-    if (finished->samples == 0) {  // everything in it was deleted
-      disk::unlink(block_folder() + "/" + finished->name());
+    BlockInfo finished = LOCKSTEP_TRY(one.finish());
+    if (finished.samples == 0) {  // everything in it was deleted
+      disk::unlink(block_folder() + "/" + finished.name());
       return {};
     }
-    Result<std::shared_ptr<const Block>> block = Block::open(block_folder(), finished->name());
-    if (!block.ok()) return Error{block.error()};
-    added.push_back(std::move(*block));
+    std::shared_ptr<const Block> block = LOCKSTEP_TRY(Block::open(block_folder(), finished.name()));
+    added.push_back(std::move(block));
     return {};
   };
   Result<void> done;
   for (const std::unique_ptr<BlockWriter>& one : rollups) {
     if (done.ok()) done = finish(*one);
   }
-  if (done.ok()) done = finish(**writer);  // the raw one last: with it the merge has happened
+  if (done.ok()) done = finish(*writer);  // the raw one last: with it the merge has happened
   if (!done.ok()) {
     for (const auto& block : added) disk::unlink(block->path());
     return done;
   }
-  if (outcome->damaged_chunks > 0)
+  if (outcome.damaged_chunks > 0)
     damage("chunk", format("%llu chunks of the blocks that were merged into %s could not be read; they are a gap",
-                           static_cast<unsigned long long>(outcome->damaged_chunks), info.name().c_str()));
-  if (outcome->deleted > 0)
-    counters_.add("lockstep_metric_samples_dropped_total", "reason=\"deleted\"",
-                  static_cast<int64_t>(outcome->deleted));
+                           static_cast<unsigned long long>(outcome.damaged_chunks), info.name().c_str()));
+  if (outcome.deleted > 0)
+    counters_.add("lockstep_metric_samples_dropped_total", "reason=\"deleted\"", static_cast<int64_t>(outcome.deleted));
   exchange(readable, added);
   if (!tombstones.empty()) {
     std::vector<Tombstone> left;
@@ -1032,7 +1015,7 @@ Result<void> MetricEngine::merge_these(uint32_t tier, const Blocks& inputs, uint
                             [&](const auto& block) { return block->info().number <= one.block_number_max; });
       });
     }
-    if (Result<void> saved = save_tombstones(left); !saved.ok()) return saved;
+    LOCKSTEP_TRY(save_tombstones(left));
   }
   return {};
 }
@@ -1058,8 +1041,7 @@ Result<bool> MetricEngine::merge_tier(uint32_t tier) {
     // A block that is long enough alone is merged only to be rolled up.
     if (last_ms - first_ms < spans_ms && inputs.size() < options_.merge_blocks_max) continue;
     if (inputs.size() == 1 && level > 0) continue;
-    if (Result<void> merged = merge_these(tier, inputs, level + 1, tier == 0 && level == 0); !merged.ok())
-      return Error{merged.error()};
+    LOCKSTEP_TRY(merge_these(tier, inputs, level + 1, tier == 0 && level == 0));
     return true;
   }
   return false;
@@ -1120,8 +1102,7 @@ void MetricEngine::retain() {
 // Deleting.
 
 Result<void> MetricEngine::remove(std::span<const LabelMatcher> matchers, int64_t from_ms, int64_t to_ms) {
-  Result<CompiledMatchers> compiled = compile_matchers(matchers);
-  if (!compiled.ok()) return Error{compiled.error()};
+  LOCKSTEP_TRY(compile_matchers(matchers));
   auto too_many = [&](size_t have) -> Result<void> {
     if (have < options_.tombstones_max) return {};
     return refuse_admin("deletion", "limit",
@@ -1131,17 +1112,17 @@ Result<void> MetricEngine::remove(std::span<const LabelMatcher> matchers, int64_
   };
   {  // before a block is made for nothing
     std::shared_lock lock(mutex_);
-    if (Result<void> few = too_many(tombstones_.size()); !few.ok()) return few;
+    LOCKSTEP_TRY(too_many(tombstones_.size()));
   }
   // Everything that is there becomes a block first, so that the tombstone is about blocks alone.
-  if (Result<void> sealed = seal(); !sealed.ok()) return sealed;
+  LOCKSTEP_TRY(seal());
   std::lock_guard work(work_mutex_);
   std::vector<Tombstone> list;
   {
     std::shared_lock lock(mutex_);
     list = tombstones_;
   }
-  if (Result<void> few = too_many(list.size()); !few.ok()) return few;
+  LOCKSTEP_TRY(too_many(list.size()));
   list.push_back({{matchers.begin(), matchers.end()}, from_ms, to_ms, next_block_ - 1});
   return save_tombstones(list);
 }
@@ -1214,7 +1195,7 @@ Result<void> MetricEngine::clean() {
         return meets(other->info().first_ms, other->info().last_ms);
       });
       if (!is_due && !overlaps) continue;
-      if (Result<void> done = merge_these(tier, {block}, info.level, false); !done.ok()) return done;
+      LOCKSTEP_TRY(merge_these(tier, {block}, info.level, false));
       rewritten.push_back(block);
     }
   }
@@ -1223,16 +1204,12 @@ Result<void> MetricEngine::clean() {
 }
 
 Result<std::string> MetricEngine::snapshot() {
-  if (Result<void> room = has_room_for_snapshot(); !room.ok()) return Error{room.error()};
-  if (Result<void> sealed = seal(); !sealed.ok()) return Error{sealed.error()};
+  LOCKSTEP_TRY(has_room_for_snapshot());
+  LOCKSTEP_TRY(seal());
   std::lock_guard work(work_mutex_);  // no block goes meanwhile, and no other copy is made
-  if (Result<void> room = has_room_for_snapshot(); !room.ok()) return Error{room.error()};
-  const std::time_t now_s = static_cast<std::time_t>(clock_.unix_ns() / 1'000'000'000);
-  std::tm utc{};
-  gmtime_r(&now_s, &utc);
-  char time[32];
-  std::strftime(time, sizeof time, "%Y%m%dT%H%M%SZ", &utc);
-  const std::string name = format("%s-%llu", time, static_cast<unsigned long long>(next_block_++));
+  LOCKSTEP_TRY(has_room_for_snapshot());
+  const std::string time = utc_time(clock_.unix_ns() / 1'000'000, "%Y%m%dT%H%M%SZ");
+  const std::string name = format("%s-%llu", time.c_str(), static_cast<unsigned long long>(next_block_++));
   const std::string folder = options_.folder + "/snapshots/" + name;
   Result<void> done = make_directories(folder + "/blocks");
   for (const auto& block : *blocks()) {
@@ -1241,7 +1218,7 @@ Result<std::string> MetricEngine::snapshot() {
   }
   if (done.ok() && disk::exists(options_.folder + "/tombstones")) {
     Result<std::string> tombstones = read_file(options_.folder + "/tombstones", kTombstoneBytesMax);
-    done = tombstones.ok() ? write_file_atomically(folder + "/tombstones", *tombstones) : Error{tombstones.error()};
+    done = tombstones.ok() ? write_file_atomically(folder + "/tombstones", *tombstones) : tombstones.failure();
   }
   if (done.ok()) done = sync_directory(folder + "/blocks");
   if (done.ok()) done = sync_directory(folder);
@@ -1252,7 +1229,7 @@ Result<std::string> MetricEngine::snapshot() {
     }
     disk::remove_folder(part);
   }
-  return Error{done.error()};
+  return done.failure();
 }
 
 Result<void> MetricEngine::save_tombstones(const std::vector<Tombstone>& list) {
@@ -1276,8 +1253,7 @@ Result<void> MetricEngine::save_tombstones(const std::vector<Tombstone>& list) {
                         format("metrics not deleted: the list of deletions would have %zu bytes (limit %llu); POST "
                                ".../admin/tsdb/clean_tombstones first",
                                bytes.size(), static_cast<unsigned long long>(kTombstoneBytesMax)));
-  if (Result<void> written = write_file_atomically(options_.folder + "/tombstones", bytes); !written.ok())
-    return written;
+  LOCKSTEP_TRY(write_file_atomically(options_.folder + "/tombstones", bytes));
   std::unique_lock lock(mutex_);
   tombstones_ = list;
   return {};
@@ -1286,21 +1262,20 @@ Result<void> MetricEngine::save_tombstones(const std::vector<Tombstone>& list) {
 Result<void> MetricEngine::load_tombstones() {
   const std::string path = options_.folder + "/tombstones";
   if (!disk::exists(path)) return {};
-  if (Result<void> known = formats::check_file(formats::kTombstones, path); !known.ok()) return known;
-  Result<std::string> bytes = read_file(path, kTombstoneBytesMax);
-  if (!bytes.ok()) return Error{bytes.error()};
+  LOCKSTEP_TRY(formats::check_file(formats::kTombstones, path));
+  std::string bytes = LOCKSTEP_TRY(read_file(path, kTombstoneBytesMax));
   auto spoilt = [&] {
     damage("block", path + ": cannot be read; samples that were deleted and not yet merged away are seen again");
     return Result<void>{};
   };
-  if (bytes->size() < 4) return spoilt();
+  if (bytes.size() < 4) return spoilt();
   // Version 1 had no head.
-  const bool has_head = formats::read_head(formats::kTombstones, *bytes).found == formats::Found::kKnown;
+  const bool has_head = formats::read_head(formats::kTombstones, bytes).found == formats::Found::kKnown;
   const size_t head_bytes = has_head ? formats::kTombstones.magic.size() + sizeof(uint32_t) : 0;
-  if (bytes->size() < head_bytes + 4) return spoilt();
-  columns::ByteReader in(std::string_view(*bytes).substr(head_bytes, bytes->size() - 4 - head_bytes));
-  columns::ByteReader end(std::string_view(*bytes).substr(bytes->size() - 4));
-  if (crc32c(std::string_view(*bytes).substr(0, bytes->size() - 4)) != end.fixed<uint32_t>()) return spoilt();
+  if (bytes.size() < head_bytes + 4) return spoilt();
+  columns::ByteReader in(std::string_view(bytes).substr(head_bytes, bytes.size() - 4 - head_bytes));
+  columns::ByteReader end(std::string_view(bytes).substr(bytes.size() - 4));
+  if (crc32c(std::string_view(bytes).substr(0, bytes.size() - 4)) != end.fixed<uint32_t>()) return spoilt();
   std::vector<Tombstone> list(in.count());
   for (Tombstone& one : list) {
     one.block_number_max = in.varint();

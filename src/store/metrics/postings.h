@@ -88,7 +88,6 @@ class Postings {
     for (const Run& run : runs_) set.add_run(run.start, run.count, run.stride);
   }
   size_t memory_bytes() const { return runs_.capacity() * sizeof(Run); }
-  size_t run_count() const { return runs_.size(); }
 
   // varint runs; each: start minus the end before, count, and where that is above one the stride; all varints.
   void encode(std::string& out) const {

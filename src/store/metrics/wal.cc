@@ -130,7 +130,7 @@ Result<void> Wal::commit(uint64_t end, Ack ack) {
       done_.wait(lock);
       continue;
     }
-    if (Result<void> written = write_out(lock, ack == Ack::kFsynced); !written.ok()) return Error{written.error()};
+    LOCKSTEP_TRY(write_out(lock, ack == Ack::kFsynced));
   }
   return {};
 }
@@ -143,7 +143,7 @@ Result<void> Wal::flush(bool sync) {
       done_.wait(lock);
       continue;
     }
-    if (Result<void> written = write_out(lock, sync); !written.ok()) return Error{written.error()};
+    LOCKSTEP_TRY(write_out(lock, sync));
   }
   return {};
 }
@@ -196,7 +196,7 @@ Result<void> Wal::sync_file() {
 
 Result<void> Wal::write_part(const Part& part) {
   if (!file_.valid() || !(file_name_ == part.name)) {
-    if (Result<void> synced = sync_file(); !synced.ok()) return synced;
+    LOCKSTEP_TRY(sync_file());
     file_.reset();
     const std::string path = folder_ + "/" + part.name.text();
     UniqueFd file(disk::open(path, disk::Open::kWrite));
@@ -292,9 +292,8 @@ WalReadOutcome read_wal_bytes(std::string_view bytes, const std::function<bool(s
 }
 
 Result<WalReadOutcome> read_wal_file(const std::string& path, const std::function<bool(std::string_view)>& each) {
-  Result<std::string> bytes = read_file(path, kFileBytesMax);
-  if (!bytes.ok()) return Error{bytes.error()};
-  return read_wal_bytes(*bytes, each);
+  std::string bytes = LOCKSTEP_TRY(read_file(path, kFileBytesMax));
+  return read_wal_bytes(bytes, each);
 }
 
 }  // namespace lockstep::metrics

@@ -74,7 +74,7 @@ ColumnarSpanStore::ColumnarSpanStore(ColumnarSpanStoreOptions options, const Clo
 Result<std::unique_ptr<ColumnarSpanStore>> ColumnarSpanStore::open(ColumnarSpanStoreOptions options, const Clock& clock,
                                                                    Counters& counters) {
   std::unique_ptr<ColumnarSpanStore> store(new ColumnarSpanStore(std::move(options), clock, counters));
-  if (Result<void> loaded = store->load_files(); !loaded.ok()) return Error{loaded.error()};
+  LOCKSTEP_TRY(store->load_files());
   if (store->options_.background)
     store->worker_ = std::jthread([raw = store.get()](std::stop_token stop) { raw->run(stop); });
   return store;
@@ -90,14 +90,13 @@ ColumnarSpanStore::~ColumnarSpanStore() {
 }
 
 Result<void> ColumnarSpanStore::load_files() {
-  if (Result<void> made = make_directories(options_.folder); !made.ok()) return Error{made.error()};
-  Result<std::vector<std::string>> names = list_directory(options_.folder);
-  if (!names.ok()) return Error{names.error()};
+  LOCKSTEP_TRY(make_directories(options_.folder));
+  std::vector<std::string> names = LOCKSTEP_TRY(list_directory(options_.folder));
   // What is concluded from a name holds after the next crash too only if the name does.
-  if (Result<void> synced = sync_directory(options_.folder); !synced.ok()) return synced;
+  LOCKSTEP_TRY(sync_directory(options_.folder));
   std::set<uint64_t> replaced;
   std::vector<File> files;
-  for (const std::string& name : *names) {
+  for (const std::string& name : names) {
     const std::string path = options_.folder + "/" + name;
     if (name.ends_with(".part")) {  // a crash while it was written; the log has its spans
       disk::unlink(path);
@@ -108,7 +107,7 @@ Result<void> ColumnarSpanStore::load_files() {
       if (name.ends_with(".blk")) LOCKSTEP_LOG_WARN("spans", "%s: not a name of ours; left alone", path.c_str());
       continue;
     }
-    if (Result<void> known = columns::check_sealed_version(formats::kSpanFile, path); !known.ok()) return known;
+    LOCKSTEP_TRY(columns::check_sealed_version(formats::kSpanFile, path));
     next_number_ = std::max(next_number_, info->number + 1);
     Result<File> file = SpanFile::open(options_.folder, *info);
     if (!file.ok()) {
@@ -311,7 +310,7 @@ Result<bool> ColumnarSpanStore::seal_some() {
     counters_.add("lockstep_span_seals_failed_total");
     drop_over_limit();
     tell_sizes();
-    return Error{file.error()};
+    return file.failure();
   }
   head_.erase(head_.begin(), head_.begin() + static_cast<ptrdiff_t>(parts.size()));
   head_rows_ -= rows;
@@ -331,9 +330,8 @@ Result<bool> ColumnarSpanStore::seal_some() {
 
 Result<void> ColumnarSpanStore::seal() {
   while (true) {
-    Result<bool> sealed = seal_some();
-    if (!sealed.ok()) return Error{sealed.error()};
-    if (!*sealed) return {};
+    bool sealed = LOCKSTEP_TRY(seal_some());
+    if (!sealed) return {};
   }
 }
 

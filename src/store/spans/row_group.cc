@@ -904,13 +904,6 @@ Result<std::vector<TraceId>> read_traces(const SectionSource& file, const RowGro
   return traces;
 }
 
-Result<TextTable> read_texts(const SectionSource& file, const RowGroupMeta& meta) {
-  SectionReader sections(file, meta);
-  TextTable texts = texts_from(sections);
-  if (!sections.ok()) return Error{sections.error()};
-  return texts;
-}
-
 Result<std::vector<TraceInGroup>> read_trace_summaries(const SectionSource& file, const RowGroupMeta& meta,
                                                        size_t count) {
   SectionReader sections(file, meta);

@@ -130,6 +130,5 @@ Result<std::vector<TraceId>> read_traces(const SectionSource& file, const RowGro
 Result<std::vector<TraceInGroup>> read_trace_summaries(const SectionSource& file, const RowGroupMeta& meta,
                                                        size_t traces);
 Result<std::vector<StepInGroup>> read_steps(const SectionSource& file, const RowGroupMeta& meta);
-Result<TextTable> read_texts(const SectionSource& file, const RowGroupMeta& meta);
 
 }  // namespace lockstep::spans

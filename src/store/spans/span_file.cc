@@ -57,13 +57,12 @@ std::string SpanFile::start_content() {
 
 Result<std::shared_ptr<const SpanFile>> SpanFile::write(const std::string& folder, const SpanFileInfo& info,
                                                         std::vector<RowGroupMeta> groups, std::string content) {
-  Result<uint64_t> size =
-      columns::write_sealed(kFormat, folder, info.name(), std::move(content), encode_footer(info, groups));
-  if (!size.ok()) return Error{size.error()};
+  uint64_t size = LOCKSTEP_TRY(
+      columns::write_sealed(kFormat, folder, info.name(), std::move(content), encode_footer(info, groups)));
   std::shared_ptr<SpanFile> file(new SpanFile());
   file->info_ = info;
   file->path_ = folder + "/" + info.name();
-  file->bytes_ = *size;
+  file->bytes_ = size;
   file->groups_ = std::move(groups);
   file->spoilt_ = std::make_unique<std::atomic<bool>[]>(file->groups_.size());
   return std::shared_ptr<const SpanFile>(std::move(file));
@@ -73,11 +72,10 @@ Result<std::shared_ptr<const SpanFile>> SpanFile::open(const std::string& folder
   std::shared_ptr<SpanFile> file(new SpanFile());
   file->info_ = from_name;
   file->path_ = folder + "/" + from_name.name();
-  Result<uint64_t> size = columns::file_size(file->path_);
-  if (!size.ok()) return Error{size.error()};
-  std::unique_ptr<SectionSource> source = columns::disk_source(file->path_, *size);
+  uint64_t size = LOCKSTEP_TRY(columns::file_size(file->path_));
+  std::unique_ptr<SectionSource> source = columns::disk_source(file->path_, size);
   const std::string path = file->path_;
-  Result<std::shared_ptr<const SpanFile>> read = read_footer(std::move(file), *size, *source);
+  Result<std::shared_ptr<const SpanFile>> read = read_footer(std::move(file), size, *source);
   if (!read.ok()) return Error{path + ": " + read.error()};
   return read;
 }
@@ -92,9 +90,8 @@ Result<std::shared_ptr<const SpanFile>> SpanFile::from_bytes(std::string content
 
 Result<std::shared_ptr<const SpanFile>> SpanFile::read_footer(std::shared_ptr<SpanFile> file, uint64_t size,
                                                               const SectionSource& source) {
-  Result<std::string> plain = columns::read_footer(kFormat, size, source);
-  if (!plain.ok()) return Error{plain.error()};
-  ByteReader in(*plain);
+  std::string plain = LOCKSTEP_TRY(columns::read_footer(kFormat, size, source));
+  ByteReader in(plain);
   SpanFileInfo& info = file->info_;
   info.number = in.varint();
   info.first_sequence = in.varint();

@@ -20,20 +20,19 @@ class Changed final : public SectionSource {
   Changed(const SectionSource& whole, RowGroupMeta& meta, const uint8_t* data, size_t size)
       : whole_(whole), meta_(meta), data_(data), size_(size) {}
   Result<std::string> read(const SectionPlace& place) const override {
-    Result<std::string> bytes = whole_.read(place);
-    if (!bytes.ok()) return bytes;
+    std::string bytes = LOCKSTEP_TRY(whole_.read(place));
     // Triples: section, where, what.
     for (size_t i = 0; i + 2 < size_; i += 3) {
-      if (bytes->empty() || data_[i] % 40 != place.section % 40) continue;
-      const size_t at = data_[i + 1] * 7u % bytes->size();
+      if (bytes.empty() || data_[i] % 40 != place.section % 40) continue;
+      const size_t at = data_[i + 1] * 7u % bytes.size();
       if (data_[i + 2] == 0) {
-        bytes->resize(at);
+        bytes.resize(at);
       } else {
-        (*bytes)[at] = static_cast<char>(data_[i + 2]);
+        bytes[at] = static_cast<char>(data_[i + 2]);
       }
     }
     for (SectionPlace& known : meta_.sections) {
-      if (known.section == place.section) known.crc = crc32c(*bytes);
+      if (known.section == place.section) known.crc = crc32c(bytes);
     }
     return bytes;
   }

@@ -273,7 +273,7 @@ Page<TraceSummary> ColumnarSpanStore::search(const TraceQuery& query) const {
     std::unique_ptr<spans::SectionSource> source = unit.file->source();
     Result<std::vector<TraceId>> ids = spans::read_traces(*source, *unit.meta());
     Result<std::vector<TraceInGroup>> read =
-        ids.ok() ? spans::read_trace_summaries(*source, *unit.meta(), ids->size()) : Error{ids.error()};
+        ids.ok() ? spans::read_trace_summaries(*source, *unit.meta(), ids->size()) : ids.failure();
     if (!read.ok()) {
       spoil(*unit.file, unit.group, read.error());
       return false;

@@ -70,7 +70,7 @@ ColumnarStepStore::ColumnarStepStore(ColumnarStepStoreOptions options, const Clo
 Result<std::unique_ptr<ColumnarStepStore>> ColumnarStepStore::open(ColumnarStepStoreOptions options, const Clock& clock,
                                                                    Counters& counters) {
   std::unique_ptr<ColumnarStepStore> store(new ColumnarStepStore(std::move(options), clock, counters));
-  if (Result<void> loaded = store->load_files(); !loaded.ok()) return Error{loaded.error()};
+  LOCKSTEP_TRY(store->load_files());
   if (store->options_.background)
     store->worker_ = std::jthread([raw = store.get()](std::stop_token stop) { raw->run(stop); });
   return store;
@@ -95,18 +95,17 @@ void ColumnarStepStore::drop_count(const char* reason, uint64_t rows) const {
 // Start.
 
 Result<void> ColumnarStepStore::load_files() {
-  if (Result<void> made = make_directories(options_.folder); !made.ok()) return Error{made.error()};
-  Result<std::vector<std::string>> names = list_directory(options_.folder);
-  if (!names.ok()) return Error{names.error()};
+  LOCKSTEP_TRY(make_directories(options_.folder));
+  std::vector<std::string> names = LOCKSTEP_TRY(list_directory(options_.folder));
   // What is concluded from a name holds after the next crash too only if the name does.
-  if (Result<void> synced = sync_directory(options_.folder); !synced.ok()) return synced;
+  LOCKSTEP_TRY(sync_directory(options_.folder));
   Files found;
   auto refuse = [&](const std::string& error, const StepFileInfo& info) {
     LOCKSTEP_LOG_ERROR("steps", "%s; kept out", error.c_str());
     counters_.add("lockstep_step_files_refused_total");
     lost_files_.push_back({info.first_sequence, info.last_sequence});
   };
-  for (const std::string& name : *names) {
+  for (const std::string& name : names) {
     const std::string path = options_.folder + "/" + name;
     if (name.ends_with(".part")) {  // a crash while it was written; the log has its rows
       disk::unlink(path);
@@ -117,7 +116,7 @@ Result<void> ColumnarStepStore::load_files() {
       if (name.ends_with(".blk")) LOCKSTEP_LOG_WARN("steps", "%s: not a name of ours; left alone", path.c_str());
       continue;
     }
-    if (Result<void> known = columns::check_sealed_version(formats::kStepFile, path); !known.ok()) return known;
+    LOCKSTEP_TRY(columns::check_sealed_version(formats::kStepFile, path));
     next_number_ = std::max(next_number_, info->number + 1);
     Result<File> file = StepFile::open(options_.folder, *info);
     if (file.ok()) {
@@ -589,9 +588,8 @@ void ColumnarStepStore::put_back(std::vector<Taken> taken, size_t from) {
 
 Result<void> ColumnarStepStore::seal() {
   while (true) {
-    Result<bool> sealed = seal_some(Which::kAll);
-    if (!sealed.ok()) return Error{sealed.error()};
-    if (!*sealed) return {};
+    bool sealed = LOCKSTEP_TRY(seal_some(Which::kAll));
+    if (!sealed) return {};
   }
 }
 

@@ -152,12 +152,11 @@ StepWriter StepFile::start() {
 Result<std::shared_ptr<const StepFile>> StepFile::write(const std::string& folder, const StepFileInfo& info,
                                                         StepWriter::Written written) {
   const std::string footer = encode_footer(info, written);
-  Result<uint64_t> size = columns::write_sealed(kFormat, folder, info.name(), std::move(written.content), footer);
-  if (!size.ok()) return Error{size.error()};
+  uint64_t size = LOCKSTEP_TRY(columns::write_sealed(kFormat, folder, info.name(), std::move(written.content), footer));
   std::shared_ptr<StepFile> file(new StepFile());
   file->info_ = info;
   file->path_ = folder + "/" + info.name();
-  file->bytes_ = *size;
+  file->bytes_ = size;
   file->tables_ = written.tables;
   file->jobs_ = std::move(written.jobs);
   file->groups_ = std::move(written.groups);
@@ -169,11 +168,10 @@ Result<std::shared_ptr<const StepFile>> StepFile::open(const std::string& folder
   std::shared_ptr<StepFile> file(new StepFile());
   file->info_ = from_name;
   file->path_ = folder + "/" + from_name.name();
-  Result<uint64_t> size = columns::file_size(file->path_);
-  if (!size.ok()) return Error{size.error()};
-  std::unique_ptr<SectionSource> source = columns::disk_source(file->path_, *size);
+  uint64_t size = LOCKSTEP_TRY(columns::file_size(file->path_));
+  std::unique_ptr<SectionSource> source = columns::disk_source(file->path_, size);
   const std::string path = file->path_;
-  Result<std::shared_ptr<const StepFile>> read = with_footer(std::move(file), *size, *source);
+  Result<std::shared_ptr<const StepFile>> read = with_footer(std::move(file), size, *source);
   if (!read.ok()) return Error{path + ": " + read.error()};
   return read;
 }
@@ -188,9 +186,8 @@ Result<std::shared_ptr<const StepFile>> StepFile::from_bytes(std::string content
 
 Result<std::shared_ptr<const StepFile>> StepFile::with_footer(std::shared_ptr<StepFile> file, uint64_t size,
                                                               const SectionSource& source) {
-  Result<std::string> plain = columns::read_footer(kFormat, size, source);
-  if (!plain.ok()) return Error{plain.error()};
-  ByteReader in(*plain);
+  std::string plain = LOCKSTEP_TRY(columns::read_footer(kFormat, size, source));
+  ByteReader in(plain);
   StepFileInfo& info = file->info_;
   info.number = in.varint();
   info.order = in.varint();
@@ -258,21 +255,18 @@ Result<std::shared_ptr<const StepTables>> StepFile::read_tables() const {
 Result<std::shared_ptr<const StepColumns>> StepFile::read_group(size_t index,
                                                                 std::shared_ptr<const StepTables> tables) const {
   const GroupMeta& meta = groups_[index];
-  Result<std::string> bytes = read(meta.place);
-  if (!bytes.ok()) return Error{bytes.error()};
-  Result<std::shared_ptr<const StepColumns>> group = StepColumns::decode(*bytes, meta.rows, std::move(tables));
-  if (!group.ok()) return group;
+  std::string bytes = LOCKSTEP_TRY(read(meta.place));
+  std::shared_ptr<const StepColumns> group = LOCKSTEP_TRY(StepColumns::decode(bytes, meta.rows, std::move(tables)));
   // Whoever merges rows relies on their order.
   size_t row = 0;
   for (const GroupPart& part : meta.parts) {
     const JobInFile& job = jobs_[part.job];
     for (uint32_t i = 0; i < part.rows; ++i, ++row) {
-      const Identity& identity = (*group)->identity(row);
-      const int64_t step = (*group)->step(row);
+      const Identity& identity = group->identity(row);
+      const int64_t step = group->step(row);
       if (identity.attempt != job.attempt || identity.job_id != job.job_id || step < part.first() || step > part.last())
         return Error{"a row is not of the job or the steps that the footer says"};
-      if (i > 0 &&
-          std::pair((*group)->step(row - 1), (*group)->identity(row - 1).rank) >= std::pair(step, identity.rank))
+      if (i > 0 && std::pair(group->step(row - 1), group->identity(row - 1).rank) >= std::pair(step, identity.rank))
         return Error{"its rows are out of order"};
     }
   }

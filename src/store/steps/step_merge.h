@@ -70,7 +70,6 @@ class StepMerge {
   // By rank; good until the next call. Steps never fall. May be empty after all.
   const std::vector<Row>& rows_of(int64_t step);
   size_t twice() const { return twice_; }  // rows left out because there were newer ones
-  size_t groups_held() const { return active_.size(); }
 
  private:
   struct Active {

@@ -145,29 +145,26 @@ Result<std::vector<const MemoryMetricReader::Series*>> MemoryMetricReader::match
   if (any.empty()) return matching({}, from_ms, to_ms);
   std::set<const Series*> seen;
   for (const std::vector<LabelMatcher>& matchers : any) {
-    Result<std::vector<const Series*>> found = matching(matchers, from_ms, to_ms);
-    if (!found.ok()) return found;
-    seen.insert(found->begin(), found->end());
+    std::vector<const Series*> found = LOCKSTEP_TRY(matching(matchers, from_ms, to_ms));
+    seen.insert(found.begin(), found.end());
   }
   return std::vector<const Series*>(seen.begin(), seen.end());
 }
 
 Result<std::unique_ptr<MetricSelection>> MemoryMetricReader::select(std::span<const LabelMatcher> matchers,
                                                                     const SelectOptions& options) const {
-  Result<std::vector<const Series*>> found = matching(matchers, options.from_ms, options.to_ms);
-  if (!found.ok()) return Error{found.error()};
-  if (options.series_max != 0 && found->size() > options.series_max)
-    return Error{format("%zu series match; at most %llu may", found->size(),
+  std::vector<const Series*> found = LOCKSTEP_TRY(matching(matchers, options.from_ms, options.to_ms));
+  if (options.series_max != 0 && found.size() > options.series_max)
+    return Error{format("%zu series match; at most %llu may", found.size(),
                         static_cast<unsigned long long>(options.series_max))};
-  return std::unique_ptr<MetricSelection>(std::make_unique<MemorySelection>(*this, std::move(*found)));
+  return std::unique_ptr<MetricSelection>(std::make_unique<MemorySelection>(*this, std::move(found)));
 }
 
 Result<std::vector<std::string>> MemoryMetricReader::label_names(std::span<const std::vector<LabelMatcher>> any,
                                                                  int64_t from_ms, int64_t to_ms) const {
-  Result<std::vector<const Series*>> found = matching_any(any, from_ms, to_ms);
-  if (!found.ok()) return Error{found.error()};
+  std::vector<const Series*> found = LOCKSTEP_TRY(matching_any(any, from_ms, to_ms));
   std::set<std::string> names;
-  for (const Series* one : *found) {
+  for (const Series* one : found) {
     for (const auto& [name, value] : one->labels) names.insert(name);
   }
   return std::vector<std::string>(names.begin(), names.end());
@@ -176,10 +173,9 @@ Result<std::vector<std::string>> MemoryMetricReader::label_names(std::span<const
 Result<std::vector<std::string>> MemoryMetricReader::label_values(std::string_view wanted,
                                                                   std::span<const std::vector<LabelMatcher>> any,
                                                                   int64_t from_ms, int64_t to_ms) const {
-  Result<std::vector<const Series*>> found = matching_any(any, from_ms, to_ms);
-  if (!found.ok()) return Error{found.error()};
+  std::vector<const Series*> found = LOCKSTEP_TRY(matching_any(any, from_ms, to_ms));
   std::set<std::string> values;
-  for (const Series* one : *found) {
+  for (const Series* one : found) {
     for (const auto& [name, value] : one->labels) {
       if (name == wanted) values.insert(value);
     }

@@ -17,9 +17,8 @@ class SamplesOnly final : public MetricReader {
 
   Result<std::unique_ptr<MetricSelection>> select(std::span<const LabelMatcher> matchers,
                                                   const SelectOptions& options) const override {
-    Result<std::unique_ptr<MetricSelection>> selection = store_.select(matchers, options);
-    if (!selection.ok()) return selection;
-    return std::unique_ptr<MetricSelection>(std::make_unique<Selection>(std::move(*selection)));
+    std::unique_ptr<MetricSelection> selection = LOCKSTEP_TRY(store_.select(matchers, options));
+    return std::unique_ptr<MetricSelection>(std::make_unique<Selection>(std::move(selection)));
   }
   Result<std::vector<std::string>> label_names(std::span<const std::vector<LabelMatcher>> any, int64_t from_ms,
                                                int64_t to_ms) const override {
