@@ -1,0 +1,173 @@
+#!/usr/bin/env python3
+"""The documents hold together: every page is found, every link and path leads somewhere, every line fits a screen.
+
+    tools/check_docs.py            say what is wrong, in all .md files of the tree
+    tools/check_docs.py --wrap     first wrap prose that is too long (paragraphs with a long line alone)
+
+- Every page under docs/ is linked from docs/README.md, the index by question.
+- Every relative link leads to a file, and its #part to a heading of it.
+- Every path of the tree that is named exists: what begins with a folder of the root, and what ends like a source file
+  and is the end of some file's path ("recorder/ticks.h", "signatures.cc").
+- Every decision says what became of it, in its third line.
+- Prose is at most 140 characters wide. Tables, code and bench/results (written by programs) may be wider.
+"""
+import fnmatch
+import os
+import pathlib
+import re
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+INDEX = ROOT / "docs" / "README.md"
+WIDTH = 140
+SKIPPED = {".git", ".cache", "build", "node_modules", "dist", "artifacts", "__pycache__", ".pytest_cache"}
+TOPS = ("apps", "bench", "cmake", "deploy", "docs", "plugin", "python", "src", "tests", "tools", "web")
+# Written by programs when they run, so not in a fresh tree; or only where the build puts them.
+MADE = ("artifacts/", "build/", "web/dist", "web/node_modules", "bench/results/micro-", "tests/inferred_steps_test")
+
+LINK = re.compile(r"\]\(([^()\s]+)\)")
+IN_TREE = re.compile(r"(?<![\w./$~-])(?:\./)?((?:%s)/[\w.*/-]*[\w*/])" % "|".join(TOPS))
+SOURCE = re.compile(r"(?<![\w./*$~-])((?:[\w*.-]+/)*[a-zA-Z0-9*][\w*-]*\.(?:h|cc))(?![\w/])")
+LIST_ITEM = re.compile(r"\s*([-*+]|\d+[.)])\s+")
+# At the start of a line these would begin something else than prose.
+BEGINS_A_BLOCK = re.compile(r"([-*+]|\d+[.)]|#+|>|\||=+|-+|:|`{3}.*|~{3}.*|<.*)$")
+
+
+def tree():
+    """Every file of the tree, as paths from its root, and the folders that hold them."""
+    files, folders = set(), set()
+    for folder, inside, names in os.walk(ROOT):
+        inside[:] = sorted(name for name in inside if name not in SKIPPED)
+        here = pathlib.Path(folder).relative_to(ROOT).as_posix()
+        folders.add(here)
+        files.update(name if here == "." else f"{here}/{name}" for name in names)
+    return files, folders
+
+
+def slug(heading):
+    """The name of a heading in an address, as GitHub makes it."""
+    text = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", heading).strip().lower()
+    return re.sub(r"[^\w\- ]", "", text).replace(" ", "-")
+
+
+def headings(path):
+    return {slug(line.lstrip("#")) for line in path.read_text().splitlines() if re.match(r"#+ ", line)}
+
+
+def wrong_links(path, number, line):
+    for target in LINK.findall(line):
+        if re.match(r"[a-z]+:", target):
+            continue
+        name, _, part = target.partition("#")
+        there = (path.parent / name).resolve() if name else path
+        if not there.exists():
+            yield f"{number}: link to {target}, which is not there"
+        elif part and there.suffix == ".md" and part not in headings(there):
+            yield f"{number}: link to {target}, which has no such heading"
+
+
+def wrong_paths(path, number, line, files, folders, ends):
+    for match in IN_TREE.finditer(line):
+        name = match[1].rstrip("/.")
+        if name.startswith(MADE) or re.search(r"(^|/)[A-Z][A-Z_]*(/|$|\.|_|-)", name.replace("README.md", "")):
+            continue  # NAME stands for a name
+        if name in files or name in folders or fnmatch.filter(files, name) or fnmatch.filter(folders, name):
+            continue
+        if (path.parent / name).exists() or f"{name}.h" in files or f"{name}.py" in files:  # beside it; a module by its stem
+            continue
+        yield f"{number}: {name} is not in the tree"
+    for match in SOURCE.finditer(line):
+        name = match[1]
+        if name.startswith(TOPS) or "NAME" in name:
+            continue
+        if name not in ends and not any(fnmatch.fnmatch(end, name) for end in ends if "*" in name):
+            yield f"{number}: no file of the tree ends in {name}"
+
+
+def blocks(lines):
+    """(first, last + 1, is_prose) of each run of lines that belong together."""
+    at, fenced = 0, False
+    while at < len(lines):
+        line = lines[at]
+        start = at
+        at += 1
+        if re.match(r"\s*(```|~~~)", line):
+            fenced = not fenced
+        elif not fenced and line.strip() and not re.match(r"\s*(#|\||<)| {4}(?!\s*([-*+]|\d+[.)])\s)", line):
+            while at < len(lines) and lines[at].strip() and not re.match(r"\s*(#+ |\||<|```|~~~)", lines[at]) \
+                    and not LIST_ITEM.match(lines[at]):
+                at += 1
+            yield start, at, True
+            continue
+        yield start, at, False
+
+
+def words(text):
+    """Split at blanks, but not inside `code` or a [link](of few words)."""
+    pieces = re.findall(r"(?:`+[^`]*`+|\[[^]\n]{0,60}\]\([^)\s]*\)|\S)+", text)
+    assert " ".join(pieces).split() == text.split(), text
+    return pieces
+
+
+def wrapped(lines):
+    marker = LIST_ITEM.match(lines[0])
+    first = lines[0][:marker.end()] if marker else re.match(r"\s*", lines[0])[0]
+    rest = " " * len(first)
+    text = " ".join([lines[0][len(first):].strip()] + [line.strip() for line in lines[1:]])
+    made, line = [], first
+    for word in words(text):
+        if len(line) + len(word) + 1 > WIDTH and line.strip() != first.strip() and not BEGINS_A_BLOCK.match(word):
+            made.append(line.rstrip())
+            line = rest
+        line += word + " "
+    return made + [line.rstrip()]
+
+
+def too_long(lines):
+    """Of these lines, the numbers of those that are wider than a screen and could be broken."""
+    for start, end, prose in blocks(lines):
+        if prose and any(len(line) > WIDTH for line in lines[start:end]) and wrapped(lines[start:end]) != lines[start:end]:
+            yield from (number for number in range(start, end) if len(lines[number]) > WIDTH)
+
+
+def wrap(path):
+    lines = path.read_text().splitlines()
+    made = []
+    for start, end, prose in blocks(lines):
+        block = lines[start:end]
+        made += wrapped(block) if prose and any(len(line) > WIDTH for line in block) else block
+    if made != lines:
+        path.write_text("\n".join(made) + "\n")
+
+
+def main():
+    files, folders = tree()
+    ends = {"/".join(parts[-count:]) for parts in (name.split("/") for name in files) if parts[-1].endswith((".h", ".cc"))
+            for count in range(1, len(parts) + 1)}
+    pages = [ROOT / name for name in sorted(files) if name.endswith(".md")]
+    measured = ROOT / "bench" / "results"
+    wrong = []
+    for path in pages:
+        name = path.relative_to(ROOT).as_posix()
+        if "--wrap" in sys.argv[1:] and measured not in path.parents:
+            wrap(path)
+        lines = path.read_text().splitlines()
+        for number, line in enumerate(lines, 1):
+            for what in (*wrong_links(path, number, line), *wrong_paths(path, number, line, files, folders, ends)):
+                wrong.append(f"{name}:{what}")
+        if measured not in path.parents:
+            wrong += [f"{name}:{number + 1}: longer than {WIDTH} characters (tools/check_docs.py --wrap)" for number in too_long(lines)]
+    linked = {(INDEX.parent / target.partition("#")[0]).resolve() for target in LINK.findall(INDEX.read_text())} if INDEX.exists() else set()
+    for path in pages:
+        if INDEX.parent in path.parents and path not in linked | {INDEX}:
+            wrong.append(f"{path.relative_to(ROOT)}: not linked from docs/README.md")
+        if path.parent == INDEX.parent / "decisions" and not re.match(r"# \d+\. .*\n\n\*\*Status\.\*\* ", path.read_text()):
+            wrong.append(f"{path.relative_to(ROOT)}: has no line **Status.** behind its title")
+    for line in wrong:
+        print(line, file=sys.stderr)
+    print(f"docs: {len(pages)} pages, {len(wrong)} wrong")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
