@@ -43,7 +43,7 @@ std::optional<HostPort> parse_address(std::string_view text) {
 }
 
 // What the other side said, fit for an error line.
-std::string quoted(std::string_view said) {
+std::string in_quotes(std::string_view said) {
   std::string text(said.substr(0, 100));
   for (char& c : text) {
     if (has_control_characters({&c, 1})) c = '?';
@@ -67,7 +67,7 @@ class Exchange {
   Result<void> open() {
     LOCKSTEP_TRY(connect());
     std::string greeting = LOCKSTEP_TRY(ask("CLIENT PROTOCOL 2"));
-    if (!starts_with(greeting, "SERVER PROTOCOL ")) return error("answers, but not as RAS: " + quoted(greeting));
+    if (!starts_with(greeting, "SERVER PROTOCOL ")) return error("answers, but not as RAS: " + in_quotes(greeting));
     // Never 0: NCCL would wait for ever, and keep what it gathered for ever.
     int gather_s = std::max(1, (timeout_ms_ - 1000 - kServerExtraMs) / 1000);
     LOCKSTEP_TRY(ask(format("TIMEOUT %d", gather_s)));
@@ -198,7 +198,7 @@ Result<RasReport> ras_status(const RasOptions& options) {
   LOCKSTEP_TRY(exchange.send("VERBOSE STATUS\n"));
   std::string answer = LOCKSTEP_TRY(exchange.read_rest());
   if (answer.empty()) return exchange.error("closed the connection without an answer");
-  if (starts_with(answer, "ERROR")) return exchange.error("refuses: " + quoted(answer.substr(0, answer.find('\n'))));
+  if (starts_with(answer, "ERROR")) return exchange.error("refuses: " + in_quotes(answer.substr(0, answer.find('\n'))));
   Result<RasReport> report = json ? parse_ras_json(answer) : parse_ras_text(answer);
   if (!report) return exchange.error("gave a report that cannot be read: " + report.error());
   return report;
@@ -211,7 +211,7 @@ Result<void> ras_set_profiler_mask(const RasOptions& options, uint32_t mask) {
   if (starts_with(answer, "OK")) return {};
   if (starts_with(answer, "ERROR: Unknown command"))
     return exchange.error("cannot set the profiler mask: this needs NCCL 2.31 or newer");
-  return exchange.error(format("refuses profiler mask 0x%x: ", mask) + quoted(answer));
+  return exchange.error(format("refuses profiler mask 0x%x: ", mask) + in_quotes(answer));
 }
 
 }  // namespace lockstep
