@@ -5,8 +5,11 @@
 
 #include <simdjson.h>
 
+#include <optional>
 #include <string>
 #include <string_view>
+
+#include "model/verdict_terms.h"
 
 namespace lockstep::cli {
 
@@ -15,6 +18,11 @@ using Json = simdjson::dom::element;
 inline std::string text_of(const Json& object, const char* key) {
   std::string_view value;
   return object[key].get_string().get(value) ? std::string() : std::string(value);
+}
+// Nothing also where this version does not know the word.
+template <typename Term>
+std::optional<Term> term_in(const Json& object, const char* key) {
+  return term_of<Term>(text_of(object, key));
 }
 inline double number_of(const Json& object, const char* key, double fallback = 0) {
   double value = 0;

@@ -314,7 +314,7 @@ class Demo {
     std::string after;
     if (sighting.trial != sim::Judge::kNone) {
       const sim::Trial& trial = judge_.trials()[sighting.trial];
-      const bool over = verdict.state == "cleared" && trial.cleared_ns != 0;
+      const bool over = verdict.state == VerdictState::kCleared && trial.cleared_ns != 0;
       const double seconds_after =
           static_cast<double>(clock_.monotonic_ns() - (over ? trial.cleared_ns : trial.injected_ns)) / 1e9;
       after = over ? format(", %.1f s after", seconds_after)
@@ -323,11 +323,11 @@ class Demo {
     } else {
       after = "  NOT INJECTED";
     }
-    say_at(format("%-9s  %s, %s: %s %s, %s%s", verdict.state.c_str(), job.c_str(), verdict.kind.c_str(),
+    say_at(format("%-9s  %s, %s: %s %s, %s%s", to_text(verdict.state), job.c_str(), to_text(verdict.kind),
                   verdict.ranks.size() == 1 ? "rank" : "ranks",
-                  human_ranks({verdict.ranks.begin(), verdict.ranks.end()}).c_str(), verdict.layer.c_str(),
+                  human_ranks({verdict.ranks.begin(), verdict.ranks.end()}).c_str(), to_text(verdict.layer),
                   after.c_str()));
-    if (verdict.state != "cleared") say_wrapped(verdict.sentence);
+    if (verdict.state != VerdictState::kCleared) say_wrapped(verdict.sentence);
   }
 
   void say_wrapped(const std::string& text) const {

@@ -117,14 +117,18 @@ std::string to_json(const DumpFolder& folder, const std::optional<Finding>& find
   for (int32_t rank : missing) json.number(rank);
   json.end_array();
   if (finding) {
-    json.key("finding").begin_object().field("cause", finding->cause).field("layer", finding->layer).key("ranks");
+    json.key("finding")
+        .begin_object()
+        .field("cause", to_text(finding->cause))
+        .field("layer", to_text(finding->layer))
+        .key("ranks");
     json.begin_array();
     for (int32_t rank : finding->ranks) json.number(rank);
     json.end_array().key("victims").begin_array();
     for (int32_t rank : finding->victims) json.number(rank);
     json.end_array().key("claims").begin_array();
     for (const Claim& entry : finding->chain)
-      json.begin_object().field("kind", entry.kind).field("claim", entry.claim).end_object();
+      json.begin_object().field("kind", to_text(entry.kind)).field("claim", entry.claim).end_object();
     json.end_array().end_object();
   }
   json.key("dumps").begin_array();
@@ -165,7 +169,7 @@ int hang_of_dumps(const std::string& path, bool json) {
   const std::vector<int32_t> missing = ranks_without_dump(folder->dumps);
   std::string sentence = finding ? finding->sentence : "Nothing is stuck: every rank is where the others are.";
   // Who left no dump may be the one everybody waits for.
-  const bool inside = !finding || finding->cause == "in-operation-stall";
+  const bool inside = !finding || finding->cause == Cause::kInOperationStall;
   if (inside && !missing.empty())
     sentence = format("Cannot tell: rank %s left no dump; the others wait for nobody among themselves.",
                       human_ranks({missing.begin(), missing.end()}).c_str());
@@ -181,7 +185,8 @@ int hang_of_dumps(const std::string& path, bool json) {
   print_wrapped(sentence, hang ? 7 : 0, !hang ? "" : finding->sure ? "HANG" : "HANG?");
   if (hang) {
     for (const Claim& entry : finding->chain) {
-      if (entry.kind == "event" && entry.query.find("/stacks") != std::string::npos) print_wrapped(entry.claim, 7);
+      if (entry.kind == ClaimKind::kEvent && entry.query.find("/stacks") != std::string::npos)
+        print_wrapped(entry.claim, 7);
     }
   }
   std::printf("\n");

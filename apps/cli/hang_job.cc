@@ -86,11 +86,14 @@ void print_dumps(const Json& document) {
 bool print_verdicts(const Json& why) {
   bool open = false;
   for (Json verdict : list_of(why, "verdicts")) {
-    if (text_of(verdict, "kind") != "hang" || text_of(verdict, "state") == "cleared") continue;
+    if (term_in<VerdictKind>(verdict, "kind") != VerdictKind::kHang ||
+        term_in<VerdictState>(verdict, "state") == VerdictState::kCleared)
+      continue;
     open = true;
-    print_wrapped(text_of(verdict, "sentence"), 7, text_of(verdict, "state") == "suspected" ? "HANG?" : "HANG");
+    print_wrapped(text_of(verdict, "sentence"), 7,
+                  term_in<VerdictState>(verdict, "state") == VerdictState::kSuspected ? "HANG?" : "HANG");
     for (Json entry : list_of(verdict, "chain")) {
-      if (text_of(entry, "kind") == "event") print_wrapped(text_of(entry, "claim"), 7);
+      if (term_in<ClaimKind>(entry, "kind") == ClaimKind::kEvent) print_wrapped(text_of(entry, "claim"), 7);
     }
     std::printf("\n");
   }
@@ -144,7 +147,8 @@ int hang_of_job(const std::string& server, const std::string& job, const std::st
   }
   bool open = false;
   for (Json verdict : list_of(verdicts, "verdicts"))
-    open |= text_of(verdict, "kind") == "hang" && text_of(verdict, "state") != "cleared";
+    open |= term_in<VerdictKind>(verdict, "kind") == VerdictKind::kHang &&
+            term_in<VerdictState>(verdict, "state") != VerdictState::kCleared;
   if (json) {
     std::printf("%s\n", std::string(trim(stacks.body)).c_str());
   } else {

@@ -469,7 +469,7 @@ std::string to_json(const View& view, const std::vector<Skipped>& skipped, const
         .field("last_call_unix_ns", job.last_call_unix_ns);
     if (job.finding) {
       out.key("finding").begin_object();
-      out.field("cause", job.finding->cause).field("layer", job.finding->layer);
+      out.field("cause", to_text(job.finding->cause)).field("layer", to_text(job.finding->layer));
       for (const auto& [key, ranks] : {std::pair{"ranks", &job.finding->ranks}, {"victims", &job.finding->victims}}) {
         out.key(key).begin_array();
         for (int32_t rank : *ranks) out.number(static_cast<int>(rank));

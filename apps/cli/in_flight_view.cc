@@ -269,7 +269,7 @@ void judge_job(JobView& job, std::vector<Recording*>& ranks, bool live, int64_t 
     return;
   }
   job.finding = find_hang(window, input);
-  const bool blames_inside = job.finding && job.finding->cause == "in-operation-stall";
+  const bool blames_inside = job.finding && job.finding->cause == Cause::kInOperationStall;
   if (blames_inside) {
     const Standing stuck = standing_of(job, limit);
     if (stuck.comm != nullptr && !stuck.comm->unseen_members.empty()) job.finding.reset();

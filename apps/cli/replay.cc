@@ -22,6 +22,7 @@
 #include "base/flags.h"
 #include "base/process.h"
 #include "base/text.h"
+#include "model/verdict_terms.h"
 #include "net/http_client.h"
 
 namespace lockstep::cli {
@@ -110,10 +111,10 @@ Result<Diagnosis> read_diagnosis(std::string body) {
     simdjson::dom::parser verdict_parser;
     simdjson::dom::element verdict;
     if (verdict_parser.parse(raw.data(), raw.size()).get(verdict)) continue;
-    const auto verdict_state = value_or<std::string_view>(verdict["state"], "");
-    const auto kind = value_or<std::string_view>(verdict["kind"], "");
+    const auto verdict_state = term_of<VerdictState>(value_or<std::string_view>(verdict["state"], ""));
+    const auto kind = term_of<VerdictKind>(value_or<std::string_view>(verdict["kind"], ""));
     answer.verdicts.emplace_back(raw);
-    if (kind == "hang" && verdict_state == "confirmed") answer.hang_confirmed = true;
+    if (kind == VerdictKind::kHang && verdict_state == VerdictState::kConfirmed) answer.hang_confirmed = true;
   }
   answer.body = std::move(body);
   return answer;

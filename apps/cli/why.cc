@@ -100,14 +100,14 @@ std::string feedback_text(const Json& feedback) {
 void print_verdict(const Json& verdict) {
   // One short word in front: the column is narrow, and the sentence says the rest.
   std::string kind = text_of(verdict, "kind");
-  if (kind == "inefficient") kind = "waste";
-  if (kind == "incorrect") kind = "wrong";
+  if (term_of<VerdictKind>(kind) == VerdictKind::kInefficient) kind = "waste";
+  if (term_of<VerdictKind>(kind) == VerdictKind::kIncorrect) kind = "wrong";
   for (char& c : kind) c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
-  std::string state = text_of(verdict, "state");
+  const std::optional<VerdictState> state = term_in<VerdictState>(verdict, "state");
   print_headed(kind.c_str(), text_of(verdict, "sentence"));
-  print_row("state", state + (state == "suspected" ? ": a few more steps will tell"
-                              : state == "cleared" ? ": it is over"
-                                                   : ""));
+  print_row("state", text_of(verdict, "state") + (state == VerdictState::kSuspected ? ": a few more steps will tell"
+                                                  : state == VerdictState::kCleared ? ": it is over"
+                                                                                    : ""));
   print_row("cost", format("%.0f %% of the job, %s so far", number_of(verdict, "lost_share") * 100,
                            gpu_time(number_of(verdict, "lost_gpu_seconds")).c_str()));
   Json culprit;
@@ -117,7 +117,7 @@ void print_verdict(const Json& verdict) {
   }
   // The label says it already: "not  Not the input" reads badly.
   struct Row {
-    const char* kind;
+    ClaimKind kind;
     const char* label;
     const char* said_by_label;
   };
@@ -128,13 +128,14 @@ void print_verdict(const Json& verdict) {
   simdjson::dom::array chain;
   std::string_view last_label;
   if (!verdict["chain"].get_array().get(chain)) {
-    for (Row row : {Row{"self_time", "because", ""}, Row{"path", "because", ""}, Row{"counter", "because", ""},
-                    Row{"event", "because", ""}, Row{"waits_for", "waits", ""},
-                    Row{"counterfactual", "without", "Without it "}, Row{"exclusion", "not", "Not "}}) {
+    for (Row row : {Row{ClaimKind::kSelfTime, "because", ""}, Row{ClaimKind::kPath, "because", ""},
+                    Row{ClaimKind::kCounter, "because", ""}, Row{ClaimKind::kEvent, "because", ""},
+                    Row{ClaimKind::kWaitsFor, "waits", ""}, Row{ClaimKind::kCounterfactual, "without", "Without it "},
+                    Row{ClaimKind::kExclusion, "not", "Not "}}) {
       const char* label = row.label == last_label ? "" : row.label;
       int printed = 0;
       for (Json entry : chain) {
-        if (text_of(entry, "kind") != row.kind) continue;
+        if (term_in<ClaimKind>(entry, "kind") != row.kind) continue;
         if (++printed > kClaimsPerKind) continue;
         print_row(label, after(text_of(entry, "claim"), row.said_by_label));
         label = "";
@@ -156,7 +157,7 @@ void print_verdict(const Json& verdict) {
   Json feedback;
   if (!verdict["feedback"].get(feedback) && feedback.is_object()) {
     print_row("judged", feedback_text(feedback));
-  } else if (const std::string id = text_of(verdict, "id"); !id.empty() && state != "suspected") {
+  } else if (const std::string id = text_of(verdict, "id"); !id.empty() && state != VerdictState::kSuspected) {
     std::printf("      judge     lockstep verdict %s --right | --wrong\n", shell_word(id).c_str());
   }
   std::printf("\n");
@@ -207,7 +208,7 @@ void print_why(std::string_view why_json, std::string_view server_url, std::stri
   simdjson::dom::array verdicts;
   if (!why["verdicts"].get_array().get(verdicts)) {
     for (Json verdict : verdicts) {
-      ++(text_of(verdict, "state") == "cleared" ? cleared : open);
+      ++(term_in<VerdictState>(verdict, "state") == VerdictState::kCleared ? cleared : open);
       print_verdict(verdict);
     }
   }
@@ -271,7 +272,7 @@ int run_why(const Arguments& arguments) {
   simdjson::dom::array verdicts;
   bool open = false;
   if (!why["verdicts"].get_array().get(verdicts)) {
-    for (Json verdict : verdicts) open |= text_of(verdict, "state") != "cleared";
+    for (Json verdict : verdicts) open |= term_in<VerdictState>(verdict, "state") != VerdictState::kCleared;
   }
   return open ? kExitNo : kExitOk;
 }

@@ -127,7 +127,7 @@ Row measure(int64_t ranks, int64_t played, int64_t fed) {
   std::vector<double> looks, halfway;
   double feeding = 0, looking = 0;
   std::map<std::string, std::pair<int64_t, int64_t>> found;  // cause and rank: suspected and confirmed in step
-  std::set<std::string> layers;                              // of confirmed verdicts
+  std::set<Layer> layers;                                    // of confirmed verdicts
   int64_t last_ns = 0;
   for (int64_t number = 0; number < fed; ++number) {
     if (number < played) {
@@ -155,10 +155,10 @@ Row measure(int64_t ranks, int64_t played, int64_t fed) {
       (to == who.size() ? looks : halfway).push_back(look);
     }
     for (const Verdict& verdict : number < played ? engine.verdicts("big") : std::vector<Verdict>{}) {
-      std::string key = verdict.culprit.cause + " of rank " +
+      std::string key = to_text(verdict.culprit.cause) + std::string(" of rank ") +
                         human_ranks({verdict.culprit.ranks.begin(), verdict.culprit.ranks.end()}, 3);
       auto [at, fresh] = found.try_emplace(key, number, -1);
-      if (verdict.state != "confirmed") continue;
+      if (verdict.state != VerdictState::kConfirmed) continue;
       if (at->second.second < 0) at->second.second = number;
       layers.insert(verdict.culprit.layer);
     }
@@ -176,7 +176,7 @@ Row measure(int64_t ranks, int64_t played, int64_t fed) {
     row.verdicts += format("  %s: suspected with step %lld, confirmed with step %lld\n", key.c_str(),
                            static_cast<long long>(when.first), static_cast<long long>(when.second));
   // Two causes without node signals: own kernels, and input. The link is found by its flows.
-  row.right = layers.contains("gpu") && layers.contains("input");
+  row.right = layers.contains(Layer::kGpu) && layers.contains(Layer::kInput);
   std::printf("%lld ranks: told of its groups in %.2f s of CPU, %.0f bytes per rank\n", static_cast<long long>(ranks),
               set_up.seconds, static_cast<double>(set_up.bytes) / static_cast<double>(ranks));
   return row;

@@ -44,12 +44,12 @@ struct TestDiagnosis final : VerdictSource {
   std::vector<EarlyWarning> warnings() const override { return ahead; }
 };
 
-Verdict verdict_of(std::string id, std::string job_id, std::string state, std::string kind, int64_t found) {
+Verdict verdict_of(std::string id, std::string job_id, VerdictState state, VerdictKind kind, int64_t found) {
   Verdict verdict;
   verdict.id = std::move(id);
   verdict.job_id = std::move(job_id);
-  verdict.state = std::move(state);
-  verdict.kind = std::move(kind);
+  verdict.state = state;
+  verdict.kind = kind;
   verdict.found_unix_ns = found;
   verdict.sentence = "Verdict " + verdict.id;
   return verdict;
@@ -180,9 +180,10 @@ TEST_F(ApiTest, JobsAreListedWorstFirst) {
   steps_.append_step(identity_of(0, "b-stuck"), step_of(1, false), clock_.now);
   steps_.append_step(identity_of(0, "c-maybe"), step_of(1, false), clock_.now);
   steps_.append_step(identity_of(0, "d-gone"), step_of(1, false), clock_.now - 31'000'000'000);
-  diagnosis_.list = {
-      verdict_of("v1", "llama-70b", "confirmed", "slow", 5), verdict_of("v2", "b-stuck", "confirmed", "hang", 6),
-      verdict_of("v3", "c-maybe", "suspected", "slow", 7), verdict_of("v4", "a-fine", "cleared", "slow", 7)};
+  diagnosis_.list = {verdict_of("v1", "llama-70b", VerdictState::kConfirmed, VerdictKind::kSlow, 5),
+                     verdict_of("v2", "b-stuck", VerdictState::kConfirmed, VerdictKind::kHang, 6),
+                     verdict_of("v3", "c-maybe", VerdictState::kSuspected, VerdictKind::kSlow, 7),
+                     verdict_of("v4", "a-fine", VerdictState::kCleared, VerdictKind::kSlow, 7)};
   element answer = json("/api/jobs");
   std::vector<std::pair<std::string, std::string>> list;
   for (element job : answer["jobs"].get_array()) list.emplace_back(text(job["job_id"]), text(job["health"]));
@@ -199,8 +200,8 @@ TEST_F(ApiTest, JobsAreListedWorstFirst) {
 }
 
 TEST_F(ApiTest, AJobSaysWhereItStands) {
-  diagnosis_.list = {verdict_of("v1", "llama-70b", "confirmed", "slow", 5),
-                     verdict_of("v2", "llama-70b", "cleared", "slow", 4)};
+  diagnosis_.list = {verdict_of("v1", "llama-70b", VerdictState::kConfirmed, VerdictKind::kSlow, 5),
+                     verdict_of("v2", "llama-70b", VerdictState::kCleared, VerdictKind::kSlow, 4)};
   element job = json("/api/jobs/llama-70b");
   EXPECT_EQ(text(job["job_id"]), "llama-70b");
   EXPECT_EQ(job["attempt"].get_int64().value(), 0);
@@ -222,7 +223,7 @@ TEST_F(ApiTest, AJobSaysWhereItStands) {
 }
 
 TEST_F(ApiTest, WhyShowsVerdictsAndWhereTheTimeGoes) {
-  diagnosis_.list = {verdict_of("v1", "llama-70b", "confirmed", "slow", 5)};
+  diagnosis_.list = {verdict_of("v1", "llama-70b", VerdictState::kConfirmed, VerdictKind::kSlow, 5)};
   element why = json("/api/jobs/llama-70b/why");
   EXPECT_EQ(text(why["job"]["job_id"]), "llama-70b");
   EXPECT_EQ(text(why["health"]), "slow");
@@ -281,11 +282,11 @@ TEST_F(ApiTest, CostSharesAddToOneAndMoneyIsShownOnlyWhereThereIsAPrice) {
       steps_.append_step(identity_of(rank), summary, clock_.now);
     }
   }
-  Verdict verdict = verdict_of("v-1", "llama-70b", "confirmed", "slow", 5);
+  Verdict verdict = verdict_of("v-1", "llama-70b", VerdictState::kConfirmed, VerdictKind::kSlow, 5);
   verdict.since_step = 25;
   verdict.through_step = 39;
   verdict.lost_share = 0.2;  // 30 of the 50 ms
-  verdict.culprit = {.ranks = {2}, .layer = "gpu", .cause = "throttle-power"};
+  verdict.culprit = {.ranks = {2}, .layer = Layer::kGpu, .cause = Cause::kThrottlePower};
   diagnosis_.list = {verdict};
   element cost = json("/api/jobs/llama-70b/cost");
   EXPECT_NEAR(number(cost["baseline_ms"]), 100, 1e-9);
@@ -344,10 +345,14 @@ TEST_F(ApiTest, ARankShowsTheNumbersOfAStepAndItsMfuWhereFlopsAndPeakWereTold) {
 }
 
 TEST_F(ApiTest, VerdictsOfAnEarlierRunAreShownButNeverOpenAndLiveOnesWin) {
-  ASSERT_TRUE(state_->save_verdict(verdict_of("v1", "llama-70b", "suspected", "slow", 5)).ok());
-  ASSERT_TRUE(state_->save_verdict(verdict_of("old", "llama-70b", "confirmed", "slow", 3)).ok());
-  ASSERT_TRUE(state_->save_verdict(verdict_of("older", "job-of-last-week", "confirmed", "hang", 2)).ok());
-  diagnosis_.list = {verdict_of("v1", "llama-70b", "confirmed", "slow", 5)};
+  ASSERT_TRUE(
+      state_->save_verdict(verdict_of("v1", "llama-70b", VerdictState::kSuspected, VerdictKind::kSlow, 5)).ok());
+  ASSERT_TRUE(
+      state_->save_verdict(verdict_of("old", "llama-70b", VerdictState::kConfirmed, VerdictKind::kSlow, 3)).ok());
+  ASSERT_TRUE(
+      state_->save_verdict(verdict_of("older", "job-of-last-week", VerdictState::kConfirmed, VerdictKind::kHang, 2))
+          .ok());
+  diagnosis_.list = {verdict_of("v1", "llama-70b", VerdictState::kConfirmed, VerdictKind::kSlow, 5)};
   element why = json("/api/jobs/llama-70b/why");
   ASSERT_EQ(why["verdicts"].get_array().size(), 2u);
   EXPECT_EQ(text(why["verdicts"].at(0)["state"]), "confirmed");
@@ -374,8 +379,8 @@ TEST_F(ApiTest, VerdictsOfAnEarlierRunAreShownButNeverOpenAndLiveOnesWin) {
 
 TEST_F(ApiTest, WhatAPersonSaysOfAVerdictIsKeptShownAndCanBeTakenBack) {
   const std::string id = "llama-70b.0-slow-own-5.1";
-  diagnosis_.list = {verdict_of(id, "llama-70b", "confirmed", "slow", 5)};
-  diagnosis_.list[0].culprit.cause = "slow-compute";
+  diagnosis_.list = {verdict_of(id, "llama-70b", VerdictState::kConfirmed, VerdictKind::kSlow, 5)};
+  diagnosis_.list[0].culprit.cause = Cause::kSlowCompute;
   EXPECT_TRUE(json("/api/verdicts/" + id)["feedback"].is_null());
   HttpResponse answer =
       post("/api/verdicts/" + id + "/feedback", R"({"right": false, "cause": "ecc", "note": "swapped the GPU"})");
@@ -399,7 +404,7 @@ TEST_F(ApiTest, WhatAPersonSaysOfAVerdictIsKeptShownAndCanBeTakenBack) {
 }
 
 TEST_F(ApiTest, FeedbackThatMakesNoSenseIsRefusedWithOneLineAndCounted) {
-  diagnosis_.list = {verdict_of("v1", "llama-70b", "confirmed", "slow", 5)};
+  diagnosis_.list = {verdict_of("v1", "llama-70b", VerdictState::kConfirmed, VerdictKind::kSlow, 5)};
   auto refused = [&](const std::string& path, const std::string& body, int status, const std::string& part) {
     HttpResponse response = post(path, body);
     EXPECT_EQ(response.status, status) << response.body;
@@ -425,7 +430,7 @@ TEST_F(ApiTest, WarningsNameTheRankThatTheyWouldHit) {
   gpu.state = "raised";
   gpu.host = "node-1";
   gpu.gpu_uuid = "GPU-3";
-  gpu.cause = "ecc";
+  gpu.cause = Cause::kEcc;
   gpu.horizon_s = 7200;
   gpu.sentence = "GPU-3 of node-1: corrected memory errors rise; ecc expected in about 2 h.";
   gpu.next = {"move the job", "nvidia-smi -q -i GPU-3"};
@@ -750,7 +755,7 @@ TEST_F(ApiTest, EveryRouteOfTheTableAnswers) {
   group.spans[0].trace_id = TraceId{1};
   spans_.append(group, clock_.now);
   const std::string trace_id = to_hex(step_trace_id("llama-70b", 0, 7));
-  diagnosis_.list = {verdict_of("v1", "llama-70b", "confirmed", "slow", 5)};
+  diagnosis_.list = {verdict_of("v1", "llama-70b", VerdictState::kConfirmed, VerdictKind::kSlow, 5)};
   for (const Route& route : routes()) {
     if (std::string_view(route.method) != "GET") continue;  // what changes something has tests of its own
     if (std::string_view(route.pattern).starts_with("/prometheus/")) continue;  // api/prometheus/prometheus_test.cc

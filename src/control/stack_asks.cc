@@ -21,8 +21,8 @@ std::vector<int32_t> StackAsks::ranks_for(const Verdict& verdict) {
 
 void StackAsks::note(const std::vector<Verdict>& changed, int64_t now_unix_ns) {
   for (const Verdict& verdict : changed) {
-    if (verdict.kind != "hang") continue;
-    if (verdict.state == "cleared") {
+    if (verdict.kind != VerdictKind::kHang) continue;
+    if (verdict.state == VerdictState::kCleared) {
       asked_.erase(verdict.id);
       continue;
     }

@@ -27,7 +27,7 @@ class StackAsksTest : public ::testing::Test {
     asks_.go_live();
   }
   static Verdict hang(std::vector<int32_t> culprits, std::vector<int32_t> victims) {
-    Verdict verdict{.id = "v", .job_id = "job", .state = "suspected", .kind = "hang"};
+    Verdict verdict{.id = "v", .job_id = "job", .state = VerdictState::kSuspected, .kind = VerdictKind::kHang};
     verdict.culprit.ranks = std::move(culprits);
     verdict.victim_ranks = std::move(victims);
     return verdict;
@@ -62,7 +62,7 @@ TEST_F(StackAsksTest, AsksOnceUntilAMinuteAndAHalfHasGoneOrOthersAreNamed) {
 
 TEST_F(StackAsksTest, SlowJobsAndReplayedHistoryAskNobody) {
   Verdict slow = hang({3}, {});
-  slow.kind = "slow";
+  slow.kind = VerdictKind::kSlow;
   asks_.note({slow}, kNow);
   StackAsks replayed(steps_, asked_, counters_);
   replayed.note({hang({3}, {})}, kNow);

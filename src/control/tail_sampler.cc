@@ -221,7 +221,7 @@ void TailSampler::tick(int64_t now_unix_ns) {
     auto found = jobs_.find(verdict.job_id);
     if (found == jobs_.end() || found->second.attempt != verdict.attempt) continue;
     Job& job = found->second;
-    if (verdict.state == "cleared") {
+    if (verdict.state == VerdictState::kCleared) {
       job.verdicts.erase(verdict.id);
       continue;
     }

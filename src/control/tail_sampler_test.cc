@@ -64,12 +64,13 @@ struct TailSamplerTest : ::testing::Test {
       if (step >= from && step <= to) ranks[static_cast<size_t>(rank)].own_ms = own_ms;
     };
   }
-  Verdict verdict(std::string id, int64_t since, std::vector<int32_t> ranks, std::string state = "suspected") const {
+  Verdict verdict(std::string id, int64_t since, std::vector<int32_t> ranks,
+                  VerdictState state = VerdictState::kSuspected) const {
     Verdict one;
     one.id = std::move(id);
     one.job_id = "job";
-    one.state = std::move(state);
-    one.kind = "slow";
+    one.state = state;
+    one.kind = VerdictKind::kSlow;
     one.since_step = since;
     one.culprit.ranks = std::move(ranks);
     return one;
@@ -162,7 +163,7 @@ TEST_F(TailSamplerTest, AVerdictThatOnlyChangesItsNumbersIsNotAskedForAgain) {
   tail.tick(now);
   const size_t before = asker.asked.size();
   EXPECT_GT(before, 0u);
-  tail.note({verdict("v1", 15, {3}, "confirmed"), verdict("v1", 15, {3}, "cleared")});
+  tail.note({verdict("v1", 15, {3}, VerdictState::kConfirmed), verdict("v1", 15, {3}, VerdictState::kCleared)});
   tail.tick(now);
   EXPECT_EQ(asker.asked.size(), before);
 }
@@ -170,11 +171,11 @@ TEST_F(TailSamplerTest, AVerdictThatOnlyChangesItsNumbersIsNotAskedForAgain) {
 TEST_F(TailSamplerTest, WhatALogBroughtBackIsNotAskedFor) {
   MadeUpJob job(16);
   play(job, 0, 40, slow(30, 30, 5, 250));
-  tail.note({verdict("v1", 30, {5}, "confirmed")});
+  tail.note({verdict("v1", 30, {5}, VerdictState::kConfirmed)});
   tail.tick(now);
   tail.go_live();
   tail.tick(now);
-  tail.note({verdict("v1", 30, {5}, "confirmed")});
+  tail.note({verdict("v1", 30, {5}, VerdictState::kConfirmed)});
   tail.tick(now);
   EXPECT_TRUE(asker.asked.empty());
   play(job, 41, 50, slow(45, 45, 5, 250));

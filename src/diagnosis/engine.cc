@@ -40,11 +40,13 @@ std::string fill_in(std::string text, std::string_view mark, const std::string& 
 // What a finding is about as the detector has it, before anybody explains it: own-time findings of one rank are one
 // trouble, whatever layer the newest numbers point at; so are its links.
 const char* trouble_of(const Finding& finding) {
-  return finding.layer == "link" || finding.layer == "nic" || finding.layer == "switch" ? "net" : "own";
+  return finding.layer == Layer::kLink || finding.layer == Layer::kNic || finding.layer == Layer::kSwitch ? "net"
+                                                                                                          : "own";
 }
 
 std::string key_of(const Finding& finding) {
-  std::string key = finding.kind + "/" + (finding.trouble.empty() ? trouble_of(finding) : finding.trouble);
+  std::string key =
+      to_text(finding.kind) + std::string("/") + (finding.trouble.empty() ? trouble_of(finding) : finding.trouble);
   if (!finding.subject.empty()) return key + "/" + finding.subject;
   for (int32_t rank : finding.ranks) key += format("/%d", rank);
   return key;
@@ -52,7 +54,9 @@ std::string key_of(const Finding& finding) {
 
 // Links of several ranks that are slow because of the fabric are one trouble. The costliest speaks for all.
 void join_in_the_fabric(std::vector<Finding>& findings) {
-  auto in_the_fabric = [](const Finding& finding) { return finding.kind == "slow" && finding.layer == "switch"; };
+  auto in_the_fabric = [](const Finding& finding) {
+    return finding.kind == VerdictKind::kSlow && finding.layer == Layer::kSwitch;
+  };
   std::vector<const Finding*> alike;
   for (const Finding& finding : findings)
     if (in_the_fabric(finding)) alike.push_back(&finding);
@@ -91,7 +95,7 @@ Engine::Job& Engine::begin_attempt(const std::string& job_id, int64_t attempt, b
   Job& job = jobs_[job_id];
   std::vector<Tracked> kept;
   for (Tracked& tracked : job.tracked) {
-    tracked.verdict.state = "cleared";
+    tracked.verdict.state = VerdictState::kCleared;
     changed_[tracked.verdict.id] = tracked.verdict;
     if (tracked.was_confirmed) kept.push_back(std::move(tracked));
   }
@@ -205,9 +209,9 @@ bool Engine::explain(const Job& job, Finding& finding, int64_t now_unix_ns) cons
     return 0;
   };
   context.since_unix_ns =
-      finding.kind == "hang" ? now_unix_ns - finding.lost_ns_per_step : start_of(finding.since_step);
+      finding.kind == VerdictKind::kHang ? now_unix_ns - finding.lost_ns_per_step : start_of(finding.since_step);
   for (const Tracked& tracked : job.tracked) {  // what the window no longer remembers
-    if (context.since_unix_ns == 0 && tracked.key == key_of(finding) && tracked.verdict.state != "cleared")
+    if (context.since_unix_ns == 0 && tracked.key == key_of(finding) && tracked.verdict.state != VerdictState::kCleared)
       context.since_unix_ns = tracked.verdict.since_unix_ns;
   }
   if (context.since_unix_ns == 0) context.since_unix_ns = now_unix_ns - kSignalsTimeNs;
@@ -238,7 +242,7 @@ bool Engine::explain(const Job& job, Finding& finding, int64_t now_unix_ns) cons
     for (size_t i = 0; i < peers.size(); i += std::max<size_t>(1, peers.size() / kPeersMax))
       context.peers.push_back(window.ranks().at(peers[i]));
   }
-  const std::string layer = finding.layer;
+  const Layer layer = finding.layer;
   const Explanation explanation = explain_finding(signals_, priors_, context, finding);
   if (explanation.by_signals) {
     // A whole job's signals always hold some rank's: what they say of another layer is no second witness.
@@ -246,7 +250,7 @@ bool Engine::explain(const Job& job, Finding& finding, int64_t now_unix_ns) cons
     finding.only_with_signals = false;
   }
   const bool told = !context.culprits.empty() && signals_.last_heard_unix_ns(context.culprits.front().host) > 0;
-  if (finding.kind == "slow" && finding.sure && told && !explanation.by_signals &&
+  if (finding.kind == VerdictKind::kSlow && finding.sure && told && !explanation.by_signals &&
       now_unix_ns - context.since_unix_ns < kSignalsTimeNs)
     finding.sure = false;
   return explanation.by_signals;
@@ -308,14 +312,16 @@ bool Engine::evaluate(const std::string& job_id, Job& job, int64_t now_unix_ns) 
     HangInput input{job.status, job.typical_step_ns};
     std::optional<Finding> hang = find_hang(job.window, input);
     // A job that hangs is killed in the end: the deaths are no second trouble.
-    const bool killed = hang && hang->cause == "rank-dead" &&
+    const bool killed = hang && hang->cause == Cause::kRankDead &&
                         std::any_of(job.tracked.begin(), job.tracked.end(), [&](const Tracked& tracked) {
-                          return tracked.verdict.kind == "hang" && tracked.verdict.state == "confirmed" &&
+                          return tracked.verdict.kind == VerdictKind::kHang &&
+                                 tracked.verdict.state == VerdictState::kConfirmed &&
                                  tracked.finding.ranks != hang->ranks;
                         });
     if (killed) {
       for (const Tracked& tracked : job.tracked) {
-        if (tracked.verdict.kind == "hang" && tracked.verdict.state == "confirmed") hangs.push_back(tracked.finding);
+        if (tracked.verdict.kind == VerdictKind::kHang && tracked.verdict.state == VerdictState::kConfirmed)
+          hangs.push_back(tracked.finding);
       }
     } else if (hang) {
       explain(job, *hang, now_unix_ns);
@@ -341,7 +347,7 @@ bool Engine::look_at_steps(const std::string& job_id, Job& job, int64_t now_unix
   std::set<int32_t> explained;
   std::vector<Explained> stretches;
   for (const Tracked& tracked : job.tracked) {
-    if (tracked.finding.steps_hit < 1 || tracked.finding.kind != "slow") continue;
+    if (tracked.finding.steps_hit < 1 || tracked.finding.kind != VerdictKind::kSlow) continue;
     for (int32_t rank : tracked.finding.ranks)
       stretches.push_back({rank, tracked.verdict.since_step, tracked.verdict.through_step, tracked.was_confirmed});
   }
@@ -361,15 +367,16 @@ bool Engine::look_at_steps(const std::string& job_id, Job& job, int64_t now_unix
   // A steady culprit explains the slow steps; who else was slow now and then, or that the whole job is slower, does not
   // matter while it is there.
   auto whole_job = [](const Finding& finding) {
-    return finding.kind == "slow" && finding.ranks.empty() && finding.subject != "turns";
+    return finding.kind == VerdictKind::kSlow && finding.ranks.empty() && finding.subject != "turns";
   };
   bool steady = std::any_of(findings.begin(), findings.end(), [&](const Finding& finding) {
-    return finding.kind == "slow" && finding.steps_hit >= 1 && !whole_job(finding) && !finding.only_with_signals;
+    return finding.kind == VerdictKind::kSlow && finding.steps_hit >= 1 && !whole_job(finding) &&
+           !finding.only_with_signals;
   });
   if (steady) {
     // Input and own work are compared by their medians, which one culprit does not move; communication it does.
     std::erase_if(findings, [&](const Finding& finding) {
-      return finding.steps_hit < 1 || (whole_job(finding) && finding.layer == "switch");
+      return finding.steps_hit < 1 || (whole_job(finding) && finding.layer == Layer::kSwitch);
     });
   }
   // What needs signals to be believed gives way to what does not.
@@ -387,7 +394,7 @@ bool Engine::look_at_steps(const std::string& job_id, Job& job, int64_t now_unix
 void Engine::fill(const std::string& job_id, const Job& job, Tracked& tracked, const Finding& finding) {
   Verdict& verdict = tracked.verdict;
   std::string url = url_part(job_id);
-  bool hang = finding.kind == "hang";
+  bool hang = finding.kind == VerdictKind::kHang;
   verdict.kind = finding.kind;
   verdict.since_step =
       verdict.since_step < 0 || hang ? finding.since_step : std::min(verdict.since_step, finding.since_step);
@@ -476,7 +483,7 @@ void Engine::follow(const std::string& job_id, Job& job, std::vector<Finding> fi
     std::string key = key_of(finding);
     found.insert(key);
     auto tracked = std::find_if(job.tracked.begin(), job.tracked.end(), [&](const Tracked& entry) {
-      return entry.key == key && entry.verdict.state != "cleared";
+      return entry.key == key && entry.verdict.state != VerdictState::kCleared;
     });
     if (tracked == job.tracked.end()) {
       // What comes and goes is one trouble: soon after it was cleared it is open again.
@@ -484,7 +491,7 @@ void Engine::follow(const std::string& job_id, Job& job, std::vector<Finding> fi
         return entry.key == key && entry.was_confirmed && entry.verdict.attempt == job.attempt &&
                newest - entry.found_at_step <= kReopenSteps;
       });
-      if (tracked != job.tracked.end()) tracked->verdict.state = "suspected";
+      if (tracked != job.tracked.end()) tracked->verdict.state = VerdictState::kSuspected;
     }
     if (tracked == job.tracked.end()) {
       Tracked fresh;
@@ -494,20 +501,21 @@ void Engine::follow(const std::string& job_id, Job& job, std::vector<Finding> fi
       fresh.verdict.id = id_of(job_id, job, key, finding);
       fresh.verdict.found_unix_ns = now_unix_ns;
       fresh.verdict.since_unix_ns =
-          now_unix_ns - (finding.kind == "hang" ? finding.lost_ns_per_step
-                                                : finding.step_ns * std::max<int64_t>(0, newest - finding.since_step));
-      fresh.verdict.state = "suspected";
+          now_unix_ns - (finding.kind == VerdictKind::kHang
+                             ? finding.lost_ns_per_step
+                             : finding.step_ns * std::max<int64_t>(0, newest - finding.since_step));
+      fresh.verdict.state = VerdictState::kSuspected;
       job.tracked.push_back(std::move(fresh));
       tracked = job.tracked.end() - 1;
     }
     std::string before = to_json(tracked->verdict);
     if (finding.sure) {
-      tracked->verdict.state = "confirmed";
+      tracked->verdict.state = VerdictState::kConfirmed;
       tracked->was_confirmed = true;
     }
     tracked->found_at_step = newest;
     // Where a wrong number began is seen once; the steps after it show it on every rank.
-    if (finding.kind == "incorrect" && finding.ranks.empty() && !tracked->finding.ranks.empty()) {
+    if (finding.kind == VerdictKind::kIncorrect && finding.ranks.empty() && !tracked->finding.ranks.empty()) {
       tracked->finding.through_step = finding.through_step;
     } else {
       tracked->finding = finding;
@@ -518,9 +526,9 @@ void Engine::follow(const std::string& job_id, Job& job, std::vector<Finding> fi
 
   bool over = !job.ended.empty() && job.ended.size() >= job.window.ranks().size();
   for (auto tracked = job.tracked.begin(); tracked != job.tracked.end();) {
-    bool is_hang = tracked->verdict.kind == "hang";
+    bool is_hang = tracked->verdict.kind == VerdictKind::kHang;
     bool unproven_at_the_end = over && !tracked->was_confirmed;
-    if (tracked->verdict.state == "cleared" || is_hang != hang_pass ||
+    if (tracked->verdict.state == VerdictState::kCleared || is_hang != hang_pass ||
         (!unproven_at_the_end && (found.contains(tracked->key) || (over && !is_hang)))) {
       ++tracked;
       continue;
@@ -541,7 +549,7 @@ void Engine::follow(const std::string& job_id, Job& job, std::vector<Finding> fi
       ++tracked;
       continue;
     }
-    tracked->verdict.state = "cleared";
+    tracked->verdict.state = VerdictState::kCleared;
     changed_[tracked->verdict.id] = tracked->verdict;
     if (tracked->was_confirmed) {
       ++tracked;
@@ -560,7 +568,7 @@ std::vector<Verdict> Engine::verdicts(std::string_view job_id) const {
     for (const Tracked& tracked : job.tracked) all.push_back(tracked.verdict);
   }
   std::stable_sort(all.begin(), all.end(), [](const Verdict& a, const Verdict& b) {
-    bool a_open = a.state != "cleared", b_open = b.state != "cleared";
+    bool a_open = a.state != VerdictState::kCleared, b_open = b.state != VerdictState::kCleared;
     if (a_open != b_open) return a_open;
     return a.found_unix_ns > b.found_unix_ns;
   });
@@ -574,7 +582,7 @@ std::string Engine::summary(std::string_view job_id) const {
   const Job& job = found->second;
   const JobWindow& window = job.window;
   for (const Tracked& tracked : job.tracked) {
-    if (tracked.verdict.state != "cleared") return tracked.verdict.sentence;
+    if (tracked.verdict.state != VerdictState::kCleared) return tracked.verdict.sentence;
   }
   std::vector<int64_t> steps = window.complete_steps();
   if (window.newest_step() < 0) {

@@ -28,7 +28,7 @@ struct EngineTest : ::testing::Test {
 
   std::string state() const {
     std::vector<Verdict> all = engine.verdicts("job");
-    return all.empty() ? "" : all.front().state;
+    return all.empty() ? "" : to_text(all.front().state);
   }
 };
 
@@ -45,7 +45,7 @@ TEST_F(EngineTest, SuspectsThenConfirmsThenClears) {
   EXPECT_EQ(all[0].culprit.host, "node-0");
   EXPECT_EQ(all[0].culprit.gpu_uuid, "GPU-5");
   EXPECT_EQ(all[0].job_id, "job");
-  EXPECT_EQ(all[0].kind, "slow");
+  EXPECT_EQ(all[0].kind, VerdictKind::kSlow);
 }
 
 TEST_F(EngineTest, ConfirmsWithinTenStepsOfTheFault) {
@@ -90,7 +90,7 @@ TEST_F(EngineTest, AVerdictKeepsItsIdWhileItLastsAndItsNumbersGrow) {
 TEST_F(EngineTest, AVerdictKeepsItsIdWhenItsLayerTurnsOutToBeAnother) {
   MadeUpJob job(8);
   std::set<std::string> ids;
-  std::set<std::string> layers;
+  std::set<Layer> layers;
   job.play(
       engine, 0, 80,
       [](int64_t step, std::vector<RankPlan>& ranks) {
@@ -103,7 +103,7 @@ TEST_F(EngineTest, AVerdictKeepsItsIdWhenItsLayerTurnsOutToBeAnother) {
           layers.insert(verdict.culprit.layer);
         }
       });
-  EXPECT_EQ(layers, (std::set<std::string>{"host", "gpu"}));
+  EXPECT_EQ(layers, (std::set<Layer>{Layer::kHost, Layer::kGpu}));
   EXPECT_EQ(ids.size(), 1u);
 }
 
@@ -114,7 +114,7 @@ TEST_F(EngineTest, TroubleThatIsSoonBackIsTheSameAgain) {
   });
   std::vector<Verdict> all = engine.verdicts("job");
   ASSERT_EQ(all.size(), 1u);
-  EXPECT_EQ(all[0].state, "confirmed");
+  EXPECT_EQ(all[0].state, VerdictState::kConfirmed);
   EXPECT_EQ(all[0].since_step, 20);
 }
 
@@ -125,9 +125,9 @@ TEST_F(EngineTest, ASecondFaultLongAfterTheFirstHasClearedGetsAnIdOfItsOwn) {
   });
   std::vector<Verdict> all = engine.verdicts("job");
   ASSERT_EQ(all.size(), 2u);
-  EXPECT_EQ(all[0].state, "confirmed");  // open first
+  EXPECT_EQ(all[0].state, VerdictState::kConfirmed);  // open first
   EXPECT_EQ(all[0].since_step, 140);
-  EXPECT_EQ(all[1].state, "cleared");
+  EXPECT_EQ(all[1].state, VerdictState::kCleared);
   EXPECT_NE(all[0].id, all[1].id);
 }
 
@@ -160,8 +160,8 @@ TEST_F(EngineTest, ASlowLinkIsALinkVerdictAlone) {
   std::vector<Verdict> all = engine.verdicts("job");
   ASSERT_EQ(all.size(), 1u);
   EXPECT_EQ(all[0].culprit.ranks, std::vector<int32_t>{3});
-  EXPECT_EQ(all[0].culprit.layer, "link");
-  EXPECT_EQ(all[0].state, "confirmed");
+  EXPECT_EQ(all[0].culprit.layer, Layer::kLink);
+  EXPECT_EQ(all[0].state, VerdictState::kConfirmed);
 }
 
 TEST_F(EngineTest, ALateRankWithSlowTransfersIsOneVerdictAndNoLink) {
@@ -174,7 +174,7 @@ TEST_F(EngineTest, ALateRankWithSlowTransfersIsOneVerdictAndNoLink) {
   });
   std::vector<Verdict> all = engine.verdicts("job");
   ASSERT_EQ(all.size(), 1u);
-  EXPECT_NE(all[0].culprit.layer, "link");
+  EXPECT_NE(all[0].culprit.layer, Layer::kLink);
 }
 
 TEST_F(EngineTest, SteadySlownessThatIsOverDoesNotComeBackAsAPause) {
@@ -182,7 +182,7 @@ TEST_F(EngineTest, SteadySlownessThatIsOverDoesNotComeBackAsAPause) {
   job.play(engine, 0, 200, slow(5, 30, 60, 200));
   std::vector<Verdict> all = engine.verdicts("job");
   ASSERT_EQ(all.size(), 1u);
-  EXPECT_EQ(all[0].state, "cleared");
+  EXPECT_EQ(all[0].state, VerdictState::kCleared);
 }
 
 TEST_F(EngineTest, UnevenSlownessThatIsOverDoesNotComeBackAsAPause) {
@@ -192,7 +192,7 @@ TEST_F(EngineTest, UnevenSlownessThatIsOverDoesNotComeBackAsAPause) {
   });
   std::vector<Verdict> all = engine.verdicts("job");
   ASSERT_EQ(all.size(), 1u);
-  EXPECT_EQ(all[0].state, "cleared");
+  EXPECT_EQ(all[0].state, VerdictState::kCleared);
 }
 
 TEST_F(EngineTest, PausesAreOneVerdictThatOutlastsTheQuietBetweenThem) {
@@ -204,7 +204,7 @@ TEST_F(EngineTest, PausesAreOneVerdictThatOutlastsTheQuietBetweenThem) {
       [&](int64_t step) {
         for (const Verdict& verdict : engine.verdicts("job")) {
           ids.insert(verdict.id);
-          EXPECT_TRUE(step <= 60 || verdict.state == "confirmed") << "after step " << step;
+          EXPECT_TRUE(step <= 60 || verdict.state == VerdictState::kConfirmed) << "after step " << step;
         }
       });
   EXPECT_EQ(ids.size(), 1u);
@@ -283,7 +283,7 @@ TEST_F(EngineTest, TellsEachChangeOnceAndTheLastStateOfEveryVerdict) {
         ranks[5].own_ms += step >= 40 && step < 70 ? 60 : 0;
       },
       [&](int64_t) {
-        for (const Verdict& verdict : engine.take_changed()) kept[verdict.id] = verdict.state;
+        for (const Verdict& verdict : engine.take_changed()) kept[verdict.id] = to_text(verdict.state);
         EXPECT_TRUE(engine.take_changed().empty());
       });
   ASSERT_EQ(kept.size(), 2u);
@@ -294,7 +294,7 @@ TEST_F(EngineTest, ANewAttemptClearsWhatTheOldOneHad) {
   MadeUpJob job(8);
   std::map<std::string, std::string> kept;
   auto keep = [&](int64_t) {
-    for (const Verdict& verdict : engine.take_changed()) kept[verdict.id] = verdict.state;
+    for (const Verdict& verdict : engine.take_changed()) kept[verdict.id] = to_text(verdict.state);
   };
   job.play(engine, 0, 60, slow(5, 30, 60), keep);
   ASSERT_EQ(state(), "confirmed");
@@ -302,7 +302,7 @@ TEST_F(EngineTest, ANewAttemptClearsWhatTheOldOneHad) {
   job.play(engine, 50, 80, {}, keep);
   std::vector<Verdict> all = engine.verdicts("job");
   ASSERT_EQ(all.size(), 1u);
-  EXPECT_EQ(all[0].state, "cleared");
+  EXPECT_EQ(all[0].state, VerdictState::kCleared);
   EXPECT_EQ(kept[all[0].id], "cleared");
   job.play(engine, 81, 120, slow(5, 81, 120), keep);
   ASSERT_EQ(engine.verdicts("job").size(), 2u);
@@ -313,7 +313,7 @@ TEST_F(EngineTest, ASuspicionOfAnEarlierAttemptIsWithdrawn) {
   MadeUpJob job(8);
   std::map<std::string, std::string> kept;
   auto keep = [&](int64_t) {
-    for (const Verdict& verdict : engine.take_changed()) kept[verdict.id] = verdict.state;
+    for (const Verdict& verdict : engine.take_changed()) kept[verdict.id] = to_text(verdict.state);
   };
   job.play(engine, 0, 7, slow(5, 2, 7), keep);
   ASSERT_EQ(state(), "suspected");
@@ -363,8 +363,8 @@ TEST_F(EngineTest, AHangIsConfirmedAndClearsWhenTheRanksMoveAgain) {
   engine.tick(now);
   std::vector<Verdict> all = engine.verdicts("job");
   ASSERT_EQ(all.size(), 1u);
-  EXPECT_EQ(all[0].kind, "hang");
-  EXPECT_EQ(all[0].state, "confirmed");
+  EXPECT_EQ(all[0].kind, VerdictKind::kHang);
+  EXPECT_EQ(all[0].state, VerdictState::kConfirmed);
   EXPECT_EQ(all[0].culprit.ranks, std::vector<int32_t>{2});
   EXPECT_EQ(all[0].lost_share, 1);
   EXPECT_NEAR(all[0].lost_gpu_seconds, 20, 0.1);
@@ -374,7 +374,7 @@ TEST_F(EngineTest, AHangIsConfirmedAndClearsWhenTheRanksMoveAgain) {
   job.play(engine, 21, 30);
   all = engine.verdicts("job");
   ASSERT_EQ(all.size(), 1u);
-  EXPECT_EQ(all[0].state, "cleared");
+  EXPECT_EQ(all[0].state, VerdictState::kCleared);
 }
 
 TEST_F(EngineTest, ARankThatHasJustSaidThatItMovesIsNotAccused) {
@@ -401,7 +401,7 @@ TEST_F(EngineTest, ARankThatDiesWhileTheOthersWaitIsNamed) {
   engine.tick(now);
   std::vector<Verdict> all = engine.verdicts("job");
   ASSERT_EQ(all.size(), 1u);
-  EXPECT_EQ(all[0].culprit.cause, "rank-dead");
+  EXPECT_EQ(all[0].culprit.cause, Cause::kRankDead);
   EXPECT_EQ(all[0].culprit.ranks, std::vector<int32_t>{2});
 }
 
@@ -500,7 +500,7 @@ TEST(Engine, AHostWhoseRanksAreLateTogetherIsOneVerdict) {
   ASSERT_EQ(verdicts.size(), 1u);
   EXPECT_EQ(verdicts[0].culprit.ranks.size(), 8u);
   EXPECT_EQ(verdicts[0].culprit.host, "node-1");
-  EXPECT_EQ(verdicts[0].culprit.layer, "host");
+  EXPECT_EQ(verdicts[0].culprit.layer, Layer::kHost);
 }
 
 TEST(Engine, TheSourceOfANanIsNotForgottenWhenItsStepIsLongAgo) {
@@ -513,7 +513,7 @@ TEST(Engine, TheSourceOfANanIsNotForgottenWhenItsStepIsLongAgo) {
   });
   ASSERT_EQ(engine.verdicts("job").size(), 1u);
   EXPECT_EQ(engine.verdicts("job")[0].culprit.ranks, std::vector<int32_t>{6});
-  EXPECT_EQ(engine.verdicts("job")[0].state, "confirmed");
+  EXPECT_EQ(engine.verdicts("job")[0].state, VerdictState::kConfirmed);
 }
 
 TEST(Engine, LooksAheadOnceASecondAndKeepsItsWarningsIdWhileItLasts) {

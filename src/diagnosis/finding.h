@@ -14,14 +14,14 @@
 namespace lockstep {
 
 struct Finding {
-  std::string kind;  // slow, hang
+  VerdictKind kind = VerdictKind::kSlow;
   std::vector<int32_t> ranks;
   std::string subject;  // what the finding is about where that is not its ranks; keeps it one verdict while they change
   std::string
       trouble;  // "own" time or "net": what it is followed by while layer and cause become clearer; the engine's
-  std::string layer;
+  Layer layer = Layer::kUnknown;
   std::string component;
-  std::string cause;
+  Cause cause = Cause::kNone;
   bool sure = false;  // enough evidence for "confirmed"
   // Steps alone say too little yet; with a node's signals that explain it there are two witnesses.
   bool sure_with_signals = false;

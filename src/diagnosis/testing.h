@@ -196,7 +196,8 @@ class MadeUpJob {
 inline std::set<int32_t> accused(const Engine& engine) {
   std::set<int32_t> ranks;
   for (const Verdict& verdict : engine.verdicts("job")) {
-    if (verdict.state != "cleared") ranks.insert(verdict.culprit.ranks.begin(), verdict.culprit.ranks.end());
+    if (verdict.state != VerdictState::kCleared)
+      ranks.insert(verdict.culprit.ranks.begin(), verdict.culprit.ranks.end());
   }
   return ranks;
 }

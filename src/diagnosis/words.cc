@@ -24,7 +24,7 @@ std::string group_name(const JobWindow& window, uint64_t comm_id) {
   return format("group of %d (%s)", found->second.size, human_ranks(ranks, 6).c_str());
 }
 
-Claim claim(std::string kind, std::string subject, std::string text, double value, std::string unit, double baseline,
+Claim claim(ClaimKind kind, std::string subject, std::string text, double value, std::string unit, double baseline,
             double peers, int64_t from, int64_t to, std::string query) {
   return Claim{std::move(text), std::move(kind), std::move(subject), value, std::move(unit), baseline, peers, from, to,
                std::move(query)};
@@ -160,7 +160,7 @@ void add_wait_claims(const JobWindow& window, int32_t culprit, const std::vector
     const Wait& wait = waits[i];
     std::string group = group_name(window, wait.comm_id);
     finding.chain.push_back(claim(
-        "waits_for", format("rank %d", culprit),
+        ClaimKind::kWaitsFor, format("rank %d", culprit),
         format("In the collectives of %s the others spend %s, rank %d only %s: it arrives last and they wait for it.",
                group.c_str(), per_step(wait.others).c_str(), culprit, human_duration(wait.own).c_str()),
         (wait.others - wait.own) / 1e6, "ms", 0, wait.others / 1e6, steps.front(), steps.back(),
@@ -168,7 +168,7 @@ void add_wait_claims(const JobWindow& window, int32_t culprit, const std::vector
     finding.victim_groups.push_back(group);
   }
   if (waits.empty()) {
-    finding.chain.push_back(claim("waits_for", format("rank %d", culprit),
+    finding.chain.push_back(claim(ClaimKind::kWaitsFor, format("rank %d", culprit),
                                   format("%zu ranks share collectives with rank %d, directly or through others.",
                                          finding.victims.size(), culprit),
                                   0, "ms", 0, 0, steps.front(), steps.back(),
@@ -205,7 +205,7 @@ void add_network_exclusion(const JobWindow& window, int32_t culprit, const std::
   double peers = median(rates);
   if (own < peers * 0.5) return;  // would contradict: then it is not an exclusion
   finding.chain.push_back(
-      claim("exclusion", format("network of rank %d", culprit),
+      claim(ClaimKind::kExclusion, format("network of rank %d", culprit),
             format("Not the network: its links carry %.1f GB/s while sending, its peers' %.1f.", own, peers), own,
             "GB/s", 0, peers, steps.front(), steps.back(), rank_query(culprit, steps.front(), steps.back())));
 }

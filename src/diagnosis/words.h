@@ -15,7 +15,7 @@ namespace lockstep {
 std::string name_of(const JobWindow& window, int32_t rank);
 // "group of ranks 4 and 5"
 std::string group_name(const JobWindow& window, uint64_t comm_id);
-Claim claim(std::string kind, std::string subject, std::string text, double value, std::string unit, double baseline,
+Claim claim(ClaimKind kind, std::string subject, std::string text, double value, std::string unit, double baseline,
             double peers, int64_t from, int64_t to, std::string query);
 // Paths of the API that show the numbers of a claim again; "{job}" is filled in by the engine.
 std::string rank_query(int32_t rank, int64_t from, int64_t to);

@@ -4,16 +4,15 @@
 
 #include "base/json_reader.h"
 #include "base/text.h"
-#include "model/causes.h"
 
 namespace lockstep {
 
 void write_feedback(JsonWriter& json, const VerdictFeedback& feedback) {
   json.begin_object()
       .field("right", feedback.right)
-      .field("cause", feedback.cause)
+      .field("cause", to_text(feedback.cause))
       .field("note", feedback.note)
-      .field("said", feedback.said)
+      .field("said", to_text(feedback.said))
       .field("at_unix_ns", feedback.at_unix_ns)
       .end_object();
 }
@@ -42,17 +41,20 @@ Result<FeedbackAsked> read_feedback(std::string_view body) {
     if (text) out = std::move(*text);
     return text.has_value();
   };
-  if (!text_of("cause", asked.cause)) return Error{"feedback: cause must be a text"};
+  std::string cause;
+  if (!text_of("cause", cause)) return Error{"feedback: cause must be a text"};
   if (!text_of("note", asked.note)) return Error{"feedback: note must be a text"};
-  if (!asked.cause.empty() && !is_cause(asked.cause)) {
-    const std::vector<std::string> known(std::begin(kCauses), std::end(kCauses));
-    std::optional<std::string> near = asked.cause.size() <= 64 ? did_you_mean(asked.cause, known) : std::nullopt;
-    return Error{format("feedback: there is no cause \"%s\"; %s", as_one_line(asked.cause.substr(0, 64)).c_str(),
+  asked.cause = term_of<Cause>(cause).value_or(Cause::kNone);
+  if (!cause.empty() && asked.cause == Cause::kNone) {
+    std::vector<std::string> known;
+    for (const TermRow<Cause>& row : kTerms<Cause>) known.emplace_back(row.name);
+    std::optional<std::string> near = cause.size() <= 64 ? did_you_mean(cause, known) : std::nullopt;
+    return Error{format("feedback: there is no cause \"%s\"; %s", as_one_line(cause.substr(0, 64)).c_str(),
                         near ? ("did you mean \"" + *near + "\"?").c_str() : "docs/guide/verdicts.md lists them")};
   }
   if (asked.note.size() > kFeedbackNoteMax)
     return Error{format("feedback: the note has %zu bytes (limit %zu)", asked.note.size(), kFeedbackNoteMax)};
-  if (asked.right.value_or(true) && !asked.cause.empty())
+  if (asked.right.value_or(true) && asked.cause != Cause::kNone)
     return Error{"feedback: a cause says what it was instead, so it needs \"right\": false"};
   return asked;
 }

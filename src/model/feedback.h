@@ -10,6 +10,7 @@
 
 #include "base/json_writer.h"
 #include "base/result.h"
+#include "model/verdict_terms.h"
 
 namespace lockstep {
 
@@ -19,8 +20,8 @@ inline constexpr size_t kFeedbackNoteMax = 1000;   // bytes
 struct VerdictFeedback {
   std::string verdict_id;
   bool right = false;
-  std::string said;   // the verdict's cause when it was judged
-  std::string cause;  // what it was instead, of the closed list; empty: not told
+  Cause said = Cause::kNone;   // the verdict's cause when it was judged
+  Cause cause = Cause::kNone;  // what it was instead; none: not told
   std::string note;
   int64_t at_unix_ns = 0;
   bool operator==(const VerdictFeedback&) const = default;
@@ -32,7 +33,7 @@ void write_feedback(JsonWriter& json, const VerdictFeedback& feedback);
 // The body of a request: {"right": true|false|null, "cause": "...", "note": "..."}; null takes back what was said.
 struct FeedbackAsked {
   std::optional<bool> right;
-  std::string cause;
+  Cause cause = Cause::kNone;
   std::string note;
 };
 // One line on anything else: unknown fields and causes, a note that is too long, a cause beside "right": true.

@@ -9,7 +9,7 @@ TEST(Feedback, IsReadFromARequest) {
   Result<FeedbackAsked> wrong = read_feedback(R"({"right": false, "cause": "ecc", "note": "row 12"})");
   ASSERT_TRUE(wrong.ok()) << wrong.error();
   EXPECT_EQ(wrong->right, false);
-  EXPECT_EQ(wrong->cause, "ecc");
+  EXPECT_EQ(wrong->cause, Cause::kEcc);
   EXPECT_EQ(wrong->note, "row 12");
   Result<FeedbackAsked> right = read_feedback(R"({"right": true})");
   ASSERT_TRUE(right.ok()) << right.error();
@@ -17,6 +17,14 @@ TEST(Feedback, IsReadFromARequest) {
   Result<FeedbackAsked> back = read_feedback(R"({"right": null, "cause": null})");
   ASSERT_TRUE(back.ok()) << back.error();
   EXPECT_FALSE(back->right.has_value());
+}
+
+TEST(Feedback, TakesEveryCauseThatAVerdictMayName) {
+  for (const TermRow<Cause>& row : kTerms<Cause>) {
+    Result<FeedbackAsked> asked = read_feedback(std::string(R"({"right": false, "cause": ")") + row.name + "\"}");
+    ASSERT_TRUE(asked.ok()) << asked.error();
+    EXPECT_EQ(asked->cause, row.term) << row.name;
+  }
 }
 
 TEST(Feedback, RefusesEverythingElseWithOneLineThatSaysWhatIsWrong) {

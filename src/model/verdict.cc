@@ -12,8 +12,8 @@ std::string to_json(const Verdict& verdict) {
       .field("id", verdict.id)
       .field("job_id", verdict.job_id)
       .field("attempt", verdict.attempt)
-      .field("state", verdict.state)
-      .field("kind", verdict.kind)
+      .field("state", to_text(verdict.state))
+      .field("kind", to_text(verdict.kind))
       .field("since_step", verdict.since_step)
       .field("through_step", verdict.through_step)
       .field("since_unix_ns", verdict.since_unix_ns)
@@ -29,15 +29,15 @@ std::string to_json(const Verdict& verdict) {
   json.end_array()
       .field("host", verdict.culprit.host)
       .field("gpu_uuid", verdict.culprit.gpu_uuid)
-      .field("layer", verdict.culprit.layer)
+      .field("layer", to_text(verdict.culprit.layer))
       .field("component", verdict.culprit.component)
-      .field("cause", verdict.culprit.cause)
+      .field("cause", to_text(verdict.culprit.cause))
       .end_object();
   json.key("chain").begin_array();
   for (const Claim& claim : verdict.chain) {
     json.begin_object()
         .field("claim", claim.claim)
-        .field("kind", claim.kind)
+        .field("kind", to_text(claim.kind))
         .field("subject", claim.subject)
         .field("value", claim.value)
         .field("unit", claim.unit)
@@ -63,6 +63,7 @@ std::string to_json(const Verdict& verdict) {
   for (const Alternative& alternative : verdict.alternatives) {
     json.begin_object()
         .field("culprit", alternative.culprit)
+        .field("cause", to_text(alternative.cause))
         .field("score", alternative.score)
         .field("why_lower", alternative.why_lower)
         .field("decided_by", alternative.decided_by)

@@ -7,20 +7,22 @@
 #include <string>
 #include <vector>
 
+#include "model/verdict_terms.h"
+
 namespace lockstep {
 
 struct Culprit {
   std::vector<int32_t> ranks;
   std::string host;
   std::string gpu_uuid;
-  std::string layer;      // gpu host input nvlink nic link switch software workload unknown
+  Layer layer = Layer::kUnknown;
   std::string component;  // "GPU of rank 5", "link rank 1 -> rank 2"
-  std::string cause;      // a word of the closed list in docs/guide/verdicts.md
+  Cause cause = Cause::kNone;
 };
 
 struct Claim {
-  std::string claim;    // a sentence
-  std::string kind;     // waits_for self_time counter path event counterfactual exclusion
+  std::string claim;  // a sentence
+  ClaimKind kind = ClaimKind::kWaitsFor;
   std::string subject;  // "rank 5"
   double value = 0;
   std::string unit;
@@ -32,10 +34,11 @@ struct Claim {
 };
 
 struct Alternative {
-  std::string culprit;
+  std::string culprit;  // for people: "ecc (gpu)", "another member of all 8 ranks"
   double score = 0;
   std::string why_lower;
   std::string decided_by;
+  Cause cause = Cause::kNone;  // where it is another cause; else it is a thing
 };
 
 struct NextAction {
@@ -47,8 +50,8 @@ struct Verdict {
   std::string id;  // stable: the same finding keeps its id while it is updated
   std::string job_id;
   int64_t attempt = 0;
-  std::string state;  // suspected confirmed cleared
-  std::string kind;   // slow hang fail incorrect inefficient
+  VerdictState state = VerdictState::kSuspected;
+  VerdictKind kind = VerdictKind::kSlow;
   int64_t since_step = -1;
   int64_t through_step = -1;
   int64_t since_unix_ns = 0;

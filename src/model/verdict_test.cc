@@ -14,8 +14,8 @@ TEST(Verdict, IsTheDocumentedObjectInItsOrder) {
   verdict.id = "job.0-slow-own-5.1";
   verdict.job_id = "job";
   verdict.attempt = 2;
-  verdict.state = "confirmed";
-  verdict.kind = "slow";
+  verdict.state = VerdictState::kConfirmed;
+  verdict.kind = VerdictKind::kSlow;
   verdict.since_step = 30;
   verdict.through_step = 60;
   verdict.since_unix_ns = 1;
@@ -25,12 +25,13 @@ TEST(Verdict, IsTheDocumentedObjectInItsOrder) {
   verdict.confidence = 0.9;
   verdict.coverage = 1;
   verdict.sentence = "Rank 5 says \"no\".";
-  verdict.culprit = {{5}, "node-0", "GPU-5", "gpu", "GPU of rank 5", "slow-compute"};
-  verdict.chain = {{"It is late.", "self_time", "rank 5", 2, "ms", 0, 1, 30, 60, "/api/jobs/job/ranks/5"}};
+  verdict.culprit = {{5}, "node-0", "GPU-5", Layer::kGpu, "GPU of rank 5", Cause::kSlowCompute};
+  verdict.chain = {{"It is late.", ClaimKind::kSelfTime, "rank 5", 2, "ms", 0, 1, 30, 60, "/api/jobs/job/ranks/5"}};
   verdict.victim_ranks = {0, 1};
   verdict.victim_groups = {"all 8 ranks"};
   verdict.victim_gpu_minutes = 0.5;
-  verdict.alternatives = {{"software", 0.4, "less likely", "a profile"}};
+  verdict.alternatives = {{"software", 0.4, "less likely", "a profile"},
+                          {"ecc (gpu)", 0.1, "nothing shows it", "", Cause::kEcc}};
   verdict.next = {{"look", "nvidia-smi"}};
   EXPECT_EQ(
       to_json(verdict),
@@ -40,7 +41,8 @@ TEST(Verdict, IsTheDocumentedObjectInItsOrder) {
       R"("culprit":{"rank":[5],"host":"node-0","gpu_uuid":"GPU-5","layer":"gpu","component":"GPU of rank 5","cause":"slow-compute"},)"
       R"("chain":[{"claim":"It is late.","kind":"self_time","subject":"rank 5","value":2,"unit":"ms","baseline":0,"peers":1,"from":30,"to":60,"query":"/api/jobs/job/ranks/5"}],)"
       R"("victims":{"count":2,"ranks":[0,1],"groups":["all 8 ranks"],"gpu_minutes":0.5},)"
-      R"("alternatives":[{"culprit":"software","score":0.4,"why_lower":"less likely","decided_by":"a profile"}],)"
+      R"("alternatives":[{"culprit":"software","cause":"","score":0.4,"why_lower":"less likely","decided_by":"a profile"},)"
+      R"-({"culprit":"ecc (gpu)","cause":"ecc","score":0.1,"why_lower":"nothing shows it","decided_by":""}],)-"
       R"("next":[{"action":"look","command":"nvidia-smi"}]})");
 }
 

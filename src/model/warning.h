@@ -19,10 +19,10 @@ struct EarlyWarning {
   std::string gpu_uuid;  // or
   std::string device;
   std::string signal;  // what rises, as the signal is called inside
-  std::string layer;
-  std::string cause;      // what it will be if it goes on
-  double horizon_s = 0;   // until then, counted from updated_unix_ns
-  double confidence = 0;  // 0..1
+  Layer layer = Layer::kUnknown;
+  Cause cause = Cause::kNone;  // what it will be if it goes on
+  double horizon_s = 0;        // until then, counted from updated_unix_ns
+  double confidence = 0;       // 0..1
   int64_t raised_unix_ns = 0;
   int64_t updated_unix_ns = 0;  // when it was last looked at and still so
   int64_t gone_unix_ns = 0;     // 0: it lasts

@@ -266,7 +266,7 @@ struct FailingState final : StateStore {
   }
   std::vector<StoredVerdict> verdicts(std::string_view) const override {
     std::vector<StoredVerdict> list;
-    for (const auto& [id, verdict] : saved) list.push_back({id, verdict.job_id, verdict.state, 0, ""});
+    for (const auto& [id, verdict] : saved) list.push_back({id, verdict.job_id, to_text(verdict.state), 0, ""});
     return list;
   }
   Result<void> save_feedback(const VerdictFeedback&) override { return Error{"disk full"}; }
@@ -274,10 +274,10 @@ struct FailingState final : StateStore {
   std::vector<VerdictFeedback> feedback() const override { return {}; }
 };
 
-Verdict verdict_of(std::string id, std::string state) {
+Verdict verdict_of(std::string id, VerdictState state) {
   Verdict verdict;
   verdict.id = std::move(id);
-  verdict.state = std::move(state);
+  verdict.state = state;
   return verdict;
 }
 
@@ -285,14 +285,14 @@ TEST(VerdictKeeper, KeepsWhatWasConfirmedAndLeavesNoTraceOfAWithdrawnSuspicion) 
   FailingState state;
   Counters counters{kServerCounters};
   VerdictKeeper keeper(state, counters);
-  keeper.keep({verdict_of("a", "suspected"), verdict_of("b", "suspected")});
-  keeper.keep({verdict_of("a", "confirmed"), verdict_of("b", "cleared")});
+  keeper.keep({verdict_of("a", VerdictState::kSuspected), verdict_of("b", VerdictState::kSuspected)});
+  keeper.keep({verdict_of("a", VerdictState::kConfirmed), verdict_of("b", VerdictState::kCleared)});
   EXPECT_EQ(state.saved.size(), 1u);
-  keeper.keep({verdict_of("a", "cleared")});
-  EXPECT_EQ(state.saved.at("a").state, "cleared");
+  keeper.keep({verdict_of("a", VerdictState::kCleared)});
+  EXPECT_EQ(state.saved.at("a").state, VerdictState::kCleared);
   VerdictKeeper after_restart(state, counters);
-  after_restart.keep({verdict_of("a", "suspected")});
-  EXPECT_EQ(state.saved.at("a").state, "suspected") << "one that is known is kept up to date";
+  after_restart.keep({verdict_of("a", VerdictState::kSuspected)});
+  EXPECT_EQ(state.saved.at("a").state, VerdictState::kSuspected) << "one that is known is kept up to date";
 }
 
 TEST(VerdictKeeper, TriesAgainWhatCouldNotBeSaved) {
@@ -300,12 +300,12 @@ TEST(VerdictKeeper, TriesAgainWhatCouldNotBeSaved) {
   state.fails = true;
   Counters counters{kServerCounters};
   VerdictKeeper keeper(state, counters);
-  keeper.keep({verdict_of("a", "confirmed")});
-  keeper.keep({verdict_of("a", "cleared")});
+  keeper.keep({verdict_of("a", VerdictState::kConfirmed)});
+  keeper.keep({verdict_of("a", VerdictState::kCleared)});
   EXPECT_TRUE(state.saved.empty());
   state.fails = false;
   keeper.keep({});
-  EXPECT_EQ(state.saved.at("a").state, "cleared");
+  EXPECT_EQ(state.saved.at("a").state, VerdictState::kCleared);
 }
 
 // As lockstepd wires it: what was said teaches the engine's prior, at once and after a restart.
@@ -321,12 +321,13 @@ TEST(FeedbackBook, TeachesTheEngineAtOnceAndAgainAfterARestart) {
     Result<std::unique_ptr<StateStore>> state = open_sqlite_state_store(path);
     ASSERT_TRUE(state.ok()) << state.error();
     Engine engine;
-    untaught = engine.priors().weight("ecc", 0.06);
+    untaught = engine.priors().weight(Cause::kEcc, 0.06);
     FeedbackBook book(**state, counters, taught(engine));
-    EXPECT_EQ(engine.priors().weight("ecc", 0.06), untaught);
+    EXPECT_EQ(engine.priors().weight(Cause::kEcc, 0.06), untaught);
     for (const char* id : {"v1", "v2", "v3"})
-      ASSERT_TRUE(book.keep({.verdict_id = id, .right = false, .said = "slow-compute", .cause = "ecc"}).ok());
-    EXPECT_GT(engine.priors().weight("ecc", 0.06), untaught);
+      ASSERT_TRUE(
+          book.keep({.verdict_id = id, .right = false, .said = Cause::kSlowCompute, .cause = Cause::kEcc}).ok());
+    EXPECT_GT(engine.priors().weight(Cause::kEcc, 0.06), untaught);
     ASSERT_TRUE(book.take_back("v3").ok());
     EXPECT_EQ(book.of("v3"), std::nullopt);
   }
@@ -335,7 +336,7 @@ TEST(FeedbackBook, TeachesTheEngineAtOnceAndAgainAfterARestart) {
   Engine engine;
   FeedbackBook book(**state, counters, taught(engine));
   EXPECT_EQ(engine.priors().to_json(), R"({"ecc":{"right":2,"wrong":0},"slow-compute":{"right":0,"wrong":2}})");
-  EXPECT_GT(engine.priors().weight("ecc", 0.06), untaught);
+  EXPECT_GT(engine.priors().weight(Cause::kEcc, 0.06), untaught);
 }
 
 TEST(FeedbackBook, WhatCannotBeKeptIsNotShownAndIsCounted) {
@@ -343,7 +344,7 @@ TEST(FeedbackBook, WhatCannotBeKeptIsNotShownAndIsCounted) {
   Counters counters(kServerCounters);
   int handed_on = 0;
   FeedbackBook book(state, counters, [&](std::span<const VerdictFeedback>) { ++handed_on; });
-  Result<void> kept = book.keep({.verdict_id = "v1", .right = true, .said = "ecc"});
+  Result<void> kept = book.keep({.verdict_id = "v1", .right = true, .said = Cause::kEcc});
   ASSERT_FALSE(kept.ok());
   EXPECT_EQ(kept.error(), "disk full");
   EXPECT_EQ(book.of("v1"), std::nullopt);

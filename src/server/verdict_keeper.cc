@@ -33,15 +33,15 @@ VerdictKeeper::VerdictKeeper(StateStore& state, Counters& counters) : state_(sta
 
 void VerdictKeeper::keep(std::vector<Verdict> changed) {
   for (Verdict& verdict : changed) {
-    std::string& known = state_of_[verdict.id];
+    std::optional<VerdictState>& known = state_of_[verdict.id];
     if (known != verdict.state) {
       counters_.add("lockstep_verdicts_total",
-                    format("kind=\"%s\",state=\"%s\"", verdict.kind.c_str(), verdict.state.c_str()));
+                    format("kind=\"%s\",state=\"%s\"", to_text(verdict.kind), to_text(verdict.state)));
     }
     known = verdict.state;
-    if (verdict.state == "cleared") state_of_.erase(verdict.id);
+    if (verdict.state == VerdictState::kCleared) state_of_.erase(verdict.id);
     bool was_confirmed =
-        verdict.state == "confirmed" || kept_ids_.contains(verdict.id) || waiting_.contains(verdict.id);
+        verdict.state == VerdictState::kConfirmed || kept_ids_.contains(verdict.id) || waiting_.contains(verdict.id);
     if (was_confirmed) waiting_.insert_or_assign(verdict.id, std::move(verdict));
   }
   while (!waiting_.empty()) {

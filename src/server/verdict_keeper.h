@@ -27,7 +27,7 @@ class VerdictKeeper {
  private:
   StateStore& state_;
   Counters& counters_;
-  std::map<std::string, std::string> state_of_;  // by id, for counting changes of state
+  std::map<std::string, std::optional<VerdictState>> state_of_;  // by id, for counting changes of state
   std::set<std::string> kept_ids_;
   std::map<std::string, Verdict> waiting_;  // not saved yet, newest version of each
   bool failing_ = false;

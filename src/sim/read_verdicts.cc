@@ -27,8 +27,8 @@ Result<std::vector<ReadVerdict>> read_verdicts(std::string_view json) {
   for (simdjson::dom::element item : verdicts) {
     ReadVerdict& verdict = read.emplace_back();
     verdict.id = text_of(item, "id");
-    verdict.state = text_of(item, "state");
-    verdict.kind = text_of(item, "kind");
+    verdict.state = term_of<VerdictState>(text_of(item, "state"));
+    verdict.kind = term_of<VerdictKind>(text_of(item, "kind"));
     verdict.sentence = text_of(item, "sentence");
     simdjson::dom::element culprit;
     simdjson::dom::array list;
@@ -36,8 +36,8 @@ Result<std::vector<ReadVerdict>> read_verdicts(std::string_view json) {
         culprit["rank"].get(list) != simdjson::SUCCESS) {
       return Error{format("verdict \"%s\" has no id or no culprit.rank", as_one_line(verdict.id).c_str())};
     }
-    verdict.layer = text_of(culprit, "layer");
-    verdict.cause = text_of(culprit, "cause");
+    verdict.layer = term_of<Layer>(text_of(culprit, "layer"));
+    verdict.cause = term_of<Cause>(text_of(culprit, "cause")).value_or(Cause::kNone);
     for (simdjson::dom::element rank : list) {
       int64_t number = 0;
       if (rank.get(number) == simdjson::SUCCESS) verdict.ranks.push_back(static_cast<int32_t>(number));

@@ -5,16 +5,23 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/result.h"
+#include "model/verdict_terms.h"
 
 namespace lockstep::sim {
 
 struct ReadVerdict {
-  std::string id, state, kind, layer, cause, sentence;
+  std::string id, sentence;
+  // None: not said, or a word that this version does not know.
+  std::optional<VerdictState> state;
+  std::optional<VerdictKind> kind;
+  std::optional<Layer> layer;
+  Cause cause = Cause::kNone;
   std::vector<int32_t> ranks;
   std::vector<std::string> alternatives;  // their culprits, best first
   bool operator==(const ReadVerdict&) const = default;

@@ -91,7 +91,7 @@ class SqliteStateStore final : public StateStore {
     if (!save) return failure("cannot save a verdict in");
     bind_text(save.get(), 1, verdict.id);
     bind_text(save.get(), 2, verdict.job_id);
-    bind_text(save.get(), 3, verdict.state);
+    bind_text(save.get(), 3, to_text(verdict.state));
     sqlite3_bind_int64(save.get(), 4, verdict.found_unix_ns);
     bind_text(save.get(), 5, to_json(verdict));
     if (sqlite3_step(save.get()) != SQLITE_DONE) return failure("cannot save a verdict in");
@@ -125,8 +125,8 @@ class SqliteStateStore final : public StateStore {
     if (!save) return failure("cannot save feedback in");
     bind_text(save.get(), 1, feedback.verdict_id);
     sqlite3_bind_int(save.get(), 2, feedback.right ? 1 : 0);
-    bind_text(save.get(), 3, feedback.said);
-    bind_text(save.get(), 4, feedback.cause);
+    bind_text(save.get(), 3, to_text(feedback.said));
+    bind_text(save.get(), 4, to_text(feedback.cause));
     bind_text(save.get(), 5, feedback.note);
     sqlite3_bind_int64(save.get(), 6, feedback.at_unix_ns);
     if (sqlite3_step(save.get()) != SQLITE_DONE) return failure("cannot save feedback in");
@@ -157,8 +157,10 @@ class SqliteStateStore final : public StateStore {
                               "at_unix_ns DESC, verdict_id");
     int outcome = query ? SQLITE_ROW : SQLITE_ERROR;
     while (query && (outcome = sqlite3_step(query.get())) == SQLITE_ROW) {
-      list.push_back({column(query.get(), 0), sqlite3_column_int(query.get(), 1) != 0, column(query.get(), 2),
-                      column(query.get(), 3), column(query.get(), 4), sqlite3_column_int64(query.get(), 5)});
+      // A cause of another version is none to us; the row keeps it.
+      const auto cause = [&](int index) { return term_of<Cause>(column(query.get(), index)).value_or(Cause::kNone); };
+      list.push_back({column(query.get(), 0), sqlite3_column_int(query.get(), 1) != 0, cause(2), cause(3),
+                      column(query.get(), 4), sqlite3_column_int64(query.get(), 5)});
     }
     if (outcome != SQLITE_DONE) LOCKSTEP_LOG_ERROR("state", "%s", failure("cannot read feedback from").message.c_str());
     return list;

@@ -24,12 +24,13 @@ const Backing kBackings[] = {
     {"sqlite", [](const std::string& folder) { return open_sqlite_state_store(folder + "/state.sqlite"); }},
 };
 
-Verdict verdict_of(std::string id, std::string job_id, int64_t found_unix_ns, std::string state = "confirmed") {
+Verdict verdict_of(std::string id, std::string job_id, int64_t found_unix_ns,
+                   VerdictState state = VerdictState::kConfirmed) {
   Verdict verdict;
   verdict.id = std::move(id);
   verdict.job_id = std::move(job_id);
-  verdict.state = std::move(state);
-  verdict.kind = "slow";
+  verdict.state = state;
+  verdict.kind = VerdictKind::kSlow;
   verdict.found_unix_ns = found_unix_ns;
   verdict.sentence = "Rank 5 isn't \"fast\"; costs 12 %";
   return verdict;
@@ -74,7 +75,7 @@ TEST_P(StateStoreContract, ListsNewestFoundFirstOfOneJobOrOfAll) {
 TEST_P(StateStoreContract, TheSameIdSavedAgainReplaces) {
   auto store = open();
   ASSERT_TRUE(store->save_verdict(verdict_of("v1", "a", 100)).ok());
-  ASSERT_TRUE(store->save_verdict(verdict_of("v1", "a", 100, "cleared")).ok());
+  ASSERT_TRUE(store->save_verdict(verdict_of("v1", "a", 100, VerdictState::kCleared)).ok());
   ASSERT_EQ(store->verdicts("").size(), 1u);
   EXPECT_EQ(store->verdicts("").at(0).state, "cleared");
 }
@@ -119,8 +120,8 @@ TEST_P(StateStoreContract, SavesAndListsFromManyThreadsAtOnce) {
   EXPECT_EQ(store->verdicts("").size(), 80u);
 }
 
-VerdictFeedback feedback_of(std::string id, bool right, int64_t at_unix_ns, std::string cause = "") {
-  return {std::move(id), right, "slow-compute", std::move(cause), "it's \"odd\"\n", at_unix_ns};
+VerdictFeedback feedback_of(std::string id, bool right, int64_t at_unix_ns, Cause cause = Cause::kNone) {
+  return {std::move(id), right, Cause::kSlowCompute, cause, "it's \"odd\"\n", at_unix_ns};
 }
 
 TEST_P(StateStoreContract, TheLastWordOnAVerdictIsKeptAndCanBeTakenBack) {
@@ -128,12 +129,13 @@ TEST_P(StateStoreContract, TheLastWordOnAVerdictIsKeptAndCanBeTakenBack) {
     auto store = open();
     ASSERT_TRUE(store->save_feedback(feedback_of("v1", true, 100)).ok());
     ASSERT_TRUE(store->save_feedback(feedback_of("v2", true, 150)).ok());
-    ASSERT_TRUE(store->save_feedback(feedback_of("v1", false, 200, "ecc")).ok());
-    EXPECT_EQ(store->feedback(), (std::vector{feedback_of("v1", false, 200, "ecc"), feedback_of("v2", true, 150)}));
+    ASSERT_TRUE(store->save_feedback(feedback_of("v1", false, 200, Cause::kEcc)).ok());
+    EXPECT_EQ(store->feedback(),
+              (std::vector{feedback_of("v1", false, 200, Cause::kEcc), feedback_of("v2", true, 150)}));
     ASSERT_TRUE(store->drop_feedback("v2").ok());
     ASSERT_TRUE(store->drop_feedback("never said").ok());
   }
-  EXPECT_EQ(open()->feedback(), (std::vector{feedback_of("v1", false, 200, "ecc")}));
+  EXPECT_EQ(open()->feedback(), (std::vector{feedback_of("v1", false, 200, Cause::kEcc)}));
 }
 
 INSTANTIATE_TEST_SUITE_P(Backings, StateStoreContract, ::testing::ValuesIn(kBackings),

@@ -423,7 +423,7 @@ class World {
     Verdict verdict;
     verdict.id = id;
     verdict.job_id = "job";
-    verdict.state = "confirmed";
+    verdict.state = VerdictState::kConfirmed;
     verdict.found_unix_ns = ++last_version_;
     verdict.sentence =
         format("value %lld end", static_cast<long long>(row_value(static_cast<uint64_t>(last_version_))));

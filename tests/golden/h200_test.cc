@@ -104,14 +104,15 @@ TEST_P(H200, IsJudgedRightly) {
     return;
   }
   ASSERT_EQ(verdicts.size(), 1u) << (verdicts.empty() ? "nothing was found" : verdicts[1].sentence);
-  EXPECT_EQ(verdicts[0].kind, expected.kind);
-  EXPECT_EQ(verdicts[0].state, "confirmed");
+  EXPECT_STREQ(to_text(verdicts[0].kind), expected.kind);
+  EXPECT_EQ(verdicts[0].state, VerdictState::kConfirmed);
   // One rank, or the whole stage of which it is the first.
-  ASSERT_EQ(verdicts[0].culprit.ranks.size(), verdicts[0].culprit.layer == "workload" ? 4u : 1u) << verdicts[0].sentence;
+  ASSERT_EQ(verdicts[0].culprit.ranks.size(), verdicts[0].culprit.layer == Layer::kWorkload ? 4u : 1u)
+      << verdicts[0].sentence;
   EXPECT_EQ(verdicts[0].culprit.ranks.front(), expected.rank) << verdicts[0].sentence;
-  EXPECT_EQ(verdicts[0].culprit.layer, expected.layer) << verdicts[0].sentence;
+  EXPECT_STREQ(to_text(verdicts[0].culprit.layer), expected.layer) << verdicts[0].sentence;
   bool excluded = false;
-  for (const Claim& claim : verdicts[0].chain) excluded |= claim.kind == "exclusion";
+  for (const Claim& claim : verdicts[0].chain) excluded |= claim.kind == ClaimKind::kExclusion;
   EXPECT_TRUE(excluded);
 }
 

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/median.h"
+#include "base/text.h"
 #include "diagnosis/engine.h"
 #include "sources/nccl/rank_assembler.h"
 #include "tests/golden/recorded_run.h"
@@ -159,7 +160,7 @@ TEST_P(InferredSteps, AreThoseThatTheJobTold) {
       if (!names.empty()) names += "; ";
       names += "rank";
       for (int32_t rank : verdict.culprit.ranks) names += " " + std::to_string(rank);
-      names += ", " + verdict.culprit.layer + " (" + verdict.state + ")";
+      names += format(", %s (%s)", to_text(verdict.culprit.layer), to_text(verdict.state));
     }
     return names;
   };

@@ -144,7 +144,7 @@ SharesCheck check_shares(const sim::Scenario& scenario) {
     if (loss.part.kind == LossKind::kUnexplained) check.unexplained_told += loss.part.share;
     // Slow checkpoints are named by the phase that the job tells; no verdict has to.
     for (size_t i = 0; i < count && loss.part.kind == LossKind::kTold; ++i) {
-      if (scenario.faults[i].cause == sim::Cause::kCheckpoint) check.faults[i].told += loss.part.share;
+      if (scenario.faults[i].cause == Cause::kCheckpoint) check.faults[i].told += loss.part.share;
     }
     if (loss.part.kind != LossKind::kVerdict) continue;
     size_t at = count;

@@ -33,7 +33,7 @@ int main(int argc, char** argv) {
     }
     const bool stops =
         std::any_of(scenario->faults.begin(), scenario->faults.end(), [](const sim::ScenarioFault& fault) {
-          return sim::is_hang(fault.cause) || fault.cause == sim::Cause::kXid || fault.cause == sim::Cause::kNanSource;
+          return sim::is_hang(fault.cause) || fault.cause == Cause::kXid || fault.cause == Cause::kNanSource;
         });
     // What is odd by itself has no step without it to compare with.
     if (stops || !scenario->oddities.empty() || scenario->jobs.size() > 1 ||

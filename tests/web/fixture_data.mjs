@@ -88,8 +88,8 @@ function slowVerdict() {
       claim('exclusion', 'Not the input: 2 ms, as everywhere.', 'input of rank 43', 2, 'ms', 2, 2, 'javascript:alert(1)'),
     ],
     victims: { ranks: [0, 1, 2], groups: ['dp 2'], gpu_minutes: 1188 },
-    alternatives: [{ culprit: 'link node-17 to leaf-3', score: 0.08, why_lower: 'its bandwidth did not change', decided_by: 'port counters of leaf-3' },
-      { culprit: 'ecc (gpu)', score: 0.02, why_lower: 'nothing shows it', decided_by: '' }],
+    alternatives: [{ culprit: 'link node-17 to leaf-3', cause: '', score: 0.08, why_lower: 'its bandwidth did not change', decided_by: 'port counters of leaf-3' },
+      { culprit: 'ecc (gpu)', cause: 'ecc', score: 0.02, why_lower: 'nothing shows it', decided_by: '' }],
     next: [
       { action: 'Drain node-17 and check its airflow.', command: 'scontrol update nodename=node-17 state=drain reason=thermal' },
       { action: 'See the next finding as it comes.', command: `lockstep why ${kSlow}` },

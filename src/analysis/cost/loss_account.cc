@@ -184,7 +184,8 @@ std::vector<StepTime> step_times(const StepStore& store, const std::string& job_
 }
 
 bool costs_time(const Verdict& verdict) {
-  return verdict.kind == "slow" || verdict.kind == "hang" || verdict.kind == "fail" || verdict.kind == "inefficient";
+  return verdict.kind == VerdictKind::kSlow || verdict.kind == VerdictKind::kHang ||
+         verdict.kind == VerdictKind::kFail || verdict.kind == VerdictKind::kInefficient;
 }
 
 }  // namespace
@@ -199,13 +200,13 @@ JobLosses job_losses(const StepStore& steps, const JobInfo& job, std::span<const
   int64_t first = from_step;
   for (const Verdict& verdict : verdicts) {
     if (verdict.attempt != job.attempt || !costs_time(verdict) || verdict.since_step < 0) continue;
-    const bool open = verdict.state != "cleared";
-    const bool hang = verdict.kind == "hang" || verdict.kind == "fail";
+    const bool open = verdict.state != VerdictState::kCleared;
+    const bool hang = verdict.kind == VerdictKind::kHang || verdict.kind == VerdictKind::kFail;
     LossCause cause{.since_step = verdict.since_step,
                     .through_step = open && !hang ? std::max(verdict.through_step, to_step) : verdict.through_step,
                     .parallel = !verdict.culprit.ranks.empty() &&
-                                (verdict.culprit.layer == "gpu" || verdict.culprit.layer == "host" ||
-                                 verdict.culprit.layer == "input" || verdict.culprit.layer == "software")};
+                                (verdict.culprit.layer == Layer::kGpu || verdict.culprit.layer == Layer::kHost ||
+                                 verdict.culprit.layer == Layer::kInput || verdict.culprit.layer == Layer::kSoftware)};
     if (hang) {
       cause.stopped_ms = losses.gpus > 0 ? verdict.lost_gpu_seconds / losses.gpus * 1e3 : 0;
       if (!open && cause.since_step < from_step) continue;
@@ -251,7 +252,7 @@ std::string name_of(const JobLoss& loss) {
   const std::string who = !ranks.empty()               ? format("rank %s", human_ranks(ranks, 3).c_str())
                           : !culprit.component.empty() ? culprit.component
                                                        : "the whole job";
-  return format("%s (%s)", who.c_str(), culprit.cause.c_str());
+  return format("%s (%s)", who.c_str(), to_text(culprit.cause));
 }
 
 std::string sentence_of(const JobLosses& losses) {

@@ -142,15 +142,15 @@ TEST(JobLosses, ReadsStepsAndVerdictsOfTheNewestAttempt) {
   Verdict verdict;
   verdict.id = "v";
   verdict.attempt = 1;
-  verdict.kind = "slow";
-  verdict.state = "confirmed";
+  verdict.kind = VerdictKind::kSlow;
+  verdict.state = VerdictState::kConfirmed;
   verdict.since_step = 60;
   verdict.through_step = 98;  // open: it still acts
   verdict.lost_share = 1.0 / 3;
-  verdict.culprit = {.ranks = {2}, .layer = "gpu", .cause = "throttle-thermal"};
+  verdict.culprit = {.ranks = {2}, .layer = Layer::kGpu, .cause = Cause::kThrottleThermal};
   Verdict older = verdict, wrong = verdict;
   older.attempt = 0;
-  wrong.kind = "incorrect";
+  wrong.kind = VerdictKind::kIncorrect;
   const Verdict verdicts[] = {verdict, older, wrong};
   const JobLosses losses = job_losses(store, *store.job("job"), verdicts, 50, 99);
   expect_whole(losses.account);

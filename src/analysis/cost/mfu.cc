@@ -189,8 +189,8 @@ Clocks clocks_of(const JobInfo& job, const std::set<int32_t>& counted, const Rea
 }
 
 bool is_network(const Verdict& verdict) {
-  const std::string& layer = verdict.culprit.layer;
-  return layer == "nic" || layer == "link" || layer == "switch" || layer == "nvlink";
+  const Layer layer = verdict.culprit.layer;
+  return layer == Layer::kNic || layer == Layer::kLink || layer == Layer::kSwitch || layer == Layer::kNvlink;
 }
 
 struct ByVerdicts {
@@ -202,11 +202,13 @@ ByVerdicts by_verdicts(const StepStore& steps, const JobInfo& job, std::span<con
   if (verdicts.empty()) return found;
   const JobLosses losses = job_losses(steps, job, verdicts, from, to);
   for (const JobLoss& loss : losses.parts) {
-    if (loss.part.kind != LossKind::kVerdict || loss.verdict.kind == "hang" || loss.verdict.kind == "fail") continue;
+    if (loss.part.kind != LossKind::kVerdict || loss.verdict.kind == VerdictKind::kHang ||
+        loss.verdict.kind == VerdictKind::kFail)
+      continue;
     const double share = share_of(loss.part.lost_ms, losses.account.window_ms);
     if (is_network(loss.verdict)) {
       found.network += share;
-    } else if (!loss.verdict.culprit.ranks.empty() || loss.verdict.culprit.layer == "workload") {
+    } else if (!loss.verdict.culprit.ranks.empty() || loss.verdict.culprit.layer == Layer::kWorkload) {
       found.ranks += share;
     }
   }
@@ -350,7 +352,8 @@ void word(Mfu& mfu, std::span<const Verdict> verdicts) {
   }
   std::vector<const Verdict*> open;
   for (const Verdict& verdict : verdicts) {
-    if (verdict.state != "cleared" && (verdict.kind == "slow" || verdict.kind == "inefficient"))
+    if (verdict.state != VerdictState::kCleared &&
+        (verdict.kind == VerdictKind::kSlow || verdict.kind == VerdictKind::kInefficient))
       open.push_back(&verdict);
   }
   std::stable_sort(open.begin(), open.end(),
@@ -541,8 +544,8 @@ Mfu job_mfu(const StepStore& steps, const MetricReader& metrics, const JobInfo& 
     for (const Verdict& verdict : verdicts) {
       const bool near = std::llabs(verdict.since_step - change.step) <= kNear;
       const bool acts = verdict.since_step <= change.step && change.step <= verdict.through_step;
-      if ((verdict.kind != "slow" && verdict.kind != "inefficient") || verdict.attempt != job.attempt ||
-          !(near || (acts && by_verdicts_grew)))
+      if ((verdict.kind != VerdictKind::kSlow && verdict.kind != VerdictKind::kInefficient) ||
+          verdict.attempt != job.attempt || !(near || (acts && by_verdicts_grew)))
         continue;
       if (change.verdict_id.empty()) change.verdict_id = verdict.id;
       change.what.push_back(format("%s: %s", near ? "a verdict of the same time" : "a verdict that was open then",

@@ -152,12 +152,12 @@ TEST_F(MfuTest, AFallIsFoundWithWhatGrewAndWhatChangedThen) {
   });
   Verdict verdict;
   verdict.id = "v";
-  verdict.kind = "slow";
-  verdict.state = "confirmed";
+  verdict.kind = VerdictKind::kSlow;
+  verdict.state = VerdictState::kConfirmed;
   verdict.since_step = 71;
   verdict.through_step = 119;
   verdict.sentence = "All ranks wait for their input.";
-  verdict.culprit.layer = "input";
+  verdict.culprit.layer = Layer::kInput;
   verdicts_ = {verdict};
   const Mfu mfu = ask();
   expect_whole(mfu);

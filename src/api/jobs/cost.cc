@@ -80,9 +80,9 @@ HttpResponse get_cost(const ApiContext& context, const ApiRequest& request) {
     json.field("steps", loss.part.steps);
     if (loss.part.kind == LossKind::kVerdict) {
       json.field("verdict", loss.verdict.id)
-          .field("state", loss.verdict.state)
-          .field("layer", loss.verdict.culprit.layer)
-          .field("cause", loss.verdict.culprit.cause)
+          .field("state", to_text(loss.verdict.state))
+          .field("layer", to_text(loss.verdict.culprit.layer))
+          .field("cause", to_text(loss.verdict.culprit.cause))
           .field("sentence", loss.verdict.sentence);
     }
     json.end_object();

@@ -16,7 +16,7 @@ namespace {
 constexpr int64_t kStepsForPace = 20;
 
 bool is_open(const Verdict& verdict) {
-  return verdict.state != "cleared";
+  return verdict.state != VerdictState::kCleared;
 }
 
 int severity(const std::string& health) {
@@ -25,8 +25,8 @@ int severity(const std::string& health) {
 }
 
 std::string health_of(const Verdict& verdict) {
-  if (verdict.state == "suspected") return "suspected";
-  return verdict.kind == "hang" || verdict.kind == "fail" ? "hang" : "slow";
+  if (verdict.state == VerdictState::kSuspected) return "suspected";
+  return verdict.kind == VerdictKind::kHang || verdict.kind == VerdictKind::kFail ? "hang" : "slow";
 }
 
 // to_json escapes quotes, so this text stands nowhere but at the field itself.
@@ -35,7 +35,7 @@ std::string as_cleared(std::string json) {
   size_t begin = json.find(kField);
   if (begin == std::string::npos) return json;
   begin += kField.size();
-  return json.replace(begin, json.find('"', begin) - begin, "cleared");
+  return json.replace(begin, json.find('"', begin) - begin, to_text(VerdictState::kCleared));
 }
 
 std::string with_feedback(const ApiContext& context, const std::string& id, std::string json) {

@@ -21,9 +21,11 @@ HttpResponse unknown_verdict(const std::string& id) {
       404, format("no verdict \"%.256s\" is known; /api/verdicts?state=all lists them", as_one_line(id).c_str()));
 }
 
-std::string cause_of(const VerdictView& verdict) {
+// None where the verdict names none that this version knows.
+Cause cause_of(const VerdictView& verdict) {
   Result<JsonDocument> document = JsonDocument::parse(verdict.json);
-  return document.ok() ? document->root()["culprit"]["cause"].string().value_or("") : "";
+  if (!document.ok()) return Cause::kNone;
+  return term_of<Cause>(document->root()["culprit"]["cause"].string().value_or("")).value_or(Cause::kNone);
 }
 
 }  // namespace
@@ -55,7 +57,7 @@ HttpResponse post_verdict_feedback(const ApiContext& context, const ApiRequest& 
                                     : context.feedback->keep({.verdict_id = request.name,
                                                               .right = *asked->right,
                                                               .said = cause_of(*verdict),
-                                                              .cause = std::move(asked->cause),
+                                                              .cause = asked->cause,
                                                               .note = std::move(asked->note),
                                                               .at_unix_ns = context.clock.unix_ns()});
   if (!done.ok()) return error_answer(503, done.error());

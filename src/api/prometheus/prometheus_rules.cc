@@ -17,22 +17,22 @@ constexpr const char* kFile = "lockstep";
 constexpr size_t kRanksTold = 8;
 
 struct Rule {
-  const char* layer;  // Culprit::layer
+  Layer layer;
   const char* name;
   const char* summary;
 };
 // The last one takes every layer that has no row.
 constexpr Rule kRules[] = {
-    {"gpu", "LockstepGpu", "A GPU holds a job back."},
-    {"host", "LockstepHost", "A host holds a job back."},
-    {"input", "LockstepInput", "Input data comes too slowly to a rank."},
-    {"nvlink", "LockstepNvlink", "NVLink holds a job back."},
-    {"nic", "LockstepNic", "A network card holds a job back."},
-    {"link", "LockstepLink", "A network link holds a job back."},
-    {"switch", "LockstepSwitch", "A switch holds a job back."},
-    {"software", "LockstepSoftware", "A job's software holds it back, or stops it."},
-    {"workload", "LockstepWorkload", "A job does other work than before."},
-    {"unknown", "LockstepUnknown", "A job is held back, and nothing says by what."},
+    {Layer::kGpu, "LockstepGpu", "A GPU holds a job back."},
+    {Layer::kHost, "LockstepHost", "A host holds a job back."},
+    {Layer::kInput, "LockstepInput", "Input data comes too slowly to a rank."},
+    {Layer::kNvlink, "LockstepNvlink", "NVLink holds a job back."},
+    {Layer::kNic, "LockstepNic", "A network card holds a job back."},
+    {Layer::kLink, "LockstepLink", "A network link holds a job back."},
+    {Layer::kSwitch, "LockstepSwitch", "A switch holds a job back."},
+    {Layer::kSoftware, "LockstepSoftware", "A job's software holds it back, or stops it."},
+    {Layer::kWorkload, "LockstepWorkload", "A job does other work than before."},
+    {Layer::kUnknown, "LockstepUnknown", "A job is held back, and nothing says by what."},
 };
 
 const Rule& rule_of(const Verdict& verdict) {
@@ -43,12 +43,12 @@ const Rule& rule_of(const Verdict& verdict) {
 }
 
 const char* state_of(const Verdict& verdict) {
-  return verdict.state == "suspected" ? "pending" : "firing";
+  return verdict.state == VerdictState::kSuspected ? "pending" : "firing";
 }
 
 std::vector<Verdict> open_verdicts(const ApiContext& context) {
   std::vector<Verdict> open = context.diagnosis.verdicts("");
-  std::erase_if(open, [](const Verdict& verdict) { return verdict.state == "cleared"; });
+  std::erase_if(open, [](const Verdict& verdict) { return verdict.state == VerdictState::kCleared; });
   return open;
 }
 
@@ -68,14 +68,14 @@ void write_alert(JsonWriter& json, const Verdict& verdict, const ServerRequest& 
   const auto add = [&](const char* name, const std::string& value) {
     if (!value.empty()) labels.emplace_back(name, value);
   };
-  add("cause", verdict.culprit.cause);
+  add("cause", to_text(verdict.culprit.cause));
   add("gpu", verdict.culprit.gpu_uuid);
   add("host", verdict.culprit.host);
   add("job", verdict.job_id);
-  add("kind", verdict.kind);
-  add("layer", rule.layer);
+  add("kind", to_text(verdict.kind));
+  add("layer", to_text(rule.layer));
   add("rank", human_ranks({verdict.culprit.ranks.begin(), verdict.culprit.ranks.end()}, kRanksTold));
-  add("severity", verdict.kind == "hang" || verdict.kind == "fail" ? "critical" : "warning");
+  add("severity", verdict.kind == VerdictKind::kHang || verdict.kind == VerdictKind::kFail ? "critical" : "warning");
   add("verdict", verdict.id);
   json.begin_object().key("labels");
   write_prometheus_labels(json, labels);
@@ -109,7 +109,7 @@ void write_rule(JsonWriter& json, const Rule& rule, const std::vector<Verdict>& 
       .field("keepFiringFor", 0)
       .key("labels")
       .begin_object()
-      .field("layer", rule.layer)
+      .field("layer", to_text(rule.layer))
       .end_object()
       .key("annotations")
       .begin_object()
@@ -142,7 +142,7 @@ using MatcherLists = std::vector<metrics::CompiledMatchers>;
 bool matches_any(const MatcherLists& any, const Rule& rule) {
   return any.empty() || std::any_of(any.begin(), any.end(), [&](const metrics::CompiledMatchers& all) {
            return std::all_of(all.begin(), all.end(), [&](const metrics::CompiledMatcher& matcher) {
-             return matcher.matches(matcher.name() == "layer" ? rule.layer : "");
+             return matcher.matches(matcher.name() == "layer" ? to_text(rule.layer) : "");
            });
          });
 }

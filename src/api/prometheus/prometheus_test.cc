@@ -186,16 +186,16 @@ Verdict slow_gpu() {
   Verdict verdict;
   verdict.id = "v1";
   verdict.job_id = "llama 3";
-  verdict.state = "confirmed";
-  verdict.kind = "slow";
+  verdict.state = VerdictState::kConfirmed;
+  verdict.kind = VerdictKind::kSlow;
   verdict.since_unix_ns = 1'699'999'000'500'000'000;
   verdict.found_unix_ns = 1'699'999'900'000'000'000;
   verdict.lost_share = 0.125;
   verdict.sentence = "Rank 5 is late.";
   verdict.culprit.ranks = {5};
   verdict.culprit.host = "node-1";
-  verdict.culprit.layer = "gpu";
-  verdict.culprit.cause = "gpu_slow";
+  verdict.culprit.layer = Layer::kGpu;
+  verdict.culprit.cause = Cause::kSlowCompute;
   verdict.next = {{"Drain node-1.", ""}};
   return verdict;
 }
@@ -205,15 +205,15 @@ TEST_F(PrometheusApi, ShowsOpenVerdictsAsAlerts) {
   host_ = "lockstep:7070";
   EXPECT_EQ(
       get("alerts"),
-      R"({"status":"success","data":{"alerts":[{"labels":{"alertname":"LockstepGpu","cause":"gpu_slow","host":"node-1","job":"llama 3","kind":"slow","layer":"gpu","rank":"5","severity":"warning","verdict":"v1"},"annotations":{"summary":"Rank 5 is late.","action":"Drain node-1.","link":"http://lockstep:7070/jobs/llama%203?rank=5","evidence":"/api/verdicts/v1"},"state":"firing","activeAt":"2023-11-14T21:56:40.500Z","value":"1.25e-01"}]}})");
+      R"({"status":"success","data":{"alerts":[{"labels":{"alertname":"LockstepGpu","cause":"slow-compute","host":"node-1","job":"llama 3","kind":"slow","layer":"gpu","rank":"5","severity":"warning","verdict":"v1"},"annotations":{"summary":"Rank 5 is late.","action":"Drain node-1.","link":"http://lockstep:7070/jobs/llama%203?rank=5","evidence":"/api/verdicts/v1"},"state":"firing","activeAt":"2023-11-14T21:56:40.500Z","value":"1.25e-01"}]}})");
   Verdict hang = slow_gpu();
   hang.id = "v2";
-  hang.kind = "hang";
-  hang.state = "suspected";
-  hang.culprit.layer = "something new";
+  hang.kind = VerdictKind::kHang;
+  hang.state = VerdictState::kSuspected;
+  hang.culprit.layer = Layer::kUnknown;
   Verdict over = slow_gpu();
   over.id = "v3";
-  over.state = "cleared";
+  over.state = VerdictState::kCleared;
   diagnosis_.known = {hang, over};
   const std::string alerts = get("alerts");
   EXPECT_NE(alerts.find(R"("alertname":"LockstepUnknown")"), std::string::npos) << alerts;

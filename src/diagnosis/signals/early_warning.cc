@@ -15,8 +15,8 @@ enum class Kind : uint8_t { kRises, kFalls, kSet };
 struct Rule {
   const char* signal;
   Kind kind;
-  const char* layer;
-  const char* cause;
+  Layer layer;
+  Cause cause;
   double worth;  // kRises: levels below this are nobody's business; kFalls: levels above it; kSet: least value
   double limit;  // where it hurts; kFalls with limit_share: share of its first level
   bool limit_share;
@@ -34,32 +34,35 @@ struct Rule {
 
 // clang-format off
 constexpr Rule kRules[] = {
-    {"ecc_corrected", Kind::kRises, "gpu", "ecc", 1, 60, false, 1, 0.5, false, 12 * 3600, 0.7, "corrected memory errors rise",
+    {"ecc_corrected", Kind::kRises, Layer::kGpu, Cause::kEcc, 1, 60, false, 1, 0.5, false, 12 * 3600, 0.7, "corrected memory errors rise",
      "move the job off this GPU at its next checkpoint, then reset the GPU and test its memory", "nvidia-smi -q -d ECC,ROW_REMAPPER -i ID"},
-    {"remap_pending", Kind::kSet, "gpu", "ecc", 0.5, 0, false, 0.5, 0, false, 24 * 3600, 0.4, "a memory row waits for a reset to be replaced",
+    {"remap_pending", Kind::kSet, Layer::kGpu, Cause::kEcc, 0.5, 0, false, 0.5, 0, false, 24 * 3600, 0.4, "a memory row waits for a reset to be replaced",
      "reset the GPU when its job is over: the row is replaced then", "nvidia-smi -q -d ROW_REMAPPER -i ID", "ecc_corrected", 1},
-    {"remap_failure", Kind::kSet, "gpu", "ecc", 0.5, 0, false, 0, 0, false, 3600, 0.8, "a memory row could not be replaced",
+    {"remap_failure", Kind::kSet, Layer::kGpu, Cause::kEcc, 0.5, 0, false, 0, 0, false, 3600, 0.8, "a memory row could not be replaced",
      "take the GPU out and have it replaced", "nvidia-smi -q -d ROW_REMAPPER -i ID"},
-    {"banks_without_spares", Kind::kSet, "gpu", "ecc", 0.5, 0, false, 0, 0, false, 12 * 3600, 0.5, "a memory bank has no spare rows left",
+    {"banks_without_spares", Kind::kSet, Layer::kGpu, Cause::kEcc, 0.5, 0, false, 0, 0, false, 12 * 3600, 0.5, "a memory bank has no spare rows left",
      "plan to replace the GPU: the next bad row of that bank stops the job", "nvidia-smi -q -d ROW_REMAPPER -i ID"},
-    {"thermal_throttle", Kind::kRises, "gpu", "throttle-thermal", 0.5, 15, false, 0.5, 0.5, true, 6 * 3600, 0.75, "it is slowed by heat more and more",
+    {"thermal_throttle", Kind::kRises, Layer::kGpu, Cause::kThrottleThermal, 0.5, 15, false, 0.5, 0.5, true, 6 * 3600, 0.75, "it is slowed by heat more and more",
      "look at fans, airflow and cold plate of this node before it slows the job", "nvidia-smi -q -d TEMPERATURE,PERFORMANCE -i ID"},
-    {"temperature_margin", Kind::kFalls, "gpu", "throttle-thermal", 20, 0, false, 3, 0.15, true, 4 * 3600, 0.7, "its thermal margin shrinks",
+    {"temperature_margin", Kind::kFalls, Layer::kGpu, Cause::kThrottleThermal, 20, 0, false, 3, 0.15, true, 4 * 3600, 0.7, "its thermal margin shrinks",
      "look at fans, airflow and cold plate of this node before it slows the job", "nvidia-smi -q -d TEMPERATURE -i ID"},
-    {"power_throttle", Kind::kRises, "gpu", "throttle-power", 5, 60, false, 5, 0.5, true, 6 * 3600, 0.5, "its power limit holds it back more and more",
+    {"power_throttle", Kind::kRises, Layer::kGpu, Cause::kThrottlePower, 5, 60, false, 5, 0.5, true, 6 * 3600, 0.5, "its power limit holds it back more and more",
      "compare its power limit with its peers, and the power supply of the node", "nvidia-smi -q -d POWER,PERFORMANCE -i ID"},
-    {"sm_clock", Kind::kFalls, "gpu", "slow-compute", 10, 0.9, true, 0.02, 0.015, true, 6 * 3600, 0.6, "its clock drifts down",
+    {"sm_clock", Kind::kFalls, Layer::kGpu, Cause::kSlowCompute, 10, 0.9, true, 0.02, 0.015, true, 6 * 3600, 0.6, "its clock drifts down",
      "compare clocks, power limit and heat with its peers; reset its clocks between two jobs", "nvidia-smi -q -d CLOCK,POWER -i ID"},
-    {"link_errors", Kind::kRises, "nvlink", "nvlink-degraded", 0.05, 5, false, 0.05, 0.5, false, 12 * 3600, 0.7, "errors of its NVLinks rise",
+    {"link_errors", Kind::kRises, Layer::kNvlink, Cause::kNvlinkDegraded, 0.05, 5, false, 0.05, 0.5, false, 12 * 3600, 0.7, "errors of its NVLinks rise",
      "find the link that has the errors; reseat the board or leave the node out of the next job", "nvidia-smi nvlink -e -i ID"},
-    {"symbol_errors", Kind::kRises, "link", "nic-degraded", 0.05, 10, false, 0.05, 0.5, false, 12 * 3600, 0.7, "symbol errors of its link rise",
+    {"symbol_errors", Kind::kRises, Layer::kLink, Cause::kNicDegraded, 0.05, 10, false, 0.05, 0.5, false, 12 * 3600, 0.7, "symbol errors of its link rise",
      "clean or swap cable and transceiver of this port before the link fails", "mlxlink -d ID -c -e"},
-    {"fec_uncorrectable", Kind::kRises, "link", "nic-degraded", 0.01, 1, false, 0.01, 0.5, false, 12 * 3600, 0.8, "error correction of its link fails more and more",
+    {"fec_uncorrectable", Kind::kRises, Layer::kLink, Cause::kNicDegraded, 0.01, 1, false, 0.01, 0.5, false, 12 * 3600, 0.8, "error correction of its link fails more and more",
      "swap cable or transceiver of this port before the link fails", "mlxlink -d ID -c -e"},
-    {"fec_corrected", Kind::kRises, "link", "nic-degraded", 1, 1000, false, 1, 1.0, true, 12 * 3600, 0.5, "error correction of its link has more and more to do",
+    {"fec_corrected", Kind::kRises, Layer::kLink, Cause::kNicDegraded, 1, 1000, false, 1, 1.0, true, 12 * 3600, 0.5, "error correction of its link has more and more to do",
      "clean or swap cable and transceiver of this port at the next chance", "mlxlink -d ID -c -e"},
 };
 // clang-format on
+static_assert(std::ranges::all_of(kRules, [](const Rule& rule) {
+  return may_emit(Emitter::kEarlyWarning, rule.layer) && may_emit(Emitter::kEarlyWarning, rule.cause);
+}));
 
 constexpr double kHoursMin = 0.2;
 constexpr size_t kPointsMin = 6;
@@ -232,10 +235,10 @@ void EarlyWarnings::look(const SignalBook& signals, Place place, const std::stri
                                  ? ""
                                  : format(", from %.3g to %.3g%s in %.0f min", std::max(0.0, trend.first), trend.now,
                                           unit.c_str(), 60 * trend.hours);
-    warning.sentence =
-        format("%s of %s: %s%s; %s expected %s.", id.c_str(), host.c_str(), rule.words, pace.c_str(), rule.cause,
-               rule.kind == Kind::kSet ? format("within %.0f h", seen.horizon_s / 3600).c_str()
-                                       : horizon_text(seen.horizon_s).c_str());
+    warning.sentence = format("%s of %s: %s%s; %s expected %s.", id.c_str(), host.c_str(), rule.words, pace.c_str(),
+                              to_text(rule.cause),
+                              rule.kind == Kind::kSet ? format("within %.0f h", seen.horizon_s / 3600).c_str()
+                                                      : horizon_text(seen.horizon_s).c_str());
     warning.next = {rule.action, with_id(rule.command, id)};
     for (const WarningRecord& record : kWarningRecords) {
       if (std::string_view(record.signal) != rule.signal) continue;
@@ -243,7 +246,7 @@ void EarlyWarnings::look(const SignalBook& signals, Place place, const std::stri
       warning.record_came_true = record.came_true;
     }
     Claim claim;
-    claim.kind = "counter";
+    claim.kind = ClaimKind::kCounter;
     claim.subject = id + " of " + host;
     claim.claim = rule.kind == Kind::kSet
                       ? format("%s: %.3g.", row.words, trend.now)

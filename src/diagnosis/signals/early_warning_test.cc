@@ -46,7 +46,7 @@ TEST(EarlyWarnings, WarnsOfRisingCorrectedErrorsWithAHorizon) {
     if (minute >= 10) fleet.set(1, 2, "hw.errors{error.type=corrected}", 0.01 * (minute - 10));
   });
   ASSERT_EQ(warnings.size(), 1u);
-  EXPECT_EQ(warnings[0].cause, "ecc");
+  EXPECT_EQ(warnings[0].cause, Cause::kEcc);
   EXPECT_EQ(warnings[0].host, "node-1");
   EXPECT_EQ(warnings[0].gpu_uuid, MadeUpFleet::gpu_name(1, 2));
   EXPECT_GT(warnings[0].horizon_s, 0);
@@ -61,7 +61,7 @@ TEST(EarlyWarnings, WarnsOfARowThatCouldNotBeReplaced) {
   fleet.set(0, 1, "lockstep_gpu_row_remap_failure", 1);
   auto warnings = after(3, fleet, early, [](int) {});
   ASSERT_EQ(warnings.size(), 1u);
-  EXPECT_EQ(warnings[0].cause, "ecc");
+  EXPECT_EQ(warnings[0].cause, Cause::kEcc);
 }
 
 TEST(EarlyWarnings, ARowThatBeginsToWaitAmongErrorsIsNewsAndOneAloneOrForMonthsIsNot) {
@@ -92,7 +92,7 @@ TEST(EarlyWarnings, WarnsOfOneGpuThatHeatsUpAndNotOfAWarmDay) {
     other.set(1, 0, "lockstep_gpu_temperature_margin_celsius", 19 - 0.3 * minute);
   });
   ASSERT_EQ(warnings.size(), 1u);
-  EXPECT_EQ(warnings[0].cause, "throttle-thermal");
+  EXPECT_EQ(warnings[0].cause, Cause::kThrottleThermal);
   EXPECT_EQ(warnings[0].host, "node-1");
 }
 
@@ -103,7 +103,7 @@ TEST(EarlyWarnings, WarnsOfAClockThatDriftsAlone) {
     fleet.set(0, 3, "lockstep_gpu_clock_hertz{clock=sm}", 1.98e9 * (1 - 0.001 * minute));
   });
   ASSERT_EQ(warnings.size(), 1u);
-  EXPECT_EQ(warnings[0].cause, "slow-compute");
+  EXPECT_EQ(warnings[0].cause, Cause::kSlowCompute);
 }
 
 TEST(EarlyWarnings, WarnsOfALinkThatGetsWorse) {
@@ -113,7 +113,7 @@ TEST(EarlyWarnings, WarnsOfALinkThatGetsWorse) {
     if (minute > 10) fleet.set(0, 1, "lockstep_nic_symbol_error_total{port=1}", 0.02 * (minute - 10));
   });
   ASSERT_EQ(warnings.size(), 1u);
-  EXPECT_EQ(warnings[0].cause, "nic-degraded");
+  EXPECT_EQ(warnings[0].cause, Cause::kNicDegraded);
   EXPECT_EQ(warnings[0].device, "mlx5_1");
 }
 

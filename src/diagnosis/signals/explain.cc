@@ -470,7 +470,7 @@ Claim claim_of(const Outcome& outcome, const Question& question) {
   if (outcome.test->compare == Compare::kHappened) {
     const EventRow& row = event_rows()[outcome.event.kind];
     double after = static_cast<double>(outcome.event.time_unix_ns - question.since_unix_ns) / 1e9;
-    made.kind = "event";
+    made.kind = ClaimKind::kEvent;
     std::string code = outcome.event.code >= 0 ? format(" %lld", static_cast<long long>(outcome.event.code)) : "";
     made.claim = format("%s (%s%s) %.0f s %s it began%s%s.", with_capital(row.words).c_str(), row.name, code.c_str(),
                         std::fabs(after), after < 0 ? "before" : "after", outcome.event.text.empty() ? "" : ": ",
@@ -479,7 +479,7 @@ Claim claim_of(const Outcome& outcome, const Question& question) {
     made.query = format("/api/logs?event=%s&limit=100", url_part(row.name).c_str());
     return made;
   }
-  made.kind = "counter";
+  made.kind = ClaimKind::kCounter;
   if (outcome.test->compare == Compare::kSilent) {
     made.claim = format("Nothing was heard of its host for %.0f s, while others report.", outcome.value);
     made.value = outcome.value;
@@ -523,21 +523,21 @@ void add_exclusions(const std::vector<Hypothesis>& all, const Hypothesis* named,
     if (a->fit != b->fit) return a->fit > b->fit;
     return a->signature->prior > b->signature->prior;
   });
-  std::set<std::string> causes;
+  std::set<Cause> causes;
   for (const Hypothesis* hypothesis : order) {
     if (explanation.exclusions.size() >= kExclusionsMax) break;
     // What never looks like this needs no exclusion, unless there is nothing else to say.
     if (hypothesis->fit <= kOdd && !explanation.exclusions.empty()) break;
     // The same cause may be looked for in two places.
-    if ((named != nullptr && std::string_view(named->signature->cause) == hypothesis->signature->cause) ||
+    if ((named != nullptr && named->signature->cause == hypothesis->signature->cause) ||
         !causes.insert(hypothesis->signature->cause).second)
       continue;
     Claim made = claim_of(*healthiest(*hypothesis), question);
-    made.kind = "exclusion";
+    made.kind = ClaimKind::kExclusion;
     if (!made.claim.empty() && made.claim[1] >= 'a' && made.claim[1] <= 'z')
       made.claim[0] =
           static_cast<char>(made.claim[0] >= 'A' && made.claim[0] <= 'Z' ? made.claim[0] - 'A' + 'a' : made.claim[0]);
-    made.claim = format("Not %s: %s", hypothesis->signature->cause, made.claim.c_str());
+    made.claim = format("Not %s: %s", to_text(hypothesis->signature->cause), made.claim.c_str());
     explanation.exclusions.push_back(std::move(made));
   }
 }
@@ -675,7 +675,7 @@ Explanation explain(const SignalBook& signals, const PriorBook& priors, const Qu
   add_exclusions(all, best, question, explanation);
 
   constexpr size_t kAlternativesMax = 3;
-  std::set<std::string> causes{explanation.cause};
+  std::set<Cause> causes{explanation.cause};
   std::vector<const Hypothesis*> others;
   for (const Hypothesis& hypothesis : all) others.push_back(&hypothesis);
   // Behind those with a score: what fits the steps and cannot be told for want of telemetry.
@@ -693,9 +693,9 @@ Explanation explain(const SignalBook& signals, const PriorBook& priors, const Qu
         best != nullptr && !causes.contains(signature.cause))
       explanation.also.push_back(signature.cause);
     if (explanation.alternatives.size() >= kAlternativesMax || !causes.insert(signature.cause).second) continue;
-    explanation.alternatives.push_back({format("%s (%s)", signature.cause, signature.layer),
+    explanation.alternatives.push_back({format("%s (%s)", to_text(signature.cause), to_text(signature.layer)),
                                         std::round(hypothesis->score / sum * 100) / 100, why_lower(*hypothesis, best),
-                                        signature.decided_by});
+                                        signature.decided_by, signature.cause});
   }
   return explanation;
 }

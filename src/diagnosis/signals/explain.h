@@ -26,8 +26,8 @@ struct Question {
   std::vector<Identity> peers;  // other ranks of the job, best those of the same role; none for kWholeJob
   uint32_t sign = 0;            // one StepSign
   // What the steps alone say: the answer where no signal explains it.
-  std::string layer;
-  std::string cause;
+  Layer layer = Layer::kUnknown;
+  Cause cause = Cause::kNone;
   std::string component;
   int64_t job_from_unix_ns = 0;  // what was before the job is no baseline; 0: not known
   int64_t since_unix_ns = 0;
@@ -35,8 +35,8 @@ struct Question {
 };
 
 struct Explanation {
-  std::string layer;
-  std::string cause;
+  Layer layer = Layer::kUnknown;
+  Cause cause = Cause::kNone;
   std::string component;
   // Of the culprits, the one whose signals show it.
   int32_t rank = -1;
@@ -49,7 +49,7 @@ struct Explanation {
   std::vector<Claim> chain;       // counter, event
   std::vector<Claim> exclusions;  // at least one wherever there is data
   std::vector<Alternative> alternatives;
-  std::vector<std::string> also;  // other causes that are clearly seen at the same time
+  std::vector<Cause> also;  // other causes that are clearly seen at the same time
   std::vector<NextAction> next;
   std::string decided_by;  // the observation that would decide, where this is not sure
 };

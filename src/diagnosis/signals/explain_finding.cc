@@ -1,52 +1,51 @@
 #include "diagnosis/signals/explain_finding.h"
 
 #include <algorithm>
-#include <string_view>
+#include <optional>
 
 namespace lockstep {
 namespace {
 
 struct SignRow {
-  const char* layer;  // "": any
-  const char* cause;  // "": any
+  std::optional<Layer> layer;  // none: any
+  std::optional<Cause> cause;  // none: any
   uint32_t sign;
 };
 
 // First row that fits.
 constexpr SignRow kSigns[] = {
-    {"workload", "", 0},
-    {"", "op-mismatch", 0},
-    {"", "deadlock", 0},
-    {"", "nan-source", 0},
-    {"", "stage-imbalance", 0},
-    {"", "sequence-imbalance", 0},
-    {"", "expert-imbalance", 0},
-    {"", "rank-dead", kDead},
-    {"", "rank-missing", kMissing},
-    {"", "in-operation-stall", kStalled},
-    {"", "process-paused", kPauses},
-    {"", "gc", 0},
-    {"", "tcp-fallback", 0},
-    {"", "link-flap", kTransfersPause},
-    {"", "checkpoint", kCheckpointLong},
-    {"", "code-regression", kWholeJob},
-    {"input", "", kInputWaits},
-    {"gpu", "", kGpuBehind},
-    {"host", "", kHostLate},
-    {"nvlink", "", kGroupTransferSlow},
-    {"link", "", kSlowFlows},
-    {"nic", "", kSlowFlows},
-    {"switch", "", kSlowFlows},
+    {Layer::kWorkload, {}, 0},
+    {{}, Cause::kOpMismatch, 0},
+    {{}, Cause::kDeadlock, 0},
+    {{}, Cause::kNanSource, 0},
+    {{}, Cause::kStageImbalance, 0},
+    {{}, Cause::kSequenceImbalance, 0},
+    {{}, Cause::kExpertImbalance, 0},
+    {{}, Cause::kRankDead, kDead},
+    {{}, Cause::kRankMissing, kMissing},
+    {{}, Cause::kInOperationStall, kStalled},
+    {{}, Cause::kProcessPaused, kPauses},
+    {{}, Cause::kGc, 0},
+    {{}, Cause::kTcpFallback, 0},
+    {{}, Cause::kLinkFlap, kTransfersPause},
+    {{}, Cause::kCheckpoint, kCheckpointLong},
+    {{}, Cause::kCodeRegression, kWholeJob},
+    {Layer::kInput, {}, kInputWaits},
+    {Layer::kGpu, {}, kGpuBehind},
+    {Layer::kHost, {}, kHostLate},
+    {Layer::kNvlink, {}, kGroupTransferSlow},
+    {Layer::kLink, {}, kSlowFlows},
+    {Layer::kNic, {}, kSlowFlows},
+    {Layer::kSwitch, {}, kSlowFlows},
 };
 
 }  // namespace
 
 uint32_t sign_of(const Finding& finding) {
   for (const SignRow& row : kSigns) {
-    if ((row.layer[0] == '\0' || finding.layer == row.layer) && (row.cause[0] == '\0' || finding.cause == row.cause))
-      return row.sign;
+    if ((!row.layer || finding.layer == *row.layer) && (!row.cause || finding.cause == *row.cause)) return row.sign;
   }
-  return finding.kind == "slow" && finding.ranks.empty() ? kWholeJob : 0u;
+  return finding.kind == VerdictKind::kSlow && finding.ranks.empty() ? kWholeJob : 0u;
 }
 
 Explanation explain_finding(const SignalBook& signals, const PriorBook& priors, const FindingContext& context,
@@ -72,7 +71,7 @@ Explanation explain_finding(const SignalBook& signals, const PriorBook& priors, 
   Explanation explanation = explain(signals, priors, question);
   // The counterfactual closes the chain: what explains the culprit's time comes before it.
   auto at = std::find_if(finding.chain.begin(), finding.chain.end(),
-                         [](const Claim& claim) { return claim.kind == "counterfactual"; });
+                         [](const Claim& claim) { return claim.kind == ClaimKind::kCounterfactual; });
   std::vector<Claim> claims = explanation.chain;
   claims.insert(claims.end(), explanation.exclusions.begin(), explanation.exclusions.end());
   for (Claim& claim : claims) {

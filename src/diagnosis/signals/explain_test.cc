@@ -36,7 +36,7 @@ bool mentions(const std::vector<Claim>& claims, const std::string& text) {
                      [&](const Claim& claim) { return claim.claim.find(text) != std::string::npos; });
 }
 
-void expect_named(const Explanation& told, const char* layer, const char* cause) {
+void expect_named(const Explanation& told, Layer layer, Cause cause) {
   EXPECT_TRUE(told.by_signals);
   EXPECT_EQ(told.layer, layer);
   EXPECT_EQ(told.cause, cause);
@@ -46,14 +46,14 @@ void expect_named(const Explanation& told, const char* layer, const char* cause)
   EXPECT_GT(told.confidence, 0.3);
   for (const Claim& claim : told.chain) {
     EXPECT_TRUE(claim.query.starts_with("/api/")) << claim.claim;
-    EXPECT_TRUE(claim.kind == "counter" || claim.kind == "event") << claim.kind;
+    EXPECT_TRUE(claim.kind == ClaimKind::kCounter || claim.kind == ClaimKind::kEvent) << claim.kind;
   }
 }
 
 void expect_unexplained(const Explanation& told) {
   EXPECT_FALSE(told.by_signals) << told.layer << " " << told.cause;
-  EXPECT_EQ(told.layer, "as told by steps");
-  EXPECT_EQ(told.cause, "generic");
+  EXPECT_EQ(told.layer, Layer::kWorkload);
+  EXPECT_EQ(told.cause, Cause::kLessWork);
   EXPECT_TRUE(told.chain.empty());
 }
 
@@ -65,7 +65,7 @@ TEST(Explain, NamesHeatWhereThrottleTimeRisesAndTheClockFalls) {
     fleet.set(kHost, kGpu, "hw.temperature{hw.sensor_location=gpu}", 86);
     fleet.set(kHost, kGpu, "lockstep_gpu_temperature_margin_celsius", 1);
   });
-  expect_named(told, "gpu", "throttle-thermal");
+  expect_named(told, Layer::kGpu, Cause::kThrottleThermal);
   EXPECT_GT(told.confidence, 0.7);
   EXPECT_TRUE(mentions(told.chain, "SM clock 1.5"));
   EXPECT_EQ(told.component, "GPU of rank 11");
@@ -81,8 +81,8 @@ TEST(Explain, NamesHeatWithoutThrottleCountersFromTemperatureMarginAndClock) {
     fleet.set(kHost, kGpu, "hw.temperature{hw.sensor_location=gpu}", 88);
     fleet.set(kHost, kGpu, "lockstep_gpu_temperature_margin_celsius", 0);
   });
-  EXPECT_EQ(told.layer, "gpu");
-  EXPECT_TRUE(told.cause == "throttle-thermal" || told.cause == "slow-compute") << told.cause;
+  EXPECT_EQ(told.layer, Layer::kGpu);
+  EXPECT_TRUE(told.cause == Cause::kThrottleThermal || told.cause == Cause::kSlowCompute) << told.cause;
 }
 
 TEST(Explain, NamesThePowerLimitThatIsLowerThanItsPeers) {
@@ -93,7 +93,7 @@ TEST(Explain, NamesThePowerLimitThatIsLowerThanItsPeers) {
     fleet.set(kHost, kGpu, "lockstep_gpu_power_limit_watts{limit=enforced}", 400);
     fleet.set(kHost, kGpu, "hw.power", 400);
   });
-  expect_named(told, "gpu", "throttle-power");
+  expect_named(told, Layer::kGpu, Cause::kThrottlePower);
 }
 
 TEST(Explain, NamesThePowerBrake) {
@@ -102,14 +102,14 @@ TEST(Explain, NamesThePowerBrake) {
     fleet.set(kHost, kGpu, "lockstep_gpu_clock_hertz{clock=sm}", 0.6e9);
     fleet.set(kHost, kGpu, "lockstep_gpu_throttle_seconds_total{reason=hw_power_brake}", 0.9);
   });
-  expect_named(told, "gpu", "throttle-power");
+  expect_named(told, Layer::kGpu, Cause::kThrottlePower);
 }
 
 TEST(Explain, NamesMemoryErrorsByTheirCounterAndByTheirXid) {
   Told counter;
   Explanation told = counter.after(
       kGpuBehind, [](MadeUpFleet& fleet) { fleet.set(kHost, kGpu, "hw.errors{error.type=corrected}", 3); });
-  expect_named(told, "gpu", "ecc");
+  expect_named(told, Layer::kGpu, Cause::kEcc);
   Told event;
   told = event.after(kGpuBehind, [](MadeUpFleet& fleet) {
     NodeEvent xid;
@@ -121,7 +121,7 @@ TEST(Explain, NamesMemoryErrorsByTheirCounterAndByTheirXid) {
     fleet.event(kHost, xid);
     fleet.set(kHost, kGpu, "lockstep_gpu_row_remap_pending", 1);
   });
-  expect_named(told, "gpu", "ecc");
+  expect_named(told, Layer::kGpu, Cause::kEcc);
   EXPECT_TRUE(mentions(told.chain, "gpu.xid 94"));
 }
 
@@ -138,7 +138,7 @@ TEST(Explain, NamesAnXidOfItsGpuWhetherItIsSlowOrStalledOrDead) {
   for (uint32_t sign : {kGpuBehind, kStalled, kDead}) {
     Told test;
     Explanation told = test.after(sign, [](MadeUpFleet& fleet) { fleet.event(kHost, hardware_xid(kGpu)); });
-    expect_named(told, "gpu", "xid");
+    expect_named(told, Layer::kGpu, Cause::kXid);
   }
 }
 
@@ -177,7 +177,7 @@ TEST(Explain, NamesAProcessOfSomebodyElse) {
     fleet.set(kHost, kGpu, "lockstep_gpu_processes", 2);
     fleet.set(kHost, kGpu, "hw.gpu.memory.utilization", 0.93);
   });
-  expect_named(told, "gpu", "foreign-process");
+  expect_named(told, Layer::kGpu, Cause::kForeignProcess);
 }
 
 TEST(Explain, NamesLostPcieLanesOfTheGpuAndSlowFlowsDoNotBlameTheAdapter) {
@@ -187,7 +187,7 @@ TEST(Explain, NamesLostPcieLanesOfTheGpuAndSlowFlowsDoNotBlameTheAdapter) {
       fleet.set(kHost, kGpu, "lockstep_gpu_pcie_width", 4);
       fleet.set(kHost, kGpu, "lockstep_gpu_pcie_replays_total", 5);
     });
-    expect_named(told, "gpu", "pcie-degraded");
+    expect_named(told, Layer::kGpu, Cause::kPcieDegraded);
   }
 }
 
@@ -200,13 +200,13 @@ TEST(Explain, NamesCpuContentionFromRunQueueWaitAndQuota) {
                             fleet.set(kHost, -1, "lockstep_host_pressure{resource=cpu,scope=some}", 0.6);
                             fleet.set(kHost, -1, "lockstep_host_tasks_running", 200);
                           }),
-               "host", "cpu-contention");
+               Layer::kHost, Cause::kCpuContention);
   Told quota;
   expect_named(quota.after(kHostLate,
                            [](MadeUpFleet& fleet) {
                              fleet.set(kHost, kGpu, "lockstep_cgroup_cpu_throttled_seconds_total", 0.3);
                            }),
-               "host", "cpu-contention");
+               Layer::kHost, Cause::kCpuContention);
 }
 
 TEST(Explain, NamesMemoryPressureAndAnOutOfMemoryKill) {
@@ -218,7 +218,7 @@ TEST(Explain, NamesMemoryPressureAndAnOutOfMemoryKill) {
                                 fleet.set(kHost, -1, "system.memory.linux.available", 4e9);
                                 fleet.set(kHost, -1, "lockstep_host_pressure{resource=cpu,scope=some}", 0.2);
                               }),
-               "host", "memory-pressure");
+               Layer::kHost, Cause::kMemoryPressure);
   Told killed;
   expect_named(killed.after(kDead,
                             [](MadeUpFleet& fleet) {
@@ -228,7 +228,7 @@ TEST(Explain, NamesMemoryPressureAndAnOutOfMemoryKill) {
                               kill.device = "/kubepods/pod1";
                               fleet.event(kHost, kill);
                             }),
-               "host", "memory-pressure");
+               Layer::kHost, Cause::kMemoryPressure);
 }
 
 TEST(Explain, NamesStorageWhereTheFileServerAnswersSlowly) {
@@ -238,7 +238,7 @@ TEST(Explain, NamesStorageWhereTheFileServerAnswersSlowly) {
                             fleet.set(kHost, -1, "lockstep_storage_rtt_seconds{mount=/data,op=read}", 0.08);
                             fleet.set(kHost, -1, "lockstep_host_pressure{resource=io,scope=some}", 0.5);
                           }),
-               "input", "storage");
+               Layer::kInput, Cause::kStorage);
 }
 
 TEST(Explain, NamesTheDataLoaderWhereStorageIsHealthy) {
@@ -246,7 +246,7 @@ TEST(Explain, NamesTheDataLoaderWhereStorageIsHealthy) {
   Explanation told = test.after(kInputWaits, [](MadeUpFleet& fleet) {
     fleet.set(kHost, kGpu, "lockstep_thread_runqueue_wait_worst{thread_class=dataloader}", 0.6);
   });
-  expect_named(told, "input", "data-loader");
+  expect_named(told, Layer::kInput, Cause::kDataLoader);
   EXPECT_TRUE(mentions(told.exclusions, "Not storage"));
 }
 
@@ -258,7 +258,7 @@ TEST(Explain, NamesNvlinkAndTheGpuOfTheGroupWhoseLinkIsDown) {
                                   fleet.set(kHost, kGpu, "lockstep_gpu_links_errors_total{type=replay}", 40);
                                 },
                                 30, {8, 9, 10, 11, 12, 13, 14, 15});
-  expect_named(told, "nvlink", "nvlink-degraded");
+  expect_named(told, Layer::kNvlink, Cause::kNvlinkDegraded);
   EXPECT_EQ(told.rank, kGuilty);
 }
 
@@ -266,7 +266,7 @@ TEST(Explain, NamesTheAdapterThatTrainedToALowerRate) {
   Told test;
   Explanation told = test.after(
       kSlowFlows, [](MadeUpFleet& fleet) { fleet.set(kHost, kGpu, "hw.network.bandwidth.limit{port=1}", 12.5e9); });
-  expect_named(told, "nic", "nic-degraded");
+  expect_named(told, Layer::kNic, Cause::kNicDegraded);
   EXPECT_EQ(told.device, "mlx5_3");
 }
 
@@ -278,7 +278,7 @@ TEST(Explain, NamesTheAdapterThatLosesPackets) {
                             fleet.set(kHost, kGpu, "lockstep_nic_roce_adp_retrans_total{port=1}", 200);
                             fleet.set(kHost, kGpu, "lockstep_nic_port_xmit_discards_total{port=1}", 80);
                           }),
-               "nic", "nic-degraded");
+               Layer::kNic, Cause::kNicDegraded);
 }
 
 TEST(Explain, NamesTheCableWhereSymbolsAndErrorCorrectionSuffer) {
@@ -289,7 +289,7 @@ TEST(Explain, NamesTheCableWhereSymbolsAndErrorCorrectionSuffer) {
                             fleet.set(kHost, kGpu, "lockstep_nic_fec_blocks_total{result=uncorrectable}", 4);
                             fleet.set(kHost, kGpu, "lockstep_nic_packet_seq_err_total{port=1}", 5);
                           }),
-               "link", "nic-degraded");
+               Layer::kLink, Cause::kNicDegraded);
 }
 
 TEST(Explain, NamesAFlappingLinkByItsEventsAndItsCounter) {
@@ -302,7 +302,7 @@ TEST(Explain, NamesAFlappingLinkByItsEventsAndItsCounter) {
     fleet.event(kHost, down);
     fleet.set(kHost, kGpu, "lockstep_nic_link_downed_total{port=1}", 0.1);
   });
-  expect_named(told, "link", "link-flap");
+  expect_named(told, Layer::kLink, Cause::kLinkFlap);
   EXPECT_EQ(told.device, "mlx5_3");
 }
 
@@ -315,7 +315,7 @@ TEST(Explain, DoesNotTakeTheLinkOfAnotherAdapterForItsOwn) {
     down.device = "mlx5_6/1";
     fleet.event(kHost, down);
   });
-  EXPECT_NE(told.cause, "link-flap");
+  EXPECT_NE(told.cause, Cause::kLinkFlap);
 }
 
 TEST(Explain, NamesCongestionWhereNotificationsRiseFarAboveTheJobsOwn) {
@@ -325,7 +325,7 @@ TEST(Explain, NamesCongestionWhereNotificationsRiseFarAboveTheJobsOwn) {
                             fleet.set(kHost, kGpu, "lockstep_nic_rp_cnp_handled_total{port=1}", 40'000);
                             fleet.set(kHost, kGpu, "lockstep_nic_np_ecn_marked_roce_packets_total{port=1}", 60'000);
                           }),
-               "switch", "congestion");
+               Layer::kSwitch, Cause::kCongestion);
 }
 
 TEST(Explain, NamesAPauseStorm) {
@@ -336,7 +336,7 @@ TEST(Explain, NamesAPauseStorm) {
                                       0.4);
                             fleet.set(kHost, kGpu, "lockstep_nic_rp_cnp_handled_total{port=1}", 3'000);
                           }),
-               "switch", "pfc-storm");
+               Layer::kSwitch, Cause::kPfcStorm);
 }
 
 TEST(Explain, NamesTcpWhereRdmaIsIdleAndTheInterfaceIsBusy) {
@@ -350,7 +350,7 @@ TEST(Explain, NamesTcpWhereRdmaIsIdleAndTheInterfaceIsBusy) {
                      fleet.set_all("system.network.io{direction=transmit}", 1.2e9);
                    },
                    30, all),
-               "software", "tcp-fallback");
+               Layer::kSoftware, Cause::kTcpFallback);
 }
 
 TEST(Explain, NamesTheCodeWhereAllSlowDownAndNoSignalMoves) {
@@ -359,8 +359,8 @@ TEST(Explain, NamesTheCodeWhereAllSlowDownAndNoSignalMoves) {
   for (int rank = 0; rank < 32; ++rank) all.push_back(rank);
   Explanation told = test.after(
       kWholeJob, [](MadeUpFleet&) {}, 30, all);
-  EXPECT_EQ(told.layer, "software");
-  EXPECT_EQ(told.cause, "code-regression");
+  EXPECT_EQ(told.layer, Layer::kSoftware);
+  EXPECT_EQ(told.cause, Cause::kCodeRegression);
 }
 
 TEST(Explain, NamesHeatOfAWholeJobThatSlowsDownTogether) {
@@ -375,7 +375,7 @@ TEST(Explain, NamesHeatOfAWholeJobThatSlowsDownTogether) {
                      fleet.set_all("lockstep_gpu_temperature_margin_celsius", 1);
                    },
                    30, all),
-               "gpu", "throttle-thermal");
+               Layer::kGpu, Cause::kThrottleThermal);
 }
 
 TEST(Explain, NamesTheHostThatFellSilentWithItsRank) {
@@ -383,8 +383,8 @@ TEST(Explain, NamesTheHostThatFellSilentWithItsRank) {
   Explanation told = test.after(
       kDead, [](MadeUpFleet& fleet) { fleet.silent_hosts.insert(kHost); }, 60);
   EXPECT_TRUE(told.by_signals);
-  EXPECT_EQ(told.layer, "host");
-  EXPECT_EQ(told.cause, "rank-dead");
+  EXPECT_EQ(told.layer, Layer::kHost);
+  EXPECT_EQ(told.cause, Cause::kRankDead);
 }
 
 TEST(Explain, NamesTheProgramWhereAnXidSaysSo) {
@@ -396,7 +396,7 @@ TEST(Explain, NamesTheProgramWhereAnXidSaysSo) {
                             fault.severity = EventSeverity::kApp;
                             fleet.event(kHost, fault);
                           }),
-               "software", "rank-dead");
+               Layer::kSoftware, Cause::kRankDead);
 }
 
 // Healthy, and odd.
@@ -472,11 +472,11 @@ TEST(Explain, WithoutAnyTelemetryItKeepsWhatTheStepsSayAndSaysWhatWouldDecide) {
   SignalBook empty;
   MadeUpFleet names(4);
   Question question = names.question({kGuilty}, kGpuBehind, kBegin);
-  question.layer = "gpu";
-  question.cause = "slow-compute";
+  question.layer = Layer::kGpu;
+  question.cause = Cause::kSlowCompute;
   Explanation told = explain(empty, PriorBook(), question);
   EXPECT_FALSE(told.by_signals);
-  EXPECT_EQ(told.cause, "slow-compute");
+  EXPECT_EQ(told.cause, Cause::kSlowCompute);
   EXPECT_TRUE(told.exclusions.empty());
   EXPECT_FALSE(told.decided_by.empty());
   EXPECT_FALSE(told.alternatives.empty());
@@ -490,7 +490,7 @@ TEST(Explain, MissingThrottleCountersAreNoProofThatThereIsNoThrottling) {
   test.fleet.left_out.insert("lockstep_gpu_temperature_margin_celsius");
   Explanation told = test.after(
       kGpuBehind, [](MadeUpFleet& fleet) { fleet.set(kHost, kGpu, "lockstep_gpu_clock_hertz{clock=sm}", 1.3e9); });
-  expect_named(told, "gpu", "slow-compute");
+  expect_named(told, Layer::kGpu, Cause::kSlowCompute);
   EXPECT_FALSE(mentions(told.exclusions, "Not throttle-thermal"));
   bool heat = std::any_of(told.alternatives.begin(), told.alternatives.end(), [](const Alternative& alternative) {
     return alternative.culprit.starts_with("throttle-thermal") &&
@@ -505,7 +505,7 @@ TEST(Explain, PeersAloneAreEnoughWhereTheJobHasJustBegun) {
   fleet.set(kHost, kGpu, "lockstep_gpu_throttle_seconds_total{reason=hw_power_brake}", 0.9);
   fleet.run(40);
   Explanation told = explain(fleet.book, PriorBook(), fleet.question({kGuilty}, kGpuBehind, kBegin));
-  expect_named(told, "gpu", "throttle-power");
+  expect_named(told, Layer::kGpu, Cause::kThrottlePower);
 }
 
 TEST(Explain, ItsOwnPastAloneIsEnoughWhereThereAreNoPeers) {
@@ -517,7 +517,7 @@ TEST(Explain, ItsOwnPastAloneIsEnoughWhereThereAreNoPeers) {
   fleet.run(30);
   Question question = fleet.question({3}, kGpuBehind, since);
   question.peers.clear();
-  expect_named(explain(fleet.book, PriorBook(), question), "gpu", "throttle-thermal");
+  expect_named(explain(fleet.book, PriorBook(), question), Layer::kGpu, Cause::kThrottleThermal);
 }
 
 TEST(Explain, ContradictingSignalsLowerTheConfidence) {
@@ -543,14 +543,14 @@ TEST(Explain, TwoCausesAtOnceAreBothTold) {
     fleet.set(kHost, kGpu, "lockstep_gpu_foreign_processes", 2);
     fleet.set(kHost, kGpu, "lockstep_gpu_processes", 3);
   });
-  std::set<std::string> causes(told.also.begin(), told.also.end());
+  std::set<Cause> causes(told.also.begin(), told.also.end());
   causes.insert(told.cause);
-  EXPECT_TRUE(causes.contains("throttle-thermal"));
-  EXPECT_TRUE(causes.contains("foreign-process"));
+  EXPECT_TRUE(causes.contains(Cause::kThrottleThermal));
+  EXPECT_TRUE(causes.contains(Cause::kForeignProcess));
 }
 
 // "Wrong, it was X", said so often of verdicts with a cause.
-PriorBook said_wrong(const std::string& said, const std::string& was, int times) {
+PriorBook said_wrong(Cause said, Cause was, int times) {
   std::vector<VerdictFeedback> all;
   for (int i = 0; i < times; ++i)
     all.push_back({.verdict_id = format("v%d", i), .right = false, .said = said, .cause = was});
@@ -567,12 +567,12 @@ TEST(Explain, ThreeTimesWrongItWasXPutsXFirstWhereSignalsLeaveBothOpen) {
   Told before;
   Explanation untaught = before.after(kGpuBehind, both);
   ASSERT_EQ(untaught.also.size(), 1u) << untaught.cause;
-  const std::string first = untaught.cause, second = untaught.also.front();
+  const Cause first = untaught.cause, second = untaught.also.front();
   Told taught;
   taught.priors = said_wrong(first, second, 3);
   Explanation told = taught.after(kGpuBehind, both);
   EXPECT_EQ(told.cause, second);
-  EXPECT_EQ(told.also, std::vector<std::string>{first});
+  EXPECT_EQ(told.also, std::vector<Cause>{first});
   EXPECT_TRUE(told.by_signals);
   Told taken_back;
   taken_back.priors = said_wrong(first, second, 0);
@@ -585,11 +585,11 @@ TEST(Explain, WhatPeopleSayNeverOverrulesAMissingOrAContradictingSignal) {
     fleet.set(kHost, kGpu, "lockstep_gpu_throttle_seconds_total{reason=hw_thermal}", 0.25);
   };
   // ecc: nothing shows it. slow-compute: the clock shows it, the throttle time speaks against it.
-  for (const char* was : {"ecc", "slow-compute", "throttle-power", "foreign-process"}) {
+  for (Cause was : {Cause::kEcc, Cause::kSlowCompute, Cause::kThrottlePower, Cause::kForeignProcess}) {
     for (int times : {3, 1000}) {
       Told taught;
-      taught.priors = said_wrong("throttle-thermal", was, times);
-      EXPECT_EQ(taught.after(kGpuBehind, hot).cause, "throttle-thermal") << was << " " << times;
+      taught.priors = said_wrong(Cause::kThrottleThermal, was, times);
+      EXPECT_EQ(taught.after(kGpuBehind, hot).cause, Cause::kThrottleThermal) << was << " " << times;
     }
   }
 }
@@ -603,7 +603,7 @@ TEST(Explain, AnswersTenSecondsAfterItBegan) {
                      fleet.set(kHost, kGpu, "lockstep_gpu_throttle_seconds_total{reason=hw_thermal}", 0.6);
                    },
                    10),
-               "gpu", "throttle-thermal");
+               Layer::kGpu, Cause::kThrottleThermal);
 }
 
 TEST(Explain, StillKnowsWhatWasBeforeAfterTenMinutes) {
@@ -615,7 +615,7 @@ TEST(Explain, StillKnowsWhatWasBeforeAfterTenMinutes) {
         fleet.set(kHost, kGpu, "lockstep_gpu_throttle_seconds_total{reason=hw_thermal}", 0.6);
       },
       400);
-  expect_named(told, "gpu", "throttle-thermal");
+  expect_named(told, Layer::kGpu, Cause::kThrottleThermal);
   EXPECT_GT(told.chain.front().value, 50);
   EXPECT_NEAR(told.chain.front().baseline, 0, 0.5);
 }
@@ -624,14 +624,14 @@ TEST(ExplainFinding, GivesTheFindingItsLayerCauseAndEvidenceAndKeepsTheDetectors
   Told test;
   test.after(kGpuBehind, [](MadeUpFleet& fleet) { fleet.set(kHost, kGpu, "lockstep_gpu_foreign_processes", 1); });
   Finding finding;
-  finding.kind = "slow";
+  finding.kind = VerdictKind::kSlow;
   finding.ranks = {kGuilty};
-  finding.layer = "gpu";
-  finding.cause = "slow-compute";
+  finding.layer = Layer::kGpu;
+  finding.cause = Cause::kSlowCompute;
   finding.since_step = 40;
   finding.through_step = 60;
-  finding.chain.push_back({"Its own work takes longer.", "self_time"});
-  finding.chain.push_back({"Without it a step would take less.", "counterfactual"});
+  finding.chain.push_back({"Its own work takes longer.", ClaimKind::kSelfTime});
+  finding.chain.push_back({"Without it a step would take less.", ClaimKind::kCounterfactual});
   FindingContext context;
   context.culprits = {test.fleet.identity(kGuilty)};
   context.peers = test.fleet.all_but({kGuilty});
@@ -639,9 +639,9 @@ TEST(ExplainFinding, GivesTheFindingItsLayerCauseAndEvidenceAndKeepsTheDetectors
   context.since_unix_ns = test.since;
   context.now_unix_ns = test.fleet.now();
   explain_finding(test.fleet.book, test.priors, context, finding);
-  EXPECT_EQ(finding.cause, "foreign-process");
-  EXPECT_EQ(finding.chain.front().kind, "self_time");
-  EXPECT_EQ(finding.chain.back().kind, "counterfactual");
+  EXPECT_EQ(finding.cause, Cause::kForeignProcess);
+  EXPECT_EQ(finding.chain.front().kind, ClaimKind::kSelfTime);
+  EXPECT_EQ(finding.chain.back().kind, ClaimKind::kCounterfactual);
   EXPECT_GE(finding.chain.size(), 4u);
   EXPECT_EQ(finding.chain[1].from_step, 40);
 }
@@ -649,9 +649,10 @@ TEST(ExplainFinding, GivesTheFindingItsLayerCauseAndEvidenceAndKeepsTheDetectors
 TEST(ExplainFinding, LeavesWorkloadAndWrongOperationsAlone) {
   Told test;
   test.after(kGpuBehind, [](MadeUpFleet& fleet) { fleet.set(kHost, kGpu, "lockstep_gpu_foreign_processes", 1); });
-  for (auto [layer, cause] : {std::pair{"workload", "sequence-imbalance"}, std::pair{"software", "op-mismatch"}}) {
+  for (auto [layer, cause] :
+       {std::pair{Layer::kWorkload, Cause::kSequenceImbalance}, std::pair{Layer::kSoftware, Cause::kOpMismatch}}) {
     Finding finding;
-    finding.kind = "slow";
+    finding.kind = VerdictKind::kSlow;
     finding.layer = layer;
     finding.cause = cause;
     FindingContext context;

@@ -26,29 +26,25 @@ PriorBook& PriorBook::operator=(const PriorBook& other) {
   return *this;
 }
 
-double PriorBook::weight(std::string_view cause, double table_share) const {
+double PriorBook::weight(Cause cause, double table_share) const {
   std::lock_guard lock(mutex_);
   double all = 0;
-  for (const auto& [name, counts] : counts_) all += static_cast<double>(counts.right);
-  auto found = counts_.find(cause);
+  for (const Counts& counts : counts_) all += static_cast<double>(counts.right);
   double own = 0;
-  if (found != counts_.end()) {
-    own = static_cast<double>(found->second.right) - 0.5 * static_cast<double>(found->second.wrong);
+  if (cause != Cause::kNone) {
+    const Counts& counts = counts_[static_cast<size_t>(cause)];
+    own = static_cast<double>(counts.right) - 0.5 * static_cast<double>(counts.wrong);
   }
   // Never nothing: what was wrong a hundred times can still happen.
   double counted = std::max(0.1 * kStrength * table_share, kStrength * table_share + own);
   return counted / (kStrength + all);
 }
 
-void PriorBook::feedback(std::string_view cause, bool right) {
-  if (cause.empty() || cause.size() > kCauseTextMax) return;
+void PriorBook::feedback(Cause cause, bool right) {
+  if (cause == Cause::kNone) return;
   std::lock_guard lock(mutex_);
-  auto found = counts_.find(cause);
-  if (found == counts_.end()) {
-    if (counts_.size() >= kCausesMax) return;
-    found = counts_.emplace(std::string(cause), Counts{}).first;
-  }
-  int64_t& count = right ? found->second.right : found->second.wrong;
+  Counts& counts = counts_[static_cast<size_t>(cause)];
+  int64_t& count = right ? counts.right : counts.wrong;
   count = std::min(kCountMax, count + 1);
 }
 
@@ -65,8 +61,10 @@ std::string PriorBook::to_json() const {
   std::lock_guard lock(mutex_);
   JsonWriter json;
   json.begin_object();
-  for (const auto& [cause, counts] : counts_) {
-    json.key(cause).begin_object().field("right", counts.right).field("wrong", counts.wrong).end_object();
+  for (const TermRow<Cause>& row : kTerms<Cause>) {
+    const Counts& counts = counts_[static_cast<size_t>(row.term)];
+    if (counts.right == 0 && counts.wrong == 0) continue;
+    json.key(row.name).begin_object().field("right", counts.right).field("wrong", counts.wrong).end_object();
   }
   json.end_object();
   return json.take();
@@ -85,8 +83,8 @@ Result<PriorBook> PriorBook::from_json(std::string_view text) {
         *right > kCountMax || *wrong > kCountMax)
       return Error{format("prior: cause \"%s\" has no counts right and wrong from 0 to %lld",
                           as_one_line(cause.substr(0, kCauseTextMax)).c_str(), static_cast<long long>(kCountMax))};
-    if (book.counts_.size() >= kCausesMax) return Error{format("prior: more than %zu causes", kCausesMax)};
-    book.counts_[cause] = {*right, *wrong};
+    if (std::optional<Cause> known = term_of<Cause>(cause))
+      book.counts_[static_cast<size_t>(*known)] = {.right = *right, .wrong = *wrong};
   }
   return book;
 }

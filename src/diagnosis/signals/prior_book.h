@@ -7,8 +7,8 @@
 // Thread rule: Thread-safe (one lock).
 #pragma once
 
+#include <array>
 #include <cstdint>
-#include <map>
 #include <mutex>
 #include <span>
 #include <string>
@@ -22,21 +22,20 @@ namespace lockstep {
 class PriorBook {
  public:
   static constexpr double kStrength = 40;
-  static constexpr size_t kCausesMax = 128;
 
   PriorBook() = default;
   PriorBook(const PriorBook& other);
   PriorBook& operator=(const PriorBook& other);
 
   // Share of this cause among all, greater than 0. table_share: what the signature's row says.
-  double weight(std::string_view cause, double table_share) const;
-  // A person said of a verdict with this cause that it was right or wrong. Beyond kCausesMax new causes are left out.
-  void feedback(std::string_view cause, bool right);
+  double weight(Cause cause, double table_share) const;
+  // A person said of a verdict with this cause that it was right or wrong. Nothing where no cause was named.
+  void feedback(Cause cause, bool right);
   // What all this feedback together teaches. "Wrong, it was X" is a wrong for what was said and a right for X.
   static PriorBook of(std::span<const VerdictFeedback> all);
   // {"ecc":{"right":3,"wrong":1},...}
   std::string to_json() const;
-  // On error the book given is not changed; one line says what was wrong.
+  // A cause that this version does not know is left out. On error one line says what was wrong.
   static Result<PriorBook> from_json(std::string_view text);
 
  private:
@@ -45,7 +44,7 @@ class PriorBook {
     int64_t wrong = 0;
   };
   mutable std::mutex mutex_;
-  std::map<std::string, Counts, std::less<>> counts_;
+  std::array<Counts, kTerms<Cause>.size()> counts_{};  // in the order of Cause
 };
 
 }  // namespace lockstep

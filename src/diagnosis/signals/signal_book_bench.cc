@@ -89,7 +89,7 @@ void BM_Explain(benchmark::State& state) {
   PriorBook priors;
   for (auto _ : state) {
     Explanation told = explain(fleet.book, priors, question);
-    if (told.cause != "throttle-thermal") state.SkipWithError("wrong cause");
+    if (told.cause != Cause::kThrottleThermal) state.SkipWithError("wrong cause");
   }
 }
 BENCHMARK(BM_Explain)->Unit(benchmark::kMillisecond);

@@ -9,9 +9,12 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <vector>
+
+#include "model/verdict_terms.h"
 
 namespace lockstep {
 
@@ -51,8 +54,8 @@ struct SignalTest {
 };
 
 struct Signature {
-  const char* cause;
-  const char* layer;
+  Cause cause;
+  Layer layer;
   const char* component;  // "GPU", "host", "network adapter", "link", "NVLink", "input", "process", "fabric", "job"
   uint32_t fits;          // signs that it shows as
   uint32_t may;           // signs that it may show as
@@ -67,7 +70,7 @@ struct Signature {
 };
 
 std::span<const Signature> signatures();
-// "gpu", ... of the first signature with that cause; empty: a cause that steps name alone.
-std::string_view layer_of_cause(std::string_view cause);
+// Of the first signature with that cause; nothing: a cause that steps name alone.
+std::optional<Layer> layer_of_cause(Cause cause);
 
 }  // namespace lockstep

@@ -183,8 +183,8 @@ class MadeUpFleet {
     for (int rank : ranks) question.culprits.push_back(identity(rank));
     question.peers = all_but(ranks);
     question.sign = sign;
-    question.layer = "as told by steps";
-    question.cause = "generic";
+    question.layer = Layer::kWorkload;
+    question.cause = Cause::kLessWork;
     question.component = "component";
     question.job_from_unix_ns = kBegin;
     question.since_unix_ns = since;

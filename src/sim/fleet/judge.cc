@@ -9,14 +9,14 @@ namespace lockstep::sim {
 
 namespace {
 
-bool layer_fits(FaultKind kind, std::string_view layer) {
+bool layer_fits(FaultKind kind, std::optional<Layer> layer) {
   switch (kind) {
     case FaultKind::kSlowGpu:
-      return layer == "gpu";
+      return layer == Layer::kGpu;
     case FaultKind::kSlowInput:
-      return layer == "input";
+      return layer == Layer::kInput;
     case FaultKind::kSlowLink:
-      return layer == "link" || layer == "nic";
+      return layer == Layer::kLink || layer == Layer::kNic;
     case FaultKind::kMissingRank:
       return true;
   }
@@ -24,11 +24,12 @@ bool layer_fits(FaultKind kind, std::string_view layer) {
 }
 
 bool names(const ReadVerdict& verdict, const Fault& fault) {
-  if (verdict.kind != (fault.kind == FaultKind::kMissingRank ? "hang" : "slow")) return false;
+  if (verdict.kind != (fault.kind == FaultKind::kMissingRank ? VerdictKind::kHang : VerdictKind::kSlow)) return false;
   // A link has two ends; the sender comes first.
   const size_t ranks_most = fault.kind == FaultKind::kSlowLink ? 2 : 1;
   if (verdict.ranks.empty() || verdict.ranks.size() > ranks_most || verdict.ranks.front() != fault.rank) return false;
-  return layer_fits(fault.kind, verdict.layer) || (verdict.state == "suspected" && verdict.layer == "unknown");
+  return layer_fits(fault.kind, verdict.layer) ||
+         (verdict.state == VerdictState::kSuspected && verdict.layer == Layer::kUnknown);
 }
 
 }  // namespace
@@ -44,7 +45,8 @@ std::vector<Judge::Sighting> Judge::saw(const std::string& job, const std::vecto
   for (const ReadVerdict& verdict : verdicts) {
     const std::string ranks = human_ranks({verdict.ranks.begin(), verdict.ranks.end()});
     std::string& told = state_of_[job + "/" + verdict.id];
-    const std::string tell = verdict.state + " " + verdict.kind + " " + verdict.layer + " " + ranks;
+    const std::string tell =
+        format("%s %s %s %s", to_text(verdict.state), to_text(verdict.kind), to_text(verdict.layer), ranks.c_str());
     if (told == tell) continue;
     const bool first_heard = told.empty();
     told = tell;
@@ -53,25 +55,25 @@ std::vector<Judge::Sighting> Judge::saw(const std::string& job, const std::vecto
       if (trials_[i].job == job && names(verdict, trials_[i].fault)) found = i;
     }
     std::string why_wrong = found == kNone ? "no such fault was injected" : "";
-    if (found != kNone && first_heard && verdict.state != "cleared" && trials_[found].cleared_ns != 0 &&
+    if (found != kNone && first_heard && verdict.state != VerdictState::kCleared && trials_[found].cleared_ns != 0 &&
         now_ns - trials_[found].cleared_ns > kLateNs) {
       why_wrong = format("that was over %.0f s before", static_cast<double>(now_ns - trials_[found].cleared_ns) / 1e9);
       found = kNone;
     }
     if (found == kNone) {
       std::string line =
-          format("%s: a %s verdict (%s) names %s %s, layer %s, but %s", job.c_str(), verdict.state.c_str(),
-                 verdict.kind.c_str(), verdict.ranks.size() == 1 ? "rank" : "ranks",
-                 ranks.empty() ? "none" : ranks.c_str(), verdict.layer.c_str(), why_wrong.c_str());
+          format("%s: a %s verdict (%s) names %s %s, layer %s, but %s", job.c_str(), to_text(verdict.state),
+                 to_text(verdict.kind), verdict.ranks.size() == 1 ? "rank" : "ranks",
+                 ranks.empty() ? "none" : ranks.c_str(), to_text(verdict.layer), why_wrong.c_str());
       if (wrong_ids_.insert(job + "/" + verdict.id).second) wrong_verdicts_.push_back(std::move(line));
     } else {
       Trial& trial = trials_[found];
-      if (verdict.state == "cleared") {
+      if (verdict.state == VerdictState::kCleared) {
         if (trial.verdict_cleared_ns == 0) trial.verdict_cleared_ns = now_ns;
       } else if (trial.suspected_ns == 0) {
         trial.suspected_ns = now_ns;
       }
-      if (verdict.state == "confirmed" && trial.confirmed_ns == 0) {
+      if (verdict.state == VerdictState::kConfirmed && trial.confirmed_ns == 0) {
         trial.confirmed_ns = now_ns;
         trial.named_step = job_step;
         trial.sentence = verdict.sentence;

@@ -9,22 +9,27 @@ namespace {
 
 ReadVerdict verdict_of(const char* id, const char* state, const char* kind, const char* layer,
                        std::vector<int32_t> ranks) {
-  return {.id = id, .state = state, .kind = kind, .layer = layer, .sentence = "s", .ranks = std::move(ranks)};
+  return {.id = id,
+          .sentence = "s",
+          .state = term_of<VerdictState>(state),
+          .kind = term_of<VerdictKind>(kind),
+          .layer = term_of<Layer>(layer),
+          .ranks = std::move(ranks)};
 }
 
 TEST(Judge, ReadsVerdictsAsTheApiWritesThem) {
   Verdict verdict;
   verdict.id = "v1";
-  verdict.state = "confirmed";
-  verdict.kind = "slow";
+  verdict.state = VerdictState::kConfirmed;
+  verdict.kind = VerdictKind::kSlow;
   verdict.sentence = "Rank 5 is slow.";
-  verdict.culprit = {.ranks = {5}, .layer = "gpu"};
+  verdict.culprit = {.ranks = {5}, .layer = Layer::kGpu};
   Result<std::vector<ReadVerdict>> seen =
       read_verdicts("{\"health\":\"slow\",\"verdicts\":[" + to_json(verdict) + "]}");
   ASSERT_TRUE(seen.ok()) << seen.error();
   ASSERT_EQ(seen->size(), 1u);
   EXPECT_EQ((*seen)[0].ranks, std::vector<int32_t>{5});
-  EXPECT_EQ((*seen)[0].layer, "gpu");
+  EXPECT_EQ((*seen)[0].layer, Layer::kGpu);
   EXPECT_EQ((*seen)[0].sentence, "Rank 5 is slow.");
   EXPECT_FALSE(read_verdicts("{}").ok());
   EXPECT_FALSE(read_verdicts("no json").ok());

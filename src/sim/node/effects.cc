@@ -379,6 +379,11 @@ void act(const Scene& scene) {
     case Cause::kDeadlock:
     case Cause::kCodeRegression:
     case Cause::kNanSource:
+    // Not played.
+    case Cause::kInOperationStall:
+    case Cause::kLossSpike:
+    case Cause::kLessWork:
+    case Cause::kNone:
       return;
   }
 }
@@ -388,9 +393,12 @@ void act(const Scene& scene) {
 Character::Character(uint64_t scenario_seed, const ScenarioFault& fault) {
   const Target& target = fault.target;
   seed_ = mixed(scenario_seed, target.job);
-  for (int64_t part : {static_cast<int64_t>(fault.cause), fault.from_step, static_cast<int64_t>(target.rank),
-                       static_cast<int64_t>(target.host), static_cast<int64_t>(target.stage),
-                       static_cast<int64_t>(target.leaf), static_cast<int64_t>(target.expert)}) {
+  // Its place among the causes that are played, not in the whole table: the same scenario stays the same fleet.
+  const std::span<const Cause> causes = playable_causes();
+  const int64_t place = std::find(causes.begin(), causes.end(), fault.cause) - causes.begin();
+  for (int64_t part :
+       {place, fault.from_step, static_cast<int64_t>(target.rank), static_cast<int64_t>(target.host),
+        static_cast<int64_t>(target.stage), static_cast<int64_t>(target.leaf), static_cast<int64_t>(target.expert)}) {
     seed_ = mixed(seed_, static_cast<uint64_t>(part));
   }
 }

@@ -248,6 +248,12 @@ void JobConditions::add_fault(size_t index, double amount, int64_t step, JobStep
     case Cause::kRankDead:
       stop(StopKind::kDead);
       break;
+    // Not played.
+    case Cause::kInOperationStall:
+    case Cause::kLossSpike:
+    case Cause::kLessWork:
+    case Cause::kNone:
+      break;
   }
 }
 

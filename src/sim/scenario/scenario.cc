@@ -5,6 +5,7 @@
 #include <yaml-cpp/yaml.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <functional>
 #include <optional>
@@ -22,41 +23,40 @@ namespace {
 enum : unsigned { kRank = 1, kHost = 2, kStage = 4, kLeaf = 8, kExpert = 16, kJob = 32 };
 
 struct CauseRow {
-  const char* name;
+  Cause cause;
   unsigned targets;  // what it can hit
   double severity;   // where none is given
 };
-// In the order of Cause.
-constexpr CauseRow kCauses[kCauseCount] = {
-    {"slow-compute", kRank | kHost, 0.2},
-    {"throttle-thermal", kRank | kHost, 0.2},
-    {"throttle-power", kRank | kHost, 0.2},
-    {"ecc", kRank, 0.2},
-    {"xid", kRank, 1},
-    {"foreign-process", kRank | kHost, 0.3},
-    {"pcie-degraded", kRank, 1},
-    {"cpu-contention", kRank | kHost, 0.2},
-    {"memory-pressure", kHost, 0.2},
-    {"process-paused", kRank | kHost, 0.5},
-    {"gc", kRank | kHost | kJob, 0.3},
-    {"data-loader", kRank | kHost, 0.2},
-    {"storage", kHost | kJob, 0.3},
-    {"checkpoint", kRank | kHost | kJob, 2},
-    {"nvlink-degraded", kRank, 1},
-    {"nic-degraded", kRank, 1},
-    {"link-flap", kRank, 0.5},
-    {"congestion", kLeaf, 1},
-    {"pfc-storm", kLeaf, 2},
-    {"tcp-fallback", kJob, 4},
-    {"stage-imbalance", kStage, 0.2},
-    {"sequence-imbalance", kJob, 0.4},
-    {"expert-imbalance", kExpert, 1},
-    {"rank-missing", kRank, 1},
-    {"op-mismatch", kRank, 1},
-    {"deadlock", kRank, 1},
-    {"rank-dead", kRank, 1},
-    {"code-regression", kJob, 0.1},
-    {"nan-source", kRank, 1},
+constexpr CauseRow kCauses[] = {
+    {Cause::kSlowCompute, kRank | kHost, 0.2},
+    {Cause::kThrottleThermal, kRank | kHost, 0.2},
+    {Cause::kThrottlePower, kRank | kHost, 0.2},
+    {Cause::kEcc, kRank, 0.2},
+    {Cause::kXid, kRank, 1},
+    {Cause::kForeignProcess, kRank | kHost, 0.3},
+    {Cause::kPcieDegraded, kRank, 1},
+    {Cause::kCpuContention, kRank | kHost, 0.2},
+    {Cause::kMemoryPressure, kHost, 0.2},
+    {Cause::kProcessPaused, kRank | kHost, 0.5},
+    {Cause::kGc, kRank | kHost | kJob, 0.3},
+    {Cause::kDataLoader, kRank | kHost, 0.2},
+    {Cause::kStorage, kHost | kJob, 0.3},
+    {Cause::kCheckpoint, kRank | kHost | kJob, 2},
+    {Cause::kNvlinkDegraded, kRank, 1},
+    {Cause::kNicDegraded, kRank, 1},
+    {Cause::kLinkFlap, kRank, 0.5},
+    {Cause::kCongestion, kLeaf, 1},
+    {Cause::kPfcStorm, kLeaf, 2},
+    {Cause::kTcpFallback, kJob, 4},
+    {Cause::kStageImbalance, kStage, 0.2},
+    {Cause::kSequenceImbalance, kJob, 0.4},
+    {Cause::kExpertImbalance, kExpert, 1},
+    {Cause::kRankMissing, kRank, 1},
+    {Cause::kOpMismatch, kRank, 1},
+    {Cause::kDeadlock, kRank, 1},
+    {Cause::kRankDead, kRank, 1},
+    {Cause::kCodeRegression, kJob, 0.1},
+    {Cause::kNanSource, kRank, 1},
 };
 
 struct OddityRow {
@@ -210,7 +210,7 @@ void each(std::optional<YAML::Node> list, const char* what, size_t most,
 
 std::vector<std::string> cause_names() {
   std::vector<std::string> names;
-  for (const CauseRow& row : kCauses) names.emplace_back(row.name);
+  for (const CauseRow& row : kCauses) names.emplace_back(to_text(row.cause));
   return names;
 }
 
@@ -309,7 +309,8 @@ bool leaves_leaf(const JobShape& shape, int32_t leaf) {
 }
 
 void check_target(const ScenarioFault& fault, const JobPlan& plan, const Scenario& scenario, const Fields& fields) {
-  const CauseRow& row = kCauses[static_cast<size_t>(fault.cause)];
+  const CauseRow& row = *std::find_if(std::begin(kCauses), std::end(kCauses),
+                                      [&](const CauseRow& one) { return one.cause == fault.cause; });
   const Target& target = fault.target;
   const JobShape shape = shape_of(scenario, plan, 0, plan.dp);
   struct Given {
@@ -329,18 +330,20 @@ void check_target(const ScenarioFault& fault, const JobPlan& plan, const Scenari
   unsigned given = 0;
   for (const Given& each : all) {
     if (each.value < 0) continue;
-    if (given != 0) throw Wrong{fields.line(each.name), format("%s has two targets; give one", row.name)};
+    if (given != 0) throw Wrong{fields.line(each.name), format("%s has two targets; give one", to_text(row.cause))};
     given = each.bit;
     if ((row.targets & each.bit) == 0)
-      throw Wrong{fields.line(each.name),
-                  format("%s cannot hit a %s; it hits %s", row.name, each.name, target_words(row.targets).c_str())};
+      throw Wrong{fields.line(each.name), format("%s cannot hit a %s; it hits %s", to_text(row.cause), each.name,
+                                                 target_words(row.targets).c_str())};
     if (each.value < each.least || each.value >= each.below)
       throw Wrong{fields.line(each.name), format("there is no %s %d in job %s (%d to %d)", each.name, each.value,
                                                  as_one_line(plan.job_id).c_str(), each.least, each.below - 1)};
   }
   if (given == 0 && (row.targets & kJob) == 0)
-    throw Wrong{fields.line(), format("%s needs a target: %s", row.name, target_words(row.targets).c_str())};
-  auto refuse = [&](const std::string& why) { throw Wrong{fields.line(), format("%s: %s", row.name, why.c_str())}; };
+    throw Wrong{fields.line(), format("%s needs a target: %s", to_text(row.cause), target_words(row.targets).c_str())};
+  auto refuse = [&](const std::string& why) {
+    throw Wrong{fields.line(), format("%s: %s", to_text(row.cause), why.c_str())};
+  };
   if (is_hang(fault.cause) && shape.world_size() == 1) refuse("a job of one rank waits for nobody");
   switch (fault.cause) {
     case Cause::kNicDegraded:
@@ -382,8 +385,8 @@ void check_target(const ScenarioFault& fault, const JobPlan& plan, const Scenari
 void check_signs(const ScenarioFault& fault, const Fields& fields, const char* key) {
   if (!has_signs(fault.cause)) {
     std::string known;
-    for (size_t i = 0; i < kCauseCount; ++i) {
-      if (has_signs(static_cast<Cause>(i))) known += (known.empty() ? "" : ", ") + std::string(kCauses[i].name);
+    for (Cause cause : playable_causes()) {
+      if (has_signs(cause)) known += (known.empty() ? "" : ", ") + std::string(to_text(cause));
     }
     throw Wrong{fields.line(key),
                 format("nothing shows before %s comes; signs have %s", to_text(fault.cause), known.c_str())};
@@ -398,7 +401,7 @@ FalseSign read_sign(const YAML::Node& node, const Scenario& scenario) {
   sign.of.line = fields.line();
   std::optional<size_t> cause = fields.word("cause", cause_names());
   if (!cause) throw Wrong{fields.line(), "a sign needs a cause: of what it would be"};
-  sign.of.cause = static_cast<Cause>(*cause);
+  sign.of.cause = kCauses[*cause].cause;
   sign.of.from_step = 0;
   sign.of.steps = 100;
   const JobPlan& plan = job_at(fields, sign.of.target.job, scenario);
@@ -419,7 +422,7 @@ ScenarioFault read_fault(const YAML::Node& node, const Scenario& scenario) {
   fault.line = fields.line();
   std::optional<size_t> cause = fields.word("cause", cause_names());
   if (!cause) throw Wrong{fields.line(), "a fault needs a cause"};
-  fault.cause = static_cast<Cause>(*cause);
+  fault.cause = kCauses[*cause].cause;
   fault.severity = kCauses[*cause].severity;
   if (fault.cause == Cause::kTcpFallback) fault.from_step = 0;
   const JobPlan& plan = job_at(fields, fault.target.job, scenario);
@@ -509,9 +512,13 @@ Scenario read(const YAML::Node& root) {
 
 }  // namespace
 
-const char* to_text(Cause cause) {
-  const auto index = static_cast<size_t>(cause);
-  return index < kCauseCount ? kCauses[index].name : "unknown";
+std::span<const Cause> playable_causes() {
+  static constexpr auto kPlayable = [] {
+    std::array<Cause, std::size(kCauses)> causes{};
+    for (size_t i = 0; i < causes.size(); ++i) causes[i] = kCauses[i].cause;
+    return causes;
+  }();
+  return kPlayable;
 }
 
 const char* to_text(OddityKind kind) {

@@ -6,11 +6,13 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/result.h"
+#include "model/verdict_terms.h"
 #include "sim/fleet/job_shape.h"
 
 namespace lockstep::sim {
@@ -28,41 +30,9 @@ struct JobPlan {
   int32_t world_size() const { return tp * pp * dp * cp; }
 };
 
-// What can be wrong. The words are the causes of docs/guide/verdicts.md; slow-compute is a GPU that is slow and shows
-// no reason.
-enum class Cause : uint8_t {
-  kSlowCompute,  // "slow-compute"
-  kThrottleThermal,
-  kThrottlePower,
-  kEcc,
-  kXid,
-  kForeignProcess,
-  kPcieDegraded,
-  kCpuContention,
-  kMemoryPressure,
-  kProcessPaused,
-  kGc,
-  kDataLoader,
-  kStorage,
-  kCheckpoint,
-  kNvlinkDegraded,
-  kNicDegraded,
-  kLinkFlap,
-  kCongestion,
-  kPfcStorm,
-  kTcpFallback,
-  kStageImbalance,
-  kSequenceImbalance,
-  kExpertImbalance,
-  kRankMissing,
-  kOpMismatch,
-  kDeadlock,
-  kRankDead,
-  kCodeRegression,
-  kNanSource,
-};
-inline constexpr size_t kCauseCount = 29;
-const char* to_text(Cause cause);  // "throttle-thermal", ... as in docs/guide/verdicts.md
+// What can be wrong: the causes that a fleet can play, in the order of the guide. slow-compute is a GPU that is slow
+// and shows no reason.
+std::span<const Cause> playable_causes();
 
 enum class Shape : uint8_t { kConstant, kPulsed, kRamp, kIntermittent };
 

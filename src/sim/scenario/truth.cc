@@ -10,66 +10,72 @@ namespace lockstep::sim {
 namespace {
 
 struct Label {
-  const char* kind;
-  std::vector<std::string> layers;
-  std::vector<std::string> causes;
+  VerdictKind kind;
+  std::vector<Layer> layers;
+  std::vector<Cause> causes;
 };
 
 // What telemetry lets one tell. Where two layers or causes look alike from a job and its nodes, both are right; the
 // table is documented in docs/guide/scenarios.md.
 Label label_of(Cause cause) {
-  const std::string own = to_text(cause);
   switch (cause) {
     case Cause::kSlowCompute:
     case Cause::kThrottleThermal:
     case Cause::kThrottlePower:
     case Cause::kEcc:
     case Cause::kForeignProcess:
-      return {"slow", {"gpu"}, {own}};
+      return {VerdictKind::kSlow, {Layer::kGpu}, {cause}};
     case Cause::kXid:
-      return {"hang", {"gpu"}, {own, "rank-dead"}};
+      return {VerdictKind::kHang, {Layer::kGpu}, {cause, Cause::kRankDead}};
     case Cause::kPcieDegraded:
-      return {"slow", {"gpu", "nic", "host"}, {own}};
+      return {VerdictKind::kSlow, {Layer::kGpu, Layer::kNic, Layer::kHost}, {cause}};
     case Cause::kCpuContention:
     case Cause::kMemoryPressure:
     case Cause::kProcessPaused:
-      return {"slow", {"host"}, {own}};
+      return {VerdictKind::kSlow, {Layer::kHost}, {cause}};
     case Cause::kGc:
-      return {"slow", {"software", "host"}, {own}};
+      return {VerdictKind::kSlow, {Layer::kSoftware, Layer::kHost}, {cause}};
     case Cause::kDataLoader:
-      return {"slow", {"input"}, {own, "storage"}};
+      return {VerdictKind::kSlow, {Layer::kInput}, {cause, Cause::kStorage}};
     case Cause::kStorage:
-      return {"slow", {"input", "host"}, {own, "data-loader"}};
+      return {VerdictKind::kSlow, {Layer::kInput, Layer::kHost}, {cause, Cause::kDataLoader}};
     case Cause::kCheckpoint:
-      return {"slow", {"input", "host", "software"}, {own, "storage"}};
+      return {VerdictKind::kSlow, {Layer::kInput, Layer::kHost, Layer::kSoftware}, {cause, Cause::kStorage}};
     case Cause::kNvlinkDegraded:
-      return {"slow", {"nvlink"}, {own}};
+      return {VerdictKind::kSlow, {Layer::kNvlink}, {cause}};
     case Cause::kNicDegraded:
-      return {"slow", {"nic", "link"}, {own}};
+      return {VerdictKind::kSlow, {Layer::kNic, Layer::kLink}, {cause}};
     case Cause::kLinkFlap:
-      return {"slow", {"link", "nic"}, {own}};
+      return {VerdictKind::kSlow, {Layer::kLink, Layer::kNic}, {cause}};
     case Cause::kCongestion:
-      return {"slow", {"switch", "link"}, {own}};
+      return {VerdictKind::kSlow, {Layer::kSwitch, Layer::kLink}, {cause}};
     case Cause::kPfcStorm:
-      return {"slow", {"switch", "link"}, {own, "congestion"}};
+      return {VerdictKind::kSlow, {Layer::kSwitch, Layer::kLink}, {cause, Cause::kCongestion}};
     case Cause::kTcpFallback:
-      return {"inefficient", {"nic", "software"}, {own}};
+      return {VerdictKind::kInefficient, {Layer::kNic, Layer::kSoftware}, {cause}};
     case Cause::kStageImbalance:
     case Cause::kSequenceImbalance:
     case Cause::kExpertImbalance:
-      return {"slow", {"workload"}, {own}};
+      return {VerdictKind::kSlow, {Layer::kWorkload}, {cause}};
     case Cause::kRankMissing:
     case Cause::kOpMismatch:
     case Cause::kDeadlock:
-      return {"hang", {"software"}, {own}};
+      return {VerdictKind::kHang, {Layer::kSoftware}, {cause}};
     case Cause::kRankDead:
-      return {"hang", {"host", "software"}, {own, "memory-pressure"}};  // an OOM kill is told with some of them
+      return {VerdictKind::kHang,
+              {Layer::kHost, Layer::kSoftware},
+              {cause, Cause::kMemoryPressure}};  // an OOM kill is told with some of them
     case Cause::kCodeRegression:
-      return {"inefficient", {"software"}, {own}};
+      return {VerdictKind::kInefficient, {Layer::kSoftware}, {cause}};
     case Cause::kNanSource:
-      return {"incorrect", {"gpu", "software", "workload", "unknown"}, {own}};
+      return {VerdictKind::kIncorrect, {Layer::kGpu, Layer::kSoftware, Layer::kWorkload, Layer::kUnknown}, {cause}};
+    case Cause::kInOperationStall:  // not played
+    case Cause::kLossSpike:
+    case Cause::kLessWork:
+    case Cause::kNone:
+      break;
   }
-  return {"slow", {}, {}};
+  return {VerdictKind::kSlow, {}, {}};
 }
 
 // How much of a healthy step the fault adds while it acts, played: a delay may as well vanish in the bubble of a
@@ -118,7 +124,7 @@ std::vector<Truth> truths(const Scenario& scenario) {
     const bool stopped = fault.cause == Cause::kProcessPaused && fault.steps == 0 && fault.shape == Shape::kConstant;
     Truth& truth = out.emplace_back();
     truth.job = fault.target.job;
-    truth.kind = stopped ? "hang" : label.kind;
+    truth.kind = stopped ? VerdictKind::kHang : label.kind;
     truth.layers = std::move(label.layers);
     truth.causes = std::move(label.causes);
     truth.fault = i;
@@ -141,15 +147,14 @@ std::vector<Truth> truths(const Scenario& scenario) {
     }
     // Nobody hears of the culprit: that it is the silent one can be told, why it is slow cannot.
     if (scenario.telemetry.guilty_agent_lost && i == 0) {
-      truth.layers.push_back("unknown");
-      truth.causes.push_back("unknown");
+      truth.layers.push_back(Layer::kUnknown);
     }
   }
   return out;
 }
 
-bool allowed(const Scenario& scenario, const std::string& job, const std::string& layer) {
-  if (layer != "workload") return false;
+bool allowed(const Scenario& scenario, const std::string& job, std::optional<Layer> layer) {
+  if (layer != Layer::kWorkload) return false;
   return std::any_of(scenario.oddities.begin(), scenario.oddities.end(), [&](const Oddity& oddity) {
     return oddity.job == job && (oddity.kind == OddityKind::kPacking || oddity.kind == OddityKind::kExpertSkew ||
                                  oddity.kind == OddityKind::kStageUneven);

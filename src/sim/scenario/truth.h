@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,17 +14,17 @@ namespace lockstep::sim {
 
 struct Truth {
   std::string job;
-  std::string kind;            // slow hang fail incorrect inefficient
+  VerdictKind kind = VerdictKind::kSlow;
   std::vector<int32_t> ranks;  // any of them named first is right; empty: no rank is to blame (a whole job, a leaf)
-  std::vector<std::string> layers;  // any of these
-  std::vector<std::string> causes;  // any of these
-  size_t fault = 0;                 // index in the scenario
-  bool below_notice = false;  // so small by its own severity that silence is not counted as a miss in the targets,
-                              // only in the severity curve
+  std::vector<Layer> layers;   // any of these
+  std::vector<Cause> causes;   // any of these
+  size_t fault = 0;            // index in the scenario
+  bool below_notice = false;   // so small by its own severity that silence is not counted as a miss in the targets,
+                               // only in the severity curve
 };
 std::vector<Truth> truths(const Scenario& scenario);
 
 // Verdicts that are not wrong although they name no fault: "workload" where an oddity makes the work uneven.
-bool allowed(const Scenario& scenario, const std::string& job, const std::string& layer);
+bool allowed(const Scenario& scenario, const std::string& job, std::optional<Layer> layer);
 
 }  // namespace lockstep::sim

@@ -16,16 +16,16 @@ std::vector<Truth> truths_of(const std::string& faults, const std::string& more 
   return scenario.ok() ? truths(*scenario) : std::vector<Truth>(1);
 }
 
-bool has(const std::vector<std::string>& words, const char* word) {
-  return std::find(words.begin(), words.end(), word) != words.end();
+bool has(const std::vector<Layer>& layers, Layer layer) {
+  return std::find(layers.begin(), layers.end(), layer) != layers.end();
 }
 
 TEST(Truth, ASlowGpuIsItsRankAndTheGpuLayerAndNothingElse) {
   const Truth truth = truths_of("{cause: throttle-thermal, rank: 17, severity: 0.3}").front();
-  EXPECT_EQ(truth.kind, "slow");
+  EXPECT_EQ(truth.kind, VerdictKind::kSlow);
   EXPECT_EQ(truth.ranks, std::vector<int32_t>{17});
-  EXPECT_EQ(truth.layers, std::vector<std::string>{"gpu"});
-  EXPECT_EQ(truth.causes, std::vector<std::string>{"throttle-thermal"});
+  EXPECT_EQ(truth.layers, std::vector<Layer>{Layer::kGpu});
+  EXPECT_EQ(truth.causes, std::vector<Cause>{Cause::kThrottleThermal});
   EXPECT_FALSE(truth.below_notice);
 }
 
@@ -58,13 +58,13 @@ TEST(Truth, ADelayThatVanishesInThePipelinesBubbleIsBelowNotice) {
 
 TEST(Truth, ASilentCulpritMayBeUnknown) {
   const std::string fault = "{cause: ecc, rank: 3}";
-  EXPECT_FALSE(has(truths_of(fault).front().layers, "unknown"));
-  EXPECT_TRUE(has(truths_of(fault, "telemetry: {guilty_agent_lost: true}\n").front().layers, "unknown"));
+  EXPECT_FALSE(has(truths_of(fault).front().layers, Layer::kUnknown));
+  EXPECT_TRUE(has(truths_of(fault, "telemetry: {guilty_agent_lost: true}\n").front().layers, Layer::kUnknown));
 }
 
 TEST(Truth, AProcessStoppedForGoodIsAHangAndPausesAreSlow) {
-  EXPECT_EQ(truths_of("{cause: process-paused, rank: 3}").front().kind, "hang");
-  EXPECT_EQ(truths_of("{cause: process-paused, rank: 3, shape: intermittent}").front().kind, "slow");
+  EXPECT_EQ(truths_of("{cause: process-paused, rank: 3}").front().kind, VerdictKind::kHang);
+  EXPECT_EQ(truths_of("{cause: process-paused, rank: 3, shape: intermittent}").front().kind, VerdictKind::kSlow);
 }
 
 TEST(Truth, EveryCauseHasALabel) {
@@ -99,7 +99,7 @@ TEST(Truth, EveryCauseHasALabel) {
     const Truth truth = truths_of("{" + std::string(fault) + "}").front();
     EXPECT_FALSE(truth.layers.empty()) << fault;
     ASSERT_FALSE(truth.causes.empty()) << fault;
-    EXPECT_EQ(std::string(fault).find("cause: " + truth.causes.front()), 0u) << fault;
+    EXPECT_EQ(std::string(fault).find(std::string("cause: ") + to_text(truth.causes.front())), 0u) << fault;
   }
 }
 
@@ -107,9 +107,9 @@ TEST(Truth, WorkloadMayBeSaidWhereTheWorkIsUneven) {
   Result<Scenario> scenario =
       parse_scenario("jobs: [{dp: 8}, {job: b, dp: 8}]\noddities: [{kind: packing}, {kind: garbage}]\n", "t.yaml");
   ASSERT_TRUE(scenario.ok());
-  EXPECT_TRUE(allowed(*scenario, "sim", "workload"));
-  EXPECT_FALSE(allowed(*scenario, "sim", "gpu"));
-  EXPECT_FALSE(allowed(*scenario, "b", "workload"));
+  EXPECT_TRUE(allowed(*scenario, "sim", Layer::kWorkload));
+  EXPECT_FALSE(allowed(*scenario, "sim", Layer::kGpu));
+  EXPECT_FALSE(allowed(*scenario, "b", Layer::kWorkload));
 }
 
 }  // namespace

@@ -12,7 +12,8 @@
 namespace lockstep::sim {
 namespace {
 
-constexpr const char* kLayers[] = {"gpu", "host", "input", "nvlink", "nic", "link", "switch", "software", "workload"};
+constexpr Layer kLayers[] = {Layer::kGpu,  Layer::kHost,   Layer::kInput,    Layer::kNvlink,  Layer::kNic,
+                             Layer::kLink, Layer::kSwitch, Layer::kSoftware, Layer::kWorkload};
 constexpr double kOverMedian = 1.1;
 constexpr int kWalkRounds = 20;
 constexpr double kRestart = 0.15;
@@ -253,32 +254,32 @@ void Baselines::vote(Rule rule, Voting& voting, int32_t accused) {
   }
   // A guess never gathers votes for one rank: it speaks by the number of slow steps, once.
   if (rule == Rule::kRandomGuess) {
-    const bool open = !voting.told.empty() && voting.told.back().state != "cleared";
+    const bool open = !voting.told.empty() && voting.told.back().state != VerdictState::kCleared;
     most = cast;
     if (open) favourite = voting.told.back().rank;
   }
   for (Accusation& told : voting.told) {
-    if (told.state == "cleared") continue;
+    if (told.state == VerdictState::kCleared) continue;
     told.silent = favourite == told.rank && most >= kSuspect ? 0 : told.silent + 1;
-    if (told.silent >= static_cast<int>(kWindow)) told.state = "cleared";
+    if (told.silent >= static_cast<int>(kWindow)) told.state = VerdictState::kCleared;
   }
   if (favourite < 0 || most < kSuspect) return;
   auto told = std::find_if(voting.told.begin(), voting.told.end(), [&](const Accusation& entry) {
-    return entry.rank == favourite && entry.state != "cleared";
+    return entry.rank == favourite && entry.state != VerdictState::kCleared;
   });
   if (told == voting.told.end()) {
     Accusation fresh;
     fresh.serial = voting.told.empty() ? 1 : voting.told.back().serial + 1;
     fresh.rank = favourite;
-    fresh.layer = rule == Rule::kLongestCollective ? "link"
+    fresh.layer = rule == Rule::kLongestCollective ? Layer::kLink
                   : rule == Rule::kRandomGuess     ? kLayers[voting.random() % std::size(kLayers)]
-                                                   : "gpu";
-    fresh.state = "suspected";
+                                                   : Layer::kGpu;
+    fresh.state = VerdictState::kSuspected;
     voting.told.push_back(std::move(fresh));
     if (voting.told.size() > kToldMax) voting.told.erase(voting.told.begin());
     told = voting.told.end() - 1;
   }
-  if (most >= kConfirm) told->state = "confirmed";
+  if (most >= kConfirm) told->state = VerdictState::kConfirmed;
 }
 
 std::string Baselines::verdicts(std::string_view job_id) {
@@ -295,11 +296,11 @@ std::string Baselines::verdicts_of(Rule rule, std::string_view job_id) const {
       for (const Accusation& told : voting->second.told) {
         json.begin_object()
             .field("id", format("%d", told.serial))
-            .field("state", told.state)
-            .field("kind", "slow")
+            .field("state", to_text(told.state))
+            .field("kind", to_text(VerdictKind::kSlow))
             .field("sentence", format("%s: rank %d", to_text(rule), told.rank));
         json.key("culprit").begin_object().key("rank").begin_array().number(told.rank).end_array();
-        json.field("layer", told.layer).field("cause", "").end_object();
+        json.field("layer", to_text(told.layer)).field("cause", to_text(Cause::kNone)).end_object();
         json.key("alternatives").begin_array().end_array().end_object();
       }
     }

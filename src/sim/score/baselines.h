@@ -24,6 +24,7 @@
 #include <vector>
 
 #include "model/step.h"
+#include "model/verdict_terms.h"
 #include "sim/score/subject.h"
 
 namespace lockstep::sim {
@@ -65,8 +66,8 @@ class Baselines final : public Subject {
   struct Accusation {
     int serial = 0;
     int32_t rank = -1;
-    std::string layer;
-    std::string state;
+    Layer layer = Layer::kUnknown;
+    VerdictState state = VerdictState::kSuspected;
     int silent = 0;  // steps in a row in which the rule did not name it
   };
   struct Voting {

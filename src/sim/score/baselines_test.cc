@@ -54,9 +54,9 @@ TEST(Baselines, NameWhoTheirRuleIsAbout) {
   for (Rule rule : {Rule::kSlowestRank, Rule::kGroupMedian, Rule::kRandomWalk}) {
     const std::vector<ReadVerdict> verdicts = played(rule, 0.5);
     ASSERT_EQ(verdicts.size(), 1u) << to_text(rule);
-    EXPECT_EQ(verdicts[0].state, "confirmed");
+    EXPECT_EQ(verdicts[0].state, VerdictState::kConfirmed);
     EXPECT_EQ(verdicts[0].ranks, std::vector<int32_t>{kGuilty});
-    EXPECT_EQ(verdicts[0].layer, "gpu");
+    EXPECT_EQ(verdicts[0].layer, Layer::kGpu);
   }
 }
 
@@ -64,13 +64,13 @@ TEST(Baselines, TheLongestCollectiveIsAVictims) {
   const std::vector<ReadVerdict> verdicts = played(Rule::kLongestCollective, 0.5);
   ASSERT_EQ(verdicts.size(), 1u);
   EXPECT_NE(verdicts[0].ranks, std::vector<int32_t>{kGuilty});
-  EXPECT_EQ(verdicts[0].layer, "link");
+  EXPECT_EQ(verdicts[0].layer, Layer::kLink);
 }
 
 TEST(Baselines, AGuessAccusesSomebodyOnceAndTheSameOneEachTime) {
   const std::vector<ReadVerdict> verdicts = played(Rule::kRandomGuess, 0.5);
   ASSERT_EQ(verdicts.size(), 1u);
-  EXPECT_EQ(verdicts[0].state, "confirmed");
+  EXPECT_EQ(verdicts[0].state, VerdictState::kConfirmed);
   EXPECT_EQ(verdicts, played(Rule::kRandomGuess, 0.5));
 }
 
@@ -81,7 +81,7 @@ TEST(Baselines, AreSilentWhileNothingChanges) {
 TEST(Baselines, SuspectBeforeTheyConfirm) {
   const std::vector<ReadVerdict> verdicts = played(Rule::kSlowestRank, 0.5, 4);
   ASSERT_EQ(verdicts.size(), 1u);
-  EXPECT_EQ(verdicts[0].state, "suspected");
+  EXPECT_EQ(verdicts[0].state, VerdictState::kSuspected);
 }
 
 }  // namespace

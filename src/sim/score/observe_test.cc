@@ -69,11 +69,11 @@ TEST(Observe, SeesAVerdictAtTheFirstTickAfterTheBytesCame) {
   const std::vector<Observed> seen = observe(steps(10), subjects, options);
   ASSERT_EQ(seen.size(), 1u);
   ASSERT_EQ(seen[0].sightings.size(), 2u);  // its numbers change at every step and are no news
-  EXPECT_EQ(seen[0].sightings[0].verdict.state, "suspected");
+  EXPECT_EQ(seen[0].sightings[0].verdict.state, VerdictState::kSuspected);
   // Ticks fall on the arrivals, before what arrives then: the fifth request is seen a tick later.
   EXPECT_EQ(seen[0].sightings[0].at_unix_ns, kStartNs + 4 * kSecondNs + 100'000'000 + 250'000'000);
   EXPECT_EQ(seen[0].sightings[0].newest_step, 4);
-  EXPECT_EQ(seen[0].sightings[1].verdict.state, "confirmed");
+  EXPECT_EQ(seen[0].sightings[1].verdict.state, VerdictState::kConfirmed);
   EXPECT_EQ(seen[0].sightings[1].verdict.ranks, std::vector<int32_t>{3});
   EXPECT_EQ(seen[0].sightings[1].verdict.alternatives, std::vector<std::string>{"rank 9"});
   EXPECT_EQ(seen[0].requests, 10);
@@ -112,7 +112,7 @@ TEST(ReadVerdicts, ReadsAWhyAnswerAsWell) {
   const Result<std::vector<ReadVerdict>> read = read_verdicts(why);
   ASSERT_TRUE(read.ok());
   ASSERT_EQ(read->size(), 1u);
-  EXPECT_EQ((*read)[0].layer, "link");
+  EXPECT_EQ((*read)[0].layer, Layer::kLink);
   EXPECT_FALSE(read_verdicts("[{\"id\":\"a\"}]").ok());
   EXPECT_FALSE(read_verdicts("{}").ok());
 }

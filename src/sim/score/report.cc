@@ -48,7 +48,8 @@ std::string rank_words(const std::vector<int32_t>& ranks) {
 }
 
 std::string severity_words(const FaultScore& fault) {
-  if (fault.kind == "hang" || fault.kind == "fail" || fault.kind == "incorrect") return "stop";
+  if (fault.kind == VerdictKind::kHang || fault.kind == VerdictKind::kFail || fault.kind == VerdictKind::kIncorrect)
+    return "stop";
   if (fault.severity >= 1) return "2x or more";
   constexpr double kSteps[] = {0.02, 0.04, 0.08, 0.2, 0.5};
   double nearest = kSteps[0];
@@ -145,7 +146,7 @@ std::string table(const std::vector<CaseScore>& cases, const std::string& title,
 }
 
 bool is_slow(const CaseScore&, const FaultScore& fault) {
-  return fault.kind == "slow" || fault.kind == "inefficient";
+  return fault.kind == VerdictKind::kSlow || fault.kind == VerdictKind::kInefficient;
 }
 
 std::string beside_table(const std::vector<SubjectScores>& subjects) {
@@ -201,7 +202,7 @@ void write_fault(JsonWriter& json, const FaultScore& fault) {
   json.begin_object()
       .field("job", fault.job)
       .field("cause", fault.cause)
-      .field("kind", fault.kind)
+      .field("kind", to_text(fault.kind))
       .field("shape", fault.shape)
       .field("severity", fault.severity)
       .field("below_notice", fault.below_notice)

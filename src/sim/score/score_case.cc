@@ -11,7 +11,7 @@ namespace lockstep::sim {
 
 Answers answers_of(const Scenario& scenario) {
   return {truths(scenario),
-          [&scenario](const std::string& job, const std::string& layer) { return allowed(scenario, job, layer); }};
+          [&scenario](const std::string& job, std::optional<Layer> layer) { return allowed(scenario, job, layer); }};
 }
 
 std::vector<CaseScore> score_case(const Scenario& scenario, std::span<Subject* const> subjects,

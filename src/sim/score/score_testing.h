@@ -11,6 +11,7 @@ namespace lockstep::sim::testing {
 
 inline constexpr int64_t kStartNs = 1'000'000'000'000;
 inline constexpr int64_t kSecondNs = 1'000'000'000;
+inline constexpr Cause kRightCause = Cause::kSlowCompute;  // of every fault and every verdict here
 
 // A job of 64 ranks with 1 s steps that lasts 100 s; a slow GPU on rank 5 from second 40 on.
 class MadeUpCase {
@@ -27,20 +28,20 @@ class MadeUpCase {
     seen.first_unix_ns = kStartNs;
     seen.last_unix_ns = kStartNs + 100 * kSecondNs;
     seen.newest_step = 100;
-    answers_.allowed = [](const std::string&, const std::string&) { return false; };
+    answers_.allowed = [](const std::string&, std::optional<Layer>) { return false; };
   }
 
-  Truth& fault(Cause cause, std::string kind, std::vector<int32_t> ranks, std::vector<std::string> layers,
-               int64_t from_s, int64_t to_s = 0) {
+  Truth& fault(Cause cause, VerdictKind kind, std::vector<int32_t> ranks, std::vector<Layer> layers, int64_t from_s,
+               int64_t to_s = 0) {
     ScenarioFault fault;
     fault.cause = cause;
     scenario_.faults.push_back(fault);
     Truth truth;
     truth.job = "job";
-    truth.kind = std::move(kind);
+    truth.kind = kind;
     truth.ranks = std::move(ranks);
     truth.layers = std::move(layers);
-    truth.causes = {"right-cause"};
+    truth.causes = {kRightCause};
     truth.fault = scenario_.faults.size() - 1;
     answers_.truths.push_back(std::move(truth));
     const int64_t began = kStartNs + from_s * kSecondNs;
@@ -49,29 +50,27 @@ class MadeUpCase {
   }
   // The last fault is a ramp that has acted since then.
   void acted_since(int64_t from_s) { onsets_.back().acted_unix_ns = kStartNs + from_s * kSecondNs; }
-  Truth& slow_gpu() { return fault(Cause::kSlowCompute, "slow", {5}, {"gpu"}, 40); }
+  Truth& slow_gpu() { return fault(Cause::kSlowCompute, VerdictKind::kSlow, {5}, {Layer::kGpu}, 40); }
 
-  ReadVerdict& saw(double at_s, std::string id, std::string state, std::vector<int32_t> ranks,
-                   std::string layer = "gpu", std::string kind = "slow") {
+  ReadVerdict& saw(double at_s, std::string id, VerdictState state, std::vector<int32_t> ranks,
+                   Layer layer = Layer::kGpu, VerdictKind kind = VerdictKind::kSlow) {
     Sighting sighting;
     sighting.at_unix_ns = kStartNs + static_cast<int64_t>(at_s * kSecondNs);
     sighting.job = "job";
     sighting.newest_step = static_cast<int64_t>(at_s) - 1;
     sighting.verdict.id = std::move(id);
-    sighting.verdict.state = std::move(state);
-    sighting.verdict.kind = std::move(kind);
-    sighting.verdict.layer = std::move(layer);
-    sighting.verdict.cause = "right-cause";
+    sighting.verdict.state = state;
+    sighting.verdict.kind = kind;
+    sighting.verdict.layer = layer;
+    sighting.verdict.cause = kRightCause;
     sighting.verdict.ranks = std::move(ranks);
     sighting.verdict.sentence = "said so";
     observed_.sightings.push_back(std::move(sighting));
     return observed_.sightings.back().verdict;
   }
 
-  void allow(std::string layer) {
-    answers_.allowed = [layer = std::move(layer)](const std::string&, const std::string& said) {
-      return said == layer;
-    };
+  void allow(Layer layer) {
+    answers_.allowed = [layer](const std::string&, std::optional<Layer> said) { return said == layer; };
   }
   CaseScore score() const { return compare(scenario_, answers_, onsets_, observed_); }
   Scenario& scenario() { return scenario_; }

@@ -21,10 +21,14 @@ double seconds(int64_t ns) {
   return static_cast<double>(ns) / 1e9;
 }
 
+bool has_layer(const Truth& truth, const ReadVerdict& verdict) {
+  return verdict.layer && contains(truth.layers, *verdict.layer);
+}
+
 // A dead rank may be told as a hang of the others or as a failure of its own; an uneven job as slow or as inefficient.
-std::string_view kind_group(std::string_view kind) {
-  if (kind == "inefficient") return "slow";
-  if (kind == "fail") return "hang";
+std::optional<VerdictKind> kind_group(std::optional<VerdictKind> kind) {
+  if (kind == VerdictKind::kInefficient) return VerdictKind::kSlow;
+  if (kind == VerdictKind::kFail) return VerdictKind::kHang;
   return kind;
 }
 
@@ -97,7 +101,7 @@ class Comparison {
     for (const Sighting& sighting : observed_.sightings) {
       Followed& followed = verdicts_[{sighting.job, sighting.verdict.id}];
       if (followed.first_unix_ns == 0) followed.first_unix_ns = sighting.at_unix_ns;
-      if (sighting.verdict.state != "cleared") followed.open.push_back(&sighting);
+      if (sighting.verdict.state != VerdictState::kCleared) followed.open.push_back(&sighting);
     }
   }
 
@@ -117,7 +121,7 @@ class Comparison {
   bool names(const ReadVerdict& verdict, const Truth& truth, bool any_kind) const {
     if (!any_kind && kind_group(verdict.kind) != kind_group(truth.kind)) return false;
     if (!truth.ranks.empty()) return !verdict.ranks.empty() && contains(truth.ranks, verdict.ranks.front());
-    return contains(truth.layers, verdict.layer) || verdict.ranks.empty();
+    return has_layer(truth, verdict) || verdict.ranks.empty();
   }
 
   // The fault that this sighting names; of several the one whose layer it has, then the one that has no verdict yet.
@@ -128,7 +132,7 @@ class Comparison {
       const Truth& truth = answers_.truths[i];
       if (truth.job != sighting.job || !in_time(truth, first_unix_ns) || !names(sighting.verdict, truth, any_kind))
         continue;
-      const int points = (truth.ranks.empty() ? 0 : 8) + (contains(truth.layers, sighting.verdict.layer) ? 4 : 0) +
+      const int points = (truth.ranks.empty() ? 0 : 8) + (has_layer(truth, sighting.verdict) ? 4 : 0) +
                          (contains(truth.causes, sighting.verdict.cause) ? 2 : 0) +
                          (score_.faults[i].confirmed() ? 0 : 1);
       if (points > best_points) {
@@ -152,7 +156,7 @@ class Comparison {
 
   void detect() {
     for (const Sighting& sighting : observed_.sightings) {
-      if (sighting.verdict.state == "cleared") continue;
+      if (sighting.verdict.state == VerdictState::kCleared) continue;
       const size_t i = fault_of(sighting, verdicts_.at({sighting.job, sighting.verdict.id}).first_unix_ns);
       if (i == kNone || score_.faults[i].detected()) continue;
       score_.faults[i].detected_s = since_harm(answers_.truths[i], sighting);
@@ -164,8 +168,9 @@ class Comparison {
   void judge() {
     std::vector<std::pair<int64_t, const Followed*>> by_time;
     for (const auto& [key, followed] : verdicts_) {
-      const auto confirmed = std::find_if(followed.open.begin(), followed.open.end(),
-                                          [](const Sighting* seen) { return seen->verdict.state == "confirmed"; });
+      const auto confirmed = std::find_if(followed.open.begin(), followed.open.end(), [](const Sighting* seen) {
+        return seen->verdict.state == VerdictState::kConfirmed;
+      });
       if (confirmed == followed.open.end()) {
         judge_suspicion(followed);
       } else {
@@ -180,7 +185,7 @@ class Comparison {
     std::set<size_t> named;
     bool wrong = false, allowed = false;
     for (const Sighting* seen : followed.open) {
-      if (seen->verdict.state != "confirmed") continue;
+      if (seen->verdict.state != VerdictState::kConfirmed) continue;
       const size_t i = fault_of(*seen, followed.first_unix_ns);
       if (i != kNone) {
         take(i, *seen, named);
@@ -205,17 +210,17 @@ class Comparison {
     if (!fault.confirmed()) {
       fault.confirmed_s = since_harm(truth, seen);
       fault.confirmed_steps = steps_since(truth, seen);
-      fault.layer = contains(truth.layers, seen.verdict.layer);
+      fault.layer = has_layer(truth, seen.verdict);
       fault.cause_right = contains(truth.causes, seen.verdict.cause);
-      fault.said_layer = seen.verdict.layer;
-      fault.said_cause = seen.verdict.cause;
+      fault.said_layer = to_text(seen.verdict.layer);
+      fault.said_cause = to_text(seen.verdict.cause);
       fault.sentence = seen.verdict.sentence;
       confirmed_at_[i] = seen.at_unix_ns;
       confirmed_id_[i] = seen.verdict.id;
     } else if (first_of_this) {
       ++fault.repeated;
     }
-    if (confirmed_id_[i] == seen.verdict.id) fault.layer_at_last = contains(truth.layers, seen.verdict.layer);
+    if (confirmed_id_[i] == seen.verdict.id) fault.layer_at_last = has_layer(truth, seen.verdict);
   }
 
   void judge_suspicion(const Followed& followed) {
@@ -249,9 +254,9 @@ class Comparison {
   WrongVerdict wrong_verdict(const Sighting& seen) const {
     WrongVerdict wrong;
     wrong.job = seen.job;
-    wrong.kind = seen.verdict.kind;
-    wrong.layer = seen.verdict.layer;
-    wrong.cause = seen.verdict.cause;
+    wrong.kind = to_text(seen.verdict.kind);
+    wrong.layer = to_text(seen.verdict.layer);
+    wrong.cause = to_text(seen.verdict.cause);
     wrong.sentence = seen.verdict.sentence;
     wrong.ranks = seen.verdict.ranks;
     wrong.step = seen.newest_step;

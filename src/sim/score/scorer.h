@@ -14,6 +14,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -29,7 +30,8 @@ inline constexpr int64_t kLateSteps = 10;
 
 // One fault and what became of it. Delays count from the moment it first did harm; -1: never.
 struct FaultScore {
-  std::string job, cause, kind, shape;
+  std::string job, cause, shape;
+  VerdictKind kind = VerdictKind::kSlow;
   double severity = 0;
   bool below_notice = false;
   bool has_ranks = false;       // false: no rank is to blame, so none is judged
@@ -78,7 +80,7 @@ struct CaseScore {
 // What is right, as truth.h has it; by value, so that tests can make it up.
 struct Answers {
   std::vector<Truth> truths;
-  std::function<bool(const std::string& job, const std::string& layer)> allowed;
+  std::function<bool(const std::string& job, std::optional<Layer> layer)> allowed;
 };
 Answers answers_of(const Scenario& scenario);
 

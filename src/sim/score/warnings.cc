@@ -20,9 +20,9 @@ std::string text_of(simdjson::dom::element object, const char* key) {
   return object[key].get(text) == simdjson::SUCCESS ? std::string(text) : std::string();
 }
 
-bool warns_of(const std::string& said, Cause cause) {
-  if (said == to_text(cause)) return true;
-  return cause == Cause::kLinkFlap && said == "nic-degraded";
+bool warns_of(Cause said, Cause cause) {
+  if (said == cause) return true;
+  return cause == Cause::kLinkFlap && said == Cause::kNicDegraded;
 }
 
 bool is_there(const SeenWarning& warning, const Identity& target) {
@@ -88,7 +88,7 @@ Sum sum_of(const std::vector<const WarningCase*>& cases) {
     }
     for (const WarningScore& score : each->warnings) {
       add(sum.all, score);
-      add(sum.by_cause[score.warning.cause], score);
+      add(sum.by_cause[to_text(score.warning.cause)], score);
       add(sum.by_signal[score.warning.signal], score);
     }
   }
@@ -142,7 +142,7 @@ Result<void> WarningWatcher::look(std::string_view json) {
     warning.gpu_uuid = text_of(item, "gpu_uuid");
     warning.device = text_of(item, "device");
     warning.signal = text_of(item, "signal");
-    warning.cause = text_of(item, "cause");
+    warning.cause = term_of<Cause>(text_of(item, "cause")).value_or(Cause::kNone);
     warning.sentence = text_of(item, "sentence");
     seen_.push_back(std::move(warning));
   }

@@ -22,7 +22,8 @@ namespace lockstep::sim {
 
 // As a client sees one when it is first there.
 struct SeenWarning {
-  std::string id, host, gpu_uuid, device, signal, cause, sentence;
+  std::string id, host, gpu_uuid, device, signal, sentence;
+  Cause cause = Cause::kNone;
   double horizon_s = 0;
   int64_t raised_unix_ns = 0;
 };

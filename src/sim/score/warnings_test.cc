@@ -35,19 +35,19 @@ struct MadeUp {
     }
     shape = shape_of(scenario, scenario.jobs[0], 0, 2);
   }
-  SeenWarning gpu(int32_t rank, int64_t at_s, double horizon_s, std::string cause = "ecc") const {
+  SeenWarning gpu(int32_t rank, int64_t at_s, double horizon_s, Cause cause = Cause::kEcc) const {
     SeenWarning warning;
     const Identity identity = identity_of(shape, rank);
     warning.host = identity.host;
     warning.gpu_uuid = identity.gpu_uuid;
-    warning.cause = std::move(cause);
+    warning.cause = cause;
     warning.signal = "ecc_corrected";
     warning.raised_unix_ns = kStart + at_s * kSecond;
     warning.horizon_s = horizon_s;
     return warning;
   }
   SeenWarning adapter(int32_t rank, int64_t at_s, double horizon_s) const {
-    SeenWarning warning = gpu(rank, at_s, horizon_s, "nic-degraded");
+    SeenWarning warning = gpu(rank, at_s, horizon_s, Cause::kNicDegraded);
     warning.gpu_uuid.clear();
     warning.device = format("mlx5_%d", rank % 8);
     warning.signal = "symbol_errors";
@@ -61,13 +61,13 @@ struct MadeUp {
 TEST(WarningScore, AWarningComesTrueWithinItsHorizonLaterOrNotAtAll) {
   MadeUp made;
   const WarningCase judged = made.judge({
-      made.gpu(5, 3000, 1500),                      // in time
-      made.gpu(5, 1000, 1500),                      // the fault came after its horizon
-      made.gpu(5, 3500, 9000, "throttle-thermal"),  // another cause
-      made.gpu(6, 3000, 9000),                      // another GPU
-      made.gpu(5, 4100, 9000),                      // it is there already
-      made.adapter(12, 3400, 9000),                 // a flapping link is warned of as a bad one
-      made.adapter(13, 3400, 9000),                 // another adapter
+      made.gpu(5, 3000, 1500),                           // in time
+      made.gpu(5, 1000, 1500),                           // the fault came after its horizon
+      made.gpu(5, 3500, 9000, Cause::kThrottleThermal),  // another cause
+      made.gpu(6, 3000, 9000),                           // another GPU
+      made.gpu(5, 4100, 9000),                           // it is there already
+      made.adapter(12, 3400, 9000),                      // a flapping link is warned of as a bad one
+      made.adapter(13, 3400, 9000),                      // another adapter
   });
   std::vector<Outcome> outcomes;
   for (const WarningScore& score : judged.warnings) outcomes.push_back(score.outcome);

@@ -2,6 +2,7 @@
 // empty), so that one bad value costs one cell and not the page. Text from outside is cleaned here, except `job_id`, which
 // must stay exact because it is sent back in paths, as must a verdict's `id`.
 import { clean } from './format';
+import { kCauses, type Cause, type ClaimKind, type Layer, type VerdictKind, type VerdictState } from './verdict_terms';
 
 export type Health = 'ok' | 'slow' | 'hang' | 'suspected' | 'unknown';
 
@@ -24,9 +25,12 @@ export interface JobList {
   total: number;
 }
 
+// A word that this page does not know: the server may be newer. Shown as it is.
+export type OtherWord = string & { readonly other: unique symbol };
+
 export interface Claim {
   claim: string;
-  kind: string;
+  kind: ClaimKind | OtherWord;
   subject: string;
   value: number | null;
   unit: string;
@@ -39,8 +43,8 @@ export interface Claim {
 
 export interface Verdict {
   id: string;
-  state: string;
-  kind: string;
+  state: VerdictState | OtherWord;
+  kind: VerdictKind | OtherWord;
   since_step: number | null;
   through_step: number | null;
   since_unix_ns: number | null;
@@ -48,9 +52,9 @@ export interface Verdict {
   lost_share: number | null;
   coverage: number | null;
   sentence: string;
-  culprit: { ranks: number[]; host: string; layer: string; component: string; cause: string };
+  culprit: { ranks: number[]; host: string; layer: Layer | OtherWord; component: string; cause: Cause | OtherWord };
   chain: Claim[];
-  alternatives: { culprit: string; why_lower: string; decided_by: string }[];
+  alternatives: { culprit: string; cause: Cause | null; why_lower: string; decided_by: string }[];  // cause: null where it is a thing
   next: { action: string; command: string }[];
   feedback: Feedback | null;
 }
@@ -58,7 +62,7 @@ export interface Verdict {
 // What a person said of a verdict.
 export interface Feedback {
   right: boolean;
-  cause: string;  // what it was instead; empty: not told
+  cause: Cause | OtherWord;  // what it was instead; empty: not told
   note: string;
   at_unix_ns: number | null;
 }
@@ -66,7 +70,7 @@ export interface Feedback {
 export interface Warning {
   id: string;
   sentence: string;
-  cause: string;
+  cause: Cause | OtherWord;
   horizon_s: number | null;
   raised_unix_ns: number | null;
   claims: Claim[];
@@ -171,6 +175,10 @@ export function num(value: unknown): number | null {
 export function text(value: unknown): string {
   return typeof value === 'string' ? clean(value) : '';
 }
+function word<T extends string>(value: unknown): T | OtherWord {
+  return text(value) as T | OtherWord;
+}
+const isCause = (value: string): value is Cause => Object.keys(kCauses).includes(value);
 function oneOf<T extends string>(value: unknown, allowed: readonly T[], otherwise: T): T {
   return allowed.includes(value as T) ? (value as T) : otherwise;
 }
@@ -203,8 +211,8 @@ export function decodeVerdict(value: unknown): Verdict {
   const culprit = object(json['culprit']);
   return {
     id: typeof json['id'] === 'string' ? json['id'] : '',
-    state: text(json['state']),
-    kind: text(json['kind']),
+    state: word<VerdictState>(json['state']),
+    kind: word<VerdictKind>(json['kind']),
     since_step: step(json['since_step']),
     through_step: step(json['through_step']),
     since_unix_ns: num(json['since_unix_ns']),
@@ -215,14 +223,15 @@ export function decodeVerdict(value: unknown): Verdict {
     culprit: {
       ranks: list(culprit['rank']).map(num).filter((rank): rank is number => rank !== null && rank >= 0),
       host: text(culprit['host']),
-      layer: text(culprit['layer']),
+      layer: word<Layer>(culprit['layer']),
       component: text(culprit['component']),
-      cause: text(culprit['cause']),
+      cause: word<Cause>(culprit['cause']),
     },
     chain: list(json['chain']).map(decodeClaim),
     alternatives: list(json['alternatives']).map((item) => {
       const other = object(item);
-      return { culprit: text(other['culprit']), why_lower: text(other['why_lower']), decided_by: text(other['decided_by']) };
+      const cause = text(other['cause']);
+      return { culprit: text(other['culprit']), cause: isCause(cause) ? cause : null, why_lower: text(other['why_lower']), decided_by: text(other['decided_by']) };
     }),
     next: list(json['next']).map((item) => ({ action: text(object(item)['action']), command: text(object(item)['command']) })),
     feedback: decodeFeedback(json['feedback']),
@@ -233,7 +242,7 @@ function decodeClaim(value: unknown): Claim {
   const claim = object(value);
   return {
     claim: text(claim['claim']),
-    kind: text(claim['kind']),
+    kind: word<ClaimKind>(claim['kind']),
     subject: text(claim['subject']),
     value: num(claim['value']),
     unit: text(claim['unit']),
@@ -248,7 +257,7 @@ function decodeClaim(value: unknown): Claim {
 function decodeFeedback(value: unknown): Feedback | null {
   const json = object(value);
   if (typeof json['right'] !== 'boolean') return null;
-  return { right: json['right'], cause: text(json['cause']), note: text(json['note']), at_unix_ns: num(json['at_unix_ns']) };
+  return { right: json['right'], cause: word<Cause>(json['cause']), note: text(json['note']), at_unix_ns: num(json['at_unix_ns']) };
 }
 
 function decodeWarning(value: unknown): Warning {
@@ -259,7 +268,7 @@ function decodeWarning(value: unknown): Warning {
   return {
     id: text(json['id']),
     sentence: text(json['sentence']),
-    cause: text(json['cause']),
+    cause: word<Cause>(json['cause']),
     horizon_s: num(json['horizon_s']),
     raised_unix_ns: num(json['raised_unix_ns']),
     claims: list(json['claims']).map(decodeClaim),

@@ -1,6 +1,7 @@
 // Health and state as a glyph and a word: never colour alone. Tone `alarm` (red) is for what needs a person now and nothing
 // else, `doubt` (amber) for what is suspected; all else is quiet.
 import type { Health, Job, Verdict } from './decode';
+import type { VerdictKind } from './verdict_terms';
 
 export type Tone = 'alarm' | 'doubt' | 'quiet';
 export interface Mark {
@@ -27,7 +28,7 @@ export function stateMark(job: Job): Mark {
   return { glyph: '◌', word: job.state === 'silent' ? 'silent' : 'unknown', tone: 'quiet' };
 }
 
-const kKinds: Record<string, [string, string]> = {
+const kKinds: Record<VerdictKind, [string, string]> = {
   slow: ['▲', 'slow'],
   hang: ['■', 'hung'],
   fail: ['■', 'failed'],
@@ -36,7 +37,8 @@ const kKinds: Record<string, [string, string]> = {
 };
 
 export function verdictMark(verdict: Verdict): Mark {
-  const [glyph, word] = kKinds[verdict.kind] ?? ['◌', verdict.kind || 'unknown'];
+  const known: Partial<Record<string, [string, string]>> = kKinds;
+  const [glyph, word] = known[verdict.kind] ?? ['◌', verdict.kind || 'unknown'];
   if (verdict.state === 'cleared') return { glyph: '✓', word, tone: 'quiet' };
   return { glyph, word, tone: verdict.state === 'confirmed' ? 'alarm' : 'doubt' };
 }

@@ -18,8 +18,8 @@ export function FeedbackButtons({ verdict }: { verdict: Verdict }) {
       setTrouble(`Not kept: ${error instanceof Refused ? error.message : 'the server does not answer.'}`);
     }
   };
-  // "ecc (gpu)" is a cause with its layer; other alternatives are things, not causes.
-  const causes = [...new Set(verdict.alternatives.flatMap((other) => /^([a-z-]+) \([a-z]+\)$/.exec(other.culprit)?.[1] ?? []))];
+  // Some alternatives are things, not causes.
+  const causes: string[] = [...new Set(verdict.alternatives.flatMap((other) => other.cause ?? []))];
   if (said?.cause && !causes.includes(said.cause)) causes.push(said.cause);
   const wrong = said !== null && !said.right;
   return (

@@ -67,14 +67,14 @@ std::vector<Finding> find_long_checkpoints(const JobWindow& window, const std::v
       static_cast<double>(all.back()->number - all.front()->number) / static_cast<double>(all.size() - 1);
 
   Finding finding;
-  finding.kind = "slow";
-  finding.cause = "checkpoint";
+  finding.kind = emits<Emitter::kCheckpoint, VerdictKind::kSlow>;
+  finding.cause = emits<Emitter::kCheckpoint, Cause::kCheckpoint>;
   if (alone) {
     finding.ranks = {newest.checkpoint_rank};
-    finding.layer = "host";
+    finding.layer = emits<Emitter::kCheckpoint, Layer::kHost>;
     finding.component = format("checkpoints of rank %d", newest.checkpoint_rank);
   } else {
-    finding.layer = "input";
+    finding.layer = emits<Emitter::kCheckpoint, Layer::kInput>;
     finding.component = "storage that checkpoints are written to";
   }
   finding.subject = "checkpoints";
@@ -92,17 +92,17 @@ std::vector<Finding> find_long_checkpoints(const JobWindow& window, const std::v
   finding.confidence = std::min(0.9, 0.5 + 0.1 * static_cast<double>(long_ones));
   const int64_t from = finding.since_step, to = finding.through_step;
   finding.chain.push_back(claim(
-      "self_time", finding.component,
+      ClaimKind::kSelfTime, finding.component,
       format("%s of the last %zu took %s; those before %s.", long_ones == 1 ? "One" : format("%zu", long_ones).c_str(),
              all.size(), human_duration(length).c_str(), human_duration(usual).c_str()),
       length / 1e6, "ms", usual / 1e6, 0, from, to, steps_query(from, to)));
   finding.chain.push_back(
-      claim("exclusion", alone ? "other ranks" : "ranks",
+      claim(ClaimKind::kExclusion, alone ? "other ranks" : "ranks",
             alone ? format("Not the storage of all: the others' took %s.", human_duration(median(medians)).c_str())
                   : format("Not one rank: the median of the ranks took %s.", human_duration(median(medians)).c_str()),
             median(medians) / 1e6, "ms", 0, 0, from, to, steps_query(from, to)));
   finding.chain.push_back(
-      claim("counterfactual", finding.component,
+      claim(ClaimKind::kCounterfactual, finding.component,
             format("As before, a step with a checkpoint would take %s instead of %s.",
                    human_duration(step_ns + usual).c_str(), human_duration(step_ns + length).c_str()),
             (step_ns + usual) / 1e6, "ms", (step_ns + length) / 1e6, 0, from, to, steps_query(from, to)));

@@ -27,8 +27,8 @@ std::vector<Finding> after(int64_t steps, const std::function<double(int64_t ste
 TEST(Checkpoint, CheckpointsOfAllRanksThatTakeLongerThanBeforeAreTheStorage) {
   std::vector<Finding> findings = after(80, [](int64_t step, size_t) { return step > 50 ? 120.0 : 60.0; });
   ASSERT_EQ(findings.size(), 1u);
-  EXPECT_EQ(findings[0].cause, "checkpoint");
-  EXPECT_EQ(findings[0].layer, "input");
+  EXPECT_EQ(findings[0].cause, Cause::kCheckpoint);
+  EXPECT_EQ(findings[0].layer, Layer::kInput);
   EXPECT_TRUE(findings[0].ranks.empty());
   EXPECT_TRUE(findings[0].sure);
   EXPECT_EQ(findings[0].since_step, 59);
@@ -46,7 +46,7 @@ TEST(Checkpoint, WhereOneRankAloneTakesLongerItIsNamed) {
       after(80, [](int64_t step, size_t rank) { return step > 50 && rank == 3 ? 120.0 : 60.0; });
   ASSERT_EQ(findings.size(), 1u);
   EXPECT_EQ(findings[0].ranks, std::vector<int32_t>{3});
-  EXPECT_EQ(findings[0].layer, "host");
+  EXPECT_EQ(findings[0].layer, Layer::kHost);
 }
 
 TEST(Checkpoint, LongCheckpointsThatAlwaysWereSoAreNoNews) {

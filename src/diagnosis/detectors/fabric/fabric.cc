@@ -126,7 +126,7 @@ double typical_lateness(const JobWindow& window, const std::vector<int64_t>& ste
 
 void common(const JobWindow& window, const std::vector<int64_t>& steps, double step_ns, double saved,
             Finding& finding) {
-  finding.kind = "slow";
+  finding.kind = emits<Emitter::kFabric, VerdictKind::kSlow>;
   finding.since_step = steps.front();
   finding.through_step = steps.back();
   finding.step_ns = static_cast<int64_t>(step_ns);
@@ -135,7 +135,7 @@ void common(const JobWindow& window, const std::vector<int64_t>& steps, double s
   finding.coverage = coverage_of(window, window.step(steps.back())->size());
   finding.confidence = std::min(0.95, 0.5 + 0.04 * static_cast<double>(steps.size()));
   finding.victims = victims_of(window, finding.ranks);
-  finding.chain.push_back(claim("counterfactual", finding.component,
+  finding.chain.push_back(claim(ClaimKind::kCounterfactual, finding.component,
                                 format("At the pace of its like a step would take %s instead of %s.",
                                        human_duration(step_ns - saved).c_str(), human_duration(step_ns).c_str()),
                                 (step_ns - saved) / 1e6, "ms", step_ns / 1e6, 0, steps.front(), steps.back(),
@@ -222,36 +222,36 @@ void report_flows(const JobWindow& window, const std::vector<int64_t>& steps, do
   const int64_t from = steps.front(), to = steps.back();
   std::string who;
   if (ranks.size() == 1) {
-    finding.layer = "link";
-    finding.cause = "nic-degraded";
+    finding.layer = emits<Emitter::kFabric, Layer::kLink>;
+    finding.cause = emits<Emitter::kFabric, Cause::kNicDegraded>;
     finding.component = format("link of rank %d", ranks.front());
     who = "The link of " + name_of(window, ranks.front());
     who[who.find("Rank")] = 'r';
   } else if (hosts.size() == 1) {
-    finding.layer = "nic";
-    finding.cause = "nic-degraded";
+    finding.layer = emits<Emitter::kFabric, Layer::kNic>;
+    finding.cause = emits<Emitter::kFabric, Cause::kNicDegraded>;
     finding.subject = "network of host " + *hosts.begin();
     finding.component = "network of host " + *hosts.begin();
     who = "The network of host " + *hosts.begin();
   } else {
-    finding.layer = "switch";
-    finding.cause = "congestion";
+    finding.layer = emits<Emitter::kFabric, Layer::kSwitch>;
+    finding.cause = emits<Emitter::kFabric, Cause::kCongestion>;
     finding.subject = "fabric";
     finding.component = format("switches between %zu hosts", hosts.size());
     who = format("The fabric between %zu hosts (%s ...)", hosts.size(), hosts.begin()->c_str());
   }
   finding.chain.push_back(
-      claim("path", finding.component,
+      claim(ClaimKind::kPath, finding.component,
             format("%zu flows move slower than their like: rank %d to rank %d at %.2f GB/s, flows alike at %.2f.",
                    slow.size(), first, worst.to, worst.rate(), worst.like_rate),
             worst.rate(), "GB/s", 0, worst.like_rate, from, to, rank_query(first, from, to)));
-  finding.chain.push_back(claim("waits_for", finding.component,
+  finding.chain.push_back(claim(ClaimKind::kWaitsFor, finding.component,
                                 format("Nobody arrives late; the collectives of %s wait %s for these transfers.",
                                        group_name(window, worst.comm_id).c_str(), per_step(saved).c_str()),
                                 saved / 1e6, "ms", 0, 0, from, to, steps_query(from, to)));
   finding.victim_groups.push_back(group_name(window, worst.comm_id));
   const double late = typical_lateness(window, steps, worst.from);
-  finding.chain.push_back(claim("exclusion", format("rank %d", first),
+  finding.chain.push_back(claim(ClaimKind::kExclusion, format("rank %d", first),
                                 format("Not its GPU and not its input: its own time differs from its peers' by %s.",
                                        human_duration(std::fabs(late)).c_str()),
                                 late / 1e6, "ms", 0, 0, from, to, rank_query(first, from, to)));
@@ -426,19 +426,19 @@ void find_slow_groups(const JobWindow& window, const Look& look, std::vector<Fin
     }
     const Group& group = groups[worst->first];
     const double middle = std::exp(usual[class_of(group)].middle);
-    finding.layer = "nvlink";
-    finding.cause = "nvlink-degraded";
+    finding.layer = emits<Emitter::kFabric, Layer::kNvlink>;
+    finding.cause = emits<Emitter::kFabric, Cause::kNvlinkDegraded>;
     finding.subject = "nvlink of host " + host;
     finding.component = "NVLinks of host " + host;
     const int64_t from = steps.front(), to = steps.back();
     finding.chain.push_back(claim(
-        "path", finding.component,
+        ClaimKind::kPath, finding.component,
         format("Even the last to arrive in the collectives of %s spends %s there; in groups alike %s.",
                group_name(window, worst->first).c_str(), per_step(median(group.transfer)).c_str(),
                human_duration(middle).c_str()),
         median(group.transfer) / 1e6, "ms", 0, middle / 1e6, from, to, rank_query(finding.ranks.front(), from, to)));
     finding.chain.push_back(
-        claim("exclusion", finding.component,
+        claim(ClaimKind::kExclusion, finding.component,
               "Not a late rank and not the network: all its members are on one host, and their own times are "
               "like their peers'.",
               typical_lateness(window, steps, static_cast<size_t>(window.slot_of(finding.ranks.front()))) / 1e6, "ms",

@@ -22,7 +22,7 @@ TEST(Fabric, OneSlowLinkOfManyIsNamedThoughItIsOnlyAQuarterSlower) {
   std::vector<Finding> findings = find_slow_fabric(window, {});
   ASSERT_EQ(findings.size(), 1u);
   EXPECT_EQ(findings[0].ranks, std::vector<int32_t>{9});
-  EXPECT_EQ(findings[0].layer, "link");
+  EXPECT_EQ(findings[0].layer, Layer::kLink);
   EXPECT_EQ(findings[0].since_step, 15);
 }
 
@@ -37,8 +37,8 @@ TEST(Fabric, SlowFlowsOfManyHostsAreTheSwitches) {
   });
   std::vector<Finding> findings = find_slow_fabric(window, {});
   ASSERT_EQ(findings.size(), 1u);
-  EXPECT_EQ(findings[0].layer, "switch");
-  EXPECT_EQ(findings[0].cause, "congestion");
+  EXPECT_EQ(findings[0].layer, Layer::kSwitch);
+  EXPECT_EQ(findings[0].cause, Cause::kCongestion);
 }
 
 TEST(Fabric, AGroupInsideAHostThatTransfersSlowerThanItsLikeIsItsNvlinks) {
@@ -52,7 +52,7 @@ TEST(Fabric, AGroupInsideAHostThatTransfersSlowerThanItsLikeIsItsNvlinks) {
   job.play(window, 0, 30);
   std::vector<Finding> findings = find_slow_fabric(window, {});
   ASSERT_EQ(findings.size(), 1u);
-  EXPECT_EQ(findings[0].layer, "nvlink");
+  EXPECT_EQ(findings[0].layer, Layer::kNvlink);
   EXPECT_EQ(findings[0].ranks.front(), 40);
   EXPECT_EQ(findings[0].ranks.size(), 8u);
 }

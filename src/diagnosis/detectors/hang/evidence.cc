@@ -52,7 +52,7 @@ std::vector<int> ints(const std::vector<int32_t>& ranks) {
 }
 
 Claim evidence_claim(int32_t rank, std::string text, double value, const char* unit, const Finding& finding) {
-  return claim("event", format("rank %d", rank), std::move(text), value, unit, 0, 0, finding.since_step,
+  return claim(ClaimKind::kEvent, format("rank %d", rank), std::move(text), value, unit, 0, 0, finding.since_step,
                finding.since_step, format("/api/jobs/{job}/stacks?ranks=%d", rank));
 }
 
@@ -61,9 +61,9 @@ bool is_fresh(int64_t time_unix_ns, int64_t since_unix_ns) {
 }
 
 void become_mismatch(Finding& finding, const DumpMismatch& mismatch) {
-  finding.kind = "hang";
-  finding.cause = "op-mismatch";
-  finding.layer = "software";
+  finding.kind = emits<Emitter::kHang, VerdictKind::kHang>;
+  finding.cause = emits<Emitter::kHang, Cause::kOpMismatch>;
+  finding.layer = emits<Emitter::kHang, Layer::kSoftware>;
   finding.sure = true;
   finding.confidence = mismatch.even ? 0.8 : 0.95;
   finding.ranks = mismatch.odd;
@@ -73,8 +73,8 @@ void become_mismatch(Finding& finding, const DumpMismatch& mismatch) {
                             static_cast<long long>(mismatch.seq), mismatch.group.c_str(),
                             human_ranks(ints(mismatch.usual)).c_str(), op_words(mismatch.usual_op).c_str());
   // What spoke for another reason speaks no more.
-  std::erase_if(finding.chain, [](const Claim& entry) { return entry.kind != "waits_for"; });
-  finding.chain.push_back(claim("exclusion", "network",
+  std::erase_if(finding.chain, [](const Claim& entry) { return entry.kind != ClaimKind::kWaitsFor; });
+  finding.chain.push_back(claim(ClaimKind::kExclusion, "network",
                                 "Not the network: such an operation cannot complete on any network.", 0, "", 0, 0,
                                 finding.since_step, finding.since_step, "/api/jobs/{job}/stacks"));
   finding.alternatives.clear();
@@ -146,7 +146,7 @@ std::optional<DumpMismatch> find_mismatch(const FlightDumps& dumps, int64_t sinc
 void add_evidence(Finding& finding, const RankStacks& stacks, const FlightDumps& dumps, int64_t since_unix_ns) {
   std::vector<Claim> claims;
   // A process that is dead or stopped explains everything else.
-  const bool may_be_mismatch = finding.cause != "rank-dead" && finding.cause != "process-paused";
+  const bool may_be_mismatch = finding.cause != Cause::kRankDead && finding.cause != Cause::kProcessPaused;
   std::optional<DumpMismatch> mismatch = may_be_mismatch ? find_mismatch(dumps, since_unix_ns) : std::nullopt;
   if (mismatch) {
     become_mismatch(finding, *mismatch);

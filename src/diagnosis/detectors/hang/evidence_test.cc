@@ -96,11 +96,11 @@ TEST(HangEvidence, GroupsOfOneNameAndOtherMembersAreNotCompared) {
 TEST(HangEvidence, AMismatchInDumpsMakesAStallOneAndNamesTheLine) {
   FlightDumps dumps = four_ranks();
   dumps[2].groups[0].ops[1] = op(57, OpState::kStarted, "broadcast", 12, 99);
-  Finding finding{.kind = "hang", .ranks = {}, .layer = "unknown", .cause = "in-operation-stall"};
+  Finding finding{.kind = VerdictKind::kHang, .ranks = {}, .layer = Layer::kUnknown, .cause = Cause::kInOperationStall};
   finding.victims = {0, 1, 2, 3};
-  finding.chain.push_back({.claim = "Not a mismatch.", .kind = "exclusion"});
+  finding.chain.push_back({.claim = "Not a mismatch.", .kind = ClaimKind::kExclusion});
   add_evidence(finding, {}, dumps, kEpochNs);
-  EXPECT_EQ(finding.cause, "op-mismatch");
+  EXPECT_EQ(finding.cause, Cause::kOpMismatch);
   EXPECT_TRUE(finding.sure);
   EXPECT_EQ(finding.ranks, std::vector<int32_t>{2});
   ASSERT_EQ(finding.chain.size(), 2u);
@@ -113,18 +113,18 @@ TEST(HangEvidence, AMismatchInDumpsMakesAStallOneAndNamesTheLine) {
 TEST(HangEvidence, DumpsAndStacksOfAnEarlierHangSayNothing) {
   FlightDumps dumps = four_ranks();
   dumps[2].groups[0].ops[1] = op(57, OpState::kStarted, "broadcast");
-  Finding finding{.kind = "hang", .ranks = {1}, .cause = "rank-missing"};
+  Finding finding{.kind = VerdictKind::kHang, .ranks = {1}, .cause = Cause::kRankMissing};
   add_evidence(finding, {{1, python_stack({{"f", "/a.py", 1}})}}, dumps, kEpochNs + 600 * kSecondNs);
-  EXPECT_EQ(finding.cause, "rank-missing");
+  EXPECT_EQ(finding.cause, Cause::kRankMissing);
   EXPECT_TRUE(finding.chain.empty());
 }
 
 TEST(HangEvidence, ADeadProcessStaysTheReason) {
   FlightDumps dumps = four_ranks();
   dumps[2].groups[0].ops[1] = op(57, OpState::kStarted, "broadcast");
-  Finding finding{.kind = "hang", .ranks = {1}, .cause = "rank-dead"};
+  Finding finding{.kind = VerdictKind::kHang, .ranks = {1}, .cause = Cause::kRankDead};
   add_evidence(finding, {}, dumps, kEpochNs);
-  EXPECT_EQ(finding.cause, "rank-dead");
+  EXPECT_EQ(finding.cause, Cause::kRankDead);
 }
 
 TEST(HangEvidence, DumpsAloneNameWhoNeverCame) {
@@ -137,7 +137,7 @@ TEST(HangEvidence, DumpsAloneNameWhoNeverCame) {
   std::optional<Finding> finding = find_hang_in_dumps(dumps, window);
   ASSERT_TRUE(finding);
   EXPECT_EQ(finding->ranks, std::vector<int32_t>{1});
-  EXPECT_EQ(finding->cause, "rank-missing");
+  EXPECT_EQ(finding->cause, Cause::kRankMissing);
   EXPECT_EQ(finding->sentence, "Rank 1 never entered all_reduce 57 of all 4 ranks; 3 ranks have waited for it.");
   EXPECT_EQ(finding->chain[0].claim,
             "Rank 1 last called all_reduce 56 of default_pg from train_step, train.py:88 (completed).");
@@ -171,7 +171,7 @@ TEST(HangEvidence, GroupsInDifferentOrderAreADeadlock) {
   JobWindow window;
   std::optional<Finding> finding = find_hang_in_dumps(dumps, window);
   ASSERT_TRUE(finding);
-  EXPECT_EQ(finding->cause, "deadlock");
+  EXPECT_EQ(finding->cause, Cause::kDeadlock);
 }
 
 TEST(HangEvidence, ReachesTheVerdictThroughTheEngine) {

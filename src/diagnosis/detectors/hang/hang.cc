@@ -230,8 +230,8 @@ std::optional<Finding> find_hang(const JobWindow& window, const HangInput& input
   }
 
   Finding finding;
-  finding.kind = "hang";
-  finding.layer = "unknown";
+  finding.kind = emits<Emitter::kHang, VerdictKind::kHang>;
+  finding.layer = emits<Emitter::kHang, Layer::kUnknown>;
   for (const auto& [rank, op] : waiting) finding.victims.push_back(rank);
   finding.sure = shortest_quiet >= limit + kSecond / 2;
   finding.since_step = window.newest_step() + 1;
@@ -298,8 +298,8 @@ std::optional<Finding> find_hang(const JobWindow& window, const HangInput& input
         named = true;
       }
     }
-    finding.layer = dead ? "host" : "software";
-    finding.cause = dead ? "rank-dead" : "rank-missing";
+    finding.layer = dead ? emits<Emitter::kHang, Layer::kHost> : emits<Emitter::kHang, Layer::kSoftware>;
+    finding.cause = dead ? emits<Emitter::kHang, Cause::kRankDead> : emits<Emitter::kHang, Cause::kRankMissing>;
     finding.component = format("process of rank %s", human_ranks({culprits.begin(), culprits.end()}).c_str());
     std::string who =
         culprits.size() == 1 ? name_of(window, first) : "Ranks " + human_ranks({culprits.begin(), culprits.end()});
@@ -315,7 +315,7 @@ std::optional<Finding> find_hang(const JobWindow& window, const HangInput& input
           members.push_back(rank);
       }
       finding.chain.push_back(claim(
-          "waits_for", format("rank %s", human_ranks(members).c_str()),
+          ClaimKind::kWaitsFor, format("rank %s", human_ranks(members).c_str()),
           format("Rank %s %s in %s of %s (%s, %s).", human_ranks(members).c_str(), members.size() == 1 ? "is" : "are",
                  op_text(entry.second.op).c_str(), group_name(window, entry.second.comm_id).c_str(),
                  human_bytes(static_cast<double>(entry.second.op.bytes)).c_str(), entry.second.op.datatype.c_str()),
@@ -333,7 +333,7 @@ std::optional<Finding> find_hang(const JobWindow& window, const HangInput& input
         launched = comm.launched;
       }
       finding.chain.push_back(claim(
-          "event", format("rank %d", first),
+          ClaimKind::kEvent, format("rank %d", first),
           dead ? format("Its process is gone; it had entered %llu collectives of this group, the others are in number "
                         "%llu.",
                         static_cast<unsigned long long>(entered), static_cast<unsigned long long>(main_op.op.ordinal))
@@ -345,7 +345,7 @@ std::optional<Finding> find_hang(const JobWindow& window, const HangInput& input
           finding.since_step, format("/api/jobs/{job}/ranks/%d", first)));
       if (launched >= 0) {
         finding.chain.push_back(
-            claim("event", format("rank %d", first),
+            claim(ClaimKind::kEvent, format("rank %d", first),
                   format("NCCL's own count (RAS): it has launched %lld here; %llu by ours.",
                          static_cast<long long>(launched), static_cast<unsigned long long>(entered)),
                   static_cast<double>(launched), "operations", static_cast<double>(entered), 0, finding.since_step,
@@ -354,24 +354,24 @@ std::optional<Finding> find_hang(const JobWindow& window, const HangInput& input
       std::string phase =
           status->second.phase == Phase::kOther ? "" : format(" (last phase: %s)", to_text(status->second.phase));
       finding.chain.push_back(
-          claim("self_time", format("rank %d", first),
+          claim(ClaimKind::kSelfTime, format("rank %d", first),
                 format("It has been outside of any collective for %s%s.",
                        human_duration(static_cast<double>(status->second.quiet_ns)).c_str(), phase.c_str()),
                 static_cast<double>(status->second.quiet_ns) / 1e9, "s", 0, 0, finding.since_step, finding.since_step,
                 format("/api/jobs/{job}/ranks/%d", first)));
     } else {
       finding.chain.push_back(
-          claim("event", format("rank %d", first),
+          claim(ClaimKind::kEvent, format("rank %d", first),
                 "Nothing has been heard of it: its agent or its process is gone, or the plugin is not loaded there.", 0,
                 "", 0, 0, finding.since_step, finding.since_step, "/api/agents"));
     }
     finding.chain.push_back(claim(
-        "exclusion", "network",
+        ClaimKind::kExclusion, "network",
         dead ? "Not the network: the process does not exist any more."
              : "Not the network: the operation has not begun on the missing rank, so no transfer of it can be stuck.",
         0, "", 0, 0, finding.since_step, finding.since_step, format("/api/jobs/{job}/ranks/%d", first)));
     finding.chain.push_back(
-        claim("counterfactual", format("rank %d", first),
+        claim(ClaimKind::kCounterfactual, format("rank %d", first),
               "As soon as it enters, the operation can complete; until then every rank is lost time.",
               static_cast<double>(longest_quiet) / 1e9, "s", 0, 0, finding.since_step, finding.since_step,
               "/api/jobs/{job}/why"));
@@ -400,17 +400,17 @@ std::optional<Finding> find_hang(const JobWindow& window, const HangInput& input
     auto most = std::max_element(kinds.begin(), kinds.end(),
                                  [](const auto& a, const auto& b) { return a.second.size() < b.second.size(); });
     finding.ranks = fewest->second;
-    finding.layer = "software";
-    finding.cause = "op-mismatch";
+    finding.layer = emits<Emitter::kHang, Layer::kSoftware>;
+    finding.cause = emits<Emitter::kHang, Cause::kOpMismatch>;
     finding.component = format("program of rank %s", human_ranks({finding.ranks.begin(), finding.ranks.end()}).c_str());
     finding.sentence = format("%s called %s where the others of %s called %s; all have waited for %s.",
                               name_of(window, finding.ranks.front()).c_str(), fewest->first.c_str(),
                               group_name(window, comm_id).c_str(), most->first.c_str(), waits_text.c_str());
-    finding.chain.push_back(claim("waits_for", "all",
+    finding.chain.push_back(claim(ClaimKind::kWaitsFor, "all",
                                   "Every member is in the same place of the sequence, with different operations.",
                                   static_cast<double>(longest_quiet) / 1e9, "s", 0, 0, finding.since_step,
                                   finding.since_step, "/api/jobs/{job}/ranks"));
-    finding.chain.push_back(claim("exclusion", "network",
+    finding.chain.push_back(claim(ClaimKind::kExclusion, "network",
                                   "Not the network: such an operation cannot complete on any network.", 0, "", 0, 0,
                                   finding.since_step, finding.since_step, "/api/jobs/{job}/ranks"));
     finding.next.push_back(
@@ -421,21 +421,21 @@ std::optional<Finding> find_hang(const JobWindow& window, const HangInput& input
   if (!circle.empty()) {
     std::sort(circle.begin(), circle.end());
     finding.ranks = circle;
-    finding.layer = "software";
-    finding.cause = "deadlock";
+    finding.layer = emits<Emitter::kHang, Layer::kSoftware>;
+    finding.cause = emits<Emitter::kHang, Cause::kDeadlock>;
     finding.component = format("order of operations on ranks %s", human_ranks({circle.begin(), circle.end()}).c_str());
     finding.sentence =
         format("Ranks %s wait for each other in different groups: a deadlock, %zu ranks have stood still for %s.",
                human_ranks({circle.begin(), circle.end()}).c_str(), waiting.size(), waits_text.c_str());
     for (int32_t rank : circle) {
       if (!waiting.contains(rank) || finding.chain.size() >= 4) continue;
-      finding.chain.push_back(claim("waits_for", format("rank %d", rank),
+      finding.chain.push_back(claim(ClaimKind::kWaitsFor, format("rank %d", rank),
                                     format("Rank %d is in %s of %s.", rank, op_text(waiting[rank].op).c_str(),
                                            group_name(window, waiting[rank].comm_id).c_str()),
                                     static_cast<double>(longest_quiet) / 1e9, "s", 0, 0, finding.since_step,
                                     finding.since_step, format("/api/jobs/{job}/ranks/%d", rank)));
     }
-    finding.chain.push_back(claim("exclusion", "network",
+    finding.chain.push_back(claim(ClaimKind::kExclusion, "network",
                                   "Not the network: no member has entered what the next one waits in.", 0, "", 0, 0,
                                   finding.since_step, finding.since_step, "/api/jobs/{job}/ranks"));
     finding.next.push_back({"make all ranks issue operations of different groups in the same order", ""});
@@ -455,42 +455,42 @@ std::optional<Finding> find_hang(const JobWindow& window, const HangInput& input
   std::sort(silent_since.begin(), silent_since.end());
   std::string group = group_name(window, main_op.comm_id);
   finding.sure = false;
-  finding.layer = "unknown";
-  finding.cause = "in-operation-stall";
+  finding.layer = emits<Emitter::kHang, Layer::kUnknown>;
+  finding.cause = emits<Emitter::kHang, Cause::kInOperationStall>;
   finding.component = group;
   finding.confidence = 0.3;
-  auto add = [&](const char* kind, std::string subject, std::string text, double value, const char* unit,
+  auto add = [&](ClaimKind kind, std::string subject, std::string text, double value, const char* unit,
                  std::string query) {
     finding.chain.push_back(claim(kind, std::move(subject), std::move(text), value, unit, 0, 0, finding.since_step,
                                   finding.since_step, std::move(query)));
   };
-  add("waits_for", "all", "Every member has entered the same operation.", static_cast<double>(longest_quiet) / 1e9, "s",
-      "/api/jobs/{job}/ranks");
+  add(ClaimKind::kWaitsFor, "all", "Every member has entered the same operation.",
+      static_cast<double>(longest_quiet) / 1e9, "s", "/api/jobs/{job}/ranks");
   if (!stopped.empty() && stopped.size() < waiting.size()) {
     int32_t first = stopped.front();
     finding.ranks = stopped;
     finding.sure = true;
-    finding.layer = "host";
-    finding.cause = "process-paused";
+    finding.layer = emits<Emitter::kHang, Layer::kHost>;
+    finding.cause = emits<Emitter::kHang, Cause::kProcessPaused>;
     finding.confidence = 0.95;
     finding.component = format("process of rank %s", human_ranks({stopped.begin(), stopped.end()}).c_str());
     finding.sentence =
         format("%s is stopped inside %s of %s; %zu ranks have waited for it for %s.", name_of(window, first).c_str(),
                op_text(main_op.op).c_str(), group.c_str(), waiting.size() - stopped.size(), waits_text.c_str());
-    add("event", format("rank %d", first), "Its process is stopped by a signal or a debugger.", 1, "",
+    add(ClaimKind::kEvent, format("rank %d", first), "Its process is stopped by a signal or a debugger.", 1, "",
         format("/api/jobs/{job}/ranks/%d", first));
     finding.next.push_back({"find out who stopped the process; let it go on", "kill -CONT PID"});
   } else if (silent_since.size() >= 2 && silent_since[1].first - silent_since[0].first >= kFirstSilentMargin) {
     int32_t first = silent_since[0].second;
     double margin = static_cast<double>(silent_since[1].first - silent_since[0].first);
     finding.ranks = {first};
-    finding.layer = "host";
+    finding.layer = emits<Emitter::kHang, Layer::kHost>;
     finding.confidence = 0.5;
     finding.component = format("rank %d", first);
     finding.sentence =
         format("%s fell silent first inside %s of %s; nothing has moved for %s.", name_of(window, first).c_str(),
                op_text(main_op.op).c_str(), group.c_str(), waits_text.c_str());
-    add("self_time", format("rank %d", first),
+    add(ClaimKind::kSelfTime, format("rank %d", first),
         format("Its last call was %s before anybody else's last call, if the hosts' clocks agree that well.",
                human_duration(margin).c_str()),
         margin / 1e6, "ms", format("/api/jobs/{job}/ranks/%d", first));
@@ -504,8 +504,8 @@ std::optional<Finding> find_hang(const JobWindow& window, const HangInput& input
                               group.c_str(), op_text(main_op.op).c_str(), waits_text.c_str());
     finding.next.push_back({"look at links and NICs of the group; take NCCL's proxy state", "ncclras -v"});
   }
-  add("exclusion", "program", "Not a missing rank and not a mismatch: all entered, with the same arguments.", 0, "",
-      "/api/jobs/{job}/ranks");
+  add(ClaimKind::kExclusion, "program", "Not a missing rank and not a mismatch: all entered, with the same arguments.",
+      0, "", "/api/jobs/{job}/ranks");
   return finding;
 }
 

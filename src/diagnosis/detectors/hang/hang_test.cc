@@ -82,16 +82,16 @@ TEST(HangDetector, NamesTheRankThatNeverEntered) {
   job.all_enter_but({6});
   std::optional<Finding> hang = job.find();
   ASSERT_TRUE(hang);
-  EXPECT_EQ(hang->kind, "hang");
+  EXPECT_EQ(hang->kind, VerdictKind::kHang);
   EXPECT_EQ(hang->ranks, std::vector<int32_t>{6});
-  EXPECT_EQ(hang->cause, "rank-missing");
+  EXPECT_EQ(hang->cause, Cause::kRankMissing);
   EXPECT_TRUE(hang->sure);
   EXPECT_EQ(hang->victims, (std::vector<int32_t>{0, 1, 2, 3, 4, 5, 7}));
   EXPECT_EQ(hang->coverage, 1);
   EXPECT_TRUE(hang->sentence.starts_with("Rank 6 (node-0, GPU 6) never entered AllReduce 100 of all 8 ranks"))
       << hang->sentence;
   EXPECT_TRUE(std::any_of(hang->chain.begin(), hang->chain.end(),
-                          [](const Claim& entry) { return entry.kind == "exclusion"; }));
+                          [](const Claim& entry) { return entry.kind == ClaimKind::kExclusion; }));
 }
 
 TEST(HangDetector, WalksOverTwoGroupsToTheCulpritNotToTheMiddle) {
@@ -126,8 +126,8 @@ TEST(HangDetector, ADeadProcessIsNamedAsDead) {
   std::optional<Finding> hang = job.find();
   ASSERT_TRUE(hang);
   EXPECT_EQ(hang->ranks, std::vector<int32_t>{6});
-  EXPECT_EQ(hang->cause, "rank-dead");
-  EXPECT_EQ(hang->layer, "host");
+  EXPECT_EQ(hang->cause, Cause::kRankDead);
+  EXPECT_EQ(hang->layer, Layer::kHost);
 }
 
 TEST(HangDetector, AProcessThatDiedInsideTheOperationIsNamed) {
@@ -137,7 +137,7 @@ TEST(HangDetector, AProcessThatDiedInsideTheOperationIsNamed) {
   std::optional<Finding> hang = job.find();
   ASSERT_TRUE(hang);
   EXPECT_EQ(hang->ranks, std::vector<int32_t>{6});
-  EXPECT_EQ(hang->cause, "rank-dead");
+  EXPECT_EQ(hang->cause, Cause::kRankDead);
 }
 
 TEST(HangDetector, ARankThatSavesOrEvaluatesIsBusyNotHung) {
@@ -167,8 +167,8 @@ TEST(HangDetector, DifferentOperationsInTheSamePlaceAreAMismatch) {
   std::optional<Finding> hang = job.find();
   ASSERT_TRUE(hang);
   EXPECT_EQ(hang->ranks, std::vector<int32_t>{5});
-  EXPECT_EQ(hang->cause, "op-mismatch");
-  EXPECT_EQ(hang->layer, "software");
+  EXPECT_EQ(hang->cause, Cause::kOpMismatch);
+  EXPECT_EQ(hang->layer, Layer::kSoftware);
 }
 
 TEST(HangDetector, DifferentSizesOrTypesOfOneAllReduceAreAMismatch) {
@@ -183,7 +183,7 @@ TEST(HangDetector, DifferentSizesOrTypesOfOneAllReduceAreAMismatch) {
     std::optional<Finding> hang = job.find();
     ASSERT_TRUE(hang);
     EXPECT_EQ(hang->ranks, std::vector<int32_t>{5});
-    EXPECT_EQ(hang->cause, "op-mismatch");
+    EXPECT_EQ(hang->cause, Cause::kOpMismatch);
   }
 }
 
@@ -197,7 +197,7 @@ TEST(HangDetector, ACircleIsADeadlock) {
   std::optional<Finding> hang = job.find();
   ASSERT_TRUE(hang);
   EXPECT_EQ(hang->ranks, (std::vector<int32_t>{0, 1}));
-  EXPECT_EQ(hang->cause, "deadlock");
+  EXPECT_EQ(hang->cause, Cause::kDeadlock);
 }
 
 TEST(HangDetector, EverybodyIdleIsNoHang) {
@@ -273,7 +273,7 @@ TEST(HangDetector, AnOperationThatAllHaveEnteredNamesNobodyAndIsNeverSure) {
   std::optional<Finding> hang = job.find();
   ASSERT_TRUE(hang);
   EXPECT_TRUE(hang->ranks.empty());
-  EXPECT_EQ(hang->cause, "in-operation-stall");
+  EXPECT_EQ(hang->cause, Cause::kInOperationStall);
   EXPECT_FALSE(hang->sure);
 }
 
@@ -285,7 +285,7 @@ TEST(HangDetector, AProcessThatIsStoppedInsideTheOperationIsTheCulprit) {
   std::optional<Finding> hang = job.find();
   ASSERT_TRUE(hang);
   EXPECT_EQ(hang->ranks, std::vector<int32_t>{3});
-  EXPECT_EQ(hang->cause, "process-paused");
+  EXPECT_EQ(hang->cause, Cause::kProcessPaused);
   EXPECT_TRUE(hang->sure);
 }
 
@@ -378,7 +378,7 @@ TEST(HangDetector, NamesTheMissingRankOfAVeryLargeJob) {
   std::optional<Finding> finding = job.find();
   ASSERT_TRUE(finding);
   EXPECT_EQ(finding->ranks, std::vector<int32_t>{kMissing});
-  EXPECT_EQ(finding->cause, "rank-missing");
+  EXPECT_EQ(finding->cause, Cause::kRankMissing);
   EXPECT_EQ(finding->victims.size(), static_cast<size_t>(kRanks - 1));
 }
 

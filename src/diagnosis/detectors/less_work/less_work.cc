@@ -44,10 +44,10 @@ std::vector<Finding> find_less_work(const JobWindow& window, const std::vector<E
   const double share = 1 - fall->after / fall->before;
   const bool restarted = facts[at].attempt != facts[kSettle].attempt;
   Finding finding;
-  finding.kind = "inefficient";
+  finding.kind = emits<Emitter::kLessWork, VerdictKind::kInefficient>;
   finding.subject = "less work";
-  finding.layer = "workload";
-  finding.cause = "less-work";
+  finding.layer = emits<Emitter::kLessWork, Layer::kWorkload>;
+  finding.cause = emits<Emitter::kLessWork, Cause::kLessWork>;
   finding.component = "work of a step";
   finding.since_step = facts[at].number;
   finding.through_step = facts.back().number;
@@ -60,16 +60,16 @@ std::vector<Finding> find_less_work(const JobWindow& window, const std::vector<E
   finding.confidence = std::min(0.9, 0.4 + 0.03 * static_cast<double>(facts.size() - at));
   const std::string query = "/api/jobs/{job}/mfu";
   finding.chain.push_back(
-      claim("counter", finding.component,
+      claim(ClaimKind::kCounter, finding.component,
             format("Since step %s a rank does %.3g %s a step, %.3g before%s.",
                    with_thousands(finding.since_step).c_str(), is, what, was, restarted ? " the restart" : ""),
             is, what, was, 0, finding.since_step, finding.through_step, query));
-  finding.chain.push_back(claim("exclusion", "step time",
+  finding.chain.push_back(claim(ClaimKind::kExclusion, "step time",
                                 format("Not slower steps: they take %s, as before (%s).",
                                        human_duration(length).c_str(), human_duration(length_was).c_str()),
                                 length / 1e6, "ms", length_was / 1e6, 0, finding.since_step, finding.through_step,
                                 steps_query(facts[kSettle].number, finding.through_step)));
-  finding.chain.push_back(claim("counterfactual", finding.component,
+  finding.chain.push_back(claim(ClaimKind::kCounterfactual, finding.component,
                                 format("At the rate of before this work would take %s a step instead of %s.",
                                        human_duration(length - share * length).c_str(), human_duration(length).c_str()),
                                 (length - share * length) / 1e6, "ms", length / 1e6, 0, finding.since_step,

@@ -33,8 +33,8 @@ double less_from_40(int64_t step) {
 TEST(LessWork, FewerFlopsInStepsOfTheSameLengthAreFound) {
   const std::vector<Finding> findings = after(70, less_from_40, same);
   ASSERT_EQ(findings.size(), 1u);
-  EXPECT_EQ(findings[0].kind, "inefficient");
-  EXPECT_EQ(findings[0].cause, "less-work");
+  EXPECT_EQ(findings[0].kind, VerdictKind::kInefficient);
+  EXPECT_EQ(findings[0].cause, Cause::kLessWork);
   EXPECT_EQ(findings[0].since_step, 40);
   EXPECT_TRUE(findings[0].sure);
   EXPECT_TRUE(findings[0].ranks.empty());

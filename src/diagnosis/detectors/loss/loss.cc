@@ -76,10 +76,10 @@ std::vector<Finding> find_bad_loss(const JobWindow& window, const std::vector<Ex
     }
   }
   Finding finding;
-  finding.kind = "incorrect";
+  finding.kind = emits<Emitter::kLoss, VerdictKind::kIncorrect>;
   finding.subject = "loss";
-  finding.layer = "unknown";
-  finding.cause = "nan-source";
+  finding.layer = emits<Emitter::kLoss, Layer::kUnknown>;
+  finding.cause = emits<Emitter::kLoss, Cause::kNanSource>;
   finding.coverage = coverage_of(window, window.step(steps.back())->size());
   if (first >= 0) {
     finding.since_step = first;
@@ -102,19 +102,19 @@ std::vector<Finding> find_bad_loss(const JobWindow& window, const std::vector<Ex
         finding.ranks.empty() ? "loss of the job" : format("gradients of rank %d", finding.ranks.front());
     finding.confidence = finding.ranks.empty() ? 0.5 : 0.9;
     finding.chain.push_back(
-        claim("event", finding.component,
+        claim(ClaimKind::kEvent, finding.component,
               format("%s is not a finite number since step %s.", what.c_str(), with_thousands(first).c_str()),
               std::nan(""), "", 0, 0, first, last, steps_query(first, last)));
     finding.chain.back().value = 0;
     if (!finding.ranks.empty()) {
       finding.chain.push_back(
-          claim("exclusion", "other ranks",
+          claim(ClaimKind::kExclusion, "other ranks",
                 format("Before the reduction only %zu of %zu ranks had it: the others' own values are finite.",
                        finding.ranks.size(), window.step(first)->size()),
                 static_cast<double>(finding.ranks.size()), "ranks", 0, 0, first, first, steps_query(first, first)));
     } else {
       finding.chain.push_back(
-          claim("exclusion", "ranks",
+          claim(ClaimKind::kExclusion, "ranks",
                 "Which rank it came from cannot be told: no rank tells its own values before the reduction.", 0, "", 0,
                 0, first, first, steps_query(first, first)));
     }
@@ -137,15 +137,16 @@ std::vector<Finding> find_bad_loss(const JobWindow& window, const std::vector<Ex
     if (before <= 0 || values.back() < kJump * before) continue;
     finding.since_step = finding.through_step = steps.back();
     finding.component = name + " of the job";
-    finding.cause = "loss-spike";
+    finding.cause = emits<Emitter::kLoss, Cause::kLossSpike>;
     finding.confidence = 0.4;
     finding.chain.push_back(claim(
-        "event", finding.component,
+        ClaimKind::kEvent, finding.component,
         format("%s is %.3g, in the %zu steps before about %.3g.", name.c_str(), values.back(), kUsualSteps, before),
         values.back(), "", before, 0, steps.back(), steps.back(),
         steps_query(steps.back() - static_cast<int64_t>(kUsualSteps), steps.back())));
-    finding.chain.push_back(claim("exclusion", finding.component, "Not a number that is not finite: it may recover.", 0,
-                                  "", 0, 0, steps.back(), steps.back(), steps_query(steps.back(), steps.back())));
+    finding.chain.push_back(claim(ClaimKind::kExclusion, finding.component,
+                                  "Not a number that is not finite: it may recover.", 0, "", 0, 0, steps.back(),
+                                  steps.back(), steps_query(steps.back(), steps.back())));
     finding.sentence = format("%s jumped from %.3g to %.3g in step {since}.", name.c_str(), before, values.back());
     return {finding};
   }

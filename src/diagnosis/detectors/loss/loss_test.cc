@@ -27,8 +27,8 @@ TEST(Loss, TheRankWhoseOwnGradientIsNotANumberFirstIsTheSource) {
                     {"loss", step >= 31 ? std::nan("") : 2.0}};
   });
   ASSERT_EQ(findings.size(), 1u);
-  EXPECT_EQ(findings[0].kind, "incorrect");
-  EXPECT_EQ(findings[0].cause, "nan-source");
+  EXPECT_EQ(findings[0].kind, VerdictKind::kIncorrect);
+  EXPECT_EQ(findings[0].cause, Cause::kNanSource);
   EXPECT_EQ(findings[0].ranks, std::vector<int32_t>{6});
   EXPECT_EQ(findings[0].since_step, 30);
 }
@@ -48,7 +48,7 @@ TEST(Loss, AJumpIsSuspectedOnly) {
   });
   ASSERT_EQ(findings.size(), 1u);
   EXPECT_FALSE(findings[0].sure);
-  EXPECT_EQ(findings[0].cause, "loss-spike");
+  EXPECT_EQ(findings[0].cause, Cause::kLossSpike);
 }
 
 TEST(Loss, ALossThatFallsSaysNothing) {

@@ -290,7 +290,7 @@ std::vector<Finding> find_pauses(const JobWindow& window, const std::vector<Expl
   bool own_side = part.undrained > 0 || !part.late.empty() || (part.inward > 0 && part.outward > 0);
 
   Finding finding;
-  finding.kind = "slow";
+  finding.kind = emits<Emitter::kPause, VerdictKind::kSlow>;
   finding.ranks = {culprit};
   finding.sure = often && most_events >= (own_side ? kEventsSure : kEventsSureLink);
   finding.sure_with_signals = most_events >= kEventsSureSignals;
@@ -314,7 +314,7 @@ std::vector<Finding> find_pauses(const JobWindow& window, const std::vector<Expl
   std::string subject = format("rank %d", culprit);
   double every = 1 / std::max(0.001, finding.steps_hit);
 
-  finding.chain.push_back(claim("waits_for", subject,
+  finding.chain.push_back(claim(ClaimKind::kWaitsFor, subject,
                                 format("Rank %d has a part in %zu of the %zu interruptions since step %s.", culprit,
                                        most_events, eventful.size(), with_thousands(*eventful.begin()).c_str()),
                                 static_cast<double>(most_events), "steps", 0,
@@ -322,11 +322,11 @@ std::vector<Finding> find_pauses(const JobWindow& window, const std::vector<Expl
   if (own_side && part.stood.empty()) {
     explain_own_time(window, {culprit}, part.late, finding);
   } else if (own_side) {
-    finding.layer = "host";
-    finding.cause = "process-paused";
+    finding.layer = emits<Emitter::kPause, Layer::kHost>;
+    finding.cause = emits<Emitter::kPause, Cause::kProcessPaused>;
     finding.component = format("process of rank %d", culprit);
     finding.chain.push_back(claim(
-        "self_time", subject,
+        ClaimKind::kSelfTime, subject,
         format("Transfers from and to it stood still in %zu steps%s: the process was not running.", part.stood.size(),
                part.late.empty() ? "" : format(", and it was late itself in %zu", part.late.size()).c_str()),
         per_hit / 1e6, "ms", 0, longest_ns / 1e6, from, to, rank_query(culprit, from, to)));
@@ -337,28 +337,28 @@ std::vector<Finding> find_pauses(const JobWindow& window, const std::vector<Expl
         {"look for what stops the process: SIGSTOP, cgroup freezer or CPU quota, a debugger, swapping",
          "cat /sys/fs/cgroup/.../cpu.stat"});
   } else {
-    finding.layer = "link";
-    finding.cause = "link-flap";
+    finding.layer = emits<Emitter::kPause, Layer::kLink>;
+    finding.cause = emits<Emitter::kPause, Cause::kLinkFlap>;
     int32_t peer = part.peers.empty()
                        ? -1
                        : std::max_element(part.peers.begin(), part.peers.end(), [](const auto& a, const auto& b) {
                            return a.second < b.second;
                          })->first;
     finding.component = format("link between rank %d and rank %d", culprit, peer);
-    finding.chain.push_back(claim("self_time", subject,
+    finding.chain.push_back(claim(ClaimKind::kSelfTime, subject,
                                   format("Transfers between rank %d and rank %d stood still in %zu steps; each rank's "
                                          "own work took as long as ever.",
                                          culprit, peer, part.stood.size()),
                                   per_hit / 1e6, "ms", 0, longest_ns / 1e6, from, to, rank_query(culprit, from, to)));
     finding.next.push_back({"look at the link's error and flap counters on both hosts", "ethtool -S DEV"});
   }
-  finding.chain.push_back(claim("exclusion", subject,
+  finding.chain.push_back(claim(ClaimKind::kExclusion, subject,
                                 format("Not a steady slowness: in the other steps its own time and its transfers are "
                                        "like its peers'; a step takes %s then.",
                                        human_duration(good_ns).c_str()),
                                 good_ns / 1e6, "ms", 0, 0, steps.front(), steps.back(),
                                 steps_query(steps.front(), steps.back())));
-  finding.chain.push_back(claim("counterfactual", subject,
+  finding.chain.push_back(claim(ClaimKind::kCounterfactual, subject,
                                 format("Without the pauses no step would wait %s for it, as %s does now.",
                                        human_duration(per_hit).c_str(), one_step_of(every).c_str()),
                                 good_ns / 1e6, "ms", (good_ns + per_hit) / 1e6, 0, from, to, steps_query(from, to)));

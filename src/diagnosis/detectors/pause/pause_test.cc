@@ -34,14 +34,14 @@ TEST(PauseDetector, NamesTheRankThatIsLateNowAndThen) {
       pauses_of(job, [](int64_t step, std::vector<RankPlan>& ranks) { ranks[3].own_ms += eventful(step) ? 200 : 0; });
   ASSERT_EQ(findings.size(), 1u);
   EXPECT_EQ(findings[0].ranks, std::vector<int32_t>{3});
-  EXPECT_EQ(findings[0].layer, "host");
+  EXPECT_EQ(findings[0].layer, Layer::kHost);
   EXPECT_TRUE(findings[0].sure);
   EXPECT_LT(findings[0].steps_hit, 0.3);
   EXPECT_EQ(findings[0].since_step, 16);
   EXPECT_EQ(findings[0].through_step, 56);
   EXPECT_EQ(findings[0].coverage, 1);
   EXPECT_TRUE(std::any_of(findings[0].chain.begin(), findings[0].chain.end(),
-                          [](const Claim& entry) { return entry.kind == "exclusion"; }));
+                          [](const Claim& entry) { return entry.kind == ClaimKind::kExclusion; }));
 }
 
 TEST(PauseDetector, NamesTheRankThatLeavesArrivedDataLyingWhileTransfersStand) {
@@ -54,8 +54,8 @@ TEST(PauseDetector, NamesTheRankThatLeavesArrivedDataLyingWhileTransfersStand) {
   });
   ASSERT_EQ(findings.size(), 1u);
   EXPECT_EQ(findings[0].ranks, std::vector<int32_t>{3});
-  EXPECT_EQ(findings[0].layer, "host");
-  EXPECT_EQ(findings[0].cause, "process-paused");
+  EXPECT_EQ(findings[0].layer, Layer::kHost);
+  EXPECT_EQ(findings[0].cause, Cause::kProcessPaused);
 }
 
 TEST(PauseDetector, NamesTheRankOnWhoseBothSidesTransfersStand) {
@@ -66,7 +66,7 @@ TEST(PauseDetector, NamesTheRankOnWhoseBothSidesTransfersStand) {
   });
   ASSERT_EQ(findings.size(), 1u);
   EXPECT_EQ(findings[0].ranks, std::vector<int32_t>{3});
-  EXPECT_EQ(findings[0].layer, "host");
+  EXPECT_EQ(findings[0].layer, Layer::kHost);
 }
 
 TEST(PauseDetector, NamesTheRankThatIsLateInSomeEventsAndStopsTransfersInOthers) {
@@ -82,7 +82,7 @@ TEST(PauseDetector, NamesTheRankThatIsLateInSomeEventsAndStopsTransfersInOthers)
   });
   ASSERT_EQ(findings.size(), 1u);
   EXPECT_EQ(findings[0].ranks, std::vector<int32_t>{3});
-  EXPECT_EQ(findings[0].layer, "host");
+  EXPECT_EQ(findings[0].layer, Layer::kHost);
 }
 
 TEST(PauseDetector, CallsStallsOfOnePairALink) {
@@ -92,7 +92,7 @@ TEST(PauseDetector, CallsStallsOfOnePairALink) {
       job, [](int64_t step, std::vector<RankPlan>& ranks) { ranks[3].wire_longest_ms = eventful(step) ? 200 : 0; });
   ASSERT_EQ(findings.size(), 1u);
   EXPECT_EQ(findings[0].ranks, std::vector<int32_t>{3});
-  EXPECT_EQ(findings[0].layer, "link");
+  EXPECT_EQ(findings[0].layer, Layer::kLink);
   EXPECT_EQ(findings[0].component, "link between rank 3 and rank 4");
 }
 

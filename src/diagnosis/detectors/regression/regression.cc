@@ -81,20 +81,20 @@ std::vector<Finding> find_regressions(const JobWindow& window, const std::vector
   const double comm = rise_of([](const StepFacts& step) { return step.comm_ns; });
 
   Finding finding;
-  finding.kind = "slow";
+  finding.kind = emits<Emitter::kRegression, VerdictKind::kSlow>;
   finding.subject = "job";
   const bool restarted = facts[since].attempt != facts[kSettle].attempt;
   const int64_t from = facts[since].number, to = facts.back().number;
   const char* what = nullptr;
   if (input >= 0.5 * rise) {
-    finding.layer = "input";
-    finding.cause = "storage";
+    finding.layer = emits<Emitter::kRegression, Layer::kInput>;
+    finding.cause = emits<Emitter::kRegression, Cause::kStorage>;
     finding.component = "input of all ranks";
     what = "all ranks wait longer for their input";
     finding.next.push_back({"look at the storage that all ranks read from: latency, bandwidth, other readers", ""});
   } else if (own >= 0.5 * rise) {
-    finding.layer = "software";
-    finding.cause = "code-regression";
+    finding.layer = emits<Emitter::kRegression, Layer::kSoftware>;
+    finding.cause = emits<Emitter::kRegression, Cause::kCodeRegression>;
     finding.component = "work of all ranks";
     what = "all ranks take longer for their own work, alike";
     finding.alternatives.push_back({"clocks of all GPUs", 0.3, "all ranks are slower by the same amount",
@@ -102,8 +102,8 @@ std::vector<Finding> find_regressions(const JobWindow& window, const std::vector
     finding.next.push_back({"compare code, libraries and configuration with those before this step", ""});
   } else if (comm >= 0.5 * rise && !somebody && slow >= (plain ? kAfterCommPlain : kAfterComm)) {
     finding.subject = "fabric";  // as where single flows show it
-    finding.layer = "switch";
-    finding.cause = "congestion";
+    finding.layer = emits<Emitter::kRegression, Layer::kSwitch>;
+    finding.cause = emits<Emitter::kRegression, Cause::kCongestion>;
     finding.component = "fabric between the job's hosts";
     what = "communication takes longer on all ranks, and nobody arrives late";
     finding.alternatives.push_back({"another setting of the communication library", 0.3, "it began while the job ran",
@@ -115,7 +115,7 @@ std::vector<Finding> find_regressions(const JobWindow& window, const std::vector
   finding.sure = enough_steps(slow, kSure, plain, now, kSurePlain);
   // Communication that is long on all ranks has many reasons, a rank that stops inside it among them: what the fabric
   // says decides.
-  if (finding.layer == "switch") {
+  if (finding.layer == Layer::kSwitch) {
     finding.sure_with_signals = finding.sure;
     finding.sure = false;
   }
@@ -128,19 +128,19 @@ std::vector<Finding> find_regressions(const JobWindow& window, const std::vector
                          ? static_cast<double>(window.step(to)->size()) / window.world_size()
                          : 1;
   // A rank that tells nothing may be whom all the others wait for.
-  if (finding.layer == "switch" && finding.coverage < 1) finding.sure_with_signals = false;
+  if (finding.layer == Layer::kSwitch && finding.coverage < 1) finding.sure_with_signals = false;
   finding.confidence = std::min(0.9, 0.4 + 0.03 * static_cast<double>(slow));
   const std::string query = steps_query(std::max<int64_t>(0, facts[kSettle].number), to);
   finding.chain.push_back(claim(
-      "self_time", finding.component,
+      ClaimKind::kSelfTime, finding.component,
       format("Since step %s a step takes %s instead of %s%s: %s.", with_thousands(from).c_str(),
              human_duration(now).c_str(), human_duration(usual).c_str(), restarted ? " before the restart" : "", what),
       now / 1e6, "ms", usual / 1e6, 0, from, to, query));
-  finding.chain.push_back(claim("exclusion", "ranks",
+  finding.chain.push_back(claim(ClaimKind::kExclusion, "ranks",
                                 format("Not one rank: the latest is %s later than before, the step %s longer.",
                                        human_duration(std::max(0.0, late)).c_str(), human_duration(rise).c_str()),
                                 std::max(0.0, late) / 1e6, "ms", 0, rise / 1e6, from, to, query));
-  finding.chain.push_back(claim("counterfactual", finding.component,
+  finding.chain.push_back(claim(ClaimKind::kCounterfactual, finding.component,
                                 format("As before a step would take %s instead of %s.", human_duration(usual).c_str(),
                                        human_duration(now).c_str()),
                                 usual / 1e6, "ms", now / 1e6, 0, from, to, query));

@@ -24,8 +24,8 @@ TEST(Regression, AllRanksSlowerAlikeIsSoftware) {
     for (RankPlan& rank : ranks) rank.own_ms *= step >= 40 ? 1.2 : 1;
   });
   ASSERT_EQ(findings.size(), 1u);
-  EXPECT_EQ(findings[0].layer, "software");
-  EXPECT_EQ(findings[0].cause, "code-regression");
+  EXPECT_EQ(findings[0].layer, Layer::kSoftware);
+  EXPECT_EQ(findings[0].cause, Cause::kCodeRegression);
   EXPECT_EQ(findings[0].since_step, 40);
   EXPECT_TRUE(findings[0].sure);
   EXPECT_TRUE(findings[0].ranks.empty());
@@ -40,8 +40,8 @@ TEST(Regression, AllRanksWaitingForInputIsStorage) {
     }
   });
   ASSERT_EQ(findings.size(), 1u);
-  EXPECT_EQ(findings[0].layer, "input");
-  EXPECT_EQ(findings[0].cause, "storage");
+  EXPECT_EQ(findings[0].layer, Layer::kInput);
+  EXPECT_EQ(findings[0].cause, Cause::kStorage);
 }
 
 TEST(Regression, OneLateRankIsNotTheWholeJob) {
@@ -75,8 +75,8 @@ TEST(Regression, ARestartIsComparedWithTheAttemptBefore) {
   });
   std::vector<Verdict> verdicts = engine.verdicts("job");
   ASSERT_EQ(verdicts.size(), 1u);
-  EXPECT_EQ(verdicts[0].culprit.cause, "code-regression");
-  EXPECT_EQ(verdicts[0].state, "confirmed");
+  EXPECT_EQ(verdicts[0].culprit.cause, Cause::kCodeRegression);
+  EXPECT_EQ(verdicts[0].state, VerdictState::kConfirmed);
 }
 
 }  // namespace

@@ -161,9 +161,9 @@ std::vector<Finding> find_slow_groups(const JobWindow& window, const std::vector
     if (!told_apart && suspects.size() > 2) continue;  // somewhere in a large group: not enough to name anyone
 
     Finding finding;
-    finding.kind = "slow";
-    finding.layer = "link";
-    finding.cause = "nic-degraded";
+    finding.kind = emits<Emitter::kSlowLink, VerdictKind::kSlow>;
+    finding.layer = emits<Emitter::kSlowLink, Layer::kLink>;
+    finding.cause = emits<Emitter::kSlowLink, Cause::kNicDegraded>;
     finding.subject = format("group-%llx", static_cast<unsigned long long>(group.comm_id));
     for (const auto& [worst, rank] : suspects) {
       if (told_apart && rank != suspects[0].second) continue;
@@ -189,16 +189,16 @@ std::vector<Finding> find_slow_groups(const JobWindow& window, const std::vector
     finding.confidence = told_apart ? 0.8 : 0.6;
     int64_t from = steps.front(), to = steps.back();
     finding.chain.push_back(
-        claim("waits_for", name,
+        claim(ClaimKind::kWaitsFor, name,
               format("Nobody arrives late; even the last to arrive in the collectives of %s spends %s there.",
                      name.c_str(), per_step(group.typical).c_str()),
               group.typical / 1e6, "ms", 0, usual / 1e6, from, to, steps_query(from, to)));
-    finding.chain.push_back(claim("path", finding.component,
+    finding.chain.push_back(claim(ClaimKind::kPath, finding.component,
                                   format("The same transfer takes the other groups %s.", human_duration(usual).c_str()),
                                   usual / 1e6, "ms", 0, usual / 1e6, from, to, rank_query(first, from, to)));
     if (told_apart) {
       finding.chain.push_back(
-          claim("path", finding.component,
+          claim(ClaimKind::kPath, finding.component,
                 format("Its other groups are slow as well (%.1f times their like), its partner's are not (%.1f).",
                        suspects[0].first, suspects[1].first),
                 suspects[0].first, "times", 1, suspects[1].first, from, to, rank_query(first, from, to)));
@@ -208,15 +208,15 @@ std::vector<Finding> find_slow_groups(const JobWindow& window, const std::vector
       for (const auto& [other, row] : *window.step(number))
         (other == first ? own : peers).push_back(static_cast<double>(row.own_ns()));
     }
-    finding.chain.push_back(claim("self_time", format("rank %d", first),
+    finding.chain.push_back(claim(ClaimKind::kSelfTime, format("rank %d", first),
                                   format("Its own work takes %s, its peers' %s.", per_step(median(own)).c_str(),
                                          human_duration(median(peers)).c_str()),
                                   median(own) / 1e6, "ms", 0, median(peers) / 1e6, from, to,
                                   rank_query(first, from, to)));
-    finding.chain.push_back(claim("exclusion", format("rank %d", first),
+    finding.chain.push_back(claim(ClaimKind::kExclusion, format("rank %d", first),
                                   "Not its GPU and not its input: its own time is like its peers'.", median(own) / 1e6,
                                   "ms", 0, median(peers) / 1e6, from, to, rank_query(first, from, to)));
-    finding.chain.push_back(claim("counterfactual", finding.component,
+    finding.chain.push_back(claim(ClaimKind::kCounterfactual, finding.component,
                                   format("At the other groups' pace a step would take %s instead of %s.",
                                          human_duration(step_ns - saved).c_str(), human_duration(step_ns).c_str()),
                                   (step_ns - saved) / 1e6, "ms", step_ns / 1e6, 0, from, to, steps_query(from, to)));
@@ -350,10 +350,10 @@ std::vector<Finding> find_slow_flows(const JobWindow& window, const std::vector<
     double saved = std::min(wire * (1 - worst_rate / peers_rate), step_ns);
     if (saved < kSavedShareMin * step_ns) return;
     Finding finding;
-    finding.kind = "slow";
+    finding.kind = emits<Emitter::kSlowLink, VerdictKind::kSlow>;
     finding.ranks = {rank};
-    finding.layer = "link";
-    finding.cause = "nic-degraded";
+    finding.layer = emits<Emitter::kSlowLink, Layer::kLink>;
+    finding.cause = emits<Emitter::kSlowLink, Cause::kNicDegraded>;
     finding.component = receiving ? format("link into rank %d from rank %s", rank, human_ranks(others).c_str())
                                   : format("link from rank %d to rank %s", rank, human_ranks(others).c_str());
     finding.sure = seen >= kStepsSure;
@@ -386,13 +386,13 @@ std::vector<Finding> find_slow_flows(const JobWindow& window, const std::vector<
     std::string subject = format("rank %d", rank);
     std::string query = rank_query(rank, steps.front(), steps.back());
     finding.chain.push_back(claim(
-        "waits_for", subject,
+        ClaimKind::kWaitsFor, subject,
         format("Nobody arrives late; all ranks spend equally long in the collectives of %s, waiting for its transfers.",
                group_name(window, entries.front().flow.comm_id).c_str()),
         wire / 1e6, "ms", 0, 0, steps.front(), steps.back(), steps_query(steps.front(), steps.back())));
     finding.victim_groups.push_back(group_name(window, entries.front().flow.comm_id));
     finding.chain.push_back(
-        claim("path", finding.component,
+        claim(ClaimKind::kPath, finding.component,
               format("Its transfers move at %.2f GB/s, comparable ones at %.2f, and are on the wire for %s.",
                      worst_rate, peers_rate, per_step(wire).c_str()),
               worst_rate, "GB/s", 0, peers_rate, steps.front(), steps.back(), query));
@@ -401,16 +401,16 @@ std::vector<Finding> find_slow_flows(const JobWindow& window, const std::vector<
       for (const auto& [other, row] : *window.step(number))
         (other == rank ? own : peers).push_back(static_cast<double>(row.own_ns()));
     }
-    finding.chain.push_back(claim("self_time", subject,
+    finding.chain.push_back(claim(ClaimKind::kSelfTime, subject,
                                   format("Its own work takes %s, its peers' %s.", per_step(median(own)).c_str(),
                                          human_duration(median(peers)).c_str()),
                                   median(own) / 1e6, "ms", 0, median(peers) / 1e6, steps.front(), steps.back(), query));
     finding.chain.push_back(
-        claim("exclusion", subject,
+        claim(ClaimKind::kExclusion, subject,
               format("Not its GPU and not its input: its own time is like its peers' (%s, they %s).",
                      human_duration(median(own)).c_str(), human_duration(median(peers)).c_str()),
               median(own) / 1e6, "ms", 0, median(peers) / 1e6, steps.front(), steps.back(), query));
-    finding.chain.push_back(claim("counterfactual", finding.component,
+    finding.chain.push_back(claim(ClaimKind::kCounterfactual, finding.component,
                                   format("At its peers' rate a step would take %s instead of %s.",
                                          human_duration(step_ns - saved).c_str(), human_duration(step_ns).c_str()),
                                   (step_ns - saved) / 1e6, "ms", step_ns / 1e6, 0, steps.front(), steps.back(),

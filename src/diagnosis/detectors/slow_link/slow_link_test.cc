@@ -28,15 +28,15 @@ TEST(SlowLinkDetector, NamesTheSenderOfTheOneSlowFlow) {
   std::vector<Finding> findings = links_of(job, slow_sender(3));
   ASSERT_EQ(findings.size(), 1u);
   EXPECT_EQ(findings[0].ranks, std::vector<int32_t>{3});
-  EXPECT_EQ(findings[0].layer, "link");
+  EXPECT_EQ(findings[0].layer, Layer::kLink);
   EXPECT_EQ(findings[0].component, "link from rank 3 to rank 4");
   EXPECT_TRUE(findings[0].sure);
   EXPECT_NEAR(static_cast<double>(findings[0].lost_ns_per_step), 70e6, 2e6);
   EXPECT_EQ(findings[0].coverage, 1);
   EXPECT_TRUE(std::any_of(findings[0].chain.begin(), findings[0].chain.end(),
-                          [](const Claim& entry) { return entry.kind == "exclusion"; }));
+                          [](const Claim& entry) { return entry.kind == ClaimKind::kExclusion; }));
   EXPECT_TRUE(std::any_of(findings[0].chain.begin(), findings[0].chain.end(),
-                          [](const Claim& entry) { return entry.kind == "counterfactual"; }));
+                          [](const Claim& entry) { return entry.kind == ClaimKind::kCounterfactual; }));
 }
 
 TEST(SlowLinkDetector, SaysSinceWhen) {
@@ -148,7 +148,7 @@ TEST(SlowLinkDetector, NamesASlowPairByComparingGroupsWhereNoFlowTells) {
   std::vector<Finding> findings = links_of(job, {});
   ASSERT_EQ(findings.size(), 1u);
   EXPECT_EQ(findings[0].ranks, (std::vector<int32_t>{2, 6}));
-  EXPECT_EQ(findings[0].layer, "link");
+  EXPECT_EQ(findings[0].layer, Layer::kLink);
   EXPECT_EQ(findings[0].component, "link between ranks 2 and 6");
   EXPECT_FALSE(findings[0].sure) << "a busy machine looks alike; the node has to say it too";
   EXPECT_TRUE(findings[0].sure_with_signals);

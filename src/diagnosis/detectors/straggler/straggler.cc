@@ -200,7 +200,7 @@ void explain_own_time(const JobWindow& window, const std::vector<int32_t>& ranks
   std::string query = rank_query(rank, from, to);
 
   finding.chain.push_back(claim(
-      "self_time", subject,
+      ClaimKind::kSelfTime, subject,
       format("Its own work takes %s, its peers' %s.", per_step(own_time).c_str(), human_duration(peer_time).c_str()),
       own_time / 1e6, "ms", 0, peer_time / 1e6, from, to, query));
 
@@ -211,22 +211,22 @@ void explain_own_time(const JobWindow& window, const std::vector<int32_t>& ranks
   for (double phase : own_phase) phases_told |= phase > 0;
   auto exclude_input = [&] {
     if (!phases_told) return;
-    finding.chain.push_back(claim("exclusion", subject,
+    finding.chain.push_back(claim(ClaimKind::kExclusion, subject,
                                   format("Not the input: %s, its peers %s.", per_step(own_phase[kIn]).c_str(),
                                          human_duration(peer_phase[kIn]).c_str()),
                                   own_phase[kIn] / 1e6, "ms", 0, peer_phase[kIn] / 1e6, from, to, query));
   };
   auto exclude_gpu = [&] {
-    finding.chain.push_back(claim("exclusion", subject,
+    finding.chain.push_back(claim(ClaimKind::kExclusion, subject,
                                   format("Not its GPU: work is queued on it for %s, on its peers' %s.",
                                          per_step(own_queue).c_str(), human_duration(peer_queue).c_str()),
                                   own_queue / 1e6, "ms", 0, peer_queue / 1e6, from, to, query));
   };
   if (input_excess >= 0.5 * excess) {
-    finding.layer = "input";
-    finding.cause = "data-loader";
+    finding.layer = emits<Emitter::kStraggler, Layer::kInput>;
+    finding.cause = emits<Emitter::kStraggler, Cause::kDataLoader>;
     finding.component = "input of " + who;
-    finding.chain.push_back(claim("self_time", subject,
+    finding.chain.push_back(claim(ClaimKind::kSelfTime, subject,
                                   format("It waits %s for its input, its peers %s.", per_step(own_phase[kIn]).c_str(),
                                          human_duration(peer_phase[kIn]).c_str()),
                                   own_phase[kIn] / 1e6, "ms", 0, peer_phase[kIn] / 1e6, from, to, query));
@@ -237,11 +237,11 @@ void explain_own_time(const JobWindow& window, const std::vector<int32_t>& ranks
     finding.next.push_back(
         {"look at its data loader: workers, CPU, the shard it reads", format("lockstep why {job} --json")});
   } else if (queue_excess >= 0.4 * excess) {
-    finding.layer = "gpu";
-    finding.cause = "slow-compute";
+    finding.layer = emits<Emitter::kStraggler, Layer::kGpu>;
+    finding.cause = emits<Emitter::kStraggler, Cause::kSlowCompute>;
     finding.component = (one ? "GPU of " : "GPUs of ") + who;
     finding.chain.push_back(claim(
-        "self_time", subject,
+        ClaimKind::kSelfTime, subject,
         format("Its collectives wait %s behind its own kernels, its peers' %s: the host is on time, the GPU is behind.",
                per_step(own_queue).c_str(), human_duration(peer_queue).c_str()),
         own_queue / 1e6, "ms", 0, peer_queue / 1e6, from, to, query));
@@ -253,8 +253,8 @@ void explain_own_time(const JobWindow& window, const std::vector<int32_t>& ranks
     finding.next.push_back({"compare its GPU's clocks, temperature and processes with a peer's",
                             "nvidia-smi -q -d CLOCK,PERFORMANCE,TEMPERATURE,PIDS"});
   } else {
-    finding.layer = "host";
-    finding.cause = "cpu-contention";
+    finding.layer = emits<Emitter::kStraggler, Layer::kHost>;
+    finding.cause = emits<Emitter::kStraggler, Cause::kCpuContention>;
     finding.component = "host side of " + who;
     exclude_gpu();
     exclude_input();
@@ -419,7 +419,7 @@ Finding finding_of(const JobWindow& window, const std::string& host, std::vector
       *std::max_element(late.begin(), late.end(), [](const Late& a, const Late& b) { return a.ns < b.ns; });
   const std::vector<int64_t>& steps = last.steps;
   Finding finding;
-  finding.kind = "slow";
+  finding.kind = emits<Emitter::kStraggler, VerdictKind::kSlow>;
   for (const Late& entry : late) finding.ranks.push_back(entry.rank);
   if (!host.empty()) finding.subject = "host " + host;
   finding.sure = ((worst.lasting && worst.goes_on && worst.hits >= kStepsSure) || worst.clear) &&
@@ -437,7 +437,7 @@ Finding finding_of(const JobWindow& window, const std::string& host, std::vector
   add_network_exclusion(window, worst.rank, steps, finding);
   const std::string who = name_or_host(window, host, host.empty() ? std::vector<int32_t>{worst.rank} : finding.ranks);
   finding.chain.push_back(
-      claim("counterfactual", host.empty() ? format("rank %d", worst.rank) : finding.subject,
+      claim(ClaimKind::kCounterfactual, host.empty() ? format("rank %d", worst.rank) : finding.subject,
             format("Without it a step would take %s instead of %s.", human_duration(last.step_ns - saved).c_str(),
                    human_duration(last.step_ns).c_str()),
             (last.step_ns - saved) / 1e6, "ms", last.step_ns / 1e6, 0, steps.front(), steps.back(),
@@ -545,7 +545,7 @@ std::vector<Finding> find_recurring(const JobWindow& window, double limit, const
   for (size_t i : culprit.at) hit.push_back(last.steps[i]);
   const double per_hit = culprit.lost_ns / static_cast<double>(best);
   Finding finding;
-  finding.kind = "slow";
+  finding.kind = emits<Emitter::kStraggler, VerdictKind::kSlow>;
   for (size_t slot : culprit.slots) finding.ranks.push_back(window.rank_of(slot));
   std::sort(finding.ranks.begin(), finding.ranks.end());
   if (!host.empty()) finding.subject = "host " + host;
@@ -566,13 +566,13 @@ std::vector<Finding> find_recurring(const JobWindow& window, double limit, const
   add_wait_claims(window, rank, hit, finding);
   explain_own_time(window, finding.ranks, hit, finding);
   finding.chain.push_back(
-      claim("exclusion", "other ranks",
+      claim(ClaimKind::kExclusion, "other ranks",
             format("Nobody else: in %zu of the %zu steps in which somebody was late alone it was %s.", best, all,
                    who.c_str()),
             static_cast<double>(best), "steps", 0, static_cast<double>(all - best), hit.front(), hit.back(),
             steps_query(hit.front(), hit.back())));
   finding.chain.push_back(
-      claim("counterfactual", who,
+      claim(ClaimKind::kCounterfactual, who,
             format("Without it no step would wait %s for it, as %s does.", human_duration(per_hit).c_str(),
                    one_step_of(1 / std::max(0.01, finding.steps_hit)).c_str()),
             last.step_ns / 1e6, "ms", (last.step_ns + per_hit) / 1e6, 0, hit.front(), hit.back(),

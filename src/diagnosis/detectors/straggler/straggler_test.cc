@@ -31,7 +31,7 @@ StepPlan slow(std::vector<size_t> who, double more_ms = 50) {
   };
 }
 
-bool has_claim(const Finding& finding, std::string_view kind, std::string_view words) {
+bool has_claim(const Finding& finding, ClaimKind kind, std::string_view words) {
   return std::any_of(finding.chain.begin(), finding.chain.end(), [&](const Claim& entry) {
     return entry.kind == kind && entry.claim.find(words) != std::string::npos;
   });
@@ -42,11 +42,11 @@ TEST(StragglerDetector, NamesTheSlowRankNotTheRanksWaitingForIt) {
   std::vector<Finding> findings = stragglers_of(job, slow({5}));
   ASSERT_EQ(named(findings), std::vector<int32_t>{5});
   EXPECT_TRUE(findings[0].sure);
-  EXPECT_EQ(findings[0].kind, "slow");
+  EXPECT_EQ(findings[0].kind, VerdictKind::kSlow);
   EXPECT_EQ(findings[0].victims, (std::vector<int32_t>{0, 1, 2, 3, 4, 6, 7}));
   EXPECT_EQ(findings[0].coverage, 1);
-  EXPECT_TRUE(has_claim(findings[0], "waits_for", "it arrives last"));
-  EXPECT_TRUE(has_claim(findings[0], "counterfactual", "Without it"));
+  EXPECT_TRUE(has_claim(findings[0], ClaimKind::kWaitsFor, "it arrives last"));
+  EXPECT_TRUE(has_claim(findings[0], ClaimKind::kCounterfactual, "Without it"));
 }
 
 TEST(StragglerDetector, PricesAStepByWhatItWouldTakeWithoutTheRank) {
@@ -160,9 +160,9 @@ TEST(StragglerDetector, BlamesTheInputWhenTheInputPhaseIsLong) {
     ranks[5].input_ms += 48;
   });
   ASSERT_EQ(named(findings), std::vector<int32_t>{5});
-  EXPECT_EQ(findings[0].layer, "input");
-  EXPECT_EQ(findings[0].cause, "data-loader");
-  EXPECT_TRUE(has_claim(findings[0], "exclusion", "Not its GPU"));
+  EXPECT_EQ(findings[0].layer, Layer::kInput);
+  EXPECT_EQ(findings[0].cause, Cause::kDataLoader);
+  EXPECT_TRUE(has_claim(findings[0], ClaimKind::kExclusion, "Not its GPU"));
 }
 
 TEST(StragglerDetector, BlamesTheGpuWhenOperationsWaitBehindItsKernels) {
@@ -172,17 +172,17 @@ TEST(StragglerDetector, BlamesTheGpuWhenOperationsWaitBehindItsKernels) {
     ranks[5].queue_ms += 45;
   });
   ASSERT_EQ(named(findings), std::vector<int32_t>{5});
-  EXPECT_EQ(findings[0].layer, "gpu");
-  EXPECT_EQ(findings[0].cause, "slow-compute");
-  EXPECT_TRUE(has_claim(findings[0], "exclusion", "Not the input"));
+  EXPECT_EQ(findings[0].layer, Layer::kGpu);
+  EXPECT_EQ(findings[0].cause, Cause::kSlowCompute);
+  EXPECT_TRUE(has_claim(findings[0], ClaimKind::kExclusion, "Not the input"));
 }
 
 TEST(StragglerDetector, BlamesTheHostWhenNeitherInputNorGpuIsBehind) {
   MadeUpJob job(8);
   std::vector<Finding> findings = stragglers_of(job, slow({5}));
   ASSERT_EQ(named(findings), std::vector<int32_t>{5});
-  EXPECT_EQ(findings[0].layer, "host");
-  EXPECT_TRUE(has_claim(findings[0], "exclusion", "Not its GPU"));
+  EXPECT_EQ(findings[0].layer, Layer::kHost);
+  EXPECT_TRUE(has_claim(findings[0], ClaimKind::kExclusion, "Not its GPU"));
 }
 
 TEST(StragglerDetector, EveryFindingExcludesSomethingAndNamesTheQueryOfEachClaim) {
@@ -190,7 +190,7 @@ TEST(StragglerDetector, EveryFindingExcludesSomethingAndNamesTheQueryOfEachClaim
   job.ring_flows = true;
   std::vector<Finding> findings = stragglers_of(job, slow({5}));
   ASSERT_EQ(findings.size(), 1u);
-  EXPECT_TRUE(has_claim(findings[0], "exclusion", "Not the network"));
+  EXPECT_TRUE(has_claim(findings[0], ClaimKind::kExclusion, "Not the network"));
   EXPECT_FALSE(findings[0].next.empty());
   EXPECT_FALSE(findings[0].alternatives.empty());
   for (const Claim& entry : findings[0].chain) EXPECT_TRUE(entry.query.starts_with("/api/jobs/{job}/")) << entry.claim;

@@ -69,10 +69,10 @@ std::optional<Finding> find_tcp_instead_of_rdma(const JobWindow& window, const S
   if (told < kHostsMin || static_cast<double>(over_tcp) < kHostsShare * static_cast<double>(told)) return std::nullopt;
 
   Finding finding;
-  finding.kind = "inefficient";
+  finding.kind = emits<Emitter::kTransport, VerdictKind::kInefficient>;
   finding.subject = "transport";
-  finding.layer = "software";
-  finding.cause = "tcp-fallback";
+  finding.layer = emits<Emitter::kTransport, Layer::kSoftware>;
+  finding.cause = emits<Emitter::kTransport, Cause::kTcpFallback>;
   finding.component = "NCCL transport";
   finding.sure = facts.size() >= kStepsSure;
   finding.since_step = facts.front().number;
@@ -82,14 +82,14 @@ std::optional<Finding> find_tcp_instead_of_rdma(const JobWindow& window, const S
       static_cast<double>(told) / static_cast<double>(std::min(hosts.size(), (at + stride - 1) / stride));
   finding.confidence = 0.9 * static_cast<double>(over_tcp) / static_cast<double>(told);
   const int64_t from = finding.since_step, to = finding.through_step;
-  finding.chain.push_back(claim("counter", finding.component,
+  finding.chain.push_back(claim(ClaimKind::kCounter, finding.component,
                                 format("On %zu of %zu hosts the interfaces send %.0f MB/s and RDMA next to nothing.",
                                        over_tcp, told, median(sent)),
                                 median(sent), "MB/s", 0, 0, from, to, steps_query(from, to)));
-  finding.chain.push_back(claim("exclusion", "adapters",
+  finding.chain.push_back(claim(ClaimKind::kExclusion, "adapters",
                                 "Not a slow link: the adapters are there and carry the job's bytes, by TCP.",
                                 static_cast<double>(told), "hosts", 0, 0, from, to, steps_query(from, to)));
-  finding.chain.push_back(claim("counterfactual", finding.component,
+  finding.chain.push_back(claim(ClaimKind::kCounterfactual, finding.component,
                                 format("A step of %s has %s of communication: that is the most that RDMA could save.",
                                        human_duration(step_ns).c_str(), human_duration(communication_ns).c_str()),
                                 (step_ns - communication_ns) / 1e6, "ms", step_ns / 1e6, 0, from, to,

@@ -32,8 +32,8 @@ void over_tcp(MadeUpFleet& fleet) {
 TEST(Transport, AJobWhoseBytesGoThroughTheInterfacesWhileRdmaIsIdleIsNamed) {
   std::optional<Finding> finding = after(over_tcp);
   ASSERT_TRUE(finding);
-  EXPECT_EQ(finding->kind, "inefficient");
-  EXPECT_EQ(finding->cause, "tcp-fallback");
+  EXPECT_EQ(finding->kind, VerdictKind::kInefficient);
+  EXPECT_EQ(finding->cause, Cause::kTcpFallback);
   EXPECT_TRUE(finding->ranks.empty());
   EXPECT_TRUE(finding->sure);
   EXPECT_EQ(finding->lost_ns_per_step, 0) << "what it costs cannot be known from this run alone";

@@ -120,10 +120,10 @@ std::vector<Finding> find_turns(const JobWindow& window, const std::vector<Expla
   const Turns& seen = lasting ? all : very_plain ? four : plain ? some : begins ? newest : fresh;
 
   Finding finding;
-  finding.kind = "slow";
+  finding.kind = emits<Emitter::kTurns, VerdictKind::kSlow>;
   finding.subject = "turns";
-  finding.layer = "software";
-  finding.cause = "gc";
+  finding.layer = emits<Emitter::kTurns, Layer::kSoftware>;
+  finding.cause = emits<Emitter::kTurns, Cause::kGc>;
   finding.component = "garbage collection of the ranks";
   finding.sure = lasting || plain;
   finding.since_step = steps[steps.size() - seen.steps];
@@ -136,19 +136,19 @@ std::vector<Finding> find_turns(const JobWindow& window, const std::vector<Expla
   finding.confidence = std::min(0.85, 0.4 + 0.04 * static_cast<double>(seen.hits));
   const int64_t from = finding.since_step, to = finding.through_step;
   const std::string query = steps_query(from, to);
-  finding.chain.push_back(claim("waits_for", "all ranks",
+  finding.chain.push_back(claim(ClaimKind::kWaitsFor, "all ranks",
                                 format("In %zu of %zu steps everybody waits for one rank, %zu different ones.",
                                        seen.hits, seen.steps, seen.ranks.size()),
                                 static_cast<double>(seen.hits), "steps", 0, static_cast<double>(seen.steps), from, to,
                                 query));
   finding.chain.push_back(
-      claim("self_time", "whoever stalls",
+      claim(ClaimKind::kSelfTime, "whoever stalls",
             format("It is %s behind its peers, with neither its GPU busy nor input missing.",
                    per_step(seen.cost_ns / static_cast<double>(std::max<size_t>(1, seen.hits))).c_str()),
             saved / 1e6, "ms", 0, 0, from, to, query));
-  finding.chain.push_back(claim("exclusion", "ranks", "Not one rank or host: it is another one each time.",
+  finding.chain.push_back(claim(ClaimKind::kExclusion, "ranks", "Not one rank or host: it is another one each time.",
                                 static_cast<double>(seen.ranks.size()), "ranks", 0, 0, from, to, query));
-  finding.chain.push_back(claim("counterfactual", "all ranks",
+  finding.chain.push_back(claim(ClaimKind::kCounterfactual, "all ranks",
                                 format("Without the stalls a step would take %s instead of %s.",
                                        human_duration(static_cast<double>(finding.step_without_ns)).c_str(),
                                        human_duration(static_cast<double>(finding.step_ns)).c_str()),

@@ -27,8 +27,8 @@ TEST(Turns, RanksThatStallByTurnsAreOneFindingThatBlamesNobody) {
   });
   ASSERT_EQ(findings.size(), 1u);
   EXPECT_TRUE(findings[0].ranks.empty());
-  EXPECT_EQ(findings[0].layer, "software");
-  EXPECT_EQ(findings[0].cause, "gc");
+  EXPECT_EQ(findings[0].layer, Layer::kSoftware);
+  EXPECT_EQ(findings[0].cause, Cause::kGc);
   EXPECT_TRUE(findings[0].sure);
   EXPECT_NEAR(static_cast<double>(findings[0].lost_ns_per_step), 28e6, 4e6);
 }

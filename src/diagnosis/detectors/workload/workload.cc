@@ -54,8 +54,8 @@ struct Look {
 
 void common(const JobWindow& window, const Look& look, double saved, Finding& finding) {
   const std::vector<int64_t>& steps = look.steps;
-  finding.kind = "inefficient";
-  finding.layer = "workload";
+  finding.kind = emits<Emitter::kWorkload, VerdictKind::kInefficient>;
+  finding.layer = emits<Emitter::kWorkload, Layer::kWorkload>;
   finding.since_step = steps.front();
   finding.through_step = steps.back();
   finding.step_ns = static_cast<int64_t>(look.step_ns);
@@ -70,7 +70,7 @@ void common(const JobWindow& window, const Look& look, double saved, Finding& fi
 }
 
 void add_counterfactual(const std::vector<int64_t>& steps, double step_ns, double saved, Finding& finding) {
-  finding.chain.push_back(claim("counterfactual", finding.component,
+  finding.chain.push_back(claim(ClaimKind::kCounterfactual, finding.component,
                                 format("With work dealt evenly a step would take %s instead of %s.",
                                        human_duration(step_ns - saved).c_str(), human_duration(step_ns).c_str()),
                                 (step_ns - saved) / 1e6, "ms", step_ns / 1e6, 0, steps.front(), steps.back(),
@@ -128,10 +128,10 @@ void find_uneven_ranks(const JobWindow& window, const Look& look, std::vector<Fi
     std::sort(finding.ranks.begin(), finding.ranks.end());
     const std::string ranks = human_ranks({finding.ranks.begin(), finding.ranks.end()}, 4);
     finding.subject = "experts";
-    finding.cause = "expert-imbalance";
+    finding.cause = emits<Emitter::kWorkload, Cause::kExpertImbalance>;
     finding.component = finding.ranks.empty() ? "routing to experts" : "experts of rank " + ranks;
     finding.chain.push_back(claim(
-        "self_time", finding.component,
+        ClaimKind::kSelfTime, finding.component,
         format("What is routed to a rank explains its own time: the rank with the most works %s longer than the mean.",
                per_step(saved).c_str()),
         saved / 1e6, "ms", 0, 0, from, to,
@@ -150,9 +150,9 @@ void find_uneven_ranks(const JobWindow& window, const Look& look, std::vector<Fi
     finding.next.push_back({"balance the experts: capacity factor, auxiliary loss, placement of the hot expert", ""});
   } else {
     finding.subject = "sequences";
-    finding.cause = "sequence-imbalance";
+    finding.cause = emits<Emitter::kWorkload, Cause::kSequenceImbalance>;
     finding.component = "packing of sequences";
-    finding.chain.push_back(claim("self_time", finding.component,
+    finding.chain.push_back(claim(ClaimKind::kSelfTime, finding.component,
                                   format("The rank with the most tokens is another one each time (%zu in %zu steps); "
                                          "what it has more explains %s of its "
                                          "own time.",
@@ -164,7 +164,7 @@ void find_uneven_ranks(const JobWindow& window, const Look& look, std::vector<Fi
         per_step(saved).c_str(), percent(saved / step_ns).c_str());
     finding.next.push_back({"pack by length, or balance micro-batches by tokens over data-parallel ranks", ""});
   }
-  finding.chain.push_back(claim("exclusion", finding.component,
+  finding.chain.push_back(claim(ClaimKind::kExclusion, finding.component,
                                 format("Not a slow GPU: for the same amount of work all ranks take as long, within %s.",
                                        human_duration(median(late)).c_str()),
                                 median(late) / 1e6, "ms", 0, 0, from, to, steps_query(from, to)));
@@ -187,7 +187,7 @@ std::string only_host_of(const JobWindow& window, const std::vector<int32_t>& ra
 std::shared_ptr<const Finding> slow_host(const JobWindow& window, const std::string& host,
                                          const std::vector<int64_t>& steps, const Finding& stage) {
   auto slow = std::make_shared<Finding>(stage);
-  slow->kind = "slow";
+  slow->kind = emits<Emitter::kWorkload, VerdictKind::kSlow>;
   slow->subject = "host " + host;
   slow->next.clear();
   slow->chain.clear();
@@ -276,16 +276,17 @@ void find_uneven_stages(const JobWindow& window, const Look& look, std::vector<F
     if (of_stage.size() < kFewRanks && saved < kFewShareMin * step_ns) continue;
     if (of_stage.size() < 2 || quantile(of_stage, 0.25) - median(stage.others) < 0.5 * saved) continue;
     finding.subject = format("stage %d", place);
-    finding.cause = "stage-imbalance";
+    finding.cause = emits<Emitter::kWorkload, Cause::kStageImbalance>;
     finding.component = format("pipeline stage %d", place);
     finding.chain.push_back(
-        claim("self_time", finding.component,
+        claim(ClaimKind::kSelfTime, finding.component,
               format("All %zu ranks of stage %d work %s, the other stages %s.", of_stage.size(), place,
                      per_step(median(stage.own)).c_str(), human_duration(median(stage.others)).c_str()),
               median(stage.own) / 1e6, "ms", 0, median(stage.others) / 1e6, from, to, steps_query(from, to)));
-    finding.chain.push_back(claim(
-        "exclusion", finding.component, "Not one slow GPU: the ranks of the stage take as long as each other.",
-        quantile(of_stage, 0.25) / 1e6, "ms", 0, quantile(of_stage, 0.75) / 1e6, from, to, steps_query(from, to)));
+    finding.chain.push_back(claim(ClaimKind::kExclusion, finding.component,
+                                  "Not one slow GPU: the ranks of the stage take as long as each other.",
+                                  quantile(of_stage, 0.25) / 1e6, "ms", 0, quantile(of_stage, 0.75) / 1e6, from, to,
+                                  steps_query(from, to)));
     finding.sentence =
         format("Pipeline stage %d has more work than the others: everybody waits %s since step {since}: %s of the job.",
                place, per_step(saved).c_str(), percent(saved / step_ns).c_str());

@@ -30,9 +30,9 @@ TEST(Workload, PackedSequencesAreWorkloadAndNobodyIsAccused) {
   EXPECT_TRUE(find_stragglers(window, {}).empty());
   std::vector<Finding> findings = find_uneven_work(window, {});
   ASSERT_EQ(findings.size(), 1u);
-  EXPECT_EQ(findings[0].kind, "inefficient");
-  EXPECT_EQ(findings[0].layer, "workload");
-  EXPECT_EQ(findings[0].cause, "sequence-imbalance");
+  EXPECT_EQ(findings[0].kind, VerdictKind::kInefficient);
+  EXPECT_EQ(findings[0].layer, Layer::kWorkload);
+  EXPECT_EQ(findings[0].cause, Cause::kSequenceImbalance);
   EXPECT_TRUE(findings[0].ranks.empty());
   EXPECT_GT(findings[0].lost_ns_per_step, 10'000'000);
 }
@@ -55,7 +55,7 @@ TEST(Workload, ASlowGpuIsFoundThroughPackedSequences) {
   std::vector<Finding> findings = find_stragglers(window, {});
   ASSERT_EQ(findings.size(), 1u);
   EXPECT_EQ(findings[0].ranks, std::vector<int32_t>{5});
-  EXPECT_EQ(findings[0].layer, "gpu");
+  EXPECT_EQ(findings[0].layer, Layer::kGpu);
 }
 
 TEST(Workload, TheOwnerOfAHotExpertIsNamedAsWorkload) {
@@ -74,7 +74,7 @@ TEST(Workload, TheOwnerOfAHotExpertIsNamedAsWorkload) {
   EXPECT_TRUE(find_stragglers(window, {}).empty());
   std::vector<Finding> findings = find_uneven_work(window, {});
   ASSERT_EQ(findings.size(), 1u);
-  EXPECT_EQ(findings[0].cause, "expert-imbalance");
+  EXPECT_EQ(findings[0].cause, Cause::kExpertImbalance);
   EXPECT_EQ(findings[0].ranks, std::vector<int32_t>{3});
 }
 
@@ -100,7 +100,7 @@ TEST(Workload, AStageWithMoreLayersIsNamedWithAllItsRanks) {
   EXPECT_TRUE(find_stragglers(window, {}).empty());
   std::vector<Finding> findings = find_uneven_work(window, {});
   ASSERT_EQ(findings.size(), 1u);
-  EXPECT_EQ(findings[0].cause, "stage-imbalance");
+  EXPECT_EQ(findings[0].cause, Cause::kStageImbalance);
   EXPECT_EQ(findings[0].ranks, (std::vector<int32_t>{24, 25, 26, 27, 28, 29, 30, 31}));
 }
 

@@ -1,0 +1,238 @@
+// The closed vocabulary of verdicts: states, kinds, layers, causes and kinds of claims, each one row of a table with
+// its name, who may emit it and what it means. Engine, API, simulator, CLI, the web page
+// (web/src/base/verdict_terms.ts) and docs/guide/verdict-terms.md all have it from here.
+//
+// Inside, a term is its enum: one that the table lacks does not compile, and neither does a detector that emits a term
+// of which it is no emitter (emits<>). Text becomes a term where it comes in (term_of), and a term becomes text where
+// it goes out (to_text): on the wire, on disk, in arguments. Names there are forever: a row may be added and its
+// meaning reworded, but what was stored by its name must stay readable.
+//
+// Thread rule: Immutable.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <iosfwd>
+#include <optional>
+#include <string_view>
+
+namespace lockstep {
+
+// Who gives a term. Detectors have the names of their folders in diagnosis/detectors.
+// clang-format off
+#define LOCKSTEP_EMITTERS(X)                                                                                           \
+  X(kStraggler, "straggler", "detector: a rank whose own work takes longer than its peers'")                           \
+  X(kSlowLink, "slow_link", "detector: a link that moves data far slower than comparable ones")                        \
+  X(kFabric, "fabric", "detector: flows and groups of a large job slower than their like")                             \
+  X(kPause, "pause", "detector: a rank that stops everybody now and then")                                             \
+  X(kTurns, "turns", "detector: ranks that stall by turns")                                                            \
+  X(kCheckpoint, "checkpoint", "detector: checkpoints that take longer than they used to")                             \
+  X(kWorkload, "workload", "detector: work that is dealt unevenly")                                                    \
+  X(kRegression, "regression", "detector: a whole job that has become slower")                                         \
+  X(kLessWork, "less_work", "detector: steps that take as long as ever and do less")                                   \
+  X(kLoss, "loss", "detector: a loss that is not a number")                                                            \
+  X(kTransport, "transport", "detector: TCP where there is RDMA")                                                      \
+  X(kHang, "hang", "detector: nothing moves")                                                                          \
+  X(kSignals, "signals", "what the culprit's node says about itself")                                                  \
+  X(kEarlyWarning, "early_warning", "trends of a node, before they hurt")                                              \
+  X(kEngine, "engine", "follows findings over time")
+// clang-format on
+
+enum class Emitter : uint8_t {
+#define LOCKSTEP_ONE(id, name, meaning) id,
+  LOCKSTEP_EMITTERS(LOCKSTEP_ONE)
+#undef LOCKSTEP_ONE
+};
+
+// A set of emitters, for the tables below.
+namespace emitters {
+#define LOCKSTEP_ONE(id, name, meaning) inline constexpr uint32_t id = 1u << static_cast<uint32_t>(Emitter::id);
+LOCKSTEP_EMITTERS(LOCKSTEP_ONE)
+#undef LOCKSTEP_ONE
+inline constexpr uint32_t kNobody = 0;  // kept for what was stored, or for later
+}  // namespace emitters
+
+// X(id, name, emitters, meaning)
+// clang-format off
+#define LOCKSTEP_VERDICT_STATES(X)                                                                                     \
+  X(kSuspected, "suspected", kEngine, "A few steps of evidence.")                                                      \
+  X(kConfirmed, "confirmed", kEngine, "It lasts.")                                                                     \
+  X(kCleared, "cleared", kEngine, "It was confirmed and is over, or was suspected and has not been seen again.")
+
+#define LOCKSTEP_VERDICT_KINDS(X)                                                                                      \
+  X(kSlow, "slow", kStraggler | kSlowLink | kFabric | kPause | kTurns | kCheckpoint | kWorkload | kRegression,         \
+    "Somebody or something makes the job wait.")                                                                       \
+  X(kHang, "hang", kHang, "Nothing moves.")                                                                            \
+  X(kFail, "fail", kNobody, "The job ended by a fault. Read as a hang is; no detector gives it yet.")                  \
+  X(kIncorrect, "incorrect", kLoss, "The loss is not a number, or jumps.")                                             \
+  X(kInefficient, "inefficient", kTransport | kWorkload | kLessWork,                                                   \
+    "Time is wasted and nothing is broken: work dealt unevenly, less work, the slower transport.")
+
+#define LOCKSTEP_LAYERS(X)                                                                                             \
+  X(kGpu, "gpu", kStraggler | kSignals | kEarlyWarning, "A GPU: its clocks, memory, PCIe or other users.")             \
+  X(kHost, "host", kStraggler | kPause | kCheckpoint | kHang | kSignals,                                               \
+    "A host or a process on it: CPU, memory, scheduling, whether it lives.")                                           \
+  X(kInput, "input", kStraggler | kCheckpoint | kRegression | kSignals, "Reading input, or the storage behind it.")    \
+  X(kNvlink, "nvlink", kFabric | kSignals | kEarlyWarning, "NVLinks and NVSwitches inside a host.")                    \
+  X(kNic, "nic", kFabric | kSignals, "A network adapter.")                                                             \
+  X(kLink, "link", kSlowLink | kFabric | kPause | kSignals | kEarlyWarning, "A link: port, cable, transceiver.")       \
+  X(kSwitch, "switch", kFabric | kRegression | kSignals, "The fabric between hosts.")                                  \
+  X(kSoftware, "software", kTurns | kRegression | kTransport | kHang | kSignals, "The job's program or its settings.") \
+  X(kWorkload, "workload", kWorkload | kLessWork, "The work itself and how it is dealt; nothing is broken.")           \
+  X(kUnknown, "unknown", kLoss | kHang, "Nothing says where.")
+
+#define LOCKSTEP_CAUSES(X)                                                                                             \
+  X(kThrottleThermal, "throttle-thermal", kSignals | kEarlyWarning, "The GPU is slowed by heat.")                      \
+  X(kThrottlePower, "throttle-power", kSignals | kEarlyWarning, "The GPU is slowed by its power limit or brake.")      \
+  X(kEcc, "ecc", kSignals | kEarlyWarning, "Memory errors of the GPU, or rows of it replaced or about to be.")         \
+  X(kXid, "xid", kSignals, "Another hardware fault that the GPU's driver reports, or the GPU is lost.")                \
+  X(kForeignProcess, "foreign-process", kSignals, "Processes of others run on the GPU.")                               \
+  X(kSlowCompute, "slow-compute", kStraggler | kSignals | kEarlyWarning,                                               \
+    "The host is on time and the GPU is behind, and no other reason shows.")                                           \
+  X(kPcieDegraded, "pcie-degraded", kSignals,                                                                          \
+    "Fewer PCIe lanes, a lower generation or errors, of a GPU or an adapter.")                                         \
+  X(kCpuContention, "cpu-contention", kStraggler | kSignals,                                                           \
+    "The rank enqueues late: its threads do not get the CPU.")                                                         \
+  X(kMemoryPressure, "memory-pressure", kSignals, "The host or the cgroup is short of memory; an OOM kill.")           \
+  X(kProcessPaused, "process-paused", kPause | kHang | kSignals,                                                       \
+    "The whole process stands still, now and then or for good.")                                                       \
+  X(kGc, "gc", kTurns | kSignals, "Garbage collection, or other work on the host, at every rank's own time.")          \
+  X(kDataLoader, "data-loader", kStraggler | kSignals, "The rank waits for its input longer than its peers.")          \
+  X(kStorage, "storage", kRegression | kSignals, "What the input is read from answers slowly.")                        \
+  X(kCheckpoint, "checkpoint", kCheckpoint | kSignals, "Checkpoints take longer than the job's first ones.")           \
+  X(kNvlinkDegraded, "nvlink-degraded", kFabric | kSignals | kEarlyWarning,                                            \
+    "NVLinks are down, have errors or transfer slower than others.")                                                   \
+  X(kNicDegraded, "nic-degraded", kSlowLink | kFabric | kSignals | kEarlyWarning,                                      \
+    "Data leaves or reaches the rank slower than comparable flows: adapter, port or cable.")                           \
+  X(kLinkFlap, "link-flap", kPause | kSignals,                                                                         \
+    "A link goes down and comes back; its transfers stand still meanwhile.")                                           \
+  X(kCongestion, "congestion", kFabric | kRegression | kSignals,                                                       \
+    "The fabric carries more than it can; no rank or host stands out.")                                                \
+  X(kPfcStorm, "pfc-storm", kSignals, "Pause frames stop sending for more than a few percent of the time.")            \
+  X(kTcpFallback, "tcp-fallback", kTransport | kSignals, "The job's data goes over TCP though its hosts have RDMA.")   \
+  X(kStageImbalance, "stage-imbalance", kWorkload, "One pipeline stage has more work than the others.")                \
+  X(kExpertImbalance, "expert-imbalance", kWorkload, "An expert gets more than its share of the tokens.")              \
+  X(kRankMissing, "rank-missing", kHang, "A rank has not entered an operation that others wait in.")                   \
+  X(kSequenceImbalance, "sequence-imbalance", kWorkload,                                                               \
+    "Sequences are packed unevenly: the rank with the most tokens changes.")                                           \
+  X(kOpMismatch, "op-mismatch", kHang, "Ranks called different operations, or sizes, at the same place.")              \
+  X(kDeadlock, "deadlock", kHang, "Ranks wait for each other in a circle of groups.")                                  \
+  X(kRankDead, "rank-dead", kHang | kSignals, "The process is gone while others wait for it.")                         \
+  X(kCodeRegression, "code-regression", kRegression | kSignals,                                                        \
+    "All ranks take longer for their own work than this job did before.")                                              \
+  X(kNanSource, "nan-source", kLoss, "Loss or gradient norm is not a finite number.")                                  \
+  X(kInOperationStall, "in-operation-stall", kHang, "All ranks are inside the same operation and nothing moves.")      \
+  X(kLossSpike, "loss-spike", kLoss, "Loss or gradient norm jumps to a multiple of the usual.")                        \
+  X(kLessWork, "less-work", kLessWork, "Steps take as long as ever and do less work.")
+
+#define LOCKSTEP_CLAIM_KINDS(X)                                                                                        \
+  X(kWaitsFor, "waits_for", kStraggler | kSlowLink | kFabric | kPause | kTurns | kHang, "Who waits for whom.")         \
+  X(kSelfTime, "self_time", kStraggler | kSlowLink | kPause | kTurns | kCheckpoint | kWorkload | kRegression | kHang,  \
+    "What a rank's own work takes beside its peers'.")                                                                 \
+  X(kCounter, "counter", kTransport | kLessWork | kSignals | kEarlyWarning,                                            \
+    "A number that a node or the job reports.")                                                                        \
+  X(kPath, "path", kSlowLink | kFabric, "How fast data moves on a way through the network.")                           \
+  X(kEvent, "event", kLoss | kHang | kSignals, "Something that happened once.")                                        \
+  X(kCounterfactual, "counterfactual",                                                                                 \
+    kStraggler | kSlowLink | kFabric | kPause | kTurns | kCheckpoint | kWorkload | kRegression | kLessWork |           \
+    kTransport | kHang,                                                                                                \
+    "What a step would take without the culprit.")                                                                     \
+  X(kExclusion, "exclusion",                                                                                           \
+    kStraggler | kSlowLink | kFabric | kPause | kTurns | kCheckpoint | kWorkload | kRegression | kLessWork | kLoss |   \
+    kTransport | kHang | kSignals,                                                                                     \
+    "What was looked at and found healthy.")
+// clang-format on
+
+#define LOCKSTEP_ONE(id, name, emitters, meaning) id,
+enum class VerdictState : uint8_t { LOCKSTEP_VERDICT_STATES(LOCKSTEP_ONE) };
+enum class VerdictKind : uint8_t { LOCKSTEP_VERDICT_KINDS(LOCKSTEP_ONE) };
+enum class Layer : uint8_t { LOCKSTEP_LAYERS(LOCKSTEP_ONE) };
+// kNone is no row: no cause is named. Its text is empty.
+enum class Cause : uint8_t { LOCKSTEP_CAUSES(LOCKSTEP_ONE) kNone };
+enum class ClaimKind : uint8_t { LOCKSTEP_CLAIM_KINDS(LOCKSTEP_ONE) };
+#undef LOCKSTEP_ONE
+
+template <typename Term>
+struct TermRow {
+  Term term;
+  const char* name;
+  uint32_t emitters;  // bits of emitters::
+  const char* meaning;
+  constexpr bool may_be_emitted_by(Emitter who) const { return (emitters >> static_cast<uint32_t>(who) & 1u) != 0; }
+};
+
+// The rows of a term in the order of its enum.
+template <typename Term>
+inline constexpr auto kTerms = nullptr;
+
+namespace emitters {
+#define LOCKSTEP_ONE(id, name, emitters, meaning) TermRow<Term>{Term::id, name, emitters, meaning},
+#define LOCKSTEP_TERMS(type, list)                                     \
+  namespace of_##type {                                                \
+    using Term = type;                                                 \
+    inline constexpr auto kRows = std::to_array({list(LOCKSTEP_ONE)}); \
+  }
+LOCKSTEP_TERMS(VerdictState, LOCKSTEP_VERDICT_STATES)
+LOCKSTEP_TERMS(VerdictKind, LOCKSTEP_VERDICT_KINDS)
+LOCKSTEP_TERMS(Layer, LOCKSTEP_LAYERS)
+LOCKSTEP_TERMS(Cause, LOCKSTEP_CAUSES)
+LOCKSTEP_TERMS(ClaimKind, LOCKSTEP_CLAIM_KINDS)
+#undef LOCKSTEP_TERMS
+#undef LOCKSTEP_ONE
+}  // namespace emitters
+
+template <>
+inline constexpr auto kTerms<VerdictState> = emitters::of_VerdictState::kRows;
+template <>
+inline constexpr auto kTerms<VerdictKind> = emitters::of_VerdictKind::kRows;
+template <>
+inline constexpr auto kTerms<Layer> = emitters::of_Layer::kRows;
+template <>
+inline constexpr auto kTerms<Cause> = emitters::of_Cause::kRows;
+template <>
+inline constexpr auto kTerms<ClaimKind> = emitters::of_ClaimKind::kRows;
+
+// The name of a term.
+template <typename Term>
+requires requires {
+  kTerms<Term>.size();
+}
+constexpr const char* to_text(Term term) {
+  const auto index = static_cast<size_t>(term);
+  return index < kTerms<Term>.size() ? kTerms<Term>[index].name : "";
+}
+
+template <typename Term>
+constexpr const char* to_text(const std::optional<Term>& term) {
+  return term ? to_text(*term) : "";
+}
+
+// The term of a name; nothing where the table has none, which is not an error: it may come from another version.
+template <typename Term>
+constexpr std::optional<Term> term_of(std::string_view name) {
+  for (const auto& row : kTerms<Term>)
+    if (name == row.name) return row.term;
+  return std::nullopt;
+}
+
+template <typename Term>
+constexpr bool may_emit(Emitter who, Term term) {
+  const auto index = static_cast<size_t>(term);
+  return index < kTerms<Term>.size() && kTerms<Term>[index].may_be_emitted_by(who);
+}
+
+// The term, where this emitter may emit it: finding.cause = emits<Emitter::kPause, Cause::kLinkFlap>.
+template <Emitter who, auto term>
+requires(may_emit(who, term)) inline constexpr auto emits = term;
+
+// For the messages of tests.
+template <typename Term>
+requires requires {
+  kTerms<Term>.size();
+}
+std::ostream& operator<<(std::ostream& out, Term term) {
+  return out << to_text(term);
+}
+
+}  // namespace lockstep
