@@ -125,7 +125,7 @@ Block Evaluator::aggregate_simple(const Expr& expr, Block block) {
                     true,
                     "PromQL warning: vector contains a mix of histograms with exponential and custom buckets schemas "
                     "for metric name " +
-                        quoted(metric_name(block.rows[i].labels)),
+                        in_quotes(metric_name(block.rows[i].labels)),
                     argument);
               }
               break;
@@ -413,7 +413,7 @@ Block Evaluator::aggregate_k(const Expr& expr, Block block, std::span<const doub
 Block Evaluator::count_values(const Expr& expr, Block block) {
   const std::string& label =
       expr.child(1).kind == Expr::Kind::kParen ? unwrapped(expr.child(1)).text : expr.child(1).text;
-  if (label.empty() || !valid_utf8(label)) fail_execution("invalid label name " + quoted(label));
+  if (label.empty() || !valid_utf8(label)) fail_execution("invalid label name " + in_quotes(label));
   const uint32_t name = labels_.intern(label);
   std::vector<uint32_t> names;
   for (const std::string& one : expr.grouping) names.push_back(labels_.intern(one));

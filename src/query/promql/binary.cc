@@ -75,8 +75,8 @@ Outcome combine(Evaluator& evaluator, const Expr& expr, const Cell& left, const 
   const auto incompatible = [&](const char* a, const char* b) {
     const std::string sign(op_text(op));
     evaluator.annotate(false,
-                       "PromQL info: incompatible sample types encountered for binary operator " + quoted(sign) + ": " +
-                           a + " " + sign + " " + b,
+                       "PromQL info: incompatible sample types encountered for binary operator " + in_quotes(sign) +
+                           ": " + a + " " + sign + " " + b,
                        expr);
     out.keep = false;
     out.failed = true;

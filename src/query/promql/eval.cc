@@ -740,12 +740,12 @@ Block Evaluator::over_range(const Expr& expr, const Grid& grid, size_t argument_
           annotate(false,
                    "PromQL info: metric might not be a counter, __type__ label is not set to \"counter\" or "
                    "\"histogram\", got " +
-                       quoted(type) + ": " + quoted(text),
+                       in_quotes(type) + ": " + in_quotes(text),
                    argument);
       } else if (!ends_like_a_counter(text)) {
         annotate(false,
                  "PromQL info: metric might not be a counter, name does not end in _total/_sum/_count/_bucket: " +
-                     quoted(text),
+                     in_quotes(text),
                  argument);
       }
     }

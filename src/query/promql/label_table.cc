@@ -218,7 +218,7 @@ std::string LabelTable::shown(LabelSpan labels) const {
   std::string out = "{";
   for (const LabelSymbols& label : labels) {
     if (out.size() > 1) out += ", ";
-    out += std::string(text(label.name)) + "=" + quoted(text(label.value));
+    out += std::string(text(label.name)) + "=" + in_quotes(text(label.value));
   }
   return out + "}";
 }

@@ -28,7 +28,7 @@ std::string label_list(const std::vector<std::string>& labels) {
   std::string text;
   for (const std::string& label : labels) {
     if (!text.empty()) text += ", ";
-    text += is_plain_name(label, false) ? label : quoted(label);
+    text += is_plain_name(label, false) ? label : in_quotes(label);
   }
   return text;
 }
@@ -167,7 +167,7 @@ class Text {
                                   : plain_number(expr.number);
         break;
       case Expr::Kind::kString:
-        text_ += quoted(expr.text);
+        text_ += in_quotes(expr.text);
         break;
       case Expr::Kind::kSelector:
         text_ += bare_selector(expr) + at_text(expr) + extended_text(expr) + offset_text(expr);
@@ -334,7 +334,7 @@ std::string plain_number(double number) {
   return std::string(buffer, result.ptr);
 }
 
-std::string quoted(std::string_view text) {
+std::string in_quotes(std::string_view text) {
   constexpr std::string_view kNamed = "\"\\\n\t\r\a\b\f\v";
   constexpr std::string_view kNames = "\"\\ntrabfv";
   std::string out = "\"";
@@ -356,8 +356,8 @@ std::string quoted(std::string_view text) {
 
 std::string matcher_text(const LabelMatcher& matcher) {
   constexpr std::string_view kOps[] = {"=", "!=", "=~", "!~"};
-  return (is_plain_name(matcher.name, false) ? matcher.name : quoted(matcher.name)) +
-         std::string(kOps[static_cast<size_t>(matcher.op)]) + quoted(matcher.value);
+  return (is_plain_name(matcher.name, false) ? matcher.name : in_quotes(matcher.name)) +
+         std::string(kOps[static_cast<size_t>(matcher.op)]) + in_quotes(matcher.value);
 }
 
 std::string to_text(const Expr& expr) {

@@ -17,7 +17,7 @@ constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 // --- annotations
 
 std::string name_of(const RangeCall& call) {
-  return quoted(call.evaluator.metric_name(call.labels));
+  return in_quotes(call.evaluator.metric_name(call.labels));
 }
 void warn_mixed(const RangeCall& call) {
   call.evaluator.annotate(true,

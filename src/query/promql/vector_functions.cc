@@ -491,7 +491,7 @@ Block Evaluator::classic_function(const Expr& expr, const Grid& grid) {
   }
   const auto for_name = [&](LabelSpan labels) {
     const std::string metric = delayed() ? metric_name(labels) : "";
-    return metric.empty() ? std::string() : " for metric name " + quoted(metric);
+    return metric.empty() ? std::string() : " for metric name " + in_quotes(metric);
   };
 
   // Rows that are buckets of one classic histogram.
@@ -520,7 +520,7 @@ Block Evaluator::classic_function(const Expr& expr, const Grid& grid) {
     if (!digits.empty() && (digits[0] == '+' || digits[0] == '-')) digits.erase(0, 1);
     if (!parse_number(digits, &bound)) {
       annotate(true,
-               "PromQL warning: bucket label \"le\" is missing or has a malformed value of " + quoted(le) +
+               "PromQL warning: bucket label \"le\" is missing or has a malformed value of " + in_quotes(le) +
                    for_name(block.rows[i].labels),
                argument);
       continue;

@@ -43,7 +43,7 @@ std::optional<HostPort> parse_address(std::string_view text) {
 }
 
 // What the other side said, fit for an error line.
-std::string quoted(std::string_view said) {
+std::string in_quotes(std::string_view said) {
   std::string text(said.substr(0, 100));
   for (char& c : text) {
     if (has_control_characters({&c, 1})) c = '?';
@@ -69,7 +69,7 @@ class Exchange {
     if (!connected) return connected;
     Result<std::string> greeting = ask("CLIENT PROTOCOL 2");
     if (!greeting) return Error{greeting.error()};
-    if (!starts_with(*greeting, "SERVER PROTOCOL ")) return error("answers, but not as RAS: " + quoted(*greeting));
+    if (!starts_with(*greeting, "SERVER PROTOCOL ")) return error("answers, but not as RAS: " + in_quotes(*greeting));
     // Never 0: NCCL would wait for ever, and keep what it gathered for ever.
     int gather_s = std::max(1, (timeout_ms_ - 1000 - kServerExtraMs) / 1000);
     Result<std::string> accepted = ask(format("TIMEOUT %d", gather_s));
@@ -212,7 +212,8 @@ Result<RasReport> ras_status(const RasOptions& options) {
   Result<std::string> answer = exchange.read_rest();
   if (!answer) return Error{answer.error()};
   if (answer->empty()) return exchange.error("closed the connection without an answer");
-  if (starts_with(*answer, "ERROR")) return exchange.error("refuses: " + quoted(answer->substr(0, answer->find('\n'))));
+  if (starts_with(*answer, "ERROR"))
+    return exchange.error("refuses: " + in_quotes(answer->substr(0, answer->find('\n'))));
   Result<RasReport> report = json ? parse_ras_json(*answer) : parse_ras_text(*answer);
   if (!report) return exchange.error("gave a report that cannot be read: " + report.error());
   return report;
@@ -227,7 +228,7 @@ Result<void> ras_set_profiler_mask(const RasOptions& options, uint32_t mask) {
   if (starts_with(*answer, "OK")) return {};
   if (starts_with(*answer, "ERROR: Unknown command"))
     return exchange.error("cannot set the profiler mask: this needs NCCL 2.31 or newer");
-  return exchange.error(format("refuses profiler mask 0x%x: ", mask) + quoted(*answer));
+  return exchange.error(format("refuses profiler mask 0x%x: ", mask) + in_quotes(*answer));
 }
 
 }  // namespace lockstep

@@ -247,7 +247,7 @@ class SeriesParser {
 
 std::string shown_labels(const LabelList& labels) {
   std::string out = "{";
-  for (const auto& [name, value] : labels) out += (out.size() > 1 ? ", " : "") + name + "=" + quoted(value);
+  for (const auto& [name, value] : labels) out += (out.size() > 1 ? ", " : "") + name + "=" + in_quotes(value);
   return out + "}";
 }
 
