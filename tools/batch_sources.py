@@ -1,0 +1,199 @@
+#!/usr/bin/env python3
+"""Joins the source files of a target into few larger ones (LOCKSTEP_UNITY, the dev preset): headers are read and templates
+instantiated once for a batch instead of once for each file.
+
+    batch_sources.py --out FOLDER [--lines N] FILE.cc ...
+
+Writes FOLDER/batch_1.cc, ... and prints their paths, one a line. Two files share a batch only where no name that one of them
+keeps to itself (unnamed namespace, static, macro) occurs in the other, so that no file's meaning depends on its neighbours and nobody
+has to invent names that are unique in a folder. All headers of a batch come before its files for the same reason.
+Files that did not change are not written again.
+"""
+import argparse
+import pathlib
+import re
+import sys
+
+TOKEN = re.compile(
+    r'(?P<skip>\s+|//[^\n]*|/\*.*?\*/|R"(?P<delimiter>[^(\s]*)\(.*?\)(?P=delimiter)"|"(?:\\.|[^"\\\n])*"|(?<!\w)\'(?:\\.|[^\'\\\n])+\')'
+    r'|(?P<directive>^[ \t]*\#(?:\\\n|[^\n])*)'
+    r'|(?P<name>[A-Za-z_]\w*)|(?P<number>\d[\w\'.]*)|(?P<other>::|.)', re.S | re.M)
+NOT_NAMES = frozenset(
+    'alignas auto bool char class const consteval constexpr constinit decltype double enum explicit extern float inline int long mutable '
+    'namespace noexcept operator requires return short signed sizeof static struct template thread_local typename union unsigned using '
+    'virtual void volatile __attribute__ static_assert TEST TEST_F TEST_P'.split())
+
+
+class Source:
+    """One file: its identifiers, the names that it keeps to itself, its headers and its length."""
+
+    def __init__(self, path):
+        self.path = path
+        text = path.read_text()
+        self.lines = text.count('\n') + 1
+        self.words = set()   # every identifier
+        self.own = set()     # what no other file may see
+        self.opens = False   # `using namespace`: nothing may come after it in a batch
+        self.includes = []
+        self._read(text)
+
+    def _read(self, text):
+        tokens = []
+        depth_if = 0
+        for match in TOKEN.finditer(text):
+            kind = match.lastgroup if match.lastgroup != 'delimiter' else 'skip'
+            if kind == 'skip':
+                continue
+            if kind == 'directive':
+                line = match.group().strip()
+                word = re.match(r'#\s*(\w+)', line)
+                word = word.group(1) if word else ''
+                if word in ('if', 'ifdef', 'ifndef'):
+                    depth_if += 1
+                elif word == 'endif':
+                    depth_if -= 1
+                elif word == 'include' and depth_if == 0:
+                    self.includes.append(line)
+                elif word == 'define':
+                    self.own.add(re.match(r'#\s*define\s+(\w+)', line).group(1))
+                self.words.update(re.findall(r'[A-Za-z_]\w*', line) if word != 'include' else ())
+                continue
+            tokens.append(match.group())
+        self.words.update(token for token in tokens if token[0].isalpha() or token[0] == '_')
+        self._walk(tokens)
+
+    def _walk(self, tokens):
+        scopes = []      # 'own' (unnamed namespace), 'named' (namespace), 'other'
+        statement = []
+        for token in tokens:
+            if token == '{':
+                if 'namespace' in statement[:2]:
+                    scopes.append('own' if statement[-1] == 'namespace' or (scopes and scopes[-1] == 'own') else 'named')
+                elif statement[:1] == ['extern'] and len(statement) == 1:
+                    scopes.append('named')
+                else:
+                    self._declare(statement, scopes)
+                    scopes.append('other')
+                statement = []
+            elif token == '}':
+                if scopes:
+                    scopes.pop()
+                statement = []
+            elif token == ';':
+                self._declare(statement, scopes)
+                statement = []
+            elif not scopes or scopes[-1] != 'other':
+                statement.append(token)
+
+    def _declare(self, statement, scopes):
+        if not statement or (scopes and scopes[-1] == 'other'):
+            return
+        private = bool(scopes) and scopes[-1] == 'own'
+        words = strip_templates(statement)
+        private = private or any(word in words[:3] for word in ('static', 'constexpr', 'const', 'using', 'namespace'))
+        if not private or not words or words[0] in ('TEST', 'TEST_F', 'TEST_P', 'static_assert'):
+            return
+        if words[0] == 'using' and len(words) > 1 and words[1] == 'namespace':
+            self.opens = True
+            return
+        if words[0] == 'using' and '=' not in words:  # using a::b;
+            self.own.add(words[-1])
+            return
+        name = declared_name(words)
+        if name:
+            self.own.add(name)
+
+
+def strip_templates(statement):
+    """The statement without template<...> before it and attributes."""
+    words = list(statement)
+    while words and words[0] == 'template':
+        depth = 0
+        for index, word in enumerate(words[1:], 1):
+            depth += {'<': 1, '>': -1}.get(word, 0)
+            if depth == 0:
+                words = words[index + 1:]
+                break
+        else:
+            return []
+    return words
+
+
+def declared_name(words):
+    if words[0] in ('struct', 'class', 'union', 'enum'):
+        rest = [word for word in words[1:] if word not in ('class', 'struct')]
+        return rest[0] if rest else None
+    if words[0] in ('using', 'namespace'):
+        return words[1]
+    depth = 0
+    last = None
+    for index, word in enumerate(words):
+        if word == '<':
+            depth += 1
+        elif word == '>' and depth:
+            depth -= 1
+        elif depth == 0:
+            if word in ('(', '=', '[', '{', ':') and last:
+                break
+            if (word[0].isalpha() or word[0] == '_') and word not in NOT_NAMES:
+                last = word
+    return last
+
+
+def fits(source, batch):
+    if source.opens and any(other.opens for other in batch):
+        return False
+    return all(not (source.own & other.words) and not (other.own & source.words) for other in batch)
+
+
+def batches(sources, lines_max):
+    """First fit, in the order given: a file that changes moves no other, unless a name begins to clash."""
+    result = []
+    for source in sources:
+        for batch in result:
+            if sum(other.lines for other in batch) + source.lines <= lines_max and fits(source, batch):
+                batch.append(source)
+                break
+        else:
+            result.append([source])
+    return result
+
+
+def text_of(batch):
+    if len(batch) == 1:
+        return f'#include "{batch[0].path}"\n'
+    headers = dict.fromkeys(include for source in batch for include in local_includes(source))
+    batch = sorted(batch, key=lambda source: source.opens)
+    lines = ['// Made by tools/batch_sources.py.', *headers, *(f'#include "{source.path}"' for source in batch)]
+    return '\n'.join(lines) + '\n'
+
+
+def local_includes(source):
+    for include in source.includes:
+        name = re.match(r'#\s*include\s*"([^"]+)"', include)
+        beside = source.path.parent / name.group(1) if name else None
+        yield f'#include "{beside}"' if beside and beside.exists() else include
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument('--out', type=pathlib.Path, required=True)
+    parser.add_argument('--lines', type=int, default=3000, help='lines of a batch at most (default %(default)s)')
+    parser.add_argument('files', nargs='+', type=pathlib.Path)
+    args = parser.parse_args()
+    args.out.mkdir(parents=True, exist_ok=True)
+    made = []
+    for batch in batches([Source(path) for path in args.files], args.lines):
+        if len(batch) == 1:
+            made.append(batch[0].path)
+            continue
+        path = args.out / f'batch_{batch[0].path.stem}.cc'
+        text = text_of(batch)
+        if not path.exists() or path.read_text() != text:
+            path.write_text(text)
+        made.append(path)
+    print('\n'.join(map(str, made)))
+
+
+if __name__ == '__main__':
+    sys.exit(main())
