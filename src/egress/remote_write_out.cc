@@ -17,7 +17,7 @@ namespace {
 
 constexpr int64_t kWaitMinMs = 30;
 constexpr int64_t kWaitMaxMs = 5'000;
-constexpr uint64_t kLabelsBytesMax = 256ull << 20;
+constexpr uint64_t kSentLabelsBytesMax = 256ull << 20;
 
 bool is_remote_write_form(std::string_view raw) {
   return !raw.empty() && (raw[0] == '\x0A' || raw[0] == '\x8A');
@@ -56,7 +56,7 @@ Result<PushOutcome> RemoteWriteOut::push(std::string_view stream, std::span<cons
       if (known == labels_.end()) {
         Result<Labels> labels = canonical(k);
         if (!labels.ok()) continue;
-        if (labels_bytes_ > kLabelsBytesMax) {
+        if (labels_bytes_ > kSentLabelsBytesMax) {
           labels_.clear();
           labels_bytes_ = 0;
         }

@@ -107,10 +107,10 @@ std::string page() {
   std::string text =
       "# The words of a verdict\n"
       "\n"
-      "Every state, kind, layer, cause and kind of claim that a verdict can have: the closed list that the engine, the "
-      "API, the simulator, the CLI and the web page share. How to read a\n"
-      "verdict, and when each cause is given: [verdicts.md](verdicts.md). Any cause of this list may be given as "
-      "feedback (`lockstep verdict ID --wrong --cause CAUSE`).\n"
+      "Every state, kind, layer, cause and kind of claim that a verdict can have: the closed list that the engine, the\n"
+      "API, the simulator, the CLI and the web page share. How to read a verdict, and when each cause is given:\n"
+      "[verdicts.md](verdicts.md). Any cause of this list may be given as feedback (`lockstep verdict ID --wrong\n"
+      "--cause CAUSE`).\n"
       "\n"
       "Generated from `src/model/verdict_terms.h`; a test compares this page with it.\n";
   text += page_table<VerdictState>("States", "state") + page_table<VerdictKind>("Kinds", "kind") +

@@ -9,8 +9,8 @@
 
 namespace lockstep::promql {
 
-std::string to_text(const Expr& expr);      // one line, in the language's normal form; parses to the same tree
-std::string pretty(const Expr& expr);       // broken into lines where it is longer than 100 characters
+std::string to_text(const Expr& expr);         // one line, in the language's normal form; parses to the same tree
+std::string pretty(const Expr& expr);          // broken into lines where it is longer than 100 characters
 std::string in_quotes(std::string_view text);  // "..." with escapes
 std::string matcher_text(const LabelMatcher& matcher);
 // Plain digits, never an exponent.
