@@ -127,7 +127,7 @@ MetricHead read_metric_head(WireReader in) {
   return one;
 }
 
-void read_point(uint32_t kind, WireReader& in, MetricPoint& out, std::string& attributes) {
+void read_point(uint32_t kind, WireReader& in, WalkedPoint& out, std::string& attributes) {
   const uint32_t attributes_field = kind == 9 ? 9 : kind == 10 ? 1 : 7;
   const uint32_t flags_field = kind == 9 || kind == 10 ? 10 : 8;
   const uint32_t exemplars_field = kind == 9 ? 8 : kind == 10 ? 11 : kind == 11 ? 0 : 5;

@@ -33,7 +33,7 @@ struct BucketSide {
 };
 
 // A point of any kind. Used again for the next one, for the sake of its memory.
-struct MetricPoint {
+struct WalkedPoint {
   static constexpr uint32_t kNoRecordedValue = 1;
 
   int64_t time_ms = 0;
@@ -56,6 +56,6 @@ struct MetricPoint {
 MetricHead read_metric_head(protobuf::WireReader in);
 
 // kind: MetricHead::kind. attributes: the point's, each with its tag, as they came.
-void read_point(uint32_t kind, protobuf::WireReader& in, MetricPoint& out, std::string& attributes);
+void read_point(uint32_t kind, protobuf::WireReader& in, WalkedPoint& out, std::string& attributes);
 
 }  // namespace lockstep::otlp

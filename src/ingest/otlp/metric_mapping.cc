@@ -504,7 +504,7 @@ class OtlpMetricWalk {
   WireError error_;
 
   std::string resource_, prefix_, tail_, attributes_, raw_;
-  otlp::MetricPoint point_;
+  otlp::WalkedPoint point_;
   std::vector<Entry> entries_;
   std::vector<PushedSeries> series_;
   std::vector<int64_t> times_, histogram_times_;
