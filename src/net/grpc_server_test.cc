@@ -13,11 +13,13 @@
 #include "net/grpc_message.h"
 #include "net/testing/grpc_client.h"
 #include "net/testing/http_counters.h"
+#include "testing/eventually.h"
 
 namespace lockstep {
 namespace {
 
 using std::chrono::milliseconds;
+using testing::eventually;
 using testing::GrpcAnswer;
 using testing::GrpcTestClient;
 using testing::RawSocket;
@@ -62,11 +64,6 @@ GrpcTestClient::Request request_of(const std::string& path, std::string data) {
   request.path = path;
   request.data = std::move(data);
   return request;
-}
-
-bool eventually(const std::function<bool()>& holds) {
-  for (int i = 0; i < 300 && !holds(); ++i) std::this_thread::sleep_for(milliseconds(10));
-  return holds();
 }
 
 TEST(GrpcServer, AnswersAUnaryCallWithMessageAndTrailers) {

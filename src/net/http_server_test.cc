@@ -15,11 +15,13 @@
 #include "net/http_client.h"
 #include "net/testing/http_counters.h"
 #include "net/testing/raw_socket.h"
+#include "testing/eventually.h"
 
 namespace lockstep {
 namespace {
 
 using std::chrono::milliseconds;
+using testing::eventually;
 using testing::RawSocket;
 
 // Echoes what it was asked: method, path, query, a header, body size.
@@ -58,11 +60,6 @@ struct Running {
     return socket.read_until_closed();
   }
 };
-
-bool eventually(const std::function<bool()>& holds) {
-  for (int i = 0; i < 300 && !holds(); ++i) std::this_thread::sleep_for(milliseconds(10));
-  return holds();
-}
 
 TEST(HttpServer, HandsTheHandlerWhatTheClientSent) {
   Running running;

@@ -56,7 +56,7 @@ void PrintTo(const Expected& expected, std::ostream* out) {
   *out << expected.name;
 }
 
-class H200 : public testing::TestWithParam<Expected> {};
+class H200 : public ::testing::TestWithParam<Expected> {};
 
 TEST_P(H200, IsJudgedRightly) {
   const Expected& expected = GetParam();
@@ -107,7 +107,8 @@ TEST_P(H200, IsJudgedRightly) {
   EXPECT_EQ(verdicts[0].kind, expected.kind);
   EXPECT_EQ(verdicts[0].state, "confirmed");
   // One rank, or the whole stage of which it is the first.
-  ASSERT_EQ(verdicts[0].culprit.ranks.size(), verdicts[0].culprit.layer == "workload" ? 4u : 1u) << verdicts[0].sentence;
+  ASSERT_EQ(verdicts[0].culprit.ranks.size(), verdicts[0].culprit.layer == "workload" ? 4u : 1u)
+      << verdicts[0].sentence;
   EXPECT_EQ(verdicts[0].culprit.ranks.front(), expected.rank) << verdicts[0].sentence;
   EXPECT_EQ(verdicts[0].culprit.layer, expected.layer) << verdicts[0].sentence;
   bool excluded = false;
@@ -115,7 +116,7 @@ TEST_P(H200, IsJudgedRightly) {
   EXPECT_TRUE(excluded);
 }
 
-INSTANTIATE_TEST_SUITE_P(Cases, H200, testing::ValuesIn(kCases),
+INSTANTIATE_TEST_SUITE_P(Cases, H200, ::testing::ValuesIn(kCases),
                          [](const auto& one) { return std::string(one.param.name); });
 
 }  // namespace

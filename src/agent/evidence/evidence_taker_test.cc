@@ -17,6 +17,7 @@
 #include "base/process.h"
 #include "base/text.h"
 #include "model/events.h"
+#include "testing/temporary_folder.h"
 
 namespace lockstep {
 namespace {
@@ -26,17 +27,11 @@ using namespace std::string_literals;
 // A child of ours that may catch a signal, as a process with a hook does.
 class EvidenceTakerTest : public ::testing::Test {
  protected:
-  EvidenceTakerTest() {
-    char pattern[] = "/tmp/lockstep-evidence-XXXXXX";
-    folder_ = ::mkdtemp(pattern);
-  }
   ~EvidenceTakerTest() override {
     if (child_ > 0) {
       ::kill(child_, SIGKILL);
       ::waitpid(child_, nullptr, 0);
     }
-    std::error_code ignored;
-    std::filesystem::remove_all(folder_, ignored);
   }
 
   enum class Hook { kNone, kAnswers, kSilent };
@@ -47,7 +42,7 @@ class EvidenceTakerTest : public ::testing::Test {
     if (child_ == 0) {
       if (hook != Hook::kNone) {
         static char file[4096];
-        std::snprintf(file, sizeof file, "%s/%d-%llu.stacks", folder_.c_str(), ::getpid(),
+        std::snprintf(file, sizeof file, "%s/%d-%llu.stacks", folder_.path().c_str(), ::getpid(),
                       static_cast<unsigned long long>(process_state(::getpid()).start_ticks));
         struct sigaction action {};
         action.sa_handler = hook == Hook::kSilent ? +[](int) {} : +[](int) {
@@ -65,13 +60,13 @@ class EvidenceTakerTest : public ::testing::Test {
     char byte;
     ASSERT_EQ(::read(ready[0], &byte, 1), 1);
     while (process_state(child_).letter != 'S') ::usleep(1'000);
-    stem_ = format("%s/%d-%llu", folder_.c_str(), child_,
+    stem_ = format("%s/%d-%llu", folder_.path().c_str(), child_,
                    static_cast<unsigned long long>(process_state(child_).start_ticks));
     owner_ = {.pid = child_,
               .path = stem_ + ".lsfr",
               .identity = {"job", 0, 3, 4, 3, "node", ""},
               .user = ::geteuid(),
-              .folder = *UserFolder::open(folder_)};
+              .folder = *UserFolder::open(folder_.path())};
     taker_.set_ranks({owner_});
   }
   void hook_says(const std::string& text) {
@@ -100,7 +95,8 @@ class EvidenceTakerTest : public ::testing::Test {
   }
 
   const int kSignal = SIGRTMIN + 12;
-  std::string folder_, stem_;
+  testing::TemporaryFolder folder_;
+  std::string stem_;
   pid_t child_ = -1;
   RecorderOwner owner_;
   SystemClock clock_;
@@ -184,43 +180,43 @@ TEST_F(EvidenceTakerTest, AHookMayForbidIt) {
 
 TEST_F(EvidenceTakerTest, ADumpIsToldOnceWholeAndAgainWhenItIsAnother) {
   start(Hook::kNone);
-  hook_says("dump " + folder_ + "/trace_\n");
+  hook_says("dump " + folder_.path() + "/trace_\n");
   const std::string dump =
       "\x80\x02}X\x07\x00\x00\x00"s
       "entries]s.";
-  std::ofstream(folder_ + "/trace_3") << dump.substr(0, 8);
+  std::ofstream(folder_.path() + "/trace_3") << dump.substr(0, 8);
   EXPECT_TRUE(fetched(kEventCommDump, 1).empty()) << "half a dump is none";
-  std::ofstream(folder_ + "/trace_3") << dump;
+  std::ofstream(folder_.path() + "/trace_3") << dump;
   EXPECT_EQ(fetched(kEventCommDump).size(), 1u);
   EXPECT_TRUE(fetched(kEventCommDump, 1).empty());
   ::usleep(20'000);
-  std::ofstream(folder_ + "/trace_3") << dump;
+  std::ofstream(folder_.path() + "/trace_3") << dump;
   EXPECT_EQ(fetched(kEventCommDump).size(), 1u);
 }
 
 TEST_F(EvidenceTakerTest, AnotherUsersFileALinkOrAPipeIsNoDump) {
   start(Hook::kNone);
-  hook_says("dump " + folder_ + "/trace_\n");
-  ASSERT_EQ(::mkfifo((folder_ + "/trace_3").c_str(), 0600), 0);
+  hook_says("dump " + folder_.path() + "/trace_\n");
+  ASSERT_EQ(::mkfifo((folder_.path() + "/trace_3").c_str(), 0600), 0);
   EXPECT_TRUE(fetched(kEventCommDump, 1).empty());
-  std::filesystem::remove(folder_ + "/trace_3");
-  std::ofstream(folder_ + "/real") << "\x80\x02}X\x07\x00\x00\x00"s
-                                      "entries]s.";
-  std::filesystem::create_symlink(folder_ + "/real", folder_ + "/trace_3");
+  std::filesystem::remove(folder_.path() + "/trace_3");
+  std::ofstream(folder_.path() + "/real") << "\x80\x02}X\x07\x00\x00\x00"s
+                                             "entries]s.";
+  std::filesystem::create_symlink(folder_.path() + "/real", folder_.path() + "/trace_3");
   EXPECT_TRUE(fetched(kEventCommDump, 1).empty());
   if (::geteuid() != 0) return;  // only root can give a file away
-  std::filesystem::remove(folder_ + "/trace_3");
-  ASSERT_EQ(::chown((folder_ + "/real").c_str(), 65534, 65534), 0);
-  std::filesystem::rename(folder_ + "/real", folder_ + "/trace_3");
+  std::filesystem::remove(folder_.path() + "/trace_3");
+  ASSERT_EQ(::chown((folder_.path() + "/real").c_str(), 65534, 65534), 0);
+  std::filesystem::rename(folder_.path() + "/real", folder_.path() + "/trace_3");
   EXPECT_TRUE(fetched(kEventCommDump, 1).empty());
-  ASSERT_EQ(::chown((folder_ + "/trace_3").c_str(), 0, 0), 0);
+  ASSERT_EQ(::chown((folder_.path() + "/trace_3").c_str(), 0, 0), 0);
   EXPECT_EQ(fetched(kEventCommDump).size(), 1u);
 }
 
 TEST_F(EvidenceTakerTest, APipeWithoutAReaderHoldsUpNobody) {
   start(Hook::kNone);
-  hook_says("pipe " + folder_ + "/pipe_\n");
-  ASSERT_EQ(::mkfifo((folder_ + "/pipe_3.pipe").c_str(), 0600), 0);
+  hook_says("pipe " + folder_.path() + "/pipe_\n");
+  ASSERT_EQ(::mkfifo((folder_.path() + "/pipe_3.pipe").c_str(), 0600), 0);
   stack();
   EXPECT_EQ(counters_.prometheus_text().find("result=\"asked\""), std::string::npos);
 }
@@ -259,22 +255,22 @@ TEST_F(EvidenceTakerTest, ADeviceThatAHookNamesIsNeverOpened) {
 
 TEST_F(EvidenceTakerTest, ALinkAnywhereInThePathOfADumpIsNotFollowed) {
   start(Hook::kNone);
-  std::filesystem::create_directory(folder_ + "/real");
-  std::filesystem::create_directory_symlink("real", folder_ + "/link");
-  std::ofstream(folder_ + "/real/trace_3") << "\x80\x02}X\x07\x00\x00\x00"s
-                                              "entries]s.";
-  hook_says("dump " + folder_ + "/link/trace_\n");
+  std::filesystem::create_directory(folder_.path() + "/real");
+  std::filesystem::create_directory_symlink("real", folder_.path() + "/link");
+  std::ofstream(folder_.path() + "/real/trace_3") << "\x80\x02}X\x07\x00\x00\x00"s
+                                                     "entries]s.";
+  hook_says("dump " + folder_.path() + "/link/trace_\n");
   EXPECT_TRUE(fetched(kEventCommDump, 1).empty());
   EXPECT_EQ(counters_.value("lockstep_agent_user_files_refused_total", "reason=\"link\""), 1);
-  hook_says("dump " + folder_ + "/real/trace_\n");
+  hook_says("dump " + folder_.path() + "/real/trace_\n");
   EXPECT_EQ(fetched(kEventCommDump).size(), 1u);
 }
 
 TEST_F(EvidenceTakerTest, AnotherUsersProcessIsNeitherAskedNorDescribed) {
   start(Hook::kAnswers);
-  hook_says(format("signal %d\nmain 0x7f0000000001\ndump %s/trace_\n", kSignal, folder_.c_str()));
-  std::ofstream(folder_ + "/trace_3") << "\x80\x02}X\x07\x00\x00\x00"s
-                                         "entries]s.";
+  hook_says(format("signal %d\nmain 0x7f0000000001\ndump %s/trace_\n", kSignal, folder_.path().c_str()));
+  std::ofstream(folder_.path() + "/trace_3") << "\x80\x02}X\x07\x00\x00\x00"s
+                                                "entries]s.";
   for (int64_t user : {int64_t{::geteuid()} + 1, int64_t{-1}}) {
     SCOPED_TRACE(user);
     EvidenceTaker taker({.python_wait_ns = 300'000'000, .dumps_every_ns = 1, .settled_ns = 1}, clock_, counters_);

@@ -12,6 +12,7 @@
 #include "ingest/counters_table.h"
 #include "ingest/prometheus/remote_write_door.h"
 #include "ingest/testing/recording_metric_writer.h"
+#include "testing/temporary_folder.h"
 
 namespace lockstep {
 namespace {
@@ -39,9 +40,8 @@ void write_from(const std::string& program, bool is_2) {
   ASSERT_TRUE(free.ok()) << free.error();
   const std::string address = free->bound;
   free->fd.reset();
-  const std::filesystem::path folder =
-      std::filesystem::temp_directory_path() / ("remote_write_real_test." + std::to_string(::getpid()));
-  std::filesystem::create_directories(folder);
+  const testing::TemporaryFolder temporary;
+  const std::filesystem::path folder = temporary.path();
   std::ofstream(folder / "prometheus.yml")
       << "global: {scrape_interval: 1s}\nscrape_configs:\n- job_name: itself\n  static_configs: [{targets: [\""
       << address << "\"]}]\nremote_write:\n- url: http://" << (*server)->address() << kRemoteWritePath
@@ -60,7 +60,6 @@ void write_from(const std::string& program, bool is_2) {
     prometheus->stop();
   }
   (*server)->stop();
-  std::filesystem::remove_all(folder);
   EXPECT_EQ(types, is_2 ? "application/x-protobuf;proto=io.prometheus.write.v2.Request" : types);
   EXPECT_EQ(counters.sum("lockstep_ingest_refused_records_total"), 0);
   EXPECT_EQ(counters.sum("lockstep_ingest_undecodable_requests_total"), 0);

@@ -14,6 +14,7 @@
 #include "model/series_labels.h"
 #include "net/http_server.h"
 #include "store/metric_reader.h"
+#include "testing/temporary_folder.h"
 
 namespace lockstep {
 namespace {
@@ -208,15 +209,13 @@ TEST_F(ScraperTest, APageThatCannotBeReadIsNotStoredInPart) {
 }
 
 TEST_F(ScraperTest, FollowsAFileOfTargetsAndSaysWhenOneIsGone) {
-  const std::filesystem::path folder =
-      std::filesystem::temp_directory_path() / ("scraper_test." + std::to_string(::getpid()));
-  std::filesystem::create_directories(folder);
-  const std::string file = folder / "one.json";
+  const testing::TemporaryFolder folder;
+  const std::string file = folder.path() + "/one.json";
   auto write = [&](const std::string& text) { std::ofstream(file) << text; };
   show("a 1\n");
   write("[{\"targets\": [\"" + instance + "\"], \"labels\": {\"rack\": \"r1\"}}]");
   std::atomic<bool> changed{false};
-  scrape_until(config("  file_sd_configs: [{files: [\"" + folder.string() + "/*.json\"]}]\n"), [&] {
+  scrape_until(config("  file_sd_configs: [{files: [\"" + folder.path() + "/*.json\"]}]\n"), [&] {
     if (count("read") >= 1 && !changed.exchange(true)) write("[]");
     return changed && counters.value("lockstep_scrape_targets") == 0;
   });
@@ -224,7 +223,6 @@ TEST_F(ScraperTest, FollowsAFileOfTargetsAndSaysWhenOneIsGone) {
   ASSERT_TRUE(writer.samples.contains(series));
   EXPECT_TRUE(is_stale(writer.samples[series].back().value));
   EXPECT_TRUE(is_stale(writer.samples["up" + series.substr(1)].back().value));
-  std::filesystem::remove_all(folder);
 }
 
 TEST_F(ScraperTest, AsksForTargetsOverHttpAndKeepsThemWhenTheListIsBroken) {
@@ -302,7 +300,8 @@ TEST_F(ScraperTest, SaysWhoItIs) {
   scrape_until(config(target + "  basic_auth: {username: user, password: pass}\n"), [&] { return count("read") >= 1; });
   EXPECT_EQ(count("failed"), 0);
   want("Bearer second");
-  const std::string file = std::filesystem::temp_directory_path() / ("scraper_test_token." + std::to_string(getpid()));
+  const testing::TemporaryFolder folder;
+  const std::string file = folder.path() + "/token";
   std::ofstream(file) << "first\n";
   std::atomic<bool> changed{false};
   scrape_until(config(target + "  authorization: {credentials_file: " + file + "}\n"), [&] {

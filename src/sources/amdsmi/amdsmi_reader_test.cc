@@ -3,7 +3,6 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include <filesystem>
 #include <map>
 
 #include "base/clock.h"
@@ -12,6 +11,7 @@
 #include "sources/amdsmi/amdsmi_abi.h"
 #include "sources/gpu/gpu_metrics.h"
 #include "sources/gpu/gpu_reader.h"
+#include "testing/temporary_folder.h"
 
 namespace lockstep {
 namespace {
@@ -61,20 +61,13 @@ std::string mi300(int index) {
 
 class AmdsmiReaderTest : public ::testing::Test {
  protected:
-  void SetUp() override {
-    char pattern[] = "/tmp/lockstep-amdsmi-XXXXXX";
-    ASSERT_NE(mkdtemp(pattern), nullptr);
-    folder_ = pattern;
-    setenv("LOCKSTEP_AMDSMI_STANDIN", world_path().c_str(), 1);
-  }
+  void SetUp() override { setenv("LOCKSTEP_AMDSMI_STANDIN", world_path().c_str(), 1); }
   void TearDown() override {
     reader_.reset();
     const Result<std::string> complaints = read_file(world_path() + ".complaints", 65'536);
     EXPECT_FALSE(complaints.ok()) << *complaints;
-    std::error_code ignored;
-    std::filesystem::remove_all(folder_, ignored);
   }
-  std::string world_path() const { return folder_ + "/world"; }
+  std::string world_path() const { return folder_.path() + "/world"; }
   void write_world(const std::string& text) { ASSERT_TRUE(write_file_atomically(world_path(), text).ok()); }
   Result<void> open() {
     Result<std::unique_ptr<GpuReader>> reader = open_amdsmi_reader(SOURCES_AMDSMI_STANDIN);
@@ -94,7 +87,7 @@ class AmdsmiReaderTest : public ::testing::Test {
     return values;
   }
 
-  std::string folder_;
+  testing::TemporaryFolder folder_;
   std::unique_ptr<GpuReader> reader_;
   GpuSnapshot snapshot_;
 };

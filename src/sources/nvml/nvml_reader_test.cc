@@ -16,6 +16,7 @@
 
 #include "sources/gpu/gpu_metrics.h"
 #include "sources/gpu/gpu_reader.h"
+#include "testing/temporary_folder.h"
 
 namespace lockstep {
 namespace {
@@ -43,20 +44,17 @@ std::optional<double> value_of(const GpuState& gpu, GpuMetric metric, const std:
   return found;
 }
 
-testing::AssertionResult has(const GpuState& gpu, double expected, GpuMetric metric, const std::string& label = "") {
+::testing::AssertionResult has(const GpuState& gpu, double expected, GpuMetric metric, const std::string& label = "") {
   const auto found = value_of(gpu, metric, label);
-  if (!found) return testing::AssertionFailure() << gpu_metric(metric).name << " is missing";
-  if (std::abs(*found - expected) <= 1e-9 * std::abs(expected) + 1e-12) return testing::AssertionSuccess();
-  return testing::AssertionFailure() << gpu_metric(metric).name << " is " << *found << ", not " << expected;
+  if (!found) return ::testing::AssertionFailure() << gpu_metric(metric).name << " is missing";
+  if (std::abs(*found - expected) <= 1e-9 * std::abs(expected) + 1e-12) return ::testing::AssertionSuccess();
+  return ::testing::AssertionFailure() << gpu_metric(metric).name << " is " << *found << ", not " << expected;
 }
 #define EXPECT_VALUE(...) EXPECT_TRUE(has(__VA_ARGS__))
 
-class NvmlReader : public testing::Test {
+class NvmlReader : public ::testing::Test {
  protected:
   void SetUp() override {
-    char folder[] = "/tmp/lockstep_nvml_XXXXXX";
-    ASSERT_NE(mkdtemp(folder), nullptr);
-    folder_ = folder;
     setenv("LOCKSTEP_NVML_STANDIN", script_path().c_str(), 1);
     steer("gpus 1\n");
     file_ = dlopen(kStandin, RTLD_NOW);
@@ -69,14 +67,13 @@ class NvmlReader : public testing::Test {
       dlclose(file_);
     }
     unsetenv("LOCKSTEP_NVML_STANDIN");
-    std::filesystem::remove_all(folder_);
   }
 
-  std::string script_path() const { return folder_ + "/script"; }
+  std::string script_path() const { return folder_.path() + "/script"; }
   // As a whole, so that the stand-in never sees half of it.
   void steer(const std::string& text) {
-    std::ofstream(folder_ + "/new") << text;
-    std::filesystem::rename(folder_ + "/new", script_path());
+    std::ofstream(folder_.path() + "/new") << text;
+    std::filesystem::rename(folder_.path() + "/new", script_path());
   }
   void open() {
     auto opened = open_nvml_reader(kStandin);
@@ -100,7 +97,7 @@ class NvmlReader : public testing::Test {
   }
   void reset_counts() { reinterpret_cast<void (*)()>(dlsym(file_, "nvml_standin_reset_counts"))(); }
 
-  std::string folder_;
+  testing::TemporaryFolder folder_;
   void* file_ = nullptr;
   int64_t now_ns_ = 1'700'000'000'000'000'000;
   std::unique_ptr<GpuReader> reader_;
@@ -637,7 +634,7 @@ TEST_F(NvmlReader, SaysInOneLineWhyThereAreNoGpus) {
 }
 
 TEST_F(NvmlReader, SeesOneGpuAsManyThroughTheForwardingStandin) {
-  const std::string behind = folder_ + "/libbehind.so";
+  const std::string behind = folder_.path() + "/libbehind.so";
   std::filesystem::copy_file(kStandin, behind);
   std::ofstream(script_path() + ".real") << "gpus 1\nset util.gpu 33\nset gpm.2 44\nevent 1 gpu 0 xid 13\n";
   steer("real " + behind + " copies 8\n");

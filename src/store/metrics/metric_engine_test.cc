@@ -19,6 +19,8 @@
 #include "base/text.h"
 #include "store/metrics/engine_world.h"
 #include "store/metrics/reference_load.h"
+#include "testing/fake_clock.h"
+#include "testing/temporary_folder.h"
 
 namespace lockstep::metrics {
 namespace {
@@ -37,7 +39,7 @@ class MetricEngineTest : public ::testing::Test {
     }
     return std::move(*engine);
   }
-  int64_t now() const { return clock_.now_ms(); }
+  int64_t now() const { return clock_.unix_ms(); }
   std::vector<std::string> files(const std::string& folder, const std::string& ending) const {
     std::vector<std::string> list;
     for (const auto& entry : std::filesystem::directory_iterator(folder_.path() + "/" + folder))
@@ -60,8 +62,8 @@ class MetricEngineTest : public ::testing::Test {
                   counters_.sum("lockstep_metric_samples_refused_total"));
   }
 
-  TestFolder folder_;
-  StandingClock clock_;
+  testing::TemporaryFolder folder_;
+  testing::FakeClock clock_{kStartNs};
   Counters counters_{kStoreCounters};
   MetricEngineOptions options_;
 };
@@ -313,7 +315,7 @@ TEST_F(MetricEngineTest, TiersAnswerCoarseQuestionsAndWhatRetentionLeft) {
   const size_t raw_before = found(*engine, "power").begin()->second.times_ms.size();
   EXPECT_EQ(raw_before, 12u * 360);
   engine->retain();
-  clock_.now_ns += 3'600'000'000'000;  // a day of history in an hour, and no more
+  clock_.advance(3'600'000'000'000);  // a day of history in an hour, and no more
   engine->retain();
   EXPECT_GT(counters_.value("lockstep_metric_samples_dropped_total", "reason=\"retention\""), 0);
   const SampleColumns after = found(*engine, "power").begin()->second;
@@ -400,7 +402,7 @@ TEST_F(MetricEngineTest, ASnapshotIsAFolderThatOpens) {
   // As it was, whatever the engine does with its own since.
   ASSERT_TRUE(engine->remove(std::vector{label_is("h", "a")}, INT64_MIN, INT64_MAX).ok());
   ASSERT_TRUE(engine->clean().ok());
-  TestFolder other;
+  testing::TemporaryFolder other;
   std::filesystem::copy(folder_.path() + "/snapshots/" + *name, other.path(), std::filesystem::copy_options::recursive);
   engine.reset();
   options_.folder = other.path();
@@ -465,7 +467,7 @@ TEST_F(MetricEngineTest, TextsOfSeriesThatLeftAreGivenBackAndWhatStaysKeepsItsLa
     ASSERT_TRUE(selected.ok());
     if (round == 0) selection = std::move(*selected);
     for (int i = 0; i < 3; ++i) {
-      clock_.now_ns += 400'000'000'000;
+      clock_.advance(400'000'000'000);
       ASSERT_TRUE(TestPush().add(stays, now(), round).to(*engine).ok());
       ASSERT_TRUE(engine->seal().ok());
     }
@@ -545,7 +547,7 @@ TEST_F(MetricEngineTest, JobsComeAndGoAndMemoryStaysAsItIs) {
       ASSERT_TRUE(outcome.ok());
       ASSERT_TRUE(outcome->refused.empty()) << job << ": " << outcome->refused[0].example;
       ASSERT_EQ(push.asked, look == 0 ? size_t{kSeries} + (job == 0 ? size_t{kHostSeries} : 0u) : 0u);
-      clock_.now_ns += 150'000'000'000;
+      clock_.advance(150'000'000'000);
     }
     ASSERT_TRUE(engine->seal().ok());
     EXPECT_LE(engine->cardinality(1).series, 3u * kSeries + kHostSeries);
@@ -657,7 +659,7 @@ TEST_F(MetricEngineTest, WhatOtherShardsHoldTakesExemplarsAndComesBackAfterItLef
 
   // The series leaves; who still knows it by its place is refused once and then looks it up again.
   EXPECT_EQ(from_all(now() + 200), 0u);
-  clock_.now_ns += 3'600'000'000'000;
+  clock_.advance(3'600'000'000'000);
   ASSERT_TRUE(TestPush().add("other", now(), 1.0).to(*engine, "first")->refused.empty());
   ASSERT_TRUE(engine->seal().ok());
   const uint64_t refused = from_all(now() + 100);
