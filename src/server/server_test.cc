@@ -55,6 +55,7 @@ class ScrambledLog final : public DurableLog {
   Result<uint64_t> append(RecordKind, int64_t, std::string_view payload) override {
     if (fails) return Error{"no room"};
     uint64_t sequence = ++last_;
+    // The sleep is the point: it makes another order likely. Nothing waits for it to have been long enough.
     if (sequence % 4 != 0) std::this_thread::sleep_for(std::chrono::milliseconds(4 - sequence % 4));
     std::lock_guard lock(mutex_);
     order_.emplace_back(sequence, std::string(payload));

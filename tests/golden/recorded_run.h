@@ -121,7 +121,7 @@ class RecordedRun {
         drain_all();
         return all();
       }
-      usleep(10'000);
+      usleep(10'000);  // as often as an agent would look: the recorders are rings
     }
     return Error{"the replay is not through"};
   }

@@ -52,6 +52,7 @@
 #include "model/events.h"
 #include "recorder/layout.h"
 #include "recorder/writer.h"
+#include "testing/eventually.h"
 #include "testing/temporary_folder.h"
 #include "wire/otlp.h"
 
@@ -519,7 +520,7 @@ World make_world(const std::string& root) {
   void* memory = ::mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   world.shared = new (memory) Shared;
   world.victim = start_victim(world.shared);
-  while ((world.victim_ticks = process_state(world.victim).start_ticks) == 0) ::usleep(1'000);
+  testing::eventually([&] { return (world.victim_ticks = process_state(world.victim).start_ticks) != 0; });
   return world;
 }
 

@@ -407,14 +407,11 @@ TEST_F(GpuProcessTest, AProgramThatIsNotThereIsAFailureWithABackOff) {
 }
 
 TEST_F(GpuProcessTest, StoppedItLeavesNoChild) {
-  use(std::string(kReady) + "trap '' TERM; exec sleep 100");
+  use(std::string(kReady) + "trap '' TERM; exec sleep 1000");
   process().start();
   ASSERT_TRUE(until(GpuReaderState::kRunning));
   const pid_t pid = process().status().pid;
-  const SystemClock real;
-  const int64_t begin_ns = real.monotonic_ns();
   process().stop();
-  EXPECT_LT(real.monotonic_ns() - begin_ns, 3'000 * kMs);
   EXPECT_FALSE(is_there(pid));
   EXPECT_EQ(state(), GpuReaderState::kStopped);
 }

@@ -25,7 +25,10 @@ class FakeSource final : public NodeSource {
  public:
   const char* name() const override { return "fake"; }
   void read(const Tick& tick, NodeReadings& out) override {
-    while (stuck) usleep(1000);
+    if (stuck) {
+      inside = true;
+      EXPECT_TRUE(eventually([&] { return !stuck; }));
+    }
     ++reads;
     slow_reads += tick.slow;
     out.add(kRow, std::make_shared<const Labels>(), value);
@@ -40,7 +43,7 @@ class FakeSource final : public NodeSource {
   }
   std::vector<SourceCheck> check() override { return {{"fake files", false, "not there", "make them"}}; }
 
-  std::atomic<bool> stuck{false}, event{false};
+  std::atomic<bool> stuck{false}, inside{false}, event{false};
   std::atomic<int> reads{0}, slow_reads{0};
   std::atomic<double> value{1};
 };
@@ -122,7 +125,7 @@ TEST_F(NodeWatchTest, ASourceThatDoesNotComeBackIsNamedAndHoldsUpNobody) {
   node->take();
   source->stuck = true;
   clock.advance(kSecond);
-  usleep(150'000);  // it is in there
+  ASSERT_TRUE(eventually([&] { return source->inside.load(); }));
   clock.advance(NodeWatch::kStuckNs + kSecond);
   EXPECT_EQ(events_of(node->take()), std::vector<std::string>{"agent.source_stuck"});
   EXPECT_TRUE(events_of(node->take()).empty());  // once

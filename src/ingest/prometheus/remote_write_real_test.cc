@@ -12,6 +12,7 @@
 #include "ingest/counters_table.h"
 #include "ingest/prometheus/remote_write_door.h"
 #include "ingest/testing/recording_metric_writer.h"
+#include "testing/eventually.h"
 #include "testing/temporary_folder.h"
 
 namespace lockstep {
@@ -55,8 +56,7 @@ void write_from(const std::string& program, bool is_2) {
     Result<ChildProcess> prometheus = ChildProcess::start({.arguments = arguments, .capture_stdout = false});
     ASSERT_TRUE(prometheus.ok()) << prometheus.error();
     auto passed = [&] { return counters.sum("lockstep_ingest_passed_records_total"); };
-    for (int i = 0; i < 600 && passed() < 3000; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(100));
-    EXPECT_GE(passed(), 3000);
+    EXPECT_TRUE(testing::eventually([&] { return passed() >= 3000; })) << passed();
     prometheus->stop();
   }
   (*server)->stop();

@@ -17,6 +17,7 @@
 #include "plugin/nccl/profiler_abi.h"
 #include "recorder/reader.h"
 #include "sim/replay/rank_player.h"
+#include "testing/eventually.h"
 #include "testing/temporary_folder.h"
 
 namespace lockstep::replay {
@@ -101,17 +102,13 @@ class ReplayTest : public ::testing::Test {
     return ranks;
   }
   static Replay::Progress play_to_the_end(Replay& replay) {
-    for (int i = 0; i < 2'000; ++i) {
-      const auto progress = replay.progress();
-      if (!progress.ok()) {
-        ADD_FAILURE() << progress.error();
-        return {};
-      }
-      if (progress->through) return *progress;
-      usleep(10'000);
-    }
-    ADD_FAILURE() << "not through after 20 s";
-    return {};
+    Result<Replay::Progress> progress = Error{"not asked"};
+    EXPECT_TRUE(lockstep::testing::eventually([&] {
+      progress = replay.progress();
+      return !progress.ok() || progress->through;
+    }));
+    EXPECT_TRUE(progress.ok()) << progress.error();
+    return progress.ok() ? *progress : Replay::Progress{};
   }
   testing::TemporaryFolder directory_;
 };

@@ -199,7 +199,6 @@ TEST_F(AmdsmiReaderTest, TurnsTheFirmwaresSamplesIntoSeconds) {
   const SystemClock clock;
   const int64_t begin_ns = clock.monotonic_ns();
   read();
-  usleep(50'000);
   // 100 samples, 25 of them held back by the power limit and all by heat.
   write_world(std::string("version 26 1 0\n") + kOneGpu + mi300(0) +
               "set 0 accumulation_counter 1100\nset 0 ppt_residency 125\nset 0 socket_thm_residency 107\n");
@@ -207,7 +206,7 @@ TEST_F(AmdsmiReaderTest, TurnsTheFirmwaresSamplesIntoSeconds) {
   const double elapsed = static_cast<double>(clock.monotonic_ns() - begin_ns) / 1e9;
   const double by_power = values["lockstep_gpu_throttle_seconds_total{power}"];
   const double by_heat = values["lockstep_gpu_throttle_seconds_total{thermal}"];
-  EXPECT_GE(by_heat, 0.05);
+  EXPECT_GT(by_heat, 0);
   EXPECT_LE(by_heat, elapsed);
   EXPECT_NEAR(by_power, by_heat / 4, 1e-9);
   // The same counters again: nothing is known about the time since.

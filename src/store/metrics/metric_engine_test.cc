@@ -19,6 +19,7 @@
 #include "base/text.h"
 #include "store/metrics/engine_world.h"
 #include "store/metrics/reference_load.h"
+#include "testing/eventually.h"
 #include "testing/fake_clock.h"
 #include "testing/temporary_folder.h"
 
@@ -618,8 +619,10 @@ TEST_F(MetricEngineTest, NumbersAreGivenAnewWhileOthersReadAndWrite) {
   threads.emplace_back(read);
   for (int i = 0; i < 30; ++i) {
     EXPECT_TRUE(engine->seal().ok());
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    const int64_t sealed_ms = time_ms;  // then both writers go on
+    EXPECT_TRUE(testing::eventually([&] { return time_ms >= sealed_ms + 4 * 700; }));
   }
+  EXPECT_TRUE(testing::eventually([&] { return seen > 0; }));
   done = true;
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(wrong, 0);
@@ -801,6 +804,7 @@ TEST_F(MetricEngineTest, NothingAcknowledgedIsLostWhenTheProcessIsKilled) {
     const uint64_t acks = 1 + random() % 200;
     int64_t tick = 0;
     for (uint64_t i = 0; i < acks && ::read(pipe[0], &tick, sizeof tick) == sizeof tick; ++i) acknowledged = tick + 1;
+    // The sleep is the point: it decides where in its work the writer is killed.
     ::usleep(static_cast<useconds_t>(random() % 3000));
     ::kill(child, SIGKILL);
     while (::read(pipe[0], &tick, sizeof tick) == sizeof tick) acknowledged = tick + 1;

@@ -14,6 +14,7 @@
 #include "base/files.h"
 #include "base/text.h"
 #include "store/store_counters.h"
+#include "testing/eventually.h"
 #include "testing/fake_clock.h"
 #include "testing/temporary_folder.h"
 
@@ -306,9 +307,7 @@ TEST_F(ColumnarStore, SealsByItselfWhenFullWhileOthersAppendAndAsk) {
   reader.join();
   EXPECT_EQ(store_->search({}).total, 120u);
   EXPECT_EQ(counters_.value("lockstep_store_rows", kTable), 6000);
-  for (int i = 0; i < 500 && counters_.value("lockstep_span_files", "") == 0; ++i)
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
-  EXPECT_GT(counters_.value("lockstep_span_files", ""), 0);
+  EXPECT_TRUE(testing::eventually([&] { return counters_.value("lockstep_span_files", "") > 0; }));
   for (uint32_t i = 0; i < 60; ++i) EXPECT_EQ(spans_of(i), 50u);
 }
 
