@@ -10,11 +10,11 @@
 #include "base/flags.h"
 #include "base/process.h"
 #include "base/text.h"
-#include "bench/plugin/folder.h"
 #include "bench/plugin/host.h"
 #include "bench/plugin/parts.h"
 #include "bench/plugin/report.h"
 #include "net/http_client.h"
+#include "testing/temporary_folder.h"
 
 namespace lockstep::plugin_bench {
 namespace {
@@ -143,7 +143,7 @@ class Bench {
   }
 
   void beside_agent(Plugin& plugin, const std::string& load) {
-    const TemporaryFolder recorders("/dev/shm"), folder;
+    const testing::TemporaryFolder recorders("/dev/shm"), folder;
     Result<ChildProcess> agent = ChildProcess::start(
         {.arguments = {options_.agent, "--data", folder.path() + "/data", "--recorders", recorders.path(), "--export",
                        "file:" + folder.path() + "/export", "--metrics", "127.0.0.1:0"},
@@ -171,7 +171,7 @@ class Bench {
   }
 
   void part(Plugin& plugin, const std::string& name) {
-    const TemporaryFolder recorders("/dev/shm");
+    const testing::TemporaryFolder recorders("/dev/shm");
     part(plugin, name, recorders.path());
   }
 
@@ -183,7 +183,7 @@ class Bench {
                             : name.starts_with("comms:")   ? "comms" + name.substr(6)
                                                            : name;
     std::fprintf(stderr, "plugin_bench: %s, %s\n", plugin.name.c_str(), key.c_str());
-    const TemporaryFolder folder;
+    const testing::TemporaryFolder folder;
     std::vector<std::string> arguments = {program_directory() + "/plugin_bench",
                                           "--one",
                                           name,

@@ -4,8 +4,8 @@
 
 #include "base/files.h"
 #include "bench/plugin/allocations.h"
-#include "bench/plugin/folder.h"
 #include "bench/plugin/job.h"
+#include "testing/temporary_folder.h"
 
 namespace lockstep::plugin_bench {
 namespace {
@@ -17,7 +17,7 @@ Result<replay::Recording> load_first_rank(const std::string& folder) {
     return name.starts_with("rank") && name.find(".calls") != std::string::npos;
   });
   if (first == names.end()) return Error{folder + ": no rankR.calls in it"};
-  const TemporaryFolder alone;
+  const testing::TemporaryFolder alone;
   std::error_code failed;
   std::filesystem::create_symlink(std::filesystem::absolute(folder) / *first, alone.path() + "/" + *first, failed);
   if (failed) return Error{"no place for one rank of " + folder + ": " + failed.message()};

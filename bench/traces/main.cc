@@ -22,6 +22,7 @@
 #include "ingest/otlp/span_decode.h"
 #include "store/spans/columnar_span_store.h"
 #include "store/store_counters.h"
+#include "testing/temporary_folder.h"
 #include "wire/otlp.h"
 
 namespace lockstep::bench {
@@ -41,20 +42,6 @@ double peak_rss_mb() {
   return static_cast<double>(usage.ru_maxrss) / 1024.0;
 }
 
-class Folder {
- public:
-  Folder() {
-    std::string pattern = std::string(std::getenv("TMPDIR") ? std::getenv("TMPDIR") : "/tmp") + "/traces_bench_XXXXXX";
-    if (mkdtemp(pattern.data()) == nullptr) std::abort();
-    path_ = pattern;
-  }
-  ~Folder() { std::filesystem::remove_all(path_); }
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
-
 uint64_t bytes_in(const std::string& folder) {
   uint64_t bytes = 0;
   for (const auto& entry : std::filesystem::directory_iterator(folder)) bytes += entry.file_size();
@@ -62,7 +49,7 @@ uint64_t bytes_in(const std::string& folder) {
 }
 
 struct Store {
-  Folder folder;
+  testing::TemporaryFolder folder;
   SystemClock clock;
   Counters counters{kStoreCounters};
   std::unique_ptr<ColumnarSpanStore> store;

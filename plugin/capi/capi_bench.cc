@@ -11,6 +11,7 @@
 #include <string>
 
 #include "plugin/capi/lockstep.h"
+#include "testing/temporary_folder.h"
 
 namespace {
 
@@ -94,17 +95,15 @@ int recorder_files(const std::string& folder) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  std::string folder = "/dev/shm/lockstep-bench-XXXXXX";
-  if (::mkdtemp(folder.data()) == nullptr) return 1;
-  ::setenv("LOCKSTEP_RECORDER_DIR", folder.c_str(), 1);
+  const lockstep::testing::TemporaryFolder folder("/dev/shm");
+  ::setenv("LOCKSTEP_RECORDER_DIR", folder.path().c_str(), 1);
   const char* disabled = ::getenv("LOCKSTEP_DISABLE");
   const bool off = disabled != nullptr && std::strcmp(disabled, "1") == 0;
   lockstep_init();
-  const bool as_wished = lockstep_enabled() == (off ? 0 : 1) && recorder_files(folder) == (off ? 0 : 1);
+  const bool as_wished = lockstep_enabled() == (off ? 0 : 1) && recorder_files(folder.path()) == (off ? 0 : 1);
   benchmark::Initialize(&argc, argv);
   if (as_wished) benchmark::RunSpecifiedBenchmarks();
   lockstep_shutdown();
-  [[maybe_unused]] const int removed = std::system(("rm -rf " + folder).c_str());
   if (!as_wished) std::fprintf(stderr, "capi_bench: the recorder is not as it should be; nothing measured\n");
   return as_wished ? 0 : 1;
 }

@@ -18,6 +18,7 @@
 #include "base/text.h"
 #include "plugin/nccl/soak_host.h"
 #include "recorder/layout.h"
+#include "testing/temporary_folder.h"
 
 // A race is an error at once: the processes of the soak end without looking back.
 extern "C" __attribute__((visibility("default"))) const char* __tsan_default_options() {
@@ -226,28 +227,17 @@ class Checker {
 
 class Folder {
  public:
-  Folder() {
-    std::string pattern = std::filesystem::temp_directory_path() / "lockstep-soak-XXXXXX";
-    expect(::mkdtemp(pattern.data()) != nullptr, "cannot make a folder");
-    path_ = pattern;
-    soak_folder = path_;
-  }
-  ~Folder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  Folder(const Folder&) = delete;
-  Folder& operator=(const Folder&) = delete;
-  const std::string& path() const { return path_; }
+  Folder() { soak_folder = path(); }
+  const std::string& path() const { return folder_.path(); }
   std::string recorder() const {
-    for (const auto& entry : std::filesystem::directory_iterator(path_)) {
+    for (const auto& entry : std::filesystem::directory_iterator(path())) {
       if (entry.path().extension() == kRecorderSuffix) return entry.path();
     }
     return "";
   }
 
  private:
-  std::string path_;
+  lockstep::testing::TemporaryFolder folder_;
 };
 
 [[noreturn]] void host_process(const SoakSettings& settings, SoakTold& told, const std::string& folder) {

@@ -5,14 +5,15 @@
 #include <thread>
 
 #include "agent/testing.h"
+#include "testing/temporary_folder.h"
 
 namespace lockstep {
 namespace {
 
-using testing::TempFolder;
+using testing::TemporaryFolder;
 
 TEST(ControlSocket, AnswersOneLineToOneLine) {
-  TempFolder folder;
+  TemporaryFolder folder;
   const std::string path = folder.path() + "/control.sock";
   Result<ControlSocket> control = ControlSocket::open(path);
   ASSERT_TRUE(control.ok()) << control.error();
@@ -31,7 +32,7 @@ TEST(ControlSocket, AnswersOneLineToOneLine) {
 }
 
 TEST(ControlSocket, NobodyThereIsOneLineThatSaysWhatToLookAt) {
-  TempFolder folder;
+  TemporaryFolder folder;
   Result<std::string> answer = ask_agent(folder.path() + "/control.sock", "status");
   ASSERT_FALSE(answer.ok());
   EXPECT_NE(answer.error().find("is it running"), std::string::npos) << answer.error();
@@ -39,7 +40,7 @@ TEST(ControlSocket, NobodyThereIsOneLineThatSaysWhatToLookAt) {
 }
 
 TEST(ControlSocket, ASocketLeftBehindIsReplacedAndNobodyElseMayUseIt) {
-  TempFolder folder;
+  TemporaryFolder folder;
   const std::string path = folder.path() + "/control.sock";
   { (void)!ControlSocket::open(path).ok(); }
   Result<ControlSocket> first = ControlSocket::open(path);

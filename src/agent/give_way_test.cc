@@ -39,14 +39,17 @@ TEST(GiveWay, ThreadsAndChildrenThatAreThereGiveWayToo) {
       _exit(read(pipe_ends[0], &byte, 1) == 1 && sched_getscheduler(0) == SCHED_BATCH ? 0 : 2);
     }
     int policy_of_thread = -1;
-    std::atomic<bool> lowered{false};
+    std::atomic<bool> there{false}, lowered{false};
     std::thread other([&] {
-      while (!lowered) usleep(1000);
+      there = true;
+      there.notify_one();
+      lowered.wait(false);
       policy_of_thread = sched_getscheduler(0);
     });
-    usleep(20'000);
+    there.wait(false);
     give_way("low");
     lowered = true;
+    lowered.notify_one();
     other.join();
     int status = 0;
     if (write(pipe_ends[1], "x", 1) != 1 || waitpid(grandchild, &status, 0) != grandchild) _exit(3);

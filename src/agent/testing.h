@@ -1,28 +1,22 @@
-// For tests of the agent: a folder that goes away, a clock that stands until told, patience, a small OTLP receiver and
-// one that plays NCCL's RAS.
+// For tests of the agent: a small OTLP receiver, and a program that plays NCCL's RAS.
 //
-// Thread rule: Confined, but OtlpReceiver and FakeRas: Thread-safe, one thread of its own each.
+// Thread rule: Thread-safe, one thread of its own each.
 #pragma once
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <poll.h>
-#include <stdlib.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <atomic>
-#include <chrono>
 #include <cstdint>
-#include <filesystem>
-#include <functional>
 #include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "base/characters.h"
-#include "base/clock.h"
 #include "base/files.h"
 #include "base/text.h"
 #include "model/telemetry.h"
@@ -30,29 +24,6 @@
 #include "wire/otlp.h"
 
 namespace lockstep::testing {
-
-class TempFolder {
- public:
-  TempFolder() {
-    char pattern[] = "/tmp/lockstep-agent-XXXXXX";
-    path_ = ::mkdtemp(pattern);
-  }
-  ~TempFolder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
-
-class StandingClock final : public Clock {
- public:
-  int64_t unix_ns() const override { return now_ns + 1'700'000'000'000'000'000; }
-  int64_t monotonic_ns() const override { return now_ns; }
-  std::atomic<int64_t> now_ns = 1'000'000'000'000;  // threads of the agent read it too
-};
 
 // Listens on this port of loopback; 0 takes a free one and says which.
 inline UniqueFd listen_on_loopback(uint16_t& port) {
@@ -120,15 +91,6 @@ class FakeRas {
   std::atomic<int> connections_{0};
   std::thread thread_;
 };
-
-inline bool eventually(const std::function<bool()>& condition, int64_t timeout_ms = 10'000) {
-  auto deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(timeout_ms);
-  while (!condition()) {
-    if (std::chrono::steady_clock::now() > deadline) return false;
-    std::this_thread::sleep_for(std::chrono::milliseconds(2));
-  }
-  return true;
-}
 
 // Answers each POST with the next of `answers` (200 when there are none left) and keeps what it accepted.
 class OtlpReceiver {

@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <cstdlib>
-#include <filesystem>
 #include <limits>
 
 #include "api/readiness.h"
@@ -18,17 +17,13 @@
 #include "store/sqlite_state_store.h"
 #include "store/store_counters.h"
 #include "store/testing/memory_metric_reader.h"
+#include "testing/fake_clock.h"
+#include "testing/temporary_folder.h"
 
 namespace lockstep {
 namespace {
 
 using simdjson::dom::element;
-
-struct TestClock final : Clock {
-  int64_t now = 1'000'000'000'000;
-  int64_t unix_ns() const override { return now; }
-  int64_t monotonic_ns() const override { return now; }
-};
 
 struct TestDiagnosis final : VerdictSource {
   std::vector<Verdict> list;
@@ -58,10 +53,7 @@ Verdict verdict_of(std::string id, std::string job_id, VerdictState state, Verdi
 class ApiTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    char pattern[] = "/tmp/lockstep_api_XXXXXX";
-    ASSERT_NE(mkdtemp(pattern), nullptr);
-    folder_ = pattern;
-    Result<std::unique_ptr<StateStore>> state = open_sqlite_state_store(folder_ + "/state.sqlite");
+    Result<std::unique_ptr<StateStore>> state = open_sqlite_state_store(folder_.path() + "/state.sqlite");
     ASSERT_TRUE(state.ok());
     state_ = std::move(*state);
     feedback_ = std::make_unique<FeedbackBook>(*state_, counters_, nullptr);
@@ -69,11 +61,10 @@ class ApiTest : public ::testing::Test {
     for (int64_t step = 0; step < 10; ++step) {
       for (int32_t rank = 0; rank < 4; ++rank) {
         if (rank == 3 && step == 5) continue;  // never arrived
-        steps_.append_step(identity_of(rank), step_of(step, rank == 2), clock_.now - (9 - step) * 1'000'000);
+        steps_.append_step(identity_of(rank), step_of(step, rank == 2), clock_.unix_ns() - (9 - step) * 1'000'000);
       }
     }
   }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
 
   static Identity identity_of(int32_t rank, std::string job_id = "llama-70b") {
     return {.job_id = std::move(job_id),
@@ -155,9 +146,9 @@ class ApiTest : public ::testing::Test {
   static double number(element value) { return value.get_double().value(); }
 
   double gpu_hour_price_ = 0;
-  std::string folder_;
+  testing::TemporaryFolder folder_;
   std::string web_folder_;
-  TestClock clock_;
+  testing::FakeClock clock_{1'000'000'000'000};
   Counters counters_{kStoreCounters};
   MemoryStepStore steps_{{}, counters_};
   MemorySpanStore spans_{{}, counters_};
@@ -176,10 +167,10 @@ class ApiTest : public ::testing::Test {
 };
 
 TEST_F(ApiTest, JobsAreListedWorstFirst) {
-  steps_.append_step(identity_of(0, "a-fine"), step_of(1, false), clock_.now);
-  steps_.append_step(identity_of(0, "b-stuck"), step_of(1, false), clock_.now);
-  steps_.append_step(identity_of(0, "c-maybe"), step_of(1, false), clock_.now);
-  steps_.append_step(identity_of(0, "d-gone"), step_of(1, false), clock_.now - 31'000'000'000);
+  steps_.append_step(identity_of(0, "a-fine"), step_of(1, false), clock_.unix_ns());
+  steps_.append_step(identity_of(0, "b-stuck"), step_of(1, false), clock_.unix_ns());
+  steps_.append_step(identity_of(0, "c-maybe"), step_of(1, false), clock_.unix_ns());
+  steps_.append_step(identity_of(0, "d-gone"), step_of(1, false), clock_.unix_ns() - 31'000'000'000);
   diagnosis_.list = {verdict_of("v1", "llama-70b", VerdictState::kConfirmed, VerdictKind::kSlow, 5),
                      verdict_of("v2", "b-stuck", VerdictState::kConfirmed, VerdictKind::kHang, 6),
                      verdict_of("v3", "c-maybe", VerdictState::kSuspected, VerdictKind::kSlow, 7),
@@ -211,14 +202,14 @@ TEST_F(ApiTest, AJobSaysWhereItStands) {
   EXPECT_EQ(text(job["state"]), "running");
   EXPECT_EQ(job["last_step"].get_int64().value(), 9);
   EXPECT_EQ(number(job["step_ms"]), 100.0);
-  EXPECT_EQ(job["last_seen_unix_ns"].get_int64().value(), clock_.now);
+  EXPECT_EQ(job["last_seen_unix_ns"].get_int64().value(), clock_.unix_ns());
   EXPECT_EQ(text(job["health"]), "slow");
   EXPECT_EQ(text(job["sentence"]), "Verdict v1");
   EXPECT_EQ(job["verdicts_open"].get_int64().value(), 1);
 
-  clock_.now += 31'000'000'000;
+  clock_.advance(31'000'000'000);
   EXPECT_EQ(text(json("/api/jobs/llama-70b")["state"]), "silent");
-  for (int32_t rank = 0; rank < 4; ++rank) steps_.rank_ended(identity_of(rank), true, clock_.now);
+  for (int32_t rank = 0; rank < 4; ++rank) steps_.rank_ended(identity_of(rank), true, clock_.unix_ns());
   EXPECT_EQ(text(json("/api/jobs/llama-70b")["state"]), "ended");
 }
 
@@ -249,7 +240,7 @@ TEST_F(ApiTest, PartsThatTheAgentCouldTellAreShownAsTheyAre) {
     // compute, communication, input, host, checkpoint, idle
     step.split_ns = {50'000'000, 20'000'000, 2'000'000, 20'000'000, 7'000'000, 1'000'000};
     if (rank == 1) step.split_ns = {60'000'000, 10'000'000, 2'000'000, 20'000'000, 7'000'000, 1'000'000};
-    steps_.append_step(identity_of(rank, "split"), step, clock_.now);
+    steps_.append_step(identity_of(rank, "split"), step, clock_.unix_ns());
   }
   element parts = json("/api/jobs/split/why")["breakdown"];
   const std::map<std::string, double> expected{{"compute", 0.55}, {"waiting", 0.05}, {"communication", 0.1},
@@ -279,7 +270,7 @@ TEST_F(ApiTest, CostSharesAddToOneAndMoneyIsShownOnlyWhereThereIsAPrice) {
     for (int32_t rank = 0; rank < 4; ++rank) {
       StepSummary summary = step_of(step, rank == 2);
       if (step >= 25) summary.duration_ns += 50'000'000;
-      steps_.append_step(identity_of(rank), summary, clock_.now);
+      steps_.append_step(identity_of(rank), summary, clock_.unix_ns());
     }
   }
   Verdict verdict = verdict_of("v-1", "llama-70b", VerdictState::kConfirmed, VerdictKind::kSlow, 5);
@@ -318,7 +309,7 @@ TEST_F(ApiTest, MfuSaysWhatIsMissingOrStepsDownToWhatWasAchieved) {
       summary.split_known = true;
       summary.split_ns = {70'000'000, 25'000'000, 5'000'000, 0, 0, 0};
       summary.scalars = {{"flops", 3e12}, {"peak_flops", 100e12}};
-      steps_.append_step(identity_of(rank), summary, clock_.now);
+      steps_.append_step(identity_of(rank), summary, clock_.unix_ns());
     }
   }
   element mfu = json("/api/jobs/llama-70b/mfu");
@@ -336,7 +327,7 @@ TEST_F(ApiTest, ARankShowsTheNumbersOfAStepAndItsMfuWhereFlopsAndPeakWereTold) {
   StepSummary step = step_of(0, false);
   step.duration_ns = 100'000'000;
   step.scalars = {{"flops", 3e12}, {"learning_rate", 1e-5}, {"loss", 2.5}, {"peak_flops", 60e12}};
-  steps_.append_step(identity_of(0, "told"), step, clock_.now);
+  steps_.append_step(identity_of(0, "told"), step, clock_.unix_ns());
   element told = json("/api/jobs/told/ranks/0")["steps"].at(0);
   EXPECT_EQ(number(told["scalars"]["loss"]), 2.5);
   EXPECT_EQ(number(told["scalars"]["learning_rate"]), 1e-5);
@@ -390,7 +381,7 @@ TEST_F(ApiTest, WhatAPersonSaysOfAVerdictIsKeptShownAndCanBeTakenBack) {
   EXPECT_FALSE(said["right"].get_bool().value());
   EXPECT_EQ(text(said["said"]), "slow-compute");
   EXPECT_EQ(text(said["note"]), "swapped the GPU");
-  EXPECT_EQ(said["at_unix_ns"].get_int64().value(), clock_.now);
+  EXPECT_EQ(said["at_unix_ns"].get_int64().value(), clock_.unix_ns());
   // The last word counts, and is there after a restart.
   ASSERT_EQ(post("/api/verdicts/" + id + "/feedback", R"({"right": true})").status, 200);
   feedback_ = std::make_unique<FeedbackBook>(*state_, counters_, nullptr);
@@ -500,7 +491,7 @@ TEST_F(ApiTest, StepsAreAMatrixOfRanksAndSteps) {
 TEST_F(ApiTest, NumbersHaveThreeDecimals) {
   StepSummary odd = step_of(10, false);
   odd.duration_ns = 123'456'789;
-  steps_.append_step(identity_of(0), odd, clock_.now);
+  steps_.append_step(identity_of(0), odd, clock_.unix_ns());
   std::string body = get("/api/jobs/llama-70b/steps", "from=10&to=10").body;
   EXPECT_NE(body.find("\"step_ms\":[123.457]"), std::string::npos) << body;
 }
@@ -509,7 +500,7 @@ TEST_F(ApiTest, ALargeJobIsCutToTheFirstRanksAndSaysSo) {
   for (int32_t rank = 0; rank < 5000; ++rank) {
     Identity identity = identity_of(rank, "large");
     identity.world_size = 5000;
-    steps_.append_step(identity, step_of(0, rank == 4999), clock_.now);
+    steps_.append_step(identity, step_of(0, rank == 4999), clock_.unix_ns());
   }
   element answer = json("/api/jobs/large/steps");
   EXPECT_EQ(answer["ranks"].get_array().size(), 4096u);
@@ -525,8 +516,8 @@ TEST_F(ApiTest, RanksAreListedWorstFirst) {
   RankStatus status;
   status.step = 10;
   status.quiet_ns = 5'000'000'000;
-  steps_.append_status(identity_of(1), status, clock_.now);
-  steps_.rank_ended(identity_of(0), false, clock_.now);
+  steps_.append_status(identity_of(1), status, clock_.unix_ns());
+  steps_.rank_ended(identity_of(0), false, clock_.unix_ns());
   element answer = json("/api/jobs/llama-70b/ranks", "last=4");
   EXPECT_EQ(answer["from_step"].get_int64().value(), 6);
   EXPECT_EQ(answer["to_step"].get_int64().value(), 9);
@@ -547,13 +538,13 @@ TEST_F(ApiTest, RanksAreListedWorstFirst) {
   for (element rank : answer["ranks"].get_array()) status_of[rank["rank"].get_int64().value()] = text(rank["status"]);
   EXPECT_EQ(status_of[0], "failed");
   EXPECT_EQ(status_of[1], "quiet");
-  clock_.now += 31'000'000'000;
+  clock_.advance(31'000'000'000);
   EXPECT_EQ(text(json("/api/jobs/llama-70b/ranks")["ranks"].at(0)["status"]), "silent");
 }
 
 TEST_F(ApiTest, ARankShowsItsStepsCommunicatorsFlowsAndWhereItStands) {
   steps_.append_comm(identity_of(2), {.comm_id = 0x1a, .size = 4, .rank_in_comm = 2, .nodes = 2, .name = "world"},
-                     clock_.now);
+                     clock_.unix_ns());
   RankStatus status;
   status.quiet_ns = 1'500'000;
   status.phase = Phase::kForward;
@@ -564,7 +555,7 @@ TEST_F(ApiTest, ARankShowsItsStepsCommunicatorsFlowsAndWhereItStands) {
                           .collective = {.state = OpState::kStarted, .ordinal = 7, .function = "AllReduce"},
                           .launched = 9,
                           .proxy = {.state = "peer", .peer = 3}});
-  steps_.append_status(identity_of(2), status, clock_.now);
+  steps_.append_status(identity_of(2), status, clock_.unix_ns());
   element rank = json("/api/jobs/llama-70b/ranks/2", "last=3");
   EXPECT_EQ(text(rank["host"]), "node-1");
   EXPECT_EQ(rank["steps"].get_array().size(), 3u);
@@ -588,8 +579,8 @@ TEST_F(ApiTest, ARankShowsItsStepsCommunicatorsFlowsAndWhereItStands) {
 }
 
 TEST_F(ApiTest, AgentsSayWhenTheyWereLastHeardOfAndWhatTheyLost) {
-  agents_.seen("node-0", clock_.now - 40'000'000'000, 0);
-  agents_.seen("node-1", clock_.now, 12);
+  agents_.seen("node-0", clock_.unix_ns() - 40'000'000'000, 0);
+  agents_.seen("node-1", clock_.unix_ns(), 12);
   element answer = json("/api/agents");
   EXPECT_EQ(answer["total"].get_int64().value(), 2);
   EXPECT_EQ(text(answer["agents"].at(0)["status"]), "silent");
@@ -673,7 +664,7 @@ TEST_F(ApiTest, AnUnknownJobIs404WithASuggestionWhereOneIsNear) {
 }
 
 TEST_F(ApiTest, AJobIdMayHoldASlash) {
-  steps_.append_step(identity_of(0, "team/bert"), step_of(1, false), clock_.now);
+  steps_.append_step(identity_of(0, "team/bert"), step_of(1, false), clock_.unix_ns());
   EXPECT_EQ(text(json("/api/jobs/team/bert")["job_id"]), "team/bert");
   EXPECT_EQ(text(json("/api/jobs/team/bert/why")["job"]["job_id"]), "team/bert");
   EXPECT_EQ(text(json("/api/jobs/team/bert/ranks/0")["job_id"]), "team/bert");
@@ -744,16 +735,16 @@ TEST_F(ApiTest, EveryRouteOfTheTableAnswers) {
   // Something for the routes that show a step, a trace or a service.
   StepDetail detail;
   detail.step = 7;
-  detail.start_unix_ns = clock_.now;
+  detail.start_unix_ns = clock_.unix_ns();
   detail.duration_ns = 100'000'000;
   ResourceGroup group;
   group.resource = to_resource(identity_of(0));
   group.spans = to_spans(identity_of(0), detail, SampledFor::kPeriodic);
-  spans_.append(group, clock_.now);
+  spans_.append(group, clock_.unix_ns());
   group.resource = {{"service.name", "vllm"}};
   group.spans.resize(1);
   group.spans[0].trace_id = TraceId{1};
-  spans_.append(group, clock_.now);
+  spans_.append(group, clock_.unix_ns());
   const std::string trace_id = to_hex(step_trace_id("llama-70b", 0, 7));
   diagnosis_.list = {verdict_of("v1", "llama-70b", VerdictState::kConfirmed, VerdictKind::kSlow, 5)};
   for (const Route& route : routes()) {
@@ -782,15 +773,15 @@ TEST_F(ApiTest, EveryRouteOfTheTableAnswers) {
 }
 
 TEST_F(ApiTest, TheWebUiIsServedFromItsFolderAndNothingElseIs) {
-  web_folder_ = folder_ + "/web";
+  web_folder_ = folder_.path() + "/web";
   ASSERT_TRUE(make_directories(web_folder_ + "/assets").ok());
   ASSERT_TRUE(write_file_atomically(web_folder_ + "/index.html", "<html>index</html>").ok());
   ASSERT_TRUE(write_file_atomically(web_folder_ + "/assets/app-1a2b.js", "code").ok());
   ASSERT_TRUE(write_file_atomically(web_folder_ + "/.hidden", "hidden").ok());
-  ASSERT_TRUE(write_file_atomically(folder_ + "/secret.txt", "secret").ok());
-  ASSERT_TRUE(make_directories(folder_ + "/web-other").ok());
-  ASSERT_TRUE(write_file_atomically(folder_ + "/web-other/secret.txt", "secret").ok());
-  ASSERT_EQ(symlink((folder_ + "/secret.txt").c_str(), (web_folder_ + "/link.txt").c_str()), 0);
+  ASSERT_TRUE(write_file_atomically(folder_.path() + "/secret.txt", "secret").ok());
+  ASSERT_TRUE(make_directories(folder_.path() + "/web-other").ok());
+  ASSERT_TRUE(write_file_atomically(folder_.path() + "/web-other/secret.txt", "secret").ok());
+  ASSERT_EQ(symlink((folder_.path() + "/secret.txt").c_str(), (web_folder_ + "/link.txt").c_str()), 0);
 
   EXPECT_EQ(get("/").body, "<html>index</html>");
   EXPECT_EQ(get("/").header("content-type"), "text/html; charset=utf-8");

@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
-#include <filesystem>
 #include <new>
 
 #include "apply/applier.h"
@@ -14,6 +13,7 @@
 #include "store/memory_step_store.h"
 #include "store/steps/columnar_step_store.h"
 #include "store/store_counters.h"
+#include "testing/temporary_folder.h"
 
 namespace lockstep {
 namespace {
@@ -247,12 +247,11 @@ TEST_F(AttemptsApplied, AStatusFromAClockThatIsAheadDoesNotKeepLaterOnesOut) {
 // A data folder as it was left by a server that believed everything.
 TEST(AttemptsOnDisk, AJobThatIsSilencedOnDiskIsHeardAgainAfterARestart) {
   for (int64_t poison : {INT64_MAX, kAttemptMost}) {
-    char pattern[] = "/tmp/lockstep_attempts_XXXXXX";
-    ASSERT_NE(mkdtemp(pattern), nullptr);
+    const testing::TemporaryFolder folder;
     SystemClock clock;
     Counters counters{kStoreCounters};
     ColumnarStepStoreOptions options;
-    options.folder = pattern;
+    options.folder = folder.path();
     options.days = 100'000;
     options.background = false;
     StepSummary summary;
@@ -283,7 +282,6 @@ TEST(AttemptsOnDisk, AJobThatIsSilencedOnDiskIsHeardAgainAfterARestart) {
     EXPECT_EQ(store->job("job")->last_step, 5) << poison;
     EXPECT_EQ(store->steps("job", 0, 5).size(), 6u) << poison << ": those from before it was silenced are seen again";
     store.reset();
-    std::filesystem::remove_all(pattern);
   }
 }
 

@@ -9,18 +9,14 @@
 #include <filesystem>
 
 #include "base/failing_disk.h"
+#include "testing/temporary_folder.h"
 
 namespace lockstep {
 namespace {
 
 struct FilesTest : ::testing::Test {
-  std::string folder;
-  FilesTest() {
-    char pattern[] = "/tmp/lockstep-files-XXXXXX";
-    folder = ::mkdtemp(pattern);
-  }
-  ~FilesTest() override { std::filesystem::remove_all(folder); }
-  std::string at(const std::string& name) const { return folder + "/" + name; }
+  testing::TemporaryFolder folder;
+  std::string at(const std::string& name) const { return folder.path() + "/" + name; }
 };
 
 TEST_F(FilesTest, WhatIsWrittenIsRead) {
@@ -29,7 +25,7 @@ TEST_F(FilesTest, WhatIsWrittenIsRead) {
   EXPECT_EQ(*read_file(at("f"), 100), content);
   ASSERT_TRUE(write_file_atomically(at("f"), "shorter").ok());
   EXPECT_EQ(*read_file(at("f"), 100), "shorter");
-  EXPECT_EQ(*list_directory(folder), std::vector<std::string>{"f"});  // nothing is left beside it
+  EXPECT_EQ(*list_directory(folder.path()), std::vector<std::string>{"f"});  // nothing is left beside it
 }
 
 TEST_F(FilesTest, AReadIsBounded) {
@@ -69,9 +65,9 @@ TEST_F(FilesTest, AParentIsSyncedAfterItGotAFolder) {
   {
     disk::FailingDisk watched([&](const disk::Call& call) {
       const std::string_view path = call.path;
-      if (path.starts_with(folder)) {
+      if (path.starts_with(folder.path())) {
         const char* what = call.kind == Kind::kMakeFolder ? "make " : call.kind == Kind::kSyncFolder ? "sync " : "";
-        calls.push_back(what + std::string(path.substr(folder.size())));
+        calls.push_back(what + std::string(path.substr(folder.path().size())));
       }
       return 0;
     });
@@ -85,13 +81,13 @@ TEST_F(FilesTest, AParentIsSyncedAfterItGotAFolder) {
 
 TEST_F(FilesTest, ListsNamesSorted) {
   for (const char* name : {"b", "a", ".hidden"}) ASSERT_TRUE(write_file_atomically(at(name), "").ok());
-  EXPECT_EQ(*list_directory(folder), (std::vector<std::string>{".hidden", "a", "b"}));
+  EXPECT_EQ(*list_directory(folder.path()), (std::vector<std::string>{".hidden", "a", "b"}));
 }
 
 TEST_F(FilesTest, ADescriptorIsClosedOnceByItsLastOwner) {
   int number = -1;
   {
-    UniqueFd first(::open(folder.c_str(), O_RDONLY));
+    UniqueFd first(::open(folder.path().c_str(), O_RDONLY));
     number = first.get();
     UniqueFd second(std::move(first));
     EXPECT_FALSE(first.valid());
@@ -102,7 +98,7 @@ TEST_F(FilesTest, ADescriptorIsClosedOnceByItsLastOwner) {
     EXPECT_EQ(third.get(), number);
   }
   EXPECT_EQ(::fcntl(number, F_GETFD), -1);
-  UniqueFd again(::open(folder.c_str(), O_RDONLY));
+  UniqueFd again(::open(folder.path().c_str(), O_RDONLY));
   number = again.get();
   again.reset();
   EXPECT_FALSE(again.valid());

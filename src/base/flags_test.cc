@@ -6,6 +6,7 @@
 #include <cstdlib>
 
 #include "base/files.h"
+#include "testing/temporary_folder.h"
 
 namespace lockstep {
 namespace {
@@ -122,13 +123,10 @@ struct SettingsTest : ::testing::Test {
   bool insecure = false;
   std::vector<std::string> names, headers;
   Flags flags{"lockstep-agent", "a daemon"};
-  std::string folder;
-  std::string file;
+  testing::TemporaryFolder folder;
+  const std::string file = folder.path() + "/agent.conf";
 
   SettingsTest() {
-    char pattern[] = "/tmp/lockstep-flags-XXXXXX";
-    folder = mkdtemp(pattern);
-    file = folder + "/agent.conf";
     flags.text(&server, "--server", "URL", "where")
         .number(&spool_mb, "--spool-mb", "N", "disk", 1, 1000)
         .toggle(&insecure, "--insecure", "no checks")
@@ -140,8 +138,6 @@ struct SettingsTest : ::testing::Test {
   ~SettingsTest() override {
     for (const char* name : {"LSTEST_SPOOL_MB", "LSTEST_SERVER", "LSTEST_CONFIG", "LSTEST_NAMES", "LSTEST_SPOLL_MB"})
       unsetenv(name);
-    unlink(file.c_str());
-    rmdir(folder.c_str());
   }
   void write(const std::string& content) { ASSERT_TRUE(write_file_atomically(file, content).ok()); }
   std::string error(const std::vector<std::string>& arguments) {
@@ -193,7 +189,7 @@ TEST_F(SettingsTest, AVariableOfThePrefixThatIsNoOptionIsAMistake) {
 
 TEST_F(SettingsTest, AFileThatIsAskedForMustBeThereTheDefaultNeedNot) {
   EXPECT_EQ(error({}), "accepted");
-  EXPECT_NE(error({"--config", folder + "/none.conf"}).find("none.conf"), std::string::npos);
+  EXPECT_NE(error({"--config", folder.path() + "/none.conf"}).find("none.conf"), std::string::npos);
 }
 
 TEST_F(SettingsTest, ASecretIsNotShown) {

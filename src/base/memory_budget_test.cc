@@ -6,6 +6,8 @@
 #include <filesystem>
 #include <fstream>
 
+#include "testing/temporary_folder.h"
+
 namespace lockstep {
 namespace {
 
@@ -94,8 +96,8 @@ TEST(MemoryPool, TakesInStepsForManyAndGivesBackWhenTheyLeave) {
 }
 
 TEST(MemoryLimit, IsTheLowestOfTheMachineAndTheCgroupsAround) {
-  const std::string root = ::testing::TempDir() + "/memory_limit";
-  std::filesystem::remove_all(root);
+  const testing::TemporaryFolder folder;
+  const std::string& root = folder.path();
   auto write = [&](const std::string& path, const char* text) {
     std::filesystem::create_directories(std::filesystem::path(root + path).parent_path());
     std::ofstream(root + path) << text;
@@ -111,7 +113,6 @@ TEST(MemoryLimit, IsTheLowestOfTheMachineAndTheCgroupsAround) {
   write("/sys/fs/cgroup/memory/pod/memory.limit_in_bytes", "9223372036854771712\n");
   write("/sys/fs/cgroup/memory/pod/one/memory.limit_in_bytes", "400000\n");
   EXPECT_EQ(memory_limit_bytes(root), 400'000u);
-  std::filesystem::remove_all(root);
 }
 
 TEST(MemoryLimit, OfThisProcessIsKnownAndItsResidentMemoryTold) {

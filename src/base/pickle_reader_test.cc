@@ -5,11 +5,12 @@
 
 #include <bit>
 #include <cstdlib>
-#include <filesystem>
 #include <fstream>
 
 #include "base/files.h"
 #include "base/text.h"
+#include "testing/hex.h"
+#include "testing/temporary_folder.h"
 
 namespace lockstep {
 namespace {
@@ -24,11 +25,7 @@ std::string canonical(PickleValue value, int depth = 0) {
   if (std::optional<int64_t> whole = value.integer()) return format("i%lld", static_cast<long long>(*whole));
   if (std::optional<double> number = value.number())
     return format("f%016llx", static_cast<unsigned long long>(std::bit_cast<uint64_t>(*number)));
-  if (std::optional<std::string_view> text = value.text()) {
-    std::string hex = "s";
-    for (char c : *text) hex += format("%02x", static_cast<unsigned>(static_cast<uint8_t>(c)));
-    return hex;
-  }
+  if (std::optional<std::string_view> text = value.text()) return "s" + testing::hex(*text);
   std::string all = value.is_dict() ? "{" : "[";
   for (size_t i = 0; i < value.size(); ++i) {
     if (value.is_dict()) all += canonical(value.key(i), depth + 1) + "=";
@@ -71,28 +68,16 @@ for number in range(count):
         open(f"{folder}/{number}.{protocol}", "wb").write(pickle.dumps(value, protocol))
 )python";
 
-class Folder {
- public:
-  Folder() {
-    char pattern[] = "/tmp/lockstep-pickle-XXXXXX";
-    path = ::mkdtemp(pattern);
-  }
-  ~Folder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path, ignored);
-  }
-  std::string path;
-};
-
 TEST(Pickle, ReadsWhatPythonWrites) {
   constexpr int kValues = 200;
-  Folder folder;
-  std::ofstream(folder.path + "/peer.py") << kPeer;
-  const std::string command = format("python3 %s/peer.py %s %d 7", folder.path.c_str(), folder.path.c_str(), kValues);
+  testing::TemporaryFolder folder;
+  std::ofstream(folder.path() + "/peer.py") << kPeer;
+  const std::string command =
+      format("python3 %s/peer.py %s %d 7", folder.path().c_str(), folder.path().c_str(), kValues);
   if (std::system("python3 -c pass") != 0) GTEST_SKIP() << "no python3 here";
   ASSERT_EQ(std::system(command.c_str()), 0);
   for (int number = 0; number < kValues; ++number) {
-    const std::string stem = format("%s/%d.", folder.path.c_str(), number);
+    const std::string stem = format("%s/%d.", folder.path().c_str(), number);
     Result<std::string> expected = read_file(stem + "text", 64 << 20);
     ASSERT_TRUE(expected.ok());
     for (int protocol = 2; protocol <= 5; ++protocol) {

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "testing/eventually.h"
+
 namespace lockstep {
 namespace {
 
@@ -109,13 +111,10 @@ TEST(ChildProcess, DiesWithItsParent) {
   ASSERT_EQ(read(report[0], &pid, sizeof pid), static_cast<ssize_t>(sizeof pid));
   ASSERT_GT(pid, 0);
   // The grandchild ends up with init, or with us as a zombie nobody reaps: ask for its state, not for its pid.
-  bool gone = false;
-  for (int i = 0; i < 500 && !gone; ++i) {
+  EXPECT_TRUE(testing::eventually([&] {
     const auto status = read_file("/proc/" + std::to_string(pid) + "/stat", 4'096);
-    gone = !status.ok() || status->find(") Z ") != std::string::npos;
-    usleep(10'000);
-  }
-  EXPECT_TRUE(gone);
+    return !status.ok() || status->find(") Z ") != std::string::npos;
+  }));
 }
 
 TEST(ProgramDirectory, IsWhereThisTestProgramLies) {
@@ -129,12 +128,11 @@ TEST(ProcessState, TellsARunningAStoppedAndAnEndedProcessApart) {
   const uint64_t ticks = process_state(child->pid()).start_ticks;
   EXPECT_GE(ticks, process_state(getpid()).start_ticks);
   child->signal(SIGSTOP);
-  for (int i = 0; i < 1000 && !process_state(child->pid()).stopped(); ++i) usleep(1000);
-  EXPECT_TRUE(process_state(child->pid()).stopped());
+  EXPECT_TRUE(testing::eventually([&] { return process_state(child->pid()).stopped(); }));
   EXPECT_EQ(process_state(child->pid()).start_ticks, ticks);
   kill(child->pid(), SIGKILL);
-  for (int i = 0; i < 1000 && process_state(child->pid()).start_ticks != 0; ++i) usleep(1000);
-  EXPECT_EQ(process_state(child->pid()).start_ticks, 0u) << "ended, though nobody has waited for it";
+  EXPECT_TRUE(testing::eventually([&] { return process_state(child->pid()).start_ticks == 0; }))
+      << "ended, though nobody has waited for it";
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "base/files.h"
+#include "testing/temporary_folder.h"
 
 namespace lockstep {
 namespace {
@@ -16,9 +17,8 @@ namespace {
 TEST(Systemd, IsToldWhereItListensAndElseNothingHappens) {
   unsetenv("NOTIFY_SOCKET");
   EXPECT_FALSE(systemd_notify("READY=1"));
-  char pattern[] = "/tmp/lockstep-systemd-XXXXXX";
-  const std::string folder = mkdtemp(pattern);
-  const std::string path = folder + "/notify";
+  const testing::TemporaryFolder folder;
+  const std::string path = folder.path() + "/notify";
   UniqueFd socket(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
@@ -30,8 +30,6 @@ TEST(Systemd, IsToldWhereItListensAndElseNothingHappens) {
   EXPECT_EQ(::recv(socket.get(), got, sizeof got, 0), 7);
   EXPECT_STREQ(got, "READY=1");
   unsetenv("NOTIFY_SOCKET");
-  unlink(path.c_str());
-  rmdir(folder.c_str());
 }
 
 TEST(Systemd, TheWatchdogIsForTheProcessItNames) {

@@ -12,6 +12,8 @@
 #include <filesystem>
 #include <fstream>
 
+#include "testing/temporary_folder.h"
+
 namespace lockstep {
 namespace {
 
@@ -19,23 +21,17 @@ namespace {
 class UserFilesTest : public ::testing::TestWithParam<bool> {
  protected:
   UserFilesTest() {
-    char pattern[] = "/tmp/lockstep-user-XXXXXX";
-    root_ = ::mkdtemp(pattern);
-    std::filesystem::create_directory(root_ + "/own");
-    folder_ = *UserFolder::open(root_ + "/own");
+    std::filesystem::create_directory(root_.path() + "/own");
+    folder_ = *UserFolder::open(root_.path() + "/own");
     without_openat2(GetParam());
   }
-  ~UserFilesTest() override {
-    without_openat2(false);
-    std::error_code ignored;
-    std::filesystem::remove_all(root_, ignored);
-  }
-  std::string own(const std::string& name) const { return root_ + "/own/" + name; }
+  ~UserFilesTest() override { without_openat2(false); }
+  std::string own(const std::string& name) const { return root_.path() + "/own/" + name; }
   UserFileRefused refused(const std::string& name, UserFileWanted wanted = {}) const {
     return folder_->open_file(name, wanted).refused;
   }
 
-  std::string root_;
+  testing::TemporaryFolder root_;
   std::shared_ptr<const UserFolder> folder_;
 };
 
@@ -57,13 +53,13 @@ TEST_P(UserFilesTest, AFileOfTheOwnerIsOpenedAndRead) {
 }
 
 TEST_P(UserFilesTest, NoLinkIsFollowedAnywhereOnTheWay) {
-  std::ofstream(root_ + "/secret") << "secret";
-  std::filesystem::create_directory(root_ + "/other");
-  std::ofstream(root_ + "/other/x") << "secret";
+  std::ofstream(root_.path() + "/secret") << "secret";
+  std::filesystem::create_directory(root_.path() + "/other");
+  std::ofstream(root_.path() + "/other/x") << "secret";
   std::ofstream(own("real")) << "mine";
-  std::filesystem::create_symlink(root_ + "/secret", own("last"));
+  std::filesystem::create_symlink(root_.path() + "/secret", own("last"));
   std::filesystem::create_symlink("real", own("inside"));
-  std::filesystem::create_symlink(root_ + "/other", own("between"));
+  std::filesystem::create_symlink(root_.path() + "/other", own("between"));
   std::filesystem::create_symlink("../other", own("relative"));
   for (const char* name : {"last", "inside", "between/x", "relative/x"})
     EXPECT_EQ(refused(name), UserFileRefused::kLink) << name;
@@ -143,15 +139,15 @@ TEST_P(UserFilesTest, AFileThatAnotherHoldsALeaseOnIsNotWaitedFor) {
 TEST_P(UserFilesTest, AHeldFolderIsTheSameWhateverItsNameComesToMean) {
   std::ofstream(own("a")) << "mine";
   EXPECT_TRUE(folder_->is_in_place());
-  std::filesystem::rename(root_ + "/own", root_ + "/away");
-  std::filesystem::create_directory(root_ + "/elsewhere");
-  std::ofstream(root_ + "/elsewhere/a") << "not mine";
-  std::filesystem::create_symlink("elsewhere", root_ + "/own");
+  std::filesystem::rename(root_.path() + "/own", root_.path() + "/away");
+  std::filesystem::create_directory(root_.path() + "/elsewhere");
+  std::ofstream(root_.path() + "/elsewhere/a") << "not mine";
+  std::filesystem::create_symlink("elsewhere", root_.path() + "/own");
   EXPECT_FALSE(folder_->is_in_place());
   EXPECT_EQ(*folder_->read_file("a", 100), "mine");
   folder_->remove("a");
-  EXPECT_TRUE(std::filesystem::exists(root_ + "/elsewhere/a"));
-  EXPECT_FALSE(std::filesystem::exists(root_ + "/away/a"));
+  EXPECT_TRUE(std::filesystem::exists(root_.path() + "/elsewhere/a"));
+  EXPECT_FALSE(std::filesystem::exists(root_.path() + "/away/a"));
 }
 
 TEST_P(UserFilesTest, AFolderIsListedInPartsAndBeginsAgain) {
@@ -165,7 +161,7 @@ TEST_P(UserFilesTest, AFolderIsListedInPartsAndBeginsAgain) {
     all.insert(all.end(), part.names.begin(), part.names.end());
   }
   std::sort(all.begin(), all.end());
-  EXPECT_EQ(all, *list_directory(root_ + "/own"));
+  EXPECT_EQ(all, *list_directory(root_.path() + "/own"));
   std::ofstream(own("new")) << "";
   EXPECT_EQ(scan.next(100).names.size(), 11u);
 }

@@ -17,6 +17,8 @@
 #include "base/text.h"
 #include "bus/log.h"
 #include "bus/log_counters.h"
+#include "testing/hex.h"
+#include "testing/temporary_folder.h"
 
 namespace lockstep {
 namespace {
@@ -30,15 +32,8 @@ struct Replayed {
 
 class DurableLogTest : public ::testing::Test {
  protected:
-  void SetUp() override {
-    char pattern[] = "/tmp/lockstep_log_XXXXXX";
-    ASSERT_NE(mkdtemp(pattern), nullptr);
-    folder_ = pattern;
-  }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
-
   std::unique_ptr<DurableLog> open(LogOptions options = {}) {
-    options.folder = folder_ + "/log";
+    options.folder = folder_.path() + "/log";
     Result<std::unique_ptr<DurableLog>> log = DurableLog::open(options, counters_);
     EXPECT_TRUE(log.ok()) << (log.ok() ? "" : log.error());
     return log.ok() ? std::move(*log) : nullptr;
@@ -53,8 +48,8 @@ class DurableLogTest : public ::testing::Test {
   }
   std::vector<std::string> segments() {
     std::vector<std::string> paths;
-    Result<std::vector<std::string>> names = list_directory(folder_ + "/log");
-    for (const std::string& name : *names) paths.push_back(folder_ + "/log/" + name);
+    Result<std::vector<std::string>> names = list_directory(folder_.path() + "/log");
+    for (const std::string& name : *names) paths.push_back(folder_.path() + "/log/" + name);
     return paths;
   }
   static void overwrite(const std::string& path, uint64_t at, char byte) {
@@ -62,7 +57,7 @@ class DurableLogTest : public ::testing::Test {
     ASSERT_EQ(pwrite(file.get(), &byte, 1, static_cast<off_t>(at)), 1);
   }
 
-  std::string folder_;
+  testing::TemporaryFolder folder_;
   Counters counters_{kLogCounters};
 };
 
@@ -102,10 +97,8 @@ TEST_F(DurableLogTest, WritesTheBytesOfTheFormatPage) {
   auto log = open();
   ASSERT_TRUE(log->append(RecordKind::kOtlpLogs, 1'700'000'000'000'000'000, "hello").ok());
   std::string bytes = *read_file(segments().at(0), 1000);
-  std::string hex;
-  for (unsigned char byte : bytes) hex += format("%02x", byte);
-  EXPECT_EQ(segments().at(0), folder_ + "/log/00000000000000000001.log");
-  EXPECT_EQ(hex,
+  EXPECT_EQ(segments().at(0), folder_.path() + "/log/00000000000000000001.log");
+  EXPECT_EQ(testing::hex(bytes),
             "4c535231"
             "46aa8a39"
             "05000000"
@@ -146,8 +139,8 @@ TEST_F(DurableLogTest, ATailTornAtEveryByteLeavesTheRecordsBeforeIt) {
   std::string path = segments().at(0);
   std::string whole = *read_file(path, 1000);
   for (size_t size = 44; size < whole.size(); ++size) {
-    std::filesystem::remove_all(folder_ + "/log");
-    ASSERT_TRUE(make_directories(folder_ + "/log").ok());
+    std::filesystem::remove_all(folder_.path() + "/log");
+    ASSERT_TRUE(make_directories(folder_.path() + "/log").ok());
     ASSERT_TRUE(write_file_atomically(path, whole.substr(0, size)).ok());
     log = open();
     std::vector<Replayed> records = replay(*log);
@@ -220,7 +213,7 @@ TEST_F(DurableLogTest, ALogOfAnotherVersionIsRefusedWithBothVersionsNamedAndNoth
   for (const char version : {'2', '0'}) {
     overwrite(segments().at(0), 3, version);
     const std::string before = *read_file(segments().at(0), 1 << 20);
-    Result<std::unique_ptr<DurableLog>> opened = DurableLog::open({.folder = folder_ + "/log"}, counters_);
+    Result<std::unique_ptr<DurableLog>> opened = DurableLog::open({.folder = folder_.path() + "/log"}, counters_);
     ASSERT_FALSE(opened.ok());
     EXPECT_NE(
         opened.error().find(format("a durable log of format version %c, and this server reads version 1", version)),
@@ -377,7 +370,7 @@ TEST_F(DurableLogTest, AFullDiskRefusesWithOneLineAndAcceptsAgainWhenThereIsRoom
 TEST_F(DurableLogTest, ASegmentWhoseSyncFailedIsLeftAndEndsWhereTheNextBegins) {
   using Kind = disk::Call::Kind;
   for (const bool can_cut : {true, false}) {
-    std::filesystem::remove_all(folder_ + "/log");
+    std::filesystem::remove_all(folder_.path() + "/log");
     auto log = open();
     ASSERT_TRUE(log->append(RecordKind::kOtlpLogs, 1, "kept").ok());
     EXPECT_EQ(log->trouble(), std::nullopt);
@@ -432,15 +425,18 @@ TEST_F(DurableLogTest, ReplaysEverythingAppendedBeforeACrash) {
       _exit(0);
     }
     close(pipe_fds[1]);
-    usleep(static_cast<useconds_t>(5'000 + random() % 40'000));
+    // Killed once so much was acknowledged, wherever its threads are then.
+    const size_t enough = 1 + static_cast<size_t>(random()) % 4'000;
+    std::string lines;
+    char buffer[4096];
+    ssize_t got = 0;
+    while (lines.size() < enough && (got = read(pipe_fds[0], buffer, sizeof buffer)) > 0)
+      lines.append(buffer, static_cast<size_t>(got));
     kill(child, SIGKILL);
     int status = 0;
     waitpid(child, &status, 0);
     ASSERT_TRUE(WIFSIGNALED(status)) << "the child ended by itself: " << status;
-    std::string lines;
-    char buffer[4096];
-    for (ssize_t got; (got = read(pipe_fds[0], buffer, sizeof buffer)) > 0;)
-      lines.append(buffer, static_cast<size_t>(got));
+    while ((got = read(pipe_fds[0], buffer, sizeof buffer)) > 0) lines.append(buffer, static_cast<size_t>(got));
     close(pipe_fds[0]);
     for (std::string_view line : split(lines, '\n')) {
       if (!line.empty()) acknowledged[std::string(line)] = 0;

@@ -5,17 +5,12 @@
 
 #include "control/agent_commands.h"
 #include "ingest/counters_table.h"
+#include "testing/fake_clock.h"
 #include "wire/commands.h"
 
 namespace {
 
 using namespace lockstep;
-
-struct MovingClock final : Clock {
-  int64_t now = 1;
-  int64_t unix_ns() const override { return now; }
-  int64_t monotonic_ns() const override { return now; }
-};
 
 struct OneResponder final : HttpResponder {
   std::optional<HttpResponse> answered;
@@ -27,12 +22,12 @@ struct OneResponder final : HttpResponder {
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  static MovingClock clock;
+  static testing::FakeClock clock;
   static Counters counters(kServerCounters);
   static AgentCommands commands({.waiting_max = 8}, clock, counters);
-  clock.now += 1'000'000'000;
-  commands.ask("a", DetailRequest{"job", 0, clock.now & 7, clock.now & 7, {0}});
-  commands.ask("a", StackRequest{"job", clock.now & 7, {0}});
+  clock.advance(1'000'000'000);
+  commands.ask("a", DetailRequest{"job", 0, clock.unix_ns() & 7, clock.unix_ns() & 7, {0}});
+  commands.ask("a", StackRequest{"job", clock.unix_ns() & 7, {0}});
   auto responder = std::make_shared<OneResponder>();
   ServerRequest request;
   request.method = "GET";

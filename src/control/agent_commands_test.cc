@@ -4,18 +4,13 @@
 
 #include "base/text.h"
 #include "ingest/counters_table.h"
+#include "testing/fake_clock.h"
 #include "wire/commands.h"
 
 namespace lockstep {
 namespace {
 
 constexpr int64_t kSecond = 1'000'000'000;
-
-struct TestClock final : Clock {
-  int64_t now = 1'000 * kSecond;
-  int64_t unix_ns() const override { return now; }
-  int64_t monotonic_ns() const override { return now; }
-};
 
 struct TestResponder final : HttpResponder {
   std::optional<HttpResponse> answered;
@@ -30,7 +25,7 @@ struct TestResponder final : HttpResponder {
 };
 
 struct AgentCommandsTest : ::testing::Test {
-  TestClock clock;
+  testing::FakeClock clock;
   Counters counters{kServerCounters};
   AgentCommands commands{{.per_host_max = 4, .commands_max = 6, .waiting_max = 2}, clock, counters};
 
@@ -107,7 +102,7 @@ TEST_F(AgentCommandsTest, ACursorTakesNothingThatWasNotHandedOut) {
 TEST_F(AgentCommandsTest, ACursorOfAnEarlierServerMeansThatEverythingIsNew) {
   commands.ask("a", request(1));
   const std::string cursor = list_of(*poll("host=a")).cursor;
-  clock.now += kSecond;
+  clock.advance(kSecond);
   AgentCommands next({}, clock, counters);
   next.ask("a", request(2));
   EXPECT_EQ(list_of(*poll(next, "host=a&after=" + cursor)).details, std::vector<DetailRequest>{request(2)});
@@ -115,10 +110,10 @@ TEST_F(AgentCommandsTest, ACursorOfAnEarlierServerMeansThatEverythingIsNew) {
 
 TEST_F(AgentCommandsTest, WhoeverWaitsInVainIsToldSoAfterAWhile) {
   auto waits = poll("host=a");
-  clock.now += 24 * kSecond;
+  clock.advance(24 * kSecond);
   commands.tick();
   EXPECT_FALSE(waits->answered);
-  clock.now += kSecond;
+  clock.advance(kSecond);
   commands.tick();
   ASSERT_TRUE(waits->answered);
   EXPECT_EQ(waits->answered->status, 204);
@@ -128,7 +123,7 @@ TEST_F(AgentCommandsTest, WhoeverWaitsInVainIsToldSoAfterAWhile) {
 
 TEST_F(AgentCommandsTest, WhatNobodyFetchesExpires) {
   commands.ask("a", request(1));
-  clock.now += 60 * kSecond;
+  clock.advance(60 * kSecond);
   commands.tick();
   EXPECT_TRUE(poll("host=a")->waits);
   EXPECT_EQ(counters.value("lockstep_commands_expired_total"), 1);

@@ -2,19 +2,14 @@
 
 #include <gtest/gtest.h>
 
+#include "testing/hex.h"
+
 #ifdef LOCKSTEP_NGHTTP2
 #include <nghttp2/nghttp2.h>
 #endif
 
 namespace lockstep {
 namespace {
-
-std::string bytes_of(std::string_view hex) {
-  std::string bytes;
-  for (size_t i = 0; i + 1 < hex.size(); i += 2)
-    bytes += static_cast<char>(std::stoi(std::string(hex.substr(i, 2)), nullptr, 16));
-  return bytes;
-}
 
 TEST(Hpack, ReadsBackWhatItWrites) {
   const HeaderList headers = {{":method", "POST"},
@@ -45,19 +40,19 @@ TEST(Hpack, ReadsTheAnswersOfTheStandardWithHuffmanAndAFullDynamicTable) {
       "88c16196d07abe941054d444a8200595040b8166e084a62d1bffc05a839bd9ab77ad94e7821dd7f2e6c7b335dfdfcd5b3960d5af27087f36"
       "72c1ab270fb5291f9587316065c003ed4ee5b1063d5007",
   };
-  Result<HeaderList> first = decoder.decode(bytes_of(blocks[0]));
+  Result<HeaderList> first = decoder.decode(testing::bytes_of_hex(blocks[0]));
   ASSERT_TRUE(first.ok()) << first.error();
   EXPECT_EQ(*first, (HeaderList{{":status", "302"},
                                 {"cache-control", "private"},
                                 {"date", "Mon, 21 Oct 2013 20:13:21 GMT"},
                                 {"location", "https://www.example.com"}}));
   EXPECT_EQ(decoder.table_bytes(), 222u);
-  Result<HeaderList> second = decoder.decode(bytes_of(blocks[1]));
+  Result<HeaderList> second = decoder.decode(testing::bytes_of_hex(blocks[1]));
   ASSERT_TRUE(second.ok()) << second.error();
   EXPECT_EQ(second->front().second, "307");
   EXPECT_EQ(second->back().second, "https://www.example.com");
   EXPECT_EQ(decoder.table_bytes(), 222u);
-  Result<HeaderList> third = decoder.decode(bytes_of(blocks[2]));
+  Result<HeaderList> third = decoder.decode(testing::bytes_of_hex(blocks[2]));
   ASSERT_TRUE(third.ok()) << third.error();
   EXPECT_EQ(third->at(2).second, "Mon, 21 Oct 2013 20:13:22 GMT");
   EXPECT_EQ(third->at(4).second, "gzip");
@@ -80,7 +75,7 @@ TEST(Hpack, RefusesWhatIsMalformed) {
            "0001618100",        // Huffman: padding of zeros
        }) {
     HpackDecoder decoder(64 * 1024);
-    EXPECT_FALSE(decoder.decode(bytes_of(hex)).ok()) << hex;
+    EXPECT_FALSE(decoder.decode(testing::bytes_of_hex(hex)).ok()) << hex;
   }
 }
 

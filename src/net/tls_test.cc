@@ -5,6 +5,7 @@
 #include "net/grpc_client.h"
 #include "net/http_client.h"
 #include "net/listen_address.h"
+#include "testing/temporary_folder.h"
 
 #ifdef LOCKSTEP_OPENSSL
 #include <openssl/pem.h>
@@ -47,16 +48,10 @@ struct Paper {
 class Authority {
  public:
   Authority() {
-    char pattern[] = "/tmp/lockstep-tls-XXXXXX";
-    folder_ = mkdtemp(pattern);
     key_ = make_key();
-    ca_ = make(folder_, key_.get(), nullptr, nullptr, "", -3600, 3600);
-    ca_file = folder_ + "/ca.pem";
+    ca_ = make("Lockstep test CA", key_.get(), nullptr, nullptr, "", -3600, 3600);
+    ca_file = folder_.path() + "/ca.pem";
     write_certificate(ca_file, ca_.get());
-  }
-  ~Authority() {
-    std::error_code ignored;
-    std::filesystem::remove_all(folder_, ignored);
   }
   // names: "DNS:gpu-server,IP:127.0.0.1"
   Paper sign(const std::string& file, const std::string& names, long from_s = -3600, long until_s = 3600) {
@@ -68,7 +63,7 @@ class Authority {
     PEM_write_PrivateKey(out.get(), key.get(), nullptr, nullptr, 0, nullptr, nullptr);
     return paper;
   }
-  std::string path(const std::string& name) const { return folder_ + "/" + name; }
+  std::string path(const std::string& name) const { return folder_.path() + "/" + name; }
 
   std::string ca_file;
 
@@ -105,7 +100,7 @@ class Authority {
     PEM_write_X509(out.get(), certificate);
   }
 
-  std::string folder_;
+  testing::TemporaryFolder folder_;
   Owned<EVP_PKEY> key_;
   Owned<X509> ca_;
 };

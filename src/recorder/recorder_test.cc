@@ -185,10 +185,10 @@ TEST(Recorder, AReaderSlowerThanTheWriterGetsCountedGapsAndNeverGarbage) {
 TEST(Recorder, AKilledWriterLeavesOnlyWholeRecordsAndAReadableTable) {
   RecorderFolder folder;
   std::mt19937 random(20260101);
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(3);
   uint64_t records_seen = 0;
-  int rounds = 0;
-  for (; rounds < 200 && std::chrono::steady_clock::now() < deadline; ++rounds) {
+  for (int round = 0; round < 150; ++round) {
+    int ready[2];
+    ASSERT_EQ(::pipe(ready), 0);
     const pid_t child = ::fork();
     ASSERT_GE(child, 0);
     if (child == 0) {
@@ -200,14 +200,22 @@ TEST(Recorder, AKilledWriterLeavesOnlyWholeRecordsAndAReadableTable) {
         for (uint64_t i = 1;; ++i) (*writer)->write(checked_record(i));
       });
       for (uint64_t i = 1;; ++i) {
+        if (i == 20 && ::write(ready[1], "1", 1) != 1) ::_exit(2);
         (*writer)->write(checked_record(i));
         const auto ticket = table.enqueue(row, 1, checked_op(i));
         table.started(row, ticket, i * 11);
         if (i % 3 != 0) table.completed(row, ticket);
       }
     }
-    ::usleep(std::uniform_int_distribution<useconds_t>(500, 6000)(random));
+    char byte;
+    if (round % 4 != 0) {  // else also while it is still beginning
+      ASSERT_EQ(::read(ready[0], &byte, 1), 1);
+    }
+    // The sleep is the point: it decides where in its work the writer is killed.
+    ::usleep(std::uniform_int_distribution<useconds_t>(0, 4000)(random));
     ::kill(child, SIGKILL);
+    ::close(ready[0]);
+    ::close(ready[1]);
     int status = 0;
     ASSERT_EQ(::waitpid(child, &status, 0), child);
     ASSERT_TRUE(WIFSIGNALED(status)) << "the writer ended by itself";
@@ -230,7 +238,6 @@ TEST(Recorder, AKilledWriterLeavesOnlyWholeRecordsAndAReadableTable) {
       std::filesystem::remove(path);
     }
   }
-  EXPECT_GT(rounds, 20);
   EXPECT_GT(records_seen, 1000u);
 }
 

@@ -14,15 +14,14 @@
 #include <vector>
 
 #include "recorder/reader.h"
+#include "testing/temporary_folder.h"
 
 namespace lockstep::testing {
 
 class RecorderFolder {
  public:
   RecorderFolder() {
-    char pattern[] = "/tmp/lockstep-recorder-XXXXXX";
-    path_ = ::mkdtemp(pattern);
-    ::setenv("LOCKSTEP_RECORDER_DIR", path_.c_str(), 1);
+    ::setenv("LOCKSTEP_RECORDER_DIR", path().c_str(), 1);
     ::setenv("LOCKSTEP_RECORDER_LANES", "4", 1);
     ::setenv("LOCKSTEP_RECORDER_LANE_RECORDS", "1024", 1);
   }
@@ -30,13 +29,11 @@ class RecorderFolder {
     for (const char* name : {"LOCKSTEP_RECORDER_DIR", "LOCKSTEP_RECORDER_LANES", "LOCKSTEP_RECORDER_LANE_RECORDS"}) {
       ::unsetenv(name);
     }
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
   }
-  const std::string& path() const { return path_; }
+  const std::string& path() const { return folder_.path(); }
   std::vector<std::string> files() const {
     std::vector<std::string> names;
-    for (const auto& entry : std::filesystem::directory_iterator(path_)) names.push_back(entry.path());
+    for (const auto& entry : std::filesystem::directory_iterator(path())) names.push_back(entry.path());
     return names;
   }
   // The only file there is, opened; null (and a failed test) otherwise.
@@ -50,7 +47,7 @@ class RecorderFolder {
   }
 
  private:
-  std::string path_;
+  TemporaryFolder folder_;
 };
 
 inline std::vector<Record> drain_all(RecorderReader& reader, RecorderReader::Drained* counts = nullptr) {

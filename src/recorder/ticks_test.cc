@@ -37,6 +37,7 @@ TEST(TickClock, AThreadThatSleptLongIsRightAtItsFirstLook) {
   if (!TickClock::usable()) GTEST_SKIP() << "the kernel does not keep time by this machine's counter";
   TickClock clock;
   clock.now_ns();
+  // The sleep is the point.
   ::usleep(static_cast<useconds_t>(2 * TickClock::kWindowNs / 1000));
   const uint64_t before = system_now_ns();
   const uint64_t now = clock.now_ns();

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <csignal>
 #include <cstdlib>
-#include <filesystem>
 #include <future>
 #include <new>
 #include <set>
@@ -27,6 +26,7 @@
 #include "store/memory_span_store.h"
 #include "store/memory_step_store.h"
 #include "store/sqlite_state_store.h"
+#include "testing/temporary_folder.h"
 #include "wire/otlp.h"
 
 namespace lockstep {
@@ -49,26 +49,13 @@ Batch step_batch(const std::string& job_id, int32_t rank, int64_t step) {
   return Batch{.signal = Signal::kLogs, .groups = {{.resource = to_resource(identity), .logs = {to_record(summary)}}}};
 }
 
-class Folder {
- public:
-  Folder() {
-    char pattern[] = "/tmp/lockstep_server_XXXXXX";
-    if (mkdtemp(pattern) == nullptr) std::abort();
-    path_ = pattern;
-  }
-  ~Folder() { std::filesystem::remove_all(path_); }
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
-
 // Hands out sequence numbers and returns from append() in an order of its own: late ones first.
 class ScrambledLog final : public DurableLog {
  public:
   Result<uint64_t> append(RecordKind, int64_t, std::string_view payload) override {
     if (fails) return Error{"no room"};
     uint64_t sequence = ++last_;
+    // The sleep is the point: it makes another order likely. Nothing waits for it to have been long enough.
     if (sequence % 4 != 0) std::this_thread::sleep_for(std::chrono::milliseconds(4 - sequence % 4));
     std::lock_guard lock(mutex_);
     order_.emplace_back(sequence, std::string(payload));
@@ -207,7 +194,7 @@ TEST_F(SinkTest, SaysWhichRecordItIsStuckAt) {
 }
 
 TEST(SetAside, ARecordInWhichTheServerDiesAgainAndAgainIsLeftOut) {
-  Folder folder;
+  testing::TemporaryFolder folder;
   Counters counters{kServerCounters};
   for (uint64_t deaths = 0; deaths < SetAside::kDeathsMax; ++deaths) {
     const pid_t child = fork();
@@ -310,7 +297,7 @@ TEST(VerdictKeeper, TriesAgainWhatCouldNotBeSaved) {
 
 // As lockstepd wires it: what was said teaches the engine's prior, at once and after a restart.
 TEST(FeedbackBook, TeachesTheEngineAtOnceAndAgainAfterARestart) {
-  Folder folder;
+  testing::TemporaryFolder folder;
   const std::string path = folder.path() + "/state.sqlite";
   Counters counters(kServerCounters);
   auto taught = [](Engine& engine) {
@@ -410,7 +397,7 @@ class LockstepdTest : public ::testing::Test {
                           .body = otlp::encode(batch)})
         .status;
   }
-  Folder folder_;
+  testing::TemporaryFolder folder_;
 };
 
 TEST_F(LockstepdTest, WhatWasAcknowledgedIsThereAfterAKill) {

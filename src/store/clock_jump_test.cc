@@ -9,12 +9,13 @@
 #include "store/spans/columnar_span_store.h"
 #include "store/steps/columnar_step_store.h"
 #include "store/store_counters.h"
+#include "testing/fake_clock.h"
+#include "testing/temporary_folder.h"
 
 namespace lockstep {
 namespace {
 
 using metrics::found;
-using metrics::TestFolder;
 using metrics::TestPush;
 
 constexpr int64_t kSecond = 1'000'000'000;
@@ -22,14 +23,6 @@ constexpr int64_t kMinute = 60 * kSecond;
 constexpr int64_t kHour = 60 * kMinute;
 constexpr int64_t kDay = 24 * kHour;
 constexpr int64_t kDayMs = 86'400'000;
-
-class JumpingClock final : public Clock {
- public:
-  int64_t unix_ns() const override { return true_ns + ahead_ns; }
-  int64_t monotonic_ns() const override { return true_ns - 1'700'000'000 * kSecond; }
-  int64_t true_ns = 1'800'000'000 * kSecond;
-  int64_t ahead_ns = 0;
-};
 
 class ClockJump : public ::testing::Test {
  protected:
@@ -49,7 +42,7 @@ class ClockJump : public ::testing::Test {
     senders_speak();
   }
   void senders_speak() {
-    for (int i = 0; i < 3; ++i) witness_.note(format("host-%d", i), clock_.true_ns);
+    for (int i = 0; i < 3; ++i) witness_.note(format("host-%d", i), clock_.true_unix_ns());
   }
   void open() {
     Result<std::unique_ptr<MetricEngine>> engine = MetricEngine::open(metric_options_, clock_, counters_);
@@ -62,7 +55,7 @@ class ClockJump : public ::testing::Test {
     ASSERT_TRUE(steps.ok()) << steps.error();
     steps_ = std::move(*steps);
   }
-  int64_t true_ms() const { return clock_.true_ns / 1'000'000; }
+  int64_t true_ms() const { return clock_.true_unix_ns() / 1'000'000; }
   int64_t server_ms() const { return clock_.unix_ns() / 1'000'000; }
   // The number of samples refused.
   size_t push(const std::string& series, int64_t time_ms) {
@@ -79,7 +72,7 @@ class ClockJump : public ::testing::Test {
     Span span;
     span.trace_id = {7, static_cast<uint8_t>(day)};
     span.span_id = {1};
-    span.start_unix_ns = span.end_unix_ns = clock_.true_ns;
+    span.start_unix_ns = span.end_unix_ns = clock_.true_unix_ns();
     builder.add(span);
     spans_->append(builder.take(), clock_.unix_ns(), 0);
     ASSERT_TRUE(spans_->seal().ok());
@@ -87,11 +80,11 @@ class ClockJump : public ::testing::Test {
     identity.job_id = "job";
     StepSummary step;
     step.step = day;
-    step.start_unix_ns = clock_.true_ns;
+    step.start_unix_ns = clock_.true_unix_ns();
     step.duration_ns = kSecond;
     steps_->append_step(identity, step, clock_.unix_ns());
     ASSERT_TRUE(steps_->seal().ok());
-    clock_.true_ns += kDay;
+    clock_.advance(kDay);
     senders_speak();
     maintain();
   }
@@ -113,8 +106,8 @@ class ClockJump : public ::testing::Test {
     EXPECT_GE(steps(), days);
   }
 
-  TestFolder folder_;
-  JumpingClock clock_;
+  testing::TemporaryFolder folder_;
+  testing::FakeClock clock_{metrics::kStartNs};
   ClockWitness witness_{clock_};
   Counters counters_{kStoreCounters};
   MetricEngineOptions metric_options_;
@@ -128,18 +121,18 @@ class ClockJump : public ::testing::Test {
 TEST_F(ClockJump, AheadErasesNoMoreThanADayOfHistoryInAnHour) {
   open();
   for (int64_t day = 0; day < 6; ++day) live_a_day(day);
-  clock_.ahead_ns = 60 * kDay;
+  clock_.set_ahead(60 * kDay);
   EXPECT_EQ(push("scraped", server_ms()), 0u);  // by the server's own clock
   for (int minute = 0; minute < 60; ++minute) {
     maintain();
-    clock_.true_ns += kMinute;
+    clock_.advance(kMinute);
   }
   expect_days_at_least(4);
-  clock_.ahead_ns = 0;
+  clock_.set_ahead(0);
   const size_t left = samples();
   for (int minute = 0; minute < 60; ++minute) {
     maintain();
-    clock_.true_ns += kMinute;
+    clock_.advance(kMinute);
   }
   EXPECT_EQ(samples(), left);  // nothing more goes, now that the clock is back
   expect_days_at_least(4);
@@ -148,13 +141,13 @@ TEST_F(ClockJump, AheadErasesNoMoreThanADayOfHistoryInAnHour) {
 TEST_F(ClockJump, AheadAcrossARestartErasesNoMoreThanADayInAnHourEither) {
   open();
   for (int64_t day = 0; day < 6; ++day) live_a_day(day);
-  clock_.ahead_ns = 60 * kDay;
+  clock_.set_ahead(60 * kDay);
   steps_.reset();
   spans_.reset();
   engine_.reset();
   open();
   maintain();
-  clock_.true_ns += kMinute;
+  clock_.advance(kMinute);
   maintain();
   expect_days_at_least(5);
 }
@@ -163,12 +156,12 @@ TEST_F(ClockJump, AheadErasesNothingWhileSendersSayOtherwise) {
   let_senders_witness();
   open();
   for (int64_t day = 0; day < 6; ++day) live_a_day(day);
-  clock_.ahead_ns = 60 * kDay;
+  clock_.set_ahead(60 * kDay);
   EXPECT_EQ(push("scraped", server_ms()), 0u);
   for (int hour = 0; hour < 48; ++hour) {
     senders_speak();
     maintain();
-    clock_.true_ns += kHour;
+    clock_.advance(kHour);
   }
   // Two days have passed: what has grown old meanwhile may have gone.
   expect_days_at_least(5);
@@ -178,10 +171,10 @@ TEST_F(ClockJump, AheadRefusesNoTrueSampleThenOrLater) {
   let_senders_witness();
   open();
   EXPECT_EQ(push("power", true_ms()), 0u);
-  clock_.ahead_ns = 60 * kDay;
+  clock_.set_ahead(60 * kDay);
   EXPECT_EQ(push("scraped", server_ms()), 0u);
   EXPECT_EQ(push("power", true_ms() + 1), 0u);
-  clock_.ahead_ns = 0;
+  clock_.set_ahead(0);
   EXPECT_EQ(push("power", true_ms() + 2), 0u);
   ASSERT_TRUE(engine_->seal().ok());
   steps_.reset();
@@ -195,9 +188,9 @@ TEST_F(ClockJump, AheadRefusesNoTrueSampleThenOrLater) {
 TEST_F(ClockJump, AheadIsMadeGoodByTheClocksReturnWithoutAnyWitness) {
   open();
   EXPECT_EQ(push("power", true_ms()), 0u);
-  clock_.ahead_ns = 60 * kDay;
+  clock_.set_ahead(60 * kDay);
   EXPECT_EQ(push("scraped", server_ms()), 0u);
-  clock_.ahead_ns = 0;
+  clock_.set_ahead(0);
   EXPECT_EQ(push("power", true_ms() + 1), 0u);
   EXPECT_EQ(samples(), 2u);
 }
@@ -205,9 +198,9 @@ TEST_F(ClockJump, AheadIsMadeGoodByTheClocksReturnWithoutAnyWitness) {
 TEST_F(ClockJump, WhatWasStoredAheadHoldsNeitherSealingNorMergingNorRetentionUp) {
   metric_options_.merge_ms = kDayMs / 2;
   open();
-  clock_.ahead_ns = 60 * kDay;
+  clock_.set_ahead(60 * kDay);
   EXPECT_EQ(push("scraped", server_ms()), 0u);
-  clock_.ahead_ns = 0;
+  clock_.set_ahead(0);
   EXPECT_EQ(push("power", true_ms()), 0u);
   // Blocks are not made at every step because the newest sample is far from the oldest.
   engine_->step();
@@ -223,12 +216,12 @@ TEST_F(ClockJump, WhatWasStoredAheadHoldsNeitherSealingNorMergingNorRetentionUp)
 }
 
 TEST_F(ClockJump, AServerThatIsBehindTakesWhatMostSendersSend) {
-  clock_.ahead_ns = -60 * kDay;
+  clock_.set_ahead(-60 * kDay);
   ClockWitness witness(clock_);  // behind from the start
   metric_options_.witness = &witness;
   open();
   EXPECT_EQ(push("power", true_ms()), 1u);  // nobody knows better yet
-  for (int i = 0; i < 3; ++i) witness.note(format("host-%d", i), clock_.true_ns);
+  for (int i = 0; i < 3; ++i) witness.note(format("host-%d", i), clock_.true_unix_ns());
   EXPECT_EQ(push("power", true_ms() + 1), 0u);
   EXPECT_EQ(push("own", server_ms()), 0u);  // and its own are no less true
   EXPECT_EQ(samples(), 1u);
@@ -241,7 +234,7 @@ TEST_F(ClockJump, OneSenderFromTheFutureMovesNothingForOthers) {
   let_senders_witness();
   open();
   EXPECT_EQ(push("power", true_ms()), 0u);
-  witness_.note("host-from-the-future", clock_.true_ns + 60 * kDay);
+  witness_.note("host-from-the-future", clock_.true_unix_ns() + 60 * kDay);
   EXPECT_EQ(push("ahead", true_ms() + 60 * kDayMs), 1u);
   EXPECT_EQ(push("power", true_ms() + 1), 0u);
 }

@@ -14,13 +14,13 @@
 #include "store/spans/columnar_span_store.h"
 #include "store/sqlite_state_store.h"
 #include "store/steps/columnar_step_store.h"
+#include "testing/fake_clock.h"
+#include "testing/temporary_folder.h"
 
 namespace lockstep {
 namespace {
 
 using metrics::found;
-using metrics::StandingClock;
-using metrics::TestFolder;
 using metrics::TestPush;
 
 class OtherVersions : public ::testing::Test {
@@ -67,13 +67,13 @@ class OtherVersions : public ::testing::Test {
     return ColumnarSpanStore::open({.folder = path("spans"), .background = false}, clock_, counters_);
   }
 
-  TestFolder folder_;
-  StandingClock clock_;
+  testing::TemporaryFolder folder_;
+  testing::FakeClock clock_{metrics::kStartNs};
   Counters counters_{kStoreCounters};
 };
 
 TEST_F(OtherVersions, OfTheMetricsLogIsRefusedAndNotDeleted) {
-  ASSERT_TRUE(TestPush().add("m", clock_.now_ms(), 1).to(**open_metrics()).ok());
+  ASSERT_TRUE(TestPush().add("m", clock_.unix_ms(), 1).to(**open_metrics()).ok());
   const std::string file = only_file("metrics/log", ".wal");
   put_word(file, 8, 2);
   const auto before = content("metrics");
@@ -88,7 +88,7 @@ TEST_F(OtherVersions, OfTheMetricsLogIsRefusedAndNotDeleted) {
 TEST_F(OtherVersions, OfMetricBlocksIsRefusedAndOneThatIsDamagedIsNot) {
   {
     auto engine = open_metrics();
-    ASSERT_TRUE(TestPush().add("m", clock_.now_ms(), 1).to(**engine).ok());
+    ASSERT_TRUE(TestPush().add("m", clock_.unix_ms(), 1).to(**engine).ok());
     ASSERT_TRUE((*engine)->seal().ok());
   }
   const std::string file = only_file("metrics/blocks", ".blk");
@@ -108,7 +108,7 @@ TEST_F(OtherVersions, OfStepFilesIsRefused) {
     identity.job_id = "job";
     StepSummary step;
     step.step = 1;
-    (*store)->append_step(identity, step, clock_.now_ns);
+    (*store)->append_step(identity, step, clock_.unix_ns());
   }
   const std::string file = only_file("steps", ".blk");
   put_word(file, 8, 2);
@@ -126,7 +126,7 @@ TEST_F(OtherVersions, OfSpanFilesIsRefused) {
     Span span;
     span.trace_id = {1};
     builder.add(span);
-    (*store)->append(builder.take(), clock_.now_ns, 1);
+    (*store)->append(builder.take(), clock_.unix_ns(), 1);
   }
   const std::string file = only_file("spans", ".blk");
   put_word(file, 8, 2);
@@ -139,7 +139,7 @@ TEST_F(OtherVersions, OfSpanFilesIsRefused) {
 TEST_F(OtherVersions, TheListOfDeletionsOfBeforeThereWereVersionsIsStillRead) {
   {
     auto engine = open_metrics();
-    ASSERT_TRUE(TestPush().add("m", clock_.now_ms(), 1).add("n", clock_.now_ms(), 1).to(**engine).ok());
+    ASSERT_TRUE(TestPush().add("m", clock_.unix_ms(), 1).add("n", clock_.unix_ms(), 1).to(**engine).ok());
     ASSERT_TRUE((*engine)->remove(std::vector{label_is("__name__", "m")}, INT64_MIN, INT64_MAX).ok());
   }
   const std::string file = path("metrics/tombstones");

@@ -4,7 +4,6 @@
 
 #include <cmath>
 #include <cstdlib>
-#include <filesystem>
 #include <functional>
 #include <limits>
 #include <random>
@@ -13,18 +12,14 @@
 #include "store/memory_span_store.h"
 #include "store/spans/columnar_span_store.h"
 #include "store/store_counters.h"
+#include "testing/fake_clock.h"
+#include "testing/temporary_folder.h"
 
 namespace lockstep {
 namespace {
 
 constexpr int64_t kTime = 1'700'000'000'000'000'000;
 constexpr int64_t kMs = 1'000'000;
-
-struct StillClock final : Clock {
-  int64_t unix_ns() const override { return now_unix_ns; }
-  int64_t monotonic_ns() const override { return now_unix_ns; }
-  int64_t now_unix_ns = kTime;
-};
 
 class Subject {
  public:
@@ -46,16 +41,7 @@ class InMemory final : public Subject {
 class Columnar final : public Subject {
  public:
   enum class Mode { kHead, kSealed, kJoined, kReopened };
-  explicit Columnar(Mode mode) : mode_(mode) {
-    char pattern[] = "/tmp/lockstep_spans_XXXXXX";
-    if (mkdtemp(pattern) == nullptr) std::abort();
-    folder_ = pattern;
-    open();
-  }
-  ~Columnar() override {
-    store_.reset();
-    std::filesystem::remove_all(folder_);
-  }
+  explicit Columnar(Mode mode) : mode_(mode) { open(); }
   void append(const ResourceGroup& group) override {
     store_->append(group, kTime);
     if (mode_ != Mode::kHead && !store_->seal().ok()) std::abort();
@@ -72,13 +58,13 @@ class Columnar final : public Subject {
  private:
   void open() {
     Result<std::unique_ptr<ColumnarSpanStore>> store =
-        ColumnarSpanStore::open({.folder = folder_, .background = false}, clock_, counters);
+        ColumnarSpanStore::open({.folder = folder_.path(), .background = false}, clock_, counters);
     if (!store.ok()) std::abort();
     store_ = std::move(*store);
   }
   const Mode mode_;
-  StillClock clock_;
-  std::string folder_;
+  testing::FakeClock clock_{kTime};
+  testing::TemporaryFolder folder_;
   std::unique_ptr<ColumnarSpanStore> store_;
 };
 

@@ -5,12 +5,12 @@
 
 #include <csignal>
 #include <cstdlib>
-#include <filesystem>
 #include <functional>
 #include <thread>
 
 #include "base/files.h"
 #include "store/sqlite_state_store.h"
+#include "testing/temporary_folder.h"
 
 namespace lockstep {
 namespace {
@@ -38,14 +38,8 @@ Verdict verdict_of(std::string id, std::string job_id, int64_t found_unix_ns,
 
 class StateStoreContract : public ::testing::TestWithParam<Backing> {
  protected:
-  void SetUp() override {
-    char pattern[] = "/tmp/lockstep_state_XXXXXX";
-    ASSERT_NE(mkdtemp(pattern), nullptr);
-    folder_ = pattern;
-  }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
   std::unique_ptr<StateStore> open() {
-    Result<std::unique_ptr<StateStore>> store = GetParam().open(folder_);
+    Result<std::unique_ptr<StateStore>> store = GetParam().open(folder_.path());
     EXPECT_TRUE(store.ok()) << (store.ok() ? "" : store.error());
     return store.ok() ? std::move(*store) : nullptr;
   }
@@ -54,7 +48,7 @@ class StateStoreContract : public ::testing::TestWithParam<Backing> {
     for (const StoredVerdict& verdict : list) names.push_back(verdict.id);
     return names;
   }
-  std::string folder_;
+  testing::TemporaryFolder folder_;
 };
 
 TEST_P(StateStoreContract, ListsNewestFoundFirstOfOneJobOrOfAll) {
@@ -142,14 +136,12 @@ INSTANTIATE_TEST_SUITE_P(Backings, StateStoreContract, ::testing::ValuesIn(kBack
                          [](const auto& test) { return test.param.name; });
 
 TEST(SqliteStateStore, AFileThatIsNotADatabaseIsRefusedWithOneLine) {
-  char pattern[] = "/tmp/lockstep_state_XXXXXX";
-  ASSERT_NE(mkdtemp(pattern), nullptr);
-  std::string path = std::string(pattern) + "/state.sqlite";
+  const testing::TemporaryFolder folder;
+  const std::string path = folder.path() + "/state.sqlite";
   ASSERT_TRUE(write_file_atomically(path, std::string(4096, 'x')).ok());
   Result<std::unique_ptr<StateStore>> store = open_sqlite_state_store(path);
   ASSERT_FALSE(store.ok());
   EXPECT_NE(store.error().find(path), std::string::npos) << store.error();
-  std::filesystem::remove_all(pattern);
 }
 
 }  // namespace

@@ -3,7 +3,6 @@
 
 #include <atomic>
 #include <cstdlib>
-#include <filesystem>
 #include <functional>
 #include <thread>
 
@@ -12,6 +11,7 @@
 #include "store/memory_step_store.h"
 #include "store/steps/columnar_step_store.h"
 #include "store/store_counters.h"
+#include "testing/temporary_folder.h"
 
 namespace lockstep {
 namespace {
@@ -31,11 +31,8 @@ class OnDisk final : public StepStore {
  public:
   enum class Mode { kSealed, kOverlap };
   OnDisk(Mode mode, const Limits& limits, Counters& counters) {
-    char pattern[] = "/tmp/lockstep_steps_XXXXXX";
-    if (mkdtemp(pattern) == nullptr) std::abort();
-    folder_ = pattern;
     ColumnarStepStoreOptions options;
-    options.folder = folder_;
+    options.folder = folder_.path();
     options.days = 100'000;  // the times of these tests are those of 1970
     options.rows_max = limits.step_rows;
     options.memory.logs_max = limits.logs;
@@ -45,10 +42,6 @@ class OnDisk final : public StepStore {
     Result<std::unique_ptr<ColumnarStepStore>> opened = ColumnarStepStore::open(options, clock_, counters);
     if (!opened.ok()) std::abort();
     store_ = std::move(*opened);
-  }
-  ~OnDisk() override {
-    store_.reset();
-    std::filesystem::remove_all(folder_);
   }
 
   void attempt_back(const std::string& job_id, int64_t attempt) override { store_->attempt_back(job_id, attempt); }
@@ -101,7 +94,7 @@ class OnDisk final : public StepStore {
     return *store_;
   }
   SystemClock clock_;
-  std::string folder_;
+  testing::TemporaryFolder folder_;
   std::atomic<int> appended_{0};
   std::unique_ptr<ColumnarStepStore> store_;
 };

@@ -17,12 +17,12 @@ std::string sample(size_t size) {
   return data;
 }
 
-class Compression : public testing::TestWithParam<Encoding> {
+class Compression : public ::testing::TestWithParam<Encoding> {
   void SetUp() override {
     if (!available(GetParam())) GTEST_SKIP() << "this build does without " << to_text(GetParam());
   }
 };
-INSTANTIATE_TEST_SUITE_P(Each, Compression, testing::Values(Encoding::kIdentity, Encoding::kGzip, Encoding::kZstd),
+INSTANTIATE_TEST_SUITE_P(Each, Compression, ::testing::Values(Encoding::kIdentity, Encoding::kGzip, Encoding::kZstd),
                          [](const auto& test) { return std::string(to_text(test.param)); });
 
 TEST_P(Compression, GivesBackWhatWentIn) {
@@ -47,7 +47,7 @@ TEST_P(Compression, StopsAtTheLimit) {
 }
 
 class RealCompression : public Compression {};
-INSTANTIATE_TEST_SUITE_P(Each, RealCompression, testing::Values(Encoding::kGzip, Encoding::kZstd),
+INSTANTIATE_TEST_SUITE_P(Each, RealCompression, ::testing::Values(Encoding::kGzip, Encoding::kZstd),
                          [](const auto& test) { return std::string(to_text(test.param)); });
 
 TEST_P(RealCompression, MakesRepetitiveDataSmaller) {

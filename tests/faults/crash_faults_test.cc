@@ -28,6 +28,8 @@
 #include "store/sqlite_state_store.h"
 #include "store/steps/columnar_step_store.h"
 #include "store/store_counters.h"
+#include "testing/fake_clock.h"
+#include "testing/temporary_folder.h"
 #include "tests/faults/simulated_disk.h"
 #include "tests/faults/sqlite_on_disk.h"
 
@@ -61,12 +63,6 @@ std::span<const CounterDescriptor> counter_table() {
   }();
   return table;
 }
-
-struct TestClock final : Clock {
-  int64_t unix_ns() const override { return now; }
-  int64_t monotonic_ns() const override { return now; }
-  int64_t now = kStart;
-};
 
 // How much of the odd things a run of seeds has met: a test that meets none tests nothing.
 struct Met {
@@ -159,7 +155,7 @@ class World {
   // Everything opened, the log replayed, and what is there compared with what must be.
   void start(Met& met) {
     for (int attempt = 0;; ++attempt) {
-      clock_.now += 1'000'000'000;
+      clock_.advance(1'000'000'000);
       ++life_;
       faults_before_ = disk_.faults();
       counters_ = std::make_unique<Counters>(counter_table());
@@ -296,7 +292,7 @@ class World {
 
   // What the server does, in any order.
   void act() {
-    clock_.now += 1'000'000;
+    clock_.advance(1'000'000);
     switch (below(16)) {
       case 0:
       case 1:
@@ -332,14 +328,14 @@ class World {
   void append(RecordKind kind) {
     const uint64_t number = ++last_number_;
     const std::string payload = std::to_string(number);
-    Result<uint64_t> sequence = log_->append(kind, clock_.now, payload);
+    Result<uint64_t> sequence = log_->append(kind, clock_.unix_ns(), payload);
     if (!sequence.ok()) {
       refused_.insert(payload);
       return;
     }
     acknowledged_[*sequence] = payload;
     (kind == RecordKind::kOtlpSpans ? span_numbers_ : step_numbers_).insert(number);
-    apply(*sequence, kind, clock_.now, payload);
+    apply(*sequence, kind, clock_.unix_ns(), payload);
     last_applied_ = *sequence;
     uint64_t oldest = UINT64_MAX;
     for (const auto& segment : std::filesystem::directory_iterator(root_ + "/log"))
@@ -573,7 +569,7 @@ class World {
   std::mt19937_64 random_;
   const std::string root_;
   SimulatedDisk disk_;
-  TestClock clock_;
+  testing::FakeClock clock_{kStart};
   bool synced_ack_ = false;
   std::unique_ptr<Counters> counters_;
   std::unique_ptr<StateStore> state_;
@@ -595,25 +591,21 @@ class World {
   std::map<std::string, Versions> verdicts_, feedback_;
 };
 
-std::string new_folder() {
-  const char* shared = std::filesystem::exists("/dev/shm") ? "/dev/shm" : nullptr;
-  std::string pattern = (shared != nullptr ? std::string(shared) : std::filesystem::temp_directory_path().string()) +
-                        "/lockstep-faults-XXXXXX";
-  if (::mkdtemp(pattern.data()) == nullptr) std::abort();
-  return pattern;
+std::filesystem::path fast_disk() {
+  return std::filesystem::exists("/dev/shm") ? "/dev/shm" : std::filesystem::temp_directory_path();
 }
 
 TEST(CrashFaults, WhatWasAcknowledgedIsThereWithItsOwnValuesAfterEveryCrash) {
   Met met;
   for (uint64_t seed = first_seed; seed < first_seed + seeds; ++seed) {
-    const std::string folder = new_folder();
+    testing::TemporaryFolder folder(fast_disk());
     std::string wrong;
     {
-      World world(folder, seed);
+      World world(folder.path(), seed);
       wrong = world.run(met);
     }
-    if (wrong.empty()) std::filesystem::remove_all(folder);
-    ASSERT_EQ(wrong, "") << "seed " << seed << ", left in " << folder
+    if (!wrong.empty()) folder.keep();
+    ASSERT_EQ(wrong, "") << "seed " << seed << ", left in " << folder.path()
                          << "; again: crash_faults_test --seeds 1 --first-seed " << seed;
   }
   std::printf(

@@ -56,7 +56,7 @@ void PrintTo(const Expected& expected, std::ostream* out) {
   *out << expected.name;
 }
 
-class H200 : public testing::TestWithParam<Expected> {};
+class H200 : public ::testing::TestWithParam<Expected> {};
 
 TEST_P(H200, IsJudgedRightly) {
   const Expected& expected = GetParam();
@@ -116,7 +116,7 @@ TEST_P(H200, IsJudgedRightly) {
   EXPECT_TRUE(excluded);
 }
 
-INSTANTIATE_TEST_SUITE_P(Cases, H200, testing::ValuesIn(kCases),
+INSTANTIATE_TEST_SUITE_P(Cases, H200, ::testing::ValuesIn(kCases),
                          [](const auto& one) { return std::string(one.param.name); });
 
 }  // namespace

@@ -114,7 +114,7 @@ Judged judge(const std::map<int32_t, std::map<int64_t, StepSummary>>& steps, con
   return {engine.verdicts("")};
 }
 
-class InferredSteps : public testing::TestWithParam<Expected> {};
+class InferredSteps : public ::testing::TestWithParam<Expected> {};
 
 TEST_P(InferredSteps, AreThoseThatTheJobTold) {
   const Expected& expected = GetParam();
@@ -187,7 +187,7 @@ TEST_P(InferredSteps, AreThoseThatTheJobTold) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Recordings, InferredSteps, testing::ValuesIn(kCases),
+INSTANTIATE_TEST_SUITE_P(Recordings, InferredSteps, ::testing::ValuesIn(kCases),
                          [](const auto& test) { return std::string(test.param.name); });
 
 }  // namespace

@@ -12,7 +12,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <filesystem>
 #include <functional>
 #include <map>
 #include <memory>
@@ -24,6 +23,7 @@
 #include "recorder/reader.h"
 #include "sim/replay/replay.h"
 #include "sources/nccl/rank_assembler.h"
+#include "testing/temporary_folder.h"
 
 namespace lockstep {
 
@@ -44,14 +44,11 @@ class RecordedRun {
 
   // The job is called "job".
   static Result<std::vector<RecordedRank>> record(const std::string& recording_folder) {
-    char folder[] = "/tmp/lockstep-recorded-run-XXXXXX";
-    if (mkdtemp(folder) == nullptr) return Error{"cannot make a folder for recorders"};
     // Where this process was held up for so long that recorders wrote over what was not read, it is played again.
     Result<std::vector<RecordedRank>> recorded = Error{"not played"};
     for (int tries = 0; tries < 3; ++tries) {
-      std::filesystem::create_directories(folder);
-      recorded = RecordedRun(folder).run(recording_folder);
-      std::filesystem::remove_all(folder);
+      const testing::TemporaryFolder folder;
+      recorded = RecordedRun(folder.path()).run(recording_folder);
       if (!recorded.ok() ||
           std::all_of(recorded->begin(), recorded->end(), [](const RecordedRank& rank) { return rank.lost == 0; }))
         break;
@@ -121,7 +118,7 @@ class RecordedRun {
         drain_all();
         return all();
       }
-      usleep(10'000);
+      usleep(10'000);  // as often as an agent would look: the recorders are rings
     }
     return Error{"the replay is not through"};
   }

@@ -97,7 +97,7 @@ Offsets offsets_of(const ClockAlignment& alignment) {
   return out;
 }
 
-class Recorded : public testing::TestWithParam<Expected> {};
+class Recorded : public ::testing::TestWithParam<Expected> {};
 
 TEST_P(Recorded, NamesWhomEverybodyWaitedForOnClocksThatAreAligned) {
   const Expected& expected = GetParam();
@@ -160,7 +160,7 @@ TEST_P(Recorded, NamesWhomEverybodyWaitedForOnClocksThatAreAligned) {
   EXPECT_GE(doing[expected.doing], least);
 }
 
-INSTANTIATE_TEST_SUITE_P(Recordings, Recorded, testing::ValuesIn(kCases),
+INSTANTIATE_TEST_SUITE_P(Recordings, Recorded, ::testing::ValuesIn(kCases),
                          [](const auto& one) { return std::string(one.param.name); });
 
 }  // namespace

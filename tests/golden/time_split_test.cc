@@ -63,7 +63,7 @@ void read_truth(const std::string& path, RankSteps& truth) {
   }
 }
 
-class TimeSplitTruth : public testing::TestWithParam<Expected> {
+class TimeSplitTruth : public ::testing::TestWithParam<Expected> {
  protected:
   // Every step of the recording that the product could split.
   void play(const std::string& recording_folder, RankSteps& out) {
@@ -111,7 +111,7 @@ TEST_P(TimeSplitTruth, IsHeld) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Recordings, TimeSplitTruth, testing::ValuesIn(kCases),
+INSTANTIATE_TEST_SUITE_P(Recordings, TimeSplitTruth, ::testing::ValuesIn(kCases),
                          [](const auto& test) { return std::string(test.param.name); });
 
 }  // namespace

@@ -35,7 +35,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <filesystem>
 #include <memory>
 #include <new>
 #include <random>
@@ -53,6 +52,8 @@
 #include "model/events.h"
 #include "recorder/layout.h"
 #include "recorder/writer.h"
+#include "testing/eventually.h"
+#include "testing/temporary_folder.h"
 #include "wire/otlp.h"
 
 namespace lockstep {
@@ -500,10 +501,9 @@ class RoundGuard {
   std::jthread thread_;
 };
 
-World make_world() {
+World make_world(const std::string& root) {
   World world;
-  char pattern[] = "/tmp/lockstep-hostile-XXXXXX";
-  world.root = ::mkdtemp(pattern);
+  world.root = root;
   ::chmod(world.root.c_str(), 0755);
   world.users = world.root + "/users";
   world.secrets = world.root + "/secrets";
@@ -520,7 +520,7 @@ World make_world() {
   void* memory = ::mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   world.shared = new (memory) Shared;
   world.victim = start_victim(world.shared);
-  while ((world.victim_ticks = process_state(world.victim).start_ticks) == 0) ::usleep(1'000);
+  testing::eventually([&] { return (world.victim_ticks = process_state(world.victim).start_ticks) != 0; });
   return world;
 }
 
@@ -536,7 +536,8 @@ std::string state_of_secrets(const World& world) {
 }
 
 int run(int64_t seconds, uint64_t seed) {
-  const World world = make_world();
+  const testing::TemporaryFolder root;
+  const World world = make_world(root.path());
   const std::string secrets_before = state_of_secrets(world);
   if (::geteuid() != 0)
     std::printf(
@@ -606,8 +607,6 @@ int run(int64_t seconds, uint64_t seed) {
     give_up("6: outside the folder: " + secrets_before + "became " + state_of_secrets(world));
   ::kill(world.victim, SIGKILL);
   ::waitpid(world.victim, nullptr, 0);
-  std::error_code ignored;
-  std::filesystem::remove_all(world.root, ignored);
   return 0;
 }
 

@@ -17,26 +17,25 @@
 #include "base/process.h"
 #include "base/text.h"
 #include "model/events.h"
+#include "testing/eventually.h"
+#include "testing/fake_clock.h"
+#include "testing/temporary_folder.h"
 
 namespace lockstep {
 namespace {
+
+using testing::eventually;
 
 using namespace std::string_literals;
 
 // A child of ours that may catch a signal, as a process with a hook does.
 class EvidenceTakerTest : public ::testing::Test {
  protected:
-  EvidenceTakerTest() {
-    char pattern[] = "/tmp/lockstep-evidence-XXXXXX";
-    folder_ = ::mkdtemp(pattern);
-  }
   ~EvidenceTakerTest() override {
     if (child_ > 0) {
       ::kill(child_, SIGKILL);
       ::waitpid(child_, nullptr, 0);
     }
-    std::error_code ignored;
-    std::filesystem::remove_all(folder_, ignored);
   }
 
   enum class Hook { kNone, kAnswers, kSilent };
@@ -47,7 +46,7 @@ class EvidenceTakerTest : public ::testing::Test {
     if (child_ == 0) {
       if (hook != Hook::kNone) {
         static char file[4096];
-        std::snprintf(file, sizeof file, "%s/%d-%llu.stacks", folder_.c_str(), ::getpid(),
+        std::snprintf(file, sizeof file, "%s/%d-%llu.stacks", folder_.path().c_str(), ::getpid(),
                       static_cast<unsigned long long>(process_state(::getpid()).start_ticks));
         struct sigaction action {};
         action.sa_handler = hook == Hook::kSilent ? +[](int) {} : +[](int) {
@@ -64,34 +63,39 @@ class EvidenceTakerTest : public ::testing::Test {
     }
     char byte;
     ASSERT_EQ(::read(ready[0], &byte, 1), 1);
-    while (process_state(child_).letter != 'S') ::usleep(1'000);
-    stem_ = format("%s/%d-%llu", folder_.c_str(), child_,
+    ASSERT_TRUE(eventually([&] { return process_state(child_).letter == 'S'; }));
+    stem_ = format("%s/%d-%llu", folder_.path().c_str(), child_,
                    static_cast<unsigned long long>(process_state(child_).start_ticks));
     owner_ = {.pid = child_,
               .path = stem_ + ".lsfr",
               .identity = {"job", 0, 3, 4, 3, "node", ""},
               .user = ::geteuid(),
-              .folder = *UserFolder::open(folder_)};
+              .folder = *UserFolder::open(folder_.path())};
     taker_.set_ranks({owner_});
   }
   void hook_says(const std::string& text) {
     std::ofstream(stem_ + ".hook") << text;
     std::ofstream(stem_ + ".stacks") << "";
   }
-  std::vector<LogRecord> fetched(std::string_view event, int seconds = 5) {
+  // What it tells within a second of its clock.
+  std::vector<LogRecord> fetched(std::string_view event) {
     std::vector<LogRecord> all;
-    for (int i = 0; i < seconds * 50 && all.empty(); ++i) {
+    for (int i = 0; i < 50 && all.empty(); ++i) {
       for (const ResourceGroup& group : taker_.look()) {
         for (const LogRecord& record : group.logs) {
           if (record.event_name == event) all.push_back(record);
         }
       }
-      ::usleep(20'000);
+      clock_.advance(20'000'000);
     }
     return all;
   }
+  void ask() { taker_.ask({"job", 0, {3}}); }
   RankStack stack() {
-    taker_.ask({"job", 0, {3}});
+    ask();
+    return told();
+  }
+  RankStack told() {
     const std::vector<LogRecord> records = fetched(kEventRankStack);
     EXPECT_EQ(records.size(), 1u);
     Result<RankStack> read = records.empty() ? Error{"none"} : rank_stack_from_record(records[0]);
@@ -100,10 +104,11 @@ class EvidenceTakerTest : public ::testing::Test {
   }
 
   const int kSignal = SIGRTMIN + 12;
-  std::string folder_, stem_;
+  testing::TemporaryFolder folder_;
+  std::string stem_;
   pid_t child_ = -1;
   RecorderOwner owner_;
-  SystemClock clock_;
+  testing::FakeClock clock_{SystemClock().unix_ns()};  // as the files' times
   Counters counters_{kAgentCounters};
   EvidenceTaker taker_{
       {.python_wait_ns = 300'000'000, .dumps_every_ns = 1, .settled_ns = 50'000'000}, clock_, counters_};
@@ -112,23 +117,26 @@ class EvidenceTakerTest : public ::testing::Test {
 TEST_F(EvidenceTakerTest, AHookThatOffersAStackIsAskedForIt) {
   start(Hook::kAnswers);
   hook_says(format("signal %d\nmain 0x7f0000000001\n", kSignal));
-  const RankStack told = stack();
-  EXPECT_EQ(told.note, "");
-  ASSERT_EQ(told.python.size(), 1u);
-  EXPECT_TRUE(told.python[0].main);
-  EXPECT_EQ(told.python[0].frames[0], (StackFrame{"stuck", "/job/a.py", 4}));
-  EXPECT_EQ(told.threads[0].tid, child_);
+  ask();
+  ASSERT_TRUE(eventually([&] { return std::filesystem::file_size(stem_ + ".stacks") > 0; }));
+  const RankStack answer = told();
+  EXPECT_EQ(answer.note, "");
+  ASSERT_EQ(answer.python.size(), 1u);
+  EXPECT_TRUE(answer.python[0].main);
+  EXPECT_EQ(answer.python[0].frames[0], (StackFrame{"stuck", "/job/a.py", 4}));
+  EXPECT_EQ(answer.threads[0].tid, child_);
   EXPECT_EQ(std::filesystem::file_size(stem_ + ".stacks"), 0u) << "what was read makes room";
 }
 
 TEST_F(EvidenceTakerTest, ASignalThatNobodyCatchesIsNeverSent) {
   start(Hook::kNone);
   hook_says(format("signal %d\nmain 0x1\n", kSignal));
-  const RankStack told = stack();
-  EXPECT_NE(told.note.find("nobody catches signal"), std::string::npos) << told.note;
-  EXPECT_EQ(told.threads.size(), 1u);
-  ::usleep(50'000);
-  EXPECT_EQ(::waitpid(child_, nullptr, WNOHANG), 0) << "the process lives";
+  const RankStack answer = stack();
+  EXPECT_NE(answer.note.find("nobody catches signal"), std::string::npos) << answer.note;
+  EXPECT_EQ(answer.threads.size(), 1u);
+  // A process that was sent a signal that ends it does not stop any more.
+  ::kill(child_, SIGSTOP);
+  EXPECT_TRUE(eventually([&] { return process_state(child_).stopped(); })) << "the process lives";
 }
 
 TEST_F(EvidenceTakerTest, AHookCannotNameAnOrdinarySignal) {
@@ -140,27 +148,27 @@ TEST_F(EvidenceTakerTest, AHookCannotNameAnOrdinarySignal) {
 
 TEST_F(EvidenceTakerTest, AProcessWithoutAHookStillTellsItsThreads) {
   start(Hook::kNone);
-  const RankStack told = stack();
-  EXPECT_NE(told.note.find("no Lockstep hook"), std::string::npos) << told.note;
-  EXPECT_EQ(told.threads[0].state, 'S');
+  const RankStack answer = stack();
+  EXPECT_NE(answer.note.find("no Lockstep hook"), std::string::npos) << answer.note;
+  EXPECT_EQ(answer.threads[0].state, 'S');
 }
 
 TEST_F(EvidenceTakerTest, AStoppedProcessIsNotAskedAndSaysSo) {
   start(Hook::kAnswers);
   hook_says(format("signal %d\nmain 0x1\n", kSignal));
   ::kill(child_, SIGSTOP);
-  while (!process_state(child_).stopped()) ::usleep(1'000);
-  const RankStack told = stack();
-  EXPECT_EQ(told.threads[0].state, 'T');
-  EXPECT_NE(told.note.find("stopped"), std::string::npos) << told.note;
+  ASSERT_TRUE(eventually([&] { return process_state(child_).stopped(); }));
+  const RankStack answer = stack();
+  EXPECT_EQ(answer.threads[0].state, 'T');
+  EXPECT_NE(answer.note.find("stopped"), std::string::npos) << answer.note;
 }
 
 TEST_F(EvidenceTakerTest, AnAnswerThatDoesNotComeIsOneLine) {
   start(Hook::kSilent);
   hook_says(format("signal %d\nmain 0x1\n", kSignal));
-  const RankStack told = stack();
-  EXPECT_NE(told.note.find("no answer within 300 ms"), std::string::npos) << told.note;
-  EXPECT_EQ(told.threads.size(), 1u);
+  const RankStack answer = stack();
+  EXPECT_NE(answer.note.find("no answer within 300 ms"), std::string::npos) << answer.note;
+  EXPECT_EQ(answer.threads.size(), 1u);
 }
 
 TEST_F(EvidenceTakerTest, OnceAMinuteAndOnlyWhereItIsAllowed) {
@@ -184,43 +192,44 @@ TEST_F(EvidenceTakerTest, AHookMayForbidIt) {
 
 TEST_F(EvidenceTakerTest, ADumpIsToldOnceWholeAndAgainWhenItIsAnother) {
   start(Hook::kNone);
-  hook_says("dump " + folder_ + "/trace_\n");
+  hook_says("dump " + folder_.path() + "/trace_\n");
   const std::string dump =
       "\x80\x02}X\x07\x00\x00\x00"s
       "entries]s.";
-  std::ofstream(folder_ + "/trace_3") << dump.substr(0, 8);
-  EXPECT_TRUE(fetched(kEventCommDump, 1).empty()) << "half a dump is none";
-  std::ofstream(folder_ + "/trace_3") << dump;
+  std::ofstream(folder_.path() + "/trace_3") << dump.substr(0, 8);
+  EXPECT_TRUE(fetched(kEventCommDump).empty()) << "half a dump is none";
+  std::ofstream(folder_.path() + "/trace_3") << dump;
   EXPECT_EQ(fetched(kEventCommDump).size(), 1u);
-  EXPECT_TRUE(fetched(kEventCommDump, 1).empty());
-  ::usleep(20'000);
-  std::ofstream(folder_ + "/trace_3") << dump;
+  EXPECT_TRUE(fetched(kEventCommDump).empty());
+  std::ofstream(folder_.path() + "/trace_3") << dump;
+  std::filesystem::last_write_time(folder_.path() + "/trace_3",
+                                   std::filesystem::file_time_type::clock::now() + std::chrono::seconds(1));
   EXPECT_EQ(fetched(kEventCommDump).size(), 1u);
 }
 
 TEST_F(EvidenceTakerTest, AnotherUsersFileALinkOrAPipeIsNoDump) {
   start(Hook::kNone);
-  hook_says("dump " + folder_ + "/trace_\n");
-  ASSERT_EQ(::mkfifo((folder_ + "/trace_3").c_str(), 0600), 0);
-  EXPECT_TRUE(fetched(kEventCommDump, 1).empty());
-  std::filesystem::remove(folder_ + "/trace_3");
-  std::ofstream(folder_ + "/real") << "\x80\x02}X\x07\x00\x00\x00"s
-                                      "entries]s.";
-  std::filesystem::create_symlink(folder_ + "/real", folder_ + "/trace_3");
-  EXPECT_TRUE(fetched(kEventCommDump, 1).empty());
+  hook_says("dump " + folder_.path() + "/trace_\n");
+  ASSERT_EQ(::mkfifo((folder_.path() + "/trace_3").c_str(), 0600), 0);
+  EXPECT_TRUE(fetched(kEventCommDump).empty());
+  std::filesystem::remove(folder_.path() + "/trace_3");
+  std::ofstream(folder_.path() + "/real") << "\x80\x02}X\x07\x00\x00\x00"s
+                                             "entries]s.";
+  std::filesystem::create_symlink(folder_.path() + "/real", folder_.path() + "/trace_3");
+  EXPECT_TRUE(fetched(kEventCommDump).empty());
   if (::geteuid() != 0) return;  // only root can give a file away
-  std::filesystem::remove(folder_ + "/trace_3");
-  ASSERT_EQ(::chown((folder_ + "/real").c_str(), 65534, 65534), 0);
-  std::filesystem::rename(folder_ + "/real", folder_ + "/trace_3");
-  EXPECT_TRUE(fetched(kEventCommDump, 1).empty());
-  ASSERT_EQ(::chown((folder_ + "/trace_3").c_str(), 0, 0), 0);
+  std::filesystem::remove(folder_.path() + "/trace_3");
+  ASSERT_EQ(::chown((folder_.path() + "/real").c_str(), 65534, 65534), 0);
+  std::filesystem::rename(folder_.path() + "/real", folder_.path() + "/trace_3");
+  EXPECT_TRUE(fetched(kEventCommDump).empty());
+  ASSERT_EQ(::chown((folder_.path() + "/trace_3").c_str(), 0, 0), 0);
   EXPECT_EQ(fetched(kEventCommDump).size(), 1u);
 }
 
 TEST_F(EvidenceTakerTest, APipeWithoutAReaderHoldsUpNobody) {
   start(Hook::kNone);
-  hook_says("pipe " + folder_ + "/pipe_\n");
-  ASSERT_EQ(::mkfifo((folder_ + "/pipe_3.pipe").c_str(), 0600), 0);
+  hook_says("pipe " + folder_.path() + "/pipe_\n");
+  ASSERT_EQ(::mkfifo((folder_.path() + "/pipe_3.pipe").c_str(), 0600), 0);
   stack();
   EXPECT_EQ(counters_.prometheus_text().find("result=\"asked\""), std::string::npos);
 }
@@ -234,7 +243,7 @@ TEST_F(EvidenceTakerTest, APipeInPlaceOfAHookOrItsAnswerHoldsUpNobody) {
   EXPECT_EQ(counters_.value("lockstep_agent_user_files_refused_total", "reason=\"kind\""), 1);
   std::filesystem::remove(stem_ + ".hook");
   std::filesystem::create_symlink("/etc/passwd", stem_ + ".hook");
-  ::usleep(50'000);
+  clock_.advance(50'000'000);
   taker_.look();
   EXPECT_EQ(counters_.value("lockstep_agent_user_files_refused_total", "reason=\"link\""), 0) << "counted once a file";
 }
@@ -259,22 +268,22 @@ TEST_F(EvidenceTakerTest, ADeviceThatAHookNamesIsNeverOpened) {
 
 TEST_F(EvidenceTakerTest, ALinkAnywhereInThePathOfADumpIsNotFollowed) {
   start(Hook::kNone);
-  std::filesystem::create_directory(folder_ + "/real");
-  std::filesystem::create_directory_symlink("real", folder_ + "/link");
-  std::ofstream(folder_ + "/real/trace_3") << "\x80\x02}X\x07\x00\x00\x00"s
-                                              "entries]s.";
-  hook_says("dump " + folder_ + "/link/trace_\n");
-  EXPECT_TRUE(fetched(kEventCommDump, 1).empty());
+  std::filesystem::create_directory(folder_.path() + "/real");
+  std::filesystem::create_directory_symlink("real", folder_.path() + "/link");
+  std::ofstream(folder_.path() + "/real/trace_3") << "\x80\x02}X\x07\x00\x00\x00"s
+                                                     "entries]s.";
+  hook_says("dump " + folder_.path() + "/link/trace_\n");
+  EXPECT_TRUE(fetched(kEventCommDump).empty());
   EXPECT_EQ(counters_.value("lockstep_agent_user_files_refused_total", "reason=\"link\""), 1);
-  hook_says("dump " + folder_ + "/real/trace_\n");
+  hook_says("dump " + folder_.path() + "/real/trace_\n");
   EXPECT_EQ(fetched(kEventCommDump).size(), 1u);
 }
 
 TEST_F(EvidenceTakerTest, AnotherUsersProcessIsNeitherAskedNorDescribed) {
   start(Hook::kAnswers);
-  hook_says(format("signal %d\nmain 0x7f0000000001\ndump %s/trace_\n", kSignal, folder_.c_str()));
-  std::ofstream(folder_ + "/trace_3") << "\x80\x02}X\x07\x00\x00\x00"s
-                                         "entries]s.";
+  hook_says(format("signal %d\nmain 0x7f0000000001\ndump %s/trace_\n", kSignal, folder_.path().c_str()));
+  std::ofstream(folder_.path() + "/trace_3") << "\x80\x02}X\x07\x00\x00\x00"s
+                                                "entries]s.";
   for (int64_t user : {int64_t{::geteuid()} + 1, int64_t{-1}}) {
     SCOPED_TRACE(user);
     EvidenceTaker taker({.python_wait_ns = 300'000'000, .dumps_every_ns = 1, .settled_ns = 1}, clock_, counters_);
@@ -285,7 +294,7 @@ TEST_F(EvidenceTakerTest, AnotherUsersProcessIsNeitherAskedNorDescribed) {
     for (int i = 0; i < 20; ++i) {
       for (const ResourceGroup& group : taker.look())
         records.insert(records.end(), group.logs.begin(), group.logs.end());
-      ::usleep(1'000);
+      clock_.advance(1'000'000);
     }
     ASSERT_EQ(records.size(), 1u) << "and no dump of another user's";
     const Result<RankStack> told = rank_stack_from_record(records[0]);

@@ -4,13 +4,15 @@
 
 #include "agent/counters_table.h"
 #include "agent/testing.h"
+#include "testing/eventually.h"
+#include "testing/fake_clock.h"
 
 namespace lockstep {
 namespace {
 
 using testing::eventually;
+using testing::FakeClock;
 using testing::FakeRas;
-using testing::StandingClock;
 
 constexpr int64_t kSecond = 1'000'000'000;
 constexpr const char* kReport = R"({"nccl_version": "2.30.7", "communicators": [
@@ -21,7 +23,7 @@ constexpr const char* kReport = R"({"nccl_version": "2.30.7", "communicators": [
   {"hash": "0xdef", "size": 1, "ranks": [{"rank": 0, "collective_counts": {"AllReduce": 9}}]}]})";
 
 struct RasWatchTest : ::testing::Test {
-  StandingClock clock;
+  FakeClock clock;
   Counters counters{kAgentCounters};
 
   int64_t counted(const char* result) {
@@ -40,15 +42,15 @@ TEST_F(RasWatchTest, AsksOnceInAWhileAsLongAsARankIsSuspected) {
   for (int i = 0; i < 5; ++i) watch.consider(true, true);
   ASSERT_TRUE(eventually([&] { return watch.answer() != nullptr; }));
   EXPECT_EQ(watch.answer()->number, 1u);
-  EXPECT_EQ(watch.answer()->asked_ns, clock.now_ns);
+  EXPECT_EQ(watch.answer()->asked_ns, clock.monotonic_ns());
   EXPECT_TRUE(watch.answer()->suspected);
   EXPECT_EQ(watch.answer()->report.comms.size(), 2u);
-  clock.now_ns += 29 * kSecond;
+  clock.advance(29 * kSecond);
   watch.consider(true, true);
-  clock.now_ns += kSecond;
+  clock.advance(kSecond);
   watch.consider(true, true);
   ASSERT_TRUE(eventually([&] { return watch.answer()->number == 2; }));
-  clock.now_ns += 60 * kSecond;
+  clock.advance(60 * kSecond);
   watch.consider(false, true);
   EXPECT_EQ(ras.connections(), 2);
   EXPECT_EQ(counted("answered"), 2);
@@ -60,7 +62,7 @@ TEST_F(RasWatchTest, AnNcclThatMayNotStandItIsNeverAsked) {
     RasWatch watch({.always = true, .address = ras.address()}, clock, counters);
     for (int i = 0; i < 4; ++i) {
       watch.consider(true, false);
-      clock.now_ns += 30 * kSecond;
+      clock.advance(30 * kSecond);
     }
   }  // whatever was under way is over now
   EXPECT_EQ(ras.connections(), 0);
@@ -100,7 +102,7 @@ TEST_F(RasWatchTest, NobodyWaitsForAServerThatHangs) {
   RasWatch watch({.address = ras.address(), .timeout_ms = 500}, clock, counters);
   for (int i = 0; i < 100; ++i) {
     watch.consider(true, true);
-    clock.now_ns += 60 * kSecond;
+    clock.advance(60 * kSecond);
     EXPECT_EQ(watch.answer(), nullptr);
   }
   EXPECT_LE(ras.connections(), 1) << "one question at a time";

@@ -8,6 +8,8 @@
 #include "agent/export/otlp_sender_testing.h"
 #include "agent/export/spool_testing.h"
 #include "agent/testing.h"
+#include "testing/eventually.h"
+#include "testing/temporary_folder.h"
 
 namespace lockstep {
 namespace {
@@ -17,7 +19,7 @@ using testing::OtlpReceiver;
 using testing::ScriptedHttp;
 using HttpScript = std::vector<ScriptedHttp::Answer>;
 using testing::SmallDisk;
-using testing::TempFolder;
+using testing::TemporaryFolder;
 
 constexpr int64_t kMs = 1'000'000;
 
@@ -33,7 +35,7 @@ Batch logs_named(const std::string& name, size_t records = 1) {
 }
 
 struct ExporterTest : ::testing::Test {
-  TempFolder folder;
+  TemporaryFolder folder;
   Counters counters{kAgentCounters};
   std::unique_ptr<Exporter> exporter;
 

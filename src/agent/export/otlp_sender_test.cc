@@ -7,6 +7,7 @@
 #include "agent/export/otlp_sender_testing.h"
 #include "agent/testing.h"
 #include "net/grpc_message.h"
+#include "testing/temporary_folder.h"
 
 namespace lockstep {
 namespace {
@@ -16,7 +17,7 @@ using testing::ScriptedGrpc;
 using GrpcScript = std::vector<HeaderList>;
 using testing::ScriptedHttp;
 using HttpScript = std::vector<ScriptedHttp::Answer>;
-using testing::TempFolder;
+using testing::TemporaryFolder;
 
 std::unique_ptr<OtlpSender> open_sender(const OtlpSettings& settings, const OtelVariables& environment = {}) {
   Result<OtlpTargets> targets = choose_otlp_targets(settings, environment);
@@ -199,7 +200,7 @@ TEST(OtlpSender, SendsPlainWhereNoneIsAskedFor) {
 }
 
 TEST(OtlpSender, ReadsTheTokenAgainWhenItsFileChanges) {
-  TempFolder folder;
+  TemporaryFolder folder;
   const std::string path = folder.path() + "/token";
   std::ofstream(path) << "first";
   ScriptedHttp server(HttpScript{});

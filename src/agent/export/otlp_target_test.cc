@@ -5,11 +5,12 @@
 #include <fstream>
 
 #include "agent/testing.h"
+#include "testing/temporary_folder.h"
 
 namespace lockstep {
 namespace {
 
-using testing::TempFolder;
+using testing::TemporaryFolder;
 
 std::string otel(const char* suffix) {
   return std::string("OTEL_EXPORTER_OTLP_") + suffix;
@@ -142,7 +143,7 @@ TEST(OtlpTarget, SendsWhereOptionsAndVariablesSay) {
 }
 
 TEST(OtlpTarget, AMistakeIsOneLineThatNamesTheOptionOrVariable) {
-  TempFolder folder;
+  TemporaryFolder folder;
   const std::string empty = folder.path() + "/empty";
   std::ofstream{empty};
   const std::string two_lines = folder.path() + "/two";
@@ -229,7 +230,7 @@ TEST(OtlpTarget, ReadsHeadersAsBaggageAndLetsOptionsWin) {
 }
 
 TEST(OtlpTarget, ATokenTakesThePlaceOfAnAuthorizationFromTheEnvironment) {
-  TempFolder folder;
+  TemporaryFolder folder;
   std::ofstream(folder.path() + "/token") << "secret\n";
   const OtlpTargets targets =
       chosen({.token_file = folder.path() + "/token"}, {{otel("HEADERS"), "authorization=Basic x,a=b"}});

@@ -6,12 +6,13 @@
 #include <fstream>
 
 #include "agent/export/spool_testing.h"
+#include "testing/temporary_folder.h"
 
 namespace lockstep {
 namespace {
 
 using testing::SmallDisk;
-using testing::TempFolder;
+using testing::TemporaryFolder;
 
 Spool open_spool(const std::string& folder, uint64_t bytes_max = 1000) {
   Result<Spool> spool = Spool::open(folder, bytes_max);
@@ -38,7 +39,7 @@ size_t files_in(const std::string& folder) {
 }
 
 TEST(Spool, GivesRequestsBackOldestFirst) {
-  TempFolder folder;
+  TemporaryFolder folder;
   Spool spool = open_spool(folder.path());
   EXPECT_TRUE(spool.empty());
   ASSERT_TRUE(push(spool, Signal::kLogs, 3, "first").stored);
@@ -60,7 +61,7 @@ TEST(Spool, GivesRequestsBackOldestFirst) {
 }
 
 TEST(Spool, GivesBackTheOldestOfTheSignalsThatAreWanted) {
-  TempFolder folder;
+  TemporaryFolder folder;
   Spool spool = open_spool(folder.path());
   push(spool, Signal::kLogs, 1, "log");
   push(spool, Signal::kMetrics, 1, "metric");
@@ -71,7 +72,7 @@ TEST(Spool, GivesBackTheOldestOfTheSignalsThatAreWanted) {
 }
 
 TEST(Spool, DropsTheOldestWhenFullAndSaysHowManyRecordsThatWere) {
-  TempFolder folder;
+  TemporaryFolder folder;
   Spool spool = open_spool(folder.path(), 100);
   EXPECT_EQ(push(spool, Signal::kLogs, 1, std::string(40, 'a')).dropped.total(), 0);
   EXPECT_EQ(push(spool, Signal::kLogs, 2, std::string(40, 'b')).dropped.total(), 0);
@@ -82,7 +83,7 @@ TEST(Spool, DropsTheOldestWhenFullAndSaysHowManyRecordsThatWere) {
 }
 
 TEST(Spool, DropsTheLowestValueFirstAndAmongEqualsTheOldest) {
-  TempFolder folder;
+  TemporaryFolder folder;
   Spool spool = open_spool(folder.path(), 100);
   const std::string twenty(20, 'x');
   spool.push(Signal::kLogs, DataValue::kEvents, 1, twenty);
@@ -102,7 +103,7 @@ TEST(Spool, DropsTheLowestValueFirstAndAmongEqualsTheOldest) {
 }
 
 TEST(Spool, ARequestOfLowerValueThanEverythingIsItselfTheOneToGo) {
-  TempFolder folder;
+  TemporaryFolder folder;
   Spool spool = open_spool(folder.path(), 100);
   ASSERT_TRUE(spool.push(Signal::kLogs, DataValue::kEvents, 1, std::string(90, 'e')).stored);
   const SpoolPush pushed = spool.push(Signal::kMetrics, DataValue::kMetrics, 7, std::string(20, 'm'));
@@ -129,7 +130,7 @@ TEST(Spool, KnowsWhatABatchIsWorth) {
 }
 
 TEST(Spool, RefusesWhatIsLargerThanAllOfItAndKeepsTheRest) {
-  TempFolder folder;
+  TemporaryFolder folder;
   Spool spool = open_spool(folder.path(), 100);
   ASSERT_TRUE(push(spool, Signal::kLogs, 1, "small").stored);
   const SpoolPush pushed = push(spool, Signal::kLogs, 2, std::string(101, 'x'));
@@ -140,7 +141,7 @@ TEST(Spool, RefusesWhatIsLargerThanAllOfItAndKeepsTheRest) {
 }
 
 TEST(Spool, TakesUpWhatAnEarlierAgentLeftInItsOrder) {
-  TempFolder folder;
+  TemporaryFolder folder;
   {
     Spool spool = open_spool(folder.path());
     for (int i = 0; i < 12; ++i)
@@ -162,7 +163,7 @@ TEST(Spool, TakesUpWhatAnEarlierAgentLeftInItsOrder) {
 }
 
 TEST(Spool, TakesUpTheNamesOfOlderAgents) {
-  TempFolder folder;
+  TemporaryFolder folder;
   std::ofstream(folder.path() + "/00000000000000000007-logs-3.otlp") << "old";
   std::ofstream(folder.path() + "/00000000000000000009-metrics-2.otlp") << "older";
   Spool spool = open_spool(folder.path());
@@ -180,7 +181,7 @@ TEST(Spool, TakesUpTheNamesOfOlderAgents) {
 }
 
 TEST(Spool, RefusesWhatAPowerCutHasTornAndSaysHowMuchThatWas) {
-  TempFolder folder;
+  TemporaryFolder folder;
   {
     Spool spool = open_spool(folder.path());
     spool.push(Signal::kLogs, DataValue::kEvents, 5, "cut short");
@@ -202,7 +203,7 @@ TEST(Spool, RefusesWhatAPowerCutHasTornAndSaysHowMuchThatWas) {
 }
 
 TEST(Spool, LeavesOtherFilesAlone) {
-  TempFolder folder;
+  TemporaryFolder folder;
   for (const char* name : {"README", "7-logs-1.otlp.tmp", "x-logs-1.otlp", "7-smoke-1.otlp", "7-logs--1.otlp",
                            "7-logs.otlp", "7-logs-1-gold-3.otlp", "7-logs-1-events-x.otlp"}) {
     std::ofstream(folder.path() + "/" + name) << "not ours";
@@ -213,7 +214,7 @@ TEST(Spool, LeavesOtherFilesAlone) {
 }
 
 TEST(Spool, AFileThatHasGoneOrShrunkIsOneLineNotACrash) {
-  TempFolder folder;
+  TemporaryFolder folder;
   Spool spool = open_spool(folder.path());
   ASSERT_TRUE(push(spool, Signal::kLogs, 1, "shrunk").stored);
   for (const auto& file : std::filesystem::directory_iterator(folder.path()))
@@ -226,7 +227,7 @@ TEST(Spool, AFileThatHasGoneOrShrunkIsOneLineNotACrash) {
 }
 
 TEST(Spool, APushThatFailsDropsNothingUnseen) {
-  TempFolder folder;
+  TemporaryFolder folder;
   Spool spool = open_spool(folder.path(), 100);
   ASSERT_TRUE(push(spool, Signal::kLogs, 10, std::string(60, 'a')).stored);
   std::filesystem::remove_all(folder.path());
@@ -239,7 +240,7 @@ TEST(Spool, APushThatFailsDropsNothingUnseen) {
 }
 
 TEST(Spool, AFolderThatCannotBeMadeIsOneLine) {
-  TempFolder folder;
+  TemporaryFolder folder;
   std::ofstream(folder.path() + "/file") << "x";
   EXPECT_FALSE(Spool::open(folder.path() + "/file/spool", 100).ok());
 }

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "agent/testing.h"
+#include "testing/temporary_folder.h"
 
 namespace lockstep::testing {
 
@@ -20,7 +21,7 @@ class SmallDisk {
   const std::string& path() const { return folder_.path(); }
 
  private:
-  TempFolder folder_;
+  TemporaryFolder folder_;
   bool mounted_ = false;
 };
 

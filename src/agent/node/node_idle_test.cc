@@ -4,8 +4,9 @@
 #include <stdlib.h>
 #include <sys/stat.h>
 
-#include <filesystem>
 #include <fstream>
+
+#include "testing/temporary_folder.h"
 
 namespace lockstep {
 namespace {
@@ -24,12 +25,9 @@ TEST(CoreTime, OtherTextIsNone) {
 }
 
 struct NodeIdleTest : ::testing::Test {
-  std::string root = "/tmp/lockstep-idle-XXXXXX";
-  NodeIdleTest() {
-    if (mkdtemp(root.data()) == nullptr) ADD_FAILURE();
-    mkdir((root + "/proc").c_str(), 0755);
-  }
-  ~NodeIdleTest() override { std::filesystem::remove_all(root); }
+  testing::TemporaryFolder folder;
+  const std::string& root = folder.path();
+  NodeIdleTest() { mkdir((root + "/proc").c_str(), 0755); }
   void says(uint64_t busy, uint64_t idle) {
     std::ofstream(root + "/proc/stat") << "cpu  " << busy << " 0 0 " << idle << " 0 0 0 0 0 0\n";
   }

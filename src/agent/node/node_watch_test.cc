@@ -6,12 +6,16 @@
 
 #include "agent/counters_table.h"
 #include "agent/testing.h"
+#include "testing/eventually.h"
+#include "testing/fake_clock.h"
+#include "testing/temporary_folder.h"
 
 namespace lockstep {
 namespace {
 
-using testing::StandingClock;
-using testing::TempFolder;
+using testing::eventually;
+using testing::FakeClock;
+using testing::TemporaryFolder;
 
 constexpr int64_t kSecond = 1'000'000'000;
 constexpr MetricDescriptor kRow{
@@ -21,7 +25,10 @@ class FakeSource final : public NodeSource {
  public:
   const char* name() const override { return "fake"; }
   void read(const Tick& tick, NodeReadings& out) override {
-    while (stuck) usleep(1000);
+    if (stuck) {
+      inside = true;
+      EXPECT_TRUE(eventually([&] { return !stuck; }));
+    }
     ++reads;
     slow_reads += tick.slow;
     out.add(kRow, std::make_shared<const Labels>(), value);
@@ -36,14 +43,14 @@ class FakeSource final : public NodeSource {
   }
   std::vector<SourceCheck> check() override { return {{"fake files", false, "not there", "make them"}}; }
 
-  std::atomic<bool> stuck{false}, event{false};
+  std::atomic<bool> stuck{false}, inside{false}, event{false};
   std::atomic<int> reads{0}, slow_reads{0};
   std::atomic<double> value{1};
 };
 
 struct NodeWatchTest : ::testing::Test {
-  TempFolder root;
-  StandingClock clock;
+  TemporaryFolder root;
+  FakeClock clock;
   Counters counters{kAgentCounters};
   FakeSource* source = nullptr;
   std::unique_ptr<NodeWatch> node;
@@ -59,18 +66,11 @@ struct NodeWatchTest : ::testing::Test {
     node->start();
     ASSERT_TRUE(eventually([&] { return source->reads > 0; }));
   }
-  static bool eventually(const std::function<bool()>& check) {
-    for (int i = 0; i < 3000; ++i) {
-      if (check()) return true;
-      usleep(1000);
-    }
-    return false;
-  }
   // So many seconds of the agent's clock, each of which is read.
   void live(int seconds) {
     for (int i = 0; i < seconds; ++i) {
       const int before = source->reads;
-      clock.now_ns += kSecond;
+      clock.advance(kSecond);
       ASSERT_TRUE(eventually([&] { return source->reads > before; }));
     }
   }
@@ -124,9 +124,9 @@ TEST_F(NodeWatchTest, ASourceThatDoesNotComeBackIsNamedAndHoldsUpNobody) {
   start();
   node->take();
   source->stuck = true;
-  clock.now_ns += kSecond;
-  usleep(150'000);  // it is in there
-  clock.now_ns += NodeWatch::kStuckNs + kSecond;
+  clock.advance(kSecond);
+  ASSERT_TRUE(eventually([&] { return source->inside.load(); }));
+  clock.advance(NodeWatch::kStuckNs + kSecond);
   EXPECT_EQ(events_of(node->take()), std::vector<std::string>{"agent.source_stuck"});
   EXPECT_TRUE(events_of(node->take()).empty());  // once
   EXPECT_GE(counters.value("lockstep_agent_source_stuck_seconds", "source=\"fake\""), 10);

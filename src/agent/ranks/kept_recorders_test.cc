@@ -11,12 +11,14 @@
 #include "agent/counters_table.h"
 #include "agent/testing.h"
 #include "base/text.h"
+#include "testing/eventually.h"
+#include "testing/temporary_folder.h"
 
 namespace lockstep {
 namespace {
 
 struct KeptRecordersTest : ::testing::Test {
-  testing::TempFolder root;
+  testing::TemporaryFolder root;
   Counters counters{kAgentCounters};
   const std::string folder = root.path() + "/kept";
 

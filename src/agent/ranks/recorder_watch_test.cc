@@ -18,14 +18,17 @@
 #include "recorder/control.h"
 #include "recorder/layout.h"
 #include "recorder/writer.h"
+#include "testing/eventually.h"
+#include "testing/fake_clock.h"
+#include "testing/temporary_folder.h"
 
 namespace lockstep {
 namespace {
 
 using testing::eventually;
+using testing::FakeClock;
 using testing::FakeRas;
-using testing::StandingClock;
-using testing::TempFolder;
+using testing::TemporaryFolder;
 
 constexpr int64_t kMs = 1'000'000;
 constexpr int64_t kSecond = 1'000 * kMs;
@@ -77,8 +80,8 @@ void all_reduce(RecorderWriter& writer, uint64_t op_id, int64_t at_ns, uint32_t 
 }
 
 struct RecorderWatchTest : ::testing::Test {
-  TempFolder folder;
-  StandingClock clock;
+  TemporaryFolder folder;
+  FakeClock clock;
   Counters counters{kAgentCounters};
   WatchOptions options{.folder = folder.path()};
 
@@ -106,7 +109,7 @@ struct RecorderWatchTest : ::testing::Test {
   // In an operation of communicator 77.
   void hang(RecorderWriter& writer) const {
     const int32_t row = writer.in_flight().claim({.comm_id = 77, .size = 8, .rank_in_comm = 3}).row;
-    all_reduce(writer, 1, clock.now_ns, static_cast<uint32_t>(row), false);
+    all_reduce(writer, 1, clock.monotonic_ns(), static_cast<uint32_t>(row), false);
   }
   // Rank 3 of communicator 77, which has done one operation and hangs in the next.
   std::unique_ptr<RecorderWriter> open_hanging(uint32_t nccl_version) {
@@ -114,8 +117,8 @@ struct RecorderWatchTest : ::testing::Test {
     writer->show_nccl(nccl_version, 5);
     const auto row =
         static_cast<uint32_t>(writer->in_flight().claim({.comm_id = 77, .size = 8, .rank_in_comm = 3}).row);
-    all_reduce(*writer, 1, clock.now_ns, row);
-    all_reduce(*writer, 2, clock.now_ns + kMs, row, false);
+    all_reduce(*writer, 1, clock.monotonic_ns(), row);
+    all_reduce(*writer, 2, clock.monotonic_ns() + kMs, row, false);
     return writer;
   }
   // The only one among other files.
@@ -178,7 +181,7 @@ TEST_F(RecorderWatchTest, TellsAProcessGroupOnceHoweverOftenItIsTold) {
   auto tell = [&](std::string_view text, uint16_t number) {
     Record record{};
     record.head.type = RecordType::kText;
-    record.head.time_ns = static_cast<uint64_t>(clock.now_ns);
+    record.head.time_ns = static_cast<uint64_t>(clock.monotonic_ns());
     record.text.kind = TextKind::kGroup;
     record.text.bytes = static_cast<uint8_t>(text.size());
     record.text.pieces = 1;
@@ -211,7 +214,7 @@ TEST_F(RecorderWatchTest, ReadsTheFoldersOfEveryUserButNoneThatIsNotItsUsersOwn)
   auto read = RecorderWriter::open(writer_options(own));
   ASSERT_TRUE(read.ok() && not_read.ok());
   watch.look();
-  clock.now_ns += 2'000'000'000;
+  clock.advance(2'000'000'000);
   watch.look();
   ASSERT_EQ(watch.owners().size(), 1u);
   EXPECT_TRUE(watch.owners()[0].path.starts_with(own + "/")) << watch.owners()[0].path;
@@ -236,7 +239,7 @@ TEST_F(RecorderWatchTest, AProcessThatCannotNameItsJobIsToldUnderTheNameThatWasF
   nameless.identity.job_id = "unknown-gpu-017-42";
   auto writer = RecorderWriter::open(nameless);
   ASSERT_TRUE(writer.ok());
-  (*writer)->write(mark(RecordType::kStepBegin, 1, clock.now_ns));
+  (*writer)->write(mark(RecordType::kStepBegin, 1, clock.monotonic_ns()));
   options.completion_wait_ns = 3'000'000'000;
   RecorderWatch watch(options, clock, counters);
   EXPECT_TRUE(watch.look().logs.empty());  // perhaps it gets a name yet
@@ -246,7 +249,7 @@ TEST_F(RecorderWatchTest, AProcessThatCannotNameItsJobIsToldUnderTheNameThatWasF
   // Nobody found a name in time: what it calls itself stands, and stays.
   RecorderWatch alone(options, clock, counters);
   EXPECT_TRUE(alone.look().logs.empty());
-  clock.now_ns += 4'000'000'000;
+  clock.advance(4'000'000'000);
   Harvest unnamed = alone.look();
   alone.complete(alone.owners()[0].path, {.job_id = "team/trainer"});
   alone.look();
@@ -262,10 +265,10 @@ TEST_F(RecorderWatchTest, GivesAStepWhenItCloses) {
   RecorderWatch watch(options, clock, counters);
   auto writer = open_writer();
   uint32_t row = static_cast<uint32_t>(writer->in_flight().claim({.comm_id = 77, .size = 8, .rank_in_comm = 3}).row);
-  writer->write(mark(RecordType::kStepBegin, 12, clock.now_ns));
-  all_reduce(*writer, 1, clock.now_ns + 20 * kMs, row);
+  writer->write(mark(RecordType::kStepBegin, 12, clock.monotonic_ns()));
+  all_reduce(*writer, 1, clock.monotonic_ns() + 20 * kMs, row);
   EXPECT_TRUE(events(watch.look(), kEventTrainStep).empty());
-  writer->write(mark(RecordType::kStepEnd, 12, clock.now_ns + 100 * kMs));
+  writer->write(mark(RecordType::kStepEnd, 12, clock.monotonic_ns() + 100 * kMs));
   std::vector<LogRecord> steps = events(watch.look(), kEventTrainStep);
   ASSERT_EQ(steps.size(), 1u);
   Result<StepSummary> step = step_from_record(steps[0]);
@@ -282,12 +285,12 @@ TEST_F(RecorderWatchTest, SaysWhereAQuietRankStandsAgainAndAgainUntilItMoves) {
   RecorderWatch watch(options, clock, counters);
   auto writer = open_writer();
   uint32_t row = static_cast<uint32_t>(writer->in_flight().claim({.comm_id = 77, .size = 8, .rank_in_comm = 3}).row);
-  all_reduce(*writer, 1, clock.now_ns, row);
-  all_reduce(*writer, 2, clock.now_ns + kMs, row, false);
+  all_reduce(*writer, 1, clock.monotonic_ns(), row);
+  all_reduce(*writer, 2, clock.monotonic_ns() + kMs, row, false);
   EXPECT_TRUE(events(watch.look(), kEventRankStatus).empty());
-  clock.now_ns += options.quiet_status_ns - kMs;
+  clock.advance(options.quiet_status_ns - kMs);
   EXPECT_TRUE(events(watch.look(), kEventRankStatus).empty());
-  clock.now_ns += 2 * kMs;
+  clock.advance(2 * kMs);
   Harvest harvest = watch.look();
   EXPECT_TRUE(harvest.urgent);
   std::vector<LogRecord> told = events(harvest, kEventRankStatus);
@@ -304,10 +307,10 @@ TEST_F(RecorderWatchTest, SaysWhereAQuietRankStandsAgainAndAgainUntilItMoves) {
   EXPECT_EQ(status->comms[0].collective.state, OpState::kEnqueued);
 
   EXPECT_TRUE(events(watch.look(), kEventRankStatus).empty());  // not at every look
-  clock.now_ns += 5 * kSecond;
+  clock.advance(5 * kSecond);
   EXPECT_EQ(events(watch.look(), kEventRankStatus).size(), 1u);
 
-  writer->write(mark(RecordType::kStepBegin, 1, clock.now_ns));
+  writer->write(mark(RecordType::kStepBegin, 1, clock.monotonic_ns()));
   told = events(watch.look(), kEventRankStatus);
   ASSERT_EQ(told.size(), 1u);
   EXPECT_EQ(status_from_record(told[0])->quiet_ns, 0);
@@ -317,12 +320,12 @@ TEST_F(RecorderWatchTest, SaysWhereAQuietRankStandsAgainAndAgainUntilItMoves) {
 TEST_F(RecorderWatchTest, ARankThatMovesThroughALongStepSaysSoNowAndThen) {
   RecorderWatch watch(options, clock, counters);
   auto writer = open_writer();
-  writer->write(mark(RecordType::kStepBegin, 1, clock.now_ns));
+  writer->write(mark(RecordType::kStepBegin, 1, clock.monotonic_ns()));
   watch.look();
   int64_t told = 0;
   for (int i = 0; i < 20; ++i) {
-    clock.now_ns += kSecond;
-    writer->write(mark(RecordType::kPhaseBegin, 2, clock.now_ns));
+    clock.advance(kSecond);
+    writer->write(mark(RecordType::kPhaseBegin, 2, clock.monotonic_ns()));
     for (const LogRecord& record : events(watch.look(), kEventRankStatus)) {
       EXPECT_EQ(status_from_record(record)->quiet_ns, 0);
       ++told;
@@ -335,10 +338,10 @@ TEST_F(RecorderWatchTest, ARankThatMovesThroughALongStepSaysSoNowAndThen) {
 TEST_F(RecorderWatchTest, ARecorderOutlivesItsProcessUntilWhatCameOutOfItIsSafe) {
   in_process([this](RecorderWriter& writer) {
     uint32_t row = static_cast<uint32_t>(writer.in_flight().claim({.comm_id = 77, .size = 8, .rank_in_comm = 3}).row);
-    writer.write(mark(RecordType::kStepBegin, 5, clock.now_ns));
-    all_reduce(writer, 1, clock.now_ns + kMs, row);
-    writer.write(mark(RecordType::kStepEnd, 5, clock.now_ns + 50 * kMs));
-    all_reduce(writer, 2, clock.now_ns + 60 * kMs, row, false);
+    writer.write(mark(RecordType::kStepBegin, 5, clock.monotonic_ns()));
+    all_reduce(writer, 1, clock.monotonic_ns() + kMs, row);
+    writer.write(mark(RecordType::kStepEnd, 5, clock.monotonic_ns() + 50 * kMs));
+    all_reduce(writer, 2, clock.monotonic_ns() + 60 * kMs, row, false);
   });
   RecorderWatch watch(options, clock, counters);
   Names seen;
@@ -366,8 +369,8 @@ TEST_F(RecorderWatchTest, ARecorderOutlivesItsProcessUntilWhatCameOutOfItIsSafe)
 
 TEST_F(RecorderWatchTest, AProcessThatSaysGoodbyeEndsCleanly) {
   in_process([this](RecorderWriter& writer) {
-    writer.write(mark(RecordType::kStepBegin, 5, clock.now_ns));
-    writer.write(mark(RecordType::kShutdown, 0, clock.now_ns + kMs));
+    writer.write(mark(RecordType::kStepBegin, 5, clock.monotonic_ns()));
+    writer.write(mark(RecordType::kShutdown, 0, clock.monotonic_ns() + kMs));
   });
   RecorderWatch watch(options, clock, counters);
   Names seen;
@@ -385,7 +388,7 @@ TEST_F(RecorderWatchTest, AProcessThatSaysGoodbyeEndsCleanly) {
 TEST_F(RecorderWatchTest, OverwrittenRecordsBecomeAGap) {
   RecorderWatch watch(options, clock, counters);
   auto writer = open_writer(64);
-  for (int64_t i = 0; i < 200; ++i) writer->write(mark(RecordType::kScalar, i, clock.now_ns + i));
+  for (int64_t i = 0; i < 200; ++i) writer->write(mark(RecordType::kScalar, i, clock.monotonic_ns() + i));
   std::vector<LogRecord> gaps = events(watch.look(), kEventGap);
   ASSERT_EQ(gaps.size(), 1u);
   EXPECT_EQ(find_string(gaps[0].attributes, "reason"), "ring_overwritten");
@@ -401,7 +404,7 @@ TEST_F(RecorderWatchTest, ARankWithoutANumberBelongsToNoJobUntilItLearnsIt) {
   nameless.identity.world_size = 0;
   auto writer = RecorderWriter::open(nameless);
   ASSERT_TRUE(writer.ok()) << writer.error();
-  (*writer)->write(mark(RecordType::kStepBegin, 1, clock.now_ns));
+  (*writer)->write(mark(RecordType::kStepBegin, 1, clock.monotonic_ns()));
   EXPECT_TRUE(watch.look().logs.empty());
   EXPECT_TRUE(watch.owners().empty());
   (*writer)->learn_world(2, 4);
@@ -409,7 +412,7 @@ TEST_F(RecorderWatchTest, ARankWithoutANumberBelongsToNoJobUntilItLearnsIt) {
   ASSERT_EQ(watch.owners().size(), 1u);
   EXPECT_EQ(watch.owners()[0].identity.rank, 2);
   // What was marked before is not lost.
-  (*writer)->write(mark(RecordType::kStepEnd, 1, clock.now_ns + kMs));
+  (*writer)->write(mark(RecordType::kStepEnd, 1, clock.monotonic_ns() + kMs));
   EXPECT_EQ(events(watch.look(), kEventTrainStep).size(), 1u);
 }
 
@@ -419,7 +422,7 @@ TEST_F(RecorderWatchTest, AFileThatIsNoRecorderIsCountedOnceAndLeftAlone) {
   RecorderWatch watch(options, clock, counters);
   for (int i = 0; i < 5; ++i) {
     EXPECT_TRUE(watch.look().logs.empty());
-    clock.now_ns += 20 * kSecond;
+    clock.advance(20 * kSecond);
   }
   EXPECT_EQ(counters.sum("lockstep_agent_recorder_refused_total"), 1);
   EXPECT_EQ(list_directory(folder.path())->size(), 2u);
@@ -429,9 +432,10 @@ TEST_F(RecorderWatchTest, TellsTotalsOfCollectivesAsMetrics) {
   RecorderWatch watch(options, clock, counters);
   auto writer = open_writer();
   uint32_t row = static_cast<uint32_t>(writer->in_flight().claim({.comm_id = 77, .size = 8, .rank_in_comm = 3}).row);
-  for (uint64_t op = 1; op <= 3; ++op) all_reduce(*writer, op, clock.now_ns + static_cast<int64_t>(op) * 20 * kMs, row);
+  for (uint64_t op = 1; op <= 3; ++op)
+    all_reduce(*writer, op, clock.monotonic_ns() + static_cast<int64_t>(op) * 20 * kMs, row);
   EXPECT_TRUE(watch.look().metrics.empty());
-  clock.now_ns += options.metrics_every_ns;
+  clock.advance(options.metrics_every_ns);
   Harvest harvest = watch.look();
   ASSERT_EQ(harvest.metrics.size(), 1u);
   std::map<std::string, double> values;
@@ -457,7 +461,7 @@ TEST_F(RecorderWatchTest, ARankThatHangsIsToldWithWhatNcclSaysItHasLaunched) {
   auto writer = open_hanging(23007);
   watch.look();
   EXPECT_EQ(ras.connections(), 0) << "nothing is suspected yet";
-  clock.now_ns += options.quiet_status_ns;
+  clock.advance(options.quiet_status_ns);
   const Harvest asked = watch.look();
   std::vector<LogRecord> told = events(asked, kEventRankStatus);
   ASSERT_EQ(told.size(), 1u);
@@ -476,7 +480,7 @@ TEST_F(RecorderWatchTest, ARankThatHangsIsToldWithWhatNcclSaysItHasLaunched) {
   EXPECT_EQ(comm->behind.at(0), (RasBehind{"AllReduce", 1, 2, 1, {6}}));
   EXPECT_EQ(identity_from_resource(harvest.logs.at(0).resource)->rank, 3);
 
-  clock.now_ns += kSecond;
+  clock.advance(kSecond);
   harvest = watch.look();
   told = events(harvest, kEventRankStatus);
   ASSERT_EQ(told.size(), 1u);
@@ -485,12 +489,12 @@ TEST_F(RecorderWatchTest, ARankThatHangsIsToldWithWhatNcclSaysItHasLaunched) {
   EXPECT_EQ(comm_status.collectives_completed, 1u);
   EXPECT_TRUE(events(harvest, kEventCommRas).empty()) << "an answer is told once";
 
-  writer->write(mark(RecordType::kStepBegin, 1, clock.now_ns));
+  writer->write(mark(RecordType::kStepBegin, 1, clock.monotonic_ns()));
   told = events(watch.look(), kEventRankStatus);
   ASSERT_EQ(told.size(), 1u);
   EXPECT_EQ(status_from_record(told[0])->comms.at(0).launched, -1) << "it has moved since it was asked";
-  clock.now_ns += 60 * kSecond;
-  writer->write(mark(RecordType::kStepBegin, 2, clock.now_ns));
+  clock.advance(60 * kSecond);
+  writer->write(mark(RecordType::kStepBegin, 2, clock.monotonic_ns()));
   watch.look();
   EXPECT_EQ(ras.connections(), 1);
 }
@@ -503,7 +507,7 @@ TEST_F(RecorderWatchTest, AnNcclThatMayNotStandAQuestionIsNeverAsked) {
     auto writer = open_hanging(22809);
     for (int i = 0; i < 20; ++i) {
       watch.look();
-      clock.now_ns += 10 * kSecond;
+      clock.advance(10 * kSecond);
     }
   }
   EXPECT_EQ(ras.connections(), 0);
@@ -519,10 +523,10 @@ TEST_F(RecorderWatchTest, ARankThatIsQuietOutsideOfAnyOperationIsNoReasonToAsk) 
     writer->show_nccl(23007, 6);
     const auto row =
         static_cast<uint32_t>(writer->in_flight().claim({.comm_id = 77, .size = 8, .rank_in_comm = 3}).row);
-    all_reduce(*writer, 1, clock.now_ns, row);
+    all_reduce(*writer, 1, clock.monotonic_ns(), row);
     for (int i = 0; i < 20; ++i) {
       watch.look();
-      clock.now_ns += 10 * kSecond;
+      clock.advance(10 * kSecond);
     }
   }
   EXPECT_EQ(ras.connections(), 0);
@@ -534,12 +538,12 @@ TEST_F(RecorderWatchTest, AServiceThatHangsKeepsNobodyFromDraining) {
   RecorderWatch watch(options, clock, counters, nullptr, &ras_watch);
   auto writer = open_hanging(23007);
   watch.look();
-  clock.now_ns += options.quiet_status_ns;
+  clock.advance(options.quiet_status_ns);
   watch.look();
   ASSERT_TRUE(eventually([&] { return ras.connections() == 1; }));
   const int64_t before = counters.sum("lockstep_agent_recorder_records_total");
   for (int i = 0; i < 50; ++i) {
-    writer->write(mark(RecordType::kScalar, i, clock.now_ns));
+    writer->write(mark(RecordType::kScalar, i, clock.monotonic_ns()));
     watch.look();
   }
   EXPECT_EQ(counters.sum("lockstep_agent_ras_queries_total"), 0) << "the question is still under way";
@@ -551,8 +555,8 @@ TEST_F(RecorderWatchTest, CountsWhatThePluginRecordedAndWhatItCouldNot) {
   RecorderWatch watch(options, clock, counters, &cost);
   auto writer = open_writer();
   const auto row = static_cast<uint32_t>(writer->in_flight().claim({.comm_id = 77, .size = 8, .rank_in_comm = 3}).row);
-  all_reduce(*writer, 1, clock.now_ns, row);
-  writer->write(mark(RecordType::kScalar, 1, clock.now_ns));
+  all_reduce(*writer, 1, clock.monotonic_ns(), row);
+  writer->write(mark(RecordType::kScalar, 1, clock.monotonic_ns()));
   writer->count_refused(Refused::kNoSlot);
   watch.look();
   EXPECT_EQ(counters.value("lockstep_plugin_records_total", "type=\"coll\""), 1);
@@ -569,19 +573,19 @@ TEST_F(RecorderWatchTest, AProcessWhoseRecordsComeTooFastIsAskedForLess) {
   auto writer = open_writer(64);
   writer->show_mask(0x5e);
   auto overflow = [&] {
-    for (int64_t i = 0; i < 200; ++i) writer->write(mark(RecordType::kScalar, i, clock.now_ns + i));
+    for (int64_t i = 0; i < 200; ++i) writer->write(mark(RecordType::kScalar, i, clock.monotonic_ns() + i));
     watch.look();
-    clock.now_ns += kSecond;
+    clock.advance(kSecond);
   };
   overflow();
   overflow();
   EXPECT_EQ(writer->control(), 0u);
   overflow();
-  auto wish = DetailWish::from(writer->control(), static_cast<uint64_t>(clock.now_ns));
+  auto wish = DetailWish::from(writer->control(), static_cast<uint64_t>(clock.monotonic_ns()));
   ASSERT_TRUE(wish);
   EXPECT_EQ(wish->mask, 0x4e);
   for (int i = 0; i < 3; ++i) overflow();
-  EXPECT_EQ(DetailWish::from(writer->control(), static_cast<uint64_t>(clock.now_ns))->mask, 0x06);
+  EXPECT_EQ(DetailWish::from(writer->control(), static_cast<uint64_t>(clock.monotonic_ns()))->mask, 0x06);
   EXPECT_EQ(counters.value("lockstep_agent_detail_changes_total", "direction=\"down\""), 2);
 }
 
@@ -589,10 +593,10 @@ TEST_F(RecorderWatchTest, AnOperatorsWishForDetailStands) {
   RecorderWatch watch(options, clock, counters);
   auto writer = open_writer(64);
   writer->show_mask(0x5e);
-  const DetailWish wish{0x5e, static_cast<uint32_t>(clock.now_ns / kSecond + 600)};
+  const DetailWish wish{0x5e, static_cast<uint32_t>(clock.monotonic_ns() / kSecond + 600)};
   ASSERT_TRUE(ask_detail(recorder_path(), wish).ok());
   for (int look = 0; look < 10; ++look) {
-    for (int64_t i = 0; i < 200; ++i) writer->write(mark(RecordType::kScalar, i, clock.now_ns + i));
+    for (int64_t i = 0; i < 200; ++i) writer->write(mark(RecordType::kScalar, i, clock.monotonic_ns() + i));
     watch.look();
   }
   EXPECT_EQ(writer->control(), wish.word());
@@ -605,9 +609,9 @@ TEST_F(RecorderWatchTest, AProcessThatLeavesOutKernelsIsAskedForAllOnceItFallsSi
   writer->show_mask(0x1e);
   watch.look();
   EXPECT_EQ(writer->control(), 0u);
-  clock.now_ns += options.quiet_status_ns;
+  clock.advance(options.quiet_status_ns);
   watch.look();
-  auto wish = DetailWish::from(writer->control(), static_cast<uint64_t>(clock.now_ns));
+  auto wish = DetailWish::from(writer->control(), static_cast<uint64_t>(clock.monotonic_ns()));
   ASSERT_TRUE(wish);
   EXPECT_EQ(wish->mask, 0x5e);
   EXPECT_EQ(counters.value("lockstep_agent_detail_changes_total", "direction=\"up\""), 1);
@@ -621,7 +625,7 @@ TEST_F(RecorderWatchTest, AProcessThatMayNotBeWrittenIsLeftAlone) {
   // No recorder any more, by its first word: root may write whatever its mode.
   std::fstream(recorder_path(), std::ios::in | std::ios::out).write("\0\0\0\0\0\0\0\0", 8);
   for (int i = 0; i < 5; ++i) {
-    clock.now_ns += 10 * kSecond;
+    clock.advance(10 * kSecond);
     EXPECT_EQ(events(watch.look(), kEventRankStatus).size(), 1u) << "it is still read";
   }
   EXPECT_EQ(writer->control(), 0u);
@@ -632,9 +636,9 @@ TEST_F(RecorderWatchTest, TheLastLookOfAnEndingAgentGivesStepsThatHaveEnded) {
   RecorderWatch watch(options, clock, counters);
   auto writer = open_writer();
   uint32_t row = static_cast<uint32_t>(writer->in_flight().claim({.comm_id = 77, .size = 8, .rank_in_comm = 3}).row);
-  writer->write(mark(RecordType::kStepBegin, 1, clock.now_ns));
-  all_reduce(*writer, 1, clock.now_ns + kMs, row, false);
-  writer->write(mark(RecordType::kStepEnd, 1, clock.now_ns + 50 * kMs));
+  writer->write(mark(RecordType::kStepBegin, 1, clock.monotonic_ns()));
+  all_reduce(*writer, 1, clock.monotonic_ns() + kMs, row, false);
+  writer->write(mark(RecordType::kStepEnd, 1, clock.monotonic_ns() + 50 * kMs));
   EXPECT_TRUE(events(watch.look(), kEventTrainStep).empty());
   EXPECT_EQ(events(watch.final_look(), kEventTrainStep).size(), 1u);
 }
@@ -693,24 +697,24 @@ TEST_F(RecorderWatchTest, AFolderThatIsReplacedIsReadAnewAndALinkInItsPlaceIsNot
   std::filesystem::create_directory_symlink("other", options.folder);
   auto in_other = RecorderWriter::open(writer_options(folder.path() + "/other"));
   ASSERT_TRUE(in_other.ok());
-  clock.now_ns += 2 * kSecond;
+  clock.advance(2 * kSecond);
   EXPECT_TRUE(watch.look().logs.empty());
   std::filesystem::remove(options.folder);
   std::filesystem::rename(folder.path() + "/other", options.folder);
-  clock.now_ns += 2 * kSecond;
+  clock.advance(2 * kSecond);
   EXPECT_FALSE(watch.look().logs.empty());
 }
 
 TEST_F(RecorderWatchTest, ARankThatChangesItsNumberStaysTheOneItWas) {
   RecorderWatch watch(options, clock, counters);
   auto writer = open_writer();
-  writer->write(mark(RecordType::kStepBegin, 1, clock.now_ns));
+  writer->write(mark(RecordType::kStepBegin, 1, clock.monotonic_ns()));
   watch.look();
   const int32_t other = 4711;
   std::fstream(recorder_path(), std::ios::in | std::ios::out)
       .seekp(offsetof(layout::FileHeader, rank_and_world))
       .write(reinterpret_cast<const char*>(&other), sizeof other);
-  writer->write(mark(RecordType::kStepEnd, 1, clock.now_ns + kMs));
+  writer->write(mark(RecordType::kStepEnd, 1, clock.monotonic_ns() + kMs));
   watch.look();
   ASSERT_EQ(watch.owners().size(), 1u);
   EXPECT_EQ(watch.owners()[0].identity.rank, 3);
@@ -737,8 +741,9 @@ TEST_F(RecorderWatchTest, AUserWhoseOperationsTakeTooMuchMemoryHasTheOldestForgo
   RecorderWatch watch(options, clock, counters);
   auto writer = open_writer();
   const auto row = static_cast<uint32_t>(writer->in_flight().claim({.comm_id = 77, .size = 8, .rank_in_comm = 3}).row);
-  writer->write(mark(RecordType::kStepBegin, 1, clock.now_ns));
-  for (uint64_t i = 1; i <= 200; ++i) all_reduce(*writer, i, clock.now_ns + static_cast<int64_t>(i), row, false);
+  writer->write(mark(RecordType::kStepBegin, 1, clock.monotonic_ns()));
+  for (uint64_t i = 1; i <= 200; ++i)
+    all_reduce(*writer, i, clock.monotonic_ns() + static_cast<int64_t>(i), row, false);
   watch.look();
   EXPECT_EQ(counters.value("lockstep_agent_over_limit_total",
                            format("what=\"memory\",uid=\"%u\"", static_cast<unsigned>(::geteuid()))),
@@ -750,7 +755,7 @@ TEST_F(RecorderWatchTest, AUserWhoseOperationsTakeTooMuchMemoryHasTheOldestForgo
 // Copies of one recorder, of processes that are gone.
 struct ManyRecordersTest : RecorderWatchTest {
   void SetUp() override {
-    in_process([&](RecorderWriter& writer) { writer.write(mark(RecordType::kStepBegin, 1, clock.now_ns)); });
+    in_process([&](RecorderWriter& writer) { writer.write(mark(RecordType::kStepBegin, 1, clock.monotonic_ns())); });
     content = *read_file(one_recorder(), 64u << 20);
     std::filesystem::remove(one_recorder());
     options.folder.clear();

@@ -7,6 +7,7 @@
 #include <filesystem>
 
 #include "agent/testing.h"
+#include "testing/temporary_folder.h"
 
 namespace lockstep {
 namespace {
@@ -17,7 +18,7 @@ mode_t mode_of(const std::string& path) {
 }
 
 TEST(RecordersFolder, IsMadeAndClosedToOthers) {
-  testing::TempFolder root;
+  testing::TemporaryFolder root;
   const std::string path = root.path() + "/a/b";
   EXPECT_EQ(*prepare_recorders_folder(path), path);
   EXPECT_EQ(mode_of(path), 0700u);
@@ -30,7 +31,7 @@ TEST(RecordersFolder, IsMadeAndClosedToOthers) {
 
 TEST(RecordersFolder, ALinkThatAnotherUserHasPutThereIsNotFollowed) {
   if (::geteuid() != 0) GTEST_SKIP() << "only root can make another user's link";
-  testing::TempFolder root;
+  testing::TemporaryFolder root;
   const std::string victim = root.path() + "/etc";
   std::filesystem::create_directory(victim);
   ASSERT_EQ(::chmod(victim.c_str(), 0755), 0);

@@ -11,6 +11,8 @@
 #include "base/text.h"
 #include "store/memory_step_store.h"
 #include "store/metrics/engine_world.h"
+#include "testing/fake_clock.h"
+#include "testing/temporary_folder.h"
 
 namespace lockstep {
 namespace {
@@ -97,8 +99,8 @@ class JobRollupsTest : public ::testing::Test {
   // What was received and is neither folded nor said to be anything else: steps that are open.
   int64_t rows_open() { return rows("received") - rows("folded") - rows("repeated") - rows("late") - rows("left_out"); }
 
-  metrics::TestFolder folder_;
-  metrics::StandingClock clock_;
+  testing::TemporaryFolder folder_;
+  testing::FakeClock clock_{metrics::kStartNs};
   Counters counters_{kStoreCounters};
   MemoryStepStore steps_{{}, counters_};
   std::unique_ptr<MetricEngine> engine_;

@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <cstdlib>
-#include <filesystem>
 
 #include "analysis/step/step_testing.h"
 #include "api/routes.h"
@@ -14,16 +13,14 @@
 #include "store/sqlite_state_store.h"
 #include "store/store_counters.h"
 #include "store/testing/memory_metric_reader.h"
+#include "testing/fake_clock.h"
+#include "testing/temporary_folder.h"
 
 namespace lockstep {
 namespace {
 
 using simdjson::dom::element;
 
-struct StillClock final : Clock {
-  int64_t unix_ns() const override { return 1'000'000'000'000; }
-  int64_t monotonic_ns() const override { return 1'000'000'000'000; }
-};
 struct NoDiagnosis final : VerdictSource {
   std::vector<Verdict> verdicts(std::string_view) const override { return {}; }
   std::string summary(std::string_view) const override { return ""; }
@@ -32,10 +29,7 @@ struct NoDiagnosis final : VerdictSource {
 class StepApi : public ::testing::Test {
  protected:
   void SetUp() override {
-    char pattern[] = "/tmp/lockstep_step_XXXXXX";
-    ASSERT_NE(mkdtemp(pattern), nullptr);
-    folder_ = pattern;
-    Result<std::unique_ptr<StateStore>> state = open_sqlite_state_store(folder_ + "/state.sqlite");
+    Result<std::unique_ptr<StateStore>> state = open_sqlite_state_store(folder_.path() + "/state.sqlite");
     ASSERT_TRUE(state.ok());
     state_ = std::move(*state);
     // 4 ranks, steps 0 to 9, of which 5 and 8 come in detail; rank 2 is late by 30 ms in all, by 60 in step 8.
@@ -60,7 +54,6 @@ class StepApi : public ::testing::Test {
       }
     }
   }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
 
   HttpResponse get(const std::string& path, const std::string& query = "") {
     ApiContext context{steps_, spans_, traces_, metrics_, *state_, agents_, diagnosis_, counters_, clock_, ready_, ""};
@@ -79,7 +72,7 @@ class StepApi : public ::testing::Test {
     return document;
   }
 
-  std::string folder_;
+  testing::TemporaryFolder folder_;
   Counters counters_{kStoreCounters};
   MemoryStepStore steps_{{}, counters_};
   MemorySpanStore spans_{{}, counters_};
@@ -87,7 +80,7 @@ class StepApi : public ::testing::Test {
   std::unique_ptr<StateStore> state_;
   AgentRegistry agents_;
   NoDiagnosis diagnosis_;
-  StillClock clock_;
+  testing::FakeClock clock_{1'000'000'000'000};
   StepTraceCache traces_{steps_, spans_, clock_};
   std::atomic<bool> ready_{true};
   std::deque<simdjson::padded_string> bodies_;

@@ -11,14 +11,12 @@
 #include "store/sqlite_state_store.h"
 #include "store/store_counters.h"
 #include "store/testing/memory_metric_reader.h"
+#include "testing/fake_clock.h"
+#include "testing/temporary_folder.h"
 
 namespace lockstep {
 namespace {
 
-struct TestClock final : Clock {
-  int64_t unix_ns() const override { return 1'700'000'000'000'000'000; }
-  int64_t monotonic_ns() const override { return 1'700'000'000'000'000'000; }
-};
 struct Diagnosis final : VerdictSource {
   std::vector<Verdict> known;
   std::vector<Verdict> verdicts(std::string_view) const override { return known; }
@@ -29,10 +27,7 @@ struct Diagnosis final : VerdictSource {
 class PrometheusApi : public ::testing::Test {
  protected:
   void SetUp() override {
-    char pattern[] = "/tmp/lockstep_prometheus_XXXXXX";
-    ASSERT_NE(mkdtemp(pattern), nullptr);
-    folder_ = pattern;
-    Result<std::unique_ptr<StateStore>> state = open_sqlite_state_store(folder_ + "/state.sqlite");
+    Result<std::unique_ptr<StateStore>> state = open_sqlite_state_store(folder_.path() + "/state.sqlite");
     ASSERT_TRUE(state.ok());
     state_ = std::move(*state);
     for (int64_t i = 0; i <= 40; ++i) {
@@ -57,7 +52,6 @@ class PrometheusApi : public ::testing::Test {
     exemplar.time_ms = kNow - 500;
     reader_.add_exemplar(exemplar);
   }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
 
   HttpResponse ask(const std::string& method, const std::string& path, const std::string& form) {
     ApiContext context{steps_, spans_, traces_, reader_, *state_, agents_, diagnosis_, counters_, clock_, ready_, ""};
@@ -79,7 +73,7 @@ class PrometheusApi : public ::testing::Test {
   std::string get(const std::string& path, const std::string& form = "") { return ask("GET", path, form).body; }
 
   static constexpr int64_t kNow = 1'700'000'000'000;
-  std::string folder_;
+  testing::TemporaryFolder folder_;
   Counters counters_{kStoreCounters};
   MemoryStepStore steps_{{}, counters_};
   MemorySpanStore spans_{{}, counters_};
@@ -87,7 +81,7 @@ class PrometheusApi : public ::testing::Test {
   std::unique_ptr<StateStore> state_;
   AgentRegistry agents_;
   Diagnosis diagnosis_;
-  TestClock clock_;
+  testing::FakeClock clock_{kNow * 1'000'000};
   StepTraceCache traces_{steps_, spans_, clock_};
   std::atomic<bool> ready_ = true;
   MemoryMetricReader reader_;
@@ -111,7 +105,7 @@ TEST_F(PrometheusApi, DeletesAndCopiesWhereThatIsAllowed) {
     EXPECT_NE(refused.body.find("--admin-api"), std::string::npos) << refused.body;
   }
   MetricEngineOptions options;
-  options.folder = folder_ + "/metrics";
+  options.folder = folder_.path() + "/metrics";
   options.background = false;
   const std::unique_ptr<MetricEngine> engine = MetricEngine::open(options, clock_, counters_).value();
   admin_ = engine.get();
@@ -123,7 +117,7 @@ TEST_F(PrometheusApi, DeletesAndCopiesWhereThatIsAllowed) {
   EXPECT_EQ(ask("POST", "admin/tsdb/clean_tombstones", "").status, 204);
   const std::string made = post("admin/tsdb/snapshot", "");
   EXPECT_EQ(made.find(R"({"status":"success","data":{"name":")"), 0u) << made;
-  EXPECT_TRUE(std::filesystem::exists(folder_ + "/metrics/snapshots"));
+  EXPECT_TRUE(std::filesystem::exists(folder_.path() + "/metrics/snapshots"));
 }
 
 TEST_F(PrometheusApi, AnswersWhatExploreAsksFirst) {

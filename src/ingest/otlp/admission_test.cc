@@ -4,6 +4,7 @@
 
 #include "base/rate_limited_log.h"
 #include "model/events.h"
+#include "testing/fake_clock.h"
 
 namespace lockstep {
 namespace {
@@ -135,24 +136,17 @@ TEST(Admission, RefusesAnAttemptBeyondAllWithOneLine) {
       << report.message;
 }
 
-struct ManualClock final : Clock {
-  int64_t now_ns = 0;
-  int64_t unix_ns() const override { return now_ns; }
-  int64_t monotonic_ns() const override { return now_ns; }
-};
-
 TEST(RateLimitedLog, WritesOneLinePerSecondAndReasonAndCountsTheRest) {
-  ManualClock clock;
-  clock.now_ns = 1'000'000'000;
+  testing::FakeClock clock;
   RateLimitedLog log(clock, "test");
   EXPECT_EQ(log.line_now("a", "first").value_or(""), "first");
   EXPECT_FALSE(log.line_now("a", "second"));
-  clock.now_ns += 999'999'999;
+  clock.advance(999'999'999);
   EXPECT_FALSE(log.line_now("a", "third"));
   EXPECT_EQ(log.line_now("b", "other").value_or(""), "other");
-  clock.now_ns += 1;
+  clock.advance(1);
   EXPECT_EQ(log.line_now("a", "fourth").value_or(""), "fourth [a: 2 more lines left out]");
-  clock.now_ns += 1'000'000'000;
+  clock.advance(1'000'000'000);
   EXPECT_EQ(log.line_now("a", "fifth").value_or(""), "fifth");
 }
 

@@ -5,16 +5,12 @@
 
 #include "ingest/counters_table.h"
 #include "ingest/otlp/otlp_handler.h"
+#include "testing/fake_clock.h"
 #include "wire/otlp.h"
 
 namespace {
 
 using namespace lockstep;
-
-struct FixedClock final : Clock {
-  int64_t unix_ns() const override { return 1'700'000'000'000'000'000; }
-  int64_t monotonic_ns() const override { return 1; }  // one log line per reason for the whole run
-};
 
 struct CheckingSink final : IngestSink {
   AcceptResult accept(Signal signal, Batch batch, std::string_view bytes, int64_t) override {
@@ -27,7 +23,7 @@ struct CheckingSink final : IngestSink {
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  static FixedClock clock;
+  static testing::FakeClock clock;  // stands: one log line per reason for the whole run
   static CheckingSink sink;
   static Counters counters(kServerCounters);
   static OtlpHandler handler(sink, clock, counters, 1 << 20);

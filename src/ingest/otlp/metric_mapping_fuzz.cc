@@ -5,12 +5,13 @@
 #include "ingest/counters_table.h"
 #include "ingest/otlp/metric_mapping.h"
 #include "ingest/testing/fuzz_world.h"
+#include "testing/fake_clock.h"
 #include "wire/otlp.h"
 
 using namespace lockstep;
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  static testing::FixedClock clock;
+  static testing::FakeClock clock;  // stands: one log line per reason for the whole run
   static Counters counters(kServerCounters);
   static testing::CheckingWriter writer;
   static const bool quiet = (setenv("LOCKSTEP_LOG", "error", 1), true);

@@ -7,6 +7,7 @@
 #include "base/text.h"
 #include "ingest/counters_table.h"
 #include "ingest/otlp/otlp_handler.h"
+#include "testing/fake_clock.h"
 #include "wire/otlp.h"
 
 namespace lockstep {
@@ -14,12 +15,6 @@ namespace {
 
 constexpr int64_t kDay = 86'400'000'000'000;
 constexpr int64_t kTrue = 1'800'000'000'000'000'000;
-
-struct OffClock final : Clock {
-  int64_t unix_ns() const override { return kTrue + ahead_ns; }
-  int64_t monotonic_ns() const override { return 1'000'000'000; }
-  int64_t ahead_ns = 0;
-};
 
 struct TakingSink final : IngestSink {
   AcceptResult accept(Signal, Batch batch, std::string_view, int64_t) override {
@@ -32,7 +27,7 @@ struct TakingSink final : IngestSink {
 class SenderClocks : public ::testing::Test {
  protected:
   void start(int64_t ahead_ns) {
-    clock_.ahead_ns = ahead_ns;
+    clock_.set_ahead(ahead_ns);
     witness_.emplace(clock_);
     handler_.emplace(sink_, clock_, counters_, 1 << 20, &*witness_);
   }
@@ -68,7 +63,7 @@ class SenderClocks : public ::testing::Test {
     EXPECT_EQ(handler_->handle_http(request).status, 200);
     return sink_.taken - before;
   }
-  OffClock clock_;
+  testing::FakeClock clock_{kTrue};
   TakingSink sink_;
   Counters counters_{kServerCounters};
   std::optional<ClockWitness> witness_;
@@ -109,10 +104,10 @@ TEST_F(SenderClocks, SendersThatAlsoSendWhatFitsAreNoWitnessesAgainstTheServer) 
 TEST_F(SenderClocks, AServerThatJumpsAheadGoesOnTaking) {
   start(0);
   for (const char* host : {"host-1", "host-2", "host-3"}) EXPECT_EQ(send(Signal::kLogs, host, kTrue), 1u);
-  clock_.ahead_ns = 30 * kDay;
+  clock_.set_ahead(30 * kDay);
   EXPECT_EQ(send(Signal::kLogs, "host-1", kTrue), 1u);
   EXPECT_EQ(witness_->now().earliest_unix_ns, kTrue);
-  clock_.ahead_ns = -30 * kDay;  // or back
+  clock_.set_ahead(-30 * kDay);  // or back
   EXPECT_EQ(send(Signal::kLogs, "host-1", kTrue), 1u);
 }
 

@@ -5,12 +5,13 @@
 #include "ingest/counters_table.h"
 #include "ingest/prometheus/remote_write_door.h"
 #include "ingest/testing/fuzz_world.h"
+#include "testing/fake_clock.h"
 #include "wire/compression.h"
 
 using namespace lockstep;
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  static testing::FixedClock clock;
+  static testing::FakeClock clock;  // stands: one log line per reason for the whole run
   static Counters counters(kServerCounters);
   static testing::CheckingWriter writer;
   static MetricIntake intake(writer, clock, counters);

@@ -12,6 +12,8 @@
 #include "ingest/counters_table.h"
 #include "ingest/prometheus/remote_write_door.h"
 #include "ingest/testing/recording_metric_writer.h"
+#include "testing/eventually.h"
+#include "testing/temporary_folder.h"
 
 namespace lockstep {
 namespace {
@@ -39,9 +41,8 @@ void write_from(const std::string& program, bool is_2) {
   ASSERT_TRUE(free.ok()) << free.error();
   const std::string address = free->bound;
   free->fd.reset();
-  const std::filesystem::path folder =
-      std::filesystem::temp_directory_path() / ("remote_write_real_test." + std::to_string(::getpid()));
-  std::filesystem::create_directories(folder);
+  const testing::TemporaryFolder temporary;
+  const std::filesystem::path folder = temporary.path();
   std::ofstream(folder / "prometheus.yml")
       << "global: {scrape_interval: 1s}\nscrape_configs:\n- job_name: itself\n  static_configs: [{targets: [\""
       << address << "\"]}]\nremote_write:\n- url: http://" << (*server)->address() << kRemoteWritePath
@@ -55,12 +56,10 @@ void write_from(const std::string& program, bool is_2) {
     Result<ChildProcess> prometheus = ChildProcess::start({.arguments = arguments, .capture_stdout = false});
     ASSERT_TRUE(prometheus.ok()) << prometheus.error();
     auto passed = [&] { return counters.sum("lockstep_ingest_passed_records_total"); };
-    for (int i = 0; i < 600 && passed() < 3000; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(100));
-    EXPECT_GE(passed(), 3000);
+    EXPECT_TRUE(testing::eventually([&] { return passed() >= 3000; })) << passed();
     prometheus->stop();
   }
   (*server)->stop();
-  std::filesystem::remove_all(folder);
   EXPECT_EQ(types, is_2 ? "application/x-protobuf;proto=io.prometheus.write.v2.Request" : types);
   EXPECT_EQ(counters.sum("lockstep_ingest_refused_records_total"), 0);
   EXPECT_EQ(counters.sum("lockstep_ingest_undecodable_requests_total"), 0);

@@ -1,6 +1,8 @@
 #include "ingest/scrape/scraper.h"
 
 #include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/socket.h>
 
 #include <atomic>
 #include <filesystem>
@@ -13,10 +15,15 @@
 #include "ingest/testing/recording_metric_writer.h"
 #include "model/series_labels.h"
 #include "net/http_server.h"
+#include "net/listen_address.h"
 #include "store/metric_reader.h"
+#include "testing/eventually.h"
+#include "testing/temporary_folder.h"
 
 namespace lockstep {
 namespace {
+
+using testing::eventually;
 
 TEST(ScrapeConfig, ReadsWhatPrometheusWouldCallTheSame) {
   Result<ScrapeConfig> config = parse_scrape_config(R"(
@@ -133,8 +140,7 @@ class ScraperTest : public ::testing::Test {
   template <typename Done>
   void scrape_until(ScrapeConfig what, Done&& done) {
     std::unique_ptr<Scraper> scraper = Scraper::start(std::move(what), intake, clock, counters, 2);
-    for (int i = 0; i < 1000 && !done(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(50));
-    EXPECT_TRUE(done());
+    EXPECT_TRUE(eventually(done));
     scraper->stop();
   }
   int asked() {
@@ -167,7 +173,7 @@ TEST_F(ScraperTest, StoresThePageAndWhatTheScrapeWasLike) {
   EXPECT_EQ(writer.samples["b{instance=\"" + instance + "\",job=\"test\",x=\"y\"}"][0].value, 2);
   EXPECT_EQ(writer.samples[named("up")][0].value, 1);
   EXPECT_EQ(writer.samples[named("scrape_samples_scraped")][0].value, 2);
-  EXPECT_LT(writer.samples[named("scrape_duration_seconds")][0].value, 10);
+  EXPECT_GT(writer.samples[named("scrape_duration_seconds")][0].value, 0);
   EXPECT_EQ(writer.samples[named("scrape_samples_post_metric_relabeling")][0].value, 2);
   EXPECT_EQ(writer.samples[named("scrape_series_added")][0].value, 2);
   EXPECT_EQ(writer.samples[named("scrape_series_added")][1].value, 0);
@@ -208,15 +214,13 @@ TEST_F(ScraperTest, APageThatCannotBeReadIsNotStoredInPart) {
 }
 
 TEST_F(ScraperTest, FollowsAFileOfTargetsAndSaysWhenOneIsGone) {
-  const std::filesystem::path folder =
-      std::filesystem::temp_directory_path() / ("scraper_test." + std::to_string(::getpid()));
-  std::filesystem::create_directories(folder);
-  const std::string file = folder / "one.json";
+  const testing::TemporaryFolder folder;
+  const std::string file = folder.path() + "/one.json";
   auto write = [&](const std::string& text) { std::ofstream(file) << text; };
   show("a 1\n");
   write("[{\"targets\": [\"" + instance + "\"], \"labels\": {\"rack\": \"r1\"}}]");
   std::atomic<bool> changed{false};
-  scrape_until(config("  file_sd_configs: [{files: [\"" + folder.string() + "/*.json\"]}]\n"), [&] {
+  scrape_until(config("  file_sd_configs: [{files: [\"" + folder.path() + "/*.json\"]}]\n"), [&] {
     if (count("read") >= 1 && !changed.exchange(true)) write("[]");
     return changed && counters.value("lockstep_scrape_targets") == 0;
   });
@@ -224,7 +228,6 @@ TEST_F(ScraperTest, FollowsAFileOfTargetsAndSaysWhenOneIsGone) {
   ASSERT_TRUE(writer.samples.contains(series));
   EXPECT_TRUE(is_stale(writer.samples[series].back().value));
   EXPECT_TRUE(is_stale(writer.samples["up" + series.substr(1)].back().value));
-  std::filesystem::remove_all(folder);
 }
 
 TEST_F(ScraperTest, AsksForTargetsOverHttpAndKeepsThemWhenTheListIsBroken) {
@@ -266,9 +269,26 @@ TEST_F(ScraperTest, ReadsANodeExporterToTheLastSeries) {
 }
 
 TEST_F(ScraperTest, StopsAtOnceEvenWhileATargetIsSilent) {
-  ScrapeConfig what = config("  static_configs: [{targets: [\"" + instance + "\"]}]\n");
-  show("a 1\n");
-  scrape_until(what, [&] { return asked() >= 1; });
+  const Result<ListenSocket> silent = listen_on({"127.0.0.1", 0});
+  ASSERT_TRUE(silent.ok()) << silent.error();
+  ScrapeConfig what = config("  static_configs: [{targets: [\"" + silent->bound + "\"]}]\n");
+  what.jobs[0].timeout_ns = 3'600'000'000'000;  // longer than any test: only stop() can end this scrape
+  std::unique_ptr<Scraper> scraper = Scraper::start(what, intake, clock, counters, 2);
+  pollfd waiting{silent->fd.get(), POLLIN, 0};
+  ASSERT_EQ(::poll(&waiting, 1, 60'000), 1);
+  const UniqueFd connection(::accept4(silent->fd.get(), nullptr, nullptr, SOCK_CLOEXEC));
+  std::string request;
+  char buffer[1024];
+  while (request.find("\r\n\r\n") == std::string::npos) {
+    const ssize_t got = ::recv(connection.get(), buffer, sizeof buffer, 0);
+    ASSERT_GT(got, 0);
+    request.append(buffer, static_cast<size_t>(got));
+  }
+  // Its request is here and nobody answers it, before stop(), while it runs, or after.
+  scraper->stop();
+  EXPECT_EQ(count("failed"), 0) << "to be stopped is not the target's fault";
+  scraper.reset();
+  EXPECT_EQ(::recv(connection.get(), buffer, sizeof buffer, 0), 0) << "hung up";
 }
 
 TEST_F(ScraperTest, RulesRenameAndDropSeriesAndTheirMarkersFollow) {
@@ -302,7 +322,8 @@ TEST_F(ScraperTest, SaysWhoItIs) {
   scrape_until(config(target + "  basic_auth: {username: user, password: pass}\n"), [&] { return count("read") >= 1; });
   EXPECT_EQ(count("failed"), 0);
   want("Bearer second");
-  const std::string file = std::filesystem::temp_directory_path() / ("scraper_test_token." + std::to_string(getpid()));
+  const testing::TemporaryFolder folder;
+  const std::string file = folder.path() + "/token";
   std::ofstream(file) << "first\n";
   std::atomic<bool> changed{false};
   scrape_until(config(target + "  authorization: {credentials_file: " + file + "}\n"), [&] {
@@ -318,7 +339,7 @@ TEST_F(ScraperTest, SaysWhoItIs) {
     const std::vector<ScrapeTarget> targets = scraper->targets();
     return targets.empty() ? std::string() : targets[0].error;
   };
-  for (int i = 0; i < 1000 && error().empty(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  EXPECT_TRUE(eventually([&] { return !error().empty(); }));
   EXPECT_NE(error().find(file), std::string::npos) << error();
   scraper->stop();
 }
@@ -335,8 +356,7 @@ TEST_F(ScraperTest, AListOverHttpIsAskedForWithItsQueryAndToken) {
 )y",
                                                            "5s"),
                                                     intake, clock, counters, 2);
-  for (int i = 0; i < 1000 && scraper->targets().size() < 2; ++i)
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  EXPECT_TRUE(eventually([&] { return scraper->targets().size() >= 2; }));
   const std::vector<ScrapeTarget> targets = scraper->targets();
   scraper->stop();
   EXPECT_EQ(list_asked(), "zone=a Bearer s3cret");
@@ -354,18 +374,14 @@ TEST_F(ScraperTest, AnotherConfigurationTakesOverWithoutAGap) {
                            "  static_configs: [{targets: [\"" + instance + "\"]}";
   const std::string second = ", {targets: [\"" + instance + "\"], labels: {by: hand}}";
   std::unique_ptr<Scraper> scraper = Scraper::start(config(both + second + "]\n"), intake, clock, counters, 2);
-  const auto wait_for = [&](auto&& done) {
-    for (int i = 0; i < 1000 && !done(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(20));
-    EXPECT_TRUE(done());
-  };
-  wait_for([&] { return count("read") >= 6 && scraper->targets().size() == 3; });
+  EXPECT_TRUE(eventually([&] { return count("read") >= 6 && scraper->targets().size() == 3; }));
   list("{nonsense");  // what the list said before holds
   scraper->reload(config(both + "]\n"));
-  wait_for([&] { return scraper->targets().size() == 2; });
+  EXPECT_TRUE(eventually([&] { return scraper->targets().size() == 2; }));
   const int64_t before = count("read");
-  wait_for([&] { return count("read") >= before + 6; });
+  EXPECT_TRUE(eventually([&] { return count("read") >= before + 6; }));
   scraper->reload(config(both + "]\n  honor_labels: true\n"));  // another way to read them all
-  wait_for([&] { return count("read") >= before + 12; });
+  EXPECT_TRUE(eventually([&] { return count("read") >= before + 12; }));
   scraper->stop();
   EXPECT_FALSE(is_stale(writer.samples[named("a")].back().value));
   EXPECT_TRUE(is_stale(writer.samples["a{by=\"hand\",instance=\"" + instance + "\",job=\"test\"}"].back().value));
@@ -382,8 +398,7 @@ TEST_F(ScraperTest, TellsOfEachTargetHowItsLastScrapeWent) {
     const std::vector<ScrapeTarget> targets = scraper->targets();
     return targets.size() == 2 && targets[0].at_unix_ns > 0 && targets[1].at_unix_ns > 0;
   };
-  for (int i = 0; i < 1000 && !all_scraped(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(20));
-  ASSERT_TRUE(all_scraped());
+  ASSERT_TRUE(eventually(all_scraped));
   for (const ScrapeTarget& target : scraper->targets()) {
     EXPECT_EQ(target.job, "test");
     EXPECT_EQ(target.labels, (Labels{{"instance", target.address}, {"job", "test"}, {"rack", "r1"}}));

@@ -1,5 +1,5 @@
-// What fuzzers of the metrics doors share: a clock that stands still, and a writer that takes everything and stops at a
-// series that breaks a promise to the store.
+// What fuzzers of the metrics doors share: a writer that takes everything and stops at a series that breaks a promise
+// to the store.
 //
 // Thread rule: Confined.
 #pragma once
@@ -7,16 +7,10 @@
 #include <algorithm>
 #include <cstdlib>
 
-#include "base/clock.h"
 #include "model/series_labels.h"
 #include "store/metric_writer.h"
 
 namespace lockstep::testing {
-
-struct FixedClock final : Clock {
-  int64_t unix_ns() const override { return 1'700'000'000'000'000'000; }
-  int64_t monotonic_ns() const override { return 1; }  // one log line per reason for the whole run
-};
 
 struct CheckingWriter final : MetricWriter {
   Result<PushOutcome> push(std::string_view, std::span<const PushedSeries> series,

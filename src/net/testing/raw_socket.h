@@ -19,8 +19,8 @@ class RawSocket {
   bool connected() const { return fd_.valid(); }
   bool send(std::string_view bytes);
   // What came until `end` was seen, the peer closed, or the time was over.
-  std::string read_until(std::string_view end, int timeout_ms = 5'000);
-  std::string read_until_closed(int timeout_ms = 5'000) { return read_until("", timeout_ms); }
+  std::string read_until(std::string_view end, int timeout_ms = 60'000);
+  std::string read_until_closed(int timeout_ms = 60'000) { return read_until("", timeout_ms); }
   bool closed_by_peer() const { return closed_; }  // as of the last read
   int fd() const { return fd_.get(); }
 

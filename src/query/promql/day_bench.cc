@@ -12,6 +12,8 @@
 #include "query/promql/testing/samples_only.h"
 #include "store/metrics/engine_world.h"
 #include "store/metrics/reference_load.h"
+#include "testing/fake_clock.h"
+#include "testing/temporary_folder.h"
 
 namespace lockstep::promql {
 namespace {
@@ -21,8 +23,8 @@ using metrics::ReferenceLoad;
 constexpr size_t kTicks = 8'640;
 
 struct Day {
-  metrics::StandingClock clock;
-  metrics::TestFolder folder;
+  testing::FakeClock clock{metrics::kStartNs};
+  testing::TemporaryFolder folder;
   Counters counters{kStoreCounters};
   std::unique_ptr<MetricEngine> engine;
   ReferenceLoad load;
@@ -47,7 +49,7 @@ struct Day {
       for (uint64_t node = 0; node < nodes; ++node) {
         const int64_t time_ms = load.time_ms(node, tick);
         end_ms = std::max(end_ms, time_ms);
-        clock.now_ns = end_ms * 1'000'000;
+        clock.advance_to(end_ms * 1'000'000);
         for (size_t k = 0; k < ReferenceLoad::kPerNode; ++k) {
           const uint64_t id = node * ReferenceLoad::kPerNode + k;
           const size_t kind = k % ReferenceLoad::kPerGpu;

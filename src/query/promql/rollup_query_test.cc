@@ -11,6 +11,8 @@
 #include "query/promql/query.h"
 #include "store/metrics/engine_world.h"
 #include "store/metrics/reference_load.h"
+#include "testing/fake_clock.h"
+#include "testing/temporary_folder.h"
 
 namespace lockstep::promql {
 namespace {
@@ -19,16 +21,16 @@ constexpr int64_t kHourMs = 3'600'000;
 constexpr int64_t kEveryMs = 10'000;
 constexpr int64_t kRows = 60 * 360;  // sixty hours
 
-class RollupQueryTest : public testing::Test {
+class RollupQueryTest : public ::testing::Test {
  protected:
   static void SetUpTestSuite() {
     world_ = new World;
-    const int64_t begin_ms = world_->clock.now_ms() / kHourMs * kHourMs;
+    const int64_t begin_ms = world_->clock.unix_ms() / kHourMs * kHourMs;
     world_->engine->set_metadata("requests_total", "counter", "", "");
     double requests = 0, latencies = 0;
     for (int64_t i = 1; i <= kRows; ++i) {
       const int64_t time_ms = begin_ms + i * kEveryMs;
-      world_->clock.now_ns = time_ms * 1'000'000;
+      world_->clock.advance_to(time_ms * 1'000'000);
       const double noise = static_cast<double>(metrics::ReferenceLoad::mix(static_cast<uint64_t>(i)) % 10'000) / 100;
       requests = i % 600 == 450 ? 5 : requests + 5;  // begins again every 100 minutes, in the middle of hours
       latencies += 2;
@@ -85,8 +87,8 @@ class RollupQueryTest : public testing::Test {
   }
 
   struct World {
-    metrics::StandingClock clock;
-    metrics::TestFolder folder;
+    testing::FakeClock clock{metrics::kStartNs};
+    testing::TemporaryFolder folder;
     Counters counters{kStoreCounters};
     std::unique_ptr<MetricEngine> engine;
     int64_t begin_ms = 0, end_ms = 0;

@@ -11,12 +11,12 @@
 #include "query/promql/query.h"
 #include "query/promql/testing/samples_only.h"
 #include "store/metrics/engine_world.h"
+#include "testing/fake_clock.h"
+#include "testing/temporary_folder.h"
 
 namespace lockstep::promql {
 namespace {
 
-using metrics::StandingClock;
-using metrics::TestFolder;
 using metrics::TestPush;
 
 TEST(WindowEdges, CutWhatHasSamplesOnBothSides) {
@@ -69,13 +69,13 @@ double value_of(size_t kind, size_t i, std::mt19937& random) {
 }
 constexpr size_t kKinds = 12;
 
-struct StretchedRowsTest : testing::Test {
-  StandingClock clock;
-  TestFolder folder;
+struct StretchedRowsTest : ::testing::Test {
+  testing::FakeClock clock{metrics::kStartNs};
+  testing::TemporaryFolder folder;
   Counters counters{kStoreCounters};
   std::unique_ptr<MetricEngine> engine;
   std::mt19937 random{7};
-  const int64_t begin_ms = clock.now_ms() / 3'600'000 * 3'600'000;
+  const int64_t begin_ms = clock.unix_ms() / 3'600'000 * 3'600'000;
   size_t rows = 0;
 
   StretchedRowsTest() {
@@ -86,11 +86,11 @@ struct StretchedRowsTest : testing::Test {
   }
   void push(size_t count) {
     for (size_t end = rows + count; rows < end; ++rows) {
-      clock.now_ns = (begin_ms + static_cast<int64_t>(rows) * kEveryMs) * 1'000'000;
+      clock.advance_to((begin_ms + static_cast<int64_t>(rows) * kEveryMs) * 1'000'000);
       TestPush push;
       for (size_t kind = 0; kind < kKinds; ++kind)
-        push.add(format("x_total{kind=%zu}", kind), clock.now_ms(), value_of(kind, rows, random));
-      if (rows % 50 != 0) push.add("x_total{kind=gaps}", clock.now_ms(), static_cast<double>(rows));
+        push.add(format("x_total{kind=%zu}", kind), clock.unix_ms(), value_of(kind, rows, random));
+      if (rows % 50 != 0) push.add("x_total{kind=gaps}", clock.unix_ms(), static_cast<double>(rows));
       ASSERT_TRUE(push.to(*engine).ok());
     }
   }
@@ -119,7 +119,7 @@ struct StretchedRowsTest : testing::Test {
     return {expected.samples_read, result.samples_read};
   }
   void expect_all_same() {
-    const int64_t end_ms = clock.now_ms();
+    const int64_t end_ms = clock.unix_ms();
     const int64_t span_ms = end_ms - begin_ms;
     const auto any = [&](int64_t most) { return static_cast<int64_t>(random() % static_cast<uint64_t>(most)); };
     for (const char* function :
@@ -154,8 +154,8 @@ TEST_F(StretchedRowsTest, AreWhatTheSamplesGiveWhereTheyComeLateOrAreDeleted) {
   push(100);
   // Late samples in between those of a block, one in place of another.
   TestPush late;
-  late.add("x_total{kind=1}", clock.now_ms() - 300 * kEveryMs - 1, 5);
-  late.add("x_total{kind=3}", clock.now_ms() - 300 * kEveryMs, 1e9);
+  late.add("x_total{kind=1}", clock.unix_ms() - 300 * kEveryMs - 1, 5);
+  late.add("x_total{kind=3}", clock.unix_ms() - 300 * kEveryMs, 1e9);
   ASSERT_TRUE(late.to(*engine, "other").ok());
   expect_all_same();
   ASSERT_TRUE(engine->seal().ok());
@@ -168,7 +168,7 @@ TEST_F(StretchedRowsTest, AreWhatTheSamplesGiveWhereTheyComeLateOrAreDeleted) {
 TEST_F(StretchedRowsTest, DoNotReadTheSamplesOfWholeChunks) {
   push(2'400);
   ASSERT_TRUE(engine->seal().ok());
-  const QueryTimes now{clock.now_ms(), clock.now_ms(), 0};
+  const QueryTimes now{clock.unix_ms(), clock.unix_ms(), 0};
   for (const char* query : {"max_over_time(x_total{kind=~\"[0-5]\"}[6h])", "rate(x_total{kind=\"1\"}[6h])",
                             "avg_over_time(x_total{kind=\"3\"}[6h])"}) {
     const auto [all, with_heads] = expect_same(query, now);

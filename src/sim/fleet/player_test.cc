@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "base/clock.h"
+#include "testing/eventually.h"
 
 namespace lockstep::sim {
 namespace {
@@ -103,16 +104,12 @@ TEST(Player, GoesOnAfterAFaultIsCleared) {
   PlayerOptions options = heard.options(0, 1);
   Player player(kSmall, options);
   std::jthread thread([&](std::stop_token stop) { player.run(stop); });
-  auto within = [](auto reached) {
-    for (int i = 0; i < 500 && !reached(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
-    return reached();
-  };
-  ASSERT_TRUE(within([&] { return player.step() >= 2; }));
+  ASSERT_TRUE(lockstep::testing::eventually([&] { return player.step() >= 2; }));
   player.inject({.kind = FaultKind::kMissingRank, .rank = 2});
-  ASSERT_TRUE(within([&] { return player.hung(); }));
+  ASSERT_TRUE(lockstep::testing::eventually([&] { return player.hung(); }));
   const int64_t stuck_at = player.step();
   player.clear();
-  EXPECT_TRUE(within([&] { return player.step() > stuck_at + 3; }));
+  EXPECT_TRUE(lockstep::testing::eventually([&] { return player.step() > stuck_at + 3; }));
   EXPECT_FALSE(player.hung());
 }
 

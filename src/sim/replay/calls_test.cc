@@ -8,6 +8,7 @@
 
 #include "plugin/capi/lockstep.h"
 #include "sim/replay/recording.h"
+#include "testing/temporary_folder.h"
 #include "wire/compression.h"
 
 namespace lockstep::replay {
@@ -197,21 +198,15 @@ TEST(StepLog, SaysWhatIsWrong) {
 
 class RecordingFolder : public ::testing::Test {
  protected:
-  void SetUp() override {
-    char name[] = "/tmp/lockstep-recording-XXXXXX";
-    ASSERT_NE(mkdtemp(name), nullptr);
-    directory_ = name;
-  }
-  void TearDown() override { std::filesystem::remove_all(directory_); }
   void write(const std::string& name, std::string_view content) {
-    std::ofstream(directory_ + "/" + name, std::ios::binary) << content;
+    std::ofstream(directory_.path() + "/" + name, std::ios::binary) << content;
   }
   static std::string calls_of(int rank, uint64_t realtime_ns, uint64_t monotonic_ns, uint64_t at_ns) {
     return "H 1 " + std::to_string(rank) + " 2 node" + std::to_string(rank) + " " + std::to_string(realtime_ns) + " " +
            std::to_string(monotonic_ns) + "\nI " + std::to_string(at_ns) + " 1 1 77 2 2 " + std::to_string(rank) +
            " -\n";
   }
-  std::string directory_;
+  testing::TemporaryFolder directory_;
 };
 
 TEST_F(RecordingFolder, IsTheSameWhetherPlainOrPacked) {
@@ -220,15 +215,15 @@ TEST_F(RecordingFolder, IsTheSameWhetherPlainOrPacked) {
   write("rank0.calls", first);
   write("rank1.calls", second);
   write("steps_rank1.json", steps);
-  const auto plain = load_recording(directory_, {});
+  const auto plain = load_recording(directory_.path(), {});
   ASSERT_TRUE(plain.ok()) << plain.error();
-  std::filesystem::remove(directory_ + "/rank0.calls");
-  std::filesystem::remove(directory_ + "/rank1.calls");
-  std::filesystem::remove(directory_ + "/steps_rank1.json");
+  std::filesystem::remove(directory_.path() + "/rank0.calls");
+  std::filesystem::remove(directory_.path() + "/rank1.calls");
+  std::filesystem::remove(directory_.path() + "/steps_rank1.json");
   write("rank0.calls.zst", *compress(Encoding::kZstd, first));
   write("rank1.calls.gz", *compress(Encoding::kGzip, second));
   write("steps_rank1.json.gz", *compress(Encoding::kGzip, steps));
-  const auto packed = load_recording(directory_, {});
+  const auto packed = load_recording(directory_.path(), {});
   ASSERT_TRUE(packed.ok()) << packed.error();
   for (const auto* recording : {&*plain, &*packed}) {
     EXPECT_EQ(recording->ranks.size(), 2u);
@@ -244,7 +239,7 @@ TEST_F(RecordingFolder, BringsRanksOfDifferentMachinesOntoOneClock) {
   // Rank 1's machine booted 5 s after rank 0's; its call came 0.1 s after rank 0's.
   write("rank0.calls", calls_of(0, 10'000'000'000, 6'000'000'000, 6'500'000'000));
   write("rank1.calls", calls_of(1, 10'000'000'000, 1'000'000'000, 1'600'000'000));
-  const auto recording = load_recording(directory_, {});
+  const auto recording = load_recording(directory_.path(), {});
   ASSERT_TRUE(recording.ok()) << recording.error();
   EXPECT_EQ(recording->ranks[0].to_common_ns, 0);
   EXPECT_EQ(recording->ranks[1].to_common_ns, 5'000'000'000);
@@ -253,12 +248,13 @@ TEST_F(RecordingFolder, BringsRanksOfDifferentMachinesOntoOneClock) {
 }
 
 TEST_F(RecordingFolder, RefusesWhatIsNotOneJob) {
-  EXPECT_NE(load_recording(directory_, {}).error().find("no rankR.calls"), std::string::npos);
+  EXPECT_NE(load_recording(directory_.path(), {}).error().find("no rankR.calls"), std::string::npos);
   write("rank0.calls", calls_of(0, 1'000, 1, 1));
   write("rank1.calls", calls_of(0, 1'000, 1, 1));
-  EXPECT_NE(load_recording(directory_, {}).error().find("two files say that they are rank 0"), std::string::npos);
+  EXPECT_NE(load_recording(directory_.path(), {}).error().find("two files say that they are rank 0"),
+            std::string::npos);
   write("rank1.calls", "H 1 1 3 node1 1000 1\n");
-  EXPECT_NE(load_recording(directory_, {}).error().find("not one job"), std::string::npos);
+  EXPECT_NE(load_recording(directory_.path(), {}).error().find("not one job"), std::string::npos);
 }
 
 }  // namespace

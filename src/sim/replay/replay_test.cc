@@ -17,6 +17,8 @@
 #include "plugin/nccl/profiler_abi.h"
 #include "recorder/reader.h"
 #include "sim/replay/rank_player.h"
+#include "testing/eventually.h"
+#include "testing/temporary_folder.h"
 
 namespace lockstep::replay {
 namespace {
@@ -60,20 +62,14 @@ std::string calls_of_rank(int rank, bool finalized) {
 
 class ReplayTest : public ::testing::Test {
  protected:
-  void SetUp() override {
-    char name[] = "/tmp/lockstep-replay-test-XXXXXX";
-    ASSERT_NE(mkdtemp(name), nullptr);
-    directory_ = name;
-    std::filesystem::create_directory(directory_ + "/recorder");
-  }
-  void TearDown() override { std::filesystem::remove_all(directory_); }
+  void SetUp() override { std::filesystem::create_directory(directory_.path() + "/recorder"); }
   void write(const std::string& name, const std::string& content) {
-    std::ofstream(directory_ + "/" + name, std::ios::binary) << content;
+    std::ofstream(directory_.path() + "/" + name, std::ios::binary) << content;
   }
   ReplayOptions options(double speed) const {
     const std::string libraries = LOCKSTEP_LIBRARY_DIRECTORY;
     return {speed, "job-x", libraries + "/libnccl-profiler-lockstep.so", libraries + "/liblockstep.so",
-            directory_ + "/recorder"};
+            directory_.path() + "/recorder"};
   }
   // Recorder files by rank, read to the end.
   struct Recorded {
@@ -90,11 +86,11 @@ class ReplayTest : public ::testing::Test {
   };
   std::map<int, Recorded> recorded() const {
     std::map<int, Recorded> ranks;
-    const auto names = list_directory(directory_ + "/recorder");
+    const auto names = list_directory(directory_.path() + "/recorder");
     EXPECT_TRUE(names.ok());
     for (const std::string& name : *names) {
       if (!name.ends_with(kRecorderSuffix)) continue;
-      const auto reader = RecorderReader::open(directory_ + "/recorder/" + name);
+      const auto reader = RecorderReader::open(directory_.path() + "/recorder/" + name);
       EXPECT_TRUE(reader.ok()) << reader.error();
       Recorded rank;
       rank.header = (*reader)->header();
@@ -106,19 +102,15 @@ class ReplayTest : public ::testing::Test {
     return ranks;
   }
   static Replay::Progress play_to_the_end(Replay& replay) {
-    for (int i = 0; i < 2'000; ++i) {
-      const auto progress = replay.progress();
-      if (!progress.ok()) {
-        ADD_FAILURE() << progress.error();
-        return {};
-      }
-      if (progress->through) return *progress;
-      usleep(10'000);
-    }
-    ADD_FAILURE() << "not through after 20 s";
-    return {};
+    Result<Replay::Progress> progress = Error{"not asked"};
+    EXPECT_TRUE(lockstep::testing::eventually([&] {
+      progress = replay.progress();
+      return !progress.ok() || progress->through;
+    }));
+    EXPECT_TRUE(progress.ok()) << progress.error();
+    return progress.ok() ? *progress : Replay::Progress{};
   }
-  std::string directory_;
+  testing::TemporaryFolder directory_;
 };
 
 TEST_F(ReplayTest, RecordsComeOutAsTheyWereRecorded) {
@@ -126,7 +118,7 @@ TEST_F(ReplayTest, RecordsComeOutAsTheyWereRecorded) {
   write("rank1.calls", calls_of_rank(1, true));
   write("steps_rank0.json", R"([{"step": 7, "t0": 50001000000, "data": 2000000, "fwd": 0, "opt": 40000000,
                                  "total": 45000000, "loss": 2.5}])");
-  const auto recording = load_recording(directory_, {});
+  const auto recording = load_recording(directory_.path(), {});
   ASSERT_TRUE(recording.ok()) << recording.error();
   const int64_t began_unix_ns = SystemClock().unix_ns();
   auto replay = Replay::start(*recording, options(1.0));
@@ -207,7 +199,7 @@ TEST_F(ReplayTest, RecordsComeOutAsTheyWereRecorded) {
 TEST_F(ReplayTest, ARankThatNeverFinishedStaysSilentUntilItIsEnded) {
   write("rank0.calls", calls_of_rank(0, false));
   write("rank1.calls", calls_of_rank(1, false));
-  const auto recording = load_recording(directory_, {});
+  const auto recording = load_recording(directory_.path(), {});
   ASSERT_TRUE(recording.ok()) << recording.error();
   auto replay = Replay::start(*recording, options(10.0));
   ASSERT_TRUE(replay.ok()) << replay.error();
@@ -229,7 +221,7 @@ TEST_F(ReplayTest, ARankThatNeverFinishedStaysSilentUntilItIsEnded) {
 
 TEST_F(ReplayTest, StampsStayAsRecordedWhateverTheSpeed) {
   write("rank0.calls", calls_of_rank(0, true));
-  const auto recording = load_recording(directory_, {});
+  const auto recording = load_recording(directory_.path(), {});
   ASSERT_TRUE(recording.ok()) << recording.error();
   auto replay = Replay::start(*recording, options(1'000.0));
   ASSERT_TRUE(replay.ok()) << replay.error();
@@ -258,7 +250,7 @@ TEST_F(ReplayTest, WhatACallBringsGoesByTheMaskThatItBeganUnder) {
   line("X", 30, "471 8");
   line("F", 40, "412 1");
   write("rank0.calls", text);
-  const auto recording = load_recording(directory_, {});
+  const auto recording = load_recording(directory_.path(), {});
   ASSERT_TRUE(recording.ok()) << recording.error();
   auto replay = Replay::start(*recording, options(1.0));
   ASSERT_TRUE(replay.ok()) << replay.error();
@@ -271,7 +263,7 @@ TEST_F(ReplayTest, WhatACallBringsGoesByTheMaskThatItBeganUnder) {
 
 TEST_F(ReplayTest, SaysWhichPluginCannotBeLoaded) {
   write("rank0.calls", calls_of_rank(0, true));
-  const auto recording = load_recording(directory_, {});
+  const auto recording = load_recording(directory_.path(), {});
   ASSERT_TRUE(recording.ok()) << recording.error();
   ReplayOptions missing = options(1.0);
   missing.plugin_path = "/no/such/plugin.so";
@@ -282,15 +274,15 @@ TEST_F(ReplayTest, SaysWhichPluginCannotBeLoaded) {
 
 TEST_F(ReplayTest, TheJobIsNamedByContentNotByPath) {
   write("rank0.calls", calls_of_rank(0, true));
-  const auto recording = load_recording(directory_, {});
+  const auto recording = load_recording(directory_.path(), {});
   ASSERT_TRUE(recording.ok()) << recording.error();
-  std::filesystem::create_directory(directory_ + "/elsewhere");
-  std::filesystem::copy(directory_ + "/rank0.calls", directory_ + "/elsewhere/rank5.calls");
-  const auto moved = load_recording(directory_ + "/elsewhere", {});
+  std::filesystem::create_directory(directory_.path() + "/elsewhere");
+  std::filesystem::copy(directory_.path() + "/rank0.calls", directory_.path() + "/elsewhere/rank5.calls");
+  const auto moved = load_recording(directory_.path() + "/elsewhere", {});
   ASSERT_TRUE(moved.ok()) << moved.error();
   EXPECT_EQ(default_job_id(*recording), default_job_id(*moved));
   write("elsewhere/rank5.calls", calls_of_rank(0, false));
-  EXPECT_NE(default_job_id(*recording), default_job_id(*load_recording(directory_ + "/elsewhere", {})));
+  EXPECT_NE(default_job_id(*recording), default_job_id(*load_recording(directory_.path() + "/elsewhere", {})));
 }
 
 TEST(Mask, ABitBringsItsAncestors) {

@@ -7,6 +7,7 @@
 
 #include "sim/score/baselines.h"
 #include "sim/score/report.h"
+#include "testing/temporary_folder.h"
 
 namespace lockstep::sim {
 namespace {
@@ -76,8 +77,8 @@ TEST(ScoreCase, TheSameScenarioGivesTheSameScoreToTheDigit) {
 }
 
 TEST(ScoreCase, FindsScenariosInFoldersInOrderOfTheirNames) {
-  const std::filesystem::path folder = std::filesystem::path(::testing::TempDir()) / "score_case_files";
-  std::filesystem::remove_all(folder);
+  const lockstep::testing::TemporaryFolder temporary;
+  const std::filesystem::path folder = temporary.path();
   std::filesystem::create_directories(folder / "b");
   for (const char* name : {"z.yaml", "a.yaml", "b/c.yml", "notes.txt"}) std::ofstream(folder / name) << "x";
   const Result<std::vector<std::string>> files = scenario_files({folder.string()});

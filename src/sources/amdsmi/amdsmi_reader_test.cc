@@ -3,7 +3,6 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include <filesystem>
 #include <map>
 
 #include "base/clock.h"
@@ -12,6 +11,7 @@
 #include "sources/amdsmi/amdsmi_abi.h"
 #include "sources/gpu/gpu_metrics.h"
 #include "sources/gpu/gpu_reader.h"
+#include "testing/temporary_folder.h"
 
 namespace lockstep {
 namespace {
@@ -61,20 +61,13 @@ std::string mi300(int index) {
 
 class AmdsmiReaderTest : public ::testing::Test {
  protected:
-  void SetUp() override {
-    char pattern[] = "/tmp/lockstep-amdsmi-XXXXXX";
-    ASSERT_NE(mkdtemp(pattern), nullptr);
-    folder_ = pattern;
-    setenv("LOCKSTEP_AMDSMI_STANDIN", world_path().c_str(), 1);
-  }
+  void SetUp() override { setenv("LOCKSTEP_AMDSMI_STANDIN", world_path().c_str(), 1); }
   void TearDown() override {
     reader_.reset();
     const Result<std::string> complaints = read_file(world_path() + ".complaints", 65'536);
     EXPECT_FALSE(complaints.ok()) << *complaints;
-    std::error_code ignored;
-    std::filesystem::remove_all(folder_, ignored);
   }
-  std::string world_path() const { return folder_ + "/world"; }
+  std::string world_path() const { return folder_.path() + "/world"; }
   void write_world(const std::string& text) { ASSERT_TRUE(write_file_atomically(world_path(), text).ok()); }
   Result<void> open() {
     reader_ = LOCKSTEP_TRY(open_amdsmi_reader(SOURCES_AMDSMI_STANDIN));
@@ -92,7 +85,7 @@ class AmdsmiReaderTest : public ::testing::Test {
     return values;
   }
 
-  std::string folder_;
+  testing::TemporaryFolder folder_;
   std::unique_ptr<GpuReader> reader_;
   GpuSnapshot snapshot_;
 };
@@ -204,7 +197,6 @@ TEST_F(AmdsmiReaderTest, TurnsTheFirmwaresSamplesIntoSeconds) {
   const SystemClock clock;
   const int64_t begin_ns = clock.monotonic_ns();
   read();
-  usleep(50'000);
   // 100 samples, 25 of them held back by the power limit and all by heat.
   write_world(std::string("version 26 1 0\n") + kOneGpu + mi300(0) +
               "set 0 accumulation_counter 1100\nset 0 ppt_residency 125\nset 0 socket_thm_residency 107\n");
@@ -212,7 +204,7 @@ TEST_F(AmdsmiReaderTest, TurnsTheFirmwaresSamplesIntoSeconds) {
   const double elapsed = static_cast<double>(clock.monotonic_ns() - begin_ns) / 1e9;
   const double by_power = values["lockstep_gpu_throttle_seconds_total{power}"];
   const double by_heat = values["lockstep_gpu_throttle_seconds_total{thermal}"];
-  EXPECT_GE(by_heat, 0.05);
+  EXPECT_GT(by_heat, 0);
   EXPECT_LE(by_heat, elapsed);
   EXPECT_NEAR(by_power, by_heat / 4, 1e-9);
   // The same counters again: nothing is known about the time since.

@@ -9,11 +9,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <filesystem>
-
 #include "base/files.h"
 #include "sources/gpu/gpu_metrics.h"
 #include "sources/gpu/snapshot_json.h"
+#include "testing/temporary_folder.h"
 
 namespace lockstep {
 namespace {
@@ -21,10 +20,7 @@ namespace {
 class GpuChildTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    char pattern[] = "/tmp/lockstep-gpu-child-XXXXXX";
-    ASSERT_NE(mkdtemp(pattern), nullptr);
-    folder_ = pattern;
-    setenv("LOCKSTEP_AMDSMI_STANDIN", (folder_ + "/world").c_str(), 1);
+    setenv("LOCKSTEP_AMDSMI_STANDIN", (folder_.path() + "/world").c_str(), 1);
     options_.vendor = "amd";
     options_.amdsmi_library = SOURCES_AMDSMI_STANDIN;
   }
@@ -33,10 +29,10 @@ class GpuChildTest : public ::testing::Test {
       kill(pid_, SIGKILL);
       waitpid(pid_, nullptr, 0);
     }
-    std::error_code ignored;
-    std::filesystem::remove_all(folder_, ignored);
   }
-  void write_world(const std::string& text) { ASSERT_TRUE(write_file_atomically(folder_ + "/world", text).ok()); }
+  void write_world(const std::string& text) {
+    ASSERT_TRUE(write_file_atomically(folder_.path() + "/world", text).ok());
+  }
   void start() {
     int input[2], output[2];
     ASSERT_EQ(pipe(input), 0);
@@ -71,7 +67,7 @@ class GpuChildTest : public ::testing::Test {
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
   }
 
-  std::string folder_;
+  testing::TemporaryFolder folder_;
   GpuChildOptions options_;
   pid_t pid_ = -1;
   UniqueFd input_, output_;
@@ -100,7 +96,7 @@ TEST_F(GpuChildTest, SaysThatItIsReadyAnswersAndEndsWithItsInput) {
   }
   input_.reset();
   EXPECT_EQ(exit_code(), 0);
-  EXPECT_FALSE(read_file(folder_ + "/world.complaints", 4096).ok());
+  EXPECT_FALSE(read_file(folder_.path() + "/world.complaints", 4096).ok());
 }
 
 TEST_F(GpuChildTest, KeepsWhatALibraryPrintsOutOfItsAnswers) {

@@ -11,27 +11,19 @@
 
 #include "base/text.h"
 #include "sources/host/host_source.h"
+#include "testing/temporary_folder.h"
 
 namespace lockstep::host {
 
 class TestTree {
  public:
-  TestTree() {
-    char path[] = "/tmp/lockstep-host-XXXXXX";
-    if (mkdtemp(path) == nullptr) abort();
-    root_ = path;
-  }
-  ~TestTree() {
-    std::error_code ignored;
-    std::filesystem::remove_all(root_, ignored);
-  }
-  const std::string& root() const { return root_; }
+  const std::string& root() const { return root_.path(); }
 
   void write(const std::string& path, const std::string& text) {
-    std::filesystem::create_directories(std::filesystem::path(root_ + path).parent_path());
-    std::ofstream(root_ + path, std::ios::trunc) << text;
+    std::filesystem::create_directories(std::filesystem::path(root_.path() + path).parent_path());
+    std::ofstream(root_.path() + path, std::ios::trunc) << text;
   }
-  void remove(const std::string& path) { std::filesystem::remove_all(root_ + path); }
+  void remove(const std::string& path) { std::filesystem::remove_all(root_.path() + path); }
 
   // A thread as /proc shows it.
   void thread(int pid, int tid, const std::string& comm, uint64_t start, uint64_t run_ns, uint64_t wait_ns,
@@ -50,7 +42,7 @@ class TestTree {
   }
 
  private:
-  std::string root_;
+  testing::TemporaryFolder root_;
 };
 
 // The value of a metric with these labels ("a=1,b=2", in the order of the source); nullopt: not read.

@@ -5,13 +5,13 @@
 #include <unistd.h>
 
 #include <cstdlib>
-#include <filesystem>
 #include <string>
 #include <vector>
 
 #include "base/files.h"
 #include "base/text.h"
 #include "sources/node_source.h"
+#include "testing/temporary_folder.h"
 
 namespace lockstep::kernel_test {
 
@@ -22,20 +22,15 @@ inline constexpr int64_t kUptime = 1'000 * kSecond;        // so long
 class Machine {
  public:
   Machine() {
-    char path[] = "/tmp/lockstep-kernel-XXXXXX";
-    root_ = mkdtemp(path);
-    for (const char* folder : {"/dev", "/proc/sys/kernel/random"}) (void)make_directories(root_ + folder);
+    for (const char* folder : {"/dev", "/proc/sys/kernel/random"}) (void)make_directories(root_.path() + folder);
     boot("11111111-2222-3333-4444-555555555555");
     replace("");
   }
-  ~Machine() { std::filesystem::remove_all(root_); }
-  Machine(const Machine&) = delete;
-  Machine& operator=(const Machine&) = delete;
 
-  const std::string& root() const { return root_; }
-  std::string log() const { return root_ + "/dev/kmsg"; }
-  std::string boot_id() const { return root_ + "/proc/sys/kernel/random/boot_id"; }
-  std::string state() const { return root_ + "/kernel.state"; }
+  const std::string& root() const { return root_.path(); }
+  std::string log() const { return root_.path() + "/dev/kmsg"; }
+  std::string boot_id() const { return root_.path() + "/proc/sys/kernel/random/boot_id"; }
+  std::string state() const { return root_.path() + "/kernel.state"; }
   void boot(const std::string& id) { put(boot_id(), id + "\n"); }
   void replace(const std::string& content) { (void)write_file_atomically(log(), content); }
   void append(const std::string& content) {
@@ -58,7 +53,7 @@ class Machine {
 
  private:
   static void put(const std::string& path, const std::string& content) { (void)write_file_atomically(path, content); }
-  std::string root_;
+  testing::TemporaryFolder root_;
   int64_t next_seq_ = 0;
 };
 

@@ -2,12 +2,12 @@
 #include <unistd.h>
 
 #include <cstdlib>
-#include <filesystem>
 #include <fstream>
 
 #include "base/files.h"
 #include "base/text.h"
 #include "sources/nccl/flight_dump_reader.h"
+#include "testing/temporary_folder.h"
 
 namespace lockstep {
 namespace {
@@ -38,20 +38,16 @@ class Written : public ::testing::TestWithParam<int> {
  protected:
   void SetUp() override {
     if (std::system("python3 -c pass") != 0) GTEST_SKIP() << "no python3 here";
-    char pattern[] = "/tmp/lockstep-dump-XXXXXX";
-    folder_ = ::mkdtemp(pattern);
-    std::ofstream(folder_ + "/writer.py") << kWriter;
-    const std::string dump = folder_ + "/trace_3";
-    ASSERT_EQ(std::system(format("python3 %s/writer.py %s %d", folder_.c_str(), dump.c_str(), GetParam()).c_str()), 0);
+    std::ofstream(folder_.path() + "/writer.py") << kWriter;
+    const std::string dump = folder_.path() + "/trace_3";
+    ASSERT_EQ(
+        std::system(format("python3 %s/writer.py %s %d", folder_.path().c_str(), dump.c_str(), GetParam()).c_str()), 0);
     Result<std::string> bytes = read_file(dump, kFlightDumpBytesMax);
     ASSERT_TRUE(bytes.ok());
     bytes_ = std::move(*bytes);
   }
-  void TearDown() override {
-    std::error_code ignored;
-    if (!folder_.empty()) std::filesystem::remove_all(folder_, ignored);
-  }
-  std::string folder_, bytes_;
+  testing::TemporaryFolder folder_;
+  std::string bytes_;
 };
 
 TEST_P(Written, IsReducedToWhereEachGroupStands) {

@@ -13,32 +13,25 @@
 #include <string>
 
 #include "sources/node_source.h"
+#include "testing/temporary_folder.h"
 
 namespace lockstep::nic_testing {
 
 class Tree {
  public:
-  Tree() {
-    char name[] = "/tmp/lockstep-nic-XXXXXX";
-    root_ = mkdtemp(name);
-  }
-  ~Tree() { std::filesystem::remove_all(root_); }
-  Tree(const Tree&) = delete;
-  Tree& operator=(const Tree&) = delete;
-
-  const std::string& root() const { return root_; }
+  const std::string& root() const { return root_.path(); }
   void write(const std::string& path, const std::string& text) {
-    std::filesystem::create_directories(std::filesystem::path(root_ + path).parent_path());
-    std::ofstream(root_ + path, std::ios::binary | std::ios::trunc) << text;
+    std::filesystem::create_directories(std::filesystem::path(root_.path() + path).parent_path());
+    std::ofstream(root_.path() + path, std::ios::binary | std::ios::trunc) << text;
   }
-  void folder(const std::string& path) { std::filesystem::create_directories(root_ + path); }
+  void folder(const std::string& path) { std::filesystem::create_directories(root_.path() + path); }
   // to: below the root as well; the link is relative, as those of sysfs are.
   void link(const std::string& path, const std::string& to) {
-    std::filesystem::path from = root_ + path;
+    std::filesystem::path from = root_.path() + path;
     std::filesystem::create_directories(from.parent_path());
-    std::filesystem::create_symlink(std::filesystem::relative(root_ + to, from.parent_path()), from);
+    std::filesystem::create_symlink(std::filesystem::relative(root_.path() + to, from.parent_path()), from);
   }
-  void remove(const std::string& path) { std::filesystem::remove_all(root_ + path); }
+  void remove(const std::string& path) { std::filesystem::remove_all(root_.path() + path); }
 
   // A PCI device at /sys/devices/CHAIN, with its link in /sys/bus/pci/devices. Returns its folder.
   std::string pci(const std::string& chain, int numa_node) {
@@ -74,7 +67,7 @@ class Tree {
   }
 
  private:
-  std::string root_;
+  testing::TemporaryFolder root_;
 };
 
 // The value of the one reading of that name whose labels include these.

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "base/text.h"
+#include "testing/temporary_folder.h"
 
 namespace lockstep::testing {
 
@@ -25,18 +26,15 @@ struct TestProcess {
 class TestTree {
  public:
   TestTree() {
-    char pattern[] = "/tmp/lockstep-who-XXXXXX";
-    root_ = ::mkdtemp(pattern);
     write("/etc/passwd", "root:x:0:0::/root:/bin/sh\nanna:x:1000:100::/home/anna:/bin/sh\nbob:x:1001:100::/:/bin/sh\n");
   }
-  ~TestTree() { std::filesystem::remove_all(root_); }
 
-  const std::string& root() const { return root_; }
+  const std::string& root() const { return root_.path(); }
   void write(const std::string& path, const std::string& text) {
-    std::filesystem::create_directories(std::filesystem::path(root_ + path).parent_path());
-    std::ofstream(root_ + path, std::ios::binary | std::ios::trunc) << text;
+    std::filesystem::create_directories(std::filesystem::path(root_.path() + path).parent_path());
+    std::ofstream(root_.path() + path, std::ios::binary | std::ios::trunc) << text;
   }
-  void remove(const std::string& path) { std::filesystem::remove_all(root_ + path); }
+  void remove(const std::string& path) { std::filesystem::remove_all(root_.path() + path); }
 
   void start(const TestProcess& process) {
     const std::string folder = format("/proc/%d", process.pid);
@@ -55,7 +53,7 @@ class TestTree {
   void end(int32_t pid) { remove(format("/proc/%d", pid)); }
 
  private:
-  std::string root_;
+  testing::TemporaryFolder root_;
 };
 
 }  // namespace lockstep::testing

@@ -6,6 +6,7 @@
 #include "base/text.h"
 #include "sources/stacks/faulthandler_text.h"
 #include "sources/stacks/thread_stacks.h"
+#include "testing/eventually.h"
 
 namespace lockstep {
 namespace {
@@ -52,11 +53,10 @@ TEST(ThreadStacks, TellsASleepingProcessFromAStoppedOne) {
   }
   auto look = [&](char state) {
     Result<ThreadStacks> stacks(Error{""});
-    for (int i = 0; i < 200; ++i) {
+    EXPECT_TRUE(testing::eventually([&] {
       stacks = read_thread_stacks(child);
-      if (stacks.ok() && stacks->threads[0].state == state) break;
-      ::usleep(10'000);
-    }
+      return stacks.ok() && stacks->threads[0].state == state;
+    }));
     return stacks;
   };
   Result<ThreadStacks> sleeping = look('S');

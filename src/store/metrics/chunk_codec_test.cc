@@ -8,6 +8,7 @@
 
 #include "store/metric_reader.h"
 #include "store/metrics/reference_load.h"
+#include "testing/hex.h"
 
 namespace lockstep::metrics {
 namespace {
@@ -189,19 +190,14 @@ TEST(ChunkCodec, TimesComeBackAndRegularOnesCostNothing) {
   }
 }
 
-std::string hex(const std::string& bytes) {
-  std::string text;
-  for (unsigned char byte : bytes) text += format("%s%02x", text.empty() ? "" : " ", byte);
-  return text;
-}
-
 TEST(ChunkCodec, WritesTheBytesOfTheFormatPage) {
-  EXPECT_EQ(hex(encoded({640.5, 641, 639.5, 640.25})), "50 22 e4 e8 07 31 95 01 64 32 09 64 8f 03 00 52 03");
-  EXPECT_EQ(hex(encoded({100, 110, 120, 130})), "30 01 c8 01 3c 78 00 14");
-  EXPECT_EQ(hex(encoded({7, 7, absent(), 7}, WithSummary::kNo)), "04 0b 00 0e 00 00");
+  EXPECT_EQ(testing::spaced_hex(encoded({640.5, 641, 639.5, 640.25})),
+            "50 22 e4 e8 07 31 95 01 64 32 09 64 8f 03 00 52 03");
+  EXPECT_EQ(testing::spaced_hex(encoded({100, 110, 120, 130})), "30 01 c8 01 3c 78 00 14");
+  EXPECT_EQ(testing::spaced_hex(encoded({7, 7, absent(), 7}, WithSummary::kNo)), "04 0b 00 0e 00 00");
   std::string bytes;
   encode_times(std::vector<int64_t>{1000, 11000, 21000, 31000}, bytes);
-  EXPECT_EQ(hex(bytes), "01 d0 0f 00 a0 9c 01");
+  EXPECT_EQ(testing::spaced_hex(bytes), "01 d0 0f 00 a0 9c 01");
 }
 
 TEST(ChunkCodec, BytesCutShortAreFalseOrValuesButNeverMore) {

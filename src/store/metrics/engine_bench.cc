@@ -18,6 +18,8 @@
 
 #include "store/metrics/engine_world.h"
 #include "store/metrics/reference_load.h"
+#include "testing/fake_clock.h"
+#include "testing/temporary_folder.h"
 
 namespace lockstep::metrics {
 namespace {
@@ -72,8 +74,8 @@ void Engine(benchmark::State& state) {
   const double series = static_cast<double>(nodes * ReferenceLoad::kPerNode);
   ReferenceLoad load;
   for (auto _ : state) {
-    StandingClock clock;
-    TestFolder folder;
+    testing::FakeClock clock{kStartNs};
+    testing::TemporaryFolder folder;
     Counters counters(kStoreCounters);
     MetricEngineOptions options;
     options.folder = folder.path();
@@ -165,8 +167,8 @@ void Acknowledge(benchmark::State& state) {
   const size_t writers = static_cast<size_t>(state.range(1));
   const size_t pushes = from_environment("LOCKSTEP_BENCH_PUSHES", 64);
   for (auto _ : state) {
-    StandingClock clock;
-    TestFolder folder;
+    testing::FakeClock clock{kStartNs};
+    testing::TemporaryFolder folder;
     Counters counters(kStoreCounters);
     MetricEngineOptions options;
     options.folder = folder.path();

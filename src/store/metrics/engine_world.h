@@ -1,46 +1,23 @@
-// What tests of the metrics engine need: a clock that stands, a folder that goes, labels as text.
+// What tests of the metrics engine need: pushes and answers as text.
 //
 // Thread rule: Confined. For tests.
 #pragma once
 
 #include <bit>
-#include <cstdlib>
-#include <filesystem>
 #include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "base/clock.h"
 #include "base/counters.h"
 #include "store/metrics/metric_engine.h"
 #include "store/store_counters.h"
+#include "testing/fake_clock.h"
+#include "testing/temporary_folder.h"
 
 namespace lockstep::metrics {
 
-class StandingClock final : public Clock {
- public:
-  int64_t unix_ns() const override { return now_ns; }
-  int64_t monotonic_ns() const override { return now_ns; }
-  int64_t now_ns = 1'800'000'000'000'000'000;
-  int64_t now_ms() const { return now_ns / 1'000'000; }
-};
-
-class TestFolder {
- public:
-  TestFolder() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "lockstep-metrics-XXXXXX").string();
-    path_ = ::mkdtemp(pattern.data());
-  }
-  ~TestFolder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
+inline constexpr int64_t kStartNs = 1'800'000'000'000'000'000;  // when tests of the engine begin
 
 // "power{host=a,gpu=1}" as sorted labels.
 inline Labels labels_of(std::string_view text) {

@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include "store/metrics/engine_world.h"
+#include "testing/fake_clock.h"
+#include "testing/temporary_folder.h"
 
 namespace lockstep::metrics {
 namespace {
@@ -28,8 +30,8 @@ class MetricAdminLimits : public ::testing::Test {
     return static_cast<size_t>(std::distance(std::filesystem::directory_iterator(folder_.path() + "/snapshots"), {}));
   }
 
-  TestFolder folder_;
-  StandingClock clock_;
+  testing::TemporaryFolder folder_;
+  testing::FakeClock clock_{kStartNs};
   Counters counters_{kStoreCounters};
   MetricEngineOptions options_;
   std::unique_ptr<MetricEngine> engine_;

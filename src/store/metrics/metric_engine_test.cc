@@ -19,6 +19,9 @@
 #include "base/text.h"
 #include "store/metrics/engine_world.h"
 #include "store/metrics/reference_load.h"
+#include "testing/eventually.h"
+#include "testing/fake_clock.h"
+#include "testing/temporary_folder.h"
 
 namespace lockstep::metrics {
 namespace {
@@ -37,7 +40,7 @@ class MetricEngineTest : public ::testing::Test {
     }
     return std::move(*engine);
   }
-  int64_t now() const { return clock_.now_ms(); }
+  int64_t now() const { return clock_.unix_ms(); }
   std::vector<std::string> files(const std::string& folder, const std::string& ending) const {
     std::vector<std::string> list;
     for (const auto& entry : std::filesystem::directory_iterator(folder_.path() + "/" + folder))
@@ -60,8 +63,8 @@ class MetricEngineTest : public ::testing::Test {
                   counters_.sum("lockstep_metric_samples_refused_total"));
   }
 
-  TestFolder folder_;
-  StandingClock clock_;
+  testing::TemporaryFolder folder_;
+  testing::FakeClock clock_{kStartNs};
   Counters counters_{kStoreCounters};
   MetricEngineOptions options_;
 };
@@ -313,7 +316,7 @@ TEST_F(MetricEngineTest, TiersAnswerCoarseQuestionsAndWhatRetentionLeft) {
   const size_t raw_before = found(*engine, "power").begin()->second.times_ms.size();
   EXPECT_EQ(raw_before, 12u * 360);
   engine->retain();
-  clock_.now_ns += 3'600'000'000'000;  // a day of history in an hour, and no more
+  clock_.advance(3'600'000'000'000);  // a day of history in an hour, and no more
   engine->retain();
   EXPECT_GT(counters_.value("lockstep_metric_samples_dropped_total", "reason=\"retention\""), 0);
   const SampleColumns after = found(*engine, "power").begin()->second;
@@ -400,7 +403,7 @@ TEST_F(MetricEngineTest, ASnapshotIsAFolderThatOpens) {
   // As it was, whatever the engine does with its own since.
   ASSERT_TRUE(engine->remove(std::vector{label_is("h", "a")}, INT64_MIN, INT64_MAX).ok());
   ASSERT_TRUE(engine->clean().ok());
-  TestFolder other;
+  testing::TemporaryFolder other;
   std::filesystem::copy(folder_.path() + "/snapshots/" + *name, other.path(), std::filesystem::copy_options::recursive);
   engine.reset();
   options_.folder = other.path();
@@ -465,7 +468,7 @@ TEST_F(MetricEngineTest, TextsOfSeriesThatLeftAreGivenBackAndWhatStaysKeepsItsLa
     ASSERT_TRUE(selected.ok());
     if (round == 0) selection = std::move(*selected);
     for (int i = 0; i < 3; ++i) {
-      clock_.now_ns += 400'000'000'000;
+      clock_.advance(400'000'000'000);
       ASSERT_TRUE(TestPush().add(stays, now(), round).to(*engine).ok());
       ASSERT_TRUE(engine->seal().ok());
     }
@@ -545,7 +548,7 @@ TEST_F(MetricEngineTest, JobsComeAndGoAndMemoryStaysAsItIs) {
       ASSERT_TRUE(outcome.ok());
       ASSERT_TRUE(outcome->refused.empty()) << job << ": " << outcome->refused[0].example;
       ASSERT_EQ(push.asked, look == 0 ? size_t{kSeries} + (job == 0 ? size_t{kHostSeries} : 0u) : 0u);
-      clock_.now_ns += 150'000'000'000;
+      clock_.advance(150'000'000'000);
     }
     ASSERT_TRUE(engine->seal().ok());
     EXPECT_LE(engine->cardinality(1).series, 3u * kSeries + kHostSeries);
@@ -616,8 +619,10 @@ TEST_F(MetricEngineTest, NumbersAreGivenAnewWhileOthersReadAndWrite) {
   threads.emplace_back(read);
   for (int i = 0; i < 30; ++i) {
     EXPECT_TRUE(engine->seal().ok());
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    const int64_t sealed_ms = time_ms;  // then both writers go on
+    EXPECT_TRUE(testing::eventually([&] { return time_ms >= sealed_ms + 4 * 700; }));
   }
+  EXPECT_TRUE(testing::eventually([&] { return seen > 0; }));
   done = true;
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(wrong, 0);
@@ -657,7 +662,7 @@ TEST_F(MetricEngineTest, WhatOtherShardsHoldTakesExemplarsAndComesBackAfterItLef
 
   // The series leaves; who still knows it by its place is refused once and then looks it up again.
   EXPECT_EQ(from_all(now() + 200), 0u);
-  clock_.now_ns += 3'600'000'000'000;
+  clock_.advance(3'600'000'000'000);
   ASSERT_TRUE(TestPush().add("other", now(), 1.0).to(*engine, "first")->refused.empty());
   ASSERT_TRUE(engine->seal().ok());
   const uint64_t refused = from_all(now() + 100);
@@ -799,6 +804,7 @@ TEST_F(MetricEngineTest, NothingAcknowledgedIsLostWhenTheProcessIsKilled) {
     const uint64_t acks = 1 + random() % 200;
     int64_t tick = 0;
     for (uint64_t i = 0; i < acks && ::read(pipe[0], &tick, sizeof tick) == sizeof tick; ++i) acknowledged = tick + 1;
+    // The sleep is the point: it decides where in its work the writer is killed.
     ::usleep(static_cast<useconds_t>(random() % 3000));
     ::kill(child, SIGKILL);
     while (::read(pipe[0], &tick, sizeof tick) == sizeof tick) acknowledged = tick + 1;

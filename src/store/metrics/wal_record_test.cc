@@ -7,15 +7,10 @@
 
 #include "base/text.h"
 #include "store/metrics/postings.h"
+#include "testing/hex.h"
 
 namespace lockstep::metrics {
 namespace {
-
-std::string hex(const std::string& bytes) {
-  std::string text;
-  for (unsigned char byte : bytes) text += format("%s%02x", text.empty() ? "" : " ", byte);
-  return text;
-}
 
 class Heard final : public WalVisitor {
  public:
@@ -53,7 +48,7 @@ TEST(WalRecord, WritesTheBytesOfTheFormatPage) {
   add_two(writer);
   const double row[] = {640.5, 60}, next[] = {641, 60};
   writer.add_run(0, 1000, 0, row, nullptr);
-  EXPECT_EQ(hex(writer.bytes()),
+  EXPECT_EQ(testing::spaced_hex(writer.bytes()),
             "01 08 5f 5f 6e 61 6d 65 5f 5f 01 05 70 6f 77 65 72 01 04 68 6f 73 74 01 01 61 01 04 74 65 6d 70 "
             "02 00 00 02 04 00 01 02 03 03 04 03 00 d0 0f 00 02 00 35 04 84 40 26 4e 40");
   WalRecordReader reader;
@@ -61,7 +56,7 @@ TEST(WalRecord, WritesTheBytesOfTheFormatPage) {
   ASSERT_TRUE(reader.read(writer.bytes(), heard));
   writer.clear();
   writer.add_run(0, 11000, 0, next, row);
-  EXPECT_EQ(hex(writer.bytes()), "03 00 f0 ab 01 00 02 01 15 0c 00");
+  EXPECT_EQ(testing::spaced_hex(writer.bytes()), "03 00 f0 ab 01 00 02 01 15 0c 00");
   ASSERT_TRUE(reader.read(writer.bytes(), heard));
   EXPECT_EQ(heard.series.at({0, 1}), (Labels{{"__name__", "temp"}, {"host", "a"}}));
   EXPECT_EQ(heard.samples.at({0, 0}), (std::map<int64_t, double>{{1000, 640.5}, {11000, 641}}));
@@ -98,7 +93,7 @@ TEST(Postings, EveryNinetyEighthIsOneRunAndAnythingComesBack) {
   for (uint32_t i = 0; i < 8; ++i) every.add(2 + 98 * i);
   std::string bytes;
   every.encode(bytes);
-  EXPECT_EQ(hex(bytes), "01 02 08 62");
+  EXPECT_EQ(testing::spaced_hex(bytes), "01 02 08 62");
   Postings odd;
   std::vector<uint32_t> ids;
   uint32_t id = 0;

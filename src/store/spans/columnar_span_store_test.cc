@@ -14,6 +14,9 @@
 #include "base/files.h"
 #include "base/text.h"
 #include "store/store_counters.h"
+#include "testing/eventually.h"
+#include "testing/fake_clock.h"
+#include "testing/temporary_folder.h"
 
 namespace lockstep {
 namespace {
@@ -22,24 +25,11 @@ constexpr int64_t kTime = 1'700'000'000'000'000'000;
 constexpr int64_t kDay = 24ll * 3600 * 1'000'000'000;
 constexpr const char* kTable = "table=\"spans\"";
 
-struct TestClock final : Clock {
-  int64_t unix_ns() const override { return now; }
-  int64_t monotonic_ns() const override { return now; }
-  std::atomic<int64_t> now{kTime};
-};
-
 class ColumnarStore : public ::testing::Test {
  protected:
   ColumnarStore() {
-    char pattern[] = "/tmp/lockstep_spans_XXXXXX";
-    if (mkdtemp(pattern) == nullptr) std::abort();
-    folder_ = pattern;
-    options_.folder = folder_ + "/spans";
+    options_.folder = folder_.path() + "/spans";
     options_.background = false;
-  }
-  ~ColumnarStore() override {
-    store_.reset();
-    std::filesystem::remove_all(folder_);
   }
   void open() {
     store_.reset();
@@ -49,7 +39,7 @@ class ColumnarStore : public ::testing::Test {
   }
   // As a crash leaves it: what was not sealed is gone.
   void crash_and_open() {
-    const std::string aside = folder_ + "/aside";
+    const std::string aside = folder_.path() + "/aside";
     std::filesystem::copy(options_.folder, aside);
     store_.reset();  // seals
     std::filesystem::remove_all(options_.folder);
@@ -77,12 +67,12 @@ class ColumnarStore : public ::testing::Test {
                       static_cast<uint8_t>(i >> 8),
                       static_cast<uint8_t>(i)};
       span.name = "get";
-      span.start_unix_ns = clock_.now + i;
+      span.start_unix_ns = clock_.unix_ns() + i;
       span.end_unix_ns = span.start_unix_ns + 5;
       span.attributes = {{"number", static_cast<int64_t>(number)}};
       builder.add(span);
     }
-    store_->append(builder.take(), clock_.now, sequence);
+    store_->append(builder.take(), clock_.unix_ns(), sequence);
   }
   static TraceId trace(uint32_t number) {
     TraceId id{7};
@@ -100,9 +90,9 @@ class ColumnarStore : public ::testing::Test {
     return counters_.value("lockstep_store_rows_dropped_total", format("%s,reason=\"%s\"", kTable, reason));
   }
 
-  std::string folder_;
+  testing::TemporaryFolder folder_;
   ColumnarSpanStoreOptions options_;
-  TestClock clock_;
+  testing::FakeClock clock_{kTime};
   Counters counters_{kStoreCounters};
   SystemClock real_clock_;  // for a store with a thread of its own, which ends with store_
   std::unique_ptr<ColumnarSpanStore> store_;
@@ -113,7 +103,7 @@ TEST_F(ColumnarStore, KnowsAfterACrashWhichRecordsOfTheLogItHas) {
   append(1, 5);
   append(2, 7);
   ASSERT_TRUE(store_->seal().ok());
-  clock_.now += 1000;
+  clock_.advance(1000);
   append(3, 8);
   crash_and_open();
   EXPECT_TRUE(store_->holds(5, kTime));
@@ -202,12 +192,12 @@ TEST_F(ColumnarStore, DropsWhatIsOlderThanItsDaysAndSaysSo) {
   open();
   append(1);
   ASSERT_TRUE(store_->seal().ok());
-  clock_.now += 2 * kDay;
+  clock_.advance(2 * kDay);
   append(2);
   ASSERT_TRUE(store_->seal().ok());
   store_->maintain();
   EXPECT_EQ(spans_of(1), 10u);
-  clock_.now += kDay + 1;
+  clock_.advance(kDay + 1);
   store_->maintain();
   EXPECT_EQ(spans_of(1), 0u);
   EXPECT_EQ(spans_of(2), 10u);
@@ -223,7 +213,7 @@ TEST_F(ColumnarStore, DropsTheOldestBeyondItsBytes) {
   options_.bytes_max = 2 * std::filesystem::file_size(files().at(0)) + 200;
   open();
   for (uint32_t number = 2; number <= 5; ++number) {
-    clock_.now += 1000;
+    clock_.advance(1000);
     append(number);
     ASSERT_TRUE(store_->seal().ok());
     store_->maintain();
@@ -242,14 +232,14 @@ TEST_F(ColumnarStore, SmallFilesBecomeOneAndACrashInBetweenLosesAndDoublesNothin
   append(9, 9);
   ASSERT_TRUE(store_->seal().ok());
   EXPECT_EQ(files().size(), 9u);
-  std::filesystem::copy(options_.folder, folder_ + "/before");
+  std::filesystem::copy(options_.folder, folder_.path() + "/before");
   store_->maintain();
   EXPECT_LT(files().size(), 3u);
   for (uint32_t number = 1; number <= 9; ++number) EXPECT_EQ(spans_of(number), 10u) << number;
   for (uint64_t sequence = 1; sequence <= 9; ++sequence) EXPECT_TRUE(store_->holds(sequence, kTime)) << sequence;
   // The crash: the joined file is there and the old ones are too.
   store_.reset();
-  for (const auto& entry : std::filesystem::directory_iterator(folder_ + "/before"))
+  for (const auto& entry : std::filesystem::directory_iterator(folder_.path() + "/before"))
     std::filesystem::copy(entry.path(), options_.folder, std::filesystem::copy_options::skip_existing);
   std::ofstream(options_.folder + "/spans-99-0-0.blk.part") << "half";
   open();
@@ -297,7 +287,7 @@ TEST_F(ColumnarStore, ManySmallAppendsStayFewPartsAndEverySpanIsThere) {
 TEST_F(ColumnarStore, SealsByItselfWhenFullWhileOthersAppendAndAsk) {
   options_.background = true;
   options_.head_rows_max = 500;
-  clock_.now = real_clock_.unix_ns();
+  clock_.advance_to(real_clock_.unix_ns());
   Result<std::unique_ptr<ColumnarSpanStore>> opened = ColumnarSpanStore::open(options_, real_clock_, counters_);
   ASSERT_TRUE(opened.ok());
   store_ = std::move(*opened);
@@ -317,9 +307,7 @@ TEST_F(ColumnarStore, SealsByItselfWhenFullWhileOthersAppendAndAsk) {
   reader.join();
   EXPECT_EQ(store_->search({}).total, 120u);
   EXPECT_EQ(counters_.value("lockstep_store_rows", kTable), 6000);
-  for (int i = 0; i < 500 && counters_.value("lockstep_span_files", "") == 0; ++i)
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
-  EXPECT_GT(counters_.value("lockstep_span_files", ""), 0);
+  EXPECT_TRUE(testing::eventually([&] { return counters_.value("lockstep_span_files", "") > 0; }));
   for (uint32_t i = 0; i < 60; ++i) EXPECT_EQ(spans_of(i), 50u);
 }
 

@@ -3,15 +3,10 @@
 #include <gtest/gtest.h>
 
 #include "base/text.h"
+#include "testing/hex.h"
 
 namespace lockstep::spans {
 namespace {
-
-std::string hex(std::string_view bytes) {
-  std::string text;
-  for (char byte : bytes) text += format("%s%02x", text.empty() ? "" : " ", static_cast<uint8_t>(byte));
-  return text;
-}
 
 TEST(SpanFile, WritesTheBytesOfTheFormatPage) {
   Identity identity{
@@ -39,11 +34,12 @@ TEST(SpanFile, WritesTheBytesOfTheFormatPage) {
   builder.begin_source(to_resource(identity), "", "");
   for (const Span& span : to_spans(identity, detail, SampledFor::kPeriodic)) builder.add(span);
   std::string content = SpanFile::start_content();
-  EXPECT_EQ(hex(content), "4c 53 53 50 41 4e 53 0a 01 00 00 00 00 00 00 00");
+  EXPECT_EQ(testing::spaced_hex(content), "4c 53 53 50 41 4e 53 0a 01 00 00 00 00 00 00 00");
   const RowGroupMeta meta = write_row_group(builder.take(), content);
   auto section = [&](Section wanted) {
     for (const SectionPlace& place : meta.sections) {
-      if (place.section == static_cast<uint32_t>(wanted)) return hex(content.substr(place.offset, place.bytes));
+      if (place.section == static_cast<uint32_t>(wanted))
+        return testing::spaced_hex(content.substr(place.offset, place.bytes));
     }
     return std::string("missing");
   };

@@ -16,6 +16,9 @@
 
 #include "base/text.h"
 #include "store/store_counters.h"
+#include "testing/eventually.h"
+#include "testing/fake_clock.h"
+#include "testing/temporary_folder.h"
 
 namespace lockstep {
 namespace {
@@ -24,12 +27,6 @@ constexpr int64_t kTime = 1'700'000'000'000'000'000;
 constexpr int64_t kSecond = 1'000'000'000;
 constexpr int64_t kDay = 24ll * 3600 * kSecond;
 constexpr const char* kTable = "table=\"steps\"";
-
-struct TestClock final : Clock {
-  int64_t unix_ns() const override { return now; }
-  int64_t monotonic_ns() const override { return now; }
-  std::atomic<int64_t> now{kTime};
-};
 
 Identity identity_of(int32_t rank, std::string job_id = "job", int64_t attempt = 0) {
   return {.job_id = std::move(job_id),
@@ -146,16 +143,9 @@ void expect_same(const StepSummary& a, const StepSummary& b, const std::string& 
 class ColumnarSteps : public ::testing::Test {
  protected:
   ColumnarSteps() {
-    char pattern[] = "/tmp/lockstep_steps_XXXXXX";
-    if (mkdtemp(pattern) == nullptr) std::abort();
-    folder_ = pattern;
-    options_.folder = folder_ + "/steps";
+    options_.folder = folder_.path() + "/steps";
     options_.background = false;
     options_.hot_rows_max = 0;  // what is sealed leaves memory
-  }
-  ~ColumnarSteps() override {
-    store_.reset();
-    std::filesystem::remove_all(folder_);
   }
   void open() {
     store_.reset();
@@ -166,7 +156,7 @@ class ColumnarSteps : public ::testing::Test {
   }
   // As a crash leaves it: what was not sealed is gone.
   void crash_and_open() {
-    const std::string aside = folder_ + "/aside";
+    const std::string aside = folder_.path() + "/aside";
     std::filesystem::copy(options_.folder, aside);
     store_.reset();  // seals
     std::filesystem::remove_all(options_.folder);
@@ -192,9 +182,9 @@ class ColumnarSteps : public ::testing::Test {
   // A step of eight ranks, as one record of the log.
   void append(int64_t step, uint64_t sequence = 0, int64_t self_ns = 1000, const std::string& job = "job",
               int64_t attempt = 0) {
-    if (sequence != 0) store_->begin_record(sequence, clock_.now);
+    if (sequence != 0) store_->begin_record(sequence, clock_.unix_ns());
     for (int32_t rank = 0; rank < 8; ++rank)
-      store_->append_step(identity_of(rank, job, attempt), plain(step, self_ns), clock_.now);
+      store_->append_step(identity_of(rank, job, attempt), plain(step, self_ns), clock_.unix_ns());
     if (sequence != 0) store_->end_record();
   }
   void append_and_seal(int64_t step, uint64_t sequence = 0) {
@@ -217,9 +207,9 @@ class ColumnarSteps : public ::testing::Test {
               count("lockstep_store_rows", kTable) + count("lockstep_store_rows_replaced_total", kTable) + gone);
   }
 
-  std::string folder_;
+  testing::TemporaryFolder folder_;
   ColumnarStepStoreOptions options_;
-  TestClock clock_;
+  testing::FakeClock clock_{kTime};
   SystemClock real_clock_;
   std::unique_ptr<Counters> counters_;
   std::unique_ptr<ColumnarStepStore> store_;
@@ -333,7 +323,7 @@ TEST_F(ColumnarSteps, KnowsAfterACrashWhichRecordsOfTheLogItHas) {
   append(1, 5);
   append(2, 7);
   ASSERT_TRUE(store_->seal().ok());
-  clock_.now += 1000;
+  clock_.advance(1000);
   append(3, 8);
   crash_and_open();
   EXPECT_TRUE(store_->holds(5, kTime));
@@ -352,11 +342,11 @@ TEST_F(ColumnarSteps, KnowsAfterACrashWhichRecordsOfTheLogItHas) {
 TEST_F(ColumnarSteps, OnlySaysItHasARecordWhenAllBeforeItAreOnDisk) {
   open();
   append(1, 5);
-  clock_.now += 20 * kSecond;
+  clock_.advance(20 * kSecond);
   append(2, 6);
-  store_->begin_record(7, clock_.now);
+  store_->begin_record(7, clock_.unix_ns());
   store_->append_step(identity_of(0), plain(1, 5),
-                      clock_.now);  // a late row for the old step: in the middle of its record
+                      clock_.unix_ns());  // a late row for the old step: in the middle of its record
   ASSERT_TRUE(store_->seal().ok());
   crash_and_open();
   EXPECT_TRUE(store_->holds(6, kTime));
@@ -456,11 +446,11 @@ TEST_F(ColumnarSteps, DropsWhatIsOlderThanItsDaysAndSaysSo) {
   options_.days = 3;
   open();
   append_and_seal(1);
-  clock_.now += 2 * kDay;
+  clock_.advance(2 * kDay);
   append_and_seal(2);
   store_->maintain();
   EXPECT_EQ(rows_of(1), 8u);
-  clock_.now += kDay + 1;
+  clock_.advance(kDay + 1);
   store_->maintain();
   EXPECT_EQ(rows_of(1), 0u);
   EXPECT_EQ(rows_of(2), 8u);
@@ -488,13 +478,13 @@ TEST_F(ColumnarSteps, SmallFilesBecomeOneAndACrashInBetweenLosesAndDoublesNothin
   open();
   for (int64_t step = 1; step <= 9; ++step) append_and_seal(step, static_cast<uint64_t>(step));
   EXPECT_EQ(files().size(), 9u);
-  std::filesystem::copy(options_.folder, folder_ + "/before");
+  std::filesystem::copy(options_.folder, folder_.path() + "/before");
   store_->maintain();
   EXPECT_LT(files().size(), 3u);
   EXPECT_EQ(store_->steps("job", 0, 100).size(), 72u);
   // The crash: the joined file is there and the old ones are too.
   store_.reset();
-  for (const auto& entry : std::filesystem::directory_iterator(folder_ + "/before"))
+  for (const auto& entry : std::filesystem::directory_iterator(folder_.path() + "/before"))
     std::filesystem::copy(entry.path(), options_.folder, std::filesystem::copy_options::skip_existing);
   std::ofstream(options_.folder + "/steps-99-0-0.blk.part") << "half";
   open();
@@ -540,13 +530,13 @@ TEST_F(ColumnarSteps, SealsOnlyStepsThatHaveSettledUntilThereIsTooMuch) {
   append(1);
   append(2);
   append(3);
+  // The sleep is the point: time for what must not happen, of a thread that looks every 250 ms.
   std::this_thread::sleep_for(std::chrono::milliseconds(400));
   EXPECT_EQ(count("lockstep_step_files"), 0) << "rows of these steps may still come";
-  clock_.now += options_.settle_ns;
+  clock_.advance(options_.settle_ns);
   append(4);  // now too much: all that has settled, or twice the limit
-  for (int i = 0; i < 500 && count("lockstep_step_rows_unsealed") > 8; ++i)
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
-  EXPECT_GE(count("lockstep_step_files"), 1);
+  EXPECT_TRUE(testing::eventually([&] { return count("lockstep_step_rows_unsealed") <= 8; }));
+  EXPECT_TRUE(testing::eventually([&] { return count("lockstep_step_files") >= 1; }));
   EXPECT_EQ(store_->steps("job", 0, 100).size(), 32u);
 }
 
@@ -593,7 +583,7 @@ TEST_F(ColumnarSteps, ManyThreadsAppendAndAskWhileItSealsAndPutsFilesTogether) {
   options_.seal_rows = 200;
   options_.settle_ns = 0;
   options_.hot_rows_max = 500;
-  clock_.now = real_clock_.unix_ns();
+  clock_.advance_to(real_clock_.unix_ns());
   counters_ = std::make_unique<Counters>(kStoreCounters);
   Result<std::unique_ptr<ColumnarStepStore>> opened = ColumnarStepStore::open(options_, real_clock_, *counters_);
   ASSERT_TRUE(opened.ok());

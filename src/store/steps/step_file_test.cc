@@ -3,15 +3,10 @@
 #include <gtest/gtest.h>
 
 #include "base/text.h"
+#include "testing/hex.h"
 
 namespace lockstep::steps {
 namespace {
-
-std::string hex(std::string_view bytes) {
-  std::string text;
-  for (char byte : bytes) text += format("%s%02x", text.empty() ? "" : " ", static_cast<uint8_t>(byte));
-  return text;
-}
 
 RankSeen rank_of(int32_t rank) {
   RankSeen seen;
@@ -52,10 +47,12 @@ TEST(StepFile, WritesTheBytesOfTheFormatPage) {
     ASSERT_TRUE(writer.add(rank_of(rank), summary));
   }
   const StepWriter::Written written = writer.finish();
-  EXPECT_EQ(hex(std::string_view(written.content).substr(0, 16)), "4c 53 53 54 45 50 53 0a 01 00 00 00 00 00 00 00");
+  EXPECT_EQ(testing::spaced_hex(std::string_view(written.content).substr(0, 16)),
+            "4c 53 53 54 45 50 53 0a 01 00 00 00 00 00 00 00");
   ASSERT_EQ(written.groups.size(), 1u);
   EXPECT_EQ(
-      hex(std::string_view(written.content).substr(written.groups[0].place.offset, written.groups[0].place.bytes)),
+      testing::spaced_hex(
+          std::string_view(written.content).substr(written.groups[0].place.offset, written.groups[0].place.bytes)),
       "04 01 01 00 02 "                                                           // rank
       "03 02 00 02 02 00 00 02 00 02 "                                            // shapes
       "02 00 0e "                                                                 // step
