@@ -60,9 +60,9 @@ void on_alarm(int) {
 
 // How long records are gathered into one request; what is urgent does not wait.
 constexpr int64_t kBatchNs = 200'000'000;
-// How long a rank that cannot name its job is kept back, until the node's roster may have named it.
+// How long a rank that cannot name its job is kept back, until the node's owners may have named it.
 constexpr int64_t kCompletionWaitNs = 3'000'000'000;
-constexpr int64_t kRosterNs = 1'000'000'000;
+constexpr int64_t kOwnersNs = 1'000'000'000;
 constexpr int64_t kUsersNs = 500'000'000;
 constexpr int kLastPiecesMax = 20;
 constexpr int64_t kThreadEndMs = 4'000;
@@ -108,7 +108,7 @@ NodeOptions node_options(const AgentOptions& options) {
 }
 
 // Whom to ask for commands. nullopt: nobody, and that is as it was told, or said in one line.
-Result<std::optional<OtlpTarget>> command_door(const AgentOptions& options, const OtlpTargets& targets) {
+Result<std::optional<OtlpTarget>> command_endpoint(const AgentOptions& options, const OtlpTargets& targets) {
   if (options.commands == "off" || !options.exported.empty()) return std::optional<OtlpTarget>();
   if (options.commands.empty()) {
     Result<OtlpTarget> target = command_target(targets);
@@ -177,7 +177,7 @@ int run(AgentOptions options, const Flags& flags) {
   if (!address.ok()) return usage_error("--metrics: " + address.error());
   Result<OtlpTargets> targets = choose_otlp_targets(options.otlp, otel_environment());
   if (!targets.ok()) return usage_error(targets.error());
-  Result<std::optional<OtlpTarget>> commands_from = command_door(options, *targets);
+  Result<std::optional<OtlpTarget>> commands_from = command_endpoint(options, *targets);
   if (!commands_from.ok()) return usage_error(commands_from.error());
   if (flags.check_wanted()) {
     std::fputs(flags.effective().c_str(), stdout);
@@ -275,15 +275,15 @@ int run(AgentOptions options, const Flags& flags) {
 
   const bool dcgm_names = !options.names.empty();
   Result<std::unique_ptr<TextServer>> page =
-      TextServer::start({.address = *address}, [&](const TextRequest& request) -> TextAnswer {
+      TextServer::start({.address = *address}, [&](const TextRequest& request) -> TextResponse {
         if (request.path == "/healthz") {
           const std::string stuck = hearts.stuck();
-          return stuck.empty() ? TextAnswer{.body = "ok\n"} : TextAnswer{.status = 503, .body = stuck};
+          return stuck.empty() ? TextResponse{.body = "ok\n"} : TextResponse{.status = 503, .body = stuck};
         }
         if (request.path == "/checks") return {.content_type = "application/json", .body = checks_json(node.get())};
         if (request.path != "/metrics")
           return {.status = 404, .body = "this agent has /metrics, /checks and /healthz\n"};
-        TextAnswer answer{
+        TextResponse answer{
             .content_type = kPrometheusContentType,
             .body = counters.prometheus_text() + cost.prometheus_text() + (node ? node->page(dcgm_names) : "")};
         if (wants_openmetrics(request.accept)) {
@@ -314,13 +314,13 @@ int run(AgentOptions options, const Flags& flags) {
   Batch numbers{.signal = Signal::kMetrics, .groups = {}};
   Batch spans{.signal = Signal::kSpans, .groups = {}};
   int64_t batch_since = 0;
-  auto gather = [&](Harvest harvest) {
-    bool any = !harvest.logs.empty() || !harvest.metrics.empty() || !harvest.spans.empty();
-    for (ResourceGroup& group : harvest.logs) logs.groups.push_back(std::move(group));
-    for (ResourceGroup& group : harvest.metrics) numbers.groups.push_back(std::move(group));
-    for (ResourceGroup& group : harvest.spans) spans.groups.push_back(std::move(group));
+  auto gather = [&](CollectedBatch batch) {
+    bool any = !batch.logs.empty() || !batch.metrics.empty() || !batch.spans.empty();
+    for (ResourceGroup& group : batch.logs) logs.groups.push_back(std::move(group));
+    for (ResourceGroup& group : batch.metrics) numbers.groups.push_back(std::move(group));
+    for (ResourceGroup& group : batch.spans) spans.groups.push_back(std::move(group));
     if (any && batch_since == 0) batch_since = clock.monotonic_ns();
-    return harvest.urgent;
+    return batch.urgent;
   };
   auto submit = [&] {
     uint64_t ticket = 0;
@@ -334,18 +334,18 @@ int run(AgentOptions options, const Flags& flags) {
     if (ticket != 0) watch.submitted(ticket);
   };
   const int64_t watchdog_ns = systemd_watchdog_ns();
-  int64_t next_roster_ns = 0, next_watchdog_ns = 0, next_users_ns = 0, next_hosts_ns = 0, next_ranks_ns = 0;
+  int64_t next_owners_ns = 0, next_watchdog_ns = 0, next_users_ns = 0, next_hosts_ns = 0, next_ranks_ns = 0;
   NodeIdle node_idle(options.root);
   while (!g_stop) {
     loop_heart.beat();
     const bool crowded = node_idle.crowded(clock.monotonic_ns());
     counters.set("lockstep_agent_node_crowded", "", crowded);
     watch.set_crowded(crowded);
-    bool urgent = gather(watch.look());
+    bool urgent = gather(watch.poll());
     const int64_t now_ns = clock.monotonic_ns();
     if (commands) {
       if (now_ns >= next_hosts_ns) {
-        next_hosts_ns = now_ns + kRosterNs;
+        next_hosts_ns = now_ns + kOwnersNs;
         commands->set_hosts(hosts_to_ask_for(options.host, watch.owners(), traces.hosts(), counters));
       }
       for (const DetailRequest& request : commands->take()) traces.ask(request);
@@ -355,17 +355,17 @@ int run(AgentOptions options, const Flags& flags) {
       }
     }
     if (now_ns >= next_ranks_ns) {
-      next_ranks_ns = now_ns + kRosterNs;
+      next_ranks_ns = now_ns + kOwnersNs;
       evidence.set_ranks(watch.owners());
     }
-    if (Harvest fetched{.logs = evidence.take()}; !fetched.logs.empty()) {
+    if (CollectedBatch fetched{.logs = evidence.take()}; !fetched.logs.empty()) {
       fetched.urgent = true;
       urgent |= gather(std::move(fetched));
     }
     if (node) {
       urgent |= gather(node->take());
-      if (now_ns >= next_roster_ns) {
-        next_roster_ns = now_ns + kRosterNs;
+      if (now_ns >= next_owners_ns) {
+        next_owners_ns = now_ns + kOwnersNs;
         node->set_recorders(watch.owners());
         for (const auto& [path, completion] : node->completions()) watch.complete(path, completion);
       }

@@ -42,7 +42,7 @@ namespace lockstep::nccl {
 template <typename V>
 class SoakHost {
  public:
-  SoakHost(const SoakSettings& settings, SoakTold& told) : settings_(settings), told_(told) {
+  SoakHost(const SoakSettings& settings, SoakReported& reported) : settings_(settings), reported_(reported) {
     SoakClock::base = system_now_ns();
     SoakClock::rate = settings.fast_clock ? 16 : 1;
     capi_ = ::dlopen(LOCKSTEP_LIBRARY_DIRECTORY "/liblockstep.so", RTLD_NOW | RTLD_LOCAL);
@@ -178,20 +178,20 @@ class SoakHost {
 
   void* start(void* context, Descriptor descriptor, void* old = kGarbage) {
     void* handle = old;
-    told_.callbacks.add();
+    reported_.callbacks.add();
     expect(library_.table().startEvent(context, &handle, &descriptor) == 0, "startEvent failed");
     expect(handle != kGarbage, "startEvent left the handle as it was");
     return handle;
   }
   void stop(void* handle) {
-    told_.callbacks.add();
+    reported_.callbacks.add();
     expect(library_.table().stopEvent(handle) == 0, "stopEvent failed");
   }
   void stop_unless_null(void* handle) {
     if (handle != nullptr) stop(handle);
   }
   void state(void* handle, int number, uint64_t value = 0, int steps = 0) {
-    told_.callbacks.add();
+    reported_.callbacks.add();
     library_.state(handle, number, value, steps);
   }
 
@@ -222,8 +222,8 @@ class SoakHost {
     expect(result == 0, "init failed");
     expect(context != kGarbage, "init left the context as it was");
     comm->context = context;
-    told_.comms.add();
-    if (context == nullptr) told_.unfollowed.add();
+    reported_.comms.add();
+    if (context == nullptr) reported_.unfollowed.add();
     return comm;
   }
 
@@ -236,9 +236,9 @@ class SoakHost {
     comm.alive = false;
     expect(library_.table().finalize(comm.context) == 0, "finalize failed");
     if (random.once_in(8)) {  // once more, and an operation that comes too late
-      if (comm.context != nullptr) told_.unfollowed.add();
+      if (comm.context != nullptr) reported_.unfollowed.add();
       library_.table().finalize(comm.context);
-      told_.unfollowed.add();
+      reported_.unfollowed.add();
       expect(start(comm.context, coll(random, comm, 1)) == nullptr, "an operation of a finalized communicator");
     }
   }
@@ -280,8 +280,8 @@ class SoakHost {
   }
   void ask(std::optional<uint16_t> mask) {
     const auto until_s = static_cast<uint32_t>(SoakClock::now_ns() / 1'000'000'000 + 100'000);
-    const auto wish = mask ? std::optional(DetailWish{*mask, until_s}) : std::nullopt;
-    expect(ask_detail(recorder_path(), wish).ok(), "ask_detail failed");
+    const auto request = mask ? std::optional(DetailRequest{*mask, until_s}) : std::nullopt;
+    expect(ask_detail(recorder_path(), request).ok(), "ask_detail failed");
   }
   // Before the first operation: then the plugin never chooses another mask.
   void ask_for_all() {
@@ -452,12 +452,12 @@ class SoakHost {
   // A captured one without kernel events is not followed: NCCL would tell of its replays on some ranks only.
   void count_op(Comm& comm, const Op& op, const void* handle) {
     if (comm.context == nullptr || !op.captured || handle != nullptr) return count_op(comm, op.kind == Kind::kP2p);
-    told_.captured_ops.add();
+    reported_.captured_ops.add();
     comm.captured.fetch_add(1);
   }
   void count_op(Comm& comm, bool p2p) {
-    if (comm.context == nullptr) return told_.unfollowed.add();
-    told_.ops.add();
+    if (comm.context == nullptr) return reported_.unfollowed.add();
+    reported_.ops.add();
     (p2p ? comm.p2ps : comm.colls).fetch_add(1);
   }
 
@@ -666,7 +666,7 @@ class SoakHost {
 
   bool leave_open(Random& random, uint64_t times) {
     if (settings_.steady || !random.once_in(times)) return false;
-    told_.left_open.add();
+    reported_.left_open.add();
     return true;
   }
 
@@ -676,7 +676,7 @@ class SoakHost {
       proxy.started = true;
       if (random.once_in(64)) play_foreign(random);
       // Without a parent it is the context that counts, and that may be on its way out.
-      if (work.op == nullptr) (comm.context == nullptr ? told_.unfollowed : told_.unfollowed_maybe).add();
+      if (work.op == nullptr) (comm.context == nullptr ? reported_.unfollowed : reported_.unfollowed_maybe).add();
       Descriptor descriptor = Library::proxy_op(work.op, proxy.channel, comm.rank + 1, proxy.send, proxy.steps);
       descriptor.proxyOp.chunkSize = static_cast<int>(comm.number);
       proxy.handle = start(comm.context, descriptor, dig_up(random));
@@ -687,8 +687,8 @@ class SoakHost {
       advance_step(random, comm, proxy);
       return false;
     }
-    const bool steps_told = (work.latched & kUnderStep) != 0 && (V::kApiEvents || proxy.handle != nullptr);
-    if (steps_told && proxy.next_step < proxy.steps) {
+    const bool steps_reported = (work.latched & kUnderStep) != 0 && (V::kApiEvents || proxy.handle != nullptr);
+    if (steps_reported && proxy.next_step < proxy.steps) {
       void* parent = random.once_in(64) ? nullptr : proxy.handle;
       proxy.step = start(comm.context, Library::proxy_step(parent, proxy.next_step++));
       proxy.stage = 0;
@@ -696,7 +696,7 @@ class SoakHost {
     }
     if (proxy.handle == nullptr || leave_open(random, 500)) return true;
     stop(proxy.handle);
-    told_.proxy_ops.add();
+    reported_.proxy_ops.add();
     if (random.once_in(32)) stop(proxy.handle);
     if (random.once_in(32)) state(proxy.handle, kStateProxyOpInProgress);
     bury(random, proxy.handle);
@@ -716,7 +716,7 @@ class SoakHost {
     void* step = std::exchange(proxy.step, nullptr);
     if (leave_open(random, 300)) return;
     stop(step);
-    told_.proxy_steps.add();
+    reported_.proxy_steps.add();
     if (random.once_in(32)) stop(step);
     if (random.once_in(32)) state(step, kStateStepSendWait, 1);
     bury(random, step);
@@ -742,8 +742,8 @@ class SoakHost {
       if (!random.once_in(100)) state(kernel.handle, kStateKernelChStop, gpu_stop_ns);
     }
     stop(kernel.handle);
-    told_.kernels.add();
-    if (work.captured) told_.captured_kernels.add();
+    reported_.kernels.add();
+    if (work.captured) reported_.captured_kernels.add();
     if (random.once_in(32)) state(kernel.handle, kStateKernelChStop, 1);
     if (random.once_in(32)) stop(kernel.handle);
     bury(random, kernel.handle);
@@ -773,7 +773,7 @@ class SoakHost {
   void play_foreign(Random& random) {
     const auto anything = [&] { return reinterpret_cast<void*>(random.next() >> random.below(64)); };
     Descriptor descriptor = Library::proxy_op(anything(), 0, 1, true, 4, ::getpid() + 1);
-    told_.foreign.add();
+    reported_.foreign.add();
     expect(start(anything(), descriptor) == nullptr, "a proxy operation of another process was followed");
   }
 
@@ -827,7 +827,7 @@ class SoakHost {
       scalar("loss", 1.0 / static_cast<double>(step + 1));
       phase_end(2);
       step_end(step);
-      told_.marks.add(5);
+      reported_.marks.add(5);
       ::usleep(static_cast<useconds_t>(random.below(2000)));
     }
   }
@@ -835,7 +835,7 @@ class SoakHost {
   // As a data loader is made: the child has the memory of all this, none of the threads, and goes on calling.
   void fork_now_and_then(Random random) {
     // A child that is made before the recorder is makes its own.
-    while (!ending() && (told_.comms == 0 || capi<int()>("lockstep_enabled")() == 0)) ::usleep(1000);
+    while (!ending() && (reported_.comms == 0 || capi<int()>("lockstep_enabled")() == 0)) ::usleep(1000);
     while (!ending()) {
       ::usleep(static_cast<useconds_t>(random.below(200'000)));
       if (ending()) return;
@@ -847,7 +847,7 @@ class SoakHost {
         call_in_forked_child(random, comm.get());
         ::_exit(0);
       }
-      told_.forks.add();
+      reported_.forks.add();
       int status = 0;
       for (int i = 0; ::waitpid(child, &status, WNOHANG) == 0; ++i) {
         if (i > 30'000) {
@@ -900,8 +900,8 @@ class SoakHost {
   void check_detail_is_followed() {
     const auto reader = open_reader();
     if (reader->header().switched_off != 0) return;
-    told_.no_more_wishes.store(true);
-    while (!told_.wishes_ended.load()) ::usleep(1000);
+    reported_.no_more_requests.store(true);
+    while (!reported_.requests_ended.load()) ::usleep(1000);
     use_clock();
     Random random = stream(500);
     proxies_.front() = std::make_unique<Inbox<Work>>();
@@ -920,10 +920,10 @@ class SoakHost {
       expect(reader->header().mask == mask_now(), "the mask that is shown", reader->header().mask, mask_now());
       return mask_now();
     };
-    for (const uint16_t wish : {uint16_t{0x06}, uint16_t{0x1e}}) {
-      ask(wish);
-      const uint32_t expected = wish | (V::kCopyEngine ? uint32_t{kEventCeColl} : 0);  // operations always
-      expect(reviewed() == expected, "a wish was not followed", mask_now(), expected);
+    for (const uint16_t request : {uint16_t{0x06}, uint16_t{0x1e}}) {
+      ask(request);
+      const uint32_t expected = request | (V::kCopyEngine ? uint32_t{kEventCeColl} : 0);  // operations always
+      expect(reviewed() == expected, "a request was not followed", mask_now(), expected);
     }
     // A graph keeps the mask of its capture: without kernel events then, without an end that could be waited for.
     Ops graph;
@@ -934,7 +934,7 @@ class SoakHost {
     // Where kernel events are dear this may be a stretch of time without them.
     const uint64_t least = V::kNumber >= 7 ? all & ~uint64_t{kEventKernelCh | kEventProxyStep} : all;
     const uint64_t after = reviewed();
-    expect(after == all || after == least, "the mask after the last wish", after, all);
+    expect(after == all || after == least, "the mask after the last request", after, all);
     const uint64_t before = comm->colls + comm->p2ps;
     if (V::kApiEvents) launch(random, graph, nullptr);
     for (const InFlightComm& row : reader->in_flight()) {
@@ -945,7 +945,7 @@ class SoakHost {
   }
 
   const SoakSettings& settings_;
-  SoakTold& told_;
+  SoakReported& reported_;
   Library library_;
   void* capi_ = nullptr;
   alignas(64) int mask_ = 0;

@@ -200,7 +200,7 @@ bool changes_state(const ServerRequest& request) {
 
 HttpResponse answer(const ApiContext& context, const ServerRequest& request) {
   const bool is_own = request.path == "/api" || request.path.starts_with("/api/");
-  // Doors for others' clients: what they send besides is their business, not a mistake.
+  // Receivers for others' clients: what they send besides is their business, not a mistake.
   const bool is_foreign = request.path.starts_with("/jaeger/") || request.path.starts_with("/tempo/") ||
                           request.path.starts_with("/prometheus/");
   const bool is_api = is_own || is_foreign;

@@ -50,6 +50,18 @@ int64_t Counters::sum(std::string_view name) const {
   return total;
 }
 
+namespace {
+
+// `receiver` was called `door` in version 0.1: that label stays beside the new one for one version.
+std::string with_former_label(const std::string& labels) {
+  static constexpr std::string_view kLabel = "receiver=\"";
+  if (!labels.starts_with(kLabel)) return labels;
+  const size_t end = labels.find('"', kLabel.size());
+  return labels + ",door=\"" + labels.substr(kLabel.size(), end - kLabel.size()) + "\"";
+}
+
+}  // namespace
+
 std::string Counters::prometheus_text() const {
   std::lock_guard lock(mutex_);
   std::string text;
@@ -61,7 +73,7 @@ std::string Counters::prometheus_text() const {
       continue;
     }
     for (const auto& [labels, cell] : row->second) {
-      std::string braces = labels.empty() ? "" : "{" + labels + "}";
+      std::string braces = labels.empty() ? "" : "{" + with_former_label(labels) + "}";
       text += format("%s%s %lld\n", entry.name, braces.c_str(),
                      static_cast<long long>(cell->load(std::memory_order_relaxed)));
     }

@@ -62,6 +62,12 @@ TEST(Counters, SpeakPrometheusTextWithEveryRowOfTheTable) {
             "# HELP test_queue Waiting now.\n# TYPE test_queue gauge\ntest_queue 2\n");
 }
 
+TEST(Counters, AReceiverHasItsFormerLabelBesideForOneVersion) {
+  Counters counters(kTable);
+  counters.add("test_refused_total", "receiver=\"http\",reason=\"a\"");
+  EXPECT_NE(counters.prometheus_text().find("{receiver=\"http\",reason=\"a\",door=\"http\"} 1\n"), std::string::npos);
+}
+
 TEST(Counters, LoseNothingBetweenThreads) {
   Counters counters(kTable);
   std::vector<std::thread> threads;

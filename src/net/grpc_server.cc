@@ -57,7 +57,7 @@ struct Stream {
   bool handed_over = false;  // with the workers, or answered
   std::string answer;        // DATA frames, from answer_at on
   size_t answer_at = 0;
-  GrpcReply reply;
+  GrpcServerResponse reply;
   std::shared_ptr<std::atomic<bool>> cancelled = std::make_shared<std::atomic<bool>>(false);
 };
 
@@ -97,7 +97,7 @@ struct Done {
   uint64_t connection = 0;
   int32_t stream = 0;
   uint64_t held_bytes = 0;
-  GrpcReply reply;
+  GrpcServerResponse reply;
 };
 
 class Server final : public GrpcServer {
@@ -107,7 +107,7 @@ class Server final : public GrpcServer {
       : options_(std::move(options)),
         handler_(std::move(handler)),
         counters_(counters),
-        label_("door=\"" + options_.http.name + "\""),
+        label_("receiver=\"" + options_.http.name + "\""),
         connections_gauge_(counters.at("lockstep_http_connections", label_)),
         accept_encoding_("identity"),
         listener_(std::move(listener)),
@@ -171,7 +171,7 @@ class Server final : public GrpcServer {
   void on_request_headers(Connection& connection, Stream& stream);
   void on_request(Connection& connection, Stream& stream);
   void check_body(Connection& connection, Stream& stream);
-  void answer(Connection& connection, Stream& stream, GrpcReply reply);
+  void answer(Connection& connection, Stream& stream, GrpcServerResponse reply);
   void answer_http(Connection& connection, Stream& stream, const char* status);
   void release(uint64_t bytes);
   void release(Stream& stream);
@@ -191,7 +191,7 @@ class Server final : public GrpcServer {
 
   // Workers
   void work();
-  GrpcReply call(Job& job);
+  GrpcServerResponse call(Job& job);
 
   const GrpcServerOptions options_;
   const GrpcHandler handler_;
@@ -335,7 +335,7 @@ void Server::check_body(Connection& connection, Stream& stream) {
   uint64_t all = std::max(options_.http.bodies_bytes_max, limit + kGrpcFrameBytes);
   if (more > all - std::min(held_bytes_, all) || !bodies_.hold(more)) {
     count_bad("overloaded");
-    GrpcReply reply{kGrpcResourceExhausted, "too many requests in progress, try again"};
+    GrpcServerResponse reply{kGrpcResourceExhausted, "too many requests in progress, try again"};
     reply.retry_after_ms = 1'000;
     return answer(connection, stream, std::move(reply));
   }
@@ -368,7 +368,7 @@ void Server::on_request(Connection& connection, Stream& stream) {
     return;
   }
   count_bad("overloaded");
-  GrpcReply reply{kGrpcResourceExhausted, "too many requests in progress, try again"};
+  GrpcServerResponse reply{kGrpcResourceExhausted, "too many requests in progress, try again"};
   reply.retry_after_ms = 1'000;
   answer(connection, stream, std::move(reply));
 }
@@ -401,7 +401,7 @@ void Server::work() {
   }
 }
 
-GrpcReply Server::call(Job& job) {
+GrpcServerResponse Server::call(Job& job) {
   std::string message;
   std::shared_ptr<MemoryLease> memory;  // of the message
   uint8_t flag = static_cast<uint8_t>(job.frame[0]);
@@ -418,7 +418,7 @@ GrpcReply Server::call(Job& job) {
     if (!known || !options_.decompress)
       return {kGrpcUnimplemented, format("grpc-encoding '%.40s' is not understood: use %s", job.encoding.c_str(),
                                          accept_encoding_.c_str())};
-    GrpcReply plain = options_.decompress(job.encoding, data, options_.http.body_bytes_max);
+    GrpcServerResponse plain = options_.decompress(job.encoding, data, options_.http.body_bytes_max);
     if (plain.status != kGrpcOk) return plain;
     message = std::move(plain.body);
     memory = std::move(plain.memory);
@@ -461,7 +461,7 @@ void Server::release(Stream& stream) {
   release_memory(stream.body);
 }
 
-void Server::answer(Connection& connection, Stream& stream, GrpcReply reply) {
+void Server::answer(Connection& connection, Stream& stream, GrpcServerResponse reply) {
   release(stream);
   stream.handed_over = true;
   stream.reply = std::move(reply);

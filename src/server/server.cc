@@ -10,7 +10,7 @@
 #include <string>
 
 #include "analysis/cost/job_rollups.h"
-#include "api/prometheus/query_turns.h"
+#include "api/prometheus/query_scheduler.h"
 #include "api/readiness.h"
 #include "api/routes.h"
 #include "apply/applier.h"
@@ -23,7 +23,7 @@
 #include "base/text.h"
 #include "bus/log.h"
 #include "control/agent_commands.h"
-#include "control/stack_asks.h"
+#include "control/stack_requester.h"
 #include "control/tail_sampler.h"
 #include "diagnosis/engine.h"
 #include "diagnosis/signals/gpu_reading.h"
@@ -32,8 +32,8 @@
 #include "ingest/counters_table.h"
 #include "ingest/metric_intake.h"
 #include "ingest/otlp/metric_mapping.h"
-#include "ingest/otlp/otlp_doors.h"
-#include "ingest/prometheus/remote_write_door.h"
+#include "ingest/otlp/otlp_receivers.h"
+#include "ingest/prometheus/remote_write_receiver.h"
 #include "ingest/scrape/scraper.h"
 #include "query/alias_reader.h"
 #include "server/durable_sink.h"
@@ -173,14 +173,14 @@ Result<void> run_server(const ServerOptions& options, const sigset_t& signals) {
   AgentRegistry agents;
   Result<std::unique_ptr<StateStore>> state = open_sqlite_state_store(options.data + "/state.sqlite");
   if (!state.ok()) return Error{state.error()};
-  Engine engine;
+  DiagnosisEngine engine;
   Applier applier(steps, spans, agents, counters);
   applier.subscribe(engine);
   engine.restore(known_verdicts(**state));
   VerdictKeeper keeper(**state, counters);
   // Before anything is read back, so that history is explained with what was learned from it.
-  FeedbackBook feedback(**state, counters,
-                        [&](std::span<const VerdictFeedback> all) { engine.priors() = PriorBook::of(all); });
+  FeedbackStore feedback(**state, counters,
+                         [&](std::span<const VerdictFeedback> all) { engine.priors() = CausePriors::of(all); });
   AgentCommands commands({}, clock, counters);
   TailSampler tail(steps, commands, counters);
   applier.subscribe(tail);
@@ -202,7 +202,7 @@ Result<void> run_server(const ServerOptions& options, const sigset_t& signals) {
   applier.subscribe(rollups);
   std::atomic<bool> ready{false};
   int64_t look_ms_most = 0, delay_ms_most = 0;
-  StackAsks stack_asks(steps, commands, counters);
+  StackRequester stack_asks(steps, commands, counters);
   auto look_once = [&] {
     const int64_t began_ns = clock.monotonic_ns();
     if (const int64_t reported_unix_ns = engine.tick(clock.unix_ns()); reported_unix_ns > 0 && ready) {
@@ -259,10 +259,10 @@ Result<void> run_server(const ServerOptions& options, const sigset_t& signals) {
     return asked;
   };
   MetricMapping mapping(intake, clock, &memory);
-  RemoteWriteDoor remote_write(intake, clock, counters, kRemoteWriteBodyBytesMax, &memory);
+  RemoteWriteReceiver remote_write(intake, clock, counters, kRemoteWriteBodyBytesMax, &memory);
   std::unique_ptr<Scraper> scraper;  // there before `ready` is set, and until the API has stopped
   context.scrape_targets = [&] { return scraper ? scraper->targets() : std::vector<ScrapeTarget>(); };
-  QueryTurns queries(
+  QueryScheduler queries(
       {.running_max = static_cast<size_t>(options.queries_max)},
       [&](const ServerRequest& request) { return answer(context, request); }, counters);
   const DeferringHandler serve = [&](const ServerRequest& request, const std::shared_ptr<HttpResponder>& responder) {
@@ -300,17 +300,17 @@ Result<void> run_server(const ServerOptions& options, const sigset_t& signals) {
 
   DurableSink sink(**log, applier, mapping, kQueuedBytesMax, clock, &set_aside, &memory);
   readiness.add({"apply", [&] { return sink.stuck(clock.monotonic_ns()); }});
-  Result<std::unique_ptr<OtlpDoors>> doors = OtlpDoors::start({.http = *otlp_http_address,
-                                                               .grpc = *otlp_grpc_address,
-                                                               .witness = &witness,
-                                                               .memory = &memory,
-                                                               .allowed_hosts = names},
-                                                              sink, clock, counters, &commands);
-  if (!doors.ok()) return Error{doors.error()};
+  Result<std::unique_ptr<OtlpReceivers>> receivers = OtlpReceivers::start({.http = *otlp_http_address,
+                                                                           .grpc = *otlp_grpc_address,
+                                                                           .witness = &witness,
+                                                                           .memory = &memory,
+                                                                           .allowed_hosts = names},
+                                                                          sink, clock, counters, &commands);
+  if (!receivers.ok()) return Error{receivers.error()};
   if (!options.scrape.empty()) scraper = Scraper::start(std::move(*scrape), intake, clock, counters);
   ready = true;
-  std::printf("ready http=%s otlp_http=%s otlp_grpc=%s\n", (*api)->address().c_str(), (*doors)->http_address().c_str(),
-              (*doors)->grpc_address().c_str());
+  std::printf("ready http=%s otlp_http=%s otlp_grpc=%s\n", (*api)->address().c_str(),
+              (*receivers)->http_address().c_str(), (*receivers)->grpc_address().c_str());
   std::fflush(stdout);
   LOCKSTEP_LOG_INFO("server", "data in %s, web UI %s", options.data.c_str(),
                     web_folder->empty() ? "not found (see --web)" : web_folder->c_str());
@@ -329,10 +329,10 @@ Result<void> run_server(const ServerOptions& options, const sigset_t& signals) {
     });
   }
 
-  LOCKSTEP_LOG_INFO("server", "stopping: doors, diagnosis, API, log");
+  LOCKSTEP_LOG_INFO("server", "stopping: receivers, diagnosis, API, log");
   ready = false;
   if (scraper) scraper->stop();
-  (*doors)->stop();
+  (*receivers)->stop();
   sink.close();
   look();
   (*api)->stop();

@@ -71,7 +71,7 @@ void find_baseline(std::span<const StepTime> before, std::span<const StepTime> w
   for (const StepTime* step : chosen) {
     const std::vector<size_t> here = acting(causes, step->step);
     account.baseline_priced |= !here.empty();
-    times.push_back(std::max(0.0, step->ms - step->told_ms - together(causes, here)));
+    times.push_back(std::max(0.0, step->ms - step->reported_ms - together(causes, here)));
   }
   account.baseline_known = true;
   account.baseline_ms = median_of(std::move(times));
@@ -103,21 +103,22 @@ LossAccount split_losses(std::span<const StepTime> before, std::span<const StepT
   std::map<std::vector<size_t>, Stretch> stretches;
   std::vector<double> lost(causes.size(), 0);
   std::vector<int64_t> steps_of(causes.size(), 0);
-  double told = 0, start = 0, unexplained = 0;
-  int64_t told_steps = 0;
+  double reported = 0, start = 0, unexplained = 0;
+  int64_t reported_steps = 0;
   for (size_t at = 0; at < window.size(); ++at) {
     const StepTime& step = window[at];
     const std::vector<size_t> here = acting(causes, step.step);
-    const double told_ms = std::clamp(step.told_ms, 0.0, step.ms);
-    told += told_ms;
-    told_steps += told_ms > 0 ? 1 : 0;
-    const double healthy = account.baseline_known ? account.baseline_ms : step.ms - told_ms - together(causes, here);
+    const double reported_ms = std::clamp(step.reported_ms, 0.0, step.ms);
+    reported += reported_ms;
+    reported_steps += reported_ms > 0 ? 1 : 0;
+    const double healthy =
+        account.baseline_known ? account.baseline_ms : step.ms - reported_ms - together(causes, here);
     if (at < settling) {
-      start += std::max(0.0, step.ms - told_ms - healthy);
+      start += std::max(0.0, step.ms - reported_ms - healthy);
       continue;
     }
     Stretch& stretch = stretches[here];
-    stretch.lost_ms += step.ms - told_ms - healthy;
+    stretch.lost_ms += step.ms - reported_ms - healthy;
     ++stretch.steps;
     for (const size_t i : here) ++steps_of[i];
   }
@@ -146,7 +147,8 @@ LossAccount split_losses(std::span<const StepTime> before, std::span<const StepT
     if (lost[i] > 0 || steps_of[i] > 0)
       account.parts.push_back({.kind = LossKind::kVerdict, .cause = i, .lost_ms = lost[i], .steps = steps_of[i]});
   }
-  if (told > 0) account.parts.push_back({.kind = LossKind::kTold, .lost_ms = told, .steps = told_steps});
+  if (reported > 0)
+    account.parts.push_back({.kind = LossKind::kReported, .lost_ms = reported, .steps = reported_steps});
   if (start > 0)
     account.parts.push_back({.kind = LossKind::kStart, .lost_ms = start, .steps = static_cast<int64_t>(settling)});
   std::stable_sort(account.parts.begin(), account.parts.end(),
@@ -163,10 +165,10 @@ std::vector<StepTime> step_times(const StepStore& store, const std::string& job_
   std::vector<StepTime> out;
   if (to < from) return out;
   std::vector<double> durations;
-  double told = 0;
+  double reported = 0;
   int64_t step = 0;
   const auto flush = [&] {
-    if (!durations.empty()) out.push_back({step, median_of(durations), told});
+    if (!durations.empty()) out.push_back({step, median_of(durations), reported});
     durations.clear();
   };
   store.visit_steps(job_id, from, to, [&](const Identity&, const StepSummary& summary) {
@@ -175,8 +177,8 @@ std::vector<StepTime> step_times(const StepStore& store, const std::string& job_
     if (summary.duration_ns <= 0) return;  // a peer's nonsense
     const int64_t phases =
         summary.phase_ns[static_cast<size_t>(Phase::kCheckpoint)] + summary.phase_ns[static_cast<size_t>(Phase::kEval)];
-    const double told_here = static_cast<double>(std::max<int64_t>(0, phases)) / 1e6;
-    told = durations.empty() ? told_here : std::min(told, told_here);
+    const double reported_here = static_cast<double>(std::max<int64_t>(0, phases)) / 1e6;
+    reported = durations.empty() ? reported_here : std::min(reported, reported_here);
     durations.push_back(static_cast<double>(summary.duration_ns) / 1e6);
   });
   flush();
@@ -244,7 +246,7 @@ JobLosses job_losses(const StepStore& steps, const JobInfo& job, std::span<const
 }
 
 std::string name_of(const JobLoss& loss) {
-  if (loss.part.kind == LossKind::kTold) return "checkpoints and evaluation";
+  if (loss.part.kind == LossKind::kReported) return "checkpoints and evaluation";
   if (loss.part.kind == LossKind::kStart) return "the job's first steps";
   if (loss.part.kind == LossKind::kUnexplained) return "unexplained";
   const Culprit& culprit = loss.verdict.culprit;

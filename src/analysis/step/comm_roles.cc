@@ -168,7 +168,7 @@ CommKind kind_of_name(std::string_view name) {
 }
 
 std::string CommRole::label() const {
-  if (told && !name.empty()) return name;
+  if (reported && !name.empty()) return name;
   return kind == CommKind::kOther ? "group" : to_text(kind);
 }
 
@@ -222,14 +222,14 @@ CommRoles CommRoles::of(const JobInfo& job, const std::map<uint64_t, CommUse>& u
     std::vector<int32_t> ranks = role.members;
     std::sort(ranks.begin(), ranks.end());
     if (const auto group = groups.find(ranks); group != groups.end()) {
-      role.told = true;
+      role.reported = true;
       role.name = group->second;
     } else if (const auto name = nccl_name.find(comm_id);
                name != nccl_name.end() && kind_of_name(name->second) != CommKind::kOther) {
-      role.told = true;
+      role.reported = true;
       role.name = name->second;
     }
-    if (role.told) role.kind = kind_of_name(role.name);
+    if (role.reported) role.kind = kind_of_name(role.name);
     out.roles_.push_back(std::move(role));
   }
   Inference(out.roles_, job.world_size, host_of).run();

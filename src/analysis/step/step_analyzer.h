@@ -1,4 +1,4 @@
-// How a step is analysed (the contract is step_analysis.h), one part a file: step_meetings.cc puts operations together
+// How a step is analysed (the contract is step_analysis.h), one part a file: collective_matching.cc puts operations together
 // over ranks and finds who came last, step_causes.cc whose work that was, step_path.cc the critical path,
 // step_summaries.cc does without detail, step_analysis.cc adds up.
 //
@@ -117,7 +117,7 @@ class StepAnalyzer {
   void sum_phases();
   void finish();
 
-  // step_meetings.cc
+  // collective_matching.cc
   static int64_t bounded(int64_t ns);
   int64_t on_axis(int32_t rank, int64_t unix_ns) const;
   void take_details();

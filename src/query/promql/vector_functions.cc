@@ -558,7 +558,7 @@ Block Evaluator::classic_function(const Expr& expr, const Grid& grid) {
 
   const size_t rounds = many ? scalars.size() : 1;
   std::vector<ClassicBucket> buckets;
-  std::vector<uint8_t> spoilt(classics.size());
+  std::vector<uint8_t> corrupt(classics.size());
   for (size_t round = 0; round < rounds; ++round) {
     const uint32_t quantile_label = many ? labels_.intern(string_argument(expr, 1)) : 0;
     const auto labelled = [&](LabelSpan labels, double q) {
@@ -566,7 +566,7 @@ Block Evaluator::classic_function(const Expr& expr, const Grid& grid) {
     };
     for (size_t s = 0; s < block.steps; ++s) {
       const double q = is_fraction ? 0 : scalars[round][s];
-      std::fill(spoilt.begin(), spoilt.end(), 0);
+      std::fill(corrupt.begin(), corrupt.end(), 0);
       for (size_t i = 0; i < block.rows.size(); ++i) {
         const NativeHistogram* h = is_absent(block.row(i)[s]) ? nullptr : block.histogram(i, s);
         if (h == nullptr) continue;
@@ -579,7 +579,7 @@ Block Evaluator::classic_function(const Expr& expr, const Grid& grid) {
               true,
               "PromQL warning: vector contains a mix of classic and native histograms" + for_name(block.rows[i].labels),
               argument);
-          spoilt[native_ids[i]] = 1;
+          corrupt[native_ids[i]] = 1;
           continue;
         }
         double value = 0;
@@ -604,7 +604,7 @@ Block Evaluator::classic_function(const Expr& expr, const Grid& grid) {
         set(labelled(block.rows[i].labels, q), s, value);
       }
       for (size_t c = 0; c < classics.size(); ++c) {
-        if (spoilt[c]) continue;
+        if (corrupt[c]) continue;
         buckets.clear();
         for (const auto& [bound, row] : classics[c].buckets) {
           const double value = block.row(row)[s];

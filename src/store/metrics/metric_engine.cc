@@ -86,7 +86,7 @@ MetricEngine::~MetricEngine() {
     worker_.join();
   }
   Result<void> synced = sync();
-  if (!synced.ok() && log_is_spoilt()) synced = seal();
+  if (!synced.ok() && log_is_corrupt()) synced = seal();
   if (!synced.ok())
     LOCKSTEP_LOG_ERROR("metrics", "the log could not be written at the end: %s", synced.error().c_str());
 }
@@ -1264,18 +1264,18 @@ Result<void> MetricEngine::load_tombstones() {
   if (!disk::exists(path)) return {};
   LOCKSTEP_TRY(formats::check_file(formats::kTombstones, path));
   std::string bytes = LOCKSTEP_TRY(read_file(path, kTombstoneBytesMax));
-  auto spoilt = [&] {
+  auto corrupt = [&] {
     damage("block", path + ": cannot be read; samples that were deleted and not yet merged away are seen again");
     return Result<void>{};
   };
-  if (bytes.size() < 4) return spoilt();
+  if (bytes.size() < 4) return corrupt();
   // Version 1 had no head.
   const bool has_head = formats::read_head(formats::kTombstones, bytes).found == formats::Found::kKnown;
   const size_t head_bytes = has_head ? formats::kTombstones.magic.size() + sizeof(uint32_t) : 0;
-  if (bytes.size() < head_bytes + 4) return spoilt();
+  if (bytes.size() < head_bytes + 4) return corrupt();
   columns::ByteReader in(std::string_view(bytes).substr(head_bytes, bytes.size() - 4 - head_bytes));
   columns::ByteReader end(std::string_view(bytes).substr(bytes.size() - 4));
-  if (crc32c(std::string_view(bytes).substr(0, bytes.size() - 4)) != end.fixed<uint32_t>()) return spoilt();
+  if (crc32c(std::string_view(bytes).substr(0, bytes.size() - 4)) != end.fixed<uint32_t>()) return corrupt();
   std::vector<Tombstone> list(in.count());
   for (Tombstone& one : list) {
     one.block_number_max = in.varint();
@@ -1288,7 +1288,7 @@ Result<void> MetricEngine::load_tombstones() {
       matcher.value = in.bytes();
     }
   }
-  if (!in.ok()) return spoilt();
+  if (!in.ok()) return corrupt();
   tombstones_ = std::move(list);
   return {};
 }
@@ -1309,8 +1309,8 @@ Result<void> MetricEngine::sync() {
   return outcome;
 }
 
-bool MetricEngine::log_is_spoilt() const {
-  return std::any_of(shards_.begin(), shards_.end(), [](const auto& shard) { return shard->wal().is_spoilt(); });
+bool MetricEngine::log_is_corrupt() const {
+  return std::any_of(shards_.begin(), shards_.end(), [](const auto& shard) { return shard->wal().is_corrupt(); });
 }
 
 void MetricEngine::note_trouble(std::string line) {
@@ -1330,8 +1330,8 @@ std::optional<std::string> MetricEngine::trouble() const {
 void MetricEngine::step() {
   auto tell = [&](const std::string& error) {
     const int64_t now_ns = clock_.monotonic_ns();
-    if (told_failure_ns_ != 0 && now_ns - told_failure_ns_ < 12 * kRetryNs) return;
-    told_failure_ns_ = now_ns;
+    if (reported_failure_ns_ != 0 && now_ns - reported_failure_ns_ < 12 * kRetryNs) return;
+    reported_failure_ns_ = now_ns;
     LOCKSTEP_LOG_ERROR("metrics", "%s", error.c_str());
   };
   if (Result<void> synced = sync(); !synced.ok()) tell(synced.error());
@@ -1340,7 +1340,7 @@ void MetricEngine::step() {
   log_bytes_.store(bytes, std::memory_order_relaxed);
   // A log whose sync failed is not trusted again, nor one of an earlier process, which may have been written and not
   // synced: what is in memory becomes a block, and the log starts anew.
-  if (seal_is_due() || log_is_spoilt() || log_is_old_) {
+  if (seal_is_due() || log_is_corrupt() || log_is_old_) {
     Result<void> sealed = seal();
     if (!sealed.ok()) tell(sealed.error());
     size_t held = 0;

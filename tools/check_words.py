@@ -1,0 +1,51 @@
+#!/usr/bin/env python3
+"""One word for one thing, the one that people in the field would search for. Says where a word that was replaced has come back.
+
+A word counts in identifiers and prose of C++ code, CMake files, documents and the page; what is public and kept for a version is in KEPT."""
+import pathlib
+import re
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+REPLACED = {
+    r"\b[Dd]oors?\b|[a-z]Doors?\b|\w+_doors?\b": "receiver (what comes in), endpoint (API)",
+    r"\b(Signal|Prior|Feedback)Book\b": "SignalStore, CausePriors, FeedbackStore",
+    r"\bQueryTurns\b|\bfind_turns\b": "QueryScheduler, rotating_stall",
+    r"\bWho(Metric|Inputs|Options)?\s+[a-z_]+[;({]|\bRoster\b|\broster_?\b": "GpuOwnership, OwnerTable",
+    r"\bDetailAsker\b|\bStackAsks\b|\bDetailWish\b|\bfulfil\b": "DetailRequester, StackRequester, request, issue",
+    r"\bHookWord\b|\bHarvest\b|\bspoilt_?\b": "HookConfig, CollectedBatch, corrupt",
+    r"\bHubSystem\b|\bstep_meetings\b": "OffsetSolver, collective_matching",
+    r"\b(H2|Text)Answer\b|\bGrpcReply\b|\bHttpAnswerParser\b": "...Response",
+    r"\w_told\b|\btold_\w|[a-z]Told\b|\bTold[A-Z]\w*": "reported",
+}
+KEPT = (
+    "lockstep_step_row_groups_spoilt_total", "lockstep_span_row_groups_spoilt_total", "lockstep_agent_points_told_total",
+    "src/base/counters.cc", "src/base/counters_test.cc",  # the former label of a receiver
+)
+WHERE = ("src", "apps", "plugin", "bench", "tests", "docs", "web/src", "ARCHITECTURE.md", "CONTRIBUTING.md", "README.md")
+NOT_HERE = ("bench/results/", "bench/python/", "tests/python/", "tests/gpu/", "tests/data/")
+KINDS = (".cc", ".h", ".md", ".tsx", ".ts")
+
+
+def main():
+    files = subprocess.run(["git", "ls-files", *WHERE], cwd=ROOT, check=True, capture_output=True, text=True).stdout.split()
+    wrong = []
+    for name in files:
+        path = ROOT / name
+        if not name.endswith(KINDS) or name.startswith(NOT_HERE) or name in KEPT or not path.is_file():
+            continue
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+            if re.match(r"\s*(TEST|TEST_F|TEST_P|TYPED_TEST)\(", line):
+                continue  # a sentence
+            for kept in KEPT:
+                line = line.replace(kept, "")
+            for pattern, instead in REPLACED.items():
+                if found := re.search(pattern, line):
+                    wrong.append(f"{name}:{number}: \"{found.group(0)}\": we say {instead}")
+    print("\n".join(wrong + [f"words: {len(files)} files, {len(wrong)} wrong"]))
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
