@@ -91,9 +91,9 @@ int run_detail(const Arguments& arguments) {
     const RecorderHeader header = (*reader)->header();
     if (!writer_state(**reader, header)) continue;  // gone
     if (!wanted.empty() && std::find(wanted.begin(), wanted.end(), header.rank) == wanted.end()) continue;
-    std::optional<DetailRequest> request;
+    std::optional<DetailControl> request;
     const int64_t until_s = SystemClock().monotonic_ns() / 1'000'000'000 + seconds;
-    if (mask) request = DetailRequest{*mask, static_cast<uint32_t>(until_s)};
+    if (mask) request = DetailControl{*mask, static_cast<uint32_t>(until_s)};
     if (Result<void> done = ask_detail(path, request); !done.ok()) {
       std::fprintf(stderr, "lockstep detail: rank %d: %s\n", header.rank, done.error().c_str());
       ++failed;

@@ -424,7 +424,7 @@ class DetailTest : public HangTest {
     words.insert(words.end(), {"--recorders", own_folder(3)});
     return say(run_detail, words);
   }
-  std::optional<DetailRequest> request() { return DetailRequest::from(writers_.at(0)->control(), recorder_now_ns()); }
+  std::optional<DetailControl> request() { return DetailControl::from(writers_.at(0)->control(), recorder_now_ns()); }
 };
 
 TEST_F(DetailTest, AsksForAWhileAndTakesTheWishBack) {

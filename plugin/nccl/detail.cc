@@ -102,7 +102,7 @@ void Detail::review(uint64_t now_ns) {
   const uint64_t next = now_ns + kReviewNs - unix_ns % kReviewNs;
   if (now_ns < due || !review_at_ns_.compare_exchange_strong(due, next)) return;
   const bool sampling = small_ones_come(now_ns, sampling_.load(std::memory_order_relaxed));
-  const auto request = DetailRequest::from(recorder_->control(), now_ns);
+  const auto request = DetailControl::from(recorder_->control(), now_ns);
   const bool transfers = request && (request->mask & kSampleTransfers) != 0;
   const bool requested = request && !transfers;
   request_.store(requested ? request->mask | kNeeded : 0, std::memory_order_relaxed);

@@ -284,7 +284,7 @@ void soak(const SoakSettings& settings) {
       const auto until_s = static_cast<uint32_t>(system_now_ns() / 1'000'000'000 + random.below(1000));
       const auto request = random.once_in(4)
                                ? std::nullopt
-                               : std::optional(DetailRequest{static_cast<uint16_t>(random.next()), until_s});
+                               : std::optional(DetailControl{static_cast<uint16_t>(random.next()), until_s});
       (void)ask_detail(folder.recorder(), request);
     }
     if (system_now_ns() - began > patience_ns) {

@@ -280,7 +280,7 @@ class SoakHost {
   }
   void ask(std::optional<uint16_t> mask) {
     const auto until_s = static_cast<uint32_t>(SoakClock::now_ns() / 1'000'000'000 + 100'000);
-    const auto request = mask ? std::optional(DetailRequest{*mask, until_s}) : std::nullopt;
+    const auto request = mask ? std::optional(DetailControl{*mask, until_s}) : std::nullopt;
     expect(ask_detail(recorder_path(), request).ok(), "ask_detail failed");
   }
   // Before the first operation: then the plugin never chooses another mask.

@@ -19,13 +19,13 @@ std::optional<uint16_t> mask_of_level(const std::string& level) {
   return std::nullopt;
 }
 
-Result<void> ask_detail(const std::string& path, std::optional<DetailRequest> request) {
+Result<void> ask_detail(const std::string& path, std::optional<DetailControl> request) {
   const UniqueFd fd(::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
   if (!fd.valid()) return Error{"recorder: " + path + ": " + std::strerror(errno)};
   return ask_detail(fd.get(), path, request);
 }
 
-Result<void> ask_detail(int file, const std::string& what, std::optional<DetailRequest> request) {
+Result<void> ask_detail(int file, const std::string& what, std::optional<DetailControl> request) {
   struct stat status {};
   layout::FileHeader header;
   if (::fstat(file, &status) != 0 || !S_ISREG(status.st_mode) ||

@@ -40,7 +40,7 @@ std::optional<DetailPolicy::Change> DetailPolicy::decide(const Look& look) {
   while (!overwritten_at_.empty() && look.now_ns - overwritten_at_.front() > kWithinNs) overwritten_at_.pop_front();
   if (look.mask == 0) return std::nullopt;
 
-  const auto request = DetailRequest::from(look.control, static_cast<uint64_t>(look.now_ns));
+  const auto request = DetailControl::from(look.control, static_cast<uint64_t>(look.now_ns));
   const bool own = request && look.control == own_word_;
   if (request && !own) return std::nullopt;
   const bool less = own && own_ == Asked::kLess;
@@ -66,7 +66,7 @@ std::optional<DetailPolicy::Change> DetailPolicy::decide(const Look& look) {
 }
 
 bool full_detail_asked(uint64_t control, int64_t now_ns) {
-  const auto request = DetailRequest::from(control, static_cast<uint64_t>(now_ns));
+  const auto request = DetailControl::from(control, static_cast<uint64_t>(now_ns));
   return request && (request->mask & kDetailFull) == kDetailFull && (request->mask & kSampleTransfers) == 0;
 }
 

@@ -42,7 +42,7 @@ class DetailPolicy {
     uint64_t transfers = 0;    // likewise
   };
   struct Change {
-    DetailRequest request;
+    DetailControl request;
     bool up = false;
     const char* why = "";
   };

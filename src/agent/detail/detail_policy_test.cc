@@ -36,7 +36,7 @@ struct Process {
     return std::nullopt;
   }
   void operator_asks(uint16_t wanted, int64_t seconds) {
-    control = DetailRequest{wanted, static_cast<uint32_t>(now_ns / kSecond + seconds)}.word();
+    control = DetailControl{wanted, static_cast<uint32_t>(now_ns / kSecond + seconds)}.word();
   }
 };
 
@@ -95,9 +95,9 @@ TEST(DetailPolicy, GoesOnSamplingWhileThereIsNoRoomAndEndsAfterwards) {
   Process process;
   ASSERT_TRUE(run(process, true, 12, 300, 8000));
   ASSERT_TRUE(run(process, true, 300, 300, 1000)) << "fewer are seen now, and that is no reason to end";
-  EXPECT_TRUE(DetailRequest::from(process.control, static_cast<uint64_t>(process.now_ns)));
+  EXPECT_TRUE(DetailControl::from(process.control, static_cast<uint64_t>(process.now_ns)));
   run(process, false, 70, 300, 1000);
-  EXPECT_FALSE(DetailRequest::from(process.control, static_cast<uint64_t>(process.now_ns)));
+  EXPECT_FALSE(DetailControl::from(process.control, static_cast<uint64_t>(process.now_ns)));
 }
 
 TEST(DetailPolicy, AJobThatBecomesSlowIsSeenWhole) {
@@ -204,7 +204,7 @@ TEST(DetailPolicy, LeavesAProcessThatCannotBeAskedForGood) {
 }
 
 TEST(DetailPolicy, KnowsWhetherEverythingWasAskedFor) {
-  const DetailRequest full{0x5e, 100}, less{0x4e, 100};
+  const DetailControl full{0x5e, 100}, less{0x4e, 100};
   EXPECT_TRUE(full_detail_asked(full.word(), 99 * kSecond));
   EXPECT_FALSE(full_detail_asked(full.word(), 100 * kSecond));
   EXPECT_FALSE(full_detail_asked(less.word(), 99 * kSecond));

@@ -581,11 +581,11 @@ TEST_F(RecorderWatchTest, AProcessWhoseRecordsComeTooFastIsAskedForLess) {
   overflow();
   EXPECT_EQ(writer->control(), 0u);
   overflow();
-  auto request = DetailRequest::from(writer->control(), static_cast<uint64_t>(clock.monotonic_ns()));
+  auto request = DetailControl::from(writer->control(), static_cast<uint64_t>(clock.monotonic_ns()));
   ASSERT_TRUE(request);
   EXPECT_EQ(request->mask, 0x4e);
   for (int i = 0; i < 3; ++i) overflow();
-  EXPECT_EQ(DetailRequest::from(writer->control(), static_cast<uint64_t>(clock.monotonic_ns()))->mask, 0x06);
+  EXPECT_EQ(DetailControl::from(writer->control(), static_cast<uint64_t>(clock.monotonic_ns()))->mask, 0x06);
   EXPECT_EQ(counters.value("lockstep_agent_detail_changes_total", "direction=\"down\""), 2);
 }
 
@@ -593,7 +593,7 @@ TEST_F(RecorderWatchTest, AnOperatorsWishForDetailStands) {
   RecorderWatch watch(options, clock, counters);
   auto writer = open_writer(64);
   writer->show_mask(0x5e);
-  const DetailRequest request{0x5e, static_cast<uint32_t>(clock.monotonic_ns() / kSecond + 600)};
+  const DetailControl request{0x5e, static_cast<uint32_t>(clock.monotonic_ns() / kSecond + 600)};
   ASSERT_TRUE(ask_detail(recorder_path(), request).ok());
   for (int look = 0; look < 10; ++look) {
     for (int64_t i = 0; i < 200; ++i) writer->write(mark(RecordType::kScalar, i, clock.monotonic_ns() + i));
@@ -611,7 +611,7 @@ TEST_F(RecorderWatchTest, AProcessThatLeavesOutKernelsIsAskedForAllOnceItFallsSi
   EXPECT_EQ(writer->control(), 0u);
   clock.advance(options.quiet_status_ns);
   watch.poll();
-  auto request = DetailRequest::from(writer->control(), static_cast<uint64_t>(clock.monotonic_ns()));
+  auto request = DetailControl::from(writer->control(), static_cast<uint64_t>(clock.monotonic_ns()));
   ASSERT_TRUE(request);
   EXPECT_EQ(request->mask, 0x5e);
   EXPECT_EQ(counters.value("lockstep_agent_detail_changes_total", "direction=\"up\""), 1);
