@@ -55,7 +55,7 @@ void RecorderWatch::wait() {
   if (behind_) timeout_ms = std::min(timeout_ms, user_limits::kPollNs / 1'000'000);
   // Every other wait at least is as long as it should be, however many files somebody makes.
   pollfd wait_for{woken_ ? -1 : inotify_.get(), POLLIN, 0};
-  woken_ = poll(&wait_for, 1, static_cast<int>(timeout_ms)) > 0;
+  woken_ = ::poll(&wait_for, 1, static_cast<int>(timeout_ms)) > 0;
   char events[16'384];
   for (int i = 0; i < 8 && read(inotify_.get(), events, sizeof events) > 0; ++i) {
   }
