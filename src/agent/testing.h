@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "base/characters.h"
+#include "base/clock.h"
 #include "base/files.h"
 #include "base/text.h"
 #include "model/telemetry.h"

@@ -4,6 +4,7 @@
 
 #include "agent/counters_table.h"
 #include "agent/export/otlp_sender_testing.h"
+#include "testing/eventually.h"
 
 namespace lockstep {
 namespace {
