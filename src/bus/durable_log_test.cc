@@ -457,5 +457,67 @@ TEST_F(DurableLogTest, ReplaysEverythingAppendedBeforeACrash) {
   EXPECT_EQ(counters_.value("lockstep_log_records_missing_total"), 0);
 }
 
+TEST_F(DurableLogTest, FilesWithOtherNamesAreNeitherReadNorTouched) {
+  {
+    auto log = open();
+    ASSERT_TRUE(log->append(RecordKind::kOtlpLogs, 1, "one").ok());
+    ASSERT_TRUE(log->append(RecordKind::kOtlpLogs, 2, "two").ok());
+  }
+  const std::string segment = *read_file(segments().at(0), 1000);
+  // Some hold a whole segment: only the name says that they are none.
+  const char* const kOthers[] = {"7.log",
+                                 "000000000000000000007.log",
+                                 "x.log",
+                                 "0000000000000000000x.log",
+                                 ".log",
+                                 "-0000000000000000001.log",
+                                 "00000000000000000007.log.bak",
+                                 "00000000000000000007",
+                                 "00000000000000000007.txt"};
+  for (const char* name : kOthers)
+    ASSERT_TRUE(write_file_atomically(folder_.path() + "/log/" + name, segment).ok()) << name;
+  auto log = open();
+  EXPECT_EQ(log->next_sequence(), 3u);
+  EXPECT_EQ(counters_.value("lockstep_log_bytes"), static_cast<int64_t>(segment.size()));
+  const std::vector<Replayed> records = replay(*log);
+  ASSERT_EQ(records.size(), 2u);
+  EXPECT_EQ(records[0].payload, "one");
+  EXPECT_EQ(records[1].sequence, 2u);
+  EXPECT_EQ(*log->append(RecordKind::kOtlpLogs, 3, "three"), 3u);
+  EXPECT_EQ(counters_.value("lockstep_log_corrupt_segments_total"), 0);
+  EXPECT_EQ(counters_.value("lockstep_log_records_missing_total"), 0);
+  for (const char* name : kOthers) EXPECT_EQ(*read_file(folder_.path() + "/log/" + name, 1000), segment) << name;
+}
+
+TEST_F(DurableLogTest, SaysHowManyBytesItHasAfterAReopenAndACut) {
+  {
+    auto log = open();
+    ASSERT_TRUE(log->append(RecordKind::kOtlpLogs, 1, "one").ok());
+    ASSERT_TRUE(log->append(RecordKind::kOtlpLogs, 2, "two").ok());
+  }
+  const uint64_t whole = std::filesystem::file_size(segments().at(0));
+  open();
+  EXPECT_EQ(counters_.value("lockstep_log_bytes"), static_cast<int64_t>(whole));
+  std::filesystem::resize_file(segments().at(0), whole - 1);  // a write that was not finished
+  open();
+  EXPECT_EQ(counters_.value("lockstep_log_bytes"), static_cast<int64_t>(whole / 2));
+  EXPECT_EQ(counters_.value("lockstep_log_torn_bytes_total"), static_cast<int64_t>(whole / 2 - 1));
+  EXPECT_EQ(std::filesystem::file_size(segments().at(0)), whole / 2);
+}
+
+TEST_F(DurableLogTest, ARecordOfTheVeryLimitIsTakenAndComesBack) {
+  const std::string most(DurableLog::kRecordBytesMax, 'm');
+  {
+    auto log = open();
+    ASSERT_TRUE(log->append(RecordKind::kOtlpLogs, 1, most).ok());
+    ASSERT_TRUE(log->append(RecordKind::kOtlpLogs, 2, "").ok());
+  }
+  auto log = open();
+  const std::vector<Replayed> records = replay(*log);
+  ASSERT_EQ(records.size(), 2u);
+  EXPECT_TRUE(records[0].payload == most);
+  EXPECT_EQ(records[1].payload, "");
+}
+
 }  // namespace
 }  // namespace lockstep

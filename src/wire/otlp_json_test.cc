@@ -238,5 +238,22 @@ TEST(OtlpJson, AnEmptyRequestIsAnEmptyBatch) {
   }
 }
 
+TEST(OtlpJson, PointsArePaidForWithTheNameAndUnitThatEachOfThemHas) {
+  constexpr size_t kPoints = 20'000, kText = 1000;
+  std::string points;
+  for (size_t i = 0; i < kPoints; ++i) points += std::string(i == 0 ? "" : ",") + R"({"asInt":"1"})";
+  const std::string text = R"({"resourceMetrics":[{"scopeMetrics":[{"metrics":[{"name":")" + std::string(kText, 'n') +
+                           R"(","unit":")" + std::string(kText, 'u') + R"(","gauge":{"dataPoints":[)" + points +
+                           "]}}]}]}]}";
+  MemoryBudget budget(8ull << 30, [] { return 0; });
+  MemoryLease lease(&budget, MemoryUse::kDecoding);
+  const Result<Batch> read = decode_json(Signal::kMetrics, text, &lease);
+  ASSERT_TRUE(read.ok()) << read.error();
+  EXPECT_EQ(read->record_count(), kPoints);
+  const uint64_t need = 12 * text.size() + kPoints * (sizeof(MetricPoint) + 2 * kText);
+  EXPECT_GE(lease.bytes(), need);
+  EXPECT_LE(lease.bytes(), need + need / 2 + (32u << 20));
+}
+
 }  // namespace
 }  // namespace lockstep::otlp

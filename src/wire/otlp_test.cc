@@ -269,5 +269,78 @@ TEST(Otlp, WritesAnErrorAsAStatus) {
   EXPECT_EQ(encode_status_json(3, "a \"bad\" one"), R"({"code":3,"message":"a \"bad\" one"})");
 }
 
+// What decoding takes of the server's memory, where there is enough.
+uint64_t taken_by(const Batch& batch) {
+  MemoryBudget budget(8ull << 30, [] { return 0; });
+  MemoryLease lease(&budget, MemoryUse::kDecoding);
+  const Result<Batch> read = decode(batch.signal, encode(batch), &lease);
+  EXPECT_TRUE(read.ok()) << read.error();
+  EXPECT_TRUE(read.ok() && *read == batch);
+  return lease.bytes();
+}
+
+// As much as its parts are in memory; besides, what is taken ahead.
+void expect_taken(uint64_t taken, uint64_t need) {
+  EXPECT_GE(taken, need);
+  EXPECT_LE(taken, need + need / 2 + (32u << 20));
+}
+
+Batch batch_of(Signal signal) {
+  Batch batch;
+  batch.signal = signal;
+  batch.groups.resize(1);
+  return batch;
+}
+
+TEST(OtlpMemory, PointsArePaidForWithTheNameAndUnitThatEachOfThemHas) {
+  constexpr size_t kPoints = 40'000, kText = 400;
+  Batch batch = batch_of(Signal::kMetrics);
+  for (size_t i = 0; i < kPoints; ++i) {
+    MetricPoint& point = batch.groups[0].points.emplace_back();
+    point.name = std::string(kText, i < kPoints / 2 ? 'a' : 'b');  // two metrics
+    point.unit = std::string(kText, 'u');
+    point.kind = MetricKind::kGauge;
+    point.time_unix_ns = 1;
+  }
+  expect_taken(taken_by(batch), kPoints * (sizeof(MetricPoint) + 2 * kText));
+}
+
+TEST(OtlpMemory, BucketsBoundsAndQuantilesArePaidFor) {
+  constexpr size_t kPoints = 20'000, kBuckets = 100;
+  Batch batch = batch_of(Signal::kMetrics);
+  for (size_t i = 0; i < kPoints; ++i) {
+    MetricPoint& point = batch.groups[0].points.emplace_back();
+    point.name = "a";
+    point.kind = MetricKind::kHistogram;
+    point.time_unix_ns = 1;
+    point.buckets.assign(kBuckets, 1);
+    point.count = kBuckets;
+    point.bounds.resize(kBuckets - 1);
+    for (size_t k = 0; k + 1 < kBuckets; ++k) point.bounds[k] = static_cast<double>(k);
+  }
+  expect_taken(taken_by(batch), kPoints * (sizeof(MetricPoint) + (2 * kBuckets - 1) * 8));
+}
+
+TEST(OtlpMemory, LogsSpansAndTheirAttributesArePaidFor) {
+  constexpr size_t kRecords = 30'000, kText = 500;
+  const Attributes attributes = {{std::string(kText, 'k'), Value(std::string(kText, 'v'))}};
+  Batch logs = batch_of(Signal::kLogs);
+  for (size_t i = 0; i < kRecords; ++i) {
+    LogRecord& record = logs.groups[0].logs.emplace_back();
+    record.body = Value(std::string(kText, 'b'));
+    record.attributes = attributes;
+  }
+  expect_taken(taken_by(logs), kRecords * (sizeof(LogRecord) + sizeof(Attribute) + 3 * kText));
+  Batch spans = batch_of(Signal::kSpans);
+  for (size_t i = 0; i < kRecords; ++i) {
+    Span& span = spans.groups[0].spans.emplace_back();
+    span.trace_id = {1};
+    span.span_id = {1};
+    span.name = std::string(kText, 'n');
+    span.attributes = attributes;
+  }
+  expect_taken(taken_by(spans), kRecords * (sizeof(Span) + sizeof(Attribute) + 3 * kText));
+}
+
 }  // namespace
 }  // namespace lockstep::otlp

@@ -396,5 +396,101 @@ TEST(RemoteWrite2, PackedNumbersEndWhereMemoryIsRefused) {
   EXPECT_LT(walk.memory_bytes(), 8u << 20);
 }
 
+// What reading a request takes of the server's memory, where there is enough.
+uint64_t taken_by(Version version, std::string_view bytes) {
+  MemoryBudget budget(8ull << 30, [] { return 0; });
+  MemoryLease lease(&budget, MemoryUse::kDecoding);
+  Walk walk;
+  const Result<void> read = walk.walk(version, bytes, &lease);
+  EXPECT_TRUE(read.ok()) << read.error();
+  return lease.bytes();
+}
+
+// As much as its parts are in memory; besides, what is taken ahead.
+void expect_taken(uint64_t taken, uint64_t need) {
+  EXPECT_GE(taken, need);
+  EXPECT_LE(taken, need + need / 2 + (32u << 20));
+}
+
+TEST(RemoteWriteMemory, EverySampleAndEverySeriesIsPaidFor) {
+  constexpr size_t kSamples = 2'000'000, kSeries = 200'000;
+  expect_taken(taken_by(Version::k1, series_bytes(kPower, std::vector<int64_t>(kSamples, 1700000000000),
+                                                  std::vector<double>(kSamples, 1))),
+               kSamples * (sizeof(int64_t) + sizeof(double)));
+  std::string many;
+  const std::string one = series_bytes(kPower, {1700000000000}, {1});
+  for (size_t i = 0; i < kSeries; ++i) many += one;
+  expect_taken(taken_by(Version::k1, many), kSeries * (2 * sizeof(PushedSeries) + sizeof(int64_t) + sizeof(double)));
+}
+
+TEST(RemoteWriteMemory, LabelsAreAsLongAsTheyAre) {
+  constexpr size_t kSeries = 4000, kText = 2000;
+  // In pieces, so that they are put together; the sample stands between them.
+  std::string label;
+  WireWriter(label).bytes(1, "name");
+  WireWriter(label).bytes(2, std::string(kText, 'v'));
+  std::string many;
+  const std::string one = message(1, [&](WireWriter& out) {
+    for (int i = 0; i < 2; ++i) {
+      out.bytes(1, label);
+      out.bytes(2, std::string("\x10\x05", 2));
+    }
+  });
+  for (size_t i = 0; i < kSeries; ++i) many += one;
+  expect_taken(taken_by(Version::k1, many), kSeries * 2 * 2 * kText);
+
+  Request2 request;
+  std::vector<uint32_t> refs = {request.symbol("__name__"), request.symbol("a")};
+  for (int i = 0; i < 4; ++i) {
+    refs.push_back(request.symbol("label" + std::to_string(i)));
+    refs.push_back(request.symbol(std::string(kText, static_cast<char>('a' + i))));
+  }
+  for (size_t i = 0; i < kSeries; ++i) request.series(refs, [](WireWriter& out) { Request2::sample(out, 1, 1); });
+  expect_taken(taken_by(Version::k2, request.bytes()), kSeries * 2 * 4 * kText);
+}
+
+TEST(RemoteWriteMemory, ExemplarsArePaidForWithTheirLabels) {
+  constexpr size_t kExemplars = 100'000, kText = 60;
+  const std::string raw = raw_labels_of(kPower);
+  const std::vector<PushedExemplar> exemplars(
+      kExemplars, PushedExemplar{{{std::string(kText, 'n'), std::string(kText, 'v')}}, 1, 1});
+  std::string bytes;
+  append_series(bytes, {.raw_labels = raw, .exemplars = exemplars});
+  constexpr size_t kNeed = kExemplars * (sizeof(PushedExemplar) + 2 * sizeof(std::string) + 2 * kText);
+  expect_taken(taken_by(Version::k1, bytes), kNeed);
+
+  Request2 request;
+  const uint32_t name = request.symbol(std::string(kText, 'n')), value = request.symbol(std::string(kText, 'v'));
+  request.series(request.refs(kPower), [&](WireWriter& out) {
+    for (size_t i = 0; i < kExemplars; ++i) {
+      const size_t exemplar = out.begin(4);
+      const size_t refs = out.begin(1);
+      out.raw_varint(name);
+      out.raw_varint(value);
+      out.end(refs);
+      out.end(exemplar);
+    }
+  });
+  expect_taken(taken_by(Version::k2, request.bytes()), kNeed);
+}
+
+TEST(RemoteWriteMemory, HistogramsSymbolsAndMetadataArePaidFor) {
+  constexpr size_t kHistograms = 100'000, kSymbols = 2'000'000, kMetadata = 300'000;
+  const std::string raw = raw_labels_of(kPower);
+  const std::vector<int64_t> times(kHistograms, 1);
+  const std::vector<NativeHistogram> histograms(kHistograms, some_histogram());
+  std::string bytes;
+  append_series(bytes, {.raw_labels = raw, .times_ms = times, .histograms = histograms});
+  expect_taken(taken_by(Version::k1, bytes),
+               kHistograms * (sizeof(NativeHistogram) + sizeof(int64_t) + 3 * sizeof(HistogramSpan) + 4 * 16));
+  std::string symbols;
+  for (size_t i = 0; i < kSymbols; ++i) symbols += std::string("\x22\x00", 2);
+  expect_taken(taken_by(Version::k2, symbols), kSymbols * sizeof(std::string_view));
+  const std::string one = message(3, [](WireWriter& out) { out.bytes(2, "a"); });
+  std::string metadata;
+  for (size_t i = 0; i < kMetadata; ++i) metadata += one;
+  expect_taken(taken_by(Version::k1, metadata), kMetadata * sizeof(Metadata));
+}
+
 }  // namespace
 }  // namespace lockstep::remote_write

@@ -269,5 +269,89 @@ TEST(Spool, AFullDiskTakesTheLowestValueFirstAndIsWellAgainWhenThereIsRoom) {
   EXPECT_EQ(spool.records(), 14);
 }
 
+TEST(Spool, WhatWasWrittenFirstGoesFirstWhateverItsSignalOrValue) {
+  const std::pair<Signal, DataValue> kKinds[] = {
+      {Signal::kLogs, DataValue::kEvents}, {Signal::kSpans, DataValue::kSpans},
+      {Signal::kLogs, DataValue::kSteps},  {Signal::kMetrics, DataValue::kMetrics},
+      {Signal::kLogs, DataValue::kSpans},  {Signal::kMetrics, DataValue::kSpans}};
+  // Every kind before and after every other.
+  for (size_t first = 0; first < std::size(kKinds); ++first) {
+    TemporaryFolder folder;
+    const auto fill = [&](Spool& spool) {
+      for (size_t i = 0; i < std::size(kKinds); ++i) {
+        const auto& [signal, value] = kKinds[(first + i) % std::size(kKinds)];
+        ASSERT_TRUE(spool.push(signal, value, 1, "request " + std::to_string(i)).stored);
+      }
+    };
+    Spool spool = open_spool(folder.path());
+    fill(spool);
+    Spool again = open_spool(folder.path());
+    for (size_t i = 0; i < std::size(kKinds); ++i) {
+      EXPECT_EQ(read_oldest(spool), "request " + std::to_string(i));
+      EXPECT_EQ(read_oldest(again), "request " + std::to_string(i)) << "by the next agent";
+      again.remove(*again.oldest());
+      spool.remove(*spool.oldest());
+    }
+  }
+}
+
+TEST(Spool, NumbersOfAnyLengthAreInTheOrderOfNumbers) {
+  TemporaryFolder folder;
+  for (const char* number : {"9", "10", "00000000000000000011", "100"})
+    std::ofstream(folder.path() + "/" + number + "-logs-1.otlp") << number;
+  Spool spool = open_spool(folder.path());
+  ASSERT_TRUE(push(spool, Signal::kLogs, 1, "new").stored);
+  for (const char* wanted : {"9", "10", "00000000000000000011", "100", "new"}) {
+    EXPECT_EQ(read_oldest(spool), wanted);
+    remove_oldest(spool);
+  }
+}
+
+TEST(Spool, AmongEqualsOfSeveralSignalsTheOldestMakesRoom) {
+  for (const bool metrics_first : {true, false}) {
+    TemporaryFolder folder;
+    Spool spool = open_spool(folder.path(), 100);
+    const Signal first = metrics_first ? Signal::kMetrics : Signal::kSpans;
+    const Signal second = metrics_first ? Signal::kSpans : Signal::kMetrics;
+    spool.push(first, DataValue::kSpans, 1, std::string(50, 'a'));
+    spool.push(second, DataValue::kSpans, 2, std::string(50, 'b'));
+    EXPECT_EQ(spool.push(Signal::kLogs, DataValue::kSteps, 4, std::string(50, 'c')).dropped.total(), 1);
+    EXPECT_EQ(read_oldest(spool).front(), 'b');
+  }
+}
+
+TEST(Spool, IsFullAtItsLimitAndNotBefore) {
+  TemporaryFolder folder;
+  Spool spool = open_spool(folder.path(), 100);
+  EXPECT_TRUE(push(spool, Signal::kLogs, 1, std::string(100, 'a')).stored) << "all of it";
+  EXPECT_EQ(push(spool, Signal::kLogs, 1, std::string(40, 'b')).dropped.total(), 1);
+  EXPECT_EQ(push(spool, Signal::kLogs, 1, std::string(60, 'c')).dropped.total(), 0);
+  EXPECT_EQ(spool.bytes(), 100u);
+  EXPECT_EQ(push(spool, Signal::kLogs, 1, "d").dropped.total(), 1);
+  // What is worth more leaves room for exactly this.
+  TemporaryFolder other;
+  Spool worthy = open_spool(other.path(), 100);
+  ASSERT_TRUE(worthy.push(Signal::kLogs, DataValue::kEvents, 1, std::string(80, 'e')).stored);
+  EXPECT_FALSE(worthy.push(Signal::kMetrics, DataValue::kMetrics, 1, std::string(21, 'm')).stored);
+  EXPECT_TRUE(worthy.push(Signal::kMetrics, DataValue::kMetrics, 1, std::string(20, 'm')).stored);
+}
+
+TEST(Spool, RemovingTwiceTakesNothingElse) {
+  TemporaryFolder folder;
+  Spool spool = open_spool(folder.path());
+  push(spool, Signal::kLogs, 1, "first");
+  push(spool, Signal::kLogs, 2, "second");
+  const SpooledRequest first = *spool.oldest();
+  spool.remove(first);
+  spool.remove(first);
+  EXPECT_EQ(spool.records(), 2);
+  EXPECT_EQ(spool.bytes(), 6u);
+  EXPECT_EQ(read_oldest(spool), "second");
+  remove_oldest(spool);
+  spool.remove(first);
+  EXPECT_TRUE(spool.empty());
+  EXPECT_EQ(spool.records(), 0);
+}
+
 }  // namespace
 }  // namespace lockstep

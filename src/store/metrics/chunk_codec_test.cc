@@ -111,11 +111,16 @@ TEST(ChunkCodec, SummariesSayWhatTheValuesSay) {
       rows.push_back(value);
     }
     ChunkSummary told;
-    if (!read_summary(encoded(rows), count, told)) continue;  // only where all are stale or absent
+    const bool has_summary = read_summary(encoded(rows), count, told);
     ChunkSummary expected;
     double last = 0;
+    size_t present = 0, resets = 0;
+    bool is_whole = true;
     for (double value : rows) {
+      present += is_absent(value) ? 0 : 1;
       if (is_absent(value) || is_stale(value)) continue;
+      is_whole = is_whole && value == std::floor(value);
+      resets += expected.count > 0 && value < last ? 1 : 0;
       if (expected.count++ == 0) {
         expected.first = expected.min = expected.max = value;
       } else {
@@ -126,16 +131,80 @@ TEST(ChunkCodec, SummariesSayWhatTheValuesSay) {
       expected.sum += value;
       last = value;
     }
+    ASSERT_EQ(has_summary, expected.count > 0);
+    if (!has_summary) continue;
     EXPECT_EQ(told.count, expected.count);
     EXPECT_EQ(told.first, expected.first);
     EXPECT_EQ(told.last, last);
     EXPECT_EQ(told.min, expected.min);
     EXPECT_EQ(told.max, expected.max);
     EXPECT_NEAR(told.sum, expected.sum, 1e-9 * std::abs(expected.sum) + 1e-9);
+    EXPECT_EQ(told.has_increase, resets <= present / 16);
+    EXPECT_EQ(told.is_whole, is_whole);
+    EXPECT_TRUE(told.falls || resets == 0);
+    if (is_whole) {
+      EXPECT_EQ(told.falls, resets > 0);
+    }
     if (told.has_increase) {
       EXPECT_NEAR(told.increase, expected.increase, 1e-9 * expected.increase + 1e-9);
     }
   }
+}
+
+// A counter of 32 samples may fall twice: of integers, of decimals with and without a stale marker, and of doubles.
+TEST(ChunkCodec, TellsTheIncreaseOfACounterThatFallsSeldom) {
+  const double kStale = std::bit_cast<double>(kStaleBits);
+  for (const double unit : {1.0, 0.25, 1.0 / 3}) {
+    for (const bool with_stale : {false, true}) {
+      for (const size_t resets : {0u, 1u, 2u, 3u}) {
+        std::vector<double> rows;
+        double value = 100 * unit, increase = 0, sum = 0, most = 0, least = value;
+        for (size_t i = 0; i < 32; ++i) {
+          if (with_stale && i == 7) {
+            rows.push_back(kStale);
+            continue;
+          }
+          const bool falls = i > 0 && i % 10 == 0 && i / 10 <= resets;
+          const double before = value;
+          if (i > 0) value = falls ? 5 * unit : value + 3 * unit;
+          if (i > 0) increase += falls ? value : value - before;
+          sum += value;
+          most = std::max(most, value);
+          least = std::min(least, value);
+          rows.push_back(value);
+        }
+        SCOPED_TRACE(::testing::Message() << "unit " << unit << ", stale " << with_stale << ", resets " << resets);
+        ChunkSummary told;
+        ASSERT_TRUE(read_summary(encoded(rows), rows.size(), told));
+        EXPECT_EQ(told.count, with_stale ? 31u : 32u);
+        EXPECT_EQ(told.first, 100 * unit);
+        EXPECT_EQ(told.last, value);
+        EXPECT_EQ(told.min, least);
+        EXPECT_EQ(told.max, most);
+        EXPECT_NEAR(told.sum, sum, 1e-9);
+        EXPECT_EQ(told.has_increase, resets <= 2);
+        if (told.has_increase) {
+          EXPECT_NEAR(told.increase, increase, 1e-9);
+        }
+        EXPECT_EQ(told.is_whole, unit == 1.0);
+        if (unit != 1.0 / 3) {
+          EXPECT_EQ(told.falls, resets > 0);
+        }
+      }
+    }
+  }
+}
+
+TEST(ChunkCodec, ASummaryOfMoreSamplesThanThereAreIsRefused) {
+  const std::vector<double> rows = {1.0 / 3, 2.0 / 3, 1.0 / 7, 0.1 / 3};
+  std::string bytes = encoded(rows);
+  ChunkSummary told;
+  ASSERT_TRUE(read_summary(bytes, rows.size(), told));
+  ASSERT_EQ(bytes[1], 4);  // the summary's count
+  bytes[1] = 5;
+  EXPECT_FALSE(read_summary(bytes, rows.size(), told));
+  std::vector<double> back(rows.size());
+  EXPECT_FALSE(decode_values(bytes, rows.size(), back.data()));
 }
 
 TEST(ChunkCodec, HasNoSummaryWhereANaNWouldMakeItWrong) {
