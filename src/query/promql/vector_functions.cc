@@ -273,10 +273,6 @@ bool natural_less(std::string_view a, std::string_view b) {
   return false;
 }
 
-const std::string& string_argument(const Expr& expr, size_t i) {
-  return unwrapped(expr.child(i)).text;
-}
-
 bool valid_utf8_name(std::string_view text) {
   if (text.empty()) return false;
   while (!text.empty()) {
