@@ -209,16 +209,21 @@ class Evaluator {
 
   // vector_functions.cc
   Block eval_call(const Expr& expr, const Grid& grid);
+  Block scalar_of(const Expr& expr, const Grid& grid);
+  Block timestamp(const Expr& expr, const Grid& grid);
   Block elementwise(const Expr& expr, const Grid& grid);
+  Block absent(const Expr& expr, const Grid& grid);
+  Block sorted(const Expr& expr, const Grid& grid);
+  LabelSpan absent_labels(const Expr& expr);
+
+  // date_functions.cc, histogram_functions.cc, label_functions.cc, info.cc
   Block date_function(const Expr& expr, const Grid& grid);
   Block histogram_function(const Expr& expr, const Grid& grid);
   Block classic_function(const Expr& expr, const Grid& grid);
-  Block absent(const Expr& expr, const Grid& grid);
-  Block sorted(const Expr& expr, const Grid& grid);
   Block label_replace(const Expr& expr, const Grid& grid);
   Block label_join(const Expr& expr, const Grid& grid);
+  class InfoJoin;
   Block info(const Expr& expr, const Grid& grid);
-  LabelSpan absent_labels(const Expr& expr);
 
   // aggregate.cc
   Block eval_aggregate(const Expr& expr, const Grid& grid);
