@@ -17,6 +17,146 @@ namespace {
 constexpr uint32_t kNone = UINT32_MAX;
 constexpr size_t kAhead = 8;  // series whose labels are sent for before their turn
 
+Error unwanted() {
+  return Error{"the series are not wanted any more"};
+}
+
+// What a selection is asked for, and when it ends before its time.
+struct Question {
+  const CompiledMatchers& matchers;
+  const SelectOptions& options;
+
+  bool given_up(size_t done) const { return done % 4096 == 0 && options.give_up && options.give_up(); }
+  Error too_many(uint64_t have) const {
+    return Error{format("more than %llu series match (%llu so far); narrow the selector or raise the limit",
+                        static_cast<unsigned long long>(options.series_max), static_cast<unsigned long long>(have))};
+  }
+};
+
+// The series of memory that match, and copies of the groups they are in. Nothing may be numbered anew meanwhile.
+class HeadSearch {
+ public:
+  HeadSearch(const SeriesIndex& index, std::span<const std::unique_ptr<Shard>> shards, const Question& question,
+             Selection& selection)
+      : index_(index), shards_(shards), question_(question), selection_(selection) {}
+
+  Result<void> run() {
+    LOCKSTEP_TRY(find_series());
+    LOCKSTEP_TRY(copy_groups());
+    return add_labels();
+  }
+
+ private:
+  struct Found {
+    uint32_t series;
+    Home home;
+  };
+
+  Result<void> find_series() {
+    SeriesIndex::Reading reading(index_);
+    const SeriesSet set = reading.matching(question_.matchers);
+    const uint64_t series_max = question_.options.series_max;
+    if (series_max > 0 && set.count() > series_max) return question_.too_many(set.count());
+    found_.reserve(set.count());
+    RunArray::Walk homes(reading.homes());
+    set.visit([&](uint32_t series) { found_.push_back({series, Home::of(homes[series])}); });
+    return {};
+  }
+
+  // Shard by shard; which series are in them was settled before, under the index' lock.
+  Result<void> copy_groups() {
+    places_.resize(found_.size());
+    for (uint32_t number = 0; number < shards_.size(); ++number) {
+      Shard::Snapshot snapshot(*shards_[number]);
+      std::vector<uint32_t> taken(snapshot.group_count(), kNone);  // kNone: not asked; kNone - 1: nothing there
+      for (size_t i = 0; i < found_.size(); ++i) {
+        if (question_.given_up(i)) return unwanted();
+        const Home home = found_[i].home;
+        if (home.group == kNone || home.shard() != number) continue;
+        const uint32_t group = home.group_in_shard();
+        if (group >= taken.size()) continue;
+        if (taken[group] == kNone) {
+          GroupSnapshot copy;
+          if (snapshot.take(group, question_.options.from_ms, question_.options.to_ms, copy)) {
+            taken[group] = static_cast<uint32_t>(selection_.snapshots().size());
+            selection_.snapshots().push_back(std::move(copy));
+          } else {
+            taken[group] = kNone - 1;
+          }
+        }
+        if (taken[group] != kNone - 1) places_[i] = {taken[group], home.slot};
+      }
+    }
+    return {};
+  }
+
+  // Of those with something in the range.
+  Result<void> add_labels() {
+    SeriesIndex::Reading reading(index_);
+    selection_.head().reserve(found_.size());
+    for (size_t i = 0; i < found_.size(); ++i) {
+      if (i + kAhead < found_.size()) reading.prefetch(found_[i + kAhead].series);
+      if (question_.given_up(i)) return unwanted();
+      if (places_[i].snapshot == kNone) continue;
+      reading.labels(found_[i].series, [&](size_t count) { return selection_.sets().append_room(count); });
+      selection_.head().push_back(places_[i]);
+    }
+    return {};
+  }
+
+  const SeriesIndex& index_;
+  const std::span<const std::unique_ptr<Shard>> shards_;
+  const Question& question_;
+  Selection& selection_;
+  std::vector<Found> found_;
+  std::vector<Selection::HeadPlace> places_;  // by series found
+};
+
+// Block after block, in the order in which the selection wants them.
+class BlockSearch {
+ public:
+  BlockSearch(const Question& question, std::span<const Tombstone> tombstones, Selection& selection)
+      : question_(question),
+        tombstones_(tombstones),
+        selection_(selection),
+        for_tiers_(in_tiers(question.options.rollup)),
+        last_in_tiers_(in_tiers(Rollup::kLast)) {}
+
+  // On error nothing of the block is in the selection.
+  Result<void> add(const std::shared_ptr<const Block>& block, int64_t from_ms, int64_t to_ms) {
+    LOCKSTEP_TRY(block->load());
+    const bool is_rollup = block->info().tier != 0;
+    SeriesSet set = LOCKSTEP_TRY(block->matching(is_rollup ? for_tiers_ : question_.matchers));
+    SeriesSet last(block->series_count());
+    if (is_rollup && question_.options.rollup != Rollup::kLast) last = LOCKSTEP_TRY(block->matching(last_in_tiers_));
+    Selection::BlockPart part{block, from_ms, to_ms, {}, {}, {}};
+    for (const Tombstone& tombstone : tombstones_) {
+      if (block->info().number > tombstone.block_number_max) continue;
+      Result<CompiledMatchers> gone = compile_matchers(tombstone.matchers, true);
+      Result<SeriesSet> deleted = gone.ok() ? block->matching(*gone) : Result<SeriesSet>(gone.failure());
+      if (deleted.ok()) part.deleted.push_back({std::move(*deleted), tombstone.from_ms, tombstone.to_ms});
+    }
+    LOCKSTEP_TRY(selection_.add_block(std::move(part), set, last, is_first_));
+    is_first_ = false;
+    return {};
+  }
+
+ private:
+  CompiledMatchers in_tiers(Rollup rollup) const {
+    CompiledMatchers with = question_.matchers;
+    Result<CompiledMatcher> kind =
+        CompiledMatcher::compile(label_is(std::string(kRollupLabel), std::string(rollup_name(rollup))));
+    if (kind.ok()) with.push_back(std::move(*kind));
+    return with;
+  }
+
+  const Question& question_;
+  const std::span<const Tombstone> tombstones_;
+  Selection& selection_;
+  const CompiledMatchers for_tiers_, last_in_tiers_;
+  bool is_first_ = true;
+};
+
 }  // namespace
 
 // The wanted tier for what has been rolled up, raw blocks for what has not; and where a tier begins later than a
@@ -58,13 +198,8 @@ std::vector<MetricEngine::Source> MetricEngine::sources_of(const Blocks& blocks,
 Result<std::unique_ptr<MetricSelection>> MetricEngine::select(std::span<const LabelMatcher> matchers,
                                                               const SelectOptions& options) const {
   CompiledMatchers compiled = LOCKSTEP_TRY(compile_matchers(matchers));
+  const Question question{compiled, options};
   std::unique_ptr<Selection> selection;
-  auto too_many = [&](uint64_t have) {
-    return Error{format("more than %llu series match (%llu so far); narrow the selector or raise the limit",
-                        static_cast<unsigned long long>(options.series_max), static_cast<unsigned long long>(have))};
-  };
-  const Error unwanted{"the series are not wanted any more"};
-  auto given_up = [&](size_t done) { return done % 4096 == 0 && options.give_up && options.give_up(); };
   std::shared_ptr<const Blocks> list;
   std::vector<Tombstone> tombstones;
   {
@@ -73,89 +208,16 @@ Result<std::unique_ptr<MetricSelection>> MetricEngine::select(std::span<const La
                                             [this](const Block& block, size_t count) { damaged_chunks(block, count); });
     list = blocks_;
     tombstones = tombstones_;
-    struct Found {
-      uint32_t series;
-      Home home;
-    };
-    std::vector<Found> found;
-    {
-      SeriesIndex::Reading reading(index_);
-      const SeriesSet set = reading.matching(compiled);
-      if (options.series_max > 0 && set.count() > options.series_max) return too_many(set.count());
-      found.reserve(set.count());
-      RunArray::Walk homes(reading.homes());
-      set.visit([&](uint32_t series) { found.push_back({series, Home::of(homes[series])}); });
-    }
-    // Groups are copied shard by shard; which series are in them was settled before, under the index' lock.
-    std::vector<Selection::HeadPlace> places(found.size());
-    for (uint32_t number = 0; number < shards_.size(); ++number) {
-      Shard::Snapshot snapshot(*shards_[number]);
-      std::vector<uint32_t> taken(snapshot.group_count(), kNone);  // kNone: not asked; kNone - 1: nothing there
-      for (size_t i = 0; i < found.size(); ++i) {
-        if (given_up(i)) return unwanted;
-        const Home home = found[i].home;
-        if (home.group == kNone || home.shard() != number) continue;
-        const uint32_t group = home.group_in_shard();
-        if (group >= taken.size()) continue;
-        if (taken[group] == kNone) {
-          GroupSnapshot copy;
-          if (snapshot.take(group, options.from_ms, options.to_ms, copy)) {
-            taken[group] = static_cast<uint32_t>(selection->snapshots().size());
-            selection->snapshots().push_back(std::move(copy));
-          } else {
-            taken[group] = kNone - 1;
-          }
-        }
-        if (taken[group] != kNone - 1) places[i] = {taken[group], home.slot};
-      }
-    }
-    SeriesIndex::Reading reading(index_);
-    selection->head().reserve(found.size());
-    for (size_t i = 0; i < found.size(); ++i) {
-      if (i + kAhead < found.size()) reading.prefetch(found[i + kAhead].series);
-      if (given_up(i)) return unwanted;
-      if (places[i].snapshot == kNone) continue;
-      reading.labels(found[i].series, [&](size_t count) { return selection->sets().append_room(count); });
-      selection->head().push_back(places[i]);
-    }
+    LOCKSTEP_TRY(HeadSearch(index_, shards_, question, *selection).run());
   }
-  auto in_tiers = [&](Rollup rollup) {
-    CompiledMatchers with = compiled;
-    Result<CompiledMatcher> kind =
-        CompiledMatcher::compile(label_is(std::string(kRollupLabel), std::string(rollup_name(rollup))));
-    if (kind.ok()) with.push_back(std::move(*kind));
-    return with;
-  };
-  const CompiledMatchers for_tiers = in_tiers(options.rollup), last_in_tiers = in_tiers(Rollup::kLast);
-  bool is_first = true;
+  BlockSearch search(question, tombstones, *selection);
   for (const Source& source : sources_of(*list, options.from_ms, options.to_ms, options.spacing_ms)) {
-    if (given_up(0)) return unwanted;
-    if (Result<void> loaded = source.block->load(); !loaded.ok()) {
-      if (source.block->first_damage()) damage("block", loaded.error() + "; what it holds is a gap");
-      continue;
-    }
-    const bool is_rollup = source.block->info().tier != 0;
-    Result<SeriesSet> set = source.block->matching(is_rollup ? for_tiers : compiled);
-    Result<SeriesSet> last = is_rollup && options.rollup != Rollup::kLast ? source.block->matching(last_in_tiers)
-                                                                          : SeriesSet(source.block->series_count());
-    if (!set.ok() || !last.ok()) {
-      if (source.block->first_damage())
-        damage("block", (set.ok() ? last.error() : set.error()) + "; what it holds is a gap");
-      continue;
-    }
-    Selection::BlockPart part{source.block, source.from_ms, source.to_ms, {}, {}, {}};
-    for (const Tombstone& tombstone : tombstones) {
-      if (source.block->info().number > tombstone.block_number_max) continue;
-      Result<CompiledMatchers> gone = compile_matchers(tombstone.matchers, true);
-      Result<SeriesSet> deleted = gone.ok() ? source.block->matching(*gone) : Result<SeriesSet>(gone.failure());
-      if (deleted.ok()) part.deleted.push_back({std::move(*deleted), tombstone.from_ms, tombstone.to_ms});
-    }
-    if (Result<void> added = selection->add_block(std::move(part), *set, *last, is_first); !added.ok()) {
+    if (question.given_up(0)) return unwanted();
+    if (Result<void> added = search.add(source.block, source.from_ms, source.to_ms); !added.ok()) {
       if (source.block->first_damage()) damage("block", added.error() + "; what it holds is a gap");
       continue;
     }
-    is_first = false;
-    if (options.series_max > 0 && selection->size() > options.series_max) return too_many(selection->size());
+    if (options.series_max > 0 && selection->size() > options.series_max) return question.too_many(selection->size());
   }
   return std::unique_ptr<MetricSelection>(std::move(selection));
 }

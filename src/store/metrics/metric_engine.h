@@ -30,6 +30,7 @@
 #include <optional>
 #include <set>
 #include <shared_mutex>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
@@ -145,6 +146,9 @@ class MetricEngine final : public MetricWriter, public MetricReader {
   void remove_log_before(uint64_t generation);
   void run(std::stop_token stop);
   bool seal_is_due() const;
+  // Blocks of what the shards gave out, added to `made`.
+  Result<void> write_sealed(std::span<const metrics::Shard::Sealing> sealing, Blocks& made);
+  void forget_idle();
   bool log_is_spoilt() const;
   void note_trouble(std::string line);  // empty: it is over
   CredibleTime credible_now() const;
