@@ -219,22 +219,29 @@ uint32_t Shard::resolve_known(uint32_t next, std::span<const Hash128> hashes, st
   return next;
 }
 
-void Shard::resolve_missing(Stream& stream, std::span<const PushedSeries> series, std::span<const Hash128> hashes,
-                            const std::vector<uint32_t>& missing,
-                            const std::function<Result<Labels>(size_t)>& canonical, PushTally& tally) {
-  auto samples_of = [&](uint32_t k) { return std::max(series[k].times_ms.size(), series[k].histograms.size()); };
-  auto first_time = [&](uint32_t k) { return series[k].times_ms.empty() ? INT64_MIN : series[k].times_ms[0]; };
-  struct Asked {
-    uint32_t k;
-    Labels labels;
-    Labels moved;
-  };
+namespace {
+size_t samples_of(const PushedSeries& series) {
+  return std::max(series.times_ms.size(), series.histograms.size());
+}
+}  // namespace
+
+struct Shard::Asked {
+  uint32_t k;
+  Labels labels;
+  Labels moved;
+};
+
+std::vector<Shard::Asked> Shard::ask_labels(std::span<const PushedSeries> series, const std::vector<uint32_t>& missing,
+                                            const std::function<Result<Labels>(size_t)>& canonical, PushTally& tally) {
   std::vector<Asked> asked;
   for (uint32_t k : missing) {
     resolved_[k].refused = true;
+    auto refuse = [&](const char* reason, const std::function<std::string()>& example) {
+      tally.refuse(reason, samples_of(series[k]), series[k].histograms.size(), example);
+    };
     Result<Labels> labels = canonical(k);
     if (!labels.ok()) {
-      tally.refuse("labels_invalid", samples_of(k), series[k].histograms.size(), [&] { return labels.error(); });
+      refuse("labels_invalid", [&] { return labels.error(); });
       continue;
     }
     Asked one{k, std::move(*labels), {}};
@@ -243,7 +250,7 @@ void Shard::resolve_missing(Stream& stream, std::span<const PushedSeries> series
       forbidden |=
           std::any_of(one.labels.begin(), one.labels.end(), [&](const auto& label) { return label.first == name; });
       if (!forbidden) continue;
-      tally.refuse("label_forbidden", samples_of(k), series[k].histograms.size(), [&] {
+      refuse("label_forbidden", [&] {
         return format(
             "%s has the label %s, which would make a series of every value; put it into an exemplar or a "
             "span",
@@ -259,12 +266,19 @@ void Shard::resolve_missing(Stream& stream, std::span<const PushedSeries> series
       one.labels.erase(label);
     }
     if (const char* why = unfit(one.labels, limits_)) {
-      tally.refuse("labels_invalid", samples_of(k), series[k].histograms.size(),
-                   [&] { return format("%s: %s", labels_text(one.labels).c_str(), why); });
+      refuse("labels_invalid", [&] { return format("%s: %s", labels_text(one.labels).c_str(), why); });
       continue;
     }
     asked.push_back(std::move(one));
   }
+  return asked;
+}
+
+void Shard::resolve_missing(Stream& stream, std::span<const PushedSeries> series, std::span<const Hash128> hashes,
+                            const std::vector<uint32_t>& missing,
+                            const std::function<Result<Labels>(size_t)>& canonical, PushTally& tally) {
+  auto first_time = [&](uint32_t k) { return series[k].times_ms.empty() ? INT64_MIN : series[k].times_ms[0]; };
+  std::vector<Asked> asked = ask_labels(series, missing, canonical, tally);
   if (asked.empty()) return;
   const bool mostly_new = asked.size() >= kOwnGroupMin && asked.size() * 2 > series.size();
   const uint32_t first_group = mostly_new ? static_cast<uint32_t>(groups_.size()) : 0;
@@ -291,7 +305,7 @@ void Shard::resolve_missing(Stream& stream, std::span<const PushedSeries> series
         example = "there is no memory for new series (--memory-max); they are refused, the others go on";
       }
       if (reason != nullptr) {
-        tally.refuse(reason, samples_of(k), series[k].histograms.size(),
+        tally.refuse(reason, samples_of(series[k]), series[k].histograms.size(),
                      [&] { return labels_text(one.labels) + ": " + example; });
         continue;
       }

@@ -156,6 +156,10 @@ class Shard {
   // Where series live whose bytes are known, by position and hash; the others are `missing`. Gives the entry that
   // follows the last.
   uint32_t resolve_known(uint32_t next, std::span<const Hash128> hashes, std::vector<uint32_t>& missing);
+  struct Asked;
+  // The labels of those; what the rules do not let in is refused.
+  std::vector<Asked> ask_labels(std::span<const PushedSeries> series, const std::vector<uint32_t>& missing,
+                                const std::function<Result<Labels>(size_t)>& canonical, PushTally& tally);
   void resolve_missing(Stream& stream, std::span<const PushedSeries> series, std::span<const Hash128> hashes,
                        const std::vector<uint32_t>& missing, const std::function<Result<Labels>(size_t)>& canonical,
                        PushTally& tally);
