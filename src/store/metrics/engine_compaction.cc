@@ -48,26 +48,33 @@ std::shared_ptr<const Block> MetricEngine::block_before(const Blocks& these) con
   return last != nullptr && last->load().ok() ? last : nullptr;
 }
 
-Result<void> MetricEngine::merge_these(uint32_t tier, const Blocks& inputs, uint32_t level, bool rolls_up) {
-  Blocks readable, unreadable;
-  for (const auto& block : inputs) {
+MetricEngine::Blocks MetricEngine::readable_of(const Blocks& these) const {
+  Blocks readable;
+  for (const auto& block : these) {
     if (Result<void> loaded = block->load(); loaded.ok()) {
       readable.push_back(block);
-    } else {
-      if (block->first_damage()) damage("block", loaded.error() + "; left as it is");
-      unreadable.push_back(block);
+    } else if (block->first_damage()) {
+      damage("block", loaded.error() + "; left as it is");
     }
   }
+  return readable;
+}
+
+std::vector<Tombstone> MetricEngine::tombstones_of(const Blocks& these) const {
+  std::vector<Tombstone> list;
+  std::shared_lock lock(mutex_);
+  for (const Tombstone& one : tombstones_) {
+    if (std::any_of(these.begin(), these.end(),
+                    [&](const auto& block) { return block->info().number <= one.block_number_max; }))
+      list.push_back(one);
+  }
+  return list;
+}
+
+Result<void> MetricEngine::merge_these(uint32_t tier, const Blocks& inputs, uint32_t level, bool rolls_up) {
+  const Blocks readable = readable_of(inputs);
   if (readable.empty()) return {};
-  std::vector<Tombstone> tombstones;
-  {
-    std::shared_lock lock(mutex_);
-    for (const Tombstone& one : tombstones_) {
-      if (std::any_of(readable.begin(), readable.end(),
-                      [&](const auto& block) { return block->info().number <= one.block_number_max; }))
-        tombstones.push_back(one);
-    }
-  }
+  const std::vector<Tombstone> tombstones = tombstones_of(readable);
   BlockInfo info;
   info.tier = tier;
   info.level = level;
@@ -116,18 +123,8 @@ Result<void> MetricEngine::merge_these(uint32_t tier, const Blocks& inputs, uint
   if (outcome.deleted > 0)
     counters_.add("lockstep_metric_samples_dropped_total", "reason=\"deleted\"", static_cast<int64_t>(outcome.deleted));
   exchange(readable, added);
-  if (!tombstones.empty()) {
-    std::vector<Tombstone> left;
-    {
-      std::shared_lock lock(mutex_);
-      left = tombstones_;
-      std::erase_if(left, [&](const Tombstone& one) {
-        return std::none_of(blocks_->begin(), blocks_->end(),
-                            [&](const auto& block) { return block->info().number <= one.block_number_max; });
-      });
-    }
-    LOCKSTEP_TRY(save_tombstones(left));
-  }
+  // Those that no block is left for are done.
+  if (!tombstones.empty()) LOCKSTEP_TRY(save_tombstones(tombstones_of(*blocks())));
   return {};
 }
 

@@ -170,6 +170,8 @@ class MetricEngine final : public MetricWriter, public MetricReader {
   Result<void> load_tombstones();
   Result<bool> merge_tier(uint32_t tier);
   std::shared_ptr<const metrics::Block> block_before(const Blocks& these) const;
+  Blocks readable_of(const Blocks& these) const;                             // what cannot be read is reported
+  std::vector<metrics::Tombstone> tombstones_of(const Blocks& these) const;  // that say something of one of these
   Result<void> merge_these(uint32_t tier, const Blocks& inputs, uint32_t level, bool rolls_up);
   void exchange(const Blocks& old, const Blocks& added);
   void note_blocks();
