@@ -70,15 +70,17 @@ struct Trace {
   }
 };
 
+// Field numbers as in perfetto's trace_packet.proto, track_descriptor.proto and track_event.proto.
 class TraceReader {
  public:
   Trace read(std::string_view bytes) {
     WireReader file(bytes, error_);
     while (file.next()) {
       EXPECT_EQ(file.tag(), protobuf::tag_of(1, protobuf::kBytes));
-      read_packet(file.message());
+      packet(file.message());
     }
-    for (const Raw& one : raw_) read_event(one);
+    // After all packets: names may be told later than they are used.
+    for (const Raw& one : raw_) event(one);
     EXPECT_EQ(error_.what, nullptr) << error_.what;
     return std::move(trace_);
   }
@@ -89,7 +91,7 @@ class TraceReader {
     int64_t time_ns;
   };
 
-  void read_packet(WireReader packet) {
+  void packet(WireReader packet) {
     Raw one{{}, 0};
     while (packet.next()) {
       switch (packet.tag() >> 3) {
@@ -103,16 +105,11 @@ class TraceReader {
         case 11:
           one.event = packet.bytes();
           break;
-        case 12: {
-          WireReader data = packet.message();
-          while (data.next()) {
-            const uint32_t field = data.tag() >> 3;
-            read_interned(data.message(), field);
-          }
+        case 12:
+          interned_data(packet.message());
           break;
-        }
         case 60:
-          read_track(packet.message());
+          descriptor(packet.message());
           break;
         default:
           packet.skip();
@@ -121,7 +118,14 @@ class TraceReader {
     if (!one.event.empty()) raw_.push_back(std::move(one));
   }
 
-  void read_interned(WireReader message, uint32_t field) {
+  void interned_data(WireReader data) {
+    while (data.next()) {
+      const uint32_t field = data.tag() >> 3;
+      interned_entry(data.message(), field);
+    }
+  }
+
+  void interned_entry(WireReader message, uint32_t field) {
     uint64_t id = 0;
     std::string text;
     while (message.next()) {
@@ -136,7 +140,7 @@ class TraceReader {
     interned_[field][id] = text;
   }
 
-  void read_track(WireReader descriptor) {
+  void descriptor(WireReader descriptor) {
     uint64_t uuid = 0;
     while (descriptor.next()) {
       switch (descriptor.tag() >> 3) {
@@ -146,17 +150,9 @@ class TraceReader {
         case 2:
           trace_.tracks[uuid] = descriptor.bytes();
           break;
-        case 3: {
-          WireReader process = descriptor.message();
-          while (process.next()) {
-            if (process.tag() >> 3 == 6) {
-              trace_.processes[uuid] = process.bytes();
-            } else {
-              process.skip();
-            }
-          }
+        case 3:
+          process(descriptor.message(), uuid);
           break;
-        }
         case 5:
           trace_.parents[uuid] = descriptor.varint();
           break;
@@ -166,7 +162,17 @@ class TraceReader {
     }
   }
 
-  void read_event(const Raw& one) {
+  void process(WireReader process, uint64_t uuid) {
+    while (process.next()) {
+      if (process.tag() >> 3 == 6) {
+        trace_.processes[uuid] = process.bytes();
+      } else {
+        process.skip();
+      }
+    }
+  }
+
+  void event(const Raw& one) {
     Event event;
     event.time_ns = one.time_ns;
     WireReader reader(one.event, error_);
@@ -188,7 +194,7 @@ class TraceReader {
           event.ending_flows.push_back(reader.fixed64());
           break;
         case 4:
-          read_note(reader.message(), event);
+          note(reader.message(), event);
           break;
         default:
           reader.skip();
@@ -199,7 +205,7 @@ class TraceReader {
     trace_.events.push_back(std::move(event));
   }
 
-  void read_note(WireReader note, Event& event) {
+  void note(WireReader note, Event& event) {
     std::string name, value;
     while (note.next()) {
       const uint32_t field = note.tag() >> 3;
