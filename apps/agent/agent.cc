@@ -28,9 +28,9 @@ namespace {
 
 // How long records are gathered into one request; what is urgent does not wait.
 constexpr int64_t kBatchNs = 200'000'000;
-// How long a rank that cannot name its job is kept back, until the node's roster may have named it.
+// How long a rank that cannot name its job is kept back, until the node's owners may have named it.
 constexpr int64_t kCompletionWaitNs = 3'000'000'000;
-constexpr int64_t kRosterNs = 1'000'000'000;
+constexpr int64_t kOwnersNs = 1'000'000'000;
 constexpr int64_t kUsersNs = 500'000'000;
 constexpr int kLastPiecesMax = 20;
 constexpr int64_t kThreadEndMs = 4'000;
@@ -216,19 +216,19 @@ Result<void> Agent::start() {
   return {};
 }
 
-TextAnswer Agent::answer_page(const TextRequest& request) const {
+TextResponse Agent::answer_page(const TextRequest& request) const {
   if (request.path == "/healthz") {
     const std::string stuck = hearts_.stuck();
-    return stuck.empty() ? TextAnswer{.body = "ok\n"} : TextAnswer{.status = 503, .body = stuck};
+    return stuck.empty() ? TextResponse{.body = "ok\n"} : TextResponse{.status = 503, .body = stuck};
   }
   if (request.path == "/checks") return {.content_type = "application/json", .body = checks_json(node_.get())};
   if (request.path == "/metrics") return metrics_page(request);
   return {.status = 404, .body = "this agent has /metrics, /checks and /healthz\n"};
 }
 
-TextAnswer Agent::metrics_page(const TextRequest& request) const {
+TextResponse Agent::metrics_page(const TextRequest& request) const {
   const bool dcgm_names = !options_.names.empty();
-  TextAnswer answer{
+  TextResponse answer{
       .content_type = kPrometheusContentType,
       .body = counters_.prometheus_text() + cost_.prometheus_text() + (node_ ? node_->page(dcgm_names) : "")};
   if (wants_openmetrics(request.accept)) {
@@ -246,21 +246,21 @@ TextAnswer Agent::metrics_page(const TextRequest& request) const {
 
 void Agent::loop(const volatile sig_atomic_t& stop) {
   while (!stop && !unused_) {
-    look();
+    poll();
     watch_.wait();
   }
 }
 
-void Agent::look() {
+void Agent::poll() {
   loop_heart_.beat();
   const bool crowded = node_idle_.crowded(clock_.monotonic_ns());
   counters_.set("lockstep_agent_node_crowded", "", crowded);
   watch_.set_crowded(crowded);
-  bool urgent = gather(watch_.look());
+  bool urgent = gather(watch_.poll());
   const int64_t now_ns = clock_.monotonic_ns();
   if (commands_) take_commands(now_ns);
   if (now_ns >= next_ranks_ns_) {
-    next_ranks_ns_ = now_ns + kRosterNs;
+    next_ranks_ns_ = now_ns + kOwnersNs;
     evidence_.set_ranks(watch_.owners());
   }
   urgent |= gather_evidence();
@@ -277,7 +277,7 @@ void Agent::look() {
 
 void Agent::take_commands(int64_t now_ns) {
   if (now_ns >= next_hosts_ns_) {
-    next_hosts_ns_ = now_ns + kRosterNs;
+    next_hosts_ns_ = now_ns + kOwnersNs;
     commands_->set_hosts(hosts_to_ask_for(options_.host, watch_.owners(), traces_.hosts(), counters_));
   }
   for (const DetailRequest& request : commands_->take()) traces_.ask(request);
@@ -287,17 +287,17 @@ void Agent::take_commands(int64_t now_ns) {
   }
 }
 
-bool Agent::gather(Harvest harvest) {
-  bool any = !harvest.logs.empty() || !harvest.metrics.empty() || !harvest.spans.empty();
-  for (ResourceGroup& group : harvest.logs) logs_.groups.push_back(std::move(group));
-  for (ResourceGroup& group : harvest.metrics) numbers_.groups.push_back(std::move(group));
-  for (ResourceGroup& group : harvest.spans) spans_.groups.push_back(std::move(group));
+bool Agent::gather(CollectedBatch batch) {
+  bool any = !batch.logs.empty() || !batch.metrics.empty() || !batch.spans.empty();
+  for (ResourceGroup& group : batch.logs) logs_.groups.push_back(std::move(group));
+  for (ResourceGroup& group : batch.metrics) numbers_.groups.push_back(std::move(group));
+  for (ResourceGroup& group : batch.spans) spans_.groups.push_back(std::move(group));
   if (any && batch_since_ == 0) batch_since_ = clock_.monotonic_ns();
-  return harvest.urgent;
+  return batch.urgent;
 }
 
 bool Agent::gather_evidence() {
-  Harvest fetched{.logs = evidence_.take()};
+  CollectedBatch fetched{.logs = evidence_.take()};
   if (fetched.logs.empty()) return false;
   fetched.urgent = true;
   return gather(std::move(fetched));
@@ -306,7 +306,7 @@ bool Agent::gather_evidence() {
 bool Agent::gather_node(int64_t now_ns) {
   const bool urgent = gather(node_->take());
   if (now_ns >= next_roster_ns_) {
-    next_roster_ns_ = now_ns + kRosterNs;
+    next_roster_ns_ = now_ns + kOwnersNs;
     node_->set_recorders(watch_.owners());
     for (const auto& [path, completion] : node_->completions()) watch_.complete(path, completion);
   }

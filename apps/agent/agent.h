@@ -2,7 +2,8 @@
 //
 // Order of start: open what needs root and give root up (OpenedParts), start the exporter, make the watches and their
 // threads (Agent), open the page, say "ready". Order of stop follows the data: what reads the node, the last look at
-// the recorders, the exporter, the page. Thread rule: Confined; one in a process.
+// the recorders, the exporter, the page.
+// Thread rule: Confined; one in a process.
 #pragma once
 
 #include <csignal>
@@ -89,13 +90,13 @@ class Agent {
  private:
   std::unique_ptr<CommandPoll> make_commands();
   std::unique_ptr<NodeWatch> start_node(OpenedParts& opened);
-  TextAnswer answer_page(const TextRequest& request) const;
-  TextAnswer metrics_page(const TextRequest& request) const;
+  TextResponse answer_page(const TextRequest& request) const;
+  TextResponse metrics_page(const TextRequest& request) const;
 
-  void look();
+  void poll();
   void take_commands(int64_t now_ns);
   // Each of these: whether what was found is urgent.
-  bool gather(Harvest harvest);
+  bool gather(CollectedBatch batch);
   bool gather_evidence();
   bool gather_node(int64_t now_ns);
   void submit();

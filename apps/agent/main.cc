@@ -50,7 +50,7 @@ int failure(const std::string& line) {
 }
 
 // Whom to ask for commands. nullopt: nobody, and that is as it was told, or said in one line.
-Result<std::optional<OtlpTarget>> command_door(const AgentOptions& options, const OtlpTargets& targets) {
+Result<std::optional<OtlpTarget>> command_endpoint(const AgentOptions& options, const OtlpTargets& targets) {
   if (options.commands == "off" || !options.exported.empty()) return std::optional<OtlpTarget>();
   if (options.commands.empty()) {
     Result<OtlpTarget> target = command_target(targets);
@@ -75,7 +75,7 @@ Result<AgentSettings> check_settings(AgentOptions& options) {
   if (!address.ok()) return Error{"--metrics: " + address.error()};
   settings.metrics = std::move(*address);
   settings.targets = LOCKSTEP_TRY(choose_otlp_targets(options.otlp, otel_environment()));
-  settings.commands_from = LOCKSTEP_TRY(command_door(options, settings.targets));
+  settings.commands_from = LOCKSTEP_TRY(command_endpoint(options, settings.targets));
   return settings;
 }
 

@@ -33,7 +33,7 @@ void add_flags(AgentOptions& options, Flags& flags) {
                "a second and GPU, for spans that nobody asked for (default 40; 0: only what the server asks for)", 0,
                1'000'000)
       .text(&options.commands, "--commands", "URL|off",
-            "the OTLP/HTTP door to ask for commands (default: that of --server; needed with --protocol grpc)")
+            "the OTLP/HTTP receiver to ask for commands (default: that of --server; needed with --protocol grpc)")
       .text(&options.metrics, "--metrics", "ADDR",
             "address for /metrics (default 127.0.0.1:9410; port 0 takes a free one)")
       .list(&options.names, "--names", "dcgm", "on /metrics, GPU series also under dcgm-exporter's names")
@@ -87,10 +87,10 @@ Result<void> check_options(AgentOptions& options) {
     options.every_user = geteuid() == 0 && std::getenv("LOCKSTEP_RECORDER_DIR") == nullptr;
   }
   if (options.host.empty()) {
-    const char* told = std::getenv("LOCKSTEP_HOST");
+    const char* reported = std::getenv("LOCKSTEP_HOST");
     char name[256]{};
-    if (told != nullptr && *told != '\0')
-      options.host = told;
+    if (reported != nullptr && *reported != '\0')
+      options.host = reported;
     else if (gethostname(name, sizeof name - 1) == 0)
       options.host = name;
   }

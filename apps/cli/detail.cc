@@ -55,7 +55,7 @@ int run_detail(const Arguments& arguments) {
   };
   if (std::optional<int> code =
           answered(flags, arguments,
-                   "A rank looks at the wish when it enqueues its next operation: one that hangs does not see it.\n"
+                   "A rank looks at the request when it enqueues its next operation: one that hangs does not see it.\n"
                    "exit codes: 0 asked, 2 wrong usage, 4 no such process, 5 somebody could not be asked\n"))
     return *code;
   const std::string& level = flags.positional()[0];
@@ -91,10 +91,10 @@ int run_detail(const Arguments& arguments) {
     const RecorderHeader header = (*reader)->header();
     if (!writer_state(**reader, header)) continue;  // gone
     if (!wanted.empty() && std::find(wanted.begin(), wanted.end(), header.rank) == wanted.end()) continue;
-    std::optional<DetailWish> wish;
+    std::optional<DetailRequest> request;
     const int64_t until_s = SystemClock().monotonic_ns() / 1'000'000'000 + seconds;
-    if (mask) wish = DetailWish{*mask, static_cast<uint32_t>(until_s)};
-    if (Result<void> done = ask_detail(path, wish); !done.ok()) {
+    if (mask) request = DetailRequest{*mask, static_cast<uint32_t>(until_s)};
+    if (Result<void> done = ask_detail(path, request); !done.ok()) {
       std::fprintf(stderr, "lockstep detail: rank %d: %s\n", header.rank, done.error().c_str());
       ++failed;
       continue;
@@ -102,8 +102,8 @@ int run_detail(const Arguments& arguments) {
     ++asked;
     std::printf("%-20s rank %-5d pid %-8d mask %s, asked %s\n", header.job_id.c_str(), header.rank, header.pid,
                 mask_text(header.mask).c_str(),
-                wish ? format("%s for %lld s", mask_text(*mask).c_str(), static_cast<long long>(seconds)).c_str()
-                     : "for nothing: the plugin chooses");
+                request ? format("%s for %lld s", mask_text(*mask).c_str(), static_cast<long long>(seconds)).c_str()
+                        : "for nothing: the plugin chooses");
   }
   if (failed > 0) return kExitFailed;
   if (asked == 0) {

@@ -424,7 +424,7 @@ class DetailTest : public HangTest {
     words.insert(words.end(), {"--recorders", own_folder(3)});
     return say(run_detail, words);
   }
-  std::optional<DetailWish> wish() { return DetailWish::from(writers_.at(0)->control(), recorder_now_ns()); }
+  std::optional<DetailRequest> request() { return DetailRequest::from(writers_.at(0)->control(), recorder_now_ns()); }
 };
 
 TEST_F(DetailTest, AsksForAWhileAndTakesTheWishBack) {
@@ -433,11 +433,11 @@ TEST_F(DetailTest, AsksForAWhileAndTakesTheWishBack) {
   Said said = detail({"full", "--for", "30"});
   EXPECT_EQ(said.code, kExitOk) << said.err;
   EXPECT_HAS(said.out, format("rank 3     pid %-8d mask 0x06 (low), asked 0x5e (full) for 30 s", ::getpid()));
-  ASSERT_TRUE(wish());
-  EXPECT_EQ(wish()->mask, 0x5e);
-  EXPECT_NEAR(wish()->until_s, static_cast<double>(recorder_now_ns() / kSecond + 30), 2);
+  ASSERT_TRUE(request());
+  EXPECT_EQ(request()->mask, 0x5e);
+  EXPECT_NEAR(request()->until_s, static_cast<double>(recorder_now_ns() / kSecond + 30), 2);
   EXPECT_EQ(detail({"auto"}).code, kExitOk);
-  EXPECT_FALSE(wish());
+  EXPECT_FALSE(request());
   EXPECT_EQ(writers_[0]->control(), 0u);
 }
 
@@ -446,9 +446,9 @@ TEST_F(DetailTest, AsksOnlyTheRanksThatWereChosen) {
   const Said said = detail({"low", "--rank", "1,2"});
   EXPECT_EQ(said.code, kExitNotFound);
   EXPECT_HAS(said.err, "no running process of these ranks");
-  EXPECT_FALSE(wish());
+  EXPECT_FALSE(request());
   EXPECT_EQ(detail({"low", "--rank", "3"}).code, kExitOk);
-  EXPECT_EQ(wish()->mask, 0x06);
+  EXPECT_EQ(request()->mask, 0x06);
 }
 
 TEST_F(DetailTest, SaysWhatIsWrongInOneLine) {

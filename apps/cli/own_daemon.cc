@@ -50,7 +50,7 @@ Result<Daemon> start_daemon(const std::string& program, std::vector<std::string>
   Daemon daemon{std::move(process), {}};
   for (const std::string_view word : split(*ready, ' ')) {
     const size_t equals = word.find('=');
-    if (equals != std::string_view::npos) daemon.doors.emplace(word.substr(0, equals), word.substr(equals + 1));
+    if (equals != std::string_view::npos) daemon.receivers.emplace(word.substr(0, equals), word.substr(equals + 1));
   }
   return daemon;
 }

@@ -31,11 +31,11 @@ class TemporaryFolder {
 // A daemon of ours and what its ready line said.
 struct Daemon {
   ChildProcess process;
-  std::map<std::string, std::string, std::less<>> doors;
+  std::map<std::string, std::string, std::less<>> receivers;
 };
 
-// Starts the program that lies beside this one and waits until its doors are open. Its log is FOLDER/PROGRAM.log, the
-// recorder folder FOLDER/recorder.
+// Starts the program that lies beside this one and waits until its receivers are open. Its log is FOLDER/PROGRAM.log,
+// the recorder folder FOLDER/recorder.
 Result<Daemon> start_daemon(const std::string& program, std::vector<std::string> arguments, const std::string& folder);
 
 std::string last_log_line(const std::string& path);

@@ -163,15 +163,15 @@ Result<Diagnosis> await_diagnosis(const std::string& server_url, const std::stri
 
 // Plays until every rank is through, with a line a second for the person who waits.
 Result<Replay::Progress> play(Replay& running, const Recording& recording) {
-  double told = now_s();
+  double reported = now_s();
   while (!interrupted) {
     Replay::Progress progress = LOCKSTEP_TRY(running.progress());
     const double percent =
         100.0 * static_cast<double>(progress.calls_passed) / static_cast<double>(recording.calls_total);
-    if (progress.through || now_s() - told >= 1.0) {
+    if (progress.through || now_s() - reported >= 1.0) {
       fprintf(stderr, "replay: %.0f %%, %s callbacks made\n", percent,
               with_thousands(static_cast<int64_t>(progress.calls_made)).c_str());
-      told = now_s();
+      reported = now_s();
     }
     if (progress.through) return progress;
     usleep(20'000);
@@ -218,7 +218,7 @@ int replay_and_ask(const Options& options, const Recording& recording, replay::R
   if (!server.ok()) return fail("replay: " + server.error());
   Result<Daemon> agent =
       start_daemon("lockstep-agent",
-                   {"--data", folder->path() + "/agent", "--server", "http://" + server->doors["otlp_http"],
+                   {"--data", folder->path() + "/agent", "--server", "http://" + server->receivers["otlp_http"],
                     "--metrics", "127.0.0.1:0", "--node", "off"},  // this machine has no part in what was recorded
                    folder->path());
   if (!agent.ok()) return fail("replay: " + agent.error());
@@ -228,7 +228,7 @@ int replay_and_ask(const Options& options, const Recording& recording, replay::R
   const Result<Replay::Progress> progress = play(*running, recording);
   if (!progress.ok()) return fail(progress.error());
 
-  const std::string server_url = "http://" + server->doors["http"];
+  const std::string server_url = "http://" + server->receivers["http"];
   const Result<Diagnosis> answer =
       await_diagnosis(server_url, how.job_id, progress->ranks_lingering > 0,
                       options.no_steps ? std::numeric_limits<int64_t>::max() : last_step_of(recording));

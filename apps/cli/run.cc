@@ -187,10 +187,11 @@ void set_hook(const std::string& hook, std::vector<std::string>& done) {
 
 // The run that this one is part of; 0: none on this host.
 pid_t outer_run(const std::string& host) {
-  const std::string told = variable("LOCKSTEP_RUN");  // HOST:PID: launchers carry it to other hosts, where it is nobody
-  const size_t colon = told.rfind(':');
-  if (colon == std::string::npos || told.substr(0, colon) != host) return 0;
-  const auto pid = parse_int(std::string_view(told).substr(colon + 1));
+  const std::string reported =
+      variable("LOCKSTEP_RUN");  // HOST:PID: launchers carry it to other hosts, where it is nobody
+  const size_t colon = reported.rfind(':');
+  if (colon == std::string::npos || reported.substr(0, colon) != host) return 0;
+  const auto pid = parse_int(std::string_view(reported).substr(colon + 1));
   return pid && *pid > 0 && *pid != ::getpid() && process_state(static_cast<int32_t>(*pid)).start_ticks != 0
              ? static_cast<pid_t>(*pid)
              : 0;
@@ -212,11 +213,11 @@ struct ServerFound {
   std::string page;  // empty: no page answers
 };
 
-// Any answer of the OTLP door counts: it may be somebody else's collector. The page is looked for where the command
+// Any answer of the OTLP receiver counts: it may be somebody else's collector. The page is looked for where the command
 // line looks, and on the same host.
-ServerFound find_server(const std::string& told) {
-  ServerFound found{.otlp = told, .answers = false, .page = ""};
-  const Result<Url> url = parse_url(told, kOtlpPort);
+ServerFound find_server(const std::string& reported) {
+  ServerFound found{.otlp = reported, .answers = false, .page = ""};
+  const Result<Url> url = parse_url(reported, kOtlpPort);
   if (!url.ok()) {  // unix:// and other things that the agent knows and a page does not
     found.answers = true;
     return found;
@@ -224,8 +225,9 @@ ServerFound find_server(const std::string& told) {
   const auto on_host = [&](uint16_t port) {
     return format("%s://%s:%u", url->tls ? "https" : "http", url->host.c_str(), static_cast<unsigned>(port));
   };
-  int status = status_of(told, kOtlpPort, "/v1/logs");
-  if (status == 404 && status_of(told, kOtlpPort, "/readyz") == 200) {  // the page's address was given: a usual slip
+  int status = status_of(reported, kOtlpPort, "/v1/logs");
+  if (status == 404 &&
+      status_of(reported, kOtlpPort, "/readyz") == 200) {  // the page's address was given: a usual slip
     found.page = on_host(url->port);
     found.otlp = on_host(kOtlpPort);
     status = status_of(found.otlp, kOtlpPort, "/v1/logs");
@@ -325,7 +327,7 @@ class Run {
   std::vector<std::string> done_;
   std::string job_;
   std::string server_;
-  bool told_otherwise_ = false;  // the environment names a server
+  bool reported_otherwise_ = false;  // the environment names a server
   std::optional<RunAgent> agent_;
   ServerFound found_;
 };
@@ -338,7 +340,7 @@ void Run::name_job() {
 }
 
 void Run::choose_server() {
-  told_otherwise_ = !variable("LOCKSTEP_AGENT_SERVER").empty() || !variable("OTEL_EXPORTER_OTLP_ENDPOINT").empty();
+  reported_otherwise_ = !variable("LOCKSTEP_AGENT_SERVER").empty() || !variable("OTEL_EXPORTER_OTLP_ENDPOINT").empty();
   server_ = options_.server;
   if (server_.empty()) server_ = variable("LOCKSTEP_AGENT_SERVER");
   if (server_.empty()) server_ = variable("OTEL_EXPORTER_OTLP_ENDPOINT");
@@ -357,7 +359,7 @@ void Run::join_agent() {
   }
   found_ = find_server(server_);
   // An explicit server goes to the agent; what its environment says, it reads itself, with all that belongs to it.
-  const bool pass = !options_.server.empty() || !told_otherwise_;
+  const bool pass = !options_.server.empty() || !reported_otherwise_;
   Result<RunAgent> joined_agent = RunAgent::join(recorder_directory(), pass ? found_.otlp : "");
   if (!joined_agent.ok()) {
     done_.push_back("no agent (" + joined_agent.error() + "), so nothing is sent");

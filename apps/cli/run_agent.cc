@@ -174,7 +174,7 @@ Result<RunAgent> RunAgent::join(const std::string& recorders, const std::string&
   return RunAgent(how, recorders, std::move(lock));
 }
 
-RunAgent::Ended RunAgent::leave(Leave wishes) {
+RunAgent::Ended RunAgent::leave(Leave requests) {
   Ended ended;
   within(kTakeOverMs, [&] { return !has_recorders_of_the_dead(recorders_); });
   if (!lock_.valid()) return ended;
@@ -183,11 +183,11 @@ RunAgent::Ended RunAgent::leave(Leave wishes) {
   // From shared to exclusive in one step: the agent cannot come in between, and whoever else still runs says no.
   const bool last = try_lock_byte(lock_.get(), kUsersByte, ByteLock::kExclusive);
   if (last && agent) {
-    ::kill(agent->pid, wishes.server_answers || wishes.keep_undelivered ? SIGTERM : SIGKILL);
+    ::kill(agent->pid, requests.server_answers || requests.keep_undelivered ? SIGTERM : SIGKILL);
     if (!within(kEndMs, [&] { return !agent->alive(); })) ::kill(agent->pid, SIGKILL);
     note_agent(lock_.get(), {});
-    if (wishes.keep_undelivered && has_files(agent->data + "/spool")) ended.undelivered = agent->data;
-    if (wishes.keep_postmortem && has_files(agent->data + "/postmortem"))
+    if (requests.keep_undelivered && has_files(agent->data + "/spool")) ended.undelivered = agent->data;
+    if (requests.keep_postmortem && has_files(agent->data + "/postmortem"))
       ended.postmortem = agent->data + "/postmortem";
     if (ended.undelivered.empty() && ended.postmortem.empty()) remove_folder(agent->data);
   }

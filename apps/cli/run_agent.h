@@ -43,7 +43,7 @@ class RunAgent {
     bool keep_undelivered = true;
     bool keep_postmortem = true;
   };
-  Ended leave(Leave wishes);
+  Ended leave(Leave requests);
 
  private:
   static constexpr int64_t kTakeOverMs = 4'000;

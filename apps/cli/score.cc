@@ -11,8 +11,8 @@
 
 #include "apps/cli/commands.h"
 #include "apps/cli/options.h"
-#include "apps/cli/score_doors.h"
 #include "apps/cli/score_product.h"
+#include "apps/cli/score_receivers.h"
 #include "base/files.h"
 #include "base/flags.h"
 #include "base/text.h"
@@ -30,7 +30,7 @@ struct Options {
   int64_t healthy_hours = 0;
   int64_t seed = 1;
   double delay_ms = 20;
-  bool doors = false;
+  bool receivers = false;
   bool no_rules = false;
 };
 
@@ -97,7 +97,7 @@ std::vector<sim::CaseScore> play_here(const Work& work, const Options& options, 
   return sim::score_case(work.scenario, subjects, how, keep_on);
 }
 
-// Through a server's doors, or here.
+// Through a server's receivers, or here.
 std::vector<sim::CaseScore> play_one(const Work& work, size_t number, const Options& options, ScoreServer* server,
                                      const std::function<bool()>& keep_on) {
   if (server == nullptr) return play_here(work, options, keep_on);
@@ -156,7 +156,7 @@ std::string title_of(const Arguments& arguments, const std::vector<std::string>&
     title += ": healthy jobs";
   else
     for (const std::string& path : paths) title += (title == "Score" ? ": " : ", ") + path;
-  if (options.doors) title += ", through the doors in real time";
+  if (options.receivers) title += ", through the receivers in real time";
   title += "\n\n`lockstep score";
   for (const std::string& word : arguments) title += " " + word;
   title += "`";
@@ -184,21 +184,22 @@ int run_score(const Arguments& arguments) {
       .text(&options.markdown, "--markdown", "FILE", "write the tables as Markdown (-: standard output)")
       .text(&options.filter, "--filter", "TEXT", "only scenarios whose file or name has this in it")
       .number(&options.jobs, "--jobs", "N", "so many scenarios at once (default: as many as there are cores)", 1, 256)
-      .toggle(&options.doors, "--doors", "through the doors of a real server, in real time")
+      .toggle(&options.receivers, "--receivers", "through the receivers of a real server, in real time")
       .toggle(&options.no_rules, "--no-rules", "without the simple rules beside it")
       .decimal(&options.delay_ms, "--delay-ms", "MS", "from agent to server (default 20)", 0, 60'000)
       .number(&options.healthy_hours, "--healthy-hours", "N",
               "instead of files: N job-hours of small healthy jobs, a seed each", 1, 1'000'000)
       .number(&options.seed, "--seed", "S", "the first of these seeds (default 1)", 0, INT64_MAX / 2);
   if (std::optional<int> code = answered(flags, arguments)) return *code;
-  if (made_up && options.doors) return fail("--doors plays in real time; --healthy-hours would take hours", kExitUsage);
+  if (made_up && options.receivers)
+    return fail("--receivers plays in real time; --healthy-hours would take hours", kExitUsage);
 
   Result<Set> set = made_up ? Result<Set>(Set::healthy(options.healthy_hours, options.seed))
                             : Set::from_files(flags.positional(), options.filter);
   if (!set.ok()) return fail(set.error(), kExitNotFound);
 
   std::unique_ptr<ScoreServer> server;
-  if (options.doors) {
+  if (options.receivers) {
     Result<std::unique_ptr<ScoreServer>> started = ScoreServer::start();
     if (!started.ok()) return fail(started.error());
     server = std::move(*started);

@@ -47,7 +47,7 @@ class Product final : public sim::Subject {
   MemoryStepStore steps_{{}, counters_};
   MemorySpanStore spans_{{}, counters_};
   AgentRegistry agents_;
-  Engine engine_;
+  DiagnosisEngine engine_;
   Applier applier_{steps_, spans_, agents_, counters_};
 };
 

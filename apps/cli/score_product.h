@@ -1,5 +1,5 @@
 // The product as something that can be scored: the applier with stores in memory and the diagnosis engine behind it, as
-// in lockstepd, without doors, disk and threads. Bytes in, the JSON of verdicts out.
+// in lockstepd, without receivers, disk and threads. Bytes in, the JSON of verdicts out.
 //
 // Thread rule: Confined.
 #pragma once

@@ -45,7 +45,7 @@ int usage_error(const std::string& line) {
   return kExitUsage;
 }
 
-// Any answer will do: it is the door that must be there, not a page behind it.
+// Any answer will do: it is the receiver that must be there, not a page behind it.
 bool answers(const Url& url, const std::string& server) {
   Result<HttpResponse> there = HttpClient(url, 3'000).send({.path = "/"});
   if (!there.ok()) std::fprintf(stderr, "lockstep sim: no server at %s: %s\n", server.c_str(), there.error().c_str());
@@ -91,7 +91,7 @@ int play_scenario(const std::string& path, const std::string& server, double spe
   const auto started = std::chrono::steady_clock::now();
   auto seconds = [&] { return std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count(); };
   std::map<std::string, int64_t> at_step;  // by job
-  std::vector<bool> told(scenario->faults.size());
+  std::vector<bool> reported(scenario->faults.size());
   double progress_at = 5, behind = 0;
   std::stop_source stop;
   while (!interrupt.asked()) {
@@ -107,10 +107,10 @@ int play_scenario(const std::string& path, const std::string& server, double spe
         at_step[std::string(find_string(group.resource, "lockstep.job_id"))] =
             find_int(group.logs.back().attributes, "step");
     }
-    for (size_t i = 0; i < told.size(); ++i) {
+    for (size_t i = 0; i < reported.size(); ++i) {
       const sim::ScenarioRun::Onset& onset = run.onsets()[i];
-      if (told[i] || onset.began_unix_ns == 0 || onset.began_unix_ns > sent->at_unix_ns) continue;
-      told[i] = true;
+      if (reported[i] || onset.began_unix_ns == 0 || onset.began_unix_ns > sent->at_unix_ns) continue;
+      reported[i] = true;
       std::printf("%7.1f s  step %-7lld inject %s\n", seconds(), static_cast<long long>(onset.began_step),
                   sim::describe(scenario->faults[i]).c_str());
       std::fflush(stdout);
@@ -222,7 +222,7 @@ int run_sim(const Arguments& arguments) {
   constexpr int64_t kMost = sim::kWorldSizeMax;
   Flags flags("lockstep sim", "play a simulated fleet as real OTLP traffic: a scenario file, or one job",
               "[FILE.yaml]");
-  flags.text(&server, "--server", "URL", "OTLP/HTTP door (default http://127.0.0.1:4318)")
+  flags.text(&server, "--server", "URL", "OTLP/HTTP receiver (default http://127.0.0.1:4318)")
       .text(&shape.job_id, "--job", "NAME", "name of the job (default sim)")
       .number(&given.ranks, "--ranks", "N", "ranks (default 64: tp 4, pp 4, dp 4)", 1, kMost)
       .number(&given.tp, "--tp", "N", "tensor-parallel ranks", 1, kMost)

@@ -1,4 +1,4 @@
-// lockstepd: doors, durable log, stores, diagnosis, API and web UI in one process.
+// lockstepd: receivers, durable log, stores, diagnosis, API and web UI in one process.
 #include <csignal>
 #include <cstdio>
 

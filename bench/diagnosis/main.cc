@@ -112,7 +112,7 @@ Row measure(int64_t ranks, int64_t played, int64_t fed) {
   std::vector<Identity> who;
   for (int32_t rank = 0; rank < shape.world_size(); ++rank) who.push_back(fleet.identity(rank));
 
-  Engine engine;
+  DiagnosisEngine engine;
   Meter meter;
   std::vector<std::vector<CommInit>> groups;
   for (int32_t rank = 0; rank < shape.world_size(); ++rank) groups.push_back(fleet.comm_inits(rank));
@@ -191,7 +191,7 @@ void measure_way() {
   const sim::JobConditions conditions(*scenario, plan, shape);
   Counters counters(kStoreCounters);
   MemoryStepStore store({}, counters);
-  Engine engine;
+  DiagnosisEngine engine;
   Meter decode, check, read, keep, log, look;
   size_t bytes = 0, rows = 0;
   for (int64_t number = 0; number < 6; ++number) {
@@ -209,16 +209,16 @@ void measure_way() {
       bytes += wire.back().size();
       rows += kRanksPerHost;
     }
-    std::vector<Batch> told;
+    std::vector<Batch> reported;
     decode.run([&] {
-      for (const std::string& one : wire) told.push_back(*otlp::decode(Signal::kLogs, one));
+      for (const std::string& one : wire) reported.push_back(*otlp::decode(Signal::kLogs, one));
     });
     check.run([&] {
-      for (Batch& batch : told) admit(batch, now_ns);
+      for (Batch& batch : reported) admit(batch, now_ns);
     });
     std::vector<std::pair<Identity, StepSummary>> all;
     read.run([&] {
-      for (const Batch& batch : told) {
+      for (const Batch& batch : reported) {
         for (const ResourceGroup& group : batch.groups)
           all.emplace_back(*identity_from_resource(group.resource), *step_from_record(group.logs.front()));
       }
@@ -227,7 +227,7 @@ void measure_way() {
       for (const auto& [identity, summary] : all) store.append_step(identity, summary, now_ns);
     });
     log.run([&] {
-      for (const Batch& batch : told) {
+      for (const Batch& batch : reported) {
         for (const ResourceGroup& group : batch.groups)
           store.append_log(std::make_shared<const Attributes>(group.resource), group.logs.front());
       }

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""One very large job through the real doors: lockstepd on loopback, `lockstep sim` of a scenario into it.
+"""One very large job through the real receivers: lockstepd on loopback, `lockstep sim` of a scenario into it.
 
     run.py [--scenario FILE] [--bin DIR] [--steps N] [--speed X] [--metrics off|on|both] [--metrics-every S] [--out FILE] [--keep DIR]
 

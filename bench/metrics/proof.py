@@ -196,7 +196,7 @@ def play(options, series: int, place: pathlib.Path) -> Run:
             run.problem = (place / "load.log").read_text().strip()[-300:] or f"the load ended with {player.returncode}"
         values = counters(server)
         run.stored = values.get("lockstep_metric_samples_stored_total", 0)
-        run.passed = sum(value for key, value in values.items() if key.startswith("lockstep_ingest_passed_records_total") and 'door="remote_write"' in key)
+        run.passed = sum(value for key, value in values.items() if key.startswith("lockstep_ingest_passed_records_total") and 'receiver="remote_write"' in key)
         run.rss_peak = memory(pid)[1]
         if run.done:
             # As metrics_load has it: a node's first step, by its number.
@@ -253,7 +253,7 @@ def report(run: Run) -> str:
     row("refused, dropped, damaged", ", ".join(f"{key} {value:.0f}" for key, value in last.lost.items()) or "nothing")
     if run.done:
         row("request p50, p99", f"{run.done['p50_ms']:.1f} ms, {run.done['p99_ms']:.1f} ms ({run.done['requests']:,} requests, {run.done['retried']} tried again)")
-        row("samples acknowledged, passed by the door, stored", f"{run.done['samples']:,}, {run.passed:,.0f}, {run.stored:,.0f}")
+        row("samples acknowledged, passed by the receiver, stored", f"{run.done['samples']:,}, {run.passed:,.0f}, {run.stored:,.0f}")
         right = sum(expected == found == again for expected, found, again in run.counted)
         row("nodes asked for all their samples: exact before and after the restart", f"{right} of {len(run.counted)}")
         row("restart until series answer", f"{run.restart_s:.1f} s")

@@ -10,7 +10,8 @@
 // length (a millisecond of our time is six bytes of varint until 2109). It decompresses to the bytes of
 // Fleet::append_node(): problem_of() compares.
 //
-// Without churn: a job's name may not change its length. Thread rule: Confined.
+// Without churn: a job's name may not change its length.
+// Thread rule: Confined.
 #pragma once
 
 #include <map>

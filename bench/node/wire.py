@@ -49,9 +49,9 @@ def measure(options, job):
 
         player = threading.Thread(target=live)
         player.start()
-        server, doors = start([options.bin / "lockstepd", "--data", folder / "server", "--http", "127.0.0.1:0", "--otlp-http", "127.0.0.1:0",
+        server, receivers = start([options.bin / "lockstepd", "--data", folder / "server", "--http", "127.0.0.1:0", "--otlp-http", "127.0.0.1:0",
                                "--otlp-grpc", "127.0.0.1:0"], log)
-        agent, own = start([options.bin / "lockstep-agent", "--data", folder / "agent", "--server", "http://" + doors["otlp_http"], "--recorders",
+        agent, own = start([options.bin / "lockstep-agent", "--data", folder / "agent", "--server", "http://" + receivers["otlp_http"], "--recorders",
                             folder / "recorders", "--metrics", "127.0.0.1:0", "--root", folder / "root", "--gpus", "nvidia", "--nvml-library",
                             options.nvml_library, "--cpu-budget", "100"], log, LOCKSTEP_NVML_STANDIN=str(folder / "gpus.txt"))
         # The replay goes round until enough was seen: its speed makes a step take a second.

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What spans cost: decoding and storing in one thread, and through the OTLP/HTTP door beside Jaeger 2 with the same
+"""What spans cost: decoding and storing in one thread, and through the OTLP/HTTP receiver beside Jaeger 2 with the same
 requests in the same run.
 
     compare.py --bin DIR [--spans N] [--scale] [--without-peers] [--out FILE]
@@ -221,7 +221,7 @@ def main() -> int:
         scale = subprocess.run([bench, "scale"], check=True, capture_output=True, text=True)
         say("```\n" + scale.stdout.rstrip() + "\n```")
     say()
-    say("## Through the OTLP/HTTP door")
+    say("## Through the OTLP/HTTP receiver")
     say()
     failed = False
     with tempfile.TemporaryDirectory() as name:

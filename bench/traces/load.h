@@ -4,8 +4,8 @@
 // 1 s with 2 % noise and has six phases and 100 operations: 64 on the tensor parallel communicator (AllReduce of 64
 // MiB, AllGather, ReduceScatter), 32 buckets of the gradient on the data parallel one (ReduceScatter of 25 MiB and a
 // last smaller one), and 4 sends and receives. Every rank does the same operations in the same order; start, duration
-// and queueing have noise of their own, in nanoseconds. A request is one host's ranks of one step. Thread rule:
-// Thread-safe (no state).
+// and queueing have noise of their own, in nanoseconds. A request is one host's ranks of one step.
+// Thread rule: Thread-safe (no state).
 #pragma once
 
 #include <cstdint>

@@ -2,7 +2,7 @@
 //
 //   traces_bench micro [--spans N]        decode + store + seal, one thread; result checked
 //   traces_bench scale [--spans N]        a step of 4,096 ranks; N spans on disk; times of questions
-//   traces_bench generate DIR [--spans N] requests as files, for the comparison through the doors (compare.py)
+//   traces_bench generate DIR [--spans N] requests as files, for the comparison through the receivers (compare.py)
 #include <fcntl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>

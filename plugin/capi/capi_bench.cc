@@ -100,10 +100,10 @@ int main(int argc, char** argv) {
   const char* disabled = ::getenv("LOCKSTEP_DISABLE");
   const bool off = disabled != nullptr && std::strcmp(disabled, "1") == 0;
   lockstep_init();
-  const bool as_wished = lockstep_enabled() == (off ? 0 : 1) && recorder_files(folder.path()) == (off ? 0 : 1);
+  const bool as_requested = lockstep_enabled() == (off ? 0 : 1) && recorder_files(folder.path()) == (off ? 0 : 1);
   benchmark::Initialize(&argc, argv);
-  if (as_wished) benchmark::RunSpecifiedBenchmarks();
+  if (as_requested) benchmark::RunSpecifiedBenchmarks();
   lockstep_shutdown();
-  if (!as_wished) std::fprintf(stderr, "capi_bench: the recorder is not as it should be; nothing measured\n");
-  return as_wished ? 0 : 1;
+  if (!as_requested) std::fprintf(stderr, "capi_bench: the recorder is not as it should be; nothing measured\n");
+  return as_requested ? 0 : 1;
 }

@@ -88,7 +88,7 @@ void say(DebugLogger log, int level, const std::string& line) {
 Chain* Chain::load(int nccl_version, DebugLogger log) {
   const char* value = std::getenv("LOCKSTEP_CHAIN_PLUGIN");
   if (value == nullptr || *value == '\0') return nullptr;
-  const std::string told = value;
+  const std::string reported = value;
   std::string fault;
   void* library = open_library(value, &fault);
   if (library == nullptr) {
@@ -101,14 +101,14 @@ Chain* Chain::load(int nccl_version, DebugLogger log) {
     const std::string why = newer.table != nullptr
                                 ? " needs interface " + v(newer.version) + " and this NCCL speaks " + v(nccl_version)
                                 : " is no profiler plugin";
-    say(log, kLogWarn, told + why + "; only Lockstep records");
+    say(log, kLogWarn, reported + why + "; only Lockstep records");
     return nullptr;
   }
   // The name comes first in the table of every version.
   const char* const* name_field = static_cast<const char* const*>(found.table);
   const std::string name = *name_field != nullptr ? *name_field : "a plugin without a name";
   if (name == kPluginName) {
-    say(log, kLogWarn, told + " is Lockstep itself; not forwarded");
+    say(log, kLogWarn, reported + " is Lockstep itself; not forwarded");
     return nullptr;
   }
   auto* chain = new Chain(found.version, found.table);

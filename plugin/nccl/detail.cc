@@ -66,7 +66,7 @@ void Detail::ask(uint32_t wanted) {
 }
 
 uint32_t Detail::choice() const {
-  if (const uint32_t wish = wish_.load(std::memory_order_relaxed); wish != 0) return wish & events();
+  if (const uint32_t request = request_.load(std::memory_order_relaxed); request != 0) return request & events();
   uint32_t bits = events();
   if (!sampled_.load(std::memory_order_relaxed)) {
     if (sampling_.load(std::memory_order_relaxed)) bits &= ~kDear;
@@ -102,18 +102,18 @@ void Detail::review(uint64_t now_ns) {
   const uint64_t next = now_ns + kReviewNs - unix_ns % kReviewNs;
   if (now_ns < due || !review_at_ns_.compare_exchange_strong(due, next)) return;
   const bool sampling = small_ones_come(now_ns, sampling_.load(std::memory_order_relaxed));
-  const auto wish = DetailWish::from(recorder_->control(), now_ns);
-  const bool transfers = wish && (wish->mask & kSampleTransfers) != 0;
-  const bool wished = wish && !transfers;
-  wish_.store(wished ? wish->mask | kNeeded : 0, std::memory_order_relaxed);
-  sampling_.store(sampling && !wished, std::memory_order_relaxed);
+  const auto request = DetailRequest::from(recorder_->control(), now_ns);
+  const bool transfers = request && (request->mask & kSampleTransfers) != 0;
+  const bool requested = request && !transfers;
+  request_.store(requested ? request->mask | kNeeded : 0, std::memory_order_relaxed);
+  sampling_.store(sampling && !requested, std::memory_order_relaxed);
   transfers_.store(transfers, std::memory_order_relaxed);
-  following_.store(transfers || (sampling && !wished), std::memory_order_relaxed);
+  following_.store(transfers || (sampling && !requested), std::memory_order_relaxed);
 
   const uint64_t step = recorder_->steps_begun();
   if (step != step_seen_.load(std::memory_order_relaxed)) step_moved_ns_.store(now_ns, std::memory_order_relaxed);
-  const bool steps_told = step != 0 && now_ns - step_moved_ns_.load(std::memory_order_relaxed) < kForgetNs;
-  if (!steps_told) sampled_.store(unix_ns / kStretchNs % policy_.sampling == 0, std::memory_order_relaxed);
+  const bool steps_reported = step != 0 && now_ns - step_moved_ns_.load(std::memory_order_relaxed) < kForgetNs;
+  if (!steps_reported) sampled_.store(unix_ns / kStretchNs % policy_.sampling == 0, std::memory_order_relaxed);
   ask(choice());
 }
 

@@ -13,9 +13,9 @@
 // from then on until the next call that is not captured. That goes by the order of calls alone, which is the same on
 // all ranks: NCCL counts a captured collective only where it has kernel events, and those counts must agree.
 //
-// A wish in the recorder's control word (control.h) goes before all that, and a mask that somebody else wrote goes
-// before both. One wish is milder: that single transfers be left out but for the steps that would be sampled, because
-// the node has no core to spare; everything else stays the plugin's choice.
+// A request in the recorder's control word (control.h) goes before all that, and a mask that somebody else wrote goes
+// before both. One request is milder: that single transfers be left out but for the steps that would be sampled,
+// because the node has no core to spare; everything else stays the plugin's choice.
 //
 // Thread rule: Thread-safe; on_operation() and on_call() are O(1), a look at two words unless something is due.
 #pragma once
@@ -44,7 +44,7 @@ class Detail {
   void use_mask(int* nccl_mask);
   // Bits that the mask has from now on whatever we ask for: a second plugin wants them (chain.h).
   void keep(uint32_t bits);
-  // Bits that are not asked for from now on, whoever wishes them. Before use_mask().
+  // Bits that are not asked for from now on, whoever requests them. Before use_mask().
   void drop(uint32_t bits) { events_.fetch_and(~bits, std::memory_order_relaxed); }
   uint32_t events() const { return events_.load(std::memory_order_relaxed); }
 
@@ -56,7 +56,7 @@ class Detail {
   }
   // Kernel events are wanted of all that is captured, not only of the first of it.
   bool kernels_in_graphs() const {
-    return policy_.kernels_in_graphs || (wish_.load(std::memory_order_relaxed) & kEventKernelCh) != 0;
+    return policy_.kernels_in_graphs || (request_.load(std::memory_order_relaxed) & kEventKernelCh) != 0;
   }
 
   void on_operation(uint64_t bytes, uint64_t now_ns) {
@@ -89,14 +89,14 @@ class Detail {
   std::atomic<uint32_t> wanted_{0};  // what we ask for
   std::atomic<uint32_t> kept_{0};
   std::atomic_flag asking_;
-  std::atomic<uint32_t> asked_{0};  // both: what we wrote last
-  std::atomic<uint32_t> wish_{0};   // what the control word asks for; 0: nothing, it is our choice
+  std::atomic<uint32_t> asked_{0};    // both: what we wrote last
+  std::atomic<uint32_t> request_{0};  // what the control word asks for; 0: nothing, it is our choice
   std::atomic<uint64_t> review_at_ns_{0};
   std::atomic<uint64_t> reviewed_at_ns_{0};
   std::atomic<uint64_t> small_{0};  // since the last review; a lost count does not matter
   std::atomic<uint64_t> small_at_ns_{0};
   std::atomic<bool> sampling_{false};   // kernel events and transfers, because small operations come
-  std::atomic<bool> transfers_{false};  // transfers alone are sampled, because somebody wishes it
+  std::atomic<bool> transfers_{false};  // transfers alone are sampled, because somebody requests it
   std::atomic<bool> following_{false};  // either
   std::atomic<bool> sampled_{true};     // while sampling: this step, or stretch, is one of those that are seen
   std::atomic<bool> capturing_{false};

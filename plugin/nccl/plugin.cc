@@ -60,17 +60,17 @@ void* pointer_of(Word word) {
 
 // A number of the environment; none where it is not set or not one.
 std::optional<uint32_t> number_in_environment(const char* name) {
-  const char* told = std::getenv(name);
-  if (told == nullptr || *told == '\0') return std::nullopt;
+  const char* reported = std::getenv(name);
+  if (reported == nullptr || *reported == '\0') return std::nullopt;
   char* end = nullptr;
-  const unsigned long number = std::strtoul(told, &end, 0);
+  const unsigned long number = std::strtoul(reported, &end, 0);
   return *end == '\0' ? std::optional(static_cast<uint32_t>(number)) : std::nullopt;
 }
 
 // As NCCL numbers itself (22809 is 2.28.9); 0 where it cannot be found. It is in this process, but not always under a
 // name of its own: some programs carry it inside. A recording has none: there it can be told from outside.
 uint32_t nccl_version() {
-  if (const auto told = number_in_environment("LOCKSTEP_NCCL_VERSION")) return *told;
+  if (const auto reported = number_in_environment("LOCKSTEP_NCCL_VERSION")) return *reported;
   void* library = ::dlopen("libnccl.so.2", RTLD_LAZY | RTLD_NOLOAD);
   if (library == nullptr) library = ::dlopen("librccl.so.1", RTLD_LAZY | RTLD_NOLOAD);
   auto* get = reinterpret_cast<int (*)(int*)>(::dlsym(library != nullptr ? library : RTLD_DEFAULT, "ncclGetVersion"));

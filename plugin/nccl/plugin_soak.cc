@@ -63,7 +63,7 @@ class Checker {
   }
 
   // The process has ended.
-  void finish(const SoakTold& told) {
+  void finish(const SoakReported& reported) {
     while (drain() != 0) {
     }
     const RecorderHeader header = reader_->header();
@@ -71,7 +71,7 @@ class Checker {
     if (slow_) return;  // a machine with too much to do: then nothing has to add up
     expect(header.switched_off == 0, "the recorder switched itself off", header.switched_off);
     check_rows();
-    check_counts(told, header);
+    check_counts(reported, header);
     check_ids();
   }
 
@@ -166,17 +166,17 @@ class Checker {
   static uint64_t refused(const RecorderHeader& header, Refused reason) {
     return header.refused[static_cast<size_t>(reason)];
   }
-  void check_counts(const SoakTold& told, const RecorderHeader& header) {
+  void check_counts(const SoakReported& reported, const RecorderHeader& header) {
     expect(reader_->written_total() == records_ + lost_, "records written", reader_->written_total(), records_ + lost_);
     const uint64_t callbacks = ops_.size() + counts_[kKernels] + counts_[kProxyOps] + counts_[kProxySteps];
     const uint64_t events = reader_->cost().events;
     expect(events >= callbacks, "more records than events", callbacks, events);
-    expect(events <= told.callbacks, "more events than callbacks", events, told.callbacks);
-    expect(refused(header, Refused::kForeign) == told.foreign, "operations of other processes",
-           refused(header, Refused::kForeign), told.foreign);
+    expect(events <= reported.callbacks, "more events than callbacks", events, reported.callbacks);
+    expect(refused(header, Refused::kForeign) == reported.foreign, "operations of other processes",
+           refused(header, Refused::kForeign), reported.foreign);
     const uint64_t no_row = refused(header, Refused::kNoRow);
-    expect(no_row >= told.unfollowed && no_row <= told.unfollowed + told.unfollowed_maybe,
-           "events of communicators that are not followed", no_row, told.unfollowed);
+    expect(no_row >= reported.unfollowed && no_row <= reported.unfollowed + reported.unfollowed_maybe,
+           "events of communicators that are not followed", no_row, reported.unfollowed);
 
     const uint64_t missing = lost_ + refused(header, Refused::kNoLane);
     exact_ = missing == 0;
@@ -184,13 +184,15 @@ class Checker {
       expect(found <= done && done - found <= may_lack, what, found, done);
     };
     const uint64_t no_slot = refused(header, Refused::kNoSlot);
-    add_up(ops_.size(), told.ops + told.captured_ops, missing + told.captured_ops, "operations do not add up");
-    add_up(counts_[kKernels], told.kernels, missing + no_slot + told.captured_kernels, "kernel events do not add up");
-    add_up(counts_[kProxyOps], told.proxy_ops, missing + no_slot, "proxy operations do not add up");
+    add_up(ops_.size(), reported.ops + reported.captured_ops, missing + reported.captured_ops,
+           "operations do not add up");
+    add_up(counts_[kKernels], reported.kernels, missing + no_slot + reported.captured_kernels,
+           "kernel events do not add up");
+    add_up(counts_[kProxyOps], reported.proxy_ops, missing + no_slot, "proxy operations do not add up");
     // Those that share a record are lost together, and wait for the end of their proxy operation.
-    add_up(counts_[kProxySteps], told.proxy_steps, (missing + told.left_open) * (kMergedMax + 1) + no_slot,
+    add_up(counts_[kProxySteps], reported.proxy_steps, (missing + reported.left_open) * (kMergedMax + 1) + no_slot,
            "proxy steps do not add up");
-    add_up(marks_, told.marks, missing, "marks do not add up");
+    add_up(marks_, reported.marks, missing, "marks do not add up");
     if (settings_.steady) expect(no_slot == 0, "events lost their places", no_slot);
   }
   void check_ids() {
@@ -235,13 +237,13 @@ class Folder {
   lockstep::testing::TemporaryFolder folder_;
 };
 
-[[noreturn]] void host_process(const SoakSettings& settings, SoakTold& told, const std::string& folder) {
+[[noreturn]] void host_process(const SoakSettings& settings, SoakReported& reported, const std::string& folder) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   ::setenv("LOCKSTEP_RECORDER_DIR", folder.c_str(), 1);
   ::setenv("LOCKSTEP_RECORDER_LANES", std::to_string(settings.lanes).c_str(), 1);
   ::setenv("LOCKSTEP_RECORDER_LANE_RECORDS", std::to_string(settings.lane_records).c_str(), 1);
   ::setenv("LOCKSTEP_RECORDER_COMMS", std::to_string(settings.rows).c_str(), 1);
-  run_soak_host(settings, told);
+  run_soak_host(settings, reported);
   ::_exit(0);
 }
 
@@ -249,13 +251,13 @@ class Folder {
 void soak(const SoakSettings& settings) {
   soak_settings = &settings;
   const Folder folder;
-  void* memory = ::mmap(nullptr, sizeof(SoakTold), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  void* memory = ::mmap(nullptr, sizeof(SoakReported), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   expect(memory != MAP_FAILED, "no memory");
-  auto& told = *new (memory) SoakTold;
+  auto& reported = *new (memory) SoakReported;
   std::fflush(nullptr);
   const pid_t host = ::fork();
   expect(host >= 0, "fork failed");
-  if (host == 0) host_process(settings, told, folder.path());
+  if (host == 0) host_process(settings, reported, folder.path());
 
   Random random(settings.seed);
   std::unique_ptr<Checker> checker;
@@ -271,13 +273,14 @@ void soak(const SoakSettings& settings) {
     }
     if (checker != nullptr) checker->drain();
     if (checker != nullptr && turn % 64 == 0) checker->look_at_table();
-    if (told.no_more_wishes.load()) {
-      told.wishes_ended.store(true);
-    } else if (checker != nullptr && settings.wishes && turn % 16 == 0) {
+    if (reported.no_more_requests.load()) {
+      reported.requests_ended.store(true);
+    } else if (checker != nullptr && settings.requests && turn % 16 == 0) {
       const auto until_s = static_cast<uint32_t>(system_now_ns() / 1'000'000'000 + random.below(1000));
-      const auto wish =
-          random.once_in(4) ? std::nullopt : std::optional(DetailWish{static_cast<uint16_t>(random.next()), until_s});
-      (void)ask_detail(folder.recorder(), wish);
+      const auto request = random.once_in(4)
+                               ? std::nullopt
+                               : std::optional(DetailRequest{static_cast<uint16_t>(random.next()), until_s});
+      (void)ask_detail(folder.recorder(), request);
     }
     if (system_now_ns() - began > patience_ns) {
       ::kill(host, SIGABRT);
@@ -290,15 +293,16 @@ void soak(const SoakSettings& settings) {
     fail("the process failed; its own line is above", static_cast<uint64_t>(WEXITSTATUS(status)));
   }
   expect(checker != nullptr, "there was no recorder");
-  checker->finish(told);
-  std::printf(
-      "version %d seed %llu: %s callbacks, %s operations on %s communicators, %s forks%s%s%s\n", settings.version,
-      static_cast<unsigned long long>(settings.seed), with_thousands(static_cast<int64_t>(told.callbacks)).c_str(),
-      with_thousands(static_cast<int64_t>(told.ops)).c_str(), with_thousands(static_cast<int64_t>(told.comms)).c_str(),
-      with_thousands(static_cast<int64_t>(told.forks)).c_str(), settings.steady ? ", steady" : "",
-      checker->exact() ? ", nothing lost" : "", checker->slow() ? ", switched off: machine too slow" : "");
+  checker->finish(reported);
+  std::printf("version %d seed %llu: %s callbacks, %s operations on %s communicators, %s forks%s%s%s\n",
+              settings.version, static_cast<unsigned long long>(settings.seed),
+              with_thousands(static_cast<int64_t>(reported.callbacks)).c_str(),
+              with_thousands(static_cast<int64_t>(reported.ops)).c_str(),
+              with_thousands(static_cast<int64_t>(reported.comms)).c_str(),
+              with_thousands(static_cast<int64_t>(reported.forks)).c_str(), settings.steady ? ", steady" : "",
+              checker->exact() ? ", nothing lost" : "", checker->slow() ? ", switched off: machine too slow" : "");
   std::fflush(stdout);
-  ::munmap(memory, sizeof(SoakTold));
+  ::munmap(memory, sizeof(SoakReported));
 }
 
 int soak_main(int argc, char** argv) {

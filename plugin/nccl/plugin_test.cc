@@ -183,7 +183,7 @@ TEST(Plugin, ParentsThatNobodyAskedForAreAnsweredWithNull) {
   EXPECT_EQ(reader->header().refused_total(), 0u);
 }
 
-TEST(Plugin, TheWaitsOfAProxyStepAreToldApartAndTheFirstOfARepeatedStateCounts) {
+TEST(Plugin, TheWaitsOfAProxyStepAreReportedApartAndTheFirstOfARepeatedStateCounts) {
   RecorderFolder folder;
   in_child([] {
     TestHost<V5> host;
@@ -461,11 +461,11 @@ TEST(Plugin, LateCallbacksOfAFinalizedCommunicatorDoNotTouchTheOneThatTookItsRow
 }
 
 TEST(Plugin, TheLargestCommunicatorIsTheWorldWhereTheEnvironmentDoesNotSay) {
-  for (const bool told : {false, true}) {
+  for (const bool reported : {false, true}) {
     RecorderFolder folder;
-    in_child([told] {
+    in_child([reported] {
       for (const char* name : {"RANK", "WORLD_SIZE", "SLURM_PROCID", "SLURM_NTASKS", "LOCKSTEP_RANK"}) ::unsetenv(name);
-      if (told) ::setenv("RANK", "9", 1);
+      if (reported) ::setenv("RANK", "9", 1);
       TestHost<V5> host;
       host.init(1, 4, 1);
       host.init(2, 32, 17);
@@ -473,8 +473,8 @@ TEST(Plugin, TheLargestCommunicatorIsTheWorldWhereTheEnvironmentDoesNotSay) {
     });
     auto reader = folder.reader();
     ASSERT_TRUE(reader);
-    EXPECT_EQ(reader->header().rank, told ? 9 : 17);
-    EXPECT_EQ(reader->header().world_size, told ? 0 : 32);
+    EXPECT_EQ(reader->header().rank, reported ? 9 : 17);
+    EXPECT_EQ(reader->header().world_size, reported ? 0 : 32);
   }
 }
 

@@ -33,7 +33,7 @@ namespace lockstep::nccl {
 template <typename V>
 class SoakCalls {
  protected:
-  SoakCalls(const SoakSettings& settings, SoakTold& told) : settings_(settings), told_(told) {
+  SoakCalls(const SoakSettings& settings, SoakReported& reported) : settings_(settings), reported_(reported) {
     SoakClock::base = system_now_ns();
     SoakClock::rate = settings.fast_clock ? 16 : 1;
     capi_ = ::dlopen(LOCKSTEP_LIBRARY_DIRECTORY "/liblockstep.so", RTLD_NOW | RTLD_LOCAL);
@@ -130,20 +130,20 @@ class SoakCalls {
 
   void* start(void* context, Descriptor descriptor, void* old = kGarbage) {
     void* handle = old;
-    told_.callbacks.add();
+    reported_.callbacks.add();
     expect(library_.table().startEvent(context, &handle, &descriptor) == 0, "startEvent failed");
     expect(handle != kGarbage, "startEvent left the handle as it was");
     return handle;
   }
   void stop(void* handle) {
-    told_.callbacks.add();
+    reported_.callbacks.add();
     expect(library_.table().stopEvent(handle) == 0, "stopEvent failed");
   }
   void stop_unless_null(void* handle) {
     if (handle != nullptr) stop(handle);
   }
   void state(void* handle, int number, uint64_t value = 0, int steps = 0) {
-    told_.callbacks.add();
+    reported_.callbacks.add();
     library_.state(handle, number, value, steps);
   }
 
@@ -174,8 +174,8 @@ class SoakCalls {
     expect(result == 0, "init failed");
     expect(context != kGarbage, "init left the context as it was");
     comm->context = context;
-    told_.comms.add();
-    if (context == nullptr) told_.unfollowed.add();
+    reported_.comms.add();
+    if (context == nullptr) reported_.unfollowed.add();
     return comm;
   }
 
@@ -188,9 +188,9 @@ class SoakCalls {
     comm.alive = false;
     expect(library_.table().finalize(comm.context) == 0, "finalize failed");
     if (random.once_in(8)) {  // once more, and an operation that comes too late
-      if (comm.context != nullptr) told_.unfollowed.add();
+      if (comm.context != nullptr) reported_.unfollowed.add();
       library_.table().finalize(comm.context);
-      told_.unfollowed.add();
+      reported_.unfollowed.add();
       expect(start(comm.context, coll(random, comm, 1)) == nullptr, "an operation of a finalized communicator");
     }
   }
@@ -232,8 +232,8 @@ class SoakCalls {
   }
   void ask(std::optional<uint16_t> mask) {
     const auto until_s = static_cast<uint32_t>(SoakClock::now_ns() / 1'000'000'000 + 100'000);
-    const auto wish = mask ? std::optional(DetailWish{*mask, until_s}) : std::nullopt;
-    expect(ask_detail(recorder_path(), wish).ok(), "ask_detail failed");
+    const auto request = mask ? std::optional(DetailRequest{*mask, until_s}) : std::nullopt;
+    expect(ask_detail(recorder_path(), request).ok(), "ask_detail failed");
   }
 
   // --- operations ---
@@ -280,7 +280,7 @@ class SoakCalls {
   void play_foreign(Random& random) {
     const auto anything = [&] { return reinterpret_cast<void*>(random.next() >> random.below(64)); };
     Descriptor descriptor = Library::proxy_op(anything(), 0, 1, true, 4, ::getpid() + 1);
-    told_.foreign.add();
+    reported_.foreign.add();
     expect(start(anything(), descriptor) == nullptr, "a proxy operation of another process was followed");
   }
 
@@ -315,7 +315,7 @@ class SoakCalls {
   }
 
   const SoakSettings& settings_;
-  SoakTold& told_;
+  SoakReported& reported_;
   Library library_;
   void* capi_ = nullptr;
   alignas(64) int mask_ = 0;

@@ -25,7 +25,7 @@ namespace {
 template <typename V>
 class SoakHost : protected SoakServers<V> {
  public:
-  SoakHost(const SoakSettings& settings, SoakTold& told) : SoakServers<V>(settings, told) {}
+  SoakHost(const SoakSettings& settings, SoakReported& reported) : SoakServers<V>(settings, reported) {}
 
   void run() {
     std::thread([] {}).join();  // the thread sanitizer makes one of its own with the first
@@ -71,7 +71,7 @@ class SoakHost : protected SoakServers<V> {
       Base::kUnderCollCall, Base::kUnderP2pCall, Base::kUnderGroupCall, Base::stream, Base::ending, Base::mask_now,
       Base::count_threads, Base::start, Base::stop, Base::stop_unless_null, Base::state, Base::bury, Base::dig_up,
       Base::init, Base::finalize, Base::open_reader, Base::ask, Base::coll, Base::p2p, Base::play_trap, Base::use_clock,
-      Base::settings_, Base::told_, Base::library_, Base::capi_, Base::mask_, Base::ending_, Base::proxies_,
+      Base::settings_, Base::reported_, Base::library_, Base::capi_, Base::mask_, Base::ending_, Base::proxies_,
       Base::kernels_, Base::network_, Base::put, Base::serve_all, Base::serve, Base::serve_network;
   using typename Base::Comm;
   using typename Base::CommPtr;
@@ -215,12 +215,12 @@ class SoakHost : protected SoakServers<V> {
   // A captured one without kernel events is not followed: NCCL would tell of its replays on some ranks only.
   void count_op(Comm& comm, const Op& op, const void* handle) {
     if (comm.context == nullptr || !op.captured || handle != nullptr) return count_op(comm, op.kind == Kind::kP2p);
-    told_.captured_ops.add();
+    reported_.captured_ops.add();
     comm.captured.fetch_add(1);
   }
   void count_op(Comm& comm, bool is_p2p) {
-    if (comm.context == nullptr) return told_.unfollowed.add();
-    told_.ops.add();
+    if (comm.context == nullptr) return reported_.unfollowed.add();
+    reported_.ops.add();
     (is_p2p ? comm.p2ps : comm.colls).fetch_add(1);
   }
 
@@ -407,7 +407,7 @@ class SoakHost : protected SoakServers<V> {
       scalar("loss", 1.0 / static_cast<double>(step + 1));
       phase_end(2);
       step_end(step);
-      told_.marks.add(5);
+      reported_.marks.add(5);
       ::usleep(static_cast<useconds_t>(random.below(2000)));
     }
   }
@@ -415,7 +415,7 @@ class SoakHost : protected SoakServers<V> {
   // As a data loader is made: the child has the memory of all this, none of the threads, and goes on calling.
   void fork_now_and_then(Random random) {
     // A child that is made before the recorder is makes its own.
-    while (!ending() && (told_.comms == 0 || capi<int()>("lockstep_enabled")() == 0)) ::usleep(1000);
+    while (!ending() && (reported_.comms == 0 || capi<int()>("lockstep_enabled")() == 0)) ::usleep(1000);
     while (!ending()) {
       ::usleep(static_cast<useconds_t>(random.below(200'000)));
       if (ending()) return;
@@ -427,7 +427,7 @@ class SoakHost : protected SoakServers<V> {
         call_in_forked_child(random, comm.get());
         ::_exit(0);
       }
-      told_.forks.add();
+      reported_.forks.add();
       int status = 0;
       for (int i = 0; ::waitpid(child, &status, WNOHANG) == 0; ++i) {
         if (i > 30'000) {
@@ -472,8 +472,8 @@ class SoakHost : protected SoakServers<V> {
   void check_detail_is_followed() {
     const auto reader = open_reader();
     if (reader->header().switched_off != 0) return;
-    told_.no_more_wishes.store(true);
-    while (!told_.wishes_ended.load()) ::usleep(1000);
+    reported_.no_more_requests.store(true);
+    while (!reported_.requests_ended.load()) ::usleep(1000);
     use_clock();
     Random random = stream(500);
     proxies_.front() = std::make_unique<Inbox<Work>>();
@@ -492,10 +492,10 @@ class SoakHost : protected SoakServers<V> {
       expect(reader->header().mask == mask_now(), "the mask that is shown", reader->header().mask, mask_now());
       return mask_now();
     };
-    for (const uint16_t wish : {uint16_t{0x06}, uint16_t{0x1e}}) {
-      ask(wish);
-      const uint32_t expected = wish | (V::kCopyEngine ? uint32_t{kEventCeColl} : 0);  // operations always
-      expect(reviewed() == expected, "a wish was not followed", mask_now(), expected);
+    for (const uint16_t request : {uint16_t{0x06}, uint16_t{0x1e}}) {
+      ask(request);
+      const uint32_t expected = request | (V::kCopyEngine ? uint32_t{kEventCeColl} : 0);  // operations always
+      expect(reviewed() == expected, "a request was not followed", mask_now(), expected);
     }
     // A graph keeps the mask of its capture: without kernel events then, without an end that could be waited for.
     Ops graph;
@@ -506,7 +506,7 @@ class SoakHost : protected SoakServers<V> {
     // Where kernel events are dear this may be a stretch of time without them.
     const uint64_t least = V::kNumber >= 7 ? all & ~uint64_t{kEventKernelCh | kEventProxyStep} : all;
     const uint64_t after = reviewed();
-    expect(after == all || after == least, "the mask after the last wish", after, all);
+    expect(after == all || after == least, "the mask after the last request", after, all);
     const uint64_t before = comm->colls + comm->p2ps;
     if (V::kApiEvents) launch(random, graph, nullptr);
     for (const InFlightComm& row : reader->in_flight()) {
@@ -524,8 +524,8 @@ class SoakHost : protected SoakServers<V> {
 
 }  // namespace
 
-void run_soak_host(const SoakSettings& settings, SoakTold& told) {
-  const auto run = [&]<typename V>(V) { std::make_unique<SoakHost<V>>(settings, told)->run(); };
+void run_soak_host(const SoakSettings& settings, SoakReported& reported) {
+  const auto run = [&]<typename V>(V) { std::make_unique<SoakHost<V>>(settings, reported)->run(); };
   switch (settings.version) {
     case 1:
       return run(V1{});

@@ -12,6 +12,6 @@
 namespace lockstep::nccl {
 
 // Of settings.version, for settings.seconds. told: what it did, for whoever reads the recorder.
-void run_soak_host(const SoakSettings& settings, SoakTold& told);
+void run_soak_host(const SoakSettings& settings, SoakReported& reported);
 
 }  // namespace lockstep::nccl

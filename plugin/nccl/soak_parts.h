@@ -60,7 +60,7 @@ struct SoakSettings {
   // Nobody changes the mask, every event is stopped, there are lanes and places for all: then all ends must be seen.
   bool steady = false;
   bool ras = false;            // somebody else writes the mask
-  bool wishes = false;         // another process asks for more or less detail
+  bool requests = false;       // another process asks for more or less detail
   bool fast_clock = false;     // the plugin's time goes sixteen times as fast
   bool many_comms = false;     // more communicators at once than the table has rows
   bool hide_identity = false;  // an old interface on a new NCCL: no operation says whose it is
@@ -73,7 +73,7 @@ struct SoakSettings {
     settings.lane_records = random.one_of<uint32_t>({64, 1024, 16384});
     settings.rows = random.one_of<uint32_t>({8, 16, 64, 1024});
     settings.ras = !settings.steady && random.once_in(3);
-    settings.wishes = !settings.steady && random.once_in(2);
+    settings.requests = !settings.steady && random.once_in(2);
     settings.fast_clock = !settings.steady && random.once_in(2);
     settings.hide_identity = version < 4 && random.once_in(4);
     settings.many_comms = (seed + static_cast<uint64_t>(version)) % 7 == 0;
@@ -83,7 +83,7 @@ struct SoakSettings {
 };
 
 // What the host did, for the process that reads its recorder: in memory that both have.
-struct SoakTold {
+struct SoakReported {
   struct alignas(64) Count {
     std::atomic<uint64_t> value{0};
     void add(uint64_t count = 1) { value.fetch_add(count, std::memory_order_relaxed); }
@@ -103,8 +103,8 @@ struct SoakTold {
   Count left_open;  // events that were never stopped
   Count marks;
   Count forks;
-  std::atomic<bool> no_more_wishes{false};  // asked for by the host, answered by the other
-  std::atomic<bool> wishes_ended{false};
+  std::atomic<bool> no_more_requests{false};  // asked for by the host, answered by the other
+  std::atomic<bool> requests_ended{false};
 };
 
 // Of this process, for fail().

@@ -18,7 +18,8 @@ class SoakServers : protected SoakCalls<V> {
  protected:
   using Base = SoakCalls<V>;
   using Base::kUnderStep, Base::start, Base::stop, Base::stop_unless_null, Base::state, Base::bury, Base::dig_up,
-      Base::play_foreign, Base::play_trap, Base::settings_, Base::told_, Base::proxies_, Base::kernels_, Base::network_;
+      Base::play_foreign, Base::play_trap, Base::settings_, Base::reported_, Base::proxies_, Base::kernels_,
+      Base::network_;
   using typename Base::Comm;
   using typename Base::Descriptor;
   using typename Base::KernelEvent;
@@ -26,7 +27,7 @@ class SoakServers : protected SoakCalls<V> {
   using typename Base::ProxyEvent;
   using typename Base::Work;
 
-  SoakServers(const SoakSettings& settings, SoakTold& told) : Base(settings, told) {}
+  SoakServers(const SoakSettings& settings, SoakReported& reported) : Base(settings, reported) {}
 
   static void put(Inbox<Work>& inbox, Work work) {
     work.comm->pending.fetch_add(1);
@@ -82,7 +83,7 @@ class SoakServers : protected SoakCalls<V> {
 
   bool leave_open(Random& random, uint64_t times) {
     if (settings_.steady || !random.once_in(times)) return false;
-    told_.left_open.add();
+    reported_.left_open.add();
     return true;
   }
 
@@ -92,7 +93,7 @@ class SoakServers : protected SoakCalls<V> {
       proxy.started = true;
       if (random.once_in(64)) play_foreign(random);
       // Without a parent it is the context that counts, and that may be on its way out.
-      if (work.op == nullptr) (comm.context == nullptr ? told_.unfollowed : told_.unfollowed_maybe).add();
+      if (work.op == nullptr) (comm.context == nullptr ? reported_.unfollowed : reported_.unfollowed_maybe).add();
       Descriptor descriptor = Library::proxy_op(work.op, proxy.channel, comm.rank + 1, proxy.send, proxy.steps);
       descriptor.proxyOp.chunkSize = static_cast<int>(comm.number);
       proxy.handle = start(comm.context, descriptor, dig_up(random));
@@ -103,8 +104,8 @@ class SoakServers : protected SoakCalls<V> {
       advance_step(random, comm, proxy);
       return false;
     }
-    const bool steps_told = (work.latched & kUnderStep) != 0 && (V::kApiEvents || proxy.handle != nullptr);
-    if (steps_told && proxy.next_step < proxy.steps) {
+    const bool steps_reported = (work.latched & kUnderStep) != 0 && (V::kApiEvents || proxy.handle != nullptr);
+    if (steps_reported && proxy.next_step < proxy.steps) {
       void* parent = random.once_in(64) ? nullptr : proxy.handle;
       proxy.step = start(comm.context, Library::proxy_step(parent, proxy.next_step++));
       proxy.stage = 0;
@@ -112,7 +113,7 @@ class SoakServers : protected SoakCalls<V> {
     }
     if (proxy.handle == nullptr || leave_open(random, 500)) return true;
     stop(proxy.handle);
-    told_.proxy_ops.add();
+    reported_.proxy_ops.add();
     if (random.once_in(32)) stop(proxy.handle);
     if (random.once_in(32)) state(proxy.handle, kStateProxyOpInProgress);
     bury(random, proxy.handle);
@@ -132,7 +133,7 @@ class SoakServers : protected SoakCalls<V> {
     void* step = std::exchange(proxy.step, nullptr);
     if (leave_open(random, 300)) return;
     stop(step);
-    told_.proxy_steps.add();
+    reported_.proxy_steps.add();
     if (random.once_in(32)) stop(step);
     if (random.once_in(32)) state(step, kStateStepSendWait, 1);
     bury(random, step);
@@ -158,8 +159,8 @@ class SoakServers : protected SoakCalls<V> {
       if (!random.once_in(100)) state(kernel.handle, kStateKernelChStop, gpu_stop_ns);
     }
     stop(kernel.handle);
-    told_.kernels.add();
-    if (work.captured) told_.captured_kernels.add();
+    reported_.kernels.add();
+    if (work.captured) reported_.captured_kernels.add();
     if (random.once_in(32)) state(kernel.handle, kStateKernelChStop, 1);
     if (random.once_in(32)) stop(kernel.handle);
     bury(random, kernel.handle);

@@ -26,7 +26,7 @@ constexpr uint32_t kGraphGroup = 0x80000000;  // in the number of a group: its c
 // In the row of a group's handle: it is that of one call, and whether kernel events were asked for then. NCCL goes by
 // the mask that it saw at the call, for a captured graph for ever.
 constexpr uint32_t kOfCall = 2;
-constexpr uint32_t kCallToldKernels = 1;
+constexpr uint32_t kCallReportedKernels = 1;
 // It was captured into a graph whose other calls have no kernel events (detail.h). Its end tells that the graph moves;
 // its GPU time would pass for all the communication of its step.
 constexpr uint32_t kCallAlone = 4;
@@ -129,12 +129,13 @@ Tracker::Word Tracker::call_start(Word context, Word parent, bool p2p, bool grap
       table_.count_call(comm.row, p2p);
     }
   }
-  const uint32_t told = (detail_.in_force() & kEventKernelCh) != 0 ? kCallToldKernels : 0;
+  const uint32_t reported = (detail_.in_force() & kEventKernelCh) != 0 ? kCallReportedKernels : 0;
   const uint32_t alone = graph && !detail_.kernels_in_graphs() ? kCallAlone : 0;
   detail_.on_call(graph);
   const Handle group = unpacked(parent);
   if (group.kind != HandleKind::kGroup) return 0;
-  return Handle{HandleKind::kGroup, kOfCall | told | alone, group.position | (graph ? kGraphGroup : 0)}.packed(salt_);
+  return Handle{HandleKind::kGroup, kOfCall | reported | alone, group.position | (graph ? kGraphGroup : 0)}.packed(
+      salt_);
 }
 
 void Tracker::count_open_call(Call& call) {
@@ -173,7 +174,7 @@ InFlightTable::Ticket Tracker::ticket_of(const OpSlot& slot) {
           .position = slot.table_position,
           .entry = slot.table_entry,
           .p2p = slot.p2p != 0,
-          .end_is_seen = slot.kernels_told != 0};
+          .end_is_seen = slot.kernels_reported != 0};
 }
 
 Tracker::Word Tracker::op_start(Word context, const Op& op) {
@@ -186,11 +187,12 @@ Tracker::Word Tracker::op_start(Word context, const Op& op) {
   uint64_t head = op.head | static_cast<uint64_t>(handle.row) << 16;
   Handle group = unpacked(op.parent);
   const bool of_call = group.kind == HandleKind::kGroup && (group.row & kOfCall) != 0;
-  const bool kernels_asked = of_call ? (group.row & kCallToldKernels) != 0 : (detail_.in_force() & kEventKernelCh) != 0;
+  const bool kernels_asked =
+      of_call ? (group.row & kCallReportedKernels) != 0 : (detail_.in_force() & kEventKernelCh) != 0;
   OpPlaces* places = places_here(call, op_places_, spare_op_places_);
-  const bool kernels_told = kernels_asked && places != nullptr && (head >> 8 & kFlagCopyEngine) == 0;
-  const bool untimed = kernels_told && of_call && (group.row & kCallAlone) != 0;
-  if (!kernels_told || untimed) head |= uint64_t{kFlagUnseen} << 8;
+  const bool kernels_reported = kernels_asked && places != nullptr && (head >> 8 & kFlagCopyEngine) == 0;
+  const bool untimed = kernels_reported && of_call && (group.row & kCallAlone) != 0;
+  if (!kernels_reported || untimed) head |= uint64_t{kFlagUnseen} << 8;
   detail_.on_operation(op.bytes, now);
 
   if (group.kind == HandleKind::kGroup && (group.position & kGraphGroup) != 0) {
@@ -208,7 +210,7 @@ Tracker::Word Tracker::op_start(Word context, const Op& op) {
                                       .now_ns = now,
                                       .detail = op.detail,
                                       .p2p = p2p,
-                                      .end_is_seen = kernels_told ? uint64_t{1} : 0});
+                                      .end_is_seen = kernels_reported ? uint64_t{1} : 0});
   const uint32_t group_number = group.kind == HandleKind::kGroup ? group.position : 0;
   const uint64_t words[8] = {
       head,     now,       ticket.op_id,   seq,
@@ -219,7 +221,7 @@ Tracker::Word Tracker::op_start(Word context, const Op& op) {
   const auto claim = places->ops.claim([this](const OpSlot& old) { return nobody_waits_for(old); });
   if (claim.slot == nullptr) return refused(Refused::kNoSlot);
   OpSlot& slot = *claim.slot;
-  if (claim.evicted && slot.kernels_told != 0 && slot.completed == 0) {
+  if (claim.evicted && slot.kernels_reported != 0 && slot.completed == 0) {
     recorder_.count_refused(Refused::kCompletion);
     op_completed(slot);
   }
@@ -236,7 +238,7 @@ Tracker::Word Tracker::op_start(Word context, const Op& op) {
   slot.channels = static_cast<uint8_t>(op.detail >> 48);
   slot.enqueued = 0;
   slot.completed = 0;
-  slot.kernels_told = kernels_told ? 1 : 0;
+  slot.kernels_reported = kernels_reported ? 1 : 0;
   slot.untimed = untimed ? 1 : 0;
   places->ops.publish(claim);
   return Handle{HandleKind::kOp, call.lane().number, claim.position}.packed(salt_);
@@ -257,7 +259,7 @@ bool Tracker::owner_of(const OpSlot* slot, const Handle& handle, OpOwner& owner)
 // An operation that hangs keeps its place however many others its thread makes on other communicators; one whose end
 // was lost somewhere does not keep it for ever.
 bool Tracker::nobody_waits_for(const OpSlot& slot) {
-  if (slot.completed != 0 || slot.kernels_told == 0) return true;
+  if (slot.completed != 0 || slot.kernels_reported == 0) return true;
   return !is_live(slot.row, slot.epoch) || table_.overtaken(slot.row, slot.table_position);
 }
 
@@ -371,7 +373,7 @@ Tracker::Word Tracker::proxy_op_start(Word context, Word op, const ProxyOpFields
   slot.channel = fields.channelId;
   slot.send = fields.isSend != 0 ? 1 : 0;
   places->proxy_ops.publish(claim);
-  if (op_slot != nullptr && op_slot->kernels_told == 0) {
+  if (op_slot != nullptr && op_slot->kernels_reported == 0) {
     op_slot->proxy_ops_open.add(1);
     op_started(*op_slot, now);
   }
@@ -404,7 +406,7 @@ void Tracker::proxy_op_stop(Call& call, const Handle& handle) {
   if (op == 0) return;
   const Handle parent = unpacked(op);
   OpSlot* op_slot = find_op(parent);
-  if (op_slot == nullptr || op_slot->kernels_told != 0) return;
+  if (op_slot == nullptr || op_slot->kernels_reported != 0) return;
   if (op_slot->proxy_ops_open.add(-1) == 0) op_completed(*op_slot);
 }
 

@@ -121,8 +121,8 @@ class Tracker {
     Relaxed<uint8_t> channels;
     Relaxed<uint8_t> enqueued;  // NCCL has stopped the event: everything is handed to the GPU and the proxy
     Relaxed<uint8_t> completed;
-    Relaxed<uint8_t> kernels_told;  // kernel events were asked for when it was enqueued: its end will be seen
-    Relaxed<uint8_t> untimed;       // they show its end, but are not recorded: kCallAlone
+    Relaxed<uint8_t> kernels_reported;  // kernel events were asked for when it was enqueued: its end will be seen
+    Relaxed<uint8_t> untimed;           // they show its end, but are not recorded: kCallAlone
   };
   struct alignas(64) KernelSlot {
     std::atomic<uint64_t> key;

@@ -339,7 +339,7 @@ TEST(Detail, TheControlWordChangesWhatARunningProcessAsksForAndRunsOut) {
     void* context = host.init(1);
     const auto path = folder.files().at(0);
     CHILD_CHECK(host.mask() == 0x5E);
-    CHILD_CHECK(ask_detail(path, DetailWish{.mask = 0x06, .until_s = 100}).ok());
+    CHILD_CHECK(ask_detail(path, DetailRequest{.mask = 0x06, .until_s = 100}).ok());
     test_now = 2'000'000'000;
     host.play_collective(context, 0, 1, 0, 1);
     CHILD_CHECK(host.mask() == 0x06);
@@ -347,7 +347,7 @@ TEST(Detail, TheControlWordChangesWhatARunningProcessAsksForAndRunsOut) {
     test_now = 100'000'000'000;                 // whoever asked for it may have died
     host.play_collective(context, 2, 1, 0, 1);
     CHILD_CHECK(host.mask() == 0x5E);
-    CHILD_CHECK(ask_detail(path, DetailWish{.mask = 0, .until_s = 200}).ok());
+    CHILD_CHECK(ask_detail(path, DetailRequest{.mask = 0, .until_s = 200}).ok());
     test_now = 101'000'000'000;
     host.play_collective(context, 3, 1, 0, 1);
     CHILD_CHECK(host.mask() == 0x06);  // never less: nobody would look at the word again
@@ -366,10 +366,10 @@ TEST(Detail, TheControlWordChangesWhatARunningProcessAsksForAndRunsOut) {
 }
 
 TEST(Detail, AWordThatIsHalfWrittenIsNotObeyed) {
-  const DetailWish wish{.mask = 0x5E, .until_s = 0x12345678};
-  EXPECT_TRUE(DetailWish::from(wish.word(), 0));
-  for (int bit = 0; bit < 64; ++bit) EXPECT_FALSE(DetailWish::from(wish.word() ^ 1ULL << bit, 0)) << bit;
-  EXPECT_FALSE(DetailWish::from(wish.word(), 0x12345678ULL * 1'000'000'000));
+  const DetailRequest request{.mask = 0x5E, .until_s = 0x12345678};
+  EXPECT_TRUE(DetailRequest::from(request.word(), 0));
+  for (int bit = 0; bit < 64; ++bit) EXPECT_FALSE(DetailRequest::from(request.word() ^ 1ULL << bit, 0)) << bit;
+  EXPECT_FALSE(DetailRequest::from(request.word(), 0x12345678ULL * 1'000'000'000));
 }
 
 TEST(Detail, SmallOperationsThatComeFastAreSeenInAnEighthOfTheStepsAndThenWhole) {
@@ -485,7 +485,7 @@ TEST(Detail, OnRequestTransfersAloneAreSampledByTheStep) {
     auto step_begin = reinterpret_cast<void (*)(int64_t)>(::dlsym(capi, "lockstep_step_begin"));
     void* context = host.init(1);
     const std::string path = folder.files().at(0);
-    CHILD_CHECK(ask_detail(path, DetailWish{.mask = kDetailSampled, .until_s = 100'000}).ok());
+    CHILD_CHECK(ask_detail(path, DetailRequest{.mask = kDetailSampled, .until_s = 100'000}).ok());
     int with_transfers = 0;
     for (int64_t step = 0; step < 160; ++step) {
       step_begin(step);
@@ -626,7 +626,7 @@ TEST(Detail, WhereSharedMemoryIsSmallNoKernelEventsAreAskedForWhoeverWishesThem)
     use_test_clock(host);
     void* context = host.init(1, 8, 3);  // on two nodes
     CHILD_CHECK(host.mask() == 0x1E);
-    CHILD_CHECK(ask_detail(folder.files().at(0), DetailWish{.mask = kDetailFull, .until_s = 100}).ok());
+    CHILD_CHECK(ask_detail(folder.files().at(0), DetailRequest{.mask = kDetailFull, .until_s = 100}).ok());
     test_now = 2'000'000'000;
     host.play_collective(context, 0, 1, 1, 1);
     CHILD_CHECK(host.mask() == 0x1E);
@@ -754,15 +754,15 @@ TEST(Safe, SaysOnceInNcclsLogWhyItDoesNotRecord) {
 }
 
 TEST(Safe, AlmostFullSharedMemoryIsLeftToNccl) {
-  constexpr layout::Geometry kWished{layout::kLanesDefault, layout::kLaneRecordsDefault, layout::kCommsDefault};
-  const auto roomy = RecorderWriter::fitting(kWished, 1ULL << 30);
+  constexpr layout::Geometry kRequested{layout::kLanesDefault, layout::kLaneRecordsDefault, layout::kCommsDefault};
+  const auto roomy = RecorderWriter::fitting(kRequested, 1ULL << 30);
   ASSERT_TRUE(roomy.ok());
-  EXPECT_EQ(roomy->file_bytes(), kWished.file_bytes());
-  const auto docker = RecorderWriter::fitting(kWished, 64ULL << 20);  // a container's usual share
+  EXPECT_EQ(roomy->file_bytes(), kRequested.file_bytes());
+  const auto docker = RecorderWriter::fitting(kRequested, 64ULL << 20);  // a container's usual share
   ASSERT_TRUE(docker.ok());
   EXPECT_LE(docker->file_bytes(), 4ULL << 20);
   EXPECT_TRUE(docker->sane());
-  EXPECT_FALSE(RecorderWriter::fitting(kWished, 1ULL << 20).ok());
+  EXPECT_FALSE(RecorderWriter::fitting(kRequested, 1ULL << 20).ok());
 }
 
 TEST(Safe, ThousandsOfCommunicatorsAtOnceAreFollowedAsFarAsTheTableGoesAndTheRestIsCounted) {

@@ -20,7 +20,7 @@ enum class OwnMetric : uint8_t {
   kSourceFailures,
   kSeries,
   kReadings,
-  kPointsTold,
+  kPointsReported,
   kPointsUnchanged,
   kReadingsRefused,
   kTracedSteps,

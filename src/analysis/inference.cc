@@ -44,7 +44,7 @@ Quantiles quantiles_of(std::vector<double> values) {
   return out;
 }
 
-struct Told {  // by the requests, in seconds
+struct Reported {  // by the requests, in seconds
   std::vector<double> ttft, tpot, e2e, queue, prefill, decode;
 };
 
@@ -52,7 +52,7 @@ void add(std::vector<double>& values, std::optional<double> value) {
   if (value) values.push_back(*value);
 }
 
-void add_request(const StoredSpan& item, Told& told, InferenceReport& report) {
+void add_request(const StoredSpan& item, Reported& reported, InferenceReport& report) {
   const Attributes& attributes = item.span.attributes;
   const std::optional<double> ttft = seconds_of(attributes, "time_to_first_token");
   const std::optional<double> e2e = seconds_of(attributes, "e2e");
@@ -64,13 +64,13 @@ void add_request(const StoredSpan& item, Told& told, InferenceReport& report) {
   ++report.requests;
   report.prompt_tokens += number_of(attributes, "gen_ai.usage.prompt_tokens").value_or(0);
   report.completion_tokens += completion;
-  add(told.ttft, ttft);
-  add(told.e2e, e2e);
-  add(told.queue, queue);
-  add(told.prefill, prefill);
-  add(told.decode, decode);
+  add(reported.ttft, ttft);
+  add(reported.e2e, e2e);
+  add(reported.queue, queue);
+  add(reported.prefill, prefill);
+  add(reported.decode, decode);
   if (completion > 1 && (decode || (e2e && ttft)))
-    told.tpot.push_back(std::max(0.0, decode ? *decode : *e2e - *ttft) / (completion - 1));
+    reported.tpot.push_back(std::max(0.0, decode ? *decode : *e2e - *ttft) / (completion - 1));
   report.slowest.push_back({item.span.trace_id, item.span.start_unix_ns, ttft.value_or(0), queue.value_or(0),
                             prefill.value_or(0), e2e.value_or(0)});
 }
@@ -248,18 +248,18 @@ InferenceReport inference_report(const SpanStore& spans, const MetricReader& met
   query.limit = kRequestsMost;
   const Page<TraceSummary> page = spans.search(query);
   report.cut = page.total > page.items.size();
-  Told told;
+  Reported reported;
   for (const TraceSummary& trace : page.items) {
-    for (const StoredSpan& item : trace.matching) add_request(item, told, report);
+    for (const StoredSpan& item : trace.matching) add_request(item, reported, report);
   }
   std::stable_sort(report.slowest.begin(), report.slowest.end(),
                    [](const SlowRequest& a, const SlowRequest& b) { return a.ttft_s > b.ttft_s; });
-  report.ttft_s = quantiles_of(std::move(told.ttft));
-  report.tpot_s = quantiles_of(std::move(told.tpot));
-  report.e2e_s = quantiles_of(std::move(told.e2e));
-  report.queue_s = quantiles_of(std::move(told.queue));
-  report.prefill_s = quantiles_of(std::move(told.prefill));
-  report.decode_s = quantiles_of(std::move(told.decode));
+  report.ttft_s = quantiles_of(std::move(reported.ttft));
+  report.tpot_s = quantiles_of(std::move(reported.tpot));
+  report.e2e_s = quantiles_of(std::move(reported.e2e));
+  report.queue_s = quantiles_of(std::move(reported.queue));
+  report.prefill_s = quantiles_of(std::move(reported.prefill));
+  report.decode_s = quantiles_of(std::move(reported.decode));
   if (report.requests > 0) report.source = "spans";
   report.sentence = sentence_of_spans(report);
   if (report.slowest.size() > kSlowestShown) report.slowest.resize(kSlowestShown);

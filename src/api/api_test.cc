@@ -56,7 +56,7 @@ class ApiTest : public ::testing::Test {
     Result<std::unique_ptr<StateStore>> state = open_sqlite_state_store(folder_.path() + "/state.sqlite");
     ASSERT_TRUE(state.ok());
     state_ = std::move(*state);
-    feedback_ = std::make_unique<FeedbackBook>(*state_, counters_, nullptr);
+    feedback_ = std::make_unique<FeedbackStore>(*state_, counters_, nullptr);
     // 4 ranks on 2 hosts, steps 0 to 9. Rank 2 computes 30 ms longer, so the others wait 30 ms for it.
     for (int64_t step = 0; step < 10; ++step) {
       for (int32_t rank = 0; rank < 4; ++rank) {
@@ -159,7 +159,7 @@ class ApiTest : public ::testing::Test {
   TestDiagnosis diagnosis_;
   std::atomic<bool> ready_{true};
   std::function<DetailAsked(const JobInfo&, const DetailRequest&)> ask_detail_;
-  std::unique_ptr<FeedbackBook> feedback_;
+  std::unique_ptr<FeedbackStore> feedback_;
   Readiness* readiness_ = nullptr;
   std::string body_;
   std::vector<std::pair<std::string, std::string>> headers_;
@@ -323,15 +323,15 @@ TEST_F(ApiTest, MfuSaysWhatIsMissingOrStepsDownToWhatWasAchieved) {
   expect_error("/api/jobs/nobody/mfu", "", 404, "nobody");
 }
 
-TEST_F(ApiTest, ARankShowsTheNumbersOfAStepAndItsMfuWhereFlopsAndPeakWereTold) {
+TEST_F(ApiTest, ARankShowsTheNumbersOfAStepAndItsMfuWhereFlopsAndPeakWereReported) {
   StepSummary step = step_of(0, false);
   step.duration_ns = 100'000'000;
   step.scalars = {{"flops", 3e12}, {"learning_rate", 1e-5}, {"loss", 2.5}, {"peak_flops", 60e12}};
   steps_.append_step(identity_of(0, "told"), step, clock_.unix_ns());
-  element told = json("/api/jobs/told/ranks/0")["steps"].at(0);
-  EXPECT_EQ(number(told["scalars"]["loss"]), 2.5);
-  EXPECT_EQ(number(told["scalars"]["learning_rate"]), 1e-5);
-  EXPECT_NEAR(number(told["mfu"]), 0.5, 1e-9);
+  element reported = json("/api/jobs/told/ranks/0")["steps"].at(0);
+  EXPECT_EQ(number(reported["scalars"]["loss"]), 2.5);
+  EXPECT_EQ(number(reported["scalars"]["learning_rate"]), 1e-5);
+  EXPECT_NEAR(number(reported["mfu"]), 0.5, 1e-9);
   EXPECT_TRUE(json("/api/jobs/llama-70b/ranks/0")["steps"].at(0)["mfu"].is_null()) << "nobody told";
 }
 
@@ -384,7 +384,7 @@ TEST_F(ApiTest, WhatAPersonSaysOfAVerdictIsKeptShownAndCanBeTakenBack) {
   EXPECT_EQ(said["at_unix_ns"].get_int64().value(), clock_.unix_ns());
   // The last word counts, and is there after a restart.
   ASSERT_EQ(post("/api/verdicts/" + id + "/feedback", R"({"right": true})").status, 200);
-  feedback_ = std::make_unique<FeedbackBook>(*state_, counters_, nullptr);
+  feedback_ = std::make_unique<FeedbackStore>(*state_, counters_, nullptr);
   EXPECT_TRUE(json("/api/verdicts/" + id)["feedback"]["right"].get_bool().value());
   EXPECT_EQ(text(json("/api/verdicts/" + id)["feedback"]["cause"]), "");
   ASSERT_EQ(post("/api/verdicts/" + id + "/feedback", R"({"right": null})").status, 200);

@@ -13,10 +13,10 @@
 #include "base/clock.h"
 #include "base/counters.h"
 #include "base/memory_budget.h"
-#include "control/detail_asker.h"
+#include "control/detail_requester.h"
 #include "diagnosis/verdict_source.h"
 #include "ingest/scrape/scrape_target.h"
-#include "store/feedback_book.h"
+#include "store/feedback_store.h"
 #include "store/metric_reader.h"
 #include "store/metrics/metric_engine.h"
 #include "store/span_store.h"
@@ -37,7 +37,7 @@ struct ApiContext {
   const VerdictSource& diagnosis;
   const Counters& counters;
   const Clock& clock;
-  const std::atomic<bool>& ready;  // every door is open and recovery is done
+  const std::atomic<bool>& ready;  // every receiver is open and recovery is done
   std::string web_folder;          // empty: no web UI
   // Asks the agents for a step after the fact; empty: nobody can be asked. Thread-safe.
   std::function<DetailAsked(const JobInfo&, const DetailRequest&)> ask_detail = {};
@@ -48,9 +48,9 @@ struct ApiContext {
   std::function<CardinalityReport(size_t top)> cardinality = {};  // empty: not known. Thread-safe
   MetricEngine* metric_admin = nullptr;  // may be told to delete and to copy; nullptr: nobody may
   std::function<std::vector<ScrapeTarget>()> scrape_targets = {};  // empty: nothing is scraped. Thread-safe
-  MemoryBudget* memory = nullptr;    // where queries take theirs from; nullptr: no limit for all together. Thread-safe
-  FeedbackBook* feedback = nullptr;  // what people say of verdicts; nullptr: not taken here
-  Readiness* readiness = nullptr;    // asked once `ready` is set; nullptr: nothing else is checked
+  MemoryBudget* memory = nullptr;     // where queries take theirs from; nullptr: no limit for all together. Thread-safe
+  FeedbackStore* feedback = nullptr;  // what people say of verdicts; nullptr: not taken here
+  Readiness* readiness = nullptr;     // asked once `ready` is set; nullptr: nothing else is checked
 };
 
 }  // namespace lockstep

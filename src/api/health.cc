@@ -1,4 +1,4 @@
-// GET /healthz: alive. GET /readyz: every door is open, recovery is done and every check of readiness.h is well.
+// GET /healthz: alive. GET /readyz: every receiver is open, recovery is done and every check of readiness.h is well.
 #include "api/answer.h"
 #include "api/endpoints.h"
 #include "api/readiness.h"

@@ -33,7 +33,7 @@ HttpResponse get_metrics(const ApiContext& context, const ApiRequest& request) {
   json.begin_object().key("series").begin_array();
   for (const std::string& stored : stored_names(known, name)) {
     // A histogram's parts are told of under its own name.
-    const auto told = std::find_if(known.begin(), known.end(), [&](const MetricMetadata& one) {
+    const auto reported = std::find_if(known.begin(), known.end(), [&](const MetricMetadata& one) {
       const std::string_view part = std::string_view(stored).substr(std::min(one.name.size(), stored.size()));
       return stored.starts_with(one.name) && (part.empty() || part == "_bucket" || part == "_sum" || part == "_count");
     });
@@ -43,8 +43,8 @@ HttpResponse get_metrics(const ApiContext& context, const ApiRequest& request) {
       ++shown;
       json.begin_object().field("name", series.name).key("labels").begin_object();
       for (const auto& [label, value] : series.labels) json.field(label, value);
-      json.end_object().field("kind", told == known.end() ? "" : told->type);
-      json.field("unit", told == known.end() ? "" : told->unit).key("points").begin_array();
+      json.end_object().field("kind", reported == known.end() ? "" : reported->type);
+      json.field("unit", reported == known.end() ? "" : reported->unit).key("points").begin_array();
       for (const NamedSample& sample : series.samples)
         json.begin_array().number(sample.time_unix_ns).number(sample.value).end_array();
       json.end_array().end_object();

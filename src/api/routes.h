@@ -29,7 +29,7 @@ struct Route {
   const char* help;
   HttpResponse (*handler)(const ApiContext&, const ApiRequest&);
   const char* method = "GET";
-  bool takes_turns = false;    // may take long: answered by QueryTurns, a few at a time
+  bool takes_turns = false;    // may take long: answered by QueryScheduler, a few at a time
   bool changes_state = false;  // anything but reading: no page of another site may ask for it (net/cross_site.h)
 };
 std::span<const Route> routes();

@@ -55,7 +55,7 @@ void Applier::tell(const Call& call) {
     try {
       call(*subscriber);
     } catch (const std::exception& failure) {
-      if (counters_.add("lockstep_apply_subscriber_failures_total"); failures_told_++ < kFailuresToldMax)
+      if (counters_.add("lockstep_apply_subscriber_failures_total"); failures_reported_++ < kFailuresReportedMax)
         LOCKSTEP_LOG_ERROR("apply", "a subscriber failed: %s; it misses that record, the others have it",
                            failure.what());
     }
@@ -113,7 +113,7 @@ void Applier::apply_batch(Signal signal, Batch batch, int64_t received_unix_ns, 
           applied = apply_event(record, resource, received_unix_ns);
         } catch (const std::exception& failure) {  // the batch is of others as well
           applied.refused = "failed";
-          if (failures_told_++ < kFailuresToldMax)
+          if (failures_reported_++ < kFailuresReportedMax)
             LOCKSTEP_LOG_ERROR("apply", "record %llu of the log: its %.40s failed: %s; the rest of it is applied",
                                static_cast<unsigned long long>(log_sequence), record.event_name.c_str(),
                                failure.what());
@@ -165,12 +165,12 @@ Applier::Applied Applier::apply_event(const LogRecord& record, const std::shared
   if (!is_ours) {
     std::string_view host = find_string(*resource, "host.name");
     if (!is_node_event(event) || host.empty() || host.size() > kIdentityTextMax) return {};
-    Result<NodeEvent> told = node_event_from_record(record);
-    if (!told.ok()) {
+    Result<NodeEvent> reported = node_event_from_record(record);
+    if (!reported.ok()) {
       // Other programs may use such names too: theirs are no business of ours.
       return {.refused = find_string(*resource, "service.name") == "lockstep-agent" ? "malformed" : nullptr};
     }
-    tell([&](StoreSubscriber& subscriber) { subscriber.on_node_event(host, *told, received_unix_ns); });
+    tell([&](StoreSubscriber& subscriber) { subscriber.on_node_event(host, *reported, received_unix_ns); });
     return {};
   }
   Result<Identity> identity = identity_from_resource(*resource);

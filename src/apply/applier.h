@@ -1,8 +1,8 @@
-// Turns a decoded batch into appends to the stores and then tells the subscribers. The same code runs when a door has
-// accepted a batch and when the durable log is replayed, so both give the same stores.
+// Turns a decoded batch into appends to the stores and then tells the subscribers. The same code runs when a receiver
+// has accepted a batch and when the durable log is replayed, so both give the same stores.
 //
-// Metrics: subscribers hear of them; they are stored by their own doors (ingest/otlp/metric_mapping.h), whose store has
-// a log
+// Metrics: subscribers hear of them; they are stored by their own receivers (ingest/otlp/metric_mapping.h), whose store
+// has a log
 //   of its own.
 // Logs: Lockstep's events (model/events.h) become rows; every record is also kept as a log record. A record that has a
 //   Lockstep event name and cannot be read as one is counted, and kept as a log record only. Of a job's attempts one
@@ -74,7 +74,7 @@ class Applier {
   template <typename Call>
   void tell(const Call& call);
   struct OneRecord;
-  static constexpr int kFailuresToldMax = 100;  // the rest are counted
+  static constexpr int kFailuresReportedMax = 100;  // the rest are counted
 
   StepStore& steps_;
   SpanStore& spans_;
@@ -83,7 +83,7 @@ class Applier {
   std::vector<StoreSubscriber*> subscribers_;
   std::atomic<uint64_t> applied_through_{0};
   JobAttempts attempts_;
-  int failures_told_ = 0;
+  int failures_reported_ = 0;
   std::mutex mutex_;  // one batch at a time
 };
 

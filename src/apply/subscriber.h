@@ -2,8 +2,8 @@
 //
 // Called by the Applier after the store has the record, in the order of the durable log, from one thread at a time. A
 // subscriber must not call back into the Applier; it may read the stores. Records may come twice (at-least-once
-// delivery). During recovery the same calls are made with the times the records were first received. Thread rule: calls
-// are serialised by the Applier; what else a subscriber offers is its own business.
+// delivery). During recovery the same calls are made with the times the records were first received.
+// Thread rule: calls are serialised by the Applier; what else a subscriber offers is its own business.
 #pragma once
 
 #include <cstdint>

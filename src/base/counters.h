@@ -30,7 +30,7 @@ class Counters {
  public:
   explicit Counters(std::span<const CounterDescriptor> table) : table_(table) {}
 
-  // labels: Prometheus label text without braces, e.g. `door="otlp_http",reason="too_large"`; at most kLabelSetsMax
+  // labels: Prometheus label text without braces, e.g. `receiver="otlp_http",reason="too_large"`; at most kLabelSetsMax
   // sets per name, further ones are counted under labels="other". Keep the reference if you are hot: it stays valid as
   // long as the Counters. A name that is not in the table ends the process.
   std::atomic<int64_t>& at(std::string_view name, std::string_view labels = "");

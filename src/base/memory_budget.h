@@ -135,7 +135,8 @@ class MemoryLease {
   bool refused_ = false;
 };
 
-// What many small holders have together, taken in steps and given back as they leave. Thread rule: Confined.
+// What many small holders have together, taken in steps and given back as they leave.
+// Thread rule: Confined.
 class MemoryPool {
  public:
   MemoryPool(MemoryBudget* budget, MemoryUse use) : budget_(budget), use_(use) {}

@@ -3,8 +3,9 @@
 // or build an object (GLOBAL, REDUCE, BUILD and their like) is refused with one line, and so is anything cut or odd.
 //
 // Protocols 2 to 5. Values may be shared, as in the pickle: a list that stands in two places is one list, and a list
-// may even hold itself, so whoever walks a value by recursion has to bound it. Limits: PickleLimits. Memory is bounded
-// by them, and time is linear in the bytes. Thread rule: Immutable once parsed.
+// may even hold itself, so whoever walks a value by recursion has to bound it.
+// Limits: PickleLimits. Memory is bounded by them, and time is linear in the bytes.
+// Thread rule: Immutable once parsed.
 #pragma once
 
 #include <cstddef>

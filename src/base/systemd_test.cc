@@ -14,7 +14,7 @@
 namespace lockstep {
 namespace {
 
-TEST(Systemd, IsToldWhereItListensAndElseNothingHappens) {
+TEST(Systemd, IsReportedWhereItListensAndElseNothingHappens) {
   unsetenv("NOTIFY_SOCKET");
   EXPECT_FALSE(systemd_notify("READY=1"));
   const testing::TemporaryFolder folder;

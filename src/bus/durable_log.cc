@@ -419,14 +419,14 @@ void SegmentLog::close_segment() {
 
 void SegmentLog::drop_old_segments() {
   uint64_t sealed = options_.sealed_through ? 0 : UINT64_MAX;
-  bool told = false;
+  bool reported = false;
   while (total_bytes_ > options_.total_bytes_max &&
          segments_.size() > 1) {  // the newest always stays: it knows the sequence
     const Segment& oldest = segments_.front();
     const uint64_t last = segments_[1].first_sequence - 1;
     if (sealed < last) sealed = options_.sealed_through();
-    if (sealed < last && !told && options_.seal) {
-      told = true;
+    if (sealed < last && !reported && options_.seal) {
+      reported = true;
       options_.seal();
       sealed = options_.sealed_through();
     }

@@ -259,25 +259,25 @@ TEST_F(DurableLogTest, HasTheStoresWriteOutWhatTheyHaveBeforeASegmentGoes) {
   EXPECT_LE(counters_.value("lockstep_log_bytes"), 8000);
 }
 
-TEST_F(DurableLogTest, WhatTheStoresCannotWriteOutIsToldWhenItsSegmentGoes) {
+TEST_F(DurableLogTest, WhatTheStoresCannotWriteOutIsReportedWhenItsSegmentGoes) {
   LogOptions options;
   options.total_bytes_max = 8000;
   int seals = 0;
-  uint64_t told = 0, last_told = 0;
+  uint64_t reported = 0, last_reported = 0;
   options.sealed_through = [] { return uint64_t{3}; };
   options.seal = [&] { ++seals; };  // to no avail
   options.dropped_unsealed = [&](uint64_t first, uint64_t last) {
-    EXPECT_EQ(first, last_told == 0 ? 4 : last_told + 1);  // up to 3 is in files
-    last_told = last;
-    told += last - first + 1;
+    EXPECT_EQ(first, last_reported == 0 ? 4 : last_reported + 1);  // up to 3 is in files
+    last_reported = last;
+    reported += last - first + 1;
   };
   auto log = open(options);
   for (int i = 0; i < 100; ++i) ASSERT_TRUE(log->append(RecordKind::kOtlpLogs, i, std::string(400, 'x')).ok());
   EXPECT_LE(counters_.value("lockstep_log_bytes"), 8000);  // the disk is not filled
   EXPECT_GT(seals, 0);
-  EXPECT_GT(told, 0u);
-  EXPECT_EQ(counters_.value("lockstep_log_unsealed_records_dropped_total"), static_cast<int64_t>(told));
-  EXPECT_EQ(replay(*log).front().sequence, last_told + 1);
+  EXPECT_GT(reported, 0u);
+  EXPECT_EQ(counters_.value("lockstep_log_unsealed_records_dropped_total"), static_cast<int64_t>(reported));
+  EXPECT_EQ(replay(*log).front().sequence, last_reported + 1);
 }
 
 TEST_F(DurableLogTest, ALogThatIsTooLongAtStartIsReadWholeBeforeItIsCut) {

@@ -1,8 +1,8 @@
-// The in-process durable log: what a door has acknowledged is in here, on disk, and everything behind it (stores,
+// The in-process durable log: what a receiver has acknowledged is in here, on disk, and everything behind it (stores,
 // diagnosis) can be rebuilt from it after a crash.
 //
 // append() returns once the record is synced to disk (group commit: callers that come together share one fsync), so a
-// door may acknowledge right after. Records are read back in the order in which they were appended.
+// receiver may acknowledge right after. Records are read back in the order in which they were appended.
 // On error: a record that append() refused is not there after a restart; only where the disk did not let it be taken
 // back, and the process ended before another record was accepted, it may be. A torn tail (crash during a write) is cut
 // off and counted when the log is opened; records before it are intact (checksummed).

@@ -23,7 +23,7 @@
 
 #include "base/clock.h"
 #include "base/counters.h"
-#include "control/detail_asker.h"
+#include "control/detail_requester.h"
 #include "net/http_server.h"
 
 namespace lockstep {
@@ -36,7 +36,7 @@ struct AgentCommandsOptions {
   int64_t expire_ns = 60'000'000'000;
 };
 
-class AgentCommands final : public DetailAsker, public StackAsker {
+class AgentCommands final : public DetailRequester, public StackRequestSender {
  public:
   static constexpr size_t kHostsMax = 64;  // of one agent
 

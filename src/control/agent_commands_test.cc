@@ -30,14 +30,14 @@ struct AgentCommandsTest : ::testing::Test {
   AgentCommands commands{{.per_host_max = 4, .commands_max = 6, .waiting_max = 2}, clock, counters};
 
   static DetailRequest request(int64_t step) { return {"job", 0, step, step, {1, 2}}; }
-  static std::shared_ptr<TestResponder> poll(AgentCommands& door, const std::string& query,
+  static std::shared_ptr<TestResponder> poll(AgentCommands& receiver, const std::string& query,
                                              const std::string& method = "GET") {
     auto responder = std::make_shared<TestResponder>();
     ServerRequest http;
     http.method = method;
     http.path = kCommandsPath;
     http.query = query;
-    door.poll(http, responder);
+    receiver.poll(http, responder);
     return responder;
   }
   std::shared_ptr<TestResponder> poll(const std::string& query) { return poll(commands, query); }
@@ -108,7 +108,7 @@ TEST_F(AgentCommandsTest, ACursorOfAnEarlierServerMeansThatEverythingIsNew) {
   EXPECT_EQ(list_of(*poll(next, "host=a&after=" + cursor)).details, std::vector<DetailRequest>{request(2)});
 }
 
-TEST_F(AgentCommandsTest, WhoeverWaitsInVainIsToldSoAfterAWhile) {
+TEST_F(AgentCommandsTest, WhoeverWaitsInVainIsReportedSoAfterAWhile) {
   auto waits = poll("host=a");
   clock.advance(24 * kSecond);
   commands.tick();

@@ -15,8 +15,8 @@
 // that are open then count as asked for.
 // Limits: kJobsMax jobs, the one heard of longest ago is forgotten; steps that are kStepsOpenMax behind the newest are
 // judged as they are. A job that goes on at smaller step numbers (from a checkpoint) is followed there after a few
-// steps. Counts: lockstep_detail_asks_total by reason, lockstep_detail_asks_left_out_total by reason. Thread rule:
-// Thread-safe.
+// steps. Counts: lockstep_detail_asks_total by reason, lockstep_detail_asks_left_out_total by reason.
+// Thread rule: Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -30,7 +30,7 @@
 
 #include "apply/subscriber.h"
 #include "base/counters.h"
-#include "control/detail_asker.h"
+#include "control/detail_requester.h"
 #include "model/verdict.h"
 #include "store/step_store.h"
 
@@ -53,7 +53,7 @@ class TailSampler final : public StoreSubscriber {
   static constexpr size_t kAskedMax = 256;  // steps of a job that are remembered as asked for
   static constexpr int64_t kWarmUpSteps = 2;
 
-  TailSampler(const StepStore& steps, DetailAsker& asker, Counters& counters)
+  TailSampler(const StepStore& steps, DetailRequester& asker, Counters& counters)
       : steps_(steps), asker_(asker), counters_(counters) {}
 
   void on_attempt_back(const std::string& job_id, int64_t attempt) override;
@@ -90,7 +90,7 @@ class TailSampler final : public StoreSubscriber {
     std::map<std::string, std::vector<int32_t>> verdicts;  // id -> culprit ranks
     uint64_t heard = 0;
   };
-  struct Wish {
+  struct DetailNeed {
     std::string job_id;
     int64_t from_step;
     int64_t to_step;
@@ -99,11 +99,11 @@ class TailSampler final : public StoreSubscriber {
     bool verdict = false;  // ranks are culprits, to be completed by peers and median ranks
   };
 
-  void judge(const std::string& job_id, Job& job, int64_t step, std::vector<Wish>& wishes);
-  void fulfil(const Wish& wish, int64_t now_unix_ns);
+  void judge(const std::string& job_id, Job& job, int64_t step, std::vector<DetailNeed>& requests);
+  void issue(const DetailNeed& request, int64_t now_unix_ns);
 
   const StepStore& steps_;
-  DetailAsker& asker_;
+  DetailRequester& asker_;
   Counters& counters_;
 
   std::mutex mutex_;

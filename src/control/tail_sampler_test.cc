@@ -16,7 +16,7 @@ using testing::MadeUpJob;
 using testing::RankPlan;
 using testing::StepPlan;
 
-struct TestAsker final : DetailAsker {
+struct TestAsker final : DetailRequester {
   struct One {
     std::string host;
     DetailRequest request;

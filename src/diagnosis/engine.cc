@@ -9,9 +9,9 @@
 #include "base/text.h"
 #include "diagnosis/detectors/registry.h"
 #include "diagnosis/detectors/transport/transport.h"
+#include "diagnosis/phrasing.h"
 #include "diagnosis/roles.h"
 #include "diagnosis/signals/explain_finding.h"
-#include "diagnosis/words.h"
 
 namespace lockstep {
 namespace {
@@ -39,14 +39,14 @@ std::string fill_in(std::string text, std::string_view mark, const std::string& 
 
 // What a finding is about as the detector has it, before anybody explains it: own-time findings of one rank are one
 // trouble, whatever layer the newest numbers point at; so are its links.
-const char* trouble_of(const Finding& finding) {
+const char* fault_class_of(const Finding& finding) {
   return finding.layer == Layer::kLink || finding.layer == Layer::kNic || finding.layer == Layer::kSwitch ? "net"
                                                                                                           : "own";
 }
 
 std::string key_of(const Finding& finding) {
   std::string key =
-      to_text(finding.kind) + std::string("/") + (finding.trouble.empty() ? trouble_of(finding) : finding.trouble);
+      to_text(finding.kind) + std::string("/") + (finding.trouble.empty() ? fault_class_of(finding) : finding.trouble);
   if (!finding.subject.empty()) return key + "/" + finding.subject;
   for (int32_t rank : finding.ranks) key += format("/%d", rank);
   return key;
@@ -78,7 +78,7 @@ void join_in_the_fabric(std::vector<Finding>& findings) {
 
 }  // namespace
 
-Engine::Job& Engine::job_of(const Identity& identity) {
+DiagnosisEngine::Job& DiagnosisEngine::job_of(const Identity& identity) {
   if (jobs_.size() >= kJobsMax && !jobs_.contains(identity.job_id)) {
     jobs_.erase(std::min_element(jobs_.begin(), jobs_.end(),
                                  [](const auto& a, const auto& b) { return a.second.heard < b.second.heard; }));
@@ -91,7 +91,7 @@ Engine::Job& Engine::job_of(const Identity& identity) {
 }
 
 // A restart begins anew; what was confirmed before is kept as cleared.
-Engine::Job& Engine::begin_attempt(const std::string& job_id, int64_t attempt, bool same_size) {
+DiagnosisEngine::Job& DiagnosisEngine::begin_attempt(const std::string& job_id, int64_t attempt, bool same_size) {
   Job& job = jobs_[job_id];
   std::vector<Tracked> kept;
   for (Tracked& tracked : job.tracked) {
@@ -110,19 +110,19 @@ Engine::Job& Engine::begin_attempt(const std::string& job_id, int64_t attempt, b
   return fresh;
 }
 
-void Engine::on_attempt_back(const std::string& job_id, int64_t attempt) {
+void DiagnosisEngine::on_attempt_back(const std::string& job_id, int64_t attempt) {
   std::lock_guard lock(mutex_);
   auto found = jobs_.find(job_id);
   if (found != jobs_.end() && found->second.attempt > attempt) begin_attempt(job_id, attempt, true);
 }
 
-Engine::Job& Engine::heard(Job& job) {
+DiagnosisEngine::Job& DiagnosisEngine::heard(Job& job) {
   job.dirty = true;
   job.heard = ++records_;
   return job;
 }
 
-void Engine::on_step(const Identity& identity, const StepSummary& summary, int64_t received_unix_ns) {
+void DiagnosisEngine::on_step(const Identity& identity, const StepSummary& summary, int64_t received_unix_ns) {
   std::lock_guard lock(mutex_);
   Job& job = job_of(identity);
   if (identity.attempt < job.attempt) return;
@@ -130,7 +130,7 @@ void Engine::on_step(const Identity& identity, const StepSummary& summary, int64
   job.window.add_step(identity, summary);
 }
 
-void Engine::on_status(const Identity& identity, const RankStatus& status, int64_t) {
+void DiagnosisEngine::on_status(const Identity& identity, const RankStatus& status, int64_t) {
   std::lock_guard lock(mutex_);
   Job& job = job_of(identity);
   if (identity.attempt < job.attempt) return;
@@ -138,13 +138,13 @@ void Engine::on_status(const Identity& identity, const RankStatus& status, int64
   job.status[identity.rank] = status;
 }
 
-void Engine::on_comm(const Identity& identity, const CommInit& comm, int64_t) {
+void DiagnosisEngine::on_comm(const Identity& identity, const CommInit& comm, int64_t) {
   std::lock_guard lock(mutex_);
   Job& job = job_of(identity);
   if (identity.attempt >= job.attempt) job.window.add_comm(identity, comm);
 }
 
-void Engine::on_rank_started(const Identity& identity, int64_t) {
+void DiagnosisEngine::on_rank_started(const Identity& identity, int64_t) {
   std::lock_guard lock(mutex_);
   Job& job = job_of(identity);
   if (identity.attempt < job.attempt) return;
@@ -152,7 +152,7 @@ void Engine::on_rank_started(const Identity& identity, int64_t) {
   job.ended.erase(identity.rank);
 }
 
-void Engine::on_rank_ended(const Identity& identity, bool clean, int64_t) {
+void DiagnosisEngine::on_rank_ended(const Identity& identity, bool clean, int64_t) {
   std::lock_guard lock(mutex_);
   Job& job = job_of(identity);
   if (identity.attempt < job.attempt) return;
@@ -161,7 +161,7 @@ void Engine::on_rank_ended(const Identity& identity, bool clean, int64_t) {
   if (clean) job.status.erase(identity.rank);
 }
 
-void Engine::on_stack(const Identity& identity, const RankStack& stack, int64_t) {
+void DiagnosisEngine::on_stack(const Identity& identity, const RankStack& stack, int64_t) {
   std::lock_guard lock(mutex_);
   Job& job = job_of(identity);
   if (identity.attempt < job.attempt) return;
@@ -169,7 +169,7 @@ void Engine::on_stack(const Identity& identity, const RankStack& stack, int64_t)
   job.stacks[identity.rank] = stack;
 }
 
-void Engine::on_dump(const Identity& identity, const FlightDump& dump, int64_t) {
+void DiagnosisEngine::on_dump(const Identity& identity, const FlightDump& dump, int64_t) {
   std::lock_guard lock(mutex_);
   Job& job = job_of(identity);
   if (identity.attempt < job.attempt) return;
@@ -177,17 +177,18 @@ void Engine::on_dump(const Identity& identity, const FlightDump& dump, int64_t) 
   job.dumps[identity.rank] = dump;
 }
 
-void Engine::on_metrics(const Attributes& resource, std::span<const MetricPoint> points, int64_t received_unix_ns) {
+void DiagnosisEngine::on_metrics(const Attributes& resource, std::span<const MetricPoint> points,
+                                 int64_t received_unix_ns) {
   signals_.on_metrics(resource, points, received_unix_ns);
 }
 
-void Engine::on_node_event(std::string_view host, const NodeEvent& event, int64_t received_unix_ns) {
+void DiagnosisEngine::on_node_event(std::string_view host, const NodeEvent& event, int64_t received_unix_ns) {
   signals_.on_node_event(host, event, received_unix_ns);
 }
 
 // What the nodes of culprit and peers say decides layer and cause. A verdict is not confirmed before they had the time
 // to say it.
-bool Engine::explain(const Job& job, Finding& finding, int64_t now_unix_ns) const {
+bool DiagnosisEngine::explain(const Job& job, Finding& finding, int64_t now_unix_ns) const {
   if (finding.instead != nullptr) {
     Finding instead = *finding.instead;
     if (explain(job, instead, now_unix_ns)) {
@@ -196,7 +197,7 @@ bool Engine::explain(const Job& job, Finding& finding, int64_t now_unix_ns) cons
     }
     finding.instead = nullptr;
   }
-  finding.trouble = trouble_of(finding);
+  finding.trouble = fault_class_of(finding);
   FindingContext context;
   context.now_unix_ns = now_unix_ns;
   const JobWindow& window = job.window;
@@ -249,8 +250,8 @@ bool Engine::explain(const Job& job, Finding& finding, int64_t now_unix_ns) cons
     if (!whole_job || finding.layer == layer) finding.sure |= finding.sure_with_signals;
     finding.only_with_signals = false;
   }
-  const bool told = !context.culprits.empty() && signals_.last_heard_unix_ns(context.culprits.front().host) > 0;
-  if (finding.kind == VerdictKind::kSlow && finding.sure && told && !explanation.by_signals &&
+  const bool reported = !context.culprits.empty() && signals_.last_heard_unix_ns(context.culprits.front().host) > 0;
+  if (finding.kind == VerdictKind::kSlow && finding.sure && reported && !explanation.by_signals &&
       now_unix_ns - context.since_unix_ns < kSignalsTimeNs)
     finding.sure = false;
   return explanation.by_signals;
@@ -258,31 +259,31 @@ bool Engine::explain(const Job& job, Finding& finding, int64_t now_unix_ns) cons
 
 // A few hosts at a time, so that a look stays short: a small fleet is seen every kAheadRoundS, one of 12,500 hosts in
 // seven minutes, which is soon enough for what takes an hour to show.
-void Engine::look_ahead(int64_t now_unix_ns) {
+void DiagnosisEngine::look_ahead(int64_t now_unix_ns) {
   if (now_unix_ns - looked_ahead_unix_ns_ < kAheadEveryNs) return;
   looked_ahead_unix_ns_ = now_unix_ns;
   const size_t in_a_round = (signals_.host_count() + kAheadRoundS - 1) / kAheadRoundS;
   early_.update(signals_, now_unix_ns, std::clamp<size_t>(in_a_round, 1, kAheadHostsMax));
 }
 
-std::vector<EarlyWarning> Engine::warnings() const {
+std::vector<EarlyWarning> DiagnosisEngine::warnings() const {
   std::lock_guard lock(mutex_);
   std::vector<EarlyWarning> all = early_.warnings();
   for (EarlyWarning& over : early_.gone()) all.push_back(std::move(over));
   return all;
 }
 
-int64_t Engine::warnings_raised() const {
+int64_t DiagnosisEngine::warnings_raised() const {
   std::lock_guard lock(mutex_);
   return early_.raised();
 }
 
-uint64_t Engine::warnings_left_out() const {
+uint64_t DiagnosisEngine::warnings_left_out() const {
   std::lock_guard lock(mutex_);
   return early_.left_out();
 }
 
-int64_t Engine::tick(int64_t now_unix_ns) {
+int64_t DiagnosisEngine::tick(int64_t now_unix_ns) {
   std::lock_guard lock(mutex_);
   look_ahead(now_unix_ns);
   int64_t reported = 0;
@@ -297,7 +298,7 @@ int64_t Engine::tick(int64_t now_unix_ns) {
   return reported;
 }
 
-bool Engine::evaluate(const std::string& job_id, Job& job, int64_t now_unix_ns) {
+bool DiagnosisEngine::evaluate(const std::string& job_id, Job& job, int64_t now_unix_ns) {
   const bool looked = look_at_steps(job_id, job, now_unix_ns);
   std::vector<Finding> hangs;
   size_t over = job.ended.size();
@@ -333,7 +334,7 @@ bool Engine::evaluate(const std::string& job_id, Job& job, int64_t now_unix_ns) 
   return looked;
 }
 
-bool Engine::look_at_steps(const std::string& job_id, Job& job, int64_t now_unix_ns) {
+bool DiagnosisEngine::look_at_steps(const std::string& job_id, Job& job, int64_t now_unix_ns) {
   // Detectors see complete steps only: without a new one they would say the same again.
   std::vector<int64_t> complete = job.window.complete_steps();
   // That the window forgets its oldest is no news.
@@ -345,7 +346,7 @@ bool Engine::look_at_steps(const std::string& job_id, Job& job, int64_t now_unix
   job.window.remember(job.attempt);
   std::vector<Finding> findings;
   std::set<int32_t> explained;
-  std::vector<Explained> stretches;
+  std::vector<AttributedRange> stretches;
   for (const Tracked& tracked : job.tracked) {
     if (tracked.finding.steps_hit < 1 || tracked.finding.kind != VerdictKind::kSlow) continue;
     for (int32_t rank : tracked.finding.ranks)
@@ -391,7 +392,7 @@ bool Engine::look_at_steps(const std::string& job_id, Job& job, int64_t now_unix
   return steps_are_new;
 }
 
-void Engine::fill(const std::string& job_id, const Job& job, Tracked& tracked, const Finding& finding) {
+void DiagnosisEngine::fill(const std::string& job_id, const Job& job, Tracked& tracked, const Finding& finding) {
   Verdict& verdict = tracked.verdict;
   std::string url = url_part(job_id);
   bool hang = finding.kind == VerdictKind::kHang;
@@ -442,7 +443,7 @@ void Engine::fill(const std::string& job_id, const Job& job, Tracked& tracked, c
   verdict.victim_gpu_minutes = verdict.lost_gpu_seconds / 60 * static_cast<double>(finding.victims.size()) / world;
 }
 
-void Engine::restore(std::vector<KnownVerdict> known) {
+void DiagnosisEngine::restore(std::vector<KnownVerdict> known) {
   std::lock_guard lock(mutex_);
   for (KnownVerdict& verdict : known) {
     std::string job_id = verdict.job_id;
@@ -451,7 +452,8 @@ void Engine::restore(std::vector<KnownVerdict> known) {
 }
 
 // "JOB.ATTEMPT-KEY.N"
-std::string Engine::id_of(const std::string& job_id, Job& job, const std::string& key, const Finding& finding) {
+std::string DiagnosisEngine::id_of(const std::string& job_id, Job& job, const std::string& key,
+                                   const Finding& finding) {
   std::string stem = format("%s.%lld-", job_id.c_str(), static_cast<long long>(job.attempt)) + key + ".";
   std::replace(stem.begin() + static_cast<std::ptrdiff_t>(job_id.size()), stem.end(), '/', '-');
   int& serial = job.serial[key];
@@ -474,8 +476,8 @@ std::string Engine::id_of(const std::string& job_id, Job& job, const std::string
   return stem + std::to_string(++serial);
 }
 
-void Engine::follow(const std::string& job_id, Job& job, std::vector<Finding> findings, bool hang_pass,
-                    int64_t now_unix_ns) {
+void DiagnosisEngine::follow(const std::string& job_id, Job& job, std::vector<Finding> findings, bool hang_pass,
+                             int64_t now_unix_ns) {
   std::vector<int64_t> complete = job.window.complete_steps();
   int64_t newest = complete.empty() ? -1 : complete.back();
   std::set<std::string> found;
@@ -560,7 +562,7 @@ void Engine::follow(const std::string& job_id, Job& job, std::vector<Finding> fi
   if (job.tracked.size() > kVerdictsMax) job.tracked.erase(job.tracked.begin());
 }
 
-std::vector<Verdict> Engine::verdicts(std::string_view job_id) const {
+std::vector<Verdict> DiagnosisEngine::verdicts(std::string_view job_id) const {
   std::lock_guard lock(mutex_);
   std::vector<Verdict> all;
   for (const auto& [id, job] : jobs_) {
@@ -575,7 +577,7 @@ std::vector<Verdict> Engine::verdicts(std::string_view job_id) const {
   return all;
 }
 
-std::string Engine::summary(std::string_view job_id) const {
+std::string DiagnosisEngine::summary(std::string_view job_id) const {
   std::lock_guard lock(mutex_);
   auto found = jobs_.find(job_id);
   if (found == jobs_.end()) return "Cannot tell: nothing is known of this job.";
@@ -633,7 +635,7 @@ std::string Engine::summary(std::string_view job_id) const {
                 percent(step_ns > 0 ? worst / step_ns : 0).c_str());
 }
 
-std::vector<Verdict> Engine::take_changed() {
+std::vector<Verdict> DiagnosisEngine::take_changed() {
   std::lock_guard lock(mutex_);
   std::vector<Verdict> all;
   for (auto& [id, verdict] : changed_) all.push_back(std::move(verdict));

@@ -18,9 +18,9 @@
 #include "diagnosis/detectors/hang/evidence.h"
 #include "diagnosis/detectors/hang/hang.h"
 #include "diagnosis/finding.h"
+#include "diagnosis/signals/cause_priors.h"
 #include "diagnosis/signals/early_warning.h"
-#include "diagnosis/signals/prior_book.h"
-#include "diagnosis/signals/signal_book.h"
+#include "diagnosis/signals/signal_store.h"
 #include "diagnosis/verdict_source.h"
 #include "diagnosis/window.h"
 #include "model/verdict.h"
@@ -34,7 +34,7 @@ struct KnownVerdict {
   int64_t through_step = -1;
 };
 
-class Engine final : public StoreSubscriber, public VerdictSource {
+class DiagnosisEngine final : public StoreSubscriber, public VerdictSource {
  public:
   static constexpr size_t kJobsMax = 10'000;
   static constexpr size_t kEvidenceMax = 4096;  // ranks of a job whose stacks, and whose dumps, are kept
@@ -60,8 +60,8 @@ class Engine final : public StoreSubscriber, public VerdictSource {
   int64_t tick(int64_t now_unix_ns);
 
   // What nodes say, and how often each cause was right here; both are thread-safe by themselves.
-  const SignalBook& signals() const { return signals_; }
-  PriorBook& priors() { return priors_; }
+  const SignalStore& signals() const { return signals_; }
+  CausePriors& priors() { return priors_; }
 
   std::vector<Verdict> verdicts(std::string_view job_id) const override;
   std::string summary(std::string_view job_id) const override;
@@ -109,8 +109,8 @@ class Engine final : public StoreSubscriber, public VerdictSource {
   void follow(const std::string& job_id, Job& job, std::vector<Finding> findings, bool hang_pass, int64_t now_unix_ns);
   void fill(const std::string& job_id, const Job& job, Tracked& tracked, const Finding& finding);
 
-  SignalBook signals_;
-  PriorBook priors_;
+  SignalStore signals_;
+  CausePriors priors_;
   mutable std::mutex mutex_;
   std::map<std::string, Job, std::less<>> jobs_;
   std::string id_of(const std::string& job_id, Job& job, const std::string& key, const Finding& finding);

@@ -23,8 +23,8 @@ StepPlan slow(size_t rank, int64_t from, int64_t to, double more_ms = 60) {
 }
 
 // Time comes with tick().
-struct EngineTest : ::testing::Test {
-  Engine engine;
+struct DiagnosisEngineTest : ::testing::Test {
+  DiagnosisEngine engine;
 
   std::string state() const {
     std::vector<Verdict> all = engine.verdicts("job");
@@ -32,7 +32,7 @@ struct EngineTest : ::testing::Test {
   }
 };
 
-TEST_F(EngineTest, SuspectsThenConfirmsThenClears) {
+TEST_F(DiagnosisEngineTest, SuspectsThenConfirmsThenClears) {
   MadeUpJob job(8);
   std::vector<std::string> states;
   job.play(engine, 0, 100, slow(5, 30, 60), [&](int64_t) {
@@ -48,7 +48,7 @@ TEST_F(EngineTest, SuspectsThenConfirmsThenClears) {
   EXPECT_EQ(all[0].kind, VerdictKind::kSlow);
 }
 
-TEST_F(EngineTest, ConfirmsWithinTenStepsOfTheFault) {
+TEST_F(DiagnosisEngineTest, ConfirmsWithinTenStepsOfTheFault) {
   MadeUpJob job(8);
   int64_t confirmed_at = -1;
   job.play(engine, 0, 60, slow(5, 30, 60), [&](int64_t step) {
@@ -59,7 +59,7 @@ TEST_F(EngineTest, ConfirmsWithinTenStepsOfTheFault) {
   EXPECT_EQ(engine.verdicts("job").front().since_step, 30);
 }
 
-TEST_F(EngineTest, ASuspicionThatDoesNotLastLeavesNothing) {
+TEST_F(DiagnosisEngineTest, ASuspicionThatDoesNotLastLeavesNothing) {
   MadeUpJob job(8);
   bool suspected = false;
   job.play(engine, 0, 60, slow(5, 2, 7), [&](int64_t) {
@@ -70,7 +70,7 @@ TEST_F(EngineTest, ASuspicionThatDoesNotLastLeavesNothing) {
   EXPECT_TRUE(engine.verdicts("job").empty());
 }
 
-TEST_F(EngineTest, AVerdictKeepsItsIdWhileItLastsAndItsNumbersGrow) {
+TEST_F(DiagnosisEngineTest, AVerdictKeepsItsIdWhileItLastsAndItsNumbersGrow) {
   MadeUpJob job(8);
   std::set<std::string> ids;
   double lost = 0;
@@ -87,7 +87,7 @@ TEST_F(EngineTest, AVerdictKeepsItsIdWhileItLastsAndItsNumbersGrow) {
   EXPECT_NEAR(engine.verdicts("job").front().lost_share, 60.0 / 180, 0.05);
 }
 
-TEST_F(EngineTest, AVerdictKeepsItsIdWhenItsLayerTurnsOutToBeAnother) {
+TEST_F(DiagnosisEngineTest, AVerdictKeepsItsIdWhenItsLayerTurnsOutToBeAnother) {
   MadeUpJob job(8);
   std::set<std::string> ids;
   std::set<Layer> layers;
@@ -107,7 +107,7 @@ TEST_F(EngineTest, AVerdictKeepsItsIdWhenItsLayerTurnsOutToBeAnother) {
   EXPECT_EQ(ids.size(), 1u);
 }
 
-TEST_F(EngineTest, TroubleThatIsSoonBackIsTheSameAgain) {
+TEST_F(DiagnosisEngineTest, TroubleThatIsSoonBackIsTheSameAgain) {
   MadeUpJob job(8);
   job.play(engine, 0, 120, [](int64_t step, std::vector<RankPlan>& ranks) {
     ranks[5].own_ms += (step >= 20 && step < 40) || step >= 90 ? 60 : 0;
@@ -118,7 +118,7 @@ TEST_F(EngineTest, TroubleThatIsSoonBackIsTheSameAgain) {
   EXPECT_EQ(all[0].since_step, 20);
 }
 
-TEST_F(EngineTest, ASecondFaultLongAfterTheFirstHasClearedGetsAnIdOfItsOwn) {
+TEST_F(DiagnosisEngineTest, ASecondFaultLongAfterTheFirstHasClearedGetsAnIdOfItsOwn) {
   MadeUpJob job(8);
   job.play(engine, 0, 170, [](int64_t step, std::vector<RankPlan>& ranks) {
     ranks[5].own_ms += (step >= 20 && step < 40) || step >= 140 ? 60 : 0;
@@ -131,7 +131,7 @@ TEST_F(EngineTest, ASecondFaultLongAfterTheFirstHasClearedGetsAnIdOfItsOwn) {
   EXPECT_NE(all[0].id, all[1].id);
 }
 
-TEST_F(EngineTest, TwoSlowRanksGetTwoVerdicts) {
+TEST_F(DiagnosisEngineTest, TwoSlowRanksGetTwoVerdicts) {
   MadeUpJob job(8);
   job.play(engine, 0, 60, [](int64_t step, std::vector<RankPlan>& ranks) {
     if (step >= 20) ranks[2].own_ms += 60;
@@ -141,9 +141,9 @@ TEST_F(EngineTest, TwoSlowRanksGetTwoVerdicts) {
   EXPECT_EQ(accused(engine), (std::set<int32_t>{2, 6}));
 }
 
-TEST_F(EngineTest, SaysNothingOfHealthyJobs) {
+TEST_F(DiagnosisEngineTest, SaysNothingOfHealthyJobs) {
   for (uint32_t seed = 1; seed <= 5; ++seed) {
-    Engine fresh;
+    DiagnosisEngine fresh;
     MadeUpJob job(8, seed);
     job.ring_flows = true;
     job.noise = 0.03;
@@ -153,7 +153,7 @@ TEST_F(EngineTest, SaysNothingOfHealthyJobs) {
   }
 }
 
-TEST_F(EngineTest, ASlowLinkIsALinkVerdictAlone) {
+TEST_F(DiagnosisEngineTest, ASlowLinkIsALinkVerdictAlone) {
   MadeUpJob job(8);
   job.ring_flows = true;
   job.play(engine, 0, 60, [](int64_t step, std::vector<RankPlan>& ranks) { ranks[3].wire_ms = step >= 20 ? 80 : 10; });
@@ -164,7 +164,7 @@ TEST_F(EngineTest, ASlowLinkIsALinkVerdictAlone) {
   EXPECT_EQ(all[0].state, VerdictState::kConfirmed);
 }
 
-TEST_F(EngineTest, ALateRankWithSlowTransfersIsOneVerdictAndNoLink) {
+TEST_F(DiagnosisEngineTest, ALateRankWithSlowTransfersIsOneVerdictAndNoLink) {
   MadeUpJob job(8);
   job.ring_flows = true;
   job.play(engine, 0, 60, [](int64_t step, std::vector<RankPlan>& ranks) {
@@ -177,7 +177,7 @@ TEST_F(EngineTest, ALateRankWithSlowTransfersIsOneVerdictAndNoLink) {
   EXPECT_NE(all[0].culprit.layer, Layer::kLink);
 }
 
-TEST_F(EngineTest, SteadySlownessThatIsOverDoesNotComeBackAsAPause) {
+TEST_F(DiagnosisEngineTest, SteadySlownessThatIsOverDoesNotComeBackAsAPause) {
   MadeUpJob job(8);
   job.play(engine, 0, 200, slow(5, 30, 60, 200));
   std::vector<Verdict> all = engine.verdicts("job");
@@ -185,7 +185,7 @@ TEST_F(EngineTest, SteadySlownessThatIsOverDoesNotComeBackAsAPause) {
   EXPECT_EQ(all[0].state, VerdictState::kCleared);
 }
 
-TEST_F(EngineTest, UnevenSlownessThatIsOverDoesNotComeBackAsAPause) {
+TEST_F(DiagnosisEngineTest, UnevenSlownessThatIsOverDoesNotComeBackAsAPause) {
   MadeUpJob job(8);
   job.play(engine, 0, 200, [](int64_t step, std::vector<RankPlan>& ranks) {
     ranks[5].own_ms += step >= 30 && step <= 60 && step % 5 != 0 ? 200 : 0;
@@ -195,7 +195,7 @@ TEST_F(EngineTest, UnevenSlownessThatIsOverDoesNotComeBackAsAPause) {
   EXPECT_EQ(all[0].state, VerdictState::kCleared);
 }
 
-TEST_F(EngineTest, PausesAreOneVerdictThatOutlastsTheQuietBetweenThem) {
+TEST_F(DiagnosisEngineTest, PausesAreOneVerdictThatOutlastsTheQuietBetweenThem) {
   MadeUpJob job(8);
   std::set<std::string> ids;
   job.play(
@@ -211,7 +211,7 @@ TEST_F(EngineTest, PausesAreOneVerdictThatOutlastsTheQuietBetweenThem) {
   EXPECT_EQ(accused(engine), std::set<int32_t>{3});
 }
 
-TEST_F(EngineTest, ReportsTheCoverageOfAJobWithSilentRanks) {
+TEST_F(DiagnosisEngineTest, ReportsTheCoverageOfAJobWithSilentRanks) {
   MadeUpJob job(10);
   job.play(engine, 0, 60, [](int64_t step, std::vector<RankPlan>& ranks) {
     ranks[5].own_ms += step >= 20 ? 60 : 0;
@@ -221,13 +221,13 @@ TEST_F(EngineTest, ReportsTheCoverageOfAJobWithSilentRanks) {
   EXPECT_DOUBLE_EQ(engine.verdicts("job").front().coverage, 0.8);
 }
 
-TEST_F(EngineTest, SaysOfWhomNothingIsHeard) {
+TEST_F(DiagnosisEngineTest, SaysOfWhomNothingIsHeard) {
   MadeUpJob job(10);
   job.play(engine, 0, 20, [](int64_t, std::vector<RankPlan>& ranks) { ranks[1].silent = ranks[8].silent = true; });
   EXPECT_EQ(engine.summary("job"), "Cannot tell for all: rank 1 and 8 sent nothing for step 20.");
 }
 
-TEST_F(EngineTest, SaysWhyItCannotTellYet) {
+TEST_F(DiagnosisEngineTest, SaysWhyItCannotTellYet) {
   EXPECT_EQ(engine.summary("job"), "Cannot tell: nothing is known of this job.");
   MadeUpJob job(4);
   engine.on_rank_started(job.identity(0), job.now_unix_ns());
@@ -237,7 +237,7 @@ TEST_F(EngineTest, SaysWhyItCannotTellYet) {
   EXPECT_EQ(engine.summary("job"), "Cannot tell yet: 2 complete steps after warm-up, 4 are needed.");
 }
 
-TEST_F(EngineTest, TheSummaryOfASickJobIsItsVerdict) {
+TEST_F(DiagnosisEngineTest, TheSummaryOfASickJobIsItsVerdict) {
   MadeUpJob job(8);
   job.play(engine, 0, 60, slow(5, 30, 60));
   EXPECT_TRUE(engine.summary("job").starts_with("Rank 5 (node-0, GPU 5) makes all 8 ranks wait"))
@@ -245,7 +245,7 @@ TEST_F(EngineTest, TheSummaryOfASickJobIsItsVerdict) {
   EXPECT_NE(engine.summary("job").find("since step 30"), std::string::npos) << engine.summary("job");
 }
 
-TEST_F(EngineTest, ClaimsNameQueriesOfThisJobWithItsNameEscaped) {
+TEST_F(DiagnosisEngineTest, ClaimsNameQueriesOfThisJobWithItsNameEscaped) {
   MadeUpJob job(4);
   for (int64_t step = 0; step < 40; ++step) {
     for (auto [who, row] : job.step(step, slow(2, 0, 40))) {
@@ -259,7 +259,7 @@ TEST_F(EngineTest, ClaimsNameQueriesOfThisJobWithItsNameEscaped) {
   for (const Claim& entry : all[0].chain) EXPECT_TRUE(entry.query.starts_with("/api/jobs/a%20job%2F1/")) << entry.query;
 }
 
-TEST_F(EngineTest, JobsAreLookedAtApart) {
+TEST_F(DiagnosisEngineTest, JobsAreLookedAtApart) {
   MadeUpJob sick(4), healthy(4);
   for (int64_t step = 0; step < 40; ++step) {
     sick.play(engine, step, step, slow(2, 20, 40));
@@ -273,7 +273,7 @@ TEST_F(EngineTest, JobsAreLookedAtApart) {
   EXPECT_EQ(engine.verdicts("").size(), 1u);
 }
 
-TEST_F(EngineTest, TellsEachChangeOnceAndTheLastStateOfEveryVerdict) {
+TEST_F(DiagnosisEngineTest, TellsEachChangeOnceAndTheLastStateOfEveryVerdict) {
   MadeUpJob job(8);
   std::map<std::string, std::string> kept;
   job.play(
@@ -290,7 +290,7 @@ TEST_F(EngineTest, TellsEachChangeOnceAndTheLastStateOfEveryVerdict) {
   for (const auto& [id, last] : kept) EXPECT_EQ(last, "cleared") << id;
 }
 
-TEST_F(EngineTest, ANewAttemptClearsWhatTheOldOneHad) {
+TEST_F(DiagnosisEngineTest, ANewAttemptClearsWhatTheOldOneHad) {
   MadeUpJob job(8);
   std::map<std::string, std::string> kept;
   auto keep = [&](int64_t) {
@@ -309,7 +309,7 @@ TEST_F(EngineTest, ANewAttemptClearsWhatTheOldOneHad) {
   EXPECT_EQ(engine.verdicts("job")[0].attempt, 1);
 }
 
-TEST_F(EngineTest, ASuspicionOfAnEarlierAttemptIsWithdrawn) {
+TEST_F(DiagnosisEngineTest, ASuspicionOfAnEarlierAttemptIsWithdrawn) {
   MadeUpJob job(8);
   std::map<std::string, std::string> kept;
   auto keep = [&](int64_t) {
@@ -323,7 +323,7 @@ TEST_F(EngineTest, ASuspicionOfAnEarlierAttemptIsWithdrawn) {
   for (const auto& [id, last] : kept) EXPECT_NE(last, "suspected") << id;
 }
 
-TEST_F(EngineTest, ALateRowOfAnEarlierAttemptChangesNothing) {
+TEST_F(DiagnosisEngineTest, ALateRowOfAnEarlierAttemptChangesNothing) {
   MadeUpJob before(8);
   before.play(engine, 0, 20);
   auto late = before.step(21);
@@ -354,7 +354,7 @@ RankStatus standing(int32_t rank, int32_t ranks, bool entered, int64_t quiet_ns)
   return status;
 }
 
-TEST_F(EngineTest, AHangIsConfirmedAndClearsWhenTheRanksMoveAgain) {
+TEST_F(DiagnosisEngineTest, AHangIsConfirmedAndClearsWhenTheRanksMoveAgain) {
   MadeUpJob job(4);
   job.play(engine, 0, 20);
   int64_t now = job.now_unix_ns();
@@ -377,7 +377,7 @@ TEST_F(EngineTest, AHangIsConfirmedAndClearsWhenTheRanksMoveAgain) {
   EXPECT_EQ(all[0].state, VerdictState::kCleared);
 }
 
-TEST_F(EngineTest, ARankThatHasJustSaidThatItMovesIsNotAccused) {
+TEST_F(DiagnosisEngineTest, ARankThatHasJustSaidThatItMovesIsNotAccused) {
   MadeUpJob job(4);
   job.play(engine, 0, 20);
   int64_t now = job.now_unix_ns();
@@ -388,7 +388,7 @@ TEST_F(EngineTest, ARankThatHasJustSaidThatItMovesIsNotAccused) {
   EXPECT_EQ(accused(engine), std::set<int32_t>{});
 }
 
-TEST_F(EngineTest, ARankThatDiesWhileTheOthersWaitIsNamed) {
+TEST_F(DiagnosisEngineTest, ARankThatDiesWhileTheOthersWaitIsNamed) {
   MadeUpJob job(4);
   job.play(engine, 0, 20);
   int64_t now = job.now_unix_ns();
@@ -405,7 +405,7 @@ TEST_F(EngineTest, ARankThatDiesWhileTheOthersWaitIsNamed) {
   EXPECT_EQ(all[0].culprit.ranks, std::vector<int32_t>{2});
 }
 
-TEST_F(EngineTest, AJobThatHasEndedIsNotHung) {
+TEST_F(DiagnosisEngineTest, AJobThatHasEndedIsNotHung) {
   MadeUpJob job(4);
   job.play(engine, 0, 20);
   int64_t now = job.now_unix_ns();
@@ -417,13 +417,14 @@ TEST_F(EngineTest, AJobThatHasEndedIsNotHung) {
   EXPECT_TRUE(engine.verdicts("job").empty());
 }
 
-TEST_F(EngineTest, ForgetsTheJobHeardOfLongestAgoWhenThereAreTooMany) {
-  for (size_t i = 0; i <= Engine::kJobsMax; ++i) engine.on_rank_started({format("job-%zu", i), 0, 0, 1, 0, "", ""}, 0);
+TEST_F(DiagnosisEngineTest, ForgetsTheJobHeardOfLongestAgoWhenThereAreTooMany) {
+  for (size_t i = 0; i <= DiagnosisEngine::kJobsMax; ++i)
+    engine.on_rank_started({format("job-%zu", i), 0, 0, 1, 0, "", ""}, 0);
   EXPECT_EQ(engine.summary("job-0"), "Cannot tell: nothing is known of this job.");
   EXPECT_TRUE(engine.summary("job-1").starts_with("Cannot tell yet"));
 }
 
-TEST_F(EngineTest, TheVerdictOfAJobThatEndedWithItStays) {
+TEST_F(DiagnosisEngineTest, TheVerdictOfAJobThatEndedWithItStays) {
   MadeUpJob job(8);
   job.play(engine, 0, 60, slow(5, 30, 60));
   for (int32_t rank = 0; rank < 8; ++rank) engine.on_rank_ended(job.identity(rank), true, job.now_unix_ns());
@@ -431,7 +432,7 @@ TEST_F(EngineTest, TheVerdictOfAJobThatEndedWithItStays) {
   EXPECT_EQ(state(), "confirmed");
 }
 
-TEST_F(EngineTest, CannotTellWhereTheGpuTimesOfARankOrOfAllAreNotKnown) {
+TEST_F(DiagnosisEngineTest, CannotTellWhereTheGpuTimesOfARankOrOfAllAreNotKnown) {
   MadeUpJob job(8);
   job.play(engine, 0, 19, [](int64_t, std::vector<RankPlan>& ranks) { ranks[3].unseen = true; });
   EXPECT_TRUE(engine.verdicts("job").empty());
@@ -445,7 +446,7 @@ TEST_F(EngineTest, CannotTellWhereTheGpuTimesOfARankOrOfAllAreNotKnown) {
   EXPECT_TRUE(engine.summary("job").starts_with("Healthy: 8 ranks")) << engine.summary("job");
 }
 
-TEST_F(EngineTest, CannotTellOfAJobOfWhichEveryStepIsUnknown) {
+TEST_F(DiagnosisEngineTest, CannotTellOfAJobOfWhichEveryStepIsUnknown) {
   MadeUpJob job(4);
   job.play(engine, 0, 9, [](int64_t, std::vector<RankPlan>& ranks) {
     for (RankPlan& rank : ranks) rank.unseen = true;
@@ -453,7 +454,7 @@ TEST_F(EngineTest, CannotTellOfAJobOfWhichEveryStepIsUnknown) {
   EXPECT_EQ(engine.summary("job"), "Cannot tell: in the last 10 steps no rank's GPU times are known.");
 }
 
-TEST_F(EngineTest, AVerdictIsNotClearedByStepsThatAreUnknown) {
+TEST_F(DiagnosisEngineTest, AVerdictIsNotClearedByStepsThatAreUnknown) {
   MadeUpJob job(8);
   auto slow_then_dark = [](int64_t step, std::vector<RankPlan>& ranks) {
     if (step < 30) ranks[5].own_ms += 50;
@@ -465,24 +466,24 @@ TEST_F(EngineTest, AVerdictIsNotClearedByStepsThatAreUnknown) {
   EXPECT_TRUE(testing::accused(engine).empty());
 }
 
-TEST(Engine, AfterARestartTheSameTroubleHasItsOldIdAndANewOneAnotherId) {
+TEST(DiagnosisEngine, AfterARestartTheSameTroubleHasItsOldIdAndANewOneAnotherId) {
   auto slow_rank = [](int64_t from, int64_t to) {
     return [=](int64_t step, std::vector<RankPlan>& ranks) { ranks[2].own_ms *= step >= from && step <= to ? 1.5 : 1; };
   };
-  Engine before;
+  DiagnosisEngine before;
   MadeUpJob first(8);
   first.play(before, 0, 40, slow_rank(15, 60));
   ASSERT_EQ(before.verdicts("job").size(), 1u);
   const Verdict kept = before.verdicts("job")[0];
 
-  Engine again;
+  DiagnosisEngine again;
   again.restore({{kept.id, "job", kept.since_step, kept.through_step}});
   MadeUpJob second(8);
   second.play(again, 20, 60, slow_rank(15, 60));
   ASSERT_EQ(again.verdicts("job").size(), 1u);
   EXPECT_EQ(again.verdicts("job")[0].id, kept.id);
 
-  Engine later;
+  DiagnosisEngine later;
   later.restore({{kept.id, "job", kept.since_step, kept.through_step}});
   MadeUpJob third(8);
   third.play(later, 500, 560, slow_rank(520, 560));
@@ -490,8 +491,8 @@ TEST(Engine, AfterARestartTheSameTroubleHasItsOldIdAndANewOneAnotherId) {
   EXPECT_NE(later.verdicts("job")[0].id, kept.id);
 }
 
-TEST(Engine, AHostWhoseRanksAreLateTogetherIsOneVerdict) {
-  Engine engine;
+TEST(DiagnosisEngine, AHostWhoseRanksAreLateTogetherIsOneVerdict) {
+  DiagnosisEngine engine;
   MadeUpJob job(32);
   job.play(engine, 0, 40, [](int64_t step, std::vector<RankPlan>& ranks) {
     for (size_t rank = 8; rank < 16; ++rank) ranks[rank].own_ms += step >= 15 ? 30 : 0;
@@ -503,8 +504,8 @@ TEST(Engine, AHostWhoseRanksAreLateTogetherIsOneVerdict) {
   EXPECT_EQ(verdicts[0].culprit.layer, Layer::kHost);
 }
 
-TEST(Engine, TheSourceOfANanIsNotForgottenWhenItsStepIsLongAgo) {
-  Engine engine;
+TEST(DiagnosisEngine, TheSourceOfANanIsNotForgottenWhenItsStepIsLongAgo) {
+  DiagnosisEngine engine;
   MadeUpJob job(8);
   job.play(engine, 0, 120, [](int64_t step, std::vector<RankPlan>& ranks) {
     for (size_t rank = 0; rank < ranks.size(); ++rank)
@@ -516,8 +517,8 @@ TEST(Engine, TheSourceOfANanIsNotForgottenWhenItsStepIsLongAgo) {
   EXPECT_EQ(engine.verdicts("job")[0].state, VerdictState::kConfirmed);
 }
 
-TEST(Engine, LooksAheadOnceASecondAndKeepsItsWarningsIdWhileItLasts) {
-  Engine engine;
+TEST(DiagnosisEngine, LooksAheadOnceASecondAndKeepsItsWarningsIdWhileItLasts) {
+  DiagnosisEngine engine;
   const int64_t begin = 1'800'000'000'000'000'000;
   auto report = [&](int64_t now, double failed) {
     MetricPoint point;

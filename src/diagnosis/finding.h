@@ -48,7 +48,7 @@ struct Finding {
 };
 
 // A stretch of steps in which a rank's slowness already has a verdict of its own.
-struct Explained {
+struct AttributedRange {
   int32_t rank = -1;
   int64_t from_step = 0;
   int64_t to_step = 0;

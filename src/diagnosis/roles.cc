@@ -169,9 +169,9 @@ Pipelines::Pipelines(const JobWindow& window, const StepFrame& frame) {
     auto members = window.comms().find(id);
     if (members == window.comms().end()) continue;
     const std::string& name = members->second.name;
-    const bool told = name.find("pp") != std::string::npos || name.find("pipe") != std::string::npos;
+    const bool reported = name.find("pp") != std::string::npos || name.find("pipe") != std::string::npos;
     const bool other = name.find("ep") != std::string::npos || name.find("expert") != std::string::npos;
-    pipeline_[id] = told || (!other && (range.first != range.second || members->second.size == 2));
+    pipeline_[id] = reported || (!other && (range.first != range.second || members->second.size == 2));
   }
 }
 

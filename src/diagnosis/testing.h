@@ -143,7 +143,7 @@ class MadeUpJob {
   }
 
   // As the server does it: rows come in, diagnosis looks. `look` is called after each step.
-  void play(Engine& engine, int64_t from, int64_t to, const StepPlan& plan = {},
+  void play(DiagnosisEngine& engine, int64_t from, int64_t to, const StepPlan& plan = {},
             const std::function<void(int64_t)>& look = {}) {
     for (int64_t number = from; number <= to; ++number) {
       for (const auto& [who, row] : step(number, plan)) engine.on_step(who, row, start_unix_ns_);
@@ -193,7 +193,7 @@ class MadeUpJob {
 };
 
 // The ranks that the open verdicts accuse.
-inline std::set<int32_t> accused(const Engine& engine) {
+inline std::set<int32_t> accused(const DiagnosisEngine& engine) {
   std::set<int32_t> ranks;
   for (const Verdict& verdict : engine.verdicts("job")) {
     if (verdict.state != VerdictState::kCleared)

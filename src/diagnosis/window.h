@@ -20,7 +20,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/most_told.h"
+#include "base/most_reported.h"
 #include "base/sparse_rows.h"
 #include "model/events.h"
 #include "model/step.h"
@@ -238,7 +238,7 @@ class JobWindow {
   std::map<uint64_t, CommMembers> comms_;
   mutable std::unordered_map<int32_t, int32_t> parts_;
   mutable bool parts_known_ = false;
-  MostTold<int32_t> world_size_;
+  MostReported<int32_t> world_size_;
   int64_t first_step_ = -1;
 };
 

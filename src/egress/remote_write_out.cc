@@ -185,7 +185,7 @@ void RemoteWriteOut::stop() {
     changed_.wait_for(lock, std::chrono::milliseconds(options_.drain_ms), [&] { return finished_; });
   }
   const uint64_t one = 1;  // whatever it waits for now is waited for no longer
-  [[maybe_unused]] const ssize_t told = ::write(stop_event_.get(), &one, sizeof one);
+  [[maybe_unused]] const ssize_t reported = ::write(stop_event_.get(), &one, sizeof one);
   sender_.join();
 }
 

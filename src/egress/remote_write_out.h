@@ -1,9 +1,9 @@
-// Remote write to another server: what the doors gave to the store goes there too, as remote write 1.0.
+// Remote write to another server: what the receivers gave to the store goes there too, as remote write 1.0.
 //
-// It stands between the doors and the store: a push that the store took is queued, then sent by a thread of its own;
-// the doors never wait for the other server. Series that this store refuses by a limit of its own are sent all the
-// same; those whose labels cannot be read are not. Limits: queue_bytes_max of requests waiting; what does not fit is
-// dropped and counted (data loss, there). A request has
+// It stands between the receivers and the store: a push that the store took is queued, then sent by a thread of its
+// own; the receivers never wait for the other server. Series that this store refuses by a limit of its own are sent all
+// the same; those whose labels cannot be read are not. Limits: queue_bytes_max of requests waiting; what does not fit
+// is dropped and counted (data loss, there). A request has
 //   at most request_bytes_max before compression.
 // Retries: while the other server cannot be reached or answers 429 or 5xx, with waits from 30 ms doubled up to 5 s or
 // as

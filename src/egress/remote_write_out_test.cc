@@ -4,7 +4,7 @@
 
 #include "ingest/counters_table.h"
 #include "ingest/metric_intake.h"
-#include "ingest/prometheus/remote_write_door.h"
+#include "ingest/prometheus/remote_write_receiver.h"
 #include "ingest/testing/recording_metric_writer.h"
 #include "net/http_server.h"
 #include "wire/compression.h"
@@ -14,7 +14,7 @@
 namespace lockstep {
 namespace {
 
-// The other side is our own door before a store of its own.
+// The other side is our own receiver before a store of its own.
 class RemoteWriteOutTest : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -22,7 +22,7 @@ class RemoteWriteOutTest : public ::testing::Test {
         {.address = {"127.0.0.1", 0}, .name = "http"},
         [this](const ServerRequest& request) {
           if (failures_left-- > 0) return HttpResponse{failure, {}, "not now\n"};
-          return door.handle(request);
+          return receiver.handle(request);
         },
         there_counters);
     ASSERT_TRUE(started.ok()) << started.error();
@@ -47,7 +47,7 @@ class RemoteWriteOutTest : public ::testing::Test {
   Counters counters{kServerCounters}, there_counters{kServerCounters};
   testing::RecordingMetricWriter store, there;
   MetricIntake intake{there, clock, there_counters};
-  RemoteWriteDoor door{intake, clock, there_counters};
+  RemoteWriteReceiver receiver{intake, clock, there_counters};
   std::unique_ptr<HttpServer> server;
   RemoteWriteOutOptions options;
   std::atomic<int> failures_left{0};
@@ -71,7 +71,7 @@ TEST_F(RemoteWriteOutTest, SendsWhatTheStoreTookWhicheverDoorItCameThrough) {
 TEST_F(RemoteWriteOutTest, SendsTheTenantAsTheLabelThatTheStoreHas) {
   RemoteWriteOut out(store, options, clock, counters);
   MetricIntake from(out, clock, counters);
-  RemoteWriteDoor first(from, clock, counters);
+  RemoteWriteReceiver first(from, clock, counters);
   for (const char* tenant : {"acme", "other", ""}) {
     const int64_t time_ms = clock.unix_ns() / 1'000'000;
     const double value = 1;

@@ -5,8 +5,9 @@
 // streams that have none. The host is the label Hostname, hostname, node or host, else `instance` without its port; a
 // series without a GPU or a host is stored and not told. DCGM's marks for "no value" are left out. A GPU of which an
 // agent sends series of its own is the agent's: it would count twice. What is told is not kept: after a restart
-// diagnosis has no past of these GPUs. Limits: kSeriesMax series and kGpusMax GPUs; beyond, they are stored and not
-// told, and counted. Thread rule: Thread-safe.
+// diagnosis has no past of these GPUs.
+// Limits: kSeriesMax series and kGpusMax GPUs; beyond, they are stored and not told, and counted.
+// Thread rule: Thread-safe.
 #pragma once
 
 #include <atomic>

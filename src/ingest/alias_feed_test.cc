@@ -31,17 +31,17 @@ class AliasFeedTest : public ::testing::Test {
     feed_.taken(stream, series, kNow);
   }
 
-  struct Told {
+  struct Reported {
     std::string host;
     MetricPoint point;
   };
-  std::vector<Told> told_;
+  std::vector<Reported> reported_;
   Counters counters_{kServerCounters};
   AliasFeed feed_{[](const MetricAlias& alias) { return std::string_view(alias.sent()) != "hw.power"; },
                   [this](const Attributes& resource, std::span<const MetricPoint> points, int64_t received) {
                     EXPECT_EQ(received, kNow);
                     for (const MetricPoint& point : points)
-                      told_.push_back({std::string(find_string(resource, "host.name")), point});
+                      reported_.push_back({std::string(find_string(resource, "host.name")), point});
                   },
                   counters_};
 };
@@ -49,25 +49,25 @@ class AliasFeedTest : public ::testing::Test {
 TEST_F(AliasFeedTest, TellsAnExportersGaugesUnderTheNamesThatAgentsSend) {
   push({{"DCGM_FI_DEV_SM_CLOCK", 1980}, {"DCGM_FI_DEV_GPU_TEMP", 71}, {"DCGM_FI_DEV_POWER_VIOLATION", 2e9}},
        {{"UUID", "GPU-1"}, {"Hostname", "node-1"}, {"instance", "10.0.0.1:9400"}});
-  ASSERT_EQ(told_.size(), 3u);
-  for (const Told& one : told_) {
+  ASSERT_EQ(reported_.size(), 3u);
+  for (const Reported& one : reported_) {
     EXPECT_EQ(one.host, "node-1");
     EXPECT_EQ(find_string(one.point.attributes, "gpu_uuid"), "GPU-1");
     EXPECT_EQ(one.point.time_unix_ns, kNow);
   }
-  EXPECT_EQ(told_[0].point.name, "lockstep_gpu_clock_hertz");
-  EXPECT_EQ(find_string(told_[0].point.attributes, "clock"), "sm");
-  EXPECT_DOUBLE_EQ(told_[0].point.value, 1980e6);
-  EXPECT_EQ(told_[1].point.name, "hw.temperature");
-  EXPECT_EQ(find_string(told_[1].point.attributes, "hw.sensor_location"), "gpu");
-  EXPECT_EQ(told_[2].point.kind, MetricKind::kSum);
-  EXPECT_DOUBLE_EQ(told_[2].point.value, 2);
+  EXPECT_EQ(reported_[0].point.name, "lockstep_gpu_clock_hertz");
+  EXPECT_EQ(find_string(reported_[0].point.attributes, "clock"), "sm");
+  EXPECT_DOUBLE_EQ(reported_[0].point.value, 1980e6);
+  EXPECT_EQ(reported_[1].point.name, "hw.temperature");
+  EXPECT_EQ(find_string(reported_[1].point.attributes, "hw.sensor_location"), "gpu");
+  EXPECT_EQ(reported_[2].point.kind, MetricKind::kSum);
+  EXPECT_DOUBLE_EQ(reported_[2].point.value, 2);
 }
 
 TEST_F(AliasFeedTest, TakesTheHostFromTheTargetWhereNothingElseNamesIt) {
   push({{"DCGM_FI_DEV_SM_CLOCK", 1980}}, {{"UUID", "GPU-1"}, {"instance", "node-7:9400"}});
-  ASSERT_EQ(told_.size(), 1u);
-  EXPECT_EQ(told_[0].host, "node-7");
+  ASSERT_EQ(reported_.size(), 1u);
+  EXPECT_EQ(reported_[0].host, "node-7");
 }
 
 TEST_F(AliasFeedTest, LeavesOutWhatHasNoIdentityNoListenerAndNoValue) {
@@ -78,16 +78,16 @@ TEST_F(AliasFeedTest, LeavesOutWhatHasNoIdentityNoListenerAndNoValue) {
   push({{"DCGM_FI_DEV_GPU_TEMP", 140'737'488'355'328}}, gpu);
   push({{"DCGM_FI_DEV_GPU_TEMP", 9.223372036854776e18}}, gpu);
   push({{"DCGM_FI_DEV_GPU_TEMP", std::numeric_limits<double>::quiet_NaN()}}, gpu);
-  EXPECT_TRUE(told_.empty());
+  EXPECT_TRUE(reported_.empty());
   push({{"DCGM_FI_DEV_GPU_TEMP", 70}}, gpu);
-  EXPECT_EQ(told_.size(), 1u);
+  EXPECT_EQ(reported_.size(), 1u);
   EXPECT_EQ(counters_.value("lockstep_alias_points_total"), 1);
 }
 
 TEST_F(AliasFeedTest, AGpuThatAnAgentReadsIsTheAgents) {
   push({{"lockstep_gpu_clock_hertz", 1e9}}, {{"gpu_uuid", "GPU-1"}, {"host", "node-1"}}, "agent");
   push({{"DCGM_FI_DEV_SM_CLOCK", 1980}}, {{"UUID", "GPU-1"}, {"Hostname", "node-1"}});
-  EXPECT_TRUE(told_.empty());
+  EXPECT_TRUE(reported_.empty());
 }
 
 }  // namespace

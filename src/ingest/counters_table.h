@@ -26,37 +26,39 @@ inline constexpr CounterDescriptor kIngestCounters[] = {
     {"lockstep_clock_senders", "gauge", Severity::kInfo, "Senders whose clocks were heard in the last minutes."},
 
     {"lockstep_http_requests_total", "counter", Severity::kInfo,
-     "Requests answered, by door and HTTP status (gRPC doors: gRPC status)."},
-    {"lockstep_http_connections", "gauge", Severity::kInfo, "Connections open now, by door."},
+     "Requests answered, by receiver and HTTP status (gRPC receivers: gRPC status)."},
+    {"lockstep_http_connections", "gauge", Severity::kInfo, "Connections open now, by receiver."},
     {"lockstep_http_deferred", "gauge", Severity::kInfo,
-     "Requests whose answer comes later (long polls, queries), by door."},
+     "Requests whose answer comes later (long polls, queries), by receiver."},
     {"lockstep_http_bad_requests_total", "counter", Severity::kNotice,
-     "Requests and connections refused before a handler saw them, by door and reason: malformed, truncated, timeout, "
+     "Requests and connections refused before a handler saw them, by receiver and reason: malformed, truncated, "
+     "timeout, "
      "too_large, overloaded, connections_max, foreign_host and cross_site (403: net/cross_site.h), gave_way (a "
      "connection without a whole request, closed because all were taken), failed (an exception; that connection is "
      "closed), ..."},
 
-    // received = passed + refused + dropped, per door and signal.
+    // received = passed + refused + dropped, per receiver and signal.
     {"lockstep_ingest_received_records_total", "counter", Severity::kInfo,
-     "Records in requests that could be decoded, by door and signal."},
+     "Records in requests that could be decoded, by receiver and signal."},
     {"lockstep_ingest_passed_records_total", "counter", Severity::kInfo,
-     "Records made durable and acknowledged, by door and signal."},
+     "Records made durable and acknowledged, by receiver and signal."},
     {"lockstep_ingest_refused_records_total", "counter", Severity::kNotice,
-     "Records refused, their sender told, by door, signal and reason: future_time, bad_train_step, bad_rank_status, "
+     "Records refused, their sender told, by receiver, signal and reason: future_time, bad_train_step, "
+     "bad_rank_status, "
      "bad_comm_init, bad_identity, store; of metrics: bad_histogram, no_value, delta_repeated, delta_limit, and what "
      "the store refuses (series_limit, "
      "job_limit, metric_limit, tenant_limit, agent_limit, memory_limit, too_old, future, label_forbidden, "
      "labels_invalid); "
      "overloaded and unavailable: the sender keeps them and tries again."},
     {"lockstep_ingest_dropped_records_total", "counter", Severity::kDataLoss,
-     "Records lost after they were received, by door, signal and reason."},
+     "Records lost after they were received, by receiver, signal and reason."},
     {"lockstep_ingest_requests_total", "counter", Severity::kInfo,
-     "Requests by door, signal and answer (HTTP or gRPC status)."},
+     "Requests by receiver, signal and answer (HTTP or gRPC status)."},
     {"lockstep_ingest_undecodable_requests_total", "counter", Severity::kNotice,
-     "Requests with an unknown number of records that could not be decoded, by door and reason: content_type, "
+     "Requests with an unknown number of records that could not be decoded, by receiver and reason: content_type, "
      "content_encoding, tenant, compression, too_large, memory, protobuf, json."},
     {"lockstep_ingest_bytes_total", "counter", Severity::kInfo,
-     "Bytes of decoded requests after decompression, by door."},
+     "Bytes of decoded requests after decompression, by receiver."},
 
     {"lockstep_alias_points_total", "counter", Severity::kInfo,
      "Points that came under dcgm-exporter's names and were told to diagnosis under ours."},

@@ -5,20 +5,20 @@
 namespace lockstep {
 namespace {
 
-std::string labels_of(std::string_view door, const char* reason = nullptr) {
-  std::string labels = "door=\"" + std::string(door) + "\",signal=\"samples\"";
+std::string labels_of(std::string_view receiver, const char* reason = nullptr) {
+  std::string labels = "receiver=\"" + std::string(receiver) + "\",signal=\"samples\"";
   if (reason != nullptr) labels += ",reason=\"" + std::string(reason) + "\"";
   return labels;
 }
 
 }  // namespace
 
-Result<PushOutcome> MetricIntake::push(std::string_view door, std::string_view stream,
+Result<PushOutcome> MetricIntake::push(std::string_view receiver, std::string_view stream,
                                        std::span<const PushedSeries> series,
                                        const std::function<Result<Labels>(size_t k)>& canonical) {
   int64_t samples = 0;
   for (const PushedSeries& one : series) samples += static_cast<int64_t>(one.times_ms.size());
-  counters_.add("lockstep_ingest_received_records_total", labels_of(door), samples);
+  counters_.add("lockstep_ingest_received_records_total", labels_of(receiver), samples);
   Result<PushOutcome> outcome = [&] {
     std::lock_guard lock(streams_[std::hash<std::string_view>()(stream) % streams_.size()]);
     if (feed_ == nullptr) return writer_.push(stream, series, canonical);
@@ -31,29 +31,29 @@ Result<PushOutcome> MetricIntake::push(std::string_view door, std::string_view s
     return pushed;
   }();
   if (!outcome.ok()) {
-    counters_.add("lockstep_ingest_refused_records_total", labels_of(door, "unavailable"), samples);
-    log_.warn("unavailable", format("%s: %lld samples refused: %s", std::string(door).c_str(),
+    counters_.add("lockstep_ingest_refused_records_total", labels_of(receiver, "unavailable"), samples);
+    log_.warn("unavailable", format("%s: %lld samples refused: %s", std::string(receiver).c_str(),
                                     static_cast<long long>(samples), outcome.error().c_str()));
     return outcome;
   }
   int64_t passed = samples;
   for (const RefusedSamples& refused : outcome->refused) {
     passed -= static_cast<int64_t>(refused.samples);
-    counters_.add("lockstep_ingest_refused_records_total", labels_of(door, refused.reason.c_str()),
+    counters_.add("lockstep_ingest_refused_records_total", labels_of(receiver, refused.reason.c_str()),
                   static_cast<int64_t>(refused.samples));
-    log_.warn(refused.reason, format("%s: %llu of %lld samples refused as %s: %s", std::string(door).c_str(),
+    log_.warn(refused.reason, format("%s: %llu of %lld samples refused as %s: %s", std::string(receiver).c_str(),
                                      static_cast<unsigned long long>(refused.samples), static_cast<long long>(samples),
                                      refused.reason.c_str(), as_one_line(refused.example).c_str()));
   }
-  counters_.add("lockstep_ingest_passed_records_total", labels_of(door), passed);
+  counters_.add("lockstep_ingest_passed_records_total", labels_of(receiver), passed);
   return outcome;
 }
 
-void MetricIntake::refuse(std::string_view door, const char* reason, uint64_t samples, const std::string& line) {
+void MetricIntake::refuse(std::string_view receiver, const char* reason, uint64_t samples, const std::string& line) {
   if (samples == 0) return;
-  counters_.add("lockstep_ingest_received_records_total", labels_of(door), static_cast<int64_t>(samples));
-  counters_.add("lockstep_ingest_refused_records_total", labels_of(door, reason), static_cast<int64_t>(samples));
-  log_.warn(reason, format("%s: %llu samples refused as %s: %s", std::string(door).c_str(),
+  counters_.add("lockstep_ingest_received_records_total", labels_of(receiver), static_cast<int64_t>(samples));
+  counters_.add("lockstep_ingest_refused_records_total", labels_of(receiver, reason), static_cast<int64_t>(samples));
+  log_.warn(reason, format("%s: %llu samples refused as %s: %s", std::string(receiver).c_str(),
                            static_cast<unsigned long long>(samples), reason, as_one_line(line).c_str()));
 }
 

@@ -1,9 +1,10 @@
-// Where every metrics door hands its series to the store: one push of a stream at a time, every sample counted by door,
-// refusals said in a line.
+// Where every metrics receiver hands its series to the store: one push of a stream at a time, every sample counted by
+// receiver, refusals said in a line.
 //
-// Counts: received = passed + refused[reason], per door, signal "samples" (an OTLP point, counted at its door as one of
+// Counts: received = passed + refused[reason], per receiver, signal "samples" (an OTLP point, counted at its receiver
+// as one of
 //         "metrics", may be several); a native histogram is one sample. What a
-//         door leaves out itself it tells by refuse(). A push that the store cannot take is refused as unavailable.
+//         receiver leaves out itself it tells by refuse(). A push that the store cannot take is refused as unavailable.
 // Thread rule: Thread-safe.
 #pragma once
 
@@ -31,10 +32,10 @@ class MetricIntake {
       : writer_(writer), clock_(clock), counters_(counters), feed_(feed), log_(clock, "ingest") {}
 
   // As MetricWriter::push(), which an error is from.
-  Result<PushOutcome> push(std::string_view door, std::string_view stream, std::span<const PushedSeries> series,
+  Result<PushOutcome> push(std::string_view receiver, std::string_view stream, std::span<const PushedSeries> series,
                            const std::function<Result<Labels>(size_t k)>& canonical);
   // Samples that never became part of a push. reason: of a closed list.
-  void refuse(std::string_view door, const char* reason, uint64_t samples, const std::string& line);
+  void refuse(std::string_view receiver, const char* reason, uint64_t samples, const std::string& line);
   // Tells the store what is new; peers say it again and again.
   void metadata(std::string_view name, std::string_view type, std::string_view help, std::string_view unit);
 

@@ -3,7 +3,8 @@
 // checked against it.
 //
 // A row says: other = ours{label="value"} x scale. A name of others stands in one row; one of ours may stand in
-// several, one for each value of a label. Labels are renamed by the tool (label_aliases()). Thread rule: Immutable.
+// several, one for each value of a label. Labels are renamed by the tool (label_aliases()).
+// Thread rule: Immutable.
 #pragma once
 
 #include <cstdint>

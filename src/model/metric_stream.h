@@ -8,13 +8,14 @@
 
 namespace lockstep {
 
-inline constexpr std::string_view kRemoteWriteDoor = "remote_write";
+inline constexpr std::string_view kRemoteWriteReceiver = "remote_write";
 
 // Of a stream that came by remote write; empty where it has none.
 inline std::string_view tenant_of_stream(std::string_view stream) {
-  if (!stream.starts_with(kRemoteWriteDoor) || stream.substr(kRemoteWriteDoor.size(), 1) != std::string_view("\0", 1))
+  if (!stream.starts_with(kRemoteWriteReceiver) ||
+      stream.substr(kRemoteWriteReceiver.size(), 1) != std::string_view("\0", 1))
     return {};
-  stream.remove_prefix(kRemoteWriteDoor.size() + 1);
+  stream.remove_prefix(kRemoteWriteReceiver.size() + 1);
   return stream.substr(0, stream.find('\0'));
 }
 

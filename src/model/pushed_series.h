@@ -1,6 +1,6 @@
-// What a door hands to the store: one series of a push with its samples, as views into what was read from the wire.
+// What a receiver hands to the store: one series of a push with its samples, as views into what was read from the wire.
 //
-// raw_labels stand for the labels without being them: equal bytes are the same series, whichever door they came
+// raw_labels stand for the labels without being them: equal bytes are the same series, whichever receiver they came
 // through, so the first byte tells the form: 0x0A or 0x8A fields of a remote write request, 'O' OTLP, 'T' exposition
 // text, 'J' numbers of jobs, kUnreadableLabels alone labels that cannot be read.
 // Thread rule: Immutable.

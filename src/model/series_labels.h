@@ -1,5 +1,5 @@
-// Labels of a series as every door hands them to the store: sorted by name, each name once, none empty, text that is
-// UTF-8, within limits. What does not fit is refused with one line; nothing is cut or renamed.
+// Labels of a series as every receiver hands them to the store: sorted by name, each name once, none empty, text that
+// is UTF-8, within limits. What does not fit is refused with one line; nothing is cut or renamed.
 //
 // Thread rule: Thread-safe (no state).
 #pragma once

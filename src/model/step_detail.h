@@ -6,7 +6,8 @@
 //
 // Spans (docs/formats/spans.md): one named "train.step" for the rank, and under it one for each phase, named after it,
 // and one for each operation, named after its function ("AllReduce"). Attributes begin with "lockstep."; the resource
-// is the rank's (to_resource() of model/events.h). Thread rule: Immutable once handed on; functions have no state.
+// is the rank's (to_resource() of model/events.h).
+// Thread rule: Immutable once handed on; functions have no state.
 #pragma once
 
 #include <cstdint>

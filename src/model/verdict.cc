@@ -54,7 +54,7 @@ std::string to_json(const Verdict& verdict) {
       .field("count", static_cast<uint64_t>(verdict.victim_ranks.size()))
       .key("ranks")
       .begin_array();
-  for (size_t i = 0; i < std::min(verdict.victim_ranks.size(), kVictimsToldMax); ++i)
+  for (size_t i = 0; i < std::min(verdict.victim_ranks.size(), kVictimsReportedMax); ++i)
     json.number(verdict.victim_ranks[i]);
   json.end_array().key("groups").begin_array();
   for (const std::string& group : verdict.victim_groups) json.string(group);

@@ -74,7 +74,7 @@ struct Verdict {
 
 // The JSON object of design section 7, fields in that order. Of the victims, which may be a hundred thousand, the
 // number and so many.
-inline constexpr size_t kVictimsToldMax = 64;
+inline constexpr size_t kVictimsReportedMax = 64;
 std::string to_json(const Verdict& verdict);
 // Reads what to_json wrote is the state store's business: it keeps the JSON.
 

@@ -26,7 +26,7 @@ namespace lockstep {
   X(kSlowLink, "slow_link", "detector: a link that moves data far slower than comparable ones")                        \
   X(kFabric, "fabric", "detector: flows and groups of a large job slower than their like")                             \
   X(kPause, "pause", "detector: a rank that stops everybody now and then")                                             \
-  X(kTurns, "turns", "detector: ranks that stall by turns")                                                            \
+  X(kRotatingStall, "rotating_stall", "detector: ranks that stall by turns")                                                            \
   X(kCheckpoint, "checkpoint", "detector: checkpoints that take longer than they used to")                             \
   X(kWorkload, "workload", "detector: work that is dealt unevenly")                                                    \
   X(kRegression, "regression", "detector: a whole job that has become slower")                                         \
@@ -61,7 +61,7 @@ inline constexpr uint32_t kNobody = 0;  // kept for what was stored, or for late
   X(kCleared, "cleared", kEngine, "It was confirmed and is over, or was suspected and has not been seen again.")
 
 #define LOCKSTEP_VERDICT_KINDS(X)                                                                                      \
-  X(kSlow, "slow", kStraggler | kSlowLink | kFabric | kPause | kTurns | kCheckpoint | kWorkload | kRegression,         \
+  X(kSlow, "slow", kStraggler | kSlowLink | kFabric | kPause | kRotatingStall | kCheckpoint | kWorkload | kRegression,         \
     "Somebody or something makes the job wait.")                                                                       \
   X(kHang, "hang", kHang, "Nothing moves.")                                                                            \
   X(kFail, "fail", kNobody, "The job ended by a fault. Read as a hang is; no detector gives it yet.")                  \
@@ -78,7 +78,7 @@ inline constexpr uint32_t kNobody = 0;  // kept for what was stored, or for late
   X(kNic, "nic", kFabric | kSignals, "A network adapter.")                                                             \
   X(kLink, "link", kSlowLink | kFabric | kPause | kSignals | kEarlyWarning, "A link: port, cable, transceiver.")       \
   X(kSwitch, "switch", kFabric | kRegression | kSignals, "The fabric between hosts.")                                  \
-  X(kSoftware, "software", kTurns | kRegression | kTransport | kHang | kSignals, "The job's program or its settings.") \
+  X(kSoftware, "software", kRotatingStall | kRegression | kTransport | kHang | kSignals, "The job's program or its settings.") \
   X(kWorkload, "workload", kWorkload | kLessWork, "The work itself and how it is dealt; nothing is broken.")           \
   X(kUnknown, "unknown", kLoss | kHang, "Nothing says where.")
 
@@ -97,7 +97,7 @@ inline constexpr uint32_t kNobody = 0;  // kept for what was stored, or for late
   X(kMemoryPressure, "memory-pressure", kSignals, "The host or the cgroup is short of memory; an OOM kill.")           \
   X(kProcessPaused, "process-paused", kPause | kHang | kSignals,                                                       \
     "The whole process stands still, now and then or for good.")                                                       \
-  X(kGc, "gc", kTurns | kSignals, "Garbage collection, or other work on the host, at every rank's own time.")          \
+  X(kGc, "gc", kRotatingStall | kSignals, "Garbage collection, or other work on the host, at every rank's own time.")          \
   X(kDataLoader, "data-loader", kStraggler | kSignals, "The rank waits for its input longer than its peers.")          \
   X(kStorage, "storage", kRegression | kSignals, "What the input is read from answers slowly.")                        \
   X(kCheckpoint, "checkpoint", kCheckpoint | kSignals, "Checkpoints take longer than the job's first ones.")           \
@@ -127,19 +127,19 @@ inline constexpr uint32_t kNobody = 0;  // kept for what was stored, or for late
   X(kLessWork, "less-work", kLessWork, "Steps take as long as ever and do less work.")
 
 #define LOCKSTEP_CLAIM_KINDS(X)                                                                                        \
-  X(kWaitsFor, "waits_for", kStraggler | kSlowLink | kFabric | kPause | kTurns | kHang, "Who waits for whom.")         \
-  X(kSelfTime, "self_time", kStraggler | kSlowLink | kPause | kTurns | kCheckpoint | kWorkload | kRegression | kHang,  \
+  X(kWaitsFor, "waits_for", kStraggler | kSlowLink | kFabric | kPause | kRotatingStall | kHang, "Who waits for whom.")         \
+  X(kSelfTime, "self_time", kStraggler | kSlowLink | kPause | kRotatingStall | kCheckpoint | kWorkload | kRegression | kHang,  \
     "What a rank's own work takes beside its peers'.")                                                                 \
   X(kCounter, "counter", kTransport | kLessWork | kSignals | kEarlyWarning,                                            \
     "A number that a node or the job reports.")                                                                        \
   X(kPath, "path", kSlowLink | kFabric, "How fast data moves on a way through the network.")                           \
   X(kEvent, "event", kLoss | kHang | kSignals, "Something that happened once.")                                        \
   X(kCounterfactual, "counterfactual",                                                                                 \
-    kStraggler | kSlowLink | kFabric | kPause | kTurns | kCheckpoint | kWorkload | kRegression | kLessWork |           \
+    kStraggler | kSlowLink | kFabric | kPause | kRotatingStall | kCheckpoint | kWorkload | kRegression | kLessWork |           \
     kTransport | kHang,                                                                                                \
     "What a step would take without the culprit.")                                                                     \
   X(kExclusion, "exclusion",                                                                                           \
-    kStraggler | kSlowLink | kFabric | kPause | kTurns | kCheckpoint | kWorkload | kRegression | kLessWork | kLoss |   \
+    kStraggler | kSlowLink | kFabric | kPause | kRotatingStall | kCheckpoint | kWorkload | kRegression | kLessWork | kLoss |   \
     kTransport | kHang | kSignals,                                                                                     \
     "What was looked at and found healthy.")
 // clang-format on

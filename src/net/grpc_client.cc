@@ -67,7 +67,7 @@ GrpcResponse failed(GrpcCode code, std::string message) {
   return {.code = code, .message = std::move(message), .body = {}, .headers = {}, .trailers = {}};
 }
 
-GrpcResponse read_answer(H2Answer answer, uint64_t message_bytes_max) {
+GrpcResponse read_answer(H2Response answer, uint64_t message_bytes_max) {
   if (answer.too_large)
     return failed(GrpcCode::kResourceExhausted, format("the answer is over the limit of %llu bytes",
                                                        static_cast<unsigned long long>(message_bytes_max)));
@@ -203,7 +203,7 @@ Result<GrpcResponse> GrpcClient::exchange(const GrpcRequest& request, int64_t ti
     const bool sending = !connection_->unsent().empty();
     LOCKSTEP_TRY(stream_->wait(sending, deadline, sending ? "sending the request" : "waiting for the answer"));
   }
-  H2Answer answer = connection_->take();
+  H2Response answer = connection_->take();
   if (answer.not_processed) {
     *again = true;
     return Error{"the server takes no further calls on this connection"};

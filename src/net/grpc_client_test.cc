@@ -19,7 +19,8 @@
 namespace lockstep {
 namespace {
 
-GrpcReply answer_call(const std::string& path, const std::string& body, const std::shared_future<void>& released) {
+GrpcServerResponse answer_call(const std::string& path, const std::string& body,
+                               const std::shared_future<void>& released) {
   if (path == "/test.Service/Echo") return {kGrpcOk, "", body};
   if (path == "/test.Service/Large") return {kGrpcOk, "", std::string(3'000'000, 'x')};
   if (path == "/test.Service/Busy") return {kGrpcUnavailable, "disk full: 100 % of \xc3\xa9", "", 1'500};
@@ -41,7 +42,7 @@ struct GrpcPeer {
     options.http.address = *parse_listen_address(address);
     options.http.name = "test";
     options.encodings = {"reversed"};
-    options.decompress = [](std::string_view, std::string_view data, uint64_t) -> GrpcReply {
+    options.decompress = [](std::string_view, std::string_view data, uint64_t) -> GrpcServerResponse {
       return {kGrpcOk, "", std::string(data.rbegin(), data.rend())};
     };
     Result<std::unique_ptr<GrpcServer>> started = GrpcServer::start(
@@ -76,7 +77,7 @@ TEST(GrpcClient, MakesCallsOnOneConnection) {
     EXPECT_EQ(answer->code, GrpcCode::kOk);
     EXPECT_EQ(answer->body, text);
   }
-  EXPECT_EQ(peer.counters.value("lockstep_http_connections", "door=\"test\""), 1);
+  EXPECT_EQ(peer.counters.value("lockstep_http_connections", "receiver=\"test\""), 1);
 }
 
 TEST(GrpcClient, CarriesMessagesLargerThanEveryWindow) {
@@ -175,9 +176,9 @@ TEST(GrpcClient, ReadsWhatIsPercentEncoded) {
 }
 
 // Hands every connection to a UNIX socket on to a TCP server.
-class UnixDoor {
+class UnixReceiver {
  public:
-  UnixDoor(std::string path, std::string address) : path_(std::move(path)), address_(std::move(address)) {
+  UnixReceiver(std::string path, std::string address) : path_(std::move(path)), address_(std::move(address)) {
     listener_ = UniqueFd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
     sockaddr_un to{};
     to.sun_family = AF_UNIX;
@@ -186,7 +187,7 @@ class UnixDoor {
     EXPECT_EQ(listen(listener_.get(), 4), 0);
     thread_ = std::thread([this] { run(); });
   }
-  ~UnixDoor() {
+  ~UnixReceiver() {
     stopping_ = true;
     thread_.join();
     unlink(path_.c_str());
@@ -220,10 +221,10 @@ class UnixDoor {
 TEST(GrpcClient, SpeaksOverAUnixSocket) {
   GrpcPeer peer;
   const std::string path = format("/tmp/lockstep-grpc-%d.sock", getpid());
-  UnixDoor door(path, peer.server->address());
-  Result<GrpcResponse> answer = grpc_call("unix://" + path, "/test.Service/Echo", "through the door");
+  UnixReceiver receiver(path, peer.server->address());
+  Result<GrpcResponse> answer = grpc_call("unix://" + path, "/test.Service/Echo", "through the receiver");
   ASSERT_TRUE(answer.ok()) << answer.error();
-  EXPECT_EQ(answer->body, "through the door");
+  EXPECT_EQ(answer->body, "through the receiver");
   Result<GrpcResponse> nobody = grpc_call("unix:///nowhere/a.sock", "/test.Service/Echo", "");
   ASSERT_FALSE(nobody.ok());
   EXPECT_EQ(nobody.error(), "unix:///nowhere/a.sock: No such file or directory");

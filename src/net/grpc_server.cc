@@ -39,7 +39,7 @@ struct Done {
   uint64_t connection = 0;
   int32_t stream = 0;
   uint64_t held_bytes = 0;
-  GrpcReply reply;
+  GrpcServerResponse reply;
 };
 
 class Server final : public GrpcServer {
@@ -105,7 +105,7 @@ class Server final : public GrpcServer {
 
   // Workers
   void work();
-  GrpcReply call(GrpcJob& job);
+  GrpcServerResponse call(GrpcJob& job);
 
   const GrpcServerOptions options_;
   const GrpcHandler handler_;
@@ -174,7 +174,7 @@ void Server::work() {
   }
 }
 
-GrpcReply Server::call(GrpcJob& job) {
+GrpcServerResponse Server::call(GrpcJob& job) {
   std::string message;
   std::shared_ptr<MemoryLease> memory;  // of the message
   uint8_t flag = static_cast<uint8_t>(job.frame[0]);
@@ -191,7 +191,7 @@ GrpcReply Server::call(GrpcJob& job) {
     if (!known || !options_.decompress)
       return {kGrpcUnimplemented, format("grpc-encoding '%.40s' is not understood: use %s", job.encoding.c_str(),
                                          common_.accept_encoding.c_str())};
-    GrpcReply plain = options_.decompress(job.encoding, data, options_.http.body_bytes_max);
+    GrpcServerResponse plain = options_.decompress(job.encoding, data, options_.http.body_bytes_max);
     if (plain.status != kGrpcOk) return plain;
     message = std::move(plain.body);
     memory = std::move(plain.memory);

@@ -1,6 +1,6 @@
 // gRPC server for unary calls (nghttp2, HTTP/2 with prior knowledge): frames, message encodings by a hook, trailers
 // with grpc-status and grpc-message. Enough for OTLP/gRPC from any SDK; streaming calls get UNIMPLEMENTED. Handlers may
-// block (a door waits for the disk): they run on worker threads, frames go on meanwhile.
+// block (a receiver waits for the disk): they run on worker threads, frames go on meanwhile.
 //
 // Limits, counts and shutdown as in http_server.h, with these differences: a message over body_bytes_max gets
 //         RESOURCE_EXHAUSTED; over bodies_bytes_max RESOURCE_EXHAUSTED with RetryInfo; 256 calls at a time per
@@ -29,7 +29,7 @@ enum GrpcStatus : int {
   kGrpcUnavailable = 14,
 };
 
-struct GrpcReply {
+struct GrpcServerResponse {
   int status = kGrpcOk;
   std::string message;                            // for people, on error
   std::string body;                               // response message, on OK
@@ -38,14 +38,14 @@ struct GrpcReply {
 };
 
 // path: "/opentelemetry.proto.collector.logs.v1.LogsService/Export"; body: the request message, decompressed.
-using GrpcHandler = std::function<GrpcReply(const std::string& path, const std::string& body)>;
+using GrpcHandler = std::function<GrpcServerResponse(const std::string& path, const std::string& body)>;
 
 struct GrpcServerOptions {
   HttpServerOptions http;
   // Message encodings beside identity, as in grpc-encoding; any other gets UNIMPLEMENTED.
   std::vector<std::string> encodings;
   // Undoes one of them: OK with the plain message (at most bytes_max bytes) in body, or the error to answer with.
-  std::function<GrpcReply(std::string_view encoding, std::string_view data, uint64_t bytes_max)> decompress;
+  std::function<GrpcServerResponse(std::string_view encoding, std::string_view data, uint64_t bytes_max)> decompress;
 };
 
 class GrpcServer {

@@ -24,7 +24,7 @@ using testing::GrpcAnswer;
 using testing::GrpcTestClient;
 using testing::RawSocket;
 
-GrpcReply echo(const std::string& path, const std::string& body) {
+GrpcServerResponse echo(const std::string& path, const std::string& body) {
   if (path == "/test.Service/Echo") return {kGrpcOk, "", body};
   if (path == "/test.Service/Size") return {kGrpcOk, "", std::to_string(body.size())};
   if (path == "/test.Service/Busy") return {kGrpcUnavailable, "disk full: 100 % of \xc3\xa9", "", 1'500};
@@ -41,7 +41,7 @@ struct Running {
     options.http.address = {"127.0.0.1", 0};
     options.http.name = "test";
     options.encodings = {"reversed"};
-    options.decompress = [](std::string_view, std::string_view data, uint64_t) -> GrpcReply {
+    options.decompress = [](std::string_view, std::string_view data, uint64_t) -> GrpcServerResponse {
       if (data == "memory") throw std::bad_alloc();
       if (data == "corrupt") return {kGrpcInvalidArgument, "not reversed"};
       return {kGrpcOk, "", std::string(data.rbegin(), data.rend())};
@@ -51,12 +51,12 @@ struct Running {
     server = std::move(*started);
   }
   int64_t bad(const char* reason) const {
-    return counters.value("lockstep_http_bad_requests_total", format("door=\"test\",reason=\"%s\"", reason));
+    return counters.value("lockstep_http_bad_requests_total", format("receiver=\"test\",reason=\"%s\"", reason));
   }
   int64_t answers(const char* code) const {
-    return counters.value("lockstep_http_requests_total", format("door=\"test\",code=\"%s\"", code));
+    return counters.value("lockstep_http_requests_total", format("receiver=\"test\",code=\"%s\"", code));
   }
-  int64_t connections() const { return counters.value("lockstep_http_connections", "door=\"test\""); }
+  int64_t connections() const { return counters.value("lockstep_http_connections", "receiver=\"test\""); }
 };
 
 GrpcTestClient::Request request_of(const std::string& path, std::string data) {
@@ -292,7 +292,7 @@ TEST(GrpcServer, ConnectionsWithoutCallsGiveWay) {
 }
 
 TEST(GrpcServer, AnExceptionInACallOrInDecompressionCostsThatCallOnly) {
-  Running running({}, [](const std::string& path, const std::string& body) -> GrpcReply {
+  Running running({}, [](const std::string& path, const std::string& body) -> GrpcServerResponse {
     if (body == "memory") throw std::bad_alloc();
     if (body == "odd") throw 7;
     return echo(path, body);
@@ -338,7 +338,8 @@ TEST(GrpcServer, StopSaysGoawayAndLetsCallsFinish) {
 }
 
 TEST(GrpcServer, AHandlerThatThrowsIsAnInternalError) {
-  Running running({}, [](const std::string&, const std::string&) -> GrpcReply { throw std::runtime_error("broken"); });
+  Running running(
+      {}, [](const std::string&, const std::string&) -> GrpcServerResponse { throw std::runtime_error("broken"); });
   GrpcTestClient client(running.server->address());
   EXPECT_EQ(client.call("/test.Service/Echo", "x").status(), kGrpcInternal);
 }

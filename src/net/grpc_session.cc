@@ -255,7 +255,7 @@ void GrpcSession::cancel(Stream& stream) {
   if (!with_workers) release(stream);
 }
 
-void GrpcSession::finish(int32_t stream, GrpcReply reply) {
+void GrpcSession::finish(int32_t stream, GrpcServerResponse reply) {
   last_frame_ns_ = common_.now_ns;
   answer(*find_stream(stream), std::move(reply));
   advance();
@@ -263,12 +263,12 @@ void GrpcSession::finish(int32_t stream, GrpcReply reply) {
 
 void GrpcSession::answer_overloaded(Stream& stream) {
   common_.count_bad("overloaded");
-  GrpcReply reply{kGrpcResourceExhausted, "too many requests in progress, try again"};
+  GrpcServerResponse reply{kGrpcResourceExhausted, "too many requests in progress, try again"};
   reply.retry_after_ms = 1'000;
   answer(stream, std::move(reply));
 }
 
-void GrpcSession::answer(Stream& stream, GrpcReply reply) {
+void GrpcSession::answer(Stream& stream, GrpcServerResponse reply) {
   release(stream);
   stream.handed_over = true;
   stream.reply = std::move(reply);

@@ -42,7 +42,7 @@ struct GrpcSessionCommon {
   const int epoll;
   const std::function<bool(GrpcJob job)> take;  // false: too many wait
   std::string accept_encoding;
-  const std::string label = "door=\"" + options.http.name + "\"";
+  const std::string label = "receiver=\"" + options.http.name + "\"";
   std::atomic<int64_t>& connections_gauge = counters.at("lockstep_http_connections", label);
   uint64_t held_bytes = 0;  // of bodies, here and with the workers
   MemoryPool bodies{options.http.memory, MemoryUse::kBodies};
@@ -75,7 +75,7 @@ class GrpcSession {
   // Closes or resets what has taken too long. Called a few times a second.
   void tick();
   // What the workers made of a call.
-  void finish(int32_t stream, GrpcReply reply);
+  void finish(int32_t stream, GrpcServerResponse reply);
 
   uint64_t id() const { return id_; }
   bool dead() const { return dead_; }
@@ -99,7 +99,7 @@ class GrpcSession {
     bool handed_over = false;  // with the workers, or answered
     std::string answer;        // DATA frames, from answer_at on
     size_t answer_at = 0;
-    GrpcReply reply;
+    GrpcServerResponse reply;
     std::shared_ptr<std::atomic<bool>> cancelled = std::make_shared<std::atomic<bool>>(false);
   };
   struct Callbacks;  // nghttp2's, all inside read() and advance()
@@ -110,7 +110,7 @@ class GrpcSession {
   void on_request_headers(Stream& stream);
   void on_request(Stream& stream);
   void check_body(Stream& stream);
-  void answer(Stream& stream, GrpcReply reply);
+  void answer(Stream& stream, GrpcServerResponse reply);
   void answer_overloaded(Stream& stream);
   void answer_http(Stream& stream, const char* status);
   void release(Stream& stream);

@@ -34,7 +34,7 @@ enum class H2Code : uint32_t {
   kInadequateSecurity = 12,
 };
 
-struct H2Answer {
+struct H2Response {
   HeaderList headers;   // with :status
   HeaderList trailers;  // empty where there are none
   std::string body;
@@ -54,7 +54,7 @@ class H2Client {
   void start(const HeaderList& headers, std::string body, uint64_t answer_bytes_max);
   bool done() const { return !running_; }  // the call: take() its answer
   bool heard() const { return heard_; }    // anything of the answer has come
-  H2Answer take() { return std::move(answer_); }
+  H2Response take() { return std::move(answer_); }
 
   std::string_view unsent() const { return std::string_view(out_).substr(out_at_); }
   void sent(size_t bytes);
@@ -127,7 +127,7 @@ class H2Client {
   size_t body_at_ = 0;
   bool body_ended_ = false;
   uint64_t answer_bytes_max_ = 0;
-  H2Answer answer_;
+  H2Response answer_;
 };
 
 }  // namespace lockstep

@@ -18,14 +18,14 @@ std::string outcome(std::string_view bytes, size_t piece, size_t body_bytes) {
     if (client.unsent().size() > H2Client::kUnsentBytesMax + 256 * 1024) std::abort();
     if (!fed) return "broken";
   }
-  std::string told;
+  std::string reported;
   if (client.done()) {
-    H2Answer answer = client.take();
+    H2Response answer = client.take();
     if (answer.body.size() > kAnswerBytesMax) std::abort();
-    told += answer.body + std::to_string(answer.headers.size()) + "," + std::to_string(answer.trailers.size()) + "," +
-            std::to_string(answer.reset_code);
+    reported += answer.body + std::to_string(answer.headers.size()) + "," + std::to_string(answer.trailers.size()) +
+                "," + std::to_string(answer.reset_code);
   }
-  return told + (client.usable() ? "usable" : "");
+  return reported + (client.usable() ? "usable" : "");
 }
 
 }  // namespace

@@ -94,7 +94,7 @@ TEST(H2Client, CarriesACallWithHeadersBodyAndTrailers) {
   EXPECT_EQ(with.body_of(sent, 1), "question");
   EXPECT_EQ(sent.back().type, kSettings);  // acknowledged
   EXPECT_EQ(sent.back().flags, 1);
-  H2Answer answer = with.client.take();
+  H2Response answer = with.client.take();
   EXPECT_EQ(answer.body, "answer");
   EXPECT_EQ(answer.headers.at(1).second, "b");
   EXPECT_EQ(answer.trailers.at(0).first, "grpc-status");
@@ -240,7 +240,7 @@ TEST(H2Client, KnowsThatTheServerHasNotLookedAtACall) {
   EXPECT_TRUE(refused.client.usable());
   refused.ask();
   refused.say(frame(kReset, 0, 3, number(8)));
-  H2Answer cancelled = refused.client.take();
+  H2Response cancelled = refused.client.take();
   EXPECT_TRUE(cancelled.reset);
   EXPECT_EQ(cancelled.reset_code, 8u);
   EXPECT_FALSE(cancelled.not_processed);

@@ -4,7 +4,7 @@
 #include <optional>
 
 #include "base/text.h"
-#include "net/http_answer.h"
+#include "net/http_response.h"
 
 namespace lockstep {
 namespace {
@@ -78,7 +78,7 @@ HttpClient::HttpClient(Url server, int64_t timeout_ms, uint64_t body_bytes_max, 
 
 Result<HttpResponse> HttpClient::exchange(const HttpRequest& request, std::string_view head, const Deadline& deadline,
                                           bool* stale) {
-  HttpAnswerParser parser(request.method == "HEAD", body_bytes_max_);
+  HttpResponseParser parser(request.method == "HEAD", body_bytes_max_);
   std::string_view unsent[] = {head, request.body};
   size_t part = 0;
   bool can_send = true;

@@ -1,7 +1,7 @@
 // Feeds a hostile answer to the parser, whole and in pieces: both must agree, and the body must keep its limit.
 #include <cstdlib>
 
-#include "net/http_answer.h"
+#include "net/http_response.h"
 
 namespace {
 
@@ -9,7 +9,7 @@ constexpr uint64_t kBodyBytesMax = 4096;
 
 // "" while unfinished, the body when done, the error otherwise.
 std::string outcome(std::string_view bytes, size_t piece, bool head_request) {
-  lockstep::HttpAnswerParser parser(head_request, kBodyBytesMax);
+  lockstep::HttpResponseParser parser(head_request, kBodyBytesMax);
   for (size_t at = 0; at < bytes.size() && !parser.done(); at += piece) {
     lockstep::Result<void> fed = parser.feed(bytes.substr(at, piece));
     if (!fed) return "error";

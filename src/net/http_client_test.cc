@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "base/clock.h"
-#include "net/http_answer.h"
+#include "net/http_response.h"
 #include "net/testing/raw_socket.h"
 
 namespace lockstep {
@@ -169,7 +169,7 @@ TEST(HttpClient, RefusesToSmuggleLinesIntoTheRequest) {
 }
 
 Result<HttpResponse> parse(std::string_view text, uint64_t body_bytes_max = 1000, bool head_request = false) {
-  HttpAnswerParser parser(head_request, body_bytes_max);
+  HttpResponseParser parser(head_request, body_bytes_max);
   for (char c : text) {
     LOCKSTEP_TRY(parser.feed({&c, 1}));
   }
@@ -213,7 +213,7 @@ TEST(HttpAnswer, KeepsItsLimits) {
   EXPECT_FALSE(parse("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n", 4));
   EXPECT_FALSE(parse("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2\r\nde\r\n", 4));
   EXPECT_FALSE(parse("HTTP/1.1 200 OK\r\n\r\nabcde", 4));
-  EXPECT_FALSE(parse("HTTP/1.1 200 OK\r\nX: " + std::string(HttpAnswerParser::kHeadBytesMax, 'x'), 4));
+  EXPECT_FALSE(parse("HTTP/1.1 200 OK\r\nX: " + std::string(HttpResponseParser::kHeadBytesMax, 'x'), 4));
 }
 
 }  // namespace

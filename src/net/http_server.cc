@@ -174,7 +174,7 @@ class BeastServer final : public HttpServer {
         handler_(std::move(handler)),
         counters_(counters),
         address_(listener.bound),
-        label_("door=\"" + options_.name + "\""),
+        label_("receiver=\"" + options_.name + "\""),
         connections_(counters.at("lockstep_http_connections", label_)),
         acceptor_(io_),
         accept_again_(io_),

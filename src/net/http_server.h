@@ -1,5 +1,5 @@
 // HTTP/1.1 server (Boost.Beast): keep-alive, chunked requests, limits, one handler per request on a small thread pool.
-// Handlers may block (a door waits for the disk): reading and writing go on meanwhile on a thread of their own.
+// Handlers may block (a receiver waits for the disk): reading and writing go on meanwhile on a thread of their own.
 //
 // Limits: header 16 kB (431), body body_bytes_max or what its path has in path_limits (413 with one line), all bodies
 // held at once bodies_bytes_max and what the memory budget has (429 with
@@ -13,9 +13,9 @@
 //         away is noticed, its answer is dropped. What is deferred does not hold up stop().
 // On error: a malformed request gets 400 with one line and is counted; one that fails here or in its handler (an
 //           exception, out of memory) costs its own connection at most; the server goes on.
-// Counts:  lockstep_http_requests_total{door,code}, lockstep_http_connections{door},
-//          lockstep_http_bad_requests_total{door,reason}, and where requests are deferred
-//          lockstep_http_deferred{door}; the table handed in must have these rows.
+// Counts:  lockstep_http_requests_total{receiver,code}, lockstep_http_connections{receiver},
+//          lockstep_http_bad_requests_total{receiver,reason}, and where requests are deferred
+//          lockstep_http_deferred{receiver}; the table handed in must have these rows.
 // Shutdown: stop() closes the listener, lets requests in progress finish (at most 5 s), joins its threads. A handler
 // that
 //           does not return holds up stop().
@@ -53,7 +53,8 @@ struct ServerRequest {
 using HttpHandler = std::function<HttpResponse(const ServerRequest&)>;
 
 // The way back to whoever asked. answer() once; further calls, and those after the peer has gone, do nothing. One that
-// is dropped without an answer answers 500. Outlives the server without harm. Thread rule: Thread-safe.
+// is dropped without an answer answers 500. Outlives the server without harm.
+// Thread rule: Thread-safe.
 class HttpResponder {
  public:
   virtual ~HttpResponder() = default;
@@ -81,7 +82,7 @@ struct HttpServerOptions {
   size_t threads = 8;
   MemoryBudget* memory =
       nullptr;       // where bodies and answers are taken from; nullptr: no limit for all servers together
-  std::string name;  // door name in counters and log lines, e.g. "otlp_http", "http"
+  std::string name;  // receiver name in counters and log lines, e.g. "otlp_http", "http"
   CrossSitePolicy cross_site = {};
   int64_t request_timeout_ms = 30'000;
   int64_t idle_timeout_ms = 60'000;

@@ -48,12 +48,12 @@ struct Running {
     return HttpClient(*parse_url("http://" + server->address(), 80), timeout_ms);
   }
   int64_t bad(const char* reason) const {
-    return counters.value("lockstep_http_bad_requests_total", format("door=\"test\",reason=\"%s\"", reason));
+    return counters.value("lockstep_http_bad_requests_total", format("receiver=\"test\",reason=\"%s\"", reason));
   }
   int64_t answers(int code) const {
-    return counters.value("lockstep_http_requests_total", format("door=\"test\",code=\"%d\"", code));
+    return counters.value("lockstep_http_requests_total", format("receiver=\"test\",code=\"%d\"", code));
   }
-  int64_t connections() const { return counters.value("lockstep_http_connections", "door=\"test\""); }
+  int64_t connections() const { return counters.value("lockstep_http_connections", "receiver=\"test\""); }
   std::string raw(std::string_view request) const {
     RawSocket socket(server->address());
     socket.send(request);
@@ -422,8 +422,8 @@ struct RunningLater {
     EXPECT_TRUE(started) << started.error();
     server = std::move(*started);
   }
-  int64_t deferred() const { return counters.value("lockstep_http_deferred", "door=\"test\""); }
-  int64_t connections() const { return counters.value("lockstep_http_connections", "door=\"test\""); }
+  int64_t deferred() const { return counters.value("lockstep_http_deferred", "receiver=\"test\""); }
+  int64_t connections() const { return counters.value("lockstep_http_connections", "receiver=\"test\""); }
 };
 
 TEST(HttpServer, ManyMayWaitForAnAnswerWhileOneThreadServesTheRest) {

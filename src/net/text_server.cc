@@ -43,7 +43,7 @@ const char* reason_of(int status) {
   }
 }
 
-std::string answer_text(const TextAnswer& answer, bool with_body) {
+std::string answer_text(const TextResponse& answer, bool with_body) {
   std::string text = format("HTTP/1.1 %d %s\r\nContent-Type: %s\r\nContent-Length: %zu\r\nConnection: close\r\n%s\r\n",
                             answer.status, reason_of(answer.status), answer.content_type.c_str(), answer.body.size(),
                             answer.status == 405 ? "Allow: GET, HEAD\r\n" : "");
@@ -188,7 +188,7 @@ class PollServer final : public TextServer {
     }
   }
 
-  void answer(Connection& connection, const TextAnswer& text, bool with_body) {
+  void answer(Connection& connection, const TextResponse& text, bool with_body) {
     connection.unsent = answer_text(text, with_body);
     connection.answering = true;
     connection.deadline_ns = clock_.monotonic_ns() + options_.client_timeout_ms * 1'000'000;

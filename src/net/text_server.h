@@ -2,9 +2,10 @@
 // per connection. For anything more there is http_server.h.
 //
 // Limits: request 8 kB; connections_max at a time (further ones get 503); a client has 5 s to ask and 5 s to take the
-// answer. On error: a malformed request gets 400 with one line; the server goes on. Shutdown: stop() closes everything
-// at once and joins the thread; the destructor does the same. Thread rule: Thread-safe. The handler runs on the
-// server's one thread, so it must not block.
+// answer.
+// On error: a malformed request gets 400 with one line; the server goes on. Shutdown: stop() closes everything at once
+// and joins the thread; the destructor does the same.
+// Thread rule: Thread-safe. The handler runs on the server's one thread, so it must not block.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +17,7 @@
 
 namespace lockstep {
 
-struct TextAnswer {
+struct TextResponse {
   int status = 200;
   std::string content_type = "text/plain; charset=utf-8";
   std::string body;
@@ -29,7 +30,7 @@ struct TextRequest {
   std::string accept;           // the Accept header, for pages that come in more than one form; empty where absent
   std::string accept_encoding;  // likewise: whether a large page may come compressed
 };
-using TextHandler = std::function<TextAnswer(const TextRequest& request)>;
+using TextHandler = std::function<TextResponse(const TextRequest& request)>;
 
 struct TextServerOptions {
   ListenAddress address;

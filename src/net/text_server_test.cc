@@ -15,9 +15,9 @@ std::unique_ptr<TextServer> start(TextServerOptions options = {}) {
   options.address = {"127.0.0.1", 0};
   Result<std::unique_ptr<TextServer>> server = TextServer::start(options, [](const TextRequest& request) {
     const std::string& path = request.path;
-    if (path == "/metrics") return TextAnswer{200, "text/plain; version=0.0.4", "up 1\n"};
-    if (path == "/large") return TextAnswer{200, "text/plain", std::string(8'000'000, 'x')};
-    return TextAnswer{404, "text/plain", "no such page\n"};
+    if (path == "/metrics") return TextResponse{200, "text/plain; version=0.0.4", "up 1\n"};
+    if (path == "/large") return TextResponse{200, "text/plain", std::string(8'000'000, 'x')};
+    return TextResponse{404, "text/plain", "no such page\n"};
   });
   EXPECT_TRUE(server) << server.error();
   return std::move(*server);
@@ -42,7 +42,7 @@ TEST(TextServer, SaysHowABodyIsEncodedAndWhatTheClientWouldTake) {
   TextServerOptions options;
   options.address = {"127.0.0.1", 0};
   Result<std::unique_ptr<TextServer>> server = TextServer::start(options, [](const TextRequest& request) {
-    return TextAnswer{.body = "x", .content_encoding = request.accept_encoding};
+    return TextResponse{.body = "x", .content_encoding = request.accept_encoding};
   });
   ASSERT_TRUE(server) << server.error();
   HttpClient client(*parse_url("http://" + (*server)->address(), 80));
@@ -54,7 +54,7 @@ TEST(TextServer, ShowsTheHandlerTheQueryAndWhatTheClientAccepts) {
   TextServerOptions options;
   options.address = {"127.0.0.1", 0};
   Result<std::unique_ptr<TextServer>> server = TextServer::start(options, [](const TextRequest& request) {
-    return TextAnswer{200, "text/plain", request.path + "|" + request.query + "|" + request.accept};
+    return TextResponse{200, "text/plain", request.path + "|" + request.query + "|" + request.accept};
   });
   ASSERT_TRUE(server) << server.error();
   HttpClient client(*parse_url("http://" + (*server)->address(), 80));

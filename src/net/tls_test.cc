@@ -255,7 +255,7 @@ TEST_F(Tls, CarriesLargeBodiesBothWays) {
   EXPECT_EQ(answer->body.size(), 5'000'000u);
 }
 
-TEST_F(Tls, DoesNotBelieveACaItWasNotTold) {
+TEST_F(Tls, DoesNotBelieveACaItWasNotReported) {
   TlsServer server({.paper = *here});
   expect_error(get(server, {}), "signed by an unknown CA");
   Authority other;
@@ -275,7 +275,7 @@ TEST_F(Tls, SaysThatACertificateHasExpiredOrIsNotValidYet) {
   expect_error(get(server, {.ca_file = authority->ca_file}), "not valid yet");
 }
 
-TEST_F(Tls, BelievesAnybodyOnlyWhereItWasToldTo) {
+TEST_F(Tls, BelievesAnybodyOnlyWhereItWasReportedTo) {
   TlsServer server({.paper = authority->sign("nowhere", "DNS:nowhere", -7200, -3600)});
   EXPECT_TRUE(get(server, {.verify = false}).ok());
 }

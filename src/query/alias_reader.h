@@ -8,7 +8,8 @@
 // lockstep_gpu_info, and a series without `instance` has its host as that. A name is one that is asked for by equality,
 // or by a regular expression that begins with "DCGM_" or "nccl_"; all other questions go to the store as they are, at
 // the cost of a look into a hash table. Lists of names have a name of others where a series of ours exists for it.
-// Exemplars are the store's alone. Thread rule: Thread-safe, as the reader below.
+// Exemplars are the store's alone.
+// Thread rule: Thread-safe, as the reader below.
 #pragma once
 
 #include "store/metric_reader.h"

@@ -19,13 +19,13 @@ std::optional<uint16_t> mask_of_level(const std::string& level) {
   return std::nullopt;
 }
 
-Result<void> ask_detail(const std::string& path, std::optional<DetailWish> wish) {
+Result<void> ask_detail(const std::string& path, std::optional<DetailRequest> request) {
   const UniqueFd fd(::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
   if (!fd.valid()) return Error{"recorder: " + path + ": " + std::strerror(errno)};
-  return ask_detail(fd.get(), path, wish);
+  return ask_detail(fd.get(), path, request);
 }
 
-Result<void> ask_detail(int file, const std::string& what, std::optional<DetailWish> wish) {
+Result<void> ask_detail(int file, const std::string& what, std::optional<DetailRequest> request) {
   struct stat status {};
   layout::FileHeader header;
   if (::fstat(file, &status) != 0 || !S_ISREG(status.st_mode) ||
@@ -34,7 +34,7 @@ Result<void> ask_detail(int file, const std::string& what, std::optional<DetailW
   }
   if (const char* fault = layout::header_fault(header, static_cast<uint64_t>(status.st_size)))
     return Error{"recorder: " + what + ": " + fault};
-  const uint64_t word = wish ? wish->word() : 0;
+  const uint64_t word = request ? request->word() : 0;
   if (::pwrite(file, &word, sizeof word, offsetof(layout::FileHeader, control)) != static_cast<ssize_t>(sizeof word))
     return Error{"recorder: " + what + ": " + std::strerror(errno)};
   return {};

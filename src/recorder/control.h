@@ -18,7 +18,7 @@
 
 namespace lockstep {
 
-struct DetailWish {
+struct DetailRequest {
   uint16_t mask = 0;
   uint32_t until_s = 0;
 
@@ -26,10 +26,10 @@ struct DetailWish {
     const uint64_t body = static_cast<uint64_t>(until_s) << 16 | mask;
     return 1ULL << 63 | body * 0x9E3779B97F4A7C15ULL >> 49 << 48 | body;
   }
-  static std::optional<DetailWish> from(uint64_t word, uint64_t now_ns) {
-    const DetailWish wish{static_cast<uint16_t>(word), static_cast<uint32_t>(word >> 16)};
-    if (word != wish.word() || now_ns / 1'000'000'000 >= wish.until_s) return std::nullopt;
-    return wish;
+  static std::optional<DetailRequest> from(uint64_t word, uint64_t now_ns) {
+    const DetailRequest request{static_cast<uint16_t>(word), static_cast<uint32_t>(word >> 16)};
+    if (word != request.word() || now_ns / 1'000'000'000 >= request.until_s) return std::nullopt;
+    return request;
   }
 };
 
@@ -45,10 +45,10 @@ inline constexpr uint16_t kSampleTransfers = 0x8000;
 inline constexpr uint16_t kDetailSampled = kDetailFull | kSampleTransfers;
 std::optional<uint16_t> mask_of_level(const std::string& level);
 
-// Writes the wish into a recorder file that is somebody else's: checks the header first, touches nothing but the word.
-// nullopt takes an earlier wish back.
-Result<void> ask_detail(const std::string& path, std::optional<DetailWish> wish);
+// Writes the request into a recorder file that is somebody else's: checks the header first, touches nothing but the
+// word. nullopt takes an earlier request back.
+Result<void> ask_detail(const std::string& path, std::optional<DetailRequest> request);
 // The same in a file that is open for reading and writing; `what` names it in errors.
-Result<void> ask_detail(int file, const std::string& what, std::optional<DetailWish> wish);
+Result<void> ask_detail(int file, const std::string& what, std::optional<DetailRequest> request);
 
 }  // namespace lockstep

@@ -406,8 +406,8 @@ Result<std::unique_ptr<RecorderReader>> RecorderReader::over(const void* bytes, 
 }
 
 std::string recorder_directory() {
-  const char* told = std::getenv("LOCKSTEP_RECORDER_DIR");
-  if (told != nullptr && *told != '\0') return told;
+  const char* reported = std::getenv("LOCKSTEP_RECORDER_DIR");
+  if (reported != nullptr && *reported != '\0') return reported;
   return format("/dev/shm/lockstep-%u", static_cast<unsigned>(::geteuid()));
 }
 

@@ -123,7 +123,7 @@ TEST(Recorder, CountsWhatWasOverwrittenBeforeItWasRead) {
   EXPECT_EQ(records.back().head.time_ns, 100u);
 }
 
-TEST(Recorder, ADrainTakesNoMoreThanItWasToldToAndTheNextGoesOnWithEveryLane) {
+TEST(Recorder, ADrainTakesNoMoreThanItWasReportedToAndTheNextGoesOnWithEveryLane) {
   RecorderFolder folder;
   auto writer = RecorderWriter::open(small_options(folder.path()));
   ASSERT_TRUE(writer.ok()) << writer.error();
@@ -438,16 +438,16 @@ TEST(Reader, RefusesWhatIsNotARecorderWithOneLine) {
 
 TEST(Reader, KnowsThatTheWriterLivesWithoutItsPid) {
   RecorderFolder folder;
-  int told[2];
-  ASSERT_EQ(::pipe(told), 0);
+  int reported[2];
+  ASSERT_EQ(::pipe(reported), 0);
   const pid_t child = ::fork();
   if (child == 0) {
     auto writer = RecorderWriter::open(small_options(folder.path(), 2, 64));
-    (void)!::write(told[1], "x", 1);
+    (void)!::write(reported[1], "x", 1);
     ::pause();
   }
   char ready;
-  ASSERT_EQ(::read(told[0], &ready, 1), 1);
+  ASSERT_EQ(::read(reported[0], &ready, 1), 1);
   auto reader = folder.reader();
   ASSERT_TRUE(reader);
   EXPECT_TRUE(reader->held());
@@ -455,8 +455,8 @@ TEST(Reader, KnowsThatTheWriterLivesWithoutItsPid) {
   int status = 0;
   ASSERT_EQ(::waitpid(child, &status, 0), child);
   EXPECT_FALSE(reader->held());
-  ::close(told[0]);
-  ::close(told[1]);
+  ::close(reported[0]);
+  ::close(reported[1]);
 }
 
 TEST(Reader, AHostileHeadOrCommunicatorCountCannotLeadItAstray) {

@@ -67,7 +67,7 @@ int64_t number_variable(std::initializer_list<const char*> names, int64_t otherw
 }
 
 std::string host_name() {
-  if (std::string told = variable({"LOCKSTEP_HOST"}); !told.empty()) return told;
+  if (std::string reported = variable({"LOCKSTEP_HOST"}); !reported.empty()) return reported;
   char name[256] = {};
   return ::gethostname(name, sizeof name - 1) == 0 ? name : "unknown";
 }
@@ -152,8 +152,8 @@ Result<UniqueFd> open_existing(const std::string& path, const layout::FileHeader
 constinit std::atomic<uint64_t (*)()> recorder_clock{nullptr};
 
 uint64_t recorder_now_ns() {
-  auto* const told = recorder_clock.load(std::memory_order_relaxed);
-  return told != nullptr ? told() : system_now_ns();
+  auto* const reported = recorder_clock.load(std::memory_order_relaxed);
+  return reported != nullptr ? reported() : system_now_ns();
 }
 
 void use_recorder_clock(uint64_t (*now_ns)()) {

@@ -69,7 +69,7 @@ class RecorderWriter {
 
   // The wished geometry, or less of it: NCCL itself needs shared memory, and every rank of the node makes a file, so
   // one file takes at most a sixteenth of what is free. Fails where even the smallest one does not fit.
-  static Result<layout::Geometry> fitting(layout::Geometry wished, uint64_t free_bytes);
+  static Result<layout::Geometry> fitting(layout::Geometry requested, uint64_t free_bytes);
 
   // Makes <directory>/<pid>-<start ticks>.lsfr, or maps it where it is there already (its geometry and identity then
   // stand).

@@ -69,7 +69,7 @@ AcceptResult DurableSink::accept(Signal signal, Batch batch, std::string_view ot
                                  int64_t received_unix_ns) {
   AcceptResult result;
   if (signal == Signal::kMetrics && !closed_) {
-    Result<MetricMapping::Outcome> stored = metrics_.push(kOtlpSamplesDoor, otlp_protobuf_bytes, received_unix_ns);
+    Result<MetricMapping::Outcome> stored = metrics_.push(kOtlpSamplesReceiver, otlp_protobuf_bytes, received_unix_ns);
     if (!stored.ok()) return {AcceptError::kUnavailable, 0, stored.error()};
     // A point may be several samples.
     result.rejected = std::min(static_cast<int64_t>(stored->refused), static_cast<int64_t>(batch.record_count()));

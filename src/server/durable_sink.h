@@ -1,4 +1,4 @@
-// Where the doors put a batch: into the durable log and then, in the log's order, into the stores and diagnosis.
+// Where the receivers put a batch: into the durable log and then, in the log's order, into the stores and diagnosis.
 // Metrics go into their store first, which has a log of its own and may refuse some; in the durable log they are for
 // diagnosis, which reads its signals back from there.
 //
@@ -32,8 +32,8 @@ namespace lockstep {
 RecordKind record_kind_of(Signal signal);
 Signal signal_of(RecordKind kind);
 
-// The door under which MetricIntake counts the samples that OTLP points became.
-inline constexpr std::string_view kOtlpSamplesDoor = "otlp_samples";
+// The receiver under which MetricIntake counts the samples that OTLP points became.
+inline constexpr std::string_view kOtlpSamplesReceiver = "otlp_samples";
 
 class DurableSink final : public IngestSink {
  public:

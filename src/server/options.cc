@@ -10,8 +10,8 @@ Result<ServerOptions> read_server_options(const std::vector<std::string>& argume
   Flags flags("lockstepd", "the Lockstep server: takes OTLP, finds out why jobs are slow or stuck, shows it");
   flags.text(&options.data, "--data", "DIR", "folder for the log and the state (required; made where it is not there)")
       .text(&options.http, "--http", "ADDR", "web UI and API (default 127.0.0.1:7070)")
-      .text(&options.otlp_http, "--otlp-http", "ADDR", "OTLP/HTTP door (default 127.0.0.1:4318)")
-      .text(&options.otlp_grpc, "--otlp-grpc", "ADDR", "OTLP/gRPC door (default 127.0.0.1:4317)")
+      .text(&options.otlp_http, "--otlp-http", "ADDR", "OTLP/HTTP receiver (default 127.0.0.1:4318)")
+      .text(&options.otlp_grpc, "--otlp-grpc", "ADDR", "OTLP/gRPC receiver (default 127.0.0.1:4317)")
       .text(&options.web, "--web", "DIR", "files of the web UI (default: found beside the program)")
       .number(&options.log_bytes_max, "--log-bytes-max", "N",
               "size of the durable log in bytes, oldest dropped first (default 4294967296)", 1 << 20, 1ll << 50)

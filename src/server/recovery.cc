@@ -17,8 +17,8 @@ constexpr size_t kRollupsAtOnce = 256;
 
 }  // namespace
 
-bool replay(DurableLog& log, Applier& applier, const ColumnarSpanStore& spans, Engine& engine, TailSampler& tail,
-            JobRollups& rollups, SetAside& set_aside, const Clock& clock, Counters& counters) {
+bool replay(DurableLog& log, Applier& applier, const ColumnarSpanStore& spans, DiagnosisEngine& engine,
+            TailSampler& tail, JobRollups& rollups, SetAside& set_aside, const Clock& clock, Counters& counters) {
   int64_t last_look_unix_ns = 0;
   int64_t look_cost_ns = 0;
   int64_t looked_at_ns = clock.monotonic_ns();

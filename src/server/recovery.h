@@ -24,7 +24,7 @@ namespace lockstep {
 inline constexpr int64_t kLookEveryNs = 250'000'000;  // live and when read back
 
 // False: the process was told to stop meanwhile.
-bool replay(DurableLog& log, Applier& applier, const ColumnarSpanStore& spans, Engine& engine, TailSampler& tail,
-            JobRollups& rollups, SetAside& set_aside, const Clock& clock, Counters& counters);
+bool replay(DurableLog& log, Applier& applier, const ColumnarSpanStore& spans, DiagnosisEngine& engine,
+            TailSampler& tail, JobRollups& rollups, SetAside& set_aside, const Clock& clock, Counters& counters);
 
 }  // namespace lockstep

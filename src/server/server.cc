@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "analysis/cost/job_rollups.h"
-#include "api/prometheus/query_turns.h"
+#include "api/prometheus/query_scheduler.h"
 #include "api/readiness.h"
 #include "api/routes.h"
 #include "apply/applier.h"
@@ -28,7 +28,7 @@
 #include "base/text.h"
 #include "bus/log.h"
 #include "control/agent_commands.h"
-#include "control/stack_asks.h"
+#include "control/stack_requester.h"
 #include "control/tail_sampler.h"
 #include "diagnosis/engine.h"
 #include "diagnosis/signals/gpu_reading.h"
@@ -37,8 +37,8 @@
 #include "ingest/counters_table.h"
 #include "ingest/metric_intake.h"
 #include "ingest/otlp/metric_mapping.h"
-#include "ingest/otlp/otlp_doors.h"
-#include "ingest/prometheus/remote_write_door.h"
+#include "ingest/otlp/otlp_receivers.h"
+#include "ingest/prometheus/remote_write_receiver.h"
 #include "ingest/scrape/scraper.h"
 #include "query/alias_reader.h"
 #include "server/durable_sink.h"
@@ -208,7 +208,7 @@ struct Diagnosis {
     engine.restore(known_verdicts(*stores.state));
   }
 
-  Engine engine;
+  DiagnosisEngine engine;
   Applier applier;
 };
 
@@ -255,12 +255,12 @@ class Server {
   const AliasReader named_metrics_{metrics_};
   AgentRegistry agents_;
   Diagnosis diagnosis_;
-  Engine& engine_ = diagnosis_.engine;
+  DiagnosisEngine& engine_ = diagnosis_.engine;
   Applier& applier_ = diagnosis_.applier;
   VerdictKeeper keeper_{state_, counters_};
   // Before anything is read back, so that history is explained with what was learned from it.
-  FeedbackBook feedback_{state_, counters_,
-                         [this](std::span<const VerdictFeedback> all) { engine_.priors() = PriorBook::of(all); }};
+  FeedbackStore feedback_{state_, counters_,
+                          [this](std::span<const VerdictFeedback> all) { engine_.priors() = CausePriors::of(all); }};
   AgentCommands commands_{{}, clock_, counters_};
   TailSampler tail_{steps_, commands_, counters_};
   const std::unique_ptr<RemoteWriteOut> remote_write_out_;  // nullptr: samples are not sent on
@@ -269,14 +269,14 @@ class Server {
   JobRollups rollups_;
   std::atomic<bool> ready_{false};
   int64_t look_ms_most_ = 0, delay_ms_most_ = 0;
-  StackAsks stack_asks_{steps_, commands_, counters_};
+  StackRequester stack_asks_{steps_, commands_, counters_};
   Readiness readiness_{counters_};  // what makes the server not ready, one row each; asked once ready_ is set
   StepTraceCache traces_{steps_, spans_, clock_};
   ApiContext context_;
   MetricMapping mapping_{intake_, clock_, &memory_};
-  RemoteWriteDoor remote_write_{intake_, clock_, counters_, kRemoteWriteBodyBytesMax, &memory_};
+  RemoteWriteReceiver remote_write_{intake_, clock_, counters_, kRemoteWriteBodyBytesMax, &memory_};
   std::unique_ptr<Scraper> scraper_;  // there before ready_ is set, and until the API has stopped
-  QueryTurns queries_;
+  QueryScheduler queries_;
   const DeferringHandler serve_ = [this](const ServerRequest& request,
                                          const std::shared_ptr<HttpResponder>& responder) {
     serve(request, responder);
@@ -286,7 +286,7 @@ class Server {
   std::unique_ptr<DurableLog> log_;
   std::optional<SetAside> set_aside_;
   std::optional<DurableSink> sink_;
-  std::unique_ptr<OtlpDoors> doors_;
+  std::unique_ptr<OtlpReceivers> doors_;
 };
 
 Server::Server(Settings& settings, Common& common, HttpServer& api, std::atomic<const DeferringHandler*>& opened,
@@ -396,12 +396,12 @@ Result<bool> Server::read_back() {
 Result<void> Server::start() {
   sink_.emplace(*log_, applier_, mapping_, kQueuedBytesMax, clock_, &*set_aside_, &memory_);
   readiness_.add({"apply", [this] { return sink_->stuck(clock_.monotonic_ns()); }});
-  doors_ = LOCKSTEP_TRY(OtlpDoors::start({.http = settings_.otlp_http,
-                                          .grpc = settings_.otlp_grpc,
-                                          .witness = &witness_,
-                                          .memory = &memory_,
-                                          .allowed_hosts = settings_.names},
-                                         *sink_, clock_, counters_, &commands_));
+  doors_ = LOCKSTEP_TRY(OtlpReceivers::start({.http = settings_.otlp_http,
+                                              .grpc = settings_.otlp_grpc,
+                                              .witness = &witness_,
+                                              .memory = &memory_,
+                                              .allowed_hosts = settings_.names},
+                                             *sink_, clock_, counters_, &commands_));
   if (!options_.scrape.empty()) scraper_ = Scraper::start(std::move(settings_.scrape), intake_, clock_, counters_);
   ready_ = true;
   std::printf("ready http=%s otlp_http=%s otlp_grpc=%s\n", api_.address().c_str(), doors_->http_address().c_str(),
@@ -425,7 +425,7 @@ void Server::loop(const sigset_t& signals) {
 
 // Follows the data: receivers, diagnosis, API; the log goes with the server itself.
 void Server::stop() {
-  LOCKSTEP_LOG_INFO("server", "stopping: doors, diagnosis, API, log");
+  LOCKSTEP_LOG_INFO("server", "stopping: receivers, diagnosis, API, log");
   ready_ = false;
   if (scraper_) scraper_->stop();
   doors_->stop();

@@ -1,7 +1,8 @@
 // lockstepd without its main: receivers, durable log, stores, diagnosis, API and web UI in one process.
 //
 // Order of start: lock the data folder, open the API (it answers /healthz and "starting"), read the durable log back
-// into stores and diagnosis, open the doors, say "ready". Order of stop follows the data: doors, diagnosis, API, log.
+// into stores and diagnosis, open the receivers, say "ready". Order of stop follows the data: receivers, diagnosis,
+// API, log.
 // Thread rule: Confined; one at a time in a process.
 #pragma once
 
@@ -13,7 +14,8 @@
 namespace lockstep {
 
 // Runs until one of SIGTERM and SIGINT comes; SIGHUP reads the file of --scrape again. signals: these, blocked in every
-// thread. On error: one line; everything that was opened is closed.
+// thread.
+// On error: one line; everything that was opened is closed.
 Result<void> run_server(const ServerOptions& options, const sigset_t& signals);
 
 }  // namespace lockstep

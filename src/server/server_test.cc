@@ -22,7 +22,7 @@
 #include "server/durable_sink.h"
 #include "server/set_aside.h"
 #include "server/verdict_keeper.h"
-#include "store/feedback_book.h"
+#include "store/feedback_store.h"
 #include "store/memory_span_store.h"
 #include "store/memory_step_store.h"
 #include "store/sqlite_state_store.h"
@@ -296,20 +296,20 @@ TEST(VerdictKeeper, TriesAgainWhatCouldNotBeSaved) {
 }
 
 // As lockstepd wires it: what was said teaches the engine's prior, at once and after a restart.
-TEST(FeedbackBook, TeachesTheEngineAtOnceAndAgainAfterARestart) {
+TEST(FeedbackStore, TeachesTheEngineAtOnceAndAgainAfterARestart) {
   testing::TemporaryFolder folder;
   const std::string path = folder.path() + "/state.sqlite";
   Counters counters(kServerCounters);
-  auto taught = [](Engine& engine) {
-    return [&engine](std::span<const VerdictFeedback> all) { engine.priors() = PriorBook::of(all); };
+  auto taught = [](DiagnosisEngine& engine) {
+    return [&engine](std::span<const VerdictFeedback> all) { engine.priors() = CausePriors::of(all); };
   };
   double untaught = 0;
   {
     Result<std::unique_ptr<StateStore>> state = open_sqlite_state_store(path);
     ASSERT_TRUE(state.ok()) << state.error();
-    Engine engine;
+    DiagnosisEngine engine;
     untaught = engine.priors().weight(Cause::kEcc, 0.06);
-    FeedbackBook book(**state, counters, taught(engine));
+    FeedbackStore book(**state, counters, taught(engine));
     EXPECT_EQ(engine.priors().weight(Cause::kEcc, 0.06), untaught);
     for (const char* id : {"v1", "v2", "v3"})
       ASSERT_TRUE(
@@ -320,17 +320,17 @@ TEST(FeedbackBook, TeachesTheEngineAtOnceAndAgainAfterARestart) {
   }
   Result<std::unique_ptr<StateStore>> state = open_sqlite_state_store(path);
   ASSERT_TRUE(state.ok()) << state.error();
-  Engine engine;
-  FeedbackBook book(**state, counters, taught(engine));
+  DiagnosisEngine engine;
+  FeedbackStore book(**state, counters, taught(engine));
   EXPECT_EQ(engine.priors().to_json(), R"({"ecc":{"right":2,"wrong":0},"slow-compute":{"right":0,"wrong":2}})");
   EXPECT_GT(engine.priors().weight(Cause::kEcc, 0.06), untaught);
 }
 
-TEST(FeedbackBook, WhatCannotBeKeptIsNotShownAndIsCounted) {
+TEST(FeedbackStore, WhatCannotBeKeptIsNotShownAndIsCounted) {
   FailingState state;
   Counters counters(kServerCounters);
   int handed_on = 0;
-  FeedbackBook book(state, counters, [&](std::span<const VerdictFeedback>) { ++handed_on; });
+  FeedbackStore book(state, counters, [&](std::span<const VerdictFeedback>) { ++handed_on; });
   Result<void> kept = book.keep({.verdict_id = "v1", .right = true, .said = Cause::kEcc});
   ASSERT_FALSE(kept.ok());
   EXPECT_EQ(kept.error(), "disk full");
@@ -353,11 +353,11 @@ TEST(ServerCounters, EveryRowHasItsOwnNameATypeAndHelp) {
 // The program as a process.
 class LockstepdTest : public ::testing::Test {
  protected:
-  struct Doors {
+  struct Receivers {
     std::string http;
     std::string otlp_http;
   };
-  ChildProcess start(const std::string& data, Doors* doors) {
+  ChildProcess start(const std::string& data, Receivers* receivers) {
     Result<ChildProcess> child =
         ChildProcess::start({.arguments = {LOCKSTEPD_PATH, "--data", data, "--http", "127.0.0.1:0", "--otlp-http",
                                            "127.0.0.1:0", "--otlp-grpc", "127.0.0.1:0"},
@@ -374,8 +374,8 @@ class LockstepdTest : public ::testing::Test {
       EXPECT_TRUE(words[1].starts_with("http=") && words[2].starts_with("otlp_http=") &&
                   words[3].starts_with("otlp_grpc="))
           << said;
-      doors->http = words[1].substr(5);
-      doors->otlp_http = words[2].substr(10);
+      receivers->http = words[1].substr(5);
+      receivers->otlp_http = words[2].substr(10);
     }
     return std::move(*child);
   }
@@ -402,26 +402,26 @@ class LockstepdTest : public ::testing::Test {
 
 TEST_F(LockstepdTest, WhatWasAcknowledgedIsThereAfterAKill) {
   std::string data = folder_.path() + "/data";
-  Doors doors;
+  Receivers receivers;
   {
-    ChildProcess server = start(data, &doors);
-    EXPECT_EQ(get(doors.http, "/readyz").status, 200);
+    ChildProcess server = start(data, &receivers);
+    EXPECT_EQ(get(receivers.http, "/readyz").status, 200);
     for (int64_t step = 0; step < 10; ++step) {
       for (int32_t rank = 0; rank < 2; ++rank)
-        ASSERT_EQ(send(doors.otlp_http, step_batch("crashed job", rank, step)), 200);
+        ASSERT_EQ(send(receivers.otlp_http, step_batch("crashed job", rank, step)), 200);
     }
-    EXPECT_NE(get(doors.http, "/api/jobs/crashed%20job").body.find("\"last_step\":9"), std::string::npos)
+    EXPECT_NE(get(receivers.http, "/api/jobs/crashed%20job").body.find("\"last_step\":9"), std::string::npos)
         << "acknowledged means visible";
     kill(server.pid(), SIGKILL);
     EXPECT_TRUE(server.wait(10'000).ok());
   }
-  ChildProcess server = start(data, &doors);
-  HttpResponse job = get(doors.http, "/api/jobs/crashed%20job");
+  ChildProcess server = start(data, &receivers);
+  HttpResponse job = get(receivers.http, "/api/jobs/crashed%20job");
   EXPECT_EQ(job.status, 200);
   EXPECT_NE(job.body.find("\"ranks_seen\":2"), std::string::npos) << job.body;
   EXPECT_NE(job.body.find("\"last_step\":9"), std::string::npos) << job.body;
-  EXPECT_NE(get(doors.http, "/api/logs?event=train.step&limit=1").body.find("\"total\":20"), std::string::npos);
-  std::string metrics = get(doors.http, "/metrics").body;
+  EXPECT_NE(get(receivers.http, "/api/logs?event=train.step&limit=1").body.find("\"total\":20"), std::string::npos);
+  std::string metrics = get(receivers.http, "/metrics").body;
   EXPECT_NE(metrics.find("\nlockstep_log_records_replayed_total 20\n"), std::string::npos);
   EXPECT_NE(metrics.find("\nlockstep_replay_undecodable_records_total 0\n"), std::string::npos);
   kill(server.pid(), SIGTERM);
@@ -435,7 +435,7 @@ TEST_F(LockstepdTest, SpansAreThereOnceAfterAKillAndAfterAnOrderlyEnd) {
   Identity identity{
       .job_id = "job", .attempt = 0, .rank = 0, .world_size = 1, .local_rank = 0, .host = "h", .gpu_uuid = ""};
   const int64_t now = SystemClock().unix_ns();
-  Doors doors;
+  Receivers receivers;
   auto send_step = [&](int64_t step) {
     StepDetail detail;
     detail.step = step;
@@ -445,23 +445,25 @@ TEST_F(LockstepdTest, SpansAreThereOnceAfterAKillAndAfterAnOrderlyEnd) {
     Batch batch{
         .signal = Signal::kSpans,
         .groups = {{.resource = to_resource(identity), .spans = to_spans(identity, detail, SampledFor::kAsked)}}};
-    return call(doors.otlp_http, {.method = "POST",
-                                  .path = "/v1/traces",
-                                  .headers = {{"content-type", "application/x-protobuf"}},
-                                  .body = otlp::encode(batch)})
+    return call(receivers.otlp_http, {.method = "POST",
+                                      .path = "/v1/traces",
+                                      .headers = {{"content-type", "application/x-protobuf"}},
+                                      .body = otlp::encode(batch)})
         .status;
   };
   auto expect_spans = [&](int64_t steps, const char* files) {
-    EXPECT_NE(get(doors.http, "/api/spans").body.find(format("\"total\":%lld", static_cast<long long>(2 * steps))),
+    EXPECT_NE(get(receivers.http, "/api/spans").body.find(format("\"total\":%lld", static_cast<long long>(2 * steps))),
               std::string::npos);
     for (int64_t step = 0; step < steps; ++step) {
       const std::string trace = to_hex(step_trace_id("job", 0, step));
-      EXPECT_NE(get(doors.http, "/api/spans?trace_id=" + trace).body.find("\"total\":2"), std::string::npos) << step;
+      EXPECT_NE(get(receivers.http, "/api/spans?trace_id=" + trace).body.find("\"total\":2"), std::string::npos)
+          << step;
     }
-    EXPECT_NE(get(doors.http, "/metrics").body.find(format("\nlockstep_span_files %s\n", files)), std::string::npos);
+    EXPECT_NE(get(receivers.http, "/metrics").body.find(format("\nlockstep_span_files %s\n", files)),
+              std::string::npos);
   };
   {
-    ChildProcess server = start(data, &doors);
+    ChildProcess server = start(data, &receivers);
     ASSERT_EQ(send_step(0), 200);
     ASSERT_EQ(send_step(1), 200);
     expect_spans(2, "0");
@@ -469,7 +471,7 @@ TEST_F(LockstepdTest, SpansAreThereOnceAfterAKillAndAfterAnOrderlyEnd) {
     EXPECT_TRUE(server.wait(10'000).ok());
   }
   {
-    ChildProcess server = start(data, &doors);  // from the log
+    ChildProcess server = start(data, &receivers);  // from the log
     expect_spans(2, "0");
     ASSERT_EQ(send_step(2), 200);
     kill(server.pid(), SIGTERM);
@@ -477,7 +479,7 @@ TEST_F(LockstepdTest, SpansAreThereOnceAfterAKillAndAfterAnOrderlyEnd) {
     ASSERT_TRUE(status.ok());
     EXPECT_EQ(*status, 0);
   }
-  ChildProcess server = start(data, &doors);  // from a file, and not from the log as well
+  ChildProcess server = start(data, &receivers);  // from a file, and not from the log as well
   expect_spans(3, "1");
   ASSERT_EQ(send_step(3), 200);
   expect_spans(4, "1");
@@ -485,8 +487,8 @@ TEST_F(LockstepdTest, SpansAreThereOnceAfterAKillAndAfterAnOrderlyEnd) {
 
 TEST_F(LockstepdTest, ADataFolderInUseIsRefusedWithOneLine) {
   std::string data = folder_.path() + "/data";
-  Doors doors;
-  ChildProcess first = start(data, &doors);
+  Receivers receivers;
+  ChildProcess first = start(data, &receivers);
   Result<ChildProcess> second =
       ChildProcess::start({.arguments = {LOCKSTEPD_PATH, "--data", data, "--http", "127.0.0.1:0", "--otlp-http",
                                          "127.0.0.1:0", "--otlp-grpc", "127.0.0.1:0"},

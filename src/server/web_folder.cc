@@ -13,10 +13,10 @@ bool has_index(const std::string& folder) {
 
 }  // namespace
 
-Result<std::string> find_web_folder(const std::string& told) {
-  if (!told.empty()) {
-    if (!has_index(told)) return Error{"--web: there is no readable index.html in " + told};
-    return told;
+Result<std::string> find_web_folder(const std::string& reported) {
+  if (!reported.empty()) {
+    if (!has_index(reported)) return Error{"--web: there is no readable index.html in " + reported};
+    return reported;
   }
   std::string here = program_directory();
   for (const char* candidate : {"/../web", "/../share/lockstep/web", "/../../web/dist", "/../../../web/dist"}) {

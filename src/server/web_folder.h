@@ -9,6 +9,6 @@ namespace lockstep {
 
 // told: what --web said, which must be a folder with an index.html. Empty: ../web beside the program (installed), else
 // web/dist of the source tree it was built in; an empty answer where there is neither.
-Result<std::string> find_web_folder(const std::string& told);
+Result<std::string> find_web_folder(const std::string& reported);
 
 }  // namespace lockstep

@@ -16,15 +16,15 @@
 
 #include "model/metric_descriptor.h"
 #include "model/node_event.h"
-#include "model/roster.h"
+#include "model/owner_table.h"
 
 namespace lockstep {
 
 struct Tick {
   int64_t monotonic_ns = 0;
   int64_t unix_ns = 0;
-  bool slow = false;               // true on every tenth second or so: what changes rarely, or costs more, is read now
-  const Roster* roster = nullptr;  // who owns what, as of the tick before; never null in the agent
+  bool slow = false;  // true on every tenth second or so: what changes rarely, or costs more, is read now
+  const OwnerTable* owners = nullptr;                 // who owns what, as of the tick before; never null in the agent
   const std::vector<GpuEvent>* gpu_events = nullptr;  // what the driver told since the last tick; may be null
 };
 

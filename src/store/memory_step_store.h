@@ -18,7 +18,7 @@
 #include <string>
 
 #include "base/counters.h"
-#include "base/most_told.h"
+#include "base/most_reported.h"
 #include "store/step_follower.h"
 #include "store/step_store.h"
 
@@ -104,7 +104,7 @@ class MemoryStepStore final : public StepStore {
     uint64_t generation = 0;  // changes when the job is replaced, so that entries of arrivals_ for the old one are void
     JobInfo info;             // without ranks; what the next two say counts before it
     StepFollower last_step;
-    MostTold<int32_t> world_size;
+    MostReported<int32_t> world_size;
     std::map<int32_t, RankInfo> ranks;
     std::map<int64_t, Step> steps;
   };

@@ -1,4 +1,4 @@
-// Writing metrics: one push of one stream at a time. What every metrics door and the Kafka consumer write through.
+// Writing metrics: one push of one stream at a time. What every metrics receiver and the Kafka consumer write through.
 //
 // A stream is one sender that repeats the same series in the same order (an agent's resource and scope, a remote
 // writer's connection, a scrape target). Whoever writes gives the series' labels as bytes exactly as they came

@@ -2,7 +2,8 @@
 // join it later).
 //
 // Contract (store/state_store_contract_test.cc): what save_verdict() and save_feedback() returned ok for survives a
-// crash; the same id saved again replaces; listings are newest first. Thread rule: Thread-safe.
+// crash; the same id saved again replaces; listings are newest first.
+// Thread rule: Thread-safe.
 #pragma once
 
 #include <string>

@@ -9,7 +9,8 @@
 // Lines that begin with another word are from a newer server: skipped and counted. Everything else that is odd makes
 // the whole answer void: half an order is none.
 // Limits: kCommandsBytesMax, kCommandsMax lines, those of DetailRequest and StackRequest, ranks over all lines
-// together. Thread rule: Thread-safe (no state).
+// together.
+// Thread rule: Thread-safe (no state).
 #pragma once
 
 #include <cstdint>

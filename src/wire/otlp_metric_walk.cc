@@ -187,13 +187,13 @@ void read_point(uint32_t kind, WireReader& in, WalkedPoint& out, std::string& at
       out.zero_threshold = in.real();
     } else if (kind == 11 && field == 6 && type == kBytes) {
       std::pair<double, double> quantile{0, 0};
-      for (WireReader told = in.message(); told.next();) {
-        if (told.tag() == tag_of(1, kFixed64)) {
-          quantile.first = told.real();
-        } else if (told.tag() == tag_of(2, kFixed64)) {
-          quantile.second = told.real();
+      for (WireReader reported = in.message(); reported.next();) {
+        if (reported.tag() == tag_of(1, kFixed64)) {
+          quantile.first = reported.real();
+        } else if (reported.tag() == tag_of(2, kFixed64)) {
+          quantile.second = reported.real();
         } else {
-          told.skip();
+          reported.skip();
         }
       }
       if (in.take_memory(sizeof quantile)) out.quantiles.push_back(quantile);

@@ -1,9 +1,10 @@
 // The parts of an OTLP metrics request, read from their bytes one by one: what a metric is, and each of its points. No
 // Batch is built; whoever walks the request (ingest/otlp/metric_mapping.h) decides what becomes of a point.
 //
-// A message may come in pieces and in any order, as protobuf allows. On error: the reader's WireError says it, and what
-// was read is void. Memory is taken from the reader's lease.
-// Hot path: a fleet sends over a million points a second. Thread rule: Thread-safe (no state).
+// A message may come in pieces and in any order, as protobuf allows.
+// On error: the reader's WireError says it, and what was read is void. Memory is taken from the reader's lease. Hot
+// path: a fleet sends over a million points a second.
+// Thread rule: Thread-safe (no state).
 #pragma once
 
 #include <cstdint>

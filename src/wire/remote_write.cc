@@ -640,8 +640,8 @@ void Walk::metadata_1(WireReader in) {
 }
 
 void Walk::add_metadata(std::string_view name, uint64_t type, std::string_view help, std::string_view unit) {
-  const Metadata told{name, type_text(type), help, unit};
-  if (!metadata_.empty() && metadata_.back() == told) return;  // 2.0 says it again with every series
+  const Metadata reported{name, type_text(type), help, unit};
+  if (!metadata_.empty() && metadata_.back() == reported) return;  // 2.0 says it again with every series
   const bool good = !name.empty() && name.size() <= kLabelValueBytesMax && help.size() <= kMetadataTextBytesMax &&
                     unit.size() <= kLabelNameBytesMax && is_utf8(name) && is_utf8(help) && is_utf8(unit);
   if (!good) {
@@ -649,7 +649,7 @@ void Walk::add_metadata(std::string_view name, uint64_t type, std::string_view h
     if (counts_.first_problem.empty()) counts_.first_problem = "metadata that is not UTF-8 or too long";
     return;
   }
-  metadata_.push_back(told);
+  metadata_.push_back(reported);
 }
 
 void Walk::give_out() {

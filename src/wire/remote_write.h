@@ -53,8 +53,8 @@ struct Counts {
 
 class Walk {
  public:
-  // What is given out below is valid until the next walk(), as long as `bytes` are. On error: nothing is given out.
-  // lease: where the memory for it is taken from.
+  // What is given out below is valid until the next walk(), as long as `bytes` are.
+  // On error: nothing is given out. lease: where the memory for it is taken from.
   Result<void> walk(Version version, std::string_view bytes, MemoryLease* lease = nullptr);
 
   std::span<const PushedSeries> series() const { return {series_.data(), series_count_}; }

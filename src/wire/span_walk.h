@@ -2,9 +2,10 @@
 //
 // Only what exporters really send is walked here: resource before scopes, scope before spans, each part in one piece,
 // values that are no lists or maps. Any other request is not plain: the caller then takes otlp::decode(), which knows
-// all that protobuf allows. A span with events, links or nested values is handed on as its own bytes.
-// For a plain request the views are what otlp::decode() gives (ingest/otlp/span_decode_fuzz.cc compares them).
-// Hot path: the benchmark is bench/traces. Thread rule: Thread-safe (no state).
+// all that protobuf allows. A span with events, links or nested values is handed on as its own bytes. For a plain
+// request the views are what otlp::decode() gives (ingest/otlp/span_decode_fuzz.cc compares them). Hot path: the
+// benchmark is bench/traces.
+// Thread rule: Thread-safe (no state).
 #pragma once
 
 #include <limits>

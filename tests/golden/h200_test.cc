@@ -68,7 +68,7 @@ TEST_P(H200, IsJudgedRightly) {
   Result<Batch> batch = otlp::decode(Signal::kLogs, *bytes);
   ASSERT_TRUE(batch.ok()) << batch.error();
 
-  Engine engine;
+  DiagnosisEngine engine;
   size_t steps = 0;
   int64_t now = 0;
   for (const ResourceGroup& group : batch->groups) {

@@ -26,9 +26,9 @@ constexpr int32_t kNotJudged = -2;  // a hang is no matter of steps
 
 struct Expected {
   const char* name;
-  int64_t number_is_told_minus;  // warm-up steps have a pattern of their own, or none
-  size_t unseen_first;           // told steps before the first inferred one, at most
-  double start_ms_median;        // inferred start after the told one: what a step does before its first operation
+  int64_t number_is_reported_minus;  // warm-up steps have a pattern of their own, or none
+  size_t unseen_first;               // told steps before the first inferred one, at most
+  double start_ms_median;            // inferred start after the told one: what a step does before its first operation
   int32_t culprit;
   const char* layer;  // what can be known without phases
 };
@@ -83,7 +83,7 @@ struct Judged {
 };
 
 Judged judge(const std::map<int32_t, std::map<int64_t, StepSummary>>& steps, const Recorded& ranks) {
-  Engine engine;
+  DiagnosisEngine engine;
   auto identity_of = [&](int32_t number) {
     for (const RecordedRank& rank : ranks) {
       const RecorderHeader& header = rank.header;
@@ -116,24 +116,24 @@ Judged judge(const std::map<int32_t, std::map<int64_t, StepSummary>>& steps, con
 
 class InferredSteps : public ::testing::TestWithParam<Expected> {};
 
-TEST_P(InferredSteps, AreThoseThatTheJobTold) {
+TEST_P(InferredSteps, AreThoseThatTheJobReported) {
   const Expected& expected = GetParam();
   const Result<Recorded> recorded = RecordedRun::record(std::string(LOCKSTEP_TEST_DATA "/recordings/") + expected.name);
   ASSERT_TRUE(recorded.ok()) << recorded.error();
 
   std::map<int32_t, std::map<int64_t, StepSummary>> inferred;
-  std::map<int32_t, std::map<int64_t, StepSummary>> told;
+  std::map<int32_t, std::map<int64_t, StepSummary>> reported;
   for (const RecordedRank& rank : *recorded) {
     inferred[rank.header.rank] = steps_of(rank, false);
-    told[rank.header.rank] = steps_of(rank, true);
+    reported[rank.header.rank] = steps_of(rank, true);
   }
   std::vector<double> start_ms, length_ms;
-  size_t told_count = 0, found = 0, other_number = 0;
-  for (const auto& [rank, its] : told) {
+  size_t reported_count = 0, found = 0, other_number = 0;
+  for (const auto& [rank, its] : reported) {
     for (const auto& [number, step] : its) {
-      ++told_count;
+      ++reported_count;
       const auto& mine = inferred[rank];
-      auto same = mine.find(number - expected.number_is_told_minus);
+      auto same = mine.find(number - expected.number_is_reported_minus);
       if (same == mine.end()) continue;
       // The same step has its middle within the told one.
       const int64_t offset_ns = same->second.start_unix_ns - step.start_unix_ns;
@@ -152,7 +152,7 @@ TEST_P(InferredSteps, AreThoseThatTheJobTold) {
     for (const auto& [number, step] : its) numbers.insert(number);
     numberings.insert(numbers);
   }
-  const Judged from_told = judge(told, *recorded), from_inferred = judge(inferred, *recorded);
+  const Judged from_reported = judge(reported, *recorded), from_inferred = judge(inferred, *recorded);
   auto named = [](const Judged& judged) {
     if (judged.verdicts.empty()) return std::string("nobody");
     std::string names;
@@ -167,9 +167,9 @@ TEST_P(InferredSteps, AreThoseThatTheJobTold) {
   std::vector<double> worst = start_ms;
   std::sort(worst.begin(), worst.end());
   const double largest = worst.empty() ? 0 : std::max(std::abs(worst.front()), std::abs(worst.back()));
-  printf("| `%s` | %zu | %zu | %zu | %s | %.1f | %.1f | %.1f | %s | %s |\n", expected.name, told_count, found,
+  printf("| `%s` | %zu | %zu | %zu | %s | %.1f | %.1f | %.1f | %s | %s |\n", expected.name, reported_count, found,
          other_number, numberings.size() == 1 ? "yes" : "no", upper_median_of(start_ms), largest,
-         upper_median_of(length_ms), named(from_told).c_str(), named(from_inferred).c_str());
+         upper_median_of(length_ms), named(from_reported).c_str(), named(from_inferred).c_str());
 
   EXPECT_EQ(other_number, 0u);
   if (expected.culprit == kNotJudged) {
@@ -181,7 +181,7 @@ TEST_P(InferredSteps, AreThoseThatTheJobTold) {
     EXPECT_EQ(named(from_inferred), expected.culprit == kNobody ? "nobody" : who);
   }
   EXPECT_LE(std::abs(upper_median_of(start_ms)), expected.start_ms_median);
-  for (const auto& [rank, its] : told) {
+  for (const auto& [rank, its] : reported) {
     if (its.empty()) continue;  // it told none
     EXPECT_GE(inferred[rank].size() + expected.unseen_first, its.size()) << "rank " << rank;
   }

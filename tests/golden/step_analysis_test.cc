@@ -110,7 +110,7 @@ TEST_P(Recorded, NamesWhomEverybodyWaitedForOnClocksThatAreAligned) {
 
   const int64_t last_step = played.details.rbegin()->first;
   const ClockAlignment summaries = ClockAlignment::estimate(barrier_ends(played.steps, "job", 0, last_step), {});
-  const Offsets told = offsets_of(summaries);
+  const Offsets reported = offsets_of(summaries);
   const std::vector<RankDetail>& middle =
       std::next(played.details.begin(), static_cast<ptrdiff_t>(played.details.size() / 2))->second;
   const ClockAlignment detailed = align_step(played.steps, middle, "job", middle[0].detail.step);
@@ -118,14 +118,14 @@ TEST_P(Recorded, NamesWhomEverybodyWaitedForOnClocksThatAreAligned) {
   // Offset (the truth is 0) p50 and max, error bar p50, ranks whose truth lies within their own bar: from summaries,
   // then with detail of one step.
   std::printf("| %s | %.0f us | %.0f us | %.0f us | %.0f of %zu | %.0f us | %.0f us | %.0f us | %.0f of %zu |\n",
-              expected.name, told.p50_us, told.max_us, told.bar_p50_us, told.within * static_cast<double>(told.known),
-              told.known, whole.p50_us, whole.max_us, whole.bar_p50_us, whole.within * static_cast<double>(whole.known),
-              whole.known);
+              expected.name, reported.p50_us, reported.max_us, reported.bar_p50_us,
+              reported.within * static_cast<double>(reported.known), reported.known, whole.p50_us, whole.max_us,
+              whole.bar_p50_us, whole.within * static_cast<double>(whole.known), whole.known);
   EXPECT_EQ(whole.known, job->ranks.size());
   EXPECT_LT(whole.p50_us, expected.offset_us_p50);
   EXPECT_LT(whole.max_us, expected.offset_us_max);
   EXPECT_GE(whole.within, expected.within);
-  EXPECT_GE(told.within, expected.within);
+  EXPECT_GE(reported.within, expected.within);
 
   const CommRoles roles = comm_roles(played.steps, *job);
   std::map<int32_t, int> culprits;

@@ -85,7 +85,7 @@ TEST_P(TimeSplitTruth, IsHeld) {
   ASSERT_NO_FATAL_FAILURE(play(folder, ours));
 
   for (size_t part = 0; part < kTimePartCount; ++part) {
-    std::vector<double> told_ms;
+    std::vector<double> reported_ms;
     std::vector<double> true_ms;
     std::vector<double> off_ms;
     std::vector<double> off_percent;
@@ -96,16 +96,16 @@ TEST_P(TimeSplitTruth, IsHeld) {
       for (int64_t ns : found->second.split_ns) sum += ns;
       ASSERT_EQ(sum, found->second.duration_ns);
       ASSERT_NEAR(static_cast<double>(found->second.duration_ns), static_cast<double>(step.duration_ns), 1e5);
-      told_ms.push_back(static_cast<double>(found->second.split_ns[part]) / 1e6);
+      reported_ms.push_back(static_cast<double>(found->second.split_ns[part]) / 1e6);
       true_ms.push_back(static_cast<double>(step.split_ns[part]) / 1e6);
-      off_ms.push_back(std::abs(told_ms.back() - true_ms.back()));
+      off_ms.push_back(std::abs(reported_ms.back() - true_ms.back()));
       off_percent.push_back(100 * off_ms.back() * 1e6 / static_cast<double>(step.duration_ns));
     }
     double median = median_of(off_percent);
     double worst = *std::max_element(off_percent.begin(), off_percent.end());
     const char* name = to_text(static_cast<TimePart>(part));
     printf("| `%s` | %s | %.2f | %.2f | %.2f | %.2f | %.2f %% | %.2f %% |\n", expected.name, name, median_of(true_ms),
-           median_of(told_ms), median_of(off_ms), *std::max_element(off_ms.begin(), off_ms.end()), median, worst);
+           median_of(reported_ms), median_of(off_ms), *std::max_element(off_ms.begin(), off_ms.end()), median, worst);
     EXPECT_LE(median, expected.bounds[part].median) << name;
     EXPECT_LE(worst, expected.bounds[part].worst) << name;
   }

@@ -416,8 +416,8 @@ class Reader {
   }
 
   void round() {
-    Harvest harvest = watch_.look();
-    for (const ResourceGroup& group : harvest.logs) {
+    CollectedBatch batch = watch_.look();
+    for (const ResourceGroup& group : batch.logs) {
       for (const LogRecord& record : group.logs) {
         if (record.event_name != kEventTrainStep) continue;
         for (const Attribute& attribute : group.resource) {
@@ -439,7 +439,7 @@ class Reader {
           give_up(format("4: the threads of process %d, which is another user's, were reported", world_.victim));
       }
     }
-    if (has_mark(std::move(harvest.logs), Signal::kLogs) || has_mark(std::move(harvest.metrics), Signal::kMetrics) ||
+    if (has_mark(std::move(batch.logs), Signal::kLogs) || has_mark(std::move(batch.metrics), Signal::kMetrics) ||
         has_mark(std::move(fetched), Signal::kLogs))
       give_up("1: something of another user's file is in what is sent");
     watch_.submitted(1);

@@ -41,7 +41,7 @@ class Product final : public sim::Subject {
   MemorySpanStore spans{{}, counters};
   MemoryMetricReader metrics;
   AgentRegistry agents;
-  Engine engine;
+  DiagnosisEngine engine;
   Applier applier{steps, spans, agents, counters};
 };
 
@@ -123,7 +123,7 @@ SharesCheck check_shares(const sim::Scenario& scenario) {
   }
   const double all = sets.back().seconds - sets.front().seconds;
   check.lost_truth = all / sets.back().seconds;
-  check.lost_told = losses.account.window_ms > 0 ? losses.account.lost_ms / losses.account.window_ms : 0;
+  check.lost_reported = losses.account.window_ms > 0 ? losses.account.lost_ms / losses.account.window_ms : 0;
   const std::vector<sim::Truth> truths = sim::truths(scenario);
   double factorial = 1;
   for (size_t i = 2; i <= count; ++i) factorial *= static_cast<double>(i);
@@ -140,11 +140,11 @@ SharesCheck check_shares(const sim::Scenario& scenario) {
     check.faults.push_back({sim::describe(scenario.faults[i]), all > 0 ? value / all : 0, 0});
   }
   for (const JobLoss& loss : losses.parts) {
-    check.sum_told += loss.part.share;
-    if (loss.part.kind == LossKind::kUnexplained) check.unexplained_told += loss.part.share;
+    check.sum_reported += loss.part.share;
+    if (loss.part.kind == LossKind::kUnexplained) check.unexplained_reported += loss.part.share;
     // Slow checkpoints are named by the phase that the job tells; no verdict has to.
-    for (size_t i = 0; i < count && loss.part.kind == LossKind::kTold; ++i) {
-      if (scenario.faults[i].cause == Cause::kCheckpoint) check.faults[i].told += loss.part.share;
+    for (size_t i = 0; i < count && loss.part.kind == LossKind::kReported; ++i) {
+      if (scenario.faults[i].cause == Cause::kCheckpoint) check.faults[i].reported += loss.part.share;
     }
     if (loss.part.kind != LossKind::kVerdict) continue;
     size_t at = count;
@@ -153,14 +153,14 @@ SharesCheck check_shares(const sim::Scenario& scenario) {
           std::find(truth.layers.begin(), truth.layers.end(), loss.verdict.culprit.layer) != truth.layers.end();
       if (truth.job == job_id && belongs(loss.verdict, truth) && (at == count || layer)) at = truth.fault;
     }
-    (at < count ? check.faults[at].told : check.other_told) += loss.part.share;
+    (at < count ? check.faults[at].reported : check.other_reported) += loss.part.share;
   }
   check.mfu_truth = sets.back().flops / sets.back().capacity;
-  check.mfu_told = mfu.achieved;
+  check.mfu_reported = mfu.achieved;
   check.stragglers_truth = (sets.back().shown_seconds - sets.front().shown_seconds) / sets.back().shown_seconds;
-  check.stragglers_told =
+  check.stragglers_reported =
       mfu.points[static_cast<size_t>(MfuBar::kStragglers)] + mfu.points[static_cast<size_t>(MfuBar::kSlowLinks)];
-  check.clocks_told = mfu.points[static_cast<size_t>(MfuBar::kClocks)];
+  check.clocks_reported = mfu.points[static_cast<size_t>(MfuBar::kClocks)];
   check.bars_sum = mfu.achieved;
   for (const double points : mfu.points) check.bars_sum += points;
   check.cost_sentence = sentence_of(losses);

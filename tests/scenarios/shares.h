@@ -16,20 +16,20 @@ namespace lockstep {
 struct FaultShare {
   std::string fault;  // "throttle-thermal on rank 11"
   double truth = 0;   // of what is lost
-  double told = 0;
+  double reported = 0;
 };
 
 struct SharesCheck {
   std::string name;
-  bool restarted = false;                // nothing else is filled in
-  double lost_truth = 0, lost_told = 0;  // of the time of the run
+  bool restarted = false;                    // nothing else is filled in
+  double lost_truth = 0, lost_reported = 0;  // of the time of the run
   std::vector<FaultShare> faults;
-  double other_told = 0;        // shares of verdicts that are no fault's
-  double unexplained_told = 0;  // the truth is 0: all that is lost was injected
-  double sum_told = 0;          // of all shares
-  double mfu_truth = 0, mfu_told = 0;
-  double stragglers_truth = 0, stragglers_told = 0;  // points of MFU: ranks and links that verdicts may name
-  double clocks_told = 0;
+  double other_reported = 0;        // shares of verdicts that are no fault's
+  double unexplained_reported = 0;  // the truth is 0: all that is lost was injected
+  double sum_reported = 0;          // of all shares
+  double mfu_truth = 0, mfu_reported = 0;
+  double stragglers_truth = 0, stragglers_reported = 0;  // points of MFU: ranks and links that verdicts may name
+  double clocks_reported = 0;
   double bars_sum = 0;  // with what was achieved
   std::string cost_sentence, mfu_sentence, change_sentence;
 };

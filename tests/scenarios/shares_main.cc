@@ -47,35 +47,35 @@ int main(int argc, char** argv) {
       continue;
     }
     ++played;
-    losts.push_back(std::fabs(check.lost_told - check.lost_truth));
-    mfus.push_back(std::fabs(check.mfu_told - check.mfu_truth));
+    losts.push_back(std::fabs(check.lost_reported - check.lost_truth));
+    mfus.push_back(std::fabs(check.mfu_reported - check.mfu_truth));
     const auto percent = [](double share) { return format("%.1f", 100 * share + 0.0001); };
     for (size_t i = 0; i < std::max<size_t>(1, check.faults.size()); ++i) {
       const FaultShare fault = i < check.faults.size() ? check.faults[i] : FaultShare{.fault = "none"};
       std::string row = i == 0 ? format("| %s | %s | %s ", check.name.c_str(), percent(check.lost_truth).c_str(),
-                                        percent(check.lost_told).c_str())
+                                        percent(check.lost_reported).c_str())
                                : "| | | ";
       row += check.faults.empty()
                  ? "| none | | "
-                 : format("| %s | %.0f | %.0f ", fault.fault.c_str(), 100 * fault.truth, 100 * fault.told);
+                 : format("| %s | %.0f | %.0f ", fault.fault.c_str(), 100 * fault.truth, 100 * fault.reported);
       if (i == 0)
-        row += format("| %.0f | %s | %s | %s | %s |", 100 * check.unexplained_told, percent(check.mfu_truth).c_str(),
-                      percent(check.mfu_told).c_str(), percent(check.stragglers_truth).c_str(),
-                      percent(check.stragglers_told).c_str());
+        row += format("| %.0f | %s | %s | %s | %s |", 100 * check.unexplained_reported,
+                      percent(check.mfu_truth).c_str(), percent(check.mfu_reported).c_str(),
+                      percent(check.stragglers_truth).c_str(), percent(check.stragglers_reported).c_str());
       else
         row += "| | | | | |";
       std::printf("%s\n", row.c_str());
       if (check.faults.empty()) continue;
       // A fault without a verdict has to be in what is unexplained, so it counts in the column of that.
-      (fault.told > 0 ? errors : missed).push_back(std::fabs(fault.told - fault.truth));
+      (fault.reported > 0 ? errors : missed).push_back(std::fabs(fault.reported - fault.truth));
     }
     if (sentences)
       std::printf(
           "<!-- %s\n     %s\n     %s\n     stragglers %.1f of %.1f, clocks %.1f, bars %.3f, shares %.3f, others' %.2f "
           "-->\n",
           check.cost_sentence.c_str(), check.mfu_sentence.c_str(), check.change_sentence.c_str(),
-          100 * check.stragglers_told, 100 * check.stragglers_truth, 100 * check.clocks_told, check.bars_sum,
-          check.sum_told, check.other_told);
+          100 * check.stragglers_reported, 100 * check.stragglers_truth, 100 * check.clocks_reported, check.bars_sum,
+          check.sum_reported, check.other_reported);
     std::fflush(stdout);
   }
   const auto quantile = [](std::vector<double> values, double q) {

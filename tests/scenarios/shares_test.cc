@@ -15,17 +15,17 @@ SharesCheck check(const std::string& file) {
 }
 
 void expect_near_the_truth(const SharesCheck& check, double share_error) {
-  EXPECT_NEAR(check.sum_told, 1, 1e-9) << check.cost_sentence;
+  EXPECT_NEAR(check.sum_reported, 1, 1e-9) << check.cost_sentence;
   EXPECT_NEAR(check.bars_sum, 1, 1e-9) << check.mfu_sentence;
-  EXPECT_NEAR(check.lost_told, check.lost_truth, 0.02) << check.cost_sentence;
-  for (const FaultShare& fault : check.faults) EXPECT_NEAR(fault.told, fault.truth, share_error) << fault.fault;
+  EXPECT_NEAR(check.lost_reported, check.lost_truth, 0.02) << check.cost_sentence;
+  for (const FaultShare& fault : check.faults) EXPECT_NEAR(fault.reported, fault.truth, share_error) << fault.fault;
 }
 
 TEST(Shares, AHealthyJobLosesNothingToSpeakOf) {
   const SharesCheck healthy = check("smoke/healthy.yaml");
-  EXPECT_LT(healthy.lost_told, 0.015) << healthy.cost_sentence;
+  EXPECT_LT(healthy.lost_reported, 0.015) << healthy.cost_sentence;
   EXPECT_TRUE(healthy.change_sentence.empty()) << healthy.change_sentence;
-  EXPECT_NEAR(healthy.mfu_told, healthy.mfu_truth, 0.005);
+  EXPECT_NEAR(healthy.mfu_reported, healthy.mfu_truth, 0.005);
 }
 
 TEST(Shares, OneFaultExplainsWhatItCosts) {

@@ -1,5 +1,5 @@
 """What leaves the agent, seen by peers that are not ours: Python's HTTPS server with mTLS and a bearer token, grpcio with
-TLS and over a UNIX socket, and our own doors. What is sent is laid into the agent's spool beforehand, as an agent before
+TLS and over a UNIX socket, and our own receivers. What is sent is laid into the agent's spool beforehand, as an agent before
 it would have left it: so no job has to run."""
 
 import concurrent.futures
@@ -403,11 +403,11 @@ def test_a_server_that_goes_and_comes_back_gets_everything_once(start, peers, tm
     assert peer.names() == [f"test.event.{i}" for i in range(5)]
 
 
-# Our own doors, and several places at once
+# Our own receivers, and several places at once
 
 
 @pytest.mark.parametrize("protocol", ["http/protobuf", "grpc"])
-def test_our_own_doors_take_both_protocols(start, server, tmp_path, protocol):
+def test_our_own_receivers_take_both_protocols(start, server, tmp_path, protocol):
     address = server.otlp_grpc if protocol == "grpc" else server.otlp_http
     spool(
         tmp_path / "agent",

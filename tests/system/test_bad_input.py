@@ -101,7 +101,7 @@ def test_a_truncated_request_is_refused_wherever_it_is_cut(server, goes_on):
         answer = server.post("logs", whole[:cut])
         assert answer.status == 400, f"cut at {cut} of {len(whole)}"
         status_line(answer)
-    assert server.counters().total(UNDECODABLE, door="otlp_http", reason="protobuf") == len(cuts)
+    assert server.counters().total(UNDECODABLE, receiver="otlp_http", reason="protobuf") == len(cuts)
     assert server.get("/api/jobs")["total"] == 0, "nothing of a refused request is kept"
 
 
@@ -186,7 +186,7 @@ def test_json_that_is_none_or_of_the_wrong_shape_is_refused(server, goes_on, bod
     answer = server.post("logs", body, "application/json")
     assert answer.status == 400
     status_line(answer)
-    assert server.counters().total(UNDECODABLE, door="otlp_http", reason="json") == 1
+    assert server.counters().total(UNDECODABLE, receiver="otlp_http", reason="json") == 1
 
 
 @pytest.mark.parametrize(
@@ -197,7 +197,7 @@ def test_a_small_body_that_becomes_a_huge_one_is_refused(server, goes_on, encodi
     assert len(body) < 200_000
     answer = server.post("logs", body, headers={"Content-Encoding": encoding})
     assert answer.status == 413 and str(BODY_BYTES_MAX) in one_line(answer.text)
-    assert server.counters().total(UNDECODABLE, door="otlp_http", reason="too_large") == 1
+    assert server.counters().total(UNDECODABLE, receiver="otlp_http", reason="too_large") == 1
 
 
 def test_a_request_that_would_take_gigabytes_decoded_is_refused(server, goes_on):
@@ -205,7 +205,7 @@ def test_a_request_that_would_take_gigabytes_decoded_is_refused(server, goes_on)
     assert len(body) < 100_000
     answer = server.post("logs", body, headers={"Content-Encoding": "gzip"})
     assert answer.status == 400 and "too many" in status_line(answer)
-    assert server.counters().total(UNDECODABLE, door="otlp_http", reason="protobuf") == 1
+    assert server.counters().total(UNDECODABLE, receiver="otlp_http", reason="protobuf") == 1
     with open(f"/proc/{server.pid}/status") as status:
         (peak_kb,) = [int(line.split()[1]) for line in status if line.startswith("VmHWM:")]
     assert peak_kb < 1_200_000
@@ -217,20 +217,20 @@ def test_a_body_that_is_not_what_its_encoding_says_is_refused(server, goes_on, e
         answer = server.post("logs", body, headers={"Content-Encoding": encoding})
         assert answer.status == 400, body
         status_line(answer)
-    assert server.counters().total(UNDECODABLE, door="otlp_http", reason="compression") == 3
+    assert server.counters().total(UNDECODABLE, receiver="otlp_http", reason="compression") == 3
 
 
 def test_a_wrong_encoding_is_refused(server, goes_on):
     answer = server.post("logs", good_logs(), headers={"Content-Encoding": "br"})
     assert answer.status == 415 and "br" in one_line(answer.text)
-    assert server.counters().total(UNDECODABLE, door="otlp_http", reason="content_encoding") == 1
+    assert server.counters().total(UNDECODABLE, receiver="otlp_http", reason="content_encoding") == 1
 
 
 @pytest.mark.parametrize("content_type", ["text/plain", "application/xml", "", "application/x-protobufs"])
 def test_a_wrong_content_type_is_refused(server, goes_on, content_type):
     answer = server.post("logs", good_logs(), content_type)
     assert answer.status == 415 and "application/x-protobuf" in one_line(answer.text)
-    assert server.counters().total(UNDECODABLE, door="otlp_http", reason="content_type") == 1
+    assert server.counters().total(UNDECODABLE, receiver="otlp_http", reason="content_type") == 1
 
 
 # OTLP/HTTP: the envelope
@@ -246,7 +246,7 @@ def test_a_body_over_the_limit_is_refused_whether_announced_or_not(server, goes_
     mebibyte = b"100000\r\n" + b"\0" * (1 << 20) + b"\r\n"
     answer = harness.raw_request(server.otlp_http, [head + b"Transfer-Encoding: chunked\r\n\r\n"] + [mebibyte] * 40)
     assert answer.status == 413 and str(BODY_BYTES_MAX) in one_line(answer.text)
-    assert server.counters().total("lockstep_http_bad_requests_total", door="otlp_http", reason="too_large") == 2
+    assert server.counters().total("lockstep_http_bad_requests_total", receiver="otlp_http", reason="too_large") == 2
 
 
 def test_what_is_not_http_is_refused(server, goes_on):
@@ -261,7 +261,7 @@ def test_what_is_not_http_is_refused(server, goes_on):
     answer = harness.raw_request(server.otlp_http, [b"POST /v1/logs HTTP/1.1\r\nX: " + b"a" * 20_000 + b"\r\n\r\n"])
     assert answer.status == 431
     one_line(answer.text)
-    assert server.counters().total("lockstep_http_bad_requests_total", door="otlp_http") == 4
+    assert server.counters().total("lockstep_http_bad_requests_total", receiver="otlp_http") == 4
 
 
 def test_a_wrong_method_or_path_is_told_the_right_one(server, goes_on):
@@ -272,8 +272,8 @@ def test_a_wrong_method_or_path_is_told_the_right_one(server, goes_on):
         answer = harness.request(server.otlp_http, "POST", path, b"", {"Content-Type": harness.PROTOBUF})
         assert answer.status == 404 and "/v1/logs" in one_line(answer.text)
     counters = server.counters()
-    assert counters.total("lockstep_http_requests_total", door="otlp_http", code="404") == 4
-    assert counters.total("lockstep_http_requests_total", door="otlp_http", code="405") == 1
+    assert counters.total("lockstep_http_requests_total", receiver="otlp_http", code="404") == 4
+    assert counters.total("lockstep_http_requests_total", receiver="otlp_http", code="405") == 1
 
 
 def test_the_api_says_what_is_wrong_with_a_request(server, goes_on):
@@ -292,7 +292,7 @@ def test_the_api_says_what_is_wrong_with_a_request(server, goes_on):
         answer = harness.request(server.http, method, path)
         assert answer.status == status, (path, answer.status, answer.text)
         assert word in one_line(answer.json()["error"]), answer.text
-        assert server.counters().total("lockstep_http_requests_total", door="http", code=str(status)) >= 1
+        assert server.counters().total("lockstep_http_requests_total", receiver="http", code=str(status)) >= 1
     assert harness.request(server.http, "GET", "/api/jobs/jbo").json()["did_you_mean"] == "job"
 
 
@@ -349,7 +349,7 @@ def test_a_time_in_the_future_is_refused_and_the_rest_is_kept(server, goes_on):
 
     counters = server.counters()
     for signal, count in (("metrics", 1), ("logs", 2), ("spans", 1)):
-        assert counters.total(REFUSED, door="otlp_http", signal=signal, reason="future_time") == count
+        assert counters.total(REFUSED, receiver="otlp_http", signal=signal, reason="future_time") == count
     assert "ahead" in server.log()
 
 
@@ -373,7 +373,7 @@ def test_a_malformed_train_step_is_refused_and_the_rest_is_kept(server, goes_on,
     line = partial(answer, ExportLogsServiceResponse, 1)
     assert "record 2 of 2" in line and "train.step" in line
     assert server.get("/api/jobs/job")["last_step"] == 7
-    assert server.counters().total(REFUSED, door="otlp_http", signal="logs", reason="bad_train_step") == 1
+    assert server.counters().total(REFUSED, receiver="otlp_http", signal="logs", reason="bad_train_step") == 1
 
 
 @pytest.mark.parametrize(
@@ -397,7 +397,7 @@ def test_a_rank_that_does_not_fit_its_world_belongs_to_no_job(server, goes_on, r
     )
     assert "lockstep." in line or "resource" in line
     assert server.get("/api/jobs")["total"] == 0
-    assert server.counters().total(REFUSED, door="otlp_http", signal="logs", reason="bad_identity") == 1
+    assert server.counters().total(REFUSED, receiver="otlp_http", signal="logs", reason="bad_identity") == 1
 
 
 @pytest.mark.parametrize(
@@ -425,7 +425,7 @@ def test_a_garbage_grpc_message_is_an_invalid_argument(server, goes_on):
     for body in (b"\xff" * 100, good_logs().SerializeToString()[:-3], nested_body(10_000)):
         code, _ = call(server, harness.GRPC_METHODS["logs"], body)
         assert code == grpc.StatusCode.INVALID_ARGUMENT
-    assert server.counters().total(UNDECODABLE, door="otlp_grpc", reason="protobuf") == 3
+    assert server.counters().total(UNDECODABLE, receiver="otlp_grpc", reason="protobuf") == 3
 
 
 def test_a_grpc_message_over_the_limit_is_resource_exhausted(server, goes_on):
@@ -434,8 +434,8 @@ def test_a_grpc_message_over_the_limit_is_resource_exhausted(server, goes_on):
     code, line = call(server, harness.GRPC_METHODS["logs"], b"\0" * (80 << 20), compression=grpc.Compression.Gzip)
     assert code == grpc.StatusCode.RESOURCE_EXHAUSTED and str(BODY_BYTES_MAX) in line
     counters = server.counters()
-    assert counters.total("lockstep_http_bad_requests_total", door="otlp_grpc", reason="too_large") == 1
-    assert counters.total(UNDECODABLE, door="otlp_grpc", reason="too_large") == 1
+    assert counters.total("lockstep_http_bad_requests_total", receiver="otlp_grpc", reason="too_large") == 1
+    assert counters.total(UNDECODABLE, receiver="otlp_grpc", reason="too_large") == 1
 
 
 def test_an_unknown_grpc_method_is_unimplemented(server, goes_on):

@@ -13,7 +13,7 @@ SIGNALS = ("metrics", "logs", "spans")
 
 
 class Sender:
-    """Sends through both doors, and keeps the books a second time."""
+    """Sends through both receivers, and keeps the books a second time."""
 
     def __init__(self, server):
         self.server = server
@@ -21,8 +21,8 @@ class Sender:
         self.received = dict.fromkeys(itertools.product(DOORS, SIGNALS), 0)
         self.refused = dict.fromkeys(itertools.product(DOORS, SIGNALS), 0)
 
-    def send(self, door, signal, message, records, refused):
-        if door == "otlp_grpc":
+    def send(self, receiver, signal, message, records, refused):
+        if receiver == "otlp_grpc":
             body = self.channel.unary_unary(harness.GRPC_METHODS[signal])(message.SerializeToString(), timeout=10)
         else:
             body = self.server.post(signal, message)
@@ -30,12 +30,12 @@ class Sender:
             body = body.body
         told = ExportLogsServiceResponse.FromString(body).partial_success  # the three kinds are alike on the wire
         assert told.rejected_log_records == refused and bool(told.error_message) == (refused > 0)
-        self.received[door, signal] += records
-        self.refused[door, signal] += refused
+        self.received[receiver, signal] += records
+        self.refused[receiver, signal] += refused
 
-    def send_undecodable(self, door, signal):
+    def send_undecodable(self, receiver, signal):
         """Nobody knows how many records these had: they count in no sum."""
-        if door == "otlp_grpc":
+        if receiver == "otlp_grpc":
             try:
                 self.channel.unary_unary(harness.GRPC_METHODS[signal])(b"\xff\xff", timeout=10)
             except grpc.RpcError as failure:
@@ -49,28 +49,28 @@ class Sender:
 def mixed_traffic(sender):
     later = harness.now_ns() + 3_600_000_000_000
     bad_step = {"event_name": "train.step", "attributes": {}}
-    for number, door in itertools.product(range(3), DOORS):
+    for number, receiver in itertools.product(range(3), DOORS):
         now = harness.now_ns()
         resource = harness.identity("job", number, 4)
         sender.send(
-            door, "metrics", harness.gauge_request(resource, "m", [({"n": n}, now, 1.0) for n in range(5)]), 5, 0
+            receiver, "metrics", harness.gauge_request(resource, "m", [({"n": n}, now, 1.0) for n in range(5)]), 5, 0
         )
-        sender.send(door, "metrics", harness.gauge_request(resource, "m", [({}, now, 1.0), ({}, later, 1.0)]), 2, 1)
+        sender.send(receiver, "metrics", harness.gauge_request(resource, "m", [({}, now, 1.0), ({}, later, 1.0)]), 2, 1)
         sender.send(
-            door, "logs", harness.logs_request(resource, [harness.step_event(number), bad_step, {"body": "text"}]), 3, 1
+            receiver, "logs", harness.logs_request(resource, [harness.step_event(number), bad_step, {"body": "text"}]), 3, 1
         )
-        sender.send(door, "logs", harness.logs_request({}, [harness.step_event(number), bad_step]), 2, 2)
-        sender.send(door, "logs", harness.logs_request(resource, []), 0, 0)
+        sender.send(receiver, "logs", harness.logs_request({}, [harness.step_event(number), bad_step]), 2, 2)
+        sender.send(receiver, "logs", harness.logs_request(resource, []), 0, 0)
         sender.send(
-            door,
+            receiver,
             "spans",
             harness.spans_request(resource, [("a", now, now), ("b", later, later), ("c", now, later)]),
             3,
             2,
         )
         for signal in SIGNALS:
-            sender.send_undecodable(door, signal)
-    # OTLP/JSON is another way through the same door.
+            sender.send_undecodable(receiver, signal)
+    # OTLP/JSON is another way through the same receiver.
     message = harness.logs_request(harness.identity("job", 3, 4), [harness.step_event(1), bad_step])
     answer = sender.server.post("logs", to_otlp_json(message).encode(), "application/json")
     assert answer.status == 200 and int(answer.json()["partialSuccess"]["rejectedLogRecords"]) == 1
@@ -82,20 +82,20 @@ def test_every_door_and_signal_balances_and_agrees_with_the_sender(server):
     sender = Sender(server)
     mixed_traffic(sender)
     counters = server.counters()
-    for door, signal in itertools.product(DOORS, SIGNALS):
+    for receiver, signal in itertools.product(DOORS, SIGNALS):
         received, passed, refused, dropped = (
-            counters.total(f"lockstep_ingest_{what}_records_total", door=door, signal=signal)
+            counters.total(f"lockstep_ingest_{what}_records_total", receiver=receiver, signal=signal)
             for what in ("received", "passed", "refused", "dropped")
         )
-        assert received == passed + refused + dropped, (door, signal)
-        assert received == sender.received[door, signal] > 0, (door, signal)
-        assert refused == sender.refused[door, signal] > 0, (door, signal)
+        assert received == passed + refused + dropped, (receiver, signal)
+        assert received == sender.received[receiver, signal] > 0, (receiver, signal)
+        assert refused == sender.refused[receiver, signal] > 0, (receiver, signal)
         assert dropped == 0
     assert counters.total("lockstep_ingest_undecodable_requests_total") == 3 * len(DOORS) * len(SIGNALS)
     sender.channel.close()
 
 
-def test_what_the_doors_passed_is_what_the_stores_were_given(server):
+def test_what_the_receivers_passed_is_what_the_stores_were_given(server):
     sender = Sender(server)
     mixed_traffic(sender)
     counters = server.counters()

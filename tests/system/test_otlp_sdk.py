@@ -69,10 +69,10 @@ class JsonDoor:
 
 class JsonSpanExporter(SpanExporter):
     def __init__(self, address):
-        self.door = JsonDoor(address, "spans")
+        self.receiver = JsonDoor(address, "spans")
 
     def export(self, spans):
-        return SpanExportResult.SUCCESS if self.door.post(encode_spans(spans)) else SpanExportResult.FAILURE
+        return SpanExportResult.SUCCESS if self.receiver.post(encode_spans(spans)) else SpanExportResult.FAILURE
 
     def shutdown(self):
         pass
@@ -80,10 +80,10 @@ class JsonSpanExporter(SpanExporter):
 
 class JsonLogExporter(LogRecordExporter):
     def __init__(self, address):
-        self.door = JsonDoor(address, "logs")
+        self.receiver = JsonDoor(address, "logs")
 
     def export(self, batch):
-        return LogRecordExportResult.SUCCESS if self.door.post(encode_logs(batch)) else LogRecordExportResult.FAILURE
+        return LogRecordExportResult.SUCCESS if self.receiver.post(encode_logs(batch)) else LogRecordExportResult.FAILURE
 
     def force_flush(self, timeout_millis=10_000):
         return True
@@ -95,11 +95,11 @@ class JsonLogExporter(LogRecordExporter):
 class JsonMetricExporter(MetricExporter):
     def __init__(self, address):
         super().__init__()
-        self.door = JsonDoor(address, "metrics")
+        self.receiver = JsonDoor(address, "metrics")
 
     def export(self, metrics_data, timeout_millis=10_000, **_):
         return (
-            MetricExportResult.SUCCESS if self.door.post(encode_metrics(metrics_data)) else MetricExportResult.FAILURE
+            MetricExportResult.SUCCESS if self.receiver.post(encode_metrics(metrics_data)) else MetricExportResult.FAILURE
         )
 
     def force_flush(self, timeout_millis=10_000):
@@ -149,7 +149,7 @@ class Checked:
 
 
 @pytest.fixture(params=["grpc", "http-gzip", "http-plain", "json"])
-def doors(request, server):
+def receivers(request, server):
     metrics, spans, logs = map(Checked, exporters(request.param, server))
     yield metrics, spans, logs
     for one in (metrics, spans, logs):
@@ -164,8 +164,8 @@ def newest(one):
     return one["points"][-1][1]
 
 
-def test_metrics_come_back_with_their_values_labels_kinds_and_units(doors, server):
-    exporter = doors[0]
+def test_metrics_come_back_with_their_values_labels_kinds_and_units(receivers, server):
+    exporter = receivers[0]
     reader = PeriodicExportingMetricReader(exporter, export_interval_millis=3_600_000)
     bounds = View(instrument_name="sdk.latency", aggregation=ExplicitBucketHistogramAggregation([1.0, 10.0, 100.0]))
     provider = MeterProvider([reader], resource=RESOURCE, views=[bounds])
@@ -220,8 +220,8 @@ def test_metrics_come_back_with_their_values_labels_kinds_and_units(doors, serve
     provider.shutdown()
 
 
-def test_spans_come_back_whole(doors, server):
-    exporter = doors[1]
+def test_spans_come_back_whole(receivers, server):
+    exporter = receivers[1]
     provider = TracerProvider(resource=RESOURCE)
     provider.add_span_processor(SimpleSpanProcessor(exporter))
     tracer = provider.get_tracer("system-test")
@@ -274,8 +274,8 @@ def test_spans_come_back_whole(doors, server):
     provider.shutdown()
 
 
-def test_logs_come_back_with_body_severity_attributes_and_their_span(doors, server):
-    exporter = doors[2]
+def test_logs_come_back_with_body_severity_attributes_and_their_span(receivers, server):
+    exporter = receivers[2]
     provider = LoggerProvider(resource=RESOURCE)
     provider.add_log_record_processor(SimpleLogRecordProcessor(exporter))
     logger = provider.get_logger("system-test")
@@ -309,8 +309,8 @@ def test_logs_come_back_with_body_severity_attributes_and_their_span(doors, serv
     provider.shutdown()
 
 
-def test_a_job_that_reports_its_steps_through_the_sdk_is_a_job(doors, server):
-    exporter = doors[2]
+def test_a_job_that_reports_its_steps_through_the_sdk_is_a_job(receivers, server):
+    exporter = receivers[2]
     provider = LoggerProvider(resource=Resource(harness.identity("sdk-job", 1, 4)))
     provider.add_log_record_processor(SimpleLogRecordProcessor(exporter))
     logger = provider.get_logger("system-test")

@@ -230,7 +230,7 @@ def test_a_server_that_was_away_is_asked_again_and_asks_for_nothing_old(start, r
     )
     second = start(harness.Server, tmp_path / "data", otlp_http=address)
     harness.eventually(
-        lambda: second.counters().total("lockstep_http_deferred", door="otlp_http") == 1, 60, "the agent asks again"
+        lambda: second.counters().total("lockstep_http_deferred", receiver="otlp_http") == 1, 60, "the agent asks again"
     )
     assert second.counters().total("lockstep_detail_asks_total") == 0, "what the log brought back is not asked for"
     assert agent.counters().total("lockstep_agent_detail_sent_total") == sent
@@ -286,7 +286,7 @@ def test_an_agent_that_sends_by_grpc_says_that_nobody_can_ask_it_unless_told_whe
     agent = start(
         TracingAgent, tmp_path / "both", recorders, server.otlp_grpc, *options, "--commands", "http://" + server.otlp_http
     )
-    harness.eventually(lambda: server.counters().total("lockstep_http_deferred", door="otlp_http") == 1, 10, "it asks")
+    harness.eventually(lambda: server.counters().total("lockstep_http_deferred", receiver="otlp_http") == 1, 10, "it asks")
     assert "not as asked" not in agent.log()
 
 
@@ -298,17 +298,17 @@ def test_many_agents_may_wait_and_a_command_finds_its_own(server):
         for number, one in enumerate(sockets):
             one.sendall(f"GET /v1/lockstep/commands?host=node-{number} HTTP/1.1\r\nHost: s\r\nX-Lockstep: 1\r\n\r\n".encode())
         harness.eventually(
-            lambda: server.counters().total("lockstep_http_deferred", door="otlp_http") == 500, 20, "all of them wait"
+            lambda: server.counters().total("lockstep_http_deferred", receiver="otlp_http") == 500, 20, "all of them wait"
         )
         resource = harness.identity("j", 7, 8)  # on node-7
         assert server.post("logs", harness.logs_request(resource, [harness.step_event(3)])).status == 200
         assert harness.request(server.http, "POST", "/api/jobs/j/steps/3/detail", headers=harness.OURS).status == 202
         sockets[7].settimeout(10)
         assert b"detail j 0 3 3 7\n" in sockets[7].recv(4096)
-        assert server.counters().total("lockstep_http_deferred", door="otlp_http") == 499
+        assert server.counters().total("lockstep_http_deferred", receiver="otlp_http") == 499
     finally:
         for one in sockets:
             one.close()
     harness.eventually(
-        lambda: server.counters().total("lockstep_http_deferred", door="otlp_http") == 0, 10, "gone, and noticed"
+        lambda: server.counters().total("lockstep_http_deferred", receiver="otlp_http") == 0, 10, "gone, and noticed"
     )

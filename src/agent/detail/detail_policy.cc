@@ -8,13 +8,13 @@ namespace {
 constexpr uint32_t kProxyStepEvents = 0x10;
 constexpr uint32_t kKernelEvents = 0x40;
 constexpr int64_t kSecondNs = 1'000'000'000;
-constexpr int64_t kRenewNs = 10 * kSecondNs;  // before the end of a wish that is still wanted
+constexpr int64_t kRenewNs = 10 * kSecondNs;  // before the end of a request that is still wanted
 
 }  // namespace
 
 std::optional<DetailPolicy::Change> DetailPolicy::ask(uint16_t mask, Asked what, const char* why, int64_t now_ns) {
-  const Change change{{mask, static_cast<uint32_t>((now_ns + kWishNs) / kSecondNs)}, what == Asked::kMore, why};
-  own_word_ = change.wish.word();
+  const Change change{{mask, static_cast<uint32_t>((now_ns + kRequestNs) / kSecondNs)}, what == Asked::kMore, why};
+  own_word_ = change.request.word();
   own_ = what;
   overwritten_at_.clear();
   return change;
@@ -40,13 +40,13 @@ std::optional<DetailPolicy::Change> DetailPolicy::decide(const Look& look) {
   while (!overwritten_at_.empty() && look.now_ns - overwritten_at_.front() > kWithinNs) overwritten_at_.pop_front();
   if (look.mask == 0) return std::nullopt;
 
-  const auto wish = DetailWish::from(look.control, static_cast<uint64_t>(look.now_ns));
-  const bool own = wish && look.control == own_word_;
-  if (wish && !own) return std::nullopt;
+  const auto request = DetailRequest::from(look.control, static_cast<uint64_t>(look.now_ns));
+  const bool own = request && look.control == own_word_;
+  if (request && !own) return std::nullopt;
   const bool less = own && own_ == Asked::kLess;
   const bool sampled = own && own_ == Asked::kSampled;
   if (overwritten_at_.size() >= kLooks) {
-    if (less && wish->mask == kDetailLow) return std::nullopt;  // there is no less
+    if (less && request->mask == kDetailLow) return std::nullopt;  // there is no less
     const bool steps_are_gone = less || (!sampled && (look.mask & kProxyStepEvents) == 0);
     const char* const why = "its records come faster than they can be read";
     if (!steps_are_gone) return ask(kNoSteps, Asked::kLess, why, look.now_ns);
@@ -58,7 +58,7 @@ std::optional<DetailPolicy::Change> DetailPolicy::decide(const Look& look) {
   if (sampled && operations_per_s_ < usual_per_s_ / 2)
     return ask(kDetailFull, Asked::kMore, "it has become slow", look.now_ns);
   const char* const why = "the node has no core to spare and its transfers come fast";
-  if (sampled && look.crowded && int64_t{wish->until_s} * kSecondNs - look.now_ns < kRenewNs)
+  if (sampled && look.crowded && int64_t{request->until_s} * kSecondNs - look.now_ns < kRenewNs)
     return ask(kDetailSampled, Asked::kSampled, why, look.now_ns);
   if (own || !look.crowded || transfers_per_s_ < kDearPerS) return std::nullopt;
   usual_per_s_ = operations_per_s_;
@@ -66,8 +66,8 @@ std::optional<DetailPolicy::Change> DetailPolicy::decide(const Look& look) {
 }
 
 bool full_detail_asked(uint64_t control, int64_t now_ns) {
-  const auto wish = DetailWish::from(control, static_cast<uint64_t>(now_ns));
-  return wish && (wish->mask & kDetailFull) == kDetailFull && (wish->mask & kSampleTransfers) == 0;
+  const auto request = DetailRequest::from(control, static_cast<uint64_t>(now_ns));
+  return request && (request->mask & kDetailFull) == kDetailFull && (request->mask & kSampleTransfers) == 0;
 }
 
 }  // namespace lockstep

@@ -7,8 +7,8 @@
 // More: it leaves something out and has fallen silent, moves again after silence, or has become slow (half as many
 // operations as when transfers were first left out): what comes next should be seen whole.
 //
-// A wish lasts kWishNs; after that the plugin chooses again. A wish that is still good and is not this one's own is an
-// operator's (or of an agent before this one), and is left alone.
+// A request lasts kRequestNs; after that the plugin chooses again. A request that is still good and is not this one's
+// own is an operator's (or of an agent before this one), and is left alone.
 // Thread rule: Confined. One for each process.
 #pragma once
 
@@ -24,7 +24,7 @@ class DetailPolicy {
  public:
   static constexpr size_t kLooks = 3;
   static constexpr int64_t kWithinNs = 10'000'000'000;
-  static constexpr int64_t kWishNs = 60'000'000'000;
+  static constexpr int64_t kRequestNs = 60'000'000'000;
   static constexpr uint16_t kNoSteps = 0x4e;
   static constexpr int64_t kRateNs = 5'000'000'000;
   // Transfers of one process a second: below this all of them cost the thread that drives them less than 0.2 % of a
@@ -42,7 +42,7 @@ class DetailPolicy {
     uint64_t transfers = 0;    // likewise
   };
   struct Change {
-    DetailWish wish;
+    DetailRequest request;
     bool up = false;
     const char* why = "";
   };

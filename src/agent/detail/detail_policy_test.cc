@@ -18,31 +18,31 @@ struct Process {
   uint64_t operations = 0;
   uint64_t transfers = 0;
 
-  std::optional<DetailPolicy::Change> look(bool overwritten, bool silence = false) {
+  std::optional<DetailPolicy::Change> poll(bool overwritten, bool silence = false) {
     now_ns += kSecond / 20;
     auto change = policy.decide(
         {.now_ns = now_ns, .overwritten = overwritten, .silence = silence, .mask = mask, .control = control});
     if (change) {
-      control = change->wish.word();
-      mask = change->wish.mask;
+      control = change->request.word();
+      mask = change->request.mask;
     }
     return change;
   }
   // The first change within so many looks at an overwritten ring.
   std::optional<DetailPolicy::Change> overwritten(int looks) {
     for (int i = 0; i < looks; ++i) {
-      if (auto change = look(true)) return change;
+      if (auto change = poll(true)) return change;
     }
     return std::nullopt;
   }
   void operator_asks(uint16_t wanted, int64_t seconds) {
-    control = DetailWish{wanted, static_cast<uint32_t>(now_ns / kSecond + seconds)}.word();
+    control = DetailRequest{wanted, static_cast<uint32_t>(now_ns / kSecond + seconds)}.word();
   }
 };
 
 TEST(DetailPolicy, LeavesAProcessAloneThatIsDrainedInTime) {
   Process process;
-  for (int i = 0; i < 1000; ++i) EXPECT_FALSE(process.look(false));
+  for (int i = 0; i < 1000; ++i) EXPECT_FALSE(process.poll(false));
   EXPECT_FALSE(process.overwritten(2));
 }
 
@@ -50,13 +50,13 @@ TEST(DetailPolicy, TakesTheNetworksStepsAwayFirstAndThenAllButTheOperations) {
   Process process;
   auto first = process.overwritten(10);
   ASSERT_TRUE(first);
-  EXPECT_EQ(first->wish.mask, 0x4e);
+  EXPECT_EQ(first->request.mask, 0x4e);
   EXPECT_FALSE(first->up);
-  EXPECT_EQ(first->wish.until_s, process.now_ns / kSecond + 60);
+  EXPECT_EQ(first->request.until_s, process.now_ns / kSecond + 60);
   EXPECT_FALSE(process.overwritten(2)) << "one is given time to show";
   auto second = process.overwritten(10);
   ASSERT_TRUE(second);
-  EXPECT_EQ(second->wish.mask, 0x06);
+  EXPECT_EQ(second->request.mask, 0x06);
   EXPECT_FALSE(process.overwritten(100)) << "there is no less";
 }
 
@@ -75,7 +75,7 @@ std::optional<DetailPolicy::Change> run(Process& process, bool crowded, int seco
                                          .operations = process.operations,
                                          .transfers = process.transfers});
     if (!change) continue;
-    process.control = change->wish.word();
+    process.control = change->request.word();
     last = change;
   }
   return last;
@@ -87,7 +87,7 @@ TEST(DetailPolicy, SamplesTransfersWhereTheyComeFastAndNoCoreIsToSpare) {
   EXPECT_FALSE(run(slow, true, 60, 300, 800)) << "they cost next to nothing";
   const auto asked = run(process, true, 12, 300, 8000);
   ASSERT_TRUE(asked);
-  EXPECT_EQ(asked->wish.mask, kDetailSampled);
+  EXPECT_EQ(asked->request.mask, kDetailSampled);
   EXPECT_FALSE(asked->up);
 }
 
@@ -95,9 +95,9 @@ TEST(DetailPolicy, GoesOnSamplingWhileThereIsNoRoomAndEndsAfterwards) {
   Process process;
   ASSERT_TRUE(run(process, true, 12, 300, 8000));
   ASSERT_TRUE(run(process, true, 300, 300, 1000)) << "fewer are seen now, and that is no reason to end";
-  EXPECT_TRUE(DetailWish::from(process.control, static_cast<uint64_t>(process.now_ns)));
+  EXPECT_TRUE(DetailRequest::from(process.control, static_cast<uint64_t>(process.now_ns)));
   run(process, false, 70, 300, 1000);
-  EXPECT_FALSE(DetailWish::from(process.control, static_cast<uint64_t>(process.now_ns)));
+  EXPECT_FALSE(DetailRequest::from(process.control, static_cast<uint64_t>(process.now_ns)));
 }
 
 TEST(DetailPolicy, AJobThatBecomesSlowIsSeenWhole) {
@@ -105,7 +105,7 @@ TEST(DetailPolicy, AJobThatBecomesSlowIsSeenWhole) {
   ASSERT_TRUE(run(process, true, 12, 300, 8000));
   const auto asked = run(process, true, 12, 100, 300);
   ASSERT_TRUE(asked);
-  EXPECT_EQ(asked->wish.mask, kDetailFull);
+  EXPECT_EQ(asked->request.mask, kDetailFull);
   EXPECT_TRUE(asked->up);
 }
 
@@ -118,7 +118,7 @@ TEST(DetailPolicy, AnOperatorsWishIsNotReplacedBySampling) {
 TEST(DetailPolicy, OverwritingNowAndThenIsNoReason) {
   Process process;
   for (int i = 0; i < 20; ++i) {
-    EXPECT_FALSE(process.look(true));
+    EXPECT_FALSE(process.poll(true));
     process.now_ns += 6 * kSecond;
   }
 }
@@ -130,7 +130,7 @@ TEST(DetailPolicy, BeginsAgainWhenItsWishIsOver) {
   process.mask = kAll;  // the plugin chooses again
   auto again = process.overwritten(10);
   ASSERT_TRUE(again);
-  EXPECT_EQ(again->wish.mask, 0x4e);
+  EXPECT_EQ(again->request.mask, 0x4e);
 }
 
 TEST(DetailPolicy, WhereThereAreNoStepsGoesStraightToTheOperations) {
@@ -138,7 +138,7 @@ TEST(DetailPolicy, WhereThereAreNoStepsGoesStraightToTheOperations) {
   process.mask = 0x4e;
   auto change = process.overwritten(3);
   ASSERT_TRUE(change);
-  EXPECT_EQ(change->wish.mask, 0x06);
+  EXPECT_EQ(change->request.mask, 0x06);
 }
 
 TEST(DetailPolicy, RaisesAThinnedProcessThatFallsSilentOnce) {
@@ -147,33 +147,33 @@ TEST(DetailPolicy, RaisesAThinnedProcessThatFallsSilentOnce) {
   auto change = process.policy.decide({process.now_ns, false, true, kThinned, 0});
   ASSERT_TRUE(change);
   EXPECT_TRUE(change->up);
-  EXPECT_EQ(change->wish.mask, 0x5e);
+  EXPECT_EQ(change->request.mask, 0x5e);
   // It does not look at the word while it is silent.
-  EXPECT_FALSE(process.policy.decide({process.now_ns + kSecond, false, true, kThinned, change->wish.word()}));
-  EXPECT_TRUE(process.policy.decide({process.now_ns + 61 * kSecond, false, true, kThinned, change->wish.word()}));
+  EXPECT_FALSE(process.policy.decide({process.now_ns + kSecond, false, true, kThinned, change->request.word()}));
+  EXPECT_TRUE(process.policy.decide({process.now_ns + 61 * kSecond, false, true, kThinned, change->request.word()}));
 }
 
 TEST(DetailPolicy, LeavesAProcessThatSeesItsKernelsAsItIs) {
   Process process;
-  EXPECT_FALSE(process.look(false, true));
+  EXPECT_FALSE(process.poll(false, true));
   process.mask = 0;  // no communicator yet
-  EXPECT_FALSE(process.look(false, true));
+  EXPECT_FALSE(process.poll(false, true));
 }
 
 TEST(DetailPolicy, DoesNotRaiseWhatItHasJustLowered) {
   Process process;
   ASSERT_TRUE(process.overwritten(3));
   ASSERT_TRUE(process.overwritten(3));
-  EXPECT_FALSE(process.look(false, true));
+  EXPECT_FALSE(process.poll(false, true));
 }
 
 TEST(DetailPolicy, LowersWhatItHasRaisedWhereThatIsTooMuch) {
   Process process;
   process.mask = kThinned;
-  ASSERT_TRUE(process.look(false, true));
+  ASSERT_TRUE(process.poll(false, true));
   auto change = process.overwritten(3);
   ASSERT_TRUE(change);
-  EXPECT_EQ(change->wish.mask, 0x4e);
+  EXPECT_EQ(change->request.mask, 0x4e);
 }
 
 TEST(DetailPolicy, NeverOverridesAnOperatorsWishThatIsStillGood) {
@@ -182,9 +182,9 @@ TEST(DetailPolicy, NeverOverridesAnOperatorsWishThatIsStillGood) {
   EXPECT_FALSE(process.overwritten(100));
   process.mask = kThinned;
   process.operator_asks(0x1e, 30);
-  EXPECT_FALSE(process.look(false, true));
+  EXPECT_FALSE(process.poll(false, true));
   process.now_ns += 31 * kSecond;
-  EXPECT_TRUE(process.look(false, true));
+  EXPECT_TRUE(process.poll(false, true));
 }
 
 TEST(DetailPolicy, AnOperatorTakesOverFromTheAgent) {
@@ -204,7 +204,7 @@ TEST(DetailPolicy, LeavesAProcessThatCannotBeAskedForGood) {
 }
 
 TEST(DetailPolicy, KnowsWhetherEverythingWasAskedFor) {
-  const DetailWish full{0x5e, 100}, less{0x4e, 100};
+  const DetailRequest full{0x5e, 100}, less{0x4e, 100};
   EXPECT_TRUE(full_detail_asked(full.word(), 99 * kSecond));
   EXPECT_FALSE(full_detail_asked(full.word(), 100 * kSecond));
   EXPECT_FALSE(full_detail_asked(less.word(), 99 * kSecond));

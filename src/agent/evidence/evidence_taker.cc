@@ -31,7 +31,7 @@ namespace lockstep {
 namespace {
 
 constexpr int64_t kSecondNs = 1'000'000'000;
-constexpr size_t kHookWordBytesMax = 16u << 10;
+constexpr size_t kHookConfigBytesMax = 16u << 10;
 constexpr size_t kPathMax = 4096;
 
 // The variables that say where PyTorch writes its dumps, the first that is set counts, and where they take orders.
@@ -110,9 +110,9 @@ std::string hook_stacks_path(const std::string& recorder) {
   return beside(recorder, ".stacks");
 }
 
-HookWord parse_hook_word_untrusted(std::string_view text) {
-  HookWord word;
-  for (std::string_view line : split(text.substr(0, kHookWordBytesMax), '\n')) {
+HookConfig parse_hook_word_untrusted(std::string_view text) {
+  HookConfig word;
+  for (std::string_view line : split(text.substr(0, kHookConfigBytesMax), '\n')) {
     const size_t blank = line.find(' ');
     if (blank == std::string_view::npos) continue;
     const std::string_view name = line.substr(0, blank), value = line.substr(blank + 1);
@@ -150,9 +150,9 @@ struct EvidenceTaker::Process {
   std::set<std::string> refused;        // files that were counted as such
   bool environment_read = false;
   bool off = false, variable_off = false;
-  std::string dump_prefix, pipe_stem;  // as its environment says
-  std::vector<std::string> untold;     // prefixes where PyTorch puts dumps without being told
-  HookWord word;
+  std::string dump_prefix, pipe_stem;   // as its environment says
+  std::vector<std::string> unreported;  // prefixes where PyTorch puts dumps without being told
+  HookConfig word;
   int64_t asked_ns = 0;  // for stacks; 0: never
   std::map<std::string, FileSeen> dumps;
 
@@ -227,9 +227,9 @@ void EvidenceTaker::find_process(Process& process) {
 void EvidenceTaker::read_hook(Process& process) {
   if (process.owner.folder == nullptr) return;
   const std::string name = hook_word_path(name_of(process.owner.path));
-  const UserFile file = process.owner.folder->open_file(name, {.bytes_max = kHookWordBytesMax});
+  const UserFile file = process.owner.folder->open_file(name, {.bytes_max = kHookConfigBytesMax});
   count_refused(process, name, file.refused);
-  if (file.ok()) process.word = parse_hook_word_untrusted(file.read(kHookWordBytesMax));
+  if (file.ok()) process.word = parse_hook_word_untrusted(file.read(kHookConfigBytesMax));
 }
 
 void EvidenceTaker::read_environment(Process& process) {
@@ -247,11 +247,11 @@ void EvidenceTaker::read_environment(Process& process) {
   process.dump_prefix = first_variable(*environment, kDumpPrefixes);
   process.pipe_stem = first_variable(*environment, kPipeStems);
   if (process.dump_prefix.empty()) {
-    process.untold = {"/tmp/nccl_trace_rank_"};
+    process.unreported = {"/tmp/nccl_trace_rank_"};
     std::string cache = variable(*environment, "XDG_CACHE_HOME");
     if (const std::string home = variable(*environment, "HOME"); cache.empty() && !home.empty())
       cache = home + "/.cache";
-    if (!cache.empty()) process.untold.push_back(cache + "/torch/comm_lib_trace_rank_");
+    if (!cache.empty()) process.unreported.push_back(cache + "/torch/comm_lib_trace_rank_");
   }
 }
 
@@ -397,9 +397,10 @@ void EvidenceTaker::ask_for_dump(Process& process) {
 
 void EvidenceTaker::look_for_dumps(Process& process, std::vector<ResourceGroup>& out) {
   read_environment(process);
-  std::vector<std::string> prefixes = process.untold;
-  for (const std::string& told : {process.dump_prefix, process.word.dump_prefix}) {
-    if (!told.empty() && std::find(prefixes.begin(), prefixes.end(), told) == prefixes.end()) prefixes.push_back(told);
+  std::vector<std::string> prefixes = process.unreported;
+  for (const std::string& reported : {process.dump_prefix, process.word.dump_prefix}) {
+    if (!reported.empty() && std::find(prefixes.begin(), prefixes.end(), reported) == prefixes.end())
+      prefixes.push_back(reported);
   }
   std::set<std::string> files;
   for (const std::string& prefix : prefixes) {
@@ -442,7 +443,7 @@ void EvidenceTaker::look_at_dump(Process& process, const std::string& file, std:
       {.resource = to_resource(process.owner.identity), .scope_name = kAgentScope, .logs = {to_record(*dump)}});
 }
 
-std::vector<ResourceGroup> EvidenceTaker::look() {
+std::vector<ResourceGroup> EvidenceTaker::poll() {
   std::vector<ResourceGroup> out;
   for (auto& [path, process] : processes_) {
     if (process->stack) finish_python(*process, out);

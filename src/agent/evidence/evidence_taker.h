@@ -7,8 +7,8 @@
 // the process runs; an answer that does not come within python_wait_ns is one line in the event. LOCKSTEP_STACKS=0 in
 // the process's environment, or told by its hook: nothing is taken. Once a process in per_process_ns.
 //
-// Dumps. <prefix><rank> by the process's environment, by what its hook tells, or where PyTorch puts it untold; taken
-// once it is whole and does not change for settled_ns, if it is of this process's life and of its user. Also for
+// Dumps. <prefix><rank> by the process's environment, by what its hook tells, or where PyTorch puts it unreported;
+// taken once it is whole and does not change for settled_ns, if it is of this process's life and of its user. Also for
 // linger_ns after the process ended: a watchdog writes it and then ends the process. Where the job has a pipe for it
 // (TORCH_NCCL_DEBUG_INFO_PIPE_FILE), asking for stacks writes a byte to it, without ever waiting.
 //
@@ -39,8 +39,8 @@
 #include "model/detail_request.h"
 #include "model/rank_evidence.h"
 #include "model/telemetry.h"
+#include "sources/ownership/gpu_ownership.h"
 #include "sources/ownership/processes.h"
-#include "sources/ownership/who.h"
 
 namespace lockstep {
 
@@ -58,15 +58,15 @@ struct EvidenceOptions {
 
 // What a process's hook tells in <recorder>.hook; 0 and empty: not told. A line each: "signal 57", "main 0x7f..",
 // "dump PREFIX", "pipe STEM", "stacks off".
-struct HookWord {
+struct HookConfig {
   bool off = false;
   int signal = 0;
   uint64_t main_ident = 0;
   std::string dump_prefix;
   std::string pipe_stem;
-  bool operator==(const HookWord&) const = default;
+  bool operator==(const HookConfig&) const = default;
 };
-HookWord parse_hook_word_untrusted(std::string_view text);
+HookConfig parse_hook_word_untrusted(std::string_view text);
 
 // The files that a hook may leave beside a recorder; to be removed with it.
 std::string hook_word_path(const std::string& recorder);
@@ -81,7 +81,7 @@ class EvidenceTaker {
   void set_ranks(const std::vector<RecorderOwner>& owners);
   void ask(const StackRequest& request);
   // What is ready by now; a few times a second.
-  std::vector<ResourceGroup> look();
+  std::vector<ResourceGroup> poll();
   bool busy() const;  // somebody is waited for: look again soon
 
  private:

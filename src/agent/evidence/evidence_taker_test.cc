@@ -81,7 +81,7 @@ class EvidenceTakerTest : public ::testing::Test {
   std::vector<LogRecord> fetched(std::string_view event) {
     std::vector<LogRecord> all;
     for (int i = 0; i < 50 && all.empty(); ++i) {
-      for (const ResourceGroup& group : taker_.look()) {
+      for (const ResourceGroup& group : taker_.poll()) {
         for (const LogRecord& record : group.logs) {
           if (record.event_name == event) all.push_back(record);
         }
@@ -93,9 +93,9 @@ class EvidenceTakerTest : public ::testing::Test {
   void ask() { taker_.ask({"job", 0, {3}}); }
   RankStack stack() {
     ask();
-    return told();
+    return reported();
   }
-  RankStack told() {
+  RankStack reported() {
     const std::vector<LogRecord> records = fetched(kEventRankStack);
     EXPECT_EQ(records.size(), 1u);
     Result<RankStack> read = records.empty() ? Error{"none"} : rank_stack_from_record(records[0]);
@@ -119,7 +119,7 @@ TEST_F(EvidenceTakerTest, AHookThatOffersAStackIsAskedForIt) {
   hook_says(format("signal %d\nmain 0x7f0000000001\n", kSignal));
   ask();
   ASSERT_TRUE(eventually([&] { return std::filesystem::file_size(stem_ + ".stacks") > 0; }));
-  const RankStack answer = told();
+  const RankStack answer = reported();
   EXPECT_EQ(answer.note, "");
   ASSERT_EQ(answer.python.size(), 1u);
   EXPECT_TRUE(answer.python[0].main);
@@ -143,7 +143,7 @@ TEST_F(EvidenceTakerTest, AHookCannotNameAnOrdinarySignal) {
   EXPECT_EQ(parse_hook_word_untrusted("signal 9\n").signal, 0);
   EXPECT_EQ(parse_hook_word_untrusted("signal 15\nsignal x\nsignal 99999\n").signal, 0);
   EXPECT_EQ(parse_hook_word_untrusted("dump /a b\npipe /c\nstacks off\nodd\n"),
-            (HookWord{.off = true, .dump_prefix = "/a b", .pipe_stem = "/c"}));
+            (HookConfig{.off = true, .dump_prefix = "/a b", .pipe_stem = "/c"}));
 }
 
 TEST_F(EvidenceTakerTest, AProcessWithoutAHookStillTellsItsThreads) {
@@ -190,7 +190,7 @@ TEST_F(EvidenceTakerTest, AHookMayForbidIt) {
   EXPECT_FALSE(taker_.busy());
 }
 
-TEST_F(EvidenceTakerTest, ADumpIsToldOnceWholeAndAgainWhenItIsAnother) {
+TEST_F(EvidenceTakerTest, ADumpIsReportedOnceWholeAndAgainWhenItIsAnother) {
   start(Hook::kNone);
   hook_says("dump " + folder_.path() + "/trace_\n");
   const std::string dump =
@@ -244,7 +244,7 @@ TEST_F(EvidenceTakerTest, APipeInPlaceOfAHookOrItsAnswerHoldsUpNobody) {
   std::filesystem::remove(stem_ + ".hook");
   std::filesystem::create_symlink("/etc/passwd", stem_ + ".hook");
   clock_.advance(50'000'000);
-  taker_.look();
+  taker_.poll();
   EXPECT_EQ(counters_.value("lockstep_agent_user_files_refused_total", "reason=\"link\""), 0) << "counted once a file";
 }
 
@@ -259,7 +259,7 @@ TEST_F(EvidenceTakerTest, ADeviceThatAHookNamesIsNeverOpened) {
   owner_.identity.rank = std::atoi(std::strrchr(name, '/') + 1);
   taker_.set_ranks({owner_});
   taker_.ask({"job", 0, {owner_.identity.rank}});
-  for (int i = 0; i < 5; ++i) taker_.look();
+  for (int i = 0; i < 5; ++i) taker_.poll();
   // A terminal whose other side was opened and closed again says so.
   pollfd state{master.get(), POLLIN, 0};
   EXPECT_TRUE(::poll(&state, 1, 0) == 0 || (state.revents & POLLHUP) == 0);
@@ -292,15 +292,15 @@ TEST_F(EvidenceTakerTest, AnotherUsersProcessIsNeitherAskedNorDescribed) {
     taker.ask({"job", 0, {3}});
     std::vector<LogRecord> records;
     for (int i = 0; i < 20; ++i) {
-      for (const ResourceGroup& group : taker.look())
+      for (const ResourceGroup& group : taker.poll())
         records.insert(records.end(), group.logs.begin(), group.logs.end());
       clock_.advance(1'000'000);
     }
     ASSERT_EQ(records.size(), 1u) << "and no dump of another user's";
-    const Result<RankStack> told = rank_stack_from_record(records[0]);
-    ASSERT_TRUE(told.ok());
-    EXPECT_TRUE(told->threads.empty());
-    EXPECT_NE(told->note.find("is not its owner's"), std::string::npos) << told->note;
+    const Result<RankStack> reported = rank_stack_from_record(records[0]);
+    ASSERT_TRUE(reported.ok());
+    EXPECT_TRUE(reported->threads.empty());
+    EXPECT_NE(reported->note.find("is not its owner's"), std::string::npos) << reported->note;
   }
   EXPECT_EQ(std::filesystem::file_size(stem_ + ".stacks"), 0u) << "it was sent no signal";
 }

@@ -61,7 +61,7 @@ void EvidenceWatch::run() {
     if (heartbeat_ != nullptr) heartbeat_->beat();
     if (owners_new) taker_.set_ranks(owners);
     for (const StackRequest& request : asked) taker_.ask(request);
-    std::vector<ResourceGroup> fetched = taker_.look();
+    std::vector<ResourceGroup> fetched = taker_.poll();
     const bool busy = taker_.busy();
     lock.lock();
     std::move(fetched.begin(), fetched.end(), std::back_inserter(fetched_));

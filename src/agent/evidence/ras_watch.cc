@@ -31,7 +31,7 @@ bool ras_is_safe(const RecorderHeader& header) {
 }
 
 int64_t launched_by(const RasReport& report, uint64_t comm_id, int32_t rank_in_comm) {
-  if (!report.counts_told) return -1;
+  if (!report.counts_reported) return -1;
   for (const RasComm& comm : report.comms) {
     if (comm.hash != comm_id) continue;
     for (const RasRank& rank : comm.ranks) {
@@ -41,7 +41,7 @@ int64_t launched_by(const RasReport& report, uint64_t comm_id, int32_t rank_in_c
   return -1;
 }
 
-std::optional<CommRas> trouble_of(const RasComm& comm, bool suspected) {
+std::optional<CommRas> fault_class_of(const RasComm& comm, bool suspected) {
   CommRas trouble;
   trouble.comm_id = comm.hash;
   trouble.size = static_cast<int32_t>(comm.size);

@@ -51,7 +51,7 @@ struct RasAnswer {
 int64_t launched_by(const RasReport& report, uint64_t comm_id, int32_t rank_in_comm);
 // What is wrong with a communicator, if anything. Ranks of a job that runs do not launch at the same moment: that they
 // differ is trouble only where a hang is suspected.
-std::optional<CommRas> trouble_of(const RasComm& comm, bool suspected);
+std::optional<CommRas> fault_class_of(const RasComm& comm, bool suspected);
 
 class RasWatch {
  public:

@@ -122,7 +122,7 @@ TEST(RasOption, TakesAnAddressAndTwoWords) {
   }
 }
 
-TEST(RasOption, AVersionThatIsNotToldIsAsOldAsItsInterface) {
+TEST(RasOption, AVersionThatIsNotReportedIsAsOldAsItsInterface) {
   RecorderHeader header;
   EXPECT_FALSE(ras_is_safe(header));
   header.nccl_interface = 5;
@@ -138,23 +138,23 @@ TEST(RasOption, AVersionThatIsNotToldIsAsOldAsItsInterface) {
 TEST(RasTrouble, NamesWhoIsMissingAndWhoIsBehind) {
   Result<RasReport> report = parse_ras_json(kReport);
   ASSERT_TRUE(report.ok()) << report.error();
-  std::optional<CommRas> trouble = trouble_of(report->comms[0], true);
+  std::optional<CommRas> trouble = fault_class_of(report->comms[0], true);
   ASSERT_TRUE(trouble);
   CommRas wanted{.comm_id = 0xabc, .size = 3, .missing_count = 1};
   wanted.missing = {{.rank = 2, .host = "10.0.0.7", .pid = 4711, .unresponsive = true}};
   wanted.behind = {{"AllReduce", 4, 5, 1, {1}}};
   EXPECT_EQ(*trouble, wanted);
-  EXPECT_FALSE(trouble_of(report->comms[1], true));
+  EXPECT_FALSE(fault_class_of(report->comms[1], true));
 }
 
 TEST(RasTrouble, RanksOfARunningJobDoNotLaunchAtTheSameMoment) {
   Result<RasReport> report = parse_ras_json(kReport);
   ASSERT_TRUE(report.ok());
   RasComm comm = report->comms[0];
-  EXPECT_TRUE(trouble_of(comm, false)->behind.empty());
+  EXPECT_TRUE(fault_class_of(comm, false)->behind.empty());
   comm.missing.clear();
-  EXPECT_FALSE(trouble_of(comm, false));
-  EXPECT_TRUE(trouble_of(comm, true));
+  EXPECT_FALSE(fault_class_of(comm, false));
+  EXPECT_TRUE(fault_class_of(comm, true));
 }
 
 TEST(RasTrouble, LaunchesAreJoinedByCommunicatorAndRank) {

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "base/counters.h"
-#include "sources/ownership/who.h"
+#include "sources/ownership/gpu_ownership.h"
 
 namespace lockstep {
 

@@ -18,10 +18,11 @@ namespace lockstep {
 Result<OtlpTarget> command_target(const OtlpTargets& targets) {
   OtlpTarget target = targets.of(Signal::kSpans);
   if (target.protocol != OtlpProtocol::kHttp)
-    return Error{"commands come over OTLP/HTTP, and this agent sends by gRPC (--commands URL names the HTTP door)"};
+    return Error{"commands come over OTLP/HTTP, and this agent sends by gRPC (--commands URL names the HTTP receiver)"};
   constexpr std::string_view kTraces = "/v1/traces";
   if (!target.path.ends_with(kTraces))
-    return Error{"spans go to " + target.text() + ", which is no door of a Lockstep server (--commands URL names one)"};
+    return Error{"spans go to " + target.text() +
+                 ", which is no receiver of a Lockstep server (--commands URL names one)"};
   target.path.replace(target.path.size() - kTraces.size(), kTraces.size(), kCommandsPath);
   return target;
 }

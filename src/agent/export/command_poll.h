@@ -1,9 +1,9 @@
 // Asks the server, again and again, whether it wants anything: a long poll, because agents only dial out
 // (docs/formats/commands.md). The answer comes at once when there is something, else after some 25 s and empty.
 //
-// The door is the one that telemetry goes to over OTLP/HTTP, with the same TLS, token and headers. A server that does
-// not know the path (404, 405, 501: a plain OTLP collector) is left alone for unknown_wait_ms; this is said once. A
-// server that is away is tried again with back-off.
+// The receiver is the one that telemetry goes to over OTLP/HTTP, with the same TLS, token and headers. A server that
+// does not know the path (404, 405, 501: a plain OTLP collector) is left alone for unknown_wait_ms; this is said once.
+// A server that is away is tried again with back-off.
 //
 // Limits: kHostsMax hosts; kWaitingMax requests wait to be taken, further ones are counted and dropped.
 // Counts: lockstep_agent_commands_polls_total by result, lockstep_agent_commands_total by result.
@@ -34,8 +34,8 @@ struct CommandPollOptions {
   int64_t unknown_wait_ms = 900'000;
 };
 
-// Where commands come from: the door that spans go to. The error says why there are none (gRPC, or an endpoint of one's
-// own for spans).
+// Where commands come from: the receiver that spans go to. The error says why there are none (gRPC, or an endpoint of
+// one's own for spans).
 Result<OtlpTarget> command_target(const OtlpTargets& targets);
 
 class CommandPoll {

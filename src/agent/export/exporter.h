@@ -7,8 +7,8 @@
 //
 // Limits: a few hundred requests in memory (kMemoryBytesMax), then the spool; spool_bytes_max on disk; beyond that the
 // oldest of the lowest value is dropped and counted by reason and value (spool.h), and a telemetry.gap event says so to
-// the server once it is back. Thread rule: Thread-safe. One thread of its own, joined by stop(); it alone waits for
-// network and disk.
+// the server once it is back.
+// Thread rule: Thread-safe. One thread of its own, joined by stop(); it alone waits for network and disk.
 #pragma once
 
 #include <array>

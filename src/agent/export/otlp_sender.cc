@@ -179,9 +179,10 @@ class HttpTransport final : public OtlpTransport {
       return attempt;
     }
     result.why = format("server answered %d", status);
-    Result<RpcStatus> told = Error{""};
-    if (answer->header("content-type").starts_with("application/x-protobuf")) told = decode_rpc_status(answer->body);
-    const std::string said = short_line(told.ok() ? told->message : answer->body);
+    Result<RpcStatus> reported = Error{""};
+    if (answer->header("content-type").starts_with("application/x-protobuf"))
+      reported = decode_rpc_status(answer->body);
+    const std::string said = short_line(reported.ok() ? reported->message : answer->body);
     if (!said.empty()) result.why += ": " + said;
     if (status == 429 || status == 502 || status == 503 || status == 504 || status == 408) {
       result.retry_after_ms = parse_retry_after(answer->header("retry-after"), SystemClock().unix_ns());

@@ -6,7 +6,7 @@
 // Token: where it comes from a file, the file is read again when it has changed.
 // Signals that go to the same place share a connection.
 //
-// Limits: a server's wish to be left alone is honoured up to kRetryAfterMsMax. One try takes the target's timeout at
+// Limits: a server's request to be left alone is honoured up to kRetryAfterMsMax. One try takes the target's timeout at
 //         most; plainer compressions, and a token that changed meanwhile, make it a few tries.
 // Thread rule: Confined.
 #pragma once

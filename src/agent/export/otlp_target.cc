@@ -162,7 +162,7 @@ Result<Endpoint> read_url(const Given& given, const std::string& text, uint16_t 
 Result<void> read_http_endpoint(const Given& given, const SignalNames& names, OtlpTarget& target) {
   if (given.value.find("://") == std::string::npos)
     return wrong(given, "'" + given.value.substr(0, 200) + "' does not start with http:// or https://");
-  // Without a port: our doors' for --server, the scheme's for the variables, as other exporters have it.
+  // Without a port: our receivers' for --server, the scheme's for the variables, as other exporters have it.
   Endpoint endpoint =
       LOCKSTEP_TRY(read_url(given, given.value, given.is_option ? kHttpPort : 80, given.is_option ? kHttpPort : 443));
   target.address = {.host = endpoint.url.host, .port = endpoint.url.port};

@@ -10,9 +10,9 @@
 // A file that is not as long as its name says was torn by a power cut: it is refused with one line and deleted.
 //
 // On error (disk full, read-only): push() says so in one line; what was here stays, but for what it tells as dropped.
-// Delivery: after a crash of the node a request that was already delivered may be here again.
-// Cost: push() waits for the disk (one fsync), sync() for the folder (another, for all pushes before it): not for a
-// thread that measures. Thread rule: Confined.
+// Delivery: after a crash of the node a request that was already delivered may be here again. Cost: push() waits for
+// the disk (one fsync), sync() for the folder (another, for all pushes before it): not for a thread that measures.
+// Thread rule: Confined.
 #pragma once
 
 #include <array>

@@ -194,9 +194,9 @@ void GpuReaderProcess::take_snapshot(GpuLine line, std::optional<GpuSnapshot>& n
     status_.hung_since_unix_ns = 0;
     status_.why.clear();
   }
-  if (!absent_told_.empty()) {
+  if (!absent_reported_.empty()) {
     notes_.push_back("gpu reader: GPUs are there now");
-    absent_told_.clear();
+    absent_reported_.clear();
   }
   newest = std::move(line.snapshot);
 }
@@ -268,8 +268,8 @@ void GpuReaderProcess::on_end(int wait_status) {
   }
   if (absent_) {
     enter(GpuReaderState::kAbsent, last_words_);
-    if (absent_told_ != last_words_) notes_.push_back("gpu reader: " + last_words_);
-    absent_told_ = last_words_;
+    if (absent_reported_ != last_words_) notes_.push_back("gpu reader: " + last_words_);
+    absent_reported_ = last_words_;
     status_.hung_since_unix_ns = 0;
     next_start_ms_ = now_ms() + options_.absent_again_ms;
     return;

@@ -134,7 +134,7 @@ class GpuReaderProcess {
   int64_t drain_until_ms_ = 0;  // 0: until resume()
   bool resume_after_drain_ = false;
 
-  std::string absent_told_;  // the reason that was noted last
+  std::string absent_reported_;  // the reason that was noted last
   std::vector<NodeEvent> events_;
   std::vector<std::string> notes_;
   LabelSet no_labels_;

@@ -164,7 +164,7 @@ TEST_F(GpuProcessTest, WaitsLongerEachTimeAndTellsOneHangOnce) {
   options_.pause_most_ms = 35'000;
   use(std::string(kReady) + "exec sleep 100");
   process().start();
-  size_t told = 0;
+  size_t reported = 0;
   for (int64_t pause_ms : {10'000, 20'000, 35'000, 35'000}) {
     ASSERT_TRUE(until(GpuReaderState::kRunning));
     process().request({});
@@ -172,7 +172,7 @@ TEST_F(GpuProcessTest, WaitsLongerEachTimeAndTellsOneHangOnce) {
     process().poll();
     ASSERT_EQ(state(), GpuReaderState::kHung);
     ASSERT_TRUE(until([&] { return process().status().pid < 0; }));
-    told += report().events.size();
+    reported += report().events.size();
     pass(pause_ms - 1);
     process().poll();
     EXPECT_EQ(state(), GpuReaderState::kHung);
@@ -180,7 +180,7 @@ TEST_F(GpuProcessTest, WaitsLongerEachTimeAndTellsOneHangOnce) {
     process().poll();
     EXPECT_EQ(state(), GpuReaderState::kStarting);
   }
-  EXPECT_EQ(told, 1u);
+  EXPECT_EQ(reported, 1u);
   EXPECT_EQ(process().status().starts, 5);
 }
 

@@ -11,7 +11,7 @@
 #include "sources/host/host_metrics.h"
 #include "sources/kernel/kernel_metrics.h"
 #include "sources/nic/nic_metrics.h"
-#include "sources/ownership/who_metrics.h"
+#include "sources/ownership/gpu_ownership_metrics.h"
 
 namespace lockstep {
 

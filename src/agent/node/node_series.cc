@@ -99,12 +99,12 @@ std::vector<ResourceGroup> NodeSeries::take(const Tick& tick) {
       if (name == kGpuLabel) gpu = text;
     }
     by_gpu[gpu].push_back({series.metric, std::move(point)});
-    ++counts_.told;
+    ++counts_.reported;
   };
   for (auto each = series_.begin(); each != series_.end();) {
     Series& series = each->second;
     if (series.ended || tick.monotonic_ns - series.read_ns > options_.ended_after_ns) {
-      if (series.told_ns >= 0) {
+      if (series.reported_ns >= 0) {
         MetricPoint ended = point_of(series, 0, tick.unix_ns);
         ended.flags = 1;  // no recorded value
         tell(series, std::move(ended));
@@ -119,12 +119,13 @@ std::vector<ResourceGroup> NodeSeries::take(const Tick& tick) {
         rounded(averaged ? series.sum / static_cast<double>(series.readings) : series.last, series.metric->quantum);
     series.sum = 0;
     series.readings = 0;
-    if (series.told_ns >= 0 && value == series.told && tick.monotonic_ns - series.told_ns < options_.refresh_ns) {
+    if (series.reported_ns >= 0 && value == series.reported &&
+        tick.monotonic_ns - series.reported_ns < options_.refresh_ns) {
       ++counts_.unchanged;
       continue;
     }
-    series.told = value;
-    series.told_ns = tick.monotonic_ns;
+    series.reported = value;
+    series.reported_ns = tick.monotonic_ns;
     tell(series, point_of(series, value, tick.unix_ns));
   }
   std::vector<ResourceGroup> groups;

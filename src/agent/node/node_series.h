@@ -34,7 +34,7 @@ class NodeSeries {
   struct Counts {
     uint64_t readings = 0;   // taken in
     uint64_t refused = 0;    // over series_max, or not a number
-    uint64_t told = 0;       // points handed out
+    uint64_t reported = 0;   // points handed out
     uint64_t unchanged = 0;  // series left out of a report because they had not changed
   };
 
@@ -62,8 +62,8 @@ class NodeSeries {
     int64_t readings = 0;
     int64_t read_ns = 0;
     int64_t since_unix_ns = 0;  // a sum counts from here
-    double told = 0;
-    int64_t told_ns = -1;  // -1: never
+    double reported = 0;
+    int64_t reported_ns = -1;  // -1: never
     bool ended = false;
   };
   std::vector<const Series*> in_order() const;

@@ -46,7 +46,7 @@ struct NodeSeriesTest : ::testing::Test {
   }
 };
 
-TEST_F(NodeSeriesTest, ANoisyGaugeIsToldAsItsMeanRoundedToItsQuantum) {
+TEST_F(NodeSeriesTest, ANoisyGaugeIsReportedAsItsMeanRoundedToItsQuantum) {
   for (int64_t second = 0; second < 5; ++second) read(second, kTable[0], gpu("GPU-1"), second % 2 == 0 ? 0.40 : 0.60);
   std::vector<ResourceGroup> groups = series.take(at(5));
   ASSERT_EQ(points_in(groups), 1u);
@@ -56,13 +56,13 @@ TEST_F(NodeSeriesTest, ANoisyGaugeIsToldAsItsMeanRoundedToItsQuantum) {
   EXPECT_TRUE(groups[0].points[0].attributes.empty());
 }
 
-TEST_F(NodeSeriesTest, WhatHasNotChangedIsNotToldAgainUntilTheRefresh) {
-  int told = 0;
+TEST_F(NodeSeriesTest, WhatHasNotChangedIsNotReportedAgainUntilTheRefresh) {
+  int reported = 0;
   for (int64_t second = 0; second <= 125; ++second) {
     read(second, kTable[2], kNone, 3);
-    if (second % 5 == 0) told += static_cast<int>(points_in(series.take(at(second))));
+    if (second % 5 == 0) reported += static_cast<int>(points_in(series.take(at(second))));
   }
-  EXPECT_EQ(told, 2);
+  EXPECT_EQ(reported, 2);
 }
 
 TEST_F(NodeSeriesTest, NoiseBelowTheQuantumIsNoChange) {

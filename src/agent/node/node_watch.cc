@@ -10,7 +10,7 @@
 #include "agent/ranks/watched_rank.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "sources/ownership/who_metrics.h"
+#include "sources/ownership/gpu_ownership_metrics.h"
 
 namespace lockstep {
 namespace {
@@ -120,7 +120,7 @@ void NodeWatch::apply_commands() {
 }
 
 void NodeWatch::tick(int64_t now_ns) {
-  Tick tick{.monotonic_ns = now_ns, .unix_ns = clock_.unix_ns(), .roster = &roster_, .gpu_events = &gpu_events_};
+  Tick tick{.monotonic_ns = now_ns, .unix_ns = clock_.unix_ns(), .owners = &owners_, .gpu_events = &gpu_events_};
   tick.slow = now_ns >= next_slow_ns_;
   if (tick.slow) next_slow_ns_ = (now_ns / options_.slow_every_ns + 1) * options_.slow_every_ns;
   if (gpu_) gpu_->request({.unix_ns = tick.unix_ns, .slow = tick.slow, .processes = tick.slow || who_due_});
@@ -135,7 +135,7 @@ void NodeWatch::tick(int64_t now_ns) {
     next_send_ns_ = (now_ns / options_.send_every_ns + 1) * options_.send_every_ns;
     std::vector<ResourceGroup> groups = series_.take(tick);
     std::lock_guard lock(mutex_);
-    for (ResourceGroup& group : groups) harvest_.metrics.push_back(std::move(group));
+    for (ResourceGroup& group : groups) batch_.metrics.push_back(std::move(group));
   }
   if (now_ns >= next_checks_ns_) {
     next_checks_ns_ = now_ns + kChecksEveryNs;
@@ -188,18 +188,19 @@ void NodeWatch::look_who(const Tick& tick) {
   who_inputs_.now_unix_ns = tick.unix_ns;
   reading_since_ns_.store(clock_.monotonic_ns());
   reading_.store("who");
-  roster_ = who_.look(who_inputs_);
+  owners_ = who_.poll(who_inputs_);
   reading_.store(nullptr);
   who_inputs_.processes_read = false;  // until the next answer that has them
   NodeReadings out;
   who_.tell(out);
   publish(out, tick);
-  series_.end_info_not_read_since(tick.monotonic_ns, descriptor_of(WhoMetric::kJobGpuInfo).name);
+  series_.end_info_not_read_since(tick.monotonic_ns, descriptor_of(GpuOwnershipMetric::kJobGpuInfo).name);
   std::map<std::string, Completion> completions;
   for (const RecorderOwner& recorder : who_inputs_.recorders) {
     const Identity whole = who_.completed(recorder.path, recorder.identity);
-    completions[recorder.path] = {
-        .gpu_uuid = whole.gpu_uuid, .job_id = whole.job_id, .gpu_info_told = roster_.of_gpu(whole.gpu_uuid) != nullptr};
+    completions[recorder.path] = {.gpu_uuid = whole.gpu_uuid,
+                                  .job_id = whole.job_id,
+                                  .gpu_info_reported = owners_.of_gpu(whole.gpu_uuid) != nullptr};
   }
   std::lock_guard lock(mutex_);
   completions_ = std::move(completions);
@@ -233,7 +234,7 @@ void NodeWatch::note_cost(const Tick& tick) {
   const NodeSeries::Counts counts = series_.counts();
   add(OwnMetric::kSeries, static_cast<double>(series_.size()));
   add(OwnMetric::kReadings, static_cast<double>(counts.readings));
-  add(OwnMetric::kPointsTold, static_cast<double>(counts.told));
+  add(OwnMetric::kPointsReported, static_cast<double>(counts.reported));
   add(OwnMetric::kPointsUnchanged, static_cast<double>(counts.unchanged));
   add(OwnMetric::kReadingsRefused, static_cast<double>(counts.refused));
   tell_detail(counters_, out);
@@ -254,8 +255,8 @@ void NodeWatch::publish(NodeReadings& readings, const Tick& tick) {
   std::lock_guard lock(mutex_);
   for (const NodeEvent& event : readings.events) {
     counters_.add("lockstep_agent_node_events_total", format("severity=\"%s\"", to_text(event.severity)));
-    harvest_.logs.push_back({.resource = resource_of(event), .scope_name = kAgentScope, .logs = {to_record(event)}});
-    harvest_.urgent |= event.severity >= EventSeverity::kWarn;
+    batch_.logs.push_back({.resource = resource_of(event), .scope_name = kAgentScope, .logs = {to_record(event)}});
+    batch_.urgent |= event.severity >= EventSeverity::kWarn;
   }
 }
 
@@ -284,15 +285,15 @@ void NodeWatch::refresh_checks() {
   checks_ = std::move(all);
 }
 
-Harvest NodeWatch::take() {
+CollectedBatch NodeWatch::take() {
   const char* reading = reading_.load();
   const int64_t since_ns = reading_since_ns_.load();
   const int64_t stuck_ns = reading != nullptr ? clock_.monotonic_ns() - since_ns : 0;
   std::lock_guard lock(mutex_);
   if (stuck_ns > kStuckNs) {
     counters_.set("lockstep_agent_source_stuck_seconds", format("source=\"%s\"", reading), stuck_ns / 1'000'000'000);
-    if (stuck_told_.empty()) {
-      stuck_told_ = reading;
+    if (stuck_reported_.empty()) {
+      stuck_reported_ = reading;
       LOCKSTEP_LOG_WARN("agent", "reading %s has not come back for %s: the node's metrics stand still", reading,
                         human_duration(static_cast<double>(stuck_ns)).c_str());
       const NodeEvent event{.name = "agent.source_stuck",
@@ -304,16 +305,16 @@ Harvest NodeWatch::take() {
                             .meaning = "a file of the kernel does not answer: the node's metrics stand still",
                             .action = "look for tasks in state D and hung file systems",
                             .source = "agent"};
-      harvest_.logs.push_back({.resource = resource_of(event), .scope_name = kAgentScope, .logs = {to_record(event)}});
-      harvest_.urgent = true;
+      batch_.logs.push_back({.resource = resource_of(event), .scope_name = kAgentScope, .logs = {to_record(event)}});
+      batch_.urgent = true;
     }
-  } else if (!stuck_told_.empty()) {
-    counters_.set("lockstep_agent_source_stuck_seconds", format("source=\"%s\"", stuck_told_.c_str()), 0);
-    stuck_told_.clear();
+  } else if (!stuck_reported_.empty()) {
+    counters_.set("lockstep_agent_source_stuck_seconds", format("source=\"%s\"", stuck_reported_.c_str()), 0);
+    stuck_reported_.clear();
   }
-  Harvest harvest = std::move(harvest_);
-  harvest_ = {};
-  return harvest;
+  CollectedBatch batch = std::move(batch_);
+  batch_ = {};
+  return batch;
 }
 
 void NodeWatch::set_recorders(std::vector<RecorderOwner> recorders) {

@@ -27,7 +27,7 @@
 #include "base/counters.h"
 #include "sources/gpu/gpu_readings.h"
 #include "sources/node_source.h"
-#include "sources/ownership/who.h"
+#include "sources/ownership/gpu_ownership.h"
 
 namespace lockstep {
 
@@ -39,7 +39,7 @@ struct NodeOptions {
   double cpu_budget = 0.03;  // of one core
   bool gpus = true;
   GpuReaderOptions gpu_reader;
-  WhoOptions who;
+  GpuOwnershipOptions who;
   Heartbeat* heartbeat = nullptr;  // of the thread that reads the sources
 };
 
@@ -57,7 +57,7 @@ class NodeWatch {
   bool stop(int64_t within_ms);
 
   // What there is to send since the last call.
-  Harvest take();
+  CollectedBatch take();
   // The recorders that are being read here, as of now.
   void set_recorders(std::vector<RecorderOwner> recorders);
   // Threads of a process that drive NCCL's network, as its recorder knows them; pid as this machine numbers it. For the
@@ -103,10 +103,10 @@ class NodeWatch {
   std::vector<Source> sources_;
   std::unique_ptr<GpuReaderProcess> gpu_;
   GpuReadings gpu_readings_;
-  Who who_;
-  WhoInputs who_inputs_;
+  GpuOwnership who_;
+  GpuOwnershipInputs who_inputs_;
   bool who_due_ = true;
-  Roster roster_;
+  OwnerTable owners_;
   std::vector<GpuEvent> gpu_events_;
   OwnCost cost_;
   int64_t next_slow_ns_ = 0;
@@ -120,8 +120,8 @@ class NodeWatch {
   std::atomic<bool> ended_{false};
 
   mutable std::mutex mutex_;
-  Harvest harvest_;
-  std::string stuck_told_;  // the source that was said to be stuck
+  CollectedBatch batch_;
+  std::string stuck_reported_;  // the source that was said to be stuck
   std::vector<RecorderOwner> recorders_;
   bool recorders_changed_ = false;
   std::map<std::string, Completion> completions_;

@@ -74,9 +74,9 @@ struct NodeWatchTest : ::testing::Test {
       ASSERT_TRUE(eventually([&] { return source->reads > before; }));
     }
   }
-  std::vector<std::string> events_of(const Harvest& harvest) {
+  std::vector<std::string> events_of(const CollectedBatch& batch) {
     std::vector<std::string> names;
-    for (const ResourceGroup& group : harvest.logs) {
+    for (const ResourceGroup& group : batch.logs) {
       for (const LogRecord& record : group.logs) names.push_back(record.event_name);
     }
     return names;
@@ -88,19 +88,19 @@ TEST_F(NodeWatchTest, ReadsEverySecondAndSendsWhatHasChangedEveryFive) {
   live(20);
   EXPECT_EQ(source->reads, 21);
   EXPECT_LE(source->slow_reads, 3);
-  int told = 0;
+  int reported = 0;
   for (const ResourceGroup& group : node->take().metrics) {
     EXPECT_EQ(find_string(group.resource, "host.name"), "gpu-017");
-    for (const MetricPoint& point : group.points) told += point.name == "lockstep_test_value";
+    for (const MetricPoint& point : group.points) reported += point.name == "lockstep_test_value";
   }
-  EXPECT_EQ(told, 1);  // it stayed the same
+  EXPECT_EQ(reported, 1);  // it stayed the same
   source->value = 2;
   live(6);
-  told = 0;
+  reported = 0;
   for (const ResourceGroup& group : node->take().metrics) {
-    for (const MetricPoint& point : group.points) told += point.name == "lockstep_test_value";
+    for (const MetricPoint& point : group.points) reported += point.name == "lockstep_test_value";
   }
-  EXPECT_EQ(told, 1);
+  EXPECT_EQ(reported, 1);
   EXPECT_NE(node->page(false).find("lockstep_test_value{host=\"gpu-017\"} 2\n"), std::string::npos);
 }
 
@@ -109,14 +109,14 @@ TEST_F(NodeWatchTest, AnEventIsUrgentAndBelongsToItsJob) {
   node->take();
   source->event = true;
   live(1);
-  Harvest harvest;
+  CollectedBatch batch;
   ASSERT_TRUE(eventually([&] {
-    harvest = node->take();
-    return !harvest.logs.empty();
+    batch = node->take();
+    return !batch.logs.empty();
   }));
-  EXPECT_TRUE(harvest.urgent);
-  EXPECT_EQ(events_of(harvest), std::vector<std::string>{"link.down"});
-  EXPECT_EQ(find_string(harvest.logs[0].resource, "lockstep.job_id"), "job-7");
+  EXPECT_TRUE(batch.urgent);
+  EXPECT_EQ(events_of(batch), std::vector<std::string>{"link.down"});
+  EXPECT_EQ(find_string(batch.logs[0].resource, "lockstep.job_id"), "job-7");
   EXPECT_EQ(counters.value("lockstep_agent_node_events_total", "severity=\"warn\""), 1);
 }
 

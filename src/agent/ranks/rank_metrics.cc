@@ -100,23 +100,24 @@ void RankMetrics::add_count(Report& report, RankMetric metric, Attributes attrib
 }
 
 // Where it is time to tell this series: what was told of it before.
-RankMetrics::Told* RankMetrics::due(RankMetric metric, const std::string& series, double value, int64_t now_ns) {
-  auto [told, is_new] = told_.try_emplace({metric, series});
-  const bool same = told->second.value == value || (std::isnan(told->second.value) && std::isnan(value));
-  if (!is_new && same && now_ns - told->second.at_ns < kRefreshNs) return nullptr;
-  return &told->second;
+RankMetrics::Reported* RankMetrics::due(RankMetric metric, const std::string& series, double value, int64_t now_ns) {
+  auto [reported, is_new] = reported_.try_emplace({metric, series});
+  const bool same = reported->second.value == value || (std::isnan(reported->second.value) && std::isnan(value));
+  if (!is_new && same && now_ns - reported->second.at_ns < kRefreshNs) return nullptr;
+  return &reported->second;
 }
 
 // The same, and it counts as told.
 bool RankMetrics::moved(RankMetric metric, const std::string& series, double value, int64_t now_ns) {
-  Told* told = due(metric, series, value, now_ns);
-  if (told != nullptr) *told = {value, now_ns};
-  return told != nullptr;
+  Reported* reported = due(metric, series, value, now_ns);
+  if (reported != nullptr) *reported = {value, now_ns};
+  return reported != nullptr;
 }
 
 std::vector<MetricPoint> RankMetrics::take(const Sources& sources, int64_t now_ns, int64_t now_unix_ns) {
   Report report{sources.header.anchor_unix_ns, now_unix_ns, now_ns, {}};
-  if (!sources.gpu_info_told && moved(RankMetric::kGpuInfo, "", 1, now_ns)) add(report, RankMetric::kGpuInfo, {}, 1);
+  if (!sources.gpu_info_reported && moved(RankMetric::kGpuInfo, "", 1, now_ns))
+    add(report, RankMetric::kGpuInfo, {}, 1);
   add_collectives(report, sources.assembler);
   add_network(report, sources);
   add_work(report, sources.assembler);
@@ -125,7 +126,7 @@ std::vector<MetricPoint> RankMetrics::take(const Sources& sources, int64_t now_n
     add_links(report, sources);
     add_plugin(report, sources);
     // What is still there is told again before that: the rest belongs to communicators that have gone.
-    std::erase_if(told_, [&](const auto& told) { return now_ns - told.second.at_ns > 4 * kRefreshNs; });
+    std::erase_if(reported_, [&](const auto& reported) { return now_ns - reported.second.at_ns > 4 * kRefreshNs; });
   }
   return std::move(report.points);
 }
@@ -165,22 +166,22 @@ void RankMetrics::add_network(Report& report, const Sources& sources) {
   struct Due {
     const NetworkWaitKey* key;
     const NetworkWait* now;
-    ToldNetwork* told;
+    ReportedNetwork* reported;
     size_t points;  // that have moved; all of them where it is told for the first time or again
     bool all;
   };
   std::vector<Due> due;
   for (const auto& [key, wait] : waits) {
-    auto [told, is_new] = told_network_.try_emplace(key);
-    const NetworkWait& before = told->second.wait;
-    const bool all = is_new || report.now_ns - told->second.at_ns >= kRefreshNs;
+    auto [reported, is_new] = reported_network_.try_emplace(key);
+    const NetworkWait& before = reported->second.wait;
+    const bool all = is_new || report.now_ns - reported->second.at_ns >= kRefreshNs;
     size_t points = before.bytes != wait.bytes;
     for (const Cause& cause : kCauses) points += before.*cause.ns != wait.*cause.ns;
     if (all) points = std::size(kCauses) + 1;
-    if (points > 0) due.push_back({&key, &wait, &told->second, points, all});
+    if (points > 0) due.push_back({&key, &wait, &reported->second, points, all});
   }
   std::stable_sort(due.begin(), due.end(), [](const Due& a, const Due& b) {
-    return waited(*a.now) - waited(a.told->wait) > waited(*b.now) - waited(b.told->wait);
+    return waited(*a.now) - waited(a.reported->wait) > waited(*b.now) - waited(b.reported->wait);
   });
   size_t points = 0, fit = 0;
   while (fit < due.size() && points + due[fit].points <= points_max(sources)) points += due[fit++].points;
@@ -189,16 +190,16 @@ void RankMetrics::add_network(Report& report, const Sources& sources) {
 
   for (const Cause& cause : kCauses) {
     for (const Due& one : due) {
-      if (!one.all && one.told->wait.*cause.ns == one.now->*cause.ns) continue;
+      if (!one.all && one.reported->wait.*cause.ns == one.now->*cause.ns) continue;
       Attributes attributes = attributes_of(*one.key);
       attributes.push_back({"cause", cause.name});
       add(report, RankMetric::kNetworkWait, std::move(attributes), seconds(one.now->*cause.ns));
     }
   }
   for (const Due& one : due) {
-    if (one.all || one.told->wait.bytes != one.now->bytes)
+    if (one.all || one.reported->wait.bytes != one.now->bytes)
       add_count(report, RankMetric::kNetworkBytes, attributes_of(*one.key), one.now->bytes);
-    *one.told = {*one.now, report.now_ns};
+    *one.reported = {*one.now, report.now_ns};
   }
 }
 
@@ -208,13 +209,14 @@ void RankMetrics::add_links(Report& report, const Sources& sources) {
     uint64_t comm_id;
     int32_t peer;
     double value;
-    Told* told;
+    Reported* reported;
   };
   std::vector<Due> links;
   auto consider = [&](RankMetric metric, uint64_t comm_id, int32_t peer, double value) {
     if (value == 0) return;
     const std::string series = format("%llx %d", static_cast<unsigned long long>(comm_id), peer);
-    if (Told* told = due(metric, series, value, report.now_ns)) links.push_back({metric, comm_id, peer, value, told});
+    if (Reported* reported = due(metric, series, value, report.now_ns))
+      links.push_back({metric, comm_id, peer, value, reported});
   };
   for (const auto& [comm_id, peers] : sources.assembler.link_fits()) {
     for (const auto& [peer, fit] : peers) {
@@ -224,7 +226,7 @@ void RankMetrics::add_links(Report& report, const Sources& sources) {
   }
   if (links.size() > points_max(sources)) {
     std::stable_sort(links.begin(), links.end(),
-                     [](const Due& a, const Due& b) { return a.told->at_ns < b.told->at_ns; });
+                     [](const Due& a, const Due& b) { return a.reported->at_ns < b.reported->at_ns; });
     held_back_ += links.size() - points_max(sources);
     links.resize(points_max(sources));
   }
@@ -234,7 +236,7 @@ void RankMetrics::add_links(Report& report, const Sources& sources) {
         {{"comm_id", format("%016llx", static_cast<unsigned long long>(link.comm_id))},
          {"peer", static_cast<int64_t>(link.peer)}},
         link.value);
-    *link.told = {link.value, report.now_ns};
+    *link.reported = {link.value, report.now_ns};
   }
 }
 

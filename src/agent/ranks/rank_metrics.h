@@ -3,8 +3,9 @@
 // what changes slowly or interests few (the plugin's own counts, links) is told less often.
 //
 // Limits: kPeerPointsMax points about the network's waits, and as many about its links, in one report (kLastPointsMax
-// in the last). Those with most untold waiting go first, of links those not told for longest; the rest is counted as
-// held back and comes later: its sums go on. Thread rule: Confined.
+// in the last). Those with most unreported waiting go first, of links those not told for longest; the rest is counted
+// as held back and comes later: its sums go on.
+// Thread rule: Confined.
 #pragma once
 
 #include <array>
@@ -41,20 +42,20 @@ class RankMetrics {
     const RecorderCost& cost;
     const RecordCounts& records;
     const RankAssembler& assembler;
-    bool channels_apart = false;  // else what a peer's channels did is told as one
-    bool last = false;            // nothing comes after this report
-    bool gpu_info_told = false;   // lockstep_job_gpu_info comes from the node's own series
+    bool channels_apart = false;     // else what a peer's channels did is told as one
+    bool last = false;               // nothing comes after this report
+    bool gpu_info_reported = false;  // lockstep_job_gpu_info comes from the node's own series
   };
   // Points of one metric stand together, as the wire likes them. now_ns is monotonic.
   std::vector<MetricPoint> take(const Sources& sources, int64_t now_ns, int64_t now_unix_ns);
   uint64_t held_back() const { return held_back_; }
 
  private:
-  struct Told {
+  struct Reported {
     double value = 0;
     int64_t at_ns = 0;
   };
-  struct ToldNetwork {
+  struct ReportedNetwork {
     NetworkWait wait;
     int64_t at_ns = 0;
   };
@@ -67,7 +68,7 @@ class RankMetrics {
 
   static MetricPoint& add(Report& report, RankMetric metric, Attributes attributes, double value);
   static void add_count(Report& report, RankMetric metric, Attributes attributes, uint64_t value);
-  Told* due(RankMetric metric, const std::string& series, double value, int64_t now_ns);
+  Reported* due(RankMetric metric, const std::string& series, double value, int64_t now_ns);
   bool moved(RankMetric metric, const std::string& series, double value, int64_t now_ns);
   void add_collectives(Report& report, const RankAssembler& assembler);
   void add_work(Report& report, const RankAssembler& assembler);
@@ -76,8 +77,8 @@ class RankMetrics {
   void add_plugin(Report& report, const Sources& sources);
 
   int64_t slow_at_ns_ = 0;
-  std::map<std::pair<RankMetric, std::string>, Told> told_;
-  std::map<NetworkWaitKey, ToldNetwork> told_network_;
+  std::map<std::pair<RankMetric, std::string>, Reported> reported_;
+  std::map<NetworkWaitKey, ReportedNetwork> reported_network_;
   uint64_t held_back_ = 0;
 };
 

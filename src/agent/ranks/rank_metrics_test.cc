@@ -68,7 +68,7 @@ TEST_F(RankMetricsTest, TellsASeriesWhenItHasMovedAndNowAndThen) {
   EXPECT_EQ(again, 1u);
 }
 
-TEST_F(RankMetricsTest, TellsLossTokensAndUtilisationOfTheLastStepThatToldThem) {
+TEST_F(RankMetricsTest, TellsLossTokensAndUtilisationOfTheLastStepThatReportedThem) {
   auto mark = [&](RecordType type, double value, const char* name, int64_t at_ns) {
     Record record{};
     record.head.type = type;
@@ -132,12 +132,12 @@ TEST_F(RankMetricsTest, KeepsChannelsApartOnlyWhileEverythingIsAskedFor) {
 
 TEST_F(RankMetricsTest, OfManyPeersThoseThatWaitedMostGoFirstAndTheOthersFollow) {
   for (int32_t peer = 0; peer < 40; ++peer) transfer(peer, 0, static_cast<uint32_t>(1000 * (peer + 1)));
-  std::set<int64_t> told;
+  std::set<int64_t> reported;
   auto peers = [&] {
     std::vector<int64_t> all;
     for (const MetricPoint& point : of(take(), RankMetric::kNetworkBytes)) {
       all.push_back(find_int(point.attributes, "peer"));
-      told.insert(all.back());
+      reported.insert(all.back());
     }
     return all;
   };
@@ -147,7 +147,7 @@ TEST_F(RankMetricsTest, OfManyPeersThoseThatWaitedMostGoFirstAndTheOthersFollow)
   EXPECT_EQ(metrics.held_back(), 4 * (40 - first.size()));
   peers();
   peers();
-  EXPECT_EQ(told.size(), 40u);
+  EXPECT_EQ(reported.size(), 40u);
   transfer(0, 0, 1000);
   EXPECT_EQ(peers(), std::vector<int64_t>{0});
 }

@@ -26,14 +26,14 @@ void RecorderWatch::announce(Rank& rank, Look& look) {
     look.records.push_back(job_start_record(rank.header.anchor_unix_ns));
     rank.announced = true;
   }
-  size_t told = 0;
+  size_t reported = 0;
   for (const InFlightComm& comm : look.in_flight) {
     if (!comm.live || rank.announced_comms.contains(comm.comm_id)) continue;
     if (rank.announced_comms.size() >= user_limits::kCommsPerRankMax) {
       user_limits::count_over(counters_, "communicators", rank.folder->owner());
       break;
     }
-    if (++told > user_limits::kCommsPerPollMax) {
+    if (++reported > user_limits::kCommsPerPollMax) {
       rank.unread = true;  // the others in the next poll
       break;
     }
@@ -48,8 +48,8 @@ void RecorderWatch::announce(Rank& rank, Look& look) {
         rank.announced_groups.emplace(group.name, group.ranks).second)
       look.records.push_back(to_record(group, clock_.unix_ns()));
   }
-  if (rank.header.switched_off != 0 && !rank.switched_off_told) {
-    rank.switched_off_told = true;
+  if (rank.header.switched_off != 0 && !rank.switched_off_reported) {
+    rank.switched_off_reported = true;
     const auto reason = static_cast<unsigned long long>(rank.header.switched_off);
     look.records.push_back(to_record(Gap{format("plugin_switched_off_%llu", reason), 0}, clock_.unix_ns()));
     LOCKSTEP_LOG_WARN("agent", "rank %d: the plugin switched itself off (reason %llu)", rank.identity.rank, reason);
@@ -79,17 +79,17 @@ void RecorderWatch::tell_progress(Rank& rank, Look& look) {
   const int64_t quiet = look.now_ns - rank.moved_ns;
   const bool finished = rank.assembler->shut_down();
   if (look.alive && !finished) {
-    if (look.moved && rank.told_quiet) {
+    if (look.moved && rank.reported_quiet) {
       tell_status(rank, look, true, 0);  // it moves again
-      rank.told_quiet = false;
+      rank.reported_quiet = false;
       look.silence = true;
     }
     if (look.moved) rank.next_status_ns = options_.quiet_status_ns;
-    if (look.moved && look.records.empty() && look.now_ns - rank.told_ns >= options_.moving_status_ns)
+    if (look.moved && look.records.empty() && look.now_ns - rank.reported_ns >= options_.moving_status_ns)
       look.records.push_back(to_record(rank.assembler->status(rank.reader->in_flight(), clock_.unix_ns(), 0)));
     if (quiet >= rank.next_status_ns && rank.next_status_ns > 0) {
       tell_status(rank, look, true, quiet);
-      rank.told_quiet = true;
+      rank.reported_quiet = true;
       rank.next_status_ns = quiet + std::max(kSecondNs, std::min(30 * kSecondNs, quiet / 4));
       look.silence = true;
     }
@@ -106,7 +106,7 @@ void RecorderWatch::tell_progress(Rank& rank, Look& look) {
   }
 }
 
-void RecorderWatch::tell_metrics(Rank& rank, const Look& look, Harvest& harvest) {
+void RecorderWatch::tell_metrics(Rank& rank, const Look& look, CollectedBatch& batch) {
   rank.metrics_at_ns = (look.now_ns / options_.metrics_every_ns + 1) * options_.metrics_every_ns;
   const RecorderCost cost = rank.reader->cost();
   if (cost.events > rank.cost_seen.events)
@@ -120,14 +120,14 @@ void RecorderWatch::tell_metrics(Rank& rank, const Look& look, Harvest& harvest)
                          .assembler = *rank.assembler,
                          .channels_apart = full_detail_asked(rank.header.control, look.now_ns),
                          .last = look.over || look.flush,
-                         .gpu_info_told = rank.completion.gpu_info_told},
+                         .gpu_info_reported = rank.completion.gpu_info_reported},
                         look.now_ns, clock_.unix_ns());
   if (rank.metrics.held_back() > rank.held_back_seen) {
     counters_.add("lockstep_agent_points_held_back_total", "reason=\"network\"",
                   static_cast<int64_t>(rank.metrics.held_back() - rank.held_back_seen));
     rank.held_back_seen = rank.metrics.held_back();
   }
-  harvest.metrics.push_back({.resource = rank.resource, .scope_name = kAgentScope, .points = std::move(points)});
+  batch.metrics.push_back({.resource = rank.resource, .scope_name = kAgentScope, .points = std::move(points)});
   rank.ticket_pending = true;
 }
 
@@ -143,19 +143,19 @@ void RecorderWatch::ask_ras() {
   if (any) ras_->consider(suspected, safe);
 }
 
-void RecorderWatch::tell_ras(Harvest& harvest) {
+void RecorderWatch::tell_ras(CollectedBatch& batch) {
   const auto answer = ras_ != nullptr ? ras_->answer() : nullptr;
-  if (!answer || answer->number == ras_told_) return;
-  ras_told_ = answer->number;
+  if (!answer || answer->number == ras_reported_) return;
+  ras_reported_ = answer->number;
   for (const RasComm& comm : answer->report.comms) {
-    const std::optional<CommRas> trouble = trouble_of(comm, answer->suspected);
+    const std::optional<CommRas> trouble = fault_class_of(comm, answer->suspected);
     if (!trouble) continue;
     // One of its ranks here speaks for it; the rest of the job, and other jobs, have agents of their own.
     for (auto& [name, rank] : ranks_) {
       if (rank->dead || !rank->announced_comms.contains(comm.hash)) continue;
-      harvest.logs.push_back(
+      batch.logs.push_back(
           {.resource = rank->resource, .scope_name = kAgentScope, .logs = {to_record(*trouble, clock_.unix_ns())}});
-      harvest.urgent = true;
+      batch.urgent = true;
       rank->ticket_pending = true;
       break;
     }

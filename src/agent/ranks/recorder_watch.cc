@@ -239,7 +239,7 @@ void RecorderWatch::drain(Rank& rank, Look& look) {
   }
 }
 
-void RecorderWatch::look_at(Rank& rank, bool flush, Harvest& harvest) {
+void RecorderWatch::look_at(Rank& rank, bool flush, CollectedBatch& batch) {
   if (rank.dead) return;
   Look look;
   look.now_ns = clock_.monotonic_ns();
@@ -308,12 +308,12 @@ void RecorderWatch::look_at(Rank& rank, bool flush, Harvest& harvest) {
   }
   tell_progress(rank, look);
   if (!look.records.empty()) {
-    rank.told_ns = look.now_ns;
-    harvest.logs.push_back({.resource = rank.resource, .scope_name = kAgentScope, .logs = std::move(look.records)});
+    rank.reported_ns = look.now_ns;
+    batch.logs.push_back({.resource = rank.resource, .scope_name = kAgentScope, .logs = std::move(look.records)});
     rank.ticket_pending = true;
   }
-  harvest.urgent |= look.urgent;
-  if (look.now_ns >= rank.metrics_at_ns || look.over || flush) tell_metrics(rank, look, harvest);
+  batch.urgent |= look.urgent;
+  if (look.now_ns >= rank.metrics_at_ns || look.over || flush) tell_metrics(rank, look, batch);
   if (look.alive) adjust_detail(rank, look);
   if (look.over) rank.dead = true;
 }
@@ -331,29 +331,29 @@ void RecorderWatch::adjust_detail(Rank& rank, const Look& look) {
                           .transfers = rank.records.read[record_kind(RecordType::kProxyStep)]});
   if (!change) return;
   const UniqueFd file = open_again(rank.reader->fd(), O_RDWR);
-  if (Result<void> asked = ask_detail(file.get(), rank.path, change->wish); !asked.ok()) {
+  if (Result<void> asked = ask_detail(file.get(), rank.path, change->request); !asked.ok()) {
     rank.detail.give_up();
     LOCKSTEP_LOG_WARN("agent", "rank %d: its detail stays as it is: %s", rank.identity.rank, asked.error().c_str());
     return;
   }
   counters_.add("lockstep_agent_detail_changes_total", change->up ? "direction=\"up\"" : "direction=\"down\"");
   LOCKSTEP_LOG_INFO("agent", "rank %d: asked for %s detail (0x%x): %s", rank.identity.rank,
-                    change->up ? "full" : "less", change->wish.mask, change->why);
+                    change->up ? "full" : "less", change->request.mask, change->why);
 }
 
-Harvest RecorderWatch::look_all(bool flush) {
+CollectedBatch RecorderWatch::look_all(bool flush) {
   find_new();
   fullest_ = 0;
-  Harvest harvest;
+  CollectedBatch batch;
   std::map<uid_t, std::vector<Rank*>> users;
   for (auto& [name, rank] : ranks_) {
     if (!rank->dead) users[rank->folder->owner()].push_back(rank.get());
   }
   behind_ = false;
-  if (!look_at_users(users, flush, harvest)) behind_ = true;
+  if (!look_at_users(users, flush, batch)) behind_ = true;
   ask_ras();
-  tell_ras(harvest);
-  if (traces_ != nullptr) harvest.spans = traces_->take(clock_.monotonic_ns());
+  tell_ras(batch);
+  if (traces_ != nullptr) batch.spans = traces_->take(clock_.monotonic_ns());
   int64_t switched_off = 0;
   for (auto& [name, rank] : ranks_) switched_off += rank->header.switched_off != 0;
   counters_.set("lockstep_agent_recorders", "", static_cast<int64_t>(ranks_.size()));
@@ -363,11 +363,11 @@ Harvest RecorderWatch::look_all(bool flush) {
   late_most_ms_ = std::max(late_most_ms_, late_ms);
   counters_.set("lockstep_agent_poll_late_ms", "which=\"last\"", late_ms);
   counters_.set("lockstep_agent_poll_late_ms", "which=\"most\"", late_most_ms_);
-  return harvest;
+  return batch;
 }
 
 // False: somebody's turn was over before all of his ranks had theirs.
-bool RecorderWatch::look_at_users(std::map<uid_t, std::vector<Rank*>>& users, bool flush, Harvest& harvest) {
+bool RecorderWatch::look_at_users(std::map<uid_t, std::vector<Rank*>>& users, bool flush, CollectedBatch& batch) {
   bool all = true;
   const int64_t share_ns = (flush ? user_limits::kLastPollNs : user_limits::kPollNs) /
                            static_cast<int64_t>(std::max<size_t>(1, users.size()));
@@ -379,7 +379,7 @@ bool RecorderWatch::look_at_users(std::map<uid_t, std::vector<Rank*>>& users, bo
     const int64_t begin_ns = clock_.monotonic_ns();
     size_t done = 0;
     while (done < ranks.size()) {
-      look_at(*ranks[done++], flush, harvest);
+      look_at(*ranks[done++], flush, batch);
       if (clock_.monotonic_ns() - begin_ns >= share_ns) break;
     }
     share_memory(user, ranks);
@@ -406,11 +406,11 @@ void RecorderWatch::share_memory(uid_t user, const std::vector<Rank*>& ranks) {
   }
 }
 
-Harvest RecorderWatch::look() {
+CollectedBatch RecorderWatch::poll() {
   return look_all(false);
 }
 
-Harvest RecorderWatch::final_look() {
+CollectedBatch RecorderWatch::final_look() {
   return look_all(true);
 }
 

@@ -34,7 +34,7 @@
 #include "model/telemetry.h"
 #include "recorder/reader.h"
 #include "sources/nccl/rank_assembler.h"
-#include "sources/ownership/who.h"
+#include "sources/ownership/gpu_ownership.h"
 
 namespace lockstep {
 
@@ -58,7 +58,7 @@ struct WatchOptions {
 };
 
 // What one look at all recorders gave.
-struct Harvest {
+struct CollectedBatch {
   std::vector<ResourceGroup> logs;  // one group per rank
   std::vector<ResourceGroup> metrics;
   std::vector<ResourceGroup> spans;
@@ -66,9 +66,9 @@ struct Harvest {
 };
 
 struct Completion {
-  std::string gpu_uuid;        // empty: not known
-  std::string job_id;          // likewise
-  bool gpu_info_told = false;  // whose GPU it is, is told by the node's own series
+  std::string gpu_uuid;            // empty: not known
+  std::string job_id;              // likewise
+  bool gpu_info_reported = false;  // whose GPU it is, is told by the node's own series
   bool operator==(const Completion&) const = default;
 };
 
@@ -81,13 +81,13 @@ class RecorderWatch {
   ~RecorderWatch();
 
   // Looks once at the folder and at every recorder. Cheap when nothing moves.
-  Harvest look();
-  // The harvest was submitted under this ticket; recorders of dead processes wait for it.
+  CollectedBatch poll();
+  // The batch was submitted under this ticket; recorders of dead processes wait for it.
   void submitted(uint64_t ticket);
   // Removes recorders of dead processes whose ticket is settled: everything up to it was delivered or is on disk.
   void release(const std::function<bool(uint64_t)>& settled);
   // The last look of an ending agent: drains, closes ended steps.
-  Harvest final_look();
+  CollectedBatch final_look();
   // Waits until the next look is due (poll_plan.h) or a new recorder appears; no longer than a poll may take
   // (user_limits.h) where the last look could not get to everybody. Whoever makes files without end shortens every
   // other wait at most.
@@ -98,7 +98,7 @@ class RecorderWatch {
   // Whether the node's cores are all taken (agent/node/node_idle.h), from now on.
   void set_crowded(bool crowded) { crowded_ = crowded; }
 
-  // Who records here now: for the roster, which knows the GPU of each.
+  // Who records here now: for the owners, which knows the GPU of each.
   std::vector<RecorderOwner> owners() const;
   // What a recorder does not say itself and was found elsewhere (the GPU of the process: NCCL does not tell its plugin;
   // the job, where its environment has none). Told with everything from now on.
@@ -115,25 +115,25 @@ class RecorderWatch {
     std::map<std::string, int64_t> refused;  // files that are no recorders: when to try again
     bool full_said = false;
   };
-  Harvest look_all(bool flush);
+  CollectedBatch look_all(bool flush);
   void find_folders();
   void add_folder(std::shared_ptr<const UserFolder> held);
   void find_new();
   void find_new_in(Folder& folder);
   bool try_recorder(Folder& folder, const std::string& name, int64_t now_ns);
-  bool look_at_users(std::map<uid_t, std::vector<Rank*>>& users, bool flush, Harvest& harvest);
+  bool look_at_users(std::map<uid_t, std::vector<Rank*>>& users, bool flush, CollectedBatch& batch);
   void share_memory(uid_t user, const std::vector<Rank*>& ranks);
   bool let_go(Rank& rank);
-  void look_at(Rank& rank, bool flush, Harvest& harvest);
+  void look_at(Rank& rank, bool flush, CollectedBatch& batch);
   void drain(Rank& rank, Look& look);
   void announce(Rank& rank, Look& look);
   void tell_status(Rank& rank, Look& look, bool alive, int64_t quiet_ns);
   void tell_progress(Rank& rank, Look& look);
-  void tell_metrics(Rank& rank, const Look& look, Harvest& harvest);
+  void tell_metrics(Rank& rank, const Look& look, CollectedBatch& batch);
   void adjust_detail(Rank& rank, const Look& look);
   void count_refused(Rank& rank);
   void ask_ras();
-  void tell_ras(Harvest& harvest);
+  void tell_ras(CollectedBatch& batch);
 
   const WatchOptions options_;
   const Clock& clock_;
@@ -141,7 +141,7 @@ class RecorderWatch {
   CallbackCost* const cost_;
   RasWatch* const ras_;
   StepTraces* const traces_;
-  uint64_t ras_told_ = 0;  // number of the last answer that was told
+  uint64_t ras_reported_ = 0;  // number of the last answer that was told
   PollPlan plan_;
   bool crowded_ = false;
   double fullest_ = 0;  // ring of this look

@@ -90,16 +90,16 @@ struct RecorderWatchTest : ::testing::Test {
     if (!writer.ok()) ADD_FAILURE() << writer.error();
     return std::move(writer).value();
   }
-  static std::vector<std::string> names(const Harvest& harvest) {
+  static std::vector<std::string> names(const CollectedBatch& batch) {
     std::vector<std::string> all;
-    for (const ResourceGroup& group : harvest.logs) {
+    for (const ResourceGroup& group : batch.logs) {
       for (const LogRecord& record : group.logs) all.push_back(record.event_name);
     }
     return all;
   }
-  static std::vector<LogRecord> events(const Harvest& harvest, std::string_view name) {
+  static std::vector<LogRecord> events(const CollectedBatch& batch, std::string_view name) {
     std::vector<LogRecord> all;
-    for (const ResourceGroup& group : harvest.logs) {
+    for (const ResourceGroup& group : batch.logs) {
       for (const LogRecord& record : group.logs) {
         if (record.event_name == name) all.push_back(record);
       }
@@ -152,7 +152,7 @@ using Names = std::vector<std::string>;
 TEST_F(RecorderWatchTest, AFolderThatIsNotThereYieldsNothing) {
   options.folder = folder.path() + "/none";
   RecorderWatch watch(options, clock, counters);
-  EXPECT_TRUE(watch.look().logs.empty());
+  EXPECT_TRUE(watch.poll().logs.empty());
   EXPECT_TRUE(watch.final_look().logs.empty());
 }
 
@@ -160,7 +160,7 @@ TEST_F(RecorderWatchTest, AnnouncesARankAndItsCommunicatorsOnce) {
   RecorderWatch watch(options, clock, counters);
   auto writer = open_writer();
   writer->in_flight().claim({.comm_id = 77, .size = 8, .rank_in_comm = 3, .nodes = 1, .name = "dp"});
-  Harvest first = watch.look();
+  CollectedBatch first = watch.poll();
   EXPECT_EQ(names(first), (Names{"job.start", "comm.init"}));
   ASSERT_EQ(first.logs.size(), 1u);
   Result<Identity> who = identity_from_resource(first.logs[0].resource);
@@ -169,15 +169,15 @@ TEST_F(RecorderWatchTest, AnnouncesARankAndItsCommunicatorsOnce) {
   Result<CommInit> comm = comm_init_from_record(first.logs[0].logs[1]);
   ASSERT_TRUE(comm.ok()) << comm.error();
   EXPECT_EQ(*comm, (CommInit{77, 8, 3, 1, "dp"}));
-  EXPECT_TRUE(watch.look().logs.empty());
+  EXPECT_TRUE(watch.poll().logs.empty());
   EXPECT_EQ(watch.owners().size(), 1u);
   EXPECT_EQ(counters.value("lockstep_agent_recorders"), 1);
 }
 
-TEST_F(RecorderWatchTest, TellsAProcessGroupOnceHoweverOftenItIsTold) {
+TEST_F(RecorderWatchTest, TellsAProcessGroupOnceHoweverOftenItIsReported) {
   auto writer = open_writer();
   RecorderWatch watch(options, clock, counters);
-  watch.look();
+  watch.poll();
   auto tell = [&](std::string_view text, uint16_t number) {
     Record record{};
     record.head.type = RecordType::kText;
@@ -192,14 +192,14 @@ TEST_F(RecorderWatchTest, TellsAProcessGroupOnceHoweverOftenItIsTold) {
   tell("tp\t0-3", 1);
   tell("tp\t0-3", 2);
   tell("no ranks", 3);
-  std::vector<LogRecord> told = events(watch.look(), kEventCommGroup);
-  ASSERT_EQ(told.size(), 1u);
-  Result<CommGroup> group = comm_group_from_record(told[0]);
+  std::vector<LogRecord> reported = events(watch.poll(), kEventCommGroup);
+  ASSERT_EQ(reported.size(), 1u);
+  Result<CommGroup> group = comm_group_from_record(reported[0]);
   ASSERT_TRUE(group.ok()) << group.error();
   EXPECT_EQ(*group, (CommGroup{"tp", {0, 1, 2, 3}}));
   EXPECT_EQ(counters.value("lockstep_agent_recorder_lost_total", "reason=\"malformed\""), 1);
   tell("tp\t0-3", 4);
-  EXPECT_TRUE(events(watch.look(), kEventCommGroup).empty());
+  EXPECT_TRUE(events(watch.poll(), kEventCommGroup).empty());
 }
 
 TEST_F(RecorderWatchTest, ReadsTheFoldersOfEveryUserButNoneThatIsNotItsUsersOwn) {
@@ -213,28 +213,28 @@ TEST_F(RecorderWatchTest, ReadsTheFoldersOfEveryUserButNoneThatIsNotItsUsersOwn)
   ASSERT_TRUE(make_directories(own).ok());  // appears later
   auto read = RecorderWriter::open(writer_options(own));
   ASSERT_TRUE(read.ok() && not_read.ok());
-  watch.look();
+  watch.poll();
   clock.advance(2'000'000'000);
-  watch.look();
+  watch.poll();
   ASSERT_EQ(watch.owners().size(), 1u);
   EXPECT_TRUE(watch.owners()[0].path.starts_with(own + "/")) << watch.owners()[0].path;
 }
 
-TEST_F(RecorderWatchTest, AGpuFoundElsewhereIsToldWhereTheRecorderHasNone) {
+TEST_F(RecorderWatchTest, AGpuFoundElsewhereIsReportedWhereTheRecorderHasNone) {
   RecorderWriter::Options nameless = writer_options(folder.path());
   nameless.identity.gpu_uuid.clear();
   auto writer = RecorderWriter::open(nameless);
   ASSERT_TRUE(writer.ok());
   RecorderWatch watch(options, clock, counters);
-  watch.look();
+  watch.poll();
   ASSERT_EQ(watch.owners().size(), 1u);
   EXPECT_EQ(watch.owners()[0].identity.gpu_uuid, "");
   watch.complete(watch.owners()[0].path, {.gpu_uuid = "GPU-9"});
-  watch.look();
+  watch.poll();
   EXPECT_EQ(watch.owners()[0].identity.gpu_uuid, "GPU-9");
 }
 
-TEST_F(RecorderWatchTest, AProcessThatCannotNameItsJobIsToldUnderTheNameThatWasFoundForIt) {
+TEST_F(RecorderWatchTest, AProcessThatCannotNameItsJobIsReportedUnderTheNameThatWasFoundForIt) {
   RecorderWriter::Options nameless = writer_options(folder.path());
   nameless.identity.job_id = "unknown-gpu-017-42";
   auto writer = RecorderWriter::open(nameless);
@@ -242,20 +242,20 @@ TEST_F(RecorderWatchTest, AProcessThatCannotNameItsJobIsToldUnderTheNameThatWasF
   (*writer)->write(mark(RecordType::kStepBegin, 1, clock.monotonic_ns()));
   options.completion_wait_ns = 3'000'000'000;
   RecorderWatch watch(options, clock, counters);
-  EXPECT_TRUE(watch.look().logs.empty());  // perhaps it gets a name yet
+  EXPECT_TRUE(watch.poll().logs.empty());  // perhaps it gets a name yet
   ASSERT_EQ(watch.owners().size(), 1u);
   watch.complete(watch.owners()[0].path, {.job_id = "team/trainer"});
-  Harvest named = watch.look();
+  CollectedBatch named = watch.poll();
   // Nobody found a name in time: what it calls itself stands, and stays.
   RecorderWatch alone(options, clock, counters);
-  EXPECT_TRUE(alone.look().logs.empty());
+  EXPECT_TRUE(alone.poll().logs.empty());
   clock.advance(4'000'000'000);
-  Harvest unnamed = alone.look();
+  CollectedBatch unnamed = alone.poll();
   alone.complete(alone.owners()[0].path, {.job_id = "team/trainer"});
-  alone.look();
+  alone.poll();
   EXPECT_EQ(alone.owners()[0].identity.job_id, "unknown-gpu-017-42");
-  auto job_of = [](const Harvest& harvest) {
-    return std::string(harvest.logs.empty() ? "none" : find_string(harvest.logs.back().resource, "lockstep.job_id"));
+  auto job_of = [](const CollectedBatch& batch) {
+    return std::string(batch.logs.empty() ? "none" : find_string(batch.logs.back().resource, "lockstep.job_id"));
   };
   EXPECT_EQ(job_of(named), "team/trainer");
   EXPECT_EQ(job_of(unnamed), "unknown-gpu-017-42");
@@ -267,9 +267,9 @@ TEST_F(RecorderWatchTest, GivesAStepWhenItCloses) {
   uint32_t row = static_cast<uint32_t>(writer->in_flight().claim({.comm_id = 77, .size = 8, .rank_in_comm = 3}).row);
   writer->write(mark(RecordType::kStepBegin, 12, clock.monotonic_ns()));
   all_reduce(*writer, 1, clock.monotonic_ns() + 20 * kMs, row);
-  EXPECT_TRUE(events(watch.look(), kEventTrainStep).empty());
+  EXPECT_TRUE(events(watch.poll(), kEventTrainStep).empty());
   writer->write(mark(RecordType::kStepEnd, 12, clock.monotonic_ns() + 100 * kMs));
-  std::vector<LogRecord> steps = events(watch.look(), kEventTrainStep);
+  std::vector<LogRecord> steps = events(watch.poll(), kEventTrainStep);
   ASSERT_EQ(steps.size(), 1u);
   Result<StepSummary> step = step_from_record(steps[0]);
   ASSERT_TRUE(step.ok()) << step.error();
@@ -287,15 +287,15 @@ TEST_F(RecorderWatchTest, SaysWhereAQuietRankStandsAgainAndAgainUntilItMoves) {
   uint32_t row = static_cast<uint32_t>(writer->in_flight().claim({.comm_id = 77, .size = 8, .rank_in_comm = 3}).row);
   all_reduce(*writer, 1, clock.monotonic_ns(), row);
   all_reduce(*writer, 2, clock.monotonic_ns() + kMs, row, false);
-  EXPECT_TRUE(events(watch.look(), kEventRankStatus).empty());
+  EXPECT_TRUE(events(watch.poll(), kEventRankStatus).empty());
   clock.advance(options.quiet_status_ns - kMs);
-  EXPECT_TRUE(events(watch.look(), kEventRankStatus).empty());
+  EXPECT_TRUE(events(watch.poll(), kEventRankStatus).empty());
   clock.advance(2 * kMs);
-  Harvest harvest = watch.look();
-  EXPECT_TRUE(harvest.urgent);
-  std::vector<LogRecord> told = events(harvest, kEventRankStatus);
-  ASSERT_EQ(told.size(), 1u);
-  Result<RankStatus> status = status_from_record(told[0]);
+  CollectedBatch batch = watch.poll();
+  EXPECT_TRUE(batch.urgent);
+  std::vector<LogRecord> reported = events(batch, kEventRankStatus);
+  ASSERT_EQ(reported.size(), 1u);
+  Result<RankStatus> status = status_from_record(reported[0]);
   ASSERT_TRUE(status.ok()) << status.error();
   EXPECT_TRUE(status->process_alive);
   EXPECT_FALSE(status->finished);
@@ -306,33 +306,33 @@ TEST_F(RecorderWatchTest, SaysWhereAQuietRankStandsAgainAndAgainUntilItMoves) {
   EXPECT_EQ(status->comms[0].collective.ordinal, 2u);
   EXPECT_EQ(status->comms[0].collective.state, OpState::kEnqueued);
 
-  EXPECT_TRUE(events(watch.look(), kEventRankStatus).empty());  // not at every look
+  EXPECT_TRUE(events(watch.poll(), kEventRankStatus).empty());  // not at every look
   clock.advance(5 * kSecond);
-  EXPECT_EQ(events(watch.look(), kEventRankStatus).size(), 1u);
+  EXPECT_EQ(events(watch.poll(), kEventRankStatus).size(), 1u);
 
   writer->write(mark(RecordType::kStepBegin, 1, clock.monotonic_ns()));
-  told = events(watch.look(), kEventRankStatus);
-  ASSERT_EQ(told.size(), 1u);
-  EXPECT_EQ(status_from_record(told[0])->quiet_ns, 0);
-  EXPECT_TRUE(events(watch.look(), kEventRankStatus).empty());
+  reported = events(watch.poll(), kEventRankStatus);
+  ASSERT_EQ(reported.size(), 1u);
+  EXPECT_EQ(status_from_record(reported[0])->quiet_ns, 0);
+  EXPECT_TRUE(events(watch.poll(), kEventRankStatus).empty());
 }
 
 TEST_F(RecorderWatchTest, ARankThatMovesThroughALongStepSaysSoNowAndThen) {
   RecorderWatch watch(options, clock, counters);
   auto writer = open_writer();
   writer->write(mark(RecordType::kStepBegin, 1, clock.monotonic_ns()));
-  watch.look();
-  int64_t told = 0;
+  watch.poll();
+  int64_t reported = 0;
   for (int i = 0; i < 20; ++i) {
     clock.advance(kSecond);
     writer->write(mark(RecordType::kPhaseBegin, 2, clock.monotonic_ns()));
-    for (const LogRecord& record : events(watch.look(), kEventRankStatus)) {
+    for (const LogRecord& record : events(watch.poll(), kEventRankStatus)) {
       EXPECT_EQ(status_from_record(record)->quiet_ns, 0);
-      ++told;
+      ++reported;
     }
   }
-  EXPECT_GE(told, 3);
-  EXPECT_LE(told, 5);
+  EXPECT_GE(reported, 3);
+  EXPECT_LE(reported, 5);
 }
 
 TEST_F(RecorderWatchTest, ARecorderOutlivesItsProcessUntilWhatCameOutOfItIsSafe) {
@@ -347,10 +347,10 @@ TEST_F(RecorderWatchTest, ARecorderOutlivesItsProcessUntilWhatCameOutOfItIsSafe)
   Names seen;
   std::vector<LogRecord> statuses, ends;
   for (int i = 0; i < 3; ++i) {
-    Harvest harvest = watch.look();
-    for (const std::string& name : names(harvest)) seen.push_back(name);
-    for (const LogRecord& record : events(harvest, kEventRankStatus)) statuses.push_back(record);
-    for (const LogRecord& record : events(harvest, kEventJobEnd)) ends.push_back(record);
+    CollectedBatch batch = watch.poll();
+    for (const std::string& name : names(batch)) seen.push_back(name);
+    for (const LogRecord& record : events(batch, kEventRankStatus)) statuses.push_back(record);
+    for (const LogRecord& record : events(batch, kEventJobEnd)) ends.push_back(record);
     watch.submitted(static_cast<uint64_t>(i) + 1);
   }
   EXPECT_EQ(std::count(seen.begin(), seen.end(), kEventTrainStep), 1);
@@ -376,9 +376,9 @@ TEST_F(RecorderWatchTest, AProcessThatSaysGoodbyeEndsCleanly) {
   Names seen;
   std::vector<LogRecord> ends;
   for (int i = 0; i < 3; ++i) {
-    Harvest harvest = watch.look();
-    for (const std::string& name : names(harvest)) seen.push_back(name);
-    for (const LogRecord& record : events(harvest, kEventJobEnd)) ends.push_back(record);
+    CollectedBatch batch = watch.poll();
+    for (const std::string& name : names(batch)) seen.push_back(name);
+    for (const LogRecord& record : events(batch, kEventJobEnd)) ends.push_back(record);
   }
   EXPECT_EQ(seen, (Names{"job.start", "job.end"}));
   ASSERT_EQ(ends.size(), 1u);
@@ -389,7 +389,7 @@ TEST_F(RecorderWatchTest, OverwrittenRecordsBecomeAGap) {
   RecorderWatch watch(options, clock, counters);
   auto writer = open_writer(64);
   for (int64_t i = 0; i < 200; ++i) writer->write(mark(RecordType::kScalar, i, clock.monotonic_ns() + i));
-  std::vector<LogRecord> gaps = events(watch.look(), kEventGap);
+  std::vector<LogRecord> gaps = events(watch.poll(), kEventGap);
   ASSERT_EQ(gaps.size(), 1u);
   EXPECT_EQ(find_string(gaps[0].attributes, "reason"), "ring_overwritten");
   int64_t lost = find_int(gaps[0].attributes, "records");
@@ -405,15 +405,15 @@ TEST_F(RecorderWatchTest, ARankWithoutANumberBelongsToNoJobUntilItLearnsIt) {
   auto writer = RecorderWriter::open(nameless);
   ASSERT_TRUE(writer.ok()) << writer.error();
   (*writer)->write(mark(RecordType::kStepBegin, 1, clock.monotonic_ns()));
-  EXPECT_TRUE(watch.look().logs.empty());
+  EXPECT_TRUE(watch.poll().logs.empty());
   EXPECT_TRUE(watch.owners().empty());
   (*writer)->learn_world(2, 4);
-  EXPECT_EQ(names(watch.look()), Names{"job.start"});
+  EXPECT_EQ(names(watch.poll()), Names{"job.start"});
   ASSERT_EQ(watch.owners().size(), 1u);
   EXPECT_EQ(watch.owners()[0].identity.rank, 2);
   // What was marked before is not lost.
   (*writer)->write(mark(RecordType::kStepEnd, 1, clock.monotonic_ns() + kMs));
-  EXPECT_EQ(events(watch.look(), kEventTrainStep).size(), 1u);
+  EXPECT_EQ(events(watch.poll(), kEventTrainStep).size(), 1u);
 }
 
 TEST_F(RecorderWatchTest, AFileThatIsNoRecorderIsCountedOnceAndLeftAlone) {
@@ -421,7 +421,7 @@ TEST_F(RecorderWatchTest, AFileThatIsNoRecorderIsCountedOnceAndLeftAlone) {
   std::ofstream(folder.path() + "/notes.txt") << "hello";
   RecorderWatch watch(options, clock, counters);
   for (int i = 0; i < 5; ++i) {
-    EXPECT_TRUE(watch.look().logs.empty());
+    EXPECT_TRUE(watch.poll().logs.empty());
     clock.advance(20 * kSecond);
   }
   EXPECT_EQ(counters.sum("lockstep_agent_recorder_refused_total"), 1);
@@ -434,12 +434,12 @@ TEST_F(RecorderWatchTest, TellsTotalsOfCollectivesAsMetrics) {
   uint32_t row = static_cast<uint32_t>(writer->in_flight().claim({.comm_id = 77, .size = 8, .rank_in_comm = 3}).row);
   for (uint64_t op = 1; op <= 3; ++op)
     all_reduce(*writer, op, clock.monotonic_ns() + static_cast<int64_t>(op) * 20 * kMs, row);
-  EXPECT_TRUE(watch.look().metrics.empty());
+  EXPECT_TRUE(watch.poll().metrics.empty());
   clock.advance(options.metrics_every_ns);
-  Harvest harvest = watch.look();
-  ASSERT_EQ(harvest.metrics.size(), 1u);
+  CollectedBatch batch = watch.poll();
+  ASSERT_EQ(batch.metrics.size(), 1u);
   std::map<std::string, double> values;
-  for (const MetricPoint& point : harvest.metrics[0].points) values[point.name] = point.value;
+  for (const MetricPoint& point : batch.metrics[0].points) values[point.name] = point.value;
   EXPECT_EQ(values["lockstep_job_gpu_info"], 1);
   EXPECT_EQ(values["lockstep_collective_operations_total"], 3);
   EXPECT_EQ(values["lockstep_collective_bytes_total"], 3 * 4096);
@@ -454,48 +454,48 @@ constexpr const char* kRasReport = R"({"nccl_version": "2.30.7", "communicators"
    "missing_ranks": [{"rank": 7, "host": "10.0.0.7", "pid": 99, "status": {"considered_dead": true}}]},
   {"hash": "0x999", "size": 2, "missing_ranks": [{"rank": 0, "host": "10.0.0.8", "pid": 98}]}]})";
 
-TEST_F(RecorderWatchTest, ARankThatHangsIsToldWithWhatNcclSaysItHasLaunched) {
+TEST_F(RecorderWatchTest, ARankThatHangsIsReportedWithWhatNcclSaysItHasLaunched) {
   FakeRas ras(kRasReport);
   RasWatch ras_watch({.address = ras.address()}, clock, counters);
   RecorderWatch watch(options, clock, counters, nullptr, &ras_watch);
   auto writer = open_hanging(23007);
-  watch.look();
+  watch.poll();
   EXPECT_EQ(ras.connections(), 0) << "nothing is suspected yet";
   clock.advance(options.quiet_status_ns);
-  const Harvest asked = watch.look();
-  std::vector<LogRecord> told = events(asked, kEventRankStatus);
-  ASSERT_EQ(told.size(), 1u);
-  EXPECT_EQ(status_from_record(told[0])->comms.at(0).launched, -1);
+  const CollectedBatch asked = watch.poll();
+  std::vector<LogRecord> reported = events(asked, kEventRankStatus);
+  ASSERT_EQ(reported.size(), 1u);
+  EXPECT_EQ(status_from_record(reported[0])->comms.at(0).launched, -1);
 
   ASSERT_TRUE(eventually([&] { return ras_watch.answer() != nullptr; }));
-  Harvest harvest = watch.look();
-  if (!events(asked, kEventCommRas).empty()) harvest = asked;  // the answer came before that look was over
-  EXPECT_TRUE(harvest.urgent);
-  std::vector<LogRecord> trouble = events(harvest, kEventCommRas);
+  CollectedBatch batch = watch.poll();
+  if (!events(asked, kEventCommRas).empty()) batch = asked;  // the answer came before that look was over
+  EXPECT_TRUE(batch.urgent);
+  std::vector<LogRecord> trouble = events(batch, kEventCommRas);
   ASSERT_EQ(trouble.size(), 1u) << "of the node's own communicators";
   Result<CommRas> comm = comm_ras_from_record(trouble[0]);
   ASSERT_TRUE(comm.ok()) << comm.error();
   EXPECT_EQ(comm->comm_id, 77u);
   EXPECT_EQ(comm->missing.at(0), (RasMissing{7, "10.0.0.7", 99, false, true}));
   EXPECT_EQ(comm->behind.at(0), (RasBehind{"AllReduce", 1, 2, 1, {6}}));
-  EXPECT_EQ(identity_from_resource(harvest.logs.at(0).resource)->rank, 3);
+  EXPECT_EQ(identity_from_resource(batch.logs.at(0).resource)->rank, 3);
 
   clock.advance(kSecond);
-  harvest = watch.look();
-  told = events(harvest, kEventRankStatus);
-  ASSERT_EQ(told.size(), 1u);
-  const CommStatus comm_status = status_from_record(told[0])->comms.at(0);
+  batch = watch.poll();
+  reported = events(batch, kEventRankStatus);
+  ASSERT_EQ(reported.size(), 1u);
+  const CommStatus comm_status = status_from_record(reported[0])->comms.at(0);
   EXPECT_EQ(comm_status.launched, 2);
   EXPECT_EQ(comm_status.collectives_completed, 1u);
-  EXPECT_TRUE(events(harvest, kEventCommRas).empty()) << "an answer is told once";
+  EXPECT_TRUE(events(batch, kEventCommRas).empty()) << "an answer is told once";
 
   writer->write(mark(RecordType::kStepBegin, 1, clock.monotonic_ns()));
-  told = events(watch.look(), kEventRankStatus);
-  ASSERT_EQ(told.size(), 1u);
-  EXPECT_EQ(status_from_record(told[0])->comms.at(0).launched, -1) << "it has moved since it was asked";
+  reported = events(watch.poll(), kEventRankStatus);
+  ASSERT_EQ(reported.size(), 1u);
+  EXPECT_EQ(status_from_record(reported[0])->comms.at(0).launched, -1) << "it has moved since it was asked";
   clock.advance(60 * kSecond);
   writer->write(mark(RecordType::kStepBegin, 2, clock.monotonic_ns()));
-  watch.look();
+  watch.poll();
   EXPECT_EQ(ras.connections(), 1);
 }
 
@@ -506,7 +506,7 @@ TEST_F(RecorderWatchTest, AnNcclThatMayNotStandAQuestionIsNeverAsked) {
     RecorderWatch watch(options, clock, counters, nullptr, &ras_watch);
     auto writer = open_hanging(22809);
     for (int i = 0; i < 20; ++i) {
-      watch.look();
+      watch.poll();
       clock.advance(10 * kSecond);
     }
   }
@@ -525,7 +525,7 @@ TEST_F(RecorderWatchTest, ARankThatIsQuietOutsideOfAnyOperationIsNoReasonToAsk) 
         static_cast<uint32_t>(writer->in_flight().claim({.comm_id = 77, .size = 8, .rank_in_comm = 3}).row);
     all_reduce(*writer, 1, clock.monotonic_ns(), row);
     for (int i = 0; i < 20; ++i) {
-      watch.look();
+      watch.poll();
       clock.advance(10 * kSecond);
     }
   }
@@ -537,14 +537,14 @@ TEST_F(RecorderWatchTest, AServiceThatHangsKeepsNobodyFromDraining) {
   RasWatch ras_watch({.address = ras.address(), .timeout_ms = 2'000}, clock, counters);
   RecorderWatch watch(options, clock, counters, nullptr, &ras_watch);
   auto writer = open_hanging(23007);
-  watch.look();
+  watch.poll();
   clock.advance(options.quiet_status_ns);
-  watch.look();
+  watch.poll();
   ASSERT_TRUE(eventually([&] { return ras.connections() == 1; }));
   const int64_t before = counters.sum("lockstep_agent_recorder_records_total");
   for (int i = 0; i < 50; ++i) {
     writer->write(mark(RecordType::kScalar, i, clock.monotonic_ns()));
-    watch.look();
+    watch.poll();
   }
   EXPECT_EQ(counters.sum("lockstep_agent_ras_queries_total"), 0) << "the question is still under way";
   EXPECT_EQ(counters.sum("lockstep_agent_recorder_records_total"), before + 50);
@@ -558,13 +558,13 @@ TEST_F(RecorderWatchTest, CountsWhatThePluginRecordedAndWhatItCouldNot) {
   all_reduce(*writer, 1, clock.monotonic_ns(), row);
   writer->write(mark(RecordType::kScalar, 1, clock.monotonic_ns()));
   writer->count_refused(Refused::kNoSlot);
-  watch.look();
+  watch.poll();
   EXPECT_EQ(counters.value("lockstep_plugin_records_total", "type=\"coll\""), 1);
   EXPECT_EQ(counters.value("lockstep_plugin_records_total", "type=\"kernel\""), 1);
   EXPECT_EQ(counters.value("lockstep_plugin_records_total", "type=\"mark\""), 1);
   EXPECT_EQ(counters.sum("lockstep_plugin_records_total"), counters.sum("lockstep_agent_recorder_records_total"));
   EXPECT_EQ(counters.value("lockstep_plugin_refused_total", "reason=\"no_slot\""), 1);
-  watch.look();
+  watch.poll();
   EXPECT_EQ(counters.sum("lockstep_plugin_refused_total"), 1) << "counted once";
 }
 
@@ -574,18 +574,18 @@ TEST_F(RecorderWatchTest, AProcessWhoseRecordsComeTooFastIsAskedForLess) {
   writer->show_mask(0x5e);
   auto overflow = [&] {
     for (int64_t i = 0; i < 200; ++i) writer->write(mark(RecordType::kScalar, i, clock.monotonic_ns() + i));
-    watch.look();
+    watch.poll();
     clock.advance(kSecond);
   };
   overflow();
   overflow();
   EXPECT_EQ(writer->control(), 0u);
   overflow();
-  auto wish = DetailWish::from(writer->control(), static_cast<uint64_t>(clock.monotonic_ns()));
-  ASSERT_TRUE(wish);
-  EXPECT_EQ(wish->mask, 0x4e);
+  auto request = DetailRequest::from(writer->control(), static_cast<uint64_t>(clock.monotonic_ns()));
+  ASSERT_TRUE(request);
+  EXPECT_EQ(request->mask, 0x4e);
   for (int i = 0; i < 3; ++i) overflow();
-  EXPECT_EQ(DetailWish::from(writer->control(), static_cast<uint64_t>(clock.monotonic_ns()))->mask, 0x06);
+  EXPECT_EQ(DetailRequest::from(writer->control(), static_cast<uint64_t>(clock.monotonic_ns()))->mask, 0x06);
   EXPECT_EQ(counters.value("lockstep_agent_detail_changes_total", "direction=\"down\""), 2);
 }
 
@@ -593,13 +593,13 @@ TEST_F(RecorderWatchTest, AnOperatorsWishForDetailStands) {
   RecorderWatch watch(options, clock, counters);
   auto writer = open_writer(64);
   writer->show_mask(0x5e);
-  const DetailWish wish{0x5e, static_cast<uint32_t>(clock.monotonic_ns() / kSecond + 600)};
-  ASSERT_TRUE(ask_detail(recorder_path(), wish).ok());
+  const DetailRequest request{0x5e, static_cast<uint32_t>(clock.monotonic_ns() / kSecond + 600)};
+  ASSERT_TRUE(ask_detail(recorder_path(), request).ok());
   for (int look = 0; look < 10; ++look) {
     for (int64_t i = 0; i < 200; ++i) writer->write(mark(RecordType::kScalar, i, clock.monotonic_ns() + i));
-    watch.look();
+    watch.poll();
   }
-  EXPECT_EQ(writer->control(), wish.word());
+  EXPECT_EQ(writer->control(), request.word());
   EXPECT_EQ(counters.sum("lockstep_agent_detail_changes_total"), 0);
 }
 
@@ -607,13 +607,13 @@ TEST_F(RecorderWatchTest, AProcessThatLeavesOutKernelsIsAskedForAllOnceItFallsSi
   RecorderWatch watch(options, clock, counters);
   auto writer = open_hanging(22809);
   writer->show_mask(0x1e);
-  watch.look();
+  watch.poll();
   EXPECT_EQ(writer->control(), 0u);
   clock.advance(options.quiet_status_ns);
-  watch.look();
-  auto wish = DetailWish::from(writer->control(), static_cast<uint64_t>(clock.monotonic_ns()));
-  ASSERT_TRUE(wish);
-  EXPECT_EQ(wish->mask, 0x5e);
+  watch.poll();
+  auto request = DetailRequest::from(writer->control(), static_cast<uint64_t>(clock.monotonic_ns()));
+  ASSERT_TRUE(request);
+  EXPECT_EQ(request->mask, 0x5e);
   EXPECT_EQ(counters.value("lockstep_agent_detail_changes_total", "direction=\"up\""), 1);
 }
 
@@ -621,12 +621,12 @@ TEST_F(RecorderWatchTest, AProcessThatMayNotBeWrittenIsLeftAlone) {
   RecorderWatch watch(options, clock, counters);
   auto writer = open_hanging(22809);
   writer->show_mask(0x1e);
-  watch.look();
+  watch.poll();
   // No recorder any more, by its first word: root may write whatever its mode.
   std::fstream(recorder_path(), std::ios::in | std::ios::out).write("\0\0\0\0\0\0\0\0", 8);
   for (int i = 0; i < 5; ++i) {
     clock.advance(10 * kSecond);
-    EXPECT_EQ(events(watch.look(), kEventRankStatus).size(), 1u) << "it is still read";
+    EXPECT_EQ(events(watch.poll(), kEventRankStatus).size(), 1u) << "it is still read";
   }
   EXPECT_EQ(writer->control(), 0u);
   EXPECT_EQ(counters.sum("lockstep_agent_detail_changes_total"), 0);
@@ -639,7 +639,7 @@ TEST_F(RecorderWatchTest, TheLastLookOfAnEndingAgentGivesStepsThatHaveEnded) {
   writer->write(mark(RecordType::kStepBegin, 1, clock.monotonic_ns()));
   all_reduce(*writer, 1, clock.monotonic_ns() + kMs, row, false);
   writer->write(mark(RecordType::kStepEnd, 1, clock.monotonic_ns() + 50 * kMs));
-  EXPECT_TRUE(events(watch.look(), kEventTrainStep).empty());
+  EXPECT_TRUE(events(watch.poll(), kEventTrainStep).empty());
   EXPECT_EQ(events(watch.final_look(), kEventTrainStep).size(), 1u);
 }
 
@@ -651,12 +651,12 @@ TEST_F(RecorderWatchTest, ARecorderSwappedForALinkIsKeptAsItWasReadAndForRootAlo
   std::ofstream(secret) << "secret";
   in_process([&](RecorderWriter& writer) { hang(writer); });
   RecorderWatch watch(options, clock, counters);
-  watch.look();
+  watch.poll();
   const std::string path = one_recorder();
   const std::string content = *read_file(path, 64u << 20);
   ASSERT_EQ(::unlink(path.c_str()), 0);
   ASSERT_EQ(::symlink(secret.c_str(), path.c_str()), 0);
-  watch.look();
+  watch.poll();
   watch.submitted(1);
   const std::string kept = format("%s/%u-%s", options.kept_folder.c_str(), static_cast<unsigned>(::geteuid()),
                                   path.substr(path.rfind('/') + 1).c_str());
@@ -673,18 +673,18 @@ TEST_F(RecorderWatchTest, ARecorderSwappedForAPipeHoldsUpNobody) {
   options.kept_folder = folder.path() + "/kept";
   in_process([&](RecorderWriter& writer) { hang(writer); });
   RecorderWatch watch(options, clock, counters);
-  watch.look();
+  watch.poll();
   const std::string path = one_recorder();
   ASSERT_EQ(::unlink(path.c_str()), 0);
   ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
-  watch.look();
+  watch.poll();
   watch.submitted(1);
   EXPECT_TRUE(eventually([&] {
     watch.release([](uint64_t) { return true; });
     return list_directory(options.kept_folder).ok() && list_directory(options.kept_folder)->size() == 1;
   }));
   ASSERT_EQ(::mkfifo((folder.path() + "/1-1.lsfr").c_str(), 0600), 0);
-  watch.look();
+  watch.poll();
   EXPECT_GE(counters.value("lockstep_agent_user_files_refused_total", "reason=\"kind\""), 1);
 }
 
@@ -698,24 +698,24 @@ TEST_F(RecorderWatchTest, AFolderThatIsReplacedIsReadAnewAndALinkInItsPlaceIsNot
   auto in_other = RecorderWriter::open(writer_options(folder.path() + "/other"));
   ASSERT_TRUE(in_other.ok());
   clock.advance(2 * kSecond);
-  EXPECT_TRUE(watch.look().logs.empty());
+  EXPECT_TRUE(watch.poll().logs.empty());
   std::filesystem::remove(options.folder);
   std::filesystem::rename(folder.path() + "/other", options.folder);
   clock.advance(2 * kSecond);
-  EXPECT_FALSE(watch.look().logs.empty());
+  EXPECT_FALSE(watch.poll().logs.empty());
 }
 
 TEST_F(RecorderWatchTest, ARankThatChangesItsNumberStaysTheOneItWas) {
   RecorderWatch watch(options, clock, counters);
   auto writer = open_writer();
   writer->write(mark(RecordType::kStepBegin, 1, clock.monotonic_ns()));
-  watch.look();
+  watch.poll();
   const int32_t other = 4711;
   std::fstream(recorder_path(), std::ios::in | std::ios::out)
       .seekp(offsetof(layout::FileHeader, rank_and_world))
       .write(reinterpret_cast<const char*>(&other), sizeof other);
   writer->write(mark(RecordType::kStepEnd, 1, clock.monotonic_ns() + kMs));
-  watch.look();
+  watch.poll();
   ASSERT_EQ(watch.owners().size(), 1u);
   EXPECT_EQ(watch.owners()[0].identity.rank, 3);
 }
@@ -729,7 +729,7 @@ TEST_F(RecorderWatchTest, ManyCommunicatorsAreReportedAPartAtATime) {
   for (uint64_t i = 0; i < 600; ++i) (*writer)->in_flight().claim({.comm_id = i + 1, .size = 8, .rank_in_comm = 3});
   size_t all = 0;
   for (int i = 0; i < 3; ++i) {
-    const size_t now = events(watch.look(), kEventCommInit).size();
+    const size_t now = events(watch.poll(), kEventCommInit).size();
     EXPECT_LE(now, user_limits::kCommsPerPollMax);
     all += now;
   }
@@ -744,11 +744,11 @@ TEST_F(RecorderWatchTest, AUserWhoseOperationsTakeTooMuchMemoryHasTheOldestForgo
   writer->write(mark(RecordType::kStepBegin, 1, clock.monotonic_ns()));
   for (uint64_t i = 1; i <= 200; ++i)
     all_reduce(*writer, i, clock.monotonic_ns() + static_cast<int64_t>(i), row, false);
-  watch.look();
+  watch.poll();
   EXPECT_EQ(counters.value("lockstep_agent_over_limit_total",
                            format("what=\"memory\",uid=\"%u\"", static_cast<unsigned>(::geteuid()))),
             1);
-  watch.look();
+  watch.poll();
   EXPECT_EQ(counters.sum("lockstep_agent_over_limit_total"), 1) << "it is not over it any more";
 }
 
@@ -785,7 +785,7 @@ TEST_F(ManyRecordersTest, AUsersThreeThousandRecordersAreNotReadAllAndAnothersAr
   user(1000, 3000);
   user(1001, 2);
   RecorderWatch watch(options, clock, counters);
-  for (int i = 0; i < 5; ++i) watch.look();
+  for (int i = 0; i < 5; ++i) watch.poll();
   EXPECT_EQ(counters.value("lockstep_agent_recorders"), static_cast<int64_t>(user_limits::kRecordersPerUserMax + 2));
   EXPECT_GT(counters.value("lockstep_agent_over_limit_total", "what=\"recorders\",uid=\"1000\""), 0);
   EXPECT_GT(counters.value("lockstep_agent_over_limit_total", "what=\"names\",uid=\"1000\""), 0);
@@ -806,15 +806,15 @@ TEST_F(ManyRecordersTest, AUserWhoseRecordersTakeLongWaitsForHisOwnNextTurn) {
   user(1001, 2);
   SlowClock slow;
   RecorderWatch watch(options, slow, counters);
-  auto ranks_in = [](const Harvest& harvest) { return harvest.logs.size(); };
+  auto ranks_in = [](const CollectedBatch& batch) { return batch.logs.size(); };
   size_t seen = 0, polls = 0;
   // All are copies of one rank of a process that is gone: a group for each that had its turn.
-  const size_t first = ranks_in(watch.look());
+  const size_t first = ranks_in(watch.poll());
   EXPECT_LT(first, 60u);
   EXPECT_GT(counters.value("lockstep_agent_over_limit_total", "what=\"time\",uid=\"1000\""), 0);
   EXPECT_EQ(counters.value("lockstep_agent_over_limit_total", "what=\"time\",uid=\"1001\""), 0)
       << "who has few has them read at once";
-  for (seen = first; seen < 102 && polls < 100; ++polls) seen += ranks_in(watch.look());
+  for (seen = first; seen < 102 && polls < 100; ++polls) seen += ranks_in(watch.poll());
   EXPECT_GE(seen, 102u) << "nobody is passed over for ever";
 }
 
@@ -830,8 +830,8 @@ TEST_F(ManyRecordersTest, APidThatIsAnotherUsersDoesNotMakeARecorderAlive) {
       .write(reinterpret_cast<const char*>(&ticks), sizeof ticks);
   file.close();
   RecorderWatch watch(options, clock, counters);
-  watch.look();
-  EXPECT_EQ(events(watch.look(), kEventJobEnd).size(), 1u);
+  watch.poll();
+  EXPECT_EQ(events(watch.poll(), kEventJobEnd).size(), 1u);
 }
 
 }  // namespace

@@ -36,15 +36,15 @@ struct RecorderWatch::Rank {
   bool unread = false;         // the last drain left something
   int64_t drains_after_death = 0;
   std::shared_ptr<const KeptRecorders::Keeping> keeping;
-  uint64_t ticket = 0;  // of the last harvest that held something of this rank
+  uint64_t ticket = 0;  // of the last batch that held something of this rank
   bool ticket_pending = false;
   uint64_t written_seen = 0;
   uint64_t activity_seen = 0;
   int64_t moved_ns = 0;        // agent's clock, when it last moved
   int64_t next_status_ns = 0;  // quiet time at which the next status is due
-  bool told_quiet = false;
-  bool suspected = false;  // quiet with an operation in flight
-  int64_t told_ns = 0;     // agent's clock, when anything was last told of it
+  bool reported_quiet = false;
+  bool suspected = false;   // quiet with an operation in flight
+  int64_t reported_ns = 0;  // agent's clock, when anything was last told of it
   int64_t metrics_at_ns = 0;
   RankMetrics metrics;
   RecordCounts records;
@@ -54,7 +54,7 @@ struct RecorderWatch::Rank {
   uint64_t orphans_seen = 0;
   uint64_t malformed_seen = 0;
   uint64_t held_back_seen = 0;
-  bool switched_off_told = false;
+  bool switched_off_reported = false;
   DetailPolicy detail;
 };
 

@@ -19,8 +19,8 @@
 #include <numeric>
 #include <random>
 
-#include "analysis/clocks/hub_system.h"
 #include "analysis/clocks/member_fit.h"
+#include "analysis/clocks/offset_solver.h"
 #include "base/median.h"
 
 namespace lockstep {
@@ -114,7 +114,7 @@ class Estimator {
         one_pass(pass + 1 == kPasses);
       }
     } else {
-      HubSystem nobody;
+      OffsetSolver nobody;
       nobody.finish(ranks_.size());
       island_ = nobody.island();
       islands_ = nobody.island_count();
@@ -271,7 +271,7 @@ class Estimator {
   }
 
   void one_pass(bool last) {
-    HubSystem system;
+    OffsetSolver system;
     std::vector<Edge> edges;
     std::vector<double> bias_prior;  // of each communicator
     if (last) barriers_.assign(ranks_.size(), 0);
@@ -294,7 +294,8 @@ class Estimator {
   }
 
   // Stage 2, and 5 in the last pass.
-  void join(const HubSystem& system, const std::vector<Edge>& edges, const std::vector<double>& bias_prior, bool last) {
+  void join(const OffsetSolver& system, const std::vector<Edge>& edges, const std::vector<double>& bias_prior,
+            bool last) {
     const size_t count = edges.size();
     std::vector<double> offsets(count), gains(count), weights(count), gain_weights(count), bias(bias_prior);
     std::vector<double> trust(count, 1);
@@ -342,7 +343,7 @@ class Estimator {
   }
 
   // The mean of an island with one clock in another century would carry all the others away.
-  static void around_median(const HubSystem& system, std::vector<double>& x) {
+  static void around_median(const OffsetSolver& system, std::vector<double>& x) {
     std::vector<std::vector<double>> of_island(system.island_count());
     for (size_t i = 0; i < x.size(); ++i) of_island[system.island()[i]].push_back(x[i]);
     std::vector<double> middle;
@@ -353,7 +354,7 @@ class Estimator {
   // Biases so large that what is left over is as large as expected. Where a rank is in two communicators that
   // contradict each other nobody can say which of them is wrong, and to believe the one that fits better makes it fit
   // better still: so all are scaled alike, and only one that stands out far is set apart.
-  static void rescale(const HubSystem& system, const std::vector<Edge>& edges, const std::vector<double>& left,
+  static void rescale(const OffsetSolver& system, const std::vector<Edge>& edges, const std::vector<double>& left,
                       double freedom, std::vector<double>& bias, std::vector<double>& trust) {
     const double kept = freedom / static_cast<double>(edges.size());
     std::vector<double> squares(edges.size());
@@ -408,7 +409,7 @@ class Estimator {
       Crossing& crossing = crossings[{std::min(a, b), std::max(a, b)}];
       (a < b ? crossing.there : crossing.back).push_back({std::clamp(sent / half_span_ns_, -2.0, 2.0), delay});
     }
-    HubSystem system;
+    OffsetSolver system;
     std::vector<Edge> edges;
     for (const auto& [pair, crossing] : crossings) {
       if (crossing.there.empty() || crossing.back.empty()) continue;  // a bound on one side says nothing of the other

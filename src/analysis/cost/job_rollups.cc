@@ -54,7 +54,7 @@ float seconds_of(int64_t ns) {
 }
 
 // Told in numbers that a float holds, or not told.
-float told(double value) {
+float reported(double value) {
   return value > 0 && value < std::numeric_limits<float>::max() ? static_cast<float>(value) : 0.0f;
 }
 
@@ -220,8 +220,8 @@ void JobRollups::fill(Row& row, const StepSummary& summary, int64_t step_start_u
   row.own_s = summary.gpu_time_known() ? seconds_of(own_ns) : -1;
   row.exposed_s = seconds_of(summary.split_known ? summary.split_ns[static_cast<size_t>(TimePart::kCommunication)]
                                                  : summary.comm_ns);
-  row.flops = told(work.flops);
-  row.peak = told(work.peak);
+  row.flops = reported(work.flops);
+  row.peak = reported(work.peak);
 }
 
 void JobRollups::on_status(const Identity& identity, const RankStatus& status, int64_t received_unix_ns) {

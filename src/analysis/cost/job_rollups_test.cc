@@ -158,7 +158,7 @@ TEST_F(JobRollupsTest, AgreeWithWhatThePagesWorkOutFromTheStoredSteps) {
   EXPECT_NEAR(last("lockstep_job_goodput_ratio"), 1 - losses.account.lost_ms / losses.account.window_ms, 0.02);
 }
 
-TEST_F(JobRollupsTest, HaveNoMfuWhereNoFlopsAreTold) {
+TEST_F(JobRollupsTest, HaveNoMfuWhereNoFlopsAreReported) {
   play(0, 20, [](StepSummary& summary, int32_t) { summary.scalars.clear(); });
   EXPECT_TRUE(series("lockstep_job_mfu_ratio").empty());
   EXPECT_FALSE(series("lockstep_job_goodput_ratio").empty());
@@ -189,16 +189,17 @@ TEST_F(JobRollupsTest, DoNotWaitForARankThatIsMissing) {
 }
 
 TEST_F(JobRollupsTest, TakeStepsInAnyOrderOnceAndLeaveOutWhatComesTooLate) {
-  std::vector<std::pair<int32_t, StepSummary>> told;
+  std::vector<std::pair<int32_t, StepSummary>> reported;
   for (int64_t number = 0; number < 30; ++number, now_ += kSecond) {
-    for (int32_t rank = 0; rank < 4; ++rank) told.emplace_back(rank, step(number, now_));
+    for (int32_t rank = 0; rank < 4; ++rank) reported.emplace_back(rank, step(number, now_));
   }
-  for (size_t i = 0; i + 4 < told.size(); i += 4) std::swap(told[i + 3], told[i + 4]);  // a rank is one step behind
-  for (const auto& [rank, summary] : told) {
+  for (size_t i = 0; i + 4 < reported.size(); i += 4)
+    std::swap(reported[i + 3], reported[i + 4]);  // a rank is one step behind
+  for (const auto& [rank, summary] : reported) {
     rollups_->on_step(identity(rank), summary, now_);
     rollups_->on_step(identity(rank), summary, now_);  // delivered twice
   }
-  rollups_->on_step(identity(2), told[12].second, now_);
+  rollups_->on_step(identity(2), reported[12].second, now_);
   rollups_->write();
   EXPECT_EQ(last("lockstep_job_steps_total"), 26) << "every fifth step";
   EXPECT_EQ(last("lockstep_job_ranks"), 4);

@@ -71,7 +71,7 @@ void find_baseline(std::span<const StepTime> before, std::span<const StepTime> w
   for (const StepTime* step : chosen) {
     const std::vector<size_t> here = acting(causes, step->step);
     account.baseline_priced |= !here.empty();
-    times.push_back(std::max(0.0, step->ms - step->told_ms - together(causes, here)));
+    times.push_back(std::max(0.0, step->ms - step->reported_ms - together(causes, here)));
   }
   account.baseline_known = true;
   account.baseline_ms = median_of(std::move(times));
@@ -84,8 +84,8 @@ void find_baseline(std::span<const StepTime> before, std::span<const StepTime> w
 struct Losses {
   std::vector<double> by_cause;
   std::vector<int64_t> steps_of;  // each cause
-  double told = 0, start = 0, unexplained = 0;
-  int64_t told_steps = 0;
+  double reported = 0, start = 0, unexplained = 0;
+  int64_t reported_steps = 0;
 };
 
 Losses losses_of(std::span<const StepTime> window, std::span<const LossCause> causes, size_t settling,
@@ -102,16 +102,17 @@ Losses losses_of(std::span<const StepTime> window, std::span<const LossCause> ca
   for (size_t at = 0; at < window.size(); ++at) {
     const StepTime& step = window[at];
     const std::vector<size_t> here = acting(causes, step.step);
-    const double told_ms = std::clamp(step.told_ms, 0.0, step.ms);
-    losses.told += told_ms;
-    losses.told_steps += told_ms > 0 ? 1 : 0;
-    const double healthy = account.baseline_known ? account.baseline_ms : step.ms - told_ms - together(causes, here);
+    const double reported_ms = std::clamp(step.reported_ms, 0.0, step.ms);
+    losses.reported += reported_ms;
+    losses.reported_steps += reported_ms > 0 ? 1 : 0;
+    const double healthy =
+        account.baseline_known ? account.baseline_ms : step.ms - reported_ms - together(causes, here);
     if (at < settling) {
-      losses.start += std::max(0.0, step.ms - told_ms - healthy);
+      losses.start += std::max(0.0, step.ms - reported_ms - healthy);
       continue;
     }
     Stretch& stretch = stretches[here];
-    stretch.lost_ms += step.ms - told_ms - healthy;
+    stretch.lost_ms += step.ms - reported_ms - healthy;
     ++stretch.steps;
     for (const size_t i : here) ++losses.steps_of[i];
   }
@@ -137,8 +138,8 @@ void add_parts(const Losses& losses, size_t settling, LossAccount& account) {
       account.parts.push_back(
           {.kind = LossKind::kVerdict, .cause = i, .lost_ms = losses.by_cause[i], .steps = losses.steps_of[i]});
   }
-  if (losses.told > 0)
-    account.parts.push_back({.kind = LossKind::kTold, .lost_ms = losses.told, .steps = losses.told_steps});
+  if (losses.reported > 0)
+    account.parts.push_back({.kind = LossKind::kReported, .lost_ms = losses.reported, .steps = losses.reported_steps});
   if (losses.start > 0)
     account.parts.push_back(
         {.kind = LossKind::kStart, .lost_ms = losses.start, .steps = static_cast<int64_t>(settling)});
@@ -182,10 +183,10 @@ std::vector<StepTime> step_times(const StepStore& store, const std::string& job_
   std::vector<StepTime> out;
   if (to < from) return out;
   std::vector<double> durations;
-  double told = 0;
+  double reported = 0;
   int64_t step = 0;
   const auto flush = [&] {
-    if (!durations.empty()) out.push_back({step, median_of(durations), told});
+    if (!durations.empty()) out.push_back({step, median_of(durations), reported});
     durations.clear();
   };
   store.visit_steps(job_id, from, to, [&](const Identity&, const StepSummary& summary) {
@@ -194,8 +195,8 @@ std::vector<StepTime> step_times(const StepStore& store, const std::string& job_
     if (summary.duration_ns <= 0) return;  // a peer's nonsense
     const int64_t phases =
         summary.phase_ns[static_cast<size_t>(Phase::kCheckpoint)] + summary.phase_ns[static_cast<size_t>(Phase::kEval)];
-    const double told_here = static_cast<double>(std::max<int64_t>(0, phases)) / 1e6;
-    told = durations.empty() ? told_here : std::min(told, told_here);
+    const double reported_here = static_cast<double>(std::max<int64_t>(0, phases)) / 1e6;
+    reported = durations.empty() ? reported_here : std::min(reported, reported_here);
     durations.push_back(static_cast<double>(summary.duration_ns) / 1e6);
   });
   flush();
@@ -263,7 +264,7 @@ JobLosses job_losses(const StepStore& steps, const JobInfo& job, std::span<const
 }
 
 std::string name_of(const JobLoss& loss) {
-  if (loss.part.kind == LossKind::kTold) return "checkpoints and evaluation";
+  if (loss.part.kind == LossKind::kReported) return "checkpoints and evaluation";
   if (loss.part.kind == LossKind::kStart) return "the job's first steps";
   if (loss.part.kind == LossKind::kUnexplained) return "unexplained";
   const Culprit& culprit = loss.verdict.culprit;

@@ -40,8 +40,8 @@ inline constexpr size_t kSettlingSteps = 4;
 
 struct StepTime {
   int64_t step = 0;
-  double ms = 0;       // median over the ranks
-  double told_ms = 0;  // of that: checkpoint and evaluation, as every rank told them
+  double ms = 0;           // median over the ranks
+  double reported_ms = 0;  // of that: checkpoint and evaluation, as every rank told them
 };
 
 struct LossCause {
@@ -52,7 +52,7 @@ struct LossCause {
   double stopped_ms = 0;  // a hang: what it cost in all; price_ms is not looked at
 };
 
-enum class LossKind : uint8_t { kVerdict, kTold, kStart, kUnexplained };
+enum class LossKind : uint8_t { kVerdict, kReported, kStart, kUnexplained };
 
 struct LossPart {
   LossKind kind = LossKind::kUnexplained;

@@ -81,13 +81,13 @@ TEST(LossAccount, AJobThatWasNeverHealthyIsComparedWithItsStepsLessTheirCauses) 
   EXPECT_NEAR(share_of(account, LossKind::kUnexplained), 0, 1e-9);
 }
 
-TEST(LossAccount, CheckpointsThatTheJobToldAreNobodysFault) {
+TEST(LossAccount, CheckpointsThatTheJobReportedAreNobodysFault) {
   std::vector<StepTime> window = steps(50, 99, 100);
   window[20] = {70, 600, 500};
   const LossAccount account = split_losses(steps(0, 49, 100), window, {});
   expect_whole(account);
   EXPECT_DOUBLE_EQ(account.lost_ms, 500);
-  EXPECT_DOUBLE_EQ(share_of(account, LossKind::kTold), 1);
+  EXPECT_DOUBLE_EQ(share_of(account, LossKind::kReported), 1);
 }
 
 TEST(LossAccount, AHangCostsTheTimeForWhichItStands) {

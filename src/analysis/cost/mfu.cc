@@ -40,24 +40,24 @@ struct StepSums {
   double seconds = 0;   // of all ranks
   double capacity = 0;  // peak x time
   double flops = 0, tokens = 0;
-  double waiting = 0, communication = 0, input = 0, host = 0, checkpoint = 0, idle = 0, compute = 0, untold = 0;
+  double waiting = 0, communication = 0, input = 0, host = 0, checkpoint = 0, idle = 0, compute = 0, unreported = 0;
 };
 
 struct Row {
   double seconds = 0, peak = 0, flops = 0, tokens = 0;
-  bool split = false, peak_told = false, six_n_t = false;
+  bool split = false, peak_reported = false, six_n_t = false;
   std::array<double, kTimePartCount> part{};
 };
 
 Row row_of(const StepSummary& summary, double usual_peak) {
   Row row;
   row.seconds = static_cast<double>(summary.duration_ns) / 1e9;
-  const StepFlops told = step_flops(summary);
-  row.peak = told.peak > 0 ? told.peak : usual_peak;
-  row.flops = told.flops;
-  row.tokens = told.tokens;
-  row.peak_told = told.peak > 0;
-  row.six_n_t = told.six_n_t;
+  const StepFlops reported = step_flops(summary);
+  row.peak = reported.peak > 0 ? reported.peak : usual_peak;
+  row.flops = reported.flops;
+  row.tokens = reported.tokens;
+  row.peak_reported = reported.peak > 0;
+  row.six_n_t = reported.six_n_t;
   row.split = summary.split_known;
   for (size_t i = 0; i < kTimePartCount && row.split; ++i)
     row.part[i] = std::max<double>(0, static_cast<double>(summary.split_ns[i])) / 1e9;
@@ -81,7 +81,7 @@ void add_rows(const std::vector<Row>& rows, StepSums& sums) {
     // Without a peak all GPUs count alike: shares of the time are right even so.
     const double weight = row.peak > 0 ? row.peak : 1;
     auto part = [&](TimePart which) { return weight * row.part[static_cast<size_t>(which)]; };
-    const double told = std::accumulate(row.part.begin(), row.part.end(), 0.0);
+    const double reported = std::accumulate(row.part.begin(), row.part.end(), 0.0);
     sums.seconds += row.seconds;
     sums.capacity += weight * row.seconds;
     sums.flops += row.flops;
@@ -95,14 +95,14 @@ void add_rows(const std::vector<Row>& rows, StepSums& sums) {
     sums.checkpoint += part(TimePart::kCheckpoint);
     sums.idle += part(TimePart::kIdle);
     sums.compute += part(TimePart::kCompute);
-    sums.untold += weight * (row.seconds - told);
+    sums.unreported += weight * (row.seconds - reported);
   }
 }
 
 struct Sums {
   std::vector<StepSums> steps;
   std::set<int32_t> counted;
-  bool flops = false, peak = false, six_n_t = false, peak_told = false;
+  bool flops = false, peak = false, six_n_t = false, peak_reported = false;
 };
 
 // FLOPs that some ranks tell make the others' steps no part of the sum.
@@ -132,7 +132,7 @@ Sums sums_of(const StepStore& store, const JobInfo& job, int64_t from, int64_t t
       if (telling_only && (row.flops <= 0 || row.peak <= 0)) return;
       sums.flops |= row.flops > 0;
       sums.peak |= row.peak > 0;
-      sums.peak_told |= row.peak_told;
+      sums.peak_reported |= row.peak_reported;
       sums.counted.insert(identity.rank);
       rows.push_back(row);
     });
@@ -227,7 +227,7 @@ Waterfall waterfall_of(std::span<const StepSums> steps, bool known, const Clocks
     all.capacity += step.capacity;
     all.flops += step.flops;
     for (double StepSums::*part : {&StepSums::waiting, &StepSums::communication, &StepSums::input, &StepSums::host,
-                                   &StepSums::checkpoint, &StepSums::idle, &StepSums::compute, &StepSums::untold})
+                                   &StepSums::checkpoint, &StepSums::idle, &StepSums::compute, &StepSums::unreported})
       all.*part += step.*part;
   }
   Waterfall fall;
@@ -245,19 +245,19 @@ Waterfall waterfall_of(std::span<const StepSums> steps, bool known, const Clocks
   fall.at(MfuBar::kHost) = points(all.host);
   fall.at(MfuBar::kCheckpoint) = points(all.checkpoint);
   fall.at(MfuBar::kIdle) = points(all.idle);
-  const double compute = points(all.compute), untold = points(all.untold);
+  const double compute = points(all.compute), unreported = points(all.unreported);
   if (!known) {
-    fall.at(MfuBar::kUnknown) = compute + untold;
+    fall.at(MfuBar::kUnknown) = compute + unreported;
     return fall;
   }
   fall.achieved = points(all.flops);
   // FLOPs of steps whose time is not split are done in that time; of a mix, in proportion.
-  const double at_work = compute + std::max(0.0, untold);
+  const double at_work = compute + std::max(0.0, unreported);
   const double in_compute = at_work > 0 ? fall.achieved * compute / at_work : 0;
   fall.at(MfuBar::kClocks) = std::clamp(compute * clocks.loss, 0.0, std::max(0.0, compute - in_compute));
   const double kernels = compute - in_compute - fall.at(MfuBar::kClocks);
   fall.at(MfuBar::kKernels) = std::max(0.0, kernels);
-  fall.at(MfuBar::kUnknown) = untold - (fall.achieved - in_compute) + std::min(0.0, kernels);
+  fall.at(MfuBar::kUnknown) = unreported - (fall.achieved - in_compute) + std::min(0.0, kernels);
   return fall;
 }
 
@@ -502,7 +502,7 @@ class JobMfu {
       }
     }
     sums_ = sums_of(steps_, job_, std::max<int64_t>(0, job_.last_step - look_ + 1), job_.last_step, usual_peak);
-    mfu_.peak_from = sums_.peak_told ? PeakFrom::kJob : usual_from;
+    mfu_.peak_from = sums_.peak_reported ? PeakFrom::kJob : usual_from;
     mfu_.flops_from = !sums_.flops ? FlopsFrom::kUnknown : sums_.six_n_t ? FlopsFrom::kParameters : FlopsFrom::kJob;
     mfu_.known = sums_.flops && sums_.peak;
     mfu_.ranks_counted = static_cast<int32_t>(sums_.counted.size());

@@ -18,8 +18,8 @@
 //
 // FLOPs of a step are what the job told ("flops"), else 6 x "parameters" x "tokens" of the rank. The peak is what the
 // job told ("peak_flops"), else what the server was told, else the table of gpu_peak.h by the GPU's name. Ranks that
-// tell no FLOPs are left out where others tell them. Thread rule: Thread-safe (pure functions; values are Immutable
-// once made).
+// tell no FLOPs are left out where others tell them.
+// Thread rule: Thread-safe (pure functions; values are Immutable once made).
 #pragma once
 
 #include <array>

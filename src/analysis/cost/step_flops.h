@@ -19,21 +19,21 @@ struct StepFlops {
 };
 
 inline StepFlops step_flops(const StepSummary& summary) {
-  StepFlops told;
+  StepFlops reported;
   double parameters = 0;
   for (const StepScalar& scalar : summary.scalars) {
     if (!std::isfinite(scalar.value) || scalar.value <= 0) continue;
     const std::string_view name = scalar.name;
-    if (name == "flops") told.flops = scalar.value;
-    if (name == "tokens") told.tokens = scalar.value;
-    if (name == "peak_flops") told.peak = scalar.value;
+    if (name == "flops") reported.flops = scalar.value;
+    if (name == "tokens") reported.tokens = scalar.value;
+    if (name == "peak_flops") reported.peak = scalar.value;
     if (name == "parameters") parameters = scalar.value;
   }
-  if (told.flops <= 0) {
-    told.flops = 6 * parameters * told.tokens;
-    told.six_n_t = told.flops > 0;
+  if (reported.flops <= 0) {
+    reported.flops = 6 * parameters * reported.tokens;
+    reported.six_n_t = reported.flops > 0;
   }
-  return told;
+  return reported;
 }
 
 }  // namespace lockstep

@@ -168,7 +168,7 @@ CommKind kind_of_name(std::string_view name) {
 }
 
 std::string CommRole::label() const {
-  if (told && !name.empty()) return name;
+  if (reported && !name.empty()) return name;
   return kind == CommKind::kOther ? "group" : to_text(kind);
 }
 
@@ -233,14 +233,14 @@ void name_role(CommRole& role, const Reported& reported) {
   std::vector<int32_t> ranks = role.members;
   std::sort(ranks.begin(), ranks.end());
   if (const auto group = reported.groups.find(ranks); group != reported.groups.end()) {
-    role.told = true;
+    role.reported = true;
     role.name = group->second;
   } else if (const auto name = reported.nccl_name.find(role.comm_id);
              name != reported.nccl_name.end() && kind_of_name(name->second) != CommKind::kOther) {
-    role.told = true;
+    role.reported = true;
     role.name = name->second;
   }
-  if (role.told) role.kind = kind_of_name(role.name);
+  if (role.reported) role.kind = kind_of_name(role.name);
 }
 
 int32_t lowest_rank(const CommRole& role) {

@@ -36,7 +36,7 @@ struct CommUse {
 struct CommRole {
   uint64_t comm_id = 0;
   CommKind kind = CommKind::kOther;
-  bool told = false;
+  bool reported = false;
   std::string name;              // as told; else empty
   int32_t index = 0;             // among those of its kind, size and name, by lowest rank
   int32_t size = 0;              // 0: not known

@@ -46,7 +46,7 @@ TEST_F(CommRolesTest, AreInferredFromShapeAndUse) {
     EXPECT_EQ(made.find(0x10 + i)->kind, CommKind::kTp) << i;
     EXPECT_EQ(made.find(0x20 + i)->kind, CommKind::kDp) << i;
     EXPECT_EQ(made.find(0x30 + i)->kind, CommKind::kPp) << i;
-    EXPECT_FALSE(made.find(0x10 + i)->told);
+    EXPECT_FALSE(made.find(0x10 + i)->reported);
     EXPECT_EQ(made.find(0x10 + i)->index, static_cast<int32_t>(i));
   }
   EXPECT_EQ(made.find(0x40)->kind, CommKind::kWorld);
@@ -55,7 +55,7 @@ TEST_F(CommRolesTest, AreInferredFromShapeAndUse) {
   EXPECT_EQ(made.find(0x99), nullptr);
 }
 
-TEST_F(CommRolesTest, AreWhatTheFrameworkToldWhereMembersAreTheSame) {
+TEST_F(CommRolesTest, AreWhatTheFrameworkReportedWhereMembersAreTheSame) {
   for (RankInfo& rank : job_.ranks) {
     const int32_t first = rank.identity.rank / 2 * 2;
     rank.groups.push_back({"a description", {first, first + 1}});
@@ -63,9 +63,9 @@ TEST_F(CommRolesTest, AreWhatTheFrameworkToldWhereMembersAreTheSame) {
   }
   const CommRoles made = roles();
   EXPECT_EQ(made.find(0x12)->kind, CommKind::kEp);
-  EXPECT_TRUE(made.find(0x12)->told);
+  EXPECT_TRUE(made.find(0x12)->reported);
   EXPECT_EQ(made.find(0x12)->label(), "mesh_ep");
-  EXPECT_FALSE(made.find(0x20)->told);
+  EXPECT_FALSE(made.find(0x20)->reported);
 }
 
 TEST_F(CommRolesTest, TakeNcclsNameWhereItSaysSomething) {
@@ -73,8 +73,8 @@ TEST_F(CommRolesTest, TakeNcclsNameWhereItSaysSomething) {
   add(0x51, {4, 5, 6}, 1, "17");
   const CommRoles made = roles();
   EXPECT_EQ(made.find(0x50)->kind, CommKind::kTp);
-  EXPECT_TRUE(made.find(0x50)->told);
-  EXPECT_FALSE(made.find(0x51)->told);
+  EXPECT_TRUE(made.find(0x50)->reported);
+  EXPECT_FALSE(made.find(0x51)->reported);
 }
 
 TEST_F(CommRolesTest, CallAnExchangeOfAllWithAllExpertParallel) {

@@ -2,7 +2,8 @@
 // against the median of the ranks in the same step, and by how often the others waited for them.
 //
 // A rank is the last to arrive in a step at a communicator where it spent the least time in it, by more than noise.
-// Ranks whose GPU times are not known in a step count neither way there. Thread rule: Thread-safe (no state).
+// Ranks whose GPU times are not known in a step count neither way there.
+// Thread rule: Thread-safe (no state).
 #pragma once
 
 #include <cstdint>

@@ -22,7 +22,8 @@
 // least time in it is taken for the one that the others waited for, and charged is the rank whose own work took clearly
 // longer than the others'.
 //
-// Cost: 4,096 ranks with 100 operations each take about 0.4 s. Thread rule: Thread-safe (no state).
+// Cost: 4,096 ranks with 100 operations each take about 0.4 s.
+// Thread rule: Thread-safe (no state).
 #pragma once
 
 #include <array>

@@ -1,8 +1,9 @@
 // A step with what every query about it needs: the detail of its ranks and their clocks. A page asks for the same step
 // many times while somebody looks around in it, so the last few are kept.
 //
-// A step that is being read is read once, however many ask for it. What is answered may be kFreshNs old. Limits: kKept
-// steps, kRanksTogether ranks in all of them (about 20 kB each). Thread rule: Thread-safe.
+// A step that is being read is read once, however many ask for it. What is answered may be kFreshNs old.
+// Limits: kKept steps, kRanksTogether ranks in all of them (about 20 kB each).
+// Thread rule: Thread-safe.
 #pragma once
 
 #include <cstdint>

@@ -4,7 +4,8 @@
 //
 // A cell shows what took most of its time. Where there are more ranks than lines, each line stands for several
 // neighbours and shows the one with the least waiting: the others wait for somebody, it does not. Where few spans are
-// in view they come along as they are, for the mouse. Thread rule: Thread-safe (pure functions).
+// in view they come along as they are, for the mouse.
+// Thread rule: Thread-safe (pure functions).
 #pragma once
 
 #include <cstdint>

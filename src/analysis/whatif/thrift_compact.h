@@ -1,7 +1,8 @@
 // A walk over Thrift's compact protocol, in which Parquet writes its footer and its page headers.
 //
 // A value that cannot be read makes the reader fail and stay failed: it then gives zeros and empty text and no more
-// fields, so that callers check once at the end. Thread rule: Confined.
+// fields, so that callers check once at the end.
+// Thread rule: Confined.
 #pragma once
 
 #include <cstdint>

@@ -30,7 +30,7 @@ HttpResponse get_comms(const ApiContext& context, const ApiRequest& request) {
         .field("comm_id", comm_id_text(role.comm_id))
         .field("role", to_text(role.kind))
         .field("name", role.name)
-        .field("told", role.told)
+        .field("told", role.reported)
         .field("index", role.index)
         .field("size", role.size)
         .field("ranks", ranks_text(members))

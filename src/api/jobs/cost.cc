@@ -15,7 +15,7 @@ const char* to_text(LossKind kind) {
   switch (kind) {
     case LossKind::kVerdict:
       return "verdict";
-    case LossKind::kTold:
+    case LossKind::kReported:
       return "told";
     case LossKind::kStart:
       return "start";

@@ -18,8 +18,8 @@ constexpr size_t kStepsNamed = 10;
 std::map<uint64_t, std::string> comm_names(const CommRoles& roles) {
   std::map<uint64_t, std::string> names;
   for (const CommRole& role : roles.all()) {
-    if (!role.told && role.kind == CommKind::kOther) continue;
-    names[role.comm_id] = format("%s%s %d", role.label().c_str(), role.told ? "" : "?", role.index);
+    if (!role.reported && role.kind == CommKind::kOther) continue;
+    names[role.comm_id] = format("%s%s %d", role.label().c_str(), role.reported ? "" : "?", role.index);
   }
   return names;
 }

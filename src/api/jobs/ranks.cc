@@ -50,7 +50,7 @@ HttpResponse get_ranks(const ApiContext& context, const ApiRequest& request) {
       rank.comm_ms += cell.comm_ms;
       rank.input_ms += cell.input_ms;
       rank.excess_ms += cell.excess_ms;
-      if (!cell.parts.told) continue;
+      if (!cell.parts.reported) continue;
       ++rank.steps_split;
       rank.parts.compute_ms += cell.parts.compute_ms;
       rank.parts.communication_ms += cell.parts.communication_ms;

@@ -1,4 +1,4 @@
-// The endpoints about single steps, against stores filled through the same doors as from agents.
+// The endpoints about single steps, against stores filled through the same receivers as from agents.
 #include <gtest/gtest.h>
 #include <simdjson.h>
 #include <unistd.h>

@@ -15,7 +15,7 @@ RankParts parts_of(const StepSummary& summary) {
   RankParts parts;
   if (summary.split_known) {
     auto part = [&](TimePart which) { return milliseconds(summary.split_ns[static_cast<size_t>(which)]); };
-    parts.told = true;
+    parts.reported = true;
     parts.compute_ms = part(TimePart::kCompute);
     parts.communication_ms = part(TimePart::kCommunication);
     parts.input_ms = part(TimePart::kInput);

@@ -22,8 +22,8 @@
 
 namespace lockstep {
 
-struct RankParts {    // of one rank in one step; they add up to its duration where its own numbers do
-  bool told = false;  // by the agent; else host and idle are not known and count as compute
+struct RankParts {        // of one rank in one step; they add up to its duration where its own numbers do
+  bool reported = false;  // by the agent; else host and idle are not known and count as compute
   double compute_ms = 0;
   double communication_ms = 0;  // exposed, waiting included
   double input_ms = 0;

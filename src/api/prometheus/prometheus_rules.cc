@@ -14,7 +14,7 @@ namespace {
 
 constexpr const char* kGroup = "lockstep";
 constexpr const char* kFile = "lockstep";
-constexpr size_t kRanksTold = 8;
+constexpr size_t kRanksReported = 8;
 
 struct Rule {
   Layer layer;
@@ -74,7 +74,7 @@ void write_alert(JsonWriter& json, const Verdict& verdict, const ServerRequest& 
   add("job", verdict.job_id);
   add("kind", to_text(verdict.kind));
   add("layer", to_text(rule.layer));
-  add("rank", human_ranks({verdict.culprit.ranks.begin(), verdict.culprit.ranks.end()}, kRanksTold));
+  add("rank", human_ranks({verdict.culprit.ranks.begin(), verdict.culprit.ranks.end()}, kRanksReported));
   add("severity", verdict.kind == VerdictKind::kHang || verdict.kind == VerdictKind::kFail ? "critical" : "warning");
   add("verdict", verdict.id);
   json.begin_object().key("labels");

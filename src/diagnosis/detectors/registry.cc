@@ -6,9 +6,9 @@
 #include "diagnosis/detectors/loss/loss.h"
 #include "diagnosis/detectors/pause/pause.h"
 #include "diagnosis/detectors/regression/regression.h"
+#include "diagnosis/detectors/rotating_stall/rotating_stall.h"
 #include "diagnosis/detectors/slow_link/slow_link.h"
 #include "diagnosis/detectors/straggler/straggler.h"
-#include "diagnosis/detectors/turns/turns.h"
 #include "diagnosis/detectors/workload/workload.h"
 
 namespace lockstep {
@@ -20,7 +20,7 @@ constexpr StepDetector kStepDetectors[] = {
     {"fabric", "flows and groups of a large job that are slower than their like, and what they share",
      find_slow_fabric},
     {"pause", "a rank that stops everybody now and then", find_pauses},
-    {"turns", "ranks that stall by turns, another one in nearly every step", find_turns},
+    {"turns", "ranks that stall by turns, another one in nearly every step", find_rotating_stall},
     {"checkpoint", "checkpoints that take longer than they used to", find_long_checkpoints},
     {"workload", "work that is dealt unevenly over ranks or stages", find_uneven_work},
     {"regression", "a whole job that has become slower", find_regressions},

@@ -13,7 +13,7 @@ namespace lockstep {
 struct StepDetector {
   const char* name;
   const char* finds;
-  std::vector<Finding> (*find)(const JobWindow& window, const std::vector<Explained>& explained);
+  std::vector<Finding> (*find)(const JobWindow& window, const std::vector<AttributedRange>& explained);
 };
 
 std::span<const StepDetector> step_detectors();

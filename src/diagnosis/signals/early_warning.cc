@@ -169,7 +169,7 @@ Trend trend_of(const std::vector<HistoryValue>& values) {
   return trend;
 }
 
-void EarlyWarnings::look(const SignalBook& signals, Place place, const std::string& host, const std::string& id,
+void EarlyWarnings::look(const SignalStore& signals, Place place, const std::string& host, const std::string& id,
                          int64_t now_unix_ns) {
   for (size_t i = 0; i < std::size(kRules); ++i) {
     const Rule& rule = kRules[i];
@@ -261,7 +261,7 @@ void EarlyWarnings::look(const SignalBook& signals, Place place, const std::stri
   }
 }
 
-void EarlyWarnings::update(const SignalBook& signals, int64_t now_unix_ns, size_t hosts_max) {
+void EarlyWarnings::update(const SignalStore& signals, int64_t now_unix_ns, size_t hosts_max) {
   fleet_.resize(std::size(kRules));
   std::vector<std::string> hosts = signals.hosts(next_host_, hosts_max);
   next_host_ = hosts.size() < hosts_max ? 0 : next_host_ + hosts.size();

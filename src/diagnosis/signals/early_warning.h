@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-#include "diagnosis/signals/signal_book.h"
+#include "diagnosis/signals/signal_store.h"
 #include "model/warning.h"
 
 namespace lockstep {
@@ -38,7 +38,7 @@ class EarlyWarnings {
   static constexpr int64_t kGoneNs = 3'600'000'000'000;
 
   // Looks at the next hosts_max hosts of the book, in turns.
-  void update(const SignalBook& signals, int64_t now_unix_ns, size_t hosts_max);
+  void update(const SignalStore& signals, int64_t now_unix_ns, size_t hosts_max);
   // Raised now, the soonest first. gone(): over within the last kGoneNs, the newest first.
   std::vector<EarlyWarning> warnings() const;
   std::vector<EarlyWarning> gone() const { return {gone_.rbegin(), gone_.rend()}; }
@@ -54,7 +54,7 @@ class EarlyWarnings {
     int64_t looked_unix_ns = 0;
   };
   void end(const Followed& followed, int64_t now_unix_ns);
-  void look(const SignalBook& signals, Place place, const std::string& host, const std::string& id,
+  void look(const SignalStore& signals, Place place, const std::string& host, const std::string& id,
             int64_t now_unix_ns);
 
   size_t next_host_ = 0;

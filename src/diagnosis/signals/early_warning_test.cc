@@ -128,15 +128,16 @@ TEST(EarlyWarnings, StaysWhileItLastsAndGoesWhenItIsOver) {
   EXPECT_EQ(early.warnings()[0].id, id);
   const int64_t raised = early.warnings()[0].raised_unix_ns;
   EXPECT_TRUE(early.gone().empty());
-  bool told_gone = false;
+  bool reported_gone = false;
   after(110, fleet, early, [&](int) {
     fleet.set(1, 2, "hw.errors{error.type=corrected}", 0);
     for (const EarlyWarning& over : early.gone()) {
-      told_gone |= over.id == id && over.state == "gone" && over.raised_unix_ns == raised && over.gone_unix_ns > raised;
+      reported_gone |=
+          over.id == id && over.state == "gone" && over.raised_unix_ns == raised && over.gone_unix_ns > raised;
     }
   });
   EXPECT_TRUE(early.warnings().empty());
-  EXPECT_TRUE(told_gone);
+  EXPECT_TRUE(reported_gone);
   // What is over is told for an hour.
   after(61, fleet, early, [](int) {});
   EXPECT_TRUE(early.gone().empty());
@@ -171,7 +172,7 @@ TEST(EarlyWarnings, SayWhatRisesWhereHowFastAndWhatToDo) {
 }
 
 TEST(EarlyWarnings, AreNeverMoreThanTheirLimit) {
-  SignalBook book;
+  SignalStore book;
   EarlyWarnings early;
   for (int round = 0; round < 3; ++round) {
     for (int host = 0; host < 400; ++host) {

@@ -7,7 +7,7 @@
 
 #include "base/median.h"
 #include "base/text.h"
-#include "diagnosis/words.h"
+#include "diagnosis/phrasing.h"
 
 namespace lockstep {
 namespace {
@@ -103,7 +103,7 @@ std::string number_text(double value) {
 
 class Case {
  public:
-  Case(const SignalBook& signals, const Question& question) : question_(question) {
+  Case(const SignalStore& signals, const Question& question) : question_(question) {
     whole_job_ = question.sign == kWholeJob;
     SignalSpan span{question.job_from_unix_ns, question.since_unix_ns, question.through_unix_ns};
     std::set<std::string> culprit_hosts;
@@ -384,7 +384,7 @@ struct Hypothesis {
   bool is_open() const { return proven && !opposed; }
 };
 
-Hypothesis weigh(const Case& about, const Signature& signature, uint32_t sign, const PriorBook& priors) {
+Hypothesis weigh(const Case& about, const Signature& signature, uint32_t sign, const CausePriors& priors) {
   Hypothesis hypothesis;
   hypothesis.signature = &signature;
   hypothesis.fit = (signature.fits & sign) != 0 ? kFits : (signature.may & sign) != 0 ? kMay : kOdd;
@@ -584,14 +584,14 @@ std::string why_lower(const Hypothesis& hypothesis, const Hypothesis* named) {
   if (hypothesis.proven && named != nullptr && hypothesis.likelihood >= kAlsoMin)
     return "seen at the same time, and weaker or rarer";
   if (hypothesis.proven) return "its sign is weak";
-  bool told = std::any_of(hypothesis.required.begin(), hypothesis.required.end(),
-                          [](const Outcome& outcome) { return outcome.known; });
-  return told ? "nothing shows it" : "what would show it is not told";
+  bool reported = std::any_of(hypothesis.required.begin(), hypothesis.required.end(),
+                              [](const Outcome& outcome) { return outcome.known; });
+  return reported ? "nothing shows it" : "what would show it is not told";
 }
 
 }  // namespace
 
-Explanation explain(const SignalBook& signals, const PriorBook& priors, const Question& question) {
+Explanation explain(const SignalStore& signals, const CausePriors& priors, const Question& question) {
   Explanation explanation;
   explanation.layer = question.layer;
   explanation.cause = question.cause;
@@ -686,9 +686,9 @@ Explanation explain(const SignalBook& signals, const PriorBook& priors, const Qu
   for (const Hypothesis* hypothesis : others) {
     const Signature& signature = *hypothesis->signature;
     if (hypothesis == best || hypothesis->excluded || hypothesis->fit <= kOdd) continue;
-    bool told = std::any_of(hypothesis->required.begin(), hypothesis->required.end(),
-                            [](const Outcome& outcome) { return outcome.known; });
-    if (told && !hypothesis->proven && hypothesis->score <= 0.02) continue;
+    bool reported = std::any_of(hypothesis->required.begin(), hypothesis->required.end(),
+                                [](const Outcome& outcome) { return outcome.known; });
+    if (reported && !hypothesis->proven && hypothesis->score <= 0.02) continue;
     if (hypothesis->proven && hypothesis->likelihood >= kAlsoMin && hypothesis->strength() >= kNamedMin &&
         best != nullptr && !causes.contains(signature.cause))
       explanation.also.push_back(signature.cause);

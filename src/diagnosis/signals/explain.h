@@ -5,16 +5,16 @@
 // coverage. A signal counts only where the culprit differs from its own past AND from peers that do the same, so that
 // daily heat, a power limit that holds everybody back, and the noise of a healthy fleet explain nothing. Missing
 // telemetry lowers the coverage; it proves and excludes nothing. Where no signal explains it, the answer is what the
-// steps alone said. Cost: about a millisecond; at most kPeersMax peers are looked at, evenly chosen. Thread rule:
-// Thread-safe (the books are).
+// steps alone said. Cost: about a millisecond; at most kPeersMax peers are looked at, evenly chosen.
+// Thread rule: Thread-safe (the books are).
 #pragma once
 
 #include <cstdint>
 #include <string>
 #include <vector>
 
-#include "diagnosis/signals/prior_book.h"
-#include "diagnosis/signals/signal_book.h"
+#include "diagnosis/signals/cause_priors.h"
+#include "diagnosis/signals/signal_store.h"
 #include "diagnosis/signals/signatures.h"
 #include "model/step.h"
 #include "model/verdict.h"
@@ -57,6 +57,6 @@ struct Explanation {
 inline constexpr size_t kPeersMax = 32;
 inline constexpr size_t kCulpritsMax = 16;
 
-Explanation explain(const SignalBook& signals, const PriorBook& priors, const Question& question);
+Explanation explain(const SignalStore& signals, const CausePriors& priors, const Question& question);
 
 }  // namespace lockstep

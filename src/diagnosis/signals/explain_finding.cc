@@ -48,7 +48,7 @@ uint32_t sign_of(const Finding& finding) {
   return finding.kind == VerdictKind::kSlow && finding.ranks.empty() ? kWholeJob : 0u;
 }
 
-Explanation explain_finding(const SignalBook& signals, const PriorBook& priors, const FindingContext& context,
+Explanation explain_finding(const SignalStore& signals, const CausePriors& priors, const FindingContext& context,
                             Finding& finding) {
   Question question;
   question.culprits = context.culprits;
@@ -61,12 +61,12 @@ Explanation explain_finding(const SignalBook& signals, const PriorBook& priors, 
   question.since_unix_ns = context.since_unix_ns;
   question.through_unix_ns = context.now_unix_ns;
   if (question.sign == 0 || question.culprits.empty()) {
-    Explanation as_told;
-    as_told.layer = finding.layer;
-    as_told.cause = finding.cause;
-    as_told.component = finding.component;
-    as_told.confidence = finding.confidence;
-    return as_told;
+    Explanation as_reported;
+    as_reported.layer = finding.layer;
+    as_reported.cause = finding.cause;
+    as_reported.component = finding.component;
+    as_reported.confidence = finding.confidence;
+    return as_reported;
   }
   Explanation explanation = explain(signals, priors, question);
   // The counterfactual closes the chain: what explains the culprit's time comes before it.
@@ -87,9 +87,9 @@ Explanation explain_finding(const SignalBook& signals, const PriorBook& priors, 
     // What a detector says for want of signals is answered now.
     if (other_cause) finding.alternatives.clear();
     // What the detector says too is said once.
-    std::erase_if(finding.next, [&](const NextAction& told) {
+    std::erase_if(finding.next, [&](const NextAction& reported) {
       return std::any_of(explanation.next.begin(), explanation.next.end(),
-                         [&](const NextAction& better) { return better.action == told.action; });
+                         [&](const NextAction& better) { return better.action == reported.action; });
     });
     finding.next.insert(finding.next.begin(), explanation.next.begin(), explanation.next.end());
   } else if (!explanation.decided_by.empty()) {

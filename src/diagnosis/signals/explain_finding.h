@@ -25,7 +25,7 @@ struct FindingContext {
 // The StepSign of a detector's layer and cause; 0: not a matter of node signals.
 uint32_t sign_of(const Finding& finding);
 // What explain() said is handed back too (by_signals false: the finding keeps its layer and cause).
-Explanation explain_finding(const SignalBook& signals, const PriorBook& priors, const FindingContext& context,
+Explanation explain_finding(const SignalStore& signals, const CausePriors& priors, const FindingContext& context,
                             Finding& finding);
 
 }  // namespace lockstep

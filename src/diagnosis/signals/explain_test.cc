@@ -16,9 +16,9 @@ constexpr int kGuilty = 11;  // host 1, GPU 3
 constexpr int kHost = 1, kGpu = 3;
 
 // Four hosts, healthy for two minutes, then whatever `change` does, looked at `after` seconds later.
-struct Told {
+struct Reported {
   MadeUpFleet fleet{4};
-  PriorBook priors;
+  CausePriors priors;
   int64_t since = 0;
 
   template <typename Change>
@@ -36,82 +36,82 @@ bool mentions(const std::vector<Claim>& claims, const std::string& text) {
                      [&](const Claim& claim) { return claim.claim.find(text) != std::string::npos; });
 }
 
-void expect_named(const Explanation& told, Layer layer, Cause cause) {
-  EXPECT_TRUE(told.by_signals);
-  EXPECT_EQ(told.layer, layer);
-  EXPECT_EQ(told.cause, cause);
-  EXPECT_FALSE(told.exclusions.empty());
-  EXPECT_FALSE(told.chain.empty());
-  EXPECT_FALSE(told.next.empty());
-  EXPECT_GT(told.confidence, 0.3);
-  for (const Claim& claim : told.chain) {
+void expect_named(const Explanation& reported, Layer layer, Cause cause) {
+  EXPECT_TRUE(reported.by_signals);
+  EXPECT_EQ(reported.layer, layer);
+  EXPECT_EQ(reported.cause, cause);
+  EXPECT_FALSE(reported.exclusions.empty());
+  EXPECT_FALSE(reported.chain.empty());
+  EXPECT_FALSE(reported.next.empty());
+  EXPECT_GT(reported.confidence, 0.3);
+  for (const Claim& claim : reported.chain) {
     EXPECT_TRUE(claim.query.starts_with("/api/")) << claim.claim;
     EXPECT_TRUE(claim.kind == ClaimKind::kCounter || claim.kind == ClaimKind::kEvent) << claim.kind;
   }
 }
 
-void expect_unexplained(const Explanation& told) {
-  EXPECT_FALSE(told.by_signals) << told.layer << " " << told.cause;
-  EXPECT_EQ(told.layer, Layer::kWorkload);
-  EXPECT_EQ(told.cause, Cause::kLessWork);
-  EXPECT_TRUE(told.chain.empty());
+void expect_unexplained(const Explanation& reported) {
+  EXPECT_FALSE(reported.by_signals) << reported.layer << " " << reported.cause;
+  EXPECT_EQ(reported.layer, Layer::kWorkload);
+  EXPECT_EQ(reported.cause, Cause::kLessWork);
+  EXPECT_TRUE(reported.chain.empty());
 }
 
 TEST(Explain, NamesHeatWhereThrottleTimeRisesAndTheClockFalls) {
-  Told test;
-  Explanation told = test.after(kGpuBehind, [](MadeUpFleet& fleet) {
+  Reported test;
+  Explanation reported = test.after(kGpuBehind, [](MadeUpFleet& fleet) {
     fleet.set(kHost, kGpu, "lockstep_gpu_clock_hertz{clock=sm}", 1.5e9);
     fleet.set(kHost, kGpu, "lockstep_gpu_throttle_seconds_total{reason=hw_thermal}", 0.6);
     fleet.set(kHost, kGpu, "hw.temperature{hw.sensor_location=gpu}", 86);
     fleet.set(kHost, kGpu, "lockstep_gpu_temperature_margin_celsius", 1);
   });
-  expect_named(told, Layer::kGpu, Cause::kThrottleThermal);
-  EXPECT_GT(told.confidence, 0.7);
-  EXPECT_TRUE(mentions(told.chain, "SM clock 1.5"));
-  EXPECT_EQ(told.component, "GPU of rank 11");
-  EXPECT_EQ(told.gpu_uuid, MadeUpFleet::gpu_name(kHost, kGpu));
+  expect_named(reported, Layer::kGpu, Cause::kThrottleThermal);
+  EXPECT_GT(reported.confidence, 0.7);
+  EXPECT_TRUE(mentions(reported.chain, "SM clock 1.5"));
+  EXPECT_EQ(reported.component, "GPU of rank 11");
+  EXPECT_EQ(reported.gpu_uuid, MadeUpFleet::gpu_name(kHost, kGpu));
 }
 
 TEST(Explain, NamesHeatWithoutThrottleCountersFromTemperatureMarginAndClock) {
-  Told test;
+  Reported test;
   for (const char* reason : {"thermal", "sw_thermal", "hw_thermal", "power", "hw_power_brake"})
     test.fleet.left_out.insert(format("lockstep_gpu_throttle_seconds_total{reason=%s}", reason));
-  Explanation told = test.after(kGpuBehind, [](MadeUpFleet& fleet) {
+  Explanation reported = test.after(kGpuBehind, [](MadeUpFleet& fleet) {
     fleet.set(kHost, kGpu, "lockstep_gpu_clock_hertz{clock=sm}", 1.4e9);
     fleet.set(kHost, kGpu, "hw.temperature{hw.sensor_location=gpu}", 88);
     fleet.set(kHost, kGpu, "lockstep_gpu_temperature_margin_celsius", 0);
   });
-  EXPECT_EQ(told.layer, Layer::kGpu);
-  EXPECT_TRUE(told.cause == Cause::kThrottleThermal || told.cause == Cause::kSlowCompute) << told.cause;
+  EXPECT_EQ(reported.layer, Layer::kGpu);
+  EXPECT_TRUE(reported.cause == Cause::kThrottleThermal || reported.cause == Cause::kSlowCompute) << reported.cause;
 }
 
 TEST(Explain, NamesThePowerLimitThatIsLowerThanItsPeers) {
-  Told test;
-  Explanation told = test.after(kGpuBehind, [](MadeUpFleet& fleet) {
+  Reported test;
+  Explanation reported = test.after(kGpuBehind, [](MadeUpFleet& fleet) {
     fleet.set(kHost, kGpu, "lockstep_gpu_clock_hertz{clock=sm}", 1.3e9);
     fleet.set(kHost, kGpu, "lockstep_gpu_throttle_seconds_total{reason=power}", 0.8);
     fleet.set(kHost, kGpu, "lockstep_gpu_power_limit_watts{limit=enforced}", 400);
     fleet.set(kHost, kGpu, "hw.power", 400);
   });
-  expect_named(told, Layer::kGpu, Cause::kThrottlePower);
+  expect_named(reported, Layer::kGpu, Cause::kThrottlePower);
 }
 
 TEST(Explain, NamesThePowerBrake) {
-  Told test;
-  Explanation told = test.after(kGpuBehind, [](MadeUpFleet& fleet) {
+  Reported test;
+  Explanation reported = test.after(kGpuBehind, [](MadeUpFleet& fleet) {
     fleet.set(kHost, kGpu, "lockstep_gpu_clock_hertz{clock=sm}", 0.6e9);
     fleet.set(kHost, kGpu, "lockstep_gpu_throttle_seconds_total{reason=hw_power_brake}", 0.9);
   });
-  expect_named(told, Layer::kGpu, Cause::kThrottlePower);
+  expect_named(reported, Layer::kGpu, Cause::kThrottlePower);
 }
 
 TEST(Explain, NamesMemoryErrorsByTheirCounterAndByTheirXid) {
-  Told counter;
-  Explanation told = counter.after(
+  Reported counter;
+  Explanation reported = counter.after(
       kGpuBehind, [](MadeUpFleet& fleet) { fleet.set(kHost, kGpu, "hw.errors{error.type=corrected}", 3); });
-  expect_named(told, Layer::kGpu, Cause::kEcc);
-  Told event;
-  told = event.after(kGpuBehind, [](MadeUpFleet& fleet) {
+  expect_named(reported, Layer::kGpu, Cause::kEcc);
+  Reported event;
+  reported = event.after(kGpuBehind, [](MadeUpFleet& fleet) {
     NodeEvent xid;
     xid.name = "gpu.xid";
     xid.code = 94;
@@ -121,8 +121,8 @@ TEST(Explain, NamesMemoryErrorsByTheirCounterAndByTheirXid) {
     fleet.event(kHost, xid);
     fleet.set(kHost, kGpu, "lockstep_gpu_row_remap_pending", 1);
   });
-  expect_named(told, Layer::kGpu, Cause::kEcc);
-  EXPECT_TRUE(mentions(told.chain, "gpu.xid 94"));
+  expect_named(reported, Layer::kGpu, Cause::kEcc);
+  EXPECT_TRUE(mentions(reported.chain, "gpu.xid 94"));
 }
 
 NodeEvent hardware_xid(int gpu) {
@@ -136,14 +136,14 @@ NodeEvent hardware_xid(int gpu) {
 
 TEST(Explain, NamesAnXidOfItsGpuWhetherItIsSlowOrStalledOrDead) {
   for (uint32_t sign : {kGpuBehind, kStalled, kDead}) {
-    Told test;
-    Explanation told = test.after(sign, [](MadeUpFleet& fleet) { fleet.event(kHost, hardware_xid(kGpu)); });
-    expect_named(told, Layer::kGpu, Cause::kXid);
+    Reported test;
+    Explanation reported = test.after(sign, [](MadeUpFleet& fleet) { fleet.event(kHost, hardware_xid(kGpu)); });
+    expect_named(reported, Layer::kGpu, Cause::kXid);
   }
 }
 
 TEST(Explain, DoesNotTakeTheXidOfAnotherGpuOfTheHostForItsOwn) {
-  Told test;
+  Reported test;
   expect_unexplained(test.after(kGpuBehind, [](MadeUpFleet& fleet) { fleet.event(kHost, hardware_xid(kGpu + 1)); }));
 }
 
@@ -154,7 +154,7 @@ TEST(Explain, AnEventLongBeforeItBeganExplainsNothing) {
   fleet.run(400);
   int64_t since = fleet.now();
   fleet.run(30);
-  expect_unexplained(explain(fleet.book, PriorBook(), fleet.question({kGuilty}, kGpuBehind, since)));
+  expect_unexplained(explain(fleet.book, CausePriors(), fleet.question({kGuilty}, kGpuBehind, since)));
 }
 
 TEST(Explain, AnEventAfterItBeganCountsLessThanOneBefore) {
@@ -165,34 +165,34 @@ TEST(Explain, AnEventAfterItBeganCountsLessThanOneBefore) {
     fleet.run(seconds_after);
     fleet.event(kHost, hardware_xid(kGpu));
     fleet.run(30);
-    return explain(fleet.book, PriorBook(), fleet.question({kGuilty}, kGpuBehind, since)).confidence;
+    return explain(fleet.book, CausePriors(), fleet.question({kGuilty}, kGpuBehind, since)).confidence;
   };
   EXPECT_GT(confidence_with_event_at(0), confidence_with_event_at(300));
 }
 
 TEST(Explain, NamesAProcessOfSomebodyElse) {
-  Told test;
-  Explanation told = test.after(kGpuBehind, [](MadeUpFleet& fleet) {
+  Reported test;
+  Explanation reported = test.after(kGpuBehind, [](MadeUpFleet& fleet) {
     fleet.set(kHost, kGpu, "lockstep_gpu_foreign_processes", 1);
     fleet.set(kHost, kGpu, "lockstep_gpu_processes", 2);
     fleet.set(kHost, kGpu, "hw.gpu.memory.utilization", 0.93);
   });
-  expect_named(told, Layer::kGpu, Cause::kForeignProcess);
+  expect_named(reported, Layer::kGpu, Cause::kForeignProcess);
 }
 
 TEST(Explain, NamesLostPcieLanesOfTheGpuAndSlowFlowsDoNotBlameTheAdapter) {
   for (uint32_t sign : {kGpuBehind, kSlowFlows}) {
-    Told test;
-    Explanation told = test.after(sign, [](MadeUpFleet& fleet) {
+    Reported test;
+    Explanation reported = test.after(sign, [](MadeUpFleet& fleet) {
       fleet.set(kHost, kGpu, "lockstep_gpu_pcie_width", 4);
       fleet.set(kHost, kGpu, "lockstep_gpu_pcie_replays_total", 5);
     });
-    expect_named(told, Layer::kGpu, Cause::kPcieDegraded);
+    expect_named(reported, Layer::kGpu, Cause::kPcieDegraded);
   }
 }
 
 TEST(Explain, NamesCpuContentionFromRunQueueWaitAndQuota) {
-  Told wait;
+  Reported wait;
   expect_named(wait.after(kHostLate,
                           [](MadeUpFleet& fleet) {
                             for (int gpu = 0; gpu < 8; ++gpu)
@@ -201,7 +201,7 @@ TEST(Explain, NamesCpuContentionFromRunQueueWaitAndQuota) {
                             fleet.set(kHost, -1, "lockstep_host_tasks_running", 200);
                           }),
                Layer::kHost, Cause::kCpuContention);
-  Told quota;
+  Reported quota;
   expect_named(quota.after(kHostLate,
                            [](MadeUpFleet& fleet) {
                              fleet.set(kHost, kGpu, "lockstep_cgroup_cpu_throttled_seconds_total", 0.3);
@@ -210,7 +210,7 @@ TEST(Explain, NamesCpuContentionFromRunQueueWaitAndQuota) {
 }
 
 TEST(Explain, NamesMemoryPressureAndAnOutOfMemoryKill) {
-  Told pressure;
+  Reported pressure;
   expect_named(pressure.after(kHostLate,
                               [](MadeUpFleet& fleet) {
                                 fleet.set(kHost, -1, "lockstep_host_pressure{resource=memory,scope=some}", 0.3);
@@ -219,7 +219,7 @@ TEST(Explain, NamesMemoryPressureAndAnOutOfMemoryKill) {
                                 fleet.set(kHost, -1, "lockstep_host_pressure{resource=cpu,scope=some}", 0.2);
                               }),
                Layer::kHost, Cause::kMemoryPressure);
-  Told killed;
+  Reported killed;
   expect_named(killed.after(kDead,
                             [](MadeUpFleet& fleet) {
                               NodeEvent kill;
@@ -232,7 +232,7 @@ TEST(Explain, NamesMemoryPressureAndAnOutOfMemoryKill) {
 }
 
 TEST(Explain, NamesStorageWhereTheFileServerAnswersSlowly) {
-  Told test;
+  Reported test;
   expect_named(test.after(kInputWaits,
                           [](MadeUpFleet& fleet) {
                             fleet.set(kHost, -1, "lockstep_storage_rtt_seconds{mount=/data,op=read}", 0.08);
@@ -242,36 +242,36 @@ TEST(Explain, NamesStorageWhereTheFileServerAnswersSlowly) {
 }
 
 TEST(Explain, NamesTheDataLoaderWhereStorageIsHealthy) {
-  Told test;
-  Explanation told = test.after(kInputWaits, [](MadeUpFleet& fleet) {
+  Reported test;
+  Explanation reported = test.after(kInputWaits, [](MadeUpFleet& fleet) {
     fleet.set(kHost, kGpu, "lockstep_thread_runqueue_wait_worst{thread_class=dataloader}", 0.6);
   });
-  expect_named(told, Layer::kInput, Cause::kDataLoader);
-  EXPECT_TRUE(mentions(told.exclusions, "Not storage"));
+  expect_named(reported, Layer::kInput, Cause::kDataLoader);
+  EXPECT_TRUE(mentions(reported.exclusions, "Not storage"));
 }
 
 TEST(Explain, NamesNvlinkAndTheGpuOfTheGroupWhoseLinkIsDown) {
-  Told test;
-  Explanation told = test.after(kGroupTransferSlow,
-                                [](MadeUpFleet& fleet) {
-                                  fleet.set(kHost, kGpu, "lockstep_gpu_links_up", 16);
-                                  fleet.set(kHost, kGpu, "lockstep_gpu_links_errors_total{type=replay}", 40);
-                                },
-                                30, {8, 9, 10, 11, 12, 13, 14, 15});
-  expect_named(told, Layer::kNvlink, Cause::kNvlinkDegraded);
-  EXPECT_EQ(told.rank, kGuilty);
+  Reported test;
+  Explanation reported = test.after(kGroupTransferSlow,
+                                    [](MadeUpFleet& fleet) {
+                                      fleet.set(kHost, kGpu, "lockstep_gpu_links_up", 16);
+                                      fleet.set(kHost, kGpu, "lockstep_gpu_links_errors_total{type=replay}", 40);
+                                    },
+                                    30, {8, 9, 10, 11, 12, 13, 14, 15});
+  expect_named(reported, Layer::kNvlink, Cause::kNvlinkDegraded);
+  EXPECT_EQ(reported.rank, kGuilty);
 }
 
 TEST(Explain, NamesTheAdapterThatTrainedToALowerRate) {
-  Told test;
-  Explanation told = test.after(
+  Reported test;
+  Explanation reported = test.after(
       kSlowFlows, [](MadeUpFleet& fleet) { fleet.set(kHost, kGpu, "hw.network.bandwidth.limit{port=1}", 12.5e9); });
-  expect_named(told, Layer::kNic, Cause::kNicDegraded);
-  EXPECT_EQ(told.device, "mlx5_3");
+  expect_named(reported, Layer::kNic, Cause::kNicDegraded);
+  EXPECT_EQ(reported.device, "mlx5_3");
 }
 
 TEST(Explain, NamesTheAdapterThatLosesPackets) {
-  Told test;
+  Reported test;
   expect_named(test.after(kSlowFlows,
                           [](MadeUpFleet& fleet) {
                             fleet.set(kHost, kGpu, "lockstep_nic_packet_seq_err_total{port=1}", 300);
@@ -282,7 +282,7 @@ TEST(Explain, NamesTheAdapterThatLosesPackets) {
 }
 
 TEST(Explain, NamesTheCableWhereSymbolsAndErrorCorrectionSuffer) {
-  Told test;
+  Reported test;
   expect_named(test.after(kSlowFlows,
                           [](MadeUpFleet& fleet) {
                             fleet.set(kHost, kGpu, "lockstep_nic_symbol_error_total{port=1}", 50);
@@ -293,8 +293,8 @@ TEST(Explain, NamesTheCableWhereSymbolsAndErrorCorrectionSuffer) {
 }
 
 TEST(Explain, NamesAFlappingLinkByItsEventsAndItsCounter) {
-  Told test;
-  Explanation told = test.after(kTransfersPause, [](MadeUpFleet& fleet) {
+  Reported test;
+  Explanation reported = test.after(kTransfersPause, [](MadeUpFleet& fleet) {
     NodeEvent down;
     down.name = "link.down";
     down.severity = EventSeverity::kWarn;
@@ -302,24 +302,24 @@ TEST(Explain, NamesAFlappingLinkByItsEventsAndItsCounter) {
     fleet.event(kHost, down);
     fleet.set(kHost, kGpu, "lockstep_nic_link_downed_total{port=1}", 0.1);
   });
-  expect_named(told, Layer::kLink, Cause::kLinkFlap);
-  EXPECT_EQ(told.device, "mlx5_3");
+  expect_named(reported, Layer::kLink, Cause::kLinkFlap);
+  EXPECT_EQ(reported.device, "mlx5_3");
 }
 
 TEST(Explain, DoesNotTakeTheLinkOfAnotherAdapterForItsOwn) {
-  Told test;
-  Explanation told = test.after(kSlowFlows, [](MadeUpFleet& fleet) {
+  Reported test;
+  Explanation reported = test.after(kSlowFlows, [](MadeUpFleet& fleet) {
     NodeEvent down;
     down.name = "link.down";
     down.severity = EventSeverity::kWarn;
     down.device = "mlx5_6/1";
     fleet.event(kHost, down);
   });
-  EXPECT_NE(told.cause, Cause::kLinkFlap);
+  EXPECT_NE(reported.cause, Cause::kLinkFlap);
 }
 
 TEST(Explain, NamesCongestionWhereNotificationsRiseFarAboveTheJobsOwn) {
-  Told test;
+  Reported test;
   expect_named(test.after(kSlowFlows,
                           [](MadeUpFleet& fleet) {
                             fleet.set(kHost, kGpu, "lockstep_nic_rp_cnp_handled_total{port=1}", 40'000);
@@ -329,7 +329,7 @@ TEST(Explain, NamesCongestionWhereNotificationsRiseFarAboveTheJobsOwn) {
 }
 
 TEST(Explain, NamesAPauseStorm) {
-  Told test;
+  Reported test;
   expect_named(test.after(kSlowFlows,
                           [](MadeUpFleet& fleet) {
                             fleet.set(kHost, kGpu, "lockstep_nic_pause_seconds_total{direction=receive,priority=3}",
@@ -340,7 +340,7 @@ TEST(Explain, NamesAPauseStorm) {
 }
 
 TEST(Explain, NamesTcpWhereRdmaIsIdleAndTheInterfaceIsBusy) {
-  Told test;
+  Reported test;
   std::vector<int> all;
   for (int rank = 0; rank < 32; ++rank) all.push_back(rank);
   expect_named(test.after(
@@ -354,17 +354,17 @@ TEST(Explain, NamesTcpWhereRdmaIsIdleAndTheInterfaceIsBusy) {
 }
 
 TEST(Explain, NamesTheCodeWhereAllSlowDownAndNoSignalMoves) {
-  Told test;
+  Reported test;
   std::vector<int> all;
   for (int rank = 0; rank < 32; ++rank) all.push_back(rank);
-  Explanation told = test.after(
+  Explanation reported = test.after(
       kWholeJob, [](MadeUpFleet&) {}, 30, all);
-  EXPECT_EQ(told.layer, Layer::kSoftware);
-  EXPECT_EQ(told.cause, Cause::kCodeRegression);
+  EXPECT_EQ(reported.layer, Layer::kSoftware);
+  EXPECT_EQ(reported.cause, Cause::kCodeRegression);
 }
 
 TEST(Explain, NamesHeatOfAWholeJobThatSlowsDownTogether) {
-  Told test;
+  Reported test;
   std::vector<int> all;
   for (int rank = 0; rank < 32; ++rank) all.push_back(rank);
   expect_named(test.after(
@@ -379,16 +379,16 @@ TEST(Explain, NamesHeatOfAWholeJobThatSlowsDownTogether) {
 }
 
 TEST(Explain, NamesTheHostThatFellSilentWithItsRank) {
-  Told test;
-  Explanation told = test.after(
+  Reported test;
+  Explanation reported = test.after(
       kDead, [](MadeUpFleet& fleet) { fleet.silent_hosts.insert(kHost); }, 60);
-  EXPECT_TRUE(told.by_signals);
-  EXPECT_EQ(told.layer, Layer::kHost);
-  EXPECT_EQ(told.cause, Cause::kRankDead);
+  EXPECT_TRUE(reported.by_signals);
+  EXPECT_EQ(reported.layer, Layer::kHost);
+  EXPECT_EQ(reported.cause, Cause::kRankDead);
 }
 
 TEST(Explain, NamesTheProgramWhereAnXidSaysSo) {
-  Told test;
+  Reported test;
   expect_named(test.after(kDead,
                           [](MadeUpFleet& fleet) {
                             NodeEvent fault = hardware_xid(kGpu);
@@ -408,16 +408,16 @@ TEST(Explain, SaysNothingOfSignalsWhereNothingMoves) {
       fleet.run(120);
       int64_t since = fleet.now();
       fleet.run(40);
-      Explanation told = explain(fleet.book, PriorBook(), fleet.question({kGuilty}, sign, since));
-      expect_unexplained(told);
-      EXPECT_FALSE(told.exclusions.empty());
-      EXPECT_FALSE(told.decided_by.empty());
+      Explanation reported = explain(fleet.book, CausePriors(), fleet.question({kGuilty}, sign, since));
+      expect_unexplained(reported);
+      EXPECT_FALSE(reported.exclusions.empty());
+      EXPECT_FALSE(reported.decided_by.empty());
     }
   }
 }
 
 TEST(Explain, DailyHeatThatAllGpusShareExplainsNothing) {
-  Told test;
+  Reported test;
   expect_unexplained(test.after(kGpuBehind, [](MadeUpFleet& fleet) {
     fleet.set_all("lockstep_gpu_clock_hertz{clock=sm}", 1.94e9);
     fleet.set_all("hw.temperature{hw.sensor_location=gpu}", 72);
@@ -426,7 +426,7 @@ TEST(Explain, DailyHeatThatAllGpusShareExplainsNothing) {
 }
 
 TEST(Explain, ThrottlingOfAllGpusAlikeExplainsNoSingleOne) {
-  Told test;
+  Reported test;
   expect_unexplained(test.after(kGpuBehind, [](MadeUpFleet& fleet) {
     fleet.set_all("lockstep_gpu_clock_hertz{clock=sm}", 1.7e9);
     fleet.set_all("lockstep_gpu_throttle_seconds_total{reason=power}", 0.6);
@@ -434,13 +434,13 @@ TEST(Explain, ThrottlingOfAllGpusAlikeExplainsNoSingleOne) {
 }
 
 TEST(Explain, AFewCorrectedErrorsExplainNothing) {
-  Told test;
+  Reported test;
   expect_unexplained(test.after(
       kGpuBehind, [](MadeUpFleet& fleet) { fleet.set(kHost, kGpu, "hw.errors{error.type=corrected}", 0.02); }));
 }
 
 TEST(Explain, CongestionNotificationsThatRiseEverywhereWithLoadExplainNothing) {
-  Told test;
+  Reported test;
   expect_unexplained(test.after(kSlowFlows, [](MadeUpFleet& fleet) {
     fleet.set_all("lockstep_nic_rp_cnp_handled_total{port=1}", 5'000);
     fleet.set_all("lockstep_nic_np_ecn_marked_roce_packets_total{port=1}", 8'000);
@@ -448,7 +448,7 @@ TEST(Explain, CongestionNotificationsThatRiseEverywhereWithLoadExplainNothing) {
 }
 
 TEST(Explain, AGpuThatWaitsInCollectivesBusyAtLowPowerIsNotGuilty) {
-  Told test;
+  Reported test;
   expect_unexplained(test.after(kGpuBehind, [](MadeUpFleet& fleet) {
     fleet.set(kHost, kGpu, "lockstep_gpu_sm_active", 1);
     fleet.set(kHost, kGpu, "lockstep_gpu_tensor_active", 0.05);
@@ -463,39 +463,40 @@ TEST(Explain, ARowThatWaitsForAResetSinceLongAgoExplainsNothing) {
   fleet.run(180);
   int64_t since = fleet.now();
   fleet.run(30);
-  expect_unexplained(explain(fleet.book, PriorBook(), fleet.question({kGuilty}, kGpuBehind, since)));
+  expect_unexplained(explain(fleet.book, CausePriors(), fleet.question({kGuilty}, kGpuBehind, since)));
 }
 
 // What is missing.
 
 TEST(Explain, WithoutAnyTelemetryItKeepsWhatTheStepsSayAndSaysWhatWouldDecide) {
-  SignalBook empty;
+  SignalStore empty;
   MadeUpFleet names(4);
   Question question = names.question({kGuilty}, kGpuBehind, kBegin);
   question.layer = Layer::kGpu;
   question.cause = Cause::kSlowCompute;
-  Explanation told = explain(empty, PriorBook(), question);
-  EXPECT_FALSE(told.by_signals);
-  EXPECT_EQ(told.cause, Cause::kSlowCompute);
-  EXPECT_TRUE(told.exclusions.empty());
-  EXPECT_FALSE(told.decided_by.empty());
-  EXPECT_FALSE(told.alternatives.empty());
+  Explanation reported = explain(empty, CausePriors(), question);
+  EXPECT_FALSE(reported.by_signals);
+  EXPECT_EQ(reported.cause, Cause::kSlowCompute);
+  EXPECT_TRUE(reported.exclusions.empty());
+  EXPECT_FALSE(reported.decided_by.empty());
+  EXPECT_FALSE(reported.alternatives.empty());
 }
 
 TEST(Explain, MissingThrottleCountersAreNoProofThatThereIsNoThrottling) {
-  Told test;
+  Reported test;
   for (const char* reason : {"thermal", "sw_thermal", "hw_thermal", "power", "hw_power_brake"})
     test.fleet.left_out.insert(format("lockstep_gpu_throttle_seconds_total{reason=%s}", reason));
   test.fleet.left_out.insert("hw.temperature{hw.sensor_location=gpu}");
   test.fleet.left_out.insert("lockstep_gpu_temperature_margin_celsius");
-  Explanation told = test.after(
+  Explanation reported = test.after(
       kGpuBehind, [](MadeUpFleet& fleet) { fleet.set(kHost, kGpu, "lockstep_gpu_clock_hertz{clock=sm}", 1.3e9); });
-  expect_named(told, Layer::kGpu, Cause::kSlowCompute);
-  EXPECT_FALSE(mentions(told.exclusions, "Not throttle-thermal"));
-  bool heat = std::any_of(told.alternatives.begin(), told.alternatives.end(), [](const Alternative& alternative) {
-    return alternative.culprit.starts_with("throttle-thermal") &&
-           alternative.why_lower.find("not told") != std::string::npos;
-  });
+  expect_named(reported, Layer::kGpu, Cause::kSlowCompute);
+  EXPECT_FALSE(mentions(reported.exclusions, "Not throttle-thermal"));
+  bool heat =
+      std::any_of(reported.alternatives.begin(), reported.alternatives.end(), [](const Alternative& alternative) {
+        return alternative.culprit.starts_with("throttle-thermal") &&
+               alternative.why_lower.find("not told") != std::string::npos;
+      });
   EXPECT_TRUE(heat);
 }
 
@@ -504,8 +505,8 @@ TEST(Explain, PeersAloneAreEnoughWhereTheJobHasJustBegun) {
   fleet.set(kHost, kGpu, "lockstep_gpu_clock_hertz{clock=sm}", 1.2e9);
   fleet.set(kHost, kGpu, "lockstep_gpu_throttle_seconds_total{reason=hw_power_brake}", 0.9);
   fleet.run(40);
-  Explanation told = explain(fleet.book, PriorBook(), fleet.question({kGuilty}, kGpuBehind, kBegin));
-  expect_named(told, Layer::kGpu, Cause::kThrottlePower);
+  Explanation reported = explain(fleet.book, CausePriors(), fleet.question({kGuilty}, kGpuBehind, kBegin));
+  expect_named(reported, Layer::kGpu, Cause::kThrottlePower);
 }
 
 TEST(Explain, ItsOwnPastAloneIsEnoughWhereThereAreNoPeers) {
@@ -517,11 +518,11 @@ TEST(Explain, ItsOwnPastAloneIsEnoughWhereThereAreNoPeers) {
   fleet.run(30);
   Question question = fleet.question({3}, kGpuBehind, since);
   question.peers.clear();
-  expect_named(explain(fleet.book, PriorBook(), question), Layer::kGpu, Cause::kThrottleThermal);
+  expect_named(explain(fleet.book, CausePriors(), question), Layer::kGpu, Cause::kThrottleThermal);
 }
 
 TEST(Explain, ContradictingSignalsLowerTheConfidence) {
-  Told plain, torn;
+  Reported plain, torn;
   auto congested = [](MadeUpFleet& fleet) {
     fleet.set(kHost, kGpu, "lockstep_nic_rp_cnp_handled_total{port=1}", 40'000);
   };
@@ -534,27 +535,27 @@ TEST(Explain, ContradictingSignalsLowerTheConfidence) {
   EXPECT_FALSE(unsure.alternatives.empty());
 }
 
-TEST(Explain, TwoCausesAtOnceAreBothTold) {
-  Told test;
-  Explanation told = test.after(kGpuBehind, [](MadeUpFleet& fleet) {
+TEST(Explain, TwoCausesAtOnceAreBothReported) {
+  Reported test;
+  Explanation reported = test.after(kGpuBehind, [](MadeUpFleet& fleet) {
     fleet.set(kHost, kGpu, "lockstep_gpu_clock_hertz{clock=sm}", 1.4e9);
     fleet.set(kHost, kGpu, "lockstep_gpu_throttle_seconds_total{reason=hw_thermal}", 0.6);
     fleet.set(kHost, kGpu, "lockstep_gpu_temperature_margin_celsius", 0);
     fleet.set(kHost, kGpu, "lockstep_gpu_foreign_processes", 2);
     fleet.set(kHost, kGpu, "lockstep_gpu_processes", 3);
   });
-  std::set<Cause> causes(told.also.begin(), told.also.end());
-  causes.insert(told.cause);
+  std::set<Cause> causes(reported.also.begin(), reported.also.end());
+  causes.insert(reported.cause);
   EXPECT_TRUE(causes.contains(Cause::kThrottleThermal));
   EXPECT_TRUE(causes.contains(Cause::kForeignProcess));
 }
 
 // "Wrong, it was X", said so often of verdicts with a cause.
-PriorBook said_wrong(Cause said, Cause was, int times) {
+CausePriors said_wrong(Cause said, Cause was, int times) {
   std::vector<VerdictFeedback> all;
   for (int i = 0; i < times; ++i)
     all.push_back({.verdict_id = format("v%d", i), .right = false, .said = said, .cause = was});
-  return PriorBook::of(all);
+  return CausePriors::of(all);
 }
 
 TEST(Explain, ThreeTimesWrongItWasXPutsXFirstWhereSignalsLeaveBothOpen) {
@@ -564,17 +565,17 @@ TEST(Explain, ThreeTimesWrongItWasXPutsXFirstWhereSignalsLeaveBothOpen) {
     fleet.set(kHost, kGpu, "hw.errors{error.type=uncorrected}", 0.2);
     fleet.set(kHost, kGpu, "hw.errors{error.type=corrected}", 30);
   };
-  Told before;
+  Reported before;
   Explanation untaught = before.after(kGpuBehind, both);
   ASSERT_EQ(untaught.also.size(), 1u) << untaught.cause;
   const Cause first = untaught.cause, second = untaught.also.front();
-  Told taught;
+  Reported taught;
   taught.priors = said_wrong(first, second, 3);
-  Explanation told = taught.after(kGpuBehind, both);
-  EXPECT_EQ(told.cause, second);
-  EXPECT_EQ(told.also, std::vector<Cause>{first});
-  EXPECT_TRUE(told.by_signals);
-  Told taken_back;
+  Explanation reported = taught.after(kGpuBehind, both);
+  EXPECT_EQ(reported.cause, second);
+  EXPECT_EQ(reported.also, std::vector<Cause>{first});
+  EXPECT_TRUE(reported.by_signals);
+  Reported taken_back;
   taken_back.priors = said_wrong(first, second, 0);
   EXPECT_EQ(taken_back.after(kGpuBehind, both).cause, first);
 }
@@ -587,7 +588,7 @@ TEST(Explain, WhatPeopleSayNeverOverrulesAMissingOrAContradictingSignal) {
   // ecc: nothing shows it. slow-compute: the clock shows it, the throttle time speaks against it.
   for (Cause was : {Cause::kEcc, Cause::kSlowCompute, Cause::kThrottlePower, Cause::kForeignProcess}) {
     for (int times : {3, 1000}) {
-      Told taught;
+      Reported taught;
       taught.priors = said_wrong(Cause::kThrottleThermal, was, times);
       EXPECT_EQ(taught.after(kGpuBehind, hot).cause, Cause::kThrottleThermal) << was << " " << times;
     }
@@ -595,7 +596,7 @@ TEST(Explain, WhatPeopleSayNeverOverrulesAMissingOrAContradictingSignal) {
 }
 
 TEST(Explain, AnswersTenSecondsAfterItBegan) {
-  Told test;
+  Reported test;
   expect_named(test.after(
                    kGpuBehind,
                    [](MadeUpFleet& fleet) {
@@ -607,21 +608,21 @@ TEST(Explain, AnswersTenSecondsAfterItBegan) {
 }
 
 TEST(Explain, StillKnowsWhatWasBeforeAfterTenMinutes) {
-  Told test;
-  Explanation told = test.after(
+  Reported test;
+  Explanation reported = test.after(
       kGpuBehind,
       [](MadeUpFleet& fleet) {
         fleet.set(kHost, kGpu, "lockstep_gpu_clock_hertz{clock=sm}", 1.5e9);
         fleet.set(kHost, kGpu, "lockstep_gpu_throttle_seconds_total{reason=hw_thermal}", 0.6);
       },
       400);
-  expect_named(told, Layer::kGpu, Cause::kThrottleThermal);
-  EXPECT_GT(told.chain.front().value, 50);
-  EXPECT_NEAR(told.chain.front().baseline, 0, 0.5);
+  expect_named(reported, Layer::kGpu, Cause::kThrottleThermal);
+  EXPECT_GT(reported.chain.front().value, 50);
+  EXPECT_NEAR(reported.chain.front().baseline, 0, 0.5);
 }
 
 TEST(ExplainFinding, GivesTheFindingItsLayerCauseAndEvidenceAndKeepsTheDetectorsClaims) {
-  Told test;
+  Reported test;
   test.after(kGpuBehind, [](MadeUpFleet& fleet) { fleet.set(kHost, kGpu, "lockstep_gpu_foreign_processes", 1); });
   Finding finding;
   finding.kind = VerdictKind::kSlow;
@@ -647,7 +648,7 @@ TEST(ExplainFinding, GivesTheFindingItsLayerCauseAndEvidenceAndKeepsTheDetectors
 }
 
 TEST(ExplainFinding, LeavesWorkloadAndWrongOperationsAlone) {
-  Told test;
+  Reported test;
   test.after(kGpuBehind, [](MadeUpFleet& fleet) { fleet.set(kHost, kGpu, "lockstep_gpu_foreign_processes", 1); });
   for (auto [layer, cause] :
        {std::pair{Layer::kWorkload, Cause::kSequenceImbalance}, std::pair{Layer::kSoftware, Cause::kOpMismatch}}) {

@@ -4,7 +4,7 @@
 
 namespace lockstep {
 
-std::optional<GpuReading> gpu_reading(const SignalBook& book, std::string_view host, std::string_view gpu_uuid,
+std::optional<GpuReading> gpu_reading(const SignalStore& book, std::string_view host, std::string_view gpu_uuid,
                                       int64_t since_unix_ns, int64_t through_unix_ns) {
   static const SignalIndex kClock = signal_index("sm_clock"), kMax = signal_index("sm_clock_max"),
                            kHeat = signal_index("temperature");

@@ -3,8 +3,8 @@
 // A test asks one thing of one signal: is it higher (lower, ...) than it was before, and than it is at peers that do
 // the same? Its strength is 0 (not at all) to 1 (beyond doubt); where the signal is not told, it is unknown, which
 // neither proves nor excludes. A cause needs one of its required tests; expected ones make it likelier; contradicting
-// ones subtract. Adding a cause is adding a row; adding a signal is a row of signals.cc. Thread rule: Immutable after
-// the first call.
+// ones subtract. Adding a cause is adding a row; adding a signal is a row of signals.cc.
+// Thread rule: Immutable after the first call.
 #pragma once
 
 #include <cstddef>

@@ -17,7 +17,7 @@
 
 #include "base/text.h"
 #include "diagnosis/signals/explain.h"
-#include "diagnosis/signals/signal_book.h"
+#include "diagnosis/signals/signal_store.h"
 
 namespace lockstep::testing {
 
@@ -127,7 +127,7 @@ class MadeUpFleet {
     hosts_ = hosts;
   }
 
-  SignalBook book;
+  SignalStore book;
   bool only_changed = true;
   std::set<std::string> left_out;  // specs that nobody tells
   std::set<int> silent_hosts;
@@ -201,8 +201,8 @@ class MadeUpFleet {
     MetricPoint point;
     double value;
     double sum = 0;
-    double told = NAN;
-    int64_t told_at = 0;
+    double reported = NAN;
+    int64_t reported_at = 0;
   };
 
   template <size_t N>
@@ -240,9 +240,9 @@ class MadeUpFleet {
       }
       if (quantity.quantum > 0) value = std::round(value / quantity.quantum) * quantity.quantum;
       if (silent_hosts.contains(series.host) || left_out.contains(quantity.spec)) continue;
-      if (only_changed && value == series.told && now_ - series.told_at < 120 * kSecond) continue;
-      series.told = value;
-      series.told_at = now_;
+      if (only_changed && value == series.reported && now_ - series.reported_at < 120 * kSecond) continue;
+      series.reported = value;
+      series.reported_at = now_;
       series.point.value = value;
       series.point.time_unix_ns = now_;
       groups[{series.host, series.own_group ? series.gpu : -1}].push_back(series.point);

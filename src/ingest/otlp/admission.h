@@ -1,4 +1,4 @@
-// What a door lets in, record by record. A record is refused, and the rest of its batch kept, if
+// What a receiver lets in, record by record. A record is refused, and the rest of its batch kept, if
 //   - its time is more than kAheadMaxNs ahead of the latest that is credible (future_time; base/clock_witness.h): one
 //     wrong clock must not move "now" for a job;
 //   - it is a train.step, rank.status or comm.init event that cannot be read (bad_train_step, bad_rank_status,

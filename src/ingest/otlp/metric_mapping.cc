@@ -89,12 +89,13 @@ std::string_view key_of(std::string_view key_value) {
 
 }  // namespace
 
-// One request. Thread rule: Confined.
+// One request.
+// Thread rule: Confined.
 class OtlpMetricWalk {
  public:
-  OtlpMetricWalk(MetricMapping& mapping, std::string_view door, int64_t received_unix_ns)
+  OtlpMetricWalk(MetricMapping& mapping, std::string_view receiver, int64_t received_unix_ns)
       : mapping_(mapping),
-        door_(door),
+        receiver_(receiver),
         received_ms_(received_unix_ns / 1'000'000),
         lease_(mapping.memory_, MemoryUse::kDecoding),
         deltas_(mapping.deltas_) {
@@ -156,11 +157,11 @@ class OtlpMetricWalk {
     begin_push();
     while (in.next()) {
       if (in.tag() == tag_of(1, kBytes)) {
-        for (WireReader told = in.message(); told.next();) {
-          if (told.tag() == tag_of(1, kBytes)) {
-            scope = told.bytes();
+        for (WireReader reported = in.message(); reported.next();) {
+          if (reported.tag() == tag_of(1, kBytes)) {
+            scope = reported.bytes();
           } else {
-            told.skip();
+            reported.skip();
           }
         }
       } else if (in.tag() == tag_of(2, kBytes)) {
@@ -350,7 +351,7 @@ class OtlpMetricWalk {
   }
 
   void refuse(const char* reason, uint64_t samples, const std::string& line) {
-    mapping_.intake_.refuse(door_, reason, samples, line);
+    mapping_.intake_.refuse(receiver_, reason, samples, line);
     outcome_.refused += samples;
     if (outcome_.line.empty()) outcome_.line = std::string(reason) + ": " + line;
   }
@@ -387,7 +388,7 @@ class OtlpMetricWalk {
       std::string stream = prefix_;
       stream.append(1, '\0').append(scope);
       Result<PushOutcome> pushed = mapping_.intake_.push(
-          door_, stream, series_, [&](size_t k) { return MetricMapping::labels_of(series_[k].raw_labels); });
+          receiver_, stream, series_, [&](size_t k) { return MetricMapping::labels_of(series_[k].raw_labels); });
       if (!pushed.ok()) {
         problem_ = pushed.error();
         deltas_.take_back();
@@ -410,7 +411,7 @@ class OtlpMetricWalk {
   }
 
   MetricMapping& mapping_;
-  const std::string_view door_;
+  const std::string_view receiver_;
   const int64_t received_ms_;
   MetricMapping::Outcome outcome_;
   std::string problem_;  // the store takes nothing
@@ -428,9 +429,9 @@ class OtlpMetricWalk {
   DeltaSums::Push deltas_;
 };
 
-Result<MetricMapping::Outcome> MetricMapping::push(std::string_view door, std::string_view bytes,
+Result<MetricMapping::Outcome> MetricMapping::push(std::string_view receiver, std::string_view bytes,
                                                    int64_t received_unix_ns) {
-  return OtlpMetricWalk(*this, door, received_unix_ns).run(bytes);
+  return OtlpMetricWalk(*this, receiver, received_unix_ns).run(bytes);
 }
 
 Result<Labels> MetricMapping::labels_of(std::string_view raw) {

@@ -36,7 +36,7 @@ class MetricMapping {
   };
   // bytes: the request in protobuf, decoded well before (otlp::decode() judges it). An error: the store takes nothing,
   // there is no memory, or the bytes are no such request; what was pushed before may be pushed again without harm.
-  Result<Outcome> push(std::string_view door, std::string_view bytes, int64_t received_unix_ns);
+  Result<Outcome> push(std::string_view receiver, std::string_view bytes, int64_t received_unix_ns);
 
   // What raw labels made here stand for.
   static Result<Labels> labels_of(std::string_view raw_labels);

@@ -104,7 +104,7 @@ TEST_F(MetricMappingTest, DeltasAreAddedUpAndARepeatedOneIsNotCountedTwice) {
   EXPECT_EQ(last("requests_total{host=\"n1\"}"), 8);
   EXPECT_EQ(push({delta}).refused, 1u);
   EXPECT_EQ(counters.value("lockstep_ingest_refused_records_total",
-                           "door=\"otlp_http\",signal=\"samples\",reason=\"delta_repeated\""),
+                           "receiver=\"otlp_http\",signal=\"samples\",reason=\"delta_repeated\""),
             1);
   delta.time_unix_ns += kSecond;
   push({delta});

@@ -105,18 +105,19 @@ int64_t OtlpHandler::latest_now(const Batch& batch, int64_t now_ns) {
   return latest_ns;
 }
 
-void OtlpHandler::count_request(std::string_view door, Signal signal, int code) {
+void OtlpHandler::count_request(std::string_view receiver, Signal signal, int code) {
   counters_.add("lockstep_ingest_requests_total",
-                format("door=\"%s\",signal=\"%s\",code=\"%d\"", door.data(), to_text(signal), code));
+                format("receiver=\"%s\",signal=\"%s\",code=\"%d\"", receiver.data(), to_text(signal), code));
 }
 
-void OtlpHandler::count_undecodable(std::string_view door, const char* reason, const std::string& line) {
-  counters_.add("lockstep_ingest_undecodable_requests_total", format("door=\"%s\",reason=\"%s\"", door.data(), reason));
-  log_.warn(reason, format("%s: request refused: %s", door.data(), line.c_str()));
+void OtlpHandler::count_undecodable(std::string_view receiver, const char* reason, const std::string& line) {
+  counters_.add("lockstep_ingest_undecodable_requests_total",
+                format("receiver=\"%s\",reason=\"%s\"", receiver.data(), reason));
+  log_.warn(reason, format("%s: request refused: %s", receiver.data(), line.c_str()));
 }
 
-OtlpHandler::Outcome OtlpHandler::no_memory(std::string_view door) {
-  count_undecodable(door, "memory", kMemorySpent);
+OtlpHandler::Outcome OtlpHandler::no_memory(std::string_view receiver) {
+  count_undecodable(receiver, "memory", kMemorySpent);
   return {AcceptError::kOverloaded, 0, kMemorySpent};
 }
 
@@ -130,7 +131,7 @@ HttpResponse OtlpHandler::handle_http(const ServerRequest& request) {
     answer = text_answer(405, "only POST is answered here");
     answer.headers.emplace_back("allow", "POST");
   }
-  count_request(kOtlpHttpDoor, *signal, answer.status);
+  count_request(kOtlpHttpReceiver, *signal, answer.status);
   return answer;
 }
 
@@ -140,12 +141,12 @@ HttpResponse OtlpHandler::post(Signal signal, const ServerRequest& request) {
     std::string line =
         format("content type \"%.100s\" is not understood: use application/x-protobuf or application/json",
                std::string(request.header("content-type")).c_str());
-    count_undecodable(kOtlpHttpDoor, "content_type", line);
+    count_undecodable(kOtlpHttpReceiver, "content_type", line);
     return text_answer(415, line);
   }
   Result<Encoding> encoding = parse_encoding(lower_case(trim(request.header("content-encoding"))));
   if (!encoding) {
-    count_undecodable(kOtlpHttpDoor, "content_encoding", encoding.error());
+    count_undecodable(kOtlpHttpReceiver, "content_encoding", encoding.error());
     return text_answer(415, encoding.error());
   }
   MemoryLease lease(memory_, MemoryUse::kDecoding);
@@ -154,19 +155,19 @@ HttpResponse OtlpHandler::post(Signal signal, const ServerRequest& request) {
   if (*encoding != Encoding::kIdentity) {
     Result<std::string> decompressed = decompress(*encoding, request.body, body_bytes_max_, &lease);
     if (!decompressed && decompressed.code() == ErrorCode::kTooLarge) {
-      count_undecodable(kOtlpHttpDoor, "too_large", decompressed.error());
+      count_undecodable(kOtlpHttpReceiver, "too_large", decompressed.error());
       return text_answer(413, decompressed.error());
     }
     if (!decompressed && !lease.was_refused()) {
-      count_undecodable(kOtlpHttpDoor, "compression", decompressed.error());
+      count_undecodable(kOtlpHttpReceiver, "compression", decompressed.error());
       return status_answer(*wire_format, 400, kGrpcInvalidArgument, decompressed.error());
     }
     if (decompressed) plain = std::move(*decompressed);
     bytes = plain;
   }
   bool json = *wire_format == Format::kJson;
-  Result<Outcome> outcome = lease.was_refused() ? Result<Outcome>(no_memory(kOtlpHttpDoor))
-                                                : decode_and_ingest(kOtlpHttpDoor, signal, bytes, json, lease);
+  Result<Outcome> outcome = lease.was_refused() ? Result<Outcome>(no_memory(kOtlpHttpReceiver))
+                                                : decode_and_ingest(kOtlpHttpReceiver, signal, bytes, json, lease);
   if (!outcome) return status_answer(*wire_format, 400, kGrpcInvalidArgument, outcome.error());
   if (outcome->error == AcceptError::kNone) {
     return answer_in(*wire_format, 200,
@@ -180,32 +181,32 @@ HttpResponse OtlpHandler::post(Signal signal, const ServerRequest& request) {
   return answer;
 }
 
-GrpcReply OtlpHandler::decompress_grpc(std::string_view encoding, std::string_view data, uint64_t bytes_max) {
+GrpcServerResponse OtlpHandler::decompress_grpc(std::string_view encoding, std::string_view data, uint64_t bytes_max) {
   Result<Encoding> known = parse_encoding(encoding);
   if (!known) return {kGrpcUnimplemented, known.error()};
   auto lease = std::make_shared<MemoryLease>(memory_, MemoryUse::kDecoding);
   Result<std::string> plain = decompress(*known, data, bytes_max, lease.get());
   if (plain) {
-    GrpcReply reply{kGrpcOk, "", std::move(*plain)};
+    GrpcServerResponse reply{kGrpcOk, "", std::move(*plain)};
     reply.memory = std::move(lease);
     return reply;
   }
   if (lease->was_refused())
-    return {kGrpcResourceExhausted, no_memory(kOtlpGrpcDoor).message, "", kOverloadedRetryS * 1000};
+    return {kGrpcResourceExhausted, no_memory(kOtlpGrpcReceiver).message, "", kOverloadedRetryS * 1000};
   bool too_large = plain.code() == ErrorCode::kTooLarge;
-  count_undecodable(kOtlpGrpcDoor, too_large ? "too_large" : "compression", plain.error());
+  count_undecodable(kOtlpGrpcReceiver, too_large ? "too_large" : "compression", plain.error());
   return {too_large ? kGrpcResourceExhausted : kGrpcInvalidArgument, plain.error()};
 }
 
-GrpcReply OtlpHandler::handle_grpc(const std::string& path, const std::string& body) {
+GrpcServerResponse OtlpHandler::handle_grpc(const std::string& path, const std::string& body) {
   std::optional<Signal> signal = signal_of_method(path);
   if (!signal)
     return {kGrpcUnimplemented,
             format("no method %.200s: the Export methods of OTLP's metrics, logs and trace services are here",
                    path.c_str())};
-  GrpcReply reply;
+  GrpcServerResponse reply;
   MemoryLease lease(memory_, MemoryUse::kDecoding);
-  Result<Outcome> outcome = decode_and_ingest(kOtlpGrpcDoor, *signal, body, false, lease);
+  Result<Outcome> outcome = decode_and_ingest(kOtlpGrpcReceiver, *signal, body, false, lease);
   if (!outcome) {
     reply = {kGrpcInvalidArgument, outcome.error()};
   } else {
@@ -221,19 +222,19 @@ GrpcReply OtlpHandler::handle_grpc(const std::string& path, const std::string& b
         break;
     }
   }
-  count_request(kOtlpGrpcDoor, *signal, reply.status);
+  count_request(kOtlpGrpcReceiver, *signal, reply.status);
   return reply;
 }
 
-Result<OtlpHandler::Outcome> OtlpHandler::decode_and_ingest(std::string_view door, Signal signal,
+Result<OtlpHandler::Outcome> OtlpHandler::decode_and_ingest(std::string_view receiver, Signal signal,
                                                             std::string_view bytes, bool json, MemoryLease& lease) {
   auto undecodable = [&](const std::string& error) -> Result<Outcome> {
-    if (lease.was_refused()) return no_memory(door);
-    count_undecodable(door, json ? "json" : "protobuf", error);
+    if (lease.was_refused()) return no_memory(receiver);
+    count_undecodable(receiver, json ? "json" : "protobuf", error);
     return Error{error};
   };
   auto count_bytes = [&] {
-    counters_.add("lockstep_ingest_bytes_total", format("door=\"%s\"", door.data()),
+    counters_.add("lockstep_ingest_bytes_total", format("receiver=\"%s\"", receiver.data()),
                   static_cast<int64_t>(bytes.size()));
   };
   const std::string_view protobuf = json ? std::string_view() : bytes;
@@ -254,7 +255,7 @@ Result<OtlpHandler::Outcome> OtlpHandler::decode_and_ingest(std::string_view doo
         latest_now(sources.size() == 1 ? *sources[0]->resource : Attributes(), nearest.unix_ns, now_ns);
     const AdmissionReport admission = admit(spans->columns, spans->latest_unix_ns, latest_ns);
     return ingest(
-        door, signal, admission, protobuf, [&] { return otlp::encode(spans::to_batch(spans->columns)); },
+        receiver, signal, admission, protobuf, [&] { return otlp::encode(spans::to_batch(spans->columns)); },
         [&](std::string_view kept) { return sink_.accept_spans(std::move(spans->columns), kept, now_ns); });
   }
   Result<Batch> batch = json ? otlp::decode_json(signal, bytes, &lease) : otlp::decode(signal, bytes, &lease);
@@ -262,17 +263,17 @@ Result<OtlpHandler::Outcome> OtlpHandler::decode_and_ingest(std::string_view doo
   count_bytes();
   const AdmissionReport admission = admit(*batch, latest_now(*batch, now_ns));
   return ingest(
-      door, signal, admission, protobuf, [&] { return otlp::encode(*batch); },
+      receiver, signal, admission, protobuf, [&] { return otlp::encode(*batch); },
       [&](std::string_view kept) {
         return signal == Signal::kSpans ? sink_.accept_spans(to_columns(*batch).columns, kept, now_ns)
                                         : sink_.accept(signal, std::move(*batch), kept, now_ns);
       });
 }
 
-OtlpHandler::Outcome OtlpHandler::ingest(std::string_view door, Signal signal, const AdmissionReport& admission,
+OtlpHandler::Outcome OtlpHandler::ingest(std::string_view receiver, Signal signal, const AdmissionReport& admission,
                                          std::string_view bytes, const std::function<std::string()>& encode,
                                          const std::function<AcceptResult(std::string_view bytes)>& accept) {
-  std::string labels = format("door=\"%s\",signal=\"%s\"", door.data(), to_text(signal));
+  std::string labels = format("receiver=\"%s\",signal=\"%s\"", receiver.data(), to_text(signal));
   auto count_refused = [&](const std::string& reason, int64_t count) {
     counters_.add("lockstep_ingest_refused_records_total", format("%s,reason=\"%s\"", labels.c_str(), reason.c_str()),
                   count);
@@ -280,7 +281,7 @@ OtlpHandler::Outcome OtlpHandler::ingest(std::string_view door, Signal signal, c
   counters_.add("lockstep_ingest_received_records_total", labels, admission.received);
   for (const auto& [reason, count] : admission.refused_by_reason) count_refused(reason, count);
   if (admission.refused > 0)
-    log_.warn(admission.first_reason, format("%s %s: %s", door.data(), to_text(signal), admission.message.c_str()));
+    log_.warn(admission.first_reason, format("%s %s: %s", receiver.data(), to_text(signal), admission.message.c_str()));
   Outcome outcome{AcceptError::kNone, admission.refused, admission.message};
   int64_t kept = admission.received - admission.refused;
   if (kept == 0) return outcome;  // nothing to keep, nothing to make durable
@@ -300,7 +301,7 @@ OtlpHandler::Outcome OtlpHandler::ingest(std::string_view door, Signal signal, c
                               ? (overloaded ? "overloaded, try again" : "unavailable, try again later")
                               : accepted.message;
     log_.warn(overloaded ? "overloaded" : "unavailable",
-              format("%s %s: batch of %lld refused: %s", door.data(), to_text(signal), static_cast<long long>(kept),
+              format("%s %s: batch of %lld refused: %s", receiver.data(), to_text(signal), static_cast<long long>(kept),
                      message.c_str()));
     return {accepted.error, 0, std::move(message)};
   }
@@ -308,7 +309,7 @@ OtlpHandler::Outcome OtlpHandler::ingest(std::string_view door, Signal signal, c
   if (rejected > 0) {
     count_refused("store", rejected);
     log_.warn("store",
-              format("%s %s: %s; kept %lld, refused %lld", door.data(), to_text(signal), accepted.message.c_str(),
+              format("%s %s: %s; kept %lld, refused %lld", receiver.data(), to_text(signal), accepted.message.c_str(),
                      static_cast<long long>(kept - rejected), static_cast<long long>(rejected)));
     outcome.refused += rejected;
     outcome.message += (outcome.message.empty() ? "" : "; ") + accepted.message;

@@ -1,5 +1,5 @@
-// An OTLP request to its answer: check, decode, admit, hand to the sink, acknowledge. No sockets in here; otlp_doors.h
-// puts it behind them.
+// An OTLP request to its answer: check, decode, admit, hand to the sink, acknowledge. No sockets in here;
+// otlp_receivers.h puts it behind them.
 //
 // On error (HTTP): 404 path, 405 method (Allow), 415 content type or encoding, 413 too large when decompressed, 400
 // malformed,
@@ -8,8 +8,8 @@
 // On error (gRPC): UNIMPLEMENTED method, INVALID_ARGUMENT malformed, RESOURCE_EXHAUSTED too large when decompressed, or
 //   overloaded (then with RetryInfo), UNAVAILABLE.
 // Refused records: partial success with one line; the rest of the batch is kept.
-// Counts: received = passed + refused[reason] + dropped[reason], per door and signal. A request that cannot be decoded
-// is
+// Counts: received = passed + refused[reason] + dropped[reason], per receiver and signal. A request that cannot be
+// decoded is
 //   counted apart: nobody knows how many records it had.
 // Thread rule: Thread-safe.
 #pragma once
@@ -31,8 +31,8 @@
 
 namespace lockstep {
 
-inline constexpr std::string_view kOtlpHttpDoor = "otlp_http";
-inline constexpr std::string_view kOtlpGrpcDoor = "otlp_grpc";
+inline constexpr std::string_view kOtlpHttpReceiver = "otlp_http";
+inline constexpr std::string_view kOtlpGrpcReceiver = "otlp_grpc";
 
 class OtlpHandler {
  public:
@@ -43,9 +43,9 @@ class OtlpHandler {
               ClockWitness* witness = nullptr, MemoryBudget* memory = nullptr);
 
   HttpResponse handle_http(const ServerRequest& request);
-  GrpcReply handle_grpc(const std::string& path, const std::string& body);
+  GrpcServerResponse handle_grpc(const std::string& path, const std::string& body);
   // The message encodings of gRPC (gzip, zstd).
-  GrpcReply decompress_grpc(std::string_view encoding, std::string_view data, uint64_t bytes_max);
+  GrpcServerResponse decompress_grpc(std::string_view encoding, std::string_view data, uint64_t bytes_max);
 
  private:
   struct Outcome {
@@ -55,19 +55,19 @@ class OtlpHandler {
   };
   HttpResponse post(Signal signal, const ServerRequest& request);
   // bytes: the request in protobuf, or the whole of it in JSON.
-  Result<Outcome> decode_and_ingest(std::string_view door, Signal signal, std::string_view bytes, bool json,
+  Result<Outcome> decode_and_ingest(std::string_view receiver, Signal signal, std::string_view bytes, bool json,
                                     MemoryLease& lease);
-  Outcome no_memory(std::string_view door);
+  Outcome no_memory(std::string_view receiver);
   // An admitted batch: `encode` gives it in protobuf where `bytes` is empty or holds more than was admitted, `accept`
   // hands it to the sink with those bytes.
-  Outcome ingest(std::string_view door, Signal signal, const AdmissionReport& admission, std::string_view bytes,
+  Outcome ingest(std::string_view receiver, Signal signal, const AdmissionReport& admission, std::string_view bytes,
                  const std::function<std::string()>& encode,
                  const std::function<AcceptResult(std::string_view bytes)>& accept);
   // The latest time that is credible, now that this sender has been heard.
   int64_t latest_now(const Attributes& resource, int64_t sent_unix_ns, int64_t now_ns);
   int64_t latest_now(const Batch& batch, int64_t now_ns);
-  void count_request(std::string_view door, Signal signal, int code);
-  void count_undecodable(std::string_view door, const char* reason, const std::string& line);
+  void count_request(std::string_view receiver, Signal signal, int code);
+  void count_undecodable(std::string_view receiver, const char* reason, const std::string& line);
 
   IngestSink& sink_;
   const Clock& clock_;

@@ -1,4 +1,4 @@
-// What the OTLP doors make of clocks that are off: the server's, or a sender's.
+// What the OTLP receivers make of clocks that are off: the server's, or a sender's.
 #include <gtest/gtest.h>
 
 #include <optional>
@@ -78,7 +78,7 @@ TEST_F(SenderClocks, AServerThatIsBehindTakesWhatItsSendersAgreeOn) {
     EXPECT_EQ(send(signal, "host-3", kTrue), 1u);  // three are believed
   }
   EXPECT_EQ(counters_.value("lockstep_ingest_refused_records_total",
-                            "door=\"otlp_http\",signal=\"logs\",reason=\"future_time\""),
+                            "receiver=\"otlp_http\",signal=\"logs\",reason=\"future_time\""),
             2);
 }
 

@@ -1,6 +1,6 @@
 // Where an admitted batch goes: the durable log and the stores behind it.
 //
-// Thread rule: Thread-safe; the doors call accept() from many threads at once.
+// Thread rule: Thread-safe; the receivers call accept() from many threads at once.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +31,7 @@ class IngestSink {
   // when the call returns. On an error nothing of the batch has been taken.
   virtual AcceptResult accept(Signal signal, Batch batch, std::string_view otlp_protobuf_bytes,
                               int64_t received_unix_ns) = 0;
-  // Spans come as columns, from every door.
+  // Spans come as columns, from every receiver.
   virtual AcceptResult accept_spans(spans::SpanColumns columns, std::string_view otlp_protobuf_bytes,
                                     int64_t received_unix_ns) {
     return accept(Signal::kSpans, spans::to_batch(columns), otlp_protobuf_bytes, received_unix_ns);

@@ -27,7 +27,7 @@ constexpr size_t kSpanBytes = 320;
 constexpr size_t kAttributeBytes = 32;
 
 // Agents send the same resources again and again: what was read of one is kept, by its bytes, for each thread of a
-// door.
+// receiver.
 class KnownSources {
  public:
   const std::shared_ptr<const spans::SpanSource>* find(std::string_view resource, std::string_view scope) {

@@ -1,7 +1,8 @@
-// OTLP trace requests straight into columns: the doors' fast way, and how the durable log is read back.
+// OTLP trace requests straight into columns: the receivers' fast way, and how the durable log is read back.
 //
-// Gives the same spans as otlp::decode() for every request, and fails with the same line.
-// Budget: 2 M collective spans per core-second with storing (bench/traces). Thread rule: Thread-safe (no state).
+// Gives the same spans as otlp::decode() for every request, and fails with the same line. Budget: 2 M collective spans
+// per core-second with storing (bench/traces).
+// Thread rule: Thread-safe (no state).
 #pragma once
 
 #include <string_view>

@@ -1,5 +1,5 @@
-// A real Prometheus that scrapes itself and writes to our door. Debian's speaks 1.0; LOCKSTEP_PROMETHEUS may name one
-// that speaks 2.0.
+// A real Prometheus that scrapes itself and writes to our receiver. Debian's speaks 1.0; LOCKSTEP_PROMETHEUS may name
+// one that speaks 2.0.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -10,7 +10,7 @@
 
 #include "base/process.h"
 #include "ingest/counters_table.h"
-#include "ingest/prometheus/remote_write_door.h"
+#include "ingest/prometheus/remote_write_receiver.h"
 #include "ingest/testing/recording_metric_writer.h"
 #include "testing/eventually.h"
 #include "testing/temporary_folder.h"
@@ -23,13 +23,13 @@ void write_from(const std::string& program, bool is_2) {
   Counters counters(kServerCounters);
   testing::RecordingMetricWriter writer;
   MetricIntake intake(writer, clock, counters);
-  RemoteWriteDoor door(intake, clock, counters);
+  RemoteWriteReceiver receiver(intake, clock, counters);
   std::mutex mutex;
   std::string types;  // content types seen
   Result<std::unique_ptr<HttpServer>> server = HttpServer::start(
       {.address = {"127.0.0.1", 0}, .name = "http"},
       [&](const ServerRequest& request) {
-        HttpResponse answer = door.handle(request);
+        HttpResponse answer = receiver.handle(request);
         std::lock_guard lock(mutex);
         types = request.header("content-type");
         EXPECT_EQ(answer.status, 204) << answer.body;

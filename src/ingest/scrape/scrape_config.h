@@ -45,7 +45,8 @@ struct ScrapeAccess {
   std::string username, username_file;  // given: the header is "Basic ..."
   TlsOptions tls;
 
-  // Adds the header, where there is one to send. On error: one line that names a file.
+  // Adds the header, where there is one to send.
+  // On error: one line that names a file.
   Result<void> authorize(HttpRequest& request) const;
 };
 

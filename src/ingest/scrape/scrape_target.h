@@ -31,7 +31,8 @@ struct ScrapeTarget {
 
 // Sorted and checked as those of a series (model/series_labels.h), without a metric's name.
 Result<Labels> canonical_target_labels(Labels labels);
-// An address of a list with its group's labels, through the job's relabel_configs. On error: one line that names it.
+// An address of a list with its group's labels, through the job's relabel_configs.
+// On error: one line that names it.
 Result<ScrapeTarget> resolve_target(const ScrapeJob& job, const std::string& address, const Labels& group);
 
 }  // namespace lockstep

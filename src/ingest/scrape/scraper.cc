@@ -108,7 +108,7 @@ class ScraperThreads final : public Scraper {
       stopping_ = true;
     }
     const uint64_t one = 1;
-    [[maybe_unused]] const ssize_t told = ::write(stop_event_.get(), &one, sizeof one);
+    [[maybe_unused]] const ssize_t reported = ::write(stop_event_.get(), &one, sizeof one);
     changed_.notify_all();
     scheduler_.join();
     for (std::thread& worker : workers_) worker.join();
@@ -220,7 +220,7 @@ class ScraperThreads final : public Scraper {
       target->prefix = exposition::target_prefix(target->what.labels, job.honor_labels);
       std::string where = target->what.address + '\0' + target->prefix;
       if (target->what.path != job.path) where += '\0' + target->what.path;
-      target->stream = std::string(kScrapeDoor) + '\0' + where;
+      target->stream = std::string(kScrapeReceiver) + '\0' + where;
       const int64_t interval_ns = target->what.interval_ns;
       const std::string key =
           format("%s\n%s\n%lld\n%lld\n%llx\n", job.name.c_str(), target->what.scheme.c_str(),
@@ -382,7 +382,7 @@ class ScraperThreads final : public Scraper {
       ours.push_back(one);
     }
     if (!ours.empty()) {
-      (void)intake_.push(kScrapeDoor, target.stream, ours, [&](size_t k) { return labels_of(ours[k].raw_labels); });
+      (void)intake_.push(kScrapeReceiver, target.stream, ours, [&](size_t k) { return labels_of(ours[k].raw_labels); });
       for (const exposition::Metadata& one : target.walk.metadata()) {
         intake_.metadata(one.name, one.type, one.help, one.unit);
       }
@@ -473,7 +473,7 @@ class ScraperThreads final : public Scraper {
       series[k].times_ms = {&now_ms, 1};
       series[k].values = {&values[k], 1};
     }
-    (void)intake_.push(kScrapeDoor, target.stream + part, series, [&](size_t k) { return labels_of(raws[k]); });
+    (void)intake_.push(kScrapeReceiver, target.stream + part, series, [&](size_t k) { return labels_of(raws[k]); });
   }
 
   bool stop_asked() {

@@ -26,7 +26,7 @@
 
 namespace lockstep {
 
-inline constexpr std::string_view kScrapeDoor = "scrape";
+inline constexpr std::string_view kScrapeReceiver = "scrape";
 
 class Scraper {
  public:

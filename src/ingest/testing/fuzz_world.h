@@ -1,5 +1,5 @@
-// What fuzzers of the metrics doors share: a writer that takes everything and stops at a series that breaks a promise
-// to the store.
+// What fuzzers of the metrics receivers share: a writer that takes everything and stops at a series that breaks a
+// promise to the store.
 //
 // Thread rule: Confined.
 #pragma once

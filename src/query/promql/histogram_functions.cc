@@ -154,13 +154,13 @@ class QuantilesAndFractions {
     group_rows();
     out_.steps = block_.steps;
     out_ids_ = LabelSetIds(classics_.size());
-    spoilt_.resize(classics_.size());
+    corrupt_.resize(classics_.size());
     const size_t rounds = many_ ? scalars_.size() : 1;
     for (size_t round = 0; round < rounds; ++round) {
       quantile_label_ = many_ ? labels_.intern(string_argument(expr_, 1)) : 0;
       for (size_t s = 0; s < block_.steps; ++s) {
         const double q = is_fraction_ ? 0 : scalars_[round][s];
-        std::fill(spoilt_.begin(), spoilt_.end(), 0);
+        std::fill(corrupt_.begin(), corrupt_.end(), 0);
         add_natives(s, q);
         add_classics(s, q);
       }
@@ -238,10 +238,10 @@ class QuantilesAndFractions {
     std::string digits(le);
     if (!digits.empty() && (digits[0] == '+' || digits[0] == '-')) digits.erase(0, 1);
     if (!parse_number(digits, &bound)) {
-      evaluator_.annotate(
-          true,
-          "PromQL warning: bucket label \"le\" is missing or has a malformed value of " + in_quotes(le) + for_name(labels),
-          argument_);
+      evaluator_.annotate(true,
+                          "PromQL warning: bucket label \"le\" is missing or has a malformed value of " +
+                              in_quotes(le) + for_name(labels),
+                          argument_);
       return std::nullopt;
     }
     return le.starts_with('-') ? -bound : bound;
@@ -260,7 +260,7 @@ class QuantilesAndFractions {
         evaluator_.annotate(true,
                             "PromQL warning: vector contains a mix of classic and native histograms" + for_name(labels),
                             argument_);
-        spoilt_[native_ids_[i]] = 1;
+        corrupt_[native_ids_[i]] = 1;
         continue;
       }
       const double value = is_fraction_ ? native_fraction(*h, s, labels) : native_quantile(*h, q, labels);
@@ -293,7 +293,7 @@ class QuantilesAndFractions {
 
   void add_classics(size_t s, double q) {
     for (size_t c = 0; c < classics_.size(); ++c) {
-      if (spoilt_[c]) continue;
+      if (corrupt_[c]) continue;
       buckets_.clear();
       for (const auto& [bound, row] : classics_[c].buckets) {
         const double value = block_.row(row)[s];
@@ -360,7 +360,7 @@ class QuantilesAndFractions {
   std::vector<const Expr*> scalar_at_;
   std::vector<Classic> classics_;
   std::vector<uint32_t> native_ids_;    // per row: which of classics_ has its labels
-  std::vector<uint8_t> spoilt_;         // per classic, at a step: mixed with a native histogram
+  std::vector<uint8_t> corrupt_;        // per classic, at a step: mixed with a native histogram
   std::vector<ClassicBucket> buckets_;  // of one classic at a step
   uint32_t quantile_label_ = 0;
   std::map<std::string, Forced> forced_;  // by for_name()

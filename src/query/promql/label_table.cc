@@ -11,7 +11,7 @@ namespace lockstep::promql {
 namespace {
 
 constexpr size_t kChunk = 16 * 1024;
-constexpr size_t kTold = 4096;  // texts are charged in pieces of this size
+constexpr size_t kReported = 4096;  // texts are charged in pieces of this size
 
 uint64_t xxh64(std::string_view data) {
   constexpr uint64_t k1 = 0x9E3779B185EBCA87, k2 = 0xC2B2AE3D27D4EB4F, k3 = 0x165667B19E3779F9, k4 = 0x85EBCA77C2B2AE63,
@@ -87,7 +87,7 @@ uint32_t LabelTable::intern(std::string_view text, bool copy) {
   }
   const auto id = static_cast<uint32_t>(texts_.size());
   unsaid_ += 32 + (copy ? text.size() + sizeof(std::string) : 0);
-  if (unsaid_ >= kTold) take(std::exchange(unsaid_, 0));
+  if (unsaid_ >= kReported) take(std::exchange(unsaid_, 0));
   if (copy) {
     store_.emplace_back(text);
     text = store_.back();

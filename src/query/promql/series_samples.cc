@@ -41,9 +41,9 @@ void find_resets(SampleColumns& columns) {
     if (!histogram || is_stale(histogram->sum)) continue;
     const HistogramPtr original = histogram;
     if (before != nullptr && histogram->reset == CounterReset::kUnknown) {
-      auto told = std::make_shared<NativeHistogram>(*histogram);
-      told->reset = was_reset(*histogram, *before) ? CounterReset::kYes : CounterReset::kNo;
-      histogram = std::move(told);
+      auto reported = std::make_shared<NativeHistogram>(*histogram);
+      reported->reset = was_reset(*histogram, *before) ? CounterReset::kYes : CounterReset::kNo;
+      histogram = std::move(reported);
     }
     kept = original;
     before = kept.get();

@@ -108,10 +108,10 @@ std::vector<CommGroup> Fleet::comm_groups(int32_t rank) const {
     const Role role = role_at(i);
     if (!has(role)) continue;
     const Group group = shape_.group(role, rank);
-    if (group.size > kToldByAllMax && rank != group.first) continue;
-    CommGroup& told = groups.emplace_back();
-    told.name = role == Role::kDp && shape_.cp > 1 ? "dp_cp" : sim::to_text(role);
-    for (int32_t member = 0; member < group.size; ++member) told.ranks.push_back(group.member(member));
+    if (group.size > kReportedByAllMax && rank != group.first) continue;
+    CommGroup& reported = groups.emplace_back();
+    reported.name = role == Role::kDp && shape_.cp > 1 ? "dp_cp" : sim::to_text(role);
+    for (int32_t member = 0; member < group.size; ++member) reported.ranks.push_back(group.member(member));
   }
   return groups;
 }

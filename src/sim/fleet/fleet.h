@@ -91,10 +91,10 @@ class Fleet {
   const JobShape& shape() const { return shape_; }
   Identity identity(int32_t rank) const;
   std::vector<CommInit> comm_inits(int32_t rank) const;
-  // As a training framework would tell them. A group of more than kToldByAllMax ranks is told by its first member
+  // As a training framework would tell them. A group of more than kReportedByAllMax ranks is told by its first member
   // alone.
   std::vector<CommGroup> comm_groups(int32_t rank) const;
-  static constexpr int32_t kToldByAllMax = 128;
+  static constexpr int32_t kReportedByAllMax = 128;
   // A clear line where this job cannot have this fault (no such rank; nothing goes to another host).
   Result<void> check(const Fault& fault) const;
 

@@ -44,12 +44,12 @@ std::vector<Judge::Sighting> Judge::saw(const std::string& job, const std::vecto
   std::vector<Sighting> news;
   for (const ReadVerdict& verdict : verdicts) {
     const std::string ranks = human_ranks({verdict.ranks.begin(), verdict.ranks.end()});
-    std::string& told = state_of_[job + "/" + verdict.id];
+    std::string& reported = state_of_[job + "/" + verdict.id];
     const std::string tell =
         format("%s %s %s %s", to_text(verdict.state), to_text(verdict.kind), to_text(verdict.layer), ranks.c_str());
-    if (told == tell) continue;
-    const bool first_heard = told.empty();
-    told = tell;
+    if (reported == tell) continue;
+    const bool first_heard = reported.empty();
+    reported = tell;
     size_t found = kNone;
     for (size_t i = trials_.size(); i-- > 0 && found == kNone;) {
       if (trials_[i].job == job && names(verdict, trials_[i].fault)) found = i;

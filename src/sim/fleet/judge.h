@@ -4,7 +4,8 @@
 // A verdict is right when it names a fault that was injected before: same job, kind, rank and layer (slow-gpu: gpu;
 // slow-input: input; slow-link: link or nic; missing-rank: a hang, whatever the layer). Every other verdict that was
 // ever open is a mistake, and so is a fault that no confirmed verdict names. While a verdict is only suspected its
-// layer may still be "unknown": not to know yet is no mistake. Thread rule: Confined.
+// layer may still be "unknown": not to know yet is no mistake.
+// Thread rule: Confined.
 #pragma once
 
 #include <cstdint>

@@ -2,7 +2,8 @@
 // while the server says 429 or 503 or is not there.
 //
 // Counts:   every request ends as sent or failed; every record as accepted, rejected (the server's partial success) or
-// failed. Thread rule: Confined, but totals() may be read from anywhere.
+// failed.
+// Thread rule: Confined, but totals() may be read from anywhere.
 #pragma once
 
 #include <cstdint>

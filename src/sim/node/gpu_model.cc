@@ -158,8 +158,8 @@ void GpuModel::advance_errors(const Moment& moment, bool held, const GpuEffects&
   const double seconds = moment.seconds;
   corrected_ += noise_.count((drip_per_s_ + effects.corrected_per_s) * seconds);
   sram_corrected_ += noise_.count(seconds / 80000);
-  if (effects.uncorrected > 0 && !uncorrected_told_) uncorrected_ += effects.uncorrected;
-  uncorrected_told_ |= effects.uncorrected > 0;
+  if (effects.uncorrected > 0 && !uncorrected_reported_) uncorrected_ += effects.uncorrected;
+  uncorrected_reported_ |= effects.uncorrected > 0;
   if (effects.remap_pending && !remap_pending_) {
     (effects.uncorrected > 0 ? remapped_uncorrectable_ : remapped_correctable_) += 1;
   }

@@ -61,7 +61,7 @@ class GpuModel {
   double utilization_ = 0, memory_controller_ = 0, used_bytes_ = 0;
   double watts_ = 0, instant_watts_ = 0, limit_ = 700, celsius_ = 40, memory_celsius_ = 45, hertz_ = 0;
   int32_t lanes_ = 16, generation_ = 5, recovery_action_ = 0, links_down_ = 0, link_bad_ = -1;
-  bool link_is_down_ = false, remap_pending_ = false, remap_failure_ = false, uncorrected_told_ = false;
+  bool link_is_down_ = false, remap_pending_ = false, remap_failure_ = false, uncorrected_reported_ = false;
   double transmit_rate_ = 0, receive_rate_ = 0, link_rate_ = 0;
   // Since the driver was loaded, or in the life of the GPU.
   double energy_ = 0, power_s_ = 0, thermal_s_ = 0, sw_thermal_s_ = 0, hw_thermal_s_ = 0, brake_s_ = 0, low_s_ = 0;

@@ -56,7 +56,7 @@ void sort_for_sending(NodeLayout& layout) {
 }
 
 NodeSeriesTable::NodeSeriesTable(std::shared_ptr<const NodeLayout> layout)
-    : layout_(std::move(layout)), told_(layout_->series.size()) {}
+    : layout_(std::move(layout)), reported_(layout_->series.size()) {}
 
 std::vector<double>& NodeSeriesTable::values() {
   thread_local std::vector<double> lent;
@@ -79,34 +79,34 @@ void NodeSeriesTable::set_further(const MetricDescriptor& metric, int32_t gpu, A
 }
 
 void NodeSeriesTable::forget(int32_t gpu) {
-  for (size_t i = 0; i < told_.size(); ++i) {
-    if (layout_->series[i].gpu == gpu) told_[i] = Told{};
+  for (size_t i = 0; i < reported_.size(); ++i) {
+    if (layout_->series[i].gpu == gpu) reported_[i] = Reported{};
   }
   for (Further& each : further_) {
-    if (each.shape.gpu == gpu) each.told = Told{};
+    if (each.shape.gpu == gpu) each.reported = Reported{};
   }
 }
 
 void NodeSeriesTable::end(Own own, int32_t gpu, Attributes old_attributes) {
-  for (size_t i = 0; i < told_.size(); ++i) {
+  for (size_t i = 0; i < reported_.size(); ++i) {
     const SeriesShape& shape = layout_->series[i];
-    if (shape.own != own || shape.gpu != gpu || told_[i].at == kNever) continue;
+    if (shape.own != own || shape.gpu != gpu || reported_[i].at == kNever) continue;
     Attributes attributes = shape.attributes;
     attributes.insert(attributes.end(), old_attributes.begin(), old_attributes.end());
-    ended_.push_back({&shape, std::move(attributes), told_[i].since});
-    told_[i] = Told{};
+    ended_.push_back({&shape, std::move(attributes), reported_[i].since});
+    reported_[i] = Reported{};
   }
 }
 
-bool NodeSeriesTable::due(const MetricDescriptor& metric, double& value, Moment now, Told& told) const {
-  told.read = now;
+bool NodeSeriesTable::due(const MetricDescriptor& metric, double& value, Moment now, Reported& reported) const {
+  reported.read = now;
   if (metric.quantum > 0) value = std::round(value / metric.quantum) * metric.quantum;
-  const bool first = told.at == kNever;
-  if (!first && value == told.value && now - told.at < kRefresh) return false;
-  if (first) told.since = now;
-  told.value = value;
+  const bool first = reported.at == kNever;
+  if (!first && value == reported.value && now - reported.at < kRefresh) return false;
+  if (first) reported.since = now;
+  reported.value = value;
   // Agents were not started in the same moment: the two minutes of what never changes end at different times.
-  told.at = first ? now - stagger_ : now;
+  reported.at = first ? now - stagger_ : now;
   return true;
 }
 
@@ -142,26 +142,26 @@ void NodeSeriesTable::take(std::span<const double> values, int64_t at_unix_ns, b
 
   for (uint32_t index : layout_->order) {
     const SeriesShape& shape = layout_->series[index];
-    Told& told = told_[index];
+    Reported& reported = reported_[index];
     double value = values[index];
-    if (shape.pace == Pace::kSlow && !slow && told.at != kNever) continue;
+    if (shape.pace == Pace::kSlow && !slow && reported.at != kNever) continue;
     if (std::isnan(value)) {
-      if (told.at == kNever || (!is_info(*shape.metric) && now - told.read <= kEndedAfter)) continue;
+      if (reported.at == kNever || (!is_info(*shape.metric) && now - reported.read <= kEndedAfter)) continue;
       Attributes attributes = shape.attributes;
       labels.add_own(shape, attributes);
-      end_point(shape, attributes, told.since);
-      told = Told{};
+      end_point(shape, attributes, reported.since);
+      reported = Reported{};
       continue;
     }
-    if (!due(*shape.metric, value, now, told)) continue;
-    add(shape.gpu, point_of(*shape.metric, shape.attributes, at_unix_ns, unix_ns(told.since), value));
+    if (!due(*shape.metric, value, now, reported)) continue;
+    add(shape.gpu, point_of(*shape.metric, shape.attributes, at_unix_ns, unix_ns(reported.since), value));
     if (shape.own != Own::kNothing) labels.add_own(shape, group->points.back().attributes);
   }
   for (Further& each : further_) {
     double value = each.value;
-    if (!due(*each.shape.metric, value, now, each.told)) continue;
+    if (!due(*each.shape.metric, value, now, each.reported)) continue;
     add(each.shape.gpu,
-        point_of(*each.shape.metric, each.shape.attributes, at_unix_ns, unix_ns(each.told.since), value));
+        point_of(*each.shape.metric, each.shape.attributes, at_unix_ns, unix_ns(each.reported.since), value));
   }
 }
 

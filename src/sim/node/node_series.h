@@ -108,7 +108,7 @@ class NodeSeriesTable {
  private:
   // Moments are hundredths of a second since the first take(): they reach 248 days.
   using Moment = int32_t;
-  struct Told {
+  struct Reported {
     double value = 0;
     Moment at = kNever;
     Moment read = 0;
@@ -117,7 +117,7 @@ class NodeSeriesTable {
   struct Further {
     SeriesShape shape;
     double value = 0;
-    Told told;
+    Reported reported;
   };
   struct Ended {
     const SeriesShape* shape;
@@ -125,11 +125,11 @@ class NodeSeriesTable {
     Moment since;
   };
   static constexpr Moment kNever = std::numeric_limits<Moment>::min();
-  bool due(const MetricDescriptor& metric, double& value, Moment now, Told& told) const;
+  bool due(const MetricDescriptor& metric, double& value, Moment now, Reported& reported) const;
   int64_t unix_ns(Moment moment) const;
 
   std::shared_ptr<const NodeLayout> layout_;
-  std::vector<Told> told_;
+  std::vector<Reported> reported_;
   std::vector<Further> further_;
   std::vector<Ended> ended_;
   int64_t first_ns_ = 0;

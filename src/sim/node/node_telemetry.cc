@@ -16,7 +16,7 @@
 #include "sim/node/noise.h"
 #include "sources/gpu/gpu_own_metrics.h"
 #include "sources/kernel/kernel_metrics.h"
-#include "sources/ownership/who_metrics.h"
+#include "sources/ownership/gpu_ownership_metrics.h"
 
 namespace lockstep::sim {
 namespace {
@@ -27,7 +27,7 @@ using enum Part;
 constexpr int64_t kSecond = 1'000'000'000;
 constexpr double kDay = 86'400;
 constexpr int64_t kSlowNs = 10 * kSecond;
-constexpr int64_t kForeignToldAfterNs = 10 * kSecond;  // as the agent waits
+constexpr int64_t kForeignReportedAfterNs = 10 * kSecond;  // as the agent waits
 constexpr int64_t kLastXidNs = 300 * kSecond;
 constexpr int64_t kFlapEveryNs = 15 * kSecond;  // while a flapping link is never said to rest
 constexpr int64_t kFlapRestNs = 3 * kSecond;
@@ -80,8 +80,8 @@ class NodeTelemetry::Impl : public NodeLabels {
     NicModel nic;
     RankModel rank;
     std::string uuid;
-    Identity told_as;  // of lockstep_job_gpu_info
-    Identity held_by;  // now; empty job: nobody
+    Identity reported_as;  // of lockstep_job_gpu_info
+    Identity held_by;      // now; empty job: nobody
     bool gone = false;
     int64_t gone_attempt = 0;
     int32_t xid_last = 0;
@@ -97,7 +97,7 @@ class NodeTelemetry::Impl : public NodeLabels {
   struct Known {
     const ScenarioFault* fault = nullptr;
     int32_t gpu = -1;
-    bool active = false, seen = false, told = false, told_late = false;
+    bool active = false, seen = false, reported = false, reported_late = false;
     int64_t since_ns = 0;
   };
 
@@ -195,7 +195,7 @@ void NodeTelemetry::Impl::put(NodeReadout& out) const {
   out.put(own_metric(GpuOwnMetric::kReaderUp), {}, kFast, kRest, 1);
   out.put(own_metric(GpuOwnMetric::kReaderHungSeconds), {}, kFast, kRest, 0);
   out.put(own_metric(GpuOwnMetric::kReaderStarts), {}, kFast, kRest, 1);
-  out.put(descriptor_of(WhoMetric::kJobEnergy), {}, kFast, kRest, job_.empty() ? kNotRead : job_joules_,
+  out.put(descriptor_of(GpuOwnershipMetric::kJobEnergy), {}, kFast, kRest, job_.empty() ? kNotRead : job_joules_,
           Own::kJobEnergy);
   for (const Slot& slot : slots_) {
     slot.nic.put(out);
@@ -218,13 +218,13 @@ void NodeTelemetry::Impl::put(NodeReadout& out) const {
 
 void NodeTelemetry::Impl::put_who(NodeReadout& out, const Slot& slot) const {
   const bool held = !slot.held_by.job_id.empty();
-  out.put(descriptor_of(WhoMetric::kJobGpuInfo), {}, kFast, kCore, held ? 1 : kNotRead, Own::kJobInfo);
+  out.put(descriptor_of(GpuOwnershipMetric::kJobGpuInfo), {}, kFast, kCore, held ? 1 : kNotRead, Own::kJobInfo);
   const double foreign = slot.foreign > 0 ? 1 : 0;
   const double processes = (held ? 1 : 0) + foreign;
-  out.put(descriptor_of(WhoMetric::kAllocated), {}, kFast, kRest, processes > 0 ? 1 : 0);
-  out.put(descriptor_of(WhoMetric::kProcesses), {}, kSlow, kCore, processes);
-  out.put(descriptor_of(WhoMetric::kProcessMemory), {}, kSlow, kRest, held ? 68.0 * (1 << 30) : 0);
-  out.put(descriptor_of(WhoMetric::kForeignProcesses), {}, kSlow, kCore, foreign);
+  out.put(descriptor_of(GpuOwnershipMetric::kAllocated), {}, kFast, kRest, processes > 0 ? 1 : 0);
+  out.put(descriptor_of(GpuOwnershipMetric::kProcesses), {}, kSlow, kCore, processes);
+  out.put(descriptor_of(GpuOwnershipMetric::kProcessMemory), {}, kSlow, kRest, held ? 68.0 * (1 << 30) : 0);
+  out.put(descriptor_of(GpuOwnershipMetric::kForeignProcesses), {}, kSlow, kCore, foreign);
   const bool recent = slot.xid_last != 0 && read_ns_ - slot.xid_last_ns < kLastXidNs;
   out.put(kGpuXidLast, {}, kFast, kCore, recent ? slot.xid_last : 0);
 }
@@ -235,7 +235,7 @@ void NodeTelemetry::Impl::add_own(const SeriesShape& shape, Attributes& attribut
     case Own::kNothing:
       return;
     case Own::kJobInfo:
-      for (Attribute& each : job_labels(slot->told_as)) attributes.push_back(std::move(each));
+      for (Attribute& each : job_labels(slot->reported_as)) attributes.push_back(std::move(each));
       return;
     case Own::kGpuInfo:
       attributes.push_back(
@@ -255,7 +255,7 @@ void NodeTelemetry::Impl::add_own(const SeriesShape& shape, Attributes& attribut
 NamedGpu NodeTelemetry::Impl::named(size_t gpu) const {
   const Slot& slot = slots_[gpu];
   // Whoever died on it still counts as its owner in the moment.
-  return {slot.uuid, gpu_pci(static_cast<int32_t>(gpu)), slot.gone ? slot.told_as : slot.held_by};
+  return {slot.uuid, gpu_pci(static_cast<int32_t>(gpu)), slot.gone ? slot.reported_as : slot.held_by};
 }
 
 std::string NodeTelemetry::Impl::leaf_port(size_t gpu) const {
@@ -343,18 +343,18 @@ void NodeTelemetry::Impl::follow(int64_t at, const ActingFault& each, bool first
   const bool acts = each.amount > 0;
   if (first) known.since_ns = each.since_unix_ns > 0 && each.since_unix_ns <= at ? each.since_unix_ns : at;
   const Character character(seed_, *each.fault);
-  if (acts && !known.active && !known.told) {
+  if (acts && !known.active && !known.reported) {
     // A fault that comes in pulses tells once of what it has broken.
-    known.told = true;
+    known.reported = true;
     begin(std::max(known.since_ns, std::min(at, advanced_ns_)), each, character);
   }
   if (acts && !known.active && each.fault->cause == Cause::kLinkFlap) {
     each_hit(each.gpu, [&](size_t i) { slots_[i].flap_begins = true; });
   }
   known.active = acts;
-  if (acts && each.fault->cause == Cause::kForeignProcess && !known.told_late &&
-      at - known.since_ns >= kForeignToldAfterNs) {
-    known.told_late = true;
+  if (acts && each.fault->cause == Cause::kForeignProcess && !known.reported_late &&
+      at - known.since_ns >= kForeignReportedAfterNs) {
+    known.reported_late = true;
     if (character.shows("told", 0.9)) {
       each_hit(each.gpu, [&](size_t i) { tell(foreign_process_event(named(i), 4711 + static_cast<int32_t>(i), at)); });
     }
@@ -467,9 +467,10 @@ void NodeTelemetry::Impl::advance(int64_t at, std::span<const GpuActivity> gpus,
       slot.gone = false;  // started again
     }
     slot.held_by = slot.gone ? Identity{} : identity;
-    if (!slot.held_by.job_id.empty() && slot.held_by != slot.told_as) {
-      if (!slot.told_as.job_id.empty()) table_->end(Own::kJobInfo, static_cast<int32_t>(i), job_labels(slot.told_as));
-      slot.told_as = slot.held_by;
+    if (!slot.held_by.job_id.empty() && slot.held_by != slot.reported_as) {
+      if (!slot.reported_as.job_id.empty())
+        table_->end(Own::kJobInfo, static_cast<int32_t>(i), job_labels(slot.reported_as));
+      slot.reported_as = slot.held_by;
     }
     if (job_.empty()) job_ = slot.held_by.job_id;
   }

@@ -46,7 +46,7 @@ std::vector<GpuActivity> busy_job(int32_t gpus = 8) {
 }
 
 // Every series of a run with all values that were told, by "name{gpu;label=value;...}".
-struct Told {
+struct Reported {
   std::map<std::string, std::vector<double>> values;
   std::set<std::string> ended;
   std::vector<NodeEvent> events;
@@ -99,19 +99,19 @@ struct NodeRun {
   int readings = kReadings;
 };
 
-Told play(const NodeRun& run, const ScenarioFault* fault = nullptr, int32_t gpu = kHit) {
+Reported play(const NodeRun& run, const ScenarioFault* fault = nullptr, int32_t gpu = kHit) {
   NodeTelemetry node(format("node-%02d", run.host), run.host, run.topology, run.seed, run.heat, run.all);
-  Told told;
+  Reported reported;
   for (int i = 0; i < run.readings; ++i) {
     const int64_t at = kStart + i * 5 * kSecond;
     std::vector<ActingFault> acting;
     if (fault != nullptr && i >= kFaultFrom) {
       acting.push_back({fault, fault->severity, gpu, kStart + kFaultFrom * 5 * kSecond});
     }
-    told.take(node.read(at, run.activity, acting));
-    told.take_events(node.events(at + kSecond / 10, run.activity, acting));
+    reported.take(node.read(at, run.activity, acting));
+    reported.take_events(node.events(at + kSecond / 10, run.activity, acting));
   }
-  return told;
+  return reported;
 }
 
 ScenarioFault fault_of(Cause cause, double severity = 0.4) {
@@ -234,7 +234,7 @@ TEST(NodeTelemetry, TellsWhatTheAgentsOwnSeriesWouldTell) {
 
   Noise noise(5);
   double total = 100;
-  std::map<std::string, double> told[2];
+  std::map<std::string, double> reported[2];
   size_t news = 0;
   for (int i = 0; i < 60; ++i) {
     const int64_t at = kStart + i * 5 * kSecond;
@@ -262,9 +262,9 @@ TEST(NodeTelemetry, TellsWhatTheAgentsOwnSeriesWouldTell) {
         for (const MetricPoint& point : group.points) {
           std::string key = point.name;
           const double value = point.flags != 0 ? -1 : point.value;
-          auto before = told[who].find(key);
-          if (before != told[who].end() && before->second == value) continue;  // told again, as after two minutes
-          told[who][key] = value;
+          auto before = reported[who].find(key);
+          if (before != reported[who].end() && before->second == value) continue;  // told again, as after two minutes
+          reported[who][key] = value;
           std::string text = format("%s %.17g %d %lld", key.c_str(), value, static_cast<int>(point.monotonic),
                                     static_cast<long long>(point.flags != 0 ? 0 : point.start_unix_ns));
           text += find_string(group.resource, "lockstep.gpu_uuid");
@@ -283,8 +283,8 @@ TEST(NodeTelemetry, TellsWhatTheAgentsOwnSeriesWouldTell) {
 }
 
 TEST(NodeTelemetry, HasTheSeriesOfARealNodeOrThoseThatTellCausesApart) {
-  const Told all = play({});
-  const Told some = play({.all = false});
+  const Reported all = play({});
+  const Reported some = play({.all = false});
   EXPECT_GT(all.values.size(), 2500u);
   EXPECT_LT(all.values.size(), 3500u);
   EXPECT_LT(some.values.size(), all.values.size() / 3);
@@ -302,20 +302,20 @@ TEST(NodeTelemetry, HasTheSeriesOfARealNodeOrThoseThatTellCausesApart) {
 
 TEST(NodeTelemetry, IsTheSameForTheSameSeedAndDiffersBetweenSeedsAndHosts) {
   const ScenarioFault fault = fault_of(Cause::kCpuContention);
-  const Told first = play({.seed = 5}, &fault), again = play({.seed = 5}, &fault);
+  const Reported first = play({.seed = 5}, &fault), again = play({.seed = 5}, &fault);
   EXPECT_EQ(first.batches, again.batches);
   EXPECT_EQ(first.events, again.events);
   EXPECT_NE(first.batches, play({.seed = 6}, &fault).batches);
-  const Told other = play({.seed = 5, .host = 2});
+  const Reported other = play({.seed = 5, .host = 2});
   EXPECT_NE(play({.seed = 5}).last("hw.power{GPU-3}"), other.last("hw.power{GPU-3}"));
 }
 
 TEST(NodeTelemetry, NeverCountsBackAndNeverTellsAShareAboveOne) {
   for (Cause cause : kAllCauses) {
     const ScenarioFault fault = fault_of(cause, 3);
-    const Told told = play({}, &fault, -1);
+    const Reported reported = play({}, &fault, -1);
     std::map<std::string, double> last;
-    for (const Batch& batch : told.batches) {
+    for (const Batch& batch : reported.batches) {
       for (const ResourceGroup& group : batch.groups) {
         for (const MetricPoint& point : group.points) {
           if (point.flags != 0) continue;
@@ -344,17 +344,17 @@ TEST(NodeTelemetry, NeverCountsBackAndNeverTellsAShareAboveOne) {
 }
 
 // As if the fault were to come at the last reading: its signs rise until then.
-Told play_signs(const ScenarioFault& fault, int readings) {
+Reported play_signs(const ScenarioFault& fault, int readings) {
   NodeTelemetry node("node-01", 1, {}, 7, 0);
-  Told told;
+  Reported reported;
   const std::vector<GpuActivity> activity = busy_job();
   for (int i = 0; i < readings; ++i) {
     const int64_t at = kStart + i * 5 * kSecond;
     const ActingFault acting{&fault, 0, kHit, 0, static_cast<double>(i) / readings};
-    told.take(node.read(at, activity, std::span(&acting, 1)));
-    told.take_events(node.events(at + kSecond / 10, activity, std::span(&acting, 1)));
+    reported.take(node.read(at, activity, std::span(&acting, 1)));
+    reported.take_events(node.events(at + kSecond / 10, activity, std::span(&acting, 1)));
   }
-  return told;
+  return reported;
 }
 
 TEST(NodeTelemetry, SignsRiseOnTheirPartAloneAndTellNoEventBeforeTheFaultComes) {
@@ -376,25 +376,25 @@ TEST(NodeTelemetry, SignsRiseOnTheirPartAloneAndTellNoEventBeforeTheFaultComes) 
        "lockstep_nic_fec_corrected_bits_total{;device=ens14np0}", 1},
   };
   constexpr int kLong = 240;
-  const Told healthy = play({.readings = kLong});
+  const Reported healthy = play({.readings = kLong});
   for (const Sign& sign : signs) {
     EXPECT_TRUE(has_signs(sign.cause));
     const ScenarioFault fault = fault_of(sign.cause);
-    const Told told = play_signs(fault, kLong);
-    const double more = told.last(sign.key) - healthy.last(sign.key);
+    const Reported reported = play_signs(fault, kLong);
+    const double more = reported.last(sign.key) - healthy.last(sign.key);
     EXPECT_GT(more * sign.direction, 0) << to_text(sign.cause) << " " << more;
-    EXPECT_EQ(told.last(sign.other), healthy.last(sign.other)) << to_text(sign.cause);
-    EXPECT_EQ(told.events, healthy.events) << to_text(sign.cause);
+    EXPECT_EQ(reported.last(sign.other), healthy.last(sign.other)) << to_text(sign.cause);
+    EXPECT_EQ(reported.events, healthy.events) << to_text(sign.cause);
   }
 }
 
 TEST(NodeTelemetry, TravelsAsOtlpAndComesBackTheSame) {
   const ScenarioFault fault = fault_of(Cause::kXid);
-  const Told told = play({.readings = 10}, &fault);
-  const std::string bytes = otlp::encode(told.batches.front());
+  const Reported reported = play({.readings = 10}, &fault);
+  const std::string bytes = otlp::encode(reported.batches.front());
   Result<Batch> back = otlp::decode(Signal::kMetrics, bytes);
   ASSERT_TRUE(back) << back.error();
-  EXPECT_EQ(back->record_count(), told.batches.front().record_count());
+  EXPECT_EQ(back->record_count(), reported.batches.front().record_count());
 }
 
 // What may differ from the same run without the fault: by the beginning of the metric's name.
@@ -523,17 +523,17 @@ bool begins_with_one_of(const std::string& key, std::string_view alternatives) {
 
 TEST(NodeTelemetry, EachCauseMovesItsOwnSignalsAndNothingElse) {
   for (uint64_t seed = 1; seed <= 3; ++seed) {
-    const Told healthy = play({.seed = seed});
+    const Reported healthy = play({.seed = seed});
     for (const Signature& signature : signatures()) {
       const ScenarioFault fault = fault_of(signature.cause);
-      const Told told = play({.seed = seed}, &fault);
+      const Reported reported = play({.seed = seed}, &fault);
       std::set<std::string> moved;
-      for (const auto& [key, values] : told.values) {
+      for (const auto& [key, values] : reported.values) {
         auto without = healthy.values.find(key);
         if (without == healthy.values.end() || without->second != values) moved.insert(key);
       }
       for (const auto& [key, values] : healthy.values) {
-        if (!told.values.contains(key)) moved.insert(key);
+        if (!reported.values.contains(key)) moved.insert(key);
       }
       for (const std::string& must : signature.must) {
         EXPECT_TRUE(std::any_of(moved.begin(), moved.end(),
@@ -555,12 +555,12 @@ TEST(NodeTelemetry, EachCauseMovesItsOwnSignalsAndNothingElse) {
 }
 
 TEST(NodeTelemetry, AThermalThrottleLowersTheClockByAboutItsSeverity) {
-  const Told healthy = play({});
+  const Reported healthy = play({});
   for (double severity : {0.1, 0.3, 0.6}) {
     const ScenarioFault fault = fault_of(Cause::kThrottleThermal, severity);
-    const Told told = play({}, &fault);
+    const Reported reported = play({}, &fault);
     const double ratio = healthy.last("lockstep_gpu_clock_hertz{GPU-3;clock=sm}") /
-                         told.last("lockstep_gpu_clock_hertz{GPU-3;clock=sm}");
+                         reported.last("lockstep_gpu_clock_hertz{GPU-3;clock=sm}");
     EXPECT_NEAR(ratio, 1 + severity, 0.06);
   }
 }
@@ -571,12 +571,12 @@ TEST(NodeTelemetry, ALoweredPowerLimitShowsPowerAtTheLimit) {
     const ScenarioFault fault = fault_of(Cause::kThrottlePower);
     NodeRun run{.seed = seed};
     for (GpuActivity& gpu : run.activity) gpu.busy = 0.98, gpu.communicating = 0.02;
-    const Told told = play(run, &fault);
-    const double limit = told.last("lockstep_gpu_power_limit_watts{GPU-3;limit=enforced}");
+    const Reported reported = play(run, &fault);
+    const double limit = reported.last("lockstep_gpu_power_limit_watts{GPU-3;limit=enforced}");
     if (limit == 700) continue;
     ++lowered;
-    EXPECT_NEAR(told.last("hw.power{GPU-3}"), limit, 0.04 * limit);
-    EXPECT_EQ(told.last("lockstep_gpu_power_limit_watts{GPU-3;limit=default}"), 700);
+    EXPECT_NEAR(reported.last("hw.power{GPU-3}"), limit, 0.04 * limit);
+    EXPECT_EQ(reported.last("lockstep_gpu_power_limit_watts{GPU-3;limit=default}"), 700);
   }
   EXPECT_GT(lowered, 4);
   EXPECT_LT(lowered, 16);  // the others brake, or sit at the full limit
@@ -585,7 +585,7 @@ TEST(NodeTelemetry, ALoweredPowerLimitShowsPowerAtTheLimit) {
 TEST(NodeTelemetry, AWaitingGpuIsBusyByTheClockAndIdleByItsPower) {
   NodeRun waiting;
   for (GpuActivity& gpu : waiting.activity) gpu.busy = 0, gpu.communicating = 1;
-  const Told stuck = play(waiting), working = play({});
+  const Reported stuck = play(waiting), working = play({});
   EXPECT_GT(stuck.last("hw.gpu.utilization{GPU-3;hw.gpu.task=general}"), 0.97);
   EXPECT_LT(stuck.last("lockstep_gpu_tensor_active{GPU-3}"), 0.02);
   EXPECT_LT(stuck.last("hw.power{GPU-3}"), 0.5 * working.last("hw.power{GPU-3}"));
@@ -602,19 +602,20 @@ TEST(NodeTelemetry, AHealthyFleetIsNotSpotless) {
   size_t events = 0, gpus = 0;
   std::set<double> clocks;
   for (int32_t host = 0; host < 30; ++host) {
-    const Told told = play({.all = false, .host = host, .readings = 120});
-    events += told.events.size();
+    const Reported reported = play({.all = false, .host = host, .readings = 120});
+    events += reported.events.size();
     for (int gpu = 0; gpu < 8; ++gpu, ++gpus) {
-      throttled += told.increase(format("lockstep_gpu_throttle_seconds_total{GPU-%d;reason=power}", gpu)) > 10;
-      corrected += told.increase(format("hw.errors{GPU-%d;error.type=corrected}", gpu));
-      marked += told.increase(format("lockstep_nic_np_ecn_marked_roce_packets_total{;device=mlx5_%d;port=1}", gpu)) > 0;
-      out_of_sequence += told.increase(format("lockstep_nic_out_of_sequence_total{;device=mlx5_%d;port=1}", gpu));
-      waited +=
-          told.increase(format("lockstep_thread_runqueue_wait_seconds_total{GPU-%d;thread_class=trainer}", gpu)) > 0.1;
-      clocks.insert(told.last(format("lockstep_gpu_clock_hertz{GPU-%d;clock=sm}", gpu)));
-      EXPECT_LT(told.last(format("hw.temperature{GPU-%d;hw.sensor_location=gpu}", gpu)), 84);
+      throttled += reported.increase(format("lockstep_gpu_throttle_seconds_total{GPU-%d;reason=power}", gpu)) > 10;
+      corrected += reported.increase(format("hw.errors{GPU-%d;error.type=corrected}", gpu));
+      marked +=
+          reported.increase(format("lockstep_nic_np_ecn_marked_roce_packets_total{;device=mlx5_%d;port=1}", gpu)) > 0;
+      out_of_sequence += reported.increase(format("lockstep_nic_out_of_sequence_total{;device=mlx5_%d;port=1}", gpu));
+      waited += reported.increase(
+                    format("lockstep_thread_runqueue_wait_seconds_total{GPU-%d;thread_class=trainer}", gpu)) > 0.1;
+      clocks.insert(reported.last(format("lockstep_gpu_clock_hertz{GPU-%d;clock=sm}", gpu)));
+      EXPECT_LT(reported.last(format("hw.temperature{GPU-%d;hw.sensor_location=gpu}", gpu)), 84);
     }
-    for (const NodeEvent& event : told.events) EXPECT_LT(event.severity, EventSeverity::kCritical) << event.text;
+    for (const NodeEvent& event : reported.events) EXPECT_LT(event.severity, EventSeverity::kCritical) << event.text;
   }
   EXPECT_GT(throttled, 0.4 * static_cast<double>(gpus));
   EXPECT_EQ(marked, static_cast<double>(gpus));
@@ -628,7 +629,7 @@ TEST(NodeTelemetry, AHealthyFleetIsNotSpotless) {
 TEST(NodeTelemetry, HeatOfTheDayMovesAllClocksAndTemperaturesTogether) {
   NodeTelemetry node("node-01", 1, {}, 7, 0.02);
   const std::vector<GpuActivity> activity = busy_job();
-  Told cool, hot;
+  Reported cool, hot;
   for (int i = 0; i < 60; ++i) {
     node.set_day(i < 30 ? 0 : 1);
     (i < 30 ? cool : hot).take(node.read(kStart + i * 5 * kSecond, activity, {}));
@@ -667,29 +668,29 @@ TEST(NodeTelemetry, TellsEventsAsTheAgentWould) {
 }
 
 TEST(NodeTelemetry, AnExpectedSignalIsMissingNowAndThen) {
-  int hot = 0, told = 0;
+  int hot = 0, reported = 0;
   for (uint64_t seed = 1; seed <= 40; ++seed) {
     const ScenarioFault thermal = fault_of(Cause::kThrottleThermal), ecc = fault_of(Cause::kEcc);
     hot += play({.seed = seed, .all = false, .readings = 12}, &thermal)
                .last("hw.temperature{GPU-3;hw.sensor_location=gpu}") > 83;
-    told += play({.seed = seed, .all = false, .readings = 12}, &ecc).has_event("gpu.xid");
+    reported += play({.seed = seed, .all = false, .readings = 12}, &ecc).has_event("gpu.xid");
   }
   EXPECT_GT(hot, 25);
   EXPECT_LT(hot, 40);
-  EXPECT_GT(told, 12);
-  EXPECT_LT(told, 36);
+  EXPECT_GT(reported, 12);
+  EXPECT_LT(reported, 36);
 }
 
 TEST(NodeTelemetry, ALostGpuSaysSoAndFallsSilent) {
   for (uint64_t seed = 1; seed <= 30; ++seed) {
     const ScenarioFault fault = fault_of(Cause::kXid, 1);
-    const Told told = play({.seed = seed}, &fault);
-    if (!told.has_event("gpu.lost")) continue;
-    EXPECT_EQ(told.last("lockstep_gpu_up{GPU-3}"), 0);
-    EXPECT_TRUE(told.ended.contains("hw.power{GPU-3}"));
-    EXPECT_TRUE(
-        told.ended.contains("lockstep_job_gpu_info{GPU-3;job_id=llama;attempt=0;rank=11;user=train;source=recorder}"));
-    EXPECT_EQ(told.last("lockstep_gpu_up{GPU-4}"), 1);
+    const Reported reported = play({.seed = seed}, &fault);
+    if (!reported.has_event("gpu.lost")) continue;
+    EXPECT_EQ(reported.last("lockstep_gpu_up{GPU-3}"), 0);
+    EXPECT_TRUE(reported.ended.contains("hw.power{GPU-3}"));
+    EXPECT_TRUE(reported.ended.contains(
+        "lockstep_job_gpu_info{GPU-3;job_id=llama;attempt=0;rank=11;user=train;source=recorder}"));
+    EXPECT_EQ(reported.last("lockstep_gpu_up{GPU-4}"), 1);
     return;
   }
   FAIL() << "no GPU was lost in 30 runs";
@@ -700,22 +701,22 @@ TEST(NodeTelemetry, ARestartedJobTakesItsGpusOverUnderItsNewAttempt) {
   std::vector<GpuActivity> activity = busy_job();
   const ScenarioFault fault = fault_of(Cause::kRankDead);
   const ActingFault acting[] = {{&fault, 1, kHit, kStart + 10 * kSecond}};
-  Told told;
+  Reported reported;
   for (int i = 0; i < 12; ++i) {
     const int64_t at = kStart + i * 5 * kSecond;
     if (i == 6) {
       for (GpuActivity& gpu : activity) gpu.identity.attempt = 1;
     }
     const bool dead = i >= 2 && i < 6;
-    told.take(node.read(at, activity, dead ? std::span(acting) : std::span<const ActingFault>()));
+    reported.take(node.read(at, activity, dead ? std::span(acting) : std::span<const ActingFault>()));
     if (i == 5) {
-      EXPECT_EQ(told.last("lockstep_gpu_processes{GPU-3}"), 0);
+      EXPECT_EQ(reported.last("lockstep_gpu_processes{GPU-3}"), 0);
     }
   }
-  EXPECT_EQ(told.last("lockstep_gpu_processes{GPU-3}"), 1);
+  EXPECT_EQ(reported.last("lockstep_gpu_processes{GPU-3}"), 1);
   EXPECT_TRUE(
-      told.ended.contains("lockstep_job_gpu_info{GPU-0;job_id=llama;attempt=0;rank=8;user=train;source=recorder}"));
-  EXPECT_EQ(told.last("lockstep_job_gpu_info{GPU-3;job_id=llama;attempt=1;rank=11;user=train;source=recorder}"), 1);
+      reported.ended.contains("lockstep_job_gpu_info{GPU-0;job_id=llama;attempt=0;rank=8;user=train;source=recorder}"));
+  EXPECT_EQ(reported.last("lockstep_job_gpu_info{GPU-3;job_id=llama;attempt=1;rank=11;user=train;source=recorder}"), 1);
 }
 
 TEST(NodeTelemetry, CongestionOnALeafIsSeenUnderItAndByItsPeers) {
@@ -723,10 +724,10 @@ TEST(NodeTelemetry, CongestionOnALeafIsSeenUnderItAndByItsPeers) {
   fault.cause = Cause::kCongestion;
   fault.severity = 1;
   fault.target.leaf = 2;  // of the first pod: adapter 2 of its hosts
-  auto increase = [&](const Told& told, const char* name, int nic) {
-    return told.increase(format("lockstep_nic_%s_total{;device=mlx5_%d;port=1}", name, nic));
+  auto increase = [&](const Reported& reported, const char* name, int nic) {
+    return reported.increase(format("lockstep_nic_%s_total{;device=mlx5_%d;port=1}", name, nic));
   };
-  const Told under = play({.host = 1}, &fault, -1), peer = play({.host = 20}, &fault, -1), calm = play({.host = 1});
+  const Reported under = play({.host = 1}, &fault, -1), peer = play({.host = 20}, &fault, -1), calm = play({.host = 1});
   EXPECT_GT(increase(under, "rp_cnp_handled", 2), 20 * increase(calm, "rp_cnp_handled", 2));
   EXPECT_EQ(increase(under, "rp_cnp_handled", 1), increase(calm, "rp_cnp_handled", 1));
   EXPECT_GT(increase(peer, "np_ecn_marked_roce_packets", 2), 20 * increase(calm, "np_ecn_marked_roce_packets", 2));
@@ -736,8 +737,8 @@ TEST(NodeTelemetry, CongestionOnALeafIsSeenUnderItAndByItsPeers) {
 TEST(NodeTelemetry, GpusThatNobodyHoldsAreAtRest) {
   NodeRun idle;
   idle.activity.clear();
-  const Told told = play(idle);
-  for (const auto& [key, values] : told.values) {
+  const Reported reported = play(idle);
+  for (const auto& [key, values] : reported.values) {
     if (key.starts_with("hw.power{")) {
       EXPECT_LT(values.back(), 110) << key;
     }

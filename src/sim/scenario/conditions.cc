@@ -44,13 +44,13 @@ RankConditions& JobConditions::rank(JobStep& out, int32_t rank) const {
 }
 
 bool JobConditions::writes_checkpoint(int64_t step) const {
-  bool told = false;
+  bool reported = false;
   for (const Oddity& oddity : scenario_.oddities) {
     if (oddity.kind != OddityKind::kCheckpoints || oddity.job != plan_.job_id) continue;
-    told = true;
+    reported = true;
     if ((step + 1) % oddity.every_steps == 0) return true;
   }
-  if (told) return false;
+  if (reported) return false;
   for (const ScenarioFault& fault : scenario_.faults) {
     if (fault.cause == Cause::kCheckpoint && fault.target.job == plan_.job_id && (step + 1) % fault.period_steps == 0)
       return true;
@@ -62,10 +62,10 @@ JobStep JobConditions::at(int64_t step) const {
   JobStep out;
   if (writes_checkpoint(step)) {
     out.conditions.checkpoint = true;
-    bool told = false;
+    bool reported = false;
     for (const Oddity& oddity : scenario_.oddities)
-      told |= oddity.kind == OddityKind::kCheckpoints && oddity.job == plan_.job_id;
-    if (!told) {
+      reported |= oddity.kind == OddityKind::kCheckpoints && oddity.job == plan_.job_id;
+    if (!reported) {
       for (RankConditions& each : all(out)) each.checkpoint_ns += kPlainCheckpointSteps * step_ns_;
     }
   }
@@ -85,7 +85,7 @@ JobStep JobConditions::at(int64_t step) const {
   if (out.stop.stops.empty() && !out.conditions.ranks.empty()) {
     auto all_of = [&](double RankConditions::*member, StopKind kind) {
       const double length = out.conditions.ranks[0].*member;
-      if (length < static_cast<double>(kToldSilenceNs) || !out.stop.stops.empty()) return;
+      if (length < static_cast<double>(kReportedSilenceNs) || !out.stop.stops.empty()) return;
       for (const RankConditions& each : out.conditions.ranks) {
         if (each.*member != length) return;
       }
@@ -103,7 +103,7 @@ JobStep JobConditions::at(int64_t step) const {
     auto longest = [&](double RankConditions::*member, StopKind kind) {
       double most = 0;
       for (const RankConditions& each : out.conditions.ranks) most = std::max(most, each.*member);
-      if (most < static_cast<double>(kToldSilenceNs) || !out.stop.stops.empty()) return;
+      if (most < static_cast<double>(kReportedSilenceNs) || !out.stop.stops.empty()) return;
       out.stop.length_ns = static_cast<int64_t>(most);
       for (int32_t i = 0; i < shape_.world_size(); ++i) {
         if (rank(out, i).*member < 0.8 * most) continue;

@@ -52,6 +52,6 @@ class JobConditions {
 };
 
 // Stretches of silence from here on are told by agents.
-inline constexpr int64_t kToldSilenceNs = 2'500'000'000;
+inline constexpr int64_t kReportedSilenceNs = 2'500'000'000;
 
 }  // namespace lockstep::sim

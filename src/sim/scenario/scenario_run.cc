@@ -143,7 +143,7 @@ class ScenarioRun::Impl {
     int64_t begin_again_at = -1;  // the step with which the next attempt begins; -1: none is due
     LongStop stop;
     int64_t stuck_ns = 0, release_ns = 0;  // of a stop; release 0: not by itself
-    bool told_quiet = false, released = false, over = false;
+    bool reported_quiet = false, released = false, over = false;
   };
 
   void push(int64_t at_ns, Kind kind, size_t job, size_t which = 0) {
@@ -211,7 +211,7 @@ class ScenarioRun::Impl {
       job.resources.push_back(to_resource(job.fleet->identity(rank)));
     job.activity.assign(static_cast<size_t>(job.shape.world_size()), {});
     job.stop = {};
-    job.told_quiet = job.released = false;
+    job.reported_quiet = job.released = false;
     const int64_t last = push_hosts(index, Kind::kStart, at_ns);
     push(last, Kind::kPlay, index);
   }
@@ -360,7 +360,7 @@ class ScenarioRun::Impl {
     }
     job.stop = now.stop;
     job.stuck_ns = fleet.now_unix_ns();
-    job.told_quiet = false;
+    job.reported_quiet = false;
     job.release_ns = now.stop.length_ns > 0 ? job.stuck_ns + now.stop.length_ns : 0;
     const bool for_good = now.stop.fault >= 0;
     if (for_good) {
@@ -408,7 +408,7 @@ class ScenarioRun::Impl {
   // A round of statuses while nothing moves.
   void look(size_t index, int64_t at_ns) {
     Job& job = jobs_[index];
-    job.told_quiet = true;
+    job.reported_quiet = true;
     push_hosts(index, Kind::kStatus, at_ns);
     // As often as the agent does.
     const int64_t next = at_ns + std::clamp((at_ns - job.stuck_ns) / 4, kSecondNs, 30 * kSecondNs);
@@ -433,7 +433,7 @@ class ScenarioRun::Impl {
       return;
     }
     job.fleet->release(at_ns);
-    job.released = job.told_quiet;
+    job.released = job.reported_quiet;
     push_step(index);
   }
 

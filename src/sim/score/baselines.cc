@@ -17,8 +17,8 @@ constexpr Layer kLayers[] = {Layer::kGpu,  Layer::kHost,   Layer::kInput,    Lay
 constexpr double kOverMedian = 1.1;
 constexpr int kWalkRounds = 20;
 constexpr double kRestart = 0.15;
-constexpr size_t kOpenStepsMax = 4;  // a step that some rank never tells is judged without it
-constexpr size_t kToldMax = 200;     // accusations kept per rule and job
+constexpr size_t kOpenStepsMax = 4;   // a step that some rank never tells is judged without it
+constexpr size_t kReportedMax = 200;  // accusations kept per rule and job
 
 // Ranks (places in the step) by communicator, with their time in it.
 std::unordered_map<uint64_t, std::vector<std::pair<size_t, double>>> groups_of(const BaselineStep& step) {
@@ -254,32 +254,32 @@ void Baselines::vote(Rule rule, Voting& voting, int32_t accused) {
   }
   // A guess never gathers votes for one rank: it speaks by the number of slow steps, once.
   if (rule == Rule::kRandomGuess) {
-    const bool open = !voting.told.empty() && voting.told.back().state != VerdictState::kCleared;
+    const bool open = !voting.reported.empty() && voting.reported.back().state != VerdictState::kCleared;
     most = cast;
-    if (open) favourite = voting.told.back().rank;
+    if (open) favourite = voting.reported.back().rank;
   }
-  for (Accusation& told : voting.told) {
-    if (told.state == VerdictState::kCleared) continue;
-    told.silent = favourite == told.rank && most >= kSuspect ? 0 : told.silent + 1;
-    if (told.silent >= static_cast<int>(kWindow)) told.state = VerdictState::kCleared;
+  for (Accusation& reported : voting.reported) {
+    if (reported.state == VerdictState::kCleared) continue;
+    reported.silent = favourite == reported.rank && most >= kSuspect ? 0 : reported.silent + 1;
+    if (reported.silent >= static_cast<int>(kWindow)) reported.state = VerdictState::kCleared;
   }
   if (favourite < 0 || most < kSuspect) return;
-  auto told = std::find_if(voting.told.begin(), voting.told.end(), [&](const Accusation& entry) {
+  auto reported = std::find_if(voting.reported.begin(), voting.reported.end(), [&](const Accusation& entry) {
     return entry.rank == favourite && entry.state != VerdictState::kCleared;
   });
-  if (told == voting.told.end()) {
+  if (reported == voting.reported.end()) {
     Accusation fresh;
-    fresh.serial = voting.told.empty() ? 1 : voting.told.back().serial + 1;
+    fresh.serial = voting.reported.empty() ? 1 : voting.reported.back().serial + 1;
     fresh.rank = favourite;
     fresh.layer = rule == Rule::kLongestCollective ? Layer::kLink
                   : rule == Rule::kRandomGuess     ? kLayers[voting.random() % std::size(kLayers)]
                                                    : Layer::kGpu;
     fresh.state = VerdictState::kSuspected;
-    voting.told.push_back(std::move(fresh));
-    if (voting.told.size() > kToldMax) voting.told.erase(voting.told.begin());
-    told = voting.told.end() - 1;
+    voting.reported.push_back(std::move(fresh));
+    if (voting.reported.size() > kReportedMax) voting.reported.erase(voting.reported.begin());
+    reported = voting.reported.end() - 1;
   }
-  if (most >= kConfirm) told->state = VerdictState::kConfirmed;
+  if (most >= kConfirm) reported->state = VerdictState::kConfirmed;
 }
 
 std::string Baselines::verdicts(std::string_view job_id) {
@@ -293,14 +293,14 @@ std::string Baselines::verdicts_of(Rule rule, std::string_view job_id) const {
   if (job != jobs_.end()) {
     const auto voting = job->second.voting.find(rule);
     if (voting != job->second.voting.end()) {
-      for (const Accusation& told : voting->second.told) {
+      for (const Accusation& reported : voting->second.reported) {
         json.begin_object()
-            .field("id", format("%d", told.serial))
-            .field("state", to_text(told.state))
+            .field("id", format("%d", reported.serial))
+            .field("state", to_text(reported.state))
             .field("kind", to_text(VerdictKind::kSlow))
-            .field("sentence", format("%s: rank %d", to_text(rule), told.rank));
-        json.key("culprit").begin_object().key("rank").begin_array().number(told.rank).end_array();
-        json.field("layer", to_text(told.layer)).field("cause", to_text(Cause::kNone)).end_object();
+            .field("sentence", format("%s: rank %d", to_text(rule), reported.rank));
+        json.key("culprit").begin_object().key("rank").begin_array().number(reported.rank).end_array();
+        json.field("layer", to_text(reported.layer)).field("cause", to_text(Cause::kNone)).end_object();
         json.key("alternatives").begin_array().end_array().end_object();
       }
     }

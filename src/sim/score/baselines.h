@@ -72,7 +72,7 @@ class Baselines final : public Subject {
   };
   struct Voting {
     std::deque<int32_t> votes;  // of the last kWindow steps; -1: nobody
-    std::vector<Accusation> told;
+    std::vector<Accusation> reported;
     std::mt19937_64 random;
   };
   struct Job {

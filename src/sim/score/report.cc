@@ -356,26 +356,27 @@ std::vector<std::string> complaints(const CaseScore& score) {
 
 std::string progress_line(const CaseScore& score) {
   const std::vector<std::string> wrong = complaints(score);
-  std::string told;
+  std::string reported;
   for (const FaultScore& fault : score.faults) {
-    told += format("%s%s ", told.empty() ? "" : "; ", fault.cause.c_str());
+    reported += format("%s%s ", reported.empty() ? "" : "; ", fault.cause.c_str());
     if (!fault.began) {
-      told += "did no harm";
+      reported += "did no harm";
     } else if (!fault.confirmed()) {
-      told += fault.detected()     ? format("suspected after %.1f s, never confirmed", fault.detected_s)
-              : fault.below_notice ? "too small, not seen"
-                                   : "missed";
+      reported += fault.detected()     ? format("suspected after %.1f s, never confirmed", fault.detected_s)
+                  : fault.below_notice ? "too small, not seen"
+                                       : "missed";
     } else {
-      told += format("named after %.1f s%s%s", fault.confirmed_s, fault.has_ranks && !fault.rank_first ? ", late" : "",
-                     fault.layer ? "" : (", called " + fault.said_layer).c_str());
+      reported +=
+          format("named after %.1f s%s%s", fault.confirmed_s, fault.has_ranks && !fault.rank_first ? ", late" : "",
+                 fault.layer ? "" : (", called " + fault.said_layer).c_str());
     }
   }
-  if (score.faults.empty()) told = score.odd ? "healthy but odd" : "healthy";
-  if (!score.wrong.empty()) told += format("; %zu wrong verdicts", score.wrong.size());
-  // Through the doors it is the server that works, for all scenarios together.
+  if (score.faults.empty()) reported = score.odd ? "healthy but odd" : "healthy";
+  if (!score.wrong.empty()) reported += format("; %zu wrong verdicts", score.wrong.size());
+  // Through the receivers it is the server that works, for all scenarios together.
   const std::string cost = score.subject_seconds > 0 ? format(" in %.1f s of CPU", score.subject_seconds) : "";
   return format("%-5s %s: %s (%s ranks, %s s of the job%s)", wrong.empty() ? "ok" : "wrong", score.name.c_str(),
-                told.c_str(), with_thousands(score.ranks).c_str(),
+                reported.c_str(), with_thousands(score.ranks).c_str(),
                 with_thousands(static_cast<int64_t>(score.played_s)).c_str(), cost.c_str());
 }
 

@@ -15,7 +15,7 @@ namespace lockstep::sim {
 class Subject {
  public:
   virtual ~Subject() = default;
-  // The body of an OTLP export request, as it came through the door at this time.
+  // The body of an OTLP export request, as it came through the receiver at this time.
   virtual void receive(Signal signal, std::string_view otlp, int64_t now_unix_ns) = 0;
   // Called every so often; time does not go on otherwise.
   virtual void tick(int64_t now_unix_ns) = 0;

@@ -4,7 +4,8 @@
 // the fault has (truth.h; a flapping link is warned of as a bad one), and was raised before the fault did harm. It came
 // true when the fault began within the horizon that it gave when it was raised; a fault that came later is counted
 // apart. A warning of a fault that is there already says nothing new: it is left out. Every other warning came to
-// nothing. Thread rule: Thread-safe (no state).
+// nothing.
+// Thread rule: Thread-safe (no state).
 #pragma once
 
 #include <cstdint>

@@ -118,11 +118,12 @@ TEST(WarningScore, SaysNothingWhereThereWasNothing) {
 
 TEST(WarningWatcher, NotesAWarningOnceForEachTimeItIsRaised) {
   WarningWatcher watcher;
-  auto told = [](int raised, double horizon, const char* state = "raised") {
+  auto reported = [](int raised, double horizon, const char* state = "raised") {
     return format(R"([{"id":"a","state":"%s","raised_unix_ns":%d,"horizon_s":%.1f,"host":"h"}])", state, raised,
                   horizon);
   };
-  for (const std::string& answer : {std::string("[]"), told(1, 50), told(1, 40), told(1, 40, "gone"), told(9, 30)})
+  for (const std::string& answer :
+       {std::string("[]"), reported(1, 50), reported(1, 40), reported(1, 40, "gone"), reported(9, 30)})
     ASSERT_TRUE(watcher.look(answer).ok());
   EXPECT_FALSE(watcher.look("nothing").ok());
   EXPECT_FALSE(watcher.look(R"([{"id":"a"}])").ok());

@@ -163,21 +163,21 @@ std::string gpu_error_line(std::string_view why, bool absent) {
 }
 
 std::string GpuSnapshotWriter::line(uint64_t request, const GpuSnapshot& snapshot) {
-  std::map<std::string, GpuInfo> told;
+  std::map<std::string, GpuInfo> reported;
   JsonWriter json;
   json.begin_object().field("request", request).field("unix_ns", snapshot.unix_ns);
   json.key("gpus").begin_array();
   for (const GpuState& gpu : snapshot.gpus) {
     json.begin_object().field("uuid", cut(gpu.info.uuid));
     if (gpu.lost) json.field("lost", true);
-    auto before = told_.find(gpu.info.uuid);
-    if (before == told_.end() || before->second != gpu.info) write_info(json, gpu.info);
-    told.emplace(gpu.info.uuid, gpu.info);
+    auto before = reported_.find(gpu.info.uuid);
+    if (before == reported_.end() || before->second != gpu.info) write_info(json, gpu.info);
+    reported.emplace(gpu.info.uuid, gpu.info);
     write_values(json, gpu.values);
     json.end_object();
   }
   json.end_array();
-  told_ = std::move(told);
+  reported_ = std::move(reported);
   if (snapshot.processes_read) {
     json.key("processes").begin_array();
     for (const GpuProcess& process : snapshot.processes) {
@@ -259,11 +259,11 @@ Result<GpuSnapshot> GpuLineReader::read_snapshot(const JsonValue& root) {
     if (!note) return bad("a note is not a line of text");
     snapshot.notes.push_back(std::move(*note));
   }
-  std::map<std::string, GpuInfo> told;
+  std::map<std::string, GpuInfo> reported;
   for (const GpuState& gpu : snapshot.gpus) {
-    if (!told.emplace(gpu.info.uuid, gpu.info).second) return bad("a GPU stands there twice");
+    if (!reported.emplace(gpu.info.uuid, gpu.info).second) return bad("a GPU stands there twice");
   }
-  told_ = std::move(told);
+  reported_ = std::move(reported);
   return snapshot;
 }
 
@@ -274,9 +274,9 @@ Result<GpuState> GpuLineReader::read_gpu(const JsonValue& json, GpuSnapshot& sna
   if (json["info"].present()) {
     gpu.info = LOCKSTEP_TRY(read_info(json["info"], *uuid));
   } else {
-    auto told = told_.find(*uuid);
-    if (told == told_.end()) return bad("a GPU that was never described");
-    gpu.info = told->second;
+    auto reported = reported_.find(*uuid);
+    if (reported == reported_.end()) return bad("a GPU that was never described");
+    gpu.info = reported->second;
   }
   gpu.lost = json["lost"].boolean().value_or(false);
   LOCKSTEP_TRY(read_values(json["values"], gpu, snapshot));

@@ -54,7 +54,7 @@ class GpuSnapshotWriter {
   std::string line(uint64_t request, const GpuSnapshot& snapshot);  // without the line break
 
  private:
-  std::map<std::string, GpuInfo> told_;  // by uuid
+  std::map<std::string, GpuInfo> reported_;  // by uuid
 };
 
 struct GpuLine {
@@ -84,7 +84,7 @@ class GpuLineReader {
     const MetricDescriptor* metric;
   };
   std::unordered_map<std::string_view, std::vector<Row>> rows_;  // kGpuMetrics, by name
-  std::map<std::string, GpuInfo> told_;                          // by uuid
+  std::map<std::string, GpuInfo> reported_;                      // by uuid
   std::set<std::string> unknown_names_;                          // noted; bounded
   int64_t unknown_metrics_ = 0;
 };

@@ -48,15 +48,15 @@ void read_host(benchmark::State& state, bool slow) {
   Sleepers key(threads / 4, "NCCL Progress 0");
   Sleepers rest(threads - threads / 4, "cuda-EvtHandlr");
   usleep(50'000);
-  Roster roster;
-  roster.processes[getpid()] = {};
+  OwnerTable owners;
+  owners.processes[getpid()] = {};
   auto source = open_host_source({});
   SystemClock clock;
   NodeReadings out;
-  source->read({clock.monotonic_ns(), clock.unix_ns(), true, &roster, nullptr}, out);
+  source->read({clock.monotonic_ns(), clock.unix_ns(), true, &owners, nullptr}, out);
   for (auto _ : state) {
     out.readings.clear();
-    source->read({clock.monotonic_ns(), clock.unix_ns(), slow, &roster, nullptr}, out);
+    source->read({clock.monotonic_ns(), clock.unix_ns(), slow, &owners, nullptr}, out);
     benchmark::DoNotOptimize(out.readings.data());
   }
   if (!out.notes.empty()) state.SkipWithError(out.notes.front().c_str());

@@ -21,7 +21,7 @@ class HostSourceTest : public ::testing::Test {
     if (!source_) source_ = open_host_source({.root = tree_.root()});
     out_ = {};
     now_ns_ += kSecond;
-    source_->read({now_ns_, now_ns_ + unix_offset_ns_, slow, &roster_, nullptr}, out_);
+    source_->read({now_ns_, now_ns_ + unix_offset_ns_, slow, &owners_, nullptr}, out_);
     return out_;
   }
   std::optional<double> value(const std::string& name, const std::string& wanted = "") {
@@ -29,7 +29,7 @@ class HostSourceTest : public ::testing::Test {
   }
 
   TestTree tree_;
-  Roster roster_;
+  OwnerTable owners_;
   std::unique_ptr<NodeSource> source_;
   NodeReadings out_;
   int64_t now_ns_ = 1000 * kSecond;
@@ -86,14 +86,14 @@ TEST_F(HostSourceTest, IowaitThatSlipsBackIsNoReset) {
 }
 
 TEST_F(HostSourceTest, FrequencyIsOfTheCpusThatTrainingRunsOn) {
-  roster_.processes[100] = {};
+  owners_.processes[100] = {};
   tree_.thread(100, 100, "python3", 5, 0, 0);  // last ran on CPU 2
   tree_.write("/proc/stat", "cpu 1 1 1 1\ncpu0 1 1 1 1\ncpu2 1 1 1 1\n");
   tree_.write("/sys/devices/system/cpu/cpu0/cpufreq/scaling_cur_freq", "800000\n");
   tree_.write("/sys/devices/system/cpu/cpu2/cpufreq/scaling_cur_freq", "3500000\n");
   tick();
   EXPECT_EQ(value("lockstep_host_cpu_frequency_hertz", "of=slowest"), 3.5e9);
-  roster_.processes.clear();
+  owners_.processes.clear();
   tick();
   EXPECT_EQ(value("lockstep_host_cpu_frequency_hertz", "of=slowest"), 0.8e9);
 }
@@ -161,9 +161,9 @@ TEST_F(HostSourceTest, ASlowFileServerShowsInItsRoundTrips) {
 }
 
 TEST_F(HostSourceTest, QuotaAndStallsOfAJobsCgroupCarryItsGpu) {
-  roster_.processes[100] = {};
-  roster_.processes[101] = {};
-  roster_.gpu_processes = {{100, "GPU-a", 1}, {101, "GPU-b", 1}};
+  owners_.processes[100] = {};
+  owners_.processes[101] = {};
+  owners_.gpu_processes = {{100, "GPU-a", 1}, {101, "GPU-b", 1}};
   for (int pid : {100, 101}) {
     tree_.thread(pid, pid, "python3", 5, 0, 0);
     tree_.write(format("/proc/%d/cgroup", pid), "0::/pods/one/main\n");
@@ -195,8 +195,8 @@ TEST_F(HostSourceTest, QuotaAndStallsOfAJobsCgroupCarryItsGpu) {
 }
 
 TEST_F(HostSourceTest, CgroupsOfTheFirstVersionAreReadToo) {
-  roster_.processes[100] = {};
-  roster_.gpu_processes = {{100, "GPU-a", 1}};
+  owners_.processes[100] = {};
+  owners_.gpu_processes = {{100, "GPU-a", 1}};
   tree_.thread(100, 100, "python3", 5, 0, 0);
   tree_.write("/proc/100/cgroup", "3:cpu,cpuacct:/slurm/job_1\n2:memory:/slurm/job_1\n");
   tree_.write("/sys/fs/cgroup/cpu/slurm/job_1/cpu.stat", "nr_periods 9\nnr_throttled 1\nthrottled_time 1000000000\n");
@@ -291,15 +291,15 @@ TEST(HostMetrics, RowsAreWholeAndNamesOurs) {
 
 // The readings of this very machine: every label that a row promises, in its order, and no failures.
 TEST(HostMetrics, ThisMachinesReadingsKeepToTheTable) {
-  Roster roster;
-  roster.processes[getpid()] = {};
+  OwnerTable owners;
+  owners.processes[getpid()] = {};
   auto source = open_host_source({});
   std::set<const MetricDescriptor*> rows;
   for (const MetricDescriptor& metric : kHostMetrics) rows.insert(&metric);
   SystemClock clock;
   for (bool slow : {true, false, true}) {
     NodeReadings out;
-    source->read({clock.monotonic_ns(), clock.unix_ns(), slow, &roster, nullptr}, out);
+    source->read({clock.monotonic_ns(), clock.unix_ns(), slow, &owners, nullptr}, out);
     std::set<std::pair<std::string, Labels>> series;
     for (const Reading& reading : out.readings) {
       EXPECT_TRUE(rows.count(reading.metric));

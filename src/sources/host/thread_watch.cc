@@ -28,9 +28,9 @@ bool counts_switches(ThreadClass kind) {
 }
 
 // The GPU of which a process holds most memory: every rank may hold a little of GPU 0 too.
-std::map<int32_t, std::string> main_gpu_of(const Roster& roster) {
+std::map<int32_t, std::string> main_gpu_of(const OwnerTable& owners) {
   std::map<int32_t, const GpuProcess*> most;
-  for (const GpuProcess& process : roster.gpu_processes) {
+  for (const GpuProcess& process : owners.gpu_processes) {
     const GpuProcess*& best = most[process.pid];
     if (best == nullptr || process.memory_bytes > best->memory_bytes) best = &process;
   }
@@ -106,16 +106,16 @@ ThreadWatch::Process* ThreadWatch::follow(int32_t pid, bool worker, const std::s
   return &process;
 }
 
-void ThreadWatch::list_processes(const Roster& roster, const std::vector<WalkedProcess>& all) {
+void ThreadWatch::list_processes(const OwnerTable& owners, const std::vector<WalkedProcess>& all) {
   for (auto& [pid, process] : processes_) process.listed = false;
   for (auto& [uuid, sums] : sums_) {
     sums.used = false;
     sums.threads = 0;
     sums.remote = -1;
   }
-  std::map<int32_t, std::string> gpu_of = main_gpu_of(roster);
+  std::map<int32_t, std::string> gpu_of = main_gpu_of(owners);
   std::vector<int32_t> trainers;
-  for (auto& [pid, owner] : roster.processes) trainers.push_back(pid);
+  for (auto& [pid, owner] : owners.processes) trainers.push_back(pid);
   for (int32_t pid : trainers) follow(pid, false, gpu_of[pid]);
   for (auto& [pid, trainer] : descendants(all, trainers)) {
     Process* process = follow(pid, true, gpu_of[trainer]);
@@ -131,9 +131,9 @@ void ThreadWatch::list_processes(const Roster& roster, const std::vector<WalkedP
   if (sums_.size() > kGpusMax) std::erase_if(sums_, [](auto& entry) { return !entry.second.used; });
 
   local_cpus_.clear();
-  for (const GpuInfo& gpu : roster.gpus) {
+  for (const GpuInfo& gpu : owners.gpus) {
     const GpuInfo* board = &gpu;
-    for (const GpuInfo& other : roster.gpus) {
+    for (const GpuInfo& other : owners.gpus) {
       if (!gpu.parent_uuid.empty() && other.uuid == gpu.parent_uuid) board = &other;
     }
     if (board->pci.empty() || board->pci.find('/') != std::string::npos) continue;
@@ -276,8 +276,8 @@ void ThreadWatch::read_slowly(Process& process, Thread& thread, int64_t now_ns) 
 }
 
 void ThreadWatch::read_slow(const Tick& tick, const std::vector<WalkedProcess>& all, NodeReadings& out) {
-  static const Roster kNobody;
-  list_processes(tick.roster != nullptr ? *tick.roster : kNobody, all);
+  static const OwnerTable kNobody;
+  list_processes(tick.owners != nullptr ? *tick.owners : kNobody, all);
   ++slow_ticks_;
   key_.clear();
   others_.clear();

@@ -6,8 +6,9 @@
 // is known by its id and the time at which it started; a file of a thread that is kept open can never show another one.
 //
 // A fast tick reads the key threads (all classes but `other`), a slow tick lists all threads anew and reads all of
-// them. Thread rule: Confined. Limits:      threads_max read in a tick, the rest in turn; a thread that lives less than
-// a tick is not seen.
+// them.
+// Thread rule: Confined.
+// Limits:      threads_max read in a tick, the rest in turn; a thread that lives less than a tick is not seen.
 #pragma once
 
 #include <algorithm>
@@ -105,7 +106,7 @@ class ThreadWatch {
     at = (at + count) % followed.size();
   }
 
-  void list_processes(const Roster& roster, const std::vector<WalkedProcess>& all);
+  void list_processes(const OwnerTable& owners, const std::vector<WalkedProcess>& all);
   Process* follow(int32_t pid, bool worker, const std::string& gpu_uuid);
   void list_threads(Process& process);
   // Who the thread is, and what only slow ticks ask; false: it is gone.

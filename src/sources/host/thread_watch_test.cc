@@ -15,7 +15,7 @@ const char* kWait = "lockstep_thread_runqueue_wait_seconds_total";
 
 class HostThreads : public ::testing::Test {
  protected:
-  HostThreads() { roster_.processes[100] = {}; }
+  HostThreads() { owners_.processes[100] = {}; }
 
   void open(size_t threads_max = 4096, size_t kept_files_max = 64) {
     HostSourceOptions options;
@@ -29,19 +29,19 @@ class HostThreads : public ::testing::Test {
     if (!source_) open();
     out_ = {};
     now_ns_ += kSecond;
-    source_->read({now_ns_, now_ns_ + 5 * kSecond, slow, &roster_, nullptr}, out_);
+    source_->read({now_ns_, now_ns_ + 5 * kSecond, slow, &owners_, nullptr}, out_);
     return out_;
   }
   std::optional<double> wait(const std::string& kind, const std::string& gpu = "GPU-a") {
     return value_of(out_, kWait, "gpu_uuid=" + gpu + ",thread_class=" + kind);
   }
   void on_gpu() {
-    roster_.gpus = {{"GPU-a", 0, "nvidia", "", "0000:1b:00.0"}, {"GPU-b", 1, "nvidia", "", "0000:43:00.0"}};
-    roster_.gpu_processes = {{100, "GPU-b", 1 << 20}, {100, "GPU-a", 1 << 30}};
+    owners_.gpus = {{"GPU-a", 0, "nvidia", "", "0000:1b:00.0"}, {"GPU-b", 1, "nvidia", "", "0000:43:00.0"}};
+    owners_.gpu_processes = {{100, "GPU-b", 1 << 20}, {100, "GPU-a", 1 << 30}};
   }
 
   TestTree tree_;
-  Roster roster_;
+  OwnerTable owners_;
   std::vector<int32_t> proxies_;
   std::unique_ptr<NodeSource> source_;
   NodeReadings out_;
@@ -113,10 +113,10 @@ TEST_F(HostThreads, AProcessIdGivenOutAnewStartsAtZero) {
   on_gpu();
   tree_.thread(100, 100, "python3", 5, 0, 100 * kSecond);
   tick(true);
-  roster_.processes.clear();
+  owners_.processes.clear();
   tick(true);
   EXPECT_FALSE(wait("trainer")) << "nobody is on the GPU";
-  roster_.processes[100] = {};
+  owners_.processes[100] = {};
   tree_.thread(100, 100, "python3", 500, 0, 900 * kSecond);
   tick(true);
   EXPECT_EQ(wait("trainer"), 0);
@@ -190,7 +190,7 @@ TEST_F(HostThreads, PinnedToTheWrongSocketShows) {
 
 TEST_F(HostThreads, TrainersWithoutAGpuAreSummedUnderNone) {
   tree_.thread(100, 100, "python3", 5, 0, 0);
-  roster_.processes[110] = {};
+  owners_.processes[110] = {};
   tree_.thread(110, 110, "python3", 5, 0, 0);
   tick(true);
   tree_.thread(100, 100, "python3", 5, 0, kSecond);
@@ -205,7 +205,7 @@ TEST_F(HostThreads, AProcessThatIsGoneIsNoFailure) {
   EXPECT_TRUE(out_.notes.empty());
 }
 
-TEST_F(HostThreads, StuckTasksAreToldByKindAndByWhatTheyWaitFor) {
+TEST_F(HostThreads, StuckTasksAreReportedByKindAndByWhatTheyWaitFor) {
   on_gpu();
   tree_.thread(100, 100, "python3", 5, 0, 0);
   tree_.thread(100, 101, "python3", 5, 0, 0, 0, 'D');

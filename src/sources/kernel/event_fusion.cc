@@ -40,15 +40,15 @@ std::string short_line(std::string_view text) {
   return as_one_line(text.substr(0, kKernelLineMax));
 }
 
-// A job of the roster that the cgroup of a killed process names ("…/job_4711/…"): the process itself may be a loader
+// A job of the owners that the cgroup of a killed process names ("…/job_4711/…"): the process itself may be a loader
 // that holds no GPU.
-const Owner* owner_by_cgroup(const Roster& roster, std::string_view cgroup) {
+const Owner* owner_by_cgroup(const OwnerTable& owners, std::string_view cgroup) {
   const size_t at = cgroup.find("/job_");
   if (at == std::string_view::npos) return nullptr;
   std::string_view number = cgroup.substr(at + 5);
   number = number.substr(0, number.find_first_not_of("0123456789"));
   if (number.empty()) return nullptr;
-  for (const auto& [pid, owner] : roster.processes) {
+  for (const auto& [pid, owner] : owners.processes) {
     if (owner.job_id == number) return &owner;
   }
   return nullptr;
@@ -88,10 +88,10 @@ void EventFusion::begin(const Tick& tick, bool kernel_log) {
   kernel_log_ = kernel_log;
   for (Gpu& gpu : gpus_) {
     gpu.owner = nullptr;
-    gpu.in_roster = false;
+    gpu.in_owners = false;
   }
-  if (tick.roster == nullptr) return;
-  for (const GpuInfo& info : tick.roster->gpus) {
+  if (tick.owners == nullptr) return;
+  for (const GpuInfo& info : tick.owners->gpus) {
     if (info.parent_uuid.empty()) learn(info);
   }
 }
@@ -116,8 +116,8 @@ void EventFusion::learn(const GpuInfo& info) {
   gpu.pci = pci;
   const std::string_view driver = info.driver;
   gpu.driver_major = static_cast<int>(parse_int(driver.substr(0, driver.find('.'))).value_or(0));
-  gpu.owner = tick_.roster->of_gpu(info.uuid);
-  gpu.in_roster = true;
+  gpu.owner = tick_.owners->of_gpu(info.uuid);
+  gpu.in_owners = true;
 }
 
 int EventFusion::find_at(const std::string& pci) const {
@@ -201,11 +201,11 @@ void EventFusion::erase(uint64_t key) {
 }
 
 const Owner* EventFusion::owner_of(const KernelLine& line, int gpu) const {
-  if (tick_.roster != nullptr && line.pid >= 0) {
-    if (const Owner* owner = tick_.roster->of_process(line.pid)) return owner;
+  if (tick_.owners != nullptr && line.pid >= 0) {
+    if (const Owner* owner = tick_.owners->of_process(line.pid)) return owner;
   }
   if (gpu >= 0) return at(gpu).owner;
-  if (tick_.roster != nullptr && !line.cgroup.empty()) return owner_by_cgroup(*tick_.roster, line.cgroup);
+  if (tick_.owners != nullptr && !line.cgroup.empty()) return owner_by_cgroup(*tick_.owners, line.cgroup);
   return nullptr;
 }
 
@@ -235,14 +235,14 @@ NodeEvent EventFusion::event_of(const KernelLine& line, const KernelRecord& reco
     }
   } else if (!line.pci.empty()) {
     event.device = pci_address(line.pci);
-  } else if (tick_.roster != nullptr && !line.device.empty()) {
+  } else if (tick_.owners != nullptr && !line.device.empty()) {
     // A PCIe error of a GPU is about that GPU.
-    if (const GpuInfo* info = tick_.roster->gpu_at(pci_address(line.device))) event.gpu_uuid = info->uuid;
+    if (const GpuInfo* info = tick_.owners->gpu_at(pci_address(line.device))) event.gpu_uuid = info->uuid;
   }
   if (owner != nullptr) {
     event.job_id = owner->job_id;
     // Who holds the GPU is its rank; a process found by its cgroup is some helper of the job.
-    if (gpu >= 0 || (tick_.roster != nullptr && tick_.roster->of_process(line.pid) == owner)) event.rank = owner->rank;
+    if (gpu >= 0 || (tick_.owners != nullptr && tick_.owners->of_process(line.pid) == owner)) event.rank = owner->rank;
   }
   return event;
 }
@@ -283,7 +283,7 @@ void EventFusion::end_smoothing_off(int gpu) {
   std::vector<uint64_t> over;
   for (auto& [key, entry] : entries_) {
     if (entry.gpu != gpu || entry.event.code != kXidSmoothingOff || entry.event.name != "gpu.xid") continue;
-    if (entry.told) {
+    if (entry.reported) {
       over.push_back(key);
     } else {
       entry.event.severity = EventSeverity::kInfo;
@@ -355,7 +355,7 @@ bool EventFusion::drop_bare_recovery(int gpu, int64_t time_unix_ns) {
   const uint64_t key = at(gpu).recovery_key;
   const Entry* bare = find(key);
   if (bare == nullptr || !near(bare->seen_unix_ns, time_unix_ns)) return false;
-  if (!bare->told) erase(key);
+  if (!bare->reported) erase(key);
   return true;
 }
 
@@ -367,7 +367,7 @@ bool EventFusion::same_as_xid_154(int gpu, int64_t time_unix_ns) {
     if (entry == nullptr || !near(entry->seen_unix_ns, time_unix_ns)) continue;
     entry->by_number = true;
     const RecoveryRow* row = recovery_row(at(gpu).recovery);
-    if (row != nullptr && !entry->told && !entry->by_line) {
+    if (row != nullptr && !entry->reported && !entry->by_line) {
       entry->event.severity = row->severity;
       entry->event.meaning = row->meaning;
       entry->event.action = row->action;
@@ -395,19 +395,19 @@ EventFusion::Entry* EventFusion::merge_with_number(const KernelLine& line, const
     if (known->together) return known;
     known->event.time_unix_ns = std::min(bare.event.time_unix_ns, record.time_unix_ns);
     known->event.secondary = bare.event.secondary;
-    known->told = bare.told;
-    known->told_ns = bare.told_ns;
-    known->times_told = bare.times_told;
+    known->reported = bare.reported;
+    known->reported_ns = bare.reported_ns;
+    known->times_reported = bare.times_reported;
     known->first_ns = bare.first_ns;
     known->order = bare.order;
     return known;
   }
-  const bool waits = number != nullptr && !number->told && number->pending > 0;
+  const bool waits = number != nullptr && !number->reported && number->pending > 0;
   if (known == nullptr) {
     known = &make(key, event_of(line, record, gpu, owner), gpu);
     if (!waits && !known->together) {
-      known->told = true;
-      known->told_ns = tick_.monotonic_ns;
+      known->reported = true;
+      known->reported_ns = tick_.monotonic_ns;
     }
   }
   if (waits) {
@@ -420,32 +420,32 @@ EventFusion::Entry* EventFusion::merge_with_number(const KernelLine& line, const
 
 void EventFusion::driver(const GpuEvent& event) {
   std::string uuid = event.gpu_uuid;
-  if (tick_.roster != nullptr) {
-    for (const GpuInfo& info : tick_.roster->gpus) {
+  if (tick_.owners != nullptr) {
+    for (const GpuInfo& info : tick_.owners->gpus) {
       if (info.uuid == uuid && !info.parent_uuid.empty()) uuid = info.parent_uuid;  // a MIG instance is of its GPU
     }
   }
   const int gpu = gpu_of(uuid);
   const int64_t time = event.unix_ns > 0 ? event.unix_ns : tick_.unix_ns;
-  NodeEvent told;
-  told.time_unix_ns = time;
-  told.gpu_uuid = uuid;
+  NodeEvent reported;
+  reported.time_unix_ns = time;
+  reported.gpu_uuid = uuid;
   if (gpu >= 0) {
     const Gpu& of = at(gpu);
-    told.device = of.pci;
+    reported.device = of.pci;
     if (of.owner != nullptr) {
-      told.job_id = of.owner->job_id;
-      told.rank = of.owner->rank;
+      reported.job_id = of.owner->job_id;
+      reported.rank = of.owner->rank;
     }
   }
   bool is_state = false;
   if (event.kind == "xid") {
     const XidRow& row = xid_row(event.code);
-    told.name = "gpu.xid";
-    told.code = event.code;
-    told.severity = row.severity;
-    told.meaning = row.meaning;
-    told.action = row.action;
+    reported.name = "gpu.xid";
+    reported.code = event.code;
+    reported.severity = row.severity;
+    reported.meaning = row.meaning;
+    reported.action = row.action;
     is_state = event.code == kXidSmoothingBack;
     if (gpu >= 0) {
       if (event.code == kXidSmoothingBack) end_smoothing_off(gpu);
@@ -460,36 +460,36 @@ void EventFusion::driver(const GpuEvent& event) {
     }
   } else if (event.kind == "recovery_action") {
     const RecoveryRow* row = recovery_row(event.code);
-    told.name = "gpu.recovery_action";
-    told.code = event.code;
-    told.severity = row != nullptr ? row->severity : EventSeverity::kWarn;
-    told.meaning = row != nullptr ? row->meaning : "a recovery action that is not in the table";
-    told.action = row != nullptr ? row->action : "look it up in the documentation of NVML";
+    reported.name = "gpu.recovery_action";
+    reported.code = event.code;
+    reported.severity = row != nullptr ? row->severity : EventSeverity::kWarn;
+    reported.meaning = row != nullptr ? row->meaning : "a recovery action that is not in the table";
+    reported.action = row != nullptr ? row->action : "look it up in the documentation of NVML";
     if (gpu >= 0) {
       recovery(gpu, event.code, time);
       if (same_as_xid_154(gpu, time)) return;
     }
   } else if (event.kind == "lost") {
-    told.name = "gpu.lost";
-    told.severity = EventSeverity::kCritical;
-    told.meaning = "the GPU does not answer any more";
-    told.action = "drain the node; see the XID beside it; reboot";
+    reported.name = "gpu.lost";
+    reported.severity = EventSeverity::kCritical;
+    reported.meaning = "the GPU does not answer any more";
+    reported.action = "drain the node; see the XID beside it; reboot";
     is_state = true;
   } else if (event.kind == "appeared") {
-    told.name = "gpu.appeared";
-    told.meaning = "the GPU answers";
+    reported.name = "gpu.appeared";
+    reported.meaning = "the GPU answers";
     is_state = true;
   } else if (event.kind == "mig_changed") {
-    told.name = "gpu.mig_changed";
-    told.meaning = "the MIG partitions of the GPU changed";
+    reported.name = "gpu.mig_changed";
+    reported.meaning = "the MIG partitions of the GPU changed";
     is_state = true;
   } else {
     return;
   }
-  ++kind_of(told.name).total;
-  uint64_t key = mix(mix(mix(mix(0, "driver"), told.name), uuid), static_cast<uint64_t>(told.code));
+  ++kind_of(reported.name).total;
+  uint64_t key = mix(mix(mix(mix(0, "driver"), reported.name), uuid), static_cast<uint64_t>(reported.code));
   Entry* entry = find(key);
-  if (entry == nullptr) entry = &make(key, told, gpu);
+  if (entry == nullptr) entry = &make(key, reported, gpu);
   entry->by_number = true;
   entry->is_state = is_state;
   ++entry->pending;
@@ -573,33 +573,33 @@ void EventFusion::suspect_hardware(Entry& entry) {
 }
 
 void EventFusion::tell(Entry& entry, std::vector<NodeEvent>& out) {
-  if (entry.told) entry.event.time_unix_ns = entry.seen_unix_ns;
+  if (entry.reported) entry.event.time_unix_ns = entry.seen_unix_ns;
   suspect_hardware(entry);
   if (entry.gpu >= 0) entry.event.gpu_uuid = at(entry.gpu).uuid;
   entry.event.count = std::max<int64_t>(entry.pending, 1);
   entry.event.source = !entry.by_number ? "kmsg" : entry.by_line ? "kmsg+driver" : "driver";
   out.push_back(entry.event);
   entry.pending = 0;
-  entry.told = true;
-  entry.told_ns = tick_.monotonic_ns;
-  ++entry.times_told;
+  entry.reported = true;
+  entry.reported_ns = tick_.monotonic_ns;
+  ++entry.times_reported;
 }
 
 void EventFusion::finish(std::vector<NodeEvent>& out) {
   holding_ = false;
-  const size_t told_before = out.size();
+  const size_t reported_before = out.size();
   std::vector<std::vector<Entry*>> by_gpu(gpus_.size());
   std::vector<uint64_t> forget;
   for (auto& [key, entry] : entries_) {
-    if (!entry.told && entry.gpu >= 0) {
+    if (!entry.reported && entry.gpu >= 0) {
       by_gpu[static_cast<size_t>(entry.gpu)].push_back(&entry);
-    } else if (!entry.told) {
+    } else if (!entry.reported) {
       tell(entry, out);
     } else if (entry.pending > 0) {
       const int last = static_cast<int>(std::size(kIntervalsNs)) - 1;
-      const int at = entry.is_state ? 0 : std::clamp(entry.times_told - 1, 0, last);
-      if (tick_.monotonic_ns - entry.told_ns >= kIntervalsNs[at]) tell(entry, out);
-    } else if (tick_.monotonic_ns - std::max(entry.seen_ns, entry.told_ns) > kForgetNs) {
+      const int at = entry.is_state ? 0 : std::clamp(entry.times_reported - 1, 0, last);
+      if (tick_.monotonic_ns - entry.reported_ns >= kIntervalsNs[at]) tell(entry, out);
+    } else if (tick_.monotonic_ns - std::max(entry.seen_ns, entry.reported_ns) > kForgetNs) {
       forget.push_back(key);
     }
   }
@@ -620,7 +620,7 @@ void EventFusion::finish(std::vector<NodeEvent>& out) {
     for (Entry* entry : entries) tell(*entry, out);
   }
   for (uint64_t key : forget) erase(key);
-  std::stable_sort(out.begin() + static_cast<ptrdiff_t>(told_before), out.end(),
+  std::stable_sort(out.begin() + static_cast<ptrdiff_t>(reported_before), out.end(),
                    [](const NodeEvent& a, const NodeEvent& b) { return a.time_unix_ns < b.time_unix_ns; });
 }
 
@@ -641,7 +641,7 @@ void EventFusion::add_readings(NodeReadings& out) {
       }
       out.add(kGpuXidTotal, xid.labels, static_cast<double>(xid.total));
     }
-    if (!gpu.in_roster && gpu.last_xid == 0) continue;
+    if (!gpu.in_owners && gpu.last_xid == 0) continue;
     const bool recent = gpu.last_xid != 0 && tick_.unix_ns - gpu.last_xid_unix_ns < kLastXidNs;
     out.add(kGpuXidLast, gpu.labels, recent ? static_cast<double>(gpu.last_xid) : 0);
   }

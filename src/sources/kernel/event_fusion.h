@@ -81,7 +81,7 @@ class EventFusion {
     std::string uuid;
     int driver_major = 0;
     const Owner* owner = nullptr;  // this tick
-    bool in_roster = false;        // this tick
+    bool in_owners = false;        // this tick
     std::vector<Xid> xids;
     int64_t last_xid = 0;
     int64_t last_xid_unix_ns = 0;
@@ -102,14 +102,14 @@ class EventFusion {
     bool by_line = false, by_number = false;
     bool announced = false;
     bool is_state = false;
-    bool told = false;
+    bool reported = false;
     bool promoted = false;
     bool together = false;  // many different lines, counted as one
     int64_t pending = 0;    // since it was last told
     int64_t order = 0;      // of its first coming
-    int64_t first_ns = 0, seen_ns = 0, told_ns = 0;
+    int64_t first_ns = 0, seen_ns = 0, reported_ns = 0;
     int64_t seen_unix_ns = 0;
-    int times_told = 0;
+    int times_reported = 0;
   };
   struct Kind {
     std::string name;

@@ -26,20 +26,20 @@ Owner owner(const std::string& job, int32_t rank) {
   return of;
 }
 
-Roster two_gpus() {
-  Roster roster;
+OwnerTable two_gpus() {
+  OwnerTable owners;
   GpuInfo info;
   info.uuid = kGpu0;
   info.pci = "0000:1b:00.0";
   info.driver = "580.65.06";
-  roster.gpus.push_back(info);
+  owners.gpus.push_back(info);
   info.uuid = kGpu1;
   info.pci = "0000:5d:00.0";
-  roster.gpus.push_back(info);
-  roster.processes[1234] = owner("llama", 3);
-  roster.by_gpu[kGpu0] = owner("llama", 2);
-  roster.by_gpu[kGpu1] = owner("qwen", 7);
-  return roster;
+  owners.gpus.push_back(info);
+  owners.processes[1234] = owner("llama", 3);
+  owners.by_gpu[kGpu0] = owner("llama", 2);
+  owners.by_gpu[kGpu1] = owner("qwen", 7);
+  return owners;
 }
 
 std::string xid(const std::string& pci, int code, const std::string& rest) {
@@ -59,7 +59,7 @@ class Node {
   }
   std::vector<NodeEvent> at(double seconds) {
     out = {};
-    source_->read(tick_at(seconds, &roster, with_driver_ ? &numbers_ : nullptr), out);
+    source_->read(tick_at(seconds, &owners, with_driver_ ? &numbers_ : nullptr), out);
     numbers_.clear();
     return out.events;
   }
@@ -87,7 +87,7 @@ class Node {
   }
 
   Machine machine;
-  Roster roster = two_gpus();
+  OwnerTable owners = two_gpus();
   NodeReadings out;
 
  private:
@@ -149,7 +149,7 @@ TEST(EventFusion, WithoutADriverNothingWaits) {
   EXPECT_EQ(node.at(0).size(), 1u);
 }
 
-TEST(EventFusion, WhatTheDriverAloneTellsIsToldWithItsMeaning) {
+TEST(EventFusion, WhatTheDriverAloneTellsIsReportedWithItsMeaning) {
   Node node;
   node.number(kGpu1, 62);
   std::vector<NodeEvent> events = node.from_to(0, 5);
@@ -243,7 +243,7 @@ TEST(EventFusion, TheDriversRecoveryActionRaisesThePrimary) {
   }
 }
 
-TEST(EventFusion, ARecoveryActionThatIsToldThreeWaysIsOneEvent) {
+TEST(EventFusion, ARecoveryActionThatIsReportedThreeWaysIsOneEvent) {
   for (int order = 0; order < 2; ++order) {
     Node node;
     const auto line = [&](double at) {
@@ -344,7 +344,7 @@ TEST(EventFusion, ManyKindsOfNumbersAreKeptApartForEver) {
 TEST(EventFusion, AGpuThatHasLeftTheRosterKeepsItsName) {
   Node node;
   node.at(0);
-  node.roster.gpus.clear();
+  node.owners.gpus.clear();
   node.write("NVRM: GPU 0000:1b:00.0: GPU has fallen off the bus.", 1);
   std::vector<NodeEvent> events = node.from_to(1, 3);
   ASSERT_EQ(events.size(), 1u);
@@ -353,7 +353,7 @@ TEST(EventFusion, AGpuThatHasLeftTheRosterKeepsItsName) {
 
 TEST(EventFusion, AnUnknownGpuIsNamedByItsAddressUntilItIsKnown) {
   Node node(false);
-  node.roster.gpus.clear();
+  node.owners.gpus.clear();
   node.write(xid("0000:1b:00", 48, "DBE"));
   std::vector<NodeEvent> events = node.at(0);
   ASSERT_EQ(events.size(), 1u);
@@ -365,14 +365,14 @@ TEST(EventFusion, AnUnknownGpuIsNamedByItsAddressUntilItIsKnown) {
   EXPECT_EQ(node.reading("lockstep_gpu_xid_total", kGpu0, "48"), 1);
 }
 
-TEST(EventFusion, RepeatsAreToldWithTheirCountAfterGrowingTimes) {
+TEST(EventFusion, RepeatsAreReportedWithTheirCountAfterGrowingTimes) {
   Node node(false);
-  std::vector<std::pair<int, int64_t>> told;
+  std::vector<std::pair<int, int64_t>> reported;
   for (int second = 0; second < 3 * 3600; ++second) {
     if (second < 2 * 3600) node.write(xid("0000:1b:00", 31, "Ch 0000000" + std::to_string(second % 10)), second);
-    for (const NodeEvent& event : node.at(second)) told.emplace_back(second, event.count);
+    for (const NodeEvent& event : node.at(second)) reported.emplace_back(second, event.count);
   }
-  EXPECT_EQ(told, (std::vector<std::pair<int, int64_t>>{{0, 1}, {60, 60}, {660, 600}, {4260, 3600}, {7860, 2939}}));
+  EXPECT_EQ(reported, (std::vector<std::pair<int, int64_t>>{{0, 1}, {60, 60}, {660, 600}, {4260, 3600}, {7860, 2939}}));
   EXPECT_EQ(node.reading("lockstep_gpu_xid_total", kGpu0, "31"), 7200);
   // An hour of silence, and it is news again.
   node.at(4 * 3600);
@@ -380,23 +380,23 @@ TEST(EventFusion, RepeatsAreToldWithTheirCountAfterGrowingTimes) {
   EXPECT_EQ(node.at(4 * 3600 + 1).size(), 1u);
 }
 
-TEST(EventFusion, HowALinkStandsIsToldEveryMinuteWhileItFlaps) {
+TEST(EventFusion, HowALinkStandsIsReportedEveryMinuteWhileItFlaps) {
   Node node(false);
-  int told = 0;
+  int reported = 0;
   for (int second = 0; second < 1800; ++second) {
     node.write(second % 2 == 0 ? "mlx5_core 0000:5e:00.0 eth4: Link down" : "mlx5_core 0000:5e:00.0 eth4: Link up",
                second);
     for (const NodeEvent& event : node.at(second)) {
       EXPECT_EQ(event.device, "eth4");
-      ++told;
+      ++reported;
     }
   }
-  EXPECT_GE(told, 50);
-  EXPECT_LE(told, 62);
+  EXPECT_GE(reported, 50);
+  EXPECT_LE(reported, 62);
   EXPECT_EQ(node.reading("lockstep_kernel_events_total", "link.down"), 900);
 }
 
-TEST(EventFusion, TheOtherJobsFaultIsToldAtOnceAndSuspectsTheHardware) {
+TEST(EventFusion, TheOtherJobsFaultIsReportedAtOnceAndSuspectsTheHardware) {
   for (int code : {13, 31}) {
     Node node(false);
     node.write(xid("0000:1b:00", code, "pid=1234, name=python, fault"), 0);
@@ -405,7 +405,7 @@ TEST(EventFusion, TheOtherJobsFaultIsToldAtOnceAndSuspectsTheHardware) {
     EXPECT_EQ(events[0].severity, EventSeverity::kApp);
     node.write(xid("0000:1b:00", code, "pid=1234, name=python, fault"), 5);  // the same job again is no reason
     EXPECT_TRUE(node.at(5).empty());
-    node.roster.processes[5678] = owner("qwen", 0);
+    node.owners.processes[5678] = owner("qwen", 0);
     node.write(xid("0000:1b:00", code, "pid=5678, name=python, fault"), 10);
     events = node.at(10);
     ASSERT_EQ(events.size(), 1u);
@@ -436,7 +436,7 @@ TEST(EventFusion, PowerSmoothingThatIsBackEndsTheWarning) {
   EXPECT_EQ(other.at(20).at(0).code, 163);
 }
 
-TEST(EventFusion, NvLink5IsToldPerLinkWithItsSubUnit) {
+TEST(EventFusion, NvLink5IsReportedPerLinkWithItsSubUnit) {
   Node node(false);
   for (int link : {8, 9}) {
     node.write(xid("0000:1b:00", 149,
@@ -454,7 +454,7 @@ TEST(EventFusion, NvLink5IsToldPerLinkWithItsSubUnit) {
 
 TEST(EventFusion, AnOomKillIsOneEventWithTheJobOfItsVictim) {
   Node node;
-  node.roster.processes[99] = owner("4711", 5);
+  node.owners.processes[99] = owner("4711", 5);
   const auto kill = [&](int pid, const char* name) {
     node.write(
         format("oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),task_memcg=/slurm/uid_1/job_4711/step_0,"
@@ -517,7 +517,7 @@ TEST(EventFusion, MoreDifferentLinesThanAreKeptApartAreCountedTogether) {
   EXPECT_EQ(node.reading("lockstep_gpu_xid_total", kGpu0, "13"), static_cast<double>(written));
 }
 
-TEST(EventFusion, HistoryIsToldWithItsTimesAndItsPrimaries) {
+TEST(EventFusion, HistoryIsReportedWithItsTimesAndItsPrimaries) {
   Node node;
   node.write(xid("0000:1b:00", 48, "DBE"), -600);
   node.write(xid("0000:1b:00", 45, "Ch 00000001"), -599);

@@ -3,7 +3,8 @@
 //
 // Lines come from drivers of many versions and, through process names, from whoever runs on the node: everything is
 // bounded by the line, nothing is trusted to be there.
-// Thread rule: Confined. Limits: a line is read up to kKernelLineMax bytes.
+// Thread rule: Confined.
+// Limits: a line is read up to kKernelLineMax bytes.
 #pragma once
 
 #include <cstdint>

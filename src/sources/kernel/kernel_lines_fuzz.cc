@@ -20,15 +20,15 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view input(reinterpret_cast<const char*>(data), size);
   KernelLineParser parser;
   EventFusion fusion;
-  Roster roster;
-  roster.gpus.emplace_back().uuid = "GPU-a";
-  roster.gpus.back().pci = "0000:1b:00.0";
-  roster.gpus.back().driver = "570.1";
-  roster.by_gpu["GPU-a"].job_id = "job";
+  OwnerTable owners;
+  owners.gpus.emplace_back().uuid = "GPU-a";
+  owners.gpus.back().pci = "0000:1b:00.0";
+  owners.gpus.back().driver = "570.1";
+  owners.by_gpu["GPU-a"].job_id = "job";
   Tick tick;
   tick.unix_ns = 1'700'000'000'000'000'000;
   tick.monotonic_ns = 1'000'000'000'000;
-  tick.roster = &roster;
+  tick.owners = &owners;
   std::vector<NodeEvent> events;
   std::string text;
   for (std::string_view line : split(input, '\n')) {

@@ -33,9 +33,9 @@ class KernelSource final : public NodeSource {
     }
     const size_t events_before = out.events.size();
     fusion_.finish(out.events);
-    told_ |= out.events.size() > events_before;
+    reported_ |= out.events.size() > events_before;
     // What is held back would be lost with us: its place is not kept yet.
-    if (!fusion_.holding() && log_.done(tick.monotonic_ns, told_)) told_ = false;
+    if (!fusion_.holding() && log_.done(tick.monotonic_ns, reported_)) reported_ = false;
 
     fusion_.add_readings(out);
     if (log_.is_open()) {
@@ -87,7 +87,7 @@ class KernelSource final : public NodeSource {
   EventFusion fusion_;
   LabelSet no_labels_;
   int64_t malformed_ = 0;
-  bool told_ = false;  // since the place was last kept
+  bool reported_ = false;  // since the place was last kept
   bool said_ = false;
 };
 

@@ -2,7 +2,8 @@
 // and event_fusion.h for what is told when.
 //
 // It also turns every GpuEvent of the tick into an event (XIDs, GPUs lost and back, recovery actions): nobody else
-// need. Thread rule: Confined.
+// need.
+// Thread rule: Confined.
 #pragma once
 
 #include <memory>

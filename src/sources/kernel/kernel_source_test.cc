@@ -54,40 +54,40 @@ TEST(KernelSource, TheLogMayLieElsewhere) {
   EXPECT_EQ(source->check().front().found, elsewhere + " can be read");
 }
 
-TEST(KernelSource, WhatIsHeldBackWhenTheAgentStopsIsToldByTheNext) {
+TEST(KernelSource, WhatIsHeldBackWhenTheAgentStopsIsReportedByTheNext) {
   Machine machine;
-  Roster roster;
+  OwnerTable owners;
   const std::vector<GpuEvent> no_events;
   auto source = open_kernel_source({machine.root(), machine.state()});
   NodeReadings out;
-  source->read(tick_at(0, &roster, &no_events), out);
+  source->read(tick_at(0, &owners, &no_events), out);
   machine.append(machine.record(kXid31, 1'001));
-  source->read(tick_at(1, &roster, &no_events), out);
+  source->read(tick_at(1, &owners, &no_events), out);
   EXPECT_TRUE(out.events.empty());  // waits for the driver
   source.reset();
   source = open_kernel_source({machine.root(), machine.state()});
-  for (int second = 2; second < 5; ++second) source->read(tick_at(second, &roster, &no_events), out);
+  for (int second = 2; second < 5; ++second) source->read(tick_at(second, &owners, &no_events), out);
   EXPECT_EQ(out.events.size(), 1u);
 }
 
 TEST(KernelSource, TheLastXidIsShownForFiveMinutesAndTheCounterStays) {
   Machine machine;
-  Roster roster;
-  roster.gpus.emplace_back().uuid = "GPU-a";
-  roster.gpus.back().pci = "0000:1b:00.0";
+  OwnerTable owners;
+  owners.gpus.emplace_back().uuid = "GPU-a";
+  owners.gpus.back().pci = "0000:1b:00.0";
   auto source = open_kernel_source({machine.root(), ""});
   NodeReadings out;
-  source->read(tick_at(0, &roster), out);
+  source->read(tick_at(0, &owners), out);
   EXPECT_EQ(value_of(out, kGpuXidLast), 0);
   EXPECT_EQ(value_of(out, kGpuXidTotal), -1);
   machine.append(machine.record(kXid31, 1'001));
   for (double second : {1.0, 100.0, 290.0}) {
     out = {};
-    source->read(tick_at(second, &roster), out);
+    source->read(tick_at(second, &owners), out);
     EXPECT_EQ(value_of(out, kGpuXidLast), 31) << second;
   }
   out = {};
-  source->read(tick_at(302, &roster), out);
+  source->read(tick_at(302, &owners), out);
   EXPECT_EQ(value_of(out, kGpuXidLast), 0);
   EXPECT_EQ(value_of(out, kGpuXidTotal), 1);
 }
@@ -165,10 +165,10 @@ TEST(KernelSource, AFloodBecomesAFewEvents) {
   }
   machine.replace(content);
   content = {};
-  Roster roster;
+  OwnerTable owners;
   for (const char* pci : {"0000:1b:00.0", "0000:5d:00.0"}) {
-    roster.gpus.emplace_back().uuid = std::string("GPU-") + pci;
-    roster.gpus.back().pci = pci;
+    owners.gpus.emplace_back().uuid = std::string("GPU-") + pci;
+    owners.gpus.back().pci = pci;
   }
   auto source = open_kernel_source({machine.root(), machine.state()});
   SystemClock clock;
@@ -186,7 +186,7 @@ TEST(KernelSource, AFloodBecomesAFewEvents) {
     NodeReadings out;
     const int64_t before = clock.monotonic_ns();
     // The clock of the test stands nearly still: nothing is due to be told again yet.
-    source->read(tick_at(ticks * 1e-6, &roster), out);
+    source->read(tick_at(ticks * 1e-6, &owners), out);
     longest = std::max(longest, clock.monotonic_ns() - before);
     lines = value_of(out, kKernelLinesTotal);
     for (NodeEvent& event : out.events) events.push_back(std::move(event));
@@ -200,7 +200,7 @@ TEST(KernelSource, AFloodBecomesAFewEvents) {
   int64_t count = 0;
   for (const NodeEvent& event : events) count += event.count;
   NodeReadings out;
-  source->read(tick_at(61, &roster), out);
+  source->read(tick_at(61, &owners), out);
   EXPECT_EQ(out.events.size(), 2u * kKinds);
   for (const NodeEvent& event : out.events) count += event.count;
   EXPECT_EQ(count, kLines);

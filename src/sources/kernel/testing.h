@@ -58,11 +58,11 @@ class Machine {
 };
 
 // `seconds` after kUnix.
-inline Tick tick_at(double seconds, const Roster* roster = nullptr, const std::vector<GpuEvent>* events = nullptr) {
+inline Tick tick_at(double seconds, const OwnerTable* owners = nullptr, const std::vector<GpuEvent>* events = nullptr) {
   Tick tick;
   tick.unix_ns = kUnix + static_cast<int64_t>(seconds * 1e9);
   tick.monotonic_ns = kUptime + static_cast<int64_t>(seconds * 1e9);
-  tick.roster = roster;
+  tick.owners = owners;
   tick.gpu_events = events;
   return tick;
 }

@@ -10,11 +10,12 @@
 //
 // A job that does not tell its steps has them inferred (step_inference.h) and marked so, until it tells one.
 //
-// rank_assembler.cc puts operations together, rank_told.cc takes what the job itself tells, step_summary.cc closes
-// steps, step_detail.cc lists what was in them, rank_status.cc tells where the rank stands. Limits: kOpsMax operations
-// kFlowsMax transfers and kStepsOpenMax open steps are remembered; of older operations the time is not known. A record
-// that cannot be true (a time centuries away, a text without its pieces) is left out and counted. Thread rule:
-// Confined.
+// rank_assembler.cc puts operations together, rank_reported.cc takes what the job itself tells, step_summary.cc closes
+// steps, step_detail.cc lists what was in them, rank_status.cc tells where the rank stands.
+// Limits: kOpsMax operations kFlowsMax transfers and kStepsOpenMax open steps are remembered; of older operations the
+// time is not known. A record that cannot be true (a time centuries away, a text without its pieces) is left out and
+// counted.
+// Thread rule: Confined.
 #pragma once
 
 #include <cstdint>
@@ -35,8 +36,8 @@
 #include "sources/nccl/link_fit.h"
 #include "sources/nccl/network_waits.h"
 #include "sources/nccl/p2p_groups.h"
+#include "sources/nccl/reported_texts.h"
 #include "sources/nccl/step_inference.h"
-#include "sources/nccl/told_texts.h"
 
 namespace lockstep {
 
@@ -58,7 +59,7 @@ struct WorkFigures {
 // Where a rank's steps come from.
 enum class StepSource : uint8_t {
   kNone = 0,       // nothing was seen yet
-  kTold = 1,       // the job tells them
+  kReported = 1,   // the job tells them
   kInferred = 2,   // from the pattern of its operations
   kSearching = 3,  // no pattern yet
   kCannotTell = 4  // none for StepInference::kCannotTellNs
@@ -89,7 +90,7 @@ class RankAssembler {
   // Steps closed since the last call, in order. `flush` closes every ended step (the process is over).
   std::vector<ClosedStep> take_steps(int64_t now_ns, bool flush);
   // Process groups told since the last call, in order.
-  std::vector<CommGroup> take_groups() { return std::exchange(told_groups_, {}); }
+  std::vector<CommGroup> take_groups() { return std::exchange(reported_groups_, {}); }
 
   // The table of operations in flight, turned into the fleet's words.
   RankStatus status(const std::vector<InFlightComm>& in_flight, int64_t now_unix_ns, int64_t quiet_ns) const;
@@ -178,7 +179,7 @@ class RankAssembler {
     bool inferred = false;
   };
   // Told where no step was open to take it.
-  struct UntoldScalar {
+  struct UnreportedScalar {
     int64_t time_ns = 0;
     std::string name;
     double value = 0;
@@ -271,10 +272,10 @@ class RankAssembler {
   Phase phase_ = Phase::kOther;
   std::string phase_name_;  // of its own
   int64_t phase_since_ns_ = 0;
-  ToldTexts texts_;
-  std::vector<CommGroup> told_groups_;
-  std::vector<UntoldScalar> untold_scalars_;
-  std::vector<StepNote> untold_notes_;
+  ReportedTexts texts_;
+  std::vector<CommGroup> reported_groups_;
+  std::vector<UnreportedScalar> unreported_scalars_;
+  std::vector<StepNote> unreported_notes_;
   bool scalars_after_end_ = false;  // the job tells scalars between steps: a step waits for the next
   double peak_flops_ = 0;           // the last that was told
   WorkFigures figures_;

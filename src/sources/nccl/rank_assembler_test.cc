@@ -377,7 +377,7 @@ TEST_F(RankAssemblerTest, RecordsLostAreCarriedByAStepReadInTheSameDrain) {
   EXPECT_EQ(steps[0].records_lost, 17);
 }
 
-TEST_F(RankAssemblerTest, TheLongestSilenceWhileAnOperationIsInFlightIsTold) {
+TEST_F(RankAssemblerTest, TheLongestSilenceWhileAnOperationIsInFlightIsReported) {
   StepSummary step =
       only({step_begin(1, 0), coll(1, 10), kernel(1, 12, 70), coll(2, 75), kernel(2, 80, 90), step_end(1, 100)});
   // Callbacks at 10, 12, 70, 75, 80, 90.
@@ -774,7 +774,7 @@ Record scalar(const char* name, double value, int64_t at_ms) {
   std::strncpy(record.mark.name, name, sizeof record.mark.name - 1);
   return record;
 }
-std::vector<Record> told_text(TextKind kind, const std::string& text, int64_t at_ms) {
+std::vector<Record> reported_text(TextKind kind, const std::string& text, int64_t at_ms) {
   static uint16_t number = 0;
   ++number;
   std::vector<Record> pieces;
@@ -914,7 +914,7 @@ TEST_F(RankAssemblerTest, TooManyScalarsAndBadNamesAreCounted) {
   EXPECT_EQ(assembler.malformed(), 2 + 70 - kScalarsPerStepMax);
 }
 
-TEST_F(RankAssemblerTest, WorkFiguresComeFromTheLastStepThatToldThem) {
+TEST_F(RankAssemblerTest, WorkFiguresComeFromTheLastStepThatReportedThem) {
   drain({step_begin(1, 0), scalar("peak_flops", 1e15, 1), scalar("flops", 2e14, 2), scalar("tokens", 5000, 3),
          scalar("loss", 2, 4), step_end(1, 500), step_begin(2, 500), scalar("flops", 1e14, 510), step_end(2, 1000)});
   take();
@@ -926,8 +926,8 @@ TEST_F(RankAssemblerTest, WorkFiguresComeFromTheLastStepThatToldThem) {
 TEST_F(RankAssemblerTest, NotesStandInTheirStepAndHostileOnesAreCounted) {
   std::vector<Record> records = {step_begin(1, 0)};
   const std::string text = "learning rate halved,\nbecause the loss did not fall for a thousand steps";
-  for (const std::string& told : {text, std::string("\x1b[2J gone")}) {
-    for (const Record& piece : told_text(TextKind::kNote, told, 30)) records.push_back(piece);
+  for (const std::string& reported : {text, std::string("\x1b[2J gone")}) {
+    for (const Record& piece : reported_text(TextKind::kNote, reported, 30)) records.push_back(piece);
   }
   records.push_back(step_end(1, 100));
   drain(records);
@@ -942,7 +942,7 @@ TEST_F(RankAssemblerTest, NotesStandInTheirStepAndHostileOnesAreCounted) {
 TEST_F(RankAssemblerTest, GroupsAreGivenOnceAndWhatIsNoneIsCounted) {
   for (const char* text :
        {"tp\t0-3", "dp\t0,4,8,12", "no tab", "\t0-3", "bad\t3-", "empty\t", "x\ny\t1,2", "far\t0-9999999"}) {
-    for (const Record& piece : told_text(TextKind::kGroup, text, 10)) assembler.add(piece);
+    for (const Record& piece : reported_text(TextKind::kGroup, text, 10)) assembler.add(piece);
   }
   assembler.end_drain(0, 0);
   std::vector<CommGroup> groups = assembler.take_groups();
@@ -1014,7 +1014,7 @@ TEST_F(UnmarkedJob, ACommunicatorMadeWhileTheTableWasReadLosesNoOperation) {
   EXPECT_EQ(numbers, (std::vector<int64_t>{1, 2, 3, 4, 5, 6}));
 }
 
-TEST_F(UnmarkedJob, WhatItTellsAllTheSameIsOfTheInferredStepInWhichItWasTold) {
+TEST_F(UnmarkedJob, WhatItTellsAllTheSameIsOfTheInferredStepInWhichItWasReported) {
   std::vector<StepSummary> steps;
   for (int i = 0; i < 8; ++i) {
     std::vector<Record> records = step();
@@ -1037,11 +1037,11 @@ TEST_F(UnmarkedJob, LossesAreChargedToTheStepsTheyMayBelongTo) {
   for (const StepSummary& one : steps) EXPECT_EQ(one.records_lost > 0, one.step == 5 || one.step == 6) << one.step;
 }
 
-TEST_F(UnmarkedJob, TheFirstStepThatIsToldEndsTheInference) {
+TEST_F(UnmarkedJob, TheFirstStepThatIsReportedEndsTheInference) {
   for (int i = 0; i < 8; ++i) drain(step(), now_ms);
   take(now_ms);
   drain({step_begin(500, now_ms + 10)});
-  EXPECT_EQ(assembler.step_source(), StepSource::kTold);
+  EXPECT_EQ(assembler.step_source(), StepSource::kReported);
   const int64_t begin_ms = now_ms + 10;
   for (int i = 0; i < 8; ++i) drain(step(), now_ms);
   drain({step_end(500, now_ms + 20)});

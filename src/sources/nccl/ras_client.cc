@@ -185,8 +185,8 @@ class Exchange {
 }  // namespace
 
 std::string ras_default_address() {
-  const char* told = std::getenv("NCCL_RAS_ADDR");
-  return told != nullptr && *told != '\0' ? told : "localhost:28028";
+  const char* reported = std::getenv("NCCL_RAS_ADDR");
+  return reported != nullptr && *reported != '\0' ? reported : "localhost:28028";
 }
 
 Result<RasReport> ras_status(const RasOptions& options) {

@@ -143,7 +143,7 @@ TEST(RasClient, AsksForJsonAndReadsIt) {
   FakeRas server(nccl(true));
   Result<RasReport> report = ras_status(server.options());
   ASSERT_TRUE(report.ok()) << report.error();
-  EXPECT_TRUE(report->counts_told);
+  EXPECT_TRUE(report->counts_reported);
   EXPECT_EQ(report->nccl_version, "2.30.7");
   ASSERT_EQ(report->comms.size(), 1u);
   EXPECT_EQ(report->comms[0].mismatches[0].groups[0].ranks, std::vector<int32_t>{1});
@@ -163,7 +163,7 @@ TEST(RasClient, TakesTextFromAnOlderServer) {
   FakeRas server(nccl(false));
   Result<RasReport> report = ras_status(server.options());
   ASSERT_TRUE(report.ok()) << report.error();
-  EXPECT_FALSE(report->counts_told);
+  EXPECT_FALSE(report->counts_reported);
   EXPECT_EQ(report->nccl_version, "2.27.7");
 }
 
@@ -172,7 +172,7 @@ TEST(RasClient, PutsLinesTogetherFromSingleBytes) {
     FakeRas server(nccl(json, 1));
     Result<RasReport> report = ras_status(server.options());
     ASSERT_TRUE(report.ok()) << report.error();
-    EXPECT_EQ(report->counts_told, json);
+    EXPECT_EQ(report->counts_reported, json);
   }
 }
 

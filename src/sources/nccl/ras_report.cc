@@ -73,7 +73,7 @@ class JsonReport {
  public:
   Result<RasReport> read(const JsonValue& root) {
     if (!root["communicators"].is_array()) return Error{"RAS JSON: there is no list of communicators in it"};
-    report_.counts_told = true;
+    report_.counts_reported = true;
     string(root, "nccl_version", report_.nccl_version);
     string(root, "timestamp", report_.timestamp);
     integer(root, "communicators_count", report_.comms_count, 0, kRasCommsMax);
@@ -174,17 +174,17 @@ class JsonReport {
   void boolean(const JsonValue& object, const char* name, bool& into) {
     JsonValue value = object[name];
     if (!value.present()) return;
-    std::optional<bool> told = value.boolean();
-    if (!told) return wrong(format("%s is neither true nor false", name));
-    into = *told;
+    std::optional<bool> reported = value.boolean();
+    if (!reported) return wrong(format("%s is neither true nor false", name));
+    into = *reported;
   }
   void string(const JsonValue& object, const char* name, std::string& into) {
     JsonValue value = object[name];
     if (!value.present()) return;
-    std::optional<std::string> told = value.string();
-    if (!told || told->size() > kRasStringMax || has_control_characters(*told))
+    std::optional<std::string> reported = value.string();
+    if (!reported || reported->size() > kRasStringMax || has_control_characters(*reported))
       return wrong(format("%s is not a plain string of at most %zu bytes", name, kRasStringMax));
-    into = std::move(*told);
+    into = std::move(*reported);
   }
 
   RasReport report_;

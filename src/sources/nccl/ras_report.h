@@ -51,7 +51,7 @@ struct RasRank : RasPeer {
   bool finalize_called = false;
   bool destroy_flag = false;
   bool abort_flag = false;
-  RasCounts counts;  // only where RasReport::counts_told
+  RasCounts counts;  // only where RasReport::counts_reported
 };
 
 struct RasMissingRank : RasPeer {
@@ -87,7 +87,7 @@ struct RasReport {
   int64_t collection_ms = 0;
   int64_t timeouts = 0;     // legs of the query that got no answer in time: what they would have told is missing
   int64_t comms_count = 0;  // of the job; text lists fewer in `comms`
-  bool counts_told = false;
+  bool counts_reported = false;
   std::vector<RasComm> comms;
 };
 

@@ -105,7 +105,7 @@ TEST(RasJson, TellsEveryRankAndWhoIsBehind) {
   EXPECT_EQ(report->collection_ms, 1004);
   EXPECT_EQ(report->timeouts, 1);
   EXPECT_EQ(report->comms_count, 1);
-  EXPECT_TRUE(report->counts_told);
+  EXPECT_TRUE(report->counts_reported);
   ASSERT_EQ(report->comms.size(), 1u);
   const RasComm& comm = report->comms[0];
   EXPECT_EQ(comm.hash, 0xfedcba9876543210u);
@@ -340,7 +340,7 @@ TEST(RasText, NamesTheCommunicatorInTroubleAndItsOutliers) {
   EXPECT_EQ(report->collection_ms, 1020);
   EXPECT_EQ(report->timeouts, 2);
   EXPECT_EQ(report->comms_count, 5);
-  EXPECT_FALSE(report->counts_told);
+  EXPECT_FALSE(report->counts_reported);
   ASSERT_EQ(report->comms.size(), 1u) << "the four healthy ones are not named";
   const RasComm& comm = report->comms[0];
   EXPECT_EQ(comm.hash, 0x5a1e9cc4d1f1b2aau);
@@ -470,7 +470,7 @@ TEST(RasReal, AHealthyJobHasNoMissingRankAndNoMismatch) {
   const auto json = parse_ras_json(said_by_nccl("healthy_json.txt"));
   ASSERT_TRUE(json.ok()) << json.error();
   EXPECT_EQ(json->nccl_version, "2.28.9");
-  EXPECT_TRUE(json->counts_told);
+  EXPECT_TRUE(json->counts_reported);
   ASSERT_EQ(json->comms.size(), 1u);
   EXPECT_EQ(json->comms[0].ranks.size(), 4u);
   EXPECT_TRUE(json->comms[0].missing.empty());

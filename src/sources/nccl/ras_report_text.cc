@@ -257,22 +257,22 @@ class TextReport {
   }
 
   // "GPU 3 (NVML 5) managed by process 4242 on node 10.0.0.7", or "[process information not found]"
-  void fill(RasPeer& peer, int64_t rank, std::string_view told) {
+  void fill(RasPeer& peer, int64_t rank, std::string_view reported) {
     peer.rank = static_cast<int32_t>(rank);
     auto number = [&](int32_t& into) {
-      std::optional<int64_t> value = eat_number(told);
+      std::optional<int64_t> value = eat_number(reported);
       if (value && *value <= INT32_MAX) into = static_cast<int32_t>(*value);
     };
-    if (!eat(told, "GPU ")) return;
+    if (!eat(reported, "GPU ")) return;
     number(peer.cuda_dev);
     peer.nvml_dev = peer.cuda_dev;
-    if (eat(told, " (NVML ")) {
+    if (eat(reported, " (NVML ")) {
       number(peer.nvml_dev);
-      eat(told, ")");
+      eat(reported, ")");
     }
-    if (!eat(told, " managed by process ")) return;
+    if (!eat(reported, " managed by process ")) return;
     number(peer.pid);
-    if (eat(told, " on node ")) peer.host = checked(told);
+    if (eat(reported, " on node ")) peer.host = checked(reported);
   }
 
   void finish() {

@@ -5,11 +5,12 @@
 // of a communicator: so ranks agree without talking to each other. What comes now and then (an evaluation, a
 // checkpoint, a loss that is averaged every ten steps) lies inside some step and makes it longer, no more.
 //
-// Five ways of looking are tried side by side; the first that finds a pattern leads: collectives of weight by size;
-// the same with what came before them (where none occurs once a step); without their sizes (sequences of different
-// length); every collective; sends and receives where there is nothing else.
-// docs/guide/inferred-steps.md has the rules, the numbering and the weaknesses, bench/results/inferred-steps.md how it
-// compares to steps that were told. Limits: those of pattern_tracker.h. Thread rule: Confined.
+// Five ways of looking are tried side by side; the first that finds a pattern leads: collectives of weight by size; the
+// same with what came before them (where none occurs once a step); without their sizes (sequences of different length);
+// every collective; sends and receives where there is nothing else. docs/guide/inferred-steps.md has the rules, the
+// numbering and the weaknesses, bench/results/inferred-steps.md how it compares to steps that were told.
+// Limits: those of pattern_tracker.h.
+// Thread rule: Confined.
 #pragma once
 
 #include <array>

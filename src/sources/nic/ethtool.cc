@@ -249,8 +249,8 @@ void EthtoolMetrics::read(const Tick& tick, const std::vector<Netdevs::Netdev>& 
     const Stopwatch watch;
     if (Result<void> read = read_driver(netdev.name, interface, out); !read) {
       ++out.failures;
-      if (!interface.told_failure) out.notes.push_back("nic: " + netdev.name + ": " + read.error());
-      interface.told_failure = true;
+      if (!interface.reported_failure) out.notes.push_back("nic: " + netdev.name + ": " + read.error());
+      interface.reported_failure = true;
     }
     if (netlink_) read_netlink(netdev.name, interface, tick.slow, out);
     const int64_t elapsed = watch.elapsed_ns();

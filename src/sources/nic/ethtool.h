@@ -76,7 +76,7 @@ class EthtoolMetrics {
          has_symbol = false;                                  // in the driver's statistics
     bool netlink_has_pause = false, netlink_has_pfc = false;  // as of the last slow tick
     std::map<std::string, LabelSet> labels;                   // of rows from netlink
-    bool told_failure = false;
+    bool reported_failure = false;
     SlowDevice slow;
   };
 

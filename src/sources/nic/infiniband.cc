@@ -174,8 +174,8 @@ void RdmaPorts::tell(const Tick& tick, const Port& port, const char* name, Event
 
 void RdmaPorts::fail(Port& port, const std::string& file, const std::string& why, NodeReadings& out) const {
   ++out.failures;
-  if (port.told_failure) return;
-  port.told_failure = true;
+  if (port.reported_failure) return;
+  port.reported_failure = true;
   out.notes.push_back(format("nic: %s: %s: %s; what cannot be read of this port is left out, and tried again",
                              port.about.name().c_str(), file.c_str(), why.c_str()));
 }

@@ -83,7 +83,7 @@ class RdmaPorts {
     std::vector<Counter> counters;
     std::optional<PortState> state, phys_state;
     double active_rate = 0;  // By/s, when it was last ACTIVE
-    bool told_failure = false;
+    bool reported_failure = false;
     SlowDevice slow;
     // EFA says ACTIVE whatever happens.
     bool invents_state() const { return about.driver == "efa"; }

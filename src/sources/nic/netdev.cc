@@ -236,8 +236,8 @@ void Netdevs::read(const Tick& tick, NodeReadings& out) {
       out.add(*statistic.metric, statistic.labels, static_cast<double>(*value));
     }
     out.failures += bad;
-    if (bad > 0 && !state.told_failure) {
-      state.told_failure = true;
+    if (bad > 0 && !state.reported_failure) {
+      state.reported_failure = true;
       out.notes.push_back("nic: " + why + "; what cannot be read of " + name + " is left out");
     }
     // It has gone altogether; the next scan tells. A link that is only not there any more did not go down.

@@ -53,7 +53,7 @@ class Netdevs {
     SysfsFile carrier_file, ups_file, downs_file, changes_file, speed_file, mtu_file;
     std::vector<Statistic> statistics;
     bool read_before = false;
-    bool told_failure = false;
+    bool reported_failure = false;
     int64_t ups = 0, downs = 0, changes = 0;
   };
 

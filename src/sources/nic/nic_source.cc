@@ -93,8 +93,8 @@ void NicSource::publish_info(const Nic& nic, NodeReadings& out) {
 void NicSource::publish_map(const Tick& tick, const std::vector<Netdevs::Netdev>& netdevs, NodeReadings& out) {
   nics_ = list_nics(netdevs);
   std::vector<NamedPciDevice> gpus;
-  if (tick.roster) {
-    for (const GpuInfo& gpu : tick.roster->gpus) {
+  if (tick.owners) {
+    for (const GpuInfo& gpu : tick.owners->gpus) {
       if (!gpu.parent_uuid.empty()) continue;  // a part of a GPU hangs where the GPU does
       gpus.push_back({gpu.uuid, pci_device_at(context_.root + "/sys/bus/pci/devices/" + gpu.pci)});
     }
@@ -142,9 +142,9 @@ void NicSource::explain(const Tick& tick, NodeEvent& event) const {
     auto near = pci_map_.gpus_of_nic.find(nic.device);
     auto gpu = pci_map_.gpu_of_nic.find(nic.device);
     // Further away, the adapter serves any GPU: it says nothing of whose traffic it carries.
-    if (!tick.roster || near == pci_map_.gpus_of_nic.end() || gpu == pci_map_.gpu_of_nic.end()) return;
+    if (!tick.owners || near == pci_map_.gpus_of_nic.end() || gpu == pci_map_.gpu_of_nic.end()) return;
     if (near->second.distance > PciDistance::kPxb) return;
-    if (const Owner* owner = tick.roster->of_gpu(gpu->second)) {
+    if (const Owner* owner = tick.owners->of_gpu(gpu->second)) {
       event.job_id = owner->job_id;
       event.rank = owner->rank;
     }

@@ -35,22 +35,22 @@ class NicSourceTree : public ::testing::Test {
                               std::string("\x02\x07\x07leaf-1", 9) + std::string("\x04\x05\x05swp7", 7) +
                               std::string("\x06\x02\x00\x78\x00\x00", 6);
     tree_.write("/run/lockstep-recorded/lldp/eth1", frame);
-    roster_.gpus.push_back({.uuid = "GPU-0", .pci = "0000:18:00.0"});
-    roster_.gpus.push_back({.uuid = "GPU-1", .pci = "0000:9a:00.0"});
-    roster_.gpus.push_back({.uuid = "MIG-1", .pci = "0000:9a:00.0", .parent_uuid = "GPU-1"});
-    roster_.by_gpu["GPU-1"].job_id = "llama";
-    roster_.by_gpu["GPU-1"].rank = 5;
+    owners_.gpus.push_back({.uuid = "GPU-0", .pci = "0000:18:00.0"});
+    owners_.gpus.push_back({.uuid = "GPU-1", .pci = "0000:9a:00.0"});
+    owners_.gpus.push_back({.uuid = "MIG-1", .pci = "0000:9a:00.0", .parent_uuid = "GPU-1"});
+    owners_.by_gpu["GPU-1"].job_id = "llama";
+    owners_.by_gpu["GPU-1"].rank = 5;
     source_ = open_nic_source({.root = tree_.root()});
   }
   NodeReadings read(double seconds, bool slow = false) {
     NodeReadings out;
-    source_->read(tick_at(seconds, slow, &roster_), out);
+    source_->read(tick_at(seconds, slow, &owners_), out);
     expect_well_formed(out);
     return out;
   }
 
   Tree tree_;
-  Roster roster_;
+  OwnerTable owners_;
   std::unique_ptr<NicSource> source_;
 };
 
@@ -128,7 +128,7 @@ TEST(NicSourceNone, AMachineWithoutAnythingIsNoFailureButSaysWhatIsMissing) {
   Tree tree;
   std::unique_ptr<NicSource> source = open_nic_source({.root = tree.root()});
   NodeReadings out;
-  source->read(tick_at(0, true), out);  // and without a roster
+  source->read(tick_at(0, true), out);  // and without a owners
   EXPECT_TRUE(out.readings.empty());
   EXPECT_LE(out.notes.size(), 1u);
   std::vector<SourceCheck> checks = source->check();

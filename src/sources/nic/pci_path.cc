@@ -210,7 +210,7 @@ void PciDevices::read(const Tick& tick, const std::vector<PciDevice>& devices, N
         event.time_unix_ns = tick.unix_ns;
         event.severity = EventSeverity::kWarn;
         event.device = device.address;
-        const GpuInfo* gpu = tick.roster ? tick.roster->gpu_at(device.address) : nullptr;
+        const GpuInfo* gpu = tick.owners ? tick.owners->gpu_at(device.address) : nullptr;
         if (gpu) event.gpu_uuid = gpu->uuid;
         event.text = format("PCIe link of %s: x%lld -> x%lld", device.address.c_str(),
                             static_cast<long long>(known.width), static_cast<long long>(*width));

@@ -101,10 +101,10 @@ TEST(NicPciPath, PublishesLinksAndTellsWhenLanesAreLost) {
   PciDevices devices(context);
   const std::vector<PciDevice> list{pci_device_at(tree.root() + "/sys/bus/pci/devices/0000:18:00.0"),
                                     pci_device_at(tree.root() + "/sys/bus/pci/devices/0000:15:02.0")};
-  Roster roster;
-  roster.gpus.push_back({.uuid = "GPU-a", .pci = "0000:18:00.0"});
+  OwnerTable owners;
+  owners.gpus.push_back({.uuid = "GPU-a", .pci = "0000:18:00.0"});
   NodeReadings out;
-  devices.read(tick_at(0, true, &roster), list, out);
+  devices.read(tick_at(0, true, &owners), list, out);
   expect_well_formed(out);
   const Labels pci{{"pci", "0000:18:00.0"}};
   EXPECT_EQ(value_of(out, "lockstep_pcie_link_width", pci), 16);
@@ -118,7 +118,7 @@ TEST(NicPciPath, PublishesLinksAndTellsWhenLanesAreLost) {
   tree.write(gpu + "/current_link_width", "8\n");
   tree.write(gpu + "/current_link_speed", "2.5 GT/s PCIe\n");
   NodeReadings worse;
-  devices.read(tick_at(10, true, &roster), list, worse);
+  devices.read(tick_at(10, true, &owners), list, worse);
   ASSERT_EQ(worse.events.size(), 1u) << "a lower speed is a GPU at rest; fewer lanes are a fault";
   EXPECT_EQ(worse.events[0].name, "link.degraded");
   EXPECT_EQ(worse.events[0].gpu_uuid, "GPU-a");

@@ -203,14 +203,14 @@ void RdmaResources::read(const Tick& tick, NodeReadings& out) {
     next_ns_ = tick.monotonic_ns + 50 * watch.elapsed_ns();
     if (!error.ok()) {
       ++out.failures;
-      if (!told_) {
+      if (!reported_) {
         out.notes.push_back(
             format("nic: RDMA queue pairs: %s; those that the kernel told are counted", strerror(error.error)));
       }
-      told_ = true;
+      reported_ = true;
     }
-    if (queue_pairs_.size() >= kQueuePairsMax && !told_limit_) {
-      told_limit_ = true;
+    if (queue_pairs_.size() >= kQueuePairsMax && !reported_limit_) {
+      reported_limit_ = true;
       out.notes.push_back(format("nic: more than %zu RDMA queue pairs; the others are left out", kQueuePairsMax));
     }
   }

@@ -68,8 +68,8 @@ class RdmaResources {
   std::set<std::string> unanswered_;  // devices whose dump failed: nothing is known of them
   std::map<std::string, LabelSet> labels_;
   int64_t next_ns_ = INT64_MIN;
-  bool told_ = false;
-  bool told_limit_ = false;
+  bool reported_ = false;
+  bool reported_limit_ = false;
 };
 
 }  // namespace lockstep

@@ -102,12 +102,12 @@ inline void expect_well_formed(const NodeReadings& readings) {
   }
 }
 
-inline Tick tick_at(double seconds, bool slow = false, const Roster* roster = nullptr) {
+inline Tick tick_at(double seconds, bool slow = false, const OwnerTable* owners = nullptr) {
   Tick tick;
   tick.monotonic_ns = static_cast<int64_t>(seconds * 1e9);
   tick.unix_ns = 1'700'000'000'000'000'000 + tick.monotonic_ns;
   tick.slow = slow;
-  tick.roster = roster;
+  tick.owners = owners;
   return tick;
 }
 

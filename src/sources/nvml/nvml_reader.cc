@@ -150,27 +150,27 @@ void Reader::take_event(const EventData& event, int64_t unix_ns, GpuSnapshot& ou
                             [&event](const auto& gpu) { return gpu->device && gpu->device->handle() == event.device; });
   if (found == gpus_.end()) return;
   Gpu& gpu = **found;
-  GpuEvent told{gpu.info.uuid, "", static_cast<int64_t>(event.data), unix_ns};
+  GpuEvent reported{gpu.info.uuid, "", static_cast<int64_t>(event.data), unix_ns};
   switch (event.type) {
     case kEventXid:
-      told.kind = "xid";
-      told.gpu_uuid = gpu.device->uuid_of(event.gpu_instance, event.compute_instance);
+      reported.kind = "xid";
+      reported.gpu_uuid = gpu.device->uuid_of(event.gpu_instance, event.compute_instance);
       break;
     case kEventRecoveryAction:
-      told.kind = "recovery_action";
+      reported.kind = "recovery_action";
       break;
     case kEventMigChange:
-      told.kind = "mig_changed";
-      told.code = 0;
+      reported.kind = "mig_changed";
+      reported.code = 0;
       gpu.device->look_at_mig();
       break;
     case kEventUnavailable:
-      told.kind = "unavailable";
+      reported.kind = "unavailable";
       break;
     default:
       return;  // not asked for
   }
-  out.events.push_back(std::move(told));
+  out.events.push_back(std::move(reported));
 }
 
 Result<void> Reader::take_events(int64_t unix_ns, GpuSnapshot& out) {

@@ -42,7 +42,7 @@ bool same_work(const Claimant& a, const Claimant& b) {
 }
 
 bool left_over(const Claimant& one, const Claimant& newest) {
-  return one.who.attempt_told && newest.who.attempt_told && one.who.owner.job_id == newest.who.owner.job_id &&
+  return one.who.attempt_reported && newest.who.attempt_reported && one.who.owner.job_id == newest.who.owner.job_id &&
          one.who.owner.attempt < newest.who.owner.attempt;
 }
 
@@ -68,7 +68,7 @@ auto standing(const Claimant& claimant, const std::vector<Owner>* given) {
 
 std::string own_gpu(const Claimant& claimant, const std::vector<std::pair<std::string, uint64_t>>& uses,
                     const std::vector<GpuInfo>& gpus) {
-  if (!claimant.told_gpu.empty() || uses.empty()) return claimant.told_gpu;
+  if (!claimant.reported_gpu.empty() || uses.empty()) return claimant.reported_gpu;
   uint64_t most = 0;
   for (const auto& [uuid, memory_bytes] : uses) most = std::max(most, memory_bytes);
   std::string first;

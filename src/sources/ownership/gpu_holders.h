@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-#include "model/roster.h"
+#include "model/owner_table.h"
 #include "sources/ownership/ownership.h"
 
 namespace lockstep {
@@ -23,11 +23,11 @@ struct Claimant {
   int32_t pid = -1;  // -1: it cannot be seen from here
   uint64_t start_ticks = 0;
   ProcessOwner who;
-  bool recorded = false;  // it writes a flight recorder
-  bool idle = false;      // not a process: somebody whom a scheduler gave the GPU to
-  bool service = false;   // of the driver (MPS server): holds nothing, disturbs nobody
-  std::string told_gpu;   // its own GPU, as it said itself; "": look at its memory
-  std::string slurm_job;  // where schedulers have put it, whatever it calls itself
+  bool recorded = false;     // it writes a flight recorder
+  bool idle = false;         // not a process: somebody whom a scheduler gave the GPU to
+  bool service = false;      // of the driver (MPS server): holds nothing, disturbs nobody
+  std::string reported_gpu;  // its own GPU, as it said itself; "": look at its memory
+  std::string slurm_job;     // where schedulers have put it, whatever it calls itself
   std::string pod_uid;
 };
 

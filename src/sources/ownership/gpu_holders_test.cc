@@ -104,7 +104,7 @@ TEST(GpuHolders, NobodyIsForeignWhereNoJobIs) {
 
 TEST(GpuHolders, WhatAnEarlierAttemptLeftBehindIsForeign) {
   Claimant old = claimant_of(100, "77", 0), now = claimant_of(200, "77", 0);
-  old.who.attempt_told = now.who.attempt_told = true;
+  old.who.attempt_reported = now.who.attempt_reported = true;
   now.who.owner.attempt = 1;
   const GpuHolders found =
       find_gpu_holders(gpus_of(1), {{100, "GPU-0", 60 * kGb}, {200, "GPU-0", kGb}}, {old, now}, {});
@@ -122,7 +122,7 @@ TEST(GpuHolders, TheMpsServerHoldsNothingAndDisturbsNobody) {
   EXPECT_FALSE(found.by_gpu.contains("GPU-1"));
 }
 
-TEST(GpuHolders, ARankThatTwoGpusClaimIsNotTold) {
+TEST(GpuHolders, ARankThatTwoGpusClaimIsNotReported) {
   // Started by one launcher task: both inherited its variables.
   const GpuHolders found = find_gpu_holders(gpus_of(2), {{100, "GPU-0", kGb}, {101, "GPU-1", kGb}},
                                             {claimant_of(100, "77", 0), claimant_of(101, "77", 0)}, {});

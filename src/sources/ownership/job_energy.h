@@ -10,7 +10,7 @@
 #include <map>
 #include <string>
 
-#include "model/roster.h"
+#include "model/owner_table.h"
 
 namespace lockstep {
 

@@ -48,13 +48,14 @@ void set_job(Owner& owner, std::string_view id, const char* source) {
 }
 
 void name_job(const ProcessFacts& process, const std::optional<PodRef>& pod, Owner& owner) {
-  if (const std::string& told = process.variable(names::kJobId); !told.empty())
-    return set_job(owner, told, "environment");
+  if (const std::string& reported = process.variable(names::kJobId); !reported.empty())
+    return set_job(owner, reported, "environment");
   if (!process.cgroup.slurm_job.empty()) return set_job(owner, process.cgroup.slurm_job, "slurm");
-  if (const std::string& told = process.variable(names::kSlurmJobId); !told.empty())
-    return set_job(owner, told, "slurm");
-  if (const std::string& told = process.variable(names::kElasticJobId); !told.empty() && told != names::kNoElasticJob)
-    return set_job(owner, told, "torchelastic");
+  if (const std::string& reported = process.variable(names::kSlurmJobId); !reported.empty())
+    return set_job(owner, reported, "slurm");
+  if (const std::string& reported = process.variable(names::kElasticJobId);
+      !reported.empty() && reported != names::kNoElasticJob)
+    return set_job(owner, reported, "torchelastic");
   if (!pod) return;
   const std::string& job = process.variable(kPodJobName);
   const std::string prefix = pod->pod_namespace.empty() ? "" : pod->pod_namespace + "/";
@@ -96,7 +97,7 @@ ProcessOwner owner_from_process(const ProcessFacts& process, const std::optional
   name_job(process, pod, owner);
   if (const auto attempt = number_of(process, names::kAttempt); attempt && *attempt >= 0) {
     owner.attempt = *attempt;
-    found.attempt_told = true;
+    found.attempt_reported = true;
   }
   auto rank = number_of(process, names::kRank);
   if (!rank && pod) rank = number_of(process, {kPodJobIndex});
@@ -113,7 +114,7 @@ ProcessOwner with_recorder(ProcessOwner from_process, const Identity& recorder) 
     set_job(owner, recorder.job_id, recorder.job_id.empty() ? "" : "recorder");
   if (recorder.rank >= 0) owner.rank = recorder.rank;
   owner.attempt = recorder.attempt;
-  found.attempt_told = true;
+  found.attempt_reported = true;
   found.local_rank = recorder.local_rank;
   return found;
 }
@@ -132,7 +133,7 @@ Owner owner_from_slurm(std::string_view job) {
 }
 
 std::string gpu_from_environment(const ProcessFacts& process, int32_t local_rank, const std::vector<GpuInfo>& gpus) {
-  if (const std::string& told = process.variable(names::kGpuUuid); !told.empty()) return told;
+  if (const std::string& reported = process.variable(names::kGpuUuid); !reported.empty()) return reported;
   const std::string& in_order = process.variable(kGpusInOrder);
   const std::string& value = in_order.empty() ? process.variable(kGpusInAnyOrder) : in_order;
   const std::vector<std::string_view> shown = split(value, ',');

@@ -10,7 +10,7 @@
 #include <string>
 #include <string_view>
 
-#include "model/roster.h"
+#include "model/owner_table.h"
 #include "model/step.h"
 #include "sources/ownership/pods.h"
 #include "sources/ownership/processes.h"
@@ -19,7 +19,7 @@ namespace lockstep {
 
 struct ProcessOwner {
   Owner owner;
-  bool attempt_told = false;  // else it is 0 because nobody said
+  bool attempt_reported = false;  // else it is 0 because nobody said
   int32_t local_rank = -1;
 };
 ProcessOwner owner_from_process(const ProcessFacts& process, const std::optional<PodRef>& pod);

@@ -44,12 +44,12 @@ TEST(Ownership, TakesRankAndAttemptFromTheFirstLauncherThatTells) {
   EXPECT_EQ(torchrun.owner.rank, 13);
   EXPECT_EQ(torchrun.local_rank, 5);
   EXPECT_EQ(torchrun.owner.attempt, 2);
-  EXPECT_TRUE(torchrun.attempt_told);
+  EXPECT_TRUE(torchrun.attempt_reported);
   EXPECT_EQ(owner_from_process(process_with({{"OMPI_COMM_WORLD_RANK", "4"}}), std::nullopt).owner.rank, 4);
   EXPECT_EQ(owner_from_process(process_with({{"PMI_RANK", "6"}}), std::nullopt).owner.rank, 6);
   EXPECT_EQ(owner_from_process(process_with({{"JOB_COMPLETION_INDEX", "2"}}), kPod).owner.rank, 2);
   EXPECT_EQ(owner_from_process(process_with({{"RANK", "all"}}), std::nullopt).owner.rank, -1);
-  EXPECT_FALSE(owner_from_process(process_with({}), std::nullopt).attempt_told);
+  EXPECT_FALSE(owner_from_process(process_with({}), std::nullopt).attempt_reported);
 }
 
 TEST(Ownership, ARecordersOwnWordGoesFirstUnlessItKnewNoName) {

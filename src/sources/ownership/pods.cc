@@ -44,14 +44,14 @@ bool Pods::ask(std::vector<std::string>& notes) {
   }
   failing_ = false;
   answered_ = true;
-  if (devices->claims > 0 && !claims_told_) {
-    claims_told_ = true;
+  if (devices->claims > 0 && !claims_reported_) {
+    claims_reported_ = true;
     notes.push_back(
         "kubelet: pods here have devices through resource claims (DRA); such a GPU gets its pod from its "
         "processes only");
   }
-  if (devices->left_out > 0 && !left_out_told_) {
-    left_out_told_ = true;
+  if (devices->left_out > 0 && !left_out_reported_) {
+    left_out_reported_ = true;
     notes.push_back(format("kubelet: %lld devices over the limit of %zu are left out",
                            static_cast<long long>(devices->left_out), kPodDevicesMax));
   }

@@ -59,8 +59,8 @@ class Pods {
   std::vector<PodDevice> devices_;
   bool answered_ = false;
   bool failing_ = false;
-  bool claims_told_ = false;
-  bool left_out_told_ = false;
+  bool claims_reported_ = false;
+  bool left_out_reported_ = false;
   int64_t ask_again_ns_ = INT64_MIN;
   int64_t failures_ = 0;
   std::map<std::string, PodRef> by_uid_;

@@ -2,8 +2,8 @@
 // written once, whole, and never changed (docs/formats/span-blocks.md, step-blocks.md).
 //
 // write_sealed() leaves the whole file under its name, synced, or nothing. read_footer() checks head, end and the
-// footer's checksum; sections are for their readers to check. On error: a file that is torn, foreign or of another
-// version is one clear line.
+// footer's checksum; sections are for their readers to check.
+// On error: a file that is torn, foreign or of another version is one clear line.
 // Thread rule: Thread-safe (no state); a source is Confined.
 #pragma once
 

@@ -188,18 +188,18 @@ Result<void> MetricEngine::load_tombstones() {
   if (!disk::exists(path)) return {};
   LOCKSTEP_TRY(formats::check_file(formats::kTombstones, path));
   std::string bytes = LOCKSTEP_TRY(read_file(path, kTombstoneBytesMax));
-  auto spoilt = [&] {
+  auto corrupt = [&] {
     damage("block", path + ": cannot be read; samples that were deleted and not yet merged away are seen again");
     return Result<void>{};
   };
-  if (bytes.size() < 4) return spoilt();
+  if (bytes.size() < 4) return corrupt();
   // Version 1 had no head.
   const bool has_head = formats::read_head(formats::kTombstones, bytes).found == formats::Found::kKnown;
   const size_t head_bytes = has_head ? formats::kTombstones.magic.size() + sizeof(uint32_t) : 0;
-  if (bytes.size() < head_bytes + 4) return spoilt();
+  if (bytes.size() < head_bytes + 4) return corrupt();
   columns::ByteReader in(std::string_view(bytes).substr(head_bytes, bytes.size() - 4 - head_bytes));
   columns::ByteReader end(std::string_view(bytes).substr(bytes.size() - 4));
-  if (crc32c(std::string_view(bytes).substr(0, bytes.size() - 4)) != end.fixed<uint32_t>()) return spoilt();
+  if (crc32c(std::string_view(bytes).substr(0, bytes.size() - 4)) != end.fixed<uint32_t>()) return corrupt();
   std::vector<Tombstone> list(in.count());
   for (Tombstone& one : list) {
     one.block_number_max = in.varint();
@@ -212,7 +212,7 @@ Result<void> MetricEngine::load_tombstones() {
       matcher.value = in.bytes();
     }
   }
-  if (!in.ok()) return spoilt();
+  if (!in.ok()) return corrupt();
   tombstones_ = std::move(list);
   return {};
 }

@@ -126,7 +126,7 @@ void Engine(benchmark::State& state) {
     state.counters["create_us_per_series"] = create_s / series * 1e6;
     state.counters["append_ns_per_sample"] = append_s / (samples - series) * 1e9;
     state.counters["rss_B_per_series"] = held_bytes / series;
-    state.counters["told_B_per_series"] = static_cast<double>(engine->memory_bytes()) / series;
+    state.counters["reported_B_per_series"] = static_cast<double>(engine->memory_bytes()) / series;
 
     auto ask = [&](const char* what, std::vector<LabelMatcher> matchers) {
       const double start = cpu_s();

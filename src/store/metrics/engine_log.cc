@@ -234,8 +234,8 @@ Result<void> MetricEngine::sync() {
   return outcome;
 }
 
-bool MetricEngine::log_is_spoilt() const {
-  return std::any_of(shards_.begin(), shards_.end(), [](const auto& shard) { return shard->wal().is_spoilt(); });
+bool MetricEngine::log_is_corrupt() const {
+  return std::any_of(shards_.begin(), shards_.end(), [](const auto& shard) { return shard->wal().is_corrupt(); });
 }
 
 }  // namespace lockstep

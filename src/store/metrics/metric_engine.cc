@@ -66,7 +66,7 @@ MetricEngine::~MetricEngine() {
     worker_.join();
   }
   Result<void> synced = sync();
-  if (!synced.ok() && log_is_spoilt()) synced = seal();
+  if (!synced.ok() && log_is_corrupt()) synced = seal();
   if (!synced.ok())
     LOCKSTEP_LOG_ERROR("metrics", "the log could not be written at the end: %s", synced.error().c_str());
 }
@@ -264,8 +264,8 @@ std::optional<std::string> MetricEngine::trouble() const {
 void MetricEngine::step() {
   auto tell = [&](const std::string& error) {
     const int64_t now_ns = clock_.monotonic_ns();
-    if (told_failure_ns_ != 0 && now_ns - told_failure_ns_ < 12 * kRetryNs) return;
-    told_failure_ns_ = now_ns;
+    if (reported_failure_ns_ != 0 && now_ns - reported_failure_ns_ < 12 * kRetryNs) return;
+    reported_failure_ns_ = now_ns;
     LOCKSTEP_LOG_ERROR("metrics", "%s", error.c_str());
   };
   if (Result<void> synced = sync(); !synced.ok()) tell(synced.error());
@@ -274,7 +274,7 @@ void MetricEngine::step() {
   log_bytes_.store(bytes, std::memory_order_relaxed);
   // A log whose sync failed is not trusted again, nor one of an earlier process, which may have been written and not
   // synced: what is in memory becomes a block, and the log starts anew.
-  if (seal_is_due() || log_is_spoilt() || log_is_old_) {
+  if (seal_is_due() || log_is_corrupt() || log_is_old_) {
     Result<void> sealed = seal();
     if (!sealed.ok()) tell(sealed.error());
     size_t held = 0;

@@ -149,7 +149,7 @@ class MetricEngine final : public MetricWriter, public MetricReader {
   // Blocks of what the shards gave out, added to `made`.
   Result<void> write_sealed(std::span<const metrics::Shard::Sealing> sealing, Blocks& made);
   void forget_idle();
-  bool log_is_spoilt() const;
+  bool log_is_corrupt() const;
   void note_trouble(std::string line);  // empty: it is over
   CredibleTime credible_now() const;
   int64_t credible_max_ms() const {  // what is later is from a clock that is ahead
@@ -207,7 +207,7 @@ class MetricEngine final : public MetricWriter, public MetricReader {
   // Under work_mutex_.
   uint64_t generation_ = 1;
   uint64_t next_block_ = 1;
-  int64_t told_failure_ns_ = 0;
+  int64_t reported_failure_ns_ = 0;
   RetentionPace pace_[metrics::kTiers];
 
   mutable std::shared_mutex mutex_;  // held while parts move from memory to blocks, so that a question sees each once

@@ -101,15 +101,15 @@ void Wal::restated(uint64_t generation) {
   synced_ = std::max(synced_, generation_start_);
   if (file_name_.generation < generation) {
     file_.reset();
-    spoilt_ = false;
+    corrupt_ = false;
   }
-  if (!spoilt_) failure_.clear();
+  if (!corrupt_) failure_.clear();
   done_.notify_all();
 }
 
-bool Wal::is_spoilt() const {
+bool Wal::is_corrupt() const {
   std::lock_guard lock(mutex_);
-  return spoilt_;
+  return corrupt_;
 }
 
 std::string Wal::failure() const {
@@ -150,7 +150,7 @@ Result<void> Wal::flush(bool sync) {
 
 // Whoever comes first writes for all that wait.
 Result<void> Wal::write_out(std::unique_lock<std::mutex>& lock, bool sync) {
-  if (spoilt_) return Error{failure_};
+  if (corrupt_) return Error{failure_};
   writing_ = true;
   std::vector<Part> parts;
   parts.swap(pending_);
@@ -165,7 +165,7 @@ Result<void> Wal::write_out(std::unique_lock<std::mutex>& lock, bool sync) {
   if (outcome.ok() && sync) outcome = sync_file();
   lock.lock();
   writing_ = false;
-  spoilt_ = std::exchange(sync_failed_, false);
+  corrupt_ = std::exchange(sync_failed_, false);
   if (outcome.ok()) {
     written_ = end;
     if (sync) synced_ = end;
@@ -173,7 +173,7 @@ Result<void> Wal::write_out(std::unique_lock<std::mutex>& lock, bool sync) {
   } else {
     failure_ = outcome.error();
     parts.erase(parts.begin(), parts.begin() + static_cast<std::ptrdiff_t>(std::min(done, parts.size())));
-    // What came meanwhile goes behind; two parts of one segment stay two, which is the same file. Of a spoilt log
+    // What came meanwhile goes behind; two parts of one segment stay two, which is the same file. Of a corrupt log
     // nothing is written again: restated() takes it away.
     for (Part& part : pending_) parts.push_back(std::move(part));
     pending_ = std::move(parts);

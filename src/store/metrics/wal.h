@@ -8,7 +8,7 @@
 //   a whole one follows.
 // A sync that failed is not tried again: nobody knows which bytes the kernel gave up on, and the next sync that
 // succeeds
-//   does not say. The file is left as it is, nothing more is confirmed (is_spoilt()), until the engine has put
+//   does not say. The file is left as it is, nothing more is confirmed (is_corrupt()), until the engine has put
 //   everything that is in memory elsewhere and begun a generation that says all of it anew (restated()).
 // Thread rule: Thread-safe; begin_record(), append() and begin_generation() are called by one thread at a time.
 #pragma once
@@ -52,7 +52,7 @@ class Wal {
   // anew: what could not be written of it need not be any more.
   void restated(uint64_t generation);
   std::string failure() const;  // empty: none
-  bool is_spoilt() const;
+  bool is_corrupt() const;
   uint64_t bytes_appended() const;
 
  private:
@@ -79,7 +79,7 @@ class Wal {
   uint64_t appended_ = 0, written_ = 0, synced_ = 0;
   uint64_t generation_start_ = 0;  // what was appended before the current generation
   bool writing_ = false;
-  bool spoilt_ = false;  // a sync failed, of file_name_
+  bool corrupt_ = false;  // a sync failed, of file_name_
   std::string failure_;
   // Whoever is writing.
   UniqueFd file_;

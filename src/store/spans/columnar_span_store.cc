@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
+#include "base/contained.h"
 #include "base/disk.h"
 #include "base/files.h"
-#include "base/contained.h"
 #include "base/log.h"
 #include "base/text.h"
 
@@ -321,7 +321,7 @@ Result<bool> ColumnarSpanStore::seal_some() {
   file_rows_ += rows;
   if (head_rows_ * 2 <= keys_.size()) {  // else most of them are of what is still here
     sealed_keys_ = std::move(keys_);
-    // As large as the last one, so that it seldom has to grow while a door waits.
+    // As large as the last one, so that it seldom has to grow while a receiver waits.
     keys_ = KeySet(std::min(sealed_keys_.size(), 2 * options_.head_rows_max));
   }
   tell_sizes();
@@ -396,7 +396,7 @@ bool ColumnarSpanStore::join_small_files() {
     uint32_t most = 0;
     std::unique_ptr<spans::SectionSource> source = file->source();
     for (size_t group = 0; group < file->groups(); ++group) {
-      if (file->is_spoilt(group)) continue;
+      if (file->is_corrupt(group)) continue;
       Result<SpanColumns> columns = spans::read_row_group(*source, file->group(group));
       if (!columns.ok()) {
         spoil(*file, group, columns.error());
@@ -484,17 +484,17 @@ void ColumnarSpanStore::run(std::stop_token stop) {
         counters_.add("lockstep_span_seals_failed_total");
       if (!sealed.ok()) {
         not_before_ns = now_ns + kRetryNs;
-        if (told_failure_ns_ == 0 || now_ns - told_failure_ns_ >= kTellAgainNs) {
+        if (reported_failure_ns_ == 0 || now_ns - reported_failure_ns_ >= kTellAgainNs) {
           LOCKSTEP_LOG_ERROR("spans", "cannot be sealed: %s; they stay in memory (limit %s), trying again every %s",
                              sealed.error().c_str(),
                              human_bytes(static_cast<double>(options_.unsealed_bytes_max)).c_str(),
                              human_duration(static_cast<double>(kRetryNs)).c_str());
-          told_failure_ns_ = now_ns;
+          reported_failure_ns_ = now_ns;
         }
       } else {
         sealed_some = true;
-        if (told_failure_ns_ != 0) LOCKSTEP_LOG_INFO("spans", "sealed again: the disk has room");
-        told_failure_ns_ = 0;
+        if (reported_failure_ns_ != 0) LOCKSTEP_LOG_INFO("spans", "sealed again: the disk has room");
+        reported_failure_ns_ = 0;
       }
     } else if (now_ns < not_before_ns) {
       std::this_thread::sleep_for(std::chrono::milliseconds(50));  // due, but not yet: the wait above returns at once

@@ -44,7 +44,7 @@ class KeySet {
   size_t memory_bytes() const { return slots_.capacity() * sizeof(SpanKey); }
 
  private:
-  // No clock says this, and no door lets it pass.
+  // No clock says this, and no receiver lets it pass.
   static constexpr int64_t kFree = INT64_MIN;
   static bool is_free(const SpanKey& key) { return key.start_unix_ns == kFree; }
   static uint64_t hash_of(const SpanKey& key) {

@@ -1,6 +1,6 @@
 // Many spans as numbers: a row for each, a cell for each attribute, and tables of what repeats (texts, traces, sources,
-// shapes). What a door decodes a request into, what the head of the span store is made of, and what a row group of a
-// file is read back into; every query runs on this.
+// shapes). What a receiver decodes a request into, what the head of the span store is made of, and what a row group of
+// a file is read back into; every query runs on this.
 //
 // A *shape* is the list of a span's attribute keys with the types of their values: spans of one kind share it, and a
 // span is then its shape and its cells. A cell is an integer, a flag, the bits of a double, or the number of a text

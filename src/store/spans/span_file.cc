@@ -64,7 +64,7 @@ Result<std::shared_ptr<const SpanFile>> SpanFile::write(const std::string& folde
   file->path_ = folder + "/" + info.name();
   file->bytes_ = size;
   file->groups_ = std::move(groups);
-  file->spoilt_ = std::make_unique<std::atomic<bool>[]>(file->groups_.size());
+  file->corrupt_ = std::make_unique<std::atomic<bool>[]>(file->groups_.size());
   return std::shared_ptr<const SpanFile>(std::move(file));
 }
 
@@ -105,7 +105,7 @@ Result<std::shared_ptr<const SpanFile>> SpanFile::read_footer(std::shared_ptr<Sp
   for (uint64_t i = 0; i < groups && in.ok(); ++i) decode_meta(in, file->groups_.emplace_back());
   if (!in.ok() || !in.at_end()) return Error{"its footer does not make sense"};
   file->bytes_ = size;
-  file->spoilt_ = std::make_unique<std::atomic<bool>[]>(file->groups_.size());
+  file->corrupt_ = std::make_unique<std::atomic<bool>[]>(file->groups_.size());
   return std::shared_ptr<const SpanFile>(std::move(file));
 }
 
@@ -117,7 +117,7 @@ uint64_t SpanFile::rows() const {
 
 uint64_t SpanFile::readable_rows() const {
   uint64_t rows = 0;
-  for (size_t i = 0; i < groups_.size(); ++i) rows += is_spoilt(i) ? 0 : groups_[i].rows;
+  for (size_t i = 0; i < groups_.size(); ++i) rows += is_corrupt(i) ? 0 : groups_[i].rows;
   return rows;
 }
 

@@ -1,8 +1,9 @@
 // A file of row groups (docs/formats/span-blocks.md): written once, whole, and never changed.
 //
 // write() leaves the whole file under its name, synced, or nothing. open() reads the footer alone, which is
-// checksummed; sections are checked when they are read. On error: a file that is torn, foreign or of another version is
-// one clear line. Thread rule: Immutable but for its row groups' `spoilt` marks, which any thread may set: Thread-safe.
+// checksummed; sections are checked when they are read.
+// On error: a file that is torn, foreign or of another version is one clear line.
+// Thread rule: Immutable but for its row groups' `corrupt` marks, which any thread may set: Thread-safe.
 #pragma once
 
 #include <atomic>
@@ -48,14 +49,14 @@ class SpanFile {
   size_t groups() const { return groups_.size(); }
   const RowGroupMeta& group(size_t index) const { return groups_[index]; }
   uint64_t rows() const;
-  uint64_t readable_rows() const;  // without those of spoilt row groups
+  uint64_t readable_rows() const;  // without those of corrupt row groups
 
   // Something to read sections from, good for a few reads in a row; where the file has been removed, reading fails.
   std::unique_ptr<SectionSource> source() const;
 
   // A row group that turned out unreadable. true: this call marked it.
-  bool spoil(size_t index) const { return !spoilt_[index].exchange(true); }
-  bool is_spoilt(size_t index) const { return spoilt_[index]; }
+  bool spoil(size_t index) const { return !corrupt_[index].exchange(true); }
+  bool is_corrupt(size_t index) const { return corrupt_[index]; }
   void mark_removed() const { removed_ = true; }
   bool is_removed() const { return removed_; }
 
@@ -69,7 +70,7 @@ class SpanFile {
   std::string content_;  // of from_bytes()
   uint64_t bytes_ = 0;
   std::vector<RowGroupMeta> groups_;
-  std::unique_ptr<std::atomic<bool>[]> spoilt_;
+  std::unique_ptr<std::atomic<bool>[]> corrupt_;
   mutable std::atomic<bool> removed_{false};
 };
 

@@ -76,7 +76,7 @@ ColumnarSpanStore::Snapshot ColumnarSpanStore::snapshot() const {
   std::shared_lock lock(mutex_);
   for (size_t i = 0; i < files_.size(); ++i) {
     for (size_t group = 0; group < files_[i]->groups(); ++group) {
-      if (!files_[i]->is_spoilt(group)) all.units.push_back({nullptr, files_[i], group, i + 1});
+      if (!files_[i]->is_corrupt(group)) all.units.push_back({nullptr, files_[i], group, i + 1});
     }
   }
   for (const Part& part : head_) all.units.push_back({part.columns, nullptr, 0, 0});

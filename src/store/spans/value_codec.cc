@@ -10,7 +10,7 @@ using namespace columns;
 
 namespace {
 
-// The doors let values nest 32 deep; some more, so that what was taken can always be read again.
+// The receivers let values nest 32 deep; some more, so that what was taken can always be read again.
 constexpr int kNestingMax = 64;
 
 // The alternatives of Value, by number: part of the format.

@@ -481,18 +481,18 @@ void ColumnarStepStore::run(std::stop_token stop) {
       if (!sealed.ok()) {
         not_before_ns = now_ns + kRetryNs;
         tell_room();
-        if (told_failure_ns_ == 0 || now_ns - told_failure_ns_ >= kTellAgainNs) {
+        if (reported_failure_ns_ == 0 || now_ns - reported_failure_ns_ >= kTellAgainNs) {
           LOCKSTEP_LOG_ERROR("steps",
                              "cannot be sealed: %s; they stay in memory (limit %zu rows or %s), trying again every %s",
                              sealed.error().c_str(), options_.memory.step_rows_max,
                              human_bytes(static_cast<double>(options_.memory.step_bytes_max)).c_str(),
                              human_duration(static_cast<double>(kRetryNs)).c_str());
-          told_failure_ns_ = now_ns;
+          reported_failure_ns_ = now_ns;
         }
       } else {
         sealed_some = true;
-        if (told_failure_ns_ != 0) LOCKSTEP_LOG_INFO("steps", "sealed again: the disk has room");
-        told_failure_ns_ = 0;
+        if (reported_failure_ns_ != 0) LOCKSTEP_LOG_INFO("steps", "sealed again: the disk has room");
+        reported_failure_ns_ = 0;
       }
     }
     if (sealed_some || maintained_ns == 0 || now_ns - maintained_ns >= kMaintainNs) {
@@ -512,7 +512,7 @@ std::vector<PartRef> ColumnarStepStore::parts_of(const Files& files, std::string
     if (!job) continue;
     for (const PartPlace& place : file->parts_of(*job)) {
       const GroupPart& part = file->group(place.group).parts[place.part];
-      if (part.first() <= to_step && part.last() >= from_step && !file->is_spoilt(place.group))
+      if (part.first() <= to_step && part.last() >= from_step && !file->is_corrupt(place.group))
         parts.push_back({file, place});
     }
   }

@@ -202,7 +202,7 @@ class ColumnarStepStore final : public StepStore {
 
   std::mutex seal_mutex_;     // one seal, joining or retention at a time; taken before the others
   uint64_t next_number_ = 1;  // under seal_mutex_
-  int64_t told_failure_ns_ = 0;
+  int64_t reported_failure_ns_ = 0;
   RetentionPace pace_;  // under seal_mutex_
 
   mutable std::mutex pending_mutex_;

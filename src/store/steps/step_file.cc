@@ -217,7 +217,7 @@ bool StepFile::index_parts() {
         std::pair(std::string_view(jobs_[i].job_id), jobs_[i].attempt))
       return false;
   }
-  spoilt_ = std::make_unique<std::atomic<bool>[]>(groups_.size());
+  corrupt_ = std::make_unique<std::atomic<bool>[]>(groups_.size());
   parts_of_job_.resize(jobs_.size());
   for (uint32_t group = 0; group < groups_.size(); ++group) {
     uint32_t row = 0;
@@ -281,7 +281,7 @@ uint64_t StepFile::rows() const {
 
 uint64_t StepFile::readable_rows() const {
   uint64_t rows = 0;
-  for (size_t i = 0; i < groups_.size(); ++i) rows += is_spoilt(i) ? 0 : groups_[i].rows;
+  for (size_t i = 0; i < groups_.size(); ++i) rows += is_corrupt(i) ? 0 : groups_[i].rows;
   return rows;
 }
 

@@ -1,9 +1,9 @@
 // A file of step row groups (docs/formats/step-blocks.md): written once, whole, and never changed.
 //
 // write() leaves the whole file under its name, synced, or nothing. open() reads the footer alone, which is
-// checksummed; tables and row groups are checked when they are read. On error: a file that is torn, foreign or of
-// another version is one clear line. Thread rule: Immutable but for its row groups' `spoilt` marks, which any thread
-// may set: Thread-safe.
+// checksummed; tables and row groups are checked when they are read.
+// On error: a file that is torn, foreign or of another version is one clear line.
+// Thread rule: Immutable but for its row groups' `corrupt` marks, which any thread may set: Thread-safe.
 #pragma once
 
 #include <atomic>
@@ -59,7 +59,7 @@ class StepFile {
   const std::string& path() const { return path_; }
   uint64_t bytes() const { return bytes_; }
   uint64_t rows() const;
-  uint64_t readable_rows() const;                               // without those of spoilt row groups
+  uint64_t readable_rows() const;                               // without those of corrupt row groups
   const std::vector<JobInFile>& jobs() const { return jobs_; }  // by (id, attempt)
   // nullopt: it has none of that attempt.
   std::optional<size_t> find_job(std::string_view job_id, int64_t attempt) const;
@@ -71,8 +71,8 @@ class StepFile {
   Result<std::shared_ptr<const StepColumns>> read_group(size_t index, std::shared_ptr<const StepTables> tables) const;
 
   // A row group that turned out unreadable. true: this call marked it.
-  bool spoil(size_t index) const { return !spoilt_[index].exchange(true); }
-  bool is_spoilt(size_t index) const { return spoilt_[index]; }
+  bool spoil(size_t index) const { return !corrupt_[index].exchange(true); }
+  bool is_corrupt(size_t index) const { return corrupt_[index]; }
   void mark_removed() const { removed_ = true; }
   bool is_removed() const { return removed_; }
 
@@ -91,7 +91,7 @@ class StepFile {
   std::vector<JobInFile> jobs_;
   std::vector<GroupMeta> groups_;
   std::vector<std::vector<PartPlace>> parts_of_job_;
-  std::unique_ptr<std::atomic<bool>[]> spoilt_;
+  std::unique_ptr<std::atomic<bool>[]> corrupt_;
   mutable std::atomic<bool> removed_{false};
 };
 

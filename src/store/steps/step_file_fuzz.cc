@@ -40,8 +40,8 @@ void read_file(const std::shared_ptr<const StepFile>& file) {
   for (size_t job = 0; job < file->jobs().size(); ++job) {
     for (const PartPlace& place : file->parts_of(job)) parts.push_back({file, place});
   }
-  GroupCache cache(1 << 20, [](const StepFile& spoilt, size_t group, const std::string& error) {
-    spoilt.spoil(group);
+  GroupCache cache(1 << 20, [](const StepFile& corrupt, size_t group, const std::string& error) {
+    corrupt.spoil(group);
     expect_one_line(error);
   });
   StepMerge merge(std::move(parts), cache);

@@ -34,7 +34,7 @@ size_t GroupCache::bytes() const {
 }
 
 std::shared_ptr<const StepColumns> GroupCache::load(const StepFile& file, size_t group) {
-  if (file.is_spoilt(group)) return nullptr;
+  if (file.is_corrupt(group)) return nullptr;
   const uint64_t number = file.info().number;
   Entry entry;
   if (find(number, group, entry)) return entry.columns;

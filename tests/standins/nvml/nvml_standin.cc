@@ -324,8 +324,8 @@ class Standin {
     write_calls(false);
     for (const Event& candidate : script_.events) {
       auto mask = set.masks.find(candidate.gpu);
-      if (told_.count(candidate.id) || mask == set.masks.end() || (mask->second & candidate.type) == 0) continue;
-      told_.insert(candidate.id);
+      if (reported_.count(candidate.id) || mask == set.masks.end() || (mask->second & candidate.type) == 0) continue;
+      reported_.insert(candidate.id);
       event = candidate;
       return true;
     }
@@ -438,7 +438,7 @@ class Standin {
   double written_at_ = 0;
   std::array<uint64_t, kCallCount> calls_ = {};
   std::map<std::string, uint64_t> asked_;
-  std::set<int64_t> told_;
+  std::set<int64_t> reported_;
   std::deque<Object> objects_;
   std::vector<std::unique_ptr<Sample>> samples_;
   std::vector<std::unique_ptr<EventSet>> sets_;

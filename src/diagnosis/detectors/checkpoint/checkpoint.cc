@@ -4,7 +4,7 @@
 
 #include "base/median.h"
 #include "base/text.h"
-#include "diagnosis/words.h"
+#include "diagnosis/phrasing.h"
 
 namespace lockstep {
 namespace {
@@ -24,7 +24,7 @@ constexpr double kAlonePart = 0.7;
 
 }  // namespace
 
-std::vector<Finding> find_long_checkpoints(const JobWindow& window, const std::vector<Explained>&) {
+std::vector<Finding> find_long_checkpoints(const JobWindow& window, const std::vector<AttributedRange>&) {
   std::vector<const StepFacts*> all;
   std::vector<double> plain_steps;
   for (const StepFacts& step : window.facts()) {

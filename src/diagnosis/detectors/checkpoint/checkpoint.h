@@ -14,6 +14,6 @@
 
 namespace lockstep {
 
-std::vector<Finding> find_long_checkpoints(const JobWindow& window, const std::vector<Explained>& explained);
+std::vector<Finding> find_long_checkpoints(const JobWindow& window, const std::vector<AttributedRange>& explained);
 
 }  // namespace lockstep

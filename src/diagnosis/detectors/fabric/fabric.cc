@@ -10,8 +10,8 @@
 #include "base/text.h"
 #include "diagnosis/evidence.h"
 #include "diagnosis/flow_steps.h"
+#include "diagnosis/phrasing.h"
 #include "diagnosis/roles.h"
-#include "diagnosis/words.h"
 
 namespace lockstep {
 namespace {
@@ -458,7 +458,7 @@ void find_slow_groups(const JobWindow& window, const Look& look, std::vector<Fin
 
 }  // namespace
 
-std::vector<Finding> find_slow_fabric(const JobWindow& window, const std::vector<Explained>&) {
+std::vector<Finding> find_slow_fabric(const JobWindow& window, const std::vector<AttributedRange>&) {
   if (window.slots() < kFabricRanksMin) return {};
   const std::vector<int64_t> all = window.complete_steps();
   const auto last = [&](size_t count) {

@@ -20,6 +20,6 @@ namespace lockstep {
 // So many ranks make a job large enough for this detector, and too large for slow_link's.
 inline constexpr size_t kFabricRanksMin = 32;
 
-std::vector<Finding> find_slow_fabric(const JobWindow& window, const std::vector<Explained>& explained);
+std::vector<Finding> find_slow_fabric(const JobWindow& window, const std::vector<AttributedRange>& explained);
 
 }  // namespace lockstep

@@ -5,15 +5,15 @@
 #include <set>
 
 #include "base/text.h"
-#include "diagnosis/words.h"
+#include "diagnosis/phrasing.h"
 
 namespace lockstep {
 namespace {
 
 // Hosts' clocks differ; evidence of an earlier hang is minutes old.
 constexpr int64_t kClocksDifferNs = 30'000'000'000;
-constexpr size_t kStacksTold = 5;
-constexpr size_t kDumpsTold = 3;
+constexpr size_t kStacksReported = 5;
+constexpr size_t kDumpsReported = 3;
 
 bool sizes_must_agree(const std::string& operation) {
   if (operation.find("to_all") != std::string::npos || operation.find("toall") != std::string::npos) return false;
@@ -158,13 +158,13 @@ void add_evidence(Finding& finding, const RankStacks& stacks, const FlightDumps&
                               op_words(mismatch->usual_op).c_str(), called_from(mismatch->usual_op).c_str()),
                        static_cast<double>(mismatch->odd.size()), "ranks", finding));
   }
-  size_t told = 0;
+  size_t reported = 0;
   for (int32_t rank : finding.ranks) {
     auto dump = dumps.find(rank);
-    if (mismatch || dump == dumps.end() || dump->second.last.seq < 0 || told == kDumpsTold ||
+    if (mismatch || dump == dumps.end() || dump->second.last.seq < 0 || reported == kDumpsReported ||
         !is_fresh(dump->second.time_unix_ns, since_unix_ns))
       continue;
-    ++told;
+    ++reported;
     const DumpOp& last = dump->second.last;
     std::string desc;
     for (const DumpGroup& group : dump->second.groups) {
@@ -179,7 +179,7 @@ void add_evidence(Finding& finding, const RankStacks& stacks, const FlightDumps&
   }
   // The culprits, and one who waits, to compare with.
   std::vector<int32_t> whose = finding.ranks;
-  if (whose.size() > kStacksTold - 1) whose.resize(kStacksTold - 1);
+  if (whose.size() > kStacksReported - 1) whose.resize(kStacksReported - 1);
   for (int32_t victim : finding.victims) {
     auto stack = stacks.find(victim);
     if (stack == stacks.end() || !is_fresh(stack->second.time_unix_ns, since_unix_ns) ||

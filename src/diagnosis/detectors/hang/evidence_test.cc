@@ -175,7 +175,7 @@ TEST(HangEvidence, GroupsInDifferentOrderAreADeadlock) {
 }
 
 TEST(HangEvidence, ReachesTheVerdictThroughTheEngine) {
-  Engine engine;
+  DiagnosisEngine engine;
   auto identity = [](int32_t rank) { return Identity{"job", 0, rank, 4, rank, "node-0", ""}; };
   for (int32_t rank = 0; rank < 4; ++rank) {
     engine.on_comm(identity(rank), {.comm_id = 1, .size = 4, .rank_in_comm = rank}, kEpochNs);

@@ -5,7 +5,7 @@
 #include <set>
 
 #include "base/text.h"
-#include "diagnosis/words.h"
+#include "diagnosis/phrasing.h"
 
 namespace lockstep {
 namespace {
@@ -141,9 +141,9 @@ std::optional<Finding> find_hang(const JobWindow& window, const HangInput& input
     for (const auto& [in_comm, other] : members.world_rank) {
       auto where = entered.find(other);
       auto status = input.status.find(other);
-      const bool told = status != input.status.end();
-      const bool left = told && status->second.finished;  // without entering
-      const bool died = told && !status->second.process_alive &&
+      const bool reported = status != input.status.end();
+      const bool left = reported && status->second.finished;  // without entering
+      const bool died = reported && !status->second.process_alive &&
                         (where == entered.end() || where->second->collectives_completed < ordinal);
       // Nothing known of it in this communicator: silent, or never came.
       if (left || died || where == entered.end() || where->second->collectives_enqueued < ordinal) {

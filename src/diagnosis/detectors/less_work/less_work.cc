@@ -5,7 +5,7 @@
 #include "analysis/cost/mfu.h"
 #include "base/median.h"
 #include "base/text.h"
-#include "diagnosis/words.h"
+#include "diagnosis/phrasing.h"
 
 namespace lockstep {
 namespace {
@@ -17,7 +17,7 @@ constexpr double kSameLength = 0.03;  // of the step
 
 }  // namespace
 
-std::vector<Finding> find_less_work(const JobWindow& window, const std::vector<Explained>&) {
+std::vector<Finding> find_less_work(const JobWindow& window, const std::vector<AttributedRange>&) {
   const std::deque<StepFacts>& facts = window.facts();
   if (facts.size() <= kSettle) return {};
   const bool by_flops = facts.back().flops > 0;

@@ -5,7 +5,7 @@
 #include <map>
 
 #include "base/text.h"
-#include "diagnosis/words.h"
+#include "diagnosis/phrasing.h"
 
 namespace lockstep {
 namespace {
@@ -15,7 +15,7 @@ constexpr double kJump = 5;
 constexpr size_t kUsualSteps = 16;
 constexpr size_t kRanksNamedMax = 64;
 
-bool is_told_by_job(const std::string& name) {
+bool is_reported_by_job(const std::string& name) {
   return name == "loss" || name == "grad_norm";
 }
 
@@ -24,23 +24,23 @@ bool is_local(const std::string& name) {
 }
 
 // What was told in one step.
-struct ToldValues {
-  std::vector<int32_t> local, told;       // ranks whose own value, or the job's as they tell it, is not finite
+struct ReportedValues {
+  std::vector<int32_t> local, reported;   // ranks whose own value, or the job's as they tell it, is not finite
   std::string what;                       // the first of the job's that is not
   std::map<std::string, double> typical;  // of those that are, over the ranks
 };
 
-ToldValues values_of(const RankRows& rows) {
-  ToldValues values;
+ReportedValues values_of(const RankRows& rows) {
+  ReportedValues values;
   std::map<std::string, std::vector<double>> finite;
   for (const auto& [rank, row] : rows) {
     for (const StepScalar& scalar : row.summary.scalars) {
       if (is_local(scalar.name) && !std::isfinite(scalar.value)) values.local.push_back(rank);
-      if (!is_told_by_job(scalar.name)) continue;
+      if (!is_reported_by_job(scalar.name)) continue;
       if (std::isfinite(scalar.value)) {
         finite[scalar.name].push_back(scalar.value);
       } else {
-        values.told.push_back(rank);
+        values.reported.push_back(rank);
         if (values.what.empty()) values.what = scalar.name;
       }
     }
@@ -51,7 +51,7 @@ ToldValues values_of(const RankRows& rows) {
 
 }  // namespace
 
-std::vector<Finding> find_bad_loss(const JobWindow& window, const std::vector<Explained>&) {
+std::vector<Finding> find_bad_loss(const JobWindow& window, const std::vector<AttributedRange>&) {
   std::vector<int64_t> steps = window.complete_steps();
   if (steps.size() > kWindow) steps.erase(steps.begin(), steps.end() - kWindow);
   if (steps.empty()) return {};
@@ -61,18 +61,19 @@ std::vector<Finding> find_bad_loss(const JobWindow& window, const std::vector<Ex
   std::vector<int32_t> sources, all_bad;
   std::map<std::string, std::vector<double>> history;
   for (int64_t number : steps) {
-    const ToldValues& here = window.frame(number)->derived<ToldValues>([&] { return values_of(*window.step(number)); });
-    const std::vector<int32_t>&local = here.local, &told = here.told;
+    const ReportedValues& here =
+        window.frame(number)->derived<ReportedValues>([&] { return values_of(*window.step(number)); });
+    const std::vector<int32_t>&local = here.local, &reported = here.reported;
     if (what.empty()) what = here.what;
     for (const auto& [name, value] : here.typical) history[name].push_back(value);
     if (!local.empty() && first_local < 0) {
       first_local = number;
       sources = local;
     }
-    if (!told.empty() || !local.empty()) {
+    if (!reported.empty() || !local.empty()) {
       if (first < 0) first = number;
       last = number;
-      if (all_bad.empty()) all_bad = told;
+      if (all_bad.empty()) all_bad = reported;
     }
   }
   Finding finding;

@@ -6,8 +6,8 @@
 
 #include "base/text.h"
 #include "diagnosis/detectors/straggler/straggler.h"
+#include "diagnosis/phrasing.h"
 #include "diagnosis/roles.h"
-#include "diagnosis/words.h"
 
 namespace lockstep {
 namespace {
@@ -165,7 +165,7 @@ void drop_stretches(std::vector<int64_t>& steps) {
 
 }  // namespace
 
-std::vector<Finding> find_pauses(const JobWindow& window, const std::vector<Explained>& explained) {
+std::vector<Finding> find_pauses(const JobWindow& window, const std::vector<AttributedRange>& explained) {
   std::vector<int64_t> steps = window.complete_steps();
   std::erase_if(steps, [&](int64_t number) { return number < window.first_step() + kSettleSteps; });
   if (steps.size() > kWindow) steps.erase(steps.begin(), steps.end() - kWindow);
@@ -191,7 +191,7 @@ std::vector<Finding> find_pauses(const JobWindow& window, const std::vector<Expl
   for (double ns : durations) total_ns += ns;
 
   auto has_verdict = [&](int32_t rank, int64_t number) {
-    return std::any_of(explained.begin(), explained.end(), [&](const Explained& entry) {
+    return std::any_of(explained.begin(), explained.end(), [&](const AttributedRange& entry) {
       return entry.sure && entry.rank == rank && number >= entry.from_step && number <= entry.to_step + 2;
     });
   };

@@ -16,6 +16,6 @@
 
 namespace lockstep {
 
-std::vector<Finding> find_pauses(const JobWindow& window, const std::vector<Explained>& explained);
+std::vector<Finding> find_pauses(const JobWindow& window, const std::vector<AttributedRange>& explained);
 
 }  // namespace lockstep

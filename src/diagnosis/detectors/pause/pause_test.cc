@@ -12,7 +12,7 @@ using testing::RankPlan;
 using testing::StepPlan;
 
 std::vector<Finding> pauses_of(MadeUpJob& job, const StepPlan& plan, int64_t steps = 60,
-                               const std::vector<Explained>& explained = {}) {
+                               const std::vector<AttributedRange>& explained = {}) {
   JobWindow window;
   job.play(window, 0, steps - 1, plan);
   return find_pauses(window, explained);

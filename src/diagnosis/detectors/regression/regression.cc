@@ -6,7 +6,7 @@
 #include "base/median.h"
 #include "base/text.h"
 #include "diagnosis/evidence.h"
-#include "diagnosis/words.h"
+#include "diagnosis/phrasing.h"
 
 namespace lockstep {
 namespace {
@@ -38,7 +38,7 @@ std::vector<double> column(const std::deque<StepFacts>& facts, size_t from, size
 
 }  // namespace
 
-std::vector<Finding> find_regressions(const JobWindow& window, const std::vector<Explained>&) {
+std::vector<Finding> find_regressions(const JobWindow& window, const std::vector<AttributedRange>&) {
   const std::deque<StepFacts>& facts = window.facts();
   if (facts.size() < kSettle + kBeforeMin + kAfterPlain) return {};
   auto duration = [](const StepFacts& step) { return step.duration_ns; };

@@ -15,6 +15,6 @@
 
 namespace lockstep {
 
-std::vector<Finding> find_regressions(const JobWindow& window, const std::vector<Explained>& explained);
+std::vector<Finding> find_regressions(const JobWindow& window, const std::vector<AttributedRange>& explained);
 
 }  // namespace lockstep

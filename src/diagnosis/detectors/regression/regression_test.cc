@@ -67,7 +67,7 @@ TEST(Regression, AFewLongStepsAndAJobThatSpeedsUpSayNothing) {
 
 TEST(Regression, ARestartIsComparedWithTheAttemptBefore) {
   MadeUpJob job(8);
-  Engine engine;
+  DiagnosisEngine engine;
   job.play(engine, 0, 40);
   job.attempt = 1;
   job.play(engine, 41, 80, [](int64_t, std::vector<RankPlan>& ranks) {

@@ -9,8 +9,8 @@
 #include "diagnosis/detectors/fabric/fabric.h"
 #include "diagnosis/detectors/straggler/straggler.h"
 #include "diagnosis/flow_steps.h"
+#include "diagnosis/phrasing.h"
 #include "diagnosis/roles.h"
-#include "diagnosis/words.h"
 
 namespace lockstep {
 namespace {
@@ -92,10 +92,10 @@ std::vector<Group> groups_over(const JobWindow& window, const std::vector<int64_
         group.size = comm.size;
         group.bytes = static_cast<double>(comm.bytes);
         group.count = static_cast<double>(comm.count);
-        auto& [least, told] = shortest[comm.comm_id];
+        auto& [least, reported] = shortest[comm.comm_id];
         double here = static_cast<double>(comm.shortest_ns * comm.count);
-        least = told == 0 ? here : std::min(least, here);
-        ++told;
+        least = reported == 0 ? here : std::min(least, here);
+        ++reported;
       }
     }
     for (const auto& [id, entry] : shortest) {
@@ -157,8 +157,8 @@ std::vector<Finding> find_slow_groups(const JobWindow& window, const std::vector
       suspects.emplace_back(worst, rank);
     }
     std::sort(suspects.rbegin(), suspects.rend());
-    bool told_apart = suspects.size() >= 2 && suspects[0].first >= kOtherGroupsRatio * suspects[1].first;
-    if (!told_apart && suspects.size() > 2) continue;  // somewhere in a large group: not enough to name anyone
+    bool reported_apart = suspects.size() >= 2 && suspects[0].first >= kOtherGroupsRatio * suspects[1].first;
+    if (!reported_apart && suspects.size() > 2) continue;  // somewhere in a large group: not enough to name anyone
 
     Finding finding;
     finding.kind = emits<Emitter::kSlowLink, VerdictKind::kSlow>;
@@ -166,18 +166,18 @@ std::vector<Finding> find_slow_groups(const JobWindow& window, const std::vector
     finding.cause = emits<Emitter::kSlowLink, Cause::kNicDegraded>;
     finding.subject = format("group-%llx", static_cast<unsigned long long>(group.comm_id));
     for (const auto& [worst, rank] : suspects) {
-      if (told_apart && rank != suspects[0].second) continue;
+      if (reported_apart && rank != suspects[0].second) continue;
       finding.ranks.push_back(rank);
     }
     std::sort(finding.ranks.begin(), finding.ranks.end());
     int32_t first = finding.ranks.front();
     std::string name = group_name(window, group.comm_id);
-    finding.component =
-        told_apart ? format("link of rank %d", first)
-                   : format("link between ranks %s", human_ranks({finding.ranks.begin(), finding.ranks.end()}).c_str());
+    finding.component = reported_apart ? format("link of rank %d", first)
+                                       : format("link between ranks %s",
+                                                human_ranks({finding.ranks.begin(), finding.ranks.end()}).c_str());
     // Where nothing tells the members apart there is one witness only: the machine may be busy, not the link slow.
     finding.sure_with_signals = group.transfer.size() >= kGroupStepsMin;
-    finding.sure = finding.sure_with_signals && told_apart;
+    finding.sure = finding.sure_with_signals && reported_apart;
     finding.since_step = steps.front();
     finding.through_step = steps.back();
     finding.step_ns = static_cast<int64_t>(step_ns);
@@ -186,7 +186,7 @@ std::vector<Finding> find_slow_groups(const JobWindow& window, const std::vector
     finding.victims = victims_of(window, finding.ranks);
     finding.victim_groups.push_back(name);
     finding.coverage = coverage_of(window, ranks_seen);
-    finding.confidence = told_apart ? 0.8 : 0.6;
+    finding.confidence = reported_apart ? 0.8 : 0.6;
     int64_t from = steps.front(), to = steps.back();
     finding.chain.push_back(
         claim(ClaimKind::kWaitsFor, name,
@@ -196,7 +196,7 @@ std::vector<Finding> find_slow_groups(const JobWindow& window, const std::vector
     finding.chain.push_back(claim(ClaimKind::kPath, finding.component,
                                   format("The same transfer takes the other groups %s.", human_duration(usual).c_str()),
                                   usual / 1e6, "ms", 0, usual / 1e6, from, to, rank_query(first, from, to)));
-    if (told_apart) {
+    if (reported_apart) {
       finding.chain.push_back(
           claim(ClaimKind::kPath, finding.component,
                 format("Its other groups are slow as well (%.1f times their like), its partner's are not (%.1f).",
@@ -221,8 +221,8 @@ std::vector<Finding> find_slow_groups(const JobWindow& window, const std::vector
                                          human_duration(step_ns - saved).c_str(), human_duration(step_ns).c_str()),
                                   (step_ns - saved) / 1e6, "ms", step_ns / 1e6, 0, from, to, steps_query(from, to)));
     finding.alternatives.push_back(
-        {format("another member of %s", name.c_str()), told_apart ? 0.3 : 0.5,
-         told_apart ? "its other groups are as fast as their like" : "nothing tells the members apart",
+        {format("another member of %s", name.c_str()), reported_apart ? 0.3 : 0.5,
+         reported_apart ? "its other groups are as fast as their like" : "nothing tells the members apart",
          "NIC and switch port counters of the members"});
     finding.next.push_back({"check the NICs, cables and switch ports of the group: speed, errors, rate limits",
                             "ethtool DEV; ethtool -S DEV; tc -s qdisc show dev DEV"});
@@ -238,7 +238,7 @@ std::vector<Finding> find_slow_flows(const JobWindow& window, const std::vector<
 
 }  // namespace
 
-std::vector<Finding> find_slow_links(const JobWindow& window, const std::vector<Explained>& explained) {
+std::vector<Finding> find_slow_links(const JobWindow& window, const std::vector<AttributedRange>& explained) {
   if (window.slots() >= kFabricRanksMin) return {};
   const std::vector<int64_t> all = window.complete_steps();
   const auto last = [&](size_t count) {

@@ -18,6 +18,6 @@
 
 namespace lockstep {
 
-std::vector<Finding> find_slow_links(const JobWindow& window, const std::vector<Explained>& explained);
+std::vector<Finding> find_slow_links(const JobWindow& window, const std::vector<AttributedRange>& explained);
 
 }  // namespace lockstep

@@ -10,8 +10,8 @@
 #include "base/median.h"
 #include "base/text.h"
 #include "diagnosis/evidence.h"
+#include "diagnosis/phrasing.h"
 #include "diagnosis/roles.h"
-#include "diagnosis/words.h"
 
 namespace lockstep {
 namespace {
@@ -62,7 +62,7 @@ constexpr double kStays = 0.6;
 constexpr double kHostShare = 0.6;
 constexpr double kHostPart = 0.4;
 // Of one host so many are looked at to explain them.
-constexpr size_t kExplainedRanksMax = 8;
+constexpr size_t kAttributedRanksMax = 8;
 // Culprits at a time; more than these are a matter of shape.
 constexpr size_t kFindingsMax = 16;
 // Who waits in some group for so much of its lateness longer than its peers is a victim.
@@ -159,7 +159,7 @@ void explain_own_time(const JobWindow& window, const std::vector<int32_t>& ranks
   for (int64_t number : steps) {
     const StepFrame* frame = window.frame(number);
     if (frame == nullptr) continue;
-    for (size_t i = 0; i < ranks.size() && i < kExplainedRanksMax; ++i) {
+    for (size_t i = 0; i < ranks.size() && i < kAttributedRanksMax; ++i) {
       auto row = frame->known.find(ranks[i]);
       if (row == frame->known.end()) continue;
       const StepSummary& own = row->second.summary;
@@ -207,10 +207,10 @@ void explain_own_time(const JobWindow& window, const std::vector<int32_t>& ranks
   constexpr size_t kIn = static_cast<size_t>(Phase::kInput);
   double input_excess = own_phase[kIn] - peer_phase[kIn];
   double queue_excess = own_queue - peer_queue;
-  bool phases_told = false;
-  for (double phase : own_phase) phases_told |= phase > 0;
+  bool phases_reported = false;
+  for (double phase : own_phase) phases_reported |= phase > 0;
   auto exclude_input = [&] {
-    if (!phases_told) return;
+    if (!phases_reported) return;
     finding.chain.push_back(claim(ClaimKind::kExclusion, subject,
                                   format("Not the input: %s, its peers %s.", per_step(own_phase[kIn]).c_str(),
                                          human_duration(peer_phase[kIn]).c_str()),
@@ -488,7 +488,8 @@ LateInStep late_in_step(const JobWindow& window, const StepLateness& step,
 }
 
 // A rank, or a host, that is late alone in some steps and in others not, again and again, while nobody else is.
-std::vector<Finding> find_recurring(const JobWindow& window, double limit, const std::vector<Explained>& explained) {
+std::vector<Finding> find_recurring(const JobWindow& window, double limit,
+                                    const std::vector<AttributedRange>& explained) {
   std::vector<int64_t> steps = window.complete_steps();
   std::erase_if(steps, [&](int64_t number) { return number < window.first_step() + kSettleSteps; });
   if (steps.size() > kRecurringWindow) steps.erase(steps.begin(), steps.end() - kRecurringWindow);
@@ -523,7 +524,7 @@ std::vector<Finding> find_recurring(const JobWindow& window, double limit, const
     if (&other != &culprit) next = std::max(next, other.at.size());
   // It has a verdict already, perhaps with others of its host.
   const int32_t rank = window.rank_of(culprit.slots.front());
-  for (const Explained& entry : explained)
+  for (const AttributedRange& entry : explained)
     if (entry.sure && entry.rank == rank && entry.to_step + static_cast<int64_t>(kRecurringQuiet) >= last.steps.back())
       return {};
   const double share = culprit.lost_ns / (last.step_ns * static_cast<double>(last.late.size()));
@@ -587,7 +588,7 @@ std::vector<Finding> find_recurring(const JobWindow& window, double limit, const
 
 }  // namespace
 
-std::vector<Finding> find_stragglers(const JobWindow& window, const std::vector<Explained>& explained) {
+std::vector<Finding> find_stragglers(const JobWindow& window, const std::vector<AttributedRange>& explained) {
   std::vector<int64_t> steps = window.complete_steps();
   if (steps.size() > kWindow) steps.erase(steps.begin(), steps.end() - kWindow);
   if (steps.size() < kStepsSuspect) return {};
@@ -612,7 +613,7 @@ std::vector<Finding> find_stragglers(const JobWindow& window, const std::vector<
   const double fresh_limit = std::max(limit, kFreshShareMin * last.step_ns);
   // Who is named already stays so until it is clearly better: a slowness at the limit does not come and go.
   std::set<int32_t> named;
-  for (const Explained& entry : explained)
+  for (const AttributedRange& entry : explained)
     if (entry.to_step >= last.steps.front()) named.insert(entry.rank);
   // Where nobody else was late before, or by far less, two steps are enough to suspect somebody; where ranks take turns
   // they are chance.

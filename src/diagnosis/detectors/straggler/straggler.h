@@ -18,7 +18,7 @@
 namespace lockstep {
 
 // Persistent: late in most of the last steps.
-std::vector<Finding> find_stragglers(const JobWindow& window, const std::vector<Explained>& explained);
+std::vector<Finding> find_stragglers(const JobWindow& window, const std::vector<AttributedRange>& explained);
 
 // Explains the own time of a late rank, or of those of a host (ranks sorted), over the given steps: layer, cause and
 // the claims and exclusions for it. Shared with the pause detector, which knows other steps to look at.

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "base/text.h"
-#include "diagnosis/words.h"
+#include "diagnosis/phrasing.h"
 
 namespace lockstep {
 namespace {
@@ -27,7 +27,7 @@ constexpr int64_t kLookNs = 30'000'000'000;
 
 }  // namespace
 
-std::optional<Finding> find_tcp_instead_of_rdma(const JobWindow& window, const SignalBook& signals,
+std::optional<Finding> find_tcp_instead_of_rdma(const JobWindow& window, const SignalStore& signals,
                                                 int64_t now_unix_ns) {
   const std::deque<StepFacts>& facts = window.facts();
   if (facts.size() < kStepsSuspect) return std::nullopt;
@@ -45,7 +45,7 @@ std::optional<Finding> find_tcp_instead_of_rdma(const JobWindow& window, const S
   const SignalIndex by_net = signal_index("net_sent"), by_rdma = signal_index("rdma_sent");
   const SignalSpan span{.since_unix_ns = now_unix_ns - kLookNs, .through_unix_ns = now_unix_ns};
   const size_t stride = std::max<size_t>(1, hosts.size() / kHostsMax);
-  size_t at = 0, told = 0, over_tcp = 0;
+  size_t at = 0, reported = 0, over_tcp = 0;
   std::vector<double> sent;
   for (const auto& [host, identity] : hosts) {
     if (at++ % stride != 0) continue;
@@ -61,12 +61,13 @@ std::optional<Finding> find_tcp_instead_of_rdma(const JobWindow& window, const S
       rdma += rdma_now.now;
     }
     if (!known) continue;
-    ++told;
+    ++reported;
     if (net < kSentMin || net < kSentTimes * rdma) continue;
     ++over_tcp;
     sent.push_back(net);
   }
-  if (told < kHostsMin || static_cast<double>(over_tcp) < kHostsShare * static_cast<double>(told)) return std::nullopt;
+  if (reported < kHostsMin || static_cast<double>(over_tcp) < kHostsShare * static_cast<double>(reported))
+    return std::nullopt;
 
   Finding finding;
   finding.kind = emits<Emitter::kTransport, VerdictKind::kInefficient>;
@@ -79,16 +80,16 @@ std::optional<Finding> find_tcp_instead_of_rdma(const JobWindow& window, const S
   finding.through_step = facts.back().number;
   finding.step_ns = finding.step_without_ns = static_cast<int64_t>(step_ns);
   finding.coverage =
-      static_cast<double>(told) / static_cast<double>(std::min(hosts.size(), (at + stride - 1) / stride));
-  finding.confidence = 0.9 * static_cast<double>(over_tcp) / static_cast<double>(told);
+      static_cast<double>(reported) / static_cast<double>(std::min(hosts.size(), (at + stride - 1) / stride));
+  finding.confidence = 0.9 * static_cast<double>(over_tcp) / static_cast<double>(reported);
   const int64_t from = finding.since_step, to = finding.through_step;
   finding.chain.push_back(claim(ClaimKind::kCounter, finding.component,
                                 format("On %zu of %zu hosts the interfaces send %.0f MB/s and RDMA next to nothing.",
-                                       over_tcp, told, median(sent)),
+                                       over_tcp, reported, median(sent)),
                                 median(sent), "MB/s", 0, 0, from, to, steps_query(from, to)));
   finding.chain.push_back(claim(ClaimKind::kExclusion, "adapters",
                                 "Not a slow link: the adapters are there and carry the job's bytes, by TCP.",
-                                static_cast<double>(told), "hosts", 0, 0, from, to, steps_query(from, to)));
+                                static_cast<double>(reported), "hosts", 0, 0, from, to, steps_query(from, to)));
   finding.chain.push_back(claim(ClaimKind::kCounterfactual, finding.component,
                                 format("A step of %s has %s of communication: that is the most that RDMA could save.",
                                        human_duration(step_ns).c_str(), human_duration(communication_ns).c_str()),

@@ -11,12 +11,12 @@
 #include <optional>
 
 #include "diagnosis/finding.h"
-#include "diagnosis/signals/signal_book.h"
+#include "diagnosis/signals/signal_store.h"
 #include "diagnosis/window.h"
 
 namespace lockstep {
 
-std::optional<Finding> find_tcp_instead_of_rdma(const JobWindow& window, const SignalBook& signals,
+std::optional<Finding> find_tcp_instead_of_rdma(const JobWindow& window, const SignalStore& signals,
                                                 int64_t now_unix_ns);
 
 }  // namespace lockstep

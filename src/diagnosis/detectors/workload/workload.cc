@@ -8,8 +8,8 @@
 #include "base/text.h"
 #include "diagnosis/detectors/straggler/straggler.h"
 #include "diagnosis/evidence.h"
+#include "diagnosis/phrasing.h"
 #include "diagnosis/roles.h"
-#include "diagnosis/words.h"
 
 namespace lockstep {
 namespace {
@@ -301,7 +301,7 @@ void find_uneven_stages(const JobWindow& window, const Look& look, std::vector<F
 
 }  // namespace
 
-std::vector<Finding> find_uneven_work(const JobWindow& window, const std::vector<Explained>&) {
+std::vector<Finding> find_uneven_work(const JobWindow& window, const std::vector<AttributedRange>&) {
   const std::vector<int64_t> all = window.complete_steps();
   if (all.size() < kStepsMin) return {};
   std::vector<Finding> findings;

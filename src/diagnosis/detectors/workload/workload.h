@@ -16,6 +16,6 @@
 
 namespace lockstep {
 
-std::vector<Finding> find_uneven_work(const JobWindow& window, const std::vector<Explained>& explained);
+std::vector<Finding> find_uneven_work(const JobWindow& window, const std::vector<AttributedRange>& explained);
 
 }  // namespace lockstep

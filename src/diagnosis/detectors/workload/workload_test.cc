@@ -13,13 +13,13 @@ using testing::PlannedGroup;
 using testing::RankPlan;
 
 // Own time in proportion to tokens, which differ by rank and step.
-void pack(int64_t step, std::vector<RankPlan>& ranks, double spread, bool told) {
+void pack(int64_t step, std::vector<RankPlan>& ranks, double spread, bool reported) {
   std::mt19937 random(static_cast<uint32_t>(step) * 7919u + 1);
   for (RankPlan& rank : ranks) {
     const double factor = 1 + spread * (static_cast<double>(random() % 1000) / 1000 - 0.5);
     rank.own_ms *= factor;
     rank.queue_ms *= factor;
-    if (told) rank.scalars = {{"tokens", 8192 * factor}};
+    if (reported) rank.scalars = {{"tokens", 8192 * factor}};
   }
 }
 

@@ -1,0 +1,213 @@
+#include "diagnosis/phrasing.h"
+
+#include <algorithm>
+#include <set>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "base/text.h"
+
+namespace lockstep {
+
+std::string name_of(const JobWindow& window, int32_t rank) {
+  auto found = window.ranks().find(rank);
+  if (found == window.ranks().end() || found->second.host.empty()) return format("Rank %d", rank);
+  return format("Rank %d (%s, GPU %d)", rank, found->second.host.c_str(), found->second.local_rank);
+}
+
+std::string group_name(const JobWindow& window, uint64_t comm_id) {
+  auto found = window.comms().find(comm_id);
+  if (found == window.comms().end()) return "a group";
+  std::vector<int> ranks;
+  for (const auto& [in_comm, world] : found->second.world_rank) ranks.push_back(world);
+  if (found->second.size == window.world_size()) return format("all %d ranks", found->second.size);
+  return format("group of %d (%s)", found->second.size, human_ranks(ranks, 6).c_str());
+}
+
+Claim claim(ClaimKind kind, std::string subject, std::string text, double value, std::string unit, double baseline,
+            double peers, int64_t from, int64_t to, std::string query) {
+  return Claim{std::move(text), std::move(kind), std::move(subject), value, std::move(unit), baseline, peers, from, to,
+               std::move(query)};
+}
+
+std::string rank_query(int32_t rank, int64_t from, int64_t to) {
+  return format("/api/jobs/{job}/ranks/%d?from=%lld&to=%lld", rank, static_cast<long long>(from),
+                static_cast<long long>(to));
+}
+
+std::string steps_query(int64_t from, int64_t to) {
+  return format("/api/jobs/{job}/steps?from=%lld&to=%lld", static_cast<long long>(from), static_cast<long long>(to));
+}
+
+std::string per_step(double ns) {
+  return human_duration(ns) + " a step";
+}
+
+std::string percent(double share) {
+  return format(share < 0.0995 ? "%.1f %%" : "%.0f %%", share * 100);
+}
+
+std::string one_step_of(double every) {
+  return every < 1.05 ? "every step" : format("one step of %.1f", every);
+}
+
+double coverage_of(const JobWindow& window, size_t ranks) {
+  return window.world_size() > 0 ? static_cast<double>(ranks) / window.world_size() : 1;
+}
+
+std::vector<int32_t> victims_of(const JobWindow& window, const std::vector<int32_t>& culprits) {
+  // Whom groups join with a culprit, directly or through others, waits for it.
+  const std::unordered_map<int32_t, int32_t>& parts = window.parts();
+  std::unordered_set<int32_t> hit;
+  for (int32_t rank : culprits) {
+    if (auto part = parts.find(rank); part != parts.end()) hit.insert(part->second);
+  }
+  const std::unordered_set<int32_t> guilty(culprits.begin(), culprits.end());
+  std::vector<int32_t> victims;
+  for (const auto& [rank, part] : parts) {
+    if (hit.contains(part) && !guilty.contains(rank)) victims.push_back(rank);
+  }
+  std::sort(victims.begin(), victims.end());
+  return victims;
+}
+
+namespace {
+
+// What the ranks of a step spend in each communicator, together.
+struct TimeInGroups {
+  struct Sum {
+    double ns = 0;  // what a peer sends may be absurd: no integer overflows here
+    int64_t count = 0;
+  };
+  std::unordered_map<uint64_t, Sum> by_comm;
+};
+
+TimeInGroups time_in_groups(const StepFrame& frame) {
+  TimeInGroups all;
+  for (size_t slot = 0; slot < frame.rows.size(); ++slot) {
+    if (!frame.knows(slot)) continue;
+    for (const CommStep& comm : frame.rows[slot].summary.comms) {
+      TimeInGroups::Sum& sum = all.by_comm[comm.comm_id];
+      sum.ns += static_cast<double>(comm.gpu_ns);
+      ++sum.count;
+    }
+  }
+  return all;
+}
+
+// What each rank of a step sends over the network.
+struct SentBySlot {
+  struct Sum {
+    double bytes = 0;
+    double wire_ns = 0;
+  };
+  std::vector<Sum> of_slot;
+};
+
+SentBySlot sent_by_slot(const StepFrame& frame) {
+  SentBySlot sent;
+  sent.of_slot.resize(frame.rows.size());
+  for (size_t slot = 0; slot < frame.rows.size(); ++slot) {
+    if (!frame.knows(slot)) continue;
+    for (const FlowStep& flow : frame.rows[slot].summary.flows) {
+      if (!flow.send) continue;
+      sent.of_slot[slot].bytes += static_cast<double>(flow.bytes);
+      sent.of_slot[slot].wire_ns += static_cast<double>(flow.wire_ns);
+    }
+  }
+  return sent;
+}
+
+}  // namespace
+
+void add_wait_claims(const JobWindow& window, int32_t culprit, const std::vector<int64_t>& steps, Finding& finding) {
+  if (steps.empty()) return;
+  // Per communicator of the culprit: what its members spend in it against what the culprit does.
+  std::map<uint64_t, std::pair<double, TimeInGroups::Sum>> time_in;  // its own, the others'
+  double own_steps = 0;
+  for (int64_t number : steps) {
+    const StepFrame* frame = window.frame(number);
+    if (frame == nullptr || !frame->known.contains(culprit)) continue;
+    own_steps += 1;
+    const TimeInGroups& all = frame->derived<TimeInGroups>([&] { return time_in_groups(*frame); });
+    std::set<uint64_t> mine;
+    for (const CommStep& comm : frame->known.at(culprit).summary.comms) {
+      auto& [own, others] = time_in[comm.comm_id];
+      own += static_cast<double>(comm.gpu_ns);
+      others.ns -= static_cast<double>(comm.gpu_ns);
+      others.count -= 1;
+      if (!mine.insert(comm.comm_id).second) continue;
+      others.ns += all.by_comm.at(comm.comm_id).ns;
+      others.count += all.by_comm.at(comm.comm_id).count;
+    }
+  }
+  struct Wait {
+    uint64_t comm_id;
+    double own;
+    double others;
+  };
+  std::vector<Wait> waits;
+  for (const auto& [id, times] : time_in) {
+    auto members = window.comms().find(id);
+    if (times.second.count == 0 || members == window.comms().end() || members->second.size < 2) continue;
+    double own = times.first / own_steps;
+    double others = times.second.ns / static_cast<double>(times.second.count);
+    if (others > own) waits.push_back({id, own, others});
+  }
+  std::sort(waits.begin(), waits.end(),
+            [](const Wait& a, const Wait& b) { return a.others - a.own > b.others - b.own; });
+  for (size_t i = 0; i < waits.size() && i < 3; ++i) {
+    const Wait& wait = waits[i];
+    std::string group = group_name(window, wait.comm_id);
+    finding.chain.push_back(claim(
+        ClaimKind::kWaitsFor, format("rank %d", culprit),
+        format("In the collectives of %s the others spend %s, rank %d only %s: it arrives last and they wait for it.",
+               group.c_str(), per_step(wait.others).c_str(), culprit, human_duration(wait.own).c_str()),
+        (wait.others - wait.own) / 1e6, "ms", 0, wait.others / 1e6, steps.front(), steps.back(),
+        rank_query(culprit, steps.front(), steps.back())));
+    finding.victim_groups.push_back(group);
+  }
+  if (waits.empty()) {
+    finding.chain.push_back(claim(ClaimKind::kWaitsFor, format("rank %d", culprit),
+                                  format("%zu ranks share collectives with rank %d, directly or through others.",
+                                         finding.victims.size(), culprit),
+                                  0, "ms", 0, 0, steps.front(), steps.back(),
+                                  steps_query(steps.front(), steps.back())));
+  }
+}
+
+void add_network_exclusion(const JobWindow& window, int32_t culprit, const std::vector<int64_t>& steps,
+                           Finding& finding) {
+  double own_bytes = 0, own_wire = 0;
+  std::vector<double> rates;
+  std::vector<std::pair<double, double>> of_slot(window.slots());
+  for (int64_t number : steps) {
+    const StepFrame* frame = window.frame(number);
+    if (frame == nullptr) continue;
+    const std::vector<SentBySlot::Sum>& sent = frame->derived<SentBySlot>([&] { return sent_by_slot(*frame); }).of_slot;
+    for (size_t slot = 0; slot < sent.size(); ++slot) {
+      of_slot[slot].first += sent[slot].bytes;
+      of_slot[slot].second += sent[slot].wire_ns;
+    }
+  }
+  for (size_t slot = 0; slot < of_slot.size(); ++slot) {
+    const auto& [bytes, wire] = of_slot[slot];
+    if (wire <= 0) continue;
+    if (window.rank_of(slot) == culprit) {
+      own_bytes = bytes;
+      own_wire = wire;
+    } else {
+      rates.push_back(bytes / wire);
+    }
+  }
+  if (own_wire <= 0 || rates.empty()) return;
+  double own = own_bytes / own_wire;  // bytes per ns = GB/s
+  double peers = median(rates);
+  if (own < peers * 0.5) return;  // would contradict: then it is not an exclusion
+  finding.chain.push_back(
+      claim(ClaimKind::kExclusion, format("network of rank %d", culprit),
+            format("Not the network: its links carry %.1f GB/s while sending, its peers' %.1f.", own, peers), own,
+            "GB/s", 0, peers, steps.front(), steps.back(), rank_query(culprit, steps.front(), steps.back())));
+}
+
+}  // namespace lockstep

@@ -1,0 +1,56 @@
+// The OTLP receivers: OTLP/HTTP (protobuf and JSON; gzip and zstd) and OTLP/gRPC on their own ports, both into one
+// sink. Beside OTLP/HTTP, agents wait for commands (control/agent_commands.h). What an answer means is in
+// otlp_handler.h, limits of connections and requests in net/http_server.h.
+//
+// Limits: body_bytes_max per request, both as sent and decompressed; queued_bytes_max for all requests being received
+// or
+//         handled, per receiver.
+// Shutdown: stop() takes no more connections, lets requests in progress reach the sink (at most 5 s), joins its
+// threads;
+//         the sink must live until then.
+// Thread rule: Thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/clock_witness.h"
+#include "base/counters.h"
+#include "base/memory_budget.h"
+#include "base/result.h"
+#include "control/agent_commands.h"
+#include "ingest/otlp/sink.h"
+#include "net/listen_address.h"
+
+namespace lockstep {
+
+struct OtlpReceiversOptions {
+  ListenAddress http{"127.0.0.1", 4318};
+  ListenAddress grpc{"127.0.0.1", 4317};
+  uint64_t body_bytes_max = 32ull << 20;
+  uint64_t queued_bytes_max = 256ull << 20;
+  size_t connections_max =
+      32'768;  // per receiver; an agent per node keeps one open, and one more that waits for commands
+  size_t commands_waiting_max = 16'384;         // of those over HTTP
+  size_t threads = 8;                           // per receiver; a request waits on one of them for the disk
+  ClockWitness* witness = nullptr;              // hears the senders' clocks; nullptr: the server's clock alone counts
+  MemoryBudget* memory = nullptr;               // where requests are taken from; nullptr: no limit for both together
+  std::vector<std::string> allowed_hosts = {};  // names by which browsers may ask (net/cross_site.h); agents use any
+};
+
+class OtlpReceivers {
+ public:
+  // commands: what agents that ask for commands get; nobody: they are told that there is no such path.
+  static Result<std::unique_ptr<OtlpReceivers>> start(OtlpReceiversOptions options, IngestSink& sink,
+                                                      const Clock& clock, Counters& counters,
+                                                      AgentCommands* commands = nullptr);
+  virtual ~OtlpReceivers() = default;
+  virtual std::string http_address() const = 0;  // as bound
+  virtual std::string grpc_address() const = 0;
+  virtual void stop() = 0;
+};
+
+}  // namespace lockstep
