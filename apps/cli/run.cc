@@ -304,6 +304,125 @@ std::string joined(const std::vector<std::string>& parts) {
   return text;
 }
 
+// What this run is put together from, found out one after the other; done_ is what people are told of it.
+class Run {
+ public:
+  explicit Run(const RunOptions& options) : options_(options) {
+    ::gethostname(host_, sizeof host_ - 1);
+    outer_ = outer_run(host_);
+  }
+
+  int run();
+
+ private:
+  void name_job();
+  void choose_server();
+  void join_agent();
+  void set_environment();
+  void leave_agent(int code);
+
+  const RunOptions& options_;
+  char host_[256]{};
+  pid_t outer_ = 0;  // the run around this one; 0: none
+  std::vector<std::string> done_;
+  std::string job_;
+  std::string server_;
+  bool reported_otherwise_ = false;  // the environment names a server
+  std::optional<RunAgent> agent_;
+  ServerFound found_;
+};
+
+void Run::name_job() {
+  job_ = options_.job.empty() ? known_job(options_.command) : options_.job;
+  // Inside a launcher the name has to be the same for every rank, so none is made up here.
+  if (job_.empty() && first_of(identity_variables::kRank).empty()) job_ = new_job_name(options_.command);
+  if (!job_.empty()) done_.push_back("job " + job_);
+}
+
+void Run::choose_server() {
+  reported_otherwise_ = !variable("LOCKSTEP_AGENT_SERVER").empty() || !variable("OTEL_EXPORTER_OTLP_ENDPOINT").empty();
+  server_ = options_.server;
+  if (server_.empty()) server_ = variable("LOCKSTEP_AGENT_SERVER");
+  if (server_.empty()) server_ = variable("OTEL_EXPORTER_OTLP_ENDPOINT");
+  if (server_.empty()) server_ = kDefaultServer;
+  found_ = {.otlp = server_, .answers = true, .page = ""};
+}
+
+void Run::join_agent() {
+  if (outer_ != 0) {
+    done_.push_back(format("the agent of the run around it (pid %d) serves", outer_));
+    return;
+  }
+  if (options_.no_agent) {
+    done_.emplace_back("no agent started");
+    return;
+  }
+  found_ = find_server(server_);
+  // An explicit server goes to the agent; what its environment says, it reads itself, with all that belongs to it.
+  const bool pass = !options_.server.empty() || !reported_otherwise_;
+  Result<RunAgent> joined_agent = RunAgent::join(recorder_directory(), pass ? found_.otlp : "");
+  if (!joined_agent.ok()) {
+    done_.push_back("no agent (" + joined_agent.error() + "), so nothing is sent");
+    return;
+  }
+  agent_.emplace(std::move(*joined_agent));
+  switch (agent_->how()) {
+    case RunAgent::How::kStarted:
+      done_.push_back("agent started, sends to " + found_.otlp);
+      break;
+    case RunAgent::How::kJoined:
+      done_.emplace_back("the agent of another run serves");
+      break;
+    case RunAgent::How::kAlreadyThere:
+      done_.emplace_back("an agent is running");
+      break;
+  }
+  if (agent_->how() != RunAgent::How::kAlreadyThere && !found_.answers)
+    done_.push_back("no server answers there yet (lockstepd --data DIR)");
+}
+
+void Run::set_environment() {
+  if (!job_.empty() && (!options_.job.empty() || known_job(options_.command).empty()))
+    ::setenv(identity_variables::kJobId, job_.c_str(), 1);
+  ::setenv("LOCKSTEP_RUN", format("%s:%d", host_, outer_ != 0 ? outer_ : ::getpid()).c_str(), 1);
+  set_plugin(beside_program({"/libnccl-profiler-lockstep.so", "/../lib/libnccl-profiler-lockstep.so"}), done_);
+  if (const std::string library = beside_program({"/liblockstep.so", "/../lib/liblockstep.so"}); !library.empty())
+    ::setenv("LOCKSTEP_LIBRARY", library.c_str(), 0);
+  if (!options_.no_hook) {
+    set_hook(beside_program({"/../_hook", "/../python/lockstep/_hook", "/../../python/lockstep/_hook",
+                             "/../../../python/lockstep/_hook"}),
+             done_);
+  }
+  // So that a hang can be looked into later; on by default in new versions of PyTorch only.
+  if (variable("TORCH_NCCL_TRACE_BUFFER_SIZE").empty()) ::setenv("TORCH_FR_BUFFER_SIZE", "2000", 0);
+}
+
+void Run::leave_agent(int code) {
+  // A server that was never there is nobody to keep things for, and a job that ended well needs no postmortem.
+  const RunAgent::Ended ended = agent_->leave({.server_answers = found_.answers || find_server(server_).answers,
+                                               .keep_undelivered = !options_.server.empty() || found_.answers,
+                                               .keep_postmortem = code != 0});
+  if (!ended.undelivered.empty())
+    say("the server has not got everything; the rest is there: lockstep-agent --data " + ended.undelivered);
+  if (!ended.postmortem.empty()) say("ranks died: lockstep postmortem " + ended.postmortem);
+}
+
+int Run::run() {
+  name_job();
+  choose_server();
+  join_agent();
+  if (!found_.page.empty()) done_.push_back(found_.page + (job_.empty() ? "" : "/jobs/" + url_part(job_)));
+  set_environment();
+
+  // One line for the node, not one for each rank.
+  const std::string local_rank = first_of(identity_variables::kLocalRank);
+  if (local_rank.empty() || local_rank == "0") say(joined(done_));
+
+  const int code = run_command(options_.command);
+  if (agent_) leave_agent(code);
+  return code;
+}
+
 }  // namespace
 
 int run_run(const Arguments& arguments) {
@@ -328,85 +447,7 @@ int run_run(const Arguments& arguments) {
     say("LOCKSTEP_DISABLE=1: the command runs by itself");
     return run_command(options.command);
   }
-
-  char host[256]{};
-  ::gethostname(host, sizeof host - 1);
-  const pid_t outer = outer_run(host);
-  std::vector<std::string> done;
-
-  std::string job = options.job.empty() ? known_job(options.command) : options.job;
-  // Inside a launcher the name has to be the same for every rank, so none is made up here.
-  if (job.empty() && first_of(identity_variables::kRank).empty()) job = new_job_name(options.command);
-  if (!job.empty()) done.push_back("job " + job);
-
-  const bool reported_otherwise =
-      !variable("LOCKSTEP_AGENT_SERVER").empty() || !variable("OTEL_EXPORTER_OTLP_ENDPOINT").empty();
-  std::string server = options.server;
-  if (server.empty()) server = variable("LOCKSTEP_AGENT_SERVER");
-  if (server.empty()) server = variable("OTEL_EXPORTER_OTLP_ENDPOINT");
-  if (server.empty()) server = kDefaultServer;
-
-  std::optional<RunAgent> agent;
-  ServerFound found{.otlp = server, .answers = true, .page = ""};
-  if (outer != 0) {
-    done.push_back(format("the agent of the run around it (pid %d) serves", outer));
-  } else if (options.no_agent) {
-    done.emplace_back("no agent started");
-  } else {
-    found = find_server(server);
-    // An explicit server goes to the agent; what its environment says, it reads itself, with all that belongs to it.
-    const bool pass = !options.server.empty() || !reported_otherwise;
-    Result<RunAgent> joined_agent = RunAgent::join(recorder_directory(), pass ? found.otlp : "");
-    if (!joined_agent.ok()) {
-      done.push_back("no agent (" + joined_agent.error() + "), so nothing is sent");
-    } else {
-      agent.emplace(std::move(*joined_agent));
-      switch (agent->how()) {
-        case RunAgent::How::kStarted:
-          done.push_back("agent started, sends to " + found.otlp);
-          break;
-        case RunAgent::How::kJoined:
-          done.emplace_back("the agent of another run serves");
-          break;
-        case RunAgent::How::kAlreadyThere:
-          done.emplace_back("an agent is running");
-          break;
-      }
-      if (agent->how() != RunAgent::How::kAlreadyThere && !found.answers)
-        done.push_back("no server answers there yet (lockstepd --data DIR)");
-    }
-  }
-  if (!found.page.empty()) done.push_back(found.page + (job.empty() ? "" : "/jobs/" + url_part(job)));
-
-  if (!job.empty() && (!options.job.empty() || known_job(options.command).empty()))
-    ::setenv(identity_variables::kJobId, job.c_str(), 1);
-  ::setenv("LOCKSTEP_RUN", format("%s:%d", host, outer != 0 ? outer : ::getpid()).c_str(), 1);
-  set_plugin(beside_program({"/libnccl-profiler-lockstep.so", "/../lib/libnccl-profiler-lockstep.so"}), done);
-  if (const std::string library = beside_program({"/liblockstep.so", "/../lib/liblockstep.so"}); !library.empty())
-    ::setenv("LOCKSTEP_LIBRARY", library.c_str(), 0);
-  if (!options.no_hook) {
-    set_hook(beside_program({"/../_hook", "/../python/lockstep/_hook", "/../../python/lockstep/_hook",
-                             "/../../../python/lockstep/_hook"}),
-             done);
-  }
-  // So that a hang can be looked into later; on by default in new versions of PyTorch only.
-  if (variable("TORCH_NCCL_TRACE_BUFFER_SIZE").empty()) ::setenv("TORCH_FR_BUFFER_SIZE", "2000", 0);
-
-  // One line for the node, not one for each rank.
-  const std::string local_rank = first_of(identity_variables::kLocalRank);
-  if (local_rank.empty() || local_rank == "0") say(joined(done));
-
-  const int code = run_command(options.command);
-  if (agent) {
-    // A server that was never there is nobody to keep things for, and a job that ended well needs no postmortem.
-    const RunAgent::Ended ended = agent->leave({.server_answers = found.answers || find_server(server).answers,
-                                                .keep_undelivered = !options.server.empty() || found.answers,
-                                                .keep_postmortem = code != 0});
-    if (!ended.undelivered.empty())
-      say("the server has not got everything; the rest is there: lockstep-agent --data " + ended.undelivered);
-    if (!ended.postmortem.empty()) say("ranks died: lockstep postmortem " + ended.postmortem);
-  }
-  return code;
+  return Run(options).run();
 }
 
 }  // namespace lockstep::cli

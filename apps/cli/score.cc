@@ -97,6 +97,72 @@ std::vector<sim::CaseScore> play_here(const Work& work, const Options& options, 
   return sim::score_case(work.scenario, subjects, how, keep_on);
 }
 
+// Through a server's receivers, or here.
+std::vector<sim::CaseScore> play_one(const Work& work, size_t number, const Options& options, ScoreServer* server,
+                                     const std::function<bool()>& keep_on) {
+  if (server == nullptr) return play_here(work, options, keep_on);
+  std::vector<sim::CaseScore> played;
+  Result<sim::CaseScore> score = server->play(work.scenario, number, keep_on);
+  if (score.ok()) {
+    played.push_back(std::move(*score));
+  } else {
+    played.emplace_back().name = work.scenario.name;
+    played.back().problem = score.error();
+  }
+  return played;
+}
+
+// A few at a time, with a line for each. By scenario; what was interrupted has none.
+std::vector<std::vector<sim::CaseScore>> play_all(const Set& set, const Options& options, ScoreServer* server,
+                                                  const std::function<bool()>& keep_on) {
+  std::vector<std::vector<sim::CaseScore>> scores(set.size());
+  std::atomic<size_t> next{0}, done{0};
+  std::mutex mutex;  // for the lines
+  const auto worker = [&] {
+    for (size_t i = next++; i < set.size() && keep_on(); i = next++) {
+      const Work& work = set.at(i);
+      std::vector<sim::CaseScore> played = play_one(work, i, options, server, keep_on);
+      if (!keep_on()) return;
+      for (sim::CaseScore& score : played) score.file = work.file;
+      const size_t number = ++done;
+      std::lock_guard lock(mutex);
+      std::fprintf(stderr, "%4zu/%zu %s\n", number, set.size(), sim::progress_line(played.front()).c_str());
+      scores[i] = std::move(played);
+    }
+  };
+  const size_t threads = std::min<size_t>(
+      set.size(), options.jobs > 0 ? static_cast<size_t>(options.jobs)
+                                   : std::max<size_t>(server != nullptr ? 8 : 1, std::thread::hardware_concurrency()));
+  std::vector<std::jthread> all;
+  for (size_t i = 0; i < threads; ++i) all.emplace_back(worker);
+  all.clear();  // joins them
+  return scores;
+}
+
+std::vector<sim::SubjectScores> by_subject(std::vector<std::vector<sim::CaseScore>> scores) {
+  std::vector<sim::SubjectScores> subjects(scores.front().size());
+  for (size_t subject = 0; subject < subjects.size(); ++subject) {
+    subjects[subject].name = subject == 0 ? "lockstep" : sim::to_text(static_cast<sim::Rule>(subject - 1));
+    for (std::vector<sim::CaseScore>& played : scores)
+      if (subject < played.size()) subjects[subject].cases.push_back(std::move(played[subject]));
+  }
+  return subjects;
+}
+
+// Of the Markdown: what was played, and the command. paths: empty where the jobs were made up.
+std::string title_of(const Arguments& arguments, const std::vector<std::string>& paths, const Options& options) {
+  std::string title = "Score";
+  if (paths.empty())
+    title += ": healthy jobs";
+  else
+    for (const std::string& path : paths) title += (title == "Score" ? ": " : ", ") + path;
+  if (options.receivers) title += ", through the receivers in real time";
+  title += "\n\n`lockstep score";
+  for (const std::string& word : arguments) title += " " + word;
+  title += "`";
+  return title;
+}
+
 Result<void> write_result(const std::string& path, const std::string& text) {
   if (path.empty()) return {};
   if (path == "-") {
@@ -140,60 +206,15 @@ int run_score(const Arguments& arguments) {
   }
 
   sim::Interrupt interrupt;
-  const auto keep_on = [&] { return !interrupt.asked(); };
-  std::vector<std::vector<sim::CaseScore>> scores(set->size());
-  std::atomic<size_t> next{0}, done{0};
-  std::mutex mutex;  // for the lines
-  const auto worker = [&] {
-    for (size_t i = next++; i < set->size() && keep_on(); i = next++) {
-      const Work& work = set->at(i);
-      std::vector<sim::CaseScore> played;
-      if (server) {
-        Result<sim::CaseScore> score = server->play(work.scenario, i, keep_on);
-        if (score.ok()) {
-          played.push_back(std::move(*score));
-        } else {
-          played.emplace_back().name = work.scenario.name;
-          played.back().problem = score.error();
-        }
-      } else {
-        played = play_here(work, options, keep_on);
-      }
-      if (!keep_on()) return;
-      for (sim::CaseScore& score : played) score.file = work.file;
-      const size_t number = ++done;
-      std::lock_guard lock(mutex);
-      std::fprintf(stderr, "%4zu/%zu %s\n", number, set->size(), sim::progress_line(played.front()).c_str());
-      scores[i] = std::move(played);
-    }
-  };
-  const size_t threads = std::min<size_t>(
-      set->size(), options.jobs > 0 ? static_cast<size_t>(options.jobs)
-                                    : std::max<size_t>(server ? 8 : 1, std::thread::hardware_concurrency()));
-  {
-    std::vector<std::jthread> all;
-    for (size_t i = 0; i < threads; ++i) all.emplace_back(worker);
-  }
+  std::vector<std::vector<sim::CaseScore>> scores =
+      play_all(*set, options, server.get(), [&] { return !interrupt.asked(); });
   if (interrupt.asked()) return fail("interrupted");
 
-  std::vector<sim::SubjectScores> subjects(scores.front().size());
-  for (size_t subject = 0; subject < subjects.size(); ++subject) {
-    subjects[subject].name = subject == 0 ? "lockstep" : sim::to_text(static_cast<sim::Rule>(subject - 1));
-    for (std::vector<sim::CaseScore>& played : scores)
-      if (subject < played.size()) subjects[subject].cases.push_back(std::move(played[subject]));
-  }
+  const std::vector<sim::SubjectScores> subjects = by_subject(std::move(scores));
   std::fprintf(stderr, "\n");
   std::fputs(sim::terminal(subjects).c_str(), options.json == "-" || options.markdown == "-" ? stderr : stdout);
   if (server) std::fprintf(stderr, "%s\n", server->cost().c_str());
-  std::string title = "Score";
-  if (made_up)
-    title += ": healthy jobs";
-  else
-    for (const std::string& path : flags.positional()) title += (title == "Score" ? ": " : ", ") + path;
-  if (options.receivers) title += ", through the receivers in real time";
-  title += "\n\n`lockstep score";
-  for (const std::string& word : arguments) title += " " + word;
-  title += "`";
+  const std::string title = title_of(arguments, flags.positional(), options);
   for (const auto& [path, text] :
        {std::pair(options.json, sim::json(subjects)), std::pair(options.markdown, sim::markdown(subjects, title))}) {
     if (Result<void> written = write_result(path, text); !written.ok()) return fail(written.error());

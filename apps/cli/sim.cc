@@ -144,63 +144,32 @@ int play_scenario(const std::string& path, const std::string& server, double spe
   return print_totals(pool.totals());
 }
 
-}  // namespace
-
-int run_sim(const Arguments& arguments) {
-  std::string server = "http://127.0.0.1:4318";
-  sim::JobShape shape;
-  sim::PlayerOptions options;
+struct SimArguments {
   int64_t ranks = 0, tp = 0, pp = 0, dp = 0, seed = -1, steps = -1;
-  std::vector<std::string> fault_texts;
-  constexpr int64_t kMost = sim::kWorldSizeMax;
-  Flags flags("lockstep sim", "play a simulated fleet as real OTLP traffic: a scenario file, or one job",
-              "[FILE.yaml]");
-  flags.text(&server, "--server", "URL", "OTLP/HTTP receiver (default http://127.0.0.1:4318)")
-      .text(&shape.job_id, "--job", "NAME", "name of the job (default sim)")
-      .number(&ranks, "--ranks", "N", "ranks (default 64: tp 4, pp 4, dp 4)", 1, kMost)
-      .number(&tp, "--tp", "N", "tensor-parallel ranks", 1, kMost)
-      .number(&pp, "--pp", "N", "pipeline stages", 1, kMost)
-      .number(&dp, "--dp", "N", "data-parallel replicas", 1, kMost)
-      .number(&steps, "--steps", "N", "steps to play (default the file's, or 400; 0: until Ctrl-C)", 0, 1'000'000'000)
-      .decimal(&shape.step_ms, "--step-ms", "MS", "length of a healthy step (default 250)", 10, 600'000)
-      .decimal(&options.speed, "--speed", "N", "so many times faster than real (default 1)", 0.01, 10'000)
-      .number(&seed, "--seed", "S", "same seed, same job (default 1)", 0, INT64_MAX)
-      .list(&fault_texts, "--fault", "FAULT", "KIND:RANK[:STEP[:STEPS[:SEVERITY]]], may be repeated");
-  if (std::optional<int> code =
-          answered(flags, arguments,
-                   "With FILE.yaml everything but --server, --speed and --steps stands in the file\n"
-                   "(docs/guide/scenarios.md). Without:\n"
-                   "Faults: slow-gpu (severity: times as long, default 1.6), slow-input (ms, default\n"
-                   "0.4 of a step), slow-link (share of the rate, default 0.2), missing-rank. They\n"
-                   "begin at step 40 and last to the end unless told.\n"))
-    return *code;
-  if (!flags.positional().empty()) {
-    if (ranks + tp + pp + dp != 0 || !fault_texts.empty() || seed >= 0)
-      return usage_error("the shape of the job, its faults and the seed stand in the file");
-    if (steps == 0) return usage_error("--steps 0 does not go with a file");
-    return play_scenario(flags.positional().front(), server, options.speed, steps);
-  }
-  options.steps = steps < 0 ? 400 : steps;
-  if (seed < 0) seed = 1;
-  if (Result<void> split = split_ranks(ranks, tp, pp, dp, shape); !split.ok()) return usage_error(split.error());
-  shape.seed = static_cast<uint64_t>(seed);
-  if (Result<void> possible = sim::check(shape); !possible.ok()) return usage_error(possible.error());
+  std::vector<std::string> faults;
+};
+
+// What --ranks and the like say of a job, into its shape and options.
+Result<void> check_job(const SimArguments& given, sim::JobShape& shape, sim::PlayerOptions& options) {
+  options.steps = given.steps < 0 ? 400 : given.steps;
+  LOCKSTEP_TRY(split_ranks(given.ranks, given.tp, given.pp, given.dp, shape));
+  shape.seed = static_cast<uint64_t>(given.seed < 0 ? 1 : given.seed);
+  LOCKSTEP_TRY(sim::check(shape));
   if (options.speed > 1 && options.steps == 0)
-    return usage_error("--speed above 1 needs --steps, or the job would run into the future");
+    return Error{"--speed above 1 needs --steps, or the job would run into the future"};
   const sim::Fleet fleet(shape, 0);
-  for (const std::string& text : fault_texts) {
-    Result<sim::Fault> fault = sim::parse_fault(text);
-    if (!fault.ok()) return usage_error(fault.error());
-    if (Result<void> possible = fleet.check(*fault); !possible.ok()) return usage_error(possible.error());
-    options.faults.push_back(*fault);
+  for (const std::string& text : given.faults) {
+    const sim::Fault fault = LOCKSTEP_TRY(sim::parse_fault(text));
+    LOCKSTEP_TRY(fleet.check(fault));
+    options.faults.push_back(fault);
   }
-  Result<Url> url = parse_url(server, 4318);
-  if (!url.ok()) return usage_error(url.error());
+  return {};
+}
 
-  if (!answers(*url, server)) return kExitUnreachable;
-
+// One job, until its last step or Ctrl-C.
+int play_job(const sim::JobShape& shape, sim::PlayerOptions options, const Url& url, const std::string& server) {
   sim::Interrupt interrupt;
-  sim::OtlpSender sender(*url);
+  sim::OtlpSender sender(url);
   const auto started = std::chrono::steady_clock::now();
   auto seconds = [&] { return std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count(); };
   options.deliver = [&](const Batch& batch, std::stop_token stop) { sender.send(batch, stop); };
@@ -213,7 +182,7 @@ int run_sim(const Arguments& arguments) {
   };
   sim::Player player(shape, options);
   std::printf("job %s: %d ranks (tp %d, pp %d, dp %d), step %.0f ms, seed %lld, to %s\n", shape.job_id.c_str(),
-              shape.world_size(), shape.tp, shape.pp, shape.dp, shape.step_ms, static_cast<long long>(seed),
+              shape.world_size(), shape.tp, shape.pp, shape.dp, shape.step_ms, static_cast<long long>(shape.seed),
               server.c_str());
   std::fflush(stdout);
 
@@ -241,6 +210,49 @@ int run_sim(const Arguments& arguments) {
   thread.join();
   std::printf("%7.1f s  end: %lld steps\n", seconds(), static_cast<long long>(player.step() + 1));
   return print_totals(sender.totals());
+}
+
+}  // namespace
+
+int run_sim(const Arguments& arguments) {
+  std::string server = "http://127.0.0.1:4318";
+  sim::JobShape shape;
+  sim::PlayerOptions options;
+  SimArguments given;
+  constexpr int64_t kMost = sim::kWorldSizeMax;
+  Flags flags("lockstep sim", "play a simulated fleet as real OTLP traffic: a scenario file, or one job",
+              "[FILE.yaml]");
+  flags.text(&server, "--server", "URL", "OTLP/HTTP receiver (default http://127.0.0.1:4318)")
+      .text(&shape.job_id, "--job", "NAME", "name of the job (default sim)")
+      .number(&given.ranks, "--ranks", "N", "ranks (default 64: tp 4, pp 4, dp 4)", 1, kMost)
+      .number(&given.tp, "--tp", "N", "tensor-parallel ranks", 1, kMost)
+      .number(&given.pp, "--pp", "N", "pipeline stages", 1, kMost)
+      .number(&given.dp, "--dp", "N", "data-parallel replicas", 1, kMost)
+      .number(&given.steps, "--steps", "N", "steps to play (default the file's, or 400; 0: until Ctrl-C)", 0,
+              1'000'000'000)
+      .decimal(&shape.step_ms, "--step-ms", "MS", "length of a healthy step (default 250)", 10, 600'000)
+      .decimal(&options.speed, "--speed", "N", "so many times faster than real (default 1)", 0.01, 10'000)
+      .number(&given.seed, "--seed", "S", "same seed, same job (default 1)", 0, INT64_MAX)
+      .list(&given.faults, "--fault", "FAULT", "KIND:RANK[:STEP[:STEPS[:SEVERITY]]], may be repeated");
+  if (std::optional<int> code =
+          answered(flags, arguments,
+                   "With FILE.yaml everything but --server, --speed and --steps stands in the file\n"
+                   "(docs/guide/scenarios.md). Without:\n"
+                   "Faults: slow-gpu (severity: times as long, default 1.6), slow-input (ms, default\n"
+                   "0.4 of a step), slow-link (share of the rate, default 0.2), missing-rank. They\n"
+                   "begin at step 40 and last to the end unless told.\n"))
+    return *code;
+  if (!flags.positional().empty()) {
+    if (given.ranks + given.tp + given.pp + given.dp != 0 || !given.faults.empty() || given.seed >= 0)
+      return usage_error("the shape of the job, its faults and the seed stand in the file");
+    if (given.steps == 0) return usage_error("--steps 0 does not go with a file");
+    return play_scenario(flags.positional().front(), server, options.speed, given.steps);
+  }
+  if (Result<void> possible = check_job(given, shape, options); !possible.ok()) return usage_error(possible.error());
+  Result<Url> url = parse_url(server, 4318);
+  if (!url.ok()) return usage_error(url.error());
+  if (!answers(*url, server)) return kExitUnreachable;
+  return play_job(shape, std::move(options), *url, server);
 }
 
 }  // namespace lockstep::cli

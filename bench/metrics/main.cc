@@ -287,6 +287,133 @@ void push_fleet(FleetPlay& play, Line& line, const Url& url, const std::string& 
   }
 }
 
+// A fleet under way: its connections, each with a thread of its own, and what is told of them meanwhile and at the end.
+class FleetRun {
+ public:
+  FleetRun(const FleetOptions& options, int ramp_steps, int steps, int64_t late_ms_max, const Clock& clock);
+
+  void start(const Url& url, const std::string& path);
+  // Every kLookMs a line, until all have ended; SIGTERM, which must be blocked, ends them.
+  void watch(const sigset_t& signals);
+  // Joins them. 1: one of them had a problem, which is told.
+  int finish();
+
+ private:
+  static constexpr uint64_t kPush = kGpusPerNode * kSeriesPerGpu;
+  static constexpr int64_t kLookMs = 10'000;
+
+  int64_t now_ms() const { return clock_.unix_ns() / 1'000'000; }
+  uint64_t offered(int64_t at_ms) const;
+  uint64_t taken() const;
+  void print_progress();
+
+  const Clock& clock_;
+  const int ramp_steps_;
+  Fleet fleet_;
+  FleetPlay play_;
+  Line lines_[kFleetConnections];
+  std::vector<std::thread> threads_;
+  std::atomic<int> running_{kFleetConnections};
+};
+
+FleetRun::FleetRun(const FleetOptions& options, int ramp_steps, int steps, int64_t late_ms_max, const Clock& clock)
+    : clock_(clock),
+      ramp_steps_(ramp_steps),
+      fleet_(options),
+      play_{.fleet = fleet_,
+            .start_ms = now_ms() + 1000,
+            .interval_ms = options.interval_ms,
+            .late_ms_max = late_ms_max,
+            .steps = steps} {
+  for (int node = 0; node < options.nodes; ++node) {
+    const int first = static_cast<int>(static_cast<int64_t>(ramp_steps) * node / options.nodes);
+    lines_[node % kFleetConnections].nodes.push_back({fleet_.time_ms(node, 0, 0), node, first});
+  }
+}
+
+void FleetRun::start(const Url& url, const std::string& path) {
+  for (Line& line : lines_) {
+    std::sort(line.nodes.begin(), line.nodes.end(),
+              [](const auto& a, const auto& b) { return a.phase_ms < b.phase_ms; });
+    threads_.emplace_back([&] {
+      push_fleet(play_, line, url, path, clock_);
+      --running_;
+    });
+  }
+}
+
+// Samples that should have been sent by now.
+uint64_t FleetRun::offered(int64_t at_ms) const {
+  uint64_t pushes = 0;
+  for (const Line& line : lines_) {
+    for (const Line::Due& due : line.nodes) {
+      const int64_t since_ms = at_ms - play_.start_ms - due.phase_ms;
+      if (since_ms < 0) continue;
+      const int64_t step = std::min<int64_t>(since_ms / play_.interval_ms, play_.steps - 1);
+      pushes += static_cast<uint64_t>(std::max<int64_t>(0, step + 1 - due.first_step));
+    }
+  }
+  return pushes * kPush;
+}
+
+uint64_t FleetRun::taken() const {
+  uint64_t pushes = 0;
+  for (const Line& line : lines_) pushes += line.pushes;
+  return pushes * kPush;
+}
+
+void FleetRun::watch(const sigset_t& signals) {
+  for (int64_t look = 1; running_ > 0; ++look) {
+    const timespec tick{0, 50'000'000};
+    while (running_ > 0 && now_ms() < play_.start_ms + look * kLookMs) {
+      if (sigtimedwait(&signals, nullptr, &tick) == SIGTERM) play_.stopping = true;
+    }
+    print_progress();
+  }
+}
+
+void FleetRun::print_progress() {
+  const int64_t at_ms = now_ms();
+  uint64_t bytes = 0, retried = 0;
+  int64_t late_ms = 0, latency_us = 0;
+  for (Line& line : lines_) {
+    bytes += line.bytes;
+    retried += line.retried;
+    late_ms = std::max(late_ms, line.late_ms_most.exchange(0));
+    latency_us = std::max(latency_us, line.latency_us_most.exchange(0));
+  }
+  std::printf(
+      "{\"t_s\":%.1f,\"offered\":%llu,\"taken\":%llu,\"bytes\":%llu,\"retried\":%llu,\"late_ms_most\":%lld,"
+      "\"latency_ms_most\":%.1f,\"client_cpu_s\":%.2f}\n",
+      static_cast<double>(at_ms - play_.start_ms) / 1000, static_cast<unsigned long long>(offered(at_ms)),
+      static_cast<unsigned long long>(taken()), static_cast<unsigned long long>(bytes),
+      static_cast<unsigned long long>(retried), static_cast<long long>(late_ms), static_cast<double>(latency_us) / 1000,
+      own_cpu_s());
+  std::fflush(stdout);
+}
+
+int FleetRun::finish() {
+  for (std::thread& thread : threads_) thread.join();
+  std::vector<float> latencies_ms;
+  uint64_t requests = 0, retried = 0;
+  std::string problem;
+  for (Line& line : lines_) {
+    latencies_ms.insert(latencies_ms.end(), line.sent.latencies_ms.begin(), line.sent.latencies_ms.end());
+    requests += line.sent.requests;
+    retried += line.sent.retried;
+    if (problem.empty()) problem = line.sent.problem;
+  }
+  std::printf(
+      "{\"done\":true,\"samples\":%llu,\"offered\":%llu,\"requests\":%llu,\"retried\":%llu,\"series\":%llu,"
+      "\"steps\":%d,\"ramp_steps\":%d,\"start_ms\":%lld,\"client_cpu_s\":%.2f,\"p50_ms\":%.2f,\"p99_ms\":%.2f}\n",
+      static_cast<unsigned long long>(taken()), static_cast<unsigned long long>(offered(now_ms())),
+      static_cast<unsigned long long>(requests), static_cast<unsigned long long>(retried),
+      static_cast<unsigned long long>(fleet_.series()), play_.steps, ramp_steps_,
+      static_cast<long long>(play_.start_ms), own_cpu_s(), quantile(latencies_ms, 0.5), quantile(latencies_ms, 0.99));
+  if (!problem.empty()) std::fprintf(stderr, "metrics_load: %s\n", problem.c_str());
+  return problem.empty() ? 0 : 1;
+}
+
 int fleet(const Arguments& arguments) {
   FleetOptions options;
   options.nodes = static_cast<int>(number_of(arguments, "--nodes", 19'133));
@@ -300,7 +427,7 @@ int fleet(const Arguments& arguments) {
   }
   const std::string path = url->path;
   url->path.clear();
-  sigset_t signals;  // before there are threads: the loop below takes it
+  sigset_t signals;  // before there are threads: watch() takes it
   sigemptyset(&signals);
   sigaddset(&signals, SIGTERM);
   sigprocmask(SIG_BLOCK, &signals, nullptr);
@@ -311,92 +438,12 @@ int fleet(const Arguments& arguments) {
       return 1;
     }
   }
-  Fleet fleet(options);
-  const int64_t start_ms = clock.unix_ns() / 1'000'000 + 1000;
   const int ramp_steps = static_cast<int>((ramp_s * 1000 + options.interval_ms - 1) / options.interval_ms);
-  FleetPlay play{.fleet = fleet,
-                 .start_ms = start_ms,
-                 .interval_ms = options.interval_ms,
-                 .late_ms_max = number_of(arguments, "--late-s-max", 60) * 1000,
-                 .steps = ramp_steps + static_cast<int>(seconds * 1000 / options.interval_ms)};
-  Line lines[kFleetConnections];
-  for (int node = 0; node < options.nodes; ++node) {
-    const int first = static_cast<int>(static_cast<int64_t>(ramp_steps) * node / options.nodes);
-    lines[node % kFleetConnections].nodes.push_back({fleet.time_ms(node, 0, 0), node, first});
-  }
-  std::vector<std::thread> threads;
-  std::atomic<int> running{kFleetConnections};
-  for (Line& line : lines) {
-    std::sort(line.nodes.begin(), line.nodes.end(),
-              [](const auto& a, const auto& b) { return a.phase_ms < b.phase_ms; });
-    threads.emplace_back([&] {
-      push_fleet(play, line, *url, path, clock);
-      --running;
-    });
-  }
-
-  constexpr uint64_t kPush = kGpusPerNode * kSeriesPerGpu;
-  // Samples that should have been sent by now.
-  auto offered = [&](int64_t now_ms) {
-    uint64_t pushes = 0;
-    for (const Line& line : lines) {
-      for (const Line::Due& due : line.nodes) {
-        const int64_t since_ms = now_ms - start_ms - due.phase_ms;
-        if (since_ms < 0) continue;
-        const int64_t step = std::min<int64_t>(since_ms / options.interval_ms, play.steps - 1);
-        pushes += static_cast<uint64_t>(std::max<int64_t>(0, step + 1 - due.first_step));
-      }
-    }
-    return pushes * kPush;
-  };
-  auto taken = [&] {
-    uint64_t pushes = 0;
-    for (const Line& line : lines) pushes += line.pushes;
-    return pushes * kPush;
-  };
-  constexpr int64_t kLookMs = 10'000;
-  for (int64_t look = 1; running > 0; ++look) {
-    const timespec tick{0, 50'000'000};
-    while (running > 0 && clock.unix_ns() / 1'000'000 < start_ms + look * kLookMs) {
-      if (sigtimedwait(&signals, nullptr, &tick) == SIGTERM) play.stopping = true;
-    }
-    const int64_t now_ms = clock.unix_ns() / 1'000'000;
-    uint64_t bytes = 0, retried = 0;
-    int64_t late_ms = 0, latency_us = 0;
-    for (Line& line : lines) {
-      bytes += line.bytes;
-      retried += line.retried;
-      late_ms = std::max(late_ms, line.late_ms_most.exchange(0));
-      latency_us = std::max(latency_us, line.latency_us_most.exchange(0));
-    }
-    std::printf(
-        "{\"t_s\":%.1f,\"offered\":%llu,\"taken\":%llu,\"bytes\":%llu,\"retried\":%llu,\"late_ms_most\":%lld,"
-        "\"latency_ms_most\":%.1f,\"client_cpu_s\":%.2f}\n",
-        static_cast<double>(now_ms - start_ms) / 1000, static_cast<unsigned long long>(offered(now_ms)),
-        static_cast<unsigned long long>(taken()), static_cast<unsigned long long>(bytes),
-        static_cast<unsigned long long>(retried), static_cast<long long>(late_ms),
-        static_cast<double>(latency_us) / 1000, own_cpu_s());
-    std::fflush(stdout);
-  }
-  for (std::thread& thread : threads) thread.join();
-  std::vector<float> latencies_ms;
-  uint64_t requests = 0, retried = 0;
-  std::string problem;
-  for (Line& line : lines) {
-    latencies_ms.insert(latencies_ms.end(), line.sent.latencies_ms.begin(), line.sent.latencies_ms.end());
-    requests += line.sent.requests;
-    retried += line.sent.retried;
-    if (problem.empty()) problem = line.sent.problem;
-  }
-  std::printf(
-      "{\"done\":true,\"samples\":%llu,\"offered\":%llu,\"requests\":%llu,\"retried\":%llu,\"series\":%llu,"
-      "\"steps\":%d,\"ramp_steps\":%d,\"start_ms\":%lld,\"client_cpu_s\":%.2f,\"p50_ms\":%.2f,\"p99_ms\":%.2f}\n",
-      static_cast<unsigned long long>(taken()), static_cast<unsigned long long>(offered(clock.unix_ns() / 1'000'000)),
-      static_cast<unsigned long long>(requests), static_cast<unsigned long long>(retried),
-      static_cast<unsigned long long>(fleet.series()), play.steps, ramp_steps, static_cast<long long>(start_ms),
-      own_cpu_s(), quantile(latencies_ms, 0.5), quantile(latencies_ms, 0.99));
-  if (!problem.empty()) std::fprintf(stderr, "metrics_load: %s\n", problem.c_str());
-  return problem.empty() ? 0 : 1;
+  FleetRun run(options, ramp_steps, ramp_steps + static_cast<int>(seconds * 1000 / options.interval_ms),
+               number_of(arguments, "--late-s-max", 60) * 1000, clock);
+  run.start(*url, path);
+  run.watch(signals);
+  return run.finish();
 }
 
 }  // namespace

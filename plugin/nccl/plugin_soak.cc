@@ -8,16 +8,31 @@
 // (how they interleave is up to the machine).
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <algorithm>
+#include <csignal>
 #include <cstddef>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
 
 #include "base/files.h"
 #include "base/text.h"
 #include "plugin/nccl/soak_host.h"
+#include "plugin/nccl/soak_parts.h"
+#include "recorder/control.h"
 #include "recorder/layout.h"
+#include "recorder/reader.h"
+#include "recorder/writer.h"
 #include "testing/temporary_folder.h"
 
 // A race is an error at once: the processes of the soak end without looking back.
@@ -27,26 +42,6 @@ extern "C" __attribute__((visibility("default"))) const char* __tsan_default_opt
 
 namespace lockstep::nccl {
 namespace {
-
-void run_host(const SoakSettings& settings, SoakReported& reported) {
-  const auto run = [&]<typename V>(V) { std::make_unique<SoakHost<V>>(settings, reported)->run(); };
-  switch (settings.version) {
-    case 1:
-      return run(V1{});
-    case 2:
-      return run(V2{});
-    case 3:
-      return run(V3{});
-    case 4:
-      return run(V4{});
-    case 5:
-      return run(V5{});
-    case 6:
-      return run(V6{});
-    default:
-      return run(V7{});
-  }
-}
 
 // Looks at every record, and at the end at the whole file.
 class Checker {
@@ -248,7 +243,7 @@ class Folder {
   ::setenv("LOCKSTEP_RECORDER_LANES", std::to_string(settings.lanes).c_str(), 1);
   ::setenv("LOCKSTEP_RECORDER_LANE_RECORDS", std::to_string(settings.lane_records).c_str(), 1);
   ::setenv("LOCKSTEP_RECORDER_COMMS", std::to_string(settings.rows).c_str(), 1);
-  run_host(settings, reported);
+  run_soak_host(settings, reported);
   ::_exit(0);
 }
 

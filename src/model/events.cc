@@ -162,6 +162,63 @@ void read_more_status(RowReader& row, CommStatus& comm) {
   if (row.more()) comm.proxy.since_unix_ns = row.next_time();
 }
 
+Result<void> read_numbers(const Attributes& attributes, StepSummary& step) {
+  step.self_ns = find_int(attributes, "self_ns");
+  step.comm_ns = find_int(attributes, "comm_ns");
+  step.queue_ns = find_int(attributes, "queue_ns");
+  step.quiet_ns = find_int(attributes, "quiet_ns");
+  step.quiet_from_unix_ns = std::clamp(find_int(attributes, "quiet_from_unix_ns"), -kTimeMost, kTimeMost);
+  step.records_lost = find_int(attributes, "records_lost");
+  step.unseen = find_int(attributes, "unseen");
+  for (int64_t ns : {step.self_ns, step.comm_ns, step.queue_ns, step.quiet_ns}) {
+    if (ns < 0 || ns > kDayNs)
+      return Error{format("train.step %lld has a part of %lld ns (0 to one day is possible)",
+                          static_cast<long long>(step.step), static_cast<long long>(ns))};
+  }
+  if (step.records_lost < 0 || step.records_lost > kCountMost)
+    return Error{format("train.step %lld has lost %lld records", static_cast<long long>(step.step),
+                        static_cast<long long>(step.records_lost))};
+  if (step.unseen < 0 || step.unseen > kCountMost)
+    return Error{format("train.step %lld has %lld operations that were not seen", static_cast<long long>(step.step),
+                        static_cast<long long>(step.unseen))};
+  const Value* inferred = find(attributes, "inferred");
+  step.inferred = inferred && std::get_if<bool>(&inferred->data) && std::get<bool>(inferred->data);
+  return {};
+}
+
+Result<void> read_phases(const Attributes& attributes, StepSummary& step) {
+  const ValueList* phases = find_list(attributes, "phases");
+  if (phases == nullptr) return {};
+  if (phases->size() > kPhaseCount)
+    return Error{format("train.step %lld has %zu phases (limit %zu)", static_cast<long long>(step.step), phases->size(),
+                        kPhaseCount)};
+  for (size_t i = 0; i < phases->size(); ++i) {
+    const int64_t* ns = std::get_if<int64_t>(&(*phases)[i].data);
+    if (ns == nullptr || *ns < 0 || *ns > kDayNs)
+      return Error{
+          format("train.step %lld: phase %zu is not a time of 0 to one day", static_cast<long long>(step.step), i)};
+    step.phase_ns[i] = *ns;
+  }
+  return {};
+}
+
+Result<void> read_split(const Attributes& attributes, StepSummary& step) {
+  const ValueList* split = find_list(attributes, "split");
+  if (split == nullptr) return {};
+  if (split->size() != kTimePartCount)
+    return Error{format("train.step %lld: split has %zu parts (%zu are known)", static_cast<long long>(step.step),
+                        split->size(), kTimePartCount)};
+  for (size_t i = 0; i < kTimePartCount; ++i) {
+    const int64_t* ns = std::get_if<int64_t>(&(*split)[i].data);
+    if (ns == nullptr || *ns < 0 || *ns > kDayNs)
+      return Error{format("train.step %lld: part %zu of split is not a time of 0 to one day",
+                          static_cast<long long>(step.step), i)};
+    step.split_ns[i] = *ns;
+  }
+  step.split_known = true;
+  return {};
+}
+
 Result<void> read_scalars(const Attributes& attributes, StepSummary& step) {
   const Value* value = find(attributes, "scalars");
   const Attributes* scalars = value ? std::get_if<Attributes>(&value->data) : nullptr;
@@ -176,6 +233,63 @@ Result<void> read_scalars(const Attributes& attributes, StepSummary& step) {
       return Error{format("train.step %lld: a scalar without a number, or with a name of %zu bytes (1 to %zu)",
                           static_cast<long long>(step.step), scalar.key.size(), kScalarNameMax)};
     step.scalars.push_back({scalar.key, *number});
+  }
+  return {};
+}
+
+Result<void> read_comms(const Attributes& attributes, StepSummary& step) {
+  const ValueList* comms = find_list(attributes, "comms");
+  if (comms == nullptr) return {};
+  if (comms->size() > kCommsPerStepMax)
+    return Error{format("train.step %lld has %zu communicators (limit %zu)", static_cast<long long>(step.step),
+                        comms->size(), kCommsPerStepMax)};
+  for (const Value& item : *comms) {
+    RowReader row(item);
+    CommStep comm;
+    comm.comm_id = static_cast<uint64_t>(row.next());
+    comm.size = static_cast<int32_t>(row.next_in(0, kRanksMost));  // 0: not known yet
+    comm.rank_in_comm = static_cast<int32_t>(row.next_in(0, std::max(comm.size, 1) - 1));
+    comm.p2p = row.next() != 0;
+    comm.count = row.next_count();
+    comm.bytes = row.next_count();
+    comm.gpu_ns = row.next_count();  // a sum: operations of several streams may run together
+    comm.shortest_ns = row.next_ns();
+    comm.longest_ns = row.next_ns();
+    comm.first_start_unix_ns = row.next_time();
+    comm.last_end_unix_ns = row.next_time();
+    comm.queue_ns = row.next_count();
+    if (row.more()) comm.unseen = row.next_count();
+    if (!row.ok())
+      return Error{format("train.step %lld: communicator row %zu is malformed", static_cast<long long>(step.step),
+                          step.comms.size())};
+    step.comms.push_back(comm);
+  }
+  return {};
+}
+
+Result<void> read_flows(const Attributes& attributes, StepSummary& step) {
+  const ValueList* flows = find_list(attributes, "flows");
+  if (flows == nullptr) return {};
+  if (flows->size() > kFlowsPerStepMax)
+    return Error{format("train.step %lld has %zu flows (limit %zu)", static_cast<long long>(step.step), flows->size(),
+                        kFlowsPerStepMax)};
+  for (const Value& item : *flows) {
+    RowReader row(item);
+    FlowStep flow;
+    flow.comm_id = static_cast<uint64_t>(row.next());
+    flow.peer = static_cast<int32_t>(row.next_in(-1, kRanksMost));
+    flow.send = row.next() != 0;
+    flow.transfers = row.next_count();
+    flow.bytes = row.next_count();
+    flow.wire_ns = row.next_ns();
+    flow.own_gpu_ns = row.next_count();
+    flow.peer_ns = row.next_count();
+    flow.wire_longest_ns = row.next_ns();
+    flow.own_gpu_longest_ns = row.next_ns();
+    if (!row.ok())
+      return Error{
+          format("train.step %lld: flow row %zu is malformed", static_cast<long long>(step.step), step.flows.size())};
+    step.flows.push_back(flow);
   }
   return {};
 }
@@ -282,101 +396,12 @@ Result<StepSummary> step_from_record(const LogRecord& record) {
                         static_cast<long long>(step.step), static_cast<long long>(step.duration_ns))};
   }
   step.start_unix_ns = record.time_unix_ns - step.duration_ns;
-  step.self_ns = find_int(record.attributes, "self_ns");
-  step.comm_ns = find_int(record.attributes, "comm_ns");
-  step.queue_ns = find_int(record.attributes, "queue_ns");
-  step.quiet_ns = find_int(record.attributes, "quiet_ns");
-  step.quiet_from_unix_ns = std::clamp(find_int(record.attributes, "quiet_from_unix_ns"), -kTimeMost, kTimeMost);
-  step.records_lost = find_int(record.attributes, "records_lost");
-  step.unseen = find_int(record.attributes, "unseen");
-  for (int64_t ns : {step.self_ns, step.comm_ns, step.queue_ns, step.quiet_ns}) {
-    if (ns < 0 || ns > kDayNs)
-      return Error{format("train.step %lld has a part of %lld ns (0 to one day is possible)",
-                          static_cast<long long>(step.step), static_cast<long long>(ns))};
-  }
-  if (step.records_lost < 0 || step.records_lost > kCountMost)
-    return Error{format("train.step %lld has lost %lld records", static_cast<long long>(step.step),
-                        static_cast<long long>(step.records_lost))};
-  if (step.unseen < 0 || step.unseen > kCountMost)
-    return Error{format("train.step %lld has %lld operations that were not seen", static_cast<long long>(step.step),
-                        static_cast<long long>(step.unseen))};
-  const Value* inferred = find(record.attributes, "inferred");
-  step.inferred = inferred && std::get_if<bool>(&inferred->data) && std::get<bool>(inferred->data);
-  if (const ValueList* phases = find_list(record.attributes, "phases")) {
-    if (phases->size() > kPhaseCount)
-      return Error{format("train.step %lld has %zu phases (limit %zu)", static_cast<long long>(step.step),
-                          phases->size(), kPhaseCount)};
-    for (size_t i = 0; i < phases->size(); ++i) {
-      const int64_t* ns = std::get_if<int64_t>(&(*phases)[i].data);
-      if (ns == nullptr || *ns < 0 || *ns > kDayNs)
-        return Error{
-            format("train.step %lld: phase %zu is not a time of 0 to one day", static_cast<long long>(step.step), i)};
-      step.phase_ns[i] = *ns;
-    }
-  }
-  if (const ValueList* split = find_list(record.attributes, "split")) {
-    if (split->size() != kTimePartCount)
-      return Error{format("train.step %lld: split has %zu parts (%zu are known)", static_cast<long long>(step.step),
-                          split->size(), kTimePartCount)};
-    for (size_t i = 0; i < kTimePartCount; ++i) {
-      const int64_t* ns = std::get_if<int64_t>(&(*split)[i].data);
-      if (ns == nullptr || *ns < 0 || *ns > kDayNs)
-        return Error{format("train.step %lld: part %zu of split is not a time of 0 to one day",
-                            static_cast<long long>(step.step), i)};
-      step.split_ns[i] = *ns;
-    }
-    step.split_known = true;
-  }
+  LOCKSTEP_TRY(read_numbers(record.attributes, step));
+  LOCKSTEP_TRY(read_phases(record.attributes, step));
+  LOCKSTEP_TRY(read_split(record.attributes, step));
   LOCKSTEP_TRY(read_scalars(record.attributes, step));
-  if (const ValueList* comms = find_list(record.attributes, "comms")) {
-    if (comms->size() > kCommsPerStepMax)
-      return Error{format("train.step %lld has %zu communicators (limit %zu)", static_cast<long long>(step.step),
-                          comms->size(), kCommsPerStepMax)};
-    for (const Value& item : *comms) {
-      RowReader row(item);
-      CommStep comm;
-      comm.comm_id = static_cast<uint64_t>(row.next());
-      comm.size = static_cast<int32_t>(row.next_in(0, kRanksMost));  // 0: not known yet
-      comm.rank_in_comm = static_cast<int32_t>(row.next_in(0, std::max(comm.size, 1) - 1));
-      comm.p2p = row.next() != 0;
-      comm.count = row.next_count();
-      comm.bytes = row.next_count();
-      comm.gpu_ns = row.next_count();  // a sum: operations of several streams may run together
-      comm.shortest_ns = row.next_ns();
-      comm.longest_ns = row.next_ns();
-      comm.first_start_unix_ns = row.next_time();
-      comm.last_end_unix_ns = row.next_time();
-      comm.queue_ns = row.next_count();
-      if (row.more()) comm.unseen = row.next_count();
-      if (!row.ok())
-        return Error{format("train.step %lld: communicator row %zu is malformed", static_cast<long long>(step.step),
-                            step.comms.size())};
-      step.comms.push_back(comm);
-    }
-  }
-  if (const ValueList* flows = find_list(record.attributes, "flows")) {
-    if (flows->size() > kFlowsPerStepMax)
-      return Error{format("train.step %lld has %zu flows (limit %zu)", static_cast<long long>(step.step), flows->size(),
-                          kFlowsPerStepMax)};
-    for (const Value& item : *flows) {
-      RowReader row(item);
-      FlowStep flow;
-      flow.comm_id = static_cast<uint64_t>(row.next());
-      flow.peer = static_cast<int32_t>(row.next_in(-1, kRanksMost));
-      flow.send = row.next() != 0;
-      flow.transfers = row.next_count();
-      flow.bytes = row.next_count();
-      flow.wire_ns = row.next_ns();
-      flow.own_gpu_ns = row.next_count();
-      flow.peer_ns = row.next_count();
-      flow.wire_longest_ns = row.next_ns();
-      flow.own_gpu_longest_ns = row.next_ns();
-      if (!row.ok())
-        return Error{
-            format("train.step %lld: flow row %zu is malformed", static_cast<long long>(step.step), step.flows.size())};
-      step.flows.push_back(flow);
-    }
-  }
+  LOCKSTEP_TRY(read_comms(record.attributes, step));
+  LOCKSTEP_TRY(read_flows(record.attributes, step));
   return step;
 }
 

@@ -61,7 +61,7 @@ Result<ServerOptions> read_server_options(const std::vector<std::string>& argume
                "what an hour of one GPU costs, in your currency (default: no money is shown)", 0, 1e6)
       .decimal(&options.peak_tflops, "--peak-tflops", "X",
                "peak of one GPU in TFLOP/s, for jobs that tell none (default: by the GPU's name, bf16)", 0, 1e6);
-  if (Result<void> parsed = flags.parse(arguments); !parsed.ok()) return Error{parsed.error()};
+  LOCKSTEP_TRY(flags.parse(arguments));
   options.help = flags.help_wanted();
   options.help_text = flags.help();
   if (!options.help && options.data.empty())

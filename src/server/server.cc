@@ -5,9 +5,14 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <csignal>
 #include <cstdio>
+#include <memory>
+#include <optional>
+#include <span>
 #include <string>
+#include <vector>
 
 #include "analysis/cost/job_rollups.h"
 #include "api/prometheus/query_scheduler.h"
@@ -99,10 +104,20 @@ void limit_malloc(uint64_t memory_max) {
   ::mallopt(M_MMAP_THRESHOLD, static_cast<int>(std::min(part, kMapUsual)));
 }
 
-struct StopOnReturn {
-  HttpServer& server;
-  ~StopOnReturn() { server.stop(); }
+// What the command line says, checked before anything is opened.
+struct Settings {
+  ListenAddress http, otlp_http, otlp_grpc;
+  std::string web_folder;
+  ScrapeConfig scrape;
+  Url remote_write;
+  std::vector<std::string> names;
 };
+
+Result<ListenAddress> address_of(const char* option, const std::string& text) {
+  Result<ListenAddress> address = parse_listen_address(text);
+  if (!address.ok()) return Error{option + (": " + address.error())};
+  return address;
+}
 
 // The names of net/cross_site.h: what was allowed, where the API listens, and what the machine calls itself.
 std::vector<std::string> server_names(const ServerOptions& options, const ListenAddress& http_address) {
@@ -113,229 +128,363 @@ std::vector<std::string> server_names(const ServerOptions& options, const Listen
   return names;
 }
 
-}  // namespace
+Result<Settings> check_settings(const ServerOptions& options) {
+  Settings settings;
+  settings.http = LOCKSTEP_TRY(address_of("--http", options.http));
+  settings.otlp_http = LOCKSTEP_TRY(address_of("--otlp-http", options.otlp_http));
+  settings.otlp_grpc = LOCKSTEP_TRY(address_of("--otlp-grpc", options.otlp_grpc));
+  settings.web_folder = LOCKSTEP_TRY(find_web_folder(options.web));
+  settings.scrape = LOCKSTEP_TRY(read_scrape_file(options.scrape));
+  if (!options.remote_write.empty()) {
+    Result<Url> url = parse_url(options.remote_write, 80);
+    if (!url.ok()) return Error{"--remote-write: " + url.error()};
+    settings.remote_write = std::move(*url);
+  }
+  settings.names = server_names(options, settings.http);
+  return settings;
+}
 
-Result<void> run_server(const ServerOptions& options, const sigset_t& signals) {
-  Result<ListenAddress> http_address = parse_listen_address(options.http);
-  if (!http_address.ok()) return Error{"--http: " + http_address.error()};
-  Result<ListenAddress> otlp_http_address = parse_listen_address(options.otlp_http);
-  if (!otlp_http_address.ok()) return Error{"--otlp-http: " + otlp_http_address.error()};
-  Result<ListenAddress> otlp_grpc_address = parse_listen_address(options.otlp_grpc);
-  if (!otlp_grpc_address.ok()) return Error{"--otlp-grpc: " + otlp_grpc_address.error()};
-  Result<std::string> web_folder = find_web_folder(options.web);
-  if (!web_folder.ok()) return Error{web_folder.error()};
-  Result<ScrapeConfig> scrape = read_scrape_file(options.scrape);
-  if (!scrape.ok()) return Error{scrape.error()};
-  Result<Url> remote_write_url =
-      options.remote_write.empty() ? Result<Url>(Url{}) : parse_url(options.remote_write, 80);
-  if (!remote_write_url.ok()) return Error{"--remote-write: " + remote_write_url.error()};
-  Result<UniqueFd> lock = lock_folder(options.data, "lockstepd");
-  if (!lock.ok()) return Error{lock.error()};
+// What every part uses.
+struct Common {
+  explicit Common(const ServerOptions& given)
+      : options(given),
+        memory(given.memory_max > 0 ? static_cast<uint64_t>(given.memory_max) : memory_limit_bytes() / 4 * 3) {
+    limit_malloc(memory.bytes_max());
+    counters.set("lockstep_build_info", "version=\"" LOCKSTEP_VERSION "\"", 1);
+  }
 
-  raise_file_limit();
-  const std::vector<std::string> names = server_names(options, *http_address);
-  MemoryBudget memory(options.memory_max > 0 ? static_cast<uint64_t>(options.memory_max)
-                                             : memory_limit_bytes() / 4 * 3);
-  limit_malloc(memory.bytes_max());
+  const ServerOptions& options;
+  MemoryBudget memory;
   SystemClock clock;
-  ClockWitness witness(clock);
-  Counters counters(kServerCounters);
-  counters.set("lockstep_build_info", "version=\"" LOCKSTEP_VERSION "\"", 1);
-  // The API answers from the start; what is stored may take a while to open.
-  std::atomic<const DeferringHandler*> opened{nullptr};
+  ClockWitness witness{clock};
+  Counters counters{kServerCounters};
+};
+
+// The API answers from the start; what is stored may take a while to open. opened: what answers from then on.
+Result<std::unique_ptr<HttpServer>> start_api(const Settings& settings, Common& common,
+                                              const std::atomic<const DeferringHandler*>& opened) {
   Result<std::unique_ptr<HttpServer>> api = HttpServer::start(
-      {.address = *http_address,
+      {.address = settings.http,
        .body_bytes_max = 1 << 20,
        .path_limits = {{std::string(kRemoteWritePath), kRemoteWriteBodyBytesMax}},
-       .threads = 8 + static_cast<size_t>(options.queries_max),  // queries never take the last ones
-       .memory = &memory,
+       .threads = 8 + static_cast<size_t>(common.options.queries_max),  // queries never take the last ones
+       .memory = &common.memory,
        .name = "http",
-       .cross_site = {.hosts = names, .check_host = true, .changes_state = changes_state}},
-      [&](const ServerRequest& request, const std::shared_ptr<HttpResponder>& responder) {
+       .cross_site = {.hosts = settings.names, .check_host = true, .changes_state = changes_state}},
+      [&opened](const ServerRequest& request, const std::shared_ptr<HttpResponder>& responder) {
         if (const DeferringHandler* handler = opened) return (*handler)(request, responder);
         responder->answer(answer_while_opening(request));
       },
-      counters);
+      common.counters);
   if (!api.ok()) return Error{"--http: " + api.error()};
-  Result<std::unique_ptr<ColumnarStepStore>> step_store =
-      ColumnarStepStore::open(step_options(options, witness, memory), clock, counters);
-  if (!step_store.ok()) return Error{step_store.error()};
-  ColumnarStepStore& steps = **step_store;
-  Result<std::unique_ptr<ColumnarSpanStore>> span_store =
-      ColumnarSpanStore::open(span_options(options, witness, memory), clock, counters);
-  if (!span_store.ok()) return Error{span_store.error()};
-  ColumnarSpanStore& spans = **span_store;
-  Result<std::unique_ptr<MetricEngine>> metric_engine =
-      MetricEngine::open(metric_options(options, witness, memory), clock, counters);
-  if (!metric_engine.ok()) return Error{metric_engine.error()};
-  MetricEngine& metrics = **metric_engine;
-  const AliasReader named_metrics(metrics);
-  AgentRegistry agents;
-  Result<std::unique_ptr<StateStore>> state = open_sqlite_state_store(options.data + "/state.sqlite");
-  if (!state.ok()) return Error{state.error()};
+  return api;
+}
+
+struct Stores {
+  std::unique_ptr<ColumnarStepStore> steps;
+  std::unique_ptr<ColumnarSpanStore> spans;
+  std::unique_ptr<MetricEngine> metrics;
+  std::unique_ptr<StateStore> state;
+};
+
+Result<Stores> open_stores(Common& common) {
+  const ServerOptions& options = common.options;
+  Stores stores;
+  stores.steps = LOCKSTEP_TRY(
+      ColumnarStepStore::open(step_options(options, common.witness, common.memory), common.clock, common.counters));
+  stores.spans = LOCKSTEP_TRY(
+      ColumnarSpanStore::open(span_options(options, common.witness, common.memory), common.clock, common.counters));
+  stores.metrics = LOCKSTEP_TRY(
+      MetricEngine::open(metric_options(options, common.witness, common.memory), common.clock, common.counters));
+  stores.state = LOCKSTEP_TRY(open_sqlite_state_store(options.data + "/state.sqlite"));
+  return stores;
+}
+
+// Diagnosis hears of all that is applied, and knows the verdicts it had before the start.
+struct Diagnosis {
+  Diagnosis(Stores& stores, AgentRegistry& agents, Counters& counters)
+      : applier(*stores.steps, *stores.spans, agents, counters) {
+    applier.subscribe(engine);
+    engine.restore(known_verdicts(*stores.state));
+  }
+
   DiagnosisEngine engine;
-  Applier applier(steps, spans, agents, counters);
-  applier.subscribe(engine);
-  engine.restore(known_verdicts(**state));
-  VerdictKeeper keeper(**state, counters);
+  Applier applier;
+};
+
+struct StopOnReturn {
+  HttpServer& server;
+  ~StopOnReturn() { server.stop(); }
+};
+
+// The parts that work on open stores, in the order of their making: what comes later uses what comes before it, and
+// goes first. The constructor opens the API to what is stored; read_back(), start(), loop() and stop() follow in this
+// order, each once.
+class Server {
+ public:
+  Server(Settings& settings, Common& common, HttpServer& api, std::atomic<const DeferringHandler*>& opened,
+         Stores& stores);
+
+  // Opens the durable log and reads it back. False: the process was told to stop meanwhile.
+  Result<bool> read_back();
+  // Opens the receivers and says "ready".
+  Result<void> start();
+  void loop(const sigset_t& signals);
+  void stop();
+
+ private:
+  ApiContext make_context();
+  void serve(const ServerRequest& request, const std::shared_ptr<HttpResponder>& responder);
+  LogOptions log_options();
+  void look();
+  void look_once();
+  void look_at_itself();
+
+  Settings& settings_;
+  const ServerOptions& options_;
+  MemoryBudget& memory_;
+  const SystemClock& clock_;
+  ClockWitness& witness_;
+  Counters& counters_;
+  HttpServer& api_;
+  ColumnarStepStore& steps_;
+  ColumnarSpanStore& spans_;
+  MetricEngine& metrics_;
+  StateStore& state_;
+
+  const AliasReader named_metrics_{metrics_};
+  AgentRegistry agents_;
+  Diagnosis diagnosis_;
+  DiagnosisEngine& engine_ = diagnosis_.engine;
+  Applier& applier_ = diagnosis_.applier;
+  VerdictKeeper keeper_{state_, counters_};
   // Before anything is read back, so that history is explained with what was learned from it.
-  FeedbackStore feedback(**state, counters,
-                         [&](std::span<const VerdictFeedback> all) { engine.priors() = CausePriors::of(all); });
-  AgentCommands commands({}, clock, counters);
-  TailSampler tail(steps, commands, counters);
-  applier.subscribe(tail);
-  std::unique_ptr<RemoteWriteOut> remote_write_out;
-  if (!options.remote_write.empty())
-    remote_write_out =
-        std::make_unique<RemoteWriteOut>(metrics, RemoteWriteOutOptions{.url = *remote_write_url}, clock, counters);
-  MetricWriter& writer = remote_write_out ? static_cast<MetricWriter&>(*remote_write_out) : metrics;
-  AliasFeed alias_feed([](const MetricAlias& alias) { return feeds_of(alias.sent()) != nullptr; },
-                       [&](const Attributes& resource, std::span<const MetricPoint> points, int64_t received_unix_ns) {
-                         engine.on_metrics(resource, points, received_unix_ns);
-                       },
-                       counters);
-  MetricIntake intake(writer, clock, counters, &alias_feed);
-  JobRollups rollups(
-      [&](auto stream, auto series, const auto& canonical) { return intake.push("rollup", stream, series, canonical); },
-      named_metrics, counters, options.peak_tflops * 1e12);
-  for (const JobNumberRow& row : job_number_rows()) intake.metadata(row.name, row.type, row.help, "");
-  applier.subscribe(rollups);
-  std::atomic<bool> ready{false};
-  int64_t look_ms_most = 0, delay_ms_most = 0;
-  StackRequester stack_asks(steps, commands, counters);
-  auto look_once = [&] {
-    const int64_t began_ns = clock.monotonic_ns();
-    if (const int64_t reported_unix_ns = engine.tick(clock.unix_ns()); reported_unix_ns > 0 && ready) {
-      const int64_t look_ms = (clock.monotonic_ns() - began_ns) / 1'000'000;
-      const int64_t delay_ms = (clock.unix_ns() - reported_unix_ns) / 1'000'000;
-      look_ms_most = std::max(look_ms_most, look_ms);
-      delay_ms_most = std::max(delay_ms_most, delay_ms);
-      counters.set("lockstep_diagnosis_look_ms", "which=\"last\"", look_ms);
-      counters.set("lockstep_diagnosis_look_ms", "which=\"most\"", look_ms_most);
-      counters.set("lockstep_diagnosis_delay_ms", "which=\"last\"", delay_ms);
-      counters.set("lockstep_diagnosis_delay_ms", "which=\"most\"", delay_ms_most);
-    }
-    std::vector<Verdict> changed = engine.take_changed();
-    stack_asks.note(changed, clock.unix_ns());
-    tail.note(changed);
-    keeper.keep(std::move(changed));
-    counters.set("lockstep_warnings", "", engine.warnings_raised());
-    counters.set("lockstep_warnings_left_out", "", static_cast<int64_t>(engine.warnings_left_out()));
-    tail.tick(clock.unix_ns());
-    commands.tick();
-    rollups.write();
+  FeedbackStore feedback_{state_, counters_,
+                          [this](std::span<const VerdictFeedback> all) { engine_.priors() = CausePriors::of(all); }};
+  AgentCommands commands_{{}, clock_, counters_};
+  TailSampler tail_{steps_, commands_, counters_};
+  const std::unique_ptr<RemoteWriteOut> remote_write_out_;  // nullptr: samples are not sent on
+  AliasFeed alias_feed_;
+  MetricIntake intake_;
+  JobRollups rollups_;
+  std::atomic<bool> ready_{false};
+  int64_t look_ms_most_ = 0, delay_ms_most_ = 0;
+  StackRequester stack_asks_{steps_, commands_, counters_};
+  Readiness readiness_{counters_};  // what makes the server not ready, one row each; asked once ready_ is set
+  StepTraceCache traces_{steps_, spans_, clock_};
+  ApiContext context_;
+  MetricMapping mapping_{intake_, clock_, &memory_};
+  RemoteWriteReceiver remote_write_{intake_, clock_, counters_, kRemoteWriteBodyBytesMax, &memory_};
+  std::unique_ptr<Scraper> scraper_;  // there before ready_ is set, and until the API has stopped
+  QueryScheduler queries_;
+  const DeferringHandler serve_ = [this](const ServerRequest& request,
+                                         const std::shared_ptr<HttpResponder>& responder) {
+    serve(request, responder);
   };
-  auto look = [&] {
-    if (!contained("server", "a look at jobs", look_once))
-      counters.add("lockstep_server_failures_total", "what=\"look\"");
-  };
+  const StopOnReturn before_all_this_goes_{api_};
+  std::atomic<int64_t> dropped_unsealed_{0};
+  std::unique_ptr<DurableLog> log_;
+  std::optional<SetAside> set_aside_;
+  std::optional<DurableSink> sink_;
+  std::unique_ptr<OtlpReceivers> doors_;
+};
 
-  // What makes the server not ready, one row each; asked once `ready` is set.
-  Readiness readiness(counters);
-  readiness.add({"disk", [&] { return full_disk(options.data); }});
-  readiness.add({"metrics", [&] { return metrics.trouble(); }});
-  readiness.add({"memory", [&] { return memory.spent() ? std::optional(memory.why_spent()) : std::nullopt; }});
-  readiness.add({"clock", [&] { return clock_problem(witness); }, true});
+Server::Server(Settings& settings, Common& common, HttpServer& api, std::atomic<const DeferringHandler*>& opened,
+               Stores& stores)
+    : settings_(settings),
+      options_(common.options),
+      memory_(common.memory),
+      clock_(common.clock),
+      witness_(common.witness),
+      counters_(common.counters),
+      api_(api),
+      steps_(*stores.steps),
+      spans_(*stores.spans),
+      metrics_(*stores.metrics),
+      state_(*stores.state),
+      diagnosis_(stores, agents_, counters_),
+      remote_write_out_(options_.remote_write.empty()
+                            ? nullptr
+                            : std::make_unique<RemoteWriteOut>(
+                                  metrics_, RemoteWriteOutOptions{.url = settings.remote_write}, clock_, counters_)),
+      alias_feed_([](const MetricAlias& alias) { return feeds_of(alias.sent()) != nullptr; },
+                  [this](const Attributes& resource, std::span<const MetricPoint> points, int64_t received_unix_ns) {
+                    engine_.on_metrics(resource, points, received_unix_ns);
+                  },
+                  counters_),
+      intake_(remote_write_out_ ? static_cast<MetricWriter&>(*remote_write_out_) : metrics_, clock_, counters_,
+              &alias_feed_),
+      rollups_([this](auto stream, auto series,
+                      const auto& canonical) { return intake_.push("rollup", stream, series, canonical); },
+               named_metrics_, counters_, options_.peak_tflops * 1e12),
+      context_(make_context()),
+      queries_(
+          {.running_max = static_cast<size_t>(options_.queries_max)},
+          [this](const ServerRequest& request) { return answer(context_, request); }, counters_) {
+  applier_.subscribe(tail_);
+  for (const JobNumberRow& row : job_number_rows()) intake_.metadata(row.name, row.type, row.help, "");
+  applier_.subscribe(rollups_);
+  readiness_.add({"disk", [this] { return full_disk(options_.data); }});
+  readiness_.add({"metrics", [this] { return metrics_.trouble(); }});
+  readiness_.add({"memory", [this] { return memory_.spent() ? std::optional(memory_.why_spent()) : std::nullopt; }});
+  readiness_.add({"clock", [this] { return clock_problem(witness_); }, true});
+  opened = &serve_;
+}
 
-  StepTraceCache traces(steps, spans, clock);
-  ApiContext context{steps, spans, traces, named_metrics, **state, agents, engine, counters, clock, ready, *web_folder};
-  context.feedback = &feedback;
-  context.readiness = &readiness;
-  context.memory = &memory;
-  context.ask_detail = [&](const JobInfo& job, const DetailRequest& request) {
-    counters.add("lockstep_detail_asks_total", "reason=\"person\"");
-    return ask_hosts(job, request, commands);
+ApiContext Server::make_context() {
+  ApiContext context{steps_,    spans_, traces_, named_metrics_,      state_, agents_, engine_,
+                     counters_, clock_, ready_,  settings_.web_folder};
+  context.feedback = &feedback_;
+  context.readiness = &readiness_;
+  context.memory = &memory_;
+  context.ask_detail = [this](const JobInfo& job, const DetailRequest& request) {
+    counters_.add("lockstep_detail_asks_total", "reason=\"person\"");
+    return ask_hosts(job, request, commands_);
   };
-  context.read_gpu = [&](std::string_view host, std::string_view gpu, int64_t since_ns, int64_t through_ns) {
-    return gpu_reading(engine.signals(), host, gpu, since_ns, through_ns);
+  context.read_gpu = [this](std::string_view host, std::string_view gpu, int64_t since_ns, int64_t through_ns) {
+    return gpu_reading(engine_.signals(), host, gpu, since_ns, through_ns);
   };
-  context.cardinality = [&](size_t top) { return metrics.cardinality(top); };
-  if (options.admin_api) context.metric_admin = &metrics;
-  context.gpu_hour_price = options.gpu_hour_price;
-  context.peak_flops = options.peak_tflops * 1e12;
-  context.ask_stacks = [&](const JobInfo& job, const StackRequest& request) {
-    const DetailAsked asked = ask_hosts(job, request, commands);
-    counters.add("lockstep_stack_asks_total", "reason=\"person\"", asked.ranks);
+  context.cardinality = [this](size_t top) { return metrics_.cardinality(top); };
+  if (options_.admin_api) context.metric_admin = &metrics_;
+  context.gpu_hour_price = options_.gpu_hour_price;
+  context.peak_flops = options_.peak_tflops * 1e12;
+  context.ask_stacks = [this](const JobInfo& job, const StackRequest& request) {
+    const DetailAsked asked = ask_hosts(job, request, commands_);
+    counters_.add("lockstep_stack_asks_total", "reason=\"person\"", asked.ranks);
     return asked;
   };
-  MetricMapping mapping(intake, clock, &memory);
-  RemoteWriteReceiver remote_write(intake, clock, counters, kRemoteWriteBodyBytesMax, &memory);
-  std::unique_ptr<Scraper> scraper;  // there before `ready` is set, and until the API has stopped
-  context.scrape_targets = [&] { return scraper ? scraper->targets() : std::vector<ScrapeTarget>(); };
-  QueryScheduler queries(
-      {.running_max = static_cast<size_t>(options.queries_max)},
-      [&](const ServerRequest& request) { return answer(context, request); }, counters);
-  const DeferringHandler serve = [&](const ServerRequest& request, const std::shared_ptr<HttpResponder>& responder) {
-    if (ready && takes_turns(request)) return queries.run(request, responder);
-    responder->answer(request.path == kRemoteWritePath ? remote_write.handle(request) : answer(context, request));
-  };
-  opened = &serve;
-  const StopOnReturn before_all_this_goes{**api};
+  context.scrape_targets = [this] { return scraper_ ? scraper_->targets() : std::vector<ScrapeTarget>(); };
+  return context;
+}
 
-  std::atomic<int64_t> dropped_unsealed{0};
-  LogOptions log_options{.folder = options.data + "/log",
-                         .total_bytes_max = static_cast<uint64_t>(options.log_bytes_max)};
-  log_options.sealed_through = [&] {
-    return std::min({applier.applied_through(), steps.first_unsealed() - 1, spans.first_unsealed() - 1});
+void Server::serve(const ServerRequest& request, const std::shared_ptr<HttpResponder>& responder) {
+  if (ready_ && takes_turns(request)) return queries_.run(request, responder);
+  responder->answer(request.path == kRemoteWritePath ? remote_write_.handle(request) : answer(context_, request));
+}
+
+LogOptions Server::log_options() {
+  LogOptions options{.folder = options_.data + "/log",
+                     .total_bytes_max = static_cast<uint64_t>(options_.log_bytes_max)};
+  options.sealed_through = [this] {
+    return std::min({applier_.applied_through(), steps_.first_unsealed() - 1, spans_.first_unsealed() - 1});
   };
-  log_options.seal = [&] {
-    for (const Result<void>& sealed : {steps.seal(), spans.seal()}) {
+  options.seal = [this] {
+    for (const Result<void>& sealed : {steps_.seal(), spans_.seal()}) {
       if (!sealed.ok())
         LOCKSTEP_LOG_WARN("server", "the log is full and cannot be relieved: %s", sealed.error().c_str());
     }
   };
-  log_options.dropped_unsealed = [&](uint64_t first, uint64_t last) {
-    dropped_unsealed += static_cast<int64_t>(last - first + 1);
+  options.dropped_unsealed = [this](uint64_t first, uint64_t last) {
+    dropped_unsealed_ += static_cast<int64_t>(last - first + 1);
   };
-  Result<std::unique_ptr<DurableLog>> log = DurableLog::open(std::move(log_options), counters);
-  if (!log.ok()) return Error{log.error()};
-  readiness.add({"log", [&log = **log] { return log.trouble(); }});
-  SetAside set_aside(options.data, counters);
-  if (!replay(**log, applier, spans, engine, tail, rollups, set_aside, clock, counters)) return {};
-  applier.set_applied_through((*log)->next_sequence() - 1);
-  steps.end_replay();
+  return options;
+}
+
+Result<bool> Server::read_back() {
+  log_ = LOCKSTEP_TRY(DurableLog::open(log_options(), counters_));
+  readiness_.add({"log", [this] { return log_->trouble(); }});
+  set_aside_.emplace(options_.data, counters_);
+  if (!replay(*log_, applier_, spans_, engine_, tail_, rollups_, *set_aside_, clock_, counters_)) return false;
+  applier_.set_applied_through(log_->next_sequence() - 1);
+  steps_.end_replay();
   look();
-  tail.go_live();
-  stack_asks.go_live();
+  tail_.go_live();
+  stack_asks_.go_live();
+  return true;
+}
 
-  DurableSink sink(**log, applier, mapping, kQueuedBytesMax, clock, &set_aside, &memory);
-  readiness.add({"apply", [&] { return sink.stuck(clock.monotonic_ns()); }});
-  Result<std::unique_ptr<OtlpReceivers>> receivers = OtlpReceivers::start({.http = *otlp_http_address,
-                                                                           .grpc = *otlp_grpc_address,
-                                                                           .witness = &witness,
-                                                                           .memory = &memory,
-                                                                           .allowed_hosts = names},
-                                                                          sink, clock, counters, &commands);
-  if (!receivers.ok()) return Error{receivers.error()};
-  if (!options.scrape.empty()) scraper = Scraper::start(std::move(*scrape), intake, clock, counters);
-  ready = true;
-  std::printf("ready http=%s otlp_http=%s otlp_grpc=%s\n", (*api)->address().c_str(),
-              (*receivers)->http_address().c_str(), (*receivers)->grpc_address().c_str());
+Result<void> Server::start() {
+  sink_.emplace(*log_, applier_, mapping_, kQueuedBytesMax, clock_, &*set_aside_, &memory_);
+  readiness_.add({"apply", [this] { return sink_->stuck(clock_.monotonic_ns()); }});
+  doors_ = LOCKSTEP_TRY(OtlpReceivers::start({.http = settings_.otlp_http,
+                                              .grpc = settings_.otlp_grpc,
+                                              .witness = &witness_,
+                                              .memory = &memory_,
+                                              .allowed_hosts = settings_.names},
+                                             *sink_, clock_, counters_, &commands_));
+  if (!options_.scrape.empty()) scraper_ = Scraper::start(std::move(settings_.scrape), intake_, clock_, counters_);
+  ready_ = true;
+  std::printf("ready http=%s otlp_http=%s otlp_grpc=%s\n", api_.address().c_str(), doors_->http_address().c_str(),
+              doors_->grpc_address().c_str());
   std::fflush(stdout);
-  LOCKSTEP_LOG_INFO("server", "data in %s, web UI %s", options.data.c_str(),
-                    web_folder->empty() ? "not found (see --web)" : web_folder->c_str());
+  LOCKSTEP_LOG_INFO("server", "data in %s, web UI %s", options_.data.c_str(),
+                    settings_.web_folder.empty() ? "not found (see --web)" : settings_.web_folder.c_str());
+  return {};
+}
 
+void Server::loop(const sigset_t& signals) {
   const timespec tick{0, kLookEveryNs};
   for (int signal = 0; signal != SIGTERM && signal != SIGINT; signal = sigtimedwait(&signals, nullptr, &tick)) {
-    if (signal == SIGHUP && scraper)
-      contained("server", "--scrape", [&] { reload_scrape_file(options.scrape, *scraper, counters); });
+    if (signal == SIGHUP && scraper_)
+      contained("server", "--scrape", [this] { reload_scrape_file(options_.scrape, *scraper_, counters_); });
     look();
-    contained("server", "a look at queries", [&] { queries.tick(); });
-    contained("server", "a look at itself", [&] {
-      tell_dropped(dropped_unsealed, sink, clock);
-      show_clocks(witness, counters);
-      memory.tick(counters);
-      readiness.ask();
-    });
+    contained("server", "a look at queries", [this] { queries_.tick(); });
+    contained("server", "a look at itself", [this] { look_at_itself(); });
   }
+}
 
+// Follows the data: receivers, diagnosis, API; the log goes with the server itself.
+void Server::stop() {
   LOCKSTEP_LOG_INFO("server", "stopping: receivers, diagnosis, API, log");
-  ready = false;
-  if (scraper) scraper->stop();
-  (*receivers)->stop();
-  sink.close();
+  ready_ = false;
+  if (scraper_) scraper_->stop();
+  doors_->stop();
+  sink_->close();
   look();
-  (*api)->stop();
+  api_.stop();
+}
+
+void Server::look() {
+  if (!contained("server", "a look at jobs", [this] { look_once(); }))
+    counters_.add("lockstep_server_failures_total", "what=\"look\"");
+}
+
+void Server::look_once() {
+  const int64_t began_ns = clock_.monotonic_ns();
+  if (const int64_t reported_unix_ns = engine_.tick(clock_.unix_ns()); reported_unix_ns > 0 && ready_) {
+    const int64_t look_ms = (clock_.monotonic_ns() - began_ns) / 1'000'000;
+    const int64_t delay_ms = (clock_.unix_ns() - reported_unix_ns) / 1'000'000;
+    look_ms_most_ = std::max(look_ms_most_, look_ms);
+    delay_ms_most_ = std::max(delay_ms_most_, delay_ms);
+    counters_.set("lockstep_diagnosis_look_ms", "which=\"last\"", look_ms);
+    counters_.set("lockstep_diagnosis_look_ms", "which=\"most\"", look_ms_most_);
+    counters_.set("lockstep_diagnosis_delay_ms", "which=\"last\"", delay_ms);
+    counters_.set("lockstep_diagnosis_delay_ms", "which=\"most\"", delay_ms_most_);
+  }
+  std::vector<Verdict> changed = engine_.take_changed();
+  stack_asks_.note(changed, clock_.unix_ns());
+  tail_.note(changed);
+  keeper_.keep(std::move(changed));
+  counters_.set("lockstep_warnings", "", engine_.warnings_raised());
+  counters_.set("lockstep_warnings_left_out", "", static_cast<int64_t>(engine_.warnings_left_out()));
+  tail_.tick(clock_.unix_ns());
+  commands_.tick();
+  rollups_.write();
+}
+
+void Server::look_at_itself() {
+  tell_dropped(dropped_unsealed_, *sink_, clock_);
+  show_clocks(witness_, counters_);
+  memory_.tick(counters_);
+  readiness_.ask();
+}
+
+}  // namespace
+
+Result<void> run_server(const ServerOptions& options, const sigset_t& signals) {
+  Settings settings = LOCKSTEP_TRY(check_settings(options));
+  const UniqueFd lock = LOCKSTEP_TRY(lock_folder(options.data, "lockstepd"));
+  raise_file_limit();
+  Common common(options);
+  std::atomic<const DeferringHandler*> opened{nullptr};
+  const std::unique_ptr<HttpServer> api = LOCKSTEP_TRY(start_api(settings, common, opened));
+  Stores stores = LOCKSTEP_TRY(open_stores(common));
+  Server server(settings, common, *api, opened, stores);
+  const bool read_back = LOCKSTEP_TRY(server.read_back());
+  if (!read_back) return {};
+  LOCKSTEP_TRY(server.start());
+  server.loop(signals);
+  server.stop();
   return {};
 }
 

@@ -413,117 +413,137 @@ TEST_P(SpanStoreContract, WhatWasReceivedIsHeldReplacedDroppedOrRefused) {
                 counters.sum("lockstep_store_rows_dropped_total") + counters.sum("lockstep_store_rows_refused_total"));
 }
 
+class Random {
+ public:
+  explicit Random(uint64_t seed) : random_(seed) {}
+  uint64_t below(uint64_t most) { return random_() % most; }
+
+  ResourceGroup group() {
+    if (below(2) != 0) return service_group();
+    const int32_t rank = static_cast<int32_t>(below(4));
+    const int64_t step = static_cast<int64_t>(below(3));
+    ResourceGroup group = step_group(rank, detail_of(rank, step, below(30)));
+    if (below(3) == 0) group.spans.resize(1 + below(group.spans.size()));
+    return group;
+  }
+
+ private:
+  ResourceGroup service_group() {
+    ResourceGroup group = group_of("service-" + std::to_string(below(3)), {});
+    for (uint64_t i = 0, count = 1 + below(20); i < count; ++i) {
+      Span span =
+          span_of(static_cast<uint8_t>(below(6)), static_cast<uint8_t>(below(200)), "name-" + std::to_string(below(4)),
+                  static_cast<int64_t>(below(5000)), static_cast<int64_t>(below(100)));
+      if (below(2) == 0) span.parent_span_id = {9, 9, 9, 9, 9, 9, 1, static_cast<uint8_t>(below(200))};
+      if (below(2) == 0) span.attributes.push_back({"number", static_cast<int64_t>(below(4))});
+      if (below(2) == 0) span.attributes.push_back({"flag", below(2) == 0});
+      if (below(3) == 0) span.attributes.push_back({"text", "value " + std::to_string(below(3))});
+      if (below(4) == 0) span.status_code = 2;
+      if (below(9) == 0) span.events.push_back({span.start_unix_ns, "happened", {{"why", "because"}}});
+      group.spans.push_back(span);
+    }
+    return group;
+  }
+
+  std::mt19937_64 random_;
+};
+
+void expect_same_names(const SpanStore& mine, const SpanStore& right) {
+  EXPECT_EQ(mine.services(), right.services());
+  EXPECT_EQ(mine.span_names(""), right.span_names(""));
+  EXPECT_EQ(mine.span_names("service-1"), right.span_names("service-1"));
+  EXPECT_EQ(mine.attribute_names().span, right.attribute_names().span);
+  EXPECT_EQ(mine.attribute_names().resource, right.attribute_names().resource);
+  for (const char* key : {"number", "flag", "text", "lockstep.step", "lockstep.comm_id", "region", "host.name"})
+    EXPECT_EQ(mine.attribute_values(key, 100), right.attribute_values(key, 100)) << key;
+}
+
+void expect_same(const Page<StoredSpan>& a, const Page<StoredSpan>& b) {
+  EXPECT_EQ(a.total, b.total);
+  ASSERT_EQ(a.items.size(), b.items.size());
+  for (size_t i = 0; i < a.items.size(); ++i) {
+    EXPECT_EQ(a.items[i].span, b.items[i].span) << i;
+    EXPECT_EQ(*a.items[i].resource, *b.items[i].resource) << i;
+  }
+}
+
+void expect_same(const Page<TraceSummary>& a, const Page<TraceSummary>& b) {
+  EXPECT_EQ(a.total, b.total);
+  ASSERT_EQ(a.items.size(), b.items.size());
+  for (size_t at = 0; at < a.items.size(); ++at) {
+    EXPECT_EQ(a.items[at].trace_id, b.items[at].trace_id);
+    EXPECT_EQ(a.items[at].start_unix_ns, b.items[at].start_unix_ns);
+    EXPECT_EQ(a.items[at].end_unix_ns, b.items[at].end_unix_ns);
+    EXPECT_EQ(a.items[at].spans, b.items[at].spans);
+    EXPECT_EQ(a.items[at].matched, b.items[at].matched);
+    EXPECT_EQ(a.items[at].matching.size(), b.items[at].matching.size());
+  }
+}
+
+void expect_same_steps(const SpanStore& mine, const SpanStore& right) {
+  for (int64_t step = 0; step < 3; ++step) {
+    for (const std::vector<int32_t>& ranks : {std::vector<int32_t>{}, {1}, {0, 3}}) {
+      std::vector<RankDetail> a = mine.step("llm", 1, step, ranks);
+      std::vector<RankDetail> b = right.step("llm", 1, step, ranks);
+      ASSERT_EQ(a.size(), b.size());
+      for (size_t i = 0; i < a.size(); ++i) {
+        EXPECT_EQ(a[i].identity, b[i].identity);
+        EXPECT_EQ(a[i].detail, b[i].detail);
+      }
+    }
+  }
+  Page<TracedStep> a = mine.traced_steps("llm", 1, 10);
+  Page<TracedStep> b = right.traced_steps("llm", 1, 10);
+  EXPECT_EQ(a.total, b.total);
+  ASSERT_EQ(a.items.size(), b.items.size());
+  for (size_t i = 0; i < a.items.size(); ++i) {
+    EXPECT_EQ(a.items[i].step, b.items[i].step);
+    EXPECT_EQ(a.items[i].ranks, b.items[i].ranks);
+    EXPECT_EQ(a.items[i].spans, b.items[i].spans);
+    EXPECT_EQ(a.items[i].start_unix_ns, b.items[i].start_unix_ns);
+  }
+}
+
 // Everything at once, from a seed: each store answers as the plain one does.
 TEST_P(SpanStoreContract, RandomSpansAreAnsweredAsByThePlainStore) {
+  const std::vector<TraceQuery> queries = {
+      {},
+      {.service = "service-1"},
+      {.name = "name-2"},
+      {.name = "AllReduce"},
+      {.service = "service-2", .name = "name-0", .attributes = {{"number", "1"}}},
+      {.attributes = {{"flag", "true"}, {"text", "value 1"}}},
+      {.attributes = {{"lockstep.step", "1"}}},
+      {.attributes = {{"lockstep.rank", "2"}}},
+      {.start_from_unix_ns = kTime + 1000 * kMs, .start_to_unix_ns = kTime + 1500 * kMs},
+      {.duration_least_ns = 50 * kMs, .duration_most_ns = 70 * kMs},
+      {.errors_only = true, .limit = 2},
+  };
   for (uint64_t seed = 1; seed <= 3; ++seed) {
     SCOPED_TRACE(seed);
     SetUp();
-    std::mt19937_64 random(seed);
-    auto below = [&](uint64_t most) { return random() % most; };
+    Random random(seed);
     InMemory plain;
     std::vector<ResourceGroup> sent;
     for (int batch = 0; batch < 24; ++batch) {
-      if (!sent.empty() && below(5) == 0) {  // delivered again
-        const ResourceGroup& again = sent[below(sent.size())];
-        append(again);
-        plain.append(again);
-        continue;
-      }
-      ResourceGroup group;
-      if (below(2) == 0) {
-        const int32_t rank = static_cast<int32_t>(below(4));
-        group = step_group(rank, detail_of(rank, static_cast<int64_t>(below(3)), below(30)));
-        if (below(3) == 0) group.spans.resize(1 + below(group.spans.size()));
-      } else {
-        group = group_of("service-" + std::to_string(below(3)), {});
-        for (uint64_t i = 0, count = 1 + below(20); i < count; ++i) {
-          Span span = span_of(static_cast<uint8_t>(below(6)), static_cast<uint8_t>(below(200)),
-                              "name-" + std::to_string(below(4)), static_cast<int64_t>(below(5000)),
-                              static_cast<int64_t>(below(100)));
-          if (below(2) == 0) span.parent_span_id = {9, 9, 9, 9, 9, 9, 1, static_cast<uint8_t>(below(200))};
-          if (below(2) == 0) span.attributes.push_back({"number", static_cast<int64_t>(below(4))});
-          if (below(2) == 0) span.attributes.push_back({"flag", below(2) == 0});
-          if (below(3) == 0) span.attributes.push_back({"text", "value " + std::to_string(below(3))});
-          if (below(4) == 0) span.status_code = 2;
-          if (below(9) == 0) span.events.push_back({span.start_unix_ns, "happened", {{"why", "because"}}});
-          group.spans.push_back(span);
-        }
-      }
-      sent.push_back(group);
+      const bool again = !sent.empty() && random.below(5) == 0;
+      const ResourceGroup group = again ? sent[random.below(sent.size())] : random.group();
       append(group);
       plain.append(group);
+      if (!again) sent.push_back(group);
     }
     const SpanStore& mine = ask();
     const SpanStore& right = plain.ask();
-    EXPECT_EQ(mine.services(), right.services());
-    EXPECT_EQ(mine.span_names(""), right.span_names(""));
-    EXPECT_EQ(mine.span_names("service-1"), right.span_names("service-1"));
-    EXPECT_EQ(mine.attribute_names().span, right.attribute_names().span);
-    EXPECT_EQ(mine.attribute_names().resource, right.attribute_names().resource);
-    for (const char* key : {"number", "flag", "text", "lockstep.step", "lockstep.comm_id", "region", "host.name"})
-      EXPECT_EQ(mine.attribute_values(key, 100), right.attribute_values(key, 100)) << key;
-
-    auto expect_same = [](const Page<StoredSpan>& a, const Page<StoredSpan>& b) {
-      EXPECT_EQ(a.total, b.total);
-      ASSERT_EQ(a.items.size(), b.items.size());
-      for (size_t i = 0; i < a.items.size(); ++i) {
-        EXPECT_EQ(a.items[i].span, b.items[i].span) << i;
-        EXPECT_EQ(*a.items[i].resource, *b.items[i].resource) << i;
-      }
-    };
+    expect_same_names(mine, right);
     for (uint8_t trace = 0; trace < 6; ++trace)
       expect_same(mine.trace(trace_id(trace), 20), right.trace(trace_id(trace), 20));
     for (int64_t step = 0; step < 3; ++step)
       expect_same(mine.trace(step_trace_id("llm", 1, step), 1000), right.trace(step_trace_id("llm", 1, step), 1000));
-    std::vector<TraceQuery> queries = {
-        {},
-        {.service = "service-1"},
-        {.name = "name-2"},
-        {.name = "AllReduce"},
-        {.service = "service-2", .name = "name-0", .attributes = {{"number", "1"}}},
-        {.attributes = {{"flag", "true"}, {"text", "value 1"}}},
-        {.attributes = {{"lockstep.step", "1"}}},
-        {.attributes = {{"lockstep.rank", "2"}}},
-        {.start_from_unix_ns = kTime + 1000 * kMs, .start_to_unix_ns = kTime + 1500 * kMs},
-        {.duration_least_ns = 50 * kMs, .duration_most_ns = 70 * kMs},
-        {.errors_only = true, .limit = 2},
-    };
     for (size_t i = 0; i < queries.size(); ++i) {
       SCOPED_TRACE(i);
-      Page<TraceSummary> a = mine.search(queries[i]);
-      Page<TraceSummary> b = right.search(queries[i]);
-      EXPECT_EQ(a.total, b.total);
-      ASSERT_EQ(a.items.size(), b.items.size());
-      for (size_t at = 0; at < a.items.size(); ++at) {
-        EXPECT_EQ(a.items[at].trace_id, b.items[at].trace_id);
-        EXPECT_EQ(a.items[at].start_unix_ns, b.items[at].start_unix_ns);
-        EXPECT_EQ(a.items[at].end_unix_ns, b.items[at].end_unix_ns);
-        EXPECT_EQ(a.items[at].spans, b.items[at].spans);
-        EXPECT_EQ(a.items[at].matched, b.items[at].matched);
-        EXPECT_EQ(a.items[at].matching.size(), b.items[at].matching.size());
-      }
+      expect_same(mine.search(queries[i]), right.search(queries[i]));
     }
-    for (int64_t step = 0; step < 3; ++step) {
-      for (const std::vector<int32_t>& ranks : {std::vector<int32_t>{}, {1}, {0, 3}}) {
-        std::vector<RankDetail> a = mine.step("llm", 1, step, ranks);
-        std::vector<RankDetail> b = right.step("llm", 1, step, ranks);
-        ASSERT_EQ(a.size(), b.size());
-        for (size_t i = 0; i < a.size(); ++i) {
-          EXPECT_EQ(a[i].identity, b[i].identity);
-          EXPECT_EQ(a[i].detail, b[i].detail);
-        }
-      }
-    }
-    Page<TracedStep> a = mine.traced_steps("llm", 1, 10);
-    Page<TracedStep> b = right.traced_steps("llm", 1, 10);
-    EXPECT_EQ(a.total, b.total);
-    ASSERT_EQ(a.items.size(), b.items.size());
-    for (size_t i = 0; i < a.items.size(); ++i) {
-      EXPECT_EQ(a.items[i].step, b.items[i].step);
-      EXPECT_EQ(a.items[i].ranks, b.items[i].ranks);
-      EXPECT_EQ(a.items[i].spans, b.items[i].spans);
-      EXPECT_EQ(a.items[i].start_unix_ns, b.items[i].start_unix_ns);
-    }
+    expect_same_steps(mine, right);
   }
 }
 

@@ -22,123 +22,80 @@ OtlpTargets chosen(const OtlpSettings& settings, const OtelVariables& environmen
   return targets.ok() ? *targets : OtlpTargets{};
 }
 
+struct Expected {
+  std::string metrics, logs, spans;
+};
+Expected everything_to(const std::string& place) {
+  return {place, place, place};
+}
+Expected below(const std::string& base) {
+  return {base + "/v1/metrics", base + "/v1/logs", base + "/v1/traces"};
+}
 struct Where {
   const char* case_name;
   OtlpSettings settings;
   OtelVariables environment;
-  const char* metrics;
-  const char* logs;
-  const char* spans;
+  Expected expected;
 };
 
 TEST(OtlpTarget, SendsWhereOptionsAndVariablesSay) {
   const Where cases[] = {
-      {"default",
-       {},
-       {},
-       "http://127.0.0.1:4318/v1/metrics",
-       "http://127.0.0.1:4318/v1/logs",
-       "http://127.0.0.1:4318/v1/traces"},
-      {"--server",
-       {.server = "http://gpu-server:99/base/"},
-       {},
-       "http://gpu-server:99/base/v1/metrics",
-       "http://gpu-server:99/base/v1/logs",
-       "http://gpu-server:99/base/v1/traces"},
-      {"--server without a port",
-       {.server = "https://gpu-server"},
-       {},
-       "https://gpu-server:4318/v1/metrics",
-       "https://gpu-server:4318/v1/logs",
-       "https://gpu-server:4318/v1/traces"},
+      {"default", {}, {}, below("http://127.0.0.1:4318")},
+      {"--server", {.server = "http://gpu-server:99/base/"}, {}, below("http://gpu-server:99/base")},
+      {"--server without a port", {.server = "https://gpu-server"}, {}, below("https://gpu-server:4318")},
       {"--server, gRPC",
        {.server = "http://gpu-server", .protocol = "grpc"},
        {},
-       "grpc http://gpu-server:4317",
-       "grpc http://gpu-server:4317",
-       "grpc http://gpu-server:4317"},
-      {"base endpoint",
-       {},
-       {{otel("ENDPOINT"), "http://collector:4318"}},
-       "http://collector:4318/v1/metrics",
-       "http://collector:4318/v1/logs",
-       "http://collector:4318/v1/traces"},
+       everything_to("grpc http://gpu-server:4317")},
+      {"base endpoint", {}, {{otel("ENDPOINT"), "http://collector:4318"}}, below("http://collector:4318")},
       {"base endpoint with a path, scheme's port",
        {},
        {{otel("ENDPOINT"), "https://collector/otlp/"}},
-       "https://collector:443/otlp/v1/metrics",
-       "https://collector:443/otlp/v1/logs",
-       "https://collector:443/otlp/v1/traces"},
+       below("https://collector:443/otlp")},
       {"endpoint of a signal as it is",
        {},
        {{otel("METRICS_ENDPOINT"), "http://mimir:9009/otlp/v1/metrics/?a=b"}, {otel("LOGS_ENDPOINT"), "http://loki:1"}},
-       "http://mimir:9009/otlp/v1/metrics/?a=b",
-       "http://loki:1/",
-       "http://127.0.0.1:4318/v1/traces"},
+       {"http://mimir:9009/otlp/v1/metrics/?a=b", "http://loki:1/", "http://127.0.0.1:4318/v1/traces"}},
       {"signal before general",
        {},
        {{otel("ENDPOINT"), "http://all:1"}, {otel("TRACES_ENDPOINT"), "http://tempo:2/x"}},
-       "http://all:1/v1/metrics",
-       "http://all:1/v1/logs",
-       "http://tempo:2/x"},
+       {"http://all:1/v1/metrics", "http://all:1/v1/logs", "http://tempo:2/x"}},
       {"option before both",
        {.server = "http://mine:3"},
        {{otel("ENDPOINT"), "http://all:1"}, {otel("TRACES_ENDPOINT"), "http://tempo:2/x"}},
-       "http://mine:3/v1/metrics",
-       "http://mine:3/v1/logs",
-       "http://mine:3/v1/traces"},
-      {"empty is not set",
-       {},
-       {{otel("ENDPOINT"), " "}, {otel("PROTOCOL"), ""}},
-       "http://127.0.0.1:4318/v1/metrics",
-       "http://127.0.0.1:4318/v1/logs",
-       "http://127.0.0.1:4318/v1/traces"},
+       below("http://mine:3")},
+      {"empty is not set", {}, {{otel("ENDPOINT"), " "}, {otel("PROTOCOL"), ""}}, below("http://127.0.0.1:4318")},
       {"protocol by signal",
        {},
        {{otel("PROTOCOL"), "grpc"}, {otel("LOGS_PROTOCOL"), "http/protobuf"}},
-       "grpc http://127.0.0.1:4317",
-       "http://127.0.0.1:4318/v1/logs",
-       "grpc http://127.0.0.1:4317"},
+       {"grpc http://127.0.0.1:4317", "http://127.0.0.1:4318/v1/logs", "grpc http://127.0.0.1:4317"}},
       {"gRPC without a scheme is TLS",
        {},
        {{otel("PROTOCOL"), "grpc"}, {otel("ENDPOINT"), "collector"}},
-       "grpc https://collector:4317",
-       "grpc https://collector:4317",
-       "grpc https://collector:4317"},
+       everything_to("grpc https://collector:4317")},
       {"unless insecure",
        {},
        {{otel("PROTOCOL"), "grpc"},
         {otel("ENDPOINT"), "collector:5"},
         {otel("LOGS_INSECURE"), "TRUE"},
         {otel("INSECURE"), "false"}},
-       "grpc https://collector:5",
-       "grpc http://collector:5",
-       "grpc https://collector:5"},
+       {"grpc https://collector:5", "grpc http://collector:5", "grpc https://collector:5"}},
       {"a scheme wins over insecure",
        {},
        {{otel("PROTOCOL"), "grpc"}, {otel("ENDPOINT"), "https://collector"}, {otel("INSECURE"), "true"}},
-       "grpc https://collector:443",
-       "grpc https://collector:443",
-       "grpc https://collector:443"},
+       everything_to("grpc https://collector:443")},
       {"UNIX socket",
        {.server = "unix:///run/otel.sock", .protocol = "grpc"},
        {},
-       "grpc unix:///run/otel.sock",
-       "grpc unix:///run/otel.sock",
-       "grpc unix:///run/otel.sock"},
-      {"IPv6",
-       {.server = "http://[::1]:8"},
-       {},
-       "http://[::1]:8/v1/metrics",
-       "http://[::1]:8/v1/logs",
-       "http://[::1]:8/v1/traces"},
+       everything_to("grpc unix:///run/otel.sock")},
+      {"IPv6", {.server = "http://[::1]:8"}, {}, below("http://[::1]:8")},
   };
   for (const Where& one : cases) {
-    if (!tls_available() && std::string(one.metrics).find("https") != std::string::npos) continue;
+    if (!tls_available() && one.expected.metrics.find("https") != std::string::npos) continue;
     const OtlpTargets targets = chosen(one.settings, one.environment);
-    EXPECT_EQ(targets.of(Signal::kMetrics).text(), one.metrics) << one.case_name;
-    EXPECT_EQ(targets.of(Signal::kLogs).text(), one.logs) << one.case_name;
-    EXPECT_EQ(targets.of(Signal::kSpans).text(), one.spans) << one.case_name;
+    EXPECT_EQ(targets.of(Signal::kMetrics).text(), one.expected.metrics) << one.case_name;
+    EXPECT_EQ(targets.of(Signal::kLogs).text(), one.expected.logs) << one.case_name;
+    EXPECT_EQ(targets.of(Signal::kSpans).text(), one.expected.spans) << one.case_name;
   }
 }
 

@@ -171,22 +171,10 @@ void JobRollups::on_step(const Identity& identity, const StepSummary& summary, i
   if (identity.world_size > 0) job.world_size = identity.world_size;  // all say the same; who does not, for one row
   if (job.gpu_uuid.empty()) job.gpu_uuid = identity.gpu_uuid;
 
-  auto step =
-      std::find_if(job.open.begin(), job.open.end(), [&](const OpenStep& open) { return open.number == summary.step; });
-  if (step == job.open.end()) {
-    // A number that was folded already: late, unless the job went back to it since (a checkpoint was loaded).
-    const bool is_known = !job.window.empty() && summary.step <= job.window.back().number;
-    if (is_known && summary.start_unix_ns < job.folded_end_unix_ns) {
-      ++late_;
-      return;
-    }
-    if (job.open.size() >= kOpenStepsMax) {
-      auto least = std::min_element(job.open.begin(), job.open.end(),
-                                    [](const OpenStep& a, const OpenStep& b) { return a.rows < b.rows; });
-      leave_out(*least);
-      job.open.erase(least);
-    }
-    step = job.open.insert(job.open.end(), {summary.step, summary.start_unix_ns, summary.inferred, 0, {}});
+  OpenStep* step = open_step(job, summary);
+  if (step == nullptr) {
+    ++late_;
+    return;
   }
   const auto rank = static_cast<size_t>(identity.rank);
   if (const size_t more = step->by_rank.room_needed(rank); more > 0) {
@@ -202,17 +190,38 @@ void JobRollups::on_step(const Identity& identity, const StepSummary& summary, i
   } else {
     ++step->rows;
   }
+  fill(row, summary, step->start_unix_ns);
+  fold_ready(identity.job_id, job);
+}
+
+// The step that a summary belongs to; null: it is folded already.
+JobRollups::OpenStep* JobRollups::open_step(Job& job, const StepSummary& summary) {
+  const auto known =
+      std::find_if(job.open.begin(), job.open.end(), [&](const OpenStep& open) { return open.number == summary.step; });
+  if (known != job.open.end()) return &*known;
+  // A number that was folded already: late, unless the job went back to it since (a checkpoint was loaded).
+  const bool is_known = !job.window.empty() && summary.step <= job.window.back().number;
+  if (is_known && summary.start_unix_ns < job.folded_end_unix_ns) return nullptr;
+  if (job.open.size() >= kOpenStepsMax) {
+    auto least = std::min_element(job.open.begin(), job.open.end(),
+                                  [](const OpenStep& a, const OpenStep& b) { return a.rows < b.rows; });
+    leave_out(*least);
+    job.open.erase(least);
+  }
+  return &*job.open.insert(job.open.end(), {summary.step, summary.start_unix_ns, summary.inferred, 0, {}});
+}
+
+void JobRollups::fill(Row& row, const StepSummary& summary, int64_t step_start_unix_ns) {
   const StepFlops work = step_flops(summary);
   const int64_t own_ns = summary.self_ns - summary.phase_ns[static_cast<size_t>(Phase::kCheckpoint)] -
                          summary.phase_ns[static_cast<size_t>(Phase::kEval)];
-  row.start_s = static_cast<float>(static_cast<double>(summary.start_unix_ns - step->start_unix_ns) / 1e9);
+  row.start_s = static_cast<float>(static_cast<double>(summary.start_unix_ns - step_start_unix_ns) / 1e9);
   row.seconds = seconds_of(summary.duration_ns);
   row.own_s = summary.gpu_time_known() ? seconds_of(own_ns) : -1;
   row.exposed_s = seconds_of(summary.split_known ? summary.split_ns[static_cast<size_t>(TimePart::kCommunication)]
                                                  : summary.comm_ns);
   row.flops = reported(work.flops);
   row.peak = reported(work.peak);
-  fold_ready(identity.job_id, job);
 }
 
 void JobRollups::on_status(const Identity& identity, const RankStatus& status, int64_t received_unix_ns) {
@@ -314,6 +323,11 @@ void JobRollups::fold(Job& job, const OpenStep& step) {
   job.window.push_back(std::move(folded));
   if (job.window.size() > kWindowSteps) job.window.pop_front();
   while (!job.before.empty() && job.before.size() + job.window.size() > kWindowSteps) job.before.pop_front();
+  find_pace(job);
+}
+
+// The quickest median of the settled steps of a window so far.
+void JobRollups::find_pace(Job& job) {
   std::vector<double> settled;
   for (const FoldedStep& one : job.window) {
     if (!one.settling) settled.push_back(one.seconds);

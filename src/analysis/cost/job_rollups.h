@@ -147,6 +147,9 @@ class JobRollups final : public StoreSubscriber {
   bool make_room(size_t rows, const Job& but);
   void fold_ready(const std::string& job_id, Job& job);
   void fold(Job& job, const OpenStep& step);
+  OpenStep* open_step(Job& job, const StepSummary& summary);
+  static void fill(Row& row, const StepSummary& summary, int64_t step_start_unix_ns);
+  static void find_pace(Job& job);
   void sample(const std::string& job_id, Job& job, int64_t time_unix_ns, bool moving);
   double goodput(const Job& job, int64_t now_unix_ns) const;
   void find_peak(Job& job);

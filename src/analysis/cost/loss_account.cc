@@ -80,6 +80,78 @@ void find_baseline(std::span<const StepTime> before, std::span<const StepTime> w
   account.baseline_steps = static_cast<int64_t>(chosen.size());
 }
 
+// What the steps of a window lost, by who is charged with it.
+struct Losses {
+  std::vector<double> by_cause;
+  std::vector<int64_t> steps_of;  // each cause
+  double reported = 0, start = 0, unexplained = 0;
+  int64_t reported_steps = 0;
+};
+
+Losses losses_of(std::span<const StepTime> window, std::span<const LossCause> causes, size_t settling,
+                 const LossAccount& account) {
+  Losses losses;
+  losses.by_cause.assign(causes.size(), 0);
+  losses.steps_of.assign(causes.size(), 0);
+  // Steps by the set of causes that act in them: what was measured beyond a healthy step, and how many they are.
+  struct Stretch {
+    double lost_ms = 0;
+    int64_t steps = 0;
+  };
+  std::map<std::vector<size_t>, Stretch> stretches;
+  for (size_t at = 0; at < window.size(); ++at) {
+    const StepTime& step = window[at];
+    const std::vector<size_t> here = acting(causes, step.step);
+    const double reported_ms = std::clamp(step.reported_ms, 0.0, step.ms);
+    losses.reported += reported_ms;
+    losses.reported_steps += reported_ms > 0 ? 1 : 0;
+    const double healthy =
+        account.baseline_known ? account.baseline_ms : step.ms - reported_ms - together(causes, here);
+    if (at < settling) {
+      losses.start += std::max(0.0, step.ms - reported_ms - healthy);
+      continue;
+    }
+    Stretch& stretch = stretches[here];
+    stretch.lost_ms += step.ms - reported_ms - healthy;
+    ++stretch.steps;
+    for (const size_t i : here) ++losses.steps_of[i];
+  }
+  for (const auto& [here, stretch] : stretches) {
+    std::vector<double> prices;
+    double sum = 0;
+    for (const size_t i : here) {
+      const LossCause& cause = causes[i];
+      prices.push_back(cause.stopped_ms > 0 ? cause.stopped_ms : cause.price_ms * static_cast<double>(stretch.steps));
+      sum += prices.back();
+    }
+    const double explained = std::clamp(stretch.lost_ms, 0.0, sum);
+    for (size_t k = 0; k < here.size(); ++k) losses.by_cause[here[k]] += sum > 0 ? explained * prices[k] / sum : 0;
+    losses.unexplained += stretch.lost_ms - explained;
+  }
+  return losses;
+}
+
+// The largest first, what is not explained last.
+void add_parts(const Losses& losses, size_t settling, LossAccount& account) {
+  for (size_t i = 0; i < losses.by_cause.size(); ++i) {
+    if (losses.by_cause[i] > 0 || losses.steps_of[i] > 0)
+      account.parts.push_back(
+          {.kind = LossKind::kVerdict, .cause = i, .lost_ms = losses.by_cause[i], .steps = losses.steps_of[i]});
+  }
+  if (losses.reported > 0)
+    account.parts.push_back({.kind = LossKind::kReported, .lost_ms = losses.reported, .steps = losses.reported_steps});
+  if (losses.start > 0)
+    account.parts.push_back(
+        {.kind = LossKind::kStart, .lost_ms = losses.start, .steps = static_cast<int64_t>(settling)});
+  std::stable_sort(account.parts.begin(), account.parts.end(),
+                   [](const LossPart& a, const LossPart& b) { return a.lost_ms > b.lost_ms; });
+  // Steps that were quicker than the baseline are no gain for somebody else's loss.
+  account.parts.push_back(
+      {.kind = LossKind::kUnexplained, .lost_ms = std::max(0.0, losses.unexplained), .steps = account.steps});
+  for (const LossPart& part : account.parts) account.lost_ms += part.lost_ms;
+  for (LossPart& part : account.parts) part.share = account.lost_ms > 0 ? part.lost_ms / account.lost_ms : 0;
+}
+
 }  // namespace
 
 LossAccount split_losses(std::span<const StepTime> before, std::span<const StepTime> window,
@@ -94,68 +166,14 @@ LossAccount split_losses(std::span<const StepTime> before, std::span<const StepT
   for (const StepTime& step : window) account.window_ms += step.ms;
   account.step_ms = window.empty() ? 0 : account.window_ms / static_cast<double>(window.size());
   find_baseline(before, window, causes, settling, account);
-
-  // Steps by the set of causes that act in them: what was measured beyond a healthy step, and how many they are.
-  struct Stretch {
-    double lost_ms = 0;
-    int64_t steps = 0;
-  };
-  std::map<std::vector<size_t>, Stretch> stretches;
-  std::vector<double> lost(causes.size(), 0);
-  std::vector<int64_t> steps_of(causes.size(), 0);
-  double reported = 0, start = 0, unexplained = 0;
-  int64_t reported_steps = 0;
-  for (size_t at = 0; at < window.size(); ++at) {
-    const StepTime& step = window[at];
-    const std::vector<size_t> here = acting(causes, step.step);
-    const double reported_ms = std::clamp(step.reported_ms, 0.0, step.ms);
-    reported += reported_ms;
-    reported_steps += reported_ms > 0 ? 1 : 0;
-    const double healthy =
-        account.baseline_known ? account.baseline_ms : step.ms - reported_ms - together(causes, here);
-    if (at < settling) {
-      start += std::max(0.0, step.ms - reported_ms - healthy);
-      continue;
-    }
-    Stretch& stretch = stretches[here];
-    stretch.lost_ms += step.ms - reported_ms - healthy;
-    ++stretch.steps;
-    for (const size_t i : here) ++steps_of[i];
-  }
-  for (const auto& [here, stretch] : stretches) {
-    std::vector<double> prices;
-    double sum = 0;
-    for (const size_t i : here) {
-      const LossCause& cause = causes[i];
-      prices.push_back(cause.stopped_ms > 0 ? cause.stopped_ms : cause.price_ms * static_cast<double>(stretch.steps));
-      sum += prices.back();
-    }
-    const double explained = std::clamp(stretch.lost_ms, 0.0, sum);
-    for (size_t k = 0; k < here.size(); ++k) lost[here[k]] += sum > 0 ? explained * prices[k] / sum : 0;
-    unexplained += stretch.lost_ms - explained;
-  }
+  Losses losses = losses_of(window, causes, settling, account);
   // A hang that lasts has held up no step that has ended.
   for (size_t i = 0; i < causes.size(); ++i) {
     if (causes[i].stopped_ms <= 0 || (!window.empty() && causes[i].since_step <= account.to_step)) continue;
-    lost[i] = causes[i].stopped_ms;
+    losses.by_cause[i] = causes[i].stopped_ms;
     account.window_ms += causes[i].stopped_ms;
   }
-  // Steps that were quicker than the baseline are no gain for somebody else's loss.
-  unexplained = std::max(0.0, unexplained);
-
-  for (size_t i = 0; i < causes.size(); ++i) {
-    if (lost[i] > 0 || steps_of[i] > 0)
-      account.parts.push_back({.kind = LossKind::kVerdict, .cause = i, .lost_ms = lost[i], .steps = steps_of[i]});
-  }
-  if (reported > 0)
-    account.parts.push_back({.kind = LossKind::kReported, .lost_ms = reported, .steps = reported_steps});
-  if (start > 0)
-    account.parts.push_back({.kind = LossKind::kStart, .lost_ms = start, .steps = static_cast<int64_t>(settling)});
-  std::stable_sort(account.parts.begin(), account.parts.end(),
-                   [](const LossPart& a, const LossPart& b) { return a.lost_ms > b.lost_ms; });
-  account.parts.push_back({.kind = LossKind::kUnexplained, .lost_ms = unexplained, .steps = account.steps});
-  for (const LossPart& part : account.parts) account.lost_ms += part.lost_ms;
-  for (LossPart& part : account.parts) part.share = account.lost_ms > 0 ? part.lost_ms / account.lost_ms : 0;
+  add_parts(losses, settling, account);
   return account;
 }
 

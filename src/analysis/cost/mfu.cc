@@ -461,116 +461,151 @@ std::optional<Fall> find_fall(std::span<const double> values) {
   return Fall{at, usual, after};
 }
 
-Mfu job_mfu(const StepStore& steps, const MetricReader& metrics, const JobInfo& job, std::span<const Verdict> verdicts,
-            const MfuQuery& query) {
-  Mfu mfu;
-  mfu.ranks = std::max<int32_t>(job.world_size, static_cast<int32_t>(job.ranks.size()));
-  const int64_t look = steps_within_reach(job, std::max(query.last, kMfuLookSteps));
-  double usual_peak = query.peak_flops;
-  PeakFrom usual_from = usual_peak > 0 ? PeakFrom::kServer : PeakFrom::kUnknown;
-  mfu.gpu_name = gpu_name_of(metrics, job);
-  if (usual_peak <= 0) {
-    if (const std::optional<GpuPeak> peak = gpu_peak(mfu.gpu_name); peak && !mfu.gpu_name.empty()) {
-      usual_peak = peak->flops;
-      usual_from = PeakFrom::kTable;
+namespace {
+
+double mean_of(std::span<const StepSums> some, double StepSums::*field) {
+  double sum = 0;
+  for (const StepSums& step : some) sum += step.*field;
+  return sum / static_cast<double>(std::max<size_t>(1, some.size()));
+}
+
+// MFU of a job's newest steps: sums per step, where it fell, the waterfall of the steps since, and what changed then.
+class JobMfu {
+ public:
+  JobMfu(const StepStore& steps, const MetricReader& metrics, const JobInfo& job, std::span<const Verdict> verdicts,
+         const MfuQuery& query)
+      : steps_(steps), metrics_(metrics), job_(job), verdicts_(verdicts), query_(query) {}
+
+  Mfu run() {
+    mfu_.ranks = std::max<int32_t>(job_.world_size, static_cast<int32_t>(job_.ranks.size()));
+    measure();
+    if (!sums_.steps.empty()) {
+      choose_window();
+      fill_waterfall();
+      if (fall_) mfu_.change = change();
     }
+    word(mfu_, verdicts_);
+    return std::move(mfu_);
   }
-  const Sums sums = sums_of(steps, job, std::max<int64_t>(0, job.last_step - look + 1), job.last_step, usual_peak);
-  mfu.peak_from = sums.peak_reported ? PeakFrom::kJob : usual_from;
-  mfu.flops_from = !sums.flops ? FlopsFrom::kUnknown : sums.six_n_t ? FlopsFrom::kParameters : FlopsFrom::kJob;
-  mfu.known = sums.flops && sums.peak;
-  mfu.ranks_counted = static_cast<int32_t>(sums.counted.size());
-  if (sums.steps.empty()) {
-    word(mfu, verdicts);
-    return mfu;
+
+ private:
+  // What the server or the table says of a GPU's peak holds for ranks that report none.
+  void measure() {
+    look_ = steps_within_reach(job_, std::max(query_.last, kMfuLookSteps));
+    double usual_peak = query_.peak_flops;
+    PeakFrom usual_from = usual_peak > 0 ? PeakFrom::kServer : PeakFrom::kUnknown;
+    mfu_.gpu_name = gpu_name_of(metrics_, job_);
+    if (usual_peak <= 0) {
+      if (const std::optional<GpuPeak> peak = gpu_peak(mfu_.gpu_name); peak && !mfu_.gpu_name.empty()) {
+        usual_peak = peak->flops;
+        usual_from = PeakFrom::kTable;
+      }
+    }
+    sums_ = sums_of(steps_, job_, std::max<int64_t>(0, job_.last_step - look_ + 1), job_.last_step, usual_peak);
+    mfu_.peak_from = sums_.peak_reported ? PeakFrom::kJob : usual_from;
+    mfu_.flops_from = !sums_.flops ? FlopsFrom::kUnknown : sums_.six_n_t ? FlopsFrom::kParameters : FlopsFrom::kJob;
+    mfu_.known = sums_.flops && sums_.peak;
+    mfu_.ranks_counted = static_cast<int32_t>(sums_.counted.size());
   }
 
   // Where it fell, the steps before are another story: the waterfall is of those after.
-  std::optional<Fall> fall;
-  const bool from_start = sums.steps.front().step > job.last_step - look + 1 || look > job.last_step;
-  const size_t skip = std::min(sums.steps.size(), from_start ? kSettle : 0);
-  if (mfu.known) {
-    std::vector<double> series;
-    for (size_t i = skip; i < sums.steps.size(); ++i)
-      series.push_back(share_of(sums.steps[i].flops, sums.steps[i].capacity));
-    fall = find_fall(series);
-  }
-  size_t begin = sums.steps.size();
-  while (begin > 0 && sums.steps[begin - 1].step > job.last_step - query.last) --begin;
-  if (begin == sums.steps.size()) --begin;
-  if (fall) begin = std::max(begin, fall->at + skip);
-  const std::span<const StepSums> window = std::span(sums.steps).subspan(begin);
-  const int64_t since_ns = window.front().start_unix_ns, through_ns = window.back().start_unix_ns;
-  const Clocks clocks = clocks_of(job, sums.counted, query.read_gpu, since_ns, std::max(through_ns, since_ns + 1));
-  mfu.from_step = window.front().step;
-  mfu.to_step = window.back().step;
-  mfu.steps = static_cast<int64_t>(window.size());
-  double capacity = 0, seconds = 0;
-  for (const StepSums& step : window) {
-    mfu.flops_per_step += step.flops / static_cast<double>(window.size());
-    mfu.tokens_per_step += step.tokens / static_cast<double>(window.size());
-    capacity += step.capacity;
-    seconds += step.seconds;
-  }
-  if (sums.peak) mfu.peak_flops = share_of(capacity, seconds);
-  mfu.clocks_known = clocks.known;
-  mfu.clock_hz = clocks.hz;
-  mfu.clock_max_hz = clocks.max_hz;
-  mfu.gpus_read = clocks.read;
-  const Waterfall now =
-      waterfall_of(window, mfu.known, clocks, by_verdicts(steps, job, verdicts, mfu.from_step, mfu.to_step));
-  mfu.points = now.points;
-  mfu.achieved = now.achieved;
-
-  if (fall) {
-    MfuChange change;
-    const size_t at = fall->at + skip;
-    change.step = sums.steps[at].step;
-    change.before = fall->before;
-    change.after = fall->after;
-    const std::span<const StepSums> before = std::span(sums.steps).subspan(skip, std::min(kBeforeMax, at - skip));
-    const Clocks moved = clocks_of(job, sums.counted, query.read_gpu, sums.steps[at].start_unix_ns,
-                                   std::max(through_ns, sums.steps[at].start_unix_ns + 1));
-    // Clocks before it: as they were then, where they are known.
-    Clocks then = clocks;
-    if (moved.before_hz > 0 && moved.max_hz > 0) then.loss = std::max(0.0, 1 - moved.before_hz / moved.max_hz);
-    Waterfall old =
-        waterfall_of(before, true, then, by_verdicts(steps, job, verdicts, before.front().step, before.back().step));
-    for (size_t i = 0; i < kMfuBarCount; ++i) change.grew[i] = mfu.points[i] - old.points[i];
-    // What grows slowly has a verdict before it shows in the sum.
-    const double by_verdicts_points =
-        change.grew[static_cast<size_t>(MfuBar::kStragglers)] + change.grew[static_cast<size_t>(MfuBar::kSlowLinks)];
-    const bool by_verdicts_grew = by_verdicts_points >= 0.5 * (change.before - change.after);
-    for (const Verdict& verdict : verdicts) {
-      const bool near = std::llabs(verdict.since_step - change.step) <= kNear;
-      const bool acts = verdict.since_step <= change.step && change.step <= verdict.through_step;
-      if ((verdict.kind != VerdictKind::kSlow && verdict.kind != VerdictKind::kInefficient) ||
-          verdict.attempt != job.attempt || !(near || (acts && by_verdicts_grew)))
-        continue;
-      if (change.verdict_id.empty()) change.verdict_id = verdict.id;
-      change.what.push_back(format("%s: %s", near ? "a verdict of the same time" : "a verdict that was open then",
-                                   verdict.sentence.c_str()));
+  void choose_window() {
+    const bool from_start = sums_.steps.front().step > job_.last_step - look_ + 1 || look_ > job_.last_step;
+    skip_ = std::min(sums_.steps.size(), from_start ? kSettle : 0);
+    if (mfu_.known) {
+      std::vector<double> series;
+      for (size_t i = skip_; i < sums_.steps.size(); ++i)
+        series.push_back(share_of(sums_.steps[i].flops, sums_.steps[i].capacity));
+      fall_ = find_fall(series);
     }
-    auto mean = [](std::span<const StepSums> some, double StepSums::*field) {
-      double sum = 0;
-      for (const StepSums& step : some) sum += step.*field;
-      return sum / static_cast<double>(std::max<size_t>(1, some.size()));
-    };
-    const std::span<const StepSums> after = std::span(sums.steps).subspan(at);
-    const auto work = [&](const char* name, double StepSums::*field) {
-      const double was = mean(before, field), is = mean(after, field);
-      if (was > 0 && std::fabs(is - was) > kWorkChange * was)
-        change.what.push_back(format("%s of a step went from %.3g to %.3g", name, was, is));
-      return was > 0 && is < (1 - kWorkChange) * was;
-    };
-    if (!work("tokens", &StepSums::tokens)) work("FLOPs", &StepSums::flops);
+    size_t begin = sums_.steps.size();
+    while (begin > 0 && sums_.steps[begin - 1].step > job_.last_step - query_.last) --begin;
+    if (begin == sums_.steps.size()) --begin;
+    if (fall_) begin = std::max(begin, fall_->at + skip_);
+    window_ = std::span<const StepSums>(sums_.steps).subspan(begin);
+  }
+
+  void fill_waterfall() {
+    const int64_t since_ns = window_.front().start_unix_ns;
+    clocks_ = clocks_of(job_, sums_.counted, query_.read_gpu, since_ns, std::max(through_ns(), since_ns + 1));
+    mfu_.from_step = window_.front().step;
+    mfu_.to_step = window_.back().step;
+    mfu_.steps = static_cast<int64_t>(window_.size());
+    double capacity = 0, seconds = 0;
+    for (const StepSums& step : window_) {
+      mfu_.flops_per_step += step.flops / static_cast<double>(window_.size());
+      mfu_.tokens_per_step += step.tokens / static_cast<double>(window_.size());
+      capacity += step.capacity;
+      seconds += step.seconds;
+    }
+    if (sums_.peak) mfu_.peak_flops = share_of(capacity, seconds);
+    mfu_.clocks_known = clocks_.known;
+    mfu_.clock_hz = clocks_.hz;
+    mfu_.clock_max_hz = clocks_.max_hz;
+    mfu_.gpus_read = clocks_.read;
+    const Waterfall now =
+        waterfall_of(window_, mfu_.known, clocks_, by_verdicts(steps_, job_, verdicts_, mfu_.from_step, mfu_.to_step));
+    mfu_.points = now.points;
+    mfu_.achieved = now.achieved;
+  }
+
+  MfuChange change() const {
+    MfuChange change;
+    const size_t at = fall_->at + skip_;
+    change.step = sums_.steps[at].step;
+    change.before = fall_->before;
+    change.after = fall_->after;
+    const std::span<const StepSums> all(sums_.steps);
+    const std::span<const StepSums> before = all.subspan(skip_, std::min(kBeforeMax, at - skip_));
+    const Clocks moved = clocks_of(job_, sums_.counted, query_.read_gpu, sums_.steps[at].start_unix_ns,
+                                   std::max(through_ns(), sums_.steps[at].start_unix_ns + 1));
+    // Clocks before it: as they were then, where they are known.
+    Clocks then = clocks_;
+    if (moved.before_hz > 0 && moved.max_hz > 0) then.loss = std::max(0.0, 1 - moved.before_hz / moved.max_hz);
+    const Waterfall old =
+        waterfall_of(before, true, then, by_verdicts(steps_, job_, verdicts_, before.front().step, before.back().step));
+    for (size_t i = 0; i < kMfuBarCount; ++i) change.grew[i] = mfu_.points[i] - old.points[i];
+    add_verdicts(change);
+    add_work(change, before, all.subspan(at));
     if (moved.with_before > 0 && 2 * moved.lower >= moved.with_before)
       change.what.push_back(format("SM clocks of %d of %d GPUs are lower: %.0f MHz, %.0f before%s", moved.lower,
                                    moved.with_before, moved.hz / 1e6, moved.before_hz / 1e6,
                                    moved.celsius > moved.before_celsius + 2
                                        ? format(" (%.0f C, %.0f before)", moved.celsius, moved.before_celsius).c_str()
                                        : ""));
-    add_restart(steps, job, change.what);
+    add_restart(steps_, job_, change.what);
+    word_change(change);
+    return change;
+  }
+
+  // What grows slowly has a verdict before it shows in the sum.
+  void add_verdicts(MfuChange& change) const {
+    const double by_verdicts_points =
+        change.grew[static_cast<size_t>(MfuBar::kStragglers)] + change.grew[static_cast<size_t>(MfuBar::kSlowLinks)];
+    const bool by_verdicts_grew = by_verdicts_points >= 0.5 * (change.before - change.after);
+    for (const Verdict& verdict : verdicts_) {
+      const bool near = std::llabs(verdict.since_step - change.step) <= kNear;
+      const bool acts = verdict.since_step <= change.step && change.step <= verdict.through_step;
+      if ((verdict.kind != VerdictKind::kSlow && verdict.kind != VerdictKind::kInefficient) ||
+          verdict.attempt != job_.attempt || !(near || (acts && by_verdicts_grew)))
+        continue;
+      if (change.verdict_id.empty()) change.verdict_id = verdict.id;
+      change.what.push_back(format("%s: %s", near ? "a verdict of the same time" : "a verdict that was open then",
+                                   verdict.sentence.c_str()));
+    }
+  }
+
+  static void add_work(MfuChange& change, std::span<const StepSums> before, std::span<const StepSums> after) {
+    const auto work = [&](const char* name, double StepSums::*field) {
+      const double was = mean_of(before, field), is = mean_of(after, field);
+      if (was > 0 && std::fabs(is - was) > kWorkChange * was)
+        change.what.push_back(format("%s of a step went from %.3g to %.3g", name, was, is));
+      return was > 0 && is < (1 - kWorkChange) * was;
+    };
+    if (!work("tokens", &StepSums::tokens)) work("FLOPs", &StepSums::flops);
+  }
+
+  static void word_change(MfuChange& change) {
     std::vector<size_t> order;
     for (size_t i = 0; i < kMfuBarCount; ++i)
       if (change.grew[i] >= kPartMin) order.push_back(i);
@@ -582,10 +617,29 @@ Mfu job_mfu(const StepStore& steps, const MetricReader& metrics, const JobInfo& 
     change.sentence = format("MFU fell from %s to %s at step %s%s.", percent_text(change.before).c_str(),
                              percent_text(change.after).c_str(), with_thousands(change.step).c_str(), grew.c_str());
     if (change.what.empty()) change.sentence += " Nothing else is known to have changed then.";
-    mfu.change = std::move(change);
   }
-  word(mfu, verdicts);
-  return mfu;
+
+  int64_t through_ns() const { return window_.back().start_unix_ns; }
+
+  const StepStore& steps_;
+  const MetricReader& metrics_;
+  const JobInfo& job_;
+  const std::span<const Verdict> verdicts_;
+  const MfuQuery& query_;
+  int64_t look_ = 0;  // steps looked at
+  Sums sums_;
+  size_t skip_ = 0;  // steps at the beginning that are no baseline
+  std::optional<Fall> fall_;
+  std::span<const StepSums> window_;  // of sums_.steps
+  Clocks clocks_;
+  Mfu mfu_;
+};
+
+}  // namespace
+
+Mfu job_mfu(const StepStore& steps, const MetricReader& metrics, const JobInfo& job, std::span<const Verdict> verdicts,
+            const MfuQuery& query) {
+  return JobMfu(steps, metrics, job, verdicts, query).run();
 }
 
 }  // namespace lockstep

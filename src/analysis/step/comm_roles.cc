@@ -178,70 +178,92 @@ int32_t CommRole::rank_of(int32_t rank_in_comm) const {
              : members[static_cast<size_t>(rank_in_comm)];
 }
 
-CommRoles CommRoles::of(const JobInfo& job, const std::map<uint64_t, CommUse>& uses) {
-  // From outside: one communicator, and all of them together, as room is made for members that nobody has told of.
-  constexpr int32_t kSizeMax = 1 << 20;
-  constexpr size_t kRoomMax = 16 << 20;
-  size_t room = 0;
+namespace {
+
+// What ranks have reported of their communicators.
+struct Reported {
+  explicit Reported(const JobInfo& job) {
+    for (const RankInfo& rank : job.ranks) {
+      host_of[rank.identity.rank] = &rank.identity.host;
+      for (const CommInit& comm : rank.comms) add(comm, rank.identity.rank);
+      for (const CommGroup& group : rank.groups) add(group);
+    }
+  }
+
   std::map<uint64_t, CommRole> found;
   std::map<uint64_t, std::string> nccl_name;
   std::map<int32_t, const std::string*> host_of;
   std::map<std::vector<int32_t>, std::string> groups;  // members, sorted -> name
-  for (const RankInfo& rank : job.ranks) {
-    host_of[rank.identity.rank] = &rank.identity.host;
-    for (const CommInit& comm : rank.comms) {
-      CommRole& role = found[comm.comm_id];
-      role.comm_id = comm.comm_id;
-      role.size = std::max(role.size, std::min(comm.size, kSizeMax));
-      role.nodes = std::max(role.nodes, comm.nodes);
-      if (!comm.name.empty()) nccl_name.try_emplace(comm.comm_id, comm.name);
-      if (comm.rank_in_comm < 0 || comm.rank_in_comm >= role.size) continue;
-      if (role.members.size() < static_cast<size_t>(role.size)) {
-        const size_t more = static_cast<size_t>(role.size) - role.members.size();
-        if (room + more > kRoomMax) continue;
-        room += more;
-        role.members.resize(static_cast<size_t>(role.size), -1);
-      }
-      role.members[static_cast<size_t>(comm.rank_in_comm)] = rank.identity.rank;
+
+ private:
+  // From outside: one communicator, and all of them together, as room is made for members that nobody has told of.
+  static constexpr int32_t kSizeMax = 1 << 20;
+  static constexpr size_t kRoomMax = 16 << 20;
+
+  void add(const CommInit& comm, int32_t rank) {
+    CommRole& role = found[comm.comm_id];
+    role.comm_id = comm.comm_id;
+    role.size = std::max(role.size, std::min(comm.size, kSizeMax));
+    role.nodes = std::max(role.nodes, comm.nodes);
+    if (!comm.name.empty()) nccl_name.try_emplace(comm.comm_id, comm.name);
+    if (comm.rank_in_comm < 0 || comm.rank_in_comm >= role.size) return;
+    if (role.members.size() < static_cast<size_t>(role.size)) {
+      const size_t more = static_cast<size_t>(role.size) - role.members.size();
+      if (room_ + more > kRoomMax) return;
+      room_ += more;
+      role.members.resize(static_cast<size_t>(role.size), -1);
     }
-    for (const CommGroup& group : rank.groups) {
-      std::vector<int32_t> ranks = group.ranks;
-      std::sort(ranks.begin(), ranks.end());
-      const auto [entry, fresh] = groups.try_emplace(std::move(ranks), group.name);
-      // Several names for the same ranks: one that says what they do, else the first by name.
-      const auto says = [](const std::string& name) { return kind_of_name(name) != CommKind::kOther; };
-      if (!fresh && std::make_pair(!says(group.name), group.name) < std::make_pair(!says(entry->second), entry->second))
-        entry->second = group.name;
-    }
+    role.members[static_cast<size_t>(comm.rank_in_comm)] = rank;
   }
 
+  void add(const CommGroup& group) {
+    std::vector<int32_t> ranks = group.ranks;
+    std::sort(ranks.begin(), ranks.end());
+    const auto [entry, fresh] = groups.try_emplace(std::move(ranks), group.name);
+    // Several names for the same ranks: one that says what they do, else the first by name.
+    const auto says = [](const std::string& name) { return kind_of_name(name) != CommKind::kOther; };
+    if (!fresh && std::make_pair(!says(group.name), group.name) < std::make_pair(!says(entry->second), entry->second))
+      entry->second = group.name;
+  }
+
+  size_t room_ = 0;
+};
+
+void name_role(CommRole& role, const Reported& reported) {
+  std::vector<int32_t> ranks = role.members;
+  std::sort(ranks.begin(), ranks.end());
+  if (const auto group = reported.groups.find(ranks); group != reported.groups.end()) {
+    role.reported = true;
+    role.name = group->second;
+  } else if (const auto name = reported.nccl_name.find(role.comm_id);
+             name != reported.nccl_name.end() && kind_of_name(name->second) != CommKind::kOther) {
+    role.reported = true;
+    role.name = name->second;
+  }
+  if (role.reported) role.kind = kind_of_name(role.name);
+}
+
+int32_t lowest_rank(const CommRole& role) {
+  int32_t least = INT32_MAX;
+  for (int32_t rank : role.members) least = rank < 0 ? least : std::min(least, rank);
+  return least;
+}
+
+}  // namespace
+
+CommRoles CommRoles::of(const JobInfo& job, const std::map<uint64_t, CommUse>& uses) {
+  Reported reported(job);
   CommRoles out;
-  for (auto& [comm_id, role] : found) {
+  for (auto& [comm_id, role] : reported.found) {
     if (role.members.size() < static_cast<size_t>(std::max(role.size, 0))) continue;  // there was no room for it
     if (const auto use = uses.find(comm_id); use != uses.end()) role.use = use->second;
-    std::vector<int32_t> ranks = role.members;
-    std::sort(ranks.begin(), ranks.end());
-    if (const auto group = groups.find(ranks); group != groups.end()) {
-      role.reported = true;
-      role.name = group->second;
-    } else if (const auto name = nccl_name.find(comm_id);
-               name != nccl_name.end() && kind_of_name(name->second) != CommKind::kOther) {
-      role.reported = true;
-      role.name = name->second;
-    }
-    if (role.reported) role.kind = kind_of_name(role.name);
+    name_role(role, reported);
     out.roles_.push_back(std::move(role));
   }
-  Inference(out.roles_, job.world_size, host_of).run();
-
-  auto lowest = [](const CommRole& role) {
-    int32_t least = INT32_MAX;
-    for (int32_t rank : role.members) least = rank < 0 ? least : std::min(least, rank);
-    return least;
-  };
-  std::sort(out.roles_.begin(), out.roles_.end(), [&](const CommRole& a, const CommRole& b) {
-    return std::make_tuple(a.kind, a.name, a.size, lowest(a), a.comm_id) <
-           std::make_tuple(b.kind, b.name, b.size, lowest(b), b.comm_id);
+  Inference(out.roles_, job.world_size, reported.host_of).run();
+  std::sort(out.roles_.begin(), out.roles_.end(), [](const CommRole& a, const CommRole& b) {
+    return std::make_tuple(a.kind, a.name, a.size, lowest_rank(a), a.comm_id) <
+           std::make_tuple(b.kind, b.name, b.size, lowest_rank(b), b.comm_id);
   });
   for (size_t i = 0; i < out.roles_.size(); ++i) {
     CommRole& role = out.roles_[i];

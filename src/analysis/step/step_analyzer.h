@@ -154,6 +154,10 @@ class StepAnalyzer {
   static Analysis::Rank from_row(const StepRow& row);
   Members members_of_rows() const;
   void from_summaries();
+  void ranks_from_summaries();
+  void phases_from_summaries();
+  Analysis::Comm comm_from(uint64_t comm_id, const Members::mapped_type& members,
+                           std::map<Pair, Analysis::Wait>& pairs);
   void charge_longest_work();
 
   const JobInfo& job_;

@@ -29,6 +29,15 @@ StepAnalyzer::Members StepAnalyzer::members_of_rows() const {
 
 void StepAnalyzer::from_summaries() {
   if (rows_.empty()) return;
+  ranks_from_summaries();
+  phases_from_summaries();
+  std::map<Pair, Analysis::Wait> pairs;
+  for (const auto& [comm_id, members] : members_of_rows()) out_.comms.push_back(comm_from(comm_id, members, pairs));
+  for (auto& [pair, wait] : pairs) out_.waits.push_back(std::move(wait));
+  charge_longest_work();
+}
+
+void StepAnalyzer::ranks_from_summaries() {
   int64_t first = std::numeric_limits<int64_t>::max(), last = std::numeric_limits<int64_t>::min();
   for (const StepRow& row : rows_) {
     out_.inferred |= row.summary.inferred;
@@ -45,6 +54,9 @@ void StepAnalyzer::from_summaries() {
   out_.begin_unix_ns = first;
   int64_t length = 0;
   out_.length_ns = __builtin_sub_overflow(last, first, &length) ? 0 : std::max<int64_t>(0, length);
+}
+
+void StepAnalyzer::phases_from_summaries() {
   for (size_t phase = 1; phase < kPhaseCount; ++phase) {
     Analysis::PhasePart part;
     part.name = to_text(static_cast<Phase>(phase));
@@ -62,46 +74,45 @@ void StepAnalyzer::from_summaries() {
     part.mean_ns = total / static_cast<int64_t>(part.ranks);
     out_.phases.push_back(part);
   }
-  std::map<Pair, Analysis::Wait> pairs;
-  for (const auto& [comm_id, members] : members_of_rows()) {
-    const auto least = std::min_element(members.begin(), members.end(), [](const auto& a, const auto& b) {
-      return a.second->gpu_ns < b.second->gpu_ns;
-    });
-    Analysis::Comm sum;
-    sum.comm_id = comm_id;
-    for (const auto& [row, comm] : members) {
-      const int64_t wait = comm->gpu_ns - least->second->gpu_ns;
-      sum.operations += comm->count;
-      sum.bytes += comm->bytes;
-      sum.gpu_ns += comm->gpu_ns;
-      sum.wait_ns += wait;
-      sum.transfer_ns += comm->gpu_ns - wait;
-      Analysis::Rank& rank = out_.ranks[rank_at_.at(row->identity.rank)];
-      // Communicators may overlap: not more than the rank was in communication at all.
-      const int64_t counted = std::min(wait, rank.transfer_ns);
-      rank.wait_ns += counted;
-      rank.transfer_ns -= counted;
-      if (wait <= kTogetherNs) continue;
-      Analysis::Wait& pair = pairs[{row->identity.rank, least->first->identity.rank}];
-      pair.waiter = row->identity.rank;
-      pair.awaited = least->first->identity.rank;
-      pair.wait_ns += wait;
-      pair.operations += comm->count;
-      pair.from_summary = true;
-      if (wait > pair.longest_ns) {
-        pair.longest_ns = wait;
-        pair.comm_id = comm_id;
-      }
+}
+
+// The rank that spent least in a communicator came last; the others waited for it.
+StepAnalysis::Comm StepAnalyzer::comm_from(uint64_t comm_id, const Members::mapped_type& members,
+                                           std::map<Pair, Analysis::Wait>& pairs) {
+  const auto least = std::min_element(members.begin(), members.end(),
+                                      [](const auto& a, const auto& b) { return a.second->gpu_ns < b.second->gpu_ns; });
+  Analysis::Comm sum;
+  sum.comm_id = comm_id;
+  for (const auto& [row, comm] : members) {
+    const int64_t wait = comm->gpu_ns - least->second->gpu_ns;
+    sum.operations += comm->count;
+    sum.bytes += comm->bytes;
+    sum.gpu_ns += comm->gpu_ns;
+    sum.wait_ns += wait;
+    sum.transfer_ns += comm->gpu_ns - wait;
+    Analysis::Rank& rank = out_.ranks[rank_at_.at(row->identity.rank)];
+    // Communicators may overlap: not more than the rank was in communication at all.
+    const int64_t counted = std::min(wait, rank.transfer_ns);
+    rank.wait_ns += counted;
+    rank.transfer_ns -= counted;
+    if (wait <= kTogetherNs) continue;
+    Analysis::Wait& pair = pairs[{row->identity.rank, least->first->identity.rank}];
+    pair.waiter = row->identity.rank;
+    pair.awaited = least->first->identity.rank;
+    pair.wait_ns += wait;
+    pair.operations += comm->count;
+    pair.from_summary = true;
+    if (wait > pair.longest_ns) {
+      pair.longest_ns = wait;
+      pair.comm_id = comm_id;
     }
-    if (members.size() > 1 && sum.wait_ns > kTogetherNs) {
-      sum.last_rank = least->first->identity.rank;
-      sum.last = 1;
-      ++out_.ranks[rank_at_.at(sum.last_rank)].last;
-    }
-    out_.comms.push_back(sum);
   }
-  for (auto& [pair, wait] : pairs) out_.waits.push_back(std::move(wait));
-  charge_longest_work();
+  if (members.size() > 1 && sum.wait_ns > kTogetherNs) {
+    sum.last_rank = least->first->identity.rank;
+    sum.last = 1;
+    ++out_.ranks[rank_at_.at(sum.last_rank)].last;
+  }
+  return sum;
 }
 
 // Which operation was late is not known, and a chain of waits through several groups cannot be followed by their sums.

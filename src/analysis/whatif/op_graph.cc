@@ -6,6 +6,11 @@
 #include "base/text.h"
 
 namespace lockstep {
+namespace {
+
+constexpr double kNever = std::numeric_limits<double>::infinity();
+
+}  // namespace
 
 void GraphBuilder::reserve(size_t ops, size_t edges) {
   ops_.reserve(ops);
@@ -42,7 +47,16 @@ Result<OpGraph> GraphBuilder::finish() && {
   graph.workers = workers;
   graph.steps = steps;
   graph.gpus = std::max(gpus, static_cast<int64_t>(graph.workers.size()));
+  const std::vector<double> first_s = copy_ops(graph);
+  LOCKSTEP_TRY(time_meetings(graph));
+  sort_edges(graph);
+  measure_gaps(graph, first_s);
+  LOCKSTEP_TRY(put_in_order(graph));
+  return graph;
+}
 
+std::vector<double> GraphBuilder::copy_ops(OpGraph& graph) const {
+  const size_t count = ops_.size();
   graph.type.resize(count);
   graph.equals.resize(count);
   graph.worker.resize(count);
@@ -51,7 +65,6 @@ Result<OpGraph> GraphBuilder::finish() && {
   graph.meeting.assign(count, -1);
   graph.length_s.resize(count);
   graph.gap_s.resize(count);
-  constexpr double kNever = std::numeric_limits<double>::infinity();
   std::vector<double> first(graph.steps.size(), kNever), last(graph.steps.size(), -kNever);
   for (size_t i = 0; i < count; ++i) {
     const RecordedOp& op = ops_[i];
@@ -68,7 +81,10 @@ Result<OpGraph> GraphBuilder::finish() && {
   }
   for (size_t step = 0; step < graph.steps.size(); ++step)
     graph.step_s.push_back(std::max(0.0, last[step] - first[step]));
+  return first;
+}
 
+Result<void> GraphBuilder::time_meetings(OpGraph& graph) {
   graph.member_begin = std::move(member_begin_);
   graph.member = std::move(member_);
   for (size_t meeting = 0; meeting + 1 < graph.member_begin.size(); ++meeting) {
@@ -84,80 +100,116 @@ Result<OpGraph> GraphBuilder::finish() && {
       graph.length_s[graph.member[at]] = transfer <= -kSlackS ? 0 : transfer;
     }
   }
+  return {};
+}
 
+void GraphBuilder::sort_edges(OpGraph& graph) {
   std::sort(edges_.begin(), edges_.end());
   edges_.erase(std::unique(edges_.begin(), edges_.end()), edges_.end());
-  graph.before_begin.assign(count + 1, 0);
+  graph.before_begin.assign(ops_.size() + 1, 0);
   graph.before.reserve(edges_.size());
-  std::vector<uint32_t> waits(count, 0), behind_begin(count + 1, 0), behind(edges_.size());
   for (const auto& edge : edges_) {
     ++graph.before_begin[edge.first + 1];
-    ++behind_begin[edge.second + 1];
     graph.before.push_back(edge.second);
-    ++waits[edge.first];
   }
-  for (size_t i = 0; i < count; ++i) {
-    graph.before_begin[i + 1] += graph.before_begin[i];
-    behind_begin[i + 1] += behind_begin[i];
-  }
-  std::vector<uint32_t> next(behind_begin.begin(), behind_begin.end() - 1);
-  for (const auto& edge : edges_) behind[next[edge.second]++] = edge.first;
+  for (size_t i = 0; i < ops_.size(); ++i) graph.before_begin[i + 1] += graph.before_begin[i];
+}
 
-  for (uint32_t i = 0; i < count; ++i) {
+void GraphBuilder::measure_gaps(OpGraph& graph, const std::vector<double>& first_s) const {
+  for (uint32_t i = 0; i < ops_.size(); ++i) {
     double ready =
-        graph.before_begin[i] == graph.before_begin[i + 1] ? first[static_cast<size_t>(ops_[i].step)] : -kNever;
+        graph.before_begin[i] == graph.before_begin[i + 1] ? first_s[static_cast<size_t>(ops_[i].step)] : -kNever;
     for (uint32_t at = graph.before_begin[i]; at < graph.before_begin[i + 1]; ++at)
       ready = std::max(ready, ops_[graph.before[at]].end_s);
     const double gap = ops_[i].start_s - ready;
     graph.gap_s[i] = gap <= -kSlackS ? 0 : gap;
   }
+}
 
-  // An operation is taken when all before it have ended; a meeting ends when all its members are taken.
-  std::vector<uint32_t> missing(graph.member_begin.size() - 1);
-  for (size_t meeting = 0; meeting < missing.size(); ++meeting)
-    missing[meeting] = graph.member_begin[meeting + 1] - graph.member_begin[meeting];
-  graph.order.reserve(count);
-  graph.ends_meeting.reserve(count);
-  const auto release = [&](uint32_t op) {
-    for (uint32_t at = behind_begin[op]; at < behind_begin[op + 1]; ++at) {
-      if (--waits[behind[at]] == 0) graph.order.push_back(behind[at]);
+namespace {
+
+// An operation is taken when all before it have ended; a meeting ends when all its members are taken.
+class Ordering {
+ public:
+  // edges: then, first; sorted.
+  Ordering(OpGraph& graph, const std::vector<std::pair<uint32_t, uint32_t>>& edges)
+      : graph_(graph),
+        waits_(graph.size(), 0),
+        behind_begin_(graph.size() + 1, 0),
+        behind_(edges.size()),
+        missing_(graph.member_begin.size() - 1) {
+    for (const auto& edge : edges) {
+      ++behind_begin_[edge.second + 1];
+      ++waits_[edge.first];
     }
-  };
-  const auto take_all = [&] {
-    for (size_t place = graph.ends_meeting.size(); place < graph.order.size(); ++place) {
-      const uint32_t op = graph.order[place];
-      const int32_t meeting = graph.meeting[op];
+    for (size_t i = 0; i < graph.size(); ++i) behind_begin_[i + 1] += behind_begin_[i];
+    std::vector<uint32_t> next(behind_begin_.begin(), behind_begin_.end() - 1);
+    for (const auto& edge : edges) behind_[next[edge.second]++] = edge.first;
+    for (size_t meeting = 0; meeting < missing_.size(); ++meeting)
+      missing_[meeting] = graph.member_begin[meeting + 1] - graph.member_begin[meeting];
+  }
+
+  // Step by step, so that a replay stays in a small part of its arrays.
+  void run() {
+    const size_t count = graph_.size();
+    graph_.order.reserve(count);
+    graph_.ends_meeting.reserve(count);
+    std::vector<uint32_t> roots;
+    for (uint32_t i = 0; i < count; ++i) {
+      if (waits_[i] == 0) roots.push_back(i);
+    }
+    for (size_t i = 0; i < roots.size(); ++i) {
+      if (i > 0 && graph_.step[roots[i]] != graph_.step[roots[i - 1]]) take_all();
+      graph_.order.push_back(roots[i]);
+    }
+    take_all();
+  }
+
+  // Where not all were taken: one that still waits.
+  uint32_t stuck() const {
+    return static_cast<uint32_t>(std::find_if(waits_.begin(), waits_.end(), [](uint32_t left) { return left > 0; }) -
+                                 waits_.begin());
+  }
+
+ private:
+  void release(uint32_t op) {
+    for (uint32_t at = behind_begin_[op]; at < behind_begin_[op + 1]; ++at) {
+      if (--waits_[behind_[at]] == 0) graph_.order.push_back(behind_[at]);
+    }
+  }
+  void take_all() {
+    for (size_t place = graph_.ends_meeting.size(); place < graph_.order.size(); ++place) {
+      const uint32_t op = graph_.order[place];
+      const int32_t meeting = graph_.meeting[op];
       if (meeting < 0) {
-        graph.ends_meeting.push_back(0);
+        graph_.ends_meeting.push_back(0);
         release(op);
         continue;
       }
-      const bool ends = --missing[static_cast<size_t>(meeting)] == 0;
-      graph.ends_meeting.push_back(ends ? 1 : 0);
+      const bool ends = --missing_[static_cast<size_t>(meeting)] == 0;
+      graph_.ends_meeting.push_back(ends ? 1 : 0);
       if (!ends) continue;
-      const uint32_t end = graph.member_begin[static_cast<size_t>(meeting) + 1];
-      for (uint32_t at = graph.member_begin[static_cast<size_t>(meeting)]; at < end; ++at) release(graph.member[at]);
+      const uint32_t end = graph_.member_begin[static_cast<size_t>(meeting) + 1];
+      for (uint32_t at = graph_.member_begin[static_cast<size_t>(meeting)]; at < end; ++at) release(graph_.member[at]);
     }
-  };
-  // Step by step, so that a replay stays in a small part of its arrays.
-  std::vector<uint32_t> roots;
-  for (uint32_t i = 0; i < count; ++i) {
-    if (waits[i] == 0) roots.push_back(i);
   }
-  for (size_t i = 0; i < roots.size(); ++i) {
-    if (i > 0 && graph.step[roots[i]] != graph.step[roots[i - 1]]) take_all();
-    graph.order.push_back(roots[i]);
-  }
-  take_all();
-  if (graph.order.size() < count) {
-    const auto stuck = static_cast<uint32_t>(
-        std::find_if(waits.begin(), waits.end(), [](uint32_t left) { return left > 0; }) - waits.begin());
-    return Error{
-        format("whatif: %zu of %zu operations wait in a circle, %s among them: the recorded order does not fit "
-               "the model",
-               count - graph.order.size(), count, name_of(stuck).c_str())};
-  }
-  return graph;
+
+  OpGraph& graph_;
+  std::vector<uint32_t> waits_;  // for so many
+  std::vector<uint32_t> behind_begin_, behind_;
+  std::vector<uint32_t> missing_;  // members of each meeting
+};
+
+}  // namespace
+
+Result<void> GraphBuilder::put_in_order(OpGraph& graph) const {
+  Ordering ordering(graph, edges_);
+  ordering.run();
+  if (graph.order.size() == graph.size()) return {};
+  return Error{
+      format("whatif: %zu of %zu operations wait in a circle, %s among them: the recorded order does not fit "
+             "the model",
+             graph.size() - graph.order.size(), graph.size(), name_of(ordering.stuck()).c_str())};
 }
 
 }  // namespace lockstep

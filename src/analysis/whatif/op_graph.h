@@ -97,6 +97,13 @@ class GraphBuilder {
 
  private:
   std::string name_of(uint32_t op) const;
+  // The parts of finish(), in this order.
+  std::vector<double> copy_ops(OpGraph& graph) const;  // gives when each step starts
+  Result<void> time_meetings(OpGraph& graph);
+  void sort_edges(OpGraph& graph);
+  void measure_gaps(OpGraph& graph, const std::vector<double>& first_s) const;
+  Result<void> put_in_order(OpGraph& graph) const;
+
   std::vector<RecordedOp> ops_;
   std::vector<std::pair<uint32_t, uint32_t>> edges_;
   std::vector<uint32_t> member_begin_{0}, member_;

@@ -137,148 +137,213 @@ inline std::string hybrid(const std::vector<uint32_t>& values, int width) {
   return out.bytes;
 }
 
-inline std::string parquet_file(const std::vector<TestColumn>& columns, const TestFile& how = {}) {
-  const auto little32 = [](size_t value) {
+class ParquetWriter {
+ public:
+  ParquetWriter(const std::vector<TestColumn>& columns, const TestFile& how) : columns_(columns), how_(how) {}
+
+  std::string run() {
+    const size_t rows = columns_.empty() ? 0 : columns_[0].rows();
+    footer_.open();
+    footer_.integer(1, 1);
+    describe_columns();
+    footer_.integer(3, static_cast<int64_t>(rows), 6);
+    footer_.list(4, 12, how_.row_groups);
+    for (size_t group = 0; group < how_.row_groups; ++group) {
+      const size_t first = rows * group / how_.row_groups, last = rows * (group + 1) / how_.row_groups;
+      footer_.open();
+      footer_.list(1, 12, columns_.size());
+      for (const TestColumn& column : columns_) add_chunk(column, first, last);
+      footer_.integer(3, static_cast<int64_t>(last - first), 6);
+      footer_.end();
+    }
+    footer_.text(6, "lockstep test");
+    footer_.end();
+    return file_ + footer_.bytes + little32(footer_.bytes.size()) + "PAR1";
+  }
+
+ private:
+  // What a dictionary page holds, and where each row's value is in it.
+  struct Dictionary {
+    std::vector<std::string> words;
+    std::vector<uint32_t> indexes;  // by row
+  };
+  // Values of a data page, and how many rows have one.
+  struct Values {
+    std::string bytes;
+    std::vector<uint32_t> levels;
+    size_t there = 0;
+  };
+
+  static std::string little32(size_t value) {
     std::string bytes(4, '\0');
     const auto number = static_cast<uint32_t>(value);
     std::memcpy(bytes.data(), &number, 4);
     return bytes;
-  };
-  const auto packed = [&](const std::string& bytes) { return how.pack ? how.pack(bytes) : bytes; };
-  std::string file = "PAR1";
-  const size_t rows = columns.empty() ? 0 : columns[0].rows();
-  ThriftWriter footer;
-  footer.open();
-  footer.integer(1, 1);
-  footer.list(2, 12, columns.size() + 1);
-  footer.open();
-  footer.text(4, "schema");
-  footer.integer(5, static_cast<int64_t>(columns.size()));
-  footer.end();
-  for (const TestColumn& column : columns) {
-    footer.open();
-    footer.integer(1, column.physical);
-    footer.integer(3, column.repetition >= 0 ? column.repetition : column.optional ? 1 : 0);
-    footer.text(4, column.name);
-    if (column.converted >= 0) footer.integer(6, column.converted);
-    footer.end();
   }
-  footer.integer(3, static_cast<int64_t>(rows), 6);
-  footer.list(4, 12, how.row_groups);
-  for (size_t group = 0; group < how.row_groups; ++group) {
-    const size_t first = rows * group / how.row_groups, last = rows * (group + 1) / how.row_groups;
-    footer.open();
-    footer.list(1, 12, columns.size());
-    for (const TestColumn& column : columns) {
-      const size_t chunk = file.size();
-      std::vector<std::string> words;
-      std::vector<uint32_t> indexes(last);
-      if (column.dictionary) {
-        for (size_t row = first; row < last; ++row) {
-          if (!column.has(row)) continue;
-          const std::string value = plain_value(column, row);
-          size_t index = 0;
-          while (index < words.size() && words[index] != value) ++index;
-          if (index == words.size()) words.push_back(value);
-          indexes[row] = static_cast<uint32_t>(index);
-        }
-        std::string body;
-        for (const std::string& word : words) body += word;
-        ThriftWriter page;
-        page.open();
-        page.integer(1, 2);
-        page.integer(2, static_cast<int64_t>(body.size()));
-        page.integer(3, static_cast<int64_t>(packed(body).size()));
-        page.begin(7);
-        page.integer(1, static_cast<int64_t>(words.size()));
-        page.integer(2, 0);
-        page.end();
-        page.end();
-        file += page.bytes + packed(body);
-      }
-      const size_t data = file.size();
-      for (size_t from = first; from < last; from += how.rows_per_page) {
-        const size_t to = std::min(last, from + how.rows_per_page);
-        std::vector<uint32_t> levels, places;
-        std::string values, flags;
-        size_t there = 0;
-        for (size_t row = from; row < to; ++row) {
-          levels.push_back(column.has(row) ? 1 : 0);
-          if (!column.has(row)) continue;
-          if (column.dictionary) {
-            places.push_back(indexes[row]);
-          } else if (column.physical == 0) {
-            if (there % 8 == 0) flags += '\0';
-            flags.back() = static_cast<char>(flags.back() | (*column.numbers[row] != 0) << (there % 8));
-          } else {
-            values += plain_value(column, row);
-          }
-          ++there;
-        }
-        values += flags;
-        if (column.dictionary) {
-          int width = 0;
-          while (words.size() > size_t{1} << width) ++width;
-          values = static_cast<char>(width) + hybrid(places, width);
-        }
-        const std::string level_bytes = column.optional ? hybrid(levels, 1) : std::string();
-        const int encoding = how.encoding >= 0 ? how.encoding : column.dictionary ? 8 : 0;
-        ThriftWriter page;
-        page.open();
-        if (how.version_two) {
-          const std::string body = packed(values);
-          page.integer(1, 3);
-          page.integer(2, static_cast<int64_t>(level_bytes.size() + values.size()));
-          page.integer(3, static_cast<int64_t>(level_bytes.size() + body.size()));
-          page.begin(8);
-          page.integer(1, static_cast<int64_t>(to - from));
-          page.integer(2, static_cast<int64_t>(to - from - there));
-          page.integer(3, static_cast<int64_t>(to - from));
-          page.integer(4, encoding);
-          page.integer(5, static_cast<int64_t>(level_bytes.size()));
-          page.integer(6, 0);
-          page.flag(7, true);
-          page.end();
-          page.end();
-          file += page.bytes + level_bytes + body;
-        } else {
-          const std::string whole = (column.optional ? little32(level_bytes.size()) + level_bytes : "") + values;
-          page.integer(1, 0);
-          page.integer(2, static_cast<int64_t>(whole.size()));
-          page.integer(3, static_cast<int64_t>(packed(whole).size()));
-          page.begin(5);
-          page.integer(1, static_cast<int64_t>(to - from));
-          page.integer(2, encoding);
-          page.integer(3, 3);
-          page.integer(4, 3);
-          page.end();
-          page.end();
-          file += page.bytes + packed(whole);
-        }
-      }
-      footer.open();
-      footer.integer(2, static_cast<int64_t>(chunk), 6);
-      footer.begin(3);
-      footer.integer(1, column.physical);
-      footer.list(2, 5, 1);
-      footer.varint(0);
-      footer.list(3, 8, 1);
-      footer.plain_text(column.name);
-      footer.integer(4, how.codec);
-      footer.integer(5, static_cast<int64_t>(last - first), 6);
-      footer.integer(6, static_cast<int64_t>(file.size() - chunk), 6);
-      footer.integer(7, static_cast<int64_t>(file.size() - chunk), 6);
-      footer.integer(9, static_cast<int64_t>(data), 6);
-      if (column.dictionary) footer.integer(11, static_cast<int64_t>(chunk), 6);
-      footer.end();
-      footer.end();
+  std::string packed(const std::string& bytes) const { return how_.pack ? how_.pack(bytes) : bytes; }
+
+  void describe_columns() {
+    footer_.list(2, 12, columns_.size() + 1);
+    footer_.open();
+    footer_.text(4, "schema");
+    footer_.integer(5, static_cast<int64_t>(columns_.size()));
+    footer_.end();
+    for (const TestColumn& column : columns_) {
+      footer_.open();
+      footer_.integer(1, column.physical);
+      footer_.integer(3, column.repetition >= 0 ? column.repetition : column.optional ? 1 : 0);
+      footer_.text(4, column.name);
+      if (column.converted >= 0) footer_.integer(6, column.converted);
+      footer_.end();
     }
-    footer.integer(3, static_cast<int64_t>(last - first), 6);
-    footer.end();
   }
-  footer.text(6, "lockstep test");
-  footer.end();
-  return file + footer.bytes + little32(footer.bytes.size()) + "PAR1";
+
+  // A column's rows from `first` up to `last`, in pages.
+  void add_chunk(const TestColumn& column, size_t first, size_t last) {
+    const size_t chunk = file_.size();
+    Dictionary dictionary;
+    if (column.dictionary) {
+      dictionary = dictionary_of(column, first, last);
+      add_dictionary_page(dictionary);
+    }
+    const size_t data = file_.size();
+    for (size_t from = first; from < last; from += how_.rows_per_page) {
+      const size_t to = std::min(last, from + how_.rows_per_page);
+      const Values values = values_of(column, dictionary, from, to);
+      if (how_.version_two) {
+        add_page_v2(column, values, to - from);
+      } else {
+        add_page_v1(column, values, to - from);
+      }
+    }
+    footer_.open();
+    footer_.integer(2, static_cast<int64_t>(chunk), 6);
+    footer_.begin(3);
+    footer_.integer(1, column.physical);
+    footer_.list(2, 5, 1);
+    footer_.varint(0);
+    footer_.list(3, 8, 1);
+    footer_.plain_text(column.name);
+    footer_.integer(4, how_.codec);
+    footer_.integer(5, static_cast<int64_t>(last - first), 6);
+    footer_.integer(6, static_cast<int64_t>(file_.size() - chunk), 6);
+    footer_.integer(7, static_cast<int64_t>(file_.size() - chunk), 6);
+    footer_.integer(9, static_cast<int64_t>(data), 6);
+    if (column.dictionary) footer_.integer(11, static_cast<int64_t>(chunk), 6);
+    footer_.end();
+    footer_.end();
+  }
+
+  static Dictionary dictionary_of(const TestColumn& column, size_t first, size_t last) {
+    Dictionary dictionary;
+    dictionary.indexes.resize(last);
+    for (size_t row = first; row < last; ++row) {
+      if (!column.has(row)) continue;
+      const std::string value = plain_value(column, row);
+      size_t index = 0;
+      while (index < dictionary.words.size() && dictionary.words[index] != value) ++index;
+      if (index == dictionary.words.size()) dictionary.words.push_back(value);
+      dictionary.indexes[row] = static_cast<uint32_t>(index);
+    }
+    return dictionary;
+  }
+
+  void add_dictionary_page(const Dictionary& dictionary) {
+    std::string body;
+    for (const std::string& word : dictionary.words) body += word;
+    ThriftWriter page;
+    page.open();
+    page.integer(1, 2);
+    page.integer(2, static_cast<int64_t>(body.size()));
+    page.integer(3, static_cast<int64_t>(packed(body).size()));
+    page.begin(7);
+    page.integer(1, static_cast<int64_t>(dictionary.words.size()));
+    page.integer(2, 0);
+    page.end();
+    page.end();
+    file_ += page.bytes + packed(body);
+  }
+
+  static Values values_of(const TestColumn& column, const Dictionary& dictionary, size_t from, size_t to) {
+    Values values;
+    std::vector<uint32_t> places;
+    std::string flags;
+    for (size_t row = from; row < to; ++row) {
+      values.levels.push_back(column.has(row) ? 1 : 0);
+      if (!column.has(row)) continue;
+      if (column.dictionary) {
+        places.push_back(dictionary.indexes[row]);
+      } else if (column.physical == 0) {
+        if (values.there % 8 == 0) flags += '\0';
+        flags.back() = static_cast<char>(flags.back() | (*column.numbers[row] != 0) << (values.there % 8));
+      } else {
+        values.bytes += plain_value(column, row);
+      }
+      ++values.there;
+    }
+    values.bytes += flags;
+    if (column.dictionary) {
+      int width = 0;
+      while (dictionary.words.size() > size_t{1} << width) ++width;
+      values.bytes = static_cast<char>(width) + hybrid(places, width);
+    }
+    return values;
+  }
+
+  std::string levels_of(const TestColumn& column, const Values& values) const {
+    return column.optional ? hybrid(values.levels, 1) : std::string();
+  }
+  int encoding_of(const TestColumn& column) const {
+    return how_.encoding >= 0 ? how_.encoding : column.dictionary ? 8 : 0;
+  }
+
+  void add_page_v1(const TestColumn& column, const Values& values, size_t rows) {
+    const std::string levels = levels_of(column, values);
+    const std::string whole = (column.optional ? little32(levels.size()) + levels : "") + values.bytes;
+    ThriftWriter page;
+    page.open();
+    page.integer(1, 0);
+    page.integer(2, static_cast<int64_t>(whole.size()));
+    page.integer(3, static_cast<int64_t>(packed(whole).size()));
+    page.begin(5);
+    page.integer(1, static_cast<int64_t>(rows));
+    page.integer(2, encoding_of(column));
+    page.integer(3, 3);
+    page.integer(4, 3);
+    page.end();
+    page.end();
+    file_ += page.bytes + packed(whole);
+  }
+
+  void add_page_v2(const TestColumn& column, const Values& values, size_t rows) {
+    const std::string levels = levels_of(column, values);
+    const std::string body = packed(values.bytes);
+    ThriftWriter page;
+    page.open();
+    page.integer(1, 3);
+    page.integer(2, static_cast<int64_t>(levels.size() + values.bytes.size()));
+    page.integer(3, static_cast<int64_t>(levels.size() + body.size()));
+    page.begin(8);
+    page.integer(1, static_cast<int64_t>(rows));
+    page.integer(2, static_cast<int64_t>(rows - values.there));
+    page.integer(3, static_cast<int64_t>(rows));
+    page.integer(4, encoding_of(column));
+    page.integer(5, static_cast<int64_t>(levels.size()));
+    page.integer(6, 0);
+    page.flag(7, true);
+    page.end();
+    page.end();
+    file_ += page.bytes + levels + body;
+  }
+
+  const std::vector<TestColumn>& columns_;
+  const TestFile& how_;
+  std::string file_ = "PAR1";
+  ThriftWriter footer_;
+};
+
+inline std::string parquet_file(const std::vector<TestColumn>& columns, const TestFile& how = {}) {
+  return ParquetWriter(columns, how).run();
 }
 
 }  // namespace lockstep::testing

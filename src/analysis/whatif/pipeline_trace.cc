@@ -407,6 +407,162 @@ Result<std::vector<Row>> rows_of(const ParquetTable& table, std::vector<int64_t>
   return rows;
 }
 
+// The rows of a trace, put into the pattern of its first step. A lane is one data-parallel rank in one step.
+class PipelineGraph {
+ public:
+  PipelineGraph(std::vector<Row> rows, std::vector<int64_t> step_numbers)
+      : rows_(std::move(rows)), step_numbers_(std::move(step_numbers)), usable_(step_numbers_.size(), 1) {
+    for (const Row& row : rows_) {
+      dp_ranks_ = std::max(dp_ranks_, row.dp + 1);
+      stages_ = std::max(stages_, row.stage + 1);
+      overlapped_ = overlapped_ || row.kind == kSeparateGrads;
+    }
+  }
+
+  Result<OpGraph> make(const PipelineMeta& meta, std::vector<std::string>& notes) {
+    LOCKSTEP_TRY(count_lanes());
+    const Pattern pattern = LOCKSTEP_TRY(first_pattern(meta));
+    place_rows(pattern);
+    const auto kept = static_cast<size_t>(std::count(usable_.begin(), usable_.end(), 1));
+    if (kept == 0) return Error{"whatif: no step in which all data-parallel ranks have the same operations"};
+    if (kept < usable_.size())
+      notes.push_back(format("%zu of %zu steps left out: not every rank has the operations of the first step there",
+                             usable_.size() - kept, usable_.size()));
+    LOCKSTEP_TRY(describe_job(meta));
+    builder_.reserve(kept * dp_ranks() * pattern.size(), kept * dp_ranks() * pattern.edges.size());
+    for (size_t step = 0; step < usable_.size(); ++step) {
+      if (usable_[step] != 0) add_step(step, pattern);
+    }
+    return std::move(builder_).finish();
+  }
+
+ private:
+  size_t dp_ranks() const { return static_cast<size_t>(dp_ranks_); }
+  size_t lane_of(const Row& row) const {
+    return static_cast<size_t>(row.step) * dp_ranks() + static_cast<size_t>(row.dp);
+  }
+
+  // There cannot be more lanes, nor more workers, than rows.
+  Result<void> count_lanes() {
+    const size_t lanes = dp_ranks() * step_numbers_.size();
+    if (lanes > rows_.size() || dp_ranks() * static_cast<size_t>(stages_) > rows_.size())
+      return Error{
+          format("whatif: dp_rank up to %d and stage up to %d in %zu steps, but only %zu rows: ranks are missing",
+                 dp_ranks_ - 1, stages_ - 1, step_numbers_.size(), rows_.size())};
+    rows_in_lane_.assign(lanes, 0);
+    for (const Row& row : rows_) ++rows_in_lane_[lane_of(row)];
+    return {};
+  }
+
+  // The pattern is the first step's.
+  Result<Pattern> first_pattern(const PipelineMeta& meta) const {
+    std::vector<Row> pattern_rows;
+    for (const Row& row : rows_) {
+      if (lane_of(row) == 0) pattern_rows.push_back(row);
+    }
+    Pattern pattern(std::move(pattern_rows), stages_);
+    const bool data_parallel = dp_ranks_ * meta.dsp_size > 1;
+    LOCKSTEP_TRY(pattern.work_out(data_parallel, overlapped_));
+    return pattern;
+  }
+
+  // Finds out where each row of a usable step stands; a place taken twice means that another is empty.
+  void place_rows(const Pattern& pattern) {
+    const size_t width = pattern.size(), lanes = rows_in_lane_.size();
+    for (size_t lane = 0; lane < lanes; ++lane) {
+      if (rows_in_lane_[lane] != width) usable_[lane / dp_ranks()] = 0;
+    }
+    lane_begin_.assign(lanes, 0);
+    size_t used = 0;
+    for (size_t lane = 0; lane < lanes; ++lane) {
+      lane_begin_[lane] = used;
+      if (usable_[lane / dp_ranks()] != 0) used += width;
+    }
+    row_at_.assign(used, UINT32_MAX);
+    for (uint32_t i = 0; i < rows_.size(); ++i) {
+      const Row& row = rows_[i];
+      if (usable_[static_cast<size_t>(row.step)] == 0) continue;
+      const int32_t place = pattern.find(row.kind, row.stage, row.seq);
+      if (place < 0 || row_at_[lane_begin_[lane_of(row)] + static_cast<size_t>(place)] != UINT32_MAX) {
+        usable_[static_cast<size_t>(row.step)] = 0;
+        continue;
+      }
+      row_at_[lane_begin_[lane_of(row)] + static_cast<size_t>(place)] = i;
+    }
+  }
+
+  Result<void> describe_job(const PipelineMeta& meta) {
+    for (const KindRow& kind : kKinds)
+      builder_.types.push_back({kind.name, kind.reported_as, kind.communication, kind.role});
+    builder_.workers.resize(dp_ranks() * static_cast<size_t>(stages_));
+    for (const Row& row : rows_)
+      builder_.workers[static_cast<size_t>(row.dp) * static_cast<size_t>(stages_) + static_cast<size_t>(row.stage)] = {
+          row.rank, row.dp, row.stage};
+    for (const Worker& worker : builder_.workers) {
+      if (worker.dp < 0) return Error{"whatif: a worker (dp_rank and stage) has no operations"};
+    }
+    builder_.gpus = meta.world_size;
+    return {};
+  }
+
+  void add_step(size_t step, const Pattern& pattern) {
+    const auto index = static_cast<int32_t>(builder_.steps.size());
+    builder_.steps.push_back(step_numbers_[step]);
+    uint32_t first = 0;
+    std::vector<uint32_t> members;
+    for (int32_t dp = 0; dp < dp_ranks_; ++dp) {
+      const uint32_t base =
+          add_lane(lane_begin_[step * dp_ranks() + static_cast<size_t>(dp)], dp, index, pattern.size());
+      if (dp == 0) first = base;
+      for (const auto& edge : pattern.edges) builder_.add_edge(base + edge.first, base + edge.second);
+      for (const Pattern::Meeting& meeting : pattern.meetings) {
+        if (meeting.all_ranks) continue;
+        members.clear();
+        for (const uint32_t op : meeting.members) members.push_back(base + op);
+        builder_.add_meeting(members);
+      }
+    }
+    for (const Pattern::Meeting& meeting : pattern.meetings) {
+      if (!meeting.all_ranks) continue;
+      members.clear();
+      for (int32_t dp = 0; dp < dp_ranks_; ++dp) {
+        for (const uint32_t op : meeting.members)
+          members.push_back(first + static_cast<uint32_t>(dp) * static_cast<uint32_t>(pattern.size()) + op);
+      }
+      builder_.add_meeting(members);
+    }
+  }
+
+  // Gives the number of its first operation.
+  uint32_t add_lane(size_t begin, int32_t dp, int32_t step, size_t width) {
+    uint32_t base = 0;
+    for (size_t op = 0; op < width; ++op) {
+      const Row& row = rows_[row_at_[begin + op]];
+      // A micro-batch passes every chunk of the stage, and each time is a pair of its own.
+      const int32_t batch = row.batch < 0 ? -1 : row.batch * 64 + std::min(row.chunk, 63);
+      const uint32_t number = builder_.add({.type = row.kind,
+                                            .equals = row.kind,
+                                            .worker = dp * stages_ + row.stage,
+                                            .step = step,
+                                            .batch = batch,
+                                            .start_s = row.start_s,
+                                            .end_s = row.end_s});
+      if (op == 0) base = number;
+    }
+    return base;
+  }
+
+  const std::vector<Row> rows_;
+  const std::vector<int64_t> step_numbers_;
+  int32_t dp_ranks_ = 0, stages_ = 0;
+  bool overlapped_ = false;
+  std::vector<uint8_t> usable_;  // per step
+  std::vector<size_t> rows_in_lane_;
+  std::vector<size_t> lane_begin_;  // of a lane in row_at_
+  std::vector<uint32_t> row_at_;    // by lane and place in the pattern
+  GraphBuilder builder_;
+};
+
 }  // namespace
 
 Result<PipelineMeta> parse_pipeline_meta(std::string_view text) {
@@ -438,118 +594,7 @@ Result<OpGraph> graph_of_pipeline_trace(const ParquetTable& table, const Pipelin
   std::vector<int64_t> step_numbers;
   std::vector<Row> rows = LOCKSTEP_TRY(rows_of(table, step_numbers));
   if (rows.empty()) return Error{"whatif: the trace has no rows"};
-  int32_t dp_ranks = 0, stages = 0;
-  bool overlapped = false;
-  for (const Row& row : rows) {
-    dp_ranks = std::max(dp_ranks, row.dp + 1);
-    stages = std::max(stages, row.stage + 1);
-    overlapped = overlapped || row.kind == kSeparateGrads;
-  }
-  // One lane is one data-parallel rank in one step; there cannot be more of them than rows.
-  const size_t lanes = static_cast<size_t>(dp_ranks) * step_numbers.size();
-  if (lanes > rows.size() || static_cast<size_t>(dp_ranks) * static_cast<size_t>(stages) > rows.size())
-    return Error{
-        format("whatif: dp_rank up to %d and stage up to %d in %zu steps, but only %zu rows: ranks are missing",
-               dp_ranks - 1, stages - 1, step_numbers.size(), rows.size())};
-  const auto lane_of = [&](const Row& row) {
-    return static_cast<size_t>(row.step) * static_cast<size_t>(dp_ranks) + static_cast<size_t>(row.dp);
-  };
-  std::vector<size_t> rows_in_lane(lanes, 0);
-  for (const Row& row : rows) ++rows_in_lane[lane_of(row)];
-
-  // The pattern is the first step's.
-  std::vector<Row> pattern_rows;
-  for (const Row& row : rows) {
-    if (lane_of(row) == 0) pattern_rows.push_back(row);
-  }
-  Pattern pattern(std::move(pattern_rows), stages);
-  const bool data_parallel = dp_ranks * meta.dsp_size > 1;
-  LOCKSTEP_TRY(pattern.work_out(data_parallel, overlapped));
-  const size_t width = pattern.size();
-
-  std::vector<uint8_t> usable(step_numbers.size(), 1);
-  for (size_t lane = 0; lane < lanes; ++lane) {
-    if (rows_in_lane[lane] != width) usable[lane / static_cast<size_t>(dp_ranks)] = 0;
-  }
-  // Where each row of a usable step stands; a place taken twice means that another is empty.
-  std::vector<uint32_t> row_at;
-  std::vector<size_t> lane_begin(lanes, 0);
-  for (size_t lane = 0, used = 0; lane < lanes; ++lane) {
-    lane_begin[lane] = used;
-    if (usable[lane / static_cast<size_t>(dp_ranks)] != 0) used += width;
-    if (lane + 1 == lanes) row_at.assign(used, UINT32_MAX);
-  }
-  for (uint32_t i = 0; i < rows.size(); ++i) {
-    const Row& row = rows[i];
-    if (usable[static_cast<size_t>(row.step)] == 0) continue;
-    const int32_t place = pattern.find(row.kind, row.stage, row.seq);
-    if (place < 0 || row_at[lane_begin[lane_of(row)] + static_cast<size_t>(place)] != UINT32_MAX) {
-      usable[static_cast<size_t>(row.step)] = 0;
-      continue;
-    }
-    row_at[lane_begin[lane_of(row)] + static_cast<size_t>(place)] = i;
-  }
-  const auto kept = static_cast<size_t>(std::count(usable.begin(), usable.end(), 1));
-  if (kept == 0) return Error{"whatif: no step in which all data-parallel ranks have the same operations"};
-  if (kept < usable.size())
-    notes.push_back(format("%zu of %zu steps left out: not every rank has the operations of the first step there",
-                           usable.size() - kept, usable.size()));
-
-  GraphBuilder builder;
-  for (const KindRow& kind : kKinds)
-    builder.types.push_back({kind.name, kind.reported_as, kind.communication, kind.role});
-  builder.workers.resize(static_cast<size_t>(dp_ranks) * static_cast<size_t>(stages));
-  for (const Row& row : rows)
-    builder.workers[static_cast<size_t>(row.dp) * static_cast<size_t>(stages) + static_cast<size_t>(row.stage)] = {
-        row.rank, row.dp, row.stage};
-  for (const Worker& worker : builder.workers) {
-    if (worker.dp < 0) return Error{"whatif: a worker (dp_rank and stage) has no operations"};
-  }
-  builder.gpus = meta.world_size;
-  builder.reserve(kept * static_cast<size_t>(dp_ranks) * width,
-                  kept * static_cast<size_t>(dp_ranks) * pattern.edges.size());
-  std::vector<uint32_t> members;
-  for (size_t step = 0; step < usable.size(); ++step) {
-    if (usable[step] == 0) continue;
-    const auto index = static_cast<int32_t>(builder.steps.size());
-    builder.steps.push_back(step_numbers[step]);
-    uint32_t first = 0;
-    for (int32_t dp = 0; dp < dp_ranks; ++dp) {
-      const size_t begin = lane_begin[step * static_cast<size_t>(dp_ranks) + static_cast<size_t>(dp)];
-      uint32_t base = 0;
-      for (size_t op = 0; op < width; ++op) {
-        const Row& row = rows[row_at[begin + op]];
-        // A micro-batch passes every chunk of the stage, and each time is a pair of its own.
-        const int32_t batch = row.batch < 0 ? -1 : row.batch * 64 + std::min(row.chunk, 63);
-        const uint32_t number = builder.add({.type = row.kind,
-                                             .equals = row.kind,
-                                             .worker = dp * stages + row.stage,
-                                             .step = index,
-                                             .batch = batch,
-                                             .start_s = row.start_s,
-                                             .end_s = row.end_s});
-        if (op == 0) base = number;
-      }
-      if (dp == 0) first = base;
-      for (const auto& edge : pattern.edges) builder.add_edge(base + edge.first, base + edge.second);
-      for (const Pattern::Meeting& meeting : pattern.meetings) {
-        if (meeting.all_ranks) continue;
-        members.clear();
-        for (const uint32_t op : meeting.members) members.push_back(base + op);
-        builder.add_meeting(members);
-      }
-    }
-    for (const Pattern::Meeting& meeting : pattern.meetings) {
-      if (!meeting.all_ranks) continue;
-      members.clear();
-      for (int32_t dp = 0; dp < dp_ranks; ++dp) {
-        for (const uint32_t op : meeting.members)
-          members.push_back(first + static_cast<uint32_t>(dp) * static_cast<uint32_t>(width) + op);
-      }
-      builder.add_meeting(members);
-    }
-  }
-  return std::move(builder).finish();
+  return PipelineGraph(std::move(rows), std::move(step_numbers)).make(meta, notes);
 }
 
 }  // namespace lockstep

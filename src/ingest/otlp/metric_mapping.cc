@@ -4,10 +4,10 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
-#include <optional>
 
 #include "base/protobuf_wire.h"
 #include "base/text.h"
+#include "ingest/otlp/native_buckets.h"
 #include "model/prometheus_name.h"
 #include "model/series_labels.h"
 #include "store/metric_reader.h"
@@ -20,7 +20,6 @@ namespace {
 using namespace protobuf;
 
 const double kStale = std::bit_cast<double>(kStaleBits);
-constexpr int64_t kSweepNs = 60'000'000'000;
 constexpr int32_t kSchemaMax = 8;
 constexpr int32_t kSchemaMin = -4;
 
@@ -88,71 +87,6 @@ std::string_view key_of(std::string_view key_value) {
   return key;
 }
 
-using Buckets = std::map<int32_t, double>;
-
-// OTLP's bucket i is (base^i, base^(i+1)], Prometheus' is (base^(i-1), base^i].
-Buckets buckets_of(const otlp::BucketSide& side) {
-  Buckets buckets;
-  for (size_t i = 0; i < side.counts.size(); ++i) {
-    if (side.counts[i] != 0) {
-      buckets[static_cast<int32_t>(std::clamp<int64_t>(int64_t{side.first} + static_cast<int64_t>(i) + 1, INT32_MIN,
-                                                       INT32_MAX))] += static_cast<double>(side.counts[i]);
-    }
-  }
-  return buckets;
-}
-Buckets buckets_of(const std::vector<HistogramSpan>& spans, const std::vector<double>& counts) {
-  Buckets buckets;
-  int32_t index = 0;
-  size_t at = 0;
-  for (const HistogramSpan& span : spans) {
-    index += span.offset;
-    for (uint32_t i = 0; i < span.length && at < counts.size(); ++i) buckets[index++] += counts[at++];
-  }
-  return buckets;
-}
-// Halves the resolution `by` times.
-Buckets merged(const Buckets& buckets, int32_t by) {
-  Buckets result;
-  for (const auto& [index, count] : buckets) {
-    const int64_t up = (int64_t{1} << std::min(by, 31)) - 1;
-    result[static_cast<int32_t>((int64_t{index} + up) >> std::min(by, 31))] += count;
-  }
-  return result;
-}
-void put_buckets(const Buckets& buckets, std::vector<HistogramSpan>& spans, std::vector<double>& counts) {
-  spans.clear();
-  counts.clear();
-  int64_t next = 0;
-  for (const auto& [index, count] : buckets) {
-    if (spans.empty() || index != next) {
-      spans.push_back({static_cast<int32_t>(index - next), 0});
-    }
-    ++spans.back().length;
-    counts.push_back(count);
-    next = int64_t{index} + 1;
-  }
-}
-
-// `sum` += `more`, at the coarser resolution of the two.
-void add(NativeHistogram& sum, const NativeHistogram& more) {
-  const int32_t schema = std::min(sum.schema, more.schema);
-  auto side = [&](auto spans, auto counts) {
-    Buckets buckets = merged(buckets_of(sum.*spans, sum.*counts), sum.schema - schema);
-    for (const auto& [index, count] : merged(buckets_of(more.*spans, more.*counts), more.schema - schema)) {
-      buckets[index] += count;
-    }
-    put_buckets(buckets, sum.*spans, sum.*counts);
-  };
-  side(&NativeHistogram::positive_spans, &NativeHistogram::positive);
-  side(&NativeHistogram::negative_spans, &NativeHistogram::negative);
-  sum.schema = schema;
-  sum.count += more.count;
-  sum.sum += more.sum;
-  sum.zero_count += more.zero_count;
-  sum.zero_threshold = std::max(sum.zero_threshold, more.zero_threshold);
-}
-
 }  // namespace
 
 // One request.
@@ -163,7 +97,8 @@ class OtlpMetricWalk {
       : mapping_(mapping),
         receiver_(receiver),
         received_ms_(received_unix_ns / 1'000'000),
-        lease_(mapping.memory_, MemoryUse::kDecoding) {
+        lease_(mapping.memory_, MemoryUse::kDecoding),
+        deltas_(mapping.deltas_) {
     error_.lease = &lease_;
   }
 
@@ -338,8 +273,10 @@ class OtlpMetricWalk {
     histogram.count = static_cast<double>(point_.count);
     histogram.sum = point_.has_value ? point_.value : 0;
     const int32_t down = std::max(0, point_.scale - kSchemaMax);
-    put_buckets(merged(buckets_of(point_.positive), down), histogram.positive_spans, histogram.positive);
-    put_buckets(merged(buckets_of(point_.negative), down), histogram.negative_spans, histogram.negative);
+    native_buckets::put(native_buckets::merged(native_buckets::of(point_.positive), down), histogram.positive_spans,
+                        histogram.positive);
+    native_buckets::put(native_buckets::merged(native_buckets::of(point_.negative), down), histogram.negative_spans,
+                        histogram.negative);
     if (point_.is_stale()) {
       histogram = {};
       histogram.sum = kStale;
@@ -348,12 +285,12 @@ class OtlpMetricWalk {
     entry.is_histogram = true;
     entry.at = histograms_.size();
     if (is_delta && !point_.is_stale()) {
-      MetricMapping::Delta* delta = delta_of(entry);
+      DeltaSums::Sum* delta = delta_of(entry);
       if (delta == nullptr) return;
       if (delta->time_ms == 0) {
         delta->histogram = histogram;
       } else {
-        add(delta->histogram, histogram);
+        native_buckets::add(delta->histogram, histogram);
       }
       delta->time_ms = point_.time_ms;
       histogram = delta->histogram;
@@ -368,7 +305,7 @@ class OtlpMetricWalk {
     if (point_.is_stale()) {
       number = kStale;
     } else if (is_delta) {
-      MetricMapping::Delta* delta = delta_of(entry);
+      DeltaSums::Sum* delta = delta_of(entry);
       if (delta == nullptr) return;
       number = delta->sum += number;
       delta->time_ms = point_.time_ms;
@@ -403,33 +340,14 @@ class OtlpMetricWalk {
   }
 
   // Where this series' deltas are added up; nullptr: refused, and the entry's bytes are gone.
-  MetricMapping::Delta* delta_of(const Entry& entry) {
-    if (!deltas_held_) {
-      deltas_held_.emplace(mapping_.delta_mutex_);
-      mapping_.forget_idle_deltas(mapping_.clock_.monotonic_ns());
-    }
-    const std::string key = raw_.substr(entry.raw_at, entry.raw_size);
-    auto found = mapping_.deltas_.find(key);
-    if (found == mapping_.deltas_.end()) {
-      if (mapping_.deltas_.size() >= MetricMapping::kDeltasMax) {
-        raw_.resize(entry.raw_at);
-        refuse("delta_limit", 1, format("more than %zu series of deltas", MetricMapping::kDeltasMax));
-        return nullptr;
-      }
-      if (!mapping_.delta_memory_.hold(MetricMapping::bytes_of(key))) {
-        raw_.resize(entry.raw_at);
-        refuse("delta_limit", 1, "there is no memory for more series of deltas (--memory-max)");
-        return nullptr;
-      }
-      found = mapping_.deltas_.emplace(key, MetricMapping::Delta{}).first;
-    } else if (point_.time_ms <= found->second.time_ms) {
+  DeltaSums::Sum* delta_of(const Entry& entry) {
+    DeltaSums::Refusal refusal;
+    DeltaSums::Sum* sum = deltas_.of(raw_.substr(entry.raw_at, entry.raw_size), point_.time_ms, refusal);
+    if (sum == nullptr) {
       raw_.resize(entry.raw_at);
-      refuse("delta_repeated", 1, "a delta not later than the one before was counted already");
-      return nullptr;
+      refuse(refusal.reason, 1, refusal.line);
     }
-    undo_.emplace_back(&found->second, found->second);
-    found->second.used_ns = mapping_.clock_.monotonic_ns();
-    return &found->second;
+    return sum;
   }
 
   void refuse(const char* reason, uint64_t samples, const std::string& line) {
@@ -446,16 +364,12 @@ class OtlpMetricWalk {
     histogram_times_.clear();
     histograms_.clear();
     exemplars_.clear();
-    undo_.clear();
-  }
-
-  void take_back_deltas() {
-    for (auto undo = undo_.rbegin(); undo != undo_.rend(); ++undo) *undo->first = undo->second;
+    deltas_.begin();
   }
 
   void end_push(std::string_view scope) {
     if (error_.what != nullptr) {  // not all of it was read: the sender has to send it again
-      take_back_deltas();
+      deltas_.take_back();
     } else if (!entries_.empty() && problem_.empty()) {
       series_.resize(entries_.size());
       for (size_t k = 0; k < entries_.size(); ++k) {
@@ -477,13 +391,13 @@ class OtlpMetricWalk {
           receiver_, stream, series_, [&](size_t k) { return MetricMapping::labels_of(series_[k].raw_labels); });
       if (!pushed.ok()) {
         problem_ = pushed.error();
-        take_back_deltas();
+        deltas_.take_back();
       } else {
         for (const RefusedSamples& refused : pushed->refused) outcome_.refused += refused.samples;
         if (outcome_.line.empty()) outcome_.line = refusals_line(*pushed, entries_.size());
       }
     }
-    deltas_held_.reset();
+    deltas_.end();
   }
 
   // Any kind of point into point_ and attributes_. False: there is no memory for its series, whose names have so many
@@ -512,23 +426,12 @@ class OtlpMetricWalk {
   std::vector<double> values_;
   std::vector<NativeHistogram> histograms_;
   std::vector<PushedExemplar> exemplars_;
-  std::optional<std::unique_lock<std::mutex>> deltas_held_;
-  std::vector<std::pair<MetricMapping::Delta*, MetricMapping::Delta>> undo_;
+  DeltaSums::Push deltas_;
 };
 
 Result<MetricMapping::Outcome> MetricMapping::push(std::string_view receiver, std::string_view bytes,
                                                    int64_t received_unix_ns) {
   return OtlpMetricWalk(*this, receiver, received_unix_ns).run(bytes);
-}
-
-void MetricMapping::forget_idle_deltas(int64_t now_ns) {
-  if (now_ns < next_sweep_ns_) return;
-  next_sweep_ns_ = now_ns + kSweepNs;
-  std::erase_if(deltas_, [&](const auto& item) {
-    const bool is_idle = now_ns - item.second.used_ns > kDeltaIdleNs;
-    if (is_idle) delta_memory_.release(bytes_of(item.first));
-    return is_idle;
-  });
 }
 
 Result<Labels> MetricMapping::labels_of(std::string_view raw) {

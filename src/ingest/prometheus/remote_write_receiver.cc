@@ -6,7 +6,6 @@
 #include "base/text.h"
 #include "model/series_labels.h"
 #include "wire/compression.h"
-#include "wire/remote_write.h"
 
 namespace lockstep {
 namespace {
@@ -21,6 +20,15 @@ struct Scratch {
   std::string plain;
   remote_write::Walk walk;
   std::string stream;
+};
+
+struct TrimAtEnd {  // whatever way a request ends
+  Scratch& scratch;
+  const uint64_t bytes_max;
+  ~TrimAtEnd() {
+    if (scratch.plain.capacity() > bytes_max) release_memory(scratch.plain);
+    if (scratch.walk.memory_bytes() > bytes_max) release_memory(scratch.walk);
+  }
 };
 
 HttpResponse text_answer(int status, const std::string& line) {
@@ -85,63 +93,62 @@ HttpResponse RemoteWriteReceiver::post(const ServerRequest& request) {
                               "proto=prometheus.WriteRequest or proto=io.prometheus.write.v2.Request",
                               as_one_line(request.header("content-type")).c_str()));
   }
-  const bool is_2 = *version == remote_write::Version::k2;
-  uint64_t samples_written = 0, histograms_written = 0, exemplars_written = 0;
-  auto finish = [&](HttpResponse answer) {
-    if (is_2) {
-      for (auto [name, count] : {std::pair("samples", samples_written), std::pair("histograms", histograms_written),
-                                 std::pair("exemplars", exemplars_written)}) {
-        answer.headers.emplace_back(format("x-prometheus-remote-write-%s-written", name), std::to_string(count));
-      }
+  Written written;
+  HttpResponse answer = take(request, *version, written);
+  if (*version == remote_write::Version::k2) {
+    for (auto [name, count] : {std::pair("samples", written.samples), std::pair("histograms", written.histograms),
+                               std::pair("exemplars", written.exemplars)}) {
+      answer.headers.emplace_back(format("x-prometheus-remote-write-%s-written", name), std::to_string(count));
     }
-    return answer;
-  };
+  }
+  return answer;
+}
+
+HttpResponse RemoteWriteReceiver::take(const ServerRequest& request, remote_write::Version version, Written& written) {
   const std::string encoding = lower_case(trim(request.header("content-encoding")));
   if (!encoding.empty() && encoding != "snappy") {
-    return finish(undecodable(415, "content_encoding",
-                              format("content encoding \"%.40s\" is not understood: use snappy (block format)",
-                                     as_one_line(encoding).c_str())));
+    return undecodable(415, "content_encoding",
+                       format("content encoding \"%.40s\" is not understood: use snappy (block format)",
+                              as_one_line(encoding).c_str()));
   }
   const std::string_view tenant = request.header("x-scope-orgid");
-  if (tenant.size() > kTenantBytesMax || has_control_characters(tenant)) {
-    return finish(undecodable(400, "tenant", format("X-Scope-OrgID: at most %zu plain characters", kTenantBytesMax)));
-  }
+  if (tenant.size() > kTenantBytesMax || has_control_characters(tenant))
+    return undecodable(400, "tenant", format("X-Scope-OrgID: at most %zu plain characters", kTenantBytesMax));
 
   thread_local Scratch scratch;
-  struct Trim {  // whatever way this ends
-    Scratch& scratch;
-    const uint64_t bytes_max;
-    ~Trim() {
-      if (scratch.plain.capacity() > bytes_max) release_memory(scratch.plain);
-      if (scratch.walk.memory_bytes() > bytes_max) release_memory(scratch.walk);
-    }
-  } trim_at_end{scratch, memory_ == nullptr ? kScratchBytesMax
-                                            : std::min(kScratchBytesMax, memory_->bytes_max() / kScratchesMax)};
+  const TrimAtEnd trim_at_end{scratch, memory_ == nullptr
+                                           ? kScratchBytesMax
+                                           : std::min(kScratchBytesMax, memory_->bytes_max() / kScratchesMax)};
   MemoryLease lease(memory_, MemoryUse::kDecoding);
   auto no_memory = [&] {
     HttpResponse answer = undecodable(429, "memory", kMemorySpent);
     answer.headers.emplace_back("retry-after", std::to_string(kOverloadedRetryS));
-    return finish(std::move(answer));
+    return answer;
   };
   Result<std::string_view> plain = snappy_decompress(request.body, body_bytes_max_, scratch.plain, &lease);
   if (lease.was_refused()) return no_memory();
   if (!plain.ok()) {
     const bool too_large = plain.code() == ErrorCode::kTooLarge;
-    return finish(undecodable(too_large ? 413 : 400, too_large ? "too_large" : "compression", plain.error()));
+    return undecodable(too_large ? 413 : 400, too_large ? "too_large" : "compression", plain.error());
   }
   counters_.add("lockstep_ingest_bytes_total", "receiver=\"remote_write\"", static_cast<int64_t>(plain->size()));
-  remote_write::Walk& walk = scratch.walk;
-  if (Result<void> read = walk.walk(*version, *plain, &lease); !read.ok()) {
+  if (Result<void> read = scratch.walk.walk(version, *plain, &lease); !read.ok()) {
     if (lease.was_refused()) return no_memory();
-    return finish(undecodable(400, "protobuf", read.error()));
+    return undecodable(400, "protobuf", read.error());
   }
+  return push(scratch.walk, tenant, scratch.stream, written);
+}
+
+// What was read, into the store. stream: room for the stream's name.
+HttpResponse RemoteWriteReceiver::push(remote_write::Walk& walk, std::string_view tenant, std::string& stream,
+                                       Written& written) {
   const remote_write::Counts& counts = walk.counts();
   intake_.refuse(kRemoteWriteReceiver, "bad_histogram", counts.bad_histograms, counts.first_problem);
   PushOutcome outcome;
   if (!walk.series().empty()) {
-    name_stream(scratch.stream, tenant, walk.series()[0].raw_labels);
+    name_stream(stream, tenant, walk.series()[0].raw_labels);
     Result<PushOutcome> pushed =
-        intake_.push(kRemoteWriteReceiver, scratch.stream, walk.series(), [&](size_t k) -> Result<Labels> {
+        intake_.push(kRemoteWriteReceiver, stream, walk.series(), [&](size_t k) -> Result<Labels> {
           Result<Labels> labels = walk.labels(k);
           if (tenant.empty() || !labels.ok()) return labels;
           std::erase_if(*labels, [](const auto& one) { return one.first == kTenantLabel; });  // not theirs to say
@@ -151,19 +158,17 @@ HttpResponse RemoteWriteReceiver::post(const ServerRequest& request) {
     if (!pushed.ok()) {
       HttpResponse answer = text_answer(503, pushed.error());
       answer.headers.emplace_back("retry-after", std::to_string(kUnavailableRetryS));
-      return finish(std::move(answer));
+      return answer;
     }
     outcome = std::move(*pushed);
   }
   for (const remote_write::Metadata& one : walk.metadata()) {
     intake_.metadata(one.name, one.type, one.help, one.unit);
   }
-  samples_written = counts.samples;
-  histograms_written = counts.histograms;
-  exemplars_written = counts.exemplars;
+  written = {counts.samples, counts.histograms, counts.exemplars};
   for (const RefusedSamples& refused : outcome.refused) {
-    samples_written -= std::min(samples_written, refused.samples - std::min(refused.samples, refused.histograms));
-    histograms_written -= std::min(histograms_written, refused.histograms);
+    written.samples -= std::min(written.samples, refused.samples - std::min(refused.samples, refused.histograms));
+    written.histograms -= std::min(written.histograms, refused.histograms);
   }
   std::string problem = refusals_line(outcome, counts.samples + counts.histograms);
   const uint64_t left_out = counts.bad_histograms + counts.empty_series;
@@ -171,7 +176,7 @@ HttpResponse RemoteWriteReceiver::post(const ServerRequest& request) {
     if (!problem.empty()) problem += "; ";
     problem += format("%llu left out: %s", static_cast<unsigned long long>(left_out), counts.first_problem.c_str());
   }
-  return finish(problem.empty() ? HttpResponse{204, {}, ""} : text_answer(400, problem));
+  return problem.empty() ? HttpResponse{204, {}, ""} : text_answer(400, problem);
 }
 
 }  // namespace lockstep

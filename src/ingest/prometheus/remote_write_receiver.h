@@ -23,6 +23,7 @@
 #include "ingest/metric_intake.h"
 #include "model/metric_stream.h"
 #include "net/http_server.h"
+#include "wire/remote_write.h"
 
 namespace lockstep {
 
@@ -40,7 +41,12 @@ class RemoteWriteReceiver {
   HttpResponse handle(const ServerRequest& request);
 
  private:
+  struct Written {  // what 2.0's answer has to say
+    uint64_t samples = 0, histograms = 0, exemplars = 0;
+  };
   HttpResponse post(const ServerRequest& request);
+  HttpResponse take(const ServerRequest& request, remote_write::Version version, Written& written);
+  HttpResponse push(remote_write::Walk& walk, std::string_view tenant, std::string& stream, Written& written);
   HttpResponse undecodable(int status, const char* reason, const std::string& line);
 
   MetricIntake& intake_;

@@ -70,11 +70,62 @@ struct Trace {
   }
 };
 
-Trace read(std::string_view bytes) {
-  Trace trace;
-  WireError error;
-  std::map<uint32_t, std::map<uint64_t, std::string>> interned;
-  auto entry = [&](WireReader message, uint32_t field) {
+// Field numbers as in perfetto's trace_packet.proto, track_descriptor.proto and track_event.proto.
+class TraceReader {
+ public:
+  Trace read(std::string_view bytes) {
+    WireReader file(bytes, error_);
+    while (file.next()) {
+      EXPECT_EQ(file.tag(), protobuf::tag_of(1, protobuf::kBytes));
+      packet(file.message());
+    }
+    // After all packets: names may be told later than they are used.
+    for (const Raw& one : raw_) event(one);
+    EXPECT_EQ(error_.what, nullptr) << error_.what;
+    return std::move(trace_);
+  }
+
+ private:
+  struct Raw {
+    std::string event;
+    int64_t time_ns;
+  };
+
+  void packet(WireReader packet) {
+    Raw one{{}, 0};
+    while (packet.next()) {
+      switch (packet.tag() >> 3) {
+        case 6:
+          packet.skip();
+          ++trace_.snapshots;
+          break;
+        case 8:
+          one.time_ns = static_cast<int64_t>(packet.varint());
+          break;
+        case 11:
+          one.event = packet.bytes();
+          break;
+        case 12:
+          interned_data(packet.message());
+          break;
+        case 60:
+          descriptor(packet.message());
+          break;
+        default:
+          packet.skip();
+      }
+    }
+    if (!one.event.empty()) raw_.push_back(std::move(one));
+  }
+
+  void interned_data(WireReader data) {
+    while (data.next()) {
+      const uint32_t field = data.tag() >> 3;
+      interned_entry(data.message(), field);
+    }
+  }
+
+  void interned_entry(WireReader message, uint32_t field) {
     uint64_t id = 0;
     std::string text;
     while (message.next()) {
@@ -86,86 +137,52 @@ Trace read(std::string_view bytes) {
         message.skip();
       }
     }
-    interned[field][id] = text;
-  };
-  struct Raw {
-    std::string event;
-    int64_t time_ns;
-  };
-  std::vector<Raw> raw;
-  WireReader file(bytes, error);
-  while (file.next()) {
-    EXPECT_EQ(file.tag(), protobuf::tag_of(1, protobuf::kBytes));
-    WireReader packet = file.message();
-    Raw one{{}, 0};
-    while (packet.next()) {
-      switch (packet.tag() >> 3) {
-        case 6:
-          packet.skip();
-          ++trace.snapshots;
+    interned_[field][id] = text;
+  }
+
+  void descriptor(WireReader descriptor) {
+    uint64_t uuid = 0;
+    while (descriptor.next()) {
+      switch (descriptor.tag() >> 3) {
+        case 1:
+          uuid = descriptor.varint();
           break;
-        case 8:
-          one.time_ns = static_cast<int64_t>(packet.varint());
+        case 2:
+          trace_.tracks[uuid] = descriptor.bytes();
           break;
-        case 11:
-          one.event = packet.bytes();
+        case 3:
+          process(descriptor.message(), uuid);
           break;
-        case 12: {
-          WireReader data = packet.message();
-          while (data.next()) {
-            const uint32_t field = data.tag() >> 3;
-            entry(data.message(), field);
-          }
+        case 5:
+          trace_.parents[uuid] = descriptor.varint();
           break;
-        }
-        case 60: {
-          WireReader descriptor = packet.message();
-          uint64_t uuid = 0;
-          while (descriptor.next()) {
-            switch (descriptor.tag() >> 3) {
-              case 1:
-                uuid = descriptor.varint();
-                break;
-              case 2:
-                trace.tracks[uuid] = descriptor.bytes();
-                break;
-              case 3: {
-                WireReader process = descriptor.message();
-                while (process.next()) {
-                  if (process.tag() >> 3 == 6) {
-                    trace.processes[uuid] = process.bytes();
-                  } else {
-                    process.skip();
-                  }
-                }
-                break;
-              }
-              case 5:
-                trace.parents[uuid] = descriptor.varint();
-                break;
-              default:
-                descriptor.skip();
-            }
-          }
-          break;
-        }
         default:
-          packet.skip();
+          descriptor.skip();
       }
     }
-    if (!one.event.empty()) raw.push_back(std::move(one));
   }
-  for (const Raw& one : raw) {
+
+  void process(WireReader process, uint64_t uuid) {
+    while (process.next()) {
+      if (process.tag() >> 3 == 6) {
+        trace_.processes[uuid] = process.bytes();
+      } else {
+        process.skip();
+      }
+    }
+  }
+
+  void event(const Raw& one) {
     Event event;
     event.time_ns = one.time_ns;
-    WireReader reader(one.event, error);
+    WireReader reader(one.event, error_);
     while (reader.next()) {
       switch (reader.tag() >> 3) {
         case 9:
           event.type = reader.varint();
           break;
         case 10:
-          event.name = interned[2].at(reader.varint());
+          event.name = interned_[2].at(reader.varint());
           break;
         case 11:
           event.uuid = reader.varint();
@@ -176,30 +193,39 @@ Trace read(std::string_view bytes) {
         case 48:
           event.ending_flows.push_back(reader.fixed64());
           break;
-        case 4: {
-          WireReader note = reader.message();
-          std::string name, value;
-          while (note.next()) {
-            const uint32_t field = note.tag() >> 3;
-            const uint64_t number = note.varint();
-            if (field == 1) name = interned[3].at(number);
-            if (field == 2) value = number ? "true" : "false";
-            if (field == 4) value = std::to_string(static_cast<int64_t>(number));
-            if (field == 17) value = interned[29].at(number);
-          }
-          event.notes[name] = value;
+        case 4:
+          note(reader.message(), event);
           break;
-        }
         default:
           reader.skip();
       }
     }
-    event.track = trace.tracks.at(event.uuid);
-    event.process = trace.processes.at(trace.parents.at(event.uuid));
-    trace.events.push_back(std::move(event));
+    event.track = trace_.tracks.at(event.uuid);
+    event.process = trace_.processes.at(trace_.parents.at(event.uuid));
+    trace_.events.push_back(std::move(event));
   }
-  EXPECT_EQ(error.what, nullptr) << error.what;
-  return trace;
+
+  void note(WireReader note, Event& event) {
+    std::string name, value;
+    while (note.next()) {
+      const uint32_t field = note.tag() >> 3;
+      const uint64_t number = note.varint();
+      if (field == 1) name = interned_[3].at(number);
+      if (field == 2) value = number ? "true" : "false";
+      if (field == 4) value = std::to_string(static_cast<int64_t>(number));
+      if (field == 17) value = interned_[29].at(number);
+    }
+    event.notes[name] = value;
+  }
+
+  Trace trace_;
+  WireError error_;
+  std::map<uint32_t, std::map<uint64_t, std::string>> interned_;
+  std::vector<Raw> raw_;
+};
+
+Trace read(std::string_view bytes) {
+  return TraceReader().read(bytes);
 }
 
 OpSpan collective(uint64_t ordinal, int64_t start, int64_t duration) {

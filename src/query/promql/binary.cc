@@ -69,57 +69,25 @@ struct Outcome {
   bool failed = false;  // the two do not go together: nothing comes out, bool or not
 };
 
-Outcome combine(Evaluator& evaluator, const Expr& expr, const Cell& left, const Cell& right) {
+// The two do not go together, which is annotated.
+Outcome incompatible(Evaluator& evaluator, const Expr& expr, const char* left, const char* right) {
+  const std::string sign(op_text(expr.op));
+  evaluator.annotate(false,
+                     "PromQL info: incompatible sample types encountered for binary operator " + in_quotes(sign) + ": " +
+                         left + " " + sign + " " + right,
+                     expr);
+  return {.cell = {}, .keep = false, .failed = true};
+}
+
+Outcome combine_histograms(Evaluator& evaluator, const Expr& expr, const Cell& left, const Cell& right) {
   const BinaryOp op = expr.op;
   Outcome out;
-  const auto incompatible = [&](const char* a, const char* b) {
-    const std::string sign(op_text(op));
-    evaluator.annotate(false,
-                       "PromQL info: incompatible sample types encountered for binary operator " + in_quotes(sign) +
-                           ": " + a + " " + sign + " " + b,
-                       expr);
-    out.keep = false;
-    out.failed = true;
-    return out;
-  };
-  if (!left.histogram && !right.histogram) {
-    if (is_trim(op)) return incompatible("float", "float");
-    if (is_comparison(op)) {
-      out.cell.value = left.value;
-      out.keep = holds(op, left.value, right.value);
-    } else {
-      out.cell.value = arithmetic(op, left.value, right.value);
-    }
-    return out;
-  }
-  if (!left.histogram) {
-    if (op != BinaryOp::kMul) return incompatible("float", "histogram");
-    FlatHistogram scaled(*right.histogram);
-    scaled.scale(left.value);
-    out.cell.histogram = scaled.pack();
-    return out;
-  }
-  if (!right.histogram) {
-    if (is_trim(op)) {
-      out.cell.histogram = trimmed(*left.histogram, right.value, op == BinaryOp::kTrimUpper);
-      return out;
-    }
-    if (op != BinaryOp::kMul && op != BinaryOp::kDiv) return incompatible("histogram", "float");
-    FlatHistogram scaled(*left.histogram);
-    if (op == BinaryOp::kMul) {
-      scaled.scale(right.value);
-    } else {
-      scaled.divide(right.value);
-    }
-    out.cell.histogram = scaled.pack();
-    return out;
-  }
   if (op == BinaryOp::kEqual || op == BinaryOp::kNotEqual) {
     out.cell.histogram = left.histogram;
     out.keep = equal(*left.histogram, *right.histogram) == (op == BinaryOp::kEqual);
     return out;
   }
-  if (op != BinaryOp::kAdd && op != BinaryOp::kSub) return incompatible("histogram", "histogram");
+  if (op != BinaryOp::kAdd && op != BinaryOp::kSub) return incompatible(evaluator, expr, "histogram", "histogram");
   FlatHistogram sum(*left.histogram);
   const FlatHistogram other(*right.histogram);
   const AddOutcome added = op == BinaryOp::kAdd ? add(sum, other) : subtract(sum, other);
@@ -144,6 +112,44 @@ Outcome combine(Evaluator& evaluator, const Expr& expr, const Cell& left, const 
   if (op == BinaryOp::kSub) sum.reset = CounterReset::kGauge;
   out.cell.histogram = sum.pack();
   return out;
+}
+
+Outcome combine(Evaluator& evaluator, const Expr& expr, const Cell& left, const Cell& right) {
+  const BinaryOp op = expr.op;
+  Outcome out;
+  if (!left.histogram && !right.histogram) {
+    if (is_trim(op)) return incompatible(evaluator, expr, "float", "float");
+    if (is_comparison(op)) {
+      out.cell.value = left.value;
+      out.keep = holds(op, left.value, right.value);
+    } else {
+      out.cell.value = arithmetic(op, left.value, right.value);
+    }
+    return out;
+  }
+  if (!left.histogram) {
+    if (op != BinaryOp::kMul) return incompatible(evaluator, expr, "float", "histogram");
+    FlatHistogram scaled(*right.histogram);
+    scaled.scale(left.value);
+    out.cell.histogram = scaled.pack();
+    return out;
+  }
+  if (!right.histogram) {
+    if (is_trim(op)) {
+      out.cell.histogram = trimmed(*left.histogram, right.value, op == BinaryOp::kTrimUpper);
+      return out;
+    }
+    if (op != BinaryOp::kMul && op != BinaryOp::kDiv) return incompatible(evaluator, expr, "histogram", "float");
+    FlatHistogram scaled(*left.histogram);
+    if (op == BinaryOp::kMul) {
+      scaled.scale(right.value);
+    } else {
+      scaled.divide(right.value);
+    }
+    out.cell.histogram = scaled.pack();
+    return out;
+  }
+  return combine_histograms(evaluator, expr, left, right);
 }
 
 Cell cell_of(const Block& block, size_t row, size_t step) {
@@ -292,188 +298,249 @@ Block Evaluator::set_operation(const Expr& expr, Block left, Block right) {
   return left;
 }
 
-Block Evaluator::vector_vector(const Expr& expr, Block left, Block right) {
-  const VectorMatching& matching = *expr.matching;
-  const BinaryOp op = expr.op;
-  const size_t steps = left.steps;
-  const bool swapped = matching.card == Cardinality::kOneToMany;
-  const bool one_to_one = matching.card == Cardinality::kOneToOne;
-  const bool fills = matching.fill_left || matching.fill_right;
-  const Signatures met = signatures(labels_, matching, left, right);
-  const Block& many = swapped ? right : left;
-  const Block& one = swapped ? left : right;
-  const std::vector<uint32_t>& many_ids = swapped ? met.right : met.left;
-  const std::vector<uint32_t>& one_ids = swapped ? met.left : met.right;
+namespace {
 
-  std::vector<uint32_t> names, include;
-  for (const std::string& name : matching.labels) names.push_back(labels_.intern(name));
-  for (const std::string& name : matching.include) include.push_back(labels_.intern(name));
-  const auto result_labels = [&](LabelSpan many_labels, LabelSpan one_labels) {
+// An operator between two vectors, by their labels. `many` is the side that may have several rows for one of the
+// other: left, or right under group_right.
+class VectorMatch {
+ public:
+  VectorMatch(Evaluator& evaluator, const Expr& expr, const Block& left, const Block& right)
+      : evaluator_(evaluator),
+        labels_(evaluator.labels()),
+        expr_(expr),
+        matching_(*expr.matching),
+        swapped_(matching_.card == Cardinality::kOneToMany),
+        one_to_one_(matching_.card == Cardinality::kOneToOne),
+        fills_(matching_.fill_left || matching_.fill_right),
+        met_(signatures(labels_, matching_, left, right)),
+        many_(swapped_ ? right : left),
+        one_(swapped_ ? left : right),
+        many_ids_(swapped_ ? met_.right : met_.left),
+        one_ids_(swapped_ ? met_.left : met_.right) {
+    for (const std::string& name : matching_.labels) names_.push_back(labels_.intern(name));
+    for (const std::string& name : matching_.include) include_.push_back(labels_.intern(name));
+    out_.steps = left.steps;
+  }
+
+  Block run() {
+    evaluator_.charge(many_.values.size() + one_.values.size());
+    if (pair_rows()) {
+      combine_pairs();
+    } else {
+      result_ids_ = LabelSetIds(many_.rows.size());
+      one_at_.resize(met_.count);
+      matched_.resize(met_.count);
+      matched_rows_.resize(one_to_one_ ? 0 : met_.count);
+      for (size_t s = 0; s < out_.steps; ++s) match_step(s);
+      out_.drop_empty_rows();
+    }
+    evaluator_.charge_block(out_);
+    return std::move(out_);
+  }
+
+ private:
+  // --- labels
+
+  LabelSpan result_labels(LabelSpan many_labels, LabelSpan one_labels) {
     LabelSpan made = many_labels;
-    if (changes_meaning(op) || (expr.return_bool && !delayed())) made = labels_.without_metadata(made);
-    if (one_to_one) made = matching.on ? labels_.only(made, names) : labels_.without(made, names);
-    for (uint32_t name : include) made = labels_.with(made, name, labels_.get(one_labels, name));
+    if (changes_meaning(expr_.op) || (expr_.return_bool && !evaluator_.delayed()))
+      made = labels_.without_metadata(made);
+    if (one_to_one_) made = matching_.on ? labels_.only(made, names_) : labels_.without(made, names_);
+    for (uint32_t name : include_) made = labels_.with(made, name, labels_.get(one_labels, name));
     return made;
-  };
-  const auto match_group = [&](LabelSpan labels) {
-    if (matching.on) return labels_.only(labels, names);
-    std::vector<uint32_t> gone = names;
+  }
+  LabelSpan match_group(LabelSpan labels) {
+    if (matching_.on) return labels_.only(labels, names_);
+    std::vector<uint32_t> gone = names_;
     gone.push_back(LabelTable::kName);
     return labels_.without(labels, gone);
-  };
-  const auto value_of = [&](const Cell& many_cell, const Cell& one_cell, Outcome& out) {
-    out = combine(*this, expr, swapped ? one_cell : many_cell, swapped ? many_cell : one_cell);
-    if (out.failed) return;
-    if (expr.return_bool) out.cell = {out.keep ? 1.0 : 0.0, nullptr};
-  };
+  }
 
-  Block out;
-  out.steps = steps;
-  charge(left.values.size() + right.values.size());
-
-  // Fast: labels alone say which row meets which.
-  std::vector<size_t> one_row(met.count, kNone);
-  bool unique = !fills;
-  for (size_t i = 0; i < one.rows.size() && unique; ++i) {
-    unique = one_row[one_ids[i]] == kNone;
-    one_row[one_ids[i]] = i;
-  }
-  if (unique && one_to_one) {
-    std::vector<uint8_t> used(met.count, 0);
-    for (uint32_t id : many_ids) {
-      unique &= !used[id];
-      used[id] = 1;
-    }
-  }
-  std::vector<size_t> pairs;  // of `many` rows that meet somebody
-  std::vector<LabelSpan> pair_labels;
-  if (unique) {
-    for (size_t i = 0; i < many.rows.size(); ++i) {
-      if (one_row[many_ids[i]] == kNone) continue;
-      pairs.push_back(i);
-      pair_labels.push_back(result_labels(many.rows[i].labels, one.rows[one_row[many_ids[i]]].labels));
-    }
-    LabelSetIds ids(pair_labels.size());
-    for (LabelSpan labels : pair_labels) ids.id(labels);
-    unique = ids.size() == pair_labels.size();
-  }
-  if (unique) {
-    const bool plain = many.histograms.empty() && one.histograms.empty() && !is_trim(op);
-    out.rows.reserve(pairs.size());
-    out.values.reserve(pairs.size() * steps);
-    for (size_t p = 0; p < pairs.size(); ++p) {
-      const size_t i = pairs[p];
-      const size_t k = one_row[many_ids[i]];
-      const size_t row = out.add_row(pair_labels[p], expr.return_bool);
-      bool any = false;
-      for (size_t s = 0; s < steps; ++s) {
-        const double many_value = many.row(i)[s];
-        const double one_value = one.row(k)[s];
-        if (is_absent(many_value) || is_absent(one_value)) continue;
-        if (plain) {
-          const double a = swapped ? one_value : many_value;
-          const double b = swapped ? many_value : one_value;
-          double result = a;
-          if (!is_comparison(op)) {
-            result = arithmetic(op, a, b);
-          } else if (expr.return_bool) {
-            result = holds(op, a, b) ? 1 : 0;
-          } else if (!holds(op, a, b)) {
-            continue;
-          }
-          out.row(row)[s] = result;
-          any = true;
-          continue;
-        }
-        Outcome outcome;
-        value_of(cell_of(many, i, s), cell_of(one, k, s), outcome);
-        if (outcome.failed || (!outcome.keep && !expr.return_bool)) continue;
-        put(out, row, s, std::move(outcome.cell));
-        any = true;
-      }
-      if (!any) {
-        out.rows.pop_back();
-        out.values.resize(out.values.size() - steps);
-        if (!out.histograms.empty()) out.histograms.resize(out.values.size());
-      }
-    }
-    charge_block(out);
+  Outcome value_of(const Cell& many_cell, const Cell& one_cell) {
+    Outcome out = combine(evaluator_, expr_, swapped_ ? one_cell : many_cell, swapped_ ? many_cell : one_cell);
+    if (!out.failed && expr_.return_bool) out.cell = {out.keep ? 1.0 : 0.0, nullptr};
     return out;
   }
 
-  // Step by step.
-  LabelSetIds result_ids(many.rows.size());
-  std::unordered_map<uint64_t, uint32_t> labels_of_pair;
-  const auto row_for = [&](size_t i, size_t k) {  // kNone: filled in
-    const uint64_t key = (static_cast<uint64_t>(i) + 1) << 32 | (k + 1);
-    if (const auto found = labels_of_pair.find(key); found != labels_of_pair.end()) return found->second;
-    const LabelSpan many_labels = i == kNone ? match_group(one.rows[k].labels) : many.rows[i].labels;
-    const LabelSpan one_labels = k == kNone ? match_group(many.rows[i].labels) : one.rows[k].labels;
-    const uint32_t id = result_ids.id(result_labels(many_labels, one_labels));
-    labels_of_pair.emplace(key, id);
-    if (id == out.rows.size()) out.add_row(result_ids.set(id), expr.return_bool);
-    return id;
-  };
-  std::vector<size_t> one_at(met.count);
-  std::vector<uint8_t> matched(met.count);
-  std::vector<std::vector<uint32_t>> matched_rows(one_to_one ? 0 : met.count);
-  for (size_t s = 0; s < steps; ++s) {
-    check();
-    std::fill(one_at.begin(), one_at.end(), kNone);
-    std::fill(matched.begin(), matched.end(), 0);
-    for (auto& rows : matched_rows) rows.clear();
+  // --- fast: labels alone say which row meets which
+
+  // False: they do not, so who meets is to be found out at each step.
+  bool pair_rows() {
+    if (fills_) return false;
+    one_row_.assign(met_.count, kNone);
+    for (size_t i = 0; i < one_.rows.size(); ++i) {
+      if (one_row_[one_ids_[i]] != kNone) return false;
+      one_row_[one_ids_[i]] = i;
+    }
+    if (one_to_one_) {
+      std::vector<uint8_t> used(met_.count, 0);
+      for (uint32_t id : many_ids_) {
+        if (used[id]) return false;
+        used[id] = 1;
+      }
+    }
+    for (size_t i = 0; i < many_.rows.size(); ++i) {
+      if (one_row_[many_ids_[i]] == kNone) continue;
+      pairs_.push_back(i);
+      pair_labels_.push_back(result_labels(many_.rows[i].labels, one_.rows[one_row_[many_ids_[i]]].labels));
+    }
+    LabelSetIds ids(pair_labels_.size());
+    for (LabelSpan labels : pair_labels_) ids.id(labels);
+    return ids.size() == pair_labels_.size();
+  }
+
+  void combine_pairs() {
+    const bool plain = many_.histograms.empty() && one_.histograms.empty() && !is_trim(expr_.op);
+    out_.rows.reserve(pairs_.size());
+    out_.values.reserve(pairs_.size() * out_.steps);
+    for (size_t p = 0; p < pairs_.size(); ++p) {
+      const size_t i = pairs_[p];
+      const size_t k = one_row_[many_ids_[i]];
+      const size_t row = out_.add_row(pair_labels_[p], expr_.return_bool);
+      if (!(plain ? combine_floats(i, k, row) : combine_cells(i, k, row))) out_.drop_last_row();
+    }
+  }
+
+  // False: nothing came out.
+  bool combine_floats(size_t i, size_t k, size_t row) {
+    const BinaryOp op = expr_.op;
+    const bool compares = is_comparison(op);
+    const std::span<const double> many_row = many_.row(i);
+    const std::span<const double> one_row = one_.row(k);
+    const std::span<double> to = out_.row(row);
+    bool any = false;
+    for (size_t s = 0; s < to.size(); ++s) {
+      if (is_absent(many_row[s]) || is_absent(one_row[s])) continue;
+      const double a = swapped_ ? one_row[s] : many_row[s];
+      const double b = swapped_ ? many_row[s] : one_row[s];
+      double result = a;
+      if (!compares) {
+        result = arithmetic(op, a, b);
+      } else if (expr_.return_bool) {
+        result = holds(op, a, b) ? 1 : 0;
+      } else if (!holds(op, a, b)) {
+        continue;
+      }
+      to[s] = result;
+      any = true;
+    }
+    return any;
+  }
+
+  bool combine_cells(size_t i, size_t k, size_t row) {
+    bool any = false;
+    for (size_t s = 0; s < out_.steps; ++s) {
+      if (is_absent(many_.row(i)[s]) || is_absent(one_.row(k)[s])) continue;
+      Outcome outcome = value_of(cell_of(many_, i, s), cell_of(one_, k, s));
+      if (outcome.failed || (!outcome.keep && !expr_.return_bool)) continue;
+      put(out_, row, s, std::move(outcome.cell));
+      any = true;
+    }
+    return any;
+  }
+
+  // --- step by step
+
+  void match_step(size_t s) {
+    evaluator_.check();
+    std::fill(one_at_.begin(), one_at_.end(), kNone);
+    std::fill(matched_.begin(), matched_.end(), 0);
+    for (auto& rows : matched_rows_) rows.clear();
     bool any_many = false, any_one = false;
-    for (size_t i = 0; i < many.rows.size() && !any_many; ++i) any_many = !is_absent(many.row(i)[s]);
-    for (size_t k = 0; k < one.rows.size() && !any_one; ++k) any_one = !is_absent(one.row(k)[s]);
-    if (!any_many && !any_one) continue;
-    if ((!any_many || !any_one) && !fills) continue;
-    for (size_t k = 0; k < one.rows.size(); ++k) {
-      if (is_absent(one.row(k)[s])) continue;
-      size_t& known = one_at[one_ids[k]];
+    for (size_t i = 0; i < many_.rows.size() && !any_many; ++i) any_many = !is_absent(many_.row(i)[s]);
+    for (size_t k = 0; k < one_.rows.size() && !any_one; ++k) any_one = !is_absent(one_.row(k)[s]);
+    if (!any_many && !any_one) return;
+    if ((!any_many || !any_one) && !fills_) return;
+    find_ones(s);
+    // As Prometheus has it: the left fill is that of the many side, whichever side that is.
+    const bool fill_one = matching_.fill_right.has_value();
+    const bool fill_many = matching_.fill_left.has_value();
+    for (size_t i = 0; i < many_.rows.size(); ++i) {
+      if (is_absent(many_.row(i)[s])) continue;
+      const size_t k = one_at_[many_ids_[i]];
+      if (k == kNone && !fill_one) continue;
+      meet(i, k, many_ids_[i], s);
+    }
+    if (!fill_many) return;
+    for (size_t k = 0; k < one_.rows.size(); ++k) {
+      if (!is_absent(one_.row(k)[s]) && !matched_[one_ids_[k]]) meet(kNone, k, one_ids_[k], s);
+    }
+  }
+
+  void find_ones(size_t s) {
+    for (size_t k = 0; k < one_.rows.size(); ++k) {
+      if (is_absent(one_.row(k)[s])) continue;
+      size_t& known = one_at_[one_ids_[k]];
       if (known != kNone)
-        fail_execution("found duplicate series for the match group " + labels_.shown(match_group(one.rows[k].labels)) +
-                       " on the " + (swapped ? "left" : "right") + " hand-side of the operation: [" +
-                       labels_.shown(one.rows[k].labels) + ", " + labels_.shown(one.rows[known].labels) +
+        fail_execution("found duplicate series for the match group " + labels_.shown(match_group(one_.rows[k].labels)) +
+                       " on the " + (swapped_ ? "left" : "right") + " hand-side of the operation: [" +
+                       labels_.shown(one_.rows[k].labels) + ", " + labels_.shown(one_.rows[known].labels) +
                        "];many-to-many matching not allowed: matching labels must be unique on one side");
       known = k;
     }
-    const auto meet = [&](size_t i, size_t k, uint32_t id) {
-      const Cell many_cell = i == kNone ? Cell{*matching.fill_left, nullptr} : cell_of(many, i, s);
-      const Cell one_cell = k == kNone ? Cell{*matching.fill_right, nullptr} : cell_of(one, k, s);
-      Outcome outcome;
-      value_of(many_cell, one_cell, outcome);
-      if (outcome.failed) return;
-      const uint32_t row = row_for(i, k);
-      if (one_to_one) {
-        if (matched[id])
-          fail_execution("multiple matches for labels: many-to-one matching must be explicit (group_left/group_right)");
-      } else {
-        if (std::find(matched_rows[id].begin(), matched_rows[id].end(), row) != matched_rows[id].end())
-          fail_execution("multiple matches for labels: grouping labels must ensure unique matches");
-        matched_rows[id].push_back(row);
-      }
-      matched[id] = 1;
-      if (!outcome.keep && !expr.return_bool) return;
-      if (!is_absent(out.row(row)[s])) fail_execution("vector cannot contain metrics with the same labelset");
-      put(out, row, s, std::move(outcome.cell));
-    };
-    // As Prometheus has it: the left fill is that of the many side, whichever side that is.
-    const bool fill_one = matching.fill_right.has_value();
-    const bool fill_many = matching.fill_left.has_value();
-    for (size_t i = 0; i < many.rows.size(); ++i) {
-      if (is_absent(many.row(i)[s])) continue;
-      const size_t k = one_at[many_ids[i]];
-      if (k == kNone && !fill_one) continue;
-      meet(i, k, many_ids[i]);
-    }
-    if (!fill_many) continue;
-    for (size_t k = 0; k < one.rows.size(); ++k) {
-      if (!is_absent(one.row(k)[s]) && !matched[one_ids[k]]) meet(kNone, k, one_ids[k]);
-    }
   }
-  out.drop_empty_rows();
-  charge_block(out);
-  return out;
+
+  // i or k kNone: filled in.
+  void meet(size_t i, size_t k, uint32_t id, size_t s) {
+    const Cell many_cell = i == kNone ? Cell{*matching_.fill_left, nullptr} : cell_of(many_, i, s);
+    const Cell one_cell = k == kNone ? Cell{*matching_.fill_right, nullptr} : cell_of(one_, k, s);
+    Outcome outcome = value_of(many_cell, one_cell);
+    if (outcome.failed) return;
+    const uint32_t row = row_for(i, k);
+    if (one_to_one_) {
+      if (matched_[id])
+        fail_execution("multiple matches for labels: many-to-one matching must be explicit (group_left/group_right)");
+    } else {
+      std::vector<uint32_t>& rows = matched_rows_[id];
+      if (std::find(rows.begin(), rows.end(), row) != rows.end())
+        fail_execution("multiple matches for labels: grouping labels must ensure unique matches");
+      rows.push_back(row);
+    }
+    matched_[id] = 1;
+    if (!outcome.keep && !expr_.return_bool) return;
+    if (!is_absent(out_.row(row)[s])) fail_execution("vector cannot contain metrics with the same labelset");
+    put(out_, row, s, std::move(outcome.cell));
+  }
+
+  uint32_t row_for(size_t i, size_t k) {
+    const uint64_t key = (static_cast<uint64_t>(i) + 1) << 32 | (k + 1);
+    if (const auto found = row_of_pair_.find(key); found != row_of_pair_.end()) return found->second;
+    const LabelSpan many_labels = i == kNone ? match_group(one_.rows[k].labels) : many_.rows[i].labels;
+    const LabelSpan one_labels = k == kNone ? match_group(many_.rows[i].labels) : one_.rows[k].labels;
+    const uint32_t id = result_ids_.id(result_labels(many_labels, one_labels));
+    row_of_pair_.emplace(key, id);
+    if (id == out_.rows.size()) out_.add_row(result_ids_.set(id), expr_.return_bool);
+    return id;
+  }
+
+  Evaluator& evaluator_;
+  LabelTable& labels_;
+  const Expr& expr_;
+  const VectorMatching& matching_;
+  const bool swapped_, one_to_one_, fills_;
+  const Signatures met_;
+  const Block& many_;
+  const Block& one_;
+  const std::vector<uint32_t>& many_ids_;
+  const std::vector<uint32_t>& one_ids_;
+  std::vector<uint32_t> names_, include_;
+  // Where labels alone decide.
+  std::vector<size_t> one_row_;  // by signature
+  std::vector<size_t> pairs_;    // `many` rows that meet somebody
+  std::vector<LabelSpan> pair_labels_;
+  // Of a step, by signature.
+  std::vector<size_t> one_at_;
+  std::vector<uint8_t> matched_;
+  std::vector<std::vector<uint32_t>> matched_rows_;
+  LabelSetIds result_ids_{0};
+  std::unordered_map<uint64_t, uint32_t> row_of_pair_;
+  Block out_;
+};
+
+}  // namespace
+
+Block Evaluator::vector_vector(const Expr& expr, Block left, Block right) {
+  return VectorMatch(*this, expr, left, right).run();
 }
 
 }  // namespace lockstep::promql

@@ -1,11 +1,14 @@
-// The evaluator from inside: shared by eval.cc, range_functions.cc, aggregate.cc, binary.cc and vector_functions.cc.
+// The evaluator from inside: shared by eval.cc and the files that are named beside Evaluator's members below.
 //
 // A Block is what an expression is worth at every step: a row of values per series. A value that is not there is a
 // stale marker (is_stale()), which no evaluation yields. Errors travel as EvalFailure up to run_query().
 // Thread rule: Confined.
 #pragma once
 
+#include <algorithm>
+#include <bit>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <span>
@@ -61,6 +64,7 @@ struct Block {
   void set_histogram(size_t row, size_t step, HistogramPtr histogram);
   bool row_is_empty(size_t i) const;
   void drop_empty_rows();
+  void drop_last_row();
 };
 
 // One series' samples without stale markers, floats and histograms apart.
@@ -70,6 +74,10 @@ struct SeriesSamples {
   std::vector<int64_t> histogram_times;
   std::vector<HistogramPtr> histograms;
 };
+// Takes what is in `columns`, which is left as it may be.
+void split_samples(SampleColumns& columns, SeriesSamples& out);
+// Works out for each histogram that does not say so whether its counter was reset before it.
+void find_resets(SampleColumns& columns);
 
 // What a range function sees at one step.
 struct Window {
@@ -102,42 +110,16 @@ struct RangeValue {
 using RangeFunction = RangeValue (*)(const Window&, const RangeCall&);
 RangeFunction find_range_function(std::string_view name);
 
-// rate, increase and delta of series that have floats alone, at all steps: what the functions give, without a call per
-// step. What follows from the times of samples is worked out once for series that share them, as those of one sender
-// do.
-class ExtrapolatedRows {
- public:
-  // step_ms 0: the same window at every step.
-  ExtrapolatedRows(std::string_view name, const WindowEdges& edges);
-  ~ExtrapolatedRows();
-  bool applies() const { return applies_; }  // to this function
-  void make(const SeriesSamples& samples, std::span<double> out);
-
- private:
-  struct Step;
-  const bool per_second_, counter_, applies_;
-  const WindowEdges edges_;
-  std::vector<int64_t> times_;
-  std::vector<Step> steps_;  // for these times
-};
-
-// What functions give that need not see every sample, over stretches (metric_reader.h): the same to the last bit as
-// over the samples themselves, or nothing.
-class StretchedRows {
- public:
-  StretchedRows(std::string_view name, const WindowEdges& edges);
-  bool applies() const { return function_ != Function::kNone; }  // to this function
-  // Takes `columns` and `stretches` as they were read. False: here only the samples themselves can tell.
-  bool make(const SampleColumns& columns, std::span<const SampleStretch> stretches, std::span<double> out);
-
- private:
-  enum class Function { kNone, kCount, kPresent, kMin, kMax, kSum, kMean, kFirst, kLast, kRate, kIncrease, kDelta };
-  bool value_of(std::span<const SampleStretch> window, int64_t end_ms, double& value) const;
-  bool extrapolated(std::span<const SampleStretch> window, int64_t end_ms, double& value) const;
-  const Function function_;
-  const WindowEdges edges_;
-  std::vector<SampleStretch> pieces_;  // samples are stretches of one
-};
+// Times far outside what exists must not overflow when offsets are taken from them.
+inline int64_t tame(int64_t ms) {
+  constexpr int64_t kMost = std::numeric_limits<int64_t>::max() / 8;
+  return std::clamp(ms, -kMost, kMost);
+}
+bool names_one_metric(const Expr& selector);
+// Of a call: an argument that is a string.
+inline const std::string& string_argument(const Expr& call, size_t i) {
+  return unwrapped(call.child(i)).text;
+}
 
 class Evaluator {
  public:
@@ -187,10 +169,6 @@ class Evaluator {
 
  private:
   friend struct RangeCall;
-  enum class BucketUse { kUnknown, kNotNeeded, kNeeded };
-  void resolve(Expr& expr, BucketUse use);
-  bool is_invariant(const Expr& expr) const;
-
   const MetricSelection* select(std::span<const LabelMatcher> matchers, int64_t from, int64_t to, int64_t spacing,
                                 Rollup rollup = Rollup::kLast);
   // only: but for these and what says which metric it is, labels may be left out.
@@ -203,38 +181,52 @@ class Evaluator {
   enum class Take { kValue, kTime };
   Block eval_selector(const Expr& expr, const Grid& grid, Take take = Take::kValue);
   Block selected(const MetricSelection& selection, const Grid& grid, const Expr* expr, int64_t offset, Take take);
-  Block eval_smoothed(const Expr& expr, const Grid& grid);
+  Block eval_unary(const Expr& expr, const Grid& grid);
+  Block number_block(std::span<const double> values);
+  void answer(Block block, const Grid& grid, bool instant, ValueType type, QueryResult& result);
+
+  // resolve.cc
+  enum class BucketUse { kUnknown, kNotNeeded, kNeeded };
+  void resolve(Expr& expr, BucketUse use);
+  bool is_invariant(const Expr& expr) const;
+
+  // range_eval.cc
   // Which samples the windows of a range vector can hold, at any step.
   struct Reached {
     int64_t from_ms = 0, to_ms = 0;
   };
   Reached reached_by(const Expr& matrix, const Grid& grid) const;
+  Block subquery(const Expr& expr, const Grid& parent, Grid& grid);
   Block eval_range_call(const Expr& expr, const Grid& grid, size_t argument);
+  class OverRange;
   Block over_range(const Expr& expr, const Grid& grid, size_t argument, std::string_view function,
                    const MetricSelection* selection, bool keep_labels = false);
   Block mean_of_rollups(const Block& sums, const Block& counts);
-  Block eval_call(const Expr& expr, const Grid& grid);
-  Block eval_aggregate(const Expr& expr, const Grid& grid);
-  Block eval_binary(const Expr& expr, const Grid& grid);
-  Block eval_unary(const Expr& expr, const Grid& grid);
-  Block subquery(const Expr& expr, const Grid& parent, Grid& grid);
   void raw_range(const Expr& expr, const Grid& grid, QueryResult& result);
-  void answer(Block block, const Grid& grid, bool instant, ValueType type, QueryResult& result);
+
+  // range_functions.cc
+  Block eval_smoothed(const Expr& expr, const Grid& grid);
 
   // vector_functions.cc
-  Block number_block(std::span<const double> values);
+  Block eval_call(const Expr& expr, const Grid& grid);
+  Block scalar_of(const Expr& expr, const Grid& grid);
+  Block timestamp(const Expr& expr, const Grid& grid);
   Block elementwise(const Expr& expr, const Grid& grid);
+  Block absent(const Expr& expr, const Grid& grid);
+  Block sorted(const Expr& expr, const Grid& grid);
+  LabelSpan absent_labels(const Expr& expr);
+
+  // date_functions.cc, histogram_functions.cc, label_functions.cc, info.cc
   Block date_function(const Expr& expr, const Grid& grid);
   Block histogram_function(const Expr& expr, const Grid& grid);
   Block classic_function(const Expr& expr, const Grid& grid);
-  Block absent(const Expr& expr, const Grid& grid);
-  Block sorted(const Expr& expr, const Grid& grid);
   Block label_replace(const Expr& expr, const Grid& grid);
   Block label_join(const Expr& expr, const Grid& grid);
+  class InfoJoin;
   Block info(const Expr& expr, const Grid& grid);
-  LabelSpan absent_labels(const Expr& expr);
 
   // aggregate.cc
+  Block eval_aggregate(const Expr& expr, const Grid& grid);
   std::vector<uint32_t> group(const Block& block, const Expr& expr, std::vector<LabelSpan>& groups);
   Block aggregate_simple(const Expr& expr, Block block);
   Block aggregate_quantile(const Expr& expr, Block block, std::span<const double> parameter);
@@ -242,6 +234,7 @@ class Evaluator {
   Block count_values(const Expr& expr, Block block);
 
   // binary.cc
+  Block eval_binary(const Expr& expr, const Grid& grid);
   Block scalar_scalar(const Expr& expr, const Grid& grid);
   Block vector_scalar(const Expr& expr, const Grid& grid, bool scalar_left);
   Block set_operation(const Expr& expr, Block left, Block right);

@@ -7,32 +7,12 @@
 #include <limits>
 #include <optional>
 
-#include "base/duration.h"
 #include "base/text.h"
-#include "query/promql/lexer.h"
+#include "query/promql/duration_parser.h"
+#include "query/promql/type_check.h"
 
 namespace lockstep::promql {
 namespace {
-
-constexpr double kDurationSecondsMax = 9223372036.854775807;
-
-struct ParseError {
-  uint32_t at;
-  std::string message;
-};
-
-std::string located(std::string_view query, const ParseError& error) {
-  const size_t at = std::min<size_t>(error.at, query.size());
-  size_t line = 1;
-  size_t line_begin = 0;
-  for (size_t i = 0; i < at; ++i) {
-    if (query[i] == '\n') {
-      ++line;
-      line_begin = i + 1;
-    }
-  }
-  return format("%zu:%zu: parse error: %s", line, at - line_begin + 1, as_one_line(error.message).c_str());
-}
 
 const struct {
   std::string_view word;
@@ -54,21 +34,6 @@ const AggregateOp* find_aggregate(std::string_view word) {
   return nullptr;
 }
 
-const struct {
-  std::string_view text;
-  BinaryOp op;
-  int precedence;
-} kBinaryOps[] = {
-    {"or", BinaryOp::kOr, 1},        {"and", BinaryOp::kAnd, 2},      {"unless", BinaryOp::kUnless, 2},
-    {"==", BinaryOp::kEqual, 3},     {"!=", BinaryOp::kNotEqual, 3},  {"<", BinaryOp::kLess, 3},
-    {"<=", BinaryOp::kLessEqual, 3}, {">", BinaryOp::kGreater, 3},    {">=", BinaryOp::kGreaterEqual, 3},
-    {"</", BinaryOp::kTrimUpper, 3}, {">/", BinaryOp::kTrimLower, 3}, {"+", BinaryOp::kAdd, 4},
-    {"-", BinaryOp::kSub, 4},        {"*", BinaryOp::kMul, 5},        {"/", BinaryOp::kDiv, 5},
-    {"%", BinaryOp::kMod, 5},        {"atan2", BinaryOp::kAtan2, 5},  {"^", BinaryOp::kPow, 6},
-};
-constexpr int kUnaryPrecedence = 5;  // that of '*': -a^b is -(a^b), -a*b is (-a)*b
-constexpr int kPowPrecedence = 6;
-
 // Words that stand for something where an expression may begin, so that no metric can be called that without braces.
 bool never_a_metric(std::string_view word) {
   return word == "bool" || word == "on" || word == "ignoring" || word == "group_left" || word == "group_right" ||
@@ -79,9 +44,9 @@ bool is_valid_label_name(std::string_view name) {
   return !name.empty();  // any UTF-8, which the lexer has checked
 }
 
-class Parser {
+class Parser : public DurationParser {
  public:
-  Parser(std::string_view query, const ParseLimits& limits) : query_(query), limits_(limits), tokens_(lex(query)) {}
+  using DurationParser::DurationParser;
 
   std::unique_ptr<Expr> run() {
     if (peek().kind == TokenKind::kEnd) {
@@ -104,66 +69,11 @@ class Parser {
     return expr;
   }
 
-  std::string error() const { return located(query_, *error_); }
-
  private:
   using Ptr = std::unique_ptr<Expr>;
 
-  // --- tokens
-  const Token& peek(size_t ahead = 0) const { return tokens_[std::min(at_ + ahead, tokens_.size() - 1)]; }
-  const Token& take() {
-    const Token& token = peek();
-    if (at_ + 1 < tokens_.size()) ++at_;
-    last_end_ = token.end;
-    return token;
-  }
-  bool is_word(std::string_view word, size_t ahead = 0) const {
-    return peek(ahead).kind == TokenKind::kIdentifier && peek(ahead).word == word;
-  }
-  bool take_op(std::string_view text) {
-    if (!peek().is(text)) return false;
-    take();
-    return true;
-  }
-  bool expect(std::string_view text, std::string_view where) {
-    if (failed()) return false;
-    if (take_op(text)) return true;
-    unexpected(where, format("\"%.*s\"", static_cast<int>(text.size()), text.data()));
-    return false;
-  }
-
-  // --- errors: the first counts
-  bool failed() const { return error_.has_value(); }
-  void fail(uint32_t at, std::string message) {
-    if (!error_) error_ = ParseError{at, std::move(message)};
-  }
-  void unexpected(std::string_view where, std::string_view expected = {}) {
-    const Token& token = peek();
-    if (token.kind == TokenKind::kError) return fail(token.begin, token.text);
-    std::string message = "unexpected ";
-    switch (token.kind) {
-      case TokenKind::kEnd:
-        message += "end of input";
-        break;
-      case TokenKind::kNumber:
-        message += "number " + token.text;
-        break;
-      case TokenKind::kDuration:
-        message += "duration " + token.text;
-        break;
-      case TokenKind::kString:
-        message += "string \"" + token.text.substr(0, 40) + "\"";
-        break;
-      case TokenKind::kIdentifier:
-      case TokenKind::kMetricIdentifier:
-        message += "identifier \"" + token.text.substr(0, 80) + "\"";
-        break;
-      default:
-        message += "\"" + token.text + "\"";
-    }
-    if (!where.empty()) message += " in " + std::string(where);
-    if (!expected.empty()) message += ", expected " + std::string(expected);
-    fail(token.begin, std::move(message));
+  void check(Expr& expr) {
+    if (std::optional<ParseError> wrong = check_types(expr)) fail(wrong->at, std::move(wrong->message));
   }
 
   Ptr make(Expr::Kind kind, ValueType type, uint32_t begin) {
@@ -200,18 +110,6 @@ class Parser {
     }
     --recursion_;
     return failed() ? nullptr : std::move(left);
-  }
-
-  const std::remove_extent_t<decltype(kBinaryOps)>* binary_op() const {
-    const Token& token = peek();
-    const std::string_view text = token.kind == TokenKind::kOperator     ? std::string_view(token.text)
-                                  : token.kind == TokenKind::kIdentifier ? std::string_view(token.word)
-                                                                         : std::string_view();
-    if (text.empty()) return nullptr;
-    for (const auto& row : kBinaryOps) {
-      if (row.text == text) return &row;
-    }
-    return nullptr;
   }
 
   Ptr binary(Ptr left, BinaryOp op, int least) {
@@ -260,25 +158,6 @@ class Parser {
     const double value = literal("fill");
     expect(")", "fill");
     return sign * value;
-  }
-
-  double literal(std::string_view where) {
-    if (failed()) return 0;
-    const Token& token = peek();
-    double value = 0;
-    if (token.kind == TokenKind::kNumber) {
-      if (!parse_number(token.text, &value)) fail(token.begin, format("\"%.40s\" is not a number", token.text.c_str()));
-      take();
-    } else if (token.kind == TokenKind::kDuration) {
-      int64_t milliseconds = 0;
-      if (std::string problem = parse_duration_ms(token.text, &milliseconds); !problem.empty())
-        fail(token.begin, problem);
-      value = static_cast<double>(milliseconds) / 1000;
-      take();
-    } else {
-      unexpected(where, "a number");
-    }
-    return value;
   }
 
   std::vector<std::string> label_list() {
@@ -599,285 +478,6 @@ class Parser {
     (anchored ? target->anchored : target->smoothed) = true;
     if (target->anchored && target->smoothed) fail(expr.begin, "anchored and smoothed exclude each other");
   }
-
-  // --- durations
-  using DurationPtr = std::unique_ptr<DurationExpr>;
-
-  DurationPtr positive_duration() {
-    DurationPtr duration = duration_expression(0);
-    if (!failed() && duration->op == DurationExpr::Op::kNumber && !(duration->seconds > 0))
-      fail(duration->begin, "a duration must be greater than 0");
-    return duration;
-  }
-
-  DurationPtr duration_number(double seconds, bool is_duration, uint32_t begin) {
-    if (seconds > kDurationSecondsMax || seconds < -kDurationSecondsMax || std::isnan(seconds))
-      fail(begin, "a duration is out of range");
-    auto node = std::make_unique<DurationExpr>();
-    node->seconds = seconds;
-    node->is_duration = is_duration;
-    node->begin = begin;
-    node->end = last_end_;
-    return node;
-  }
-
-  // After "offset" a bare operator ends the duration: foo offset 5m + 1 is (foo offset 5m) + 1. Only what began with a
-  // parenthesis goes on: foo offset (5m) + 1m is foo offset ((5m) + 1m).
-  DurationPtr offset_duration() {
-    if (peek().is("(")) return duration_expression(0);
-    if (peek().kind == TokenKind::kEnd || peek().kind == TokenKind::kError) {
-      unexpected("offset", "a duration");
-      return nullptr;
-    }
-    return duration_unary(true);
-  }
-
-  DurationPtr duration_expression(int least) {
-    if (++recursion_ > limits_.depth_max)
-      fail(peek().begin, format("the query is nested deeper than %u", limits_.depth_max));
-    if (failed()) {
-      --recursion_;
-      return nullptr;
-    }
-    DurationPtr left = duration_unary(false);
-    size_t chain = 0;
-    while (!failed()) {
-      const auto* row = binary_op();
-      if (row == nullptr || row->precedence < 4 || row->op == BinaryOp::kAtan2 || row->precedence < least) break;
-      const uint32_t at = take().begin;
-      if (++chain > limits_.depth_max) fail(at, format("a duration has more than %u parts", limits_.depth_max));
-      DurationPtr right = duration_expression(row->op == BinaryOp::kPow ? row->precedence : row->precedence + 1);
-      if (failed()) break;
-      if ((row->op == BinaryOp::kDiv || row->op == BinaryOp::kMod) && right->op == DurationExpr::Op::kNumber &&
-          right->seconds == 0)
-        fail(at, row->op == BinaryOp::kDiv ? "division by zero" : "modulo by zero");
-      using Op = DurationExpr::Op;
-      const Op op = row->op == BinaryOp::kAdd   ? Op::kAdd
-                    : row->op == BinaryOp::kSub ? Op::kSub
-                    : row->op == BinaryOp::kMul ? Op::kMul
-                    : row->op == BinaryOp::kDiv ? Op::kDiv
-                    : row->op == BinaryOp::kMod ? Op::kMod
-                                                : Op::kPow;
-      left = duration_node(op, std::move(left), std::move(right));
-    }
-    --recursion_;
-    return failed() ? nullptr : std::move(left);
-  }
-
-  DurationPtr duration_node(DurationExpr::Op op, DurationPtr left, DurationPtr right) {
-    if (++nodes_ > limits_.nodes_max)
-      fail(peek().begin, format("the query has more than %zu parts", limits_.nodes_max));
-    auto node = std::make_unique<DurationExpr>();
-    node->op = op;
-    node->begin = left ? left->begin : right ? right->begin : last_end_;
-    node->end = last_end_;
-    node->left = std::move(left);
-    node->right = std::move(right);
-    return node;
-  }
-
-  DurationPtr duration_unary(bool tight) {
-    const uint32_t begin = peek().begin;
-    if (peek().is("-") || peek().is("+")) {
-      const bool negative = take().text == "-";
-      DurationPtr operand = tight ? duration_primary() : duration_expression(kPowPrecedence);
-      if (failed() || !negative) return operand;
-      if (operand->op == DurationExpr::Op::kNumber) {
-        operand->seconds = -operand->seconds;
-        operand->begin = begin;
-        return operand;
-      }
-      return duration_node(DurationExpr::Op::kNegate, nullptr, std::move(operand));
-    }
-    return duration_primary();
-  }
-
-  DurationPtr duration_primary() {
-    const Token& token = peek();
-    const uint32_t begin = token.begin;
-    if (token.kind == TokenKind::kNumber || token.kind == TokenKind::kDuration) {
-      const bool is_duration = token.kind == TokenKind::kDuration;
-      const double seconds = literal("a duration");
-      return duration_number(seconds, is_duration, begin);
-    }
-    if (token.is("(")) {
-      take();
-      DurationPtr inner = duration_expression(0);
-      expect(")", "a duration");
-      if (failed()) return nullptr;
-      if (inner->op != DurationExpr::Op::kNumber) inner->in_parens = true;
-      return inner;
-    }
-    if ((is_word("step") || is_word("range")) && peek(1).is("(")) {
-      const bool step = take().word == "step";
-      take();
-      expect(")", "a duration");
-      DurationPtr node = duration_node(step ? DurationExpr::Op::kStep : DurationExpr::Op::kRange, nullptr, nullptr);
-      node->begin = begin;
-      return node;
-    }
-    if ((is_word("min_of") || is_word("max_of")) && peek(1).is("(")) {
-      const bool least = take().word == "min_of";
-      take();
-      DurationPtr left = duration_expression(0);
-      expect(",", "a duration");
-      DurationPtr right = failed() ? nullptr : duration_expression(0);
-      expect(")", "a duration");
-      if (failed()) return nullptr;
-      DurationPtr node =
-          duration_node(least ? DurationExpr::Op::kMinOf : DurationExpr::Op::kMaxOf, std::move(left), std::move(right));
-      node->begin = begin;
-      return node;
-    }
-    unexpected("a duration", "a number, a duration, step() or range()");
-    return nullptr;
-  }
-
-  // --- types
-  void expect_type(const Expr& expr, ValueType wanted, std::string_view where) {
-    if (expr.type == wanted) return;
-    fail(expr.begin, format("expected type %s in %s, got %s", std::string(type_name(wanted)).c_str(),
-                            std::string(where).c_str(), std::string(type_name(expr.type)).c_str()));
-  }
-
-  void check(Expr& expr) {
-    switch (expr.kind) {
-      case Expr::Kind::kNumber:
-      case Expr::Kind::kString:
-        return;
-      case Expr::Kind::kSelector:
-        return check_selector(expr);
-      case Expr::Kind::kMatrix:
-      case Expr::Kind::kParen:
-        break;
-      case Expr::Kind::kCall:
-        mark_info(expr);
-        break;
-      default:
-        break;
-    }
-    for (auto& child : expr.children) check(*child);
-    if (failed()) return;
-    switch (expr.kind) {
-      case Expr::Kind::kSubquery:
-        if (expr.child().type != ValueType::kVector)
-          fail(expr.begin, format("a subquery is only allowed on an instant vector, got %s",
-                                  std::string(type_name(expr.child().type)).c_str()));
-        return;
-      case Expr::Kind::kUnary:
-        if (expr.child().type != ValueType::kScalar && expr.child().type != ValueType::kVector)
-          fail(expr.begin, format("a sign is only allowed before a scalar or an instant vector, got %s",
-                                  std::string(type_name(expr.child().type)).c_str()));
-        return;
-      case Expr::Kind::kAggregate:
-        expect_type(expr.child(), ValueType::kVector, "an aggregation");
-        if (has_parameter(expr.aggregate))
-          expect_type(expr.child(1),
-                      expr.aggregate == AggregateOp::kCountValues ? ValueType::kString : ValueType::kScalar,
-                      "the parameter of an aggregation");
-        return;
-      case Expr::Kind::kBinary:
-        return check_binary(expr);
-      case Expr::Kind::kCall:
-        return check_call(expr);
-      default:
-        return;
-    }
-  }
-
-  void mark_info(Expr& expr) {
-    if (expr.function->name != "info" || expr.children.size() < 2) return;
-    Expr& labels = *expr.children[1];
-    if (labels.kind != Expr::Kind::kSelector || !labels.text.empty())
-      return fail(labels.begin, "the second argument of info() is label matchers alone: {label=\"value\"}");
-    labels.may_match_all = true;
-  }
-
-  void check_selector(const Expr& expr) {
-    if (!expr.text.empty()) {
-      for (size_t i = 0; i + 1 < expr.matchers.size(); ++i) {
-        if (expr.matchers[i].name == "__name__")
-          return fail(expr.begin, format("the metric name must not be set twice: \"%.80s\" or \"%.80s\"",
-                                         expr.text.c_str(), expr.matchers[i].value.c_str()));
-      }
-      return;
-    }
-    if (expr.may_match_all) return;
-    if (std::all_of(expr.matchers.begin(), expr.matchers.end(), matches_empty))
-      fail(expr.begin, "a vector selector must contain at least one matcher that does not match the empty string");
-  }
-
-  void check_binary(Expr& expr) {
-    const ValueType left = expr.child(0).type;
-    const ValueType right = expr.child(1).type;
-    const std::string op(op_text(expr.op));
-    if (expr.return_bool && !is_comparison(expr.op))
-      return fail(expr.begin, "bool is only allowed on comparison operators");
-    if (is_comparison(expr.op) && !expr.return_bool && left == ValueType::kScalar && right == ValueType::kScalar)
-      return fail(expr.begin, "comparisons between scalars must use bool");
-    VectorMatching& matching = *expr.matching;
-    if (is_set_op(expr.op) && matching.card == Cardinality::kOneToOne) matching.card = Cardinality::kManyToMany;
-    if (matching.on) {
-      for (const std::string& label : matching.labels) {
-        if (std::find(matching.include.begin(), matching.include.end(), label) != matching.include.end())
-          return fail(expr.begin,
-                      format("label \"%.80s\" must not stand in on() and in group_left() or group_right() at once",
-                             label.c_str()));
-      }
-    }
-    for (const auto& [type, side] : {std::pair{left, 0}, std::pair{right, 1}}) {
-      if (type != ValueType::kScalar && type != ValueType::kVector)
-        return fail(expr.child(static_cast<size_t>(side)).begin,
-                    "a binary operator takes scalars and instant vectors only");
-    }
-    if (left != ValueType::kVector || right != ValueType::kVector) {
-      if (!matching.labels.empty())
-        return fail(expr.begin, "matching by labels is only possible between instant vectors");
-      if (matching.fill_left || matching.fill_right)
-        return fail(expr.begin, "filling in missing series is only possible between instant vectors");
-      if (is_set_op(expr.op))
-        return fail(expr.begin, format("set operator \"%s\" takes instant vectors only", op.c_str()));
-      expr.matching.reset();
-      return;
-    }
-    if (!is_set_op(expr.op)) return;
-    if (matching.card != Cardinality::kManyToMany)
-      return fail(expr.begin, format("no grouping is allowed for \"%s\"", op.c_str()));
-    if (matching.fill_left || matching.fill_right)
-      return fail(expr.begin, "filling in missing series is not possible for set operators");
-  }
-
-  void check_call(Expr& expr) {
-    const Function& function = *expr.function;
-    const size_t wanted = function.arguments.size();
-    const size_t given = expr.children.size();
-    const std::string name(function.name);
-    if (function.variadic == 0 && given != wanted)
-      return fail(expr.begin,
-                  format("expected %zu argument(s) in call to \"%s\", got %zu", wanted, name.c_str(), given));
-    if (function.variadic != 0) {
-      if (given < wanted - 1)
-        return fail(expr.begin, format("expected at least %zu argument(s) in call to \"%s\", got %zu", wanted - 1,
-                                       name.c_str(), given));
-      const size_t most = wanted - 1 + static_cast<size_t>(std::max(function.variadic, 0));
-      if (function.variadic > 0 && given > most)
-        return fail(expr.begin,
-                    format("expected at most %zu argument(s) in call to \"%s\", got %zu", most, name.c_str(), given));
-    }
-    for (size_t i = 0; i < given; ++i) {
-      const ValueType type = function.arguments[std::min(i, wanted - 1)];
-      expect_type(expr.child(i), type, "call to function \"" + name + "\"");
-    }
-  }
-
-  std::string_view query_;
-  const ParseLimits& limits_;
-  std::vector<Token> tokens_;
-  size_t at_ = 0;
-  uint32_t last_end_ = 0;
-  uint32_t recursion_ = 0;
-  size_t nodes_ = 0;
-  std::optional<ParseError> error_;
 };
 
 }  // namespace

@@ -6,6 +6,7 @@
 
 #include "base/text.h"
 #include "query/promql/evaluator.h"
+#include "query/promql/extrapolation.h"
 #include "query/promql/printer.h"
 #include "query/promql/sample_math.h"
 
@@ -218,33 +219,6 @@ bool histogram_increase(const Window& window, const RangeCall& call, bool counte
   result.reset = CounterReset::kGauge;
   return true;
 }
-
-// How far a window's samples reach, and how much further the series is taken to, in seconds. A sample is missing at an
-// end of the range where one would be due: then the series is taken to begin or end half an interval further out,
-// otherwise it is taken to reach the end.
-struct Reach {
-  double sampled = 0, to_start = 0, to_end = 0;
-  Reach() = default;
-  Reach(std::span<const int64_t> times, int64_t range_start_ms, int64_t range_end_ms)
-      : Reach(times.front(), times.back(), times.size(), range_start_ms, range_end_ms) {}
-  Reach(int64_t first_ms, int64_t last_ms, uint64_t count, int64_t range_start_ms, int64_t range_end_ms)
-      : sampled(static_cast<double>(last_ms - first_ms) / 1000),
-        to_start(static_cast<double>(first_ms - range_start_ms) / 1000),
-        to_end(static_cast<double>(range_end_ms - last_ms) / 1000) {
-    const double between_samples = sampled / static_cast<double>(count - 1);
-    const double threshold = between_samples * 1.1;
-    if (to_start >= threshold) to_start = between_samples / 2;
-    if (to_end >= threshold) to_end = between_samples / 2;
-  }
-  // A counter does not go below zero: where it would have been that, it is taken to have begun.
-  void begin_at_zero(double first_value, double total) {
-    if (!(total > 0 && first_value >= 0)) return;
-    const double to_zero = sampled * (first_value / total);
-    if (to_zero < to_start) to_start = to_zero;
-  }
-  // What the change between the first and the last sample is to be multiplied by, for the whole of the range.
-  double factor() const { return sampled != 0 ? (sampled + to_start + to_end) / sampled : 1; }
-};
 
 RangeValue extrapolated(const Window& window, const RangeCall& call, bool counter, bool per_second) {
   const bool has_histograms = !window.histograms.empty();
@@ -614,172 +588,6 @@ RangeValue double_exponential_smoothing(const Window& w, const RangeCall& call) 
 
 }  // namespace
 
-struct ExtrapolatedRows::Step {
-  uint32_t begin = 0, end = 0;
-  Reach reach;
-  double factor = 1;
-};
-
-ExtrapolatedRows::ExtrapolatedRows(std::string_view name, const WindowEdges& edges)
-    : per_second_(name == "rate"),
-      counter_(name == "rate" || name == "increase"),
-      applies_(counter_ || name == "delta"),
-      edges_(edges) {}
-
-ExtrapolatedRows::~ExtrapolatedRows() = default;
-
-void ExtrapolatedRows::make(const SeriesSamples& samples, std::span<double> out) {
-  const double seconds = static_cast<double>(edges_.range_ms) / 1000;
-  if (samples.times != times_ || steps_.size() != out.size()) {
-    times_ = samples.times;
-    steps_.assign(out.size(), {});
-    uint32_t begin = 0, end = 0;
-    for (size_t s = 0; s < out.size(); ++s) {
-      const int64_t range_end_ms = edges_.first_ms + static_cast<int64_t>(s) * edges_.step_ms;
-      while (end < times_.size() && times_[end] <= range_end_ms) ++end;
-      while (begin < end && times_[begin] <= range_end_ms - edges_.range_ms) ++begin;
-      Step& step = steps_[s];
-      step.begin = begin;
-      step.end = end;
-      if (end - begin < 2) continue;
-      step.reach = Reach(std::span(times_).subspan(begin, end - begin), range_end_ms - edges_.range_ms, range_end_ms);
-      step.factor = per_second_ ? step.reach.factor() / seconds : step.reach.factor();
-    }
-  }
-  const double* v = samples.values.data();
-  bool has_resets = false;
-  for (size_t i = 1; counter_ && i < samples.values.size(); ++i) has_resets |= v[i] < v[i - 1];
-  for (size_t s = 0; s < out.size(); ++s) {
-    const Step& step = steps_[s];
-    if (step.end - step.begin < 2) continue;
-    const double first = v[step.begin];
-    double result = v[step.end - 1] - first;
-    for (size_t i = step.begin + 1; has_resets && i < step.end; ++i) {
-      if (v[i] < v[i - 1]) result += v[i - 1];
-    }
-    double factor = step.factor;
-    if (counter_) {
-      Reach reach = step.reach;
-      reach.begin_at_zero(first, result);
-      if (reach.to_start != step.reach.to_start) factor = per_second_ ? reach.factor() / seconds : reach.factor();
-    }
-    out[s] = result * factor;
-  }
-}
-
-StretchedRows::StretchedRows(std::string_view name, const WindowEdges& edges)
-    : function_([&] {
-        static const std::unordered_map<std::string_view, Function> kFunctions = {
-            {"count_over_time", Function::kCount},    {"present_over_time", Function::kPresent},
-            {"absent_over_time", Function::kPresent}, {"min_over_time", Function::kMin},
-            {"max_over_time", Function::kMax},        {"sum_over_time", Function::kSum},
-            {"avg_over_time", Function::kMean},       {"first_over_time", Function::kFirst},
-            {"last_over_time", Function::kLast},      {"rate", Function::kRate},
-            {"increase", Function::kIncrease},        {"delta", Function::kDelta},
-        };
-        const auto found = kFunctions.find(name);
-        return found == kFunctions.end() ? Function::kNone : found->second;
-      }()),
-      edges_(edges) {}
-
-bool StretchedRows::make(const SampleColumns& columns, std::span<const SampleStretch> stretches,
-                         std::span<double> out) {
-  if (!columns.histograms.empty()) return false;
-  pieces_.clear();
-  auto next = stretches.begin();
-  for (size_t i = 0; i <= columns.times_ms.size(); ++i) {
-    for (; next != stretches.end() && next->before == i; ++next) pieces_.push_back(*next);
-    if (i == columns.times_ms.size() || is_stale(columns.values[i])) continue;
-    const double value = columns.values[i];
-    // The mean of nothing but -0 is -0, which a sum does not show.
-    const bool is_whole =
-        std::abs(value) < kExactMax && std::trunc(value) == value && !(value == 0 && std::signbit(value));
-    pieces_.push_back(
-        {i, columns.times_ms[i], columns.times_ms[i], 1, value, value, value, value, false, is_whole, value});
-  }
-  size_t begin = 0, end = 0;
-  for (size_t s = 0; s < out.size(); ++s) {
-    const int64_t end_ms = edges_.first_ms + static_cast<int64_t>(s) * edges_.step_ms;
-    while (end < pieces_.size() && pieces_[end].last_ms <= end_ms) ++end;
-    while (begin < end && pieces_[begin].first_ms <= end_ms - edges_.range_ms) ++begin;
-    if (begin < end && !value_of(std::span(pieces_).subspan(begin, end - begin), end_ms, out[s])) return false;
-  }
-  return true;
-}
-
-bool StretchedRows::value_of(std::span<const SampleStretch> window, int64_t end_ms, double& value) const {
-  switch (function_) {
-    case Function::kNone:
-      return false;
-    case Function::kPresent:
-      value = 1;
-      return true;
-    case Function::kFirst:
-      value = window.front().first;
-      return true;
-    case Function::kLast:
-      value = window.back().last;
-      return true;
-    case Function::kMin:
-      value = window.front().min;
-      for (const SampleStretch& piece : window) {
-        if (piece.min < value || std::isnan(value)) value = piece.min;
-      }
-      return true;
-    case Function::kMax:
-      value = window.front().max;
-      for (const SampleStretch& piece : window) {
-        if (piece.max > value || std::isnan(value)) value = piece.max;
-      }
-      return true;
-    case Function::kCount:
-    case Function::kSum:
-    case Function::kMean: {
-      // Integers add up without loss in whatever order, as long as no sum reaches 2^53.
-      uint64_t count = 0;
-      double sum = 0, largest = 0;
-      bool exact = true;
-      for (const SampleStretch& piece : window) {
-        count += piece.count;
-        sum += piece.sum;
-        largest = std::max({largest, std::abs(piece.min), std::abs(piece.max)});
-        exact &= piece.sum_is_exact;
-      }
-      if (function_ == Function::kCount) {
-        value = static_cast<double>(count);
-        return true;
-      }
-      value = function_ == Function::kSum ? sum : sum / static_cast<double>(count);
-      return exact && largest * static_cast<double>(count) < kExactMax;
-    }
-    case Function::kRate:
-    case Function::kIncrease:
-    case Function::kDelta:
-      return extrapolated(window, end_ms, value);
-  }
-  return false;
-}
-
-bool StretchedRows::extrapolated(std::span<const SampleStretch> window, int64_t end_ms, double& value) const {
-  uint64_t count = 0;
-  for (const SampleStretch& piece : window) count += piece.count;
-  if (count < 2) return true;
-  const double first = window.front().first;
-  double result = window.back().last - first;
-  Reach reach(window.front().first_ms, window.back().last_ms, count, end_ms - edges_.range_ms, end_ms);
-  if (function_ != Function::kDelta) {
-    for (size_t i = 0; i < window.size(); ++i) {
-      if (window[i].falls) return false;
-      if (i > 0 && window[i].first < window[i - 1].last) result += window[i - 1].last;
-    }
-    reach.begin_at_zero(first, result);
-  }
-  double factor = reach.factor();
-  if (function_ == Function::kRate) factor /= static_cast<double>(edges_.range_ms) / 1000;
-  value = result * factor;
-  return true;
-}
-
 RangeFunction find_range_function(std::string_view name) {
   static const std::unordered_map<std::string_view, RangeFunction> kFunctions = {
       {"rate", rate},
@@ -814,6 +622,51 @@ RangeFunction find_range_function(std::string_view name) {
   return found == kFunctions.end() ? nullptr : found->second;
 }
 
+namespace {
+
+// The samples within the lookback of a step, before it and after, and the first of them that is not before it.
+struct Around {
+  size_t begin = 0, end = 0, next = 0;
+  Around(const std::vector<int64_t>& times, int64_t at, int64_t lookback)
+      : begin(static_cast<size_t>(std::upper_bound(times.begin(), times.end(), at - lookback) - times.begin())),
+        end(static_cast<size_t>(std::upper_bound(times.begin(), times.end(), at + lookback) - times.begin())),
+        next(static_cast<size_t>(std::lower_bound(times.begin() + static_cast<ptrdiff_t>(begin),
+                                                  times.begin() + static_cast<ptrdiff_t>(end), at) -
+                                 times.begin())) {}
+  bool any() const { return begin < end; }
+};
+
+double smoothed_float(const SeriesSamples& samples, const Around& around, int64_t at) {
+  const std::vector<int64_t>& t = samples.times;
+  const std::vector<double>& v = samples.values;
+  const size_t k = around.next;
+  if (k < around.end && t[k] == at) return v[k];
+  if (k <= around.begin) return kAbsent;
+  return k < around.end ? interpolated(t[k - 1], v[k - 1], t[k], v[k], at, false) : v[k - 1];
+}
+
+// Null: none.
+HistogramPtr smoothed_histogram(const SeriesSamples& samples, const Around& around, int64_t at, const RangeCall& call) {
+  const std::vector<int64_t>& t = samples.histogram_times;
+  const std::vector<HistogramPtr>& h = samples.histograms;
+  const size_t k = around.next;
+  if (k < around.end && t[k] == at) return h[k];
+  if (k <= around.begin) return nullptr;
+  if (k < around.end) {
+    if (is_custom(*h[k]) != is_custom(*h[k - 1])) {
+      warn_mixed_buckets(call);
+      return nullptr;
+    }
+    const bool counter = h[k]->reset != CounterReset::kGauge || h[k - 1]->reset != CounterReset::kGauge;
+    return between(h[k - 1], t[k - 1], h[k], t[k], at, counter, call);
+  }
+  auto carried = std::make_shared<NativeHistogram>(*h[k - 1]);
+  carried->reset = CounterReset::kUnknown;
+  return carried;
+}
+
+}  // namespace
+
 // A smoothed instant selector: between the samples around a step, the value on the line from one to the other.
 Block Evaluator::eval_smoothed(const Expr& expr, const Grid& grid) {
   const bool fixed = expr.at != AtModifier::kNone;
@@ -825,72 +678,24 @@ Block Evaluator::eval_smoothed(const Expr& expr, const Grid& grid) {
   Block block;
   block.steps = grid.count;
   SampleColumns columns;
+  SeriesSamples samples;
   for (size_t i = 0; i < selection->size(); ++i) {
     if (Result<void> read = selection->samples(i, from, to, columns); !read.ok()) fail_execution(read.error());
     charge(columns.times_ms.size() + grid.count);
-    std::vector<int64_t> times, histogram_times;
-    std::vector<double> values;
-    std::vector<HistogramPtr> histograms;
-    for (size_t k = 0; k < columns.times_ms.size(); ++k) {
-      const HistogramPtr histogram = columns.histograms.empty() ? nullptr : columns.histograms[k];
-      if (histogram ? is_stale(histogram->sum) : is_stale(columns.values[k])) continue;
-      if (histogram) {
-        histogram_times.push_back(columns.times_ms[k]);
-        histograms.push_back(histogram);
-      } else {
-        times.push_back(columns.times_ms[k]);
-        values.push_back(columns.values[k]);
-      }
-    }
+    split_samples(columns, samples);
     const size_t row = block.add_row(names[i]);
     const RangeCall call{*this, expr, expr, names[i], {0, 0}, false, true, 0, nullptr};
     for (size_t s = 0; s < grid.count; ++s) {
       const int64_t at = (fixed ? expr.at_ms : grid.time(s)) - expr.offset_ms;
-      const auto inside = [&](const std::vector<int64_t>& all, size_t& begin, size_t& end) {
-        begin = static_cast<size_t>(std::upper_bound(all.begin(), all.end(), at - lookback) - all.begin());
-        end = static_cast<size_t>(std::upper_bound(all.begin(), all.end(), at + lookback) - all.begin());
-      };
-      size_t float_begin, float_end, histogram_begin, histogram_end;
-      inside(times, float_begin, float_end);
-      inside(histogram_times, histogram_begin, histogram_end);
-      if (float_begin < float_end && histogram_begin < histogram_end) {
+      const Around floats(samples.times, at, lookback);
+      const Around histograms(samples.histogram_times, at, lookback);
+      if (floats.any() && histograms.any()) {
         warn_mixed(call);
-        continue;
-      }
-      if (float_begin < float_end) {
-        const size_t k = static_cast<size_t>(std::lower_bound(times.begin() + static_cast<ptrdiff_t>(float_begin),
-                                                              times.begin() + static_cast<ptrdiff_t>(float_end), at) -
-                                             times.begin());
-        double& out = block.row(row)[s];
-        if (k < float_end && times[k] == at) {
-          out = values[k];
-        } else if (k > float_begin) {
-          out =
-              k < float_end ? interpolated(times[k - 1], values[k - 1], times[k], values[k], at, false) : values[k - 1];
-        }
-      } else if (histogram_begin < histogram_end) {
-        const size_t k =
-            static_cast<size_t>(std::lower_bound(histogram_times.begin() + static_cast<ptrdiff_t>(histogram_begin),
-                                                 histogram_times.begin() + static_cast<ptrdiff_t>(histogram_end), at) -
-                                histogram_times.begin());
-        HistogramPtr out;
-        if (k < histogram_end && histogram_times[k] == at) {
-          out = histograms[k];
-        } else if (k > histogram_begin && k < histogram_end) {
-          if (is_custom(*histograms[k]) != is_custom(*histograms[k - 1])) {
-            warn_mixed_buckets(call);
-            continue;
-          }
-          const bool counter =
-              histograms[k]->reset != CounterReset::kGauge || histograms[k - 1]->reset != CounterReset::kGauge;
-          out =
-              between(histograms[k - 1], histogram_times[k - 1], histograms[k], histogram_times[k], at, counter, call);
-        } else if (k > histogram_begin) {
-          auto carried = std::make_shared<NativeHistogram>(*histograms[k - 1]);
-          carried->reset = CounterReset::kUnknown;
-          out = std::move(carried);
-        }
-        if (out) block.set_histogram(row, s, std::move(out));
+      } else if (floats.any()) {
+        block.row(row)[s] = smoothed_float(samples, floats, at);
+      } else if (histograms.any()) {
+        if (HistogramPtr out = smoothed_histogram(samples, histograms, at, call))
+          block.set_histogram(row, s, std::move(out));
       }
     }
   }

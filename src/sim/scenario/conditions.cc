@@ -124,18 +124,88 @@ void JobConditions::add_drift(const ScenarioFault& fault, double sign, JobStep& 
   rank(out, fault.target.rank).gpu *= 1 + drift_of(Character(node_seed(scenario_), fault), sign);
 }
 
-void JobConditions::add_fault(size_t index, double amount, int64_t step, JobStep& out) const {
-  const ScenarioFault& fault = scenario_.faults[index];
-  const std::vector<int32_t>& ranks = fault_ranks_[index];
-  auto each = [&](auto&& change) {
-    for (int32_t hit : ranks) change(rank(out, hit));
-  };
-  auto stop = [&](StopKind kind) {
+struct JobConditions::Effect {
+  const JobConditions& job;
+  const size_t index;  // of the fault
+  const double amount;
+  const int64_t step;
+  JobStep& out;
+  const ScenarioFault& fault = job.scenario_.faults[index];
+  const std::vector<int32_t>& ranks = job.fault_ranks_[index];
+  const double step_ns = job.step_ns_;
+
+  template <typename Change>
+  void each(const Change& change) {
+    for (int32_t hit : ranks) change(job.rank(out, hit));
+  }
+  // Takes this share of a healthy step more.
+  void longer(double RankConditions::*part) {
+    each([&](RankConditions& hit) { hit.*part += amount * step_ns; });
+  }
+  void slower(double RankConditions::*part) {
+    each([&](RankConditions& hit) { hit.*part *= 1 + amount; });
+  }
+  void slower_network() {
+    slower(&RankConditions::send);
+    slower(&RankConditions::receive);
+  }
+  void foreign_process() {
+    each([&](RankConditions& hit) {
+      hit.gpu *= 1 + amount;
+      hit.reduce *= 1 + kForeignReduction * amount;
+    });
+  }
+  void bad_bus() {
+    slower_network();
+    each([&](RankConditions& hit) { hit.copy_ns += kCopyShare * amount * step_ns; });
+  }
+  void memory_pressure() {
+    each([&](RankConditions& hit) {
+      hit.host_ns += kReclaimShare * amount * step_ns;
+      hit.input_ns += (1 - kReclaimShare) * amount * step_ns;
+    });
+  }
+  void garbage_collection() {
+    const uint64_t drawn = drawn_for(job.scenario_, 0x6C00 + index, step);
+    job.rank(out, ranks[drawn % ranks.size()]).stall_ns += amount * step_ns * (0.8 + 0.4 * uniform(mix(drawn)));
+  }
+  void slow_storage() {
+    for (int32_t hit : ranks)
+      job.rank(out, hit).input_ns +=
+          amount * step_ns *
+          (0.85 + 0.3 * uniform(drawn_for(job.scenario_, 0x5100 + index, step, static_cast<uint64_t>(hit))));
+  }
+  void pfc_storm() {
+    out.conditions.leaves.emplace_back(fault.target.leaf, 1 + amount);
+    const Topology& topology = job.shape_.topology;
+    for (int32_t other = 0;
+         other <= topology.leaf_of(job.shape_.first_host + job.shape_.hosts() - 1, topology.gpus_per_host - 1);
+         ++other) {
+      if (other != fault.target.leaf) out.conditions.uplinks.emplace_back(other, 1 + kStormSpread * amount);
+    }
+  }
+  void uneven_sequences() {
+    for (int32_t hit : ranks) {
+      const int32_t replica = job.shape_.index_in(Role::kDp, hit) / job.shape_.cp;
+      const double drawn = uniform(drawn_for(job.scenario_, 0x5E00 + index, step, static_cast<uint64_t>(replica)));
+      job.rank(out, hit).work *= 1 + amount * drawn * drawn;
+    }
+  }
+  void nan_source() {
+    each([&](RankConditions& hit) { hit.gradient_nan = true; });
+    if (step > fault.from_step) out.conditions.loss_nan = true;
+  }
+  void stop(StopKind kind) {
     if (!out.stop.stops.empty()) return;
     for (int32_t hit : ranks) out.stop.stops.push_back({hit, kind});
     out.stop.fault = static_cast<int32_t>(index);
-    out.stop.length_ns = static_cast<int64_t>(static_cast<double>(fault.steps) * step_ns_);
-  };
+    out.stop.length_ns = static_cast<int64_t>(static_cast<double>(fault.steps) * step_ns);
+  }
+};
+
+void JobConditions::add_fault(size_t index, double amount, int64_t step, JobStep& out) const {
+  Effect effect{.job = *this, .index = index, .amount = amount, .step = step, .out = out};
+  const ScenarioFault& fault = effect.fault;
   switch (fault.cause) {
     case Cause::kSlowCompute:
     case Cause::kThrottleThermal:
@@ -143,117 +213,60 @@ void JobConditions::add_fault(size_t index, double amount, int64_t step, JobStep
     case Cause::kEcc:
     case Cause::kStageImbalance:
     case Cause::kCodeRegression:
-      each([&](RankConditions& hit) { hit.gpu *= 1 + amount; });
-      break;
+      return effect.slower(&RankConditions::gpu);
     case Cause::kForeignProcess:
-      each([&](RankConditions& hit) {
-        hit.gpu *= 1 + amount;
-        hit.reduce *= 1 + kForeignReduction * amount;
-      });
-      break;
+      return effect.foreign_process();
     case Cause::kPcieDegraded:
-      each([&](RankConditions& hit) {
-        hit.send *= 1 + amount;
-        hit.receive *= 1 + amount;
-        hit.copy_ns += kCopyShare * amount * step_ns_;
-      });
-      break;
+      return effect.bad_bus();
     case Cause::kCpuContention:
-      each([&](RankConditions& hit) { hit.host_ns += amount * step_ns_; });
-      break;
+      return effect.longer(&RankConditions::host_ns);
     case Cause::kMemoryPressure:
-      each([&](RankConditions& hit) {
-        hit.host_ns += kReclaimShare * amount * step_ns_;
-        hit.input_ns += (1 - kReclaimShare) * amount * step_ns_;
-      });
-      break;
+      return effect.memory_pressure();
     case Cause::kProcessPaused:
-      if (fault.steps == 0 && fault.shape == Shape::kConstant) {
-        stop(StopKind::kStopped);
-      } else {
-        each([&](RankConditions& hit) { hit.pause_ns += amount * step_ns_; });
-      }
-      break;
-    case Cause::kGc: {
-      const uint64_t drawn = drawn_for(scenario_, 0x6C00 + index, step);
-      rank(out, ranks[drawn % ranks.size()]).stall_ns += amount * step_ns_ * (0.8 + 0.4 * uniform(mix(drawn)));
-      break;
-    }
+      if (fault.steps == 0 && fault.shape == Shape::kConstant) return effect.stop(StopKind::kStopped);
+      return effect.longer(&RankConditions::pause_ns);
+    case Cause::kGc:
+      return effect.garbage_collection();
     case Cause::kDataLoader:
-      each([&](RankConditions& hit) { hit.input_ns += amount * step_ns_; });
-      break;
+      return effect.longer(&RankConditions::input_ns);
     case Cause::kStorage:
-      for (int32_t hit : ranks)
-        rank(out, hit).input_ns +=
-            amount * step_ns_ *
-            (0.85 + 0.3 * uniform(drawn_for(scenario_, 0x5100 + index, step, static_cast<uint64_t>(hit))));
-      break;
+      return effect.slow_storage();
     case Cause::kCheckpoint:
-      if (out.conditions.checkpoint) each([&](RankConditions& hit) { hit.checkpoint_ns += amount * step_ns_; });
-      break;
+      if (out.conditions.checkpoint) effect.longer(&RankConditions::checkpoint_ns);
+      return;
     case Cause::kNvlinkDegraded:
-      each([&](RankConditions& hit) { hit.nvlink *= 1 + amount; });
-      break;
+      return effect.slower(&RankConditions::nvlink);
     case Cause::kNicDegraded:
-      each([&](RankConditions& hit) {
-        hit.send *= 1 + amount;
-        hit.receive *= 1 + amount;
-      });
-      break;
+    case Cause::kTcpFallback:
+      return effect.slower_network();
     case Cause::kLinkFlap:
-      each([&](RankConditions& hit) { hit.flap_ns += amount * step_ns_; });
-      break;
+      return effect.longer(&RankConditions::flap_ns);
     case Cause::kCongestion:
       out.conditions.uplinks.emplace_back(fault.target.leaf, 1 + amount);
-      break;
-    case Cause::kPfcStorm: {
-      out.conditions.leaves.emplace_back(fault.target.leaf, 1 + amount);
-      const Topology& topology = shape_.topology;
-      for (int32_t other = 0;
-           other <= topology.leaf_of(shape_.first_host + shape_.hosts() - 1, topology.gpus_per_host - 1); ++other) {
-        if (other != fault.target.leaf) out.conditions.uplinks.emplace_back(other, 1 + kStormSpread * amount);
-      }
-      break;
-    }
-    case Cause::kTcpFallback:
-      each([&](RankConditions& hit) {
-        hit.send *= 1 + amount;
-        hit.receive *= 1 + amount;
-      });
-      break;
+      return;
+    case Cause::kPfcStorm:
+      return effect.pfc_storm();
     case Cause::kSequenceImbalance:
-      for (int32_t hit : ranks) {
-        const int32_t replica = shape_.index_in(Role::kDp, hit) / shape_.cp;
-        const double drawn = uniform(drawn_for(scenario_, 0x5E00 + index, step, static_cast<uint64_t>(replica)));
-        rank(out, hit).work *= 1 + amount * drawn * drawn;
-      }
-      break;
+      return effect.uneven_sequences();
     case Cause::kExpertImbalance:
-      each([&](RankConditions& hit) { hit.expert *= 1 + amount; });
-      break;
+      return effect.slower(&RankConditions::expert);
     case Cause::kNanSource:
-      each([&](RankConditions& hit) { hit.gradient_nan = true; });
-      if (step > fault.from_step) out.conditions.loss_nan = true;
-      break;
+      return effect.nan_source();
     case Cause::kRankMissing:
-      stop(StopKind::kMissing);
-      break;
+      return effect.stop(StopKind::kMissing);
     case Cause::kOpMismatch:
-      stop(StopKind::kMismatch);
-      break;
+      return effect.stop(StopKind::kMismatch);
     case Cause::kDeadlock:
-      stop(StopKind::kDeadlock);
-      break;
+      return effect.stop(StopKind::kDeadlock);
     case Cause::kXid:
     case Cause::kRankDead:
-      stop(StopKind::kDead);
-      break;
+      return effect.stop(StopKind::kDead);
     // Not played.
     case Cause::kInOperationStall:
     case Cause::kLossSpike:
     case Cause::kLessWork:
     case Cause::kNone:
-      break;
+      return;
   }
 }
 

@@ -35,6 +35,7 @@ class JobConditions {
   void over(size_t fault) { over_[fault] = true; }
 
  private:
+  struct Effect;  // of one fault on one step
   void add_fault(size_t index, double amount, int64_t step, JobStep& out) const;
   void add_drift(const ScenarioFault& fault, double sign, JobStep& out) const;
   void add_oddity(const Oddity& oddity, size_t index, int64_t step, JobStep& out) const;

@@ -86,9 +86,11 @@ class BlockWriter {
     uint32_t series;
     std::vector<SliceEntry> slices;
   };
+  class IndexSections;
   BlockWriter(std::string folder, BlockInfo info, UniqueFd file);
   Result<void> put(std::string_view bytes);
   Result<void> flush();
+  Result<void> put_sections(std::span<const std::string> sections);  // and the footer that says where they are
   std::string part_path() const;
 
   const std::string folder_;

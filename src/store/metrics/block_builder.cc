@@ -292,6 +292,14 @@ class Merge {
     std::vector<int64_t> times_ms;
     std::vector<uint32_t> places;  // of its rows in the merged times
   };
+  // What a group of the output is made of.
+  struct OutputGroup {
+    std::vector<Source> sources;
+    std::vector<int64_t> times_ms;
+    bool copies = false;  // full slices go over as they are
+    std::vector<BlockSlice> slices;
+    std::vector<const Source*> copied;  // by slice: as it is, or nullptr
+  };
 
   Result<void> number_series() {
     members_.resize(inputs_.size());
@@ -371,53 +379,11 @@ class Merge {
   }
 
   Result<void> write_one(const std::vector<uint32_t>& places, const std::vector<uint32_t>& series) {
-    std::vector<Source> sources;
-    for (size_t b = 0; b < inputs_.size(); ++b) {
-      if (places[b] == kNone) continue;
-      const Block::GroupEntry& group = inputs_[b]->group(places[b]);
-      for (size_t i = 0; i < group.slices; ++i) {
-        Source source{b, &inputs_[b]->slice(group.first_slice + i), places[b], {}, {}};
-        source.times_ms.resize(source.slice->rows);
-        if (!inputs_[b]->times(*source.slice, source.times_ms.data())) {
-          outcome_.damaged_chunks += series.size();
-          continue;
-        }
-        sources.push_back(std::move(source));
-      }
-    }
-    std::stable_sort(sources.begin(), sources.end(),
-                     [](const Source& a, const Source& b) { return a.slice->first_ms < b.slice->first_ms; });
-    bool overlaps = false;
-    for (size_t i = 1; i < sources.size(); ++i) overlaps |= sources[i].slice->first_ms <= sources[i - 1].slice->last_ms;
-    // Order within a time is by block: later ones are written over earlier ones.
-    if (overlaps)
-      std::stable_sort(sources.begin(), sources.end(),
-                       [](const Source& a, const Source& b) { return a.block < b.block; });
-
-    std::vector<int64_t> all;
-    for (const Source& source : sources) all.insert(all.end(), source.times_ms.begin(), source.times_ms.end());
-    if (overlaps) {
-      std::sort(all.begin(), all.end());
-      all.erase(std::unique(all.begin(), all.end()), all.end());
-    }
-    for (Source& source : sources) {
-      for (int64_t time_ms : source.times_ms)
-        source.places.push_back(static_cast<uint32_t>(std::lower_bound(all.begin(), all.end(), time_ms) - all.begin()));
-    }
-    const bool copies = !overlaps && rollups_.empty() && tombstones_.empty();
-    std::vector<BlockSlice> slices;
-    std::vector<const Source*> copied;  // by slice: as it is, or nullptr
-    if (copies) {
-      plan_copies(sources, slices, copied);
-    } else {
-      slices = slices_of(all);
-      copied.assign(slices.size(), nullptr);
-    }
+    OutputGroup group = plan_group(places, series.size());
     std::vector<RollupColumns> rollups;
-    for (BlockWriter* rollup : rollups_) rollups.emplace_back(all, kTierSpacingMs[static_cast<size_t>(rollup->tier())]);
-
-    std::vector<double> column(all.size());
-    double values[kChunkRowsMax];
+    for (BlockWriter* rollup : rollups_)
+      rollups.emplace_back(group.times_ms, kTierSpacingMs[static_cast<size_t>(rollup->tier())]);
+    std::vector<double> column(group.times_ms.size());
     const uint32_t name_symbol = writer_.symbol("__name__");
     const uint32_t rollup_symbol = writer_.symbol(kRollupLabel);
     uint64_t samples = 0;
@@ -426,54 +392,20 @@ class Merge {
       std::string_view metric;
       for (const LabelSymbols& label : sets_[one]) {
         if (label.name == name_symbol) metric = writer_.text(label.value);
-        if (label.name == rollup_symbol) {
-          for (Rollup each : {Rollup::kMin, Rollup::kMax, Rollup::kSum, Rollup::kCount, Rollup::kIncrease}) {
-            if (writer_.text(label.value) == rollup_name(each)) kind = each;
-          }
-        }
+        if (label.name == rollup_symbol) kind = rollup_named(writer_.text(label.value));
       }
-      std::fill(column.begin(), column.end(), absent());
-      std::vector<std::string_view> raw(sources.size());
-      for (const Source& source : sources) {
-        const Block& block = *inputs_[source.block];
-        const Block::GroupEntry& group = block.group(source.group);
-        const uint32_t there = members_[source.block][one];
-        std::string_view bytes;
-        if (!block.chunk(*source.slice, group.series, there - group.first_series, bytes)) {
-          ++outcome_.damaged_chunks;
-          continue;
-        }
-        if (copies && source.times_ms.size() >= kSmallSliceRows) {
-          raw[static_cast<size_t>(&source - sources.data())] = bytes;
-          continue;
-        }
-        if (!decode_values(bytes, source.slice->rows, values)) {
-          ++outcome_.damaged_chunks;
-          continue;
-        }
-        if (!tombstones_.empty()) drop_deleted(source, there, values);
-        for (size_t row = 0; row < source.slice->rows; ++row) {
-          if (is_absent(values[row])) continue;
-          double& cell = column[source.places[row]];
-          if (is_absent(cell)) {
-            cell = values[row];
-          } else {
-            ++outcome_.replaced;
-            cell = combined(kind, cell, values[row]);
-          }
-        }
-      }
+      const std::vector<std::string_view> raw = read_column(group, one, kind, column);
       const uint32_t number = writer_.add_series(sets_[one]);
       numbers_[one] = number;
-      if (!copies) {
-        encode_slices(column, slices);
+      if (!group.copies) {
+        encode_slices(column, group.slices);
         samples += present(column);
       } else {
-        samples += put_mixed(column, slices, copied, sources.data(), raw);
+        samples += put_mixed(column, group.slices, group.copied, group.sources.data(), raw);
       }
       const std::vector<HistogramSample> histograms = merged_histograms(one);
       const bool counter = !rollups.empty() && is_counter_(metric);
-      const double last = counter ? value_before(one, all, column) : absent();
+      const double last = counter ? value_before(one, group.times_ms, column) : absent();
       for (size_t r = 0; r < rollups.size(); ++r) {
         rollups[r].add(column, counter, last);
         std::vector<LabelSymbols> labels;
@@ -489,7 +421,105 @@ class Merge {
     for (size_t r = 0; r < rollups.size(); ++r) {
       LOCKSTEP_TRY(rollups[r].finish(*rollups_[r]));
     }
-    return writer_.add_group(slices);
+    return writer_.add_group(group.slices);
+  }
+
+  static Rollup rollup_named(std::string_view text) {
+    for (Rollup each : {Rollup::kMin, Rollup::kMax, Rollup::kSum, Rollup::kCount, Rollup::kIncrease}) {
+      if (text == rollup_name(each)) return each;
+    }
+    return Rollup::kLast;
+  }
+
+  OutputGroup plan_group(const std::vector<uint32_t>& places, size_t series_count) {
+    OutputGroup group;
+    group.sources = read_sources(places, series_count);
+    std::vector<Source>& sources = group.sources;
+    std::stable_sort(sources.begin(), sources.end(),
+                     [](const Source& a, const Source& b) { return a.slice->first_ms < b.slice->first_ms; });
+    bool overlaps = false;
+    for (size_t i = 1; i < sources.size(); ++i) overlaps |= sources[i].slice->first_ms <= sources[i - 1].slice->last_ms;
+    // Order within a time is by block: later ones are written over earlier ones.
+    if (overlaps)
+      std::stable_sort(sources.begin(), sources.end(),
+                       [](const Source& a, const Source& b) { return a.block < b.block; });
+
+    std::vector<int64_t>& all = group.times_ms;
+    for (const Source& source : sources) all.insert(all.end(), source.times_ms.begin(), source.times_ms.end());
+    if (overlaps) {
+      std::sort(all.begin(), all.end());
+      all.erase(std::unique(all.begin(), all.end()), all.end());
+    }
+    for (Source& source : sources) {
+      for (int64_t time_ms : source.times_ms)
+        source.places.push_back(static_cast<uint32_t>(std::lower_bound(all.begin(), all.end(), time_ms) - all.begin()));
+    }
+    group.copies = !overlaps && rollups_.empty() && tombstones_.empty();
+    if (group.copies) {
+      plan_copies(sources, group.slices, group.copied);
+    } else {
+      group.slices = slices_of(all);
+      group.copied.assign(group.slices.size(), nullptr);
+    }
+    return group;
+  }
+
+  // The slices of the group in every block that has it (places: which it is there), with their times.
+  std::vector<Source> read_sources(const std::vector<uint32_t>& places, size_t series_count) {
+    std::vector<Source> sources;
+    for (size_t b = 0; b < inputs_.size(); ++b) {
+      if (places[b] == kNone) continue;
+      const Block::GroupEntry& group = inputs_[b]->group(places[b]);
+      for (size_t i = 0; i < group.slices; ++i) {
+        Source source{b, &inputs_[b]->slice(group.first_slice + i), places[b], {}, {}};
+        source.times_ms.resize(source.slice->rows);
+        if (!inputs_[b]->times(*source.slice, source.times_ms.data())) {
+          outcome_.damaged_chunks += series_count;
+          continue;
+        }
+        sources.push_back(std::move(source));
+      }
+    }
+    return sources;
+  }
+
+  // What all sources have of a series. Gives chunks that go over as they are, by source; their values are not in the
+  // column.
+  std::vector<std::string_view> read_column(const OutputGroup& to, uint32_t series, Rollup kind,
+                                            std::vector<double>& column) {
+    std::fill(column.begin(), column.end(), absent());
+    std::vector<std::string_view> raw(to.sources.size());
+    double values[kChunkRowsMax];
+    for (const Source& source : to.sources) {
+      const Block& block = *inputs_[source.block];
+      const Block::GroupEntry& group = block.group(source.group);
+      const uint32_t there = members_[source.block][series];
+      std::string_view bytes;
+      if (!block.chunk(*source.slice, group.series, there - group.first_series, bytes)) {
+        ++outcome_.damaged_chunks;
+        continue;
+      }
+      if (to.copies && source.times_ms.size() >= kSmallSliceRows) {
+        raw[static_cast<size_t>(&source - to.sources.data())] = bytes;
+        continue;
+      }
+      if (!decode_values(bytes, source.slice->rows, values)) {
+        ++outcome_.damaged_chunks;
+        continue;
+      }
+      if (!tombstones_.empty()) drop_deleted(source, there, values);
+      for (size_t row = 0; row < source.slice->rows; ++row) {
+        if (is_absent(values[row])) continue;
+        double& cell = column[source.places[row]];
+        if (is_absent(cell)) {
+          cell = values[row];
+        } else {
+          ++outcome_.replaced;
+          cell = combined(kind, cell, values[row]);
+        }
+      }
+    }
+    return raw;
   }
 
   // Full slices as they are; runs of small ones together.

@@ -30,6 +30,7 @@
 #include <optional>
 #include <set>
 #include <shared_mutex>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
@@ -145,6 +146,9 @@ class MetricEngine final : public MetricWriter, public MetricReader {
   void remove_log_before(uint64_t generation);
   void run(std::stop_token stop);
   bool seal_is_due() const;
+  // Blocks of what the shards gave out, added to `made`.
+  Result<void> write_sealed(std::span<const metrics::Shard::Sealing> sealing, Blocks& made);
+  void forget_idle();
   bool log_is_corrupt() const;
   void note_trouble(std::string line);  // empty: it is over
   CredibleTime credible_now() const;
@@ -166,6 +170,8 @@ class MetricEngine final : public MetricWriter, public MetricReader {
   Result<void> load_tombstones();
   Result<bool> merge_tier(uint32_t tier);
   std::shared_ptr<const metrics::Block> block_before(const Blocks& these) const;
+  Blocks readable_of(const Blocks& these) const;                             // what cannot be read is reported
+  std::vector<metrics::Tombstone> tombstones_of(const Blocks& these) const;  // that say something of one of these
   Result<void> merge_these(uint32_t tier, const Blocks& inputs, uint32_t level, bool rolls_up);
   void exchange(const Blocks& old, const Blocks& added);
   void note_blocks();

@@ -203,22 +203,45 @@ void Shard::keep_exemplar(uint32_t series, PushedExemplar exemplar) {
   if (exemplars_.size() > exemplars_max_) exemplars_.pop_front();
 }
 
-void Shard::resolve_missing(Stream& stream, std::span<const PushedSeries> series, std::span<const Hash128> hashes,
-                            const std::vector<uint32_t>& missing,
-                            const std::function<Result<Labels>(size_t)>& canonical, PushTally& tally) {
-  auto samples_of = [&](uint32_t k) { return std::max(series[k].times_ms.size(), series[k].histograms.size()); };
-  auto first_time = [&](uint32_t k) { return series[k].times_ms.empty() ? INT64_MIN : series[k].times_ms[0]; };
-  struct Asked {
-    uint32_t k;
-    Labels labels;
-    Labels moved;
-  };
+uint32_t Shard::resolve_known(uint32_t next, std::span<const Hash128> hashes, std::vector<uint32_t>& missing) {
+  RunArray::Walk homes(entry_homes_);
+  for (size_t k = 0; k < hashes.size(); ++k) {
+    if (next >= entries_.size() || !(entries_[next] == hashes[k])) next = find_entry(hashes[k]);
+    if (next != kNone) {
+      const Home home = Home::of(homes[next++]);
+      if (home.shard() != number_ || groups_[home.group_in_shard()] != nullptr) {
+        resolved_[k].home = home;
+        continue;
+      }
+    }
+    missing.push_back(static_cast<uint32_t>(k));
+  }
+  return next;
+}
+
+namespace {
+size_t samples_of(const PushedSeries& series) {
+  return std::max(series.times_ms.size(), series.histograms.size());
+}
+}  // namespace
+
+struct Shard::Asked {
+  uint32_t k;
+  Labels labels;
+  Labels moved;
+};
+
+std::vector<Shard::Asked> Shard::ask_labels(std::span<const PushedSeries> series, const std::vector<uint32_t>& missing,
+                                            const std::function<Result<Labels>(size_t)>& canonical, PushTally& tally) {
   std::vector<Asked> asked;
   for (uint32_t k : missing) {
     resolved_[k].refused = true;
+    auto refuse = [&](const char* reason, const std::function<std::string()>& example) {
+      tally.refuse(reason, samples_of(series[k]), series[k].histograms.size(), example);
+    };
     Result<Labels> labels = canonical(k);
     if (!labels.ok()) {
-      tally.refuse("labels_invalid", samples_of(k), series[k].histograms.size(), [&] { return labels.error(); });
+      refuse("labels_invalid", [&] { return labels.error(); });
       continue;
     }
     Asked one{k, std::move(*labels), {}};
@@ -227,7 +250,7 @@ void Shard::resolve_missing(Stream& stream, std::span<const PushedSeries> series
       forbidden |=
           std::any_of(one.labels.begin(), one.labels.end(), [&](const auto& label) { return label.first == name; });
       if (!forbidden) continue;
-      tally.refuse("label_forbidden", samples_of(k), series[k].histograms.size(), [&] {
+      refuse("label_forbidden", [&] {
         return format(
             "%s has the label %s, which would make a series of every value; put it into an exemplar or a "
             "span",
@@ -243,12 +266,19 @@ void Shard::resolve_missing(Stream& stream, std::span<const PushedSeries> series
       one.labels.erase(label);
     }
     if (const char* why = unfit(one.labels, limits_)) {
-      tally.refuse("labels_invalid", samples_of(k), series[k].histograms.size(),
-                   [&] { return format("%s: %s", labels_text(one.labels).c_str(), why); });
+      refuse("labels_invalid", [&] { return format("%s: %s", labels_text(one.labels).c_str(), why); });
       continue;
     }
     asked.push_back(std::move(one));
   }
+  return asked;
+}
+
+void Shard::resolve_missing(Stream& stream, std::span<const PushedSeries> series, std::span<const Hash128> hashes,
+                            const std::vector<uint32_t>& missing,
+                            const std::function<Result<Labels>(size_t)>& canonical, PushTally& tally) {
+  auto first_time = [&](uint32_t k) { return series[k].times_ms.empty() ? INT64_MIN : series[k].times_ms[0]; };
+  std::vector<Asked> asked = ask_labels(series, missing, canonical, tally);
   if (asked.empty()) return;
   const bool mostly_new = asked.size() >= kOwnGroupMin && asked.size() * 2 > series.size();
   const uint32_t first_group = mostly_new ? static_cast<uint32_t>(groups_.size()) : 0;
@@ -275,7 +305,7 @@ void Shard::resolve_missing(Stream& stream, std::span<const PushedSeries> series
         example = "there is no memory for new series (--memory-max); they are refused, the others go on";
       }
       if (reason != nullptr) {
-        tally.refuse(reason, samples_of(k), series[k].histograms.size(),
+        tally.refuse(reason, samples_of(series[k]), series[k].histograms.size(),
                      [&] { return labels_text(one.labels) + ": " + example; });
         continue;
       }
@@ -319,6 +349,110 @@ void Shard::log_new_series() {
   new_series_.clear();
 }
 
+// The samples of a push, once it is known where each of its series lives: into rows and the log, or to `foreign`.
+class Shard::Taking {
+ public:
+  Taking(Shard& shard, std::span<const PushedSeries> series, TimeBounds bounds, PushTally& tally,
+         std::vector<Foreign>& foreign)
+      : shard_(shard), series_(series), bounds_(bounds), tally_(tally), foreign_(foreign) {}
+
+  // Every series has one value and nothing else.
+  void put_singles() {
+    RowWriter writer(shard_, tally_, true);
+    for (size_t k = 0; k < series_.size(); ++k) {
+      if (!shard_.resolved_[k].refused) put(writer, k, series_[k].times_ms[0], series_[k].values[0]);
+    }
+  }
+
+  // Row by row, whatever order they come in.
+  void put_values() {
+    struct At {
+      int64_t time_ms;
+      uint32_t k, i;
+    };
+    RowWriter writer(shard_, tally_, true);
+    std::vector<At> order;
+    for (uint32_t k = 0; k < series_.size(); ++k) {
+      if (shard_.resolved_[k].refused) continue;
+      const size_t count = std::min(series_[k].times_ms.size(), series_[k].values.size());
+      for (uint32_t i = 0; i < count; ++i) order.push_back({series_[k].times_ms[i], k, i});
+    }
+    std::stable_sort(order.begin(), order.end(), [](const At& a, const At& b) { return a.time_ms < b.time_ms; });
+    for (const At& at : order) put(writer, at.k, at.time_ms, series_[at.k].values[at.i]);
+  }
+
+  void put_histograms_and_exemplars() {
+    for (size_t k = 0; k < series_.size(); ++k) {
+      if (shard_.resolved_[k].refused) continue;
+      const Home home = shard_.resolved_[k].home;
+      const size_t count = std::min(series_[k].histograms.size(), series_[k].times_ms.size());
+      for (size_t i = 0; i < count; ++i) put_histogram(home, k, i);
+      for (const PushedExemplar& exemplar : series_[k].exemplars) put_exemplar(home, exemplar);
+    }
+  }
+
+ private:
+  void put(RowWriter& writer, size_t k, int64_t time_ms, double value) {
+    const Home home = shard_.resolved_[k].home;
+    if (is_refused(k, time_ms, value)) return;
+    if (home.shard() != shard_.number_) {
+      foreign_.push_back({home, time_ms, value, nullptr, nullptr});
+      return;
+    }
+    writer.put(home, time_ms, value);
+  }
+
+  void put_histogram(Home home, size_t k, size_t i) {
+    const int64_t time_ms = series_[k].times_ms[i];
+    if (is_refused(k, time_ms, 0)) return;
+    auto histogram = std::make_shared<const NativeHistogram>(series_[k].histograms[i]);
+    if (home.shard() != shard_.number_) {
+      foreign_.push_back({home, time_ms, 0, std::move(histogram), nullptr});
+      return;
+    }
+    shard_.record_.add_histogram(home.group_in_shard(), home.slot, time_ms, *histogram);
+    shard_.put_histogram(home, time_ms, std::move(histogram), tally_);
+  }
+
+  void put_exemplar(Home home, const PushedExemplar& exemplar) {
+    if (home.shard() != shard_.number_) {
+      foreign_.push_back({home, exemplar.time_ms, 0, nullptr, &exemplar});
+      return;
+    }
+    shard_.record_.add_exemplar(home.group_in_shard(), home.slot, exemplar.time_ms, exemplar.value, exemplar.labels);
+    shard_.keep_exemplar(series_in(*shard_.groups_[home.group_in_shard()], home.slot), exemplar);
+  }
+
+  bool is_refused(size_t k, int64_t time_ms, double value) {
+    if (time_ms < bounds_.oldest_ms) {
+      tally_.refuse("too_old", 1, series_[k].histograms.empty() ? 0 : 1, [&] {
+        return format("sample %zu of the push is of %lld ms, more than a day behind the newest; refused", k,
+                      static_cast<long long>(time_ms));
+      });
+      return true;
+    }
+    if (time_ms > bounds_.newest_ms) {
+      tally_.refuse("future", 1, series_[k].histograms.empty() ? 0 : 1, [&] {
+        return format("sample %zu of the push is %lld s ahead of this server's clock and its limit; refused", k,
+                      static_cast<long long>((time_ms - bounds_.newest_ms) / 1000));
+      });
+      return true;
+    }
+    if (is_absent(value)) {
+      tally_.refuse("reserved_nan", 1, series_[k].histograms.empty() ? 0 : 1,
+                    [] { return "a NaN with the payload that stands for no sample here; refused"; });
+      return true;
+    }
+    return false;
+  }
+
+  Shard& shard_;
+  const std::span<const PushedSeries> series_;
+  const TimeBounds bounds_;
+  PushTally& tally_;
+  std::vector<Foreign>& foreign_;
+};
+
 uint64_t Shard::push(std::string_view stream_name, std::span<const PushedSeries> series,
                      const std::function<Result<Labels>(size_t)>& canonical, TimeBounds bounds, PushTally& tally,
                      std::vector<Foreign>& foreign) {
@@ -339,19 +473,7 @@ uint64_t Shard::push(std::string_view stream_name, std::span<const PushedSeries>
   const bool is_new_stream = streams_.size() > streams_before;
   resolved_.assign(series.size(), {});
   std::vector<uint32_t> missing;
-  uint32_t next = stream.next;
-  RunArray::Walk homes(entry_homes_);
-  for (size_t k = 0; k < series.size(); ++k) {
-    if (next >= entries_.size() || !(entries_[next] == hashes[k])) next = find_entry(hashes[k]);
-    if (next != kNone) {
-      const Home home = Home::of(homes[next++]);
-      if (home.shard() != number_ || groups_[home.group_in_shard()] != nullptr) {
-        resolved_[k].home = home;
-        continue;
-      }
-    }
-    missing.push_back(static_cast<uint32_t>(k));
-  }
+  uint32_t next = resolve_known(stream.next, hashes, missing);
   begin_record();
   if (!missing.empty()) {
     resolve_missing(stream, series, hashes, missing, canonical, tally);
@@ -361,85 +483,12 @@ uint64_t Shard::push(std::string_view stream_name, std::span<const PushedSeries>
   }
   stream.next = next;
 
-  auto refused_time = [&](size_t k, int64_t time_ms, double value) {
-    if (time_ms < bounds.oldest_ms) {
-      tally.refuse("too_old", 1, series[k].histograms.empty() ? 0 : 1, [&] {
-        return format("sample %zu of the push is of %lld ms, more than a day behind the newest; refused", k,
-                      static_cast<long long>(time_ms));
-      });
-      return true;
-    }
-    if (time_ms > bounds.newest_ms) {
-      tally.refuse("future", 1, series[k].histograms.empty() ? 0 : 1, [&] {
-        return format("sample %zu of the push is %lld s ahead of this server's clock and its limit; refused", k,
-                      static_cast<long long>((time_ms - bounds.newest_ms) / 1000));
-      });
-      return true;
-    }
-    if (is_absent(value)) {
-      tally.refuse("reserved_nan", 1, series[k].histograms.empty() ? 0 : 1,
-                   [] { return "a NaN with the payload that stands for no sample here; refused"; });
-      return true;
-    }
-    return false;
-  };
-
-  {
-    RowWriter writer(*this, tally, true);
-    auto put = [&](size_t k, int64_t time_ms, double value) {
-      const Home home = resolved_[k].home;
-      if (refused_time(k, time_ms, value)) return;
-      if (home.shard() != number_) {
-        foreign.push_back({home, time_ms, value, nullptr, nullptr});
-        return;
-      }
-      writer.put(home, time_ms, value);
-    };
-    if (single) {
-      for (size_t k = 0; k < series.size(); ++k) {
-        if (!resolved_[k].refused) put(k, series[k].times_ms[0], series[k].values[0]);
-      }
-    } else {
-      // Row by row, whatever order they come in.
-      struct At {
-        int64_t time_ms;
-        uint32_t k, i;
-      };
-      std::vector<At> order;
-      for (uint32_t k = 0; k < series.size(); ++k) {
-        if (resolved_[k].refused) continue;
-        const size_t count = std::min(series[k].times_ms.size(), series[k].values.size());
-        for (uint32_t i = 0; i < count; ++i) order.push_back({series[k].times_ms[i], k, i});
-      }
-      std::stable_sort(order.begin(), order.end(), [](const At& a, const At& b) { return a.time_ms < b.time_ms; });
-      for (const At& at : order) put(at.k, at.time_ms, series[at.k].values[at.i]);
-    }
-  }
-  if (!single) {
-    for (size_t k = 0; k < series.size(); ++k) {
-      if (resolved_[k].refused) continue;
-      const Home home = resolved_[k].home;
-      const size_t count = std::min(series[k].histograms.size(), series[k].times_ms.size());
-      for (size_t i = 0; i < count; ++i) {
-        const int64_t time_ms = series[k].times_ms[i];
-        if (refused_time(k, time_ms, 0)) continue;
-        auto histogram = std::make_shared<const NativeHistogram>(series[k].histograms[i]);
-        if (home.shard() != number_) {
-          foreign.push_back({home, time_ms, 0, std::move(histogram), nullptr});
-          continue;
-        }
-        record_.add_histogram(home.group_in_shard(), home.slot, time_ms, *histogram);
-        put_histogram(home, time_ms, std::move(histogram), tally);
-      }
-      for (const PushedExemplar& exemplar : series[k].exemplars) {
-        if (home.shard() != number_) {
-          foreign.push_back({home, exemplar.time_ms, 0, nullptr, &exemplar});
-          continue;
-        }
-        record_.add_exemplar(home.group_in_shard(), home.slot, exemplar.time_ms, exemplar.value, exemplar.labels);
-        keep_exemplar(series_in(*groups_[home.group_in_shard()], home.slot), exemplar);
-      }
-    }
+  Taking taking(*this, series, bounds, tally, foreign);
+  if (single) {
+    taking.put_singles();
+  } else {
+    taking.put_values();
+    taking.put_histograms_and_exemplars();
   }
   // Anybody can make up names; only those that brought something are kept.
   if (is_new_stream && stream.series == 0) streams_.erase(streams_.find(stream_name));

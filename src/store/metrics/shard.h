@@ -153,6 +153,13 @@ class Shard {
   uint32_t find_entry(const Hash128& hash) const;
   void add_entry(const Hash128& hash, Home home);
   Group* local_group(Home home);
+  // Where series live whose bytes are known, by position and hash; the others are `missing`. Gives the entry that
+  // follows the last.
+  uint32_t resolve_known(uint32_t next, std::span<const Hash128> hashes, std::vector<uint32_t>& missing);
+  struct Asked;
+  // The labels of those; what the rules do not let in is refused.
+  std::vector<Asked> ask_labels(std::span<const PushedSeries> series, const std::vector<uint32_t>& missing,
+                                const std::function<Result<Labels>(size_t)>& canonical, PushTally& tally);
   void resolve_missing(Stream& stream, std::span<const PushedSeries> series, std::span<const Hash128> hashes,
                        const std::vector<uint32_t>& missing, const std::function<Result<Labels>(size_t)>& canonical,
                        PushTally& tally);
@@ -165,6 +172,7 @@ class Shard {
   void begin_record();
   uint64_t end_record();
 
+  class Taking;
   // Writes samples that come in time order within a group into rows, and runs of them into the log.
   class RowWriter {
    public:

@@ -194,109 +194,132 @@ void WalRecordWriter::add_metadata(const MetricMetadata& metadata) {
 }
 
 namespace {
+
 constexpr size_t kRowLabelsMax = 1024;  // far above what SeriesLimits lets in
+
+bool read_histogram(ByteReader& in, WalVisitor& visitor) {
+  const uint32_t group = static_cast<uint32_t>(in.varint()), slot = static_cast<uint32_t>(in.varint());
+  const int64_t time_ms = in.signed_varint();
+  NativeHistogram histogram;
+  if (!decode_histogram(in, histogram)) return false;
+  visitor.on_histogram(group, slot, time_ms, std::move(histogram));
+  return true;
 }
+
+bool read_exemplar(ByteReader& in, WalVisitor& visitor) {
+  const uint32_t group = static_cast<uint32_t>(in.varint()), slot = static_cast<uint32_t>(in.varint());
+  const int64_t time_ms = in.signed_varint();
+  const double value = in.fixed<double>();
+  Labels labels(in.count(2));
+  for (auto& [name, text] : labels) {
+    name = in.bytes();
+    text = in.bytes();
+  }
+  if (!in.ok()) return false;
+  visitor.on_exemplar(group, slot, time_ms, value, std::move(labels));
+  return true;
+}
+
+bool read_metadata(ByteReader& in, WalVisitor& visitor) {
+  MetricMetadata metadata;
+  for (std::string* text : {&metadata.name, &metadata.type, &metadata.help, &metadata.unit}) *text = in.bytes();
+  if (!in.ok()) return false;
+  visitor.on_metadata(std::move(metadata));
+  return true;
+}
+
+}  // namespace
 
 bool WalRecordReader::read(std::string_view record, WalVisitor& visitor) {
   ByteReader in(record);
   int64_t run_time_ms = 0;
   while (in.ok() && !in.at_end()) {
+    bool ok = true;
     switch (in.fixed<uint8_t>()) {
       case kText:
         ++texts_;
         visitor.on_text(in.bytes());
         break;
-      case kSeries: {
-        const uint32_t group = static_cast<uint32_t>(in.varint());
-        const uint64_t first_slot = in.varint();
-        const size_t count = in.count();
-        if (!in.ok() || first_slot > kGroupSlotsMax || count > kGroupSlotsMax - first_slot) return false;
-        std::vector<std::pair<uint64_t, uint64_t>> row;
-        series_.clear();
-        for (size_t i = 0; i < count; ++i) {
-          const uint64_t head = in.varint();
-          if ((head & 1) != 0) {
-            if (i == 0 || (row.size() < 63 && head >> 1 >> row.size() != 0)) return false;
-            for (size_t k = 0; k < row.size() && k < 63; ++k) {
-              if ((head >> 1 >> k & 1) != 0) row[k].second = in.varint();
-            }
-          } else {
-            if (head / 2 > in.left() / 2 || head / 2 > kRowLabelsMax) return false;
-            row.resize(head / 2);
-            for (auto& [name, value] : row) {
-              name = in.varint();
-              value = in.varint();
-            }
-          }
-          if (!in.ok()) return false;
-          for (const auto& [name, value] : row) {
-            if (name >= texts_ || value >= texts_) return false;
-            series_.labels.push_back({static_cast<uint32_t>(name), static_cast<uint32_t>(value)});
-          }
-          series_.end();
-        }
-        visitor.on_series(group, static_cast<uint32_t>(first_slot), series_);
+      case kSeries:
+        ok = read_series(in, visitor);
         break;
-      }
-      case kRun: {
-        const uint32_t group = static_cast<uint32_t>(in.varint());
-        run_time_ms =
-            static_cast<int64_t>(static_cast<uint64_t>(run_time_ms) + static_cast<uint64_t>(in.signed_varint()));
-        const uint64_t first = in.varint(), count = in.varint();
-        const uint8_t how = in.fixed<uint8_t>();
-        if (!in.ok() || how > kAgainstBefore || first > kGroupSlotsMax || count > kGroupSlotsMax - first) return false;
-        Rows& rows = rows_[group];
-        if (rows.now.size() < first + count) {
-          rows.now.resize(first + count, absent());
-          rows.before.resize(first + count, absent());
-        }
-        if (rows.time_ms < run_time_ms) {
-          std::swap(rows.now, rows.before);
-          rows.before_ms = rows.time_ms;
-          rows.time_ms = run_time_ms;
-          std::fill(rows.now.begin(), rows.now.end(), absent());
-        }
-        values_.resize(count);
-        if (!unpack_row(in, count, how == kAgainstBefore ? rows.before.data() + first : nullptr, values_.data()))
-          return false;
-        if (run_time_ms == rows.time_ms) std::copy(values_.begin(), values_.end(), rows.now.data() + first);
-        if (run_time_ms == rows.before_ms) std::copy(values_.begin(), values_.end(), rows.before.data() + first);
-        visitor.on_run(group, run_time_ms, static_cast<uint32_t>(first), values_);
+      case kRun:
+        ok = read_run(in, run_time_ms, visitor);
         break;
-      }
-      case kHistogram: {
-        const uint32_t group = static_cast<uint32_t>(in.varint()), slot = static_cast<uint32_t>(in.varint());
-        const int64_t time_ms = in.signed_varint();
-        NativeHistogram histogram;
-        if (!decode_histogram(in, histogram)) return false;
-        visitor.on_histogram(group, slot, time_ms, std::move(histogram));
+      case kHistogram:
+        ok = read_histogram(in, visitor);
         break;
-      }
-      case kExemplar: {
-        const uint32_t group = static_cast<uint32_t>(in.varint()), slot = static_cast<uint32_t>(in.varint());
-        const int64_t time_ms = in.signed_varint();
-        const double value = in.fixed<double>();
-        Labels labels(in.count(2));
-        for (auto& [name, text] : labels) {
-          name = in.bytes();
-          text = in.bytes();
-        }
-        if (!in.ok()) return false;
-        visitor.on_exemplar(group, slot, time_ms, value, std::move(labels));
+      case kExemplar:
+        ok = read_exemplar(in, visitor);
         break;
-      }
-      case kMetadata: {
-        MetricMetadata metadata;
-        for (std::string* text : {&metadata.name, &metadata.type, &metadata.help, &metadata.unit}) *text = in.bytes();
-        if (!in.ok()) return false;
-        visitor.on_metadata(std::move(metadata));
+      case kMetadata:
+        ok = read_metadata(in, visitor);
         break;
-      }
       default:
-        return false;
+        ok = false;
     }
+    if (!ok) return false;
   }
   return in.ok();
+}
+
+bool WalRecordReader::read_series(ByteReader& in, WalVisitor& visitor) {
+  const uint32_t group = static_cast<uint32_t>(in.varint());
+  const uint64_t first_slot = in.varint();
+  const size_t count = in.count();
+  if (!in.ok() || first_slot > kGroupSlotsMax || count > kGroupSlotsMax - first_slot) return false;
+  std::vector<std::pair<uint64_t, uint64_t>> row;
+  series_.clear();
+  for (size_t i = 0; i < count; ++i) {
+    const uint64_t head = in.varint();
+    if ((head & 1) != 0) {
+      if (i == 0 || (row.size() < 63 && head >> 1 >> row.size() != 0)) return false;
+      for (size_t k = 0; k < row.size() && k < 63; ++k) {
+        if ((head >> 1 >> k & 1) != 0) row[k].second = in.varint();
+      }
+    } else {
+      if (head / 2 > in.left() / 2 || head / 2 > kRowLabelsMax) return false;
+      row.resize(head / 2);
+      for (auto& [name, value] : row) {
+        name = in.varint();
+        value = in.varint();
+      }
+    }
+    if (!in.ok()) return false;
+    for (const auto& [name, value] : row) {
+      if (name >= texts_ || value >= texts_) return false;
+      series_.labels.push_back({static_cast<uint32_t>(name), static_cast<uint32_t>(value)});
+    }
+    series_.end();
+  }
+  visitor.on_series(group, static_cast<uint32_t>(first_slot), series_);
+  return true;
+}
+
+bool WalRecordReader::read_run(ByteReader& in, int64_t& run_time_ms, WalVisitor& visitor) {
+  const uint32_t group = static_cast<uint32_t>(in.varint());
+  run_time_ms = static_cast<int64_t>(static_cast<uint64_t>(run_time_ms) + static_cast<uint64_t>(in.signed_varint()));
+  const uint64_t first = in.varint(), count = in.varint();
+  const uint8_t how = in.fixed<uint8_t>();
+  if (!in.ok() || how > kAgainstBefore || first > kGroupSlotsMax || count > kGroupSlotsMax - first) return false;
+  Rows& rows = rows_[group];
+  if (rows.now.size() < first + count) {
+    rows.now.resize(first + count, absent());
+    rows.before.resize(first + count, absent());
+  }
+  if (rows.time_ms < run_time_ms) {
+    std::swap(rows.now, rows.before);
+    rows.before_ms = rows.time_ms;
+    rows.time_ms = run_time_ms;
+    std::fill(rows.now.begin(), rows.now.end(), absent());
+  }
+  values_.resize(count);
+  if (!unpack_row(in, count, how == kAgainstBefore ? rows.before.data() + first : nullptr, values_.data()))
+    return false;
+  if (run_time_ms == rows.time_ms) std::copy(values_.begin(), values_.end(), rows.now.data() + first);
+  if (run_time_ms == rows.before_ms) std::copy(values_.begin(), values_.end(), rows.before.data() + first);
+  visitor.on_run(group, run_time_ms, static_cast<uint32_t>(first), values_);
+  return true;
 }
 
 }  // namespace lockstep::metrics

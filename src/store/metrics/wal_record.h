@@ -135,6 +135,10 @@ class WalRecordReader {
     int64_t time_ms = INT64_MIN, before_ms = INT64_MIN;
     std::vector<double> now, before;
   };
+  bool read_series(columns::ByteReader& in, WalVisitor& visitor);
+  // run_time_ms: of the run before in this record, and then of this one.
+  bool read_run(columns::ByteReader& in, int64_t& run_time_ms, WalVisitor& visitor);
+
   uint64_t texts_ = 0;
   LabelRows series_;
   std::vector<double> values_;

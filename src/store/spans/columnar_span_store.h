@@ -96,6 +96,7 @@ class ColumnarSpanStore final : public SpanStore {
   struct Unit;
   struct Snapshot;
   struct Matcher;
+  class Search;
 
   ColumnarSpanStore(ColumnarSpanStoreOptions options, const Clock& clock, Counters& counters);
   Result<void> load_files();

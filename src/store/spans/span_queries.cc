@@ -244,7 +244,23 @@ Page<StoredSpan> ColumnarSpanStore::trace(const TraceId& trace_id, size_t limit)
   return page;
 }
 
-Page<TraceSummary> ColumnarSpanStore::search(const TraceQuery& query) const {
+// A search in three passes: which traces match, what those are as a whole, and of those on the page the spans. Every
+// pass goes through the units in their order.
+class ColumnarSpanStore::Search {
+ public:
+  Search(const ColumnarSpanStore& store, const TraceQuery& query)
+      : store_(store), query_(query), all_(store.snapshot()) {}
+
+  Page<TraceSummary> run() {
+    find_matching();
+    summarise();
+    choose_shown();
+    start_page();
+    for (const auto& [at, places] : shown_in_) read_shown(at, places);
+    return std::move(page_);
+  }
+
+ private:
   struct Candidate {
     TraceId id;
     uint32_t matched = 0;
@@ -261,13 +277,12 @@ Page<TraceSummary> ColumnarSpanStore::search(const TraceQuery& query) const {
     uint32_t matching_units = 0;
     uint32_t first_matching[kMatchingShownMax] = {};  // units
   };
-  const Snapshot all = snapshot();
-  std::vector<Candidate> candidates;
-  std::unordered_map<TraceId, uint32_t, TraceIdHash> index;
-  auto read_summaries = [&](const Unit& unit, std::vector<TraceId>& traces, std::vector<TraceInGroup>& summaries) {
+
+  // Of a unit, into traces_ and summaries_. False: it cannot be read, which has been told.
+  bool read_summaries(const Unit& unit) {
     if (unit.meta() == nullptr) {
-      traces = unit.columns->traces;
-      summaries = spans::summarise_traces(*unit.columns);
+      traces_ = unit.columns->traces;
+      summaries_ = spans::summarise_traces(*unit.columns);
       return true;
     }
     std::unique_ptr<spans::SectionSource> source = unit.file->source();
@@ -275,123 +290,135 @@ Page<TraceSummary> ColumnarSpanStore::search(const TraceQuery& query) const {
     Result<std::vector<TraceInGroup>> read =
         ids.ok() ? spans::read_trace_summaries(*source, *unit.meta(), ids->size()) : ids.failure();
     if (!read.ok()) {
-      spoil(*unit.file, unit.group, read.error());
+      store_.spoil(*unit.file, unit.group, read.error());
       return false;
     }
-    traces = std::move(*ids);
-    summaries = std::move(*read);
+    traces_ = std::move(*ids);
+    summaries_ = std::move(*read);
     return true;
-  };
-
-  // Which traces match.
-  std::vector<TraceId> traces;
-  std::vector<TraceInGroup> summaries;
-  std::vector<std::string_view> keys;
-  for (const AttributeMatch& match : query.attributes) keys.push_back(match.key);
-  for (uint32_t at = 0; at < all.units.size(); ++at) {
-    const Unit& unit = all.units[at];
-    if (unit.meta() != nullptr && !Matcher::may_match(*unit.meta(), query)) continue;
-    std::vector<uint32_t> matched;
-    if (unit.meta() != nullptr && Matcher::all_match(*unit.meta(), query)) {
-      if (!read_summaries(unit, traces, summaries)) continue;
-      for (const TraceInGroup& summary : summaries) matched.push_back(summary.spans);
-    } else {
-      Columns columns =
-          load(unit, {.ids = false, .attributes = !query.attributes.empty(), .all_fields = false, .keys = keys});
-      if (!columns) continue;
-      const Matcher matcher(*columns, query);
-      matched.resize(columns->traces.size());
-      for (const SpanRow& row : columns->rows) matched[row.trace] += matcher.matches(row);
-      traces = columns->traces;
-    }
-    for (size_t trace = 0; trace < matched.size(); ++trace) {
-      if (matched[trace] == 0) continue;
-      auto [found, is_new] = index.emplace(traces[trace], static_cast<uint32_t>(candidates.size()));
-      if (is_new) candidates.push_back({.id = traces[trace]});
-      Candidate& candidate = candidates[found->second];
-      candidate.matched += matched[trace];
-      if (candidate.matching_units < kMatchingShownMax) candidate.first_matching[candidate.matching_units++] = at;
-    }
   }
 
-  // What they are as a whole, from the row groups' own summaries.
-  constexpr size_t kAskFiltersMax = 256;
-  for (uint32_t at = 0; at < all.units.size() && !candidates.empty(); ++at) {
-    const Unit& unit = all.units[at];
-    if (unit.meta() != nullptr && candidates.size() <= kAskFiltersMax &&
-        std::none_of(candidates.begin(), candidates.end(),
-                     [&](const Candidate& candidate) { return unit.meta()->traces.may_have(candidate.id); }))
-      continue;
-    if (!read_summaries(unit, traces, summaries)) continue;
-    for (size_t i = 0; i < traces.size(); ++i) {
-      const auto found = index.find(traces[i]);
-      if (found == index.end() || summaries[i].spans == 0) continue;
-      Candidate& candidate = candidates[found->second];
-      const TraceInGroup& summary = summaries[i];
-      const bool is_first = candidate.spans == 0;
-      if (is_first) candidate.first_unit = at;
-      candidate.last_unit = at;
-      candidate.has_two_homes |= all.units[candidate.first_unit].home != unit.home;
-      candidate.spans += summary.spans;
-      if (is_first || summary.start_unix_ns < candidate.start_unix_ns) candidate.start_unix_ns = summary.start_unix_ns;
-      if (is_first || summary.end_unix_ns > candidate.end_unix_ns) candidate.end_unix_ns = summary.end_unix_ns;
-      if (is_first || std::pair(summary.root_has_parent, summary.root_start_unix_ns) <
-                          std::pair(candidate.root_has_parent, candidate.root_start_unix_ns)) {
-        candidate.root_has_parent = summary.root_has_parent;
-        candidate.root_start_unix_ns = summary.root_start_unix_ns;
-        candidate.root_unit = at;
-        candidate.root_row = summary.root_row;
+  void find_matching() {
+    std::vector<std::string_view> keys;
+    for (const AttributeMatch& match : query_.attributes) keys.push_back(match.key);
+    for (uint32_t at = 0; at < all_.units.size(); ++at) {
+      const Unit& unit = all_.units[at];
+      if (unit.meta() != nullptr && !Matcher::may_match(*unit.meta(), query_)) continue;
+      std::vector<uint32_t> matched;  // spans, by trace of the unit
+      if (unit.meta() != nullptr && Matcher::all_match(*unit.meta(), query_)) {
+        if (!read_summaries(unit)) continue;
+        for (const TraceInGroup& summary : summaries_) matched.push_back(summary.spans);
+      } else {
+        Columns columns = store_.load(
+            unit, {.ids = false, .attributes = !query_.attributes.empty(), .all_fields = false, .keys = keys});
+        if (!columns) continue;
+        const Matcher matcher(*columns, query_);
+        matched.resize(columns->traces.size());
+        for (const SpanRow& row : columns->rows) matched[row.trace] += matcher.matches(row);
+        traces_ = columns->traces;
+      }
+      for (size_t trace = 0; trace < matched.size(); ++trace) {
+        if (matched[trace] > 0) add_candidate(traces_[trace], matched[trace], at);
       }
     }
   }
 
-  Page<TraceSummary> page;
-  page.total = candidates.size();
-  const size_t shown = std::min(query.limit, candidates.size());
-  std::partial_sort(candidates.begin(), candidates.begin() + static_cast<ptrdiff_t>(shown), candidates.end(),
-                    [](const Candidate& a, const Candidate& b) {
-                      return std::tie(b.start_unix_ns, a.id) < std::tie(a.start_unix_ns, b.id);
-                    });
-  candidates.resize(shown);
-
-  // Of those that are shown: the spans themselves, unit by unit.
-  std::map<uint32_t, std::vector<size_t>> shown_in;
-  std::vector<KeySet> seen(shown);
-  std::vector<bool> recount(shown);
-  page.items.resize(shown);
-  for (size_t i = 0; i < shown; ++i) {
-    const Candidate& candidate = candidates[i];
-    TraceSummary& trace = page.items[i];
-    trace.trace_id = candidate.id;
-    trace.start_unix_ns = candidate.start_unix_ns;
-    trace.end_unix_ns = candidate.end_unix_ns;
-    recount[i] = candidate.has_two_homes;
-    trace.spans = recount[i] ? 0 : candidate.spans;
-    trace.matched = recount[i] ? 0 : candidate.matched;
-    // Matching spans come from the first units that have some; a recount needs all that have any.
-    std::set<uint32_t> needed{candidate.root_unit};
-    needed.insert(candidate.first_matching, candidate.first_matching + candidate.matching_units);
-    for (uint32_t at = candidate.first_unit; recount[i] && at <= candidate.last_unit; ++at) {
-      const RowGroupMeta* meta = all.units[at].meta();
-      if (meta == nullptr || meta->traces.may_have(candidate.id)) needed.insert(at);
-    }
-    for (uint32_t unit : needed) shown_in[unit].push_back(i);
+  void add_candidate(const TraceId& trace, uint32_t matched, uint32_t unit) {
+    auto [found, is_new] = index_.emplace(trace, static_cast<uint32_t>(candidates_.size()));
+    if (is_new) candidates_.push_back({.id = trace});
+    Candidate& candidate = candidates_[found->second];
+    candidate.matched += matched;
+    if (candidate.matching_units < kMatchingShownMax) candidate.first_matching[candidate.matching_units++] = unit;
   }
-  for (const auto& [at, places] : shown_in) {
-    Columns columns = load(all.units[at], {});
-    if (!columns) continue;
-    const Matcher matcher(*columns, query);
+
+  // From the row groups' own summaries.
+  void summarise() {
+    constexpr size_t kAskFiltersMax = 256;
+    for (uint32_t at = 0; at < all_.units.size() && !candidates_.empty(); ++at) {
+      const Unit& unit = all_.units[at];
+      if (unit.meta() != nullptr && candidates_.size() <= kAskFiltersMax &&
+          std::none_of(candidates_.begin(), candidates_.end(),
+                       [&](const Candidate& candidate) { return unit.meta()->traces.may_have(candidate.id); }))
+        continue;
+      if (!read_summaries(unit)) continue;
+      for (size_t i = 0; i < traces_.size(); ++i) {
+        const auto found = index_.find(traces_[i]);
+        if (found == index_.end() || summaries_[i].spans == 0) continue;
+        add_summary(candidates_[found->second], summaries_[i], at);
+      }
+    }
+  }
+
+  void add_summary(Candidate& candidate, const TraceInGroup& summary, uint32_t unit) const {
+    const bool is_first = candidate.spans == 0;
+    if (is_first) candidate.first_unit = unit;
+    candidate.last_unit = unit;
+    candidate.has_two_homes |= all_.units[candidate.first_unit].home != all_.units[unit].home;
+    candidate.spans += summary.spans;
+    if (is_first || summary.start_unix_ns < candidate.start_unix_ns) candidate.start_unix_ns = summary.start_unix_ns;
+    if (is_first || summary.end_unix_ns > candidate.end_unix_ns) candidate.end_unix_ns = summary.end_unix_ns;
+    if (is_first || std::pair(summary.root_has_parent, summary.root_start_unix_ns) <
+                        std::pair(candidate.root_has_parent, candidate.root_start_unix_ns)) {
+      candidate.root_has_parent = summary.root_has_parent;
+      candidate.root_start_unix_ns = summary.root_start_unix_ns;
+      candidate.root_unit = unit;
+      candidate.root_row = summary.root_row;
+    }
+  }
+
+  // The newest; candidates_ are those from here on, and index_ counts for nothing.
+  void choose_shown() {
+    page_.total = candidates_.size();
+    const size_t shown = std::min(query_.limit, candidates_.size());
+    std::partial_sort(candidates_.begin(), candidates_.begin() + static_cast<ptrdiff_t>(shown), candidates_.end(),
+                      [](const Candidate& a, const Candidate& b) {
+                        return std::tie(b.start_unix_ns, a.id) < std::tie(a.start_unix_ns, b.id);
+                      });
+    candidates_.resize(shown);
+  }
+
+  // What is known of the traces on the page, and in which units their spans are.
+  void start_page() {
+    const size_t shown = candidates_.size();
+    seen_.resize(shown);
+    recount_.resize(shown);
+    page_.items.resize(shown);
+    for (size_t i = 0; i < shown; ++i) {
+      const Candidate& candidate = candidates_[i];
+      TraceSummary& trace = page_.items[i];
+      trace.trace_id = candidate.id;
+      trace.start_unix_ns = candidate.start_unix_ns;
+      trace.end_unix_ns = candidate.end_unix_ns;
+      recount_[i] = candidate.has_two_homes;
+      trace.spans = recount_[i] ? 0 : candidate.spans;
+      trace.matched = recount_[i] ? 0 : candidate.matched;
+      // Matching spans come from the first units that have some; a recount needs all that have any.
+      std::set<uint32_t> needed{candidate.root_unit};
+      needed.insert(candidate.first_matching, candidate.first_matching + candidate.matching_units);
+      for (uint32_t at = candidate.first_unit; recount_[i] && at <= candidate.last_unit; ++at) {
+        const RowGroupMeta* meta = all_.units[at].meta();
+        if (meta == nullptr || meta->traces.may_have(candidate.id)) needed.insert(at);
+      }
+      for (uint32_t unit : needed) shown_in_[unit].push_back(i);
+    }
+  }
+
+  // The spans of a unit that belong to these places on the page.
+  void read_shown(uint32_t at, const std::vector<size_t>& places) {
+    Columns columns = store_.load(all_.units[at], {});
+    if (!columns) return;
+    const Matcher matcher(*columns, query_);
     std::unordered_map<uint32_t, size_t> wanted;  // trace here to place on the page
     for (uint32_t trace = 0; trace < columns->traces.size(); ++trace) {
       for (size_t i : places) {
-        if (columns->traces[trace] == page.items[i].trace_id) wanted[trace] = i;
+        if (columns->traces[trace] == page_.items[i].trace_id) wanted[trace] = i;
       }
     }
     for (size_t i : places) {
-      if (candidates[i].root_unit != at || candidates[i].root_row >= columns->size()) continue;
-      const SpanRow& root = columns->rows[candidates[i].root_row];
-      page.items[i].root_name = columns->texts[root.name];
-      page.items[i].root_service = columns->sources[root.source]->service;
+      if (candidates_[i].root_unit != at || candidates_[i].root_row >= columns->size()) continue;
+      const SpanRow& root = columns->rows[candidates_[i].root_row];
+      page_.items[i].root_name = columns->texts[root.name];
+      page_.items[i].root_service = columns->sources[root.source]->service;
     }
     std::map<size_t, std::vector<std::pair<uint32_t, uint32_t>>> matching;  // by arrival
     for (uint32_t row = 0; row < columns->size(); ++row) {
@@ -399,23 +426,38 @@ Page<TraceSummary> ColumnarSpanStore::search(const TraceQuery& query) const {
       const auto found = wanted.find(candidate.trace);
       if (found == wanted.end()) continue;
       const size_t i = found->second;
-      const bool is_new = !recount[i] || seen[i].insert(key_of(*columns, candidate));
+      const bool is_new = !recount_[i] || seen_[i].insert(key_of(*columns, candidate));
       const bool is_match = is_new && matcher.matches(candidate);
-      if (recount[i]) {
-        page.items[i].spans += is_new;
-        page.items[i].matched += is_match;
+      if (recount_[i]) {
+        page_.items[i].spans += is_new;
+        page_.items[i].matched += is_match;
       }
       if (is_match) matching[i].emplace_back(candidate.arrival, row);
     }
     for (auto& [i, rows] : matching) {
       std::sort(rows.begin(), rows.end());
       for (const auto& [arrival, row] : rows) {
-        if (page.items[i].matching.size() == kMatchingShownMax) break;
-        page.items[i].matching.push_back(stored(*columns, columns->rows[row]));
+        if (page_.items[i].matching.size() == kMatchingShownMax) break;
+        page_.items[i].matching.push_back(stored(*columns, columns->rows[row]));
       }
     }
   }
-  return page;
+
+  const ColumnarSpanStore& store_;
+  const TraceQuery& query_;
+  const Snapshot all_;
+  std::vector<Candidate> candidates_;
+  std::unordered_map<TraceId, uint32_t, TraceIdHash> index_;  // of candidates_
+  std::vector<TraceId> traces_;                               // of the unit that was read last
+  std::vector<TraceInGroup> summaries_;
+  Page<TraceSummary> page_;
+  std::map<uint32_t, std::vector<size_t>> shown_in_;  // by unit: places on the page
+  std::vector<KeySet> seen_;                          // by place, of those whose spans are counted again
+  std::vector<bool> recount_;
+};
+
+Page<TraceSummary> ColumnarSpanStore::search(const TraceQuery& query) const {
+  return Search(*this, query).run();
 }
 
 Page<StoredSpan> ColumnarSpanStore::newest(std::string_view service, size_t limit) const {

@@ -201,17 +201,7 @@ class SeriesParser {
         }
       } else if (key == "counter_reset_hint") {
         out.reset_hint_given = true;
-        if (take("unknown")) {
-          made->reset = CounterReset::kUnknown;
-        } else if (take("reset")) {
-          made->reset = CounterReset::kYes;
-        } else if (take("not_reset")) {
-          made->reset = CounterReset::kNo;
-        } else if (take("gauge")) {
-          made->reset = CounterReset::kGauge;
-        } else {
-          return false;
-        }
+        if (!reset_hint(made->reset)) return false;
       } else {
         if (!number(value)) return false;
         if (key == "schema") {
@@ -238,6 +228,21 @@ class SeriesParser {
     if (!made->negative.empty())
       made->negative_spans = {{static_cast<int32_t>(negative_offset), static_cast<uint32_t>(made->negative.size())}};
     out.histogram = std::move(made);
+    return true;
+  }
+
+  bool reset_hint(CounterReset& reset) {
+    if (take("unknown")) {
+      reset = CounterReset::kUnknown;
+    } else if (take("reset")) {
+      reset = CounterReset::kYes;
+    } else if (take("not_reset")) {
+      reset = CounterReset::kNo;
+    } else if (take("gauge")) {
+      reset = CounterReset::kGauge;
+    } else {
+      return false;
+    }
     return true;
   }
 
@@ -353,6 +358,28 @@ std::string check_point(const ScriptValue& expected, double value, const Histogr
   return format("%.17g instead of %.17g for %s", value, expected.value, shown_labels(labels).c_str());
 }
 
+// A series at every step.
+std::string check_points(const Case& given, const ScriptSeries& expected, const ResultSeries& actual) {
+  std::map<int64_t, const ScriptValue*> points;
+  for (size_t k = 0; k < expected.values.size(); ++k) {
+    if (!expected.values[k].omitted)
+      points[given.first_ms + static_cast<int64_t>(k) * given.step_ms] = &expected.values[k];
+  }
+  if (points.size() != actual.times_ms.size())
+    return format("%zu points instead of %zu for %s", actual.times_ms.size(), points.size(),
+                  shown_labels(actual.labels).c_str());
+  for (size_t k = 0; k < actual.times_ms.size(); ++k) {
+    const auto point = points.find(actual.times_ms[k]);
+    if (point == points.end())
+      return format("a point at %lld ms for %s", static_cast<long long>(actual.times_ms[k]),
+                    shown_labels(actual.labels).c_str());
+    const HistogramPtr histogram = actual.histograms.empty() ? nullptr : actual.histograms[k];
+    if (std::string problem = check_point(*point->second, actual.values[k], histogram, actual.labels); !problem.empty())
+      return format("at %lld ms: %s", static_cast<long long>(actual.times_ms[k]), problem.c_str());
+  }
+  return {};
+}
+
 std::string check_result(const Case& given, const QueryResult& result, bool as_vector) {
   if (given.text)
     return result.text == *given.text ? "" : "the string \"" + result.text + "\" instead of \"" + *given.text + "\"";
@@ -389,24 +416,7 @@ std::string check_result(const Case& given, const QueryResult& result, bool as_v
         return problem;
       continue;
     }
-    std::map<int64_t, const ScriptValue*> points;
-    for (size_t k = 0; k < expected.values.size(); ++k) {
-      if (!expected.values[k].omitted)
-        points[given.first_ms + static_cast<int64_t>(k) * given.step_ms] = &expected.values[k];
-    }
-    if (points.size() != actual.times_ms.size())
-      return format("%zu points instead of %zu for %s", actual.times_ms.size(), points.size(),
-                    shown_labels(actual.labels).c_str());
-    for (size_t k = 0; k < actual.times_ms.size(); ++k) {
-      const auto point = points.find(actual.times_ms[k]);
-      if (point == points.end())
-        return format("a point at %lld ms for %s", static_cast<long long>(actual.times_ms[k]),
-                      shown_labels(actual.labels).c_str());
-      const HistogramPtr histogram = actual.histograms.empty() ? nullptr : actual.histograms[k];
-      if (std::string problem = check_point(*point->second, actual.values[k], histogram, actual.labels);
-          !problem.empty())
-        return format("at %lld ms: %s", static_cast<long long>(actual.times_ms[k]), problem.c_str());
-    }
+    if (std::string problem = check_points(given, expected, actual); !problem.empty()) return problem;
   }
   for (size_t k = 0; k < given.series.size(); ++k) {
     if (!seen[k] && std::none_of(given.series.begin(), given.series.end(), [&](const ScriptSeries& other) {
@@ -532,13 +542,16 @@ class Script {
     return kept;
   }
 
-  void load_as_custom_bounds(const std::vector<ScriptSeries>& loaded, int64_t gap) {
-    struct Classic {
-      std::map<double, double> buckets;
-      std::optional<double> count;
-      double sum = 0;
-    };
-    std::map<LabelList, std::map<int64_t, Classic>> found;
+  // A classic histogram at one time.
+  struct Classic {
+    std::map<double, double> buckets;
+    std::optional<double> count;
+    double sum = 0;
+  };
+  using Classics = std::map<LabelList, std::map<int64_t, Classic>>;
+
+  static Classics find_classics(const std::vector<ScriptSeries>& loaded, int64_t gap) {
+    Classics found;
     for (const ScriptSeries& series : loaded) {
       LabelList labels = series.labels;
       std::string name, le;
@@ -577,7 +590,11 @@ class Script {
         }
       }
     }
-    for (auto& [labels, by_time] : found) {
+    return found;
+  }
+
+  void load_as_custom_bounds(const std::vector<ScriptSeries>& loaded, int64_t gap) {
+    for (auto& [labels, by_time] : find_classics(loaded, gap)) {
       HistogramPtr before;
       for (auto& [time, classic] : by_time) {
         constexpr double kInf = std::numeric_limits<double>::infinity();
@@ -600,22 +617,31 @@ class Script {
     }
   }
 
+  static int64_t duration(const std::string& text) {
+    int64_t ms = 0;
+    const std::string unsigned_text = text.starts_with('-') ? text.substr(1) : text;
+    if (unsigned_text == "0") return 0;
+    (void)parse_duration_ms(unsigned_text, &ms);
+    return text.starts_with('-') ? -ms : ms;
+  }
+
   std::string evaluate() {
-    static const RE2 kInstant(R"(^eval(?:_(fail|warn|ordered|info))?\s+instant\s+(?:at\s+(.+?))?\s+(.+)$)");
-    static const RE2 kRange(R"(^eval(?:_(fail|warn|info))?\s+range\s+from\s+(.+)\s+to\s+(.+)\s+step\s+(.+?)\s+(.+)$)");
-    static const RE2 kExpect(R"(^expect\s+(ordered|fail|warn|no_warn|info|no_info)(?:\s+(regex|msg):(.+))?$)");
-    static const RE2 kRangeVector(R"(^expect range vector\s+from\s+(.+)\s+to\s+(.+)\s+step\s+(.+)$)");
     Case given;
     given.line = at_ + 1;
-    const std::string head(lines_[at_]);
+    if (!read_head(std::string(lines_[at_]), given)) return "not an eval command";
+    bool is_last = false;
+    while (!is_last && at_ + 1 < lines_.size() && !lines_[at_ + 1].empty()) {
+      if (std::string problem = read_expected(std::string(lines_[++at_]), given, is_last); !problem.empty())
+        return problem;
+    }
+    outcome_.cases.push_back({given.line, given.query, run_case(given)});
+    return {};
+  }
+
+  static bool read_head(const std::string& head, Case& given) {
+    static const RE2 kInstant(R"(^eval(?:_(fail|warn|ordered|info))?\s+instant\s+(?:at\s+(.+?))?\s+(.+)$)");
+    static const RE2 kRange(R"(^eval(?:_(fail|warn|info))?\s+range\s+from\s+(.+)\s+to\s+(.+)\s+step\s+(.+?)\s+(.+)$)");
     std::string mode, from, to, step;
-    const auto duration = [](const std::string& text) {
-      int64_t ms = 0;
-      const std::string unsigned_text = text.starts_with('-') ? text.substr(1) : text;
-      if (unsigned_text == "0") return int64_t{0};
-      (void)parse_duration_ms(unsigned_text, &ms);
-      return text.starts_with('-') ? -ms : ms;
-    };
     if (RE2::FullMatch(head, kInstant, &mode, &from, &given.query)) {
       given.times.start_ms = given.times.end_ms = duration(from);
     } else if (RE2::FullMatch(head, kRange, &mode, &from, &to, &step, &given.query)) {
@@ -624,56 +650,66 @@ class Script {
       given.first_ms = given.times.start_ms;
       given.step_ms = given.times.step_ms;
     } else {
-      return "not an eval command";
+      return false;
     }
     given.ordered = mode == "ordered";
     given.fail = mode == "fail";
     given.warn = mode == "warn";
     given.info = mode == "info";
-    while (at_ + 1 < lines_.size() && !lines_[at_ + 1].empty()) {
-      const std::string line(lines_[++at_]);
-      Expectation expectation;
-      std::string how, what;
-      if (given.fail && line.starts_with("expected_fail_message")) {
-        given.expectations.push_back({"fail", std::string(trim(line.substr(21))), {}});
-        break;
-      }
-      if (given.fail && line.starts_with("expected_fail_regexp")) {
-        given.expectations.push_back({"fail", {}, std::string(trim(line.substr(20)))});
-        break;
-      }
-      if (RE2::FullMatch(line, kRangeVector, &from, &to, &step)) {
-        given.range_vector = true;
-        given.first_ms = duration(from);
-        given.step_ms = duration(step);
-        given.times.start_ms = given.times.end_ms = duration(to);
-        continue;
-      }
-      if (line.starts_with("expect string")) {
-        const std::vector<Token> tokens = lex(trim(line.substr(13)));
-        given.text = tokens[0].text;
-        continue;
-      }
-      if (line.starts_with("expect ")) {
-        if (!RE2::FullMatch(line, kExpect, &expectation.kind, &how, &what)) return "not an expect line";
-        if (how == "msg") expectation.message = std::string(trim(what));
-        if (how == "regex") expectation.regex = std::string(trim(what));
-        given.expectations.push_back(std::move(expectation));
-        continue;
-      }
-      double number = 0;
-      std::string digits = line;
-      const bool minus = digits.starts_with('-');
-      if (minus || digits.starts_with('+')) digits.erase(0, 1);
-      if (parse_number(digits, &number)) {
-        given.scalar = minus ? -number : number;
-        break;
-      }
-      Result<ScriptSeries> series = parse_script_series(line);
-      if (!series.ok()) return series.error();
-      given.series.push_back(std::move(*series));
+    return true;
+  }
+
+  // is_last: no further line belongs to the case.
+  static std::string read_expected(const std::string& line, Case& given, bool& is_last) {
+    static const RE2 kRangeVector(R"(^expect range vector\s+from\s+(.+)\s+to\s+(.+)\s+step\s+(.+)$)");
+    std::string from, to, step;
+    if (given.fail && line.starts_with("expected_fail_message")) {
+      given.expectations.push_back({"fail", std::string(trim(line.substr(21))), {}});
+      is_last = true;
+    } else if (given.fail && line.starts_with("expected_fail_regexp")) {
+      given.expectations.push_back({"fail", {}, std::string(trim(line.substr(20)))});
+      is_last = true;
+    } else if (RE2::FullMatch(line, kRangeVector, &from, &to, &step)) {
+      given.range_vector = true;
+      given.first_ms = duration(from);
+      given.step_ms = duration(step);
+      given.times.start_ms = given.times.end_ms = duration(to);
+    } else if (line.starts_with("expect string")) {
+      const std::vector<Token> tokens = lex(trim(line.substr(13)));
+      given.text = tokens[0].text;
+    } else if (line.starts_with("expect ")) {
+      return read_expectation(line, given);
+    } else {
+      return read_value(line, given, is_last);
     }
-    outcome_.cases.push_back({given.line, given.query, run_case(given)});
+    return {};
+  }
+
+  static std::string read_expectation(const std::string& line, Case& given) {
+    static const RE2 kExpect(R"(^expect\s+(ordered|fail|warn|no_warn|info|no_info)(?:\s+(regex|msg):(.+))?$)");
+    Expectation expectation;
+    std::string how, what;
+    if (!RE2::FullMatch(line, kExpect, &expectation.kind, &how, &what)) return "not an expect line";
+    if (how == "msg") expectation.message = std::string(trim(what));
+    if (how == "regex") expectation.regex = std::string(trim(what));
+    given.expectations.push_back(std::move(expectation));
+    return {};
+  }
+
+  // A number is the whole answer; of series there may be more.
+  static std::string read_value(const std::string& line, Case& given, bool& is_last) {
+    double number = 0;
+    std::string digits = line;
+    const bool minus = digits.starts_with('-');
+    if (minus || digits.starts_with('+')) digits.erase(0, 1);
+    if (parse_number(digits, &number)) {
+      given.scalar = minus ? -number : number;
+      is_last = true;
+      return {};
+    }
+    Result<ScriptSeries> series = parse_script_series(line);
+    if (!series.ok()) return series.error();
+    given.series.push_back(std::move(*series));
     return {};
   }
 
