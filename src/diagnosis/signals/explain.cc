@@ -589,21 +589,10 @@ std::string why_lower(const Hypothesis& hypothesis, const Hypothesis* named) {
   return reported ? "nothing shows it" : "what would show it is not told";
 }
 
-}  // namespace
-
-Explanation explain(const SignalStore& signals, const CausePriors& priors, const Question& question) {
-  Explanation explanation;
-  explanation.layer = question.layer;
-  explanation.cause = question.cause;
-  explanation.component = question.component;
-  if (!question.culprits.empty()) {
-    explanation.rank = question.culprits.front().rank;
-    explanation.host = question.culprits.front().host;
-    explanation.gpu_uuid = question.culprits.front().gpu_uuid;
-  }
-  Case about(signals, question);
+// All of them, the best first.
+std::vector<Hypothesis> weigh_all(const Case& about, uint32_t sign, const CausePriors& priors) {
   std::vector<Hypothesis> all;
-  for (const Signature& signature : signatures()) all.push_back(weigh(about, signature, question.sign, priors));
+  for (const Signature& signature : signatures()) all.push_back(weigh(about, signature, sign, priors));
   std::stable_sort(all.begin(), all.end(), [](const Hypothesis& a, const Hypothesis& b) { return a.score > b.score; });
   // What people said of verdicts decides between causes that the signals leave open. It lifts none that a signal speaks
   // against, or that nothing proves, over one that is proven and has nothing against it.
@@ -613,67 +602,75 @@ Explanation explain(const SignalStore& signals, const CausePriors& priors, const
     auto first_open = std::find_if(all.begin(), all.end(), [](const Hypothesis& each) { return each.is_open(); });
     std::rotate(all.begin(), first_open, first_open + 1);
   }
+  return all;
+}
 
-  const Hypothesis* best = all.empty() || all.front().strength() < kNamedMin ? nullptr : &all.front();
-  double sum = 0.05;
-  for (const Hypothesis& hypothesis : all) sum += hypothesis.score;
+// What is shown of a hypothesis: its strongest required signs, then what else was expected and is there.
+std::vector<const Outcome*> shown_of(const Hypothesis& best, const Outcome** strongest) {
+  std::vector<const Outcome*> shown;
+  std::set<std::string_view> seen;
+  auto take = [&](const std::vector<Outcome>& outcomes) {
+    for (const Outcome& outcome : outcomes) {
+      if (outcome.known && outcome.strength > 0 && seen.insert(outcome.test->signal).second) shown.push_back(&outcome);
+    }
+  };
+  take(best.required);
+  std::stable_sort(shown.begin(), shown.end(), [](const Outcome* a, const Outcome* b) {
+    return a->strength * a->test->weight > b->strength * b->test->weight;
+  });
+  if (shown.size() > 3) shown.resize(3);
+  *strongest = shown.empty() ? nullptr : shown.front();
+  take(best.expected);
+  return shown;
+}
 
-  if (best != nullptr) {
-    const Signature& signature = *best->signature;
-    explanation.by_signals = true;
-    explanation.layer = signature.layer;
-    explanation.cause = signature.cause;
-    explanation.coverage = best->coverage;
-    explanation.confidence =
-        std::min(0.97, best->likelihood * (0.6 + 0.4 * best->coverage) * (0.5 + 0.5 * best->score / sum));
-    std::vector<const Outcome*> shown;
-    std::set<std::string_view> seen;
-    auto take = [&](const std::vector<Outcome>& outcomes) {
-      for (const Outcome& outcome : outcomes) {
-        if (outcome.known && outcome.strength > 0 && seen.insert(outcome.test->signal).second)
-          shown.push_back(&outcome);
-      }
-    };
-    take(best->required);
-    std::stable_sort(shown.begin(), shown.end(), [](const Outcome* a, const Outcome* b) {
-      return a->strength * a->test->weight > b->strength * b->test->weight;
-    });
-    if (shown.size() > 3) shown.resize(3);
-    if (!shown.empty() && shown.front()->culprit != nullptr) {
-      const Identity& guilty = *shown.front()->culprit->identity;
-      explanation.rank = guilty.rank;
-      explanation.host = guilty.host;
-      explanation.gpu_uuid = guilty.gpu_uuid;
-      explanation.device = shown.front()->device;
-    }
-    take(best->expected);
-    for (const Outcome* outcome : shown) explanation.chain.push_back(claim_of(*outcome, question));
-    if (question.sign == kWholeJob) {
-      explanation.component = question.component.empty() ? signature.component : question.component;
-    } else if (!explanation.device.empty()) {
-      explanation.component =
-          format("%s %s of %s", signature.component, explanation.device.c_str(), explanation.host.c_str());
-    } else if (explanation.rank >= 0) {
-      explanation.component = format("%s of rank %d", signature.component, explanation.rank);
-    }
-    explanation.next.push_back({signature.action, signature.command});
-    if (explanation.confidence < 0.6) explanation.decided_by = signature.decided_by;
-  } else {
-    // As sure as the steps alone can be: they name the layer well and the cause by habit.
-    explanation.confidence = 0.4;
-    bool refuted = false;
-    for (const Hypothesis& hypothesis : all) {
-      if (question.cause != hypothesis.signature->cause) continue;
-      explanation.coverage = std::max(explanation.coverage, hypothesis.coverage);
-      refuted |= hypothesis.excluded && hypothesis.fit >= kMay;
-      if (!hypothesis.excluded) explanation.decided_by = hypothesis.signature->decided_by;
-    }
-    // Its own signs are told and are not there: only the layer is left.
-    if (refuted) explanation.confidence = 0.25;
-    if (refuted || explanation.decided_by.empty()) explanation.decided_by = deciding_observation(question.sign);
+void name_cause(const Hypothesis& best, double sum, const Question& question, Explanation& explanation) {
+  const Signature& signature = *best.signature;
+  explanation.by_signals = true;
+  explanation.layer = signature.layer;
+  explanation.cause = signature.cause;
+  explanation.coverage = best.coverage;
+  explanation.confidence =
+      std::min(0.97, best.likelihood * (0.6 + 0.4 * best.coverage) * (0.5 + 0.5 * best.score / sum));
+  const Outcome* strongest = nullptr;
+  const std::vector<const Outcome*> shown = shown_of(best, &strongest);
+  if (strongest != nullptr && strongest->culprit != nullptr) {
+    const Identity& guilty = *strongest->culprit->identity;
+    explanation.rank = guilty.rank;
+    explanation.host = guilty.host;
+    explanation.gpu_uuid = guilty.gpu_uuid;
+    explanation.device = strongest->device;
   }
-  add_exclusions(all, best, question, explanation);
+  for (const Outcome* outcome : shown) explanation.chain.push_back(claim_of(*outcome, question));
+  if (question.sign == kWholeJob) {
+    explanation.component = question.component.empty() ? signature.component : question.component;
+  } else if (!explanation.device.empty()) {
+    explanation.component =
+        format("%s %s of %s", signature.component, explanation.device.c_str(), explanation.host.c_str());
+  } else if (explanation.rank >= 0) {
+    explanation.component = format("%s of rank %d", signature.component, explanation.rank);
+  }
+  explanation.next.push_back({signature.action, signature.command});
+  if (explanation.confidence < 0.6) explanation.decided_by = signature.decided_by;
+}
 
+// As sure as the steps alone can be: they name the layer well and the cause by habit.
+void leave_to_steps(const std::vector<Hypothesis>& all, const Question& question, Explanation& explanation) {
+  explanation.confidence = 0.4;
+  bool refuted = false;
+  for (const Hypothesis& hypothesis : all) {
+    if (question.cause != hypothesis.signature->cause) continue;
+    explanation.coverage = std::max(explanation.coverage, hypothesis.coverage);
+    refuted |= hypothesis.excluded && hypothesis.fit >= kMay;
+    if (!hypothesis.excluded) explanation.decided_by = hypothesis.signature->decided_by;
+  }
+  // Its own signs are reported and are not there: only the layer is left.
+  if (refuted) explanation.confidence = 0.25;
+  if (refuted || explanation.decided_by.empty()) explanation.decided_by = deciding_observation(question.sign);
+}
+
+void add_alternatives(const std::vector<Hypothesis>& all, const Hypothesis* best, double sum,
+                      Explanation& explanation) {
   constexpr size_t kAlternativesMax = 3;
   std::set<Cause> causes{explanation.cause};
   std::vector<const Hypothesis*> others;
@@ -697,6 +694,32 @@ Explanation explain(const SignalStore& signals, const CausePriors& priors, const
                                         std::round(hypothesis->score / sum * 100) / 100, why_lower(*hypothesis, best),
                                         signature.decided_by, signature.cause});
   }
+}
+
+}  // namespace
+
+Explanation explain(const SignalStore& signals, const CausePriors& priors, const Question& question) {
+  Explanation explanation;
+  explanation.layer = question.layer;
+  explanation.cause = question.cause;
+  explanation.component = question.component;
+  if (!question.culprits.empty()) {
+    explanation.rank = question.culprits.front().rank;
+    explanation.host = question.culprits.front().host;
+    explanation.gpu_uuid = question.culprits.front().gpu_uuid;
+  }
+  Case about(signals, question);
+  const std::vector<Hypothesis> all = weigh_all(about, question.sign, priors);
+  const Hypothesis* best = all.empty() || all.front().strength() < kNamedMin ? nullptr : &all.front();
+  double sum = 0.05;
+  for (const Hypothesis& hypothesis : all) sum += hypothesis.score;
+  if (best != nullptr) {
+    name_cause(*best, sum, question, explanation);
+  } else {
+    leave_to_steps(all, question, explanation);
+  }
+  add_exclusions(all, best, question, explanation);
+  add_alternatives(all, best, sum, explanation);
   return explanation;
 }
 

@@ -313,9 +313,7 @@ HistoryPage* SignalStore::page_of(Entity& entity, size_t ordinal, bool may_make,
 void SignalStore::take(Entity& entity, const Feed& feed, const MetricPoint& point, int64_t time_unix_ns) {
   const SignalRow& row = *feed.row;
   Slot& slot = entity.slots[feed.ordinal];
-  const uint32_t bucket = bucket_of(time_unix_ns);
-  const bool seen = slot.bucket != 0;
-  if (seen && time_unix_ns < slot.time_ns()) {
+  if (slot.bucket != 0 && time_unix_ns < slot.time_ns()) {
     ++refused_.old_points;
     return;
   }
@@ -323,108 +321,118 @@ void SignalStore::take(Entity& entity, const Feed& feed, const MetricPoint& poin
     if (row.merge == Merge::kOne) slot.ended = true;
     return;
   }
-  double value = point.is_int ? static_cast<double>(point.int_value) : point.value;
+  const double value = point.is_int ? static_cast<double>(point.int_value) : point.value;
   if (!std::isfinite(value)) return;
-  const bool settled = bucket > entity.first_bucket + kSettledBuckets;
-  const int64_t before_ns = slot.time_ns();
-  const uint32_t before_bucket = slot.bucket;
-  auto stamp = [&] {
-    slot.bucket = bucket;
-    slot.offset_ms = static_cast<uint16_t>(time_unix_ns % kBucketNs / 1'000'000);
-    slot.ended = false;
-  };
-
   if (row.kind == SignalKind::kLevel) {
-    value *= row.scale;
-    float level = static_cast<float>(value);
-    if (!seen) {
-      // A series that comes late has no past, and must not be given one.
-      if (settled) {
-        if (HistoryPage* page = page_of(entity, feed.ordinal, true, bucket, kUnknown)) page->set_fine(bucket, level);
-      }
-    } else if (slot.page != kNoPage || value != slot.last) {
-      HistoryPage* page = page_of(entity, feed.ordinal, true, before_bucket, static_cast<float>(slot.last));
-      if (page != nullptr) {
-        bool held = bucket - before_bucket <= kHoldBuckets && !slot.ended;
-        page->advance(before_bucket, bucket, held ? static_cast<float>(slot.last) : kUnknown);
-        if (bucket == before_bucket && row.merge == Merge::kMax) {
-          value = std::max(value, slot.last);
-          level = static_cast<float>(value);
-        } else if (bucket == before_bucket) {
-          float there = page->fine_at(bucket);
-          if (!std::isnan(there)) level = (there + level) / 2;
-        }
-        page->set_fine(bucket, level);
-      }
-    }
-    slot.last = value;
-    stamp();
+    take_level(entity, feed, value * row.scale, bucket_of(time_unix_ns));
+  } else if (!take_change(entity, feed, point, value, time_unix_ns)) {
     return;
   }
+  slot.bucket = bucket_of(time_unix_ns);
+  slot.offset_ms = static_cast<uint16_t>(time_unix_ns % kBucketNs / 1'000'000);
+  slot.ended = false;
+}
 
-  double delta = 0;
-  bool first = false;
-  if (point.temporality == Temporality::kDelta) {
-    delta = value;
-    first = !seen;
-  } else if (row.merge == Merge::kOne) {
-    delta = value >= slot.last ? value - slot.last : value;  // a fall is a reset, counted from zero
-    first = !seen;
-    slot.last = value;
-  } else {
-    uint32_t hash = series_hash(point);
-    auto mine = std::find_if(entity.shared.begin(), entity.shared.end(), [&](const SharedSeries& series) {
-      return series.hash == hash && series.ordinal == feed.ordinal;
-    });
-    if (mine != entity.shared.end()) {
-      delta = value >= mine->last ? value - mine->last : value;
-      mine->last = value;
-    } else if (value != 0) {
-      if (entity.shared.size() >= kSeriesMax) {
-        ++refused_.series;
-        return;
+void SignalStore::take_level(Entity& entity, const Feed& feed, double value, uint32_t bucket) {
+  Slot& slot = entity.slots[feed.ordinal];
+  const uint32_t before_bucket = slot.bucket;
+  float level = static_cast<float>(value);
+  if (before_bucket == 0) {
+    // A series that comes late has no past, and must not be given one.
+    if (bucket > entity.first_bucket + kSettledBuckets) {
+      if (HistoryPage* page = page_of(entity, feed.ordinal, true, bucket, kUnknown)) page->set_fine(bucket, level);
+    }
+  } else if (slot.page != kNoPage || value != slot.last) {
+    HistoryPage* page = page_of(entity, feed.ordinal, true, before_bucket, static_cast<float>(slot.last));
+    if (page != nullptr) {
+      bool held = bucket - before_bucket <= kHoldBuckets && !slot.ended;
+      page->advance(before_bucket, bucket, held ? static_cast<float>(slot.last) : kUnknown);
+      if (bucket == before_bucket && feed.row->merge == Merge::kMax) {
+        value = std::max(value, slot.last);
+        level = static_cast<float>(value);
+      } else if (bucket == before_bucket) {
+        float there = page->fine_at(bucket);
+        if (!std::isnan(there)) level = (there + level) / 2;
       }
-      if (entity.shared.size() == entity.shared.capacity()) entity.shared.reserve(entity.shared.size() + 4);
-      entity.shared.push_back({value, hash, feed.ordinal});
-      if (settled) delta = value;  // it was zero until now
+      page->set_fine(bucket, level);
     }
   }
-  if (!seen || first) {
-    if (settled && !seen && row.merge == Merge::kOne) page_of(entity, feed.ordinal, true, bucket, kUnknown);
-    if (delta == 0 || row.merge == Merge::kOne) {
-      stamp();
-      return;
-    }
+  slot.last = value;
+}
+
+// By how much a counter went up; nullopt: there are too many series for one more.
+std::optional<double> SignalStore::change_of(Entity& entity, const Feed& feed, const MetricPoint& point, double value,
+                                             bool settled) {
+  if (point.temporality == Temporality::kDelta) return value;
+  // A fall is a reset, counted from zero.
+  const auto since = [value](double last) { return value >= last ? value - last : value; };
+  if (feed.row->merge == Merge::kOne) {
+    Slot& slot = entity.slots[feed.ordinal];
+    const double delta = since(slot.last);
+    slot.last = value;
+    return delta;
   }
-  if (slot.page == kNoPage && delta == 0) {
-    stamp();
-    return;
+  const uint32_t hash = series_hash(point);
+  auto mine = std::find_if(entity.shared.begin(), entity.shared.end(), [&](const SharedSeries& series) {
+    return series.hash == hash && series.ordinal == feed.ordinal;
+  });
+  if (mine != entity.shared.end()) {
+    const double delta = since(mine->last);
+    mine->last = value;
+    return delta;
   }
+  if (value == 0) return 0;
+  if (entity.shared.size() >= kSeriesMax) {
+    ++refused_.series;
+    return std::nullopt;
+  }
+  if (entity.shared.size() == entity.shared.capacity()) entity.shared.reserve(entity.shared.size() + 4);
+  entity.shared.push_back({value, hash, feed.ordinal});
+  return settled ? value : 0;  // it was zero until now
+}
+
+bool SignalStore::take_change(Entity& entity, const Feed& feed, const MetricPoint& point, double value,
+                              int64_t time_unix_ns) {
+  const SignalRow& row = *feed.row;
+  Slot& slot = entity.slots[feed.ordinal];
+  const uint32_t bucket = bucket_of(time_unix_ns), before_bucket = slot.bucket;
+  const int64_t before_ns = slot.time_ns();
+  const bool seen = before_bucket != 0, settled = bucket > entity.first_bucket + kSettledBuckets;
+  const std::optional<double> delta = change_of(entity, feed, point, value, settled);
+  if (!delta) return false;
+  if (!seen) {
+    if (settled && row.merge == Merge::kOne) page_of(entity, feed.ordinal, true, bucket, kUnknown);
+    if (*delta == 0 || row.merge == Merge::kOne) return true;
+  }
+  if (slot.page == kNoPage && *delta == 0) return true;
   // Past here there is something to keep. A change is sent with the next report: it happened since the last one.
   const uint32_t from_bucket = seen ? before_bucket : bucket;
   HistoryPage* page = page_of(entity, feed.ordinal, true, from_bucket, 0);
-  if (page != nullptr) {
-    int64_t spread = entity.gap_ns;
-    if (row.merge == Merge::kOne) spread = std::min(spread, std::max<int64_t>(time_unix_ns - before_ns, 1'000'000));
-    // Silence of one series is no change; silence of the whole entity is not known.
-    const bool held = entity.gap_ns <= kHoldBuckets * kBucketNs;
-    page->advance(from_bucket, bucket, held ? 0 : kUnknown);
-    if (delta > 0) {
-      double rate = delta * row.scale / (static_cast<double>(spread) / 1e9);
-      int64_t begin = time_unix_ns - spread;
-      for (uint32_t back = 0; back < kFineBuckets && back <= bucket; ++back) {
-        uint32_t at = bucket - back;
-        int64_t at_ns = static_cast<int64_t>(at) * kBucketNs;
-        int64_t overlap = std::min(time_unix_ns, at_ns + kBucketNs) - std::max(begin, at_ns);
-        if (overlap <= 0 && back > 0) break;
-        if (overlap <= 0) continue;  // told at the very moment that a bucket begins
-        float there = page->fine_at(at);
-        page->set_fine(at, (std::isnan(there) ? 0 : there) + static_cast<float>(rate * static_cast<double>(overlap) /
-                                                                                static_cast<double>(kBucketNs)));
-      }
-    }
+  if (page == nullptr) return true;
+  int64_t spread = entity.gap_ns;
+  if (row.merge == Merge::kOne) spread = std::min(spread, std::max<int64_t>(time_unix_ns - before_ns, 1'000'000));
+  // Silence of one series is no change; silence of the whole entity is not known.
+  const bool held = entity.gap_ns <= kHoldBuckets * kBucketNs;
+  page->advance(from_bucket, bucket, held ? 0 : kUnknown);
+  if (*delta > 0) spread_over(*page, *delta * row.scale, time_unix_ns, spread);
+  return true;
+}
+
+// What happened within `spread` before a time, as a rate in the buckets of that time.
+void SignalStore::spread_over(HistoryPage& page, double amount, int64_t time_unix_ns, int64_t spread) {
+  const uint32_t bucket = bucket_of(time_unix_ns);
+  const double rate = amount / (static_cast<double>(spread) / 1e9);
+  const int64_t begin = time_unix_ns - spread;
+  for (uint32_t back = 0; back < kFineBuckets && back <= bucket; ++back) {
+    const uint32_t at = bucket - back;
+    const int64_t at_ns = static_cast<int64_t>(at) * kBucketNs;
+    const int64_t overlap = std::min(time_unix_ns, at_ns + kBucketNs) - std::max(begin, at_ns);
+    if (overlap <= 0 && back > 0) break;
+    if (overlap <= 0) continue;  // reported at the very moment that a bucket begins
+    const float there = page.fine_at(at);
+    page.set_fine(at, (std::isnan(there) ? 0 : there) +
+                          static_cast<float>(rate * static_cast<double>(overlap) / static_cast<double>(kBucketNs)));
   }
-  stamp();
 }
 
 void SignalStore::on_metrics(const Attributes& resource, std::span<const MetricPoint> points,

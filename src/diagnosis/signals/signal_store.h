@@ -129,6 +129,12 @@ class SignalStore final : public StoreSubscriber {
                      uint32_t bucket);
   void take_info(Host& host, InfoMetric info, const MetricPoint& point, uint32_t bucket);
   void take(Entity& entity, const Feed& feed, const MetricPoint& point, int64_t time_unix_ns);
+  void take_level(Entity& entity, const Feed& feed, double value, uint32_t bucket);
+  // False: it was refused.
+  bool take_change(Entity& entity, const Feed& feed, const MetricPoint& point, double value, int64_t time_unix_ns);
+  std::optional<double> change_of(Entity& entity, const Feed& feed, const MetricPoint& point, double value,
+                                  bool settled);
+  static void spread_over(HistoryPage& page, double amount, int64_t time_unix_ns, int64_t spread);
   HistoryPage* page_of(Entity& entity, size_t ordinal, bool may_make, uint32_t bucket, float constant);
 
   mutable std::mutex mutex_;
