@@ -200,7 +200,7 @@ def write_results(arguments, per_folder, survivors, left_out):
     known = reasons()
     text = f"""# What the tests notice
 
-Made by `./dev mutate {arguments.n} --seed {arguments.seed}{' --folder ' + arguments.folder if arguments.folder else ''}` on commit {commit}: one operator of the code is changed at a
+Made by `./dev mutate {arguments.n} --seed {arguments.seed}{''.join(' --folder ' + folder for folder in arguments.folder)}` on commit {commit}: one operator of the code is changed at a
 time, and the tests of its own folder are run. A change that does not compile is drawn again and not counted.
 
 **{noticed} of {tried} changes were noticed ({100 * noticed / max(1, tried):.0f} %).**
@@ -223,21 +223,21 @@ def main():
     parser = argparse.ArgumentParser(prog="./dev mutate", description="changes one operator at a time: do the tests notice?")
     parser.add_argument("n", nargs="?", type=int, default=20, metavar="N")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--folder", help="one of " + ", ".join(FOLDERS) + ", a folder below one, or a file")
+    parser.add_argument("--folder", action="append", default=[], help="one of " + ", ".join(FOLDERS) + ", a folder below one, or a file; may be said several times")
     parser.add_argument("--list", action="store_true", help="only say what would be tried")
     arguments = parser.parse_args()
     put_back()
-    folder = (arguments.folder or "").rstrip("/")
-    homes = [home for home in FOLDERS if not folder or folder == home or folder.startswith(home + "/") or home.startswith(folder + "/")]
-    if not homes:
-        sys.exit(f"mutate: no tests for {folder}; there are {', '.join(FOLDERS)}")
+    wanted = [folder.rstrip("/") for folder in arguments.folder] or list(FOLDERS)
+    for folder in wanted:
+        if not any(f"{folder}/".startswith(f"{home}/") or f"{home}/".startswith(f"{folder}/") for home in FOLDERS):
+            sys.exit(f"mutate: no tests for {folder}; there are {', '.join(FOLDERS)}")
     if subprocess.run(["git", "status", "--porcelain", "--untracked-files=no"], cwd=ROOT, capture_output=True, text=True).stdout and not arguments.list:
         sys.exit("mutate: there are changes in this tree: commit them first, so that nothing can be lost")
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda *_: sys.exit(130))  # as Ctrl-C does: by an exception, so that the file is put back
 
-    all_places = [(home, path, place) for home in homes for path in sources(home)
-                  if not folder or str(path.relative_to(ROOT)).startswith(folder) for place in places(path)]
+    all_places = [(home, path, place) for home in FOLDERS for path in sources(home)
+                  if any(f"{path.relative_to(ROOT)}/".startswith(f"{folder}/") for folder in wanted) for place in places(path)]
     random.Random(arguments.seed).shuffle(all_places)
     tests, per_folder, survivors, done = {}, {}, [], 0
     try:

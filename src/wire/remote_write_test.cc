@@ -310,7 +310,10 @@ TEST(RemoteWrite2, ReadsMetadataExemplarsAndHistograms) {
   ASSERT_EQ(walk.series()[0].exemplars.size(), 1u);
   EXPECT_EQ(walk.series()[0].exemplars[0].labels, (Labels{{"trace_id", "abc"}}));
   ASSERT_EQ(walk.metadata().size(), 1u);
-  EXPECT_EQ(walk.metadata()[0], (Metadata{"gpu_power", "histogram", "Board power.", "W"}));
+  EXPECT_EQ(walk.metadata()[0].name, "gpu_power");
+  EXPECT_STREQ(walk.metadata()[0].type, "histogram");
+  EXPECT_EQ(walk.metadata()[0].help, "Board power.");
+  EXPECT_EQ(walk.metadata()[0].unit, "W");
 }
 
 TEST(RemoteWrite2, RefusesASeriesThatRefersPastTheSymbolsAndKeepsTheRest) {

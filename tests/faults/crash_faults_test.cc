@@ -409,7 +409,7 @@ class World {
   void save_state() {
     const std::string id = std::to_string(below(20));
     if (below(3) == 0) {
-      VerdictFeedback feedback{id, true, "", "", "", ++last_version_};
+      VerdictFeedback feedback{id, true, Cause::kNone, Cause::kNone, "", ++last_version_};
       feedback.note = std::to_string(row_value(static_cast<uint64_t>(last_version_)));
       Versions& versions = feedback_[id];
       versions.tried = last_version_;

@@ -520,6 +520,26 @@ TEST_F(MetricEngineTest, RefusesNewSeriesWhereThereIsNoMemoryAndGoesOnWithTheOth
   EXPECT_GT(counters_.value("lockstep_metric_metadata_refused_total"), 0);
 }
 
+TEST_F(MetricEngineTest, LabelsAndMetadataTakeFromTheBudgetAsMuchAsTheyAre) {
+  MemoryBudget budget(1u << 30, [] { return 0; });
+  options_.memory = &budget;
+  auto engine = open();
+  constexpr size_t kSeries = 2000, kText = 3000;
+  TestPush push;
+  for (size_t i = 0; i < kSeries; ++i)
+    push.add(format("wide{text=%zu%s}", i, std::string(kText, 'x').c_str()), now(), 1);
+  ASSERT_EQ(push.to(*engine)->stored, kSeries);
+  const uint64_t labels = budget.taken(MemoryUse::kSeries);
+  EXPECT_GE(labels, kSeries * kText);
+  EXPECT_LE(labels, kSeries * (kText + 1000) + (4u << 20));
+  // Each of its texts, and both of their copies.
+  const std::string text(kText / 3, 't');
+  for (size_t i = 0; i < kSeries; ++i) engine->set_metadata(format("%zu", i) + text, "gauge", text, text);
+  const uint64_t metadata = budget.taken(MemoryUse::kSeries) - labels;
+  EXPECT_GE(metadata + (1u << 20), kSeries * 2 * kText);
+  EXPECT_LE(metadata, kSeries * 2 * (kText + 500) + (4u << 20));
+}
+
 TEST_F(MetricEngineTest, StreamsThatBringNothingLeaveNoTrace) {
   options_.limits.series_max = 1;
   auto engine = open();
