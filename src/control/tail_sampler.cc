@@ -121,7 +121,7 @@ void TailSampler::go_live() {
   live_ = true;
 }
 
-void TailSampler::judge(const std::string& job_id, Job& job, int64_t step, std::vector<DetailNeed>& requests) {
+void TailSampler::judge(const std::string& job_id, Job& job, int64_t step, std::vector<DetailNeed>& needs) {
   std::vector<double> times;
   steps_.visit_steps(job_id, step, step, [&](const Identity&, const StepSummary& summary) {
     times.push_back(unexplained_ns(summary, summary.duration_ns));
@@ -149,26 +149,26 @@ void TailSampler::judge(const std::string& job_id, Job& job, int64_t step, std::
     add_median_ranks(own, ranks, kMedianRanks);
     if (ranks.empty()) return;  // nobody knows who
   }
-  requests.push_back({job_id, step, step, {ranks.begin(), ranks.end()}, "slow_step"});
+  needs.push_back({job_id, step, step, {ranks.begin(), ranks.end()}, "slow_step"});
 }
 
-void TailSampler::issue(const DetailNeed& request, int64_t now_unix_ns) {
+void TailSampler::issue(const DetailNeed& need, int64_t now_unix_ns) {
   auto left_out = [&](const char* reason) {
     counters_.add("lockstep_detail_asks_left_out_total", format("reason=\"%s\"", reason));
   };
-  std::optional<JobInfo> info = steps_.job(request.job_id);
-  Job& job = jobs_.find(request.job_id)->second;
+  std::optional<JobInfo> info = steps_.job(need.job_id);
+  Job& job = jobs_.find(need.job_id)->second;
   if (!info || info->attempt != job.attempt) return left_out("unknown_ranks");
-  std::set<int32_t> ranks(request.ranks.begin(), request.ranks.end());
+  std::set<int32_t> ranks(need.ranks.begin(), need.ranks.end());
   bool all = ranks.empty();
-  if (request.verdict) {
+  if (need.verdict) {
     all = static_cast<int32_t>(info->ranks.size()) <= kWholeJobRanks;
     add_peers(*info, ranks, kPeersMax);
-    add_median_ranks(own_times(steps_, request.job_id, request.to_step), ranks, kMedianRanks);
+    add_median_ranks(own_times(steps_, need.job_id, need.to_step), ranks, kMedianRanks);
   }
 
   // What was asked before is not asked again; the agents would not send it twice either.
-  for (int64_t step = request.from_step; step <= request.to_step; ++step) {
+  for (int64_t step = need.from_step; step <= need.to_step; ++step) {
     auto before =
         std::find_if(job.asked.begin(), job.asked.end(), [&](const Asked& asked) { return asked.step == step; });
     std::set<int32_t> now = ranks;
@@ -183,7 +183,7 @@ void TailSampler::issue(const DetailNeed& request, int64_t now_unix_ns) {
       left_out("budget");
       continue;
     }
-    DetailRequest request{.job_id = request.job_id, .attempt = job.attempt, .from_step = step, .to_step = step};
+    DetailRequest request{.job_id = need.job_id, .attempt = job.attempt, .from_step = step, .to_step = step};
     if (!all) request.ranks = {now.begin(), now.end()};
     const DetailAsked asked = ask_hosts(*info, request, asker_);
     if (asked.hosts == 0) {
@@ -191,7 +191,7 @@ void TailSampler::issue(const DetailNeed& request, int64_t now_unix_ns) {
       continue;
     }
     job.asked_at_unix_ns.push_back(now_unix_ns);
-    counters_.add("lockstep_detail_asks_total", format("reason=\"%s\"", request.reason));
+    counters_.add("lockstep_detail_asks_total", format("reason=\"%s\"", need.reason));
     if (before == job.asked.end()) {
       job.asked.push_back({step, all, std::move(now)});
       if (job.asked.size() > kAskedMax) job.asked.pop_front();
@@ -204,7 +204,7 @@ void TailSampler::issue(const DetailNeed& request, int64_t now_unix_ns) {
 
 void TailSampler::tick(int64_t now_unix_ns) {
   std::lock_guard lock(mutex_);
-  std::vector<DetailNeed> requests;
+  std::vector<DetailNeed> needs;
   for (auto& [job_id, job] : jobs_) {
     while (!job.open.empty()) {
       const auto oldest = job.open.begin();
@@ -212,7 +212,7 @@ void TailSampler::tick(int64_t now_unix_ns) {
       const bool overtaken = job.open.size() > kStepsOpenMax ||
                              (job.open.size() > 1 && now_unix_ns - oldest->second.last_unix_ns > kStepPatienceNs);
       if (!complete && !overtaken) break;
-      judge(job_id, job, oldest->first, requests);
+      judge(job_id, job, oldest->first, needs);
       job.judged_through = std::max(job.judged_through, oldest->first);
       job.open.erase(oldest);
     }
@@ -231,13 +231,13 @@ void TailSampler::tick(int64_t now_unix_ns) {
     if (verdict.since_step < 0) continue;
     const int64_t from = std::max<int64_t>(0, verdict.since_step - kBeforeVerdict);
     const int64_t to = std::max(from, std::min(verdict.since_step + kAfterVerdict, job.judged_through));
-    requests.push_back({verdict.job_id, from, to, verdict.culprit.ranks, "verdict", true});
+    needs.push_back({verdict.job_id, from, to, verdict.culprit.ranks, "verdict", true});
   }
   changed_.clear();
   if (!live_) return;
   // Verdicts first: they know who it was.
-  std::stable_partition(requests.begin(), requests.end(), [](const DetailNeed& request) { return request.verdict; });
-  for (const DetailNeed& request : requests) issue(request, now_unix_ns);
+  std::stable_partition(needs.begin(), needs.end(), [](const DetailNeed& need) { return need.verdict; });
+  for (const DetailNeed& need : needs) issue(need, now_unix_ns);
 }
 
 }  // namespace lockstep

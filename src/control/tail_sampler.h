@@ -99,8 +99,8 @@ class TailSampler final : public StoreSubscriber {
     bool verdict = false;  // ranks are culprits, to be completed by peers and median ranks
   };
 
-  void judge(const std::string& job_id, Job& job, int64_t step, std::vector<DetailNeed>& requests);
-  void issue(const DetailNeed& request, int64_t now_unix_ns);
+  void judge(const std::string& job_id, Job& job, int64_t step, std::vector<DetailNeed>& needs);
+  void issue(const DetailNeed& need, int64_t now_unix_ns);
 
   const StepStore& steps_;
   DetailRequester& asker_;
