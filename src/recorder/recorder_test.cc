@@ -633,6 +633,16 @@ TEST(ProcessRecorder, DisabledMakesNoFile) {
   EXPECT_TRUE(folder.files().empty());
 }
 
+TEST(ProcessRecorder, AnEmptyNameOfTheFolderIsNone) {
+  RecorderFolder folder;
+  EXPECT_EQ(recorder_directory(), folder.path());
+  ::setenv("LOCKSTEP_RECORDER_DIR", "", 1);
+  const std::string usual = recorder_directory();
+  EXPECT_EQ(usual, "/dev/shm/lockstep-" + std::to_string(::geteuid()));
+  ::unsetenv("LOCKSTEP_RECORDER_DIR");
+  EXPECT_EQ(recorder_directory(), usual);
+}
+
 TEST(ProcessRecorder, IsOffWithOneLineWhereTheFolderCannotBeMadeOrUsed) {
   for (const char* directory : {"/nonexistent/deeper/still", "/proc/lockstep", "/dev/null"}) {
     RecorderFolder folder;

@@ -58,6 +58,19 @@ TEST(Commands, ThatAreOddMakeTheWholeAnswerVoid) {
     EXPECT_FALSE(parse_commands(text).ok()) << text;
 }
 
+TEST(Commands, AtTheirLimitsAreTaken) {
+  const std::string job(kIdentityTextMax, 'j');
+  const Result<CommandList> read = parse_commands("lockstep-commands 1\ncursor " + std::string(kCursorBytesMax, '9') +
+                                                  "\ndetail " + job + " 0 0 63 0-3\nstacks " + job + " 0 0-63\n");
+  ASSERT_TRUE(read.ok()) << read.error();
+  EXPECT_EQ(read->details[0].job_id, job);
+  EXPECT_EQ(read->details[0].to_step, kDetailStepsMax - 1);
+  EXPECT_EQ(read->stacks[0].ranks.size(), kStackRanksMax);
+  EXPECT_FALSE(parse_commands(with("detail j" + job + " 0 1 1 0")).ok());
+  EXPECT_FALSE(parse_commands("lockstep-commands 1\ncursor " + std::string(kCursorBytesMax + 1, '9') + "\n").ok());
+  EXPECT_EQ(parse_commands(with("detail j 0 1 1 3,1,3"))->details[0].ranks, (std::vector<int32_t>{1, 3}));
+}
+
 TEST(Commands, AreBounded) {
   std::string many;
   for (size_t i = 0; i < kCommandsMax; ++i) many += "detail j 0 1 1 0\n";

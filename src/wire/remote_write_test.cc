@@ -157,6 +157,81 @@ TEST(RemoteWrite1, ReadsHistogramsOfRealCountsBackAsTheyWere) {
   EXPECT_EQ(walk.series()[0].times_ms[1], 20);
 }
 
+// What a walk says of one histogram; empty: taken.
+std::string problem_with(const NativeHistogram& histogram) {
+  const std::string raw = raw_labels_of(kPower);
+  const std::vector<int64_t> times = {1};
+  const std::vector<NativeHistogram> histograms = {histogram};
+  std::string bytes;
+  append_series(bytes, {.raw_labels = raw, .times_ms = times, .histograms = histograms});
+  Walk walk;
+  EXPECT_TRUE(walk.walk(Version::k1, bytes).ok());
+  EXPECT_EQ(walk.counts().histograms + walk.counts().bad_histograms, 1u);
+  EXPECT_EQ(walk.series().size(), walk.counts().histograms);
+  return walk.counts().first_problem;
+}
+
+TEST(RemoteWrite1, SaysWhatIsWrongWithAHistogramAndTakesWhatIsJustRight) {
+  using Change = std::function<void(NativeHistogram&)>;
+  const auto changed = [](NativeHistogram histogram, const Change& change) {
+    change(histogram);
+    return problem_with(histogram);
+  };
+  NativeHistogram bounds;
+  bounds.schema = NativeHistogram::kCustomBounds;
+  bounds.custom_bounds = {0.1, 1, 10};
+  bounds.positive_spans = {{0, 4}};
+  bounds.positive = {1, 2, 3, 4};
+  bounds.count = 10;
+  const std::pair<Change, const char*> kOfSchema[] = {
+      {[](NativeHistogram& h) { h.schema = -5; }, "a schema that is not known"},
+      {[](NativeHistogram& h) { h.schema = 9; }, "a schema that is not known"},
+      {[](NativeHistogram& h) { h.positive_spans[1].offset = -1; }, "a span that goes back"},
+      {[](NativeHistogram& h) { h.positive_spans[0].offset = INT32_MAX; }, "a bucket beyond any number"},
+      {[](NativeHistogram& h) { h.positive.push_back(1); }, "spans that do not add up to the buckets"},
+      {[](NativeHistogram& h) { h.negative_spans[0].length = 2; }, "spans that do not add up to the buckets"},
+      {[](NativeHistogram& h) { h.positive[1] = -1; }, "a bucket with a negative count"},
+      {[](NativeHistogram& h) { h.negative[0] = std::nan(""); }, "a bucket with a negative count"},
+      {[](NativeHistogram& h) { h.count = -1; }, "a negative count"},
+      {[](NativeHistogram& h) { h.zero_count = -1; }, "a negative count"},
+      {[](NativeHistogram& h) { h.zero_threshold = -1; }, "a negative zero threshold"},
+      {[](NativeHistogram& h) { h.custom_bounds = {1}; }, "bounds of its own beside a schema"},
+      {[](NativeHistogram& h) { h.schema = -4; }, ""},
+      {[](NativeHistogram& h) { h.schema = 8; }, ""},
+      {[](NativeHistogram& h) { h.positive_spans[1].offset = 0; }, ""},
+      {[](NativeHistogram& h) { h.positive[1] = 0; }, ""},
+      {[](NativeHistogram& h) { h.count = h.zero_count = h.zero_threshold = 0; }, ""},
+  };
+  const std::pair<Change, const char*> kOfBounds[] = {
+      {[](NativeHistogram& h) { h.zero_count = 1; }, "negative or zero buckets beside bounds"},
+      {[](NativeHistogram& h) {
+         h.negative_spans = {{0, 1}};
+         h.negative = {1};
+       },
+       "negative or zero buckets beside bounds"},
+      {[](NativeHistogram& h) { h.custom_bounds[2] = HUGE_VAL; }, "a bound that is not finite"},
+      {[](NativeHistogram& h) { h.custom_bounds[1] = 0.1; }, "bounds that do not ascend"},
+      {[](NativeHistogram& h) {
+         h.positive_spans = {{-1, 4}};
+       },
+       "a bucket before the first"},
+      {[](NativeHistogram& h) {
+         h.positive_spans = {{1, 4}};
+       },
+       "a bucket beyond the last bound"},
+      {[](NativeHistogram& h) { h.custom_bounds.pop_back(); }, "a bucket beyond the last bound"},
+      {[](NativeHistogram&) {}, ""},
+  };
+  for (const auto& [change, why] : kOfSchema) {
+    const std::string problem = changed(some_histogram(), change);
+    EXPECT_TRUE(*why == '\0' ? problem.empty() : problem.find(why) != std::string::npos) << why << ": " << problem;
+  }
+  for (const auto& [change, why] : kOfBounds) {
+    const std::string problem = changed(bounds, change);
+    EXPECT_TRUE(*why == '\0' ? problem.empty() : problem.find(why) != std::string::npos) << why << ": " << problem;
+  }
+}
+
 std::string integer_histogram(uint64_t count) {
   return message(4, [&](WireWriter& out) {
     out.varint(1, count);
