@@ -350,7 +350,7 @@ int run_whatif(const Arguments& arguments) {
   if (!job.empty()) {
     const auto start = std::chrono::steady_clock::now();
     TracedStep traced = fetch_traced_step(server, job, step);
-    if (traced.exit_code != kExitOk) return print_failure(traced);
+    if (traced.exit_code != kExitOk) return print_failure({.exit_code = traced.exit_code, .message = traced.message});
     Answered answered;
     answered.read_ms = elapsed_ms(start);
     answered.notes = traced.notes;

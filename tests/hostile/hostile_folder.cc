@@ -416,7 +416,7 @@ class Reader {
   }
 
   void round() {
-    CollectedBatch batch = watch_.look();
+    CollectedBatch batch = watch_.poll();
     for (const ResourceGroup& group : batch.logs) {
       for (const LogRecord& record : group.logs) {
         if (record.event_name != kEventTrainStep) continue;
@@ -429,7 +429,7 @@ class Reader {
     evidence_.set_ranks(owners);
     for (const RecorderOwner& owner : owners)
       evidence_.ask({owner.identity.job_id, owner.identity.attempt, {owner.identity.rank}});
-    std::vector<ResourceGroup> fetched = evidence_.look();
+    std::vector<ResourceGroup> fetched = evidence_.poll();
     for (const ResourceGroup& group : fetched) {
       for (const LogRecord& record : group.logs) {
         if (record.event_name != kEventRankStack) continue;
