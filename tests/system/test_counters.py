@@ -78,7 +78,7 @@ def mixed_traffic(sender):
     sender.refused["otlp_http", "logs"] += 1
 
 
-def test_every_door_and_signal_balances_and_agrees_with_the_sender(server):
+def test_every_receiver_and_signal_balances_and_agrees_with_the_sender(server):
     sender = Sender(server)
     mixed_traffic(sender)
     counters = server.counters()
