@@ -216,7 +216,7 @@ TEST(CApi, ANoteIsKeptInPiecesAndCutBetweenCharacters) {
   for (const Text& text : texts) EXPECT_EQ(text.kind, TextKind::kNote);
 }
 
-TEST(CApi, AGroupIsReportedWholeOrCountedAndLeftOut) {
+TEST(CApi, AGroupIsToldWholeOrCountedAndLeftOut) {
   RecorderFolder folder;
   in_child([] {
     Api api;

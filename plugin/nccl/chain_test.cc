@@ -237,7 +237,7 @@ TEST(Chain, AsksNcclForWhatEitherWantsAndTellsEachOnlyWhatItWants) {
   EXPECT_EQ(reader->in_flight().at(0).collectives_completed, 7u) << "seen by their proxy operations";
 }
 
-TEST(Chain, WhatBelongsToAnOperationIsReportedByTheMaskThatItBeganUnder) {
+TEST(Chain, WhatBelongsToAnOperationIsToldByTheMaskThatItBeganUnder) {
   RecorderFolder folder;
   in_child([] {
     SecondPlugin& second = chain_to("45");
@@ -312,7 +312,7 @@ TEST(Chain, ACommunicatorThatTheyRefuseIsNotTheirs) {
   EXPECT_EQ(reader->in_flight().at(0).collectives_completed, 2u);
 }
 
-TEST(Chain, APluginWithoutContextsIsReportedEverythingButTheEnd) {
+TEST(Chain, APluginWithoutContextsIsToldEverythingButTheEnd) {
   RecorderFolder folder;
   in_child([] {
     SecondPlugin& second = chain_to("45");

@@ -183,7 +183,7 @@ TEST(Plugin, ParentsThatNobodyAskedForAreAnsweredWithNull) {
   EXPECT_EQ(reader->header().refused_total(), 0u);
 }
 
-TEST(Plugin, TheWaitsOfAProxyStepAreReportedApartAndTheFirstOfARepeatedStateCounts) {
+TEST(Plugin, TheWaitsOfAProxyStepAreToldApartAndTheFirstOfARepeatedStateCounts) {
   RecorderFolder folder;
   in_child([] {
     TestHost<V5> host;

@@ -115,7 +115,7 @@ TEST(MemoryLimit, IsTheLowestOfTheMachineAndTheCgroupsAround) {
   EXPECT_EQ(memory_limit_bytes(root), 400'000u);
 }
 
-TEST(MemoryLimit, OfThisProcessIsKnownAndItsResidentMemoryReported) {
+TEST(MemoryLimit, OfThisProcessIsKnownAndItsResidentMemoryTold) {
   EXPECT_GT(memory_limit_bytes(), 1u << 20);
   EXPECT_LT(memory_limit_bytes(), UINT64_MAX);
   EXPECT_GT(resident_bytes(), 0u);

@@ -14,7 +14,7 @@
 namespace lockstep {
 namespace {
 
-TEST(Systemd, IsReportedWhereItListensAndElseNothingHappens) {
+TEST(Systemd, IsToldWhereItListensAndElseNothingHappens) {
   unsetenv("NOTIFY_SOCKET");
   EXPECT_FALSE(systemd_notify("READY=1"));
   const testing::TemporaryFolder folder;

@@ -259,7 +259,7 @@ TEST_F(DurableLogTest, HasTheStoresWriteOutWhatTheyHaveBeforeASegmentGoes) {
   EXPECT_LE(counters_.value("lockstep_log_bytes"), 8000);
 }
 
-TEST_F(DurableLogTest, WhatTheStoresCannotWriteOutIsReportedWhenItsSegmentGoes) {
+TEST_F(DurableLogTest, WhatTheStoresCannotWriteOutIsToldWhenItsSegmentGoes) {
   LogOptions options;
   options.total_bytes_max = 8000;
   int seals = 0;

@@ -108,7 +108,7 @@ TEST_F(AgentCommandsTest, ACursorOfAnEarlierServerMeansThatEverythingIsNew) {
   EXPECT_EQ(list_of(*poll(next, "host=a&after=" + cursor)).details, std::vector<DetailRequest>{request(2)});
 }
 
-TEST_F(AgentCommandsTest, WhoeverWaitsInVainIsReportedSoAfterAWhile) {
+TEST_F(AgentCommandsTest, WhoeverWaitsInVainIsToldSoAfterAWhile) {
   auto waits = poll("host=a");
   clock.advance(24 * kSecond);
   commands.tick();

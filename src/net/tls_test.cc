@@ -49,7 +49,7 @@ class Authority {
  public:
   Authority() {
     key_ = make_key();
-    ca_ = make("Lockstep test CA", key_.get(), nullptr, nullptr, "", -3600, 3600);
+    ca_ = make(folder_.path(), key_.get(), nullptr, nullptr, "", -3600, 3600);
     ca_file = folder_.path() + "/ca.pem";
     write_certificate(ca_file, ca_.get());
   }
@@ -255,7 +255,7 @@ TEST_F(Tls, CarriesLargeBodiesBothWays) {
   EXPECT_EQ(answer->body.size(), 5'000'000u);
 }
 
-TEST_F(Tls, DoesNotBelieveACaItWasNotReported) {
+TEST_F(Tls, DoesNotBelieveACaItWasNotTold) {
   TlsServer server({.paper = *here});
   expect_error(get(server, {}), "signed by an unknown CA");
   Authority other;
@@ -275,7 +275,7 @@ TEST_F(Tls, SaysThatACertificateHasExpiredOrIsNotValidYet) {
   expect_error(get(server, {.ca_file = authority->ca_file}), "not valid yet");
 }
 
-TEST_F(Tls, BelievesAnybodyOnlyWhereItWasReportedTo) {
+TEST_F(Tls, BelievesAnybodyOnlyWhereItWasToldTo) {
   TlsServer server({.paper = authority->sign("nowhere", "DNS:nowhere", -7200, -3600)});
   EXPECT_TRUE(get(server, {.verify = false}).ok());
 }

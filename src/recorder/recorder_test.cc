@@ -123,7 +123,7 @@ TEST(Recorder, CountsWhatWasOverwrittenBeforeItWasRead) {
   EXPECT_EQ(records.back().head.time_ns, 100u);
 }
 
-TEST(Recorder, ADrainTakesNoMoreThanItWasReportedToAndTheNextGoesOnWithEveryLane) {
+TEST(Recorder, ADrainTakesNoMoreThanItWasToldToAndTheNextGoesOnWithEveryLane) {
   RecorderFolder folder;
   auto writer = RecorderWriter::open(small_options(folder.path()));
   ASSERT_TRUE(writer.ok()) << writer.error();

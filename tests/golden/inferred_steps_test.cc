@@ -116,7 +116,7 @@ Judged judge(const std::map<int32_t, std::map<int64_t, StepSummary>>& steps, con
 
 class InferredSteps : public ::testing::TestWithParam<Expected> {};
 
-TEST_P(InferredSteps, AreThoseThatTheJobReported) {
+TEST_P(InferredSteps, AreThoseThatTheJobTold) {
   const Expected& expected = GetParam();
   const Result<Recorded> recorded = RecordedRun::record(std::string(LOCKSTEP_TEST_DATA "/recordings/") + expected.name);
   ASSERT_TRUE(recorded.ok()) << recorded.error();

@@ -191,7 +191,7 @@ TEST_F(EvidenceTakerTest, AHookMayForbidIt) {
   EXPECT_FALSE(taker_.busy());
 }
 
-TEST_F(EvidenceTakerTest, ADumpIsReportedOnceWholeAndAgainWhenItIsAnother) {
+TEST_F(EvidenceTakerTest, ADumpIsToldOnceWholeAndAgainWhenItIsAnother) {
   start(Hook::kNone);
   hook_says("dump " + folder_.path() + "/trace_\n");
   const std::string dump =

@@ -122,7 +122,7 @@ TEST(RasOption, TakesAnAddressAndTwoWords) {
   }
 }
 
-TEST(RasOption, AVersionThatIsNotReportedIsAsOldAsItsInterface) {
+TEST(RasOption, AVersionThatIsNotToldIsAsOldAsItsInterface) {
   RecorderHeader header;
   EXPECT_FALSE(ras_is_safe(header));
   header.nccl_interface = 5;

@@ -296,7 +296,7 @@ TEST_F(ExporterTest, AFullSpoolGivesUpMetricsBeforeEventsAndSaysSoByValue) {
   expect_every_record_accounted_for();
 }
 
-TEST_F(ExporterTest, WhatAPowerCutToreIsCountedAndReportedToTheServer) {
+TEST_F(ExporterTest, WhatAPowerCutToreIsCountedAndToldToTheServer) {
   std::filesystem::create_directories(folder.path() + "/spool");
   auto spooled = [&](const char* name) { return std::ofstream(folder.path() + "/spool/" + name); };
   spooled("00000000000000000001-logs-3-events-100.otlp") << "short";
@@ -312,7 +312,7 @@ TEST_F(ExporterTest, WhatAPowerCutToreIsCountedAndReportedToTheServer) {
   expect_every_record_accounted_for();
 }
 
-TEST_F(ExporterTest, AFullDiskIsCountedReportedLaterAndOverWhenThereIsRoom) {
+TEST_F(ExporterTest, AFullDiskIsCountedToldLaterAndOverWhenThereIsRoom) {
   SmallDisk disk;
   if (!disk.mounted()) GTEST_SKIP() << "needs the right to mount a small tmpfs";
   const uint16_t port = OtlpReceiver::free_port();

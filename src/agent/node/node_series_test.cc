@@ -46,7 +46,7 @@ struct NodeSeriesTest : ::testing::Test {
   }
 };
 
-TEST_F(NodeSeriesTest, ANoisyGaugeIsReportedAsItsMeanRoundedToItsQuantum) {
+TEST_F(NodeSeriesTest, ANoisyGaugeIsToldAsItsMeanRoundedToItsQuantum) {
   for (int64_t second = 0; second < 5; ++second) read(second, kTable[0], gpu("GPU-1"), second % 2 == 0 ? 0.40 : 0.60);
   std::vector<ResourceGroup> groups = series.take(at(5));
   ASSERT_EQ(points_in(groups), 1u);
@@ -56,7 +56,7 @@ TEST_F(NodeSeriesTest, ANoisyGaugeIsReportedAsItsMeanRoundedToItsQuantum) {
   EXPECT_TRUE(groups[0].points[0].attributes.empty());
 }
 
-TEST_F(NodeSeriesTest, WhatHasNotChangedIsNotReportedAgainUntilTheRefresh) {
+TEST_F(NodeSeriesTest, WhatHasNotChangedIsNotToldAgainUntilTheRefresh) {
   int reported = 0;
   for (int64_t second = 0; second <= 125; ++second) {
     read(second, kTable[2], kNone, 3);

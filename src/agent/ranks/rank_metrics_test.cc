@@ -68,7 +68,7 @@ TEST_F(RankMetricsTest, TellsASeriesWhenItHasMovedAndNowAndThen) {
   EXPECT_EQ(again, 1u);
 }
 
-TEST_F(RankMetricsTest, TellsLossTokensAndUtilisationOfTheLastStepThatReportedThem) {
+TEST_F(RankMetricsTest, TellsLossTokensAndUtilisationOfTheLastStepThatToldThem) {
   auto mark = [&](RecordType type, double value, const char* name, int64_t at_ns) {
     Record record{};
     record.head.type = type;

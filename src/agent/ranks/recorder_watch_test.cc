@@ -174,7 +174,7 @@ TEST_F(RecorderWatchTest, AnnouncesARankAndItsCommunicatorsOnce) {
   EXPECT_EQ(counters.value("lockstep_agent_recorders"), 1);
 }
 
-TEST_F(RecorderWatchTest, TellsAProcessGroupOnceHoweverOftenItIsReported) {
+TEST_F(RecorderWatchTest, TellsAProcessGroupOnceHoweverOftenItIsTold) {
   auto writer = open_writer();
   RecorderWatch watch(options, clock, counters);
   watch.poll();
@@ -220,7 +220,7 @@ TEST_F(RecorderWatchTest, ReadsTheFoldersOfEveryUserButNoneThatIsNotItsUsersOwn)
   EXPECT_TRUE(watch.owners()[0].path.starts_with(own + "/")) << watch.owners()[0].path;
 }
 
-TEST_F(RecorderWatchTest, AGpuFoundElsewhereIsReportedWhereTheRecorderHasNone) {
+TEST_F(RecorderWatchTest, AGpuFoundElsewhereIsToldWhereTheRecorderHasNone) {
   RecorderWriter::Options nameless = writer_options(folder.path());
   nameless.identity.gpu_uuid.clear();
   auto writer = RecorderWriter::open(nameless);
@@ -234,7 +234,7 @@ TEST_F(RecorderWatchTest, AGpuFoundElsewhereIsReportedWhereTheRecorderHasNone) {
   EXPECT_EQ(watch.owners()[0].identity.gpu_uuid, "GPU-9");
 }
 
-TEST_F(RecorderWatchTest, AProcessThatCannotNameItsJobIsReportedUnderTheNameThatWasFoundForIt) {
+TEST_F(RecorderWatchTest, AProcessThatCannotNameItsJobIsToldUnderTheNameThatWasFoundForIt) {
   RecorderWriter::Options nameless = writer_options(folder.path());
   nameless.identity.job_id = "unknown-gpu-017-42";
   auto writer = RecorderWriter::open(nameless);
@@ -454,7 +454,7 @@ constexpr const char* kRasReport = R"({"nccl_version": "2.30.7", "communicators"
    "missing_ranks": [{"rank": 7, "host": "10.0.0.7", "pid": 99, "status": {"considered_dead": true}}]},
   {"hash": "0x999", "size": 2, "missing_ranks": [{"rank": 0, "host": "10.0.0.8", "pid": 98}]}]})";
 
-TEST_F(RecorderWatchTest, ARankThatHangsIsReportedWithWhatNcclSaysItHasLaunched) {
+TEST_F(RecorderWatchTest, ARankThatHangsIsToldWithWhatNcclSaysItHasLaunched) {
   FakeRas ras(kRasReport);
   RasWatch ras_watch({.address = ras.address()}, clock, counters);
   RecorderWatch watch(options, clock, counters, nullptr, &ras_watch);

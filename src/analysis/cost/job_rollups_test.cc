@@ -158,7 +158,7 @@ TEST_F(JobRollupsTest, AgreeWithWhatThePagesWorkOutFromTheStoredSteps) {
   EXPECT_NEAR(last("lockstep_job_goodput_ratio"), 1 - losses.account.lost_ms / losses.account.window_ms, 0.02);
 }
 
-TEST_F(JobRollupsTest, HaveNoMfuWhereNoFlopsAreReported) {
+TEST_F(JobRollupsTest, HaveNoMfuWhereNoFlopsAreTold) {
   play(0, 20, [](StepSummary& summary, int32_t) { summary.scalars.clear(); });
   EXPECT_TRUE(series("lockstep_job_mfu_ratio").empty());
   EXPECT_FALSE(series("lockstep_job_goodput_ratio").empty());

@@ -81,7 +81,7 @@ TEST(LossAccount, AJobThatWasNeverHealthyIsComparedWithItsStepsLessTheirCauses) 
   EXPECT_NEAR(share_of(account, LossKind::kUnexplained), 0, 1e-9);
 }
 
-TEST(LossAccount, CheckpointsThatTheJobReportedAreNobodysFault) {
+TEST(LossAccount, CheckpointsThatTheJobToldAreNobodysFault) {
   std::vector<StepTime> window = steps(50, 99, 100);
   window[20] = {70, 600, 500};
   const LossAccount account = split_losses(steps(0, 49, 100), window, {});

@@ -82,7 +82,7 @@ TEST_F(MfuTest, ClocksBelowTheirHighestAreABarOfTheirOwn) {
   EXPECT_NEAR(at(mfu, MfuBar::kClocks), 0.625 * 0.125, 1e-9) << "one of four at half its clock, of the time at work";
 }
 
-TEST_F(MfuTest, WhatIsNotReportedIsUnknownAndNeverHidden) {
+TEST_F(MfuTest, WhatIsNotToldIsUnknownAndNeverHidden) {
   play(60, [](StepSummary& summary, int32_t) { summary.scalars.clear(); });
   const Mfu mfu = ask();
   expect_whole(mfu);

@@ -55,7 +55,7 @@ TEST_F(CommRolesTest, AreInferredFromShapeAndUse) {
   EXPECT_EQ(made.find(0x99), nullptr);
 }
 
-TEST_F(CommRolesTest, AreWhatTheFrameworkReportedWhereMembersAreTheSame) {
+TEST_F(CommRolesTest, AreWhatTheFrameworkToldWhereMembersAreTheSame) {
   for (RankInfo& rank : job_.ranks) {
     const int32_t first = rank.identity.rank / 2 * 2;
     rank.groups.push_back({"a description", {first, first + 1}});

@@ -27,7 +27,7 @@ RankDetail rank_that_arrives(int32_t rank, int64_t arrives) {
   return one;
 }
 
-TEST(Timeline, ACellShowsWhatTookMostOfItsTimeAndWaitingIsReportedFromTheExchange) {
+TEST(Timeline, ACellShowsWhatTookMostOfItsTimeAndWaitingIsToldFromTheExchange) {
   const std::vector<RankDetail> ranks = {rank_that_arrives(0, 70), rank_that_arrives(1, 80)};
   Timeline timeline = make_timeline(ranks, {}, {.columns = 100});
   ASSERT_EQ(timeline.lines.size(), 2u);

@@ -85,7 +85,7 @@ TEST_F(QuerySchedulerTest, TheOthersWaitInTheOrderTheyCameAndHoldNoThread) {
   EXPECT_EQ(count("answered"), 3);
 }
 
-TEST_F(QuerySchedulerTest, BeyondTheQueueTheyAreTurnedAwayAndReportedTheLimits) {
+TEST_F(QuerySchedulerTest, BeyondTheQueueTheyAreTurnedAwayAndToldTheLimits) {
   come("query=a");
   ASSERT_TRUE(eventually([&] { return begun_ == 1; }));
   come("query=b");
@@ -97,7 +97,7 @@ TEST_F(QuerySchedulerTest, BeyondTheQueueTheyAreTurnedAwayAndReportedTheLimits) 
   EXPECT_EQ(count("turned_away"), 1);
 }
 
-TEST_F(QuerySchedulerTest, WhoHasWaitedAsLongAsItsTimeoutAllowsIsReportedSo) {
+TEST_F(QuerySchedulerTest, WhoHasWaitedAsLongAsItsTimeoutAllowsIsToldSo) {
   come("query=a");
   ASSERT_TRUE(eventually([&] { return begun_ == 1; }));
   const auto hurried = come("query=b&timeout=50ms");

@@ -535,7 +535,7 @@ TEST(Explain, ContradictingSignalsLowerTheConfidence) {
   EXPECT_FALSE(unsure.alternatives.empty());
 }
 
-TEST(Explain, TwoCausesAtOnceAreBothReported) {
+TEST(Explain, TwoCausesAtOnceAreBothTold) {
   Reported test;
   Explanation reported = test.after(kGpuBehind, [](MadeUpFleet& fleet) {
     fleet.set(kHost, kGpu, "lockstep_gpu_clock_hertz{clock=sm}", 1.4e9);

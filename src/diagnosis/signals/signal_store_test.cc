@@ -130,7 +130,7 @@ TEST(SignalStore, TellsALevelNowAndBefore) {
   EXPECT_NEAR(clock.before, 1.98, 0.01);
 }
 
-TEST(SignalStore, ARateIsTheIncreasePerSecondHoweverOftenItIsReported) {
+TEST(SignalStore, ARateIsTheIncreasePerSecondHoweverOftenItIsTold) {
   for (int every : {1, 5, 10, 15}) {
     SignalStore book;
     for (int t = 0; t <= 240; t += every)

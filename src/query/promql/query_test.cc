@@ -108,7 +108,7 @@ TEST_F(PromqlQuery, LabelsThatAQueryMakesCountAgainstTheMemoryThatItMayHold) {
   EXPECT_EQ(wide.failure, QueryFailure::kExecution) << "a single text of 4 GB";
 }
 
-TEST_F(PromqlQuery, LabelsOfTheAnswerCountAsManyTimesAsTheyAreReported) {
+TEST_F(PromqlQuery, LabelsOfTheAnswerCountAsManyTimesAsTheyAreTold) {
   // One text that all rows share inside the query, and none of them in its answer.
   const std::string query = "label_replace(requests_total, \"x\", \"" + std::string(100'000, 'x') + "\", \"\", \"\")";
   const QueryResult all = at(query);
@@ -158,7 +158,7 @@ TEST_F(PromqlQuery, ReportsWhatIsOddWhereItStands) {
   EXPECT_EQ(shown(result.annotations[0], "x"), "PromQL warning: quantile value should be between 0 and 1, got 2 (1:2)");
 }
 
-TEST_F(PromqlQuery, AMistakeInTheQueryIsReportedWithItsPlace) {
+TEST_F(PromqlQuery, AMistakeInTheQueryIsToldWithItsPlace) {
   const QueryResult result = at("sum(");
   EXPECT_EQ(result.failure, QueryFailure::kBadQuery);
   EXPECT_EQ(result.error, "1:5: parse error: a left parenthesis is not closed");

@@ -64,11 +64,12 @@ TEST(Player, TellsWhatAnAgentPerHostWouldTellAndEndsClean) {
 TEST(Player, StaysOutOfTheFutureWhenPlayedFast) {
   Heard heard;
   Player player(kSmall, heard.options(500, 500));
+  const int64_t began = SystemClock().unix_ns();
   player.run({});
   const int64_t now = SystemClock().unix_ns();
   // What is allowed for: compilation in the first steps (70 ms here) and the error of the hosts' clocks.
   EXPECT_LT(*std::max_element(heard.times.begin(), heard.times.end()), now + 500'000'000);
-  EXPECT_GT(*std::max_element(heard.times.begin(), heard.times.end()), now - 2'000'000'000);
+  EXPECT_GT(*std::max_element(heard.times.begin(), heard.times.end()), began - 2'000'000'000);
 }
 
 TEST(Player, AnnouncesEachFaultWhenItBeginsAndEnds) {
@@ -87,7 +88,7 @@ TEST(Player, AnnouncesEachFaultWhenItBeginsAndEnds) {
 
 TEST(Player, TellsWhereEveryRankStandsWhileOneIsMissingAndEndsUnclean) {
   Heard heard;
-  PlayerOptions options = heard.options(1000, 200);
+  PlayerOptions options = heard.options(1000, 20);  // slow enough for a busy machine to report often
   options.faults = {{.kind = FaultKind::kMissingRank, .rank = 6, .from_step = 10}};
   Player player(kSmall, options);
   player.run({});

@@ -193,7 +193,7 @@ TEST(ScenarioRun, AMissingRankThatEntersAfterAllLetsTheJobGoOn) {
   EXPECT_EQ(heard.statuses.back().status.quiet_ns, 0) << "moving again";
 }
 
-TEST(ScenarioRun, ADeadRankIsReportedDeadAndTheJobIsRestarted) {
+TEST(ScenarioRun, ADeadRankIsToldDeadAndTheJobIsRestarted) {
   const Heard heard(
       scenario_of("steps: 60\njobs: [{tp: 2, pp: 2, dp: 4}]\n"
                   "faults: [{cause: rank-dead, rank: 6, from_step: 20, steps: 20}]\n"));
@@ -244,7 +244,7 @@ TEST(ScenarioRun, ADeadlockIsACircleOfTwoGroups) {
   for (int32_t peer : {1, 5, 7}) EXPECT_EQ(waits_in[peer], 4) << "its gradient group, which waits for it";
 }
 
-TEST(ScenarioRun, AStoppedProcessIsReportedStopped) {
+TEST(ScenarioRun, AStoppedProcessIsToldStopped) {
   const Heard heard(
       scenario_of("steps: 40\njobs: [{tp: 2, pp: 2, dp: 4}]\n"
                   "faults: [{cause: process-paused, rank: 9, from_step: 20}]\n"));
@@ -265,7 +265,7 @@ TEST(ScenarioRun, AnXidKillsItsRankAndIsInTheKernelLog) {
   EXPECT_TRUE(heard.events.contains("gpu.xid"));
 }
 
-TEST(ScenarioRun, LongEvaluationsAreReportedAsSuchWithNothingInFlight) {
+TEST(ScenarioRun, LongEvaluationsAreToldAsSuchWithNothingInFlight) {
   const Heard heard(
       scenario_of("steps: 24\njobs: [{tp: 2, pp: 2, dp: 4}]\n"
                   "oddities: [{kind: evaluation, amount: 12, every_steps: 10}]\n"));

@@ -205,7 +205,7 @@ TEST_F(HostThreads, AProcessThatIsGoneIsNoFailure) {
   EXPECT_TRUE(out_.notes.empty());
 }
 
-TEST_F(HostThreads, StuckTasksAreReportedByKindAndByWhatTheyWaitFor) {
+TEST_F(HostThreads, StuckTasksAreToldByKindAndByWhatTheyWaitFor) {
   on_gpu();
   tree_.thread(100, 100, "python3", 5, 0, 0);
   tree_.thread(100, 101, "python3", 5, 0, 0, 0, 'D');

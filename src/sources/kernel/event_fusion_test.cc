@@ -149,7 +149,7 @@ TEST(EventFusion, WithoutADriverNothingWaits) {
   EXPECT_EQ(node.at(0).size(), 1u);
 }
 
-TEST(EventFusion, WhatTheDriverAloneTellsIsReportedWithItsMeaning) {
+TEST(EventFusion, WhatTheDriverAloneTellsIsToldWithItsMeaning) {
   Node node;
   node.number(kGpu1, 62);
   std::vector<NodeEvent> events = node.from_to(0, 5);
@@ -243,7 +243,7 @@ TEST(EventFusion, TheDriversRecoveryActionRaisesThePrimary) {
   }
 }
 
-TEST(EventFusion, ARecoveryActionThatIsReportedThreeWaysIsOneEvent) {
+TEST(EventFusion, ARecoveryActionThatIsToldThreeWaysIsOneEvent) {
   for (int order = 0; order < 2; ++order) {
     Node node;
     const auto line = [&](double at) {
@@ -365,7 +365,7 @@ TEST(EventFusion, AnUnknownGpuIsNamedByItsAddressUntilItIsKnown) {
   EXPECT_EQ(node.reading("lockstep_gpu_xid_total", kGpu0, "48"), 1);
 }
 
-TEST(EventFusion, RepeatsAreReportedWithTheirCountAfterGrowingTimes) {
+TEST(EventFusion, RepeatsAreToldWithTheirCountAfterGrowingTimes) {
   Node node(false);
   std::vector<std::pair<int, int64_t>> reported;
   for (int second = 0; second < 3 * 3600; ++second) {
@@ -380,7 +380,7 @@ TEST(EventFusion, RepeatsAreReportedWithTheirCountAfterGrowingTimes) {
   EXPECT_EQ(node.at(4 * 3600 + 1).size(), 1u);
 }
 
-TEST(EventFusion, HowALinkStandsIsReportedEveryMinuteWhileItFlaps) {
+TEST(EventFusion, HowALinkStandsIsToldEveryMinuteWhileItFlaps) {
   Node node(false);
   int reported = 0;
   for (int second = 0; second < 1800; ++second) {
@@ -396,7 +396,7 @@ TEST(EventFusion, HowALinkStandsIsReportedEveryMinuteWhileItFlaps) {
   EXPECT_EQ(node.reading("lockstep_kernel_events_total", "link.down"), 900);
 }
 
-TEST(EventFusion, TheOtherJobsFaultIsReportedAtOnceAndSuspectsTheHardware) {
+TEST(EventFusion, TheOtherJobsFaultIsToldAtOnceAndSuspectsTheHardware) {
   for (int code : {13, 31}) {
     Node node(false);
     node.write(xid("0000:1b:00", code, "pid=1234, name=python, fault"), 0);
@@ -436,7 +436,7 @@ TEST(EventFusion, PowerSmoothingThatIsBackEndsTheWarning) {
   EXPECT_EQ(other.at(20).at(0).code, 163);
 }
 
-TEST(EventFusion, NvLink5IsReportedPerLinkWithItsSubUnit) {
+TEST(EventFusion, NvLink5IsToldPerLinkWithItsSubUnit) {
   Node node(false);
   for (int link : {8, 9}) {
     node.write(xid("0000:1b:00", 149,
@@ -517,7 +517,7 @@ TEST(EventFusion, MoreDifferentLinesThanAreKeptApartAreCountedTogether) {
   EXPECT_EQ(node.reading("lockstep_gpu_xid_total", kGpu0, "13"), static_cast<double>(written));
 }
 
-TEST(EventFusion, HistoryIsReportedWithItsTimesAndItsPrimaries) {
+TEST(EventFusion, HistoryIsToldWithItsTimesAndItsPrimaries) {
   Node node;
   node.write(xid("0000:1b:00", 48, "DBE"), -600);
   node.write(xid("0000:1b:00", 45, "Ch 00000001"), -599);

@@ -54,7 +54,7 @@ TEST(KernelSource, TheLogMayLieElsewhere) {
   EXPECT_EQ(source->check().front().found, elsewhere + " can be read");
 }
 
-TEST(KernelSource, WhatIsHeldBackWhenTheAgentStopsIsReportedByTheNext) {
+TEST(KernelSource, WhatIsHeldBackWhenTheAgentStopsIsToldByTheNext) {
   Machine machine;
   OwnerTable owners;
   const std::vector<GpuEvent> no_events;

@@ -71,7 +71,7 @@ TEST(LinkFits, StandsOneSizeThatIsAllWrong) {
   EXPECT_NEAR(only(fits).bytes_per_s, 25e9, 2.5e9);
 }
 
-TEST(LinkFits, OfOneSizeOnlyTheBandwidthIsReported) {
+TEST(LinkFits, OfOneSizeOnlyTheBandwidthIsTold) {
   LinkFits fits;
   Link link;
   for (int i = 0; i < 10; ++i) link.send(fits, 1'000'000);
@@ -82,7 +82,7 @@ TEST(LinkFits, OfOneSizeOnlyTheBandwidthIsReported) {
   EXPECT_NEAR(fit.bytes_per_s, 1e6 / 45'000 * 1e9, 1e6);
 }
 
-TEST(LinkFits, OfSizesTooCloseTogetherOnlyTheBandwidthOfTheLargestIsReported) {
+TEST(LinkFits, OfSizesTooCloseTogetherOnlyTheBandwidthOfTheLargestIsTold) {
   LinkFits fits;
   Link link;
   for (int i = 0; i < 10; ++i) {

@@ -377,7 +377,7 @@ TEST_F(RankAssemblerTest, RecordsLostAreCarriedByAStepReadInTheSameDrain) {
   EXPECT_EQ(steps[0].records_lost, 17);
 }
 
-TEST_F(RankAssemblerTest, TheLongestSilenceWhileAnOperationIsInFlightIsReported) {
+TEST_F(RankAssemblerTest, TheLongestSilenceWhileAnOperationIsInFlightIsTold) {
   StepSummary step =
       only({step_begin(1, 0), coll(1, 10), kernel(1, 12, 70), coll(2, 75), kernel(2, 80, 90), step_end(1, 100)});
   // Callbacks at 10, 12, 70, 75, 80, 90.
@@ -914,7 +914,7 @@ TEST_F(RankAssemblerTest, TooManyScalarsAndBadNamesAreCounted) {
   EXPECT_EQ(assembler.malformed(), 2 + 70 - kScalarsPerStepMax);
 }
 
-TEST_F(RankAssemblerTest, WorkFiguresComeFromTheLastStepThatReportedThem) {
+TEST_F(RankAssemblerTest, WorkFiguresComeFromTheLastStepThatToldThem) {
   drain({step_begin(1, 0), scalar("peak_flops", 1e15, 1), scalar("flops", 2e14, 2), scalar("tokens", 5000, 3),
          scalar("loss", 2, 4), step_end(1, 500), step_begin(2, 500), scalar("flops", 1e14, 510), step_end(2, 1000)});
   take();
@@ -1014,7 +1014,7 @@ TEST_F(UnmarkedJob, ACommunicatorMadeWhileTheTableWasReadLosesNoOperation) {
   EXPECT_EQ(numbers, (std::vector<int64_t>{1, 2, 3, 4, 5, 6}));
 }
 
-TEST_F(UnmarkedJob, WhatItTellsAllTheSameIsOfTheInferredStepInWhichItWasReported) {
+TEST_F(UnmarkedJob, WhatItTellsAllTheSameIsOfTheInferredStepInWhichItWasTold) {
   std::vector<StepSummary> steps;
   for (int i = 0; i < 8; ++i) {
     std::vector<Record> records = step();
@@ -1037,7 +1037,7 @@ TEST_F(UnmarkedJob, LossesAreChargedToTheStepsTheyMayBelongTo) {
   for (const StepSummary& one : steps) EXPECT_EQ(one.records_lost > 0, one.step == 5 || one.step == 6) << one.step;
 }
 
-TEST_F(UnmarkedJob, TheFirstStepThatIsReportedEndsTheInference) {
+TEST_F(UnmarkedJob, TheFirstStepThatIsToldEndsTheInference) {
   for (int i = 0; i < 8; ++i) drain(step(), now_ms);
   take(now_ms);
   drain({step_begin(500, now_ms + 10)});

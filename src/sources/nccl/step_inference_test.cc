@@ -139,7 +139,7 @@ TEST(StepInference, SizesThatChangeFromStepToStepAreLeftOutOfThePattern) {
   EXPECT_EQ(numbers.back(), 38);
 }
 
-TEST(StepInference, LayersThatAreAllAlikeAreReportedByWhatComesBeforeThem) {
+TEST(StepInference, LayersThatAreAllAlikeAreToldByWhatComesBeforeThem) {
   Program program;  // fully sharded: gathered on the way there and back, gradients scattered on the way back
   for (int step = 0; step < 30; ++step) {
     for (int i = 0; i < 12; ++i) program.op(kDp, Function::kAllGather, 5'000'000, 2);

@@ -122,7 +122,7 @@ TEST(GpuHolders, TheMpsServerHoldsNothingAndDisturbsNobody) {
   EXPECT_FALSE(found.by_gpu.contains("GPU-1"));
 }
 
-TEST(GpuHolders, ARankThatTwoGpusClaimIsNotReported) {
+TEST(GpuHolders, ARankThatTwoGpusClaimIsNotTold) {
   // Started by one launcher task: both inherited its variables.
   const GpuHolders found = find_gpu_holders(gpus_of(2), {{100, "GPU-0", kGb}, {101, "GPU-1", kGb}},
                                             {claimant_of(100, "77", 0), claimant_of(101, "77", 0)}, {});

@@ -237,7 +237,7 @@ TEST_F(GpuOwnershipTest, TheKubeletIsAskedOnSlowTicksAndWhenSomebodyIsNew) {
   EXPECT_EQ(calls, 2);
 }
 
-TEST_F(GpuOwnershipTest, AKubeletThatFailsIsSaidOnceAskedSeldomAndWhatItReportedStands) {
+TEST_F(GpuOwnershipTest, AKubeletThatFailsIsSaidOnceAskedSeldomAndWhatItToldStands) {
   use_kubelet();
   answer = pod_answer({{"team", "llama-0", "trainer", {"GPU-0"}}});
   GpuOwnership who(options);
@@ -371,7 +371,7 @@ TEST_F(GpuOwnershipTest, RanksThatShareAGpuHaveARowEachAndOneStandsForIt) {
   EXPECT_EQ(value(GpuOwnershipMetric::kForeignProcesses, "GPU-0"), 0);
 }
 
-TEST_F(GpuOwnershipTest, AForeignProcessIsCountedAtOnceAndReportedOnceWhenItStays) {
+TEST_F(GpuOwnershipTest, AForeignProcessIsCountedAtOnceAndToldOnceWhenItStays) {
   inputs.processes = {{501, "GPU-0", 60 * kGb}, {600, "GPU-0", kGb}};
   inputs.now_unix_ns = 42;
   tree.start({.pid = 501, .cgroup = kSlurmJob, .environment = "RANK=8"});

@@ -11,6 +11,7 @@
 #include "base/text.h"
 #include "store/columns/byte_codec.h"
 #include "store/columns/int_codec.h"
+#include "store/sealed/part_file.h"
 
 namespace lockstep::columns {
 namespace {
@@ -61,18 +62,13 @@ class DiskSource final : public SectionSource {
 };
 
 // One line that says so when the disk is full, and nothing left behind.
-Result<void> write_whole(const std::string& path, std::string_view content) {
-  const std::string beside = path + ".part";
-  auto failed = [&](const std::string& why) {
-    disk::unlink(beside);
-    return Error{path + ": " + why};
-  };
-  UniqueFd fd(disk::open(beside, disk::Open::kReplace));
-  if (!fd.valid()) return failed(std::strerror(errno));
-  if (Result<void> written = write_all(fd.get(), content); !written.ok()) return failed(written.error());
-  if (disk::sync(fd.get()) != 0) return failed(std::strerror(errno));
-  fd.reset();
-  if (disk::rename(beside, path) != 0) return failed(std::strerror(errno));
+Result<void> write_whole(const std::string& folder, const std::string& name, std::string_view content) {
+  sealed::PartFile file(folder, name);
+  Result<void> done = file.opened();
+  if (done.ok()) done = file.write(content);
+  if (done.ok()) done = file.sync();
+  if (done.ok()) done = file.rename();
+  if (!done.ok()) return Error{file.path() + ": " + done.error()};
   return {};
 }
 
@@ -103,7 +99,7 @@ Result<uint64_t> write_sealed(const SealedFormat& format, const std::string& fol
   put_fixed(content, crc32c(packed));
   put_fixed(content, format.version);
   content += format.end_magic;
-  LOCKSTEP_TRY(write_whole(folder + "/" + name, content));
+  LOCKSTEP_TRY(write_whole(folder, name, content));
   LOCKSTEP_TRY(sync_directory(folder));
   return content.size();
 }

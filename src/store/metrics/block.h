@@ -30,6 +30,7 @@
 #include "store/metrics/chunk_codec.h"
 #include "store/metrics/group.h"
 #include "store/metrics/matching.h"
+#include "store/sealed/part_file.h"
 
 namespace lockstep::metrics {
 
@@ -55,10 +56,10 @@ struct BlockSlice {
   void add(std::string_view chunk);
 };
 
+// Not finished: nothing is left once it is gone.
 class BlockWriter {
  public:
   static Result<std::unique_ptr<BlockWriter>> create(const std::string& folder, BlockInfo info);
-  ~BlockWriter();  // not finished: nothing is left
 
   uint32_t symbol(std::string_view text) { return symbols_.intern(text); }
   std::string_view text(uint32_t symbol) const { return symbols_[symbol]; }
@@ -87,16 +88,14 @@ class BlockWriter {
     std::vector<SliceEntry> slices;
   };
   class IndexSections;
-  BlockWriter(std::string folder, BlockInfo info, UniqueFd file);
+  BlockWriter(const std::string& folder, BlockInfo info);
   Result<void> put(std::string_view bytes);
   Result<void> flush();
   Result<void> put_sections(std::span<const std::string> sections);  // and the footer that says where they are
-  std::string part_path() const;
 
   const std::string folder_;
   BlockInfo info_;
-  UniqueFd file_;
-  bool finished_ = false;
+  sealed::PartFile file_;
   uint64_t offset_ = 0;
   std::string buffer_;
   columns::TextTable symbols_;

@@ -1,14 +1,10 @@
 // Writing a block: groups go to the file as they come; the index is made at the end, of all labels there were.
 #include <algorithm>
 #include <array>
-#include <cerrno>
-#include <cstring>
 #include <map>
 #include <numeric>
 
 #include "base/crc32c.h"
-#include "base/disk.h"
-#include "base/text.h"
 #include "store/columns/byte_codec.h"
 #include "store/columns/int_codec.h"
 #include "store/metrics/block.h"
@@ -61,26 +57,17 @@ void BlockSlice::add(std::string_view chunk) {
 }
 
 Result<std::unique_ptr<BlockWriter>> BlockWriter::create(const std::string& folder, BlockInfo info) {
-  const std::string path = folder + "/" + info.name() + ".part";
-  UniqueFd file(disk::open(path, disk::Open::kReplace));
-  if (!file.valid()) return Error{format("%s: %s", path.c_str(), std::strerror(errno))};
   info.first_ms = INT64_MAX;
   info.last_ms = INT64_MIN;
-  std::unique_ptr<BlockWriter> writer(new BlockWriter(folder, info, std::move(file)));
+  std::unique_ptr<BlockWriter> writer(new BlockWriter(folder, info));
+  if (Result<void> opened = writer->file_.opened(); !opened.ok())
+    return Error{writer->file_.part_path() + ": " + opened.error()};
   LOCKSTEP_TRY(writer->put(columns::start_content(kFormat)));
   return writer;
 }
 
-BlockWriter::BlockWriter(std::string folder, BlockInfo info, UniqueFd file)
-    : folder_(std::move(folder)), info_(std::move(info)), file_(std::move(file)) {}
-
-BlockWriter::~BlockWriter() {
-  if (!finished_) disk::unlink(part_path());
-}
-
-std::string BlockWriter::part_path() const {
-  return folder_ + "/" + info_.name() + ".part";
-}
+BlockWriter::BlockWriter(const std::string& folder, BlockInfo info)
+    : folder_(folder), info_(std::move(info)), file_(folder_, info_.name()) {}
 
 Result<void> BlockWriter::put(std::string_view bytes) {
   buffer_.append(bytes);
@@ -89,8 +76,8 @@ Result<void> BlockWriter::put(std::string_view bytes) {
 }
 
 Result<void> BlockWriter::flush() {
-  if (Result<void> written = write_all(file_.get(), buffer_); !written.ok())
-    return Error{part_path() + ": " + written.error()};
+  if (Result<void> written = file_.write(buffer_); !written.ok())
+    return Error{file_.part_path() + ": " + written.error()};
   buffer_.clear();
   return {};
 }
@@ -327,10 +314,8 @@ Result<BlockInfo> BlockWriter::finish() {
   if (info_.first_ms > info_.last_ms) info_.first_ms = info_.last_ms = 0;
   LOCKSTEP_TRY(put_sections(sections));
   LOCKSTEP_TRY(flush());
-  if (disk::sync(file_.get()) != 0) return Error{format("%s: %s", part_path().c_str(), std::strerror(errno))};
-  const std::string path = folder_ + "/" + info_.name();
-  if (disk::rename(part_path(), path) != 0) return Error{format("%s: %s", path.c_str(), std::strerror(errno))};
-  finished_ = true;
+  if (Result<void> synced = file_.sync(); !synced.ok()) return Error{file_.part_path() + ": " + synced.error()};
+  if (Result<void> renamed = file_.rename(); !renamed.ok()) return Error{file_.path() + ": " + renamed.error()};
   LOCKSTEP_TRY(sync_directory(folder_));
   return info_;
 }

@@ -6,11 +6,10 @@
 #include <set>
 
 #include "base/contained.h"
-#include "base/disk.h"
 #include "base/format_versions.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "store/columns/sealed_file.h"
+#include "store/sealed/found_files.h"
 
 namespace lockstep {
 
@@ -85,21 +84,11 @@ void MetricEngine::damaged_chunks(const Block& block, size_t count) const {
 // Start.
 
 Result<void> MetricEngine::load_blocks() {
-  std::vector<std::string> names = LOCKSTEP_TRY(list_directory(block_folder()));
+  sealed::Found<BlockInfo> names = LOCKSTEP_TRY(sealed::find_files<BlockInfo>(
+      {.path = block_folder(), .format = formats::kMetricBlock, .store = "metrics", .reported_end = ""}));
+  next_block_ = names.next_number;
   auto found = std::make_shared<Blocks>();
-  for (const std::string& name : names) {
-    const std::string path = block_folder() + "/" + name;
-    if (name.ends_with(".part")) {  // a crash while it was written; what it was made of is still there
-      disk::unlink(path);
-      continue;
-    }
-    std::optional<BlockInfo> info = BlockInfo::from_name(name);
-    if (!info) {
-      LOCKSTEP_LOG_WARN("metrics", "%s: not a name of ours; left alone", path.c_str());
-      continue;
-    }
-    LOCKSTEP_TRY(columns::check_sealed_version(formats::kMetricBlock, path));
-    next_block_ = std::max(next_block_, info->number + 1);
+  for (const auto& [name, info] : names.files) {
     Result<std::shared_ptr<const Block>> block = Block::open(block_folder(), name);
     if (block.ok()) {
       found->push_back(std::move(*block));
@@ -107,8 +96,6 @@ Result<void> MetricEngine::load_blocks() {
       damage("block", block.error() + "; kept out");
     }
   }
-  // What is concluded from a name holds after the next crash too only if the name does.
-  LOCKSTEP_TRY(sync_directory(block_folder()));
   // A crash after blocks were merged: the old ones go; a rollup whose raw part was not finished goes too.
   std::set<uint64_t> replaced, there;
   for (const auto& block : *found) {
@@ -130,12 +117,8 @@ Result<void> MetricEngine::load_blocks() {
       }
     }
   }
-  std::erase_if(*found, [&](const auto& block) {
-    const uint64_t number = block->info().number;
-    if (!replaced.contains(number) && !unmade.contains(number)) return false;
-    disk::unlink(block->path());
-    return true;
-  });
+  replaced.merge(unmade);
+  sealed::drop_replaced(*found, replaced);
   std::sort(found->begin(), found->end(),
             [](const auto& a, const auto& b) { return a->info().number < b->info().number; });
   for (const auto& block : *found) {

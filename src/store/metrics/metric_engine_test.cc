@@ -140,7 +140,7 @@ TEST_F(MetricEngineTest, LimitsTheSeriesOfATenant) {
   expect_nothing_lost_unseen();
 }
 
-TEST_F(MetricEngineTest, MovesALabelToExemplarsWhereItIsReported) {
+TEST_F(MetricEngineTest, MovesALabelToExemplarsWhereItIsTold) {
   options_.labels = {{}, {"step"}};
   auto engine = open();
   for (int i = 0; i < 5; ++i)
@@ -325,7 +325,7 @@ TEST_F(MetricEngineTest, TiersAnswerCoarseQuestionsAndWhatRetentionLeft) {
   EXPECT_TRUE(std::is_sorted(after.times_ms.begin(), after.times_ms.end()));
 }
 
-TEST_F(MetricEngineTest, WhatWasRemovedLeavesTheDiskWhenReportedTo) {
+TEST_F(MetricEngineTest, WhatWasRemovedLeavesTheDiskWhenToldTo) {
   auto engine = open();
   const int64_t start = now() - 4 * 3'600'000;
   for (int64_t i = 0; i < 4 * 360; ++i) {
@@ -736,7 +736,7 @@ TEST_F(MetricEngineTest, AChangedByteIsAGapAndNeverAWrongNumber) {
   EXPECT_EQ(found(*engine, "m").size(), 8u);
 }
 
-TEST_F(MetricEngineTest, DamageInTheLogIsReportedAndATornEndIsCut) {
+TEST_F(MetricEngineTest, DamageInTheLogIsToldAndATornEndIsCut) {
   options_.shards = 1;
   options_.segment_bytes_max = 400;
   auto fill = [&](MetricEngine& engine) {

@@ -2,11 +2,11 @@
 
 #include <algorithm>
 
-#include "base/contained.h"
-#include "base/disk.h"
 #include "base/files.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "store/sealed/found_files.h"
+#include "store/sealed/lifecycle.h"
 
 namespace lockstep {
 
@@ -23,8 +23,6 @@ namespace {
 
 constexpr const char* kTable = "table=\"spans\"";
 constexpr int64_t kDayNs = 24ll * 3600 * 1'000'000'000;
-constexpr int64_t kRetryNs = 5'000'000'000;
-constexpr int64_t kTellAgainNs = 60'000'000'000;
 // Many small requests are joined now and then, so that a head of single spans does not become a head of small tables.
 constexpr size_t kSmallPartRows = 256;
 constexpr size_t kSmallPartsMax = 32;
@@ -69,7 +67,7 @@ Written write_groups(std::span<const SpanColumns* const> parts, std::span<const 
 }  // namespace
 
 ColumnarSpanStore::ColumnarSpanStore(ColumnarSpanStoreOptions options, const Clock& clock, Counters& counters)
-    : options_(std::move(options)), clock_(clock), counters_(counters) {}
+    : options_(std::move(options)), clock_(clock), counters_(counters), sealer_(clock, counters) {}
 
 Result<std::unique_ptr<ColumnarSpanStore>> ColumnarSpanStore::open(ColumnarSpanStoreOptions options, const Clock& clock,
                                                                    Counters& counters) {
@@ -91,40 +89,21 @@ ColumnarSpanStore::~ColumnarSpanStore() {
 
 Result<void> ColumnarSpanStore::load_files() {
   LOCKSTEP_TRY(make_directories(options_.folder));
-  std::vector<std::string> names = LOCKSTEP_TRY(list_directory(options_.folder));
-  // What is concluded from a name holds after the next crash too only if the name does.
-  LOCKSTEP_TRY(sync_directory(options_.folder));
-  std::set<uint64_t> replaced;
-  std::vector<File> files;
-  for (const std::string& name : names) {
-    const std::string path = options_.folder + "/" + name;
-    if (name.ends_with(".part")) {  // a crash while it was written; the log has its spans
-      disk::unlink(path);
-      continue;
-    }
-    std::optional<SpanFileInfo> info = SpanFileInfo::from_name(name);
-    if (!info) {
-      if (name.ends_with(".blk")) LOCKSTEP_LOG_WARN("spans", "%s: not a name of ours; left alone", path.c_str());
-      continue;
-    }
-    LOCKSTEP_TRY(columns::check_sealed_version(formats::kSpanFile, path));
-    next_number_ = std::max(next_number_, info->number + 1);
-    Result<File> file = SpanFile::open(options_.folder, *info);
+  sealed::Found<SpanFileInfo> found =
+      LOCKSTEP_TRY(sealed::find_files<SpanFileInfo>({options_.folder, formats::kSpanFile, "spans"}));
+  next_number_ = found.next_number;
+  for (const auto& [name, info] : found.files) {
+    Result<File> file = SpanFile::open(options_.folder, info);
     if (!file.ok()) {
       LOCKSTEP_LOG_ERROR("spans", "%s; kept out", file.error().c_str());
       counters_.add("lockstep_span_files_refused_total");
-      lost_files_.push_back({info->first_sequence, info->last_sequence});
+      lost_.add(info);
       continue;
     }
-    replaced.insert((*file)->info().replaces.begin(), (*file)->info().replaces.end());
-    files.push_back(*file);
+    files_.push_back(*file);
   }
-  for (const File& file : files) {
-    if (replaced.contains(file->info().number)) {  // a crash after it was joined with others
-      disk::unlink(file->path());
-      continue;
-    }
-    files_.push_back(file);
+  sealed::drop_replaced(files_);
+  for (const File& file : files_) {
     file_bytes_ += file->bytes();
     file_rows_ += file->rows();
   }
@@ -187,7 +166,7 @@ void ColumnarSpanStore::append(SpanColumns columns, int64_t received_unix_ns, ui
     tell_sizes();
     is_due = head_rows_ >= options_.head_rows_max || head_bytes_ >= options_.head_bytes_max;
   }
-  if (is_due) wake_.notify_one();
+  if (is_due) sealer_.wake();
 }
 
 void ColumnarSpanStore::join_small_parts() {
@@ -252,9 +231,7 @@ bool ColumnarSpanStore::holds(uint64_t log_sequence, int64_t received_unix_ns) c
   }
   if (!is_before_some) return false;
   // Older than what is held: dropped since, unless it was in a file that cannot be read.
-  return std::none_of(lost_files_.begin(), lost_files_.end(), [&](const LostFile& lost) {
-    return log_sequence >= lost.first_sequence && log_sequence <= lost.last_sequence;
-  });
+  return !lost_.has(log_sequence);
 }
 
 uint64_t ColumnarSpanStore::first_unsealed() const {
@@ -335,20 +312,23 @@ Result<void> ColumnarSpanStore::seal() {
   }
 }
 
-void ColumnarSpanStore::remove(const std::vector<File>& files) {
+void ColumnarSpanStore::exchange(const std::vector<File>& old, const File& joined) {
   {
+    // In one go, so that no query sees a span twice or not at all. The new one takes the place of the first.
     std::unique_lock lock(mutex_);
-    for (const File& file : files) {
+    if (joined != nullptr) {
+      files_.insert(std::find(files_.begin(), files_.end(), old.front()), joined);
+      file_bytes_ += joined->bytes();
+      file_rows_ += joined->rows();
+    }
+    for (const File& file : old) {
       files_.erase(std::find(files_.begin(), files_.end(), file));
       file_bytes_ -= file->bytes();
       file_rows_ -= file->readable_rows();
     }
     tell_sizes();
   }
-  for (const File& file : files) {
-    file->mark_removed();
-    disk::unlink(file->path());
-  }
+  sealed::remove_files(old);
 }
 
 void ColumnarSpanStore::drop_expired() {
@@ -356,21 +336,13 @@ void ColumnarSpanStore::drop_expired() {
   const int64_t now_ns = options_.witness != nullptr ? options_.witness->now().earliest_unix_ns : clock_.unix_ns();
   {
     std::shared_lock lock(mutex_);
-    int64_t oldest_ns = INT64_MAX;
-    for (const File& file : files_) oldest_ns = std::min(oldest_ns, file->info().received_unix_ns.most);
-    const int64_t cutoff_ns = pace_.cutoff(now_ns, options_.days * kDayNs, oldest_ns, clock_.monotonic_ns());
-    uint64_t bytes = file_bytes_;
-    for (const File& file : files_) {
-      // Not in order: what came while the clock was ahead stands between what came before and after.
-      const bool is_old = file->info().received_unix_ns.most < cutoff_ns;
-      if (!is_old && bytes <= options_.bytes_max) continue;
-      bytes -= file->bytes();
-      counters_.add("lockstep_store_rows_dropped_total", dropped_because(is_old ? "retention" : "limit"),
-                    static_cast<int64_t>(file->readable_rows()));
-      expired.push_back(file);
-    }
+    const int64_t cutoff_ns = sealed::cutoff_of(files_, pace_, now_ns, options_.days * kDayNs, clock_.monotonic_ns());
+    expired = sealed::expired_files(
+        files_, cutoff_ns, {.bytes_max = options_.bytes_max}, [&](const char* reason, uint64_t rows) {
+          counters_.add("lockstep_store_rows_dropped_total", dropped_because(reason), static_cast<int64_t>(rows));
+        });
   }
-  if (!expired.empty()) remove(expired);
+  if (!expired.empty()) exchange(expired, nullptr);
 }
 
 // Neighbours in time that are small become one file, and what is twice in them once.
@@ -378,16 +350,10 @@ bool ColumnarSpanStore::join_small_files() {
   std::vector<File> small;
   {
     std::shared_lock lock(mutex_);
-    for (size_t at = files_.size(); at-- > 0 && small.size() < kSmallFilesMax;) {
-      if (files_[at]->rows() < kSmallFileRows) {
-        small.push_back(files_[at]);
-      } else {
-        small.clear();
-      }
-    }
+    small = sealed::small_neighbours(files_, kSmallFilesMax,
+                                     [](const SpanFile& file) { return file.rows() < kSmallFileRows; });
   }
-  if (small.size() < kSmallFilesMax) return false;
-  std::reverse(small.begin(), small.end());
+  if (small.empty()) return false;
   std::vector<SpanColumns> loaded;
   std::vector<uint32_t> arrivals;
   SpanFileInfo info;
@@ -427,25 +393,8 @@ bool ColumnarSpanStore::join_small_files() {
     LOCKSTEP_LOG_WARN("spans", "small files not put together: %s", file.error().c_str());
     return false;
   }
-  {
-    // The new one takes the place of the first, so that no query sees a span twice or not at all.
-    std::unique_lock lock(mutex_);
-    auto first = std::find(files_.begin(), files_.end(), small.front());
-    files_.insert(first, *file);
-    file_bytes_ += (*file)->bytes();
-    file_rows_ += (*file)->rows();
-    for (const File& old : small) {
-      files_.erase(std::find(files_.begin(), files_.end(), old));
-      file_bytes_ -= old->bytes();
-      file_rows_ -= old->readable_rows();
-    }
-    counters_.add("lockstep_store_rows_replaced_total", kTable, static_cast<int64_t>(twice));
-    tell_sizes();
-  }
-  for (const File& old : small) {
-    old->mark_removed();
-    disk::unlink(old->path());
-  }
+  counters_.add("lockstep_store_rows_replaced_total", kTable, static_cast<int64_t>(twice));
+  exchange(small, *file);
   return true;
 }
 
@@ -467,43 +416,14 @@ void ColumnarSpanStore::spoil(const SpanFile& file, size_t group, const std::str
 }
 
 void ColumnarSpanStore::run(std::stop_token stop) {
-  int64_t not_before_ns = 0;
-  int64_t maintained_ns = 0;
-  while (!stop.stop_requested()) {
-    {
-      std::unique_lock lock(wake_mutex_);
-      wake_.wait_for(lock, stop, std::chrono::milliseconds(250),
-                     [&] { return stop.stop_requested() || seal_is_due(); });
-    }
-    if (stop.stop_requested()) return;
-    const int64_t now_ns = clock_.monotonic_ns();
-    bool sealed_some = false;
-    if (now_ns >= not_before_ns && seal_is_due()) {
-      Result<bool> sealed = Error{"an exception"};
-      if (!contained("spans", "a seal", [&] { sealed = seal_some(); }))
-        counters_.add("lockstep_span_seals_failed_total");
-      if (!sealed.ok()) {
-        not_before_ns = now_ns + kRetryNs;
-        if (reported_failure_ns_ == 0 || now_ns - reported_failure_ns_ >= kTellAgainNs) {
-          LOCKSTEP_LOG_ERROR("spans", "cannot be sealed: %s; they stay in memory (limit %s), trying again every %s",
-                             sealed.error().c_str(),
-                             human_bytes(static_cast<double>(options_.unsealed_bytes_max)).c_str(),
-                             human_duration(static_cast<double>(kRetryNs)).c_str());
-          reported_failure_ns_ = now_ns;
-        }
-      } else {
-        sealed_some = true;
-        if (reported_failure_ns_ != 0) LOCKSTEP_LOG_INFO("spans", "sealed again: the disk has room");
-        reported_failure_ns_ = 0;
-      }
-    } else if (now_ns < not_before_ns) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(50));  // due, but not yet: the wait above returns at once
-    }
-    if (sealed_some || maintained_ns == 0 || now_ns - maintained_ns >= 60'000'000'000) {
-      maintained_ns = now_ns;
-      if (!contained("spans", "retention", [&] { maintain(); })) counters_.add("lockstep_store_failures_total");
-    }
-  }
+  sealed::SealWork work;
+  work.store = "spans";
+  work.count_failed = "lockstep_span_seals_failed_total";
+  work.is_due = [this] { return seal_is_due(); };
+  work.seal = [this] { return seal_some(); };
+  work.limit = [this] { return human_bytes(static_cast<double>(options_.unsealed_bytes_max)); };
+  work.maintain = [this] { maintain(); };
+  sealer_.run(stop, work);
 }
 
 }  // namespace lockstep

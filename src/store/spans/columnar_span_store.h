@@ -17,7 +17,6 @@
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
 #include <deque>
 #include <memory>
 #include <mutex>
@@ -31,6 +30,8 @@
 #include "base/clock_witness.h"
 #include "base/counters.h"
 #include "base/result.h"
+#include "store/sealed/file_info.h"
+#include "store/sealed/seal_worker.h"
 #include "store/span_store.h"
 #include "store/spans/key_set.h"
 #include "store/spans/span_file.h"
@@ -89,10 +90,6 @@ class ColumnarSpanStore final : public SpanStore {
     uint64_t last_sequence = 0;
     spans::Range<int64_t> received_unix_ns;
   };
-  struct LostFile {  // could not be read: the log may still have its records
-    uint64_t first_sequence;
-    uint64_t last_sequence;
-  };
   struct Unit;
   struct Snapshot;
   struct Matcher;
@@ -107,8 +104,8 @@ class ColumnarSpanStore final : public SpanStore {
   void join_small_parts();   // under mutex_
   void drop_expired();
   bool join_small_files();
-  void remove(const std::vector<File>& files);  // from the list and the disk
-  void tell_sizes();                            // under mutex_
+  void exchange(const std::vector<File>& old, const File& joined);  // in the list and on disk; joined may be null
+  void tell_sizes();                                                // under mutex_
   void spoil(const spans::SpanFile& file, size_t group, const std::string& error) const;
 
   Snapshot snapshot() const;
@@ -120,8 +117,7 @@ class ColumnarSpanStore final : public SpanStore {
 
   std::mutex seal_mutex_;     // one seal, joining or retention at a time; taken before mutex_
   uint64_t next_number_ = 1;  // under seal_mutex_
-  int64_t reported_failure_ns_ = 0;
-  RetentionPace pace_;  // under seal_mutex_
+  RetentionPace pace_;        // under seal_mutex_
 
   mutable std::shared_mutex mutex_;
   // Under mutex_.
@@ -135,10 +131,9 @@ class ColumnarSpanStore final : public SpanStore {
   std::vector<File> files_;    // by the time their spans came
   uint64_t file_bytes_ = 0;
   mutable std::atomic<uint64_t> file_rows_{0};  // that can be read; a query that finds they cannot holds no lock
-  std::vector<LostFile> lost_files_;
+  sealed::LostRecords lost_;
 
-  std::mutex wake_mutex_;
-  std::condition_variable_any wake_;
+  sealed::SealWorker sealer_;
   std::jthread worker_;
 };
 

@@ -29,25 +29,9 @@ std::string encode_footer(const SpanFileInfo& info, const std::vector<RowGroupMe
 
 }  // namespace
 
-std::string SpanFileInfo::name() const {
-  return format("spans-%llu-%llu-%llu.blk", static_cast<unsigned long long>(number),
-                static_cast<unsigned long long>(first_sequence), static_cast<unsigned long long>(last_sequence));
-}
-
 std::optional<SpanFileInfo> SpanFileInfo::from_name(std::string_view name) {
-  if (!name.starts_with("spans-") || !name.ends_with(".blk")) return std::nullopt;
-  name.remove_prefix(6);
-  name.remove_suffix(4);
-  std::vector<std::string_view> parts = split(name, '-');
-  if (parts.size() != 3) return std::nullopt;
-  std::optional<uint64_t> number = parse_uint(parts[0]);
-  std::optional<uint64_t> first = parse_uint(parts[1]);
-  std::optional<uint64_t> last = parse_uint(parts[2]);
-  if (!number || !first || !last) return std::nullopt;
   SpanFileInfo info;
-  info.number = *number;
-  info.first_sequence = *first;
-  info.last_sequence = *last;
+  if (!sealed::parse_file_name("spans", name, info)) return std::nullopt;
   return info;
 }
 
@@ -64,7 +48,7 @@ Result<std::shared_ptr<const SpanFile>> SpanFile::write(const std::string& folde
   file->path_ = folder + "/" + info.name();
   file->bytes_ = size;
   file->groups_ = std::move(groups);
-  file->corrupt_ = std::make_unique<std::atomic<bool>[]>(file->groups_.size());
+  file->mark_none(file->groups_.size());
   return std::shared_ptr<const SpanFile>(std::move(file));
 }
 
@@ -105,20 +89,8 @@ Result<std::shared_ptr<const SpanFile>> SpanFile::read_footer(std::shared_ptr<Sp
   for (uint64_t i = 0; i < groups && in.ok(); ++i) decode_meta(in, file->groups_.emplace_back());
   if (!in.ok() || !in.at_end()) return Error{"its footer does not make sense"};
   file->bytes_ = size;
-  file->corrupt_ = std::make_unique<std::atomic<bool>[]>(file->groups_.size());
+  file->mark_none(file->groups_.size());
   return std::shared_ptr<const SpanFile>(std::move(file));
-}
-
-uint64_t SpanFile::rows() const {
-  uint64_t rows = 0;
-  for (const RowGroupMeta& group : groups_) rows += group.rows;
-  return rows;
-}
-
-uint64_t SpanFile::readable_rows() const {
-  uint64_t rows = 0;
-  for (size_t i = 0; i < groups_.size(); ++i) rows += is_corrupt(i) ? 0 : groups_[i].rows;
-  return rows;
 }
 
 std::unique_ptr<SectionSource> SpanFile::source() const {

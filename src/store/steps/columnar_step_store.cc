@@ -23,9 +23,6 @@ namespace {
 constexpr const char* kTable = "table=\"steps\"";
 constexpr const char* kHotTable = "hot_steps";
 constexpr const char* kHotLabel = "table=\"hot_steps\"";
-constexpr int64_t kRetryNs = 5'000'000'000;
-constexpr int64_t kTellAgainNs = 60'000'000'000;
-constexpr int64_t kMaintainNs = 60'000'000'000;
 
 MemoryStepStoreOptions hot(MemoryStepStoreOptions options) {
   options.steps_table = kHotTable;
@@ -51,7 +48,8 @@ ColumnarStepStore::ColumnarStepStore(ColumnarStepStoreOptions options, const Clo
       cache_(options_.cache_bytes_max,
              [this](const StepFile& file, size_t group, const std::string& error) { spoil(file, group, error); }),
       coarse_ns_(clock.monotonic_ns()),
-      files_(std::make_shared<const Files>()) {}
+      files_(std::make_shared<const Files>()),
+      sealer_(clock, counters) {}
 
 Result<std::unique_ptr<ColumnarStepStore>> ColumnarStepStore::open(ColumnarStepStoreOptions options, const Clock& clock,
                                                                    Counters& counters) {
@@ -85,9 +83,7 @@ bool ColumnarStepStore::holds(uint64_t log_sequence, int64_t received_unix_ns) c
   const bool is_through = std::any_of(through_.begin(), through_.end(), [&](const Through& through) {
     return log_sequence <= through.sequence && received_unix_ns <= through.unix_ns;
   });
-  return is_through && std::none_of(lost_files_.begin(), lost_files_.end(), [&](const LostFile& lost) {
-           return log_sequence >= lost.first_sequence && log_sequence <= lost.last_sequence;
-         });
+  return is_through && !lost_.has(log_sequence);
 }
 
 uint64_t ColumnarStepStore::first_unsealed() const {
@@ -237,7 +233,7 @@ void ColumnarStepStore::append_step(const Identity& identity, const StepSummary&
     received_most_unix_ns_ = std::max(received_most_unix_ns_, received_unix_ns);
     is_due = pending_rows_ % options_.seal_rows == 0;
   }
-  if (is_due) wake_.notify_one();
+  if (is_due) sealer_.wake();
   if (options_.background && is_too_much() && !cannot_write_) wait_for_room();
 }
 
@@ -248,7 +244,7 @@ bool ColumnarStepStore::is_too_much() const {
 }
 
 void ColumnarStepStore::wait_for_room() {
-  wake_.notify_one();
+  sealer_.wake();
   std::unique_lock lock(room_mutex_);
   room_.wait_for(lock, std::chrono::nanoseconds(kStallNs), [&] { return cannot_write_ || !is_too_much(); });
 }
@@ -460,46 +456,22 @@ Result<void> ColumnarStepStore::seal() {
 }
 
 void ColumnarStepStore::run(std::stop_token stop) {
-  int64_t not_before_ns = 0;
-  int64_t maintained_ns = 0;
-  while (!stop.stop_requested()) {
-    coarse_ns_ = clock_.monotonic_ns();
-    {
-      std::unique_lock lock(wake_mutex_);
-      wake_.wait_for(lock, stop, std::chrono::milliseconds(250), [&] {
-        return stop.stop_requested() || (clock_.monotonic_ns() >= not_before_ns && seal_is_due());
-      });
-    }
-    if (stop.stop_requested()) return;
-    const int64_t now_ns = clock_.monotonic_ns();
-    bool sealed_some = false;
-    if (now_ns >= not_before_ns && seal_is_due()) {
-      Result<bool> sealed = Error{"an exception"};
-      if (!contained("steps", "a seal", [&] { sealed = seal_some(Which::kDue); }))
-        counters_.add("lockstep_step_seals_failed_total");
-      cannot_write_ = !sealed.ok();
-      if (!sealed.ok()) {
-        not_before_ns = now_ns + kRetryNs;
-        tell_room();
-        if (reported_failure_ns_ == 0 || now_ns - reported_failure_ns_ >= kTellAgainNs) {
-          LOCKSTEP_LOG_ERROR("steps",
-                             "cannot be sealed: %s; they stay in memory (limit %zu rows or %s), trying again every %s",
-                             sealed.error().c_str(), options_.memory.step_rows_max,
-                             human_bytes(static_cast<double>(options_.memory.step_bytes_max)).c_str(),
-                             human_duration(static_cast<double>(kRetryNs)).c_str());
-          reported_failure_ns_ = now_ns;
-        }
-      } else {
-        sealed_some = true;
-        if (reported_failure_ns_ != 0) LOCKSTEP_LOG_INFO("steps", "sealed again: the disk has room");
-        reported_failure_ns_ = 0;
-      }
-    }
-    if (sealed_some || maintained_ns == 0 || now_ns - maintained_ns >= kMaintainNs) {
-      maintained_ns = now_ns;
-      if (!contained("steps", "retention", [&] { maintain(); })) counters_.add("lockstep_store_failures_total");
-    }
-  }
+  sealed::SealWork work;
+  work.store = "steps";
+  work.count_failed = "lockstep_step_seals_failed_total";
+  work.on_wake = [this] { coarse_ns_ = clock_.monotonic_ns(); };
+  work.is_due = [this] { return seal_is_due(); };
+  work.seal = [this] { return seal_some(Which::kDue); };
+  work.on_sealed = [this](bool ok) {
+    cannot_write_ = !ok;
+    if (!ok) tell_room();
+  };
+  work.limit = [this] {
+    return format("%zu rows or %s", options_.memory.step_rows_max,
+                  human_bytes(static_cast<double>(options_.memory.step_bytes_max)).c_str());
+  };
+  work.maintain = [this] { maintain(); };
+  sealer_.run(stop, work);
 }
 
 // Questions.

@@ -35,6 +35,8 @@
 #include "base/counters.h"
 #include "base/result.h"
 #include "store/memory_step_store.h"
+#include "store/sealed/file_info.h"
+#include "store/sealed/seal_worker.h"
 #include "store/steps/step_file.h"
 #include "store/steps/step_merge.h"
 
@@ -144,10 +146,6 @@ class ColumnarStepStore final : public StepStore {
     int64_t attempt = 0;
     columns::Range<int64_t> steps;
   };
-  struct LostFile {  // could not be read: the log may still have its records
-    uint64_t first_sequence;
-    uint64_t last_sequence;
-  };
   struct Through {  // all rows of records up to this sequence, received by this time, are on disk
     uint64_t sequence;
     int64_t unix_ns;
@@ -202,8 +200,7 @@ class ColumnarStepStore final : public StepStore {
 
   std::mutex seal_mutex_;     // one seal, joining or retention at a time; taken before the others
   uint64_t next_number_ = 1;  // under seal_mutex_
-  int64_t reported_failure_ns_ = 0;
-  RetentionPace pace_;  // under seal_mutex_
+  RetentionPace pace_;        // under seal_mutex_
 
   mutable std::mutex pending_mutex_;
   // Under pending_mutex_.
@@ -222,11 +219,10 @@ class ColumnarStepStore final : public StepStore {
   // Under mutex_.
   std::shared_ptr<const Files> files_;  // oldest rows first
   std::map<std::string, OnDisk, std::less<>> on_disk_;
-  std::vector<LostFile> lost_files_;
+  sealed::LostRecords lost_;
   std::vector<Through> through_;  // of the files found at start
 
-  std::mutex wake_mutex_;
-  std::condition_variable_any wake_;
+  sealed::SealWorker sealer_;
   std::mutex room_mutex_;
   std::condition_variable room_;
   std::jthread worker_;

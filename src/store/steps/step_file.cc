@@ -123,25 +123,9 @@ void take_group(ByteReader& in, size_t jobs, GroupMeta& group) {
 
 }  // namespace
 
-std::string StepFileInfo::name() const {
-  return format("steps-%llu-%llu-%llu.blk", static_cast<unsigned long long>(number),
-                static_cast<unsigned long long>(first_sequence), static_cast<unsigned long long>(last_sequence));
-}
-
 std::optional<StepFileInfo> StepFileInfo::from_name(std::string_view name) {
-  if (!name.starts_with("steps-") || !name.ends_with(".blk")) return std::nullopt;
-  name.remove_prefix(6);
-  name.remove_suffix(4);
-  std::vector<std::string_view> parts = split(name, '-');
-  if (parts.size() != 3) return std::nullopt;
-  std::optional<uint64_t> number = parse_uint(parts[0]);
-  std::optional<uint64_t> first = parse_uint(parts[1]);
-  std::optional<uint64_t> last = parse_uint(parts[2]);
-  if (!number || !first || !last) return std::nullopt;
   StepFileInfo info;
-  info.number = *number;
-  info.first_sequence = *first;
-  info.last_sequence = *last;
+  if (!sealed::parse_file_name("steps", name, info)) return std::nullopt;
   return info;
 }
 
@@ -217,7 +201,7 @@ bool StepFile::index_parts() {
         std::pair(std::string_view(jobs_[i].job_id), jobs_[i].attempt))
       return false;
   }
-  corrupt_ = std::make_unique<std::atomic<bool>[]>(groups_.size());
+  mark_none(groups_.size());
   parts_of_job_.resize(jobs_.size());
   for (uint32_t group = 0; group < groups_.size(); ++group) {
     uint32_t row = 0;
@@ -271,18 +255,6 @@ Result<std::shared_ptr<const StepColumns>> StepFile::read_group(size_t index,
     }
   }
   return group;
-}
-
-uint64_t StepFile::rows() const {
-  uint64_t rows = 0;
-  for (const GroupMeta& group : groups_) rows += group.rows;
-  return rows;
-}
-
-uint64_t StepFile::readable_rows() const {
-  uint64_t rows = 0;
-  for (size_t i = 0; i < groups_.size(); ++i) rows += is_corrupt(i) ? 0 : groups_[i].rows;
-  return rows;
 }
 
 }  // namespace lockstep::steps

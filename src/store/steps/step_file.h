@@ -3,10 +3,9 @@
 // write() leaves the whole file under its name, synced, or nothing. open() reads the footer alone, which is
 // checksummed; tables and row groups are checked when they are read.
 // On error: a file that is torn, foreign or of another version is one clear line.
-// Thread rule: Immutable but for its row groups' `corrupt` marks, which any thread may set: Thread-safe.
+// Thread rule: Immutable but for its marks (file_marks.h): Thread-safe.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -16,26 +15,21 @@
 
 #include "base/result.h"
 #include "store/columns/sealed_file.h"
+#include "store/sealed/file_info.h"
+#include "store/sealed/file_marks.h"
 #include "store/steps/step_columns.h"
 
 namespace lockstep::steps {
 
-// What is in a file, besides its rows. Its name says number and sequences too, so that they are known even of a file
-// that cannot be read.
-struct StepFileInfo {
-  uint64_t number = 0;  // rising; no two files have the same
-  uint64_t order = 0;   // of two files with the same row, the one with the higher order has the newer version
-  // Records of the durable log of which rows are in here; 0: not from a log.
-  uint64_t first_sequence = 0;
-  uint64_t last_sequence = 0;
+// What is in a file, besides its rows.
+struct StepFileInfo : sealed::FileInfo {
+  uint64_t order = 0;  // of two files with the same row, the one with the higher order has the newer version
   // Every row of records up to this one is in here or in files before; 0: nothing is said. And the latest time that any
   // record had been received by then.
   uint64_t through_sequence = 0;
   int64_t through_unix_ns = 0;
-  columns::Range<int64_t> received_unix_ns;
-  std::vector<uint64_t> replaces;  // files that were put together into this one
 
-  std::string name() const;
+  std::string name() const { return sealed::file_name("steps", *this); }
   static std::optional<StepFileInfo> from_name(std::string_view name);
 };
 
@@ -46,7 +40,7 @@ struct PartPlace {
   uint32_t first_row = 0;
 };
 
-class StepFile {
+class StepFile : public sealed::FileMarks {
  public:
   static StepWriter start();
   static Result<std::shared_ptr<const StepFile>> write(const std::string& folder, const StepFileInfo& info,
@@ -58,8 +52,8 @@ class StepFile {
   const StepFileInfo& info() const { return info_; }
   const std::string& path() const { return path_; }
   uint64_t bytes() const { return bytes_; }
-  uint64_t rows() const;
-  uint64_t readable_rows() const;                               // without those of corrupt row groups
+  uint64_t rows() const { return rows_of(groups_); }
+  uint64_t readable_rows() const { return readable_rows_of(groups_); }
   const std::vector<JobInFile>& jobs() const { return jobs_; }  // by (id, attempt)
   // nullopt: it has none of that attempt.
   std::optional<size_t> find_job(std::string_view job_id, int64_t attempt) const;
@@ -69,12 +63,6 @@ class StepFile {
 
   Result<std::shared_ptr<const StepTables>> read_tables() const;
   Result<std::shared_ptr<const StepColumns>> read_group(size_t index, std::shared_ptr<const StepTables> tables) const;
-
-  // A row group that turned out unreadable. true: this call marked it.
-  bool spoil(size_t index) const { return !corrupt_[index].exchange(true); }
-  bool is_corrupt(size_t index) const { return corrupt_[index]; }
-  void mark_removed() const { removed_ = true; }
-  bool is_removed() const { return removed_; }
 
  private:
   StepFile() = default;
@@ -91,8 +79,6 @@ class StepFile {
   std::vector<JobInFile> jobs_;
   std::vector<GroupMeta> groups_;
   std::vector<std::vector<PartPlace>> parts_of_job_;
-  std::unique_ptr<std::atomic<bool>[]> corrupt_;
-  mutable std::atomic<bool> removed_{false};
 };
 
 }  // namespace lockstep::steps

@@ -1,13 +1,13 @@
 // The files of ColumnarStepStore: found at the start, added by a seal, put together where they are small, dropped by
 // age and limits. The list is copied, changed and exchanged in one go; questions work on the one they found.
 #include <algorithm>
-#include <set>
 
-#include "base/disk.h"
 #include "base/files.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "model/attempt.h"
+#include "store/sealed/found_files.h"
+#include "store/sealed/lifecycle.h"
 #include "store/steps/columnar_step_store.h"
 
 namespace lockstep {
@@ -38,42 +38,24 @@ bool is_small(const StepFile& file) {
 
 Result<void> ColumnarStepStore::load_files() {
   LOCKSTEP_TRY(make_directories(options_.folder));
-  std::vector<std::string> names = LOCKSTEP_TRY(list_directory(options_.folder));
-  // What is concluded from a name holds after the next crash too only if the name does.
-  LOCKSTEP_TRY(sync_directory(options_.folder));
-  Files found;
   auto refuse = [&](const std::string& error, const StepFileInfo& info) {
     LOCKSTEP_LOG_ERROR("steps", "%s; kept out", error.c_str());
     counters_.add("lockstep_step_files_refused_total");
-    lost_files_.push_back({info.first_sequence, info.last_sequence});
+    lost_.add(info);
   };
-  for (const std::string& name : names) {
-    const std::string path = options_.folder + "/" + name;
-    if (name.ends_with(".part")) {  // a crash while it was written; the log has its rows
-      disk::unlink(path);
-      continue;
-    }
-    std::optional<StepFileInfo> info = StepFileInfo::from_name(name);
-    if (!info) {
-      if (name.ends_with(".blk")) LOCKSTEP_LOG_WARN("steps", "%s: not a name of ours; left alone", path.c_str());
-      continue;
-    }
-    LOCKSTEP_TRY(columns::check_sealed_version(formats::kStepFile, path));
-    next_number_ = std::max(next_number_, info->number + 1);
-    Result<File> file = StepFile::open(options_.folder, *info);
+  sealed::Found<StepFileInfo> names =
+      LOCKSTEP_TRY(sealed::find_files<StepFileInfo>({options_.folder, formats::kStepFile, "steps"}));
+  next_number_ = names.next_number;
+  Files found;
+  for (const auto& [name, info] : names.files) {
+    Result<File> file = StepFile::open(options_.folder, info);
     if (file.ok()) {
       found.push_back(*file);
     } else {
-      refuse(file.error(), *info);
+      refuse(file.error(), info);
     }
   }
-  std::set<uint64_t> replaced;
-  for (const File& file : found) replaced.insert(file->info().replaces.begin(), file->info().replaces.end());
-  std::erase_if(found, [&](const File& file) {
-    if (!replaced.contains(file->info().number)) return false;
-    disk::unlink(file->path());  // a crash after it was joined with others
-    return true;
-  });
+  sealed::drop_replaced(found);
   std::sort(found.begin(), found.end(), [](const File& a, const File& b) {
     return std::pair(a->info().order, a->info().number) < std::pair(b->info().order, b->info().number);
   });
@@ -185,49 +167,25 @@ void ColumnarStepStore::exchange(const Files& old, const File& joined) {
     }
     set_files(std::move(files));
   }
-  for (const File& file : old) {
-    file->mark_removed();
-    disk::unlink(file->path());
-  }
+  sealed::remove_files(old);
 }
 
 void ColumnarStepStore::drop_expired() {
   const int64_t now_ns = options_.witness != nullptr ? options_.witness->now().earliest_unix_ns : clock_.unix_ns();
   const std::shared_ptr<const Files> all = files();
-  uint64_t bytes = 0;
-  int64_t oldest_ns = INT64_MAX;
-  for (const File& file : *all) {
-    bytes += file->bytes();
-    oldest_ns = std::min(oldest_ns, file->info().received_unix_ns.most);
-  }
-  const int64_t cutoff_ns = pace_.cutoff(now_ns, options_.days * kDayNs, oldest_ns, clock_.monotonic_ns());
-  uint64_t rows = static_cast<uint64_t>(std::max<int64_t>(0, held_.load()));
-  Files expired;
-  for (const File& file : *all) {
-    // Not in order: what came while the clock was ahead stands between what came before and after.
-    const bool is_old = file->info().received_unix_ns.most < cutoff_ns;
-    if (!is_old && bytes <= options_.bytes_max && rows <= options_.rows_max) continue;
-    bytes -= file->bytes();
-    rows -= std::min(rows, file->readable_rows());
-    drop_count(is_old ? "retention" : "limit", file->readable_rows());
-    expired.push_back(file);
-  }
+  const int64_t cutoff_ns = sealed::cutoff_of(*all, pace_, now_ns, options_.days * kDayNs, clock_.monotonic_ns());
+  const sealed::Limits limits{options_.bytes_max, options_.rows_max,
+                              static_cast<uint64_t>(std::max<int64_t>(0, held_.load()))};
+  const Files expired = sealed::expired_files(*all, cutoff_ns, limits,
+                                              [&](const char* reason, uint64_t rows) { drop_count(reason, rows); });
   if (!expired.empty()) exchange(expired, nullptr);
 }
 
 // Neighbours in time that are small become one file, and what is twice in them once.
 bool ColumnarStepStore::join_small_files() {
   const std::shared_ptr<const Files> all = files();
-  Files small;
-  for (size_t at = all->size(); at-- > 0 && small.size() < kSmallFilesMax;) {
-    if (is_small(*(*all)[at])) {
-      small.push_back((*all)[at]);
-    } else {
-      small.clear();
-    }
-  }
-  if (small.size() < kSmallFilesMax) return false;
-  std::reverse(small.begin(), small.end());
+  const Files small = sealed::small_neighbours(*all, kSmallFilesMax, is_small);
+  if (small.empty()) return false;
 
   StepFileInfo info;
   std::map<std::pair<std::string, int64_t>, JobInFile> jobs;

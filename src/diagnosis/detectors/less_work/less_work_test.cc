@@ -40,7 +40,7 @@ TEST(LessWork, FewerFlopsInStepsOfTheSameLengthAreFound) {
   EXPECT_TRUE(findings[0].ranks.empty());
 }
 
-TEST(LessWork, TokensWillDoWhereNoFlopsAreReported) {
+TEST(LessWork, TokensWillDoWhereNoFlopsAreTold) {
   EXPECT_EQ(after(70, less_from_40, same, "tokens").size(), 1u);
   EXPECT_TRUE(after(70, less_from_40, same, "reward").empty()) << "nothing is known of the work";
 }
