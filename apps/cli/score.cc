@@ -185,6 +185,7 @@ int run_score(const Arguments& arguments) {
       .text(&options.filter, "--filter", "TEXT", "only scenarios whose file or name has this in it")
       .number(&options.jobs, "--jobs", "N", "so many scenarios at once (default: as many as there are cores)", 1, 256)
       .toggle(&options.receivers, "--receivers", "through the receivers of a real server, in real time")
+      .toggle(&options.receivers, "--doors", "the former name of --receivers, for one version")
       .toggle(&options.no_rules, "--no-rules", "without the simple rules beside it")
       .decimal(&options.delay_ms, "--delay-ms", "MS", "from agent to server (default 20)", 0, 60'000)
       .number(&options.healthy_hours, "--healthy-hours", "N",
