@@ -70,7 +70,7 @@ def main():
     parser.add_argument("--bin", type=pathlib.Path, required=True)
     parser.add_argument("--seconds", type=float, default=120)
     parser.add_argument("--work-ms", type=float, default=20, help="of a step")
-    parser.add_argument("--block", type=int, default=25, help="steps")
+    parser.add_argument("--block", type=int, default=150, help="steps; a block has to be longer than it settles")
     parser.add_argument("--conditions", default="off,on")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--out", type=pathlib.Path)
