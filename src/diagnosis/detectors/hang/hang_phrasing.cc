@@ -219,7 +219,7 @@ Finding& HangPhrasing::end_inside(Finding& finding) const {
 
 Finding HangPhrasing::stopped_inside(const std::vector<int32_t>& stopped) const {
   Finding finding = begin_inside();
-  const WaitingOp operation = graph_.most_common_operation();
+  const WaitingOp& operation = graph_.most_common_operation();
   const int32_t first = stopped.front();
   finding.ranks = stopped;
   finding.sure = true;
@@ -239,7 +239,7 @@ Finding HangPhrasing::stopped_inside(const std::vector<int32_t>& stopped) const 
 
 Finding HangPhrasing::silent_first(int32_t rank, int64_t margin_ns) const {
   Finding finding = begin_inside();
-  const WaitingOp operation = graph_.most_common_operation();
+  const WaitingOp& operation = graph_.most_common_operation();
   const double margin = static_cast<double>(margin_ns);
   finding.ranks = {rank};
   finding.layer = emits<Emitter::kHang, Layer::kHost>;
@@ -262,7 +262,7 @@ Finding HangPhrasing::silent_first(int32_t rank, int64_t margin_ns) const {
 
 Finding HangPhrasing::stuck_inside() const {
   Finding finding = begin_inside();
-  const WaitingOp operation = graph_.most_common_operation();
+  const WaitingOp& operation = graph_.most_common_operation();
   finding.sentence =
       format("All %zu ranks of %s are inside %s and nothing has moved for %s.", graph_.waiting().size(),
              group_name(window_, operation.comm_id).c_str(), op_text(operation.op).c_str(), waits_text_.c_str());

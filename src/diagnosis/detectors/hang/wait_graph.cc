@@ -33,6 +33,7 @@ WaitGraph::WaitGraph(const JobWindow& window, const HangInput& input, int64_t li
       longest_quiet_ns_ = std::max(longest_quiet_ns_, status.quiet_ns);
     }
   }
+  count_operations();
 }
 
 bool WaitGraph::is_asked(const RankStatus& status) const {
@@ -131,20 +132,17 @@ bool WaitGraph::waits_for(int32_t rank, int32_t other) const {
          });
 }
 
-std::map<std::string, std::pair<size_t, WaitingOp>> WaitGraph::operations() const {
-  std::map<std::string, std::pair<size_t, WaitingOp>> found;
+void WaitGraph::count_operations() {
   for (const auto& [rank, op] : waiting_) {
-    auto& entry = found[format("%llx/%s/%llu", static_cast<unsigned long long>(op.comm_id), op.op.function.c_str(),
-                               static_cast<unsigned long long>(op.op.ordinal))];
+    auto& entry = operations_[format("%llx/%s/%llu", static_cast<unsigned long long>(op.comm_id),
+                                     op.op.function.c_str(), static_cast<unsigned long long>(op.op.ordinal))];
     ++entry.first;
     entry.second = op;
   }
-  return found;
 }
 
-WaitingOp WaitGraph::most_common_operation() const {
-  const auto all = operations();
-  return std::max_element(all.begin(), all.end(),
+const WaitingOp& WaitGraph::most_common_operation() const {
+  return std::max_element(operations_.begin(), operations_.end(),
                           [](const auto& a, const auto& b) { return a.second.first < b.second.first; })
       ->second.second;
 }

@@ -37,8 +37,9 @@ class WaitGraph {
   int64_t longest_quiet_ns() const { return longest_quiet_ns_; }
 
   // The operations that ranks wait in, and how many of them.
-  std::map<std::string, std::pair<size_t, WaitingOp>> operations() const;
-  WaitingOp most_common_operation() const;
+  const std::map<std::string, std::pair<size_t, WaitingOp>>& operations() const { return operations_; }
+  // Only where somebody waits.
+  const WaitingOp& most_common_operation() const;
 
   struct Ends {
     std::set<int32_t> ranks;      // who wait for nobody
@@ -68,6 +69,7 @@ class WaitGraph {
   Missing& missing_in(const CommMembers& members, const CommStatus& comm);
   void add_collective(int32_t rank, const CommStatus& comm);
   void add_p2p(int32_t rank, const CommStatus& comm);
+  void count_operations();
   void walk_from(int32_t rank, std::vector<int32_t>& path, Ends& found);
   void walk_group(Missing& group, std::vector<int32_t>& path, Ends& found);
 
@@ -78,6 +80,7 @@ class WaitGraph {
   std::map<uint64_t, uint64_t> least_entered_;                         // communicator -> collectives of the last one
   std::map<std::pair<uint64_t, uint64_t>, Missing> missing_;           // communicator and ordinal of its collective
   std::map<int32_t, WaitingOp> waiting_;
+  std::map<std::string, std::pair<size_t, WaitingOp>> operations_;
   std::map<int32_t, Edges> edges_;
   std::set<uint64_t> mismatched_;
   std::set<int32_t> walked_;
