@@ -1,7 +1,6 @@
 #include "apps/agent/agent.h"
 
 #include <fcntl.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -12,6 +11,7 @@
 #include "agent/metrics_page.h"
 #include "agent/privileges.h"
 #include "agent/ranks/recorders_folder.h"
+#include "base/file_limit.h"
 #include "base/file_lock.h"
 #include "base/json_writer.h"
 #include "base/log.h"
@@ -33,6 +33,8 @@ constexpr int64_t kCompletionWaitNs = 3'000'000'000;
 constexpr int64_t kOwnersNs = 1'000'000'000;
 constexpr int64_t kUsersNs = 500'000'000;
 constexpr int kLastPiecesMax = 20;
+// Files that are read every second stay open: one for each thread and counter.
+constexpr uint64_t kFilesOpenMax = 16'384;
 constexpr int64_t kThreadEndMs = 4'000;
 constexpr int64_t kExportStuckNs = 120'000'000'000;  // a try and its answer take as long as the network lets them
 
@@ -100,15 +102,6 @@ std::string answer_command(const std::string& request, NodeWatch* node) {
   return "wrong: drain [SECONDS], resume or status\n";
 }
 
-// Files that are read every second stay open: one for each thread and counter. The usual limit is a small one, for
-// programs that still use select().
-void raise_file_limit() {
-  rlimit limit{};
-  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
-  limit.rlim_cur = std::min<rlim_t>(limit.rlim_max, 16'384);
-  setrlimit(RLIMIT_NOFILE, &limit);
-}
-
 }  // namespace
 
 Result<void> OpenedParts::open(AgentOptions& options) {
@@ -126,7 +119,7 @@ Result<void> OpenedParts::open(AgentOptions& options) {
     if (!users.valid()) return Error{format("--while-locked: cannot open %s", options.while_locked.c_str())};
   }
 
-  raise_file_limit();
+  raise_file_limit(kFilesOpenMax);
   // What needs root is opened first; then it is given up.
   if (options.node == "on") {
     sources.push_back(open_kernel_source(
@@ -305,8 +298,8 @@ bool Agent::gather_evidence() {
 
 bool Agent::gather_node(int64_t now_ns) {
   const bool urgent = gather(node_->take());
-  if (now_ns >= next_roster_ns_) {
-    next_roster_ns_ = now_ns + kOwnersNs;
+  if (now_ns >= next_owners_ns_) {
+    next_owners_ns_ = now_ns + kOwnersNs;
     node_->set_recorders(watch_.owners());
     for (const auto& [path, completion] : node_->completions()) watch_.complete(path, completion);
   }

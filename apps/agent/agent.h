@@ -129,7 +129,7 @@ class Agent {
   int64_t batch_since_ = 0;  // 0: nothing is
 
   // The main loop's own: when each of the things it does now and then is due.
-  int64_t next_roster_ns_ = 0, next_watchdog_ns_ = 0, next_users_ns_ = 0, next_hosts_ns_ = 0, next_ranks_ns_ = 0;
+  int64_t next_owners_ns_ = 0, next_watchdog_ns_ = 0, next_users_ns_ = 0, next_hosts_ns_ = 0, next_ranks_ns_ = 0;
   int64_t watchdog_ns_ = 0;  // how often systemd wants to hear; 0: never
   NodeIdle node_idle_;
   bool unused_ = false;  // nobody holds a lock on the file of --while-locked any more

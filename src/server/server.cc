@@ -1,7 +1,6 @@
 #include "server/server.h"
 
 #include <malloc.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -22,6 +21,7 @@
 #include "base/clock.h"
 #include "base/clock_witness.h"
 #include "base/contained.h"
+#include "base/file_limit.h"
 #include "base/files.h"
 #include "base/log.h"
 #include "base/memory_budget.h"
@@ -58,6 +58,8 @@ namespace lockstep {
 namespace {
 
 constexpr uint64_t kQueuedBytesMax = 256ull << 20;
+// Two connections for every agent of a large fleet: one to send, one that waits for commands.
+constexpr uint64_t kFilesOpenMax = 131'072;
 
 void show_clocks(const ClockWitness& witness, Counters& counters) {
   const ClockWitness::Report report = witness.report();
@@ -84,14 +86,6 @@ std::optional<std::string> clock_problem(const ClockWitness& witness) {
   std::string line = witness.report().line;
   if (line.empty()) return std::nullopt;
   return line;
-}
-
-// Two connections for every agent of a large fleet: one to send, one that waits for commands.
-void raise_file_limit() {
-  rlimit limit{};
-  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
-  limit.rlim_cur = std::min<rlim_t>(limit.rlim_max, 131'072);
-  setrlimit(RLIMIT_NOFILE, &limit);
 }
 
 // What malloc keeps of freed memory at the end of each arena, which malloc_trim() leaves alone: up to 64 MiB by itself,
@@ -286,7 +280,7 @@ class Server {
   std::unique_ptr<DurableLog> log_;
   std::optional<SetAside> set_aside_;
   std::optional<DurableSink> sink_;
-  std::unique_ptr<OtlpReceivers> doors_;
+  std::unique_ptr<OtlpReceivers> receivers_;
 };
 
 Server::Server(Settings& settings, Common& common, HttpServer& api, std::atomic<const DeferringHandler*>& opened,
@@ -396,16 +390,16 @@ Result<bool> Server::read_back() {
 Result<void> Server::start() {
   sink_.emplace(*log_, applier_, mapping_, kQueuedBytesMax, clock_, &*set_aside_, &memory_);
   readiness_.add({"apply", [this] { return sink_->stuck(clock_.monotonic_ns()); }});
-  doors_ = LOCKSTEP_TRY(OtlpReceivers::start({.http = settings_.otlp_http,
-                                              .grpc = settings_.otlp_grpc,
-                                              .witness = &witness_,
-                                              .memory = &memory_,
-                                              .allowed_hosts = settings_.names},
-                                             *sink_, clock_, counters_, &commands_));
+  receivers_ = LOCKSTEP_TRY(OtlpReceivers::start({.http = settings_.otlp_http,
+                                                  .grpc = settings_.otlp_grpc,
+                                                  .witness = &witness_,
+                                                  .memory = &memory_,
+                                                  .allowed_hosts = settings_.names},
+                                                 *sink_, clock_, counters_, &commands_));
   if (!options_.scrape.empty()) scraper_ = Scraper::start(std::move(settings_.scrape), intake_, clock_, counters_);
   ready_ = true;
-  std::printf("ready http=%s otlp_http=%s otlp_grpc=%s\n", api_.address().c_str(), doors_->http_address().c_str(),
-              doors_->grpc_address().c_str());
+  std::printf("ready http=%s otlp_http=%s otlp_grpc=%s\n", api_.address().c_str(), receivers_->http_address().c_str(),
+              receivers_->grpc_address().c_str());
   std::fflush(stdout);
   LOCKSTEP_LOG_INFO("server", "data in %s, web UI %s", options_.data.c_str(),
                     settings_.web_folder.empty() ? "not found (see --web)" : settings_.web_folder.c_str());
@@ -428,7 +422,7 @@ void Server::stop() {
   LOCKSTEP_LOG_INFO("server", "stopping: receivers, diagnosis, API, log");
   ready_ = false;
   if (scraper_) scraper_->stop();
-  doors_->stop();
+  receivers_->stop();
   sink_->close();
   look();
   api_.stop();
@@ -474,7 +468,7 @@ void Server::look_at_itself() {
 Result<void> run_server(const ServerOptions& options, const sigset_t& signals) {
   Settings settings = LOCKSTEP_TRY(check_settings(options));
   const UniqueFd lock = LOCKSTEP_TRY(lock_folder(options.data, "lockstepd"));
-  raise_file_limit();
+  raise_file_limit(kFilesOpenMax);
   Common common(options);
   std::atomic<const DeferringHandler*> opened{nullptr};
   const std::unique_ptr<HttpServer> api = LOCKSTEP_TRY(start_api(settings, common, opened));
