@@ -45,6 +45,11 @@ HttpResponse error_answer(int status, std::string_view line) {
   return text_answer(status, "application/json", json.take());
 }
 
+bool from_another_site(const ServerRequest& request) {
+  const std::string_view from = request.header("sec-fetch-site");
+  return !from.empty() && from != "same-origin" && from != "none";
+}
+
 Result<int64_t> int_parameter(const ServerRequest& request, std::string_view name, int64_t fallback, int64_t minimum,
                               int64_t maximum) {
   std::string text = request.parameter(name);

@@ -19,6 +19,9 @@ HttpResponse json_answer(JsonWriter& json);
 HttpResponse text_answer(int status, std::string_view content_type, std::string body);
 HttpResponse error_answer(int status, std::string_view line);
 
+// A page of somebody else's must not make a visitor's browser ask for something in the visitor's name.
+bool from_another_site(const ServerRequest& request);
+
 // A whole number; absent or empty: the fallback. The error says what is allowed.
 Result<int64_t> int_parameter(const ServerRequest& request, std::string_view name, int64_t fallback, int64_t minimum,
                               int64_t maximum);

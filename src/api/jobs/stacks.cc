@@ -5,6 +5,7 @@
 
 #include "api/answer.h"
 #include "api/endpoints.h"
+#include "api/jobs/asked.h"
 #include "api/jobs/job_view.h"
 #include "base/text.h"
 #include "model/events.h"
@@ -142,10 +143,7 @@ HttpResponse get_stacks(const ApiContext& context, const ApiRequest& request) {
 }
 
 HttpResponse post_stacks(const ApiContext& context, const ApiRequest& request) {
-  // A page of somebody else's must not make a visitor's browser ask in the visitor's name.
-  const std::string_view from = request.http.header("sec-fetch-site");
-  if (!from.empty() && from != "same-origin" && from != "none")
-    return error_answer(403, "asked from a page of another site");
+  if (from_another_site(request.http)) return error_answer(403, "asked from a page of another site");
   if (!context.ask_stacks) return error_answer(501, "this server asks no agents");
   std::optional<JobInfo> job = find_job(context, request.job);
   if (!job) return unknown_job(context, request.job);
@@ -154,24 +152,13 @@ HttpResponse post_stacks(const ApiContext& context, const ApiRequest& request) {
   if (ranks->empty()) return error_answer(400, format("ranks=LIST says whose: 1 to %zu ranks", kStackRanksMax));
   const DetailAsked asked = context.ask_stacks(
       *job, {.job_id = job->job_id, .attempt = job->attempt, .ranks = {ranks->begin(), ranks->end()}});
-  if (asked.hosts == 0 && asked.ranks_refused > 0) {
-    HttpResponse later = error_answer(429, "these hosts are asked for too much already; try again in a minute");
-    later.headers.emplace_back("retry-after", "60");
-    return later;
-  }
+  if (std::optional<HttpResponse> later = refuse_asked(asked)) return std::move(*later);
   JsonWriter json;
   json.begin_object()
       .field("job_id", job->job_id)
       .field("attempt", job->attempt)
-      .field("asked_unix_ns", context.clock.unix_ns())
-      .field("hosts_asked", asked.hosts)
-      .field("ranks_asked", asked.ranks)
-      .field("ranks_refused", asked.ranks_refused)
-      .field("ranks_unknown", asked.ranks_unknown)
-      .end_object();
-  HttpResponse answer = json_answer(json);
-  answer.status = 202;  // they arrive within seconds
-  return answer;
+      .field("asked_unix_ns", context.clock.unix_ns());
+  return asked_answer(json, asked);
 }
 
 }  // namespace lockstep

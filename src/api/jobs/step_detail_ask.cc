@@ -3,6 +3,7 @@
 
 #include "api/answer.h"
 #include "api/endpoints.h"
+#include "api/jobs/asked.h"
 #include "api/jobs/job_view.h"
 #include "base/text.h"
 #include "model/events.h"
@@ -11,10 +12,7 @@
 namespace lockstep {
 
 HttpResponse post_step_detail(const ApiContext& context, const ApiRequest& request) {
-  // A page of somebody else's must not make a visitor's browser ask in the visitor's name.
-  const std::string_view from = request.http.header("sec-fetch-site");
-  if (!from.empty() && from != "same-origin" && from != "none")
-    return error_answer(403, "asked from a page of another site");
+  if (from_another_site(request.http)) return error_answer(403, "asked from a page of another site");
   if (!context.ask_detail) return error_answer(501, "this server asks no agents");
   std::optional<JobInfo> job = find_job(context, request.job);
   if (!job) return unknown_job(context, request.job);
@@ -31,25 +29,14 @@ HttpResponse post_step_detail(const ApiContext& context, const ApiRequest& reque
     wanted.ranks.erase(std::unique(wanted.ranks.begin(), wanted.ranks.end()), wanted.ranks.end());
   }
   const DetailAsked asked = context.ask_detail(*job, wanted);
-  if (asked.hosts == 0 && asked.ranks_refused > 0) {
-    HttpResponse later = error_answer(429, "these hosts are asked for too much already; try again in a minute");
-    later.headers.emplace_back("retry-after", "60");
-    return later;
-  }
+  if (std::optional<HttpResponse> later = refuse_asked(asked)) return std::move(*later);
   JsonWriter json;
   json.begin_object()
       .field("job_id", job->job_id)
       .field("attempt", job->attempt)
       .field("step", *step)
-      .field("trace_id", to_hex(step_trace_id(job->job_id, job->attempt, *step)))
-      .field("hosts_asked", asked.hosts)
-      .field("ranks_asked", asked.ranks)
-      .field("ranks_refused", asked.ranks_refused)
-      .field("ranks_unknown", asked.ranks_unknown)
-      .end_object();
-  HttpResponse answer = json_answer(json);
-  answer.status = 202;  // what the agents still have arrives within seconds
-  return answer;
+      .field("trace_id", to_hex(step_trace_id(job->job_id, job->attempt, *step)));
+  return asked_answer(json, asked);
 }
 
 }  // namespace lockstep

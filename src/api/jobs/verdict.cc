@@ -42,9 +42,7 @@ HttpResponse post_verdict_feedback(const ApiContext& context, const ApiRequest& 
     context.feedback->refused(reason);
     return answer;
   };
-  // A page of somebody else's must not make a visitor's browser speak in the visitor's name.
-  const std::string_view from = request.http.header("sec-fetch-site");
-  if (!from.empty() && from != "same-origin" && from != "none")
+  if (from_another_site(request.http))
     return refuse("other_site", error_answer(403, "asked from a page of another site"));
   if (request.http.body.size() > kFeedbackBytesMax)
     return refuse("bad_body", error_answer(413, format("feedback: %zu bytes are too many (limit %zu)",
