@@ -7,6 +7,7 @@
 
 #include "recorder/layout.h"
 #include "recorder/reader.h"
+#include "testing/damaged_file.h"
 
 namespace {
 
@@ -39,16 +40,7 @@ std::string small_file() {
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   static const std::string sound = small_file();
-  std::string bytes;
-  if (size > 0 && data[0] % 2 == 0) {
-    bytes.assign(reinterpret_cast<const char*>(data) + 1, size - 1);
-  } else {
-    bytes = sound;
-    for (size_t at = 1; at + 3 <= size; at += 3) {  // offset (2 bytes), value
-      const size_t offset = (data[at] | static_cast<size_t>(data[at + 1]) << 8) % bytes.size();
-      bytes[offset] = static_cast<char>(data[at + 2]);
-    }
-  }
+  const std::string bytes = lockstep::testing::damaged_file(data, size, sound);
   auto reader = lockstep::RecorderReader::over(bytes.data(), bytes.size());
   if (!reader.ok()) return 0;
   uint64_t given = 0;

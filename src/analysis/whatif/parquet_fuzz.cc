@@ -9,6 +9,7 @@
 #include "analysis/whatif/parquet_testing.h"
 #include "analysis/whatif/pipeline_trace.h"
 #include "analysis/whatif/what_if.h"
+#include "testing/damaged_file.h"
 
 namespace {
 
@@ -45,16 +46,7 @@ lockstep::Result<std::string> unpack(lockstep::PageCodec, std::string_view packe
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   static const std::string sound = small_file();
-  std::string bytes;
-  if (size > 0 && data[0] % 2 == 0) {
-    bytes.assign(reinterpret_cast<const char*>(data) + 1, size - 1);
-  } else {
-    bytes = sound;
-    for (size_t at = 1; at + 3 <= size; at += 3) {  // offset (2 bytes), value
-      const size_t offset = (data[at] | static_cast<size_t>(data[at + 1]) << 8) % bytes.size();
-      bytes[offset] = static_cast<char>(data[at + 2]);
-    }
-  }
+  const std::string bytes = lockstep::testing::damaged_file(data, size, sound);
   const lockstep::ParquetLimits limits{.rows_max = 4096,
                                        .footer_bytes_max = 1 << 16,
                                        .page_bytes_max = 1 << 16,

@@ -1,7 +1,6 @@
 // What a store of sealed files finds in its folder at the start: the files to open, after a crash at any point.
 //  - A name with ".part" is of a file that was not finished: removed. What it was made of is still there, in older
-//  files
-//    or in a log.
+//    files or in a log.
 //  - A file whose info says `replaces` was made of those, and a crash came before they were removed: drop_replaced().
 // On error: a whole file of another format version, which this program may not touch. What cannot be read is for the
 //   caller to keep out.

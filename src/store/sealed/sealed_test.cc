@@ -1,7 +1,6 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -15,24 +14,18 @@
 #include "store/sealed/part_file.h"
 #include "store/sealed/seal_worker.h"
 #include "store/store_counters.h"
+#include "testing/eventually.h"
+#include "testing/fake_clock.h"
+#include "testing/temporary_folder.h"
 
 namespace lockstep::sealed {
 namespace {
 
-class TemporaryFolder {
- public:
-  TemporaryFolder() {
-    char pattern[] = "/tmp/lockstep_sealed_XXXXXX";
-    if (mkdtemp(pattern) == nullptr) std::abort();
-    path_ = pattern;
-  }
-  ~TemporaryFolder() { std::filesystem::remove_all(path_); }
-  const std::string& path() const { return path_; }
-  void write(const std::string& name) const { std::ofstream(path_ + "/" + name) << "x"; }
-  bool has(const std::string& name) const { return std::filesystem::exists(path_ + "/" + name); }
+using testing::eventually;
 
- private:
-  std::string path_;
+struct TestFolder : testing::TemporaryFolder {
+  void write(const std::string& name) const { std::ofstream(path() + "/" + name) << "x"; }
+  bool has(const std::string& name) const { return std::filesystem::exists(path() + "/" + name); }
 };
 
 struct Info : FileInfo {
@@ -99,7 +92,7 @@ TEST(LostRecords, AreThoseOfTheFilesThatCouldNotBeRead) {
 }
 
 TEST(FoundFiles, PartsAreRemovedAndWhatIsNotOursIsLeftAlone) {
-  TemporaryFolder folder;
+  TestFolder folder;
   for (const char* name : {"things-3-1-2.blk", "things-9-3-4.blk", "things-10-5-6.blk.part", "notes.txt", "odd.blk"})
     folder.write(name);
   Result<Found<Info>> found = find_files<Info>({folder.path(), formats::kSpanFile, "things"});
@@ -115,7 +108,7 @@ TEST(FoundFiles, PartsAreRemovedAndWhatIsNotOursIsLeftAlone) {
 }
 
 TEST(FoundFiles, WhatAnotherFileWasMadeOfGoesFromListAndDisk) {
-  TemporaryFolder folder;
+  TestFolder folder;
   Things things;
   for (uint64_t number : {1, 2, 3}) {
     Thing made;
@@ -132,7 +125,7 @@ TEST(FoundFiles, WhatAnotherFileWasMadeOfGoesFromListAndDisk) {
 }
 
 TEST(PartFile, HasItsNameOnlyOnceItIsRenamed) {
-  TemporaryFolder folder;
+  TestFolder folder;
   {
     PartFile file(folder.path(), "a.blk");
     ASSERT_TRUE(file.opened().ok());
@@ -170,14 +163,8 @@ TEST(ExpiredFiles, ThoseThatAreOldWhereverTheyStandAndTheOldestBeyondALimit) {
   EXPECT_EQ(dropped, (std::map<std::string, uint64_t>{{"limit", 3}}));
 }
 
-struct SetClock final : Clock {
-  int64_t unix_ns() const override { return now_ns; }
-  int64_t monotonic_ns() const override { return now_ns; }
-  std::atomic<int64_t> now_ns{1};
-};
-
 TEST(SealWorker, TriesAgainLaterAfterASealThatFailed) {
-  SetClock clock;
+  testing::FakeClock clock;
   Counters counters{kStoreCounters};
   SealWorker worker(clock, counters);
   std::atomic<int> tried = 0, maintained = 0;
@@ -194,15 +181,11 @@ TEST(SealWorker, TriesAgainLaterAfterASealThatFailed) {
   work.limit = [] { return std::string("none"); };
   work.maintain = [&] { ++maintained; };
   std::jthread thread([&](std::stop_token stop) { worker.run(stop, work); });
-  auto wait_for = [](const auto& holds) {
-    for (int i = 0; i < 3000 && !holds(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
-    return holds();
-  };
-  ASSERT_TRUE(wait_for([&] { return maintained == 1; }));  // at the start, whether sealed or not
+  ASSERT_TRUE(eventually([&] { return maintained == 1; }));  // at the start, whether sealed or not
   EXPECT_EQ(tried, 1);
-  clock.now_ns += 6'000'000'000;
+  clock.advance(6'000'000'000);
   worker.wake();
-  ASSERT_TRUE(wait_for([&] { return maintained == 2; }));  // after a seal
+  ASSERT_TRUE(eventually([&] { return maintained == 2; }));  // after a seal
   EXPECT_EQ(tried, 2);
 }
 
