@@ -9,10 +9,10 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 REPLACED = {
-    r"\b[Dd]oors?\b|[a-z]Doors?\b|\w+_doors?\b": "receiver (what comes in), endpoint (API)",
+    r"\b[Dd]oors?_?\b|[a-z]Doors?\b|\w+_doors?_?\b": "receiver (what comes in), endpoint (API)",
     r"\b(Signal|Prior|Feedback)Book\b": "SignalStore, CausePriors, FeedbackStore",
     r"\bQueryTurns\b|\bfind_turns\b": "QueryScheduler, rotating_stall",
-    r"\bWho(Metric|Inputs|Options)?\s+[a-z_]+[;({]|\bRoster\b|\broster_?\b": "GpuOwnership, OwnerTable",
+    r"\bWho(Metric|Inputs|Options)?\s+[a-z_]+[;({]|\bRoster\b|\w*roster\w*": "GpuOwnership, OwnerTable",
     r"\bDetailAsker\b|\bStackAsks\b|\bDetailWish\b|\bfulfil\b": "DetailRequester, StackRequester, request, issue",
     r"\bHookWord\b|\bHarvest\b|\bspoilt_?\b": "HookConfig, CollectedBatch, corrupt",
     r"\bHubSystem\b|\bstep_meetings\b": "OffsetSolver, collective_matching",

@@ -18,7 +18,7 @@ void sleep_until(uint64_t monotonic) {
 
 }  // namespace
 
-// For how long, not how many: whoever reads along has to keep up with it. A slow call is laid at the machine's receiver
+// For how long, not how many: whoever reads along has to keep up with it. A slow call is laid to the machine's charge
 // where the thread was preempted during that collective.
 void part_load(Job& job, const PartOptions& options, const Emit& emit) {
   const std::string& part = options.part;

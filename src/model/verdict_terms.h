@@ -26,7 +26,7 @@ namespace lockstep {
   X(kSlowLink, "slow_link", "detector: a link that moves data far slower than comparable ones")                        \
   X(kFabric, "fabric", "detector: flows and groups of a large job slower than their like")                             \
   X(kPause, "pause", "detector: a rank that stops everybody now and then")                                             \
-  X(kRotatingStall, "rotating_stall", "detector: ranks that stall by turns")                                                            \
+  X(kRotatingStall, "rotating_stall", "detector: ranks that stall by turns")                                           \
   X(kCheckpoint, "checkpoint", "detector: checkpoints that take longer than they used to")                             \
   X(kWorkload, "workload", "detector: work that is dealt unevenly")                                                    \
   X(kRegression, "regression", "detector: a whole job that has become slower")                                         \
@@ -61,7 +61,7 @@ inline constexpr uint32_t kNobody = 0;  // kept for what was stored, or for late
   X(kCleared, "cleared", kEngine, "It was confirmed and is over, or was suspected and has not been seen again.")
 
 #define LOCKSTEP_VERDICT_KINDS(X)                                                                                      \
-  X(kSlow, "slow", kStraggler | kSlowLink | kFabric | kPause | kRotatingStall | kCheckpoint | kWorkload | kRegression,         \
+  X(kSlow, "slow", kStraggler | kSlowLink | kFabric | kPause | kRotatingStall | kCheckpoint | kWorkload | kRegression, \
     "Somebody or something makes the job wait.")                                                                       \
   X(kHang, "hang", kHang, "Nothing moves.")                                                                            \
   X(kFail, "fail", kNobody, "The job ended by a fault. Read as a hang is; no detector gives it yet.")                  \
@@ -97,7 +97,7 @@ inline constexpr uint32_t kNobody = 0;  // kept for what was stored, or for late
   X(kMemoryPressure, "memory-pressure", kSignals, "The host or the cgroup is short of memory; an OOM kill.")           \
   X(kProcessPaused, "process-paused", kPause | kHang | kSignals,                                                       \
     "The whole process stands still, now and then or for good.")                                                       \
-  X(kGc, "gc", kRotatingStall | kSignals, "Garbage collection, or other work on the host, at every rank's own time.")          \
+  X(kGc, "gc", kRotatingStall | kSignals, "Garbage collection, or other work on the host, at every rank's own time.")  \
   X(kDataLoader, "data-loader", kStraggler | kSignals, "The rank waits for its input longer than its peers.")          \
   X(kStorage, "storage", kRegression | kSignals, "What the input is read from answers slowly.")                        \
   X(kCheckpoint, "checkpoint", kCheckpoint | kSignals, "Checkpoints take longer than the job's first ones.")           \
@@ -127,7 +127,7 @@ inline constexpr uint32_t kNobody = 0;  // kept for what was stored, or for late
   X(kLessWork, "less-work", kLessWork, "Steps take as long as ever and do less work.")
 
 #define LOCKSTEP_CLAIM_KINDS(X)                                                                                        \
-  X(kWaitsFor, "waits_for", kStraggler | kSlowLink | kFabric | kPause | kRotatingStall | kHang, "Who waits for whom.")         \
+  X(kWaitsFor, "waits_for", kStraggler | kSlowLink | kFabric | kPause | kRotatingStall | kHang, "Who waits for whom.") \
   X(kSelfTime, "self_time", kStraggler | kSlowLink | kPause | kRotatingStall | kCheckpoint | kWorkload | kRegression | kHang,  \
     "What a rank's own work takes beside its peers'.")                                                                 \
   X(kCounter, "counter", kTransport | kLessWork | kSignals | kEarlyWarning,                                            \
@@ -135,7 +135,7 @@ inline constexpr uint32_t kNobody = 0;  // kept for what was stored, or for late
   X(kPath, "path", kSlowLink | kFabric, "How fast data moves on a way through the network.")                           \
   X(kEvent, "event", kLoss | kHang | kSignals, "Something that happened once.")                                        \
   X(kCounterfactual, "counterfactual",                                                                                 \
-    kStraggler | kSlowLink | kFabric | kPause | kRotatingStall | kCheckpoint | kWorkload | kRegression | kLessWork |           \
+    kStraggler | kSlowLink | kFabric | kPause | kRotatingStall | kCheckpoint | kWorkload | kRegression | kLessWork |   \
     kTransport | kHang,                                                                                                \
     "What a step would take without the culprit.")                                                                     \
   X(kExclusion, "exclusion",                                                                                           \
@@ -168,10 +168,10 @@ inline constexpr auto kTerms = nullptr;
 
 namespace emitters {
 #define LOCKSTEP_ONE(id, name, emitters, meaning) TermRow<Term>{Term::id, name, emitters, meaning},
-#define LOCKSTEP_TERMS(type, list)                                     \
-  namespace of_##type {                                                \
-    using Term = type;                                                 \
-    inline constexpr auto kRows = std::to_array({list(LOCKSTEP_ONE)}); \
+#define LOCKSTEP_TERMS(type, list)                                                                                     \
+  namespace of_##type {                                                                                                \
+    using Term = type;                                                                                                 \
+    inline constexpr auto kRows = std::to_array({list(LOCKSTEP_ONE)});                                                 \
   }
 LOCKSTEP_TERMS(VerdictState, LOCKSTEP_VERDICT_STATES)
 LOCKSTEP_TERMS(VerdictKind, LOCKSTEP_VERDICT_KINDS)

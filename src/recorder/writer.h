@@ -57,7 +57,7 @@ class RecorderWriter {
   struct Options {
     std::string directory;
     bool directory_must_be_ours = false;  // refuse one that another user made: the default one is in a public place
-    // What is wished for; on a file system with little room the file is made smaller (fitting()).
+    // What is asked for; on a file system with little room the file is made smaller (fitting()).
     layout::Geometry geometry{layout::kLanesDefault, layout::kLaneRecordsDefault, layout::kCommsDefault};
     Identity identity;
     int64_t anchor_unix_ns = 0;  // both 0: read from the clocks now
@@ -67,7 +67,7 @@ class RecorderWriter {
   // Options and identity as the environment gives them (docs/formats/flight-recorder.md).
   static Options options_from_environment();
 
-  // The wished geometry, or less of it: NCCL itself needs shared memory, and every rank of the node makes a file, so
+  // The geometry asked for, or less of it: NCCL itself needs shared memory, and every rank of the node makes a file, so
   // one file takes at most a sixteenth of what is free. Fails where even the smallest one does not fit.
   static Result<layout::Geometry> fitting(layout::Geometry requested, uint64_t free_bytes);
 
