@@ -38,6 +38,7 @@ MAY_USE = {
     "apps/server": ["server"],
     "apps/cli": ["sim", "net", "recorder", "sources", "diagnosis", "analysis", "query"],
     # Programs that measure and tests that need more than one room: each names the rooms it is about.
+    "bench/client": ["net"],
     "bench/diagnosis": ["diagnosis", "ingest", "sim", "wire"],
     "bench/full_node": ["plugin"],
     "bench/metrics": ["wire", "net"],
