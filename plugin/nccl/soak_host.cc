@@ -516,9 +516,9 @@ class SoakHost : protected SoakServers<V> {
   }
 
   Mutex graphs_mutex_;
-  std::vector<Ops> graphs_;
+  std::vector<Ops> graphs_ LOCKSTEP_GUARDED_BY(graphs_mutex_);
   Mutex shared_mutex_;
-  std::array<CommPtr, 16> shared_;
+  std::array<CommPtr, 16> shared_ LOCKSTEP_GUARDED_BY(shared_mutex_);
 };
 
 }  // namespace

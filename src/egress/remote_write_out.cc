@@ -161,7 +161,7 @@ bool RemoteWriteOut::send(HttpClient& client, const Request& request) {
 }
 
 bool RemoteWriteOut::wait(int64_t milliseconds) {
-  ReleasableMutexLock lock(mutex_);
+  MutexLock lock(mutex_);
   const auto pause = std::chrono::milliseconds(milliseconds);
   if (!stopping_) {
     changed_.wait_for(mutex_, pause, [&]() LOCKSTEP_REQUIRES(mutex_) { return stopping_; });
@@ -181,7 +181,7 @@ void RemoteWriteOut::stop() {
   }
   changed_.notify_all();
   {
-    ReleasableMutexLock lock(mutex_);
+    MutexLock lock(mutex_);
     changed_.wait_for(mutex_, std::chrono::milliseconds(options_.drain_ms),
                       [&]() LOCKSTEP_REQUIRES(mutex_) { return finished_; });
   }

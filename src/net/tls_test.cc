@@ -201,7 +201,7 @@ class TlsServer {
     }
   }
 
-  TlsServerOptions options_;
+  TlsServerOptions options_ LOCKSTEP_GUARDED_BY(mutex_);
   ListenSocket listener_;
   std::atomic<bool> stopping_{false};
   std::atomic<int> connections_{0};

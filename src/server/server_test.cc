@@ -74,7 +74,7 @@ class ScrambledLog final : public DurableLog {
  private:
   std::atomic<uint64_t> last_{41};
   Mutex mutex_;
-  std::vector<std::pair<uint64_t, std::string>> order_;
+  std::vector<std::pair<uint64_t, std::string>> order_ LOCKSTEP_GUARDED_BY(mutex_);
 };
 
 struct Heard : StoreSubscriber {

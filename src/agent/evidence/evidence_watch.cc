@@ -44,7 +44,7 @@ EvidenceWatch::~EvidenceWatch() {
 }
 
 bool EvidenceWatch::stop(int64_t within_ms) {
-  ReleasableMutexLock lock(mutex_);
+  MutexLock lock(mutex_);
   stopping_ = true;
   changed_.notify_all();
   return changed_.wait_for(mutex_, std::chrono::milliseconds(within_ms),

@@ -43,7 +43,7 @@ class CommandServer final : public OneThreadServer {
   }
   const std::vector<std::string> answers_;
   mutable Mutex mutex_;
-  std::vector<std::string> polls_;
+  std::vector<std::string> polls_ LOCKSTEP_GUARDED_BY(mutex_);
 };
 
 struct CommandPollTest : ::testing::Test {

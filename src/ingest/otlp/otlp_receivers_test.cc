@@ -59,9 +59,9 @@ class FakeSink final : public IngestSink {
 
  private:
   Mutex mutex_;
-  AcceptResult next_;
-  std::vector<Batch> accepted_;
-  std::vector<std::string> bytes_;
+  AcceptResult next_ LOCKSTEP_GUARDED_BY(mutex_);
+  std::vector<Batch> accepted_ LOCKSTEP_GUARDED_BY(mutex_);
+  std::vector<std::string> bytes_ LOCKSTEP_GUARDED_BY(mutex_);
 };
 
 struct Receivers {

@@ -123,7 +123,7 @@ class ScraperThreads final : public Scraper {
             refresh(now_ns);
           }))
         counters_.add("lockstep_scrape_lists_refused_total");
-      ReleasableMutexLock lock(mutex_);
+      MutexLock lock(mutex_);
       int64_t next_ns = now_ns + kFileLookNs;
       for (auto target = targets_.begin(); target != targets_.end();) {
         Target& one = *target->second;

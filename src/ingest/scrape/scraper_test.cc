@@ -161,9 +161,10 @@ class ScraperTest : public ::testing::Test {
 
  private:
   Mutex mutex_;
-  std::string page_, list_, wanted_, list_asked_;
-  int status_ = 200;
-  int asked_ = 0;
+  std::string page_ LOCKSTEP_GUARDED_BY(mutex_), list_ LOCKSTEP_GUARDED_BY(mutex_), wanted_ LOCKSTEP_GUARDED_BY(mutex_),
+      list_asked_ LOCKSTEP_GUARDED_BY(mutex_);
+  int status_ LOCKSTEP_GUARDED_BY(mutex_) = 200;
+  int asked_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
 };
 
 TEST_F(ScraperTest, StoresThePageAndWhatTheScrapeWasLike) {

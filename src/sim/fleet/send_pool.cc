@@ -35,7 +35,7 @@ void SendPool::send(Batch batch, std::stop_token stop) {
   const std::string_view host =
       batch.groups.empty() ? std::string_view() : find_string(batch.groups.front().resource, "host.name");
   Connection& connection = *connections_[hash_of(host) % connections_.size()];
-  ReleasableMutexLock lock(connection.mutex);
+  MutexLock lock(connection.mutex);
   if (!connection.changed.wait(connection.mutex, stop, [&]() LOCKSTEP_REQUIRES(connection.mutex) {
         return connection.waiting.size() < kWaitingMax;
       }))
@@ -46,7 +46,7 @@ void SendPool::send(Batch batch, std::stop_token stop) {
 
 void SendPool::drain() {
   for (auto& connection : connections_) {
-    ReleasableMutexLock lock(connection->mutex);
+    MutexLock lock(connection->mutex);
     connection->changed.wait(connection->mutex, [&]() LOCKSTEP_REQUIRES(connection->mutex) {
       return connection->waiting.empty() && !connection->busy;
     });
