@@ -8,7 +8,6 @@
 #include <deque>
 #include <filesystem>
 #include <memory>
-#include <mutex>
 #include <random>
 #include <thread>
 
@@ -18,6 +17,7 @@
 #include "base/clock.h"
 #include "base/flags.h"
 #include "base/json_writer.h"
+#include "base/mutex.h"
 #include "base/process.h"
 #include "base/text.h"
 #include "net/http_client.h"
@@ -103,7 +103,7 @@ class DemoJob {
   sim::Player& player() { return *player_; }
   sim::SendTotals totals() const { return sender_.totals(); }
   std::vector<sim::FaultChange> take_changes() {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     return std::exchange(changes_, {});
   }
   void stop() {
@@ -125,7 +125,7 @@ class DemoJob {
         sim::PlayerOptions{.deliver = [this](const Batch& batch, std::stop_token stop) { sender_.send(batch, stop); },
                            .on_fault =
                                [this](const sim::FaultChange& change) {
-                                 std::lock_guard lock(mutex_);
+                                 MutexLock lock(mutex_);
                                  changes_.push_back(change);
                                }});
     thread_ = std::jthread([player = player_.get()](std::stop_token stop) { player->run(stop); });
@@ -133,8 +133,8 @@ class DemoJob {
 
   sim::JobShape shape_;
   sim::OtlpSender sender_;
-  std::mutex mutex_;
-  std::vector<sim::FaultChange> changes_;
+  Mutex mutex_;
+  std::vector<sim::FaultChange> changes_ LOCKSTEP_GUARDED_BY(mutex_);
   std::unique_ptr<sim::Player> player_;
   std::jthread thread_;  // last: it uses all the others
 };

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdio>
-#include <mutex>
 #include <optional>
 #include <thread>
 
@@ -15,6 +14,7 @@
 #include "apps/cli/score_receivers.h"
 #include "base/files.h"
 #include "base/flags.h"
+#include "base/mutex.h"
 #include "base/text.h"
 #include "sim/fleet/interrupt.h"
 #include "sim/score/baselines.h"
@@ -117,7 +117,7 @@ std::vector<std::vector<sim::CaseScore>> play_all(const Set& set, const Options&
                                                   const std::function<bool()>& keep_on) {
   std::vector<std::vector<sim::CaseScore>> scores(set.size());
   std::atomic<size_t> next{0}, done{0};
-  std::mutex mutex;  // for the lines
+  Mutex mutex;  // for the lines
   const auto worker = [&] {
     for (size_t i = next++; i < set.size() && keep_on(); i = next++) {
       const Work& work = set.at(i);
@@ -125,7 +125,7 @@ std::vector<std::vector<sim::CaseScore>> play_all(const Set& set, const Options&
       if (!keep_on()) return;
       for (sim::CaseScore& score : played) score.file = work.file;
       const size_t number = ++done;
-      std::lock_guard lock(mutex);
+      MutexLock lock(mutex);
       std::fprintf(stderr, "%4zu/%zu %s\n", number, set.size(), sim::progress_line(played.front()).c_str());
       scores[i] = std::move(played);
     }

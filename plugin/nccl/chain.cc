@@ -138,7 +138,7 @@ void Chain::ours_follows(uint32_t events) {
 Chain::Word Chain::add(Word ours, const Theirs& theirs, const InFlightTable::Comm& comm, int* nccl_mask) {
   if (!theirs.follows) return ours;
   {
-    const std::lock_guard lock(lifecycle_);
+    const MutexLock lock(lifecycle_);
     for (uint32_t tries = 0; tries < kContexts; ++tries) {
       if (++next_context_ == 0) ++next_context_;
       Context& context = contexts_[next_context_ % kContexts];
@@ -175,7 +175,7 @@ Chain::Word Chain::finalize(Word word) {
   Word ours = kNobody;
   void* theirs = nullptr;
   {
-    const std::lock_guard lock(lifecycle_);
+    const MutexLock lock(lifecycle_);
     if (Context* context = find_context(word)) {
       ours = context->ours;
       theirs = context->theirs;

@@ -20,8 +20,8 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 
+#include "base/mutex.h"
 #include "plugin/nccl/convert.h"
 #include "plugin/nccl/handles.h"
 #include "plugin/nccl/slots.h"
@@ -154,10 +154,10 @@ class Chain {
   std::atomic<uint32_t> ours_wanted_{0};  // the same of our half
   std::atomic<int*> nccl_mask_{nullptr};  // while a communicator of theirs lives
   std::unique_ptr<PairRing> rings_[kRings];
-  std::mutex lifecycle_;  // of contexts
+  Mutex lifecycle_;  // of contexts
   std::unique_ptr<Context[]> contexts_;
-  uint32_t next_context_ = 0;
-  uint32_t contexts_alive_ = 0;
+  uint32_t next_context_ LOCKSTEP_GUARDED_BY(lifecycle_) = 0;
+  uint32_t contexts_alive_ LOCKSTEP_GUARDED_BY(lifecycle_) = 0;
 };
 
 inline uint32_t PairRing::put(uint64_t ours, void* theirs, uint32_t wanted) {

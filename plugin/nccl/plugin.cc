@@ -6,11 +6,11 @@
 #include <sys/statvfs.h>
 
 #include <cstdlib>
-#include <mutex>
 #include <new>
 #include <optional>
 #include <string>
 
+#include "base/mutex.h"
 #include "plugin/nccl/abi/versions.h"
 #include "plugin/nccl/chain.h"
 #include "plugin/nccl/names.h"
@@ -24,9 +24,9 @@ using Word = Tracker::Word;
 
 constinit std::atomic<Tracker*> tracker{nullptr};
 constinit std::atomic<Chain*> chain{nullptr};  // to a second plugin; null: there is none
-constinit std::mutex init_mutex;
+constinit Mutex init_mutex;
 // In a forked child nobody is left to give it back.
-[[maybe_unused]] const int forks_watched = ::pthread_atfork(nullptr, nullptr, [] { new (&init_mutex) std::mutex; });
+[[maybe_unused]] const int forks_watched = ::pthread_atfork(nullptr, nullptr, [] { new (&init_mutex) Mutex; });
 constinit std::atomic<DebugLogger> nccl_log{nullptr};
 constinit std::atomic<bool> said{false};
 // Functions, types, algorithms, protocols.
@@ -81,7 +81,7 @@ uint32_t nccl_version() {
 }
 
 Tracker* tracker_for_init(int version) {
-  const std::lock_guard lock(init_mutex);
+  const MutexLock lock(init_mutex);
   RecorderWriter* recorder = process_recorder();
   if (recorder != nullptr && !recorder->header_intact()) recorder->switch_off(SwitchOff::kHeaderChanged);
   if (recorder == nullptr) {
@@ -109,7 +109,7 @@ void leave_room_to_nccl(Tracker& here, const InFlightTable::Comm& comm) {
 }
 
 Chain* chain_for_init(int version, DebugLogger log) {
-  const std::lock_guard lock(init_mutex);
+  const MutexLock lock(init_mutex);
   static constinit bool tried = false;
   try {
     if (!tried) chain.store(Chain::load(version, log), std::memory_order_release);

@@ -15,13 +15,12 @@
 #include <atomic>
 #include <filesystem>
 #include <memory>
-#include <mutex>
 #include <optional>
-#include <shared_mutex>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "base/mutex.h"
 #include "plugin/nccl/soak_parts.h"
 #include "plugin/nccl/test_host.h"
 #include "plugin/nccl/tracker.h"
@@ -55,7 +54,7 @@ class SoakCalls {
     void* context = nullptr;
     size_t proxy = 0;
     // Held shared by whoever enqueues, alone by whoever finalizes: that much NCCL promises.
-    std::shared_mutex life;
+    SharedMutex life;
     bool alive = true;
     std::atomic<int> pending{0};
     std::atomic<uint64_t> colls{0};
@@ -180,7 +179,7 @@ class SoakCalls {
   }
 
   void finalize(Random& random, Comm& comm, const RecorderReader* reader) {
-    const std::unique_lock lock(comm.life);
+    const MutexLock lock(comm.life);
     // Often, but not always, NCCL's threads have done with it.
     const bool quiet = !random.once_in(3) || settings_.steady;
     while (quiet && comm.pending.load() > 0) std::this_thread::yield();

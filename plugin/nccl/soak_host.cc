@@ -10,13 +10,12 @@
 #include <chrono>
 #include <csignal>
 #include <memory>
-#include <mutex>
 #include <optional>
-#include <shared_mutex>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "base/mutex.h"
 #include "plugin/nccl/soak_servers.h"
 
 namespace lockstep::nccl {
@@ -253,7 +252,7 @@ class SoakHost : protected SoakServers<V> {
     for (const CommPtr& comm : comms) {
       while (comm->pending.load(std::memory_order_relaxed) > 200) std::this_thread::yield();
     }
-    std::vector<std::shared_lock<std::shared_mutex>> locks;
+    std::vector<std::shared_lock<SharedMutex>> locks;
     Ops ops;
     for (const CommPtr& comm : comms) {
       std::shared_lock lock(comm->life, std::try_to_lock);
@@ -268,7 +267,7 @@ class SoakHost : protected SoakServers<V> {
     stop_unless_null(group);
     bury(random, group);
     if (!graph) return;
-    const std::lock_guard lock(graphs_mutex_);
+    const MutexLock lock(graphs_mutex_);
     if (graphs_.size() < 8) {
       graphs_.push_back(std::move(ops));
     } else {
@@ -277,11 +276,11 @@ class SoakHost : protected SoakServers<V> {
   }
 
   void share(Random& random, const CommPtr& comm) {
-    const std::lock_guard lock(shared_mutex_);
+    const MutexLock lock(shared_mutex_);
     shared_[random.below(shared_.size())] = comm;
   }
   CommPtr shared_comm(Random& random) {
-    const std::lock_guard lock(shared_mutex_);
+    const MutexLock lock(shared_mutex_);
     return shared_[random.below(shared_.size())];
   }
 
@@ -316,10 +315,10 @@ class SoakHost : protected SoakServers<V> {
     while (!ending()) {
       Ops ops;
       {
-        const std::lock_guard lock(graphs_mutex_);
+        const MutexLock lock(graphs_mutex_);
         if (!graphs_.empty()) ops = graphs_[random.below(graphs_.size())];
       }
-      std::vector<std::shared_lock<std::shared_mutex>> locks;
+      std::vector<std::shared_lock<SharedMutex>> locks;
       bool alive = !ops.empty();
       for (size_t i = 0; alive && i < ops.size(); ++i) {
         if (i > 0 && ops[i].comm == ops[i - 1].comm) continue;
@@ -371,7 +370,7 @@ class SoakHost : protected SoakServers<V> {
     }
     proxies_.clear();
     kernels_.clear();
-    const std::lock_guard lock(graphs_mutex_);
+    const MutexLock lock(graphs_mutex_);
     graphs_.clear();
   }
 
@@ -516,10 +515,10 @@ class SoakHost : protected SoakServers<V> {
     expect(library_.table().finalize(comm->context) == 0, "finalize failed");
   }
 
-  std::mutex graphs_mutex_;
-  std::vector<Ops> graphs_;
-  std::mutex shared_mutex_;
-  std::array<CommPtr, 16> shared_;
+  Mutex graphs_mutex_;
+  std::vector<Ops> graphs_ LOCKSTEP_GUARDED_BY(graphs_mutex_);
+  Mutex shared_mutex_;
+  std::array<CommPtr, 16> shared_ LOCKSTEP_GUARDED_BY(shared_mutex_);
 };
 
 }  // namespace

@@ -7,15 +7,14 @@
 #include <unistd.h>
 
 #include <atomic>
-#include <condition_variable>
 #include <cstdint>
 #include <cstdio>
 #include <deque>
-#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "base/mutex.h"
 #include "recorder/layout.h"
 #include "recorder/ticks.h"
 
@@ -142,15 +141,15 @@ class Inbox {
  public:
   void put(T item) {
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       items_.push_back(std::move(item));
     }
     wake_.notify_one();
   }
   // Moves everything over. wait: until there is something. False: closed, and nothing is left.
   bool take(std::vector<T>& into, bool wait) {
-    std::unique_lock lock(mutex_);
-    if (wait) wake_.wait(lock, [&] { return closed_ || !items_.empty(); });
+    MutexLock lock(mutex_);
+    if (wait) wake_.wait(mutex_, [&]() LOCKSTEP_REQUIRES(mutex_) { return closed_ || !items_.empty(); });
     if (closed_ && items_.empty()) return false;
     for (T& item : items_) into.push_back(std::move(item));
     items_.clear();
@@ -158,17 +157,17 @@ class Inbox {
   }
   void close() {
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       closed_ = true;
     }
     wake_.notify_one();
   }
 
  private:
-  std::mutex mutex_;
-  std::condition_variable wake_;
-  std::deque<T> items_;
-  bool closed_ = false;
+  Mutex mutex_;
+  ConditionVariable wake_;
+  std::deque<T> items_ LOCKSTEP_GUARDED_BY(mutex_);
+  bool closed_ LOCKSTEP_GUARDED_BY(mutex_) = false;
 };
 
 // The plugin's clock in the soak: the system's, faster, and with leaps.

@@ -1,15 +1,15 @@
 #include "plugin/nccl/test_second_plugin.h"
 
 #include <map>
-#include <mutex>
 #include <type_traits>
 
+#include "base/mutex.h"
 #include "plugin/nccl/abi/versions.h"
 
 namespace lockstep::nccl {
 namespace {
 
-std::mutex mutex;
+Mutex mutex;
 SecondPlugin second;
 std::map<void*, uint64_t> open_events;  // and their type
 uintptr_t next_handle = 0x1000;         // no pointer: who follows it dies
@@ -80,7 +80,7 @@ SecondCall described(const typename V::Descriptor& descriptor) {
 
 template <typename V>
 int init(void** context, int* mask, SecondCall call) {
-  const std::lock_guard lock(mutex);
+  const MutexLock lock(mutex);
   __atomic_store_n(mask, second.mask, __ATOMIC_RELAXED);
   second.nccl_mask = mask;
   *context = second.null_context ? nullptr : reinterpret_cast<void*>(next_handle += 16);
@@ -105,7 +105,7 @@ int init_with_id(void** context, uint64_t id, int* mask, const char* name, int, 
 
 template <typename V>
 int start(void* context, void** handle, typename V::Descriptor* descriptor) {
-  const std::lock_guard lock(mutex);
+  const MutexLock lock(mutex);
   SecondCall call = described<V>(*descriptor);
   call.context = context;
   *handle = nullptr;
@@ -122,7 +122,7 @@ int start(void* context, void** handle, typename V::Descriptor* descriptor) {
 
 template <typename V>
 int stop(void* handle) {
-  const std::lock_guard lock(mutex);
+  const MutexLock lock(mutex);
   const auto found = open_events.find(handle);
   if (found == open_events.end()) {
     second.stops_without_start += 1;
@@ -137,7 +137,7 @@ int stop(void* handle) {
 
 template <typename V>
 int state(void* handle, int number, typename V::StateArgs* args) {
-  const std::lock_guard lock(mutex);
+  const MutexLock lock(mutex);
   const auto found = open_events.find(handle);
   if (found == open_events.end()) {
     second.states_without_start += 1;
@@ -157,7 +157,7 @@ int state(void* handle, int number, typename V::StateArgs* args) {
 }
 
 int finalize(void* context) {
-  const std::lock_guard lock(mutex);
+  const MutexLock lock(mutex);
   second.calls.push_back({.what = SecondCall::kFinalize, .context = context, .type = ~0ULL});
   return 0;
 }

@@ -60,7 +60,7 @@ void Tracker::mark(RecordType type, uint32_t row, const InFlightTable::Comm& com
 }
 
 Tracker::Word Tracker::comm_init(const InFlightTable::Comm& comm, int* nccl_mask) {
-  const std::lock_guard lock(lifecycle_);
+  const MutexLock lock(lifecycle_);
   detail_.use_mask(nccl_mask);
   const auto claim = table_.claim(comm);
   if (claim.row < 0) return refused(Refused::kNoRow);
@@ -100,7 +100,7 @@ void Tracker::comm_identity(Word context, uint64_t comm_id, int32_t rank, const 
 }
 
 void Tracker::comm_finalize(Word context) {
-  const std::lock_guard lock(lifecycle_);
+  const MutexLock lock(lifecycle_);
   const Handle handle = unpacked(context);
   Comm* comm = live_comm(handle);
   if (comm == nullptr) return recorder_.count_refused(Refused::kNoRow);

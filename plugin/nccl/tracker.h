@@ -13,8 +13,8 @@
 
 #include <cstdint>
 #include <memory>
-#include <mutex>
 
+#include "base/mutex.h"
 #include "plugin/nccl/abi/common.h"
 #include "plugin/nccl/detail.h"
 #include "plugin/nccl/slots.h"
@@ -294,8 +294,8 @@ class Tracker {
   const pid_t pid_;
   const uint16_t salt_;
   Detail detail_;
-  std::mutex lifecycle_;  // of communicators: not held by any other callback
-  uint32_t comms_alive_ = 0;
+  Mutex lifecycle_;  // of communicators: not held by any other callback
+  uint32_t comms_alive_ LOCKSTEP_GUARDED_BY(lifecycle_) = 0;
   Comm comms_[layout::kCommsMax];  // by row
   ByLane<OpPlaces> op_places_;
   ByLane<Places> places_;

@@ -12,13 +12,13 @@ int64_t Heartbeat::stuck_ns() const {
 }
 
 Heartbeat& Heartbeats::add(std::string name, int64_t stuck_after_ns) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return all_.emplace_back(std::move(name), stuck_after_ns, clock_);
 }
 
 std::string Heartbeats::stuck() const {
   std::string lines;
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   for (const Heartbeat& one : all_) {
     if (const int64_t stuck_ns = one.stuck_ns(); stuck_ns > 0)
       lines += format("%s has not moved for %s\n", one.name().c_str(),

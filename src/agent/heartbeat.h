@@ -10,10 +10,10 @@
 #include <atomic>
 #include <cstdint>
 #include <deque>
-#include <mutex>
 #include <string>
 
 #include "base/clock.h"
+#include "base/mutex.h"
 
 namespace lockstep {
 
@@ -68,8 +68,8 @@ class Heartbeats {
 
  private:
   const Clock& clock_;
-  mutable std::mutex mutex_;
-  std::deque<Heartbeat> all_;
+  mutable Mutex mutex_;
+  std::deque<Heartbeat> all_ LOCKSTEP_GUARDED_BY(mutex_);
 };
 
 }  // namespace lockstep

@@ -11,7 +11,6 @@
 
 #include <atomic>
 #include <cstdint>
-#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
@@ -19,6 +18,7 @@
 #include "base/characters.h"
 #include "base/clock.h"
 #include "base/files.h"
+#include "base/mutex.h"
 #include "base/text.h"
 #include "model/telemetry.h"
 #include "wire/compression.h"
@@ -119,11 +119,11 @@ class OtlpReceiver {
   uint16_t port() const { return port_; }
   std::string url() const { return format("http://127.0.0.1:%d", port_); }
   void answer_body(std::string body) {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     body_ = std::move(body);
   }
   std::vector<Request> requests() const {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     return requests_;
   }
   // Names of the log records it said 200 to, in order.
@@ -175,7 +175,7 @@ class OtlpReceiver {
     Result<Batch> batch = plain.ok() ? otlp::decode(signal, *plain) : Result<Batch>(plain.failure());
     std::string body;
     {
-      std::lock_guard lock(mutex_);
+      MutexLock lock(mutex_);
       request.status = !batch.ok() ? 499 : requests_.size() < answers_.size() ? answers_[requests_.size()] : 200;
       if (batch.ok()) request.batch = std::move(batch).value();
       requests_.push_back(std::move(request));
@@ -200,9 +200,9 @@ class OtlpReceiver {
   uint16_t port_ = 0;
   UniqueFd listener_;
   std::atomic<bool> stopping_{false};
-  mutable std::mutex mutex_;
-  std::string body_;
-  std::vector<Request> requests_;
+  mutable Mutex mutex_;
+  std::string body_ LOCKSTEP_GUARDED_BY(mutex_);
+  std::vector<Request> requests_ LOCKSTEP_GUARDED_BY(mutex_);
   std::thread thread_;
 };
 

@@ -13,13 +13,13 @@
 namespace lockstep {
 
 void Readiness::add(ReadinessCheck check) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   checks_.push_back(std::move(check));
   failed_.push_back(false);
 }
 
 Readiness::State Readiness::ask() {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   State state;
   for (size_t i = 0; i < checks_.size(); ++i) {
     const ReadinessCheck& check = checks_[i];

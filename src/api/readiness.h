@@ -9,12 +9,12 @@
 #pragma once
 
 #include <functional>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "base/counters.h"
+#include "base/mutex.h"
 
 namespace lockstep {
 
@@ -44,10 +44,9 @@ class Readiness {
 
  private:
   Counters& counters_;
-  std::mutex mutex_;
-  // Under mutex_.
-  std::vector<ReadinessCheck> checks_;
-  std::vector<bool> failed_;  // as it was logged
+  Mutex mutex_;
+  std::vector<ReadinessCheck> checks_ LOCKSTEP_GUARDED_BY(mutex_);
+  std::vector<bool> failed_ LOCKSTEP_GUARDED_BY(mutex_);  // as it was logged
 };
 
 // Full: less is free than the durable log may need for one record, or, of a small disk, than a hundredth.

@@ -5,7 +5,7 @@
 namespace lockstep {
 
 void AgentRegistry::seen(std::string_view host, int64_t received_unix_ns, int64_t records_lost) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   auto found = agents_.find(host);
   if (found == agents_.end()) {
     if (agents_.size() >= kAgentsMax) {
@@ -20,7 +20,7 @@ void AgentRegistry::seen(std::string_view host, int64_t received_unix_ns, int64_
 }
 
 std::vector<AgentInfo> AgentRegistry::agents() const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   std::vector<AgentInfo> list;
   list.reserve(agents_.size());
   for (const auto& [host, info] : agents_) list.push_back(info);

@@ -6,10 +6,11 @@
 
 #include <cstdint>
 #include <map>
-#include <mutex>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "base/mutex.h"
 
 namespace lockstep {
 
@@ -28,8 +29,8 @@ class AgentRegistry {
   std::vector<AgentInfo> agents() const;  // by host
 
  private:
-  mutable std::mutex mutex_;
-  std::map<std::string, AgentInfo, std::less<>> agents_;
+  mutable Mutex mutex_;
+  std::map<std::string, AgentInfo, std::less<>> agents_ LOCKSTEP_GUARDED_BY(mutex_);
 };
 
 }  // namespace lockstep

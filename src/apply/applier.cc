@@ -69,7 +69,7 @@ bool Applier::apply(Signal signal, Batch batch, int64_t received_unix_ns, uint64
 bool Applier::apply_spans(spans::SpanColumns columns, int64_t received_unix_ns, uint64_t log_sequence) {
   return contain(Signal::kSpans, log_sequence, [&] {
     const int64_t received = static_cast<int64_t>(columns.size());
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     for (const auto& source : columns.sources) note_agent(*source->resource, received_unix_ns, 0);
     spans_.append(std::move(columns), received_unix_ns, log_sequence);
     counters_.add("lockstep_apply_records_received_total", "signal=\"spans\"", received);
@@ -93,7 +93,7 @@ bool Applier::contain(Signal signal, uint64_t log_sequence, const std::function<
 }
 
 void Applier::apply_batch(Signal signal, Batch batch, int64_t received_unix_ns, uint64_t log_sequence) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   const OneRecord record_at_hand(steps_, signal == Signal::kLogs ? log_sequence : 0, received_unix_ns);
   int64_t received = 0;
   for (ResourceGroup& group : batch.groups) {

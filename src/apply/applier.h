@@ -16,7 +16,6 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
@@ -24,6 +23,7 @@
 #include "apply/job_attempts.h"
 #include "apply/subscriber.h"
 #include "base/counters.h"
+#include "base/mutex.h"
 #include "model/telemetry.h"
 #include "store/span_store.h"
 #include "store/step_store.h"
@@ -63,10 +63,11 @@ class Applier {
     bool is_held = false;
   };
   Applied apply_event(const LogRecord& record, const std::shared_ptr<const Attributes>& resource,
-                      int64_t received_unix_ns);
+                      int64_t received_unix_ns) LOCKSTEP_REQUIRES(mutex_);
   // Of the attempt that counts.
-  Applied apply_job_event(const LogRecord& record, const Identity& identity, int64_t received_unix_ns);
-  void begin_attempt(const Identity& first);
+  Applied apply_job_event(const LogRecord& record, const Identity& identity, int64_t received_unix_ns)
+      LOCKSTEP_REQUIRES(mutex_);
+  void begin_attempt(const Identity& first) LOCKSTEP_REQUIRES(mutex_);
   void count_log(const char* refused);  // nullptr: passed
   void apply_batch(Signal signal, Batch batch, int64_t received_unix_ns, uint64_t log_sequence);
   bool contain(Signal signal, uint64_t log_sequence, const std::function<void()>& apply);
@@ -82,9 +83,9 @@ class Applier {
   Counters& counters_;
   std::vector<StoreSubscriber*> subscribers_;
   std::atomic<uint64_t> applied_through_{0};
-  JobAttempts attempts_;
-  int failures_reported_ = 0;
-  std::mutex mutex_;  // one batch at a time
+  JobAttempts attempts_ LOCKSTEP_GUARDED_BY(mutex_);
+  int failures_reported_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
+  Mutex mutex_;  // one batch at a time
 };
 
 }  // namespace lockstep

@@ -23,7 +23,7 @@ void ClockWitness::note(std::string_view sender, int64_t unix_ns) {
   if (unix_ns <= 0 || sender.empty()) return;
   const int64_t now_ns = clock_.monotonic_ns();
   const int64_t base_ns = unix_ns - now_ns;
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   const bool is_due = judged_ns_ == kUnknown || now_ns - judged_ns_ >= kJudgeNs;
   std::string name(sender.substr(0, kSenderBytesMax));
   auto known = senders_.find(name);
@@ -65,7 +65,7 @@ int64_t ClockWitness::believed_base(int64_t base_ns, int64_t monotonic_ns) const
     return base_ns;
   }
   const int64_t senders_ns = senders_base(monotonic_ns);
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   if (jump_base_ns_ == kUnknown || !is_near(jump_base_ns_, base_ns)) {
     jump_base_ns_ = base_ns;
     jump_seen_ns_ = monotonic_ns;
@@ -103,7 +103,7 @@ ClockWitness::Report ClockWitness::report() const {
     report.senders_ns = base_ns + monotonic_ns - unix_ns;
   }
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     report.senders = senders_.size();
   }
   auto far = [](int64_t ns) { return human_duration(static_cast<double>(std::llabs(ns))); };

@@ -18,12 +18,12 @@
 
 #include <atomic>
 #include <cstdint>
-#include <mutex>
 #include <string>
 #include <string_view>
 #include <unordered_map>
 
 #include "base/clock.h"
+#include "base/mutex.h"
 
 namespace lockstep {
 
@@ -62,7 +62,7 @@ class ClockWitness {
   };
   static constexpr int64_t kUnknown = INT64_MIN;
 
-  void judge(int64_t monotonic_ns);                                    // under mutex_
+  void judge(int64_t monotonic_ns) LOCKSTEP_REQUIRES(mutex_);
   int64_t senders_base(int64_t monotonic_ns) const;                    // kUnknown: none
   int64_t believed_base(int64_t base_ns, int64_t monotonic_ns) const;  // the server's own, without a jump
 
@@ -72,11 +72,10 @@ class ClockWitness {
   std::atomic<int64_t> senders_base_ns_{kUnknown};
   std::atomic<int64_t> senders_until_ns_{0};  // monotonic
 
-  mutable std::mutex mutex_;
-  // Under mutex_.
-  std::unordered_map<std::string, Sender> senders_;
-  int64_t judged_ns_ = kUnknown;
-  mutable int64_t jump_seen_ns_ = 0;  // monotonic
+  mutable Mutex mutex_;
+  std::unordered_map<std::string, Sender> senders_ LOCKSTEP_GUARDED_BY(mutex_);
+  int64_t judged_ns_ LOCKSTEP_GUARDED_BY(mutex_) = kUnknown;
+  mutable int64_t jump_seen_ns_ LOCKSTEP_GUARDED_BY(mutex_) = 0;  // monotonic
 };
 
 // How far retention may reach: whatever the clock says, no more than a day of history goes in an hour. So a clock that

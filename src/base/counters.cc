@@ -9,7 +9,7 @@
 namespace lockstep {
 
 std::atomic<int64_t>& Counters::at(std::string_view name, std::string_view labels) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   auto row = values_.find(name);
   if (row == values_.end()) {
     bool known =
@@ -33,7 +33,7 @@ std::atomic<int64_t>& Counters::at(std::string_view name, std::string_view label
 }
 
 int64_t Counters::value(std::string_view name, std::string_view labels) const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   auto row = values_.find(name);
   if (row == values_.end()) return 0;
   auto cell = row->second.find(labels);
@@ -41,7 +41,7 @@ int64_t Counters::value(std::string_view name, std::string_view labels) const {
 }
 
 int64_t Counters::sum(std::string_view name) const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   auto row = values_.find(name);
   int64_t total = 0;
   if (row != values_.end()) {
@@ -63,7 +63,7 @@ std::string with_former_label(const std::string& labels) {
 }  // namespace
 
 std::string Counters::prometheus_text() const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   std::string text;
   for (const CounterDescriptor& entry : table_) {
     text += format("# HELP %s %s\n# TYPE %s %s\n", entry.name, entry.help, entry.name, entry.type);

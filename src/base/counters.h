@@ -10,10 +10,11 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <string>
 #include <string_view>
+
+#include "base/mutex.h"
 
 namespace lockstep {
 
@@ -49,8 +50,9 @@ class Counters {
 
  private:
   std::span<const CounterDescriptor> table_;
-  mutable std::mutex mutex_;
-  std::map<std::string, std::map<std::string, std::unique_ptr<std::atomic<int64_t>>, std::less<>>, std::less<>> values_;
+  mutable Mutex mutex_;
+  std::map<std::string, std::map<std::string, std::unique_ptr<std::atomic<int64_t>>, std::less<>>, std::less<>> values_
+      LOCKSTEP_GUARDED_BY(mutex_);
 };
 
 }  // namespace lockstep

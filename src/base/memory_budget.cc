@@ -104,10 +104,10 @@ uint64_t MemoryBudget::free_bytes() const {
 
 bool MemoryBudget::take(MemoryUse use, uint64_t bytes) {
   std::atomic<uint64_t>& taken = taken_[static_cast<size_t>(use)];
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   const int64_t now = now_ns();
   if (now - kReadingNs > read_ns_ || all_ + bytes > taken_at_reading_ + bytes_max_ / 64) read_resident(now);
-  auto fits = [&] {
+  auto fits = [&]() LOCKSTEP_REQUIRES(mutex_) {
     uint64_t free = free_bytes();
     // Series stay. The last quarter is for what gives back, so that requests and queries always have room again.
     if (use == MemoryUse::kSeries) free -= std::min(free, bytes_max_ / 4);
@@ -123,7 +123,7 @@ bool MemoryBudget::take(MemoryUse use, uint64_t bytes) {
 }
 
 void MemoryBudget::give_back(MemoryUse use, uint64_t bytes) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   taken_[static_cast<size_t>(use)].fetch_sub(bytes, std::memory_order_relaxed);
   all_ -= bytes;
   taken_at_reading_ = std::min(taken_at_reading_, all_);
@@ -134,7 +134,7 @@ void MemoryBudget::give_back(MemoryUse use, uint64_t bytes) {
 // spent on it. Nobody waits for it: takers go on meanwhile.
 void MemoryBudget::trim(int64_t now) {
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     const bool has_grown = resident_now_ >= all_ + resident_trimmed_ + bytes_max_ / 8;
     // What the last one found in use may have been freed.
     const bool is_high = resident_now_ >= bytes_max_ / 2 && now >= next_trim_ns_ + kTrimAgainNs;
@@ -142,7 +142,7 @@ void MemoryBudget::trim(int64_t now) {
   }
   ::malloc_trim(0);
   const int64_t after = now_ns();
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   ++trims_;
   next_trim_ns_ = after + std::max(kTrimNs, 10 * (after - now));
   read_resident(after);
@@ -150,7 +150,7 @@ void MemoryBudget::trim(int64_t now) {
 }
 
 bool MemoryBudget::spent() {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   const int64_t now = now_ns();
   if (now - kReadingNs > read_ns_) read_resident(now);
   return free_bytes() == 0;
@@ -158,7 +158,7 @@ bool MemoryBudget::spent() {
 
 std::string MemoryBudget::why_spent() {
   if (!spent()) return {};
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return format("memory: %llu bytes are held and %llu are resident (limit %llu, --memory-max); requests are refused",
                 static_cast<unsigned long long>(all_), static_cast<unsigned long long>(resident_now_),
                 static_cast<unsigned long long>(bytes_max_));
@@ -167,13 +167,13 @@ std::string MemoryBudget::why_spent() {
 void MemoryBudget::tick(Counters& counters) {
   const int64_t now = now_ns();
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     read_resident(now);
     resident_trimmed_ = std::min(resident_trimmed_, resident_now_ - std::min(resident_now_, all_));
   }
   trim(now);
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     counters.set("lockstep_memory_resident_bytes", "", static_cast<int64_t>(resident_now_));
     counters.set("lockstep_memory_trims_total", "", static_cast<int64_t>(trims_));
   }

@@ -16,10 +16,10 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
-#include <mutex>
 #include <string>
 
 #include "base/counters.h"
+#include "base/mutex.h"
 
 namespace lockstep {
 
@@ -72,24 +72,23 @@ class MemoryBudget {
 
  private:
   void trim(int64_t now_ns);
-  // Under mutex_.
-  void read_resident(int64_t now_ns);
-  uint64_t free_bytes() const;
+  void read_resident(int64_t now_ns) LOCKSTEP_REQUIRES(mutex_);
+  uint64_t free_bytes() const LOCKSTEP_REQUIRES(mutex_);
 
   const uint64_t bytes_max_;
   const std::function<uint64_t()> resident_;
   std::array<std::atomic<uint64_t>, kMemoryUses> taken_{};
   std::array<std::atomic<uint64_t>, kMemoryUses> refused_{};
 
-  std::mutex mutex_;
+  Mutex mutex_;
   // Under mutex_; taken_ changes under it too.
-  uint64_t all_ = 0;
-  uint64_t resident_now_ = 0;
-  uint64_t taken_at_reading_ = 0;
-  int64_t read_ns_ = INT64_MIN;
-  uint64_t resident_trimmed_ = 0;  // besides what was taken, after the last trim
-  int64_t next_trim_ns_ = INT64_MIN;
-  uint64_t trims_ = 0;
+  uint64_t all_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
+  uint64_t resident_now_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
+  uint64_t taken_at_reading_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
+  int64_t read_ns_ LOCKSTEP_GUARDED_BY(mutex_) = INT64_MIN;
+  uint64_t resident_trimmed_ LOCKSTEP_GUARDED_BY(mutex_) = 0;  // besides what was taken, after the last trim
+  int64_t next_trim_ns_ LOCKSTEP_GUARDED_BY(mutex_) = INT64_MIN;
+  uint64_t trims_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
 };
 
 // What one request or query holds of the budget, given back at its end.

@@ -6,7 +6,7 @@
 namespace lockstep {
 
 std::optional<std::string> RateLimitedLog::line_now(const std::string& reason, const std::string& line) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   State& state = states_[reason];
   int64_t now_ns = clock_.monotonic_ns();
   if (now_ns < state.next_ns) {

@@ -7,11 +7,11 @@
 
 #include <cstdint>
 #include <map>
-#include <mutex>
 #include <optional>
 #include <string>
 
 #include "base/clock.h"
+#include "base/mutex.h"
 
 namespace lockstep {
 
@@ -30,8 +30,8 @@ class RateLimitedLog {
   };
   const Clock& clock_;
   const char* component_;
-  std::mutex mutex_;
-  std::map<std::string, State> states_;  // guarded by mutex_
+  Mutex mutex_;
+  std::map<std::string, State> states_ LOCKSTEP_GUARDED_BY(mutex_);
 };
 
 }  // namespace lockstep

@@ -13,10 +13,8 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
-#include <condition_variable>
 #include <cstddef>
 #include <cstring>
-#include <mutex>
 #include <vector>
 
 #include "base/crc32c.h"
@@ -24,6 +22,7 @@
 #include "base/files.h"
 #include "base/format_versions.h"
 #include "base/log.h"
+#include "base/mutex.h"
 #include "base/text.h"
 #include "bus/log.h"
 
@@ -124,7 +123,7 @@ class SegmentLog final : public DurableLog {
   Result<uint64_t> append(RecordKind kind, int64_t received_unix_ns, std::string_view payload) override;
   Result<void> replay(const std::function<void(uint64_t, RecordKind, int64_t, std::string_view)>& apply) override;
   uint64_t next_sequence() const override {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     return next_sequence_;
   }
   std::optional<std::string> trouble() const override;
@@ -161,17 +160,17 @@ class SegmentLog final : public DurableLog {
   uint64_t total_bytes_ = 0;
   UniqueFd file_;
 
-  mutable std::mutex mutex_;
-  std::condition_variable changed_;
-  // Under mutex_.
-  std::vector<Pending*> waiting_;
-  bool leader_busy_ = false;
-  uint64_t next_sequence_ = 1;
-  std::string failure_;  // of the last group; empty: it was written
-  std::chrono::steady_clock::time_point failed_at_;
+  mutable Mutex mutex_;
+  ConditionVariable changed_;
+  std::vector<Pending*> waiting_ LOCKSTEP_GUARDED_BY(mutex_);
+  bool leader_busy_ LOCKSTEP_GUARDED_BY(mutex_) = false;
+  uint64_t next_sequence_ LOCKSTEP_GUARDED_BY(mutex_) = 1;
+  std::string failure_ LOCKSTEP_GUARDED_BY(mutex_);  // of the last group; empty: it was written
+  std::chrono::steady_clock::time_point failed_at_ LOCKSTEP_GUARDED_BY(mutex_);
 };
 
 Result<void> SegmentLog::recover() {
+  MutexLock lock(mutex_);
   LOCKSTEP_TRY(make_directories(options_.folder));
   std::vector<std::string> names = LOCKSTEP_TRY(list_directory(options_.folder));
   for (const std::string& name : names) {
@@ -281,9 +280,9 @@ Result<uint64_t> SegmentLog::append(RecordKind kind, int64_t received_unix_ns, s
   own.header.kind = static_cast<uint8_t>(kind);
   own.payload = payload;
 
-  std::unique_lock lock(mutex_);
+  ReleasableMutexLock lock(mutex_);
   waiting_.push_back(&own);
-  changed_.wait(lock, [&] { return own.done || !leader_busy_; });
+  changed_.wait(mutex_, [&]() LOCKSTEP_REQUIRES(mutex_) { return own.done || !leader_busy_; });
   while (!own.done) {  // nobody writes: this caller leads, until its own record has been in a group
     leader_busy_ = true;
     std::vector<Pending*> group;
@@ -387,7 +386,7 @@ bool SegmentLog::take_back() {
 }
 
 std::optional<std::string> SegmentLog::trouble() const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   if (failure_.empty() || std::chrono::steady_clock::now() - failed_at_ > kTroubleLasts) return std::nullopt;
   return failure_;
 }

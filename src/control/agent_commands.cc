@@ -58,7 +58,7 @@ bool AgentCommands::ask(const std::string& host, const StackRequest& request) {
 }
 
 bool AgentCommands::add(const std::string& host, Request request, bool too_large) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   counters_.add("lockstep_commands_total");
   auto refuse = [&](const char* reason) {
     counters_.add("lockstep_commands_refused_total", format("reason=\"%s\"", reason));
@@ -122,8 +122,9 @@ void AgentCommands::acknowledge(const Poll& poll) {
     auto found = by_host_.find(host);
     if (found == by_host_.end()) continue;
     // Only what was handed out: an agent may have come to this host after its cursor had gone past.
-    const size_t arrived = std::erase_if(
-        found->second, [&](const Command& command) { return command.delivered && command.number <= poll.after; });
+    const size_t arrived = std::erase_if(found->second, [&](const Command& command) LOCKSTEP_REQUIRES(mutex_) {
+      return command.delivered && command.number <= poll.after;
+    });
     pending_ -= arrived;
     if (arrived > 0) counters_.add("lockstep_commands_acknowledged_total", "", static_cast<int64_t>(arrived));
     if (found->second.empty()) by_host_.erase(found);
@@ -167,7 +168,7 @@ void AgentCommands::poll(const ServerRequest& request, const std::shared_ptr<Htt
   }
   Poll poll = parse_untrusted(request);
   if (!poll.wrong.empty()) return answer(responder, "bad", line_answer(400, poll.wrong));
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   acknowledge(poll);
   if (closed_) return answer(responder, "closed", later_answer("the server is shutting down"));
   if (answer_if_any(poll.hosts, poll.after, responder)) return;
@@ -185,7 +186,7 @@ void AgentCommands::poll(const ServerRequest& request, const std::shared_ptr<Htt
 }
 
 void AgentCommands::tick() {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   const int64_t now_ns = clock_.monotonic_ns();
   while (!waiting_.empty() && waiting_.front().until_ns <= now_ns) {
     answer(waiting_.front().responder, "empty", {204, {}, ""});
@@ -194,8 +195,9 @@ void AgentCommands::tick() {
   for (; !expiries_.empty() && expiries_.front().at_ns <= now_ns; expiries_.pop_front()) {
     auto found = by_host_.find(expiries_.front().host);
     if (found == by_host_.end()) continue;
-    const size_t expired = std::erase_if(
-        found->second, [&](const Command& command) { return command.number == expiries_.front().number; });
+    const size_t expired = std::erase_if(found->second, [&](const Command& command) LOCKSTEP_REQUIRES(mutex_) {
+      return command.number == expiries_.front().number;
+    });
     pending_ -= expired;
     if (expired > 0) counters_.add("lockstep_commands_expired_total", "", static_cast<int64_t>(expired));
     if (found->second.empty()) by_host_.erase(found);
@@ -204,7 +206,7 @@ void AgentCommands::tick() {
 }
 
 void AgentCommands::close() {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   closed_ = true;
   for (const Waiting& waiting : waiting_)
     answer(waiting.responder, "closed", later_answer("the server is shutting down"));

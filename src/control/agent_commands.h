@@ -16,13 +16,13 @@
 #include <list>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <variant>
 #include <vector>
 
 #include "base/clock.h"
 #include "base/counters.h"
+#include "base/mutex.h"
 #include "control/detail_requester.h"
 #include "net/http_server.h"
 
@@ -80,28 +80,27 @@ class AgentCommands final : public DetailRequester, public StackRequestSender {
 
   bool add(const std::string& host, Request request, bool too_large);
   Poll parse_untrusted(const ServerRequest& request) const;
-  void acknowledge(const Poll& poll);
+  void acknowledge(const Poll& poll) LOCKSTEP_REQUIRES(mutex_);
   // Commands for these hosts as an answer; false: there are none.
   bool answer_if_any(const std::vector<std::string>& hosts, uint64_t after,
-                     const std::shared_ptr<HttpResponder>& responder);
+                     const std::shared_ptr<HttpResponder>& responder) LOCKSTEP_REQUIRES(mutex_);
   void answer(const std::shared_ptr<HttpResponder>& responder, const char* result, HttpResponse response);
-  void forget(WaitingList::iterator waiting);
-  void note();
+  void forget(WaitingList::iterator waiting) LOCKSTEP_REQUIRES(mutex_);
+  void note() LOCKSTEP_REQUIRES(mutex_);
 
   const AgentCommandsOptions options_;
   const Clock& clock_;
   Counters& counters_;
   const std::string epoch_;
 
-  std::mutex mutex_;
-  // Under mutex_.
-  std::map<std::string, std::deque<Command>, std::less<>> by_host_;  // each by number
-  std::deque<Expiry> expiries_;                                      // by time
-  size_t pending_ = 0;
-  uint64_t last_number_ = 0;
-  WaitingList waiting_;  // by time, the first to end first
-  std::multimap<std::string, WaitingList::iterator> waiting_of_host_;
-  bool closed_ = false;
+  Mutex mutex_;
+  std::map<std::string, std::deque<Command>, std::less<>> by_host_ LOCKSTEP_GUARDED_BY(mutex_);  // each by number
+  std::deque<Expiry> expiries_ LOCKSTEP_GUARDED_BY(mutex_);                                      // by time
+  size_t pending_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
+  uint64_t last_number_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
+  WaitingList waiting_ LOCKSTEP_GUARDED_BY(mutex_);  // by time, the first to end first
+  std::multimap<std::string, WaitingList::iterator> waiting_of_host_ LOCKSTEP_GUARDED_BY(mutex_);
+  bool closed_ LOCKSTEP_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace lockstep

@@ -72,7 +72,7 @@ void add_peers(const JobInfo& job, std::set<int32_t>& ranks, size_t count) {
 }  // namespace
 
 void TailSampler::on_attempt_back(const std::string& job_id, int64_t attempt) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   auto found = jobs_.find(job_id);
   if (found == jobs_.end() || found->second.attempt <= attempt) return;
   found->second = Job{};
@@ -80,7 +80,7 @@ void TailSampler::on_attempt_back(const std::string& job_id, int64_t attempt) {
 }
 
 void TailSampler::on_step(const Identity& identity, const StepSummary& summary, int64_t received_unix_ns) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   auto found = jobs_.find(identity.job_id);
   if (found == jobs_.end()) {
     if (jobs_.size() >= kJobsMax) {
@@ -112,12 +112,12 @@ void TailSampler::on_step(const Identity& identity, const StepSummary& summary, 
 }
 
 void TailSampler::note(const std::vector<Verdict>& changed) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   changed_.insert(changed_.end(), changed.begin(), changed.end());
 }
 
 void TailSampler::go_live() {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   live_ = true;
 }
 
@@ -203,7 +203,7 @@ void TailSampler::issue(const DetailNeed& need, int64_t now_unix_ns) {
 }
 
 void TailSampler::tick(int64_t now_unix_ns) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   std::vector<DetailNeed> needs;
   for (auto& [job_id, job] : jobs_) {
     while (!job.open.empty()) {

@@ -22,7 +22,6 @@
 #include <cstdint>
 #include <deque>
 #include <map>
-#include <mutex>
 #include <optional>
 #include <set>
 #include <string>
@@ -30,6 +29,7 @@
 
 #include "apply/subscriber.h"
 #include "base/counters.h"
+#include "base/mutex.h"
 #include "control/detail_requester.h"
 #include "model/verdict.h"
 #include "store/step_store.h"
@@ -99,19 +99,19 @@ class TailSampler final : public StoreSubscriber {
     bool verdict = false;  // ranks are culprits, to be completed by peers and median ranks
   };
 
-  void judge(const std::string& job_id, Job& job, int64_t step, std::vector<DetailNeed>& needs);
-  void issue(const DetailNeed& need, int64_t now_unix_ns);
+  void judge(const std::string& job_id, Job& job, int64_t step, std::vector<DetailNeed>& needs)
+      LOCKSTEP_REQUIRES(mutex_);
+  void issue(const DetailNeed& need, int64_t now_unix_ns) LOCKSTEP_REQUIRES(mutex_);
 
   const StepStore& steps_;
   DetailRequester& asker_;
   Counters& counters_;
 
-  std::mutex mutex_;
-  // Under mutex_.
-  std::map<std::string, Job, std::less<>> jobs_;
-  std::vector<Verdict> changed_;
-  bool live_ = false;
-  uint64_t heard_ = 0;
+  Mutex mutex_;
+  std::map<std::string, Job, std::less<>> jobs_ LOCKSTEP_GUARDED_BY(mutex_);
+  std::vector<Verdict> changed_ LOCKSTEP_GUARDED_BY(mutex_);
+  bool live_ LOCKSTEP_GUARDED_BY(mutex_) = false;
+  uint64_t heard_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace lockstep

@@ -111,7 +111,7 @@ DiagnosisEngine::Job& DiagnosisEngine::begin_attempt(const std::string& job_id, 
 }
 
 void DiagnosisEngine::on_attempt_back(const std::string& job_id, int64_t attempt) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   auto found = jobs_.find(job_id);
   if (found != jobs_.end() && found->second.attempt > attempt) begin_attempt(job_id, attempt, true);
 }
@@ -123,7 +123,7 @@ DiagnosisEngine::Job& DiagnosisEngine::heard(Job& job) {
 }
 
 void DiagnosisEngine::on_step(const Identity& identity, const StepSummary& summary, int64_t received_unix_ns) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   Job& job = job_of(identity);
   if (identity.attempt < job.attempt) return;
   job.reported_unix_ns = received_unix_ns;
@@ -131,7 +131,7 @@ void DiagnosisEngine::on_step(const Identity& identity, const StepSummary& summa
 }
 
 void DiagnosisEngine::on_status(const Identity& identity, const RankStatus& status, int64_t) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   Job& job = job_of(identity);
   if (identity.attempt < job.attempt) return;
   job.window.add_rank(identity);
@@ -139,13 +139,13 @@ void DiagnosisEngine::on_status(const Identity& identity, const RankStatus& stat
 }
 
 void DiagnosisEngine::on_comm(const Identity& identity, const CommInit& comm, int64_t) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   Job& job = job_of(identity);
   if (identity.attempt >= job.attempt) job.window.add_comm(identity, comm);
 }
 
 void DiagnosisEngine::on_rank_started(const Identity& identity, int64_t) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   Job& job = job_of(identity);
   if (identity.attempt < job.attempt) return;
   job.window.add_rank(identity);
@@ -153,7 +153,7 @@ void DiagnosisEngine::on_rank_started(const Identity& identity, int64_t) {
 }
 
 void DiagnosisEngine::on_rank_ended(const Identity& identity, bool clean, int64_t) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   Job& job = job_of(identity);
   if (identity.attempt < job.attempt) return;
   job.window.add_rank(identity);
@@ -162,7 +162,7 @@ void DiagnosisEngine::on_rank_ended(const Identity& identity, bool clean, int64_
 }
 
 void DiagnosisEngine::on_stack(const Identity& identity, const RankStack& stack, int64_t) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   Job& job = job_of(identity);
   if (identity.attempt < job.attempt) return;
   if (job.stacks.size() >= kEvidenceMax && !job.stacks.contains(identity.rank)) job.stacks.erase(job.stacks.begin());
@@ -170,7 +170,7 @@ void DiagnosisEngine::on_stack(const Identity& identity, const RankStack& stack,
 }
 
 void DiagnosisEngine::on_dump(const Identity& identity, const FlightDump& dump, int64_t) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   Job& job = job_of(identity);
   if (identity.attempt < job.attempt) return;
   if (job.dumps.size() >= kEvidenceMax && !job.dumps.contains(identity.rank)) job.dumps.erase(job.dumps.begin());
@@ -267,31 +267,34 @@ void DiagnosisEngine::look_ahead(int64_t now_unix_ns) {
 }
 
 std::vector<EarlyWarning> DiagnosisEngine::warnings() const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   std::vector<EarlyWarning> all = early_.warnings();
   for (EarlyWarning& over : early_.gone()) all.push_back(std::move(over));
   return all;
 }
 
 int64_t DiagnosisEngine::warnings_raised() const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return early_.raised();
 }
 
 uint64_t DiagnosisEngine::warnings_left_out() const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return early_.left_out();
 }
 
 int64_t DiagnosisEngine::tick(int64_t now_unix_ns) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   look_ahead(now_unix_ns);
   int64_t reported = 0;
-  for (auto& [job_id, job] : jobs_) {
+  for (auto& known : jobs_) {
+    const std::string& job_id = known.first;
+    Job& job = known.second;
     if (!job.dirty) continue;
     job.dirty = false;
     // One job's numbers must not keep diagnosis from the others.
     contained("diagnosis", job_id.c_str(), [&] {
+      mutex_.assert_held();
       if (evaluate(job_id, job, now_unix_ns)) reported = std::max(reported, job.reported_unix_ns);
     });
   }
@@ -444,7 +447,7 @@ void DiagnosisEngine::fill(const std::string& job_id, const Job& job, Tracked& t
 }
 
 void DiagnosisEngine::restore(std::vector<KnownVerdict> known) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   for (KnownVerdict& verdict : known) {
     std::string job_id = verdict.job_id;
     known_[std::move(job_id)].push_back(std::move(verdict));
@@ -563,7 +566,7 @@ void DiagnosisEngine::follow(const std::string& job_id, Job& job, std::vector<Fi
 }
 
 std::vector<Verdict> DiagnosisEngine::verdicts(std::string_view job_id) const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   std::vector<Verdict> all;
   for (const auto& [id, job] : jobs_) {
     if (!job_id.empty() && id != job_id) continue;
@@ -578,7 +581,7 @@ std::vector<Verdict> DiagnosisEngine::verdicts(std::string_view job_id) const {
 }
 
 std::string DiagnosisEngine::summary(std::string_view job_id) const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   auto found = jobs_.find(job_id);
   if (found == jobs_.end()) return "Cannot tell: nothing is known of this job.";
   const Job& job = found->second;
@@ -636,7 +639,7 @@ std::string DiagnosisEngine::summary(std::string_view job_id) const {
 }
 
 std::vector<Verdict> DiagnosisEngine::take_changed() {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   std::vector<Verdict> all;
   for (auto& [id, verdict] : changed_) all.push_back(std::move(verdict));
   changed_.clear();

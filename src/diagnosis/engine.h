@@ -9,12 +9,12 @@
 
 #include <cstdint>
 #include <map>
-#include <mutex>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "apply/subscriber.h"
+#include "base/mutex.h"
 #include "diagnosis/detectors/hang/evidence.h"
 #include "diagnosis/detectors/hang/hang.h"
 #include "diagnosis/finding.h"
@@ -99,27 +99,32 @@ class DiagnosisEngine final : public StoreSubscriber, public VerdictSource {
     uint64_t heard = 0;            // a count that grows with every record: who was heard of last
   };
 
-  Job& job_of(const Identity& identity);
-  Job& begin_attempt(const std::string& job_id, int64_t attempt, bool same_size);
-  Job& heard(Job& job);
-  void look_ahead(int64_t now_unix_ns);
-  bool look_at_steps(const std::string& job_id, Job& job, int64_t now_unix_ns);
-  bool explain(const Job& job, Finding& finding, int64_t now_unix_ns) const;  // true: by signals
-  bool evaluate(const std::string& job_id, Job& job, int64_t now_unix_ns);
-  void follow(const std::string& job_id, Job& job, std::vector<Finding> findings, bool hang_pass, int64_t now_unix_ns);
-  void fill(const std::string& job_id, const Job& job, Tracked& tracked, const Finding& finding);
+  Job& job_of(const Identity& identity) LOCKSTEP_REQUIRES(mutex_);
+  Job& begin_attempt(const std::string& job_id, int64_t attempt, bool same_size) LOCKSTEP_REQUIRES(mutex_);
+  Job& heard(Job& job) LOCKSTEP_REQUIRES(mutex_);
+  void look_ahead(int64_t now_unix_ns) LOCKSTEP_REQUIRES(mutex_);
+  bool look_at_steps(const std::string& job_id, Job& job, int64_t now_unix_ns) LOCKSTEP_REQUIRES(mutex_);
+  bool explain(const Job& job, Finding& finding, int64_t now_unix_ns) const
+      LOCKSTEP_REQUIRES(mutex_);  // true: by signals
+  bool evaluate(const std::string& job_id, Job& job, int64_t now_unix_ns) LOCKSTEP_REQUIRES(mutex_);
+  void follow(const std::string& job_id, Job& job, std::vector<Finding> findings, bool hang_pass, int64_t now_unix_ns)
+      LOCKSTEP_REQUIRES(mutex_);
+  void fill(const std::string& job_id, const Job& job, Tracked& tracked, const Finding& finding)
+      LOCKSTEP_REQUIRES(mutex_);
 
   SignalStore signals_;
   CausePriors priors_;
-  mutable std::mutex mutex_;
-  std::map<std::string, Job, std::less<>> jobs_;
-  std::string id_of(const std::string& job_id, Job& job, const std::string& key, const Finding& finding);
+  mutable Mutex mutex_;
+  std::map<std::string, Job, std::less<>> jobs_ LOCKSTEP_GUARDED_BY(mutex_);
+  std::string id_of(const std::string& job_id, Job& job, const std::string& key, const Finding& finding)
+      LOCKSTEP_REQUIRES(mutex_);
 
-  std::map<std::string, Verdict> changed_;
-  std::map<std::string, std::vector<KnownVerdict>, std::less<>> known_;  // by job; those not found again yet
-  uint64_t records_ = 0;
-  EarlyWarnings early_;
-  int64_t looked_ahead_unix_ns_ = 0;
+  std::map<std::string, Verdict> changed_ LOCKSTEP_GUARDED_BY(mutex_);
+  std::map<std::string, std::vector<KnownVerdict>, std::less<>> known_
+      LOCKSTEP_GUARDED_BY(mutex_);  // by job; those not found again yet
+  uint64_t records_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
+  EarlyWarnings early_ LOCKSTEP_GUARDED_BY(mutex_);
+  int64_t looked_ahead_unix_ns_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace lockstep

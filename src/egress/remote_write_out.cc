@@ -44,7 +44,7 @@ Result<PushOutcome> RemoteWriteOut::push(std::string_view stream, std::span<cons
   PushOutcome outcome = LOCKSTEP_TRY(store_.push(stream, series, canonical));
   const std::string_view tenant = tenant_of_stream(stream);
   int64_t queued = 0, dropped = 0;
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   for (size_t k = 0; k < series.size(); ++k) {
     PushedSeries one = series[k];
     const int64_t samples = static_cast<int64_t>(one.times_ms.size());
@@ -96,9 +96,9 @@ void RemoteWriteOut::send_all() {
   server.path.clear();
   HttpClient client(server, 30'000, 1 << 20);
   client.interrupt_by(stop_event_.get());
-  std::unique_lock lock(mutex_);
+  ReleasableMutexLock lock(mutex_);
   while (true) {
-    changed_.wait(lock, [&] { return stopping_ || !queue_.empty(); });
+    changed_.wait(mutex_, [&]() LOCKSTEP_REQUIRES(mutex_) { return stopping_ || !queue_.empty(); });
     if (queue_.empty()) break;
     Request request = std::move(queue_.front());
     queue_.pop_front();
@@ -161,28 +161,29 @@ bool RemoteWriteOut::send(HttpClient& client, const Request& request) {
 }
 
 bool RemoteWriteOut::wait(int64_t milliseconds) {
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   const auto pause = std::chrono::milliseconds(milliseconds);
   if (!stopping_) {
-    changed_.wait_for(lock, pause, [&] { return stopping_; });
+    changed_.wait_for(mutex_, pause, [&]() LOCKSTEP_REQUIRES(mutex_) { return stopping_; });
     return !stopping_ || clock_.monotonic_ns() < stop_by_ns_;
   }
   if (clock_.monotonic_ns() + milliseconds * 1'000'000 >= stop_by_ns_) return false;
-  changed_.wait_for(lock, pause, [] { return false; });
+  changed_.wait_for(mutex_, pause, [] { return false; });
   return true;
 }
 
 void RemoteWriteOut::stop() {
   if (!sender_.joinable()) return;
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     stopping_ = true;
     stop_by_ns_ = clock_.monotonic_ns() + options_.drain_ms * 1'000'000;
   }
   changed_.notify_all();
   {
-    std::unique_lock lock(mutex_);
-    changed_.wait_for(lock, std::chrono::milliseconds(options_.drain_ms), [&] { return finished_; });
+    MutexLock lock(mutex_);
+    changed_.wait_for(mutex_, std::chrono::milliseconds(options_.drain_ms),
+                      [&]() LOCKSTEP_REQUIRES(mutex_) { return finished_; });
   }
   const uint64_t one = 1;  // whatever it waits for now is waited for no longer
   [[maybe_unused]] const ssize_t reported = ::write(stop_event_.get(), &one, sizeof one);

@@ -14,10 +14,8 @@
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
 #include <cstdint>
 #include <deque>
-#include <mutex>
 #include <string>
 #include <thread>
 #include <unordered_map>
@@ -25,6 +23,7 @@
 #include "base/clock.h"
 #include "base/counters.h"
 #include "base/files.h"
+#include "base/mutex.h"
 #include "base/rate_limited_log.h"
 #include "net/http_client.h"
 #include "store/metric_writer.h"
@@ -69,15 +68,16 @@ class RemoteWriteOut final : public MetricWriter {
   RateLimitedLog log_;
   UniqueFd stop_event_;
 
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::deque<Request> queue_;                            // guarded by mutex_; the last is still being filled
-  uint64_t queued_bytes_ = 0;                            // guarded by mutex_
-  bool stopping_ = false;                                // guarded by mutex_
-  bool finished_ = false;                                // guarded by mutex_: the sender has ended
-  int64_t stop_by_ns_ = 0;                               // guarded by mutex_; monotonic
-  std::unordered_map<std::string, std::string> labels_;  // guarded by mutex_: raw labels that are not remote write's
-  uint64_t labels_bytes_ = 0;                            // guarded by mutex_
+  Mutex mutex_;
+  ConditionVariable changed_;
+  std::deque<Request> queue_ LOCKSTEP_GUARDED_BY(mutex_);  // the last is still being filled
+  uint64_t queued_bytes_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
+  bool stopping_ LOCKSTEP_GUARDED_BY(mutex_) = false;
+  bool finished_ LOCKSTEP_GUARDED_BY(mutex_) = false;   // the sender has ended
+  int64_t stop_by_ns_ LOCKSTEP_GUARDED_BY(mutex_) = 0;  // monotonic
+  std::unordered_map<std::string, std::string> labels_
+      LOCKSTEP_GUARDED_BY(mutex_);  // raw labels that are not remote write's
+  uint64_t labels_bytes_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
   std::thread sender_;
 };
 

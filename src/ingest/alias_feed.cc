@@ -46,7 +46,7 @@ void AliasFeed::note(std::string_view stream, std::string_view raw_labels, const
   if (const auto ours = aliases_of_ours(name); !ours.empty()) {
     const std::string_view uuid = label_value(labels, "gpu_uuid");
     if (uuid.empty()) return;
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     if (const uint32_t gpu = gpu_of(label_value(labels, "host"), uuid); gpu != UINT32_MAX) gpu_[gpu].has_agent = true;
     return;
   }
@@ -58,7 +58,7 @@ void AliasFeed::note(std::string_view stream, std::string_view raw_labels, const
     counters_.add(kLeftOut, "reason=\"no_identity\"");
     return;
   }
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   const uint32_t gpu = gpu_of(host, uuid);
   if (gpu == UINT32_MAX || series_.size() >= kSeriesMax) {
     counters_.add(kLeftOut, "reason=\"limit\"");
@@ -78,7 +78,7 @@ void AliasFeed::taken(std::string_view stream, std::span<const PushedSeries> ser
   std::vector<Group> groups;
   if (!any_) return;
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     if (!streams_.contains(std::string(stream))) return;
     for (const PushedSeries& one : series) {
       if (one.values.empty()) continue;

@@ -13,7 +13,6 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
-#include <mutex>
 #include <span>
 #include <string>
 #include <string_view>
@@ -22,6 +21,7 @@
 #include <vector>
 
 #include "base/counters.h"
+#include "base/mutex.h"
 #include "model/metric_aliases.h"
 #include "model/pushed_series.h"
 #include "model/telemetry.h"
@@ -52,17 +52,17 @@ class AliasFeed {
     const MetricAlias* alias = nullptr;
     uint32_t gpu = 0;
   };
-  uint32_t gpu_of(std::string_view host, std::string_view uuid);
+  uint32_t gpu_of(std::string_view host, std::string_view uuid) LOCKSTEP_REQUIRES(mutex_);
 
   const std::function<bool(const MetricAlias&)> is_heard_;
   const Tell tell_;
   Counters& counters_;
   std::atomic<bool> any_{false};  // there are streams that have such series: else no lock is taken for a push
-  std::mutex mutex_;
-  std::unordered_set<std::string> streams_;         // that have such series
-  std::unordered_map<uint64_t, Heard> series_;      // by a hash of the raw labels
-  std::unordered_map<std::string, uint32_t> gpus_;  // by uuid, into gpu_
-  std::vector<Gpu> gpu_;
+  Mutex mutex_;
+  std::unordered_set<std::string> streams_ LOCKSTEP_GUARDED_BY(mutex_);         // that have such series
+  std::unordered_map<uint64_t, Heard> series_ LOCKSTEP_GUARDED_BY(mutex_);      // by a hash of the raw labels
+  std::unordered_map<std::string, uint32_t> gpus_ LOCKSTEP_GUARDED_BY(mutex_);  // by uuid, into gpu_
+  std::vector<Gpu> gpu_ LOCKSTEP_GUARDED_BY(mutex_);
 };
 
 }  // namespace lockstep

@@ -20,7 +20,7 @@ Result<PushOutcome> MetricIntake::push(std::string_view receiver, std::string_vi
   for (const PushedSeries& one : series) samples += static_cast<int64_t>(one.times_ms.size());
   counters_.add("lockstep_ingest_received_records_total", labels_of(receiver), samples);
   Result<PushOutcome> outcome = [&] {
-    std::lock_guard lock(streams_[std::hash<std::string_view>()(stream) % streams_.size()]);
+    MutexLock lock(streams_[std::hash<std::string_view>()(stream) % streams_.size()]);
     if (feed_ == nullptr) return writer_.push(stream, series, canonical);
     Result<PushOutcome> pushed = writer_.push(stream, series, [&](size_t k) {
       Result<Labels> labels = canonical(k);
@@ -62,7 +62,7 @@ void MetricIntake::metadata(std::string_view name, std::string_view type, std::s
   std::string key;
   for (std::string_view part : {name, type, help, unit}) key.append(part).push_back('\0');
   {
-    std::lock_guard lock(metadata_mutex_);
+    MutexLock lock(metadata_mutex_);
     if (metadata_seen_bytes_ >= kMetadataSeenBytesMax) {
       metadata_seen_.clear();
       metadata_seen_bytes_ = 0;

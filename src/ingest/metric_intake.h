@@ -11,7 +11,6 @@
 #include <array>
 #include <cstdint>
 #include <functional>
-#include <mutex>
 #include <span>
 #include <string>
 #include <string_view>
@@ -19,6 +18,7 @@
 
 #include "base/clock.h"
 #include "base/counters.h"
+#include "base/mutex.h"
 #include "base/rate_limited_log.h"
 #include "ingest/alias_feed.h"
 #include "store/metric_writer.h"
@@ -47,10 +47,10 @@ class MetricIntake {
   Counters& counters_;
   AliasFeed* const feed_;
   RateLimitedLog log_;
-  std::array<std::mutex, 256> streams_;  // a stream's pushes one after the other; streams may share a mutex
-  std::mutex metadata_mutex_;
-  std::unordered_set<std::string> metadata_seen_;  // guarded by metadata_mutex_
-  size_t metadata_seen_bytes_ = 0;                 // guarded by metadata_mutex_
+  std::array<Mutex, 256> streams_;  // a stream's pushes one after the other; streams may share a mutex
+  Mutex metadata_mutex_;
+  std::unordered_set<std::string> metadata_seen_ LOCKSTEP_GUARDED_BY(metadata_mutex_);
+  size_t metadata_seen_bytes_ LOCKSTEP_GUARDED_BY(metadata_mutex_) = 0;
 };
 
 // What a refusal is to its sender: "refused 3 of 40 samples: series_limit (2): ...; too_old (1): ...". Empty: none.

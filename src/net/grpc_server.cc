@@ -14,16 +14,15 @@
 #include <atomic>
 #include <cerrno>
 #include <chrono>
-#include <condition_variable>
 #include <cstring>
 #include <deque>
-#include <mutex>
 #include <thread>
 #include <unordered_map>
 
 #include "base/clock.h"
 #include "base/contained.h"
 #include "base/log.h"
+#include "base/mutex.h"
 #include "base/text.h"
 #include "net/grpc_message.h"
 #include "net/grpc_session.h"
@@ -68,13 +67,13 @@ class Server final : public GrpcServer {
   std::string address() const override { return address_; }
 
   void stop() override {
-    std::lock_guard lock(stop_mutex_);
+    MutexLock lock(stop_mutex_);
     if (!io_thread_.joinable()) return;
     stopping_.store(true);
     wake();
     io_thread_.join();
     {
-      std::lock_guard jobs_lock(jobs_mutex_);
+      MutexLock jobs_lock(jobs_mutex_);
       jobs_closed_ = true;
     }
     jobs_ready_.notify_all();
@@ -122,16 +121,16 @@ class Server final : public GrpcServer {
   int64_t accept_again_ns_ = 0;
   bool listening_ = true;
 
-  std::mutex jobs_mutex_;
-  std::condition_variable jobs_ready_;
-  std::deque<GrpcJob> jobs_;  // guarded by jobs_mutex_
-  bool jobs_closed_ = false;  // guarded by jobs_mutex_
+  Mutex jobs_mutex_;
+  ConditionVariable jobs_ready_;
+  std::deque<GrpcJob> jobs_ LOCKSTEP_GUARDED_BY(jobs_mutex_);
+  bool jobs_closed_ LOCKSTEP_GUARDED_BY(jobs_mutex_) = false;
 
-  std::mutex done_mutex_;
-  std::vector<Done> done_;  // guarded by done_mutex_
+  Mutex done_mutex_;
+  std::vector<Done> done_ LOCKSTEP_GUARDED_BY(done_mutex_);
 
   std::atomic<bool> stopping_{false};
-  std::mutex stop_mutex_;
+  Mutex stop_mutex_;
   std::vector<std::thread> workers_;
   std::thread io_thread_;
 };
@@ -140,7 +139,7 @@ class Server final : public GrpcServer {
 
 bool Server::take(GrpcJob job) {
   {
-    std::lock_guard lock(jobs_mutex_);
+    MutexLock lock(jobs_mutex_);
     if (jobs_.size() >= kWaitingMax) return false;
     jobs_.push_back(std::move(job));
   }
@@ -152,8 +151,8 @@ void Server::work() {
   for (;;) {
     GrpcJob job;
     {
-      std::unique_lock lock(jobs_mutex_);
-      jobs_ready_.wait(lock, [this] { return jobs_closed_ || !jobs_.empty(); });
+      MutexLock lock(jobs_mutex_);
+      jobs_ready_.wait(jobs_mutex_, [this]() LOCKSTEP_REQUIRES(jobs_mutex_) { return jobs_closed_ || !jobs_.empty(); });
       if (jobs_.empty()) return;
       job = std::move(jobs_.front());
       jobs_.pop_front();
@@ -165,7 +164,7 @@ void Server::work() {
     if (!called) done.reply = {kGrpcInternal, "internal error"};
     // Without an answer the call would wait, and hold its bytes, for ever: as often as it takes to have the room.
     while (!contained(options_.http.name.c_str(), "an answer", [&] {
-      std::lock_guard lock(done_mutex_);
+      MutexLock lock(done_mutex_);
       done_.push_back(std::move(done));
     })) {
       std::this_thread::sleep_for(std::chrono::milliseconds(100));
@@ -202,7 +201,7 @@ GrpcServerResponse Server::call(GrpcJob& job) {
 void Server::take_done() {
   std::vector<Done> finished;
   {
-    std::lock_guard lock(done_mutex_);
+    MutexLock lock(done_mutex_);
     finished.swap(done_);
   }
   for (Done& done : finished) {

@@ -24,13 +24,13 @@
 #include <future>
 #include <list>
 #include <map>
-#include <mutex>
 #include <optional>
 #include <thread>
 
 #include "base/characters.h"
 #include "base/contained.h"
 #include "base/log.h"
+#include "base/mutex.h"
 #include "base/text.h"
 #include "net/server_request.h"
 
@@ -114,8 +114,8 @@ class Session : public std::enable_shared_from_this<Session> {
 
 // What responders hold on to: they may outlive the server.
 struct Gate {
-  std::mutex mutex;
-  asio::io_context* io = nullptr;  // guarded by mutex; nullptr: the server has stopped
+  Mutex mutex;
+  asio::io_context* io LOCKSTEP_GUARDED_BY(mutex) = nullptr;  // nullptr: the server has stopped
   std::atomic<size_t> deferred{0};
   size_t deferred_max = 0;
 };
@@ -158,7 +158,7 @@ class Responder final : public HttpResponder {
  private:
   template <typename Work>
   void post(Work work) {
-    std::lock_guard lock(gate_->mutex);
+    MutexLock lock(gate_->mutex);
     if (gate_->io != nullptr) asio::post(*gate_->io, std::move(work));
   }
 
@@ -205,7 +205,7 @@ class BeastServer final : public HttpServer {
   std::string address() const override { return address_; }
 
   void stop() override {
-    std::lock_guard lock(stop_mutex_);
+    MutexLock lock(stop_mutex_);
     if (!io_thread_.joinable()) return;
     auto drained = std::make_shared<std::promise<void>>();
     asio::post(io_, [this, drained] {
@@ -230,7 +230,7 @@ class BeastServer final : public HttpServer {
     workers_.join();
     work_.reset();
     io_thread_.join();
-    std::lock_guard gate_lock(gate_->mutex);
+    MutexLock gate_lock(gate_->mutex);
     gate_->io = nullptr;
   }
 
@@ -371,7 +371,7 @@ class BeastServer final : public HttpServer {
   std::shared_ptr<std::promise<void>> drained_;
 
   asio::thread_pool workers_;
-  std::mutex stop_mutex_;
+  Mutex stop_mutex_;
   std::thread io_thread_;
 };
 

@@ -5,12 +5,12 @@
 #include <atomic>
 #include <chrono>
 #include <future>
-#include <mutex>
 #include <new>
 #include <stdexcept>
 #include <thread>
 
 #include "base/clock.h"
+#include "base/mutex.h"
 #include "base/text.h"
 #include "net/http_client.h"
 #include "net/testing/http_counters.h"
@@ -385,7 +385,7 @@ TEST(HttpServer, ServesManyConnectionsAtOnce) {
 
 // Requests for /later wait until the test answers them; everything else is answered at once.
 struct LongPolls {
-  std::mutex mutex;
+  Mutex mutex;
   std::vector<std::shared_ptr<HttpResponder>> waiting;
   std::atomic<int> refused{0};
 
@@ -396,16 +396,16 @@ struct LongPolls {
         ++refused;
         return responder->answer({503, {}, "full"});
       }
-      std::lock_guard lock(mutex);
+      MutexLock lock(mutex);
       waiting.push_back(responder);
     };
   }
   size_t count() {
-    std::lock_guard lock(mutex);
+    MutexLock lock(mutex);
     return waiting.size();
   }
   std::vector<std::shared_ptr<HttpResponder>> take() {
-    std::lock_guard lock(mutex);
+    MutexLock lock(mutex);
     return std::exchange(waiting, {});
   }
 };

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "base/mutex.h"
 #include "net/grpc_client.h"
 #include "net/http_client.h"
 #include "net/listen_address.h"
@@ -22,7 +23,6 @@
 #include <fstream>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <thread>
 
 namespace lockstep {
@@ -127,7 +127,7 @@ class TlsServer {
   uint16_t port() const { return parse_listen_address(listener_.bound)->port; }
   int connections() const { return connections_; }
   void use(const Paper& paper) {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     options_.paper = paper;
   }
 
@@ -154,7 +154,7 @@ class TlsServer {
   void serve(int fd) {
     TlsServerOptions options;
     {
-      std::lock_guard lock(mutex_);
+      MutexLock lock(mutex_);
       options = options_;
     }
     Owned<SSL_CTX> context(SSL_CTX_new(TLS_server_method()));
@@ -201,11 +201,11 @@ class TlsServer {
     }
   }
 
-  TlsServerOptions options_;
+  TlsServerOptions options_ LOCKSTEP_GUARDED_BY(mutex_);
   ListenSocket listener_;
   std::atomic<bool> stopping_{false};
   std::atomic<int> connections_{0};
-  std::mutex mutex_;
+  Mutex mutex_;
   std::thread thread_;
 };
 

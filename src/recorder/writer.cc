@@ -14,11 +14,11 @@
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
-#include <mutex>
 #include <new>
 #include <optional>
 
 #include "base/files.h"
+#include "base/mutex.h"
 #include "base/text.h"
 #include "recorder/identity_variables.h"
 #include "recorder/reader.h"
@@ -397,11 +397,12 @@ namespace {
 enum class Opening { kUnopened, kOn, kOff };
 constinit std::atomic<Opening> process_opening{Opening::kUnopened};
 constinit std::atomic<RecorderWriter*> process_writer{nullptr};
-constinit std::mutex process_mutex;
-std::string* process_fault = nullptr;  // never freed, like the writer: a late callback may still ask
+constinit Mutex process_mutex;
+std::string* process_fault LOCKSTEP_GUARDED_BY(process_mutex) =
+    nullptr;  // never freed, like the writer: a late callback may still ask
 
 void in_forked_child() {
-  new (&process_mutex) std::mutex;  // a thread that is not in this process may have held it
+  new (&process_mutex) Mutex;  // a thread that is not in this process may have held it
   RecorderWriter* writer = process_writer.load(std::memory_order_relaxed);
   if (writer == nullptr) return;  // nothing was made: the child may make its own
   writer->abandon();
@@ -419,7 +420,7 @@ std::string make_process_recorder() {
 }
 
 void open_process_recorder() {
-  const std::lock_guard lock(process_mutex);
+  const MutexLock lock(process_mutex);
   if (process_opening.load(std::memory_order_relaxed) != Opening::kUnopened) return;
   try {
     if (std::string fault = make_process_recorder(); !fault.empty()) process_fault = new std::string(std::move(fault));
@@ -443,7 +444,7 @@ RecorderWriter* process_recorder() {
 }
 
 std::string process_recorder_fault() {
-  const std::lock_guard lock(process_mutex);
+  const MutexLock lock(process_mutex);
   return process_fault != nullptr ? *process_fault : "";
 }
 

@@ -31,19 +31,19 @@ Signal signal_of(RecordKind kind) {
 }
 
 // A record's turn to be applied. However it ends, the next one has its turn after it.
-class DurableSink::Turn {
+class LOCKSTEP_SCOPED_CAPABILITY DurableSink::Turn {
  public:
-  Turn(DurableSink& sink, uint64_t sequence) : sink_(sink), lock_(sink.turn_mutex_, std::defer_lock) {
+  Turn(DurableSink& sink, uint64_t sequence) LOCKSTEP_ACQUIRE(sink.turn_mutex_) : sink_(sink) {
     if (sink_.waiting_.fetch_add(1) == 0) sink_.moved_ns_ = sink_.clock_.monotonic_ns();
-    lock_.lock();
-    sink_.turn_changed_.wait(lock_, [&] { return sink_.next_to_apply_ == sequence; });
+    sink_.turn_mutex_.lock();
+    sink_.turn_changed_.wait(sink_.turn_mutex_, [&] { return sink_.next_to_apply_ == sequence; });
     sink_.moved_ns_ = sink_.clock_.monotonic_ns();
   }
-  ~Turn() {
+  ~Turn() LOCKSTEP_RELEASE() {
     ++sink_.next_to_apply_;
     sink_.moved_ns_ = sink_.clock_.monotonic_ns();
     sink_.waiting_.fetch_sub(1);
-    lock_.unlock();
+    sink_.turn_mutex_.unlock();
     sink_.turn_changed_.notify_all();
   }
   Turn(const Turn&) = delete;
@@ -51,7 +51,6 @@ class DurableSink::Turn {
 
  private:
   DurableSink& sink_;
-  std::unique_lock<std::mutex> lock_;
 };
 
 DurableSink::DurableSink(DurableLog& log, Applier& applier, MetricMapping& metrics, uint64_t queued_bytes_max,

@@ -11,10 +11,8 @@
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
 #include <cstdint>
 #include <functional>
-#include <mutex>
 #include <optional>
 #include <string>
 
@@ -22,6 +20,7 @@
 #include "base/clock.h"
 #include "base/counters.h"
 #include "base/memory_budget.h"
+#include "base/mutex.h"
 #include "bus/log.h"
 #include "ingest/otlp/metric_mapping.h"
 #include "ingest/otlp/sink.h"
@@ -72,8 +71,8 @@ class DurableSink final : public IngestSink {
   std::atomic<bool> closed_{false};
 
   // Appends return in any order; a record is applied when all before it are.
-  std::mutex turn_mutex_;
-  std::condition_variable turn_changed_;
+  Mutex turn_mutex_;
+  ConditionVariable turn_changed_;
   std::atomic<uint64_t> next_to_apply_;  // changed under turn_mutex_
   std::atomic<int64_t> waiting_{0};      // records on disk that are not applied
   std::atomic<int64_t> moved_ns_{0};     // a turn began or ended, or the first came to wait

@@ -57,7 +57,7 @@ class ScrambledLog final : public DurableLog {
     uint64_t sequence = ++last_;
     // The sleep is the point: it makes another order likely. Nothing waits for it to have been long enough.
     if (sequence % 4 != 0) std::this_thread::sleep_for(std::chrono::milliseconds(4 - sequence % 4));
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     order_.emplace_back(sequence, std::string(payload));
     return sequence;
   }
@@ -66,15 +66,15 @@ class ScrambledLog final : public DurableLog {
   }
   uint64_t next_sequence() const override { return last_ + 1; }
   std::map<uint64_t, std::string> by_sequence() {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     return {order_.begin(), order_.end()};
   }
   std::atomic<bool> fails{false};
 
  private:
   std::atomic<uint64_t> last_{41};
-  std::mutex mutex_;
-  std::vector<std::pair<uint64_t, std::string>> order_;
+  Mutex mutex_;
+  std::vector<std::pair<uint64_t, std::string>> order_ LOCKSTEP_GUARDED_BY(mutex_);
 };
 
 struct Heard : StoreSubscriber {

@@ -6,7 +6,7 @@ namespace lockstep {
 
 FeedbackStore::FeedbackStore(StateStore& state, Counters& counters, Changed changed)
     : state_(state), counters_(counters), changed_(std::move(changed)) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   read_back();
   hand_on();
 }
@@ -28,14 +28,14 @@ void FeedbackStore::hand_on() {
 }
 
 std::optional<VerdictFeedback> FeedbackStore::of(std::string_view verdict_id) const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   auto found = by_verdict_.find(verdict_id);
   if (found == by_verdict_.end()) return std::nullopt;
   return found->second;
 }
 
 Result<void> FeedbackStore::keep(VerdictFeedback feedback) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   if (Result<void> saved = state_.save_feedback(feedback); !saved.ok()) {
     refused("store");
     return saved;
@@ -49,7 +49,7 @@ Result<void> FeedbackStore::keep(VerdictFeedback feedback) {
 }
 
 Result<void> FeedbackStore::take_back(std::string_view verdict_id) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   auto found = by_verdict_.find(verdict_id);
   if (found == by_verdict_.end()) return {};
   if (Result<void> dropped = state_.drop_feedback(verdict_id); !dropped.ok()) {

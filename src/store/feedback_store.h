@@ -8,7 +8,6 @@
 
 #include <functional>
 #include <map>
-#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
@@ -16,6 +15,7 @@
 #include <vector>
 
 #include "base/counters.h"
+#include "base/mutex.h"
 #include "store/state_store.h"
 
 namespace lockstep {
@@ -33,15 +33,14 @@ class FeedbackStore {
   void refused(const char* reason);
 
  private:
-  // Under mutex_.
-  void read_back();
-  void hand_on();
+  void read_back() LOCKSTEP_REQUIRES(mutex_);
+  void hand_on() LOCKSTEP_REQUIRES(mutex_);
 
   StateStore& state_;
   Counters& counters_;
   const Changed changed_;
-  mutable std::mutex mutex_;
-  std::map<std::string, VerdictFeedback, std::less<>> by_verdict_;  // under mutex_
+  mutable Mutex mutex_;
+  std::map<std::string, VerdictFeedback, std::less<>> by_verdict_ LOCKSTEP_GUARDED_BY(mutex_);
 };
 
 }  // namespace lockstep

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <map>
-#include <mutex>
 
+#include "base/mutex.h"
 #include "model/events.h"
 #include "store/memory_bytes.h"
 
@@ -33,7 +33,7 @@ MemorySpanStore::MemorySpanStore(MemorySpanStoreOptions options, Counters& count
 
 void MemorySpanStore::append(const ResourceGroup& group, int64_t) {
   auto resource = std::make_shared<const Attributes>(group.resource);
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   for (const Span& span : group.spans) {
     counters_.add("lockstep_store_rows_received_total", kTable);
     if (!keys_.insert(key_of(span)).second) {
@@ -54,7 +54,7 @@ void MemorySpanStore::append(const ResourceGroup& group, int64_t) {
 }
 
 Page<StoredSpan> MemorySpanStore::trace(const TraceId& trace_id, size_t limit) const {
-  std::shared_lock lock(mutex_);
+  SharedLock lock(mutex_);
   Page<StoredSpan> page;
   for (const Entry& entry : spans_) {
     if (entry.item.span.trace_id == trace_id) page.items.push_back(entry.item);
@@ -68,7 +68,7 @@ Page<StoredSpan> MemorySpanStore::trace(const TraceId& trace_id, size_t limit) c
 }
 
 Page<TraceSummary> MemorySpanStore::search(const TraceQuery& query) const {
-  std::shared_lock lock(mutex_);
+  SharedLock lock(mutex_);
   std::map<TraceId, TraceSummary> traces;
   for (const Entry& entry : spans_) {
     if (!matches(entry.item, query)) continue;
@@ -106,7 +106,7 @@ Page<TraceSummary> MemorySpanStore::search(const TraceQuery& query) const {
 }
 
 Page<StoredSpan> MemorySpanStore::newest(std::string_view service, size_t limit) const {
-  std::shared_lock lock(mutex_);
+  SharedLock lock(mutex_);
   Page<StoredSpan> page;
   for (auto at = spans_.rbegin(); at != spans_.rend(); ++at) {
     if (!service.empty() && service_of(at->item) != service) continue;
@@ -116,14 +116,14 @@ Page<StoredSpan> MemorySpanStore::newest(std::string_view service, size_t limit)
 }
 
 std::vector<std::string> MemorySpanStore::services() const {
-  std::shared_lock lock(mutex_);
+  SharedLock lock(mutex_);
   std::set<std::string, std::less<>> names;
   for (const Entry& entry : spans_) names.emplace(service_of(entry.item));
   return sorted(names);
 }
 
 std::vector<std::string> MemorySpanStore::span_names(std::string_view service) const {
-  std::shared_lock lock(mutex_);
+  SharedLock lock(mutex_);
   std::set<std::string> names;
   for (const Entry& entry : spans_) {
     if (service.empty() || service_of(entry.item) == service) names.insert(entry.item.span.name);
@@ -132,7 +132,7 @@ std::vector<std::string> MemorySpanStore::span_names(std::string_view service) c
 }
 
 SpanStore::AttributeNames MemorySpanStore::attribute_names() const {
-  std::shared_lock lock(mutex_);
+  SharedLock lock(mutex_);
   std::set<std::string> resource;
   std::set<std::string> span;
   for (const Entry& entry : spans_) {
@@ -143,7 +143,7 @@ SpanStore::AttributeNames MemorySpanStore::attribute_names() const {
 }
 
 std::vector<std::string> MemorySpanStore::attribute_values(std::string_view key, size_t limit) const {
-  std::shared_lock lock(mutex_);
+  SharedLock lock(mutex_);
   std::set<std::string> values;
   for (const Entry& entry : spans_) {
     for (const Attributes* attributes : {&entry.item.span.attributes, entry.item.resource.get()}) {
@@ -158,7 +158,7 @@ std::vector<RankDetail> MemorySpanStore::step(std::string_view job_id, int64_t a
                                               const std::vector<int32_t>& ranks) const {
   const TraceId trace_id = step_trace_id(job_id, attempt, step);
   std::map<int32_t, RankDetail> details;
-  std::shared_lock lock(mutex_);
+  SharedLock lock(mutex_);
   for (const Entry& entry : spans_) {
     if (entry.item.span.trace_id != trace_id || !is_of(entry.item, job_id, attempt)) continue;
     Result<Identity> identity = identity_from_resource(*entry.item.resource);
@@ -178,7 +178,7 @@ std::vector<RankDetail> MemorySpanStore::step(std::string_view job_id, int64_t a
 }
 
 Page<TracedStep> MemorySpanStore::traced_steps(std::string_view job_id, int64_t attempt, size_t limit) const {
-  std::shared_lock lock(mutex_);
+  SharedLock lock(mutex_);
   std::map<int64_t, TracedStep, std::greater<>> steps;
   for (const Entry& entry : spans_) {
     if (!is_of(entry.item, job_id, attempt)) continue;

@@ -6,10 +6,10 @@
 
 #include <deque>
 #include <set>
-#include <shared_mutex>
 #include <tuple>
 
 #include "base/counters.h"
+#include "base/mutex.h"
 #include "store/span_store.h"
 
 namespace lockstep {
@@ -46,11 +46,10 @@ class MemorySpanStore final : public SpanStore {
 
   const MemorySpanStoreOptions options_;
   Counters& counters_;
-  mutable std::shared_mutex mutex_;
-  // Under mutex_.
-  std::deque<Entry> spans_;
-  std::set<Key> keys_;
-  size_t bytes_ = 0;
+  mutable SharedMutex mutex_;
+  std::deque<Entry> spans_ LOCKSTEP_GUARDED_BY(mutex_);
+  std::set<Key> keys_ LOCKSTEP_GUARDED_BY(mutex_);
+  size_t bytes_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace lockstep

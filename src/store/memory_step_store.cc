@@ -129,7 +129,7 @@ void MemoryStepStore::begin_attempt(Job& job, int64_t attempt) {
 }
 
 void MemoryStepStore::attempt_back(const std::string& job_id, int64_t attempt) {
-  std::unique_lock lock(steps_mutex_);
+  MutexLock lock(steps_mutex_);
   auto found = jobs_.find(job_id);
   if (found == jobs_.end() || found->second.info.attempt <= attempt) return;
   begin_attempt(found->second, attempt);
@@ -186,7 +186,7 @@ void MemoryStepStore::append_step(const Identity& identity, const StepSummary& s
 
 MemoryStepStore::Appended MemoryStepStore::append(const Identity& identity, const StepSummary& summary,
                                                   int64_t received_unix_ns, bool is_sealed) {
-  std::unique_lock lock(steps_mutex_);
+  MutexLock lock(steps_mutex_);
   steps_received_.fetch_add(1, std::memory_order_relaxed);
   const char* reason = nullptr;
   RankInfo* rank = rank_of(identity, received_unix_ns, &reason);
@@ -232,13 +232,13 @@ void MemoryStepStore::tell_sizes() {
 }
 
 void MemoryStepStore::append_status(const Identity& identity, const RankStatus& status, int64_t received_unix_ns) {
-  std::unique_lock lock(steps_mutex_);
+  MutexLock lock(steps_mutex_);
   RankInfo* rank = rank_of(identity, received_unix_ns);
   if (rank != nullptr && (!rank->status || rank->status->time_unix_ns <= status.time_unix_ns)) rank->status = status;
 }
 
 void MemoryStepStore::append_comm(const Identity& identity, const CommInit& comm, int64_t received_unix_ns) {
-  std::unique_lock lock(steps_mutex_);
+  MutexLock lock(steps_mutex_);
   RankInfo* rank = rank_of(identity, received_unix_ns);
   if (rank == nullptr) return;
   auto same = std::find_if(rank->comms.begin(), rank->comms.end(),
@@ -252,7 +252,7 @@ void MemoryStepStore::append_comm(const Identity& identity, const CommInit& comm
 }
 
 void MemoryStepStore::append_group(const Identity& identity, const CommGroup& group, int64_t received_unix_ns) {
-  std::unique_lock lock(steps_mutex_);
+  MutexLock lock(steps_mutex_);
   RankInfo* rank = rank_of(identity, received_unix_ns);
   if (rank == nullptr) return;
   auto at = std::lower_bound(rank->groups.begin(), rank->groups.end(), group.name,
@@ -265,12 +265,12 @@ void MemoryStepStore::append_group(const Identity& identity, const CommGroup& gr
 }
 
 void MemoryStepStore::rank_started(const Identity& identity, int64_t received_unix_ns) {
-  std::unique_lock lock(steps_mutex_);
+  MutexLock lock(steps_mutex_);
   if (RankInfo* rank = rank_of(identity, received_unix_ns)) rank->ended = rank->ended_cleanly = false;
 }
 
 void MemoryStepStore::rank_ended(const Identity& identity, bool clean, int64_t received_unix_ns) {
-  std::unique_lock lock(steps_mutex_);
+  MutexLock lock(steps_mutex_);
   if (RankInfo* rank = rank_of(identity, received_unix_ns)) {
     rank->ended = true;
     rank->ended_cleanly = clean;
@@ -278,14 +278,14 @@ void MemoryStepStore::rank_ended(const Identity& identity, bool clean, int64_t r
 }
 
 void MemoryStepStore::rank_lost_records(const Identity& identity, int64_t records) {
-  std::unique_lock lock(steps_mutex_);
+  MutexLock lock(steps_mutex_);
   if (RankInfo* rank = rank_of(identity, 0)) rank->records_lost = plus(rank->records_lost, records);
 }
 
 void MemoryStepStore::append_log(std::shared_ptr<const Attributes> resource, LogRecord record) {
   size_t bytes = bytes_of(record);
   bool is_frequent = record.event_name == kEventTrainStep || record.event_name == kEventRankStatus;
-  std::unique_lock lock(records_mutex_);
+  MutexLock lock(records_mutex_);
   (is_frequent ? events_ : logs_).push(next_number_++, bytes, {std::move(resource), std::move(record)});
 }
 
@@ -304,7 +304,7 @@ JobInfo MemoryStepStore::info_of(const Job& job) {
 }
 
 std::vector<JobInfo> MemoryStepStore::jobs() const {
-  std::shared_lock lock(steps_mutex_);
+  SharedLock lock(steps_mutex_);
   std::vector<JobInfo> infos;
   infos.reserve(jobs_.size());
   for (const auto& [id, job] : jobs_) infos.push_back(info_of(job));
@@ -312,7 +312,7 @@ std::vector<JobInfo> MemoryStepStore::jobs() const {
 }
 
 std::optional<JobInfo> MemoryStepStore::job(std::string_view job_id) const {
-  std::shared_lock lock(steps_mutex_);
+  SharedLock lock(steps_mutex_);
   auto found = jobs_.find(job_id);
   if (found == jobs_.end()) return std::nullopt;
   return info_of(found->second);
@@ -320,7 +320,7 @@ std::optional<JobInfo> MemoryStepStore::job(std::string_view job_id) const {
 
 void MemoryStepStore::visit_steps(std::string_view job_id, int64_t from_step, int64_t to_step,
                                   const std::function<void(const Identity&, const StepSummary&)>& visit) const {
-  std::shared_lock lock(steps_mutex_);
+  SharedLock lock(steps_mutex_);
   auto found = jobs_.find(job_id);
   if (found == jobs_.end()) return;
   const Job& job = found->second;
@@ -342,7 +342,7 @@ std::vector<StepRow> MemoryStepStore::steps(std::string_view job_id, int64_t fro
 }
 
 void MemoryStepStore::restore(const JobInfo& known) {
-  std::unique_lock lock(steps_mutex_);
+  MutexLock lock(steps_mutex_);
   auto found = jobs_.find(known.job_id);
   if (found == jobs_.end()) {
     if (jobs_.size() >= options_.jobs_max) return;
@@ -385,7 +385,7 @@ void MemoryStepStore::restore(const JobInfo& known) {
 }
 
 std::optional<JobInfo> MemoryStepStore::job_without_ranks(std::string_view job_id) const {
-  std::shared_lock lock(steps_mutex_);
+  SharedLock lock(steps_mutex_);
   auto found = jobs_.find(job_id);
   if (found == jobs_.end()) return std::nullopt;
   return info_without_ranks(found->second);
@@ -404,12 +404,14 @@ const MemoryStepStore::Step* MemoryStepStore::find_step(std::string_view job_id,
 }
 
 MemoryStepStore::Step* MemoryStepStore::find_step(std::string_view job_id, int64_t attempt, int64_t step) {
-  return const_cast<Step*>(std::as_const(*this).find_step(job_id, attempt, step));
+  const MemoryStepStore* self = this;
+  self->steps_mutex_.assert_held_shared();  // as ours, which it is
+  return const_cast<Step*>(self->find_step(job_id, attempt, step));
 }
 
 std::optional<MemoryStepStore::HeldSteps> MemoryStepStore::held_steps(std::string_view job_id, int64_t from_step,
                                                                       int64_t to_step) const {
-  std::shared_lock lock(steps_mutex_);
+  SharedLock lock(steps_mutex_);
   auto found = jobs_.find(job_id);
   if (found == jobs_.end()) return std::nullopt;
   const Job& job = found->second;
@@ -421,7 +423,7 @@ std::optional<MemoryStepStore::HeldSteps> MemoryStepStore::held_steps(std::strin
 
 size_t MemoryStepStore::visit_step(std::string_view job_id, int64_t attempt, int64_t step, bool whole_only,
                                    const std::function<void(const Identity&, const StepSummary&)>& visit) const {
-  std::shared_lock lock(steps_mutex_);
+  SharedLock lock(steps_mutex_);
   const Step* held = find_step(job_id, attempt, step);
   if (held == nullptr || (whole_only && !held->is_whole)) return 0;
   auto info = find_job(job_id, attempt)->ranks.begin();
@@ -435,7 +437,7 @@ size_t MemoryStepStore::visit_step(std::string_view job_id, int64_t attempt, int
 MemoryStepStore::Visited MemoryStepStore::visit_rows(
     std::string_view job_id, int64_t attempt, int64_t step, std::span<const int32_t> ranks,
     const std::function<bool(const RankInfo&, const StepSummary&)>& visit) const {
-  std::shared_lock lock(steps_mutex_);
+  SharedLock lock(steps_mutex_);
   const Step* held = find_step(job_id, attempt, step);
   if (held == nullptr) return {ranks.size(), ranks.size()};
   const Job& job = *find_job(job_id, attempt);
@@ -456,18 +458,18 @@ MemoryStepStore::Visited MemoryStepStore::visit_rows(
 }
 
 void MemoryStepStore::mark_whole(std::string_view job_id, int64_t attempt, int64_t step) {
-  std::unique_lock lock(steps_mutex_);
+  MutexLock lock(steps_mutex_);
   if (Step* held = find_step(job_id, attempt, step)) held->is_whole = true;
 }
 
 void MemoryStepStore::mark_sealed(std::string_view job_id, int64_t attempt, int64_t step, uint64_t appends) {
-  std::unique_lock lock(steps_mutex_);
+  MutexLock lock(steps_mutex_);
   // Fewer than told: the step was dropped meanwhile and came again.
   if (Step* held = find_step(job_id, attempt, step)) held->unsealed -= std::min(held->unsealed, appends);
 }
 
 void MemoryStepStore::trim(size_t rows_max, size_t bytes_max) {
-  std::unique_lock lock(steps_mutex_);
+  MutexLock lock(steps_mutex_);
   while (!arrivals_.empty() && (step_rows_ > rows_max || step_bytes_total_ > bytes_max)) {
     const Arrival& oldest = arrivals_.front();
     auto job = jobs_.find(oldest.job_id);
@@ -482,7 +484,7 @@ void MemoryStepStore::trim(size_t rows_max, size_t bytes_max) {
 }
 
 Page<StoredLog> MemoryStepStore::logs(std::string_view service, std::string_view event, size_t limit) const {
-  std::shared_lock lock(records_mutex_);
+  SharedLock lock(records_mutex_);
   Page<StoredLog> page;
   auto log = logs_.entries.rbegin();
   auto frequent = events_.entries.rbegin();

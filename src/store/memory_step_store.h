@@ -12,13 +12,12 @@
 #include <atomic>
 #include <deque>
 #include <map>
-#include <mutex>
-#include <shared_mutex>
 #include <span>
 #include <string>
 
 #include "base/counters.h"
 #include "base/most_reported.h"
+#include "base/mutex.h"
 #include "store/step_follower.h"
 #include "store/step_store.h"
 
@@ -134,21 +133,23 @@ class MemoryStepStore final : public StepStore {
   template <typename T>
   Ring<T> make_ring(const char* table, size_t rows_max, size_t bytes_max);
 
-  void begin_attempt(Job& job, int64_t attempt);
+  void begin_attempt(Job& job, int64_t attempt) LOCKSTEP_REQUIRES(steps_mutex_);
   static void tell_world_size(Job& job, const Identity& before, const Identity& now);
   // nullptr: the record is of an attempt that is over.
-  Job* job_of(const Identity& identity, int64_t received_unix_ns);
+  Job* job_of(const Identity& identity, int64_t received_unix_ns) LOCKSTEP_REQUIRES(steps_mutex_);
   // nullptr: that, or there are too many ranks; refused_because says which.
-  RankInfo* rank_of(const Identity& identity, int64_t received_unix_ns, const char** refused_because = nullptr);
-  void drop_job_rows(Job& job, const char* reason);
-  void drop_longest_silent_job(const std::string& except);
-  void drop_step(Job& job, int64_t step, std::atomic<int64_t>& dropped);
-  void drop_steps_over_limit();
-  void tell_sizes();
+  RankInfo* rank_of(const Identity& identity, int64_t received_unix_ns, const char** refused_because = nullptr)
+      LOCKSTEP_REQUIRES(steps_mutex_);
+  void drop_job_rows(Job& job, const char* reason) LOCKSTEP_REQUIRES(steps_mutex_);
+  void drop_longest_silent_job(const std::string& except) LOCKSTEP_REQUIRES(steps_mutex_);
+  void drop_step(Job& job, int64_t step, std::atomic<int64_t>& dropped) LOCKSTEP_REQUIRES(steps_mutex_);
+  void drop_steps_over_limit() LOCKSTEP_REQUIRES(steps_mutex_);
+  void tell_sizes() LOCKSTEP_REQUIRES(steps_mutex_);
   // nullptr: not here, or of another attempt.
-  const Job* find_job(std::string_view job_id, int64_t attempt) const;
-  Step* find_step(std::string_view job_id, int64_t attempt, int64_t step);
-  const Step* find_step(std::string_view job_id, int64_t attempt, int64_t step) const;
+  const Job* find_job(std::string_view job_id, int64_t attempt) const LOCKSTEP_REQUIRES_SHARED(steps_mutex_);
+  Step* find_step(std::string_view job_id, int64_t attempt, int64_t step) LOCKSTEP_REQUIRES(steps_mutex_);
+  const Step* find_step(std::string_view job_id, int64_t attempt, int64_t step) const
+      LOCKSTEP_REQUIRES_SHARED(steps_mutex_);
   static JobInfo info_of(const Job& job);
   static JobInfo info_without_ranks(const Job& job);
 
@@ -160,20 +161,18 @@ class MemoryStepStore final : public StepStore {
   std::atomic<int64_t>& steps_held_;
   std::atomic<int64_t>& steps_bytes_;
 
-  mutable std::shared_mutex steps_mutex_;
-  // Under steps_mutex_.
-  std::map<std::string, Job, std::less<>> jobs_;
-  std::deque<Arrival> arrivals_;
-  size_t step_rows_ = 0;
-  size_t step_bytes_total_ = 0;
-  size_t ranks_ = 0;
-  uint64_t generations_ = 0;
+  mutable SharedMutex steps_mutex_;
+  std::map<std::string, Job, std::less<>> jobs_ LOCKSTEP_GUARDED_BY(steps_mutex_);
+  std::deque<Arrival> arrivals_ LOCKSTEP_GUARDED_BY(steps_mutex_);
+  size_t step_rows_ LOCKSTEP_GUARDED_BY(steps_mutex_) = 0;
+  size_t step_bytes_total_ LOCKSTEP_GUARDED_BY(steps_mutex_) = 0;
+  size_t ranks_ LOCKSTEP_GUARDED_BY(steps_mutex_) = 0;
+  uint64_t generations_ LOCKSTEP_GUARDED_BY(steps_mutex_) = 0;
 
-  mutable std::shared_mutex records_mutex_;
-  // Under records_mutex_.
-  uint64_t next_number_ = 0;
-  Ring<StoredLog> logs_;
-  Ring<StoredLog> events_;
+  mutable SharedMutex records_mutex_;
+  uint64_t next_number_ LOCKSTEP_GUARDED_BY(records_mutex_) = 0;
+  Ring<StoredLog> logs_ LOCKSTEP_GUARDED_BY(records_mutex_);
+  Ring<StoredLog> events_ LOCKSTEP_GUARDED_BY(records_mutex_);
 };
 
 }  // namespace lockstep

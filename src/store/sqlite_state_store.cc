@@ -4,12 +4,12 @@
 
 #include <algorithm>
 #include <iterator>
-#include <mutex>
 
 #include "base/disk.h"
 #include "base/files.h"
 #include "base/format_versions.h"
 #include "base/log.h"
+#include "base/mutex.h"
 #include "base/text.h"
 
 namespace lockstep {
@@ -61,6 +61,7 @@ class SqliteStateStore final : public StateStore {
   SqliteStateStore(std::string path, Database database) : path_(std::move(path)), database_(std::move(database)) {}
 
   Result<void> prepare_tables() {
+    MutexLock lock(mutex_);
     sqlite3_busy_timeout(database_.get(), 5000);
     int64_t version = -1;
     {
@@ -84,7 +85,7 @@ class SqliteStateStore final : public StateStore {
   }
 
   Result<void> save_verdict(const Verdict& verdict) override {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     Statement save =
         prepare(database_.get(),
                 "INSERT OR REPLACE INTO verdicts(id, job_id, state, found_unix_ns, json) VALUES(?, ?, ?, ?, ?)");
@@ -100,7 +101,7 @@ class SqliteStateStore final : public StateStore {
   }
 
   std::vector<StoredVerdict> verdicts(std::string_view job_id) const override {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     std::vector<StoredVerdict> list;
     Statement query = prepare(
         database_.get(),
@@ -118,7 +119,7 @@ class SqliteStateStore final : public StateStore {
   }
 
   Result<void> save_feedback(const VerdictFeedback& feedback) override {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     Statement save = prepare(database_.get(),
                              "INSERT OR REPLACE INTO feedback(verdict_id, is_right, said, cause, note, at_unix_ns) "
                              "VALUES(?, ?, ?, ?, ?, ?)");
@@ -141,7 +142,7 @@ class SqliteStateStore final : public StateStore {
   }
 
   Result<void> drop_feedback(std::string_view verdict_id) override {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     Statement drop = prepare(database_.get(), "DELETE FROM feedback WHERE verdict_id = ?");
     if (!drop) return failure("cannot drop feedback in");
     bind_text(drop.get(), 1, verdict_id);
@@ -150,7 +151,7 @@ class SqliteStateStore final : public StateStore {
   }
 
   std::vector<VerdictFeedback> feedback() const override {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     std::vector<VerdictFeedback> list;
     Statement query = prepare(database_.get(),
                               "SELECT verdict_id, is_right, said, cause, note, at_unix_ns FROM feedback ORDER BY "
@@ -167,10 +168,10 @@ class SqliteStateStore final : public StateStore {
   }
 
  private:
-  Error failure(const char* what) const {
+  Error failure(const char* what) const LOCKSTEP_REQUIRES(mutex_) {
     return Error{format("%s %s: %s", what, path_.c_str(), sqlite3_errmsg(database_.get()))};
   }
-  void drop_oldest() {
+  void drop_oldest() LOCKSTEP_REQUIRES(mutex_) {
     Statement drop =
         prepare(database_.get(),
                 "DELETE FROM verdicts WHERE id NOT IN (SELECT id FROM verdicts ORDER BY found_unix_ns DESC LIMIT ?)");
@@ -180,10 +181,9 @@ class SqliteStateStore final : public StateStore {
   }
 
   const std::string path_;
-  mutable std::mutex mutex_;
-  // Under mutex_.
-  Database database_;
-  uint64_t saves_ = 0;
+  mutable Mutex mutex_;
+  Database database_ LOCKSTEP_GUARDED_BY(mutex_);
+  uint64_t saves_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
 };
 
 // The write-ahead log of an earlier process may end in a commit whose sync failed: it is read from memory now, and is

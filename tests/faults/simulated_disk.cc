@@ -57,13 +57,13 @@ void SimulatedDisk::load(const std::string& folder) {
 }
 
 void SimulatedDisk::set_odds(const Odds& odds) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   odds_ = odds;
   full_for_ = 0;
 }
 
 void SimulatedDisk::stop_after(uint64_t changes) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   changes_left_ = changes;
 }
 
@@ -72,12 +72,12 @@ void SimulatedDisk::stop() {
 }
 
 bool SimulatedDisk::is_stopped() const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return changes_left_ == 0;
 }
 
 uint64_t SimulatedDisk::faults() const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return faults_;
 }
 
@@ -147,13 +147,13 @@ std::string SimulatedDisk::after_power_loss(const File& file) {
 }
 
 void SimulatedDisk::restart_process() {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   descriptors_.clear();
   changes_left_ = UINT64_MAX;
 }
 
 void SimulatedDisk::lose_power() {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   std::map<std::string, std::map<std::string, Handle>> entries;
   for (const auto& [path, folder] : folders_) {
     entries[path] = folder.durable;
@@ -196,11 +196,11 @@ void SimulatedDisk::write_out(const std::string& folder,
 // Calls.
 
 int SimulatedDisk::before(const Call& call, size_t& bytes_max) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   auto descriptor = descriptors_.find(call.fd);
   if (call.fd < 0 ? !is_ours(std::string(call.path) + "/") : descriptor == descriptors_.end()) return 0;
   if (changes_left_ == 0) return EIO;
-  auto failed = [&](int error) {
+  auto failed = [&](int error) LOCKSTEP_REQUIRES(mutex_) {
     ++faults_;
     return error;
   };
@@ -247,7 +247,7 @@ int SimulatedDisk::before(const Call& call, size_t& bytes_max) {
 
 void SimulatedDisk::after(const Call& call, int64_t outcome) {
   if (outcome < 0) return;
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   if (call.fd < 0 ? !is_ours(std::string(call.path) + "/") : !descriptors_.contains(call.fd)) return;
   switch (call.kind) {
     case Call::Kind::kOpen: {

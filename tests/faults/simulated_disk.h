@@ -13,12 +13,12 @@
 
 #include <map>
 #include <memory>
-#include <mutex>
 #include <random>
 #include <string>
 #include <vector>
 
 #include "base/disk.h"
+#include "base/mutex.h"
 
 namespace lockstep {
 
@@ -79,32 +79,33 @@ class SimulatedDisk final : public disk::Hook {
   };
 
   bool is_ours(std::string_view path) const { return path.starts_with(root_); }
-  bool happens(double odds) { return odds > 0 && std::uniform_real_distribution<double>(0, 1)(random_) < odds; }
-  uint64_t below(uint64_t most) { return random_() % most; }
-  Handle file_of(const disk::Call& call);
-  void enter(std::string_view path, Handle file);
-  void leave(std::string_view path);
+  bool happens(double odds) LOCKSTEP_REQUIRES(mutex_) {
+    return odds > 0 && std::uniform_real_distribution<double>(0, 1)(random_) < odds;
+  }
+  uint64_t below(uint64_t most) LOCKSTEP_REQUIRES(mutex_) { return random_() % most; }
+  Handle file_of(const disk::Call& call) LOCKSTEP_REQUIRES(mutex_);
+  void enter(std::string_view path, Handle file) LOCKSTEP_REQUIRES(mutex_);
+  void leave(std::string_view path) LOCKSTEP_REQUIRES(mutex_);
   static void apply(std::string& content, const Change& change);
   static void apply(std::map<std::string, Handle>& entries, const EntryChange& change);
-  void fail_sync(File& file);
-  std::string after_power_loss(const File& file);
-  void load(const std::string& folder);
+  void fail_sync(File& file) LOCKSTEP_REQUIRES(mutex_);
+  std::string after_power_loss(const File& file) LOCKSTEP_REQUIRES(mutex_);
+  void load(const std::string& folder) LOCKSTEP_REQUIRES(mutex_);
   void write_out(const std::string& folder, const std::map<std::string, std::map<std::string, Handle>>& entries,
-                 std::map<Handle, std::string>& written);
+                 std::map<Handle, std::string>& written) LOCKSTEP_REQUIRES(mutex_);
 
   const std::string root_;  // ends with '/'
   const uint64_t seed_;
-  mutable std::mutex mutex_;
-  // Under mutex_.
-  std::mt19937_64 random_;
-  Odds odds_;
-  std::map<std::string, Handle> files_;    // as the process sees them
-  std::map<std::string, Folder> folders_;  // by path, without a slash at the end
-  std::map<int, Descriptor> descriptors_;
-  std::map<std::string, uint64_t> reads_;  // so far, by path
-  uint64_t changes_left_ = UINT64_MAX;
-  uint64_t full_for_ = 0;
-  uint64_t faults_ = 0;
+  mutable Mutex mutex_;
+  std::mt19937_64 random_ LOCKSTEP_GUARDED_BY(mutex_);
+  Odds odds_ LOCKSTEP_GUARDED_BY(mutex_);
+  std::map<std::string, Handle> files_ LOCKSTEP_GUARDED_BY(mutex_);    // as the process sees them
+  std::map<std::string, Folder> folders_ LOCKSTEP_GUARDED_BY(mutex_);  // by path, without a slash at the end
+  std::map<int, Descriptor> descriptors_ LOCKSTEP_GUARDED_BY(mutex_);
+  std::map<std::string, uint64_t> reads_ LOCKSTEP_GUARDED_BY(mutex_);  // so far, by path
+  uint64_t changes_left_ LOCKSTEP_GUARDED_BY(mutex_) = UINT64_MAX;
+  uint64_t full_for_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
+  uint64_t faults_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace lockstep

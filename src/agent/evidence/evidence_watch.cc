@@ -18,13 +18,13 @@ EvidenceWatch::EvidenceWatch(EvidenceOptions options, const Clock& clock, Counte
 }
 
 void EvidenceWatch::set_ranks(std::vector<RecorderOwner> owners) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   owners_ = std::move(owners);
   owners_new_ = true;
 }
 
 void EvidenceWatch::ask(StackRequest request) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   if (asked_.size() >= kAskedMax) {
     counters_.add("lockstep_agent_stacks_total", "result=\"busy\"", static_cast<int64_t>(request.ranks.size()));
     return;
@@ -34,7 +34,7 @@ void EvidenceWatch::ask(StackRequest request) {
 }
 
 std::vector<ResourceGroup> EvidenceWatch::take() {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return std::exchange(fetched_, {});
 }
 
@@ -44,14 +44,15 @@ EvidenceWatch::~EvidenceWatch() {
 }
 
 bool EvidenceWatch::stop(int64_t within_ms) {
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   stopping_ = true;
   changed_.notify_all();
-  return changed_.wait_for(lock, std::chrono::milliseconds(within_ms), [this] { return ended_; });
+  return changed_.wait_for(mutex_, std::chrono::milliseconds(within_ms),
+                           [this]() LOCKSTEP_REQUIRES(mutex_) { return ended_; });
 }
 
 void EvidenceWatch::run() {
-  std::unique_lock lock(mutex_);
+  ReleasableMutexLock lock(mutex_);
   while (!stopping_) {
     const std::vector<StackRequest> asked = std::exchange(asked_, {});
     std::vector<RecorderOwner> owners;
@@ -66,7 +67,7 @@ void EvidenceWatch::run() {
     lock.lock();
     std::move(fetched.begin(), fetched.end(), std::back_inserter(fetched_));
     if (heartbeat_ != nullptr) heartbeat_->waits();
-    if (!stopping_ && asked_.empty()) changed_.wait_for(lock, busy ? kBusyWait : kIdleWait);
+    if (!stopping_ && asked_.empty()) changed_.wait_for(mutex_, busy ? kBusyWait : kIdleWait);
   }
   ended_ = true;
   changed_.notify_all();

@@ -3,12 +3,11 @@
 // Thread rule: Thread-safe. One thread, joined by the destructor.
 #pragma once
 
-#include <condition_variable>
-#include <mutex>
 #include <thread>
 #include <vector>
 
 #include "agent/evidence/evidence_taker.h"
+#include "base/mutex.h"
 
 namespace lockstep {
 
@@ -33,15 +32,14 @@ class EvidenceWatch {
   Heartbeat* const heartbeat_;
   EvidenceTaker taker_;  // the thread's own
 
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  // Under mutex_.
-  std::vector<RecorderOwner> owners_;
-  bool owners_new_ = false;
-  std::vector<StackRequest> asked_;
-  std::vector<ResourceGroup> fetched_;
-  bool stopping_ = false;
-  bool ended_ = false;
+  Mutex mutex_;
+  ConditionVariable changed_;
+  std::vector<RecorderOwner> owners_ LOCKSTEP_GUARDED_BY(mutex_);
+  bool owners_new_ LOCKSTEP_GUARDED_BY(mutex_) = false;
+  std::vector<StackRequest> asked_ LOCKSTEP_GUARDED_BY(mutex_);
+  std::vector<ResourceGroup> fetched_ LOCKSTEP_GUARDED_BY(mutex_);
+  bool stopping_ LOCKSTEP_GUARDED_BY(mutex_) = false;
+  bool ended_ LOCKSTEP_GUARDED_BY(mutex_) = false;
 
   std::thread thread_;
 };

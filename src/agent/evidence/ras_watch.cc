@@ -65,7 +65,7 @@ RasWatch::RasWatch(RasWatchOptions options, const Clock& clock, Counters& counte
 
 RasWatch::~RasWatch() {
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     stopping_ = true;
     wake_.notify_one();
   }
@@ -75,7 +75,7 @@ RasWatch::~RasWatch() {
 void RasWatch::consider(bool suspected, bool safe) {
   if (options_.off || (!suspected && !options_.always)) return;
   const int64_t now = clock_.monotonic_ns();
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   if (wanted_ || asking_ || now < next_ns_) return;
   next_ns_ = now + options_.every_ns;
   if (!safe) {
@@ -88,15 +88,15 @@ void RasWatch::consider(bool suspected, bool safe) {
 }
 
 std::shared_ptr<const RasAnswer> RasWatch::answer() const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return answer_;
 }
 
 void RasWatch::run() {
   std::string last_error;
-  std::unique_lock lock(mutex_);
+  ReleasableMutexLock lock(mutex_);
   while (true) {
-    wake_.wait(lock, [this] { return stopping_ || wanted_; });
+    wake_.wait(mutex_, [this]() LOCKSTEP_REQUIRES(mutex_) { return stopping_ || wanted_; });
     if (stopping_) return;
     wanted_ = false;
     asking_ = true;

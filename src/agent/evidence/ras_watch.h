@@ -8,16 +8,15 @@
 // that is given up early keeps the job busy. Nothing else here ever waits for it.
 #pragma once
 
-#include <condition_variable>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <thread>
 
 #include "base/clock.h"
 #include "base/counters.h"
+#include "base/mutex.h"
 #include "base/result.h"
 #include "model/events.h"
 #include "recorder/records.h"
@@ -70,15 +69,15 @@ class RasWatch {
   const Clock& clock_;
   Counters& counters_;
 
-  mutable std::mutex mutex_;
-  std::condition_variable wake_;
-  bool stopping_ = false;
-  bool wanted_ = false;
-  bool asking_ = false;
-  bool suspected_ = false;
-  int64_t next_ns_ = 0;
-  uint64_t answers_ = 0;
-  std::shared_ptr<const RasAnswer> answer_;
+  mutable Mutex mutex_;
+  ConditionVariable wake_;
+  bool stopping_ LOCKSTEP_GUARDED_BY(mutex_) = false;
+  bool wanted_ LOCKSTEP_GUARDED_BY(mutex_) = false;
+  bool asking_ LOCKSTEP_GUARDED_BY(mutex_) = false;
+  bool suspected_ LOCKSTEP_GUARDED_BY(mutex_) = false;
+  int64_t next_ns_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
+  uint64_t answers_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
+  std::shared_ptr<const RasAnswer> answer_ LOCKSTEP_GUARDED_BY(mutex_);
   std::thread thread_;
 };
 

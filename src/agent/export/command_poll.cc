@@ -48,25 +48,25 @@ void CommandPoll::set_hosts(std::vector<std::string> hosts) {
   if (hosts.size() > kHostsMax) hosts.resize(kHostsMax);
   std::sort(hosts.begin(), hosts.end());  // the same ones in another order are no change
   hosts.erase(std::unique(hosts.begin(), hosts.end()), hosts.end());
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   if (hosts == hosts_) return;
   hosts_ = std::move(hosts);
   interrupt();
 }
 
 std::vector<DetailRequest> CommandPoll::take() {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return std::exchange(arrived_, {});
 }
 
 std::vector<StackRequest> CommandPoll::take_stacks() {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return std::exchange(stacks_arrived_, {});
 }
 
 void CommandPoll::stop() {
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     stopping_ = true;
     interrupt();
   }
@@ -110,7 +110,7 @@ CommandPoll::Outcome CommandPoll::poll_once(const std::vector<std::string>& host
   if (!list.ok()) return {"malformed", -1, list.error()};
   cursor_ = list->cursor;
   if (list->unknown > 0) counters_.add("lockstep_agent_commands_total", "result=\"unknown\"", list->unknown);
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   auto arrive = [&](auto& requests, auto& arrived) {
     for (auto& one : requests) {
       const bool fits = arrived.size() < kWaitingMax;
@@ -130,15 +130,15 @@ void CommandPoll::run() {
   while (true) {
     std::vector<std::string> hosts;
     {
-      std::unique_lock lock(mutex_);
-      changed_.wait(lock, [&] { return stopping_ || !hosts_.empty(); });
+      MutexLock lock(mutex_);
+      changed_.wait(mutex_, [&]() LOCKSTEP_REQUIRES(mutex_) { return stopping_ || !hosts_.empty(); });
       if (stopping_) return;
       uint64_t ignored = 0;
       (void)!read(wake_.get(), &ignored, sizeof ignored);  // what changes from here on ends the poll
       hosts = hosts_;
     }
     Outcome outcome = poll_once(hosts);
-    std::unique_lock lock(mutex_);
+    MutexLock lock(mutex_);
     if (stopping_) return;
     if (!outcome.why.empty() && hosts != hosts_) outcome = {"renewed", 0, {}};
     counters_.add("lockstep_agent_commands_polls_total", format("result=\"%s\"", outcome.result));
@@ -161,7 +161,8 @@ void CommandPoll::run() {
       const auto seed = static_cast<uint64_t>(SystemClock().monotonic_ns());
       wait_ms = backoff_ms / 2 + static_cast<int64_t>(seed * 2654435761u % static_cast<uint64_t>(backoff_ms / 2 + 1));
     }
-    changed_.wait_for(lock, std::chrono::milliseconds(wait_ms), [&] { return stopping_; });
+    changed_.wait_for(mutex_, std::chrono::milliseconds(wait_ms),
+                      [&]() LOCKSTEP_REQUIRES(mutex_) { return stopping_; });
   }
 }
 

@@ -10,9 +10,7 @@
 // Thread rule: Thread-safe. One thread of its own, joined by stop(), which does not wait for the server.
 #pragma once
 
-#include <condition_variable>
 #include <cstdint>
-#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
@@ -20,6 +18,7 @@
 #include "agent/export/otlp_target.h"
 #include "base/counters.h"
 #include "base/files.h"
+#include "base/mutex.h"
 #include "base/result.h"
 #include "model/detail_request.h"
 #include "net/http_client.h"
@@ -62,7 +61,7 @@ class CommandPoll {
   };
   void run();
   Outcome poll_once(const std::vector<std::string>& hosts);
-  void interrupt();  // with the lock held
+  void interrupt() LOCKSTEP_REQUIRES(mutex_);
 
   const CommandPollOptions options_;
   Counters& counters_;
@@ -73,13 +72,12 @@ class CommandPoll {
   std::string token_;
   HttpClient client_;
 
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  // Under mutex_.
-  std::vector<std::string> hosts_;
-  std::vector<DetailRequest> arrived_;
-  std::vector<StackRequest> stacks_arrived_;
-  bool stopping_ = false;
+  Mutex mutex_;
+  ConditionVariable changed_;
+  std::vector<std::string> hosts_ LOCKSTEP_GUARDED_BY(mutex_);
+  std::vector<DetailRequest> arrived_ LOCKSTEP_GUARDED_BY(mutex_);
+  std::vector<StackRequest> stacks_arrived_ LOCKSTEP_GUARDED_BY(mutex_);
+  bool stopping_ LOCKSTEP_GUARDED_BY(mutex_) = false;
 
   std::thread thread_;
 };

@@ -18,7 +18,7 @@ class CommandServer final : public OneThreadServer {
   explicit CommandServer(std::vector<std::string> answers) : answers_(std::move(answers)) { begin(); }
   ~CommandServer() { end(); }
   std::vector<std::string> polls() const {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     return polls_;
   }
   static std::string with_body(const std::string& body, int status = 200) {
@@ -33,7 +33,7 @@ class CommandServer final : public OneThreadServer {
       if (end == std::string::npos) continue;
       std::string answer;
       {
-        std::lock_guard lock(mutex_);
+        MutexLock lock(mutex_);
         polls_.push_back(text.substr(0, end));
         if (polls_.size() <= answers_.size()) answer = answers_[polls_.size() - 1];
       }
@@ -42,8 +42,8 @@ class CommandServer final : public OneThreadServer {
     }
   }
   const std::vector<std::string> answers_;
-  mutable std::mutex mutex_;
-  std::vector<std::string> polls_;
+  mutable Mutex mutex_;
+  std::vector<std::string> polls_ LOCKSTEP_GUARDED_BY(mutex_);
 };
 
 struct CommandPollTest : ::testing::Test {

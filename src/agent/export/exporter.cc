@@ -61,7 +61,10 @@ Result<std::unique_ptr<Exporter>> Exporter::start(ExporterOptions options, Count
   auto exporter = std::unique_ptr<Exporter>(new Exporter(std::move(options), counters, std::move(spool)));
   exporter->sender_ = std::move(sender);
   exporter->file_sequence_ = file_sequence;
-  exporter->note_queue();
+  {
+    MutexLock lock(exporter->mutex_);
+    exporter->note_queue();
+  }
   exporter->thread_ = std::thread([raw = exporter.get()] { raw->run(); });
   return exporter;
 }
@@ -87,7 +90,7 @@ uint64_t Exporter::submit(const Batch& batch, DataValue value) {
     item.payload = otlp::encode(batch);
   }
   counters_.add("lockstep_agent_records_total", "", item.records);
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   const uint64_t ticket = item.ticket = next_ticket_++;
   memory_records_ += item.records;
   memory_bytes_ += item.payload.size();
@@ -117,7 +120,7 @@ void Exporter::make_room_in_memory(size_t bytes) {
 }
 
 bool Exporter::settled(uint64_t ticket) const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return settled_through_ >= ticket;
 }
 
@@ -217,7 +220,7 @@ void Exporter::after(Signal signal, const SendResult& result) {
 // Returns false where the request could not be kept; it is counted then.
 bool Exporter::spool_one(const Item& item) {
   const SpoolPush pushed = spool_.push(item.signal, item.value, item.records, item.payload);
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   drop_all(pushed.disk_full ? "disk_full" : "spool_full", pushed.dropped);
   if (pushed.stored) {
     if (spool_fails_) LOCKSTEP_LOG_INFO("agent", "the spool can be written again");
@@ -240,7 +243,7 @@ void Exporter::spool_away(std::vector<Item> items) {
   for (Item& item : items) {
     if (!item.payload.empty() || item.records > 0) stored |= spool_one(item);
     {
-      std::lock_guard lock(mutex_);
+      MutexLock lock(mutex_);
       memory_records_ -= item.records;
     }
     item.payload = std::string();
@@ -255,12 +258,12 @@ void Exporter::spool_away(std::vector<Item> items) {
     if (unsynced_ticket_ == 0) LOCKSTEP_LOG_WARN("agent", "spool: %s", synced.error().c_str());
     unsynced_ticket_ = ticket;
   }
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   note_queue();
 }
 
 void Exporter::settle(uint64_t ticket) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   // Behind a request that is in the spool but not safe there, nothing is settled yet.
   uint64_t& through = unsynced_ticket_ == 0 ? settled_through_ : unsynced_ticket_;
   through = std::max(through, ticket);
@@ -268,7 +271,7 @@ void Exporter::settle(uint64_t ticket) {
 
 // What was lost while the server was away is told to it as an event of its own.
 void Exporter::tell_gaps() {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   if (gaps_.empty()) return;
   Batch batch{.signal = Signal::kLogs, .groups = {{.resource = {{"service.name", "lockstep-agent"}}}}};
   for (const auto& [reason, records] : gaps_)
@@ -281,7 +284,7 @@ void Exporter::tell_gaps() {
   memory_.push_back(std::move(item));
 }
 
-void Exporter::wait_for_work(std::unique_lock<std::mutex>& lock) {
+void Exporter::wait_for_work() {
   const int64_t at_ns = now_ns();
   int64_t wait_ms = 500;
   bool away = false;  // some place is: what comes meanwhile gathers for a moment, so that one sync serves many
@@ -291,11 +294,11 @@ void Exporter::wait_for_work(std::unique_lock<std::mutex>& lock) {
     wait_ms = std::min(wait_ms, std::max<int64_t>(1, (lane.retry_at_ns - at_ns + 999'999) / 1'000'000));
   }
   if (away && stopping_) {
-    wake_.wait_for(lock, std::chrono::milliseconds(std::min<int64_t>(wait_ms, 20)));
+    wake_.wait_for(mutex_, std::chrono::milliseconds(std::min<int64_t>(wait_ms, 20)));
     return;
   }
   if (away) {
-    wake_.wait_for(lock, std::chrono::milliseconds(std::min<int64_t>(wait_ms, 200)), [&] {
+    wake_.wait_for(mutex_, std::chrono::milliseconds(std::min<int64_t>(wait_ms, 200)), [&]() LOCKSTEP_REQUIRES(mutex_) {
       // What can be sent to another place is not held up.
       return stopping_ || memory_.size() > kMemoryItemsMax || spool_.oldest(signals_ready(now_ns())).has_value() ||
              std::any_of(memory_.begin(), memory_.end(),
@@ -303,13 +306,13 @@ void Exporter::wait_for_work(std::unique_lock<std::mutex>& lock) {
     });
     return;
   }
-  wake_.wait_for(lock, std::chrono::milliseconds(wait_ms),
-                 [&] { return stopping_ || !memory_.empty() || !spool_.empty(); });
+  wake_.wait_for(mutex_, std::chrono::milliseconds(wait_ms),
+                 [&]() LOCKSTEP_REQUIRES(mutex_) { return stopping_ || !memory_.empty() || !spool_.empty(); });
 }
 
 // Takes from memory, in order, what has to go to disk, and one request that can be sent as it is.
 void Exporter::sort_memory(std::vector<Item>& to_disk, std::optional<Item>& to_send) {
-  auto take = [&] {
+  auto take = [&]() LOCKSTEP_REQUIRES(mutex_) {
     Item item = std::move(memory_.front());
     memory_.pop_front();
     memory_bytes_ -= item.payload.size();
@@ -348,7 +351,7 @@ void Exporter::deliver_item(Item item) {
     return;
   }
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     memory_records_ -= item.records;
   }
   settle(item.ticket);
@@ -364,7 +367,7 @@ bool Exporter::deliver_spooled() {
   if (!payload.ok()) {
     LOCKSTEP_LOG_WARN("agent", "spool: %s; %lld records are lost", payload.error().c_str(),
                       static_cast<long long>(request->records));
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     drop("spool_error", request->value, request->records);
     spool_.remove(*request);
     return true;
@@ -381,8 +384,8 @@ void Exporter::run() {
     std::vector<Item> to_disk;
     std::optional<Item> to_send;
     {
-      std::unique_lock lock(mutex_);
-      wait_for_work(lock);
+      MutexLock lock(mutex_);
+      wait_for_work();
       if (options_.heartbeat != nullptr) options_.heartbeat->beat();
       if (stopping_ && ((memory_.empty() && spool_.empty()) || now_ns() >= stop_deadline_ns_)) break;
       sort_memory(to_disk, to_send);
@@ -393,12 +396,12 @@ void Exporter::run() {
     } else {
       deliver_spooled();
     }
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     note_queue();
   }
   std::vector<Item> rest;
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     while (!memory_.empty()) {
       rest.push_back(std::move(memory_.front()));
       memory_.pop_front();
@@ -410,7 +413,7 @@ void Exporter::run() {
 
 void Exporter::stop(int64_t wait_ms) {
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     if (stopping_ && !thread_.joinable()) return;
     stopping_ = true;
     stop_deadline_ns_ = now_ns() + wait_ms * 1'000'000;

@@ -12,12 +12,10 @@
 #pragma once
 
 #include <array>
-#include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <thread>
@@ -28,6 +26,7 @@
 #include "agent/export/spool.h"
 #include "agent/heartbeat.h"
 #include "base/counters.h"
+#include "base/mutex.h"
 #include "base/result.h"
 #include "model/telemetry.h"
 
@@ -74,8 +73,8 @@ class Exporter {
 
   Exporter(ExporterOptions options, Counters& counters, Spool spool);
   void run();
-  void wait_for_work(std::unique_lock<std::mutex>& lock);
-  void sort_memory(std::vector<Item>& to_disk, std::optional<Item>& to_send);
+  void wait_for_work() LOCKSTEP_REQUIRES(mutex_);
+  void sort_memory(std::vector<Item>& to_disk, std::optional<Item>& to_send) LOCKSTEP_REQUIRES(mutex_);
   void deliver_item(Item item);
   bool deliver_spooled();
   SendResult deliver(Signal signal, int64_t records, const std::string& payload);
@@ -83,12 +82,12 @@ class Exporter {
   void after(Signal signal, const SendResult& result);
   void spool_away(std::vector<Item> items);
   bool spool_one(const Item& item);
-  void drop(const char* reason, DataValue value, int64_t records);
-  void drop_all(const char* reason, const SpoolDrops& drops);
-  void make_room_in_memory(size_t bytes);
+  void drop(const char* reason, DataValue value, int64_t records) LOCKSTEP_REQUIRES(mutex_);
+  void drop_all(const char* reason, const SpoolDrops& drops) LOCKSTEP_REQUIRES(mutex_);
+  void make_room_in_memory(size_t bytes) LOCKSTEP_REQUIRES(mutex_);
   void tell_gaps();
   void settle(uint64_t ticket);
-  void note_queue();
+  void note_queue() LOCKSTEP_REQUIRES(mutex_);
   Lane& lane_of(Signal signal) { return lanes_[sender_ == nullptr ? 0 : sender_->lane(signal)]; }
   bool one_lane() const;
   std::array<bool, 3> signals_ready(int64_t now_ns);
@@ -105,16 +104,16 @@ class Exporter {
   uint64_t unsynced_ticket_ = 0;  // in the spool up to here, but the folder is not synced; 0: it is
   bool spool_fails_ = false;      // said once
 
-  mutable std::mutex mutex_;
-  std::condition_variable wake_;
-  std::deque<Item> memory_;
-  size_t memory_bytes_ = 0;              // of memory_
-  int64_t memory_records_ = 0;           // of memory_, and of what the thread has in hand
-  std::map<std::string, int64_t> gaps_;  // dropped, by reason; told when the server is back
-  uint64_t next_ticket_ = 1;
-  uint64_t settled_through_ = 0;
-  bool stopping_ = false;
-  int64_t stop_deadline_ns_ = 0;
+  mutable Mutex mutex_;
+  ConditionVariable wake_;
+  std::deque<Item> memory_ LOCKSTEP_GUARDED_BY(mutex_);
+  size_t memory_bytes_ LOCKSTEP_GUARDED_BY(mutex_) = 0;              // of memory_
+  int64_t memory_records_ LOCKSTEP_GUARDED_BY(mutex_) = 0;           // of memory_, and of what the thread has in hand
+  std::map<std::string, int64_t> gaps_ LOCKSTEP_GUARDED_BY(mutex_);  // dropped, by reason; told when the server is back
+  uint64_t next_ticket_ LOCKSTEP_GUARDED_BY(mutex_) = 1;
+  uint64_t settled_through_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
+  bool stopping_ LOCKSTEP_GUARDED_BY(mutex_) = false;
+  int64_t stop_deadline_ns_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
   std::thread thread_;
 };
 

@@ -8,12 +8,12 @@
 #include <unistd.h>
 
 #include <atomic>
-#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "agent/testing.h"
+#include "base/mutex.h"
 #include "net/h2_client.h"
 #include "net/hpack.h"
 
@@ -76,7 +76,7 @@ class ScriptedHttp final : public OneThreadServer {
   ~ScriptedHttp() { end(); }
   std::string url() const { return format("http://127.0.0.1:%d", port()); }
   std::vector<Request> requests() const {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     return requests_;
   }
 
@@ -93,7 +93,7 @@ class ScriptedHttp final : public OneThreadServer {
       }
       Answer answer = {"200 OK", ""};
       {
-        std::lock_guard lock(mutex_);
+        MutexLock lock(mutex_);
         if (requests_.size() < answers_.size()) answer = answers_[requests_.size()];
         requests_.push_back(
             {text.substr(0, head_end + 2), text.substr(head_end + 4, length), SystemClock().monotonic_ns()});
@@ -106,8 +106,8 @@ class ScriptedHttp final : public OneThreadServer {
     }
   }
   const std::vector<Answer> answers_;
-  mutable std::mutex mutex_;
-  std::vector<Request> requests_;
+  mutable Mutex mutex_;
+  std::vector<Request> requests_ LOCKSTEP_GUARDED_BY(mutex_);
 };
 
 // Small messages only: it knows nothing of windows.
@@ -128,7 +128,7 @@ class ScriptedGrpc final : public OneThreadServer {
   ~ScriptedGrpc() { end(); }
   std::string url() const { return format("http://127.0.0.1:%d", port()); }
   std::vector<Request> requests() const {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     return requests_;
   }
 
@@ -165,7 +165,7 @@ class ScriptedGrpc final : public OneThreadServer {
       if (type > 1 || (flags & 1) == 0) continue;
       HeaderList answer = {{"grpc-status", "0"}};
       {
-        std::lock_guard lock(mutex_);
+        MutexLock lock(mutex_);
         if (requests_.size() < answers_.size()) answer = answers_[requests_.size()];
         request.message.erase(0, 5);
         requests_.push_back(std::move(request));
@@ -178,8 +178,8 @@ class ScriptedGrpc final : public OneThreadServer {
     }
   }
   const std::vector<HeaderList> answers_;
-  mutable std::mutex mutex_;
-  std::vector<Request> requests_;
+  mutable Mutex mutex_;
+  std::vector<Request> requests_ LOCKSTEP_GUARDED_BY(mutex_);
 };
 
 }  // namespace lockstep::testing

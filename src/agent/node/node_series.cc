@@ -30,7 +30,7 @@ double rounded(double value, double quantum) {
 }  // namespace
 
 void NodeSeries::update(const std::vector<Reading>& readings, const Tick& tick) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   std::string key;
   for (const Reading& reading : readings) {
     ++counts_.readings;
@@ -60,7 +60,7 @@ void NodeSeries::update(const std::vector<Reading>& readings, const Tick& tick) 
 }
 
 void NodeSeries::end_info_not_read_since(int64_t monotonic_ns, std::string_view name) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   for (auto& [key, series] : series_) {
     const std::string_view own_name = series.metric->name;
     const bool meant = name.empty() ? own_name.ends_with("_info") : own_name == name;
@@ -87,13 +87,13 @@ MetricPoint NodeSeries::point_of(const Series& series, double value, int64_t uni
 }
 
 std::vector<ResourceGroup> NodeSeries::take(const Tick& tick) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   struct Due {
     const MetricDescriptor* metric;
     MetricPoint point;
   };
   std::map<std::string, std::vector<Due>> by_gpu;  // "" is the node itself
-  auto tell = [&](const Series& series, MetricPoint point) {
+  auto tell = [&](const Series& series, MetricPoint point) LOCKSTEP_REQUIRES(mutex_) {
     std::string gpu;
     for (const auto& [name, text] : *series.labels) {
       if (name == kGpuLabel) gpu = text;
@@ -156,17 +156,17 @@ std::vector<const NodeSeries::Series*> NodeSeries::in_order() const {
 }
 
 void NodeSeries::visit(const Visitor& visitor) const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   for (const Series* series : in_order()) visitor(*series->metric, *series->labels, series->last);
 }
 
 NodeSeries::Counts NodeSeries::counts() const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return counts_;
 }
 
 size_t NodeSeries::size() const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return series_.size();
 }
 

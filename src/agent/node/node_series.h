@@ -12,11 +12,11 @@
 
 #include <cstdint>
 #include <functional>
-#include <mutex>
 #include <string>
 #include <unordered_map>
 #include <vector>
 
+#include "base/mutex.h"
 #include "sources/node_source.h"
 
 namespace lockstep {
@@ -66,13 +66,13 @@ class NodeSeries {
     int64_t reported_ns = -1;  // -1: never
     bool ended = false;
   };
-  std::vector<const Series*> in_order() const;
+  std::vector<const Series*> in_order() const LOCKSTEP_REQUIRES(mutex_);
   MetricPoint point_of(const Series& series, double value, int64_t unix_ns) const;
 
   const NodeSeriesOptions options_;
-  mutable std::mutex mutex_;
-  std::unordered_map<std::string, Series> series_;
-  Counts counts_;
+  mutable Mutex mutex_;
+  std::unordered_map<std::string, Series> series_ LOCKSTEP_GUARDED_BY(mutex_);
+  Counts counts_ LOCKSTEP_GUARDED_BY(mutex_);
 };
 
 }  // namespace lockstep

@@ -108,14 +108,14 @@ void NodeWatch::apply_commands() {
   int64_t drain_s = -1;
   bool resume = false;
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     std::swap(drain_s, drain_wanted_s_);
     std::swap(resume, resume_wanted_);
   }
   if (!gpu_) return;
   if (drain_s >= 0) gpu_->drain(drain_s * 1000);
   if (resume) gpu_->resume();
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   gpu_status_ = gpu_->status();
 }
 
@@ -134,7 +134,7 @@ void NodeWatch::tick(int64_t now_ns) {
   if (now_ns >= next_send_ns_) {
     next_send_ns_ = (now_ns / options_.send_every_ns + 1) * options_.send_every_ns;
     std::vector<ResourceGroup> groups = series_.take(tick);
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     for (ResourceGroup& group : groups) batch_.metrics.push_back(std::move(group));
   }
   if (now_ns >= next_checks_ns_) {
@@ -172,13 +172,13 @@ void NodeWatch::take_snapshot(GpuSnapshot snapshot) {
   publish(out, tick);
   who_inputs_.take(snapshot);
   for (GpuEvent& event : snapshot.events) gpu_events_.push_back(std::move(event));
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   gpus_ = who_inputs_.gpus;
 }
 
 void NodeWatch::look_who(const Tick& tick) {
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     who_due_ = recorders_changed_;
     recorders_changed_ = false;
     who_inputs_.recorders = recorders_;
@@ -202,7 +202,7 @@ void NodeWatch::look_who(const Tick& tick) {
                                   .job_id = whole.job_id,
                                   .gpu_info_reported = owners_.of_gpu(whole.gpu_uuid) != nullptr};
   }
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   completions_ = std::move(completions);
 }
 
@@ -252,7 +252,7 @@ Attributes NodeWatch::resource_of(const NodeEvent& event) const {
 void NodeWatch::publish(NodeReadings& readings, const Tick& tick) {
   series_.update(readings.readings, tick);
   for (const std::string& note : readings.notes) LOCKSTEP_LOG_INFO("agent", "%s", note.c_str());
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   for (const NodeEvent& event : readings.events) {
     counters_.add("lockstep_agent_node_events_total", format("severity=\"%s\"", to_text(event.severity)));
     batch_.logs.push_back({.resource = resource_of(event), .scope_name = kAgentScope, .logs = {to_record(event)}});
@@ -281,7 +281,7 @@ void NodeWatch::refresh_checks() {
     for (SourceCheck& check : source.source->check()) all.push_back(std::move(check));
   }
   for (SourceCheck& check : who_.check()) all.push_back(std::move(check));
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   checks_ = std::move(all);
 }
 
@@ -289,7 +289,7 @@ CollectedBatch NodeWatch::take() {
   const char* reading = reading_.load();
   const int64_t since_ns = reading_since_ns_.load();
   const int64_t stuck_ns = reading != nullptr ? clock_.monotonic_ns() - since_ns : 0;
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   if (stuck_ns > kStuckNs) {
     counters_.set("lockstep_agent_source_stuck_seconds", format("source=\"%s\"", reading), stuck_ns / 1'000'000'000);
     if (stuck_reported_.empty()) {
@@ -318,7 +318,7 @@ CollectedBatch NodeWatch::take() {
 }
 
 void NodeWatch::set_recorders(std::vector<RecorderOwner> recorders) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   auto same_path = [](const RecorderOwner& a, const RecorderOwner& b) { return a.path == b.path; };
   recorders_changed_ |=
       !std::equal(recorders.begin(), recorders.end(), recorders_.begin(), recorders_.end(), same_path);
@@ -326,7 +326,7 @@ void NodeWatch::set_recorders(std::vector<RecorderOwner> recorders) {
 }
 
 std::vector<int32_t> NodeWatch::proxy_threads(int32_t pid) const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   for (const RecorderOwner& recorder : recorders_) {
     // In a container threads are numbered otherwise than here: then they are found by their names alone.
     if (recorder.pid == pid && who_.pid_of_recorder(recorder.path) == pid) return recorder.proxy_threads;
@@ -335,7 +335,7 @@ std::vector<int32_t> NodeWatch::proxy_threads(int32_t pid) const {
 }
 
 std::map<std::string, Completion> NodeWatch::completions() const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return completions_;
 }
 
@@ -344,30 +344,30 @@ std::string NodeWatch::page(bool dcgm_names) const {
   if (!dcgm_names) return text;
   std::vector<GpuInfo> gpus;
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     gpus = gpus_;
   }
   return text + dcgm_page(series_, options_.host, gpus);
 }
 
 std::vector<SourceCheck> NodeWatch::checks() const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return checks_;
 }
 
 void NodeWatch::drain(int64_t for_s) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   drain_wanted_s_ = for_s;
   resume_wanted_ = false;
 }
 
 void NodeWatch::resume() {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   resume_wanted_ = true;
 }
 
 std::string NodeWatch::status() const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   if (!options_.gpus) return "gpus: not read (--gpus off)";
   std::string text = format("gpus: %s", to_text(gpu_status_.state));
   if (gpu_status_.pid > 0) text += format(", by process %d", static_cast<int>(gpu_status_.pid));
@@ -376,7 +376,7 @@ std::string NodeWatch::status() const {
 }
 
 bool NodeWatch::drained() const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return !options_.gpus || (drain_wanted_s_ < 0 && gpu_status_.state == GpuReaderState::kDrained);
 }
 

@@ -13,7 +13,6 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
@@ -25,6 +24,7 @@
 #include "agent/ranks/recorder_watch.h"
 #include "base/clock.h"
 #include "base/counters.h"
+#include "base/mutex.h"
 #include "sources/gpu/gpu_readings.h"
 #include "sources/node_source.h"
 #include "sources/ownership/gpu_ownership.h"
@@ -119,17 +119,17 @@ class NodeWatch {
   std::atomic<bool> stopping_{false};
   std::atomic<bool> ended_{false};
 
-  mutable std::mutex mutex_;
-  CollectedBatch batch_;
-  std::string stuck_reported_;  // the source that was said to be stuck
-  std::vector<RecorderOwner> recorders_;
-  bool recorders_changed_ = false;
-  std::map<std::string, Completion> completions_;
-  std::vector<GpuInfo> gpus_;
-  std::vector<SourceCheck> checks_;
-  GpuReaderStatus gpu_status_;
-  int64_t drain_wanted_s_ = -1;  // -1: not asked
-  bool resume_wanted_ = false;
+  mutable Mutex mutex_;
+  CollectedBatch batch_ LOCKSTEP_GUARDED_BY(mutex_);
+  std::string stuck_reported_ LOCKSTEP_GUARDED_BY(mutex_);  // the source that was said to be stuck
+  std::vector<RecorderOwner> recorders_ LOCKSTEP_GUARDED_BY(mutex_);
+  bool recorders_changed_ LOCKSTEP_GUARDED_BY(mutex_) = false;
+  std::map<std::string, Completion> completions_ LOCKSTEP_GUARDED_BY(mutex_);
+  std::vector<GpuInfo> gpus_ LOCKSTEP_GUARDED_BY(mutex_);
+  std::vector<SourceCheck> checks_ LOCKSTEP_GUARDED_BY(mutex_);
+  GpuReaderStatus gpu_status_ LOCKSTEP_GUARDED_BY(mutex_);
+  int64_t drain_wanted_s_ LOCKSTEP_GUARDED_BY(mutex_) = -1;  // -1: not asked
+  bool resume_wanted_ LOCKSTEP_GUARDED_BY(mutex_) = false;
   std::thread thread_;
 };
 

@@ -6,14 +6,14 @@
 namespace lockstep {
 
 void CallbackCost::add(const RecorderCost& before, const RecorderCost& now) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   total_.total_ns += now.total_ns - before.total_ns;
   for (size_t i = 0; i < total_.buckets.size(); ++i) total_.buckets[i] += now.buckets[i] - before.buckets[i];
 }
 
 std::string CallbackCost::prometheus_text() const {
   const MetricDescriptor& metric = descriptor_of(RankMetric::kPluginCallback);
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   std::string text = format("# HELP %s %s\n# TYPE %s histogram\n", metric.name, metric.help, metric.name);
   uint64_t count = 0;
   for (size_t i = 0; i < total_.buckets.size(); ++i) {

@@ -3,9 +3,9 @@
 // Thread rule: Thread-safe.
 #pragma once
 
-#include <mutex>
 #include <string>
 
+#include "base/mutex.h"
 #include "recorder/records.h"
 
 namespace lockstep {
@@ -17,8 +17,8 @@ class CallbackCost {
   std::string prometheus_text() const;
 
  private:
-  mutable std::mutex mutex_;
-  RecorderCost total_;
+  mutable Mutex mutex_;
+  RecorderCost total_ LOCKSTEP_GUARDED_BY(mutex_);
 };
 
 }  // namespace lockstep

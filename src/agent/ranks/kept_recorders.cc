@@ -38,7 +38,7 @@ KeptRecorders::KeptRecorders(std::string folder, Counters& counters, Heartbeat* 
 
 KeptRecorders::~KeptRecorders() {
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     stopping_ = true;
     changed_.notify_all();
   }
@@ -48,7 +48,7 @@ KeptRecorders::~KeptRecorders() {
 std::shared_ptr<const KeptRecorders::Keeping> KeptRecorders::keep(int file, uid_t user, const std::string& name,
                                                                   int32_t rank) {
   Waiting waiting{UniqueFd(::fcntl(file, F_DUPFD_CLOEXEC, 0)), user, name, rank, std::make_shared<Keeping>()};
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   const auto of_user =
       std::count_if(waiting_.begin(), waiting_.end(), [user](const Waiting& one) { return one.user == user; });
   if (!waiting.file.valid() || static_cast<size_t>(of_user) >= kWaitingPerUserMax) {
@@ -62,9 +62,9 @@ std::shared_ptr<const KeptRecorders::Keeping> KeptRecorders::keep(int file, uid_
 }
 
 void KeptRecorders::run() {
-  std::unique_lock lock(mutex_);
+  ReleasableMutexLock lock(mutex_);
   while (true) {
-    changed_.wait(lock, [this] { return stopping_ || !waiting_.empty(); });
+    changed_.wait(mutex_, [this]() LOCKSTEP_REQUIRES(mutex_) { return stopping_ || !waiting_.empty(); });
     if (waiting_.empty()) return;
     Waiting next = std::move(waiting_.front());
     waiting_.pop_front();

@@ -15,17 +15,16 @@
 #include <sys/types.h>
 
 #include <atomic>
-#include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <thread>
 
 #include "agent/heartbeat.h"
 #include "base/counters.h"
 #include "base/files.h"
+#include "base/mutex.h"
 #include "base/result.h"
 
 namespace lockstep {
@@ -71,11 +70,10 @@ class KeptRecorders {
   Counters& counters_;
   Heartbeat* const heartbeat_;
 
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  // Under mutex_.
-  std::deque<Waiting> waiting_;
-  bool stopping_ = false;
+  Mutex mutex_;
+  ConditionVariable changed_;
+  std::deque<Waiting> waiting_ LOCKSTEP_GUARDED_BY(mutex_);
+  bool stopping_ LOCKSTEP_GUARDED_BY(mutex_) = false;
 
   std::thread thread_;
 };

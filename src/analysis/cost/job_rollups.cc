@@ -146,7 +146,7 @@ void JobRollups::begin_attempt(Job& job, int64_t attempt) {
 }
 
 void JobRollups::on_attempt_back(const std::string& job_id, int64_t attempt) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   auto found = jobs_.find(job_id);
   if (found != jobs_.end() && found->second.attempt > attempt) begin_attempt(found->second, attempt);
 }
@@ -158,7 +158,7 @@ void JobRollups::on_step(const Identity& identity, const StepSummary& summary, i
     ++left_out_;
     return;
   }
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   Job& job = job_of(identity.job_id);
   if (identity.attempt < job.attempt) {
     ++late_;
@@ -226,7 +226,7 @@ void JobRollups::fill(Row& row, const StepSummary& summary, int64_t step_start_u
 
 void JobRollups::on_status(const Identity& identity, const RankStatus& status, int64_t received_unix_ns) {
   const int64_t now = std::min(status.time_unix_ns, received_unix_ns);  // a wrong clock may not run ahead of everybody
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   if (!jobs_.contains(identity.job_id)) return;
   Job& job = job_of(identity.job_id);
   if (identity.attempt != job.attempt || job.window.empty() || status.finished) return;
@@ -274,9 +274,10 @@ void JobRollups::fold(Job& job, const OpenStep& step) {
   FoldedStep folded;
   folded.number = step.number;
   folded.ranks = step.rows;
-  const auto median_over = [&](float Row::*column, float least) {
+  const auto median_over = [&](float Row::*column, float least) LOCKSTEP_REQUIRES(mutex_) {
     scratch_.clear();
     step.by_rank.for_each([&](const Row& row) {
+      mutex_.assert_held();
       if (row.seconds >= 0 && row.*column >= least) scratch_.push_back(row.*column);
     });
     return median_of(scratch_);
@@ -289,6 +290,7 @@ void JobRollups::fold(Job& job, const OpenStep& step) {
   double most_own_s = 0;
   uint16_t low = UINT16_MAX, high = 0;
   step.by_rank.for_each([&](const Row& row) {
+    mutex_.assert_held();
     if (row.seconds < 0) return;
     const uint16_t bin = bin_of(row.seconds);
     ++counts_[bin];
@@ -438,7 +440,7 @@ void JobRollups::sample(const std::string& job_id, Job& job, int64_t time_unix_n
 }
 
 size_t JobRollups::queued() const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return queue_.size();
 }
 
@@ -446,7 +448,7 @@ void JobRollups::write() {
   while (true) {
     Sample one;
     {
-      std::lock_guard lock(mutex_);
+      MutexLock lock(mutex_);
       if (queue_.empty()) return;
       one = std::move(queue_.front());
       queue_.pop_front();
@@ -469,7 +471,7 @@ void JobRollups::write() {
     const Result<PushOutcome> outcome =
         push_("rollup " + one.job_id, series, [&](size_t k) { return labels_of(kRows[known[k]], one.job_id); });
     if (outcome.ok()) continue;
-    std::lock_guard lock(mutex_);  // the store takes nothing now: the next call tries again
+    MutexLock lock(mutex_);  // the store takes nothing now: the next call tries again
     if (queue_.size() >= kQueuedMax) {
       ++dropped_;
     } else {

@@ -27,7 +27,6 @@
 #include <deque>
 #include <functional>
 #include <map>
-#include <mutex>
 #include <span>
 #include <string>
 #include <string_view>
@@ -36,6 +35,7 @@
 
 #include "apply/subscriber.h"
 #include "base/counters.h"
+#include "base/mutex.h"
 #include "base/sparse_rows.h"
 #include "store/metric_reader.h"
 #include "store/metric_writer.h"
@@ -141,33 +141,33 @@ class JobRollups final : public StoreSubscriber {
     std::array<double, kJobNumbers> values{};  // NaN: none
   };
 
-  Job& job_of(const std::string& job_id);
-  void begin_attempt(Job& job, int64_t attempt);
-  void leave_out(const OpenStep& step);
-  bool make_room(size_t rows, const Job& but);
-  void fold_ready(const std::string& job_id, Job& job);
-  void fold(Job& job, const OpenStep& step);
-  OpenStep* open_step(Job& job, const StepSummary& summary);
+  Job& job_of(const std::string& job_id) LOCKSTEP_REQUIRES(mutex_);
+  void begin_attempt(Job& job, int64_t attempt) LOCKSTEP_REQUIRES(mutex_);
+  void leave_out(const OpenStep& step) LOCKSTEP_REQUIRES(mutex_);
+  bool make_room(size_t rows, const Job& but) LOCKSTEP_REQUIRES(mutex_);
+  void fold_ready(const std::string& job_id, Job& job) LOCKSTEP_REQUIRES(mutex_);
+  void fold(Job& job, const OpenStep& step) LOCKSTEP_REQUIRES(mutex_);
+  OpenStep* open_step(Job& job, const StepSummary& summary) LOCKSTEP_REQUIRES(mutex_);
   static void fill(Row& row, const StepSummary& summary, int64_t step_start_unix_ns);
   static void find_pace(Job& job);
-  void sample(const std::string& job_id, Job& job, int64_t time_unix_ns, bool moving);
-  double goodput(const Job& job, int64_t now_unix_ns) const;
-  void find_peak(Job& job);
-  double quantile(const std::deque<FoldedStep>& window, double q);
+  void sample(const std::string& job_id, Job& job, int64_t time_unix_ns, bool moving) LOCKSTEP_REQUIRES(mutex_);
+  double goodput(const Job& job, int64_t now_unix_ns) const LOCKSTEP_REQUIRES(mutex_);
+  void find_peak(Job& job) LOCKSTEP_REQUIRES(mutex_);
+  double quantile(const std::deque<FoldedStep>& window, double q) LOCKSTEP_REQUIRES(mutex_);
 
   const Push push_;
   const MetricReader& reader_;
   const double peak_flops_;
   std::atomic<int64_t>&received_, &folded_, &repeated_, &late_, &left_out_;
   std::atomic<int64_t>& dropped_;
-  mutable std::mutex mutex_;
-  std::map<std::string, Job, std::less<>> jobs_;
-  std::pair<const std::string, Job>* newest_ = nullptr;  // a batch is of one job
-  uint64_t records_ = 0;
-  size_t rows_ = 0;               // room in by_rank of every open step
-  std::vector<uint32_t> counts_;  // by bin, all 0 between uses
-  std::vector<float> scratch_;
-  std::deque<Sample> queue_;
+  mutable Mutex mutex_;
+  std::map<std::string, Job, std::less<>> jobs_ LOCKSTEP_GUARDED_BY(mutex_);
+  std::pair<const std::string, Job>* newest_ LOCKSTEP_GUARDED_BY(mutex_) = nullptr;  // a batch is of one job
+  uint64_t records_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
+  size_t rows_ LOCKSTEP_GUARDED_BY(mutex_) = 0;               // room in by_rank of every open step
+  std::vector<uint32_t> counts_ LOCKSTEP_GUARDED_BY(mutex_);  // by bin, all 0 between uses
+  std::vector<float> scratch_ LOCKSTEP_GUARDED_BY(mutex_);
+  std::deque<Sample> queue_ LOCKSTEP_GUARDED_BY(mutex_);
 };
 
 }  // namespace lockstep

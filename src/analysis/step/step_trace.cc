@@ -20,7 +20,7 @@ std::shared_ptr<const StepTrace> StepTraceCache::get(const std::string& job_id, 
   };
   std::promise<std::shared_ptr<const StepTrace>> promise;
   {
-    std::unique_lock lock(mutex_);
+    ReleasableMutexLock lock(mutex_);
     const auto found = std::find_if(kept_.begin(), kept_.end(), is_same);
     if (found != kept_.end() && clock_.monotonic_ns() - found->asked_ns < kFreshNs) {
       const Future trace = found->trace;
@@ -34,7 +34,7 @@ std::shared_ptr<const StepTrace> StepTraceCache::get(const std::string& job_id, 
   std::shared_ptr<const StepTrace> trace = read(job_id, attempt, step);
   promise.set_value(trace);
 
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   if (const auto own = std::find_if(kept_.begin(), kept_.end(), is_same); own != kept_.end())
     own->ranks = trace->ranks.size();
   size_t ranks = 0;

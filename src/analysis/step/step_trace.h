@@ -10,12 +10,12 @@
 #include <deque>
 #include <future>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
 #include "analysis/clocks/clock_alignment.h"
 #include "base/clock.h"
+#include "base/mutex.h"
 #include "store/span_store.h"
 #include "store/step_store.h"
 
@@ -55,8 +55,8 @@ class StepTraceCache {
   const StepStore& steps_;
   const SpanStore& spans_;
   const Clock& clock_;
-  std::mutex mutex_;
-  std::deque<Kept> kept_;  // under mutex_; newest first
+  Mutex mutex_;
+  std::deque<Kept> kept_ LOCKSTEP_GUARDED_BY(mutex_);  // newest first
 };
 
 }  // namespace lockstep

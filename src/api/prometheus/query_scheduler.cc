@@ -42,7 +42,7 @@ void QueryScheduler::run(const ServerRequest& request, const std::shared_ptr<Htt
   Query query{request, responder, std::chrono::steady_clock::now(), timeout_of(request)};
   query.request.is_gone = [responder] { return responder->gone(); };
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     // Deferred also where it runs at once: only then does the server watch whether the client stays.
     if ((running_ >= options_.running_max && waiting_.size() >= options_.waiting_max) || !responder->defer()) {
       counters_.add("lockstep_queries_total", "result=\"turned_away\"");
@@ -66,7 +66,7 @@ void QueryScheduler::run(const ServerRequest& request, const std::shared_ptr<Htt
 }
 
 std::optional<QueryScheduler::Query> QueryScheduler::next() {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   if (waiting_.empty()) {
     counters_.set("lockstep_queries", "state=\"running\"", static_cast<int64_t>(--running_));
     return std::nullopt;
@@ -110,7 +110,7 @@ void QueryScheduler::end(const Query& query, HttpResponse response) {
 }
 
 void QueryScheduler::tick() {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   if (waiting_.empty()) return;
   std::erase_if(waiting_, [&](const Query& query) { return is_over(query); });
   counters_.set("lockstep_queries", "state=\"waiting\"", static_cast<int64_t>(waiting_.size()));

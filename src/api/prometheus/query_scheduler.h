@@ -11,10 +11,10 @@
 #include <deque>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 
 #include "base/counters.h"
+#include "base/mutex.h"
 #include "net/http_server.h"
 
 namespace lockstep {
@@ -53,9 +53,9 @@ class QueryScheduler {
   const QuerySchedulerOptions options_;
   const Answer answer_;
   Counters& counters_;
-  std::mutex mutex_;
-  size_t running_ = 0;         // guarded by mutex_
-  std::deque<Query> waiting_;  // guarded by mutex_
+  Mutex mutex_;
+  size_t running_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
+  std::deque<Query> waiting_ LOCKSTEP_GUARDED_BY(mutex_);
 };
 
 }  // namespace lockstep

@@ -15,19 +15,21 @@ constexpr size_t kCauseTextMax = 64;
 }  // namespace
 
 CausePriors::CausePriors(const CausePriors& other) {
-  std::lock_guard lock(other.mutex_);
+  MutexLock lock(other.mutex_);
   counts_ = other.counts_;
 }
 
 CausePriors& CausePriors::operator=(const CausePriors& other) {
   if (this == &other) return *this;
-  std::scoped_lock lock(mutex_, other.mutex_);
-  counts_ = other.counts_;
+  const CausePriors copy(other);
+  copy.mutex_.assert_held();  // nobody else has it
+  MutexLock lock(mutex_);
+  counts_ = copy.counts_;
   return *this;
 }
 
 double CausePriors::weight(Cause cause, double table_share) const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   double all = 0;
   for (const Counts& counts : counts_) all += static_cast<double>(counts.right);
   double own = 0;
@@ -42,7 +44,7 @@ double CausePriors::weight(Cause cause, double table_share) const {
 
 void CausePriors::feedback(Cause cause, bool right) {
   if (cause == Cause::kNone) return;
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   Counts& counts = counts_[static_cast<size_t>(cause)];
   int64_t& count = right ? counts.right : counts.wrong;
   count = std::min(kCountMax, count + 1);
@@ -58,7 +60,7 @@ CausePriors CausePriors::of(std::span<const VerdictFeedback> all) {
 }
 
 std::string CausePriors::to_json() const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   JsonWriter json;
   json.begin_object();
   for (const TermRow<Cause>& row : kTerms<Cause>) {
@@ -76,6 +78,7 @@ Result<CausePriors> CausePriors::from_json(std::string_view text) {
   if (!document.ok()) return Error{"prior: " + document.error()};
   if (!document->root().is_object()) return Error{"prior: not an object of causes"};
   CausePriors book;
+  book.mutex_.assert_held();  // nobody else has it
   for (JsonValue entry : document->root()) {
     std::string cause = entry.key();
     std::optional<int64_t> right = entry["right"].integer(), wrong = entry["wrong"].integer();

@@ -9,11 +9,11 @@
 
 #include <array>
 #include <cstdint>
-#include <mutex>
 #include <span>
 #include <string>
 #include <string_view>
 
+#include "base/mutex.h"
 #include "base/result.h"
 #include "model/feedback.h"
 
@@ -43,8 +43,8 @@ class CausePriors {
     int64_t right = 0;
     int64_t wrong = 0;
   };
-  mutable std::mutex mutex_;
-  std::array<Counts, kTerms<Cause>.size()> counts_{};  // in the order of Cause
+  mutable Mutex mutex_;
+  std::array<Counts, kTerms<Cause>.size()> counts_ LOCKSTEP_GUARDED_BY(mutex_){};  // in the order of Cause
 };
 
 }  // namespace lockstep

@@ -440,7 +440,7 @@ void SignalStore::on_metrics(const Attributes& resource, std::span<const MetricP
   std::string_view host_name = find_string(resource, "host.name");
   if (host_name.empty() || host_name.size() > kIdentityTextMax || points.empty()) return;
   std::string_view resource_gpu = find_string(resource, "lockstep.gpu_uuid");
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   Host* host = nullptr;
   std::ptrdiff_t gpu_number = -1;
   for (const MetricPoint& point : points) {
@@ -498,7 +498,7 @@ void SignalStore::on_node_event(std::string_view host_name, const NodeEvent& eve
   if (host_name.empty() || host_name.size() > kIdentityTextMax) return;
   EventIndex kind = event_of(event.name, event.code, static_cast<uint8_t>(event.severity));
   if (kind == kNoEvent) return;
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   Host* host = host_of(host_name, received_unix_ns);
   StoredEvent kept;
   kept.time_unix_ns = event.time_unix_ns > 0 && event.time_unix_ns < received_unix_ns + kClockErrorMaxNs
@@ -562,7 +562,7 @@ std::optional<EntityReadings> SignalStore::read(Place place, std::string_view ho
   readings.place = place;
   readings.host = host_name;
   readings.by_ordinal.resize(signals_of(place));
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   const Host* host = find_host(host_name);
   const Entity* entity = host ? find_entity(*host, place, id) : nullptr;
   if (entity == nullptr) return std::nullopt;
@@ -614,7 +614,7 @@ std::optional<EntityReadings> SignalStore::read(Place place, std::string_view ho
 }
 
 std::vector<std::string> SignalStore::adapters_of(std::string_view host_name, std::string_view gpu_uuid) const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   std::vector<std::string> near, all;
   if (const Host* host = find_host(host_name)) {
     for (const Nic& nic : host->nics) {
@@ -627,7 +627,7 @@ std::vector<std::string> SignalStore::adapters_of(std::string_view host_name, st
 }
 
 std::vector<std::string> SignalStore::gpus_of(std::string_view host_name) const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   std::vector<std::string> all;
   if (const Host* host = find_host(host_name)) {
     for (const Gpu& gpu : host->gpus) all.push_back(gpu.id);
@@ -639,7 +639,7 @@ std::vector<KeptEvent> SignalStore::events_of(std::string_view host_name, int64_
                                               int64_t to_unix_ns) const {
   std::vector<KeptEvent> events;
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     if (const Host* host = find_host(host_name)) {
       for (const StoredEvent& event : host->events) {
         if (event.time_unix_ns < from_unix_ns || event.time_unix_ns > to_unix_ns) continue;
@@ -656,27 +656,27 @@ std::vector<KeptEvent> SignalStore::events_of(std::string_view host_name, int64_
 }
 
 int64_t SignalStore::last_heard_unix_ns(std::string_view host_name) const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   const Host* host = find_host(host_name);
   return host ? host->heard_ns : 0;
 }
 
 std::vector<std::string> SignalStore::hosts(size_t from, size_t most) const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   std::vector<std::string> names;
   for (size_t i = from; i < order_.size() && names.size() < most; ++i) names.push_back(order_[i]->id);
   return names;
 }
 
 size_t SignalStore::host_count() const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return order_.size();
 }
 
 std::vector<HistoryValue> SignalStore::history(Place place, std::string_view host_name, std::string_view id,
                                                SignalIndex signal) const {
   if (signal == kNoSignal || signal_row(signal).place != place) return {};
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   const Host* host = find_host(host_name);
   const Entity* entity = host ? find_entity(*host, place, id) : nullptr;
   if (entity == nullptr) return {};
@@ -689,12 +689,12 @@ std::vector<HistoryValue> SignalStore::history(Place place, std::string_view hos
 }
 
 SignalStore::Refused SignalStore::refused() const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return refused_;
 }
 
 size_t SignalStore::bytes() const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   size_t bytes = sizeof(*this) + order_.capacity() * sizeof(Host*);
   for (const Host* host : order_) {
     bytes += sizeof(Host) + 96 + host->bytes();  // 96: its node in the map, with its name

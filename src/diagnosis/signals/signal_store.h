@@ -14,7 +14,6 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
@@ -23,6 +22,7 @@
 #include <vector>
 
 #include "apply/subscriber.h"
+#include "base/mutex.h"
 #include "diagnosis/signals/signal_history.h"
 #include "diagnosis/signals/signals.h"
 #include "model/node_event.h"
@@ -122,25 +122,27 @@ class SignalStore final : public StoreSubscriber {
     size_t operator()(std::string_view text) const { return std::hash<std::string_view>{}(text); }
   };
 
-  Host* host_of(std::string_view name, int64_t received_unix_ns);  // made where there is none
-  const Host* find_host(std::string_view name) const;
-  const Entity* find_entity(const Host& host, Place place, std::string_view id) const;
+  Host* host_of(std::string_view name, int64_t received_unix_ns) LOCKSTEP_REQUIRES(mutex_);  // made where there is none
+  const Host* find_host(std::string_view name) const LOCKSTEP_REQUIRES(mutex_);
+  const Entity* find_entity(const Host& host, Place place, std::string_view id) const LOCKSTEP_REQUIRES(mutex_);
   Entity* entity_for(Host& host, const Feed& feed, const MetricPoint& point, std::string_view resource_gpu,
-                     uint32_t bucket);
-  void take_info(Host& host, InfoMetric info, const MetricPoint& point, uint32_t bucket);
-  void take(Entity& entity, const Feed& feed, const MetricPoint& point, int64_t time_unix_ns);
-  void take_level(Entity& entity, const Feed& feed, double value, uint32_t bucket);
+                     uint32_t bucket) LOCKSTEP_REQUIRES(mutex_);
+  void take_info(Host& host, InfoMetric info, const MetricPoint& point, uint32_t bucket) LOCKSTEP_REQUIRES(mutex_);
+  void take(Entity& entity, const Feed& feed, const MetricPoint& point, int64_t time_unix_ns) LOCKSTEP_REQUIRES(mutex_);
+  void take_level(Entity& entity, const Feed& feed, double value, uint32_t bucket) LOCKSTEP_REQUIRES(mutex_);
   // False: it was refused.
-  bool take_change(Entity& entity, const Feed& feed, const MetricPoint& point, double value, int64_t time_unix_ns);
+  bool take_change(Entity& entity, const Feed& feed, const MetricPoint& point, double value, int64_t time_unix_ns)
+      LOCKSTEP_REQUIRES(mutex_);
   std::optional<double> change_of(Entity& entity, const Feed& feed, const MetricPoint& point, double value,
-                                  bool settled);
+                                  bool settled) LOCKSTEP_REQUIRES(mutex_);
   static void spread_over(HistoryPage& page, double amount, int64_t time_unix_ns, int64_t spread);
-  HistoryPage* page_of(Entity& entity, size_t ordinal, bool may_make, uint32_t bucket, float constant);
+  HistoryPage* page_of(Entity& entity, size_t ordinal, bool may_make, uint32_t bucket, float constant)
+      LOCKSTEP_REQUIRES(mutex_);
 
-  mutable std::mutex mutex_;
-  std::unordered_map<std::string, std::unique_ptr<Host>, TextHash, std::equal_to<>> hosts_;
-  std::vector<Host*> order_;
-  Refused refused_;
+  mutable Mutex mutex_;
+  std::unordered_map<std::string, std::unique_ptr<Host>, TextHash, std::equal_to<>> hosts_ LOCKSTEP_GUARDED_BY(mutex_);
+  std::vector<Host*> order_ LOCKSTEP_GUARDED_BY(mutex_);
+  Refused refused_ LOCKSTEP_GUARDED_BY(mutex_);
 };
 
 }  // namespace lockstep

@@ -10,10 +10,10 @@ constexpr int64_t kSweepNs = 60'000'000'000;
 }  // namespace
 
 DeltaSums::Sum* DeltaSums::Push::of(std::string raw_labels, int64_t time_ms, Refusal& refusal) {
-  if (!held_) {
-    held_.emplace(sums_.mutex_);
-    sums_.forget_idle(sums_.clock_.monotonic_ns());
-  }
+  const bool is_first = !held_;
+  if (is_first) held_.emplace(sums_.mutex_);
+  sums_.mutex_.assert_held();  // until end()
+  if (is_first) sums_.forget_idle(sums_.clock_.monotonic_ns());
   auto found = sums_.sums_.find(raw_labels);
   if (found == sums_.sums_.end()) {
     if (sums_.sums_.size() >= kSeriesMax) {
@@ -41,7 +41,7 @@ void DeltaSums::Push::take_back() {
 void DeltaSums::forget_idle(int64_t now_ns) {
   if (now_ns < next_sweep_ns_) return;
   next_sweep_ns_ = now_ns + kSweepNs;
-  std::erase_if(sums_, [&](const auto& item) {
+  std::erase_if(sums_, [&](const auto& item) LOCKSTEP_REQUIRES(mutex_) {
     const bool is_idle = now_ns - item.second.used_ns > kIdleNs;
     if (is_idle) memory_.release(bytes_of(item.first));
     return is_idle;

@@ -6,7 +6,6 @@
 #pragma once
 
 #include <cstdint>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -16,6 +15,7 @@
 
 #include "base/clock.h"
 #include "base/memory_budget.h"
+#include "base/mutex.h"
 #include "model/native_histogram.h"
 
 namespace lockstep {
@@ -53,19 +53,19 @@ class DeltaSums {
 
    private:
     DeltaSums& sums_;
-    std::optional<std::unique_lock<std::mutex>> held_;
+    std::optional<MutexLock<Mutex>> held_;
     std::vector<std::pair<Sum*, Sum>> undo_;  // what each was before, in the order of the changes
   };
 
  private:
   static uint64_t bytes_of(std::string_view raw_labels) { return raw_labels.size() + sizeof(Sum) + 64; }
-  void forget_idle(int64_t now_ns);
+  void forget_idle(int64_t now_ns) LOCKSTEP_REQUIRES(mutex_);
 
   const Clock& clock_;
-  std::mutex mutex_;
-  std::unordered_map<std::string, Sum> sums_;  // by raw labels; guarded by mutex_
-  MemoryPool memory_;                          // of their keys; guarded by mutex_
-  int64_t next_sweep_ns_ = 0;                  // guarded by mutex_
+  Mutex mutex_;
+  std::unordered_map<std::string, Sum> sums_ LOCKSTEP_GUARDED_BY(mutex_);  // by raw labels
+  MemoryPool memory_ LOCKSTEP_GUARDED_BY(mutex_);                          // of their keys
+  int64_t next_sweep_ns_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace lockstep

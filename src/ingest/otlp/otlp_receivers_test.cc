@@ -3,10 +3,10 @@
 
 #include <gtest/gtest.h>
 
-#include <mutex>
 #include <set>
 #include <thread>
 
+#include "base/mutex.h"
 #include "base/text.h"
 #include "ingest/counters_table.h"
 #include "ingest/otlp/otlp_handler.h"
@@ -32,7 +32,7 @@ const char* const kMethods[] = {"/opentelemetry.proto.collector.metrics.v1.Metri
 class FakeSink final : public IngestSink {
  public:
   AcceptResult accept(Signal signal, Batch batch, std::string_view bytes, int64_t received_unix_ns) override {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     EXPECT_EQ(batch.signal, signal);
     EXPECT_GT(received_unix_ns, 0);
     if (next_.error == AcceptError::kNone) {
@@ -45,23 +45,23 @@ class FakeSink final : public IngestSink {
     return next_;
   }
   void answer_with(AcceptResult next) {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     next_ = std::move(next);
   }
   std::vector<Batch> accepted() {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     return accepted_;
   }
   std::vector<std::string> bytes() {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     return bytes_;
   }
 
  private:
-  std::mutex mutex_;
-  AcceptResult next_;
-  std::vector<Batch> accepted_;
-  std::vector<std::string> bytes_;
+  Mutex mutex_;
+  AcceptResult next_ LOCKSTEP_GUARDED_BY(mutex_);
+  std::vector<Batch> accepted_ LOCKSTEP_GUARDED_BY(mutex_);
+  std::vector<std::string> bytes_ LOCKSTEP_GUARDED_BY(mutex_);
 };
 
 struct Receivers {

@@ -24,13 +24,13 @@ void write_from(const std::string& program, bool is_2) {
   testing::RecordingMetricWriter writer;
   MetricIntake intake(writer, clock, counters);
   RemoteWriteReceiver receiver(intake, clock, counters);
-  std::mutex mutex;
+  Mutex mutex;
   std::string types;  // content types seen
   Result<std::unique_ptr<HttpServer>> server = HttpServer::start(
       {.address = {"127.0.0.1", 0}, .name = "http"},
       [&](const ServerRequest& request) {
         HttpResponse answer = receiver.handle(request);
-        std::lock_guard lock(mutex);
+        MutexLock lock(mutex);
         types = request.header("content-type");
         EXPECT_EQ(answer.status, 204) << answer.body;
         return answer;

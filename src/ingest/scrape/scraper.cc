@@ -7,10 +7,8 @@
 
 #include <algorithm>
 #include <bit>
-#include <condition_variable>
 #include <deque>
 #include <map>
-#include <mutex>
 #include <optional>
 #include <thread>
 #include <unordered_map>
@@ -18,6 +16,7 @@
 
 #include "base/contained.h"
 #include "base/files.h"
+#include "base/mutex.h"
 #include "base/text.h"
 #include "model/series_labels.h"
 #include "net/http_client.h"
@@ -87,7 +86,7 @@ class ScraperThreads final : public Scraper {
 
   std::vector<ScrapeTarget> targets() const override {
     std::vector<ScrapeTarget> list;
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     for (const auto& [key, target] : targets_) {
       if (target->is_listed) list.push_back(target->what);
     }
@@ -96,14 +95,14 @@ class ScraperThreads final : public Scraper {
   }
 
   void reload(ScrapeConfig config) override {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     next_config_ = std::make_shared<const ScrapeConfig>(std::move(config));
     changed_.notify_all();
   }
 
   void stop() override {
     {
-      std::lock_guard lock(mutex_);
+      MutexLock lock(mutex_);
       if (stopping_) return;
       stopping_ = true;
     }
@@ -124,7 +123,7 @@ class ScraperThreads final : public Scraper {
             refresh(now_ns);
           }))
         counters_.add("lockstep_scrape_lists_refused_total");
-      std::unique_lock lock(mutex_);
+      MutexLock lock(mutex_);
       int64_t next_ns = now_ns + kFileLookNs;
       for (auto target = targets_.begin(); target != targets_.end();) {
         Target& one = *target->second;
@@ -149,15 +148,15 @@ class ScraperThreads final : public Scraper {
       counters_.set("lockstep_scrape_targets", "", static_cast<int64_t>(targets_.size()));
       changed_.notify_all();
       // Waits by the wall, whatever clock the rest goes by: a test's clock stands still.
-      changed_.wait_for(lock, std::chrono::nanoseconds(std::clamp<int64_t>(next_ns - now_ns, 1'000'000, kFileLookNs)),
-                        [&] { return stopping_ || next_config_ != nullptr; });
+      changed_.wait_for(mutex_, std::chrono::nanoseconds(std::clamp<int64_t>(next_ns - now_ns, 1'000'000, kFileLookNs)),
+                        [&]() LOCKSTEP_REQUIRES(mutex_) { return stopping_ || next_config_ != nullptr; });
       if (stopping_) return;
     }
   }
 
   void take_config() {
     {
-      std::lock_guard lock(mutex_);
+      MutexLock lock(mutex_);
       if (next_config_ == nullptr) return;
       config_ = std::move(next_config_);
     }
@@ -188,7 +187,7 @@ class ScraperThreads final : public Scraper {
     }
     if (!has_changed) return;
     listed_ = true;
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     for (auto& [key, target] : targets_) target->is_listed = false;
     dropped_.clear();
     for (const ScrapeJob& job : config_->jobs) {
@@ -200,8 +199,7 @@ class ScraperThreads final : public Scraper {
     }
   }
 
-  // Under mutex_.
-  void list(const ScrapeJob& job, const TargetGroup& group, int64_t now_ns) {
+  void list(const ScrapeJob& job, const TargetGroup& group, int64_t now_ns) LOCKSTEP_REQUIRES(mutex_) {
     for (const std::string& address : group.targets) {
       Result<ScrapeTarget> resolved = resolve_target(job, address, group.labels);
       if (!resolved.ok()) {
@@ -318,9 +316,9 @@ class ScraperThreads final : public Scraper {
   }
 
   void work() {
-    std::unique_lock lock(mutex_);
+    ReleasableMutexLock lock(mutex_);
     while (true) {
-      changed_.wait(lock, [&] { return stopping_ || !ready_.empty(); });
+      changed_.wait(mutex_, [&]() LOCKSTEP_REQUIRES(mutex_) { return stopping_ || !ready_.empty(); });
       if (stopping_) return;
       Target& target = *ready_.front();
       ready_.pop_front();
@@ -477,7 +475,7 @@ class ScraperThreads final : public Scraper {
   }
 
   bool stop_asked() {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     return stopping_;
   }
 
@@ -491,13 +489,13 @@ class ScraperThreads final : public Scraper {
   std::vector<Source> sources_;
   bool listed_ = false;
 
-  mutable std::mutex mutex_;
-  std::condition_variable changed_;
-  std::map<std::string, std::unique_ptr<Target>> targets_;  // guarded by mutex_, but for what is its worker's
-  std::vector<ScrapeTarget> dropped_;                       // guarded by mutex_
-  std::deque<Target*> ready_;                               // guarded by mutex_
-  std::shared_ptr<const ScrapeConfig> next_config_;         // guarded by mutex_; nullptr: it was taken
-  bool stopping_ = false;                                   // guarded by mutex_
+  mutable Mutex mutex_;
+  ConditionVariable changed_;
+  std::map<std::string, std::unique_ptr<Target>> targets_ LOCKSTEP_GUARDED_BY(mutex_);  // but for what is its worker's
+  std::vector<ScrapeTarget> dropped_ LOCKSTEP_GUARDED_BY(mutex_);
+  std::deque<Target*> ready_ LOCKSTEP_GUARDED_BY(mutex_);
+  std::shared_ptr<const ScrapeConfig> next_config_ LOCKSTEP_GUARDED_BY(mutex_);  // nullptr: it was taken
+  bool stopping_ LOCKSTEP_GUARDED_BY(mutex_) = false;
   std::thread scheduler_;
   std::vector<std::thread> workers_;
 };

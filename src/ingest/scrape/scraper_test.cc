@@ -95,7 +95,7 @@ class ScraperTest : public ::testing::Test {
     Result<std::unique_ptr<HttpServer>> started = HttpServer::start(
         {.address = {"127.0.0.1", 0}, .name = "http"},
         [this](const ServerRequest& request) {
-          std::lock_guard lock(mutex_);
+          MutexLock lock(mutex_);
           ++asked_;
           const std::string authorization(request.header("authorization"));
           if (request.path != "/list" && !wanted_.empty() && authorization != wanted_) return HttpResponse{401, {}, ""};
@@ -111,20 +111,20 @@ class ScraperTest : public ::testing::Test {
   void TearDown() override { server->stop(); }
 
   void show(std::string page, int status = 200) {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     page_ = std::move(page);
     status_ = status;
   }
   void list(std::string text) {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     list_ = std::move(text);
   }
   void want(std::string authorization) {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     wanted_ = std::move(authorization);
   }
   std::string list_asked() {  // its query and authorization
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     return list_asked_;
   }
   ScrapeConfig config(const std::string& rest, const std::string& interval = "100ms") {
@@ -144,7 +144,7 @@ class ScraperTest : public ::testing::Test {
     scraper->stop();
   }
   int asked() {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     return asked_;
   }
   int64_t count(const char* result) {
@@ -160,10 +160,11 @@ class ScraperTest : public ::testing::Test {
   std::string instance;
 
  private:
-  std::mutex mutex_;
-  std::string page_, list_, wanted_, list_asked_;
-  int status_ = 200;
-  int asked_ = 0;
+  Mutex mutex_;
+  std::string page_ LOCKSTEP_GUARDED_BY(mutex_), list_ LOCKSTEP_GUARDED_BY(mutex_), wanted_ LOCKSTEP_GUARDED_BY(mutex_),
+      list_asked_ LOCKSTEP_GUARDED_BY(mutex_);
+  int status_ LOCKSTEP_GUARDED_BY(mutex_) = 200;
+  int asked_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
 };
 
 TEST_F(ScraperTest, StoresThePageAndWhatTheScrapeWasLike) {

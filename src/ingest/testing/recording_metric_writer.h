@@ -4,9 +4,9 @@
 #pragma once
 
 #include <map>
-#include <mutex>
 #include <set>
 
+#include "base/mutex.h"
 #include "store/metric_writer.h"
 
 namespace lockstep::testing {
@@ -20,7 +20,7 @@ class RecordingMetricWriter final : public MetricWriter {
  public:
   Result<PushOutcome> push(std::string_view stream, std::span<const PushedSeries> series,
                            const std::function<Result<Labels>(size_t k)>& canonical) override {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     if (!unavailable_.empty()) return Error{unavailable_};
     streams.emplace(stream);
     PushOutcome outcome;
@@ -51,12 +51,12 @@ class RecordingMetricWriter final : public MetricWriter {
   }
   void set_metadata(std::string_view name, std::string_view type, std::string_view help,
                     std::string_view unit) override {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     metadata[std::string(name)] = std::string(type) + "|" + std::string(help) + "|" + std::string(unit);
     ++metadata_calls;
   }
   void refuse_all(std::string why) {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     unavailable_ = std::move(why);
   }
 
@@ -83,9 +83,10 @@ class RecordingMetricWriter final : public MetricWriter {
   size_t asked = 0;  // for canonical labels
 
  private:
-  std::mutex mutex_;
-  std::map<std::pair<std::string, std::string>, std::string> by_raw_;  // by stream and labels as sent
-  std::string unavailable_;
+  Mutex mutex_;
+  std::map<std::pair<std::string, std::string>, std::string> by_raw_
+      LOCKSTEP_GUARDED_BY(mutex_);  // by stream and labels as sent
+  std::string unavailable_ LOCKSTEP_GUARDED_BY(mutex_);
 };
 
 }  // namespace lockstep::testing

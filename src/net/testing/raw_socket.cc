@@ -71,7 +71,7 @@ uint16_t ScriptedServer::port() const {
 }
 
 std::vector<std::string> ScriptedServer::requests() {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return requests_;
 }
 
@@ -101,7 +101,7 @@ void ScriptedServer::run() {
         whole = head + 4 + (length_at < head ? std::strtoull(request.c_str() + length_at + 16, nullptr, 10) : 0);
       }
       {
-        std::lock_guard lock(mutex_);
+        MutexLock lock(mutex_);
         requests_.push_back(std::move(request));
       }
       (void)!::send(peer.get(), answer.data(), answer.size(), MSG_NOSIGNAL);

@@ -4,11 +4,11 @@
 #pragma once
 
 #include <atomic>
-#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "base/mutex.h"
 #include "net/listen_address.h"
 
 namespace lockstep::testing {
@@ -44,8 +44,8 @@ class ScriptedServer {
   std::vector<std::vector<std::string>> connections_;
   ListenSocket listener_;
   std::atomic<bool> stopping_{false};
-  std::mutex mutex_;
-  std::vector<std::string> requests_;
+  Mutex mutex_;
+  std::vector<std::string> requests_ LOCKSTEP_GUARDED_BY(mutex_);
   std::thread thread_;
 };
 

@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <chrono>
-#include <condition_variable>
 #include <utility>
 
 #include "base/clock.h"
+#include "base/mutex.h"
 #include "base/text.h"
 #include "wire/compression.h"
 #include "wire/otlp.h"
@@ -30,10 +30,10 @@ const char* path_of(Signal signal) {
 }
 
 void sleep_ms(int64_t ms, std::stop_token stop) {
-  std::mutex mutex;
-  std::condition_variable_any wake;
-  std::unique_lock lock(mutex);
-  wake.wait_for(lock, stop, std::chrono::milliseconds(ms), [] { return false; });
+  Mutex mutex;
+  StoppableConditionVariable wake;
+  MutexLock lock(mutex);
+  wake.wait_for(mutex, stop, std::chrono::milliseconds(ms), [] { return false; });
 }
 
 }  // namespace
@@ -62,7 +62,7 @@ bool OtlpSender::send(const Batch& batch, std::stop_token stop) {
     int64_t wait_ms = backoff_ms;
     if (answer.ok() && answer->status == 200) {
       Result<otlp::PartialSuccess> partial = otlp::decode_response(answer->body);
-      std::lock_guard lock(mutex_);
+      MutexLock lock(mutex_);
       int64_t rejected = partial.ok() ? std::clamp<int64_t>(partial->rejected, 0, records) : 0;
       ++totals_.requests_sent;
       totals_.records_accepted += records - rejected;
@@ -83,12 +83,12 @@ bool OtlpSender::send(const Batch& batch, std::stop_token stop) {
     }
     if (stop.stop_requested() || clock.monotonic_ns() + wait_ms * 1'000'000 > give_up_ns) break;
     {
-      std::lock_guard lock(mutex_);
+      MutexLock lock(mutex_);
       ++totals_.retries;
     }
     sleep_ms(wait_ms, stop);
   }
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   gave_up_ = true;
   ++totals_.requests_failed;
   totals_.records_failed += records;
@@ -97,7 +97,7 @@ bool OtlpSender::send(const Batch& batch, std::stop_token stop) {
 }
 
 SendTotals OtlpSender::totals() const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return totals_;
 }
 

@@ -7,10 +7,10 @@
 #pragma once
 
 #include <cstdint>
-#include <mutex>
 #include <stop_token>
 #include <string>
 
+#include "base/mutex.h"
 #include "model/telemetry.h"
 #include "net/http_client.h"
 
@@ -40,8 +40,8 @@ class OtlpSender {
   HttpClient client_;
   const int64_t patience_ms_;
   bool gave_up_ = false;
-  mutable std::mutex mutex_;
-  SendTotals totals_;
+  mutable Mutex mutex_;
+  SendTotals totals_ LOCKSTEP_GUARDED_BY(mutex_);
 };
 
 }  // namespace lockstep::sim

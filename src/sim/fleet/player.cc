@@ -38,20 +38,20 @@ Player::Player(JobShape shape, PlayerOptions options)
 }
 
 void Player::inject(Fault fault) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   fault.from_step = kNextStep;
   faults_.push_back(fault);
 }
 
 void Player::clear() {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   faults_.clear();
   cleared_ = true;
   wake_.notify_all();
 }
 
 std::vector<Fault> Player::faults_of(int64_t step) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   cleared_ = false;
   std::vector<Fault> active;
   for (Fault& waiting : faults_) {
@@ -89,8 +89,9 @@ int64_t Player::job_now_ns() const {
 bool Player::wait_until(int64_t job_ns, std::stop_token stop, bool wake_on_clear) {
   const auto wall_ns = static_cast<int64_t>(static_cast<double>(job_ns - job_now_ns()) / options_.speed);
   if (wall_ns <= 0) return !stop.stop_requested();
-  std::unique_lock lock(mutex_);
-  wake_.wait_for(lock, stop, std::chrono::nanoseconds(wall_ns), [&] { return wake_on_clear && cleared_; });
+  MutexLock lock(mutex_);
+  wake_.wait_for(mutex_, stop, std::chrono::nanoseconds(wall_ns),
+                 [&]() LOCKSTEP_REQUIRES(mutex_) { return wake_on_clear && cleared_; });
   return !stop.stop_requested();
 }
 
@@ -177,7 +178,7 @@ bool Player::hold(std::stop_token stop) {
   while (wait_until(std::min({status_ns, enters_ns, over_ns}), stop, true)) {
     const int64_t now = job_now_ns();
     {
-      std::lock_guard lock(mutex_);
+      MutexLock lock(mutex_);
       if (cleared_) enters_ns = now;
     }
     if (now >= enters_ns) {

@@ -6,14 +6,13 @@
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
 #include <cstdint>
 #include <functional>
-#include <mutex>
 #include <span>
 #include <stop_token>
 #include <vector>
 
+#include "base/mutex.h"
 #include "model/telemetry.h"
 #include "sim/fleet/fault.h"
 #include "sim/fleet/fleet.h"
@@ -78,10 +77,10 @@ class Player {
 
   std::atomic<int64_t> step_{-1};
   std::atomic<bool> hung_{false};
-  std::mutex mutex_;
-  std::condition_variable_any wake_;
-  std::vector<Fault> faults_;  // guarded by mutex_
-  bool cleared_ = false;       // guarded by mutex_
+  Mutex mutex_;
+  StoppableConditionVariable wake_;
+  std::vector<Fault> faults_ LOCKSTEP_GUARDED_BY(mutex_);
+  bool cleared_ LOCKSTEP_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace lockstep::sim

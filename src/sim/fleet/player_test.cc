@@ -11,11 +11,11 @@
 namespace lockstep::sim {
 namespace {
 
-constexpr JobShape kSmall{.tp = 2, .pp = 2, .dp = 4, .step_ms = 20};
+const JobShape kSmall{.tp = 2, .pp = 2, .dp = 4, .step_ms = 20};
 
 // Counts what came, per event and rank.
 struct Heard {
-  std::mutex mutex;
+  Mutex mutex;
   std::map<std::string, std::map<int64_t, int64_t>> events;
   std::map<std::string, int64_t> batches;
   std::vector<RankStatus> statuses;
@@ -23,7 +23,7 @@ struct Heard {
   int64_t unclean = 0, points = 0;
 
   void operator()(const Batch& batch, std::stop_token) {
-    std::lock_guard lock(mutex);
+    MutexLock lock(mutex);
     for (const ResourceGroup& group : batch.groups) {
       Result<Identity> identity = identity_from_resource(group.resource);
       ASSERT_TRUE(identity.ok()) << identity.error();

@@ -10,8 +10,9 @@ SendPool::SendPool(const Url& server, size_t connections) {
   for (size_t i = 0; i < connections; ++i) {
     Connection& connection = *connections_.emplace_back(std::make_unique<Connection>(server));
     connection.thread = std::jthread([&connection](std::stop_token stop) {
-      std::unique_lock lock(connection.mutex);
-      while (connection.changed.wait(lock, stop, [&] { return !connection.waiting.empty(); })) {
+      ReleasableMutexLock lock(connection.mutex);
+      while (connection.changed.wait(
+          connection.mutex, stop, [&]() LOCKSTEP_REQUIRES(connection.mutex) { return !connection.waiting.empty(); })) {
         Batch batch = std::move(connection.waiting.front());
         connection.waiting.pop_front();
         connection.busy = true;
@@ -34,16 +35,21 @@ void SendPool::send(Batch batch, std::stop_token stop) {
   const std::string_view host =
       batch.groups.empty() ? std::string_view() : find_string(batch.groups.front().resource, "host.name");
   Connection& connection = *connections_[hash_of(host) % connections_.size()];
-  std::unique_lock lock(connection.mutex);
-  if (!connection.changed.wait(lock, stop, [&] { return connection.waiting.size() < kWaitingMax; })) return;
+  MutexLock lock(connection.mutex);
+  if (!connection.changed.wait(connection.mutex, stop, [&]() LOCKSTEP_REQUIRES(connection.mutex) {
+        return connection.waiting.size() < kWaitingMax;
+      }))
+    return;
   connection.waiting.push_back(std::move(batch));
   connection.changed.notify_all();
 }
 
 void SendPool::drain() {
   for (auto& connection : connections_) {
-    std::unique_lock lock(connection->mutex);
-    connection->changed.wait(lock, [&] { return connection->waiting.empty() && !connection->busy; });
+    MutexLock lock(connection->mutex);
+    connection->changed.wait(connection->mutex, [&]() LOCKSTEP_REQUIRES(connection->mutex) {
+      return connection->waiting.empty() && !connection->busy;
+    });
   }
 }
 

@@ -5,14 +5,13 @@
 // Thread rule: Confined, but totals() may be read from anywhere. The destructor sends what waits, unless stopped.
 #pragma once
 
-#include <condition_variable>
 #include <deque>
 #include <memory>
-#include <mutex>
 #include <stop_token>
 #include <thread>
 #include <vector>
 
+#include "base/mutex.h"
 #include "model/telemetry.h"
 #include "sim/fleet/otlp_sender.h"
 
@@ -35,11 +34,11 @@ class SendPool {
   struct Connection {
     explicit Connection(const Url& server) : sender(server) {}
     OtlpSender sender;
-    std::mutex mutex;
-    std::condition_variable_any changed;
-    std::deque<Batch> waiting;  // guarded by mutex
-    bool busy = false;          // guarded by mutex
-    std::jthread thread;        // last: it uses the others
+    Mutex mutex;
+    StoppableConditionVariable changed;
+    std::deque<Batch> waiting LOCKSTEP_GUARDED_BY(mutex);
+    bool busy LOCKSTEP_GUARDED_BY(mutex) = false;
+    std::jthread thread;  // last: it uses the others
   };
   std::vector<std::unique_ptr<Connection>> connections_;
 };

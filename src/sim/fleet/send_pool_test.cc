@@ -21,14 +21,14 @@ constexpr CounterDescriptor kCounters[] = {
 
 TEST(SendPool, SendsEverythingAndKeepsTheOrderOfEachHost) {
   Counters counters(kCounters);
-  std::mutex mutex;
+  Mutex mutex;
   std::map<std::string, std::vector<int64_t>> heard;
   auto server = HttpServer::start(
       {.address = {.host = "127.0.0.1", .port = 0}, .threads = 2, .name = "test"},
       [&](const ServerRequest& request) {
         Result<Encoding> encoding = parse_encoding(request.header("content-encoding"));
         Result<Batch> batch = otlp::decode(Signal::kLogs, *decompress(*encoding, request.body, 1 << 20));
-        std::lock_guard lock(mutex);
+        MutexLock lock(mutex);
         for (const ResourceGroup& group : batch->groups)
           heard[std::string(find_string(group.resource, "host.name"))].push_back(group.logs.at(0).time_unix_ns);
         return HttpResponse{.status = 200};

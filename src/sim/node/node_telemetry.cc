@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
-#include <mutex>
 #include <utility>
 
+#include "base/mutex.h"
 #include "base/text.h"
 #include "sim/node/effects.h"
 #include "sim/node/gpu_model.h"
@@ -173,9 +173,9 @@ NodeTelemetry::Impl::Impl(std::string host, int32_t host_index, const Topology& 
 
 std::shared_ptr<const NodeLayout> NodeTelemetry::Impl::layout_of(const Impl& node, bool all_series) {
   // Nodes of one shape share it; there are as many shapes as a program has kinds of nodes.
-  static std::mutex mutex;
+  static Mutex mutex;
   static std::map<std::pair<size_t, bool>, std::shared_ptr<const NodeLayout>> layouts;
-  std::lock_guard lock(mutex);
+  MutexLock lock(mutex);
   std::shared_ptr<const NodeLayout>& found = layouts[{node.slots_.size(), all_series}];
   if (!found) {
     auto layout = std::make_shared<NodeLayout>();

@@ -4,12 +4,11 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
-#include <condition_variable>
-#include <mutex>
 #include <thread>
 #include <vector>
 
 #include "base/clock.h"
+#include "base/mutex.h"
 #include "sources/host/host_source.h"
 
 namespace lockstep {
@@ -22,14 +21,14 @@ class Sleepers {
     for (int64_t i = 0; i < count; ++i) {
       threads_.emplace_back([this, name] {
         prctl(PR_SET_NAME, name);
-        std::unique_lock lock(mutex_);
-        wake_.wait(lock, [this] { return over_; });
+        MutexLock lock(mutex_);
+        wake_.wait(mutex_, [this]() LOCKSTEP_REQUIRES(mutex_) { return over_; });
       });
     }
   }
   ~Sleepers() {
     {
-      std::lock_guard lock(mutex_);
+      MutexLock lock(mutex_);
       over_ = true;
     }
     wake_.notify_all();
@@ -37,9 +36,9 @@ class Sleepers {
   }
 
  private:
-  std::mutex mutex_;
-  std::condition_variable wake_;
-  bool over_ = false;
+  Mutex mutex_;
+  ConditionVariable wake_;
+  bool over_ LOCKSTEP_GUARDED_BY(mutex_) = false;
   std::vector<std::thread> threads_;
 };
 

@@ -35,15 +35,15 @@ Result<void> MetricEngine::remove(std::span<const LabelMatcher> matchers, int64_
                                have, options_.tombstones_max));
   };
   {  // before a block is made for nothing
-    std::shared_lock lock(mutex_);
+    SharedLock lock(mutex_);
     LOCKSTEP_TRY(too_many(tombstones_.size()));
   }
   // Everything that is there becomes a block first, so that the tombstone is about blocks alone.
   LOCKSTEP_TRY(seal());
-  std::lock_guard work(work_mutex_);
+  MutexLock work(work_mutex_);
   std::vector<Tombstone> list;
   {
-    std::shared_lock lock(mutex_);
+    SharedLock lock(mutex_);
     list = tombstones_;
   }
   LOCKSTEP_TRY(too_many(list.size()));
@@ -95,10 +95,10 @@ Result<void> MetricEngine::has_room_for_snapshot() const {
 }
 
 Result<void> MetricEngine::clean() {
-  std::lock_guard work(work_mutex_);
+  MutexLock work(work_mutex_);
   std::vector<Tombstone> tombstones;
   {
-    std::shared_lock lock(mutex_);
+    SharedLock lock(mutex_);
     tombstones = tombstones_;
   }
   const std::shared_ptr<const Blocks> list = blocks();
@@ -130,7 +130,7 @@ Result<void> MetricEngine::clean() {
 Result<std::string> MetricEngine::snapshot() {
   LOCKSTEP_TRY(has_room_for_snapshot());
   LOCKSTEP_TRY(seal());
-  std::lock_guard work(work_mutex_);  // no block goes meanwhile, and no other copy is made
+  MutexLock work(work_mutex_);  // no block goes meanwhile, and no other copy is made
   LOCKSTEP_TRY(has_room_for_snapshot());
   const std::string time = utc_time(clock_.unix_ns() / 1'000'000, "%Y%m%dT%H%M%SZ");
   const std::string name = format("%s-%llu", time.c_str(), static_cast<unsigned long long>(next_block_++));
@@ -178,7 +178,7 @@ Result<void> MetricEngine::save_tombstones(const std::vector<Tombstone>& list) {
                                ".../admin/tsdb/clean_tombstones first",
                                bytes.size(), static_cast<unsigned long long>(kTombstoneBytesMax)));
   LOCKSTEP_TRY(write_file_atomically(options_.folder + "/tombstones", bytes));
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   tombstones_ = list;
   return {};
 }
@@ -213,6 +213,7 @@ Result<void> MetricEngine::load_tombstones() {
     }
   }
   if (!in.ok()) return corrupt();
+  MutexLock lock(mutex_);
   tombstones_ = std::move(list);
   return {};
 }

@@ -11,7 +11,7 @@ using namespace metrics;
 
 bool MetricEngine::is_counter(std::string_view metric) const {
   {
-    std::lock_guard lock(metadata_mutex_);
+    MutexLock lock(metadata_mutex_);
     auto known = metadata_.find(metric);
     if (known != metadata_.end() && !known->second.type.empty() && known->second.type != "unknown")
       return known->second.type == "counter";
@@ -22,7 +22,7 @@ bool MetricEngine::is_counter(std::string_view metric) const {
 
 void MetricEngine::exchange(const Blocks& old, const Blocks& added) {
   {
-    std::unique_lock lock(mutex_);
+    MutexLock lock(mutex_);
     auto list = std::make_shared<Blocks>(*blocks_);
     std::erase_if(*list, [&](const auto& block) { return std::find(old.begin(), old.end(), block) != old.end(); });
     list->insert(list->end(), added.begin(), added.end());
@@ -62,7 +62,7 @@ MetricEngine::Blocks MetricEngine::readable_of(const Blocks& these) const {
 
 std::vector<Tombstone> MetricEngine::tombstones_of(const Blocks& these) const {
   std::vector<Tombstone> list;
-  std::shared_lock lock(mutex_);
+  SharedLock lock(mutex_);
   for (const Tombstone& one : tombstones_) {
     if (std::any_of(these.begin(), these.end(),
                     [&](const auto& block) { return block->info().number <= one.block_number_max; }))
@@ -156,7 +156,7 @@ Result<bool> MetricEngine::merge_tier(uint32_t tier) {
 }
 
 Result<bool> MetricEngine::merge() {
-  std::lock_guard work(work_mutex_);
+  MutexLock work(work_mutex_);
   for (uint32_t tier = 0; tier < kTiers; ++tier) {
     Result<bool> merged = merge_tier(tier);
     if (!merged.ok()) {
@@ -169,7 +169,7 @@ Result<bool> MetricEngine::merge() {
 }
 
 void MetricEngine::retain() {
-  std::lock_guard work(work_mutex_);
+  MutexLock work(work_mutex_);
   const std::shared_ptr<const Blocks> list = blocks();
   const int64_t newest_ms = newest_credible_ms();
   if (newest_ms == INT64_MIN) return;

@@ -106,7 +106,7 @@ class MetricEngine::Replay final : public WalVisitor {
     shard.restore_exemplar(shard.series_at(home), {std::move(labels), value, time_ms});
   }
   void on_metadata(MetricMetadata metadata) override {
-    std::lock_guard lock(engine_.metadata_mutex_);
+    MutexLock lock(engine_.metadata_mutex_);
     engine_.metadata_[metadata.name] = std::move(metadata);
   }
 
@@ -129,6 +129,7 @@ class MetricEngine::Replay final : public WalVisitor {
 };
 
 Result<void> MetricEngine::replay_log() {
+  MutexLock work(work_mutex_);
   std::vector<std::string> names = LOCKSTEP_TRY(list_directory(log_folder()));
   uint64_t sealed = 0;
   for (const std::string& name : names) sealed = std::max(sealed, sealed_generation(name).value_or(0));
@@ -223,7 +224,7 @@ void MetricEngine::remove_log_before(uint64_t generation) {
 Result<void> MetricEngine::sync() {
   std::vector<MetricMetadata> unlogged;
   {
-    std::lock_guard lock(metadata_mutex_);
+    MutexLock lock(metadata_mutex_);
     unlogged.swap(unlogged_metadata_);
   }
   for (const MetricMetadata& one : unlogged) shards_[0]->log_metadata(one);

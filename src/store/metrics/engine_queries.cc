@@ -203,7 +203,7 @@ Result<std::unique_ptr<MetricSelection>> MetricEngine::select(std::span<const La
   std::shared_ptr<const Blocks> list;
   std::vector<Tombstone> tombstones;
   {
-    std::shared_lock moving(mutex_);  // nothing is numbered anew meanwhile
+    SharedLock moving(mutex_);  // nothing is numbered anew meanwhile
     selection = std::make_unique<Selection>(index_.symbols(), options.rollup,
                                             [this](const Block& block, size_t count) { damaged_chunks(block, count); });
     list = blocks_;
@@ -286,7 +286,7 @@ Result<std::vector<std::string>> MetricEngine::label_values(std::string_view nam
 }
 
 std::vector<MetricMetadata> MetricEngine::metadata() const {
-  std::lock_guard lock(metadata_mutex_);
+  MutexLock lock(metadata_mutex_);
   std::vector<MetricMetadata> list;
   for (const auto& [name, metadata] : metadata_) list.push_back(metadata);
   return list;
@@ -299,7 +299,7 @@ Result<std::vector<Exemplar>> MetricEngine::exemplars(std::span<const LabelMatch
   auto wanted = [&](const PushedExemplar& exemplar) {
     return exemplar.time_ms >= from_ms && exemplar.time_ms <= to_ms;
   };
-  std::shared_lock moving(mutex_);
+  SharedLock moving(mutex_);
   {
     std::vector<StoredExemplar> stored;
     for (const std::unique_ptr<Shard>& shard : shards_) {

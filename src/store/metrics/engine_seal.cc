@@ -110,7 +110,7 @@ bool MetricEngine::seal_is_due() const {
 }
 
 Result<void> MetricEngine::seal() {
-  std::lock_guard work(work_mutex_);
+  MutexLock work(work_mutex_);
   const uint64_t generation = ++generation_;
   std::vector<Shard::Sealing> sealing;
   for (const std::unique_ptr<Shard>& shard : shards_) sealing.push_back(shard->begin_seal(generation));
@@ -130,7 +130,7 @@ Result<void> MetricEngine::seal() {
     LOCKSTEP_LOG_WARN("metrics", "series not written to the log: %s; the old log stays", written.error().c_str());
   }
   {
-    std::unique_lock lock(mutex_);
+    MutexLock lock(mutex_);
     blocks_ = std::move(made);
     for (const std::unique_ptr<Shard>& shard : shards_) shard->end_seal(true);
   }
@@ -185,9 +185,9 @@ void MetricEngine::renumber() {
   SeriesIndex::Renumbering renumbering(index_);
   const int64_t held_ns = clock_.monotonic_ns();
   {
-    std::unique_lock lock(mutex_);
-    std::vector<std::unique_lock<std::shared_mutex>> held;
-    for (const std::unique_ptr<Shard>& shard : shards_) held.push_back(shard->hold());
+    MutexLock lock(mutex_);
+    std::deque<Shard::Hold> held;
+    for (const std::unique_ptr<Shard>& shard : shards_) held.emplace_back(*shard);
     const std::vector<uint32_t>& numbers = renumbering.finish();
     for (const std::unique_ptr<Shard>& shard : shards_) shard->renumber(numbers, renumbering.symbols());
   }

@@ -84,6 +84,7 @@ void MetricEngine::damaged_chunks(const Block& block, size_t count) const {
 // Start.
 
 Result<void> MetricEngine::load_blocks() {
+  MutexLock work(work_mutex_);
   sealed::Found<BlockInfo> names = LOCKSTEP_TRY(sealed::find_files<BlockInfo>(
       {.path = block_folder(), .format = formats::kMetricBlock, .store = "metrics", .reported_end = ""}));
   next_block_ = names.next_number;
@@ -124,6 +125,7 @@ Result<void> MetricEngine::load_blocks() {
   for (const auto& block : *found) {
     if (block->info().tier == 0) newest_ms_ = std::max(newest_ms_.load(), block->info().last_ms);
   }
+  MutexLock lock(mutex_);
   blocks_ = std::move(found);
   note_blocks();
   return {};
@@ -186,7 +188,7 @@ void MetricEngine::set_metadata(std::string_view name, std::string_view type, st
                                 std::string_view unit) {
   MetricMetadata metadata{std::string(name), std::string(type), std::string(help), std::string(unit)};
   {
-    std::lock_guard lock(metadata_mutex_);
+    MutexLock lock(metadata_mutex_);
     auto known = metadata_.find(name);
     if (known != metadata_.end() && known->second.type == type && known->second.help == help &&
         known->second.unit == unit)
@@ -204,7 +206,7 @@ void MetricEngine::set_metadata(std::string_view name, std::string_view type, st
 // What the other parts share.
 
 std::shared_ptr<const MetricEngine::Blocks> MetricEngine::blocks() const {
-  std::shared_lock lock(mutex_);
+  SharedLock lock(mutex_);
   return blocks_;
 }
 
@@ -231,7 +233,7 @@ void MetricEngine::note_blocks() {
 // Its own thread.
 
 void MetricEngine::note_trouble(std::string line) {
-  std::lock_guard lock(trouble_mutex_);
+  MutexLock lock(trouble_mutex_);
   trouble_ = std::move(line);
 }
 
@@ -239,7 +241,7 @@ std::optional<std::string> MetricEngine::trouble() const {
   for (const std::unique_ptr<Shard>& shard : shards_) {
     if (std::string failure = shard->wal().failure(); !failure.empty()) return failure;
   }
-  std::lock_guard lock(trouble_mutex_);
+  MutexLock lock(trouble_mutex_);
   if (trouble_.empty()) return std::nullopt;
   return "metrics: " + trouble_;
 }
@@ -274,8 +276,8 @@ void MetricEngine::step() {
 void MetricEngine::run(std::stop_token stop) {
   while (!stop.stop_requested()) {
     if (!contained("metrics", "maintenance", [this] { step(); })) counters_.add("lockstep_store_failures_total");
-    std::unique_lock lock(wake_mutex_);
-    wake_.wait_for(lock, stop, std::chrono::nanoseconds(kSyncNs), [] { return false; });
+    MutexLock lock(wake_mutex_);
+    wake_.wait_for(wake_mutex_, stop, std::chrono::nanoseconds(kSyncNs), [] { return false; });
   }
 }
 

@@ -23,13 +23,10 @@
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <set>
-#include <shared_mutex>
 #include <span>
 #include <string>
 #include <thread>
@@ -40,6 +37,7 @@
 #include "base/counters.h"
 #include "base/files.h"
 #include "base/memory_budget.h"
+#include "base/mutex.h"
 #include "store/metric_reader.h"
 #include "store/metric_writer.h"
 #include "store/metrics/block.h"
@@ -147,8 +145,9 @@ class MetricEngine final : public MetricWriter, public MetricReader {
   void run(std::stop_token stop);
   bool seal_is_due() const;
   // Blocks of what the shards gave out, added to `made`.
-  Result<void> write_sealed(std::span<const metrics::Shard::Sealing> sealing, Blocks& made);
-  void forget_idle();
+  Result<void> write_sealed(std::span<const metrics::Shard::Sealing> sealing, Blocks& made)
+      LOCKSTEP_REQUIRES(work_mutex_);
+  void forget_idle() LOCKSTEP_REQUIRES(work_mutex_);
   bool log_is_corrupt() const;
   void note_trouble(std::string line);  // empty: it is over
   CredibleTime credible_now() const;
@@ -164,18 +163,19 @@ class MetricEngine final : public MetricWriter, public MetricReader {
   bool is_counter(std::string_view metric) const;
   std::string log_folder() const { return options_.folder + "/log"; }
   std::string block_folder() const { return options_.folder + "/blocks"; }
-  Result<void> save_tombstones(const std::vector<metrics::Tombstone>& list);
+  Result<void> save_tombstones(const std::vector<metrics::Tombstone>& list) LOCKSTEP_REQUIRES(work_mutex_);
   Error refuse_admin(const char* what, const char* reason, const std::string& line) const;
   Result<void> has_room_for_snapshot() const;
   Result<void> load_tombstones();
-  Result<bool> merge_tier(uint32_t tier);
+  Result<bool> merge_tier(uint32_t tier) LOCKSTEP_REQUIRES(work_mutex_);
   std::shared_ptr<const metrics::Block> block_before(const Blocks& these) const;
   Blocks readable_of(const Blocks& these) const;                             // what cannot be read is reported
   std::vector<metrics::Tombstone> tombstones_of(const Blocks& these) const;  // that say something of one of these
-  Result<void> merge_these(uint32_t tier, const Blocks& inputs, uint32_t level, bool rolls_up);
+  Result<void> merge_these(uint32_t tier, const Blocks& inputs, uint32_t level, bool rolls_up)
+      LOCKSTEP_REQUIRES(work_mutex_);
   void exchange(const Blocks& old, const Blocks& added);
   void note_blocks();
-  void renumber();
+  void renumber() LOCKSTEP_REQUIRES(work_mutex_);
   void damage(const char* where, const std::string& line) const;
   void damaged_chunks(const metrics::Block& block, size_t count) const;
   std::shared_ptr<const Blocks> blocks() const;
@@ -203,29 +203,28 @@ class MetricEngine final : public MetricWriter, public MetricReader {
   std::atomic<int64_t> sealed_ns_;       // monotonic
   std::atomic<bool> is_full_{false};     // blocks cannot be written, and memory holds too much
 
-  std::mutex work_mutex_;  // one seal, merge or retention at a time; taken before the others
-  // Under work_mutex_.
-  uint64_t generation_ = 1;
-  uint64_t next_block_ = 1;
-  int64_t reported_failure_ns_ = 0;
-  RetentionPace pace_[metrics::kTiers];
+  int64_t reported_failure_ns_ = 0;  // of whoever calls step()
 
-  mutable std::shared_mutex mutex_;  // held while parts move from memory to blocks, so that a question sees each once
-  // Under mutex_.
-  std::shared_ptr<const Blocks> blocks_ = std::make_shared<const Blocks>();
-  std::vector<metrics::Tombstone> tombstones_;
+  Mutex work_mutex_;  // one seal, merge or retention at a time; taken before the others
+  uint64_t generation_ LOCKSTEP_GUARDED_BY(work_mutex_) = 1;
+  uint64_t next_block_ LOCKSTEP_GUARDED_BY(work_mutex_) = 1;
+  RetentionPace pace_[metrics::kTiers] LOCKSTEP_GUARDED_BY(work_mutex_);
 
-  mutable std::mutex trouble_mutex_;
-  std::string trouble_;  // under trouble_mutex_: why the last seal failed
+  mutable SharedMutex mutex_;  // held while parts move from memory to blocks, so that a question sees each once
+  std::shared_ptr<const Blocks> blocks_ LOCKSTEP_GUARDED_BY(mutex_) = std::make_shared<const Blocks>();
+  std::vector<metrics::Tombstone> tombstones_ LOCKSTEP_GUARDED_BY(mutex_);
 
-  mutable std::mutex metadata_mutex_;
-  // Under metadata_mutex_.
-  std::map<std::string, MetricMetadata, std::less<>> metadata_;
-  MemoryPool metadata_memory_;
-  std::vector<MetricMetadata> unlogged_metadata_;  // logged by the next sync(): senders tell it again and again
+  mutable Mutex trouble_mutex_;
+  std::string trouble_ LOCKSTEP_GUARDED_BY(trouble_mutex_);  // why the last seal failed
 
-  std::mutex wake_mutex_;
-  std::condition_variable_any wake_;
+  mutable Mutex metadata_mutex_;
+  std::map<std::string, MetricMetadata, std::less<>> metadata_ LOCKSTEP_GUARDED_BY(metadata_mutex_);
+  MemoryPool metadata_memory_ LOCKSTEP_GUARDED_BY(metadata_mutex_);
+  std::vector<MetricMetadata> unlogged_metadata_
+      LOCKSTEP_GUARDED_BY(metadata_mutex_);  // logged by the next sync(): senders tell it again and again
+
+  Mutex wake_mutex_;
+  StoppableConditionVariable wake_;
   std::jthread worker_;
 };
 

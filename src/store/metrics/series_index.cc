@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <array>
-#include <mutex>
 
+#include "base/mutex.h"
 #include "base/text.h"
 #include "model/series_labels.h"
 
@@ -25,7 +25,7 @@ size_t SeriesIndex::Name::find(std::string_view value) const {
 // Values are only added, so what was found stays true and only new ones are looked at.
 std::shared_ptr<const std::vector<uint32_t>> SeriesIndex::Name::remembered(const CompiledMatcher& matcher) const {
   if (matcher.matcher().op != LabelMatcher::Op::kRegex) return nullptr;
-  std::lock_guard lock(remembered_mutex_);
+  MutexLock lock(remembered_mutex_);
   if (remembered_.size() >= kRememberedMax && !remembered_.contains(matcher.matcher().value)) remembered_.clear();
   Remembered& known = remembered_[matcher.matcher().value];
   if (known.values == nullptr) known.values = std::make_shared<std::vector<uint32_t>>();
@@ -127,6 +127,7 @@ uint32_t SeriesIndex::Tables::shape_of(std::span<const LabelSymbols> labels) {
 }
 
 uint32_t SeriesIndex::Making::find(const Labels& labels) {
+  index_.mutex_.assert_held();
   thread_local std::vector<LabelSymbols> symbols;
   symbols.clear();
   for (const auto& [name, value] : labels) {
@@ -139,10 +140,12 @@ uint32_t SeriesIndex::Making::find(const Labels& labels) {
 }
 
 uint32_t SeriesIndex::Making::find(std::span<const LabelSymbols> labels) const {
+  index_.mutex_.assert_held();
   return index_.tables_->lookup(labels);
 }
 
 const char* SeriesIndex::Making::refusal(const Labels& labels, std::string& example) const {
+  index_.mutex_.assert_held();
   const SeriesLimits& limits = index_.limits_;
   auto too_many = [&](const char* what, uint64_t have, uint64_t most) {
     example = format("%s has %llu series, limit %llu; new ones are refused, the others go on", what,
@@ -172,6 +175,7 @@ const char* SeriesIndex::Making::refusal(const Labels& labels, std::string& exam
 
 // Its rows, its places in the dictionaries, and those of its texts that are new.
 bool SeriesIndex::Making::take_memory(const Labels& labels) {
+  index_.mutex_.assert_held();
   constexpr uint64_t kSeriesBytes = 64, kLabelBytes = 16, kTextBytes = 160;
   uint64_t bytes = kSeriesBytes + labels.size() * kLabelBytes;
   for (const auto& label : labels) {
@@ -185,6 +189,7 @@ bool SeriesIndex::Making::take_memory(const Labels& labels) {
 }
 
 uint32_t SeriesIndex::Making::make(const Labels& labels, Home home) {
+  index_.mutex_.assert_held();
   thread_local std::vector<LabelSymbols> symbols;
   symbols.clear();
   for (const auto& [name, value] : labels)
@@ -193,6 +198,7 @@ uint32_t SeriesIndex::Making::make(const Labels& labels, Home home) {
 }
 
 uint32_t SeriesIndex::Making::make(std::span<const LabelSymbols> labels, Home home) {
+  index_.mutex_.assert_held();
   return index_.tables_->make(labels, home);
 }
 
@@ -258,19 +264,19 @@ void SeriesIndex::Reading::values(std::string_view name, std::vector<std::string
 }
 
 size_t SeriesIndex::series_count() const {
-  std::shared_lock lock(mutex_);
+  SharedLock lock(mutex_);
   return tables_->homes.size() - tables_->forgotten.size();
 }
 
 void SeriesIndex::settle_memory() {
   const uint64_t bytes = memory_bytes();
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   if (bytes < charged_bytes_) memory_.release(charged_bytes_ - bytes);
   if (bytes <= charged_bytes_ || memory_.hold(bytes - charged_bytes_)) charged_bytes_ = bytes;
 }
 
 size_t SeriesIndex::memory_bytes() const {
-  std::shared_lock lock(mutex_);
+  SharedLock lock(mutex_);
   size_t bytes = tables_->symbols->memory_bytes() + tables_->words.memory_bytes() + tables_->places.memory_bytes() +
                  tables_->homes.memory_bytes() + tables_->is_forgotten.capacity() / 8 +
                  tables_->slots.capacity() * sizeof(uint32_t);
@@ -282,7 +288,7 @@ size_t SeriesIndex::memory_bytes() const {
 }
 
 std::vector<Creator> SeriesIndex::largest(std::string_view label, size_t count) const {
-  std::shared_lock lock(mutex_);
+  SharedLock lock(mutex_);
   std::vector<Creator> list;
   const Name* values = tables_->dictionary(label);
   if (values == nullptr) return list;
@@ -297,7 +303,7 @@ std::vector<Creator> SeriesIndex::largest(std::string_view label, size_t count) 
 }
 
 void SeriesIndex::forget(std::span<const uint32_t> series) {
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   for (uint32_t one : series) {
     if (tables_->is_forgotten[one]) continue;
     tables_->is_forgotten[one] = true;
@@ -313,13 +319,13 @@ void SeriesIndex::forget(std::span<const uint32_t> series) {
 }
 
 size_t SeriesIndex::forgotten_count() const {
-  std::shared_lock lock(mutex_);
+  SharedLock lock(mutex_);
   return tables_->forgotten.size();
 }
 
 bool SeriesIndex::is_mostly_forgotten(size_t series_min) const {
   constexpr size_t kTextBytesMin = 1u << 20;
-  std::shared_lock lock(mutex_);
+  SharedLock lock(mutex_);
   const size_t gone = tables_->forgotten.size();
   return gone > std::max(series_min, tables_->homes.size() - gone) ||
          tables_->idle_text_bytes > std::max(kTextBytesMin, tables_->symbols->memory_bytes() / 2);
@@ -328,7 +334,7 @@ bool SeriesIndex::is_mostly_forgotten(size_t series_min) const {
 // In parts, so that whoever makes series waits for one of them at most.
 SeriesIndex::Renumbering::Renumbering(SeriesIndex& index) : index_(index), tables_(std::make_unique<Tables>()) {
   for (;;) {
-    std::shared_lock lock(index_.mutex_);
+    SharedLock lock(index_.mutex_);
     const size_t all = index_.tables_->homes.size();
     if (numbers_.size() == all) return;
     copy(std::min(all, numbers_.size() + kAtOnce));
@@ -358,7 +364,7 @@ void SeriesIndex::Renumbering::copy(size_t end) {
 }
 
 const std::vector<uint32_t>& SeriesIndex::Renumbering::finish() {
-  std::unique_lock lock(index_.mutex_);
+  MutexLock lock(index_.mutex_);
   copy(index_.tables_->homes.size());
   std::swap(index_.tables_, tables_);  // the old ones go with this, not under the lock
   return numbers_;

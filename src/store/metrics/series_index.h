@@ -15,13 +15,12 @@
 #include <deque>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
-#include <shared_mutex>
 #include <unordered_map>
 #include <vector>
 
 #include "base/memory_budget.h"
+#include "base/mutex.h"
 #include "model/metric_descriptor.h"
 #include "store/metrics/chunked_array.h"
 #include "store/metrics/matching.h"
@@ -87,8 +86,8 @@ class SeriesIndex {
    private:
     static constexpr size_t kRememberedMax = 64;
     const Symbols* symbols_;
-    mutable std::mutex remembered_mutex_;
-    mutable std::map<std::string, Remembered, std::less<>> remembered_;
+    mutable Mutex remembered_mutex_;
+    mutable std::map<std::string, Remembered, std::less<>> remembered_ LOCKSTEP_GUARDED_BY(remembered_mutex_);
   };
   static constexpr uint32_t kNone = UINT32_MAX;
   // The label names of a series. There are few such lists.
@@ -143,7 +142,7 @@ class SeriesIndex {
 
   // Of the numbers there are now; whoever keeps such numbers keeps it too. Not under a Reading, which has its own.
   std::shared_ptr<Symbols> symbols() const {
-    std::shared_lock lock(mutex_);
+    SharedLock lock(mutex_);
     return tables_->symbols;
   }
 
@@ -161,11 +160,14 @@ class SeriesIndex {
     // Not known, not refused.
     uint32_t make(const Labels& labels, Home home);
     uint32_t make(std::span<const LabelSymbols> labels, Home home);
-    Home home(uint32_t series) const { return Home::of(index_.tables_->homes[series]); }
+    Home home(uint32_t series) const {
+      index_.mutex_.assert_held();
+      return Home::of(index_.tables_->homes[series]);
+    }
 
    private:
     SeriesIndex& index_;
-    std::unique_lock<std::shared_mutex> lock_;
+    MutexLock<SharedMutex> lock_;
   };
 
   class Reading {
@@ -197,7 +199,7 @@ class SeriesIndex {
     void values(std::string_view name, std::vector<std::string>& to) const;
 
    private:
-    std::shared_lock<std::shared_mutex> lock_;
+    SharedLock lock_;
     const Tables& tables_;
   };
 
@@ -227,9 +229,9 @@ class SeriesIndex {
 
    private:
     static constexpr size_t kAtOnce = 20'000;  // series copied under the lock
-    void copy(size_t end);
+    void copy(size_t end) LOCKSTEP_REQUIRES_SHARED(index_.mutex_);
     SeriesIndex& index_;
-    uint32_t symbol(uint32_t old);
+    uint32_t symbol(uint32_t old) LOCKSTEP_REQUIRES_SHARED(index_.mutex_);
     std::unique_ptr<Tables> tables_;
     std::vector<uint32_t> numbers_;
     std::vector<uint32_t> symbols_;
@@ -237,11 +239,10 @@ class SeriesIndex {
 
  private:
   const SeriesLimits limits_;
-  mutable std::shared_mutex mutex_;
-  // Under mutex_.
-  std::unique_ptr<Tables> tables_;
-  MemoryPool memory_;
-  uint64_t charged_bytes_ = 0;
+  mutable SharedMutex mutex_;
+  std::unique_ptr<Tables> tables_ LOCKSTEP_GUARDED_BY(mutex_);
+  MemoryPool memory_ LOCKSTEP_GUARDED_BY(mutex_);
+  uint64_t charged_bytes_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace lockstep::metrics

@@ -1,9 +1,9 @@
 #include "store/metrics/shard.h"
 
 #include <algorithm>
-#include <mutex>
 #include <set>
 
+#include "base/mutex.h"
 #include "base/text.h"
 
 namespace lockstep::metrics {
@@ -88,7 +88,7 @@ uint32_t Shard::find_entry(const Hash128& hash) const {
 
 // Bytes whose series left and was made anew get a new entry; the old one is not found any more.
 void Shard::add_entry(const Hash128& hash, Home home) {
-  auto slot_of = [&](const Hash128& wanted) {
+  auto slot_of = [&](const Hash128& wanted) LOCKSTEP_REQUIRES(mutex_) {
     const size_t mask = entry_slots_.size() - 1;
     size_t at = wanted.a & mask;
     while (entry_slots_[at] != 0 && !(entries_[entry_slots_[at] - 1] == wanted)) at = (at + 1) & mask;
@@ -142,6 +142,7 @@ Home Shard::room_in_group(Stream* stream, Home neighbour, bool same_time, uint32
 }
 
 void Shard::RowWriter::end_run() {
+  shard_.mutex_.assert_held();
   if (run_end_ > run_start_ && logs_)
     shard_.record_.add_run(group_number_, time_ms_, run_start_, {row_.cells + run_start_, run_end_ - run_start_},
                            row_.before != nullptr ? row_.before + run_start_ : nullptr);
@@ -149,6 +150,7 @@ void Shard::RowWriter::end_run() {
 }
 
 void Shard::RowWriter::put(Home home, int64_t time_ms, double value) {
+  shard_.mutex_.assert_held();
   const uint32_t number = home.group_in_shard();
   if (number != group_number_ || time_ms != time_ms_ || group_ == nullptr) {
     end_run();
@@ -339,6 +341,7 @@ void Shard::log_new_series() {
     record_.add_series(
         new_series_[i].group, new_series_[i].slot, end - i,
         [&](size_t k) {
+          mutex_.assert_held();
           labels.clear();
           reading.labels(new_series_[i + k].series, labels);
           return std::span<const LabelSymbols>(labels);
@@ -349,7 +352,8 @@ void Shard::log_new_series() {
   new_series_.clear();
 }
 
-// The samples of a push, once it is known where each of its series lives: into rows and the log, or to `foreign`.
+// The samples of a push, once it is known where each of its series lives: into rows and the log, or to `foreign`. Under
+// the shard's mutex_.
 class Shard::Taking {
  public:
   Taking(Shard& shard, std::span<const PushedSeries> series, TimeBounds bounds, PushTally& tally,
@@ -358,6 +362,7 @@ class Shard::Taking {
 
   // Every series has one value and nothing else.
   void put_singles() {
+    shard_.mutex_.assert_held();
     RowWriter writer(shard_, tally_, true);
     for (size_t k = 0; k < series_.size(); ++k) {
       if (!shard_.resolved_[k].refused) put(writer, k, series_[k].times_ms[0], series_[k].values[0]);
@@ -366,6 +371,7 @@ class Shard::Taking {
 
   // Row by row, whatever order they come in.
   void put_values() {
+    shard_.mutex_.assert_held();
     struct At {
       int64_t time_ms;
       uint32_t k, i;
@@ -382,6 +388,7 @@ class Shard::Taking {
   }
 
   void put_histograms_and_exemplars() {
+    shard_.mutex_.assert_held();
     for (size_t k = 0; k < series_.size(); ++k) {
       if (shard_.resolved_[k].refused) continue;
       const Home home = shard_.resolved_[k].home;
@@ -393,6 +400,7 @@ class Shard::Taking {
 
  private:
   void put(RowWriter& writer, size_t k, int64_t time_ms, double value) {
+    shard_.mutex_.assert_held();
     const Home home = shard_.resolved_[k].home;
     if (is_refused(k, time_ms, value)) return;
     if (home.shard() != shard_.number_) {
@@ -403,6 +411,7 @@ class Shard::Taking {
   }
 
   void put_histogram(Home home, size_t k, size_t i) {
+    shard_.mutex_.assert_held();
     const int64_t time_ms = series_[k].times_ms[i];
     if (is_refused(k, time_ms, 0)) return;
     auto histogram = std::make_shared<const NativeHistogram>(series_[k].histograms[i]);
@@ -415,6 +424,7 @@ class Shard::Taking {
   }
 
   void put_exemplar(Home home, const PushedExemplar& exemplar) {
+    shard_.mutex_.assert_held();
     if (home.shard() != shard_.number_) {
       foreign_.push_back({home, exemplar.time_ms, 0, nullptr, &exemplar});
       return;
@@ -467,7 +477,7 @@ uint64_t Shard::push(std::string_view stream_name, std::span<const PushedSeries>
               series[k].values.size() == 1;
   }
 
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   const size_t streams_before = streams_.size();
   Stream& stream = stream_of(stream_name);
   const bool is_new_stream = streams_.size() > streams_before;
@@ -496,7 +506,7 @@ uint64_t Shard::push(std::string_view stream_name, std::span<const PushedSeries>
 }
 
 uint64_t Shard::push_foreign(std::span<const Foreign> samples, PushTally& tally, std::vector<Home>& gone) {
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   begin_record();
   {
     RowWriter writer(*this, tally, true);
@@ -529,7 +539,7 @@ uint64_t Shard::push_foreign(std::span<const Foreign> samples, PushTally& tally,
 void Shard::forget_entries(std::span<const Home> gone) {
   std::set<uint64_t> words;
   for (const Home home : gone) words.insert(home.word());
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   RunArray::Walk homes(entry_homes_);
   for (uint32_t i = 0; i < entries_.size(); ++i) {
     if (words.contains(homes[i])) entries_[i] = {};
@@ -537,7 +547,7 @@ void Shard::forget_entries(std::span<const Home> gone) {
 }
 
 uint64_t Shard::log_metadata(const MetricMetadata& metadata) {
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   begin_record();
   record_.add_metadata(metadata);
   return end_record();
@@ -546,7 +556,7 @@ uint64_t Shard::log_metadata(const MetricMetadata& metadata) {
 // Restoring.
 
 void Shard::restore_series(const LabelRows& series, Home neighbour, std::span<Home> homes) {
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   SeriesIndex::Making making(index_);
   for (size_t i = 0; i < series.size(); ++i) {
     if (const uint32_t known = making.find(series[i]); known != kNone) {
@@ -560,7 +570,7 @@ void Shard::restore_series(const LabelRows& series, Home neighbour, std::span<Ho
 }
 
 void Shard::restore_run(std::span<const Home> homes, int64_t time_ms, std::span<const double> values) {
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   PushTally tally;
   RowWriter writer(*this, tally, false);
   for (size_t i = 0; i < homes.size(); ++i) {
@@ -569,19 +579,19 @@ void Shard::restore_run(std::span<const Home> homes, int64_t time_ms, std::span<
 }
 
 void Shard::restore_histogram(Home home, int64_t time_ms, NativeHistogram histogram) {
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   PushTally tally;
   if (local_group(home) != nullptr)
     put_histogram(home, time_ms, std::make_shared<const NativeHistogram>(std::move(histogram)), tally);
 }
 
 void Shard::restore_exemplar(uint32_t series, PushedExemplar exemplar) {
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   keep_exemplar(series, std::move(exemplar));
 }
 
 uint32_t Shard::series_at(Home home) const {
-  std::shared_lock lock(mutex_);
+  SharedLock lock(mutex_);
   const Group* group =
       home.group == kNone || home.group_in_shard() >= groups_.size() ? nullptr : groups_[home.group_in_shard()].get();
   return group == nullptr || home.slot >= group->series.size() ? kNone : series_in(*group, home.slot);
@@ -590,6 +600,7 @@ uint32_t Shard::series_at(Home home) const {
 // Reading.
 
 bool Shard::Snapshot::take(uint32_t number, int64_t from_ms, int64_t to_ms, GroupSnapshot& to) const {
+  shard_.mutex_.assert_held_shared();
   const Group* group = number < shard_.groups_.size() ? shard_.groups_[number].get() : nullptr;
   if (group == nullptr) return false;
   bool any = false;
@@ -613,7 +624,7 @@ bool Shard::Snapshot::take(uint32_t number, int64_t from_ms, int64_t to_ms, Grou
 // Sealing.
 
 Shard::Sealing Shard::begin_seal(uint64_t generation) {
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   Sealing sealing;
   for (uint32_t number = 0; number < groups_.size(); ++number) {
     Group* group = groups_[number].get();
@@ -634,7 +645,7 @@ Shard::Sealing Shard::begin_seal(uint64_t generation) {
 }
 
 void Shard::end_seal(bool sealed) {
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   if (!sealed) return;
   for (const std::unique_ptr<Group>& group : groups_) {
     if (group != nullptr) group->sealing = nullptr;
@@ -644,7 +655,7 @@ void Shard::end_seal(bool sealed) {
 }
 
 std::vector<std::string> Shard::series_records() const {
-  std::shared_lock lock(mutex_);
+  SharedLock lock(mutex_);
   SeriesIndex::Reading reading(index_);
   WalRecordWriter writer;
   std::vector<std::string> records;
@@ -667,7 +678,7 @@ std::vector<std::string> Shard::series_records() const {
 }
 
 std::vector<uint32_t> Shard::forget_idle(int64_t before_ms) {
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   std::vector<uint32_t> gone;
   for (uint32_t number = 0; number < groups_.size(); ++number) {
     std::unique_ptr<Group>& group = groups_[number];
@@ -700,6 +711,7 @@ void Shard::leave_out_gone_entries() {
 }
 
 void Shard::renumber(std::span<const uint32_t> numbers, std::span<const uint32_t> symbols) {
+  mutex_.assert_held();  // by Hold
   record_.renumber(symbols);
   for (const std::unique_ptr<Group>& group : groups_) {
     if (group == nullptr) continue;
@@ -715,12 +727,12 @@ void Shard::renumber(std::span<const uint32_t> numbers, std::span<const uint32_t
 }
 
 size_t Shard::strip_bytes() const {
-  std::shared_lock lock(mutex_);
+  SharedLock lock(mutex_);
   return strip_bytes_ + sealing_bytes_;
 }
 
 int64_t Shard::oldest_ms() const {
-  std::shared_lock lock(mutex_);
+  SharedLock lock(mutex_);
   int64_t oldest = INT64_MAX;
   for (const std::unique_ptr<Group>& group : groups_) {
     if (group != nullptr) oldest = std::min(oldest, group->data.first_ms());
@@ -729,7 +741,7 @@ int64_t Shard::oldest_ms() const {
 }
 
 size_t Shard::memory_bytes() const {
-  std::shared_lock lock(mutex_);
+  SharedLock lock(mutex_);
   size_t bytes = strip_bytes_ + sealing_bytes_ + entries_.memory_bytes() + entry_homes_.memory_bytes() +
                  entry_slots_.capacity() * 4;
   for (const std::unique_ptr<Group>& group : groups_) {
@@ -742,7 +754,7 @@ size_t Shard::memory_bytes() const {
 }
 
 std::vector<Creator> Shard::largest_streams(size_t count) const {
-  std::shared_lock lock(mutex_);
+  SharedLock lock(mutex_);
   std::vector<Creator> list;
   for (const auto& [name, stream] : streams_) list.push_back({name, stream.series});
   std::sort(list.begin(), list.end(), [](const Creator& a, const Creator& b) { return a.series > b.series; });

@@ -14,13 +14,12 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
-#include <shared_mutex>
 #include <span>
 #include <string>
 #include <unordered_map>
 #include <vector>
 
+#include "base/mutex.h"
 #include "store/metric_writer.h"
 #include "store/metrics/chunked_array.h"
 #include "store/metrics/group.h"
@@ -100,13 +99,22 @@ class Shard {
     explicit Snapshot(const Shard& shard) : shard_(shard), lock_(shard.mutex_) {}
     // False: nothing in the range.
     bool take(uint32_t group, int64_t from_ms, int64_t to_ms, GroupSnapshot& to) const;
-    size_t group_count() const { return shard_.groups_.size(); }
-    const std::deque<StoredExemplar>& exemplars() const { return shard_.exemplars_; }
-    const std::deque<StoredExemplar>& exemplars_sealing() const { return shard_.exemplars_sealing_; }
+    size_t group_count() const {
+      shard_.mutex_.assert_held_shared();
+      return shard_.groups_.size();
+    }
+    const std::deque<StoredExemplar>& exemplars() const {
+      shard_.mutex_.assert_held_shared();
+      return shard_.exemplars_;
+    }
+    const std::deque<StoredExemplar>& exemplars_sealing() const {
+      shard_.mutex_.assert_held_shared();
+      return shard_.exemplars_sealing_;
+    }
 
    private:
     const Shard& shard_;
-    std::shared_lock<std::shared_mutex> lock_;
+    SharedLock lock_;
   };
 
   // Sealing: everything goes to `sealing` of its group and is still read from there; the log starts a generation.
@@ -128,8 +136,14 @@ class Shard {
   std::vector<uint32_t> forget_idle(int64_t before_ms);
 
   // While this lives nobody else is at work here.
-  std::unique_lock<std::shared_mutex> hold() { return std::unique_lock(mutex_); }
-  // Under hold(): series and texts have other numbers now, by the old ones (SeriesIndex::Renumbering).
+  class Hold {
+   public:
+    explicit Hold(Shard& shard) : lock_(shard.mutex_) {}
+
+   private:
+    MutexLock<SharedMutex> lock_;
+  };
+  // Under Hold: series and texts have other numbers now, by the old ones (SeriesIndex::Renumbering).
   void renumber(std::span<const uint32_t> numbers, std::span<const uint32_t> symbols);
 
   size_t strip_bytes() const;
@@ -149,32 +163,35 @@ class Shard {
   };
   static constexpr uint32_t kNone = UINT32_MAX;
 
-  Stream& stream_of(std::string_view name);
-  uint32_t find_entry(const Hash128& hash) const;
-  void add_entry(const Hash128& hash, Home home);
-  Group* local_group(Home home);
+  Stream& stream_of(std::string_view name) LOCKSTEP_REQUIRES(mutex_);
+  uint32_t find_entry(const Hash128& hash) const LOCKSTEP_REQUIRES(mutex_);
+  void add_entry(const Hash128& hash, Home home) LOCKSTEP_REQUIRES(mutex_);
+  Group* local_group(Home home) LOCKSTEP_REQUIRES(mutex_);
   // Where series live whose bytes are known, by position and hash; the others are `missing`. Gives the entry that
   // follows the last.
-  uint32_t resolve_known(uint32_t next, std::span<const Hash128> hashes, std::vector<uint32_t>& missing);
+  uint32_t resolve_known(uint32_t next, std::span<const Hash128> hashes, std::vector<uint32_t>& missing)
+      LOCKSTEP_REQUIRES(mutex_);
   struct Asked;
   // The labels of those; what the rules do not let in is refused.
   std::vector<Asked> ask_labels(std::span<const PushedSeries> series, const std::vector<uint32_t>& missing,
-                                const std::function<Result<Labels>(size_t)>& canonical, PushTally& tally);
+                                const std::function<Result<Labels>(size_t)>& canonical, PushTally& tally)
+      LOCKSTEP_REQUIRES(mutex_);
   void resolve_missing(Stream& stream, std::span<const PushedSeries> series, std::span<const Hash128> hashes,
                        const std::vector<uint32_t>& missing, const std::function<Result<Labels>(size_t)>& canonical,
-                       PushTally& tally);
+                       PushTally& tally) LOCKSTEP_REQUIRES(mutex_);
   // Joins no group before `first_group`.
-  Home room_in_group(Stream* stream, Home neighbour, bool same_time, uint32_t first_group);
-  void leave_out_gone_entries();
-  void put_histogram(Home home, int64_t time_ms, std::shared_ptr<const NativeHistogram> histogram, PushTally& tally);
-  void keep_exemplar(uint32_t series, PushedExemplar exemplar);
-  void log_new_series();
-  void begin_record();
-  uint64_t end_record();
+  Home room_in_group(Stream* stream, Home neighbour, bool same_time, uint32_t first_group) LOCKSTEP_REQUIRES(mutex_);
+  void leave_out_gone_entries() LOCKSTEP_REQUIRES(mutex_);
+  void put_histogram(Home home, int64_t time_ms, std::shared_ptr<const NativeHistogram> histogram, PushTally& tally)
+      LOCKSTEP_REQUIRES(mutex_);
+  void keep_exemplar(uint32_t series, PushedExemplar exemplar) LOCKSTEP_REQUIRES(mutex_);
+  void log_new_series() LOCKSTEP_REQUIRES(mutex_);
+  void begin_record() LOCKSTEP_REQUIRES(mutex_);
+  uint64_t end_record() LOCKSTEP_REQUIRES(mutex_);
 
   class Taking;
   // Writes samples that come in time order within a group into rows, and runs of them into the log.
-  class RowWriter {
+  class RowWriter {  // under mutex_
    public:
     RowWriter(Shard& shard, PushTally& tally, bool logs) : shard_(shard), tally_(tally), logs_(logs) {}
     ~RowWriter() { end_run(); }
@@ -200,25 +217,25 @@ class Shard {
   const std::unique_ptr<Wal> wal_;
   const size_t exemplars_max_;
 
-  mutable std::shared_mutex mutex_;
-  // Under mutex_.
-  std::map<std::string, Stream, std::less<>> streams_;
-  ChunkedArray<Hash128> entries_;      // in the order in which they came first
-  RunArray entry_homes_;               // by entry
-  std::vector<uint32_t> entry_slots_;  // open addressing by hash: entry + 1, or 0
-  size_t entries_gone_ = 0;            // at least as many stand for series that left
-  std::vector<std::unique_ptr<Group>> groups_;
-  std::vector<Stream*> makers_;  // by group: whose push it was made for; nullptr: known from the log alone
-  std::deque<StoredExemplar> exemplars_;
-  std::deque<StoredExemplar> exemplars_sealing_;
-  size_t strip_bytes_ = 0, sealing_bytes_ = 0;
-  WalRecordWriter record_;
-  uint64_t epoch_ = 0;
-  std::vector<Resolved> resolved_;
+  mutable SharedMutex mutex_;
+  std::map<std::string, Stream, std::less<>> streams_ LOCKSTEP_GUARDED_BY(mutex_);
+  ChunkedArray<Hash128> entries_ LOCKSTEP_GUARDED_BY(mutex_);      // in the order in which they came first
+  RunArray entry_homes_ LOCKSTEP_GUARDED_BY(mutex_);               // by entry
+  std::vector<uint32_t> entry_slots_ LOCKSTEP_GUARDED_BY(mutex_);  // open addressing by hash: entry + 1, or 0
+  size_t entries_gone_ LOCKSTEP_GUARDED_BY(mutex_) = 0;            // at least as many stand for series that left
+  std::vector<std::unique_ptr<Group>> groups_ LOCKSTEP_GUARDED_BY(mutex_);
+  std::vector<Stream*> makers_
+      LOCKSTEP_GUARDED_BY(mutex_);  // by group: whose push it was made for; nullptr: known from the log alone
+  std::deque<StoredExemplar> exemplars_ LOCKSTEP_GUARDED_BY(mutex_);
+  std::deque<StoredExemplar> exemplars_sealing_ LOCKSTEP_GUARDED_BY(mutex_);
+  size_t strip_bytes_ LOCKSTEP_GUARDED_BY(mutex_) = 0, sealing_bytes_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
+  WalRecordWriter record_ LOCKSTEP_GUARDED_BY(mutex_);
+  uint64_t epoch_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
+  std::vector<Resolved> resolved_ LOCKSTEP_GUARDED_BY(mutex_);
   struct NewSeries {
     uint32_t group, slot, series;
   };
-  std::vector<NewSeries> new_series_;  // of this push, not logged yet
+  std::vector<NewSeries> new_series_ LOCKSTEP_GUARDED_BY(mutex_);  // of this push, not logged yet
 };
 
 }  // namespace lockstep::metrics

@@ -3,7 +3,8 @@
 #include <algorithm>
 #include <cstring>
 #include <functional>
-#include <mutex>
+
+#include "base/mutex.h"
 
 namespace lockstep::metrics {
 namespace {
@@ -29,7 +30,7 @@ void Symbols::grow() {
 
 uint32_t Symbols::intern(std::string_view text) {
   if (std::optional<uint32_t> known = find(text)) return *known;
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   if ((texts_.size() + 1) * 10 > slots_.size() * 7) grow();
   uint32_t& slot = slots_[slot_of(text)];
   if (slot != 0) return slot - 1;
@@ -48,7 +49,7 @@ uint32_t Symbols::intern(std::string_view text) {
 }
 
 std::optional<uint32_t> Symbols::find(std::string_view text) const {
-  std::shared_lock lock(mutex_);
+  SharedLock lock(mutex_);
   if (slots_.empty()) return std::nullopt;
   const uint32_t slot = slots_[slot_of(text)];
   if (slot == 0) return std::nullopt;
@@ -56,18 +57,18 @@ std::optional<uint32_t> Symbols::find(std::string_view text) const {
 }
 
 std::string_view Symbols::text(uint32_t symbol) const {
-  std::shared_lock lock(mutex_);
+  SharedLock lock(mutex_);
   if (symbol >= texts_.size()) return {};
   return {texts_[symbol].data, texts_[symbol].size};
 }
 
 size_t Symbols::size() const {
-  std::shared_lock lock(mutex_);
+  SharedLock lock(mutex_);
   return texts_.size();
 }
 
 size_t Symbols::memory_bytes() const {
-  std::shared_lock lock(mutex_);
+  SharedLock lock(mutex_);
   return texts_.memory_bytes() + slots_.capacity() * sizeof(uint32_t) + arena_bytes_;
 }
 

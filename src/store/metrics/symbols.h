@@ -7,10 +7,10 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
-#include <shared_mutex>
 #include <string_view>
 #include <vector>
 
+#include "base/mutex.h"
 #include "store/metrics/chunked_array.h"
 
 namespace lockstep::metrics {
@@ -28,15 +28,16 @@ class Symbols {
     const char* data = nullptr;
     uint32_t size = 0;
   };
-  size_t slot_of(std::string_view text) const;  // where it is, or the free one where it belongs
-  void grow();
+  size_t slot_of(std::string_view text) const
+      LOCKSTEP_REQUIRES_SHARED(mutex_);  // where it is, or the free one where it belongs
+  void grow() LOCKSTEP_REQUIRES(mutex_);
 
-  mutable std::shared_mutex mutex_;
-  // Under mutex_.
-  ChunkedArray<Text> texts_;
-  std::vector<uint32_t> slots_;  // open addressing: symbol + 1, or 0
-  std::vector<std::unique_ptr<char[]>> arena_;
-  size_t arena_used_ = 0, arena_size_ = 0, arena_bytes_ = 0;
+  mutable SharedMutex mutex_;
+  ChunkedArray<Text> texts_ LOCKSTEP_GUARDED_BY(mutex_);
+  std::vector<uint32_t> slots_ LOCKSTEP_GUARDED_BY(mutex_);  // open addressing: symbol + 1, or 0
+  std::vector<std::unique_ptr<char[]>> arena_ LOCKSTEP_GUARDED_BY(mutex_);
+  size_t arena_used_ LOCKSTEP_GUARDED_BY(mutex_) = 0, arena_size_ LOCKSTEP_GUARDED_BY(mutex_) = 0,
+                     arena_bytes_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace lockstep::metrics

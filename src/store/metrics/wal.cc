@@ -67,7 +67,7 @@ Wal::Wal(std::string folder, uint32_t shard, uint64_t generation, uint64_t segme
       current_{shard, generation, 1} {}
 
 uint64_t Wal::begin_record() {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   if (current_bytes_ >= segment_bytes_max_) {
     ++current_.segment;
     current_bytes_ = 0;
@@ -77,7 +77,7 @@ uint64_t Wal::begin_record() {
 }
 
 uint64_t Wal::append(std::string_view payload) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   if (pending_.empty() || !(pending_.back().name == current_)) pending_.push_back({current_, {}});
   put_record(pending_.back().bytes, payload);
   current_bytes_ += payload.size() + 8;
@@ -86,7 +86,7 @@ uint64_t Wal::append(std::string_view payload) {
 }
 
 void Wal::begin_generation(uint64_t generation) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   current_ = {shard_, generation, 1};
   current_bytes_ = 0;
   generation_start_ = appended_;
@@ -94,8 +94,8 @@ void Wal::begin_generation(uint64_t generation) {
 }
 
 void Wal::restated(uint64_t generation) {
-  std::unique_lock lock(mutex_);
-  done_.wait(lock, [&] { return !writing_; });
+  MutexLock lock(mutex_);
+  done_.wait(mutex_, [&]() LOCKSTEP_REQUIRES(mutex_) { return !writing_; });
   std::erase_if(pending_, [&](const Part& part) { return part.name.generation < generation; });
   written_ = std::max(written_, generation_start_);
   synced_ = std::max(synced_, generation_start_);
@@ -108,54 +108,54 @@ void Wal::restated(uint64_t generation) {
 }
 
 bool Wal::is_corrupt() const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return corrupt_;
 }
 
 std::string Wal::failure() const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return failure_;
 }
 
 uint64_t Wal::bytes_appended() const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return appended_;
 }
 
 Result<void> Wal::commit(uint64_t end, Ack ack) {
   if (ack == Ack::kMemory) return {};
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   while ((ack == Ack::kWritten ? written_ : synced_) < end) {
     if (writing_) {
-      done_.wait(lock);
+      done_.wait(mutex_);
       continue;
     }
-    LOCKSTEP_TRY(write_out(lock, ack == Ack::kFsynced));
+    LOCKSTEP_TRY(write_out(ack == Ack::kFsynced));
   }
   return {};
 }
 
 Result<void> Wal::flush(bool sync) {
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   const uint64_t end = appended_;
   while ((sync ? synced_ : written_) < end) {
     if (writing_) {
-      done_.wait(lock);
+      done_.wait(mutex_);
       continue;
     }
-    LOCKSTEP_TRY(write_out(lock, sync));
+    LOCKSTEP_TRY(write_out(sync));
   }
   return {};
 }
 
 // Whoever comes first writes for all that wait.
-Result<void> Wal::write_out(std::unique_lock<std::mutex>& lock, bool sync) {
+Result<void> Wal::write_out(bool sync) {
   if (corrupt_) return Error{failure_};
   writing_ = true;
   std::vector<Part> parts;
   parts.swap(pending_);
   const uint64_t end = appended_;
-  lock.unlock();
+  mutex_.unlock();
   Result<void> outcome;
   size_t done = 0;
   for (; done < parts.size() && outcome.ok(); ++done) {
@@ -163,7 +163,7 @@ Result<void> Wal::write_out(std::unique_lock<std::mutex>& lock, bool sync) {
     if (!outcome.ok()) break;
   }
   if (outcome.ok() && sync) outcome = sync_file();
-  lock.lock();
+  mutex_.lock();
   writing_ = false;
   corrupt_ = std::exchange(sync_failed_, false);
   if (outcome.ok()) {

@@ -13,14 +13,13 @@
 // Thread rule: Thread-safe; begin_record(), append() and begin_generation() are called by one thread at a time.
 #pragma once
 
-#include <condition_variable>
 #include <functional>
-#include <mutex>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/files.h"
+#include "base/mutex.h"
 #include "base/result.h"
 
 namespace lockstep::metrics {
@@ -60,7 +59,7 @@ class Wal {
     WalFileName name;
     std::string bytes;
   };
-  Result<void> write_out(std::unique_lock<std::mutex>& lock, bool sync);
+  Result<void> write_out(bool sync) LOCKSTEP_REQUIRES(mutex_);
   Result<void> write_part(const Part& part);
   Error failed(const char* what, const WalFileName& name) const;
   Result<void> sync_file();
@@ -69,18 +68,18 @@ class Wal {
   const uint32_t shard_;
   const uint64_t segment_bytes_max_;
 
-  mutable std::mutex mutex_;
-  std::condition_variable done_;
-  // Under mutex_.
-  WalFileName current_;
-  uint64_t current_bytes_ = 0;
-  uint64_t epoch_ = 1;
-  std::vector<Part> pending_;
-  uint64_t appended_ = 0, written_ = 0, synced_ = 0;
-  uint64_t generation_start_ = 0;  // what was appended before the current generation
-  bool writing_ = false;
-  bool corrupt_ = false;  // a sync failed, of file_name_
-  std::string failure_;
+  mutable Mutex mutex_;
+  ConditionVariable done_;
+  WalFileName current_ LOCKSTEP_GUARDED_BY(mutex_);
+  uint64_t current_bytes_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
+  uint64_t epoch_ LOCKSTEP_GUARDED_BY(mutex_) = 1;
+  std::vector<Part> pending_ LOCKSTEP_GUARDED_BY(mutex_);
+  uint64_t appended_ LOCKSTEP_GUARDED_BY(mutex_) = 0, written_ LOCKSTEP_GUARDED_BY(mutex_) = 0,
+                     synced_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
+  uint64_t generation_start_ LOCKSTEP_GUARDED_BY(mutex_) = 0;  // what was appended before the current generation
+  bool writing_ LOCKSTEP_GUARDED_BY(mutex_) = false;
+  bool corrupt_ LOCKSTEP_GUARDED_BY(mutex_) = false;  // a sync failed, of file_name_
+  std::string failure_ LOCKSTEP_GUARDED_BY(mutex_);
   // Whoever is writing.
   UniqueFd file_;
   WalFileName file_name_;

@@ -16,8 +16,8 @@ void SealWorker::run(std::stop_token stop, const SealWork& work) {
   while (!stop.stop_requested()) {
     work.on_wake();
     {
-      std::unique_lock lock(mutex_);
-      wake_.wait_for(lock, stop, std::chrono::milliseconds(250), [&] {
+      MutexLock lock(mutex_);
+      wake_.wait_for(mutex_, stop, std::chrono::milliseconds(250), [&] {
         return stop.stop_requested() || (clock_.monotonic_ns() >= not_before_ns_ && work.is_due());
       });
     }

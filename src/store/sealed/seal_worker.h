@@ -5,15 +5,14 @@
 // Thread rule: run() is for that thread; it returns once the token asks it to stop.
 #pragma once
 
-#include <condition_variable>
 #include <cstdint>
 #include <functional>
-#include <mutex>
 #include <stop_token>
 #include <string>
 
 #include "base/clock.h"
 #include "base/counters.h"
+#include "base/mutex.h"
 #include "base/result.h"
 
 namespace lockstep::sealed {
@@ -45,8 +44,8 @@ class SealWorker {
   int64_t not_before_ns_ = 0;
   int64_t reported_ns_ = 0;
 
-  std::mutex mutex_;
-  std::condition_variable_any wake_;
+  Mutex mutex_;
+  StoppableConditionVariable wake_;
 };
 
 }  // namespace lockstep::sealed

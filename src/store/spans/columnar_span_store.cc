@@ -88,6 +88,8 @@ ColumnarSpanStore::~ColumnarSpanStore() {
 }
 
 Result<void> ColumnarSpanStore::load_files() {
+  MutexLock one_at_a_time(seal_mutex_);
+  MutexLock lock(mutex_);
   LOCKSTEP_TRY(make_directories(options_.folder));
   sealed::Found<SpanFileInfo> found =
       LOCKSTEP_TRY(sealed::find_files<SpanFileInfo>({options_.folder, formats::kSpanFile, "spans"}));
@@ -129,7 +131,7 @@ void ColumnarSpanStore::append(SpanColumns columns, int64_t received_unix_ns, ui
   counters_.add("lockstep_store_rows_received_total", kTable, static_cast<int64_t>(columns.size()));
   bool is_due = false;
   {
-    std::unique_lock lock(mutex_);
+    MutexLock lock(mutex_);
     std::vector<bool> keep;
     std::vector<bool> sealed_has(columns.traces.size());
     for (size_t i = 0; i < columns.traces.size(); ++i) {
@@ -220,7 +222,7 @@ void ColumnarSpanStore::tell_sizes() {
 }
 
 bool ColumnarSpanStore::holds(uint64_t log_sequence, int64_t received_unix_ns) const {
-  std::shared_lock lock(mutex_);
+  SharedLock lock(mutex_);
   bool is_before_some = false;
   for (const File& file : files_) {
     const SpanFileInfo& info = file->info();
@@ -235,7 +237,7 @@ bool ColumnarSpanStore::holds(uint64_t log_sequence, int64_t received_unix_ns) c
 }
 
 uint64_t ColumnarSpanStore::first_unsealed() const {
-  std::shared_lock lock(mutex_);
+  SharedLock lock(mutex_);
   uint64_t first = UINT64_MAX;
   for (const Part& part : head_) {
     if (part.first_sequence != 0) first = std::min(first, part.first_sequence);
@@ -244,13 +246,13 @@ uint64_t ColumnarSpanStore::first_unsealed() const {
 }
 
 bool ColumnarSpanStore::seal_is_due() const {
-  std::shared_lock lock(mutex_);
+  SharedLock lock(mutex_);
   return head_rows_ > 0 && (head_rows_ >= options_.head_rows_max || head_bytes_ >= options_.head_bytes_max ||
                             clock_.monotonic_ns() - head_since_ns_ >= options_.head_age_max_ns);
 }
 
 Result<bool> ColumnarSpanStore::seal_some() {
-  std::lock_guard one_at_a_time(seal_mutex_);
+  MutexLock one_at_a_time(seal_mutex_);
   std::vector<Columns> held;
   std::vector<const SpanColumns*> parts;
   std::vector<uint32_t> arrivals;
@@ -258,7 +260,7 @@ Result<bool> ColumnarSpanStore::seal_some() {
   size_t rows = 0;
   size_t bytes = 0;
   {
-    std::unique_lock lock(mutex_);
+    MutexLock lock(mutex_);
     uint32_t arrival = 0;
     for (const Part& part : head_) {
       if (rows > 0 && (rows + part.columns->size() > kSealRowsMax || bytes + part.bytes > 2 * options_.head_bytes_max))
@@ -281,7 +283,7 @@ Result<bool> ColumnarSpanStore::seal_some() {
   Written written = write_groups(parts, arrivals, spans::disk_order(parts));
   Result<File> file = SpanFile::write(options_.folder, info, std::move(written.groups), std::move(written.content));
 
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   parts_in_seal_ = 0;
   if (!file.ok()) {
     counters_.add("lockstep_span_seals_failed_total");
@@ -315,7 +317,7 @@ Result<void> ColumnarSpanStore::seal() {
 void ColumnarSpanStore::exchange(const std::vector<File>& old, const File& joined) {
   {
     // In one go, so that no query sees a span twice or not at all. The new one takes the place of the first.
-    std::unique_lock lock(mutex_);
+    MutexLock lock(mutex_);
     if (joined != nullptr) {
       files_.insert(std::find(files_.begin(), files_.end(), old.front()), joined);
       file_bytes_ += joined->bytes();
@@ -335,7 +337,7 @@ void ColumnarSpanStore::drop_expired() {
   std::vector<File> expired;
   const int64_t now_ns = options_.witness != nullptr ? options_.witness->now().earliest_unix_ns : clock_.unix_ns();
   {
-    std::shared_lock lock(mutex_);
+    SharedLock lock(mutex_);
     const int64_t cutoff_ns = sealed::cutoff_of(files_, pace_, now_ns, options_.days * kDayNs, clock_.monotonic_ns());
     expired = sealed::expired_files(
         files_, cutoff_ns, {.bytes_max = options_.bytes_max}, [&](const char* reason, uint64_t rows) {
@@ -349,7 +351,7 @@ void ColumnarSpanStore::drop_expired() {
 bool ColumnarSpanStore::join_small_files() {
   std::vector<File> small;
   {
-    std::shared_lock lock(mutex_);
+    SharedLock lock(mutex_);
     small = sealed::small_neighbours(files_, kSmallFilesMax,
                                      [](const SpanFile& file) { return file.rows() < kSmallFileRows; });
   }
@@ -399,7 +401,7 @@ bool ColumnarSpanStore::join_small_files() {
 }
 
 void ColumnarSpanStore::maintain() {
-  std::lock_guard one_at_a_time(seal_mutex_);
+  MutexLock one_at_a_time(seal_mutex_);
   drop_expired();
   while (join_small_files()) {
   }

@@ -19,9 +19,7 @@
 #include <atomic>
 #include <deque>
 #include <memory>
-#include <mutex>
 #include <set>
-#include <shared_mutex>
 #include <string>
 #include <thread>
 #include <vector>
@@ -29,6 +27,7 @@
 #include "base/clock.h"
 #include "base/clock_witness.h"
 #include "base/counters.h"
+#include "base/mutex.h"
 #include "base/result.h"
 #include "store/sealed/file_info.h"
 #include "store/sealed/seal_worker.h"
@@ -100,12 +99,12 @@ class ColumnarSpanStore final : public SpanStore {
   void run(std::stop_token stop);
   bool seal_is_due() const;
   Result<bool> seal_some();  // false: the head was empty
-  void drop_over_limit();    // under mutex_
-  void join_small_parts();   // under mutex_
-  void drop_expired();
-  bool join_small_files();
+  void drop_over_limit() LOCKSTEP_REQUIRES(mutex_);
+  void join_small_parts() LOCKSTEP_REQUIRES(mutex_);
+  void drop_expired() LOCKSTEP_REQUIRES(seal_mutex_);
+  bool join_small_files() LOCKSTEP_REQUIRES(seal_mutex_);
   void exchange(const std::vector<File>& old, const File& joined);  // in the list and on disk; joined may be null
-  void tell_sizes();                                                // under mutex_
+  void tell_sizes() LOCKSTEP_REQUIRES(mutex_);
   void spoil(const spans::SpanFile& file, size_t group, const std::string& error) const;
 
   Snapshot snapshot() const;
@@ -115,23 +114,22 @@ class ColumnarSpanStore final : public SpanStore {
   const Clock& clock_;
   Counters& counters_;
 
-  std::mutex seal_mutex_;     // one seal, joining or retention at a time; taken before mutex_
-  uint64_t next_number_ = 1;  // under seal_mutex_
-  RetentionPace pace_;        // under seal_mutex_
+  Mutex seal_mutex_;  // one seal, joining or retention at a time; taken before mutex_
+  uint64_t next_number_ LOCKSTEP_GUARDED_BY(seal_mutex_) = 1;
+  RetentionPace pace_ LOCKSTEP_GUARDED_BY(seal_mutex_);
 
-  mutable std::shared_mutex mutex_;
-  // Under mutex_.
-  std::deque<Part> head_;
-  size_t head_rows_ = 0;
-  size_t head_bytes_ = 0;
-  size_t parts_in_seal_ = 0;  // the first of head_, which stay where they are meanwhile
-  int64_t head_since_ns_ = 0;
-  spans::KeySet keys_;         // of the head
-  spans::KeySet sealed_keys_;  // of the head before
-  std::vector<File> files_;    // by the time their spans came
-  uint64_t file_bytes_ = 0;
+  mutable SharedMutex mutex_;
+  std::deque<Part> head_ LOCKSTEP_GUARDED_BY(mutex_);
+  size_t head_rows_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
+  size_t head_bytes_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
+  size_t parts_in_seal_ LOCKSTEP_GUARDED_BY(mutex_) = 0;  // the first of head_, which stay where they are meanwhile
+  int64_t head_since_ns_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
+  spans::KeySet keys_ LOCKSTEP_GUARDED_BY(mutex_);         // of the head
+  spans::KeySet sealed_keys_ LOCKSTEP_GUARDED_BY(mutex_);  // of the head before
+  std::vector<File> files_ LOCKSTEP_GUARDED_BY(mutex_);    // by the time their spans came
+  uint64_t file_bytes_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
   mutable std::atomic<uint64_t> file_rows_{0};  // that can be read; a query that finds they cannot holds no lock
-  sealed::LostRecords lost_;
+  sealed::LostRecords lost_ LOCKSTEP_GUARDED_BY(mutex_);
 
   sealed::SealWorker sealer_;
   std::jthread worker_;

@@ -73,7 +73,7 @@ struct ColumnarSpanStore::Snapshot {
 
 ColumnarSpanStore::Snapshot ColumnarSpanStore::snapshot() const {
   Snapshot all;
-  std::shared_lock lock(mutex_);
+  SharedLock lock(mutex_);
   for (size_t i = 0; i < files_.size(); ++i) {
     for (size_t group = 0; group < files_[i]->groups(); ++group) {
       if (!files_[i]->is_corrupt(group)) all.units.push_back({nullptr, files_[i], group, i + 1});

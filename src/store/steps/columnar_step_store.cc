@@ -78,7 +78,7 @@ void ColumnarStepStore::drop_count(const char* reason, uint64_t rows) const {
 
 bool ColumnarStepStore::holds(uint64_t log_sequence, int64_t received_unix_ns) const {
   if (is_live_) return false;
-  std::shared_lock lock(mutex_);
+  SharedLock lock(mutex_);
   // A log that was made anew counts from one again: the time tells its records from those of the old one.
   const bool is_through = std::any_of(through_.begin(), through_.end(), [&](const Through& through) {
     return log_sequence <= through.sequence && received_unix_ns <= through.unix_ns;
@@ -87,7 +87,7 @@ bool ColumnarStepStore::holds(uint64_t log_sequence, int64_t received_unix_ns) c
 }
 
 uint64_t ColumnarStepStore::first_unsealed() const {
-  std::lock_guard lock(pending_mutex_);
+  MutexLock lock(pending_mutex_);
   uint64_t first = sealing_first_sequence_;
   for (const auto& [id, job] : pending_) {
     for (const auto& [number, step] : job.steps) {
@@ -101,20 +101,20 @@ uint64_t ColumnarStepStore::first_unsealed() const {
 
 void ColumnarStepStore::begin_record(uint64_t log_sequence, int64_t received_unix_ns) {
   record_is_held_ = holds(log_sequence, received_unix_ns);
-  std::lock_guard lock(pending_mutex_);
+  MutexLock lock(pending_mutex_);
   record_ = log_sequence;
   received_most_unix_ns_ = std::max(received_most_unix_ns_, received_unix_ns);
 }
 
 void ColumnarStepStore::end_record() {
   record_is_held_ = false;
-  std::lock_guard lock(pending_mutex_);
+  MutexLock lock(pending_mutex_);
   applied_ = std::max(applied_, record_);
   record_ = 0;
 }
 
 bool ColumnarStepStore::may_be_on_disk(std::string_view job_id, int64_t attempt, int64_t step) const {
-  std::shared_lock lock(mutex_);
+  SharedLock lock(mutex_);
   auto found = on_disk_.find(job_id);
   return found != on_disk_.end() && found->second.attempt == attempt && found->second.steps.has(step);
 }
@@ -142,7 +142,7 @@ void ColumnarStepStore::drop_pending(PendingJob& job, const char* reason) {
 void ColumnarStepStore::attempt_back(const std::string& job_id, int64_t attempt) {
   memory_.attempt_back(job_id, attempt);
   {
-    std::lock_guard lock(pending_mutex_);
+    MutexLock lock(pending_mutex_);
     auto pending = pending_.find(job_id);
     if (pending != pending_.end() && pending->second.attempt > attempt) {
       drop_pending(pending->second, "new_attempt");
@@ -153,7 +153,7 @@ void ColumnarStepStore::attempt_back(const std::string& job_id, int64_t attempt)
   on_disk.job_id = job_id;
   on_disk.attempt = attempt;
   {
-    std::unique_lock lock(mutex_);
+    MutexLock lock(mutex_);
     if (auto found = on_disk_.find(job_id); found != on_disk_.end() && found->second.attempt > attempt)
       on_disk_.erase(found);
     for (const File& file : *files_) {
@@ -195,7 +195,7 @@ void ColumnarStepStore::append_step(const Identity& identity, const StepSummary&
   }
   bool is_due = false;
   {
-    std::lock_guard lock(pending_mutex_);
+    MutexLock lock(pending_mutex_);
     held_.fetch_add(1, std::memory_order_relaxed);
     // Ranks of one step come together.
     if (latest_step_ == nullptr || latest_number_ != summary.step || latest_job_->attempt != identity.attempt ||
@@ -245,12 +245,12 @@ bool ColumnarStepStore::is_too_much() const {
 
 void ColumnarStepStore::wait_for_room() {
   sealer_.wake();
-  std::unique_lock lock(room_mutex_);
-  room_.wait_for(lock, std::chrono::nanoseconds(kStallNs), [&] { return cannot_write_ || !is_too_much(); });
+  MutexLock lock(room_mutex_);
+  room_.wait_for(room_mutex_, std::chrono::nanoseconds(kStallNs), [&] { return cannot_write_ || !is_too_much(); });
 }
 
 void ColumnarStepStore::tell_room() {
-  std::lock_guard lock(room_mutex_);
+  MutexLock lock(room_mutex_);
   room_.notify_all();
 }
 
@@ -264,7 +264,7 @@ void ColumnarStepStore::end_replay() {
 bool ColumnarStepStore::seal_is_due() const {
   const bool is_much =
       static_cast<size_t>(memory_bytes_.load()) > (options_.hot_bytes_max + options_.memory.step_bytes_max) / 2;
-  std::lock_guard lock(pending_mutex_);
+  MutexLock lock(pending_mutex_);
   if (pending_rows_ == 0) return false;
   if (is_much || pending_rows_ >= 2 * options_.seal_rows) return true;
   const int64_t now_ns = clock_.monotonic_ns();
@@ -282,7 +282,7 @@ ColumnarStepStore::TakenSteps ColumnarStepStore::take(Which which) {
   const bool is_much =
       static_cast<size_t>(memory_bytes_.load()) > (options_.hot_bytes_max + options_.memory.step_bytes_max) / 2;
   TakenSteps taken;
-  std::lock_guard lock(pending_mutex_);
+  MutexLock lock(pending_mutex_);
   latest_step_ = nullptr;
   const int64_t now_ns = clock_.monotonic_ns();
   const bool take_all = which == Which::kAll || is_much || pending_rows_ >= 2 * options_.seal_rows;
@@ -354,7 +354,7 @@ size_t ColumnarStepStore::write_steps(const std::vector<Taken>& taken, size_t fr
 }
 
 Result<bool> ColumnarStepStore::seal_some(Which which) {
-  std::lock_guard one_at_a_time(seal_mutex_);
+  MutexLock one_at_a_time(seal_mutex_);
   TakenSteps all = take(which);
   std::vector<Taken>& taken = all.steps;
   if (taken.empty()) return false;
@@ -370,7 +370,7 @@ Result<bool> ColumnarStepStore::seal_some(Which which) {
   }
   {
     // Before the rows are there, so that no step is taken for whole in memory that is on its way to disk.
-    std::unique_lock lock(mutex_);
+    MutexLock lock(mutex_);
     for (const Taken& step : taken) note_on_disk(step.job_id, step.attempt, step.step, step.step);
   }
   for (size_t from = 0; from < taken.size();) {
@@ -381,6 +381,7 @@ Result<bool> ColumnarStepStore::seal_some(Which which) {
     uint64_t rows = 0;
     std::string problem = "an exception";
     contained("steps", "a file of steps", [&] {
+      seal_mutex_.assert_held();
       end = write_steps(taken, from, writer, info, missing);
       if (end == taken.size()) {  // only then is everything up to that record on disk
         info.through_sequence = all.through_sequence;
@@ -412,7 +413,7 @@ Result<bool> ColumnarStepStore::seal_some(Which which) {
     from = end;
   }
   {
-    std::lock_guard lock(pending_mutex_);
+    MutexLock lock(pending_mutex_);
     sealing_first_sequence_ = UINT64_MAX;
   }
   memory_.trim(options_.hot_rows_max, options_.hot_bytes_max);
@@ -421,7 +422,7 @@ Result<bool> ColumnarStepStore::seal_some(Which which) {
 }
 
 void ColumnarStepStore::put_back(std::vector<Taken> taken, size_t from) {
-  std::lock_guard lock(pending_mutex_);
+  MutexLock lock(pending_mutex_);
   sealing_first_sequence_ = UINT64_MAX;
   for (size_t i = from; i < taken.size(); ++i) {
     Taken& old = taken[i];
@@ -497,7 +498,7 @@ void ColumnarStepStore::visit_steps(std::string_view job_id, int64_t from_step, 
   // What memory has is asked first: what leaves it after that is on disk.
   std::optional<MemoryStepStore::HeldSteps> held = memory_.held_steps(job_id, from_step, to_step);
   if (!held) {
-    std::shared_lock lock(mutex_);
+    SharedLock lock(mutex_);
     auto found = on_disk_.find(job_id);
     if (found == on_disk_.end()) return;
     held = MemoryStepStore::HeldSteps{found->second.attempt, {}};

@@ -21,11 +21,8 @@
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
 #include <map>
 #include <memory>
-#include <mutex>
-#include <shared_mutex>
 #include <string>
 #include <thread>
 #include <vector>
@@ -33,6 +30,7 @@
 #include "base/clock.h"
 #include "base/clock_witness.h"
 #include "base/counters.h"
+#include "base/mutex.h"
 #include "base/result.h"
 #include "store/memory_step_store.h"
 #include "store/sealed/file_info.h"
@@ -167,15 +165,15 @@ class ColumnarStepStore final : public StepStore {
   size_t write_steps(const std::vector<Taken>& taken, size_t from, steps::StepWriter& writer, steps::StepFileInfo& info,
                      std::map<const char*, uint64_t>& missing);
   void put_back(std::vector<Taken> taken, size_t from);
-  void drop_pending(PendingJob& job, const char* reason);                                    // under pending_mutex_
-  void note_on_disk(std::string_view job_id, int64_t attempt, int64_t first, int64_t last);  // under mutex_
+  void drop_pending(PendingJob& job, const char* reason) LOCKSTEP_REQUIRES(pending_mutex_);
+  void note_on_disk(std::string_view job_id, int64_t attempt, int64_t first, int64_t last) LOCKSTEP_REQUIRES(mutex_);
   bool may_be_on_disk(std::string_view job_id, int64_t attempt, int64_t step) const;
 
-  void drop_expired();
-  bool join_small_files();
+  void drop_expired() LOCKSTEP_REQUIRES(seal_mutex_);
+  bool join_small_files() LOCKSTEP_REQUIRES(seal_mutex_);
   void exchange(const Files& old, const File& joined);  // in the list and on disk; joined may be null
   void add_file(const File& file);
-  void set_files(std::shared_ptr<const Files> files);  // under mutex_
+  void set_files(std::shared_ptr<const Files> files) LOCKSTEP_REQUIRES(mutex_);
   void spoil(const steps::StepFile& file, size_t group, const std::string& error) const;
 
   std::shared_ptr<const Files> files() const;
@@ -198,33 +196,33 @@ class ColumnarStepStore final : public StepStore {
   std::atomic<bool> cannot_write_{false};
   std::atomic<int64_t> coarse_ns_;  // some time ago: asking the clock for every row would cost as much as the rest
 
-  std::mutex seal_mutex_;     // one seal, joining or retention at a time; taken before the others
-  uint64_t next_number_ = 1;  // under seal_mutex_
-  RetentionPace pace_;        // under seal_mutex_
+  Mutex seal_mutex_;  // one seal, joining or retention at a time; taken before the others
+  uint64_t next_number_ LOCKSTEP_GUARDED_BY(seal_mutex_) = 1;
+  RetentionPace pace_ LOCKSTEP_GUARDED_BY(seal_mutex_);
 
-  mutable std::mutex pending_mutex_;
-  // Under pending_mutex_.
-  std::map<std::string, PendingJob, std::less<>> pending_;
-  size_t pending_rows_ = 0;
-  const std::string* latest_id_ = nullptr;  // where the last row went; void where latest_step_ is nullptr
-  PendingJob* latest_job_ = nullptr;
-  int64_t latest_number_ = 0;
-  PendingStep* latest_step_ = nullptr;
-  uint64_t sealing_first_sequence_ = UINT64_MAX;  // of what was taken for a file that is not there yet
-  uint64_t record_ = 0;                           // being applied
-  uint64_t applied_ = 0;                          // the last that was
-  int64_t received_most_unix_ns_ = 0;
+  mutable Mutex pending_mutex_;
+  std::map<std::string, PendingJob, std::less<>> pending_ LOCKSTEP_GUARDED_BY(pending_mutex_);
+  size_t pending_rows_ LOCKSTEP_GUARDED_BY(pending_mutex_) = 0;
+  const std::string* latest_id_ LOCKSTEP_GUARDED_BY(pending_mutex_) =
+      nullptr;  // where the last row went; void where latest_step_ is nullptr
+  PendingJob* latest_job_ LOCKSTEP_GUARDED_BY(pending_mutex_) = nullptr;
+  int64_t latest_number_ LOCKSTEP_GUARDED_BY(pending_mutex_) = 0;
+  PendingStep* latest_step_ LOCKSTEP_GUARDED_BY(pending_mutex_) = nullptr;
+  uint64_t sealing_first_sequence_ LOCKSTEP_GUARDED_BY(pending_mutex_) =
+      UINT64_MAX;                                             // of what was taken for a file that is not there yet
+  uint64_t record_ LOCKSTEP_GUARDED_BY(pending_mutex_) = 0;   // being applied
+  uint64_t applied_ LOCKSTEP_GUARDED_BY(pending_mutex_) = 0;  // the last that was
+  int64_t received_most_unix_ns_ LOCKSTEP_GUARDED_BY(pending_mutex_) = 0;
 
-  mutable std::shared_mutex mutex_;
-  // Under mutex_.
-  std::shared_ptr<const Files> files_;  // oldest rows first
-  std::map<std::string, OnDisk, std::less<>> on_disk_;
-  sealed::LostRecords lost_;
-  std::vector<Through> through_;  // of the files found at start
+  mutable SharedMutex mutex_;
+  std::shared_ptr<const Files> files_ LOCKSTEP_GUARDED_BY(mutex_);  // oldest rows first
+  std::map<std::string, OnDisk, std::less<>> on_disk_ LOCKSTEP_GUARDED_BY(mutex_);
+  sealed::LostRecords lost_ LOCKSTEP_GUARDED_BY(mutex_);
+  std::vector<Through> through_ LOCKSTEP_GUARDED_BY(mutex_);  // of the files found at start
 
   sealed::SealWorker sealer_;
-  std::mutex room_mutex_;
-  std::condition_variable room_;
+  Mutex room_mutex_;
+  ConditionVariable room_;
   std::jthread worker_;
 };
 

@@ -37,8 +37,10 @@ bool is_small(const StepFile& file) {
 }  // namespace
 
 Result<void> ColumnarStepStore::load_files() {
+  MutexLock one_at_a_time(seal_mutex_);
+  MutexLock lock(mutex_);
   LOCKSTEP_TRY(make_directories(options_.folder));
-  auto refuse = [&](const std::string& error, const StepFileInfo& info) {
+  auto refuse = [&](const std::string& error, const StepFileInfo& info) LOCKSTEP_REQUIRES(mutex_) {
     LOCKSTEP_LOG_ERROR("steps", "%s; kept out", error.c_str());
     counters_.add("lockstep_step_files_refused_total");
     lost_.add(info);
@@ -137,7 +139,7 @@ bool ColumnarStepStore::restore_jobs(const StepFile& file, std::map<std::string,
 }
 
 std::shared_ptr<const ColumnarStepStore::Files> ColumnarStepStore::files() const {
-  std::shared_lock lock(mutex_);
+  SharedLock lock(mutex_);
   return files_;
 }
 
@@ -150,7 +152,7 @@ void ColumnarStepStore::set_files(std::shared_ptr<const Files> files) {
 }
 
 void ColumnarStepStore::add_file(const File& file) {
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   auto files = std::make_shared<Files>(*files_);
   files->push_back(file);
   set_files(std::move(files));
@@ -159,7 +161,7 @@ void ColumnarStepStore::add_file(const File& file) {
 void ColumnarStepStore::exchange(const Files& old, const File& joined) {
   {
     // In one go, so that no question sees a row twice or not at all. The new one takes the place of the last.
-    std::unique_lock lock(mutex_);
+    MutexLock lock(mutex_);
     auto files = std::make_shared<Files>();
     for (const File& file : *files_) {
       if (std::find(old.begin(), old.end(), file) == old.end()) files->push_back(file);
@@ -238,7 +240,7 @@ bool ColumnarStepStore::join_small_files() {
 }
 
 void ColumnarStepStore::maintain() {
-  std::lock_guard one_at_a_time(seal_mutex_);
+  MutexLock one_at_a_time(seal_mutex_);
   drop_expired();
   while (join_small_files()) {
   }

@@ -5,7 +5,7 @@
 namespace lockstep::steps {
 
 bool GroupCache::find(uint64_t file, uint64_t group, Entry& entry) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   for (Entry& known : entries_) {
     if (known.file != file || known.group != group) continue;
     known.used = ++uses_;
@@ -16,7 +16,7 @@ bool GroupCache::find(uint64_t file, uint64_t group, Entry& entry) {
 }
 
 void GroupCache::keep(Entry entry) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   entry.used = ++uses_;
   bytes_ += entry.bytes;
   entries_.push_back(std::move(entry));
@@ -29,7 +29,7 @@ void GroupCache::keep(Entry entry) {
 }
 
 size_t GroupCache::bytes() const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return bytes_;
 }
 

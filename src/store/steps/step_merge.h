@@ -8,11 +8,11 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "base/mutex.h"
 #include "store/steps/step_file.h"
 
 namespace lockstep::steps {
@@ -43,11 +43,10 @@ class GroupCache {
 
   const size_t bytes_max_;
   const Spoiled spoiled_;
-  mutable std::mutex mutex_;
-  // Under mutex_.
-  std::vector<Entry> entries_;
-  size_t bytes_ = 0;
-  uint64_t uses_ = 0;
+  mutable Mutex mutex_;
+  std::vector<Entry> entries_ LOCKSTEP_GUARDED_BY(mutex_);
+  size_t bytes_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
+  uint64_t uses_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
 };
 
 struct PartRef {

@@ -19,7 +19,6 @@
 #include <fstream>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <set>
 #include <sstream>
@@ -27,6 +26,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/mutex.h"
 #include "sources/nvml/nvml_abi.h"
 #include "sources/nvml/nvml_library.h"
 #include "tests/standins/nvml/standin_script.h"
@@ -176,7 +176,7 @@ class Standin {
     const int gpu = handle == nullptr ? -1 : gpu_of(handle);
     for (bool counted = false;; counted = true) {
       {
-        std::lock_guard lock(mutex_);
+        lockstep::MutexLock lock(mutex_);
         reload();
         if (!counted) ++calls_[index];
         if (!is_blocked(kNames[index], gpu)) {
@@ -189,7 +189,7 @@ class Standin {
   }
 
   int init() {
-    std::lock_guard lock(mutex_);
+    lockstep::MutexLock lock(mutex_);
     if (references_++ > 0) return kOk;
     if (!begun_) begun_ = steady_seconds();
     if (!script_.real.empty() && !real_) {
@@ -207,7 +207,7 @@ class Standin {
   }
 
   int shutdown() {
-    std::lock_guard lock(mutex_);
+    lockstep::MutexLock lock(mutex_);
     write_calls(true);
     if (--references_ > 0) return kOk;
     if (real_) return real_->api().shutdown.call();
@@ -228,7 +228,7 @@ class Standin {
   }
 
   Handle object(int gpu, const std::string& instance = "") {
-    std::lock_guard lock(mutex_);
+    lockstep::MutexLock lock(mutex_);
     for (Object& object : objects_) {
       if (object.gpu == gpu && object.instance == instance) return &object;
     }
@@ -263,7 +263,7 @@ class Standin {
 
   // First key that the script or the defaults know; nullopt: not supported.
   std::optional<double> value(int gpu, std::initializer_list<std::string> keys) {
-    std::lock_guard lock(mutex_);
+    lockstep::MutexLock lock(mutex_);
     for (const std::string& key : keys) {
       ++asked_[key];
       const std::map<std::string, Value>* places[] = {about(gpu) ? &about(gpu)->values : nullptr, &script_.all.values,
@@ -292,7 +292,7 @@ class Standin {
   const Script& script() const { return script_; }
 
   Handle add_sample() {
-    std::lock_guard lock(mutex_);
+    lockstep::MutexLock lock(mutex_);
     return samples_.emplace_back(std::make_unique<Sample>()).get();
   }
   Sample& sample(Handle handle) {
@@ -306,7 +306,7 @@ class Standin {
     std::erase_if(samples_, [handle](const auto& sample) { return sample.get() == handle; });
   }
   Handle add_set() {
-    std::lock_guard lock(mutex_);
+    lockstep::MutexLock lock(mutex_);
     return sets_.emplace_back(std::make_unique<EventSet>()).get();
   }
   EventSet& set(Handle handle) {
@@ -320,7 +320,7 @@ class Standin {
     std::erase_if(sets_, [handle](const auto& set) { return set.get() == handle; });
   }
   bool next_event(EventSet& set, Event& event) {
-    std::lock_guard lock(mutex_);
+    lockstep::MutexLock lock(mutex_);
     write_calls(false);
     for (const Event& candidate : script_.events) {
       auto mask = set.masks.find(candidate.gpu);
@@ -351,7 +351,7 @@ class Standin {
     return found == asked_.end() ? 0 : found->second;
   }
   void reset_counts() {
-    std::lock_guard lock(mutex_);
+    lockstep::MutexLock lock(mutex_);
     calls_.fill(0);
     asked_.clear();
   }
@@ -428,7 +428,7 @@ class Standin {
     std::rename(beside.c_str(), script_.calls_file.c_str());
   }
 
-  std::mutex mutex_;
+  lockstep::Mutex mutex_;
   Script script_;
   std::string path_;
   std::string own_path_;
