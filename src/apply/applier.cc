@@ -63,7 +63,30 @@ void Applier::tell(const Call& call) {
 }
 
 bool Applier::apply(Signal signal, Batch batch, int64_t received_unix_ns, uint64_t log_sequence) {
+  if (signal == Signal::kMetrics) {
+    const int64_t points = static_cast<int64_t>(batch.record_count());
+    return apply_metrics(std::move(batch), points, received_unix_ns, log_sequence);
+  }
   return contain(signal, log_sequence, [&] { apply_batch(signal, std::move(batch), received_unix_ns, log_sequence); });
+}
+
+bool Applier::hears_metric(std::string_view name) const {
+  return std::any_of(subscribers_.begin(), subscribers_.end(),
+                     [&](const StoreSubscriber* subscriber) { return subscriber->hears_metric(name); });
+}
+
+bool Applier::apply_metrics(Batch heard, int64_t points, int64_t received_unix_ns, uint64_t log_sequence) {
+  return contain(Signal::kMetrics, log_sequence, [&] { apply_points(heard, points, received_unix_ns); });
+}
+
+void Applier::apply_points(const Batch& heard, int64_t points, int64_t received_unix_ns) {
+  std::lock_guard lock(mutex_);
+  for (const ResourceGroup& group : heard.groups) {
+    tell([&](StoreSubscriber& subscriber) { subscriber.on_metrics(group.resource, group.points, received_unix_ns); });
+    note_agent(group.resource, received_unix_ns, 0);
+  }
+  counters_.add("lockstep_apply_records_received_total", "signal=\"metrics\"", points);
+  counters_.add("lockstep_apply_records_passed_total", "signal=\"metrics\"", points);
 }
 
 bool Applier::apply_spans(spans::SpanColumns columns, int64_t received_unix_ns, uint64_t log_sequence) {
@@ -98,10 +121,7 @@ void Applier::apply_batch(Signal signal, Batch batch, int64_t received_unix_ns, 
   int64_t received = 0;
   for (ResourceGroup& group : batch.groups) {
     int64_t records_lost = 0;
-    if (signal == Signal::kMetrics) {
-      tell([&](StoreSubscriber& subscriber) { subscriber.on_metrics(group.resource, group.points, received_unix_ns); });
-      received += static_cast<int64_t>(group.points.size());
-    } else if (signal == Signal::kSpans) {
+    if (signal == Signal::kSpans) {
       spans_.append(group, received_unix_ns);
       received += static_cast<int64_t>(group.spans.size());
     } else {

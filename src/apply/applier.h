@@ -47,6 +47,11 @@ class Applier {
   // False: it failed (out of memory, a fault of ours). It is counted and told in one line with its sequence; what of it
   // was applied stays, the log has all of it, and what comes next is applied.
   bool apply(Signal signal, Batch batch, int64_t received_unix_ns, uint64_t log_sequence = 0);
+  // Metrics of which only points that somebody hears were made: `points` is how many there were. Subscribers hear no
+  // less of them than of the whole batch.
+  bool apply_metrics(Batch heard, int64_t points, int64_t received_unix_ns, uint64_t log_sequence);
+  // Whether any subscriber does.
+  bool hears_metric(std::string_view name) const;
   // Spans as columns. log_sequence: as for SpanStore::append().
   bool apply_spans(spans::SpanColumns columns, int64_t received_unix_ns, uint64_t log_sequence);
   // The last record of the durable log that is in the stores. Records that were passed over need not be told one by
@@ -70,6 +75,7 @@ class Applier {
   void begin_attempt(const Identity& first) LOCKSTEP_REQUIRES(mutex_);
   void count_log(const char* refused);  // nullptr: passed
   void apply_batch(Signal signal, Batch batch, int64_t received_unix_ns, uint64_t log_sequence);
+  void apply_points(const Batch& heard, int64_t points, int64_t received_unix_ns);
   bool contain(Signal signal, uint64_t log_sequence, const std::function<void()>& apply);
   // One that throws misses that record; the others hear of it all the same.
   template <typename Call>

@@ -35,7 +35,9 @@ class StoreSubscriber {
   virtual void on_dump(const Identity&, const FlightDump&, int64_t /*received_unix_ns*/) {}
   // A hole in what this rank told us: unknown, never healthy.
   virtual void on_records_lost(const Identity&, int64_t /*records*/, int64_t /*received_unix_ns*/) {}
-  // All points of one resource in a batch: called once for them all, as a fleet sends over a million a second.
+  // Whether it wants points of this metric. The answer stays the same.
+  virtual bool hears_metric(std::string_view /*name*/) const { return false; }
+  // All points of one resource in a batch, or those of metrics that somebody hears: called once for them all, as a fleet sends over a million a second.
   virtual void on_metrics(const Attributes& /*resource*/, std::span<const MetricPoint>, int64_t /*received_unix_ns*/) {}
   virtual void on_node_event(std::string_view /*host*/, const NodeEvent&, int64_t /*received_unix_ns*/) {}
 };

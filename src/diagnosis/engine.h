@@ -45,6 +45,7 @@ class DiagnosisEngine final : public StoreSubscriber, public VerdictSource {
   void on_comm(const Identity& identity, const CommInit& comm, int64_t received_unix_ns) override;
   void on_rank_started(const Identity& identity, int64_t received_unix_ns) override;
   void on_rank_ended(const Identity& identity, bool clean, int64_t received_unix_ns) override;
+  bool hears_metric(std::string_view name) const override { return signals_.hears_metric(name); }
   void on_metrics(const Attributes& resource, std::span<const MetricPoint> points, int64_t received_unix_ns) override;
   void on_node_event(std::string_view host, const NodeEvent& event, int64_t received_unix_ns) override;
 

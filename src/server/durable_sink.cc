@@ -30,6 +30,10 @@ Signal signal_of(RecordKind kind) {
   return Signal::kLogs;
 }
 
+Batch heard_of(const Applier& applier, const otlp::MetricsRequest& request) {
+  return otlp::to_batch(request, [&](std::string_view name) { return applier.hears_metric(name); });
+}
+
 // A record's turn to be applied. However it ends, the next one has its turn after it.
 class LOCKSTEP_SCOPED_CAPABILITY DurableSink::Turn {
  public:
@@ -66,18 +70,28 @@ DurableSink::DurableSink(DurableLog& log, Applier& applier, MetricMapping& metri
 
 AcceptResult DurableSink::accept(Signal signal, Batch batch, std::string_view otlp_protobuf_bytes,
                                  int64_t received_unix_ns) {
-  AcceptResult result;
-  if (signal == Signal::kMetrics && !closed_) {
-    Result<MetricMapping::Outcome> stored = metrics_.push(kOtlpSamplesReceiver, otlp_protobuf_bytes, received_unix_ns);
-    if (!stored.ok()) return {AcceptError::kUnavailable, 0, stored.error()};
-    // A point may be several samples.
-    result.rejected = std::min(static_cast<int64_t>(stored->refused), static_cast<int64_t>(batch.record_count()));
-    result.message = std::move(stored->line);
+  if (signal == Signal::kMetrics) {
+    Result<otlp::MetricsRequest> request = otlp::decode_metrics(otlp_protobuf_bytes);
+    if (!request.ok()) return {AcceptError::kUnavailable, 0, request.error()};
+    return accept_metrics(*request, otlp_protobuf_bytes, received_unix_ns);
   }
-  AcceptResult logged = accept_with(signal, otlp_protobuf_bytes, received_unix_ns, [&](uint64_t sequence) {
-    applier_.apply(signal, std::move(batch), received_unix_ns, sequence);
+  return accept_with(signal, otlp_protobuf_bytes, received_unix_ns,
+                     [&](uint64_t sequence) { applier_.apply(signal, std::move(batch), received_unix_ns, sequence); });
+}
+
+AcceptResult DurableSink::accept_metrics(const otlp::MetricsRequest& request, std::string_view otlp_protobuf_bytes,
+                                         int64_t received_unix_ns) {
+  if (closed_) return {AcceptError::kUnavailable, 0, "the server is shutting down"};
+  Result<MetricMapping::Outcome> stored = metrics_.push(kOtlpSamplesReceiver, request, received_unix_ns);
+  if (!stored.ok()) return {AcceptError::kUnavailable, 0, stored.error()};
+  const int64_t points = static_cast<int64_t>(request.points.size());
+  Batch heard = heard_of(applier_, request);
+  AcceptResult logged = accept_with(Signal::kMetrics, otlp_protobuf_bytes, received_unix_ns, [&](uint64_t sequence) {
+    applier_.apply_metrics(std::move(heard), points, received_unix_ns, sequence);
   });
-  return logged.error == AcceptError::kNone ? result : logged;
+  if (logged.error != AcceptError::kNone) return logged;
+  // A point may be several samples.
+  return {AcceptError::kNone, std::min(static_cast<int64_t>(stored->refused), points), std::move(stored->line)};
 }
 
 AcceptResult DurableSink::accept_spans(spans::SpanColumns columns, std::string_view otlp_protobuf_bytes,

@@ -31,6 +31,9 @@ namespace lockstep {
 RecordKind record_kind_of(Signal signal);
 Signal signal_of(RecordKind kind);
 
+// The points of a request that somebody hears, as objects; live and when the log is read back.
+Batch heard_of(const Applier& applier, const otlp::MetricsRequest& request);
+
 // The receiver under which MetricIntake counts the samples that OTLP points became.
 inline constexpr std::string_view kOtlpSamplesReceiver = "otlp_samples";
 
@@ -46,6 +49,8 @@ class DurableSink final : public IngestSink {
 
   AcceptResult accept(Signal signal, Batch batch, std::string_view otlp_protobuf_bytes,
                       int64_t received_unix_ns) override;
+  AcceptResult accept_metrics(const otlp::MetricsRequest& request, std::string_view otlp_protobuf_bytes,
+                              int64_t received_unix_ns) override;
   AcceptResult accept_spans(spans::SpanColumns columns, std::string_view otlp_protobuf_bytes,
                             int64_t received_unix_ns) override;
   void close() { closed_ = true; }

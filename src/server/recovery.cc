@@ -9,6 +9,7 @@
 #include "ingest/otlp/span_decode.h"
 #include "server/durable_sink.h"
 #include "wire/otlp.h"
+#include "wire/otlp_metric_walk.h"
 
 namespace lockstep {
 namespace {
@@ -30,6 +31,13 @@ bool replay(DurableLog& log, Applier& applier, const ColumnarSpanStore& spans, D
       Result<DecodedSpans> decoded = decode_spans(payload);
       if (decoded.ok()) applier.apply_spans(std::move(decoded->columns), received_unix_ns, sequence);
       return decoded.ok();
+    }
+    if (signal == Signal::kMetrics) {
+      Result<otlp::MetricsRequest> request = otlp::decode_metrics(payload);
+      if (request.ok())
+        applier.apply_metrics(heard_of(applier, *request), static_cast<int64_t>(request->points.size()),
+                              received_unix_ns, sequence);
+      return request.ok();
     }
     Result<Batch> batch = otlp::decode(signal, payload);
     if (batch.ok()) applier.apply(signal, std::move(*batch), received_unix_ns, sequence);

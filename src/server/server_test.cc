@@ -79,6 +79,12 @@ class ScrambledLog final : public DurableLog {
 
 struct Heard : StoreSubscriber {
   std::vector<std::string> steps;
+  std::vector<std::string> metrics;
+  bool hears_metric(std::string_view name) const override { return name == "heard"; }
+  void on_metrics(const Attributes& resource, std::span<const MetricPoint> points, int64_t) override {
+    for (const MetricPoint& point : points)
+      metrics.push_back(std::string(find_string(resource, "host.name")) + " " + point.name);
+  }
   void on_step(const Identity& identity, const StepSummary& step, int64_t) override {
     steps.push_back(format("%d.%lld", identity.rank, static_cast<long long>(step.step)));
   }
@@ -118,6 +124,28 @@ TEST_F(SinkTest, SubscribersHearRecordsInLogOrderWhateverOrderTheDiskAnswersIn) 
   for (const auto& [sequence, payload] : log_.by_sequence()) logged.push_back(payload);
   EXPECT_EQ(heard_.steps, logged);
   EXPECT_EQ(logged.size(), 160u);
+}
+
+TEST_F(SinkTest, AMetricsRequestIsReadOnceForTheStoreAndDiagnosisAndIsInTheLogOnce) {
+  Batch batch{.signal = Signal::kMetrics,
+              .groups = {{.resource = {{"host.name", "n0"}, {"service.name", "lockstep-agent"}},
+                          .points = {{.name = "heard", .value = 1}, {.name = "other", .value = 2}}}}};
+  for (MetricPoint& point : batch.groups[0].points) point.time_unix_ns = 1'700'000'000'000'000'000;
+  const std::string bytes = otlp::encode(batch);
+  const Result<otlp::MetricsRequest> request = otlp::decode_metrics(bytes);
+  ASSERT_TRUE(request.ok()) << request.error();
+  DurableSink sink(log_, applier_, metrics_, 1 << 30, clock_);
+  // What the log gets is nothing that anybody could read: nobody tries.
+  EXPECT_EQ(sink.accept_metrics(*request, "not read again", 1).error, AcceptError::kNone);
+  EXPECT_EQ(writer_.samples.size(), 2u) << "every point is stored";
+  EXPECT_EQ(heard_.metrics, std::vector<std::string>{"n0 heard"}) << "objects are made of what somebody hears";
+  EXPECT_EQ(agents_.agents().size(), 1u);
+  EXPECT_EQ(counters_.value("lockstep_apply_records_passed_total", "signal=\"metrics\""), 2);
+  ASSERT_EQ(log_.by_sequence().size(), 1u);
+  EXPECT_EQ(log_.by_sequence().begin()->second, "not read again");
+  sink.close();
+  EXPECT_EQ(sink.accept_metrics(*request, bytes, 1).error, AcceptError::kUnavailable);
+  EXPECT_EQ(writer_.samples.begin()->second.size(), 1u) << "nothing more is stored";
 }
 
 TEST_F(SinkTest, WhatTheLogRefusesIsNotStoredAndTheSinkGoesOn) {

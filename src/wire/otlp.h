@@ -27,6 +27,8 @@ std::string encode(const Batch& batch);
 
 // One KeyValue message, whatever field it stood in.
 Result<Attribute> decode_attribute(std::string_view key_value);
+// As a field of this number, after what is in `bytes`.
+void put_attribute(std::string& bytes, uint32_t field, const Attribute& attribute);
 
 // OTLP/JSON: lowerCamelCase, ids as hex, 64-bit integers as numbers or strings, enums as numbers (or names). Not built
 // with LOCKSTEP_NODE_ONLY.

@@ -1,8 +1,9 @@
-// Export*ServiceRequest to Batch in one walk over the bytes. Each message is one function with one switch over the tags
-// it knows; field numbers are those of opentelemetry/proto v1 (docs/formats/events.md lists what is left out).
+// Export*ServiceRequest to Batch in one walk over the bytes (metrics: otlp_metric_walk.h). Each message is one function
+// with one switch over the tags it knows; field numbers are those of opentelemetry/proto v1 (docs/formats/events.md
+// lists what is left out).
 //
-// Protobuf lets a sender put fields in any order and write a message in pieces, so what a group or a point shares with
-// its neighbours (resource, metric name) is filled in when the message around it has ended. Text is taken as it comes:
+// Protobuf lets a sender put fields in any order and write a message in pieces, so what a group shares with its
+// neighbours (the resource) is filled in when the message around it has ended. Text is taken as it comes:
 // checking UTF-8 is left to whoever shows it.
 #include <algorithm>
 #include <limits>
@@ -11,6 +12,8 @@
 #include "base/text.h"
 #include "wire/copy_budget.h"
 #include "wire/otlp.h"
+#include "wire/otlp_metric_walk.h"
+#include "wire/otlp_value.h"
 
 namespace lockstep::otlp {
 namespace {
@@ -21,21 +24,6 @@ struct Context {
   WireError error;
   CopyBudget copies;
 };
-
-// OTLP times are unsigned. One past the year 2262 becomes the last moment we can say, which no clock check lets pass.
-int64_t time_of(uint64_t unix_ns) {
-  return static_cast<int64_t>(std::min<uint64_t>(unix_ns, std::numeric_limits<int64_t>::max()));
-}
-
-// Room for `count` more; at least doubling, so that many small pieces stay linear.
-template <typename T>
-void reserve_more(std::vector<T>& items, size_t count) {
-  size_t needed = items.size() + count;
-  if (needed > items.capacity()) items.reserve(std::max(needed, items.capacity() * 2));
-}
-
-// Reserving is a convenience, not a promise: more elements than this grow the vector as they come.
-constexpr size_t kReserveMax = 65'536;
 
 // A new element for the repeated message `in` stands at; nullptr: there is no memory for it.
 template <typename T>
@@ -62,6 +50,9 @@ void decode_id(WireReader& in, std::array<uint8_t, kSize>& id) {
     in.fail(kSize == 16 ? "a trace id that is not 16 bytes long" : "a span id that is not 8 bytes long");
   }
 }
+
+constexpr const char* kTooDeep = "a value nested too deeply (limit 32)";
+static_assert(kNestingMax == 32);
 
 void decode_value(WireReader in, Value& value, int depth);
 
@@ -90,17 +81,6 @@ void decode_list(WireReader in, ValueList& list, int depth) {
   }
 }
 
-// KeyValueList and Resource.
-void decode_map(WireReader in, Attributes& map, int depth) {
-  while (in.next()) {
-    if (in.tag() == tag_of(1, kBytes)) {
-      if (Attribute* attribute = append(map, in)) decode_attribute(in.message(), *attribute, depth);
-    } else {
-      in.skip();
-    }
-  }
-}
-
 void append_attribute(WireReader& in, Attributes& attributes) {
   if (Attribute* attribute = append(attributes, in)) decode_attribute(in.message(), *attribute, 1);
 }
@@ -114,8 +94,7 @@ T& alternative(Value& value) {
 
 void decode_value(WireReader in, Value& value, int depth) {
   if (depth > kNestingMax) {
-    in.fail("a value nested too deeply (limit 32)");
-    static_assert(kNestingMax == 32);
+    in.fail(kTooDeep);
     return;
   }
   while (in.next()) {
@@ -143,6 +122,29 @@ void decode_value(WireReader in, Value& value, int depth) {
         break;
       default:
         in.skip();
+    }
+  }
+}
+
+void check_value(WireReader in, int depth) {
+  if (depth > kNestingMax) {
+    in.fail(kTooDeep);
+    return;
+  }
+  while (in.next()) {
+    const bool is_map = in.tag() == tag_of(6, kBytes);
+    if (!is_map && in.tag() != tag_of(5, kBytes)) {
+      in.skip();
+      continue;
+    }
+    for (WireReader items = in.message(); items.next();) {
+      if (items.tag() != tag_of(1, kBytes)) {
+        items.skip();
+      } else if (is_map) {
+        check_attribute(items.message(), depth + 1);
+      } else {
+        check_value(items.message(), depth + 1);
+      }
     }
   }
 }
@@ -284,302 +286,6 @@ void decode_span(WireReader in, Span& span) {
   }
 }
 
-void decode_packed_fixed64(WireReader in, std::vector<uint64_t>& numbers) {
-  if (!in.take_memory(in.left())) return;
-  reserve_more(numbers, in.left() / 8);
-  while (!in.at_end()) numbers.push_back(in.fixed64());
-}
-
-void decode_packed_real(WireReader in, std::vector<double>& numbers) {
-  if (!in.take_memory(in.left())) return;
-  reserve_more(numbers, in.left() / 8);
-  while (!in.at_end()) numbers.push_back(in.real());
-}
-
-void decode_number_point(WireReader in, MetricPoint& point) {
-  while (in.next()) {
-    switch (in.tag()) {
-      case tag_of(2, kFixed64):
-        point.start_unix_ns = time_of(in.fixed64());
-        break;
-      case tag_of(3, kFixed64):
-        point.time_unix_ns = time_of(in.fixed64());
-        break;
-      case tag_of(4, kFixed64):
-        point.value = in.real();
-        point.int_value = 0;
-        point.is_int = false;
-        break;
-      case tag_of(6, kFixed64):
-        point.int_value = static_cast<int64_t>(in.fixed64());
-        point.value = static_cast<double>(point.int_value);
-        point.is_int = true;
-        break;
-      case tag_of(7, kBytes):
-        append_attribute(in, point.attributes);
-        break;
-      case tag_of(8, kVarint):
-        point.flags = static_cast<uint32_t>(in.varint());
-        break;
-      default:
-        in.skip();
-    }
-  }
-}
-
-void decode_histogram_point(WireReader in, MetricPoint& point) {
-  point.value = std::numeric_limits<double>::quiet_NaN();  // until the sender gives a sum
-  while (in.next()) {
-    switch (in.tag()) {
-      case tag_of(2, kFixed64):
-        point.start_unix_ns = time_of(in.fixed64());
-        break;
-      case tag_of(3, kFixed64):
-        point.time_unix_ns = time_of(in.fixed64());
-        break;
-      case tag_of(4, kFixed64):
-        point.count = in.fixed64();
-        break;
-      case tag_of(5, kFixed64):
-        point.value = in.real();
-        break;
-      case tag_of(6, kBytes):
-        decode_packed_fixed64(in.message(), point.buckets);
-        break;
-      case tag_of(6, kFixed64):
-        if (in.take_memory(sizeof(uint64_t))) point.buckets.push_back(in.fixed64());
-        break;
-      case tag_of(7, kBytes):
-        decode_packed_real(in.message(), point.bounds);
-        break;
-      case tag_of(7, kFixed64):
-        if (in.take_memory(sizeof(double))) point.bounds.push_back(in.real());
-        break;
-      case tag_of(9, kBytes):
-        append_attribute(in, point.attributes);
-        break;
-      case tag_of(10, kVarint):
-        point.flags = static_cast<uint32_t>(in.varint());
-        break;
-      default:
-        in.skip();
-    }
-  }
-}
-
-void decode_exponential_buckets(WireReader in, int32_t& offset, std::vector<uint64_t>& counts) {
-  while (in.next()) {
-    switch (in.tag()) {
-      case tag_of(1, kVarint):
-        offset = static_cast<int32_t>(zigzag_decode(static_cast<uint32_t>(in.varint())));
-        break;
-      case tag_of(2, kVarint):
-        if (in.take_memory(sizeof(uint64_t))) counts.push_back(in.varint());
-        break;
-      case tag_of(2, kBytes): {
-        WireReader packed = in.message();
-        if (!in.take_memory(packed.left() * sizeof(uint64_t))) break;
-        while (!packed.at_end()) counts.push_back(packed.varint());
-        break;
-      }
-      default:
-        in.skip();
-    }
-  }
-}
-
-void decode_exponential_point(WireReader in, MetricPoint& point) {
-  point.value = std::numeric_limits<double>::quiet_NaN();  // until the sender gives a sum
-  while (in.next()) {
-    switch (in.tag()) {
-      case tag_of(1, kBytes):
-        append_attribute(in, point.attributes);
-        break;
-      case tag_of(2, kFixed64):
-        point.start_unix_ns = time_of(in.fixed64());
-        break;
-      case tag_of(3, kFixed64):
-        point.time_unix_ns = time_of(in.fixed64());
-        break;
-      case tag_of(4, kFixed64):
-        point.count = in.fixed64();
-        break;
-      case tag_of(5, kFixed64):
-        point.value = in.real();
-        break;
-      case tag_of(6, kVarint):
-        point.scale = static_cast<int32_t>(zigzag_decode(static_cast<uint32_t>(in.varint())));
-        break;
-      case tag_of(7, kFixed64):
-        point.zero_count = in.fixed64();
-        break;
-      case tag_of(8, kBytes):
-        decode_exponential_buckets(in.message(), point.positive_offset, point.buckets);
-        break;
-      case tag_of(9, kBytes):
-        decode_exponential_buckets(in.message(), point.negative_offset, point.negative_buckets);
-        break;
-      case tag_of(10, kVarint):
-        point.flags = static_cast<uint32_t>(in.varint());
-        break;
-      default:
-        in.skip();
-    }
-  }
-}
-
-void decode_quantile(WireReader in, MetricPoint& point) {
-  double quantile = 0;
-  double value = 0;
-  while (in.next()) {
-    switch (in.tag()) {
-      case tag_of(1, kFixed64):
-        quantile = in.real();
-        break;
-      case tag_of(2, kFixed64):
-        value = in.real();
-        break;
-      default:
-        in.skip();
-    }
-  }
-  if (!in.take_memory(2 * sizeof(double))) return;
-  point.bounds.push_back(quantile);
-  point.quantile_values.push_back(value);
-}
-
-void decode_summary_point(WireReader in, MetricPoint& point) {
-  while (in.next()) {
-    switch (in.tag()) {
-      case tag_of(2, kFixed64):
-        point.start_unix_ns = time_of(in.fixed64());
-        break;
-      case tag_of(3, kFixed64):
-        point.time_unix_ns = time_of(in.fixed64());
-        break;
-      case tag_of(4, kFixed64):
-        point.count = in.fixed64();
-        break;
-      case tag_of(5, kFixed64):
-        point.value = in.real();
-        break;
-      case tag_of(6, kBytes):
-        decode_quantile(in.message(), point);
-        break;
-      case tag_of(7, kBytes):
-        append_attribute(in, point.attributes);
-        break;
-      case tag_of(8, kVarint):
-        point.flags = static_cast<uint32_t>(in.varint());
-        break;
-      default:
-        in.skip();
-    }
-  }
-}
-
-// What all points of a metric share.
-struct MetricHead {
-  std::string_view name;
-  std::string_view unit;
-  uint32_t data_field = 0;  // which of the oneof; 0: none yet
-  Temporality temporality = Temporality::kUnspecified;
-  bool monotonic = false;
-};
-
-// Gauge, Sum, Histogram, ExponentialHistogram, Summary: their points are all field 1.
-void decode_metric_data(WireReader in, MetricHead& head, std::vector<MetricPoint>& points) {
-  bool reserved = false;
-  const bool has_temporality = head.data_field == 7 || head.data_field == 9 || head.data_field == 10;
-  while (in.next()) {
-    if (in.tag() == tag_of(1, kBytes)) {
-      if (!in.take_memory(sizeof(MetricPoint))) return;
-      if (!reserved) reserve_more(points, std::min(in.run_length(), kReserveMax));
-      reserved = true;
-      MetricPoint& point = points.emplace_back();
-      switch (head.data_field) {
-        case 9:
-          decode_histogram_point(in.message(), point);
-          break;
-        case 10:
-          decode_exponential_point(in.message(), point);
-          break;
-        case 11:
-          decode_summary_point(in.message(), point);
-          break;
-        default:
-          decode_number_point(in.message(), point);
-      }
-    } else if (in.tag() == tag_of(2, kVarint) && has_temporality) {
-      int32_t number = static_cast<int32_t>(in.varint());
-      head.temporality = number == 1 || number == 2 ? static_cast<Temporality>(number) : Temporality::kUnspecified;
-    } else if (in.tag() == tag_of(3, kVarint) && head.data_field == 7) {
-      head.monotonic = in.varint() != 0;
-    } else {
-      in.skip();
-    }
-  }
-}
-
-MetricKind kind_of(uint32_t data_field) {
-  switch (data_field) {
-    case 7:
-      return MetricKind::kSum;
-    case 9:
-      return MetricKind::kHistogram;
-    case 10:
-      return MetricKind::kExponentialHistogram;
-    case 11:
-      return MetricKind::kSummary;
-    default:
-      return MetricKind::kGauge;
-  }
-}
-
-void decode_metric(WireReader in, std::vector<MetricPoint>& points, Context& context) {
-  MetricHead head;
-  const size_t first = points.size();
-  while (in.next()) {
-    switch (in.tag()) {
-      case tag_of(1, kBytes):
-        head.name = in.bytes();
-        break;
-      case tag_of(3, kBytes):
-        head.unit = in.bytes();
-        break;
-      case tag_of(5, kBytes):
-      case tag_of(7, kBytes):
-      case tag_of(9, kBytes):
-      case tag_of(10, kBytes):
-      case tag_of(11, kBytes): {
-        uint32_t field = in.tag() >> 3;
-        if (field != head.data_field) {  // the last of a oneof is the one that counts
-          points.resize(first);
-          head.temporality = Temporality::kUnspecified;
-          head.monotonic = false;
-          head.data_field = field;
-        }
-        decode_metric_data(in.message(), head, points);
-        break;
-      }
-      default:
-        in.skip();
-    }
-  }
-  if (!context.copies.take(head.name.size() + head.unit.size(), points.size() - first)) {
-    in.fail("a metric with a name too long for its many points");
-    return;
-  }
-  if (!in.take_memory((head.name.size() + head.unit.size()) * (points.size() - first))) return;
-  for (size_t i = first; i < points.size(); ++i) {
-    points[i].name = head.name;
-    points[i].unit = head.unit;
-    points[i].kind = kind_of(head.data_field);
-    points[i].temporality = head.temporality;
-    points[i].monotonic = head.monotonic;
-  }
-}
-
 void decode_scope(WireReader in, ResourceGroup& group) {
   while (in.next()) {
     switch (in.tag()) {
@@ -595,7 +301,7 @@ void decode_scope(WireReader in, ResourceGroup& group) {
   }
 }
 
-void decode_scope_records(WireReader in, Signal signal, ResourceGroup& group, Context& context) {
+void decode_scope_records(WireReader in, Signal signal, ResourceGroup& group) {
   while (in.next()) {
     switch (in.tag()) {
       case tag_of(1, kBytes):
@@ -604,10 +310,8 @@ void decode_scope_records(WireReader in, Signal signal, ResourceGroup& group, Co
       case tag_of(2, kBytes):
         if (signal == Signal::kLogs) {
           if (LogRecord* log = append(group.logs, in)) decode_log(in.message(), *log);
-        } else if (signal == Signal::kSpans) {
-          if (Span* span = append(group.spans, in)) decode_span(in.message(), *span);
         } else {
-          decode_metric(in.message(), group.points, context);
+          if (Span* span = append(group.spans, in)) decode_span(in.message(), *span);
         }
         break;
       default:
@@ -627,7 +331,7 @@ void decode_resource_records(WireReader in, Signal signal, std::vector<ResourceG
       case tag_of(2, kBytes): {
         if (!in.take_memory(sizeof(ResourceGroup))) break;
         ResourceGroup& group = groups.emplace_back();
-        decode_scope_records(in.message(), signal, group, context);
+        decode_scope_records(in.message(), signal, group);
         break;
       }
       default:
@@ -642,14 +346,43 @@ void decode_resource_records(WireReader in, Signal signal, std::vector<ResourceG
   }
 }
 
+}  // namespace
+
+void decode_map(WireReader in, Attributes& map, int depth) {
+  while (in.next()) {
+    if (in.tag() == tag_of(1, kBytes)) {
+      if (Attribute* attribute = append(map, in)) decode_attribute(in.message(), *attribute, depth);
+    } else {
+      in.skip();
+    }
+  }
+}
+
+void decode_attributes(std::string_view fields, Attributes& attributes) {
+  WireError error;
+  for (WireReader in(fields, error); in.next();) append_attribute(in, attributes);
+}
+
+void check_attribute(WireReader in, int depth) {
+  while (in.next()) {
+    if (in.tag() == tag_of(2, kBytes)) {
+      check_value(in.message(), depth);
+    } else {
+      in.skip();
+    }
+  }
+}
+
 Error error_of(const WireError& error, const char* what, std::string_view bytes) {
   return Error{format("otlp %s: %s at byte %zu of %zu", what, error.what, static_cast<size_t>(error.at - bytes.data()),
                       bytes.size())};
 }
 
-}  // namespace
-
 Result<Batch> decode(Signal signal, std::string_view bytes, MemoryLease* lease) {
+  if (signal == Signal::kMetrics) {
+    const MetricsRequest request = LOCKSTEP_TRY(decode_metrics(bytes, lease));
+    return to_batch(request);
+  }
   Batch batch;
   batch.signal = signal;
   Context context;

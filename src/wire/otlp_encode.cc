@@ -234,6 +234,11 @@ void put_metrics(WireWriter& out, const std::vector<MetricPoint>& points) {
 
 }  // namespace
 
+void put_attribute(std::string& bytes, uint32_t field, const Attribute& attribute) {
+  WireWriter out(bytes);
+  put_attribute(out, field, attribute);
+}
+
 std::string encode(const Batch& batch) {
   std::string bytes;
   WireWriter out(bytes);

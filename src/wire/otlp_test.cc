@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "base/protobuf_wire.h"
+#include "wire/otlp_metric_walk.h"
 #include "wire/test_batches.h"
 
 namespace lockstep::otlp {
@@ -108,6 +109,75 @@ TEST(Otlp, JoinsAListThatIsWrittenInPieces) {
   EXPECT_EQ(decoded_log(message(5, one + two)).body, Value(ValueList{1, 2}));
   EXPECT_EQ(decoded_log(message(5, one) + message(5, two)).body, Value(ValueList{1, 2}));
   EXPECT_EQ(decoded_log(message(5, one + message(1, "text") + two)).body, Value(ValueList{2}));
+}
+
+TEST(Otlp, ReadsAttributesOfAPointThatDoNotStandTogether) {
+  std::string bytes;
+  protobuf::WireWriter out(bytes);
+  const size_t group = out.begin(1), scope = out.begin(2), metric = out.begin(2), gauge = out.begin(5),
+               point = out.begin(1);
+  put_attribute(bytes, 7, {"a", 1});
+  out.fixed64(3, 5);
+  put_attribute(bytes, 7, {"b", "two"});
+  out.real(4, 2.5);
+  put_attribute(bytes, 7, {"c", true});
+  for (size_t began : {point, gauge, metric, scope, group}) out.end(began);
+  const Result<Batch> batch = decode(Signal::kMetrics, bytes);
+  ASSERT_TRUE(batch.ok()) << batch.error();
+  ASSERT_EQ(batch->record_count(), 1u);
+  EXPECT_EQ(batch->groups[0].points[0].attributes, (Attributes{{"a", 1}, {"b", "two"}, {"c", true}}));
+  EXPECT_EQ(batch->groups[0].points[0].value, 2.5);
+}
+
+TEST(Otlp, RefusesAnExemplarThatIsMalformed) {
+  std::string bytes;
+  protobuf::WireWriter out(bytes);
+  const size_t group = out.begin(1), scope = out.begin(2), metric = out.begin(2), gauge = out.begin(5),
+               point = out.begin(1);
+  out.bytes(5, "\x11\x01");  // a time cut short
+  for (size_t began : {point, gauge, metric, scope, group}) out.end(began);
+  EXPECT_FALSE(decode_metrics(bytes).ok());
+}
+
+TEST(OtlpMetrics, MakesObjectsOnlyOfPointsThatAreAskedForAndKeepsEveryResource) {
+  Batch batch;
+  batch.signal = Signal::kMetrics;
+  batch.groups.resize(2);
+  for (size_t i = 0; i < 2; ++i) {
+    batch.groups[i].resource = {{"host.name", i == 0 ? "n0" : "n1"}};
+    batch.groups[i].points.resize(2);
+    batch.groups[i].points[0].name = i == 0 ? "wanted" : "other";
+    batch.groups[i].points[1].name = "other";
+  }
+  const std::string bytes = encode(batch);
+  const Result<MetricsRequest> request = decode_metrics(bytes);
+  ASSERT_TRUE(request.ok()) << request.error();
+  EXPECT_EQ(request->points.size(), 4u);
+  EXPECT_EQ(to_batch(*request), batch);
+  const Batch wanted = to_batch(*request, [](std::string_view name) { return name == "wanted"; });
+  ASSERT_EQ(wanted.groups.size(), 2u);
+  EXPECT_EQ(wanted.record_count(), 1u);
+  EXPECT_EQ(wanted.groups[0].points[0], batch.groups[0].points[0]);
+  EXPECT_EQ(wanted.groups[1].resource, batch.groups[1].resource);
+}
+
+TEST(OtlpMetrics, PointsThatAreNotKeptAreOfNoMetric) {
+  Batch batch;
+  batch.signal = Signal::kMetrics;
+  batch.groups.resize(1);
+  for (int i = 0; i < 5; ++i) {
+    MetricPoint& point = batch.groups[0].points.emplace_back();
+    point.name = i < 3 ? "a" : "b";
+    point.value = i;
+  }
+  const std::string bytes = encode(batch);
+  MetricsRequest request = *decode_metrics(bytes);
+  request.keep_points({false, true, false, false, true});
+  const Batch kept = to_batch(request);
+  ASSERT_EQ(kept.record_count(), 2u);
+  EXPECT_EQ(kept.groups[0].points[0].value, 1);
+  EXPECT_EQ(kept.groups[0].points[1].name, "b");
+  EXPECT_EQ(kept.groups[0].points[1].value, 4);
 }
 
 TEST(Otlp, SkipsFieldsItDoesNotKnowAndKnownFieldsOfAnotherType) {

@@ -81,6 +81,7 @@ class SignalStore final : public StoreSubscriber {
   SignalStore();
   ~SignalStore() override;
 
+  bool hears_metric(std::string_view name) const override { return feeds_of(name) != nullptr; }
   void on_metrics(const Attributes& resource, std::span<const MetricPoint> points, int64_t received_unix_ns) override;
   void on_node_event(std::string_view host, const NodeEvent& event, int64_t received_unix_ns) override;
 

@@ -31,10 +31,6 @@ std::optional<Refusal> check_time(int64_t time_unix_ns, int64_t server_unix_ns) 
                                        rough_duration(kAheadMaxNs).c_str())};
 }
 
-std::optional<Refusal> check(const MetricPoint& point, const Attributes&, int64_t server_unix_ns) {
-  return check_time(point.time_unix_ns, server_unix_ns);
-}
-
 std::optional<Refusal> check(const Span& span, const Attributes&, int64_t server_unix_ns) {
   std::optional<Refusal> refusal = check_time(span.start_unix_ns, server_unix_ns);
   return refusal ? refusal : check_time(span.end_unix_ns, server_unix_ns);
@@ -129,10 +125,34 @@ AdmissionReport finished(AdmissionReport report) {
 AdmissionReport admit(Batch& batch, int64_t server_unix_ns) {
   Admitter admitter{{}, static_cast<int64_t>(batch.record_count()), record_word(batch.signal), server_unix_ns};
   for (ResourceGroup& group : batch.groups) {
-    admitter.filter(group.points, group.resource);
     admitter.filter(group.logs, group.resource);
     admitter.filter(group.spans, group.resource);
   }
+  return finished(std::move(admitter.report));
+}
+
+AdmissionReport admit(otlp::MetricsRequest& request, int64_t server_unix_ns) {
+  const int64_t total = static_cast<int64_t>(request.points.size());
+  const bool all_pass = std::all_of(request.points.begin(), request.points.end(), [&](const otlp::WalkedPoint& point) {
+    return !check_time(point.time_unix_ns, server_unix_ns);
+  });
+  if (all_pass) {
+    AdmissionReport report;
+    report.received = total;
+    return report;
+  }
+  Admitter admitter{{}, total, record_word(Signal::kMetrics), server_unix_ns};
+  std::vector<bool> keep(request.points.size());
+  for (const otlp::WalkedScope& scope : request.scopes) {
+    for (size_t k = scope.first_metric; k < scope.first_metric + scope.metrics; ++k) {
+      const otlp::WalkedMetric& metric = request.metrics[k];
+      for (size_t i = metric.first_point; i < metric.first_point + metric.points; ++i) {
+        keep[i] = admitter.count(check_time(request.points[i].time_unix_ns, server_unix_ns),
+                                 request.resources[scope.resource]);
+      }
+    }
+  }
+  request.keep_points(keep);
   return finished(std::move(admitter.report));
 }
 

@@ -14,6 +14,7 @@
 #include "base/clock_witness.h"
 #include "model/telemetry.h"
 #include "store/spans/span_columns.h"
+#include "wire/otlp_metric_walk.h"
 
 namespace lockstep {
 
@@ -29,8 +30,9 @@ struct AdmissionReport {
   std::string first_reason;
 };
 
-// Takes refused records out of the batch. server_unix_ns: the latest time that it may be.
+// Takes refused records out of the batch, which is one of logs or spans. server_unix_ns: the latest time that it may be.
 AdmissionReport admit(Batch& batch, int64_t server_unix_ns);
+AdmissionReport admit(otlp::MetricsRequest& request, int64_t server_unix_ns);
 // Spans: latest_unix_ns is the latest of their starts and ends, unsigned; they are looked at one by one only where that
 // is too late.
 AdmissionReport admit(spans::SpanColumns& columns, uint64_t latest_unix_ns, int64_t server_unix_ns);

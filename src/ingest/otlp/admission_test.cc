@@ -5,6 +5,7 @@
 #include "base/rate_limited_log.h"
 #include "model/events.h"
 #include "testing/fake_clock.h"
+#include "wire/otlp.h"
 
 namespace lockstep {
 namespace {
@@ -22,6 +23,15 @@ Batch samples(size_t count) {
     batch.groups[0].points.push_back(point);
   }
   return batch;
+}
+
+// As a receiver does with metrics: what is left is in the batch.
+AdmissionReport admit_samples(Batch& batch) {
+  const std::string bytes = otlp::encode(batch);
+  otlp::MetricsRequest request = *otlp::decode_metrics(bytes);
+  AdmissionReport report = admit(request, kNow);
+  batch = otlp::to_batch(request);
+  return report;
 }
 
 Batch logs(std::vector<LogRecord> records, Attributes resource = to_resource({"job", 0, 3, 8, 3, "gpu-017", ""})) {
@@ -42,7 +52,7 @@ LogRecord good_step() {
 TEST(Admission, SummarisesWhatItRefusedInOneLine) {
   Batch batch = samples(4096);
   batch.groups[0].points[11].time_unix_ns = kNow + 5 * 60 * kMinute;
-  AdmissionReport report = admit(batch, kNow);
+  AdmissionReport report = admit_samples(batch);
   EXPECT_EQ(report.message,
             "node gpu-017: sample 12 of 4096 is 5h ahead of server time (limit 10m); kept 4095, refused 1");
   EXPECT_EQ(report.received, 4096);
@@ -58,8 +68,8 @@ TEST(Admission, TakesTimesUpToTheLimitAndAnyTimeInThePast) {
   batch.groups[0].points[0].time_unix_ns = kNow + kAheadMaxNs;
   batch.groups[0].points[1].time_unix_ns = kNow + kAheadMaxNs + 1;
   batch.groups[0].points[2].time_unix_ns = 1;
-  batch.groups[0].points[3].time_unix_ns = -1;  // beyond 2262 as OTLP's unsigned time
-  AdmissionReport report = admit(batch, kNow);
+  batch.groups[0].points[3].time_unix_ns = INT64_MAX;  // what a time beyond 2262 is read as
+  AdmissionReport report = admit_samples(batch);
   EXPECT_EQ(report.refused, 2);
   ASSERT_EQ(batch.record_count(), 2u);
   EXPECT_EQ(batch.groups[0].points[0].name, "m0");
@@ -68,7 +78,7 @@ TEST(Admission, TakesTimesUpToTheLimitAndAnyTimeInThePast) {
 
 TEST(Admission, SaysNothingWhereNothingIsRefused) {
   Batch batch = samples(3);
-  AdmissionReport report = admit(batch, kNow);
+  AdmissionReport report = admit_samples(batch);
   EXPECT_EQ(report.message, "");
   EXPECT_EQ(report.refused, 0);
   Batch empty{Signal::kLogs, {}};

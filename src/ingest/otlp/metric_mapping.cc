@@ -4,6 +4,7 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <span>
 
 #include "base/protobuf_wire.h"
 #include "base/text.h"
@@ -74,46 +75,30 @@ Result<void> each_attribute(std::string_view fields, Take&& take) {
   return {};
 }
 
-std::string_view key_of(std::string_view key_value) {
-  std::string_view key;
-  WireError error;
-  for (WireReader in(key_value, error); in.next();) {
-    if (in.tag() == tag_of(1, kBytes)) {
-      key = in.bytes();
-    } else {
-      in.skip();
-    }
-  }
-  return key;
-}
-
 }  // namespace
 
 // One request.
 // Thread rule: Confined.
-class OtlpMetricWalk {
+class RequestMapping {
  public:
-  OtlpMetricWalk(MetricMapping& mapping, std::string_view receiver, int64_t received_unix_ns)
+  RequestMapping(MetricMapping& mapping, std::string_view receiver, const otlp::MetricsRequest& request,
+                 int64_t received_unix_ns)
       : mapping_(mapping),
         receiver_(receiver),
+        request_(request),
         received_ms_(received_unix_ns / 1'000'000),
         lease_(mapping.memory_, MemoryUse::kDecoding),
         deltas_(mapping.deltas_) {
     error_.lease = &lease_;
   }
 
-  Result<MetricMapping::Outcome> run(std::string_view bytes) {
-    WireReader in(bytes, error_);
-    while (in.next() && problem_.empty()) {
-      if (in.tag() == tag_of(1, kBytes)) {
-        resource_metrics(in.message());
-      } else {
-        in.skip();
-      }
+  Result<MetricMapping::Outcome> run() {
+    for (const otlp::WalkedScope& scope : request_.scopes) {
+      if (problem_.empty()) scope_metrics(scope);
     }
     if (!problem_.empty()) return Error{problem_};
     if (lease_.was_refused()) return Error{kMemorySpent};
-    if (error_.what != nullptr) return Error{std::string("not an OTLP metrics request: ") + error_.what};
+    if (error_.what != nullptr) return Error{error_.what};
     return outcome_;
   }
 
@@ -124,167 +109,146 @@ class OtlpMetricWalk {
     size_t at = 0;  // of the value, or of the histogram
     size_t first_exemplar = 0, exemplars = 0;
   };
-  void resource_metrics(WireReader in) {
-    // A message may come in pieces and in any order: the resource is known once all of it has been seen.
-    resource_.clear();
-    std::vector<std::string_view> scopes;
-    while (in.next()) {
-      if (in.tag() == tag_of(1, kBytes)) {
-        for (WireReader resource = in.message(); resource.next();) {
-          const bool is_attribute = resource.tag() == tag_of(1, kBytes);
-          if (!is_attribute) {
-            resource.skip();
-            continue;
-          }
-          const std::string_view key_value = resource.bytes();
-          if (is_kept_resource(key_of(key_value))) WireWriter(resource_).bytes(1, key_value);
-        }
-      } else if (in.tag() == tag_of(2, kBytes)) {
-        if (in.take_memory(sizeof(std::string_view))) scopes.push_back(in.bytes());
-      } else {
-        in.skip();
+
+  void scope_metrics(const otlp::WalkedScope& scope) {
+    if (scope.resource != resource_number_) {
+      resource_number_ = scope.resource;
+      resource_.clear();
+      for (const Attribute& attribute : request_.resources[scope.resource]) {
+        if (is_kept_resource(attribute.key)) otlp::put_attribute(resource_, 1, attribute);
       }
     }
-    for (std::string_view scope : scopes) {
-      if (problem_.empty()) scope_metrics(in.part(scope));
-    }
-  }
-
-  void scope_metrics(WireReader in) {
     prefix_.assign(1, 'O');
     put_part(prefix_, resource_);
-    std::string_view scope;
     begin_push();
-    while (in.next()) {
-      if (in.tag() == tag_of(1, kBytes)) {
-        for (WireReader reported = in.message(); reported.next();) {
-          if (reported.tag() == tag_of(1, kBytes)) {
-            scope = reported.bytes();
-          } else {
-            reported.skip();
-          }
-        }
-      } else if (in.tag() == tag_of(2, kBytes)) {
-        metric(in.message());
-      } else {
-        in.skip();
-      }
+    for (size_t i = scope.first_metric; i < scope.first_metric + scope.metrics; ++i) metric(request_.metrics[i]);
+    end_push(scope.name);
+  }
+
+  void metric(const otlp::WalkedMetric& one) {
+    for (size_t i = one.first_point; i < one.first_point + one.points && error_.what == nullptr; ++i) {
+      point(one, request_.points[i]);
     }
-    end_push(scope);
+    if (one.points > 0) metadata(one);
   }
 
-  void metric(WireReader in) {
-    const otlp::MetricHead one = otlp::read_metric_head(in);
-    uint64_t points = 0;
-    for (std::string_view piece : one.data) {
-      for (WireReader data = in.part(piece); data.next();) {
-        if (data.tag() == tag_of(1, kBytes)) {
-          point(one, data.message());
-          ++points;
-        } else {
-          data.skip();
-        }
-      }
+  static NameKind name_kind(const otlp::WalkedMetric& one) {
+    if (one.kind == MetricKind::kGauge) return NameKind::kGauge;
+    return one.kind == MetricKind::kSum && one.monotonic ? NameKind::kCounter : NameKind::kOther;
+  }
+
+  static const char* type_of(const otlp::WalkedMetric& one) {
+    switch (one.kind) {
+      case MetricKind::kHistogram:
+      case MetricKind::kExponentialHistogram:
+        return "histogram";
+      case MetricKind::kSummary:
+        return "summary";
+      case MetricKind::kSum:
+        return one.monotonic ? "counter" : "gauge";
+      case MetricKind::kGauge:
+        break;
     }
-    if (points > 0) metadata(one);
+    return "gauge";
   }
 
-  static NameKind name_kind(uint32_t kind, bool is_monotonic) {
-    if (kind == 5) return NameKind::kGauge;
-    return kind == 7 && is_monotonic ? NameKind::kCounter : NameKind::kOther;
-  }
-
-  void metadata(const otlp::MetricHead& one) {
+  void metadata(const otlp::WalkedMetric& one) {
     if (!is_utf8(one.name) || !is_utf8(one.help) || !is_utf8(one.unit) || one.help.size() > 1024) return;
-    const std::string name = prometheus_name(one.name, one.unit, name_kind(one.kind, one.is_monotonic));
-    const char* type = one.kind == 7 && one.is_monotonic ? "counter"
-                       : one.kind == 9 || one.kind == 10 ? "histogram"
-                       : one.kind == 11                  ? "summary"
-                                                         : "gauge";
+    const std::string name = prometheus_name(one.name, one.unit, name_kind(one));
     std::string help(one.help);
     if (name != one.name) help += std::string(help.empty() ? "" : " ") + "(OTLP " + std::string(one.name) + ")";
-    mapping_.intake_.metadata(name, type, help, one.unit);
+    mapping_.intake_.metadata(name, type_of(one), help, one.unit);
   }
 
-  void point(const otlp::MetricHead& metric, WireReader in) {
-    if (!read(metric.kind, metric.name.size() + metric.unit.size(), in)) return;
-    if (point_.time_ms == 0) point_.time_ms = received_ms_;
+  void point(const otlp::WalkedMetric& metric, const otlp::WalkedPoint& walked) {
+    static const otlp::WalkedHistogram kNone;
+    const bool is_number = metric.kind == MetricKind::kGauge || metric.kind == MetricKind::kSum;
+    point_ = &walked;
+    histogram_ = is_number ? &kNone : &request_.histograms[walked.histogram];
+    if (!take_memory(metric.name.size() + metric.unit.size())) return;
+    time_ms_ = walked.time_unix_ns / 1'000'000;
+    if (time_ms_ == 0) time_ms_ = received_ms_;
+    const std::span<const PushedExemplar> exemplars =
+        std::span(request_.exemplars).subspan(walked.first_exemplar, walked.exemplars);
+    const bool is_delta = metric.temporality == Temporality::kDelta;
     // What all series of this point have in common, after their form and bound.
     tail_.clear();
     put_part(tail_, metric.name);
     put_part(tail_, metric.unit);
-    tail_ += attributes_;
+    tail_ += walked.attributes;
+    if (is_number && !walked.has_value && !walked.is_stale()) {
+      return refuse("no_value", 1, "a point without a value");
+    }
     switch (metric.kind) {
-      case 5:
-        if (!point_.has_value && !point_.is_stale()) return refuse("no_value", 1, "a point without a value");
-        return value(Form::kGauge, false, 0, point_.value, true);
-      case 7:
-        if (!point_.has_value && !point_.is_stale()) return refuse("no_value", 1, "a point without a value");
-        return value(metric.is_monotonic ? Form::kCounter : Form::kUpDown, metric.is_delta, 0, point_.value, true);
-      case 9:
-        return classic(metric.is_delta);
-      case 10:
-        return native(metric.is_delta);
-      default:
-        for (const auto& [quantile, number] : point_.quantiles) value(Form::kQuantile, false, quantile, number);
+      case MetricKind::kGauge:
+        return value(Form::kGauge, false, 0, walked.value, exemplars);
+      case MetricKind::kSum:
+        return value(metric.monotonic ? Form::kCounter : Form::kUpDown, is_delta, 0, walked.value, exemplars);
+      case MetricKind::kHistogram:
+        return classic(is_delta, exemplars);
+      case MetricKind::kExponentialHistogram:
+        return native(is_delta, exemplars);
+      case MetricKind::kSummary:
+        for (size_t i = 0; i < histogram_->bounds.size(); ++i)
+          value(Form::kQuantile, false, histogram_->bounds[i], histogram_->quantile_values[i]);
         totals(false);
     }
   }
 
   void totals(bool is_delta) {
-    if (point_.has_value || point_.is_stale()) value(Form::kSum, is_delta, 0, point_.value);
-    value(Form::kCount, is_delta, 0, static_cast<double>(point_.count));
+    if (point_->has_value || point_->is_stale()) value(Form::kSum, is_delta, 0, point_->value);
+    value(Form::kCount, is_delta, 0, static_cast<double>(histogram_->count));
   }
 
-  void classic(bool is_delta) {
+  void classic(bool is_delta, std::span<const PushedExemplar> all) {
     uint64_t count = 0;
-    std::vector<PushedExemplar> all = std::move(point_.exemplars);
-    point_.exemplars.clear();
+    std::vector<PushedExemplar> exemplars;
     double below = -std::numeric_limits<double>::infinity();
-    for (size_t i = 0; i < point_.bounds.size() && i < point_.buckets.size(); ++i) {
-      const double bound = point_.bounds[i];
-      count += point_.buckets[i];
+    for (size_t i = 0; i < histogram_->bounds.size() && i < histogram_->buckets.size(); ++i) {
+      const double bound = histogram_->bounds[i];
+      count += histogram_->buckets[i];
       for (const PushedExemplar& exemplar : all) {
-        if (exemplar.value > below && exemplar.value <= bound) point_.exemplars.push_back(exemplar);
+        if (exemplar.value > below && exemplar.value <= bound) exemplars.push_back(exemplar);
       }
-      value(Form::kBucket, is_delta, bound, static_cast<double>(count), true);
-      point_.exemplars.clear();
+      value(Form::kBucket, is_delta, bound, static_cast<double>(count), exemplars);
+      exemplars.clear();
       below = bound;
     }
     for (const PushedExemplar& exemplar : all) {
-      if (!(exemplar.value <= below)) point_.exemplars.push_back(exemplar);
+      if (!(exemplar.value <= below)) exemplars.push_back(exemplar);
     }
-    value(Form::kBucket, is_delta, std::numeric_limits<double>::infinity(), static_cast<double>(point_.count), true);
+    value(Form::kBucket, is_delta, std::numeric_limits<double>::infinity(), static_cast<double>(histogram_->count),
+          exemplars);
     totals(is_delta);
   }
 
-  void native(bool is_delta) {
-    if (point_.scale < kSchemaMin && !point_.is_stale()) {
-      return refuse("bad_histogram", 1, format("an exponential histogram of scale %d (limit -4)", point_.scale));
+  void native(bool is_delta, std::span<const PushedExemplar> exemplars) {
+    if (histogram_->scale < kSchemaMin && !point_->is_stale()) {
+      return refuse("bad_histogram", 1, format("an exponential histogram of scale %d (limit -4)", histogram_->scale));
     }
-    if (point_.positive.counts.size() + point_.negative.counts.size() > kHistogramBucketsMax) {
+    if (histogram_->positive.counts.size() + histogram_->negative.counts.size() > kHistogramBucketsMax) {
       return refuse("bad_histogram", 1,
                     format("an exponential histogram of more than %zu buckets", kHistogramBucketsMax));
     }
     NativeHistogram histogram;
-    histogram.schema = std::min(point_.scale, kSchemaMax);
-    histogram.zero_threshold = point_.zero_threshold;
-    histogram.zero_count = static_cast<double>(point_.zero_count);
-    histogram.count = static_cast<double>(point_.count);
-    histogram.sum = point_.has_value ? point_.value : 0;
-    const int32_t down = std::max(0, point_.scale - kSchemaMax);
-    native_buckets::put(native_buckets::merged(native_buckets::of(point_.positive), down), histogram.positive_spans,
-                        histogram.positive);
-    native_buckets::put(native_buckets::merged(native_buckets::of(point_.negative), down), histogram.negative_spans,
-                        histogram.negative);
-    if (point_.is_stale()) {
+    histogram.schema = std::min(histogram_->scale, kSchemaMax);
+    histogram.zero_threshold = histogram_->zero_threshold;
+    histogram.zero_count = static_cast<double>(histogram_->zero_count);
+    histogram.count = static_cast<double>(histogram_->count);
+    histogram.sum = point_->has_value ? point_->value : 0;
+    const int32_t down = std::max(0, histogram_->scale - kSchemaMax);
+    native_buckets::put(native_buckets::merged(native_buckets::of(histogram_->positive), down),
+                        histogram.positive_spans, histogram.positive);
+    native_buckets::put(native_buckets::merged(native_buckets::of(histogram_->negative), down),
+                        histogram.negative_spans, histogram.negative);
+    if (point_->is_stale()) {
       histogram = {};
       histogram.sum = kStale;
     }
     Entry entry = begin_entry(Form::kNative, 0);
     entry.is_histogram = true;
     entry.at = histograms_.size();
-    if (is_delta && !point_.is_stale()) {
+    if (is_delta && !point_->is_stale()) {
       DeltaSums::Sum* delta = delta_of(entry);
       if (delta == nullptr) return;
       if (delta->time_ms == 0) {
@@ -292,28 +256,28 @@ class OtlpMetricWalk {
       } else {
         native_buckets::add(delta->histogram, histogram);
       }
-      delta->time_ms = point_.time_ms;
+      delta->time_ms = time_ms_;
       histogram = delta->histogram;
     }
     histograms_.push_back(std::move(histogram));
-    histogram_times_.push_back(point_.time_ms);
-    end_entry(entry, true);
+    histogram_times_.push_back(time_ms_);
+    end_entry(entry, exemplars);
   }
 
-  void value(Form form, bool is_delta, double bound, double number, bool with_exemplars = false) {
+  void value(Form form, bool is_delta, double bound, double number, std::span<const PushedExemplar> exemplars = {}) {
     Entry entry = begin_entry(form, bound);
-    if (point_.is_stale()) {
+    if (point_->is_stale()) {
       number = kStale;
     } else if (is_delta) {
       DeltaSums::Sum* delta = delta_of(entry);
       if (delta == nullptr) return;
       number = delta->sum += number;
-      delta->time_ms = point_.time_ms;
+      delta->time_ms = time_ms_;
     }
     entry.at = values_.size();
     values_.push_back(number);
-    times_.push_back(point_.time_ms);
-    end_entry(entry, with_exemplars);
+    times_.push_back(time_ms_);
+    end_entry(entry, exemplars);
   }
 
   Entry begin_entry(Form form, double bound) {
@@ -330,19 +294,17 @@ class OtlpMetricWalk {
     entry.raw_size = raw_.size() - entry.raw_at;
     return entry;
   }
-  void end_entry(Entry entry, bool with_exemplars) {
+  void end_entry(Entry entry, std::span<const PushedExemplar> exemplars) {
     entry.first_exemplar = exemplars_.size();
-    if (with_exemplars) {
-      for (PushedExemplar& exemplar : point_.exemplars) exemplars_.push_back(std::move(exemplar));
-    }
-    entry.exemplars = exemplars_.size() - entry.first_exemplar;
+    exemplars_.insert(exemplars_.end(), exemplars.begin(), exemplars.end());
+    entry.exemplars = exemplars.size();
     entries_.push_back(entry);
   }
 
   // Where this series' deltas are added up; nullptr: refused, and the entry's bytes are gone.
   DeltaSums::Sum* delta_of(const Entry& entry) {
     DeltaSums::Refusal refusal;
-    DeltaSums::Sum* sum = deltas_.of(raw_.substr(entry.raw_at, entry.raw_size), point_.time_ms, refusal);
+    DeltaSums::Sum* sum = deltas_.of(raw_.substr(entry.raw_at, entry.raw_size), time_ms_, refusal);
     if (sum == nullptr) {
       raw_.resize(entry.raw_at);
       refuse(refusal.reason, 1, refusal.line);
@@ -400,26 +362,30 @@ class OtlpMetricWalk {
     deltas_.end();
   }
 
-  // Any kind of point into point_ and attributes_. False: there is no memory for its series, whose names have so many
-  // bytes.
-  bool read(uint32_t kind, size_t name_bytes, WireReader& in) {
-    otlp::read_point(kind, in, point_, attributes_);
-    // Every series of a point spells out what it shares with the others.
-    const size_t series = 3 + point_.bounds.size() + point_.quantiles.size();
-    return in.take_memory(
-        series * (sizeof(Entry) + sizeof(PushedSeries) + prefix_.size() + attributes_.size() + name_bytes + 64));
+  // For the series of the point at hand, whose names have so many bytes. Every series of a point spells out what it
+  // shares with the others.
+  bool take_memory(size_t name_bytes) {
+    const size_t series = 3 + histogram_->bounds.size();
+    return memory_.take_memory(
+        series * (sizeof(Entry) + sizeof(PushedSeries) + prefix_.size() + point_->attributes.size() + name_bytes + 64));
   }
 
   MetricMapping& mapping_;
   const std::string_view receiver_;
+  const otlp::MetricsRequest& request_;
   const int64_t received_ms_;
   MetricMapping::Outcome outcome_;
   std::string problem_;  // the store takes nothing
   MemoryLease lease_;
   WireError error_;
+  WireReader memory_{{}, error_};  // takes from the lease in pieces; there is nothing to read
 
-  std::string resource_, prefix_, tail_, attributes_, raw_;
-  otlp::WalkedPoint point_;
+  size_t resource_number_ = SIZE_MAX;
+  std::string resource_, prefix_, tail_, raw_;
+  // The point at hand.
+  const otlp::WalkedPoint* point_ = nullptr;
+  const otlp::WalkedHistogram* histogram_ = nullptr;
+  int64_t time_ms_ = 0;
   std::vector<Entry> entries_;
   std::vector<PushedSeries> series_;
   std::vector<int64_t> times_, histogram_times_;
@@ -429,9 +395,9 @@ class OtlpMetricWalk {
   DeltaSums::Push deltas_;
 };
 
-Result<MetricMapping::Outcome> MetricMapping::push(std::string_view receiver, std::string_view bytes,
+Result<MetricMapping::Outcome> MetricMapping::push(std::string_view receiver, const otlp::MetricsRequest& request,
                                                    int64_t received_unix_ns) {
-  return OtlpMetricWalk(*this, receiver, received_unix_ns).run(bytes);
+  return RequestMapping(*this, receiver, request, received_unix_ns).run();
 }
 
 Result<Labels> MetricMapping::labels_of(std::string_view raw) {

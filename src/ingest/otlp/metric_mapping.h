@@ -1,5 +1,5 @@
-// OTLP metrics into the metrics store: a walk over an ExportMetricsServiceRequest that hands series on as views, one
-// push per resource and scope, without building a Batch.
+// OTLP metrics into the metrics store: the points of a request (wire/otlp_metric_walk.h) handed on as series, one push
+// per resource and scope, without building a Batch.
 //
 // Names and labels are Prometheus' (model/prometheus_name.h). Labels: the point's attributes, and of the resource
 //   host.name as host, lockstep.X as X, service.name as service_name and, as Prometheus' rules for OTLP say, as job
@@ -21,6 +21,7 @@
 #include "base/memory_budget.h"
 #include "ingest/metric_intake.h"
 #include "ingest/otlp/delta_sums.h"
+#include "wire/otlp_metric_walk.h"
 
 namespace lockstep {
 
@@ -34,15 +35,14 @@ class MetricMapping {
     uint64_t refused = 0;  // samples; the rest is durable
     std::string line;      // why; empty where none
   };
-  // bytes: the request in protobuf, decoded well before (otlp::decode() judges it). An error: the store takes nothing,
-  // there is no memory, or the bytes are no such request; what was pushed before may be pushed again without harm.
-  Result<Outcome> push(std::string_view receiver, std::string_view bytes, int64_t received_unix_ns);
+  // An error: the store takes nothing, or there is no memory; what was pushed before may be pushed again without harm.
+  Result<Outcome> push(std::string_view receiver, const otlp::MetricsRequest& request, int64_t received_unix_ns);
 
   // What raw labels made here stand for.
   static Result<Labels> labels_of(std::string_view raw_labels);
 
  private:
-  friend class OtlpMetricWalk;
+  friend class RequestMapping;
 
   MetricIntake& intake_;
   MemoryBudget* const memory_;

@@ -1,4 +1,4 @@
-// Any bytes as an OTLP metrics request: what otlp::decode() takes the mapping takes, every point of it is a series or
+// Any bytes as an OTLP metrics request: what can be read the mapping takes, every point of it is a series or
 // refused with a reason, and labels are as the store wants them.
 #include <cstdlib>
 
@@ -6,7 +6,7 @@
 #include "ingest/otlp/metric_mapping.h"
 #include "ingest/testing/fuzz_world.h"
 #include "testing/fake_clock.h"
-#include "wire/otlp.h"
+#include "wire/otlp_metric_walk.h"
 
 using namespace lockstep;
 
@@ -20,11 +20,12 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   MetricMapping mapping(intake, clock);
   const std::string_view bytes(reinterpret_cast<const char*>(data), size);
   const int64_t before = counters.sum("lockstep_ingest_received_records_total");
-  Result<Batch> batch = otlp::decode(Signal::kMetrics, bytes);
-  Result<MetricMapping::Outcome> outcome = mapping.push("otlp_http", bytes, clock.unix_ns());
-  if (batch.ok() && !outcome.ok()) std::abort();
+  const Result<otlp::MetricsRequest> request = otlp::decode_metrics(bytes);
+  if (!request.ok()) return 0;
+  if (!mapping.push("otlp_http", *request, clock.unix_ns()).ok()) std::abort();
   const int64_t received = counters.sum("lockstep_ingest_received_records_total");
-  if (batch.ok() && received - before < static_cast<int64_t>(batch->record_count())) std::abort();
+  if (received - before < static_cast<int64_t>(request->points.size())) std::abort();
+  if (otlp::to_batch(*request).record_count() != request->points.size()) std::abort();
   if (received !=
       counters.sum("lockstep_ingest_passed_records_total") + counters.sum("lockstep_ingest_refused_records_total"))
     std::abort();

@@ -24,12 +24,17 @@ class MetricMappingTest : public ::testing::Test {
     batch.groups.resize(1);
     batch.groups[0].resource = resource;
     batch.groups[0].points = points;
-    Result<MetricMapping::Outcome> outcome = mapping.push("otlp_http", otlp::encode(batch), kNow);
+    Result<MetricMapping::Outcome> outcome = push_bytes(otlp::encode(batch));
     EXPECT_TRUE(outcome.ok()) << outcome.error();
     EXPECT_EQ(
         counters.sum("lockstep_ingest_received_records_total"),
         counters.sum("lockstep_ingest_passed_records_total") + counters.sum("lockstep_ingest_refused_records_total"));
     return outcome.ok() ? *outcome : MetricMapping::Outcome{};
+  }
+  Result<MetricMapping::Outcome> push_bytes(const std::string& bytes) {
+    const Result<otlp::MetricsRequest> request = otlp::decode_metrics(bytes);
+    if (!request.ok()) return Error{request.error()};
+    return mapping.push("otlp_http", *request, kNow);
   }
   static MetricPoint point(const char* name, const char* unit, MetricKind kind, double value, int64_t second = 1) {
     MetricPoint point;
@@ -122,7 +127,7 @@ TEST_F(MetricMappingTest, ADeltaThatTheStoreDidNotTakeCountsWhenItComesAgain) {
   batch.groups[0].resource = resource;
   batch.groups[0].points = {delta};
   writer.refuse_all("disk full");
-  EXPECT_FALSE(mapping.push("otlp_http", otlp::encode(batch), kNow).ok());
+  EXPECT_FALSE(push_bytes(otlp::encode(batch)).ok());
   writer.refuse_all("");
   push({delta});
   EXPECT_EQ(last("requests_total{host=\"n1\"}"), 10);
@@ -246,7 +251,7 @@ TEST_F(MetricMappingTest, ExemplarsGoWithTheirBucket) {
     out.end(exemplar);
   }
   for (size_t began : {point, histogram, metric, scopes, groups}) out.end(began);
-  ASSERT_TRUE(mapping.push("otlp_http", bytes, kNow).ok());
+  ASSERT_TRUE(push_bytes(bytes).ok());
   ASSERT_EQ(writer.exemplars["latency_bucket{le=\"1\"}"].size(), 1u);
   EXPECT_EQ(writer.exemplars["latency_bucket{le=\"1\"}"][0].value, 0.5);
   EXPECT_EQ(writer.exemplars["latency_bucket{le=\"+Inf\"}"].at(0).labels,

@@ -96,11 +96,25 @@ int64_t OtlpHandler::latest_now(const Batch& batch, int64_t now_ns) {
   for (const ResourceGroup& group : batch.groups) {
     if (witness_ == nullptr) break;
     NearestTime nearest{now_ns};
-    for (const MetricPoint& point : group.points) nearest.add(point.time_unix_ns);
     for (const LogRecord& record : group.logs)
       nearest.add(record.time_unix_ns != 0 ? record.time_unix_ns : record.observed_unix_ns);
     for (const Span& span : group.spans) nearest.add(span.end_unix_ns);
     latest_ns = std::max(latest_ns, latest_now(group.resource, nearest.unix_ns, now_ns));
+  }
+  return latest_ns;
+}
+
+int64_t OtlpHandler::latest_now(const otlp::MetricsRequest& request, int64_t now_ns) {
+  int64_t latest_ns = now_ns;
+  for (const otlp::WalkedScope& scope : request.scopes) {
+    if (witness_ == nullptr) break;
+    NearestTime nearest{now_ns};
+    for (size_t k = scope.first_metric; k < scope.first_metric + scope.metrics; ++k) {
+      const otlp::WalkedMetric& metric = request.metrics[k];
+      for (size_t i = metric.first_point; i < metric.first_point + metric.points; ++i)
+        nearest.add(request.points[i].time_unix_ns);
+    }
+    latest_ns = std::max(latest_ns, latest_now(request.resources[scope.resource], nearest.unix_ns, now_ns));
   }
   return latest_ns;
 }
@@ -258,9 +272,21 @@ Result<OtlpHandler::Outcome> OtlpHandler::decode_and_ingest(std::string_view rec
         receiver, signal, admission, protobuf, [&] { return otlp::encode(spans::to_batch(spans->columns)); },
         [&](std::string_view kept) { return sink_.accept_spans(std::move(spans->columns), kept, now_ns); });
   }
+  if (signal == Signal::kMetrics && !json) {
+    Result<otlp::MetricsRequest> request = otlp::decode_metrics(bytes, &lease);
+    if (!request) return undecodable(request.error());
+    count_bytes();
+    return ingest_metrics(receiver, *request, bytes, now_ns);
+  }
   Result<Batch> batch = json ? otlp::decode_json(signal, bytes, &lease) : otlp::decode(signal, bytes, &lease);
   if (!batch) return undecodable(batch.error());
   count_bytes();
+  if (signal == Signal::kMetrics) {
+    const std::string encoded = otlp::encode(*batch);
+    Result<otlp::MetricsRequest> request = otlp::decode_metrics(encoded, &lease);
+    if (!request) return undecodable(request.error());
+    return ingest_metrics(receiver, *request, encoded, now_ns);
+  }
   const AdmissionReport admission = admit(*batch, latest_now(*batch, now_ns));
   return ingest(
       receiver, signal, admission, protobuf, [&] { return otlp::encode(*batch); },
@@ -268,6 +294,14 @@ Result<OtlpHandler::Outcome> OtlpHandler::decode_and_ingest(std::string_view rec
         return signal == Signal::kSpans ? sink_.accept_spans(to_columns(*batch).columns, kept, now_ns)
                                         : sink_.accept(signal, std::move(*batch), kept, now_ns);
       });
+}
+
+OtlpHandler::Outcome OtlpHandler::ingest_metrics(std::string_view receiver, otlp::MetricsRequest& request,
+                                                 std::string_view bytes, int64_t now_ns) {
+  const AdmissionReport admission = admit(request, latest_now(request, now_ns));
+  return ingest(
+      receiver, Signal::kMetrics, admission, bytes, [&] { return otlp::encode(otlp::to_batch(request)); },
+      [&](std::string_view kept) { return sink_.accept_metrics(request, kept, now_ns); });
 }
 
 OtlpHandler::Outcome OtlpHandler::ingest(std::string_view receiver, Signal signal, const AdmissionReport& admission,

@@ -28,6 +28,7 @@
 #include "ingest/otlp/sink.h"
 #include "net/grpc_server.h"
 #include "net/http_server.h"
+#include "wire/otlp_metric_walk.h"
 
 namespace lockstep {
 
@@ -58,6 +59,9 @@ class OtlpHandler {
   Result<Outcome> decode_and_ingest(std::string_view receiver, Signal signal, std::string_view bytes, bool json,
                                     MemoryLease& lease);
   Outcome no_memory(std::string_view receiver);
+  // bytes: what the request was read from.
+  Outcome ingest_metrics(std::string_view receiver, otlp::MetricsRequest& request, std::string_view bytes,
+                         int64_t now_ns);
   // An admitted batch: `encode` gives it in protobuf where `bytes` is empty or holds more than was admitted, `accept`
   // hands it to the sink with those bytes.
   Outcome ingest(std::string_view receiver, Signal signal, const AdmissionReport& admission, std::string_view bytes,
@@ -66,6 +70,7 @@ class OtlpHandler {
   // The latest time that is credible, now that this sender has been heard.
   int64_t latest_now(const Attributes& resource, int64_t sent_unix_ns, int64_t now_ns);
   int64_t latest_now(const Batch& batch, int64_t now_ns);
+  int64_t latest_now(const otlp::MetricsRequest& request, int64_t now_ns);
   void count_request(std::string_view receiver, Signal signal, int code);
   void count_undecodable(std::string_view receiver, const char* reason, const std::string& line);
 

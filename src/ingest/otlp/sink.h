@@ -9,6 +9,7 @@
 
 #include "model/telemetry.h"
 #include "store/spans/span_columns.h"
+#include "wire/otlp_metric_walk.h"
 
 namespace lockstep {
 
@@ -31,6 +32,11 @@ class IngestSink {
   // when the call returns. On an error nothing of the batch has been taken.
   virtual AcceptResult accept(Signal signal, Batch batch, std::string_view otlp_protobuf_bytes,
                               int64_t received_unix_ns) = 0;
+  // Metrics come as they were read, from every receiver. request: valid during the call only, as the bytes are.
+  virtual AcceptResult accept_metrics(const otlp::MetricsRequest& request, std::string_view otlp_protobuf_bytes,
+                                      int64_t received_unix_ns) {
+    return accept(Signal::kMetrics, otlp::to_batch(request), otlp_protobuf_bytes, received_unix_ns);
+  }
   // Spans come as columns, from every receiver.
   virtual AcceptResult accept_spans(spans::SpanColumns columns, std::string_view otlp_protobuf_bytes,
                                     int64_t received_unix_ns) {
