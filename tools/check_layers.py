@@ -17,6 +17,7 @@ MAY_USE = {
     "net": ["base"],
     "sources": ["model", "recorder"],
     "agent": ["sources", "wire", "net"],
+    "backup": ["base"],  # what `lockstep backup` keeps and reads; the server's side of it is in server
     "bus": ["model"],
     "store": ["model"],
     "access": ["net", "store"],
@@ -37,7 +38,7 @@ MAY_USE = {
     "alert": ["diagnosis", "query", "egress"],
     "apps/agent": ["agent"],
     "apps/server": ["server"],
-    "apps/cli": ["sim", "net", "recorder", "sources", "diagnosis", "analysis", "query"],
+    "apps/cli": ["backup", "sim", "net", "recorder", "sources", "diagnosis", "analysis", "query"],
     # Programs that measure and tests that need more than one room: each names the rooms it is about.
     "bench/diagnosis": ["diagnosis", "ingest", "sim", "wire"],
     "bench/full_node": ["plugin"],
