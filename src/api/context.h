@@ -25,6 +25,7 @@
 
 namespace lockstep {
 
+class BackupSource;
 class Readiness;
 
 struct ApiContext {
@@ -50,6 +51,7 @@ struct ApiContext {
   std::function<std::vector<ScrapeTarget>()> scrape_targets = {};  // empty: nothing is scraped. Thread-safe
   MemoryBudget* memory = nullptr;     // where queries take theirs from; nullptr: no limit for all together. Thread-safe
   FeedbackStore* feedback = nullptr;  // what people say of verdicts; nullptr: not taken here
+  BackupSource* backup = nullptr;     // everything the server keeps, for a copy; nullptr: not from here
   Readiness* readiness = nullptr;     // asked once `ready` is set; nullptr: nothing else is checked
 };
 

@@ -77,6 +77,9 @@ HttpResponse prometheus_alertmanagers(const ApiContext&, const ApiRequest&);    
 HttpResponse prometheus_delete_series(const ApiContext&, const ApiRequest&);       // prometheus/prometheus_admin.cc
 HttpResponse prometheus_clean_tombstones(const ApiContext&, const ApiRequest&);    // prometheus/prometheus_admin.cc
 HttpResponse prometheus_snapshot(const ApiContext&, const ApiRequest&);            // prometheus/prometheus_admin.cc
+HttpResponse post_backup(const ApiContext&, const ApiRequest&);                    // backup.cc
+HttpResponse get_backup_file(const ApiContext&, const ApiRequest&);                // backup.cc
+HttpResponse post_backup_release(const ApiContext&, const ApiRequest&);            // backup.cc
 HttpResponse get_own_metrics(const ApiContext&, const ApiRequest&);                // own_metrics.cc
 HttpResponse get_healthz(const ApiContext&, const ApiRequest&);                    // health.cc
 HttpResponse get_readyz(const ApiContext&, const ApiRequest&);                     // health.cc

@@ -52,6 +52,10 @@ constexpr Route kRoutes[] = {
      get_metrics},
     {"/api/logs", "service event limit", "log records, newest first", get_logs},
     {"/api/spans", "service trace_id limit", "spans of a trace by start, else the newest first", get_spans},
+    {"/api/backup", "", "hold everything the server keeps for a copy: its files, as of now", post_backup, "POST", false,
+     true},
+    {"/api/backup/file", "id name from bytes", "bytes of a file that is held for a copy", get_backup_file},
+    {"/api/backup/release", "id", "the copy is made, or given up", post_backup_release, "POST", false, true},
     // Others' clients know these; parameters they add are let through.
     {"/jaeger/api/services", "", "Jaeger: services", get_jaeger_services},
     {"/jaeger/api/services/{name}/operations", "", "Jaeger: names of a service's spans", get_jaeger_service_operations},

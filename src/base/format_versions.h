@@ -40,8 +40,10 @@ inline constexpr Format kState{"state database", "SQLite format 3", 1, 0, Versio
 inline constexpr Format kSpool{"agent's spool", "", 2, 1, VersionPlace::kElsewhere};
 inline constexpr Format kKernelLogState{"kernel log position", "", 1, 1, VersionPlace::kElsewhere};
 
-inline constexpr const Format* kAll[] = {&kDurableLog, &kMetricLog, &kMetricBlock, &kTombstones,    &kSpanFile,
-                                         &kStepFile,   &kState,     &kSpool,       &kKernelLogState};
+inline constexpr Format kBackup{"backup manifest", "", 1, 1, VersionPlace::kElsewhere};
+
+inline constexpr const Format* kAll[] = {&kDurableLog, &kMetricLog, &kMetricBlock, &kTombstones,     &kSpanFile,
+                                         &kStepFile,   &kState,     &kSpool,       &kKernelLogState, &kBackup};
 
 enum class Found : uint8_t {
   kKnown,    // a version that is read

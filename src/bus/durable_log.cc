@@ -127,6 +127,7 @@ class SegmentLog final : public DurableLog {
     return next_sequence_;
   }
   std::optional<std::string> trouble() const override;
+  Result<HeldLog> hold(const std::string& folder) override;
 
  private:
   struct Pending {
@@ -391,6 +392,35 @@ std::optional<std::string> SegmentLog::trouble() const {
   return failure_;
 }
 
+// As a leader that writes nothing: no segment is written, begun or dropped meanwhile.
+Result<HeldLog> SegmentLog::hold(const std::string& folder) {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return !leader_busy_; });
+  leader_busy_ = true;
+  HeldLog held;
+  held.through_sequence = next_sequence_ - 1;
+  lock.unlock();
+  Result<void> done;
+  for (const Segment& segment : segments_) {
+    if (segment.bytes == 0) continue;
+    const std::string from = path(segment.first_sequence);
+    Result<HeldFile> file = hold_file(from, folder, from.substr(options_.folder.size() + 1));
+    if (!file.ok()) {
+      done = std::move(file).failure();
+      break;
+    }
+    // What lies behind was refused and not cut off, or will be written while the copy is made.
+    file->bytes = segment.bytes;
+    file->grows = true;
+    held.files.push_back(std::move(*file));
+  }
+  lock.lock();
+  leader_busy_ = false;
+  changed_.notify_all();
+  if (!done.ok()) return std::move(done).failure();
+  return held;
+}
+
 Result<void> SegmentLog::open_segment(uint64_t first_sequence) {
   UniqueFd file(disk::open(path(first_sequence), disk::Open::kNew));
   if (!file.valid() && errno == EEXIST && disk::unlink(path(first_sequence)) == 0)  // of a group that was refused
@@ -452,6 +482,10 @@ void SegmentLog::drop_old_segments() {
 }
 
 }  // namespace
+
+Result<HeldLog> DurableLog::hold(const std::string&) {
+  return Error{"this log cannot be held"};
+}
 
 Result<std::unique_ptr<DurableLog>> DurableLog::open(LogOptions options, Counters& counters) {
   auto log = std::make_unique<SegmentLog>(std::move(options), counters);

@@ -19,8 +19,10 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/counters.h"
+#include "base/held_file.h"
 #include "base/result.h"
 
 namespace lockstep {
@@ -46,6 +48,12 @@ struct LogOptions {
   std::function<void(uint64_t first, uint64_t last)> dropped_unsealed = {};
 };
 
+// Segments held for a copy: whole records, from the oldest there is, in no order.
+struct HeldLog {
+  std::vector<HeldFile> files;
+  uint64_t through_sequence = 0;  // the last record in them; 0: none
+};
+
 class DurableLog {
  public:
   static constexpr uint64_t kRecordBytesMax = 64ull << 20;
@@ -59,6 +67,9 @@ class DurableLog {
                                                        std::string_view payload)>& apply) = 0;
   // The sequence the next accepted record gets. Accepted records are numbered without holes.
   virtual uint64_t next_sequence() const = 0;
+  // Everything appended so far, also as files in `folder` (base/held_file.h); appends wait for as long as that takes.
+  // Into the same folder again: what came since, too.
+  virtual Result<HeldLog> hold(const std::string& folder);
   // Why the last append failed, in one line, for some seconds after it; then only the next append can say. Answers at
   // once.
   virtual std::optional<std::string> trouble() const { return std::nullopt; }

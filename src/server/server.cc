@@ -41,6 +41,7 @@
 #include "ingest/prometheus/remote_write_receiver.h"
 #include "ingest/scrape/scraper.h"
 #include "query/alias_reader.h"
+#include "server/backup_holder.h"
 #include "server/durable_sink.h"
 #include "server/recovery.h"
 #include "server/scrape_file.h"
@@ -278,6 +279,7 @@ class Server {
   const StopOnReturn before_all_this_goes_{api_};
   std::atomic<int64_t> dropped_unsealed_{0};
   std::unique_ptr<DurableLog> log_;
+  std::optional<BackupHolder> backup_;  // there before ready_ is set, and until the API has stopped
   std::optional<SetAside> set_aside_;
   std::optional<DurableSink> sink_;
   std::unique_ptr<OtlpReceivers> receivers_;
@@ -377,6 +379,13 @@ LogOptions Server::log_options() {
 Result<bool> Server::read_back() {
   log_ = LOCKSTEP_TRY(DurableLog::open(log_options(), counters_));
   readiness_.add({"log", [this] { return log_->trouble(); }});
+  backup_.emplace(
+      options_.data,
+      [this] {
+        return std::vector<StoreSet>{{"", *log_, steps_, spans_, metrics_, state_}};
+      },
+      clock_, counters_);
+  context_.backup = &*backup_;
   set_aside_.emplace(options_.data, counters_);
   if (!replay(*log_, applier_, spans_, engine_, tail_, rollups_, *set_aside_, clock_, counters_)) return false;
   applier_.set_applied_through(log_->next_sequence() - 1);
@@ -460,6 +469,7 @@ void Server::look_at_itself() {
   tell_dropped(dropped_unsealed_, *sink_, clock_);
   show_clocks(witness_, counters_);
   memory_.tick(counters_);
+  backup_->tick();
   readiness_.ask();
 }
 

@@ -167,6 +167,25 @@ class SqliteStateStore final : public StateStore {
     return list;
   }
 
+  // Pages as they are, deleted rows among them: as much as the file itself says.
+  Result<void> copy_to(const std::string& path) const override {
+    sqlite3* handle = nullptr;
+    const int outcome = sqlite3_open_v2(path.c_str(), &handle,
+                                        SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_EXCLUSIVE, nullptr);
+    const Database copy(handle);
+    auto failed = [&] {
+      return Error{format("cannot copy %s to %s: %s", path_.c_str(), path.c_str(),
+                          handle ? sqlite3_errmsg(handle) : sqlite3_errstr(outcome))};
+    };
+    if (outcome != SQLITE_OK) return failed();
+    std::lock_guard lock(mutex_);
+    sqlite3_backup* backup = sqlite3_backup_init(handle, "main", database_.get(), "main");
+    if (backup == nullptr) return failed();
+    const int copied = sqlite3_backup_step(backup, -1);
+    if (sqlite3_backup_finish(backup) != SQLITE_OK || copied != SQLITE_DONE) return failed();
+    return {};
+  }
+
  private:
   Error failure(const char* what) const LOCKSTEP_REQUIRES(mutex_) {
     return Error{format("%s %s: %s", what, path_.c_str(), sqlite3_errmsg(database_.get()))};
@@ -196,6 +215,10 @@ Result<void> write_log_anew(const std::string& path) {
 }
 
 }  // namespace
+
+Result<void> StateStore::copy_to(const std::string&) const {
+  return Error{"this state cannot be copied"};
+}
 
 Result<std::unique_ptr<StateStore>> open_sqlite_state_store(const std::string& path) {
   LOCKSTEP_TRY(write_log_anew(path + "-wal"));

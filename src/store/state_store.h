@@ -35,6 +35,9 @@ class StateStore {
   virtual Result<void> save_feedback(const VerdictFeedback& feedback) = 0;
   virtual Result<void> drop_feedback(std::string_view verdict_id) = 0;  // nothing where there is none
   virtual std::vector<VerdictFeedback> feedback() const = 0;
+
+  // Everything saved so far as a file of its own, which must not be there yet; open_sqlite_state_store() opens it.
+  virtual Result<void> copy_to(const std::string& path) const;
 };
 
 }  // namespace lockstep

@@ -156,6 +156,31 @@ Result<std::string> MetricEngine::snapshot() {
   return done.failure();
 }
 
+// A seal makes blocks of all that is pushed, and a generation of the log that begins with the series; of the log that
+// beginning is enough.
+Result<std::vector<HeldFile>> MetricEngine::hold(const std::string& folder) {
+  LOCKSTEP_TRY(seal());
+  std::lock_guard work(work_mutex_);  // no block, deletion or generation comes or goes meanwhile
+  for (const char* part : {"/blocks", "/log"}) LOCKSTEP_TRY(make_directories(folder + part));
+  std::vector<HeldFile> held;
+  auto take = [&](const std::string& path, const std::string& name) -> Result<void> {
+    HeldFile file = LOCKSTEP_TRY(hold_file(path, folder, name));
+    held.push_back(std::move(file));
+    return {};
+  };
+  for (const auto& block : *blocks()) LOCKSTEP_TRY(take(block->path(), "blocks/" + block->info().name()));
+  if (const std::string path = options_.folder + "/tombstones"; disk::exists(path))
+    LOCKSTEP_TRY(take(path, "tombstones"));
+  std::vector<std::string> names = LOCKSTEP_TRY(list_directory(log_folder()));
+  for (const std::string& name : names) {
+    WalFileName file;
+    if (!WalFileName::parse(name, file) || file.segment == 0) {
+      if (!name.ends_with(".tmp")) LOCKSTEP_TRY(take(log_folder() + "/" + name, "log/" + name));
+    }
+  }
+  return held;
+}
+
 Result<void> MetricEngine::save_tombstones(const std::vector<Tombstone>& list) {
   std::string bytes(formats::kTombstones.magic);
   columns::put_fixed(bytes, formats::kTombstones.version);

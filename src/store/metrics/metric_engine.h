@@ -36,6 +36,7 @@
 #include "base/clock_witness.h"
 #include "base/counters.h"
 #include "base/files.h"
+#include "base/held_file.h"
 #include "base/memory_budget.h"
 #include "base/mutex.h"
 #include "store/metric_reader.h"
@@ -115,6 +116,9 @@ class MetricEngine final : public MetricWriter, public MetricReader {
   // long as it has them. A copy of it, named `metrics`, is a folder that the engine opens. Refused beyond snapshots_max
   // and snapshot_bytes_max, and where the disk has not as much room as the copy may come to take.
   Result<std::string> snapshot();
+  // All samples pushed so far, and what is known of metrics and series, also as files in `folder`, which is empty
+  // (base/held_file.h). A copy of it is a folder that the engine opens.
+  Result<std::vector<HeldFile>> hold(const std::string& folder);
   CardinalityReport cardinality(size_t top) const;
 
   // What the engine's own thread does, in turn.

@@ -4,9 +4,12 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <string>
+#include <vector>
 
 #include "base/clock_witness.h"
 #include "base/disk.h"
+#include "base/held_file.h"
 
 namespace lockstep::sealed {
 
@@ -57,6 +60,18 @@ int64_t cutoff_of(const Files& files, RetentionPace& pace, int64_t now_ns, int64
   int64_t oldest_ns = INT64_MAX;
   for (const auto& file : files) oldest_ns = std::min(oldest_ns, file->info().received_unix_ns.most);
   return pace.cutoff(now_ns, keep_ns, oldest_ns, monotonic_ns);
+}
+
+// While none is added, put together with others or removed.
+template <typename Files>
+Result<std::vector<HeldFile>> hold_files(const Files& files, const std::string& folder) {
+  std::vector<HeldFile> held;
+  for (const auto& file : files) {
+    const std::string& path = file->path();
+    HeldFile one = LOCKSTEP_TRY(hold_file(path, folder, path.substr(path.rfind('/') + 1)));
+    held.push_back(std::move(one));
+  }
+  return held;
 }
 
 // Files that are in no list any more. Who still reads one is told by its mark that nothing is wrong with it.

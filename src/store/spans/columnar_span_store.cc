@@ -407,6 +407,16 @@ void ColumnarSpanStore::maintain() {
   }
 }
 
+Result<std::vector<HeldFile>> ColumnarSpanStore::hold(const std::string& folder) {
+  std::lock_guard one_at_a_time(seal_mutex_);
+  std::vector<File> files;
+  {
+    std::shared_lock lock(mutex_);
+    files.assign(files_.begin(), files_.end());
+  }
+  return sealed::hold_files(files, folder);
+}
+
 void ColumnarSpanStore::spoil(const SpanFile& file, size_t group, const std::string& error) const {
   if (file.is_removed() || !file.spoil(group)) return;
   LOCKSTEP_LOG_ERROR("spans", "%s: row group %zu of %zu: %s; its %u spans are kept out", file.path().c_str(), group,

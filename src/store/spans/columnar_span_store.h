@@ -27,6 +27,7 @@
 #include "base/clock.h"
 #include "base/clock_witness.h"
 #include "base/counters.h"
+#include "base/held_file.h"
 #include "base/mutex.h"
 #include "base/result.h"
 #include "store/sealed/file_info.h"
@@ -67,6 +68,8 @@ class ColumnarSpanStore final : public SpanStore {
   Result<void> seal();
   // Retention, and small files put together.
   void maintain();
+  // All files there are at one moment, also in `folder` (base/held_file.h). What is in memory alone is the log's.
+  Result<std::vector<HeldFile>> hold(const std::string& folder);
 
   Page<StoredSpan> trace(const TraceId& trace_id, size_t limit) const override;
   Page<TraceSummary> search(const TraceQuery& query) const override;

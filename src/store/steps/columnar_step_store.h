@@ -30,6 +30,7 @@
 #include "base/clock.h"
 #include "base/clock_witness.h"
 #include "base/counters.h"
+#include "base/held_file.h"
 #include "base/mutex.h"
 #include "base/result.h"
 #include "store/memory_step_store.h"
@@ -112,6 +113,8 @@ class ColumnarStepStore final : public StepStore {
   Result<void> seal();
   // Retention, and small files put together.
   void maintain();
+  // All files there are at one moment, also in `folder` (base/held_file.h). What is in memory alone is the log's.
+  Result<std::vector<HeldFile>> hold(const std::string& folder);
 
  private:
   using File = std::shared_ptr<const steps::StepFile>;

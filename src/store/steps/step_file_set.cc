@@ -246,6 +246,11 @@ void ColumnarStepStore::maintain() {
   }
 }
 
+Result<std::vector<HeldFile>> ColumnarStepStore::hold(const std::string& folder) {
+  std::lock_guard one_at_a_time(seal_mutex_);
+  return sealed::hold_files(*files(), folder);
+}
+
 void ColumnarStepStore::spoil(const StepFile& file, size_t group, const std::string& error) const {
   if (file.is_removed() || !file.spoil(group)) return;
   LOCKSTEP_LOG_ERROR("steps", "%s: row group %zu of %zu: %s; its %u rows are kept out", file.path().c_str(), group,
