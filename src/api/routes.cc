@@ -182,7 +182,7 @@ bool is_of_route(const ServerRequest& request, bool Route::*property) {
   });
 }
 
-HttpResponse not_yet(const char* why) {
+HttpResponse not_yet(const std::string& why) {
   HttpResponse later = error_answer(503, why);
   later.headers.emplace_back("retry-after", "1");
   return later;
@@ -238,9 +238,9 @@ HttpResponse answer(const ApiContext& context, const ServerRequest& request) {
   return get_web_file(context, request.path);
 }
 
-HttpResponse answer_while_opening(const ServerRequest& request) {
+HttpResponse answer_while_opening(const ServerRequest& request, const std::string& why) {
   if (request.path == "/healthz") return text_answer(200, "text/plain; charset=utf-8", "ok\n");
-  return not_yet("starting: what is stored is being opened; try again in a moment");
+  return not_yet(why);
 }
 
 }  // namespace lockstep

@@ -45,8 +45,7 @@ void remove_folder(const std::string& path) {
 
 }  // namespace
 
-BackupHolder::BackupHolder(std::string data, std::function<std::vector<StoreSet>()> sets, const Clock& clock,
-                           Counters& counters)
+BackupHolder::BackupHolder(std::string data, StoreSets sets, const Clock& clock, Counters& counters)
     : data_(std::move(data)), sets_(std::move(sets)), clock_(clock), counters_(counters) {
   remove_folder(data_ + "/backup");  // of an earlier process
 }
@@ -56,10 +55,10 @@ BackupHolder::~BackupHolder() {
 }
 
 Result<HeldBackup> BackupHolder::hold() {
-  std::lock_guard one_at_a_time(hold_mutex_);
+  MutexLock one_at_a_time(hold_mutex_);
   tick();
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     if (held_.size() >= kHeldMax) {
       counters_.add("lockstep_backup_refused_total", "reason=\"limit\"");
       return Error{
@@ -73,10 +72,7 @@ Result<HeldBackup> BackupHolder::hold() {
   held.unix_ns = clock_.unix_ns();
   held.id = format("%s-%llu", utc_time(held.unix_ns / 1'000'000, "%Y%m%dT%H%M%SZ").c_str(),
                    static_cast<unsigned long long>(++number_));
-  Result<void> done;
-  for (const StoreSet& set : sets_()) {
-    if (done.ok()) done = hold_set(set, folder_of(held.id), held);
-  }
+  const Result<void> done = hold_all(held);
   if (!done.ok()) {
     counters_.add("lockstep_backup_refused_total", "reason=\"failed\"");
     remove_folder(folder_of(held.id));
@@ -95,10 +91,16 @@ Result<HeldBackup> BackupHolder::hold() {
   LOCKSTEP_LOG_INFO("backup", "%s: %zu files of %s held in %s", held.id.c_str(), held.files.size(),
                     human_bytes(static_cast<double>(bytes)).c_str(),
                     human_duration(static_cast<double>(clock_.monotonic_ns() - began_ns)).c_str());
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   held_.emplace(held.id, std::move(known));
   show();
   return held;
+}
+
+Result<void> BackupHolder::hold_all(HeldBackup& held) const {
+  const std::vector<StoreSet> sets = LOCKSTEP_TRY(sets_());
+  for (const StoreSet& set : sets) LOCKSTEP_TRY(hold_set(set, folder_of(held.id), held));
+  return {};
 }
 
 Result<void> BackupHolder::hold_set(const StoreSet& set, const std::string& folder, HeldBackup& held) const {
@@ -144,7 +146,7 @@ Result<void> BackupHolder::hold_set(const StoreSet& set, const std::string& fold
 Result<std::string> BackupHolder::read(std::string_view id, std::string_view name, uint64_t from, uint64_t bytes) {
   uint64_t size = 0;
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     auto held = held_.find(id);
     if (held == held_.end())
       return Error{"there is no such backup, or nobody read from it for too long: begin anew", ErrorCode::kNotFound};
@@ -175,7 +177,7 @@ Result<std::string> BackupHolder::read(std::string_view id, std::string_view nam
 
 Result<void> BackupHolder::release(std::string_view id) {
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     if (held_.find(id) == held_.end()) return Error{"there is no such backup", ErrorCode::kNotFound};
   }
   drop(id);
@@ -185,7 +187,7 @@ Result<void> BackupHolder::release(std::string_view id) {
 void BackupHolder::tick() {
   std::vector<std::string> over;
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     for (const auto& [id, held] : held_) {
       if (clock_.monotonic_ns() - held.used_ns >= kLeaseNs) over.push_back(id);
     }
@@ -202,7 +204,7 @@ void BackupHolder::tick() {
 void BackupHolder::drop(std::string_view id) {
   const std::string folder = folder_of(id);
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     auto held = held_.find(id);
     if (held == held_.end()) return;
     held_.erase(held);

@@ -11,13 +11,13 @@
 
 #include <functional>
 #include <map>
-#include <mutex>
 #include <string>
 #include <vector>
 
 #include "api/backup_source.h"
 #include "base/clock.h"
 #include "base/counters.h"
+#include "base/mutex.h"
 #include "bus/log.h"
 #include "store/metrics/metric_engine.h"
 #include "store/spans/columnar_span_store.h"
@@ -38,8 +38,9 @@ struct StoreSet {
 
 class BackupHolder final : public BackupSource {
  public:
-  // sets: asked at each hold(); the first is the data folder's own.
-  BackupHolder(std::string data, std::function<std::vector<StoreSet>()> sets, const Clock& clock, Counters& counters);
+  // sets: asked at each hold(); the first is the data folder's own. An error where not all of them are open.
+  using StoreSets = std::function<Result<std::vector<StoreSet>>()>;
+  BackupHolder(std::string data, StoreSets sets, const Clock& clock, Counters& counters);
   ~BackupHolder() override;
 
   Result<HeldBackup> hold() override;
@@ -54,20 +55,21 @@ class BackupHolder final : public BackupSource {
     int64_t used_ns = 0;                                 // monotonic
   };
   std::string folder_of(std::string_view id) const { return data_ + "/backup/" + std::string(id); }
+  Result<void> hold_all(HeldBackup& held) const;
   Result<void> hold_set(const StoreSet& set, const std::string& folder, HeldBackup& held) const;
   void drop(std::string_view id);
-  void show() const;  // under mutex_
+  void show() const LOCKSTEP_REQUIRES(mutex_);
 
   const std::string data_;
-  const std::function<std::vector<StoreSet>()> sets_;
+  const StoreSets sets_;
   const Clock& clock_;
   Counters& counters_;
 
-  std::mutex hold_mutex_;  // taken before the other
-  uint64_t number_ = 0;    // under hold_mutex_
+  Mutex hold_mutex_;  // taken before the other
+  uint64_t number_ LOCKSTEP_GUARDED_BY(hold_mutex_) = 0;
 
-  std::mutex mutex_;
-  std::map<std::string, Held, std::less<>> held_;  // under mutex_, by id
+  Mutex mutex_;
+  std::map<std::string, Held, std::less<>> held_ LOCKSTEP_GUARDED_BY(mutex_);  // by id
 };
 
 }  // namespace lockstep
