@@ -125,8 +125,10 @@ Result<void> MetricEngine::load_blocks() {
   for (const auto& block : *found) {
     if (block->info().tier == 0) newest_ms_ = std::max(newest_ms_.load(), block->info().last_ms);
   }
-  MutexLock lock(mutex_);
-  blocks_ = std::move(found);
+  {
+    MutexLock lock(mutex_);
+    blocks_ = std::move(found);
+  }
   note_blocks();
   return {};
 }
