@@ -63,12 +63,6 @@ std::optional<std::string> clock_problem(const ClockWitness& witness) {
   return line;
 }
 
-// How much is free is the operator's to know.
-std::optional<std::string> full_disk_of_tenant(const std::string& folder) {
-  if (!full_disk(folder)) return std::nullopt;
-  return "the server's disk is full; what is sent is refused until there is room";
-}
-
 struct Stores {
   std::unique_ptr<ColumnarStepStore> steps;
   std::unique_ptr<ColumnarSpanStore> spans;
@@ -121,6 +115,7 @@ class OpenTenant final : public Tenant {
  private:
   ApiContext make_context();
   LogOptions log_options();
+  std::optional<std::string> disk_problem();
   std::optional<std::string> memory_problem();
   void look();
   void look_once();
@@ -206,9 +201,7 @@ OpenTenant::OpenTenant(TenantSettings settings, const ServerOptions& options, Te
   applier_.subscribe(tail_);
   for (const JobNumberRow& row : job_number_rows()) intake_.metadata(row.name, row.type, row.help, "");
   applier_.subscribe(rollups_);
-  readiness_.add({"disk", [this] {
-                    return settings_.is_default ? full_disk(options_.data) : full_disk_of_tenant(options_.data);
-                  }});
+  readiness_.add({"disk", [this] { return disk_problem(); }});
   readiness_.add({"metrics", [this] { return metrics_.trouble(); }});
   readiness_.add({"memory", [this] { return memory_problem(); }});
   // The clocks of all tenants' senders are in it.
@@ -245,6 +238,13 @@ ApiContext OpenTenant::make_context() {
 void OpenTenant::serve(const ServerRequest& request, const std::shared_ptr<HttpResponder>& responder) {
   if (ready_ && takes_turns(request)) return queries_.run(request, responder);
   responder->answer(request.path == kRemoteWritePath ? remote_write_.handle(request) : answer(context_, request));
+}
+
+// How much is free is the operator's to know.
+std::optional<std::string> OpenTenant::disk_problem() {
+  std::optional<std::string> line = full_disk(options_.data);
+  if (line && !settings_.is_default) line = "the server's disk is full; what is sent is refused until there is room";
+  return line;
 }
 
 // The operator is told of the whole before of this part of it.
