@@ -21,6 +21,8 @@ constexpr Command kCommands[] = {
 #endif
     {"detail", "how much running jobs record: low, full, or auto", run_detail},
 #ifndef LOCKSTEP_NODE_ONLY
+    {"backup", "everything the server keeps, into a folder, while it runs; list, prune", run_backup},
+    {"restore", "a backup as a data folder again, checked", run_restore},
     {"doctor", "what is running, what is missing, and how to switch it on", run_doctor},
     {"demo", "a simulated fleet with faults, on this machine, from nothing", run_demo},
     {"sim", "plays a simulated job into a server", run_sim},

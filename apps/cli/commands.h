@@ -37,6 +37,8 @@ int run_trace(const Arguments& arguments);       // trace.cc
 int run_export(const Arguments& arguments);      // export.cc
 int run_whatif(const Arguments& arguments);      // whatif.cc
 int run_demo(const Arguments& arguments);        // demo.cc
+int run_backup(const Arguments& arguments);      // backup.cc
+int run_restore(const Arguments& arguments);     // restore.cc
 
 struct Command {
   const char* name;

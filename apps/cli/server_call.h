@@ -3,6 +3,7 @@
 // Thread rule: Confined.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -10,6 +11,7 @@
 
 #include "apps/cli/commands.h"
 #include "base/result.h"
+#include "net/http_client.h"
 
 namespace lockstep::cli {
 
@@ -26,6 +28,21 @@ struct Answer {
 Answer ask(const std::string& server, const std::string& path, const std::string& command);
 // The same by POST, with a body of JSON.
 Answer tell(const std::string& server, const std::string& path, const std::string& json, const std::string& command);
+// Many calls to one server over one connection.
+class ServerCalls {
+ public:
+  // command: what lines begin with. timeout_ms: for each call.
+  ServerCalls(const std::string& server, std::string command, int64_t timeout_ms);
+  Answer ask(const std::string& path);
+  Answer tell(const std::string& path, const std::string& json);
+
+ private:
+  Answer send(const HttpRequest& request);
+
+  const std::string command_;
+  std::optional<HttpClient> client_;  // none: the address is wrong, as address_problem_ says
+  std::string address_problem_;
+};
 // Says on standard error why there is no answer; the exit code of the command.
 int print_failure(const Answer& answer);
 
