@@ -1,13 +1,12 @@
 // The agent's counters about itself, one row each.
 #pragma once
 
-#include <span>
-
 #include "base/counters.h"
+#include "net/tls_server.h"
 
 namespace lockstep {
 
-inline constexpr CounterDescriptor kAgentCounters[] = {
+inline constexpr CounterDescriptor kOwnAgentCounters[] = {
     {"lockstep_agent_recorders", "gauge", Severity::kInfo, "Flight recorders being read now."},
     {"lockstep_agent_recorder_records_total", "counter", Severity::kInfo, "Records read from flight recorders."},
     {"lockstep_agent_recorder_lost_total", "counter", Severity::kDataLoss,
@@ -91,5 +90,7 @@ inline constexpr CounterDescriptor kAgentCounters[] = {
      "Export requests by result code: HTTP's, or grpc_N; 0: no answer."},
     {"lockstep_agent_export_bytes_total", "counter", Severity::kInfo, "Bytes sent, compressed."},
 };
+
+inline constexpr auto kAgentCounters = join_counters(kOwnAgentCounters, kTlsCounters);
 
 }  // namespace lockstep

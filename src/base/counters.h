@@ -6,6 +6,8 @@
 // Thread rule: Thread-safe. add() takes a lock only the first time a label set is seen by the caller's Counter.
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <map>
@@ -26,6 +28,15 @@ struct CounterDescriptor {
   Severity severity;
   const char* help;
 };
+
+// The tables of a program's parts as one.
+template <size_t... kSizes>
+constexpr auto join_counters(const CounterDescriptor (&... tables)[kSizes]) {
+  std::array<CounterDescriptor, (kSizes + ...)> all{};
+  auto at = all.begin();
+  ((at = std::copy(tables, tables + kSizes, at)), ...);
+  return all;
+}
 
 class Counters {
  public:

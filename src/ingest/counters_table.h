@@ -4,12 +4,10 @@
 // Thread rule: Immutable.
 #pragma once
 
-#include <algorithm>
-#include <array>
-
 #include "base/counters.h"
 #include "base/memory_budget.h"
 #include "bus/log_counters.h"
+#include "net/tls_server.h"
 #include "store/store_counters.h"
 
 namespace lockstep {
@@ -35,7 +33,7 @@ inline constexpr CounterDescriptor kIngestCounters[] = {
      "timeout, "
      "too_large, overloaded, connections_max, foreign_host and cross_site (403: net/cross_site.h), gave_way (a "
      "connection without a whole request, closed because all were taken), failed (an exception; that connection is "
-     "closed), ..."},
+     "closed), unauthenticated, forbidden and throttled (net/caller.h), ..."},
 
     // received = passed + refused + dropped, per receiver and signal.
     {"lockstep_ingest_received_records_total", "counter", Severity::kInfo,
@@ -127,14 +125,7 @@ inline constexpr CounterDescriptor kIngestCounters[] = {
     {"lockstep_verdicts_total", "counter", Severity::kInfo, "Verdicts that came into a state, by kind and state."},
 };
 
-template <size_t... kSizes>
-constexpr auto join_counters(const CounterDescriptor (&... tables)[kSizes]) {
-  std::array<CounterDescriptor, (kSizes + ...)> all{};
-  auto at = all.begin();
-  ((at = std::copy(tables, tables + kSizes, at)), ...);
-  return all;
-}
-
-inline constexpr auto kServerCounters = join_counters(kIngestCounters, kMemoryCounters, kLogCounters, kStoreCounters);
+inline constexpr auto kServerCounters =
+    join_counters(kIngestCounters, kTlsCounters, kMemoryCounters, kLogCounters, kStoreCounters);
 
 }  // namespace lockstep

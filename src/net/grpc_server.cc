@@ -44,7 +44,7 @@ struct Done {
 class Server final : public GrpcServer {
  public:
   Server(GrpcServerOptions options, GrpcHandler handler, Counters& counters, ListenSocket listener, UniqueFd epoll,
-         UniqueFd wake)
+         UniqueFd wake, std::unique_ptr<TlsListener> tls)
       : options_(std::move(options)),
         handler_(std::move(handler)),
         listener_(std::move(listener)),
@@ -56,6 +56,7 @@ class Server final : public GrpcServer {
                 .epoll = epoll_.get(),
                 .take = [this](GrpcJob job) { return take(std::move(job)); },
                 .accept_encoding = "identity"} {
+    common_.tls = std::move(tls);
     for (const std::string& encoding : options_.encodings) common_.accept_encoding += "," + encoding;
     common_.watch(listener_.fd.get(), kListener, EPOLLIN, EPOLL_CTL_ADD);
     common_.watch(wake_.get(), kWake, EPOLLIN, EPOLL_CTL_ADD);
@@ -259,7 +260,8 @@ void Server::on_event(const epoll_event& event) {
     (void)!read(wake_.get(), &ignored, sizeof ignored);
   } else if (auto found = connections_.find(id); found != connections_.end()) {
     const bool done = contained(options_.http.name.c_str(), "a connection", [&] {
-      if ((event.events & (EPOLLIN | EPOLLHUP | EPOLLERR)) != 0) found->second->read();
+      // TLS may have to write before it can read on.
+      if ((event.events & (EPOLLIN | EPOLLHUP | EPOLLERR)) != 0 || common_.tls != nullptr) found->second->read();
       found->second->advance();
     });
     if (!done) fail(*found->second);
@@ -331,12 +333,19 @@ Result<std::unique_ptr<GrpcServer>> GrpcServer::start(GrpcServerOptions options,
                                                       Counters& counters) {
   Result<ListenSocket> listener = listen_on(options.http.address);
   if (!listener) return Error{options.http.name + ": " + listener.error()};
+  std::unique_ptr<TlsListener> tls;
+  if (options.http.tls.enabled()) {
+    Result<std::unique_ptr<TlsListener>> opened =
+        TlsListener::open(options.http.tls, "h2", options.http.name, counters);
+    if (!opened.ok()) return Error{options.http.name + ": TLS: " + opened.error()};
+    tls = std::move(*opened);
+  }
   UniqueFd epoll(epoll_create1(EPOLL_CLOEXEC));
   UniqueFd wake(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!epoll.valid() || !wake.valid())
     return Error{format("%s: cannot make an epoll: %s", options.http.name.c_str(), std::strerror(errno))};
   return std::unique_ptr<GrpcServer>(new Server(std::move(options), std::move(handler), counters, std::move(*listener),
-                                                std::move(epoll), std::move(wake)));
+                                                std::move(epoll), std::move(wake), std::move(tls)));
 }
 
 }  // namespace lockstep

@@ -196,9 +196,14 @@ std::unique_ptr<GrpcSession> GrpcSession::make(GrpcSessionCommon& common, uint64
 }
 
 void GrpcSession::begin() {
+  if (common_.tls != nullptr) {
+    tls_ = common_.tls->accept(fd_.get());
+    handshake_until_ns_ = common_.now_ns + kTlsHandshakeTimeoutMs * 1'000'000;
+  }
   watched_ = EPOLLIN;
   common_.watch(fd_.get(), id_, watched_, EPOLL_CTL_ADD);
   common_.connections_gauge.fetch_add(1, std::memory_order_relaxed);
+  if (common_.tls != nullptr && tls_ == nullptr) return close();  // no memory for it
   advance();
 }
 
@@ -250,7 +255,8 @@ void GrpcSession::admit(Stream& stream) {
       return answer(stream, {kGrpcPermissionDenied, foreign->line});
     }
   }
-  Admission admission = admitted_by(http.gatekeeper, head, {});
+  Admission admission =
+      admitted_by(http.gatekeeper, head, tls_ != nullptr ? tls_->peer_certificate() : PeerCertificate{});
   if (admission.refused == 0) {
     stream.caller = std::move(admission.caller);
     return;
@@ -347,12 +353,60 @@ void GrpcSession::answer_http(Stream& stream, const char* status) {
 
 // ---- the socket ----
 
+ssize_t GrpcSession::moved(const TlsSession::Moved& moved) {
+  using State = TlsSession::Moved::State;
+  tls_wants_write_ = moved.state == State::kWantsWrite;
+  switch (moved.state) {
+    case State::kDone:
+      return static_cast<ssize_t>(moved.bytes);
+    case State::kClosed:
+      return 0;
+    case State::kFailed:
+      errno = ECONNRESET;
+      return -1;
+    default:
+      errno = EAGAIN;
+      return -1;
+  }
+}
+
+ssize_t GrpcSession::receive(void* to, size_t bytes_max) {
+  if (tls_ == nullptr) return recv(fd_.get(), to, bytes_max, 0);
+  return moved(tls_->read(static_cast<char*>(to), bytes_max));
+}
+
+ssize_t GrpcSession::send_some(std::string_view bytes) {
+  if (tls_ == nullptr) return send(fd_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
+  return moved(tls_->write(bytes));
+}
+
+// False: not yet, or the connection is closed.
+bool GrpcSession::shake_hands() {
+  if (handshake_until_ns_ == 0) return true;
+  using State = TlsSession::Moved::State;
+  const State state = tls_->handshake().state;
+  if (state == State::kDone) {
+    handshake_until_ns_ = 0;
+    tls_wants_write_ = false;
+    return true;
+  }
+  if (state == State::kFailed) {
+    if (!tls_->failure().empty()) common_.tls->count_failure(tls_->failure());
+    if (tls_->failure() == "not_tls")
+      (void)!send(fd_.get(), kTlsExpectedResponse.data(), kTlsExpectedResponse.size(), MSG_NOSIGNAL);
+    close();
+  } else {
+    tls_wants_write_ = state == State::kWantsWrite;
+  }
+  return false;
+}
+
 void GrpcSession::read() {
-  if (dead_) return;
+  if (dead_ || !shake_hands()) return;
   uint8_t buffer[64 * 1024];
   // A few rounds, not until empty: other connections wait.
   for (int round = 0; round < 16; ++round) {
-    ssize_t got = recv(fd_.get(), buffer, sizeof buffer, 0);
+    ssize_t got = receive(buffer, sizeof buffer);
     if (got < 0) {
       if (errno != EAGAIN && errno != EINTR) close();
       return;
@@ -386,7 +440,7 @@ bool GrpcSession::flush() {
       }
       if (unsent_.empty()) return true;
     }
-    ssize_t sent = send(fd_.get(), unsent_.data() + unsent_at_, unsent_.size() - unsent_at_, MSG_NOSIGNAL);
+    ssize_t sent = send_some(std::string_view(unsent_).substr(unsent_at_));
     if (sent < 0) {
       if (errno == EINTR) continue;
       if (errno != EAGAIN) close();
@@ -399,19 +453,25 @@ bool GrpcSession::flush() {
 
 void GrpcSession::advance() {
   if (dead_) return;
-  bool flushed = flush();
+  const bool agreed = shake_hands();
   if (dead_) return;
-  if (flushed) {
+  bool flushed = agreed && flush();
+  if (dead_) return;
+  if (!agreed) {
+    if (leaving_) return close();
+  } else if (flushed) {
     bool over = nghttp2_session_want_read(session_) == 0 && nghttp2_session_want_write(session_) == 0;
     if (over || (leaving_ && streams_.empty())) {
       // Orderly: the client reads GOAWAY and the end, not a reset.
+      if (tls_ != nullptr) tls_->say_end();
       shutdown(fd_.get(), SHUT_WR);
       return close();
     }
   } else if (write_blocked_since_ns_ == 0) {
     write_blocked_since_ns_ = common_.now_ns;
   }
-  uint32_t wanted = EPOLLIN | (flushed ? 0u : static_cast<uint32_t>(EPOLLOUT));
+  const bool wants_write = agreed && tls_ == nullptr ? !flushed : tls_wants_write_;
+  uint32_t wanted = EPOLLIN | (wants_write ? static_cast<uint32_t>(EPOLLOUT) : 0u);
   if (wanted != watched_) {
     watched_ = wanted;
     common_.watch(fd_.get(), id_, wanted, EPOLL_CTL_MOD);
@@ -431,6 +491,10 @@ void GrpcSession::tick() {
   if (dead_) return;
   const HttpServerOptions& http = common_.options.http;
   const int64_t now_ns = common_.now_ns;
+  if (handshake_until_ns_ != 0 && now_ns > handshake_until_ns_) {
+    common_.tls->count_failure("timeout");
+    return close();
+  }
   bool stuck = write_blocked_since_ns_ != 0 && now_ns - write_blocked_since_ns_ > http.request_timeout_ms * 1'000'000;
   bool late = false;
   bool headers_late = false;

@@ -50,7 +50,8 @@ struct GrpcSessionCommon {
   std::atomic<int64_t>& connections_gauge = counters.at("lockstep_http_connections", label);
   uint64_t held_bytes = 0;  // of bodies, here and with the workers
   MemoryPool bodies{options.http.memory, MemoryUse::kBodies};
-  int64_t now_ns = 0;  // of this round
+  std::unique_ptr<TlsListener> tls = nullptr;  // nullptr: plain
+  int64_t now_ns = 0;                          // of this round
 
   void count_bad(const char* reason);
   void count_answer(const std::string& code);
@@ -111,6 +112,11 @@ class GrpcSession {
   struct Callbacks;  // nghttp2's, all inside read() and advance()
 
   GrpcSession(GrpcSessionCommon& common, uint64_t id, UniqueFd fd);
+  // As recv() and send(), with TLS where it is spoken.
+  ssize_t receive(void* to, size_t bytes_max);
+  ssize_t send_some(std::string_view bytes);
+  ssize_t moved(const TlsSession::Moved& moved);
+  bool shake_hands();
   bool flush();
   Stream* find_stream(int32_t id);
   void on_request_headers(Stream& stream);
@@ -131,6 +137,9 @@ class GrpcSession {
   std::map<int32_t, Stream> streams_;
   std::string unsent_;
   size_t unsent_at_ = 0;
+  std::unique_ptr<TlsSession> tls_;  // nullptr: plain
+  int64_t handshake_until_ns_ = 0;   // 0: TLS is agreed on, or not spoken
+  bool tls_wants_write_ = false;
   uint32_t watched_ = 0;                // epoll events asked for
   int64_t last_frame_ns_ = 0;           // last whole frame received, or last call answered
   int64_t last_call_ns_ = 0;            // last call begun; before the first, since it is here

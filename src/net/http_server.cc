@@ -32,6 +32,7 @@
 #include "base/log.h"
 #include "base/mutex.h"
 #include "base/text.h"
+#include "net/http_stream.h"
 #include "net/server_request.h"
 
 namespace lockstep {
@@ -64,6 +65,7 @@ class Session : public std::enable_shared_from_this<Session> {
         refused_(refused) {}
 
   void start();
+  void begin();
   // Server stops: an idle connection goes now, a busy one when its answer is out.
   void stop_when_idle();
   void close();
@@ -79,6 +81,9 @@ class Session : public std::enable_shared_from_this<Session> {
   template <typename Then>
   auto safely(Then then);
   void set_waited_for(bool waited_for);
+  void shake_hands();
+  void on_handshake(error_code failure);
+  void notice_end();
   void wait_for_request();
   void read_header();
   void on_header();
@@ -98,7 +103,7 @@ class Session : public std::enable_shared_from_this<Session> {
   void finish();
 
   BeastServer& server_;
-  beast::tcp_stream stream_;
+  HttpStream stream_;
   beast::flat_buffer buffer_;
   const std::string peer_;
   std::optional<http::request_parser<http::string_body>> parser_;
@@ -177,13 +182,15 @@ class Responder final : public HttpResponder {
 
 class BeastServer final : public HttpServer {
  public:
-  BeastServer(HttpServerOptions options, DeferringHandler handler, Counters& counters, const ListenSocket& listener)
+  BeastServer(HttpServerOptions options, DeferringHandler handler, Counters& counters, const ListenSocket& listener,
+              std::unique_ptr<TlsListener> tls)
       : options_(std::move(options)),
         handler_(std::move(handler)),
         counters_(counters),
         address_(listener.bound),
         label_("receiver=\"" + options_.name + "\""),
         connections_(counters.at("lockstep_http_connections", label_)),
+        tls_(std::move(tls)),
         acceptor_(io_),
         accept_again_(io_),
         bodies_(options_.memory, MemoryUse::kBodies),
@@ -244,6 +251,7 @@ class BeastServer final : public HttpServer {
 
   // What follows is for sessions, on the I/O thread unless said otherwise.
   const HttpServerOptions& options() const { return options_; }
+  TlsListener* tls() const { return tls_.get(); }
   bool stopping() const { return stopping_; }
 
   bool hold(uint64_t bytes) {
@@ -366,6 +374,7 @@ class BeastServer final : public HttpServer {
   asio::io_context io_{1};
   asio::executor_work_guard<asio::io_context::executor_type> work_{io_.get_executor()};
   // I/O thread only:
+  const std::unique_ptr<TlsListener> tls_;  // nullptr: plain
   tcp::acceptor acceptor_;
   asio::steady_timer accept_again_;
   std::map<Session*, std::shared_ptr<Session>> sessions_;
@@ -384,6 +393,19 @@ class BeastServer final : public HttpServer {
 };
 
 void Session::start() {
+  if (TlsListener* tls = server_.tls()) {
+    std::unique_ptr<TlsSession> session = tls->accept(stream_.socket().native_handle());
+    if (session == nullptr) return finish();
+    stream_.use(std::move(session));
+    // Telling one that is too many why would cost a handshake.
+    if (!refused_) return shake_hands();
+    server_.count_bad("connections_max");
+    return finish();
+  }
+  begin();
+}
+
+void Session::begin() {
   if (refused_)
     return refuse(503, "connections_max",
                   format("too many connections (limit %zu), try again", server_.options().connections_max));
@@ -398,6 +420,24 @@ auto Session::safely(Then then) {
     self->server_.count_bad("failed");
     self->finish();
   };
+}
+
+void Session::shake_hands() {
+  idle_ = true;
+  set_waited_for(true);
+  stream_.expires_after(milliseconds(kTlsHandshakeTimeoutMs));
+  stream_.async_handshake(safely([this](error_code failure, size_t) { on_handshake(failure); }));
+}
+
+void Session::on_handshake(error_code failure) {
+  if (!failure) return begin();
+  const std::string_view reason = failure == beast::error::timeout ? "timeout" : stream_.tls()->failure();
+  if (!reason.empty()) server_.tls()->count_failure(reason);
+  if (reason == "not_tls") {
+    (void)!::send(stream_.socket().native_handle(), kTlsExpectedResponse.data(), kTlsExpectedResponse.size(),
+                  MSG_NOSIGNAL | MSG_DONTWAIT);
+  }
+  finish();
 }
 
 void Session::set_waited_for(bool waited_for) {
@@ -426,10 +466,21 @@ void Session::begin_deferred() {
   if (finished_ || server_.stopping()) return finished_ ? end_deferred() : close();
   parser_.reset();
   if (buffer_.size() == 0) buffer_.shrink_to_fit();
-  // Readable is either the peer's end, or its next request before this one is answered, which then waits its turn.
+  notice_end();
+}
+
+// Readable is either the peer's end, or its next request before this one is answered, which then waits its turn.
+void Session::notice_end() {
   stream_.socket().async_wait(tcp::socket::wait_read, [self = shared_from_this(),
                                                        deferral = ++deferrals_](error_code failure) {
     if (!self->deferred_ || deferral != self->deferrals_) return;
+    if (TlsSession* tls = self->stream_.tls(); tls != nullptr && !failure) {
+      using State = TlsSession::Moved::State;
+      const State state = tls->peek().state;
+      if (state == State::kClosed || state == State::kFailed) self->finish();
+      if (state == State::kWantsRead) self->notice_end();
+      return;
+    }
     char next = 0;
     const ssize_t got = failure ? 0 : ::recv(self->stream_.socket().native_handle(), &next, 1, MSG_PEEK | MSG_DONTWAIT);
     if (got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR)) self->finish();
@@ -508,7 +559,8 @@ bool Session::take_head() {
     refuse(403, foreign->reason, foreign->line);
     return false;
   }
-  Admission admission = admitted_by(server_.options().gatekeeper, request, {});
+  Admission admission = admitted_by(server_.options().gatekeeper, request,
+                                    stream_.tls() != nullptr ? stream_.tls()->peer_certificate() : PeerCertificate{});
   if (admission.refused != 0) {
     refuse(admission);
     return false;
@@ -657,6 +709,7 @@ void Session::refuse(const Admission& refusal) {
 // side is shut down and what comes is thrown away for a moment.
 void Session::linger() {
   error_code failure;
+  stream_.say_end();
   stream_.socket().shutdown(tcp::socket::shutdown_send, failure);
   if (failure) return finish();
   stream_.expires_after(kLinger);
@@ -679,6 +732,7 @@ void Session::finish() {
   server_.release(held_bytes_);
   held_bytes_ = 0;
   error_code ignored;
+  stream_.say_end();
   stream_.socket().close(ignored);
   server_.release_answer(answer_bytes_, answer_taken_);
   answer_bytes_ = answer_taken_ = 0;
@@ -701,7 +755,14 @@ Result<std::unique_ptr<HttpServer>> HttpServer::start(HttpServerOptions options,
                                                       Counters& counters) {
   Result<ListenSocket> listener = listen_on(options.address);
   if (!listener) return Error{options.name + ": " + listener.error()};
-  auto server = std::make_unique<BeastServer>(std::move(options), std::move(handler), counters, *listener);
+  std::unique_ptr<TlsListener> tls;
+  if (options.tls.enabled()) {
+    Result<std::unique_ptr<TlsListener>> opened = TlsListener::open(options.tls, "http/1.1", options.name, counters);
+    if (!opened.ok()) return Error{options.name + ": TLS: " + opened.error()};
+    tls = std::move(*opened);
+  }
+  auto server =
+      std::make_unique<BeastServer>(std::move(options), std::move(handler), counters, *listener, std::move(tls));
   LOCKSTEP_TRY(server->run(*listener));
   return std::unique_ptr<HttpServer>(std::move(server));
 }

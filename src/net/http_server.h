@@ -11,6 +11,7 @@
 // Callers:  whoever the gatekeeper does not let in (caller.h) is told so before the body is read, and is closed where
 //         one is on its way. Handlers see who calls, never what it was shown by: authorization, proxy-authorization and
 //         cookie are not in the headers they get.
+// TLS:     where options.tls names a certificate (tls_server.h); who has not agreed on it within 10 s is closed.
 // Long polls: a handler may take the responder instead of answering, and answer later from any thread; meanwhile no
 //         thread waits and the connection costs about a kilobyte. deferred_max of them (503 beyond); a peer that goes
 //         away is noticed, its answer is dropped. What is deferred does not hold up stop().
@@ -18,7 +19,7 @@
 //           exception, out of memory) costs its own connection at most; the server goes on.
 // Counts:  lockstep_http_requests_total{receiver,code}, lockstep_http_connections{receiver},
 //          lockstep_http_bad_requests_total{receiver,reason}, and where requests are deferred
-//          lockstep_http_deferred{receiver}; the table handed in must have these rows.
+//          lockstep_http_deferred{receiver}; the table handed in must have these rows, and with TLS kTlsCounters.
 // Shutdown: stop() closes the listener, lets requests in progress finish (at most 5 s), joins its threads. A handler
 // that
 //           does not return holds up stop().
@@ -37,6 +38,7 @@
 #include "net/cross_site.h"
 #include "net/http_client.h"
 #include "net/listen_address.h"
+#include "net/tls_server.h"
 
 namespace lockstep {
 
@@ -91,6 +93,7 @@ struct HttpServerOptions {
   std::string name;  // receiver name in counters and log lines, e.g. "otlp_http", "http"
   CrossSitePolicy cross_site = {};
   Gatekeeper* gatekeeper = nullptr;  // nullptr: everybody is let in, with all roles
+  TlsListenerOptions tls = {};
   int64_t request_timeout_ms = 30'000;
   int64_t idle_timeout_ms = 60'000;
   int64_t drain_timeout_ms = 5'000;

@@ -3,6 +3,8 @@
 //
 // Limits: request 8 kB; connections_max at a time (further ones get 503); a client has 5 s to ask and 5 s to take the
 // answer.
+// TLS:     where options.tls names a certificate (tls_server.h), within the same 5 s.
+// Callers: whoever `admits` does not let in gets 401.
 // On error: a malformed request gets 400 with one line; the server goes on. Shutdown: stop() closes everything at once
 // and joins the thread; the destructor does the same.
 // Thread rule: Thread-safe. The handler runs on the server's one thread, so it must not block.
@@ -12,8 +14,10 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "net/listen_address.h"
+#include "net/tls_server.h"
 
 namespace lockstep {
 
@@ -30,12 +34,18 @@ struct TextRequest {
   std::string accept;           // the Accept header, for pages that come in more than one form; empty where absent
   std::string accept_encoding;  // likewise: whether a large page may come compressed
 };
+// Whether whoever sent this Authorization header (empty: none) may see the page.
+using TextAdmission = std::function<bool(const TextRequest& request, std::string_view authorization)>;
 using TextHandler = std::function<TextResponse(const TextRequest& request)>;
 
 struct TextServerOptions {
   ListenAddress address;
   size_t connections_max = 64;
   int64_t client_timeout_ms = 5'000;
+  TlsListenerOptions tls = {};
+  std::string name = "metrics";  // the receiver in the counters of TLS
+  Counters* counters = nullptr;  // with kTlsCounters; needed for TLS alone
+  TextAdmission admits = {};     // empty: everybody; runs on the server's thread like the handler
 };
 
 class TextServer {

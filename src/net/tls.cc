@@ -4,67 +4,28 @@
 
 #ifdef LOCKSTEP_OPENSSL
 #include <arpa/inet.h>
-#include <fcntl.h>
 #include <openssl/err.h>
 #include <openssl/ssl.h>
 #include <openssl/x509v3.h>
 #include <poll.h>
-#include <sys/socket.h>
-#include <sys/stat.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
 
+#include "net/openssl.h"
+
 namespace lockstep {
 namespace {
 
-struct Free {
-  void operator()(SSL_CTX* context) const { SSL_CTX_free(context); }
-  void operator()(SSL* ssl) const { SSL_free(ssl); }
-  void operator()(BIO_METHOD* method) const { BIO_meth_free(method); }
-};
-using Context = std::unique_ptr<SSL_CTX, Free>;
-using Session = std::unique_ptr<SSL, Free>;
-
-// OpenSSL's own socket BIO writes with write(), which raises SIGPIPE in a program that has not thought of it.
-int bio_write(BIO* bio, const char* data, int length) {
-  BIO_clear_retry_flags(bio);
-  const int fd = static_cast<int>(reinterpret_cast<intptr_t>(BIO_get_data(bio)));
-  const ssize_t sent = send(fd, data, static_cast<size_t>(length), MSG_NOSIGNAL);
-  if (sent < 0 && (errno == EAGAIN || errno == EINTR)) BIO_set_retry_write(bio);
-  return static_cast<int>(sent);
-}
-
-int bio_read(BIO* bio, char* data, int length) {
-  BIO_clear_retry_flags(bio);
-  const int fd = static_cast<int>(reinterpret_cast<intptr_t>(BIO_get_data(bio)));
-  const ssize_t got = recv(fd, data, static_cast<size_t>(length), 0);
-  if (got < 0 && (errno == EAGAIN || errno == EINTR)) BIO_set_retry_read(bio);
-  if (got == 0) BIO_set_flags(bio, BIO_FLAGS_IN_EOF);
-  return static_cast<int>(got);
-}
-
-long bio_control(BIO* bio, int command, long, void*) {
-  if (command == BIO_CTRL_FLUSH) return 1;
-  if (command == BIO_CTRL_EOF) return BIO_test_flags(bio, BIO_FLAGS_IN_EOF) != 0 ? 1 : 0;
-  return 0;
-}
-
-BIO* socket_bio(int fd) {
-  static const std::unique_ptr<BIO_METHOD, Free> method = [] {
-    BIO_METHOD* made = BIO_meth_new(BIO_get_new_index() | BIO_TYPE_SOURCE_SINK, "lockstep socket");
-    BIO_meth_set_write(made, bio_write);
-    BIO_meth_set_read(made, bio_read);
-    BIO_meth_set_ctrl(made, bio_control);
-    return std::unique_ptr<BIO_METHOD, Free>(made);
-  }();
-  BIO* bio = BIO_new(method.get());
-  BIO_set_data(bio, reinterpret_cast<void*>(static_cast<intptr_t>(fd)));
-  BIO_set_init(bio, 1);
-  return bio;
-}
+using openssl::Context;
+using openssl::load_certificate;
+using openssl::readable;
+using openssl::Session;
+using openssl::socket_bio;
+using openssl::Stamp;
+using openssl::stamp_of;
 
 std::string verify_error(long code, const std::string& host) {
   switch (code) {
@@ -221,24 +182,6 @@ class TlsStream final : public Stream {
   bool failed_ = false;
 };
 
-// Changes when a file does.
-using Stamp = std::array<int64_t, 4>;
-Stamp stamp_of(const std::string& path) {
-  struct stat info {};
-  if (path.empty() || stat(path.c_str(), &info) != 0) return {};
-  return {static_cast<int64_t>(info.st_ino), info.st_size, info.st_mtim.tv_sec, info.st_mtim.tv_nsec};
-}
-
-Result<void> readable(const char* what, const std::string& path) {
-  UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (!file.valid()) return Error{format("%s %s: %s", what, path.c_str(), std::strerror(errno))};
-  return {};
-}
-
-int no_password(char*, int, int, void*) {
-  return -1;  // a daemon has nobody to ask
-}
-
 // at_fault: where this fails, the file that it failed on.
 Result<Context> make_context(const TlsOptions& options, const std::string& application_protocol, TlsFile& at_fault) {
   at_fault = TlsFile::kNone;
@@ -250,7 +193,7 @@ Result<Context> make_context(const TlsOptions& options, const std::string& appli
   // A client that opens a connection now and then needs neither a store of sessions nor buffers while it is idle.
   SSL_CTX_set_session_cache_mode(raw, SSL_SESS_CACHE_OFF);
   SSL_CTX_set_mode(raw, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER | SSL_MODE_RELEASE_BUFFERS);
-  SSL_CTX_set_default_passwd_cb(raw, no_password);
+  SSL_CTX_set_default_passwd_cb(raw, openssl::no_password);
   SSL_CTX_set_verify(raw, options.verify ? SSL_VERIFY_PEER : SSL_VERIFY_NONE, nullptr);
   auto failed = [](std::string line) {
     ERR_clear_error();
@@ -264,29 +207,7 @@ Result<Context> make_context(const TlsOptions& options, const std::string& appli
     if (SSL_CTX_load_verify_locations(raw, options.ca_file.c_str(), nullptr) != 1)
       return failed(format("CA file %s: holds no certificate in PEM form", options.ca_file.c_str()));
   }
-  at_fault = options.certificate_file.empty() ? TlsFile::kKey : TlsFile::kCertificate;
-  if (options.certificate_file.empty() != options.key_file.empty())
-    return Error{options.key_file.empty()
-                     ? format("certificate %s: is of no use without its key", options.certificate_file.c_str())
-                     : format("key %s: is of no use without its certificate", options.key_file.c_str())};
-  if (!options.certificate_file.empty()) {
-    LOCKSTEP_TRY(readable("certificate", options.certificate_file));
-    at_fault = TlsFile::kKey;
-    LOCKSTEP_TRY(readable("key", options.key_file));
-    at_fault = TlsFile::kCertificate;
-    if (SSL_CTX_use_certificate_chain_file(raw, options.certificate_file.c_str()) != 1)
-      return failed(format("certificate %s: is not a certificate in PEM form", options.certificate_file.c_str()));
-    at_fault = TlsFile::kKey;
-    if (SSL_CTX_use_PrivateKey_file(raw, options.key_file.c_str(), SSL_FILETYPE_PEM) != 1) {
-      const bool mismatch = ERR_GET_REASON(ERR_peek_last_error()) == X509_R_KEY_VALUES_MISMATCH;
-      return failed(mismatch ? format("key %s: does not belong to certificate %s", options.key_file.c_str(),
-                                      options.certificate_file.c_str())
-                             : format("key %s: is not an unencrypted key in PEM form", options.key_file.c_str()));
-    }
-    if (SSL_CTX_check_private_key(raw) != 1)
-      return failed(format("key %s: does not belong to certificate %s", options.key_file.c_str(),
-                           options.certificate_file.c_str()));
-  }
+  LOCKSTEP_TRY(load_certificate(raw, options.certificate_file, options.key_file, at_fault));
   if (!application_protocol.empty()) {
     std::string list(1, static_cast<char>(application_protocol.size()));
     list += application_protocol;
