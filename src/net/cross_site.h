@@ -12,7 +12,7 @@
 //   - a request that changes something (changes_state) and could have been sent by a form or an image: it needs an
 //     Origin or Sec-Fetch-Site of our own, a content type that forms cannot have, or the header X-Lockstep. Browsers
 //     ask before they send these across sites, and are never told yes: there are no CORS headers here.
-// HTTP/2 without TLS, which gRPC uses here, no browser speaks.
+// HTTP/2 without TLS no browser speaks; where gRPC has a gatekeeper its calls are held to the same.
 // Thread rule: Thread-safe (no state).
 #pragma once
 

@@ -48,8 +48,8 @@ struct GrpcPeer {
     };
     Result<std::unique_ptr<GrpcServer>> started = GrpcServer::start(
         std::move(options),
-        [released = release.get_future().share()](const std::string& path, const std::string& body) {
-          return answer_call(path, body, released);
+        [released = release.get_future().share()](const GrpcServerRequest& request) {
+          return answer_call(request.path, request.body, released);
         },
         counters);
     EXPECT_TRUE(started) << started.error();

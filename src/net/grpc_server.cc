@@ -175,7 +175,8 @@ void Server::work() {
 }
 
 GrpcServerResponse Server::call(GrpcJob& job) {
-  std::string message;
+  GrpcServerRequest request{std::move(job.path), {}, std::move(job.caller), std::move(job.peer)};
+  std::string& message = request.body;
   std::shared_ptr<MemoryLease> memory;  // of the message
   uint8_t flag = static_cast<uint8_t>(job.frame[0]);
   std::string_view data = std::string_view(job.frame).substr(kGrpcFrameBytes);
@@ -196,7 +197,7 @@ GrpcServerResponse Server::call(GrpcJob& job) {
     message = std::move(plain.body);
     memory = std::move(plain.memory);
   }
-  return handler_(job.path, message);
+  return handler_(request);
 }
 
 void Server::take_done() {

@@ -5,8 +5,9 @@
 // Limits, counts and shutdown as in http_server.h, with these differences: a message over body_bytes_max gets
 //         RESOURCE_EXHAUSTED; over bodies_bytes_max RESOURCE_EXHAUSTED with RetryInfo; 256 calls at a time per
 //         connection; connections over connections_max take the place of the one whose last call is longest ago, or
-//         are closed where all are being answered; the label code is the gRPC status. Clients are told
-//         to go (GOAWAY) before an idle connection is closed, and on stop().
+//         are closed where all are being answered; the label code is the gRPC status; who is not let in (caller.h)
+//         gets UNAUTHENTICATED, PERMISSION_DENIED, or RESOURCE_EXHAUSTED with RetryInfo. Clients are told to go
+//         (GOAWAY) before an idle connection is closed, and on stop().
 // Thread rule: Thread-safe.
 #pragma once
 
@@ -23,10 +24,19 @@ namespace lockstep {
 enum GrpcStatus : int {
   kGrpcOk = 0,
   kGrpcInvalidArgument = 3,
+  kGrpcPermissionDenied = 7,
   kGrpcResourceExhausted = 8,
   kGrpcUnimplemented = 12,
   kGrpcInternal = 13,
   kGrpcUnavailable = 14,
+  kGrpcUnauthenticated = 16,
+};
+
+struct GrpcServerRequest {
+  std::string path;  // "/opentelemetry.proto.collector.logs.v1.LogsService/Export"
+  std::string body;  // the message, decompressed
+  Caller caller = {};
+  std::string peer = {};  // "203.0.113.9:5123", as connected
 };
 
 struct GrpcServerResponse {
@@ -37,8 +47,7 @@ struct GrpcServerResponse {
   std::shared_ptr<MemoryLease> memory = nullptr;  // what the body holds of the budget
 };
 
-// path: "/opentelemetry.proto.collector.logs.v1.LogsService/Export"; body: the request message, decompressed.
-using GrpcHandler = std::function<GrpcServerResponse(const std::string& path, const std::string& body)>;
+using GrpcHandler = std::function<GrpcServerResponse(const GrpcServerRequest& request)>;
 
 struct GrpcServerOptions {
   HttpServerOptions http;

@@ -24,7 +24,9 @@ using testing::GrpcAnswer;
 using testing::GrpcTestClient;
 using testing::RawSocket;
 
-GrpcServerResponse echo(const std::string& path, const std::string& body) {
+GrpcServerResponse echo(const GrpcServerRequest& request) {
+  const std::string& path = request.path;
+  const std::string& body = request.body;
   if (path == "/test.Service/Echo") return {kGrpcOk, "", body};
   if (path == "/test.Service/Size") return {kGrpcOk, "", std::to_string(body.size())};
   if (path == "/test.Service/Busy") return {kGrpcUnavailable, "disk full: 100 % of \xc3\xa9", "", 1'500};
@@ -180,9 +182,9 @@ TEST(GrpcServer, ClosesConnectionsThatAreNotHttp2) {
 TEST(GrpcServer, ASlowCallHoldsUpNeitherItsConnectionNorItsPings) {
   std::promise<void> release;
   std::shared_future<void> released = release.get_future().share();
-  Running running({}, [released](const std::string& path, const std::string& body) {
-    if (body == "slow") released.wait();
-    return echo(path, body);
+  Running running({}, [released](const GrpcServerRequest& request) {
+    if (request.body == "slow") released.wait();
+    return echo(request);
   });
   GrpcTestClient client(running.server->address());
   int32_t slow = client.start(request_of("/test.Service/Echo", grpc_frame("slow")));
@@ -211,10 +213,10 @@ TEST(GrpcServer, AnAnswerToACancelledCallHarmsNobody) {
   HttpServerOptions http;
   http.body_bytes_max = 1'000;
   http.bodies_bytes_max = 1'500;
-  Running running(http, [&, released](const std::string& path, const std::string& body) {
+  Running running(http, [&, released](const GrpcServerRequest& request) {
     ++entered;
-    if (body.front() == 's') released.wait();
-    return echo(path, body);
+    if (request.body.front() == 's') released.wait();
+    return echo(request);
   });
   GrpcTestClient client(running.server->address());
   int32_t cancelled = client.start(request_of("/test.Service/Echo", grpc_frame(std::string(900, 's'))));
@@ -262,10 +264,10 @@ TEST(GrpcServer, ClosesConnectionsOverItsLimitWhereAllAreBeingAnswered) {
   std::promise<void> release;
   std::shared_future<void> released = release.get_future().share();
   std::atomic<bool> entered{false};
-  Running running(http, [&entered, released](const std::string& path, const std::string& body) {
+  Running running(http, [&entered, released](const GrpcServerRequest& request) {
     entered = true;
     released.wait();
-    return echo(path, body);
+    return echo(request);
   });
   std::thread busy([&] {
     GrpcTestClient first(running.server->address());
@@ -292,10 +294,10 @@ TEST(GrpcServer, ConnectionsWithoutCallsGiveWay) {
 }
 
 TEST(GrpcServer, AnExceptionInACallOrInDecompressionCostsThatCallOnly) {
-  Running running({}, [](const std::string& path, const std::string& body) -> GrpcServerResponse {
-    if (body == "memory") throw std::bad_alloc();
-    if (body == "odd") throw 7;
-    return echo(path, body);
+  Running running({}, [](const GrpcServerRequest& request) -> GrpcServerResponse {
+    if (request.body == "memory") throw std::bad_alloc();
+    if (request.body == "odd") throw 7;
+    return echo(request);
   });
   GrpcTestClient client(running.server->address());
   EXPECT_EQ(client.call("/test.Service/Echo", "memory").status(), kGrpcInternal);
@@ -310,10 +312,10 @@ TEST(GrpcServer, StopSaysGoawayAndLetsCallsFinish) {
   std::promise<void> release;
   std::atomic<bool> entered{false}, stopped{false};
   Running running({.drain_timeout_ms = 60'000},
-                  [&, released = release.get_future().share()](const std::string& path, const std::string& body) {
+                  [&, released = release.get_future().share()](const GrpcServerRequest& request) {
                     entered = true;
                     released.wait();
-                    return echo(path, body);
+                    return echo(request);
                   });
   GrpcTestClient idle(running.server->address());
   EXPECT_TRUE(idle.ping());
@@ -337,9 +339,48 @@ TEST(GrpcServer, StopSaysGoawayAndLetsCallsFinish) {
   EXPECT_FALSE(RawSocket(running.server->address()).connected());
 }
 
+TEST(GrpcServer, WhoIsNotLetInIsToldBeforeAMessageIsRead) {
+  struct ByWord final : Gatekeeper {
+    Admission admit(const ServerRequest& head, const PeerCertificate&) override {
+      EXPECT_EQ(head.method, "POST");
+      EXPECT_EQ(head.path, "/test.Service/Echo");
+      EXPECT_TRUE(head.peer.starts_with("127.0.0.1:")) << head.peer;
+      const std::string_view word = head.header("authorization");
+      if (word.empty()) return {.refused = 401, .line = "who are you?"};
+      if (word == "Bearer often") return {.refused = 429, .line = "too often", .headers = {{"retry-after", "7"}}};
+      if (word != "Bearer word") return {.refused = 403, .line = "not you"};
+      return {.caller = {.tenant = "blue", .roles = 5}};
+    }
+  } gatekeeper;
+  Running running({.gatekeeper = &gatekeeper}, [](const GrpcServerRequest& request) -> GrpcServerResponse {
+    EXPECT_TRUE(request.peer.starts_with("127.0.0.1:")) << request.peer;
+    return {kGrpcOk, "", request.caller.tenant + " " + std::to_string(request.caller.roles) + " " + request.body};
+  });
+  GrpcTestClient client(running.server->address());
+  auto call = [&](const char* word, bool whole = true) {
+    GrpcTestClient::Request request = request_of("/test.Service/Echo", grpc_frame("hello"));
+    request.extra_header_name = "authorization";
+    request.extra_header_value = word;
+    request.end_stream = whole;
+    return client.wait(client.start(request));
+  };
+  EXPECT_EQ(call("Bearer word").body(), "blue 5 hello");
+  GrpcAnswer nobody = call("");
+  EXPECT_EQ(nobody.headers["grpc-status"], "16") << "in the headers: trailers only";
+  EXPECT_EQ(nobody.message(), "who are you?");
+  EXPECT_EQ(call("Bearer other").status(), kGrpcPermissionDenied);
+  EXPECT_EQ(call("Bearer other", false).status(), kGrpcPermissionDenied) << "although its message is not whole";
+  GrpcAnswer often = call("Bearer often");
+  EXPECT_EQ(often.status(), kGrpcResourceExhausted);
+  EXPECT_FALSE(often.headers["grpc-status-details-bin"].empty());
+  EXPECT_EQ(running.bad("unauthenticated"), 1);
+  EXPECT_EQ(running.bad("forbidden"), 2);
+  EXPECT_EQ(running.bad("throttled"), 1);
+  EXPECT_EQ(call("Bearer word").status(), 0) << "on the same connection";
+}
+
 TEST(GrpcServer, AHandlerThatThrowsIsAnInternalError) {
-  Running running(
-      {}, [](const std::string&, const std::string&) -> GrpcServerResponse { throw std::runtime_error("broken"); });
+  Running running({}, [](const GrpcServerRequest&) -> GrpcServerResponse { throw std::runtime_error("broken"); });
   GrpcTestClient client(running.server->address());
   EXPECT_EQ(client.call("/test.Service/Echo", "x").status(), kGrpcInternal);
 }

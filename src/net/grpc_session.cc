@@ -7,12 +7,14 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <optional>
 #include <string_view>
 #include <vector>
 
 #include "base/contained.h"
 #include "base/text.h"
 #include "net/grpc_message.h"
+#include "net/server_request.h"
 
 namespace lockstep {
 namespace {
@@ -83,7 +85,7 @@ struct GrpcSession::Callbacks {
     GrpcSession& self = of(user);
     Stream* stream = self.find_stream(frame->hd.stream_id);
     if (stream == nullptr) return 0;
-    stream->header_bytes += name_bytes + value_bytes;
+    stream->header_bytes += name_bytes + value_bytes + 32;
     if (stream->header_bytes > kHeaderBytesMax) {
       self.common_.count_bad("header_too_large");
       return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;  // resets this stream, not the connection
@@ -94,6 +96,8 @@ struct GrpcSession::Callbacks {
     if (name == ":path") stream->path = value;
     if (name == "content-type") stream->content_type = value;
     if (name == "grpc-encoding") stream->encoding = value;
+    if (self.common_.options.http.gatekeeper != nullptr && !stream->headers_complete)
+      stream->headers.emplace_back(name == ":authority" ? "host" : name, value);
     return 0;
   }
 
@@ -159,7 +163,12 @@ struct GrpcSession::Callbacks {
 };
 
 GrpcSession::GrpcSession(GrpcSessionCommon& common, uint64_t id, UniqueFd fd)
-    : common_(common), id_(id), fd_(std::move(fd)), last_frame_ns_(common.now_ns), last_call_ns_(common.now_ns) {}
+    : common_(common),
+      id_(id),
+      fd_(std::move(fd)),
+      peer_(peer_address(fd_.get())),
+      last_frame_ns_(common.now_ns),
+      last_call_ns_(common.now_ns) {}
 
 GrpcSession::~GrpcSession() {
   nghttp2_session_del(session_);
@@ -224,9 +233,40 @@ void GrpcSession::check_body(Stream& stream) {
 }
 
 void GrpcSession::on_request_headers(Stream& stream) {
-  if (stream.method == "POST" && is_grpc(stream.content_type)) return;
+  if (stream.method == "POST" && is_grpc(stream.content_type)) return admit(stream);
   common_.count_bad("not_grpc");
   answer_http(stream, stream.method != "POST" ? "405" : "415");
+}
+
+// Before anything of the message is held.
+void GrpcSession::admit(Stream& stream) {
+  const HttpServerOptions& http = common_.options.http;
+  ServerRequest head{.method = stream.method, .path = stream.path, .headers = std::move(stream.headers)};
+  stream.headers.clear();
+  if (http.gatekeeper != nullptr) {
+    head.peer = peer_;
+    if (std::optional<CrossSiteRefusal> foreign = cross_site_refusal(http.cross_site, head)) {
+      common_.count_bad(foreign->reason);
+      return answer(stream, {kGrpcPermissionDenied, foreign->line});
+    }
+  }
+  Admission admission = admitted_by(http.gatekeeper, head, {});
+  if (admission.refused == 0) {
+    stream.caller = std::move(admission.caller);
+    return;
+  }
+  common_.count_bad(refusal_reason(admission));
+  GrpcServerResponse refusal{kGrpcPermissionDenied, as_one_line(admission.line)};
+  if (admission.refused == 401) refusal.status = kGrpcUnauthenticated;
+  if (admission.refused == 429) {
+    refusal.status = kGrpcResourceExhausted;
+    refusal.retry_after_ms = 1'000;
+    for (const auto& [name, value] : admission.headers) {
+      const std::optional<uint64_t> seconds = name == "retry-after" ? parse_uint(value) : std::nullopt;
+      if (seconds && *seconds < 86'400) refusal.retry_after_ms = static_cast<int64_t>(*seconds) * 1'000;
+    }
+  }
+  answer(stream, std::move(refusal));
 }
 
 void GrpcSession::on_request(Stream& stream) {
@@ -234,7 +274,8 @@ void GrpcSession::on_request(Stream& stream) {
     common_.count_bad("truncated");
     return answer(stream, {kGrpcInternal, "the request ends in the middle of its message"});
   }
-  GrpcJob job{id_, stream.id, stream.path, stream.encoding, std::move(stream.body), stream.cancelled};
+  GrpcJob job{id_,           stream.id, stream.path,     stream.encoding, std::move(stream.body),
+              stream.caller, peer_,     stream.cancelled};
   stream.body.clear();
   stream.handed_over = common_.take(std::move(job));
   if (!stream.handed_over) answer_overloaded(stream);

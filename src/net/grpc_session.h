@@ -2,7 +2,7 @@
 //
 // A call that is whole goes to the workers (GrpcSessionCommon::take) and comes back through finish(), named by its
 // stream: if that is gone by then, the answer has nobody left to read it.
-// Limits:      kHeaderBytesMax per call, kStreamsMax calls at a time; bodies within options.http and its memory budget.
+// Limits:      kHeaderBytesMax per call (as HTTP/2 counts: 32 more for each header), kStreamsMax calls at a time; bodies within options.http and its memory budget.
 // On error:    the connection is closed and dead(); whoever owns it removes it.
 // Thread rule: Confined to the server's I/O thread, and GrpcSessionCommon with it; nghttp2 is not thread-safe.
 #pragma once
@@ -15,6 +15,8 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "base/counters.h"
 #include "base/files.h"
@@ -32,6 +34,8 @@ struct GrpcJob {
   std::string path;
   std::string encoding;
   std::string frame;
+  Caller caller;
+  std::string peer;
   std::shared_ptr<std::atomic<bool>> cancelled;
 };
 
@@ -90,6 +94,8 @@ class GrpcSession {
     std::string path;
     std::string content_type;
     std::string encoding;
+    std::vector<std::pair<std::string, std::string>> headers;  // for the gatekeeper, until it has been asked
+    Caller caller;
     size_t header_bytes = 0;
     std::string body;
     uint64_t held_bytes = 0;
@@ -108,6 +114,7 @@ class GrpcSession {
   bool flush();
   Stream* find_stream(int32_t id);
   void on_request_headers(Stream& stream);
+  void admit(Stream& stream);
   void on_request(Stream& stream);
   void check_body(Stream& stream);
   void answer(Stream& stream, GrpcServerResponse reply);
@@ -119,6 +126,7 @@ class GrpcSession {
   GrpcSessionCommon& common_;
   const uint64_t id_;
   UniqueFd fd_;
+  const std::string peer_;
   nghttp2_session* session_ = nullptr;
   std::map<int32_t, Stream> streams_;
   std::string unsent_;

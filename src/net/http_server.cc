@@ -58,7 +58,10 @@ class BeastServer;
 class Session : public std::enable_shared_from_this<Session> {
  public:
   Session(BeastServer& server, tcp::socket socket, bool refused)
-      : server_(server), stream_(std::move(socket)), refused_(refused) {}
+      : server_(server),
+        stream_(std::move(socket)),
+        peer_(peer_address(stream_.socket().native_handle())),
+        refused_(refused) {}
 
   void start();
   // Server stops: an idle connection goes now, a busy one when its answer is out.
@@ -78,6 +81,8 @@ class Session : public std::enable_shared_from_this<Session> {
   void set_waited_for(bool waited_for);
   void wait_for_request();
   void read_header();
+  void on_header();
+  bool take_head();
   bool limit_body();
   void read_body();
   void on_body(error_code failure);
@@ -87,6 +92,7 @@ class Session : public std::enable_shared_from_this<Session> {
   void end_deferred();
   void release_answer();
   void refuse(int status, const char* reason, const std::string& line);
+  void refuse(const Admission& refusal);
   void linger();
   void discard();
   void finish();
@@ -94,7 +100,9 @@ class Session : public std::enable_shared_from_this<Session> {
   BeastServer& server_;
   beast::tcp_stream stream_;
   beast::flat_buffer buffer_;
+  const std::string peer_;
   std::optional<http::request_parser<http::string_body>> parser_;
+  std::optional<ServerRequest> request_;  // its head, while the body is being read
   std::optional<http::response<http::string_body>> answer_;
   uint64_t held_bytes_ = 0;      // of the server's bodies_bytes_max
   uint64_t answer_bytes_ = 0;    // of what all answers may hold
@@ -461,17 +469,53 @@ void Session::read_header() {
   stream_.expires_after(milliseconds(server_.options().request_timeout_ms));
   http::async_read_header(stream_, buffer_, *parser_, safely([this](error_code failure, size_t) {
                             if (failure) return on_read_error(failure);
-                            head_request_ = parser_->get().method() == http::verb::head;
-                            if (!limit_body()) return;
-                            if (!beast::iequals(parser_->get()[http::field::expect], "100-continue"))
-                              return read_body();
-                            static const std::string kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
-                            asio::async_write(stream_, asio::buffer(kContinue),
-                                              safely([this](error_code write_failure, size_t) {
-                                                if (write_failure) return finish();
-                                                read_body();
-                                              }));
+                            on_header();
                           }));
+}
+
+void Session::on_header() {
+  head_request_ = parser_->get().method() == http::verb::head;
+  if (!take_head() || !limit_body()) return;
+  if (!beast::iequals(parser_->get()[http::field::expect], "100-continue")) return read_body();
+  static const std::string kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
+  asio::async_write(stream_, asio::buffer(kContinue), safely([this](error_code failure, size_t) {
+                      if (failure) return finish();
+                      read_body();
+                    }));
+}
+
+// false: it is not let in, and the peer has been told.
+bool Session::take_head() {
+  const http::request<http::string_body>& message = parser_->get();
+  ServerRequest& request = request_.emplace();
+  request.method = std::string(message.method_string());
+  keep_alive_ = message.keep_alive();
+  version_ = message.version();
+  std::string_view target(message.target().data(), message.target().size());
+  size_t question = std::min(target.find('?'), target.size());
+  std::optional<std::string> path = percent_decode(target.substr(0, question), false);
+  if (!path || path->empty() || path->front() != '/') {
+    refuse(400, "malformed", "malformed request: the path is not one");
+    return false;
+  }
+  request.path = std::move(*path);
+  request.query = target.substr(std::min(question + 1, target.size()));
+  for (const auto& field : message)
+    request.headers.emplace_back(lower_case({field.name_string().data(), field.name_string().size()}),
+                                 std::string(field.value()));
+  request.peer = peer_;
+  if (std::optional<CrossSiteRefusal> foreign = cross_site_refusal(server_.options().cross_site, request)) {
+    refuse(403, foreign->reason, foreign->line);
+    return false;
+  }
+  Admission admission = admitted_by(server_.options().gatekeeper, request, {});
+  if (admission.refused != 0) {
+    refuse(admission);
+    return false;
+  }
+  request.caller = std::move(admission.caller);
+  remove_credentials(request);
+  return true;
 }
 
 // false: more is declared than the path may have, and the peer has been told.
@@ -535,24 +579,9 @@ void Session::on_read_error(error_code failure) {
 void Session::dispatch() {
   set_waited_for(false);
   stream_.expires_never();
-  http::request<http::string_body>& message = parser_->get();
-  ServerRequest request;
-  request.method = std::string(message.method_string());
-  std::string_view target(message.target().data(), message.target().size());
-  size_t question = std::min(target.find('?'), target.size());
-  std::optional<std::string> path = percent_decode(target.substr(0, question), false);
-  if (!path || path->empty() || path->front() != '/')
-    return refuse(400, "malformed", "malformed request: the path is not one");
-  request.path = std::move(*path);
-  request.query = target.substr(std::min(question + 1, target.size()));
-  for (const auto& field : message)
-    request.headers.emplace_back(lower_case({field.name_string().data(), field.name_string().size()}),
-                                 std::string(field.value()));
-  request.body = std::move(message.body());
-  keep_alive_ = message.keep_alive();
-  version_ = message.version();
-  if (std::optional<CrossSiteRefusal> foreign = cross_site_refusal(server_.options().cross_site, request))
-    return refuse(403, foreign->reason, foreign->line);
+  ServerRequest request = std::move(*request_);
+  request_.reset();
+  request.body = std::move(parser_->get().body());
   server_.handle(std::move(request), shared_from_this());
 }
 
@@ -608,6 +637,20 @@ void Session::refuse(int status, const char* reason, const std::string& line) {
   HttpResponse answer{status, {{"content-type", "text/plain; charset=utf-8"}}, line + "\n"};
   if (status == 429 || status == 503) answer.headers.emplace_back("retry-after", "1");
   write(std::move(answer), false);
+}
+
+void Session::refuse(const Admission& refusal) {
+  const bool has_body = !parser_->is_done();
+  request_.reset();
+  idle_ = false;
+  set_waited_for(false);
+  server_.count_bad(refusal_reason(refusal));
+  HttpResponse answer{
+      refusal.refused, {{"content-type", "text/plain; charset=utf-8"}}, as_one_line(refusal.line) + "\n"};
+  answer.headers.insert(answer.headers.end(), refusal.headers.begin(), refusal.headers.end());
+  if (refusal.refused == 429 && answer.header("retry-after").empty()) answer.headers.emplace_back("retry-after", "1");
+  // What follows on the connection is a body that nobody wants, or the next request.
+  write(std::move(answer), keep_alive_ && !has_body);
 }
 
 // The peer may still be sending. Closing now would reset the connection under an answer it has not read yet, so our

@@ -8,6 +8,9 @@
 //         connections_max: a further one takes the place of the one whose next request takes longest to come; where all
 //         are being answered it gets 503 and is closed.
 // Browsers: what a page of another site may have sent is refused with 403 (cross_site.h).
+// Callers:  whoever the gatekeeper does not let in (caller.h) is told so before the body is read, and is closed where
+//         one is on its way. Handlers see who calls, never what it was shown by: authorization, proxy-authorization and
+//         cookie are not in the headers they get.
 // Long polls: a handler may take the responder instead of answering, and answer later from any thread; meanwhile no
 //         thread waits and the connection costs about a kilobyte. deferred_max of them (503 beyond); a peer that goes
 //         away is noticed, its answer is dropped. What is deferred does not hold up stop().
@@ -30,6 +33,7 @@
 #include "base/counters.h"
 #include "base/memory_budget.h"
 #include "base/result.h"
+#include "net/caller.h"
 #include "net/cross_site.h"
 #include "net/http_client.h"
 #include "net/listen_address.h"
@@ -42,6 +46,8 @@ struct ServerRequest {
   std::string query;                                         // raw, after '?'
   std::vector<std::pair<std::string, std::string>> headers;  // names in lower case
   std::string body;
+  Caller caller = {};
+  std::string peer = {};  // "203.0.113.9:5123", as connected
   // Of what may take long: true once nobody waits for the answer any more. Empty: not known. Thread-safe.
   std::function<bool()> is_gone = {};
   int64_t waited_ms = 0;  // for its turn, where requests have turns
@@ -84,6 +90,7 @@ struct HttpServerOptions {
       nullptr;       // where bodies and answers are taken from; nullptr: no limit for all servers together
   std::string name;  // receiver name in counters and log lines, e.g. "otlp_http", "http"
   CrossSitePolicy cross_site = {};
+  Gatekeeper* gatekeeper = nullptr;  // nullptr: everybody is let in, with all roles
   int64_t request_timeout_ms = 30'000;
   int64_t idle_timeout_ms = 60'000;
   int64_t drain_timeout_ms = 5'000;

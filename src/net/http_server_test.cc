@@ -97,6 +97,96 @@ TEST(HttpServer, TellsAClientThatAsksFirstToGoOn) {
   EXPECT_EQ(socket.read_until("\r\n\r\n").substr(0, 15), "HTTP/1.1 200 OK");
 }
 
+// Lets in who has the word, under the name that it asks for.
+class WordGatekeeper final : public Gatekeeper {
+ public:
+  Admission admit(const ServerRequest& head, const PeerCertificate&) override {
+    const std::string_view word = head.header("authorization");
+    if (head.path == "/often") return {.refused = 429, .line = "too often", .headers = {{"retry-after", "7"}}};
+    if (word.empty()) return {.refused = 401, .line = "who are you?", .headers = {{"www-authenticate", "Bearer"}}};
+    if (word != "Bearer word") return {.refused = 403, .line = "not you"};
+    return {.caller = {.tenant = "blue", .name = "the one with the word", .roles = 5}};
+  }
+};
+
+HttpResponse say_who(const ServerRequest& request) {
+  std::string text = request.caller.tenant + " " + std::to_string(request.caller.roles) + " " +
+                     std::to_string(request.body.size()) + (request.peer.starts_with("127.0.0.1:") ? "" : " no peer");
+  for (const auto& [name, value] : request.headers) {
+    if (name == "authorization" || name == "cookie" || name == "proxy-authorization") text += " " + name;
+  }
+  return {200, {}, text};
+}
+
+TEST(HttpServer, TellsTheHandlerWhoCallsButNotTheirSecret) {
+  WordGatekeeper gatekeeper;
+  Running running({.gatekeeper = &gatekeeper}, say_who);
+  HttpClient client = running.client();
+  Result<HttpResponse> answer =
+      client.send({"POST", "/", {{"Authorization", "Bearer word"}, {"Cookie", "a=b"}}, "12345"});
+  ASSERT_TRUE(answer) << answer.error();
+  EXPECT_EQ(answer->body, "blue 5 5");
+}
+
+TEST(HttpServer, WithoutAGatekeeperEverybodyHasAllRoles) {
+  Running running({}, say_who);
+  HttpClient client = running.client();
+  Result<HttpResponse> answer = client.send({"GET", "/", {{"Authorization", "Bearer x"}}, ""});
+  ASSERT_TRUE(answer) << answer.error();
+  EXPECT_EQ(answer->body, " 4294967295 0");
+}
+
+TEST(HttpServer, WhoIsNotLetInIsToldBeforeABodyIsRead) {
+  WordGatekeeper gatekeeper;
+  Running running({.gatekeeper = &gatekeeper}, say_who);
+  // Neither the body nor "go on" comes: the answer does.
+  std::string nobody = running.raw("POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\nExpect: 100-continue\r\n\r\n");
+  EXPECT_EQ(nobody.substr(0, 12), "HTTP/1.1 401") << nobody;
+  EXPECT_NE(nobody.find("www-authenticate: Bearer\r\n"), std::string::npos) << nobody;
+  EXPECT_NE(nobody.find("Connection: close\r\n"), std::string::npos) << nobody;
+  EXPECT_TRUE(nobody.ends_with("who are you?\n")) << nobody;
+  std::string other =
+      running.raw("POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\nAuthorization: Bearer other\r\n\r\n");
+  EXPECT_EQ(other.substr(0, 12), "HTTP/1.1 403") << other;
+  EXPECT_TRUE(other.ends_with("not you\n")) << other;
+  EXPECT_EQ(running.bad("unauthenticated"), 1);
+  EXPECT_EQ(running.bad("forbidden"), 1);
+  EXPECT_EQ(running.answers(401), 1);
+}
+
+TEST(HttpServer, ARefusalWithoutABodyKeepsTheConnection) {
+  WordGatekeeper gatekeeper;
+  Running running({.gatekeeper = &gatekeeper}, say_who);
+  std::string answers = running.raw(
+      "GET / HTTP/1.1\r\nHost: x\r\n\r\n"
+      "GET /often HTTP/1.1\r\nHost: x\r\n\r\n"
+      "GET / HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer word\r\nConnection: close\r\n\r\n");
+  EXPECT_EQ(answers.substr(0, 12), "HTTP/1.1 401") << answers;
+  EXPECT_NE(answers.find("HTTP/1.1 429"), std::string::npos) << answers;
+  EXPECT_NE(answers.find("retry-after: 7\r\n"), std::string::npos) << answers;
+  EXPECT_TRUE(answers.ends_with("blue 5 0")) << answers;
+  EXPECT_EQ(running.bad("throttled"), 1);
+}
+
+TEST(HttpServer, AForeignPageIsRefusedBeforeAnybodyIsAskedWhoItIs) {
+  WordGatekeeper gatekeeper;
+  Running running({.gatekeeper = &gatekeeper}, say_who);
+  std::string answer =
+      running.raw("POST / HTTP/1.1\r\nHost: 127.0.0.1\r\nOrigin: http://evil.example\r\nContent-Length: 9\r\n\r\n");
+  EXPECT_EQ(answer.substr(0, 12), "HTTP/1.1 403") << answer;
+  EXPECT_EQ(running.bad("cross_site"), 1);
+  EXPECT_EQ(running.bad("unauthenticated"), 0);
+}
+
+TEST(HttpServer, AGatekeeperThatFailsLetsNobodyIn) {
+  struct Broken final : Gatekeeper {
+    Admission admit(const ServerRequest&, const PeerCertificate&) override { throw std::runtime_error("broken"); }
+  } gatekeeper;
+  Running running({.gatekeeper = &gatekeeper}, say_who);
+  EXPECT_EQ(running.raw("GET / HTTP/1.1\r\nHost: x\r\n\r\n"), "");
+  EXPECT_EQ(running.bad("failed"), 1);
+}
+
 TEST(HttpServer, AnswersHeadWithoutABody) {
   Running running;
   std::string answer = running.raw("HEAD / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");

@@ -17,6 +17,10 @@ std::string to_text(const sockaddr_storage& address) {
   char host[INET6_ADDRSTRLEN] = "?";
   if (address.ss_family == AF_INET6) {
     const auto& v6 = reinterpret_cast<const sockaddr_in6&>(address);
+    if (IN6_IS_ADDR_V4MAPPED(&v6.sin6_addr)) {
+      inet_ntop(AF_INET, &v6.sin6_addr.s6_addr[12], host, sizeof host);
+      return format("%s:%u", host, ntohs(v6.sin6_port));
+    }
     inet_ntop(AF_INET6, &v6.sin6_addr, host, sizeof host);
     return format("[%s]:%u", host, ntohs(v6.sin6_port));
   }
@@ -93,6 +97,13 @@ Result<ListenSocket> listen_on(const ListenAddress& address) {
     if (!any) break;
   }
   return Error{format("cannot listen on %s: %s", where.c_str(), last.c_str())};
+}
+
+std::string peer_address(int fd) {
+  sockaddr_storage peer{};
+  socklen_t length = sizeof peer;
+  if (getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &length) != 0) return "?";
+  return to_text(peer);
 }
 
 }  // namespace lockstep

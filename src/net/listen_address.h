@@ -26,5 +26,8 @@ struct ListenSocket {
   bool ipv6 = false;
 };
 Result<ListenSocket> listen_on(const ListenAddress& address);
+// Who is at the other end of a connected socket: "203.0.113.9:5123", also where IPv4 came in over an IPv6 socket. "?":
+// gone already.
+std::string peer_address(int fd);
 
 }  // namespace lockstep

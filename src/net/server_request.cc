@@ -1,4 +1,4 @@
-// The parts of a request that need no server: header lookup, query parameters.
+// The parts of a request that need no server: header lookup, query parameters, admission.
 #include "net/server_request.h"
 
 #include <algorithm>
@@ -26,6 +26,28 @@ std::optional<std::string> percent_decode(std::string_view text, bool plus_is_sp
     decoded += c;
   }
   return decoded;
+}
+
+Admission admitted_by(Gatekeeper* gatekeeper, const ServerRequest& head, const PeerCertificate& peer) {
+  if (gatekeeper == nullptr) return {.caller = {.roles = ~0u}};
+  return gatekeeper->admit(head, peer);
+}
+
+const char* refusal_reason(const Admission& refusal) {
+  switch (refusal.refused) {
+    case 401:
+      return "unauthenticated";
+    case 429:
+      return "throttled";
+    default:
+      return "forbidden";
+  }
+}
+
+void remove_credentials(ServerRequest& request) {
+  std::erase_if(request.headers, [](const auto& header) {
+    return header.first == "authorization" || header.first == "proxy-authorization" || header.first == "cookie";
+  });
 }
 
 std::string_view ServerRequest::header(std::string_view name) const {

@@ -30,6 +30,7 @@ class TwoReceivers final : public OtlpReceivers {
     http.memory = options.memory;
     http.idle_timeout_ms = kIdleTimeoutMs;
     http.deferred_max = options.commands_waiting_max;
+    http.gatekeeper = options.gatekeeper;
     http.cross_site.hosts = options.allowed_hosts;
     // What an agent has taken is pending no more; OTLP itself needs a content type that no form has.
     http.cross_site.changes_state = [](const ServerRequest& request) { return request.path == kCommandsPath; };
@@ -53,7 +54,7 @@ class TwoReceivers final : public OtlpReceivers {
     };
     grpc_server_ = LOCKSTEP_TRY(GrpcServer::start(
         std::move(grpc),
-        [this](const std::string& path, const std::string& body) { return handler_.handle_grpc(path, body); },
+        [this](const GrpcServerRequest& request) { return handler_.handle_grpc(request.path, request.body); },
         counters));
     return {};
   }

@@ -23,6 +23,7 @@
 #include "base/result.h"
 #include "control/agent_commands.h"
 #include "ingest/otlp/sink.h"
+#include "net/caller.h"
 #include "net/listen_address.h"
 
 namespace lockstep {
@@ -38,6 +39,7 @@ struct OtlpReceiversOptions {
   size_t threads = 8;                           // per receiver; a request waits on one of them for the disk
   ClockWitness* witness = nullptr;              // hears the senders' clocks; nullptr: the server's clock alone counts
   MemoryBudget* memory = nullptr;               // where requests are taken from; nullptr: no limit for both together
+  Gatekeeper* gatekeeper = nullptr;             // who may send (net/caller.h); nullptr: everybody
   std::vector<std::string> allowed_hosts = {};  // names by which browsers may ask (net/cross_site.h); agents use any
 };
 

@@ -111,7 +111,8 @@ int32_t GrpcTestClient::start(Request request) {
       header(":authority", "localhost"),    header("te", "trailers"),  header("content-type", request.content_type),
       header("user-agent", "lockstep-test")};
   if (!request.encoding.empty()) headers.push_back(header("grpc-encoding", request.encoding));
-  if (!request.extra_header_value.empty()) headers.push_back(header("x-extra", request.extra_header_value));
+  if (!request.extra_header_value.empty())
+    headers.push_back(header(request.extra_header_name, request.extra_header_value));
   nghttp2_data_provider provider{};
   provider.read_callback = [](nghttp2_session*, int32_t stream, uint8_t* buffer, size_t length, uint32_t* flags,
                               nghttp2_data_source*, void* user) -> ssize_t {

@@ -37,7 +37,8 @@ class GrpcTestClient {
     std::string method = "POST";
     std::string content_type = "application/grpc";
     std::string encoding;
-    std::string extra_header_value;  // non-empty: sent as "x-extra"
+    std::string extra_header_value;  // non-empty: sent as extra_header_name
+    std::string extra_header_name = "x-extra";
     bool end_stream = true;
   };
   int32_t start(Request request);
