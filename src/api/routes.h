@@ -9,6 +9,7 @@
 #include <span>
 #include <string>
 
+#include "access/role.h"
 #include "api/context.h"
 #include "net/http_server.h"
 
@@ -27,6 +28,7 @@ struct Route {
   const char* pattern;     // "/api/jobs/{job}/ranks/{rank}"
   const char* parameters;  // names separated by spaces; others are refused
   const char* help;
+  Role role;  // who may ask for it; a row without one does not compile
   HttpResponse (*handler)(const ApiContext&, const ApiRequest&);
   const char* method = "GET";
   bool takes_turns = false;    // may take long: answered by QueryScheduler, a few at a time
@@ -35,6 +37,9 @@ struct Route {
 std::span<const Route> routes();
 bool takes_turns(const ServerRequest& request);
 bool changes_state(const ServerRequest& request);
+// The role that a request to any of our listeners needs: the row's of a route or a receiver, also where only its path is
+// right. Files of the page are anyone's. What is in no table needs kRead: who is not known does not learn what there is.
+Role role_of(const ServerRequest& request);
 
 HttpResponse answer(const ApiContext& context, const ServerRequest& request);
 // Before there is a context: alive, and nothing else yet. why: one line.

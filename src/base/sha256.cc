@@ -23,13 +23,13 @@ uint32_t big_endian(const uint8_t* at) {
   return __builtin_bswap32(word);
 }
 
-std::string_view text_of(const Sha256::Sum& sum) {
+std::string_view text_of(const Sha256& sum) {
   return {reinterpret_cast<const char*>(sum.data()), sum.size()};
 }
 
 }  // namespace
 
-void Sha256::add_block(const uint8_t* block) {
+void Sha256Hasher::add_block(const uint8_t* block) {
   uint32_t words[64];
   for (int i = 0; i < 16; ++i) words[i] = big_endian(block + 4 * i);
   for (int i = 16; i < 64; ++i) {
@@ -56,7 +56,7 @@ void Sha256::add_block(const uint8_t* block) {
   for (size_t i = 0; i < state_.size(); ++i) state_[i] += rounds[i];
 }
 
-void Sha256::add(std::string_view bytes) {
+void Sha256Hasher::add(std::string_view bytes) {
   bytes_ += bytes.size();
   while (!bytes.empty()) {
     if (open_bytes_ == 0 && bytes.size() >= open_.size()) {
@@ -74,7 +74,7 @@ void Sha256::add(std::string_view bytes) {
   }
 }
 
-Sha256::Sum Sha256::finish() {
+Sha256 Sha256Hasher::finish() {
   const uint64_t bits = bytes_ * 8;
   std::string end(1, '\x80');
   end.append((119 - bytes_ % 64) % 64, '\0');
@@ -87,8 +87,8 @@ Sha256::Sum Sha256::finish() {
   return sum;
 }
 
-Sha256::Sum sha256(std::string_view bytes) {
-  Sha256 sum;
+Sha256 sha256(std::string_view bytes) {
+  Sha256Hasher sum;
   sum.add(bytes);
   return sum.finish();
 }
@@ -102,24 +102,30 @@ std::string sha256_hex(std::string_view bytes) {
   return text;
 }
 
-Sha256::Sum hmac_sha256(std::string_view key, std::string_view bytes) {
+Sha256 hmac_sha256(std::string_view key, std::string_view bytes) {
   std::string block(64, '\0');
-  Sha256::Sum hashed;
+  Sha256 hashed;
   if (key.size() > block.size()) {
     hashed = sha256(key);
     key = text_of(hashed);
   }
   std::copy(key.begin(), key.end(), block.begin());
   for (char& byte : block) byte = static_cast<char>(byte ^ 0x36);
-  Sha256 inner;
+  Sha256Hasher inner;
   inner.add(block);
   inner.add(bytes);
-  const Sha256::Sum inside = inner.finish();
+  const Sha256 inside = inner.finish();
   for (char& byte : block) byte = static_cast<char>(byte ^ 0x36 ^ 0x5c);
-  Sha256 outer;
+  Sha256Hasher outer;
   outer.add(block);
   outer.add(text_of(inside));
   return outer.finish();
+}
+
+bool equal_in_constant_time(const Sha256& a, const Sha256& b) {
+  unsigned differing = 0;
+  for (size_t i = 0; i < a.size(); ++i) differing |= static_cast<unsigned>(a[i] ^ b[i]);
+  return differing == 0;
 }
 
 }  // namespace lockstep

@@ -1,6 +1,6 @@
 // SHA-256 (FIPS 180-4) and HMAC of it (RFC 2104): names for bytes that nobody can give to others.
 //
-// Thread rule: Thread-safe (functions), Confined (Sha256).
+// Thread rule: Thread-safe (functions), Confined (Sha256Hasher).
 #pragma once
 
 #include <array>
@@ -10,12 +10,13 @@
 
 namespace lockstep {
 
-class Sha256 {
- public:
-  using Sum = std::array<uint8_t, 32>;
+using Sha256 = std::array<uint8_t, 32>;
 
+// Of bytes that come in pieces.
+class Sha256Hasher {
+ public:
   void add(std::string_view bytes);
-  Sum finish();  // once, at the end
+  Sha256 finish();  // once, at the end
 
  private:
   void add_block(const uint8_t* block);
@@ -27,8 +28,10 @@ class Sha256 {
   uint64_t bytes_ = 0;
 };
 
-Sha256::Sum sha256(std::string_view bytes);
+Sha256 sha256(std::string_view bytes);
 std::string sha256_hex(std::string_view bytes);  // 64 digits, lower case
-Sha256::Sum hmac_sha256(std::string_view key, std::string_view bytes);
+Sha256 hmac_sha256(std::string_view key, std::string_view bytes);
+// Takes as long for digests that differ in their first byte as for equal ones.
+bool equal_in_constant_time(const Sha256& a, const Sha256& b);
 
 }  // namespace lockstep

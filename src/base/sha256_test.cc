@@ -26,20 +26,28 @@ TEST(Sha256, PadsAtEveryLength) {
 TEST(Sha256, IsTheSameInPieces) {
   const std::string text(1000, 'x');
   for (size_t piece : {1u, 7u, 63u, 64u, 65u, 999u}) {
-    Sha256 sum;
+    Sha256Hasher sum;
     for (size_t at = 0; at < text.size(); at += piece) sum.add(std::string_view(text).substr(at, piece));
     EXPECT_EQ(sum.finish(), sha256(text)) << piece;
   }
 }
 
 TEST(Sha256, HmacIsTheRfcs) {  // RFC 4231, cases 2 and 6
-  auto hex = [](const Sha256::Sum& sum) {
-    return testing::hex({reinterpret_cast<const char*>(sum.data()), sum.size()});
-  };
+  auto hex = [](const Sha256& sum) { return testing::hex({reinterpret_cast<const char*>(sum.data()), sum.size()}); };
   EXPECT_EQ(hex(hmac_sha256("Jefe", "what do ya want for nothing?")),
             "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843");
   EXPECT_EQ(hex(hmac_sha256(std::string(131, '\xaa'), "Test Using Larger Than Block-Size Key - Hash Key First")),
             "60e431591ee0b67f0d8a26aacbf5b77f8e0bc6213728c5140546040f0ee37f54");
+}
+
+TEST(Sha256, ComparesWholeDigests) {
+  Sha256 other = sha256("abc");
+  EXPECT_TRUE(equal_in_constant_time(sha256("abc"), other));
+  for (size_t at : {size_t{0}, size_t{31}}) {
+    other = sha256("abc");
+    other[at] ^= 1;
+    EXPECT_FALSE(equal_in_constant_time(sha256("abc"), other));
+  }
 }
 
 }  // namespace
