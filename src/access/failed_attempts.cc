@@ -26,7 +26,7 @@ std::string address_of_peer(std::string_view peer) {
 
 bool FailedAttempts::note(std::string_view peer, int64_t now_ns) {
   const std::string address = address_of_peer(peer);
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   auto found = by_address_.find(address);
   if (found == by_address_.end()) {
     if (list_.size() >= kAddressesMax) {
@@ -48,7 +48,7 @@ bool FailedAttempts::note(std::string_view peer, int64_t now_ns) {
 }
 
 size_t FailedAttempts::addresses() const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return list_.size();
 }
 

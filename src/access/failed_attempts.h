@@ -9,9 +9,10 @@
 #include <cstdint>
 #include <list>
 #include <map>
-#include <mutex>
 #include <string>
 #include <string_view>
+
+#include "base/mutex.h"
 
 namespace lockstep {
 
@@ -32,10 +33,9 @@ class FailedAttempts {
     int attempts;
   };
   using List = std::list<Address>;  // heard of longest ago first
-  mutable std::mutex mutex_;
-  // Under mutex_.
-  List list_;
-  std::map<std::string, List::iterator, std::less<>> by_address_;
+  mutable Mutex mutex_;
+  List list_ LOCKSTEP_GUARDED_BY(mutex_);
+  std::map<std::string, List::iterator, std::less<>> by_address_ LOCKSTEP_GUARDED_BY(mutex_);
 };
 
 // "203.0.113.9"; of IPv6 the network's 64 bits.

@@ -12,6 +12,7 @@ const char* to_text(NameKind kind) {
 Result<std::unique_ptr<NameOwners>> NameOwners::open(AccessState& state, const Clock& clock, Counters& counters) {
   std::unique_ptr<NameOwners> names(new NameOwners(state, clock, counters));
   const std::vector<StoredOwner> rows = LOCKSTEP_TRY(state.owners());
+  MutexLock lock(names->mutex_);
   for (const StoredOwner& row : rows) {
     const NameKind kind = row.kind == "job" ? NameKind::kJob : NameKind::kHost;
     names->bound_[{row.tenant, kind, row.name}] = {row.owner, row.used_unix_ns};
@@ -29,7 +30,7 @@ Result<void> NameOwners::check(const Caller& caller, NameKind kind, std::string_
   if (name.size() > kNameBytesMax) return refused("refused_limit", "has a name that is too long");
   const int64_t now_ns = clock_.unix_ns();
   Key key{caller.tenant, kind, std::string(name)};
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   const auto found = bound_.find(key);
   if (found != bound_.end()) {
     Bound& bound = found->second;
@@ -67,10 +68,10 @@ bool NameOwners::make_room(const OwnerKey& owner, int64_t now_ns) {
 
 Result<void> NameOwners::take_over(const std::string& tenant, NameKind kind, const std::string& name,
                                    const std::string& owner) {
-  std::lock_guard one_save(save_mutex_);
+  MutexLock one_save(save_mutex_);
   const Key key{tenant, kind, name};
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     if (!bound_.contains(key))
       return Error{format("%s \"%s\" belongs to nobody yet", to_text(kind), as_one_line(name.substr(0, 100)).c_str()),
                    ErrorCode::kNotFound};
@@ -78,7 +79,7 @@ Result<void> NameOwners::take_over(const std::string& tenant, NameKind kind, con
   const int64_t now_ns = clock_.unix_ns();
   const StoredOwner row{tenant, to_text(kind), name, owner, now_ns};
   LOCKSTEP_TRY(state_.save_owners({&row, 1}));
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   Bound& bound = bound_[key];
   if (size_t& count = names_of_[{tenant, bound.owner}]; count > 0) --count;
   ++names_of_[{tenant, owner}];
@@ -88,7 +89,7 @@ Result<void> NameOwners::take_over(const std::string& tenant, NameKind kind, con
 }
 
 std::vector<NameOwner> NameOwners::list(std::string_view tenant, size_t limit) const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   std::vector<NameOwner> names;
   for (auto at = bound_.lower_bound({std::string(tenant), NameKind::kHost, ""});
        at != bound_.end() && std::get<0>(at->first) == tenant && names.size() < limit; ++at)
@@ -97,10 +98,10 @@ std::vector<NameOwner> NameOwners::list(std::string_view tenant, size_t limit) c
 }
 
 void NameOwners::tick() {
-  std::lock_guard one_save(save_mutex_);
+  MutexLock one_save(save_mutex_);
   std::vector<StoredOwner> save, drop;
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     for (const auto& [key, is_there] : changed_) {
       const auto& [tenant, kind, name] = key;
       if (const auto found = bound_.find(key); is_there && found != bound_.end())
@@ -126,7 +127,7 @@ void NameOwners::tick() {
   counters_.add("lockstep_name_owner_failures_total");
   if (!failing_) LOCKSTEP_LOG_ERROR("access", "%s; tried again", done.error().c_str());
   failing_ = true;
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   for (const std::vector<StoredOwner>* rows : {&save, &drop}) {
     for (const StoredOwner& row : *rows) {
       const NameKind kind = row.kind == "job" ? NameKind::kJob : NameKind::kHost;

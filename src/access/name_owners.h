@@ -12,7 +12,6 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <string_view>
 #include <tuple>
@@ -20,6 +19,7 @@
 
 #include "base/clock.h"
 #include "base/counters.h"
+#include "base/mutex.h"
 #include "base/result.h"
 #include "net/caller.h"
 #include "store/access_state.h"
@@ -62,19 +62,18 @@ class NameOwners {
 
   NameOwners(AccessState& state, const Clock& clock, Counters& counters)
       : state_(state), clock_(clock), counters_(counters) {}
-  bool make_room(const OwnerKey& owner, int64_t now_ns);
+  bool make_room(const OwnerKey& owner, int64_t now_ns) LOCKSTEP_REQUIRES(mutex_);
 
   AccessState& state_;
   const Clock& clock_;
   Counters& counters_;
 
-  std::mutex save_mutex_;  // one save at a time; held while the disk is busy, before mutex_
-  bool failing_ = false;   // under save_mutex_
-  mutable std::mutex mutex_;
-  // Under mutex_.
-  std::map<Key, Bound> bound_;
-  std::map<OwnerKey, size_t> names_of_;
-  std::map<Key, bool> changed_;  // to be saved (true) or dropped
+  Mutex save_mutex_;      // one save at a time; held while the disk is busy, before mutex_
+  bool failing_ = false;  // under save_mutex_
+  mutable Mutex mutex_;
+  std::map<Key, Bound> bound_ LOCKSTEP_GUARDED_BY(mutex_);
+  std::map<OwnerKey, size_t> names_of_ LOCKSTEP_GUARDED_BY(mutex_);
+  std::map<Key, bool> changed_ LOCKSTEP_GUARDED_BY(mutex_);  // to be saved (true) or dropped
 };
 
 }  // namespace lockstep

@@ -9,7 +9,7 @@ namespace lockstep {
 std::string Sessions::begin(std::string token, Caller caller) {
   std::string secret = random_secret("");
   const int64_t now_ns = clock_.monotonic_ns();
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   std::erase_if(by_digest_, [&](const auto& one) {
     if (one.second.until_ns > now_ns) return false;
     counters_.add("lockstep_access_sessions_total", "what=\"expired\"");
@@ -31,7 +31,7 @@ std::string Sessions::begin(std::string token, Caller caller) {
 
 std::optional<Session> Sessions::find(std::string_view secret) {
   const Sha256 digest = sha256(secret);
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   const auto found = by_digest_.find(digest);
   if (found == by_digest_.end() || !equal_in_constant_time(found->first, digest)) return std::nullopt;
   if (found->second.until_ns <= clock_.monotonic_ns()) {
@@ -44,7 +44,7 @@ std::optional<Session> Sessions::find(std::string_view secret) {
 }
 
 void Sessions::end(std::string_view id) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   if (std::erase_if(by_digest_, [&](const auto& one) { return one.second.id == id; }) > 0)
     counters_.add("lockstep_access_sessions_total", "what=\"ended\"");
   count();

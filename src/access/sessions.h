@@ -9,13 +9,13 @@
 
 #include <cstdint>
 #include <map>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
 
 #include "base/clock.h"
 #include "base/counters.h"
+#include "base/mutex.h"
 #include "base/sha256.h"
 #include "net/caller.h"
 
@@ -41,12 +41,12 @@ class Sessions {
   void end(std::string_view id);
 
  private:
-  void count();
+  void count() LOCKSTEP_REQUIRES(mutex_);
 
   const Clock& clock_;
   Counters& counters_;
-  std::mutex mutex_;
-  std::map<Sha256, Session> by_digest_;  // under mutex_
+  Mutex mutex_;
+  std::map<Sha256, Session> by_digest_ LOCKSTEP_GUARDED_BY(mutex_);
 };
 
 }  // namespace lockstep

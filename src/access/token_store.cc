@@ -114,13 +114,6 @@ std::vector<std::string_view> role_names(uint32_t roles) {
   return names;
 }
 
-bool is_tenant_name(std::string_view text) {
-  return !text.empty() && text.size() <= 64 && text[0] != '.' && std::all_of(text.begin(), text.end(), [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '_' ||
-           c == '.';
-  });
-}
-
 std::string random_secret(std::string_view prefix) {
   return std::string(prefix) + base64url(random_bytes(32));
 }
@@ -133,7 +126,7 @@ Result<std::unique_ptr<TokenStore>> TokenStore::open(AccessState& state, const s
   std::unique_ptr<TokenStore> store(new TokenStore(state, admin_token_file, clock, counters));
   LOCKSTEP_TRY(store->read_back());
   if (!admin_token_file.empty()) {
-    std::lock_guard lock(store->mutex_);
+    MutexLock lock(store->mutex_);
     LOCKSTEP_TRY(store->read_admin_token());
     store->in_use_ = true;
   }
@@ -143,6 +136,7 @@ Result<std::unique_ptr<TokenStore>> TokenStore::open(AccessState& state, const s
 
 Result<void> TokenStore::read_back() {
   const std::vector<StoredToken> rows = LOCKSTEP_TRY(state_.tokens());
+  MutexLock lock(mutex_);
   for (const StoredToken& row : rows) {
     Entry entry;
     entry.token = {.id = row.id,
@@ -206,7 +200,7 @@ void TokenStore::look_at_admin_token() {
 std::optional<Token> TokenStore::find(std::string_view secret) {
   const Sha256 digest = sha256(secret);
   const int64_t now_ns = clock_.unix_ns();
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   if (admin_digest_ && equal_in_constant_time(*admin_digest_, digest)) return admin_of_file();
   const auto id = id_of_digest_.find(digest);
   if (id == id_of_digest_.end()) return std::nullopt;
@@ -217,7 +211,7 @@ std::optional<Token> TokenStore::find(std::string_view secret) {
 }
 
 std::optional<Token> TokenStore::live(std::string_view id) const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   if (id == kAdminFileId && admin_digest_) return admin_of_file();
   const auto found = by_id_.find(id);
   if (found == by_id_.end() || !found->second.token.is_live(clock_.unix_ns())) return std::nullopt;
@@ -229,7 +223,7 @@ Result<TokenMade> TokenStore::create(TokenWanted wanted) {
   if (wanted.tenants.empty()) return Error{"a token needs a tenant"};
   for (const std::string& tenant : wanted.tenants) {
     if (tenant != "*" && !is_tenant_name(tenant))
-      return Error{format("\"%s\" cannot be a tenant's name: letters, digits, - _ . and at most 64 of them",
+      return Error{format("\"%s\" cannot be a tenant's name: small letters, digits, - and _, at most 63 of them",
                           as_one_line(tenant.substr(0, 64)).c_str())};
   }
   for (const auto& [what, text] : {std::pair{"name", &wanted.name}, std::pair{"owner", &wanted.owner}}) {
@@ -239,10 +233,10 @@ Result<TokenMade> TokenStore::create(TokenWanted wanted) {
   const int64_t now_ns = clock_.unix_ns();
   if (wanted.expires_unix_ns != 0 && wanted.expires_unix_ns <= now_ns)
     return Error{"the token would have expired already"};
-  std::lock_guard one_change(change_mutex_);
+  MutexLock one_change(change_mutex_);
   Entry entry;
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     const size_t live = live_tokens();
     if (live >= kTokensMax) return Error{format("there are %zu tokens (limit %zu): revoke some", live, kTokensMax)};
     do entry.token.id = hex(random_bytes(4));
@@ -264,7 +258,7 @@ Result<TokenMade> TokenStore::create(TokenWanted wanted) {
   entry.digest = sha256(secret);
   LOCKSTEP_TRY(state_.save_token(stored(entry.token, entry.digest)));
   TokenMade made{entry.token, std::move(secret)};
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   id_of_digest_[entry.digest] = entry.token.id;
   by_id_[made.token.id] = std::move(entry);
   in_use_ = true;
@@ -272,10 +266,10 @@ Result<TokenMade> TokenStore::create(TokenWanted wanted) {
 }
 
 Result<Token> TokenStore::revoke(std::string_view id) {
-  std::lock_guard one_change(change_mutex_);
+  MutexLock one_change(change_mutex_);
   Entry changed;
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     const auto found = by_id_.find(id);
     if (found == by_id_.end())
       return Error{"there is no such token; lockstep token list shows their ids", ErrorCode::kNotFound};
@@ -284,14 +278,14 @@ Result<Token> TokenStore::revoke(std::string_view id) {
   if (changed.token.revoked_unix_ns == 0) {
     changed.token.revoked_unix_ns = clock_.unix_ns();
     LOCKSTEP_TRY(state_.save_token(stored(changed.token, changed.digest)));
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     by_id_.find(id)->second.token.revoked_unix_ns = changed.token.revoked_unix_ns;
   }
   return changed.token;
 }
 
 std::vector<Token> TokenStore::list() const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   std::vector<Token> all;
   for (const auto& [id, entry] : by_id_) all.push_back(entry.token);
   std::sort(all.begin(), all.end(), [](const Token& a, const Token& b) {
@@ -302,7 +296,7 @@ std::vector<Token> TokenStore::list() const {
 
 void TokenStore::tick() {
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     look_at_admin_token();
   }
   save_uses();
@@ -313,7 +307,7 @@ void TokenStore::tick() {
 void TokenStore::save_uses() {
   std::vector<std::pair<std::string, int64_t>> used;
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     const int64_t now_ns = clock_.monotonic_ns();
     if (saved_uses_ns_ != 0 && now_ns - saved_uses_ns_ < kNoteUseNs) return;
     saved_uses_ns_ = now_ns;
@@ -338,7 +332,7 @@ size_t TokenStore::live_tokens() const {
 }
 
 void TokenStore::count() {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   counters_.set("lockstep_access_tokens", "", static_cast<int64_t>(live_tokens() + (admin_digest_ ? 1 : 0)));
 }
 

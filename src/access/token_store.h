@@ -17,15 +17,16 @@
 #include <ctime>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "access/role.h"
+#include "access/tenant_name.h"
 #include "base/clock.h"
 #include "base/counters.h"
+#include "base/mutex.h"
 #include "base/result.h"
 #include "base/sha256.h"
 #include "store/access_state.h"
@@ -37,7 +38,6 @@ inline constexpr size_t kAdminTokenBytesMin = 32;
 inline constexpr size_t kTokenNameBytesMax = 100;
 inline constexpr std::string_view kTokenPrefix =
     "lst_";  // so that scanners of repositories find one that was left there
-inline constexpr std::string_view kDefaultTenant = "default";  // as tokens write it; Caller::tenant is empty for it
 
 struct Token {
   std::string id;
@@ -61,8 +61,6 @@ struct Token {
 Result<uint32_t> parse_roles(std::string_view text);
 // The words that a person would give: "admin" for what admin includes.
 std::vector<std::string_view> role_names(uint32_t roles);
-// Letters, digits, '-', '_' and '.', not first a '.', at most 64: it is a folder's name too.
-bool is_tenant_name(std::string_view text);
 // 256 random bits as text, behind a prefix.
 std::string random_secret(std::string_view prefix);
 
@@ -106,10 +104,10 @@ class TokenStore {
   };
   TokenStore(AccessState& state, std::string admin_token_file, const Clock& clock, Counters& counters);
   Result<void> read_back();
-  Result<void> read_admin_token();
-  void look_at_admin_token();
+  Result<void> read_admin_token() LOCKSTEP_REQUIRES(mutex_);
+  void look_at_admin_token() LOCKSTEP_REQUIRES(mutex_);
   void save_uses();
-  size_t live_tokens() const;  // under mutex_
+  size_t live_tokens() const LOCKSTEP_REQUIRES(mutex_);
   void count();
 
   AccessState& state_;
@@ -118,15 +116,14 @@ class TokenStore {
   Counters& counters_;
   std::atomic<bool> in_use_{false};
 
-  std::mutex change_mutex_;  // one change at a time; held while the disk is busy, before mutex_
-  mutable std::mutex mutex_;
-  // Under mutex_.
-  std::map<std::string, Entry, std::less<>> by_id_;
-  std::map<Sha256, std::string> id_of_digest_;
-  std::optional<Sha256> admin_digest_;
-  timespec admin_changed_{};
-  int64_t saved_uses_ns_ = 0;
-  bool admin_failing_ = false;
+  Mutex change_mutex_;  // one change at a time; held while the disk is busy, before mutex_
+  mutable Mutex mutex_;
+  std::map<std::string, Entry, std::less<>> by_id_ LOCKSTEP_GUARDED_BY(mutex_);
+  std::map<Sha256, std::string> id_of_digest_ LOCKSTEP_GUARDED_BY(mutex_);
+  std::optional<Sha256> admin_digest_ LOCKSTEP_GUARDED_BY(mutex_);
+  timespec admin_changed_ LOCKSTEP_GUARDED_BY(mutex_){};
+  int64_t saved_uses_ns_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
+  bool admin_failing_ LOCKSTEP_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace lockstep

@@ -80,7 +80,7 @@ bool Applier::apply_metrics(Batch heard, int64_t points, int64_t received_unix_n
 }
 
 void Applier::apply_points(const Batch& heard, int64_t points, int64_t received_unix_ns) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   for (const ResourceGroup& group : heard.groups) {
     tell([&](StoreSubscriber& subscriber) { subscriber.on_metrics(group.resource, group.points, received_unix_ns); });
     note_agent(group.resource, received_unix_ns, 0);

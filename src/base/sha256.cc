@@ -80,7 +80,7 @@ Sha256 Sha256Hasher::finish() {
   end.append((119 - bytes_ % 64) % 64, '\0');
   for (int shift = 56; shift >= 0; shift -= 8) end.push_back(static_cast<char>(bits >> shift));
   add(end);
-  Sum sum;
+  Sha256 sum;
   for (size_t i = 0; i < state_.size(); ++i) {
     for (size_t byte = 0; byte < 4; ++byte) sum[4 * i + byte] = static_cast<uint8_t>(state_[i] >> (24 - 8 * byte));
   }

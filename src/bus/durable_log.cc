@@ -394,8 +394,8 @@ std::optional<std::string> SegmentLog::trouble() const {
 
 // As a leader that writes nothing: no segment is written, begun or dropped meanwhile.
 Result<HeldLog> SegmentLog::hold(const std::string& folder) {
-  std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return !leader_busy_; });
+  ReleasableMutexLock lock(mutex_);
+  changed_.wait(mutex_, [&]() LOCKSTEP_REQUIRES(mutex_) { return !leader_busy_; });
   leader_busy_ = true;
   HeldLog held;
   held.through_sequence = next_sequence_ - 1;

@@ -22,14 +22,11 @@
 #include <thread>
 #include <vector>
 
+#include "access/tenant_name.h"
 #include "base/mutex.h"
 #include "server/tenant.h"
 
 namespace lockstep {
-
-inline constexpr std::string_view kDefaultTenant = "default";
-// [a-z0-9][a-z0-9_-]{0,62}: a folder's name that needs no quoting anywhere.
-bool is_tenant_name(std::string_view name);
 
 struct TenantsOptions {
   size_t tenants_max = 64;    // besides the default one

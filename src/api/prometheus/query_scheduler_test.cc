@@ -156,7 +156,7 @@ class SharedSlotsTest : public ::testing::Test {
   };
   HttpResponse hold(const std::string& name) {
     {
-      std::lock_guard lock(mutex_);
+      MutexLock lock(mutex_);
       began_ += name;
     }
     const int number = ++begun_;
@@ -167,7 +167,7 @@ class SharedSlotsTest : public ::testing::Test {
     threads_.emplace_back([&tenant] { tenant.turns.run({}, std::make_shared<Client>()); });
   }
   std::string began() {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     return began_;
   }
   void TearDown() override {
@@ -177,7 +177,7 @@ class SharedSlotsTest : public ::testing::Test {
   }
 
   QuerySlots slots_{3};
-  std::mutex mutex_;
+  Mutex mutex_;
   std::string began_;
   std::atomic<int> begun_{0}, released_{0};
   Tenant a_{"a", *this}, b_{"b", *this};

@@ -160,7 +160,7 @@ Result<std::string> MetricEngine::snapshot() {
 // beginning is enough.
 Result<std::vector<HeldFile>> MetricEngine::hold(const std::string& folder) {
   LOCKSTEP_TRY(seal());
-  std::lock_guard work(work_mutex_);  // no block, deletion or generation comes or goes meanwhile
+  MutexLock work(work_mutex_);  // no block, deletion or generation comes or goes meanwhile
   for (const char* part : {"/blocks", "/log"}) LOCKSTEP_TRY(make_directories(folder + part));
   std::vector<HeldFile> held;
   auto take = [&](const std::string& path, const std::string& name) -> Result<void> {

@@ -408,7 +408,7 @@ void ColumnarSpanStore::maintain() {
 }
 
 Result<std::vector<HeldFile>> ColumnarSpanStore::hold(const std::string& folder) {
-  std::lock_guard one_at_a_time(seal_mutex_);
+  MutexLock one_at_a_time(seal_mutex_);
   std::vector<File> files;
   {
     std::shared_lock lock(mutex_);

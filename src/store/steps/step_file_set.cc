@@ -247,7 +247,7 @@ void ColumnarStepStore::maintain() {
 }
 
 Result<std::vector<HeldFile>> ColumnarStepStore::hold(const std::string& folder) {
-  std::lock_guard one_at_a_time(seal_mutex_);
+  MutexLock one_at_a_time(seal_mutex_);
   return sealed::hold_files(*files(), folder);
 }
 
