@@ -6,8 +6,10 @@
 #include <cstdlib>
 #include <limits>
 
+#include "api/backup_source.h"
 #include "api/readiness.h"
 #include "api/routes.h"
+#include "base/crc32c.h"
 #include "base/files.h"
 #include "base/text.h"
 #include "ingest/counters_table.h"
@@ -37,6 +39,23 @@ struct TestDiagnosis final : VerdictSource {
   std::string summary(std::string_view job_id) const override { return "Summary of " + std::string(job_id); }
   std::vector<EarlyWarning> ahead;
   std::vector<EarlyWarning> warnings() const override { return ahead; }
+};
+
+struct TestBackup final : BackupSource {
+  std::string why_not, released;
+  Result<HeldBackup> hold() override {
+    if (!why_not.empty()) return Error{why_not};
+    return HeldBackup{"b1", 5, 6, {{"log/1.log", 9, "s-1", true}}};
+  }
+  Result<std::string> read(std::string_view id, std::string_view name, uint64_t from, uint64_t bytes) override {
+    if (id == "gone") return Error{"there is no such backup", ErrorCode::kNotFound};
+    return std::string(id) + std::string(name) +
+           format("+%llu+%llu", static_cast<unsigned long long>(from), static_cast<unsigned long long>(bytes));
+  }
+  Result<void> release(std::string_view id) override {
+    released = id;
+    return {};
+  }
 };
 
 Verdict verdict_of(std::string id, std::string job_id, VerdictState state, VerdictKind kind, int64_t found) {
@@ -102,6 +121,7 @@ class ApiTest : public ::testing::Test {
     context.gpu_hour_price = gpu_hour_price_;
     context.feedback = feedback_.get();
     context.readiness = readiness_;
+    context.backup = &backup_;
     context.cardinality = [](size_t) {
       CardinalityReport report;
       report.series = 7;
@@ -160,6 +180,7 @@ class ApiTest : public ::testing::Test {
   std::atomic<bool> ready_{true};
   std::function<DetailAsked(const JobInfo&, const DetailRequest&)> ask_detail_;
   std::unique_ptr<FeedbackStore> feedback_;
+  TestBackup backup_;
   Readiness* readiness_ = nullptr;
   std::string body_;
   std::vector<std::pair<std::string, std::string>> headers_;
@@ -770,6 +791,25 @@ TEST_F(ApiTest, EveryRouteOfTheTableAnswers) {
     EXPECT_EQ(get(path, query).status, is_refused ? 501 : 200) << path;
     EXPECT_FALSE(std::string(route.help).empty());
   }
+}
+
+TEST_F(ApiTest, ABackupIsHeldReadInPiecesAndReleased) {
+  const HttpResponse held = get("/api/backup", "", "POST");
+  EXPECT_EQ(held.status, 200);
+  EXPECT_NE(held.body.find(R"("id":"b1")"), std::string::npos) << held.body;
+  EXPECT_NE(held.body.find(R"("files":[{"name":"log/1.log","bytes":9,"stamp":"s-1","grows":true}])"), std::string::npos)
+      << held.body;
+  const HttpResponse piece = get("/api/backup/file", "id=b1&name=log%2F1.log&from=4&bytes=5");
+  EXPECT_EQ(piece.body, "b1log/1.log+4+5");
+  EXPECT_EQ(piece.header("x-lockstep-crc32c"), format("%08x", crc32c(piece.body)));
+  EXPECT_EQ(get("/api/backup/file", "id=gone&name=x").status, 404);
+  EXPECT_EQ(get("/api/backup/file", "id=b1&name=x&bytes=8388609").status, 400);
+  EXPECT_EQ(get("/api/backup/release", "id=b1", "POST").status, 200);
+  EXPECT_EQ(backup_.released, "b1");
+  backup_.why_not = "no backup: the disk is full";
+  const HttpResponse refused = get("/api/backup", "", "POST");
+  EXPECT_EQ(refused.status, 503);
+  EXPECT_NE(refused.body.find("the disk is full"), std::string::npos) << refused.body;
 }
 
 TEST_F(ApiTest, TheWebUiIsServedFromItsFolderAndNothingElseIs) {
