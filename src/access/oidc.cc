@@ -1,0 +1,336 @@
+#include "access/oidc.h"
+
+#include <sys/random.h>
+
+#include <algorithm>
+#include <array>
+
+#include "base/base64.h"
+#include "base/json_reader.h"
+#include "base/secret_file.h"
+#include "base/sha256.h"
+#include "base/text.h"
+#include "net/http_client.h"
+#include "net/listen_address.h"
+
+namespace lockstep {
+namespace {
+
+constexpr size_t kPendingMax = 10'000;
+constexpr int64_t kSecond = 1'000'000'000;
+constexpr int64_t kPendingNs = 600 * kSecond;
+constexpr int64_t kIssuerForNs = 3600 * kSecond;  // then it is asked again what its addresses are
+constexpr int64_t kKeysAgainNs = 30 * kSecond;    // at most so often, whatever tokens name
+constexpr uint64_t kAnswerBytesMax = 256 * 1024;
+constexpr JsonLimits kJsonLimits{.bytes_max = kAnswerBytesMax, .values_max = 20'000, .depth_max = 16};
+
+Result<std::string> random_text() {
+  std::array<char, 32> bytes{};
+  if (getrandom(bytes.data(), bytes.size(), 0) != static_cast<ssize_t>(bytes.size()))
+    return Error{"the system gives no random bytes"};
+  return base64url({bytes.data(), bytes.size()});
+}
+
+bool same_text(std::string_view a, std::string_view b) {
+  return equal_in_constant_time(sha256(a), sha256(b));
+}
+
+std::string challenge_of(std::string_view verifier) {
+  const Sha256 digest = sha256(verifier);
+  return base64url({reinterpret_cast<const char*>(digest.data()), digest.size()});
+}
+
+// A path of this server, so that nobody is sent elsewhere by a link that begins here.
+std::string own_path(std::string_view path) {
+  const bool own = path.starts_with('/') && !path.starts_with("//") && path.size() <= 2000 &&
+                   path.find('\\') == std::string_view::npos && !has_control_characters(path);
+  return own ? std::string(path) : "/";
+}
+
+// A URL in two: the server, and the path with its query.
+struct Place {
+  Url server;
+  std::string path;
+};
+
+Result<Place> place_of(const std::string& url) {
+  const size_t host = url.find("://");
+  const size_t path = host == std::string::npos ? host : url.find('/', host + 3);
+  const std::string server = url.substr(0, path);
+  Url parsed = LOCKSTEP_TRY(parse_url(server, server.starts_with("https:") ? 443 : 80));
+  return Place{std::move(parsed), path == std::string::npos ? "/" : url.substr(path)};
+}
+
+// What is sent there and comes from there is a secret or decides who is let in.
+Result<void> check_protected(const char* what, const std::string& url) {
+  const Result<Place> place = place_of(url);
+  if (!place.ok()) return Error{format("%s: %s", what, place.error().c_str())};
+  const std::string& host = place->server.host;
+  const bool loopback = host == "localhost" || host == "::1" || host.starts_with("127.");
+  if (!place->server.tls && !loopback) return Error{format("%s: must be https", what)};
+  return {};
+}
+
+const char* role_names() {
+  return "ingest, read, operate, admin";
+}
+
+Result<Role> role_named(std::string_view name) {
+  for (const RoleRow& row : kRoles)
+    if (row.name == name) return row.role;
+  return Error{format("role \"%.20s\" is not one of %s", as_one_line(name).c_str(), role_names())};
+}
+
+Result<OidcRule> rule_of(JsonValue value) {
+  OidcRule rule;
+  for (const JsonValue member : value) {
+    const std::string key = member.key();
+    const std::optional<std::string> text = member.string();
+    if (!text || text->empty()) return Error{"a rule has \"value\", \"role\" and \"tenant\", each a text"};
+    if (key == "value") {
+      rule.value = *text;
+    } else if (key == "tenant") {
+      rule.tenant = *text;
+    } else if (key == "role") {
+      rule.role = LOCKSTEP_TRY(role_named(*text));
+    } else {
+      return Error{format("a rule has no \"%.40s\"", as_one_line(key).c_str())};
+    }
+  }
+  if (rule.value.empty() || rule.role == Role::kUnset) return Error{"a rule needs \"value\" and \"role\""};
+  if (rule.role == Role::kIngest) return Error{"role ingest is for agents' tokens, not for people"};
+  if (rule.tenant.empty()) rule.tenant = "default";
+  return rule;
+}
+
+}  // namespace
+
+Result<OidcConfig> parse_oidc_config(std::string_view json) {
+  const JsonDocument document = LOCKSTEP_TRY(JsonDocument::parse(json, kJsonLimits));
+  if (!document.root().is_object()) return Error{"not a JSON object"};
+  OidcConfig config;
+  const std::pair<const char*, std::string*> members[] = {{"issuer", &config.issuer},
+                                                          {"client_id", &config.client_id},
+                                                          {"client_secret_file", &config.client_secret_file},
+                                                          {"redirect_url", &config.redirect_url},
+                                                          {"name", &config.name},
+                                                          {"scopes", &config.scopes},
+                                                          {"claim", &config.claim},
+                                                          {"ca_file", &config.ca_file}};
+  for (const JsonValue member : document.root()) {
+    const std::string key = member.key();
+    if (key == "rules") {
+      for (const JsonValue rule : member) config.rules.push_back(LOCKSTEP_TRY(rule_of(rule)));
+      continue;
+    }
+    const auto* known =
+        std::find_if(std::begin(members), std::end(members), [&](const auto& one) { return key == one.first; });
+    if (known == std::end(members)) return Error{format("\"%.40s\" is not known here", as_one_line(key).c_str())};
+    const std::optional<std::string> text = member.string();
+    if (!text || text->empty() || has_control_characters(*text))
+      return Error{format("\"%s\" is not a text", known->first)};
+    *known->second = *text;
+  }
+  if (config.issuer.empty() || config.client_id.empty() || config.redirect_url.empty() || config.rules.empty())
+    return Error{"needs \"issuer\", \"client_id\", \"redirect_url\" and \"rules\""};
+  LOCKSTEP_TRY(check_protected("issuer", config.issuer));
+  LOCKSTEP_TRY(check_protected("redirect_url", config.redirect_url));
+  if (!config.redirect_url.ends_with(kOidcCallbackPath))
+    return Error{format("redirect_url must end with %s", kOidcCallbackPath)};
+  return config;
+}
+
+OidcSignIn::OidcSignIn(OidcConfig config, const Clock& clock) : config_(std::move(config)), clock_(clock) {}
+OidcSignIn::~OidcSignIn() = default;
+
+Result<std::string> OidcSignIn::get(const std::string& url) const {
+  Place place = LOCKSTEP_TRY(place_of(url));
+  HttpClient client(std::move(place.server), 10'000, kAnswerBytesMax, {.ca_file = config_.ca_file});
+  Result<HttpResponse> answer = client.send({"GET", place.path, {{"accept", "application/json"}}, ""});
+  if (!answer.ok()) return Error{"the issuer does not answer: " + answer.error()};
+  if (answer->status != 200) return Error{format("the issuer answers with status %d", answer->status)};
+  return std::move(answer->body);
+}
+
+Result<OidcSignIn::Issuer> OidcSignIn::issuer() {
+  {
+    const std::lock_guard lock(mutex_);
+    if (issuer_ && clock_.monotonic_ns() - issuer_->read_ns < kIssuerForNs) return *issuer_;
+  }
+  std::string base = config_.issuer;
+  while (base.ends_with('/')) base.pop_back();
+  const std::string text = LOCKSTEP_TRY(get(base + "/.well-known/openid-configuration"));
+  const Result<JsonDocument> document = JsonDocument::parse(text, kJsonLimits);
+  if (!document.ok()) return Error{"the issuer's configuration: " + document.error()};
+  const JsonValue root = document->root();
+  if (root["issuer"].string() != config_.issuer) return Error{"the issuer calls itself by another name"};
+  Issuer found{.authorization_url = root["authorization_endpoint"].string().value_or(""),
+               .token_url = root["token_endpoint"].string().value_or(""),
+               .keys_url = root["jwks_uri"].string().value_or(""),
+               .read_ns = clock_.monotonic_ns()};
+  LOCKSTEP_TRY(check_protected("authorization_endpoint", found.authorization_url));
+  LOCKSTEP_TRY(check_protected("token_endpoint", found.token_url));
+  LOCKSTEP_TRY(check_protected("jwks_uri", found.keys_url));
+  bool basic = true, post = false;
+  if (const JsonValue methods = root["token_endpoint_auth_methods_supported"]; methods.is_array()) {
+    basic = false;
+    for (const JsonValue method : methods) {
+      basic = basic || method.string() == "client_secret_basic";
+      post = post || method.string() == "client_secret_post";
+    }
+  }
+  found.post_secret = post && !basic;
+  const std::lock_guard lock(mutex_);
+  issuer_ = found;
+  return found;
+}
+
+Result<OidcSignIn::Begun> OidcSignIn::begin(std::string_view return_path) {
+  const Issuer issuer = LOCKSTEP_TRY(this->issuer());
+  const std::string state = LOCKSTEP_TRY(random_text());
+  Pending pending;
+  pending.cookie = LOCKSTEP_TRY(random_text());
+  pending.nonce = LOCKSTEP_TRY(random_text());
+  pending.verifier = LOCKSTEP_TRY(random_text());
+  pending.return_path = own_path(return_path);
+  pending.until_ns = clock_.monotonic_ns() + kPendingNs;
+  Begun begun{.location = issuer.authorization_url, .cookie = pending.cookie};
+  const std::pair<const char*, std::string> parameters[] = {{"response_type", "code"},
+                                                            {"client_id", config_.client_id},
+                                                            {"redirect_uri", config_.redirect_url},
+                                                            {"scope", config_.scopes},
+                                                            {"state", state},
+                                                            {"nonce", pending.nonce},
+                                                            {"code_challenge", challenge_of(pending.verifier)},
+                                                            {"code_challenge_method", "S256"}};
+  char joint = begun.location.find('?') == std::string::npos ? '?' : '&';
+  for (const auto& [name, value] : parameters) {
+    begun.location += joint + (name + ("=" + url_part(value)));
+    joint = '&';
+  }
+  const std::lock_guard lock(mutex_);
+  while (!order_.empty()) {
+    const auto oldest = pending_.find(order_.front());
+    if (oldest != pending_.end() && pending_.size() < kPendingMax && oldest->second.until_ns > clock_.monotonic_ns())
+      break;
+    if (oldest != pending_.end()) pending_.erase(oldest);
+    order_.pop_front();
+  }
+  pending_.emplace(state, std::move(pending));
+  order_.push_back(state);
+  return begun;
+}
+
+Result<OidcPerson> OidcSignIn::finish(std::string_view code, std::string_view state, std::string_view issuer_name,
+                                      std::string_view cookie) {
+  Pending pending;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = pending_.find(state);
+    if (found == pending_.end()) return Error{"this sign-in is not known here or was used; begin again"};
+    pending = std::move(found->second);
+    pending_.erase(found);  // one try
+  }
+  if (pending.until_ns <= clock_.monotonic_ns()) return Error{"this sign-in took too long; begin again"};
+  if (!same_text(pending.cookie, cookie)) return Error{"this sign-in was begun in another browser; begin again"};
+  if (!issuer_name.empty() && issuer_name != config_.issuer) return Error{"this answer is of another issuer"};
+  if (code.empty() || code.size() > 4096) return Error{"the issuer sent no code"};
+  const Issuer issuer = LOCKSTEP_TRY(this->issuer());
+  const std::string id_token = LOCKSTEP_TRY(exchange(issuer, code, pending.verifier));
+  const std::string claims = LOCKSTEP_TRY(verified(issuer, id_token));
+  LOCKSTEP_TRY(check_id_token(claims, {.issuer = config_.issuer,
+                                       .client_id = config_.client_id,
+                                       .nonce = pending.nonce,
+                                       .now_unix_s = clock_.unix_ns() / kSecond}));
+  OidcPerson person = LOCKSTEP_TRY(this->person(claims));
+  person.return_path = std::move(pending.return_path);
+  return person;
+}
+
+Result<std::string> OidcSignIn::exchange(const Issuer& issuer, std::string_view code,
+                                         const std::string& verifier) const {
+  std::string body = "grant_type=authorization_code&code=" + url_part(code) +
+                     "&redirect_uri=" + url_part(config_.redirect_url) + "&code_verifier=" + url_part(verifier);
+  HttpRequest request{
+      "POST", "", {{"content-type", "application/x-www-form-urlencoded"}, {"accept", "application/json"}}, ""};
+  if (config_.client_secret_file.empty() || issuer.post_secret) body += "&client_id=" + url_part(config_.client_id);
+  if (!config_.client_secret_file.empty()) {
+    const std::string secret = LOCKSTEP_TRY(read_secret_file(config_.client_secret_file));
+    if (issuer.post_secret) {
+      body += "&client_secret=" + url_part(secret);
+    } else {
+      request.headers.emplace_back("authorization",
+                                   "Basic " + base64(url_part(config_.client_id) + ":" + url_part(secret)));
+    }
+  }
+  Place place = LOCKSTEP_TRY(place_of(issuer.token_url));
+  request.path = place.path;
+  request.body = std::move(body);
+  HttpClient client(std::move(place.server), 10'000, kAnswerBytesMax, {.ca_file = config_.ca_file});
+  const Result<HttpResponse> answer = client.send(request);
+  if (!answer.ok()) return Error{"the issuer does not answer: " + answer.error()};
+  const Result<JsonDocument> document = JsonDocument::parse(answer->body, kJsonLimits);
+  if (answer->status != 200) {
+    const std::string why = document.ok() ? document->root()["error"].string().value_or("") : "";
+    return Error{format("the issuer refuses the sign-in: status %d %.60s", answer->status, as_one_line(why).c_str())};
+  }
+  if (!document.ok()) return Error{"the issuer's answer: " + document.error()};
+  const std::optional<std::string> token = document->root()["id_token"].string();
+  if (!token) return Error{"the issuer's answer has no ID token (is \"openid\" among the scopes?)"};
+  return *token;
+}
+
+Result<std::string> OidcSignIn::verified(const Issuer& issuer, std::string_view id_token) {
+  std::shared_ptr<const JwkSet> keys;
+  bool may_ask = false;
+  {
+    const std::lock_guard lock(mutex_);
+    keys = keys_;
+    may_ask = !keys || clock_.monotonic_ns() - keys_read_ns_ >= kKeysAgainNs;
+  }
+  if (keys) {
+    Result<std::string> claims = keys->verify(id_token);
+    if (claims.ok() || claims.code() != ErrorCode::kNotFound || !may_ask) return claims;
+  }
+  const std::string text = LOCKSTEP_TRY(get(issuer.keys_url));
+  keys = std::make_shared<const JwkSet>(LOCKSTEP_TRY(JwkSet::parse(text)));
+  {
+    const std::lock_guard lock(mutex_);
+    keys_ = keys;
+    keys_read_ns_ = clock_.monotonic_ns();
+  }
+  return keys->verify(id_token);
+}
+
+// The rules whose value the claim has. A person has one set of roles, so all the tenants must be of the strongest: of
+// several rules the strongest role counts, with the tenants that have it.
+Result<OidcPerson> OidcSignIn::person(std::string_view claims) const {
+  const JsonDocument document = LOCKSTEP_TRY(JsonDocument::parse(claims, kJsonLimits));
+  const JsonValue root = document.root();
+  std::vector<std::string> values{"*"};
+  const JsonValue claim = root[config_.claim];
+  if (const std::optional<std::string> text = claim.string()) values.push_back(*text);
+  if (claim.is_array())
+    for (const JsonValue one : claim)
+      if (const std::optional<std::string> text = one.string()) values.push_back(*text);
+  OidcPerson person;
+  const bool verified_mail = root["email_verified"].boolean().value_or(true);
+  person.name = verified_mail ? root["email"].string().value_or("") : "";
+  if (person.name.empty()) person.name = root["sub"].string().value_or("");
+  person.name = as_one_line(std::string_view(person.name).substr(0, 200));
+  Role strongest = Role::kUnset;
+  for (const OidcRule& rule : config_.rules) {
+    if (std::find(values.begin(), values.end(), rule.value) == values.end() || rule.role < strongest) continue;
+    if (rule.role > strongest) person.tenants.clear();
+    strongest = rule.role;
+    if (std::find(person.tenants.begin(), person.tenants.end(), rule.tenant) == person.tenants.end())
+      person.tenants.push_back(rule.tenant);
+  }
+  if (strongest == Role::kUnset)
+    return Error{format("%s is known to the issuer, but no rule gives a role here", person.name.c_str())};
+  if (std::find(person.tenants.begin(), person.tenants.end(), "*") != person.tenants.end()) person.tenants = {"*"};
+  person.roles = roles_of(strongest);
+  return person;
+}
+
+}  // namespace lockstep
