@@ -68,8 +68,8 @@ class NameOwners {
   const Clock& clock_;
   Counters& counters_;
 
-  Mutex save_mutex_;      // one save at a time; held while the disk is busy, before mutex_
-  bool failing_ = false;  // under save_mutex_
+  Mutex save_mutex_;  // one save at a time; held while the disk is busy, before mutex_
+  bool failing_ LOCKSTEP_GUARDED_BY(save_mutex_) = false;
   mutable Mutex mutex_;
   std::map<Key, Bound> bound_ LOCKSTEP_GUARDED_BY(mutex_);
   std::map<OwnerKey, size_t> names_of_ LOCKSTEP_GUARDED_BY(mutex_);

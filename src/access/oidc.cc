@@ -154,7 +154,7 @@ Result<std::string> OidcSignIn::get(const std::string& url) const {
 
 Result<OidcSignIn::Issuer> OidcSignIn::issuer() {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (issuer_ && clock_.monotonic_ns() - issuer_->read_ns < kIssuerForNs) return *issuer_;
   }
   std::string base = config_.issuer;
@@ -180,7 +180,7 @@ Result<OidcSignIn::Issuer> OidcSignIn::issuer() {
     }
   }
   found.post_secret = post && !basic;
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   issuer_ = found;
   return found;
 }
@@ -208,7 +208,7 @@ Result<OidcSignIn::Begun> OidcSignIn::begin(std::string_view return_path) {
     begun.location += joint + (name + ("=" + url_part(value)));
     joint = '&';
   }
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   while (!order_.empty()) {
     const auto oldest = pending_.find(order_.front());
     if (oldest != pending_.end() && pending_.size() < kPendingMax && oldest->second.until_ns > clock_.monotonic_ns())
@@ -225,7 +225,7 @@ Result<OidcPerson> OidcSignIn::finish(std::string_view code, std::string_view st
                                       std::string_view cookie) {
   Pending pending;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     const auto found = pending_.find(state);
     if (found == pending_.end()) return Error{"this sign-in is not known here or was used; begin again"};
     pending = std::move(found->second);
@@ -284,7 +284,7 @@ Result<std::string> OidcSignIn::verified(const Issuer& issuer, std::string_view 
   std::shared_ptr<const JwkSet> keys;
   bool may_ask = false;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     keys = keys_;
     may_ask = !keys || clock_.monotonic_ns() - keys_read_ns_ >= kKeysAgainNs;
   }
@@ -295,7 +295,7 @@ Result<std::string> OidcSignIn::verified(const Issuer& issuer, std::string_view 
   const std::string text = LOCKSTEP_TRY(get(issuer.keys_url));
   keys = std::make_shared<const JwkSet>(LOCKSTEP_TRY(JwkSet::parse(text)));
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     keys_ = keys;
     keys_read_ns_ = clock_.monotonic_ns();
   }

@@ -14,7 +14,6 @@
 #include <deque>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -23,6 +22,7 @@
 #include "access/jwt.h"
 #include "access/role.h"
 #include "base/clock.h"
+#include "base/mutex.h"
 #include "base/result.h"
 
 namespace lockstep {
@@ -95,13 +95,12 @@ class OidcSignIn {
   const OidcConfig config_;
   const Clock& clock_;
 
-  std::mutex mutex_;
-  // Under mutex_.
-  std::map<std::string, Pending, std::less<>> pending_;  // by state
-  std::deque<std::string> order_;                        // states, oldest first
-  std::optional<Issuer> issuer_;
-  std::shared_ptr<const JwkSet> keys_;
-  int64_t keys_read_ns_ = 0;
+  Mutex mutex_;
+  std::map<std::string, Pending, std::less<>> pending_ LOCKSTEP_GUARDED_BY(mutex_);  // by state
+  std::deque<std::string> order_ LOCKSTEP_GUARDED_BY(mutex_);                        // states, oldest first
+  std::optional<Issuer> issuer_ LOCKSTEP_GUARDED_BY(mutex_);
+  std::shared_ptr<const JwkSet> keys_ LOCKSTEP_GUARDED_BY(mutex_);
+  int64_t keys_read_ns_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace lockstep

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <utility>
 
+#include "access/jwt.h"
 #include "base/log.h"
 #include "base/secret_file.h"
 #include "base/text.h"
@@ -27,19 +28,6 @@ std::string random_bytes(size_t count) {
     if (got < 0 && errno != EINTR) std::abort();
   }
   return bytes;
-}
-
-std::string base64url(std::string_view bytes) {
-  static constexpr char kDigits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
-  std::string text;
-  uint32_t held = 0;
-  int bits = 0;
-  for (const char byte : bytes) {
-    held = held << 8 | static_cast<uint8_t>(byte);
-    for (bits += 8; bits >= 6; bits -= 6) text += kDigits[held >> (bits - 6) & 63];
-  }
-  if (bits > 0) text += kDigits[held << (6 - bits) & 63];
-  return text;
 }
 
 std::string hex(std::string_view bytes) {

@@ -411,7 +411,7 @@ Result<std::vector<HeldFile>> ColumnarSpanStore::hold(const std::string& folder)
   MutexLock one_at_a_time(seal_mutex_);
   std::vector<File> files;
   {
-    std::shared_lock lock(mutex_);
+    SharedLock lock(mutex_);
     files.assign(files_.begin(), files_.end());
   }
   return sealed::hold_files(files, folder);
