@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
 #include <set>
 
 #include "base/contained.h"
@@ -16,41 +15,12 @@
 namespace lockstep {
 namespace {
 
-constexpr size_t kVerdictsMax = 1000;  // per job: a job that flaps for weeks keeps its newest
-
-// Trouble that is back within so many steps is the same again.
-constexpr int64_t kReopenSteps = 64;
-
 // Nodes are read every few seconds: what is wrong with one shows in its metrics after this time at the latest.
 constexpr int64_t kSignalsTimeNs = 6'000'000'000;
 
 // Early warnings are looked for this often, at this many hosts at most.
 constexpr int64_t kAheadEveryNs = 1'000'000'000;
 constexpr size_t kAheadRoundS = 30, kAheadHostsMax = 32;
-
-// A suspicion that is not seen again for so many steps is withdrawn.
-constexpr int64_t kWithdrawAfterSteps = 6;
-
-std::string fill_in(std::string text, std::string_view mark, const std::string& value) {
-  for (size_t at = text.find(mark); at != std::string::npos; at = text.find(mark, at + value.size()))
-    text.replace(at, mark.size(), value);
-  return text;
-}
-
-// What a finding is about as the detector has it, before anybody explains it: own-time findings of one rank are one
-// trouble, whatever layer the newest numbers point at; so are its links.
-const char* fault_class_of(const Finding& finding) {
-  return finding.layer == Layer::kLink || finding.layer == Layer::kNic || finding.layer == Layer::kSwitch ? "net"
-                                                                                                          : "own";
-}
-
-std::string key_of(const Finding& finding) {
-  std::string key =
-      to_text(finding.kind) + std::string("/") + (finding.trouble.empty() ? fault_class_of(finding) : finding.trouble);
-  if (!finding.subject.empty()) return key + "/" + finding.subject;
-  for (int32_t rank : finding.ranks) key += format("/%d", rank);
-  return key;
-}
 
 // Links of several ranks that are slow because of the fabric are one trouble. The costliest speaks for all.
 void join_in_the_fabric(std::vector<Finding>& findings) {
@@ -80,8 +50,10 @@ void join_in_the_fabric(std::vector<Finding>& findings) {
 
 DiagnosisEngine::Job& DiagnosisEngine::job_of(const Identity& identity) {
   if (jobs_.size() >= kJobsMax && !jobs_.contains(identity.job_id)) {
-    jobs_.erase(std::min_element(jobs_.begin(), jobs_.end(),
-                                 [](const auto& a, const auto& b) { return a.second.heard < b.second.heard; }));
+    auto oldest = std::min_element(jobs_.begin(), jobs_.end(),
+                                   [](const auto& a, const auto& b) { return a.second.heard < b.second.heard; });
+    tracker_.forget(oldest->first);
+    jobs_.erase(oldest);
   }
   Job& job = jobs_[identity.job_id];
   if (identity.attempt < job.attempt) return job;  // a late word of an attempt that is over changes nothing
@@ -93,20 +65,12 @@ DiagnosisEngine::Job& DiagnosisEngine::job_of(const Identity& identity) {
 // A restart begins anew; what was confirmed before is kept as cleared.
 DiagnosisEngine::Job& DiagnosisEngine::begin_attempt(const std::string& job_id, int64_t attempt, bool same_size) {
   Job& job = jobs_[job_id];
-  std::vector<Tracked> kept;
-  for (Tracked& tracked : job.tracked) {
-    tracked.verdict.state = VerdictState::kCleared;
-    changed_[tracked.verdict.id] = tracked.verdict;
-    if (tracked.was_confirmed) kept.push_back(std::move(tracked));
-  }
-  std::map<std::string, int> serial = std::move(job.serial);
+  tracker_.begin_attempt(job_id);
   std::deque<StepFacts> facts = job.window.facts();
   jobs_.erase(job_id);
   Job& fresh = jobs_[job_id];
   if (same_size) fresh.window.set_facts(std::move(facts));  // what it did before is what it is compared with
   fresh.attempt = attempt;
-  fresh.tracked = std::move(kept);
-  fresh.serial = std::move(serial);
   return fresh;
 }
 
@@ -188,10 +152,10 @@ void DiagnosisEngine::on_node_event(std::string_view host, const NodeEvent& even
 
 // What the nodes of culprit and peers say decides layer and cause. A verdict is not confirmed before they had the time
 // to say it.
-bool DiagnosisEngine::explain(const Job& job, Finding& finding, int64_t now_unix_ns) const {
+bool DiagnosisEngine::explain(const std::string& job_id, const Job& job, Finding& finding, int64_t now_unix_ns) const {
   if (finding.instead != nullptr) {
     Finding instead = *finding.instead;
-    if (explain(job, instead, now_unix_ns)) {
+    if (explain(job_id, job, instead, now_unix_ns)) {
       finding = std::move(instead);
       return true;
     }
@@ -211,10 +175,8 @@ bool DiagnosisEngine::explain(const Job& job, Finding& finding, int64_t now_unix
   };
   context.since_unix_ns =
       finding.kind == VerdictKind::kHang ? now_unix_ns - finding.lost_ns_per_step : start_of(finding.since_step);
-  for (const Tracked& tracked : job.tracked) {  // what the window no longer remembers
-    if (context.since_unix_ns == 0 && tracked.key == key_of(finding) && tracked.verdict.state != VerdictState::kCleared)
-      context.since_unix_ns = tracked.verdict.since_unix_ns;
-  }
+  if (context.since_unix_ns == 0)  // the window no longer remembers
+    context.since_unix_ns = tracker_.open_since_unix_ns(job_id, finding);
   if (context.since_unix_ns == 0) context.since_unix_ns = now_unix_ns - kSignalsTimeNs;
   const bool whole_job = finding.ranks.empty();
   std::vector<int32_t> ranks = finding.ranks;
@@ -301,6 +263,14 @@ int64_t DiagnosisEngine::tick(int64_t now_unix_ns) {
   return reported;
 }
 
+VerdictTracker::JobState DiagnosisEngine::state_of(const std::string& job_id, const Job& job) {
+  const bool quiet = std::any_of(job.status.begin(), job.status.end(), [](const auto& entry) {
+    return entry.second.quiet_ns > 0 || !entry.second.process_alive;
+  });
+  const bool over = !job.ended.empty() && job.ended.size() >= job.window.ranks().size();
+  return {job_id, job.attempt, job.window, over, quiet};
+}
+
 bool DiagnosisEngine::evaluate(const std::string& job_id, Job& job, int64_t now_unix_ns) {
   const bool looked = look_at_steps(job_id, job, now_unix_ns);
   std::vector<Finding> hangs;
@@ -316,24 +286,19 @@ bool DiagnosisEngine::evaluate(const std::string& job_id, Job& job, int64_t now_
     HangInput input{job.status, job.typical_step_ns};
     std::optional<Finding> hang = find_hang(job.window, input);
     // A job that hangs is killed in the end: the deaths are no second trouble.
-    const bool killed = hang && hang->cause == Cause::kRankDead &&
-                        std::any_of(job.tracked.begin(), job.tracked.end(), [&](const Tracked& tracked) {
-                          return tracked.verdict.kind == VerdictKind::kHang &&
-                                 tracked.verdict.state == VerdictState::kConfirmed &&
-                                 tracked.finding.ranks != hang->ranks;
-                        });
+    std::vector<Finding> before = tracker_.confirmed_hangs(job_id);
+    const bool killed =
+        hang && hang->cause == Cause::kRankDead &&
+        std::any_of(before.begin(), before.end(), [&](const Finding& finding) { return finding.ranks != hang->ranks; });
     if (killed) {
-      for (const Tracked& tracked : job.tracked) {
-        if (tracked.verdict.kind == VerdictKind::kHang && tracked.verdict.state == VerdictState::kConfirmed)
-          hangs.push_back(tracked.finding);
-      }
+      hangs = std::move(before);
     } else if (hang) {
-      explain(job, *hang, now_unix_ns);
+      explain(job_id, job, *hang, now_unix_ns);
       add_evidence(*hang, job.stacks, job.dumps, now_unix_ns - hang->lost_ns_per_step);
       hangs.push_back(std::move(*hang));
     }
   }
-  follow(job_id, job, std::move(hangs), true, now_unix_ns);
+  tracker_.follow(state_of(job_id, job), VerdictTracker::Findings::kHangs, hangs, now_unix_ns);
   return looked;
 }
 
@@ -349,12 +314,7 @@ bool DiagnosisEngine::look_at_steps(const std::string& job_id, Job& job, int64_t
   job.window.remember(job.attempt);
   std::vector<Finding> findings;
   std::set<int32_t> explained;
-  std::vector<AttributedRange> stretches;
-  for (const Tracked& tracked : job.tracked) {
-    if (tracked.finding.steps_hit < 1 || tracked.finding.kind != VerdictKind::kSlow) continue;
-    for (int32_t rank : tracked.finding.ranks)
-      stretches.push_back({rank, tracked.verdict.since_step, tracked.verdict.through_step, tracked.was_confirmed});
-  }
+  const std::vector<AttributedRange> stretches = tracker_.attributed_ranges(job_id);
   for (const StepDetector& detector : step_detectors()) {
     std::set<int32_t> explained_here;
     for (Finding& finding : detector.find(job.window, stretches)) {
@@ -388,196 +348,21 @@ bool DiagnosisEngine::look_at_steps(const std::string& job_id, Job& job, int64_t
     return finding.only_with_signals && std::any_of(finding.ranks.begin(), finding.ranks.end(),
                                                     [&](int32_t rank) { return explained.contains(rank); });
   });
-  for (Finding& finding : findings) explain(job, finding, now_unix_ns);
+  for (Finding& finding : findings) explain(job_id, job, finding, now_unix_ns);
   std::erase_if(findings, [](const Finding& finding) { return finding.only_with_signals; });
   join_in_the_fabric(findings);
-  follow(job_id, job, std::move(findings), false, now_unix_ns);
+  tracker_.follow(state_of(job_id, job), VerdictTracker::Findings::kSteps, findings, now_unix_ns);
   return steps_are_new;
-}
-
-void DiagnosisEngine::fill(const std::string& job_id, const Job& job, Tracked& tracked, const Finding& finding) {
-  Verdict& verdict = tracked.verdict;
-  std::string url = url_part(job_id);
-  bool hang = finding.kind == VerdictKind::kHang;
-  verdict.kind = finding.kind;
-  verdict.since_step =
-      verdict.since_step < 0 || hang ? finding.since_step : std::min(verdict.since_step, finding.since_step);
-  verdict.through_step = finding.through_step;
-  verdict.confidence = finding.confidence;
-  verdict.coverage = finding.coverage;
-  verdict.clock_error_us = 0;  // no clock was compared
-  verdict.sentence = fill_in(finding.sentence, "{since}", with_thousands(verdict.since_step));
-  verdict.culprit.ranks = finding.ranks;
-  verdict.culprit.layer = finding.layer;
-  verdict.culprit.component = finding.component;
-  verdict.culprit.cause = finding.cause;
-  if (!finding.ranks.empty()) {
-    auto identity = job.window.ranks().find(finding.ranks.front());
-    if (identity != job.window.ranks().end()) {
-      verdict.culprit.host = identity->second.host;
-      verdict.culprit.gpu_uuid = identity->second.gpu_uuid;
-    }
-  }
-  verdict.chain = finding.chain;
-  for (Claim& entry : verdict.chain) entry.query = fill_in(entry.query, "{job}", url);
-  verdict.next = finding.next;
-  for (NextAction& action : verdict.next) action.command = fill_in(action.command, "{job}", job_id);
-  verdict.alternatives = finding.alternatives;
-  verdict.victim_ranks = finding.victims;
-  verdict.victim_groups = finding.victim_groups;
-
-  double world = std::max<double>(1, job.window.world_size());
-  if (hang) {
-    verdict.lost_gpu_seconds = static_cast<double>(finding.lost_ns_per_step) / 1e9 * world;
-    verdict.lost_share = 1;
-  } else {
-    int64_t from = std::max(tracked.priced_through + 1, verdict.since_step);
-    int64_t to = std::max(finding.through_step, job.window.newest_step());
-    if (to >= from) {
-      tracked.lost_ns += static_cast<double>(finding.lost_ns_per_step) * static_cast<double>(to - from + 1);
-      tracked.priced_through = to;
-    }
-    verdict.lost_gpu_seconds = tracked.lost_ns / 1e9 * world;
-    double paid = finding.steps_hit * static_cast<double>(finding.step_ns) +
-                  (1 - finding.steps_hit) * static_cast<double>(finding.step_without_ns);
-    verdict.lost_share = paid > 0 ? std::min(1.0, static_cast<double>(finding.lost_ns_per_step) / paid) : 0;
-    verdict.lost_share_alone = paid > 0 ? std::min(1.0, static_cast<double>(finding.lost_alone_ns) / paid) : 0;
-  }
-  verdict.victim_gpu_minutes = verdict.lost_gpu_seconds / 60 * static_cast<double>(finding.victims.size()) / world;
 }
 
 void DiagnosisEngine::restore(std::vector<KnownVerdict> known) {
   MutexLock lock(mutex_);
-  for (KnownVerdict& verdict : known) {
-    std::string job_id = verdict.job_id;
-    known_[std::move(job_id)].push_back(std::move(verdict));
-  }
-}
-
-// "JOB.ATTEMPT-KEY.N"
-std::string DiagnosisEngine::id_of(const std::string& job_id, Job& job, const std::string& key,
-                                   const Finding& finding) {
-  std::string stem = format("%s.%lld-", job_id.c_str(), static_cast<long long>(job.attempt)) + key + ".";
-  std::replace(stem.begin() + static_cast<std::ptrdiff_t>(job_id.size()), stem.end(), '/', '-');
-  int& serial = job.serial[key];
-  auto known = known_.find(job_id);
-  if (known == known_.end()) return stem + std::to_string(++serial);
-  std::vector<KnownVerdict>& all = known->second;
-  auto again = std::find_if(all.begin(), all.end(), [&](const KnownVerdict& verdict) {
-    return verdict.id.starts_with(stem) && finding.since_step <= verdict.through_step + finding.clear_after_steps &&
-           finding.through_step >= verdict.since_step;
-  });
-  if (again != all.end()) {
-    std::string id = again->id;
-    serial = std::max(serial, std::atoi(id.c_str() + stem.size()));
-    all.erase(again);
-    return id;
-  }
-  for (const KnownVerdict& verdict : all) {
-    if (verdict.id.starts_with(stem)) serial = std::max(serial, std::atoi(verdict.id.c_str() + stem.size()));
-  }
-  return stem + std::to_string(++serial);
-}
-
-void DiagnosisEngine::follow(const std::string& job_id, Job& job, std::vector<Finding> findings, bool hang_pass,
-                             int64_t now_unix_ns) {
-  std::vector<int64_t> complete = job.window.complete_steps();
-  int64_t newest = complete.empty() ? -1 : complete.back();
-  std::set<std::string> found;
-  for (const Finding& finding : findings) {
-    std::string key = key_of(finding);
-    found.insert(key);
-    auto tracked = std::find_if(job.tracked.begin(), job.tracked.end(), [&](const Tracked& entry) {
-      return entry.key == key && entry.verdict.state != VerdictState::kCleared;
-    });
-    if (tracked == job.tracked.end()) {
-      // What comes and goes is one trouble: soon after it was cleared it is open again.
-      tracked = std::find_if(job.tracked.begin(), job.tracked.end(), [&](const Tracked& entry) {
-        return entry.key == key && entry.was_confirmed && entry.verdict.attempt == job.attempt &&
-               newest - entry.found_at_step <= kReopenSteps;
-      });
-      if (tracked != job.tracked.end()) tracked->verdict.state = VerdictState::kSuspected;
-    }
-    if (tracked == job.tracked.end()) {
-      Tracked fresh;
-      fresh.key = key;
-      fresh.verdict.job_id = job_id;
-      fresh.verdict.attempt = job.attempt;
-      fresh.verdict.id = id_of(job_id, job, key, finding);
-      fresh.verdict.found_unix_ns = now_unix_ns;
-      fresh.verdict.since_unix_ns =
-          now_unix_ns - (finding.kind == VerdictKind::kHang
-                             ? finding.lost_ns_per_step
-                             : finding.step_ns * std::max<int64_t>(0, newest - finding.since_step));
-      fresh.verdict.state = VerdictState::kSuspected;
-      job.tracked.push_back(std::move(fresh));
-      tracked = job.tracked.end() - 1;
-    }
-    std::string before = to_json(tracked->verdict);
-    if (finding.sure) {
-      tracked->verdict.state = VerdictState::kConfirmed;
-      tracked->was_confirmed = true;
-    }
-    tracked->found_at_step = newest;
-    // Where a wrong number began is seen once; the steps after it show it on every rank.
-    if (finding.kind == VerdictKind::kIncorrect && finding.ranks.empty() && !tracked->finding.ranks.empty()) {
-      tracked->finding.through_step = finding.through_step;
-    } else {
-      tracked->finding = finding;
-    }
-    fill(job_id, job, *tracked, tracked->finding);
-    if (to_json(tracked->verdict) != before) changed_[tracked->verdict.id] = tracked->verdict;
-  }
-
-  bool over = !job.ended.empty() && job.ended.size() >= job.window.ranks().size();
-  for (auto tracked = job.tracked.begin(); tracked != job.tracked.end();) {
-    bool is_hang = tracked->verdict.kind == VerdictKind::kHang;
-    bool unproven_at_the_end = over && !tracked->was_confirmed;
-    if (tracked->verdict.state == VerdictState::kCleared || is_hang != hang_pass ||
-        (!unproven_at_the_end && (found.contains(tracked->key) || (over && !is_hang)))) {
-      ++tracked;
-      continue;
-    }
-    int64_t healthy = newest - (is_hang ? tracked->found_at_step
-                                        : std::max(tracked->finding.through_step,
-                                                   tracked->found_at_step - tracked->finding.clear_after_steps));
-    // What is not known is not healthy.
-    if (!is_hang) healthy -= job.window.unknown_steps(newest - healthy, tracked->finding.ranks);
-    bool all_quiet_gone = std::none_of(job.status.begin(), job.status.end(), [](const auto& entry) {
-      return entry.second.quiet_ns > 0 || !entry.second.process_alive;
-    });
-    bool gone = is_hang ? (all_quiet_gone || healthy > 0) && !over
-                        : healthy >= (tracked->was_confirmed || tracked->finding.steps_hit < 1
-                                          ? tracked->finding.clear_after_steps
-                                          : kWithdrawAfterSteps);
-    if (!gone && !unproven_at_the_end) {
-      ++tracked;
-      continue;
-    }
-    tracked->verdict.state = VerdictState::kCleared;
-    changed_[tracked->verdict.id] = tracked->verdict;
-    if (tracked->was_confirmed) {
-      ++tracked;
-    } else {
-      tracked = job.tracked.erase(tracked);
-    }
-  }
-  if (job.tracked.size() > kVerdictsMax) job.tracked.erase(job.tracked.begin());
+  tracker_.restore(std::move(known));
 }
 
 std::vector<Verdict> DiagnosisEngine::verdicts(std::string_view job_id) const {
   MutexLock lock(mutex_);
-  std::vector<Verdict> all;
-  for (const auto& [id, job] : jobs_) {
-    if (!job_id.empty() && id != job_id) continue;
-    for (const Tracked& tracked : job.tracked) all.push_back(tracked.verdict);
-  }
-  std::stable_sort(all.begin(), all.end(), [](const Verdict& a, const Verdict& b) {
-    bool a_open = a.state != VerdictState::kCleared, b_open = b.state != VerdictState::kCleared;
-    if (a_open != b_open) return a_open;
-    return a.found_unix_ns > b.found_unix_ns;
-  });
-  return all;
+  return tracker_.verdicts(job_id);
 }
 
 std::string DiagnosisEngine::summary(std::string_view job_id) const {
@@ -586,8 +371,8 @@ std::string DiagnosisEngine::summary(std::string_view job_id) const {
   if (found == jobs_.end()) return "Cannot tell: nothing is known of this job.";
   const Job& job = found->second;
   const JobWindow& window = job.window;
-  for (const Tracked& tracked : job.tracked) {
-    if (tracked.verdict.state != VerdictState::kCleared) return tracked.verdict.sentence;
+  for (const TrackedVerdict& tracked : tracker_.of(job_id)) {
+    if (tracked.open()) return tracked.verdict.sentence;
   }
   std::vector<int64_t> steps = window.complete_steps();
   if (window.newest_step() < 0) {
@@ -640,10 +425,7 @@ std::string DiagnosisEngine::summary(std::string_view job_id) const {
 
 std::vector<Verdict> DiagnosisEngine::take_changed() {
   MutexLock lock(mutex_);
-  std::vector<Verdict> all;
-  for (auto& [id, verdict] : changed_) all.push_back(std::move(verdict));
-  changed_.clear();
-  return all;
+  return tracker_.take_changed();
 }
 
 }  // namespace lockstep

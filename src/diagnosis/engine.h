@@ -1,8 +1,6 @@
-// The diagnosis engine: reads what the store has made durable, keeps a window per job, runs the detectors, and follows
-// each finding over time as a verdict: suspected, confirmed, cleared.
+// The diagnosis engine: reads what the store has made durable, keeps a window per job, runs the detectors, explains what
+// they find by what nodes report, and has it followed over time (verdicts/verdict_tracker.h).
 //
-// A verdict keeps its id while its numbers change. A suspicion that does not last is withdrawn and leaves no trace; a
-// verdict that was confirmed stays, cleared, when the trouble is over.
 // Limits: kJobsMax jobs; beyond, the one that was heard of longest ago is forgotten (the stores keep what they keep).
 // Thread rule: Thread-safe (one lock; detectors run under it).
 #pragma once
@@ -22,17 +20,11 @@
 #include "diagnosis/signals/early_warning.h"
 #include "diagnosis/signals/signal_store.h"
 #include "diagnosis/verdict_source.h"
+#include "diagnosis/verdicts/verdict_tracker.h"
 #include "diagnosis/window.h"
 #include "model/verdict.h"
 
 namespace lockstep {
-
-struct KnownVerdict {
-  std::string id;
-  std::string job_id;
-  int64_t since_step = -1;
-  int64_t through_step = -1;
-};
 
 class DiagnosisEngine final : public StoreSubscriber, public VerdictSource {
  public:
@@ -73,25 +65,14 @@ class DiagnosisEngine final : public StoreSubscriber, public VerdictSource {
   std::vector<Verdict> take_changed();
 
  private:
-  struct Tracked {
-    Verdict verdict;
-    Finding finding;
-    std::string key;
-    bool was_confirmed = false;
-    int64_t found_at_step = -1;  // newest complete step at which it was last found
-    double lost_ns = 0;          // summed over the steps since
-    int64_t priced_through = -1;
-  };
   struct Job {
     int64_t attempt = 0;
     JobWindow window;
     std::map<int32_t, RankStatus> status;
     RankStacks stacks;
     FlightDumps dumps;
-    std::map<int32_t, bool> ended;  // rank -> cleanly
-    std::vector<Tracked> tracked;
-    std::map<std::string, int> serial;  // how many verdicts of a key there have been
-    std::vector<int64_t> looked_at;     // complete steps, and ended ranks, when detectors looked last
+    std::map<int32_t, bool> ended;   // rank -> cleanly
+    std::vector<int64_t> looked_at;  // complete steps, and ended ranks, when detectors looked last
     size_t ended_looked_at = 0;
     int64_t typical_step_ns = 0;  // of so many rows
     uint64_t typical_rows = 0;
@@ -105,24 +86,16 @@ class DiagnosisEngine final : public StoreSubscriber, public VerdictSource {
   Job& heard(Job& job) LOCKSTEP_REQUIRES(mutex_);
   void look_ahead(int64_t now_unix_ns) LOCKSTEP_REQUIRES(mutex_);
   bool look_at_steps(const std::string& job_id, Job& job, int64_t now_unix_ns) LOCKSTEP_REQUIRES(mutex_);
-  bool explain(const Job& job, Finding& finding, int64_t now_unix_ns) const
-      LOCKSTEP_REQUIRES(mutex_);  // true: by signals
+  bool explain(const std::string& job_id, const Job& job, Finding& finding,
+               int64_t now_unix_ns) const LOCKSTEP_REQUIRES(mutex_);  // true: by signals
   bool evaluate(const std::string& job_id, Job& job, int64_t now_unix_ns) LOCKSTEP_REQUIRES(mutex_);
-  void follow(const std::string& job_id, Job& job, std::vector<Finding> findings, bool hang_pass, int64_t now_unix_ns)
-      LOCKSTEP_REQUIRES(mutex_);
-  void fill(const std::string& job_id, const Job& job, Tracked& tracked, const Finding& finding)
-      LOCKSTEP_REQUIRES(mutex_);
+  static VerdictTracker::JobState state_of(const std::string& job_id, const Job& job);
 
   SignalStore signals_;
   CausePriors priors_;
   mutable Mutex mutex_;
   std::map<std::string, Job, std::less<>> jobs_ LOCKSTEP_GUARDED_BY(mutex_);
-  std::string id_of(const std::string& job_id, Job& job, const std::string& key, const Finding& finding)
-      LOCKSTEP_REQUIRES(mutex_);
-
-  std::map<std::string, Verdict> changed_ LOCKSTEP_GUARDED_BY(mutex_);
-  std::map<std::string, std::vector<KnownVerdict>, std::less<>> known_
-      LOCKSTEP_GUARDED_BY(mutex_);  // by job; those not found again yet
+  VerdictTracker tracker_ LOCKSTEP_GUARDED_BY(mutex_);
   uint64_t records_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
   EarlyWarnings early_ LOCKSTEP_GUARDED_BY(mutex_);
   int64_t looked_ahead_unix_ns_ LOCKSTEP_GUARDED_BY(mutex_) = 0;

@@ -1,0 +1,291 @@
+#include "diagnosis/verdicts/verdict_tracker.h"
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "base/text.h"
+#include "diagnosis/phrasing.h"
+
+namespace lockstep {
+namespace {
+
+// Trouble that is back within so many steps is the same again.
+constexpr int64_t kReopenSteps = 64;
+
+// A suspicion that is not seen again for so many steps is withdrawn.
+constexpr int64_t kWithdrawAfterSteps = 6;
+
+std::string fill_in(std::string text, std::string_view mark, const std::string& value) {
+  for (size_t at = text.find(mark); at != std::string::npos; at = text.find(mark, at + value.size()))
+    text.replace(at, mark.size(), value);
+  return text;
+}
+
+std::string key_of(const Finding& finding) {
+  std::string key =
+      to_text(finding.kind) + std::string("/") + (finding.trouble.empty() ? fault_class_of(finding) : finding.trouble);
+  if (!finding.subject.empty()) return key + "/" + finding.subject;
+  for (int32_t rank : finding.ranks) key += format("/%d", rank);
+  return key;
+}
+
+// What the trouble has cost so far: steps that were not counted yet are added.
+void price(const JobWindow& window, TrackedVerdict& tracked, const Finding& finding) {
+  Verdict& verdict = tracked.verdict;
+  double world = std::max<double>(1, window.world_size());
+  if (finding.kind == VerdictKind::kHang) {
+    verdict.lost_gpu_seconds = static_cast<double>(finding.lost_ns_per_step) / 1e9 * world;
+    verdict.lost_share = 1;
+  } else {
+    int64_t from = std::max(tracked.priced_through + 1, verdict.since_step);
+    int64_t to = std::max(finding.through_step, window.newest_step());
+    if (to >= from) {
+      tracked.lost_ns += static_cast<double>(finding.lost_ns_per_step) * static_cast<double>(to - from + 1);
+      tracked.priced_through = to;
+    }
+    verdict.lost_gpu_seconds = tracked.lost_ns / 1e9 * world;
+    double paid = finding.steps_hit * static_cast<double>(finding.step_ns) +
+                  (1 - finding.steps_hit) * static_cast<double>(finding.step_without_ns);
+    verdict.lost_share = paid > 0 ? std::min(1.0, static_cast<double>(finding.lost_ns_per_step) / paid) : 0;
+    verdict.lost_share_alone = paid > 0 ? std::min(1.0, static_cast<double>(finding.lost_alone_ns) / paid) : 0;
+  }
+  verdict.victim_gpu_minutes = verdict.lost_gpu_seconds / 60 * static_cast<double>(finding.victims.size()) / world;
+}
+
+// The verdict says what its newest finding says.
+void fill(const VerdictTracker::JobState& job, TrackedVerdict& tracked) {
+  const Finding& finding = tracked.finding;
+  Verdict& verdict = tracked.verdict;
+  std::string url = url_part(job.id);
+  bool hang = finding.kind == VerdictKind::kHang;
+  verdict.kind = finding.kind;
+  verdict.since_step =
+      verdict.since_step < 0 || hang ? finding.since_step : std::min(verdict.since_step, finding.since_step);
+  verdict.through_step = finding.through_step;
+  verdict.confidence = finding.confidence;
+  verdict.coverage = finding.coverage;
+  verdict.clock_error_us = 0;  // no clock was compared
+  verdict.sentence = fill_in(finding.sentence, "{since}", with_thousands(verdict.since_step));
+  verdict.culprit.ranks = finding.ranks;
+  verdict.culprit.layer = finding.layer;
+  verdict.culprit.component = finding.component;
+  verdict.culprit.cause = finding.cause;
+  if (!finding.ranks.empty()) {
+    auto identity = job.window.ranks().find(finding.ranks.front());
+    if (identity != job.window.ranks().end()) {
+      verdict.culprit.host = identity->second.host;
+      verdict.culprit.gpu_uuid = identity->second.gpu_uuid;
+    }
+  }
+  verdict.chain = finding.chain;
+  for (Claim& entry : verdict.chain) entry.query = fill_in(entry.query, "{job}", url);
+  verdict.next = finding.next;
+  for (NextAction& action : verdict.next) action.command = fill_in(action.command, "{job}", job.id);
+  verdict.alternatives = finding.alternatives;
+  verdict.victim_ranks = finding.victims;
+  verdict.victim_groups = finding.victim_groups;
+  price(job.window, tracked, finding);
+}
+
+// Enough healthy steps since it was last found.
+bool is_over(const VerdictTracker::JobState& job, const TrackedVerdict& tracked, int64_t newest_step) {
+  const Finding& finding = tracked.finding;
+  if (tracked.verdict.kind == VerdictKind::kHang)
+    return (!job.quiet || newest_step - tracked.found_at_step > 0) && !job.over;
+  int64_t healthy = newest_step - std::max(finding.through_step, tracked.found_at_step - finding.clear_after_steps);
+  // What is not known is not healthy.
+  healthy -= job.window.unknown_steps(newest_step - healthy, finding.ranks);
+  return healthy >= (tracked.was_confirmed || finding.steps_hit < 1 ? finding.clear_after_steps : kWithdrawAfterSteps);
+}
+
+}  // namespace
+
+const char* fault_class_of(const Finding& finding) {
+  return finding.layer == Layer::kLink || finding.layer == Layer::kNic || finding.layer == Layer::kSwitch ? "net"
+                                                                                                          : "own";
+}
+
+void VerdictTracker::restore(std::vector<KnownVerdict> known) {
+  for (KnownVerdict& verdict : known) {
+    std::string job_id = verdict.job_id;
+    known_[std::move(job_id)].push_back(std::move(verdict));
+  }
+}
+
+void VerdictTracker::begin_attempt(const std::string& job_id) {
+  auto found = jobs_.find(job_id);
+  if (found == jobs_.end()) return;
+  std::vector<TrackedVerdict>& all = found->second.tracked;
+  for (TrackedVerdict& tracked : all) {
+    tracked.verdict.state = VerdictState::kCleared;
+    changed_[tracked.verdict.id] = tracked.verdict;
+  }
+  std::erase_if(all, [](const TrackedVerdict& tracked) { return !tracked.was_confirmed; });
+}
+
+void VerdictTracker::forget(const std::string& job_id) {
+  jobs_.erase(job_id);
+}
+
+std::span<const TrackedVerdict> VerdictTracker::of(std::string_view job_id) const {
+  auto found = jobs_.find(job_id);
+  if (found == jobs_.end()) return {};
+  return found->second.tracked;
+}
+
+int64_t VerdictTracker::open_since_unix_ns(std::string_view job_id, const Finding& finding) const {
+  const std::string key = key_of(finding);
+  for (const TrackedVerdict& tracked : of(job_id)) {
+    if (tracked.key == key && tracked.open() && tracked.verdict.since_unix_ns != 0)
+      return tracked.verdict.since_unix_ns;
+  }
+  return 0;
+}
+
+std::vector<Finding> VerdictTracker::confirmed_hangs(std::string_view job_id) const {
+  std::vector<Finding> hangs;
+  for (const TrackedVerdict& tracked : of(job_id)) {
+    if (tracked.verdict.kind == VerdictKind::kHang && tracked.verdict.state == VerdictState::kConfirmed)
+      hangs.push_back(tracked.finding);
+  }
+  return hangs;
+}
+
+std::vector<AttributedRange> VerdictTracker::attributed_ranges(std::string_view job_id) const {
+  std::vector<AttributedRange> ranges;
+  for (const TrackedVerdict& tracked : of(job_id)) {
+    if (tracked.finding.steps_hit < 1 || tracked.finding.kind != VerdictKind::kSlow) continue;
+    for (int32_t rank : tracked.finding.ranks)
+      ranges.push_back({rank, tracked.verdict.since_step, tracked.verdict.through_step, tracked.was_confirmed});
+  }
+  return ranges;
+}
+
+// "JOB.ATTEMPT-KEY.N"
+std::string VerdictTracker::id_of(const JobState& job, JobVerdicts& verdicts, const std::string& key,
+                                  const Finding& finding) {
+  std::string stem = format("%s.%lld-", job.id.c_str(), static_cast<long long>(job.attempt)) + key + ".";
+  std::replace(stem.begin() + static_cast<std::ptrdiff_t>(job.id.size()), stem.end(), '/', '-');
+  int& serial = verdicts.serial[key];
+  auto known = known_.find(job.id);
+  if (known == known_.end()) return stem + std::to_string(++serial);
+  std::vector<KnownVerdict>& all = known->second;
+  auto again = std::find_if(all.begin(), all.end(), [&](const KnownVerdict& verdict) {
+    return verdict.id.starts_with(stem) && finding.since_step <= verdict.through_step + finding.clear_after_steps &&
+           finding.through_step >= verdict.since_step;
+  });
+  if (again != all.end()) {
+    std::string id = again->id;
+    serial = std::max(serial, std::atoi(id.c_str() + stem.size()));
+    all.erase(again);
+    return id;
+  }
+  for (const KnownVerdict& verdict : all) {
+    if (verdict.id.starts_with(stem)) serial = std::max(serial, std::atoi(verdict.id.c_str() + stem.size()));
+  }
+  return stem + std::to_string(++serial);
+}
+
+// The verdict that the finding belongs to: the open one of its key, one that was cleared a short while ago, or a new
+// one.
+TrackedVerdict& VerdictTracker::open(const JobState& job, JobVerdicts& verdicts, const Finding& finding,
+                                     int64_t newest_step, int64_t now_unix_ns) {
+  const std::string key = key_of(finding);
+  std::vector<TrackedVerdict>& all = verdicts.tracked;
+  auto tracked = std::find_if(all.begin(), all.end(),
+                              [&](const TrackedVerdict& entry) { return entry.key == key && entry.open(); });
+  if (tracked != all.end()) return *tracked;
+  // What comes and goes is one trouble: soon after it was cleared it is open again.
+  tracked = std::find_if(all.begin(), all.end(), [&](const TrackedVerdict& entry) {
+    return entry.key == key && entry.was_confirmed && entry.verdict.attempt == job.attempt &&
+           newest_step - entry.found_at_step <= kReopenSteps;
+  });
+  if (tracked != all.end()) {
+    tracked->verdict.state = VerdictState::kSuspected;
+    return *tracked;
+  }
+  TrackedVerdict fresh;
+  fresh.key = key;
+  fresh.verdict.job_id = job.id;
+  fresh.verdict.attempt = job.attempt;
+  fresh.verdict.id = id_of(job, verdicts, key, finding);
+  fresh.verdict.found_unix_ns = now_unix_ns;
+  fresh.verdict.since_unix_ns =
+      now_unix_ns - (finding.kind == VerdictKind::kHang
+                         ? finding.lost_ns_per_step
+                         : finding.step_ns * std::max<int64_t>(0, newest_step - finding.since_step));
+  fresh.verdict.state = VerdictState::kSuspected;
+  return all.emplace_back(std::move(fresh));
+}
+
+void VerdictTracker::follow(const JobState& job, Findings sort, const std::vector<Finding>& findings,
+                            int64_t now_unix_ns) {
+  JobVerdicts& verdicts = jobs_[job.id];
+  std::vector<int64_t> complete = job.window.complete_steps();
+  const int64_t newest = complete.empty() ? -1 : complete.back();
+  std::set<std::string> found;
+  for (const Finding& finding : findings) {
+    TrackedVerdict& tracked = open(job, verdicts, finding, newest, now_unix_ns);
+    found.insert(tracked.key);
+    std::string before = to_json(tracked.verdict);
+    if (finding.sure) {
+      tracked.verdict.state = VerdictState::kConfirmed;
+      tracked.was_confirmed = true;
+    }
+    tracked.found_at_step = newest;
+    // Where a wrong number began is seen once; the steps after it show it on every rank.
+    if (finding.kind == VerdictKind::kIncorrect && finding.ranks.empty() && !tracked.finding.ranks.empty()) {
+      tracked.finding.through_step = finding.through_step;
+    } else {
+      tracked.finding = finding;
+    }
+    fill(job, tracked);
+    if (to_json(tracked.verdict) != before) changed_[tracked.verdict.id] = tracked.verdict;
+  }
+  clear_healthy(job, sort, verdicts.tracked, found, newest);
+  if (verdicts.tracked.size() > kVerdictsMax) verdicts.tracked.erase(verdicts.tracked.begin());
+}
+
+void VerdictTracker::clear_healthy(const JobState& job, Findings sort, std::vector<TrackedVerdict>& all,
+                                   const std::set<std::string>& found, int64_t newest_step) {
+  for (auto tracked = all.begin(); tracked != all.end();) {
+    const bool is_hang = tracked->verdict.kind == VerdictKind::kHang;
+    const bool unproven_at_the_end = job.over && !tracked->was_confirmed;
+    const bool stays = !tracked->open() || is_hang != (sort == Findings::kHangs) ||
+                       (!unproven_at_the_end && (found.contains(tracked->key) || (job.over && !is_hang)));
+    if (stays || (!unproven_at_the_end && !is_over(job, *tracked, newest_step))) {
+      ++tracked;
+      continue;
+    }
+    tracked->verdict.state = VerdictState::kCleared;
+    changed_[tracked->verdict.id] = tracked->verdict;
+    if (tracked->was_confirmed) {
+      ++tracked;
+    } else {
+      tracked = all.erase(tracked);
+    }
+  }
+}
+
+std::vector<Verdict> VerdictTracker::verdicts(std::string_view job_id) const {
+  std::vector<Verdict> all;
+  for (const auto& [id, job] : jobs_) {
+    if (!job_id.empty() && id != job_id) continue;
+    for (const TrackedVerdict& tracked : job.tracked) all.push_back(tracked.verdict);
+  }
+  std::stable_sort(all.begin(), all.end(), [](const Verdict& a, const Verdict& b) {
+    bool a_open = a.state != VerdictState::kCleared, b_open = b.state != VerdictState::kCleared;
+    if (a_open != b_open) return a_open;
+    return a.found_unix_ns > b.found_unix_ns;
+  });
+  return all;
+}
+
+std::vector<Verdict> VerdictTracker::take_changed() {
+  std::vector<Verdict> all;
+  for (auto& [id, verdict] : changed_) all.push_back(std::move(verdict));
+  changed_.clear();
+  return all;
+}
+
+}  // namespace lockstep

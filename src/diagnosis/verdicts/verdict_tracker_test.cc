@@ -1,0 +1,112 @@
+#include "diagnosis/verdicts/verdict_tracker.h"
+
+#include <gtest/gtest.h>
+
+namespace lockstep {
+namespace {
+
+using Findings = VerdictTracker::Findings;
+constexpr int64_t kNow = 1'800'000'000'000'000'000;
+
+// A job of one rank whose newest complete step the test sets.
+class Job {
+ public:
+  VerdictTracker::JobState through(int64_t step) {
+    Identity identity;
+    identity.job_id = id_;
+    identity.rank = 0;
+    identity.world_size = 1;
+    for (; next_ <= step; ++next_) {
+      StepSummary summary;
+      summary.step = next_;
+      summary.duration_ns = 100'000'000;
+      window_.add_step(identity, summary);
+    }
+    return {.id = id_, .attempt = 0, .window = window_, .over = false, .quiet = false};
+  }
+
+ private:
+  const std::string id_ = "job";
+  JobWindow window_;
+  int64_t next_ = 0;
+};
+
+Finding slow_rank(int64_t through_step, bool sure) {
+  Finding finding;
+  finding.ranks = {0};
+  finding.layer = Layer::kGpu;
+  finding.since_step = 3;
+  finding.through_step = through_step;
+  finding.sure = sure;
+  return finding;
+}
+
+TEST(VerdictTracker, ASuspicionIsConfirmedUnderItsIdOnceTheFindingIsSure) {
+  VerdictTracker tracker;
+  Job job;
+  tracker.follow(job.through(10), Findings::kSteps, {slow_rank(10, false)}, kNow);
+  ASSERT_EQ(tracker.of("job").size(), 1u);
+  EXPECT_EQ(tracker.of("job")[0].verdict.state, VerdictState::kSuspected);
+  const std::string id = tracker.of("job")[0].verdict.id;
+  tracker.follow(job.through(11), Findings::kSteps, {slow_rank(11, true)}, kNow + 1);
+  ASSERT_EQ(tracker.of("job").size(), 1u);
+  EXPECT_EQ(tracker.of("job")[0].verdict.state, VerdictState::kConfirmed);
+  EXPECT_EQ(tracker.of("job")[0].verdict.id, id);
+  EXPECT_EQ(tracker.of("job")[0].verdict.found_unix_ns, kNow);
+}
+
+TEST(VerdictTracker, ASuspicionThatDoesNotLastIsReportedClearedAndForgotten) {
+  VerdictTracker tracker;
+  Job job;
+  tracker.follow(job.through(10), Findings::kSteps, {slow_rank(10, false)}, kNow);
+  tracker.take_changed();
+  tracker.follow(job.through(20), Findings::kSteps, {}, kNow + 1);
+  EXPECT_TRUE(tracker.of("job").empty());
+  const std::vector<Verdict> changed = tracker.take_changed();
+  ASSERT_EQ(changed.size(), 1u);
+  EXPECT_EQ(changed[0].state, VerdictState::kCleared);
+}
+
+TEST(VerdictTracker, AConfirmedVerdictIsKeptClearedAndOpenedAgainUnderItsId) {
+  VerdictTracker tracker;
+  Job job;
+  tracker.follow(job.through(10), Findings::kSteps, {slow_rank(10, true)}, kNow);
+  tracker.follow(job.through(17), Findings::kSteps, {}, kNow + 1);
+  EXPECT_TRUE(tracker.of("job")[0].open()) << "seven healthy steps are not enough";
+  tracker.follow(job.through(18), Findings::kSteps, {}, kNow + 2);
+  ASSERT_EQ(tracker.of("job").size(), 1u);
+  EXPECT_FALSE(tracker.of("job")[0].open());
+  tracker.follow(job.through(30), Findings::kSteps, {slow_rank(30, false)}, kNow + 3);
+  ASSERT_EQ(tracker.of("job").size(), 1u);
+  EXPECT_EQ(tracker.of("job")[0].verdict.state, VerdictState::kSuspected);
+}
+
+TEST(VerdictTracker, FindingsOfStepsDoNotClearAHang) {
+  VerdictTracker tracker;
+  Job job;
+  Finding hang = slow_rank(10, true);
+  hang.kind = VerdictKind::kHang;
+  tracker.follow(job.through(10), Findings::kHangs, {hang}, kNow);
+  tracker.follow(job.through(40), Findings::kSteps, {}, kNow + 1);
+  EXPECT_EQ(tracker.confirmed_hangs("job").size(), 1u);
+  tracker.follow(job.through(40), Findings::kHangs, {}, kNow + 2);
+  EXPECT_TRUE(tracker.confirmed_hangs("job").empty());
+}
+
+TEST(VerdictTracker, ANewAttemptClearsAllAndKeepsWhatWasConfirmed) {
+  VerdictTracker tracker;
+  Job job;
+  Finding other = slow_rank(10, false);
+  other.subject = "other";
+  tracker.follow(job.through(10), Findings::kSteps, {slow_rank(10, true), other}, kNow);
+  ASSERT_EQ(tracker.of("job").size(), 2u);
+  tracker.begin_attempt("job");
+  ASSERT_EQ(tracker.of("job").size(), 1u);
+  EXPECT_TRUE(tracker.of("job")[0].was_confirmed);
+  EXPECT_FALSE(tracker.of("job")[0].open());
+  tracker.forget("job");
+  EXPECT_TRUE(tracker.verdicts("").empty());
+}
+
+}  // namespace
+}  // namespace lockstep
