@@ -45,8 +45,7 @@ void remove_folder(const std::string& path) {
 
 }  // namespace
 
-BackupHolder::BackupHolder(std::string data, std::function<std::vector<StoreSet>()> sets, const Clock& clock,
-                           Counters& counters)
+BackupHolder::BackupHolder(std::string data, Sets sets, const Clock& clock, Counters& counters)
     : data_(std::move(data)), sets_(std::move(sets)), clock_(clock), counters_(counters) {
   remove_folder(data_ + "/backup");  // of an earlier process
 }
@@ -73,11 +72,12 @@ Result<HeldBackup> BackupHolder::hold() {
   held.unix_ns = clock_.unix_ns();
   held.id = format("%s-%llu", utc_time(held.unix_ns / 1'000'000, "%Y%m%dT%H%M%SZ").c_str(),
                    static_cast<unsigned long long>(++number_));
-  Result<void> done;
-  for (const StoreSet& set : sets_()) {
-    if (done.ok()) done = hold_set(set, folder_of(held.id), held);
-  }
-  if (!done.ok()) {
+  auto hold_all = [&]() -> Result<void> {
+    const std::vector<StoreSet> sets = LOCKSTEP_TRY(sets_());
+    for (const StoreSet& set : sets) LOCKSTEP_TRY(hold_set(set, folder_of(held.id), held));
+    return {};
+  };
+  if (const Result<void> done = hold_all(); !done.ok()) {
     counters_.add("lockstep_backup_refused_total", "reason=\"failed\"");
     remove_folder(folder_of(held.id));
     LOCKSTEP_LOG_WARN("backup", "not held: %s", done.error().c_str());

@@ -38,8 +38,10 @@ struct StoreSet {
 
 class BackupHolder final : public BackupSource {
  public:
-  // sets: asked at each hold(); the first is the data folder's own.
-  BackupHolder(std::string data, std::function<std::vector<StoreSet>()> sets, const Clock& clock, Counters& counters);
+  // sets: all of them, asked at each hold(), and valid as long as this; an error where one cannot be read now, since a
+  // backup without it would pass for whole.
+  using Sets = std::function<Result<std::vector<StoreSet>>()>;
+  BackupHolder(std::string data, Sets sets, const Clock& clock, Counters& counters);
   ~BackupHolder() override;
 
   Result<HeldBackup> hold() override;
@@ -59,7 +61,7 @@ class BackupHolder final : public BackupSource {
   void show() const;  // under mutex_
 
   const std::string data_;
-  const std::function<std::vector<StoreSet>()> sets_;
+  const Sets sets_;
   const Clock& clock_;
   Counters& counters_;
 
