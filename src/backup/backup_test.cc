@@ -11,7 +11,6 @@
 #include "base/files.h"
 #include "base/format_versions.h"
 #include "base/json_writer.h"
-#include "base/sha256.h"
 #include "base/text.h"
 #include "testing/temporary_folder.h"
 
@@ -275,6 +274,18 @@ TEST(BackupManifest, NamesNeverLeadOutOfTheirFolder) {
   const Result<Manifest> read = read_listing(listing);
   ASSERT_FALSE(read.ok());
   EXPECT_NE(read.error().find("name is not one of ours"), std::string::npos) << read.error();
+}
+
+TEST(BackupManifest, RefusesTextThatWouldNotReadTheSameOnceWritten) {
+  const std::string listing = R"({"id":"1","version":"%","unix_ns":1,"log_sequence":1,"formats":{"%":1},"files":[]})";
+  auto with = [&](const std::string& version, const std::string& format) {
+    std::string text = listing;
+    text.replace(text.rfind('%'), 1, format);
+    return text.replace(text.find('%'), 1, version);
+  };
+  EXPECT_TRUE(read_listing(with("1", "log")).ok());
+  EXPECT_FALSE(read_listing(with("\x84", "log")).ok());
+  EXPECT_FALSE(read_listing(with("1", "\x84")).ok());
 }
 
 TEST(BackupManifest, ReadsWhatItWroteAndNothingThatIsCutOff) {

@@ -34,8 +34,9 @@ class Reader {
     if (with_pieces && manifest.generation == 0) return wrong("it has no generation");
     for (JsonValue format : root["formats"]) {
       const std::optional<uint64_t> version = format.unsigned_integer();
-      if (!version) return wrong("a format's version is no number");
-      manifest.formats[format.key()] = *version;
+      std::string name = format.key();
+      if (!version || !is_text(name)) return wrong("a format has no name or no version");
+      manifest.formats[std::move(name)] = *version;
     }
     if (!root["files"].is_array()) return wrong("it has no list of files");
     std::set<std::string> names;
@@ -51,9 +52,13 @@ class Reader {
  private:
   Error wrong(const std::string& why) const { return Error{std::string(what_) + " cannot be used: " + why}; }
 
+  // What reads the same once it was written.
+  static bool is_text(const std::string& text) {
+    return !text.empty() && text.size() <= kTextBytesMax && !has_control_characters(text) && is_utf8(text);
+  }
   static bool text(const JsonValue& value, std::string& to) {
     std::optional<std::string> found = value.string();
-    if (!found || found->empty() || found->size() > kTextBytesMax || has_control_characters(*found)) return false;
+    if (!found || !is_text(*found)) return false;
     to = std::move(*found);
     return true;
   }
@@ -123,6 +128,15 @@ bool is_safe_name(std::string_view name) {
                     c == '_' || c == '-';
            });
   });
+}
+
+std::string sha256_hex(std::string_view bytes) {
+  std::string text;
+  for (uint8_t byte : sha256(bytes)) {
+    text.push_back("0123456789abcdef"[byte >> 4]);
+    text.push_back("0123456789abcdef"[byte & 15]);
+  }
+  return text;
 }
 
 bool is_sha256(std::string_view text) {

@@ -47,6 +47,8 @@ uint64_t piece_bytes(const File& file, size_t number);  // of one of them
 
 // Below a folder, and never elsewhere: segments of letters, digits, '.', '_' and '-', none of them "." or "..".
 bool is_safe_name(std::string_view name);
+// SHA-256 as pieces are named: 64 digits, lower case.
+std::string sha256_hex(std::string_view bytes);
 bool is_sha256(std::string_view text);
 
 // What POST /api/backup answers.

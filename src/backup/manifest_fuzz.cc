@@ -6,7 +6,6 @@
 #include <string_view>
 
 #include "backup/manifest.h"
-#include "base/sha256.h"
 
 namespace {
 

@@ -11,7 +11,6 @@
 #include <set>
 
 #include "base/files.h"
-#include "base/sha256.h"
 #include "base/text.h"
 
 namespace lockstep::backup {

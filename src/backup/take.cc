@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <map>
 
-#include "base/sha256.h"
 #include "base/text.h"
 
 namespace lockstep::backup {

@@ -104,6 +104,8 @@ class BackupHolderTest : public ::testing::Test {
       ASSERT_TRUE(write_file_atomically(path, content).ok());
     }
   }
+  // What is asked for sets that are not all there.
+  static Result<std::vector<StoreSet>> none() { return Error{"tenant blue is being read back"}; }
   static size_t files_in(const std::string& folder) {
     return static_cast<size_t>(std::distance(std::filesystem::directory_iterator(folder), {}));
   }
@@ -248,6 +250,17 @@ TEST_F(BackupHolderTest, WhatNobodyReadsFromIsReleasedAndSoIsWhatAnEarlierProces
   EXPECT_EQ(gone.code(), ErrorCode::kNotFound);
   EXPECT_EQ(files_in(data_ + "/backup"), 1u);
   EXPECT_EQ(world.counters.value("lockstep_backup_leases_ended_total"), 1);
+}
+
+TEST_F(BackupHolderTest, WithoutOneOfItsSetsThereIsNoBackup) {
+  std::filesystem::create_directories(data_);
+  World world(data_);
+  BackupHolder holder(data_, none, world.clock, world.counters);
+  const Result<HeldBackup> held = holder.hold();
+  ASSERT_FALSE(held.ok());
+  EXPECT_EQ(held.error(), "no backup: tenant blue is being read back");
+  EXPECT_FALSE(std::filesystem::exists(data_ + "/backup"));
+  EXPECT_EQ(world.counters.value("lockstep_backup_refused_total", "reason=\"failed\""), 1);
 }
 
 TEST_F(BackupHolderTest, NothingButItsFilesIsReadAndATenantsAreBelowItsFolder) {
