@@ -1,13 +1,13 @@
 #include "base/sha256.h"
 
-#include <algorithm>
 #include <bit>
-#include <cstring>
+#include <string>
 
 namespace lockstep {
 namespace {
 
-constexpr uint32_t kRound[64] = {
+// The first 32 bits of the fractions of the cube roots of the first 64 primes.
+constexpr uint32_t kRounds[64] = {
     0x428a2f98, 0x71374491, 0xb5c0fbcf, 0xe9b5dba5, 0x3956c25b, 0x59f111f1, 0x923f82a4, 0xab1c5ed5,
     0xd807aa98, 0x12835b01, 0x243185be, 0x550c7dc3, 0x72be5d74, 0x80deb1fe, 0x9bdc06a7, 0xc19bf174,
     0xe49b69c1, 0xefbe4786, 0x0fc19dc6, 0x240ca1cc, 0x2de92c6f, 0x4a7484aa, 0x5cb0a9dc, 0x76f988da,
@@ -17,109 +17,50 @@ constexpr uint32_t kRound[64] = {
     0x19a4c116, 0x1e376c08, 0x2748774c, 0x34b0bcb5, 0x391c0cb3, 0x4ed8aa4a, 0x5b9cca4f, 0x682e6ff3,
     0x748f82ee, 0x78a5636f, 0x84c87814, 0x8cc70208, 0x90befffa, 0xa4506ceb, 0xbef9a3f7, 0xc67178f2};
 
-uint32_t big_endian(const uint8_t* at) {
-  uint32_t word;
-  std::memcpy(&word, at, sizeof word);
-  return __builtin_bswap32(word);
-}
-
-std::string_view text_of(const Sha256& sum) {
-  return {reinterpret_cast<const char*>(sum.data()), sum.size()};
+void add_block(std::array<uint32_t, 8>& state, const char* block) {
+  uint32_t words[64];
+  for (int i = 0; i < 16; ++i) {
+    const auto byte = [&](int k) { return static_cast<uint32_t>(static_cast<uint8_t>(block[4 * i + k])); };
+    words[i] = byte(0) << 24 | byte(1) << 16 | byte(2) << 8 | byte(3);
+  }
+  for (int i = 16; i < 64; ++i) {
+    const uint32_t near = words[i - 15], far = words[i - 2];
+    words[i] = words[i - 16] + (std::rotr(near, 7) ^ std::rotr(near, 18) ^ near >> 3) + words[i - 7] +
+               (std::rotr(far, 17) ^ std::rotr(far, 19) ^ far >> 10);
+  }
+  auto [a, b, c, d, e, f, g, h] = state;
+  for (int i = 0; i < 64; ++i) {
+    const uint32_t first =
+        h + (std::rotr(e, 6) ^ std::rotr(e, 11) ^ std::rotr(e, 25)) + ((e & f) ^ (~e & g)) + kRounds[i] + words[i];
+    const uint32_t second = (std::rotr(a, 2) ^ std::rotr(a, 13) ^ std::rotr(a, 22)) + ((a & b) ^ (a & c) ^ (b & c));
+    h = g;
+    g = f;
+    f = e;
+    e = d + first;
+    d = c;
+    c = b;
+    b = a;
+    a = first + second;
+  }
+  const uint32_t added[8] = {a, b, c, d, e, f, g, h};
+  for (size_t i = 0; i < 8; ++i) state[i] += added[i];
 }
 
 }  // namespace
 
-void Sha256Hasher::add_block(const uint8_t* block) {
-  uint32_t words[64];
-  for (int i = 0; i < 16; ++i) words[i] = big_endian(block + 4 * i);
-  for (int i = 16; i < 64; ++i) {
-    const uint32_t s0 = std::rotr(words[i - 15], 7) ^ std::rotr(words[i - 15], 18) ^ (words[i - 15] >> 3);
-    const uint32_t s1 = std::rotr(words[i - 2], 17) ^ std::rotr(words[i - 2], 19) ^ (words[i - 2] >> 10);
-    words[i] = words[i - 16] + s0 + words[i - 7] + s1;
-  }
-  auto [a, b, c, d, e, f, g, h] = state_;
-  for (int i = 0; i < 64; ++i) {
-    const uint32_t s1 = std::rotr(e, 6) ^ std::rotr(e, 11) ^ std::rotr(e, 25);
-    const uint32_t t1 = h + s1 + ((e & f) ^ (~e & g)) + kRound[i] + words[i];
-    const uint32_t s0 = std::rotr(a, 2) ^ std::rotr(a, 13) ^ std::rotr(a, 22);
-    const uint32_t t2 = s0 + ((a & b) ^ (a & c) ^ (b & c));
-    h = g;
-    g = f;
-    f = e;
-    e = d + t1;
-    d = c;
-    c = b;
-    b = a;
-    a = t1 + t2;
-  }
-  const uint32_t rounds[8] = {a, b, c, d, e, f, g, h};
-  for (size_t i = 0; i < state_.size(); ++i) state_[i] += rounds[i];
-}
-
-void Sha256Hasher::add(std::string_view bytes) {
-  bytes_ += bytes.size();
-  while (!bytes.empty()) {
-    if (open_bytes_ == 0 && bytes.size() >= open_.size()) {
-      add_block(reinterpret_cast<const uint8_t*>(bytes.data()));
-      bytes.remove_prefix(open_.size());
-      continue;
-    }
-    const size_t taken = std::min(bytes.size(), open_.size() - open_bytes_);
-    std::memcpy(open_.data() + open_bytes_, bytes.data(), taken);
-    open_bytes_ += taken;
-    bytes.remove_prefix(taken);
-    if (open_bytes_ < open_.size()) continue;
-    add_block(open_.data());
-    open_bytes_ = 0;
-  }
-}
-
-Sha256 Sha256Hasher::finish() {
-  const uint64_t bits = bytes_ * 8;
-  std::string end(1, '\x80');
-  end.append((119 - bytes_ % 64) % 64, '\0');
-  for (int shift = 56; shift >= 0; shift -= 8) end.push_back(static_cast<char>(bits >> shift));
-  add(end);
-  Sha256 sum;
-  for (size_t i = 0; i < state_.size(); ++i) {
-    for (size_t byte = 0; byte < 4; ++byte) sum[4 * i + byte] = static_cast<uint8_t>(state_[i] >> (24 - 8 * byte));
-  }
-  return sum;
-}
-
 Sha256 sha256(std::string_view bytes) {
-  Sha256Hasher sum;
-  sum.add(bytes);
-  return sum.finish();
-}
-
-std::string sha256_hex(std::string_view bytes) {
-  std::string text;
-  for (uint8_t byte : sha256(bytes)) {
-    text.push_back("0123456789abcdef"[byte >> 4]);
-    text.push_back("0123456789abcdef"[byte & 15]);
-  }
-  return text;
-}
-
-Sha256 hmac_sha256(std::string_view key, std::string_view bytes) {
-  std::string block(64, '\0');
-  Sha256 hashed;
-  if (key.size() > block.size()) {
-    hashed = sha256(key);
-    key = text_of(hashed);
-  }
-  std::copy(key.begin(), key.end(), block.begin());
-  for (char& byte : block) byte = static_cast<char>(byte ^ 0x36);
-  Sha256Hasher inner;
-  inner.add(block);
-  inner.add(bytes);
-  const Sha256 inside = inner.finish();
-  for (char& byte : block) byte = static_cast<char>(byte ^ 0x36 ^ 0x5c);
-  Sha256Hasher outer;
-  outer.add(block);
-  outer.add(text_of(inside));
-  return outer.finish();
+  std::array<uint32_t, 8> state{0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a,
+                                0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19};
+  const uint64_t bits = static_cast<uint64_t>(bytes.size()) * 8;
+  for (; bytes.size() >= 64; bytes.remove_prefix(64)) add_block(state, bytes.data());
+  std::string rest(bytes);
+  rest += '\x80';
+  while (rest.size() % 64 != 56) rest += '\0';
+  for (int shift = 56; shift >= 0; shift -= 8) rest += static_cast<char>(bits >> shift);
+  for (size_t at = 0; at < rest.size(); at += 64) add_block(state, rest.data() + at);
+  Sha256 digest{};
+  for (size_t i = 0; i < digest.size(); ++i) digest[i] = static_cast<uint8_t>(state[i / 4] >> (24 - 8 * (i % 4)));
+  return digest;
 }
 
 bool equal_in_constant_time(const Sha256& a, const Sha256& b) {
