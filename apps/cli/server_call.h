@@ -9,12 +9,18 @@
 #include <vector>
 
 #include "apps/cli/commands.h"
+#include "base/flags.h"
 #include "base/result.h"
 
 namespace lockstep::cli {
 
 // --server, else $LOCKSTEP_SERVER, else http://127.0.0.1:7070
 std::string default_server();
+// --server with what a server may ask for: --ca, --cert, --key, --token-file (else $LOCKSTEP_TOKEN_FILE). They hold for
+// every ask() and tell() of this process, which runs one command. A token is never on the command line, where every
+// user of the machine can read it.
+Flags& add_server_flags(Flags& flags, std::string* server,
+                        std::string help = "the server (default $LOCKSTEP_SERVER, else http://127.0.0.1:7070)");
 
 struct Answer {
   int exit_code = kExitOk;  // not kExitOk: `message` says why, in one line
@@ -24,7 +30,10 @@ struct Answer {
   std::string header(std::string_view name) const;           // empty where absent
 };
 Answer ask(const std::string& server, const std::string& path, const std::string& command);
-// The same by POST, with a body of JSON.
+// The same of an agent, which never gets the server's token. token_file: of the agent's own; empty: none.
+Answer ask_agent(const std::string& agent, const std::string& token_file, const std::string& path,
+                 const std::string& command);
+// The same as ask() by POST, with a body of JSON.
 Answer tell(const std::string& server, const std::string& path, const std::string& json, const std::string& command);
 // Says on standard error why there is no answer; the exit code of the command.
 int print_failure(const Answer& answer);

@@ -127,6 +127,11 @@ Result<Settings> check_settings(const ServerOptions& options) {
   settings.http = LOCKSTEP_TRY(address_of("--http", options.http));
   settings.otlp_http = LOCKSTEP_TRY(address_of("--otlp-http", options.otlp_http));
   settings.otlp_grpc = LOCKSTEP_TRY(address_of("--otlp-grpc", options.otlp_grpc));
+  LOCKSTEP_TRY(check_exposed(options,
+                             {{"--http " + options.http, settings.http},
+                              {"--otlp-http " + options.otlp_http, settings.otlp_http},
+                              {"--otlp-grpc " + options.otlp_grpc, settings.otlp_grpc}},
+                             false));
   settings.web_folder = LOCKSTEP_TRY(find_web_folder(options.web));
   settings.scrape = LOCKSTEP_TRY(read_scrape_file(options.scrape));
   if (!options.remote_write.empty()) {
@@ -164,7 +169,8 @@ Result<std::unique_ptr<HttpServer>> start_api(const Settings& settings, Common& 
        .threads = 8 + static_cast<size_t>(common.options.queries_max),  // queries never take the last ones
        .memory = &common.memory,
        .name = "http",
-       .cross_site = {.hosts = settings.names, .check_host = true, .changes_state = changes_state}},
+       .cross_site = {.hosts = settings.names, .check_host = true, .changes_state = changes_state},
+       .tls = common.options.tls},
       [&opened](const ServerRequest& request, const std::shared_ptr<HttpResponder>& responder) {
         if (const DeferringHandler* handler = opened) return (*handler)(request, responder);
         responder->answer(answer_while_opening(request));
@@ -394,6 +400,7 @@ Result<void> Server::start() {
                                                   .grpc = settings_.otlp_grpc,
                                                   .witness = &witness_,
                                                   .memory = &memory_,
+                                                  .tls = options_.tls,
                                                   .allowed_hosts = settings_.names},
                                                  *sink_, clock_, counters_, &commands_));
   if (!options_.scrape.empty()) scraper_ = Scraper::start(std::move(settings_.scrape), intake_, clock_, counters_);
