@@ -15,6 +15,7 @@
 #include "base/file_lock.h"
 #include "base/json_writer.h"
 #include "base/log.h"
+#include "base/secret_file.h"
 #include "base/systemd.h"
 #include "base/text.h"
 #include "net/grpc_client.h"
@@ -189,9 +190,28 @@ std::unique_ptr<NodeWatch> Agent::start_node(OpenedParts& opened) {
   return node;
 }
 
+namespace {
+
+// The file is read for every page: they are asked for a few times a minute. Where it cannot be read now, the token from
+// before holds.
+TextAdmission admission_by(const std::string& token_file) {
+  return [token_file, token = std::string()](const TextRequest& request, std::string_view authorization) mutable {
+    if (request.path == "/healthz") return true;
+    if (Result<std::string> read = read_private_file(token_file); read.ok()) token = std::move(*read);
+    constexpr std::string_view kScheme = "Bearer ";
+    return authorization.starts_with(kScheme) && same_secret(authorization.substr(kScheme.size()), token);
+  };
+}
+
+}  // namespace
+
 Result<void> Agent::start() {
   Result<std::unique_ptr<TextServer>> page = TextServer::start(
-      {.address = settings_.metrics}, [this](const TextRequest& request) { return answer_page(request); });
+      {.address = settings_.metrics,
+       .tls = options_.metrics_tls,
+       .counters = &counters_,
+       .admits = options_.metrics_token_file.empty() ? TextAdmission{} : admission_by(options_.metrics_token_file)},
+      [this](const TextRequest& request) { return answer_page(request); });
   if (!page.ok()) return Error{"--metrics: " + page.error()};
   page_ = std::move(*page);
 

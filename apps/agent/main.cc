@@ -11,6 +11,8 @@
 #include "apps/agent/options.h"
 #include "apps/agent/talk.h"
 #include "base/log.h"
+#include "base/secret_file.h"
+#include "base/text.h"
 #include "sources/gpu/gpu_child.h"
 
 namespace lockstep {
@@ -73,6 +75,20 @@ Result<AgentSettings> check_settings(AgentOptions& options) {
   settings.ras = LOCKSTEP_TRY(parse_ras_option(options.ras));
   Result<ListenAddress> address = parse_listen_address(options.metrics);
   if (!address.ok()) return Error{"--metrics: " + address.error()};
+  if (!is_loopback(*address) && options.metrics_token_file.empty() && options.metrics_tls.client_ca_file.empty() &&
+      !options.metrics_insecure)
+    return Error{
+        format("--metrics %s: others reach this address, and anybody may read there: ask for a token "
+               "(--metrics-token-file FILE) or a certificate (--metrics-tls-client-ca FILE), or say "
+               "--metrics-insecure",
+               options.metrics.c_str())};
+  if (options.metrics_tls.enabled() &&
+      (options.metrics_tls.certificate_file.empty() || options.metrics_tls.key_file.empty()))
+    return Error{"--metrics: TLS needs both --metrics-tls-certificate and --metrics-tls-key"};
+  if (!options.metrics_token_file.empty()) {
+    Result<std::string> token = read_private_file(options.metrics_token_file);
+    if (!token.ok()) return Error{"--metrics-token-file: " + token.error()};
+  }
   settings.metrics = std::move(*address);
   settings.targets = LOCKSTEP_TRY(choose_otlp_targets(options.otlp, otel_environment()));
   settings.commands_from = LOCKSTEP_TRY(command_endpoint(options, settings.targets));

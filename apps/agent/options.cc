@@ -36,6 +36,14 @@ void add_flags(AgentOptions& options, Flags& flags) {
             "the OTLP/HTTP receiver to ask for commands (default: that of --server; needed with --protocol grpc)")
       .text(&options.metrics, "--metrics", "ADDR",
             "address for /metrics (default 127.0.0.1:9410; port 0 takes a free one)")
+      .text(&options.metrics_tls.certificate_file, "--metrics-tls-certificate", "FILE",
+            "it speaks TLS, with this certificate and its chain; read again when it changes")
+      .text(&options.metrics_tls.key_file, "--metrics-tls-key", "FILE", "its key")
+      .text(&options.metrics_tls.client_ca_file, "--metrics-tls-client-ca", "FILE",
+            "and answers whoever shows a certificate of this CA, nobody else")
+      .text(&options.metrics_token_file, "--metrics-token-file", "FILE",
+            "and answers whoever sends this bearer token, but for /healthz; read again when it changes")
+      .toggle(&options.metrics_insecure, "--metrics-insecure", "let others reach it although anybody may read it")
       .list(&options.names, "--names", "dcgm", "on /metrics, GPU series also under dcgm-exporter's names")
       .text(&options.recorders, "--recorders", "DIR",
             "folder of the flight recorders (default $LOCKSTEP_RECORDER_DIR, else /dev/shm/lockstep-UID; as root those "

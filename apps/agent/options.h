@@ -9,6 +9,7 @@
 
 #include "agent/export/otlp_target.h"
 #include "base/flags.h"
+#include "net/tls_server.h"
 
 namespace lockstep {
 
@@ -23,6 +24,9 @@ struct AgentOptions {
   double trace_budget = 40;
   std::string commands;  // URL, "off"; empty: where telemetry goes
   std::string metrics = "127.0.0.1:9410";
+  TlsListenerOptions metrics_tls;
+  std::string metrics_token_file;
+  bool metrics_insecure = false;   // others may reach /metrics although nobody has to say who they are
   std::vector<std::string> names;  // "dcgm"
   std::string recorders;
   bool every_user = false;  // recorders of all users are read: we may, and no folder was named

@@ -52,8 +52,8 @@ Check check_server(const std::string& server) {
 }
 
 // What the agent says of itself and of each of its sources: what works on this node, and how to switch on the rest.
-void check_agent(const std::string& agent, std::vector<Check>& checks) {
-  Answer answer = ask(agent, "/checks", "agent");
+void check_agent(const std::string& agent, const std::string& token_file, std::vector<Check>& checks) {
+  Answer answer = ask_agent(agent, token_file, "/checks", "agent");
   if (answer.exit_code != kExitOk) {
     checks.push_back({"agent", State::kNote, format("no agent answers at %s", agent.c_str()),
                       "lockstep-agent --data DIR --server http://SERVER:4318"});
@@ -140,16 +140,17 @@ Check check_shared_memory() {
 }  // namespace
 
 int run_doctor(const Arguments& arguments) {
-  std::string server = default_server(), agent = "http://127.0.0.1:9410";
+  std::string server = default_server(), agent = "http://127.0.0.1:9410", agent_token_file;
   bool json = false;
   Flags flags("lockstep doctor", "what is running, what is missing, and how to switch it on");
-  flags.text(&server, "--server", "URL", "the server (default $LOCKSTEP_SERVER, else http://127.0.0.1:7070)")
+  add_server_flags(flags, &server)
       .text(&agent, "--agent", "URL", "this node's agent (default http://127.0.0.1:9410)")
+      .text(&agent_token_file, "--agent-token-file", "FILE", "its bearer token, where it asks for one")
       .toggle(&json, "--json", "the answer as JSON");
   if (std::optional<int> code = answered(flags, arguments, "exit codes: 0 nothing wrong, 1 something is\n"))
     return *code;
   std::vector<Check> checks = {check_server(server)};
-  check_agent(agent, checks);
+  check_agent(agent, agent_token_file, checks);
   for (const Check& check : {check_plugin(), check_recorders(), check_shared_memory()}) checks.push_back(check);
   size_t width = 14;
   for (const Check& check : checks) width = std::max(width, check.name.size());

@@ -24,7 +24,7 @@ constexpr double kStepsMax = 10'000'000;
 int run_export(const Arguments& arguments) {
   std::string server = default_server(), from = "-1h", to = "now", step = "15s", as = "csv", out;
   Flags flags("lockstep export", "what a query gives over a range of time, for pandas, DuckDB or promtool", "QUERY");
-  flags.text(&server, "--server", "URL", "the server (default $LOCKSTEP_SERVER, else http://127.0.0.1:7070)")
+  add_server_flags(flags, &server)
       .text(&from, "--from", "TIME", "first moment: -2h, unix seconds or 2026-11-15T22:00:00Z (default -1h)")
       .text(&to, "--to", "TIME", "last moment (default now)")
       .text(&step, "--step", "TIME", "one value every so often (default 15s)")

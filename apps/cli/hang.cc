@@ -22,7 +22,7 @@ int run_hang(const Arguments& arguments) {
   Flags flags("lockstep hang",
               "which rank is where: the jobs of this node, from their flight recorders alone; or JOB, from the server",
               "[JOB]");
-  flags.text(&server, "--server", "URL", "with JOB: the server (default $LOCKSTEP_SERVER, else http://127.0.0.1:7070)")
+  add_server_flags(flags, &server, "with JOB: the server (default $LOCKSTEP_SERVER, else http://127.0.0.1:7070)")
       .text(&stacks, "--stacks", "RANK[,RANK]", "with JOB: take the stacks of these ranks now, at most 64, e.g. 3,5-7")
       .text(&dumps, "--dumps", "DIR",
             "judge the dumps of PyTorch's Flight Recorder in this folder; nothing has to be running")

@@ -15,8 +15,7 @@ int run_jobs(const Arguments& arguments) {
   std::string server = default_server();
   bool json = false;
   Flags flags("lockstep jobs", "the jobs the server knows, worst first");
-  flags.text(&server, "--server", "URL", "the server (default $LOCKSTEP_SERVER, else http://127.0.0.1:7070)")
-      .toggle(&json, "--json", "the answer as JSON");
+  add_server_flags(flags, &server).toggle(&json, "--json", "the answer as JSON");
   if (std::optional<int> code = answered(flags, arguments)) return *code;
   Answer answer = ask(server, "/api/jobs", "lockstep jobs");
   if (answer.exit_code != kExitOk) return print_failure(answer);

@@ -85,7 +85,7 @@ int run_mfu(const Arguments& arguments) {
   bool json = false;
   int64_t last = 50;
   Flags flags("lockstep mfu", "why MFU is what it is: from the GPU's peak down to what was achieved", "JOB");
-  flags.text(&server, "--server", "URL", "the server (default $LOCKSTEP_SERVER, else http://127.0.0.1:7070)")
+  add_server_flags(flags, &server)
       .number(&last, "--last", "N", "steps to look at (default 50)", 1, 500)
       .toggle(&json, "--json", "the answer as JSON");
   if (std::optional<int> code = answered(flags, arguments)) return *code;

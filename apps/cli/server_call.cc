@@ -5,17 +5,54 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "base/secret_file.h"
 #include "base/text.h"
 #include "net/http_client.h"
 
 namespace lockstep::cli {
 namespace {
 constexpr int64_t kTimeoutMs = 10'000;
-}
+constexpr uint64_t kBodyBytesMax = 256ull << 20;
+}  // namespace
 
 std::string default_server() {
   const char* server = std::getenv("LOCKSTEP_SERVER");
   return server != nullptr && *server != '\0' ? server : "http://127.0.0.1:7070";
+}
+
+namespace {
+
+struct Access {
+  TlsOptions tls;
+  std::string token_file;
+};
+
+// One for the process, which runs one command.
+Access& access() {
+  static Access given;
+  return given;
+}
+
+// Of the server. Empty: none is to be sent.
+Result<std::string> server_token() {
+  std::string file = access().token_file;
+  const char* named = std::getenv("LOCKSTEP_TOKEN_FILE");
+  const bool by_option = !file.empty();
+  if (!by_option && named != nullptr) file = named;
+  if (file.empty()) return std::string();
+  Result<std::string> read = read_private_file(file);
+  if (!read.ok()) return Error{(by_option ? "--token-file: " : "LOCKSTEP_TOKEN_FILE: ") + read.error()};
+  return read;
+}
+
+}  // namespace
+
+Flags& add_server_flags(Flags& flags, std::string* server, std::string help) {
+  return flags.text(server, "--server", "URL", std::move(help))
+      .text(&access().tls.ca_file, "--ca", "FILE", "trust this CA instead of the machine's")
+      .text(&access().tls.certificate_file, "--cert", "FILE", "our certificate, for servers that ask for one (mTLS)")
+      .text(&access().tls.key_file, "--key", "FILE", "its key")
+      .text(&access().token_file, "--token-file", "FILE", "sent as bearer token (default $LOCKSTEP_TOKEN_FILE)");
 }
 
 std::string Answer::header(std::string_view name) const {
@@ -26,17 +63,24 @@ std::string Answer::header(std::string_view name) const {
 }
 
 ServerCalls::ServerCalls(const std::string& server, std::string command, int64_t timeout_ms)
+    : ServerCalls(server, std::move(command), timeout_ms, server_token()) {}
+
+ServerCalls::ServerCalls(const std::string& server, std::string command, int64_t timeout_ms, Result<std::string> token)
     : command_(std::move(command)) {
   Result<Url> url = parse_url(server, 7070);
-  if (url.ok()) {
-    client_.emplace(std::move(*url), timeout_ms);
+  if (!url.ok()) {
+    problem_ = format("%s: --server: %s", command_.c_str(), url.error().c_str());
+  } else if (!token.ok()) {
+    problem_ = format("%s: %s", command_.c_str(), token.error().c_str());
   } else {
-    address_problem_ = format("%s: --server: %s", command_.c_str(), url.error().c_str());
+    token_ = std::move(*token);
+    client_.emplace(std::move(*url), timeout_ms, kBodyBytesMax, access().tls);
   }
 }
 
-Answer ServerCalls::send(const HttpRequest& request) {
-  if (!client_) return {kExitUsage, address_problem_, {}};
+Answer ServerCalls::send(HttpRequest request) {
+  if (!client_) return {kExitUsage, problem_, {}};
+  if (!token_.empty()) request.headers.emplace_back("Authorization", "Bearer " + token_);
   Result<HttpResponse> answer = client_->send(request);
   if (!answer.ok()) {
     return {kExitUnreachable,
@@ -50,14 +94,19 @@ Answer ServerCalls::send(const HttpRequest& request) {
   simdjson::dom::parser parser;
   simdjson::dom::element document;
   std::string_view line;
-  if (!parser.parse(answer->body).get(document) && !document["error"].get_string().get(line)) why = std::string(line);
+  if (!parser.parse(answer->body).get(document) && !document["error"].get_string().get(line)) {
+    why = std::string(line);
+  } else if (answer->status == 401 || answer->status == 403) {
+    why += ": " + as_one_line(trim(answer->body));
+    if (token_.empty()) why += " (--token-file FILE or LOCKSTEP_TOKEN_FILE)";
+  }
   return {answer->status == 404 ? kExitNotFound : kExitFailed, format("%s: %s", command_.c_str(), why.c_str()), {}};
 }
 
 Answer ServerCalls::ask(const std::string& path) {
   HttpRequest request;
   request.path = path;
-  return send(request);
+  return send(std::move(request));
 }
 
 Answer ServerCalls::tell(const std::string& path, const std::string& json) {
@@ -66,11 +115,18 @@ Answer ServerCalls::tell(const std::string& path, const std::string& json) {
   request.path = path;
   request.headers = {{"content-type", "application/json"}};
   request.body = json;
-  return send(request);
+  return send(std::move(request));
 }
 
 Answer ask(const std::string& server, const std::string& path, const std::string& command) {
   return ServerCalls(server, command, kTimeoutMs).ask(path);
+}
+
+Answer ask_agent(const std::string& agent, const std::string& token_file, const std::string& path,
+                 const std::string& command) {
+  Result<std::string> token = token_file.empty() ? Result<std::string>(std::string()) : read_private_file(token_file);
+  if (!token.ok()) token = Error{"--agent-token-file: " + token.error()};
+  return ServerCalls(agent, command, kTimeoutMs, std::move(token)).ask(path);
 }
 
 Answer tell(const std::string& server, const std::string& path, const std::string& json, const std::string& command) {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "apps/cli/commands.h"
+#include "base/flags.h"
 #include "base/result.h"
 #include "net/http_client.h"
 
@@ -17,6 +18,11 @@ namespace lockstep::cli {
 
 // --server, else $LOCKSTEP_SERVER, else http://127.0.0.1:7070
 std::string default_server();
+// --server with what a server may ask for: --ca, --cert, --key, --token-file (else $LOCKSTEP_TOKEN_FILE). They hold for
+// every ask() and tell() of this process, which runs one command. A token is never on the command line, where every
+// user of the machine can read it.
+Flags& add_server_flags(Flags& flags, std::string* server,
+                        std::string help = "the server (default $LOCKSTEP_SERVER, else http://127.0.0.1:7070)");
 
 struct Answer {
   int exit_code = kExitOk;  // not kExitOk: `message` says why, in one line
@@ -26,22 +32,27 @@ struct Answer {
   std::string header(std::string_view name) const;           // empty where absent
 };
 Answer ask(const std::string& server, const std::string& path, const std::string& command);
-// The same by POST, with a body of JSON.
+// The same of an agent, which never gets the server's token. token_file: of the agent's own; empty: none.
+Answer ask_agent(const std::string& agent, const std::string& token_file, const std::string& path,
+                 const std::string& command);
+// The same as ask() by POST, with a body of JSON.
 Answer tell(const std::string& server, const std::string& path, const std::string& json, const std::string& command);
 // Many calls to one server over one connection.
 class ServerCalls {
  public:
   // command: what lines begin with. timeout_ms: for each call.
   ServerCalls(const std::string& server, std::string command, int64_t timeout_ms);
+  // token: instead of the server's; empty: none is sent. A failure is every call's.
+  ServerCalls(const std::string& server, std::string command, int64_t timeout_ms, Result<std::string> token);
   Answer ask(const std::string& path);
   Answer tell(const std::string& path, const std::string& json);
 
  private:
-  Answer send(const HttpRequest& request);
+  Answer send(HttpRequest request);
 
   const std::string command_;
-  std::optional<HttpClient> client_;  // none: the address is wrong, as address_problem_ says
-  std::string address_problem_;
+  std::optional<HttpClient> client_;  // none: no call can be made, as problem_ says
+  std::string problem_, token_;
 };
 // Says on standard error why there is no answer; the exit code of the command.
 int print_failure(const Answer& answer);

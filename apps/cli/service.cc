@@ -71,7 +71,7 @@ int run_service(const Arguments& arguments) {
   bool json = false;
   int64_t last_s = 900;
   Flags flags("lockstep service", "how an inference service does; without a name, which there are", "[NAME]");
-  flags.text(&server, "--server", "URL", "the server (default $LOCKSTEP_SERVER, else http://127.0.0.1:7070)")
+  add_server_flags(flags, &server)
       .number(&last_s, "--last", "SECONDS", "look back so far (default 900)", 1, 7 * 86'400)
       .toggle(&json, "--json", "the answer as JSON");
   if (std::optional<int> code = answered(flags, arguments)) return *code;

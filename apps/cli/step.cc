@@ -152,8 +152,7 @@ int run_step(const Arguments& arguments) {
   std::string server = default_server();
   bool json = false;
   Flags flags("lockstep step", "one step, rank against rank: who made whom wait, the critical path", "JOB [STEP]...");
-  flags.text(&server, "--server", "URL", "the server (default $LOCKSTEP_SERVER, else http://127.0.0.1:7070)")
-      .toggle(&json, "--json", "the answer as JSON");
+  add_server_flags(flags, &server).toggle(&json, "--json", "the answer as JSON");
   if (std::optional<int> code =
           answered(flags, arguments, "without STEP: the newest of which there is detail, else the newest\n"))
     return *code;

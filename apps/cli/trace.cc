@@ -44,7 +44,7 @@ int run_trace(const Arguments& arguments) {
   std::string server = default_server(), ranks, output, kind;
   int64_t step = -1;
   Flags flags("lockstep trace", "a step of a job, rank by rank, as a file for the Perfetto UI", "JOB");
-  flags.text(&server, "--server", "URL", "the server (default $LOCKSTEP_SERVER, else http://127.0.0.1:7070)")
+  add_server_flags(flags, &server)
       .number(&step, "--step", "N", "which step (default: the newest of which there is detail)", 0, INT64_MAX)
       .text(&ranks, "--ranks", "LIST", "which ranks, such as 0-7,64 (default: all of which there is detail)")
       .text(&output, "-o", "FILE", "where to write (default: JOB-step-N.tar; - is standard output)")

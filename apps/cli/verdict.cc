@@ -24,7 +24,7 @@ int run_verdict(const Arguments& arguments) {
   std::string server = default_server(), cause, note;
   bool json = false, right = false, wrong = false, take_back = false;
   Flags flags("lockstep verdict", "one verdict; says whether it was right, so that later ones learn from it", "ID");
-  flags.text(&server, "--server", "URL", "the server (default $LOCKSTEP_SERVER, else http://127.0.0.1:7070)")
+  add_server_flags(flags, &server)
       .toggle(&right, "--right", "it was right")
       .toggle(&wrong, "--wrong", "it was wrong")
       .text(&cause, "--cause", "CAUSE", "with --wrong: what it was instead (docs/guide/verdicts.md lists the causes)")

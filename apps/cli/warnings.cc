@@ -15,7 +15,7 @@ int run_warnings(const Arguments& arguments) {
   std::string server = default_server(), job;
   bool json = false, all = false;
   Flags flags("lockstep warnings", "what will hurt if it goes on: rising errors, heat, falling clocks");
-  flags.text(&server, "--server", "URL", "the server (default $LOCKSTEP_SERVER, else http://127.0.0.1:7070)")
+  add_server_flags(flags, &server)
       .text(&job, "--job", "JOB", "only what would hit this job")
       .toggle(&all, "--all", "also what was raised within the last hour and is gone")
       .toggle(&json, "--json", "the answer as JSON");

@@ -326,11 +326,11 @@ int run_whatif(const Arguments& arguments) {
               "[TRACE]");
   flags.text(&job, "--job", "JOB", "a step of this job, as the server has it in detail, instead of TRACE")
       .text(&step, "--step", "N", "of that job (default: the newest in detail)")
-      .text(&server, "--server", "URL", "the server (default $LOCKSTEP_SERVER, else http://127.0.0.1:7070)")
       .decimal(&options.price, "--gpu-hour-price", "X", "what a GPU-hour costs, in any money", 0, 1e6)
       .number(&gpus, "--gpus", "N", "GPUs of the job (default: as the trace says, else one per worker)", 0, 100'000'000)
       .number(&options.top, "--top", "N", "workers to list (default 5)", 0, 1'000'000)
       .toggle(&options.json, "--json", "the answer as JSON");
+  add_server_flags(flags, &server);
   if (std::optional<int> code =
           answered(flags, arguments,
                    "TRACE: a .parquet file as ByteDance-Seed/StragglerAnalysis publishes them, or a "

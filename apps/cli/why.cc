@@ -249,8 +249,7 @@ int run_why(const Arguments& arguments) {
   std::string server = default_server();
   bool json = false;
   Flags flags("lockstep why", "why a job is slow or stuck: the culprit, what it costs, the evidence", "JOB");
-  flags.text(&server, "--server", "URL", "the server (default $LOCKSTEP_SERVER, else http://127.0.0.1:7070)")
-      .toggle(&json, "--json", "the answer as JSON");
+  add_server_flags(flags, &server).toggle(&json, "--json", "the answer as JSON");
   if (std::optional<int> code = answered(flags, arguments,
                                          "exit codes: 0 no open verdict, 1 an open verdict, 2 wrong usage, 3 no "
                                          "server, 4 no such job, 5 anything else\n"))

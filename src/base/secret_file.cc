@@ -1,5 +1,7 @@
 #include "base/secret_file.h"
 
+#include <sys/stat.h>
+
 #include <algorithm>
 
 #include "base/files.h"
@@ -21,6 +23,21 @@ Result<std::string> read_secret_file(const std::string& path) {
   if (secret.empty()) return Error{path + " is empty"};
   if (!is_printable(secret)) return Error{path + " holds more than one line of printable text"};
   return secret;
+}
+
+Result<std::string> read_private_file(const std::string& path) {
+  std::string secret = LOCKSTEP_TRY(read_secret_file(path));
+  struct stat info {};
+  if (stat(path.c_str(), &info) == 0 && (info.st_mode & S_IRWXO) != 0)
+    return Error{path + " is open to every user of this machine: chmod o= (Kubernetes: defaultMode: 0440)"};
+  return secret;
+}
+
+bool same_secret(std::string_view guess, std::string_view secret) {
+  if (secret.empty()) return false;
+  unsigned char differs = guess.size() == secret.size() ? 0 : 1;
+  for (size_t i = 0; i < guess.size(); ++i) differs |= static_cast<unsigned char>(guess[i] ^ secret[i % secret.size()]);
+  return differs == 0;
 }
 
 }  // namespace lockstep

@@ -66,6 +66,14 @@ TEST(ParseListenAddress, ReadsTheThreeFormsAndRefusesTheRest) {
     EXPECT_FALSE(parse_listen_address(text)) << text;
 }
 
+TEST(ParseListenAddress, KnowsWhatOthersReach) {
+  for (const char* own : {"127.0.0.1:1", "127.9.9.9:1", "[::1]:1", "localhost:1"})
+    EXPECT_TRUE(is_loopback(*parse_listen_address(own))) << own;
+  for (const char* open :
+       {":1", "0.0.0.0:1", "[::]:1", "10.0.0.1:1", "[fe80::1]:1", "lockstep.example:1", "128.0.0.1:1"})
+    EXPECT_FALSE(is_loopback(*parse_listen_address(open))) << open;
+}
+
 TEST(ListenOn, SaysWhichAddressIsTaken) {
   Result<ListenSocket> first = listen_on({"127.0.0.1", 0});
   ASSERT_TRUE(first) << first.error();

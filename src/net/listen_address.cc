@@ -67,6 +67,14 @@ Result<ListenAddress> parse_listen_address(std::string_view text) {
   return ListenAddress{std::string(host), static_cast<uint16_t>(*port)};
 }
 
+bool is_loopback(const ListenAddress& address) {
+  if (address.host == "localhost") return true;
+  in_addr v4{};
+  in6_addr v6{};
+  if (inet_pton(AF_INET, address.host.c_str(), &v4) == 1) return ntohl(v4.s_addr) >> 24 == 127;
+  return inet_pton(AF_INET6, address.host.c_str(), &v6) == 1 && IN6_IS_ADDR_LOOPBACK(&v6);
+}
+
 Result<ListenSocket> listen_on(const ListenAddress& address) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;

@@ -19,6 +19,9 @@ struct ListenAddress {
   uint16_t port = 0;
 };
 Result<ListenAddress> parse_listen_address(std::string_view text);
+// Whether nobody but this machine reaches it: localhost and addresses in digits that say so. Other names may point
+// anywhere.
+bool is_loopback(const ListenAddress& address);
 
 struct ListenSocket {
   UniqueFd fd;        // non-blocking, close-on-exec

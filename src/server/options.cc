@@ -12,6 +12,13 @@ Result<ServerOptions> read_server_options(const std::vector<std::string>& argume
       .text(&options.http, "--http", "ADDR", "web UI and API (default 127.0.0.1:7070)")
       .text(&options.otlp_http, "--otlp-http", "ADDR", "OTLP/HTTP receiver (default 127.0.0.1:4318)")
       .text(&options.otlp_grpc, "--otlp-grpc", "ADDR", "OTLP/gRPC receiver (default 127.0.0.1:4317)")
+      .text(&options.tls.certificate_file, "--tls-certificate", "FILE",
+            "these three speak TLS, with this certificate and its chain; read again when it changes")
+      .text(&options.tls.key_file, "--tls-key", "FILE", "its key")
+      .text(&options.tls.client_ca_file, "--tls-client-ca", "FILE",
+            "and take whoever shows a certificate of this CA, nobody else")
+      .toggle(&options.insecure, "--insecure",
+              "listen on addresses that others reach although anybody may read and write there")
       .text(&options.web, "--web", "DIR", "files of the web UI (default: found beside the program)")
       .number(&options.log_bytes_max, "--log-bytes-max", "N",
               "size of the durable log in bytes, oldest dropped first (default 4294967296)", 1 << 20, 1ll << 50)
@@ -74,7 +81,22 @@ Result<ServerOptions> read_server_options(const std::vector<std::string>& argume
     return Error{"lockstepd: --data DIR is required: the folder for the log and the state"};
   if (options.metric_ack != "written" && options.metric_ack != "synced")
     return Error{format("lockstepd: --metric-ack is written or synced, not \"%s\"", options.metric_ack.c_str())};
+  if (options.tls.enabled() && (options.tls.certificate_file.empty() || options.tls.key_file.empty()))
+    return Error{"lockstepd: TLS needs both --tls-certificate and --tls-key"};
   return options;
+}
+
+Result<void> check_exposed(const ServerOptions& options, const std::vector<std::pair<std::string, ListenAddress>>& all,
+                           bool tokens_configured) {
+  if (options.insecure || tokens_configured || !options.tls.client_ca_file.empty()) return {};
+  for (const auto& [option, address] : all) {
+    if (is_loopback(address)) continue;
+    return Error{format(
+        "%s: others reach this address, and anybody may read and write there: create a token first (lockstep token "
+        "create), have clients show a certificate (--tls-client-ca FILE), or say --insecure",
+        option.c_str())};
+  }
+  return {};
 }
 
 }  // namespace lockstep

@@ -6,9 +6,12 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/result.h"
+#include "net/listen_address.h"
+#include "net/tls_server.h"
 
 namespace lockstep {
 
@@ -17,6 +20,8 @@ struct ServerOptions {
   std::string http = "127.0.0.1:7070";
   std::string otlp_http = "127.0.0.1:4318";
   std::string otlp_grpc = "127.0.0.1:4317";
+  TlsListenerOptions tls;  // of all three
+  bool insecure = false;   // others may reach them although nobody has to say who they are
   std::string web;
   int64_t log_bytes_max = 4ll << 30;
   int64_t step_days = 7;
@@ -46,5 +51,9 @@ struct ServerOptions {
 };
 
 Result<ServerOptions> read_server_options(const std::vector<std::string>& arguments);
+
+// An address that others reach needs tokens, client certificates or --insecure. all: the option and what it comes to.
+Result<void> check_exposed(const ServerOptions& options, const std::vector<std::pair<std::string, ListenAddress>>& all,
+                           bool tokens_configured);
 
 }  // namespace lockstep

@@ -119,7 +119,8 @@ Result<std::unique_ptr<HttpServer>> start_api(const Settings& settings, Common& 
        .threads = 8 + static_cast<size_t>(common.options.queries_max),  // queries never take the last ones
        .memory = &common.memory,
        .name = "http",
-       .cross_site = {.hosts = settings.names, .check_host = true, .changes_state = changes_state}},
+       .cross_site = {.hosts = settings.names, .check_host = true, .changes_state = changes_state},
+       .tls = common.options.tls},
       [&tenants](const ServerRequest& request, const std::shared_ptr<HttpResponder>& responder) {
         tenants.serve(request, responder);
       },
@@ -133,6 +134,7 @@ Result<std::unique_ptr<OtlpReceivers>> start_receivers(const Settings& settings,
                                .grpc = settings.otlp_grpc,
                                .witness = &common.witness,
                                .memory = &common.memory,
+                               .tls = common.options.tls,
                                .allowed_hosts = settings.names},
                               tenants, common.clock, common.counters);
 }

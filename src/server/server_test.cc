@@ -20,6 +20,7 @@
 #include "model/step_detail.h"
 #include "net/http_client.h"
 #include "server/durable_sink.h"
+#include "server/options.h"
 #include "server/set_aside.h"
 #include "server/verdict_keeper.h"
 #include "store/feedback_store.h"
@@ -375,6 +376,26 @@ TEST(ServerCounters, EveryRowHasItsOwnNameATypeAndHelp) {
     EXPECT_EQ(std::string(row.name).starts_with("lockstep_"), true) << row.name;
     EXPECT_EQ(std::string(row.type) == "counter", std::string(row.name).ends_with("_total")) << row.name;
     EXPECT_GT(std::string(row.help).size(), 10u) << row.name;
+  }
+}
+
+TEST(ServerOptions, AnAddressThatOthersReachNeedsAReason) {
+  auto check = [](ServerOptions options, const char* address, bool tokens) {
+    return check_exposed(options,
+                         {{"--http 127.0.0.1:0", *parse_listen_address("127.0.0.1:0")},
+                          {std::string("--otlp-http ") + address, *parse_listen_address(address)}},
+                         tokens);
+  };
+  for (const char* own : {"127.0.0.1:0", "[::1]:0", "localhost:0"}) EXPECT_TRUE(check({}, own, false).ok()) << own;
+  for (const char* open : {"0.0.0.0:0", ":0", "[::]:0", "10.1.2.3:0", "lockstep.example:0"}) {
+    const Result<void> refused = check({}, open, false);
+    ASSERT_FALSE(refused.ok()) << open;
+    EXPECT_TRUE(refused.error().starts_with(std::string("--otlp-http ") + open + ": others reach")) << refused.error();
+    EXPECT_NE(refused.error().find("or say --insecure"), std::string::npos);
+    EXPECT_TRUE(check({}, open, true).ok());
+    EXPECT_TRUE(check({.insecure = true}, open, false).ok());
+    EXPECT_TRUE(check({.tls = {"c", "k", "ca"}}, open, false).ok());
+    EXPECT_FALSE(check({.tls = {"c", "k", ""}}, open, false).ok()) << "encrypted is not known";
   }
 }
 

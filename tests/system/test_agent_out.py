@@ -238,6 +238,7 @@ def test_https_with_client_certificate_and_token(start, peers, papers, tmp_path)
     peer = peers(HttpPeer, tls_context(papers.server, papers.ca.certificate), TOKEN)
     token = tmp_path / "token"
     token.write_text(TOKEN + "\n")
+    token.chmod(0o600)
     messages = [("logs", "events", 3, logs_message(0, 3)), ("metrics", "metrics", 1, metrics_message())]
     spool(tmp_path / "agent", messages)
     agent = start(
@@ -299,6 +300,7 @@ def test_a_wrong_token_is_refused_and_counted(start, peers, tmp_path):
     peer = peers(HttpPeer, None, TOKEN)
     token = tmp_path / "token"
     token.write_text("wrong")
+    token.chmod(0o600)
     spool(tmp_path / "agent", [("logs", "events", 2, logs_message(0, 2))])
     agent = start(OutAgent, tmp_path / "agent", "--server", f"http://{peer.address}", "--token-file", token)
     harness.eventually(lambda: 401 in peer.statuses, DELIVERED_S, "the refusal")

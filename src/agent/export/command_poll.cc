@@ -83,7 +83,7 @@ CommandPoll::Outcome CommandPoll::poll_once(const std::vector<std::string>& host
   // X-Lockstep: no web page can send it here from a browser (net/cross_site.h).
   request.headers = {{"Accept", "text/plain"}, {"X-Lockstep", "1"}};
   if (!target.token_file.empty()) {
-    if (Result<std::string> token = read_secret_file(target.token_file); token.ok()) token_ = std::move(*token);
+    if (Result<std::string> token = read_private_file(target.token_file); token.ok()) token_ = std::move(*token);
   }
   if (!token_.empty()) request.headers.emplace_back("Authorization", "Bearer " + token_);
   request.headers.insert(request.headers.end(), target.headers.begin(), target.headers.end());

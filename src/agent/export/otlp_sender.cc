@@ -337,7 +337,7 @@ bool OtlpSender::read_token_again(Way& way) {
   const std::array<int64_t, 4> stamp = stamp_of(way.target.token_file);
   if (stamp == way.token_stamp) return false;
   way.token_stamp = stamp;
-  Result<std::string> token = read_secret_file(way.target.token_file);
+  Result<std::string> token = read_private_file(way.target.token_file);
   if (!token.ok()) {
     LOCKSTEP_LOG_WARN("agent", "--token-file: %s; the old token is used on", token.error().c_str());
     return false;

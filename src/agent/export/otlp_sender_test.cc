@@ -1,6 +1,7 @@
 #include "agent/export/otlp_sender.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <fstream>
 
@@ -203,6 +204,7 @@ TEST(OtlpSender, ReadsTheTokenAgainWhenItsFileChanges) {
   TemporaryFolder folder;
   const std::string path = folder.path() + "/token";
   std::ofstream(path) << "first";
+  chmod(path.c_str(), 0600);
   ScriptedHttp server(HttpScript{});
   auto sender = open_sender({.server = server.url(), .token_file = path});
   sender->send(Signal::kLogs, payload());

@@ -287,7 +287,7 @@ Result<OtlpTarget> choose_one(const OtlpSettings& settings, const OtelVariables&
   target.token = settings.token;
   target.token_file = settings.token_file;
   if (!target.token_file.empty()) {
-    Result<std::string> token = read_secret_file(target.token_file);
+    Result<std::string> token = read_private_file(target.token_file);
     if (!token.ok()) return Error{"--token-file: " + token.error()};
     target.token = std::move(token).value();
   } else if (!is_printable(target.token)) {

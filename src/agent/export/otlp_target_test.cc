@@ -1,6 +1,7 @@
 #include "agent/export/otlp_target.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <fstream>
 
@@ -189,6 +190,7 @@ TEST(OtlpTarget, ReadsHeadersAsBaggageAndLetsOptionsWin) {
 TEST(OtlpTarget, ATokenTakesThePlaceOfAnAuthorizationFromTheEnvironment) {
   TemporaryFolder folder;
   std::ofstream(folder.path() + "/token") << "secret\n";
+  chmod((folder.path() + "/token").c_str(), 0600);
   const OtlpTargets targets =
       chosen({.token_file = folder.path() + "/token"}, {{otel("HEADERS"), "authorization=Basic x,a=b"}});
   EXPECT_EQ(targets.of(Signal::kLogs).token, "secret");

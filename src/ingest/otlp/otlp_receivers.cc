@@ -56,6 +56,7 @@ class TwoReceivers final : public OtlpReceivers {
     http.idle_timeout_ms = kIdleTimeoutMs;
     http.deferred_max = options.commands_waiting_max;
     http.gatekeeper = options.gatekeeper;
+    http.tls = options.tls;
     http.cross_site.hosts = options.allowed_hosts;
     // What an agent has taken is pending no more; OTLP itself needs a content type that no form has.
     http.cross_site.changes_state = [](const ServerRequest& request) { return request.path == kCommandsPath; };

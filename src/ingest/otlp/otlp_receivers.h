@@ -26,6 +26,7 @@
 #include "ingest/otlp/sink.h"
 #include "net/caller.h"
 #include "net/listen_address.h"
+#include "net/tls_server.h"
 
 namespace lockstep {
 
@@ -41,6 +42,7 @@ struct OtlpReceiversOptions {
   ClockWitness* witness = nullptr;              // hears the senders' clocks; nullptr: the server's clock alone counts
   MemoryBudget* memory = nullptr;               // where requests are taken from; nullptr: no limit for both together
   Gatekeeper* gatekeeper = nullptr;             // who may send (net/caller.h); nullptr: everybody
+  TlsListenerOptions tls = {};                  // of both
   std::vector<std::string> allowed_hosts = {};  // names by which browsers may ask (net/cross_site.h); agents use any
 };
 
