@@ -63,6 +63,8 @@ Result<uint32_t> parse_roles(std::string_view text);
 std::vector<std::string_view> role_names(uint32_t roles);
 // Letters, digits, '-', '_' and '.', not first a '.', at most 64: it is a folder's name too.
 bool is_tenant_name(std::string_view text);
+// As ids are made: eight digits of hexadecimal. Anything else in an id's place may be a secret.
+bool is_token_id(std::string_view text);
 // 256 random bits as text, behind a prefix.
 std::string random_secret(std::string_view prefix);
 

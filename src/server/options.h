@@ -34,6 +34,7 @@ struct ServerOptions {
   int64_t queries_max = 8;
   int64_t memory_max = 0;
   bool admin_api = false;
+  std::string admin_token_file;
   std::vector<std::string> allowed_hosts;
   std::string scrape;
   std::string remote_write;

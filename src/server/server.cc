@@ -41,6 +41,7 @@
 #include "ingest/prometheus/remote_write_receiver.h"
 #include "ingest/scrape/scraper.h"
 #include "query/alias_reader.h"
+#include "server/access_parts.h"
 #include "server/durable_sink.h"
 #include "server/recovery.h"
 #include "server/scrape_file.h"
@@ -155,7 +156,7 @@ struct Common {
 };
 
 // The API answers from the start; what is stored may take a while to open. opened: what answers from then on.
-Result<std::unique_ptr<HttpServer>> start_api(const Settings& settings, Common& common,
+Result<std::unique_ptr<HttpServer>> start_api(const Settings& settings, Common& common, Gatekeeper& gatekeeper,
                                               const std::atomic<const DeferringHandler*>& opened) {
   Result<std::unique_ptr<HttpServer>> api = HttpServer::start(
       {.address = settings.http,
@@ -164,7 +165,8 @@ Result<std::unique_ptr<HttpServer>> start_api(const Settings& settings, Common& 
        .threads = 8 + static_cast<size_t>(common.options.queries_max),  // queries never take the last ones
        .memory = &common.memory,
        .name = "http",
-       .cross_site = {.hosts = settings.names, .check_host = true, .changes_state = changes_state}},
+       .cross_site = {.hosts = settings.names, .check_host = true, .changes_state = changes_state},
+       .gatekeeper = &gatekeeper},
       [&opened](const ServerRequest& request, const std::shared_ptr<HttpResponder>& responder) {
         if (const DeferringHandler* handler = opened) return (*handler)(request, responder);
         responder->answer(answer_while_opening(request));
@@ -217,7 +219,7 @@ struct StopOnReturn {
 class Server {
  public:
   Server(Settings& settings, Common& common, HttpServer& api, std::atomic<const DeferringHandler*>& opened,
-         Stores& stores);
+         Stores& stores, AccessParts& access);
 
   // Opens the durable log and reads it back. False: the process was told to stop meanwhile.
   Result<bool> read_back();
@@ -241,6 +243,7 @@ class Server {
   ClockWitness& witness_;
   Counters& counters_;
   HttpServer& api_;
+  AccessParts& access_;
   ColumnarStepStore& steps_;
   ColumnarSpanStore& spans_;
   MetricEngine& metrics_;
@@ -255,7 +258,7 @@ class Server {
   // Before anything is read back, so that history is explained with what was learned from it.
   FeedbackStore feedback_{state_, counters_,
                           [this](std::span<const VerdictFeedback> all) { engine_.priors() = CausePriors::of(all); }};
-  AgentCommands commands_{{}, clock_, counters_};
+  AgentCommands commands_{{}, clock_, counters_, &access_.owners()};
   TailSampler tail_{steps_, commands_, counters_};
   const std::unique_ptr<RemoteWriteOut> remote_write_out_;  // nullptr: samples are not sent on
   AliasFeed alias_feed_;
@@ -268,7 +271,7 @@ class Server {
   StepTraceCache traces_{steps_, spans_, clock_};
   ApiContext context_;
   MetricMapping mapping_{intake_, clock_, &memory_};
-  RemoteWriteReceiver remote_write_{intake_, clock_, counters_, kRemoteWriteBodyBytesMax, &memory_};
+  RemoteWriteReceiver remote_write_{intake_, clock_, counters_, kRemoteWriteBodyBytesMax, &memory_, &access_.owners()};
   std::unique_ptr<Scraper> scraper_;  // there before ready_ is set, and until the API has stopped
   QueryScheduler queries_;
   const DeferringHandler serve_ = [this](const ServerRequest& request,
@@ -284,7 +287,7 @@ class Server {
 };
 
 Server::Server(Settings& settings, Common& common, HttpServer& api, std::atomic<const DeferringHandler*>& opened,
-               Stores& stores)
+               Stores& stores, AccessParts& access)
     : settings_(settings),
       options_(common.options),
       memory_(common.memory),
@@ -292,6 +295,7 @@ Server::Server(Settings& settings, Common& common, HttpServer& api, std::atomic<
       witness_(common.witness),
       counters_(common.counters),
       api_(api),
+      access_(access),
       steps_(*stores.steps),
       spans_(*stores.spans),
       metrics_(*stores.metrics),
@@ -329,6 +333,7 @@ ApiContext Server::make_context() {
   ApiContext context{steps_,    spans_, traces_, named_metrics_,      state_, agents_, engine_,
                      counters_, clock_, ready_,  settings_.web_folder};
   context.feedback = &feedback_;
+  access_.put_into(context);
   context.readiness = &readiness_;
   context.memory = &memory_;
   context.ask_detail = [this](const JobInfo& job, const DetailRequest& request) {
@@ -394,6 +399,8 @@ Result<void> Server::start() {
                                                   .grpc = settings_.otlp_grpc,
                                                   .witness = &witness_,
                                                   .memory = &memory_,
+                                                  .gatekeeper = &access_.gatekeeper(),
+                                                  .owners = &access_.owners(),
                                                   .allowed_hosts = settings_.names},
                                                  *sink_, clock_, counters_, &commands_));
   if (!options_.scrape.empty()) scraper_ = Scraper::start(std::move(settings_.scrape), intake_, clock_, counters_);
@@ -414,6 +421,7 @@ void Server::loop(const sigset_t& signals) {
     look();
     contained("server", "a look at queries", [this] { queries_.tick(); });
     contained("server", "a look at itself", [this] { look_at_itself(); });
+    contained("server", "access", [this] { access_.tick(); });
   }
 }
 
@@ -426,6 +434,7 @@ void Server::stop() {
   sink_->close();
   look();
   api_.stop();
+  access_.tick();
 }
 
 void Server::look() {
@@ -471,9 +480,14 @@ Result<void> run_server(const ServerOptions& options, const sigset_t& signals) {
   raise_file_limit(kFilesOpenMax);
   Common common(options);
   std::atomic<const DeferringHandler*> opened{nullptr};
-  const std::unique_ptr<HttpServer> api = LOCKSTEP_TRY(start_api(settings, common, opened));
+  GatekeeperToCome gatekeeper(role_of);
+  const std::unique_ptr<HttpServer> api = LOCKSTEP_TRY(start_api(settings, common, gatekeeper, opened));
   Stores stores = LOCKSTEP_TRY(open_stores(common));
-  Server server(settings, common, *api, opened, stores);
+  const std::unique_ptr<AccessParts> access =
+      LOCKSTEP_TRY(AccessParts::open(*stores.state, options.admin_token_file, common.clock, common.counters));
+  gatekeeper.hand_over_to(access->gatekeeper());
+  const StopOnReturn before_access_goes{*api};
+  Server server(settings, common, *api, opened, stores, *access);
   const bool read_back = LOCKSTEP_TRY(server.read_back());
   if (!read_back) return {};
   LOCKSTEP_TRY(server.start());

@@ -16,7 +16,8 @@ class TwoReceivers final : public OtlpReceivers {
  public:
   TwoReceivers(const OtlpReceiversOptions& options, IngestSink& sink, const Clock& clock, Counters& counters,
                AgentCommands* commands)
-      : handler_(sink, clock, counters, options.body_bytes_max, options.witness, options.memory), commands_(commands) {}
+      : handler_(sink, clock, counters, options.body_bytes_max, options.witness, options.memory, options.owners),
+        commands_(commands) {}
   ~TwoReceivers() override { stop(); }
 
   Result<void> open(const OtlpReceiversOptions& options, Counters& counters) {
@@ -54,7 +55,9 @@ class TwoReceivers final : public OtlpReceivers {
     };
     grpc_server_ = LOCKSTEP_TRY(GrpcServer::start(
         std::move(grpc),
-        [this](const GrpcServerRequest& request) { return handler_.handle_grpc(request.path, request.body); },
+        [this](const GrpcServerRequest& request) {
+          return handler_.handle_grpc(request.path, request.body, request.caller);
+        },
         counters));
     return {};
   }
