@@ -1,4 +1,5 @@
 // GET /healthz: alive. GET /readyz: every receiver is open, recovery is done and every check of readiness.h is well.
+#include "access/role.h"
 #include "api/answer.h"
 #include "api/endpoints.h"
 #include "api/readiness.h"
@@ -16,6 +17,8 @@ HttpResponse get_readyz(const ApiContext& context, const ApiRequest& request) {
     state.rows.push_back({"starting", "the durable log is being read back"});
   } else if (context.readiness != nullptr) {
     state = context.readiness->ask();
+    if (!may(request.http.caller.roles, Role::kRead))
+      std::erase_if(state.rows, [](const Readiness::Row& row) { return row.is_private; });
   }
   HttpResponse answer;
   if (request.http.parameter("format") == "json") {

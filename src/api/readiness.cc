@@ -23,7 +23,7 @@ Readiness::State Readiness::ask() {
   State state;
   for (size_t i = 0; i < checks_.size(); ++i) {
     const ReadinessCheck& check = checks_[i];
-    Row row{check.name, check.problem(), check.is_warning};
+    Row row{check.name, check.problem(), check.is_warning, check.is_private};
     if (row.problem) row.problem = as_one_line(*row.problem);
     const bool failed = row.problem.has_value();
     state.is_ready &= !failed || check.is_warning;

@@ -22,6 +22,7 @@ struct ReadinessCheck {
   std::string name;                                     // one word, the label of the gauge
   std::function<std::optional<std::string>()> problem;  // one line; nullopt: none
   bool is_warning = false;
+  bool is_private = false;  // told to those who may read, not to whoever asks /readyz
 };
 
 class Readiness {
@@ -34,6 +35,7 @@ class Readiness {
     std::string name;
     std::optional<std::string> problem;
     bool is_warning = false;
+    bool is_private = false;
   };
   struct State {
     bool is_ready = true;

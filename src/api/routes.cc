@@ -265,7 +265,7 @@ HttpResponse handled(const ApiContext& context, const Route& route, const ApiReq
   return response;
 }
 
-HttpResponse not_yet(const char* why) {
+HttpResponse not_yet(const std::string& why) {
   HttpResponse later = error_answer(503, why);
   later.headers.emplace_back("retry-after", "1");
   return later;
@@ -320,9 +320,9 @@ HttpResponse answer(const ApiContext& context, const ServerRequest& request) {
   return get_web_file(context, request.path);
 }
 
-HttpResponse answer_while_opening(const ServerRequest& request) {
+HttpResponse answer_while_opening(const ServerRequest& request, const std::string& why) {
   if (request.path == "/healthz") return text_answer(200, "text/plain; charset=utf-8", "ok\n");
-  return not_yet("starting: what is stored is being opened; try again in a moment");
+  return not_yet(why);
 }
 
 }  // namespace lockstep

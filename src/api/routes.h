@@ -44,7 +44,7 @@ bool changes_state(const ServerRequest& request);
 Role role_of(const ServerRequest& request);
 
 HttpResponse answer(const ApiContext& context, const ServerRequest& request);
-// Before there is a context: alive, and nothing else yet.
-HttpResponse answer_while_opening(const ServerRequest& request);
+// Before there is a context: alive, and nothing else yet. why: one line.
+HttpResponse answer_while_opening(const ServerRequest& request, const std::string& why);
 
 }  // namespace lockstep

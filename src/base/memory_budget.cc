@@ -90,6 +90,9 @@ uint64_t memory_limit_bytes(const std::string& root) {
 MemoryBudget::MemoryBudget(uint64_t bytes_max, std::function<uint64_t()> resident)
     : bytes_max_(bytes_max), resident_(std::move(resident)) {}
 
+MemoryBudget::MemoryBudget(MemoryBudget& whole, uint64_t bytes_max)
+    : whole_(&whole), bytes_max_(bytes_max), resident_([] { return uint64_t{0}; }) {}
+
 void MemoryBudget::read_resident(int64_t now) {
   resident_now_ = resident_();
   taken_at_reading_ = all_;
@@ -99,22 +102,25 @@ void MemoryBudget::read_resident(int64_t now) {
 uint64_t MemoryBudget::free_bytes() const {
   // What was taken since the reading may not be resident yet; what was given back may still be.
   const uint64_t used = std::max(all_, resident_now_ + (all_ - std::min(all_, taken_at_reading_)));
-  return bytes_max_ - std::min(used, bytes_max_);
+  const uint64_t most = bytes_max();
+  return most - std::min(used, most);
 }
 
 bool MemoryBudget::take(MemoryUse use, uint64_t bytes) {
   std::atomic<uint64_t>& taken = taken_[static_cast<size_t>(use)];
   std::lock_guard lock(mutex_);
   const int64_t now = now_ns();
-  if (now - kReadingNs > read_ns_ || all_ + bytes > taken_at_reading_ + bytes_max_ / 64) read_resident(now);
+  if (now - kReadingNs > read_ns_ || all_ + bytes > taken_at_reading_ + bytes_max() / 64) read_resident(now);
   auto fits = [&] {
     uint64_t free = free_bytes();
     // Series stay. The last quarter is for what gives back, so that requests and queries always have room again.
-    if (use == MemoryUse::kSeries) free -= std::min(free, bytes_max_ / 4);
+    if (use == MemoryUse::kSeries) free -= std::min(free, bytes_max() / 4);
     return bytes <= free && taken.load(std::memory_order_relaxed) + bytes <= free - bytes;
   };
-  if (!fits()) {
+  const bool has_room = fits();
+  if (!has_room || (whole_ != nullptr && !whole_->take(use, bytes))) {
     refused_[static_cast<size_t>(use)].fetch_add(1, std::memory_order_relaxed);
+    if (whole_ != nullptr && !has_room) whole_->refused_[static_cast<size_t>(use)].fetch_add(1);
     return false;
   }
   taken.fetch_add(bytes, std::memory_order_relaxed);
@@ -127,6 +133,7 @@ void MemoryBudget::give_back(MemoryUse use, uint64_t bytes) {
   taken_[static_cast<size_t>(use)].fetch_sub(bytes, std::memory_order_relaxed);
   all_ -= bytes;
   taken_at_reading_ = std::min(taken_at_reading_, all_);
+  if (whole_ != nullptr) whole_->give_back(use, bytes);
 }
 
 // Worth it once an eighth of the budget that nobody has taken has come since the last time: what was given back, or
@@ -135,9 +142,9 @@ void MemoryBudget::give_back(MemoryUse use, uint64_t bytes) {
 void MemoryBudget::trim(int64_t now) {
   {
     std::lock_guard lock(mutex_);
-    const bool has_grown = resident_now_ >= all_ + resident_trimmed_ + bytes_max_ / 8;
+    const bool has_grown = resident_now_ >= all_ + resident_trimmed_ + bytes_max() / 8;
     // What the last one found in use may have been freed.
-    const bool is_high = resident_now_ >= bytes_max_ / 2 && now >= next_trim_ns_ + kTrimAgainNs;
+    const bool is_high = resident_now_ >= bytes_max() / 2 && now >= next_trim_ns_ + kTrimAgainNs;
     if (now < next_trim_ns_ || !(has_grown || is_high)) return;
   }
   ::malloc_trim(0);
@@ -150,6 +157,10 @@ void MemoryBudget::trim(int64_t now) {
 }
 
 bool MemoryBudget::spent() {
+  return own_spent() || (whole_ != nullptr && whole_->own_spent());
+}
+
+bool MemoryBudget::own_spent() {
   std::lock_guard lock(mutex_);
   const int64_t now = now_ns();
   if (now - kReadingNs > read_ns_) read_resident(now);
@@ -158,26 +169,30 @@ bool MemoryBudget::spent() {
 
 std::string MemoryBudget::why_spent() {
   if (!spent()) return {};
+  if (whole_ != nullptr && !own_spent()) return "memory: the server has none left; requests are refused";
   std::lock_guard lock(mutex_);
+  if (whole_ != nullptr) {
+    return format("memory: %llu bytes are held (limit %llu, --tenant-memory-share); requests are refused",
+                  static_cast<unsigned long long>(all_), static_cast<unsigned long long>(bytes_max()));
+  }
   return format("memory: %llu bytes are held and %llu are resident (limit %llu, --memory-max); requests are refused",
                 static_cast<unsigned long long>(all_), static_cast<unsigned long long>(resident_now_),
-                static_cast<unsigned long long>(bytes_max_));
+                static_cast<unsigned long long>(bytes_max()));
 }
 
 void MemoryBudget::tick(Counters& counters) {
-  const int64_t now = now_ns();
-  {
-    std::lock_guard lock(mutex_);
+  if (whole_ == nullptr) {
+    const int64_t now = now_ns();
+    std::unique_lock lock(mutex_);
     read_resident(now);
     resident_trimmed_ = std::min(resident_trimmed_, resident_now_ - std::min(resident_now_, all_));
-  }
-  trim(now);
-  {
-    std::lock_guard lock(mutex_);
+    lock.unlock();
+    trim(now);
+    lock.lock();
     counters.set("lockstep_memory_resident_bytes", "", static_cast<int64_t>(resident_now_));
     counters.set("lockstep_memory_trims_total", "", static_cast<int64_t>(trims_));
   }
-  counters.set("lockstep_memory_max_bytes", "", static_cast<int64_t>(bytes_max_));
+  counters.set("lockstep_memory_max_bytes", "", static_cast<int64_t>(bytes_max()));
   for (size_t i = 0; i < kMemoryUses; ++i) {
     const auto use = static_cast<MemoryUse>(i);
     const std::string label = format("use=\"%s\"", to_text(use));

@@ -6,6 +6,8 @@
 // Free is what neither has been taken nor is resident: memory that nobody took (the stores, what malloc keeps) counts
 // as well, by the kernel's own number, which is read again every few milliseconds while there are takers. What malloc
 // keeps of memory that was given back is returned to the kernel (malloc_trim) as the resident memory grows.
+// A part of a budget is a budget too: what is taken from it is taken from the whole as well, and it has an end of its
+// own before the whole has one. By it, one tenant of several leaves room for the others.
 //
 // Limits:      bytes_max, over which take() fails. Not a hard wall: what is held between two readings by somebody who
 //              took nothing is over it.
@@ -56,7 +58,12 @@ class MemoryBudget {
   // resident: asked from any thread, one at a time.
   explicit MemoryBudget(uint64_t bytes_max, std::function<uint64_t()> resident = resident_bytes);
 
-  uint64_t bytes_max() const { return bytes_max_; }
+  // A part of another, which must outlive it. What it says of itself has no number of the whole in it.
+  MemoryBudget(MemoryBudget& whole, uint64_t bytes_max);
+
+  uint64_t bytes_max() const { return bytes_max_.load(std::memory_order_relaxed); }
+  // Of a part: what is taken already stays.
+  void set_bytes_max(uint64_t bytes_max) { bytes_max_.store(bytes_max, std::memory_order_relaxed); }
   // False: there is no room, and nothing has been taken. Counted.
   [[nodiscard]] bool take(MemoryUse use, uint64_t bytes);
   void give_back(MemoryUse use, uint64_t bytes);
@@ -67,7 +74,7 @@ class MemoryBudget {
   bool spent();
   // One line that says so, for people; empty while something is free.
   std::string why_spent();
-  // A few times a second: returns what malloc keeps, tells the counters (rows kMemoryCounters).
+  // A few times a second: returns what malloc keeps, tells the counters (rows kMemoryCounters). A part tells its own.
   void tick(Counters& counters);
 
  private:
@@ -75,8 +82,10 @@ class MemoryBudget {
   // Under mutex_.
   void read_resident(int64_t now_ns);
   uint64_t free_bytes() const;
+  bool own_spent();
 
-  const uint64_t bytes_max_;
+  MemoryBudget* const whole_ = nullptr;  // nullptr: this is one
+  std::atomic<uint64_t> bytes_max_;
   const std::function<uint64_t()> resident_;
   std::array<std::atomic<uint64_t>, kMemoryUses> taken_{};
   std::array<std::atomic<uint64_t>, kMemoryUses> refused_{};

@@ -127,5 +127,41 @@ TEST(ReleaseMemory, LeavesAStringNothingWhereAssigningDoesNot) {
   EXPECT_LT(text.capacity(), 100u);
 }
 
+TEST(MemoryBudget, APartEndsBeforeTheWholeAndGivesBackToBoth) {
+  MemoryBudget whole(1000, [] { return uint64_t{0}; });
+  MemoryBudget blue(whole, 500), green(whole, 500);
+  EXPECT_TRUE(blue.take(MemoryUse::kBodies, 250));
+  EXPECT_EQ(whole.taken(MemoryUse::kBodies), 250u);
+  EXPECT_FALSE(blue.take(MemoryUse::kQueries, 200)) << "as much as is free besides, of its own part";
+  EXPECT_EQ(blue.refused(MemoryUse::kQueries), 1u);
+  EXPECT_EQ(whole.refused(MemoryUse::kQueries), 1u) << "who runs the server sees all of them";
+  EXPECT_TRUE(green.take(MemoryUse::kQueries, 200)) << "the other has room";
+  EXPECT_EQ(green.refused(MemoryUse::kQueries), 0u);
+  blue.give_back(MemoryUse::kBodies, 250);
+  green.give_back(MemoryUse::kQueries, 200);
+  EXPECT_EQ(whole.taken(MemoryUse::kBodies) + whole.taken(MemoryUse::kQueries), 0u);
+}
+
+TEST(MemoryBudget, APartSaysNothingOfTheWhole) {
+  uint64_t resident = 0;
+  MemoryBudget whole(1 << 20, [&] { return resident; });
+  MemoryBudget part(whole, 1 << 10);
+  EXPECT_EQ(part.why_spent(), "");
+  part.set_bytes_max(0);
+  EXPECT_TRUE(part.spent());
+  EXPECT_EQ(part.why_spent(), "memory: 0 bytes are held (limit 0, --tenant-memory-share); requests are refused");
+  part.set_bytes_max(1 << 10);
+  resident = 2 << 20;
+  Counters counters(kMemoryCounters);
+  whole.tick(counters);
+  EXPECT_TRUE(part.spent());
+  EXPECT_EQ(part.why_spent(), "memory: the server has none left; requests are refused");
+  EXPECT_NE(whole.why_spent().find("2097152 are resident"), std::string::npos);
+  Counters own(kMemoryCounters);
+  part.tick(own);
+  EXPECT_EQ(own.value("lockstep_memory_max_bytes"), 1 << 10);
+  EXPECT_EQ(own.value("lockstep_memory_resident_bytes"), 0);
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -73,6 +73,14 @@ inline constexpr CounterDescriptor kIngestCounters[] = {
      "(the client went away), turned_away (too many wait), memory (there was none), failed."},
     {"lockstep_queries", "gauge", Severity::kInfo, "PromQL queries now, by state: running, waiting for their turn."},
 
+    // Of the operator's page alone: each tenant has a page of its own.
+    {"lockstep_tenants", "gauge", Severity::kNotice,
+     "Tenants besides the default one, by state: open, opening, failed (/readyz says which, and why)."},
+    {"lockstep_tenant_series", "gauge", Severity::kInfo, "Series of a tenant written to lately, by tenant."},
+    {"lockstep_tenant_file_bytes", "gauge", Severity::kInfo,
+     "Bytes of a tenant's files of metrics, steps and spans on disk, by tenant."},
+    {"lockstep_tenant_log_bytes", "gauge", Severity::kInfo, "Size of a tenant's durable log on disk, by tenant."},
+
     {"lockstep_scrapes_total", "counter", Severity::kInfo,
      "Pages of targets, by result: read, failed (unreachable, malformed, over a limit), left_out (its turn was over)."},
     {"lockstep_scrape_targets", "gauge", Severity::kInfo, "Targets that are scraped now."},

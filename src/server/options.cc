@@ -48,6 +48,12 @@ Result<ServerOptions> read_server_options(const std::vector<std::string>& argume
               "memory the server uses, in bytes; beyond, requests and queries are told to try again and new series are "
               "refused (default: three quarters of what the machine has, or its cgroup may have)",
               64 << 20, 1ll << 50)
+      .number(&options.tenants_max, "--tenants-max", "N",
+              "tenants besides the default one, each with stores and limits of its own; beyond, new ones are refused "
+              "(default 64)",
+              0, 10'000)
+      .decimal(&options.tenant_memory_share, "--tenant-memory-share", "X",
+               "part of --memory-max that one tenant may hold where there are several (default 0.5)", 0.01, 1)
       .toggle(&options.admin_api, "--admin-api",
               "let anybody who reaches the API delete series and have all samples copied on disk (default: nobody)")
       .text(

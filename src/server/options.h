@@ -33,6 +33,8 @@ struct ServerOptions {
   int64_t metric_series_per_agent = 200'000;
   int64_t queries_max = 8;
   int64_t memory_max = 0;
+  int64_t tenants_max = 64;
+  double tenant_memory_share = 0.5;
   bool admin_api = false;
   std::string admin_token_file;
   std::vector<std::string> allowed_hosts;

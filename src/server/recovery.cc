@@ -1,6 +1,5 @@
 #include "server/recovery.h"
 
-#include <csignal>
 #include <string_view>
 
 #include "base/contained.h"
@@ -18,7 +17,8 @@ constexpr size_t kRollupsAtOnce = 256;
 }  // namespace
 
 bool replay(DurableLog& log, Applier& applier, const ColumnarSpanStore& spans, DiagnosisEngine& engine,
-            TailSampler& tail, JobRollups& rollups, SetAside& set_aside, const Clock& clock, Counters& counters) {
+            TailSampler& tail, JobRollups& rollups, SetAside& set_aside, const Clock& clock, Counters& counters,
+            const std::function<bool()>& is_told_to_stop) {
   int64_t last_look_unix_ns = 0;
   int64_t look_cost_ns = 0;
   int64_t looked_at_ns = clock.monotonic_ns();
@@ -62,9 +62,7 @@ bool replay(DurableLog& log, Applier& applier, const ColumnarSpanStore& spans, D
         last_look_unix_ns = received_unix_ns;
         looked_at_ns = clock.monotonic_ns();
         look_cost_ns = looked_at_ns - now_ns;
-        sigset_t pending;
-        sigpending(&pending);
-        stopping = sigismember(&pending, SIGTERM) == 1 || sigismember(&pending, SIGINT) == 1;
+        stopping = is_told_to_stop();
       });
   if (!done.ok()) LOCKSTEP_LOG_ERROR("server", "recovery: %s", done.error().c_str());
   if (records > 0) {

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 
 #include "analysis/cost/job_rollups.h"
 #include "apply/applier.h"
@@ -23,8 +24,9 @@ namespace lockstep {
 
 inline constexpr int64_t kLookEveryNs = 250'000'000;  // live and when read back
 
-// False: the process was told to stop meanwhile.
+// False: is_told_to_stop() said so meanwhile.
 bool replay(DurableLog& log, Applier& applier, const ColumnarSpanStore& spans, DiagnosisEngine& engine,
-            TailSampler& tail, JobRollups& rollups, SetAside& set_aside, const Clock& clock, Counters& counters);
+            TailSampler& tail, JobRollups& rollups, SetAside& set_aside, const Clock& clock, Counters& counters,
+            const std::function<bool()>& is_told_to_stop);
 
 }  // namespace lockstep

@@ -38,43 +38,83 @@ int64_t QueryScheduler::Query::waited_ms() const {
   return std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now() - came).count();
 }
 
+QueryScheduler::QueryScheduler(QuerySchedulerOptions options, Answer answer, Counters& counters, QuerySlots* slots)
+    : options_(options),
+      answer_(std::move(answer)),
+      counters_(counters),
+      own_slots_(slots == nullptr ? std::make_unique<QuerySlots>(options.running_max) : nullptr),
+      slots_(slots == nullptr ? *own_slots_ : *slots),
+      mutex_(slots_.mutex_) {
+  std::lock_guard lock(mutex_);
+  slots_.schedulers_.push_back(this);
+}
+
+QueryScheduler::~QueryScheduler() {
+  std::lock_guard lock(mutex_);
+  std::erase(slots_.schedulers_, this);
+}
+
+bool QueryScheduler::has_slot() const {
+  return slots_.running_ < slots_.running_max_ && running_ < slots_.running_max_of_one();
+}
+
+void QueryScheduler::note() {
+  counters_.set("lockstep_queries", "state=\"running\"", static_cast<int64_t>(running_));
+  counters_.set("lockstep_queries", "state=\"waiting\"", static_cast<int64_t>(waiting_.size()));
+}
+
 void QueryScheduler::run(const ServerRequest& request, const std::shared_ptr<HttpResponder>& responder) {
   Query query{request, responder, std::chrono::steady_clock::now(), timeout_of(request)};
   query.request.is_gone = [responder] { return responder->gone(); };
   {
     std::lock_guard lock(mutex_);
     // Deferred also where it runs at once: only then does the server watch whether the client stays.
-    if ((running_ >= options_.running_max && waiting_.size() >= options_.waiting_max) || !responder->defer()) {
+    if ((!has_slot() && waiting_.size() >= options_.waiting_max) || !responder->defer()) {
       counters_.add("lockstep_queries_total", "result=\"turned_away\"");
       HttpResponse full = prometheus_error(
           "unavailable",
           format("%zu queries run (limit %zu) and %zu wait (limit %zu); try again, or raise --queries-max", running_,
-                 options_.running_max, waiting_.size(), options_.waiting_max));
+                 slots_.running_max_, waiting_.size(), options_.waiting_max));
       full.headers.emplace_back("retry-after", "1");
       return responder->answer(std::move(full));
     }
-    if (running_ >= options_.running_max) {
+    if (!has_slot()) {
       waiting_.push_back(std::move(query));
-      counters_.set("lockstep_queries", "state=\"waiting\"", static_cast<int64_t>(waiting_.size()));
-      return;
+      return note();
     }
-    counters_.set("lockstep_queries", "state=\"running\"", static_cast<int64_t>(++running_));
+    ++slots_.running_;
+    ++running_;
+    note();
   }
   // Whatever is thrown on the way, the turn goes on to the next one; who got no answer gets 500.
   contained("api", "a query", [&] { give_turn(std::move(query)); });
-  while (std::optional<Query> other = next()) contained("api", "a query", [&] { give_turn(std::move(*other)); });
+  QueryScheduler* ended = this;
+  while (std::optional<Turn> turn = ended->next()) {
+    ended = turn->of;
+    contained("api", "a query", [&] { ended->give_turn(std::move(turn->query)); });
+  }
 }
 
-std::optional<QueryScheduler::Query> QueryScheduler::next() {
+std::optional<QueryScheduler::Turn> QueryScheduler::next() {
   std::lock_guard lock(mutex_);
-  if (waiting_.empty()) {
-    counters_.set("lockstep_queries", "state=\"running\"", static_cast<int64_t>(--running_));
-    return std::nullopt;
+  --slots_.running_;
+  --running_;
+  note();
+  auto& all = slots_.schedulers_;
+  auto chosen = all.end();
+  for (auto one = all.begin(); one != all.end(); ++one) {
+    if ((*one)->waiting_.empty() || !(*one)->has_slot()) continue;
+    if (chosen == all.end() || (*one)->running_ < (*chosen)->running_) chosen = one;
   }
-  Query query = std::move(waiting_.front());
-  waiting_.pop_front();
-  counters_.set("lockstep_queries", "state=\"waiting\"", static_cast<int64_t>(waiting_.size()));
-  return query;
+  if (chosen == all.end()) return std::nullopt;
+  std::rotate(chosen, chosen + 1, all.end());
+  QueryScheduler& of = *all.back();
+  Turn turn{&of, std::move(of.waiting_.front())};
+  of.waiting_.pop_front();
+  ++slots_.running_;
+  ++of.running_;
+  of.note();
+  return turn;
 }
 
 void QueryScheduler::give_turn(Query query) {
@@ -100,7 +140,7 @@ bool QueryScheduler::is_over(const Query& query) {
       prometheus_error("timeout",
                        format("query timed out in query queue: it waited %lld ms while %zu others ran (limit %zu); "
                               "try again, or raise --queries-max",
-                              static_cast<long long>(query.waited_ms()), options_.running_max, options_.running_max)));
+                              static_cast<long long>(query.waited_ms()), slots_.running_max_, slots_.running_max_)));
   return true;
 }
 
@@ -113,7 +153,7 @@ void QueryScheduler::tick() {
   std::lock_guard lock(mutex_);
   if (waiting_.empty()) return;
   std::erase_if(waiting_, [&](const Query& query) { return is_over(query); });
-  counters_.set("lockstep_queries", "state=\"waiting\"", static_cast<int64_t>(waiting_.size()));
+  note();
 }
 
 }  // namespace lockstep

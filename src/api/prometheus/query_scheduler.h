@@ -2,6 +2,10 @@
 // free; the others wait their turn in the order they came, and hold no thread while they do. One whose client has gone
 // leaves the queue, and is cancelled where it runs; the server's end is everybody's.
 //
+// Several schedulers, one for each tenant, may share the number that runs (QuerySlots). Each has a queue of its own; a
+// slot that becomes free goes to the one of those who wait that runs the fewest, of these to the one that was given one
+// longest ago. While there are several, none has all slots, so that another's first query finds one.
+//
 // Limits: running_max and waiting_max (503 beyond both); who has waited as long as its timeout allows gets 503.
 // Counts: lockstep_queries_total{result} = those that came - lockstep_queries{state="running"} - {state="waiting"}.
 // Thread rule: Thread-safe. Somebody calls tick() a few times a second.
@@ -13,6 +17,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <vector>
 
 #include "base/counters.h"
 #include "net/http_server.h"
@@ -24,13 +29,39 @@ struct QuerySchedulerOptions {
   size_t waiting_max = 256;
 };
 
+class QueryScheduler;
+
+// How many queries run at a time, for one or several schedulers. Must outlive them.
+// Thread rule: Thread-safe.
+class QuerySlots {
+ public:
+  explicit QuerySlots(size_t running_max) : running_max_(running_max) {}
+
+ private:
+  friend class QueryScheduler;
+  // Under mutex_.
+  size_t running_max_of_one() const {
+    return schedulers_.size() > 1 && running_max_ > 1 ? running_max_ - 1 : running_max_;
+  }
+
+  const size_t running_max_;
+  std::mutex mutex_;  // of the schedulers' queues as well
+  // Under mutex_.
+  size_t running_ = 0;
+  std::vector<QueryScheduler*> schedulers_;  // the one that was given a slot last comes last
+};
+
 class QueryScheduler {
  public:
   using Answer = std::function<HttpResponse(const ServerRequest&)>;
 
   // `answer` is what a turn is for; the request it gets says whether its client is still there, and how long it waited.
-  QueryScheduler(QuerySchedulerOptions options, Answer answer, Counters& counters)
-      : options_(options), answer_(std::move(answer)), counters_(counters) {}
+  // slots: those it shares with others, instead of running_max; nullptr: it has its own.
+  QueryScheduler(QuerySchedulerOptions options, Answer answer, Counters& counters, QuerySlots* slots = nullptr);
+  QueryScheduler(const QueryScheduler&) = delete;
+  QueryScheduler& operator=(const QueryScheduler&) = delete;
+  // Where nobody runs or waits any more.
+  ~QueryScheduler();
 
   void run(const ServerRequest& request, const std::shared_ptr<HttpResponder>& responder);
   // Sends away who has waited too long, and forgets who has gone.
@@ -48,14 +79,24 @@ class QueryScheduler {
   // True: it is over without a turn.
   bool is_over(const Query& query);
   void end(const Query& query, HttpResponse response);
-  std::optional<Query> next();  // or the turn is given back
+  struct Turn {
+    QueryScheduler* of;
+    Query query;
+  };
+  std::optional<Turn> next();  // of any scheduler, or the slot is given back
+  // Under mutex_.
+  bool has_slot() const;
+  void note();
 
   const QuerySchedulerOptions options_;
   const Answer answer_;
   Counters& counters_;
-  std::mutex mutex_;
-  size_t running_ = 0;         // guarded by mutex_
-  std::deque<Query> waiting_;  // guarded by mutex_
+  const std::unique_ptr<QuerySlots> own_slots_;
+  QuerySlots& slots_;
+  std::mutex& mutex_;  // of the slots
+  // Under mutex_.
+  size_t running_ = 0;
+  std::deque<Query> waiting_;
 };
 
 }  // namespace lockstep

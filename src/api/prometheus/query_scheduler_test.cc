@@ -139,6 +139,73 @@ TEST_F(QuerySchedulerTest, AQueryThatThrowsGivesItsTurnBack) {
   EXPECT_EQ(count("failed"), 2);
 }
 
+// Two tenants' schedulers over the same slots.
+class SharedSlotsTest : public ::testing::Test {
+ protected:
+  struct Tenant {
+    Tenant(std::string called, SharedSlotsTest& test)
+        : name(std::move(called)),
+          turns(
+              {.waiting_max = 8}, [this, &test](const ServerRequest&) { return test.hold(name); }, counters,
+              &test.slots_) {}
+    int64_t running() const { return counters.value("lockstep_queries", "state=\"running\""); }
+    int64_t waiting() const { return counters.value("lockstep_queries", "state=\"waiting\""); }
+    std::string name;
+    Counters counters{kServerCounters};
+    QueryScheduler turns;
+  };
+  HttpResponse hold(const std::string& name) {
+    {
+      std::lock_guard lock(mutex_);
+      began_ += name;
+    }
+    const int number = ++begun_;
+    eventually([&] { return released_ >= number; });
+    return {200, {}, ""};
+  }
+  void come(Tenant& tenant) {
+    threads_.emplace_back([&tenant] { tenant.turns.run({}, std::make_shared<Client>()); });
+  }
+  std::string began() {
+    std::lock_guard lock(mutex_);
+    return began_;
+  }
+  void TearDown() override {
+    released_ = 1000;
+    for (std::thread& thread : threads_) thread.join();
+    EXPECT_EQ(a_.running() + b_.running() + a_.waiting() + b_.waiting(), 0);
+  }
+
+  QuerySlots slots_{3};
+  std::mutex mutex_;
+  std::string began_;
+  std::atomic<int> begun_{0}, released_{0};
+  Tenant a_{"a", *this}, b_{"b", *this};
+  std::vector<std::thread> threads_;
+};
+
+TEST_F(SharedSlotsTest, OneTenantLeavesASlotForTheOther) {
+  for (int i = 0; i < 5; ++i) come(a_);
+  ASSERT_TRUE(eventually([&] { return a_.running() == 2 && a_.waiting() == 3; }));
+  come(b_);
+  ASSERT_TRUE(eventually([&] { return b_.running() == 1; }));
+  EXPECT_EQ(began(), "aab");
+}
+
+TEST_F(SharedSlotsTest, WhoRunsFewestIsNextWhoeverCameFirst) {
+  for (int i = 0; i < 6; ++i) come(a_);
+  ASSERT_TRUE(eventually([&] { return a_.running() == 2 && a_.waiting() == 4; }));
+  for (int i = 0; i < 3; ++i) come(b_);
+  ASSERT_TRUE(eventually([&] { return b_.running() == 1 && b_.waiting() == 2; }));
+  released_ = 1;  // of a: now a and b run one each, and the slot is a's to lose
+  ASSERT_TRUE(eventually([&] { return began().size() == 4; }));
+  EXPECT_EQ(a_.running() + b_.running(), 3);
+  EXPECT_EQ(a_.waiting() + b_.waiting(), 5);
+  released_ = 1000;
+  ASSERT_TRUE(eventually([&] { return began().size() == 9; }));
+  EXPECT_LE(began().rfind('b'), 7u) << began() << ": b's three did not wait behind a's six";
+}
+
 // What takes forever in a reader: finding the series, or reading them.
 class SlowReader final : public MetricReader {
  public:

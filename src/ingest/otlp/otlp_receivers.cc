@@ -12,12 +12,37 @@ namespace {
 // Exporters of metrics call once a minute by default: longer, so that they keep their connection.
 constexpr int64_t kIdleTimeoutMs = 300'000;
 
-class TwoReceivers final : public OtlpReceivers {
+constexpr int kNotNowRetryS = 1;
+
+// What asks nobody who sends: everything goes to one sink.
+class OneSink final : public OtlpRouter {
  public:
-  TwoReceivers(const OtlpReceiversOptions& options, IngestSink& sink, const Clock& clock, Counters& counters,
-               AgentCommands* commands)
+  OneSink(const OtlpReceiversOptions& options, IngestSink& sink, const Clock& clock, Counters& counters,
+          AgentCommands* commands)
       : handler_(sink, clock, counters, options.body_bytes_max, options.witness, options.memory, options.owners),
         commands_(commands) {}
+  OtlpTarget find(const Caller&) override { return {&handler_, commands_}; }
+  void close() override {
+    if (commands_ != nullptr) commands_->close();
+  }
+
+ private:
+  OtlpHandler handler_;
+  AgentCommands* const commands_;
+};
+
+// Messages are decompressed before they are anybody's: for the process, and by a handler that never gets a batch.
+class NoSink final : public IngestSink {
+  AcceptResult accept(Signal, Batch, std::string_view, int64_t) override { return {AcceptError::kUnavailable, 0, ""}; }
+};
+
+class TwoReceivers final : public OtlpReceivers {
+ public:
+  TwoReceivers(const OtlpReceiversOptions& options, OtlpRouter& router, const Clock& clock, Counters& counters,
+               std::unique_ptr<OtlpRouter> own = nullptr)
+      : own_router_(std::move(own)),
+        router_(router),
+        decompressor_(no_sink_, clock, counters, options.body_bytes_max, nullptr, options.memory) {}
   ~TwoReceivers() override { stop(); }
 
   Result<void> open(const OtlpReceiversOptions& options, Counters& counters) {
@@ -38,8 +63,7 @@ class TwoReceivers final : public OtlpReceivers {
     http_server_ = LOCKSTEP_TRY(HttpServer::start(
         http,
         [this](const ServerRequest& request, const std::shared_ptr<HttpResponder>& responder) {
-          if (commands_ != nullptr && request.path == kCommandsPath) return commands_->poll(request, responder);
-          responder->answer(handler_.handle_http(request));
+          take_http(request, responder);
         },
         counters));
 
@@ -51,14 +75,10 @@ class TwoReceivers final : public OtlpReceivers {
       if (available(encoding)) grpc.encodings.emplace_back(to_text(encoding));
     }
     grpc.decompress = [this](std::string_view encoding, std::string_view data, uint64_t bytes_max) {
-      return handler_.decompress_grpc(encoding, data, bytes_max);
+      return decompressor_.decompress_grpc(encoding, data, bytes_max);
     };
     grpc_server_ = LOCKSTEP_TRY(GrpcServer::start(
-        std::move(grpc),
-        [this](const GrpcServerRequest& request) {
-          return handler_.handle_grpc(request.path, request.body, request.caller);
-        },
-        counters));
+        std::move(grpc), [this](const GrpcServerRequest& request) { return take_grpc(request); }, counters));
     return {};
   }
 
@@ -66,24 +86,53 @@ class TwoReceivers final : public OtlpReceivers {
   std::string grpc_address() const override { return grpc_server_->address(); }
 
   void stop() override {
-    if (commands_ != nullptr) commands_->close();
+    router_.close();
     if (http_server_) http_server_->stop();
     if (grpc_server_) grpc_server_->stop();
   }
 
  private:
-  OtlpHandler handler_;
-  AgentCommands* const commands_;
+  void take_http(const ServerRequest& request, const std::shared_ptr<HttpResponder>& responder) {
+    const OtlpTarget target = router_.find(request.caller);
+    if (target.handler == nullptr) {
+      return responder->answer(
+          {503,
+           {{"content-type", "text/plain; charset=utf-8"}, {"retry-after", std::to_string(kNotNowRetryS)}},
+           target.line + "\n"});
+    }
+    if (target.commands != nullptr && request.path == kCommandsPath) return target.commands->poll(request, responder);
+    responder->answer(target.handler->handle_http(request));
+  }
+
+  GrpcServerResponse take_grpc(const GrpcServerRequest& request) {
+    const OtlpTarget target = router_.find(request.caller);
+    if (target.handler == nullptr) return {kGrpcUnavailable, target.line, "", kNotNowRetryS * 1000};
+    return target.handler->handle_grpc(request.path, request.body, request.caller);
+  }
+
+  const std::unique_ptr<OtlpRouter> own_router_;
+  OtlpRouter& router_;
+  NoSink no_sink_;
+  OtlpHandler decompressor_;
   std::unique_ptr<HttpServer> http_server_;
   std::unique_ptr<GrpcServer> grpc_server_;
 };
 
 }  // namespace
 
+Result<std::unique_ptr<OtlpReceivers>> OtlpReceivers::start(OtlpReceiversOptions options, OtlpRouter& router,
+                                                            const Clock& clock, Counters& counters) {
+  auto receivers = std::make_unique<TwoReceivers>(options, router, clock, counters);
+  LOCKSTEP_TRY(receivers->open(options, counters));
+  return std::unique_ptr<OtlpReceivers>(std::move(receivers));
+}
+
 Result<std::unique_ptr<OtlpReceivers>> OtlpReceivers::start(OtlpReceiversOptions options, IngestSink& sink,
                                                             const Clock& clock, Counters& counters,
                                                             AgentCommands* commands) {
-  auto receivers = std::make_unique<TwoReceivers>(options, sink, clock, counters, commands);
+  auto router = std::make_unique<OneSink>(options, sink, clock, counters, commands);
+  OtlpRouter& all = *router;
+  auto receivers = std::make_unique<TwoReceivers>(options, all, clock, counters, std::move(router));
   LOCKSTEP_TRY(receivers->open(options, counters));
   return std::unique_ptr<OtlpReceivers>(std::move(receivers));
 }

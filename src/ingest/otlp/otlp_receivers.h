@@ -1,6 +1,7 @@
-// The OTLP receivers: OTLP/HTTP (protobuf and JSON; gzip and zstd) and OTLP/gRPC on their own ports, both into one
-// sink. Beside OTLP/HTTP, agents wait for commands (control/agent_commands.h). What an answer means is in
-// otlp_handler.h, limits of connections and requests in net/http_server.h.
+// The OTLP receivers: OTLP/HTTP (protobuf and JSON; gzip and zstd) and OTLP/gRPC on their own ports, both into the sink
+// of whoever sends: the router says which that is. Beside OTLP/HTTP, agents wait for commands
+// (control/agent_commands.h). What an answer means is in otlp_handler.h, limits of connections and requests in
+// net/http_server.h.
 //
 // Limits: body_bytes_max per request, both as sent and decompressed; queued_bytes_max for all requests being received
 // or
@@ -44,8 +45,29 @@ struct OtlpReceiversOptions {
   std::vector<std::string> allowed_hosts = {};  // names by which browsers may ask (net/cross_site.h); agents use any
 };
 
+class OtlpHandler;
+
+// Where a sender's data go, and what waits for its agents.
+struct OtlpTarget {
+  OtlpHandler* handler = nullptr;     // nullptr: not now (503 and UNAVAILABLE, to be tried again)
+  AgentCommands* commands = nullptr;  // nullptr: agents are told that there is no such path
+  std::string line = {};              // why not now
+};
+
+// Thread rule: Thread-safe, and does not wait: it is asked about every request. What it returns lives as long as it.
+class OtlpRouter {
+ public:
+  virtual ~OtlpRouter() = default;
+  virtual OtlpTarget find(const Caller& caller) = 0;
+  // The receivers end: whoever waits for commands is sent away.
+  virtual void close() = 0;
+};
+
 class OtlpReceivers {
  public:
+  static Result<std::unique_ptr<OtlpReceivers>> start(OtlpReceiversOptions options, OtlpRouter& router,
+                                                      const Clock& clock, Counters& counters);
+  // Everybody's data into one sink.
   // commands: what agents that ask for commands get; nobody: they are told that there is no such path.
   static Result<std::unique_ptr<OtlpReceivers>> start(OtlpReceiversOptions options, IngestSink& sink,
                                                       const Clock& clock, Counters& counters,

@@ -1,0 +1,370 @@
+#include "server/access_parts.h"
+#include "server/tenant.h"
+
+#include <algorithm>
+#include <atomic>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "analysis/cost/job_rollups.h"
+#include "api/routes.h"
+#include "apply/applier.h"
+#include "base/contained.h"
+#include "base/files.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "bus/log.h"
+#include "control/agent_commands.h"
+#include "control/stack_requester.h"
+#include "control/tail_sampler.h"
+#include "diagnosis/engine.h"
+#include "diagnosis/signals/gpu_reading.h"
+#include "egress/remote_write_out.h"
+#include "ingest/alias_feed.h"
+#include "ingest/metric_intake.h"
+#include "ingest/otlp/metric_mapping.h"
+#include "ingest/otlp/otlp_handler.h"
+#include "ingest/prometheus/remote_write_receiver.h"
+#include "query/alias_reader.h"
+#include "server/durable_sink.h"
+#include "server/recovery.h"
+#include "server/scrape_file.h"
+#include "server/set_aside.h"
+#include "server/store_options.h"
+#include "server/verdict_keeper.h"
+#include "store/metrics/metric_engine.h"
+#include "store/spans/columnar_span_store.h"
+#include "store/sqlite_state_store.h"
+#include "store/steps/columnar_step_store.h"
+#include "wire/otlp.h"
+
+namespace lockstep {
+namespace {
+
+constexpr uint64_t kQueuedBytesMax = 256ull << 20;
+
+// What the log had to give up before it was in files is a gap like any other, and kept as one.
+void tell_dropped(std::atomic<int64_t>& dropped, IngestSink& sink, const Clock& clock) {
+  const int64_t records = dropped.exchange(0);
+  if (records == 0) return;
+  Batch batch;
+  batch.signal = Signal::kLogs;
+  ResourceGroup& group = batch.groups.emplace_back();
+  group.resource = {{"service.name", "lockstepd"}};
+  group.logs.push_back(to_record(Gap{"log_full", records}, clock.unix_ns()));
+  const std::string bytes = otlp::encode(batch);
+  if (sink.accept(Signal::kLogs, std::move(batch), bytes, clock.unix_ns()).error != AcceptError::kNone)
+    dropped += records;  // the next round says it
+}
+
+std::optional<std::string> clock_problem(const ClockWitness& witness) {
+  std::string line = witness.report().line;
+  if (line.empty()) return std::nullopt;
+  return line;
+}
+
+struct Stores {
+  std::unique_ptr<ColumnarStepStore> steps;
+  std::unique_ptr<ColumnarSpanStore> spans;
+  std::unique_ptr<MetricEngine> metrics;
+  std::unique_ptr<StateStore> state;
+};
+
+Result<Stores> open_stores(const ServerOptions& options, const TenantCommon& common, MemoryBudget& memory,
+                           Counters& counters) {
+  Stores stores;
+  stores.steps =
+      LOCKSTEP_TRY(ColumnarStepStore::open(step_options(options, common.witness, memory), common.clock, counters));
+  stores.spans =
+      LOCKSTEP_TRY(ColumnarSpanStore::open(span_options(options, common.witness, memory), common.clock, counters));
+  stores.metrics =
+      LOCKSTEP_TRY(MetricEngine::open(metric_options(options, common.witness, memory), common.clock, counters));
+  stores.state = LOCKSTEP_TRY(open_sqlite_state_store(options.data + "/state.sqlite"));
+  return stores;
+}
+
+// Diagnosis hears of all that is applied, and knows the verdicts it had before the start.
+struct Diagnosis {
+  Diagnosis(Stores& stores, AgentRegistry& agents, Counters& counters)
+      : applier(*stores.steps, *stores.spans, agents, counters) {
+    applier.subscribe(engine);
+    engine.restore(known_verdicts(*stores.state));
+  }
+
+  DiagnosisEngine engine;
+  Applier applier;
+};
+
+// In the order of their making: what comes later uses what comes before it, and goes first.
+class OpenTenant final : public Tenant {
+ public:
+  OpenTenant(TenantSettings settings, const ServerOptions& options, TenantCommon& common, Counters& counters,
+             UniqueFd lock, std::unique_ptr<MemoryBudget> memory, Stores stores);
+
+  Result<bool> read_back(const std::function<bool()>& is_told_to_stop) override;
+  void start() override;
+  void tick() override;
+  void reload_scrape_file() override;
+  void stop() override;
+  void serve(const ServerRequest& request, const std::shared_ptr<HttpResponder>& responder) override;
+  OtlpTarget otlp() override { return {&*otlp_, &commands_}; }
+  Readiness& readiness() override { return readiness_; }
+  MemoryBudget& memory() override { return memory_; }
+
+ private:
+  ApiContext make_context();
+  LogOptions log_options();
+  std::optional<std::string> disk_problem();
+  std::optional<std::string> memory_problem();
+  void look();
+  void look_once();
+  void look_at_itself();
+
+  TenantSettings settings_;
+  const ServerOptions options_;  // of this folder
+  TenantCommon& common_;
+  const Clock& clock_;
+  ClockWitness& witness_;
+  Counters& counters_;
+  const UniqueFd lock_;
+  const std::unique_ptr<MemoryBudget> memory_part_;
+  MemoryBudget& memory_ = *memory_part_;
+  Stores stores_;
+  ColumnarStepStore& steps_ = *stores_.steps;
+  ColumnarSpanStore& spans_ = *stores_.spans;
+  MetricEngine& metrics_ = *stores_.metrics;
+  StateStore& state_ = *stores_.state;
+
+  const AliasReader named_metrics_{metrics_};
+  AgentRegistry agents_;
+  Diagnosis diagnosis_;
+  DiagnosisEngine& engine_ = diagnosis_.engine;
+  Applier& applier_ = diagnosis_.applier;
+  VerdictKeeper keeper_{state_, counters_};
+  // Before anything is read back, so that history is explained with what was learned from it.
+  FeedbackStore feedback_{state_, counters_,
+                          [this](std::span<const VerdictFeedback> all) { engine_.priors() = CausePriors::of(all); }};
+  NameOwners* const owners_;  // nullptr: names have none
+  AgentCommands commands_{{}, clock_, counters_, owners_};
+  TailSampler tail_{steps_, commands_, counters_};
+  const std::unique_ptr<RemoteWriteOut> remote_write_out_;  // nullptr: samples are not sent on
+  AliasFeed alias_feed_;
+  MetricIntake intake_;
+  JobRollups rollups_;
+  std::atomic<bool> ready_{false};
+  int64_t look_ms_most_ = 0, delay_ms_most_ = 0;
+  StackRequester stack_asks_{steps_, commands_, counters_};
+  Readiness readiness_{counters_};  // what makes the server not ready, one row each; asked once ready_ is set
+  StepTraceCache traces_{steps_, spans_, clock_};
+  ApiContext context_;
+  MetricMapping mapping_{intake_, clock_, &memory_};
+  RemoteWriteReceiver remote_write_{intake_, clock_, counters_, kRemoteWriteBodyBytesMax, &memory_, owners_};
+  std::unique_ptr<Scraper> scraper_;  // there before ready_ is set, and until the API has stopped
+  QueryScheduler queries_;
+  std::atomic<int64_t> dropped_unsealed_{0};
+  std::unique_ptr<DurableLog> log_;
+  std::optional<SetAside> set_aside_;
+  std::optional<DurableSink> sink_;
+  std::optional<OtlpHandler> otlp_;
+};
+
+OpenTenant::OpenTenant(TenantSettings settings, const ServerOptions& options, TenantCommon& common, Counters& counters,
+                       UniqueFd lock, std::unique_ptr<MemoryBudget> memory, Stores stores)
+    : settings_(std::move(settings)),
+      options_(options),
+      common_(common),
+      clock_(common.clock),
+      witness_(common.witness),
+      counters_(counters),
+      lock_(std::move(lock)),
+      memory_part_(std::move(memory)),
+      stores_(std::move(stores)),
+      diagnosis_(stores_, agents_, counters_),
+      owners_(common.access == nullptr ? nullptr : &common.access->owners()),
+      remote_write_out_(options_.remote_write.empty()
+                            ? nullptr
+                            : std::make_unique<RemoteWriteOut>(
+                                  metrics_, RemoteWriteOutOptions{.url = settings_.remote_write}, clock_, counters_)),
+      alias_feed_([](const MetricAlias& alias) { return feeds_of(alias.sent()) != nullptr; },
+                  [this](const Attributes& resource, std::span<const MetricPoint> points, int64_t received_unix_ns) {
+                    engine_.on_metrics(resource, points, received_unix_ns);
+                  },
+                  counters_),
+      intake_(remote_write_out_ ? static_cast<MetricWriter&>(*remote_write_out_) : metrics_, clock_, counters_,
+              &alias_feed_),
+      rollups_([this](auto stream, auto series,
+                      const auto& canonical) { return intake_.push("rollup", stream, series, canonical); },
+               named_metrics_, counters_, options_.peak_tflops * 1e12),
+      context_(make_context()),
+      queries_(
+          {.running_max = static_cast<size_t>(options_.queries_max)},
+          [this](const ServerRequest& request) { return answer(context_, request); }, counters_, &common.queries) {
+  applier_.subscribe(tail_);
+  for (const JobNumberRow& row : job_number_rows()) intake_.metadata(row.name, row.type, row.help, "");
+  applier_.subscribe(rollups_);
+  readiness_.add({"disk", [this] { return disk_problem(); }});
+  readiness_.add({"metrics", [this] { return metrics_.trouble(); }});
+  readiness_.add({"memory", [this] { return memory_problem(); }});
+  // The clocks of all tenants' senders are in it.
+  if (settings_.is_default) readiness_.add({"clock", [this] { return clock_problem(witness_); }, true});
+}
+
+ApiContext OpenTenant::make_context() {
+  ApiContext context{steps_,    spans_, traces_, named_metrics_,    state_, agents_, engine_,
+                     counters_, clock_, ready_,  common_.web_folder};
+  context.feedback = &feedback_;
+  if (common_.access != nullptr) common_.access->put_into(context);
+  context.readiness = &readiness_;
+  context.memory = &memory_;
+  context.ask_detail = [this](const JobInfo& job, const DetailRequest& request) {
+    counters_.add("lockstep_detail_asks_total", "reason=\"person\"");
+    return ask_hosts(job, request, commands_);
+  };
+  context.read_gpu = [this](std::string_view host, std::string_view gpu, int64_t since_ns, int64_t through_ns) {
+    return gpu_reading(engine_.signals(), host, gpu, since_ns, through_ns);
+  };
+  context.cardinality = [this](size_t top) { return metrics_.cardinality(top); };
+  if (options_.admin_api) context.metric_admin = &metrics_;
+  context.gpu_hour_price = options_.gpu_hour_price;
+  context.peak_flops = options_.peak_tflops * 1e12;
+  context.ask_stacks = [this](const JobInfo& job, const StackRequest& request) {
+    const DetailAsked asked = ask_hosts(job, request, commands_);
+    counters_.add("lockstep_stack_asks_total", "reason=\"person\"", asked.ranks);
+    return asked;
+  };
+  context.scrape_targets = [this] { return scraper_ ? scraper_->targets() : std::vector<ScrapeTarget>(); };
+  return context;
+}
+
+void OpenTenant::serve(const ServerRequest& request, const std::shared_ptr<HttpResponder>& responder) {
+  if (ready_ && takes_turns(request)) return queries_.run(request, responder);
+  responder->answer(request.path == kRemoteWritePath ? remote_write_.handle(request) : answer(context_, request));
+}
+
+// How much is free is the operator's to know.
+std::optional<std::string> OpenTenant::disk_problem() {
+  std::optional<std::string> line = full_disk(options_.data);
+  if (line && !settings_.is_default) line = "the server's disk is full; what is sent is refused until there is room";
+  return line;
+}
+
+// The operator is told of the whole before of this part of it.
+std::optional<std::string> OpenTenant::memory_problem() {
+  std::string line = settings_.is_default ? common_.memory.why_spent() : std::string();
+  if (line.empty()) line = memory_.why_spent();
+  if (line.empty()) return std::nullopt;
+  return line;
+}
+
+LogOptions OpenTenant::log_options() {
+  LogOptions options{.folder = options_.data + "/log",
+                     .total_bytes_max = static_cast<uint64_t>(options_.log_bytes_max)};
+  options.sealed_through = [this] {
+    return std::min({applier_.applied_through(), steps_.first_unsealed() - 1, spans_.first_unsealed() - 1});
+  };
+  options.seal = [this] {
+    for (const Result<void>& sealed : {steps_.seal(), spans_.seal()}) {
+      if (!sealed.ok())
+        LOCKSTEP_LOG_WARN("server", "the log is full and cannot be relieved: %s", sealed.error().c_str());
+    }
+  };
+  options.dropped_unsealed = [this](uint64_t first, uint64_t last) {
+    dropped_unsealed_ += static_cast<int64_t>(last - first + 1);
+  };
+  return options;
+}
+
+Result<bool> OpenTenant::read_back(const std::function<bool()>& is_told_to_stop) {
+  log_ = LOCKSTEP_TRY(DurableLog::open(log_options(), counters_));
+  readiness_.add({"log", [this] { return log_->trouble(); }});
+  set_aside_.emplace(options_.data, counters_);
+  if (!replay(*log_, applier_, spans_, engine_, tail_, rollups_, *set_aside_, clock_, counters_, is_told_to_stop))
+    return false;
+  applier_.set_applied_through(log_->next_sequence() - 1);
+  steps_.end_replay();
+  look();
+  tail_.go_live();
+  stack_asks_.go_live();
+  return true;
+}
+
+void OpenTenant::start() {
+  sink_.emplace(*log_, applier_, mapping_, kQueuedBytesMax, clock_, &*set_aside_, &memory_);
+  otlp_.emplace(*sink_, clock_, counters_, OtlpReceiversOptions{}.body_bytes_max, &witness_, &memory_);
+  readiness_.add({"apply", [this] { return sink_->stuck(clock_.monotonic_ns()); }});
+  if (!settings_.scrape.empty())
+    scraper_ = Scraper::start(std::move(settings_.scrape_config), intake_, clock_, counters_);
+  ready_ = true;
+}
+
+void OpenTenant::tick() {
+  look();
+  contained("server", "a look at queries", [this] { queries_.tick(); });
+  contained("server", "a look at itself", [this] { look_at_itself(); });
+}
+
+void OpenTenant::reload_scrape_file() {
+  if (scraper_)
+    contained("server", "--scrape", [this] { lockstep::reload_scrape_file(settings_.scrape, *scraper_, counters_); });
+}
+
+void OpenTenant::stop() {
+  ready_ = false;
+  if (scraper_) scraper_->stop();
+  sink_->close();
+  look();
+}
+
+void OpenTenant::look() {
+  if (!contained("server", "a look at jobs", [this] { look_once(); }))
+    counters_.add("lockstep_server_failures_total", "what=\"look\"");
+}
+
+void OpenTenant::look_once() {
+  const int64_t began_ns = clock_.monotonic_ns();
+  if (const int64_t reported_unix_ns = engine_.tick(clock_.unix_ns()); reported_unix_ns > 0 && ready_) {
+    const int64_t look_ms = (clock_.monotonic_ns() - began_ns) / 1'000'000;
+    const int64_t delay_ms = (clock_.unix_ns() - reported_unix_ns) / 1'000'000;
+    look_ms_most_ = std::max(look_ms_most_, look_ms);
+    delay_ms_most_ = std::max(delay_ms_most_, delay_ms);
+    counters_.set("lockstep_diagnosis_look_ms", "which=\"last\"", look_ms);
+    counters_.set("lockstep_diagnosis_look_ms", "which=\"most\"", look_ms_most_);
+    counters_.set("lockstep_diagnosis_delay_ms", "which=\"last\"", delay_ms);
+    counters_.set("lockstep_diagnosis_delay_ms", "which=\"most\"", delay_ms_most_);
+  }
+  std::vector<Verdict> changed = engine_.take_changed();
+  stack_asks_.note(changed, clock_.unix_ns());
+  tail_.note(changed);
+  keeper_.keep(std::move(changed));
+  counters_.set("lockstep_warnings", "", engine_.warnings_raised());
+  counters_.set("lockstep_warnings_left_out", "", static_cast<int64_t>(engine_.warnings_left_out()));
+  tail_.tick(clock_.unix_ns());
+  commands_.tick();
+  rollups_.write();
+}
+
+void OpenTenant::look_at_itself() {
+  tell_dropped(dropped_unsealed_, *sink_, clock_);
+  if (!settings_.is_default) memory_.tick(counters_);
+  readiness_.ask();
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Tenant>> Tenant::open(TenantSettings settings, uint64_t memory_bytes_max, TenantCommon& common,
+                                             Counters& counters) {
+  ServerOptions options = common.options;
+  options.data = settings.folder;
+  if (!settings.is_default) options.remote_write.clear();
+  // The default tenant's is the process's, and locked with it.
+  UniqueFd lock;
+  if (!settings.is_default) lock = LOCKSTEP_TRY(lock_folder(settings.folder, "lockstepd"));
+  auto memory = std::make_unique<MemoryBudget>(common.memory, memory_bytes_max);
+  Stores stores = LOCKSTEP_TRY(open_stores(options, common, *memory, counters));
+  if (settings.is_default && common.state_opened) LOCKSTEP_TRY(common.state_opened(*stores.state));
+  return std::unique_ptr<Tenant>(std::make_unique<OpenTenant>(std::move(settings), options, common, counters,
+                                                              std::move(lock), std::move(memory), std::move(stores)));
+}
+
+}  // namespace lockstep

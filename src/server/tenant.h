@@ -1,0 +1,79 @@
+// One tenant: all that works on one data folder (decision 0014). Stores, durable log, diagnosis, commands to agents,
+// caches, limits, counters and readiness are its own; no part of it knows that there are others. What tenants share is
+// the process: clock, clock witness, memory and the number of queries that run, of the last two each has its part.
+//
+// Order: open(), read_back(), start(), tick() again and again, stop(); then it may go. serve() may be called from
+// open() on until the last request that was let in has its answer, otlp() from start() on.
+// On error: one line; whoever opened it decides what that means for the others.
+// Thread rule: serve() and what otlp() returns are Thread-safe; the rest is Confined to one thread.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "api/prometheus/query_scheduler.h"
+#include "api/readiness.h"
+#include "base/clock.h"
+#include "base/clock_witness.h"
+#include "base/counters.h"
+#include "base/memory_budget.h"
+#include "base/result.h"
+#include "ingest/otlp/otlp_receivers.h"
+#include "ingest/scrape/scraper.h"
+#include "net/http_server.h"
+#include "server/options.h"
+#include "store/access_state.h"
+
+namespace lockstep {
+
+class AccessParts;
+
+// What every tenant of a process uses. Outlives them.
+struct TenantCommon {
+  const ServerOptions& options;
+  const Clock& clock;
+  ClockWitness& witness;
+  MemoryBudget& memory;  // of the process
+  QuerySlots& queries;
+  std::string web_folder;
+  // Who may do what, for all tenants (server/access_parts.h); nullptr: not known yet, and nobody is asked. Kept in the
+  // default tenant's state, so it comes with that: state_opened is told of it before anything is served from there.
+  AccessParts* access = nullptr;
+  std::function<Result<void>(AccessState&)> state_opened = {};
+};
+
+struct TenantSettings {
+  std::string folder;
+  bool is_default = false;  // the operator's: told of the process besides (its clock, disk and memory)
+  // Of the default tenant alone.
+  std::string scrape = {};  // the file of --scrape, read as
+  ScrapeConfig scrape_config = {};
+  Url remote_write = {};  // with --remote-write
+};
+
+class Tenant {
+ public:
+  // memory_bytes_max: its part of the memory. counters: its own, with the rows of kServerCounters; they outlive it.
+  static Result<std::unique_ptr<Tenant>> open(TenantSettings settings, uint64_t memory_bytes_max, TenantCommon& common,
+                                              Counters& counters);
+  virtual ~Tenant() = default;
+
+  // Opens the durable log and reads it back. False: told to stop meanwhile.
+  virtual Result<bool> read_back(const std::function<bool()>& is_told_to_stop) = 0;
+  // From now on data is taken and the API answers.
+  virtual void start() = 0;
+  // A few times a second: diagnosis looks, what has waited long enough ends. Whatever fails in it is contained.
+  virtual void tick() = 0;
+  virtual void reload_scrape_file() = 0;
+  // Takes no more data, and looks once more.
+  virtual void stop() = 0;
+
+  virtual void serve(const ServerRequest& request, const std::shared_ptr<HttpResponder>& responder) = 0;
+  virtual OtlpTarget otlp() = 0;
+  virtual Readiness& readiness() = 0;
+  virtual MemoryBudget& memory() = 0;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,224 @@
+#include "server/tenants.h"
+
+#include <algorithm>
+#include <filesystem>
+
+#include "api/routes.h"
+#include "base/contained.h"
+#include "base/files.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "ingest/counters_table.h"
+#include "server/recovery.h"
+
+namespace lockstep {
+namespace {
+
+constexpr size_t kNameBytesMax = 63;
+constexpr auto kLookEvery = std::chrono::nanoseconds(kLookEveryNs);
+// What a caller is told, whichever of its reasons there is: the rest is the operator's.
+constexpr const char* kOpening = "starting: what is stored is being opened; try again in a moment";
+constexpr const char* kFailed = "what is stored of this tenant cannot be opened; whoever runs the server is told why";
+constexpr const char* kTooMany = "no further tenant can be opened here (--tenants-max)";
+constexpr const char* kEnding = "the server is about to end; try again later";
+
+}  // namespace
+
+// Its thread makes the tenant; others see it once it is started.
+struct Tenants::Other {
+  std::string name;
+  std::string folder;
+  Counters counters{kServerCounters};
+  std::unique_ptr<Tenant> tenant;  // its thread's; gone with this
+  std::atomic<Tenant*> started{nullptr};
+  std::optional<std::string> problem;  // under mutex_: why it could not be opened
+  std::jthread thread;
+};
+
+Tenants::Tenants(TenantsOptions options, TenantCommon& common, Counters& counters)
+    : options_(options), common_(common), counters_(counters) {}
+
+Tenants::~Tenants() {
+  stop();
+}
+
+Result<bool> Tenants::start_default(TenantSettings settings, const std::function<bool()>& is_told_to_stop) {
+  // All of it, as long as it is the only one.
+  default_ = LOCKSTEP_TRY(Tenant::open(std::move(settings), common_.memory.bytes_max(), common_, counters_));
+  default_open_ = default_.get();
+  const bool read_back = LOCKSTEP_TRY(default_->read_back(is_told_to_stop));
+  if (!read_back) return false;
+  default_->start();
+  default_started_ = true;
+  return true;
+}
+
+Result<void> Tenants::open_others() {
+  default_->readiness().add(
+      {.name = "tenants", .problem = [this] { return problem_of_others(); }, .is_warning = true, .is_private = true});
+  const std::string folder = common_.options.data + "/tenants";
+  if (!std::filesystem::is_directory(folder)) return {};
+  for (const std::string& name : LOCKSTEP_TRY(list_directory(folder))) {
+    if (!is_tenant_name(name) || name == kDefaultTenant) {
+      LOCKSTEP_LOG_WARN("server", "%s/%s is left alone: that is no tenant's name", folder.c_str(), name.c_str());
+      continue;
+    }
+    std::lock_guard lock(mutex_);
+    add(name);  // over the limit as well: what is there was let in once
+  }
+  return {};
+}
+
+Tenants::Other& Tenants::add(const std::string& name) {
+  if (others_.empty())
+    default_->memory().set_bytes_max(
+        static_cast<uint64_t>(options_.memory_share * static_cast<double>(common_.memory.bytes_max())));
+  Other& other = *others_.emplace(name, std::make_unique<Other>()).first->second;
+  other.name = name;
+  other.folder = common_.options.data + "/tenants/" + name;
+  other.thread = std::jthread([this, &other](const std::stop_token& stop) { live(other, stop); });
+  return other;
+}
+
+Tenants::Found Tenants::find_tenant(const Caller& caller, bool needs_start) {
+  if (caller.tenant.empty() || caller.tenant == kDefaultTenant) {
+    if (needs_start && !default_started_) return {nullptr, kOpening};
+    return {default_open_, kOpening};
+  }
+  std::lock_guard lock(mutex_);
+  auto found = others_.find(caller.tenant);
+  if (found == others_.end()) {
+    if (closed_) return {nullptr, kEnding};
+    if (!default_started_) return {nullptr, kOpening};
+    // A token for it was made, so its name was checked; a folder is made from what was checked here alone.
+    if (!is_tenant_name(caller.tenant)) return {nullptr, "that is no tenant's name"};
+    if (others_.size() >= options_.tenants_max) return {nullptr, kTooMany};
+    add(caller.tenant);
+    return {nullptr, kOpening};
+  }
+  Other& other = *found->second;
+  if (Tenant* tenant = other.started) return {tenant, {}};
+  return {nullptr, other.problem ? kFailed : kOpening};
+}
+
+void Tenants::serve(const ServerRequest& request, const std::shared_ptr<HttpResponder>& responder) {
+  const Found found = find_tenant(request.caller, false);
+  if (found.tenant != nullptr) return found.tenant->serve(request, responder);
+  responder->answer(answer_while_opening(request, found.line));
+}
+
+OtlpTarget Tenants::find(const Caller& caller) {
+  Found found = find_tenant(caller, true);
+  if (found.tenant != nullptr) return found.tenant->otlp();
+  return {.line = std::move(found.line)};
+}
+
+void Tenants::close() {
+  if (default_started_) default_->otlp().commands->close();
+  std::lock_guard lock(mutex_);
+  closed_ = true;
+  for (const auto& [name, other] : others_) {
+    if (Tenant* tenant = other->started) tenant->otlp().commands->close();
+  }
+}
+
+void Tenants::live(Other& other, const std::stop_token& stop) {
+  auto wait = [&](std::chrono::nanoseconds longest) {
+    std::unique_lock lock(mutex_);
+    ends_.wait_for(lock, stop, longest, [] { return false; });
+    return !stop.stop_requested();
+  };
+  for (;;) {
+    while (!opening_.try_acquire_for(std::chrono::milliseconds(50))) {
+      if (stop.stop_requested()) return;
+    }
+    Result<bool> opened = Error{"it failed while it was opened; the log of the server says how"};
+    contained("server", "opening a tenant", [&] { opened = open(other, stop); });
+    opening_.release();
+    if (opened.ok() && !*opened) return;
+    if (opened.ok()) break;
+    other.tenant.reset();
+    LOCKSTEP_LOG_ERROR("server", "tenant %s: %s", other.name.c_str(), opened.error().c_str());
+    {
+      std::lock_guard lock(mutex_);
+      other.problem = opened.error();
+    }
+    if (!wait(kRetry)) return;
+  }
+  while (wait(kLookEvery)) other.tenant->tick();
+  other.tenant->stop();
+}
+
+Result<bool> Tenants::open(Other& other, const std::stop_token& stop) {
+  LOCKSTEP_TRY(make_directories(other.folder));
+  const auto memory_bytes_max =
+      static_cast<uint64_t>(options_.memory_share * static_cast<double>(common_.memory.bytes_max()));
+  other.tenant = LOCKSTEP_TRY(Tenant::open({.folder = other.folder}, memory_bytes_max, common_, other.counters));
+  const bool read_back = LOCKSTEP_TRY(other.tenant->read_back([&stop] { return stop.stop_requested(); }));
+  if (!read_back) return false;
+  other.tenant->start();
+  std::lock_guard lock(mutex_);
+  other.problem.reset();
+  other.started = other.tenant.get();
+  if (closed_) other.tenant->otlp().commands->close();
+  return true;
+}
+
+void Tenants::tick() {
+  default_->tick();
+  contained("server", "a look at tenants", [this] { tell_operator(); });
+}
+
+void Tenants::reload_scrape_file() {
+  default_->reload_scrape_file();
+}
+
+void Tenants::tell_operator() {
+  std::lock_guard lock(mutex_);
+  int64_t started = 0, failed = 0;
+  for (const auto& [name, other] : others_) {
+    started += other->started != nullptr ? 1 : 0;
+    failed += other->problem ? 1 : 0;
+    const std::string label = format("tenant=\"%s\"", name.c_str());
+    const Counters& theirs = other->counters;
+    counters_.set("lockstep_tenant_series", label, theirs.value("lockstep_metric_series"));
+    counters_.set("lockstep_tenant_log_bytes", label, theirs.value("lockstep_log_bytes"));
+    counters_.set("lockstep_tenant_file_bytes", label,
+                  theirs.sum("lockstep_metric_block_bytes") + theirs.value("lockstep_step_file_bytes") +
+                      theirs.value("lockstep_span_file_bytes"));
+  }
+  counters_.set("lockstep_tenants", "state=\"open\"", started);
+  counters_.set("lockstep_tenants", "state=\"failed\"", failed);
+  counters_.set("lockstep_tenants", "state=\"opening\"", static_cast<int64_t>(others_.size()) - started - failed);
+}
+
+std::optional<std::string> Tenants::problem_of_others() {
+  constexpr size_t kNamedMax = 3;
+  std::lock_guard lock(mutex_);
+  std::string line;
+  size_t failed = 0;
+  for (const auto& [name, other] : others_) {
+    if (!other->problem || ++failed > kNamedMax) continue;
+    line += format("%s%s: %s", line.empty() ? "" : "; ", name.c_str(), other->problem->c_str());
+  }
+  if (failed == 0) return std::nullopt;
+  if (failed > kNamedMax) line += format("; and %zu more", failed - kNamedMax);
+  return line;
+}
+
+// All at once: each of the others ends on its own thread.
+void Tenants::stop() {
+  std::vector<Other*> all;
+  {
+    std::lock_guard lock(mutex_);
+    closed_ = true;
+    for (const auto& [name, other] : others_) all.push_back(other.get());
+  }
+  for (Other* other : all) other->thread.request_stop();
+  if (default_started_.exchange(false)) default_->stop();
+  for (Other* other : all) {
+    if (other->thread.joinable()) other->thread.join();
+  }
+}
+
+}  // namespace lockstep

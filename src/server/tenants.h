@@ -1,0 +1,89 @@
+// The tenants of a process: the default one, whose folder is the data folder itself, and others in tenants/NAME below
+// it. Where their folder is there they are opened at start, else made by the first request of a caller of theirs
+// (net/caller.h: nobody gets that far without a token for that tenant).
+//
+// Each of the others has a thread, which opens it, looks at its jobs and ends it: one that is slow, fails or is being
+// read back holds up no other. While it is not open, its callers get 503 with Retry-After; one that cannot be opened is
+// tried again every kRetry, and named in the operator's readiness and counters, nowhere else.
+//
+// Limits: tenants_max besides the default one (503 beyond); kOpeningMax are opened at a time; each holds at most its
+// share of the memory, the default one too from the first other on.
+// Thread rule: Thread-safe; start_default(), open_others(), tick() and stop() are for one thread, in this order.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <semaphore>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include "access/token_store.h"
+#include "server/tenant.h"
+
+namespace lockstep {
+
+struct TenantsOptions {
+  size_t tenants_max = 64;    // besides the default one
+  double memory_share = 0.5;  // of one tenant
+};
+
+class Tenants final : public OtlpRouter {
+ public:
+  static constexpr std::chrono::seconds kRetry{30};
+  static constexpr ptrdiff_t kOpeningMax = 4;
+
+  // counters: the operator's, which are those of the default tenant.
+  Tenants(TenantsOptions options, TenantCommon& common, Counters& counters);
+  ~Tenants() override;
+
+  // Opens the default tenant and lets it answer "starting", reads it back, starts it. False: told to stop meanwhile.
+  Result<bool> start_default(TenantSettings settings, const std::function<bool()>& is_told_to_stop);
+  // Those whose folders are there.
+  Result<void> open_others();
+  // A few times a second: the default tenant's look, and what the operator is told of the others.
+  void tick();
+  void reload_scrape_file();
+  void stop();
+
+  void serve(const ServerRequest& request, const std::shared_ptr<HttpResponder>& responder);
+  OtlpTarget find(const Caller& caller) override;
+  Tenant* find_default() { return default_open_; }  // nullptr: not open yet
+  void close() override;
+
+ private:
+  struct Other;
+  // Where a caller is served; nothing: one line says why not now.
+  struct Found {
+    Tenant* tenant = nullptr;
+    std::string line;
+  };
+  Found find_tenant(const Caller& caller, bool needs_start);
+  Other& add(const std::string& name);  // under mutex_
+  void live(Other& other, const std::stop_token& stop);
+  Result<bool> open(Other& other, const std::stop_token& stop);
+  void tell_operator();
+  std::optional<std::string> problem_of_others();
+
+  const TenantsOptions options_;
+  TenantCommon& common_;
+  Counters& counters_;
+  std::unique_ptr<Tenant> default_;
+  std::atomic<Tenant*> default_open_{nullptr};
+  std::atomic<bool> default_started_{false};
+  std::counting_semaphore<> opening_{kOpeningMax};
+
+  std::mutex mutex_;
+  std::condition_variable_any ends_;
+  // Under mutex_. What is in the map stays until the end.
+  std::map<std::string, std::unique_ptr<Other>, std::less<>> others_;
+  bool closed_ = false;
+};
+
+}  // namespace lockstep

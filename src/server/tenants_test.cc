@@ -1,0 +1,246 @@
+// Two tenants and more in one process: what one has, the other does not see, and what befalls one does not reach it.
+#include "server/tenants.h"
+
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <future>
+
+#include "access/role.h"
+#include "base/files.h"
+#include "base/text.h"
+#include "ingest/counters_table.h"
+#include "ingest/otlp/otlp_handler.h"
+#include "model/events.h"
+#include "testing/eventually.h"
+#include "testing/temporary_folder.h"
+#include "wire/otlp.h"
+
+namespace lockstep {
+namespace {
+
+using testing::eventually;
+
+class Answered final : public HttpResponder {
+ public:
+  void answer(HttpResponse response) override { promise_.set_value(std::move(response)); }
+  bool defer() override { return true; }
+  bool gone() const override { return false; }
+  HttpResponse wait() { return promise_.get_future().get(); }
+
+ private:
+  std::promise<HttpResponse> promise_;
+};
+
+// A server without its listeners.
+class Process {
+ public:
+  explicit Process(const std::string& folder, TenantsOptions options = {}) : tenants_(options, common_, counters_) {
+    options_.data = folder;
+    EXPECT_TRUE(make_directories(folder).ok());
+    Result<bool> started = tenants_.start_default({.folder = folder, .is_default = true}, [] { return false; });
+    EXPECT_TRUE(started.ok()) << started.error();
+    Result<void> opened = tenants_.open_others();
+    EXPECT_TRUE(opened.ok()) << opened.error();
+  }
+
+  HttpResponse get(const std::string& tenant, const std::string& path, const std::string& query = "",
+                   uint32_t roles = kAllRoles) {
+    ServerRequest request;
+    request.method = "GET";
+    request.path = path;
+    request.query = query;
+    request.caller = {.tenant = tenant, .name = "a test", .owner = {}, .roles = roles};
+    auto responder = std::make_shared<Answered>();
+    tenants_.serve(request, responder);
+    return responder->wait();
+  }
+  // 0: the tenant is not there yet.
+  int send_once(const std::string& tenant, const std::string& job, int64_t step) {
+    StepSummary summary;
+    summary.step = step;
+    summary.start_unix_ns = clock_.unix_ns();
+    summary.duration_ns = 100'000'000;
+    const Identity identity{.job_id = job,
+                            .attempt = 0,
+                            .rank = 0,
+                            .world_size = 1,
+                            .local_rank = 0,
+                            .host = "host-of-" + job,
+                            .gpu_uuid = ""};
+    const Batch batch{.signal = Signal::kLogs,
+                      .groups = {{.resource = to_resource(identity), .logs = {to_record(summary)}}}};
+    ServerRequest request;
+    request.method = "POST";
+    request.path = "/v1/logs";
+    request.headers = {{"content-type", "application/x-protobuf"}};
+    request.body = otlp::encode(batch);
+    const OtlpTarget target = tenants_.find({.tenant = tenant, .name = {}, .owner = {}, .roles = kAllRoles});
+    return target.handler == nullptr ? 0 : target.handler->handle_http(request).status;
+  }
+  int send(const std::string& tenant, const std::string& job, int64_t step = 1) {
+    int status = 0;
+    EXPECT_TRUE(eventually([&] { return (status = send_once(tenant, job, step)) != 0; })) << tenant;
+    return status;
+  }
+
+  ServerOptions options_;
+  SystemClock clock_;
+  ClockWitness witness_{clock_};
+  MemoryBudget memory_{1ull << 30, [] { return uint64_t{0}; }};
+  QuerySlots queries_{4};
+  TenantCommon common_{options_, clock_, witness_, memory_, queries_, ""};
+  Counters counters_{kServerCounters};
+  Tenants tenants_;
+};
+
+class TenantsTest : public ::testing::Test {
+ protected:
+  testing::TemporaryFolder folder_;
+  const std::string data_ = folder_.path() + "/data";
+};
+
+TEST(TenantName, IsAFoldersNameThatNeedsNoQuoting) {
+  for (const char* name : {"a", "0", "blue", "team-7_x"}) EXPECT_TRUE(is_tenant_name(name)) << name;
+  for (const char* name : {"", "-a", "_a", "A", "a b", "..", ".", "a/b", "a\n", "ä"})
+    EXPECT_FALSE(is_tenant_name(name)) << name;
+  EXPECT_TRUE(is_tenant_name(std::string(63, 'a')));
+  EXPECT_FALSE(is_tenant_name(std::string(64, 'a')));
+}
+
+TEST_F(TenantsTest, WhatOneSendsTheOthersDoNotSee) {
+  Process process(data_);
+  ASSERT_EQ(process.send("blue", "blue-job"), 200);
+  ASSERT_EQ(process.send("green", "green-job"), 200);
+  ASSERT_EQ(process.send("", "default-job"), 200);
+  ASSERT_EQ(process.send("default", "default-job", 2), 200);
+  for (const char* path : {"/api/jobs", "/api/agents", "/api/logs", "/metrics"}) {
+    for (const auto& [tenant, own, other] : {std::tuple("blue", "blue-job", "green"), {"green", "green-job", "blue"}}) {
+      const HttpResponse answer = process.get(tenant, path);
+      EXPECT_EQ(answer.status, 200) << path;
+      EXPECT_EQ(answer.body.find(other), std::string::npos) << tenant << " " << path << "\n" << answer.body;
+      EXPECT_EQ(answer.body.find("default-job"), std::string::npos) << tenant << " " << path;
+    }
+  }
+  EXPECT_NE(process.get("blue", "/api/jobs").body.find("blue-job"), std::string::npos);
+  EXPECT_EQ(process.get("blue", "/api/jobs/green-job").status, 404);
+  EXPECT_EQ(process.get("", "/api/jobs").body.find("blue"), std::string::npos);
+  EXPECT_NE(process.get("", "/api/jobs/default-job").body.find("\"last_step\":2"), std::string::npos);
+  EXPECT_NE(process.get("green", "/metrics").body.find("lockstep_log_records_appended_total 1\n"), std::string::npos);
+  EXPECT_TRUE(std::filesystem::is_directory(data_ + "/tenants/blue/log"));
+}
+
+TEST_F(TenantsTest, WithoutTenantsNothingIsMadeForThem) {
+  Process process(data_);
+  ASSERT_EQ(process.send("", "job"), 200);
+  process.tenants_.tick();
+  EXPECT_FALSE(std::filesystem::exists(data_ + "/tenants"));
+  EXPECT_EQ(process.get("", "/readyz").body, "ok\n");
+}
+
+TEST_F(TenantsTest, AllComeBackAfterACrash) {
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    Process process(data_);
+    const bool sent = process.send("blue", "blue-job") == 200 && process.send("green", "green-job") == 200 &&
+                      process.send("", "default-job") == 200;
+    _exit(sent ? 0 : 1);  // as a crash would: nothing is closed
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  ASSERT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+  for (int start = 0; start < 2; ++start) {  // after the crash, and after an orderly end
+    Process process(data_);
+    for (const char* tenant : {"blue", "green"}) {
+      ASSERT_TRUE(eventually([&] { return process.get(tenant, "/api/jobs").status == 200; })) << tenant;
+      const std::string jobs = process.get(tenant, "/api/jobs").body;
+      EXPECT_NE(jobs.find(std::string(tenant) + "-job"), std::string::npos) << jobs;
+    }
+    EXPECT_NE(process.get("", "/api/jobs").body.find("default-job"), std::string::npos);
+    EXPECT_EQ(process.get("blue", "/api/jobs").body.find("green"), std::string::npos);
+  }
+}
+
+TEST_F(TenantsTest, ADamagedOneIsNamedToTheOperatorAloneAndStopsNoOther) {
+  {
+    Process process(data_);
+    ASSERT_EQ(process.send("blue", "blue-job"), 200);
+    ASSERT_EQ(process.send("broken", "broken-job"), 200);
+  }
+  ASSERT_TRUE(write_file_atomically(data_ + "/tenants/broken/state.sqlite", std::string(8192, 'x')).ok());
+  Process process(data_);
+  ASSERT_EQ(process.send("blue", "blue-job", 2), 200);
+  ASSERT_EQ(process.send("", "default-job"), 200);
+  ASSERT_TRUE(eventually([&] { return process.get("", "/readyz").body.find("broken") != std::string::npos; }));
+  const HttpResponse ready = process.get("", "/readyz");
+  EXPECT_EQ(ready.status, 200) << "one tenant's is no reason to send everybody elsewhere: " << ready.body;
+  EXPECT_NE(ready.body.find("warning: tenants: broken: "), std::string::npos) << ready.body;
+  EXPECT_EQ(process.get("", "/readyz", "", bit_of(Role::kAnyone)).body.find("broken"), std::string::npos);
+  EXPECT_EQ(process.get("blue", "/readyz").body, "ok\n");
+  process.tenants_.tick();
+  EXPECT_EQ(process.counters_.value("lockstep_tenants", "state=\"failed\""), 1);
+  EXPECT_EQ(process.counters_.value("lockstep_tenants", "state=\"open\""), 1);
+
+  const HttpResponse refused = process.get("broken", "/api/jobs");
+  EXPECT_EQ(refused.status, 503);
+  EXPECT_EQ(refused.body.find("sqlite"), std::string::npos) << refused.body;
+  EXPECT_EQ(refused.body.find(data_), std::string::npos) << refused.body;
+  EXPECT_EQ(process.send_once("broken", "broken-job", 2), 0);
+}
+
+TEST_F(TenantsTest, BeyondTheLimitNoFurtherOneIsMade) {
+  Process process(data_, {.tenants_max = 1});
+  ASSERT_EQ(process.send("blue", "blue-job"), 200);
+  const HttpResponse refused = process.get("green", "/api/jobs");
+  EXPECT_EQ(refused.status, 503);
+  EXPECT_NE(refused.body.find("--tenants-max"), std::string::npos) << refused.body;
+  EXPECT_FALSE(std::filesystem::exists(data_ + "/tenants/green"));
+  for (const char* name : {"../up", "Blue", ".."}) EXPECT_EQ(process.get(name, "/api/jobs").status, 503) << name;
+  EXPECT_FALSE(std::filesystem::exists(data_ + "/up"));
+  EXPECT_EQ(process.get("blue", "/api/jobs").status, 200);
+}
+
+TEST_F(TenantsTest, OneThatIsBeingOpenedKeepsNobodyWaiting) {
+  Process process(data_);
+  const HttpResponse first = process.get("blue", "/api/jobs");
+  EXPECT_EQ(first.status, 503);
+  EXPECT_NE(first.body.find("try again in a moment"), std::string::npos) << first.body;
+  EXPECT_EQ(process.get("blue", "/healthz").status, 200);
+  EXPECT_EQ(process.get("", "/api/jobs").status, 200);
+  EXPECT_TRUE(eventually([&] { return process.get("blue", "/api/jobs").status == 200; }));
+}
+
+TEST_F(TenantsTest, OneTakesNoMoreThanItsShareOfTheMemory) {
+  Process process(data_, {.memory_share = 0.25});
+  Tenant& alone = *process.tenants_.find_default();
+  EXPECT_EQ(alone.memory().bytes_max(), process.memory_.bytes_max());
+  ASSERT_EQ(process.send("blue", "blue-job"), 200);
+  EXPECT_EQ(alone.memory().bytes_max(), process.memory_.bytes_max() / 4);
+  const std::string metrics = [&] {
+    std::string text;
+    EXPECT_TRUE(eventually([&] {
+      text = process.get("blue", "/metrics").body;
+      return text.find("lockstep_memory_max_bytes 268435456\n") != std::string::npos;
+    })) << text;
+    return text;
+  }();
+  EXPECT_NE(metrics.find("lockstep_memory_resident_bytes 0\n"), std::string::npos) << "the process's is the operator's";
+}
+
+TEST_F(TenantsTest, TheOperatorSeesHowMuchEachHas) {
+  Process process(data_);
+  ASSERT_EQ(process.send("blue", "blue-job"), 200);
+  process.tenants_.tick();
+  const std::string metrics = process.get("", "/metrics").body;
+  EXPECT_NE(metrics.find("lockstep_tenants{state=\"open\"} 1\n"), std::string::npos) << metrics;
+  EXPECT_NE(metrics.find("lockstep_tenant_log_bytes{tenant=\"blue\"} "), std::string::npos);
+  EXPECT_EQ(metrics.find("lockstep_tenant_log_bytes{tenant=\"blue\"} 0\n"), std::string::npos);
+  EXPECT_EQ(process.get("blue", "/metrics").body.find("{tenant="), std::string::npos);
+}
+
+}  // namespace
+}  // namespace lockstep
