@@ -1,4 +1,3 @@
-#include "server/access_parts.h"
 #include "server/server.h"
 
 #include <malloc.h>
@@ -23,6 +22,7 @@
 #include "ingest/counters_table.h"
 #include "ingest/otlp/otlp_receivers.h"
 #include "ingest/prometheus/remote_write_receiver.h"
+#include "server/access_parts.h"
 #include "server/recovery.h"
 #include "server/scrape_file.h"
 #include "server/tenants.h"
@@ -131,8 +131,8 @@ Result<std::unique_ptr<HttpServer>> start_api(const Settings& settings, Common& 
   return api;
 }
 
-Result<std::unique_ptr<OtlpReceivers>> start_receivers(const Settings& settings, Common& common,
-                                                       Gatekeeper& gatekeeper, Tenants& tenants) {
+Result<std::unique_ptr<OtlpReceivers>> start_receivers(const Settings& settings, Common& common, Gatekeeper& gatekeeper,
+                                                       Tenants& tenants) {
   return OtlpReceivers::start({.http = settings.otlp_http,
                                .grpc = settings.otlp_grpc,
                                .witness = &common.witness,

@@ -1,4 +1,3 @@
-#include "server/access_parts.h"
 #include "server/tenant.h"
 
 #include <algorithm>
@@ -27,6 +26,7 @@
 #include "ingest/otlp/otlp_handler.h"
 #include "ingest/prometheus/remote_write_receiver.h"
 #include "query/alias_reader.h"
+#include "server/access_parts.h"
 #include "server/durable_sink.h"
 #include "server/recovery.h"
 #include "server/scrape_file.h"

@@ -14,7 +14,6 @@
 namespace lockstep {
 namespace {
 
-constexpr size_t kNameBytesMax = 63;
 constexpr auto kLookEvery = std::chrono::nanoseconds(kLookEveryNs);
 // What a caller is told, whichever of its reasons there is: the rest is the operator's.
 constexpr const char* kOpening = "starting: what is stored is being opened; try again in a moment";
