@@ -129,7 +129,7 @@ int run_backup(const Arguments& arguments) {
   int64_t keep = 0;
   Flags flags(kCommand, "everything a server keeps, into a folder, while it runs; what is there already stays",
               "DIR...");
-  flags.text(&server, "--server", "URL", "the server (default $LOCKSTEP_SERVER, else http://127.0.0.1:7070)")
+  add_server_flags(flags, &server)
       .number(&keep, "--keep", "N", "with prune: how many of the newest generations stay", 1, 1'000'000);
   if (std::optional<int> code = answered(flags, arguments,
                                          "lockstep backup DIR             makes a generation\n"

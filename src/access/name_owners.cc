@@ -5,8 +5,8 @@
 
 namespace lockstep {
 
-const char* to_text(NameKind kind) {
-  return kind == NameKind::kHost ? "host" : "job";
+const char* to_text(OwnedKind kind) {
+  return kind == OwnedKind::kHost ? "host" : "job";
 }
 
 Result<std::unique_ptr<NameOwners>> NameOwners::open(AccessState& state, const Clock& clock, Counters& counters) {
@@ -14,14 +14,14 @@ Result<std::unique_ptr<NameOwners>> NameOwners::open(AccessState& state, const C
   const std::vector<StoredOwner> rows = LOCKSTEP_TRY(state.owners());
   MutexLock lock(names->mutex_);
   for (const StoredOwner& row : rows) {
-    const NameKind kind = row.kind == "job" ? NameKind::kJob : NameKind::kHost;
+    const OwnedKind kind = row.kind == "job" ? OwnedKind::kJob : OwnedKind::kHost;
     names->bound_[{row.tenant, kind, row.name}] = {row.owner, row.used_unix_ns};
     ++names->names_of_[{row.tenant, row.owner}];
   }
   return names;
 }
 
-Result<void> NameOwners::check(const Caller& caller, NameKind kind, std::string_view name) {
+Result<void> NameOwners::check(const Caller& caller, OwnedKind kind, std::string_view name) {
   if (caller.owner.empty() || name.empty()) return {};
   const auto refused = [&](const char* result, const char* why) {
     counters_.add("lockstep_name_owner_checks_total", format("result=\"%s\"", result));
@@ -66,7 +66,7 @@ bool NameOwners::make_room(const OwnerKey& owner, int64_t now_ns) {
   return true;
 }
 
-Result<void> NameOwners::take_over(const std::string& tenant, NameKind kind, const std::string& name,
+Result<void> NameOwners::take_over(const std::string& tenant, OwnedKind kind, const std::string& name,
                                    const std::string& owner) {
   MutexLock one_save(save_mutex_);
   const Key key{tenant, kind, name};
@@ -91,7 +91,7 @@ Result<void> NameOwners::take_over(const std::string& tenant, NameKind kind, con
 std::vector<NameOwner> NameOwners::list(std::string_view tenant, size_t limit) const {
   MutexLock lock(mutex_);
   std::vector<NameOwner> names;
-  for (auto at = bound_.lower_bound({std::string(tenant), NameKind::kHost, ""});
+  for (auto at = bound_.lower_bound({std::string(tenant), OwnedKind::kHost, ""});
        at != bound_.end() && std::get<0>(at->first) == tenant && names.size() < limit; ++at)
     names.push_back({std::get<1>(at->first), std::get<2>(at->first), at->second.owner, at->second.used_unix_ns});
   return names;
@@ -112,7 +112,7 @@ void NameOwners::tick() {
     changed_.clear();
     int64_t hosts = 0, jobs = 0;
     if (!save.empty() || !drop.empty()) {
-      for (const auto& [key, bound] : bound_) ++(std::get<1>(key) == NameKind::kHost ? hosts : jobs);
+      for (const auto& [key, bound] : bound_) ++(std::get<1>(key) == OwnedKind::kHost ? hosts : jobs);
       counters_.set("lockstep_name_owners", "kind=\"host\"", hosts);
       counters_.set("lockstep_name_owners", "kind=\"job\"", jobs);
     }
@@ -130,7 +130,7 @@ void NameOwners::tick() {
   MutexLock lock(mutex_);
   for (const std::vector<StoredOwner>* rows : {&save, &drop}) {
     for (const StoredOwner& row : *rows) {
-      const NameKind kind = row.kind == "job" ? NameKind::kJob : NameKind::kHost;
+      const OwnedKind kind = row.kind == "job" ? OwnedKind::kJob : OwnedKind::kHost;
       changed_.emplace(Key{row.tenant, kind, row.name}, rows == &save);
     }
   }

@@ -26,11 +26,11 @@
 
 namespace lockstep {
 
-enum class NameKind : uint8_t { kHost, kJob };
-const char* to_text(NameKind kind);
+enum class OwnedKind : uint8_t { kHost, kJob };
+const char* to_text(OwnedKind kind);
 
 struct NameOwner {
-  NameKind kind = NameKind::kHost;
+  OwnedKind kind = OwnedKind::kHost;
   std::string name;
   std::string owner;
   int64_t used_unix_ns = 0;  // to the day
@@ -46,9 +46,9 @@ class NameOwners {
   static Result<std::unique_ptr<NameOwners>> open(AccessState& state, const Clock& clock, Counters& counters);
 
   // An empty name belongs to nobody and is let through.
-  Result<void> check(const Caller& caller, NameKind kind, std::string_view name);
+  Result<void> check(const Caller& caller, OwnedKind kind, std::string_view name);
   // kNotFound where nobody has it. On disk when it returns ok.
-  Result<void> take_over(const std::string& tenant, NameKind kind, const std::string& name, const std::string& owner);
+  Result<void> take_over(const std::string& tenant, OwnedKind kind, const std::string& name, const std::string& owner);
   std::vector<NameOwner> list(std::string_view tenant, size_t limit) const;
   void tick();
 
@@ -57,8 +57,8 @@ class NameOwners {
     std::string owner;
     int64_t used_unix_ns = 0;
   };
-  using Key = std::tuple<std::string, NameKind, std::string>;  // tenant, kind, name
-  using OwnerKey = std::pair<std::string, std::string>;        // tenant, owner
+  using Key = std::tuple<std::string, OwnedKind, std::string>;  // tenant, kind, name
+  using OwnerKey = std::pair<std::string, std::string>;         // tenant, owner
 
   NameOwners(AccessState& state, const Clock& clock, Counters& counters)
       : state_(state), clock_(clock), counters_(counters) {}

@@ -5,6 +5,7 @@
 #include "access/access_counters.h"
 #include "access/audit_log.h"
 #include "store/sqlite_state_store.h"
+#include "store/testing/failing_access.h"
 #include "testing/fake_clock.h"
 #include "testing/temporary_folder.h"
 
@@ -31,7 +32,7 @@ class NameOwnersTest : public ::testing::Test {
     ASSERT_TRUE(names.ok());
     names_ = std::move(*names);
   }
-  bool may(const std::string& owner, const std::string& name, NameKind kind = NameKind::kHost,
+  bool may(const std::string& owner, const std::string& name, OwnedKind kind = OwnedKind::kHost,
            const std::string& tenant = "") {
     return names_->check(of_owner(owner, tenant), kind, name).ok();
   }
@@ -46,12 +47,12 @@ class NameOwnersTest : public ::testing::Test {
 TEST_F(NameOwnersTest, TheFirstToUseANameHasItAndOthersAreRefusedByName) {
   EXPECT_TRUE(may("farm", "node-1"));
   EXPECT_TRUE(may("farm", "node-1"));
-  const Result<void> refused = names_->check(of_owner("lab"), NameKind::kHost, "node-1");
+  const Result<void> refused = names_->check(of_owner("lab"), OwnedKind::kHost, "node-1");
   ASSERT_FALSE(refused.ok());
   EXPECT_NE(refused.error().find("host \"node-1\" belongs to another"), std::string::npos);
   EXPECT_EQ(refused.error().find("farm"), std::string::npos);
-  EXPECT_TRUE(may("lab", "node-1", NameKind::kJob));                // another kind
-  EXPECT_TRUE(may("lab", "node-1", NameKind::kHost, "elsewhere"));  // another tenant
+  EXPECT_TRUE(may("lab", "node-1", OwnedKind::kJob));                // another kind
+  EXPECT_TRUE(may("lab", "node-1", OwnedKind::kHost, "elsewhere"));  // another tenant
   EXPECT_EQ(counters_.value("lockstep_name_owner_checks_total", "result=\"refused_owner\""), 1);
 }
 
@@ -71,9 +72,9 @@ TEST_F(NameOwnersTest, OwnersSurviveARestart) {
 }
 
 TEST_F(NameOwnersTest, ATakeoverHoldsAtOnceAndAfterARestart) {
-  EXPECT_EQ(names_->take_over("", NameKind::kHost, "node-1", "lab").code(), ErrorCode::kNotFound);
+  EXPECT_EQ(names_->take_over("", OwnedKind::kHost, "node-1", "lab").code(), ErrorCode::kNotFound);
   EXPECT_TRUE(may("farm", "node-1"));
-  ASSERT_TRUE(names_->take_over("", NameKind::kHost, "node-1", "lab").ok());
+  ASSERT_TRUE(names_->take_over("", OwnedKind::kHost, "node-1", "lab").ok());
   EXPECT_FALSE(may("farm", "node-1"));
   EXPECT_TRUE(may("lab", "node-1"));
   names_->tick();
@@ -85,14 +86,14 @@ TEST_F(NameOwnersTest, ATakeoverHoldsAtOnceAndAfterARestart) {
 
 TEST_F(NameOwnersTest, AnOwnerHasABoundedNumberOfNamesAndIdleOnesGiveWay) {
   for (size_t i = 0; i < NameOwners::kNamesPerOwnerMax; ++i)
-    ASSERT_TRUE(may("farm", "job-" + std::to_string(i), NameKind::kJob));
-  EXPECT_FALSE(may("farm", "one more", NameKind::kJob));
-  EXPECT_TRUE(may("lab", "one more", NameKind::kJob));
+    ASSERT_TRUE(may("farm", "job-" + std::to_string(i), OwnedKind::kJob));
+  EXPECT_FALSE(may("farm", "one more", OwnedKind::kJob));
+  EXPECT_TRUE(may("lab", "one more", OwnedKind::kJob));
   clock_.advance(NameOwners::kIdleNs);
-  EXPECT_TRUE(may("farm", "job-7", NameKind::kJob));
-  EXPECT_TRUE(may("farm", "another", NameKind::kJob));
-  EXPECT_FALSE(may("lab", "job-7", NameKind::kJob));
-  EXPECT_TRUE(may("lab", "job-0", NameKind::kJob));  // it gave way
+  EXPECT_TRUE(may("farm", "job-7", OwnedKind::kJob));
+  EXPECT_TRUE(may("farm", "another", OwnedKind::kJob));
+  EXPECT_FALSE(may("lab", "job-7", OwnedKind::kJob));
+  EXPECT_TRUE(may("lab", "job-0", OwnedKind::kJob));  // it gave way
   EXPECT_FALSE(may("farm", std::string(1000, 'x')));
 }
 
@@ -112,16 +113,8 @@ TEST_F(AuditLogTest, ARowIsThereBeforeTheActAndHasItsResultAfterwards) {
   EXPECT_EQ(row.status, 200);
 }
 
-// A state that is full.
-struct FailingState final : AccessState {
-  Result<void> save_token(const StoredToken&) override { return Error{"full"}; }
-  Result<void> note_token_use(std::string_view, int64_t) override { return Error{"full"}; }
-  Result<std::vector<StoredToken>> tokens() const override { return Error{"full"}; }
-  Result<int64_t> add_audit(const AuditRow&) override { return Error{"full"}; }
-  Result<void> finish_audit(int64_t, std::string_view, int) override { return Error{"full"}; }
-  Result<std::vector<AuditRow>> audit(const AuditFilter&) const override { return Error{"full"}; }
-  Result<void> save_owners(std::span<const StoredOwner>) override { return Error{"full"}; }
-  Result<void> drop_owners(std::span<const StoredOwner>) override { return Error{"full"}; }
+// A state that is full, and was read while it was not.
+struct FailingState final : testing::WithFailingAccess<AccessState> {
   Result<std::vector<StoredOwner>> owners() const override { return std::vector<StoredOwner>(); }
 };
 
@@ -140,10 +133,10 @@ TEST_F(NameOwnersTest, WhatCannotBeSavedHoldsInMemoryAndIsTriedAgain) {
   Result<std::unique_ptr<NameOwners>> opened = NameOwners::open(full, clock_, counters_);
   ASSERT_TRUE(opened.ok());
   NameOwners* names = opened->get();
-  EXPECT_TRUE(names->check(of_owner("farm"), NameKind::kHost, "node-1").ok());
+  EXPECT_TRUE(names->check(of_owner("farm"), OwnedKind::kHost, "node-1").ok());
   names->tick();
   names->tick();
-  EXPECT_FALSE(names->check(of_owner("lab"), NameKind::kHost, "node-1").ok());
+  EXPECT_FALSE(names->check(of_owner("lab"), OwnedKind::kHost, "node-1").ok());
   EXPECT_EQ(counters_.value("lockstep_name_owner_failures_total"), 2);
 }
 

@@ -102,6 +102,10 @@ std::vector<std::string_view> role_names(uint32_t roles) {
   return names;
 }
 
+bool is_token_id(std::string_view text) {
+  return text.size() == 8 && text.find_first_not_of("0123456789abcdef") == std::string_view::npos;
+}
+
 std::string random_secret(std::string_view prefix) {
   return std::string(prefix) + base64url(random_bytes(32));
 }

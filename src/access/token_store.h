@@ -61,6 +61,8 @@ struct Token {
 Result<uint32_t> parse_roles(std::string_view text);
 // The words that a person would give: "admin" for what admin includes.
 std::vector<std::string_view> role_names(uint32_t roles);
+// As ids are made: eight digits of hexadecimal. Anything else in an id's place may be a secret.
+bool is_token_id(std::string_view text);
 // 256 random bits as text, behind a prefix.
 std::string random_secret(std::string_view prefix);
 

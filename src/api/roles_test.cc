@@ -40,12 +40,12 @@ TEST(Roles, WhatChangesSomethingNeedsMoreThanRead) {
   }
 }
 
-TEST(Roles, AnyoneGetsThePageAndWhetherTheServerIsWellAndNothingElse) {
+TEST(Roles, AnyoneGetsThePageSignsInAndLearnsWhetherTheServerIsWellAndNothingElse) {
   std::string open;
   for (const Route& route : routes()) {
     if (route.role == Role::kAnyone) open += std::string(route.method) + " " + route.pattern + "\n";
   }
-  EXPECT_EQ(open, "GET /healthz\nGET /readyz\n");
+  EXPECT_EQ(open, "GET /api/session\nPOST /api/session\nPOST /api/session/end\nGET /healthz\nGET /readyz\n");
   for (const char* page : {"/", "/index.html", "/assets/app.js", "/jobs/llama-3.1", "/apis"})
     EXPECT_EQ(role_of_path("GET", page), Role::kAnyone) << page;
 }

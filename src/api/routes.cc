@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "access/audit_log.h"
+#include "access/token_store.h"
 #include "api/answer.h"
 #include "api/endpoints.h"
 #include "base/text.h"
@@ -64,6 +66,18 @@ constexpr Route kRoutes[] = {
      get_backup_file},
     {"/api/backup/release", "id", "the copy is made, or given up", Role::kAdmin, post_backup_release, "POST", false,
      true},
+    {"/api/tokens", "", "tokens of your tenants: who may do what, until when", Role::kAdmin, get_tokens},
+    {"/api/tokens", "", "make a token; its secret is in the answer and nowhere else", Role::kAdmin, post_tokens, "POST",
+     false, true},
+    {"/api/tokens/{name}/revoke", "", "end a token", Role::kAdmin, post_token_revoke, "POST", false, true},
+    {"/api/session", "", "who you are to this server", Role::kAnyone, get_session},
+    {"/api/session", "", "sign in with a token: a cookie for the page", Role::kAnyone, post_session, "POST", false,
+     true},
+    {"/api/session/end", "", "sign out", Role::kAnyone, post_session_end, "POST", false, true},
+    {"/api/audit", "who action since limit", "what was done by whom, newest first", Role::kAdmin, get_audit},
+    {"/api/owners", "limit", "which hosts and jobs belong to whom", Role::kRead, get_owners},
+    {"/api/owners/takeover", "", "give a host or job to another owner", Role::kOperate, post_owner_takeover, "POST",
+     false, true},
     // Others' clients know these; parameters they add are let through.
     {"/jaeger/api/services", "", "Jaeger: services", Role::kRead, get_jaeger_services},
     {"/jaeger/api/services/{name}/operations", "", "Jaeger: names of a service's spans", Role::kRead,
@@ -237,6 +251,26 @@ bool is_of_route(const ServerRequest& request, bool Route::*property) {
   });
 }
 
+// The path's own names: what a request acts on. Not what somebody took for the id of a token.
+std::string object_of(const Route& route, const ApiRequest& request) {
+  if (std::string_view(route.pattern).starts_with("/api/tokens") && !is_token_id(request.name)) return {};
+  std::string object = request.job.empty() ? request.name : "job " + request.job;
+  if (!request.step.empty()) object += " step " + request.step;
+  return object;
+}
+
+HttpResponse handled(const ApiContext& context, const Route& route, const ApiRequest& request) {
+  if (context.audit == nullptr || (route.role != Role::kOperate && route.role != Role::kAdmin))
+    return route.handler(context, request);
+  const std::string object = object_of(route, request);
+  const Result<int64_t> row = context.audit->begin(request.http.caller, route.role, request.http.peer,
+                                                   std::string(route.method) + " " + route.pattern, object);
+  if (!row.ok()) return error_answer(503, row.error());
+  HttpResponse response = route.handler(context, request);
+  context.audit->finish(*row, request.object.empty() ? object : request.object, response.status);
+  return response;
+}
+
 HttpResponse not_yet(const std::string& why) {
   HttpResponse later = error_answer(503, why);
   later.headers.emplace_back("retry-after", "1");
@@ -285,7 +319,7 @@ HttpResponse answer(const ApiContext& context, const ServerRequest& request) {
     if (!found.has_method) return only(found.route->method);
     if (std::string problem = unknown_parameter(*found.route, request.query); is_own && !problem.empty())
       return error_answer(400, problem);
-    return found.route->handler(context, matched);
+    return handled(context, *found.route, matched);
   }
   if (request.method != "GET") return only("GET");
   if (is_api) return error_answer(404, format("no such path: %.200s", request.path.c_str()));

@@ -1,5 +1,6 @@
 // The HTTP API on port 7070 (docs/formats/api.md): one file per endpoint, one row each in the table of routes.cc.
 //
+// What needs operate or admin is in the audit log (access/audit_log.h) before it is done.
 // answer() is a pure function of the request and what the stores hold: no sockets, so tests call it directly.
 // Only GET is served, and POST where the table says so. What a client sends is checked: a mistake is 400 with one line
 // that says what is allowed. Until recovery is done, /api answers 503: half a history would read as a healthy one.
@@ -18,10 +19,11 @@ namespace lockstep {
 // A request whose path matched a route.
 struct ApiRequest {
   const ServerRequest& http;
-  std::string job;   // {job}: may hold '/', it came percent-encoded
-  std::string rank;  // {rank}
-  std::string step;  // {step}
-  std::string name;  // {name}: whatever the path has there
+  std::string job;                  // {job}: may hold '/', it came percent-encoded
+  std::string rank;                 // {rank}
+  std::string step;                 // {step}
+  std::string name;                 // {name}: whatever the path has there
+  mutable std::string object = {};  // for the audit log, where the path does not say what was acted on
 };
 
 struct Route {

@@ -26,6 +26,7 @@
 #include "ingest/otlp/otlp_handler.h"
 #include "ingest/prometheus/remote_write_receiver.h"
 #include "query/alias_reader.h"
+#include "server/access_parts.h"
 #include "server/durable_sink.h"
 #include "server/recovery.h"
 #include "server/scrape_file.h"
@@ -145,7 +146,8 @@ class OpenTenant final : public Tenant {
   // Before anything is read back, so that history is explained with what was learned from it.
   FeedbackStore feedback_{state_, counters_,
                           [this](std::span<const VerdictFeedback> all) { engine_.priors() = CausePriors::of(all); }};
-  AgentCommands commands_{{}, clock_, counters_};
+  NameOwners* const owners_;  // nullptr: names have none
+  AgentCommands commands_{{}, clock_, counters_, owners_};
   TailSampler tail_{steps_, commands_, counters_};
   const std::unique_ptr<RemoteWriteOut> remote_write_out_;  // nullptr: samples are not sent on
   AliasFeed alias_feed_;
@@ -158,7 +160,7 @@ class OpenTenant final : public Tenant {
   StepTraceCache traces_{steps_, spans_, clock_};
   ApiContext context_;
   MetricMapping mapping_{intake_, clock_, &memory_};
-  RemoteWriteReceiver remote_write_{intake_, clock_, counters_, kRemoteWriteBodyBytesMax, &memory_};
+  RemoteWriteReceiver remote_write_{intake_, clock_, counters_, kRemoteWriteBodyBytesMax, &memory_, owners_};
   std::unique_ptr<Scraper> scraper_;  // there before ready_ is set, and until the API has stopped
   QueryScheduler queries_;
   std::atomic<int64_t> dropped_unsealed_{0};
@@ -180,6 +182,7 @@ OpenTenant::OpenTenant(TenantSettings settings, const ServerOptions& options, Te
       memory_part_(std::move(memory)),
       stores_(std::move(stores)),
       diagnosis_(stores_, agents_, counters_),
+      owners_(common.access == nullptr ? nullptr : &common.access->owners()),
       remote_write_out_(options_.remote_write.empty()
                             ? nullptr
                             : std::make_unique<RemoteWriteOut>(
@@ -213,6 +216,8 @@ ApiContext OpenTenant::make_context() {
                      counters_, clock_, ready_,  common_.web_folder};
   context.feedback = &feedback_;
   context.backup = settings_.backup;
+  if (common_.access != nullptr) common_.access->put_into(context);
+  context.is_tls = !common_.options.tls.certificate_file.empty();
   context.readiness = &readiness_;
   context.memory = &memory_;
   context.ask_detail = [this](const JobInfo& job, const DetailRequest& request) {
@@ -360,6 +365,7 @@ Result<std::unique_ptr<Tenant>> Tenant::open(TenantSettings settings, uint64_t m
   if (!settings.is_default) lock = LOCKSTEP_TRY(lock_folder(settings.folder, "lockstepd"));
   auto memory = std::make_unique<MemoryBudget>(common.memory, memory_bytes_max);
   Stores stores = LOCKSTEP_TRY(open_stores(options, common, *memory, counters));
+  if (settings.is_default && common.state_opened) LOCKSTEP_TRY(common.state_opened(*stores.state));
   return std::unique_ptr<Tenant>(std::make_unique<OpenTenant>(std::move(settings), options, common, counters,
                                                               std::move(lock), std::move(memory), std::move(stores)));
 }

@@ -25,8 +25,11 @@
 #include "net/http_server.h"
 #include "server/backup_holder.h"
 #include "server/options.h"
+#include "store/access_state.h"
 
 namespace lockstep {
+
+class AccessParts;
 
 // What every tenant of a process uses. Outlives them.
 struct TenantCommon {
@@ -36,6 +39,10 @@ struct TenantCommon {
   MemoryBudget& memory;  // of the process
   QuerySlots& queries;
   std::string web_folder;
+  // Who may do what, for all tenants (server/access_parts.h); nullptr: not known yet, and nobody is asked. Kept in the
+  // default tenant's state, so it comes with that: state_opened is told of it before anything is served from there.
+  AccessParts* access = nullptr;
+  std::function<Result<void>(AccessState&)> state_opened = {};
 };
 
 struct TenantSettings {

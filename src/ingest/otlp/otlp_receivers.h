@@ -43,6 +43,7 @@ struct OtlpReceiversOptions {
   MemoryBudget* memory = nullptr;               // where requests are taken from; nullptr: no limit for both together
   Gatekeeper* gatekeeper = nullptr;             // who may send (net/caller.h); nullptr: everybody
   TlsListenerOptions tls = {};                  // of both
+  NameOwners* owners = nullptr;                 // whose hosts and jobs a caller may feed; nullptr: anybody's
   std::vector<std::string> allowed_hosts = {};  // names by which browsers may ask (net/cross_site.h); agents use any
 };
 
