@@ -88,7 +88,10 @@ std::optional<Caller> TokenGatekeeper::known(const ServerRequest& head, bool& is
   if (!by_session) return std::nullopt;
   std::optional<Session> session = sessions_.find(shown.secret);
   if (!session) return std::nullopt;
-  if (session->token.empty()) return std::move(session->caller);
+  if (session->token.empty()) {
+    session->caller.session = session->id;
+    return std::move(session->caller);
+  }
   // The token may have been revoked since.
   const std::optional<Token> token = tokens_.live(session->token);
   if (!token) return std::nullopt;
@@ -113,6 +116,16 @@ SignedIn TokenGatekeeper::sign_in(std::string_view token, const std::string& pee
   std::string secret = sessions_.begin(found->id, caller);
   if (const std::optional<Session> session = sessions_.find(secret)) caller.session = session->id;
   return {{.caller = std::move(caller)}, std::move(secret)};
+}
+
+std::string TokenGatekeeper::sign_in_person(const OidcPerson& person) {
+  Caller caller;
+  caller.name = person.name;
+  caller.roles = person.roles;
+  caller.tenants = person.tenants;
+  if (!person.tenants.empty() && person.tenants[0] != "*" && person.tenants[0] != kDefaultTenant)
+    caller.tenant = person.tenants[0];
+  return sessions_.begin("", std::move(caller));
 }
 
 Admission GatekeeperToCome::admit(const ServerRequest& head, const PeerCertificate& peer) {
@@ -140,8 +153,10 @@ Admission TokenGatekeeper::admit(const ServerRequest& head, const PeerCertificat
     if (!caller || !choose_tenant(head, *caller)) {
       Admission nobody;
       nobody.caller.roles = bit_of(Role::kAnyone);
+      nobody.caller.sign_in = cookie_value(head.header("cookie"), kSignInCookie).value_or("");
       return nobody;
     }
+    caller->sign_in = cookie_value(head.header("cookie"), kSignInCookie).value_or("");
     return {.caller = std::move(*caller)};
   }
   if (!caller) {

@@ -18,6 +18,7 @@
 #include <string_view>
 
 #include "access/failed_attempts.h"
+#include "access/oidc.h"
 #include "access/role.h"
 #include "access/sessions.h"
 #include "access/token_store.h"
@@ -41,6 +42,8 @@ class TokenGatekeeper final : public Gatekeeper {
 
   // A session for whoever has this token; wrong ones are refused as at the gate. peer: whose attempt it is.
   SignedIn sign_in(std::string_view token, const std::string& peer);
+  // A session for somebody whom an issuer has vouched for: the cookie's value.
+  std::string sign_in_person(const OidcPerson& person);
   void sign_out(std::string_view session) { sessions_.end(session); }
 
  private:

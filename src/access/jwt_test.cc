@@ -113,7 +113,7 @@ std::string sign(EVP_PKEY* key, const std::string& header, const std::string& cl
 }
 
 // Made once: a key takes a while.
-class Jwt : public testing::Test {
+class Jwt : public ::testing::Test {
  protected:
   static inline const Key rsa_{EVP_RSA_gen(2048)}, other_{EVP_RSA_gen(2048)}, ec_{EVP_EC_gen("P-256")};
 };

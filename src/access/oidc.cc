@@ -21,8 +21,25 @@ constexpr int64_t kSecond = 1'000'000'000;
 constexpr int64_t kPendingNs = 600 * kSecond;
 constexpr int64_t kIssuerForNs = 3600 * kSecond;  // then it is asked again what its addresses are
 constexpr int64_t kKeysAgainNs = 30 * kSecond;    // at most so often, whatever tokens name
+constexpr int64_t kAnswerMs = 5'000;
+constexpr int kAskingMax = 3;
+constexpr int64_t kIssuerAgainNs = 5 * kSecond;  // after it failed
 constexpr uint64_t kAnswerBytesMax = 256 * 1024;
 constexpr JsonLimits kJsonLimits{.bytes_max = kAnswerBytesMax, .values_max = 20'000, .depth_max = 16};
+
+// One who waits for the issuer.
+class Asking {
+ public:
+  explicit Asking(std::atomic<int>& all) : all_(all), before_(all.fetch_add(1)) {}
+  ~Asking() { all_.fetch_sub(1); }
+  Asking(const Asking&) = delete;
+  Asking& operator=(const Asking&) = delete;
+  bool is_one_too_many() const { return before_ >= kAskingMax; }
+
+ private:
+  std::atomic<int>& all_;
+  const int before_;
+};
 
 Result<std::string> random_text() {
   std::array<char, 32> bytes{};
@@ -143,20 +160,42 @@ Result<OidcConfig> parse_oidc_config(std::string_view json) {
 OidcSignIn::OidcSignIn(OidcConfig config, const Clock& clock) : config_(std::move(config)), clock_(clock) {}
 OidcSignIn::~OidcSignIn() = default;
 
-Result<std::string> OidcSignIn::get(const std::string& url) const {
+Result<HttpResponse> OidcSignIn::ask(const std::string& url, HttpRequest request) {
   Place place = LOCKSTEP_TRY(place_of(url));
-  HttpClient client(std::move(place.server), 10'000, kAnswerBytesMax, {.ca_file = config_.ca_file});
-  Result<HttpResponse> answer = client.send({"GET", place.path, {{"accept", "application/json"}}, ""});
+  request.path = place.path;
+  const Asking asking(asking_);
+  if (asking.is_one_too_many()) return Error{"too many people sign in at once; try again in a moment"};
+  HttpClient client(std::move(place.server), kAnswerMs, kAnswerBytesMax, {.ca_file = config_.ca_file});
+  Result<HttpResponse> answer = client.send(request);
   if (!answer.ok()) return Error{"the issuer does not answer: " + answer.error()};
-  if (answer->status != 200) return Error{format("the issuer answers with status %d", answer->status)};
-  return std::move(answer->body);
+  return answer;
+}
+
+Result<std::string> OidcSignIn::get(const std::string& url) {
+  HttpResponse answer = LOCKSTEP_TRY(ask(url, {"GET", "", {{"accept", "application/json"}}, ""}));
+  if (answer.status != 200) return Error{format("the issuer answers with status %d", answer.status)};
+  return std::move(answer.body);
 }
 
 Result<OidcSignIn::Issuer> OidcSignIn::issuer() {
   {
     const MutexLock lock(mutex_);
-    if (issuer_ && clock_.monotonic_ns() - issuer_->read_ns < kIssuerForNs) return *issuer_;
+    const int64_t now_ns = clock_.monotonic_ns();
+    if (issuer_ && now_ns - issuer_->read_ns < kIssuerForNs) return *issuer_;
+    if (issuer_failed_ns_ && now_ns - *issuer_failed_ns_ < kIssuerAgainNs) return Error{issuer_failure_};
   }
+  Result<Issuer> found = read_issuer();
+  MutexLock lock(mutex_);
+  if (found.ok()) {
+    issuer_ = *found;
+  } else {
+    issuer_failed_ns_ = clock_.monotonic_ns();
+    issuer_failure_ = found.error();
+  }
+  return found;
+}
+
+Result<OidcSignIn::Issuer> OidcSignIn::read_issuer() {
   std::string base = config_.issuer;
   while (base.ends_with('/')) base.pop_back();
   const std::string text = LOCKSTEP_TRY(get(base + "/.well-known/openid-configuration"));
@@ -180,8 +219,6 @@ Result<OidcSignIn::Issuer> OidcSignIn::issuer() {
     }
   }
   found.post_secret = post && !basic;
-  const MutexLock lock(mutex_);
-  issuer_ = found;
   return found;
 }
 
@@ -247,8 +284,7 @@ Result<OidcPerson> OidcSignIn::finish(std::string_view code, std::string_view st
   return person;
 }
 
-Result<std::string> OidcSignIn::exchange(const Issuer& issuer, std::string_view code,
-                                         const std::string& verifier) const {
+Result<std::string> OidcSignIn::exchange(const Issuer& issuer, std::string_view code, const std::string& verifier) {
   std::string body = "grant_type=authorization_code&code=" + url_part(code) +
                      "&redirect_uri=" + url_part(config_.redirect_url) + "&code_verifier=" + url_part(verifier);
   HttpRequest request{
@@ -263,16 +299,12 @@ Result<std::string> OidcSignIn::exchange(const Issuer& issuer, std::string_view 
                                    "Basic " + base64(url_part(config_.client_id) + ":" + url_part(secret)));
     }
   }
-  Place place = LOCKSTEP_TRY(place_of(issuer.token_url));
-  request.path = place.path;
   request.body = std::move(body);
-  HttpClient client(std::move(place.server), 10'000, kAnswerBytesMax, {.ca_file = config_.ca_file});
-  const Result<HttpResponse> answer = client.send(request);
-  if (!answer.ok()) return Error{"the issuer does not answer: " + answer.error()};
-  const Result<JsonDocument> document = JsonDocument::parse(answer->body, kJsonLimits);
-  if (answer->status != 200) {
+  const HttpResponse answer = LOCKSTEP_TRY(ask(issuer.token_url, std::move(request)));
+  const Result<JsonDocument> document = JsonDocument::parse(answer.body, kJsonLimits);
+  if (answer.status != 200) {
     const std::string why = document.ok() ? document->root()["error"].string().value_or("") : "";
-    return Error{format("the issuer refuses the sign-in: status %d %.60s", answer->status, as_one_line(why).c_str())};
+    return Error{format("the issuer refuses the sign-in: status %d %.60s", answer.status, as_one_line(why).c_str())};
   }
   if (!document.ok()) return Error{"the issuer's answer: " + document.error()};
   const std::optional<std::string> token = document->root()["id_token"].string();

@@ -5,11 +5,13 @@
 // cookie says so) with a code that is exchanged once. What the issuer says of a person is turned into roles by the
 // rules of the configuration: who matches none may do nothing.
 //
-// Limits: 10,000 sign-ins that have begun (the oldest goes); 10 s for an answer of the issuer, 256 kB of it.
+// Limits: 10,000 sign-ins that have begun (the oldest goes); 5 s for an answer of the issuer, 256 kB of it, 3 waited for
+//         at a time (anybody may begin); one that fails is not asked for its addresses again for 5 s.
 // On error: one line for the person; secrets, codes and tokens are in none.
 // Thread rule: Thread-safe. begin() and finish() may wait for the issuer: not for an I/O thread.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <map>
@@ -24,6 +26,7 @@
 #include "base/clock.h"
 #include "base/mutex.h"
 #include "base/result.h"
+#include "net/http_client.h"
 
 namespace lockstep {
 
@@ -45,6 +48,7 @@ struct OidcConfig {
   std::string ca_file;           // of the issuer; empty: the CAs this machine trusts
   std::vector<OidcRule> rules;
 };
+inline constexpr const char* kSignInCookie = "lockstep_sign_in";  // of a sign-in under way
 inline constexpr const char* kOidcCallbackPath = "/api/session/oidc/callback";
 // The file of --oidc: JSON, members as above. Unknown members are an error. An issuer without TLS is taken on loopback
 // alone.
@@ -86,19 +90,25 @@ class OidcSignIn {
     int64_t until_ns = 0;
   };
 
-  Result<std::string> get(const std::string& url) const;
-  Result<Issuer> issuer();
-  Result<std::string> exchange(const Issuer& issuer, std::string_view code, const std::string& verifier) const;
+  // An answer of the issuer, of a few that are waited for at a time.
+  Result<HttpResponse> ask(const std::string& url, HttpRequest request);
+  Result<std::string> get(const std::string& url);
+  Result<Issuer> issuer();  // as known, or read
+  Result<Issuer> read_issuer();
+  Result<std::string> exchange(const Issuer& issuer, std::string_view code, const std::string& verifier);
   Result<std::string> verified(const Issuer& issuer, std::string_view id_token);
   Result<OidcPerson> person(std::string_view claims) const;
 
   const OidcConfig config_;
   const Clock& clock_;
+  std::atomic<int> asking_{0};
 
   Mutex mutex_;
   std::map<std::string, Pending, std::less<>> pending_ LOCKSTEP_GUARDED_BY(mutex_);  // by state
   std::deque<std::string> order_ LOCKSTEP_GUARDED_BY(mutex_);                        // states, oldest first
   std::optional<Issuer> issuer_ LOCKSTEP_GUARDED_BY(mutex_);
+  std::optional<int64_t> issuer_failed_ns_ LOCKSTEP_GUARDED_BY(mutex_);
+  std::string issuer_failure_ LOCKSTEP_GUARDED_BY(mutex_);
   std::shared_ptr<const JwkSet> keys_ LOCKSTEP_GUARDED_BY(mutex_);
   int64_t keys_read_ns_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
 };

@@ -28,6 +28,7 @@ namespace lockstep {
 class BackupSource;
 class AuditLog;
 class NameOwners;
+class OidcSignIn;
 class Readiness;
 class TokenGatekeeper;
 class TokenStore;
@@ -57,6 +58,7 @@ struct ApiContext {
   FeedbackStore* feedback = nullptr;  // what people say of verdicts; nullptr: not taken here
   TokenStore* tokens = nullptr;       // nullptr: there are none
   TokenGatekeeper* gatekeeper = nullptr;  // lets people sign in; nullptr: nobody can
+  OidcSignIn* oidc = nullptr;             // signing in through an issuer; nullptr: not here
   AuditLog* audit = nullptr;              // nullptr: nothing is written down
   NameOwners* owners = nullptr;           // nullptr: names have none
   bool is_tls = false;                    // cookies are for TLS alone

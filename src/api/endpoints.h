@@ -85,6 +85,8 @@ HttpResponse post_tokens(const ApiContext&, const ApiRequest&);                 
 HttpResponse post_token_revoke(const ApiContext&, const ApiRequest&);              // access/tokens.cc
 HttpResponse get_session(const ApiContext&, const ApiRequest&);                    // access/session.cc
 HttpResponse post_session(const ApiContext&, const ApiRequest&);                   // access/session.cc
+HttpResponse get_session_oidc(const ApiContext&, const ApiRequest&);               // access/oidc.cc
+HttpResponse get_session_oidc_callback(const ApiContext&, const ApiRequest&);      // access/oidc.cc
 HttpResponse post_session_end(const ApiContext&, const ApiRequest&);               // access/session.cc
 HttpResponse get_audit(const ApiContext&, const ApiRequest&);                      // access/audit.cc
 HttpResponse get_owners(const ApiContext&, const ApiRequest&);                     // access/owners.cc

@@ -5,10 +5,13 @@
 namespace lockstep {
 
 Result<std::unique_ptr<AccessParts>> AccessParts::open(AccessState& state, const std::string& admin_token_file,
-                                                       const Clock& clock, Counters& counters) {
+                                                       std::optional<OidcConfig> oidc, const Clock& clock,
+                                                       Counters& counters) {
   std::unique_ptr<TokenStore> tokens = LOCKSTEP_TRY(TokenStore::open(state, admin_token_file, clock, counters));
   std::unique_ptr<NameOwners> owners = LOCKSTEP_TRY(NameOwners::open(state, clock, counters));
-  return std::unique_ptr<AccessParts>(new AccessParts(std::move(tokens), std::move(owners), state, clock, counters));
+  std::unique_ptr<AccessParts> parts(new AccessParts(std::move(tokens), std::move(owners), state, clock, counters));
+  if (oidc) parts->oidc_.emplace(std::move(*oidc), clock);
+  return parts;
 }
 
 AccessParts::AccessParts(std::unique_ptr<TokenStore> tokens, std::unique_ptr<NameOwners> owners, AccessState& state,
@@ -22,6 +25,7 @@ AccessParts::AccessParts(std::unique_ptr<TokenStore> tokens, std::unique_ptr<Nam
 void AccessParts::put_into(ApiContext& context) {
   context.tokens = tokens_.get();
   context.gatekeeper = &gatekeeper_;
+  context.oidc = oidc_ ? &*oidc_ : nullptr;
   context.audit = &audit_;
   context.owners = owners_.get();
 }

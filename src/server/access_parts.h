@@ -9,6 +9,7 @@
 #include "access/audit_log.h"
 #include "access/gatekeeper.h"
 #include "access/name_owners.h"
+#include "access/oidc.h"
 #include "access/sessions.h"
 #include "access/token_store.h"
 #include "api/context.h"
@@ -22,8 +23,10 @@ namespace lockstep {
 class AccessParts {
  public:
   // Everything is borrowed.
+  // oidc: people may sign in there; empty: they cannot.
   static Result<std::unique_ptr<AccessParts>> open(AccessState& state, const std::string& admin_token_file,
-                                                   const Clock& clock, Counters& counters);
+                                                   std::optional<OidcConfig> oidc, const Clock& clock,
+                                                   Counters& counters);
 
   Gatekeeper& gatekeeper() { return gatekeeper_; }
   NameOwners& owners() { return *owners_; }
@@ -37,6 +40,7 @@ class AccessParts {
 
   const std::unique_ptr<TokenStore> tokens_;
   const std::unique_ptr<NameOwners> owners_;
+  std::optional<OidcSignIn> oidc_;
   Sessions sessions_;
   AuditLog audit_;
   TokenGatekeeper gatekeeper_;

@@ -67,6 +67,10 @@ Result<ServerOptions> read_server_options(const std::vector<std::string>& argume
           &options.admin_token_file, "--admin-token-file", "FILE",
           "a token that is admin for all tenants, in a file that others may not read; read again when it changes. From "
           "then on every request needs a token (lockstep token create makes more)")
+      .text(
+          &options.oidc, "--oidc", "FILE",
+          "people sign in on the page through the OpenID Connect issuer that this file names (docs/guide/security.md); "
+          "with --admin-token-file")
       .list(&options.allowed_hosts, "--allowed-host", "NAME",
             "a name by which the API may be asked for, .NAME for all that end so, * for any; localhost, the machine's "
             "name and addresses always are")

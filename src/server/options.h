@@ -42,6 +42,7 @@ struct ServerOptions {
   double tenant_memory_share = 0.5;
   bool admin_api = false;
   std::string admin_token_file;
+  std::string oidc;
   std::vector<std::string> allowed_hosts;
   std::string scrape;
   std::string remote_write;

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "access/oidc.h"
 #include "api/prometheus/query_scheduler.h"
 #include "api/routes.h"
 #include "base/clock.h"
@@ -19,6 +20,7 @@
 #include "base/files.h"
 #include "base/log.h"
 #include "base/memory_budget.h"
+#include "base/text.h"
 #include "ingest/counters_table.h"
 #include "ingest/otlp/otlp_receivers.h"
 #include "ingest/prometheus/remote_write_receiver.h"
@@ -58,6 +60,7 @@ struct Settings {
   ScrapeConfig scrape;
   Url remote_write;
   std::vector<std::string> names;
+  std::optional<OidcConfig> oidc;
 };
 
 Result<ListenAddress> address_of(const char* option, const std::string& text) {
@@ -75,6 +78,17 @@ std::vector<std::string> server_names(const ServerOptions& options, const Listen
   return names;
 }
 
+Result<std::optional<OidcConfig>> read_oidc_file(const ServerOptions& options) {
+  if (options.oidc.empty()) return std::optional<OidcConfig>();
+  // Without tokens everybody may do everything, and nobody would have to sign in.
+  if (options.admin_token_file.empty()) return Error{"--oidc needs --admin-token-file"};
+  const Result<std::string> text = read_file(options.oidc, 1 << 20);
+  if (!text.ok()) return Error{"--oidc: " + text.error()};
+  Result<OidcConfig> config = parse_oidc_config(*text);
+  if (!config.ok()) return Error{format("--oidc %s: %s", options.oidc.c_str(), config.error().c_str())};
+  return std::optional<OidcConfig>(std::move(*config));
+}
+
 Result<Settings> check_settings(const ServerOptions& options) {
   Settings settings;
   settings.http = LOCKSTEP_TRY(address_of("--http", options.http));
@@ -88,6 +102,7 @@ Result<Settings> check_settings(const ServerOptions& options) {
     settings.remote_write = std::move(*url);
   }
   settings.names = server_names(options, settings.http);
+  settings.oidc = LOCKSTEP_TRY(read_oidc_file(options));
   return settings;
 }
 
@@ -179,7 +194,8 @@ Result<void> run_server(const ServerOptions& options, const sigset_t& signals) {
   GatekeeperToCome gatekeeper(role_of);
   std::unique_ptr<AccessParts> access;  // from the moment on that the default tenant's state is open
   common.of_tenants.state_opened = [&](AccessState& state) -> Result<void> {
-    access = LOCKSTEP_TRY(AccessParts::open(state, options.admin_token_file, common.clock, common.counters));
+    access =
+        LOCKSTEP_TRY(AccessParts::open(state, options.admin_token_file, settings.oidc, common.clock, common.counters));
     LOCKSTEP_TRY(check_exposed(options,
                                {{"--http " + options.http, settings.http},
                                 {"--otlp-http " + options.otlp_http, settings.otlp_http},

@@ -2,7 +2,9 @@
 // POST /api/session/end signs out.
 #include "access/credentials.h"
 #include "access/gatekeeper.h"
+#include "access/oidc.h"
 #include "api/access/body.h"
+#include "api/access/session_cookie.h"
 #include "api/answer.h"
 #include "api/endpoints.h"
 #include "base/text.h"
@@ -14,6 +16,7 @@ HttpResponse session_answer(const ApiContext& context, const Caller& caller) {
   JsonWriter json;
   json.begin_object()
       .field("tokens_in_use", context.tokens != nullptr && context.tokens->in_use())
+      .field("issuer", context.oidc == nullptr ? std::string() : context.oidc->config().name)
       .field("signed_in", !caller.session.empty())
       .field("name", caller.name)
       .field("tenant", caller.tenant.empty() ? std::string(kDefaultTenant) : caller.tenant)
@@ -24,13 +27,12 @@ HttpResponse session_answer(const ApiContext& context, const Caller& caller) {
   return json_answer(json);
 }
 
-// The page alone sends it (SameSite), no script reads it (HttpOnly), and nobody hears it where there is TLS (Secure).
-std::string cookie(const ApiContext& context, std::string_view value, int64_t seconds) {
+}  // namespace
+
+std::string session_cookie(const ApiContext& context, std::string_view value, int64_t seconds) {
   return format("%s=%s; Path=/; HttpOnly; SameSite=Strict; Max-Age=%lld%s", std::string(kSessionCookie).c_str(),
                 std::string(value).c_str(), static_cast<long long>(seconds), context.is_tls ? "; Secure" : "");
 }
-
-}  // namespace
 
 HttpResponse get_session(const ApiContext& context, const ApiRequest& request) {
   return session_answer(context, request.http.caller);
@@ -50,7 +52,7 @@ HttpResponse post_session(const ApiContext& context, const ApiRequest& request) 
     return refused;
   }
   HttpResponse answer = session_answer(context, signed_in.admission.caller);
-  answer.headers.emplace_back("set-cookie", cookie(context, signed_in.secret, kSessionNs / 1'000'000'000));
+  answer.headers.emplace_back("set-cookie", session_cookie(context, signed_in.secret, kSessionNs / 1'000'000'000));
   return answer;
 }
 
@@ -58,7 +60,7 @@ HttpResponse post_session_end(const ApiContext& context, const ApiRequest& reque
   if (context.gatekeeper != nullptr && !request.http.caller.session.empty())
     context.gatekeeper->sign_out(request.http.caller.session);
   HttpResponse answer = session_answer(context, {});
-  answer.headers.emplace_back("set-cookie", cookie(context, "", 0));
+  answer.headers.emplace_back("set-cookie", session_cookie(context, "", 0));
   return answer;
 }
 
