@@ -6,6 +6,11 @@
 #include <cstdlib>
 #include <limits>
 
+#include "access/access_counters.h"
+#include "access/audit_log.h"
+#include "access/gatekeeper.h"
+#include "access/name_owners.h"
+#include "access/token_store.h"
 #include "api/readiness.h"
 #include "api/routes.h"
 #include "base/files.h"
@@ -57,6 +62,13 @@ class ApiTest : public ::testing::Test {
     ASSERT_TRUE(state.ok());
     state_ = std::move(*state);
     feedback_ = std::make_unique<FeedbackStore>(*state_, counters_, nullptr);
+    Result<std::unique_ptr<TokenStore>> tokens = TokenStore::open(*state_, "", clock_, access_counters_);
+    Result<std::unique_ptr<NameOwners>> owners = NameOwners::open(*state_, clock_, access_counters_);
+    ASSERT_TRUE(tokens.ok() && owners.ok());
+    tokens_ = std::move(*tokens);
+    owners_ = std::move(*owners);
+    audit_.emplace(*state_, clock_, access_counters_);
+    caller_ = everybody();
     // 4 ranks on 2 hosts, steps 0 to 9. Rank 2 computes 30 ms longer, so the others wait 30 ms for it.
     for (int64_t step = 0; step < 10; ++step) {
       for (int32_t rank = 0; rank < 4; ++rank) {
@@ -102,6 +114,9 @@ class ApiTest : public ::testing::Test {
     context.gpu_hour_price = gpu_hour_price_;
     context.feedback = feedback_.get();
     context.readiness = readiness_;
+    context.tokens = tokens_.get();
+    context.owners = owners_.get();
+    context.audit = &*audit_;
     context.cardinality = [](size_t) {
       CardinalityReport report;
       report.series = 7;
@@ -115,6 +130,8 @@ class ApiTest : public ::testing::Test {
     request.query = query;
     request.body = body_;
     request.headers = headers_;
+    request.caller = caller_;
+    request.peer = "203.0.113.9:5123";
     return answer(context, request);
   }
   HttpResponse post(const std::string& path, const std::string& body) {
@@ -150,11 +167,16 @@ class ApiTest : public ::testing::Test {
   std::string web_folder_;
   testing::FakeClock clock_{1'000'000'000'000};
   Counters counters_{kStoreCounters};
+  Counters access_counters_{kAccessCounters};
   MemoryStepStore steps_{{}, counters_};
   MemorySpanStore spans_{{}, counters_};
   StepTraceCache traces_{steps_, spans_, clock_};
   MemoryMetricReader metrics_;
   std::unique_ptr<StateStore> state_;
+  std::unique_ptr<TokenStore> tokens_;
+  std::unique_ptr<NameOwners> owners_;
+  std::optional<AuditLog> audit_;
+  Caller caller_;
   AgentRegistry agents_;
   TestDiagnosis diagnosis_;
   std::atomic<bool> ready_{true};
@@ -770,6 +792,58 @@ TEST_F(ApiTest, EveryRouteOfTheTableAnswers) {
     EXPECT_EQ(get(path, query).status, is_refused ? 501 : 200) << path;
     EXPECT_FALSE(std::string(route.help).empty());
   }
+}
+
+TEST_F(ApiTest, ATokenIsShownOnceAndTheAuditLogHasItsIdAndNotItsSecret) {
+  HttpResponse made = post("/api/tokens", R"({"roles": "admin", "name": "root"})");
+  ASSERT_EQ(made.status, 200) << made.body;
+  const std::string secret = text(parse(made)["token"]), id = text(parse(made)["id"]);
+  EXPECT_EQ(tokens_->find(secret)->tenants, (std::vector<std::string>{"*"}));
+  for (const char* path : {"/api/tokens", "/api/audit"})
+    EXPECT_EQ(get(path).body.find(secret), std::string::npos) << path;
+  const AuditRow row = audit_->read({.all_tenants = true, .action = "POST /api/tokens"})->at(0);
+  EXPECT_EQ(row.object, id);
+  EXPECT_EQ(row.status, 200);
+  EXPECT_EQ(row.peer, "203.0.113.9:5123");
+  EXPECT_EQ(post("/api/tokens/" + secret + "/revoke", "{}").status, 404);
+  EXPECT_EQ(audit_->read({.all_tenants = true})->at(0).object, "");
+  EXPECT_EQ(post("/api/tokens/" + id + "/revoke", "{}").status, 200);
+  EXPECT_FALSE(tokens_->find(secret));
+}
+
+TEST_F(ApiTest, AnAdminOfOneTenantMakesAndSeesTokensOfThatAlone) {
+  ASSERT_EQ(post("/api/tokens", R"({"roles": "admin"})").status, 200);
+  caller_.tenant = "lab";
+  caller_.tenants = {"lab"};
+  for (const char* body : {R"({"roles": "read", "tenants": "*"})", R"({"roles": "read", "tenants": ["lab", "other"]})",
+                           R"({"roles": "read", "tenants": "default"})"})
+    EXPECT_EQ(post("/api/tokens", body).status, 403) << body;
+  ASSERT_EQ(post("/api/tokens", R"({"roles": ["ingest", "read"], "expires_s": 60})").status, 200);
+  const element listed = json("/api/tokens");
+  ASSERT_EQ(listed["tokens"].get_array().size(), 1u);
+  EXPECT_EQ(text(listed["tokens"].at(0)["tenants"].at(0)), "lab");
+  EXPECT_EQ(audit_->read({.tenant = ""})->size(), 1u);
+}
+
+TEST_F(ApiTest, ATokenThatMakesNoSenseIsRefusedWithoutWhatWasSent) {
+  for (const char* body : {"", "[]", R"({"roles": "lst_x"})", R"({"roles": 7})", R"({"roles": "read", "lst_x": 1})",
+                           R"({"roles": "read", "expires_s": -1})", R"({"name": "lst_x"})", "{\"lst_x"}) {
+    const HttpResponse answer = post("/api/tokens", body);
+    EXPECT_EQ(answer.status, 400) << body;
+    EXPECT_EQ(answer.body.find("lst_x"), std::string::npos) << answer.body;
+  }
+}
+
+TEST_F(ApiTest, ANameIsTakenOverByOperators) {
+  Caller agent;
+  agent.owner = "farm";
+  ASSERT_TRUE(owners_->check(agent, OwnedKind::kHost, "node-1").ok());
+  EXPECT_EQ(post("/api/owners/takeover", R"({"kind": "host", "name": "node-2", "owner": "lab"})").status, 404);
+  EXPECT_EQ(post("/api/owners/takeover", R"({"kind": "rack", "name": "node-1", "owner": "lab"})").status, 400);
+  EXPECT_EQ(post("/api/owners/takeover", R"({"kind": "host", "name": "node-1", "owner": "lab"})").status, 200);
+  EXPECT_FALSE(owners_->check(agent, OwnedKind::kHost, "node-1").ok());
+  EXPECT_EQ(text(json("/api/owners")["owners"].at(0)["owner"]), "lab");
+  EXPECT_EQ(audit_->read({.all_tenants = true})->at(0).object, "host node-1 to lab");
 }
 
 TEST_F(ApiTest, TheWebUiIsServedFromItsFolderAndNothingElseIs) {

@@ -25,7 +25,11 @@
 
 namespace lockstep {
 
+class AuditLog;
+class NameOwners;
 class Readiness;
+class TokenGatekeeper;
+class TokenStore;
 
 struct ApiContext {
   const StepStore& steps;
@@ -50,7 +54,12 @@ struct ApiContext {
   std::function<std::vector<ScrapeTarget>()> scrape_targets = {};  // empty: nothing is scraped. Thread-safe
   MemoryBudget* memory = nullptr;     // where queries take theirs from; nullptr: no limit for all together. Thread-safe
   FeedbackStore* feedback = nullptr;  // what people say of verdicts; nullptr: not taken here
-  Readiness* readiness = nullptr;     // asked once `ready` is set; nullptr: nothing else is checked
+  TokenStore* tokens = nullptr;       // nullptr: there are none
+  TokenGatekeeper* gatekeeper = nullptr;  // lets people sign in; nullptr: nobody can
+  AuditLog* audit = nullptr;              // nullptr: nothing is written down
+  NameOwners* owners = nullptr;           // nullptr: names have none
+  bool is_tls = false;                    // cookies are for TLS alone
+  Readiness* readiness = nullptr;         // asked once `ready` is set; nullptr: nothing else is checked
 };
 
 }  // namespace lockstep

@@ -77,6 +77,15 @@ HttpResponse prometheus_alertmanagers(const ApiContext&, const ApiRequest&);    
 HttpResponse prometheus_delete_series(const ApiContext&, const ApiRequest&);       // prometheus/prometheus_admin.cc
 HttpResponse prometheus_clean_tombstones(const ApiContext&, const ApiRequest&);    // prometheus/prometheus_admin.cc
 HttpResponse prometheus_snapshot(const ApiContext&, const ApiRequest&);            // prometheus/prometheus_admin.cc
+HttpResponse get_tokens(const ApiContext&, const ApiRequest&);                     // access/tokens.cc
+HttpResponse post_tokens(const ApiContext&, const ApiRequest&);                    // access/tokens.cc
+HttpResponse post_token_revoke(const ApiContext&, const ApiRequest&);              // access/tokens.cc
+HttpResponse get_session(const ApiContext&, const ApiRequest&);                    // access/session.cc
+HttpResponse post_session(const ApiContext&, const ApiRequest&);                   // access/session.cc
+HttpResponse post_session_end(const ApiContext&, const ApiRequest&);               // access/session.cc
+HttpResponse get_audit(const ApiContext&, const ApiRequest&);                      // access/audit.cc
+HttpResponse get_owners(const ApiContext&, const ApiRequest&);                     // access/owners.cc
+HttpResponse post_owner_takeover(const ApiContext&, const ApiRequest&);            // access/owners.cc
 HttpResponse get_own_metrics(const ApiContext&, const ApiRequest&);                // own_metrics.cc
 HttpResponse get_healthz(const ApiContext&, const ApiRequest&);                    // health.cc
 HttpResponse get_readyz(const ApiContext&, const ApiRequest&);                     // health.cc

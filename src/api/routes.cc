@@ -2,133 +2,170 @@
 
 #include <algorithm>
 
+#include "access/audit_log.h"
+#include "access/token_store.h"
 #include "api/answer.h"
 #include "api/endpoints.h"
 #include "base/text.h"
+#include "ingest/receiver_paths.h"
 
 namespace lockstep {
 namespace {
 
 // The first that matches answers, so longer patterns stand before shorter ones.
 constexpr Route kRoutes[] = {
-    {"/api/jobs", "limit", "every job known, worst first", get_jobs},
-    {"/api/jobs/{job}/why", "", "the verdicts of a job and, where there are none, why not", get_why},
-    {"/api/jobs/{job}/cost", "last", "where the time that a job loses goes; shares add to 100 %", get_cost},
-    {"/api/jobs/{job}/mfu", "last", "why MFU is what it is: from the peak to what was achieved", get_mfu},
+    {"/api/jobs", "limit", "every job known, worst first", Role::kRead, get_jobs},
+    {"/api/jobs/{job}/why", "", "the verdicts of a job and, where there are none, why not", Role::kRead, get_why},
+    {"/api/jobs/{job}/cost", "last", "where the time that a job loses goes; shares add to 100 %", Role::kRead,
+     get_cost},
+    {"/api/jobs/{job}/mfu", "last", "why MFU is what it is: from the peak to what was achieved", Role::kRead, get_mfu},
     {"/api/jobs/{job}/steps/{step}/perfetto", "ranks format", "a step as a Perfetto archive (tar) or file (pftrace)",
-     get_perfetto},
+     Role::kRead, get_perfetto},
     {"/api/jobs/{job}/steps/{step}/detail", "ranks", "ask the agents for a step in detail, as long as they have it",
-     post_step_detail, "POST", false, true},
+     Role::kOperate, post_step_detail, "POST", false, true},
     {"/api/jobs/{job}/steps/{step}/timeline", "from_ns to_ns columns lines ranks spans",
-     "the step as a picture: a line per rank, reduced to the screen that asks", get_timeline},
+     "the step as a picture: a line per rank, reduced to the screen that asks", Role::kRead, get_timeline},
     {"/api/jobs/{job}/steps/{step}", "limit path", "one step: who waited for whom, critical path, where the time went",
-     get_step},
-    {"/api/jobs/{job}/traced", "limit", "steps of which there is detail, newest first", get_traced},
-    {"/api/jobs/{job}/comms", "limit", "communicators: members, and what they are for", get_comms},
+     Role::kRead, get_step},
+    {"/api/jobs/{job}/traced", "limit", "steps of which there is detail, newest first", Role::kRead, get_traced},
+    {"/api/jobs/{job}/comms", "limit", "communicators: members, and what they are for", Role::kRead, get_comms},
     {"/api/jobs/{job}/clocks", "step limit", "how far each rank's clock is off, and how well that is known",
-     get_clocks},
+     Role::kRead, get_clocks},
     {"/api/jobs/{job}/slowest", "last from to limit",
-     "slowest ranks over a window, and how often others waited for them", get_slowest},
+     "slowest ranks over a window, and how often others waited for them", Role::kRead, get_slowest},
     {"/api/jobs/{job}/stacks", "ranks", "stacks of ranks and dumps of PyTorch's Flight Recorder, the newest of each",
-     get_stacks},
-    {"/api/jobs/{job}/stacks", "ranks", "ask the agents for the stacks of these ranks now", post_stacks, "POST", false,
-     true},
-    {"/api/jobs/{job}/steps", "last from to rank_from", "rank x step matrix for the heat map", get_steps},
-    {"/api/jobs/{job}/ranks", "last limit", "one row per rank over a window of steps, worst first", get_ranks},
-    {"/api/jobs/{job}/ranks/{rank}", "last from to", "one rank: its steps, communicators and flows", get_rank},
-    {"/api/jobs/{job}", "", "one job", get_job},
-    {"/api/verdicts", "state limit", "verdicts of all jobs, newest first", get_verdicts},
-    {"/api/verdicts/{name}/feedback", "", "say that a verdict was right or wrong, or take that back",
+     Role::kRead, get_stacks},
+    {"/api/jobs/{job}/stacks", "ranks", "ask the agents for the stacks of these ranks now", Role::kOperate, post_stacks,
+     "POST", false, true},
+    {"/api/jobs/{job}/steps", "last from to rank_from", "rank x step matrix for the heat map", Role::kRead, get_steps},
+    {"/api/jobs/{job}/ranks", "last limit", "one row per rank over a window of steps, worst first", Role::kRead,
+     get_ranks},
+    {"/api/jobs/{job}/ranks/{rank}", "last from to", "one rank: its steps, communicators and flows", Role::kRead,
+     get_rank},
+    {"/api/jobs/{job}", "", "one job", Role::kRead, get_job},
+    {"/api/verdicts", "state limit", "verdicts of all jobs, newest first", Role::kRead, get_verdicts},
+    {"/api/verdicts/{name}/feedback", "", "say that a verdict was right or wrong, or take that back", Role::kOperate,
      post_verdict_feedback, "POST", false, true},
-    {"/api/verdicts/{name}", "", "one verdict", get_verdict},
-    {"/api/warnings", "job state limit", "early warnings: what will hurt if it goes on, the soonest first",
+    {"/api/verdicts/{name}", "", "one verdict", Role::kRead, get_verdict},
+    {"/api/warnings", "job state limit", "early warnings: what will hurt if it goes on, the soonest first", Role::kRead,
      get_warnings},
-    {"/api/services/{name}", "last_s", "how an inference service does: first token, time per token, queue",
+    {"/api/services/{name}", "last_s", "how an inference service does: first token, time per token, queue", Role::kRead,
      get_service},
-    {"/api/services", "", "services that have sent spans or vLLM metrics", get_services},
-    {"/api/agents", "", "agents heard of: host, last seen, records lost", get_agents},
-    {"/api/cardinality", "limit", "series, who made the most of them, limits and what was refused", get_cardinality},
+    {"/api/services", "", "services that have sent spans or vLLM metrics", Role::kRead, get_services},
+    {"/api/agents", "", "agents heard of: host, last seen, records lost", Role::kRead, get_agents},
+    {"/api/cardinality", "limit", "series, who made the most of them, limits and what was refused", Role::kRead,
+     get_cardinality},
     {"/api/metrics", "name from to limit", "series of a metric by exact name; without a name, the list of names",
-     get_metrics},
-    {"/api/logs", "service event limit", "log records, newest first", get_logs},
-    {"/api/spans", "service trace_id limit", "spans of a trace by start, else the newest first", get_spans},
+     Role::kRead, get_metrics},
+    {"/api/logs", "service event limit", "log records, newest first", Role::kRead, get_logs},
+    {"/api/spans", "service trace_id limit", "spans of a trace by start, else the newest first", Role::kRead,
+     get_spans},
+    {"/api/tokens", "", "tokens of your tenants: who may do what, until when", Role::kAdmin, get_tokens},
+    {"/api/tokens", "", "make a token; its secret is in the answer and nowhere else", Role::kAdmin, post_tokens, "POST",
+     false, true},
+    {"/api/tokens/{name}/revoke", "", "end a token", Role::kAdmin, post_token_revoke, "POST", false, true},
+    {"/api/session", "", "who you are to this server", Role::kAnyone, get_session},
+    {"/api/session", "", "sign in with a token: a cookie for the page", Role::kAnyone, post_session, "POST", false,
+     true},
+    {"/api/session/end", "", "sign out", Role::kAnyone, post_session_end, "POST", false, true},
+    {"/api/audit", "who action since limit", "what was done by whom, newest first", Role::kAdmin, get_audit},
+    {"/api/owners", "limit", "which hosts and jobs belong to whom", Role::kRead, get_owners},
+    {"/api/owners/takeover", "", "give a host or job to another owner", Role::kOperate, post_owner_takeover, "POST",
+     false, true},
     // Others' clients know these; parameters they add are let through.
-    {"/jaeger/api/services", "", "Jaeger: services", get_jaeger_services},
-    {"/jaeger/api/services/{name}/operations", "", "Jaeger: names of a service's spans", get_jaeger_service_operations},
-    {"/jaeger/api/operations", "service", "Jaeger: names of a service's spans", get_jaeger_operations},
+    {"/jaeger/api/services", "", "Jaeger: services", Role::kRead, get_jaeger_services},
+    {"/jaeger/api/services/{name}/operations", "", "Jaeger: names of a service's spans", Role::kRead,
+     get_jaeger_service_operations},
+    {"/jaeger/api/operations", "service", "Jaeger: names of a service's spans", Role::kRead, get_jaeger_operations},
     {"/jaeger/api/traces", "service operation tags minDuration maxDuration start end lookback limit",
-     "Jaeger: traces, newest first", get_jaeger_traces},
-    {"/jaeger/api/traces/{name}", "", "Jaeger: one trace", get_jaeger_trace},
-    {"/jaeger/api/dependencies", "endTs lookback", "Jaeger: which service calls which", get_jaeger_dependencies},
-    {"/jaeger/api/v3/services", "", "Jaeger v3: services", get_jaeger_v3_services},
-    {"/jaeger/api/v3/operations", "service", "Jaeger v3: names of a service's spans", get_jaeger_v3_operations},
+     "Jaeger: traces, newest first", Role::kRead, get_jaeger_traces},
+    {"/jaeger/api/traces/{name}", "", "Jaeger: one trace", Role::kRead, get_jaeger_trace},
+    {"/jaeger/api/dependencies", "endTs lookback", "Jaeger: which service calls which", Role::kRead,
+     get_jaeger_dependencies},
+    {"/jaeger/api/v3/services", "", "Jaeger v3: services", Role::kRead, get_jaeger_v3_services},
+    {"/jaeger/api/v3/operations", "service", "Jaeger v3: names of a service's spans", Role::kRead,
+     get_jaeger_v3_operations},
     {"/jaeger/api/v3/traces", "query.service_name query.operation_name query.start_time_min query.start_time_max",
-     "Jaeger v3: traces as OTLP", get_jaeger_v3_traces},
-    {"/jaeger/api/v3/traces/{name}", "", "Jaeger v3: one trace as OTLP", get_jaeger_v3_trace},
-    {"/tempo/api/echo", "", "Tempo: is anybody there", get_tempo_echo},
-    {"/tempo/ready", "", "Tempo: is anybody there", get_tempo_ready},
-    {"/tempo/api/status/buildinfo", "", "Tempo: version", get_tempo_buildinfo},
-    {"/tempo/api/traces/{name}", "start end", "Tempo: one trace, protobuf by Accept", get_tempo_trace},
-    {"/tempo/api/v2/traces/{name}", "start end", "Tempo: one trace, protobuf by Accept", get_tempo_v2_trace},
+     "Jaeger v3: traces as OTLP", Role::kRead, get_jaeger_v3_traces},
+    {"/jaeger/api/v3/traces/{name}", "", "Jaeger v3: one trace as OTLP", Role::kRead, get_jaeger_v3_trace},
+    {"/tempo/api/echo", "", "Tempo: is anybody there", Role::kRead, get_tempo_echo},
+    {"/tempo/ready", "", "Tempo: is anybody there", Role::kRead, get_tempo_ready},
+    {"/tempo/api/status/buildinfo", "", "Tempo: version", Role::kRead, get_tempo_buildinfo},
+    {"/tempo/api/traces/{name}", "start end", "Tempo: one trace, protobuf by Accept", Role::kRead, get_tempo_trace},
+    {"/tempo/api/v2/traces/{name}", "start end", "Tempo: one trace, protobuf by Accept", Role::kRead,
+     get_tempo_v2_trace},
     {"/tempo/api/search", "q tags minDuration maxDuration limit spss start end", "Tempo: traces by TraceQL or tags",
-     get_tempo_search},
-    {"/tempo/api/search/tags", "limit", "Tempo: names of attributes", get_tempo_tags},
-    {"/tempo/api/v2/search/tags", "scope limit", "Tempo: names of attributes by scope", get_tempo_v2_tags},
-    {"/tempo/api/search/tag/{name}/values", "limit", "Tempo: values of an attribute", get_tempo_tag_values},
-    {"/tempo/api/v2/search/tag/{name}/values", "limit", "Tempo: values of an attribute, typed",
+     Role::kRead, get_tempo_search},
+    {"/tempo/api/search/tags", "limit", "Tempo: names of attributes", Role::kRead, get_tempo_tags},
+    {"/tempo/api/v2/search/tags", "scope limit", "Tempo: names of attributes by scope", Role::kRead, get_tempo_v2_tags},
+    {"/tempo/api/search/tag/{name}/values", "limit", "Tempo: values of an attribute", Role::kRead,
+     get_tempo_tag_values},
+    {"/tempo/api/v2/search/tag/{name}/values", "limit", "Tempo: values of an attribute, typed", Role::kRead,
      get_tempo_v2_tag_values},
-    {"/tempo/api/metrics/query_range", "", "Tempo: metrics of spans, not served", get_tempo_metrics},
-    {"/tempo/api/metrics/query", "", "Tempo: metrics of spans, not served", get_tempo_metrics},
+    {"/tempo/api/metrics/query_range", "", "Tempo: metrics of spans, not served", Role::kRead, get_tempo_metrics},
+    {"/tempo/api/metrics/query", "", "Tempo: metrics of spans, not served", Role::kRead, get_tempo_metrics},
     {"/prometheus/api/v1/query", "query time timeout limit lookback_delta stats", "Prometheus: a query at one time",
-     prometheus_query, "GET", true},
-    {"/prometheus/api/v1/query", "", "Prometheus: the same, as a form", prometheus_query, "POST", true},
+     Role::kRead, prometheus_query, "GET", true},
+    {"/prometheus/api/v1/query", "", "Prometheus: the same, as a form", Role::kRead, prometheus_query, "POST", true},
     {"/prometheus/api/v1/query_range", "query start end step timeout limit lookback_delta stats",
-     "Prometheus: a query over a range of time", prometheus_query_range, "GET", true},
-    {"/prometheus/api/v1/query_range", "", "Prometheus: the same, as a form", prometheus_query_range, "POST", true},
-    {"/prometheus/api/v1/query_exemplars", "query start end", "Prometheus: exemplars of a query's series",
+     "Prometheus: a query over a range of time", Role::kRead, prometheus_query_range, "GET", true},
+    {"/prometheus/api/v1/query_range", "", "Prometheus: the same, as a form", Role::kRead, prometheus_query_range,
+     "POST", true},
+    {"/prometheus/api/v1/query_exemplars", "query start end", "Prometheus: exemplars of a query's series", Role::kRead,
      prometheus_query_exemplars, "GET", true},
-    {"/prometheus/api/v1/query_exemplars", "", "Prometheus: the same, as a form", prometheus_query_exemplars, "POST",
-     true},
-    {"/prometheus/api/v1/format_query", "query", "Prometheus: a query in normal form", prometheus_format_query, "GET",
-     true},
-    {"/prometheus/api/v1/format_query", "", "Prometheus: the same, as a form", prometheus_format_query, "POST", true},
-    {"/prometheus/api/v1/parse_query", "query", "Prometheus: a query as a tree", prometheus_parse_query, "GET", true},
-    {"/prometheus/api/v1/parse_query", "", "Prometheus: the same, as a form", prometheus_parse_query, "POST", true},
-    {"/prometheus/api/v1/series", "match[] start end limit", "Prometheus: label sets of series", prometheus_series,
+    {"/prometheus/api/v1/query_exemplars", "", "Prometheus: the same, as a form", Role::kRead,
+     prometheus_query_exemplars, "POST", true},
+    {"/prometheus/api/v1/format_query", "query", "Prometheus: a query in normal form", Role::kRead,
+     prometheus_format_query, "GET", true},
+    {"/prometheus/api/v1/format_query", "", "Prometheus: the same, as a form", Role::kRead, prometheus_format_query,
+     "POST", true},
+    {"/prometheus/api/v1/parse_query", "query", "Prometheus: a query as a tree", Role::kRead, prometheus_parse_query,
      "GET", true},
-    {"/prometheus/api/v1/series", "", "Prometheus: the same, as a form", prometheus_series, "POST", true},
-    {"/prometheus/api/v1/labels", "match[] start end limit", "Prometheus: names of labels", prometheus_labels, "GET",
-     true},
-    {"/prometheus/api/v1/labels", "", "Prometheus: the same, as a form", prometheus_labels, "POST", true},
-    {"/prometheus/api/v1/label/{name}/values", "match[] start end limit", "Prometheus: values of a label",
+    {"/prometheus/api/v1/parse_query", "", "Prometheus: the same, as a form", Role::kRead, prometheus_parse_query,
+     "POST", true},
+    {"/prometheus/api/v1/series", "match[] start end limit", "Prometheus: label sets of series", Role::kRead,
+     prometheus_series, "GET", true},
+    {"/prometheus/api/v1/series", "", "Prometheus: the same, as a form", Role::kRead, prometheus_series, "POST", true},
+    {"/prometheus/api/v1/labels", "match[] start end limit", "Prometheus: names of labels", Role::kRead,
+     prometheus_labels, "GET", true},
+    {"/prometheus/api/v1/labels", "", "Prometheus: the same, as a form", Role::kRead, prometheus_labels, "POST", true},
+    {"/prometheus/api/v1/label/{name}/values", "match[] start end limit", "Prometheus: values of a label", Role::kRead,
      prometheus_label_values, "GET", true},
     {"/prometheus/api/v1/metadata", "metric limit limit_per_metric", "Prometheus: type, help and unit of metrics",
-     prometheus_metadata},
+     Role::kRead, prometheus_metadata},
     {"/prometheus/api/v1/rules", "type rule_name[] rule_group[] file[] exclude_alerts match[]",
-     "Prometheus: one rule for each layer that diagnosis may blame", prometheus_rules},
-    {"/prometheus/api/v1/alerts", "", "Prometheus: open verdicts as alerts", prometheus_alerts},
-    {"/prometheus/api/v1/targets", "state scrapePool", "Prometheus: what is scraped, and how that goes",
+     "Prometheus: one rule for each layer that diagnosis may blame", Role::kRead, prometheus_rules},
+    {"/prometheus/api/v1/alerts", "", "Prometheus: open verdicts as alerts", Role::kRead, prometheus_alerts},
+    {"/prometheus/api/v1/targets", "state scrapePool", "Prometheus: what is scraped, and how that goes", Role::kRead,
      prometheus_targets},
-    {"/prometheus/api/v1/scrape_pools", "", "Prometheus: jobs of the scrape configuration", prometheus_scrape_pools},
-    {"/prometheus/api/v1/alertmanagers", "", "Prometheus: Alertmanagers; none", prometheus_alertmanagers},
+    {"/prometheus/api/v1/scrape_pools", "", "Prometheus: jobs of the scrape configuration", Role::kRead,
+     prometheus_scrape_pools},
+    {"/prometheus/api/v1/alertmanagers", "", "Prometheus: Alertmanagers; none", Role::kRead, prometheus_alertmanagers},
     {"/prometheus/api/v1/admin/tsdb/delete_series", "match[] start end",
-     "Prometheus: delete samples of series (with --admin-api)", prometheus_delete_series, "POST", false, true},
+     "Prometheus: delete samples of series (with --admin-api)", Role::kAdmin, prometheus_delete_series, "POST", false,
+     true},
     {"/prometheus/api/v1/admin/tsdb/clean_tombstones", "",
-     "Prometheus: what was deleted leaves the disk (with --admin-api)", prometheus_clean_tombstones, "POST", false,
-     true},
+     "Prometheus: what was deleted leaves the disk (with --admin-api)", Role::kAdmin, prometheus_clean_tombstones,
+     "POST", false, true},
     {"/prometheus/api/v1/admin/tsdb/snapshot", "", "Prometheus: all samples as a copy on disk (with --admin-api)",
-     prometheus_snapshot, "POST", false, true},
-    {"/prometheus/api/v1/status/buildinfo", "", "Prometheus: which version's API this is", prometheus_buildinfo},
-    {"/prometheus/api/v1/status/runtimeinfo", "", "Prometheus: the server's time", prometheus_runtimeinfo},
-    {"/prometheus/api/v1/status/flags", "", "Prometheus: flags; none", prometheus_flags},
-    {"/prometheus/api/v1/status/config", "", "Prometheus: configuration; none", prometheus_config},
-    {"/prometheus/api/v1/status/tsdb", "limit", "Prometheus: which labels make how many series", prometheus_tsdb, "GET",
-     true},
-    {"/metrics", "", "Lockstep's own metrics, Prometheus text", get_own_metrics},
-    {"/healthz", "", "200 when alive", get_healthz},
+     Role::kAdmin, prometheus_snapshot, "POST", false, true},
+    {"/prometheus/api/v1/status/buildinfo", "", "Prometheus: which version's API this is", Role::kRead,
+     prometheus_buildinfo},
+    {"/prometheus/api/v1/status/runtimeinfo", "", "Prometheus: the server's time", Role::kRead, prometheus_runtimeinfo},
+    {"/prometheus/api/v1/status/flags", "", "Prometheus: flags; none", Role::kRead, prometheus_flags},
+    {"/prometheus/api/v1/status/config", "", "Prometheus: configuration; none", Role::kRead, prometheus_config},
+    {"/prometheus/api/v1/status/tsdb", "limit", "Prometheus: which labels make how many series", Role::kRead,
+     prometheus_tsdb, "GET", true},
+    {"/metrics", "", "Lockstep's own metrics, Prometheus text", Role::kRead, get_own_metrics},
+    {"/healthz", "", "200 when alive", Role::kAnyone, get_healthz},
     {"/readyz", "format", "200 when recovery is done and nothing is wrong, else 503 and what is (format=json)",
-     get_readyz},
+     Role::kAnyone, get_readyz},
 };
+
+// Nobody is let in to a row that forgot its role, so none may.
+static_assert(std::all_of(std::begin(kRoutes), std::end(kRoutes), [](const Route& route) {
+  return route.role != Role::kUnset && route.role != Role::kIngest;
+}));
 
 // {job} and {name} take one or more segments (a job id, a service or a tag may hold '/'), everything else exactly one.
 bool matches(std::string_view pattern, std::string_view path, ApiRequest* request) {
@@ -171,11 +208,61 @@ std::string unknown_parameter(const Route& route, std::string_view query) {
   return {};
 }
 
+bool is_below(std::string_view path, std::string_view folder) {
+  return path.starts_with(folder) && (path.size() == folder.size() || path[folder.size()] == '/');
+}
+
+bool is_own_api(std::string_view path) {
+  return is_below(path, "/api");
+}
+
+// Receivers for others' clients: what they send besides is their business, not a mistake.
+bool is_foreign_api(std::string_view path) {
+  return path.starts_with("/jaeger/") || path.starts_with("/tempo/") || path.starts_with("/prometheus/");
+}
+
+// The row that answers a request; of a path that is served with other methods only, the row that says which.
+struct Found {
+  const Route* route = nullptr;  // nullptr: no row has this path
+  bool has_method = false;
+};
+Found find_route(const ServerRequest& request, ApiRequest* matched) {
+  for (const Route& route : kRoutes) {
+    if (!matches(route.pattern, request.path, matched)) continue;
+    if (request.method == route.method) return {&route, true};
+    const bool has_other = std::any_of(std::begin(kRoutes), std::end(kRoutes), [&](const Route& other) {
+      return std::string_view(other.pattern) == route.pattern && request.method == other.method;
+    });
+    if (!has_other) return {&route, false};
+  }
+  return {};
+}
+
 bool is_of_route(const ServerRequest& request, bool Route::*property) {
   return std::any_of(std::begin(kRoutes), std::end(kRoutes), [&](const Route& route) {
     ApiRequest matched{request, {}, {}, {}, {}};
     return route.*property && request.method == route.method && matches(route.pattern, request.path, &matched);
   });
+}
+
+// The path's own names: what a request acts on. Not what somebody took for the id of a token.
+std::string object_of(const Route& route, const ApiRequest& request) {
+  if (std::string_view(route.pattern).starts_with("/api/tokens") && !is_token_id(request.name)) return {};
+  std::string object = request.job.empty() ? request.name : "job " + request.job;
+  if (!request.step.empty()) object += " step " + request.step;
+  return object;
+}
+
+HttpResponse handled(const ApiContext& context, const Route& route, const ApiRequest& request) {
+  if (context.audit == nullptr || (route.role != Role::kOperate && route.role != Role::kAdmin))
+    return route.handler(context, request);
+  const std::string object = object_of(route, request);
+  const Result<int64_t> row = context.audit->begin(request.http.caller, route.role, request.http.peer,
+                                                   std::string(route.method) + " " + route.pattern, object);
+  if (!row.ok()) return error_answer(503, row.error());
+  HttpResponse response = route.handler(context, request);
+  context.audit->finish(*row, request.object.empty() ? object : request.object, response.status);
+  return response;
 }
 
 HttpResponse not_yet(const std::string& why) {
@@ -198,12 +285,18 @@ bool changes_state(const ServerRequest& request) {
   return is_of_route(request, &Route::changes_state);
 }
 
+Role role_of(const ServerRequest& request) {
+  if (const ReceiverPath* receiver = find_receiver(request.path)) return receiver->role;
+  ApiRequest matched{request, {}, {}, {}, {}};
+  if (const Found found = find_route(request, &matched); found.route != nullptr) return found.route->role;
+  const bool is_web_file = (request.method == "GET" || request.method == "HEAD") && !is_own_api(request.path) &&
+                           !is_foreign_api(request.path);
+  return is_web_file ? Role::kAnyone : Role::kRead;
+}
+
 HttpResponse answer(const ApiContext& context, const ServerRequest& request) {
-  const bool is_own = request.path == "/api" || request.path.starts_with("/api/");
-  // Receivers for others' clients: what they send besides is their business, not a mistake.
-  const bool is_foreign = request.path.starts_with("/jaeger/") || request.path.starts_with("/tempo/") ||
-                          request.path.starts_with("/prometheus/");
-  const bool is_api = is_own || is_foreign;
+  const bool is_own = is_own_api(request.path);
+  const bool is_api = is_own || is_foreign_api(request.path);
   auto only = [&](const char* method) {
     HttpResponse refused =
         error_answer(405, format("%.20s is not served here, only %s is", request.method.c_str(), method));
@@ -215,19 +308,12 @@ HttpResponse answer(const ApiContext& context, const ServerRequest& request) {
     return not_yet("starting: the durable log is being read back; try again in a moment");
   }
   if (is_api && context.memory != nullptr && context.memory->spent()) return not_yet(kMemorySpent);
-  for (const Route& route : kRoutes) {
-    ApiRequest matched{request, {}, {}, {}, {}};
-    if (!matches(route.pattern, request.path, &matched)) continue;
-    if (request.method != route.method) {
-      const bool has_other = std::any_of(std::begin(kRoutes), std::end(kRoutes), [&](const Route& other) {
-        return std::string_view(other.pattern) == route.pattern && request.method == other.method;
-      });
-      if (has_other) continue;
-      return only(route.method);
-    }
-    if (std::string problem = unknown_parameter(route, request.query); is_own && !problem.empty())
+  ApiRequest matched{request, {}, {}, {}, {}};
+  if (const Found found = find_route(request, &matched); found.route != nullptr) {
+    if (!found.has_method) return only(found.route->method);
+    if (std::string problem = unknown_parameter(*found.route, request.query); is_own && !problem.empty())
       return error_answer(400, problem);
-    return route.handler(context, matched);
+    return handled(context, *found.route, matched);
   }
   if (request.method != "GET") return only("GET");
   if (is_api) return error_answer(404, format("no such path: %.200s", request.path.c_str()));

@@ -22,10 +22,11 @@ HttpResponse later_answer(const std::string& line) {
 
 }  // namespace
 
-AgentCommands::AgentCommands(AgentCommandsOptions options, const Clock& clock, Counters& counters)
+AgentCommands::AgentCommands(AgentCommandsOptions options, const Clock& clock, Counters& counters, NameOwners* owners)
     : options_(options),
       clock_(clock),
       counters_(counters),
+      owners_(owners),
       epoch_(format("%llx", static_cast<unsigned long long>(clock.unix_ns()))) {
   note();
 }
@@ -167,6 +168,11 @@ void AgentCommands::poll(const ServerRequest& request, const std::shared_ptr<Htt
   }
   Poll poll = parse_untrusted(request);
   if (!poll.wrong.empty()) return answer(responder, "bad", line_answer(400, poll.wrong));
+  for (const std::string& host : poll.hosts) {
+    if (owners_ == nullptr) break;
+    if (const Result<void> may = owners_->check(request.caller, OwnedKind::kHost, host); !may.ok())
+      return answer(responder, "forbidden", line_answer(403, may.error()));
+  }
   std::lock_guard lock(mutex_);
   acknowledge(poll);
   if (closed_) return answer(responder, "closed", later_answer("the server is shutting down"));

@@ -5,6 +5,7 @@
 // A command is there until an agent says by its cursor that it has it (an answer may be lost on the way), or until it
 // expires: detail is kept for minutes, so an order that nobody fetched is worth nothing after one. The cursor begins
 // with an epoch, this process's own: one of an earlier server means that everything here is new to that agent.
+// Where hosts have owners (access/name_owners.h), others' polls for them get 403.
 //
 // Limits: per_host_max commands for a host and commands_max in all; waiting_max requests held open (503 beyond).
 // Counts: lockstep_commands_total = acknowledged + expired + refused[reason] + pending.
@@ -21,6 +22,7 @@
 #include <variant>
 #include <vector>
 
+#include "access/name_owners.h"
 #include "base/clock.h"
 #include "base/counters.h"
 #include "control/detail_requester.h"
@@ -40,7 +42,8 @@ class AgentCommands final : public DetailRequester, public StackRequestSender {
  public:
   static constexpr size_t kHostsMax = 64;  // of one agent
 
-  AgentCommands(AgentCommandsOptions options, const Clock& clock, Counters& counters);
+  // owners: whose hosts' commands a caller may fetch; nullptr: anybody's.
+  AgentCommands(AgentCommandsOptions options, const Clock& clock, Counters& counters, NameOwners* owners = nullptr);
   ~AgentCommands() override { close(); }
 
   // The same request again while the first is pending is taken as asked.
@@ -91,6 +94,7 @@ class AgentCommands final : public DetailRequester, public StackRequestSender {
   const AgentCommandsOptions options_;
   const Clock& clock_;
   Counters& counters_;
+  NameOwners* const owners_;
   const std::string epoch_;
 
   std::mutex mutex_;

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 
+#include "access/access_counters.h"
 #include "base/counters.h"
 #include "base/memory_budget.h"
 #include "bus/log_counters.h"
@@ -56,7 +57,7 @@ inline constexpr CounterDescriptor kIngestCounters[] = {
      "Requests by receiver, signal and answer (HTTP or gRPC status)."},
     {"lockstep_ingest_undecodable_requests_total", "counter", Severity::kNotice,
      "Requests with an unknown number of records that could not be decoded, by receiver and reason: content_type, "
-     "content_encoding, tenant, compression, too_large, memory, protobuf, json."},
+     "content_encoding, tenant, compression, too_large, memory, protobuf, json, owner (a host or job in it is another's)."},
     {"lockstep_ingest_bytes_total", "counter", Severity::kInfo,
      "Bytes of decoded requests after decompression, by receiver."},
 
@@ -104,7 +105,7 @@ inline constexpr CounterDescriptor kIngestCounters[] = {
      "Commands not given out, by reason: again (the same is pending), too_large, host_full, full, closed."},
     {"lockstep_commands_pending", "gauge", Severity::kInfo, "Commands that wait to be taken."},
     {"lockstep_commands_polls_total", "counter", Severity::kInfo,
-     "Agents' requests for commands answered, by result: answered, empty, bad, full, closed."},
+     "Agents' requests for commands answered, by result: answered, empty, bad, full, closed, forbidden."},
 
     {"lockstep_replay_undecodable_records_total", "counter", Severity::kDataLoss,
      "Records of the durable log that could not be decoded at start."},
@@ -127,6 +128,7 @@ constexpr auto join_counters(const CounterDescriptor (&... tables)[kSizes]) {
   return all;
 }
 
-inline constexpr auto kServerCounters = join_counters(kIngestCounters, kMemoryCounters, kLogCounters, kStoreCounters);
+inline constexpr auto kServerCounters =
+    join_counters(kIngestCounters, kAccessCounters, kMemoryCounters, kLogCounters, kStoreCounters);
 
 }  // namespace lockstep

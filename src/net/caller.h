@@ -24,6 +24,8 @@ struct Caller {
   std::string name;    // for the audit log, never a secret: "token 3f9a1c (build farm)"; empty: nobody has to say
   std::string owner;   // whose hosts and jobs it feeds (access/name_owners.h); empty: not checked
   uint32_t roles = 0;  // bits of access/role.h
+  std::vector<std::string> tenants = {};  // every one that it may speak for; "*": any
+  std::string session = {};               // which of access/sessions.h; empty: it did not sign in on the page
 };
 
 struct Admission {

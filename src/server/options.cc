@@ -56,6 +56,10 @@ Result<ServerOptions> read_server_options(const std::vector<std::string>& argume
                "part of --memory-max that one tenant may hold where there are several (default 0.5)", 0.01, 1)
       .toggle(&options.admin_api, "--admin-api",
               "let anybody who reaches the API delete series and have all samples copied on disk (default: nobody)")
+      .text(
+          &options.admin_token_file, "--admin-token-file", "FILE",
+          "a token that is admin for all tenants, in a file that others may not read; read again when it changes. From "
+          "then on every request needs a token (lockstep token create makes more)")
       .list(&options.allowed_hosts, "--allowed-host", "NAME",
             "a name by which the API may be asked for, .NAME for all that end so, * for any; localhost, the machine's "
             "name and addresses always are")

@@ -36,6 +36,7 @@ struct ServerOptions {
   int64_t tenants_max = 64;
   double tenant_memory_share = 0.5;
   bool admin_api = false;
+  std::string admin_token_file;
   std::vector<std::string> allowed_hosts;
   std::string scrape;
   std::string remote_write;

@@ -22,6 +22,7 @@
 #include "ingest/counters_table.h"
 #include "ingest/otlp/otlp_receivers.h"
 #include "ingest/prometheus/remote_write_receiver.h"
+#include "server/access_parts.h"
 #include "server/recovery.h"
 #include "server/scrape_file.h"
 #include "server/tenants.h"
@@ -111,7 +112,8 @@ struct Common {
 };
 
 // The API answers from the start; what is stored may take a while to open.
-Result<std::unique_ptr<HttpServer>> start_api(const Settings& settings, Common& common, Tenants& tenants) {
+Result<std::unique_ptr<HttpServer>> start_api(const Settings& settings, Common& common, Gatekeeper& gatekeeper,
+                                              Tenants& tenants) {
   Result<std::unique_ptr<HttpServer>> api = HttpServer::start(
       {.address = settings.http,
        .body_bytes_max = 1 << 20,
@@ -119,7 +121,8 @@ Result<std::unique_ptr<HttpServer>> start_api(const Settings& settings, Common& 
        .threads = 8 + static_cast<size_t>(common.options.queries_max),  // queries never take the last ones
        .memory = &common.memory,
        .name = "http",
-       .cross_site = {.hosts = settings.names, .check_host = true, .changes_state = changes_state}},
+       .cross_site = {.hosts = settings.names, .check_host = true, .changes_state = changes_state},
+       .gatekeeper = &gatekeeper},
       [&tenants](const ServerRequest& request, const std::shared_ptr<HttpResponder>& responder) {
         tenants.serve(request, responder);
       },
@@ -128,11 +131,13 @@ Result<std::unique_ptr<HttpServer>> start_api(const Settings& settings, Common& 
   return api;
 }
 
-Result<std::unique_ptr<OtlpReceivers>> start_receivers(const Settings& settings, Common& common, Tenants& tenants) {
+Result<std::unique_ptr<OtlpReceivers>> start_receivers(const Settings& settings, Common& common, Gatekeeper& gatekeeper,
+                                                       Tenants& tenants) {
   return OtlpReceivers::start({.http = settings.otlp_http,
                                .grpc = settings.otlp_grpc,
                                .witness = &common.witness,
                                .memory = &common.memory,
+                               .gatekeeper = &gatekeeper,
                                .allowed_hosts = settings.names},
                               tenants, common.clock, common.counters);
 }
@@ -143,7 +148,7 @@ bool is_told_to_stop() {
   return sigismember(&pending, SIGTERM) == 1 || sigismember(&pending, SIGINT) == 1;
 }
 
-void loop(const sigset_t& signals, Common& common, Tenants& tenants) {
+void loop(const sigset_t& signals, Common& common, AccessParts& access, Tenants& tenants) {
   const timespec tick{0, kLookEveryNs};
   for (int signal = 0; signal != SIGTERM && signal != SIGINT; signal = sigtimedwait(&signals, nullptr, &tick)) {
     if (signal == SIGHUP) tenants.reload_scrape_file();
@@ -152,6 +157,7 @@ void loop(const sigset_t& signals, Common& common, Tenants& tenants) {
       show_clocks(common.witness, common.counters);
       common.memory.tick(common.counters);
     });
+    contained("server", "access", [&] { access.tick(); });
   }
 }
 
@@ -171,28 +177,39 @@ Result<void> run_server(const ServerOptions& options, const sigset_t& signals) {
   Tenants tenants(
       {.tenants_max = static_cast<size_t>(options.tenants_max), .memory_share = options.tenant_memory_share},
       common.of_tenants, common.counters);
-  const std::unique_ptr<HttpServer> api = LOCKSTEP_TRY(start_api(settings, common, tenants));
+  std::unique_ptr<AccessParts> access;  // of all tenants, and in the default one's state
+  GatekeeperToCome gatekeeper(role_of);
+  const std::unique_ptr<HttpServer> api = LOCKSTEP_TRY(start_api(settings, common, gatekeeper, tenants));
   const StopOnReturn before_the_tenants_go{*api};
+  auto open_access = [&](StateStore& state) -> Result<void> {
+    access = LOCKSTEP_TRY(AccessParts::open(state, options.admin_token_file, common.clock, common.counters));
+    common.of_tenants.access = access.get();
+    gatekeeper.hand_over_to(access->gatekeeper());
+    return {};
+  };
   const bool started = LOCKSTEP_TRY(tenants.start_default({.folder = options.data,
                                                            .is_default = true,
                                                            .scrape = options.scrape,
                                                            .scrape_config = std::move(settings.scrape),
-                                                           .remote_write = std::move(settings.remote_write)},
+                                                           .remote_write = std::move(settings.remote_write),
+                                                           .state_opened = open_access},
                                                           is_told_to_stop));
   if (!started) return {};
-  const std::unique_ptr<OtlpReceivers> receivers = LOCKSTEP_TRY(start_receivers(settings, common, tenants));
+  const std::unique_ptr<OtlpReceivers> receivers =
+      LOCKSTEP_TRY(start_receivers(settings, common, access->gatekeeper(), tenants));
   LOCKSTEP_TRY(tenants.open_others());
   std::printf("ready http=%s otlp_http=%s otlp_grpc=%s\n", api->address().c_str(), receivers->http_address().c_str(),
               receivers->grpc_address().c_str());
   std::fflush(stdout);
   LOCKSTEP_LOG_INFO("server", "data in %s, web UI %s", options.data.c_str(),
                     settings.web_folder.empty() ? "not found (see --web)" : settings.web_folder.c_str());
-  loop(signals, common, tenants);
+  loop(signals, common, *access, tenants);
   // Follows the data: receivers, diagnosis, API; the log goes with its tenant.
   LOCKSTEP_LOG_INFO("server", "stopping: receivers, diagnosis, API, log");
   receivers->stop();
   tenants.stop();
   api->stop();
+  access->tick();
   return {};
 }
 

@@ -26,6 +26,7 @@
 #include "store/memory_span_store.h"
 #include "store/memory_step_store.h"
 #include "store/sqlite_state_store.h"
+#include "store/testing/failing_access.h"
 #include "testing/temporary_folder.h"
 #include "wire/otlp.h"
 
@@ -243,7 +244,7 @@ TEST_F(SinkTest, TooManyBytesWaitingForTheDiskAreTurnedAway) {
       << "nothing waits any more";
 }
 
-struct FailingState final : StateStore {
+struct FailingState final : testing::WithFailingAccess<StateStore> {
   bool fails = false;
   std::map<std::string, Verdict> saved;
   Result<void> save_verdict(const Verdict& verdict) override {

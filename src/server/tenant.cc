@@ -26,6 +26,7 @@
 #include "ingest/otlp/otlp_handler.h"
 #include "ingest/prometheus/remote_write_receiver.h"
 #include "query/alias_reader.h"
+#include "server/access_parts.h"
 #include "server/durable_sink.h"
 #include "server/recovery.h"
 #include "server/scrape_file.h"
@@ -126,6 +127,7 @@ class OpenTenant final : public Tenant {
   const Clock& clock_;
   ClockWitness& witness_;
   Counters& counters_;
+  NameOwners* const owners_ = common_.access == nullptr ? nullptr : &common_.access->owners();
   const UniqueFd lock_;
   const std::unique_ptr<MemoryBudget> memory_part_;
   MemoryBudget& memory_ = *memory_part_;
@@ -144,7 +146,7 @@ class OpenTenant final : public Tenant {
   // Before anything is read back, so that history is explained with what was learned from it.
   FeedbackStore feedback_{state_, counters_,
                           [this](std::span<const VerdictFeedback> all) { engine_.priors() = CausePriors::of(all); }};
-  AgentCommands commands_{{}, clock_, counters_};
+  AgentCommands commands_{{}, clock_, counters_, owners_};
   TailSampler tail_{steps_, commands_, counters_};
   const std::unique_ptr<RemoteWriteOut> remote_write_out_;  // nullptr: samples are not sent on
   AliasFeed alias_feed_;
@@ -157,7 +159,7 @@ class OpenTenant final : public Tenant {
   StepTraceCache traces_{steps_, spans_, clock_};
   ApiContext context_;
   MetricMapping mapping_{intake_, clock_, &memory_};
-  RemoteWriteReceiver remote_write_{intake_, clock_, counters_, kRemoteWriteBodyBytesMax, &memory_};
+  RemoteWriteReceiver remote_write_{intake_, clock_, counters_, kRemoteWriteBodyBytesMax, &memory_, owners_};
   std::unique_ptr<Scraper> scraper_;  // there before ready_ is set, and until the API has stopped
   QueryScheduler queries_;
   std::atomic<int64_t> dropped_unsealed_{0};
@@ -211,6 +213,7 @@ ApiContext OpenTenant::make_context() {
   ApiContext context{steps_,    spans_, traces_, named_metrics_,    state_, agents_, engine_,
                      counters_, clock_, ready_,  common_.web_folder};
   context.feedback = &feedback_;
+  if (common_.access != nullptr) common_.access->put_into(context);
   context.readiness = &readiness_;
   context.memory = &memory_;
   context.ask_detail = [this](const JobInfo& job, const DetailRequest& request) {
@@ -287,7 +290,7 @@ Result<bool> OpenTenant::read_back(const std::function<bool()>& is_told_to_stop)
 
 void OpenTenant::start() {
   sink_.emplace(*log_, applier_, mapping_, kQueuedBytesMax, clock_, &*set_aside_, &memory_);
-  otlp_.emplace(*sink_, clock_, counters_, OtlpReceiversOptions{}.body_bytes_max, &witness_, &memory_);
+  otlp_.emplace(*sink_, clock_, counters_, OtlpReceiversOptions{}.body_bytes_max, &witness_, &memory_, owners_);
   readiness_.add({"apply", [this] { return sink_->stuck(clock_.monotonic_ns()); }});
   if (!settings_.scrape.empty())
     scraper_ = Scraper::start(std::move(settings_.scrape_config), intake_, clock_, counters_);
@@ -358,6 +361,7 @@ Result<std::unique_ptr<Tenant>> Tenant::open(TenantSettings settings, uint64_t m
   if (!settings.is_default) lock = LOCKSTEP_TRY(lock_folder(settings.folder, "lockstepd"));
   auto memory = std::make_unique<MemoryBudget>(common.memory, memory_bytes_max);
   Stores stores = LOCKSTEP_TRY(open_stores(options, common, *memory, counters));
+  if (settings.state_opened) LOCKSTEP_TRY(settings.state_opened(*stores.state));
   return std::unique_ptr<Tenant>(std::make_unique<OpenTenant>(std::move(settings), options, common, counters,
                                                               std::move(lock), std::move(memory), std::move(stores)));
 }

@@ -24,8 +24,11 @@
 #include "ingest/scrape/scraper.h"
 #include "net/http_server.h"
 #include "server/options.h"
+#include "store/state_store.h"
 
 namespace lockstep {
+
+class AccessParts;
 
 // What every tenant of a process uses. Outlives them.
 struct TenantCommon {
@@ -35,6 +38,7 @@ struct TenantCommon {
   MemoryBudget& memory;  // of the process
   QuerySlots& queries;
   std::string web_folder;
+  AccessParts* access = nullptr;  // there before a tenant's parts are made; nullptr: everybody may do everything
 };
 
 struct TenantSettings {
@@ -44,6 +48,8 @@ struct TenantSettings {
   std::string scrape = {};  // the file of --scrape, read as
   ScrapeConfig scrape_config = {};
   Url remote_write = {};  // with --remote-write
+  // Called once its state is open, before anything uses TenantCommon::access.
+  std::function<Result<void>(StateStore&)> state_opened = {};
 };
 
 class Tenant {

@@ -1,6 +1,5 @@
 #include "server/tenants.h"
 
-#include <algorithm>
 #include <filesystem>
 
 #include "api/routes.h"
@@ -14,7 +13,6 @@
 namespace lockstep {
 namespace {
 
-constexpr size_t kNameBytesMax = 63;
 constexpr auto kLookEvery = std::chrono::nanoseconds(kLookEveryNs);
 // What a caller is told, whichever of its reasons there is: the rest is the operator's.
 constexpr const char* kOpening = "starting: what is stored is being opened; try again in a moment";
@@ -22,16 +20,7 @@ constexpr const char* kFailed = "what is stored of this tenant cannot be opened;
 constexpr const char* kTooMany = "no further tenant can be opened here (--tenants-max)";
 constexpr const char* kEnding = "the server is about to end; try again later";
 
-bool is_alphanumeric(char c) {
-  return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9');
-}
-
 }  // namespace
-
-bool is_tenant_name(std::string_view name) {
-  if (name.empty() || name.size() > kNameBytesMax || !is_alphanumeric(name[0])) return false;
-  return std::all_of(name.begin(), name.end(), [](char c) { return is_alphanumeric(c) || c == '_' || c == '-'; });
-}
 
 // Its thread makes the tenant; others see it once it is started.
 struct Tenants::Other {

@@ -24,13 +24,10 @@
 #include <thread>
 #include <vector>
 
+#include "access/token_store.h"
 #include "server/tenant.h"
 
 namespace lockstep {
-
-inline constexpr std::string_view kDefaultTenant = "default";
-// [a-z0-9][a-z0-9_-]{0,62}: a folder's name that needs no quoting anywhere.
-bool is_tenant_name(std::string_view name);
 
 struct TenantsOptions {
   size_t tenants_max = 64;    // besides the default one

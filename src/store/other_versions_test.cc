@@ -171,15 +171,17 @@ TEST_F(OtherVersions, OfTheStateDatabaseIsUpgradedWhereOlderAndRefusedWhereNewer
   verdict.id = "v1";
   verdict.job_id = "job";
   ASSERT_TRUE((*open_sqlite_state_store(file))->save_verdict(verdict).ok());
-  run("PRAGMA user_version=0");  // as it was before there were versions
+  // As it was before there were versions, and before tokens.
+  run("DROP TABLE tokens; DROP TABLE audit; DROP TABLE owners; PRAGMA user_version=0");
   {
     auto store = open_sqlite_state_store(file);
     ASSERT_TRUE(store.ok()) << store.error();
     EXPECT_EQ((*store)->verdicts("job").size(), 1u);
+    EXPECT_TRUE((*store)->save_token({.id = "t1"}).ok());
   }
-  run("PRAGMA user_version=2");
-  expect_refused(open_sqlite_state_store(file), file, 2);
-  run("PRAGMA user_version=1");  // nothing was changed meanwhile
+  run("PRAGMA user_version=3");
+  expect_refused(open_sqlite_state_store(file), file, 3);
+  run("PRAGMA user_version=2");  // nothing was changed meanwhile
   EXPECT_EQ((*open_sqlite_state_store(file))->verdicts("job").size(), 1u);
 }
 

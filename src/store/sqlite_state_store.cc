@@ -15,6 +15,7 @@
 namespace lockstep {
 namespace {
 
+constexpr int64_t kAuditDropEvery = 100;       // rows
 constexpr uint64_t kLogBytesMax = 4ull << 30;  // SQLite keeps it at some megabytes
 
 struct CloseDatabase {
@@ -53,6 +54,17 @@ constexpr const char* kUpgrades[] = {
     "CREATE TABLE IF NOT EXISTS feedback(verdict_id TEXT PRIMARY KEY, is_right INTEGER NOT NULL, said TEXT NOT "
     "NULL, "
     "cause TEXT NOT NULL, note TEXT NOT NULL, at_unix_ns INTEGER NOT NULL) STRICT;",
+    "CREATE TABLE IF NOT EXISTS tokens(id TEXT PRIMARY KEY, name TEXT NOT NULL, digest BLOB NOT NULL, roles TEXT NOT "
+    "NULL, "
+    "tenants TEXT NOT NULL, owner TEXT NOT NULL, created_unix_ns INTEGER NOT NULL, expires_unix_ns INTEGER NOT NULL, "
+    "revoked_unix_ns INTEGER NOT NULL, last_used_unix_ns INTEGER NOT NULL) STRICT;"
+    "CREATE TABLE IF NOT EXISTS audit(number INTEGER PRIMARY KEY AUTOINCREMENT, at_unix_ns INTEGER NOT NULL, tenant "
+    "TEXT NOT NULL, "
+    "who TEXT NOT NULL, peer TEXT NOT NULL, action TEXT NOT NULL, object TEXT NOT NULL, status INTEGER NOT NULL) "
+    "STRICT;"
+    "CREATE TABLE IF NOT EXISTS owners(tenant TEXT NOT NULL, kind TEXT NOT NULL, name TEXT NOT NULL, owner TEXT NOT "
+    "NULL, "
+    "used_unix_ns INTEGER NOT NULL, PRIMARY KEY(tenant, kind, name)) STRICT;",
 };
 static_assert(std::size(kUpgrades) == formats::kState.version);
 
@@ -166,7 +178,173 @@ class SqliteStateStore final : public StateStore {
     return list;
   }
 
+  Result<void> save_token(const StoredToken& token) override {
+    std::lock_guard lock(mutex_);
+    Statement save =
+        prepare(database_.get(),
+                "INSERT OR REPLACE INTO tokens(id, name, digest, roles, tenants, owner, created_unix_ns, "
+                "expires_unix_ns, revoked_unix_ns, last_used_unix_ns) VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?)");
+    if (!save) return failure("cannot save a token in");
+    bind_text(save.get(), 1, token.id);
+    bind_text(save.get(), 2, token.name);
+    sqlite3_bind_blob(save.get(), 3, token.digest.data(), static_cast<int>(token.digest.size()), SQLITE_TRANSIENT);
+    bind_text(save.get(), 4, token.roles);
+    bind_text(save.get(), 5, token.tenants);
+    bind_text(save.get(), 6, token.owner);
+    sqlite3_bind_int64(save.get(), 7, token.created_unix_ns);
+    sqlite3_bind_int64(save.get(), 8, token.expires_unix_ns);
+    sqlite3_bind_int64(save.get(), 9, token.revoked_unix_ns);
+    sqlite3_bind_int64(save.get(), 10, token.last_used_unix_ns);
+    if (sqlite3_step(save.get()) != SQLITE_DONE) return failure("cannot save a token in");
+    return {};
+  }
+
+  Result<void> note_token_use(std::string_view id, int64_t last_used_unix_ns) override {
+    std::lock_guard lock(mutex_);
+    Statement note = prepare(database_.get(), "UPDATE tokens SET last_used_unix_ns = ? WHERE id = ?");
+    if (!note) return failure("cannot save a token in");
+    sqlite3_bind_int64(note.get(), 1, last_used_unix_ns);
+    bind_text(note.get(), 2, id);
+    if (sqlite3_step(note.get()) != SQLITE_DONE) return failure("cannot save a token in");
+    return {};
+  }
+
+  Result<std::vector<StoredToken>> tokens() const override {
+    std::lock_guard lock(mutex_);
+    Statement query = prepare(database_.get(),
+                              "SELECT id, name, digest, roles, tenants, owner, created_unix_ns, expires_unix_ns, "
+                              "revoked_unix_ns, last_used_unix_ns FROM tokens ORDER BY created_unix_ns, id");
+    if (!query) return failure("cannot read tokens from");
+    std::vector<StoredToken> list;
+    int outcome = SQLITE_ROW;
+    while ((outcome = sqlite3_step(query.get())) == SQLITE_ROW) {
+      sqlite3_stmt* row = query.get();
+      list.push_back({column(row, 0), column(row, 1), column(row, 2), column(row, 3), column(row, 4), column(row, 5),
+                      sqlite3_column_int64(row, 6), sqlite3_column_int64(row, 7), sqlite3_column_int64(row, 8),
+                      sqlite3_column_int64(row, 9)});
+    }
+    if (outcome != SQLITE_DONE) return failure("cannot read tokens from");
+    return list;
+  }
+
+  Result<int64_t> add_audit(const AuditRow& row) override {
+    std::lock_guard lock(mutex_);
+    Statement add =
+        prepare(database_.get(),
+                "INSERT INTO audit(at_unix_ns, tenant, who, peer, action, object, status) VALUES(?, ?, ?, ?, ?, ?, ?)");
+    if (!add) return failure("cannot add to the audit log in");
+    sqlite3_bind_int64(add.get(), 1, row.at_unix_ns);
+    bind_text(add.get(), 2, row.tenant);
+    bind_text(add.get(), 3, row.who);
+    bind_text(add.get(), 4, row.peer);
+    bind_text(add.get(), 5, row.action);
+    bind_text(add.get(), 6, row.object);
+    sqlite3_bind_int(add.get(), 7, row.status);
+    if (sqlite3_step(add.get()) != SQLITE_DONE) return failure("cannot add to the audit log in");
+    const int64_t number = sqlite3_last_insert_rowid(database_.get());
+    if (number % kAuditDropEvery == 0) {
+      Statement drop = prepare(database_.get(), "DELETE FROM audit WHERE number <= ?");
+      if (drop) {
+        sqlite3_bind_int64(drop.get(), 1, number - static_cast<int64_t>(kAuditRowsMax));
+        sqlite3_step(drop.get());
+      }
+    }
+    return number;
+  }
+
+  Result<void> finish_audit(int64_t number, std::string_view object, int status) override {
+    std::lock_guard lock(mutex_);
+    Statement finish = prepare(database_.get(), "UPDATE audit SET object = ?, status = ? WHERE number = ?");
+    if (!finish) return failure("cannot add to the audit log in");
+    bind_text(finish.get(), 1, object);
+    sqlite3_bind_int(finish.get(), 2, status);
+    sqlite3_bind_int64(finish.get(), 3, number);
+    if (sqlite3_step(finish.get()) != SQLITE_DONE) return failure("cannot add to the audit log in");
+    return {};
+  }
+
+  Result<std::vector<AuditRow>> audit(const AuditFilter& filter) const override {
+    std::lock_guard lock(mutex_);
+    Statement query =
+        prepare(database_.get(),
+                "SELECT number, at_unix_ns, tenant, who, peer, action, object, status FROM audit WHERE (?1 OR tenant = "
+                "?2) AND instr(who, ?3) > 0 AND instr(action, ?4) > 0 AND at_unix_ns >= ?5 ORDER BY number DESC LIMIT "
+                "?6");
+    if (!query) return failure("cannot read the audit log from");
+    sqlite3_bind_int(query.get(), 1, filter.all_tenants ? 1 : 0);
+    bind_text(query.get(), 2, filter.tenant);
+    bind_text(query.get(), 3, filter.who);
+    bind_text(query.get(), 4, filter.action);
+    sqlite3_bind_int64(query.get(), 5, filter.since_unix_ns);
+    sqlite3_bind_int64(query.get(), 6, static_cast<sqlite3_int64>(filter.limit));
+    std::vector<AuditRow> list;
+    int outcome = SQLITE_ROW;
+    while ((outcome = sqlite3_step(query.get())) == SQLITE_ROW) {
+      sqlite3_stmt* row = query.get();
+      list.push_back({sqlite3_column_int64(row, 0), sqlite3_column_int64(row, 1), column(row, 2), column(row, 3),
+                      column(row, 4), column(row, 5), column(row, 6), sqlite3_column_int(row, 7)});
+    }
+    if (outcome != SQLITE_DONE) return failure("cannot read the audit log from");
+    return list;
+  }
+
+  Result<void> save_owners(std::span<const StoredOwner> owners) override {
+    std::lock_guard lock(mutex_);
+    return in_one_transaction(owners, "cannot save owners in", "INSERT OR REPLACE INTO owners VALUES(?, ?, ?, ?, ?)",
+                              [](sqlite3_stmt* save, const StoredOwner& owner) {
+                                bind_text(save, 4, owner.owner);
+                                sqlite3_bind_int64(save, 5, owner.used_unix_ns);
+                              });
+  }
+
+  Result<void> drop_owners(std::span<const StoredOwner> owners) override {
+    std::lock_guard lock(mutex_);
+    return in_one_transaction(owners, "cannot drop owners in",
+                              "DELETE FROM owners WHERE tenant = ? AND kind = ? AND name = ?",
+                              [](sqlite3_stmt*, const StoredOwner&) {});
+  }
+
+  Result<std::vector<StoredOwner>> owners() const override {
+    std::lock_guard lock(mutex_);
+    Statement query = prepare(database_.get(), "SELECT tenant, kind, name, owner, used_unix_ns FROM owners");
+    if (!query) return failure("cannot read owners from");
+    std::vector<StoredOwner> list;
+    int outcome = SQLITE_ROW;
+    while ((outcome = sqlite3_step(query.get())) == SQLITE_ROW) {
+      sqlite3_stmt* row = query.get();
+      list.push_back({column(row, 0), column(row, 1), column(row, 2), column(row, 3), sqlite3_column_int64(row, 4)});
+    }
+    if (outcome != SQLITE_DONE) return failure("cannot read owners from");
+    return list;
+  }
+
  private:
+  // Under mutex_. bind_more: what comes behind tenant, kind and name.
+  template <typename BindMore>
+  Result<void> in_one_transaction(std::span<const StoredOwner> owners, const char* what, const char* sql,
+                                  const BindMore& bind_more) {
+    if (sqlite3_exec(database_.get(), "BEGIN IMMEDIATE", nullptr, nullptr, nullptr) != SQLITE_OK) return failure(what);
+    const auto fail = [&] {
+      const Error failed = failure(what);
+      sqlite3_exec(database_.get(), "ROLLBACK", nullptr, nullptr, nullptr);
+      return failed;
+    };
+    {
+      Statement change = prepare(database_.get(), sql);
+      if (!change) return fail();
+      for (const StoredOwner& owner : owners) {
+        sqlite3_reset(change.get());
+        bind_text(change.get(), 1, owner.tenant);
+        bind_text(change.get(), 2, owner.kind);
+        bind_text(change.get(), 3, owner.name);
+        bind_more(change.get(), owner);
+        if (sqlite3_step(change.get()) != SQLITE_DONE) return fail();
+      }
+    }
+    if (sqlite3_exec(database_.get(), "COMMIT", nullptr, nullptr, nullptr) != SQLITE_OK) return fail();
+    return {};
+  }
+
   Error failure(const char* what) const {
     return Error{format("%s %s: %s", what, path_.c_str(), sqlite3_errmsg(database_.get()))};
   }

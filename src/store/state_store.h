@@ -1,5 +1,5 @@
-// State that must outlive everything else: verdicts, and what people said of them (jobs, incidents, silences and tokens
-// join it later).
+// State that must outlive everything else: verdicts, what people said of them, and who may do what
+// (store/access_state.h; incidents and silences join it later).
 //
 // Contract (store/state_store_contract_test.cc): what save_verdict() and save_feedback() returned ok for survives a
 // crash; the same id saved again replaces; listings are newest first.
@@ -13,6 +13,7 @@
 #include "base/result.h"
 #include "model/feedback.h"
 #include "model/verdict.h"
+#include "store/access_state.h"
 
 namespace lockstep {
 
@@ -26,9 +27,8 @@ struct StoredVerdict {
   std::string json;  // as to_json(Verdict) wrote it
 };
 
-class StateStore {
+class StateStore : public AccessState {
  public:
-  virtual ~StateStore() = default;
   virtual Result<void> save_verdict(const Verdict& verdict) = 0;
   virtual std::vector<StoredVerdict> verdicts(std::string_view job_id) const = 0;  // empty: of all jobs
 

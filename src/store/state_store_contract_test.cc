@@ -3,6 +3,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 #include <cstdlib>
 #include <functional>
@@ -130,6 +131,74 @@ TEST_P(StateStoreContract, TheLastWordOnAVerdictIsKeptAndCanBeTakenBack) {
     ASSERT_TRUE(store->drop_feedback("never said").ok());
   }
   EXPECT_EQ(open()->feedback(), (std::vector{feedback_of("v1", false, 200, Cause::kEcc)}));
+}
+
+TEST_P(StateStoreContract, TokensAreKeptAsTheyWereSavedLast) {
+  const StoredToken first{.id = "3f9a1c20",
+                          .name = "build \"farm\"",
+                          .digest = std::string("\0\x01x", 3),
+                          .roles = "ingest read",
+                          .tenants = "*",
+                          .owner = "farm",
+                          .created_unix_ns = 5,
+                          .expires_unix_ns = 9,
+                          .revoked_unix_ns = 0,
+                          .last_used_unix_ns = 7};
+  StoredToken second = first;
+  second.id = "a";
+  second.created_unix_ns = 6;
+  {
+    auto store = open();
+    ASSERT_TRUE(store->save_token(second).ok());
+    ASSERT_TRUE(store->save_token(first).ok());
+    second.revoked_unix_ns = 8;
+    ASSERT_TRUE(store->save_token(second).ok());
+  }
+  EXPECT_EQ(*open()->tokens(), (std::vector{first, second}));
+}
+
+TEST_P(StateStoreContract, TheAuditLogIsReadNewestFirstByWhoWhatAndSinceWhen) {
+  {
+    auto store = open();
+    for (int64_t i = 1; i <= 5; ++i) {
+      const Result<int64_t> number = store->add_audit({.at_unix_ns = i * 10,
+                                                       .tenant = i == 5 ? "other" : "",
+                                                       .who = i % 2 == 0 ? "token even" : "token odd",
+                                                       .peer = "::1",
+                                                       .action = i == 3 ? "POST /api/tokens" : "GET /api/audit"});
+      ASSERT_TRUE(number.ok());
+      EXPECT_EQ(*number, i);
+    }
+    ASSERT_TRUE(store->finish_audit(3, "3f9a1c20", 200).ok());
+  }
+  auto store = open();
+  const auto numbers = [&](const AuditFilter& filter) {
+    std::vector<int64_t> list;
+    const Result<std::vector<AuditRow>> rows = store->audit(filter);
+    EXPECT_TRUE(rows.ok());
+    for (const AuditRow& row : *rows) list.push_back(row.number);
+    return list;
+  };
+  EXPECT_EQ(numbers({}), (std::vector<int64_t>{4, 3, 2, 1}));
+  EXPECT_EQ(numbers({.tenant = "other"}), (std::vector<int64_t>{5}));
+  EXPECT_EQ(numbers({.all_tenants = true, .limit = 2}), (std::vector<int64_t>{5, 4}));
+  EXPECT_EQ(numbers({.who = "odd"}), (std::vector<int64_t>{3, 1}));
+  EXPECT_EQ(numbers({.since_unix_ns = 30}), (std::vector<int64_t>{4, 3}));
+  EXPECT_EQ(store->audit({.action = "/api/tokens"})->at(0),
+            (AuditRow{3, 30, "", "token odd", "::1", "POST /api/tokens", "3f9a1c20", 200}));
+}
+
+TEST_P(StateStoreContract, ANameHasOneOwnerInEachTenant) {
+  const StoredOwner mine{"", "host", "node-1", "farm", 5}, theirs{"other", "host", "node-1", "lab", 6};
+  {
+    auto store = open();
+    ASSERT_TRUE(store->save_owners(std::vector{mine, theirs, StoredOwner{"", "job", "node-1", "farm", 5}}).ok());
+    ASSERT_TRUE(store->drop_owners(std::vector{StoredOwner{"", "job", "node-1"}}).ok());
+    ASSERT_TRUE(store->save_owners(std::vector{mine}).ok());
+  }
+  auto owners = *open()->owners();
+  std::sort(owners.begin(), owners.end(), [](const auto& a, const auto& b) { return a.tenant < b.tenant; });
+  EXPECT_EQ(owners, (std::vector{mine, theirs}));
 }
 
 INSTANTIATE_TEST_SUITE_P(Backings, StateStoreContract, ::testing::ValuesIn(kBackings),

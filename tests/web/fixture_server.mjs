@@ -12,9 +12,37 @@ const kTypes = { '.html': 'text/html; charset=utf-8', '.js': 'text/javascript', 
 // The strictest policy the page must live with.
 const kPolicy = "default-src 'self'; base-uri 'none'; frame-ancestors 'none'; form-action 'none'";
 
+const kCookie = 'lockstep_session=fixture';
+const isKnown = (request) => (request.headers.cookie ?? '').includes(kCookie);
+
+function sessionOf(world, request) {
+  if (!world.token) return { tokens_in_use: false, signed_in: false, name: '', tenant: 'default', roles: ['ingest', 'admin'] };
+  const known = isKnown(request);
+  return { tokens_in_use: true, signed_in: known, name: known ? 'token 3f9a1c20 (on call)' : '', tenant: 'default', roles: known ? ['read'] : [] };
+}
+
+// False: the request was answered here, because its sender is not known, signs in or signs out.
+function signedIn(world, request, url, body, response) {
+  const answer = (status, said, headers = {}) => {
+    response.writeHead(status, { 'content-type': 'application/json', ...headers });
+    response.end(JSON.stringify(said));
+    return false;
+  };
+  if (url.pathname === '/api/session/end') return answer(200, {}, { 'set-cookie': `${kCookie}; Max-Age=0` });
+  if (url.pathname === '/api/session' && request.method === 'POST') {
+    if (JSON.parse(body).token !== world.token) return answer(401, { error: 'this token is not valid: it is none, or was revoked, or has expired' });
+    const known = { headers: { cookie: kCookie } };
+    return answer(200, sessionOf(world, known), { 'set-cookie': `${kCookie}; HttpOnly; SameSite=Strict; Path=/` });
+  }
+  if (url.pathname === '/api/session' || isKnown(request)) return true;
+  response.writeHead(401, { 'content-type': 'text/plain', 'www-authenticate': 'Bearer realm="lockstep"' });
+  response.end('this server wants a token: Authorization: Bearer ...\n');
+  return false;
+}
+
 export async function start(port = 0) {
   const fixture = new Fixture();
-  const world = { fixture, down: false, requests: [], url: '', stop: () => {} };
+  const world = { fixture, down: false, token: '', requests: [], url: '', stop: () => {} };  // token: who has none is asked for it
   const server = createServer(async (request, response) => {
     const url = new URL(request.url, 'http://fixture');
     if (/^\/(api|prometheus)\//.test(url.pathname)) {
@@ -22,7 +50,10 @@ export async function start(port = 0) {
       if (world.down) return request.socket.destroy();
       let body = '';
       for await (const chunk of request) body += chunk;
-      const [status, answer] = fixture.answer(url.pathname, url.searchParams, body);
+      if (world.token && !signedIn(world, request, url, body, response)) return undefined;
+      const [status, answer] = url.pathname === '/api/session'
+        ? [200, sessionOf(world, request)]
+        : fixture.answer(url.pathname, url.searchParams, body);
       response.writeHead(status, { 'content-type': 'application/json' });
       return response.end(JSON.stringify(answer));
     }

@@ -63,6 +63,36 @@ describe('the page on canned answers', { skip: kServer ? 'LOCKSTEP_URL is set' :
     }
   });
 
+  it('asks for a token where the server wants one, and shows who is signed in', async () => {
+    world.token = 'lst_right';
+    try {
+      await visit(jobPath(kSlow), async (page) => {
+        const field = page.getByLabel('Token');
+        await field.waitFor();
+        await accessible(page);
+        await shot(page, 'sign-in');
+        await field.fill('lst_wrong');
+        await page.getByRole('button', { name: 'Sign in' }).click();
+        await page.getByText('this token is not valid').waitFor();
+        await shot(page, 'sign-in-refused');
+        await field.fill('lst_right');
+        await field.press('Enter');
+        await page.getByRole('region', { name: 'Verdict: slow, confirmed' }).waitFor();
+        await page.getByText('token 3f9a1c20 (on call)').waitFor();
+        assert.equal(await page.evaluate(() => document.cookie), '', 'no script reads the cookie');
+        assert.doesNotMatch(page.url(), /lst_/);
+        await accessible(page);
+        await shot(page, 'signed-in');
+        await page.reload();
+        await page.getByText('token 3f9a1c20 (on call)').waitFor();
+        await page.getByRole('button', { name: 'Sign out' }).click();
+        await field.waitFor();
+      });
+    } finally {
+      world.token = '';
+    }
+  });
+
   it('leads by clicks from the fleet to the guilty rank', () => visit('/', async (page) => {
     await page.getByRole('link', { name: kSlow }).click();
     const card = page.getByRole('region', { name: 'Verdict: slow, confirmed' });

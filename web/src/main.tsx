@@ -1,4 +1,5 @@
 import { render } from 'preact';
+import { askSession, session } from './base/session';
 import { startTheme } from './base/theme';
 import { place, watchAddress } from './base/url';
 import { CardinalityPage } from './pages/cardinality';
@@ -6,6 +7,7 @@ import { Fleet } from './pages/fleet';
 import { JobPage } from './pages/job';
 import { Missing } from './pages/missing';
 import { ServicePage } from './pages/service';
+import { SignIn } from './pages/sign_in';
 import { StepPage } from './pages/step';
 import './style/tokens.css';
 import './style/base.css';
@@ -13,6 +15,7 @@ import './style/job.css';
 import './style/step.css';
 
 function App() {
+  if (session.value.wanted) return <SignIn />;
   const at = place.value;
   if (at.page === 'fleet') return <Fleet />;
   if (at.page === 'cardinality') return <CardinalityPage />;
@@ -24,4 +27,5 @@ function App() {
 
 startTheme();
 watchAddress();
+void askSession();
 render(<App />, document.getElementById('app')!);

@@ -74,13 +74,14 @@ struct NearestTime {
 }  // namespace
 
 OtlpHandler::OtlpHandler(IngestSink& sink, const Clock& clock, Counters& counters, uint64_t body_bytes_max,
-                         ClockWitness* witness, MemoryBudget* memory)
+                         ClockWitness* witness, MemoryBudget* memory, NameOwners* owners)
     : sink_(sink),
       clock_(clock),
       counters_(counters),
       body_bytes_max_(body_bytes_max),
       witness_(witness),
       memory_(memory),
+      owners_(owners),
       log_(clock, "ingest") {}
 
 int64_t OtlpHandler::latest_now(const Attributes& resource, int64_t sent_unix_ns, int64_t now_ns) {
@@ -166,9 +167,11 @@ HttpResponse OtlpHandler::post(Signal signal, const ServerRequest& request) {
     bytes = plain;
   }
   bool json = *wire_format == Format::kJson;
-  Result<Outcome> outcome = lease.was_refused() ? Result<Outcome>(no_memory(kOtlpHttpReceiver))
-                                                : decode_and_ingest(kOtlpHttpReceiver, signal, bytes, json, lease);
+  Result<Outcome> outcome = lease.was_refused()
+                                ? Result<Outcome>(no_memory(kOtlpHttpReceiver))
+                                : decode_and_ingest(kOtlpHttpReceiver, signal, bytes, json, lease, request.caller);
   if (!outcome) return status_answer(*wire_format, 400, kGrpcInvalidArgument, outcome.error());
+  if (outcome->is_forbidden) return status_answer(*wire_format, 403, kGrpcPermissionDenied, outcome->message);
   if (outcome->error == AcceptError::kNone) {
     return answer_in(*wire_format, 200,
                      json ? otlp::encode_response_json(signal, outcome->refused, outcome->message)
@@ -198,7 +201,7 @@ GrpcServerResponse OtlpHandler::decompress_grpc(std::string_view encoding, std::
   return {too_large ? kGrpcResourceExhausted : kGrpcInvalidArgument, plain.error()};
 }
 
-GrpcServerResponse OtlpHandler::handle_grpc(const std::string& path, const std::string& body) {
+GrpcServerResponse OtlpHandler::handle_grpc(const std::string& path, const std::string& body, const Caller& caller) {
   std::optional<Signal> signal = signal_of_method(path);
   if (!signal)
     return {kGrpcUnimplemented,
@@ -206,9 +209,11 @@ GrpcServerResponse OtlpHandler::handle_grpc(const std::string& path, const std::
                    path.c_str())};
   GrpcServerResponse reply;
   MemoryLease lease(memory_, MemoryUse::kDecoding);
-  Result<Outcome> outcome = decode_and_ingest(kOtlpGrpcReceiver, *signal, body, false, lease);
+  Result<Outcome> outcome = decode_and_ingest(kOtlpGrpcReceiver, *signal, body, false, lease, caller);
   if (!outcome) {
     reply = {kGrpcInvalidArgument, outcome.error()};
+  } else if (outcome->is_forbidden) {
+    reply = {kGrpcPermissionDenied, outcome->message};
   } else {
     switch (outcome->error) {
       case AcceptError::kNone:
@@ -226,8 +231,22 @@ GrpcServerResponse OtlpHandler::handle_grpc(const std::string& path, const std::
   return reply;
 }
 
+std::optional<OtlpHandler::Outcome> OtlpHandler::forbidden(std::string_view receiver, const Attributes& resource,
+                                                           const Caller& caller) {
+  if (owners_ == nullptr || caller.owner.empty()) return std::nullopt;
+  for (const auto& [kind, attribute] :
+       {std::pair(OwnedKind::kHost, "host.name"), std::pair(OwnedKind::kJob, "lockstep.job_id")}) {
+    const Result<void> may = owners_->check(caller, kind, find_string(resource, attribute));
+    if (may.ok()) continue;
+    count_undecodable(receiver, "owner", may.error());
+    return Outcome{AcceptError::kNone, 0, may.error(), true};
+  }
+  return std::nullopt;
+}
+
 Result<OtlpHandler::Outcome> OtlpHandler::decode_and_ingest(std::string_view receiver, Signal signal,
-                                                            std::string_view bytes, bool json, MemoryLease& lease) {
+                                                            std::string_view bytes, bool json, MemoryLease& lease,
+                                                            const Caller& caller) {
   auto undecodable = [&](const std::string& error) -> Result<Outcome> {
     if (lease.was_refused()) return no_memory(receiver);
     count_undecodable(receiver, json ? "json" : "protobuf", error);
@@ -244,6 +263,9 @@ Result<OtlpHandler::Outcome> OtlpHandler::decode_and_ingest(std::string_view rec
     if (!spans) return undecodable(spans.error());
     count_bytes();
     const auto& sources = spans->columns.sources;
+    for (const auto& source : sources) {
+      if (std::optional<Outcome> refused = forbidden(receiver, *source->resource, caller)) return std::move(*refused);
+    }
     NearestTime nearest{now_ns};
     if (sources.size() == 1 && witness_ != nullptr) {  // of several, others tell
       nearest.add(static_cast<int64_t>(spans->latest_unix_ns));
@@ -261,6 +283,9 @@ Result<OtlpHandler::Outcome> OtlpHandler::decode_and_ingest(std::string_view rec
   Result<Batch> batch = json ? otlp::decode_json(signal, bytes, &lease) : otlp::decode(signal, bytes, &lease);
   if (!batch) return undecodable(batch.error());
   count_bytes();
+  for (const ResourceGroup& group : batch->groups) {
+    if (std::optional<Outcome> refused = forbidden(receiver, group.resource, caller)) return std::move(*refused);
+  }
   const AdmissionReport admission = admit(*batch, latest_now(*batch, now_ns));
   return ingest(
       receiver, signal, admission, protobuf, [&] { return otlp::encode(*batch); },

@@ -7,6 +7,8 @@
 //   own encoding, errors about the envelope one line of text.
 // On error (gRPC): UNIMPLEMENTED method, INVALID_ARGUMENT malformed, RESOURCE_EXHAUSTED too large when decompressed, or
 //   overloaded (then with RetryInfo), UNAVAILABLE.
+// Names: a batch with a host or a job that belongs to another owner (access/name_owners.h) is refused as a whole, 403 or
+//   PERMISSION_DENIED with one line that names it.
 // Refused records: partial success with one line; the rest of the batch is kept.
 // Counts: received = passed + refused[reason] + dropped[reason], per receiver and signal. A request that cannot be
 // decoded is
@@ -16,9 +18,11 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 
+#include "access/name_owners.h"
 #include "base/clock.h"
 #include "base/clock_witness.h"
 #include "base/counters.h"
@@ -38,12 +42,13 @@ class OtlpHandler {
  public:
   // body_bytes_max: of a request after decompression. witness: hears the senders' clocks and says which time is
   // credible; nullptr: the server's clock alone is. memory: where a request's is taken from until it is answered, and
-  // overloaded where there is none; nullptr: no limit for all together.
+  // overloaded where there is none; nullptr: no limit for all together. owners:
+  // whose hosts and jobs a caller may feed; nullptr: anybody's.
   OtlpHandler(IngestSink& sink, const Clock& clock, Counters& counters, uint64_t body_bytes_max,
-              ClockWitness* witness = nullptr, MemoryBudget* memory = nullptr);
+              ClockWitness* witness = nullptr, MemoryBudget* memory = nullptr, NameOwners* owners = nullptr);
 
   HttpResponse handle_http(const ServerRequest& request);
-  GrpcServerResponse handle_grpc(const std::string& path, const std::string& body);
+  GrpcServerResponse handle_grpc(const std::string& path, const std::string& body, const Caller& caller = {});
   // The message encodings of gRPC (gzip, zstd).
   GrpcServerResponse decompress_grpc(std::string_view encoding, std::string_view data, uint64_t bytes_max);
 
@@ -52,11 +57,14 @@ class OtlpHandler {
     AcceptError error = AcceptError::kNone;
     int64_t refused = 0;
     std::string message;
+    bool is_forbidden = false;  // a host or job in it is another owner's; nothing was taken
   };
   HttpResponse post(Signal signal, const ServerRequest& request);
   // bytes: the request in protobuf, or the whole of it in JSON.
   Result<Outcome> decode_and_ingest(std::string_view receiver, Signal signal, std::string_view bytes, bool json,
-                                    MemoryLease& lease);
+                                    MemoryLease& lease, const Caller& caller);
+  // Nullopt: every host and job named there is the caller's to feed.
+  std::optional<Outcome> forbidden(std::string_view receiver, const Attributes& resource, const Caller& caller);
   Outcome no_memory(std::string_view receiver);
   // An admitted batch: `encode` gives it in protobuf where `bytes` is empty or holds more than was admitted, `accept`
   // hands it to the sink with those bytes.
@@ -75,6 +83,7 @@ class OtlpHandler {
   const uint64_t body_bytes_max_;
   ClockWitness* const witness_;
   MemoryBudget* const memory_;
+  NameOwners* const owners_;
   RateLimitedLog log_;
 };
 

@@ -19,7 +19,8 @@ class OneSink final : public OtlpRouter {
  public:
   OneSink(const OtlpReceiversOptions& options, IngestSink& sink, const Clock& clock, Counters& counters,
           AgentCommands* commands)
-      : handler_(sink, clock, counters, options.body_bytes_max, options.witness, options.memory), commands_(commands) {}
+      : handler_(sink, clock, counters, options.body_bytes_max, options.witness, options.memory, options.owners),
+        commands_(commands) {}
   OtlpTarget find(const Caller&) override { return {&handler_, commands_}; }
   void close() override {
     if (commands_ != nullptr) commands_->close();
@@ -106,7 +107,7 @@ class TwoReceivers final : public OtlpReceivers {
   GrpcServerResponse take_grpc(const GrpcServerRequest& request) {
     const OtlpTarget target = router_.find(request.caller);
     if (target.handler == nullptr) return {kGrpcUnavailable, target.line, "", kNotNowRetryS * 1000};
-    return target.handler->handle_grpc(request.path, request.body);
+    return target.handler->handle_grpc(request.path, request.body, request.caller);
   }
 
   const std::unique_ptr<OtlpRouter> own_router_;

@@ -41,6 +41,7 @@ struct OtlpReceiversOptions {
   ClockWitness* witness = nullptr;              // hears the senders' clocks; nullptr: the server's clock alone counts
   MemoryBudget* memory = nullptr;               // where requests are taken from; nullptr: no limit for both together
   Gatekeeper* gatekeeper = nullptr;             // who may send (net/caller.h); nullptr: everybody
+  NameOwners* owners = nullptr;                 // whose hosts and jobs a caller may feed; nullptr: anybody's
   std::vector<std::string> allowed_hosts = {};  // names by which browsers may ask (net/cross_site.h); agents use any
 };
 

@@ -111,7 +111,7 @@ HttpResponse RemoteWriteReceiver::take(const ServerRequest& request, remote_writ
                        format("content encoding \"%.40s\" is not understood: use snappy (block format)",
                               as_one_line(encoding).c_str()));
   }
-  // Of a caller that is known it has chosen the tenant already (access), whose series are apart as they are.
+  // Whoever has a name has shown a token, and the header chose among its tenants.
   const std::string_view tenant = request.caller.name.empty() ? request.header("x-scope-orgid") : std::string_view();
   if (tenant.size() > kTenantBytesMax || has_control_characters(tenant))
     return undecodable(400, "tenant", format("X-Scope-OrgID: at most %zu plain characters", kTenantBytesMax));
@@ -137,7 +137,23 @@ HttpResponse RemoteWriteReceiver::take(const ServerRequest& request, remote_writ
     if (lease.was_refused()) return no_memory();
     return undecodable(400, "protobuf", read.error());
   }
+  if (const Result<void> may = check_owners(scratch.walk, request.caller); !may.ok())
+    return undecodable(403, "owner", may.error());
   return push(scratch.walk, tenant, scratch.stream, written);
+}
+
+Result<void> RemoteWriteReceiver::check_owners(const remote_write::Walk& walk, const Caller& caller) {
+  if (owners_ == nullptr || caller.owner.empty()) return {};
+  for (const auto& [kind, label] : {std::pair(OwnedKind::kHost, "host"), std::pair(OwnedKind::kJob, "job_id")}) {
+    std::string_view last;  // a sender goes target by target
+    for (const auto& series : walk.series()) {
+      const std::string_view name = remote_write::Walk::find_label(series.raw_labels, label);
+      if (name == last) continue;
+      LOCKSTEP_TRY(owners_->check(caller, kind, name));
+      last = name;
+    }
+  }
+  return {};
 }
 
 // What was read, into the store. stream: room for the stream's name.

@@ -7,8 +7,9 @@
 //   them again); 405, 413 over body_bytes_max once decompressed, 415 content type or encoding; 429 with Retry-After
 //   while there is no memory for it; 503 with Retry-After while the store cannot take anything. To 2.0 every answer
 //   past the content type says how many samples, histograms and exemplars were written.
-// Tenants: where nobody has to say who they are, X-Scope-OrgID becomes the label tenant, so that two tenants' series
-//   never meet. Of a caller that is known (net/caller.h) it chooses among the tenants of its token, and is no label.
+// Tenants: X-Scope-OrgID becomes the label tenant, so that two tenants' series never meet; where tokens are in use it
+//   has chosen the tenant already, and is no label.
+// Names: a request with a host or a job that belongs to another owner is refused as a whole, 403 with one line.
 // Streams: requests of a tenant (X-Scope-OrgID) whose first series has the same job and instance (or host) are one
 //   stream: a sender repeats itself target by target, whichever connection or proxy it comes through.
 // Limits: body_bytes_max after decompression; kTenantBytesMax.
@@ -20,6 +21,7 @@
 #include <string>
 #include <string_view>
 
+#include "access/name_owners.h"
 #include "base/memory_budget.h"
 #include "ingest/metric_intake.h"
 #include "model/metric_stream.h"
@@ -34,10 +36,17 @@ inline constexpr size_t kTenantBytesMax = 150;
 
 class RemoteWriteReceiver {
  public:
-  // memory: where a request's is taken from; nullptr: no limit for all together.
+  // memory: where a request's is taken from; nullptr: no limit for all together. owners: whose hosts and jobs (labels
+  // host and job_id) a caller may feed; nullptr: anybody's.
   RemoteWriteReceiver(MetricIntake& intake, const Clock& clock, Counters& counters,
-                      uint64_t body_bytes_max = kRemoteWriteBodyBytesMax, MemoryBudget* memory = nullptr)
-      : intake_(intake), counters_(counters), log_(clock, "ingest"), body_bytes_max_(body_bytes_max), memory_(memory) {}
+                      uint64_t body_bytes_max = kRemoteWriteBodyBytesMax, MemoryBudget* memory = nullptr,
+                      NameOwners* owners = nullptr)
+      : intake_(intake),
+        counters_(counters),
+        log_(clock, "ingest"),
+        body_bytes_max_(body_bytes_max),
+        memory_(memory),
+        owners_(owners) {}
 
   HttpResponse handle(const ServerRequest& request);
 
@@ -48,6 +57,7 @@ class RemoteWriteReceiver {
   HttpResponse post(const ServerRequest& request);
   HttpResponse take(const ServerRequest& request, remote_write::Version version, Written& written);
   HttpResponse push(remote_write::Walk& walk, std::string_view tenant, std::string& stream, Written& written);
+  Result<void> check_owners(const remote_write::Walk& walk, const Caller& caller);
   HttpResponse undecodable(int status, const char* reason, const std::string& line);
 
   MetricIntake& intake_;
@@ -55,6 +65,7 @@ class RemoteWriteReceiver {
   RateLimitedLog log_;
   const uint64_t body_bytes_max_;
   MemoryBudget* const memory_;
+  NameOwners* const owners_;
 };
 
 }  // namespace lockstep

@@ -4,8 +4,10 @@ import type { JobList, RankDetail, RankList, Verdict, WarningList, Why } from '.
 import { decodeCardinality, type Cardinality } from './cardinality';
 import { decodeCost, decodeMfu, type Cost, type Mfu } from './cost';
 import { decodeMatrix, type StepMatrix } from './matrix';
+import { noteUnknown } from './session';
 import { decodeService, decodeServices, type Service } from './service';
 import { decodeAsked, decodeStep, decodeTraced, type Asked, type StepAnalysis, type TracedSteps } from './step';
+import { clean } from './format';
 import { decodeTimeline, type Timeline } from './timeline';
 import { decodeTrends, trendPath, type Trend } from './trend';
 
@@ -95,10 +97,19 @@ async function get(path: string, signal: AbortSignal, method: 'GET' | 'POST' = '
     if (response.ok) return await response.json();
     // A gateway's 502 is as good as silence; a 4xx is an answer.
     if (response.status >= 500 && response.status !== 501) throw new Error(`status ${response.status}`);
-    const said = text(object(await response.json().catch(() => null))['error']);
-    throw new Refused(response.status, said || `The server answered ${response.status}.`);
+    if (response.status === 401) noteUnknown();
+    throw new Refused(response.status, reasonOf(await response.text()) || `The server answered ${response.status}.`);
   } finally {
     clearTimeout(timer);
     signal.removeEventListener('abort', stop);
+  }
+}
+
+// An endpoint refuses in JSON; whoever stands before it (a role is missing) in one line of text.
+function reasonOf(body: string): string {
+  try {
+    return text(object(JSON.parse(body))['error']);
+  } catch {
+    return body.length < 300 && !body.includes('<') ? clean(body.trim()) : '';
   }
 }

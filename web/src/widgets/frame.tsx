@@ -2,6 +2,7 @@
 import type { ComponentChildren } from 'preact';
 import { clock, utc } from '../base/format';
 import { line } from '../base/poll';
+import { session, signOut } from '../base/session';
 import { theme, toggleTheme } from '../base/theme';
 import { go, writePlace, type Place } from '../base/url';
 
@@ -27,6 +28,7 @@ export function Frame({ crumbs, state, children }: { crumbs: Crumb[]; state?: Co
           </ol>
         </nav>
         <div class="state">{state}</div>
+        <Person />
         <button type="button" class="plain" onClick={toggleTheme} title={`Switch to the ${next} theme`}>
           <span aria-hidden="true">◐ </span>{next}
         </button>
@@ -51,6 +53,18 @@ export function PlaceLink({ to, class: name, children }: { to: Place; class?: st
     >
       {children}
     </a>
+  );
+}
+
+// Who is signed in; nothing where nobody has to be.
+function Person() {
+  const { signedIn, name, tenant, roles } = session.value;
+  if (!signedIn) return null;
+  return (
+    <div class="person">
+      <span class="muted" title={`tenant ${tenant}, may ${roles.join(', ')}`}>{name}</span>
+      <button type="button" class="plain" onClick={() => void signOut()}>Sign out</button>
+    </div>
   );
 }
 

@@ -1,0 +1,43 @@
+#include "base/sha256.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+namespace lockstep {
+namespace {
+
+std::string digest_of(std::string_view bytes) {
+  std::string text;
+  for (uint8_t byte : sha256(bytes)) {
+    static constexpr char kHex[] = "0123456789abcdef";
+    text += kHex[byte >> 4];
+    text += kHex[byte & 15];
+  }
+  return text;
+}
+
+// FIPS 180-4's examples, and lengths around the end of a block (checked with coreutils' sha256sum).
+TEST(Sha256, IsThatOfTheStandard) {
+  EXPECT_EQ(digest_of(""), "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
+  EXPECT_EQ(digest_of("abc"), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+  EXPECT_EQ(digest_of("abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq"),
+            "248d6a61d20638b8e5c026930c3e6039a33ce45964ff2167f6ecedd419db06c1");
+  EXPECT_EQ(digest_of(std::string(1'000'000, 'a')), "cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0");
+  EXPECT_EQ(digest_of(std::string(55, 'x')), "d5e285683cd4efc02d021a5c62014694958901005d6f71e89e0989fac77e4072");
+  EXPECT_EQ(digest_of(std::string(64, 'x')), "7ce100971f64e7001e8fe5a51973ecdfe1ced42befe7ee8d5fd6219506b5393c");
+  EXPECT_EQ(digest_of(std::string(119, 'x')), "000b48d4edf0fa7bee3c6236ecd2785baa5db4eeb8bb54341b029e0d9fa5fb0c");
+}
+
+TEST(Sha256, ComparesWholeDigests) {
+  Sha256 other = sha256("abc");
+  EXPECT_TRUE(equal_in_constant_time(sha256("abc"), other));
+  for (size_t at : {size_t{0}, size_t{31}}) {
+    other = sha256("abc");
+    other[at] ^= 1;
+    EXPECT_FALSE(equal_in_constant_time(sha256("abc"), other));
+  }
+}
+
+}  // namespace
+}  // namespace lockstep

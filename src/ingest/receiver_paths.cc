@@ -1,0 +1,37 @@
+#include "ingest/receiver_paths.h"
+
+#include <algorithm>
+#include <iterator>
+
+#include "ingest/prometheus/remote_write_receiver.h"
+#include "wire/commands.h"
+
+namespace lockstep {
+namespace {
+
+constexpr ReceiverPath kReceiverPaths[] = {
+    {"/v1/metrics", "POST", Role::kIngest},
+    {"/v1/logs", "POST", Role::kIngest},
+    {"/v1/traces", "POST", Role::kIngest},
+    {kCommandsPath, "GET", Role::kIngest},
+    {kRemoteWritePath, "POST", Role::kIngest},
+    {"/opentelemetry.proto.collector.metrics.v1.MetricsService/Export", "POST", Role::kIngest},
+    {"/opentelemetry.proto.collector.logs.v1.LogsService/Export", "POST", Role::kIngest},
+    {"/opentelemetry.proto.collector.trace.v1.TraceService/Export", "POST", Role::kIngest},
+};
+static_assert(std::all_of(std::begin(kReceiverPaths), std::end(kReceiverPaths),
+                          [](const ReceiverPath& row) { return row.role == Role::kIngest; }));
+
+}  // namespace
+
+std::span<const ReceiverPath> receiver_paths() {
+  return kReceiverPaths;
+}
+
+const ReceiverPath* find_receiver(std::string_view path) {
+  const auto found = std::find_if(std::begin(kReceiverPaths), std::end(kReceiverPaths),
+                                  [&](const ReceiverPath& row) { return row.path == path; });
+  return found == std::end(kReceiverPaths) ? nullptr : found;
+}
+
+}  // namespace lockstep
