@@ -315,6 +315,7 @@ class World:
         self.indigo, self.saffron = self.tenant(INDIGO), self.tenant(SAFFRON)
         self.indigo_names = fill(self.indigo)
         fill(self.saffron)
+        self.metrics_after = self.quiet_metrics(self.violet)
         step_spans.send_step(self.indigo, f"{INDIGO}-traced", 2, 1, harness.now_ns() - 10**9)
         tokens = self.operator.get("/api/tokens")["tokens"]
         self.indigo_names.token = next(one["id"] for one in tokens if INDIGO in json.dumps(one))
@@ -376,6 +377,19 @@ def test_whoever_has_the_data_sees_it(world):
 
 
 @pytest.mark.limit(240)
+def test_no_answer_has_a_word_of_another(world):
+    # Before anybody has asked for another's names: what a tenant asked for is in its own audit log.
+    answers(world.indigo, world.indigo_names, harmful=False)
+    for tenant in (world.saffron, world.violet):
+        for call, (status, body, headers) in answers(tenant, world.absent_names).items():
+            assert INDIGO not in body and INDIGO not in headers, f"{tenant.word} {call}: {status} {body[:2000]}"
+    for call, (status, body, headers) in answers(world.operator, world.absent_names).items():
+        if "GET /metrics" in call or "/tokens" in call or "/audit" in call or "/owners" in call:
+            continue  # the operator's: totals of tenants, and who may do what
+        assert INDIGO not in body and INDIGO not in headers, f"the operator {call}: {status} {body[:2000]}"
+
+
+@pytest.mark.limit(240)
 def test_anothers_name_is_answered_like_one_that_nobody_has(world):
     for tenant in (world.saffron, world.violet):
         of_indigo = answers(tenant, world.indigo_names)  # which INDIGO has asked before: no cache has its answer
@@ -394,22 +408,8 @@ def test_anothers_name_is_answered_like_one_that_nobody_has(world):
 
 
 @pytest.mark.limit(240)
-def test_no_answer_has_a_word_of_another(world):
-    answers(world.indigo, world.indigo_names, harmful=False)
-    for tenant in (world.saffron, world.violet):
-        for call, (status, body, headers) in answers(tenant, world.absent_names).items():
-            assert INDIGO not in body and INDIGO not in headers, f"{tenant.word} {call}: {status} {body[:2000]}"
-    for call, (status, body, headers) in answers(world.operator, world.absent_names).items():
-        if "GET /metrics" in call or "/tokens" in call or "/audit" in call or "/owners" in call:
-            continue  # the operator's: totals of tenants, and who may do what
-        assert INDIGO not in body and INDIGO not in headers, f"the operator {call}: {status} {body[:2000]}"
-
-
-@pytest.mark.limit(240)
 def test_who_has_nothing_sees_the_same_whether_others_have_something_or_not(world):
-    metrics = world.quiet_metrics(world.violet)
-    world.indigo.get("/api/jobs")
-    assert world.quiet_metrics(world.violet) == metrics
+    assert world.metrics_after == world.metrics_before
     after = answers(world.violet, Names(ABSENT, verdict=f"{ABSENT}.0"))
     for call, (status, body, _) in world.before.items():
         if any(part in call for part in OF_THE_MOMENT):
@@ -449,6 +449,12 @@ def test_a_token_opens_no_other_tenant(world):
         assert told[0].text == told[1].text
     sent = world.saffron.post("logs", harness.logs_request({"service.name": "x"}, [{}]), headers={"X-Scope-OrgID": INDIGO})
     assert sent.status == 403, sent.text
+
+
+def test_the_audit_log_does_not_say_how_much_others_do(world):
+    rows = world.saffron.get("/api/audit")["audit"]
+    assert rows and all(row["tenant"] == SAFFRON and "number" not in row for row in rows)
+    assert all("number" in row for row in world.operator.get("/api/audit")["audit"])
 
 
 def test_the_operator_sees_how_much_each_tenant_has(world):
