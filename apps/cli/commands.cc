@@ -22,6 +22,9 @@ constexpr Command kCommands[] = {
     {"detail", "how much running jobs record: low, full, or auto", run_detail},
 #ifndef LOCKSTEP_NODE_ONLY
     {"doctor", "what is running, what is missing, and how to switch it on", run_doctor},
+    {"token", "who may do what on a server: token create, list, revoke", run_token},
+    {"audit", "what was done on a server by whom: commands, feedback, deletes, tokens", run_audit},
+    {"owner", "whose hosts and jobs are whose: owner list, takeover", run_owner},
     {"demo", "a simulated fleet with faults, on this machine, from nothing", run_demo},
     {"sim", "plays a simulated job into a server", run_sim},
     {"score", "plays scenarios, and compares the verdicts with what was true", run_score},

@@ -36,6 +36,9 @@ int run_sim(const Arguments& arguments);         // sim.cc
 int run_trace(const Arguments& arguments);       // trace.cc
 int run_export(const Arguments& arguments);      // export.cc
 int run_whatif(const Arguments& arguments);      // whatif.cc
+int run_token(const Arguments& arguments);       // token.cc
+int run_audit(const Arguments& arguments);       // audit.cc
+int run_owner(const Arguments& arguments);       // owner.cc
 int run_demo(const Arguments& arguments);        // demo.cc
 
 struct Command {

@@ -9,12 +9,19 @@
 #include <vector>
 
 #include "apps/cli/commands.h"
+#include "base/flags.h"
 #include "base/result.h"
 
 namespace lockstep::cli {
 
 // --server, else $LOCKSTEP_SERVER, else http://127.0.0.1:7070
 std::string default_server();
+
+// --server with what a server may ask for: --token-file (else $LOCKSTEP_TOKEN_FILE). It holds for every ask() and tell()
+// of this process, which runs one command. A token is never on the command line, where every user of the machine can
+// read it.
+Flags& add_server_flags(Flags& flags, std::string* server,
+                        std::string help = "the server (default $LOCKSTEP_SERVER, else http://127.0.0.1:7070)");
 
 struct Answer {
   int exit_code = kExitOk;  // not kExitOk: `message` says why, in one line

@@ -115,9 +115,9 @@ std::vector<std::string_view> role_names(uint32_t roles) {
 }
 
 bool is_tenant_name(std::string_view text) {
-  const auto is_plain = [](char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9'); };
-  return !text.empty() && text.size() <= 63 && is_plain(text[0]) &&
-         std::all_of(text.begin(), text.end(), [&](char c) { return is_plain(c) || c == '-' || c == '_'; });
+  static constexpr std::string_view kFirst = "abcdefghijklmnopqrstuvwxyz0123456789";
+  return !text.empty() && text.size() <= 63 && kFirst.find(text[0]) != std::string_view::npos &&
+         text.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789-_") == std::string_view::npos;
 }
 
 bool is_token_id(std::string_view text) {
@@ -232,7 +232,7 @@ Result<TokenMade> TokenStore::create(TokenWanted wanted) {
   if (wanted.tenants.empty()) return Error{"a token needs a tenant"};
   for (const std::string& tenant : wanted.tenants) {
     if (tenant != "*" && !is_tenant_name(tenant))
-      return Error{format("\"%s\" cannot be a tenant's name: a-z 0-9 - _, at most 63 of them, a letter or digit first",
+      return Error{format("\"%s\" cannot be a tenant's name: small letters, digits, - and _, at most 63 of them",
                           as_one_line(tenant.substr(0, 64)).c_str())};
   }
   for (const auto& [what, text] : {std::pair{"name", &wanted.name}, std::pair{"owner", &wanted.owner}}) {

@@ -61,7 +61,7 @@ struct Token {
 Result<uint32_t> parse_roles(std::string_view text);
 // The words that a person would give: "admin" for what admin includes.
 std::vector<std::string_view> role_names(uint32_t roles);
-// [a-z0-9][a-z0-9_-]{0,62}: it is a folder's name too (server/tenants.h), and needs no quoting anywhere.
+// [a-z0-9][a-z0-9_-]{0,62}: a folder's name that needs no quoting anywhere.
 bool is_tenant_name(std::string_view text);
 // As ids are made: eight digits of hexadecimal. Anything else in an id's place may be a secret.
 bool is_token_id(std::string_view text);

@@ -171,7 +171,7 @@ TEST_F(TokenStoreTest, OddWishesAreRefusedWithOneLine) {
   TokenWanted odd = good;
   odd.roles = 0;
   EXPECT_FALSE(tokens_->create(odd).ok());
-  for (const char* tenant : {"", "a b", "../x", ".x", "a/b"}) {
+  for (const char* tenant : {"", "a b", "../x", ".x", "a/b", "A", "-a"}) {
     odd = good;
     odd.tenants = {tenant};
     EXPECT_FALSE(tokens_->create(odd).ok()) << tenant;
