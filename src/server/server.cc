@@ -161,10 +161,14 @@ void loop(const sigset_t& signals, Common& common, AccessParts& access, Tenants&
   }
 }
 
-// Before the tenants go that it serves, however the server ends.
+// Before what they use goes, however the server ends.
 struct StopOnReturn {
   HttpServer& server;
-  ~StopOnReturn() { server.stop(); }
+  Tenants& tenants;
+  ~StopOnReturn() {
+    server.stop();
+    tenants.stop();
+  }
 };
 
 }  // namespace
@@ -180,7 +184,7 @@ Result<void> run_server(const ServerOptions& options, const sigset_t& signals) {
   std::unique_ptr<AccessParts> access;  // of all tenants, and in the default one's state
   GatekeeperToCome gatekeeper(role_of);
   const std::unique_ptr<HttpServer> api = LOCKSTEP_TRY(start_api(settings, common, gatekeeper, tenants));
-  const StopOnReturn before_the_tenants_go{*api};
+  const StopOnReturn before_access_goes{*api, tenants};
   auto open_access = [&](StateStore& state) -> Result<void> {
     access = LOCKSTEP_TRY(AccessParts::open(state, options.admin_token_file, common.clock, common.counters));
     common.of_tenants.access = access.get();
