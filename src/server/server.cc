@@ -165,7 +165,7 @@ bool is_told_to_stop() {
   return sigismember(&pending, SIGTERM) == 1 || sigismember(&pending, SIGINT) == 1;
 }
 
-void loop(const sigset_t& signals, Common& common, Tenants& tenants, AccessParts& access) {
+void loop(const sigset_t& signals, Common& common, AccessParts& access, Tenants& tenants) {
   const timespec tick{0, kLookEveryNs};
   for (int signal = 0; signal != SIGTERM && signal != SIGINT; signal = sigtimedwait(&signals, nullptr, &tick)) {
     if (signal == SIGHUP) tenants.reload_scrape_file();
@@ -178,10 +178,14 @@ void loop(const sigset_t& signals, Common& common, Tenants& tenants, AccessParts
   }
 }
 
-// Before the tenants go that it serves, however the server ends.
+// Before what they use goes, however the server ends.
 struct StopOnReturn {
   HttpServer& server;
-  ~StopOnReturn() { server.stop(); }
+  Tenants& tenants;
+  ~StopOnReturn() {
+    server.stop();
+    tenants.stop();
+  }
 };
 
 }  // namespace
@@ -191,9 +195,14 @@ Result<void> run_server(const ServerOptions& options, const sigset_t& signals) {
   const UniqueFd lock = LOCKSTEP_TRY(lock_folder(options.data, "lockstepd"));
   raise_file_limit(kFilesOpenMax);
   Common common(options, settings);
+  Tenants tenants(
+      {.tenants_max = static_cast<size_t>(options.tenants_max), .memory_share = options.tenant_memory_share},
+      common.of_tenants, common.counters);
+  std::unique_ptr<AccessParts> access;  // of all tenants, and in the default one's state
   GatekeeperToCome gatekeeper(role_of);
-  std::unique_ptr<AccessParts> access;  // from the moment on that the default tenant's state is open
-  common.of_tenants.state_opened = [&](AccessState& state) -> Result<void> {
+  const std::unique_ptr<HttpServer> api = LOCKSTEP_TRY(start_api(settings, common, gatekeeper, tenants));
+  const StopOnReturn before_access_goes{*api, tenants};
+  auto open_access = [&](StateStore& state) -> Result<void> {
     access =
         LOCKSTEP_TRY(AccessParts::open(state, options.admin_token_file, settings.oidc, common.clock, common.counters));
     LOCKSTEP_TRY(check_exposed(options,
@@ -205,32 +214,29 @@ Result<void> run_server(const ServerOptions& options, const sigset_t& signals) {
     gatekeeper.hand_over_to(access->gatekeeper());
     return {};
   };
-  Tenants tenants(
-      {.tenants_max = static_cast<size_t>(options.tenants_max), .memory_share = options.tenant_memory_share},
-      common.of_tenants, common.counters);
-  const std::unique_ptr<HttpServer> api = LOCKSTEP_TRY(start_api(settings, common, gatekeeper, tenants));
-  const StopOnReturn before_the_tenants_go{*api};
   const bool started = LOCKSTEP_TRY(tenants.start_default({.folder = options.data,
                                                            .is_default = true,
                                                            .scrape = options.scrape,
                                                            .scrape_config = std::move(settings.scrape),
-                                                           .remote_write = std::move(settings.remote_write)},
+                                                           .remote_write = std::move(settings.remote_write),
+                                                           .state_opened = open_access},
                                                           is_told_to_stop));
   if (!started) return {};
-  const std::unique_ptr<OtlpReceivers> receivers = LOCKSTEP_TRY(start_receivers(settings, common, gatekeeper, tenants));
+  const std::unique_ptr<OtlpReceivers> receivers =
+      LOCKSTEP_TRY(start_receivers(settings, common, access->gatekeeper(), tenants));
   LOCKSTEP_TRY(tenants.open_others());
   std::printf("ready http=%s otlp_http=%s otlp_grpc=%s\n", api->address().c_str(), receivers->http_address().c_str(),
               receivers->grpc_address().c_str());
   std::fflush(stdout);
   LOCKSTEP_LOG_INFO("server", "data in %s, web UI %s", options.data.c_str(),
                     settings.web_folder.empty() ? "not found (see --web)" : settings.web_folder.c_str());
-  loop(signals, common, tenants, *access);
+  loop(signals, common, *access, tenants);
   // Follows the data: receivers, diagnosis, API; the log goes with its tenant.
   LOCKSTEP_LOG_INFO("server", "stopping: receivers, diagnosis, API, log");
   receivers->stop();
-  access->tick();
   tenants.stop();
   api->stop();
+  access->tick();
   return {};
 }
 

@@ -1,8 +1,8 @@
 // lockstepd without its main: receivers, durable log, stores, diagnosis, API and web UI in one process.
 //
 // Order of start: lock the data folder, open the API (it answers /healthz and "starting"), read the durable log back
-// into stores and diagnosis, open the receivers, say "ready". Order of stop follows the data: receivers, diagnosis,
-// API, log.
+// into stores and diagnosis, open the receivers, say "ready"; the other tenants (server/tenants.h) come behind. Order
+// of stop follows the data: receivers, diagnosis, API, log.
 // Thread rule: Confined; one at a time in a process.
 #pragma once
 

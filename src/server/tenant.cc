@@ -128,6 +128,7 @@ class OpenTenant final : public Tenant {
   const Clock& clock_;
   ClockWitness& witness_;
   Counters& counters_;
+  NameOwners* const owners_ = common_.access == nullptr ? nullptr : &common_.access->owners();
   const UniqueFd lock_;
   const std::unique_ptr<MemoryBudget> memory_part_;
   MemoryBudget& memory_ = *memory_part_;
@@ -146,7 +147,6 @@ class OpenTenant final : public Tenant {
   // Before anything is read back, so that history is explained with what was learned from it.
   FeedbackStore feedback_{state_, counters_,
                           [this](std::span<const VerdictFeedback> all) { engine_.priors() = CausePriors::of(all); }};
-  NameOwners* const owners_;  // nullptr: names have none
   AgentCommands commands_{{}, clock_, counters_, owners_};
   TailSampler tail_{steps_, commands_, counters_};
   const std::unique_ptr<RemoteWriteOut> remote_write_out_;  // nullptr: samples are not sent on
@@ -182,7 +182,6 @@ OpenTenant::OpenTenant(TenantSettings settings, const ServerOptions& options, Te
       memory_part_(std::move(memory)),
       stores_(std::move(stores)),
       diagnosis_(stores_, agents_, counters_),
-      owners_(common.access == nullptr ? nullptr : &common.access->owners()),
       remote_write_out_(options_.remote_write.empty()
                             ? nullptr
                             : std::make_unique<RemoteWriteOut>(
@@ -294,7 +293,7 @@ Result<bool> OpenTenant::read_back(const std::function<bool()>& is_told_to_stop)
 
 void OpenTenant::start() {
   sink_.emplace(*log_, applier_, mapping_, kQueuedBytesMax, clock_, &*set_aside_, &memory_);
-  otlp_.emplace(*sink_, clock_, counters_, OtlpReceiversOptions{}.body_bytes_max, &witness_, &memory_);
+  otlp_.emplace(*sink_, clock_, counters_, OtlpReceiversOptions{}.body_bytes_max, &witness_, &memory_, owners_);
   readiness_.add({"apply", [this] { return sink_->stuck(clock_.monotonic_ns()); }});
   if (!settings_.scrape.empty())
     scraper_ = Scraper::start(std::move(settings_.scrape_config), intake_, clock_, counters_);
@@ -365,7 +364,7 @@ Result<std::unique_ptr<Tenant>> Tenant::open(TenantSettings settings, uint64_t m
   if (!settings.is_default) lock = LOCKSTEP_TRY(lock_folder(settings.folder, "lockstepd"));
   auto memory = std::make_unique<MemoryBudget>(common.memory, memory_bytes_max);
   Stores stores = LOCKSTEP_TRY(open_stores(options, common, *memory, counters));
-  if (settings.is_default && common.state_opened) LOCKSTEP_TRY(common.state_opened(*stores.state));
+  if (settings.state_opened) LOCKSTEP_TRY(settings.state_opened(*stores.state));
   return std::unique_ptr<Tenant>(std::make_unique<OpenTenant>(std::move(settings), options, common, counters,
                                                               std::move(lock), std::move(memory), std::move(stores)));
 }

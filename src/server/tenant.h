@@ -25,7 +25,7 @@
 #include "net/http_server.h"
 #include "server/backup_holder.h"
 #include "server/options.h"
-#include "store/access_state.h"
+#include "store/state_store.h"
 
 namespace lockstep {
 
@@ -39,10 +39,7 @@ struct TenantCommon {
   MemoryBudget& memory;  // of the process
   QuerySlots& queries;
   std::string web_folder;
-  // Who may do what, for all tenants (server/access_parts.h); nullptr: not known yet, and nobody is asked. Kept in the
-  // default tenant's state, so it comes with that: state_opened is told of it before anything is served from there.
-  AccessParts* access = nullptr;
-  std::function<Result<void>(AccessState&)> state_opened = {};
+  AccessParts* access = nullptr;  // there before a tenant's parts are made; nullptr: everybody may do everything
 };
 
 struct TenantSettings {
@@ -53,6 +50,8 @@ struct TenantSettings {
   ScrapeConfig scrape_config = {};
   Url remote_write = {};           // with --remote-write
   BackupSource* backup = nullptr;  // what all tenants keep
+  // Called once its state is open, before anything uses TenantCommon::access.
+  std::function<Result<void>(StateStore&)> state_opened = {};
 };
 
 class Tenant {

@@ -1,6 +1,5 @@
 #include "server/tenants.h"
 
-#include <algorithm>
 #include <filesystem>
 
 #include "api/routes.h"

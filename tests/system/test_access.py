@@ -151,6 +151,7 @@ def test_a_token_speaks_for_its_own_tenants_alone(world):
 def test_an_admin_of_one_tenant_makes_and_sees_tokens_of_that_alone(world, tmp_path):
     lab = world.create("--role", "admin", "--tenant", "lab")
     lab_file = secret_file(tmp_path, "lab", lab)
+    harness.eventually(lambda: world.ask(lab, "GET", "/api/session").status == 200, 20, "the tenant is opened at first use")
     for body in ({"roles": "read", "tenants": "*"}, {"roles": "read", "tenants": ["lab", "default"]}):
         answer = world.ask(lab, "POST", "/api/tokens", json.dumps(body).encode())
         assert answer.status == 403 and "token" not in answer.json()

@@ -111,7 +111,7 @@ HttpResponse RemoteWriteReceiver::take(const ServerRequest& request, remote_writ
                        format("content encoding \"%.40s\" is not understood: use snappy (block format)",
                               as_one_line(encoding).c_str()));
   }
-  // Of a caller that is known it has chosen the tenant already (access), whose series are apart as they are.
+  // Whoever has a name has shown a token, and the header chose among its tenants.
   const std::string_view tenant = request.caller.name.empty() ? request.header("x-scope-orgid") : std::string_view();
   if (tenant.size() > kTenantBytesMax || has_control_characters(tenant))
     return undecodable(400, "tenant", format("X-Scope-OrgID: at most %zu plain characters", kTenantBytesMax));

@@ -7,8 +7,8 @@
 //   them again); 405, 413 over body_bytes_max once decompressed, 415 content type or encoding; 429 with Retry-After
 //   while there is no memory for it; 503 with Retry-After while the store cannot take anything. To 2.0 every answer
 //   past the content type says how many samples, histograms and exemplars were written.
-// Tenants: where nobody has to say who they are, X-Scope-OrgID becomes the label tenant, so that two tenants' series
-//   never meet. Of a caller that is known (net/caller.h) it chooses among the tenants of its token, and is no label.
+// Tenants: X-Scope-OrgID becomes the label tenant, so that two tenants' series never meet; where tokens are in use it
+//   has chosen the tenant already, and is no label.
 // Names: a request with a host or a job that belongs to another owner is refused as a whole, 403 with one line.
 // Streams: requests of a tenant (X-Scope-OrgID) whose first series has the same job and instance (or host) are one
 //   stream: a sender repeats itself target by target, whichever connection or proxy it comes through.
