@@ -27,7 +27,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "bench/results/mutate.md"
 UNDO = ROOT / "build/mutate.undo"
 BUILD = ROOT / "build/mutate"
-SHARDS = 4  # a good part of the tests waits
+SHARDS = 6  # a good part of the tests waits
 # The folders, and the program of their tests.
 FOLDERS = {
     "src/agent": "agent_test",
@@ -129,10 +129,18 @@ def build(target):
     return done.stdout + done.stderr
 
 
-def run_tests(target, without, timeout_s):
+def suites_beside(path):
+    """The filter of the tests that stand beside a source, which mostly notice first; empty where there are none."""
+    beside = path.with_name(path.stem + "_test.cc")
+    if not beside.exists():
+        return ""
+    return ":".join(f"{suite}.*:*/{suite}.*" for suite in sorted(set(re.findall(r"^TEST(?:_F|_P)?\((\w+),", beside.read_text(), re.M))))
+
+
+def run_tests(target, without, timeout_s, only=""):
     """(ok, the tests that failed). The first that fails ends it; without None, all are run."""
     program = BUILD / "tests" / target
-    filters = ["--gtest_filter=-" + ":".join(sorted(without))] if without else []
+    filters = [f"--gtest_filter={only}" + ("-" + ":".join(sorted(without)) if without else "")] if without or only else []
     if without is not None:
         filters.append("--gtest_fail_fast")
     running, outputs = [], []
@@ -187,12 +195,15 @@ class Tests:
         if self.without and not run_tests(target, self.without, self.timeout_s)[0]:
             sys.exit(f"mutate: {target} fails as it is, and not always in the same tests")
 
-    def notice(self):
+    def notice(self, path):
         """"noticed", "survived" or "does not compile", of the tree as it is now."""
         complaint = build(self.target)
         if complaint is not None:
             # A program that cannot even list its tests was noticed as well.
             return "does not compile" if re.search(r"\berror: |undefined reference", complaint) else "noticed"
+        only = suites_beside(path)
+        if only and not run_tests(self.target, self.without, self.timeout_s, only)[0]:
+            return "noticed"
         return "survived" if run_tests(self.target, self.without, self.timeout_s)[0] else "noticed"
 
 
@@ -282,7 +293,7 @@ def main():
             row = per_folder.setdefault(home, {"noticed": 0, "survived": 0, "does not compile": 0})
             began = time.monotonic()
             with Changed(path, changed(text, place)):
-                result = tests[home].notice()
+                result = tests[home].notice(path)
             row[result] += 1
             if result != "does not compile":
                 done += 1
