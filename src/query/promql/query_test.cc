@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/files.h"
 #include "query/promql/testing/script.h"
 #include "store/testing/memory_metric_reader.h"
 
@@ -250,6 +251,17 @@ TEST(PromqlScripts, ComparesWhatIsLoadedWithWhatIsExpected) {
   ASSERT_EQ(bad.cases.size(), 1u);
   EXPECT_NE(bad.cases[0].problem, "");
   EXPECT_NE(run_script("nonsense\n", false).broken, "");
+}
+
+// The list of queries that tests/promql/differential.py holds against a real Prometheus, with answers (answers.py).
+TEST(PromqlScripts, AnswersTheListOfQueriesAsItDidWhenPrometheusAgreed) {
+  const ScriptOutcome outcome = run_script(*read_file(LOCKSTEP_PROMQL_ANSWERS, 16u << 20), false);
+  EXPECT_EQ(outcome.broken, "");
+  EXPECT_GT(outcome.cases.size(), 1000u);
+  for (const ScriptCase& one : outcome.cases) {
+    EXPECT_EQ(one.problem, "") << "line " << one.line << ": " << one.query;
+    if (!one.problem.empty()) return;  // one is enough: the rest mostly follows from it
+  }
 }
 
 }  // namespace
