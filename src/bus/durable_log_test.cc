@@ -760,6 +760,39 @@ TEST_F(DurableLogTest, ADiskThatLetsNoSegmentBeMadeRefusesAndLeavesNothing) {
   EXPECT_EQ(replay(*open()).size(), 1u);
 }
 
+TEST_F(DurableLogTest, ASegmentThatCannotBeCutBackSafelyIsLeft) {
+  using Kind = disk::Call::Kind;
+  auto log = open();
+  ASSERT_TRUE(log->append(RecordKind::kOtlpLogs, 1, "kept").ok());
+  {
+    disk::FailingDisk failing(
+        [&](const disk::Call& call) { return call.kind == Kind::kWrite || call.kind == Kind::kSync ? EIO : 0; });
+    EXPECT_FALSE(log->append(RecordKind::kOtlpLogs, 2, "refused").ok());  // cut back, and nobody knows whether for good
+  }
+  ASSERT_TRUE(log->append(RecordKind::kOtlpLogs, 3, "later").ok());
+  EXPECT_EQ(segments().size(), 2u);
+  {
+    disk::FailingDisk failing([&](const disk::Call& call) { return call.kind == Kind::kWrite ? EIO : 0; });
+    EXPECT_FALSE(log->append(RecordKind::kOtlpLogs, 4, "refused").ok());
+  }
+  ASSERT_TRUE(log->append(RecordKind::kOtlpLogs, 5, "last").ok());
+  EXPECT_EQ(segments().size(), 2u);  // this one was cut back for good
+  log.reset();
+  EXPECT_EQ(replay(*open()).size(), 3u);
+}
+
+TEST_F(DurableLogTest, TheVeryFirstRecordIsReportedWhenItGoesAndNoStoreHasIt) {
+  std::vector<std::pair<uint64_t, uint64_t>> dropped;
+  LogOptions options;
+  options.segment_bytes_max = 100;
+  options.total_bytes_max = 400;
+  options.sealed_through = [] { return uint64_t{0}; };
+  options.dropped_unsealed = [&](uint64_t first, uint64_t last) { dropped.emplace_back(first, last); };
+  auto log = open(options);
+  for (int i = 1; i <= 6; ++i) ASSERT_TRUE(log->append(RecordKind::kOtlpLogs, i, std::string(60, 'x')).ok());
+  EXPECT_EQ(dropped, (std::vector<std::pair<uint64_t, uint64_t>>{{1, 1}, {2, 2}}));
+}
+
 TEST_F(DurableLogTest, ALogThatNobodySyncsAsksTheDiskForNoSync) {
   using Kind = disk::Call::Kind;
   int syncs = 0;
