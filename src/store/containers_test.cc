@@ -12,6 +12,7 @@
 #include "store/metrics/label_sets.h"
 #include "store/metrics/postings.h"
 #include "store/metrics/run_array.h"
+#include "store/metrics/symbols.h"
 #include "store/spans/bloom.h"
 #include "store/spans/key_set.h"
 
@@ -291,6 +292,30 @@ TEST(TextTable, GivesEveryTextOneNumberAndBack) {
   EXPECT_EQ(table.size(), plain.size() + 1);
   EXPECT_EQ(table.find(""), 0u);
   EXPECT_EQ(table[0], "");
+}
+
+TEST(Symbols, GiveEveryTextOneNumberAndBack) {
+  metrics::Symbols symbols;
+  EXPECT_EQ(symbols.find(""), std::nullopt);
+  std::map<std::string, uint32_t> plain;
+  std::mt19937 random(8);
+  for (int round = 0; round < 6000; ++round) {
+    std::string text = std::to_string(random() % 4000);
+    if (round % 500 == 0) text = std::string(round * 50, 'l');  // longer than what is taken at a time, and empty
+    const auto [known, is_new] = plain.emplace(text, static_cast<uint32_t>(plain.size()));
+    ASSERT_EQ(symbols.find(text), is_new ? std::nullopt : std::optional(known->second));
+    ASSERT_EQ(symbols.intern(text), known->second);
+    ASSERT_EQ(symbols.find(text), known->second);
+  }
+  ASSERT_EQ(symbols.size(), plain.size());
+  size_t bytes = 0;
+  for (const auto& [text, number] : plain) {
+    ASSERT_EQ(symbols.text(number), text);
+    bytes += text.size();
+  }
+  EXPECT_EQ(symbols.text(static_cast<uint32_t>(plain.size())), "");
+  EXPECT_GE(symbols.memory_bytes(), bytes + plain.size() * sizeof(uint32_t));
+  EXPECT_LE(symbols.memory_bytes(), 2 * bytes + (1u << 20));
 }
 
 TEST(SameText, ComparesEveryByteOfEveryLength) {
