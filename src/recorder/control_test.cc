@@ -148,5 +148,42 @@ TEST(Records, EveryNumberHasItsOwnName) {
   EXPECT_EQ(header.refused_total(), (uint64_t{1} << kRefusedReasons) - 1);
 }
 
+TEST(Records, EveryDatatypeHasTheSizeOfItsElements) {
+  const uint32_t kSizes[] = {0, 1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1};  // unknown, int8 ... float8e5m2
+  for (size_t i = 0; i < std::size(kSizes); ++i) EXPECT_EQ(bytes_of(static_cast<Datatype>(i)), kSizes[i]) << i;
+  EXPECT_EQ(bytes_of(static_cast<Datatype>(std::size(kSizes))), 0u);
+}
+
+// Whoever fills in a part of one leaves the rest as it is here: 0 means not known, and no peer and no rank are -1.
+TEST(Records, WhatNobodyHasSaidIsNothing) {
+  const RecorderHeader header;
+  for (const uint64_t word :
+       {static_cast<uint64_t>(header.pid), header.process_start_ticks, static_cast<uint64_t>(header.attempt),
+        static_cast<uint64_t>(header.world_size), static_cast<uint64_t>(header.local_rank),
+        static_cast<uint64_t>(header.anchor_unix_ns), static_cast<uint64_t>(header.anchor_monotonic_ns),
+        header.lanes_refused, header.refused_total(), header.switched_off, uint64_t{header.mask}, header.control,
+        uint64_t{header.nccl_version}, uint64_t{header.nccl_interface}})
+    EXPECT_EQ(word, 0u);
+  EXPECT_EQ(header.rank, -1);
+  const RecorderCost cost;
+  EXPECT_EQ(cost.events + cost.samples + cost.total_ns + cost.worst_ns, 0u);
+  const InFlightOp op;
+  EXPECT_EQ(op.ordinal + op.seq + op.bytes + op.enqueued_ns + op.started_ns, 0u);
+  EXPECT_EQ(op.state, InFlightState::kNone);
+  EXPECT_EQ(op.peer, -1);
+  const ProxyWait wait;
+  EXPECT_EQ(wait.state + wait.count + wait.since_ns, 0u);
+  EXPECT_EQ(wait.peer, -1);
+  const InFlightComm comm;
+  EXPECT_EQ(comm.comm_index + comm.comm_id + comm.collectives_enqueued + comm.collectives_completed +
+                comm.p2p_enqueued + comm.p2p_completed + comm.collective_calls + comm.p2p_calls + comm.proxy_state +
+                comm.proxy_since_ns,
+            0u);
+  EXPECT_EQ(comm.size, 0);
+  EXPECT_EQ(comm.rank_in_comm, 0);
+  EXPECT_EQ(comm.nodes, 0);
+  EXPECT_EQ(comm.proxy_peer, -1);
+}
+
 }  // namespace
 }  // namespace lockstep
