@@ -60,6 +60,7 @@ def data():
                                "negative": [] if custom else negative})
             series[f"{name}{{{labels}}}"] = values
         series[f'demo_info{{instance="{instance}", version="1.{instance[-1]}"}}'] = [1.0] * SAMPLES
+        series[f'target_info{{instance="{instance}", job="{job}", os="linux", version="2.{instance[-1]}"}}'] = [1.0] * SAMPLES
         series[f'demo_disk_usage_bytes{{instance="{instance}"}}'] = [1000 + 3.5 * i + rng.randint(0, 2) for i in range(SAMPLES)]
     series['demo_intermittent{instance="demo0"}'] = [float(i) if (i // 12) % 2 == 0 else ("stale" if i % 12 == 0 else None) for i in range(SAMPLES)]
     series['demo_odd{kind="nan"}'] = [float("nan") if i % 7 == 0 else float(i) for i in range(SAMPLES)]
@@ -94,7 +95,7 @@ def case(query, answer, ranged):
     head = f"eval range from {START_MS // 1000}s to {END_MS // 1000}s step {EVERY_MS // 1000}s {query}" if ranged else f"eval instant at {END_MS // 1000}s {query}"
     lines = [head]
     if answer["error"]:
-        return "\n".join(lines + ["  expect fail"])
+        return "\n".join(lines + [f"  expect fail msg:{answer['error']}"])
     for kind in ("warn", "info"):
         lines.append(f"  expect {'' if any(note.startswith(f'PromQL {kind}') for note in answer['notes']) else 'no_'}{kind}")
     if "string" in answer:
@@ -137,7 +138,7 @@ def main():
                         histograms += [f"histogram_count({query})", f"histogram_sum({query})", f"histogram_quantile(0.6, {query})", f"histogram_fraction(-0.2, 0.7, {query})"]
             cases = [case(query, answer, ranged) for query, answer in zip(queries, answers)]
             if not ranged:  # what a range query answers otherwise or not at all
-                cases = [one for query, one in zip(queries, cases) if one and ("sort" in query or "topk" in query or "bottomk" in query or "limit" in query or "info(" in query)]
+                cases = [one for query, one in zip(queries, cases) if one and ("sort" in query or "topk" in query or "bottomk" in query or "limit" in query)]
             text += "".join(f"\n{one}\n" for one in cases if one and len(one) < 4000)
         answers = ask(program, file.name, [f"{START_MS} {END_MS} {EVERY_MS} {query}" for query in histograms])
         text += "".join(f"\n{one}\n" for one in (case(q, a, True) for q, a in zip(histograms, answers)) if one)
