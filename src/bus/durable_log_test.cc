@@ -793,6 +793,18 @@ TEST_F(DurableLogTest, TheVeryFirstRecordIsReportedWhenItGoesAndNoStoreHasIt) {
   EXPECT_EQ(dropped, (std::vector<std::pair<uint64_t, uint64_t>>{{1, 1}, {2, 2}}));
 }
 
+TEST_F(DurableLogTest, WhatIsLeftOfARefusedGroupUnderTheNameOfTheNextSegmentGoes) {
+  auto log = open();
+  const std::string path = folder_.path() + "/log/00000000000000000001.log";
+  ASSERT_TRUE(write_file_atomically(path, record_bytes(1, 2, "refused")).ok());
+  EXPECT_EQ(*log->append(RecordKind::kOtlpLogs, 1, "taken"), 1u);
+  log.reset();
+  log = open();
+  const std::vector<Replayed> records = replay(*log);
+  ASSERT_EQ(records.size(), 1u);
+  EXPECT_EQ(records[0].payload, "taken");
+}
+
 TEST_F(DurableLogTest, ALogThatNobodySyncsAsksTheDiskForNoSync) {
   using Kind = disk::Call::Kind;
   int syncs = 0;
