@@ -173,6 +173,33 @@ TEST_F(PromqlQuery, MoreThanOneMatchOnTheOneSideIsAnErrorThatNamesTheSeries) {
       << result.error;
 }
 
+TEST_F(PromqlQuery, SmoothedAndAnchoredRangesHaveValuesAtTheirEnds) {
+  using Points = std::vector<std::pair<int64_t, double>>;
+  const auto points = [&](std::string_view range, int64_t time_ms) {
+    const QueryResult result = at("requests_total{instance=\"0\"}" + std::string(range), time_ms);
+    EXPECT_TRUE(result.ok()) << result.error;
+    Points all;
+    for (const ResultSeries& series : result.series) {
+      for (size_t i = 0; i < series.times_ms.size(); ++i) all.emplace_back(series.times_ms[i], series.values[i]);
+    }
+    return all;
+  };
+  // A sample each 15 s, one higher than the one before.
+  EXPECT_EQ(points("[1m] smoothed", 202'500),
+            (Points{{142'500, 9.5}, {150'000, 10}, {165'000, 11}, {180'000, 12}, {195'000, 13}, {202'500, 13.5}}));
+  EXPECT_EQ(points("[1m] anchored", 202'500),
+            (Points{{142'500, 9}, {150'000, 10}, {165'000, 11}, {180'000, 12}, {195'000, 13}, {202'500, 13}}));
+  for (const char* how : {"[1m] smoothed", "[1m] anchored"}) {
+    EXPECT_EQ(points(how, 210'000),
+              (Points{{150'000, 10}, {165'000, 11}, {180'000, 12}, {195'000, 13}, {210'000, 14}}));
+  }
+  EXPECT_EQ(points("[15s] smoothed", 22'500), (Points{{7'500, 0.5}, {15'000, 1}, {22'500, 1.5}}));
+  EXPECT_EQ(points("[1m] smoothed", 30'000), (Points{{-30'000, 0}, {0, 0}, {15'000, 1}, {30'000, 2}})) << "none before";
+  EXPECT_EQ(points("[1m] anchored", 650'000), (Points{{590'000, 39}, {600'000, 40}, {650'000, 40}})) << "none after";
+  EXPECT_EQ(points("[1m] anchored", 660'000), Points{}) << "none in it";
+  EXPECT_EQ(points("[1m] smoothed", 660'000), Points{});
+}
+
 TEST_F(PromqlQuery, ARangeIsWhatItsStepsAreAlone) {
   for (int64_t i = 0; i <= 40; ++i) {  // resets, and a gap
     if (i > 20 && i < 27) continue;
