@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <limits>
 
 #include "query/promql/lexer.h"
 #include "query/promql/printer.h"
@@ -103,6 +104,141 @@ TEST(PromqlParser, SaysWhereAndWhatIsWrong) {
       {"foo bar", "1:5: parse error: unexpected identifier \"bar\""},
   };
   for (const auto& [query, wanted] : kCases) EXPECT_EQ(error_of(query), wanted) << query;
+}
+
+TEST(PromqlLexer, ReadsNumbersAsGoWritesThem) {
+  const std::pair<const char*, double> kGood[] = {{"0", 0},
+                                                  {"017", 15},
+                                                  {"08", 8},
+                                                  {"0x1F", 31},
+                                                  {"0X_1f", 31},
+                                                  {"1_000.5", 1000.5},
+                                                  {"1e3", 1000},
+                                                  {"1.5E-1", 0.15},
+                                                  {".5", 0.5},
+                                                  {"5.", 5},
+                                                  {"1e-400", 0},
+                                                  {"0x7fffffffffffffff", 9223372036854775807.0},
+                                                  {"inf", std::numeric_limits<double>::infinity()},
+                                                  {"+Inf", std::numeric_limits<double>::infinity()},
+                                                  {"-INF", -std::numeric_limits<double>::infinity()}};
+  for (const auto& [text, wanted] : kGood) {
+    double number = -1;
+    EXPECT_TRUE(parse_number(text, &number)) << text;
+    EXPECT_EQ(number, wanted) << text;
+  }
+  double number = 0;
+  EXPECT_TRUE(parse_number("NaN", &number) && number != number);
+  for (const char* bad : {"", "_", "_1", "1_", "1__0", "0x", "0x_", "0xg", "0x8000000000000000", "0xfffffffffffffffff",
+                          "1e400", "1e", "1.2.3", "one", "1 "})
+    EXPECT_FALSE(parse_number(bad, &number)) << bad;
+}
+
+TEST(PromqlLexer, KnowsHowManyBytesACharacterHas) {
+  const std::pair<const char*, size_t> kCases[] = {{"a", 1},
+                                                   {"\x7f", 1},
+                                                   {"\x80", 0},
+                                                   {"\xc1\xbf", 0},
+                                                   {"\xc2\x80", 2},
+                                                   {"\xdf\xbf", 2},
+                                                   {"\xc2", 0},
+                                                   {"\xc2x", 0},
+                                                   {"\xe0\x9f\xbf", 0},
+                                                   {"\xe0\xa0\x80", 3},
+                                                   {"\xed\x9f\xbf", 3},
+                                                   {"\xed\xa0\x80", 0},
+                                                   {"\xee\x80\x80", 3},
+                                                   {"\xef\xbf\xbf", 3},
+                                                   {"\xe2\x82", 0},
+                                                   {"\xe2\x82x", 0},
+                                                   {"\xf0\x8f\xbf\xbf", 0},
+                                                   {"\xf0\x90\x80\x80", 4},
+                                                   {"\xf4\x8f\xbf\xbf", 4},
+                                                   {"\xf4\x90\x80\x80", 0},
+                                                   {"\xf5\x80\x80\x80", 0},
+                                                   {"\xf0\x90\x80", 0},
+                                                   {"\xff", 0}};
+  for (const auto& [text, length] : kCases) EXPECT_EQ(utf8_length(text), length) << error_of(text);
+}
+
+TEST(PromqlLexer, ReadsEveryEscapeOfAString) {
+  const auto text_of = [](std::string_view query) {
+    Result<std::unique_ptr<Expr>> expr = parse(query);
+    return expr.ok() ? (*expr)->text : "! " + expr.error();
+  };
+  EXPECT_EQ(text_of(R"("\a\b\f\n\r\t\v\\\"")"), "\a\b\f\n\r\t\v\\\"");
+  EXPECT_EQ(text_of(R"('\'')"), "'");
+  EXPECT_EQ(text_of(R"("\x41\101\u0041\U00000041")"), "AAAA");
+  EXPECT_EQ(text_of(R"("\u00e9\u20ac\U0001F600")"), "\u00e9\u20ac\U0001F600");
+  EXPECT_EQ(text_of(R"("\U0010FFFF")"), "\U0010FFFF");
+  EXPECT_EQ(text_of("`a\\n\"`"), "a\\n\"");
+  const std::pair<const char*, const char*> kBad[] = {
+      {R"("\'")", "unknown escape in a quoted string"},
+      {R"("\8")", "unknown escape in a quoted string"},
+      {R"("\x4")", "an escape in a quoted string has too few digits"},
+      {R"("\x4g")", "an escape in a quoted string has too few digits"},
+      {R"("\178")", "an escape in a quoted string has too few digits"},
+      {R"("\400")", "an escape in a quoted string is no character"},
+      {R"("\ud800")", "an escape in a quoted string is no character"},
+      {R"("\udfff")", "an escape in a quoted string is no character"},
+      {R"("\U00110000")", "an escape in a quoted string is no character"},
+      {"\"open", "the quoted string has no end"},
+      {"'a\nb'", "the quoted string has no end"},
+      {"\"\x80\"", "the quoted string is not UTF-8"},
+      {"`open", "the raw string has no end"},
+      {"`\x80`", "the raw string is not UTF-8"},
+      {"1.5m", "\"1.5m\" is neither a number nor a duration"},
+      {"1e3s", "\"1e3s\" is neither a number nor a duration"},
+      {"2 + 0xzz", "\"0xzz\" is neither a number nor a duration"},
+      {"foo } bar", "unexpected right brace"},
+      {"foo )", "unexpected right parenthesis"},
+      {"foo ]", "unexpected right bracket"},
+      {"foo[[5m]]", "unexpected left bracket"},
+      {"foo ; bar", "unexpected character ';'"},
+      {"foo{a;b}", "unexpected character ';' inside braces"},
+      {"foo \xff", "byte 0xff is not UTF-8"},
+      {"foo \u20ac", "unexpected character '\u20ac'"},
+  };
+  for (const auto& [query, why] : kBad) EXPECT_TRUE(error_of(query).ends_with(why)) << query << ": " << error_of(query);
+}
+
+TEST(PromqlParser, ADurationMayBeCalculated) {
+  const std::pair<const char*, const char*> kCases[] = {
+      {"foo[1m+2m*3]", "foo[1m + 2m * 3]"},
+      {"foo[(1m+2m)*3]", "foo[(1m + 2m) * 3]"},
+      {"foo[2^3^1]", "foo[2 ^ 3 ^ 1]"},
+      {"foo[-1m+5m]", "foo[-1m + 5m]"},
+      {"foo[-step()+5m]", "foo[-step() + 5m]"},
+      {"foo[min_of(1m, step())]", "foo[min_of(1m, step())]"},
+      {"foo[max_of(1m+1s, 2*range())]", "foo[max_of(1m + 1s, 2 * range())]"},
+      {"foo[5m:1m*2]", "foo[5m:1m * 2]"},
+      {"foo offset -(1m*2)", "foo offset -(1m * 2)"},
+      {"foo offset -5m", "foo offset -5m"},
+      {"foo offset step()", "foo offset step()"},
+      {"foo[10m%3m]", "foo[10m % 3m]"},
+      {"foo[5m-1m-1m]", "foo[5m - 1m - 1m]"},
+  };
+  for (const auto& [query, wanted] : kCases) EXPECT_EQ(round_trip(query), wanted) << query;
+  const std::pair<const char*, const char*> kBad[] = {
+      {"foo[1m/0]", "division by zero"},
+      {"foo[1m%0]", "modulo by zero"},
+      {"foo[0]", "a duration must be greater than 0"},
+      {"foo[-5m]", "a duration must be greater than 0"},
+      {"foo[1e10]", "a duration is out of range"},
+      {"foo offset -1e10", "a duration is out of range"},
+      {"foo[NaN]", "a duration is out of range"},
+      {"foo[min_of(1m)]", "unexpected \")\""},
+      {"foo[(1m]", ""},
+      {"foo[step(]", ""},
+      {"foo offset", ""},
+      {"foo[1m +]", ""},
+      {"foo[1m == 2m]", ""},
+      {"foo[1m atan2 2m]", ""},
+  };
+  for (const auto& [query, why] : kBad) {
+    EXPECT_EQ(error_of(query).find("no error"), std::string::npos) << query << error_of(query);
+    EXPECT_NE(error_of(query).find(why), std::string::npos) << query << ": " << error_of(query);
+  }
 }
 
 TEST(PromqlParser, RefusesWhatIsTooDeepOrTooLarge) {

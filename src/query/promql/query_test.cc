@@ -205,9 +205,15 @@ TEST_F(PromqlQuery, ARangeIsWhatItsStepsAreAlone) {
     if (i > 20 && i < 27) continue;
     reader_.add({{"__name__", "restarts_total"}, {"job", "c"}}, i * 15'000, static_cast<double>((i * 7) % 23));
   }
-  for (const char* query : {"rate(restarts_total[1m])", "increase(restarts_total[150s])", "delta(restarts_total[45s])",
-                            "rate(requests_total[31s] offset 20s)", "increase(restarts_total[2m] @ 200)",
-                            "sum by (job) (rate(requests_total[1m]))", "max by (instance, none) (requests_total)"}) {
+  for (const char* query :
+       {"rate(restarts_total[1m])", "increase(restarts_total[150s])", "delta(restarts_total[45s])",
+        "rate(requests_total[31s] offset 20s)", "increase(restarts_total[2m] @ 200)",
+        "sum by (job) (rate(requests_total[1m]))", "max by (instance, none) (requests_total)",
+        "timestamp(requests_total @ 200)", "timestamp(requests_total)", "timestamp(requests_total @ 200 + 0)",
+        "sum(requests_total @ 200) + time()", "requests_total @ 200 - requests_total",
+        "-(requests_total @ 570 offset 30s)", "sum_over_time(requests_total[1m:7s] @ 300)",
+        "max_over_time(vector(time())[1m:15s])", "day_of_week(requests_total @ 200 * 86400)", "requests_total smoothed",
+        "restarts_total smoothed", "restarts_total smoothed offset 7s"}) {
     const QueryResult all = run_query(query, reader_, {0, 720'000, 5'000}, options_);
     ASSERT_TRUE(all.ok()) << all.error;
     ASSERT_FALSE(all.series.empty());
