@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include <cerrno>
 #include <cstddef>
 #include <cstring>
 #include <fstream>
@@ -67,6 +68,21 @@ TEST(AskDetail, WritesTheWordAndNothingElseAndTakesItBack) {
   EXPECT_TRUE(bytes_of_file((*writer)->path()) == expected);
   ASSERT_TRUE(ask_detail((*writer)->path(), std::nullopt).ok());
   EXPECT_TRUE(bytes_of_file((*writer)->path()) == before);
+}
+
+TEST(RecorderFolder, IsMadeWhereItIsNotThere) {
+  RecorderFolder folder;
+  RecorderWriter::Options options;
+  options.directory = folder.path() + "/new";
+  options.geometry = {2, 64, 4};
+  errno = 0;
+  auto writer = RecorderWriter::open(options);
+  ASSERT_TRUE(writer.ok()) << writer.error();
+  struct stat status {};
+  ASSERT_EQ(::stat(options.directory.c_str(), &status), 0);
+  EXPECT_EQ(status.st_mode & 0777, 0700u);
+  options.directory = folder.path() + "/none/such";
+  EXPECT_FALSE(RecorderWriter::open(options).ok());
 }
 
 TEST(AskDetail, TouchesNothingThatIsNoRecorder) {
