@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstddef>
@@ -11,6 +12,7 @@
 #include <set>
 
 #include "recorder/layout.h"
+#include "recorder/reader.h"
 #include "recorder/test_process.h"
 #include "recorder/writer.h"
 
@@ -99,6 +101,54 @@ TEST(AskDetail, TouchesNothingThatIsNoRecorder) {
     ASSERT_FALSE(asked.ok()) << size;
     EXPECT_NE(asked.error().find(size < 768 ? "too short" : "magic"), std::string::npos) << asked.error();
     EXPECT_EQ(bytes_of_file(path), std::string(size, 'x'));
+  }
+}
+
+TEST(RecorderHeader, ThatSomebodyElseHasWrittenIntoIsNoticed) {
+  RecorderFolder folder;
+  RecorderWriter::Options options;
+  options.directory = folder.path();
+  options.geometry = {2, 64, 4};
+  auto writer = RecorderWriter::open(options);
+  ASSERT_TRUE(writer.ok()) << writer.error();
+  const int file = ::open((*writer)->path().c_str(), O_RDWR | O_CLOEXEC);
+  ASSERT_GE(file, 0);
+  EXPECT_TRUE((*writer)->header_intact());
+  using layout::FileHeader;
+  for (const size_t offset : {offsetof(FileHeader, magic), offsetof(FileHeader, pid), offsetof(FileHeader, lanes),
+                              offsetof(FileHeader, lane_records), offsetof(FileHeader, comms)}) {
+    uint8_t byte = 0;
+    ASSERT_EQ(::pread(file, &byte, 1, static_cast<off_t>(offset)), 1);
+    const uint8_t other = byte ^ 1;
+    ASSERT_EQ(::pwrite(file, &other, 1, static_cast<off_t>(offset)), 1);
+    EXPECT_FALSE((*writer)->header_intact()) << offset;
+    ASSERT_EQ(::pwrite(file, &byte, 1, static_cast<off_t>(offset)), 1);
+    EXPECT_TRUE((*writer)->header_intact()) << offset;
+  }
+  ::close(file);
+}
+
+TEST(InFlight, ACommunicatorThatIsFinalizedWaitsForNothing) {
+  RecorderFolder folder;
+  RecorderWriter::Options options;
+  options.directory = folder.path();
+  options.geometry = {2, 64, 4};
+  auto writer = RecorderWriter::open(options);
+  ASSERT_TRUE(writer.ok()) << writer.error();
+  InFlightTable& table = (*writer)->in_flight();
+  const InFlightTable::Claim claim = table.claim({.comm_id = 77, .size = 8, .rank_in_comm = 3});
+  ASSERT_GE(claim.row, 0);
+  const auto row = static_cast<uint32_t>(claim.row);
+  auto reader = RecorderReader::open((*writer)->path());
+  ASSERT_TRUE(reader.ok()) << reader.error();
+  for (const int state : {8, 20, 9, 10, 11, 12}) table.proxy_enter(row, state, 1, 5);
+  ASSERT_EQ((*reader)->in_flight().at(0).proxy.size(), 6u);
+  table.finalize(row, claim.epoch + 1);
+  EXPECT_TRUE((*reader)->in_flight().at(0).live) << "another epoch's";
+  table.finalize(row, claim.epoch);
+  for (const InFlightComm& comm : (*reader)->in_flight()) {
+    EXPECT_FALSE(comm.live);
+    for (const ProxyWait& wait : comm.proxy) EXPECT_EQ(wait.count, 0u);
   }
 }
 
