@@ -62,13 +62,15 @@ TEST_F(ExpositionTest, ReadsWhatComesBeforeASeriesInAnyOrderAndQuoted) {
   read(
       Format::kText,
       "# TYPE \"a.b c\" gauge\n# TYPE \"dotted.name\" gauge\n# UNIT \"dotted.name\" seconds\n# HELP \"dotted.name\" h\n"
-      "# HELP one first\n# HELP two second\n# TYPE two summary\n# TYPE \" counter\n# TYPE strange marvel\n# OTHER x "
+      "# HELP one first\n# HELP two second\n# TYPE two summary\n# TYPE \" counter\n# TYPE \"\" gauge\n# HELP end "
+      "a\\\\\\\n# TYPE strange marvel\n# OTHER x "
       "y\n#\n");
   std::vector<std::string> found;
   for (const Metadata& one : walk.metadata())
     found.push_back(std::string(one.name) + "|" + one.type + "|" + one.help + "|" + one.unit);
   EXPECT_EQ(found, (std::vector<std::string>{"\"a.b|unknown||", "dotted.name|gauge|h|seconds", "one|unknown|first|",
-                                             "two|summary|second|", "\"|counter||", "strange|unknown||"}));
+                                             "two|summary|second|", "\"|counter||", "end|unknown|a\\\\|",
+                                             "strange|unknown||"}));
   for (const char* type : {"counter", "gauge", "histogram", "summary", "gaugehistogram", "info", "stateset"}) {
     read(Format::kText, std::string("# TYPE a ") + type + "\n");
     EXPECT_EQ(walk.metadata()[0].type, type);
