@@ -244,6 +244,94 @@ TEST(PromqlParser, ADurationMayBeCalculated) {
   }
 }
 
+TEST(PromqlParser, AFunctionTakesAsManyArgumentsAsItHasAndNoOther) {
+  const std::pair<const char*, size_t> kFunctions[] = {{"abs", 1},
+                                                       {"absent", 1},
+                                                       {"absent_over_time", 1},
+                                                       {"acos", 1},
+                                                       {"acosh", 1},
+                                                       {"asin", 1},
+                                                       {"asinh", 1},
+                                                       {"atan", 1},
+                                                       {"atanh", 1},
+                                                       {"avg_over_time", 1},
+                                                       {"ceil", 1},
+                                                       {"changes", 1},
+                                                       {"clamp", 3},
+                                                       {"clamp_max", 2},
+                                                       {"clamp_min", 2},
+                                                       {"cos", 1},
+                                                       {"cosh", 1},
+                                                       {"count_over_time", 1},
+                                                       {"deg", 1},
+                                                       {"delta", 1},
+                                                       {"deriv", 1},
+                                                       {"double_exponential_smoothing", 3},
+                                                       {"end", 0},
+                                                       {"exp", 1},
+                                                       {"first_over_time", 1},
+                                                       {"floor", 1},
+                                                       {"histogram_avg", 1},
+                                                       {"histogram_count", 1},
+                                                       {"histogram_fraction", 3},
+                                                       {"histogram_quantile", 2},
+                                                       {"histogram_stddev", 1},
+                                                       {"histogram_stdvar", 1},
+                                                       {"histogram_sum", 1},
+                                                       {"idelta", 1},
+                                                       {"increase", 1},
+                                                       {"irate", 1},
+                                                       {"label_replace", 5},
+                                                       {"last_over_time", 1},
+                                                       {"ln", 1},
+                                                       {"log10", 1},
+                                                       {"log2", 1},
+                                                       {"mad_over_time", 1},
+                                                       {"max_of", 2},
+                                                       {"max_over_time", 1},
+                                                       {"min_of", 2},
+                                                       {"min_over_time", 1},
+                                                       {"pi", 0},
+                                                       {"predict_linear", 2},
+                                                       {"present_over_time", 1},
+                                                       {"quantile_over_time", 2},
+                                                       {"rad", 1},
+                                                       {"range", 0},
+                                                       {"rate", 1},
+                                                       {"resets", 1},
+                                                       {"scalar", 1},
+                                                       {"sgn", 1},
+                                                       {"sin", 1},
+                                                       {"sinh", 1},
+                                                       {"sort", 1},
+                                                       {"sort_desc", 1},
+                                                       {"sqrt", 1},
+                                                       {"start", 0},
+                                                       {"start_timestamp", 1},
+                                                       {"stddev_over_time", 1},
+                                                       {"stdvar_over_time", 1},
+                                                       {"step", 0},
+                                                       {"sum_over_time", 1},
+                                                       {"tan", 1},
+                                                       {"tanh", 1},
+                                                       {"time", 0},
+                                                       {"timestamp", 1},
+                                                       {"ts_of_first_over_time", 1},
+                                                       {"ts_of_last_over_time", 1},
+                                                       {"ts_of_max_over_time", 1},
+                                                       {"ts_of_min_over_time", 1},
+                                                       {"vector", 1}};
+  for (const auto& [name, count] : kFunctions) {
+    std::string arguments;
+    for (size_t given = 0; given <= count + 1; ++given) {
+      const std::string error = error_of(std::string(name) + "(" + arguments + ")");
+      const bool wrong_number = error.find("argument(s)") != std::string::npos;
+      EXPECT_EQ(wrong_number, given != count) << name << " with " << given << ": " << error;
+      arguments += given == 0 ? "a" : ", a";
+    }
+  }
+}
+
 TEST(PromqlParser, RefusesWhatIsTooDeepOrTooLarge) {
   const std::string deep(20'000, '(');
   EXPECT_NE(error_of(deep + "1" + std::string(20'000, ')')).find("nested deeper"), std::string::npos);

@@ -173,6 +173,16 @@ TEST_F(PromqlQuery, MoreThanOneMatchOnTheOneSideIsAnErrorThatNamesTheSeries) {
       << result.error;
 }
 
+TEST_F(PromqlQuery, TheFirstOfEqualsComesFirst) {
+  for (const char* query :
+       {"topk(4, requests_total * 0)", "bottomk(4, requests_total * 0)", "topk(3, requests_total * 0)"}) {
+    const QueryResult result = at(query);
+    ASSERT_TRUE(result.ok()) << result.error;
+    for (size_t i = 0; i < result.series.size(); ++i)
+      EXPECT_EQ(result.series[i].labels[0].second, std::to_string(i)) << query;
+  }
+}
+
 TEST_F(PromqlQuery, SmoothedAndAnchoredRangesHaveValuesAtTheirEnds) {
   using Points = std::vector<std::pair<int64_t, double>>;
   const auto points = [&](std::string_view range, int64_t time_ms) {
