@@ -66,7 +66,11 @@ endfunction()
 
 # lockstep_static_library(TARGET source...): the sources of a static library of ours, batched and with the precompiled header.
 function(lockstep_static_library target)
-  lockstep_batched(batched ${target} ${ARGN})
+  if(LOCKSTEP_SINGLE_LIBRARIES)
+    set(batched ${ARGN})
+  else()
+    lockstep_batched(batched ${target} ${ARGN})
+  endif()
   add_library(${target} STATIC ${batched})
   target_link_libraries(${target} PUBLIC lockstep_options Threads::Threads)
   if(LOCKSTEP_PRECOMPILE)

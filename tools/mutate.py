@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 """Do the tests notice? Changes one operator of the code at a time, builds the folder's own tests, runs them, and puts the file back.
 
-./dev mutate [N] [--seed S] [--folder F]: N changes (default 20), drawn from all places of F (default: every folder of FOLDERS). A change
-is noticed when a test fails, crashes or does not end; one that does not compile is drawn again. Survivors go into bench/results/mutate.md
-with the line and the change; a reason written there beside one stays when it is met again.
+./dev mutate [N] [--seed S] [--folder F] [--each]: N changes (default 20), drawn from all places of F (default: every folder of FOLDERS);
+with --each, N of every folder, so that the large ones do not stand for all. A change is noticed when a test fails, crashes or does not
+end; one that does not compile is drawn again. Survivors go into bench/results/mutate.md with the line and the change; a reason written
+there beside one stays when it is met again.
 
-It works in this tree and its build folder, because a build of its own would take longer than everything else. So it refuses a tree with
-changes, puts the file back on every way out, and keeps the original in build/mutate.undo while a file is changed: after a crash of the
-machine the next start puts it back from there."""
+A change costs one source file and one link, because it has a build folder of its own (build/mutate) without batches of sources and without
+optimization; the first run fills it (minutes). It works in this tree. So it refuses a tree with changes, puts the file back on every way
+out, and keeps the original in build/mutate.undo while a file is changed: after a crash of the machine the next start puts it back."""
 import argparse
 import json
 import os
@@ -15,14 +16,18 @@ import pathlib
 import random
 import re
 import resource
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "bench/results/mutate.md"
 UNDO = ROOT / "build/mutate.undo"
+BUILD = ROOT / "build/mutate"
+SHARDS = 6  # a good part of the tests waits
 # The folders, and the program of their tests.
 FOLDERS = {
     "src/agent": "agent_test",
@@ -107,35 +112,53 @@ def put_back():
         print(f"mutate: {left['path']} was left changed by a run that was killed; it is as before again", file=sys.stderr)
 
 
+def configure():
+    """The build folder of this program alone."""
+    if (BUILD / "build.ninja").exists():
+        return
+    linker = ["-DCMAKE_EXE_LINKER_FLAGS=-fuse-ld=gold"] if shutil.which("ld.gold") else []
+    subprocess.run(["cmake", "--preset", "dev", "-B", BUILD, "-DLOCKSTEP_SINGLE_LIBRARIES=ON", "-DCMAKE_CXX_FLAGS=-O0", "-DCMAKE_C_FLAGS=-O0", *linker],
+                   cwd=ROOT, stdout=subprocess.DEVNULL, check=True)
+
+
 def build(target):
     """None, or what the compiler said."""
-    done = subprocess.run(["cmake", "--build", "--preset", "dev", "--target", target], cwd=ROOT, capture_output=True, text=True)
+    done = subprocess.run(["cmake", "--build", BUILD, "--target", target], cwd=ROOT, capture_output=True, text=True)
     if done.returncode == 0:
         return None
     return done.stdout + done.stderr
 
 
-def run_tests(target, without, timeout_s):
-    """(ok, the tests that failed). Stops at the first unless nothing is left out yet."""
-    program = ROOT / "build/dev/tests" / target
-    shards = os.cpu_count() or 1
-    filters = ["--gtest_filter=-" + ":".join(sorted(without))] if without else []
+def suites_beside(path):
+    """The filter of the tests that stand beside a source, which mostly notice first; empty where there are none."""
+    beside = path.with_name(path.stem + "_test.cc")
+    if not beside.exists():
+        return ""
+    return ":".join(f"{suite}.*:*/{suite}.*" for suite in sorted(set(re.findall(r"^TEST(?:_F|_P)?\((\w+),", beside.read_text(), re.M))))
+
+
+def run_tests(target, without, timeout_s, only=""):
+    """(ok, the tests that failed). The first that fails ends it; without None, all are run."""
+    program = BUILD / "tests" / target
+    filters = [f"--gtest_filter={only}" + ("-" + ":".join(sorted(without)) if without else "")] if without or only else []
     if without is not None:
         filters.append("--gtest_fail_fast")
-    running, ok, failed = [], True, set()
+    running, outputs = [], []
     deadline = time.monotonic() + timeout_s
+    free = shutil.disk_usage(tempfile.gettempdir()).free
     try:
-        for shard in range(shards):
-            environment = dict(os.environ, GTEST_TOTAL_SHARDS=str(shards), GTEST_SHARD_INDEX=str(shard), GTEST_BRIEF="1", LOCKSTEP_LOG="error")
-            running.append(subprocess.Popen([program, *filters], cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                                            stderr=subprocess.STDOUT, text=True, errors="replace", start_new_session=True, preexec_fn=limit))
-        for process in running:
-            try:
-                output, _ = process.communicate(timeout=max(0.1, deadline - time.monotonic()))
-                ok = ok and process.returncode == 0
-                failed |= set(re.findall(r"^\[  FAILED  \] ([\w/.]+)", output, re.M))
-            except subprocess.TimeoutExpired:
-                ok = False
+        for shard in range(SHARDS):
+            environment = dict(os.environ, GTEST_TOTAL_SHARDS=str(SHARDS), GTEST_SHARD_INDEX=str(shard), GTEST_BRIEF="1", LOCKSTEP_LOG="error")
+            outputs.append(tempfile.TemporaryFile("w+", errors="replace"))
+            running.append(subprocess.Popen([program, *filters], cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, stdout=outputs[-1],
+                                            stderr=subprocess.STDOUT, start_new_session=True, preexec_fn=limit))
+        while any(process.poll() is None for process in running) and time.monotonic() < deadline:
+            if without is not None and any(process.poll() for process in running):
+                break
+            if shutil.disk_usage(tempfile.gettempdir()).free < free - (8 << 30):  # no limit of a file's size: some tests make large holes
+                break
+            time.sleep(0.05)
+        ok = all(process.poll() == 0 for process in running)
     finally:
         for process in running:  # it and what it has started
             try:
@@ -143,13 +166,17 @@ def run_tests(target, without, timeout_s):
             except ProcessLookupError:
                 pass
             process.wait()
+    failed = set()
+    for output in outputs:
+        output.seek(0)
+        failed |= set(re.findall(r"^\[  FAILED  \] ([\w/.]+)", output.read(), re.M))
+        output.close()
     return ok, failed
 
 
 def limit():
-    """A loop that never ends may fill this much memory and disk, not the machine's."""
+    """A loop that never ends may fill this much memory, not the machine's."""
     resource.setrlimit(resource.RLIMIT_AS, (8 << 30, 8 << 30))
-    resource.setrlimit(resource.RLIMIT_FSIZE, (4 << 30, 4 << 30))
 
 
 class Tests:
@@ -168,13 +195,26 @@ class Tests:
         if self.without and not run_tests(target, self.without, self.timeout_s)[0]:
             sys.exit(f"mutate: {target} fails as it is, and not always in the same tests")
 
-    def notice(self):
+    def notice(self, path):
         """"noticed", "survived" or "does not compile", of the tree as it is now."""
         complaint = build(self.target)
         if complaint is not None:
             # A program that cannot even list its tests was noticed as well.
             return "does not compile" if re.search(r"\berror: |undefined reference", complaint) else "noticed"
-        return "survived" if run_tests(self.target, self.without, self.timeout_s)[0] else "noticed"
+        for only in filter(None, (suites_beside(path), "*")):
+            if not self.pass_all(only):
+                return "noticed"
+        return "survived"
+
+    def pass_all(self, only):
+        """Whether all of these tests pass. One that fails is asked again alone: on a machine with much to do a test may fail by itself."""
+        for _ in range(3):
+            ok, failed = run_tests(self.target, self.without, self.timeout_s, only)
+            if ok:
+                return True
+            if not failed or not run_tests(self.target, self.without, self.timeout_s, ":".join(sorted(failed)))[0]:
+                return False
+        return False
 
 
 def key_of(path, place, line):
@@ -200,7 +240,7 @@ def write_results(arguments, per_folder, survivors, left_out):
     known = reasons()
     text = f"""# What the tests notice
 
-Made by `./dev mutate {arguments.n} --seed {arguments.seed}{''.join(' --folder ' + folder for folder in arguments.folder)}` on commit {commit}: one operator of the code is changed at a
+Made by `./dev mutate {arguments.n} --seed {arguments.seed}{' --each' if arguments.each else ''}{''.join(' --folder ' + folder for folder in arguments.folder)}` on commit {commit}: one operator of the code is changed at a
 time, and the tests of its own folder are run. A change that does not compile is drawn again and not counted.
 
 **{noticed} of {tried} changes were noticed ({100 * noticed / max(1, tried):.0f} %).**
@@ -224,6 +264,7 @@ def main():
     parser.add_argument("n", nargs="?", type=int, default=20, metavar="N")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--folder", action="append", default=[], help="one of " + ", ".join(FOLDERS) + ", a folder below one, or a file; may be said several times")
+    parser.add_argument("--each", action="store_true", help="N changes in every folder, not in all together")
     parser.add_argument("--list", action="store_true", help="only say what would be tried")
     arguments = parser.parse_args()
     put_back()
@@ -239,17 +280,22 @@ def main():
     all_places = [(home, path, place) for home in FOLDERS for path in sources(home)
                   if any(f"{path.relative_to(ROOT)}/".startswith(f"{folder}/") for folder in wanted) for place in places(path)]
     random.Random(arguments.seed).shuffle(all_places)
-    tests, per_folder, survivors, done = {}, {}, [], 0
+    if arguments.each:
+        all_places.sort(key=lambda found: found[0])  # keeps the drawn order within each
+    if not arguments.list:
+        configure()
+    tests, per_folder, survivors, done, done_of = {}, {}, [], 0, dict.fromkeys(FOLDERS, 0)
     try:
         for home, path, place in all_places:
-            if done >= arguments.n:
-                break
+            if (done_of[home] if arguments.each else done) >= arguments.n:
+                continue
             shown = path.relative_to(ROOT)
             text = path.read_text()
             line = text.split("\n")[place[0]]
             if arguments.list:
                 print(f"{shown}:{place[0] + 1}: {place[2]!r} to {place[3]!r}: {line.strip()}")
                 done += 1
+                done_of[home] += 1
                 continue
             if home not in tests:
                 print(f"mutate: {FOLDERS[home]} without a change", flush=True)
@@ -257,10 +303,11 @@ def main():
             row = per_folder.setdefault(home, {"noticed": 0, "survived": 0, "does not compile": 0})
             began = time.monotonic()
             with Changed(path, changed(text, place)):
-                result = tests[home].notice()
+                result = tests[home].notice(path)
             row[result] += 1
             if result != "does not compile":
                 done += 1
+                done_of[home] += 1
             if result == "survived":
                 survivors.append((key_of(shown, place, line), place[0] + 1))
             print(f"{done:4} {result:16} {time.monotonic() - began:5.1f} s  {shown}:{place[0] + 1}: {place[2]!r} to {place[3]!r}: {line.strip()}", flush=True)

@@ -519,5 +519,315 @@ TEST_F(DurableLogTest, ARecordOfTheVeryLimitIsTakenAndComesBack) {
   EXPECT_EQ(records[1].payload, "");
 }
 
+// One record as docs/formats/log.md has it, for kinds and numbers that append() does not write.
+std::string record_bytes(uint64_t sequence, uint8_t kind, std::string_view payload) {
+  auto little = [](uint64_t value, size_t bytes) {
+    std::string text;
+    for (size_t i = 0; i < bytes; ++i) text += static_cast<char>(value >> (8 * i));
+    return text;
+  };
+  std::string behind = little(payload.size(), 4) + little(crc32c(payload), 4) + little(sequence, 8) + little(0, 8) +
+                       little(kind, 1) + std::string(7, '\0');
+  return "LSR1" + little(crc32c(behind), 4) + behind + std::string(payload);
+}
+
+TEST_F(DurableLogTest, RecordsOfAKindOfALaterVersionAreCountedAndLeftOut) {
+  ASSERT_TRUE(make_directories(folder_.path() + "/log").ok());
+  std::string bytes;
+  for (uint8_t kind = 0; kind <= 4; ++kind) bytes += record_bytes(kind + 1u, kind, "payload");
+  ASSERT_TRUE(write_file_atomically(folder_.path() + "/log/00000000000000000001.log", bytes).ok());
+  auto log = open();
+  std::vector<uint64_t> sequences;
+  for (const Replayed& record : replay(*log)) sequences.push_back(record.sequence);
+  EXPECT_EQ(sequences, (std::vector<uint64_t>{2, 3, 4}));  // kinds 1 to 3
+  EXPECT_EQ(counters_.value("lockstep_log_records_replayed_total"), 5);
+  EXPECT_EQ(counters_.value("lockstep_log_corrupt_segments_total"), 0);
+  EXPECT_EQ(log->next_sequence(), 6u);
+}
+
+TEST_F(DurableLogTest, ASegmentEndsWhereTheNumbersDoNotGoOn) {
+  ASSERT_TRUE(make_directories(folder_.path() + "/log").ok());
+  const std::string first = folder_.path() + "/log/00000000000000000001.log";
+  const std::string second = folder_.path() + "/log/00000000000000000004.log";
+  ASSERT_TRUE(write_file_atomically(first, record_bytes(1, 2, "one") + record_bytes(3, 2, "three")).ok());
+  ASSERT_TRUE(write_file_atomically(second, record_bytes(4, 2, "four") + record_bytes(4, 2, "again")).ok());
+  auto log = open();
+  std::vector<std::string> payloads;
+  for (const Replayed& record : replay(*log)) payloads.push_back(record.payload);
+  EXPECT_EQ(payloads, (std::vector<std::string>{"one", "four"}));
+  EXPECT_EQ(counters_.value("lockstep_log_records_missing_total"), 2);
+  EXPECT_EQ(counters_.value("lockstep_log_corrupt_segments_total"), 1);
+  EXPECT_EQ(counters_.value("lockstep_log_torn_tails_total"), 1);  // at the end of the log it was never acknowledged
+  EXPECT_EQ(log->next_sequence(), 5u);
+}
+
+// Whatever follows a whole record at the end of the newest segment: cut off as an unfinished write, or kept as damage.
+TEST_F(DurableLogTest, OnlyWhatBeginsAsARecordAndHoldsNoneIsCutOff) {
+  const std::string whole = record_bytes(1, 2, "one");
+  const std::string next = record_bytes(2, 2, "two");
+  std::string bad_payload = next;
+  bad_payload.back() = '!';
+  std::string bad_header = next;
+  bad_header[8] = '!';
+  struct Case {
+    const char* what;
+    std::string behind;
+    bool cut;
+  };
+  for (const Case& test :
+       {Case{"one byte of the mark", "L", true}, Case{"the mark", "LSR1", true},
+        Case{"a header less a byte", next.substr(0, 39), true}, Case{"a header", next.substr(0, 40), true},
+        Case{"a payload less a byte", next.substr(0, 42), true}, Case{"a payload that is another", bad_payload, true},
+        Case{"a header that is another", bad_header, true}, Case{"another mark", "XSR1", false},
+        Case{"zeros", std::string(40, '\0'), true},
+        Case{"damage before a record", bad_payload + record_bytes(3, 2, "three"), false},
+        Case{"damage before a header", bad_payload + record_bytes(3, 2, "three").substr(0, 40), false},
+        Case{"damage before half a header", bad_payload + record_bytes(3, 2, "three").substr(0, 39), true},
+        Case{"damage before two marks", bad_payload + "LSR1" + record_bytes(3, 2, "three"), false}}) {
+    SCOPED_TRACE(test.what);
+    std::filesystem::remove_all(folder_.path() + "/log");
+    ASSERT_TRUE(make_directories(folder_.path() + "/log").ok());
+    const std::string path = folder_.path() + "/log/00000000000000000001.log";
+    ASSERT_TRUE(write_file_atomically(path, whole + test.behind).ok());
+    const int64_t cuts = counters_.value("lockstep_log_torn_tails_total");
+    const int64_t cut_bytes = counters_.value("lockstep_log_torn_bytes_total");
+    const int64_t damaged = counters_.value("lockstep_log_corrupt_segments_total");
+    auto log = open();
+    EXPECT_EQ(replay(*log).size(), 1u);
+    const int64_t behind = static_cast<int64_t>(test.behind.size());
+    EXPECT_EQ(counters_.value("lockstep_log_torn_tails_total") - cuts, test.cut ? 1 : 0);
+    EXPECT_EQ(counters_.value("lockstep_log_torn_bytes_total") - cut_bytes, test.cut ? behind : 0);
+    EXPECT_EQ(counters_.value("lockstep_log_corrupt_segments_total") - damaged, test.cut ? 0 : 1);
+    EXPECT_EQ(std::filesystem::file_size(path), whole.size() + (test.cut ? 0 : test.behind.size()));
+    EXPECT_EQ(*log->append(RecordKind::kOtlpLogs, 1, "next"), 2u);
+  }
+}
+
+TEST_F(DurableLogTest, ALogOfNothingButAnUnfinishedWriteBeginsAnew) {
+  ASSERT_TRUE(make_directories(folder_.path() + "/log").ok());
+  const std::string path = folder_.path() + "/log/00000000000000000007.log";
+  ASSERT_TRUE(write_file_atomically(path, record_bytes(7, 2, "seven").substr(0, 20)).ok());
+  auto log = open();
+  EXPECT_EQ(counters_.value("lockstep_log_bytes"), 0);
+  EXPECT_TRUE(segments().empty());
+  EXPECT_TRUE(replay(*log).empty());
+  EXPECT_EQ(*log->append(RecordKind::kOtlpLogs, 1, "seven"), 7u);
+  EXPECT_EQ(segments().at(0), path);
+}
+
+TEST_F(DurableLogTest, ASegmentIsFullAtItsLimitAndTheLogIsTooLongOneByteBeyondIts) {
+  const std::string payload(60, 'x');  // 100 bytes with its header
+  LogOptions options;
+  options.segment_bytes_max = 200;
+  options.total_bytes_max = 1000;
+  auto log = open(options);
+  for (int i = 1; i <= 10; ++i) {
+    ASSERT_TRUE(log->append(RecordKind::kOtlpLogs, i, payload).ok());
+    EXPECT_EQ(segments().size(), static_cast<size_t>((i + 1) / 2)) << i;
+    EXPECT_EQ(counters_.value("lockstep_log_bytes"), i * 100);
+    EXPECT_EQ(counters_.value("lockstep_log_bytes_appended_total"), i * 100);
+    EXPECT_EQ(counters_.value("lockstep_log_syncs_total"), i);
+  }
+  EXPECT_EQ(counters_.value("lockstep_log_segments_dropped_total"), 0);
+  ASSERT_TRUE(log->append(RecordKind::kOtlpLogs, 11, "").ok());
+  EXPECT_EQ(counters_.value("lockstep_log_segments_dropped_total"), 1);
+  EXPECT_EQ(counters_.value("lockstep_log_bytes"), 840);
+  EXPECT_EQ(std::filesystem::path(segments().at(0)).filename(), "00000000000000000003.log");
+}
+
+TEST_F(DurableLogTest, ASegmentIsNeverMoreThanAQuarterOfTheLog) {
+  LogOptions options;
+  options.total_bytes_max = 400;
+  auto log = open(options);
+  for (int i = 1; i <= 4; ++i) ASSERT_TRUE(log->append(RecordKind::kOtlpLogs, i, std::string(60, 'x')).ok());
+  EXPECT_EQ(segments().size(), 4u);
+  options.total_bytes_max = 0;  // nothing is to be kept: the newest stays all the same
+  log = open(options);
+  ASSERT_TRUE(log->append(RecordKind::kOtlpLogs, 5, "newest").ok());
+  ASSERT_TRUE(log->append(RecordKind::kOtlpLogs, 6, "newest").ok());
+  EXPECT_EQ(segments().size(), 1u);
+  EXPECT_EQ(std::filesystem::path(segments().at(0)).filename(), "00000000000000000006.log");
+}
+
+TEST_F(DurableLogTest, TheStoresAreAskedToWriteOutOnceAndOnlyForRecordsTheyLack) {
+  const std::string payload(60, 'x');
+  uint64_t sealed = 2;
+  int seals = 0;
+  std::vector<std::pair<uint64_t, uint64_t>> dropped;
+  LogOptions options;
+  options.segment_bytes_max = 200;
+  options.total_bytes_max = 1000;
+  options.sealed_through = [&] { return sealed; };
+  options.seal = [&] { ++seals; };
+  options.dropped_unsealed = [&](uint64_t first, uint64_t last) { dropped.emplace_back(first, last); };
+  auto log = open(options);
+  for (int i = 1; i <= 11; ++i) ASSERT_TRUE(log->append(RecordKind::kOtlpLogs, i, payload).ok());
+  EXPECT_EQ(seals, 0);  // records 1 and 2 went, and both are in files
+  EXPECT_TRUE(dropped.empty());
+  sealed = 3;
+  for (int i = 12; i <= 13; ++i) ASSERT_TRUE(log->append(RecordKind::kOtlpLogs, i, payload).ok());
+  EXPECT_EQ(seals, 1);
+  EXPECT_EQ(dropped, (std::vector<std::pair<uint64_t, uint64_t>>{{4, 4}}));
+  EXPECT_EQ(counters_.value("lockstep_log_unsealed_records_dropped_total"), 1);
+  ASSERT_TRUE(log->append(RecordKind::kOtlpLogs, 14, std::string(460, 'x')).ok());  // room for it: three segments less
+  EXPECT_EQ(seals, 2);
+  EXPECT_EQ(dropped, (std::vector<std::pair<uint64_t, uint64_t>>{{4, 4}, {5, 6}, {7, 8}}));
+  EXPECT_EQ(counters_.value("lockstep_log_unsealed_records_dropped_total"), 5);
+}
+
+// A disk that takes a few bytes at a time, and holds a sync up while callers gather.
+class SlowDisk final : public disk::Hook {
+ public:
+  explicit SlowDisk(size_t bytes_max) : bytes_max_(bytes_max) { disk::set_hook(this); }
+  ~SlowDisk() override { disk::set_hook(nullptr); }
+  SlowDisk(const SlowDisk&) = delete;
+  SlowDisk& operator=(const SlowDisk&) = delete;
+  int before(const disk::Call& call, size_t& bytes_max) override {
+    if (call.kind == disk::Call::Kind::kWrite) bytes_max = bytes_max_;
+    if (call.kind == disk::Call::Kind::kWrite) ++writes;
+    if (call.kind == disk::Call::Kind::kWrite) pieces_max = std::max<size_t>(pieces_max, call.pieces.size());
+    while (call.kind == disk::Call::Kind::kSync && held) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    return 0;
+  }
+  void after(const disk::Call& /*call*/, int64_t /*outcome*/) override {}
+
+  std::atomic<bool> held = false;
+  std::atomic<int> writes = 0;
+  std::atomic<size_t> pieces_max = 0;
+
+ private:
+  const size_t bytes_max_;
+};
+
+TEST_F(DurableLogTest, WhatTheDiskTakesInPiecesIsWrittenWhole) {
+  for (const size_t piece : {1, 7, 40, 41, 46}) {
+    SCOPED_TRACE(piece);
+    std::filesystem::remove_all(folder_.path() + "/log");
+    {
+      auto log = open();
+      SlowDisk slow(piece);
+      for (int i = 0; i < 3; ++i) ASSERT_TRUE(log->append(RecordKind::kOtlpLogs, i, format("record %d", i)).ok());
+    }
+    auto log = open();
+    const std::vector<Replayed> records = replay(*log);
+    ASSERT_EQ(records.size(), 3u);
+    for (int i = 0; i < 3; ++i) EXPECT_EQ(records[static_cast<size_t>(i)].payload, format("record %d", i));
+    EXPECT_EQ(counters_.value("lockstep_log_torn_tails_total"), 0);
+  }
+}
+
+TEST_F(DurableLogTest, MoreCallersThanOneWriteTakesAreOneGroupWithOneSync) {
+  auto log = open();
+  {
+    SlowDisk slow(SIZE_MAX);
+    slow.held = true;
+    std::vector<std::thread> threads;
+    for (int t = 0; t < 600; ++t) {
+      threads.emplace_back([&, t] { EXPECT_TRUE(log->append(RecordKind::kOtlpLogs, t, std::to_string(t)).ok()); });
+      while (t == 0 && slow.writes == 0) std::this_thread::yield();  // the first leads, and waits for the disk
+    }
+    while (counters_.value("lockstep_log_records_received_total") < 600) std::this_thread::yield();
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));  // the last is in the queue
+    slow.held = false;
+    for (std::thread& thread : threads) thread.join();
+    EXPECT_LE(slow.pieces_max, 512u);
+    EXPECT_GE(slow.pieces_max, 500u);
+  }
+  EXPECT_LE(counters_.value("lockstep_log_syncs_total"), 3);
+  EXPECT_EQ(counters_.value("lockstep_log_records_appended_total"), 600);
+  log.reset();
+  log = open();
+  std::vector<bool> seen(600);
+  for (const Replayed& record : replay(*log)) {
+    EXPECT_EQ(record.payload, std::to_string(record.received_unix_ns));
+    seen[static_cast<size_t>(record.received_unix_ns)] = true;
+  }
+  EXPECT_EQ(std::count(seen.begin(), seen.end(), true), 600);
+}
+
+TEST_F(DurableLogTest, ADiskThatLetsNoSegmentBeMadeRefusesAndLeavesNothing) {
+  using Kind = disk::Call::Kind;
+  auto log = open();
+  for (const Kind kind : {Kind::kOpen, Kind::kSyncFolder}) {
+    disk::FailingDisk failing([&](const disk::Call& call) { return call.kind == kind ? EIO : 0; });
+    EXPECT_FALSE(log->append(RecordKind::kOtlpLogs, 1, "refused").ok());
+    EXPECT_TRUE(segments().empty());
+    EXPECT_TRUE(log->trouble().has_value());
+  }
+  EXPECT_EQ(counters_.value("lockstep_log_records_refused_total", "reason=\"write_failed\""), 2);
+  EXPECT_EQ(*log->append(RecordKind::kOtlpLogs, 1, "taken"), 1u);
+  log.reset();
+  EXPECT_EQ(replay(*open()).size(), 1u);
+}
+
+TEST_F(DurableLogTest, ASegmentThatCannotBeCutBackSafelyIsLeft) {
+  using Kind = disk::Call::Kind;
+  auto log = open();
+  ASSERT_TRUE(log->append(RecordKind::kOtlpLogs, 1, "kept").ok());
+  {
+    disk::FailingDisk failing(
+        [&](const disk::Call& call) { return call.kind == Kind::kWrite || call.kind == Kind::kSync ? EIO : 0; });
+    EXPECT_FALSE(log->append(RecordKind::kOtlpLogs, 2, "refused").ok());  // cut back, and nobody knows whether for good
+  }
+  ASSERT_TRUE(log->append(RecordKind::kOtlpLogs, 3, "later").ok());
+  EXPECT_EQ(segments().size(), 2u);
+  {
+    disk::FailingDisk failing([&](const disk::Call& call) { return call.kind == Kind::kWrite ? EIO : 0; });
+    EXPECT_FALSE(log->append(RecordKind::kOtlpLogs, 4, "refused").ok());
+  }
+  ASSERT_TRUE(log->append(RecordKind::kOtlpLogs, 5, "last").ok());
+  EXPECT_EQ(segments().size(), 2u);  // this one was cut back for good
+  log.reset();
+  EXPECT_EQ(replay(*open()).size(), 3u);
+}
+
+TEST_F(DurableLogTest, TheVeryFirstRecordIsReportedWhenItGoesAndNoStoreHasIt) {
+  std::vector<std::pair<uint64_t, uint64_t>> dropped;
+  LogOptions options;
+  options.segment_bytes_max = 100;
+  options.total_bytes_max = 400;
+  options.sealed_through = [] { return uint64_t{0}; };
+  options.dropped_unsealed = [&](uint64_t first, uint64_t last) { dropped.emplace_back(first, last); };
+  auto log = open(options);
+  for (int i = 1; i <= 6; ++i) ASSERT_TRUE(log->append(RecordKind::kOtlpLogs, i, std::string(60, 'x')).ok());
+  EXPECT_EQ(dropped, (std::vector<std::pair<uint64_t, uint64_t>>{{1, 1}, {2, 2}}));
+}
+
+TEST_F(DurableLogTest, WhatIsLeftOfARefusedGroupUnderTheNameOfTheNextSegmentGoes) {
+  auto log = open();
+  const std::string path = folder_.path() + "/log/00000000000000000001.log";
+  ASSERT_TRUE(write_file_atomically(path, record_bytes(1, 2, "refused")).ok());
+  EXPECT_EQ(*log->append(RecordKind::kOtlpLogs, 1, "taken"), 1u);
+  log.reset();
+  log = open();
+  const std::vector<Replayed> records = replay(*log);
+  ASSERT_EQ(records.size(), 1u);
+  EXPECT_EQ(records[0].payload, "taken");
+}
+
+TEST_F(DurableLogTest, ALogThatNobodySyncsAsksTheDiskForNoSync) {
+  using Kind = disk::Call::Kind;
+  int syncs = 0;
+  disk::FailingDisk counting([&](const disk::Call& call) {
+    if (call.kind == Kind::kSync || call.kind == Kind::kSyncFolder) ++syncs;
+    return 0;
+  });
+  LogOptions options;
+  options.sync = false;
+  for (int life = 0; life < 2; ++life) {
+    auto log = open(options);
+    const int before = syncs;
+    ASSERT_TRUE(log->append(RecordKind::kOtlpLogs, 1, "unsynced").ok());
+    EXPECT_EQ(syncs, before);
+  }
+  int files = 0;
+  disk::FailingDisk counting_files([&](const disk::Call& call) { return call.kind == Kind::kSync ? (++files, 0) : 0; });
+  open(options);
+  EXPECT_EQ(files, 0);
+  options.sync = true;
+  open(options);
+  EXPECT_EQ(files, 1);  // what an earlier life wrote is to be there next time too
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -53,7 +53,9 @@ TEST(TickClock, ShortStretchesAreConverted) {
   while (system_now_ns() - from_ns < 5'000'000) {
   }
   const uint64_t ns = TickClock::ticks_to_ns(TickClock::ticks() - from);
+  const uint64_t passed_ns = system_now_ns() - from_ns;
   EXPECT_GE(ns, 4'500'000u);
+  EXPECT_LE(ns, passed_ns + passed_ns / 20);
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 
 #include <bit>
 #include <cmath>
+#include <tuple>
 
 namespace lockstep::exposition {
 namespace {
@@ -55,6 +56,69 @@ TEST_F(ExpositionTest, ReadsNamesLabelsValuesAndTimes) {
   ASSERT_EQ(walk.metadata().size(), 1u);
   EXPECT_EQ(walk.metadata()[0].help, "Requests,\n all of them.");
   EXPECT_EQ(walk.metadata()[0].type, "counter");
+}
+
+TEST_F(ExpositionTest, ReadsWhatComesBeforeASeriesInAnyOrderAndQuoted) {
+  read(
+      Format::kText,
+      "# TYPE \"a.b c\" gauge\n# TYPE \"dotted.name\" gauge\n# UNIT \"dotted.name\" seconds\n# HELP \"dotted.name\" h\n"
+      "# HELP one first\n# HELP two second\n# TYPE two summary\n# TYPE \" counter\n# TYPE \"\" gauge\n# HELP end "
+      "a\\\\\\\n# TYPE strange marvel\n# OTHER x "
+      "y\n#\n");
+  std::vector<std::string> found;
+  for (const Metadata& one : walk.metadata())
+    found.push_back(std::string(one.name) + "|" + one.type + "|" + one.help + "|" + one.unit);
+  EXPECT_EQ(found, (std::vector<std::string>{"\"a.b|unknown||", "dotted.name|gauge|h|seconds", "one|unknown|first|",
+                                             "two|summary|second|", "\"|counter||", "end|unknown|a\\\\|",
+                                             "strange|unknown||"}));
+  for (const char* type : {"counter", "gauge", "histogram", "summary", "gaugehistogram", "info", "stateset"}) {
+    read(Format::kText, std::string("# TYPE a ") + type + "\n");
+    EXPECT_EQ(walk.metadata()[0].type, type);
+  }
+  read(Format::kText, "# HELP a " + std::string(4096, 'h') + "\n# HELP b " + std::string(4097, 'h') + "\n");
+  ASSERT_EQ(walk.metadata().size(), 1u);
+  EXPECT_EQ(walk.metadata()[0].help.size(), 4096u);
+}
+
+TEST_F(ExpositionTest, EveryExemplarStaysWithItsSeries) {
+  read(Format::kOpenMetrics, "a 1\nb 2 # {t=\"x\"} 5\nc 3 7.5 # {t=\"y\",u=\"z\"} 6 1.5\nd 4 8 # {} 9\ne 5\n# EOF\n");
+  ASSERT_EQ(walk.series().size(), 5u);
+  const size_t kCounts[] = {0, 1, 1, 1, 0};
+  for (size_t k = 0; k < 5; ++k) EXPECT_EQ(walk.series()[k].exemplars.size(), kCounts[k]) << k;
+  const auto expect = [&](size_t k, const Labels& labels_sent, double value_sent, int64_t time_ms) {
+    const PushedExemplar& exemplar = walk.series()[k].exemplars[0];
+    EXPECT_EQ(exemplar.labels, labels_sent) << k;
+    EXPECT_EQ(exemplar.value, value_sent) << k;
+    EXPECT_EQ(exemplar.time_ms, time_ms) << k;
+  };
+  expect(1, {{"t", "x"}}, 5, kNow);
+  expect(2, {{"t", "y"}, {"u", "z"}}, 6, 1500);
+  expect(3, {}, 9, 8000);
+  EXPECT_EQ(walk.series()[2].times_ms[0], 7500);
+  EXPECT_FALSE(walk.has_own_time(1));
+  EXPECT_TRUE(walk.has_own_time(2));
+}
+
+TEST_F(ExpositionTest, SaysWhatIsWrongWithALine) {
+  const std::tuple<Format, const char*, const char*> kCases[] = {
+      {Format::kText, "a\n", "a series without a value"},
+      {Format::kText, "a{b=\"c\" 1\n", "braces that do not close"},
+      {Format::kText, "a x\n", "\"x\" is not a value"},
+      {Format::kText, "a 1 x\n", "no number of milliseconds"},
+      {Format::kText, "a 1 2 3\n", "more than a value and a time"},
+      {Format::kText, "a 1 # {} 1\n", "more than a value and a time"},
+      {Format::kOpenMetrics, "a 1 x\n# EOF\n", "no number of seconds"},
+      {Format::kOpenMetrics, "a 1 9e15\n# EOF\n", "no number of seconds"},
+      {Format::kOpenMetrics, "a 1 # x 1\n# EOF\n", "an exemplar without labels"},
+      {Format::kOpenMetrics, "a 1 # {} x\n# EOF\n", "an exemplar without a value"},
+      {Format::kOpenMetrics, "a 1 # {} 1 x\n# EOF\n", "an exemplar whose time"},
+      {Format::kOpenMetrics, "a 1 # {} 1 9e15\n# EOF\n", "an exemplar whose time"},
+      {Format::kOpenMetrics, "a 1 # {} 1 2 3\n# EOF\n", "an exemplar whose time"},
+  };
+  for (const auto& [format, text, why] : kCases)
+    EXPECT_NE(problem(format, text).find(why), std::string::npos) << text << ": " << problem(format, text);
+  for (const char* raw : {"", "T", "TH", "xH\0\0\0\0a", "TN\xFF\xFF\xFF\x7F"})
+    EXPECT_FALSE(Walk::labels_of(raw).ok()) << raw;
 }
 
 TEST_F(ExpositionTest, ReadsNumbersThatAreNone) {

@@ -4,6 +4,7 @@
 
 #include <bit>
 #include <cmath>
+#include <random>
 
 #include "model/series_labels.h"
 
@@ -389,6 +390,94 @@ TEST(RemoteWrite2, ReadsMetadataExemplarsAndHistograms) {
   EXPECT_STREQ(walk.metadata()[0].type, "histogram");
   EXPECT_EQ(walk.metadata()[0].help, "Board power.");
   EXPECT_EQ(walk.metadata()[0].unit, "W");
+}
+
+TEST(RemoteWrite2, MetadataRefersToSymbolsThatAreThereOrToNone) {
+  struct Case {
+    uint32_t help, unit;
+    bool good;
+  };
+  // Symbols: "", __name__, m, then nothing.
+  for (const Case& test :
+       {Case{0, 0, true}, Case{2, 0, true}, Case{0, 2, true}, Case{3, 0, false}, Case{0, 3, false}}) {
+    Request2 request;
+    request.series(request.refs({{"__name__", "m"}}), [&](WireWriter& out) {
+      Request2::sample(out, 1, 1700000000000);
+      size_t metadata = out.begin(5);
+      out.varint(1, 2);
+      if (test.help > 0) out.varint(3, test.help);
+      if (test.unit > 0) out.varint(4, test.unit);
+      out.end(metadata);
+    });
+    const std::string bytes = request.bytes();
+    Walk walk;
+    ASSERT_TRUE(walk.walk(Version::k2, bytes).ok());
+    EXPECT_EQ(walk.series().size(), 1u);
+    EXPECT_EQ(walk.counts().bad_metadata, test.good ? 0u : 1u);
+    ASSERT_EQ(walk.metadata().size(), test.good ? 1u : 0u);
+    if (!test.good) continue;
+    EXPECT_STREQ(walk.metadata()[0].type, "gauge");
+    EXPECT_EQ(walk.metadata()[0].help, test.help == 2 ? "m" : "");
+    EXPECT_EQ(walk.metadata()[0].unit, test.unit == 2 ? "m" : "");
+  }
+}
+
+TEST(RemoteWrite1, SaysWhatItHoldsForTheNextRequest) {
+  const std::string raw = raw_labels_of(kPower);
+  const std::vector<int64_t> times = {5};
+  const std::vector<double> values = {1.5};
+  const std::vector<PushedExemplar> exemplars(3, PushedExemplar{{}, 1.25, 4});
+  std::string one, many;
+  append_series(one,
+                {.raw_labels = raw, .times_ms = times, .values = values, .histograms = {}, .exemplars = exemplars});
+  for (int i = 0; i < 1000; ++i) many += one;
+  Walk walk;
+  ASSERT_TRUE(walk.walk(Version::k1, many).ok());
+  const size_t held = 3000 * sizeof(PushedExemplar) + 1000 * (sizeof(PushedSeries) + sizeof(int64_t) + sizeof(double));
+  EXPECT_GE(walk.memory_bytes(), held);
+  EXPECT_LE(walk.memory_bytes(), 4 * held);
+}
+
+// What a series shares with the one before it is copied from there, wherever it stands.
+TEST(RemoteWrite2, SeriesThatAreAlikeInAnyPartAreEachSpelledOutWhole) {
+  std::mt19937 random(2);
+  Request2 request;
+  const uint32_t help = request.symbol("help");
+  std::vector<Labels> sent;
+  Labels labels;
+  for (int i = 0; i < 300; ++i) {
+    if (i % 10 == 0) labels.assign(1 + random() % 6, {});
+    for (auto& [name, value] : labels) {
+      if (!name.empty() && random() % 3 != 0) continue;
+      name = random() % 4 == 0 ? "__name__" : "label" + std::to_string(random() % 9);
+      value = std::string(random() % 3 == 0 ? 130 : 1 + random() % 4, static_cast<char>('a' + random() % 26));
+    }
+    sent.push_back(labels);
+    request.series(request.refs(labels), [&](WireWriter& out) {
+      Request2::sample(out, i, 1700000000000);
+      size_t metadata = out.begin(5);
+      out.varint(1, 1);
+      out.varint(3, help);
+      out.end(metadata);
+    });
+  }
+  const std::string bytes = request.bytes();
+  Walk walk;
+  ASSERT_TRUE(walk.walk(Version::k2, bytes).ok());
+  ASSERT_EQ(walk.series().size(), sent.size());
+  std::vector<std::string> names, given;
+  for (size_t i = 0; i < sent.size(); ++i) {
+    ASSERT_EQ(walk.series()[i].raw_labels, raw_labels_of(sent[i])) << i;
+    std::string name;
+    for (const auto& label : sent[i]) {
+      if (label.first == "__name__") name = label.second;
+    }
+    if (!name.empty() && (names.empty() || names.back() != name)) names.push_back(name);
+  }
+  for (const Metadata& one : walk.metadata()) {
+    if (!one.name.empty() && (given.empty() || given.back() != one.name)) given.emplace_back(one.name);
+  }
+  EXPECT_EQ(given, names);
 }
 
 TEST(RemoteWrite2, RefusesASeriesThatRefersPastTheSymbolsAndKeepsTheRest) {

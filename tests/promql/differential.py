@@ -105,6 +105,7 @@ def generate(seed, end_ms):
         put("demo_custom_seconds", base, values)
     for instance in instances:
         put("demo_info", {"instance": instance, "version": f"1.{len(instance)}.{instance[-1]}"}, [1.0] * SAMPLES)
+        put("target_info", {"instance": instance, "job": "api", "os": "linux", "version": f"2.{instance[-1]}"}, [1.0] * SAMPLES)
         put("demo_disk_usage_bytes", {"instance": instance}, [1e6 + 3.5 * i + rng.uniform(0, 1) for i in range(SAMPLES)])
     put("demo_intermittent", {"instance": "demo0"}, [float(i) if (i // 30) % 2 == 0 else (STALE if i % 30 == 0 else None) for i in range(SAMPLES)])
     put("demo_odd", {"kind": "nan"}, [float("nan") if i % 7 == 0 else float(i) for i in range(SAMPLES)])
@@ -319,6 +320,18 @@ def templates():
             f"{native} * 2", f"2 * {native}", f"{native} / 3", f"{native} + {native}", f"{native} - {native} offset 1m", f"{native} == {native}",
             f"{native} != {native} offset 1m", f"{native} > 1", f"{native} + 1", f"-{native}", f"{native} + {custom}", f"{native} </ 1",
             f"{native} >/ 1", f"{custom} </ 1", f"count_values('v', {custom})", f"sum({native}) + sum({native})"]
+    for histogram in [native, custom]:  # where bounds are cut, on both sides of zero and in its bucket
+        for bound in ["-3", "-0.7", "-0.0005", "0", "0.0004", "0.3", "1.5", "30"]:
+            out += [f"histogram_count({histogram} </ {bound})", f"histogram_sum({histogram} >/ {bound})", f"histogram_avg({histogram} >/ {bound})",
+                    f"histogram_fraction(-Inf, {bound}, {histogram})", f"histogram_fraction({bound}, 20, rate({histogram}[5m]))"]
+        for q in ["0.01", "0.1", "0.2", "0.35", "0.75", "0.99"]:
+            out += [f"histogram_quantile({q}, {histogram})", f"histogram_quantile({q}, rate({histogram}[5m]))"]
+        out += [f"histogram_quantiles({histogram}, 'q', 0.1, 0.9)", f"histogram_count(sum({histogram}) - sum({histogram} offset 1m))",
+                f"histogram_count(avg by(job) ({histogram}))", f"histogram_sum(avg_over_time({histogram}[3m]))", f"histogram_sum(sum_over_time({histogram}[3m]))",
+                f"histogram_stdvar({histogram} / 7)", f"histogram_sum(increase({histogram}[4m] offset 1m))", f"histogram_count(last_over_time({histogram}[2m]))"]
+    out += [f"info({cpu})", f"info({memory}, {{os=~'.+'}})", f"info({memory}, {{version='2.1'}})", f"info(rate({cpu}[5m]), {{__name__=~'(demo|target)_info'}})",
+            f"info({memory}, {{missing='x'}})", f"info({memory}, {{missing=~'.*'}})", f"info(target_info)", f"info({memory} offset 1m, {{__name__!='target_info'}})",
+            f"info({native}, {{os!=''}})", f"sum by(os) (info({memory}))"]
     for op in ["and", "or", "unless"]:
         out += [f"{memory} {op} {memory}{{type='used'}}", f"{memory} {op} on(instance) demo_info", f"{memory} {op} ignoring(type) {cpu}"]
     out += [f"{memory} * on(instance) group_left(version) demo_info", f"demo_info * on(instance) group_right(version) {memory}",

@@ -428,6 +428,40 @@ TEST_F(RecorderWatchTest, AFileThatIsNoRecorderIsCountedOnceAndLeftAlone) {
   EXPECT_EQ(list_directory(folder.path())->size(), 2u);
 }
 
+TEST_F(RecorderWatchTest, AFileThatWasNoRecorderIsTriedAgainAfterTenSecondsAndNotBefore) {
+  const std::string path = folder.path() + "/1-1.lsfr";
+  std::ofstream(path) << "hello";
+  RecorderWatch watch(options, clock, counters);
+  watch.poll();
+  TemporaryFolder elsewhere;
+  auto writer = RecorderWriter::open(writer_options(elsewhere.path()));
+  ASSERT_TRUE(writer.ok());
+  std::filesystem::rename(elsewhere.path() + "/" + list_directory(elsewhere.path())->at(0), path);
+  clock.advance(10 * kSecond - 1);
+  EXPECT_TRUE(watch.poll().logs.empty());
+  EXPECT_EQ(counters.value("lockstep_agent_recorders"), 0);
+  clock.advance(1);
+  EXPECT_FALSE(watch.poll().logs.empty());
+  EXPECT_EQ(counters.value("lockstep_agent_recorders"), 1);
+}
+
+TEST_F(RecorderWatchTest, CountsTheRecordersThatItReadsAndThoseThatAreSwitchedOff) {
+  RecorderWatch watch(options, clock, counters);
+  watch.poll();
+  EXPECT_EQ(counters.value("lockstep_agent_recorders"), 0);
+  EXPECT_EQ(counters.value("lockstep_agent_plugins_switched_off"), 0);
+  auto writer = open_writer();
+  watch.poll();
+  EXPECT_EQ(counters.value("lockstep_agent_recorders"), 1);
+  EXPECT_EQ(counters.value("lockstep_agent_plugins_switched_off"), 0);
+  writer->switch_off(SwitchOff{1});
+  for (int i = 0; i < 2; ++i) {  // reported once, counted as long as it is so
+    EXPECT_EQ(events(watch.poll(), kEventGap).size(), i == 0 ? 1u : 0u);
+    EXPECT_EQ(counters.value("lockstep_agent_plugins_switched_off"), 1);
+  }
+  EXPECT_EQ(counters.value("lockstep_agent_poll_late_ms", "which=\"most\""), 0);
+}
+
 TEST_F(RecorderWatchTest, TellsTotalsOfCollectivesAsMetrics) {
   RecorderWatch watch(options, clock, counters);
   auto writer = open_writer();

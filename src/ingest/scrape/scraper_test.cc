@@ -89,6 +89,171 @@ TEST(ScrapeConfig, NamesTheLineThatIsWrong) {
   }
 }
 
+// One job with a target, and these lines.
+Result<ScrapeConfig> job_with(const std::string& lines) {
+  return parse_scrape_config("scrape_configs:\n- job_name: a\n  static_configs: [{targets: [\"a:1\"]}]\n" + lines);
+}
+
+TEST(ScrapeConfig, TakesSizesUpToAGibibyteInEveryUnit) {
+  const std::pair<const char*, uint64_t> kSizes[] = {
+      {"1", 1},           {"1B", 1},         {"3KB", 3u << 10},  {"3KiB", 3u << 10},    {"5MB", 5u << 20},
+      {"5MiB", 5u << 20}, {"1GB", 1u << 30}, {"1GiB", 1u << 30}, {"1024MiB", 1u << 30}, {"1048576KB", 1u << 30},
+      {"0", 0},           {"0MB", 0},        {"2GiB", 0},        {"1025MB", 0},         {"1073741825", 0},
+      {"5TB", 0},         {"MiB", 0},        {"-1", 0},          {"1.5MB", 0},          {"5mb", 0}};
+  for (const auto& [text, bytes] : kSizes) {
+    Result<ScrapeConfig> config = job_with(format("  body_size_limit: %s\n", text));
+    ASSERT_EQ(config.ok(), bytes > 0) << text;
+    if (bytes > 0) {
+      EXPECT_EQ(config->jobs[0].body_bytes_max, bytes) << text;
+    } else {
+      EXPECT_NE(config.error().find("line 4: body_size_limit must be a size up to 1GiB"), std::string::npos);
+    }
+  }
+}
+
+TEST(ScrapeConfig, TakesTimesFromATenthOfASecondToADay) {
+  EXPECT_EQ(scrape_time_ns("100ms"), 100'000'000);
+  EXPECT_EQ(scrape_time_ns("99ms"), std::nullopt);
+  EXPECT_EQ(scrape_time_ns("24h"), 24 * 3'600'000'000'000);
+  EXPECT_EQ(scrape_time_ns("86400001ms"), std::nullopt);
+  EXPECT_EQ(scrape_time_ns("1m30s"), 90'000'000'000);
+  EXPECT_EQ(scrape_time_ns("soon"), std::nullopt);
+}
+
+TEST(ScrapeConfig, KnowsAnAddressAndAPathWhenItSeesOne) {
+  for (const char* good : {"host", "host:1", "host:65535", "[::1]", "[::1]:9100", "10.0.0.1:80"})
+    EXPECT_TRUE(is_target_address(good)) << good;
+  for (const char* bad : {"", "host:0", "host:65536", "host:x", "host:", ":80", "a/b", "a b:1", "a?b", "a#b", "u@h:1"})
+    EXPECT_FALSE(is_target_address(bad)) << bad;
+  EXPECT_TRUE(is_target_address(std::string(300, 'a')));
+  EXPECT_FALSE(is_target_address(std::string(301, 'a')));
+  for (const char* good : {"/", "/metrics", "/a?b=c"}) EXPECT_TRUE(is_metrics_path(good)) << good;
+  for (const char* bad : {"", "metrics", "/a b", "/a\n"}) EXPECT_FALSE(is_metrics_path(bad)) << bad;
+}
+
+TEST(ScrapeConfig, ReadsEveryOptionOfAJob) {
+  Result<ScrapeConfig> plain = job_with("");
+  ASSERT_TRUE(plain.ok()) << plain.error();
+  EXPECT_TRUE(plain->jobs[0].access.type.empty());
+  EXPECT_TRUE(plain->jobs[0].access.tls.verify);
+  EXPECT_TRUE(plain->jobs[0].honor_timestamps);
+  EXPECT_FALSE(plain->jobs[0].honor_labels);
+  Result<ScrapeConfig> config = job_with(
+      "  scheme: https\n  metrics_path: /own\n  honor_timestamps: false\n  sample_limit: 7\n"
+      "  params: {module: [a, b], target: [c]}\n"
+      "  tls_config: {ca_file: /ca, cert_file: /cert, key_file: /key, server_name: name, insecure_skip_verify: true}\n"
+      "  basic_auth: {username: me, password_file: /secret}\n"
+      "  relabel_configs: [{source_labels: [x, y], separator: \"-\", regex: \"(a)\", target_label: z, replacement: "
+      "\"$1b\"}]\n"
+      "  metric_relabel_configs: [{action: hashmod, source_labels: [x], modulus: 8, target_label: z}, {action: "
+      "drop}]\n");
+  ASSERT_TRUE(config.ok()) << config.error();
+  const ScrapeJob& job = config->jobs[0];
+  EXPECT_EQ(job.scheme, "https");
+  EXPECT_EQ(job.path, "/own");
+  EXPECT_FALSE(job.honor_timestamps);
+  EXPECT_EQ(job.samples_max, 7u);
+  ASSERT_EQ(job.params.size(), 2u);
+  EXPECT_EQ(job.params[0].second, (std::vector<std::string>{"a", "b"}));
+  EXPECT_EQ(job.access.type, "Basic");
+  EXPECT_EQ(job.access.username, "me");
+  EXPECT_EQ(job.access.secret_file, "/secret");
+  EXPECT_TRUE(job.access.secret.empty());
+  EXPECT_EQ(job.access.tls.ca_file, "/ca");
+  EXPECT_EQ(job.access.tls.certificate_file, "/cert");
+  EXPECT_EQ(job.access.tls.key_file, "/key");
+  EXPECT_EQ(job.access.tls.server_name, "name");
+  EXPECT_FALSE(job.access.tls.verify);
+  ASSERT_EQ(job.relabel.size(), 1u);
+  EXPECT_EQ(job.relabel[0].source_labels, (std::vector<std::string>{"x", "y"}));
+  EXPECT_EQ(job.relabel[0].separator, "-");
+  EXPECT_EQ(job.relabel[0].target_label, "z");
+  EXPECT_EQ(job.relabel[0].replacement, "$1b");
+  ASSERT_EQ(job.metric_relabel.size(), 2u);
+  EXPECT_EQ(job.metric_relabel[0].action, RelabelAction::kHashMod);
+  EXPECT_EQ(job.metric_relabel[0].modulus, 8u);
+  EXPECT_EQ(job.metric_relabel[1].action, RelabelAction::kDrop);
+  EXPECT_NE(job.how, plain->jobs[0].how);
+  EXPECT_EQ(job_with("  sample_limit: 0\n")->jobs[0].samples_max, 1'000'000u) << "as if not given";
+  EXPECT_EQ(job_with("  bearer_token: x\n")->jobs[0].access.secret, "x");
+  EXPECT_EQ(job_with("  bearer_token_file: /x\n")->jobs[0].access.secret_file, "/x");
+  EXPECT_EQ(job_with("  authorization: {type: Token, credentials: x}\n")->jobs[0].access.type, "Token");
+  EXPECT_EQ(job_with("  authorization: {credentials_file: /x}\n")->jobs[0].access.secret_file, "/x");
+  EXPECT_EQ(job_with("  scrape_interval: 5s\n  scrape_timeout: 5s\n")->jobs[0].timeout_ns, 5'000'000'000);
+}
+
+TEST(ScrapeConfig, RefusesWhatWouldOtherwiseBeGuessed) {
+  const std::pair<const char*, const char*> kCases[] = {
+      {"  honor_labels: yes\n", "line 4: honor_labels must be true or false"},
+      {"  honor_labels: true\n  honor_labels: true\n", "line 5: \"honor_labels\" is given twice"},
+      {"  params: 5\n", "line 4: params must be a mapping"},
+      {"  params: {a: b}\n", "line 4: values of a parameter must be a list"},
+      {"  scheme: ftp\n", "line 4: scheme must be http or https"},
+      {"  metrics_path: own\n", "line 4: metrics_path must begin with /"},
+      {"  metrics_path: [a]\n", "line 4: metrics_path must be one text"},
+      {"  sample_limit: many\n", "line 4: sample_limit must be a whole number"},
+      {"  scrape_timeout: 16s\n", "the timeout is longer than the interval"},
+      {"  basic_auth: {username: a, username_file: /a}\n", "line 4: basic_auth needs a username or a username_file"},
+      {"  basic_auth: {username: a, password: b, password_file: /c}\n",
+       "line 4: password_file: give the secret or its file"},
+      {"  authorization: {type: Token}\n", "line 4: authorization needs credentials"},
+      {"  tls_config: {key_file: /x}\n", "line 4: cert_file and key_file go together"},
+      {"  file_sd_configs: [{refresh_interval: 1m}]\n", "line 4: file_sd_configs needs files"},
+      {"  http_sd_configs: [{refresh_interval: 1m}]\n", "line 4: http_sd_configs needs a url"},
+      {"  file_sd_configs: [{files: [\"/a*/b\"]}]\n", "line 4: only the last part of a path may have *"},
+      {"  relabel_configs: [{action: keepequal, target_label: a, regex: b}]\n",
+       "keepequal and dropequal take no regex"},
+      {"  relabel_configs: [{action: dropequal, target_label: a, separator: b}]\n",
+       "keepequal and dropequal take no separator"},
+      {"  relabel_configs: [{action: labelkeep, regex: a, replacement: b}]\n", "labelkeep take no replacement"},
+      {"  relabel_configs: [{action: lowercase}]\n", "line 4: this action needs a target_label"},
+      {"  relabel_configs: [{action: hashmod, target_label: a, modulus: 0}]\n",
+       "modulus must be a whole number above 0"},
+      {"- job_name: a\n  static_configs: [{targets: [\"b:1\"]}]\n", "line 4: job \"a\" is given twice"},
+      {"- static_configs: [{targets: [\"b:1\"]}]\n", "line 4: a scrape config needs a job_name"},
+  };
+  for (const auto& [lines, why] : kCases) {
+    Result<ScrapeConfig> config = job_with(lines);
+    ASSERT_FALSE(config.ok()) << lines;
+    EXPECT_NE(config.error().find(why), std::string::npos) << config.error();
+  }
+  auto rules = [](size_t count) {
+    std::string lines = "  relabel_configs:\n";
+    for (size_t i = 0; i < count; ++i) lines += "  - {action: drop, regex: a}\n";
+    return lines;
+  };
+  size_t most = 1;
+  while (most < 10'000 && job_with(rules(most * 2)).ok()) most *= 2;
+  EXPECT_LT(most, 10'000u) << "there is a limit";
+}
+
+TEST(ScrapeConfig, ATargetIsAnAddressWithAPortUnlessRulesMakeItOne) {
+  for (const char* good : {"[{targets: [\"a:1\", \"[::1]:2\"]}]", "[{targets: []}]", "[]"})
+    EXPECT_TRUE(parse_target_groups(good, false).ok()) << good;
+  for (const char* bad : {"[{targets: [\"a\"]}]", "[{targets: [\"[::1]\"]}]", "[{targets: [\"\"]}]",
+                          "[{targets: [\"a:1/x\"]}]", "[{targets: [\"a:1\"], labels: {__name__: x}}]"})
+    EXPECT_FALSE(parse_target_groups(bad, false).ok()) << bad;
+  EXPECT_TRUE(parse_target_groups("[{targets: [\"a\", \"a:1/x\"]}]", true).ok());
+  EXPECT_FALSE(parse_target_groups("[{targets: [\"\"]}]", true).ok());
+}
+
+TEST(ScrapeConfig, TheHeaderSaysWhoWeAre) {
+  ScrapeAccess access;
+  HttpRequest request;
+  ASSERT_TRUE(access.authorize(request).ok());
+  EXPECT_TRUE(request.headers.empty());
+  access.type = "Token";
+  access.secret = "x";
+  ASSERT_TRUE(access.authorize(request).ok());
+  EXPECT_EQ(request.headers.back().second, "Token x");
+  access.type = "Basic";
+  access.username = "me";
+  ASSERT_TRUE(access.authorize(request).ok());
+  EXPECT_EQ(request.headers.back().second, "Basic bWU6eA==");
+  access.secret_file = "/none/such";
+  EXPECT_FALSE(access.authorize(request).ok());
+}
+
 class ScraperTest : public ::testing::Test {
  protected:
   void SetUp() override {

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/files.h"
 #include "query/promql/testing/script.h"
 #include "store/testing/memory_metric_reader.h"
 
@@ -172,14 +173,57 @@ TEST_F(PromqlQuery, MoreThanOneMatchOnTheOneSideIsAnErrorThatNamesTheSeries) {
       << result.error;
 }
 
+TEST_F(PromqlQuery, TheFirstOfEqualsComesFirst) {
+  for (const char* query :
+       {"topk(4, requests_total * 0)", "bottomk(4, requests_total * 0)", "topk(3, requests_total * 0)"}) {
+    const QueryResult result = at(query);
+    ASSERT_TRUE(result.ok()) << result.error;
+    for (size_t i = 0; i < result.series.size(); ++i)
+      EXPECT_EQ(result.series[i].labels[0].second, std::to_string(i)) << query;
+  }
+}
+
+TEST_F(PromqlQuery, SmoothedAndAnchoredRangesHaveValuesAtTheirEnds) {
+  using Points = std::vector<std::pair<int64_t, double>>;
+  const auto points = [&](std::string_view range, int64_t time_ms) {
+    const QueryResult result = at("requests_total{instance=\"0\"}" + std::string(range), time_ms);
+    EXPECT_TRUE(result.ok()) << result.error;
+    Points all;
+    for (const ResultSeries& series : result.series) {
+      for (size_t i = 0; i < series.times_ms.size(); ++i) all.emplace_back(series.times_ms[i], series.values[i]);
+    }
+    return all;
+  };
+  // A sample each 15 s, one higher than the one before.
+  EXPECT_EQ(points("[1m] smoothed", 202'500),
+            (Points{{142'500, 9.5}, {150'000, 10}, {165'000, 11}, {180'000, 12}, {195'000, 13}, {202'500, 13.5}}));
+  EXPECT_EQ(points("[1m] anchored", 202'500),
+            (Points{{142'500, 9}, {150'000, 10}, {165'000, 11}, {180'000, 12}, {195'000, 13}, {202'500, 13}}));
+  for (const char* how : {"[1m] smoothed", "[1m] anchored"}) {
+    EXPECT_EQ(points(how, 210'000),
+              (Points{{150'000, 10}, {165'000, 11}, {180'000, 12}, {195'000, 13}, {210'000, 14}}));
+  }
+  EXPECT_EQ(points("[15s] smoothed", 22'500), (Points{{7'500, 0.5}, {15'000, 1}, {22'500, 1.5}}));
+  EXPECT_EQ(points("[1m] smoothed", 30'000), (Points{{-30'000, 0}, {0, 0}, {15'000, 1}, {30'000, 2}})) << "none before";
+  EXPECT_EQ(points("[1m] anchored", 650'000), (Points{{590'000, 39}, {600'000, 40}, {650'000, 40}})) << "none after";
+  EXPECT_EQ(points("[1m] anchored", 660'000), Points{}) << "none in it";
+  EXPECT_EQ(points("[1m] smoothed", 660'000), Points{});
+}
+
 TEST_F(PromqlQuery, ARangeIsWhatItsStepsAreAlone) {
   for (int64_t i = 0; i <= 40; ++i) {  // resets, and a gap
     if (i > 20 && i < 27) continue;
     reader_.add({{"__name__", "restarts_total"}, {"job", "c"}}, i * 15'000, static_cast<double>((i * 7) % 23));
   }
-  for (const char* query : {"rate(restarts_total[1m])", "increase(restarts_total[150s])", "delta(restarts_total[45s])",
-                            "rate(requests_total[31s] offset 20s)", "increase(restarts_total[2m] @ 200)",
-                            "sum by (job) (rate(requests_total[1m]))", "max by (instance, none) (requests_total)"}) {
+  for (const char* query :
+       {"rate(restarts_total[1m])", "increase(restarts_total[150s])", "delta(restarts_total[45s])",
+        "rate(requests_total[31s] offset 20s)", "increase(restarts_total[2m] @ 200)",
+        "sum by (job) (rate(requests_total[1m]))", "max by (instance, none) (requests_total)",
+        "timestamp(requests_total @ 200)", "timestamp(requests_total)", "timestamp(requests_total @ 200 + 0)",
+        "sum(requests_total @ 200) + time()", "requests_total @ 200 - requests_total",
+        "-(requests_total @ 570 offset 30s)", "sum_over_time(requests_total[1m:7s] @ 300)",
+        "max_over_time(vector(time())[1m:15s])", "day_of_week(requests_total @ 200 * 86400)", "requests_total smoothed",
+        "restarts_total smoothed", "restarts_total smoothed offset 7s"}) {
     const QueryResult all = run_query(query, reader_, {0, 720'000, 5'000}, options_);
     ASSERT_TRUE(all.ok()) << all.error;
     ASSERT_FALSE(all.series.empty());
@@ -250,6 +294,17 @@ TEST(PromqlScripts, ComparesWhatIsLoadedWithWhatIsExpected) {
   ASSERT_EQ(bad.cases.size(), 1u);
   EXPECT_NE(bad.cases[0].problem, "");
   EXPECT_NE(run_script("nonsense\n", false).broken, "");
+}
+
+// The list of queries that tests/promql/differential.py holds against a real Prometheus, with answers (answers.py).
+TEST(PromqlScripts, AnswersTheListOfQueriesAsItDidWhenPrometheusAgreed) {
+  const ScriptOutcome outcome = run_script(*read_file(LOCKSTEP_PROMQL_ANSWERS, 16u << 20), false);
+  EXPECT_EQ(outcome.broken, "");
+  EXPECT_GT(outcome.cases.size(), 1000u);
+  for (const ScriptCase& one : outcome.cases) {
+    EXPECT_EQ(one.problem, "") << "line " << one.line << ": " << one.query;
+    if (!one.problem.empty()) return;  // one is enough: the rest mostly follows from it
+  }
 }
 
 }  // namespace
