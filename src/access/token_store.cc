@@ -163,6 +163,10 @@ Result<void> TokenStore::read_admin_token() {
   if (::stat(admin_token_file_.c_str(), &info) != 0)
     return Error{format("--admin-token-file %s: %s", admin_token_file_.c_str(), std::strerror(errno))};
   admin_changed_ = info.st_mtim;
+  // A file system's clock ticks: two changes within a tick have one time. So it is read again until it is a second old.
+  timespec now{};
+  clock_gettime(CLOCK_REALTIME, &now);
+  admin_settled_ = now.tv_sec - info.st_mtim.tv_sec > 1;
   if ((info.st_mode & 0007) != 0)
     return Error{format("--admin-token-file %s may be read or changed by everybody (mode %04o): chmod 600 it",
                         admin_token_file_.c_str(), info.st_mode & 07777u)};
@@ -180,10 +184,12 @@ void TokenStore::look_at_admin_token() {
   if (admin_token_file_.empty()) return;
   struct stat info {};
   const bool is_there = ::stat(admin_token_file_.c_str(), &info) == 0;
-  if (is_there && info.st_mtim.tv_sec == admin_changed_.tv_sec && info.st_mtim.tv_nsec == admin_changed_.tv_nsec)
-    return;
-  if (!is_there && admin_failing_) return;
+  const bool is_same =
+      is_there && info.st_mtim.tv_sec == admin_changed_.tv_sec && info.st_mtim.tv_nsec == admin_changed_.tv_nsec;
+  if ((is_same && admin_settled_) || (!is_there && admin_failing_)) return;
+  const std::optional<Sha256> before = admin_digest_;
   const Result<void> read = read_admin_token();
+  if (is_same && admin_digest_ == before) return;
   counters_.add("lockstep_access_admin_token_reads_total", read.ok() ? "result=\"read\"" : "result=\"refused\"");
   admin_failing_ = !read.ok();
   if (!read.ok()) LOCKSTEP_LOG_WARN("access", "%s; the token that it held before stays valid", read.error().c_str());

@@ -123,6 +123,7 @@ class TokenStore {
   std::map<std::string, Entry, std::less<>> by_id_ LOCKSTEP_GUARDED_BY(mutex_);
   std::map<Sha256, std::string> id_of_digest_ LOCKSTEP_GUARDED_BY(mutex_);
   std::optional<Sha256> admin_digest_ LOCKSTEP_GUARDED_BY(mutex_);
+  bool admin_settled_ LOCKSTEP_GUARDED_BY(mutex_) = false;  // it had not just been changed when it was read
   timespec admin_changed_ LOCKSTEP_GUARDED_BY(mutex_){};
   int64_t saved_uses_ns_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
   bool admin_failing_ LOCKSTEP_GUARDED_BY(mutex_) = false;

@@ -45,7 +45,9 @@ TEST(Roles, AnyoneGetsThePageSignsInAndLearnsWhetherTheServerIsWellAndNothingEls
   for (const Route& route : routes()) {
     if (route.role == Role::kAnyone) open += std::string(route.method) + " " + route.pattern + "\n";
   }
-  EXPECT_EQ(open, "GET /api/session\nPOST /api/session\nPOST /api/session/end\nGET /healthz\nGET /readyz\n");
+  EXPECT_EQ(open,
+            "GET /api/session\nPOST /api/session\nGET /api/session/oidc\nGET /api/session/oidc/callback\n"
+            "POST /api/session/end\nGET /healthz\nGET /readyz\n");
   for (const char* page : {"/", "/index.html", "/assets/app.js", "/jobs/llama-3.1", "/apis"})
     EXPECT_EQ(role_of_path("GET", page), Role::kAnyone) << page;
 }

@@ -239,6 +239,8 @@ CALLS = {
     "POST /api/tokens/{name}/revoke": ["/api/tokens/<token>/revoke"],
     "GET /api/session": ["/api/session"],
     "POST /api/session": [("/api/session", '{"token": "lst_<word>"}')],
+    "GET /api/session/oidc": ["/api/session/oidc?return=/jobs/<word>"],
+    "GET /api/session/oidc/callback": ["/api/session/oidc/callback?code=<word>&state=<word>"],
     "POST /api/session/end": ["/api/session/end"],
     "GET /api/audit": ["/api/audit", "/api/audit?who=<word>"],
     "GET /api/owners": ["/api/owners"],
