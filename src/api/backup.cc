@@ -1,4 +1,6 @@
 // /api/backup: everything the server keeps, as files, for `lockstep backup`.
+#include <optional>
+
 #include "api/answer.h"
 #include "api/backup_source.h"
 #include "api/endpoints.h"
@@ -11,8 +13,11 @@ namespace {
 
 constexpr int64_t kFileBytesMax = 1ll << 50;
 
-HttpResponse not_here() {
-  return error_answer(404, "backups are not served here");
+// It has the data of all tenants.
+std::optional<HttpResponse> not_for(const ApiContext& context, const ApiRequest& request) {
+  if (context.backup == nullptr) return error_answer(404, "backups are not served here");
+  if (request.http.caller.is_operator()) return std::nullopt;
+  return error_answer(403, "a backup is of all tenants: it needs a token for all of them (--tenant '*')");
 }
 
 HttpResponse failed(const Error& error) {
@@ -21,8 +26,8 @@ HttpResponse failed(const Error& error) {
 
 }  // namespace
 
-HttpResponse post_backup(const ApiContext& context, const ApiRequest&) {
-  if (context.backup == nullptr) return not_here();
+HttpResponse post_backup(const ApiContext& context, const ApiRequest& request) {
+  if (std::optional<HttpResponse> refused = not_for(context, request)) return std::move(*refused);
   const Result<HeldBackup> held = context.backup->hold();
   if (!held.ok()) return failed(held.failure());
   JsonWriter json;
@@ -49,7 +54,7 @@ HttpResponse post_backup(const ApiContext& context, const ApiRequest&) {
 }
 
 HttpResponse get_backup_file(const ApiContext& context, const ApiRequest& request) {
-  if (context.backup == nullptr) return not_here();
+  if (std::optional<HttpResponse> refused = not_for(context, request)) return std::move(*refused);
   const Result<int64_t> from = int_parameter(request.http, "from", 0, 0, kFileBytesMax);
   if (!from.ok()) return error_answer(400, from.error());
   constexpr int64_t kMost = static_cast<int64_t>(BackupSource::kReadBytesMax);
@@ -65,7 +70,7 @@ HttpResponse get_backup_file(const ApiContext& context, const ApiRequest& reques
 }
 
 HttpResponse post_backup_release(const ApiContext& context, const ApiRequest& request) {
-  if (context.backup == nullptr) return not_here();
+  if (std::optional<HttpResponse> refused = not_for(context, request)) return std::move(*refused);
   const Result<void> released = context.backup->release(request.http.parameter("id"));
   if (!released.ok()) return failed(released.failure());
   JsonWriter json;

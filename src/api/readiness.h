@@ -22,7 +22,7 @@ struct ReadinessCheck {
   std::string name;                                     // one word, the label of the gauge
   std::function<std::optional<std::string>()> problem;  // one line; nullopt: none
   bool is_warning = false;
-  bool is_private = false;  // told to those who may read, not to whoever asks /readyz
+  bool is_private = false;  // told to the operator, not to whoever asks /readyz
 };
 
 class Readiness {

@@ -27,6 +27,8 @@ struct Caller {
   std::vector<std::string> tenants = {};  // every one that it may speak for; "*": any
   std::string session = {};               // which of access/sessions.h; empty: it did not sign in on the page
   std::string sign_in = {};  // what the browser was given when it began to (access/oidc.h); empty: it did not
+  // Whoever runs the server, not one of its tenants.
+  bool is_operator() const { return tenants.size() == 1 && tenants[0] == "*"; }
 };
 
 struct Admission {

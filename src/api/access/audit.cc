@@ -15,7 +15,7 @@ HttpResponse get_audit(const ApiContext& context, const ApiRequest& request) {
   const Caller& caller = request.http.caller;
   AuditFilter filter;
   filter.tenant = caller.tenant;
-  filter.all_tenants = caller.tenant.empty() && caller.tenants == std::vector<std::string>{"*"};
+  filter.all_tenants = caller.tenant.empty() && caller.is_operator();
   filter.who = request.http.parameter("who");
   filter.action = request.http.parameter("action");
   filter.limit = static_cast<size_t>(*limit);
