@@ -8,10 +8,11 @@ export interface Session {
   signedIn: boolean;  // by this page: signing out makes sense
   name: string;
   tenant: string;
+  issuer: string;     // where people may sign in instead of with a token; empty: nowhere
   roles: string[];
 }
 
-const kNobody: Session = { wanted: false, signedIn: false, name: '', tenant: '', roles: [] };
+const kNobody: Session = { wanted: false, signedIn: false, name: '', tenant: '', issuer: '', roles: [] };
 export const session = signal<Session>(kNobody);
 
 export function decodeSession(answer: unknown): Session {
@@ -22,13 +23,14 @@ export function decodeSession(answer: unknown): Session {
     signedIn: fields['signed_in'] === true,
     name: text(fields['name']),
     tenant: text(fields['tenant']),
+    issuer: text(fields['issuer']),
     roles,
   };
 }
 
 // A request was answered 401.
 export function noteUnknown(): void {
-  if (!session.peek().wanted) session.value = { ...kNobody, wanted: true };
+  if (!session.peek().wanted) session.value = { ...kNobody, issuer: session.peek().issuer, wanted: true };
 }
 
 // A server that does not know the question has no tokens either.
@@ -39,6 +41,11 @@ export async function askSession(): Promise<void> {
   } catch {
     // The page's own questions will say that nobody answers.
   }
+}
+
+// Leads to the issuer's page and back to where one was going.
+export function issuerPath(): string {
+  return `/api/session/oidc?return=${encodeURIComponent(location.pathname + location.search)}`;
 }
 
 // Empty on success, else why not, for a person.
@@ -61,7 +68,7 @@ export async function signOut(): Promise<void> {
     const response = await fetch('/api/session/end', {
       method: 'POST', headers: { accept: 'application/json', 'content-type': 'application/json' }, body: '{}',
     });
-    if (response.ok) session.value = { ...kNobody, wanted: true };
+    if (response.ok) session.value = { ...kNobody, issuer: session.peek().issuer, wanted: true };
   } catch {
     // Still signed in: the button stays.
   }

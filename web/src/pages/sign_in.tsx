@@ -1,6 +1,6 @@
 // What is shown instead of any page while the server wants a token: one field. Where one was going stays in the address.
 import { useState } from 'preact/hooks';
-import { signIn } from '../base/session';
+import { issuerPath, session, signIn } from '../base/session';
 import { Frame } from '../widgets/frame';
 
 export function SignIn() {
@@ -31,6 +31,7 @@ export function SignIn() {
           <button type="submit" class="primary" disabled={busy}>Sign in</button>
         </form>
         <p id="trouble" role="alert">{trouble}</p>
+        {session.value.issuer && <p><a class="button" href={issuerPath()}>Sign in with {session.value.issuer}</a></p>}
         <p class="muted">An admin makes one that may look at everything with</p>
         <p><code>lockstep token create --role read</code></p>
       </section>
