@@ -9,7 +9,8 @@ int main(int count, char** words) {
   if (!target.ok()) return std::fprintf(stderr, "%s\n", target.error().c_str()), 1;
   target->tls_options.ca_file = arguments.ca;
   GrpcClient client(*target);
-  const GrpcRequest request{kMethod, request_of(arguments.bytes), "", {}, -1};
+  GrpcRequest request{kMethod, request_of(arguments.bytes), "", {}, -1};
+  if (!arguments.token.empty()) request.metadata = {{"authorization", "Bearer " + arguments.token}};
   double first_ms = 0;
   for (long call = 0; call < arguments.calls; ++call) {
     const Result<GrpcResponse> response = client.call(request);

@@ -99,10 +99,10 @@ Result<void> check_exposed(const ServerOptions& options, const std::vector<std::
   if (options.insecure || tokens_configured || !options.tls.client_ca_file.empty()) return {};
   for (const auto& [option, address] : all) {
     if (is_loopback(address)) continue;
-    return Error{format(
-        "%s: others reach this address, and anybody may read and write there: create a token first (lockstep token "
-        "create), have clients show a certificate (--tls-client-ca FILE), or say --insecure",
-        option.c_str())};
+    return Error{
+        format("%s: others reach this address, and anybody may read and write there: have callers show a token "
+               "(--admin-token-file FILE) or a certificate (--tls-client-ca FILE), or say --insecure",
+               option.c_str())};
   }
   return {};
 }
