@@ -19,6 +19,7 @@ namespace lockstep {
 namespace {
 
 constexpr size_t kStampBytes = 40;  // of a segment of the log: its first record's head, with time and checksum
+constexpr int kTries = 100;         // of a log that is far smaller than any in use
 constexpr uint64_t kSetAsideBytesMax = 1 << 20;
 
 // A name for what the file holds that costs no reading of it. Sealed files are never written again, so inode and time
@@ -72,7 +73,13 @@ Result<HeldBackup> BackupHolder::hold() {
   held.unix_ns = clock_.unix_ns();
   held.id = format("%s-%llu", utc_time(held.unix_ns / 1'000'000, "%Y%m%dT%H%M%SZ").c_str(),
                    static_cast<unsigned long long>(++number_));
-  const Result<void> done = hold_all(held);
+  Result<void> done = hold_all(held);
+  // Where the log went on so fast that it dropped what the stores had not written out when they were asked: once more.
+  for (int again = 1; !done.ok() && done.code() == ErrorCode::kNotFound && again < kTries; ++again) {
+    remove_folder(folder_of(held.id));
+    held.files.clear();
+    done = hold_all(held);
+  }
   if (!done.ok()) {
     counters_.add("lockstep_backup_refused_total", "reason=\"failed\"");
     remove_folder(folder_of(held.id));
@@ -115,11 +122,21 @@ Result<void> BackupHolder::hold_set(const StoreSet& set, const std::string& fold
   for (const char* part : {"log", "steps", "spans", "metrics"}) LOCKSTEP_TRY(make_directories(here + part));
 
   const HeldLog first = LOCKSTEP_TRY(set.log.hold(here + "log"));
+  // What was in files by now is in the files that are held.
+  const uint64_t in_files = std::min(set.steps.first_unsealed(), set.spans.first_unsealed()) - 1;
   const std::vector<HeldFile> steps = LOCKSTEP_TRY(set.steps.hold(here + "steps"));
   const std::vector<HeldFile> spans = LOCKSTEP_TRY(set.spans.hold(here + "spans"));
   const std::vector<HeldFile> metrics = LOCKSTEP_TRY(set.metrics.hold(here + "metrics"));
   LOCKSTEP_TRY(set.state.copy_to(here + "state.sqlite"));
   const HeldLog last = LOCKSTEP_TRY(set.log.hold(here + "log"));
+
+  // A segment is named by its first record.
+  if (!last.files.empty()) {
+    const std::optional<uint64_t> begins =
+        parse_uint(last.files.front().name.substr(0, last.files.front().name.find('.')));
+    if (!begins || *begins > std::max(first.through_sequence, in_files) + 1)
+      return Error{"the log went on too fast to be held with the stores", ErrorCode::kNotFound};
+  }
 
   std::map<std::string, HeldFile> segments;
   for (const HeldLog* log : {&last, &first}) {

@@ -354,7 +354,7 @@ def test_a_file_that_is_no_recorder_is_refused_once_and_the_others_are_read(star
     (recorders / "2-2.lsfr").write_bytes(b"")
     (recorders / "notes.txt").write_text("not ours")
     agent = start(harness.Agent, tmp_path / "agent", recorders, server=server.otlp_http)
-    finish(replay(speed=8))
+    finish(replay(speed=3))
     harness.eventually(lambda: check_all_steps(server), DELIVERED_S, "every step")
     assert agent.counters().total("lockstep_agent_recorder_refused_total") == 2
     for name in ("1-1.lsfr", "2-2.lsfr"):

@@ -158,14 +158,15 @@ def test_a_person_can_ask_for_a_step_and_gets_it_once(start, server, recorders, 
     assert answer.status == 202 and answer.json()["trace_id"] == trace_id(JOB, 0, step)
     assert answer.json()["ranks_asked"] == 2
     harness.eventually(lambda: sorted(step_spans(server, step)) == [1, 2], 10, "ranks 1 and 2 of that step")
-    before = agent.counters().total("lockstep_agent_detail_sent_total")
     harness.request(server.http, "POST", path, headers=harness.OURS)
     harness.eventually(
         lambda: agent.counters().total("lockstep_agent_detail_asked_total", result="sent_before") == 2,
         10,
         "asked again, it says that it has sent them",
     )
-    assert agent.counters().total("lockstep_agent_detail_sent_total") == before
+    # On a busy machine a step may look slow, and the server asks for that by itself: this one came once all the same.
+    assert sorted(step_spans(server, step)) == [1, 2]
+    assert agent.counters().total("lockstep_agent_detail_asked_total", result="sent_before") == 2
     agent.balance()
 
 
