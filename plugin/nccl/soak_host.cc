@@ -17,6 +17,7 @@
 
 #include "base/mutex.h"
 #include "plugin/nccl/soak_servers.h"
+#include "plugin/nccl/tracker.h"
 
 namespace lockstep::nccl {
 namespace {
@@ -29,7 +30,10 @@ class SoakHost : protected SoakServers<V> {
   void run() {
     std::thread([] {}).join();  // the thread sanitizer makes one of its own with the first
     const size_t threads_before = count_threads();
-    if (settings_.steady) ask_for_all();
+    if (settings_.steady) {
+      ask_for_all();
+      fill_lanes();
+    }
     if (settings_.many_comms) play_many_comms();
     std::vector<std::thread> callers;
     std::vector<std::thread> servers;
@@ -71,7 +75,8 @@ class SoakHost : protected SoakServers<V> {
       Base::count_threads, Base::start, Base::stop, Base::stop_unless_null, Base::state, Base::bury, Base::dig_up,
       Base::init, Base::finalize, Base::open_reader, Base::ask, Base::coll, Base::p2p, Base::play_trap, Base::use_clock,
       Base::settings_, Base::reported_, Base::library_, Base::capi_, Base::mask_, Base::ending_, Base::proxies_,
-      Base::kernels_, Base::network_, Base::put, Base::serve_all, Base::serve, Base::serve_network;
+      Base::kernels_, Base::network_, Base::put, Base::serve_all, Base::advance, Base::serve,
+      Base::serve_network;
   using typename Base::Comm;
   using typename Base::CommPtr;
   using typename Base::Descriptor;
@@ -87,6 +92,46 @@ class SoakHost : protected SoakServers<V> {
     const CommPtr comm = init(random);
     ask(static_cast<uint16_t>(kMaskDefault));
     finalize(random, *comm, nullptr);
+  }
+
+  // Every lane that a thread may get has its places before the play begins. The plugin makes a few with each
+  // communicator, and on a busy machine more threads would begin between two of them.
+  void fill_lanes() {
+    static constexpr size_t kThreadsMost = 40;
+    Random random = stream(402);
+    for (size_t count = kSparePlaces; count <= kThreadsMost; count += kSparePlaces) {
+      const CommPtr comm = init(random);
+      std::barrier all_have_called(static_cast<ptrdiff_t>(count));
+      std::vector<std::thread> threads;
+      for (size_t i = 0; i < count; ++i) {
+        threads.emplace_back([&, its = Random(random.next())]() mutable {
+          play_alone(its, comm);
+          all_have_called.arrive_and_wait();
+        });
+      }
+      for (auto& thread : threads) thread.join();
+      finalize(random, *comm, nullptr);
+    }
+  }
+  // An operation of one channel, and its proxy operation, on this thread.
+  void play_alone(Random& random, const CommPtr& comm) {
+    Descriptor descriptor = coll(random, *comm, 1);
+    void* group = start(comm->context, Library::of(kEventGroup));
+    if constexpr (V::kApiEvents) {
+      descriptor.coll.parentGroup = group;
+    } else {
+      descriptor.parentObj = group;
+    }
+    void* op = start(comm->context, descriptor);
+    count_op(*comm, false);
+    Work work{.comm = comm, .op = op, .latched = mask_now()};
+    work.proxies.push_back({.channel = 0, .send = true, .steps = 1});
+    if (V::kKernelEvents)
+      work.kernels.push_back({.channel = 0, .gpu_start_ns = tag::gpu_start(comm->number, random.next())});
+    while (!advance(random, work)) {
+    }
+    stop_unless_null(op);
+    stop_unless_null(group);
   }
 
   // --- operations ---

@@ -11,6 +11,7 @@ import itertools
 import json
 import os
 import pathlib
+import random
 import re
 import select
 import signal
@@ -173,11 +174,19 @@ def lockstep(*arguments, timeout=60, environment=None):
     )
 
 
+def unused_port():
+    """A port nobody listens on, below those that the kernel gives to outgoing connections: so that none of the
+    connections of tests beside this one gets it meanwhile, nor one that is made to it while nobody listens."""
+    lowest = int(pathlib.Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    while True:
+        port = random.randrange(max(1024, lowest - 16000), lowest)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
+
+
 def unused_address():
-    """An address nobody listens on. Somebody may take it meanwhile; the tests run on a quiet loopback."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return f"127.0.0.1:{probe.getsockname()[1]}"
+    return f"127.0.0.1:{unused_port()}"
 
 
 def eventually(check, seconds, why):

@@ -3,7 +3,6 @@ import http.client
 import json
 import pathlib
 import secrets
-import socket
 import subprocess
 import urllib.parse
 
@@ -16,12 +15,6 @@ PEOPLE = {
     "bob": {"groups": ["sre", "ml"], "email": "bob@example.com"},
     "eve": {"groups": ["sales"], "email": "eve@example.com"},
 }
-
-
-def free_port():
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return one.getsockname()[1]
 
 
 class Browser:
@@ -61,7 +54,7 @@ class Browser:
 
 class World:
     def __init__(self, folder):
-        port, issuer_port = free_port(), free_port()
+        port, issuer_port = harness.unused_port(), harness.unused_port()
         self.issuer = f"http://127.0.0.1:{issuer_port}"
         redirect = f"http://127.0.0.1:{port}/api/session/oidc/callback"
         secret = folder / "client_secret"

@@ -6,7 +6,6 @@ Training runs with the system's Python, for which Debian has torch; LOCKSTEP_TOR
 import ast
 import os
 import pathlib
-import socket
 import subprocess
 import sys
 
@@ -38,12 +37,6 @@ pytestmark = [
 ]
 
 
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
 @pytest.fixture
 def recorders(tmp_path):
     folder = tmp_path / "recorders"
@@ -57,7 +50,7 @@ def ranks(recorders):
     running = []
 
     def train(name, script, *arguments, **environment):
-        port = free_port()
+        port = harness.unused_port()
         for rank in range(RANKS):
             running.append(
                 subprocess.Popen(
@@ -285,7 +278,7 @@ def test_lockstep_run_watches_an_unmodified_script(server, recorders, tmp_path):
     done = subprocess.run(
         [*run, "--server", "http://" + server.otlp_http, "--job", "watched", "--", "bash", "-c", launcher],
         env={
-            **environment, "WORLD_SIZE": str(RANKS), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()),
+            **environment, "WORLD_SIZE": str(RANKS), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(harness.unused_port()),
             "OMP_NUM_THREADS": "1",
         },  # fmt: skip
         stdin=subprocess.DEVNULL,
