@@ -128,6 +128,7 @@ class SegmentLog final : public DurableLog {
   }
   std::optional<std::string> trouble() const override;
   Result<HeldLog> hold(const std::string& folder) override;
+  std::shared_ptr<void> pin() override;
 
  private:
   struct Pending {
@@ -160,6 +161,7 @@ class SegmentLog final : public DurableLog {
   std::vector<Segment> segments_;  // oldest first; the last is the open one if file_ is valid
   uint64_t total_bytes_ = 0;
   UniqueFd file_;
+  std::atomic<int> pins_{0};
 
   mutable Mutex mutex_;
   ConditionVariable changed_;
@@ -344,7 +346,7 @@ Result<void> SegmentLog::commit(const std::vector<Pending*>& group, uint64_t fir
   appended_.fetch_add(static_cast<int64_t>(group.size()), std::memory_order_relaxed);
   appended_bytes_.fetch_add(static_cast<int64_t>(bytes), std::memory_order_relaxed);
   syncs_.fetch_add(1, std::memory_order_relaxed);
-  if (total_bytes_ > options_.total_bytes_max) drop_old_segments();
+  if (total_bytes_ > options_.total_bytes_max && pins_.load() == 0) drop_old_segments();
   bytes_gauge_.store(static_cast<int64_t>(total_bytes_), std::memory_order_relaxed);
   return {};
 }
@@ -390,6 +392,14 @@ std::optional<std::string> SegmentLog::trouble() const {
   MutexLock lock(mutex_);
   if (failure_.empty() || std::chrono::steady_clock::now() - failed_at_ > kTroubleLasts) return std::nullopt;
   return failure_;
+}
+
+// What is being deleted is gone before it answers.
+std::shared_ptr<void> SegmentLog::pin() {
+  MutexLock lock(mutex_);
+  changed_.wait(mutex_, [&]() LOCKSTEP_REQUIRES(mutex_) { return !leader_busy_; });
+  pins_.fetch_add(1);
+  return {&pins_, [](std::atomic<int>* pins) { pins->fetch_sub(1); }};
 }
 
 // As a leader that writes nothing: no segment is written, begun or dropped meanwhile.

@@ -635,6 +635,25 @@ TEST_F(DurableLogTest, ASegmentIsFullAtItsLimitAndTheLogIsTooLongOneByteBeyondIt
   EXPECT_EQ(std::filesystem::path(segments().at(0)).filename(), "00000000000000000003.log");
 }
 
+TEST_F(DurableLogTest, WhileItIsPinnedNoSegmentIsDeletedAndAfterwardsTheNextRecordCatchesUp) {
+  const std::string payload(60, 'x');
+  LogOptions options;
+  options.segment_bytes_max = 200;
+  options.total_bytes_max = 400;
+  auto log = open(options);
+  std::shared_ptr<void> pin = log->pin();
+  std::shared_ptr<void> another = log->pin();
+  for (int i = 1; i <= 20; ++i) ASSERT_TRUE(log->append(RecordKind::kOtlpLogs, i, payload).ok());
+  EXPECT_EQ(replay(*log).size(), 20u);
+  pin.reset();
+  ASSERT_TRUE(log->append(RecordKind::kOtlpLogs, 21, payload).ok());
+  EXPECT_EQ(replay(*log).size(), 21u);
+  another.reset();
+  ASSERT_TRUE(log->append(RecordKind::kOtlpLogs, 22, payload).ok());
+  EXPECT_EQ(replay(*log).size(), 4u);
+  EXPECT_EQ(counters_.value("lockstep_log_bytes"), 400);
+}
+
 TEST_F(DurableLogTest, ASegmentIsNeverMoreThanAQuarterOfTheLog) {
   LogOptions options;
   options.total_bytes_max = 400;

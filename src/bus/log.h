@@ -68,8 +68,10 @@ class DurableLog {
   // The sequence the next accepted record gets. Accepted records are numbered without holes.
   virtual uint64_t next_sequence() const = 0;
   // Everything appended so far, also as files in `folder` (base/held_file.h); appends wait for as long as that takes.
-  // Into the same folder again: what came since, too.
   virtual Result<HeldLog> hold(const std::string& folder);
+  // Until the answer is gone (before the log is) no segment is deleted, however large the log gets: for whoever holds
+  // other things together with it.
+  [[nodiscard]] virtual std::shared_ptr<void> pin() { return nullptr; }
   // Why the last append failed, in one line, for some seconds after it; then only the next append can say. Answers at
   // once.
   virtual std::optional<std::string> trouble() const { return std::nullopt; }

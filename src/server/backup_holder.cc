@@ -19,7 +19,6 @@ namespace lockstep {
 namespace {
 
 constexpr size_t kStampBytes = 40;  // of a segment of the log: its first record's head, with time and checksum
-constexpr int kTries = 100;         // of a log that is far smaller than any in use
 constexpr uint64_t kSetAsideBytesMax = 1 << 20;
 
 // A name for what the file holds that costs no reading of it. Sealed files are never written again, so inode and time
@@ -73,14 +72,7 @@ Result<HeldBackup> BackupHolder::hold() {
   held.unix_ns = clock_.unix_ns();
   held.id = format("%s-%llu", utc_time(held.unix_ns / 1'000'000, "%Y%m%dT%H%M%SZ").c_str(),
                    static_cast<unsigned long long>(++number_));
-  Result<void> done = hold_all(held);
-  // Where the log went on so fast that it dropped what the stores had not written out when they were asked: once more.
-  for (int again = 1; !done.ok() && done.code() == ErrorCode::kNotFound && again < kTries; ++again) {
-    remove_folder(folder_of(held.id));
-    held.files.clear();
-    done = hold_all(held);
-  }
-  if (!done.ok()) {
+  if (const Result<void> done = hold_all(held); !done.ok()) {
     counters_.add("lockstep_backup_refused_total", "reason=\"failed\"");
     remove_folder(folder_of(held.id));
     LOCKSTEP_LOG_WARN("backup", "not held: %s", done.error().c_str());
@@ -121,28 +113,15 @@ Result<void> BackupHolder::hold_set(const StoreSet& set, const std::string& fold
   };
   for (const char* part : {"log", "steps", "spans", "metrics"}) LOCKSTEP_TRY(make_directories(here + part));
 
-  const HeldLog first = LOCKSTEP_TRY(set.log.hold(here + "log"));
-  // What was in files by now is in the files that are held.
-  const uint64_t in_files = std::min(set.steps.first_unsealed(), set.spans.first_unsealed()) - 1;
+  // First what is made of the log, then the log: with all that the stores do not have in files by then.
+  const std::shared_ptr<void> pin = set.log.pin();
   const std::vector<HeldFile> steps = LOCKSTEP_TRY(set.steps.hold(here + "steps"));
   const std::vector<HeldFile> spans = LOCKSTEP_TRY(set.spans.hold(here + "spans"));
   const std::vector<HeldFile> metrics = LOCKSTEP_TRY(set.metrics.hold(here + "metrics"));
   LOCKSTEP_TRY(set.state.copy_to(here + "state.sqlite"));
-  const HeldLog last = LOCKSTEP_TRY(set.log.hold(here + "log"));
+  const HeldLog log = LOCKSTEP_TRY(set.log.hold(here + "log"));
 
-  // A segment is named by its first record.
-  if (!last.files.empty()) {
-    const std::optional<uint64_t> begins =
-        parse_uint(last.files.front().name.substr(0, last.files.front().name.find('.')));
-    if (!begins || *begins > std::max(first.through_sequence, in_files) + 1)
-      return Error{"the log went on too fast to be held with the stores", ErrorCode::kNotFound};
-  }
-
-  std::map<std::string, HeldFile> segments;
-  for (const HeldLog* log : {&last, &first}) {
-    for (const HeldFile& file : log->files) segments.emplace(file.name, file);
-  }
-  for (const auto& [name, file] : segments) LOCKSTEP_TRY(add("log/", file));
+  for (const HeldFile& file : log.files) LOCKSTEP_TRY(add("log/", file));
   for (const HeldFile& file : steps) LOCKSTEP_TRY(add("steps/", file));
   for (const HeldFile& file : spans) LOCKSTEP_TRY(add("spans/", file));
   for (const HeldFile& file : metrics) LOCKSTEP_TRY(add("metrics/", file));
@@ -156,7 +135,7 @@ Result<void> BackupHolder::hold_set(const StoreSet& set, const std::string& fold
     LOCKSTEP_TRY(write_file_atomically(here + "set_aside", *list));
     LOCKSTEP_TRY(add("", {"set_aside", list->size(), false}));
   }
-  if (set.name.empty()) held.log_sequence = last.through_sequence;
+  if (set.name.empty()) held.log_sequence = log.through_sequence;
   return {};
 }
 
