@@ -1,8 +1,7 @@
 // `lockstep audit`: what was done on a server by whom.
-#include <simdjson.h>
-
 #include <cstdio>
 
+#include "apps/cli/answer_json.h"
 #include "apps/cli/commands.h"
 #include "apps/cli/options.h"
 #include "apps/cli/server_call.h"
@@ -11,6 +10,21 @@
 #include "base/utc_time.h"
 
 namespace lockstep::cli {
+
+namespace {
+
+void print_actions(const Json&, const simdjson::dom::array& rows) {
+  for (Json row : rows) {
+    std::printf("%s  %3lld  %-30s %-22s %s%s%s\n",
+                utc_time(static_cast<int64_t>(number_of(row, "at_unix_ns") / 1e6), "%Y-%m-%d %H:%M:%S").c_str(),
+                static_cast<long long>(number_of(row, "status")),
+                text_of(row, "who").empty() ? "-" : text_of(row, "who").c_str(), text_of(row, "peer").c_str(),
+                text_of(row, "action").c_str(), text_of(row, "object").empty() ? "" : "  ",
+                text_of(row, "object").c_str());
+  }
+}
+
+}  // namespace
 
 int run_audit(const Arguments& arguments) {
   std::string server = default_server(), who, action, since;
@@ -29,34 +43,7 @@ int run_audit(const Arguments& arguments) {
   for (const auto& [name, value] : {std::pair{"who", &who}, std::pair{"action", &action}, std::pair{"since", &since}}) {
     if (!value->empty()) path += format("&%s=%s", name, url_part(*value).c_str());
   }
-  const Answer answer = ask(server, path, "lockstep audit");
-  if (answer.exit_code != kExitOk) return print_failure(answer);
-  if (json) {
-    std::printf("%s\n", answer.body.c_str());
-    return kExitOk;
-  }
-  simdjson::dom::parser parser;
-  simdjson::dom::element document;
-  simdjson::dom::array rows;
-  if (parser.parse(answer.body).get(document) || document["audit"].get_array().get(rows)) {
-    std::fprintf(stderr, "lockstep audit: the server's answer is not what this version understands\n");
-    return kExitFailed;
-  }
-  for (simdjson::dom::element row : rows) {
-    const auto text = [&](const char* key) {
-      std::string_view value;
-      return row[key].get_string().get(value) ? std::string() : as_one_line(value);
-    };
-    const auto number = [&](const char* key) {
-      int64_t value = 0;
-      return row[key].get_int64().get(value) ? int64_t{0} : value;
-    };
-    std::printf(
-        "%s  %3lld  %-30s %-22s %s%s%s\n", utc_time(number("at_unix_ns") / 1'000'000, "%Y-%m-%d %H:%M:%S").c_str(),
-        static_cast<long long>(number("status")), text("who").empty() ? "-" : text("who").c_str(), text("peer").c_str(),
-        text("action").c_str(), text("object").empty() ? "" : "  ", text("object").c_str());
-  }
-  return kExitOk;
+  return show_list({server, path, "lockstep audit", json}, "audit", print_actions);
 }
 
 }  // namespace lockstep::cli

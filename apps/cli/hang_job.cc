@@ -141,10 +141,8 @@ int hang_of_job(const std::string& server, const std::string& job, const std::st
   if (why.exit_code != kExitOk) return print_failure(why);
   simdjson::dom::parser why_parser, stacks_parser;
   Json verdicts, document;
-  if (why_parser.parse(why.body).get(verdicts) || stacks_parser.parse(stacks.body).get(document)) {
-    std::fprintf(stderr, "%s: the server's answer is not what this version understands\n", kCommand);
-    return kExitFailed;
-  }
+  if (why_parser.parse(why.body).get(verdicts) || stacks_parser.parse(stacks.body).get(document))
+    return not_understood(kCommand);
   bool open = false;
   for (Json verdict : list_of(verdicts, "verdicts"))
     open |= term_in<VerdictKind>(verdict, "kind") == VerdictKind::kHang &&

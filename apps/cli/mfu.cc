@@ -99,10 +99,7 @@ int run_mfu(const Arguments& arguments) {
   }
   simdjson::dom::parser parser;
   Json mfu;
-  if (parser.parse(answer.body).get(mfu) || text_of(mfu, "sentence").empty()) {
-    std::fprintf(stderr, "lockstep mfu: the server's answer is not what this version understands\n");
-    return kExitFailed;
-  }
+  if (parser.parse(answer.body).get(mfu) || text_of(mfu, "sentence").empty()) return not_understood("lockstep mfu");
   print_mfu(mfu);
   return kExitOk;
 }

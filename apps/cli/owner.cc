@@ -1,8 +1,7 @@
 // `lockstep owner list|takeover`: whose hosts and jobs are whose.
-#include <simdjson.h>
-
 #include <cstdio>
 
+#include "apps/cli/answer_json.h"
 #include "apps/cli/commands.h"
 #include "apps/cli/options.h"
 #include "apps/cli/server_call.h"
@@ -13,34 +12,21 @@
 namespace lockstep::cli {
 namespace {
 
+void print_owners(const Json&, const simdjson::dom::array& owners) {
+  if (owners.size() == 0) std::puts("No name has an owner: nothing was sent with a token yet.");
+  for (Json one : owners) {
+    std::printf("%-5s %-40s %s\n", text_of(one, "kind").c_str(), text_of(one, "name").c_str(),
+                text_of(one, "owner").c_str());
+  }
+}
+
 int list(const Arguments& arguments) {
   std::string server = default_server();
   bool json = false;
   Flags flags("lockstep owner list", "which hosts and jobs belong to which owner of tokens");
   add_server_flags(flags, &server).toggle(&json, "--json", "the answer as JSON");
   if (std::optional<int> code = answered(flags, arguments)) return *code;
-  const Answer answer = ask(server, "/api/owners", "lockstep owner list");
-  if (answer.exit_code != kExitOk) return print_failure(answer);
-  if (json) {
-    std::printf("%s\n", answer.body.c_str());
-    return kExitOk;
-  }
-  simdjson::dom::parser parser;
-  simdjson::dom::element document;
-  simdjson::dom::array owners;
-  if (parser.parse(answer.body).get(document) || document["owners"].get_array().get(owners)) {
-    std::fprintf(stderr, "lockstep owner list: the server's answer is not what this version understands\n");
-    return kExitFailed;
-  }
-  if (owners.size() == 0) std::puts("No name has an owner: nothing was sent with a token yet.");
-  for (simdjson::dom::element one : owners) {
-    const auto text = [&](const char* key) {
-      std::string_view value;
-      return one[key].get_string().get(value) ? std::string() : as_one_line(value);
-    };
-    std::printf("%-5s %-40s %s\n", text("kind").c_str(), text("name").c_str(), text("owner").c_str());
-  }
-  return kExitOk;
+  return show_list({server, "/api/owners", "lockstep owner list", json}, "owners", print_owners);
 }
 
 int takeover(const Arguments& arguments) {

@@ -87,10 +87,7 @@ int run_service(const Arguments& arguments) {
   }
   simdjson::dom::parser parser;
   Json document;
-  if (parser.parse(answer.body).get(document)) {
-    std::fprintf(stderr, "lockstep service: the server's answer is not what this version understands\n");
-    return kExitFailed;
-  }
+  if (parser.parse(answer.body).get(document)) return not_understood("lockstep service");
   return name.empty() ? print_list(document) : print_service(document);
 }
 

@@ -171,10 +171,7 @@ int run_step(const Arguments& arguments) {
   if (answer.exit_code != kExitOk) return print_failure(answer);
   simdjson::dom::parser parser;
   Json step;
-  if (parser.parse(answer.body).get(step)) {
-    std::fprintf(stderr, "lockstep step: the server's answer is not what this version understands\n");
-    return kExitFailed;
-  }
+  if (parser.parse(answer.body).get(step)) return not_understood("lockstep step");
   if (json) {
     std::printf("%s\n", answer.body.c_str());
   } else {

@@ -1,8 +1,7 @@
 // `lockstep token create|list|revoke`: who may do what on a server.
-#include <simdjson.h>
-
 #include <cstdio>
 
+#include "apps/cli/answer_json.h"
 #include "apps/cli/commands.h"
 #include "apps/cli/options.h"
 #include "apps/cli/server_call.h"
@@ -15,28 +14,16 @@
 namespace lockstep::cli {
 namespace {
 
-int not_understood(const char* command) {
-  std::fprintf(stderr, "%s: the server's answer is not what this version understands\n", command);
-  return kExitFailed;
-}
-
-std::string text_of(simdjson::dom::element row, const char* key) {
-  std::string_view value;
-  return row[key].get_string().get(value) ? std::string() : as_one_line(value);
-}
-
-std::string list_of(simdjson::dom::element row, const char* key) {
+std::string words_of(const Json& row, const char* key) {
   std::string text;
-  simdjson::dom::array items;
-  if (row[key].get_array().get(items)) return text;
-  for (simdjson::dom::element item : items) {
+  for (Json item : list_of(row, key)) {
     std::string_view value;
     if (!item.get_string().get(value)) text += (text.empty() ? "" : ",") + as_one_line(value);
   }
   return text;
 }
 
-std::string time_of(simdjson::dom::element row, const char* key) {
+std::string time_of(Json row, const char* key) {
   int64_t unix_ns = 0;
   if (row[key].get_int64().get(unix_ns) || unix_ns == 0) return "-";
   return utc_time(unix_ns / 1'000'000, "%Y-%m-%d %H:%M");
@@ -85,15 +72,29 @@ int create(const Arguments& arguments) {
   const Answer answer = tell(server, "/api/tokens", body.take(), "lockstep token create");
   if (answer.exit_code != kExitOk) return print_failure(answer);
   simdjson::dom::parser parser;
-  simdjson::dom::element made;
+  Json made;
   if (parser.parse(answer.body).get(made) || text_of(made, "token").empty())
     return not_understood("lockstep token create");
   std::printf("%s\n", text_of(made, "token").c_str());
   std::fprintf(stderr,
                "token %s, role %s, tenant %s; it is not shown again: keep it in a file (chmod 600) and give that with "
                "--token-file\n",
-               text_of(made, "id").c_str(), list_of(made, "roles").c_str(), list_of(made, "tenants").c_str());
+               text_of(made, "id").c_str(), words_of(made, "roles").c_str(), words_of(made, "tenants").c_str());
   return kExitOk;
+}
+
+void print_tokens(const Json&, const simdjson::dom::array& tokens) {
+  std::printf("%-10s %-14s %-14s %-16s %-17s %-17s %-8s %s\n", "ID", "ROLES", "TENANTS", "OWNER", "EXPIRES",
+              "LAST USED", "STATE", "NAME");
+  for (Json token : tokens) {
+    bool is_valid = false;
+    if (token["valid"].get_bool().get(is_valid)) is_valid = false;
+    const char* state = is_valid ? "valid" : time_of(token, "revoked_unix_ns") != "-" ? "revoked" : "expired";
+    std::printf("%-10s %-14s %-14s %-16s %-17s %-17s %-8s %s\n", text_of(token, "id").c_str(),
+                words_of(token, "roles").c_str(), words_of(token, "tenants").c_str(), text_of(token, "owner").c_str(),
+                time_of(token, "expires_unix_ns").c_str(), time_of(token, "last_used_unix_ns").c_str(), state,
+                text_of(token, "name").c_str());
+  }
 }
 
 int list(const Arguments& arguments) {
@@ -102,33 +103,7 @@ int list(const Arguments& arguments) {
   Flags flags("lockstep token list", "which tokens there are, without their secrets");
   add_server_flags(flags, &server).toggle(&json, "--json", "the answer as JSON");
   if (std::optional<int> code = answered(flags, arguments)) return *code;
-  const Answer answer = ask(server, "/api/tokens", "lockstep token list");
-  if (answer.exit_code != kExitOk) return print_failure(answer);
-  if (json) {
-    std::printf("%s\n", answer.body.c_str());
-    return kExitOk;
-  }
-  simdjson::dom::parser parser;
-  simdjson::dom::element document;
-  simdjson::dom::array tokens;
-  if (parser.parse(answer.body).get(document) || document["tokens"].get_array().get(tokens))
-    return not_understood("lockstep token list");
-  if (tokens.size() == 0) {
-    std::puts("No tokens.");
-    return kExitOk;
-  }
-  std::printf("%-10s %-14s %-14s %-16s %-17s %-17s %-8s %s\n", "ID", "ROLES", "TENANTS", "OWNER", "EXPIRES",
-              "LAST USED", "STATE", "NAME");
-  for (simdjson::dom::element token : tokens) {
-    bool is_valid = false;
-    if (token["valid"].get_bool().get(is_valid)) is_valid = false;
-    const char* state = is_valid ? "valid" : time_of(token, "revoked_unix_ns") != "-" ? "revoked" : "expired";
-    std::printf("%-10s %-14s %-14s %-16s %-17s %-17s %-8s %s\n", text_of(token, "id").c_str(),
-                list_of(token, "roles").c_str(), list_of(token, "tenants").c_str(), text_of(token, "owner").c_str(),
-                time_of(token, "expires_unix_ns").c_str(), time_of(token, "last_used_unix_ns").c_str(), state,
-                text_of(token, "name").c_str());
-  }
-  return kExitOk;
+  return show_list({server, "/api/tokens", "lockstep token list", json}, "tokens", print_tokens);
 }
 
 int revoke(const Arguments& arguments) {

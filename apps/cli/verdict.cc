@@ -61,10 +61,7 @@ int run_verdict(const Arguments& arguments) {
   }
   simdjson::dom::parser parser;
   Json verdict;
-  if (parser.parse(answer.body).get(verdict) || !verdict.is_object()) {
-    std::fprintf(stderr, "lockstep verdict: the server's answer is not what this version understands\n");
-    return kExitFailed;
-  }
+  if (parser.parse(answer.body).get(verdict) || !verdict.is_object()) return not_understood("lockstep verdict");
   print_verdict(verdict);
   return kExitOk;
 }

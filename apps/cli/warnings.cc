@@ -30,10 +30,8 @@ int run_warnings(const Arguments& arguments) {
   simdjson::dom::parser parser;
   Json document;
   simdjson::dom::array warnings;
-  if (parser.parse(answer.body).get(document) || document["warnings"].get_array().get(warnings)) {
-    std::fprintf(stderr, "lockstep warnings: the server's answer is not what this version understands\n");
-    return kExitFailed;
-  }
+  if (parser.parse(answer.body).get(document) || document["warnings"].get_array().get(warnings))
+    return not_understood("lockstep warnings");
   bool raised = false;
   for (Json warning : warnings) raised |= text_of(warning, "state") == "raised";
   if (json) {

@@ -196,7 +196,7 @@ void print_why(std::string_view why_json, std::string_view server_url, std::stri
   Json why;
   Json job;
   if (parser.parse(padded).get(why) || why["job"].get(job)) {
-    std::fprintf(stderr, "lockstep why: the server's answer is not what this version understands\n");
+    not_understood("lockstep why");
     return;
   }
   std::string id = text_of(job, "job_id");
