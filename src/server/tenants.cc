@@ -1,7 +1,10 @@
 #include "server/tenants.h"
 
+#include <algorithm>
 #include <filesystem>
 
+#include "access/role.h"
+#include "api/answer.h"
 #include "api/routes.h"
 #include "base/contained.h"
 #include "base/files.h"
@@ -18,7 +21,14 @@ constexpr auto kLookEvery = std::chrono::nanoseconds(kLookEveryNs);
 constexpr const char* kOpening = "starting: what is stored is being opened; try again in a moment";
 constexpr const char* kFailed = "what is stored of this tenant cannot be opened; whoever runs the server is told why";
 constexpr const char* kTooMany = "no further tenant can be opened here (--tenants-max)";
+constexpr const char* kNone = "there is no such tenant: nothing was sent for it yet";
 constexpr const char* kEnding = "the server is about to end; try again later";
+
+// Whoever only looks through a token for all tenants makes none of a name it mistook.
+bool may_begin_tenant(const Caller& caller) {
+  return may(caller.roles, Role::kIngest) || may(caller.roles, Role::kAdmin) ||
+         std::find(caller.tenants.begin(), caller.tenants.end(), caller.tenant) != caller.tenants.end();
+}
 
 }  // namespace
 
@@ -95,6 +105,7 @@ Tenants::Found Tenants::find_tenant(const Caller& caller, bool needs_start) {
     if (!default_started_) return {nullptr, kOpening};
     // A token for it was made, so its name was checked; a folder is made from what was checked here alone.
     if (!is_tenant_name(caller.tenant)) return {nullptr, "that is no tenant's name"};
+    if (!may_begin_tenant(caller)) return {nullptr, kNone, true};
     if (others_.size() >= options_.tenants_max) return {nullptr, kTooMany};
     add(caller.tenant);
     return {nullptr, kOpening};
@@ -107,6 +118,7 @@ Tenants::Found Tenants::find_tenant(const Caller& caller, bool needs_start) {
 void Tenants::serve(const ServerRequest& request, const std::shared_ptr<HttpResponder>& responder) {
   const Found found = find_tenant(request.caller, false);
   if (found.tenant != nullptr) return found.tenant->serve(request, responder);
+  if (found.is_none) return responder->answer(error_answer(404, found.line));
   responder->answer(answer_while_opening(request, found.line));
 }
 

@@ -62,6 +62,7 @@ class Tenants final : public OtlpRouter {
   struct Found {
     Tenant* tenant = nullptr;
     std::string line;
+    bool is_none = false;  // and will not be there by waiting
   };
   Found find_tenant(const Caller& caller, bool needs_start);
   Other& add(const std::string& name) LOCKSTEP_REQUIRES(mutex_);

@@ -55,6 +55,17 @@ class Process {
     request.query = query;
     request.caller = {.tenant = tenant, .name = "a test", .owner = {}, .roles = roles};
     request.caller.tenants = {tenant.empty() ? "*" : tenant};  // whoever asks for none runs the server
+    return serve(request);
+  }
+  // By a token for all tenants.
+  HttpResponse get_as_any(const std::string& tenant, const std::string& path, uint32_t roles) {
+    ServerRequest request;
+    request.method = "GET";
+    request.path = path;
+    request.caller = {.tenant = tenant, .name = "a test", .owner = {}, .roles = roles, .tenants = {"*"}};
+    return serve(request);
+  }
+  HttpResponse serve(const ServerRequest& request) {
     auto responder = std::make_shared<Answered>();
     tenants_.serve(request, responder);
     return responder->wait();
@@ -110,6 +121,18 @@ TEST(TenantName, IsAFoldersNameThatNeedsNoQuoting) {
     EXPECT_FALSE(is_tenant_name(name)) << name;
   EXPECT_TRUE(is_tenant_name(std::string(63, 'a')));
   EXPECT_FALSE(is_tenant_name(std::string(64, 'a')));
+}
+
+TEST_F(TenantsTest, WhoOnlyLooksMakesNoTenantOfANameThatNobodySentFor) {
+  Process process(data_);
+  process.get("", "/api/jobs");
+  EXPECT_EQ(process.get_as_any("blue", "/api/jobs", roles_of(Role::kRead)).status, 404);
+  EXPECT_EQ(process.get_as_any("blue", "/api/jobs", roles_of(Role::kOperate)).status, 404);
+  EXPECT_FALSE(std::filesystem::exists(data_ + "/tenants/blue"));
+  ASSERT_EQ(process.send("blue", "blue-job"), 200);
+  EXPECT_EQ(process.get_as_any("blue", "/api/jobs", roles_of(Role::kRead)).status, 200);
+  // A token for it alone says that there shall be one.
+  EXPECT_NE(process.get("green", "/api/jobs", "", roles_of(Role::kRead)).status, 404);
 }
 
 TEST_F(TenantsTest, WhatOneSendsTheOthersDoNotSee) {
