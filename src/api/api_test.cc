@@ -461,7 +461,6 @@ TEST_F(ApiTest, FeedbackThatMakesNoSenseIsRefusedWithOneLineAndCounted) {
 TEST_F(ApiTest, WarningsNameTheRankThatTheyWouldHit) {
   EarlyWarning gpu;
   gpu.id = "node-1/GPU-3/ecc_corrected";
-  gpu.state = "raised";
   gpu.host = "node-1";
   gpu.gpu_uuid = "GPU-3";
   gpu.cause = Cause::kEcc;
@@ -477,7 +476,7 @@ TEST_F(ApiTest, WarningsNameTheRankThatTheyWouldHit) {
   EarlyWarning over = adapter;
   over.id = "node-1/mlx5_0/symbol_errors";
   over.host = "node-1";
-  over.state = "gone";
+  over.gone_unix_ns = 1;
   diagnosis_.ahead = {gpu, adapter, over};
 
   element all = json("/api/warnings");

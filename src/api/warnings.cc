@@ -30,7 +30,7 @@ std::vector<WarningView> warnings_of(const ApiContext& context, const std::strin
   std::vector<WarningView> all;
   std::unordered_map<std::string, std::vector<size_t>> by_gpu, by_host;
   for (EarlyWarning& warning : context.diagnosis.warnings()) {
-    if (!gone && warning.state != "raised") continue;
+    if (!gone && warning.is_gone()) continue;
     (warning.gpu_uuid.empty() ? by_host[warning.host] : by_gpu[warning.host + "/" + warning.gpu_uuid])
         .push_back(all.size());
     all.push_back({std::move(warning), {}, 0});

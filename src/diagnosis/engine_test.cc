@@ -541,13 +541,13 @@ TEST(DiagnosisEngine, LooksAheadOnceASecondAndKeepsItsWarningsIdWhileItLasts) {
   EXPECT_TRUE(engine.warnings().empty());  // one look is none
   play(120, 1);
   ASSERT_EQ(engine.warnings().size(), 1u);
-  EXPECT_EQ(engine.warnings()[0].state, "raised");
+  EXPECT_FALSE(engine.warnings()[0].is_gone());
   EXPECT_EQ(engine.warnings()[0].host, "node-3");
   EXPECT_EQ(engine.warnings()[0].gpu_uuid, "GPU-7");
   EXPECT_EQ(engine.warnings_raised(), 1);
   play(300, 0);
   ASSERT_EQ(engine.warnings().size(), 1u);
-  EXPECT_EQ(engine.warnings()[0].state, "gone");
+  EXPECT_TRUE(engine.warnings()[0].is_gone());
   EXPECT_EQ(engine.warnings_raised(), 0);
   EXPECT_EQ(ids.size(), 1u);
 }

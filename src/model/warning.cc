@@ -4,7 +4,7 @@ namespace lockstep {
 
 void write_fields(JsonWriter& json, const EarlyWarning& warning) {
   json.field("id", warning.id)
-      .field("state", warning.state)
+      .field("state", warning.is_gone() ? "gone" : "raised")
       .field("sentence", warning.sentence)
       .field("host", warning.host)
       .field("gpu_uuid", warning.gpu_uuid)

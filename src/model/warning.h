@@ -13,8 +13,7 @@
 namespace lockstep {
 
 struct EarlyWarning {
-  std::string id;     // stable: the same trend of the same thing
-  std::string state;  // raised gone
+  std::string id;  // stable: the same trend of the same thing
   std::string host;
   std::string gpu_uuid;  // or
   std::string device;
@@ -31,6 +30,8 @@ struct EarlyWarning {
   NextAction next;
   int64_t record_raised = 0;  // such warnings in simulation, and how many came true in time; 0: not measured
   int64_t record_came_true = 0;
+
+  bool is_gone() const { return gone_unix_ns != 0; }
 };
 
 // The fields of its JSON object, without the braces: whoever shows it may add some.

@@ -218,7 +218,6 @@ void EarlyWarnings::look(const SignalStore& signals, Place place, const std::str
     EarlyWarning& warning = followed.warning;
     if (++followed.agreed >= kAgreedMin && !followed.raised) {
       followed.raised = true;
-      warning.state = "raised";
       warning.raised_unix_ns = now_unix_ns;
       std::erase_if(gone_, [&](const EarlyWarning& old) { return old.id == warning.id; });  // it is back
     }
@@ -284,7 +283,6 @@ void EarlyWarnings::end(const Followed& followed, int64_t now_unix_ns) {
   if (!followed.raised) return;
   if (gone_.size() >= kWarningsMax) gone_.pop_front();
   EarlyWarning& over = gone_.emplace_back(followed.warning);
-  over.state = "gone";
   over.gone_unix_ns = now_unix_ns;
 }
 
