@@ -284,6 +284,8 @@ bool DiagnosisEngine::evaluate(const std::string& job_id, Job& job, int64_t now_
       job.typical_step_ns = typical_step_ns(job.window);
     }
     HangInput input{job.status, job.typical_step_ns};
+    for (const auto& [rank, clean] : job.ended)
+      if (clean) input.left.insert(rank);
     std::optional<Finding> hang = find_hang(job.window, input);
     // A job that hangs is killed in the end: the deaths are no second trouble.
     std::vector<Finding> before = tracker_.confirmed_hangs(job_id);

@@ -12,6 +12,9 @@ namespace lockstep {
 std::string name_of(const JobWindow& window, int32_t rank) {
   auto found = window.ranks().find(rank);
   if (found == window.ranks().end() || found->second.host.empty()) return format("Rank %d", rank);
+  // Where nobody speaks of a GPU there may be none.
+  if (found->second.gpu_uuid.empty() && window.comms().empty())
+    return format("Rank %d (%s)", rank, found->second.host.c_str());
   return format("Rank %d (%s, GPU %d)", rank, found->second.host.c_str(), found->second.local_rank);
 }
 

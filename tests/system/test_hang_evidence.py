@@ -45,6 +45,29 @@ def train():
 train()
 """
 
+# Ranks that wait for each other in every step by something that nobody watches.
+PACED = """
+import multiprocessing, os, time
+
+def rank(number, barrier):
+    os.environ["RANK"] = str(number)
+    import lockstep
+    lockstep.init()
+    for step in range(100_000):
+        lockstep.step_begin(step)
+        time.sleep(0.02)
+        barrier.wait()
+        lockstep.step_end(step)
+
+barrier = multiprocessing.Barrier(4)
+ranks = [multiprocessing.Process(target=rank, args=(number, barrier), daemon=True) for number in range(4)]
+for one in ranks:
+    one.start()
+print(*[one.pid for one in ranks], flush=True)
+for one in ranks:
+    one.join()
+"""
+
 DUMPS_ON_REQUEST = """
 import os, pickle, select, sys
 os.environ["TORCH_NCCL_DEBUG_INFO_TEMP_FILE"] = sys.argv[1] + "/trace_"
@@ -139,7 +162,8 @@ def python_rank(tmp_path, recorders):
             },
         )
         running.append(process)
-        assert process.stdout.readline() == "in\n"
+        if script != PACED:
+            assert process.stdout.readline() == "in\n"
         return process
 
     yield start
@@ -194,6 +218,33 @@ def test_a_stopped_process_is_its_own_answer(server, agent, python_rank):
     stack = json.loads(said.stdout)["stacks"][0]
     assert stack["threads"][0]["state"] == "T"
     assert "stopped by a signal or a debugger" in stack["where"] and "cannot answer" in stack["note"]
+
+
+def test_a_job_without_communicators_that_stands_still_is_a_hang(server, agent, python_rank):
+    pids = list(map(int, python_rank(PACED).stdout.readline().split()))
+
+    def hangs(state):
+        return [one for one in server.get("/api/verdicts", state="all")["verdicts"] if one["kind"] == "hang" and one["state"] == state]
+
+    def healthy():
+        why = server.get(f"/api/jobs/{JOB}/why")
+        return "Healthy" in why["summary"] and not hangs("confirmed")
+
+    try:
+        known(server, RANKS)
+        harness.eventually(healthy, ARRIVES_S, "it has found its pace")
+        os.kill(pids[1], signal.SIGSTOP)
+        (verdict,) = harness.eventually(lambda: hangs("confirmed"), ARRIVES_S, "the hang is a verdict")
+        assert verdict["culprit"]["rank"] == [1] and verdict["culprit"]["cause"] == "process-paused", verdict
+        assert "GPU" not in verdict["sentence"], "there is none"
+        os.kill(pids[1], signal.SIGCONT)
+        harness.eventually(lambda: hangs("cleared"), ARRIVES_S, "it goes on")
+        os.kill(pids[3], signal.SIGKILL)
+        (verdict,) = harness.eventually(lambda: hangs("confirmed"), ARRIVES_S, "the death is a verdict")
+        assert verdict["culprit"]["rank"] == [3] and verdict["culprit"]["cause"] == "rank-dead", verdict
+    finally:
+        for pid in pids:
+            os.kill(pid, signal.SIGKILL)
 
 
 def test_lockstep_stacks_0_forbids_it(server, agent, python_rank, recorders):

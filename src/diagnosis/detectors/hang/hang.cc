@@ -4,6 +4,7 @@
 #include <set>
 
 #include "diagnosis/detectors/hang/hang_phrasing.h"
+#include "diagnosis/detectors/hang/silent_job.h"
 #include "diagnosis/detectors/hang/wait_graph.h"
 #include "diagnosis/phrasing.h"
 
@@ -48,9 +49,7 @@ std::optional<Culprits> culprits_of(const JobWindow& window, const HangInput& in
     if (status != input.status.end() && newest_word - status->second.time_unix_ns <= kWordLasts) {
       const RankStatus& at = status->second;
       if (at.process_alive && !at.finished && at.quiet_ns < limit_ns) return std::nullopt;
-      // One that is saving or evaluating says so.
-      bool busy = at.phase == Phase::kCheckpoint || at.phase == Phase::kEval;
-      if (busy && at.quiet_ns < kQuietBusyPhase) return std::nullopt;
+      if (is_busy(at)) return std::nullopt;
       found.dead |= !at.process_alive;
     } else if (window.ranks().contains(rank) && graph.longest_quiet_ns() < limit_ns + 2 * kSecond) {
       return std::nullopt;  // its own word may still be under way
@@ -122,6 +121,10 @@ int64_t typical_step_ns(const JobWindow& window) {
   return static_cast<int64_t>(median(durations));
 }
 
+bool is_busy(const RankStatus& status) {
+  return (status.phase == Phase::kCheckpoint || status.phase == Phase::kEval) && status.quiet_ns < kQuietBusyPhase;
+}
+
 int64_t hang_after_ns(const HangInput& input) {
   if (const int64_t step_ns = input.typical_step_ns; step_ns > 0)
     return std::clamp(std::min(kStepsQuiet * step_ns, std::max(two_and_a_little(step_ns), kStepsQuietLong * step_ns)),
@@ -143,7 +146,7 @@ int64_t hang_after_ns(const HangInput& input) {
 std::optional<Finding> find_hang(const JobWindow& window, const HangInput& input) {
   const int64_t limit_ns = hang_after_ns(input);
   WaitGraph graph(window, input, limit_ns);
-  if (graph.waiting().empty()) return std::nullopt;
+  if (graph.waiting().empty()) return find_silent_job(window, input);
   const WaitGraph::Ends ends = graph.walk();
   const HangPhrasing phrasing(window, input, graph, limit_ns);
   if (!ends.ranks.empty()) {

@@ -12,6 +12,7 @@
 
 #include <map>
 #include <optional>
+#include <set>
 
 #include "diagnosis/finding.h"
 #include "diagnosis/window.h"
@@ -21,10 +22,14 @@ namespace lockstep {
 struct HangInput {
   std::map<int32_t, RankStatus> status;  // newest of each rank; ranks that move have quiet_ns 0
   int64_t typical_step_ns = 0;           // 0: no step has ended yet
+  std::set<int32_t> left = {};           // ranks that ended by themselves
 };
 
 // For HangInput: the median over ranks and the last steps.
 int64_t typical_step_ns(const JobWindow& window);
+
+// It says that it is checkpointing or evaluating, which may take minutes, and has not done so for too long.
+bool is_busy(const RankStatus& status);
 
 // How long everybody must have been quiet.
 int64_t hang_after_ns(const HangInput& input);

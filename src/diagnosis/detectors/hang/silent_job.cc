@@ -1,0 +1,207 @@
+#include "diagnosis/detectors/hang/silent_job.h"
+
+#include <algorithm>
+#include <map>
+
+#include "base/text.h"
+#include "diagnosis/phrasing.h"
+
+namespace lockstep {
+namespace {
+
+constexpr int64_t kSecond = 1'000'000'000;
+
+// Where the ranks stand that have not ended. None: somebody moves, or it cannot be told.
+struct Silence {
+  std::vector<int32_t> dead, stopped, inside, all;  // inside: alive, in a step that they have begun
+  int64_t shortest_ns = INT64_MAX, longest_ns = 0;  // of those who live
+  int64_t newest_step = -1;
+};
+
+bool has_ended(const JobWindow& window, int32_t rank, int64_t step) {
+  const StepFrame* frame = window.frame(step);
+  const int32_t slot = window.slot_of(rank);
+  return frame != nullptr && slot >= 0 && static_cast<size_t>(slot) < frame->state.size() &&
+         frame->state[static_cast<size_t>(slot)] != 0;
+}
+
+std::optional<Silence> silence_of(const JobWindow& window, const HangInput& input, int64_t limit_ns) {
+  Silence found;
+  for (const auto& [rank, identity] : window.ranks()) {
+    if (input.left.contains(rank)) continue;
+    const auto status = input.status.find(rank);
+    if (status == input.status.end() || !status->second.comms.empty()) return std::nullopt;
+    const RankStatus& at = status->second;
+    if (at.finished) continue;
+    found.all.push_back(rank);
+    found.newest_step = std::max(found.newest_step, at.step);
+    if (!at.process_alive) {
+      found.dead.push_back(rank);
+      continue;
+    }
+    if (at.quiet_ns < limit_ns || is_busy(at)) return std::nullopt;
+    found.shortest_ns = std::min(found.shortest_ns, at.quiet_ns);
+    found.longest_ns = std::max(found.longest_ns, at.quiet_ns);
+    if (at.process_stopped) found.stopped.push_back(rank);
+    if (at.step >= 0 && !has_ended(window, rank, at.step)) found.inside.push_back(rank);
+  }
+  return found;
+}
+
+// Those who are not where most ranks are: in an earlier step, or in another phase of it. Empty: nobody stands apart.
+std::vector<int32_t> stand_apart(const HangInput& input, const std::vector<int32_t>& ranks) {
+  std::map<std::pair<int64_t, Phase>, std::vector<int32_t>> places;
+  for (int32_t rank : ranks) {
+    const RankStatus& at = input.status.at(rank);
+    places[{at.step, at.phase}].push_back(rank);
+  }
+  const auto most = std::max_element(places.begin(), places.end(),
+                                     [](const auto& a, const auto& b) { return a.second.size() < b.second.size(); });
+  if (places.size() != 2 || most->second.size() * 2 <= ranks.size()) return {};
+  const auto other = most == places.begin() ? std::next(most) : places.begin();
+  // Whoever is a step ahead of most waits for them, not they for it.
+  return other->first.first > most->first.first ? std::vector<int32_t>() : other->second;
+}
+
+std::string place_text(const RankStatus& at) {
+  const std::string step = at.step < 0 ? "no step" : "step " + with_thousands(at.step);
+  return at.phase == Phase::kOther ? "in " + step : format("in %s, phase %s", step.c_str(), to_text(at.phase));
+}
+
+struct Culprits {
+  std::vector<int32_t> ranks;
+  Cause cause = Cause::kNone;
+  Layer layer = emits<Emitter::kHang, Layer::kUnknown>;
+  bool sure = false;
+};
+
+Culprits culprits_of(const HangInput& input, const Silence& silence, int64_t limit_ns) {
+  if (!silence.dead.empty())
+    return {silence.dead, emits<Emitter::kHang, Cause::kRankDead>, emits<Emitter::kHang, Layer::kHost>, true};
+  if (!silence.stopped.empty())
+    return {silence.stopped, emits<Emitter::kHang, Cause::kProcessPaused>, emits<Emitter::kHang, Layer::kHost>, true};
+  const bool is_long = silence.shortest_ns >= 3 * limit_ns;
+  std::vector<int32_t> apart = stand_apart(input, silence.all);
+  if (apart.empty()) return {.sure = is_long};
+  return {std::move(apart), emits<Emitter::kHang, Cause::kRankMissing>, emits<Emitter::kHang, Layer::kSoftware>,
+          is_long};
+}
+
+class SilentJobPhrasing {
+ public:
+  SilentJobPhrasing(const JobWindow& window, const HangInput& input, const Silence& silence)
+      : window_(window),
+        input_(input),
+        silence_(silence),
+        time_text_(human_duration(static_cast<double>(silence.longest_ns))) {}
+
+  Finding word(const Culprits& culprits) const {
+    Finding finding;
+    finding.kind = emits<Emitter::kHang, VerdictKind::kHang>;
+    finding.ranks = culprits.ranks;
+    finding.layer = culprits.layer;
+    finding.cause = culprits.cause;
+    finding.sure = culprits.sure;
+    finding.since_step = window_.newest_step() + 1;
+    finding.through_step = finding.since_step;
+    finding.confidence = !culprits.sure ? 0.4 : culprits.cause == Cause::kNone ? 0.7 : 0.9;
+    finding.coverage = coverage_of(window_, silence_.all.size());
+    finding.lost_ns_per_step = silence_.longest_ns;
+    finding.clear_after_steps = 0;
+    for (int32_t rank : silence_.all) {
+      if (std::find(culprits.ranks.begin(), culprits.ranks.end(), rank) == culprits.ranks.end())
+        finding.victims.push_back(rank);
+    }
+    finding.component = culprits.ranks.empty() ? "job" : format("process of rank %s", who(culprits.ranks).c_str());
+    finding.sentence = sentence(culprits, finding.victims.size());
+    add_claims(culprits, finding);
+    return finding;
+  }
+
+ private:
+  static std::string who(const std::vector<int32_t>& ranks) { return human_ranks({ranks.begin(), ranks.end()}); }
+  const RankStatus& at(int32_t rank) const { return input_.status.at(rank); }
+
+  std::string sentence(const Culprits& culprits, size_t waiting) const {
+    if (culprits.ranks.empty())
+      return format("No rank has moved for %s (a step takes %s); all %zu stand %s, and what they wait for is not seen.",
+                    time_text_.c_str(), human_duration(static_cast<double>(input_.typical_step_ns)).c_str(),
+                    silence_.all.size(), place_text(at(silence_.all.front())).c_str());
+    const std::string name =
+        culprits.ranks.size() == 1 ? name_of(window_, culprits.ranks.front()) : "Ranks " + who(culprits.ranks);
+    const bool one = culprits.ranks.size() == 1;
+    const std::string what = culprits.cause == Cause::kRankDead ? "died"
+                             : culprits.cause == Cause::kProcessPaused
+                                 ? one ? "is stopped" : "are stopped"
+                                 : (one ? "stands " : "stand ") + place_text(at(culprits.ranks.front()));
+    if (waiting == 0) return format("%s %s; nothing has moved for %s.", name.c_str(), what.c_str(), time_text_.c_str());
+    return format("%s %s; %zu rank%s not moved for %s.", name.c_str(), what.c_str(), waiting,
+                  waiting == 1 ? " has" : "s have", time_text_.c_str());
+  }
+
+  void add(Finding& finding, ClaimKind kind, std::string subject, std::string text, double value, const char* unit,
+           std::string query, double baseline = 0) const {
+    finding.chain.push_back(claim(kind, std::move(subject), std::move(text), value, unit, baseline, 0,
+                                  finding.since_step, finding.since_step, std::move(query)));
+  }
+
+  void add_claims(const Culprits& culprits, Finding& finding) const {
+    const double quiet_s = static_cast<double>(silence_.longest_ns) / 1e9;
+    add(finding, ClaimKind::kSelfTime, "all",
+        format(
+            "Every rank has been silent for %s or more, where a step takes %s.",
+            human_duration(static_cast<double>(silence_.shortest_ns == INT64_MAX ? 0 : silence_.shortest_ns)).c_str(),
+            human_duration(static_cast<double>(input_.typical_step_ns)).c_str()),
+        quiet_s, "s", "/api/jobs/{job}/ranks", static_cast<double>(input_.typical_step_ns) / 1e9);
+    for (int32_t rank : culprits.ranks) {
+      const char* text = culprits.cause == Cause::kRankDead        ? "Its process is gone."
+                         : culprits.cause == Cause::kProcessPaused ? "Its process is stopped by a signal or a debugger."
+                                                                   : nullptr;
+      add(finding, ClaimKind::kEvent, format("rank %d", rank),
+          text != nullptr ? text
+                          : format("It stands %s; the others %s.", place_text(at(rank)).c_str(),
+                                   place_text(at(finding.victims.front())).c_str()),
+          static_cast<double>(at(rank).quiet_ns) / 1e9, "s", format("/api/jobs/{job}/ranks/%d", rank));
+      if (finding.chain.size() >= kClaimsMax) break;
+    }
+    add(finding, ClaimKind::kExclusion, "communication",
+        "Communication of this job is not seen: it has no NCCL communicator, so who waits for whom is not known.", 0,
+        "", "/api/jobs/{job}/ranks");
+    if (culprits.cause == Cause::kRankDead) {
+      finding.next.push_back(
+          {"look why the process ended: OOM killer, signal, exception; restart from the last checkpoint",
+           "dmesg -T | tail; journalctl -k"});
+    } else if (culprits.cause == Cause::kProcessPaused) {
+      finding.next.push_back({"find out who stopped the process; let it go on", "kill -CONT PID"});
+    } else {
+      finding.next.push_back({"ask for the stacks of its threads",
+                              format("lockstep hang {job} --stacks %d",
+                                     culprits.ranks.empty() ? silence_.all.front() : culprits.ranks.front())});
+    }
+  }
+
+  static constexpr size_t kClaimsMax = 4;
+  const JobWindow& window_;
+  const HangInput& input_;
+  const Silence& silence_;
+  const std::string time_text_;
+};
+
+}  // namespace
+
+std::optional<Finding> find_silent_job(const JobWindow& window, const HangInput& input) {
+  if (input.typical_step_ns <= 0) return std::nullopt;  // without a pace silence means nothing
+  const int64_t limit_ns = hang_after_ns(input);
+  const std::optional<Silence> silence = silence_of(window, input, limit_ns);
+  if (!silence || silence->inside.empty()) return std::nullopt;
+  if (silence->shortest_ns < limit_ns + kSecond / 2) return std::nullopt;
+  if (silence->dead.empty() && silence->stopped.empty()) {
+    // Nothing but time speaks: what took longer than any step so far.
+    double longest = 0;
+    for (const StepFacts& step : window.facts()) longest = std::max(longest, step.duration_ns);
+    if (static_cast<double>(silence->shortest_ns) < std::max(2 * longest, 10.0 * kSecond)) return std::nullopt;
+  }
+  return SilentJobPhrasing(window, input, *silence).word(culprits_of(input, *silence, limit_ns));
+}
+
+}  // namespace lockstep
