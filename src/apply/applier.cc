@@ -20,12 +20,6 @@ bool is_node_event(std::string_view event) {
                      [&](std::string_view prefix) { return event.starts_with(prefix); });
 }
 
-bool is_clean(const LogRecord& record) {
-  const Value* clean = find(record.attributes, "clean");
-  const bool* flag = clean ? std::get_if<bool>(&clean->data) : nullptr;
-  return flag != nullptr && *flag;
-}
-
 int64_t lost_of(const LogRecord& gap) {
   // Bounded, as the numbers of every other event are: a sum that others show must not be one sender's word.
   constexpr int64_t kLostMost = 1'000'000'000'000'000;
@@ -272,9 +266,9 @@ Applier::Applied Applier::apply_job_event(const LogRecord& record, const Identit
     steps_.rank_started(identity, received_unix_ns);
     tell([&](StoreSubscriber& subscriber) { subscriber.on_rank_started(identity, received_unix_ns); });
   } else {
-    const bool clean = is_clean(record);
-    steps_.rank_ended(identity, clean, received_unix_ns);
-    tell([&](StoreSubscriber& subscriber) { subscriber.on_rank_ended(identity, clean, received_unix_ns); });
+    const RankEnd end = rank_end_from_record(record);
+    steps_.rank_ended(identity, end.clean, received_unix_ns);
+    tell([&](StoreSubscriber& subscriber) { subscriber.on_rank_ended(identity, end, received_unix_ns); });
   }
   return {};
 }

@@ -30,8 +30,8 @@ struct Heard : StoreSubscriber {
   void on_rank_started(const Identity& identity, int64_t) override {
     calls.push_back(format("started %d", identity.rank));
   }
-  void on_rank_ended(const Identity& identity, bool clean, int64_t) override {
-    calls.push_back(format("ended %d %s", identity.rank, clean ? "clean" : "unclean"));
+  void on_rank_ended(const Identity& identity, const RankEnd& end, int64_t) override {
+    calls.push_back(format("ended %d %s", identity.rank, end.clean ? "clean" : "unclean"));
   }
   void on_records_lost(const Identity& identity, int64_t records, int64_t) override {
     calls.push_back(format("lost %d.%lld", identity.rank, static_cast<long long>(records)));
@@ -79,7 +79,8 @@ TEST_F(ApplierTest, EventsBecomeRowsAndSubscribersHearOfThemInOrder) {
   status.time_unix_ns = 60;
   apply_logs(to_resource(identity()),
              {job_start_record(1), to_record(CommInit{.comm_id = 9, .size = 8, .rank_in_comm = 3}, 2), to_record(step),
-              to_record(status), to_record(Gap{"ring_overwritten", 10}, 3), job_end_record(4, true)});
+              to_record(status), to_record(Gap{"ring_overwritten", 10}, 3),
+              job_end_record({.time_unix_ns = 4, .clean = true, .exit = {}})});
   EXPECT_EQ(heard_.calls, (std::vector<std::string>{"started 3", "comm 3.9", "step 3.7@1000", "status 3", "lost 3.10",
                                                     "ended 3 clean"}));
   std::optional<JobInfo> job = steps_.job("job");

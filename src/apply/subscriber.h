@@ -29,7 +29,7 @@ class StoreSubscriber {
   virtual void on_status(const Identity&, const RankStatus&, int64_t /*received_unix_ns*/) {}
   virtual void on_comm(const Identity&, const CommInit&, int64_t /*received_unix_ns*/) {}
   virtual void on_rank_started(const Identity&, int64_t /*received_unix_ns*/) {}
-  virtual void on_rank_ended(const Identity&, bool /*clean*/, int64_t /*received_unix_ns*/) {}
+  virtual void on_rank_ended(const Identity&, const RankEnd&, int64_t /*received_unix_ns*/) {}
   // What was fetched of a rank that seems to hang.
   virtual void on_stack(const Identity&, const RankStack&, int64_t /*received_unix_ns*/) {}
   virtual void on_dump(const Identity&, const FlightDump&, int64_t /*received_unix_ns*/) {}

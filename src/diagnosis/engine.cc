@@ -6,6 +6,7 @@
 
 #include "base/contained.h"
 #include "base/text.h"
+#include "diagnosis/detectors/fail/fail.h"
 #include "diagnosis/detectors/registry.h"
 #include "diagnosis/detectors/transport/transport.h"
 #include "diagnosis/phrasing.h"
@@ -116,13 +117,13 @@ void DiagnosisEngine::on_rank_started(const Identity& identity, int64_t) {
   job.ended.erase(identity.rank);
 }
 
-void DiagnosisEngine::on_rank_ended(const Identity& identity, bool clean, int64_t) {
+void DiagnosisEngine::on_rank_ended(const Identity& identity, const RankEnd& end, int64_t) {
   MutexLock lock(mutex_);
   Job& job = job_of(identity);
   if (identity.attempt < job.attempt) return;
   job.window.add_rank(identity);
-  job.ended[identity.rank] = clean;
-  if (clean) job.status.erase(identity.rank);
+  job.ended[identity.rank] = end;
+  if (end.clean) job.status.erase(identity.rank);
 }
 
 void DiagnosisEngine::on_stack(const Identity& identity, const RankStack& stack, int64_t) {
@@ -173,8 +174,9 @@ bool DiagnosisEngine::explain(const std::string& job_id, const Job& job, Finding
     }
     return 0;
   };
-  context.since_unix_ns =
-      finding.kind == VerdictKind::kHang ? now_unix_ns - finding.lost_ns_per_step : start_of(finding.since_step);
+  context.since_unix_ns = finding.kind == VerdictKind::kHang || finding.kind == VerdictKind::kFail
+                              ? now_unix_ns - finding.lost_ns_per_step
+                              : start_of(finding.since_step);
   if (context.since_unix_ns == 0)  // the window no longer remembers
     context.since_unix_ns = tracker_.open_since_unix_ns(job_id, finding);
   if (context.since_unix_ns == 0) context.since_unix_ns = now_unix_ns - kSignalsTimeNs;
@@ -271,6 +273,25 @@ VerdictTracker::JobState DiagnosisEngine::state_of(const std::string& job_id, co
   return {job_id, job.attempt, job.window, over, quiet};
 }
 
+// A job that hangs is ended in the end: then its ranks' deaths are no second trouble. One that died has its verdict for
+// that, not for who waits for it.
+void DiagnosisEngine::add_failure(const std::string& job_id, const Job& job, std::vector<Finding>& hangs,
+                                  int64_t now_unix_ns) const {
+  if (std::all_of(job.ended.begin(), job.ended.end(), [](const auto& ended) { return ended.second.clean; })) return;
+  const std::vector<Finding> before = tracker_.confirmed_hangs(job_id);
+  if (std::any_of(before.begin(), before.end(), [](const Finding& hang) { return hang.cause != Cause::kRankDead; }))
+    return;
+  std::optional<Finding> failure = find_failure(job.window, {job.ended, job.status, now_unix_ns});
+  if (!failure) return;
+  const bool hang_knows_more =
+      !hangs.empty() &&
+      std::none_of(job.ended.begin(), job.ended.end(), [](const auto& ended) { return ended.second.exit.has_value(); });
+  if (hang_knows_more) return;
+  std::erase_if(hangs, [](const Finding& hang) { return hang.cause == Cause::kRankDead; });
+  explain(job_id, job, *failure, now_unix_ns);
+  hangs.push_back(std::move(*failure));
+}
+
 bool DiagnosisEngine::evaluate(const std::string& job_id, Job& job, int64_t now_unix_ns) {
   const bool looked = look_at_steps(job_id, job, now_unix_ns);
   std::vector<Finding> hangs;
@@ -284,8 +305,8 @@ bool DiagnosisEngine::evaluate(const std::string& job_id, Job& job, int64_t now_
       job.typical_step_ns = typical_step_ns(job.window);
     }
     HangInput input{job.status, job.typical_step_ns};
-    for (const auto& [rank, clean] : job.ended)
-      if (clean) input.left.insert(rank);
+    for (const auto& [rank, end] : job.ended)
+      if (end.clean) input.left.insert(rank);
     std::optional<Finding> hang = find_hang(job.window, input);
     // A job that hangs is killed in the end: the deaths are no second trouble.
     std::vector<Finding> before = tracker_.confirmed_hangs(job_id);
@@ -300,6 +321,7 @@ bool DiagnosisEngine::evaluate(const std::string& job_id, Job& job, int64_t now_
       hangs.push_back(std::move(*hang));
     }
   }
+  add_failure(job_id, job, hangs, now_unix_ns);
   tracker_.follow(state_of(job_id, job), VerdictTracker::Findings::kHangs, hangs, now_unix_ns);
   return looked;
 }

@@ -36,7 +36,7 @@ class DiagnosisEngine final : public StoreSubscriber, public VerdictSource {
   void on_status(const Identity& identity, const RankStatus& status, int64_t received_unix_ns) override;
   void on_comm(const Identity& identity, const CommInit& comm, int64_t received_unix_ns) override;
   void on_rank_started(const Identity& identity, int64_t received_unix_ns) override;
-  void on_rank_ended(const Identity& identity, bool clean, int64_t received_unix_ns) override;
+  void on_rank_ended(const Identity& identity, const RankEnd& end, int64_t received_unix_ns) override;
   bool hears_metric(std::string_view name) const override { return signals_.hears_metric(name); }
   void on_metrics(const Attributes& resource, std::span<const MetricPoint> points, int64_t received_unix_ns) override;
   void on_node_event(std::string_view host, const NodeEvent& event, int64_t received_unix_ns) override;
@@ -71,7 +71,7 @@ class DiagnosisEngine final : public StoreSubscriber, public VerdictSource {
     std::map<int32_t, RankStatus> status;
     RankStacks stacks;
     FlightDumps dumps;
-    std::map<int32_t, bool> ended;   // rank -> cleanly
+    std::map<int32_t, RankEnd> ended;
     std::vector<int64_t> looked_at;  // complete steps, and ended ranks, when detectors looked last
     size_t ended_looked_at = 0;
     int64_t typical_step_ns = 0;  // of so many rows
@@ -88,6 +88,8 @@ class DiagnosisEngine final : public StoreSubscriber, public VerdictSource {
   bool look_at_steps(const std::string& job_id, Job& job, int64_t now_unix_ns) LOCKSTEP_REQUIRES(mutex_);
   bool explain(const std::string& job_id, const Job& job, Finding& finding,
                int64_t now_unix_ns) const LOCKSTEP_REQUIRES(mutex_);  // true: by signals
+  void add_failure(const std::string& job_id, const Job& job, std::vector<Finding>& hangs, int64_t now_unix_ns) const
+      LOCKSTEP_REQUIRES(mutex_);
   bool evaluate(const std::string& job_id, Job& job, int64_t now_unix_ns) LOCKSTEP_REQUIRES(mutex_);
   static VerdictTracker::JobState state_of(const std::string& job_id, const Job& job);
 

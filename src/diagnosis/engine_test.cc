@@ -397,7 +397,7 @@ TEST_F(DiagnosisEngineTest, ARankThatDiesWhileTheOthersWaitIsNamed) {
     status.process_alive = rank != 2;
     engine.on_status(job.identity(rank), status, now);
   }
-  engine.on_rank_ended(job.identity(2), false, now);
+  engine.on_rank_ended(job.identity(2), {}, now);
   engine.tick(now);
   std::vector<Verdict> all = engine.verdicts("job");
   ASSERT_EQ(all.size(), 1u);
@@ -411,7 +411,7 @@ TEST_F(DiagnosisEngineTest, AJobThatHasEndedIsNotHung) {
   int64_t now = job.now_unix_ns();
   for (int32_t rank = 0; rank < 4; ++rank) {
     engine.on_status(job.identity(rank), standing(rank, 4, rank != 2, 5 * kSecondNs), now);
-    engine.on_rank_ended(job.identity(rank), true, now);
+    engine.on_rank_ended(job.identity(rank), {.time_unix_ns = now, .clean = true, .exit = {}}, now);
   }
   engine.tick(now);
   EXPECT_TRUE(engine.verdicts("job").empty());
@@ -427,7 +427,9 @@ TEST_F(DiagnosisEngineTest, ForgetsTheJobHeardOfLongestAgoWhenThereAreTooMany) {
 TEST_F(DiagnosisEngineTest, TheVerdictOfAJobThatEndedWithItStays) {
   MadeUpJob job(8);
   job.play(engine, 0, 60, slow(5, 30, 60));
-  for (int32_t rank = 0; rank < 8; ++rank) engine.on_rank_ended(job.identity(rank), true, job.now_unix_ns());
+  for (int32_t rank = 0; rank < 8; ++rank)
+    engine.on_rank_ended(job.identity(rank), {.time_unix_ns = job.now_unix_ns(), .clean = true, .exit = {}},
+                         job.now_unix_ns());
   engine.tick(job.now_unix_ns());
   EXPECT_EQ(state(), "confirmed");
 }

@@ -221,6 +221,13 @@ const StepFrame* JobWindow::frame(int64_t number) const {
   return found == steps_.end() ? nullptr : &found->second;
 }
 
+bool JobWindow::has_step(int32_t rank, int64_t number) const {
+  const StepFrame* found = frame(number);
+  const int32_t slot = slot_of(rank);
+  return found != nullptr && slot >= 0 && static_cast<size_t>(slot) < found->state.size() &&
+         found->state[static_cast<size_t>(slot)] != 0;
+}
+
 const RankRows* JobWindow::step(int64_t number) const {
   const StepFrame* found = frame(number);
   return found == nullptr ? nullptr : &found->known;

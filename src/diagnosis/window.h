@@ -185,6 +185,7 @@ class JobWindow {
   // The others that sent it: of their numbers only what the host told holds (duration, phases).
   const RankRows* unknown(int64_t number) const;
   const StepFrame* frame(int64_t number) const;
+  bool has_step(int32_t rank, int64_t number) const;  // it has sent it, and the window remembers
   // How many steps behind `after` are unknown: for every rank that sent them; for at least one of these ranks.
   int64_t unknown_steps(int64_t after) const;
   int64_t unknown_steps(int64_t after, const std::vector<int32_t>& ranks) const;

@@ -638,10 +638,25 @@ LogRecord job_start_record(int64_t time_unix_ns) {
   return record_of(kEventJobStart, time_unix_ns);
 }
 
-LogRecord job_end_record(int64_t time_unix_ns, bool clean) {
-  LogRecord record = record_of(kEventJobEnd, time_unix_ns);
-  record.attributes = {{"clean", clean}};
+LogRecord job_end_record(const RankEnd& end) {
+  LogRecord record = record_of(kEventJobEnd, end.time_unix_ns);
+  record.attributes = {{"clean", end.clean}};
+  if (end.exit) {
+    record.attributes.push_back({"exit_code", static_cast<int64_t>(end.exit->code)});
+    record.attributes.push_back({"signal", static_cast<int64_t>(end.exit->signal)});
+  }
   return record;
+}
+
+RankEnd rank_end_from_record(const LogRecord& record) {
+  const Value* clean = find(record.attributes, "clean");
+  const bool* flag = clean ? std::get_if<bool>(&clean->data) : nullptr;
+  RankEnd end{.time_unix_ns = record.time_unix_ns, .clean = flag != nullptr && *flag, .exit = {}};
+  const int64_t code = find_int(record.attributes, "exit_code", -1);
+  const int64_t signal = find_int(record.attributes, "signal", -1);
+  if (code >= 0 && code <= 255 && signal >= 0 && signal <= 64)
+    end.exit = ExitStatus{.code = static_cast<int32_t>(code), .signal = static_cast<int32_t>(signal)};
+  return end;
 }
 
 }  // namespace lockstep

@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "base/result.h"
+#include "model/rank_end.h"
 #include "model/step.h"
 #include "model/telemetry.h"
 
@@ -87,12 +88,13 @@ LogRecord to_record(const CommGroup& group, int64_t time_unix_ns);
 LogRecord to_record(const Gap& gap, int64_t time_unix_ns);
 LogRecord to_record(const CommRas& ras, int64_t time_unix_ns);  // what is beyond the limits above is left out
 LogRecord job_start_record(int64_t time_unix_ns);
-LogRecord job_end_record(int64_t time_unix_ns, bool clean);
+LogRecord job_end_record(const RankEnd& end);
 
 // From bytes we did not write: every field is checked, one clear line on error.
 Result<StepSummary> step_from_record(const LogRecord& record);
 Result<RankStatus> status_from_record(const LogRecord& record);
 Result<CommInit> comm_init_from_record(const LogRecord& record);
+RankEnd rank_end_from_record(const LogRecord& record);  // whatever it says: it ended
 Result<CommGroup> comm_group_from_record(const LogRecord& record);
 Result<CommRas> comm_ras_from_record(const LogRecord& record);
 

@@ -34,6 +34,7 @@ namespace lockstep {
   X(kLoss, "loss", "detector: a loss that is not a number")                                                            \
   X(kTransport, "transport", "detector: TCP where there is RDMA")                                                      \
   X(kHang, "hang", "detector: nothing moves")                                                                          \
+  X(kFail, "fail", "detector: ranks that died")                                                                        \
   X(kSignals, "signals", "what the culprit's node says about itself")                                                  \
   X(kEarlyWarning, "early_warning", "trends of a node, before they hurt")                                              \
   X(kEngine, "engine", "follows findings over time")
@@ -64,21 +65,21 @@ inline constexpr uint32_t kNobody = 0;  // kept for what was stored, or for late
   X(kSlow, "slow", kStraggler | kSlowLink | kFabric | kPause | kRotatingStall | kCheckpoint | kWorkload | kRegression, \
     "Somebody or something makes the job wait.")                                                                       \
   X(kHang, "hang", kHang, "Nothing moves.")                                                                            \
-  X(kFail, "fail", kNobody, "The job ended by a fault. Read as a hang is; no detector gives it yet.")                  \
+  X(kFail, "fail", kFail, "Ranks of the job died.")                                                                    \
   X(kIncorrect, "incorrect", kLoss, "The loss is not a number, or jumps.")                                             \
   X(kInefficient, "inefficient", kTransport | kWorkload | kLessWork,                                                   \
     "Time is wasted and nothing is broken: work dealt unevenly, less work, the slower transport.")
 
 #define LOCKSTEP_LAYERS(X)                                                                                             \
   X(kGpu, "gpu", kStraggler | kSignals | kEarlyWarning, "A GPU: its clocks, memory, PCIe or other users.")             \
-  X(kHost, "host", kStraggler | kPause | kCheckpoint | kHang | kSignals,                                               \
+  X(kHost, "host", kStraggler | kPause | kCheckpoint | kHang | kFail | kSignals,                                       \
     "A host or a process on it: CPU, memory, scheduling, whether it lives.")                                           \
   X(kInput, "input", kStraggler | kCheckpoint | kRegression | kSignals, "Reading input, or the storage behind it.")    \
   X(kNvlink, "nvlink", kFabric | kSignals | kEarlyWarning, "NVLinks and NVSwitches inside a host.")                    \
   X(kNic, "nic", kFabric | kSignals, "A network adapter.")                                                             \
   X(kLink, "link", kSlowLink | kFabric | kPause | kSignals | kEarlyWarning, "A link: port, cable, transceiver.")       \
   X(kSwitch, "switch", kFabric | kRegression | kSignals, "The fabric between hosts.")                                  \
-  X(kSoftware, "software", kRotatingStall | kRegression | kTransport | kHang | kSignals, "The job's program or its settings.") \
+  X(kSoftware, "software", kRotatingStall | kRegression | kTransport | kHang | kFail | kSignals, "The job's program or its settings.") \
   X(kWorkload, "workload", kWorkload | kLessWork, "The work itself and how it is dealt; nothing is broken.")           \
   X(kUnknown, "unknown", kLoss | kHang, "Nothing says where.")
 
@@ -118,7 +119,7 @@ inline constexpr uint32_t kNobody = 0;  // kept for what was stored, or for late
     "Sequences are packed unevenly: the rank with the most tokens changes.")                                           \
   X(kOpMismatch, "op-mismatch", kHang, "Ranks called different operations, or sizes, at the same place.")              \
   X(kDeadlock, "deadlock", kHang, "Ranks wait for each other in a circle of groups.")                                  \
-  X(kRankDead, "rank-dead", kHang | kSignals, "The process is gone while others wait for it.")                         \
+  X(kRankDead, "rank-dead", kHang | kFail | kSignals, "The process is gone.")                                          \
   X(kCodeRegression, "code-regression", kRegression | kSignals,                                                        \
     "All ranks take longer for their own work than this job did before.")                                              \
   X(kNanSource, "nan-source", kLoss, "Loss or gradient norm is not a finite number.")                                  \
@@ -133,7 +134,7 @@ inline constexpr uint32_t kNobody = 0;  // kept for what was stored, or for late
   X(kCounter, "counter", kTransport | kLessWork | kSignals | kEarlyWarning,                                            \
     "A number that a node or the job reports.")                                                                        \
   X(kPath, "path", kSlowLink | kFabric, "How fast data moves on a way through the network.")                           \
-  X(kEvent, "event", kLoss | kHang | kSignals, "Something that happened once.")                                        \
+  X(kEvent, "event", kLoss | kHang | kFail | kSignals, "Something that happened once.")                                \
   X(kCounterfactual, "counterfactual",                                                                                 \
     kStraggler | kSlowLink | kFabric | kPause | kRotatingStall | kCheckpoint | kWorkload | kRegression | kLessWork |   \
     kTransport | kHang,                                                                                                \

@@ -134,7 +134,11 @@ TEST(Events, AGapAndTheEndsOfAJobSurviveTheWire) {
   EXPECT_EQ(find_int(gap.attributes, "records"), 512);
   EXPECT_EQ(over_the_wire(job_start_record(test::kTime)), job_start_record(test::kTime));
   for (bool clean : {true, false})
-    EXPECT_EQ(over_the_wire(job_end_record(test::kTime, clean)), job_end_record(test::kTime, clean));
+    for (const std::optional<ExitStatus>& exit :
+         {std::optional<ExitStatus>(), {{.code = 0, .signal = 9}}, {{.code = 3, .signal = 0}}}) {
+      const RankEnd end{.time_unix_ns = test::kTime, .clean = clean, .exit = exit};
+      EXPECT_EQ(rank_end_from_record(over_the_wire(job_end_record(end))), end);
+    }
 }
 
 TEST(Events, AnIdentitySurvivesTheWireAsAResource) {

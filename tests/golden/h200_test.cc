@@ -90,8 +90,7 @@ TEST_P(H200, IsJudgedRightly) {
         ASSERT_TRUE(comm.ok()) << comm.error();
         engine.on_comm(*identity, *comm, now);
       } else if (record.event_name == kEventJobEnd) {
-        const Value* clean = find(record.attributes, "clean");
-        engine.on_rank_ended(*identity, clean != nullptr && std::get<bool>(clean->data), now);
+        engine.on_rank_ended(*identity, rank_end_from_record(record), now);
       }
     }
     engine.tick(now);

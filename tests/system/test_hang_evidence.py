@@ -220,11 +220,14 @@ def test_a_stopped_process_is_its_own_answer(server, agent, python_rank):
     assert "stopped by a signal or a debugger" in stack["where"] and "cannot answer" in stack["note"]
 
 
-def test_a_job_without_communicators_that_stands_still_is_a_hang(server, agent, python_rank):
+def test_a_job_without_communicators_hangs_and_fails_as_others_do(server, agent, python_rank):
     pids = list(map(int, python_rank(PACED).stdout.readline().split()))
 
+    def of_kind(kind, state):
+        return [one for one in server.get("/api/verdicts", state="all")["verdicts"] if (one["kind"], one["state"]) == (kind, state)]
+
     def hangs(state):
-        return [one for one in server.get("/api/verdicts", state="all")["verdicts"] if one["kind"] == "hang" and one["state"] == state]
+        return of_kind("hang", state)
 
     def healthy():
         why = server.get(f"/api/jobs/{JOB}/why")
@@ -240,8 +243,9 @@ def test_a_job_without_communicators_that_stands_still_is_a_hang(server, agent, 
         os.kill(pids[1], signal.SIGCONT)
         harness.eventually(lambda: hangs("cleared"), ARRIVES_S, "it goes on")
         os.kill(pids[3], signal.SIGKILL)
-        (verdict,) = harness.eventually(lambda: hangs("confirmed"), ARRIVES_S, "the death is a verdict")
-        assert verdict["culprit"]["rank"] == [3] and verdict["culprit"]["cause"] == "rank-dead", verdict
+        (verdict,) = harness.eventually(lambda: of_kind("fail", "confirmed"), ARRIVES_S, "the death is a verdict")
+        assert verdict["culprit"]["rank"] == [3] and "died of SIGKILL in step" in verdict["sentence"], verdict
+        assert not hangs("confirmed"), "one trouble, one verdict"
     finally:
         for pid in pids:
             os.kill(pid, signal.SIGKILL)

@@ -97,10 +97,12 @@ void RecorderWatch::tell_progress(Rank& rank, Look& look) {
     rank.suspected = false;
   }
   if (!rank.ended && (finished || look.over)) {
-    const bool clean = rank.assembler->status(rank.reader->in_flight(), clock_.unix_ns(), quiet).finished;
-    rank.unclean = !clean;
-    if (!clean) tell_status(rank, look, false, quiet);
-    look.records.push_back(job_end_record(clock_.unix_ns(), clean));
+    RankEnd end{.time_unix_ns = clock_.unix_ns(), .clean = false, .exit = {}};
+    if (look.over && rank.process_exit) end.exit = rank.process_exit->status();
+    end.clean = rank.assembler->status(rank.reader->in_flight(), clock_.unix_ns(), quiet).finished;
+    rank.unclean = !end.clean;
+    if (!end.clean) tell_status(rank, look, false, quiet);
+    look.records.push_back(job_end_record(end));
     rank.ended = true;
     look.urgent = true;
   }

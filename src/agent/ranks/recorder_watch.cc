@@ -247,8 +247,10 @@ void RecorderWatch::look_at(Rank& rank, bool flush, CollectedBatch& batch) {
   // A pid with its start is one process for ever: whose it is needs asking once.
   if (!rank.pid_checked) {
     rank.pid_checked = true;
-    rank.pid_counts =
-        ProcessHandle::open(rank.header.pid, rank.header.process_start_ticks, rank.folder->owner()).has_value();
+    const uid_t owner = rank.folder->owner();
+    std::optional<ProcessHandle> writes = ProcessHandle::open(rank.header.pid, rank.header.process_start_ticks, owner);
+    rank.pid_counts = writes.has_value();
+    if (writes) rank.process_exit = ProcessExit::watch(std::move(*writes), owner);
   }
   const std::optional<ProcessState> writer = rank.pid_counts       ? writer_state(*rank.reader, rank.header)
                                              : rank.reader->held() ? std::optional(ProcessState{})

@@ -8,6 +8,7 @@
 #include "agent/detail/detail_policy.h"
 #include "agent/ranks/rank_metrics.h"
 #include "agent/ranks/recorder_watch.h"
+#include "sources/ownership/process_exit.h"
 
 namespace lockstep {
 
@@ -27,13 +28,14 @@ struct RecorderWatch::Rank {
   std::set<uint64_t> announced_comms;
   std::set<std::pair<std::string, std::vector<int32_t>>> announced_groups;
   bool announced = false;
-  bool unclean = false;        // it died before it had ended its communicators or said that it was done
-  bool ended = false;          // job.end was sent
-  bool dead = false;           // the process is gone and everything was read
-  bool death_noticed = false;  // one more drain after the process was found gone
-  bool pid_checked = false;    // whether the process that it names is its owner's
-  bool pid_counts = false;     // it is
-  bool unread = false;         // the last drain left something
+  bool unclean = false;                     // it died before it had ended its communicators or said that it was done
+  bool ended = false;                       // job.end was sent
+  bool dead = false;                        // the process is gone and everything was read
+  bool death_noticed = false;               // one more drain after the process was found gone
+  bool pid_checked = false;                 // whether the process that it names is its owner's
+  bool pid_counts = false;                  // it is
+  std::optional<ProcessExit> process_exit;  // where it is
+  bool unread = false;                      // the last drain left something
   int64_t drains_after_death = 0;
   std::shared_ptr<const KeptRecorders::Keeping> keeping;
   uint64_t ticket = 0;  // of the last batch that held something of this rank

@@ -21,6 +21,11 @@ std::string fill_in(std::string text, std::string_view mark, const std::string& 
   return text;
 }
 
+// Of the whole job, and not of its steps.
+bool is_standstill(VerdictKind kind) {
+  return kind == VerdictKind::kHang || kind == VerdictKind::kFail;
+}
+
 std::string key_of(const Finding& finding) {
   std::string key =
       to_text(finding.kind) + std::string("/") + (finding.trouble.empty() ? fault_class_of(finding) : finding.trouble);
@@ -33,7 +38,7 @@ std::string key_of(const Finding& finding) {
 void price(const JobWindow& window, TrackedVerdict& tracked, const Finding& finding) {
   Verdict& verdict = tracked.verdict;
   double world = std::max<double>(1, window.world_size());
-  if (finding.kind == VerdictKind::kHang) {
+  if (is_standstill(finding.kind)) {
     verdict.lost_gpu_seconds = static_cast<double>(finding.lost_ns_per_step) / 1e9 * world;
     verdict.lost_share = 1;
   } else {
@@ -57,7 +62,7 @@ void fill(const VerdictTracker::JobState& job, TrackedVerdict& tracked) {
   const Finding& finding = tracked.finding;
   Verdict& verdict = tracked.verdict;
   std::string url = url_part(job.id);
-  bool hang = finding.kind == VerdictKind::kHang;
+  bool hang = is_standstill(finding.kind);
   verdict.kind = finding.kind;
   verdict.since_step =
       verdict.since_step < 0 || hang ? finding.since_step : std::min(verdict.since_step, finding.since_step);
@@ -90,8 +95,7 @@ void fill(const VerdictTracker::JobState& job, TrackedVerdict& tracked) {
 // Enough healthy steps since it was last found.
 bool is_over(const VerdictTracker::JobState& job, const TrackedVerdict& tracked, int64_t newest_step) {
   const Finding& finding = tracked.finding;
-  if (tracked.verdict.kind == VerdictKind::kHang)
-    return (!job.quiet || newest_step - tracked.found_at_step > 0) && !job.over;
+  if (is_standstill(tracked.verdict.kind)) return (!job.quiet || newest_step - tracked.found_at_step > 0) && !job.over;
   int64_t healthy = newest_step - std::max(finding.through_step, tracked.found_at_step - finding.clear_after_steps);
   // What is not known is not healthy.
   healthy -= job.window.unknown_steps(newest_step - healthy, finding.ranks);
@@ -211,7 +215,7 @@ TrackedVerdict& VerdictTracker::open(const JobState& job, JobVerdicts& verdicts,
   fresh.verdict.id = id_of(job, verdicts, key, finding);
   fresh.verdict.found_unix_ns = now_unix_ns;
   fresh.verdict.since_unix_ns =
-      now_unix_ns - (finding.kind == VerdictKind::kHang
+      now_unix_ns - (is_standstill(finding.kind)
                          ? finding.lost_ns_per_step
                          : finding.step_ns * std::max<int64_t>(0, newest_step - finding.since_step));
   fresh.verdict.state = VerdictState::kSuspected;
@@ -249,7 +253,7 @@ void VerdictTracker::follow(const JobState& job, Findings sort, const std::vecto
 void VerdictTracker::clear_healthy(const JobState& job, Findings sort, std::vector<TrackedVerdict>& all,
                                    const std::set<std::string>& found, int64_t newest_step) {
   for (auto tracked = all.begin(); tracked != all.end();) {
-    const bool is_hang = tracked->verdict.kind == VerdictKind::kHang;
+    const bool is_hang = is_standstill(tracked->verdict.kind);
     const bool unproven_at_the_end = job.over && !tracked->was_confirmed;
     const bool stays = !tracked->open() || is_hang != (sort == Findings::kHangs) ||
                        (!unproven_at_the_end && (found.contains(tracked->key) || (job.over && !is_hang)));

@@ -58,7 +58,7 @@ class VerdictTracker {
     bool over = false;   // every rank has ended
     bool quiet = false;  // some rank is quiet or dead
   };
-  enum class Findings { kSteps, kHangs };
+  enum class Findings { kSteps, kHangs };  // kHangs: and failures
 
   // The same trouble, found again in the same steps, gets its old id; a new one gets an id that none of these has.
   void restore(std::vector<KnownVerdict> known);

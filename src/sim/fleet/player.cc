@@ -249,7 +249,7 @@ void Player::run(std::stop_token stop) {
         last.finished = clean;
         std::vector<LogRecord> records;
         if (!clean) records.push_back(to_record(last));
-        records.push_back(job_end_record(end_ns, clean));
+        records.push_back(job_end_record({.time_unix_ns = end_ns, .clean = clean, .exit = {}}));
         return records;
       },
       stop);

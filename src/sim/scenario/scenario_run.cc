@@ -285,7 +285,7 @@ class ScenarioRun::Impl {
       case Kind::kDeath:
         if (dead) {
           records.push_back(to_record(fleet.status(rank, item.at_ns)));
-          records.push_back(job_end_record(item.at_ns, false));
+          records.push_back(job_end_record({.time_unix_ns = item.at_ns, .clean = false, .exit = {}}));
         }
         break;
       case Kind::kStatus: {
@@ -301,7 +301,7 @@ class ScenarioRun::Impl {
         last.process_alive = false;
         last.finished = clean;
         if (!clean) records.push_back(to_record(last));
-        records.push_back(job_end_record(at, clean));
+        records.push_back(job_end_record({.time_unix_ns = at, .clean = clean, .exit = {}}));
         break;
       }
       default:

@@ -18,13 +18,6 @@ struct Silence {
   int64_t newest_step = -1;
 };
 
-bool has_ended(const JobWindow& window, int32_t rank, int64_t step) {
-  const StepFrame* frame = window.frame(step);
-  const int32_t slot = window.slot_of(rank);
-  return frame != nullptr && slot >= 0 && static_cast<size_t>(slot) < frame->state.size() &&
-         frame->state[static_cast<size_t>(slot)] != 0;
-}
-
 std::optional<Silence> silence_of(const JobWindow& window, const HangInput& input, int64_t limit_ns) {
   Silence found;
   for (const auto& [rank, identity] : window.ranks()) {
@@ -43,7 +36,7 @@ std::optional<Silence> silence_of(const JobWindow& window, const HangInput& inpu
     found.shortest_ns = std::min(found.shortest_ns, at.quiet_ns);
     found.longest_ns = std::max(found.longest_ns, at.quiet_ns);
     if (at.process_stopped) found.stopped.push_back(rank);
-    if (at.step >= 0 && !has_ended(window, rank, at.step)) found.inside.push_back(rank);
+    if (at.step >= 0 && !window.has_step(rank, at.step)) found.inside.push_back(rank);
   }
   return found;
 }

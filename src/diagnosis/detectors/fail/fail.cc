@@ -1,0 +1,159 @@
+#include "diagnosis/detectors/fail/fail.h"
+
+#include <algorithm>
+#include <csignal>
+#include <vector>
+
+#include "base/text.h"
+#include "diagnosis/phrasing.h"
+
+namespace lockstep {
+namespace {
+
+// Deaths are seen one look of an agent apart; within this time their order says nothing.
+constexpr int64_t kTogetherNs = 2'000'000'000;
+
+enum class Sort { kFault, kAbort, kAsked, kNone };
+
+struct Death {
+  int32_t rank = -1;
+  RankEnd end;
+  Sort sort = Sort::kNone;
+};
+
+bool is_in_flight(const OpStatus& op) {
+  return (op.state == OpState::kEnqueued || op.state == OpState::kStarted) && !op.end_not_seen;
+}
+
+// It had something to do still.
+bool was_at_work(const JobWindow& window, int32_t rank, const std::map<int32_t, RankStatus>& status) {
+  const auto found = status.find(rank);
+  if (found == status.end()) return false;
+  for (const CommStatus& comm : found->second.comms)
+    if (is_in_flight(comm.collective) || is_in_flight(comm.p2p)) return true;
+  return found->second.step >= 0 && !window.has_step(rank, found->second.step);
+}
+
+Sort sort_of(const JobWindow& window, int32_t rank, const FailInput& input) {
+  const RankEnd& end = input.ended.at(rank);
+  if (end.clean) return Sort::kNone;
+  if (!end.exit) return was_at_work(window, rank, input.status) ? Sort::kAbort : Sort::kNone;
+  switch (end.exit->signal) {
+    case 0:
+      return end.exit->code != 0 ? Sort::kAbort : Sort::kNone;
+    case SIGTERM:
+    case SIGINT:
+    case SIGHUP:
+      return Sort::kAsked;
+    case SIGABRT:
+    case SIGPIPE:
+      return Sort::kAbort;
+    default:
+      return Sort::kFault;
+  }
+}
+
+std::string how(const RankEnd& end) {
+  if (!end.exit) return "";
+  if (end.exit->signal == 0) return format(" with exit status %d", end.exit->code);
+  const std::string name = signal_name(end.exit->signal);
+  return " of " + (name.empty() ? format("signal %d", end.exit->signal) : name);
+}
+
+// Those who died first of what is no consequence, in order of rank.
+std::vector<Death> first_of(const std::vector<Death>& deaths) {
+  int64_t first_ns = INT64_MAX;
+  Sort worst = Sort::kNone;
+  for (const Death& death : deaths)
+    if (death.sort < Sort::kAsked) first_ns = std::min(first_ns, death.end.time_unix_ns);
+  for (const Death& death : deaths)
+    if (death.end.time_unix_ns - first_ns <= kTogetherNs) worst = std::min(worst, death.sort);
+  std::vector<Death> first;
+  for (const Death& death : deaths)
+    if (death.sort == worst && worst < Sort::kAsked && death.end.time_unix_ns - first_ns <= kTogetherNs)
+      first.push_back(death);
+  return first;
+}
+
+NextAction next_of(const RankEnd& end) {
+  if (!end.exit) return {"look why the process ended: OOM killer, signal, exception", "dmesg -T | tail; journalctl -k"};
+  switch (end.exit->signal) {
+    case 0:
+      return {"read the end of its log: the exception that ended it stands there", ""};
+    case SIGKILL:
+      return {"look whether the kernel killed it for memory; else who sends SIGKILL: the scheduler, a person",
+              "dmesg -T | grep -i -E 'out of memory|killed process'"};
+    default:
+      return {"look at its core dump, and at the end of its log", "coredumpctl info"};
+  }
+}
+
+void word(const JobWindow& window, const FailInput& input, const std::vector<Death>& first, Finding& finding) {
+  const Death& one = first.front();
+  const auto at = input.status.find(one.rank);
+  const int64_t step = at != input.status.end() ? at->second.step : -1;
+  const std::string where = step >= 0 ? " in step " + with_thousands(step) : "";
+  const size_t others = input.ended.size() - first.size();
+  const std::string rest =
+      others == 0 ? "." : format("; %zu other rank%s ended after it.", others, others == 1 ? "" : "s");
+  if (finding.ranks.empty()) {
+    finding.component = "job";
+    finding.sentence =
+        format("%zu ranks died%s%s within %s of each other; none stands out.", first.size(), how(one.end).c_str(),
+               where.c_str(), human_duration(static_cast<double>(kTogetherNs)).c_str());
+  } else {
+    std::vector<int> ranks(finding.ranks.begin(), finding.ranks.end());
+    finding.component = format("process of rank %s", human_ranks(ranks).c_str());
+    finding.sentence = (first.size() == 1 ? name_of(window, one.rank) : "Ranks " + human_ranks(ranks)) + " died" +
+                       how(one.end) + where + rest;
+  }
+  constexpr size_t kClaimsMax = 4;
+  for (const Death& death : first) {
+    if (finding.chain.size() >= kClaimsMax) break;
+    finding.chain.push_back(claim(emits<Emitter::kFail, ClaimKind::kEvent>, format("rank %d", death.rank),
+                                  death.end.exit ? "Its process ended" + how(death.end) + "."
+                                                 : "Its process is gone, in the middle of its work; nobody saw how.",
+                                  death.end.exit ? death.end.exit->signal : 0, "", 0, 0, finding.since_step,
+                                  finding.since_step, format("/api/jobs/{job}/ranks/%d", death.rank)));
+  }
+  finding.next.push_back(next_of(one.end));
+}
+
+}  // namespace
+
+std::optional<Finding> find_failure(const JobWindow& window, const FailInput& input) {
+  std::vector<Death> deaths;
+  for (const auto& [rank, end] : input.ended) {
+    const Sort sort = sort_of(window, rank, input);
+    if (sort != Sort::kNone) deaths.push_back({rank, end, sort});
+  }
+  const std::vector<Death> first = first_of(deaths);
+  if (first.empty()) return std::nullopt;
+  const size_t world = std::max(window.ranks().size(), size_t{1});
+  const bool most = first.size() * 2 > world && world > 1;
+  const bool killed = first.front().end.exit && first.front().end.exit->signal == SIGKILL;
+  if (most && killed) return std::nullopt;  // all of them: somebody ended the job
+
+  Finding finding;
+  finding.kind = emits<Emitter::kFail, VerdictKind::kFail>;
+  finding.cause = emits<Emitter::kFail, Cause::kRankDead>;
+  finding.layer = killed ? emits<Emitter::kFail, Layer::kHost> : emits<Emitter::kFail, Layer::kSoftware>;
+  if (!most) {
+    for (const Death& death : first) finding.ranks.push_back(death.rank);
+  }
+  finding.subject = finding.ranks.empty() ? "job" : "";
+  finding.sure = true;
+  finding.since_step = finding.through_step = window.newest_step() + 1;
+  finding.confidence = first.front().end.exit ? 0.95 : 0.7;
+  finding.coverage = coverage_of(window, window.ranks().size());
+  finding.lost_ns_per_step = std::max<int64_t>(0, input.now_unix_ns - first.front().end.time_unix_ns);
+  finding.clear_after_steps = 0;
+  for (const auto& [rank, identity] : window.ranks()) {
+    if (std::find(finding.ranks.begin(), finding.ranks.end(), rank) == finding.ranks.end())
+      finding.victims.push_back(rank);
+  }
+  word(window, input, first, finding);
+  return finding;
+}
+
+}  // namespace lockstep
