@@ -203,5 +203,16 @@ TEST(OidcConfig, IsRefusedWithTheLineThatHelps) {
   EXPECT_EQ(why("/api/session/oidc/callback", "/"), "redirect_url must end with /api/session/oidc/callback");
 }
 
+TEST(OidcConfig, WithoutTlsAnIssuerIsOnThisMachineWhateverItsNameBeginsWith) {
+  const auto is_taken = [](std::string_view issuer) {
+    std::string text = kConfig;
+    return parse_oidc_config(text.replace(text.find("https://login.example.com"), 25, issuer)).ok();
+  };
+  for (const char* here : {"http://127.0.0.1:8080", "http://127.9.9.9", "http://localhost:8080", "http://[::1]:8080"})
+    EXPECT_TRUE(is_taken(here)) << here;
+  for (const char* elsewhere : {"http://127.evil.example", "http://127.0.0.1.evil.example", "http://localhost.evil"})
+    EXPECT_FALSE(is_taken(elsewhere)) << elsewhere;
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -82,9 +82,7 @@ Result<Place> place_of(const std::string& url) {
 Result<void> check_protected(const char* what, const std::string& url) {
   const Result<Place> place = place_of(url);
   if (!place.ok()) return Error{format("%s: %s", what, place.error().c_str())};
-  const std::string& host = place->server.host;
-  const bool loopback = host == "localhost" || host == "::1" || host.starts_with("127.");
-  if (!place->server.tls && !loopback) return Error{format("%s: must be https", what)};
+  if (!place->server.tls && !is_loopback({place->server.host, place->server.port})) return Error{format("%s: must be https", what)};
   return {};
 }
 
