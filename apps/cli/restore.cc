@@ -16,16 +16,19 @@ namespace lockstep::cli {
 
 int run_restore(const Arguments& arguments) {
   int64_t generation = 0;
+  std::string s3_endpoint;
   Flags flags("lockstep restore", "a backup as a data folder again: every byte checked before the folder has its name",
-              "DIR DATA...");
-  flags.number(&generation, "--generation", "N", "which one (default: the newest; lockstep backup list DIR)", 1,
-               1'000'000'000);
+              "PLACE DATA...");
+  flags
+      .number(&generation, "--generation", "N", "which one (default: the newest; lockstep backup list PLACE)", 1,
+              1'000'000'000)
+      .text(&s3_endpoint, "--s3-endpoint", "URL", kS3EndpointHelp);
   if (std::optional<int> code = answered(flags, arguments,
                                          "exit codes: 0 restored, 2 wrong usage, 4 no such backup, 5 anything else: "
                                          "DATA is then as it was\n"))
     return *code;
   if (flags.positional().size() != 2) {
-    std::fprintf(stderr, "lockstep restore: takes DIR, the folder of backups, and DATA, the folder to make of it\n");
+    std::fprintf(stderr, "lockstep restore: takes PLACE, where the backups are, and DATA, the folder to make of it\n");
     return kExitUsage;
   }
   auto wrong = [](const Error& error) {
@@ -35,7 +38,7 @@ int run_restore(const Arguments& arguments) {
   const std::string& data = flags.positional()[1];
   const auto began = std::chrono::steady_clock::now();
   const Result<std::unique_ptr<backup::Repository>> repository =
-      backup::open_repository(flags.positional()[0], backup::Access::kRead);
+      backup::open_repository(flags.positional()[0], backup::Access::kRead, s3_endpoint);
   if (!repository.ok()) return wrong(repository.failure());
   Result<backup::Restored> restored = Error{"not restored"};
   {

@@ -10,8 +10,6 @@
 
 namespace lockstep::backup {
 
-enum class Access { kRead, kWrite };
-
 // kRead: kNotFound where it holds no backup. kWrite: the folder is made, or is empty, or holds backups.
 Result<std::unique_ptr<Objects>> open_folder(const std::string& folder, Access access);
 

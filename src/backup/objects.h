@@ -16,6 +16,8 @@
 
 namespace lockstep::backup {
 
+enum class Access { kRead, kWrite };
+
 class Objects {
  public:
   virtual ~Objects() = default;

@@ -1,8 +1,12 @@
 #include "backup/repository.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <set>
 
+#include "backup/folder_objects.h"
+#include "backup/s3/s3_objects.h"
+#include "backup/s3/s3_settings.h"
 #include "base/text.h"
 
 namespace lockstep::backup {
@@ -94,10 +98,19 @@ Result<void> Repository::remove_piece(const std::string& sha256) {
   return {};
 }
 
-Result<std::unique_ptr<Repository>> open_repository(const std::string& place, Access access) {
-  if (place.starts_with("s3://"))
-    return Error{"backups to S3 are not there yet: take a folder, and copy that (its files never change once written)"};
-  std::unique_ptr<Objects> objects = LOCKSTEP_TRY(open_folder(place, access));
+Result<std::unique_ptr<Repository>> open_repository(const std::string& place, Access access,
+                                                    const std::string& s3_endpoint) {
+  std::unique_ptr<Objects> objects;
+  if (is_s3_place(place)) {
+    const auto variable = [](const char* name) {
+      const char* value = std::getenv(name);
+      return std::string(value == nullptr ? "" : value);
+    };
+    S3Settings settings = LOCKSTEP_TRY(s3_settings(s3_endpoint, variable));
+    objects = LOCKSTEP_TRY(open_s3(place, access, std::move(settings)));
+  } else {
+    objects = LOCKSTEP_TRY(open_folder(place, access));
+  }
   return std::make_unique<Repository>(std::move(objects));
 }
 

@@ -15,7 +15,6 @@
 #include <utility>
 #include <vector>
 
-#include "backup/folder_objects.h"
 #include "backup/manifest.h"
 #include "backup/objects.h"
 #include "base/result.h"
@@ -50,8 +49,10 @@ class Repository {
   std::optional<Pieces> pieces_;  // as listed, and as changed since
 };
 
-// place: a folder, made where it is to be written to.
-Result<std::unique_ptr<Repository>> open_repository(const std::string& place, Access access);
+// place: a folder, made where it is to be written to; or "s3://BUCKET/PREFIX", reached as the environment says
+// (s3_settings.h). s3_endpoint: instead of what the environment says; empty: nothing.
+Result<std::unique_ptr<Repository>> open_repository(const std::string& place, Access access,
+                                                    const std::string& s3_endpoint = "");
 
 // The generation's manifest, parsed; 0: the newest.
 Result<Manifest> find_generation(const Repository& repository, uint64_t generation);
