@@ -46,6 +46,9 @@ int run_restore(const Arguments& arguments) {
     restored = backup::restore(**repository, static_cast<uint64_t>(generation), data, std::ref(progress));
   }
   if (!restored.ok()) return wrong(restored.failure());
+  if (restored->was_left)
+    std::printf("%s.part of a restore that was killed has been taken away\n",
+                data.substr(0, data.find_last_not_of('/') + 1).c_str());
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
   std::printf("generation %llu: %zu files of %s, all checked, in %.1f s; as of %s. Start it: lockstepd --data %s\n",
               static_cast<unsigned long long>(restored->manifest.generation), restored->manifest.files.size(),

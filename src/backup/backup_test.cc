@@ -1,5 +1,7 @@
 // Backups of a server that is played: what is read, what is kept, and what is noticed.
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <map>
@@ -173,9 +175,6 @@ TEST_F(BackupTest, IsRestoredOnlyIntoAFolderThatIsEmptyOrNotThere) {
   const Result<Restored> again = bring_back();
   ASSERT_FALSE(again.ok());
   EXPECT_NE(again.error().find("is not empty"), std::string::npos) << again.error();
-  std::filesystem::remove_all(data_);
-  std::filesystem::create_directories(data_ + ".part");
-  EXPECT_FALSE(bring_back().ok());
 }
 
 TEST_F(BackupTest, PruneKeepsTheNewestGenerationsAndEveryPieceTheyNeed) {
@@ -198,6 +197,46 @@ TEST_F(BackupTest, PruneKeepsTheNewestGenerationsAndEveryPieceTheyNeed) {
   std::filesystem::remove_all(data_);
   ASSERT_TRUE(bring_back().ok());
   expect_restored(server_.files);
+}
+
+TEST_F(BackupTest, ARestoreTakesAwayWhatOneThatWasKilledHasLeft) {
+  ASSERT_TRUE(take().ok());
+  const std::string part = data_ + ".part";
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const Result<std::unique_ptr<Repository>> repository = open_repository(place_, Access::kRead);
+    (void)restore(**repository, 0, data_, [](uint64_t, uint64_t) { ::_exit(7); });
+    ::_exit(0);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  ASSERT_EQ(WEXITSTATUS(status), 7);
+  ASSERT_TRUE(std::filesystem::exists(part));
+  const Result<Restored> restored = bring_back();
+  ASSERT_TRUE(restored.ok()) << restored.error();
+  EXPECT_TRUE(restored->was_left);
+  EXPECT_FALSE(std::filesystem::exists(part));
+  expect_restored(server_.files);
+  std::filesystem::remove_all(data_);
+  EXPECT_FALSE(bring_back()->was_left);
+}
+
+TEST_F(BackupTest, ARestoreLeavesAloneWhatAnotherWritesAndWhatIsNotARestores) {
+  ASSERT_TRUE(take().ok());
+  const std::string part = data_ + ".part";
+  const Result<std::unique_ptr<Repository>> repository = open_repository(place_, Access::kRead);
+  ASSERT_TRUE(repository.ok());
+  std::string line;
+  const Result<Restored> first = restore(**repository, 0, data_, [&](uint64_t, uint64_t) {
+    if (line.empty()) line = bring_back().error();
+  });
+  EXPECT_EQ(line, part + " is being written by another restore");
+  ASSERT_TRUE(first.ok()) << first.error();
+  std::filesystem::remove_all(data_);
+  std::filesystem::create_directories(part);
+  ASSERT_TRUE(write_file_atomically(part + "/thesis.tex", "x").ok());
+  EXPECT_EQ(bring_back().error(), part + " is there, and no restore has made it: move it away");
+  EXPECT_TRUE(std::filesystem::exists(part + "/thesis.tex"));
 }
 
 TEST_F(BackupTest, IsWrittenOnlyWhereNothingElseIsAndByOneAtATime) {
