@@ -190,12 +190,5 @@ TEST(FailedAttempts, RemembersABoundedNumberOfAddressesAndOfIpv6TheNetwork) {
   EXPECT_NE(address_of_peer("[2001:db8:1:2::4]:80"), address_of_peer("[2001:db8:1:3::4]:80"));
 }
 
-TEST(Credentials, Base64IsStrict) {
-  EXPECT_EQ(decode_base64(base64("any carnal pleas")), "any carnal pleas");
-  EXPECT_EQ(decode_base64(""), "");
-  for (const char* odd : {"A", "AA", "AA=A", "====", "A===", "AA==AAAA", "AA-_"})
-    EXPECT_FALSE(decode_base64(odd)) << odd;
-}
-
 }  // namespace
 }  // namespace lockstep

@@ -8,7 +8,7 @@
 #include <cstring>
 #include <utility>
 
-#include "access/jwt.h"
+#include "base/base64.h"
 #include "base/log.h"
 #include "base/secret_file.h"
 #include "base/text.h"
