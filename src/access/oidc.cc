@@ -78,16 +78,6 @@ Result<void> check_protected(const char* what, const std::string& url) {
   return {};
 }
 
-const char* role_names() {
-  return "ingest, read, operate, admin";
-}
-
-Result<Role> role_named(std::string_view name) {
-  for (const RoleRow& row : kRoles)
-    if (row.name == name) return row.role;
-  return Error{format("role \"%.20s\" is not one of %s", as_one_line(name).c_str(), role_names())};
-}
-
 Result<OidcRule> rule_of(JsonValue value) {
   OidcRule rule;
   for (const JsonValue member : value) {
@@ -99,7 +89,10 @@ Result<OidcRule> rule_of(JsonValue value) {
     } else if (key == "tenant") {
       rule.tenant = *text;
     } else if (key == "role") {
-      rule.role = LOCKSTEP_TRY(role_named(*text));
+      const RoleRow* row = find_role(*text);
+      if (row == nullptr)
+        return Error{format("role \"%.20s\" is not one of ingest, read, operate, admin", as_one_line(*text).c_str())};
+      rule.role = row->role;
     } else {
       return Error{format("a rule has no \"%.40s\"", as_one_line(key).c_str())};
     }

@@ -80,9 +80,8 @@ Result<uint32_t> parse_roles(std::string_view text) {
   uint32_t roles = 0;
   for (std::string_view word : split(text, ',')) {
     word = trim(word);
-    const auto row =
-        std::find_if(std::begin(kRoles), std::end(kRoles), [&](const RoleRow& one) { return one.name == word; });
-    if (row == std::end(kRoles))
+    const RoleRow* row = find_role(word);
+    if (row == nullptr)
       return Error{
           "there are the roles ingest, read, operate and admin, and no others"};  // no echo: it may be a secret
     roles |= roles_of(row->role);
