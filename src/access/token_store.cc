@@ -166,10 +166,7 @@ Result<void> TokenStore::read_admin_token() {
   timespec now{};
   clock_gettime(CLOCK_REALTIME, &now);
   admin_settled_ = now.tv_sec - info.st_mtim.tv_sec > 1;
-  if ((info.st_mode & 0007) != 0)
-    return Error{format("--admin-token-file %s may be read or changed by everybody (mode %04o): chmod 600 it",
-                        admin_token_file_.c_str(), info.st_mode & 07777u)};
-  Result<std::string> secret = read_secret_file(admin_token_file_);
+  Result<std::string> secret = read_private_file(admin_token_file_);
   if (!secret.ok()) return Error{"--admin-token-file: " + secret.error()};
   if (secret->size() < kAdminTokenBytesMin)
     return Error{format("--admin-token-file %s: a token of %zu characters can be guessed (at least %zu)",
