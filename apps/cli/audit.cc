@@ -51,10 +51,12 @@ int run_audit(const Arguments& arguments) {
       int64_t value = 0;
       return row[key].get_int64().get(value) ? int64_t{0} : value;
     };
-    std::printf(
-        "%s  %3lld  %-30s %-22s %s%s%s\n", utc_time(number("at_unix_ns") / 1'000'000, "%Y-%m-%d %H:%M:%S").c_str(),
-        static_cast<long long>(number("status")), text("who").empty() ? "-" : text("who").c_str(), text("peer").c_str(),
-        text("action").c_str(), text("object").empty() ? "" : "  ", text("object").c_str());
+    // A row is there before its request is served: 0 until it is, and for good where the server ended meanwhile.
+    const std::string result = number("status") == 0 ? "in progress" : std::to_string(number("status"));
+    std::printf("%s  %11s  %-30s %-22s %s%s%s\n",
+                utc_time(number("at_unix_ns") / 1'000'000, "%Y-%m-%d %H:%M:%S").c_str(), result.c_str(),
+                text("who").empty() ? "-" : text("who").c_str(), text("peer").c_str(), text("action").c_str(),
+                text("object").empty() ? "" : "  ", text("object").c_str());
   }
   return kExitOk;
 }
