@@ -41,6 +41,7 @@ Caller caller_of(const Token& token) {
   caller.owner = token.owner;
   caller.roles = token.roles | bit_of(Role::kAnyone);
   caller.tenants = token.tenants;
+  caller.expires_unix_ns = token.expires_unix_ns;
   const std::string& first = token.tenants.empty() ? std::string("*") : token.tenants[0];
   if (first != "*" && first != kDefaultTenant) caller.tenant = first;
   return caller;
