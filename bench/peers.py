@@ -38,6 +38,38 @@ VICTORIA_METRICS = Peer(
     by_import=True,
 )
 PROMETHEUS = Peer("prometheus-3.14.0", "github.com/prometheus/prometheus", "v0.314.0", "cmd/prometheus")
+VERSITYGW = Peer("versitygw-1.8.0", "github.com/versity/versitygw", "v1.8.0", "cmd/versitygw")  # S3 over a folder
+
+
+@dataclasses.dataclass(frozen=True)
+class Collector:
+    """The OpenTelemetry collector, put together by its own builder of the components named."""
+
+    name: str
+    version: str
+    components: tuple[str, ...]  # below go.opentelemetry.io/collector
+
+    @property
+    def recipe(self) -> str:
+        lines = ["dist:", "  name: collector", "  output_path: ./out", f'  version: "{self.version}"']
+        for component in self.components:
+            kind = component.split("/")[0]
+            if f"{kind}s:" not in lines:
+                lines.append(f"{kind}s:")
+            lines.append(f"  - gomod: go.opentelemetry.io/collector/{component} v{self.version}")
+        return "\n".join(lines) + "\n"
+
+
+COLLECTOR = Collector(
+    "otel-collector-0.159.0",
+    "0.159.0",
+    (
+        "receiver/otlpreceiver",
+        "exporter/otlpexporter",
+        "exporter/otlphttpexporter",
+        "processor/batchprocessor",
+    ),
+)
 
 
 def _go(arguments, folder, **more):
@@ -61,7 +93,16 @@ def _build_import(peer: Peer, folder: pathlib.Path, out: pathlib.Path):
     _go(["build", "-o", out, package], folder)
 
 
-def build(peer: Peer) -> pathlib.Path | None:
+def _build_collector(peer: Collector, folder: pathlib.Path, out: pathlib.Path):
+    (folder / "recipe.yaml").write_text(peer.recipe)
+    environment = {**os.environ, "GOBIN": str(folder), "GOWORK": "off"}
+    builder = f"go.opentelemetry.io/collector/cmd/builder@v{peer.version}"
+    subprocess.run(["go", "install", builder], cwd=folder, env=environment, check=True)
+    subprocess.run([folder / "builder", "--config", "recipe.yaml"], cwd=folder, env=environment, check=True)
+    shutil.move(folder / "out" / "collector", out)
+
+
+def build(peer: Peer | Collector) -> pathlib.Path | None:
     """The program, or None where it cannot be had (no Go, no network)."""
     program = CACHE / peer.name
     if program.exists():
@@ -74,7 +115,10 @@ def build(peer: Peer) -> pathlib.Path | None:
     try:
         with tempfile.TemporaryDirectory() as folder:
             part = program.with_name(f"{peer.name}.{os.getpid()}.part")
-            (_build_import if peer.by_import else _build_copy)(peer, pathlib.Path(folder), part)
+            if isinstance(peer, Collector):
+                _build_collector(peer, pathlib.Path(folder), part)
+            else:
+                (_build_import if peer.by_import else _build_copy)(peer, pathlib.Path(folder), part)
             part.rename(program)
     except (subprocess.CalledProcessError, OSError, ValueError) as error:
         print(f"bench: {peer.name} left out: {error}", file=sys.stderr)
@@ -82,5 +126,7 @@ def build(peer: Peer) -> pathlib.Path | None:
     return program
 
 
-if __name__ == "__main__":  # builds what is named ahead of time: peers.py VICTORIA_METRICS PROMETHEUS
-    sys.exit(0 if all([build(globals()[name]) for name in sys.argv[1:]]) else 1)
+if __name__ == "__main__":  # builds what is named ahead of time, and says where it is: peers.py VICTORIA_METRICS PROMETHEUS
+    programs = [build(globals()[name]) for name in sys.argv[1:]]
+    print(*[program for program in programs if program], sep="\n")
+    sys.exit(0 if all(programs) else 1)

@@ -17,7 +17,7 @@ MAY_USE = {
     "net": ["base"],
     "sources": ["model", "recorder"],
     "agent": ["sources", "wire", "net"],
-    "backup": ["base"],  # what `lockstep backup` keeps and reads; the server's side of it is in server
+    "backup": ["net"],  # what `lockstep backup` keeps and reads; the server's side of it is in server
     "bus": ["model"],
     "store": ["model"],
     "access": ["net", "store"],

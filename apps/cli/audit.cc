@@ -15,12 +15,14 @@ namespace {
 
 void print_actions(const Json&, const simdjson::dom::array& rows) {
   for (Json row : rows) {
-    std::printf("%s  %3lld  %-30s %-22s %s%s%s\n",
+    const int status = static_cast<int>(number_of(row, "status"));
+    // A row is there before its request is served: 0 until it is, and for good where the server ended meanwhile.
+    const std::string result = status == 0 ? "in progress" : std::to_string(status);
+    const std::string who = text_of(row, "who"), object = text_of(row, "object");
+    std::printf("%s  %11s  %-30s %-22s %s%s%s\n",
                 utc_time(static_cast<int64_t>(number_of(row, "at_unix_ns") / 1e6), "%Y-%m-%d %H:%M:%S").c_str(),
-                static_cast<long long>(number_of(row, "status")),
-                text_of(row, "who").empty() ? "-" : text_of(row, "who").c_str(), text_of(row, "peer").c_str(),
-                text_of(row, "action").c_str(), text_of(row, "object").empty() ? "" : "  ",
-                text_of(row, "object").c_str());
+                result.c_str(), who.empty() ? "-" : who.c_str(), text_of(row, "peer").c_str(),
+                text_of(row, "action").c_str(), object.empty() ? "" : "  ", object.c_str());
   }
 }
 

@@ -1,4 +1,4 @@
-// `lockstep backup`: everything a server keeps, into a folder, while it runs; and what is in such a folder.
+// `lockstep backup`: everything a server keeps, into a folder or a bucket, while it runs; and what is in such a place.
 #include <chrono>
 #include <cstdio>
 #include <functional>
@@ -63,8 +63,17 @@ int wrong(const Error& error) {
   return error.code == ErrorCode::kNotFound ? kExitNotFound : kExitFailed;
 }
 
-int take(const std::string& place, const std::string& server) {
-  const Result<std::unique_ptr<backup::Repository>> repository = backup::open_repository(place, backup::Access::kWrite);
+// A place as it was named: DIR or s3://BUCKET/PREFIX.
+struct Place {
+  std::string text;
+  std::string s3_endpoint;
+  Result<std::unique_ptr<backup::Repository>> open(backup::Access access) const {
+    return backup::open_repository(text, access, s3_endpoint);
+  }
+};
+
+int take(const Place& place, const std::string& server) {
+  const Result<std::unique_ptr<backup::Repository>> repository = place.open(backup::Access::kWrite);
   if (!repository.ok()) return wrong(repository.failure());
   const auto began = std::chrono::steady_clock::now();
   ServerFiles files(server);
@@ -85,13 +94,13 @@ int take(const std::string& place, const std::string& server) {
   return kExitOk;
 }
 
-int list(const std::string& place) {
-  const Result<std::unique_ptr<backup::Repository>> repository = backup::open_repository(place, backup::Access::kRead);
+int list(const Place& place) {
+  const Result<std::unique_ptr<backup::Repository>> repository = place.open(backup::Access::kRead);
   if (!repository.ok()) return wrong(repository.failure());
   const Result<std::vector<uint64_t>> generations = (*repository)->generations();
   if (!generations.ok()) return wrong(generations.failure());
   if (generations->empty()) {
-    std::printf("%s holds no whole backup\n", place.c_str());
+    std::printf("%s holds no whole backup\n", place.text.c_str());
     return kExitNo;
   }
   int code = kExitOk;
@@ -109,11 +118,10 @@ int list(const std::string& place) {
   return code;
 }
 
-int prune(const std::string& place, int64_t keep) {
-  if (const Result<std::unique_ptr<backup::Repository>> there = backup::open_repository(place, backup::Access::kRead);
-      !there.ok())
+int prune(const Place& place, int64_t keep) {
+  if (const Result<std::unique_ptr<backup::Repository>> there = place.open(backup::Access::kRead); !there.ok())
     return wrong(there.failure());  // before a folder is made of it
-  const Result<std::unique_ptr<backup::Repository>> repository = backup::open_repository(place, backup::Access::kWrite);
+  const Result<std::unique_ptr<backup::Repository>> repository = place.open(backup::Access::kWrite);
   if (!repository.ok()) return wrong(repository.failure());
   const Result<backup::Pruned> pruned = backup::prune(**repository, static_cast<size_t>(keep));
   if (!pruned.ok()) return wrong(pruned.failure());
@@ -127,24 +135,30 @@ int prune(const std::string& place, int64_t keep) {
 int run_backup(const Arguments& arguments) {
   std::string server = default_server();
   int64_t keep = 0;
-  Flags flags(kCommand, "everything a server keeps, into a folder, while it runs; what is there already stays",
-              "DIR...");
+  Place place;
+  Flags flags(kCommand,
+              "everything a server keeps, into a folder or a bucket, while it runs; what is there already stays",
+              "PLACE...");
   add_server_flags(flags, &server)
+      .text(&place.s3_endpoint, "--s3-endpoint", "URL", kS3EndpointHelp)
       .number(&keep, "--keep", "N", "with prune: how many of the newest generations stay", 1, 1'000'000);
   if (std::optional<int> code = answered(flags, arguments,
-                                         "lockstep backup DIR             makes a generation\n"
-                                         "lockstep backup list DIR        shows those there are\n"
-                                         "lockstep backup prune DIR --keep N\n"
-                                         "lockstep restore DIR DATA       is the way back\n\n"
+                                         "lockstep backup PLACE           makes a generation\n"
+                                         "lockstep backup list PLACE      shows those there are\n"
+                                         "lockstep backup prune PLACE --keep N\n"
+                                         "lockstep restore PLACE DATA     is the way back\n\n"
+                                         "PLACE: a folder, or s3://BUCKET/PREFIX with keys in the environment or\n"
+                                         "~/.aws/credentials, as AWS's own tools read them\n\n"
                                          "exit codes: 0 done, 1 there is none (list), 2 wrong usage, 3 no server, 4 "
                                          "not found, 5 anything else\n"))
     return *code;
   const std::vector<std::string>& words = flags.positional();
   const std::string verb = words.size() == 2 ? words[0] : "";
-  if (words.size() == 1 && keep == 0) return take(words[0], server);
-  if (verb == "list" && keep == 0) return list(words[1]);
-  if (verb == "prune" && keep > 0) return prune(words[1], keep);
-  std::fprintf(stderr, "%s: takes DIR, list DIR, or prune DIR --keep N (lockstep backup --help)\n", kCommand);
+  if (!words.empty()) place.text = words.back();
+  if (words.size() == 1 && keep == 0) return take(place, server);
+  if (verb == "list" && keep == 0) return list(place);
+  if (verb == "prune" && keep > 0) return prune(place, keep);
+  std::fprintf(stderr, "%s: takes PLACE, list PLACE, or prune PLACE --keep N (lockstep backup --help)\n", kCommand);
   return kExitUsage;
 }
 

@@ -12,6 +12,9 @@
 
 namespace lockstep::cli {
 
+inline constexpr const char* kS3EndpointHelp =
+    "of a store that speaks S3 (default $AWS_ENDPOINT_URL_S3, $AWS_ENDPOINT_URL, else AWS)";
+
 class BackupProgress {
  public:
   explicit BackupProgress(const char* verb) : verb_(verb), is_shown_(isatty(STDERR_FILENO) == 1) {}

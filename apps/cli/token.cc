@@ -75,11 +75,13 @@ int create(const Arguments& arguments) {
   Json made;
   if (parser.parse(answer.body).get(made) || text_of(made, "token").empty())
     return not_understood("lockstep token create");
+  const std::string ends = time_of(made, "expires_unix_ns");
   std::printf("%s\n", text_of(made, "token").c_str());
   std::fprintf(stderr,
-               "token %s, role %s, tenant %s; it is not shown again: keep it in a file (chmod 600) and give that with "
-               "--token-file\n",
-               text_of(made, "id").c_str(), words_of(made, "roles").c_str(), words_of(made, "tenants").c_str());
+               "token %s, role %s, tenant %s, %s%s; it is not shown again: keep it in a file (chmod 600) and give that "
+               "with --token-file\n",
+               text_of(made, "id").c_str(), words_of(made, "roles").c_str(), words_of(made, "tenants").c_str(),
+               ends == "-" ? "without an end" : "until ", ends == "-" ? "" : ends.c_str());
   return kExitOk;
 }
 

@@ -75,8 +75,7 @@ class SoakHost : protected SoakServers<V> {
       Base::count_threads, Base::start, Base::stop, Base::stop_unless_null, Base::state, Base::bury, Base::dig_up,
       Base::init, Base::finalize, Base::open_reader, Base::ask, Base::coll, Base::p2p, Base::play_trap, Base::use_clock,
       Base::settings_, Base::reported_, Base::library_, Base::capi_, Base::mask_, Base::ending_, Base::proxies_,
-      Base::kernels_, Base::network_, Base::put, Base::serve_all, Base::advance, Base::serve,
-      Base::serve_network;
+      Base::kernels_, Base::network_, Base::put, Base::serve_all, Base::advance, Base::serve, Base::serve_network;
   using typename Base::Comm;
   using typename Base::CommPtr;
   using typename Base::Descriptor;

@@ -1,5 +1,6 @@
 #include "access/credentials.h"
 
+#include "base/base64.h"
 #include "base/characters.h"
 #include "base/secret_file.h"
 #include "base/text.h"
@@ -11,15 +12,6 @@ namespace {
 bool is_secret(std::string_view text) {
   return !text.empty() && text.size() <= kTokenBytesMax && is_printable(text) &&
          text.find(' ') == std::string_view::npos;
-}
-
-int digit_of(char c) {
-  if (c >= 'A' && c <= 'Z') return c - 'A';
-  if (c >= 'a' && c <= 'z') return c - 'a' + 26;
-  if (c >= '0' && c <= '9') return c - '0' + 52;
-  if (c == '+') return 62;
-  if (c == '/') return 63;
-  return -1;
 }
 
 Credentials of_authorization(std::string_view header) {
@@ -43,24 +35,6 @@ Credentials of_authorization(std::string_view header) {
 }
 
 }  // namespace
-
-std::optional<std::string> decode_base64(std::string_view text) {
-  if (text.size() % 4 != 0) return std::nullopt;
-  size_t padding = 0;
-  while (padding < 2 && padding < text.size() && text[text.size() - 1 - padding] == '=') ++padding;
-  std::string bytes;
-  uint32_t held = 0;
-  for (size_t at = 0; at < text.size(); ++at) {
-    const int digit = at + padding >= text.size() ? 0 : digit_of(text[at]);
-    if (digit < 0) return std::nullopt;
-    held = held << 6 | static_cast<uint32_t>(digit);
-    if (at % 4 != 3) continue;
-    for (int shift = 16; shift >= 0; shift -= 8) bytes += static_cast<char>(held >> shift);
-    held = 0;
-  }
-  bytes.resize(bytes.size() - padding);
-  return bytes;
-}
 
 std::optional<std::string> cookie_value(std::string_view header, std::string_view name) {
   for (std::string_view pair : split(header, ';')) {

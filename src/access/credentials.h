@@ -28,7 +28,5 @@ Credentials read_credentials(const ServerRequest& head);
 
 // The value of a cookie in a Cookie header; nullopt where it is not there. Of several, the first.
 std::optional<std::string> cookie_value(std::string_view header, std::string_view name);
-// Strict: padding where it belongs, nothing else; nullopt where that is not so.
-std::optional<std::string> decode_base64(std::string_view text);
 
 }  // namespace lockstep

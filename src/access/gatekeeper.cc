@@ -21,13 +21,6 @@ Admission refusal(int status, std::string line) {
   return refused;
 }
 
-std::string_view name_of(Role role) {
-  for (const RoleRow& row : kRoles) {
-    if (row.role == role) return row.name;
-  }
-  return "any";
-}
-
 // What X-Scope-OrgID chooses among the tenants of a caller. False: it may not speak for that one.
 bool choose_tenant(const ServerRequest& head, Caller& caller) {
   const std::string_view wanted = trim(head.header("x-scope-orgid"));
@@ -48,6 +41,7 @@ Caller caller_of(const Token& token) {
   caller.owner = token.owner;
   caller.roles = token.roles | bit_of(Role::kAnyone);
   caller.tenants = token.tenants;
+  caller.expires_unix_ns = token.expires_unix_ns;
   const std::string& first = token.tenants.empty() ? std::string("*") : token.tenants[0];
   if (first != "*" && first != kDefaultTenant) caller.tenant = first;
   return caller;
@@ -174,8 +168,9 @@ Admission TokenGatekeeper::admit(const ServerRequest& head, const PeerCertificat
   }
   if (!may(caller->roles, needed)) {
     ++role_;
-    return refusal(
-        403, format("this needs the role %s, which this token does not have", std::string(name_of(needed)).c_str()));
+    const RoleRow* row = find_role(needed);
+    const std::string name(row == nullptr ? "any" : row->name);
+    return refusal(403, "this needs the role " + name + ", which this token does not have");
   }
   ++(by_session ? session_ : token_);
   return {.caller = std::move(*caller)};

@@ -108,6 +108,18 @@ TEST_F(GatekeeperTest, ATokenMayComeAsTheBearersOrAsAPassword) {
             401);
 }
 
+TEST_F(GatekeeperTest, ACallerEndsWithItsTokenWhetherShownOrSignedInWith) {
+  const TokenMade endless = make("admin");
+  const int64_t end_ns = clock_.unix_ns() + 3'600'000'000'000;
+  const Result<TokenMade> made =
+      tokens_->create({.name = "", .roles = roles_of(Role::kAdmin), .tenants = {"*"}, .expires_unix_ns = end_ns});
+  ASSERT_TRUE(made.ok()) << made.error();
+  EXPECT_EQ(ask("/read", {{"authorization", "Bearer " + made->secret}}).caller.expires_unix_ns, end_ns);
+  const SignedIn signed_in = gate_->sign_in(made->secret, "127.0.0.1:1");
+  EXPECT_EQ(ask("/read", {{"cookie", "lockstep_session=" + signed_in.secret}}).caller.expires_unix_ns, end_ns);
+  EXPECT_EQ(ask("/read", {{"authorization", "Bearer " + endless.secret}}).caller.expires_unix_ns, 0);
+}
+
 TEST_F(GatekeeperTest, XScopeOrgIdChoosesAmongTheTokensTenantsAlone) {
   const TokenMade all = make("admin"), one = make("read", {"lab"}), two = make("read", {"a", "default"});
   const auto tenant = [&](const TokenMade& token, const std::string& wanted) {
@@ -188,13 +200,6 @@ TEST(FailedAttempts, RemembersABoundedNumberOfAddressesAndOfIpv6TheNetwork) {
   EXPECT_EQ(address_of_peer("[::ffff:203.0.113.9]:80"), "203.0.113.9");
   EXPECT_EQ(address_of_peer("[2001:db8:1:2:3::4]:80"), address_of_peer("[2001:db8:1:2:ffff::1]:90"));
   EXPECT_NE(address_of_peer("[2001:db8:1:2::4]:80"), address_of_peer("[2001:db8:1:3::4]:80"));
-}
-
-TEST(Credentials, Base64IsStrict) {
-  EXPECT_EQ(decode_base64(base64("any carnal pleas")), "any carnal pleas");
-  EXPECT_EQ(decode_base64(""), "");
-  for (const char* odd : {"A", "AA", "AA=A", "====", "A===", "AA==AAAA", "AA-_"})
-    EXPECT_FALSE(decode_base64(odd)) << odd;
 }
 
 }  // namespace

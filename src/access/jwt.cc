@@ -2,6 +2,7 @@
 
 #include <array>
 
+#include "base/base64.h"
 #include "base/json_reader.h"
 #include "base/text.h"
 
@@ -22,48 +23,7 @@ constexpr size_t kTokenBytesMax = 16 * 1024;
 constexpr size_t kKeysMax = 64;
 constexpr JsonLimits kJsonLimits{.bytes_max = 256 * 1024, .values_max = 20'000, .depth_max = 16};
 
-int base64url_digit(char c) {
-  if (c >= 'A' && c <= 'Z') return c - 'A';
-  if (c >= 'a' && c <= 'z') return c - 'a' + 26;
-  if (c >= '0' && c <= '9') return c - '0' + 52;
-  if (c == '-') return 62;
-  if (c == '_') return 63;
-  return -1;
-}
-
 }  // namespace
-
-std::string base64url(std::string_view bytes) {
-  static constexpr char kDigits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
-  std::string text;
-  uint32_t held = 0;
-  int bits = 0;
-  for (const char byte : bytes) {
-    held = held << 8 | static_cast<uint8_t>(byte);
-    for (bits += 8; bits >= 6; bits -= 6) text += kDigits[held >> (bits - 6) & 63];
-  }
-  if (bits > 0) text += kDigits[held << (6 - bits) & 63];
-  return text;
-}
-
-std::optional<std::string> base64url_decode(std::string_view text) {
-  if (text.size() % 4 == 1) return std::nullopt;
-  std::string bytes;
-  uint32_t held = 0;
-  int bits = 0;
-  for (const char c : text) {
-    const int digit = base64url_digit(c);
-    if (digit < 0) return std::nullopt;
-    held = held << 6 | static_cast<uint32_t>(digit);
-    bits += 6;
-    if (bits >= 8) {
-      bits -= 8;
-      bytes += static_cast<char>(held >> bits & 0xff);
-    }
-  }
-  if ((held & ((1u << bits) - 1)) != 0) return std::nullopt;  // one text for a value, so that none has two
-  return bytes;
-}
 
 #ifdef LOCKSTEP_OPENSSL
 
@@ -98,7 +58,7 @@ Owned<EVP_PKEY> key_from(const char* kind, OSSL_PARAM_BLD* builder) {
 
 std::string bytes_of(JsonValue value) {
   const std::optional<std::string> text = value.string();
-  return text ? base64url_decode(*text).value_or("") : "";
+  return text ? decode_base64url(*text).value_or("") : "";
 }
 
 Owned<EVP_PKEY> rsa_key(JsonValue jwk) {
@@ -189,9 +149,9 @@ Result<std::string> JwkSet::verify(std::string_view token) const {
   const size_t first = token.find('.'), last = token.rfind('.');
   if (first == std::string_view::npos || first == last || token.find('.', first + 1) != last)
     return Error{"the ID token is not of the form header.claims.signature"};
-  const std::optional<std::string> header = base64url_decode(token.substr(0, first));
-  const std::optional<std::string> claims = base64url_decode(token.substr(first + 1, last - first - 1));
-  const std::optional<std::string> signature = base64url_decode(token.substr(last + 1));
+  const std::optional<std::string> header = decode_base64url(token.substr(0, first));
+  const std::optional<std::string> claims = decode_base64url(token.substr(first + 1, last - first - 1));
+  const std::optional<std::string> signature = decode_base64url(token.substr(last + 1));
   if (!header || !claims || !signature) return Error{"the ID token is not base64url"};
   const Result<JsonDocument> parsed = JsonDocument::parse(*header, kJsonLimits);
   if (!parsed.ok()) return Error{"the ID token's header: " + parsed.error()};

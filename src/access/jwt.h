@@ -18,10 +18,6 @@
 
 namespace lockstep {
 
-// Without padding and with - and _ (RFC 4648, section 5). nullopt: other characters, or a length that nothing has.
-std::string base64url(std::string_view bytes);
-std::optional<std::string> base64url_decode(std::string_view text);
-
 class JwkSet {
  public:
   // Keys of kinds that are not used here are passed over; an error where none is left.

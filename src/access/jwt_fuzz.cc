@@ -5,6 +5,7 @@
 
 #include "access/jwt.h"
 #include "access/oidc.h"
+#include "base/base64.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace lockstep;
@@ -15,6 +16,6 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (const Result<JwkSet> keys = JwkSet::parse(first); keys.ok()) (void)keys->verify(rest);
   (void)check_id_token(first, {"i", "c", "n", 1500});
   (void)parse_oidc_config(text);
-  if (const auto bytes = base64url_decode(first); bytes && base64url(*bytes) != first) __builtin_trap();
+  if (const auto bytes = decode_base64url(first); bytes && base64url(*bytes) != first) __builtin_trap();
   return 0;
 }

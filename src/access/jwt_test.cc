@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "access/oidc.h"
+#include "base/base64.h"
 
 #ifdef LOCKSTEP_OPENSSL
 #include <openssl/core_names.h>
@@ -14,18 +15,6 @@
 
 namespace lockstep {
 namespace {
-
-TEST(Base64Url, ReadsBackWhatItWrote) {
-  for (const std::string bytes : {"", "f", "fo", "foo", "foob", "\xff\xfe\xfd"}) {
-    EXPECT_EQ(base64url_decode(base64url(bytes)), bytes);
-  }
-  EXPECT_EQ(base64url("\xfb\xff"), "-_8");
-}
-
-TEST(Base64Url, RefusesWhatNothingIsWrittenAs) {
-  for (const char* wrong : {"A", "AA==", "A+A", "A A", "AB", "AAB"})
-    EXPECT_EQ(base64url_decode(wrong), std::nullopt) << wrong;
-}
 
 constexpr const char* kClaims = R"({"iss":"https://login.example.com","aud":"lockstep","sub":"7","nonce":"n",)"
                                 R"("iat":1000,"exp":2000})";
@@ -201,6 +190,17 @@ TEST(OidcConfig, IsRefusedWithTheLineThatHelps) {
   EXPECT_EQ(why("\"read\"", "\"ingest\""), "role ingest is for agents' tokens, not for people");
   EXPECT_EQ(why("client_id", "client"), "\"client\" is not known here");
   EXPECT_EQ(why("/api/session/oidc/callback", "/"), "redirect_url must end with /api/session/oidc/callback");
+}
+
+TEST(OidcConfig, WithoutTlsAnIssuerIsOnThisMachineWhateverItsNameBeginsWith) {
+  const auto is_taken = [](std::string_view issuer) {
+    std::string text = kConfig;
+    return parse_oidc_config(text.replace(text.find("https://login.example.com"), 25, issuer)).ok();
+  };
+  for (const char* here : {"http://127.0.0.1:8080", "http://127.9.9.9", "http://localhost:8080", "http://[::1]:8080"})
+    EXPECT_TRUE(is_taken(here)) << here;
+  for (const char* elsewhere : {"http://127.evil.example", "http://127.0.0.1.evil.example", "http://localhost.evil"})
+    EXPECT_FALSE(is_taken(elsewhere)) << elsewhere;
 }
 
 }  // namespace

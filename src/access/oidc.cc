@@ -1,10 +1,8 @@
 #include "access/oidc.h"
 
-#include <sys/random.h>
-
 #include <algorithm>
-#include <array>
 
+#include "access/token_store.h"
 #include "base/base64.h"
 #include "base/json_reader.h"
 #include "base/secret_file.h"
@@ -41,13 +39,6 @@ class Asking {
   const int before_;
 };
 
-Result<std::string> random_text() {
-  std::array<char, 32> bytes{};
-  if (getrandom(bytes.data(), bytes.size(), 0) != static_cast<ssize_t>(bytes.size()))
-    return Error{"the system gives no random bytes"};
-  return base64url({bytes.data(), bytes.size()});
-}
-
 bool same_text(std::string_view a, std::string_view b) {
   return equal_in_constant_time(sha256(a), sha256(b));
 }
@@ -82,20 +73,9 @@ Result<Place> place_of(const std::string& url) {
 Result<void> check_protected(const char* what, const std::string& url) {
   const Result<Place> place = place_of(url);
   if (!place.ok()) return Error{format("%s: %s", what, place.error().c_str())};
-  const std::string& host = place->server.host;
-  const bool loopback = host == "localhost" || host == "::1" || host.starts_with("127.");
-  if (!place->server.tls && !loopback) return Error{format("%s: must be https", what)};
+  if (!place->server.tls && !is_loopback({place->server.host, place->server.port}))
+    return Error{format("%s: must be https", what)};
   return {};
-}
-
-const char* role_names() {
-  return "ingest, read, operate, admin";
-}
-
-Result<Role> role_named(std::string_view name) {
-  for (const RoleRow& row : kRoles)
-    if (row.name == name) return row.role;
-  return Error{format("role \"%.20s\" is not one of %s", as_one_line(name).c_str(), role_names())};
 }
 
 Result<OidcRule> rule_of(JsonValue value) {
@@ -109,7 +89,10 @@ Result<OidcRule> rule_of(JsonValue value) {
     } else if (key == "tenant") {
       rule.tenant = *text;
     } else if (key == "role") {
-      rule.role = LOCKSTEP_TRY(role_named(*text));
+      const RoleRow* row = find_role(*text);
+      if (row == nullptr)
+        return Error{format("role \"%.20s\" is not one of ingest, read, operate, admin", as_one_line(*text).c_str())};
+      rule.role = row->role;
     } else {
       return Error{format("a rule has no \"%.40s\"", as_one_line(key).c_str())};
     }
@@ -224,11 +207,11 @@ Result<OidcSignIn::Issuer> OidcSignIn::read_issuer() {
 
 Result<OidcSignIn::Begun> OidcSignIn::begin(std::string_view return_path) {
   const Issuer issuer = LOCKSTEP_TRY(this->issuer());
-  const std::string state = LOCKSTEP_TRY(random_text());
+  const std::string state = random_secret("");
   Pending pending;
-  pending.cookie = LOCKSTEP_TRY(random_text());
-  pending.nonce = LOCKSTEP_TRY(random_text());
-  pending.verifier = LOCKSTEP_TRY(random_text());
+  pending.cookie = random_secret("");
+  pending.nonce = random_secret("");
+  pending.verifier = random_secret("");
   pending.return_path = own_path(return_path);
   pending.until_ns = clock_.monotonic_ns() + kPendingNs;
   Begun begun{.location = issuer.authorization_url, .cookie = pending.cookie};

@@ -55,4 +55,18 @@ inline constexpr RoleRow kRoles[] = {
     {Role::kAdmin, "admin", "operate, and tokens, deletes, snapshots, backups"},
 };
 
+// A row by its name, or by its role. nullptr: there is none.
+constexpr const RoleRow* find_role(std::string_view name) {
+  for (const RoleRow& row : kRoles) {
+    if (row.name == name) return &row;
+  }
+  return nullptr;
+}
+constexpr const RoleRow* find_role(Role role) {
+  for (const RoleRow& row : kRoles) {
+    if (row.role == role) return &row;
+  }
+  return nullptr;
+}
+
 }  // namespace lockstep

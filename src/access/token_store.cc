@@ -8,7 +8,7 @@
 #include <cstring>
 #include <utility>
 
-#include "access/jwt.h"
+#include "base/base64.h"
 #include "base/log.h"
 #include "base/secret_file.h"
 #include "base/text.h"
@@ -80,9 +80,8 @@ Result<uint32_t> parse_roles(std::string_view text) {
   uint32_t roles = 0;
   for (std::string_view word : split(text, ',')) {
     word = trim(word);
-    const auto row =
-        std::find_if(std::begin(kRoles), std::end(kRoles), [&](const RoleRow& one) { return one.name == word; });
-    if (row == std::end(kRoles))
+    const RoleRow* row = find_role(word);
+    if (row == nullptr)
       return Error{
           "there are the roles ingest, read, operate and admin, and no others"};  // no echo: it may be a secret
     roles |= roles_of(row->role);
@@ -167,10 +166,7 @@ Result<void> TokenStore::read_admin_token() {
   timespec now{};
   clock_gettime(CLOCK_REALTIME, &now);
   admin_settled_ = now.tv_sec - info.st_mtim.tv_sec > 1;
-  if ((info.st_mode & 0007) != 0)
-    return Error{format("--admin-token-file %s may be read or changed by everybody (mode %04o): chmod 600 it",
-                        admin_token_file_.c_str(), info.st_mode & 07777u)};
-  Result<std::string> secret = read_secret_file(admin_token_file_);
+  Result<std::string> secret = read_private_file(admin_token_file_);
   if (!secret.ok()) return Error{"--admin-token-file: " + secret.error()};
   if (secret->size() < kAdminTokenBytesMin)
     return Error{format("--admin-token-file %s: a token of %zu characters can be guessed (at least %zu)",

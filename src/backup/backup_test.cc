@@ -1,5 +1,7 @@
 // Backups of a server that is played: what is read, what is kept, and what is noticed.
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <map>
@@ -8,65 +10,13 @@
 #include "backup/repository.h"
 #include "backup/restore.h"
 #include "backup/take.h"
+#include "backup/testing/played_server.h"
 #include "base/files.h"
-#include "base/format_versions.h"
-#include "base/json_writer.h"
 #include "base/text.h"
 #include "testing/temporary_folder.h"
 
 namespace lockstep::backup {
 namespace {
-
-struct PlayedFile {
-  std::string content;
-  std::string stamp;
-  bool grows = false;
-};
-
-class PlayedServer final : public HeldFiles {
- public:
-  std::map<std::string, PlayedFile> files;
-  uint64_t fails_at_read = UINT64_MAX;
-  uint64_t reads = 0;
-  int held = 0;
-  uint64_t step_version = formats::kStepFile.version;
-
-  Result<std::string> hold() override {
-    ++held;
-    JsonWriter json;
-    json.begin_object().field("id", "7").field("version", "0.1.0").field("unix_ns", int64_t{1'800'000'000'000'000'000});
-    json.field("log_sequence", uint64_t{41}).key("formats").begin_object();
-    json.field("step file", step_version).end_object().key("files").begin_array();
-    for (const auto& [name, file] : files) {
-      json.begin_object().field("name", name).field("bytes", static_cast<uint64_t>(file.content.size()));
-      json.field("stamp", file.stamp).field("grows", file.grows).end_object();
-    }
-    return json.end_array().end_object().take();
-  }
-  Result<std::string> read(const std::string&, const std::string& name, uint64_t from, uint64_t bytes) override {
-    if (reads++ == fails_at_read) return Error{"connection reset"};
-    return files.at(name).content.substr(from, bytes);
-  }
-  void release(const std::string&) override { --held; }
-};
-
-std::string step_file(char fill, size_t bytes) {
-  std::string content("LSSTEPS\n\1\0\0\0", 12);
-  return content + std::string(bytes - content.size(), fill);
-}
-
-std::string log_of(size_t bytes) {
-  std::string content = "LSR1";
-  while (content.size() < bytes) content += std::to_string(content.size());
-  return content.substr(0, bytes);
-}
-
-std::string state_of(uint8_t version) {
-  std::string content(4096, '\0');
-  content.replace(0, 16, std::string("SQLite format 3\0", 16));
-  content[63] = static_cast<char>(version);
-  return content;
-}
 
 class BackupTest : public ::testing::Test {
  protected:
@@ -225,9 +175,6 @@ TEST_F(BackupTest, IsRestoredOnlyIntoAFolderThatIsEmptyOrNotThere) {
   const Result<Restored> again = bring_back();
   ASSERT_FALSE(again.ok());
   EXPECT_NE(again.error().find("is not empty"), std::string::npos) << again.error();
-  std::filesystem::remove_all(data_);
-  std::filesystem::create_directories(data_ + ".part");
-  EXPECT_FALSE(bring_back().ok());
 }
 
 TEST_F(BackupTest, PruneKeepsTheNewestGenerationsAndEveryPieceTheyNeed) {
@@ -250,6 +197,46 @@ TEST_F(BackupTest, PruneKeepsTheNewestGenerationsAndEveryPieceTheyNeed) {
   std::filesystem::remove_all(data_);
   ASSERT_TRUE(bring_back().ok());
   expect_restored(server_.files);
+}
+
+TEST_F(BackupTest, ARestoreTakesAwayWhatOneThatWasKilledHasLeft) {
+  ASSERT_TRUE(take().ok());
+  const std::string part = data_ + ".part";
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const Result<std::unique_ptr<Repository>> repository = open_repository(place_, Access::kRead);
+    (void)restore(**repository, 0, data_, [](uint64_t, uint64_t) { ::_exit(7); });
+    ::_exit(0);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  ASSERT_EQ(WEXITSTATUS(status), 7);
+  ASSERT_TRUE(std::filesystem::exists(part));
+  const Result<Restored> restored = bring_back();
+  ASSERT_TRUE(restored.ok()) << restored.error();
+  EXPECT_TRUE(restored->was_left);
+  EXPECT_FALSE(std::filesystem::exists(part));
+  expect_restored(server_.files);
+  std::filesystem::remove_all(data_);
+  EXPECT_FALSE(bring_back()->was_left);
+}
+
+TEST_F(BackupTest, ARestoreLeavesAloneWhatAnotherWritesAndWhatIsNotARestores) {
+  ASSERT_TRUE(take().ok());
+  const std::string part = data_ + ".part";
+  const Result<std::unique_ptr<Repository>> repository = open_repository(place_, Access::kRead);
+  ASSERT_TRUE(repository.ok());
+  std::string line;
+  const Result<Restored> first = restore(**repository, 0, data_, [&](uint64_t, uint64_t) {
+    if (line.empty()) line = bring_back().error();
+  });
+  EXPECT_EQ(line, part + " is being written by another restore");
+  ASSERT_TRUE(first.ok()) << first.error();
+  std::filesystem::remove_all(data_);
+  std::filesystem::create_directories(part);
+  ASSERT_TRUE(write_file_atomically(part + "/thesis.tex", "x").ok());
+  EXPECT_EQ(bring_back().error(), part + " is there, and no restore has made it: move it away");
+  EXPECT_TRUE(std::filesystem::exists(part + "/thesis.tex"));
 }
 
 TEST_F(BackupTest, IsWrittenOnlyWhereNothingElseIsAndByOneAtATime) {

@@ -131,12 +131,7 @@ bool is_safe_name(std::string_view name) {
 }
 
 std::string sha256_hex(std::string_view bytes) {
-  std::string text;
-  for (uint8_t byte : sha256(bytes)) {
-    text.push_back("0123456789abcdef"[byte >> 4]);
-    text.push_back("0123456789abcdef"[byte & 15]);
-  }
-  return text;
+  return to_text(sha256(bytes));
 }
 
 bool is_sha256(std::string_view text) {

@@ -1,9 +1,11 @@
 #include "backup/restore.h"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -16,7 +18,8 @@
 namespace lockstep::backup {
 namespace {
 
-constexpr size_t kNamedMax = 5;  // damaged files in the line
+constexpr size_t kNamedMax = 5;               // damaged files in the line
+constexpr const char* kMarker = "restoring";  // in DATA.part: it is ours
 
 Error failed(const char* what, const std::string& path) {
   return Error{format("%s %s: %s", what, path.c_str(), std::strerror(errno))};
@@ -70,7 +73,7 @@ class Restoring {
   Result<void> run(const Manifest& manifest) {
     LOCKSTEP_TRY(check_formats(manifest));
     LOCKSTEP_TRY(check_place());
-    LOCKSTEP_TRY(make_directories(part_));
+    LOCKSTEP_TRY(take_part());
     Result<void> done = write_all_files(manifest);
     if (done.ok()) done = finish();
     if (!done.ok()) {
@@ -79,16 +82,37 @@ class Restoring {
     }
     return done;
   }
+  bool was_left() const { return was_left_; }
 
  private:
   Result<void> check_place() const {
     struct stat info {};
-    if (lstat(part_.c_str(), &info) == 0)
-      return Error{part_ + " is there: another restore writes it, or one was killed; delete it in that case"};
     if (lstat(data_.c_str(), &info) != 0) return {};
     const Result<std::vector<std::string>> names = list_directory(data_);
     if (!names.ok()) return names.failure();
     if (!names->empty()) return Error{data_ + " is not empty: a backup is restored into a folder of its own"};
+    return {};
+  }
+
+  // Makes the folder beside, or empties what a restore that was killed has left of it.
+  Result<void> take_part() {
+    was_left_ = ::mkdir(part_.c_str(), 0700) != 0;
+    if (was_left_ && errno != EEXIST) return failed("cannot create", part_);
+    const std::string marker = part_ + "/" + kMarker;
+    std::vector<std::string> names;
+    if (was_left_) {
+      names = LOCKSTEP_TRY(list_directory(part_));
+      if (!names.empty() && std::find(names.begin(), names.end(), kMarker) == names.end())
+        return Error{part_ + " is there, and no restore has made it: move it away"};
+    }
+    lock_ = UniqueFd(::open(marker.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
+    if (!lock_.valid()) return failed("cannot create", marker);
+    if (::flock(lock_.get(), LOCK_EX | LOCK_NB) != 0) return Error{part_ + " is being written by another restore"};
+    std::error_code error;
+    for (const std::string& name : names) {
+      if (name != kMarker) std::filesystem::remove_all(part_ + "/" + name, error);
+      if (error) return Error{format("cannot remove %s/%s: %s", part_.c_str(), name.c_str(), error.message().c_str())};
+    }
     return {};
   }
 
@@ -127,6 +151,8 @@ class Restoring {
   }
 
   Result<void> finish() const {
+    const std::string marker = part_ + "/" + kMarker;
+    if (::unlink(marker.c_str()) != 0) return failed("cannot remove", marker);
     const UniqueFd folder(::open(part_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     if (!folder.valid() || ::syncfs(folder.get()) != 0) return failed("cannot sync", part_);
     if (::chmod(part_.c_str(), 0700) != 0) return failed("cannot make private", part_);
@@ -139,6 +165,8 @@ class Restoring {
   const std::string data_, part_;
   const Progress& progress_;
   uint64_t done_ = 0;
+  UniqueFd lock_;  // of the marker, until we end
+  bool was_left_ = false;
 };
 
 std::string without_end_slash(std::string path) {
@@ -151,9 +179,10 @@ std::string without_end_slash(std::string path) {
 Result<Restored> restore(const Repository& repository, uint64_t generation, const std::string& data,
                          const Progress& progress) {
   Manifest manifest = LOCKSTEP_TRY(find_generation(repository, generation));
-  LOCKSTEP_TRY(Restoring(repository, without_end_slash(data), progress).run(manifest));
+  Restoring restoring(repository, without_end_slash(data), progress);
+  LOCKSTEP_TRY(restoring.run(manifest));
   const uint64_t bytes = manifest.bytes();
-  return Restored{std::move(manifest), bytes};
+  return Restored{std::move(manifest), bytes, restoring.was_left()};
 }
 
 }  // namespace lockstep::backup

@@ -58,7 +58,9 @@ class Taking {
   Result<void> take(const std::string& id, File& file) {
     if (auto before = known_.find(file.name); before != known_.end()) {
       const size_t same = same_pieces(before->second, file);
-      for (size_t i = 0; i < same && repository_.has_piece(before->second.pieces[i], piece_bytes(file, i)); ++i) {
+      for (size_t i = 0; i < same; ++i) {
+        const bool is_there = LOCKSTEP_TRY(repository_.has_piece(before->second.pieces[i], piece_bytes(file, i)));
+        if (!is_there) break;
         file.pieces.push_back(before->second.pieces[i]);
         done(piece_bytes(file, i));
       }
@@ -72,7 +74,8 @@ class Taking {
                             static_cast<unsigned long long>(bytes))};
       taken_.bytes_read += bytes;
       std::string sha256 = sha256_hex(content);
-      if (!repository_.has_piece(sha256, bytes)) {
+      const bool is_there = LOCKSTEP_TRY(repository_.has_piece(sha256, bytes));
+      if (!is_there) {
         LOCKSTEP_TRY(repository_.write_piece(sha256, content));
         taken_.bytes_written += bytes;
       }

@@ -1,25 +1,26 @@
-// Bytes as base64 text, with padding.
+// Bytes as base64 text and back (RFC 4648).
 //
+// Limits: none of their own. On error: nullopt, for whoever knows what the text was to say so.
 // Thread rule: Thread-safe (no state).
 #pragma once
 
-#include <algorithm>
-#include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 
 namespace lockstep {
 
-inline std::string base64(std::string_view bytes) {
-  static constexpr char kDigits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-  std::string text;
-  for (size_t at = 0; at < bytes.size(); at += 3) {
-    const size_t count = std::min<size_t>(3, bytes.size() - at);
-    uint32_t group = 0;
-    for (size_t i = 0; i < 3; ++i) group = group << 8 | (i < count ? static_cast<uint8_t>(bytes[at + i]) : 0u);
-    for (size_t i = 0; i < 4; ++i) text += i <= count ? kDigits[group >> (18 - 6 * i) & 63] : '=';
-  }
-  return text;
-}
+// With + and /, padded.
+std::string base64(std::string_view bytes);
+// Padding where it belongs, nothing else.
+std::optional<std::string> decode_base64(std::string_view text);
+
+// With - and _, without padding.
+std::string base64url(std::string_view bytes);
+// One text for a value: bits that belong to no byte must be 0, so that nothing that is signed has two texts.
+std::optional<std::string> decode_base64url(std::string_view text);
+
+// Either alphabet, padded or not, as protobuf's JSON and gRPC's metadata are read.
+std::optional<std::string> decode_any_base64(std::string_view text);
 
 }  // namespace lockstep

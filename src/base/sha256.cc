@@ -63,6 +63,28 @@ Sha256 sha256(std::string_view bytes) {
   return digest;
 }
 
+Sha256 hmac_sha256(std::string_view key, std::string_view text) {
+  constexpr size_t kBlockBytes = 64;
+  const Sha256 short_key = key.size() > kBlockBytes ? sha256(key) : Sha256{};
+  if (key.size() > kBlockBytes) key = {reinterpret_cast<const char*>(short_key.data()), short_key.size()};
+  std::string inner(kBlockBytes, '\x36'), outer(kBlockBytes, '\x5c');
+  for (size_t i = 0; i < key.size(); ++i) {
+    inner[i] = static_cast<char>(inner[i] ^ key[i]);
+    outer[i] = static_cast<char>(outer[i] ^ key[i]);
+  }
+  const Sha256 digest = sha256(inner.append(text));
+  return sha256(outer.append(reinterpret_cast<const char*>(digest.data()), digest.size()));
+}
+
+std::string to_text(const Sha256& digest) {
+  std::string text;
+  for (const uint8_t byte : digest) {
+    text.push_back("0123456789abcdef"[byte >> 4]);
+    text.push_back("0123456789abcdef"[byte & 15]);
+  }
+  return text;
+}
+
 bool equal_in_constant_time(const Sha256& a, const Sha256& b) {
   unsigned differing = 0;
   for (size_t i = 0; i < a.size(); ++i) differing |= static_cast<unsigned>(a[i] ^ b[i]);

@@ -8,13 +8,7 @@ namespace lockstep {
 namespace {
 
 std::string digest_of(std::string_view bytes) {
-  std::string text;
-  for (uint8_t byte : sha256(bytes)) {
-    static constexpr char kHex[] = "0123456789abcdef";
-    text += kHex[byte >> 4];
-    text += kHex[byte & 15];
-  }
-  return text;
+  return to_text(sha256(bytes));
 }
 
 // FIPS 180-4's examples, and lengths around the end of a block (checked with coreutils' sha256sum).
@@ -27,6 +21,14 @@ TEST(Sha256, IsThatOfTheStandard) {
   EXPECT_EQ(digest_of(std::string(55, 'x')), "d5e285683cd4efc02d021a5c62014694958901005d6f71e89e0989fac77e4072");
   EXPECT_EQ(digest_of(std::string(64, 'x')), "7ce100971f64e7001e8fe5a51973ecdfe1ced42befe7ee8d5fd6219506b5393c");
   EXPECT_EQ(digest_of(std::string(119, 'x')), "000b48d4edf0fa7bee3c6236ecd2785baa5db4eeb8bb54341b029e0d9fa5fb0c");
+}
+
+// RFC 4231, cases 2 and 6.
+TEST(Sha256, MakesTheHmacOfTheStandard) {
+  EXPECT_EQ(to_text(hmac_sha256("Jefe", "what do ya want for nothing?")),
+            "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843");
+  EXPECT_EQ(to_text(hmac_sha256(std::string(131, '\xaa'), "Test Using Larger Than Block-Size Key - Hash Key First")),
+            "60e431591ee0b67f0d8a26aacbf5b77f8e0bc6213728c5140546040f0ee37f54");
 }
 
 TEST(Sha256, ComparesWholeDigests) {

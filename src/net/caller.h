@@ -26,6 +26,7 @@ struct Caller {
   uint32_t roles = 0;  // bits of access/role.h
   std::vector<std::string> tenants = {};  // every one that it may speak for; "*": any
   std::string session = {};               // which of access/sessions.h; empty: it did not sign in on the page
+  int64_t expires_unix_ns = 0;            // when what it shows ends; 0: never, or not known
   std::string sign_in = {};  // what the browser was given when it began to (access/oidc.h); empty: it did not
   // Whoever runs the server, not one of its tenants.
   bool is_operator() const { return tenants.size() == 1 && tenants[0] == "*"; }

@@ -69,6 +69,12 @@ Result<Url> parse_url(std::string_view text, uint16_t default_port) {
   return url;
 }
 
+std::string host_header(const Url& url) {
+  std::string text = to_text(StreamAddress{.host = url.host, .port = url.port, .unix_path = {}});
+  if (url.port == (url.tls ? 443 : 80)) text.resize(text.rfind(':'));
+  return text;
+}
+
 HttpClient::HttpClient(Url server, int64_t timeout_ms, uint64_t body_bytes_max, const TlsOptions& tls)
     : server_(std::move(server)),
       timeout_ms_(timeout_ms),
@@ -130,7 +136,8 @@ Result<HttpResponse> HttpClient::send(const HttpRequest& request) {
       request.path.empty() || request.path.front() != '/') {
     return Error{format("request to %s has a malformed method or path", where.c_str())};
   }
-  std::string head = request.method + " " + server_.path + request.path + " HTTP/1.1\r\nHost: " + where + "\r\n";
+  std::string head =
+      request.method + " " + server_.path + request.path + " HTTP/1.1\r\nHost: " + host_header(server_) + "\r\n";
   for (const auto& [name, value] : request.headers) {
     if (name.empty() || has_line_break(name) || has_line_break(value))
       return Error{format("request to %s has a malformed header", where.c_str())};

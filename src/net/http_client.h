@@ -44,6 +44,8 @@ struct Url {
   bool tls = false;
 };
 Result<Url> parse_url(std::string_view text, uint16_t default_port);
+// What the header Host says of it: without the port that is the scheme's own, as some who sign requests have it.
+std::string host_header(const Url& url);
 
 class HttpClient {
  public:

@@ -45,6 +45,14 @@ TEST(ParseUrl, RefusesWhatItCannotReachWithOneLine) {
   }
 }
 
+TEST(HostHeader, NamesThePortThatIsNotTheSchemesOwn) {
+  EXPECT_EQ(host_header({.host = "a", .port = 80}), "a");
+  EXPECT_EQ(host_header({.host = "a", .port = 443}), "a:443");
+  EXPECT_EQ(host_header({.host = "a", .port = 443, .path = "", .tls = true}), "a");
+  EXPECT_EQ(host_header({.host = "::1", .port = 80}), "[::1]");
+  EXPECT_EQ(host_header({.host = "::1", .port = 7070}), "[::1]:7070");
+}
+
 TEST(ParseUrl, TakesHttpsWhereTlsIsBuiltIn) {
   Result<Url> url = parse_url("https://gpu-server/base", 443);
   ASSERT_EQ(url.ok(), tls_available());

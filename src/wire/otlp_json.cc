@@ -7,6 +7,7 @@
 #include <cmath>
 #include <limits>
 
+#include "base/base64.h"
 #include "base/characters.h"
 #include "base/text.h"
 #include "wire/copy_budget.h"
@@ -181,36 +182,13 @@ class JsonDecoder {
     }
   }
 
-  static int base64_digit(char letter) {
-    if (letter >= 'A' && letter <= 'Z') return letter - 'A';
-    if (letter >= 'a' && letter <= 'z') return letter - 'a' + 26;
-    if (letter >= '0' && letter <= '9') return letter - '0' + 52;
-    if (letter == '+' || letter == '-') return 62;
-    if (letter == '/' || letter == '_') return 63;
-    return -1;
-  }
-
   // Standard or URL-safe, padded or not: protobuf's JSON reads all four.
   void base64(Json json, const char* field, std::string& out) {
     std::string_view letters;
     if (json.get(letters) != simdjson::SUCCESS) return fail(field, "is not a string");
-    for (int padding = 0; padding < 2 && letters.size() % 4 != 1 && letters.ends_with('='); ++padding)
-      letters.remove_suffix(1);
-    if (letters.size() % 4 == 1) return fail(field, "is not base64");
-    out.clear();
-    out.reserve(letters.size() * 3 / 4);
-    uint32_t bits = 0;
-    int bit_count = 0;
-    for (char letter : letters) {
-      int digit = base64_digit(letter);
-      if (digit < 0) return fail(field, "is not base64");
-      bits = bits << 6 | static_cast<uint32_t>(digit);
-      bit_count += 6;
-      if (bit_count >= 8) {
-        bit_count -= 8;
-        out.push_back(static_cast<char>(bits >> bit_count));
-      }
-    }
+    std::optional<std::string> bytes = decode_any_base64(letters);
+    if (!bytes) return fail(field, "is not base64");
+    out = std::move(*bytes);
   }
 
   void value(Json json, Value& out, int depth) {

@@ -7,9 +7,11 @@ import pytest
 
 import harness
 
-# Nothing here leaves loopback, and the SDK takes its settings from the tests alone.
+# Nothing here leaves loopback, and the SDK takes its settings from the tests alone; whom to trust too, which Python's
+# requests would believe the environment about before what it is told.
+ELSEWHERE = ("http_proxy", "https_proxy", "all_proxy", "no_proxy", "requests_ca_bundle", "curl_ca_bundle")
 for name in list(os.environ):
-    if name.lower() in ("http_proxy", "https_proxy", "all_proxy", "no_proxy") or name.startswith("OTEL_"):
+    if name.lower() in ELSEWHERE or name.startswith(("OTEL_", "AWS_")):
         del os.environ[name]
     elif name.startswith("LOCKSTEP_") and name not in ("LOCKSTEP_BIN", "LOCKSTEP_CHROMIUM", "LOCKSTEP_ARTIFACTS"):
         del os.environ[name]

@@ -16,6 +16,7 @@ import re
 import select
 import signal
 import socket
+import ssl
 import subprocess
 import threading
 import time
@@ -126,6 +127,11 @@ class Server(Daemon):
     def url(self):
         return "http://" + self.http
 
+    @property
+    def otlp(self):
+        """How the SDK's exporters reach it over HTTP: where, and what else they are told."""
+        return f"http://{self.otlp_http}", {}
+
     def get(self, path, **parameters):
         """A GET of the API that must succeed."""
         query = "?" + urllib.parse.urlencode(parameters) if parameters else ""
@@ -221,9 +227,23 @@ class Answer:
         return json.loads(self.body)
 
 
+class SecuredAddress(str):
+    """An address that is asked over TLS, with a token."""
+
+    def __new__(cls, address, ca, token):
+        one = super().__new__(cls, address)
+        one.context = ssl.create_default_context(cafile=ca)
+        one.headers = {"Authorization": f"Bearer {token}"}
+        return one
+
+
 def request(address, method, path, body=None, headers=None, timeout=30):
     host, port = address.rsplit(":", 1)
-    connection = http.client.HTTPConnection(host, int(port), timeout=timeout)
+    if isinstance(address, SecuredAddress):
+        connection = http.client.HTTPSConnection(host, int(port), timeout=timeout, context=address.context)
+        headers = {**address.headers, **(headers or {})}
+    else:
+        connection = http.client.HTTPConnection(host, int(port), timeout=timeout)
     try:
         connection.request(method, path, body, headers or {})
         response = connection.getresponse()

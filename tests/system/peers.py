@@ -1,6 +1,7 @@
 """Programs of the machine's beside ours, and questions to what speaks Prometheus' API."""
 
 import json
+import os
 import socket
 import subprocess
 import urllib.parse
@@ -17,15 +18,22 @@ def listens(address):
 class Child:
     """A program of the machine's, not of ours, listening on an address; killed at the end."""
 
-    def __init__(self, arguments, address, log):
+    def __init__(self, arguments, address, log, environment=None):
         self.address = address
         with open(log, "wb") as out:
-            self.process = subprocess.Popen([str(one) for one in arguments], stdout=out, stderr=subprocess.STDOUT)
+            self.process = subprocess.Popen(
+                [str(one) for one in arguments],
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                env={**os.environ, **(environment or {})},
+            )
         harness.eventually(lambda: listens(address), 30, f"{arguments[0]} listens; its words: {log}")
 
     def end(self):
         self.process.kill()
         self.process.wait()
+
+    kill = end  # as the daemons of ours have it, for start()
 
 
 def asked(address, path, method, parameters):

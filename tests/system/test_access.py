@@ -167,6 +167,23 @@ def test_an_admin_of_one_tenant_makes_and_sees_tokens_of_that_alone(world, tmp_p
     assert rows and all(row["tenant"] == "lab" for row in rows)
 
 
+def test_a_token_ends_no_later_than_the_one_that_makes_it(world, tmp_path):
+    short = world.create("--role", "admin", "--tenant", "*", "--name", "for an hour", "--expires", "1h")
+    short_file = secret_file(tmp_path, "short", short)
+    listed = lambda: {row["name"]: row for row in world.ask(ADMIN_SECRET, "GET", "/api/tokens").json()["tokens"]}  # noqa: E731
+    end = listed()["for an hour"]["expires_unix_ns"]
+    world.create("--role", "read", "--name", "unasked", token_file=short_file)
+    world.create("--role", "read", "--name", "shorter", "--expires", "10m", token_file=short_file)
+    assert listed()["unasked"]["expires_unix_ns"] == end > listed()["shorter"]["expires_unix_ns"]
+    refused = world.cli("token", "create", "--role", "read", "--expires", "2h", token_file=short_file)
+    assert refused.returncode == 5 and "ends no later than the one that makes it" in refused.stderr, refused.stderr
+    # Nor does a session that was made of it.
+    signed_in = world.ask(None, "POST", "/api/session", json.dumps({"token": short}).encode(), harness.OURS)
+    cookie = {"Cookie": signed_in.headers["set-cookie"].split(";")[0], **harness.OURS}
+    answer = world.ask(None, "POST", "/api/tokens", b'{"name":"x","roles":"read","expires_s":7200}', cookie)
+    assert answer.status == 403, answer.text
+
+
 def test_a_revoked_token_opens_nothing_from_that_moment_on_also_after_a_restart(tmp_path):
     world = World(tmp_path)
     token = world.create("--role", "read", "--expires", "90d")
@@ -240,6 +257,8 @@ def test_the_audit_log_has_who_did_what_with_which_result(world):
     assert {row["object"] for row in made} >= {world.id_of(world.tokens[role]) for role in ROLES}
     everything = json.loads(world.cli("audit", "--limit", "10000", "--json").stdout)["audit"]
     assert not [row for row in everything if "/api/jobs" == row["action"].split()[-1]]  # reading is nobody's business
+    shown = world.cli("audit", "--limit", "2").stdout.splitlines()  # its own request is the newest
+    assert "  in progress  " in shown[0] and "          200  " in shown[1], shown
 
 
 def test_a_host_and_a_job_belong_to_whoever_fed_them_first_until_taken_over(world):

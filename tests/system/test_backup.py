@@ -250,8 +250,10 @@ def test_retention_and_compaction_while_a_backup_is_read_do_not_break_it(start, 
 
 def test_mistakes_are_one_line(start, tmp_path):
     server = start(harness.Server, tmp_path / "data")
+    keyless = {"HOME": str(tmp_path)}
     for arguments, code in (
-        (["backup", "s3://bucket/prefix", "--server", server.url], 5),
+        (["backup", "s3://bucket/prefix", "--server", server.url], 5),  # no keys
+        (["backup", "list", "s3://Bucket/../prefix"], 5),
         (["backup", tmp_path / "data", "--server", server.url], 5),  # not a folder of backups
         (["backup", tmp_path / "b", "--server", "http://127.0.0.1:1"], 3),
         (["backup", "list", tmp_path / "nowhere"], 4),
@@ -260,7 +262,7 @@ def test_mistakes_are_one_line(start, tmp_path):
         (["restore", tmp_path / "nowhere", tmp_path / "r"], 4),
         (["restore", tmp_path / "nowhere"], 2),
     ):
-        done = harness.lockstep(*arguments)
+        done = harness.lockstep(*arguments, environment=keyless)
         assert done.returncode == code, (arguments, done.returncode, done.stderr)
         assert len(done.stderr.splitlines()) == 1, done.stderr
     assert not (tmp_path / "nowhere").exists()

@@ -30,7 +30,8 @@ class Sent:
         for service in (FRONT, BACK):
             resource = Resource({"service.name": service, "host.name": "gpu-017", "replicas": 3})
             provider = TracerProvider(resource=resource)
-            exporter = OTLPSpanExporter(endpoint=f"http://{server.otlp_http}/v1/traces")
+            url, more = server.otlp
+            exporter = OTLPSpanExporter(endpoint=f"{url}/v1/traces", **more)
             provider.add_span_processor(SimpleSpanProcessor(exporter))
             tracers[service] = provider.get_tracer("test")
         start = harness.now_ns() - 10_000_000_000

@@ -7,6 +7,7 @@
 #include <optional>
 #include <vector>
 
+#include "base/base64.h"
 #include "base/characters.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -33,26 +34,6 @@ bool speaks_of_compression(std::string_view text) {
   const std::string lower = lower_case(text.substr(0, 1024));
   return lower.find("compress") != std::string::npos || lower.find("encoding") != std::string::npos ||
          lower.find("zstd") != std::string::npos;
-}
-
-std::optional<std::string> base64_decode(std::string_view text) {
-  std::string bytes;
-  uint32_t bits = 0;
-  int count = 0;
-  while (text.ends_with('=')) text.remove_suffix(1);
-  for (char c : text) {
-    const int digit = c >= 'A' && c <= 'Z'   ? c - 'A'
-                      : c >= 'a' && c <= 'z' ? c - 'a' + 26
-                      : c >= '0' && c <= '9' ? c - '0' + 52
-                      : c == '+' || c == '-' ? 62
-                      : c == '/' || c == '_' ? 63
-                                             : -1;
-    if (digit < 0) return std::nullopt;
-    bits = bits << 6 | static_cast<uint32_t>(digit);
-    count += 6;
-    if (count >= 8) bytes += static_cast<char>(bits >> (count -= 8));
-  }
-  return bytes;
 }
 
 int64_t read_duration_ms(protobuf::WireReader duration) {
@@ -232,7 +213,7 @@ class GrpcTransport final : public OtlpTransport {
       return attempt;
     }
     result.why = format("server answered %s: %s", to_text(code), short_line(answer->message).c_str());
-    if (const std::optional<std::string> details = base64_decode(answer->trailer("grpc-status-details-bin"))) {
+    if (const std::optional<std::string> details = decode_any_base64(answer->trailer("grpc-status-details-bin"))) {
       if (Result<RpcStatus> status = decode_rpc_status(*details); status.ok())
         result.retry_after_ms = status->retry_after_ms;
     }

@@ -9,6 +9,7 @@
 #include "api/answer.h"
 #include "api/endpoints.h"
 #include "base/text.h"
+#include "base/utc_time.h"
 
 namespace lockstep {
 namespace {
@@ -116,6 +117,13 @@ HttpResponse post_tokens(const ApiContext& context, const ApiRequest& request) {
     if (!may_speak_for(caller, tenant))
       return error_answer(403, format("a token for tenant \"%s\" can be made by an admin of that tenant only",
                                       as_one_line(tenant.substr(0, 64)).c_str()));
+  }
+  // Otherwise an admin's end would mean nothing: one who is about to end could make another who is not.
+  if (const int64_t end_ns = caller.expires_unix_ns; end_ns != 0) {
+    if (wanted->expires_unix_ns == 0) wanted->expires_unix_ns = end_ns;
+    if (wanted->expires_unix_ns > end_ns)
+      return error_answer(403, format("a token ends no later than the one that makes it, which ends %s",
+                                      utc_time(end_ns / 1'000'000).c_str()));
   }
   Result<TokenMade> made = context.tokens->create(std::move(*wanted));
   if (!made.ok()) return error_answer(400, made.error());
