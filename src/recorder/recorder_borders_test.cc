@@ -307,6 +307,25 @@ TEST(InFlight, TheWaitThatHasLastedLongestIsShownOfThoseForOthers) {
   EXPECT_EQ(folder.reader()->in_flight().at(0).proxy.size(), 5u);
 }
 
+TEST(Reader, BelievesAsManyWaitingTransfersAsAreANumberOfThem) {
+  RecorderFolder folder;
+  auto writer = RecorderWriter::open(options_in(folder.path()));
+  ASSERT_TRUE(writer.ok()) << writer.error();
+  (*writer)->in_flight().claim({.size = 2});
+  (*writer)->in_flight().proxy_enter(0, 10, 3, 200);
+  std::ifstream file((*writer)->path(), std::ios::binary);
+  std::string bytes{std::istreambuf_iterator<char>(file), {}};
+  auto waits = [&](uint32_t count) {
+    const size_t cells = kSmall.comm_offset() + offsetof(layout::CommRow, proxy);
+    std::memcpy(bytes.data() + cells + 3 * sizeof(layout::ProxyCell) + offsetof(layout::ProxyCell, count), &count, 4);
+    return RecorderReader::over(bytes.data(), bytes.size()).value()->in_flight().at(0).proxy.size();
+  };
+  EXPECT_EQ(waits(0), 0u);
+  EXPECT_EQ(waits(1), 1u);
+  EXPECT_EQ(waits(INT32_MAX), 1u);
+  EXPECT_EQ(waits(uint32_t{INT32_MAX} + 1), 0u);
+}
+
 // As it was on disk, with the process's own numbers taken out.
 std::string plain_file(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
