@@ -1,6 +1,8 @@
 // A recorder's limits at their very borders, the table of operations at every step of an operation's life, and what a
 // reader makes of a file with each of its bytes changed in turn.
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <cstring>
 #include <fstream>
@@ -186,6 +188,27 @@ TEST(RecorderHeader, TheLargestCommunicatorIsTheWorld) {
   EXPECT_EQ(header.mask, 0x5eu);
   EXPECT_EQ(header.refused_total(), 1u);
   EXPECT_EQ((*writer)->steps_begun(), 1u);
+}
+
+TEST(RecorderFolder, OfThisUserAloneIsTakenAndALinkOrAFileInItsPlaceIsNot) {
+  RecorderFolder folder;
+  auto options = options_in(folder.path() + "/own");
+  options.directory_must_be_ours = true;
+  EXPECT_TRUE(RecorderWriter::open(options).ok()) << "made here";
+  EXPECT_TRUE(RecorderWriter::open(options).ok()) << "and found";
+  ASSERT_EQ(::chmod(options.directory.c_str(), 0755), 0);
+  EXPECT_TRUE(RecorderWriter::open(options).ok()) << "others may look";
+  for (const mode_t mode : {0775, 0757}) {
+    ASSERT_EQ(::chmod(options.directory.c_str(), mode), 0);
+    EXPECT_FALSE(RecorderWriter::open(options).ok()) << mode;
+  }
+  ASSERT_EQ(::chmod(options.directory.c_str(), 0700), 0);
+  options.directory = folder.path() + "/link";
+  ASSERT_EQ(::symlink((folder.path() + "/own").c_str(), options.directory.c_str()), 0);
+  EXPECT_FALSE(RecorderWriter::open(options).ok());
+  options.directory = folder.path() + "/file";
+  std::ofstream(options.directory) << "x";
+  EXPECT_FALSE(RecorderWriter::open(options).ok());
 }
 
 // An operation is shown, counted and overtaken as its header says, whatever kind it is and whether its end is seen.
