@@ -8,6 +8,7 @@
 #include <fstream>
 
 #include "base/text.h"
+#include "recorder/identity_variables.h"
 #include "recorder/layout.h"
 #include "recorder/reader.h"
 #include "recorder/test_process.h"
@@ -209,6 +210,45 @@ TEST(RecorderFolder, OfThisUserAloneIsTakenAndALinkOrAFileInItsPlaceIsNot) {
   options.directory = folder.path() + "/file";
   std::ofstream(options.directory) << "x";
   EXPECT_FALSE(RecorderWriter::open(options).ok());
+}
+
+TEST(ProcessRecorder, WhatTheEnvironmentDoesNotSayIsNothingAndWhatItSaysIsBounded) {
+  RecorderFolder folder;
+  testing::in_child([] {
+    namespace names = identity_variables;
+    for (const auto& list : {names::kAttempt, names::kRank, names::kWorldSize, names::kLocalRank}) {
+      for (const char* name : list) ::unsetenv(name);
+    }
+    for (const char* name : {"LOCKSTEP_RECORDER_LANES", "LOCKSTEP_RECORDER_LANE_RECORDS", "LOCKSTEP_RECORDER_COMMS",
+                             "LOCKSTEP_CLOCK_ANCHOR", names::kGpuUuid})
+      ::unsetenv(name);
+    RecorderWriter::Options options = RecorderWriter::options_from_environment();
+    CHILD_CHECK(options.identity.attempt == 0);
+    CHILD_CHECK(std::bit_cast<int32_t>(options.identity.rank) == -1);
+    CHILD_CHECK(options.identity.world_size == 0);
+    CHILD_CHECK(options.identity.local_rank == 0);
+    CHILD_CHECK(options.identity.gpu_uuid.empty());
+    CHILD_CHECK(options.anchor_unix_ns == 0 && options.anchor_monotonic_ns == 0);
+    CHILD_CHECK(options.geometry.lanes == layout::kLanesDefault);
+    CHILD_CHECK(options.geometry.lane_records == layout::kLaneRecordsDefault);
+    CHILD_CHECK(options.geometry.comms == layout::kCommsDefault);
+    CHILD_CHECK(!options.directory_must_be_ours);  // it is named
+    ::setenv("LOCKSTEP_RECORDER_LANES", "0", 1);
+    ::setenv("LOCKSTEP_RECORDER_LANE_RECORDS", "1", 1);
+    ::setenv("LOCKSTEP_RECORDER_COMMS", "1000000", 1);
+    ::setenv("LOCKSTEP_CLOCK_ANCHOR", "1000", 1);
+    ::setenv("RANK", "-7", 1);
+    ::setenv("WORLD_SIZE", "99999999999", 1);
+    ::unsetenv("LOCKSTEP_RECORDER_DIR");
+    options = RecorderWriter::options_from_environment();
+    CHILD_CHECK(options.geometry.lanes == 1);
+    CHILD_CHECK(options.geometry.lane_records == layout::kLaneRecordsMin);
+    CHILD_CHECK(options.geometry.comms == layout::kCommsMax);
+    CHILD_CHECK(options.anchor_unix_ns == 0);  // half an anchor is none
+    CHILD_CHECK(std::bit_cast<int32_t>(options.identity.rank) == -1);
+    CHILD_CHECK(options.identity.world_size == INT32_MAX);
+    CHILD_CHECK(options.directory_must_be_ours);
+  });
 }
 
 // An operation is shown, counted and overtaken as its header says, whatever kind it is and whether its end is seen.
