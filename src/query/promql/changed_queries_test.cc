@@ -44,6 +44,42 @@ TEST(ChangedQueries, AreOtherQueriesOrErrorsWithTheirPlace) {
   for (const auto& [query, expected] : kCases) EXPECT_EQ(testing::read_changed(query, read), expected) << query;
 }
 
+// How deep, how many and how long: the last that is taken and the first that is not.
+TEST(ParseLimits, HoldAtTheirBordersAndDepthIsGivenBackWhereItEnds) {
+  auto repeated = [](const std::string& text, int count) {
+    std::string all;
+    for (int i = 0; i < count; ++i) all += text;
+    return all;
+  };
+  auto most = [&](const std::function<std::string(int)>& query_of, const ParseLimits& limits) {
+    int count = 0;
+    while (count < 100 && parse(query_of(count + 1), limits).ok()) ++count;
+    return count;
+  };
+  const ParseLimits deep{.depth_max = 10};
+  EXPECT_EQ(most([&](int n) { return repeated("(", n) + "1" + repeated(")", n); }, deep), 9);
+  EXPECT_EQ(most([&](int n) { return repeated("-", n) + "a"; }, deep), 4);
+  EXPECT_EQ(most([&](int n) { return repeated("abs(", n) + "a" + repeated(")", n); }, deep), 9);
+  EXPECT_EQ(most([&](int n) { return "a" + repeated(" + a", n); }, deep), 9);
+  EXPECT_EQ(most([&](int n) { return "a" + repeated(" ^ a", n); }, deep), 9);
+  EXPECT_EQ(most([&](int n) { return "a[" + repeated("(", n) + "5m" + repeated(")", n) + "]"; }, deep), 8);
+  EXPECT_EQ(most([&](int n) { return "a[5m" + repeated(" + 1m", n) + "]"; }, deep), 10);
+  // One beside the other, none deeper than another.
+  for (const char* part :
+       {"sum((((a))))", "--(-a)", "rate(a[((5m))])", "a offset (-(-5m))", "abs(abs(a))", "(a ^ a)", "-a"}) {
+    std::string query = part;
+    for (int i = 0; i < 6; ++i) query = "(" + query + ") or (" + query + ")";
+    EXPECT_TRUE(parse(query, {.depth_max = 40}).ok()) << part;
+  }
+  const ParseLimits few{.nodes_max = 10};
+  EXPECT_EQ(most([&](int n) { return "a" + repeated(" + a", n); }, few), 4);
+  EXPECT_EQ(most([&](int n) { return "a[5m" + repeated(" + 1m", n) + "]"; }, few), 8);
+  EXPECT_TRUE(parse("a + bcd", {.bytes_max = 7}).ok());
+  const auto longer = parse("a + bcde", {.bytes_max = 7});
+  ASSERT_FALSE(longer.ok());
+  EXPECT_EQ(longer.error(), "1:1: parse error: the query has 8 bytes; at most 7 are taken");
+}
+
 TEST(ChangedQueries, ALongQueryIsBrokenIntoLinesWhereItMay) {
   const std::string long_name(60, 'n');
   const std::string query = "sum by (job, instance) (rate(" + long_name +
