@@ -680,6 +680,57 @@ TEST_F(MetricBorders, StretchesAndSamplesTogetherAreAllSamplesOfARange) {
   EXPECT_EQ(stretches_seen, 44u);
 }
 
+// Each tier is asked from the spacing on that it has, and a point stands at the end of its stretch for all samples in
+// it, the one at the end included and the one at the beginning not.
+TEST_F(MetricBorders, ATierAnswersFromItsSpacingOnWithEverySampleInItsOwnStretch) {
+  options_.merge_ms = 0;
+  options_.late_ms = int64_t{1} << 50;
+  open();
+  constexpr int64_t kHour = 3'600'000;
+  const int64_t start = now() / kHour * kHour - 3 * kHour;
+  std::map<int64_t, double> raw;
+  for (int64_t i = 0; i <= 2 * 3600 / 12; ++i) {
+    const double value = static_cast<double>(i * 37 % 101) - 50;
+    push("g", start + i * 12'000, value);
+    raw[start + i * 12'000] = value;
+  }
+  ASSERT_TRUE(engine_->seal().ok());
+  ASSERT_TRUE(*engine_->merge());
+  struct Case {
+    int64_t spacing_ms, stretch_ms;
+  };
+  for (const Case& one : {Case{0, 0}, Case{59'999, 0}, Case{60'000, 60'000}, Case{kHour - 1, 60'000},
+                          Case{kHour, kHour}, Case{24 * kHour, kHour}}) {
+    for (const Rollup rollup : {Rollup::kLast, Rollup::kMin, Rollup::kMax, Rollup::kSum, Rollup::kCount}) {
+      std::map<int64_t, double> expected;
+      for (const auto& [time_ms, value] : raw) {
+        const int64_t at =
+            one.stretch_ms == 0 ? time_ms : (time_ms + one.stretch_ms - 1) / one.stretch_ms * one.stretch_ms;
+        const bool is_first = !expected.contains(at);
+        double& point = expected[at];
+        const double alone = rollup == Rollup::kCount ? 1 : value;
+        point = is_first                  ? alone
+                : rollup == Rollup::kLast ? value
+                : rollup == Rollup::kMin  ? std::min(point, value)
+                : rollup == Rollup::kMax  ? std::max(point, value)
+                                          : point + alone;
+      }
+      const Found all = found(*engine_, {label_is("__name__", "g")},
+                              {.from_ms = start, .to_ms = now(), .spacing_ms = one.spacing_ms, .rollup = rollup});
+      const SampleColumns& columns = all.at("g");
+      std::map<int64_t, double> there;
+      for (size_t i = 0; i < columns.times_ms.size(); ++i) there[columns.times_ms[i]] = columns.values[i];
+      EXPECT_EQ(there, expected) << one.spacing_ms << " " << static_cast<int>(rollup);
+    }
+  }
+  const auto selection =
+      engine_->select(std::vector{label_is("__name__", "g")}, {.from_ms = start, .to_ms = now(), .spacing_ms = 60'000})
+          .value();
+  EXPECT_TRUE(selection->has_rollups());
+  EXPECT_EQ(engine_->label_names({}, start, now()).value(), (std::vector<std::string>{"__name__"}))
+      << "not the tiers' own";
+}
+
 TEST(WindowEdges, CutAStretchWhereOneOfThemLiesBetweenItsSamples) {
   const WindowEdges edges{.first_ms = 100, .step_ms = 50, .count = 3, .range_ms = 80};  // 20 70 120, 100 150 200
   std::string cut;
