@@ -396,6 +396,62 @@ TEST_F(OddQuestions, ANameThatIsToGoCanStillBeLookedAt) {
             "nnnnn.n..nnnnnnnnnnnnnn\n");
 }
 
+TEST_F(OddQuestions, AMeanIsThereWhereItsSumIsMoreThanANumberHolds) {
+  const double values[] = {1.6e308, 1.7e308, 1.5e308, 1.2e308};
+  for (size_t i = 0; i < 4; ++i) {
+    reader_.add({{"__name__", "huge"}, {"i", std::to_string(i)}}, 600'000, values[i]);
+    reader_.add({{"__name__", "huge_one"}}, 450'000 + static_cast<int64_t>(i) * 50'000, values[i]);
+  }
+  EXPECT_EQ(at("avg(huge)"), "{} 1.5e+308 ");
+  EXPECT_EQ(at("sum(huge)"), "{} inf ");
+  EXPECT_EQ(at("avg_over_time(huge_one[5m])"), "{} 1.5e+308 ");
+  EXPECT_EQ(at("avg(-huge)"), "{} -1.5e+308 ");
+  EXPECT_EQ(at("avg(huge{i=~\"0|1\"} / 2)"), "{} 8.25e+307 ");
+}
+
+// Which samples a question asks its store for.
+class RememberingReader : public MemoryMetricReader {
+ public:
+  Result<std::unique_ptr<MetricSelection>> select(std::span<const LabelMatcher> matchers,
+                                                  const SelectOptions& options) const override {
+    asked.push_back(options);
+    return MemoryMetricReader::select(matchers, options);
+  }
+  mutable std::vector<SelectOptions> asked;
+};
+
+TEST(AskedOfTheStore, RollupsOnlyWhereAQuestionReachesFurtherThanIsSaid) {
+  RememberingReader reader;
+  reader.add({{"__name__", "m"}}, 600'000, 1);
+  QueryOptions options;
+  auto asked = [&](std::string_view query, const QueryTimes& times) {
+    reader.asked.clear();
+    EXPECT_TRUE(run_query(query, reader, times, options).ok()) << query;
+    EXPECT_EQ(reader.asked.size(), 1u);
+    return reader.asked.at(0);
+  };
+  const QueryTimes times{10'000'000, 20'000'000, 1'000'000};
+  EXPECT_EQ(asked("m", times).from_ms, 10'000'000 - 300'000 + 1);
+  EXPECT_EQ(asked("m", times).to_ms, 20'000'000);
+  EXPECT_EQ(asked("m offset 1m", times).to_ms, 20'000'000 - 60'000);
+  EXPECT_EQ(asked("m @ 15000", times).to_ms, 15'000'000);
+  EXPECT_EQ(asked("m @ 15000", times).from_ms, 15'000'000 - 300'000 + 1);
+  EXPECT_EQ(asked("sum_over_time(m[10m])", times).from_ms, 10'000'000 - 600'000 + 1);
+  options.lookback_ms = 1'000;
+  EXPECT_EQ(asked("m", times).from_ms, 10'000'000 - 1'000 + 1);
+  options = {};
+  for (const char* query :
+       {"max_over_time(m[30m])", "sum_over_time(m[30m])", "rate(m[30m])", "count_over_time(m[30m])"}) {
+    options = {};
+    const SelectOptions first = asked(query, times);
+    EXPECT_EQ(first.spacing_ms, 0) << query;
+    options.rollup_span_ms = first.to_ms - first.from_ms;
+    EXPECT_EQ(asked(query, times).spacing_ms, 0) << query << ": just as far as is said";
+    --options.rollup_span_ms;
+    EXPECT_GT(asked(query, times).spacing_ms, 0) << query;
+  }
+}
+
 TEST_F(OddQuestions, OverARangeHaveTheAnswersOfTheirSteps) {
   for (const Case& one : kAnswers) {
     if (std::string_view(one.query).find("start()") != std::string_view::npos ||
