@@ -80,6 +80,27 @@ TEST(ParseLimits, HoldAtTheirBordersAndDepthIsGivenBackWhereItEnds) {
   EXPECT_EQ(longer.error(), "1:1: parse error: the query has 8 bytes; at most 7 are taken");
 }
 
+TEST(Calls, TakeAsManyArgumentsAsAreOptionalAndNotOneMore) {
+  auto error = [](const std::string& query) {
+    const auto expr = parse(query);
+    return expr.ok() ? std::string() : expr.error().substr(expr.error().find("expected"));
+  };
+  for (const char* query :
+       {"minute()", "minute(a)", "round(a)", "round(a, 2)", "label_join(a, \"x\", \"-\")",
+        "label_join(a, \"x\", \"-\", \"b\", \"c\", \"d\")", "sort_by_label(a)", "info(a, {b=\"c\"})"})
+    EXPECT_EQ(error(query), "") << query;
+  EXPECT_EQ(error("minute(a, a)"), "expected at most 1 argument(s) in call to \"minute\", got 2");
+  EXPECT_EQ(error("round()"), "expected at least 1 argument(s) in call to \"round\", got 0");
+  EXPECT_EQ(error("round(a, 1, 2)"), "expected at most 2 argument(s) in call to \"round\", got 3");
+  EXPECT_EQ(error("label_join(a, \"x\")"), "expected at least 3 argument(s) in call to \"label_join\", got 2");
+  EXPECT_EQ(error("sort_by_label()"), "expected at least 1 argument(s) in call to \"sort_by_label\", got 0");
+  std::string most = "histogram_quantiles(a, \"q\"";
+  for (int i = 0; i < 10; ++i) most += ", 0.5";
+  EXPECT_EQ(error(most + ")"), "");
+  EXPECT_EQ(error(most + ", 0.5)"), "expected at most 12 argument(s) in call to \"histogram_quantiles\", got 13");
+  EXPECT_EQ(error("abs()"), "expected 1 argument(s) in call to \"abs\", got 0");
+}
+
 TEST(ChangedQueries, ALongQueryIsBrokenIntoLinesWhereItMay) {
   const std::string long_name(60, 'n');
   const std::string query = "sum by (job, instance) (rate(" + long_name +
