@@ -6,6 +6,7 @@
 #include "base/protobuf_wire.h"
 #include "base/text.h"
 #include "model/series_labels.h"
+#include "wire/compression.h"
 #include "wire/exposition.h"
 #include "wire/otlp.h"
 #include "wire/remote_write.h"
@@ -242,6 +243,39 @@ TEST(JsonLimits, BytesInBase64OfEveryLengthAndNoOther) {
   for (const char* same : {"aGk=", "aGk"}) EXPECT_EQ(bytes(same), bytes("aGk="));
   EXPECT_EQ(bytes("-_-_"), bytes("+/+/"));
   EXPECT_EQ(bytes("aGVsbG8h===="), wrong);
+}
+
+TEST(JsonLimits, ALongNameIsCopiedForItsOwnPointsAlone) {
+  std::string points;
+  for (int i = 0; i < 1'000; ++i) points += i == 0 ? "{}" : ",{}";
+  const std::string name(300'000, 'n');
+  auto taken = [&](const std::string& long_one) {
+    return otlp::decode_json(Signal::kMetrics,
+                             R"({"resourceMetrics":[{"scopeMetrics":[{"metrics":[{"name":"a","gauge":{"dataPoints":[)" +
+                                 points + R"(]}},{"name":")" + name + R"(","gauge":{"dataPoints":[)" + long_one +
+                                 "]}}]}]}]}")
+        .ok();
+  };
+  EXPECT_TRUE(taken("{}"));
+  EXPECT_FALSE(taken(points)) << "300 MB of names";
+}
+
+TEST(CompressionMemory, IsTakenForWhatComesOutAndNotForTheLimit) {
+  std::string text;
+  for (int i = 0; text.size() < 200'000; ++i) text += std::to_string(i * 7919);
+  for (const Encoding encoding : {Encoding::kGzip, Encoding::kZstd}) {
+    if (!available(encoding)) continue;
+    MemoryBudget budget(1u << 30, [] { return 0; });
+    MemoryLease lease(&budget, MemoryUse::kDecoding);
+    const Result<std::string> out = decompress(encoding, *compress(encoding, text), 64u << 20, &lease);
+    ASSERT_TRUE(out.ok()) << out.error();
+    EXPECT_EQ(*out, text);
+    EXPECT_GE(lease.bytes(), text.size());
+    EXPECT_LE(lease.bytes(), 4 * text.size());
+    EXPECT_GE(lease.bytes(), out->capacity());
+    EXPECT_TRUE(decompress(encoding, *compress(encoding, text), text.size(), nullptr).ok());
+    EXPECT_FALSE(decompress(encoding, *compress(encoding, text), text.size() - 1, nullptr).ok());
+  }
 }
 
 TEST(JsonLimits, ValuesNestAsDeepAsTheyMay) {
