@@ -39,7 +39,7 @@ FOLDERS = {
     "src/wire": "wire_test",
 }
 # What no product is made of.
-FOR_TESTS = re.compile(r"_(test|fuzz|bench|soak|testing|world|oracle|fuzzing)\.(cc|h)$|(^|/)(testing|test_\w+)\.h$|/testing/")
+FOR_TESTS = re.compile(r"_(test|fuzz|bench|soak|testing|world|oracle|fuzzing|load)\.(cc|h)$|(^|/)(testing|test_\w+)\.h$|/testing/")
 # One operator each: what is looked for, and what takes its place. Blanks around tell a comparison from a template.
 OPERATORS = [
     (r" < ", " <= "), (r" <= ", " < "), (r" > ", " >= "), (r" >= ", " > "), (r" == ", " != "), (r" != ", " == "),
@@ -51,8 +51,9 @@ OPERATORS = [
     (r"(?<![!\w])!(?=[\w(*])", ""),
     (r"\bstd::min\b", "std::max"), (r"\bstd::max\b", "std::min"),
 ]
-# Lines on which a change is no change of what the program does, or never compiles.
-NO_CODE = re.compile(r"^\s*(#|static_assert|using |template|namespace |friend |case |typedef )|LOCKSTEP_LOG|\bvirtual\b.*= 0;|= default|= delete|operator")
+# Lines on which a change is no change of what the program does (hints to the processor, room that is made ahead), or never compiles.
+NO_CODE = re.compile(r"^\s*(#|static_assert|using |template|namespace |friend |case |typedef )|LOCKSTEP_LOG|\bvirtual\b.*= 0;|= default|= delete|operator"
+                     r"|__builtin_prefetch|\breserve(_more)?\(")
 
 
 def code_only(text):

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "model/step.h"
+
 namespace lockstep {
 namespace {
 

@@ -68,6 +68,13 @@ TEST_F(RankMetricsTest, TellsASeriesWhenItHasMovedAndNowAndThen) {
   EXPECT_EQ(again, 1u);
 }
 
+TEST_F(RankMetricsTest, WhatStandsStillIsToldOnceInTwoMinutesAlsoWhereOtherSeriesAreForgotten) {
+  std::string told;
+  for (int64_t at_s = 5; at_s <= 4 * 120; at_s += 5) told += of(take(), RankMetric::kGpuInfo).empty() ? '.' : 'x';
+  const std::string refresh = "x" + std::string(RankMetrics::kRefreshNs / (5 * kSecond) - 1, '.');
+  EXPECT_EQ(told, refresh + refresh + refresh + refresh);
+}
+
 TEST_F(RankMetricsTest, TellsLossTokensAndUtilisationOfTheLastStepThatToldThem) {
   auto mark = [&](RecordType type, double value, const char* name, int64_t at_ns) {
     Record record{};
