@@ -278,15 +278,16 @@ VerdictTracker::JobState DiagnosisEngine::state_of(const std::string& job_id, co
 void DiagnosisEngine::add_failure(const std::string& job_id, const Job& job, std::vector<Finding>& hangs,
                                   int64_t now_unix_ns) const {
   if (std::all_of(job.ended.begin(), job.ended.end(), [](const auto& ended) { return ended.second.clean; })) return;
+  const bool somebody_saw_how =
+      std::any_of(job.ended.begin(), job.ended.end(), [](const auto& ended) { return ended.second.exit.has_value(); });
   const std::vector<Finding> before = tracker_.confirmed_hangs(job_id);
-  if (std::any_of(before.begin(), before.end(), [](const Finding& hang) { return hang.cause != Cause::kRankDead; }))
-    return;
+  const bool hung = std::any_of(before.begin(), before.end(), [&](const Finding& hang) {
+    return hang.cause != Cause::kRankDead || !somebody_saw_how;
+  });
+  // While others live, what they wait for says more than that a process is gone.
+  if (hung || (!somebody_saw_how && job.ended.size() < job.window.ranks().size())) return;
   std::optional<Finding> failure = find_failure(job.window, {job.ended, job.status, now_unix_ns});
   if (!failure) return;
-  const bool hang_knows_more =
-      !hangs.empty() &&
-      std::none_of(job.ended.begin(), job.ended.end(), [](const auto& ended) { return ended.second.exit.has_value(); });
-  if (hang_knows_more) return;
   std::erase_if(hangs, [](const Finding& hang) { return hang.cause == Cause::kRankDead; });
   explain(job_id, job, *failure, now_unix_ns);
   hangs.push_back(std::move(*failure));

@@ -11,7 +11,7 @@ export type VerdictState = keyof typeof kVerdictStates;
 export const kVerdictKinds = {
   'slow': 'Somebody or something makes the job wait.',
   'hang': 'Nothing moves.',
-  'fail': 'The job ended by a fault. Read as a hang is; no detector gives it yet.',
+  'fail': 'Ranks of the job died.',
   'incorrect': 'The loss is not a number, or jumps.',
   'inefficient': 'Time is wasted and nothing is broken: work dealt unevenly, less work, the slower transport.',
 } as const;
@@ -58,7 +58,7 @@ export const kCauses = {
   'sequence-imbalance': 'Sequences are packed unevenly: the rank with the most tokens changes.',
   'op-mismatch': 'Ranks called different operations, or sizes, at the same place.',
   'deadlock': 'Ranks wait for each other in a circle of groups.',
-  'rank-dead': 'The process is gone while others wait for it.',
+  'rank-dead': 'The process is gone.',
   'code-regression': 'All ranks take longer for their own work than this job did before.',
   'nan-source': 'Loss or gradient norm is not a finite number.',
   'in-operation-stall': 'All ranks are inside the same operation and nothing moves.',
