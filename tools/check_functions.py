@@ -39,7 +39,8 @@ def functions(lines):
     while at < len(lines):
         line = lines[at]
         indent = len(line) - len(line.lstrip())
-        if indent not in (0, 2) or not line.strip() or NO_FUNCTION.match(line):
+        in_macro = line.endswith("\\") or (at > 0 and lines[at - 1].endswith("\\"))
+        if in_macro or indent not in (0, 2) or not line.strip() or NO_FUNCTION.match(line):
             at += 1
             continue
         end_of_signature = at
