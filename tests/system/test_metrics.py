@@ -134,7 +134,8 @@ def test_a_scrape_file_is_read_again_at_sighup(start, tmp_path, exporter):
     scrape.write_text("scrape_configs: 7\n")
     server.process.send_signal(signal.SIGHUP)
     harness.eventually(lambda: "line 1: scrape_configs must be a list; what was scraped before still is" in server.log(), 20, "a line")
-    assert [target["health"] for target in ask(server, "targets")["activeTargets"]] == ["up"]
+    # A scrape is told as done once its samples are stored, so a moment after they can be read.
+    harness.eventually(lambda: [target["health"] for target in ask(server, "targets")["activeTargets"]] == ["up"], 20, "up")
     scrape.write_text("scrape_configs: []\n")
     server.process.send_signal(signal.SIGHUP)
     harness.eventually(lambda: value_of(server, "queue_depth") is None, 20, "it is stale")
