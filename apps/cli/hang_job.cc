@@ -82,16 +82,21 @@ void print_dumps(const Json& document) {
   if (any) std::printf("\n");
 }
 
-// True: an open verdict that says the job hangs.
+// That the job hangs, or has died.
+bool is_open_standstill(const Json& verdict) {
+  const std::optional<VerdictKind> kind = term_in<VerdictKind>(verdict, "kind");
+  return kind && is_standstill(*kind) && term_in<VerdictState>(verdict, "state") != VerdictState::kCleared;
+}
+
+// True: an open verdict that says so.
 bool print_verdicts(const Json& why) {
   bool open = false;
   for (Json verdict : list_of(why, "verdicts")) {
-    if (term_in<VerdictKind>(verdict, "kind") != VerdictKind::kHang ||
-        term_in<VerdictState>(verdict, "state") == VerdictState::kCleared)
-      continue;
+    if (!is_open_standstill(verdict)) continue;
     open = true;
-    print_wrapped(text_of(verdict, "sentence"), 7,
-                  term_in<VerdictState>(verdict, "state") == VerdictState::kSuspected ? "HANG?" : "HANG");
+    const std::string label = term_in<VerdictKind>(verdict, "kind") == VerdictKind::kFail ? "FAIL" : "HANG";
+    const bool is_suspected = term_in<VerdictState>(verdict, "state") == VerdictState::kSuspected;
+    print_wrapped(text_of(verdict, "sentence"), 7, label + (is_suspected ? "?" : ""));
     for (Json entry : list_of(verdict, "chain")) {
       if (term_in<ClaimKind>(entry, "kind") == ClaimKind::kEvent) print_wrapped(text_of(entry, "claim"), 7);
     }
@@ -144,9 +149,7 @@ int hang_of_job(const std::string& server, const std::string& job, const std::st
   if (why_parser.parse(why.body).get(verdicts) || stacks_parser.parse(stacks.body).get(document))
     return not_understood(kCommand);
   bool open = false;
-  for (Json verdict : list_of(verdicts, "verdicts"))
-    open |= term_in<VerdictKind>(verdict, "kind") == VerdictKind::kHang &&
-            term_in<VerdictState>(verdict, "state") != VerdictState::kCleared;
+  for (Json verdict : list_of(verdicts, "verdicts")) open |= is_open_standstill(verdict);
   if (json) {
     std::printf("%s\n", std::string(trim(stacks.body)).c_str());
   } else {

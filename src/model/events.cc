@@ -651,7 +651,7 @@ LogRecord job_end_record(const RankEnd& end) {
 RankEnd rank_end_from_record(const LogRecord& record) {
   const Value* clean = find(record.attributes, "clean");
   const bool* flag = clean ? std::get_if<bool>(&clean->data) : nullptr;
-  RankEnd end{.time_unix_ns = record.time_unix_ns, .clean = flag != nullptr && *flag, .exit = {}};
+  RankEnd end{.time_unix_ns = std::max<int64_t>(0, record.time_unix_ns), .clean = flag != nullptr && *flag, .exit = {}};
   const int64_t code = find_int(record.attributes, "exit_code", -1);
   const int64_t signal = find_int(record.attributes, "signal", -1);
   if (code >= 0 && code <= 255 && signal >= 0 && signal <= 64)
