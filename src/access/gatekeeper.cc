@@ -26,8 +26,7 @@ bool choose_tenant(const ServerRequest& head, Caller& caller) {
   const std::string_view wanted = trim(head.header("x-scope-orgid"));
   if (wanted.empty()) return true;
   if (!is_tenant_name(wanted)) return false;
-  const bool may_speak = std::any_of(caller.tenants.begin(), caller.tenants.end(),
-                                     [&](const std::string& one) { return one == "*" || one == wanted; });
+  const bool may_speak = speaks_for(caller.tenants, wanted);
   if (may_speak) caller.tenant = wanted == kDefaultTenant ? std::string() : std::string(wanted);
   return may_speak;
 }

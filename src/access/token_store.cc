@@ -72,8 +72,7 @@ Token admin_of_file() {
 }  // namespace
 
 bool Token::is_of(std::string_view tenant) const {
-  return std::any_of(tenants.begin(), tenants.end(),
-                     [&](const std::string& one) { return one == "*" || one == tenant; });
+  return speaks_for(tenants, tenant);
 }
 
 Result<uint32_t> parse_roles(std::string_view text) {

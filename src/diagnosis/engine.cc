@@ -174,9 +174,8 @@ bool DiagnosisEngine::explain(const std::string& job_id, const Job& job, Finding
     }
     return 0;
   };
-  context.since_unix_ns = finding.kind == VerdictKind::kHang || finding.kind == VerdictKind::kFail
-                              ? now_unix_ns - finding.lost_ns_per_step
-                              : start_of(finding.since_step);
+  context.since_unix_ns =
+      is_standstill(finding.kind) ? now_unix_ns - finding.lost_ns_per_step : start_of(finding.since_step);
   if (context.since_unix_ns == 0)  // the window no longer remembers
     context.since_unix_ns = tracker_.open_since_unix_ns(job_id, finding);
   if (context.since_unix_ns == 0) context.since_unix_ns = now_unix_ns - kSignalsTimeNs;

@@ -27,6 +27,15 @@ std::string group_name(const JobWindow& window, uint64_t comm_id) {
   return format("group of %d (%s)", found->second.size, human_ranks(ranks, 6).c_str());
 }
 
+NextAction after_death() {
+  return {"look why the process ended: OOM killer, signal, exception; restart from the last checkpoint",
+          "dmesg -T | tail; journalctl -k"};
+}
+
+NextAction after_stop() {
+  return {"find out who stopped the process; let it go on", "kill -CONT PID"};
+}
+
 Claim claim(ClaimKind kind, std::string subject, std::string text, double value, std::string unit, double baseline,
             double peers, int64_t from, int64_t to, std::string query) {
   return Claim{std::move(text), std::move(kind), std::move(subject), value, std::move(unit), baseline, peers, from, to,

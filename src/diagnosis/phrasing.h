@@ -20,6 +20,9 @@ Claim claim(ClaimKind kind, std::string subject, std::string text, double value,
 // Paths of the API that show the numbers of a claim again; "{job}" is filled in by the engine.
 std::string rank_query(int32_t rank, int64_t from, int64_t to);
 std::string steps_query(int64_t from, int64_t to);
+// What to do about a process that is gone while others wait for it, and about one that is stopped.
+NextAction after_death();
+NextAction after_stop();
 // "118 ms a step": nanoseconds per step.
 std::string per_step(double ns);
 std::string percent(double share);

@@ -130,6 +130,8 @@ struct OpStatus {
   int32_t peer = -1;          // p2p only, rank in the communicator
   int64_t since_unix_ns = 0;  // enqueued at
   bool end_not_seen = false;  // NCCL does not tell when it ends: not complete may as well be over
+  bool is_open() const { return state == OpState::kEnqueued || state == OpState::kStarted; }
+  bool is_in_flight() const { return is_open() && !end_not_seen; }
   bool operator==(const OpStatus&) const = default;
 };
 

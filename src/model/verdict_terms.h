@@ -154,6 +154,11 @@ enum class Cause : uint8_t { LOCKSTEP_CAUSES(LOCKSTEP_ONE) kNone };
 enum class ClaimKind : uint8_t { LOCKSTEP_CLAIM_KINDS(LOCKSTEP_ONE) };
 #undef LOCKSTEP_ONE
 
+// Of the whole job at a moment, not of its steps: it stands still, or is over.
+constexpr bool is_standstill(VerdictKind kind) {
+  return kind == VerdictKind::kHang || kind == VerdictKind::kFail;
+}
+
 template <typename Term>
 struct TermRow {
   Term term;

@@ -55,6 +55,23 @@ std::string footer_of(const std::string& file) {
   return footer;
 }
 
+// What is read of the file with each byte of one of its sections changed, and the checksum that the footer has of it.
+// in: stands in the footer where the section's place is; goes on behind it.
+template <typename Read>
+std::string read_section_changed(const std::string& file, const std::string& footer, ByteReader& in, Read read) {
+  const uint64_t offset = in.varint(), length = in.varint();
+  const size_t crc_at = footer.size() - in.left();
+  in.fixed<uint32_t>();
+  return read_changed(file.substr(offset, length), [&](const std::string& changed) -> std::optional<std::string> {
+    if (changed.size() != length) return std::nullopt;
+    std::string other = file;
+    other.replace(offset, length, changed);
+    std::string crc;
+    put_fixed(crc, crc32c(changed));
+    return read(with_footer(other, std::string(footer).replace(crc_at, 4, crc)));
+  });
+}
+
 std::string only_file(const std::string& folder, const std::string& ending) {
   std::string content;
   for (const auto& entry : std::filesystem::directory_iterator(folder)) {
@@ -388,21 +405,7 @@ TEST_F(StableMetrics, ADamagedBlock) {
   for (int i = 0; i < 2; ++i) in.varint();
   for (size_t left = in.count(); left > 0; --left) in.varint();
   std::string sections;
-  for (size_t left = in.count(); left > 0; --left) {
-    const uint64_t offset = in.varint(), length = in.varint();
-    const size_t crc_at = footer.size() - in.left();
-    in.fixed<uint32_t>();
-    sections +=
-        read_changed(file.substr(offset, length), [&](const std::string& changed) -> std::optional<std::string> {
-          if (changed.size() != length) return std::nullopt;
-          std::string other = file;
-          other.replace(offset, length, changed);
-          std::string crc;
-          put_fixed(crc, crc32c(changed));
-          return read(with_footer(other, std::string(footer).replace(crc_at, 4, crc)));
-        });
-    sections += "\n";
-  }
+  for (size_t left = in.count(); left > 0; --left) sections += read_section_changed(file, footer, in, read) + "\n";
   EXPECT_EQ(sections,
             "200 refused, 1200 of 3882886 bytes, 4eea2e1f\n"
             "165 refused, 990 of 2406484 bytes, 9f980922\n"
@@ -607,21 +610,7 @@ TEST(DamagedBytes, OfAFileOfStepsAreRefusedOrReadAsTheyStand) {
   // Tables and row groups, with the checksum that the footer has of them.
   std::string sections;
   ByteReader in(footer);
-  auto damage_one = [&] {
-    const uint64_t offset = in.varint(), length = in.varint();
-    const size_t crc_at = footer.size() - in.left();
-    in.fixed<uint32_t>();
-    sections +=
-        read_changed(file.substr(offset, length), [&](const std::string& changed) -> std::optional<std::string> {
-          if (changed.size() != length) return std::nullopt;
-          std::string other = file;
-          other.replace(offset, length, changed);
-          std::string crc;
-          put_fixed(crc, crc32c(changed));
-          return read_step_file(with_footer(other, std::string(footer).replace(crc_at, 4, crc)));
-        });
-    sections += "\n";
-  };
+  auto damage_one = [&] { sections += read_section_changed(file, footer, in, read_step_file) + "\n"; };
   for (int i = 0; i < 5; ++i) in.varint();
   for (int i = 0; i < 3; ++i) in.signed_varint();
   for (size_t left = in.count(); left > 0; --left) in.varint();

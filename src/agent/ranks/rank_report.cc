@@ -15,10 +15,6 @@ constexpr int64_t kSecondNs = 1'000'000'000;
 // A rank is in a few groups per dimension of its mesh; what makes more of them is no mesh.
 constexpr size_t kGroupsPerRankMax = 256;
 
-bool is_in_flight(const OpStatus& op) {
-  return (op.state == OpState::kEnqueued || op.state == OpState::kStarted) && !op.end_not_seen;
-}
-
 }  // namespace
 
 void RecorderWatch::announce(Rank& rank, Look& look) {
@@ -67,7 +63,7 @@ void RecorderWatch::tell_status(Rank& rank, Look& look, bool alive, int64_t quie
   const auto answer = ras_ != nullptr ? ras_->answer() : nullptr;
   rank.suspected = false;
   for (CommStatus& comm : status.comms) {
-    rank.suspected |= alive && quiet_ns > 0 && (is_in_flight(comm.collective) || is_in_flight(comm.p2p));
+    rank.suspected |= alive && quiet_ns > 0 && (comm.collective.is_in_flight() || comm.p2p.is_in_flight());
     if (answer && answer->asked_ns >= rank.moved_ns)
       comm.launched = launched_by(answer->report, comm.comm_id, comm.rank_in_comm);
   }

@@ -204,8 +204,7 @@ std::vector<StepTime> step_times(const StepStore& store, const std::string& job_
 }
 
 bool costs_time(const Verdict& verdict) {
-  return verdict.kind == VerdictKind::kSlow || verdict.kind == VerdictKind::kHang ||
-         verdict.kind == VerdictKind::kFail || verdict.kind == VerdictKind::kInefficient;
+  return verdict.kind == VerdictKind::kSlow || is_standstill(verdict.kind) || verdict.kind == VerdictKind::kInefficient;
 }
 
 }  // namespace
@@ -221,7 +220,7 @@ JobLosses job_losses(const StepStore& steps, const JobInfo& job, std::span<const
   for (const Verdict& verdict : verdicts) {
     if (verdict.attempt != job.attempt || !costs_time(verdict) || verdict.since_step < 0) continue;
     const bool open = verdict.state != VerdictState::kCleared;
-    const bool hang = verdict.kind == VerdictKind::kHang || verdict.kind == VerdictKind::kFail;
+    const bool hang = is_standstill(verdict.kind);
     LossCause cause{.since_step = verdict.since_step,
                     .through_step = open && !hang ? std::max(verdict.through_step, to_step) : verdict.through_step,
                     .parallel = !verdict.culprit.ranks.empty() &&

@@ -202,9 +202,7 @@ ByVerdicts by_verdicts(const StepStore& steps, const JobInfo& job, std::span<con
   if (verdicts.empty()) return found;
   const JobLosses losses = job_losses(steps, job, verdicts, from, to);
   for (const JobLoss& loss : losses.parts) {
-    if (loss.part.kind != LossKind::kVerdict || loss.verdict.kind == VerdictKind::kHang ||
-        loss.verdict.kind == VerdictKind::kFail)
-      continue;
+    if (loss.part.kind != LossKind::kVerdict || is_standstill(loss.verdict.kind)) continue;
     const double share = share_of(loss.part.lost_ms, losses.account.window_ms);
     if (is_network(loss.verdict)) {
       found.network += share;

@@ -16,15 +16,10 @@ namespace {
 
 constexpr int64_t kExpiresSMax = 100ll * 365 * 86'400;
 
-bool may_speak_for(const Caller& caller, const std::string& tenant) {
-  return std::any_of(caller.tenants.begin(), caller.tenants.end(),
-                     [&](const std::string& one) { return one == "*" || one == tenant; });
-}
-
 // A token that also opens another tenant is that tenant's business too: its name would say that there is one.
 bool may_see(const Caller& caller, const Token& token) {
   return std::all_of(token.tenants.begin(), token.tenants.end(),
-                     [&](const std::string& tenant) { return may_speak_for(caller, tenant); });
+                     [&](const std::string& tenant) { return speaks_for(caller.tenants, tenant); });
 }
 
 void write_fields(JsonWriter& json, const Token& token, int64_t now_ns) {
@@ -114,7 +109,7 @@ HttpResponse post_tokens(const ApiContext& context, const ApiRequest& request) {
   Result<TokenWanted> wanted = read_wish(request.http, *context.tokens, context.clock.unix_ns());
   if (!wanted.ok()) return error_answer(400, wanted.error());
   for (const std::string& tenant : wanted->tenants) {
-    if (!may_speak_for(caller, tenant))
+    if (!speaks_for(caller.tenants, tenant))
       return error_answer(403, format("a token for tenant \"%s\" can be made by an admin of that tenant only",
                                       as_one_line(tenant.substr(0, 64)).c_str()));
   }

@@ -26,7 +26,7 @@ int severity(const std::string& health) {
 
 std::string health_of(const Verdict& verdict) {
   if (verdict.state == VerdictState::kSuspected) return "suspected";
-  return verdict.kind == VerdictKind::kHang || verdict.kind == VerdictKind::kFail ? "hang" : "slow";
+  return is_standstill(verdict.kind) ? "hang" : "slow";
 }
 
 // to_json escapes quotes, so this text stands nowhere but at the field itself.

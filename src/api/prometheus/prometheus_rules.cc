@@ -75,7 +75,7 @@ void write_alert(JsonWriter& json, const Verdict& verdict, const ServerRequest& 
   add("kind", to_text(verdict.kind));
   add("layer", to_text(rule.layer));
   add("rank", human_ranks({verdict.culprit.ranks.begin(), verdict.culprit.ranks.end()}, kRanksReported));
-  add("severity", verdict.kind == VerdictKind::kHang || verdict.kind == VerdictKind::kFail ? "critical" : "warning");
+  add("severity", is_standstill(verdict.kind) ? "critical" : "warning");
   add("verdict", verdict.id);
   json.begin_object().key("labels");
   write_prometheus_labels(json, labels);

@@ -4,6 +4,7 @@
 #include <functional>
 #include <optional>
 
+#include "base/characters.h"
 #include "base/text.h"
 
 namespace lockstep::backup {
@@ -21,24 +22,6 @@ bool is_blank(char c) {
   return c == ' ' || c == '\t' || c == '\r' || c == '\n';
 }
 
-void append_utf8(uint32_t code, std::string& to) {
-  if (code < 0x80) {
-    to += static_cast<char>(code);
-  } else if (code < 0x800) {
-    to += static_cast<char>(0xc0 | code >> 6);
-    to += static_cast<char>(0x80 | (code & 63));
-  } else if (code < 0x10000) {
-    to += static_cast<char>(0xe0 | code >> 12);
-    to += static_cast<char>(0x80 | (code >> 6 & 63));
-    to += static_cast<char>(0x80 | (code & 63));
-  } else {
-    to += static_cast<char>(0xf0 | code >> 18);
-    to += static_cast<char>(0x80 | (code >> 12 & 63));
-    to += static_cast<char>(0x80 | (code >> 6 & 63));
-    to += static_cast<char>(0x80 | (code & 63));
-  }
-}
-
 // "amp" and "#x2F", as between '&' and ';'. False: there is no such character.
 bool append_entity(std::string_view name, std::string& to) {
   constexpr std::pair<std::string_view, char> kNamed[] = {
@@ -53,14 +36,14 @@ bool append_entity(std::string_view name, std::string& to) {
   const bool is_hex = name[1] == 'x';
   uint32_t code = 0;
   for (const char c : name.substr(is_hex ? 2 : 1)) {
-    const bool is_digit = c >= '0' && c <= '9', is_letter = is_hex && ((c | 32) >= 'a' && (c | 32) <= 'f');
-    if (!is_digit && !is_letter) return false;
-    code = code * (is_hex ? 16 : 10) + static_cast<uint32_t>(is_digit ? c - '0' : (c | 32) - 'a' + 10);
+    const int digit = hex_digit(c), base = is_hex ? 16 : 10;
+    if (digit < 0 || digit >= base) return false;
+    code = code * static_cast<uint32_t>(base) + static_cast<uint32_t>(digit);
     if (code > 0x10ffff) return false;
   }
   const bool is_surrogate = code >= 0xd800 && code < 0xe000;
   if (code == 0 || is_surrogate || name.size() == (is_hex ? 2u : 1u)) return false;
-  append_utf8(code, to);
+  append_utf8(to, code);
   return true;
 }
 

@@ -21,11 +21,6 @@ std::string fill_in(std::string text, std::string_view mark, const std::string& 
   return text;
 }
 
-// Of the whole job, and not of its steps.
-bool is_standstill(VerdictKind kind) {
-  return kind == VerdictKind::kHang || kind == VerdictKind::kFail;
-}
-
 std::string key_of(const Finding& finding) {
   std::string key =
       to_text(finding.kind) + std::string("/") + (finding.trouble.empty() ? fault_class_of(finding) : finding.trouble);

@@ -48,8 +48,7 @@ std::string rank_words(const std::vector<int32_t>& ranks) {
 }
 
 std::string severity_words(const FaultScore& fault) {
-  if (fault.kind == VerdictKind::kHang || fault.kind == VerdictKind::kFail || fault.kind == VerdictKind::kIncorrect)
-    return "stop";
+  if (is_standstill(fault.kind) || fault.kind == VerdictKind::kIncorrect) return "stop";
   if (fault.severity >= 1) return "2x or more";
   constexpr double kSteps[] = {0.02, 0.04, 0.08, 0.2, 0.5};
   double nearest = kSteps[0];

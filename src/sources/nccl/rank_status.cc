@@ -51,8 +51,7 @@ CommStatus RankAssembler::status_of(const InFlightComm& comm) const {
   for (const InFlightOp& op : comm.recent) {
     OpStatus& slot = op.p2p ? out.p2p : out.collective;
     // The oldest incomplete one stays; but one whose end is not seen may be over, so any after it says more.
-    bool open = slot.state == OpState::kEnqueued || slot.state == OpState::kStarted;
-    if (!open || slot.end_not_seen) slot = status_of(op);
+    if (!slot.is_in_flight()) slot = status_of(op);
   }
   out.proxy.state = proxy_text(comm.proxy_state);
   if (!out.proxy.state.empty()) {

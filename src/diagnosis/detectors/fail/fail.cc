@@ -21,16 +21,12 @@ struct Death {
   Sort sort = Sort::kNone;
 };
 
-bool is_in_flight(const OpStatus& op) {
-  return (op.state == OpState::kEnqueued || op.state == OpState::kStarted) && !op.end_not_seen;
-}
-
 // It had something to do still.
 bool was_at_work(const JobWindow& window, int32_t rank, const std::map<int32_t, RankStatus>& status) {
   const auto found = status.find(rank);
   if (found == status.end()) return false;
   for (const CommStatus& comm : found->second.comms)
-    if (is_in_flight(comm.collective) || is_in_flight(comm.p2p)) return true;
+    if (comm.collective.is_in_flight() || comm.p2p.is_in_flight()) return true;
   return found->second.step >= 0 && !window.has_step(rank, found->second.step);
 }
 

@@ -78,11 +78,9 @@ Finding HangPhrasing::missing(const std::vector<int32_t>& culprits, bool dead, c
   add(finding, ClaimKind::kCounterfactual, format("rank %d", first),
       "As soon as it enters, the operation can complete; until then every rank is lost time.", longest_quiet_s(), "s",
       "/api/jobs/{job}/why");
-  finding.next.push_back(
-      dead ? NextAction{"look why the process ended: OOM killer, signal, exception; restart from the last checkpoint",
-                        "dmesg -T | tail; journalctl -k"}
-           : NextAction{"take a stack of its main thread: it is somewhere the other ranks are not",
-                        "py-spy dump --pid PID"});
+  finding.next.push_back(dead ? after_death()
+                              : NextAction{"take a stack of its main thread: it is somewhere the other ranks are not",
+                                           "py-spy dump --pid PID"});
   finding.alternatives.push_back({"the waiting ranks (took another branch than the rest)", 0.2,
                                   "they are the majority and agree with each other",
                                   "stacks of one waiting rank and of the missing one"});
@@ -233,7 +231,7 @@ Finding HangPhrasing::stopped_inside(const std::vector<int32_t>& stopped) const 
              graph_.waiting().size() - stopped.size(), waits_text_.c_str());
   add(finding, ClaimKind::kEvent, format("rank %d", first), "Its process is stopped by a signal or a debugger.", 1, "",
       rank_path(first));
-  finding.next.push_back({"find out who stopped the process; let it go on", "kill -CONT PID"});
+  finding.next.push_back(after_stop());
   return end_inside(finding);
 }
 

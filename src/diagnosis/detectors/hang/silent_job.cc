@@ -161,11 +161,9 @@ class SilentJobPhrasing {
         "Communication of this job is not seen: it has no NCCL communicator, so who waits for whom is not known.", 0,
         "", "/api/jobs/{job}/ranks");
     if (culprits.cause == Cause::kRankDead) {
-      finding.next.push_back(
-          {"look why the process ended: OOM killer, signal, exception; restart from the last checkpoint",
-           "dmesg -T | tail; journalctl -k"});
+      finding.next.push_back(after_death());
     } else if (culprits.cause == Cause::kProcessPaused) {
-      finding.next.push_back({"find out who stopped the process; let it go on", "kill -CONT PID"});
+      finding.next.push_back(after_stop());
     } else {
       finding.next.push_back({"ask for the stacks of its threads",
                               format("lockstep hang {job} --stacks %d",

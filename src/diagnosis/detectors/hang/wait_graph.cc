@@ -7,10 +7,6 @@
 namespace lockstep {
 namespace {
 
-bool in_flight(const OpStatus& op) {
-  return op.state == OpState::kEnqueued || op.state == OpState::kStarted;
-}
-
 bool is_other_operation(const OpStatus& op, const OpStatus& first) {
   return op.function != first.function || op.datatype != first.datatype ||
          (op.bytes != first.bytes && op.function == "AllReduce");
@@ -53,12 +49,12 @@ void WaitGraph::note_where_everybody_stands() {
 
 // Where NCCL does not tell the end of an operation, it is surely in flight only while a member has not entered it.
 bool WaitGraph::waits_in_collective(const CommStatus& comm) const {
-  if (!in_flight(comm.collective) || !comm.collective.end_not_seen) return in_flight(comm.collective);
+  if (!comm.collective.is_open() || !comm.collective.end_not_seen) return comm.collective.is_open();
   return least_entered_.at(comm.comm_id) < comm.collective.ordinal;
 }
 
 bool WaitGraph::waits_in_p2p(const CommStatus& comm) {
-  return in_flight(comm.p2p) && !comm.p2p.end_not_seen;
+  return comm.p2p.is_in_flight();
 }
 
 bool WaitGraph::anybody_waits() const {
@@ -94,7 +90,7 @@ WaitGraph::Missing& WaitGraph::missing_in(const CommMembers& members, const Comm
       continue;
     }
     const OpStatus& op = standing_.at(comm.comm_id).at(other)->collective;
-    if (!in_flight(op) || op.ordinal != ordinal) continue;
+    if (!op.is_open() || op.ordinal != ordinal) continue;
     if (first == nullptr) first = &op;
     found.is_mismatch |= is_other_operation(op, *first);
   }
@@ -119,7 +115,7 @@ void WaitGraph::add_p2p(int32_t rank, const CommStatus& comm) {
   const std::map<int32_t, const CommStatus*>& members = standing_.at(comm.comm_id);
   const auto where = members.find(peer);
   const bool meets =
-      where != members.end() && in_flight(where->second->p2p) && where->second->p2p.peer == comm.rank_in_comm;
+      where != members.end() && where->second->p2p.is_open() && where->second->p2p.peer == comm.rank_in_comm;
   if (!meets) edges_[rank].peers.insert(peer);
 }
 
