@@ -284,7 +284,7 @@ class Demo {
                        : verdicts.error();
         return;
       }
-      const int64_t step = job->player().step();
+      const StepNumber step = job->player().step();
       for (const sim::Judge::Sighting& sighting : judge_.saw(job->name(), *verdicts, step, clock_.monotonic_ns()))
         tell(job->name(), sighting, step);
     }
@@ -294,7 +294,7 @@ class Demo {
     if (change.began) {
       judge_.injected(job.name(), change.fault, change.step, clock_.monotonic_ns());
       say("");
-      say_at(format("inject     %s, step %lld:", job.name().c_str(), static_cast<long long>(change.step)));
+      say_at(format("inject     %s, step %lld:", job.name().c_str(), static_cast<long long>(change.step.value())));
       say("          " + sim::describe(change.fault));
       return;
     }
@@ -306,10 +306,10 @@ class Demo {
       break;
     }
     say_at(format("clear      %s, step %lld: %s on rank %d is over", job.name().c_str(),
-                  static_cast<long long>(change.step), sim::to_text(change.fault.kind), change.fault.rank));
+                  static_cast<long long>(change.step.value()), sim::to_text(change.fault.kind), change.fault.rank));
   }
 
-  void tell(const std::string& job, const sim::Judge::Sighting& sighting, int64_t step) const {
+  void tell(const std::string& job, const sim::Judge::Sighting& sighting, StepNumber step) const {
     const sim::ReadVerdict& verdict = sighting.verdict;
     std::string after;
     if (sighting.trial != sim::Judge::kNone) {
@@ -361,7 +361,7 @@ std::string table_of(const sim::Judge& judge) {
     }
     text +=
         format("%-13s %-15s %4d %6lld  %-20s %s\n", sim::to_text(trial.fault.kind), trial.job.c_str(), trial.fault.rank,
-               static_cast<long long>(trial.step), after.c_str(), trial.confirmed_ns != 0 ? "right" : "wrong");
+               static_cast<long long>(trial.step.value()), after.c_str(), trial.confirmed_ns != 0 ? "right" : "wrong");
   }
   return text;
 }
@@ -376,7 +376,7 @@ std::string json_of(const sim::Judge& judge, const std::vector<std::string>& mis
         .field("fault", sim::to_text(trial.fault.kind))
         .field("job_id", trial.job)
         .field("rank", trial.fault.rank)
-        .field("step", trial.step);
+        .field("step", trial.step.value());
     json.key("suspected_after_s");
     trial.suspected_ns != 0 ? json.number(seconds(trial.injected_ns, trial.suspected_ns)) : json.null();
     json.key("confirmed_after_s");

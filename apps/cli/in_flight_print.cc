@@ -186,7 +186,7 @@ std::string comm_text(const CommView& comm, bool live) {
   const InFlightOp* shared = shared_operation(comm);
   const bool all_running = std::all_of(comm.positions.begin(), comm.positions.end(),
                                        [](const Position& at) { return at.rank->process == ProcessWord::kRunning; });
-  std::string head = format("communicator 0x%llx", static_cast<unsigned long long>(comm.comm_id));
+  std::string head = format("communicator 0x%llx", static_cast<unsigned long long>(comm.comm_id.value()));
   if (!comm.name.empty()) head += " \"" + shortened(comm.name) + "\"";
   head += comm.unseen_members.empty() ? format(" · %d ranks", comm.size)
                                       : format(" · %zu of %d ranks, not member %s", comm.positions.size(), comm.size,
@@ -272,7 +272,7 @@ std::string lanes_text(const JobView& job) {
 }
 
 std::string job_text(const View& view, const JobView& job, const PrintOptions& options) {
-  int64_t step = -1;
+  StepNumber step = kNoStep;
   std::set<std::string> hosts;
   for (const Recording* rank : job.ranks) {
     step = std::max(step, rank->status.step);
@@ -284,7 +284,7 @@ std::string job_text(const View& view, const JobView& job, const PrintOptions& o
                             : format(" · %zu ranks", job.ranks.size());
   if (hosts.size() == 1) out += " on " + *hosts.begin();
   if (hosts.size() > 1) out += format(" on %zu hosts", hosts.size());
-  if (step >= 0) out += " · step " + with_thousands(step);
+  if (step >= 0_step) out += " · step " + with_thousands(step.value());
   if (job.last_call_unix_ns != 0) out += " · last call " + time_text(job.last_call_unix_ns);
   out += "\n\n";
 
@@ -406,7 +406,7 @@ void write_process(JsonWriter& out, const Recording& rank, const PrintOptions& o
       .field("pid", static_cast<int>(header.pid))
       .field("process", to_text(rank.process))
       .field("finished", rank.status.finished)
-      .field("step", rank.status.step)
+      .field("step", rank.status.step.value())
       .field("phase", to_text(rank.status.phase))
       .field("last_call_unix_ns", rank.unix_of(rank.last_call_ns))
       .field("last_call_ms", rank.age_ns(rank.last_call_ns) / 1e6)

@@ -79,16 +79,16 @@ Position position_of(const Recording& rank, const InFlightComm& comm, uint64_t l
 }
 
 std::vector<CommView> comms_of(const std::vector<const Recording*>& ranks,
-                               const std::map<uint64_t, uint64_t>& least_entered) {
-  std::map<uint64_t, CommView> by_id;
+                               const std::map<CommId, uint64_t>& least_entered) {
+  std::map<CommId, CommView> by_id;
   for (const Recording* rank : ranks) {
     if (!trusted(*rank)) continue;
     for (const InFlightComm& comm : rank->comms) {
-      CommView& view = by_id[comm.comm_id];
-      view.comm_id = comm.comm_id;
+      CommView& view = by_id[CommId{comm.comm_id}];
+      view.comm_id = CommId{comm.comm_id};
       view.size = std::max(view.size, comm.size);
       if (view.name.empty()) view.name = comm.name;
-      view.positions.push_back(position_of(*rank, comm, least_entered.at(comm.comm_id)));
+      view.positions.push_back(position_of(*rank, comm, least_entered.at(CommId{comm.comm_id})));
     }
   }
   std::vector<CommView> all;
@@ -131,7 +131,7 @@ struct Standing {
 
   std::string text() const {
     return format("%s of communicator 0x%llx (%d ranks)", operation_text(*comm, op).c_str(),
-                  static_cast<unsigned long long>(comm->comm_id), comm->size);
+                  static_cast<unsigned long long>(comm->comm_id.value()), comm->size);
   }
 };
 
@@ -224,14 +224,14 @@ void say_without_finding(JobView& job, bool live, int64_t limit_ns) {
 
 void judge_job(JobView& job, std::vector<Recording*>& ranks, bool live, int64_t now_unix_ns) {
   JobWindow window;
-  std::map<uint64_t, uint64_t> least_entered;
+  std::map<CommId, uint64_t> least_entered;
   for (Recording* rank : ranks) {
     const Identity identity = identity_of(rank->header);
     window.add_rank(identity);
     if (!trusted(*rank)) continue;
     for (const InFlightComm& comm : rank->comms) {
-      window.add_comm(identity, {comm.comm_id, comm.size, comm.rank_in_comm, comm.nodes, comm.name});
-      uint64_t& least = least_entered.try_emplace(comm.comm_id, comm.collectives_enqueued).first->second;
+      window.add_comm(identity, {CommId{comm.comm_id}, comm.size, comm.rank_in_comm, comm.nodes, comm.name});
+      uint64_t& least = least_entered.try_emplace(CommId{comm.comm_id}, comm.collectives_enqueued).first->second;
       least = std::min(least, comm.collectives_enqueued);
     }
     for (const StepSummary& step : rank->steps) window.add_step(identity, step);
@@ -242,7 +242,7 @@ void judge_job(JobView& job, std::vector<Recording*>& ranks, bool live, int64_t 
   for (Recording* rank : ranks) {
     std::vector<InFlightComm> proven;
     for (const InFlightComm& comm : rank->comms) {
-      auto least = least_entered.find(comm.comm_id);
+      auto least = least_entered.find(CommId{comm.comm_id});
       if (least != least_entered.end()) proven.push_back(without_unproven(comm, least->second));
     }
     const auto quiet = static_cast<int64_t>(rank->age_ns(rank->last_call_ns));
@@ -311,7 +311,8 @@ void add_notes(JobView& job) {
       const uint64_t entered = at.comm.collectives_enqueued + at.comm.p2p_enqueued;
       if (calls <= entered || at.comm.collective_calls + at.comm.p2p_calls == 0) continue;
       by_text[format("%llu calls in communicator 0x%llx are not visible: symmetric kernels, or still grouped",
-                     static_cast<unsigned long long>(calls - entered), static_cast<unsigned long long>(comm.comm_id))]
+                     static_cast<unsigned long long>(calls - entered),
+                     static_cast<unsigned long long>(comm.comm_id.value()))]
           .push_back(at.rank->header.rank);
     }
   }

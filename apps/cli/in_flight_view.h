@@ -96,7 +96,7 @@ struct Position {
 };
 
 struct CommView {
-  uint64_t comm_id = 0;
+  CommId comm_id;
   int32_t size = 0;
   std::string name;
   std::vector<Position> positions;  // those behind first, then by rank

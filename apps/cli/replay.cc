@@ -70,7 +70,7 @@ struct Diagnosis {
   std::vector<std::string> verdicts;  // as the server wrote them; what came and went during the run is among them
   std::string state;
   std::string fingerprint;  // changes when the answer does
-  int64_t last_step = -1;
+  StepNumber last_step = kNoStep;
   bool hang_confirmed = false;
 };
 
@@ -88,10 +88,10 @@ Result<Diagnosis> read_diagnosis(std::string body) {
     return Error{format("replay: the server's answer is not JSON: %s", simdjson::error_message(problem))};
   }
   answer.state = value_or<std::string_view>(whole["job"]["state"], "");
-  answer.last_step = value_or<int64_t>(whole["job"]["last_step"], -1);
+  answer.last_step = StepNumber{value_or<int64_t>(whole["job"]["last_step"], -1)};
   const std::string health(value_or<std::string_view>(whole["health"], ""));
   answer.fingerprint =
-      format("%s %s %lld\n", answer.state.c_str(), health.c_str(), static_cast<long long>(answer.last_step));
+      format("%s %s %lld\n", answer.state.c_str(), health.c_str(), static_cast<long long>(answer.last_step.value()));
 
   // Once more, keeping each verdict's own text.
   simdjson::ondemand::parser text_parser;
@@ -122,7 +122,7 @@ Result<Diagnosis> read_diagnosis(std::string body) {
 
 // Asks until the answer is final for what was played.
 Result<Diagnosis> await_diagnosis(const std::string& server_url, const std::string& job, bool lingering,
-                                  int64_t last_step) {
+                                  StepNumber last_step) {
   const Url url = LOCKSTEP_TRY(parse_url(server_url, 7070));
   HttpClient client(url);
   HttpRequest request;
@@ -179,8 +179,8 @@ Result<Replay::Progress> play(Replay& running, const Recording& recording) {
   return Error{"replay: interrupted"};
 }
 
-int64_t last_step_of(const Recording& recording) {
-  int64_t last = -1;
+StepNumber last_step_of(const Recording& recording) {
+  StepNumber last = kNoStep;
   for (const replay::RankRecording& rank : recording.ranks) {
     if (!rank.steps.empty()) last = std::max(last, rank.steps.back().step);
   }
@@ -229,9 +229,8 @@ int replay_and_ask(const Options& options, const Recording& recording, replay::R
   if (!progress.ok()) return fail(progress.error());
 
   const std::string server_url = "http://" + server->receivers["http"];
-  const Result<Diagnosis> answer =
-      await_diagnosis(server_url, how.job_id, progress->ranks_lingering > 0,
-                      options.no_steps ? std::numeric_limits<int64_t>::max() : last_step_of(recording));
+  const Result<Diagnosis> answer = await_diagnosis(server_url, how.job_id, progress->ranks_lingering > 0,
+                                                   options.no_steps ? kLastStep : last_step_of(recording));
   for (const auto& [name, daemon] : {std::pair("lockstepd", &*server), std::pair("lockstep-agent", &*agent)}) {
     if (daemon->process.running()) continue;
     return fail(format("replay: %s ended during the replay; its last word: %s", name,

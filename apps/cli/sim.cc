@@ -111,7 +111,7 @@ int play_scenario(const std::string& path, const std::string& server, double spe
       const sim::ScenarioRun::Onset& onset = run.onsets()[i];
       if (reported[i] || onset.began_unix_ns == 0 || onset.began_unix_ns > sent->at_unix_ns) continue;
       reported[i] = true;
-      std::printf("%7.1f s  step %-7lld inject %s\n", seconds(), static_cast<long long>(onset.began_step),
+      std::printf("%7.1f s  step %-7lld inject %s\n", seconds(), static_cast<long long>(onset.began_step.value()),
                   sim::describe(scenario->faults[i]).c_str());
       std::fflush(stdout);
     }
@@ -137,7 +137,8 @@ int play_scenario(const std::string& path, const std::string& server, double spe
     auto after = [&](int64_t at_ns) { return static_cast<double>(at_ns - start_ns) / 1e9; };
     std::string when = "not reached";
     if (onset.began_unix_ns != 0)
-      when = format("from step %lld (%.1f s) %s", static_cast<long long>(onset.began_step), after(onset.began_unix_ns),
+      when = format("from step %lld (%.1f s) %s", static_cast<long long>(onset.began_step.value()),
+                    after(onset.began_unix_ns),
                     onset.ended_unix_ns != 0 ? format("to %.1f s", after(onset.ended_unix_ns)).c_str() : "to the end");
     std::printf("           injected: %s: %s\n", sim::describe(scenario->faults[i]).c_str(), when.c_str());
   }
@@ -174,7 +175,7 @@ int play_job(const sim::JobShape& shape, sim::PlayerOptions options, const Url& 
   auto seconds = [&] { return std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count(); };
   options.deliver = [&](const Batch& batch, std::stop_token stop) { sender.send(batch, stop); };
   options.on_fault = [&](const sim::FaultChange& change) {
-    std::printf("%7.1f s  step %-7lld %s %s\n", seconds(), static_cast<long long>(change.step),
+    std::printf("%7.1f s  step %-7lld %s %s\n", seconds(), static_cast<long long>(change.step.value()),
                 change.began ? "inject" : "clear ",
                 change.began ? sim::describe(change.fault).c_str()
                              : format("%s on rank %d", sim::to_text(change.fault.kind), change.fault.rank).c_str());
@@ -198,8 +199,9 @@ int play_job(const sim::JobShape& shape, sim::PlayerOptions options, const Url& 
     if (seconds() < progress_at || over) continue;
     progress_at += 5;
     const sim::SendTotals totals = sender.totals();
-    std::printf("%7.1f s  step %-7lld %s%lld requests sent%s\n", seconds(), static_cast<long long>(player.step()),
-                player.hung() ? "stuck, " : "", static_cast<long long>(totals.requests_sent),
+    std::printf("%7.1f s  step %-7lld %s%lld requests sent%s\n", seconds(),
+                static_cast<long long>(player.step().value()), player.hung() ? "stuck, " : "",
+                static_cast<long long>(totals.requests_sent),
                 totals.requests_failed + totals.retries > 0
                     ? format(", %lld tried again, %lld failed", static_cast<long long>(totals.retries),
                              static_cast<long long>(totals.requests_failed))
@@ -208,7 +210,7 @@ int play_job(const sim::JobShape& shape, sim::PlayerOptions options, const Url& 
     std::fflush(stdout);
   }
   thread.join();
-  std::printf("%7.1f s  end: %lld steps\n", seconds(), static_cast<long long>(player.step() + 1));
+  std::printf("%7.1f s  end: %lld steps\n", seconds(), static_cast<long long>((player.step() + 1).value()));
   return print_totals(sender.totals());
 }
 

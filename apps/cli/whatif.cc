@@ -354,7 +354,7 @@ int run_whatif(const Arguments& arguments) {
     Answered answered;
     answered.read_ms = elapsed_ms(start);
     answered.notes = traced.notes;
-    const std::string name = format("%s step %s", job.c_str(), with_thousands(traced.step).c_str());
+    const std::string name = format("%s step %s", job.c_str(), with_thousands(traced.step.value()).c_str());
     Result<OpGraph> graph = graph_of_traced_ranks(traced.ranks, traced.step, answered.notes);
     Result<Answered> result = answer_of(name, std::move(graph), gpus, std::move(answered));
     if (!result.ok()) return failed(result.error());

@@ -30,7 +30,7 @@ class Fetch {
   TracedStep run(const std::string& wanted) {
     Json step;
     if (!get("/steps/" + wanted + "?limit=1000&path=1", step)) return failed(exit_code_, message_);
-    result_.step = static_cast<int64_t>(number_of(step, "step", -1));
+    result_.step = StepNumber{static_cast<int64_t>(number_of(step, "step", -1))};
     std::map<int32_t, size_t> place;
     for (const Json rank : list_of(step, "ranks")) {
       bool detail = false;
@@ -43,7 +43,7 @@ class Fetch {
     const double total = number_of(step, "ranks_total");
     if (result_.ranks.empty())
       return failed(kExitNotFound, format("%s: no rank has detail of step %lld; steps that have: GET %s/traced",
-                                          kCommand, static_cast<long long>(result_.step), base_.c_str()));
+                                          kCommand, static_cast<long long>(result_.step.value()), base_.c_str()));
     if (static_cast<double>(result_.ranks.size()) < total)
       result_.notes.push_back(
           format("%zu of %.0f ranks: the others have no detail here, or are more than the server "
@@ -51,7 +51,7 @@ class Fetch {
                  result_.ranks.size(), total));
     // A step's document is gone with the next answer, so what is needed of it is taken first.
     for (const Json comm : list_of(step, "comms")) {
-      const std::optional<uint64_t> id = comm_id_from_text(text_of(comm, "comm_id"));
+      const std::optional<CommId> id = comm_id_from_text(text_of(comm, "comm_id"));
       Result<std::vector<int32_t>> ranks = ranks_from_text(text_of(comm, "ranks"), kGroupRanksMax);
       if (id && ranks.ok()) members_[*id] = std::move(*ranks);
     }
@@ -90,14 +90,14 @@ class Fetch {
   // 1: taken; 0: too many at once; -1: failed.
   int spans_of(std::span<const int32_t> ranks, const std::map<int32_t, size_t>& place) {
     Json timeline;
-    if (!get(format("/steps/%lld/timeline?columns=1&lines=1&spans=%d&ranks=%s", static_cast<long long>(result_.step),
-                    kSpansAtOnce, ranks_text(ranks).c_str()),
+    if (!get(format("/steps/%lld/timeline?columns=1&lines=1&spans=%d&ranks=%s",
+                    static_cast<long long>(result_.step.value()), kSpansAtOnce, ranks_text(ranks).c_str()),
              timeline))
       return -1;
     const simdjson::dom::array spans = list_of(timeline, "spans");
     if (spans.size() == 0 && number_of(timeline, "spans_in_view") > 0) return 0;
     for (const Json span : spans) {
-      const std::optional<uint64_t> comm = comm_id_from_text(text_of(span, "comm_id"));
+      const std::optional<CommId> comm = comm_id_from_text(text_of(span, "comm_id"));
       const auto found = place.find(static_cast<int32_t>(number_of(span, "rank", -1)));
       if (!comm || found == place.end()) continue;  // a phase
       TracedOp op;
@@ -123,7 +123,7 @@ class Fetch {
   const std::string base_;
   simdjson::dom::parser parser_;
   TracedStep result_;
-  std::map<uint64_t, std::vector<int32_t>> members_;
+  std::map<CommId, std::vector<int32_t>> members_;
   size_t at_once_ = kRanksAtOnce;
   int exit_code_ = kExitOk;
   std::string message_;

@@ -15,7 +15,7 @@ namespace lockstep::cli {
 struct TracedStep {
   int exit_code = kExitOk;  // not kExitOk: `message` says why, in one line
   std::string message;
-  int64_t step = -1;
+  StepNumber step = kNoStep;
   std::vector<TracedRank> ranks;
   std::vector<std::string> notes;
 };

@@ -131,13 +131,13 @@ Row measure(int64_t ranks, int64_t played, int64_t fed) {
   int64_t last_ns = 0;
   for (int64_t number = 0; number < fed; ++number) {
     if (number < played) {
-      fleet.play_under(conditions.at(number).conditions);
+      fleet.play_under(conditions.at(StepNumber{number}).conditions);
       for (size_t rank = 0; rank < who.size(); ++rank) step[rank] = fleet.summary(static_cast<int32_t>(rank));
       last_ns = fleet.now_unix_ns();
     } else {
       const int64_t later = step.front().duration_ns;
       for (StepSummary& summary : step) {
-        summary.step = number;
+        summary.step = StepNumber{number};
         summary.start_unix_ns += later;
       }
       last_ns += later;
@@ -195,7 +195,7 @@ void measure_way() {
   Meter decode, check, read, keep, log, look;
   size_t bytes = 0, rows = 0;
   for (int64_t number = 0; number < 6; ++number) {
-    fleet.play_under(conditions.at(number).conditions);
+    fleet.play_under(conditions.at(StepNumber{number}).conditions);
     const int64_t now_ns = fleet.now_unix_ns();
     std::vector<std::string> wire;  // a request per host
     for (int32_t first = 0; first < shape.world_size(); first += kRanksPerHost) {

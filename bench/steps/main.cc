@@ -45,9 +45,9 @@ class Job {
   const Identity& identity(int32_t rank) const { return identities_[static_cast<size_t>(rank)]; }
 
   // Into the same summary again and again: making up rows should cost little beside keeping them.
-  void fill(int64_t step, int32_t rank, StepSummary& summary) {
+  void fill(StepNumber step, int32_t rank, StepSummary& summary) {
     summary.step = step;
-    summary.start_unix_ns = kTime + step * 1000 * kMs + noise(400'000);
+    summary.start_unix_ns = kTime + step.value() * 1000 * kMs + noise(400'000);
     summary.duration_ns = 990 * kMs + noise(8 * kMs);
     summary.phase_ns[static_cast<size_t>(Phase::kInput)] = 2 * kMs + noise(kMs);
     summary.phase_ns[static_cast<size_t>(Phase::kForward)] = 300 * kMs + noise(9 * kMs);
@@ -61,14 +61,14 @@ class Job {
     summary.split_ns.back() = summary.duration_ns;
     for (size_t i = 0; i + 1 < kTimePartCount; ++i) summary.split_ns.back() -= summary.split_ns[i];
     summary.scalars.resize(4);
-    const double progress = static_cast<double>(step) / 1000;
+    const double progress = static_cast<double>(step.value()) / 1000;
     summary.scalars[0] = {"grad_norm", 1.0 / (1 + progress) + 1e-3 * static_cast<double>(step % 17)};
     summary.scalars[1] = {"learning_rate", 3e-4};
     summary.scalars[2] = {"loss", 8.0 / (1 + progress) + 1e-6 * static_cast<double>(noise(100'000))};
     summary.scalars[3] = {"tokens", 16384};
     summary.comms.resize(5);
     struct Shape {
-      uint64_t comm_id;
+      CommId comm_id;
       int32_t size;
       int32_t rank;
       bool p2p;
@@ -77,11 +77,11 @@ class Job {
     };
     const uint64_t base = 0x1f3a'9c00'0000'0000;
     const Shape shapes[] = {
-        {base + static_cast<uint64_t>(rank / 8), 8, rank % 8, false, 320, 320ll << 24},
-        {base + 0x10000 + static_cast<uint64_t>(rank % 1024), 4, rank / 1024, true, 16, 16ll << 22},
-        {base + 0x20000 + static_cast<uint64_t>(rank % 1024), 4, rank / 1024, true, 16, 16ll << 22},
-        {base + 0x30000 + static_cast<uint64_t>(rank % 32), 128, rank / 32, false, 24, 24ll << 25},
-        {base + 0x40000, kRanks, rank, false, 1, 4},
+        {CommId{base + static_cast<uint64_t>(rank / 8)}, 8, rank % 8, false, 320, 320ll << 24},
+        {CommId{base + 0x10000 + static_cast<uint64_t>(rank % 1024)}, 4, rank / 1024, true, 16, 16ll << 22},
+        {CommId{base + 0x20000 + static_cast<uint64_t>(rank % 1024)}, 4, rank / 1024, true, 16, 16ll << 22},
+        {CommId{base + 0x30000 + static_cast<uint64_t>(rank % 32)}, 128, rank / 32, false, 24, 24ll << 25},
+        {CommId{base + 0x40000}, kRanks, rank, false, 1, 4},
     };
     for (size_t i = 0; i < 5; ++i) {
       const Shape& shape = shapes[i];
@@ -163,12 +163,12 @@ bool check(const char* what, const Sum& got, const Sum& expected) {
 template <typename Store>
 double append_rate(Store& store, Job& job, int64_t steps, Sum& sum) {
   double seconds = 0;
-  for (int64_t step = 0; step < steps; ++step) {
+  for (StepNumber step = 0_step; step < StepNumber{steps}; ++step) {
     std::vector<StepSummary> rows(kRanks);
     for (int32_t rank = 0; rank < kRanks; ++rank) job.fill(step, rank, rows[static_cast<size_t>(rank)]);
     const double began = thread_seconds();
     for (int32_t rank = 0; rank < kRanks; ++rank)
-      store.append_step(job.identity(rank), rows[static_cast<size_t>(rank)], kTime + step * 1000 * kMs);
+      store.append_step(job.identity(rank), rows[static_cast<size_t>(rank)], kTime + step.value() * 1000 * kMs);
     seconds += thread_seconds() - began;
     for (int32_t rank = 0; rank < kRanks; ++rank) sum.add(job.identity(rank), rows[static_cast<size_t>(rank)]);
   }
@@ -218,14 +218,14 @@ int run(int64_t walk_rows, const std::string& base) {
     for (int round = 0; round < 3; ++round) {
       Sum read;
       Watch reading;
-      store.visit_steps(job.identity(0).job_id, 0, 99,
+      store.visit_steps(job.identity(0).job_id, 0_step, 99_step,
                         [&](const Identity& identity, const StepSummary& summary) { read.add(identity, summary); });
       std::printf("read 4,096 ranks x 100 steps    %10.0f ms from disk\n", reading.seconds() * 1e3);
       ok &= check("read back", read, sum);
     }
     Sum one;
     Watch reading;
-    store.visit_steps(job.identity(0).job_id, 50, 50,
+    store.visit_steps(job.identity(0).job_id, 50_step, 50_step,
                       [&](const Identity& identity, const StepSummary& summary) { one.add(identity, summary); });
     std::printf("read 4,096 ranks of one step    %10.1f ms from disk\n", reading.seconds() * 1e3);
     ok &= one.rows == kRanks;
@@ -255,7 +255,7 @@ int run(int64_t walk_rows, const std::string& base) {
     const long before_mb = peak_mb();
     Sum read;
     Watch reading;
-    (*opened)->visit_steps(job.identity(0).job_id, 0, steps,
+    (*opened)->visit_steps(job.identity(0).job_id, 0_step, StepNumber{steps},
                            [&](const Identity& identity, const StepSummary& summary) { read.add(identity, summary); });
     std::printf("walk over %-10lld rows       %10.0f rows/s; peak memory %ld MB before, %ld MB after\n",
                 static_cast<long long>(read.rows), static_cast<double>(read.rows) / reading.seconds(), before_mb,

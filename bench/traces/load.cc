@@ -32,8 +32,8 @@ double noise(uint64_t hash) {
 
 }  // namespace
 
-ResourceGroup rank_step(const Load& load, int64_t step, int32_t rank) {
-  const uint64_t base = hash_of(load.seed, static_cast<uint64_t>(step), static_cast<uint64_t>(rank), 0);
+ResourceGroup rank_step(const Load& load, StepNumber step, int32_t rank) {
+  const uint64_t base = hash_of(load.seed, static_cast<uint64_t>(step.value()), static_cast<uint64_t>(rank), 0);
   auto random = [&](uint64_t what, int64_t around, double spread) {
     const double factor = 1.0 + spread * noise(hash_of(base, what, 1, 2));
     return static_cast<int64_t>(static_cast<double>(around) * factor);
@@ -48,7 +48,7 @@ ResourceGroup rank_step(const Load& load, int64_t step, int32_t rank) {
                                        static_cast<unsigned long long>(hash_of(load.seed, 7, rank, 7) >> 16))};
   StepDetail detail;
   detail.step = step;
-  detail.start_unix_ns = load.first_unix_ns + step * 1000 * kMs + random(1, 200'000, 1.0);
+  detail.start_unix_ns = load.first_unix_ns + step.value() * 1000 * kMs + random(1, 200'000, 1.0);
   detail.duration_ns = random(2, 1000 * kMs, 0.02);
   static constexpr Phase kOrder[kPhases] = {Phase::kInput,     Phase::kForward, Phase::kBackward,
                                             Phase::kOptimizer, Phase::kSync,    Phase::kOther};
@@ -68,7 +68,14 @@ ResourceGroup rank_step(const Load& load, int64_t step, int32_t rank) {
     const bool is_p2p = i % 25 == 24;
     const bool is_dp = !is_p2p && i % 3 == 2;
     op.p2p = is_p2p;
-    op.comm_id = hash_of(load.seed, is_p2p ? 1 : is_dp ? 2 : 3, is_p2p ? 0 : is_dp ? rank % kRanksPerHost : host, 0);
+    op.comm_id = CommId{hash_of(load.seed,
+                                is_p2p  ? 1
+                                : is_dp ? 2
+                                        : 3,
+                                is_p2p  ? 0
+                                : is_dp ? rank % kRanksPerHost
+                                        : host,
+                                0)};
     op.comm_size = is_dp ? load.ranks / kRanksPerHost : is_p2p ? load.ranks : kRanksPerHost;
     op.rank_in_comm = is_dp ? host : is_p2p ? rank : rank % kRanksPerHost;
     op.function = is_p2p  ? (i % 50 == 24 ? "Send" : "Recv")
@@ -77,7 +84,7 @@ ResourceGroup rank_step(const Load& load, int64_t step, int32_t rank) {
                              : i % 6 == 1 ? "AllGather"
                                           : "ReduceScatter");
     op.datatype = is_dp ? "ncclFloat32" : "ncclBfloat16";
-    op.seq = static_cast<uint64_t>(step * load.ops + i / (is_p2p ? 25 : 1));
+    op.seq = static_cast<uint64_t>(step.value() * load.ops + i / (is_p2p ? 25 : 1));
     op.ordinal = op.seq + 1;
     op.peer = is_p2p ? (rank + kRanksPerHost) % load.ranks : -1;
     op.bytes = is_p2p ? 8 << 20 : is_dp ? (i > load.ops - 4 ? 7'340'032 : 26'214'400) : 67'108'864 >> (i % 2);
@@ -94,7 +101,7 @@ ResourceGroup rank_step(const Load& load, int64_t step, int32_t rank) {
   return group;
 }
 
-std::string host_request(const Load& load, int64_t step, int32_t host) {
+std::string host_request(const Load& load, StepNumber step, int32_t host) {
   Batch batch;
   batch.signal = Signal::kSpans;
   for (int32_t i = 0; i < kRanksPerHost && host * kRanksPerHost + i < load.ranks; ++i)

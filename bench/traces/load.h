@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <string>
 
+#include "model/ids.h"
 #include "model/telemetry.h"
 
 namespace lockstep::bench {
@@ -26,9 +27,9 @@ inline constexpr int32_t kRanksPerHost = 8;
 inline constexpr int32_t kPhases = 6;
 
 // Spans of one rank's step: 1 + kPhases + ops.
-ResourceGroup rank_step(const Load& load, int64_t step, int32_t rank);
+ResourceGroup rank_step(const Load& load, StepNumber step, int32_t rank);
 // The request of one host, as protobuf.
-std::string host_request(const Load& load, int64_t step, int32_t host);
+std::string host_request(const Load& load, StepNumber step, int32_t host);
 // A request of a web service: `traces` traces of five spans with a dozen attributes each.
 std::string service_request(const Load& load, int64_t number, int32_t traces);
 

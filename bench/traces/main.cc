@@ -143,7 +143,7 @@ int run_micro(int64_t spans_wanted) {
   Load load;
   std::vector<std::string> requests;
   const int64_t per_request = kRanksPerHost * (1 + kPhases + load.ops);
-  for (int64_t step = 0; static_cast<int64_t>(requests.size()) * per_request < spans_wanted; ++step) {
+  for (StepNumber step = 0_step; static_cast<int64_t>(requests.size()) * per_request < spans_wanted; ++step) {
     for (int32_t host = 0; host < load.ranks / kRanksPerHost; ++host)
       requests.push_back(host_request(load, step, host));
   }
@@ -151,18 +151,18 @@ int run_micro(int64_t spans_wanted) {
   // Fast and wrong is wrong: the last step is read back and compared.
   Store store;
   const int64_t steps = 20;
-  for (int64_t step = 0; step < steps; ++step) {
+  for (StepNumber step = 0_step; step < StepNumber{steps}; ++step) {
     for (int32_t host = 0; host < load.ranks / kRanksPerHost; ++host) {
       Result<DecodedSpans> decoded = decode_spans(host_request(load, step, host));
       store.store->append(std::move(decoded->columns), 1, 0);
     }
   }
   (void)store.store->seal();
-  Page<StoredSpan> page = store.store->trace(step_trace_id(load.job_id, 0, steps - 1), 1'000'000);
+  Page<StoredSpan> page = store.store->trace(step_trace_id(load.job_id, 0, StepNumber{steps - 1}), 1'000'000);
   std::map<SpanId, Span> got;
   for (StoredSpan& item : page.items) got[item.span.span_id] = std::move(item.span);
   for (int32_t rank = 0; rank < load.ranks; ++rank) {
-    for (const Span& span : rank_step(load, steps - 1, rank).spans) {
+    for (const Span& span : rank_step(load, StepNumber{steps - 1}, rank).spans) {
       if (got[span.span_id] != span) fail("a span did not come back as it was sent");
     }
   }
@@ -196,7 +196,7 @@ int run_scale(int64_t spans_wanted) {
     double append = 0;
     size_t spans = 0;
     for (int32_t host = 0; host < load.ranks / kRanksPerHost; ++host) {
-      const std::string request = host_request(load, 7, host);
+      const std::string request = host_request(load, 7_step, host);
       const double before = wall_s();
       Result<DecodedSpans> decoded = decode_spans(request);
       spans += decoded->columns.size();
@@ -205,24 +205,24 @@ int run_scale(int64_t spans_wanted) {
     }
     std::printf("one step of 4,096 ranks, %zu spans\n", spans);
     std::printf("  decoded and appended in %.0f ms\n", append * 1e3);
-    ask("step(), from the head", [&] { return store.store->step(load.job_id, 0, 7, {}).size(); });
+    ask("step(), from the head", [&] { return store.store->step(load.job_id, 0, 7_step, {}).size(); });
     const double before = wall_s();
     (void)store.store->seal();
     std::printf("  sealed in %.0f ms, %.2f B per span\n", (wall_s() - before) * 1e3,
                 static_cast<double>(bytes_in(store.folder.path())) / static_cast<double>(spans));
-    ask("step(), all ranks, from disk", [&] { return store.store->step(load.job_id, 0, 7, {}).size(); });
+    ask("step(), all ranks, from disk", [&] { return store.store->step(load.job_id, 0, 7_step, {}).size(); });
     ask("step(), ranks 1000 to 1007, from disk", [&] {
-      return store.store->step(load.job_id, 0, 7, {1000, 1001, 1002, 1003, 1004, 1005, 1006, 1007}).size();
+      return store.store->step(load.job_id, 0, 7_step, {1000, 1001, 1002, 1003, 1004, 1005, 1006, 1007}).size();
     });
     ask("traced_steps()", [&] { return store.store->traced_steps(load.job_id, 0, 100).items.size(); });
     ask("trace(), first 1000 spans",
-        [&] { return store.store->trace(step_trace_id(load.job_id, 0, 7), 1000).items.size(); });
+        [&] { return store.store->trace(step_trace_id(load.job_id, 0, 7_step), 1000).items.size(); });
   }
   Load load;
   Store store;
   size_t spans = 0;
   const double began = wall_s();
-  int64_t step = 0;
+  StepNumber step;
   int64_t number = 0;
   size_t in_head = 0;
   TraceId service_trace{};
@@ -250,12 +250,12 @@ int run_scale(int64_t spans_wanted) {
               spans, static_cast<double>(bytes_in(store.folder.path())) / static_cast<double>(spans), filled,
               (wall_s() - before) * 1e3);
   const ColumnarSpanStore& all = *store.store;
-  const int64_t middle = step / 2;
+  const int64_t middle = step.value() / 2;
   ask("trace by id: a step of 64 ranks",
-      [&] { return all.trace(step_trace_id(load.job_id, 0, middle), 100'000).items.size(); });
+      [&] { return all.trace(step_trace_id(load.job_id, 0, StepNumber{middle}), 100'000).items.size(); });
   ask("trace by id: five spans of a service", [&] { return all.trace(service_trace, 100).items.size(); });
   ask("trace by id: none such", [&] { return all.trace(TraceId{1, 2, 3}, 100).items.size(); });
-  ask("step(), 64 ranks", [&] { return all.step(load.job_id, 0, middle, {}).size(); });
+  ask("step(), 64 ranks", [&] { return all.step(load.job_id, 0, StepNumber{middle}, {}).size(); });
   ask("traced_steps(), newest 50", [&] { return all.traced_steps(load.job_id, 0, 50).items.size(); });
   ask("search: service and name, one minute", [&] {
     const int64_t from = load.first_unix_ns + middle * 1'000'000'000;
@@ -290,7 +290,7 @@ int run_generate(const std::string& folder, int64_t spans_wanted) {
   size_t spans = 0;
   size_t requests = 0;
   size_t bytes = 0;
-  for (int64_t step = 0; static_cast<int64_t>(spans) < spans_wanted; ++step) {
+  for (StepNumber step = 0_step; static_cast<int64_t>(spans) < spans_wanted; ++step) {
     for (int32_t host = 0; host < load.ranks / kRanksPerHost; ++host) {
       const std::string request = host_request(load, step, host);
       UniqueFd fd(

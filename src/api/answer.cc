@@ -17,12 +17,12 @@ HttpResponse list_answer(JsonWriter& json, size_t total, size_t shown) {
   return json_answer(json);
 }
 
-Result<int64_t> step_of_path(const std::string& text, int64_t latest) {
+Result<StepNumber> step_of_path(const std::string& text, StepNumber latest) {
   if (text == "latest") return latest;
   const std::optional<int64_t> number = parse_int(text);
   if (!number || *number < 0)
     return Error{format("\"%.40s\" is not a step; a step is a whole number, or latest", as_one_line(text).c_str())};
-  return *number;
+  return StepNumber{*number};
 }
 
 HttpResponse text_answer(int status, std::string_view content_type, std::string body) {
@@ -89,14 +89,14 @@ void write_attributes(JsonWriter& json, std::string_view name, const Attributes&
   json.key(name).raw(to_text(Value(attributes)));
 }
 
-Result<StepRange> step_range(const ServerRequest& request, int64_t last_step, int64_t last_default) {
+Result<StepRange> step_range(const ServerRequest& request, StepNumber last_step, int64_t last_default) {
   constexpr int64_t kLargest = std::numeric_limits<int64_t>::max();
   bool has_from = !request.parameter("from").empty();
   bool has_to = !request.parameter("to").empty();
   if (has_from != has_to) return Error{"from and to come together: ?from=100&to=299"};
   if (!has_from) {
     int64_t last = LOCKSTEP_TRY(int_parameter(request, "last", last_default, 1, kStepsShownMax));
-    return StepRange{std::max<int64_t>(0, last_step - last + 1), last_step};
+    return StepRange{std::max(0_step, last_step - last + 1), last_step};
   }
   if (!request.parameter("last").empty()) return Error{"give last, or from and to, not both"};
   int64_t from = LOCKSTEP_TRY(int_parameter(request, "from", 0, 0, kLargest));
@@ -105,7 +105,7 @@ Result<StepRange> step_range(const ServerRequest& request, int64_t last_step, in
     return Error{format("from %lld to %lld is not a window of 1 to %lld steps", static_cast<long long>(from),
                         static_cast<long long>(to), static_cast<long long>(kStepsShownMax))};
   }
-  return StepRange{from, to};
+  return StepRange{StepNumber{from}, StepNumber{to}};
 }
 
 }  // namespace lockstep

@@ -10,6 +10,7 @@
 
 #include "base/json_writer.h"
 #include "base/result.h"
+#include "model/ids.h"
 #include "model/telemetry.h"
 #include "net/http_server.h"
 
@@ -29,17 +30,17 @@ Result<int64_t> int_parameter(const ServerRequest& request, std::string_view nam
 // The window of steps a request asks for: ?last=K (default last_default) up to last_step, or ?from=A&to=B; at most
 // kStepsShownMax steps.
 struct StepRange {
-  int64_t from = 0;
-  int64_t to = 0;
+  StepNumber from;
+  StepNumber to;
 };
 inline constexpr int64_t kStepsShownMax = 500;
-Result<StepRange> step_range(const ServerRequest& request, int64_t last_step, int64_t last_default);
+Result<StepRange> step_range(const ServerRequest& request, StepNumber last_step, int64_t last_default);
 
 // The end of a list and of the answer around it: how many there are, and how many of them are in it.
 HttpResponse list_answer(JsonWriter& json, size_t total, size_t shown);
 
 // The {step} of a path: a whole number, or "latest".
-Result<int64_t> step_of_path(const std::string& text, int64_t latest);
+Result<StepNumber> step_of_path(const std::string& text, StepNumber latest);
 
 // Shares as the API writes them: rounded to a hundredth of a percent each, and together what they were together (what
 // rounding leaves over goes to the largest).

@@ -89,10 +89,11 @@ class ApiTest : public ::testing::Test {
     audit_.emplace(*state_, clock_, access_counters_);
     caller_ = everybody();
     // 4 ranks on 2 hosts, steps 0 to 9. Rank 2 computes 30 ms longer, so the others wait 30 ms for it.
-    for (int64_t step = 0; step < 10; ++step) {
+    for (StepNumber step = 0_step; step < 10_step; ++step) {
       for (int32_t rank = 0; rank < 4; ++rank) {
-        if (rank == 3 && step == 5) continue;  // never arrived
-        steps_.append_step(identity_of(rank), step_of(step, rank == 2), clock_.unix_ns() - (9 - step) * 1'000'000);
+        if (rank == 3 && step == 5_step) continue;  // never arrived
+        steps_.append_step(identity_of(rank), step_of(step, rank == 2),
+                           clock_.unix_ns() - (9 - step.value()) * 1'000'000);
       }
     }
   }
@@ -106,7 +107,7 @@ class ApiTest : public ::testing::Test {
             .host = format("node-%d", rank / 2),
             .gpu_uuid = format("GPU-%d", rank)};
   }
-  static StepSummary step_of(int64_t step, bool is_slow) {
+  static StepSummary step_of(StepNumber step, bool is_slow) {
     StepSummary summary;
     summary.step = step;
     summary.duration_ns = 100'000'000;
@@ -114,7 +115,7 @@ class ApiTest : public ::testing::Test {
     summary.comm_ns = summary.duration_ns - summary.self_ns;
     summary.phase_ns[static_cast<size_t>(Phase::kInput)] = 5'000'000;
     summary.phase_ns[static_cast<size_t>(Phase::kForward)] = 20'000'000;
-    summary.comms.push_back({.comm_id = 0x1a,
+    summary.comms.push_back({.comm_id = CommId{0x1a},
                              .size = 4,
                              .count = 10,
                              .bytes = 80'000'000,
@@ -122,7 +123,7 @@ class ApiTest : public ::testing::Test {
                              .shortest_ns = 1'000'000,
                              .longest_ns = 5'000'000});
     summary.flows.push_back(
-        {.comm_id = 0x1a, .peer = 1, .send = true, .transfers = 8, .bytes = 1000, .wire_ns = 1'500'000});
+        {.comm_id = CommId{0x1a}, .peer = 1, .send = true, .transfers = 8, .bytes = 1000, .wire_ns = 1'500'000});
     return summary;
   }
 
@@ -210,10 +211,10 @@ class ApiTest : public ::testing::Test {
 };
 
 TEST_F(ApiTest, JobsAreListedWorstFirst) {
-  steps_.append_step(identity_of(0, "a-fine"), step_of(1, false), clock_.unix_ns());
-  steps_.append_step(identity_of(0, "b-stuck"), step_of(1, false), clock_.unix_ns());
-  steps_.append_step(identity_of(0, "c-maybe"), step_of(1, false), clock_.unix_ns());
-  steps_.append_step(identity_of(0, "d-gone"), step_of(1, false), clock_.unix_ns() - 31'000'000'000);
+  steps_.append_step(identity_of(0, "a-fine"), step_of(1_step, false), clock_.unix_ns());
+  steps_.append_step(identity_of(0, "b-stuck"), step_of(1_step, false), clock_.unix_ns());
+  steps_.append_step(identity_of(0, "c-maybe"), step_of(1_step, false), clock_.unix_ns());
+  steps_.append_step(identity_of(0, "d-gone"), step_of(1_step, false), clock_.unix_ns() - 31'000'000'000);
   diagnosis_.list = {verdict_of("v1", "llama-70b", VerdictState::kConfirmed, VerdictKind::kSlow, 5),
                      verdict_of("v2", "b-stuck", VerdictState::kConfirmed, VerdictKind::kHang, 6),
                      verdict_of("v3", "c-maybe", VerdictState::kSuspected, VerdictKind::kSlow, 7),
@@ -278,7 +279,7 @@ TEST_F(ApiTest, WhyShowsVerdictsAndWhereTheTimeGoes) {
 
 TEST_F(ApiTest, PartsThatTheAgentCouldTellAreShownAsTheyAre) {
   for (int32_t rank = 0; rank < 2; ++rank) {
-    StepSummary step = step_of(0, false);
+    StepSummary step = step_of(0_step, false);
     step.split_known = true;
     // compute, communication, input, host, checkpoint, idle
     step.split_ns = {50'000'000, 20'000'000, 2'000'000, 20'000'000, 7'000'000, 1'000'000};
@@ -309,16 +310,16 @@ TEST_F(ApiTest, PartsThatTheAgentCouldTellAreShownAsTheyAre) {
 }
 
 TEST_F(ApiTest, CostSharesAddToOneAndMoneyIsShownOnlyWhereThereIsAPrice) {
-  for (int64_t step = 10; step < 40; ++step) {
+  for (StepNumber step = 10_step; step < 40_step; ++step) {
     for (int32_t rank = 0; rank < 4; ++rank) {
       StepSummary summary = step_of(step, rank == 2);
-      if (step >= 25) summary.duration_ns += 50'000'000;
+      if (step >= 25_step) summary.duration_ns += 50'000'000;
       steps_.append_step(identity_of(rank), summary, clock_.unix_ns());
     }
   }
   Verdict verdict = verdict_of("v-1", "llama-70b", VerdictState::kConfirmed, VerdictKind::kSlow, 5);
-  verdict.since_step = 25;
-  verdict.through_step = 39;
+  verdict.since_step = 25_step;
+  verdict.through_step = 39_step;
   verdict.lost_share = 0.2;  // 30 of the 50 ms
   verdict.culprit = {.ranks = {2}, .layer = Layer::kGpu, .cause = Cause::kThrottlePower};
   diagnosis_.list = {verdict};
@@ -346,7 +347,7 @@ TEST_F(ApiTest, MfuSaysWhatIsMissingOrStepsDownToWhatWasAchieved) {
   EXPECT_TRUE(unknown["mfu"].is_null());
   EXPECT_EQ(text(unknown["flops"]["from"]), "unknown");
   EXPECT_NE(text(unknown["sentence"]).find("tells no FLOPs"), std::string::npos);
-  for (int64_t step = 0; step < 10; ++step) {
+  for (StepNumber step = 0_step; step < 10_step; ++step) {
     for (int32_t rank = 0; rank < 4; ++rank) {
       StepSummary summary = step_of(step, rank == 2);
       summary.split_known = true;
@@ -367,7 +368,7 @@ TEST_F(ApiTest, MfuSaysWhatIsMissingOrStepsDownToWhatWasAchieved) {
 }
 
 TEST_F(ApiTest, ARankShowsTheNumbersOfAStepAndItsMfuWhereFlopsAndPeakWereTold) {
-  StepSummary step = step_of(0, false);
+  StepSummary step = step_of(0_step, false);
   step.duration_ns = 100'000'000;
   step.scalars = {{"flops", 3e12}, {"learning_rate", 1e-5}, {"loss", 2.5}, {"peak_flops", 60e12}};
   steps_.append_step(identity_of(0, "told"), step, clock_.unix_ns());
@@ -531,7 +532,7 @@ TEST_F(ApiTest, StepsAreAMatrixOfRanksAndSteps) {
 }
 
 TEST_F(ApiTest, NumbersHaveThreeDecimals) {
-  StepSummary odd = step_of(10, false);
+  StepSummary odd = step_of(10_step, false);
   odd.duration_ns = 123'456'789;
   steps_.append_step(identity_of(0), odd, clock_.unix_ns());
   std::string body = get("/api/jobs/llama-70b/steps", "from=10&to=10").body;
@@ -542,7 +543,7 @@ TEST_F(ApiTest, ALargeJobIsCutToTheFirstRanksAndSaysSo) {
   for (int32_t rank = 0; rank < 5000; ++rank) {
     Identity identity = identity_of(rank, "large");
     identity.world_size = 5000;
-    steps_.append_step(identity, step_of(0, rank == 4999), clock_.unix_ns());
+    steps_.append_step(identity, step_of(0_step, rank == 4999), clock_.unix_ns());
   }
   element answer = json("/api/jobs/large/steps");
   EXPECT_EQ(answer["ranks"].get_array().size(), 4096u);
@@ -556,7 +557,7 @@ TEST_F(ApiTest, ALargeJobIsCutToTheFirstRanksAndSaysSo) {
 
 TEST_F(ApiTest, RanksAreListedWorstFirst) {
   RankStatus status;
-  status.step = 10;
+  status.step = 10_step;
   status.quiet_ns = 5'000'000'000;
   steps_.append_status(identity_of(1), status, clock_.unix_ns());
   steps_.rank_ended(identity_of(0), false, clock_.unix_ns());
@@ -585,12 +586,13 @@ TEST_F(ApiTest, RanksAreListedWorstFirst) {
 }
 
 TEST_F(ApiTest, ARankShowsItsStepsCommunicatorsFlowsAndWhereItStands) {
-  steps_.append_comm(identity_of(2), {.comm_id = 0x1a, .size = 4, .rank_in_comm = 2, .nodes = 2, .name = "world"},
+  steps_.append_comm(identity_of(2),
+                     {.comm_id = CommId{0x1a}, .size = 4, .rank_in_comm = 2, .nodes = 2, .name = "world"},
                      clock_.unix_ns());
   RankStatus status;
   status.quiet_ns = 1'500'000;
   status.phase = Phase::kForward;
-  status.comms.push_back({.comm_id = 0x1a,
+  status.comms.push_back({.comm_id = CommId{0x1a},
                           .size = 4,
                           .collectives_enqueued = 7,
                           .collectives_completed = 6,
@@ -706,7 +708,7 @@ TEST_F(ApiTest, AnUnknownJobIs404WithASuggestionWhereOneIsNear) {
 }
 
 TEST_F(ApiTest, AJobIdMayHoldASlash) {
-  steps_.append_step(identity_of(0, "team/bert"), step_of(1, false), clock_.unix_ns());
+  steps_.append_step(identity_of(0, "team/bert"), step_of(1_step, false), clock_.unix_ns());
   EXPECT_EQ(text(json("/api/jobs/team/bert")["job_id"]), "team/bert");
   EXPECT_EQ(text(json("/api/jobs/team/bert/why")["job"]["job_id"]), "team/bert");
   EXPECT_EQ(text(json("/api/jobs/team/bert/ranks/0")["job_id"]), "team/bert");
@@ -776,7 +778,7 @@ TEST_F(ApiTest, ReadyzIsFalseWhileACheckFailsAndSaysWhich) {
 TEST_F(ApiTest, EveryRouteOfTheTableAnswers) {
   // Something for the routes that show a step, a trace or a service.
   StepDetail detail;
-  detail.step = 7;
+  detail.step = 7_step;
   detail.start_unix_ns = clock_.unix_ns();
   detail.duration_ns = 100'000'000;
   ResourceGroup group;
@@ -787,7 +789,7 @@ TEST_F(ApiTest, EveryRouteOfTheTableAnswers) {
   group.spans.resize(1);
   group.spans[0].trace_id = TraceId{1};
   spans_.append(group, clock_.unix_ns());
-  const std::string trace_id = to_hex(step_trace_id("llama-70b", 0, 7));
+  const std::string trace_id = to_hex(step_trace_id("llama-70b", 0, 7_step));
   diagnosis_.list = {verdict_of("v1", "llama-70b", VerdictState::kConfirmed, VerdictKind::kSlow, 5)};
   for (const Route& route : routes()) {
     if (std::string_view(route.method) != "GET") continue;  // what changes something has tests of its own
@@ -935,11 +937,11 @@ TEST_F(ApiTest, AStepCanBeAskedForInDetailByPost) {
   HttpResponse response = get(path, "ranks=3,0-1,3,9", "POST");
   EXPECT_EQ(response.status, 202) << response.body;
   element answer = parse(response);
-  EXPECT_EQ(text(answer["trace_id"]), to_hex(step_trace_id("llama-70b", 0, 7)));
+  EXPECT_EQ(text(answer["trace_id"]), to_hex(step_trace_id("llama-70b", 0, 7_step)));
   EXPECT_EQ(answer["ranks_asked"].get_int64().value(), 3);
   EXPECT_EQ(answer["ranks_unknown"].get_int64().value(), 1);
   ASSERT_EQ(asked.size(), 1u);
-  EXPECT_EQ(asked[0], (DetailRequest{"llama-70b", 0, 7, 7, {0, 1, 3, 9}}));
+  EXPECT_EQ(asked[0], (DetailRequest{"llama-70b", 0, 7_step, 7_step, {0, 1, 3, 9}}));
   EXPECT_EQ(get(path, "", "POST").status, 202);
   EXPECT_TRUE(asked[1].ranks.empty());
 

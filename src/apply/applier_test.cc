@@ -18,14 +18,14 @@ constexpr int64_t kAll = std::numeric_limits<int64_t>::max();
 struct Heard : StoreSubscriber {
   std::vector<std::string> calls;
   void on_step(const Identity& identity, const StepSummary& step, int64_t received) override {
-    calls.push_back(format("step %d.%lld@%lld", identity.rank, static_cast<long long>(step.step),
+    calls.push_back(format("step %d.%lld@%lld", identity.rank, static_cast<long long>(step.step.value()),
                            static_cast<long long>(received)));
   }
   void on_status(const Identity& identity, const RankStatus&, int64_t) override {
     calls.push_back(format("status %d", identity.rank));
   }
   void on_comm(const Identity& identity, const CommInit& comm, int64_t) override {
-    calls.push_back(format("comm %d.%llu", identity.rank, static_cast<unsigned long long>(comm.comm_id)));
+    calls.push_back(format("comm %d.%llu", identity.rank, static_cast<unsigned long long>(comm.comm_id.value())));
   }
   void on_rank_started(const Identity& identity, int64_t) override {
     calls.push_back(format("started %d", identity.rank));
@@ -72,13 +72,13 @@ class ApplierTest : public ::testing::Test {
 
 TEST_F(ApplierTest, EventsBecomeRowsAndSubscribersHearOfThemInOrder) {
   StepSummary step;
-  step.step = 7;
+  step.step = 7_step;
   step.duration_ns = 5;
   step.records_lost = 2;
   RankStatus status;
   status.time_unix_ns = 60;
   apply_logs(to_resource(identity()),
-             {job_start_record(1), to_record(CommInit{.comm_id = 9, .size = 8, .rank_in_comm = 3}, 2), to_record(step),
+             {job_start_record(1), to_record(CommInit{.comm_id = CommId{9}, .size = 8, .rank_in_comm = 3}, 2), to_record(step),
               to_record(status), to_record(Gap{"ring_overwritten", 10}, 3),
               job_end_record({.time_unix_ns = 4, .clean = true, .exit = {}})});
   EXPECT_EQ(heard_.calls, (std::vector<std::string>{"started 3", "comm 3.9", "step 3.7@1000", "status 3", "lost 3.10",
@@ -87,12 +87,12 @@ TEST_F(ApplierTest, EventsBecomeRowsAndSubscribersHearOfThemInOrder) {
   ASSERT_TRUE(job.has_value());
   const RankInfo& rank = job->ranks.at(0);
   EXPECT_EQ(rank.identity, identity());
-  EXPECT_EQ(rank.last_step, 7);
-  EXPECT_EQ(rank.comms.at(0).comm_id, 9u);
+  EXPECT_EQ(rank.last_step, 7_step);
+  EXPECT_EQ(rank.comms.at(0).comm_id, CommId{9});
   EXPECT_TRUE(rank.status.has_value());
   EXPECT_TRUE(rank.ended && rank.ended_cleanly);
   EXPECT_EQ(rank.records_lost, 12);
-  EXPECT_EQ(steps_.steps("job", 7, 7).size(), 1u);
+  EXPECT_EQ(steps_.steps("job", 7_step, 7_step).size(), 1u);
   EXPECT_EQ(steps_.logs("", "", 100).total, 6u);
   EXPECT_EQ(steps_.logs("", "train.step", 100).total, 1u);
   ASSERT_EQ(agents_.agents().size(), 1u);

@@ -130,14 +130,14 @@ class AttemptsApplied : public ::testing::Test {
   AttemptsApplied() { applier_.subscribe(heard_); }
   struct Heard : StoreSubscriber {
     int64_t attempt = -1;
-    std::vector<int64_t> steps;
+    std::vector<StepNumber> steps;
     void on_attempt_back(const std::string&, int64_t back) override { attempt = back; }
     void on_step(const Identity& identity, const StepSummary& step, int64_t) override {
       attempt = std::max(attempt, identity.attempt);
       if (identity.attempt == attempt) steps.push_back(step.step);
     }
   };
-  void step(int32_t rank, int64_t attempt, int64_t number, int64_t at_s) {
+  void step(int32_t rank, int64_t attempt, StepNumber number, int64_t at_s) {
     StepSummary summary;
     summary.step = number;
     summary.start_unix_ns = kStart + at_s * kSecond - 1000;
@@ -158,17 +158,17 @@ class AttemptsApplied : public ::testing::Test {
 };
 
 TEST_F(AttemptsApplied, AnEventOfAnAttemptBeyondAllSilencesNoJob) {
-  for (int32_t rank = 0; rank < 8; ++rank) step(rank, 0, 0, 0);
-  step(3, INT64_MAX, 0, 1);
-  step(3, -1, 0, 1);
-  step(3, kAttemptMost, 0, 1);
-  for (int32_t rank = 0; rank < 8; ++rank) step(rank, 0, 1, 2);
+  for (int32_t rank = 0; rank < 8; ++rank) step(rank, 0, 0_step, 0);
+  step(3, INT64_MAX, 0_step, 1);
+  step(3, -1, 0_step, 1);
+  step(3, kAttemptMost, 0_step, 1);
+  for (int32_t rank = 0; rank < 8; ++rank) step(rank, 0, 1_step, 2);
   EXPECT_EQ(steps_.job("job")->attempt, 0);
-  EXPECT_EQ(steps_.steps("job", 0, 1).size(), 16u);
+  EXPECT_EQ(steps_.steps("job", 0_step, 1_step).size(), 16u);
   EXPECT_EQ(heard_.steps.size(), 16u);
   EXPECT_EQ(refused("no_identity"), 2);
   EXPECT_EQ(counters_.value("lockstep_apply_records_held"), 1);
-  for (int32_t rank = 0; rank < 8; ++rank) step(rank, 0, 2, 70);
+  for (int32_t rank = 0; rank < 8; ++rank) step(rank, 0, 2_step, 70);
   EXPECT_EQ(refused("attempt_not_confirmed"), 1);
   EXPECT_EQ(counters_.value("lockstep_apply_records_held"), 0);
   EXPECT_EQ(
@@ -177,48 +177,48 @@ TEST_F(AttemptsApplied, AnEventOfAnAttemptBeyondAllSilencesNoJob) {
 }
 
 TEST_F(AttemptsApplied, ARestartLosesNoneOfItsFirstRecords) {
-  for (int32_t rank = 0; rank < 8; ++rank) step(rank, 0, 0, 0);
-  for (int64_t number = 0; number < 3; ++number) {
-    for (int32_t rank = 0; rank < 8; ++rank) step(rank, 1, number, 10 + number);
+  for (int32_t rank = 0; rank < 8; ++rank) step(rank, 0, 0_step, 0);
+  for (StepNumber number = 0_step; number < 3_step; ++number) {
+    for (int32_t rank = 0; rank < 8; ++rank) step(rank, 1, number, 10 + number.value());
   }
   EXPECT_EQ(steps_.job("job")->attempt, 1);
-  EXPECT_EQ(steps_.steps("job", 0, 2).size(), 24u);
+  EXPECT_EQ(steps_.steps("job", 0_step, 2_step).size(), 24u);
   EXPECT_EQ(heard_.attempt, 1);
 }
 
 TEST_F(AttemptsApplied, AJobThatWasTakenOverComesBackByItself) {
-  for (int32_t rank = 0; rank < 2; ++rank) step(rank, 0, 0, 0);
+  for (int32_t rank = 0; rank < 2; ++rank) step(rank, 0, 0_step, 0);
   for (int32_t rank = 0; rank < 2; ++rank) {
-    for (int i = 0; i < 2; ++i) step(rank, kAttemptMost, 0, 1);
+    for (int i = 0; i < 2; ++i) step(rank, kAttemptMost, 0_step, 1);
   }
   EXPECT_EQ(steps_.job("job")->attempt, kAttemptMost);
-  for (int64_t number = 1; number < 4; ++number) {
-    for (int32_t rank = 0; rank < 2; ++rank) step(rank, 0, number, 1 + number);
+  for (StepNumber number = 1_step; number < 4_step; ++number) {
+    for (int32_t rank = 0; rank < 2; ++rank) step(rank, 0, number, 1 + number.value());
   }
   EXPECT_EQ(steps_.job("job")->attempt, 0);
-  EXPECT_EQ(steps_.steps("job", 1, 3).size(), 6u) << "what was held while it came back is there";
+  EXPECT_EQ(steps_.steps("job", 1_step, 3_step).size(), 6u) << "what was held while it came back is there";
   EXPECT_EQ(heard_.attempt, 0);
 }
 
 TEST_F(AttemptsApplied, OneWildStepNumberDoesNotMoveWhereTheJobIs) {
-  for (int32_t rank = 0; rank < 8; ++rank) step(rank, 0, 100, 0);
-  step(3, 0, 900'000'000'000'000, 1);
-  EXPECT_EQ(steps_.job("job")->last_step, 100);
-  step(3, 0, 101, 2);
-  EXPECT_EQ(steps_.job("job")->last_step, 101);
-  EXPECT_EQ(steps_.job("job")->ranks[3].last_step, 101);
+  for (int32_t rank = 0; rank < 8; ++rank) step(rank, 0, 100_step, 0);
+  step(3, 0, 900'000'000'000'000_step, 1);
+  EXPECT_EQ(steps_.job("job")->last_step, 100_step);
+  step(3, 0, 101_step, 2);
+  EXPECT_EQ(steps_.job("job")->last_step, 101_step);
+  EXPECT_EQ(steps_.job("job")->ranks[3].last_step, 101_step);
 }
 
 TEST_F(AttemptsApplied, AJobWhoseFirstStepNumberWasWildIsWhereItIsSoon) {
-  step(3, 0, 900'000'000'000'000, 0);
-  for (int64_t number = 0; number < 9; ++number) {
-    for (int32_t rank = 0; rank < 8; ++rank) step(rank, 0, number, 1 + number);
+  step(3, 0, 900'000'000'000'000_step, 0);
+  for (StepNumber number = 0_step; number < 9_step; ++number) {
+    for (int32_t rank = 0; rank < 8; ++rank) step(rank, 0, number, 1 + number.value());
   }
-  EXPECT_EQ(steps_.job("job")->last_step, 8);
+  EXPECT_EQ(steps_.job("job")->last_step, 8_step);
 }
 
 TEST_F(AttemptsApplied, OneWorldSizeOfMillionsIsThatRanksOwn) {
-  for (int32_t rank = 0; rank < 8; ++rank) step(rank, 0, 0, 0);
+  for (int32_t rank = 0; rank < 8; ++rank) step(rank, 0, 0_step, 0);
   StepSummary summary;
   summary.duration_ns = 1;
   Identity liar = who(2, 0, 10'000'000);
@@ -230,7 +230,7 @@ TEST_F(AttemptsApplied, OneWorldSizeOfMillionsIsThatRanksOwn) {
 }
 
 TEST_F(AttemptsApplied, AStatusFromAClockThatIsAheadDoesNotKeepLaterOnesOut) {
-  auto status = [&](int64_t claimed_s, int64_t at_s, int64_t number) {
+  auto status = [&](int64_t claimed_s, int64_t at_s, StepNumber number) {
     RankStatus one;
     one.time_unix_ns = kStart + claimed_s * kSecond;
     one.step = number;
@@ -239,9 +239,9 @@ TEST_F(AttemptsApplied, AStatusFromAClockThatIsAheadDoesNotKeepLaterOnesOut) {
         Batch{.signal = Signal::kLogs, .groups = {{.resource = to_resource(who(0, 0)), .logs = {to_record(one)}}}},
         kStart + at_s * kSecond);
   };
-  status(600, 0, 5);
-  status(1, 2, 6);
-  EXPECT_EQ(steps_.job("job")->ranks[0].status->step, 6);
+  status(600, 0, 5_step);
+  status(1, 2, 6_step);
+  EXPECT_EQ(steps_.job("job")->ranks[0].status->step, 6_step);
 }
 
 // A data folder as it was left by a server that believed everything.
@@ -260,9 +260,9 @@ TEST(AttemptsOnDisk, AJobThatIsSilencedOnDiskIsHeardAgainAfterARestart) {
       auto opened = ColumnarStepStore::open(options, clock, counters);
       ASSERT_TRUE(opened.ok()) << opened.error();
       std::unique_ptr<ColumnarStepStore> store = std::move(*opened);
-      for (summary.step = 0; summary.step < 3; ++summary.step) store->append_step(who(0, 0), summary, kStart);
+      for (summary.step = 0_step; summary.step < 3_step; ++summary.step) store->append_step(who(0, 0), summary, kStart);
       ASSERT_TRUE(store->seal().ok());
-      summary.step = 900'000'000'000'000;
+      summary.step = 900'000'000'000'000_step;
       store->append_step(who(0, poison), summary, kStart + kSecond);
     }
     auto opened = ColumnarStepStore::open(options, clock, counters);
@@ -271,16 +271,17 @@ TEST(AttemptsOnDisk, AJobThatIsSilencedOnDiskIsHeardAgainAfterARestart) {
     MemorySpanStore spans({}, counters);
     AgentRegistry agents;
     Applier applier(*store, spans, agents, counters);
-    for (summary.step = 3; summary.step < 6; ++summary.step) {
-      summary.start_unix_ns = kStart + summary.step * kSecond;
+    for (summary.step = 3_step; summary.step < 6_step; ++summary.step) {
+      summary.start_unix_ns = kStart + summary.step.value() * kSecond;
       applier.apply(Signal::kLogs,
                     Batch{.signal = Signal::kLogs,
                           .groups = {{.resource = to_resource(who(0, 0)), .logs = {to_record(summary)}}}},
-                    kStart + summary.step * kSecond + 1);
+                    kStart + summary.step.value() * kSecond + 1);
     }
     EXPECT_EQ(store->job("job")->attempt, 0) << poison;
-    EXPECT_EQ(store->job("job")->last_step, 5) << poison;
-    EXPECT_EQ(store->steps("job", 0, 5).size(), 6u) << poison << ": those from before it was silenced are seen again";
+    EXPECT_EQ(store->job("job")->last_step, 5_step) << poison;
+    EXPECT_EQ(store->steps("job", 0_step, 5_step).size(), 6u)
+        << poison << ": those from before it was silenced are seen again";
     store.reset();
   }
 }
@@ -294,8 +295,8 @@ TEST_F(AttemptsApplied, ASubscriberThatThrowsMissesTheRecordAndNobodyElseDoes) {
   Heard after;
   applier_.subscribe(throws);
   applier_.subscribe(after);
-  step(0, 0, 1, 0);
-  EXPECT_EQ(steps_.steps("job", 1, 1).size(), 1u);
+  step(0, 0, 1_step, 0);
+  EXPECT_EQ(steps_.steps("job", 1_step, 1_step).size(), 1u);
   EXPECT_EQ(after.steps.size(), 1u);
   EXPECT_EQ(counters_.sum("lockstep_apply_subscriber_failures_total"), 1);
 }

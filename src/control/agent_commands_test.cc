@@ -29,7 +29,7 @@ struct AgentCommandsTest : ::testing::Test {
   Counters counters{kServerCounters};
   AgentCommands commands{{.per_host_max = 4, .commands_max = 6, .waiting_max = 2}, clock, counters};
 
-  static DetailRequest request(int64_t step) { return {"job", 0, step, step, {1, 2}}; }
+  static DetailRequest request(StepNumber step) { return {"job", 0, step, step, {1, 2}}; }
   static std::shared_ptr<TestResponder> poll(AgentCommands& receiver, const std::string& query,
                                              const std::string& method = "GET") {
     auto responder = std::make_shared<TestResponder>();
@@ -59,30 +59,31 @@ TEST_F(AgentCommandsTest, AnAgentThatWaitsIsAnsweredAtOnce) {
   auto waits = poll("host=node-a");
   EXPECT_TRUE(waits->waits);
   EXPECT_FALSE(waits->answered);
-  EXPECT_TRUE(commands.ask("node-b", request(1)));
+  EXPECT_TRUE(commands.ask("node-b", request(1_step)));
   EXPECT_FALSE(waits->answered) << "that was for another";
-  EXPECT_TRUE(commands.ask("node-a", request(2)));
-  EXPECT_EQ(list_of(*waits).details, std::vector<DetailRequest>{request(2)});
+  EXPECT_TRUE(commands.ask("node-a", request(2_step)));
+  EXPECT_EQ(list_of(*waits).details, std::vector<DetailRequest>{request(2_step)});
 }
 
 TEST_F(AgentCommandsTest, StacksAreAskedForOnTheSameWay) {
   const StackRequest stacks{"job", 0, {3, 5}};
   EXPECT_TRUE(commands.ask("node-a", stacks));
-  EXPECT_TRUE(commands.ask("node-a", request(1)));
+  EXPECT_TRUE(commands.ask("node-a", request(1_step)));
   EXPECT_FALSE(commands.ask("node-a", StackRequest{"job", 0, {}})) << "nobody is not everybody";
   auto given = poll("host=node-a");
   EXPECT_EQ(list_of(*given).stacks, std::vector<StackRequest>{stacks});
-  EXPECT_EQ(list_of(*given).details, std::vector<DetailRequest>{request(1)});
+  EXPECT_EQ(list_of(*given).details, std::vector<DetailRequest>{request(1_step)});
 }
 
 TEST_F(AgentCommandsTest, AnAgentThatComesLaterGetsWhatWaitsForIt) {
-  commands.ask("node-a", request(1));
-  commands.ask("node b", request(2));
-  EXPECT_EQ(list_of(*poll("host=node%20b&host=node-a")).details, (std::vector<DetailRequest>{request(1), request(2)}));
+  commands.ask("node-a", request(1_step));
+  commands.ask("node b", request(2_step));
+  EXPECT_EQ(list_of(*poll("host=node%20b&host=node-a")).details,
+            (std::vector<DetailRequest>{request(1_step), request(2_step)}));
 }
 
 TEST_F(AgentCommandsTest, ACommandIsGivenAgainUntilTheAgentSaysThatItHasIt) {
-  commands.ask("a", request(1));
+  commands.ask("a", request(1_step));
   const CommandList first = list_of(*poll("host=a"));
   EXPECT_EQ(list_of(*poll("host=a")), first) << "the answer was lost";
   EXPECT_TRUE(poll("host=a&after=" + first.cursor)->waits);
@@ -91,21 +92,21 @@ TEST_F(AgentCommandsTest, ACommandIsGivenAgainUntilTheAgentSaysThatItHasIt) {
 }
 
 TEST_F(AgentCommandsTest, ACursorTakesNothingThatWasNotHandedOut) {
-  commands.ask("b", request(1));
-  commands.ask("a", request(2));
+  commands.ask("b", request(1_step));
+  commands.ask("a", request(2_step));
   const CommandList first = list_of(*poll("host=a"));
   const CommandList second = list_of(*poll("host=a&host=b&after=" + first.cursor));  // ranks of b came meanwhile
-  EXPECT_EQ(second.details, std::vector<DetailRequest>{request(1)});
+  EXPECT_EQ(second.details, std::vector<DetailRequest>{request(1_step)});
   EXPECT_TRUE(poll("host=a&host=b&after=" + second.cursor)->waits);
 }
 
 TEST_F(AgentCommandsTest, ACursorOfAnEarlierServerMeansThatEverythingIsNew) {
-  commands.ask("a", request(1));
+  commands.ask("a", request(1_step));
   const std::string cursor = list_of(*poll("host=a")).cursor;
   clock.advance(kSecond);
   AgentCommands next({}, clock, counters);
-  next.ask("a", request(2));
-  EXPECT_EQ(list_of(*poll(next, "host=a&after=" + cursor)).details, std::vector<DetailRequest>{request(2)});
+  next.ask("a", request(2_step));
+  EXPECT_EQ(list_of(*poll(next, "host=a&after=" + cursor)).details, std::vector<DetailRequest>{request(2_step)});
 }
 
 TEST_F(AgentCommandsTest, WhoeverWaitsInVainIsToldSoAfterAWhile) {
@@ -117,12 +118,12 @@ TEST_F(AgentCommandsTest, WhoeverWaitsInVainIsToldSoAfterAWhile) {
   commands.tick();
   ASSERT_TRUE(waits->answered);
   EXPECT_EQ(waits->answered->status, 204);
-  commands.ask("a", request(1));  // finds nobody, and does not answer twice
+  commands.ask("a", request(1_step));  // finds nobody, and does not answer twice
   EXPECT_EQ(waits->answered->status, 204);
 }
 
 TEST_F(AgentCommandsTest, WhatNobodyFetchesExpires) {
-  commands.ask("a", request(1));
+  commands.ask("a", request(1_step));
   clock.advance(60 * kSecond);
   commands.tick();
   EXPECT_TRUE(poll("host=a")->waits);
@@ -131,13 +132,13 @@ TEST_F(AgentCommandsTest, WhatNobodyFetchesExpires) {
 }
 
 TEST_F(AgentCommandsTest, RefusesWhatIsTooMuchAndTakesTheSameOnce) {
-  for (int64_t step = 0; step < 4; ++step) EXPECT_TRUE(commands.ask("a", request(step)));
-  EXPECT_FALSE(commands.ask("a", request(4))) << "for one host";
-  EXPECT_TRUE(commands.ask("a", request(3))) << "the same is asked already";
-  EXPECT_TRUE(commands.ask("b", request(1)));
-  EXPECT_TRUE(commands.ask("b", request(2)));
-  EXPECT_FALSE(commands.ask("c", request(1))) << "in all";
-  EXPECT_FALSE(commands.ask("d", {"job", 0, 0, kDetailStepsMax, {}}));
+  for (StepNumber step = 0_step; step < 4_step; ++step) EXPECT_TRUE(commands.ask("a", request(step)));
+  EXPECT_FALSE(commands.ask("a", request(4_step))) << "for one host";
+  EXPECT_TRUE(commands.ask("a", request(3_step))) << "the same is asked already";
+  EXPECT_TRUE(commands.ask("b", request(1_step)));
+  EXPECT_TRUE(commands.ask("b", request(2_step)));
+  EXPECT_FALSE(commands.ask("c", request(1_step))) << "in all";
+  EXPECT_FALSE(commands.ask("d", {"job", 0, 0_step, StepNumber{kDetailStepsMax}, {}}));
   EXPECT_EQ(list_of(*poll("host=a")).details.size(), 4u);
   expect_balance();
 }
@@ -174,7 +175,7 @@ TEST_F(AgentCommandsTest, WhenItClosesEverybodyIsSentAway) {
   commands.close();
   EXPECT_EQ(waits->answered->status, 503);
   EXPECT_EQ(poll("host=a")->answered->status, 503);
-  EXPECT_FALSE(commands.ask("a", request(1)));
+  EXPECT_FALSE(commands.ask("a", request(1_step)));
   expect_balance();
 }
 

@@ -33,7 +33,7 @@ struct OwnTime {
 };
 
 // Own times of a step; ranks whose GPU times are not known have none.
-std::vector<OwnTime> own_times(const StepStore& steps, const std::string& job_id, int64_t step) {
+std::vector<OwnTime> own_times(const StepStore& steps, const std::string& job_id, StepNumber step) {
   std::vector<OwnTime> own;
   steps.visit_steps(job_id, step, step, [&](const Identity& identity, const StepSummary& summary) {
     if (summary.gpu_time_known()) own.push_back({unexplained_ns(summary, summary.self_ns), identity.rank});
@@ -51,7 +51,7 @@ void add_median_ranks(const std::vector<OwnTime>& own, std::set<int32_t>& ranks,
 
 // Ranks that are in a communicator with one of these, smallest communicators first: nearest in what they do.
 void add_peers(const JobInfo& job, std::set<int32_t>& ranks, size_t count) {
-  std::map<std::pair<int32_t, uint64_t>, bool> comms;  // by size
+  std::map<std::pair<int32_t, CommId>, bool> comms;  // by size
   for (const RankInfo& rank : job.ranks) {
     if (!ranks.contains(rank.identity.rank)) continue;
     for (const CommInit& comm : rank.comms) comms[{comm.size, comm.comm_id}] = true;
@@ -98,7 +98,7 @@ void TailSampler::on_step(const Identity& identity, const StepSummary& summary, 
   }
   job.heard = ++heard_;
   job.ranks.insert(identity.rank);
-  if (job.first_step < 0) job.first_step = summary.step;
+  if (job.first_step < 0_step) job.first_step = summary.step;
   if (summary.step <= job.judged_through) {
     if (++job.rows_behind <= kBehindStepsMax * job.ranks.size()) return;  // late, or delivered again
     job.judged_through = summary.step - 1;
@@ -121,7 +121,7 @@ void TailSampler::go_live() {
   live_ = true;
 }
 
-void TailSampler::judge(const std::string& job_id, Job& job, int64_t step, std::vector<DetailNeed>& needs) {
+void TailSampler::judge(const std::string& job_id, Job& job, StepNumber step, std::vector<DetailNeed>& needs) {
   std::vector<double> times;
   steps_.visit_steps(job_id, step, step, [&](const Identity&, const StepSummary& summary) {
     times.push_back(unexplained_ns(summary, summary.duration_ns));
@@ -168,7 +168,7 @@ void TailSampler::issue(const DetailNeed& need, int64_t now_unix_ns) {
   }
 
   // What was asked before is not asked again; the agents would not send it twice either.
-  for (int64_t step = need.from_step; step <= need.to_step; ++step) {
+  for (StepNumber step = need.from_step; step <= need.to_step; ++step) {
     auto before =
         std::find_if(job.asked.begin(), job.asked.end(), [&](const Asked& asked) { return asked.step == step; });
     std::set<int32_t> now = ranks;
@@ -228,9 +228,9 @@ void TailSampler::tick(int64_t now_unix_ns) {
     const auto [known, is_new] = job.verdicts.try_emplace(verdict.id, verdict.culprit.ranks);
     if (!is_new && known->second == verdict.culprit.ranks) continue;
     known->second = verdict.culprit.ranks;
-    if (verdict.since_step < 0) continue;
-    const int64_t from = std::max<int64_t>(0, verdict.since_step - kBeforeVerdict);
-    const int64_t to = std::max(from, std::min(verdict.since_step + kAfterVerdict, job.judged_through));
+    if (verdict.since_step < 0_step) continue;
+    const StepNumber from = std::max(0_step, verdict.since_step - kBeforeVerdict);
+    const StepNumber to = std::max(from, std::min(verdict.since_step + kAfterVerdict, job.judged_through));
     needs.push_back({verdict.job_id, from, to, verdict.culprit.ranks, "verdict", true});
   }
   changed_.clear();

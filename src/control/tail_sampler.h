@@ -71,17 +71,17 @@ class TailSampler final : public StoreSubscriber {
     int64_t last_unix_ns = 0;
   };
   struct Asked {
-    int64_t step;
+    StepNumber step;
     bool all;
     std::set<int32_t> ranks;
   };
   struct Job {
     int64_t attempt = 0;
     std::set<int32_t> ranks;
-    std::map<int64_t, OpenStep> open;
-    int64_t judged_through = -1;
+    std::map<StepNumber, OpenStep> open;
+    StepNumber judged_through = kNoStep;
     size_t rows_behind = 0;  // in a row, of steps that were judged already
-    int64_t first_step = -1;
+    StepNumber first_step = kNoStep;
     std::deque<double> usual_ns;
     double slow_ns = 0;  // of the slowest step asked for in this stretch; 0: no stretch
     int calm = 0;
@@ -92,14 +92,14 @@ class TailSampler final : public StoreSubscriber {
   };
   struct DetailNeed {
     std::string job_id;
-    int64_t from_step;
-    int64_t to_step;
+    StepNumber from_step;
+    StepNumber to_step;
     std::vector<int32_t> ranks;  // empty: all
     const char* reason;
     bool verdict = false;  // ranks are culprits, to be completed by peers and median ranks
   };
 
-  void judge(const std::string& job_id, Job& job, int64_t step, std::vector<DetailNeed>& needs)
+  void judge(const std::string& job_id, Job& job, StepNumber step, std::vector<DetailNeed>& needs)
       LOCKSTEP_REQUIRES(mutex_);
   void issue(const DetailNeed& need, int64_t now_unix_ns) LOCKSTEP_REQUIRES(mutex_);
 

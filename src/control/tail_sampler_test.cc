@@ -27,12 +27,12 @@ struct TestAsker final : DetailRequester {
     if (takes) asked.push_back({host, request});
     return takes;
   }
-  std::set<int64_t> steps() const {
-    std::set<int64_t> all;
+  std::set<StepNumber> steps() const {
+    std::set<StepNumber> all;
     for (const One& one : asked) all.insert(one.request.from_step);
     return all;
   }
-  std::set<int32_t> ranks(int64_t step) const {
+  std::set<int32_t> ranks(StepNumber step) const {
     std::set<int32_t> all;
     for (const One& one : asked) {
       if (one.request.from_step == step) all.insert(one.request.ranks.begin(), one.request.ranks.end());
@@ -49,8 +49,8 @@ struct TailSamplerTest : ::testing::Test {
   int64_t now = kEpochNs;
 
   // Plays steps [from, to], one a second.
-  void play(MadeUpJob& job, int64_t from, int64_t to, const StepPlan& plan = {}) {
-    for (int64_t step = from; step <= to; ++step) {
+  void play(MadeUpJob& job, StepNumber from, StepNumber to, const StepPlan& plan = {}) {
+    for (StepNumber step = from; step <= to; ++step) {
       now += kSecondNs;
       for (const auto& [identity, summary] : job.step(step, plan)) {
         steps.append_step(identity, summary, now);
@@ -59,12 +59,12 @@ struct TailSamplerTest : ::testing::Test {
       tail.tick(now);
     }
   }
-  static StepPlan slow(int64_t from, int64_t to, int32_t rank, double own_ms) {
-    return [=](int64_t step, std::vector<RankPlan>& ranks) {
+  static StepPlan slow(StepNumber from, StepNumber to, int32_t rank, double own_ms) {
+    return [=](StepNumber step, std::vector<RankPlan>& ranks) {
       if (step >= from && step <= to) ranks[static_cast<size_t>(rank)].own_ms = own_ms;
     };
   }
-  Verdict verdict(std::string id, int64_t since, std::vector<int32_t> ranks,
+  Verdict verdict(std::string id, StepNumber since, std::vector<int32_t> ranks,
                   VerdictState state = VerdictState::kSuspected) const {
     Verdict one;
     one.id = std::move(id);
@@ -83,8 +83,8 @@ struct TailSamplerTest : ::testing::Test {
 TEST_F(TailSamplerTest, AsksForAStepThatTurnedOutSlowOfAllRanksOfASmallJob) {
   tail.go_live();
   MadeUpJob job(16);
-  play(job, 0, 40, slow(30, 30, 5, 250));
-  EXPECT_EQ(asker.steps(), std::set<int64_t>{30});
+  play(job, 0_step, 40_step, slow(30_step, 30_step, 5, 250));
+  EXPECT_EQ(asker.steps(), std::set<StepNumber>{30_step});
   ASSERT_EQ(asker.asked.size(), 2u) << "each host for its own ranks";
   EXPECT_EQ(asker.asked[0].host, "node-0");
   EXPECT_EQ(asker.asked[0].request.ranks, (std::vector<int32_t>{0, 1, 2, 3, 4, 5, 6, 7}));
@@ -95,8 +95,8 @@ TEST_F(TailSamplerTest, AsksForAStepThatTurnedOutSlowOfAllRanksOfASmallJob) {
 TEST_F(TailSamplerTest, OfALargeJobItAsksForTheSlowestAndAFewMedianRanks) {
   tail.go_live();
   MadeUpJob job(256);
-  play(job, 0, 35, slow(30, 30, 77, 250));
-  const std::set<int32_t> ranks = asker.ranks(30);
+  play(job, 0_step, 35_step, slow(30_step, 30_step, 77, 250));
+  const std::set<int32_t> ranks = asker.ranks(30_step);
   EXPECT_TRUE(ranks.contains(77));
   EXPECT_EQ(ranks.size(), TailSampler::kSlowestRanks + TailSampler::kMedianRanks);
 }
@@ -105,14 +105,14 @@ TEST_F(TailSamplerTest, AHealthyJobIsNotAskedFor) {
   tail.go_live();
   MadeUpJob job(16);
   job.noise = 0.03;
-  play(job, 0, 300);
+  play(job, 0_step, 300_step);
   EXPECT_TRUE(asker.asked.empty());
 }
 
 TEST_F(TailSamplerTest, CheckpointsAndEvaluationExplainThemselves) {
   tail.go_live();
   MadeUpJob job(16);
-  play(job, 0, 60, [](int64_t step, std::vector<RankPlan>& ranks) {
+  play(job, 0_step, 60_step, [](StepNumber step, std::vector<RankPlan>& ranks) {
     for (RankPlan& rank : ranks) {
       if (step % 20 == 19) rank = {.own_ms = rank.own_ms + 400, .checkpoint_ms = 400};
     }
@@ -123,17 +123,18 @@ TEST_F(TailSamplerTest, CheckpointsAndEvaluationExplainThemselves) {
 TEST_F(TailSamplerTest, OfAStretchOfSlowStepsItAsksForTheFirstAndForOneThatIsMuchSlower) {
   tail.go_live();
   MadeUpJob job(16);
-  play(job, 0, 120, [](int64_t step, std::vector<RankPlan>& ranks) {
-    if (step >= 40) ranks[3].own_ms = step == 50 ? 400 : 200;  // slow for good
+  play(job, 0_step, 120_step, [](StepNumber step, std::vector<RankPlan>& ranks) {
+    if (step >= 40_step) ranks[3].own_ms = step == 50_step ? 400 : 200;  // slow for good
   });
-  EXPECT_EQ(asker.steps(), (std::set<int64_t>{40, 50}));
+  EXPECT_EQ(asker.steps(), (std::set<StepNumber>{40_step, 50_step}));
 }
 
 TEST_F(TailSamplerTest, AJobThatStumblesAllTheTimeStaysWithinTheBudget) {
   tail.go_live();
   MadeUpJob job(16);
-  play(job, 0, 29);
-  for (int64_t step = 30; step < 150; ++step) play(job, step, step, slow(step, step, 2, step % 5 == 0 ? 300 : 100));
+  play(job, 0_step, 29_step);
+  for (StepNumber step = 30_step; step < 150_step; ++step)
+    play(job, step, step, slow(step, step, 2, step % 5 == 0 ? 300 : 100));
   EXPECT_LE(asker.steps().size(), 2u * TailSampler::kAsksPerMinute);
   EXPECT_GE(asker.steps().size(), static_cast<size_t>(TailSampler::kAsksPerMinute));
   EXPECT_EQ(static_cast<int64_t>(asker.steps().size()) + left_out("budget"), 24);
@@ -142,14 +143,15 @@ TEST_F(TailSamplerTest, AJobThatStumblesAllTheTimeStaysWithinTheBudget) {
 TEST_F(TailSamplerTest, ANewVerdictBringsItsCulpritsTheirPeersAndMedianRanks) {
   tail.go_live();
   MadeUpJob job(256);
-  play(job, 0, 20);
+  play(job, 0_step, 20_step);
   // Rank 77 is in a pair and in a group of eight.
-  for (int32_t rank : {77, 78}) steps.append_comm(job.identity(rank), {.comm_id = 1, .size = 2}, now);
-  for (int32_t rank = 72; rank < 80; ++rank) steps.append_comm(job.identity(rank), {.comm_id = 2, .size = 8}, now);
-  tail.note({verdict("v1", 15, {77})});
+  for (int32_t rank : {77, 78}) steps.append_comm(job.identity(rank), {.comm_id = CommId{1}, .size = 2}, now);
+  for (int32_t rank = 72; rank < 80; ++rank)
+    steps.append_comm(job.identity(rank), {.comm_id = CommId{2}, .size = 8}, now);
+  tail.note({verdict("v1", 15_step, {77})});
   tail.tick(now);
-  EXPECT_EQ(asker.steps(), (std::set<int64_t>{14, 15, 16, 17}));
-  const std::set<int32_t> ranks = asker.ranks(15);
+  EXPECT_EQ(asker.steps(), (std::set<StepNumber>{14_step, 15_step, 16_step, 17_step}));
+  const std::set<int32_t> ranks = asker.ranks(15_step);
   for (int32_t rank = 72; rank < 80; ++rank) EXPECT_TRUE(ranks.contains(rank)) << rank;
   EXPECT_GT(ranks.size(), 8u);
   EXPECT_LE(ranks.size(), 8 + TailSampler::kMedianRanks);
@@ -158,54 +160,55 @@ TEST_F(TailSamplerTest, ANewVerdictBringsItsCulpritsTheirPeersAndMedianRanks) {
 TEST_F(TailSamplerTest, AVerdictThatOnlyChangesItsNumbersIsNotAskedForAgain) {
   tail.go_live();
   MadeUpJob job(16);
-  play(job, 0, 20);
-  tail.note({verdict("v1", 15, {3})});
+  play(job, 0_step, 20_step);
+  tail.note({verdict("v1", 15_step, {3})});
   tail.tick(now);
   const size_t before = asker.asked.size();
   EXPECT_GT(before, 0u);
-  tail.note({verdict("v1", 15, {3}, VerdictState::kConfirmed), verdict("v1", 15, {3}, VerdictState::kCleared)});
+  tail.note(
+      {verdict("v1", 15_step, {3}, VerdictState::kConfirmed), verdict("v1", 15_step, {3}, VerdictState::kCleared)});
   tail.tick(now);
   EXPECT_EQ(asker.asked.size(), before);
 }
 
 TEST_F(TailSamplerTest, WhatALogBroughtBackIsNotAskedFor) {
   MadeUpJob job(16);
-  play(job, 0, 40, slow(30, 30, 5, 250));
-  tail.note({verdict("v1", 30, {5}, VerdictState::kConfirmed)});
+  play(job, 0_step, 40_step, slow(30_step, 30_step, 5, 250));
+  tail.note({verdict("v1", 30_step, {5}, VerdictState::kConfirmed)});
   tail.tick(now);
   tail.go_live();
   tail.tick(now);
-  tail.note({verdict("v1", 30, {5}, VerdictState::kConfirmed)});
+  tail.note({verdict("v1", 30_step, {5}, VerdictState::kConfirmed)});
   tail.tick(now);
   EXPECT_TRUE(asker.asked.empty());
-  play(job, 41, 50, slow(45, 45, 5, 250));
-  EXPECT_EQ(asker.steps(), std::set<int64_t>{45}) << "and what comes now is judged by what was usual before";
+  play(job, 41_step, 50_step, slow(45_step, 45_step, 5, 250));
+  EXPECT_EQ(asker.steps(), std::set<StepNumber>{45_step}) << "and what comes now is judged by what was usual before";
 }
 
 TEST_F(TailSamplerTest, ASilentRankDoesNotHoldUpTheOthers) {
   tail.go_live();
   MadeUpJob job(16);
-  play(job, 0, 20);
-  play(job, 21, 40, [](int64_t step, std::vector<RankPlan>& ranks) {
+  play(job, 0_step, 20_step);
+  play(job, 21_step, 40_step, [](StepNumber step, std::vector<RankPlan>& ranks) {
     ranks[9].silent = true;
-    if (step == 30) ranks[5].own_ms = 250;
+    if (step == 30_step) ranks[5].own_ms = 250;
   });
-  EXPECT_EQ(asker.steps(), std::set<int64_t>{30});
+  EXPECT_EQ(asker.steps(), std::set<StepNumber>{30_step});
 }
 
 TEST_F(TailSamplerTest, AJobThatWentBackToACheckpointIsFollowedThere) {
   tail.go_live();
   MadeUpJob job(16);
-  play(job, 1000, 1030);
-  play(job, 900, 930, slow(920, 920, 5, 250));
-  EXPECT_EQ(asker.steps(), std::set<int64_t>{920});
+  play(job, 1000_step, 1030_step);
+  play(job, 900_step, 930_step, slow(920_step, 920_step, 5, 250));
+  EXPECT_EQ(asker.steps(), std::set<StepNumber>{920_step});
 }
 
 TEST_F(TailSamplerTest, WhatTheAgentsCannotBeAskedForIsCounted) {
   tail.go_live();
   asker.takes = false;
   MadeUpJob job(16);
-  play(job, 0, 40, slow(30, 30, 5, 250));
+  play(job, 0_step, 40_step, slow(30_step, 30_step, 5, 250));
   EXPECT_EQ(left_out("refused"), 1);
   EXPECT_EQ(counters.sum("lockstep_detail_asks_total"), 0);
 }

@@ -166,7 +166,7 @@ bool DiagnosisEngine::explain(const std::string& job_id, const Job& job, Finding
   FindingContext context;
   context.now_unix_ns = now_unix_ns;
   const JobWindow& window = job.window;
-  auto start_of = [&](int64_t step) -> int64_t {
+  auto start_of = [&](StepNumber step) -> int64_t {
     const StepFrame* frame = window.frame(step);
     if (frame == nullptr) return 0;
     for (const RankRows* rows : {&frame->known, &frame->unknown}) {
@@ -328,9 +328,9 @@ bool DiagnosisEngine::evaluate(const std::string& job_id, Job& job, int64_t now_
 
 bool DiagnosisEngine::look_at_steps(const std::string& job_id, Job& job, int64_t now_unix_ns) {
   // Detectors see complete steps only: without a new one they would say the same again.
-  std::vector<int64_t> complete = job.window.complete_steps();
+  std::vector<StepNumber> complete = job.window.complete_steps();
   // That the window forgets its oldest is no news.
-  std::erase_if(job.looked_at, [&](int64_t number) { return complete.empty() || number < complete.front(); });
+  std::erase_if(job.looked_at, [&](StepNumber number) { return complete.empty() || number < complete.front(); });
   if (complete == job.looked_at && job.ended.size() == job.ended_looked_at) return false;
   const bool steps_are_new = complete != job.looked_at && !complete.empty();
   job.looked_at = std::move(complete);
@@ -398,14 +398,14 @@ std::string DiagnosisEngine::summary(std::string_view job_id) const {
   for (const TrackedVerdict& tracked : tracker_.of(job_id)) {
     if (tracked.open()) return tracked.verdict.sentence;
   }
-  std::vector<int64_t> steps = window.complete_steps();
-  if (window.newest_step() < 0) {
+  std::vector<StepNumber> steps = window.complete_steps();
+  if (window.newest_step() < 0_step) {
     return format(
         "Cannot tell yet: %zu of %d ranks are known, but no step has been marked (lockstep_step_begin/end, or the "
         "Python hook).",
         window.ranks().size(), window.world_size());
   }
-  if (int64_t dark = window.unknown_steps(steps.empty() ? -1 : steps.back()); dark >= 4)
+  if (int64_t dark = window.unknown_steps(steps.empty() ? kNoStep : steps.back()); dark >= 4)
     return format("Cannot tell: in the last %lld steps no rank's GPU times are known.", static_cast<long long>(dark));
   if (steps.size() < 4) return format("Cannot tell yet: %zu complete steps after warm-up, 4 are needed.", steps.size());
   const auto& rows = *window.step(steps.back());
@@ -420,12 +420,13 @@ std::string DiagnosisEngine::summary(std::string_view job_id) const {
     }
     return format(missing.empty() ? "Cannot tell for all: the GPU times of rank %s are not known for step %s."
                                   : "Cannot tell for all: rank %s sent nothing for step %s.",
-                  human_ranks(missing.empty() ? unknown : missing, 4).c_str(), with_thousands(steps.back()).c_str());
+                  human_ranks(missing.empty() ? unknown : missing, 4).c_str(),
+                  with_thousands(steps.back().value()).c_str());
   }
   if (steps.size() > 10) steps.erase(steps.begin(), steps.end() - 10);
   std::vector<double> durations;
   std::vector<const StepLateness*> late;
-  for (int64_t number : steps) {
+  for (StepNumber number : steps) {
     std::vector<double> of_ranks;
     for (const auto& [rank, row] : *window.step(number))
       of_ranks.push_back(static_cast<double>(row.summary.duration_ns));

@@ -72,7 +72,7 @@ class DiagnosisEngine final : public StoreSubscriber, public VerdictSource {
     RankStacks stacks;
     FlightDumps dumps;
     std::map<int32_t, RankEnd> ended;
-    std::vector<int64_t> looked_at;  // complete steps, and ended ranks, when detectors looked last
+    std::vector<StepNumber> looked_at;  // complete steps, and ended ranks, when detectors looked last
     size_t ended_looked_at = 0;
     int64_t typical_step_ns = 0;  // of so many rows
     uint64_t typical_rows = 0;

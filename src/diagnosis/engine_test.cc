@@ -16,8 +16,8 @@ using testing::MadeUpJob;
 using testing::RankPlan;
 using testing::StepPlan;
 
-StepPlan slow(size_t rank, int64_t from, int64_t to, double more_ms = 60) {
-  return [=](int64_t step, std::vector<RankPlan>& ranks) {
+StepPlan slow(size_t rank, StepNumber from, StepNumber to, double more_ms = 60) {
+  return [=](StepNumber step, std::vector<RankPlan>& ranks) {
     ranks[rank].own_ms += step >= from && step <= to ? more_ms : 0;
   };
 }
@@ -35,7 +35,7 @@ struct DiagnosisEngineTest : ::testing::Test {
 TEST_F(DiagnosisEngineTest, SuspectsThenConfirmsThenClears) {
   MadeUpJob job(8);
   std::vector<std::string> states;
-  job.play(engine, 0, 100, slow(5, 30, 60), [&](int64_t) {
+  job.play(engine, 0_step, 100_step, slow(5, 30_step, 60_step), [&](StepNumber) {
     if (states.empty() || states.back() != state()) states.push_back(state());
   });
   EXPECT_EQ(states, (std::vector<std::string>{"", "suspected", "confirmed", "cleared"}));
@@ -50,19 +50,19 @@ TEST_F(DiagnosisEngineTest, SuspectsThenConfirmsThenClears) {
 
 TEST_F(DiagnosisEngineTest, ConfirmsWithinTenStepsOfTheFault) {
   MadeUpJob job(8);
-  int64_t confirmed_at = -1;
-  job.play(engine, 0, 60, slow(5, 30, 60), [&](int64_t step) {
-    if (confirmed_at < 0 && state() == "confirmed") confirmed_at = step;
+  StepNumber confirmed_at = kNoStep;
+  job.play(engine, 0_step, 60_step, slow(5, 30_step, 60_step), [&](StepNumber step) {
+    if (confirmed_at == kNoStep && state() == "confirmed") confirmed_at = step;
   });
-  EXPECT_GE(confirmed_at, 33);
-  EXPECT_LE(confirmed_at, 40);
-  EXPECT_EQ(engine.verdicts("job").front().since_step, 30);
+  EXPECT_GE(confirmed_at, 33_step);
+  EXPECT_LE(confirmed_at, 40_step);
+  EXPECT_EQ(engine.verdicts("job").front().since_step, 30_step);
 }
 
 TEST_F(DiagnosisEngineTest, ASuspicionThatDoesNotLastLeavesNothing) {
   MadeUpJob job(8);
   bool suspected = false;
-  job.play(engine, 0, 60, slow(5, 2, 7), [&](int64_t) {
+  job.play(engine, 0_step, 60_step, slow(5, 2_step, 7_step), [&](StepNumber) {
     suspected |= state() == "suspected";
     EXPECT_NE(state(), "confirmed");
   });
@@ -74,7 +74,7 @@ TEST_F(DiagnosisEngineTest, AVerdictKeepsItsIdWhileItLastsAndItsNumbersGrow) {
   MadeUpJob job(8);
   std::set<std::string> ids;
   double lost = 0;
-  job.play(engine, 0, 80, slow(5, 30, 80), [&](int64_t) {
+  job.play(engine, 0_step, 80_step, slow(5, 30_step, 80_step), [&](StepNumber) {
     for (const Verdict& verdict : engine.verdicts("job")) {
       ids.insert(verdict.id);
       EXPECT_GE(verdict.lost_gpu_seconds, lost);
@@ -92,12 +92,12 @@ TEST_F(DiagnosisEngineTest, AVerdictKeepsItsIdWhenItsLayerTurnsOutToBeAnother) {
   std::set<std::string> ids;
   std::set<Layer> layers;
   job.play(
-      engine, 0, 80,
-      [](int64_t step, std::vector<RankPlan>& ranks) {
-        ranks[5].own_ms += step >= 30 ? 60 : 0;
-        ranks[5].queue_ms += step >= 50 ? 55 : 0;
+      engine, 0_step, 80_step,
+      [](StepNumber step, std::vector<RankPlan>& ranks) {
+        ranks[5].own_ms += step >= 30_step ? 60 : 0;
+        ranks[5].queue_ms += step >= 50_step ? 55 : 0;
       },
-      [&](int64_t) {
+      [&](StepNumber) {
         for (const Verdict& verdict : engine.verdicts("job")) {
           ids.insert(verdict.id);
           layers.insert(verdict.culprit.layer);
@@ -109,33 +109,33 @@ TEST_F(DiagnosisEngineTest, AVerdictKeepsItsIdWhenItsLayerTurnsOutToBeAnother) {
 
 TEST_F(DiagnosisEngineTest, TroubleThatIsSoonBackIsTheSameAgain) {
   MadeUpJob job(8);
-  job.play(engine, 0, 120, [](int64_t step, std::vector<RankPlan>& ranks) {
-    ranks[5].own_ms += (step >= 20 && step < 40) || step >= 90 ? 60 : 0;
+  job.play(engine, 0_step, 120_step, [](StepNumber step, std::vector<RankPlan>& ranks) {
+    ranks[5].own_ms += (step >= 20_step && step < 40_step) || step >= 90_step ? 60 : 0;
   });
   std::vector<Verdict> all = engine.verdicts("job");
   ASSERT_EQ(all.size(), 1u);
   EXPECT_EQ(all[0].state, VerdictState::kConfirmed);
-  EXPECT_EQ(all[0].since_step, 20);
+  EXPECT_EQ(all[0].since_step, 20_step);
 }
 
 TEST_F(DiagnosisEngineTest, ASecondFaultLongAfterTheFirstHasClearedGetsAnIdOfItsOwn) {
   MadeUpJob job(8);
-  job.play(engine, 0, 170, [](int64_t step, std::vector<RankPlan>& ranks) {
-    ranks[5].own_ms += (step >= 20 && step < 40) || step >= 140 ? 60 : 0;
+  job.play(engine, 0_step, 170_step, [](StepNumber step, std::vector<RankPlan>& ranks) {
+    ranks[5].own_ms += (step >= 20_step && step < 40_step) || step >= 140_step ? 60 : 0;
   });
   std::vector<Verdict> all = engine.verdicts("job");
   ASSERT_EQ(all.size(), 2u);
   EXPECT_EQ(all[0].state, VerdictState::kConfirmed);  // open first
-  EXPECT_EQ(all[0].since_step, 140);
+  EXPECT_EQ(all[0].since_step, 140_step);
   EXPECT_EQ(all[1].state, VerdictState::kCleared);
   EXPECT_NE(all[0].id, all[1].id);
 }
 
 TEST_F(DiagnosisEngineTest, TwoSlowRanksGetTwoVerdicts) {
   MadeUpJob job(8);
-  job.play(engine, 0, 60, [](int64_t step, std::vector<RankPlan>& ranks) {
-    if (step >= 20) ranks[2].own_ms += 60;
-    if (step >= 30) ranks[6].own_ms += 60;
+  job.play(engine, 0_step, 60_step, [](StepNumber step, std::vector<RankPlan>& ranks) {
+    if (step >= 20_step) ranks[2].own_ms += 60;
+    if (step >= 30_step) ranks[6].own_ms += 60;
   });
   EXPECT_EQ(engine.verdicts("job").size(), 2u);
   EXPECT_EQ(accused(engine), (std::set<int32_t>{2, 6}));
@@ -147,7 +147,7 @@ TEST_F(DiagnosisEngineTest, SaysNothingOfHealthyJobs) {
     MadeUpJob job(8, seed);
     job.ring_flows = true;
     job.noise = 0.03;
-    job.play(fresh, 0, 150);
+    job.play(fresh, 0_step, 150_step);
     EXPECT_TRUE(fresh.verdicts("job").empty()) << "seed " << seed;
     EXPECT_TRUE(fresh.summary("job").starts_with("Healthy: 8 ranks")) << fresh.summary("job");
   }
@@ -156,7 +156,8 @@ TEST_F(DiagnosisEngineTest, SaysNothingOfHealthyJobs) {
 TEST_F(DiagnosisEngineTest, ASlowLinkIsALinkVerdictAlone) {
   MadeUpJob job(8);
   job.ring_flows = true;
-  job.play(engine, 0, 60, [](int64_t step, std::vector<RankPlan>& ranks) { ranks[3].wire_ms = step >= 20 ? 80 : 10; });
+  job.play(engine, 0_step, 60_step,
+           [](StepNumber step, std::vector<RankPlan>& ranks) { ranks[3].wire_ms = step >= 20_step ? 80 : 10; });
   std::vector<Verdict> all = engine.verdicts("job");
   ASSERT_EQ(all.size(), 1u);
   EXPECT_EQ(all[0].culprit.ranks, std::vector<int32_t>{3});
@@ -167,8 +168,8 @@ TEST_F(DiagnosisEngineTest, ASlowLinkIsALinkVerdictAlone) {
 TEST_F(DiagnosisEngineTest, ALateRankWithSlowTransfersIsOneVerdictAndNoLink) {
   MadeUpJob job(8);
   job.ring_flows = true;
-  job.play(engine, 0, 60, [](int64_t step, std::vector<RankPlan>& ranks) {
-    if (step < 20) return;
+  job.play(engine, 0_step, 60_step, [](StepNumber step, std::vector<RankPlan>& ranks) {
+    if (step < 20_step) return;
     ranks[3].own_ms += 100;
     ranks[3].wire_ms = 80;
   });
@@ -179,7 +180,7 @@ TEST_F(DiagnosisEngineTest, ALateRankWithSlowTransfersIsOneVerdictAndNoLink) {
 
 TEST_F(DiagnosisEngineTest, SteadySlownessThatIsOverDoesNotComeBackAsAPause) {
   MadeUpJob job(8);
-  job.play(engine, 0, 200, slow(5, 30, 60, 200));
+  job.play(engine, 0_step, 200_step, slow(5, 30_step, 60_step, 200));
   std::vector<Verdict> all = engine.verdicts("job");
   ASSERT_EQ(all.size(), 1u);
   EXPECT_EQ(all[0].state, VerdictState::kCleared);
@@ -187,8 +188,8 @@ TEST_F(DiagnosisEngineTest, SteadySlownessThatIsOverDoesNotComeBackAsAPause) {
 
 TEST_F(DiagnosisEngineTest, UnevenSlownessThatIsOverDoesNotComeBackAsAPause) {
   MadeUpJob job(8);
-  job.play(engine, 0, 200, [](int64_t step, std::vector<RankPlan>& ranks) {
-    ranks[5].own_ms += step >= 30 && step <= 60 && step % 5 != 0 ? 200 : 0;
+  job.play(engine, 0_step, 200_step, [](StepNumber step, std::vector<RankPlan>& ranks) {
+    ranks[5].own_ms += step >= 30_step && step <= 60_step && step % 5 != 0 ? 200 : 0;
   });
   std::vector<Verdict> all = engine.verdicts("job");
   ASSERT_EQ(all.size(), 1u);
@@ -199,12 +200,14 @@ TEST_F(DiagnosisEngineTest, PausesAreOneVerdictThatOutlastsTheQuietBetweenThem) 
   MadeUpJob job(8);
   std::set<std::string> ids;
   job.play(
-      engine, 0, 120,
-      [](int64_t step, std::vector<RankPlan>& ranks) { ranks[3].own_ms += step >= 20 && step % 10 == 0 ? 300 : 0; },
-      [&](int64_t step) {
+      engine, 0_step, 120_step,
+      [](StepNumber step, std::vector<RankPlan>& ranks) {
+        ranks[3].own_ms += step >= 20_step && step % 10 == 0 ? 300 : 0;
+      },
+      [&](StepNumber step) {
         for (const Verdict& verdict : engine.verdicts("job")) {
           ids.insert(verdict.id);
-          EXPECT_TRUE(step <= 60 || verdict.state == VerdictState::kConfirmed) << "after step " << step;
+          EXPECT_TRUE(step <= 60_step || verdict.state == VerdictState::kConfirmed) << "after step " << step;
         }
       });
   EXPECT_EQ(ids.size(), 1u);
@@ -213,8 +216,8 @@ TEST_F(DiagnosisEngineTest, PausesAreOneVerdictThatOutlastsTheQuietBetweenThem) 
 
 TEST_F(DiagnosisEngineTest, ReportsTheCoverageOfAJobWithSilentRanks) {
   MadeUpJob job(10);
-  job.play(engine, 0, 60, [](int64_t step, std::vector<RankPlan>& ranks) {
-    ranks[5].own_ms += step >= 20 ? 60 : 0;
+  job.play(engine, 0_step, 60_step, [](StepNumber step, std::vector<RankPlan>& ranks) {
+    ranks[5].own_ms += step >= 20_step ? 60 : 0;
     ranks[1].silent = ranks[8].silent = true;
   });
   ASSERT_EQ(accused(engine), std::set<int32_t>{5});
@@ -223,7 +226,8 @@ TEST_F(DiagnosisEngineTest, ReportsTheCoverageOfAJobWithSilentRanks) {
 
 TEST_F(DiagnosisEngineTest, SaysOfWhomNothingIsHeard) {
   MadeUpJob job(10);
-  job.play(engine, 0, 20, [](int64_t, std::vector<RankPlan>& ranks) { ranks[1].silent = ranks[8].silent = true; });
+  job.play(engine, 0_step, 20_step,
+           [](StepNumber, std::vector<RankPlan>& ranks) { ranks[1].silent = ranks[8].silent = true; });
   EXPECT_EQ(engine.summary("job"), "Cannot tell for all: rank 1 and 8 sent nothing for step 20.");
 }
 
@@ -233,13 +237,13 @@ TEST_F(DiagnosisEngineTest, SaysWhyItCannotTellYet) {
   engine.on_rank_started(job.identity(0), job.now_unix_ns());
   EXPECT_TRUE(
       engine.summary("job").starts_with("Cannot tell yet: 1 of 4 ranks are known, but no step has been marked"));
-  job.play(engine, 0, 3);
+  job.play(engine, 0_step, 3_step);
   EXPECT_EQ(engine.summary("job"), "Cannot tell yet: 2 complete steps after warm-up, 4 are needed.");
 }
 
 TEST_F(DiagnosisEngineTest, TheSummaryOfASickJobIsItsVerdict) {
   MadeUpJob job(8);
-  job.play(engine, 0, 60, slow(5, 30, 60));
+  job.play(engine, 0_step, 60_step, slow(5, 30_step, 60_step));
   EXPECT_TRUE(engine.summary("job").starts_with("Rank 5 (node-0, GPU 5) makes all 8 ranks wait"))
       << engine.summary("job");
   EXPECT_NE(engine.summary("job").find("since step 30"), std::string::npos) << engine.summary("job");
@@ -247,8 +251,8 @@ TEST_F(DiagnosisEngineTest, TheSummaryOfASickJobIsItsVerdict) {
 
 TEST_F(DiagnosisEngineTest, ClaimsNameQueriesOfThisJobWithItsNameEscaped) {
   MadeUpJob job(4);
-  for (int64_t step = 0; step < 40; ++step) {
-    for (auto [who, row] : job.step(step, slow(2, 0, 40))) {
+  for (StepNumber step = 0_step; step < 40_step; ++step) {
+    for (auto [who, row] : job.step(step, slow(2, 0_step, 40_step))) {
       who.job_id = "a job/1";
       engine.on_step(who, row, job.now_unix_ns());
     }
@@ -261,8 +265,8 @@ TEST_F(DiagnosisEngineTest, ClaimsNameQueriesOfThisJobWithItsNameEscaped) {
 
 TEST_F(DiagnosisEngineTest, JobsAreLookedAtApart) {
   MadeUpJob sick(4), healthy(4);
-  for (int64_t step = 0; step < 40; ++step) {
-    sick.play(engine, step, step, slow(2, 20, 40));
+  for (StepNumber step = 0_step; step < 40_step; ++step) {
+    sick.play(engine, step, step, slow(2, 20_step, 40_step));
     for (auto [who, row] : healthy.step(step)) {
       who.job_id = "other";
       engine.on_step(who, row, healthy.now_unix_ns());
@@ -277,12 +281,12 @@ TEST_F(DiagnosisEngineTest, TellsEachChangeOnceAndTheLastStateOfEveryVerdict) {
   MadeUpJob job(8);
   std::map<std::string, std::string> kept;
   job.play(
-      engine, 0, 100,
-      [](int64_t step, std::vector<RankPlan>& ranks) {
-        ranks[1].own_ms += step >= 2 && step < 9 ? 60 : 0;  // suspected, withdrawn
-        ranks[5].own_ms += step >= 40 && step < 70 ? 60 : 0;
+      engine, 0_step, 100_step,
+      [](StepNumber step, std::vector<RankPlan>& ranks) {
+        ranks[1].own_ms += step >= 2_step && step < 9_step ? 60 : 0;  // suspected, withdrawn
+        ranks[5].own_ms += step >= 40_step && step < 70_step ? 60 : 0;
       },
-      [&](int64_t) {
+      [&](StepNumber) {
         for (const Verdict& verdict : engine.take_changed()) kept[verdict.id] = to_text(verdict.state);
         EXPECT_TRUE(engine.take_changed().empty());
       });
@@ -293,18 +297,18 @@ TEST_F(DiagnosisEngineTest, TellsEachChangeOnceAndTheLastStateOfEveryVerdict) {
 TEST_F(DiagnosisEngineTest, ANewAttemptClearsWhatTheOldOneHad) {
   MadeUpJob job(8);
   std::map<std::string, std::string> kept;
-  auto keep = [&](int64_t) {
+  auto keep = [&](StepNumber) {
     for (const Verdict& verdict : engine.take_changed()) kept[verdict.id] = to_text(verdict.state);
   };
-  job.play(engine, 0, 60, slow(5, 30, 60), keep);
+  job.play(engine, 0_step, 60_step, slow(5, 30_step, 60_step), keep);
   ASSERT_EQ(state(), "confirmed");
   job.attempt = 1;
-  job.play(engine, 50, 80, {}, keep);
+  job.play(engine, 50_step, 80_step, {}, keep);
   std::vector<Verdict> all = engine.verdicts("job");
   ASSERT_EQ(all.size(), 1u);
   EXPECT_EQ(all[0].state, VerdictState::kCleared);
   EXPECT_EQ(kept[all[0].id], "cleared");
-  job.play(engine, 81, 120, slow(5, 81, 120), keep);
+  job.play(engine, 81_step, 120_step, slow(5, 81_step, 120_step), keep);
   ASSERT_EQ(engine.verdicts("job").size(), 2u);
   EXPECT_EQ(engine.verdicts("job")[0].attempt, 1);
 }
@@ -312,27 +316,27 @@ TEST_F(DiagnosisEngineTest, ANewAttemptClearsWhatTheOldOneHad) {
 TEST_F(DiagnosisEngineTest, ASuspicionOfAnEarlierAttemptIsWithdrawn) {
   MadeUpJob job(8);
   std::map<std::string, std::string> kept;
-  auto keep = [&](int64_t) {
+  auto keep = [&](StepNumber) {
     for (const Verdict& verdict : engine.take_changed()) kept[verdict.id] = to_text(verdict.state);
   };
-  job.play(engine, 0, 7, slow(5, 2, 7), keep);
+  job.play(engine, 0_step, 7_step, slow(5, 2_step, 7_step), keep);
   ASSERT_EQ(state(), "suspected");
   job.attempt = 1;
-  job.play(engine, 0, 30, {}, keep);
+  job.play(engine, 0_step, 30_step, {}, keep);
   EXPECT_TRUE(engine.verdicts("job").empty());
   for (const auto& [id, last] : kept) EXPECT_NE(last, "suspected") << id;
 }
 
 TEST_F(DiagnosisEngineTest, ALateRowOfAnEarlierAttemptChangesNothing) {
   MadeUpJob before(8);
-  before.play(engine, 0, 20);
-  auto late = before.step(21);
+  before.play(engine, 0_step, 20_step);
+  auto late = before.step(21_step);
   MadeUpJob after(4);  // comes back with half of its ranks
   after.attempt = 1;
-  after.play(engine, 20, 40);
+  after.play(engine, 20_step, 40_step);
   ASSERT_TRUE(engine.summary("job").starts_with("Healthy: 4 ranks")) << engine.summary("job");
   for (const auto& [who, row] : late) engine.on_step(who, row, after.now_unix_ns());
-  after.play(engine, 41, 43);
+  after.play(engine, 41_step, 43_step);
   EXPECT_TRUE(engine.summary("job").starts_with("Healthy: 4 ranks")) << engine.summary("job");
 }
 
@@ -356,7 +360,7 @@ RankStatus standing(int32_t rank, int32_t ranks, bool entered, int64_t quiet_ns)
 
 TEST_F(DiagnosisEngineTest, AHangIsConfirmedAndClearsWhenTheRanksMoveAgain) {
   MadeUpJob job(4);
-  job.play(engine, 0, 20);
+  job.play(engine, 0_step, 20_step);
   int64_t now = job.now_unix_ns();
   for (int32_t rank = 0; rank < 4; ++rank)
     engine.on_status(job.identity(rank), standing(rank, 4, rank != 2, 5 * kSecondNs), now);
@@ -371,7 +375,7 @@ TEST_F(DiagnosisEngineTest, AHangIsConfirmedAndClearsWhenTheRanksMoveAgain) {
   EXPECT_TRUE(engine.summary("job").starts_with("Rank 2 (node-0, GPU 2) never entered")) << engine.summary("job");
 
   for (int32_t rank = 0; rank < 4; ++rank) engine.on_status(job.identity(rank), standing(rank, 4, true, 0), now);
-  job.play(engine, 21, 30);
+  job.play(engine, 21_step, 30_step);
   all = engine.verdicts("job");
   ASSERT_EQ(all.size(), 1u);
   EXPECT_EQ(all[0].state, VerdictState::kCleared);
@@ -379,7 +383,7 @@ TEST_F(DiagnosisEngineTest, AHangIsConfirmedAndClearsWhenTheRanksMoveAgain) {
 
 TEST_F(DiagnosisEngineTest, ARankThatHasJustSaidThatItMovesIsNotAccused) {
   MadeUpJob job(4);
-  job.play(engine, 0, 20);
+  job.play(engine, 0_step, 20_step);
   int64_t now = job.now_unix_ns();
   for (int32_t rank = 0; rank < 4; ++rank)
     engine.on_status(job.identity(rank), standing(rank, 4, rank != 2, 10 * kSecondNs), now);
@@ -390,7 +394,7 @@ TEST_F(DiagnosisEngineTest, ARankThatHasJustSaidThatItMovesIsNotAccused) {
 
 TEST_F(DiagnosisEngineTest, ARankThatDiesWhileTheOthersWaitIsNamed) {
   MadeUpJob job(4);
-  job.play(engine, 0, 20);
+  job.play(engine, 0_step, 20_step);
   int64_t now = job.now_unix_ns();
   for (int32_t rank = 0; rank < 4; ++rank) {
     RankStatus status = standing(rank, 4, rank != 2, 5 * kSecondNs);
@@ -407,7 +411,7 @@ TEST_F(DiagnosisEngineTest, ARankThatDiesWhileTheOthersWaitIsNamed) {
 
 TEST_F(DiagnosisEngineTest, AJobThatHasEndedIsNotHung) {
   MadeUpJob job(4);
-  job.play(engine, 0, 20);
+  job.play(engine, 0_step, 20_step);
   int64_t now = job.now_unix_ns();
   for (int32_t rank = 0; rank < 4; ++rank) {
     engine.on_status(job.identity(rank), standing(rank, 4, rank != 2, 5 * kSecondNs), now);
@@ -426,7 +430,7 @@ TEST_F(DiagnosisEngineTest, ForgetsTheJobHeardOfLongestAgoWhenThereAreTooMany) {
 
 TEST_F(DiagnosisEngineTest, TheVerdictOfAJobThatEndedWithItStays) {
   MadeUpJob job(8);
-  job.play(engine, 0, 60, slow(5, 30, 60));
+  job.play(engine, 0_step, 60_step, slow(5, 30_step, 60_step));
   for (int32_t rank = 0; rank < 8; ++rank)
     engine.on_rank_ended(job.identity(rank), {.time_unix_ns = job.now_unix_ns(), .clean = true, .exit = {}},
                          job.now_unix_ns());
@@ -436,21 +440,21 @@ TEST_F(DiagnosisEngineTest, TheVerdictOfAJobThatEndedWithItStays) {
 
 TEST_F(DiagnosisEngineTest, CannotTellWhereTheGpuTimesOfARankOrOfAllAreNotKnown) {
   MadeUpJob job(8);
-  job.play(engine, 0, 19, [](int64_t, std::vector<RankPlan>& ranks) { ranks[3].unseen = true; });
+  job.play(engine, 0_step, 19_step, [](StepNumber, std::vector<RankPlan>& ranks) { ranks[3].unseen = true; });
   EXPECT_TRUE(engine.verdicts("job").empty());
   EXPECT_EQ(engine.summary("job"), "Cannot tell for all: the GPU times of rank 3 are not known for step 19.");
-  job.play(engine, 20, 25, [](int64_t, std::vector<RankPlan>& ranks) {
+  job.play(engine, 20_step, 25_step, [](StepNumber, std::vector<RankPlan>& ranks) {
     for (RankPlan& rank : ranks) rank.unseen = true;
   });
   EXPECT_TRUE(engine.verdicts("job").empty());
   EXPECT_EQ(engine.summary("job"), "Cannot tell: in the last 6 steps no rank's GPU times are known.");
-  job.play(engine, 26, 30);
+  job.play(engine, 26_step, 30_step);
   EXPECT_TRUE(engine.summary("job").starts_with("Healthy: 8 ranks")) << engine.summary("job");
 }
 
 TEST_F(DiagnosisEngineTest, CannotTellOfAJobOfWhichEveryStepIsUnknown) {
   MadeUpJob job(4);
-  job.play(engine, 0, 9, [](int64_t, std::vector<RankPlan>& ranks) {
+  job.play(engine, 0_step, 9_step, [](StepNumber, std::vector<RankPlan>& ranks) {
     for (RankPlan& rank : ranks) rank.unseen = true;
   });
   EXPECT_EQ(engine.summary("job"), "Cannot tell: in the last 10 steps no rank's GPU times are known.");
@@ -458,37 +462,38 @@ TEST_F(DiagnosisEngineTest, CannotTellOfAJobOfWhichEveryStepIsUnknown) {
 
 TEST_F(DiagnosisEngineTest, AVerdictIsNotClearedByStepsThatAreUnknown) {
   MadeUpJob job(8);
-  auto slow_then_dark = [](int64_t step, std::vector<RankPlan>& ranks) {
-    if (step < 30) ranks[5].own_ms += 50;
-    ranks[5].unseen = step >= 30 && step < 60;
+  auto slow_then_dark = [](StepNumber step, std::vector<RankPlan>& ranks) {
+    if (step < 30_step) ranks[5].own_ms += 50;
+    ranks[5].unseen = step >= 30_step && step < 60_step;
   };
-  job.play(engine, 0, 59, slow_then_dark);
+  job.play(engine, 0_step, 59_step, slow_then_dark);
   EXPECT_EQ(testing::accused(engine), std::set<int32_t>{5});
-  job.play(engine, 60, 79, slow_then_dark);  // known again, and healthy
+  job.play(engine, 60_step, 79_step, slow_then_dark);  // known again, and healthy
   EXPECT_TRUE(testing::accused(engine).empty());
 }
 
 TEST(DiagnosisEngine, AfterARestartTheSameTroubleHasItsOldIdAndANewOneAnotherId) {
-  auto slow_rank = [](int64_t from, int64_t to) {
-    return [=](int64_t step, std::vector<RankPlan>& ranks) { ranks[2].own_ms *= step >= from && step <= to ? 1.5 : 1; };
+  auto slow_rank = [](StepNumber from, StepNumber to) {
+    return
+        [=](StepNumber step, std::vector<RankPlan>& ranks) { ranks[2].own_ms *= step >= from && step <= to ? 1.5 : 1; };
   };
   DiagnosisEngine before;
   MadeUpJob first(8);
-  first.play(before, 0, 40, slow_rank(15, 60));
+  first.play(before, 0_step, 40_step, slow_rank(15_step, 60_step));
   ASSERT_EQ(before.verdicts("job").size(), 1u);
   const Verdict kept = before.verdicts("job")[0];
 
   DiagnosisEngine again;
   again.restore({{kept.id, "job", kept.since_step, kept.through_step}});
   MadeUpJob second(8);
-  second.play(again, 20, 60, slow_rank(15, 60));
+  second.play(again, 20_step, 60_step, slow_rank(15_step, 60_step));
   ASSERT_EQ(again.verdicts("job").size(), 1u);
   EXPECT_EQ(again.verdicts("job")[0].id, kept.id);
 
   DiagnosisEngine later;
   later.restore({{kept.id, "job", kept.since_step, kept.through_step}});
   MadeUpJob third(8);
-  third.play(later, 500, 560, slow_rank(520, 560));
+  third.play(later, 500_step, 560_step, slow_rank(520_step, 560_step));
   ASSERT_EQ(later.verdicts("job").size(), 1u);
   EXPECT_NE(later.verdicts("job")[0].id, kept.id);
 }
@@ -496,8 +501,8 @@ TEST(DiagnosisEngine, AfterARestartTheSameTroubleHasItsOldIdAndANewOneAnotherId)
 TEST(DiagnosisEngine, AHostWhoseRanksAreLateTogetherIsOneVerdict) {
   DiagnosisEngine engine;
   MadeUpJob job(32);
-  job.play(engine, 0, 40, [](int64_t step, std::vector<RankPlan>& ranks) {
-    for (size_t rank = 8; rank < 16; ++rank) ranks[rank].own_ms += step >= 15 ? 30 : 0;
+  job.play(engine, 0_step, 40_step, [](StepNumber step, std::vector<RankPlan>& ranks) {
+    for (size_t rank = 8; rank < 16; ++rank) ranks[rank].own_ms += step >= 15_step ? 30 : 0;
   });
   std::vector<Verdict> verdicts = engine.verdicts("job");
   ASSERT_EQ(verdicts.size(), 1u);
@@ -509,10 +514,10 @@ TEST(DiagnosisEngine, AHostWhoseRanksAreLateTogetherIsOneVerdict) {
 TEST(DiagnosisEngine, TheSourceOfANanIsNotForgottenWhenItsStepIsLongAgo) {
   DiagnosisEngine engine;
   MadeUpJob job(8);
-  job.play(engine, 0, 120, [](int64_t step, std::vector<RankPlan>& ranks) {
+  job.play(engine, 0_step, 120_step, [](StepNumber step, std::vector<RankPlan>& ranks) {
     for (size_t rank = 0; rank < ranks.size(); ++rank)
-      ranks[rank].scalars = {{"grad_norm_local", step >= 30 && (rank == 6 || step > 30) ? std::nan("") : 1.0},
-                             {"loss", step >= 31 ? std::nan("") : 2.0}};
+      ranks[rank].scalars = {{"grad_norm_local", step >= 30_step && (rank == 6 || step > 30_step) ? std::nan("") : 1.0},
+                             {"loss", step >= 31_step ? std::nan("") : 2.0}};
   });
   ASSERT_EQ(engine.verdicts("job").size(), 1u);
   EXPECT_EQ(engine.verdicts("job")[0].culprit.ranks, std::vector<int32_t>{6});

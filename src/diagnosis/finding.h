@@ -28,8 +28,8 @@ struct Finding {
   bool only_with_signals = false;  // without them it is not even suspected
   // The same numbers fit something else, which only a node's signals can show: then it is that.
   std::shared_ptr<const Finding> instead;
-  int64_t since_step = -1;
-  int64_t through_step = -1;
+  StepNumber since_step = kNoStep;
+  StepNumber through_step = kNoStep;
   int64_t lost_ns_per_step = 0;  // averaged over all steps since then, slow or not
   int64_t lost_alone_ns = 0;     // a step, were nobody else late beside it; 0: the same as above
   int64_t step_ns = 0;           // a step as it is
@@ -50,8 +50,8 @@ struct Finding {
 // A stretch of steps in which a rank's slowness already has a verdict of its own.
 struct AttributedRange {
   int32_t rank = -1;
-  int64_t from_step = 0;
-  int64_t to_step = 0;
+  StepNumber from_step;
+  StepNumber to_step;
   bool sure = true;  // confirmed, not only suspected
 };
 

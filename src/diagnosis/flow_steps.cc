@@ -20,8 +20,9 @@ bool has_flows(const StepFrame& frame) {
 
 }  // namespace
 
-std::vector<int64_t> last_steps_with_flows(const JobWindow& window, const std::vector<int64_t>& steps, size_t count) {
-  std::vector<int64_t> found;
+std::vector<StepNumber> last_steps_with_flows(const JobWindow& window, const std::vector<StepNumber>& steps,
+                                              size_t count) {
+  std::vector<StepNumber> found;
   for (auto step = steps.rbegin(); step != steps.rend() && found.size() < count; ++step) {
     const StepFrame* frame = window.frame(*step);
     if (frame != nullptr && has_flows(*frame)) found.push_back(*step);

@@ -12,6 +12,7 @@
 namespace lockstep {
 
 // Of `steps`, in order, the last `count` in which some rank has a flow.
-std::vector<int64_t> last_steps_with_flows(const JobWindow& window, const std::vector<int64_t>& steps, size_t count);
+std::vector<StepNumber> last_steps_with_flows(const JobWindow& window, const std::vector<StepNumber>& steps,
+                                              size_t count);
 
 }  // namespace lockstep

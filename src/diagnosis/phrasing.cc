@@ -18,7 +18,7 @@ std::string name_of(const JobWindow& window, int32_t rank) {
   return format("Rank %d (%s, GPU %d)", rank, found->second.host.c_str(), found->second.local_rank);
 }
 
-std::string group_name(const JobWindow& window, uint64_t comm_id) {
+std::string group_name(const JobWindow& window, CommId comm_id) {
   auto found = window.comms().find(comm_id);
   if (found == window.comms().end()) return "a group";
   std::vector<int> ranks;
@@ -37,18 +37,19 @@ NextAction after_stop() {
 }
 
 Claim claim(ClaimKind kind, std::string subject, std::string text, double value, std::string unit, double baseline,
-            double peers, int64_t from, int64_t to, std::string query) {
+            double peers, StepNumber from, StepNumber to, std::string query) {
   return Claim{std::move(text), std::move(kind), std::move(subject), value, std::move(unit), baseline, peers, from, to,
                std::move(query)};
 }
 
-std::string rank_query(int32_t rank, int64_t from, int64_t to) {
-  return format("/api/jobs/{job}/ranks/%d?from=%lld&to=%lld", rank, static_cast<long long>(from),
-                static_cast<long long>(to));
+std::string rank_query(int32_t rank, StepNumber from, StepNumber to) {
+  return format("/api/jobs/{job}/ranks/%d?from=%lld&to=%lld", rank, static_cast<long long>(from.value()),
+                static_cast<long long>(to.value()));
 }
 
-std::string steps_query(int64_t from, int64_t to) {
-  return format("/api/jobs/{job}/steps?from=%lld&to=%lld", static_cast<long long>(from), static_cast<long long>(to));
+std::string steps_query(StepNumber from, StepNumber to) {
+  return format("/api/jobs/{job}/steps?from=%lld&to=%lld", static_cast<long long>(from.value()),
+                static_cast<long long>(to.value()));
 }
 
 std::string per_step(double ns) {
@@ -91,7 +92,7 @@ struct TimeInGroups {
     double ns = 0;  // what a peer sends may be absurd: no integer overflows here
     int64_t count = 0;
   };
-  std::unordered_map<uint64_t, Sum> by_comm;
+  std::unordered_map<CommId, Sum> by_comm;
 };
 
 TimeInGroups time_in_groups(const StepFrame& frame) {
@@ -132,17 +133,17 @@ SentBySlot sent_by_slot(const StepFrame& frame) {
 
 }  // namespace
 
-void add_wait_claims(const JobWindow& window, int32_t culprit, const std::vector<int64_t>& steps, Finding& finding) {
+void add_wait_claims(const JobWindow& window, int32_t culprit, const std::vector<StepNumber>& steps, Finding& finding) {
   if (steps.empty()) return;
   // Per communicator of the culprit: what its members spend in it against what the culprit does.
-  std::map<uint64_t, std::pair<double, TimeInGroups::Sum>> time_in;  // its own, the others'
+  std::map<CommId, std::pair<double, TimeInGroups::Sum>> time_in;  // its own, the others'
   double own_steps = 0;
-  for (int64_t number : steps) {
+  for (StepNumber number : steps) {
     const StepFrame* frame = window.frame(number);
     if (frame == nullptr || !frame->known.contains(culprit)) continue;
     own_steps += 1;
     const TimeInGroups& all = frame->derived<TimeInGroups>([&] { return time_in_groups(*frame); });
-    std::set<uint64_t> mine;
+    std::set<CommId> mine;
     for (const CommStep& comm : frame->known.at(culprit).summary.comms) {
       auto& [own, others] = time_in[comm.comm_id];
       own += static_cast<double>(comm.gpu_ns);
@@ -154,7 +155,7 @@ void add_wait_claims(const JobWindow& window, int32_t culprit, const std::vector
     }
   }
   struct Wait {
-    uint64_t comm_id;
+    CommId comm_id;
     double own;
     double others;
   };
@@ -188,12 +189,12 @@ void add_wait_claims(const JobWindow& window, int32_t culprit, const std::vector
   }
 }
 
-void add_network_exclusion(const JobWindow& window, int32_t culprit, const std::vector<int64_t>& steps,
+void add_network_exclusion(const JobWindow& window, int32_t culprit, const std::vector<StepNumber>& steps,
                            Finding& finding) {
   double own_bytes = 0, own_wire = 0;
   std::vector<double> rates;
   std::vector<std::pair<double, double>> of_slot(window.slots());
-  for (int64_t number : steps) {
+  for (StepNumber number : steps) {
     const StepFrame* frame = window.frame(number);
     if (frame == nullptr) continue;
     const std::vector<SentBySlot::Sum>& sent = frame->derived<SentBySlot>([&] { return sent_by_slot(*frame); }).of_slot;

@@ -155,7 +155,7 @@ std::unique_ptr<StepLateness> compute(const JobWindow& window, const StepFrame& 
 }  // namespace
 
 Pipelines::Pipelines(const JobWindow& window, const StepFrame& frame) {
-  std::unordered_map<uint64_t, std::pair<int64_t, int64_t>> counts;
+  std::unordered_map<CommId, std::pair<int64_t, int64_t>> counts;
   for (size_t slot = 0; slot < frame.rows.size(); ++slot) {
     if (!frame.knows(slot)) continue;
     for (const CommStep& comm : frame.rows[slot].summary.comms) {
@@ -175,7 +175,7 @@ Pipelines::Pipelines(const JobWindow& window, const StepFrame& frame) {
   }
 }
 
-bool Pipelines::contains(uint64_t comm_id) const {
+bool Pipelines::contains(CommId comm_id) const {
   auto found = pipeline_.find(comm_id);
   return found != pipeline_.end() && found->second;
 }

@@ -21,12 +21,12 @@ namespace lockstep {
 class Pipelines {
  public:
   Pipelines(const JobWindow& window, const StepFrame& frame);
-  bool contains(uint64_t comm_id) const;
+  bool contains(CommId comm_id) const;
   // The place of a rank in its pipeline, its stage; -1: none is known.
   int32_t stage_of(const StepSummary& row) const;
 
  private:
-  std::unordered_map<uint64_t, bool> pipeline_;
+  std::unordered_map<CommId, bool> pipeline_;
 };
 
 const StepLateness& lateness(const JobWindow& window, const StepFrame& frame);

@@ -23,7 +23,7 @@ namespace lockstep::testing {
 inline constexpr double kMs = 1e6;
 inline constexpr int64_t kSecondNs = 1'000'000'000;
 inline constexpr int64_t kEpochNs = 1'800'000'000'000'000'000;
-inline constexpr uint64_t kWorldComm = 0xC0;
+inline constexpr CommId kWorldComm{0xC0};
 
 // One rank in one step. Milliseconds.
 struct RankPlan {
@@ -42,7 +42,7 @@ struct RankPlan {
 };
 
 struct PlannedGroup {
-  uint64_t comm_id = kWorldComm;
+  CommId comm_id = kWorldComm;
   std::vector<int32_t> ranks;
   double transfer_ms = 20;
   int64_t bytes = 200'000'000;
@@ -50,7 +50,7 @@ struct PlannedGroup {
   bool p2p = false;
 };
 
-using StepPlan = std::function<void(int64_t step, std::vector<RankPlan>& ranks)>;
+using StepPlan = std::function<void(StepNumber step, std::vector<RankPlan>& ranks)>;
 
 class MadeUpJob {
  public:
@@ -72,7 +72,7 @@ class MadeUpJob {
   }
 
   // The rows of one step, of the ranks that are not silent.
-  std::vector<std::pair<Identity, StepSummary>> step(int64_t number, const StepPlan& plan = {}) {
+  std::vector<std::pair<Identity, StepSummary>> step(StepNumber number, const StepPlan& plan = {}) {
     std::vector<RankPlan> plans(static_cast<size_t>(ranks_));
     std::normal_distribution<double> spread(1, noise);
     for (RankPlan& entry : plans) entry.own_ms *= std::max(0.5, spread(random_));
@@ -136,16 +136,16 @@ class MadeUpJob {
     return sent;
   }
 
-  void play(JobWindow& window, int64_t from, int64_t to, const StepPlan& plan = {}) {
-    for (int64_t number = from; number <= to; ++number) {
+  void play(JobWindow& window, StepNumber from, StepNumber to, const StepPlan& plan = {}) {
+    for (StepNumber number = from; number <= to; ++number) {
       for (const auto& [who, row] : step(number, plan)) window.add_step(who, row);
     }
   }
 
   // As the server does it: rows come in, diagnosis looks. `look` is called after each step.
-  void play(DiagnosisEngine& engine, int64_t from, int64_t to, const StepPlan& plan = {},
-            const std::function<void(int64_t)>& look = {}) {
-    for (int64_t number = from; number <= to; ++number) {
+  void play(DiagnosisEngine& engine, StepNumber from, StepNumber to, const StepPlan& plan = {},
+            const std::function<void(StepNumber)>& look = {}) {
+    for (StepNumber number = from; number <= to; ++number) {
       for (const auto& [who, row] : step(number, plan)) engine.on_step(who, row, start_unix_ns_);
       engine.tick(start_unix_ns_);
       if (look) look(number);

@@ -57,7 +57,7 @@ const RankStep& RankRows::at(int32_t rank) const {
   return frame_.rows[static_cast<size_t>(window_.slot_of(rank))];
 }
 
-int64_t RankRows::step() const {
+StepNumber RankRows::step() const {
   return frame_.number;
 }
 
@@ -84,7 +84,7 @@ int32_t JobWindow::add_slot(int32_t rank) {
   if (slot.number < 0) {
     slot.number = static_cast<int32_t>(rank_of_slot_.size());
     rank_of_slot_.push_back(rank);
-    newest_of_slot_.push_back(-1);
+    newest_of_slot_.push_back(kNoStep);
     comms_sum_of_slot_.push_back(0);
   }
   return slot.number;
@@ -142,14 +142,14 @@ const std::unordered_map<int32_t, int32_t>& JobWindow::parts() const {
 
 void JobWindow::note_typical() {
   // Often enough to follow a job that moves, rarely enough to cost nothing with many ranks.
-  if (typical_newest_ >= 0 && ++rows_since_typical_ * 2 < reporting_) return;
+  if (typical_newest_ >= 0_step && ++rows_since_typical_ * 2 < reporting_) return;
   rows_since_typical_ = 0;
-  std::vector<int64_t> newest;
-  for (int64_t step : newest_of_slot_) {
-    if (step >= 0) newest.push_back(step);
+  std::vector<StepNumber> newest;
+  for (StepNumber step : newest_of_slot_) {
+    if (step >= 0_step) newest.push_back(step);
   }
   if (newest.empty()) {
-    typical_newest_ = -1;
+    typical_newest_ = kNoStep;
     return;
   }
   typical_newest_ = upper_median_in_place(newest);
@@ -162,7 +162,7 @@ void JobWindow::add_step(const Identity& identity, const StepSummary& summary) {
   const auto slot = static_cast<size_t>(added);
   uint64_t comms_sum = 0;
   for (const CommStep& comm : summary.comms)
-    comms_sum = comms_sum * 31 + comm.comm_id + static_cast<uint64_t>(comm.rank_in_comm);
+    comms_sum = comms_sum * 31 + comm.comm_id.value() + static_cast<uint64_t>(comm.rank_in_comm);
   if (comms_sum != comms_sum_of_slot_[slot]) {
     comms_sum_of_slot_[slot] = comms_sum;
     for (const CommStep& comm : summary.comms) {
@@ -174,18 +174,18 @@ void JobWindow::add_step(const Identity& identity, const StepSummary& summary) {
   }
   // Far from where the ranks are: hopelessly late, or a number that cannot be. One rank's wild number must not blind
   // us.
-  const int64_t now = typical_newest_;
-  if (now >= 0 && (summary.step + kFarSteps < now || summary.step > now + kFarSteps)) {
+  const StepNumber now = typical_newest_;
+  if (now >= 0_step && (summary.step + kFarSteps < now || summary.step > now + kFarSteps)) {
     // Unless this rank says so for the first time again and again: then the job has jumped (a resume), and all follow.
     if (++far_rows_ < kFarRowsMax) return;
     steps_.clear();
-    std::fill(newest_of_slot_.begin(), newest_of_slot_.end(), -1);
+    std::fill(newest_of_slot_.begin(), newest_of_slot_.end(), kNoStep);
     reporting_ = 0;
-    typical_newest_ = -1;
+    typical_newest_ = kNoStep;
     first_step_ = summary.step;
   }
   far_rows_ = 0;
-  if (first_step_ < 0 || summary.step < first_step_) first_step_ = summary.step;
+  if (first_step_ < 0_step || summary.step < first_step_) first_step_ = summary.step;
   StepFrame& frame = steps_.try_emplace(summary.step, *this, summary.step).first->second;
   if (frame.rows.size() <= slot) {
     frame.rows.resize(std::max(slots(), slot + 1));
@@ -198,8 +198,8 @@ void JobWindow::add_step(const Identity& identity, const StepSummary& summary) {
   ++(known ? frame.known : frame.unknown).count_;
   frame.forget_derived();
   ++rows_added_;
-  int64_t& newest = newest_of_slot_[slot];
-  if (newest < 0) ++reporting_;
+  StepNumber& newest = newest_of_slot_[slot];
+  if (newest < 0_step) ++reporting_;
   newest = summary.step;
   note_typical();
   const size_t steps_max = std::clamp(kRowsMax / std::max<size_t>(1, slots()), kStepsMin, kStepsMax);
@@ -210,51 +210,51 @@ void JobWindow::add_step(const Identity& identity, const StepSummary& summary) {
   }
 }
 
-int64_t JobWindow::newest_step() const {
+StepNumber JobWindow::newest_step() const {
   // Ranks of one job are a few steps apart: further ahead than the window is long is a number that cannot be.
   auto after = steps_.upper_bound(typical_newest_ + static_cast<int64_t>(kStepsMax));
-  return after == steps_.begin() ? -1 : std::prev(after)->first;
+  return after == steps_.begin() ? kNoStep : std::prev(after)->first;
 }
 
-const StepFrame* JobWindow::frame(int64_t number) const {
+const StepFrame* JobWindow::frame(StepNumber number) const {
   auto found = steps_.find(number);
   return found == steps_.end() ? nullptr : &found->second;
 }
 
-bool JobWindow::has_step(int32_t rank, int64_t number) const {
+bool JobWindow::has_step(int32_t rank, StepNumber number) const {
   const StepFrame* found = frame(number);
   const int32_t slot = slot_of(rank);
   return found != nullptr && slot >= 0 && static_cast<size_t>(slot) < found->state.size() &&
          found->state[static_cast<size_t>(slot)] != 0;
 }
 
-const RankRows* JobWindow::step(int64_t number) const {
+const RankRows* JobWindow::step(StepNumber number) const {
   const StepFrame* found = frame(number);
   return found == nullptr ? nullptr : &found->known;
 }
 
-const RankRows* JobWindow::unknown(int64_t number) const {
+const RankRows* JobWindow::unknown(StepNumber number) const {
   const StepFrame* found = frame(number);
   return found == nullptr ? nullptr : &found->unknown;
 }
 
-int64_t JobWindow::unknown_steps(int64_t after) const {
+int64_t JobWindow::unknown_steps(StepNumber after) const {
   return std::count_if(steps_.upper_bound(after), steps_.end(),
                        [](const auto& step) { return step.second.known.empty(); });
 }
 
-int64_t JobWindow::unknown_steps(int64_t after, const std::vector<int32_t>& ranks) const {
+int64_t JobWindow::unknown_steps(StepNumber after, const std::vector<int32_t>& ranks) const {
   return std::count_if(steps_.upper_bound(after), steps_.end(), [&](const auto& step) {
     return std::any_of(ranks.begin(), ranks.end(), [&](int32_t rank) { return step.second.unknown.contains(rank); });
   });
 }
 
-std::vector<int64_t> JobWindow::complete_steps() const {
+std::vector<StepNumber> JobWindow::complete_steps() const {
   // Ranks send a step as it closes, so one that is three steps behind is missing, not late; and whoever has not sent
   // any of the last three is not waited for.
-  const int64_t newest = newest_step();
+  const StepNumber newest = newest_step();
   const bool all_report = static_cast<int32_t>(reporting_) >= world_size();
-  int64_t last_complete = newest - kBehindSteps;
+  StepNumber last_complete = newest - kBehindSteps;
   size_t before[kBehindSteps] = {};
   size_t seen = 0;
   for (const auto& [number, frame] : steps_) {
@@ -265,7 +265,7 @@ std::vector<int64_t> JobWindow::complete_steps() const {
     if (all_here || as_before) last_complete = std::max(last_complete, number);
     before[seen++ % kBehindSteps] = here;
   }
-  std::vector<int64_t> complete;
+  std::vector<StepNumber> complete;
   for (const auto& [number, frame] : steps_) {
     if (number >= first_step_ + kWarmUpSteps && number <= last_complete && !frame.known.empty())
       complete.push_back(number);
@@ -280,7 +280,7 @@ double mean(const std::vector<double>& values) {
 }  // namespace
 
 void JobWindow::remember(int64_t attempt) {
-  for (int64_t number : complete_steps()) {
+  for (StepNumber number : complete_steps()) {
     if (number <= remembered_) continue;
     remembered_ = number;
     const StepFrame& frame = steps_.at(number);
@@ -316,7 +316,7 @@ void JobWindow::remember(int64_t attempt) {
   }
 }
 
-int32_t JobWindow::world_rank(uint64_t comm_id, int32_t rank_in_comm) const {
+int32_t JobWindow::world_rank(CommId comm_id, int32_t rank_in_comm) const {
   auto comm = comms_.find(comm_id);
   if (comm == comms_.end()) return -1;
   auto member = comm->second.world_rank.find(rank_in_comm);

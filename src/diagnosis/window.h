@@ -80,7 +80,7 @@ class RankRows {
   const RankStep& at(int32_t rank) const;  // the rank must be there
   size_t size() const { return count_; }
   bool empty() const { return count_ == 0; }
-  int64_t step() const;
+  StepNumber step() const;
 
  private:
   friend class JobWindow;
@@ -103,14 +103,14 @@ struct StepLateness {
 };
 
 struct StepFrame {
-  StepFrame(const JobWindow& window, int64_t step_number)
+  StepFrame(const JobWindow& window, StepNumber step_number)
       : number(step_number), known(window, *this, true), unknown(window, *this, false) {}
   StepFrame(const StepFrame&) = delete;
   StepFrame& operator=(const StepFrame&) = delete;
 
   bool knows(size_t slot) const { return slot < state.size() && state[slot] == 1; }  // the rank's GPU times
 
-  const int64_t number;
+  const StepNumber number;
   std::vector<RankStep> rows;  // by slot
   std::vector<uint8_t> state;  // by slot: 0 nothing, 1 known, 2 unknown
   RankRows known, unknown;
@@ -141,7 +141,7 @@ struct StepFrame {
 // input what all but a quarter of the ranks take at least, so that they rise only where most ranks are hit.
 struct StepFacts {
   int64_t attempt = 0;
-  int64_t number = 0;
+  StepNumber number;
   double duration_ns = 0;
   double own_ns = 0;
   double input_ns = 0;
@@ -179,24 +179,24 @@ class JobWindow {
 
   // Numbers of the steps that are complete (every rank that reports has sent it, or later steps have overtaken it), in
   // order, without warm-up and without those that are unknown for every rank.
-  std::vector<int64_t> complete_steps() const;
+  std::vector<StepNumber> complete_steps() const;
   // The ranks whose GPU times are known; nullptr: no such step.
-  const RankRows* step(int64_t number) const;
+  const RankRows* step(StepNumber number) const;
   // The others that sent it: of their numbers only what the host told holds (duration, phases).
-  const RankRows* unknown(int64_t number) const;
-  const StepFrame* frame(int64_t number) const;
-  bool has_step(int32_t rank, int64_t number) const;  // it has sent it, and the window remembers
+  const RankRows* unknown(StepNumber number) const;
+  const StepFrame* frame(StepNumber number) const;
+  bool has_step(int32_t rank, StepNumber number) const;  // it has sent it, and the window remembers
   // How many steps behind `after` are unknown: for every rank that sent them; for at least one of these ranks.
-  int64_t unknown_steps(int64_t after) const;
-  int64_t unknown_steps(int64_t after, const std::vector<int32_t>& ranks) const;
-  int64_t newest_step() const;
-  int64_t first_step() const { return first_step_; }
+  int64_t unknown_steps(StepNumber after) const;
+  int64_t unknown_steps(StepNumber after, const std::vector<int32_t>& ranks) const;
+  StepNumber newest_step() const;
+  StepNumber first_step() const { return first_step_; }
 
   const std::map<int32_t, Identity>& ranks() const { return ranks_; }
   int32_t world_size() const { return world_size_.value(); }
   // World rank of a member; -1: not known.
-  int32_t world_rank(uint64_t comm_id, int32_t rank_in_comm) const;
-  const std::map<uint64_t, CommMembers>& comms() const { return comms_; }
+  int32_t world_rank(CommId comm_id, int32_t rank_in_comm) const;
+  const std::map<CommId, CommMembers>& comms() const { return comms_; }
   // Which part of the job a rank is in: ranks are in one part where groups join them, directly or through others. Only
   // ranks that are in a group.
   const std::unordered_map<int32_t, int32_t>& parts() const;
@@ -217,30 +217,30 @@ class JobWindow {
   friend class RankRows;
   int32_t add_slot(int32_t rank);
   void note_typical();
-  std::map<int64_t, StepFrame> steps_;
+  std::map<StepNumber, StepFrame> steps_;
   std::map<int32_t, Identity> ranks_;
   struct Slot {
     int32_t number = -1;  // none
   };
   SparseRows<Slot, 1024> slot_of_rank_;
   std::vector<int32_t> rank_of_slot_;
-  std::vector<int64_t> newest_of_slot_;      // -1: has sent no step
+  std::vector<StepNumber> newest_of_slot_;   // -1: has sent no step
   std::vector<uint64_t> comms_sum_of_slot_;  // of the communicators it told last: they seldom change
   size_t reporting_ = 0;                     // slots that have sent a step
   mutable std::vector<uint32_t> order_;
   mutable std::vector<uint32_t> place_of_slot_;  // in order_
   uint64_t rows_added_ = 0;
-  int64_t typical_newest_ = -1;  // median over ranks of the newest step; -1: none
+  StepNumber typical_newest_ = kNoStep;  // median over ranks of the newest step; -1: none
   size_t rows_since_typical_ = 0;
   int far_rows_ = 0;
   std::deque<StepFacts> facts_;
-  int64_t remembered_ = -1;  // newest step in facts_ of this window
+  StepNumber remembered_ = kNoStep;  // newest step in facts_ of this window
   void join(CommMembers& members, int32_t rank_in_comm, int32_t rank);
-  std::map<uint64_t, CommMembers> comms_;
+  std::map<CommId, CommMembers> comms_;
   mutable std::unordered_map<int32_t, int32_t> parts_;
   mutable bool parts_known_ = false;
   MostReported<int32_t> world_size_;
-  int64_t first_step_ = -1;
+  StepNumber first_step_ = kNoStep;
 };
 
 // Medians over small vectors, by value: they are sorted inside.

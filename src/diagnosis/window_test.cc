@@ -13,79 +13,85 @@ using testing::RankPlan;
 TEST(JobWindow, AStepIsCompleteWhenEveryRankHasSentIt) {
   MadeUpJob job(4);
   JobWindow window;
-  job.play(window, 0, 4);
-  auto rows = job.step(5);
+  job.play(window, 0_step, 4_step);
+  auto rows = job.step(5_step);
   for (size_t i = 0; i + 1 < rows.size(); ++i) window.add_step(rows[i].first, rows[i].second);
-  EXPECT_EQ(window.complete_steps(), (std::vector<int64_t>{2, 3, 4}));
+  EXPECT_EQ(window.complete_steps(), (std::vector<StepNumber>{2_step, 3_step, 4_step}));
   window.add_step(rows.back().first, rows.back().second);
-  EXPECT_EQ(window.complete_steps(), (std::vector<int64_t>{2, 3, 4, 5}));
+  EXPECT_EQ(window.complete_steps(), (std::vector<StepNumber>{2_step, 3_step, 4_step, 5_step}));
 }
 
 TEST(JobWindow, AStepThatLaterOnesHaveOvertakenIsCompleteWithoutTheMissingRank) {
   MadeUpJob job(4);
   JobWindow window;
-  job.play(window, 0, 9, [](int64_t step, std::vector<RankPlan>& ranks) { ranks[2].silent = step >= 5; });
+  job.play(window, 0_step, 9_step,
+           [](StepNumber step, std::vector<RankPlan>& ranks) { ranks[2].silent = step >= 5_step; });
   // From the fourth such step on it is not waited for.
-  EXPECT_EQ(window.complete_steps(), (std::vector<int64_t>{2, 3, 4, 5, 6, 7, 8, 9}));
+  EXPECT_EQ(window.complete_steps(),
+            (std::vector<StepNumber>{2_step, 3_step, 4_step, 5_step, 6_step, 7_step, 8_step, 9_step}));
 }
 
 TEST(JobWindow, ARankThatFellSilentIsWaitedForUntilItIsThreeStepsBehind) {
   MadeUpJob job(4);
   JobWindow window;
-  job.play(window, 0, 7, [](int64_t step, std::vector<RankPlan>& ranks) { ranks[2].silent = step >= 5; });
-  EXPECT_EQ(window.complete_steps(), (std::vector<int64_t>{2, 3, 4}));
+  job.play(window, 0_step, 7_step,
+           [](StepNumber step, std::vector<RankPlan>& ranks) { ranks[2].silent = step >= 5_step; });
+  EXPECT_EQ(window.complete_steps(), (std::vector<StepNumber>{2_step, 3_step, 4_step}));
 }
 
 TEST(JobWindow, StepsAreCompleteThoughARankNeverSpeaks) {
   MadeUpJob job(4);
   JobWindow window;
-  job.play(window, 0, 9, [](int64_t, std::vector<RankPlan>& ranks) { ranks[2].silent = true; });
-  EXPECT_EQ(window.complete_steps(), (std::vector<int64_t>{2, 3, 4, 5, 6, 7, 8, 9}));
+  job.play(window, 0_step, 9_step, [](StepNumber, std::vector<RankPlan>& ranks) { ranks[2].silent = true; });
+  EXPECT_EQ(window.complete_steps(),
+            (std::vector<StepNumber>{2_step, 3_step, 4_step, 5_step, 6_step, 7_step, 8_step, 9_step}));
 }
 
 TEST(JobWindow, WarmUpIsCountedFromTheFirstStepOfTheJobNotFromZero) {
   MadeUpJob job(2);
   JobWindow window;
-  job.play(window, 5000, 5004);
-  EXPECT_EQ(window.first_step(), 5000);
-  EXPECT_EQ(window.complete_steps(), (std::vector<int64_t>{5002, 5003, 5004}));
+  job.play(window, 5000_step, 5004_step);
+  EXPECT_EQ(window.first_step(), 5000_step);
+  EXPECT_EQ(window.complete_steps(), (std::vector<StepNumber>{5002_step, 5003_step, 5004_step}));
 }
 
 TEST(JobWindow, RemembersTheNewestStepsOnly) {
   MadeUpJob job(2);
   JobWindow window;
-  int64_t last = static_cast<int64_t>(JobWindow::kStepsMax) + 49;
-  job.play(window, 0, last);
+  StepNumber last = StepNumber{static_cast<int64_t>(JobWindow::kStepsMax) + 49};
+  job.play(window, 0_step, last);
   EXPECT_EQ(window.complete_steps().size(), JobWindow::kStepsMax);
   EXPECT_EQ(window.complete_steps().back(), last);
   EXPECT_EQ(window.newest_step(), last);
-  EXPECT_EQ(window.step(0), nullptr);
+  EXPECT_EQ(window.step(0_step), nullptr);
 }
 
 TEST(JobWindow, NumbersFarAheadDoNotCrowdOutTheTrueOnes) {
   MadeUpJob job(4);
   JobWindow window;
-  job.play(window, 0, 20);
-  auto [who, wild] = job.step(20).front();
+  job.play(window, 0_step, 20_step);
+  auto [who, wild] = job.step(20_step).front();
   for (size_t i = 0; i < 2 * JobWindow::kStepsMax; ++i) {
-    wild.step = 50'000 + static_cast<int64_t>(i);
+    wild.step = StepNumber{50'000 + static_cast<int64_t>(i)};
     window.add_step(who, wild);
   }
-  job.play(window, 21, 60);
-  EXPECT_EQ(window.newest_step(), 60);
-  const std::vector<int64_t> complete = window.complete_steps();
-  EXPECT_EQ(std::count_if(complete.begin(), complete.end(), [](int64_t step) { return step > 20 && step <= 60; }), 40);
+  job.play(window, 21_step, 60_step);
+  EXPECT_EQ(window.newest_step(), 60_step);
+  const std::vector<StepNumber> complete = window.complete_steps();
+  EXPECT_EQ(std::count_if(complete.begin(), complete.end(),
+                          [](StepNumber step) { return step > 20_step && step <= 60_step; }),
+            40);
 }
 
 TEST(JobWindow, TheWorldSizeIsWhatMostRanksTellAndARankFarOutCostsLittle) {
   MadeUpJob job(4);
   JobWindow window;
-  job.play(window, 0, 3);
+  job.play(window, 0_step, 3_step);
   Identity absurd = job.identity(1);
   absurd.world_size = 10'000'000;
   window.add_rank(absurd);
   absurd.rank = JobWindow::kRanksMax - 1;
-  window.add_step(absurd, job.step(3).front().second);
+  window.add_step(absurd, job.step(3_step).front().second);
   EXPECT_EQ(window.world_size(), 4);
   EXPECT_EQ(window.slot_of(JobWindow::kRanksMax - 1), 4);
   EXPECT_EQ(window.slot_of(JobWindow::kRanksMax - 2), -1);
@@ -96,61 +102,62 @@ TEST(JobWindow, TheWorldSizeIsWhatMostRanksTellAndARankFarOutCostsLittle) {
 TEST(JobWindow, ARowThatComesTwiceCountsOnce) {
   MadeUpJob job(2);
   JobWindow window;
-  for (const auto& [who, row] : job.step(7)) {
+  for (const auto& [who, row] : job.step(7_step)) {
     window.add_step(who, row);
     window.add_step(who, row);
   }
-  ASSERT_NE(window.step(7), nullptr);
-  EXPECT_EQ(window.step(7)->size(), 2u);
+  ASSERT_NE(window.step(7_step), nullptr);
+  EXPECT_EQ(window.step(7_step)->size(), 2u);
 }
 
 TEST(JobWindow, KnowsWhichRankOfTheJobIsBehindARankOfACommunicator) {
   MadeUpJob job(4);
   JobWindow window;
-  window.add_comm(job.identity(3), {.comm_id = 9, .size = 2, .rank_in_comm = 1});
-  EXPECT_EQ(window.world_rank(9, 1), 3);
-  EXPECT_EQ(window.world_rank(9, 0), -1);
-  EXPECT_EQ(window.world_rank(8, 0), -1);
-  job.play(window, 0, 0);  // rows tell of their communicators too
+  window.add_comm(job.identity(3), {.comm_id = CommId{9}, .size = 2, .rank_in_comm = 1});
+  EXPECT_EQ(window.world_rank(CommId{9}, 1), 3);
+  EXPECT_EQ(window.world_rank(CommId{9}, 0), -1);
+  EXPECT_EQ(window.world_rank(CommId{8}, 0), -1);
+  job.play(window, 0_step, 0_step);  // rows tell of their communicators too
   EXPECT_EQ(window.world_rank(testing::kWorldComm, 2), 2);
 }
 
 TEST(JobWindow, AStepWithMissingGpuTimesIsUnknownForItsRankAloneAndCompleteAllTheSame) {
   MadeUpJob job(4);
   JobWindow window;
-  job.play(window, 0, 5, [](int64_t step, std::vector<RankPlan>& ranks) { ranks[2].unseen = step == 4; });
-  EXPECT_EQ(window.complete_steps(), (std::vector<int64_t>{2, 3, 4, 5}));
-  EXPECT_FALSE(window.step(4)->contains(2));
-  EXPECT_TRUE(window.unknown(4)->contains(2));
-  EXPECT_EQ(window.step(4)->size(), 3u);
-  EXPECT_EQ(window.unknown(5)->size(), 0u);
-  EXPECT_EQ(window.unknown_steps(-1, {2}), 1);
-  EXPECT_EQ(window.unknown_steps(-1, {1}), 0);
-  EXPECT_EQ(window.unknown_steps(-1), 0);
+  job.play(window, 0_step, 5_step,
+           [](StepNumber step, std::vector<RankPlan>& ranks) { ranks[2].unseen = step == 4_step; });
+  EXPECT_EQ(window.complete_steps(), (std::vector<StepNumber>{2_step, 3_step, 4_step, 5_step}));
+  EXPECT_FALSE(window.step(4_step)->contains(2));
+  EXPECT_TRUE(window.unknown(4_step)->contains(2));
+  EXPECT_EQ(window.step(4_step)->size(), 3u);
+  EXPECT_EQ(window.unknown(5_step)->size(), 0u);
+  EXPECT_EQ(window.unknown_steps(kNoStep, {2}), 1);
+  EXPECT_EQ(window.unknown_steps(kNoStep, {1}), 0);
+  EXPECT_EQ(window.unknown_steps(kNoStep), 0);
 }
 
 TEST(JobWindow, LostRecordsMakeAStepUnknownUntilItIsSentAgainWhole) {
   MadeUpJob job(2);
   JobWindow window;
-  auto rows = job.step(7);
+  auto rows = job.step(7_step);
   StepSummary lossy = rows[0].second;
   lossy.records_lost = 1;
   window.add_step(rows[0].first, lossy);
-  EXPECT_TRUE(window.unknown(7)->contains(0));
+  EXPECT_TRUE(window.unknown(7_step)->contains(0));
   window.add_step(rows[0].first, rows[0].second);
-  EXPECT_TRUE(window.step(7)->contains(0));
-  EXPECT_TRUE(window.unknown(7)->empty());
+  EXPECT_TRUE(window.step(7_step)->contains(0));
+  EXPECT_TRUE(window.unknown(7_step)->empty());
 }
 
 TEST(JobWindow, StepsThatAreUnknownForEveryRankAreNotComplete) {
   MadeUpJob job(2);
   JobWindow window;
-  job.play(window, 0, 9, [](int64_t step, std::vector<RankPlan>& ranks) {
-    for (RankPlan& rank : ranks) rank.unseen = step >= 5;
+  job.play(window, 0_step, 9_step, [](StepNumber step, std::vector<RankPlan>& ranks) {
+    for (RankPlan& rank : ranks) rank.unseen = step >= 5_step;
   });
-  EXPECT_EQ(window.complete_steps(), (std::vector<int64_t>{2, 3, 4}));
-  EXPECT_EQ(window.newest_step(), 9);
-  EXPECT_EQ(window.unknown_steps(4), 5);
+  EXPECT_EQ(window.complete_steps(), (std::vector<StepNumber>{2_step, 3_step, 4_step}));
+  EXPECT_EQ(window.newest_step(), 9_step);
+  EXPECT_EQ(window.unknown_steps(4_step), 5);
 }
 
 TEST(RankStep, CheckpointAndEvaluationAreNotOwnTime) {

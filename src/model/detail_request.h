@@ -8,13 +8,15 @@
 #include <string>
 #include <vector>
 
+#include "model/ids.h"
+
 namespace lockstep {
 
 struct DetailRequest {
   std::string job_id;
   int64_t attempt = 0;
-  int64_t from_step = 0;
-  int64_t to_step = 0;         // inclusive
+  StepNumber from_step;
+  StepNumber to_step;          // inclusive
   std::vector<int32_t> ranks;  // sorted; empty: all of the job
   bool operator==(const DetailRequest&) const = default;
 };

@@ -173,14 +173,14 @@ Result<void> read_numbers(const Attributes& attributes, StepSummary& step) {
   for (int64_t ns : {step.self_ns, step.comm_ns, step.queue_ns, step.quiet_ns}) {
     if (ns < 0 || ns > kDayNs)
       return Error{format("train.step %lld has a part of %lld ns (0 to one day is possible)",
-                          static_cast<long long>(step.step), static_cast<long long>(ns))};
+                          static_cast<long long>(step.step.value()), static_cast<long long>(ns))};
   }
   if (step.records_lost < 0 || step.records_lost > kCountMost)
-    return Error{format("train.step %lld has lost %lld records", static_cast<long long>(step.step),
+    return Error{format("train.step %lld has lost %lld records", static_cast<long long>(step.step.value()),
                         static_cast<long long>(step.records_lost))};
   if (step.unseen < 0 || step.unseen > kCountMost)
-    return Error{format("train.step %lld has %lld operations that were not seen", static_cast<long long>(step.step),
-                        static_cast<long long>(step.unseen))};
+    return Error{format("train.step %lld has %lld operations that were not seen",
+                        static_cast<long long>(step.step.value()), static_cast<long long>(step.unseen))};
   const Value* inferred = find(attributes, "inferred");
   step.inferred = inferred && std::get_if<bool>(&inferred->data) && std::get<bool>(inferred->data);
   return {};
@@ -190,13 +190,13 @@ Result<void> read_phases(const Attributes& attributes, StepSummary& step) {
   const ValueList* phases = find_list(attributes, "phases");
   if (phases == nullptr) return {};
   if (phases->size() > kPhaseCount)
-    return Error{format("train.step %lld has %zu phases (limit %zu)", static_cast<long long>(step.step), phases->size(),
-                        kPhaseCount)};
+    return Error{format("train.step %lld has %zu phases (limit %zu)", static_cast<long long>(step.step.value()),
+                        phases->size(), kPhaseCount)};
   for (size_t i = 0; i < phases->size(); ++i) {
     const int64_t* ns = std::get_if<int64_t>(&(*phases)[i].data);
     if (ns == nullptr || *ns < 0 || *ns > kDayNs)
-      return Error{
-          format("train.step %lld: phase %zu is not a time of 0 to one day", static_cast<long long>(step.step), i)};
+      return Error{format("train.step %lld: phase %zu is not a time of 0 to one day",
+                          static_cast<long long>(step.step.value()), i)};
     step.phase_ns[i] = *ns;
   }
   return {};
@@ -206,13 +206,13 @@ Result<void> read_split(const Attributes& attributes, StepSummary& step) {
   const ValueList* split = find_list(attributes, "split");
   if (split == nullptr) return {};
   if (split->size() != kTimePartCount)
-    return Error{format("train.step %lld: split has %zu parts (%zu are known)", static_cast<long long>(step.step),
-                        split->size(), kTimePartCount)};
+    return Error{format("train.step %lld: split has %zu parts (%zu are known)",
+                        static_cast<long long>(step.step.value()), split->size(), kTimePartCount)};
   for (size_t i = 0; i < kTimePartCount; ++i) {
     const int64_t* ns = std::get_if<int64_t>(&(*split)[i].data);
     if (ns == nullptr || *ns < 0 || *ns > kDayNs)
       return Error{format("train.step %lld: part %zu of split is not a time of 0 to one day",
-                          static_cast<long long>(step.step), i)};
+                          static_cast<long long>(step.step.value()), i)};
     step.split_ns[i] = *ns;
   }
   step.split_known = true;
@@ -224,14 +224,14 @@ Result<void> read_scalars(const Attributes& attributes, StepSummary& step) {
   const Attributes* scalars = value ? std::get_if<Attributes>(&value->data) : nullptr;
   if (scalars == nullptr) return {};
   if (scalars->size() > kScalarsPerStepMax)
-    return Error{format("train.step %lld has %zu scalars (limit %zu)", static_cast<long long>(step.step),
+    return Error{format("train.step %lld has %zu scalars (limit %zu)", static_cast<long long>(step.step.value()),
                         scalars->size(), kScalarsPerStepMax)};
   for (const Attribute& scalar : *scalars) {
     const double* number = std::get_if<double>(&scalar.value.data);
     if (number == nullptr || scalar.key.empty() || scalar.key.size() > kScalarNameMax ||
         has_control_characters(scalar.key))
       return Error{format("train.step %lld: a scalar without a number, or with a name of %zu bytes (1 to %zu)",
-                          static_cast<long long>(step.step), scalar.key.size(), kScalarNameMax)};
+                          static_cast<long long>(step.step.value()), scalar.key.size(), kScalarNameMax)};
     step.scalars.push_back({scalar.key, *number});
   }
   return {};
@@ -241,12 +241,12 @@ Result<void> read_comms(const Attributes& attributes, StepSummary& step) {
   const ValueList* comms = find_list(attributes, "comms");
   if (comms == nullptr) return {};
   if (comms->size() > kCommsPerStepMax)
-    return Error{format("train.step %lld has %zu communicators (limit %zu)", static_cast<long long>(step.step),
+    return Error{format("train.step %lld has %zu communicators (limit %zu)", static_cast<long long>(step.step.value()),
                         comms->size(), kCommsPerStepMax)};
   for (const Value& item : *comms) {
     RowReader row(item);
     CommStep comm;
-    comm.comm_id = static_cast<uint64_t>(row.next());
+    comm.comm_id = CommId{static_cast<uint64_t>(row.next())};
     comm.size = static_cast<int32_t>(row.next_in(0, kRanksMost));  // 0: not known yet
     comm.rank_in_comm = static_cast<int32_t>(row.next_in(0, std::max(comm.size, 1) - 1));
     comm.p2p = row.next() != 0;
@@ -260,8 +260,8 @@ Result<void> read_comms(const Attributes& attributes, StepSummary& step) {
     comm.queue_ns = row.next_count();
     if (row.more()) comm.unseen = row.next_count();
     if (!row.ok())
-      return Error{format("train.step %lld: communicator row %zu is malformed", static_cast<long long>(step.step),
-                          step.comms.size())};
+      return Error{format("train.step %lld: communicator row %zu is malformed",
+                          static_cast<long long>(step.step.value()), step.comms.size())};
     step.comms.push_back(comm);
   }
   return {};
@@ -271,12 +271,12 @@ Result<void> read_flows(const Attributes& attributes, StepSummary& step) {
   const ValueList* flows = find_list(attributes, "flows");
   if (flows == nullptr) return {};
   if (flows->size() > kFlowsPerStepMax)
-    return Error{format("train.step %lld has %zu flows (limit %zu)", static_cast<long long>(step.step), flows->size(),
-                        kFlowsPerStepMax)};
+    return Error{format("train.step %lld has %zu flows (limit %zu)", static_cast<long long>(step.step.value()),
+                        flows->size(), kFlowsPerStepMax)};
   for (const Value& item : *flows) {
     RowReader row(item);
     FlowStep flow;
-    flow.comm_id = static_cast<uint64_t>(row.next());
+    flow.comm_id = CommId{static_cast<uint64_t>(row.next())};
     flow.peer = static_cast<int32_t>(row.next_in(-1, kRanksMost));
     flow.send = row.next() != 0;
     flow.transfers = row.next_count();
@@ -287,8 +287,8 @@ Result<void> read_flows(const Attributes& attributes, StepSummary& step) {
     flow.wire_longest_ns = row.next_ns();
     flow.own_gpu_longest_ns = row.next_ns();
     if (!row.ok())
-      return Error{
-          format("train.step %lld: flow row %zu is malformed", static_cast<long long>(step.step), step.flows.size())};
+      return Error{format("train.step %lld: flow row %zu is malformed", static_cast<long long>(step.step.value()),
+                          step.flows.size())};
     step.flows.push_back(flow);
   }
   return {};
@@ -346,7 +346,7 @@ LogRecord to_record(const StepSummary& step) {
   for (int64_t ns : step.phase_ns) phases.emplace_back(ns);
   ValueList comms;
   for (const CommStep& comm : step.comms) {
-    ValueList list = row({static_cast<int64_t>(comm.comm_id), comm.size, comm.rank_in_comm, comm.p2p ? 1 : 0,
+    ValueList list = row({static_cast<int64_t>(comm.comm_id.value()), comm.size, comm.rank_in_comm, comm.p2p ? 1 : 0,
                           comm.count, comm.bytes, comm.gpu_ns, comm.shortest_ns, comm.longest_ns,
                           comm.first_start_unix_ns, comm.last_end_unix_ns, comm.queue_ns});
     if (comm.unseen != 0) list.emplace_back(comm.unseen);
@@ -355,10 +355,10 @@ LogRecord to_record(const StepSummary& step) {
   ValueList flows;
   for (const FlowStep& flow : step.flows) {
     flows.emplace_back(
-        row({static_cast<int64_t>(flow.comm_id), flow.peer, flow.send ? 1 : 0, flow.transfers, flow.bytes, flow.wire_ns,
-             flow.own_gpu_ns, flow.peer_ns, flow.wire_longest_ns, flow.own_gpu_longest_ns}));
+        row({static_cast<int64_t>(flow.comm_id.value()), flow.peer, flow.send ? 1 : 0, flow.transfers, flow.bytes,
+             flow.wire_ns, flow.own_gpu_ns, flow.peer_ns, flow.wire_longest_ns, flow.own_gpu_longest_ns}));
   }
-  record.attributes = {{"step", step.step},
+  record.attributes = {{"step", step.step.value()},
                        {"duration_ns", step.duration_ns},
                        {"self_ns", step.self_ns},
                        {"comm_ns", step.comm_ns},
@@ -386,14 +386,14 @@ LogRecord to_record(const StepSummary& step) {
 
 Result<StepSummary> step_from_record(const LogRecord& record) {
   StepSummary step;
-  step.step = find_int(record.attributes, "step", -1);
+  step.step = StepNumber{find_int(record.attributes, "step", -1)};
   step.duration_ns = find_int(record.attributes, "duration_ns", -1);
-  if (step.step < 0) return Error{"train.step without a step number"};
-  if (step.step > kCountMost)
-    return Error{format("train.step %lld is not a step any job reaches", static_cast<long long>(step.step))};
+  if (step.step < 0_step) return Error{"train.step without a step number"};
+  if (step.step > StepNumber{kCountMost})
+    return Error{format("train.step %lld is not a step any job reaches", static_cast<long long>(step.step.value()))};
   if (step.duration_ns < 0 || step.duration_ns > kDayNs) {
     return Error{format("train.step %lld has a duration of %lld ns (0 to one day is possible)",
-                        static_cast<long long>(step.step), static_cast<long long>(step.duration_ns))};
+                        static_cast<long long>(step.step.value()), static_cast<long long>(step.duration_ns))};
   }
   step.start_unix_ns = record.time_unix_ns - step.duration_ns;
   LOCKSTEP_TRY(read_numbers(record.attributes, step));
@@ -410,7 +410,7 @@ LogRecord to_record(const RankStatus& status) {
   ValueList comms;
   for (const CommStatus& comm : status.comms) {
     ValueList list =
-        row({static_cast<int64_t>(comm.comm_id), comm.size, comm.rank_in_comm,
+        row({static_cast<int64_t>(comm.comm_id.value()), comm.size, comm.rank_in_comm,
              static_cast<int64_t>(comm.collectives_enqueued), static_cast<int64_t>(comm.collectives_completed),
              static_cast<int64_t>(comm.p2p_enqueued), static_cast<int64_t>(comm.p2p_completed)});
     append_op(list, comm.collective);
@@ -423,7 +423,7 @@ LogRecord to_record(const RankStatus& status) {
                        {"process_stopped", status.process_stopped},
                        {"last_call_unix_ns", status.last_call_unix_ns},
                        {"finished", status.finished},
-                       {"step", status.step},
+                       {"step", status.step.value()},
                        {"phase", static_cast<int64_t>(status.phase)},
                        {"comms", std::move(comms)}};
   return record;
@@ -434,10 +434,10 @@ Result<RankStatus> status_from_record(const LogRecord& record) {
   status.time_unix_ns = record.time_unix_ns;
   status.quiet_ns = find_int(record.attributes, "quiet_ns");
   if (status.quiet_ns < 0) return Error{"rank.status with a negative quiet_ns"};
-  status.step = find_int(record.attributes, "step", -1);
-  if (status.quiet_ns > kQuietMost || status.step < -1 || status.step > kCountMost)
+  status.step = StepNumber{find_int(record.attributes, "step", -1)};
+  if (status.quiet_ns > kQuietMost || status.step < kNoStep || status.step > StepNumber{kCountMost})
     return Error{format("rank.status at step %lld, quiet for %lld ns: no job is that far, or quiet for ten years",
-                        static_cast<long long>(status.step), static_cast<long long>(status.quiet_ns))};
+                        static_cast<long long>(status.step.value()), static_cast<long long>(status.quiet_ns))};
   int64_t phase = find_int(record.attributes, "phase");
   status.phase = phase >= 0 && phase < static_cast<int64_t>(kPhaseCount) ? static_cast<Phase>(phase) : Phase::kOther;
   auto flag = [&](std::string_view key, bool fallback) {
@@ -455,7 +455,7 @@ Result<RankStatus> status_from_record(const LogRecord& record) {
     for (const Value& item : *comms) {
       RowReader row(item);
       CommStatus comm;
-      comm.comm_id = static_cast<uint64_t>(row.next());
+      comm.comm_id = CommId{static_cast<uint64_t>(row.next())};
       comm.size = static_cast<int32_t>(row.next_in(0, kRanksMost));
       comm.rank_in_comm = static_cast<int32_t>(row.next_in(0, std::max(comm.size, 1) - 1));
       comm.collectives_enqueued = static_cast<uint64_t>(row.next_count());
@@ -474,7 +474,7 @@ Result<RankStatus> status_from_record(const LogRecord& record) {
 
 LogRecord to_record(const CommInit& comm, int64_t time_unix_ns) {
   LogRecord record = record_of(kEventCommInit, time_unix_ns);
-  record.attributes = {{"comm_id", static_cast<int64_t>(comm.comm_id)},
+  record.attributes = {{"comm_id", static_cast<int64_t>(comm.comm_id.value())},
                        {"size", static_cast<int64_t>(comm.size)},
                        {"rank_in_comm", static_cast<int64_t>(comm.rank_in_comm)},
                        {"nodes", static_cast<int64_t>(comm.nodes)},
@@ -484,7 +484,7 @@ LogRecord to_record(const CommInit& comm, int64_t time_unix_ns) {
 
 Result<CommInit> comm_init_from_record(const LogRecord& record) {
   CommInit comm;
-  comm.comm_id = static_cast<uint64_t>(find_int(record.attributes, "comm_id"));
+  comm.comm_id = CommId{static_cast<uint64_t>(find_int(record.attributes, "comm_id"))};
   int64_t size = find_int(record.attributes, "size");
   int64_t rank_in_comm = find_int(record.attributes, "rank_in_comm", -1);
   int64_t nodes = find_int(record.attributes, "nodes");
@@ -580,7 +580,7 @@ LogRecord to_record(const CommRas& ras, int64_t time_unix_ns) {
       list.emplace_back(static_cast<int64_t>(function.ranks[i]));
     behind.emplace_back(std::move(list));
   }
-  record.attributes = {{"comm_id", static_cast<int64_t>(ras.comm_id)},
+  record.attributes = {{"comm_id", static_cast<int64_t>(ras.comm_id.value())},
                        {"size", static_cast<int64_t>(ras.size)},
                        {"missing_count", ras.missing_count},
                        {"missing", std::move(missing)},
@@ -590,7 +590,7 @@ LogRecord to_record(const CommRas& ras, int64_t time_unix_ns) {
 
 Result<CommRas> comm_ras_from_record(const LogRecord& record) {
   CommRas ras;
-  ras.comm_id = static_cast<uint64_t>(find_int(record.attributes, "comm_id"));
+  ras.comm_id = CommId{static_cast<uint64_t>(find_int(record.attributes, "comm_id"))};
   const int64_t size = find_int(record.attributes, "size");
   ras.missing_count = find_int(record.attributes, "missing_count");
   if (size < 0 || size > kRanksMost || ras.missing_count < 0 || ras.missing_count > kRanksMost) {

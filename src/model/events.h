@@ -25,7 +25,7 @@ inline constexpr std::string_view kEventGap = "telemetry.gap";
 inline constexpr std::string_view kEventCommRas = "comm.ras";
 
 struct CommInit {
-  uint64_t comm_id = 0;
+  CommId comm_id;
   int32_t size = 0;
   int32_t rank_in_comm = 0;
   int32_t nodes = 0;
@@ -65,7 +65,7 @@ struct RasBehind {       // ranks that have launched fewest of one function: the
   bool operator==(const RasBehind&) const = default;
 };
 struct CommRas {
-  uint64_t comm_id = 0;
+  CommId comm_id;
   int32_t size = 0;  // 0: not told
   int64_t missing_count = 0;
   std::vector<RasMissing> missing;  // the first kRasMissingMax of them

@@ -14,13 +14,13 @@ constexpr int64_t kDayNs = 86'400'000'000'000;
 
 StepSummary good_step() {
   StepSummary step;
-  step.step = 12;
+  step.step = 12_step;
   step.start_unix_ns = kTime;
   step.duration_ns = 1000;
   step.self_ns = 600;
   step.comm_ns = 400;
   step.queue_ns = 50;
-  step.comms = {{.comm_id = 0xffffffffffffffff,
+  step.comms = {{.comm_id = CommId{0xffffffffffffffff},
                  .size = 8,
                  .rank_in_comm = 3,
                  .count = 2,
@@ -28,7 +28,7 @@ StepSummary good_step() {
                  .gpu_ns = 400,
                  .shortest_ns = 100,
                  .longest_ns = 300}};
-  step.flows = {{.comm_id = 7, .peer = 4, .transfers = 3, .bytes = 30, .wire_ns = 20}};
+  step.flows = {{.comm_id = CommId{7}, .peer = 4, .transfers = 3, .bytes = 30, .wire_ns = 20}};
   return step;
 }
 
@@ -125,7 +125,7 @@ TEST(Events, AsManyFlowsAsTheLimitAndNotOneMore) {
 TEST(Events, AStatusThatCannotBeIsRefused) {
   RankStatus status;
   status.time_unix_ns = kTime;
-  CommStatus comm{.comm_id = 1, .size = 8, .rank_in_comm = 3};
+  CommStatus comm{.comm_id = CommId{1}, .size = 8, .rank_in_comm = 3};
   comm.collective.function = "AllReduce";
   status.comms = {comm};
   LogRecord record = to_record(status);
@@ -145,7 +145,7 @@ TEST(Events, APhaseOfALaterVersionIsOther) {
 
 TEST(Events, ACommunicatorThatCannotBeIsRefused) {
   auto accepted_comm = [](int64_t size, int64_t rank, const std::string& name = "") {
-    LogRecord record = to_record(CommInit{1, 8, 3, 1, name}, kTime);
+    LogRecord record = to_record(CommInit{CommId{1}, 8, 3, 1, name}, kTime);
     return comm_init_from_record(with(with(record, "size", size), "rank_in_comm", rank)).ok();
   };
   EXPECT_TRUE(accepted_comm(8, 3));
@@ -158,7 +158,7 @@ TEST(Events, ACommunicatorThatCannotBeIsRefused) {
 }
 
 TEST(RankStatus, NumbersThatCannotBeAreRefused) {
-  auto accepted_status = [](int64_t quiet_ns, int64_t step, int64_t since_unix_ns) {
+  auto accepted_status = [](int64_t quiet_ns, StepNumber step, int64_t since_unix_ns) {
     RankStatus status;
     status.quiet_ns = quiet_ns;
     status.step = step;
@@ -166,10 +166,10 @@ TEST(RankStatus, NumbersThatCannotBeAreRefused) {
     status.comms[0].collective.since_unix_ns = since_unix_ns;
     return status_from_record(to_record(status)).ok();
   };
-  EXPECT_TRUE(accepted_status(86'400'000'000'000 * 30, 1'000'000, 1'700'000'000'000'000'000));
-  EXPECT_FALSE(accepted_status(INT64_MAX, 1, 1));
-  EXPECT_FALSE(accepted_status(1, INT64_MAX, 1));
-  EXPECT_FALSE(accepted_status(1, 1, INT64_MAX));
+  EXPECT_TRUE(accepted_status(86'400'000'000'000 * 30, 1'000'000_step, 1'700'000'000'000'000'000));
+  EXPECT_FALSE(accepted_status(INT64_MAX, 1_step, 1));
+  EXPECT_FALSE(accepted_status(1, kLastStep, 1));
+  EXPECT_FALSE(accepted_status(1, 1_step, INT64_MAX));
 }
 
 TEST(Identity, HasLimits) {
@@ -237,7 +237,7 @@ TEST(Events, AStatusRowEndsBehindTheLastColumnThatSaysSomething) {
     EXPECT_TRUE(back.ok() && back->comms.at(0) == comm);
     return std::get<ValueList>(std::get<ValueList>(find(record.attributes, "comms")->data).at(0).data).size();
   };
-  CommStatus comm{.comm_id = 1, .size = 8, .rank_in_comm = 3};
+  CommStatus comm{.comm_id = CommId{1}, .size = 8, .rank_in_comm = 3};
   EXPECT_EQ(columns(comm), 23u);
   comm.p2p.end_not_seen = true;
   EXPECT_EQ(columns(comm), 24u);
@@ -250,7 +250,7 @@ TEST(Events, AStatusRowEndsBehindTheLastColumnThatSaysSomething) {
 }
 
 TEST(Events, AStatusWhoseLastColumnsCannotBeIsRefused) {
-  CommStatus comm{.comm_id = 1, .size = 8, .rank_in_comm = 3};
+  CommStatus comm{.comm_id = CommId{1}, .size = 8, .rank_in_comm = 3};
   comm.launched = 5;
   comm.proxy = {.state = "peer", .send = true, .peer = 6, .since_unix_ns = kTime};
   RankStatus status;
@@ -263,7 +263,7 @@ TEST(Events, AStatusWhoseLastColumnsCannotBeIsRefused) {
 }
 
 TEST(Events, ACommunicatorInTroubleComesBackAsItWas) {
-  CommRas ras{.comm_id = 0xfedcba9876543210, .size = 8, .missing_count = 2};
+  CommRas ras{.comm_id = CommId{0xfedcba9876543210}, .size = 8, .missing_count = 2};
   ras.missing = {{.rank = 3, .host = "10.0.0.7", .pid = 4711, .unresponsive = true, .considered_dead = true},
                  {.rank = 5}};
   ras.behind = {{"AllReduce", 41, 42, 2, {1, 2}}, {"Unknown", 0, 3, 1, {}}};
@@ -273,7 +273,7 @@ TEST(Events, ACommunicatorInTroubleComesBackAsItWas) {
 }
 
 TEST(Events, OfACommunicatorInTroubleNoMoreRanksAreNamedThanFit) {
-  CommRas ras{.comm_id = 1, .size = 10'000, .missing_count = 5'000};
+  CommRas ras{.comm_id = CommId{1}, .size = 10'000, .missing_count = 5'000};
   ras.missing.resize(5'000);
   ras.behind.resize(100);
   ras.behind[0].ranks.resize(5'000);
@@ -286,7 +286,7 @@ TEST(Events, OfACommunicatorInTroubleNoMoreRanksAreNamedThanFit) {
 }
 
 TEST(Events, ACommunicatorInTroubleThatCannotBeIsRefused) {
-  CommRas ras{.comm_id = 1, .size = 8, .missing_count = 1};
+  CommRas ras{.comm_id = CommId{1}, .size = 8, .missing_count = 1};
   ras.missing = {{.rank = 3, .host = "a"}};
   ras.behind = {{"AllReduce", 1, 2, 1, {1}}};
   const LogRecord record = to_record(ras, kTime);
@@ -302,7 +302,7 @@ TEST(Events, ACommunicatorInTroubleThatCannotBeIsRefused) {
 
 TEST(Events, ScalarsAndSplitOfAStepComeBack) {
   StepSummary step;
-  step.step = 3;
+  step.step = 3_step;
   step.duration_ns = 600;
   step.start_unix_ns = kTime;
   step.split_known = true;

@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "model/ids.h"
+
 namespace lockstep {
 
 // Who: the join keys of design section 4. Strings are bounded by kIdentityTextMax where they enter the product.
@@ -39,7 +41,7 @@ const char* to_text(Phase phase);  // "other", "input", "forward", "backward", "
 
 // One communicator in one step on one rank. Times are GPU time where the profiler gives it.
 struct CommStep {
-  uint64_t comm_id = 0;
+  CommId comm_id;
   int32_t size = 0;
   int32_t rank_in_comm = 0;
   bool p2p = false;    // sends and receives; else collectives
@@ -58,7 +60,7 @@ struct CommStep {
 
 // One direction of one peer of one communicator in one step, from the network proxy: why a transfer took its time.
 struct FlowStep {
-  uint64_t comm_id = 0;
+  CommId comm_id;
   int32_t peer = 0;  // rank in the communicator
   bool send = true;
   int64_t transfers = 0;  // proxy steps
@@ -93,7 +95,7 @@ struct StepScalar {
 };
 
 struct StepSummary {
-  int64_t step = 0;
+  StepNumber step;
   int64_t start_unix_ns = 0;
   int64_t duration_ns = 0;
   std::array<int64_t, kPhaseCount> phase_ns{};  // what the job told; kOther is not told
@@ -145,7 +147,7 @@ struct ProxyWaitStatus {
 };
 
 struct CommStatus {
-  uint64_t comm_id = 0;
+  CommId comm_id;
   int32_t size = 0;
   int32_t rank_in_comm = 0;
   uint64_t collectives_enqueued = 0;  // counts since the communicator was made; equal counts mean equal progress
@@ -169,7 +171,7 @@ struct RankStatus {
   bool process_stopped = false;   // SIGSTOP, a debugger, the freezer
   int64_t last_call_unix_ns = 0;  // its newest callback, on its own clock; 0: none
   bool finished = false;          // all communicators finalized, or lockstep_shutdown() called
-  int64_t step = -1;              // last step begun, -1 unknown
+  StepNumber step = kNoStep;      // last step begun, -1 unknown
   Phase phase = Phase::kOther;
   std::vector<CommStatus> comms;
   bool operator==(const RankStatus&) const = default;

@@ -63,9 +63,9 @@ std::optional<Phase> phase_of(std::string_view text) {
   return std::nullopt;
 }
 
-Attributes attributes_of(const OpSpan& op, int64_t step) {
+Attributes attributes_of(const OpSpan& op, StepNumber step) {
   Attributes attributes = {own("kind", op.p2p ? "p2p" : "collective"),
-                           own("step", step),
+                           own("step", step.value()),
                            own("comm_id", comm_id_text(op.comm_id)),
                            own("comm_size", static_cast<int64_t>(op.comm_size)),
                            own("rank_in_comm", static_cast<int64_t>(op.rank_in_comm)),
@@ -82,7 +82,7 @@ Attributes attributes_of(const OpSpan& op, int64_t step) {
 OpSpan op_of(const Span& span, std::string_view kind) {
   OpSpan op;
   op.p2p = kind == "p2p";
-  op.comm_id = comm_id_from_text(find_string(span.attributes, key("comm_id"))).value_or(0);
+  op.comm_id = comm_id_from_text(find_string(span.attributes, key("comm_id"))).value_or(kNoCommId);
   op.comm_size = static_cast<int32_t>(own_int(span.attributes, "comm_size", 0));
   op.rank_in_comm = static_cast<int32_t>(own_int(span.attributes, "rank_in_comm", 0));
   op.function = span.name;
@@ -113,11 +113,11 @@ double bus_factor(std::string_view function, int32_t size) {
   return 1;
 }
 
-std::string comm_id_text(uint64_t comm_id) {
-  return format("0x%llx", static_cast<unsigned long long>(comm_id));
+std::string comm_id_text(CommId comm_id) {
+  return format("0x%llx", static_cast<unsigned long long>(comm_id.value()));
 }
 
-std::optional<uint64_t> comm_id_from_text(std::string_view text) {
+std::optional<CommId> comm_id_from_text(std::string_view text) {
   if (!text.starts_with("0x") || text.size() < 3 || text.size() > 18) return std::nullopt;
   uint64_t id = 0;
   for (char digit : text.substr(2)) {
@@ -125,12 +125,12 @@ std::optional<uint64_t> comm_id_from_text(std::string_view text) {
     if (value < 0) return std::nullopt;
     id = id << 4 | static_cast<uint64_t>(value);
   }
-  return id;
+  return CommId{id};
 }
 
-TraceId step_trace_id(std::string_view job_id, int64_t attempt, int64_t step) {
+TraceId step_trace_id(std::string_view job_id, int64_t attempt, StepNumber step) {
   std::string text = format("%.*s/%lld/%lld", static_cast<int>(job_id.size()), job_id.data(),
-                            static_cast<long long>(attempt), static_cast<long long>(step));
+                            static_cast<long long>(attempt), static_cast<long long>(step.value()));
   return big_endian<TraceId>(fnv1a(text, kFnvBasis128, kFnvPrime128));
 }
 
@@ -185,7 +185,7 @@ std::vector<Span> to_spans(const Identity& identity, const StepDetail& detail, S
   };
   if (first_op == 0) {
     Span& whole = add(root, {}, std::string(kStepSpanName), detail.start_unix_ns, detail.duration_ns);
-    whole.attributes = {own("kind", "step"), own("step", detail.step), own("sampled", to_text(reason))};
+    whole.attributes = {own("kind", "step"), own("step", detail.step.value()), own("sampled", to_text(reason))};
     if (detail.inferred) whole.attributes.push_back(own("inferred", true));
     if (detail.left_out > 0) whole.attributes.push_back(own("left_out", detail.left_out));
     for (const StepNote& note : detail.notes)
@@ -195,7 +195,7 @@ std::vector<Span> to_spans(const Identity& identity, const StepDetail& detail, S
     const PhaseSpan& phase = detail.phases[i];
     add(ids.phase(i), root, phase.name.empty() ? std::string(to_text(phase.phase)) : phase.name, phase.start_unix_ns,
         phase.duration_ns)
-        .attributes = {own("kind", "phase"), own("step", detail.step), own("phase", to_text(phase.phase))};
+        .attributes = {own("kind", "phase"), own("step", detail.step.value()), own("phase", to_text(phase.phase))};
   }
   for (size_t i = begin; i < end; ++i) {
     const OpSpan& op = detail.ops[i];
@@ -207,8 +207,8 @@ std::vector<Span> to_spans(const Identity& identity, const StepDetail& detail, S
 std::optional<StepSpanPart> part_of(const Span& span) {
   std::string_view kind = find_string(span.attributes, key("kind"));
   StepSpanPart part;
-  part.step = own_int(span.attributes, "step", -1);
-  if (part.step < 0 || span.end_unix_ns < span.start_unix_ns) return std::nullopt;
+  part.step = StepNumber{own_int(span.attributes, "step", -1)};
+  if (part.step < 0_step || span.end_unix_ns < span.start_unix_ns) return std::nullopt;
   const int64_t duration_ns = span.end_unix_ns - span.start_unix_ns;
   if (kind == "step") {
     StepDetail& whole = part.whole.emplace();

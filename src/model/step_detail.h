@@ -30,7 +30,7 @@ struct PhaseSpan {
 };
 
 struct OpSpan {
-  uint64_t comm_id = 0;
+  CommId comm_id;
   int32_t comm_size = 0;  // 0: not known
   int32_t rank_in_comm = 0;
   bool p2p = false;
@@ -55,7 +55,7 @@ struct StepNote {  // what the job wanted to have said at that moment
 };
 
 struct StepDetail {
-  int64_t step = 0;
+  StepNumber step;
   int64_t start_unix_ns = 0;
   int64_t duration_ns = 0;
   bool inferred = false;
@@ -75,13 +75,13 @@ inline constexpr size_t kOpsPerDetailMax = 65'536;
 inline constexpr size_t kNoteBytesMax = 512;
 
 // "0x1f2e": how a communicator is named everywhere outside.
-std::string comm_id_text(uint64_t comm_id);
-std::optional<uint64_t> comm_id_from_text(std::string_view text);
+std::string comm_id_text(CommId comm_id);
+std::optional<CommId> comm_id_from_text(std::string_view text);
 
 // Bus bandwidth = bytes of one rank x this / time, as nccl-tests count it, on a communicator of `size` ranks.
 double bus_factor(std::string_view function, int32_t size);
 
-TraceId step_trace_id(std::string_view job_id, int64_t attempt, int64_t step);
+TraceId step_trace_id(std::string_view job_id, int64_t attempt, StepNumber step);
 // Of the span "train.step" of a rank.
 SpanId step_span_id(const TraceId& trace, int32_t rank);
 
@@ -110,7 +110,7 @@ std::vector<Span> to_spans(const Identity& identity, const StepDetail& detail, S
 
 // What one span of ours says; nullopt: it is none of ours, or malformed. Put together with add_to().
 struct StepSpanPart {
-  int64_t step = 0;
+  StepNumber step;
   std::optional<StepDetail> whole;  // the step's own span: everything but phases and ops
   std::optional<PhaseSpan> phase;
   std::optional<OpSpan> op;

@@ -13,13 +13,13 @@ Identity rank5() {
 
 StepDetail detail_of_two_ops() {
   StepDetail detail;
-  detail.step = 12;
+  detail.step = 12_step;
   detail.start_unix_ns = 1'700'000'000'000'000'000;
   detail.duration_ns = 540'000'000;
   detail.left_out = 3;
   detail.phases = {{Phase::kInput, "", detail.start_unix_ns, 11'000'000},
                    {Phase::kOther, "rollout", detail.start_unix_ns + 20'000'000, 5'000'000}};
-  detail.ops = {{.comm_id = 0xfee0000000000001,
+  detail.ops = {{.comm_id = CommId{0xfee0000000000001},
                  .comm_size = 64,
                  .rank_in_comm = 5,
                  .function = "AllReduce",
@@ -31,7 +31,7 @@ StepDetail detail_of_two_ops() {
                  .start_unix_ns = detail.start_unix_ns + 31'000'000,
                  .duration_ns = 2'000'000,
                  .timed = true},
-                {.comm_id = 3,
+                {.comm_id = CommId{3},
                  .comm_size = 2,
                  .p2p = true,
                  .function = "Send",
@@ -60,18 +60,18 @@ TEST(StepDetail, ComesBackFromItsSpans) {
 }
 
 TEST(StepDetail, AStepHasOneTraceOnAllRanksAndAnotherForEveryOtherStep) {
-  TraceId trace = step_trace_id("llama-70b", 1, 12);
-  EXPECT_EQ(trace, step_trace_id("llama-70b", 1, 12));
-  EXPECT_NE(trace, step_trace_id("llama-70b", 1, 13));
-  EXPECT_NE(trace, step_trace_id("llama-70b", 2, 12));
-  EXPECT_NE(trace, step_trace_id("llama-70c", 1, 12));
+  TraceId trace = step_trace_id("llama-70b", 1, 12_step);
+  EXPECT_EQ(trace, step_trace_id("llama-70b", 1, 12_step));
+  EXPECT_NE(trace, step_trace_id("llama-70b", 1, 13_step));
+  EXPECT_NE(trace, step_trace_id("llama-70b", 2, 12_step));
+  EXPECT_NE(trace, step_trace_id("llama-70c", 1, 12_step));
   EXPECT_NE(step_span_id(trace, 1), step_span_id(trace, 2));
 }
 
 // The derivation is public (docs/formats/spans.md): these bytes must not change.
 TEST(StepDetail, TheIdOfAStepIsWhatTheDocumentSays) {
-  EXPECT_EQ(to_hex(step_trace_id("a", 0, 0)), "34783bbc0483d94f708145260f6d19fc");
-  EXPECT_EQ(to_hex(step_span_id(step_trace_id("a", 0, 0), 0)), "afb7fceca4b86456");
+  EXPECT_EQ(to_hex(step_trace_id("a", 0, 0_step)), "34783bbc0483d94f708145260f6d19fc");
+  EXPECT_EQ(to_hex(step_span_id(step_trace_id("a", 0, 0_step), 0)), "afb7fceca4b86456");
 }
 
 TEST(StepDetail, EverySpanOfAStepHasItsOwnIdAndTheRankAsParent) {

@@ -14,8 +14,8 @@ std::string to_json(const Verdict& verdict) {
       .field("attempt", verdict.attempt)
       .field("state", to_text(verdict.state))
       .field("kind", to_text(verdict.kind))
-      .field("since_step", verdict.since_step)
-      .field("through_step", verdict.through_step)
+      .field("since_step", verdict.since_step.value())
+      .field("through_step", verdict.through_step.value())
       .field("since_unix_ns", verdict.since_unix_ns)
       .field("found_unix_ns", verdict.found_unix_ns)
       .field("lost_gpu_seconds", verdict.lost_gpu_seconds)
@@ -43,8 +43,8 @@ std::string to_json(const Verdict& verdict) {
         .field("unit", claim.unit)
         .field("baseline", claim.baseline)
         .field("peers", claim.peers)
-        .field("from", claim.from_step)
-        .field("to", claim.to_step)
+        .field("from", claim.from_step.value())
+        .field("to", claim.to_step.value())
         .field("query", claim.query)
         .end_object();
   }

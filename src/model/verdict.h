@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "model/ids.h"
 #include "model/verdict_terms.h"
 
 namespace lockstep {
@@ -28,8 +29,8 @@ struct Claim {
   std::string unit;
   double baseline = 0;
   double peers = 0;
-  int64_t from_step = 0;
-  int64_t to_step = 0;
+  StepNumber from_step;
+  StepNumber to_step;
   std::string query;  // API path that shows the numbers again
 };
 
@@ -52,8 +53,8 @@ struct Verdict {
   int64_t attempt = 0;
   VerdictState state = VerdictState::kSuspected;
   VerdictKind kind = VerdictKind::kSlow;
-  int64_t since_step = -1;
-  int64_t through_step = -1;
+  StepNumber since_step = kNoStep;
+  StepNumber through_step = kNoStep;
   int64_t since_unix_ns = 0;
   int64_t found_unix_ns = 0;  // when the verdict was first given
   double lost_gpu_seconds = 0;

@@ -16,8 +16,8 @@ TEST(Verdict, IsTheDocumentedObjectInItsOrder) {
   verdict.attempt = 2;
   verdict.state = VerdictState::kConfirmed;
   verdict.kind = VerdictKind::kSlow;
-  verdict.since_step = 30;
-  verdict.through_step = 60;
+  verdict.since_step = 30_step;
+  verdict.through_step = 60_step;
   verdict.since_unix_ns = 1;
   verdict.found_unix_ns = 2;
   verdict.lost_gpu_seconds = 1.5;
@@ -26,7 +26,8 @@ TEST(Verdict, IsTheDocumentedObjectInItsOrder) {
   verdict.coverage = 1;
   verdict.sentence = "Rank 5 says \"no\".";
   verdict.culprit = {{5}, "node-0", "GPU-5", Layer::kGpu, "GPU of rank 5", Cause::kSlowCompute};
-  verdict.chain = {{"It is late.", ClaimKind::kSelfTime, "rank 5", 2, "ms", 0, 1, 30, 60, "/api/jobs/job/ranks/5"}};
+  verdict.chain = {
+      {"It is late.", ClaimKind::kSelfTime, "rank 5", 2, "ms", 0, 1, 30_step, 60_step, "/api/jobs/job/ranks/5"}};
   verdict.victim_ranks = {0, 1};
   verdict.victim_groups = {"all 8 ranks"};
   verdict.victim_gpu_minutes = 0.5;

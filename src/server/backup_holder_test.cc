@@ -43,7 +43,7 @@ struct World {
     state = open_sqlite_state_store(data + "/state.sqlite").value();
   }
 
-  void append_step(int64_t step) {
+  void append_step(StepNumber step) {
     const Result<uint64_t> sequence = log->append(RecordKind::kOtlpLogs, kNowNs, std::string(500, 'r'));
     ASSERT_TRUE(sequence.ok()) << sequence.error();
     StepSummary summary;
@@ -117,9 +117,9 @@ class BackupHolderTest : public ::testing::Test {
 TEST_F(BackupHolderTest, WhatIsHeldOpensAsADataFolderWithEverythingAcknowledgedBefore) {
   std::filesystem::create_directories(data_);
   World world(data_);
-  for (int64_t step = 0; step < 5; ++step) world.append_step(step);
+  for (StepNumber step = 0_step; step < 5_step; ++step) world.append_step(step);
   ASSERT_TRUE(world.steps->seal().ok());
-  world.append_step(5);
+  world.append_step(5_step);
   world.push("m", 1);
   world.metrics->set_metadata("m", "gauge", "what it is", "");
   ASSERT_TRUE(world.metrics->seal().ok());
@@ -138,7 +138,7 @@ TEST_F(BackupHolderTest, WhatIsHeldOpensAsADataFolderWithEverythingAcknowledgedB
   World again(copy_);
   EXPECT_EQ(again.log->next_sequence(), 7u);
   EXPECT_EQ(again.records(), 6u);
-  EXPECT_EQ(again.steps->steps("job", 0, 100).size(), 5u);  // the sixth is the log's to tell
+  EXPECT_EQ(again.steps->steps("job", 0_step, 100_step).size(), 5u);  // the sixth is the log's to tell
   EXPECT_TRUE(again.steps->holds(5, kNowNs));
   EXPECT_FALSE(again.steps->holds(6, kNowNs));
   EXPECT_EQ(again.series_of("m"), 1u);
@@ -155,7 +155,7 @@ TEST_F(BackupHolderTest, WhatIsHeldOpensAsADataFolderWithEverythingAcknowledgedB
 TEST_F(BackupHolderTest, RetentionAndMergingMeanwhileTakeNothingAway) {
   std::filesystem::create_directories(data_);
   World world(data_, 1);  // bytes: no file of steps outlives a maintain()
-  for (int64_t step = 0; step < 5; ++step) world.append_step(step);
+  for (StepNumber step = 0_step; step < 5_step; ++step) world.append_step(step);
   ASSERT_TRUE(world.steps->seal().ok());
   world.push("m", 1);
   auto holder = holder_of(world);
@@ -164,7 +164,7 @@ TEST_F(BackupHolderTest, RetentionAndMergingMeanwhileTakeNothingAway) {
 
   world.steps->maintain();
   EXPECT_EQ(files_in(data_ + "/steps"), 0u);
-  for (int64_t step = 5; step < 60; ++step) world.append_step(step);  // the log drops its oldest segments
+  for (StepNumber step = 5_step; step < 60_step; ++step) world.append_step(step);  // the log drops its oldest segments
   EXPECT_GT(world.counters.value("lockstep_log_segments_dropped_total"), 0);
   ASSERT_TRUE(world.metrics->remove(std::vector{label_is("__name__", "m")}, INT64_MIN, INT64_MAX).ok());
   ASSERT_TRUE(world.metrics->clean().ok());
@@ -173,7 +173,7 @@ TEST_F(BackupHolderTest, RetentionAndMergingMeanwhileTakeNothingAway) {
   copy(*holder, *held);
   World again(copy_);
   EXPECT_EQ(again.records(), 5u);
-  EXPECT_EQ(again.steps->steps("job", 0, 100).size(), 5u);
+  EXPECT_EQ(again.steps->steps("job", 0_step, 100_step).size(), 5u);
   EXPECT_EQ(again.series_of("m"), 1u);
 }
 
@@ -182,7 +182,7 @@ TEST_F(BackupHolderTest, TakenWhileRecordsComeItHasEachWholeOrNotAtAll) {
   World world(data_);
   auto holder = holder_of(world);
   const std::jthread writer([&](std::stop_token stop) {
-    for (int64_t step = 0; !stop.stop_requested() && step < 10'000; ++step) world.append_step(step);
+    for (StepNumber step = 0_step; !stop.stop_requested() && step < 10'000_step; ++step) world.append_step(step);
   });
   for (int round = 0; round < 5; ++round) {
     const uint64_t acknowledged = world.log->next_sequence() - 1;
@@ -200,7 +200,7 @@ TEST_F(BackupHolderTest, TakenWhileRecordsComeItHasEachWholeOrNotAtAll) {
     EXPECT_TRUE(
         again.log->replay([&](uint64_t one, RecordKind, int64_t, std::string_view) { logged.insert(one); }).ok());
     EXPECT_FALSE(again.steps->holds(held->log_sequence + 1, kNowNs));
-    const size_t in_files = again.steps->steps("job", 0, 10'000).size();
+    const size_t in_files = again.steps->steps("job", 0_step, 10'000_step).size();
     EXPECT_GE(in_files + 1, logged.empty() ? 1 : *logged.begin());
   }
 }
@@ -208,12 +208,12 @@ TEST_F(BackupHolderTest, TakenWhileRecordsComeItHasEachWholeOrNotAtAll) {
 TEST_F(BackupHolderTest, TheSameFileHasTheSameStampAndOneThatGrewKeepsIts) {
   std::filesystem::create_directories(data_);
   World world(data_);
-  world.append_step(1);
+  world.append_step(1_step);
   ASSERT_TRUE(world.steps->seal().ok());
   auto holder = holder_of(world);
   const Result<HeldBackup> first = holder->hold();
   ASSERT_TRUE(first.ok());
-  world.append_step(2);
+  world.append_step(2_step);
   const Result<HeldBackup> second = holder->hold();
   ASSERT_TRUE(second.ok());
   size_t same = 0, grown = 0;
@@ -231,7 +231,7 @@ TEST_F(BackupHolderTest, TheSameFileHasTheSameStampAndOneThatGrewKeepsIts) {
 TEST_F(BackupHolderTest, WhatNobodyReadsFromIsReleasedAndSoIsWhatAnEarlierProcessLeft) {
   std::filesystem::create_directories(data_ + "/backup/old");
   World world(data_);
-  world.append_step(1);
+  world.append_step(1_step);
   auto holder = holder_of(world);
   EXPECT_FALSE(std::filesystem::exists(data_ + "/backup/old"));
   const Result<HeldBackup> first = holder->hold();
@@ -266,7 +266,7 @@ TEST_F(BackupHolderTest, WithoutOneOfItsSetsThereIsNoBackup) {
 TEST_F(BackupHolderTest, NothingButItsFilesIsReadAndATenantsAreBelowItsFolder) {
   std::filesystem::create_directories(data_ + "/tenants/blue");
   World world(data_ + "/tenants/blue");
-  world.append_step(1);
+  world.append_step(1_step);
   auto holder = holder_of(world, "tenants/blue");
   const Result<HeldBackup> held = holder->hold();
   ASSERT_TRUE(held.ok()) << held.error();

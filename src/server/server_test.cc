@@ -34,10 +34,10 @@
 namespace lockstep {
 namespace {
 
-Batch step_batch(const std::string& job_id, int32_t rank, int64_t step) {
+Batch step_batch(const std::string& job_id, int32_t rank, StepNumber step) {
   StepSummary summary;
   summary.step = step;
-  summary.start_unix_ns = 1'700'000'000'000'000'000 + step * 100'000'000;
+  summary.start_unix_ns = 1'700'000'000'000'000'000 + step.value() * 100'000'000;
   summary.duration_ns = 100'000'000;
   summary.self_ns = 60'000'000;
   summary.comm_ns = 40'000'000;
@@ -88,7 +88,7 @@ struct Heard : StoreSubscriber {
       metrics.push_back(std::string(find_string(resource, "host.name")) + " " + point.name);
   }
   void on_step(const Identity& identity, const StepSummary& step, int64_t) override {
-    steps.push_back(format("%d.%lld", identity.rank, static_cast<long long>(step.step)));
+    steps.push_back(format("%d.%lld", identity.rank, static_cast<long long>(step.step.value())));
   }
 };
 
@@ -113,9 +113,9 @@ TEST_F(SinkTest, SubscribersHearRecordsInLogOrderWhateverOrderTheDiskAnswersIn) 
   std::vector<std::thread> threads;
   for (int32_t rank = 0; rank < 8; ++rank) {
     threads.emplace_back([&, rank] {
-      for (int64_t step = 0; step < 20; ++step) {
+      for (StepNumber step = 0_step; step < 20_step; ++step) {
         EXPECT_EQ(sink.accept(Signal::kLogs, step_batch("job", rank, step),
-                              format("%d.%lld", rank, static_cast<long long>(step)), 1)
+                              format("%d.%lld", rank, static_cast<long long>(step.value())), 1)
                       .error,
                   AcceptError::kNone);
       }
@@ -153,15 +153,15 @@ TEST_F(SinkTest, AMetricsRequestIsReadOnceForTheStoreAndDiagnosisAndIsInTheLogOn
 TEST_F(SinkTest, WhatTheLogRefusesIsNotStoredAndTheSinkGoesOn) {
   DurableSink sink(log_, applier_, metrics_, 1 << 30, clock_);
   log_.fails = true;
-  AcceptResult refused = sink.accept(Signal::kLogs, step_batch("job", 0, 1), "x", 1);
+  AcceptResult refused = sink.accept(Signal::kLogs, step_batch("job", 0, 1_step), "x", 1);
   EXPECT_EQ(refused.error, AcceptError::kUnavailable);
   EXPECT_EQ(refused.message, "no room");
   EXPECT_TRUE(steps_.jobs().empty());
   log_.fails = false;
-  EXPECT_EQ(sink.accept(Signal::kLogs, step_batch("job", 0, 1), "x", 1).error, AcceptError::kNone);
-  EXPECT_EQ(steps_.steps("job", 1, 1).size(), 1u);
+  EXPECT_EQ(sink.accept(Signal::kLogs, step_batch("job", 0, 1_step), "x", 1).error, AcceptError::kNone);
+  EXPECT_EQ(steps_.steps("job", 1_step, 1_step).size(), 1u);
   sink.close();
-  EXPECT_EQ(sink.accept(Signal::kLogs, step_batch("job", 0, 2), "x", 1).error, AcceptError::kUnavailable);
+  EXPECT_EQ(sink.accept(Signal::kLogs, step_batch("job", 0, 2_step), "x", 1).error, AcceptError::kUnavailable);
 }
 
 // A store that fails on the records it is told to, or does not return from them.
@@ -180,7 +180,7 @@ class BadSpanStore final : public SpanStore {
   std::vector<std::string> span_names(std::string_view) const override { return {}; }
   AttributeNames attribute_names() const override { return {}; }
   std::vector<std::string> attribute_values(std::string_view, size_t) const override { return {}; }
-  std::vector<RankDetail> step(std::string_view, int64_t, int64_t, const std::vector<int32_t>&) const override {
+  std::vector<RankDetail> step(std::string_view, int64_t, StepNumber, const std::vector<int32_t>&) const override {
     return {};
   }
   Page<TracedStep> traced_steps(std::string_view, int64_t, size_t) const override { return {}; }
@@ -199,9 +199,9 @@ TEST_F(SinkTest, ARecordThatFailsWhileItIsAppliedHoldsUpNoOther) {
   EXPECT_EQ(counters_.value("lockstep_apply_batches_failed_total", "signal=\"spans\""), 1);
   spans.fails = false;
   EXPECT_EQ(sink.accept_spans({}, "y", 1).error, AcceptError::kNone);
-  EXPECT_EQ(sink.accept(Signal::kLogs, step_batch("job", 0, 1), "z", 1).error, AcceptError::kNone);
+  EXPECT_EQ(sink.accept(Signal::kLogs, step_batch("job", 0, 1_step), "z", 1).error, AcceptError::kNone);
   EXPECT_EQ(spans.taken, 1);
-  EXPECT_EQ(steps_.steps("job", 1, 1).size(), 1u);
+  EXPECT_EQ(steps_.steps("job", 1_step, 1_step).size(), 1u);
   EXPECT_EQ(sink.stuck(INT64_MAX / 2), std::nullopt);
 }
 
@@ -212,7 +212,7 @@ TEST_F(SinkTest, SaysWhichRecordItIsStuckAt) {
   std::promise<void> release;
   spans.blocks = release.get_future().share();
   std::thread blocked([&] { sink.accept_spans({}, "x", 1); });
-  std::thread behind([&] { sink.accept(Signal::kLogs, step_batch("job", 0, 1), "y", 1); });
+  std::thread behind([&] { sink.accept(Signal::kLogs, step_batch("job", 0, 1_step), "y", 1); });
   std::optional<std::string> line;
   while (!line) line = sink.stuck(clock_.monotonic_ns() + 2 * DurableSink::kStuckNs);
   EXPECT_NE(line->find("record 4"), std::string::npos) << *line;
@@ -252,14 +252,15 @@ TEST(SetAside, ARecordInWhichTheServerDiesAgainAndAgainIsLeftOut) {
 
 TEST_F(SinkTest, TooManyBytesWaitingForTheDiskAreTurnedAway) {
   DurableSink sink(log_, applier_, metrics_, 10, clock_);
-  EXPECT_EQ(sink.accept(Signal::kLogs, step_batch("job", 0, 0), std::string(100, 'x'), 1).error, AcceptError::kNone)
+  EXPECT_EQ(sink.accept(Signal::kLogs, step_batch("job", 0, 0_step), std::string(100, 'x'), 1).error,
+            AcceptError::kNone)
       << "one alone always fits";
   std::atomic<int> overloaded{0};
   std::atomic<int> accepted{0};
   std::vector<std::thread> threads;
   for (int32_t rank = 0; rank < 8; ++rank) {
     threads.emplace_back([&, rank] {
-      for (int64_t step = 0; step < 20; ++step) {
+      for (StepNumber step = 0_step; step < 20_step; ++step) {
         AcceptResult result = sink.accept(Signal::kLogs, step_batch("job", rank, step), "0123456789", 1);
         ++(result.error == AcceptError::kOverloaded ? overloaded : accepted);
       }
@@ -269,7 +270,7 @@ TEST_F(SinkTest, TooManyBytesWaitingForTheDiskAreTurnedAway) {
   EXPECT_GT(overloaded, 0);
   EXPECT_GT(accepted, 0);
   EXPECT_EQ(heard_.steps.size(), static_cast<size_t>(accepted) + 1);
-  EXPECT_EQ(sink.accept(Signal::kLogs, step_batch("job", 0, 0), "0123456789", 1).error, AcceptError::kNone)
+  EXPECT_EQ(sink.accept(Signal::kLogs, step_batch("job", 0, 0_step), "0123456789", 1).error, AcceptError::kNone)
       << "nothing waits any more";
 }
 
@@ -456,7 +457,7 @@ TEST_F(LockstepdTest, WhatWasAcknowledgedIsThereAfterAKill) {
   {
     ChildProcess server = start(data, &receivers);
     EXPECT_EQ(get(receivers.http, "/readyz").status, 200);
-    for (int64_t step = 0; step < 10; ++step) {
+    for (StepNumber step = 0_step; step < 10_step; ++step) {
       for (int32_t rank = 0; rank < 2; ++rank)
         ASSERT_EQ(send(receivers.otlp_http, step_batch("crashed job", rank, step)), 200);
     }
@@ -486,12 +487,12 @@ TEST_F(LockstepdTest, SpansAreThereOnceAfterAKillAndAfterAnOrderlyEnd) {
       .job_id = "job", .attempt = 0, .rank = 0, .world_size = 1, .local_rank = 0, .host = "h", .gpu_uuid = ""};
   const int64_t now = SystemClock().unix_ns();
   Receivers receivers;
-  auto send_step = [&](int64_t step) {
+  auto send_step = [&](StepNumber step) {
     StepDetail detail;
     detail.step = step;
-    detail.start_unix_ns = now + step * 1000;
+    detail.start_unix_ns = now + step.value() * 1000;
     detail.duration_ns = 900;
-    detail.phases = {{Phase::kForward, "", now + step * 1000, 500}};
+    detail.phases = {{Phase::kForward, "", now + step.value() * 1000, 500}};
     Batch batch{
         .signal = Signal::kSpans,
         .groups = {{.resource = to_resource(identity), .spans = to_spans(identity, detail, SampledFor::kAsked)}}};
@@ -504,7 +505,7 @@ TEST_F(LockstepdTest, SpansAreThereOnceAfterAKillAndAfterAnOrderlyEnd) {
   auto expect_spans = [&](int64_t steps, const char* files) {
     EXPECT_NE(get(receivers.http, "/api/spans").body.find(format("\"total\":%lld", static_cast<long long>(2 * steps))),
               std::string::npos);
-    for (int64_t step = 0; step < steps; ++step) {
+    for (StepNumber step = 0_step; step < StepNumber{steps}; ++step) {
       const std::string trace = to_hex(step_trace_id("job", 0, step));
       EXPECT_NE(get(receivers.http, "/api/spans?trace_id=" + trace).body.find("\"total\":2"), std::string::npos)
           << step;
@@ -514,8 +515,8 @@ TEST_F(LockstepdTest, SpansAreThereOnceAfterAKillAndAfterAnOrderlyEnd) {
   };
   {
     ChildProcess server = start(data, &receivers);
-    ASSERT_EQ(send_step(0), 200);
-    ASSERT_EQ(send_step(1), 200);
+    ASSERT_EQ(send_step(0_step), 200);
+    ASSERT_EQ(send_step(1_step), 200);
     expect_spans(2, "0");
     kill(server.pid(), SIGKILL);
     EXPECT_TRUE(server.wait(10'000).ok());
@@ -523,7 +524,7 @@ TEST_F(LockstepdTest, SpansAreThereOnceAfterAKillAndAfterAnOrderlyEnd) {
   {
     ChildProcess server = start(data, &receivers);  // from the log
     expect_spans(2, "0");
-    ASSERT_EQ(send_step(2), 200);
+    ASSERT_EQ(send_step(2_step), 200);
     kill(server.pid(), SIGTERM);
     Result<int> status = server.wait(20'000);
     ASSERT_TRUE(status.ok());
@@ -531,7 +532,7 @@ TEST_F(LockstepdTest, SpansAreThereOnceAfterAKillAndAfterAnOrderlyEnd) {
   }
   ChildProcess server = start(data, &receivers);  // from a file, and not from the log as well
   expect_spans(3, "1");
-  ASSERT_EQ(send_step(3), 200);
+  ASSERT_EQ(send_step(3_step), 200);
   expect_spans(4, "1");
 }
 

@@ -71,7 +71,7 @@ class Process {
     return responder->wait();
   }
   // 0: the tenant is not there yet.
-  int send_once(const std::string& tenant, const std::string& job, int64_t step) {
+  int send_once(const std::string& tenant, const std::string& job, StepNumber step) {
     StepSummary summary;
     summary.step = step;
     summary.start_unix_ns = clock_.unix_ns();
@@ -93,7 +93,7 @@ class Process {
     const OtlpTarget target = tenants_.find({.tenant = tenant, .name = {}, .owner = {}, .roles = kAllRoles});
     return target.handler == nullptr ? 0 : target.handler->handle_http(request).status;
   }
-  int send(const std::string& tenant, const std::string& job, int64_t step = 1) {
+  int send(const std::string& tenant, const std::string& job, StepNumber step = 1_step) {
     int status = 0;
     EXPECT_TRUE(eventually([&] { return (status = send_once(tenant, job, step)) != 0; })) << tenant;
     return status;
@@ -140,7 +140,7 @@ TEST_F(TenantsTest, WhatOneSendsTheOthersDoNotSee) {
   ASSERT_EQ(process.send("blue", "blue-job"), 200);
   ASSERT_EQ(process.send("green", "green-job"), 200);
   ASSERT_EQ(process.send("", "default-job"), 200);
-  ASSERT_EQ(process.send("default", "default-job", 2), 200);
+  ASSERT_EQ(process.send("default", "default-job", 2_step), 200);
   for (const char* path : {"/api/jobs", "/api/agents", "/api/logs", "/metrics"}) {
     for (const auto& [tenant, own, other] : {std::tuple("blue", "blue-job", "green"), {"green", "green-job", "blue"}}) {
       const HttpResponse answer = process.get(tenant, path);
@@ -197,7 +197,7 @@ TEST_F(TenantsTest, ADamagedOneIsNamedToTheOperatorAloneAndStopsNoOther) {
   }
   ASSERT_TRUE(write_file_atomically(data_ + "/tenants/broken/state.sqlite", std::string(8192, 'x')).ok());
   Process process(data_);
-  ASSERT_EQ(process.send("blue", "blue-job", 2), 200);
+  ASSERT_EQ(process.send("blue", "blue-job", 2_step), 200);
   ASSERT_EQ(process.send("", "default-job"), 200);
   ASSERT_TRUE(eventually([&] { return process.get("", "/readyz").body.find("broken") != std::string::npos; }));
   const HttpResponse ready = process.get("", "/readyz");
@@ -213,7 +213,7 @@ TEST_F(TenantsTest, ADamagedOneIsNamedToTheOperatorAloneAndStopsNoOther) {
   EXPECT_EQ(refused.status, 503);
   EXPECT_EQ(refused.body.find("sqlite"), std::string::npos) << refused.body;
   EXPECT_EQ(refused.body.find(data_), std::string::npos) << refused.body;
-  EXPECT_EQ(process.send_once("broken", "broken-job", 2), 0);
+  EXPECT_EQ(process.send_once("broken", "broken-job", 2_step), 0);
 }
 
 TEST_F(TenantsTest, BeyondTheLimitNoFurtherOneIsMade) {

@@ -13,13 +13,16 @@ std::vector<KnownVerdict> known_verdicts(const StateStore& state) {
   simdjson::dom::parser parser;
   for (const StoredVerdict& stored : state.verdicts("")) {
     simdjson::dom::element verdict;
+    int64_t since_step = 0, through_step = 0;
     KnownVerdict one{.id = stored.id, .job_id = stored.job_id};
     if (parser.parse(stored.json).get(verdict) != simdjson::SUCCESS ||
-        verdict["since_step"].get(one.since_step) != simdjson::SUCCESS ||
-        verdict["through_step"].get(one.through_step) != simdjson::SUCCESS) {
+        verdict["since_step"].get(since_step) != simdjson::SUCCESS ||
+        verdict["through_step"].get(through_step) != simdjson::SUCCESS) {
       ++unreadable;
       continue;
     }
+    one.since_step = StepNumber{since_step};
+    one.through_step = StepNumber{through_step};
     known.push_back(std::move(one));
   }
   if (unreadable > 0)

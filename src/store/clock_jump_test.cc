@@ -79,7 +79,7 @@ class ClockJump : public ::testing::Test {
     Identity identity;
     identity.job_id = "job";
     StepSummary step;
-    step.step = day;
+    step.step = StepNumber{day};
     step.start_unix_ns = clock_.true_unix_ns();
     step.duration_ns = kSecond;
     steps_->append_step(identity, step, clock_.unix_ns());
@@ -99,7 +99,7 @@ class ClockJump : public ::testing::Test {
     return count;
   }
   size_t traces() const { return spans_->search({}).total; }
-  size_t steps() const { return steps_->steps("job", 0, 1000).size(); }
+  size_t steps() const { return steps_->steps("job", 0_step, 1000_step).size(); }
   void expect_days_at_least(size_t days) {
     EXPECT_GE(samples(), days);
     EXPECT_GE(traces(), days);

@@ -154,7 +154,7 @@ std::vector<std::string> MemorySpanStore::attribute_values(std::string_view key,
   return sorted(values);
 }
 
-std::vector<RankDetail> MemorySpanStore::step(std::string_view job_id, int64_t attempt, int64_t step,
+std::vector<RankDetail> MemorySpanStore::step(std::string_view job_id, int64_t attempt, StepNumber step,
                                               const std::vector<int32_t>& ranks) const {
   const TraceId trace_id = step_trace_id(job_id, attempt, step);
   std::map<int32_t, RankDetail> details;
@@ -179,7 +179,7 @@ std::vector<RankDetail> MemorySpanStore::step(std::string_view job_id, int64_t a
 
 Page<TracedStep> MemorySpanStore::traced_steps(std::string_view job_id, int64_t attempt, size_t limit) const {
   SharedLock lock(mutex_);
-  std::map<int64_t, TracedStep, std::greater<>> steps;
+  std::map<StepNumber, TracedStep, std::greater<>> steps;
   for (const Entry& entry : spans_) {
     if (!is_of(entry.item, job_id, attempt)) continue;
     std::optional<StepSpanPart> part = part_of(entry.item.span);

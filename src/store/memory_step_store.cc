@@ -21,15 +21,15 @@ std::string_view service_of(const std::shared_ptr<const Attributes>& resource) {
 }
 
 // Of a job as a file has it: where most ranks are, and not where one says it is.
-int64_t last_step_of(const JobInfo& known) {
-  std::vector<int64_t> steps;
+StepNumber last_step_of(const JobInfo& known) {
+  std::vector<StepNumber> steps;
   for (const RankInfo& rank : known.ranks) {
-    if (rank.last_step >= 0) steps.push_back(rank.last_step);
+    if (rank.last_step >= 0_step) steps.push_back(rank.last_step);
   }
   if (steps.empty()) return known.last_step;
   StepFollower near;
   near.restore(lower_median_in_place(steps));
-  for (int64_t step : steps) near.restore(step);
+  for (StepNumber step : steps) near.restore(step);
   return near.newest();
 }
 
@@ -77,7 +77,7 @@ MemoryStepStore::MemoryStepStore(MemoryStepStoreOptions options, Counters& count
       logs_(make_ring<StoredLog>("logs", options.logs_max, options.log_bytes_max)),
       events_(make_ring<StoredLog>("events", options.events_max, options.log_bytes_max)) {}
 
-void MemoryStepStore::drop_step(Job& job, int64_t step, std::atomic<int64_t>& dropped) {
+void MemoryStepStore::drop_step(Job& job, StepNumber step, std::atomic<int64_t>& dropped) {
   auto found = job.steps.find(step);
   if (found == job.steps.end()) return;
   for (const auto& [rank, summary] : found->second.rows) step_bytes_total_ -= bytes_of(summary);
@@ -203,7 +203,7 @@ MemoryStepStore::Appended MemoryStepStore::append(const Identity& identity, cons
     case StepFollower::Taken::kFar:
       break;
     case StepFollower::Taken::kJumped:  // where the ranks stood before says nothing any more
-      for (auto& [number, other] : job.ranks) other.last_step = -1;
+      for (auto& [number, other] : job.ranks) other.last_step = kNoStep;
       rank->last_step = summary.step;
       break;
   }
@@ -318,7 +318,7 @@ std::optional<JobInfo> MemoryStepStore::job(std::string_view job_id) const {
   return info_of(found->second);
 }
 
-void MemoryStepStore::visit_steps(std::string_view job_id, int64_t from_step, int64_t to_step,
+void MemoryStepStore::visit_steps(std::string_view job_id, StepNumber from_step, StepNumber to_step,
                                   const std::function<void(const Identity&, const StepSummary&)>& visit) const {
   SharedLock lock(steps_mutex_);
   auto found = jobs_.find(job_id);
@@ -333,7 +333,7 @@ void MemoryStepStore::visit_steps(std::string_view job_id, int64_t from_step, in
   }
 }
 
-std::vector<StepRow> MemoryStepStore::steps(std::string_view job_id, int64_t from_step, int64_t to_step) const {
+std::vector<StepRow> MemoryStepStore::steps(std::string_view job_id, StepNumber from_step, StepNumber to_step) const {
   std::vector<StepRow> rows;
   visit_steps(job_id, from_step, to_step, [&](const Identity& identity, const StepSummary& summary) {
     rows.push_back({identity, summary});
@@ -366,7 +366,7 @@ void MemoryStepStore::restore(const JobInfo& known) {
     if (at == job.ranks.end()) {
       if (ranks_ >= options_.ranks_max) continue;
       at = job.ranks.emplace(other.identity.rank, other).first;
-      at->second.last_step = -1;
+      at->second.last_step = kNoStep;
       if (other.identity.world_size != 0) job.world_size.add(other.identity.world_size);
       ++ranks_;
     } else {
@@ -396,21 +396,22 @@ const MemoryStepStore::Job* MemoryStepStore::find_job(std::string_view job_id, i
   return found == jobs_.end() || found->second.info.attempt != attempt ? nullptr : &found->second;
 }
 
-const MemoryStepStore::Step* MemoryStepStore::find_step(std::string_view job_id, int64_t attempt, int64_t step) const {
+const MemoryStepStore::Step* MemoryStepStore::find_step(std::string_view job_id, int64_t attempt,
+                                                        StepNumber step) const {
   const Job* job = find_job(job_id, attempt);
   if (job == nullptr) return nullptr;
   auto found = job->steps.find(step);
   return found == job->steps.end() ? nullptr : &found->second;
 }
 
-MemoryStepStore::Step* MemoryStepStore::find_step(std::string_view job_id, int64_t attempt, int64_t step) {
+MemoryStepStore::Step* MemoryStepStore::find_step(std::string_view job_id, int64_t attempt, StepNumber step) {
   const MemoryStepStore* self = this;
   self->steps_mutex_.assert_held_shared();  // as ours, which it is
   return const_cast<Step*>(self->find_step(job_id, attempt, step));
 }
 
-std::optional<MemoryStepStore::HeldSteps> MemoryStepStore::held_steps(std::string_view job_id, int64_t from_step,
-                                                                      int64_t to_step) const {
+std::optional<MemoryStepStore::HeldSteps> MemoryStepStore::held_steps(std::string_view job_id, StepNumber from_step,
+                                                                      StepNumber to_step) const {
   SharedLock lock(steps_mutex_);
   auto found = jobs_.find(job_id);
   if (found == jobs_.end()) return std::nullopt;
@@ -421,7 +422,7 @@ std::optional<MemoryStepStore::HeldSteps> MemoryStepStore::held_steps(std::strin
   return held;
 }
 
-size_t MemoryStepStore::visit_step(std::string_view job_id, int64_t attempt, int64_t step, bool whole_only,
+size_t MemoryStepStore::visit_step(std::string_view job_id, int64_t attempt, StepNumber step, bool whole_only,
                                    const std::function<void(const Identity&, const StepSummary&)>& visit) const {
   SharedLock lock(steps_mutex_);
   const Step* held = find_step(job_id, attempt, step);
@@ -435,7 +436,7 @@ size_t MemoryStepStore::visit_step(std::string_view job_id, int64_t attempt, int
 }
 
 MemoryStepStore::Visited MemoryStepStore::visit_rows(
-    std::string_view job_id, int64_t attempt, int64_t step, std::span<const int32_t> ranks,
+    std::string_view job_id, int64_t attempt, StepNumber step, std::span<const int32_t> ranks,
     const std::function<bool(const RankInfo&, const StepSummary&)>& visit) const {
   SharedLock lock(steps_mutex_);
   const Step* held = find_step(job_id, attempt, step);
@@ -457,12 +458,12 @@ MemoryStepStore::Visited MemoryStepStore::visit_rows(
   return visited;
 }
 
-void MemoryStepStore::mark_whole(std::string_view job_id, int64_t attempt, int64_t step) {
+void MemoryStepStore::mark_whole(std::string_view job_id, int64_t attempt, StepNumber step) {
   MutexLock lock(steps_mutex_);
   if (Step* held = find_step(job_id, attempt, step)) held->is_whole = true;
 }
 
-void MemoryStepStore::mark_sealed(std::string_view job_id, int64_t attempt, int64_t step, uint64_t appends) {
+void MemoryStepStore::mark_sealed(std::string_view job_id, int64_t attempt, StepNumber step, uint64_t appends) {
   MutexLock lock(steps_mutex_);
   // Fewer than told: the step was dropped meanwhile and came again.
   if (Step* held = find_step(job_id, attempt, step)) held->unsealed -= std::min(held->unsealed, appends);

@@ -52,8 +52,8 @@ class MemoryStepStore final : public StepStore {
 
   std::vector<JobInfo> jobs() const override;
   std::optional<JobInfo> job(std::string_view job_id) const override;
-  std::vector<StepRow> steps(std::string_view job_id, int64_t from_step, int64_t to_step) const override;
-  void visit_steps(std::string_view job_id, int64_t from_step, int64_t to_step,
+  std::vector<StepRow> steps(std::string_view job_id, StepNumber from_step, StepNumber to_step) const override;
+  void visit_steps(std::string_view job_id, StepNumber from_step, StepNumber to_step,
                    const std::function<void(const Identity&, const StepSummary&)>& visit) const override;
   Page<StoredLog> logs(std::string_view service, std::string_view event, size_t limit) const override;
 
@@ -69,27 +69,27 @@ class MemoryStepStore final : public StepStore {
   std::optional<JobInfo> job_without_ranks(std::string_view job_id) const;
 
   struct HeldStep {
-    int64_t step;
+    StepNumber step;
     bool is_whole;  // no other rows of it are elsewhere
   };
   struct HeldSteps {
     int64_t attempt = 0;
     std::vector<HeldStep> steps;  // sorted
   };
-  std::optional<HeldSteps> held_steps(std::string_view job_id, int64_t from_step, int64_t to_step) const;
+  std::optional<HeldSteps> held_steps(std::string_view job_id, StepNumber from_step, StepNumber to_step) const;
   // Rows of a step, by rank; how many there were. whole_only: none where it is not whole.
-  size_t visit_step(std::string_view job_id, int64_t attempt, int64_t step, bool whole_only,
+  size_t visit_step(std::string_view job_id, int64_t attempt, StepNumber step, bool whole_only,
                     const std::function<void(const Identity&, const StepSummary&)>& visit) const;
   // Rows of a step of these ranks (sorted), until visit does not take one.
   struct Visited {
     size_t done = 0;     // of the ranks; the next one was not taken
     size_t missing = 0;  // of those done: not here
   };
-  Visited visit_rows(std::string_view job_id, int64_t attempt, int64_t step, std::span<const int32_t> ranks,
+  Visited visit_rows(std::string_view job_id, int64_t attempt, StepNumber step, std::span<const int32_t> ranks,
                      const std::function<bool(const RankInfo&, const StepSummary&)>& visit) const;
-  void mark_whole(std::string_view job_id, int64_t attempt, int64_t step);
+  void mark_whole(std::string_view job_id, int64_t attempt, StepNumber step);
   // So many calls of append() for this step are on disk now.
-  void mark_sealed(std::string_view job_id, int64_t attempt, int64_t step, uint64_t appends);
+  void mark_sealed(std::string_view job_id, int64_t attempt, StepNumber step, uint64_t appends);
   // Drops whole steps, oldest arrival first, down to these limits, but stops at the first that is not all sealed.
   void trim(size_t rows_max, size_t bytes_max);
 
@@ -105,12 +105,12 @@ class MemoryStepStore final : public StepStore {
     StepFollower last_step;
     MostReported<int32_t> world_size;
     std::map<int32_t, RankInfo> ranks;
-    std::map<int64_t, Step> steps;
+    std::map<StepNumber, Step> steps;
   };
   struct Arrival {  // first row of a step: what is dropped first
     std::string job_id;
     uint64_t generation;
-    int64_t step;
+    StepNumber step;
   };
   template <typename T>
   struct Ring {
@@ -142,13 +142,13 @@ class MemoryStepStore final : public StepStore {
       LOCKSTEP_REQUIRES(steps_mutex_);
   void drop_job_rows(Job& job, const char* reason) LOCKSTEP_REQUIRES(steps_mutex_);
   void drop_longest_silent_job(const std::string& except) LOCKSTEP_REQUIRES(steps_mutex_);
-  void drop_step(Job& job, int64_t step, std::atomic<int64_t>& dropped) LOCKSTEP_REQUIRES(steps_mutex_);
+  void drop_step(Job& job, StepNumber step, std::atomic<int64_t>& dropped) LOCKSTEP_REQUIRES(steps_mutex_);
   void drop_steps_over_limit() LOCKSTEP_REQUIRES(steps_mutex_);
   void tell_sizes() LOCKSTEP_REQUIRES(steps_mutex_);
   // nullptr: not here, or of another attempt.
   const Job* find_job(std::string_view job_id, int64_t attempt) const LOCKSTEP_REQUIRES_SHARED(steps_mutex_);
-  Step* find_step(std::string_view job_id, int64_t attempt, int64_t step) LOCKSTEP_REQUIRES(steps_mutex_);
-  const Step* find_step(std::string_view job_id, int64_t attempt, int64_t step) const
+  Step* find_step(std::string_view job_id, int64_t attempt, StepNumber step) LOCKSTEP_REQUIRES(steps_mutex_);
+  const Step* find_step(std::string_view job_id, int64_t attempt, StepNumber step) const
       LOCKSTEP_REQUIRES_SHARED(steps_mutex_);
   static JobInfo info_of(const Job& job);
   static JobInfo info_without_ranks(const Job& job);

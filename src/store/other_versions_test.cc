@@ -107,7 +107,7 @@ TEST_F(OtherVersions, OfStepFilesIsRefused) {
     Identity identity;
     identity.job_id = "job";
     StepSummary step;
-    step.step = 1;
+    step.step = 1_step;
     (*store)->append_step(identity, step, clock_.unix_ns());
   }
   const std::string file = only_file("steps", ".blk");

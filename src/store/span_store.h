@@ -69,7 +69,7 @@ struct RankDetail {
 
 // A step of which spans are held.
 struct TracedStep {
-  int64_t step = 0;
+  StepNumber step;
   int64_t start_unix_ns = 0;  // earliest of its ranks
   size_t ranks = 0;           // that have sent their step's span
   size_t spans = 0;
@@ -102,7 +102,7 @@ class SpanStore {
   virtual std::vector<std::string> attribute_values(std::string_view key, size_t limit) const = 0;
 
   // Detail of one step by rank; ranks empty: of all that have sent some.
-  virtual std::vector<RankDetail> step(std::string_view job_id, int64_t attempt, int64_t step,
+  virtual std::vector<RankDetail> step(std::string_view job_id, int64_t attempt, StepNumber step,
                                        const std::vector<int32_t>& ranks) const = 0;
   // Steps of which there is detail, newest first.
   virtual Page<TracedStep> traced_steps(std::string_view job_id, int64_t attempt, size_t limit) const = 0;

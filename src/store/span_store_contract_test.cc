@@ -116,10 +116,10 @@ Identity identity_of(int32_t rank) {
           .gpu_uuid = "GPU-" + std::to_string(rank)};
 }
 
-StepDetail detail_of(int32_t rank, int64_t step, size_t ops) {
+StepDetail detail_of(int32_t rank, StepNumber step, size_t ops) {
   StepDetail detail;
   detail.step = step;
-  detail.start_unix_ns = kTime + step * 1000 * kMs + rank * 1000;
+  detail.start_unix_ns = kTime + step.value() * 1000 * kMs + rank * 1000;
   detail.duration_ns = 900 * kMs;
   detail.left_out = rank == 1 ? 3 : 0;
   detail.inferred = rank == 2;
@@ -128,14 +128,14 @@ StepDetail detail_of(int32_t rank, int64_t step, size_t ops) {
   detail.notes = {{detail.start_unix_ns + 5, "checkpoint soon"}};
   for (size_t i = 0; i < ops; ++i) {
     OpSpan op;
-    op.comm_id = 0xfeed0000u + i % 3;
+    op.comm_id = CommId{0xfeed0000u + i % 3};
     op.comm_size = 8;
     op.rank_in_comm = rank;
     op.p2p = i % 5 == 4;
     op.function = op.p2p ? "Send" : "AllReduce";
     op.datatype = "bf16";
-    op.seq = step * 100 + i;
-    op.ordinal = step * 100 + i + 1;
+    op.seq = step.value() * 100 + i;
+    op.ordinal = step.value() * 100 + i + 1;
     op.peer = op.p2p ? 3 : -1;
     op.bytes = 1 << (10 + i % 7);
     op.start_unix_ns = detail.start_unix_ns + static_cast<int64_t>(i) * 2 * kMs + rank * 17;
@@ -228,7 +228,7 @@ TEST_P(SpanStoreContract, EverySpanComesBackAsItWasSent) {
 }
 
 TEST_P(SpanStoreContract, StepSpansComeBackAsTheyWereSentAlsoWhereTheirIdsAreNotDerived) {
-  StepDetail detail = detail_of(0, 5, 40);
+  StepDetail detail = detail_of(0, 5_step, 40);
   ResourceGroup group = step_group(0, detail);
   group.spans[7].span_id = {1, 2, 3};                           // an id of its own
   group.spans[9].parent_span_id = {4, 5, 6};                    // another parent
@@ -238,13 +238,13 @@ TEST_P(SpanStoreContract, StepSpansComeBackAsTheyWereSentAlsoWhereTheirIdsAreNot
   group.spans[15].attributes[1].value = "seven";                         // a step that is no number
   group.spans.erase(group.spans.begin() + 20);                           // a hole in the places
   append(group);
-  ResourceGroup second_half = step_group(3, detail_of(3, 5, 40));
+  ResourceGroup second_half = step_group(3, detail_of(3, 5_step, 40));
   second_half.spans.erase(second_half.spans.begin(), second_half.spans.begin() + 25);  // sent in pieces
   append(second_half);
 
   std::vector<Span> expected = group.spans;
   expected.insert(expected.end(), second_half.spans.begin(), second_half.spans.end());
-  Page<StoredSpan> page = ask().trace(step_trace_id("llm", 1, 5), 1000);
+  Page<StoredSpan> page = ask().trace(step_trace_id("llm", 1, 5_step), 1000);
   ASSERT_EQ(page.total, expected.size());
   auto by_id = [](const Span& a, const Span& b) { return a.span_id < b.span_id; };
   std::vector<Span> got;
@@ -268,12 +268,12 @@ TEST_P(SpanStoreContract, ASpanAppendedAgainIsKeptOnce) {
   EXPECT_EQ(found.items[0].matched, 3u);
   EXPECT_EQ(found.items[0].matching.size(), 3u);
 
-  ResourceGroup step = step_group(0, detail_of(0, 2, 10));
+  ResourceGroup step = step_group(0, detail_of(0, 2_step, 10));
   append(step);
   append(step);
-  std::vector<RankDetail> ranks = ask().step("llm", 1, 2, {});
+  std::vector<RankDetail> ranks = ask().step("llm", 1, 2_step, {});
   ASSERT_EQ(ranks.size(), 1u);
-  EXPECT_EQ(ranks[0].detail, detail_of(0, 2, 10));
+  EXPECT_EQ(ranks[0].detail, detail_of(0, 2_step, 10));
   EXPECT_EQ(ask().traced_steps("llm", 1, 10).items[0].ranks, 1u);
   EXPECT_EQ(ask().traced_steps("llm", 1, 10).items[0].spans, 13u);
 }
@@ -373,27 +373,27 @@ TEST_P(SpanStoreContract, NamesOfServicesSpansAndAttributesAreSorted) {
 }
 
 TEST_P(SpanStoreContract, AStepComesBackTypedByRank) {
-  for (int64_t step : {3, 4}) {
+  for (StepNumber step : {3_step, 4_step}) {
     for (int32_t rank : {2, 0, 1}) append(step_group(rank, detail_of(rank, step, 20)));
   }
   append(group_of("shop", {span_of(1, 1, "get", 0, 5)}));
-  std::vector<RankDetail> ranks = ask().step("llm", 1, 4, {});
+  std::vector<RankDetail> ranks = ask().step("llm", 1, 4_step, {});
   ASSERT_EQ(ranks.size(), 3u);
   for (int32_t rank = 0; rank < 3; ++rank) {
     EXPECT_EQ(ranks[static_cast<size_t>(rank)].identity, identity_of(rank));
-    EXPECT_EQ(ranks[static_cast<size_t>(rank)].detail, detail_of(rank, 4, 20));
+    EXPECT_EQ(ranks[static_cast<size_t>(rank)].detail, detail_of(rank, 4_step, 20));
   }
-  ranks = ask().step("llm", 1, 4, {1, 7});
+  ranks = ask().step("llm", 1, 4_step, {1, 7});
   ASSERT_EQ(ranks.size(), 1u);
   EXPECT_EQ(ranks[0].identity.rank, 1);
-  EXPECT_TRUE(ask().step("llm", 0, 4, {}).empty());
-  EXPECT_TRUE(ask().step("llm", 1, 5, {}).empty());
-  EXPECT_TRUE(ask().step("other", 1, 4, {}).empty());
+  EXPECT_TRUE(ask().step("llm", 0, 4_step, {}).empty());
+  EXPECT_TRUE(ask().step("llm", 1, 5_step, {}).empty());
+  EXPECT_TRUE(ask().step("other", 1, 4_step, {}).empty());
 
   Page<TracedStep> steps = ask().traced_steps("llm", 1, 1);
   EXPECT_EQ(steps.total, 2u);
   ASSERT_EQ(steps.items.size(), 1u);
-  EXPECT_EQ(steps.items[0].step, 4);
+  EXPECT_EQ(steps.items[0].step, 4_step);
   EXPECT_EQ(steps.items[0].ranks, 3u);
   EXPECT_EQ(steps.items[0].spans, 3u * 23);
   EXPECT_EQ(steps.items[0].start_unix_ns, kTime + 4000 * kMs);
@@ -421,7 +421,7 @@ class Random {
   ResourceGroup group() {
     if (below(2) != 0) return service_group();
     const int32_t rank = static_cast<int32_t>(below(4));
-    const int64_t step = static_cast<int64_t>(below(3));
+    const StepNumber step = StepNumber{static_cast<int64_t>(below(3))};
     ResourceGroup group = step_group(rank, detail_of(rank, step, below(30)));
     if (below(3) == 0) group.spans.resize(1 + below(group.spans.size()));
     return group;
@@ -481,7 +481,7 @@ void expect_same(const Page<TraceSummary>& a, const Page<TraceSummary>& b) {
 }
 
 void expect_same_steps(const SpanStore& mine, const SpanStore& right) {
-  for (int64_t step = 0; step < 3; ++step) {
+  for (StepNumber step = 0_step; step < 3_step; ++step) {
     for (const std::vector<int32_t>& ranks : {std::vector<int32_t>{}, {1}, {0, 3}}) {
       std::vector<RankDetail> a = mine.step("llm", 1, step, ranks);
       std::vector<RankDetail> b = right.step("llm", 1, step, ranks);
@@ -537,7 +537,7 @@ TEST_P(SpanStoreContract, RandomSpansAreAnsweredAsByThePlainStore) {
     expect_same_names(mine, right);
     for (uint8_t trace = 0; trace < 6; ++trace)
       expect_same(mine.trace(trace_id(trace), 20), right.trace(trace_id(trace), 20));
-    for (int64_t step = 0; step < 3; ++step)
+    for (StepNumber step = 0_step; step < 3_step; ++step)
       expect_same(mine.trace(step_trace_id("llm", 1, step), 1000), right.trace(step_trace_id("llm", 1, step), 1000));
     for (size_t i = 0; i < queries.size(); ++i) {
       SCOPED_TRACE(i);

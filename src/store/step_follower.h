@@ -8,6 +8,8 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "model/ids.h"
+
 namespace lockstep {
 
 class StepFollower {
@@ -16,7 +18,7 @@ class StepFollower {
   static constexpr int kFarRowsMax = 64;
 
   enum class Taken { kNear, kFar, kJumped };
-  Taken take(int64_t step) {
+  Taken take(StepNumber step) {
     if (is_near(step)) {
       far_rows_ = 0;
       newest_ = std::max(newest_, step);
@@ -28,16 +30,16 @@ class StepFollower {
     return Taken::kJumped;
   }
   // What is known from elsewhere: taken where it is near.
-  void restore(int64_t step) {
+  void restore(StepNumber step) {
     if (is_near(step)) newest_ = std::max(newest_, step);
   }
-  bool is_near(int64_t step) const {
-    return newest_ < 0 || (step >= newest_ - kFarSteps && step <= newest_ + kFarSteps);
+  bool is_near(StepNumber step) const {
+    return newest_ < 0_step || (step >= newest_ - kFarSteps && step <= newest_ + kFarSteps);
   }
-  int64_t newest() const { return newest_; }  // -1: none
+  StepNumber newest() const { return newest_; }  // -1: none
 
  private:
-  int64_t newest_ = -1;
+  StepNumber newest_ = kNoStep;
   int far_rows_ = 0;
 };
 

@@ -31,7 +31,7 @@ struct StepRow {
 struct RankInfo {
   Identity identity;
   int64_t last_seen_unix_ns = 0;
-  int64_t last_step = -1;
+  StepNumber last_step = kNoStep;
   bool ended = false;
   bool ended_cleanly = false;
   std::optional<RankStatus> status;  // the newest rank.status
@@ -46,7 +46,7 @@ struct JobInfo {
   int32_t world_size = 0;
   int64_t first_seen_unix_ns = 0;
   int64_t last_seen_unix_ns = 0;
-  int64_t last_step = -1;
+  StepNumber last_step = kNoStep;
   std::vector<RankInfo> ranks;  // by rank
 };
 
@@ -79,10 +79,10 @@ class StepStore {
   virtual std::vector<JobInfo> jobs() const = 0;  // newest attempt of each, by job id
   virtual std::optional<JobInfo> job(std::string_view job_id) const = 0;
   // Rows of the newest attempt with from <= step <= to, sorted by (step, rank).
-  virtual std::vector<StepRow> steps(std::string_view job_id, int64_t from_step, int64_t to_step) const = 0;
+  virtual std::vector<StepRow> steps(std::string_view job_id, StepNumber from_step, StepNumber to_step) const = 0;
   // The same rows in the same order without copying them. visit must be quick and must not call the store: appends
   // wait.
-  virtual void visit_steps(std::string_view job_id, int64_t from_step, int64_t to_step,
+  virtual void visit_steps(std::string_view job_id, StepNumber from_step, StepNumber to_step,
                            const std::function<void(const Identity&, const StepSummary&)>& visit) const = 0;
   virtual Page<StoredLog> logs(std::string_view service, std::string_view event,
                                size_t limit) const = 0;  // empty: any; newest first

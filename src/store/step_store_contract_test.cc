@@ -73,10 +73,10 @@ class OnDisk final : public StepStore {
   }
   std::vector<JobInfo> jobs() const override { return sealed().jobs(); }
   std::optional<JobInfo> job(std::string_view job_id) const override { return sealed().job(job_id); }
-  std::vector<StepRow> steps(std::string_view job_id, int64_t from_step, int64_t to_step) const override {
+  std::vector<StepRow> steps(std::string_view job_id, StepNumber from_step, StepNumber to_step) const override {
     return sealed().steps(job_id, from_step, to_step);
   }
-  void visit_steps(std::string_view job_id, int64_t from_step, int64_t to_step,
+  void visit_steps(std::string_view job_id, StepNumber from_step, StepNumber to_step,
                    const std::function<void(const Identity&, const StepSummary&)>& visit) const override {
     sealed().visit_steps(job_id, from_step, to_step, visit);
   }
@@ -128,13 +128,13 @@ Identity identity_of(int32_t rank, std::string job_id = "job", int64_t attempt =
           .gpu_uuid = format("GPU-%d", rank)};
 }
 
-StepSummary step_of(int64_t step, int64_t self_ns = 1000) {
+StepSummary step_of(StepNumber step, int64_t self_ns = 1000) {
   StepSummary summary;
   summary.step = step;
   summary.duration_ns = 2 * self_ns;
   summary.self_ns = self_ns;
   summary.comm_ns = self_ns;
-  summary.comms.push_back({.comm_id = 7, .size = 8, .count = 3});
+  summary.comms.push_back({.comm_id = CommId{7}, .size = 8, .count = 3});
   return summary;
 }
 
@@ -173,23 +173,24 @@ class StepStoreContract : public ::testing::TestWithParam<Backing> {
 
 TEST_P(StepStoreContract, AnswersRowsSortedByStepAndRankWhateverOrderTheyCameIn) {
   auto store = make();
-  for (int64_t step : {3, 1, 2}) {
-    for (int32_t rank : {5, 0, 3}) store->append_step(identity_of(rank), step_of(step, rank * 10 + step), 100);
+  for (StepNumber step : {3_step, 1_step, 2_step}) {
+    for (int32_t rank : {5, 0, 3}) store->append_step(identity_of(rank), step_of(step, rank * 10 + step.value()), 100);
   }
-  std::vector<StepRow> rows = store->steps("job", 2, 3);
+  std::vector<StepRow> rows = store->steps("job", 2_step, 3_step);
   ASSERT_EQ(rows.size(), 6u);
-  std::vector<std::pair<int64_t, int32_t>> order;
+  std::vector<std::pair<StepNumber, int32_t>> order;
   for (const StepRow& row : rows) {
     order.emplace_back(row.summary.step, row.identity.rank);
     EXPECT_EQ(row.identity, identity_of(row.identity.rank));
-    EXPECT_EQ(row.summary, step_of(row.summary.step, row.identity.rank * 10 + row.summary.step));
+    EXPECT_EQ(row.summary, step_of(row.summary.step, row.identity.rank * 10 + row.summary.step.value()));
   }
-  EXPECT_EQ(order, (std::vector<std::pair<int64_t, int32_t>>{{2, 0}, {2, 3}, {2, 5}, {3, 0}, {3, 3}, {3, 5}}));
-  EXPECT_TRUE(store->steps("job", 4, 100).empty());
-  EXPECT_TRUE(store->steps("other", 0, 100).empty());
+  EXPECT_EQ(order, (std::vector<std::pair<StepNumber, int32_t>>{
+                       {2_step, 0}, {2_step, 3}, {2_step, 5}, {3_step, 0}, {3_step, 3}, {3_step, 5}}));
+  EXPECT_TRUE(store->steps("job", 4_step, 100_step).empty());
+  EXPECT_TRUE(store->steps("other", 0_step, 100_step).empty());
 
-  std::vector<std::pair<int64_t, int32_t>> visited;
-  store->visit_steps("job", 2, 3, [&](const Identity& identity, const StepSummary& summary) {
+  std::vector<std::pair<StepNumber, int32_t>> visited;
+  store->visit_steps("job", 2_step, 3_step, [&](const Identity& identity, const StepSummary& summary) {
     visited.emplace_back(summary.step, identity.rank);
   });
   EXPECT_EQ(visited, order);
@@ -197,12 +198,12 @@ TEST_P(StepStoreContract, AnswersRowsSortedByStepAndRankWhateverOrderTheyCameIn)
 
 TEST_P(StepStoreContract, TheSameRowAgainReplacesTheOldOne) {
   auto store = make();
-  StepSummary lossy = step_of(1, 10);
+  StepSummary lossy = step_of(1_step, 10);
   lossy.records_lost = 5;
   store->append_step(identity_of(0), lossy, 100);
   store->append_step(identity_of(0), lossy, 101);
-  store->append_step(identity_of(0), step_of(1, 20), 102);
-  std::vector<StepRow> rows = store->steps("job", 0, 10);
+  store->append_step(identity_of(0), step_of(1_step, 20), 102);
+  std::vector<StepRow> rows = store->steps("job", 0_step, 10_step);
   ASSERT_EQ(rows.size(), 1u);
   EXPECT_EQ(rows[0].summary.self_ns, 20);
   EXPECT_EQ(store->job("job")->ranks.at(0).records_lost, 0)
@@ -214,10 +215,12 @@ TEST_P(StepStoreContract, TheSameRowAgainReplacesTheOldOne) {
 TEST_P(StepStoreContract, KnowsWhereEveryRankStands) {
   auto store = make();
   store->rank_started(identity_of(1), 50);
-  store->append_step(identity_of(1), step_of(4), 100);
-  store->append_step(identity_of(1), step_of(3), 110);  // late
-  store->append_comm(identity_of(1), {.comm_id = 9, .size = 8, .rank_in_comm = 1, .nodes = 2, .name = "world"}, 120);
-  store->append_comm(identity_of(1), {.comm_id = 9, .size = 8, .rank_in_comm = 1, .nodes = 2, .name = "world"}, 121);
+  store->append_step(identity_of(1), step_of(4_step), 100);
+  store->append_step(identity_of(1), step_of(3_step), 110);  // late
+  store->append_comm(identity_of(1), {.comm_id = CommId{9}, .size = 8, .rank_in_comm = 1, .nodes = 2, .name = "world"},
+                     120);
+  store->append_comm(identity_of(1), {.comm_id = CommId{9}, .size = 8, .rank_in_comm = 1, .nodes = 2, .name = "world"},
+                     121);
   RankStatus status;
   status.time_unix_ns = 500;
   status.quiet_ns = 77;
@@ -233,14 +236,14 @@ TEST_P(StepStoreContract, KnowsWhereEveryRankStands) {
   EXPECT_EQ(job->world_size, 8);
   EXPECT_EQ(job->first_seen_unix_ns, 50);
   EXPECT_EQ(job->last_seen_unix_ns, 131);
-  EXPECT_EQ(job->last_step, 4);
+  EXPECT_EQ(job->last_step, 4_step);
   ASSERT_EQ(job->ranks.size(), 2u);
   const RankInfo& ended = job->ranks[0];
   EXPECT_EQ(ended.identity.rank, 0);
   EXPECT_TRUE(ended.ended && ended.ended_cleanly);
   const RankInfo& rank = job->ranks[1];
   EXPECT_FALSE(rank.ended);
-  EXPECT_EQ(rank.last_step, 4);
+  EXPECT_EQ(rank.last_step, 4_step);
   EXPECT_EQ(rank.last_seen_unix_ns, 131);
   EXPECT_EQ(rank.comms.size(), 1u);
   EXPECT_EQ(rank.records_lost, 12);
@@ -251,42 +254,42 @@ TEST_P(StepStoreContract, KnowsWhereEveryRankStands) {
 
 TEST_P(StepStoreContract, ANewAttemptTakesThePlaceOfTheOldOne) {
   auto store = make();
-  store->append_step(identity_of(0), step_of(10), 100);
-  store->append_step(identity_of(1), step_of(10), 100);
-  store->append_step(identity_of(0, "job", 1), step_of(2), 200);
-  store->append_step(identity_of(1, "job", 0), step_of(11), 300);  // a straggler of the old attempt
+  store->append_step(identity_of(0), step_of(10_step), 100);
+  store->append_step(identity_of(1), step_of(10_step), 100);
+  store->append_step(identity_of(0, "job", 1), step_of(2_step), 200);
+  store->append_step(identity_of(1, "job", 0), step_of(11_step), 300);  // a straggler of the old attempt
   std::vector<JobInfo> jobs = store->jobs();
   ASSERT_EQ(jobs.size(), 1u);
   EXPECT_EQ(jobs[0].attempt, 1);
-  EXPECT_EQ(jobs[0].last_step, 2);
+  EXPECT_EQ(jobs[0].last_step, 2_step);
   EXPECT_EQ(jobs[0].ranks.size(), 1u);
-  EXPECT_EQ(store->steps("job", 0, 100).size(), 1u);
+  EXPECT_EQ(store->steps("job", 0_step, 100_step).size(), 1u);
   EXPECT_EQ(counters_.value("lockstep_store_rows_refused_total", "table=\"steps\",reason=\"old_attempt\""), 1);
   expect_nothing_lost_unseen("steps");
 }
 
 TEST_P(StepStoreContract, ListsJobsByIdAndKeepsThemApart) {
   auto store = make();
-  store->append_step(identity_of(0, "b"), step_of(1), 100);
-  store->append_step(identity_of(0, "a"), step_of(7), 100);
+  store->append_step(identity_of(0, "b"), step_of(1_step), 100);
+  store->append_step(identity_of(0, "a"), step_of(7_step), 100);
   std::vector<JobInfo> jobs = store->jobs();
   ASSERT_EQ(jobs.size(), 2u);
   EXPECT_EQ(jobs[0].job_id, "a");
   EXPECT_EQ(jobs[1].job_id, "b");
-  EXPECT_EQ(store->steps("a", 0, 100).size(), 1u);
-  EXPECT_EQ(store->steps("b", 0, 100).at(0).summary.step, 1);
+  EXPECT_EQ(store->steps("a", 0_step, 100_step).size(), 1u);
+  EXPECT_EQ(store->steps("b", 0_step, 100_step).at(0).summary.step, 1_step);
 }
 
 TEST_P(StepStoreContract, DropsTheOldestRowsBeyondItsLimitAndCountsThem) {
   auto store = make({.step_rows = 40});
-  for (int64_t step = 0; step < 100; ++step) {
-    for (int32_t rank = 0; rank < 8; ++rank) store->append_step(identity_of(rank), step_of(step), 100 + step);
+  for (StepNumber step = 0_step; step < 100_step; ++step) {
+    for (int32_t rank = 0; rank < 8; ++rank) store->append_step(identity_of(rank), step_of(step), 100 + step.value());
   }
-  std::vector<StepRow> rows = store->steps("job", 0, 1000);
+  std::vector<StepRow> rows = store->steps("job", 0_step, 1000_step);
   EXPECT_LE(rows.size(), 40u);
   EXPECT_GE(rows.size(), 32u);
-  EXPECT_EQ(rows.back().summary.step, 99);
-  EXPECT_GE(rows.front().summary.step, 94);
+  EXPECT_EQ(rows.back().summary.step, 99_step);
+  EXPECT_GE(rows.front().summary.step, 94_step);
   EXPECT_EQ(counters_.value("lockstep_store_rows", "table=\"steps\""), static_cast<int64_t>(rows.size()));
   EXPECT_EQ(counters_.value("lockstep_store_rows_dropped_total", "table=\"steps\",reason=\"limit\""),
             800 - static_cast<int64_t>(rows.size()));
@@ -330,8 +333,8 @@ TEST_P(StepStoreContract, AppendsAndQueriesFromManyThreadsAtOnce) {
   std::vector<std::thread> threads;
   for (int32_t rank = 0; rank < 4; ++rank) {
     threads.emplace_back([&, rank] {
-      for (int64_t step = 0; step < 1000; ++step) {
-        store->append_step(identity_of(rank), step_of(step), step);
+      for (StepNumber step = 0_step; step < 1000_step; ++step) {
+        store->append_step(identity_of(rank), step_of(step), step.value());
         store->append_log(resource_of("app"), log_of("", "x"));
         if (step % 50 == 0) {
           store->steps("job", step - 20, step);
@@ -342,7 +345,7 @@ TEST_P(StepStoreContract, AppendsAndQueriesFromManyThreadsAtOnce) {
     });
   }
   for (std::thread& thread : threads) thread.join();
-  EXPECT_EQ(store->job("job")->last_step, 999);
+  EXPECT_EQ(store->job("job")->last_step, 999_step);
   expect_nothing_lost_unseen("steps");
   expect_nothing_lost_unseen("logs");
 }
@@ -356,15 +359,15 @@ TEST(MemoryStepStore, CountsBytesToo) {
   options.step_bytes_max = 100'000;
   options.log_bytes_max = 10'000;
   MemoryStepStore store(options, counters);
-  for (int64_t step = 0; step < 100; ++step) {
+  for (StepNumber step = 0_step; step < 100_step; ++step) {
     StepSummary summary = step_of(step);
     summary.flows.resize(100);
     store.append_step(identity_of(0), summary, 1);
     store.append_log(resource_of("app"), log_of("", std::string(1000, 'x')));
   }
   EXPECT_LE(counters.value("lockstep_store_bytes", "table=\"steps\""), 100'000);
-  EXPECT_LT(store.steps("job", 0, 1000).size(), 20u);
-  EXPECT_GT(store.steps("job", 0, 1000).size(), 5u);
+  EXPECT_LT(store.steps("job", 0_step, 1000_step).size(), 20u);
+  EXPECT_GT(store.steps("job", 0_step, 1000_step).size(), 5u);
   EXPECT_LE(store.logs("", "", 0).total, 9u);
   EXPECT_GE(store.logs("", "", 0).total, 5u);
 }
@@ -375,12 +378,12 @@ TEST(MemoryStepStore, ForgetsTheLongestSilentJobWhenThereAreTooManyJobsOrRanks) 
   options.jobs_max = 2;
   options.ranks_max = 4;
   MemoryStepStore store(options, counters);
-  store.append_step(identity_of(0, "old"), step_of(1), 100);
-  store.append_step(identity_of(0, "middle"), step_of(1), 200);
-  store.append_step(identity_of(0, "new"), step_of(1), 300);
+  store.append_step(identity_of(0, "old"), step_of(1_step), 100);
+  store.append_step(identity_of(0, "middle"), step_of(1_step), 200);
+  store.append_step(identity_of(0, "new"), step_of(1_step), 300);
   EXPECT_FALSE(store.job("old").has_value());
   EXPECT_TRUE(store.job("middle").has_value());
-  for (int32_t rank = 0; rank < 6; ++rank) store.append_step(identity_of(rank, "new"), step_of(2), 400);
+  for (int32_t rank = 0; rank < 6; ++rank) store.append_step(identity_of(rank, "new"), step_of(2_step), 400);
   EXPECT_FALSE(store.job("middle").has_value());
   EXPECT_EQ(store.job("new")->ranks.size(), 4u);
   EXPECT_EQ(counters.value("lockstep_store_rows_refused_total", "table=\"steps\",reason=\"rank_limit\""), 2);

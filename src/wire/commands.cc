@@ -53,7 +53,8 @@ Result<DetailRequest> parse_detail(const std::vector<std::string_view>& words, s
   if (!attempt || *attempt < 0) return Error{"has no usable attempt"};
   if (!from || !to || *from < 0 || *to < *from || *to - *from >= kDetailStepsMax)
     return Error{format("has steps that are no range of at most %lld", static_cast<long long>(kDetailStepsMax))};
-  DetailRequest request{.job_id = std::move(job), .attempt = *attempt, .from_step = *from, .to_step = *to};
+  DetailRequest request{
+      .job_id = std::move(job), .attempt = *attempt, .from_step = StepNumber{*from}, .to_step = StepNumber{*to}};
   if (words[5] != "*") {
     request.ranks = LOCKSTEP_TRY(parse_ranks(words[5], ranks_left));
   }
@@ -82,8 +83,8 @@ std::string encode_commands(const CommandList& list) {
   std::string text = std::string(kFirstLine) + "\ncursor " + list.cursor + "\n";
   for (const DetailRequest& request : list.details) {
     text += format("detail %s %lld %lld %lld %s\n", url_part(request.job_id).c_str(),
-                   static_cast<long long>(request.attempt), static_cast<long long>(request.from_step),
-                   static_cast<long long>(request.to_step),
+                   static_cast<long long>(request.attempt), static_cast<long long>(request.from_step.value()),
+                   static_cast<long long>(request.to_step.value()),
                    request.ranks.empty() ? "*" : ranks_text(request.ranks).c_str());
   }
   for (const StackRequest& request : list.stacks) {

@@ -13,8 +13,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       std::abort();
   }
   for (const DetailRequest& request : list->details) {
-    if (request.job_id.empty() || request.attempt < 0 || request.from_step < 0 || request.to_step < request.from_step ||
-        request.to_step - request.from_step >= kDetailStepsMax || request.ranks.size() > kDetailRanksMax)
+    if (request.job_id.empty() || request.attempt < 0 || request.from_step < 0_step ||
+        request.to_step < request.from_step || request.to_step - request.from_step >= kDetailStepsMax ||
+        request.ranks.size() > kDetailRanksMax)
       std::abort();
   }
   list->unknown = 0;

@@ -12,10 +12,11 @@ std::string with(const std::string& line) {
 }
 
 TEST(Commands, ComeBackAsTheyWere) {
-  const CommandList list{.cursor = "18a2f0-42",
-                         .details = {{"llama 70b/run 3\n", 2, 118, 120, {0, 1, 2, 3, 12}}, {"j", 0, 5, 5, {}}},
-                         .stacks = {{"llama 70b", 1, {3, 5, 6, 7}}},
-                         .unknown = 0};
+  const CommandList list{
+      .cursor = "18a2f0-42",
+      .details = {{"llama 70b/run 3\n", 2, 118_step, 120_step, {0, 1, 2, 3, 12}}, {"j", 0, 5_step, 5_step, {}}},
+      .stacks = {{"llama 70b", 1, {3, 5, 6, 7}}},
+      .unknown = 0};
   Result<CommandList> read = parse_commands(encode_commands(list));
   ASSERT_TRUE(read.ok()) << read.error();
   EXPECT_EQ(*read, list);
@@ -66,7 +67,7 @@ TEST(Commands, AtTheirLimitsAreTaken) {
                                                   "\ndetail " + job + " 0 0 63 0-3\nstacks " + job + " 0 0-63\n");
   ASSERT_TRUE(read.ok()) << read.error();
   EXPECT_EQ(read->details[0].job_id, job);
-  EXPECT_EQ(read->details[0].to_step, kDetailStepsMax - 1);
+  EXPECT_EQ(read->details[0].to_step, StepNumber{kDetailStepsMax - 1});
   EXPECT_EQ(read->stacks[0].ranks.size(), kStackRanksMax);
   EXPECT_FALSE(parse_commands(with("detail j" + job + " 0 1 1 0")).ok());
   EXPECT_FALSE(parse_commands("lockstep-commands 1\ncursor " + std::string(kCursorBytesMax + 1, '9') + "\n").ok());

@@ -24,7 +24,7 @@ LogRecord over_the_wire(const LogRecord& record) {
 
 CommStatus comm_status() {
   CommStatus comm;
-  comm.comm_id = 0xfedcba9876543210;
+  comm.comm_id = CommId{0xfedcba9876543210};
   comm.size = 8;
   comm.rank_in_comm = 3;
   comm.collectives_enqueued = 100;
@@ -83,7 +83,7 @@ TEST(Events, StacksAndDumpsSurviveTheWire) {
 }
 
 TEST(Events, AStepSurvivesTheWire) {
-  StepSummary step = test::step_summary(12);
+  StepSummary step = test::step_summary(12_step);
   step.unseen = step.comms[1].unseen = 7;
   LogRecord record = over_the_wire(to_record(step));
   EXPECT_EQ(record.event_name, kEventTrainStep);
@@ -94,7 +94,7 @@ TEST(Events, AStepSurvivesTheWire) {
 
 TEST(Events, AStepWithoutCommunicationSurvivesTheWire) {
   StepSummary step;
-  step.step = 0;
+  step.step = 0_step;
   step.start_unix_ns = test::kTime;
   Result<StepSummary> back = step_from_record(over_the_wire(to_record(step)));
   ASSERT_TRUE(back.ok()) << back.error();
@@ -107,7 +107,7 @@ TEST(Events, ARankStatusSurvivesTheWire) {
   status.quiet_ns = 5'000'000'000;
   status.process_alive = false;
   status.finished = true;
-  status.step = 77;
+  status.step = 77_step;
   status.phase = Phase::kBackward;
   status.comms = {comm_status(), CommStatus{}};
   LogRecord record = over_the_wire(to_record(status));
@@ -118,7 +118,7 @@ TEST(Events, ARankStatusSurvivesTheWire) {
 }
 
 TEST(Events, ACommunicatorSurvivesTheWire) {
-  CommInit comm{0xfedcba9876543210, 8, 3, 2, "dp"};
+  CommInit comm{CommId{0xfedcba9876543210}, 8, 3, 2, "dp"};
   LogRecord record = over_the_wire(to_record(comm, test::kTime));
   EXPECT_EQ(record.event_name, kEventCommInit);
   EXPECT_EQ(record.time_unix_ns, test::kTime);
@@ -217,7 +217,7 @@ TEST(Events, TheFormatPageHasEveryAttributeOfANodeEvent) {
 }
 
 TEST(Events, AMalformedStepIsOneClearLine) {
-  LogRecord good = to_record(test::step_summary(12));
+  LogRecord good = to_record(test::step_summary(12_step));
   auto error = [](const LogRecord& record) {
     Result<StepSummary> step = step_from_record(record);
     return step.ok() ? "accepted" : step.error();
@@ -236,7 +236,7 @@ TEST(Events, AMalformedStepIsOneClearLine) {
 }
 
 TEST(Events, ALongerRowThanWeKnowIsRead) {
-  StepSummary step = test::step_summary(12);
+  StepSummary step = test::step_summary(12_step);
   for (CommStep& comm : step.comms) comm.unseen = 1;  // every column that we know is there
   LogRecord record = to_record(step);
   for (Attribute& attribute : record.attributes) {
@@ -262,7 +262,7 @@ TEST(Events, AMalformedRankStatusIsOneClearLine) {
 }
 
 TEST(Events, ACommunicatorOrIdentityThatIsNotPossibleIsOneClearLine) {
-  Result<CommInit> comm = comm_init_from_record(to_record(CommInit{1, 8, 8, 1, ""}, 0));
+  Result<CommInit> comm = comm_init_from_record(to_record(CommInit{CommId{1}, 8, 8, 1, ""}, 0));
   ASSERT_FALSE(comm.ok());
   EXPECT_EQ(comm.error(), "comm.init: rank 8 of 8 is not possible");
   Result<Identity> nobody = identity_from_resource({});

@@ -220,11 +220,11 @@ TEST(OtlpJson, ReadsTheExampleOfTheDocumentation) {
   EXPECT_EQ(*identity, (Identity{"llama-70b", 0, 5, 64, 5, "node-17", "GPU-6cbdbcb1"}));
   Result<StepSummary> step = step_from_record(batch.groups[0].logs[0]);
   ASSERT_TRUE(step.ok()) << step.error();
-  EXPECT_EQ(step->step, 12);
+  EXPECT_EQ(step->step, 12_step);
   EXPECT_EQ(step->start_unix_ns, 1'700'000'000'000'000'000);
   EXPECT_EQ(step->phase_ns[static_cast<size_t>(Phase::kBackward)], 300'000'000);
   ASSERT_EQ(step->comms.size(), 1u);
-  EXPECT_EQ(step->comms[0].comm_id, 0xfee0000000000000);
+  EXPECT_EQ(step->comms[0].comm_id, CommId{0xfee0000000000000});
   EXPECT_EQ(step->comms[0].queue_ns, 12'000'000);
   ASSERT_EQ(step->flows.size(), 1u);
   EXPECT_EQ(step->flows[0].own_gpu_longest_ns, 500'000);

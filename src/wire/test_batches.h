@@ -130,10 +130,10 @@ inline Batch rich_batch(Signal signal) {
   return batch;
 }
 
-inline StepSummary step_summary(int64_t step) {
+inline StepSummary step_summary(StepNumber step) {
   StepSummary summary;
   summary.step = step;
-  summary.start_unix_ns = kTime + step * 1'000'000'000;
+  summary.start_unix_ns = kTime + step.value() * 1'000'000'000;
   summary.duration_ns = 540'000'000;
   summary.phase_ns = {0, 11'000'000, 150'000'000, 300'000'000, 60'000'000, 0, 0, 7'000'000};
   summary.self_ns = 410'000'000;
@@ -144,11 +144,11 @@ inline StepSummary step_summary(int64_t step) {
   summary.inferred = true;
   summary.records_lost = 3;
   for (uint64_t i = 0; i < 4; ++i) {
-    summary.comms.push_back({0xfeed'0000'0000'0000 + i, 64, 5, i == 3, 120, 9'000'000'000, 120'000'000, 900'000,
+    summary.comms.push_back({CommId{0xfeed'0000'0000'0000 + i}, 64, 5, i == 3, 120, 9'000'000'000, 120'000'000, 900'000,
                              2'000'000, summary.start_unix_ns + 5'000'000, summary.start_unix_ns + 500'000'000,
                              12'000'000});
-    summary.flows.push_back({0xfeed'0000'0000'0000 + i, 6, i % 2 == 0, 4096, 2'000'000'000, 90'000'000, 10'000'000,
-                             20'000'000, 1'000'000, 500'000});
+    summary.flows.push_back({CommId{0xfeed'0000'0000'0000 + i}, 6, i % 2 == 0, 4096, 2'000'000'000, 90'000'000,
+                             10'000'000, 20'000'000, 1'000'000, 500'000});
   }
   return summary;
 }

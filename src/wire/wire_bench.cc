@@ -15,7 +15,8 @@ Batch steps_batch() {
   batch.groups.resize(1);
   batch.groups[0].resource = to_resource({"llama-70b", 0, 5, 64, 5, "node-17", "GPU-6cbdbcb1"});
   batch.groups[0].scope_name = "lockstep-agent";
-  for (int64_t step = 0; step < 100; ++step) batch.groups[0].logs.push_back(to_record(test::step_summary(step)));
+  for (StepNumber step = 0_step; step < 100_step; ++step)
+    batch.groups[0].logs.push_back(to_record(test::step_summary(step)));
   return batch;
 }
 

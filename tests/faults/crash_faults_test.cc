@@ -275,7 +275,7 @@ class World {
     }
     steps_->begin_record(sequence, received_unix_ns);
     StepSummary summary;
-    summary.step = static_cast<int64_t>(number) / kRanks;
+    summary.step = StepNumber{static_cast<int64_t>(number) / kRanks};
     summary.start_unix_ns = kStart + static_cast<int64_t>(number);
     summary.duration_ns = row_value(number);
     const int32_t rank = static_cast<int32_t>(number % kRanks);
@@ -460,8 +460,8 @@ class World {
 
   void check_steps() {
     std::set<uint64_t> seen;
-    steps_->visit_steps("job", 0, INT64_MAX, [&](const Identity& identity, const StepSummary& summary) {
-      const uint64_t number = static_cast<uint64_t>(summary.step * kRanks + identity.rank);
+    steps_->visit_steps("job", 0_step, kLastStep, [&](const Identity& identity, const StepSummary& summary) {
+      const uint64_t number = static_cast<uint64_t>(summary.step.value() * kRanks + identity.rank);
       if (!seen.insert(number).second)
         wrong(format("row %llu of steps is there twice", static_cast<unsigned long long>(number)));
       if (summary.duration_ns != row_value(number) || summary.start_unix_ns != kStart + static_cast<int64_t>(number))

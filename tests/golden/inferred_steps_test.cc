@@ -48,9 +48,9 @@ void PrintTo(const Expected& expected, std::ostream* out) {
 using Recorded = std::vector<RecordedRank>;
 
 // With the job's own marks, or as if it had made none.
-std::map<int64_t, StepSummary> steps_of(const RecordedRank& rank, bool with_marks) {
+std::map<StepNumber, StepSummary> steps_of(const RecordedRank& rank, bool with_marks) {
   RankAssembler assembler(rank.header.anchor_unix_ns - rank.header.anchor_monotonic_ns);
-  std::map<int64_t, StepSummary> steps;
+  std::map<StepNumber, StepSummary> steps;
   auto take = [&](bool flush) {
     for (ClosedStep& closed : assembler.take_steps(0, flush)) {
       EXPECT_EQ(closed.summary.inferred, closed.detail.inferred);
@@ -82,7 +82,7 @@ struct Judged {
   std::vector<Verdict> verdicts;
 };
 
-Judged judge(const std::map<int32_t, std::map<int64_t, StepSummary>>& steps, const Recorded& ranks) {
+Judged judge(const std::map<int32_t, std::map<StepNumber, StepSummary>>& steps, const Recorded& ranks) {
   DiagnosisEngine engine;
   auto identity_of = [&](int32_t number) {
     for (const RecordedRank& rank : ranks) {
@@ -97,7 +97,7 @@ Judged judge(const std::map<int32_t, std::map<int64_t, StepSummary>>& steps, con
   for (const RecordedRank& rank : ranks) {
     const Identity& identity = identities[rank.header.rank] = identity_of(rank.header.rank);
     for (const InFlightComm& comm : rank.comms)
-      engine.on_comm(identity, {comm.comm_id, comm.size, comm.rank_in_comm, comm.nodes, comm.name},
+      engine.on_comm(identity, {CommId{comm.comm_id}, comm.size, comm.rank_in_comm, comm.nodes, comm.name},
                      rank.header.anchor_unix_ns);
   }
   std::vector<std::pair<int32_t, const StepSummary*>> in_order;
@@ -121,8 +121,8 @@ TEST_P(InferredSteps, AreThoseThatTheJobTold) {
   const Result<Recorded> recorded = RecordedRun::record(std::string(LOCKSTEP_TEST_DATA "/recordings/") + expected.name);
   ASSERT_TRUE(recorded.ok()) << recorded.error();
 
-  std::map<int32_t, std::map<int64_t, StepSummary>> inferred;
-  std::map<int32_t, std::map<int64_t, StepSummary>> reported;
+  std::map<int32_t, std::map<StepNumber, StepSummary>> inferred;
+  std::map<int32_t, std::map<StepNumber, StepSummary>> reported;
   for (const RecordedRank& rank : *recorded) {
     inferred[rank.header.rank] = steps_of(rank, false);
     reported[rank.header.rank] = steps_of(rank, true);
@@ -146,9 +146,9 @@ TEST_P(InferredSteps, AreThoseThatTheJobTold) {
       length_ms.push_back(std::abs(static_cast<double>(same->second.duration_ns - step.duration_ns)) / 1e6);
     }
   }
-  std::set<std::set<int64_t>> numberings;
+  std::set<std::set<StepNumber>> numberings;
   for (const auto& [rank, its] : inferred) {
-    std::set<int64_t> numbers;
+    std::set<StepNumber> numbers;
     for (const auto& [number, step] : its) numbers.insert(number);
     numberings.insert(numbers);
   }

@@ -55,7 +55,7 @@ void PrintTo(const Expected& expected, std::ostream* out) {
 struct Played {
   Counters counters{kStoreCounters};
   MemoryStepStore steps{{}, counters};
-  std::map<int64_t, std::vector<RankDetail>> details;  // by step
+  std::map<StepNumber, std::vector<RankDetail>> details;  // by step
 
   Result<void> play(const std::string& recording_folder) {
     return RecordedRun::play(
@@ -66,7 +66,8 @@ struct Played {
         },
         [&](const Identity& identity, const std::vector<InFlightComm>& comms) {
           for (const InFlightComm& comm : comms) {
-            if (comm.comm_id != 0) steps.append_comm(identity, {comm.comm_id, comm.size, comm.rank_in_comm, 0, ""}, 1);
+            if (comm.comm_id != 0)
+              steps.append_comm(identity, {CommId{comm.comm_id}, comm.size, comm.rank_in_comm, 0, ""}, 1);
           }
         });
   }
@@ -108,8 +109,8 @@ TEST_P(Recorded, NamesWhomEverybodyWaitedForOnClocksThatAreAligned) {
   const std::optional<JobInfo> job = played.steps.job("job");
   ASSERT_TRUE(job);
 
-  const int64_t last_step = played.details.rbegin()->first;
-  const ClockAlignment summaries = ClockAlignment::estimate(barrier_ends(played.steps, "job", 0, last_step), {});
+  const StepNumber last_step = played.details.rbegin()->first;
+  const ClockAlignment summaries = ClockAlignment::estimate(barrier_ends(played.steps, "job", 0_step, last_step), {});
   const Offsets reported = offsets_of(summaries);
   const std::vector<RankDetail>& middle =
       std::next(played.details.begin(), static_cast<ptrdiff_t>(played.details.size() / 2))->second;
@@ -132,7 +133,7 @@ TEST_P(Recorded, NamesWhomEverybodyWaitedForOnClocksThatAreAligned) {
   std::map<std::string, int> doing;
   size_t looked_at = 0;
   for (const auto& [step, details] : played.details) {
-    if (step < 2 || details.size() < job->ranks.size()) continue;  // warm-up; cut off
+    if (step < 2_step || details.size() < job->ranks.size()) continue;  // warm-up; cut off
     ++looked_at;
     const ClockAlignment clocks = align_step(played.steps, details, "job", step);
     const StepAnalysis analysis = analyze_step(*job, step, details, {}, roles, clocks);
@@ -146,7 +147,7 @@ TEST_P(Recorded, NamesWhomEverybodyWaitedForOnClocksThatAreAligned) {
       sum += piece.to_ns - piece.from_ns;
     }
     ASSERT_EQ(sum, analysis.length_ns);
-    if (step == 10) std::printf("%s step 10: %s\n", expected.name, sentence_of(analysis).c_str());
+    if (step == 10_step) std::printf("%s step 10: %s\n", expected.name, sentence_of(analysis).c_str());
   }
   std::string who;
   for (const auto& [rank, count] : culprits)

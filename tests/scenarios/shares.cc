@@ -51,7 +51,8 @@ struct Played {
   double shown_seconds = 0, flops = 0, capacity = 0;
 };
 
-Played play(const sim::Scenario& scenario, const std::vector<size_t>& faults, int64_t last_step, int64_t shown_from) {
+Played play(const sim::Scenario& scenario, const std::vector<size_t>& faults, StepNumber last_step,
+            int64_t shown_from) {
   sim::Scenario some = scenario;
   some.faults.clear();
   for (const size_t i : faults) some.faults.push_back(scenario.faults[i]);
@@ -60,23 +61,23 @@ Played play(const sim::Scenario& scenario, const std::vector<size_t>& faults, in
   const sim::JobConditions conditions(some, plan, shape);
   sim::Fleet fleet(shape, 0);
   Played played;
-  for (int64_t step = 0; step <= last_step; ++step) {
+  for (StepNumber step = 0_step; step <= last_step; ++step) {
     fleet.play_under(conditions.at(step).conditions);
-    if (step < kFrom) continue;
+    if (step < StepNumber{kFrom}) continue;
     std::vector<double> durations;
     for (int32_t rank = 0; rank < shape.world_size(); ++rank) {
       const StepSummary summary = fleet.summary(rank);
       durations.push_back(static_cast<double>(summary.duration_ns) / 1e9);
       double peak = 0;
       for (const StepScalar& scalar : summary.scalars) {
-        if (scalar.name == "flops" && step >= shown_from) played.flops += scalar.value;
+        if (scalar.name == "flops" && step >= StepNumber{shown_from}) played.flops += scalar.value;
         if (scalar.name == "peak_flops") peak = scalar.value;
       }
-      if (step >= shown_from) played.capacity += peak * durations.back();
+      if (step >= StepNumber{shown_from}) played.capacity += peak * durations.back();
     }
     const double seconds = median_of(durations);
     played.seconds += seconds;
-    if (step >= shown_from) played.shown_seconds += seconds;
+    if (step >= StepNumber{shown_from}) played.shown_seconds += seconds;
   }
   return played;
 }
@@ -104,10 +105,10 @@ SharesCheck check_shares(const sim::Scenario& scenario) {
   check.restarted = job->attempt > 0;
   if (check.restarted) return check;  // the account is of the newest attempt, the truth would be of both
   const std::vector<Verdict> verdicts = product.engine.verdicts(job_id);
-  const JobLosses losses = job_losses(product.steps, *job, verdicts, kFrom, job->last_step);
+  const JobLosses losses = job_losses(product.steps, *job, verdicts, StepNumber{kFrom}, job->last_step);
   const Mfu mfu =
       job_mfu(product.steps, product.metrics, *job, verdicts,
-              {.last = job->last_step - kFrom + 1,
+              {.last = job->last_step - StepNumber{kFrom} + 1,
                .read_gpu = [&](std::string_view host, std::string_view gpu, int64_t since, int64_t through) {
                  return gpu_reading(product.engine.signals(), host, gpu, since, through);
                }});
@@ -119,7 +120,7 @@ SharesCheck check_shares(const sim::Scenario& scenario) {
     std::vector<size_t> faults;
     for (size_t i = 0; i < count; ++i)
       if (set >> i & 1) faults.push_back(i);
-    sets.push_back(play(scenario, faults, job->last_step, mfu.from_step));
+    sets.push_back(play(scenario, faults, job->last_step, mfu.from_step.value()));
   }
   const double all = sets.back().seconds - sets.front().seconds;
   check.lost_truth = all / sets.back().seconds;

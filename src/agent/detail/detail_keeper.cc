@@ -73,7 +73,7 @@ void DetailKeeper::expire(int64_t now_ns) {
   note_held();
 }
 
-DetailKeeper::State DetailKeeper::state(const RankKey& rank, int64_t step) const {
+DetailKeeper::State DetailKeeper::state(const RankKey& rank, StepNumber step) const {
   auto found = ranks_.find(rank);
   if (found == ranks_.end()) return State::kNotHere;
   auto number = found->second.by_step.find(step);
@@ -81,7 +81,7 @@ DetailKeeper::State DetailKeeper::state(const RankKey& rank, int64_t step) const
   return entries_[number->second - first_number_].packed.empty() ? State::kSent : State::kHeld;
 }
 
-std::optional<DetailKeeper::Taken> DetailKeeper::take(const RankKey& rank, int64_t step, SampledFor reason) {
+std::optional<DetailKeeper::Taken> DetailKeeper::take(const RankKey& rank, StepNumber step, SampledFor reason) {
   if (state(rank, step) != State::kHeld) return std::nullopt;
   const RankSteps& steps = ranks_.find(rank)->second;
   Entry& held = entry(steps.by_step.at(step));
@@ -91,7 +91,7 @@ std::optional<DetailKeeper::Taken> DetailKeeper::take(const RankKey& rank, int64
   --held_;
   note_held();
   if (!detail.ok()) {  // our own bytes: this is our mistake, and no reason to stop
-    LOCKSTEP_LOG_ERROR("agent", "rank %d step %lld: %s", rank.rank, static_cast<long long>(step),
+    LOCKSTEP_LOG_ERROR("agent", "rank %d step %lld: %s", rank.rank, static_cast<long long>(step.value()),
                        detail.error().c_str());
     leave_out("unreadable");
     return std::nullopt;

@@ -46,13 +46,13 @@ class DetailKeeper {
   void expire(int64_t now_ns);
 
   enum class State { kHeld, kSent, kNotHere };
-  State state(const RankKey& rank, int64_t step) const;
+  State state(const RankKey& rank, StepNumber step) const;
   struct Taken {
     Identity identity;
     StepDetail detail;
   };
   // Held until now; counted as sent for this reason.
-  std::optional<Taken> take(const RankKey& rank, int64_t step, SampledFor reason);
+  std::optional<Taken> take(const RankKey& rank, StepNumber step, SampledFor reason);
 
   // Ranks of this attempt of which anything is remembered, in order.
   std::vector<RankKey> ranks_of(const std::string& job_id, int64_t attempt) const;
@@ -63,13 +63,13 @@ class DetailKeeper {
  private:
   struct Entry {
     const RankKey* rank;
-    int64_t step;
+    StepNumber step;
     int64_t kept_ns;
     std::string packed;  // empty: it was sent, or another took its place
   };
   struct RankSteps {
     Identity identity;
-    std::map<int64_t, uint64_t> by_step;  // number of the entry
+    std::map<StepNumber, uint64_t> by_step;  // number of the entry
   };
   Entry& entry(uint64_t number) { return entries_[number - first_number_]; }
   void leave_out(const char* reason, int64_t steps = 1);

@@ -16,10 +16,11 @@ struct DetailKeeperTest : ::testing::Test {
     return {.job_id = std::move(job), .attempt = 1, .rank = number, .world_size = 8, .host = number < 4 ? "a" : "b"};
   }
   static RankKey key(int32_t number) { return {"job", 1, number}; }
-  static StepDetail step(int64_t number, size_t ops = 10) {
-    StepDetail detail{.step = number, .start_unix_ns = number * kSecond, .duration_ns = kSecond};
+  static StepDetail step(StepNumber number, size_t ops = 10) {
+    StepDetail detail{.step = number, .start_unix_ns = number.value() * kSecond, .duration_ns = kSecond};
     for (size_t i = 0; i < ops; ++i)
-      detail.ops.push_back({.comm_id = 1, .function = "AllReduce", .start_unix_ns = number * kSecond, .timed = true});
+      detail.ops.push_back(
+          {.comm_id = CommId{1}, .function = "AllReduce", .start_unix_ns = number.value() * kSecond, .timed = true});
     return detail;
   }
   int64_t left_out(const char* reason) const {
@@ -35,35 +36,35 @@ struct DetailKeeperTest : ::testing::Test {
 
 TEST_F(DetailKeeperTest, GivesBackWhatItKept) {
   DetailKeeper keeper({}, counters);
-  keeper.keep(rank(3), step(7), 0);
-  std::optional<DetailKeeper::Taken> taken = keeper.take(key(3), 7, SampledFor::kAsked);
+  keeper.keep(rank(3), step(7_step), 0);
+  std::optional<DetailKeeper::Taken> taken = keeper.take(key(3), 7_step, SampledFor::kAsked);
   ASSERT_TRUE(taken);
-  EXPECT_EQ(taken->detail, step(7));
+  EXPECT_EQ(taken->detail, step(7_step));
   EXPECT_EQ(taken->identity, rank(3));
   expect_balance();
 }
 
 TEST_F(DetailKeeperTest, GivesNothingTwiceAndRemembersThatItDid) {
   DetailKeeper keeper({}, counters);
-  keeper.keep(rank(3), step(7), 0);
-  EXPECT_EQ(keeper.state(key(3), 7), DetailKeeper::State::kHeld);
-  EXPECT_TRUE(keeper.take(key(3), 7, SampledFor::kPeriodic));
-  EXPECT_EQ(keeper.state(key(3), 7), DetailKeeper::State::kSent);
-  EXPECT_FALSE(keeper.take(key(3), 7, SampledFor::kAsked));
-  EXPECT_EQ(keeper.state(key(3), 8), DetailKeeper::State::kNotHere);
-  EXPECT_EQ(keeper.state(key(2), 7), DetailKeeper::State::kNotHere);
+  keeper.keep(rank(3), step(7_step), 0);
+  EXPECT_EQ(keeper.state(key(3), 7_step), DetailKeeper::State::kHeld);
+  EXPECT_TRUE(keeper.take(key(3), 7_step, SampledFor::kPeriodic));
+  EXPECT_EQ(keeper.state(key(3), 7_step), DetailKeeper::State::kSent);
+  EXPECT_FALSE(keeper.take(key(3), 7_step, SampledFor::kAsked));
+  EXPECT_EQ(keeper.state(key(3), 8_step), DetailKeeper::State::kNotHere);
+  EXPECT_EQ(keeper.state(key(2), 7_step), DetailKeeper::State::kNotHere);
   EXPECT_EQ(counters.sum("lockstep_agent_detail_sent_total"), 1);
   expect_balance();
 }
 
 TEST_F(DetailKeeperTest, LetsTheOldestGoFirstWhenMemoryIsFull) {
   DetailKeeper keeper({.bytes_max = 4000, .age_ns = 1000 * kSecond}, counters);
-  for (int64_t number = 0; number < 100; ++number) {
-    keeper.keep(rank(static_cast<int32_t>(number % 2)), step(number), number);
+  for (StepNumber number = 0_step; number < 100_step; ++number) {
+    keeper.keep(rank(static_cast<int32_t>(number % 2)), step(number), number.value());
     EXPECT_LE(keeper.bytes(), 4000u);
     EXPECT_EQ(keeper.state(key(static_cast<int32_t>(number % 2)), number), DetailKeeper::State::kHeld);
   }
-  EXPECT_EQ(keeper.state(key(0), 0), DetailKeeper::State::kNotHere);
+  EXPECT_EQ(keeper.state(key(0), 0_step), DetailKeeper::State::kNotHere);
   EXPECT_EQ(left_out("bytes"), 100 - held());
   EXPECT_GT(held(), 5);
   expect_balance();
@@ -71,8 +72,8 @@ TEST_F(DetailKeeperTest, LetsTheOldestGoFirstWhenMemoryIsFull) {
 
 TEST_F(DetailKeeperTest, ManySentStepsDoNotFillMemoryEither) {
   DetailKeeper keeper({.bytes_max = 4000, .age_ns = 1000 * kSecond}, counters);
-  for (int64_t number = 0; number < 1000; ++number) {
-    keeper.keep(rank(0), step(number), number);
+  for (StepNumber number = 0_step; number < 1000_step; ++number) {
+    keeper.keep(rank(0), step(number), number.value());
     EXPECT_TRUE(keeper.take(key(0), number, SampledFor::kPeriodic));
     EXPECT_LE(keeper.bytes(), 4000u);
   }
@@ -81,8 +82,8 @@ TEST_F(DetailKeeperTest, ManySentStepsDoNotFillMemoryEither) {
 
 TEST_F(DetailKeeperTest, LetsGoOfWhatIsTooOldAndOfItsRank) {
   DetailKeeper keeper({.bytes_max = 1 << 20, .age_ns = 300 * kSecond}, counters);
-  keeper.keep(rank(0), step(1), 0);
-  keeper.keep(rank(5), step(1), 200 * kSecond);
+  keeper.keep(rank(0), step(1_step), 0);
+  keeper.keep(rank(5), step(1_step), 200 * kSecond);
   EXPECT_EQ(keeper.hosts(), (std::vector<std::string>{"a", "b"}));
   keeper.expire(300 * kSecond);
   EXPECT_EQ(held(), 2);
@@ -99,11 +100,11 @@ TEST_F(DetailKeeperTest, LetsGoOfWhatIsTooOldAndOfItsRank) {
 
 TEST_F(DetailKeeperTest, AStepThatIsDoneAgainTakesThePlaceOfTheFirst) {
   DetailKeeper keeper({.bytes_max = 1 << 20, .age_ns = 300 * kSecond}, counters);
-  keeper.keep(rank(0), step(7, 1), 0);
-  keeper.keep(rank(0), step(7, 2), 100 * kSecond);
+  keeper.keep(rank(0), step(7_step, 1), 0);
+  keeper.keep(rank(0), step(7_step, 2), 100 * kSecond);
   EXPECT_EQ(left_out("replaced"), 1);
   keeper.expire(350 * kSecond);  // the first goes, its successor stays
-  std::optional<DetailKeeper::Taken> taken = keeper.take(key(0), 7, SampledFor::kAsked);
+  std::optional<DetailKeeper::Taken> taken = keeper.take(key(0), 7_step, SampledFor::kAsked);
   ASSERT_TRUE(taken);
   EXPECT_EQ(taken->detail.ops.size(), 2u);
   keeper.expire(1000 * kSecond);
@@ -113,10 +114,10 @@ TEST_F(DetailKeeperTest, AStepThatIsDoneAgainTakesThePlaceOfTheFirst) {
 
 TEST_F(DetailKeeperTest, WhatDoesNotFitOrIsNotWantedIsCounted) {
   DetailKeeper tiny({.bytes_max = 300, .age_ns = kSecond}, counters);
-  tiny.keep(rank(0), step(1, 500), 0);
+  tiny.keep(rank(0), step(1_step, 500), 0);
   EXPECT_EQ(left_out("too_large"), 1);
   DetailKeeper off({.bytes_max = 0, .age_ns = kSecond}, counters);
-  off.keep(rank(0), step(1), 0);
+  off.keep(rank(0), step(1_step), 0);
   EXPECT_EQ(left_out("off"), 1);
   EXPECT_EQ(held(), 0);
   expect_balance();

@@ -62,7 +62,7 @@ class Reader {
 };
 
 void write_shape(Writer& out, const OpSpan& op) {
-  out.number(op.comm_id);
+  out.number(op.comm_id.value());
   out.difference(int64_t{op.comm_size}, int64_t{0});
   out.difference(int64_t{op.rank_in_comm}, int64_t{0});
   out.number((op.p2p ? kP2p : 0) | (op.timed ? kTimed : 0));
@@ -74,7 +74,7 @@ void write_shape(Writer& out, const OpSpan& op) {
 
 OpSpan read_shape(Reader& in) {
   OpSpan op;
-  op.comm_id = in.number();
+  op.comm_id = CommId{in.number()};
   op.comm_size = static_cast<int32_t>(in.difference(int64_t{0}));
   op.rank_in_comm = static_cast<int32_t>(in.difference(int64_t{0}));
   const uint64_t flags = in.number();
@@ -102,8 +102,8 @@ class Expected {
 
  private:
   // Of collectives by communicator and function, of p2p also by peer.
-  std::map<std::tuple<uint64_t, std::string, int32_t, bool>, uint64_t> seq_;
-  std::map<std::pair<uint64_t, bool>, uint64_t> ordinal_;
+  std::map<std::tuple<CommId, std::string, int32_t, bool>, uint64_t> seq_;
+  std::map<std::pair<CommId, bool>, uint64_t> ordinal_;
   std::vector<Next> by_shape_;
 };
 
@@ -111,7 +111,7 @@ class Expected {
 
 std::string pack(const StepDetail& detail) {
   Writer out;
-  out.difference(detail.step, int64_t{0});
+  out.difference(detail.step.value(), int64_t{0});
   out.difference(detail.start_unix_ns, int64_t{0});
   out.difference(detail.duration_ns, int64_t{0});
   out.number(detail.inferred ? 1 : 0);
@@ -133,8 +133,7 @@ std::string pack(const StepDetail& detail) {
   }
 
   out.number(detail.ops.size());
-  using Shape =
-      std::tuple<uint64_t, int32_t, int32_t, bool, bool, std::string_view, std::string_view, int32_t, int64_t>;
+  using Shape = std::tuple<CommId, int32_t, int32_t, bool, bool, std::string_view, std::string_view, int32_t, int64_t>;
   std::map<Shape, uint64_t> shapes;
   Expected expected;
   before_ns = detail.start_unix_ns;
@@ -163,7 +162,7 @@ std::string pack(const StepDetail& detail) {
 Result<StepDetail> unpack(std::string_view bytes) {
   Reader in(bytes);
   StepDetail detail;
-  detail.step = in.difference(int64_t{0});
+  detail.step = StepNumber{in.difference(int64_t{0})};
   detail.start_unix_ns = in.difference(int64_t{0});
   detail.duration_ns = in.difference(int64_t{0});
   detail.inferred = in.number() != 0;

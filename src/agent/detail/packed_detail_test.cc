@@ -11,11 +11,11 @@ constexpr int64_t kStart = 1'763'000'000'000'000'000;
 
 // A step like that of a data-parallel job: gradients in buckets, a send now and then.
 StepDetail step_of(int64_t ops) {
-  StepDetail detail{.step = 118, .start_unix_ns = kStart, .duration_ns = 412'345'678};
+  StepDetail detail{.step = 118_step, .start_unix_ns = kStart, .duration_ns = 412'345'678};
   detail.phases = {{Phase::kInput, "", kStart, 2'000'111}, {Phase::kOther, "my phase", kStart + 5'000'000, 77}};
   detail.notes = {{kStart + 99, "switched to the second data set"}};
   for (int64_t i = 0; i < ops; ++i) {
-    OpSpan op{.comm_id = 0xfeedfacecafebeef,
+    OpSpan op{.comm_id = CommId{0xfeedfacecafebeef},
               .comm_size = 8,
               .rank_in_comm = 3,
               .p2p = i % 7 == 6,
@@ -44,8 +44,9 @@ TEST(PackedDetail, ComesOutAsItWentIn) {
 }
 
 TEST(PackedDetail, KeepsNumbersThatAreOddToo) {
-  StepDetail detail{.step = -1, .start_unix_ns = std::numeric_limits<int64_t>::min(), .inferred = true, .left_out = 7};
-  detail.ops.push_back({.comm_id = ~0ull,
+  StepDetail detail{
+      .step = kNoStep, .start_unix_ns = std::numeric_limits<int64_t>::min(), .inferred = true, .left_out = 7};
+  detail.ops.push_back({.comm_id = CommId{~0ull},
                         .comm_size = -5,
                         .function = std::string(3, '\0'),
                         .seq = ~0ull,

@@ -30,7 +30,7 @@ void StepTraces::ask(const DetailRequest& request) {
   for (const RankKey& rank : keeper_.ranks_of(request.job_id, request.attempt)) {
     if (!request.ranks.empty() && !std::binary_search(request.ranks.begin(), request.ranks.end(), rank.rank)) continue;
     ++ranks_known;
-    for (int64_t step = request.from_step; step <= request.to_step; ++step) {
+    for (StepNumber step = request.from_step; step <= request.to_step; ++step) {
       switch (keeper_.state(rank, step)) {
         case DetailKeeper::State::kSent:
           answered("sent_before");

@@ -46,7 +46,7 @@ class StepTraces {
  private:
   struct Pending {
     RankKey rank;
-    int64_t step;
+    StepNumber step;
     SampledFor reason;
   };
   void answered(const char* result, int64_t steps = 1);

@@ -25,8 +25,8 @@ int64_t TraceSampler::turns(int32_t world_size) {
   return (blocks + kBlocksAtOnce - 1) / kBlocksAtOnce | 1;
 }
 
-bool TraceSampler::has_turn(int64_t step, int32_t rank, int32_t world_size) {
-  if (step < 0 || rank < 0) return false;
+bool TraceSampler::has_turn(StepNumber step, int32_t rank, int32_t world_size) {
+  if (step < 0_step || rank < 0) return false;
   const int64_t all = turns(world_size);
   return (step % all + rank / kBlockRanks) % all == 0;
 }
@@ -70,7 +70,7 @@ int64_t TraceSampler::every(const std::string& job_id, int64_t attempt) const {
   return found == jobs_.end() || found->second.rates.empty() ? 0 : found->second.rates.back().every;
 }
 
-int64_t TraceSampler::Job::every(int64_t step) const {
+int64_t TraceSampler::Job::every(StepNumber step) const {
   for (auto rate = rates.rbegin(); rate != rates.rend(); ++rate) {
     if (rate->from_step <= step) return rate->every;
   }

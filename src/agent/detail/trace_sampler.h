@@ -44,20 +44,20 @@ class TraceSampler {
   int64_t every(const std::string& job_id, int64_t attempt) const;
 
   static int64_t turns(int32_t world_size);
-  static bool has_turn(int64_t step, int32_t rank, int32_t world_size);
+  static bool has_turn(StepNumber step, int32_t rank, int32_t world_size);
 
  private:
   struct Job {
     double spans = 0;  // of a step of a rank, moving average
     double seconds = 0;
     struct Rate {
-      int64_t from_step;
+      StepNumber from_step;
       int64_t every;
     };
     std::deque<Rate> rates;  // the last kRatesMax, oldest first
-    int64_t newest_step = 0;
+    StepNumber newest_step;
     uint64_t heard = 0;
-    int64_t every(int64_t step) const;
+    int64_t every(StepNumber step) const;
   };
   const double budget_bytes_s_;
   std::map<std::pair<std::string, int64_t>, Job> jobs_;

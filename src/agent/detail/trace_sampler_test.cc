@@ -15,16 +15,16 @@ Identity rank_of(int32_t rank, int32_t world) {
   return {.job_id = "job", .attempt = 0, .rank = rank, .world_size = world};
 }
 
-StepDetail step_of(int64_t step, size_t ops, int64_t duration_ns = 1'000'000'000) {
+StepDetail step_of(StepNumber step, size_t ops, int64_t duration_ns = 1'000'000'000) {
   StepDetail detail{.step = step, .start_unix_ns = 1'763'000'000'000'000'000, .duration_ns = duration_ns};
   detail.ops.resize(ops);
   return detail;
 }
 
 // Steps of these ranks that are sent, of `steps` in a row.
-std::set<int64_t> sampled(TraceSampler& sampler, int32_t rank, int32_t world, int64_t steps, size_t ops) {
-  std::set<int64_t> chosen;
-  for (int64_t step = 0; step < steps; ++step) {
+std::set<StepNumber> sampled(TraceSampler& sampler, int32_t rank, int32_t world, int64_t steps, size_t ops) {
+  std::set<StepNumber> chosen;
+  for (StepNumber step = 0_step; step < StepNumber{steps}; ++step) {
     if (sampler.wants(rank_of(rank, world), step_of(step, ops))) chosen.insert(step);
   }
   return chosen;
@@ -37,10 +37,10 @@ TEST(TraceSampler, ChoosesTheSameStepsOnEveryAgent) {
 
 TEST(TraceSampler, OfAgentsThatCameToDifferentRatesTheSparserChoosesAmongTheOthersSteps) {
   TraceSampler cheap(40), dear(40);
-  const std::set<int64_t> many = sampled(cheap, 0, 64, 2000, 100), few = sampled(dear, 8, 64, 2000, 500);
+  const std::set<StepNumber> many = sampled(cheap, 0, 64, 2000, 100), few = sampled(dear, 8, 64, 2000, 500);
   EXPECT_GT(many.size(), few.size());
   EXPECT_GT(few.size(), 2u);
-  for (int64_t step : few) EXPECT_TRUE(many.contains(step)) << step;
+  for (StepNumber step : few) EXPECT_TRUE(many.contains(step)) << step;
 }
 
 TEST(TraceSampler, StaysWithinItsBudget) {
@@ -62,7 +62,7 @@ TEST(TraceSampler, GivesEveryRankItsTurnExactlyOnceInARound) {
     for (int64_t turn = 1; turn <= turns; ++turn) {
       int32_t now = 0;
       for (int32_t rank = 0; rank < kWorld; ++rank) {
-        if (!TraceSampler::has_turn(turn * every, rank, kWorld)) continue;
+        if (!TraceSampler::has_turn(StepNumber{turn * every}, rank, kWorld)) continue;
         ++seen[rank];
         ++now;
       }
@@ -76,33 +76,34 @@ TEST(TraceSampler, GivesEveryRankItsTurnExactlyOnceInARound) {
 
 TEST(TraceSampler, TakesNeighboursTogetherAndSmallJobsWhole) {
   for (int32_t rank = 0; rank < 1024; ++rank)
-    EXPECT_EQ(TraceSampler::has_turn(128, rank, 1024), TraceSampler::has_turn(128, rank / 8 * 8, 1024));
-  for (int32_t rank = 0; rank < 64; ++rank) EXPECT_TRUE(TraceSampler::has_turn(7, rank, 64));
+    EXPECT_EQ(TraceSampler::has_turn(128_step, rank, 1024), TraceSampler::has_turn(128_step, rank / 8 * 8, 1024));
+  for (int32_t rank = 0; rank < 64; ++rank) EXPECT_TRUE(TraceSampler::has_turn(7_step, rank, 64));
 }
 
 TEST(TraceSampler, FollowsAJobThatChanges) {
   TraceSampler sampler(40);
   sampled(sampler, 0, 8, 50, 100);
   const int64_t before = sampler.every("job", 0);
-  for (int64_t step = 50; step < 150; ++step) (void)sampler.wants(rank_of(0, 8), step_of(step, 100, 10'000'000));
+  for (StepNumber step = 50_step; step < 150_step; ++step)
+    (void)sampler.wants(rank_of(0, 8), step_of(step, 100, 10'000'000));
   EXPECT_GE(sampler.every("job", 0), before * 64);  // a hundred times as many steps
-  for (int64_t step = 150; step < 400; ++step) (void)sampler.wants(rank_of(0, 8), step_of(step, 100));
+  for (StepNumber step = 150_step; step < 400_step; ++step) (void)sampler.wants(rank_of(0, 8), step_of(step, 100));
   EXPECT_LE(sampler.every("job", 0), before * 2) << "back, but for the room to spare";
 }
 
 TEST(TraceSampler, RanksOfOneNodeNeverPartOverAStepEvenWhileTheRateChanges) {
   TraceSampler sampler(40);
-  std::map<int64_t, int> ranks_of;
-  for (int64_t step = 0; step < 2000; ++step) {
+  std::map<StepNumber, int> ranks_of;
+  for (StepNumber step = 0_step; step < 2000_step; ++step) {
     for (int32_t rank = 0; rank < 8; ++rank) {
-      const int64_t own = step - rank;  // each a step behind the one before
-      if (own < 0) continue;
-      const size_t ops = own / 100 % 2 == 0 ? 2 : 300;
+      const StepNumber own = step - rank;  // each a step behind the one before
+      if (own < 0_step) continue;
+      const size_t ops = own.value() / 100 % 2 == 0 ? 2 : 300;
       if (sampler.wants(rank_of(rank, 8), step_of(own, ops))) ++ranks_of[own];
     }
   }
   EXPECT_GT(ranks_of.size(), 10u);
-  for (const auto& [step, ranks] : ranks_of) EXPECT_TRUE(ranks == 8 || step >= 1992) << step;
+  for (const auto& [step, ranks] : ranks_of) EXPECT_TRUE(ranks == 8 || step >= 1992_step) << step;
 }
 
 TEST(TraceSampler, WithoutABudgetSendsNothing) {
@@ -116,7 +117,7 @@ TEST(TraceSampler, ForgetsTheJobHeardOfLongestAgo) {
   for (size_t i = 0; i <= TraceSampler::kJobsMax; ++i) {
     Identity identity = rank_of(0, 8);
     identity.job_id = "job-" + std::to_string(i);
-    (void)sampler.wants(identity, step_of(1, 10));
+    (void)sampler.wants(identity, step_of(1_step, 10));
   }
   EXPECT_EQ(sampler.every("job-0", 0), 0);
   EXPECT_GT(sampler.every("job-1", 0), 0);
@@ -125,7 +126,7 @@ TEST(TraceSampler, ForgetsTheJobHeardOfLongestAgo) {
 // The estimate that the rate rests on, against spans as they go over the wire.
 TEST(TraceSampler, KnowsWhatASpanCosts) {
   if (!available(Encoding::kZstd)) GTEST_SKIP() << "built without zstd";
-  StepDetail detail = step_of(7, 0);
+  StepDetail detail = step_of(7_step, 0);
   uint64_t state = 1;
   auto random = [&](int64_t below) {
     state = state * 6364136223846793005u + 1442695040888963407u;
@@ -133,7 +134,7 @@ TEST(TraceSampler, KnowsWhatASpanCosts) {
   };
   for (uint64_t i = 0; i < 400; ++i) {
     const int64_t at = detail.start_unix_ns + static_cast<int64_t>(i) * 2'000'000 + random(1'500'000);
-    detail.ops.push_back({.comm_id = 0xfeedface00000001 + i % 3,
+    detail.ops.push_back({.comm_id = CommId{0xfeedface00000001 + i % 3},
                           .comm_size = 8,
                           .rank_in_comm = 3,
                           .function = i % 3 == 0 ? "AllReduce" : "ReduceScatter",

@@ -30,10 +30,10 @@ bool ras_is_safe(const RecorderHeader& header) {
   return ras_status_is_safe(static_cast<int>(header.nccl_version));
 }
 
-int64_t launched_by(const RasReport& report, uint64_t comm_id, int32_t rank_in_comm) {
+int64_t launched_by(const RasReport& report, CommId comm_id, int32_t rank_in_comm) {
   if (!report.counts_reported) return -1;
   for (const RasComm& comm : report.comms) {
-    if (comm.hash != comm_id) continue;
+    if (comm.hash != comm_id.value()) continue;
     for (const RasRank& rank : comm.ranks) {
       if (rank.rank == rank_in_comm) return static_cast<int64_t>(rank.counts.launched());
     }
@@ -43,7 +43,7 @@ int64_t launched_by(const RasReport& report, uint64_t comm_id, int32_t rank_in_c
 
 std::optional<CommRas> fault_class_of(const RasComm& comm, bool suspected) {
   CommRas trouble;
-  trouble.comm_id = comm.hash;
+  trouble.comm_id = CommId{comm.hash};
   trouble.size = static_cast<int32_t>(comm.size);
   trouble.missing_count = static_cast<int64_t>(comm.missing.size());
   for (const RasMissingRank& rank : comm.missing)

@@ -47,7 +47,7 @@ struct RasAnswer {
 };
 
 // Operations that this rank has launched on this communicator; -1: not told.
-int64_t launched_by(const RasReport& report, uint64_t comm_id, int32_t rank_in_comm);
+int64_t launched_by(const RasReport& report, CommId comm_id, int32_t rank_in_comm);
 // What is wrong with a communicator, if anything. Ranks of a job that runs do not launch at the same moment: that they
 // differ is trouble only where a hang is suspected.
 std::optional<CommRas> fault_class_of(const RasComm& comm, bool suspected);

@@ -140,7 +140,7 @@ TEST(RasTrouble, NamesWhoIsMissingAndWhoIsBehind) {
   ASSERT_TRUE(report.ok()) << report.error();
   std::optional<CommRas> trouble = fault_class_of(report->comms[0], true);
   ASSERT_TRUE(trouble);
-  CommRas wanted{.comm_id = 0xabc, .size = 3, .missing_count = 1};
+  CommRas wanted{.comm_id = CommId{0xabc}, .size = 3, .missing_count = 1};
   wanted.missing = {{.rank = 2, .host = "10.0.0.7", .pid = 4711, .unresponsive = true}};
   wanted.behind = {{"AllReduce", 4, 5, 1, {1}}};
   EXPECT_EQ(*trouble, wanted);
@@ -160,11 +160,11 @@ TEST(RasTrouble, RanksOfARunningJobDoNotLaunchAtTheSameMoment) {
 TEST(RasTrouble, LaunchesAreJoinedByCommunicatorAndRank) {
   Result<RasReport> report = parse_ras_json(kReport);
   ASSERT_TRUE(report.ok());
-  EXPECT_EQ(launched_by(*report, 0xabc, 0), 7);
-  EXPECT_EQ(launched_by(*report, 0xabc, 1), 6);
-  EXPECT_EQ(launched_by(*report, 0xdef, 0), 9);
-  EXPECT_EQ(launched_by(*report, 0xabc, 2), -1) << "missing";
-  EXPECT_EQ(launched_by(*report, 0x123, 0), -1) << "another job's";
+  EXPECT_EQ(launched_by(*report, CommId{0xabc}, 0), 7);
+  EXPECT_EQ(launched_by(*report, CommId{0xabc}, 1), 6);
+  EXPECT_EQ(launched_by(*report, CommId{0xdef}, 0), 9);
+  EXPECT_EQ(launched_by(*report, CommId{0xabc}, 2), -1) << "missing";
+  EXPECT_EQ(launched_by(*report, CommId{0x123}, 0), -1) << "another job's";
 }
 
 }  // namespace

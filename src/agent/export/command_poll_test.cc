@@ -76,8 +76,8 @@ TEST_F(CommandPollTest, TakesCommandsAndSaysUpToWhereItHasThem) {
     for (DetailRequest& one : poll.take()) all.push_back(std::move(one));
     return all.size() == 2 && server.polls().size() == 2;
   }));
-  EXPECT_EQ(all[0], (DetailRequest{"job 1", 0, 5, 6, {0, 1, 2, 3}}));
-  EXPECT_EQ(all[1], (DetailRequest{"job 1", 0, 9, 9, {}}));
+  EXPECT_EQ(all[0], (DetailRequest{"job 1", 0, 5_step, 6_step, {0, 1, 2, 3}}));
+  EXPECT_EQ(all[1], (DetailRequest{"job 1", 0, 9_step, 9_step, {}}));
   EXPECT_TRUE(server.polls()[0].starts_with("GET /base/v1/lockstep/commands?host=node%20b&host=node-a HTTP/1.1\r\n"))
       << server.polls()[0];
   EXPECT_NE(server.polls()[0].find("Authorization: Bearer secret"), std::string::npos);

@@ -206,15 +206,15 @@ void RankMetrics::add_network(Report& report, const Sources& sources) {
 void RankMetrics::add_links(Report& report, const Sources& sources) {
   struct Due {
     RankMetric metric;
-    uint64_t comm_id;
+    CommId comm_id;
     int32_t peer;
     double value;
     Reported* reported;
   };
   std::vector<Due> links;
-  auto consider = [&](RankMetric metric, uint64_t comm_id, int32_t peer, double value) {
+  auto consider = [&](RankMetric metric, CommId comm_id, int32_t peer, double value) {
     if (value == 0) return;
-    const std::string series = format("%llx %d", static_cast<unsigned long long>(comm_id), peer);
+    const std::string series = format("%llx %d", static_cast<unsigned long long>(comm_id.value()), peer);
     if (Reported* reported = due(metric, series, value, report.now_ns))
       links.push_back({metric, comm_id, peer, value, reported});
   };
@@ -233,7 +233,7 @@ void RankMetrics::add_links(Report& report, const Sources& sources) {
   std::stable_sort(links.begin(), links.end(), [](const Due& a, const Due& b) { return a.metric < b.metric; });
   for (const Due& link : links) {
     add(report, link.metric,
-        {{"comm_id", format("%016llx", static_cast<unsigned long long>(link.comm_id))},
+        {{"comm_id", format("%016llx", static_cast<unsigned long long>(link.comm_id.value()))},
          {"peer", static_cast<int64_t>(link.peer)}},
         link.value);
     *link.reported = {link.value, report.now_ns};

@@ -24,7 +24,7 @@ void RecorderWatch::announce(Rank& rank, Look& look) {
   }
   size_t reported = 0;
   for (const InFlightComm& comm : look.in_flight) {
-    if (!comm.live || rank.announced_comms.contains(comm.comm_id)) continue;
+    if (!comm.live || rank.announced_comms.contains(CommId{comm.comm_id})) continue;
     if (rank.announced_comms.size() >= user_limits::kCommsPerRankMax) {
       user_limits::count_over(counters_, "communicators", rank.folder->owner());
       break;
@@ -33,9 +33,9 @@ void RecorderWatch::announce(Rank& rank, Look& look) {
       rank.unread = true;  // the others in the next poll
       break;
     }
-    if (rank.announced_comms.insert(comm.comm_id).second) {
-      look.records.push_back(
-          to_record(CommInit{comm.comm_id, comm.size, comm.rank_in_comm, comm.nodes, comm.name}, clock_.unix_ns()));
+    if (rank.announced_comms.insert(CommId{comm.comm_id}).second) {
+      look.records.push_back(to_record(
+          CommInit{CommId{comm.comm_id}, comm.size, comm.rank_in_comm, comm.nodes, comm.name}, clock_.unix_ns()));
     }
   }
   for (const CommGroup& group : rank.assembler->take_groups()) {
@@ -150,7 +150,7 @@ void RecorderWatch::tell_ras(CollectedBatch& batch) {
     if (!trouble) continue;
     // One of its ranks here speaks for it; the rest of the job, and other jobs, have agents of their own.
     for (auto& [name, rank] : ranks_) {
-      if (rank->dead || !rank->announced_comms.contains(comm.hash)) continue;
+      if (rank->dead || !rank->announced_comms.contains(CommId{comm.hash})) continue;
       batch.logs.push_back(
           {.resource = rank->resource, .scope_name = kAgentScope, .logs = {to_record(*trouble, clock_.unix_ns())}});
       batch.urgent = true;

@@ -168,7 +168,7 @@ TEST_F(RecorderWatchTest, AnnouncesARankAndItsCommunicatorsOnce) {
   EXPECT_EQ(*who, (Identity{"job-7", 1, 3, 8, 3, "gpu-017", "GPU-3"}));
   Result<CommInit> comm = comm_init_from_record(first.logs[0].logs[1]);
   ASSERT_TRUE(comm.ok()) << comm.error();
-  EXPECT_EQ(*comm, (CommInit{77, 8, 3, 1, "dp"}));
+  EXPECT_EQ(*comm, (CommInit{CommId{77}, 8, 3, 1, "dp"}));
   EXPECT_TRUE(watch.poll().logs.empty());
   EXPECT_EQ(watch.owners().size(), 1u);
   EXPECT_EQ(counters.value("lockstep_agent_recorders"), 1);
@@ -273,11 +273,11 @@ TEST_F(RecorderWatchTest, GivesAStepWhenItCloses) {
   ASSERT_EQ(steps.size(), 1u);
   Result<StepSummary> step = step_from_record(steps[0]);
   ASSERT_TRUE(step.ok()) << step.error();
-  EXPECT_EQ(step->step, 12);
+  EXPECT_EQ(step->step, 12_step);
   EXPECT_EQ(step->duration_ns, rounded_time(100 * kMs));
   EXPECT_EQ(step->comm_ns, rounded_time(10 * kMs));
   ASSERT_EQ(step->comms.size(), 1u);
-  EXPECT_EQ(step->comms[0].comm_id, 77u);
+  EXPECT_EQ(step->comms[0].comm_id, CommId{77});
   EXPECT_EQ(counters.sum("lockstep_agent_recorder_records_total"), 4);
 }
 
@@ -509,7 +509,7 @@ TEST_F(RecorderWatchTest, ARankThatHangsIsToldWithWhatNcclSaysItHasLaunched) {
   ASSERT_EQ(trouble.size(), 1u) << "of the node's own communicators";
   Result<CommRas> comm = comm_ras_from_record(trouble[0]);
   ASSERT_TRUE(comm.ok()) << comm.error();
-  EXPECT_EQ(comm->comm_id, 77u);
+  EXPECT_EQ(comm->comm_id, CommId{77});
   EXPECT_EQ(comm->missing.at(0), (RasMissing{7, "10.0.0.7", 99, false, true}));
   EXPECT_EQ(comm->behind.at(0), (RasBehind{"AllReduce", 1, 2, 1, {6}}));
   EXPECT_EQ(identity_from_resource(batch.logs.at(0).resource)->rank, 3);

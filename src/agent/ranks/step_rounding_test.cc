@@ -22,14 +22,15 @@ TEST(StepRounding, TheStepStillEndsWhereItEnded) {
   StepSummary step;
   step.start_unix_ns = 1'700'000'000'123'456'789;
   step.duration_ns = 251'234'567;
-  step.comms = {CommStep{.comm_id = 7, .gpu_ns = 1'234'567, .first_start_unix_ns = step.start_unix_ns + 1'000'003}};
+  step.comms = {
+      CommStep{.comm_id = CommId{7}, .gpu_ns = 1'234'567, .first_start_unix_ns = step.start_unix_ns + 1'000'003}};
   step.flows = {FlowStep{.bytes = 12'345, .wire_ns = 7'654'321}};
   const StepSummary sent = rounded_for_sending(step);
   EXPECT_NEAR(static_cast<double>(sent.start_unix_ns + sent.duration_ns - step.start_unix_ns - step.duration_ns), 0,
               512);
   EXPECT_NEAR(static_cast<double>(sent.comms[0].first_start_unix_ns - step.comms[0].first_start_unix_ns), 0, 512);
   EXPECT_NEAR(static_cast<double>(sent.duration_ns), 251'234'567, 251'234'567 / 4096.0);
-  EXPECT_EQ(sent.comms[0].comm_id, 7u);
+  EXPECT_EQ(sent.comms[0].comm_id, CommId{7});
   EXPECT_EQ(sent.flows[0].bytes, 12'345);
 }
 

@@ -25,7 +25,7 @@ struct RecorderWatch::Rank {
   int64_t found_ns = 0;
   Attributes resource;
   std::unique_ptr<RankAssembler> assembler;
-  std::set<uint64_t> announced_comms;
+  std::set<CommId> announced_comms;
   std::set<std::pair<std::string, std::vector<int32_t>>> announced_groups;
   bool announced = false;
   bool unclean = false;                     // it died before it had ended its communicators or said that it was done

@@ -30,7 +30,7 @@ namespace lockstep {
 
 // One rank's end of an operation that all its members leave together. Ends with the same key belong together.
 struct BarrierEnd {
-  uint64_t comm_id = 0;
+  CommId comm_id;
   uint64_t key = 0;  // which operation of the communicator: its ordinal; or with kStepKey the last one of a step
   int32_t rank = 0;
   int64_t end_unix_ns = 0;
@@ -79,8 +79,8 @@ class ClockAlignment {
 };
 
 // Last ends of every communicator in these steps, from the summaries that every rank sends for every step.
-std::vector<BarrierEnd> barrier_ends(const StepStore& steps, std::string_view job_id, int64_t from_step,
-                                     int64_t to_step);
+std::vector<BarrierEnd> barrier_ends(const StepStore& steps, std::string_view job_id, StepNumber from_step,
+                                     StepNumber to_step);
 // And from detail: every collective; sends and receives of one pair by their sequence.
 std::vector<BarrierEnd> barrier_ends(std::span<const RankDetail> details);
 std::vector<MessagePair> message_pairs(std::span<const RankDetail> details);
@@ -88,6 +88,6 @@ std::vector<MessagePair> message_pairs(std::span<const RankDetail> details);
 // For times around one step: from its detail where there is some, and from the summaries of the steps around it, at
 // most `ends_max` ends in all.
 ClockAlignment align_step(const StepStore& steps, std::span<const RankDetail> details, std::string_view job_id,
-                          int64_t step, size_t ends_max = 1'000'000);
+                          StepNumber step, size_t ends_max = 1'000'000);
 
 }  // namespace lockstep

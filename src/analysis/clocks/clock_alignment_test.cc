@@ -105,7 +105,7 @@ TEST(ClockAlignment, SaysNothingOfRanksThatNothingConnects) {
   EXPECT_EQ(alignment.clock(99), nullptr);
   EXPECT_EQ(alignment.job_time(99, 12345), 12345);
 
-  const std::vector<BarrierEnd> alone = {{1, 1, 7, MadeUpClocks::kStartNs, 0}};
+  const std::vector<BarrierEnd> alone = {{CommId{1}, 1, 7, MadeUpClocks::kStartNs, 0}};
   const ClockAlignment nobody = ClockAlignment::estimate(alone, {});
   ASSERT_NE(nobody.clock(7), nullptr);
   EXPECT_FALSE(nobody.clock(7)->known);
@@ -181,10 +181,10 @@ TEST(ClockAlignment, TakesNonsenseFromOutsideWithoutHarm) {
   constexpr int64_t kMost = std::numeric_limits<int64_t>::max(), kLeast = std::numeric_limits<int64_t>::min();
   MadeUpClocks job(ClockPlan{.dp = 8, .pp = 1});
   for (int64_t bad : {kMost, kLeast, int64_t{-1}, int64_t{0}, int64_t{1}, kMost / 2}) {
-    job.ends.push_back({0x1000, kStepKey + 3, 0, bad, bad});
-    job.ends.push_back({0x77, 9, 1, bad, kLeast});
-    job.ends.push_back({0x77, 9, 2, bad, kMost});
-    job.ends.push_back({0x77, 10, static_cast<int32_t>(bad), bad, 5});
+    job.ends.push_back({CommId{0x1000}, kStepKey + 3, 0, bad, bad});
+    job.ends.push_back({CommId{0x77}, 9, 1, bad, kLeast});
+    job.ends.push_back({CommId{0x77}, 9, 2, bad, kMost});
+    job.ends.push_back({CommId{0x77}, 10, static_cast<int32_t>(bad), bad, 5});
     job.messages.push_back({1, 2, bad, kMost});
     job.messages.push_back({2, 2, bad, bad});
   }
@@ -202,26 +202,26 @@ TEST(BarrierEnds, OfSummariesAreCollectivesWhoseTimesAreKnown) {
   MemoryStepStore store({}, counters);
   for (int32_t rank = 0; rank < 3; ++rank) {
     StepSummary step;
-    step.step = 4;
+    step.step = 4_step;
     step.records_lost = rank == 2 ? 1 : 0;
     CommStep comm;
-    comm.comm_id = 0xA;
+    comm.comm_id = CommId{0xA};
     comm.count = 2;
     comm.gpu_ns = 3000;
     comm.last_end_unix_ns = 1'000'000 + rank;
     step.comms.push_back(comm);
-    comm.comm_id = 0xB;
+    comm.comm_id = CommId{0xB};
     comm.p2p = true;
     step.comms.push_back(comm);
-    comm.comm_id = 0xC;
+    comm.comm_id = CommId{0xC};
     comm.p2p = false;
     comm.unseen = 1;
     step.comms.push_back(comm);
     store.append_step({"job", 0, rank, 3, 0, "h", "g"}, step, 1);
   }
-  const std::vector<BarrierEnd> ends = barrier_ends(store, "job", 0, 10);
+  const std::vector<BarrierEnd> ends = barrier_ends(store, "job", 0_step, 10_step);
   ASSERT_EQ(ends.size(), 2u);
-  EXPECT_EQ(ends[1].comm_id, 0xAu);
+  EXPECT_EQ(ends[1].comm_id, CommId{0xA});
   EXPECT_EQ(ends[1].key, kStepKey + 4);
   EXPECT_EQ(ends[1].rank, 1);
   EXPECT_EQ(ends[1].end_unix_ns, 1'000'001);
@@ -231,7 +231,7 @@ TEST(BarrierEnds, OfSummariesAreCollectivesWhoseTimesAreKnown) {
 TEST(MessagePairs, AreFoundBySequenceOfThePair) {
   auto op = [](const char* function, int32_t me, int32_t peer, uint64_t seq, int64_t start) {
     OpSpan span;
-    span.comm_id = 5;
+    span.comm_id = CommId{5};
     span.p2p = true;
     span.timed = true;
     span.function = function;

@@ -15,15 +15,15 @@ bool is_barrier(const std::string& function) {
 
 }  // namespace
 
-std::vector<BarrierEnd> barrier_ends(const StepStore& steps, std::string_view job_id, int64_t from_step,
-                                     int64_t to_step) {
+std::vector<BarrierEnd> barrier_ends(const StepStore& steps, std::string_view job_id, StepNumber from_step,
+                                     StepNumber to_step) {
   std::vector<BarrierEnd> ends;
   steps.visit_steps(job_id, from_step, to_step, [&](const Identity& identity, const StepSummary& step) {
     if (step.records_lost != 0) return;  // the last end may be one of those
     for (const CommStep& comm : step.comms) {
       if (comm.p2p || comm.unseen != 0 || comm.count <= 0 || comm.last_end_unix_ns == 0) continue;
-      ends.push_back({comm.comm_id, kStepKey + static_cast<uint64_t>(step.step), identity.rank, comm.last_end_unix_ns,
-                      comm.gpu_ns / comm.count});
+      ends.push_back({comm.comm_id, kStepKey + static_cast<uint64_t>(step.step.value()), identity.rank,
+                      comm.last_end_unix_ns, comm.gpu_ns / comm.count});
     }
   });
   return ends;
@@ -43,14 +43,14 @@ std::vector<BarrierEnd> barrier_ends(std::span<const RankDetail> details) {
 }
 
 std::vector<MessagePair> message_pairs(std::span<const RankDetail> details) {
-  std::map<std::pair<uint64_t, int32_t>, int32_t> rank_of;  // communicator and rank in it
+  std::map<std::pair<CommId, int32_t>, int32_t> rank_of;  // communicator and rank in it
   for (const RankDetail& rank : details) {
     for (const OpSpan& op : rank.detail.ops) {
       if (op.p2p) rank_of.try_emplace({op.comm_id, op.rank_in_comm}, rank.identity.rank);
     }
   }
   // Communicator, sender and receiver in it, which of theirs.
-  using Key = std::tuple<uint64_t, int32_t, int32_t, uint64_t>;
+  using Key = std::tuple<CommId, int32_t, int32_t, uint64_t>;
   std::map<Key, int64_t> sent;
   for (const RankDetail& rank : details) {
     for (const OpSpan& op : rank.detail.ops) {
@@ -75,7 +75,7 @@ std::vector<MessagePair> message_pairs(std::span<const RankDetail> details) {
 }
 
 ClockAlignment align_step(const StepStore& steps, std::span<const RankDetail> details, std::string_view job_id,
-                          int64_t step, size_t ends_max) {
+                          StepNumber step, size_t ends_max) {
   std::vector<BarrierEnd> ends = barrier_ends(details);
   // Even where the step alone has more: the drift is only known from steps that lie apart.
   constexpr int64_t kAroundMost = 32, kAroundLeast = 2;

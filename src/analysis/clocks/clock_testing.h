@@ -123,14 +123,14 @@ class MadeUpClocks {
   double exponential(double mean) { return mean <= 0 ? 0 : std::exponential_distribution<double>(1 / mean)(random_); }
 
   struct Group {
-    uint64_t comm_id;
+    CommId comm_id;
     std::vector<int32_t> ranks;
     std::vector<double> ring_ns;
     double exit_ns;
   };
   void add_group(std::vector<int32_t> ranks, double exit_us) {
     if (ranks.size() < 2) return;
-    Group group{0x1000 + groups_.size(), std::move(ranks), {}, exit_us * 1e3};
+    Group group{CommId{0x1000 + groups_.size()}, std::move(ranks), {}, exit_us * 1e3};
     for (size_t i = 0; i < group.ranks.size(); ++i) group.ring_ns.push_back(either_way(plan_.ring_us * 1e3));
     groups_.push_back(std::move(group));
   }
@@ -170,15 +170,15 @@ class MadeUpClocks {
       add_group(std::move(all), plan_.exit_us);
     }
     std::vector<bool> lost(offset_ns_.size(), false);
-    for (int64_t step = 0; step < plan_.steps; ++step) {
-      const double begin_ns = static_cast<double>(step) * plan_.step_s * 1e9;
+    for (StepNumber step = 0_step; step < StepNumber{plan_.steps}; ++step) {
+      const double begin_ns = static_cast<double>(step.value()) * plan_.step_s * 1e9;
       for (size_t i = 0; i < lost.size(); ++i) lost[i] = plan_.row_loss > 0 && uniform(0, 1) < plan_.row_loss;
       if (plan_.summaries) {
         for (const Group& group : groups_)
-          leave(group, kStepKey + static_cast<uint64_t>(step), begin_ns + uniform(0.8, 1.0) * plan_.step_s * 1e9, lost,
-                true);
+          leave(group, kStepKey + static_cast<uint64_t>(step.value()),
+                begin_ns + uniform(0.8, 1.0) * plan_.step_s * 1e9, lost, true);
       }
-      if (step + 1 == plan_.steps) detail(begin_ns, lost);
+      if (step + 1 == StepNumber{plan_.steps}) detail(begin_ns, lost);
       if (plan_.messages) send(begin_ns);
     }
   }

@@ -314,7 +314,7 @@ void JobRollups::fold(Job& job, const OpenStep& step) {
   folded.spread = own_s > 0 ? (most_own_s - own_s) / own_s : kUnknown;
   folded.settling = job.folded < static_cast<int64_t>(kSettlingSteps);
   // Numbers so far apart are not of one job going back: the high one was a number that cannot be.
-  if (job.highest - step.number > kFarSteps) job.highest = -1;
+  if (job.highest - step.number > kFarSteps) job.highest = kNoStep;
   folded.again = !step.inferred && step.number <= job.highest;
   job.highest = std::max(job.highest, step.number);
   job.usual_rows = step.rows;

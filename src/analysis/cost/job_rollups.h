@@ -98,14 +98,14 @@ class JobRollups final : public StoreSubscriber {
     float peak = 0;       // likewise
   };
   struct OpenStep {
-    int64_t number = 0;
+    StepNumber number;
     int64_t start_unix_ns = 0;  // of its first row
     bool inferred = false;      // numbers that were counted by the agent begin anew with every process
     int32_t rows = 0;
     SparseRows<Row, 64> by_rank;
   };
   struct FoldedStep {
-    int64_t number = 0;
+    StepNumber number;
     int64_t start_unix_ns = 0, end_unix_ns = 0;  // medians over the ranks
     bool settling = false;                       // one of the job's first
     bool again = false;                          // had been done before the job went back: no progress
@@ -128,9 +128,9 @@ class JobRollups final : public StoreSubscriber {
     std::deque<FoldedStep> before;  // what is left of kWindowSteps: of attempts before, for goodput only
     int64_t folded = 0;             // steps of this attempt
     int64_t folded_end_unix_ns = INT64_MIN;
-    int64_t highest = -1;    // step ever folded
-    int32_t usual_rows = 0;  // of the step folded last
-    double pace_s = 0;       // the best median of a window; 0: not known yet
+    StepNumber highest = kNoStep;  // step ever folded
+    int32_t usual_rows = 0;        // of the step folded last
+    double pace_s = 0;             // the best median of a window; 0: not known yet
     double steps_total = 0;
     int64_t written_ms = INT64_MIN;  // newest sample
     uint64_t heard = 0;

@@ -48,7 +48,7 @@ class JobRollupsTest : public ::testing::Test {
   // 1 s: 800 ms of its own, 200 ms of communication that nothing hides.
   static StepSummary step(int64_t number, int64_t start_unix_ns) {
     StepSummary summary;
-    summary.step = number;
+    summary.step = StepNumber{number};
     summary.start_unix_ns = start_unix_ns;
     summary.duration_ns = kSecond;
     summary.self_ns = 800 * kMs;
@@ -63,12 +63,12 @@ class JobRollupsTest : public ::testing::Test {
     rollups_->on_step(who, summary, summary.start_unix_ns + summary.duration_ns);
   }
   // Steps one after the other from now_ on, by four ranks.
-  void play(int64_t from, int64_t to, const std::function<void(StepSummary&, int32_t)>& change = {},
+  void play(StepNumber from, StepNumber to, const std::function<void(StepSummary&, int32_t)>& change = {},
             int64_t attempt = 0) {
-    for (int64_t number = from; number <= to; ++number) {
+    for (StepNumber number = from; number <= to; ++number) {
       int64_t longest = 0;
       for (int32_t rank = 0; rank < 4; ++rank) {
-        StepSummary summary = step(number, now_);
+        StepSummary summary = step(number.value(), now_);
         if (change) change(summary, rank);
         longest = std::max(longest, summary.duration_ns);
         tell(identity(rank, attempt), summary);
@@ -111,7 +111,7 @@ class JobRollupsTest : public ::testing::Test {
 };
 
 TEST_F(JobRollupsTest, WriteAJobsNumbersEveryFewSecondsOfItsOwnTime) {
-  play(0, 59);
+  play(0_step, 59_step);
   EXPECT_NEAR(last("lockstep_job_mfu_ratio"), 0.4, 1e-6);
   EXPECT_NEAR(last("lockstep_job_step_time_seconds", "0.5"), 1, 0.004);
   EXPECT_NEAR(last("lockstep_job_step_time_seconds", "0.99"), 1, 0.004);
@@ -131,20 +131,20 @@ TEST_F(JobRollupsTest, WriteAJobsNumbersEveryFewSecondsOfItsOwnTime) {
 
 TEST_F(JobRollupsTest, AgreeWithWhatThePagesWorkOutFromTheStoredSteps) {
   uint64_t random = 1;
-  play(0, 45, [&](StepSummary& summary, int32_t rank) {
+  play(0_step, 45_step, [&](StepSummary& summary, int32_t rank) {
     if (rank == 0) random = random * 6364136223846793005ull + 1442695040888963407ull;  // one length for a step
     summary.duration_ns += static_cast<int64_t>(random >> 40) * 3;
     summary.split_ns[1] += 10 * kMs * rank;
-    if (rank == 2 && summary.step > 30) summary.self_ns += 80 * kMs;
+    if (rank == 2 && summary.step > 30_step) summary.self_ns += 80 * kMs;
   });
   const JobInfo job = *steps_.job("job");
   const auto window = static_cast<int64_t>(JobRollups::kWindowSteps);
   const Mfu mfu = job_mfu(steps_, *engine_, job, {}, {.last = window});
   ASSERT_TRUE(mfu.known);
-  ASSERT_EQ(mfu.to_step, 45) << "the sample is of the last step: every fifth";
+  ASSERT_EQ(mfu.to_step, 45_step) << "the sample is of the last step: every fifth";
   EXPECT_NEAR(last("lockstep_job_mfu_ratio"), mfu.achieved, 1e-6);
   std::vector<double> durations;
-  steps_.visit_steps("job", 26, 45, [&](const Identity&, const StepSummary& summary) {
+  steps_.visit_steps("job", 26_step, 45_step, [&](const Identity&, const StepSummary& summary) {
     durations.push_back(static_cast<double>(summary.duration_ns) / 1e9);
   });
   EXPECT_NEAR(last("lockstep_job_step_time_seconds", "0.5"), median_of(durations), 0.004 * median_of(durations));
@@ -154,12 +154,12 @@ TEST_F(JobRollupsTest, AgreeWithWhatThePagesWorkOutFromTheStoredSteps) {
       mfu.points[static_cast<size_t>(MfuBar::kWaiting)] + mfu.points[static_cast<size_t>(MfuBar::kCommunication)];
   EXPECT_NEAR(last("lockstep_job_communication_share_ratio"), communication, 1e-6);
   EXPECT_NEAR(last("lockstep_job_straggler_spread_ratio"), 0.1, 1e-6);
-  const JobLosses losses = job_losses(steps_, job, {}, 26, 45);
+  const JobLosses losses = job_losses(steps_, job, {}, 26_step, 45_step);
   EXPECT_NEAR(last("lockstep_job_goodput_ratio"), 1 - losses.account.lost_ms / losses.account.window_ms, 0.02);
 }
 
 TEST_F(JobRollupsTest, HaveNoMfuWhereNoFlopsAreTold) {
-  play(0, 20, [](StepSummary& summary, int32_t) { summary.scalars.clear(); });
+  play(0_step, 20_step, [](StepSummary& summary, int32_t) { summary.scalars.clear(); });
   EXPECT_TRUE(series("lockstep_job_mfu_ratio").empty());
   EXPECT_FALSE(series("lockstep_job_goodput_ratio").empty());
 }
@@ -175,13 +175,13 @@ TEST_F(JobRollupsTest, TakeThePeakFromTheNameOfTheGpuWhereTheJobTellsNone) {
   info.times_ms = time;
   info.values = one;
   ASSERT_TRUE(engine_->push("agent", {&info, 1}, labels).ok());
-  play(0, 20, [](StepSummary& summary, int32_t) { summary.scalars = {{"flops", 0.5 * 989.4e12}}; });
+  play(0_step, 20_step, [](StepSummary& summary, int32_t) { summary.scalars = {{"flops", 0.5 * 989.4e12}}; });
   EXPECT_NEAR(last("lockstep_job_mfu_ratio"), 0.5, 0.001);
 }
 
 TEST_F(JobRollupsTest, DoNotWaitForARankThatIsMissing) {
-  for (int64_t number = 0; number < 30; ++number, now_ += kSecond) {
-    for (int32_t rank = 0; rank < 3; ++rank) tell(identity(rank), step(number, now_));
+  for (StepNumber number = 0_step; number < 30_step; ++number, now_ += kSecond) {
+    for (int32_t rank = 0; rank < 3; ++rank) tell(identity(rank), step(number.value(), now_));
   }
   rollups_->write();
   EXPECT_EQ(last("lockstep_job_ranks"), 3);
@@ -190,8 +190,8 @@ TEST_F(JobRollupsTest, DoNotWaitForARankThatIsMissing) {
 
 TEST_F(JobRollupsTest, TakeStepsInAnyOrderOnceAndLeaveOutWhatComesTooLate) {
   std::vector<std::pair<int32_t, StepSummary>> reported;
-  for (int64_t number = 0; number < 30; ++number, now_ += kSecond) {
-    for (int32_t rank = 0; rank < 4; ++rank) reported.emplace_back(rank, step(number, now_));
+  for (StepNumber number = 0_step; number < 30_step; ++number, now_ += kSecond) {
+    for (int32_t rank = 0; rank < 4; ++rank) reported.emplace_back(rank, step(number.value(), now_));
   }
   for (size_t i = 0; i + 4 < reported.size(); i += 4)
     std::swap(reported[i + 3], reported[i + 4]);  // a rank is one step behind
@@ -210,9 +210,9 @@ TEST_F(JobRollupsTest, TakeStepsInAnyOrderOnceAndLeaveOutWhatComesTooLate) {
 
 TEST_F(JobRollupsTest, AreNotLedAstrayByARankWithAbsurdNumbers) {
   int64_t wild = 1'000'000;
-  play(0, 40, [&](StepSummary& summary, int32_t rank) {
+  play(0_step, 40_step, [&](StepSummary& summary, int32_t rank) {
     if (rank != 3) return;
-    summary.step = wild += 1000;
+    summary.step = StepNumber{wild += 1000};
     summary.start_unix_ns += 500 * kSecond;
   });
   EXPECT_EQ(last("lockstep_job_ranks"), 3);
@@ -239,28 +239,28 @@ TEST_F(JobRollupsTest, HoldNoMoreRanksThanTheyMayWhoeverNamesThem) {
   }
   EXPECT_GT(received("left_out"), 0);  // one rank of a million costs little, but not nothing
   EXPECT_LT(received("left_out"), 200);
-  play(0, 20);  // and the others go on
+  play(0_step, 20_step);  // and the others go on
   EXPECT_EQ(received("folded"), 84);
 }
 
 TEST_F(JobRollupsTest, StepsThatAreDoneAgainAfterARestartAreNoProgress) {
-  play(0, 30);
+  play(0_step, 30_step);
   EXPECT_NEAR(last("lockstep_job_goodput_ratio"), 1, 1e-6);
   now_ += 10 * kSecond;
-  play(21, 40, {}, 1);  // a new attempt from the checkpoint of step 20: ten steps and ten seconds are lost
+  play(21_step, 40_step, {}, 1);  // a new attempt from the checkpoint of step 20: ten steps and ten seconds are lost
   EXPECT_NEAR(last("lockstep_job_goodput_ratio"), 10.0 / 30, 1e-6)
       << "at step 36: ten of the twenty steps are progress, and thirty seconds have passed";
   EXPECT_EQ(last("lockstep_job_steps_total"), 47);
-  play(30, 60, {}, 1);  // back without a new attempt
+  play(30_step, 60_step, {}, 1);  // back without a new attempt
   EXPECT_NEAR(last("lockstep_job_goodput_ratio"), 1, 1e-6) << "all made up for";
   EXPECT_EQ(last("lockstep_job_steps_total"), 82);
   EXPECT_EQ(rows("late"), 0);
-  play(40, 60, {}, 0);  // an old attempt
+  play(40_step, 60_step, {}, 0);  // an old attempt
   EXPECT_EQ(rows("late"), 84);
 }
 
 TEST_F(JobRollupsTest, GoodputFallsWhileRanksSayThatTheyStandStill) {
-  play(0, 30);
+  play(0_step, 30_step);
   const size_t before = series("lockstep_job_mfu_ratio").size();
   RankStatus status;
   for (int i = 0; i < 30; ++i) {
@@ -273,7 +273,7 @@ TEST_F(JobRollupsTest, GoodputFallsWhileRanksSayThatTheyStandStill) {
 }
 
 TEST_F(JobRollupsTest, GoOnAfterARestartOfTheServerWithoutWritingTwice) {
-  play(0, 44);
+  play(0_step, 44_step);
   const std::vector<NamedSample> before = series("lockstep_job_steps_total");
   const std::vector<NamedSample> mfu = series("lockstep_job_mfu_ratio");
   const int64_t end = now_;
@@ -281,10 +281,10 @@ TEST_F(JobRollupsTest, GoOnAfterARestartOfTheServerWithoutWritingTwice) {
   // The log no longer holds the first steps; what it holds comes again.
   now_ = kStart + 30 * kSecond;
   pushes_ = 0;
-  play(30, 44);
+  play(30_step, 44_step);
   EXPECT_EQ(now_, end);
   EXPECT_EQ(pushes_, 0);
-  play(45, 60);
+  play(45_step, 60_step);
   const std::vector<NamedSample> after = series("lockstep_job_steps_total");
   ASSERT_GT(after.size(), before.size());
   for (size_t i = 0; i < before.size(); ++i) {
@@ -297,7 +297,7 @@ TEST_F(JobRollupsTest, GoOnAfterARestartOfTheServerWithoutWritingTwice) {
 
 TEST_F(JobRollupsTest, AreKeptWhileTheStoreTakesNothing) {
   full_ = true;
-  play(0, 30);
+  play(0_step, 30_step);
   EXPECT_TRUE(series("lockstep_job_ranks").empty());
   EXPECT_EQ(rollups_->queued(), 7u);
   full_ = false;

@@ -13,11 +13,11 @@ namespace {
 // Less than this of the window is the everyday difference between steps.
 constexpr double kNothingShare = 0.01;
 
-bool acts(const LossCause& cause, int64_t step) {
+bool acts(const LossCause& cause, StepNumber step) {
   return cause.stopped_ms > 0 ? step == cause.since_step : cause.since_step <= step && step <= cause.through_step;
 }
 
-std::vector<size_t> acting(std::span<const LossCause> causes, int64_t step) {
+std::vector<size_t> acting(std::span<const LossCause> causes, StepNumber step) {
   std::vector<size_t> found;
   for (size_t i = 0; i < causes.size(); ++i) {
     if (acts(causes[i], step)) found.push_back(i);
@@ -42,7 +42,7 @@ double together(std::span<const LossCause> causes, const std::vector<size_t>& wh
 
 void find_baseline(std::span<const StepTime> before, std::span<const StepTime> window,
                    std::span<const LossCause> causes, size_t settling, LossAccount& account) {
-  int64_t first_cause = window.empty() ? 0 : window.front().step;
+  StepNumber first_cause = window.empty() ? 0_step : window.front().step;
   for (const LossCause& cause : causes) {
     if (window.empty() || cause.through_step < window.front().step) continue;
     first_cause = std::min(first_cause, cause.since_step);
@@ -179,12 +179,12 @@ LossAccount split_losses(std::span<const StepTime> before, std::span<const StepT
 
 namespace {
 
-std::vector<StepTime> step_times(const StepStore& store, const std::string& job_id, int64_t from, int64_t to) {
+std::vector<StepTime> step_times(const StepStore& store, const std::string& job_id, StepNumber from, StepNumber to) {
   std::vector<StepTime> out;
   if (to < from) return out;
   std::vector<double> durations;
   double reported = 0;
-  int64_t step = 0;
+  StepNumber step;
   const auto flush = [&] {
     if (!durations.empty()) out.push_back({step, median_of(durations), reported});
     durations.clear();
@@ -209,16 +209,16 @@ bool costs_time(const Verdict& verdict) {
 
 }  // namespace
 
-JobLosses job_losses(const StepStore& steps, const JobInfo& job, std::span<const Verdict> verdicts, int64_t from_step,
-                     int64_t to_step) {
+JobLosses job_losses(const StepStore& steps, const JobInfo& job, std::span<const Verdict> verdicts,
+                     StepNumber from_step, StepNumber to_step) {
   JobLosses losses;
   losses.gpus = std::max<int32_t>(job.world_size, static_cast<int32_t>(job.ranks.size()));
   const std::vector<StepTime> window = step_times(steps, job.job_id, from_step, to_step);
   std::vector<LossCause> causes;
   std::vector<const Verdict*> of_cause;
-  int64_t first = from_step;
+  StepNumber first = from_step;
   for (const Verdict& verdict : verdicts) {
-    if (verdict.attempt != job.attempt || !costs_time(verdict) || verdict.since_step < 0) continue;
+    if (verdict.attempt != job.attempt || !costs_time(verdict) || verdict.since_step < 0_step) continue;
     const bool open = verdict.state != VerdictState::kCleared;
     const bool hang = is_standstill(verdict.kind);
     LossCause cause{.since_step = verdict.since_step,
@@ -248,7 +248,8 @@ JobLosses job_losses(const StepStore& steps, const JobInfo& job, std::span<const
     of_cause.push_back(&verdict);
   }
   constexpr auto kLook = static_cast<int64_t>(kBaselineSteps + kSettlingSteps);
-  std::vector<StepTime> before = step_times(steps, job.job_id, std::max<int64_t>(0, first - kLook), first - 1);
+  std::vector<StepTime> before =
+      step_times(steps, job.job_id, StepNumber{std::max<int64_t>(0, (first - kLook).value())}, first - 1);
   const bool is_start = before.empty();
   // Fewer than were asked for: these are the job's first.
   if (before.size() < static_cast<size_t>(kLook))

@@ -39,14 +39,14 @@ inline constexpr size_t kBaselineStepsMin = 6;
 inline constexpr size_t kSettlingSteps = 4;
 
 struct StepTime {
-  int64_t step = 0;
+  StepNumber step;
   double ms = 0;           // median over the ranks
   double reported_ms = 0;  // of that: checkpoint and evaluation, as every rank told them
 };
 
 struct LossCause {
-  int64_t since_step = 0;
-  int64_t through_step = 0;
+  StepNumber since_step;
+  StepNumber through_step;
   double price_ms = 0;    // a step, on average over the steps in which it acts, were it the only cause
   bool parallel = false;  // a late rank: it costs nothing beside one that is later
   double stopped_ms = 0;  // a hang: what it cost in all; price_ms is not looked at
@@ -63,13 +63,13 @@ struct LossPart {
 };
 
 struct LossAccount {
-  int64_t from_step = 0, to_step = -1;
+  StepNumber from_step = 0_step, to_step = kNoStep;
   int64_t steps = 0;     // of the window of which something was heard
   double window_ms = 0;  // their time, and that of a hang that lasts
   double step_ms = 0;    // mean
   bool baseline_known = false;
   double baseline_ms = 0;  // a healthy step
-  int64_t baseline_from = 0, baseline_to = 0;
+  StepNumber baseline_from, baseline_to;
   int64_t baseline_steps = 0;
   bool baseline_priced = false;  // causes act in the baseline's steps too: it is measured time less their prices
   double lost_ms = 0;            // in the window; the parts add up to it
@@ -94,8 +94,8 @@ struct JobLosses {
 };
 // The window's steps from `from_step` to `to_step`; verdicts of other attempts, and those that cost no time
 // (incorrect), are passed over.
-JobLosses job_losses(const StepStore& steps, const JobInfo& job, std::span<const Verdict> verdicts, int64_t from_step,
-                     int64_t to_step);
+JobLosses job_losses(const StepStore& steps, const JobInfo& job, std::span<const Verdict> verdicts,
+                     StepNumber from_step, StepNumber to_step);
 // "23 % of the last 200 steps is lost: 412 ms a step where 318 ms would do. Most of it (81 %): ..."
 std::string sentence_of(const JobLosses& losses);
 // "rank 5 (throttle-thermal)"; "checkpoints and evaluation"; "unexplained"

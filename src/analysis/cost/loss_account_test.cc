@@ -9,9 +9,9 @@
 namespace lockstep {
 namespace {
 
-std::vector<StepTime> steps(int64_t from, int64_t to, double ms) {
+std::vector<StepTime> steps(StepNumber from, StepNumber to, double ms) {
   std::vector<StepTime> all;
-  for (int64_t step = from; step <= to; ++step) all.push_back({step, ms, 0});
+  for (StepNumber step = from; step <= to; ++step) all.push_back({step, ms, 0});
   return all;
 }
 std::vector<StepTime> joined(std::vector<StepTime> a, const std::vector<StepTime>& b) {
@@ -35,8 +35,9 @@ void expect_whole(const LossAccount& account) {
 }
 
 TEST(LossAccount, OneCauseExplainsWhatWasMeasured) {
-  const LossCause causes[] = {{.since_step = 50, .through_step = 99, .price_ms = 30}};
-  const LossAccount account = split_losses(steps(0, 29, 100), joined(steps(30, 49, 100), steps(50, 99, 130)), causes);
+  const LossCause causes[] = {{.since_step = 50_step, .through_step = 99_step, .price_ms = 30}};
+  const LossAccount account = split_losses(steps(0_step, 29_step, 100),
+                                           joined(steps(30_step, 49_step, 100), steps(50_step, 99_step, 130)), causes);
   expect_whole(account);
   EXPECT_DOUBLE_EQ(account.baseline_ms, 100);
   EXPECT_DOUBLE_EQ(account.lost_ms, 50 * 30);
@@ -44,8 +45,8 @@ TEST(LossAccount, OneCauseExplainsWhatWasMeasured) {
 }
 
 TEST(LossAccount, WhatNoPriceCoversIsUnexplained) {
-  const LossCause causes[] = {{.since_step = 50, .through_step = 99, .price_ms = 30}};
-  const LossAccount account = split_losses(steps(0, 49, 100), steps(50, 99, 140), causes);
+  const LossCause causes[] = {{.since_step = 50_step, .through_step = 99_step, .price_ms = 30}};
+  const LossAccount account = split_losses(steps(0_step, 49_step, 100), steps(50_step, 99_step, 140), causes);
   expect_whole(account);
   EXPECT_NEAR(share_of(account, LossKind::kVerdict), 0.75, 1e-9);
   EXPECT_NEAR(share_of(account, LossKind::kUnexplained), 0.25, 1e-9);
@@ -53,9 +54,9 @@ TEST(LossAccount, WhatNoPriceCoversIsUnexplained) {
 
 TEST(LossAccount, CausesThatHideEachOtherAreNotCountedTwice) {
   // Two ranks, 100 and 60 late: together they cost 100.
-  const LossCause causes[] = {{.since_step = 50, .through_step = 99, .price_ms = 100, .parallel = true},
-                              {.since_step = 50, .through_step = 99, .price_ms = 60, .parallel = true}};
-  const LossAccount account = split_losses(steps(0, 49, 200), steps(50, 99, 300), causes);
+  const LossCause causes[] = {{.since_step = 50_step, .through_step = 99_step, .price_ms = 100, .parallel = true},
+                              {.since_step = 50_step, .through_step = 99_step, .price_ms = 60, .parallel = true}};
+  const LossAccount account = split_losses(steps(0_step, 49_step, 200), steps(50_step, 99_step, 300), causes);
   expect_whole(account);
   EXPECT_DOUBLE_EQ(account.lost_ms, 50 * 100);
   EXPECT_NEAR(share_of(account, LossKind::kVerdict, 0), 0.625, 1e-9);
@@ -64,17 +65,18 @@ TEST(LossAccount, CausesThatHideEachOtherAreNotCountedTwice) {
 }
 
 TEST(LossAccount, ACauseIsChargedOnlyForTheStepsInWhichItActs) {
-  const LossCause causes[] = {{.since_step = 50, .through_step = 59, .price_ms = 50}};
-  const LossAccount account = split_losses(steps(0, 49, 100), joined(steps(50, 59, 150), steps(60, 99, 110)), causes);
+  const LossCause causes[] = {{.since_step = 50_step, .through_step = 59_step, .price_ms = 50}};
+  const LossAccount account = split_losses(steps(0_step, 49_step, 100),
+                                           joined(steps(50_step, 59_step, 150), steps(60_step, 99_step, 110)), causes);
   expect_whole(account);
   EXPECT_DOUBLE_EQ(account.lost_ms, 10 * 50 + 40 * 10);
   EXPECT_NEAR(share_of(account, LossKind::kVerdict), 500.0 / 900, 1e-9);
 }
 
 TEST(LossAccount, AJobThatWasNeverHealthyIsComparedWithItsStepsLessTheirCauses) {
-  const LossCause causes[] = {{.since_step = 0, .through_step = 99, .price_ms = 40, .parallel = true},
-                              {.since_step = 0, .through_step = 99, .price_ms = 30, .parallel = true}};
-  const LossAccount account = split_losses({}, steps(0, 99, 140), causes);
+  const LossCause causes[] = {{.since_step = 0_step, .through_step = 99_step, .price_ms = 40, .parallel = true},
+                              {.since_step = 0_step, .through_step = 99_step, .price_ms = 30, .parallel = true}};
+  const LossAccount account = split_losses({}, steps(0_step, 99_step, 140), causes);
   expect_whole(account);
   EXPECT_TRUE(account.baseline_priced);
   EXPECT_DOUBLE_EQ(account.baseline_ms, 100) << "the later of the two sets the pace";
@@ -82,32 +84,32 @@ TEST(LossAccount, AJobThatWasNeverHealthyIsComparedWithItsStepsLessTheirCauses) 
 }
 
 TEST(LossAccount, CheckpointsThatTheJobToldAreNobodysFault) {
-  std::vector<StepTime> window = steps(50, 99, 100);
-  window[20] = {70, 600, 500};
-  const LossAccount account = split_losses(steps(0, 49, 100), window, {});
+  std::vector<StepTime> window = steps(50_step, 99_step, 100);
+  window[20] = {70_step, 600, 500};
+  const LossAccount account = split_losses(steps(0_step, 49_step, 100), window, {});
   expect_whole(account);
   EXPECT_DOUBLE_EQ(account.lost_ms, 500);
   EXPECT_DOUBLE_EQ(share_of(account, LossKind::kReported), 1);
 }
 
 TEST(LossAccount, AHangCostsTheTimeForWhichItStands) {
-  const LossCause open[] = {{.since_step = 100, .through_step = 100, .stopped_ms = 30'000}};
-  const LossAccount account = split_losses(steps(0, 49, 100), steps(50, 99, 100), open);
+  const LossCause open[] = {{.since_step = 100_step, .through_step = 100_step, .stopped_ms = 30'000}};
+  const LossAccount account = split_losses(steps(0_step, 49_step, 100), steps(50_step, 99_step, 100), open);
   expect_whole(account);
   EXPECT_DOUBLE_EQ(account.lost_ms, 30'000);
   EXPECT_DOUBLE_EQ(account.window_ms, 5'000 + 30'000);
   // Once the step has ended, its length holds the time already.
-  std::vector<StepTime> window = steps(50, 99, 100);
+  std::vector<StepTime> window = steps(50_step, 99_step, 100);
   window[30].ms = 30'100;
-  const LossCause over[] = {{.since_step = 80, .through_step = 80, .stopped_ms = 30'000}};
-  const LossAccount ended = split_losses(steps(0, 49, 100), window, over);
+  const LossCause over[] = {{.since_step = 80_step, .through_step = 80_step, .stopped_ms = 30'000}};
+  const LossAccount ended = split_losses(steps(0_step, 49_step, 100), window, over);
   expect_whole(ended);
   EXPECT_DOUBLE_EQ(ended.lost_ms, 30'000);
   EXPECT_DOUBLE_EQ(share_of(ended, LossKind::kVerdict), 1);
 }
 
 TEST(LossAccount, TheFirstStepsOfAJobAreAPartOfTheirOwn) {
-  std::vector<StepTime> window = steps(0, 99, 100);
+  std::vector<StepTime> window = steps(0_step, 99_step, 100);
   window[0].ms = 500;
   const LossAccount account = split_losses({}, window, {}, kSettlingSteps);
   expect_whole(account);
@@ -116,14 +118,14 @@ TEST(LossAccount, TheFirstStepsOfAJobAreAPartOfTheirOwn) {
 }
 
 TEST(LossAccount, TooFewStepsAndNoStepsSayNothing) {
-  EXPECT_FALSE(split_losses({}, steps(0, 4, 100), {}).baseline_known);
+  EXPECT_FALSE(split_losses({}, steps(0_step, 4_step, 100), {}).baseline_known);
   const LossAccount none = split_losses({}, {}, {});
   EXPECT_EQ(none.steps, 0);
   expect_whole(none);
 }
 
 TEST(LossAccount, AQuickerJobLosesNothing) {
-  const LossAccount account = split_losses(steps(0, 49, 100), steps(50, 99, 90), {});
+  const LossAccount account = split_losses(steps(0_step, 49_step, 100), steps(50_step, 99_step, 90), {});
   expect_whole(account);
   EXPECT_EQ(account.lost_ms, 0);
 }
@@ -131,12 +133,12 @@ TEST(LossAccount, AQuickerJobLosesNothing) {
 TEST(JobLosses, ReadsStepsAndVerdictsOfTheNewestAttempt) {
   Counters counters(kStoreCounters);
   MemoryStepStore store({}, counters);
-  for (int64_t step = 0; step < 100; ++step) {
+  for (StepNumber step = 0_step; step < 100_step; ++step) {
     for (int32_t rank = 0; rank < 4; ++rank) {
       StepSummary summary;
       summary.step = step;
-      summary.duration_ns = step >= 60 ? 150'000'000 : 100'000'000;
-      store.append_step({"job", 1, rank, 4, rank, "node-0", "GPU-0"}, summary, step);
+      summary.duration_ns = step >= 60_step ? 150'000'000 : 100'000'000;
+      store.append_step({"job", 1, rank, 4, rank, "node-0", "GPU-0"}, summary, step.value());
     }
   }
   Verdict verdict;
@@ -144,15 +146,15 @@ TEST(JobLosses, ReadsStepsAndVerdictsOfTheNewestAttempt) {
   verdict.attempt = 1;
   verdict.kind = VerdictKind::kSlow;
   verdict.state = VerdictState::kConfirmed;
-  verdict.since_step = 60;
-  verdict.through_step = 98;  // open: it still acts
+  verdict.since_step = 60_step;
+  verdict.through_step = 98_step;  // open: it still acts
   verdict.lost_share = 1.0 / 3;
   verdict.culprit = {.ranks = {2}, .layer = Layer::kGpu, .cause = Cause::kThrottleThermal};
   Verdict older = verdict, wrong = verdict;
   older.attempt = 0;
   wrong.kind = VerdictKind::kIncorrect;
   const Verdict verdicts[] = {verdict, older, wrong};
-  const JobLosses losses = job_losses(store, *store.job("job"), verdicts, 50, 99);
+  const JobLosses losses = job_losses(store, *store.job("job"), verdicts, 50_step, 99_step);
   expect_whole(losses.account);
   ASSERT_EQ(losses.parts.size(), 2u);
   EXPECT_EQ(losses.parts[0].verdict.id, "v");

@@ -35,7 +35,7 @@ double share_of(double part, double whole) {
 
 // One step over the ranks counted. Times are weighted by the rank's peak, so that they are FLOPs that could have been.
 struct StepSums {
-  int64_t step = 0;
+  StepNumber step;
   int64_t start_unix_ns = 0;
   double seconds = 0;   // of all ranks
   double capacity = 0;  // peak x time
@@ -106,7 +106,7 @@ struct Sums {
 };
 
 // FLOPs that some ranks tell make the others' steps no part of the sum.
-Sums sums_of(const StepStore& store, const JobInfo& job, int64_t from, int64_t to, double usual_peak) {
+Sums sums_of(const StepStore& store, const JobInfo& job, StepNumber from, StepNumber to, double usual_peak) {
   Sums sums;
   for (const bool telling_only : {true, false}) {
     sums = {};
@@ -196,8 +196,8 @@ bool is_network(const Verdict& verdict) {
 struct ByVerdicts {
   double ranks = 0, network = 0;  // shares of the time
 };
-ByVerdicts by_verdicts(const StepStore& steps, const JobInfo& job, std::span<const Verdict> verdicts, int64_t from,
-                       int64_t to) {
+ByVerdicts by_verdicts(const StepStore& steps, const JobInfo& job, std::span<const Verdict> verdicts, StepNumber from,
+                       StepNumber to) {
   ByVerdicts found;
   if (verdicts.empty()) return found;
   const JobLosses losses = job_losses(steps, job, verdicts, from, to);
@@ -499,7 +499,7 @@ class JobMfu {
         usual_from = PeakFrom::kTable;
       }
     }
-    sums_ = sums_of(steps_, job_, std::max<int64_t>(0, job_.last_step - look_ + 1), job_.last_step, usual_peak);
+    sums_ = sums_of(steps_, job_, std::max(0_step, job_.last_step - look_ + 1), job_.last_step, usual_peak);
     mfu_.peak_from = sums_.peak_reported ? PeakFrom::kJob : usual_from;
     mfu_.flops_from = !sums_.flops ? FlopsFrom::kUnknown : sums_.six_n_t ? FlopsFrom::kParameters : FlopsFrom::kJob;
     mfu_.known = sums_.flops && sums_.peak;
@@ -508,7 +508,7 @@ class JobMfu {
 
   // Where it fell, the steps before are another story: the waterfall is of those after.
   void choose_window() {
-    const bool from_start = sums_.steps.front().step > job_.last_step - look_ + 1 || look_ > job_.last_step;
+    const bool from_start = sums_.steps.front().step > job_.last_step - look_ + 1 || StepNumber{look_} > job_.last_step;
     skip_ = std::min(sums_.steps.size(), from_start ? kSettle : 0);
     if (mfu_.known) {
       std::vector<double> series;
@@ -612,8 +612,9 @@ class JobMfu {
     for (size_t i = 0; i < order.size() && i < 2; ++i)
       grew += format("%s%s points more go to %s", i == 0 ? ": " : ", ", points_text(change.grew[order[i]]).c_str(),
                      words_of(static_cast<MfuBar>(order[i])));
-    change.sentence = format("MFU fell from %s to %s at step %s%s.", percent_text(change.before).c_str(),
-                             percent_text(change.after).c_str(), with_thousands(change.step).c_str(), grew.c_str());
+    change.sentence =
+        format("MFU fell from %s to %s at step %s%s.", percent_text(change.before).c_str(),
+               percent_text(change.after).c_str(), with_thousands(change.step.value()).c_str(), grew.c_str());
     if (change.what.empty()) change.sentence += " Nothing else is known to have changed then.";
   }
 

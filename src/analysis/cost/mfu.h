@@ -76,7 +76,7 @@ const char* to_text(PeakFrom from);   // "unknown", "job", "server", "table"
 const char* to_text(FlopsFrom from);  // "unknown", "job", "6NT"
 
 struct MfuChange {
-  int64_t step = 0;  // the first that is lower
+  StepNumber step;  // the first that is lower
   double before = 0, after = 0;
   std::array<double, kMfuBarCount> grew{};  // points, after less before
   std::vector<std::string> what;            // what else changed at that step, likeliest first
@@ -85,7 +85,7 @@ struct MfuChange {
 };
 
 struct Mfu {
-  int64_t from_step = 0, to_step = -1;
+  StepNumber from_step = 0_step, to_step = kNoStep;
   int64_t steps = 0;
   int32_t ranks = 0, ranks_counted = 0;  // of the job; of these the numbers are
   PeakFrom peak_from = PeakFrom::kUnknown;

@@ -18,10 +18,10 @@ constexpr double kPeak = 1000e12;
 class MfuTest : public ::testing::Test {
  protected:
   // 100 ms: 60 at work, 20 or 30 in communication, 5 input, 5 host, ...
-  static StepSummary step(int64_t number, int32_t rank) {
+  static StepSummary step(StepNumber number, int32_t rank) {
     StepSummary summary;
     summary.step = number;
-    summary.start_unix_ns = number * 100'000'000;
+    summary.start_unix_ns = number.value() * 100'000'000;
     summary.duration_ns = 100'000'000;
     summary.split_known = true;
     const bool last = rank == 0;  // it arrives last, and waits for nobody
@@ -30,11 +30,11 @@ class MfuTest : public ::testing::Test {
     return summary;
   }
   void play(int64_t steps, const std::function<void(StepSummary&, int32_t)>& change = {}) {
-    for (int64_t number = 0; number < steps; ++number) {
+    for (StepNumber number = 0_step; number < StepNumber{steps}; ++number) {
       for (int32_t rank = 0; rank < 4; ++rank) {
         StepSummary summary = step(number, rank);
         if (change) change(summary, rank);
-        steps_.append_step({"job", 0, rank, 4, rank, "node-0", format("GPU-%d", rank)}, summary, number);
+        steps_.append_step({"job", 0, rank, 4, rank, "node-0", format("GPU-%d", rank)}, summary, number.value());
       }
     }
   }
@@ -146,7 +146,7 @@ TEST_F(MfuTest, RanksThatTellNoFlopsAreLeftOutWhereOthersTell) {
 
 TEST_F(MfuTest, AFallIsFoundWithWhatGrewAndWhatChangedThen) {
   play(120, [](StepSummary& summary, int32_t) {
-    if (summary.step < 70) return;
+    if (summary.step < 70_step) return;
     summary.duration_ns += 25'000'000;
     summary.split_ns[static_cast<size_t>(TimePart::kInput)] += 25'000'000;
   });
@@ -154,26 +154,26 @@ TEST_F(MfuTest, AFallIsFoundWithWhatGrewAndWhatChangedThen) {
   verdict.id = "v";
   verdict.kind = VerdictKind::kSlow;
   verdict.state = VerdictState::kConfirmed;
-  verdict.since_step = 71;
-  verdict.through_step = 119;
+  verdict.since_step = 71_step;
+  verdict.through_step = 119_step;
   verdict.sentence = "All ranks wait for their input.";
   verdict.culprit.layer = Layer::kInput;
   verdicts_ = {verdict};
   const Mfu mfu = ask();
   expect_whole(mfu);
   ASSERT_TRUE(mfu.change);
-  EXPECT_EQ(mfu.change->step, 70);
+  EXPECT_EQ(mfu.change->step, 70_step);
   EXPECT_NEAR(mfu.change->before, 0.4, 1e-9);
   EXPECT_NEAR(mfu.change->after, 0.32, 1e-9);
   EXPECT_NEAR(mfu.change->grew[static_cast<size_t>(MfuBar::kInput)], 0.19, 1e-9);
   EXPECT_EQ(mfu.change->verdict_id, "v");
-  EXPECT_EQ(mfu.from_step, 70) << "the steps before are another story";
+  EXPECT_EQ(mfu.from_step, 70_step) << "the steps before are another story";
   EXPECT_EQ(mfu.change->sentence, "MFU fell from 40 % to 32 % at step 70: 19 points more go to waiting for input.");
 }
 
 TEST_F(MfuTest, FewerTokensAreNamed) {
   play(120, [](StepSummary& summary, int32_t) {
-    if (summary.step < 70) return;
+    if (summary.step < 70_step) return;
     summary.scalars[0].value *= 0.5;
     summary.scalars[2].value *= 0.5;
   });
@@ -185,7 +185,7 @@ TEST_F(MfuTest, FewerTokensAreNamed) {
 
 TEST_F(MfuTest, ClocksThatFellWithItAreNamed) {
   play(120, [](StepSummary& summary, int32_t) {
-    if (summary.step < 70) return;
+    if (summary.step < 70_step) return;
     summary.duration_ns += 25'000'000;
     summary.split_ns[static_cast<size_t>(TimePart::kCompute)] += 25'000'000;
   });

@@ -190,8 +190,8 @@ struct Reported {
     }
   }
 
-  std::map<uint64_t, CommRole> found;
-  std::map<uint64_t, std::string> nccl_name;
+  std::map<CommId, CommRole> found;
+  std::map<CommId, std::string> nccl_name;
   std::map<int32_t, const std::string*> host_of;
   std::map<std::vector<int32_t>, std::string> groups;  // members, sorted -> name
 
@@ -251,7 +251,7 @@ int32_t lowest_rank(const CommRole& role) {
 
 }  // namespace
 
-CommRoles CommRoles::of(const JobInfo& job, const std::map<uint64_t, CommUse>& uses) {
+CommRoles CommRoles::of(const JobInfo& job, const std::map<CommId, CommUse>& uses) {
   Reported reported(job);
   CommRoles out;
   for (auto& [comm_id, role] : reported.found) {
@@ -275,14 +275,14 @@ CommRoles CommRoles::of(const JobInfo& job, const std::map<uint64_t, CommUse>& u
   return out;
 }
 
-const CommRole* CommRoles::find(uint64_t comm_id) const {
+const CommRole* CommRoles::find(CommId comm_id) const {
   const auto found = by_id_.find(comm_id);
   return found == by_id_.end() ? nullptr : &roles_[found->second];
 }
 
-std::map<uint64_t, CommUse> comm_uses(const StepStore& steps, std::string_view job_id, int64_t from_step,
-                                      int64_t to_step) {
-  std::map<uint64_t, CommUse> uses;
+std::map<CommId, CommUse> comm_uses(const StepStore& steps, std::string_view job_id, StepNumber from_step,
+                                    StepNumber to_step) {
+  std::map<CommId, CommUse> uses;
   steps.visit_steps(job_id, from_step, to_step, [&](const Identity&, const StepSummary& step) {
     for (const CommStep& comm : step.comms) {
       CommUse& use = uses[comm.comm_id];
@@ -293,7 +293,7 @@ std::map<uint64_t, CommUse> comm_uses(const StepStore& steps, std::string_view j
         use.collective_bytes = std::max(use.collective_bytes, comm.bytes);
       }
     }
-    std::map<uint64_t, int32_t> peers;
+    std::map<CommId, int32_t> peers;
     for (const FlowStep& flow : step.flows) peers[flow.comm_id] += flow.send ? 1 : 0;
     for (const auto& [comm_id, count] : peers) uses[comm_id].peers = std::max(uses[comm_id].peers, count);
   });

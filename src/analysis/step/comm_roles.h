@@ -34,7 +34,7 @@ struct CommUse {
 };
 
 struct CommRole {
-  uint64_t comm_id = 0;
+  CommId comm_id;
   CommKind kind = CommKind::kOther;
   bool reported = false;
   std::string name;              // as told; else empty
@@ -52,19 +52,19 @@ class CommRoles {
  public:
   CommRoles() = default;
   // uses: by communicator; what is not in there does nothing that is known of.
-  static CommRoles of(const JobInfo& job, const std::map<uint64_t, CommUse>& uses);
+  static CommRoles of(const JobInfo& job, const std::map<CommId, CommUse>& uses);
 
-  const CommRole* find(uint64_t comm_id) const;
+  const CommRole* find(CommId comm_id) const;
   const std::vector<CommRole>& all() const { return roles_; }  // by kind, name, index
 
  private:
   std::vector<CommRole> roles_;
-  std::map<uint64_t, size_t> by_id_;
+  std::map<CommId, size_t> by_id_;
 };
 
 // From the summaries of these steps: of each communicator the step of the rank that did most.
-std::map<uint64_t, CommUse> comm_uses(const StepStore& steps, std::string_view job_id, int64_t from_step,
-                                      int64_t to_step);
+std::map<CommId, CommUse> comm_uses(const StepStore& steps, std::string_view job_id, StepNumber from_step,
+                                    StepNumber to_step);
 // Roles of a job as of now, by what its last steps did.
 CommRoles comm_roles(const StepStore& steps, const JobInfo& job);
 

@@ -19,17 +19,17 @@ class CommRolesTest : public ::testing::Test {
       job_.ranks.push_back(info);
     }
     for (int32_t other = 0; other < 4; ++other) {
-      add(0x10 + static_cast<uint64_t>(other), {other * 2, other * 2 + 1}, 1);  // tp
+      add(CommId{0x10 + static_cast<uint64_t>(other)}, {other * 2, other * 2 + 1}, 1);  // tp
       const int32_t first = other / 2 * 4 + other % 2;
-      add(0x20 + static_cast<uint64_t>(other), {first, first + 2}, 1);  // dp
-      add(0x30 + static_cast<uint64_t>(other), {other, other + 4}, 2);  // pp
-      uses_[0x10 + static_cast<uint64_t>(other)] = {.collectives = 96, .collective_bytes = 1000};
-      uses_[0x20 + static_cast<uint64_t>(other)] = {.collectives = 4, .collective_bytes = 90'000};
-      uses_[0x30 + static_cast<uint64_t>(other)] = {.messages = 8, .peers = 1};
+      add(CommId{0x20 + static_cast<uint64_t>(other)}, {first, first + 2}, 1);  // dp
+      add(CommId{0x30 + static_cast<uint64_t>(other)}, {other, other + 4}, 2);  // pp
+      uses_[CommId{0x10 + static_cast<uint64_t>(other)}] = {.collectives = 96, .collective_bytes = 1000};
+      uses_[CommId{0x20 + static_cast<uint64_t>(other)}] = {.collectives = 4, .collective_bytes = 90'000};
+      uses_[CommId{0x30 + static_cast<uint64_t>(other)}] = {.messages = 8, .peers = 1};
     }
-    add(0x40, {0, 1, 2, 3, 4, 5, 6, 7}, 2);
+    add(CommId{0x40}, {0, 1, 2, 3, 4, 5, 6, 7}, 2);
   }
-  void add(uint64_t comm_id, const std::vector<int32_t>& ranks, int32_t nodes, std::string name = "") {
+  void add(CommId comm_id, const std::vector<int32_t>& ranks, int32_t nodes, std::string name = "") {
     for (size_t i = 0; i < ranks.size(); ++i) {
       job_.ranks[static_cast<size_t>(ranks[i])].comms.push_back(
           {comm_id, static_cast<int32_t>(ranks.size()), static_cast<int32_t>(i), nodes, name});
@@ -37,22 +37,22 @@ class CommRolesTest : public ::testing::Test {
   }
   CommRoles roles() const { return CommRoles::of(job_, uses_); }
   JobInfo job_;
-  std::map<uint64_t, CommUse> uses_;
+  std::map<CommId, CommUse> uses_;
 };
 
 TEST_F(CommRolesTest, AreInferredFromShapeAndUse) {
   const CommRoles made = roles();
   for (uint64_t i = 0; i < 4; ++i) {
-    EXPECT_EQ(made.find(0x10 + i)->kind, CommKind::kTp) << i;
-    EXPECT_EQ(made.find(0x20 + i)->kind, CommKind::kDp) << i;
-    EXPECT_EQ(made.find(0x30 + i)->kind, CommKind::kPp) << i;
-    EXPECT_FALSE(made.find(0x10 + i)->reported);
-    EXPECT_EQ(made.find(0x10 + i)->index, static_cast<int32_t>(i));
+    EXPECT_EQ(made.find(CommId{0x10 + i})->kind, CommKind::kTp) << i;
+    EXPECT_EQ(made.find(CommId{0x20 + i})->kind, CommKind::kDp) << i;
+    EXPECT_EQ(made.find(CommId{0x30 + i})->kind, CommKind::kPp) << i;
+    EXPECT_FALSE(made.find(CommId{0x10 + i})->reported);
+    EXPECT_EQ(made.find(CommId{0x10 + i})->index, static_cast<int32_t>(i));
   }
-  EXPECT_EQ(made.find(0x40)->kind, CommKind::kWorld);
-  EXPECT_EQ(made.find(0x21)->label(), "dp");
-  EXPECT_EQ(made.find(0x21)->members, (std::vector<int32_t>{1, 3}));
-  EXPECT_EQ(made.find(0x99), nullptr);
+  EXPECT_EQ(made.find(CommId{0x40})->kind, CommKind::kWorld);
+  EXPECT_EQ(made.find(CommId{0x21})->label(), "dp");
+  EXPECT_EQ(made.find(CommId{0x21})->members, (std::vector<int32_t>{1, 3}));
+  EXPECT_EQ(made.find(CommId{0x99}), nullptr);
 }
 
 TEST_F(CommRolesTest, AreWhatTheFrameworkToldWhereMembersAreTheSame) {
@@ -62,39 +62,39 @@ TEST_F(CommRolesTest, AreWhatTheFrameworkToldWhereMembersAreTheSame) {
     rank.groups.push_back({"mesh_ep", {first + 1, first}});  // in another order
   }
   const CommRoles made = roles();
-  EXPECT_EQ(made.find(0x12)->kind, CommKind::kEp);
-  EXPECT_TRUE(made.find(0x12)->reported);
-  EXPECT_EQ(made.find(0x12)->label(), "mesh_ep");
-  EXPECT_FALSE(made.find(0x20)->reported);
+  EXPECT_EQ(made.find(CommId{0x12})->kind, CommKind::kEp);
+  EXPECT_TRUE(made.find(CommId{0x12})->reported);
+  EXPECT_EQ(made.find(CommId{0x12})->label(), "mesh_ep");
+  EXPECT_FALSE(made.find(CommId{0x20})->reported);
 }
 
 TEST_F(CommRolesTest, TakeNcclsNameWhereItSaysSomething) {
-  add(0x50, {0, 1, 2}, 1, "TENSOR_MODEL_PARALLEL_GROUP");
-  add(0x51, {4, 5, 6}, 1, "17");
+  add(CommId{0x50}, {0, 1, 2}, 1, "TENSOR_MODEL_PARALLEL_GROUP");
+  add(CommId{0x51}, {4, 5, 6}, 1, "17");
   const CommRoles made = roles();
-  EXPECT_EQ(made.find(0x50)->kind, CommKind::kTp);
-  EXPECT_TRUE(made.find(0x50)->reported);
-  EXPECT_FALSE(made.find(0x51)->reported);
+  EXPECT_EQ(made.find(CommId{0x50})->kind, CommKind::kTp);
+  EXPECT_TRUE(made.find(CommId{0x50})->reported);
+  EXPECT_FALSE(made.find(CommId{0x51})->reported);
 }
 
 TEST_F(CommRolesTest, CallAnExchangeOfAllWithAllExpertParallel) {
-  add(0x60, {0, 1, 2, 3}, 1);
-  uses_[0x60] = {.messages = 64, .peers = 3};
-  EXPECT_EQ(roles().find(0x60)->kind, CommKind::kEp);
+  add(CommId{0x60}, {0, 1, 2, 3}, 1);
+  uses_[CommId{0x60}] = {.messages = 64, .peers = 3};
+  EXPECT_EQ(roles().find(CommId{0x60})->kind, CommKind::kEp);
 }
 
 TEST_F(CommRolesTest, SayNothingOfWhatDoesNothing) {
   uses_.clear();
-  EXPECT_EQ(roles().find(0x10)->kind, CommKind::kOther);
-  EXPECT_EQ(roles().find(0x10)->label(), "group");
+  EXPECT_EQ(roles().find(CommId{0x10})->kind, CommKind::kOther);
+  EXPECT_EQ(roles().find(CommId{0x10})->label(), "group");
 }
 
 TEST_F(CommRolesTest, LeaveMembersThatWereNeverHeardOfOpen) {
   job_.ranks.erase(job_.ranks.begin() + 1);
   const CommRoles made = roles();
-  EXPECT_EQ(made.find(0x10)->members, (std::vector<int32_t>{0, -1}));
-  EXPECT_EQ(made.find(0x10)->rank_of(1), -1);
-  EXPECT_EQ(made.find(0x10)->rank_of(7), -1);
+  EXPECT_EQ(made.find(CommId{0x10})->members, (std::vector<int32_t>{0, -1}));
+  EXPECT_EQ(made.find(CommId{0x10})->rank_of(1), -1);
+  EXPECT_EQ(made.find(CommId{0x10})->rank_of(7), -1);
 }
 
 TEST(KindOfName, KnowsTheWordsOfFrameworks) {

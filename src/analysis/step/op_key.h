@@ -12,7 +12,7 @@
 namespace lockstep {
 
 struct OpKey {
-  uint64_t comm_id = 0;
+  CommId comm_id;
   uint64_t number = 0;  // ordinal; of a message its sequence
   int32_t from = -1;    // in the communicator; -1: a collective
   int32_t to = -1;
@@ -27,7 +27,7 @@ inline OpKey key_of(const OpSpan& op) {
 
 struct OpKeyHash {
   size_t operator()(const OpKey& key) const {
-    uint64_t hash = key.comm_id * 0x9E3779B97F4A7C15u ^ key.number;
+    uint64_t hash = key.comm_id.value() * 0x9E3779B97F4A7C15u ^ key.number;
     hash = (hash ^ (hash >> 29)) * 0xBF58476D1CE4E5B9u +
            (static_cast<uint64_t>(static_cast<uint32_t>(key.from)) << 32 | static_cast<uint32_t>(key.to));
     return static_cast<size_t>((hash ^ (hash >> 32)) * 0x94D049BB133111EBu);

@@ -18,13 +18,13 @@ struct Row {  // one rank in one step
   int64_t own_ns;
 };
 struct Visit {  // one rank in one communicator in one step
-  uint64_t comm_id;
+  CommId comm_id;
   int32_t rank;
   int64_t gpu_ns;
 };
 struct Sum {
   SlowRank rank;
-  std::map<uint64_t, int64_t> last_at;
+  std::map<CommId, int64_t> last_at;
 };
 
 class Sums {
@@ -38,7 +38,7 @@ class Sums {
     return sum;
   }
 
-  void close_step(int64_t step, std::vector<Row>& rows, std::vector<Visit>& visits) {
+  void close_step(StepNumber step, std::vector<Row>& rows, std::vector<Visit>& visits) {
     if (rows.empty()) return;
     std::vector<double> own;
     for (const Row& row : rows) {
@@ -53,7 +53,7 @@ class Sums {
       ++rank.steps;
       rank.own_ns += static_cast<double>(row.own_ns);
       rank.excess_ns += excess;
-      if (rank.worst_step < 0 || excess > rank.worst_excess_ns) {
+      if (rank.worst_step < 0_step || excess > rank.worst_excess_ns) {
         rank.worst_excess_ns = excess;
         rank.worst_step = step;
       }
@@ -112,17 +112,18 @@ class Sums {
 
 }  // namespace
 
-SlowestRanks slowest_ranks(const StepStore& steps, std::string_view job_id, int64_t from_step, int64_t to_step) {
+SlowestRanks slowest_ranks(const StepStore& steps, std::string_view job_id, StepNumber from_step, StepNumber to_step) {
   Sums sums;
   std::vector<Row> rows;
   std::vector<Visit> visits;
-  int64_t current = -1, first = -1, count = 0;
+  StepNumber current = kNoStep, first = kNoStep;
+  int64_t count = 0;
   // Rows come step by step.
   steps.visit_steps(job_id, from_step, to_step, [&](const Identity& identity, const StepSummary& step) {
     if (step.step != current || count == 0) {
       sums.close_step(current, rows, visits);
       current = step.step;
-      if (first < 0) first = current;
+      if (first < 0_step) first = current;
       ++count;
     }
     Sum& sum = sums.of(identity);
@@ -137,7 +138,7 @@ SlowestRanks slowest_ranks(const StepStore& steps, std::string_view job_id, int6
   });
   sums.close_step(current, rows, visits);
   SlowestRanks out = sums.finish();
-  out.from_step = std::max<int64_t>(0, first);
+  out.from_step = std::max(0_step, first);
   out.to_step = current;
   out.steps = count;
   return out;

@@ -18,26 +18,26 @@ namespace lockstep {
 struct SlowRank {
   int32_t rank = 0;
   std::string host;
-  int64_t steps = 0;           // that it was judged in
-  int64_t unknown = 0;         // steps it has told without GPU times
-  double own_ns = 0;           // mean
-  double excess_ns = 0;        // mean of own time beyond the median of all ranks
-  double worst_excess_ns = 0;  // and the largest,
-  int64_t worst_step = -1;     // in this step
-  int64_t last = 0;            // how often it came last: communicators and steps
-  int64_t meetings = 0;        // of so many that it took part in
-  double made_wait_ns = 0;     // mean per step over the steps: what the median member waited when it came last
-  uint64_t last_comm_id = 0;   // where it came last most often
+  int64_t steps = 0;                // that it was judged in
+  int64_t unknown = 0;              // steps it has told without GPU times
+  double own_ns = 0;                // mean
+  double excess_ns = 0;             // mean of own time beyond the median of all ranks
+  double worst_excess_ns = 0;       // and the largest,
+  StepNumber worst_step = kNoStep;  // in this step
+  int64_t last = 0;                 // how often it came last: communicators and steps
+  int64_t meetings = 0;             // of so many that it took part in
+  double made_wait_ns = 0;          // mean per step over the steps: what the median member waited when it came last
+  CommId last_comm_id;              // where it came last most often
 };
 
 struct SlowestRanks {
-  int64_t from_step = 0;  // that there was something of
-  int64_t to_step = -1;
+  StepNumber from_step;  // that there was something of
+  StepNumber to_step = kNoStep;
   int64_t steps = 0;
   double step_ns = 0;           // median duration over ranks and steps
   std::vector<SlowRank> ranks;  // by excess
 };
 
-SlowestRanks slowest_ranks(const StepStore& steps, std::string_view job_id, int64_t from_step, int64_t to_step);
+SlowestRanks slowest_ranks(const StepStore& steps, std::string_view job_id, StepNumber from_step, StepNumber to_step);
 
 }  // namespace lockstep

@@ -12,21 +12,21 @@ namespace {
 TEST(SlowestRanks, AreThoseWithMoreWorkOfTheirOwnAndSayHowOftenOthersWaitedForThem) {
   Counters counters(kStoreCounters);
   MemoryStepStore store({}, counters);
-  for (int64_t step = 10; step < 20; ++step) {
+  for (StepNumber step = 10_step; step < 20_step; ++step) {
     testing::PlayedStep played(4, step);
     played.all_own(100);
-    played.own(2, step == 15 ? 90 : 30);
+    played.own(2, step == 15_step ? 90 : 30);
     if (step % 2 == 0) played.own(1, 40);
-    played.collective(0xA0, {0, 1, 2, 3}, 10);
+    played.collective(CommId{0xA0}, {0, 1, 2, 3}, 10);
     played.end();
     for (StepRow row : played.rows()) {
-      if (row.identity.rank == 3 && step == 12) row.summary.records_lost = 1;
+      if (row.identity.rank == 3 && step == 12_step) row.summary.records_lost = 1;
       store.append_step(row.identity, row.summary, 1);
     }
   }
-  const SlowestRanks slowest = slowest_ranks(store, "job", 0, 100);
-  EXPECT_EQ(slowest.from_step, 10);
-  EXPECT_EQ(slowest.to_step, 19);
+  const SlowestRanks slowest = slowest_ranks(store, "job", 0_step, 100_step);
+  EXPECT_EQ(slowest.from_step, 10_step);
+  EXPECT_EQ(slowest.to_step, 19_step);
   EXPECT_EQ(slowest.steps, 10);
   ASSERT_EQ(slowest.ranks.size(), 4u);
   const SlowRank& first = slowest.ranks[0];
@@ -34,9 +34,9 @@ TEST(SlowestRanks, AreThoseWithMoreWorkOfTheirOwnAndSayHowOftenOthersWaitedForTh
   EXPECT_EQ(first.steps, 10);
   EXPECT_EQ(first.last, 5) << "in even steps rank 1 comes later";
   EXPECT_EQ(first.meetings, 10);
-  EXPECT_EQ(first.worst_step, 15);
+  EXPECT_EQ(first.worst_step, 15_step);
   EXPECT_NEAR(first.worst_excess_ns, 90e6, 1e6);
-  EXPECT_EQ(first.last_comm_id, 0xA0u);
+  EXPECT_EQ(first.last_comm_id, CommId{0xA0});
   EXPECT_EQ(slowest.ranks[1].rank, 1);
   EXPECT_EQ(slowest.ranks[1].last, 5);
   for (const SlowRank& rank : slowest.ranks) {
@@ -45,7 +45,7 @@ TEST(SlowestRanks, AreThoseWithMoreWorkOfTheirOwnAndSayHowOftenOthersWaitedForTh
     EXPECT_EQ(rank.unknown, 1);
     EXPECT_EQ(rank.last, 0);
   }
-  EXPECT_TRUE(slowest_ranks(store, "nobody", 0, 100).ranks.empty());
+  EXPECT_TRUE(slowest_ranks(store, "nobody", 0_step, 100_step).ranks.empty());
 }
 
 }  // namespace

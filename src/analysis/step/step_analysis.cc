@@ -154,7 +154,7 @@ void StepAnalyzer::sum_comms() {
     std::map<int32_t, int64_t> last;
     std::map<uint32_t, std::map<std::string, int64_t>> functions;  // by rank
   };
-  std::map<uint64_t, Sum> sums;
+  std::map<CommId, Sum> sums;
   for (const Op& op : ops_) {
     Sum& sum = sums[op.span->comm_id];
     sum.comm.comm_id = op.span->comm_id;
@@ -267,7 +267,7 @@ const char* to_text(StepAnalysis::Kind kind) {
   return "own";
 }
 
-StepAnalysis analyze_step(const JobInfo& job, int64_t step, std::span<const RankDetail> details,
+StepAnalysis analyze_step(const JobInfo& job, StepNumber step, std::span<const RankDetail> details,
                           std::span<const StepRow> rows, const CommRoles& roles, const ClockAlignment& clocks) {
   return StepAnalyzer(job, step, details, rows, roles, clocks).run();
 }

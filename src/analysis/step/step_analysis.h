@@ -39,7 +39,7 @@ namespace lockstep {
 
 struct StepAnalysis {
   // Times of the step count from here, on the job's axis.
-  int64_t step = 0;
+  StepNumber step;
   int64_t begin_unix_ns = 0;  // first start of any rank
   int64_t length_ns = 0;      // until the last end
   int64_t median_ns = 0;      // median of the ranks' own durations
@@ -77,7 +77,7 @@ struct StepAnalysis {
     int64_t wait_ns = 0;
     int64_t operations = 0;
     int64_t longest_ns = 0;  // and which that was:
-    uint64_t comm_id = 0;
+    CommId comm_id;
     std::string function;
     uint64_t number = 0;        // ordinal; of messages the sequence
     bool from_summary = false;  // which operations is not known
@@ -86,7 +86,7 @@ struct StepAnalysis {
   size_t waits_total = 0;   // pairs; `waits` holds the longest kWaitsMax
 
   struct Comm {
-    uint64_t comm_id = 0;
+    CommId comm_id;
     int64_t operations = 0;  // of all ranks together
     int64_t bytes = 0;
     int64_t gpu_ns = 0;
@@ -121,7 +121,7 @@ struct StepAnalysis {
     int64_t from_ns = 0;
     int64_t to_ns = 0;
     std::string what;        // phase of own work; function
-    uint64_t comm_id = 0;    // of communication and waiting
+    CommId comm_id;          // of communication and waiting
     uint64_t number = 0;     // ordinal; of messages the sequence
     int32_t waited_by = -1;  // the rank that the path goes on with waited for this one; -1: the same rank goes on
     int64_t waited_ns = 0;   // and so long
@@ -154,7 +154,7 @@ struct StepAnalysis {
 const char* to_text(StepAnalysis::Kind kind);  // "own", "communication", "waiting", "before"
 
 // details: by rank, of one step; rows: the summaries of the same step. Either may be empty.
-StepAnalysis analyze_step(const JobInfo& job, int64_t step, std::span<const RankDetail> details,
+StepAnalysis analyze_step(const JobInfo& job, StepNumber step, std::span<const RankDetail> details,
                           std::span<const StepRow> rows, const CommRoles& roles, const ClockAlignment& clocks);
 
 // The same path with at most so many pieces: the shortest are joined to the piece before them, and the sum stays.

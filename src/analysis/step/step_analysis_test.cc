@@ -11,7 +11,7 @@ namespace lockstep {
 namespace {
 
 using testing::PlayedStep;
-constexpr uint64_t kWorld = 0xA0;
+constexpr CommId kWorld{0xA0};
 
 int64_t ms(double value) {
   return PlayedStep::ns(value);
@@ -23,7 +23,7 @@ ClockAlignment clocks_of(const PlayedStep& played) {
 StepAnalysis analyze(const PlayedStep& played, std::span<const RankDetail> details,
                      const std::vector<StepRow>& rows = {}) {
   const JobInfo job = played.job();
-  return analyze_step(job, 7, details, rows, CommRoles::of(job, {}), clocks_of(played));
+  return analyze_step(job, 7_step, details, rows, CommRoles::of(job, {}), clocks_of(played));
 }
 StepAnalysis analyze(const PlayedStep& played) {
   return analyze(played, played.details);
@@ -123,11 +123,11 @@ TEST(StepAnalysis, ChargesTheStragglerTwoGroupsAway) {
   PlayedStep played(4);
   played.all_own(50, Phase::kForward);
   played.own(3, 40, Phase::kForward);
-  played.collective(0x11, {0, 1}, 1);
-  played.collective(0x12, {2, 3}, 1);
+  played.collective(CommId{0x11}, {0, 1}, 1);
+  played.collective(CommId{0x12}, {2, 3}, 1);
   played.all_own(20, Phase::kBackward);
-  played.collective(0x21, {0, 2}, 4);
-  played.collective(0x22, {1, 3}, 4);
+  played.collective(CommId{0x21}, {0, 2}, 4);
+  played.collective(CommId{0x22}, {1, 3}, 4);
   played.end();
   const StepAnalysis analysis = analyze(played);
   EXPECT_EQ(analysis.culprit.rank, 3);
@@ -147,12 +147,12 @@ TEST(StepAnalysis, FollowsMessagesThroughAPipeline) {
   PlayedStep played(4);
   for (int batch = 0; batch < 2; ++batch) {
     for (int32_t stage = 0; stage < 4; ++stage) {
-      if (stage > 0) played.message(0x30 + static_cast<uint64_t>(stage), stage - 1, stage, 1);
+      if (stage > 0) played.message(CommId{0x30 + static_cast<uint64_t>(stage)}, stage - 1, stage, 1);
       played.own(stage, stage == 2 ? 30 : 10, Phase::kForward);
     }
   }
   for (int32_t stage = 3; stage >= 0; --stage) {
-    if (stage < 3) played.message(0x31 + static_cast<uint64_t>(stage), stage + 1, stage, 1);
+    if (stage < 3) played.message(CommId{0x31 + static_cast<uint64_t>(stage)}, stage + 1, stage, 1);
     played.own(stage, 20, Phase::kBackward);
   }
   played.end();
@@ -176,7 +176,7 @@ TEST(StepAnalysis, NeedsNoClocksToSayWhoCameLast) {
   played.collective(kWorld, {0, 1, 2, 3}, 10);
   played.end();
   const JobInfo job = played.job();
-  const StepAnalysis analysis = analyze_step(job, 7, played.details, {}, CommRoles::of(job, {}), ClockAlignment());
+  const StepAnalysis analysis = analyze_step(job, 7_step, played.details, {}, CommRoles::of(job, {}), ClockAlignment());
   EXPECT_EQ(analysis.clocks_unknown, 4u);
   ASSERT_EQ(analysis.waits.size(), 3u);
   for (const StepAnalysis::Wait& wait : analysis.waits) EXPECT_EQ(wait.awaited, 1);
@@ -214,7 +214,7 @@ TEST(StepAnalysis, KnowsThatAShortSendCameBeforeALateReceiver) {
   PlayedStep played(2);
   played.all_own(1);
   played.collective(kWorld, {0, 1}, 0.1);
-  played.message(0x31, 0, 1, 0.1);
+  played.message(CommId{0x31}, 0, 1, 0.1);
   played.own(1, 50, Phase::kInput);
   played.collective(kWorld, {0, 1}, 0.1);
   played.end();
@@ -268,12 +268,12 @@ TEST(StepAnalysis, CountsTheWaitOfOneKernelOnce) {
   PlayedStep played(3);
   played.all_own(10);
   played.own(2, 20);
-  played.message(0x31, 0, 1, 1);
+  played.message(CommId{0x31}, 0, 1, 1);
   played.end();
   RankDetail& middle = played.details[1];
   OpSpan other = middle.detail.ops[0];
   middle.detail.ops[0].duration_ns = ms(21);
-  other.comm_id = 0x32;
+  other.comm_id = CommId{0x32};
   other.duration_ns = ms(21);
   other.function = "Send";
   other.rank_in_comm = 0;
@@ -289,7 +289,7 @@ TEST(StepAnalysis, CountsTheWaitOfOneKernelOnce) {
   played.details[2].detail.ops.push_back(from);
   played.details[2].detail.duration_ns = ms(31);
   const JobInfo job = played.job();
-  const StepAnalysis analysis = analyze_step(job, 7, played.details, {}, CommRoles::of(job, {}), ClockAlignment());
+  const StepAnalysis analysis = analyze_step(job, 7_step, played.details, {}, CommRoles::of(job, {}), ClockAlignment());
   EXPECT_EQ(rank_of(analysis, 1).wait_ns, ms(20));
   ASSERT_EQ(analysis.waits_total, 1u);
   EXPECT_EQ(analysis.waits[0].awaited, 2);
@@ -325,11 +325,11 @@ TEST(StepAnalysis, FallsBackToSummaries) {
   PlayedStep played(4);
   played.all_own(50);
   played.own(3, 40);
-  played.collective(0x11, {0, 1}, 1);
-  played.collective(0x12, {2, 3}, 1);
+  played.collective(CommId{0x11}, {0, 1}, 1);
+  played.collective(CommId{0x12}, {2, 3}, 1);
   played.all_own(20);
-  played.collective(0x21, {0, 2}, 4);
-  played.collective(0x22, {1, 3}, 4);
+  played.collective(CommId{0x21}, {0, 2}, 4);
+  played.collective(CommId{0x22}, {1, 3}, 4);
   played.end();
   const StepAnalysis analysis = analyze(played, {}, played.rows());
   EXPECT_FALSE(analysis.detail);
@@ -346,12 +346,12 @@ TEST(StepAnalysis, FromSummariesChargesTheRankThatWorkedLongestThroughAPipeline)
   for (int batch = 0; batch < 4; ++batch) {
     played.all_own(10);
     played.own(1, 8);
-    played.collective(0x11, {0, 1}, 1);
-    played.collective(0x12, {2, 3}, 1);
-    played.message(0x31, 0, 2, 1);
-    played.message(0x32, 1, 3, 1);
+    played.collective(CommId{0x11}, {0, 1}, 1);
+    played.collective(CommId{0x12}, {2, 3}, 1);
+    played.message(CommId{0x31}, 0, 2, 1);
+    played.message(CommId{0x32}, 1, 3, 1);
   }
-  played.collective(0x41, {0, 1, 2, 3}, 1);
+  played.collective(CommId{0x41}, {0, 1, 2, 3}, 1);
   played.end();
   const StepAnalysis analysis = analyze(played, {}, played.rows());
   EXPECT_EQ(analysis.culprit.rank, 1) << sentence_of(analysis);
@@ -361,8 +361,8 @@ TEST(StepAnalysis, FromSummariesChargesTheRankThatWorkedLongestThroughAPipeline)
 TEST(StepAnalysis, FromSummariesNobodyIsChargedWhereAllWorkAlike) {
   PlayedStep played(4);
   played.all_own(50);
-  played.collective(0x11, {0, 1}, 1);
-  played.collective(0x12, {2, 3}, 1);
+  played.collective(CommId{0x11}, {0, 1}, 1);
+  played.collective(CommId{0x12}, {2, 3}, 1);
   played.end();
   EXPECT_EQ(analyze(played, {}, played.rows()).culprit.rank, -1);
 }
@@ -372,7 +372,7 @@ TEST(StepAnalysis, TakesNonsenseFromOutsideWithoutHarm) {
   PlayedStep played(3);
   played.all_own(10, Phase::kForward);
   played.collective(kWorld, {0, 1, 2}, 1);
-  played.message(0x31, 0, 1, 1);
+  played.message(CommId{0x31}, 0, 1, 1);
   played.end();
   for (int64_t bad : {kMost, kLeast, int64_t{0}, int64_t{-5}}) {
     for (int64_t length : {kMost, kLeast, int64_t{0}}) {
@@ -403,13 +403,13 @@ TEST(StepAnalysis, IsQuickForFourThousandRanks) {
       for (int32_t group = 0; group < 512; ++group) {
         std::vector<int32_t> ranks;
         for (int32_t i = 0; i < 8; ++i) ranks.push_back(group * 8 + i);
-        played.collective(0x1000 + static_cast<uint64_t>(group), ranks, 0.1);
+        played.collective(CommId{0x1000 + static_cast<uint64_t>(group)}, ranks, 0.1);
       }
     }
     for (int32_t group = 0; group < 64; ++group) {
       std::vector<int32_t> ranks;
       for (int32_t i = 0; i < 64; ++i) ranks.push_back(i * 64 + group);
-      played.collective(0x2000 + static_cast<uint64_t>(group), ranks, 0.5);
+      played.collective(CommId{0x2000 + static_cast<uint64_t>(group)}, ranks, 0.5);
     }
   }
   played.end();
@@ -418,7 +418,7 @@ TEST(StepAnalysis, IsQuickForFourThousandRanks) {
   const std::vector<BarrierEnd> ends = barrier_ends(played.details);
   const ClockAlignment clocks = ClockAlignment::estimate(ends, {});
   const std::clock_t began = std::clock();
-  const StepAnalysis analysis = analyze_step(job, 7, played.details, {}, roles, clocks);
+  const StepAnalysis analysis = analyze_step(job, 7_step, played.details, {}, roles, clocks);
   RecordProperty("cpu_ms", static_cast<int>((std::clock() - began) * 1000 / CLOCKS_PER_SEC));
   EXPECT_EQ(analysis.culprit.rank, 1234);
   EXPECT_EQ(analysis.waits.size(), std::min(analysis.waits_total, StepAnalysis::kWaitsMax));

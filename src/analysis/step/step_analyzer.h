@@ -21,7 +21,7 @@ namespace lockstep {
 class StepAnalyzer {
  public:
   using Analysis = StepAnalysis;
-  StepAnalyzer(const JobInfo& job, int64_t step, std::span<const RankDetail> details, std::span<const StepRow> rows,
+  StepAnalyzer(const JobInfo& job, StepNumber step, std::span<const RankDetail> details, std::span<const StepRow> rows,
                const CommRoles& roles, const ClockAlignment& clocks)
       : job_(job), details_(details), rows_(rows), roles_(roles), clocks_(clocks) {
     out_.step = step;
@@ -100,7 +100,7 @@ class StepAnalyzer {
     auto operator<=>(const Pair&) const = default;
   };
   // Summaries of the members of each communicator.
-  using Members = std::map<uint64_t, std::vector<std::pair<const StepRow*, const CommStep*>>>;
+  using Members = std::map<CommId, std::vector<std::pair<const StepRow*, const CommStep*>>>;
 
   static int64_t overlap(int64_t a_from, int64_t a_to, int64_t b_from, int64_t b_to) {
     return std::max<int64_t>(0, std::min(a_to, b_to) - std::max(a_from, b_from));
@@ -156,8 +156,7 @@ class StepAnalyzer {
   void from_summaries();
   void ranks_from_summaries();
   void phases_from_summaries();
-  Analysis::Comm comm_from(uint64_t comm_id, const Members::mapped_type& members,
-                           std::map<Pair, Analysis::Wait>& pairs);
+  Analysis::Comm comm_from(CommId comm_id, const Members::mapped_type& members, std::map<Pair, Analysis::Wait>& pairs);
   void charge_longest_work();
 
   const JobInfo& job_;
@@ -174,9 +173,9 @@ class StepAnalyzer {
   std::vector<Meeting> meetings_;
   std::vector<uint32_t> before_;  // by op
   std::vector<Charge> charges_;
-  std::vector<int64_t> caused_;               // by rank index
-  std::map<int32_t, size_t> rank_at_;         // rank -> out_.ranks
-  std::map<uint64_t, int32_t> missing_last_;  // communicator -> rank without detail that came later than all with
+  std::vector<int64_t> caused_;             // by rank index
+  std::map<int32_t, size_t> rank_at_;       // rank -> out_.ranks
+  std::map<CommId, int32_t> missing_last_;  // communicator -> rank without detail that came later than all with
 };
 
 }  // namespace lockstep

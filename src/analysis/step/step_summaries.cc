@@ -77,7 +77,7 @@ void StepAnalyzer::phases_from_summaries() {
 }
 
 // The rank that spent least in a communicator came last; the others waited for it.
-StepAnalysis::Comm StepAnalyzer::comm_from(uint64_t comm_id, const Members::mapped_type& members,
+StepAnalysis::Comm StepAnalyzer::comm_from(CommId comm_id, const Members::mapped_type& members,
                                            std::map<Pair, Analysis::Wait>& pairs) {
   const auto least = std::min_element(members.begin(), members.end(),
                                       [](const auto& a, const auto& b) { return a.second->gpu_ns < b.second->gpu_ns; });

@@ -21,7 +21,7 @@ class PlayedStep {
   static constexpr int64_t kEpochNs = 1'800'000'000'000'000'000;
   static int64_t ns(double ms) { return static_cast<int64_t>(ms * 1e6); }
 
-  explicit PlayedStep(int32_t ranks, int64_t step = 7) : step_(step), now_(static_cast<size_t>(ranks), 0) {
+  explicit PlayedStep(int32_t ranks, StepNumber step = 7_step) : step_(step), now_(static_cast<size_t>(ranks), 0) {
     for (int32_t rank = 0; rank < ranks; ++rank) {
       RankDetail detail;
       detail.identity = {"job", 0, rank, ranks, rank % 8, format("node-%d", rank / 8), format("GPU-%d", rank)};
@@ -43,7 +43,7 @@ class PlayedStep {
   void all_own(double ms, Phase phase = Phase::kOther) {
     for (size_t rank = 0; rank < now_.size(); ++rank) own(static_cast<int32_t>(rank), ms, phase);
   }
-  void collective(uint64_t comm_id, const std::vector<int32_t>& ranks, double transfer_ms,
+  void collective(CommId comm_id, const std::vector<int32_t>& ranks, double transfer_ms,
                   const char* function = "AllReduce", int64_t bytes = 1'000'000) {
     int64_t last = 0;
     for (int32_t rank : ranks) last = std::max(last, now_[static_cast<size_t>(rank)]);
@@ -62,7 +62,7 @@ class PlayedStep {
     }
   }
   // Both end together. comm: of these two, the sender first.
-  void message(uint64_t comm_id, int32_t from, int32_t to, double transfer_ms) {
+  void message(CommId comm_id, int32_t from, int32_t to, double transfer_ms) {
     const int64_t last = std::max(now_[static_cast<size_t>(from)], now_[static_cast<size_t>(to)]);
     const int32_t low = std::min(from, to);
     const uint64_t seq = messages_[{comm_id, from}]++;
@@ -103,7 +103,7 @@ class PlayedStep {
       summary.step = step_;
       summary.start_unix_ns = rank.detail.start_unix_ns;
       summary.duration_ns = rank.detail.duration_ns;
-      std::map<std::pair<uint64_t, bool>, CommStep> comms;
+      std::map<std::pair<CommId, bool>, CommStep> comms;
       for (const OpSpan& op : rank.detail.ops) {
         CommStep& comm = comms[{op.comm_id, op.p2p}];
         comm.comm_id = op.comm_id;
@@ -132,7 +132,7 @@ class PlayedStep {
     for (const RankDetail& rank : details) {
       RankInfo entry;
       entry.identity = rank.identity;
-      std::map<uint64_t, CommInit> comms;
+      std::map<CommId, CommInit> comms;
       for (const OpSpan& op : rank.detail.ops) comms[op.comm_id] = {op.comm_id, op.comm_size, op.rank_in_comm, 1, ""};
       for (const auto& [id, comm] : comms) entry.comms.push_back(comm);
       info.ranks.push_back(std::move(entry));
@@ -148,10 +148,10 @@ class PlayedStep {
     details[static_cast<size_t>(rank)].detail.ops.push_back(std::move(op));
   }
 
-  int64_t step_;
+  StepNumber step_;
   std::vector<int64_t> now_;
-  std::map<uint64_t, uint64_t> ordinals_;
-  std::map<std::pair<uint64_t, int32_t>, uint64_t> messages_;
+  std::map<CommId, uint64_t> ordinals_;
+  std::map<std::pair<CommId, int32_t>, uint64_t> messages_;
 };
 
 }  // namespace lockstep::testing

@@ -4,7 +4,8 @@
 
 namespace lockstep {
 
-std::shared_ptr<const StepTrace> StepTraceCache::read(const std::string& job_id, int64_t attempt, int64_t step) const {
+std::shared_ptr<const StepTrace> StepTraceCache::read(const std::string& job_id, int64_t attempt,
+                                                      StepNumber step) const {
   auto trace = std::make_shared<StepTrace>();
   trace->job_id = job_id;
   trace->attempt = attempt;
@@ -14,7 +15,7 @@ std::shared_ptr<const StepTrace> StepTraceCache::read(const std::string& job_id,
   return trace;
 }
 
-std::shared_ptr<const StepTrace> StepTraceCache::get(const std::string& job_id, int64_t attempt, int64_t step) {
+std::shared_ptr<const StepTrace> StepTraceCache::get(const std::string& job_id, int64_t attempt, StepNumber step) {
   auto is_same = [&](const Kept& kept) {
     return kept.step == step && kept.attempt == attempt && kept.job_id == job_id;
   };

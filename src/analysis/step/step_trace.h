@@ -24,7 +24,7 @@ namespace lockstep {
 struct StepTrace {
   std::string job_id;
   int64_t attempt = 0;
-  int64_t step = 0;
+  StepNumber step;
   std::vector<RankDetail> ranks;  // that have sent detail, by rank; may be none
   ClockAlignment clocks;
 };
@@ -38,19 +38,19 @@ class StepTraceCache {
   StepTraceCache(const StepStore& steps, const SpanStore& spans, const Clock& clock)
       : steps_(steps), spans_(spans), clock_(clock) {}
 
-  std::shared_ptr<const StepTrace> get(const std::string& job_id, int64_t attempt, int64_t step);
+  std::shared_ptr<const StepTrace> get(const std::string& job_id, int64_t attempt, StepNumber step);
 
  private:
   using Future = std::shared_future<std::shared_ptr<const StepTrace>>;
   struct Kept {
     std::string job_id;
     int64_t attempt;
-    int64_t step;
+    StepNumber step;
     int64_t asked_ns;
     size_t ranks;  // 0 while it is being read
     Future trace;
   };
-  std::shared_ptr<const StepTrace> read(const std::string& job_id, int64_t attempt, int64_t step) const;
+  std::shared_ptr<const StepTrace> read(const std::string& job_id, int64_t attempt, StepNumber step) const;
 
   const StepStore& steps_;
   const SpanStore& spans_;

@@ -15,7 +15,7 @@ RankDetail rank_that_arrives(int32_t rank, int64_t arrives) {
   one.detail.duration_ns = 100;
   one.detail.phases = {
       {Phase::kInput, "", kStart, 10}, {Phase::kForward, "", kStart + 10, 50}, {Phase::kBackward, "", kStart + 60, 40}};
-  one.detail.ops = {{.comm_id = 1,
+  one.detail.ops = {{.comm_id = CommId{1},
                      .comm_size = 2,
                      .rank_in_comm = rank,
                      .function = "AllReduce",

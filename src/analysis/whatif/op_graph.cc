@@ -35,7 +35,7 @@ std::string GraphBuilder::name_of(uint32_t op) const {
   const RecordedOp& one = ops_[op];
   return format("%s of rank %d in step %lld", types[one.type].name.c_str(),
                 workers[static_cast<size_t>(one.worker)].rank,
-                static_cast<long long>(steps[static_cast<size_t>(one.step)]));
+                static_cast<long long>(steps[static_cast<size_t>(one.step)].value()));
 }
 
 Result<OpGraph> GraphBuilder::finish() && {

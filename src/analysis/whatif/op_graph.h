@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "model/ids.h"
 
 namespace lockstep {
 
@@ -41,9 +42,9 @@ struct Worker {
 struct OpGraph {
   std::vector<OpType> types;
   std::vector<Worker> workers;
-  std::vector<int64_t> steps;  // their numbers
-  std::vector<double> step_s;  // as recorded: from the first start to the last end
-  int64_t gpus = 0;            // of the job; at least one per worker
+  std::vector<StepNumber> steps;  // their numbers
+  std::vector<double> step_s;     // as recorded: from the first start to the last end
+  int64_t gpus = 0;               // of the job; at least one per worker
 
   // Operations, one entry each.
   std::vector<uint16_t> type;
@@ -84,7 +85,7 @@ class GraphBuilder {
 
   std::vector<OpType> types;
   std::vector<Worker> workers;
-  std::vector<int64_t> steps;
+  std::vector<StepNumber> steps;
   int64_t gpus = 0;
 
   void reserve(size_t ops, size_t edges);

@@ -151,11 +151,11 @@ struct PipelineJob {
         for (const Compute& one : mine) own += one.end_s - one.start_s + gap_s;
         const auto ns = [](double seconds) { return static_cast<int64_t>(seconds * 1e9); };
         StepSummary summary;
-        summary.step = step;
+        summary.step = StepNumber{step};
         summary.duration_ns = ns(step_end);
         summary.self_ns = ns(own);
         summary.comm_ns = ns(step_end - own);
-        summary.comms.push_back({.comm_id = 1000u + static_cast<uint64_t>(dp),
+        summary.comms.push_back({.comm_id = CommId{1000u + static_cast<uint64_t>(dp)},
                                  .size = stages,
                                  .rank_in_comm = stage,
                                  .p2p = true,
@@ -164,12 +164,12 @@ struct PipelineJob {
         double stage_end = 0;
         for (int other = 0; other < dp_ranks; ++other)
           stage_end = std::max(stage_end, run(step, other)[static_cast<size_t>(stage)].back().end_s);
-        summary.comms.push_back({.comm_id = 2000u + static_cast<uint64_t>(stage),
+        summary.comms.push_back({.comm_id = CommId{2000u + static_cast<uint64_t>(stage)},
                                  .size = dp_ranks,
                                  .rank_in_comm = dp,
                                  .count = 2,
                                  .gpu_ns = ns(stage_end - mine.back().end_s)});
-        summary.comms.push_back({.comm_id = 3000u,
+        summary.comms.push_back({.comm_id = CommId{3000u},
                                  .size = dp_ranks * stages,
                                  .rank_in_comm = dp * stages + stage,
                                  .count = 1,

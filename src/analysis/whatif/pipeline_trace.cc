@@ -348,7 +348,7 @@ Result<Columns> columns_of(const ParquetTable& table) {
   return columns;
 }
 
-Result<std::vector<Row>> rows_of(const ParquetTable& table, std::vector<int64_t>& steps) {
+Result<std::vector<Row>> rows_of(const ParquetTable& table, std::vector<StepNumber>& steps) {
   const Columns columns = LOCKSTEP_TRY(columns_of(table));
   std::vector<int> kind_of_code(columns.optype->words.size(), -1);
   for (size_t code = 0; code < kind_of_code.size(); ++code) {
@@ -356,7 +356,8 @@ Result<std::vector<Row>> rows_of(const ParquetTable& table, std::vector<int64_t>
       if (columns.optype->words[code] == kKinds[static_cast<size_t>(kind)].name) kind_of_code[code] = kind;
     }
   }
-  steps = columns.step->integers;
+  steps.clear();
+  for (int64_t number : columns.step->integers) steps.emplace_back(number);
   std::sort(steps.begin(), steps.end());
   steps.erase(std::unique(steps.begin(), steps.end()), steps.end());
 
@@ -396,8 +397,8 @@ Result<std::vector<Row>> rows_of(const ParquetTable& table, std::vector<int64_t>
     row.chunk = std::min(lenient(columns.chunk, 0), static_cast<int32_t>(kStageMax));
     row.global_chunk = lenient(columns.global_chunk, row.stage);
     row.batch = computes ? lenient(columns.batch, -1) : -1;
-    row.step =
-        static_cast<int32_t>(std::lower_bound(steps.begin(), steps.end(), columns.step->integers[i]) - steps.begin());
+    row.step = static_cast<int32_t>(
+        std::lower_bound(steps.begin(), steps.end(), StepNumber{columns.step->integers[i]}) - steps.begin());
     row.start_s = columns.start->reals[i];
     const double duration = columns.duration->reals[i];
     row.end_s = row.start_s + duration;
@@ -410,7 +411,7 @@ Result<std::vector<Row>> rows_of(const ParquetTable& table, std::vector<int64_t>
 // The rows of a trace, put into the pattern of its first step. A lane is one data-parallel rank in one step.
 class PipelineGraph {
  public:
-  PipelineGraph(std::vector<Row> rows, std::vector<int64_t> step_numbers)
+  PipelineGraph(std::vector<Row> rows, std::vector<StepNumber> step_numbers)
       : rows_(std::move(rows)), step_numbers_(std::move(step_numbers)), usable_(step_numbers_.size(), 1) {
     for (const Row& row : rows_) {
       dp_ranks_ = std::max(dp_ranks_, row.dp + 1);
@@ -553,7 +554,7 @@ class PipelineGraph {
   }
 
   const std::vector<Row> rows_;
-  const std::vector<int64_t> step_numbers_;
+  const std::vector<StepNumber> step_numbers_;
   int32_t dp_ranks_ = 0, stages_ = 0;
   bool overlapped_ = false;
   std::vector<uint8_t> usable_;  // per step
@@ -591,7 +592,7 @@ const std::vector<std::string>& pipeline_trace_columns() {
 
 Result<OpGraph> graph_of_pipeline_trace(const ParquetTable& table, const PipelineMeta& meta,
                                         std::vector<std::string>& notes) {
-  std::vector<int64_t> step_numbers;
+  std::vector<StepNumber> step_numbers;
   std::vector<Row> rows = LOCKSTEP_TRY(rows_of(table, step_numbers));
   if (rows.empty()) return Error{"whatif: the trace has no rows"};
   return PipelineGraph(std::move(rows), std::move(step_numbers)).make(meta, notes);

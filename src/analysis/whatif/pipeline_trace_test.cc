@@ -50,7 +50,7 @@ TEST(PipelineTrace, LeavesOutAStepInWhichSomebodyHasOtherOperations) {
   std::vector<std::string> notes;
   const Result<OpGraph> graph = graph_of_pipeline_trace(table, {}, notes);
   ASSERT_TRUE(graph.ok()) << graph.error();
-  EXPECT_EQ(graph->steps, (std::vector<int64_t>{0, 2}));
+  EXPECT_EQ(graph->steps, (std::vector<StepNumber>{0_step, 2_step}));
   ASSERT_EQ(notes.size(), 1u);
   EXPECT_NE(notes[0].find("1 of 3 steps left out"), std::string::npos);
 }

@@ -26,9 +26,9 @@ class Numbers {
 };
 
 // How many ranks have operations of a communicator, for each.
-std::map<uint64_t, uint32_t> count_members(std::span<const TracedRank> ranks) {
-  std::map<uint64_t, uint32_t> members_of;
-  std::map<std::pair<uint64_t, int32_t>, bool> seen;
+std::map<CommId, uint32_t> count_members(std::span<const TracedRank> ranks) {
+  std::map<CommId, uint32_t> members_of;
+  std::map<std::pair<CommId, int32_t>, bool> seen;
   for (const TracedRank& rank : ranks) {
     for (const TracedOp& op : rank.ops) {
       if (seen.try_emplace({op.comm_id, rank.rank}, true).second) ++members_of[op.comm_id];
@@ -39,7 +39,7 @@ std::map<uint64_t, uint32_t> count_members(std::span<const TracedRank> ranks) {
 
 class TracedRanksGraph {
  public:
-  TracedRanksGraph(std::span<const TracedRank> ranks, int64_t step)
+  TracedRanksGraph(std::span<const TracedRank> ranks, StepNumber step)
       : members_of_(count_members(ranks)), first_s_(ranks.front().begin_s) {
     builder_.steps.push_back(step);
     builder_.types.push_back({"own work", "own work", false, OpRole::kOther});
@@ -100,7 +100,7 @@ class TracedRanksGraph {
     double newest_s = 0;  // end of the newest thing that happened
     uint32_t newest = 0;
     std::vector<std::pair<double, uint32_t>> running;  // end and number of operations not seen to end yet
-    std::map<std::pair<uint64_t, bool>, std::pair<double, uint32_t>> last_on;  // communicator and kind -> end, number
+    std::map<std::pair<CommId, bool>, std::pair<double, uint32_t>> last_on;  // communicator and kind -> end, number
   };
 
   static Result<std::vector<const TracedOp*>> in_order(const TracedRank& rank) {
@@ -183,20 +183,20 @@ class TracedRanksGraph {
   }
 
   GraphBuilder builder_;
-  std::map<uint64_t, uint32_t> members_of_;  // of each communicator
+  std::map<CommId, uint32_t> members_of_;  // of each communicator
   double first_s_;
   std::map<std::string, uint16_t> types_;
   // Own work is never equal to communication: the last part of the key tells them apart.
   Numbers<std::tuple<uint32_t, size_t, int>> equals_;
   Numbers<std::string> roles_;
-  std::map<std::pair<uint64_t, uint64_t>, std::vector<uint32_t>> collectives_;  // by communicator and ordinal
-  std::map<std::tuple<uint64_t, int32_t, int32_t>, std::vector<uint32_t>> sends_, receives_;  // by who sends to whom
+  std::map<std::pair<CommId, uint64_t>, std::vector<uint32_t>> collectives_;  // by communicator and ordinal
+  std::map<std::tuple<CommId, int32_t, int32_t>, std::vector<uint32_t>> sends_, receives_;  // by who sends to whom
   size_t alone_ = 0;
 };
 
 }  // namespace
 
-Result<OpGraph> graph_of_traced_ranks(std::span<const TracedRank> ranks, int64_t step,
+Result<OpGraph> graph_of_traced_ranks(std::span<const TracedRank> ranks, StepNumber step,
                                       std::vector<std::string>& notes) {
   if (ranks.empty()) return Error{"whatif: no rank has detail of this step"};
   TracedRanksGraph graph(ranks, step);

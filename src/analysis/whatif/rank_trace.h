@@ -19,11 +19,12 @@
 
 #include "analysis/whatif/op_graph.h"
 #include "base/result.h"
+#include "model/ids.h"
 
 namespace lockstep {
 
 struct TracedOp {
-  uint64_t comm_id = 0;
+  CommId comm_id;
   uint64_t ordinal = 0;  // of a collective on its communicator, the same on all its ranks
   bool p2p = false;
   bool send = false;     // p2p
@@ -42,6 +43,7 @@ struct TracedRank {
 };
 
 // One step. notes: what of it could not be used.
-Result<OpGraph> graph_of_traced_ranks(std::span<const TracedRank> ranks, int64_t step, std::vector<std::string>& notes);
+Result<OpGraph> graph_of_traced_ranks(std::span<const TracedRank> ranks, StepNumber step,
+                                      std::vector<std::string>& notes);
 
 }  // namespace lockstep

@@ -20,9 +20,13 @@ std::vector<TracedRank> four_ranks(int slow, double excess_s) {
     TracedRank& one = ranks[static_cast<size_t>(rank)];
     one.rank = rank;
     const double own = 1.0 + (rank == slow ? excess_s : 0);
-    one.ops.push_back({.comm_id = 5, .ordinal = 10, .function = "AllReduce", .start_s = own, .end_s = arrived + 0.1});
     one.ops.push_back(
-        {.comm_id = 5, .ordinal = 11, .function = "AllGather", .start_s = arrived + 0.3, .end_s = arrived + 0.4});
+        {.comm_id = CommId{5}, .ordinal = 10, .function = "AllReduce", .start_s = own, .end_s = arrived + 0.1});
+    one.ops.push_back({.comm_id = CommId{5},
+                       .ordinal = 11,
+                       .function = "AllGather",
+                       .start_s = arrived + 0.3,
+                       .end_s = arrived + 0.4});
     one.end_s = arrived + 0.5;
   }
   return ranks;
@@ -30,10 +34,10 @@ std::vector<TracedRank> four_ranks(int slow, double excess_s) {
 
 TEST(RankTrace, ReplaysAStepAndFindsTheSlowRank) {
   std::vector<std::string> notes;
-  const Result<OpGraph> graph = graph_of_traced_ranks(four_ranks(2, 0.8), 41, notes);
+  const Result<OpGraph> graph = graph_of_traced_ranks(four_ranks(2, 0.8), 41_step, notes);
   ASSERT_TRUE(graph.ok()) << graph.error();
   EXPECT_TRUE(notes.empty());
-  EXPECT_EQ(graph->steps, std::vector<int64_t>{41});
+  EXPECT_EQ(graph->steps, std::vector<StepNumber>{41_step});
   const WhatIf result = what_if(*graph);
   EXPECT_NEAR(result.recorded_s, 2.3, 1e-9);
   EXPECT_NEAR(result.replayed_s, 2.3, 1e-9);
@@ -52,11 +56,11 @@ TEST(RankTrace, CommunicationUnderComputingHoldsUpNobodyWhoDoesNotWaitForIt) {
   for (int rank = 0; rank < 2; ++rank) {
     ranks[static_cast<size_t>(rank)] = {rank, 0, 4, {}};
     ranks[static_cast<size_t>(rank)].ops = {
-        {.comm_id = 1, .ordinal = 1, .function = "AllReduce", .start_s = 1, .end_s = 3},
-        {.comm_id = 2, .ordinal = 1, .function = "AllReduce", .start_s = 2, .end_s = 2.5}};
+        {.comm_id = CommId{1}, .ordinal = 1, .function = "AllReduce", .start_s = 1, .end_s = 3},
+        {.comm_id = CommId{2}, .ordinal = 1, .function = "AllReduce", .start_s = 2, .end_s = 2.5}};
   }
   std::vector<std::string> notes;
-  const Result<OpGraph> graph = graph_of_traced_ranks(ranks, 1, notes);
+  const Result<OpGraph> graph = graph_of_traced_ranks(ranks, 1_step, notes);
   ASSERT_TRUE(graph.ok()) << graph.error();
   Replayer replayer(*graph);
   EXPECT_NEAR(replayer.mean_step_s(graph->length_s), 4, 1e-9);
@@ -71,14 +75,18 @@ TEST(RankTrace, CommunicationUnderComputingHoldsUpNobodyWhoDoesNotWaitForIt) {
 TEST(RankTrace, PairsSendsWithReceivesAndSaysWhatHasNoPartner) {
   std::vector<TracedRank> ranks(2);
   ranks[0] = {
-      0, 0, 3, {{.comm_id = 9, .p2p = true, .send = true, .peer = 1, .function = "Send", .start_s = 2, .end_s = 2.1}}};
-  ranks[1] = {1,
-              0,
-              3,
-              {{.comm_id = 9, .p2p = true, .peer = 0, .function = "Recv", .start_s = 0.5, .end_s = 2.1},
-               {.comm_id = 9, .p2p = true, .send = true, .peer = 0, .function = "Send", .start_s = 2.5, .end_s = 2.6}}};
+      0,
+      0,
+      3,
+      {{.comm_id = CommId{9}, .p2p = true, .send = true, .peer = 1, .function = "Send", .start_s = 2, .end_s = 2.1}}};
+  ranks[1] = {
+      1,
+      0,
+      3,
+      {{.comm_id = CommId{9}, .p2p = true, .peer = 0, .function = "Recv", .start_s = 0.5, .end_s = 2.1},
+       {.comm_id = CommId{9}, .p2p = true, .send = true, .peer = 0, .function = "Send", .start_s = 2.5, .end_s = 2.6}}};
   std::vector<std::string> notes;
-  const Result<OpGraph> graph = graph_of_traced_ranks(ranks, 1, notes);
+  const Result<OpGraph> graph = graph_of_traced_ranks(ranks, 1_step, notes);
   ASSERT_TRUE(graph.ok()) << graph.error();
   EXPECT_EQ(notes.size(), 1u);
   std::vector<double> receives;
@@ -91,13 +99,13 @@ TEST(RankTrace, PairsSendsWithReceivesAndSaysWhatHasNoPartner) {
 
 TEST(RankTrace, RefusesWhatCannotBe) {
   std::vector<std::string> notes;
-  EXPECT_FALSE(graph_of_traced_ranks({}, 1, notes).ok());
+  EXPECT_FALSE(graph_of_traced_ranks({}, 1_step, notes).ok());
   std::vector<TracedRank> ranks = four_ranks(0, 0);
   ranks[1].ops[0].end_s = -1;
-  EXPECT_FALSE(graph_of_traced_ranks(ranks, 1, notes).ok());
+  EXPECT_FALSE(graph_of_traced_ranks(ranks, 1_step, notes).ok());
   ranks = four_ranks(0, 0);
   std::swap(ranks[1].ops[0].ordinal, ranks[1].ops[1].ordinal);  // two ranks in opposite order: a deadlock
-  EXPECT_NE(graph_of_traced_ranks(ranks, 1, notes).error().find("circle"), std::string::npos);
+  EXPECT_NE(graph_of_traced_ranks(ranks, 1_step, notes).error().find("circle"), std::string::npos);
 }
 
 }  // namespace

@@ -28,7 +28,7 @@ GraphBuilder two_that_meet() {
   GraphBuilder builder;
   builder.types = {{"compute", "compute", false}, {"sum", "sum", true}};
   builder.workers = {{0}, {1}};
-  builder.steps = {7};
+  builder.steps = {7_step};
   for (int worker = 0; worker < 2; ++worker) {
     const double own = worker == 0 ? 2 : 5;
     const uint32_t first = builder.add({.type = 0, .worker = worker, .end_s = own});
@@ -58,7 +58,7 @@ TEST(Replay, TheIdealIsTheMeanOfComputingAndTheMedianOfTransfers) {
   GraphBuilder builder;
   builder.types = {{"compute", "compute", false}, {"sum", "sum", true}};
   builder.workers = {{0}};
-  builder.steps = {1};
+  builder.steps = {1_step};
   for (const double length : {1.0, 2.0, 9.0}) builder.add({.type = 0, .end_s = length});
   for (const double length : {1.0, 2.0, 9.0}) {
     const uint32_t op = builder.add({.type = 1, .equals = 1, .end_s = length});

@@ -12,13 +12,13 @@ namespace lockstep {
 HttpResponse get_clocks(const ApiContext& context, const ApiRequest& request) {
   const std::optional<JobInfo> job = find_job(context, request.job);
   if (!job) return unknown_job(context, request.job);
-  const Result<int64_t> step = int_parameter(request.http, "step", job->last_step, 0, INT64_MAX);
+  const Result<int64_t> step = int_parameter(request.http, "step", job->last_step.value(), 0, INT64_MAX);
   if (!step.ok()) return error_answer(400, step.error());
   const Result<int64_t> limit = int_parameter(request.http, "limit", 4096, 1, 131'072);
   if (!limit.ok()) return error_answer(400, limit.error());
 
   const std::shared_ptr<const StepTrace> trace =
-      context.traces.get(job->job_id, job->attempt, std::max<int64_t>(0, *step));
+      context.traces.get(job->job_id, job->attempt, StepNumber{std::max<int64_t>(0, *step)});
   std::vector<RankClock> clocks = trace->clocks.clocks();
   size_t known = 0, groups = 0;
   std::vector<double> errors;

@@ -34,7 +34,7 @@ HttpResponse get_cost(const ApiContext& context, const ApiRequest& request) {
   if (!last.ok()) return error_answer(400, last.error());
   const int64_t steps = steps_within_reach(*job, *last);
   const JobLosses losses = job_losses(context.steps, *job, context.diagnosis.verdicts(request.job),
-                                      std::max<int64_t>(0, job->last_step - steps + 1), job->last_step);
+                                      std::max(0_step, job->last_step - steps + 1), job->last_step);
   const LossAccount& account = losses.account;
   const double unknown = std::numeric_limits<double>::quiet_NaN();
   const auto money = [&](double gpu_seconds) {
@@ -48,8 +48,8 @@ HttpResponse get_cost(const ApiContext& context, const ApiRequest& request) {
   json.begin_object()
       .field("job_id", job->job_id)
       .field("sentence", sentence_of(losses))
-      .field("from_step", account.from_step)
-      .field("to_step", account.to_step)
+      .field("from_step", account.from_step.value())
+      .field("to_step", account.to_step.value())
       .field("steps", account.steps)
       .field("gpus", losses.gpus);
   write_number(json, "step_ms", account.steps > 0 ? account.step_ms : unknown);
@@ -57,8 +57,8 @@ HttpResponse get_cost(const ApiContext& context, const ApiRequest& request) {
   json.key("baseline");
   if (account.baseline_known) {
     json.begin_object()
-        .field("from_step", account.baseline_from)
-        .field("to_step", account.baseline_to)
+        .field("from_step", account.baseline_from.value())
+        .field("to_step", account.baseline_to.value())
         .field("steps", account.baseline_steps)
         .field("priced", account.baseline_priced)
         .end_object();

@@ -78,7 +78,7 @@ JobView view_of(const ApiContext& context, JobInfo info) {
 
   view.summary = context.diagnosis.summary(job.job_id);
   view.sentence = view.summary;
-  view.health = job.last_step < 0 || view.state == "silent" ? "unknown" : "ok";
+  view.health = job.last_step < 0_step || view.state == "silent" ? "unknown" : "ok";
   for (const Verdict& verdict : context.diagnosis.verdicts(job.job_id)) {
     if (!is_open(verdict)) continue;
     std::string health = health_of(verdict);
@@ -112,7 +112,7 @@ void write_job(JsonWriter& json, const JobView& job) {
       .field("ranks_seen", static_cast<uint64_t>(info.ranks.size()))
       .field("ranks_reporting", static_cast<int64_t>(reporting))
       .field("state", job.state)
-      .field("last_step", info.last_step);
+      .field("last_step", info.last_step.value());
   write_number(json, "step_ms", job.step_ms);
   json.field("first_seen_unix_ns", info.first_seen_unix_ns)
       .field("last_seen_unix_ns", info.last_seen_unix_ns)
@@ -156,7 +156,7 @@ HttpResponse unknown_job(const ApiContext& context, const std::string& job_id) {
 std::string rank_state(const RankInfo& rank, int64_t now_unix_ns) {
   if (rank.ended) return rank.ended_cleanly ? "ended" : "failed";
   // A status counts until the rank has finished the step it was given in.
-  bool status_is_current = rank.status && (rank.status->step < 0 || rank.status->step > rank.last_step);
+  bool status_is_current = rank.status && (rank.status->step < 0_step || rank.status->step > rank.last_step);
   if (rank.status && !rank.status->process_alive) return "dead";
   if (now_unix_ns - rank.last_seen_unix_ns > kSilentAfterNs) return "silent";
   return status_is_current ? "quiet" : "ok";

@@ -47,8 +47,8 @@ HttpResponse get_mfu(const ApiContext& context, const ApiRequest& request) {
       .field("sentence", mfu.sentence)
       .field("next", mfu.next)
       .field("mfu", mfu.known ? points.back() : unknown)
-      .field("from_step", mfu.from_step)
-      .field("to_step", mfu.to_step)
+      .field("from_step", mfu.from_step.value())
+      .field("to_step", mfu.to_step.value())
       .field("steps", mfu.steps)
       .field("ranks", mfu.ranks)
       .field("ranks_counted", mfu.ranks_counted)
@@ -79,7 +79,7 @@ HttpResponse get_mfu(const ApiContext& context, const ApiRequest& request) {
   json.end_array().key("change");
   if (mfu.change) {
     json.begin_object()
-        .field("step", mfu.change->step)
+        .field("step", mfu.change->step.value())
         .field("before", mfu.change->before)
         .field("after", mfu.change->after)
         .field("sentence", mfu.change->sentence)

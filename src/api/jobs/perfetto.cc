@@ -15,8 +15,8 @@ namespace {
 constexpr size_t kStepsNamed = 10;
 
 // "tp 3": which of several of its kind. A guess carries a question mark.
-std::map<uint64_t, std::string> comm_names(const CommRoles& roles) {
-  std::map<uint64_t, std::string> names;
+std::map<CommId, std::string> comm_names(const CommRoles& roles) {
+  std::map<CommId, std::string> names;
   for (const CommRole& role : roles.all()) {
     if (!role.reported && role.kind == CommKind::kOther) continue;
     names[role.comm_id] = format("%s%s %d", role.label().c_str(), role.reported ? "" : "?", role.index);
@@ -27,21 +27,21 @@ std::map<uint64_t, std::string> comm_names(const CommRoles& roles) {
 std::string steps_with_detail(const Page<TracedStep>& steps) {
   std::string list;
   for (const TracedStep& step : steps.items) {
-    list += format("%s%lld", list.empty() ? "" : ", ", static_cast<long long>(step.step));
+    list += format("%s%lld", list.empty() ? "" : ", ", static_cast<long long>(step.step.value()));
   }
   if (steps.total > steps.items.size()) list += format(" and %zu older ones", steps.total - steps.items.size());
   return list;
 }
 
 // A job id may hold anything; a file name should not.
-std::string file_name(const std::string& job_id, int64_t step, const std::string& ending) {
+std::string file_name(const std::string& job_id, StepNumber step, const std::string& ending) {
   std::string name = job_id.substr(0, 100);
   for (char& letter : name) {
     const bool is_plain =
         std::isalnum(static_cast<unsigned char>(letter)) || letter == '-' || letter == '_' || letter == '.';
     if (!is_plain) letter = '_';
   }
-  return format("%s-step-%lld.%s", name.c_str(), static_cast<long long>(step), ending.c_str());
+  return format("%s-step-%lld.%s", name.c_str(), static_cast<long long>(step.value()), ending.c_str());
 }
 
 }  // namespace
@@ -65,14 +65,14 @@ HttpResponse get_perfetto(const ApiContext& context, const ApiRequest& request) 
                                     "those that are asked for",
                                     job->job_id.c_str()));
   }
-  const Result<int64_t> step = step_of_path(request.step, traced.items.front().step);
+  const Result<StepNumber> step = step_of_path(request.step, traced.items.front().step);
   if (!step.ok()) return error_answer(400, step.error());
   wanted.step = *step;
   const std::shared_ptr<const StepTrace> trace = context.traces.get(job->job_id, job->attempt, wanted.step);
   const std::vector<RankDetail>& details = trace->ranks;
   if (details.empty()) {
     return error_answer(404, format("no detail of step %lld; steps with detail: %s",
-                                    static_cast<long long>(wanted.step), steps_with_detail(traced).c_str()));
+                                    static_cast<long long>(wanted.step.value()), steps_with_detail(traced).c_str()));
   }
   wanted.job_id = job->job_id;
   wanted.details = details;
@@ -85,9 +85,9 @@ HttpResponse get_perfetto(const ApiContext& context, const ApiRequest& request) 
   if (!is_any) {
     std::vector<int32_t> have;
     for (const RankDetail& rank : details) have.push_back(rank.identity.rank);
-    return error_answer(
-        404, format("no detail of ranks %.80s in step %lld; ranks with detail: %.200s",
-                    ranks_text(wanted.ranks).c_str(), static_cast<long long>(wanted.step), ranks_text(have).c_str()));
+    return error_answer(404, format("no detail of ranks %.80s in step %lld; ranks with detail: %.200s",
+                                    ranks_text(wanted.ranks).c_str(), static_cast<long long>(wanted.step.value()),
+                                    ranks_text(have).c_str()));
   }
   Result<PerfettoFile> file = ending == "tar" ? perfetto_archive(wanted) : perfetto_trace(wanted);
   if (!file.ok()) return error_answer(400, file.error());
@@ -96,7 +96,7 @@ HttpResponse get_perfetto(const ApiContext& context, const ApiRequest& request) 
   auto header = [&](const char* name, std::string value) { response.headers.emplace_back(name, std::move(value)); };
   header("content-disposition",
          format("attachment; filename=\"%s\"", file_name(job->job_id, wanted.step, ending).c_str()));
-  header("x-lockstep-step", std::to_string(wanted.step));
+  header("x-lockstep-step", std::to_string(wanted.step.value()));
   header("x-lockstep-ranks", std::to_string(file->ranks));
   header("x-lockstep-spans", std::to_string(file->slices));
   header("x-lockstep-clock-error-ns", std::to_string(static_cast<int64_t>(wanted.alignment.error_ns())));

@@ -44,7 +44,7 @@ void write_mfu(JsonWriter& json, const StepSummary& step) {
 }
 
 void write_step(JsonWriter& json, const StepSummary& step) {
-  json.begin_object().field("step", step.step).field("start_unix_ns", step.start_unix_ns);
+  json.begin_object().field("step", step.step.value()).field("start_unix_ns", step.start_unix_ns);
   write_number(json, "duration_ms", milliseconds(step.duration_ns));
   write_number(json, "self_ms", milliseconds(step.self_ns));
   write_number(json, "comm_ms", milliseconds(step.comm_ns));
@@ -119,7 +119,7 @@ void write_status(JsonWriter& json, const RankStatus& status) {
   write_number(json, "quiet_ms", milliseconds(status.quiet_ns));
   json.field("alive", status.process_alive)
       .field("finished", status.finished)
-      .field("step", status.step)
+      .field("step", status.step.value())
       .field("phase", lockstep::to_text(status.phase))
       .key("comms")
       .begin_array();
@@ -196,7 +196,7 @@ HttpResponse get_rank(const ApiContext& context, const ApiRequest& request) {
                               write_step(json, step);
                               ++shown;
                             });
-  json.end_array().field("total_steps", rank->last_step + 1).field("shown", shown).key("status");
+  json.end_array().field("total_steps", (rank->last_step + 1).value()).field("shown", shown).key("status");
   if (rank->status) {
     write_status(json, *rank->status);
   } else {

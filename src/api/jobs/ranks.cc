@@ -39,7 +39,7 @@ HttpResponse get_ranks(const ApiContext& context, const ApiRequest& request) {
   Result<int64_t> limit = int_parameter(request.http, "limit", 4096, 1, 100'000);
   if (!limit.ok()) return error_answer(400, limit.error());
 
-  int64_t from_step = std::max<int64_t>(0, job->last_step - steps_within(*job, *last, kPictureRowsMax) + 1);
+  StepNumber from_step = std::max(0_step, job->last_step - steps_within(*job, *last, kPictureRowsMax) + 1);
   std::vector<Means> means(job->ranks.size());
   visit_window(context.steps, *job, from_step, job->last_step, [&](const StepParts&, std::span<const StepCell> cells) {
     for (const StepCell& cell : cells) {
@@ -73,8 +73,8 @@ HttpResponse get_ranks(const ApiContext& context, const ApiRequest& request) {
   JsonWriter json;
   json.begin_object()
       .field("job_id", job->job_id)
-      .field("from_step", from_step)
-      .field("to_step", job->last_step)
+      .field("from_step", from_step.value())
+      .field("to_step", job->last_step.value())
       .key("ranks")
       .begin_array();
   for (size_t i = 0; i < shown; ++i) {

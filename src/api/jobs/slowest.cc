@@ -27,8 +27,8 @@ HttpResponse get_slowest(const ApiContext& context, const ApiRequest& request) {
   JsonWriter json;
   json.begin_object()
       .field("job_id", job->job_id)
-      .field("from_step", slowest.from_step)
-      .field("to_step", slowest.to_step)
+      .field("from_step", slowest.from_step.value())
+      .field("to_step", slowest.to_step.value())
       .field("steps", slowest.steps);
   write_number(json, "step_ms", slowest.steps > 0 ? slowest.step_ns / 1e6 : std::nan(""));
   json.key("ranks").begin_array();
@@ -43,7 +43,7 @@ HttpResponse get_slowest(const ApiContext& context, const ApiRequest& request) {
     write_number(json, "own_ms", rank.steps > 0 ? rank.own_ns / 1e6 : none);
     write_number(json, "excess_ms", rank.steps > 0 ? rank.excess_ns / 1e6 : none);
     write_number(json, "worst_excess_ms", rank.steps > 0 ? rank.worst_excess_ns / 1e6 : none);
-    json.field("worst_step", rank.worst_step).field("last", rank.last).field("meetings", rank.meetings);
+    json.field("worst_step", rank.worst_step.value()).field("last", rank.last).field("meetings", rank.meetings);
     write_number(json, "made_wait_ms", rank.steps > 0 ? rank.made_wait_ns / 1e6 : none);
     const CommRole* role = rank.last > 0 ? roles.find(rank.last_comm_id) : nullptr;
     json.key("last_in");

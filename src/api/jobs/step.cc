@@ -172,8 +172,8 @@ class Writer {
   }
 
  private:
-  void comm(uint64_t comm_id) {
-    if (comm_id == 0) return;
+  void comm(CommId comm_id) {
+    if (comm_id == kNoCommId) return;
     const CommRole* role = roles_.find(comm_id);
     json_.field("comm_id", comm_id_text(comm_id))
         .field("comm", role == nullptr ? "group" : role->label())
@@ -190,12 +190,12 @@ class Writer {
 };
 
 // The newest with detail, else the newest that the slowest rank is through with.
-int64_t latest_step(const ApiContext& context, const JobInfo& job) {
+StepNumber latest_step(const ApiContext& context, const JobInfo& job) {
   const Page<TracedStep> traced = context.spans.traced_steps(job.job_id, job.attempt, 1);
   if (!traced.items.empty()) return traced.items[0].step;
-  int64_t newest = job.last_step;
+  StepNumber newest = job.last_step;
   for (const RankInfo& rank : job.ranks) {
-    if (rank.last_step >= 0) newest = std::min(newest, rank.last_step);
+    if (rank.last_step >= 0_step) newest = std::min(newest, rank.last_step);
   }
   return newest;
 }
@@ -205,7 +205,8 @@ int64_t latest_step(const ApiContext& context, const JobInfo& job) {
 HttpResponse get_step(const ApiContext& context, const ApiRequest& request) {
   const std::optional<JobInfo> job = find_job(context, request.job);
   if (!job) return unknown_job(context, request.job);
-  const Result<int64_t> step = step_of_path(request.step, request.step == "latest" ? latest_step(context, *job) : 0);
+  const Result<StepNumber> step =
+      step_of_path(request.step, request.step == "latest" ? latest_step(context, *job) : 0_step);
   if (!step.ok()) return error_answer(400, step.error());
   const Result<int64_t> limit = int_parameter(request.http, "limit", 100, 1, 1000);
   if (!limit.ok()) return error_answer(400, limit.error());
@@ -215,9 +216,9 @@ HttpResponse get_step(const ApiContext& context, const ApiRequest& request) {
   const std::shared_ptr<const StepTrace> trace = context.traces.get(job->job_id, job->attempt, *step);
   const std::vector<StepRow> rows = context.steps.steps(job->job_id, *step, *step);
   if (trace->ranks.empty() && rows.empty()) {
-    return error_answer(
-        404, format("step %lld of job \"%s\" is not known (any more); its last step is %lld",
-                    static_cast<long long>(*step), job->job_id.c_str(), static_cast<long long>(job->last_step)));
+    return error_answer(404, format("step %lld of job \"%s\" is not known (any more); its last step is %lld",
+                                    static_cast<long long>(step->value()), job->job_id.c_str(),
+                                    static_cast<long long>(job->last_step.value())));
   }
   const CommRoles roles = comm_roles(context.steps, *job);
   const StepAnalysis analysis = analyze_step(*job, *step, trace->ranks, rows, roles, trace->clocks);
@@ -226,7 +227,7 @@ HttpResponse get_step(const ApiContext& context, const ApiRequest& request) {
   json.begin_object()
       .field("job_id", job->job_id)
       .field("attempt", job->attempt)
-      .field("step", *step)
+      .field("step", step->value())
       .field("trace_id", to_hex(step_trace_id(job->job_id, job->attempt, *step)))
       .field("sentence", sentence_of(analysis))
       .field("detail", analysis.detail)
@@ -256,7 +257,7 @@ HttpResponse get_traced(const ApiContext& context, const ApiRequest& request) {
   json.begin_object().field("job_id", job->job_id).field("attempt", job->attempt).key("steps").begin_array();
   for (const TracedStep& step : page.items) {
     json.begin_object()
-        .field("step", step.step)
+        .field("step", step.step.value())
         .field("trace_id", to_hex(step_trace_id(job->job_id, job->attempt, step.step)))
         .field("start_unix_ns", step.start_unix_ns)
         .field("ranks", static_cast<uint64_t>(step.ranks))

@@ -17,10 +17,11 @@ HttpResponse post_step_detail(const ApiContext& context, const ApiRequest& reque
   std::optional<JobInfo> job = find_job(context, request.job);
   if (!job) return unknown_job(context, request.job);
   const std::optional<int64_t> step = parse_int(request.step);
-  if (!step || *step < 0 || *step > job->last_step)
+  if (!step || *step < 0 || StepNumber{*step} > job->last_step)
     return error_answer(400, format("step is \"%.40s\"; it must be a number from 0 to %lld", request.step.c_str(),
-                                    static_cast<long long>(job->last_step)));
-  DetailRequest wanted{.job_id = job->job_id, .attempt = job->attempt, .from_step = *step, .to_step = *step};
+                                    static_cast<long long>(job->last_step.value())));
+  DetailRequest wanted{
+      .job_id = job->job_id, .attempt = job->attempt, .from_step = StepNumber{*step}, .to_step = StepNumber{*step}};
   if (const std::string ranks = request.http.parameter("ranks"); !ranks.empty()) {
     Result<std::vector<int32_t>> list = ranks_from_text(ranks, kDetailRanksMax);
     if (!list.ok()) return error_answer(400, "ranks: " + list.error());
@@ -35,7 +36,7 @@ HttpResponse post_step_detail(const ApiContext& context, const ApiRequest& reque
       .field("job_id", job->job_id)
       .field("attempt", job->attempt)
       .field("step", *step)
-      .field("trace_id", to_hex(step_trace_id(job->job_id, job->attempt, *step)));
+      .field("trace_id", to_hex(step_trace_id(job->job_id, job->attempt, StepNumber{*step})));
   return asked_answer(json, asked);
 }
 

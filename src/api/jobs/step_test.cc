@@ -33,19 +33,19 @@ class StepApi : public ::testing::Test {
     ASSERT_TRUE(state.ok());
     state_ = std::move(*state);
     // 4 ranks, steps 0 to 9, of which 5 and 8 come in detail; rank 2 is late by 30 ms in all, by 60 in step 8.
-    for (int64_t step = 0; step < 10; ++step) {
+    for (StepNumber step = 0_step; step < 10_step; ++step) {
       testing::PlayedStep played(4, step);
       played.all_own(100, Phase::kForward);
-      played.own(2, step == 8 ? 60 : 30, Phase::kForward);
-      played.collective(0xA0, {0, 1, 2, 3}, 10);
+      played.own(2, step == 8_step ? 60 : 30, Phase::kForward);
+      played.collective(CommId{0xA0}, {0, 1, 2, 3}, 10);
       played.end();
       for (const StepRow& row : played.rows()) steps_.append_step(row.identity, row.summary, 1);
-      if (step == 0) {
+      if (step == 0_step) {
         for (const RankInfo& rank : played.job().ranks) {
           for (const CommInit& comm : rank.comms) steps_.append_comm(rank.identity, comm, 1);
         }
       }
-      if (step != 5 && step != 8) continue;
+      if (step != 5_step && step != 8_step) continue;
       for (const RankDetail& rank : played.details) {
         ResourceGroup group;
         group.resource = to_resource(rank.identity);
@@ -92,7 +92,7 @@ TEST_F(StepApi, SaysWhoMadeWhomWait) {
   EXPECT_EQ(std::string_view(step["sentence"]),
             "Rank 2 (node-0) made 3 ranks wait 60 ms, in its forward: 35 % of a step of 170 ms.");
   EXPECT_TRUE(bool(step["detail"]));
-  EXPECT_EQ(std::string_view(step["trace_id"]), to_hex(step_trace_id("job", 0, 8)));
+  EXPECT_EQ(std::string_view(step["trace_id"]), to_hex(step_trace_id("job", 0, 8_step)));
   EXPECT_EQ(int64_t(step["culprit"]["rank"]), 2);
   EXPECT_NEAR(double(step["culprit"]["wait_ms"]), 60, 0.1);
   EXPECT_EQ(uint64_t(step["waits_total"]), 3u);

@@ -33,7 +33,7 @@ RankParts parts_of(const StepSummary& summary) {
   return parts;
 }
 
-StepParts finish(int64_t step, std::vector<StepCell>& cells, std::vector<double>& scratch) {
+StepParts finish(StepNumber step, std::vector<StepCell>& cells, std::vector<double>& scratch) {
   scratch.clear();
   for (const StepCell& cell : cells) scratch.push_back(cell.self_ms);
   double self_median_ms = median_of(scratch);
@@ -69,11 +69,11 @@ int64_t steps_within(const JobInfo& job, int64_t wanted, size_t rows_max) {
   return std::min(wanted, std::max(kStepsMin, fit));
 }
 
-void visit_window(const StepStore& steps, const JobInfo& job, int64_t from_step, int64_t to_step,
+void visit_window(const StepStore& steps, const JobInfo& job, StepNumber from_step, StepNumber to_step,
                   const std::function<void(const StepParts&, std::span<const StepCell>)>& visit) {
   std::vector<StepCell> cells;
   std::vector<double> scratch;
-  int64_t step = 0;
+  StepNumber step;
   size_t rank_index = 0;
   auto flush = [&] {
     if (!cells.empty()) visit(finish(step, cells, scratch), cells);

@@ -44,7 +44,7 @@ struct StepCell {
 };
 
 struct StepParts {  // means over the ranks heard of, but step_ms: median
-  int64_t step = 0;
+  StepNumber step;
   double step_ms = 0;
   double compute_ms = 0;
   double waiting_ms = 0;
@@ -64,7 +64,7 @@ inline constexpr size_t kPictureRowsMax = 800'000;  // for a table or a map
 
 // Calls back for every step from `from_step` to `to_step` of which at least one rank has told, in order; cells by rank.
 // Ranks that joined after `job` was read are left out. The callback must not call the store.
-void visit_window(const StepStore& steps, const JobInfo& job, int64_t from_step, int64_t to_step,
+void visit_window(const StepStore& steps, const JobInfo& job, StepNumber from_step, StepNumber to_step,
                   const std::function<void(const StepParts&, std::span<const StepCell>)>& visit);
 
 }  // namespace lockstep

@@ -73,7 +73,7 @@ HttpResponse get_steps(const ApiContext& context, const ApiRequest& request) {
   json.end_array().key("hosts").begin_array();
   for (size_t i = begin; i < end; ++i) json.string(job->ranks[i].identity.host);
   json.end_array().key("steps").begin_array();
-  for (const StepParts& step : parts) json.number(step.step);
+  for (const StepParts& step : parts) json.number(step.step.value());
   json.end_array();
   auto write_per_step = [&](std::string_view name, double StepParts::*field) {
     json.key(name).begin_array();
@@ -93,7 +93,7 @@ HttpResponse get_steps(const ApiContext& context, const ApiRequest& request) {
   self.write(json, "self_ms", parts.size());
   excess.write(json, "excess_ms", parts.size());
   input.write(json, "input_ms_rank", parts.size());
-  json.field("total_steps", job->last_step + 1)
+  json.field("total_steps", (job->last_step + 1).value())
       .field("shown", static_cast<uint64_t>(parts.size()))
       .field("ranks_total", static_cast<uint64_t>(job->ranks.size()))
       .field("ranks_shown", static_cast<uint64_t>(end - begin))

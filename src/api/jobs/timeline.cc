@@ -59,7 +59,7 @@ HttpResponse get_timeline(const ApiContext& context, const ApiRequest& request) 
   if (!ranks_wanted.empty()) ranks = ranks_from_text(ranks_wanted, kGroupRanksMax);
   if (!ranks.ok()) return error_answer(400, "ranks: " + ranks.error());
 
-  std::shared_ptr<const StepTrace> trace = context.traces.get(job->job_id, job->attempt, *step);
+  std::shared_ptr<const StepTrace> trace = context.traces.get(job->job_id, job->attempt, StepNumber{*step});
   std::sort(ranks->begin(), ranks->end());
   const Timeline timeline = make_timeline(trace->ranks, trace->clocks,
                                           {.from_ns = *from,

@@ -629,8 +629,8 @@ TEST(ExplainFinding, GivesTheFindingItsLayerCauseAndEvidenceAndKeepsTheDetectors
   finding.ranks = {kGuilty};
   finding.layer = Layer::kGpu;
   finding.cause = Cause::kSlowCompute;
-  finding.since_step = 40;
-  finding.through_step = 60;
+  finding.since_step = 40_step;
+  finding.through_step = 60_step;
   finding.chain.push_back({"Its own work takes longer.", ClaimKind::kSelfTime});
   finding.chain.push_back({"Without it a step would take less.", ClaimKind::kCounterfactual});
   FindingContext context;
@@ -644,7 +644,7 @@ TEST(ExplainFinding, GivesTheFindingItsLayerCauseAndEvidenceAndKeepsTheDetectors
   EXPECT_EQ(finding.chain.front().kind, ClaimKind::kSelfTime);
   EXPECT_EQ(finding.chain.back().kind, ClaimKind::kCounterfactual);
   EXPECT_GE(finding.chain.size(), 4u);
-  EXPECT_EQ(finding.chain[1].from_step, 40);
+  EXPECT_EQ(finding.chain[1].from_step, 40_step);
 }
 
 TEST(ExplainFinding, LeavesWorkloadAndWrongOperationsAlone) {

@@ -37,8 +37,8 @@ void price(const JobWindow& window, TrackedVerdict& tracked, const Finding& find
     verdict.lost_gpu_seconds = static_cast<double>(finding.lost_ns_per_step) / 1e9 * world;
     verdict.lost_share = 1;
   } else {
-    int64_t from = std::max(tracked.priced_through + 1, verdict.since_step);
-    int64_t to = std::max(finding.through_step, window.newest_step());
+    StepNumber from = std::max(tracked.priced_through + 1, verdict.since_step);
+    StepNumber to = std::max(finding.through_step, window.newest_step());
     if (to >= from) {
       tracked.lost_ns += static_cast<double>(finding.lost_ns_per_step) * static_cast<double>(to - from + 1);
       tracked.priced_through = to;
@@ -60,12 +60,12 @@ void fill(const VerdictTracker::JobState& job, TrackedVerdict& tracked) {
   bool hang = is_standstill(finding.kind);
   verdict.kind = finding.kind;
   verdict.since_step =
-      verdict.since_step < 0 || hang ? finding.since_step : std::min(verdict.since_step, finding.since_step);
+      verdict.since_step < 0_step || hang ? finding.since_step : std::min(verdict.since_step, finding.since_step);
   verdict.through_step = finding.through_step;
   verdict.confidence = finding.confidence;
   verdict.coverage = finding.coverage;
   verdict.clock_error_us = 0;  // no clock was compared
-  verdict.sentence = fill_in(finding.sentence, "{since}", with_thousands(verdict.since_step));
+  verdict.sentence = fill_in(finding.sentence, "{since}", with_thousands(verdict.since_step.value()));
   verdict.culprit.ranks = finding.ranks;
   verdict.culprit.layer = finding.layer;
   verdict.culprit.component = finding.component;
@@ -88,7 +88,7 @@ void fill(const VerdictTracker::JobState& job, TrackedVerdict& tracked) {
 }
 
 // Enough healthy steps since it was last found.
-bool is_over(const VerdictTracker::JobState& job, const TrackedVerdict& tracked, int64_t newest_step) {
+bool is_over(const VerdictTracker::JobState& job, const TrackedVerdict& tracked, StepNumber newest_step) {
   const Finding& finding = tracked.finding;
   if (is_standstill(tracked.verdict.kind)) return (!job.quiet || newest_step - tracked.found_at_step > 0) && !job.over;
   int64_t healthy = newest_step - std::max(finding.through_step, tracked.found_at_step - finding.clear_after_steps);
@@ -188,7 +188,7 @@ std::string VerdictTracker::id_of(const JobState& job, JobVerdicts& verdicts, co
 // The verdict that the finding belongs to: the open one of its key, one that was cleared a short while ago, or a new
 // one.
 TrackedVerdict& VerdictTracker::open(const JobState& job, JobVerdicts& verdicts, const Finding& finding,
-                                     int64_t newest_step, int64_t now_unix_ns) {
+                                     StepNumber newest_step, int64_t now_unix_ns) {
   const std::string key = key_of(finding);
   std::vector<TrackedVerdict>& all = verdicts.tracked;
   auto tracked = std::find_if(all.begin(), all.end(),
@@ -220,8 +220,8 @@ TrackedVerdict& VerdictTracker::open(const JobState& job, JobVerdicts& verdicts,
 void VerdictTracker::follow(const JobState& job, Findings sort, const std::vector<Finding>& findings,
                             int64_t now_unix_ns) {
   JobVerdicts& verdicts = jobs_[job.id];
-  std::vector<int64_t> complete = job.window.complete_steps();
-  const int64_t newest = complete.empty() ? -1 : complete.back();
+  std::vector<StepNumber> complete = job.window.complete_steps();
+  const StepNumber newest = complete.empty() ? kNoStep : complete.back();
   std::set<std::string> found;
   for (const Finding& finding : findings) {
     TrackedVerdict& tracked = open(job, verdicts, finding, newest, now_unix_ns);
@@ -246,7 +246,7 @@ void VerdictTracker::follow(const JobState& job, Findings sort, const std::vecto
 }
 
 void VerdictTracker::clear_healthy(const JobState& job, Findings sort, std::vector<TrackedVerdict>& all,
-                                   const std::set<std::string>& found, int64_t newest_step) {
+                                   const std::set<std::string>& found, StepNumber newest_step) {
   for (auto tracked = all.begin(); tracked != all.end();) {
     const bool is_hang = is_standstill(tracked->verdict.kind);
     const bool unproven_at_the_end = job.over && !tracked->was_confirmed;

@@ -26,8 +26,8 @@ namespace lockstep {
 struct KnownVerdict {
   std::string id;
   std::string job_id;
-  int64_t since_step = -1;
-  int64_t through_step = -1;
+  StepNumber since_step = kNoStep;
+  StepNumber through_step = kNoStep;
 };
 
 struct TrackedVerdict {
@@ -35,9 +35,9 @@ struct TrackedVerdict {
   Finding finding;  // the newest of its key
   std::string key;
   bool was_confirmed = false;
-  int64_t found_at_step = -1;  // newest complete step at which it was last found
-  double lost_ns = 0;          // summed over the steps since
-  int64_t priced_through = -1;
+  StepNumber found_at_step = kNoStep;  // newest complete step at which it was last found
+  double lost_ns = 0;                  // summed over the steps since
+  StepNumber priced_through = kNoStep;
 
   bool open() const { return verdict.state != VerdictState::kCleared; }
 };
@@ -89,10 +89,10 @@ class VerdictTracker {
     std::map<std::string, int> serial;  // how many verdicts of a key there have been
   };
 
-  TrackedVerdict& open(const JobState& job, JobVerdicts& verdicts, const Finding& finding, int64_t newest_step,
+  TrackedVerdict& open(const JobState& job, JobVerdicts& verdicts, const Finding& finding, StepNumber newest_step,
                        int64_t now_unix_ns);
   void clear_healthy(const JobState& job, Findings sort, std::vector<TrackedVerdict>& tracked,
-                     const std::set<std::string>& found, int64_t newest_step);
+                     const std::set<std::string>& found, StepNumber newest_step);
   std::string id_of(const JobState& job, JobVerdicts& verdicts, const std::string& key, const Finding& finding);
 
   std::map<std::string, JobVerdicts, std::less<>> jobs_;

@@ -11,7 +11,7 @@ constexpr int64_t kNow = 1'800'000'000'000'000'000;
 // A job of one rank whose newest complete step the test sets.
 class Job {
  public:
-  VerdictTracker::JobState through(int64_t step) {
+  VerdictTracker::JobState through(StepNumber step) {
     Identity identity;
     identity.job_id = id_;
     identity.rank = 0;
@@ -28,14 +28,14 @@ class Job {
  private:
   const std::string id_ = "job";
   JobWindow window_;
-  int64_t next_ = 0;
+  StepNumber next_;
 };
 
-Finding slow_rank(int64_t through_step, bool sure) {
+Finding slow_rank(StepNumber through_step, bool sure) {
   Finding finding;
   finding.ranks = {0};
   finding.layer = Layer::kGpu;
-  finding.since_step = 3;
+  finding.since_step = 3_step;
   finding.through_step = through_step;
   finding.sure = sure;
   return finding;
@@ -44,11 +44,11 @@ Finding slow_rank(int64_t through_step, bool sure) {
 TEST(VerdictTracker, ASuspicionIsConfirmedUnderItsIdOnceTheFindingIsSure) {
   VerdictTracker tracker;
   Job job;
-  tracker.follow(job.through(10), Findings::kSteps, {slow_rank(10, false)}, kNow);
+  tracker.follow(job.through(10_step), Findings::kSteps, {slow_rank(10_step, false)}, kNow);
   ASSERT_EQ(tracker.of("job").size(), 1u);
   EXPECT_EQ(tracker.of("job")[0].verdict.state, VerdictState::kSuspected);
   const std::string id = tracker.of("job")[0].verdict.id;
-  tracker.follow(job.through(11), Findings::kSteps, {slow_rank(11, true)}, kNow + 1);
+  tracker.follow(job.through(11_step), Findings::kSteps, {slow_rank(11_step, true)}, kNow + 1);
   ASSERT_EQ(tracker.of("job").size(), 1u);
   EXPECT_EQ(tracker.of("job")[0].verdict.state, VerdictState::kConfirmed);
   EXPECT_EQ(tracker.of("job")[0].verdict.id, id);
@@ -58,9 +58,9 @@ TEST(VerdictTracker, ASuspicionIsConfirmedUnderItsIdOnceTheFindingIsSure) {
 TEST(VerdictTracker, ASuspicionThatDoesNotLastIsReportedClearedAndForgotten) {
   VerdictTracker tracker;
   Job job;
-  tracker.follow(job.through(10), Findings::kSteps, {slow_rank(10, false)}, kNow);
+  tracker.follow(job.through(10_step), Findings::kSteps, {slow_rank(10_step, false)}, kNow);
   tracker.take_changed();
-  tracker.follow(job.through(20), Findings::kSteps, {}, kNow + 1);
+  tracker.follow(job.through(20_step), Findings::kSteps, {}, kNow + 1);
   EXPECT_TRUE(tracker.of("job").empty());
   const std::vector<Verdict> changed = tracker.take_changed();
   ASSERT_EQ(changed.size(), 1u);
@@ -70,13 +70,13 @@ TEST(VerdictTracker, ASuspicionThatDoesNotLastIsReportedClearedAndForgotten) {
 TEST(VerdictTracker, AConfirmedVerdictIsKeptClearedAndOpenedAgainUnderItsId) {
   VerdictTracker tracker;
   Job job;
-  tracker.follow(job.through(10), Findings::kSteps, {slow_rank(10, true)}, kNow);
-  tracker.follow(job.through(17), Findings::kSteps, {}, kNow + 1);
+  tracker.follow(job.through(10_step), Findings::kSteps, {slow_rank(10_step, true)}, kNow);
+  tracker.follow(job.through(17_step), Findings::kSteps, {}, kNow + 1);
   EXPECT_TRUE(tracker.of("job")[0].open()) << "seven healthy steps are not enough";
-  tracker.follow(job.through(18), Findings::kSteps, {}, kNow + 2);
+  tracker.follow(job.through(18_step), Findings::kSteps, {}, kNow + 2);
   ASSERT_EQ(tracker.of("job").size(), 1u);
   EXPECT_FALSE(tracker.of("job")[0].open());
-  tracker.follow(job.through(30), Findings::kSteps, {slow_rank(30, false)}, kNow + 3);
+  tracker.follow(job.through(30_step), Findings::kSteps, {slow_rank(30_step, false)}, kNow + 3);
   ASSERT_EQ(tracker.of("job").size(), 1u);
   EXPECT_EQ(tracker.of("job")[0].verdict.state, VerdictState::kSuspected);
 }
@@ -84,21 +84,21 @@ TEST(VerdictTracker, AConfirmedVerdictIsKeptClearedAndOpenedAgainUnderItsId) {
 TEST(VerdictTracker, FindingsOfStepsDoNotClearAHang) {
   VerdictTracker tracker;
   Job job;
-  Finding hang = slow_rank(10, true);
+  Finding hang = slow_rank(10_step, true);
   hang.kind = VerdictKind::kHang;
-  tracker.follow(job.through(10), Findings::kHangs, {hang}, kNow);
-  tracker.follow(job.through(40), Findings::kSteps, {}, kNow + 1);
+  tracker.follow(job.through(10_step), Findings::kHangs, {hang}, kNow);
+  tracker.follow(job.through(40_step), Findings::kSteps, {}, kNow + 1);
   EXPECT_EQ(tracker.confirmed_hangs("job").size(), 1u);
-  tracker.follow(job.through(40), Findings::kHangs, {}, kNow + 2);
+  tracker.follow(job.through(40_step), Findings::kHangs, {}, kNow + 2);
   EXPECT_TRUE(tracker.confirmed_hangs("job").empty());
 }
 
 TEST(VerdictTracker, ANewAttemptClearsAllAndKeepsWhatWasConfirmed) {
   VerdictTracker tracker;
   Job job;
-  Finding other = slow_rank(10, false);
+  Finding other = slow_rank(10_step, false);
   other.subject = "other";
-  tracker.follow(job.through(10), Findings::kSteps, {slow_rank(10, true), other}, kNow);
+  tracker.follow(job.through(10_step), Findings::kSteps, {slow_rank(10_step, true), other}, kNow);
   ASSERT_EQ(tracker.of("job").size(), 2u);
   tracker.begin_attempt("job");
   ASSERT_EQ(tracker.of("job").size(), 1u);

@@ -43,7 +43,7 @@ Batch logs(std::vector<LogRecord> records, Attributes resource = to_resource({"j
 
 LogRecord good_step() {
   StepSummary step;
-  step.step = 7;
+  step.step = 7_step;
   step.start_unix_ns = kNow - kMinute;
   step.duration_ns = 1'000'000;
   return to_record(step);
@@ -115,8 +115,8 @@ TEST(Admission, RefusesEventsThatCannotBeReadAndKeepsTheRest) {
   plain.body = Value("anything goes in a plain line");
   LogRecord foreign;
   foreign.event_name = "some.other.event";
-  Batch batch =
-      logs({bad_step, good_step(), bad_status, bad_comm, to_record(CommInit{1, 8, 3, 1, "dp"}, kNow), plain, foreign});
+  Batch batch = logs({bad_step, good_step(), bad_status, bad_comm, to_record(CommInit{CommId{1}, 8, 3, 1, "dp"}, kNow),
+                      plain, foreign});
   AdmissionReport report = admit(batch, kNow);
   EXPECT_EQ(report.refused_by_reason,
             (std::map<std::string, int64_t>{{"bad_comm_init", 1}, {"bad_rank_status", 1}, {"bad_train_step", 1}}));

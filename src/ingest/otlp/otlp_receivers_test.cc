@@ -423,7 +423,7 @@ TEST(OtlpReceivers, RefusesEventsThatCannotBeRead) {
   Batch batch{Signal::kLogs, {ResourceGroup{}}};
   batch.groups[0].resource = to_resource({"job", 0, 0, 8, 0, "gpu-017", ""});
   StepSummary step;
-  step.step = 4;
+  step.step = 4_step;
   step.start_unix_ns = SystemClock().unix_ns() - 1'000'000'000;
   step.duration_ns = 1'000'000;
   LogRecord bad = to_record(step);

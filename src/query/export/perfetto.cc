@@ -54,7 +54,7 @@ uint64_t mixed(uint64_t hash, uint64_t word) {  // splitmix64 over the words: fl
 }
 
 uint64_t collective_key(const OpSpan& op) {
-  return mixed(mixed(1, op.comm_id), op.ordinal);
+  return mixed(mixed(1, op.comm_id.value()), op.ordinal);
 }
 
 // The same on both sides; 0 where the op is neither a send nor a receive to a known peer.
@@ -63,7 +63,7 @@ uint64_t message_key(const OpSpan& op) {
   if ((!is_send && op.function != "Recv") || op.peer < 0) return 0;
   const auto own = static_cast<uint64_t>(op.rank_in_comm);
   const auto peer = static_cast<uint64_t>(op.peer);
-  return mixed(mixed(mixed(mixed(2, op.comm_id), is_send ? own : peer), is_send ? peer : own), op.seq);
+  return mixed(mixed(mixed(mixed(2, op.comm_id.value()), is_send ? own : peer), is_send ? peer : own), op.seq);
 }
 
 // Strings that events refer to by number.
@@ -296,7 +296,8 @@ Result<Shared> look_at_all(const PerfettoStep& step) {
   }
   if (shared.slices > step.slices_max) {
     return Error{format("%zu ranks have %zu spans in step %lld; at most %zu are written at once: choose fewer ranks",
-                        shared.written.size(), shared.slices, static_cast<long long>(step.step), step.slices_max)};
+                        shared.written.size(), shared.slices, static_cast<long long>(step.step.value()),
+                        step.slices_max)};
   }
   for (const auto& [key, one] : shared.collectives) shared.arrows += one.written >= 2;
   for (const auto& [key, message] : shared.messages) shared.arrows += message.sent && message.received;
@@ -307,7 +308,7 @@ std::string label_of(const PerfettoStep& step, const OpSpan& op) {
   auto named = step.comm_names.find(op.comm_id);
   std::string label = named == step.comm_names.end() ? "communicator" : named->second;
   if (op.p2p) label += " send/receive";
-  label += format(" 0x%llx", static_cast<unsigned long long>(op.comm_id));
+  label += format(" 0x%llx", static_cast<unsigned long long>(op.comm_id.value()));
   if (op.comm_size > 0) label += format(" (%d ranks)", op.comm_size);
   return label;
 }
@@ -344,7 +345,7 @@ class RankWriter {
     const StepDetail& detail = rank_.detail;
     const Identity& identity = rank_.identity;
     const uint64_t track = new_track("step", 0);
-    out_.slice_begin(track, "step", format("step %lld", static_cast<long long>(detail.step)));
+    out_.slice_begin(track, "step", format("step %lld", static_cast<long long>(detail.step.value())));
     out_.note("rank", static_cast<int64_t>(identity.rank));
     out_.note("host", identity.host);
     out_.note("gpu_uuid", identity.gpu_uuid);
@@ -413,7 +414,7 @@ class RankWriter {
       Lanes lanes;
       std::vector<uint64_t> tracks;
     };
-    std::map<std::pair<uint64_t, bool>, Communicator> communicators;
+    std::map<std::pair<CommId, bool>, Communicator> communicators;
     uint64_t order = 2;
     for (const OpSpan& op : rank_.detail.ops) {
       auto [found, is_new] = communicators.try_emplace({op.comm_id, op.p2p});
@@ -532,7 +533,7 @@ std::string manifest_of(const PerfettoStep& step, const Shared& shared) {
   json.key("attributes")
       .begin_object()
       .field("lockstep.job_id", step.job_id)
-      .field("lockstep.step", step.step)
+      .field("lockstep.step", step.step.value())
       .field("lockstep.ranks", static_cast<uint64_t>(shared.written.size()))
       .field("lockstep.clock_error_ns", static_cast<int64_t>(step.alignment.error_ns()))
       .end_object();
@@ -553,7 +554,7 @@ std::string manifest_of(const PerfettoStep& step, const Shared& shared) {
 }
 
 Error nobody(const PerfettoStep& step) {
-  return Error{format("no detail of these ranks in step %lld", static_cast<long long>(step.step))};
+  return Error{format("no detail of these ranks in step %lld", static_cast<long long>(step.step.value()))};
 }
 
 }  // namespace

@@ -27,12 +27,12 @@ inline constexpr size_t kPerfettoSlicesMax = 2'000'000;
 
 struct PerfettoStep {
   std::string job_id;
-  int64_t step = 0;
+  StepNumber step;
   // Of all ranks that have sent detail, by rank: what is written of one rank also says how it compares with the others.
   std::span<const RankDetail> details;
   std::vector<int32_t> ranks;  // that are written; empty: all
   ClockAlignment alignment;
-  std::map<uint64_t, std::string> comm_names;  // "tp", "dp", ...; the rest is called by its id
+  std::map<CommId, std::string> comm_names;  // "tp", "dp", ...; the rest is called by its id
   size_t slices_max = kPerfettoSlicesMax;
 };
 

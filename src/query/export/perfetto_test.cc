@@ -230,7 +230,7 @@ Trace read(std::string_view bytes) {
 
 OpSpan collective(uint64_t ordinal, int64_t start, int64_t duration) {
   OpSpan op;
-  op.comm_id = 0x1a;
+  op.comm_id = CommId{0x1a};
   op.comm_size = 2;
   op.function = "AllReduce";
   op.datatype = "ncclFloat32";
@@ -247,7 +247,7 @@ OpSpan collective(uint64_t ordinal, int64_t start, int64_t duration) {
 RankDetail rank_of(int32_t rank, int64_t start) {
   RankDetail detail;
   detail.identity = {.job_id = "llama", .rank = rank, .world_size = 2, .host = "node-" + std::to_string(rank)};
-  detail.detail.step = 12;
+  detail.detail.step = 12_step;
   detail.detail.start_unix_ns = start;
   detail.detail.duration_ns = 1'000;
   return detail;
@@ -260,7 +260,7 @@ class PerfettoTest : public ::testing::Test {
     details_[0].detail.ops = {collective(1, 10'100, 400)};
     details_[1].detail.ops = {collective(1, 10'300, 200)};
     step_.job_id = "llama";
-    step_.step = 12;
+    step_.step = 12_step;
   }
   Trace written() {
     step_.details = details_;
@@ -277,7 +277,7 @@ class PerfettoTest : public ::testing::Test {
 TEST_F(PerfettoTest, DrawsStepPhasesAndCommunicatorsOfEveryRank) {
   details_[0].detail.phases = {{Phase::kForward, "", 10'000, 300}, {Phase::kOther, "attention", 10'100, 100}};
   details_[0].detail.notes = {{10'500, "loss is odd"}};
-  step_.comm_names[0x1a] = "dp";
+  step_.comm_names[CommId{0x1a}] = "dp";
   Trace trace = written();
   EXPECT_EQ(trace.snapshots, 1u);
   EXPECT_EQ(trace.slices("rank 0 node-0", "step"), (std::vector<std::string>{"note@10500", "step 12 10000-11000"}));
@@ -310,7 +310,7 @@ TEST_F(PerfettoTest, SaysOfAnOperationWhatIsKnown) {
 
 TEST_F(PerfettoTest, ArrowsJoinTheSameCollectiveAndASendWithItsReceive) {
   OpSpan send;
-  send.comm_id = 0x2b;
+  send.comm_id = CommId{0x2b};
   send.p2p = true;
   send.function = "Send";
   send.rank_in_comm = 0;

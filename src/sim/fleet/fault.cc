@@ -91,7 +91,7 @@ Result<Fault> parse_fault(std::string_view text) {
   auto number = [&](size_t index, int64_t fallback) {
     return index < parts.size() ? parse_int(parts[index]) : std::optional<int64_t>(fallback);
   };
-  std::optional<int64_t> rank = number(1, 0), from_step = number(2, kDefaultFromStep), steps = number(3, 0);
+  std::optional<int64_t> rank = number(1, 0), from_step = number(2, kDefaultFromStep.value()), steps = number(3, 0);
   if (!rank || *rank < 0 || *rank > 10'000'000)
     return Error{format("fault \"%s\": the rank must be a whole number from 0", shown.c_str())};
   if (!from_step || *from_step < 0)
@@ -99,7 +99,7 @@ Result<Fault> parse_fault(std::string_view text) {
   if (!steps || *steps < 0)
     return Error{format("fault \"%s\": the number of steps must be a whole number (0: until the end)", shown.c_str())};
   fault.rank = static_cast<int32_t>(*rank);
-  fault.from_step = *from_step;
+  fault.from_step = StepNumber{*from_step};
   fault.steps = *steps;
   if (parts.size() == 5) {
     std::optional<double> severity = parse_double(parts[4]);

@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "base/result.h"
+#include "model/ids.h"
 
 namespace lockstep::sim {
 
@@ -22,7 +23,7 @@ const char* to_text(FaultKind kind);  // "slow-gpu", "slow-input", "slow-link", 
 struct Fault {
   FaultKind kind = FaultKind::kSlowGpu;
   int32_t rank = 0;
-  int64_t from_step = 0;
+  StepNumber from_step;
   int64_t steps = 0;    // 0: until cleared. A missing rank keeps everyone for as long as so many steps take
   double severity = 0;  // 0: default_severity()
   bool operator==(const Fault&) const = default;
@@ -32,7 +33,7 @@ struct Fault {
 double default_severity(FaultKind kind, double step_ms);
 
 // Enough healthy steps first that a baseline can be learned.
-inline constexpr int64_t kDefaultFromStep = 40;
+inline constexpr StepNumber kDefaultFromStep{40};
 
 // "KIND:RANK[:STEP[:STEPS[:SEVERITY]]]"
 Result<Fault> parse_fault(std::string_view text);

@@ -17,7 +17,7 @@ const char* Fleet::to_text(Function function) {
   return kNames[static_cast<size_t>(function)];
 }
 
-Fleet::Fleet(JobShape shape, int64_t start_unix_ns, int64_t first_step)
+Fleet::Fleet(JobShape shape, int64_t start_unix_ns, StepNumber first_step)
     : shape_(std::move(shape)), step_(first_step - 1) {
   attempt_hash_ = mix(hash_of(shape_.job_id) ^ static_cast<uint64_t>(shape_.attempt));
   order_ = all_passes(shape_.schedule, shape_.pp, shape_.micro_batches, shape_.model_chunks);
@@ -79,8 +79,8 @@ Identity identity_of(const JobShape& shape, int32_t rank) {
                              static_cast<unsigned>(low >> 48), static_cast<unsigned long long>(low & 0xFFFFFFFFFFFF))};
 }
 
-uint64_t Fleet::comm_id(Role role, const Group& group) const {
-  return mix(attempt_hash_ ^ (static_cast<uint64_t>(role) << 40 | static_cast<uint64_t>(group.first)));
+CommId Fleet::comm_id(Role role, const Group& group) const {
+  return CommId{mix(attempt_hash_ ^ (static_cast<uint64_t>(role) << 40 | static_cast<uint64_t>(group.first)))};
 }
 
 std::vector<CommInit> Fleet::comm_inits(int32_t rank) const {
@@ -151,7 +151,7 @@ bool Fleet::play_under(const StepConditions& conditions, bool with_detail) {
   resume_ns_ = -1;
   stopping_ = !conditions_.stops.empty();
   ++step_;
-  step_seed_ = mix(shape_.seed ^ mix(static_cast<uint64_t>(step_)));
+  step_seed_ = mix(shape_.seed ^ mix(static_cast<uint64_t>(step_.value())));
   if (stopping_) before_ = state_;
   play();
   hung_ = stopping_;
@@ -277,13 +277,13 @@ void Fleet::add_scalars(int32_t rank, StepSummary& summary) const {
   const double wiggle = uniform(step_seed_) - 0.5;
   const double work = conditions(rank).work;
   const bool lost = conditions_.loss_nan;  // since a step before: the weights are no numbers any more
-  const double norm = (0.4 + 3 * std::exp(-static_cast<double>(step_) / 300)) * (1 + 0.15 * wiggle);
+  const double norm = (0.4 + 3 * std::exp(-static_cast<double>(step_.value()) / 300)) * (1 + 0.15 * wiggle);
   const double own = norm * (1 + 0.05 * bell(draw(kForGradient, static_cast<uint64_t>(rank))));
   summary.scalars = {
       {"flops", kHealthyMfu * kPeakFlops * shape_.step_ms / 1e3 * work},
       {"grad_norm", gradients_nan_ ? nan : norm},
       {"grad_norm_local", lost || conditions(rank).gradient_nan ? nan : own},
-      {"loss", lost ? nan : 1.8 + 9 * std::exp(-static_cast<double>(step_) / 400) + 0.06 * wiggle},
+      {"loss", lost ? nan : 1.8 + 9 * std::exp(-static_cast<double>(step_.value()) / 400) + 0.06 * wiggle},
       {"peak_flops", kPeakFlops},
       {"tokens", std::round(kTokensPerMicroBatch * shape_.micro_batches / (shape_.tp * shape_.pp * shape_.cp) * work)}};
 }
@@ -379,7 +379,7 @@ RankStatus Fleet::status(int32_t rank, int64_t at_unix_ns) const {
   return status;
 }
 
-Role Fleet::role(int32_t rank, uint64_t comm) const {
+Role Fleet::role(int32_t rank, CommId comm) const {
   for (size_t i = 0; i < kRoleCount; ++i) {
     if (has(role_at(i)) && comm_id(role_at(i), shape_.group(role_at(i), rank)) == comm) return role_at(i);
   }

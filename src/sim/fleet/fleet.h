@@ -86,7 +86,7 @@ Identity identity_of(const JobShape& shape, int32_t rank);
 class Fleet {
  public:
   // The shape must have passed check().
-  Fleet(JobShape shape, int64_t start_unix_ns, int64_t first_step = 0);
+  Fleet(JobShape shape, int64_t start_unix_ns, StepNumber first_step = 0_step);
 
   const JobShape& shape() const { return shape_; }
   Identity identity(int32_t rank) const;
@@ -107,14 +107,14 @@ class Fleet {
   void release(int64_t at_unix_ns);
 
   bool hung() const { return hung_; }
-  int64_t step() const { return step_; }         // the one played last; one before the first
+  StepNumber step() const { return step_; }      // the one played last; one before the first
   int64_t now_unix_ns() const;                   // when the last rank ended that step, or stopped
   int64_t ended_unix_ns(int32_t rank) const;     // when this one did
   StepSummary summary(int32_t rank) const;       // only after a step that has ended
   const StepDetail& detail(int32_t rank) const;  // likewise, of a step played with detail
   RankStatus status(int32_t rank, int64_t at_unix_ns) const;
   // Which communicator a comm id of this rank is; kWorld where it is none of its others.
-  Role role(int32_t rank, uint64_t comm_id) const;
+  Role role(int32_t rank, CommId comm_id) const;
   // What the GPU did in the last step, as shares of it, and what went where.
   struct Activity {
     double busy = 0, communicating = 0, input = 0;
@@ -186,7 +186,7 @@ class Fleet {
     return static_cast<size_t>(rank) * slots_ + static_cast<size_t>(slot_of_[static_cast<size_t>(role)]);
   }
   bool has(Role role) const { return slot_of_[static_cast<size_t>(role)] >= 0; }
-  uint64_t comm_id(Role role, const Group& group) const;
+  CommId comm_id(Role role, const Group& group) const;
   uint64_t draw(uint64_t what, uint64_t which) const;
   double wire_noise(Role role, int32_t group_index);
   double edge_factor(int32_t from, int32_t to) const;
@@ -246,7 +246,7 @@ class Fleet {
   int32_t reduction_after_ = -1;  // so many backward passes of a stage; -1: nothing runs beside
 
   State state_;
-  int64_t step_ = 0;
+  StepNumber step_;
   bool hung_ = false;
 
   // Of the step that is played.

@@ -548,9 +548,9 @@ void Fleet::begin_step() {
   details_.clear();
   if (with_detail_) details_.resize(state_.ranks.size());
   const double step_ns = healthy_step_ns();
-  const double compile_ns = step_ns * (step_ == 0   ? shape_.first_step_extra
-                                       : step_ == 1 ? shape_.second_step_extra
-                                                    : 0);
+  const double compile_ns = step_ns * (step_ == 0_step   ? shape_.first_step_extra
+                                       : step_ == 1_step ? shape_.second_step_extra
+                                                         : 0);
   for (int32_t rank = 0; rank < shape_.world_size(); ++rank) {
     RankState& state = state_.ranks[static_cast<size_t>(rank)];
     const auto which = static_cast<uint64_t>(rank);

@@ -80,7 +80,7 @@ TEST(Fleet, SelfAndCommunicationAndPhasesEachAddUpToTheStep) {
     fleet.play_step(step >= 3 ? std::span<const Fault>(faults) : std::span<const Fault>());
     for (int32_t rank = 0; rank < 64; ++rank) {
       const StepSummary& summary = fleet.summary(rank);
-      EXPECT_EQ(summary.step, step);
+      EXPECT_EQ(summary.step, StepNumber{step});
       EXPECT_EQ(summary.self_ns + summary.comm_ns, summary.duration_ns);
       EXPECT_GT(summary.self_ns, 0);
       EXPECT_EQ(std::accumulate(summary.phase_ns.begin(), summary.phase_ns.end(), int64_t{0}), summary.duration_ns);
@@ -110,7 +110,7 @@ TEST(Fleet, DetailTellsTheSameStepAsTheSummary) {
   for (int32_t rank = 0; rank < 64; ++rank) {
     const StepSummary& summary = fleet.summary(rank);
     const StepDetail& detail = fleet.detail(rank);
-    EXPECT_EQ(detail.step, 1);
+    EXPECT_EQ(detail.step, 1_step);
     EXPECT_EQ(detail.start_unix_ns, summary.start_unix_ns);
     EXPECT_EQ(detail.duration_ns, summary.duration_ns);
     int64_t in_ops = 0;
@@ -235,14 +235,14 @@ TEST(Fleet, AMissingRankStopsEveryoneAndIsTheOnlyOneWithNothingInFlight) {
   ASSERT_TRUE(fleet.hung());
   const int64_t later = fleet.now_unix_ns() + 5'000'000'000;
   const RankStatus missing = fleet.status(guilty, later);
-  const uint64_t gradients = status_of(fleet, missing, guilty, Role::kDp)->comm_id;
+  const CommId gradients = status_of(fleet, missing, guilty, Role::kDp)->comm_id;
   EXPECT_EQ(missing.phase, Phase::kBackward);
   int32_t waiting_for_gradients = 0, waiting_for_the_world = 0;
   for (int32_t rank = 0; rank < 64; ++rank) {
     const RankStatus status = fleet.status(rank, later);
     EXPECT_GT(status.quiet_ns, 4'900'000'000);
     EXPECT_GT(fleet.status(rank, later + 1'000'000'000).quiet_ns, status.quiet_ns);
-    EXPECT_EQ(status.step, 5);
+    EXPECT_EQ(status.step, 5_step);
     int32_t in_flight = 0;
     for (const CommStatus& comm : status.comms) {
       in_flight += comm.collective.state == OpState::kStarted ? 1 : 0;
@@ -285,7 +285,7 @@ TEST(Fleet, GoesOnWhenTheMissingRankEntersAfterAll) {
 
 TEST(Fleet, CommunicatorsAreTheSameOnEveryMemberAndInEveryRun) {
   Fleet fleet(JobShape{}, kStart), again(JobShape{.seed = 9}, kStart + 5);
-  std::map<uint64_t, std::vector<int32_t>> members;
+  std::map<CommId, std::vector<int32_t>> members;
   for (int32_t rank = 0; rank < 64; ++rank) {
     EXPECT_EQ(fleet.comm_inits(rank), again.comm_inits(rank));
     for (const CommInit& comm : fleet.comm_inits(rank)) {
@@ -312,7 +312,8 @@ TEST(Fleet, RefusesShapesThatAreNoJob) {
 TEST(Fault, IsReadFromTheCommandLineAndMistakesAreNamed) {
   Result<Fault> full = parse_fault("slow-link:5:30:20:0.25");
   ASSERT_TRUE(full.ok());
-  EXPECT_EQ(*full, (Fault{.kind = FaultKind::kSlowLink, .rank = 5, .from_step = 30, .steps = 20, .severity = 0.25}));
+  EXPECT_EQ(*full,
+            (Fault{.kind = FaultKind::kSlowLink, .rank = 5, .from_step = 30_step, .steps = 20, .severity = 0.25}));
   Result<Fault> brief = parse_fault("missing-rank:1");
   ASSERT_TRUE(brief.ok());
   EXPECT_EQ(brief->from_step, kDefaultFromStep);

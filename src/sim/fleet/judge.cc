@@ -34,13 +34,13 @@ bool names(const ReadVerdict& verdict, const Fault& fault) {
 
 }  // namespace
 
-size_t Judge::injected(std::string job, Fault fault, int64_t step, int64_t now_ns) {
+size_t Judge::injected(std::string job, Fault fault, StepNumber step, int64_t now_ns) {
   trials_.push_back({.job = std::move(job), .fault = fault, .step = step, .injected_ns = now_ns});
   return trials_.size() - 1;
 }
 
 std::vector<Judge::Sighting> Judge::saw(const std::string& job, const std::vector<ReadVerdict>& verdicts,
-                                        int64_t job_step, int64_t now_ns) {
+                                        StepNumber job_step, int64_t now_ns) {
   std::vector<Sighting> news;
   for (const ReadVerdict& verdict : verdicts) {
     const std::string ranks = human_ranks({verdict.ranks.begin(), verdict.ranks.end()});
@@ -89,7 +89,7 @@ std::vector<std::string> Judge::mistakes() const {
   for (const Trial& trial : trials_) {
     if (trial.confirmed_ns != 0) continue;
     lines.push_back(format("%s: %s on rank %d from step %lld was not named by a confirmed verdict%s", trial.job.c_str(),
-                           to_text(trial.fault.kind), trial.fault.rank, static_cast<long long>(trial.step),
+                           to_text(trial.fault.kind), trial.fault.rank, static_cast<long long>(trial.step.value()),
                            trial.suspected_ns != 0 ? " (only suspected)" : ""));
   }
   return lines;

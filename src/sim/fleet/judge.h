@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "model/ids.h"
 #include "sim/fleet/fault.h"
 #include "sim/read_verdicts.h"
 
@@ -25,10 +26,10 @@ namespace lockstep::sim {
 struct Trial {
   std::string job;
   Fault fault;
-  int64_t step = 0;
+  StepNumber step;
   int64_t injected_ns = 0, cleared_ns = 0;
   int64_t suspected_ns = 0, confirmed_ns = 0, verdict_cleared_ns = 0;
-  int64_t named_step = 0;  // the job's last step when the confirmed verdict was seen
+  StepNumber named_step;  // the job's last step when the confirmed verdict was seen
   std::string sentence;
 };
 
@@ -37,7 +38,7 @@ class Judge {
   static constexpr int64_t kLateNs = 8'000'000'000;
   static constexpr size_t kNone = static_cast<size_t>(-1);
 
-  size_t injected(std::string job, Fault fault, int64_t step, int64_t now_ns);
+  size_t injected(std::string job, Fault fault, StepNumber step, int64_t now_ns);
   void cleared(size_t trial, int64_t now_ns) { trials_[trial].cleared_ns = now_ns; }
 
   struct Sighting {
@@ -45,7 +46,7 @@ class Judge {
     size_t trial = kNone;  // kNone: a mistake
   };
   // What a look at a job showed. Returns the verdicts that are new or in a new state.
-  std::vector<Sighting> saw(const std::string& job, const std::vector<ReadVerdict>& verdicts, int64_t job_step,
+  std::vector<Sighting> saw(const std::string& job, const std::vector<ReadVerdict>& verdicts, StepNumber job_step,
                             int64_t now_ns);
 
   const std::vector<Trial>& trials() const { return trials_; }

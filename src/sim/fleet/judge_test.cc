@@ -37,20 +37,21 @@ TEST(Judge, ReadsVerdictsAsTheApiWritesThem) {
 
 TEST(Judge, FindsNoMistakeWhenEveryFaultIsNamedRightly) {
   Judge judge;
-  judge.injected("a", {.kind = FaultKind::kSlowGpu, .rank = 5}, 40, 100);
-  judge.injected("a", {.kind = FaultKind::kSlowLink, .rank = 7}, 60, 200);
-  judge.injected("b", {.kind = FaultKind::kMissingRank, .rank = 2}, 9, 300);
-  EXPECT_EQ(judge.saw("a", {verdict_of("1", "suspected", "slow", "unknown", {5})}, 42, 110).size(), 1u);
-  EXPECT_TRUE(judge.saw("a", {verdict_of("1", "suspected", "slow", "unknown", {5})}, 43, 120).empty()) << "nothing new";
-  EXPECT_EQ(judge.saw("a", {verdict_of("1", "confirmed", "slow", "gpu", {5})}, 44, 130).size(), 1u);
+  judge.injected("a", {.kind = FaultKind::kSlowGpu, .rank = 5}, 40_step, 100);
+  judge.injected("a", {.kind = FaultKind::kSlowLink, .rank = 7}, 60_step, 200);
+  judge.injected("b", {.kind = FaultKind::kMissingRank, .rank = 2}, 9_step, 300);
+  EXPECT_EQ(judge.saw("a", {verdict_of("1", "suspected", "slow", "unknown", {5})}, 42_step, 110).size(), 1u);
+  EXPECT_TRUE(judge.saw("a", {verdict_of("1", "suspected", "slow", "unknown", {5})}, 43_step, 120).empty())
+      << "nothing new";
+  EXPECT_EQ(judge.saw("a", {verdict_of("1", "confirmed", "slow", "gpu", {5})}, 44_step, 130).size(), 1u);
   judge.saw("a", {verdict_of("1", "cleared", "slow", "gpu", {5}), verdict_of("2", "confirmed", "slow", "nic", {7, 8})},
-            66, 260);
+            66_step, 260);
   EXPECT_EQ(judge.mistakes().size(), 1u) << "the hang is not named yet";
-  judge.saw("b", {verdict_of("3", "confirmed", "hang", "software", {2})}, 9, 400);
+  judge.saw("b", {verdict_of("3", "confirmed", "hang", "software", {2})}, 9_step, 400);
   EXPECT_TRUE(judge.mistakes().empty());
   EXPECT_EQ(judge.trials()[0].suspected_ns, 110);
   EXPECT_EQ(judge.trials()[0].confirmed_ns, 130);
-  EXPECT_EQ(judge.trials()[0].named_step, 44);
+  EXPECT_EQ(judge.trials()[0].named_step, 44_step);
   EXPECT_EQ(judge.trials()[0].verdict_cleared_ns, 260);
 }
 
@@ -65,18 +66,18 @@ TEST(Judge, CountsEveryWrongVerdictOnce) {
   };
   for (const ReadVerdict& verdict : wrong) {
     Judge judge;
-    judge.injected("a", {.kind = FaultKind::kSlowGpu, .rank = 5}, 40, 100);
-    judge.saw("a", {verdict_of("0", "confirmed", "slow", "gpu", {5}), verdict}, 44, 130);
-    judge.saw("a", {verdict}, 45, 140);
+    judge.injected("a", {.kind = FaultKind::kSlowGpu, .rank = 5}, 40_step, 100);
+    judge.saw("a", {verdict_of("0", "confirmed", "slow", "gpu", {5}), verdict}, 44_step, 130);
+    judge.saw("a", {verdict}, 45_step, 140);
     EXPECT_EQ(judge.mistakes().size(), 1u) << "verdict " << verdict.id;
   }
 }
 
 TEST(Judge, CallsAVerdictOnAHealthyJobAMistake) {
   Judge judge;
-  judge.injected("a", {.kind = FaultKind::kSlowGpu, .rank = 5}, 40, 100);
-  judge.saw("a", {verdict_of("1", "confirmed", "slow", "gpu", {5})}, 44, 130);
-  judge.saw("healthy", {verdict_of("1", "confirmed", "slow", "gpu", {5})}, 44, 130);
+  judge.injected("a", {.kind = FaultKind::kSlowGpu, .rank = 5}, 40_step, 100);
+  judge.saw("a", {verdict_of("1", "confirmed", "slow", "gpu", {5})}, 44_step, 130);
+  judge.saw("healthy", {verdict_of("1", "confirmed", "slow", "gpu", {5})}, 44_step, 130);
   ASSERT_EQ(judge.mistakes().size(), 1u);
   EXPECT_NE(judge.mistakes()[0].find("healthy"), std::string::npos);
 }
@@ -85,20 +86,20 @@ TEST(Judge, CallsAVerdictThatIsFirstHeardOfLongAfterTheFaultAMistake) {
   constexpr int64_t kSecond = 1'000'000'000;
   for (int64_t after : {2, 20}) {
     Judge judge;
-    size_t trial = judge.injected("a", {.kind = FaultKind::kSlowInput, .rank = 5}, 40, 1 * kSecond);
-    judge.saw("a", {verdict_of("1", "confirmed", "slow", "input", {5})}, 44, 2 * kSecond);
+    size_t trial = judge.injected("a", {.kind = FaultKind::kSlowInput, .rank = 5}, 40_step, 1 * kSecond);
+    judge.saw("a", {verdict_of("1", "confirmed", "slow", "input", {5})}, 44_step, 2 * kSecond);
     judge.cleared(trial, 10 * kSecond);
-    judge.saw("a", {verdict_of("1", "confirmed", "slow", "input", {5})}, 90, 30 * kSecond);
+    judge.saw("a", {verdict_of("1", "confirmed", "slow", "input", {5})}, 90_step, 30 * kSecond);
     EXPECT_TRUE(judge.mistakes().empty()) << "the old one may stay for a while";
-    judge.saw("a", {verdict_of("2", "confirmed", "slow", "input", {5})}, 99, (10 + after) * kSecond);
+    judge.saw("a", {verdict_of("2", "confirmed", "slow", "input", {5})}, 99_step, (10 + after) * kSecond);
     EXPECT_EQ(judge.mistakes().size(), after == 2 ? 0u : 1u);
   }
 }
 
 TEST(Judge, CallsAFaultThatIsOnlySuspectedNotNamed) {
   Judge judge;
-  judge.injected("a", {.kind = FaultKind::kSlowInput, .rank = 5}, 40, 100);
-  judge.saw("a", {verdict_of("1", "suspected", "slow", "input", {5})}, 44, 130);
+  judge.injected("a", {.kind = FaultKind::kSlowInput, .rank = 5}, 40_step, 100);
+  judge.saw("a", {verdict_of("1", "suspected", "slow", "input", {5})}, 44_step, 130);
   EXPECT_EQ(judge.mistakes().size(), 1u);
 }
 

@@ -13,7 +13,7 @@ namespace {
 constexpr int64_t kSecondNs = 1'000'000'000;
 constexpr int64_t kQuietStatusNs = 2 * kSecondNs;
 constexpr int64_t kMetricsEveryNs = 5 * kSecondNs;
-constexpr int64_t kNextStep = -1;
+constexpr StepNumber kNextStep{-1};
 constexpr const char* kScope = "lockstep.sim";
 
 // Backdated for a job played faster than real time, so that no step ends in the server's future. Compilation in the
@@ -50,7 +50,7 @@ void Player::clear() {
   wake_.notify_all();
 }
 
-std::vector<Fault> Player::faults_of(int64_t step) {
+std::vector<Fault> Player::faults_of(StepNumber step) {
   MutexLock lock(mutex_);
   cleared_ = false;
   std::vector<Fault> active;
@@ -66,7 +66,7 @@ std::vector<Fault> Player::faults_of(int64_t step) {
   return active;
 }
 
-void Player::announce(const std::vector<Fault>& active, int64_t step) {
+void Player::announce(const std::vector<Fault>& active, StepNumber step) {
   if (options_.on_fault) {
     auto in = [](const std::vector<Fault>& list, const Fault& fault) {
       return std::any_of(list.begin(), list.end(), [&](const Fault& other) { return same(other, fault); });
@@ -172,7 +172,8 @@ bool Player::hold(std::stop_token stop) {
     if (fault.kind == FaultKind::kMissingRank && fault.steps > 0)
       enters_ns = std::min(enters_ns, stuck_ns + fault.steps * step_ns);
   }
-  const int64_t over_ns = options_.steps > 0 ? stuck_ns + (options_.steps - fleet_.step()) * step_ns : INT64_MAX;
+  const int64_t over_ns =
+      options_.steps > 0 ? stuck_ns + (options_.steps - fleet_.step().value()) * step_ns : INT64_MAX;
   int64_t status_ns = stuck_ns + kQuietStatusNs;
   hung_ = true;
   while (wait_until(std::min({status_ns, enters_ns, over_ns}), stop, true)) {
@@ -205,8 +206,8 @@ void Player::run(std::stop_token stop) {
       },
       stop);
   metrics_due_ns_ = start_job_ns_ + kMetricsEveryNs;
-  while (!stop.stop_requested() && (options_.steps == 0 || fleet_.step() + 1 < options_.steps)) {
-    const int64_t step = fleet_.step() + 1;
+  while (!stop.stop_requested() && (options_.steps == 0 || fleet_.step() + 1 < StepNumber{options_.steps})) {
+    const StepNumber step = fleet_.step() + 1;
     const std::vector<Fault> active = faults_of(step);
     announce(active, step);
     const bool traced = options_.trace_every > 0 && step % options_.trace_every == 0;

@@ -22,7 +22,7 @@ namespace lockstep::sim {
 struct FaultChange {
   Fault fault;
   bool began = true;  // else it has ended
-  int64_t step = 0;   // the first step with it, or without it
+  StepNumber step;    // the first step with it, or without it
 };
 
 struct PlayerOptions {
@@ -43,9 +43,9 @@ class Player {
   // Returns when all steps are played or a stop is asked for. A job that ends while it is stuck ends unclean.
   void run(std::stop_token stop);
 
-  void inject(Fault fault);               // from the next step on; its from_step does not matter
-  void clear();                           // no fault from the next step on; a missing rank enters
-  int64_t step() const { return step_; }  // the last one delivered, -1 before the first
+  void inject(Fault fault);                  // from the next step on; its from_step does not matter
+  void clear();                              // no fault from the next step on; a missing rank enters
+  StepNumber step() const { return step_; }  // the last one delivered, -1 before the first
   bool hung() const { return hung_; }
 
  private:
@@ -55,8 +55,8 @@ class Player {
     double bus_bytes = 0;
   };
 
-  std::vector<Fault> faults_of(int64_t step);
-  void announce(const std::vector<Fault>& active, int64_t step);
+  std::vector<Fault> faults_of(StepNumber step);
+  void announce(const std::vector<Fault>& active, StepNumber step);
   bool hold(std::stop_token stop);
   bool wait_until(int64_t job_ns, std::stop_token stop, bool wake_on_clear);
   int64_t job_now_ns() const;
@@ -75,7 +75,7 @@ class Player {
   std::vector<std::vector<CollectiveTotals>> collectives_;  // per rank
   int64_t metrics_due_ns_ = 0;
 
-  std::atomic<int64_t> step_{-1};
+  std::atomic<StepNumber> step_{kNoStep};
   std::atomic<bool> hung_{false};
   Mutex mutex_;
   StoppableConditionVariable wake_;

@@ -48,7 +48,7 @@ TEST(Player, TellsWhatAnAgentPerHostWouldTellAndEndsClean) {
   Heard heard;
   Player player(kSmall, heard.options(300, 200));
   player.run({});
-  EXPECT_EQ(player.step(), 299);
+  EXPECT_EQ(player.step(), 299_step);
   for (int64_t rank = 0; rank < 16; ++rank) {
     EXPECT_EQ(heard.events["job.start"][rank], 1);
     EXPECT_EQ(heard.events["comm.init"][rank], 4);
@@ -75,12 +75,12 @@ TEST(Player, StaysOutOfTheFutureWhenPlayedFast) {
 TEST(Player, AnnouncesEachFaultWhenItBeginsAndEnds) {
   Heard heard;
   PlayerOptions options = heard.options(30, 200);
-  options.faults = {{.kind = FaultKind::kSlowGpu, .rank = 3, .from_step = 10, .steps = 5},
-                    {.kind = FaultKind::kSlowInput, .rank = 1, .from_step = 12}};
+  options.faults = {{.kind = FaultKind::kSlowGpu, .rank = 3, .from_step = 10_step, .steps = 5},
+                    {.kind = FaultKind::kSlowInput, .rank = 1, .from_step = 12_step}};
   std::vector<std::string> changes;
   options.on_fault = [&](const FaultChange& change) {
     changes.push_back((change.began ? "+" : "-") + std::to_string(change.fault.rank) + "@" +
-                      std::to_string(change.step));
+                      std::to_string(change.step.value()));
   };
   Player(kSmall, options).run({});
   EXPECT_EQ(changes, (std::vector<std::string>{"+3@10", "+1@12", "-3@15"}));
@@ -89,10 +89,10 @@ TEST(Player, AnnouncesEachFaultWhenItBeginsAndEnds) {
 TEST(Player, TellsWhereEveryRankStandsWhileOneIsMissingAndEndsUnclean) {
   Heard heard;
   PlayerOptions options = heard.options(1000, 20);  // slow enough for a busy machine to report often
-  options.faults = {{.kind = FaultKind::kMissingRank, .rank = 6, .from_step = 10}};
+  options.faults = {{.kind = FaultKind::kMissingRank, .rank = 6, .from_step = 10_step}};
   Player player(kSmall, options);
   player.run({});
-  EXPECT_EQ(player.step(), 9);
+  EXPECT_EQ(player.step(), 9_step);
   EXPECT_EQ(heard.unclean, 16);
   ASSERT_GE(heard.statuses.size(), 5u * 16u);
   EXPECT_GE(heard.statuses.front().quiet_ns, 1'900'000'000);
@@ -105,10 +105,10 @@ TEST(Player, GoesOnAfterAFaultIsCleared) {
   PlayerOptions options = heard.options(0, 1);
   Player player(kSmall, options);
   std::jthread thread([&](std::stop_token stop) { player.run(stop); });
-  ASSERT_TRUE(lockstep::testing::eventually([&] { return player.step() >= 2; }));
+  ASSERT_TRUE(lockstep::testing::eventually([&] { return player.step() >= 2_step; }));
   player.inject({.kind = FaultKind::kMissingRank, .rank = 2});
   ASSERT_TRUE(lockstep::testing::eventually([&] { return player.hung(); }));
-  const int64_t stuck_at = player.step();
+  const StepNumber stuck_at = player.step();
   player.clear();
   EXPECT_TRUE(lockstep::testing::eventually([&] { return player.step() > stuck_at + 3; }));
   EXPECT_FALSE(player.hung());

@@ -397,7 +397,7 @@ Character::Character(uint64_t scenario_seed, const ScenarioFault& fault) {
   const std::span<const Cause> causes = playable_causes();
   const int64_t place = std::find(causes.begin(), causes.end(), fault.cause) - causes.begin();
   for (int64_t part :
-       {place, fault.from_step, static_cast<int64_t>(target.rank), static_cast<int64_t>(target.host),
+       {place, fault.from_step.value(), static_cast<int64_t>(target.rank), static_cast<int64_t>(target.host),
         static_cast<int64_t>(target.stage), static_cast<int64_t>(target.leaf), static_cast<int64_t>(target.expert)}) {
     seed_ = mixed(seed_, static_cast<uint64_t>(part));
   }

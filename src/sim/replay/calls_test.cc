@@ -168,7 +168,7 @@ TEST(StepLog, TurnsKeysIntoPhasesInTheirOrderAndLossIntoAScalar) {
   ASSERT_TRUE(steps.ok()) << steps.error();
   ASSERT_EQ(steps->size(), 2u);
   const LoggedStep& first = (*steps)[0];
-  EXPECT_EQ(first.step, 3);
+  EXPECT_EQ(first.step, 3_step);
   EXPECT_EQ(first.begin_ns, 100u);
   EXPECT_EQ(first.length_ns, 60u);
   ASSERT_EQ(first.phases.size(), 4u) << "the checkpoint took no time and is no phase";

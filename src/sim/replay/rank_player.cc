@@ -70,7 +70,7 @@ std::vector<Mark> marks_of(const std::vector<LoggedStep>& steps) {
   std::vector<Mark> marks;
   for (const LoggedStep& step : steps) {
     const uint64_t end_ns = step.begin_ns + step.length_ns;
-    marks.push_back({Mark::Kind::kStepBegin, step.begin_ns, step.step, 0, nullptr});
+    marks.push_back({Mark::Kind::kStepBegin, step.begin_ns, step.step.value(), 0, nullptr});
     uint64_t at_ns = step.begin_ns;
     for (const Phase& phase : step.phases) {
       // Lengths were measured apart from the total and may add up to a little more.
@@ -80,7 +80,7 @@ std::vector<Mark> marks_of(const std::vector<LoggedStep>& steps) {
       at_ns = phase_end_ns;
     }
     for (const auto& [name, value] : step.scalars) marks.push_back({Mark::Kind::kScalar, end_ns, 0, value, &name});
-    marks.push_back({Mark::Kind::kStepEnd, end_ns, step.step, 0, nullptr});
+    marks.push_back({Mark::Kind::kStepEnd, end_ns, step.step.value(), 0, nullptr});
   }
   return marks;
 }

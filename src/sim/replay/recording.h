@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "model/ids.h"
 #include "sim/replay/calls.h"
 
 namespace lockstep::replay {
@@ -25,7 +26,7 @@ struct Phase {
 
 // A step of the training script's own log. Phases follow each other from begin_ns on.
 struct LoggedStep {
-  int64_t step = 0;
+  StepNumber step;
   uint64_t begin_ns = 0;
   uint64_t length_ns = 0;
   std::vector<Phase> phases;

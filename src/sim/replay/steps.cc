@@ -37,7 +37,7 @@ std::string read_step(const simdjson::dom::object& object, LoggedStep& step) {
       return format("%.*s is out of range", static_cast<int>(key.size()), key.data());
     }
     if (key == "step") {
-      step.step = number;
+      step.step = StepNumber{number};
       has_step = true;
     } else if (key == "t0") {
       step.begin_ns = static_cast<uint64_t>(number);

@@ -22,8 +22,9 @@ constexpr double kCopyShare = 0.05;
 // How much of a storm on a leaf the uplinks of the others feel.
 constexpr double kStormSpread = 0.4;
 
-uint64_t drawn_for(const Scenario& scenario, uint64_t what, int64_t step, uint64_t which = 0) {
-  return mix(mix(scenario.seed ^ what * 0x9E3779B97F4A7C15ull) ^ mix(static_cast<uint64_t>(step) << 24 ^ which));
+uint64_t drawn_for(const Scenario& scenario, uint64_t what, StepNumber step, uint64_t which = 0) {
+  return mix(mix(scenario.seed ^ what * 0x9E3779B97F4A7C15ull) ^
+             mix(static_cast<uint64_t>(step.value()) << 24 ^ which));
 }
 
 }  // namespace
@@ -43,7 +44,7 @@ RankConditions& JobConditions::rank(JobStep& out, int32_t rank) const {
   return all(out)[static_cast<size_t>(rank)];
 }
 
-bool JobConditions::writes_checkpoint(int64_t step) const {
+bool JobConditions::writes_checkpoint(StepNumber step) const {
   bool reported = false;
   for (const Oddity& oddity : scenario_.oddities) {
     if (oddity.kind != OddityKind::kCheckpoints || oddity.job != plan_.job_id) continue;
@@ -58,7 +59,7 @@ bool JobConditions::writes_checkpoint(int64_t step) const {
   return false;
 }
 
-JobStep JobConditions::at(int64_t step) const {
+JobStep JobConditions::at(StepNumber step) const {
   JobStep out;
   if (writes_checkpoint(step)) {
     out.conditions.checkpoint = true;
@@ -128,7 +129,7 @@ struct JobConditions::Effect {
   const JobConditions& job;
   const size_t index;  // of the fault
   const double amount;
-  const int64_t step;
+  const StepNumber step;
   JobStep& out;
   const ScenarioFault& fault = job.scenario_.faults[index];
   const std::vector<int32_t>& ranks = job.fault_ranks_[index];
@@ -203,7 +204,7 @@ struct JobConditions::Effect {
   }
 };
 
-void JobConditions::add_fault(size_t index, double amount, int64_t step, JobStep& out) const {
+void JobConditions::add_fault(size_t index, double amount, StepNumber step, JobStep& out) const {
   Effect effect{.job = *this, .index = index, .amount = amount, .step = step, .out = out};
   const ScenarioFault& fault = effect.fault;
   switch (fault.cause) {
@@ -270,7 +271,7 @@ void JobConditions::add_fault(size_t index, double amount, int64_t step, JobStep
   }
 }
 
-void JobConditions::add_oddity(const Oddity& oddity, size_t index, int64_t step, JobStep& out) const {
+void JobConditions::add_oddity(const Oddity& oddity, size_t index, StepNumber step, JobStep& out) const {
   const uint64_t drawn = drawn_for(scenario_, 0x0DD0 + index, step);
   const bool due = (step + 1) % oddity.every_steps == 0;
   const double amount = oddity.amount;
@@ -285,7 +286,7 @@ void JobConditions::add_oddity(const Oddity& oddity, size_t index, int64_t step,
     case OddityKind::kExpertSkew:
       for (int32_t i = 0; i < shape_.world_size(); ++i) {
         const auto expert = static_cast<uint64_t>(shape_.index_in(Role::kEp, i));
-        const double turn = static_cast<double>(step) / static_cast<double>(oddity.every_steps) +
+        const double turn = static_cast<double>(step.value()) / static_cast<double>(oddity.every_steps) +
                             uniform(mix(scenario_.seed ^ mix(0xE0 + expert)));
         rank(out, i).expert *= std::exp(amount * std::sin(2 * std::numbers::pi * turn));
       }
@@ -295,13 +296,13 @@ void JobConditions::add_oddity(const Oddity& oddity, size_t index, int64_t step,
         rank(out, i).gpu *= 1 + amount;
       break;
     case OddityKind::kCompile:
-      if (step < 2) {
-        const double size = amount * step_ns_ * (step == 0 ? 1 : 0.3);
+      if (step < 2_step) {
+        const double size = amount * step_ns_ * (step == 0_step ? 1 : 0.3);
         for (int32_t i = 0; i < shape_.world_size(); ++i) {
           const uint64_t own = mix(drawn ^ mix(static_cast<uint64_t>(i)));
           if (own % 2 == 0) rank(out, i).compile_ns += size * (0.5 + 0.5 * uniform(mix(own)));
         }
-      } else if (step < oddity.every_steps && drawn % 10 == 0) {  // a shape that was not seen before
+      } else if (step < StepNumber{oddity.every_steps} && drawn % 10 == 0) {  // a shape that was not seen before
         rank(out, static_cast<int32_t>(mix(drawn) % static_cast<uint64_t>(shape_.world_size()))).compile_ns +=
             0.3 * amount * step_ns_;
       }
@@ -324,13 +325,14 @@ void JobConditions::add_oddity(const Oddity& oddity, size_t index, int64_t step,
     case OddityKind::kResize:
       break;  // between steps
     case OddityKind::kWarmUp: {
-      const double more = amount * std::exp(-3 * static_cast<double>(step) / static_cast<double>(oddity.every_steps));
+      const double more =
+          amount * std::exp(-3 * static_cast<double>(step.value()) / static_cast<double>(oddity.every_steps));
       if (more < 1e-4) break;
       for (RankConditions& each : all(out)) each.gpu *= 1 + more;
       break;
     }
     case OddityKind::kDailyHeat: {
-      const double turn = static_cast<double>(step) / static_cast<double>(oddity.every_steps);
+      const double turn = static_cast<double>(step.value()) / static_cast<double>(oddity.every_steps);
       for (RankConditions& each : all(out)) each.gpu *= 1 + amount * 0.5 * (1 - std::cos(2 * std::numbers::pi * turn));
       break;
     }

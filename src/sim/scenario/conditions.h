@@ -28,7 +28,7 @@ class JobConditions {
  public:
   JobConditions(const Scenario& scenario, const JobPlan& plan, const JobShape& shape);
 
-  JobStep at(int64_t step) const;
+  JobStep at(StepNumber step) const;
   // The ranks of each fault of the scenario; empty for those of other jobs.
   const std::vector<std::vector<int32_t>>& fault_ranks() const { return fault_ranks_; }
   // A hang that was released or restarted does not come again.
@@ -36,10 +36,10 @@ class JobConditions {
 
  private:
   struct Effect;  // of one fault on one step
-  void add_fault(size_t index, double amount, int64_t step, JobStep& out) const;
+  void add_fault(size_t index, double amount, StepNumber step, JobStep& out) const;
   void add_drift(const ScenarioFault& fault, double sign, JobStep& out) const;
-  void add_oddity(const Oddity& oddity, size_t index, int64_t step, JobStep& out) const;
-  bool writes_checkpoint(int64_t step) const;
+  void add_oddity(const Oddity& oddity, size_t index, StepNumber step, JobStep& out) const;
+  bool writes_checkpoint(StepNumber step) const;
   RankConditions& rank(JobStep& out, int32_t rank) const;
   std::vector<RankConditions>& all(JobStep& out) const;
 

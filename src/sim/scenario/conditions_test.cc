@@ -82,7 +82,7 @@ class Played {
     const JobShape shape = shape_of(scenario, plan, 0, plan.dp);
     JobConditions conditions(scenario, plan, shape);
     auto fleet = std::make_unique<Fleet>(shape, kStart);
-    for (int64_t step = 0; step < steps; ++step) {
+    for (StepNumber step = 0_step; step < StepNumber{steps}; ++step) {
       JobStep now = conditions.at(step);
       now.conditions.stops = now.stop.stops;
       if (!fleet->play_under(now.conditions) && now.stop.length_ns > 0)

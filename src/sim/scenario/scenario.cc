@@ -402,7 +402,7 @@ FalseSign read_sign(const YAML::Node& node, const Scenario& scenario) {
   std::optional<size_t> cause = fields.word("cause", cause_names());
   if (!cause) throw Wrong{fields.line(), "a sign needs a cause: of what it would be"};
   sign.of.cause = kCauses[*cause].cause;
-  sign.of.from_step = 0;
+  sign.of.from_step = 0_step;
   sign.of.steps = 100;
   const JobPlan& plan = job_at(fields, sign.of.target.job, scenario);
   fields.number("rank", sign.of.target.rank, 0, 10'000'000);
@@ -424,7 +424,7 @@ ScenarioFault read_fault(const YAML::Node& node, const Scenario& scenario) {
   if (!cause) throw Wrong{fields.line(), "a fault needs a cause"};
   fault.cause = kCauses[*cause].cause;
   fault.severity = kCauses[*cause].severity;
-  if (fault.cause == Cause::kTcpFallback) fault.from_step = 0;
+  if (fault.cause == Cause::kTcpFallback) fault.from_step = 0_step;
   const JobPlan& plan = job_at(fields, fault.target.job, scenario);
   for (auto [key, out] : {std::pair{"rank", &fault.target.rank},
                           {"host", &fault.target.host},
@@ -619,7 +619,7 @@ bool is_hang(Cause cause) {
          cause == Cause::kDeadlock || cause == Cause::kRankDead;
 }
 
-double amount_at(const Scenario& scenario, size_t index, int64_t step) {
+double amount_at(const Scenario& scenario, size_t index, StepNumber step) {
   const ScenarioFault& fault = scenario.faults[index];
   const int64_t since = step - fault.from_step;
   if (since < 0 || (fault.steps > 0 && since >= fault.steps)) return 0;
@@ -629,11 +629,12 @@ double amount_at(const Scenario& scenario, size_t index, int64_t step) {
     case Shape::kPulsed:
       return since % fault.period_steps < std::max<int64_t>(1, fault.period_steps / 2) ? fault.severity : 0;
     case Shape::kRamp: {
-      const int64_t length = fault.steps > 0 ? fault.steps : std::max<int64_t>(1, scenario.steps - fault.from_step);
+      const int64_t length =
+          fault.steps > 0 ? fault.steps : std::max<int64_t>(1, scenario.steps - fault.from_step.value());
       return fault.severity * std::min(1.0, static_cast<double>(since + 1) / static_cast<double>(length));
     }
     case Shape::kIntermittent: {
-      const uint64_t drawn = mix(mix(scenario.seed ^ (0xFA01ull + index)) ^ static_cast<uint64_t>(step));
+      const uint64_t drawn = mix(mix(scenario.seed ^ (0xFA01ull + index)) ^ static_cast<uint64_t>(step.value()));
       return drawn % static_cast<uint64_t>(fault.period_steps) == 0 ? fault.severity : 0;
     }
   }
@@ -645,7 +646,7 @@ bool has_signs(Cause cause) {
          cause == Cause::kNvlinkDegraded || cause == Cause::kNicDegraded || cause == Cause::kLinkFlap;
 }
 
-double sign_at(const Scenario& scenario, size_t index, int64_t step) {
+double sign_at(const Scenario& scenario, size_t index, StepNumber step) {
   const ScenarioFault& fault = scenario.faults[index];
   const JobPlan* plan = find_job(scenario, fault.target.job);
   if (plan == nullptr || fault.precursor_s <= 0 || step >= fault.from_step) return 0;
@@ -653,7 +654,7 @@ double sign_at(const Scenario& scenario, size_t index, int64_t step) {
   return std::max(0.0, 1 - left_s / fault.precursor_s);
 }
 
-double sign_at(const FalseSign& sign, int64_t step) {
+double sign_at(const FalseSign& sign, StepNumber step) {
   const double risen = static_cast<double>(step - sign.of.from_step) / static_cast<double>(sign.of.steps);
   if (risen <= 0) return 0;
   const double share = risen <= 1 ? risen : sign.falls ? std::max(0.0, 2 - risen) : 1;
@@ -670,7 +671,7 @@ std::string describe(const ScenarioFault& fault) {
                                            : "";
   std::string text = format("%s on %sjob %s", to_text(fault.cause), where.c_str(), target.job.c_str());
   if (!is_hang(fault.cause) && fault.cause != Cause::kNanSource) text += format(", %.3g %%", 100 * fault.severity);
-  text += format(", from step %lld", static_cast<long long>(fault.from_step));
+  text += format(", from step %lld", static_cast<long long>(fault.from_step.value()));
   if (fault.steps > 0) text += format(" for %lld steps", static_cast<long long>(fault.steps));
   if (fault.shape != Shape::kConstant) text += format(", %s", kShapes[static_cast<size_t>(fault.shape)]);
   if (fault.precursor_s > 0) text += format(", its signs %.0f s before it", fault.precursor_s);

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "model/ids.h"
 #include "model/verdict_terms.h"
 #include "sim/fleet/job_shape.h"
 
@@ -49,8 +50,8 @@ struct Target {
 struct ScenarioFault {
   Cause cause = Cause::kSlowCompute;
   Target target;
-  int64_t from_step = 40;  // of the target's job
-  int64_t steps = 0;       // 0: to the end
+  StepNumber from_step = 40_step;  // of the target's job
+  int64_t steps = 0;               // 0: to the end
   // By how much what is hit takes longer: 0.2 is 20 % more kernel time, wire time, ... ; for input, host, storage,
   // checkpoint, pauses and flaps the added time as a share of a healthy step; for NaN and hangs without meaning.
   double severity = 0.2;
@@ -135,12 +136,12 @@ std::vector<int32_t> ranks_of(const Target& target, const JobShape& shape);
 uint64_t node_seed(const Scenario& scenario);
 bool is_hang(Cause cause);  // a rank stops for good: severity has no meaning
 // How strong a fault is in a step of its job; 0: not acting. `index` is the fault's place in the scenario.
-double amount_at(const Scenario& scenario, size_t index, int64_t step);
+double amount_at(const Scenario& scenario, size_t index, StepNumber step);
 // Does a node show something before such a fault comes?
 bool has_signs(Cause cause);
 // How far the signs of a fault have risen before it, 0 to 1; 0 once it has begun.
-double sign_at(const Scenario& scenario, size_t index, int64_t step);
-double sign_at(const FalseSign& sign, int64_t step);
+double sign_at(const Scenario& scenario, size_t index, StepNumber step);
+double sign_at(const FalseSign& sign, StepNumber step);
 // "throttle-thermal on rank 5 of job train, 20 % from step 40 on, pulsed": for people.
 std::string describe(const ScenarioFault& fault);
 

@@ -80,7 +80,7 @@ class ScenarioRun::Impl {
       push(start_unix_ns + static_cast<int64_t>(mix(scenario_.seed ^ mix(i)) % static_cast<uint64_t>(read_every_ns_)),
            Kind::kRead, 0, i);
     }
-    for (size_t i = 0; i < jobs_.size(); ++i) start(i, start_unix_ns, 0);
+    for (size_t i = 0; i < jobs_.size(); ++i) start(i, start_unix_ns, 0_step);
   }
 
   std::optional<Sent> next() {
@@ -139,8 +139,8 @@ class ScenarioRun::Impl {
     std::vector<Attributes> resources;  // by rank
     std::vector<Fleet::Activity> activity;
     std::vector<bool> no_plugin;
-    int64_t restarted_for = -1;   // the step before which it was restarted last
-    int64_t begin_again_at = -1;  // the step with which the next attempt begins; -1: none is due
+    StepNumber restarted_for = kNoStep;   // the step before which it was restarted last
+    StepNumber begin_again_at = kNoStep;  // the step with which the next attempt begins; -1: none is due
     LongStop stop;
     int64_t stuck_ns = 0, release_ns = 0;  // of a stop; release 0: not by itself
     bool reported_quiet = false, released = false, over = false;
@@ -198,7 +198,7 @@ class ScenarioRun::Impl {
     return last;
   }
 
-  void start(size_t index, int64_t at_ns, int64_t first_step) {
+  void start(size_t index, int64_t at_ns, StepNumber first_step) {
     Job& job = jobs_[index];
     job.shape = shape_of(scenario_, *job.plan, job.attempt, job.dp);
     job.fleet = std::make_unique<Fleet>(job.shape, at_ns, first_step);
@@ -311,8 +311,8 @@ class ScenarioRun::Impl {
   }
 
   // The operator restarts the job: another version, another size, or because it hangs.
-  bool restarts_before(Job& job, int64_t step) {
-    if (step == 0 || job.restarted_for == step) return false;
+  bool restarts_before(Job& job, StepNumber step) {
+    if (step == 0_step || job.restarted_for == step) return false;
     bool restart = false;
     for (const ScenarioFault& fault : scenario_.faults) {
       if (fault.cause != Cause::kCodeRegression || fault.target.job != job.plan->job_id) continue;
@@ -333,17 +333,17 @@ class ScenarioRun::Impl {
 
   void play(size_t index, int64_t at_ns) {
     Job& job = jobs_[index];
-    if (job.begin_again_at >= 0) {
+    if (job.begin_again_at != kNoStep) {
       ++job.attempt;
-      start(index, at_ns, std::exchange(job.begin_again_at, -1));
+      start(index, at_ns, std::exchange(job.begin_again_at, kNoStep));
       return;
     }
     Fleet& fleet = *job.fleet;
-    const int64_t step = fleet.step() + 1;
+    const StepNumber step = fleet.step() + 1;
     for (size_t rank = 0; rank < job.activity.size(); ++rank)
       job.activity[rank] = fleet.activity(static_cast<int32_t>(rank));
     job.released = false;
-    if (step >= job.steps) {
+    if (step >= StepNumber{job.steps}) {
       end(index, at_ns);
       return;
     }
@@ -372,7 +372,7 @@ class ScenarioRun::Impl {
       for (const Stop& stop : now.stop.stops)
         push_host_of(index, stop.rank, Kind::kEvents, job.stuck_ns + kNoticeEventNs);
       if (job.release_ns == 0) {
-        const auto rest = static_cast<int64_t>(static_cast<double>(job.steps - step) * job.plan->step_ms * 1e6);
+        const auto rest = static_cast<int64_t>(static_cast<double>(job.steps - step.value()) * job.plan->step_ms * 1e6);
         job.release_ns = job.stuck_ns + std::max(rest, kWatchHangNs);
         job.over = true;
       }
@@ -437,7 +437,7 @@ class ScenarioRun::Impl {
     push_step(index);
   }
 
-  void restart(size_t index, int64_t at_ns, int64_t step) {
+  void restart(size_t index, int64_t at_ns, StepNumber step) {
     const int64_t last = push_hosts(index, Kind::kEnd, at_ns);
     push(std::max(last, at_ns + kRestartNs), Kind::kPlay, index);
     jobs_[index].begin_again_at = step;
@@ -449,7 +449,7 @@ class ScenarioRun::Impl {
     push_hosts(index, Kind::kEnd, at_ns);
   }
 
-  void note_onsets(const Job& job, int64_t step) {
+  void note_onsets(const Job& job, StepNumber step) {
     const int64_t at_ns = job.fleet->now_unix_ns();
     for (size_t i = 0; i < scenario_.faults.size(); ++i) {
       const ScenarioFault& fault = scenario_.faults[i];

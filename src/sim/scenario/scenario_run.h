@@ -11,6 +11,7 @@
 #include <optional>
 #include <vector>
 
+#include "model/ids.h"
 #include "model/telemetry.h"
 #include "sim/scenario/scenario.h"
 
@@ -34,7 +35,7 @@ class ScenarioRun {
     int64_t acted_unix_ns = 0;
     int64_t began_unix_ns = 0;
     int64_t ended_unix_ns = 0;
-    int64_t began_step = -1;
+    StepNumber began_step = kNoStep;
   };
   const std::vector<Onset>& onsets() const;
   int64_t now_unix_ns() const;

@@ -32,8 +32,8 @@ struct Heard {
   std::vector<int64_t> times;
   std::map<std::string, std::map<int32_t, int64_t>> events;  // event -> rank -> how often
   std::vector<Status> statuses;
-  std::map<int64_t, std::map<int32_t, StepSummary>> steps;
-  std::map<int64_t, int64_t> step_attempt;
+  std::map<StepNumber, std::map<int32_t, StepSummary>> steps;
+  std::map<StepNumber, int64_t> step_attempt;
   std::set<std::string> hosts, metric_hosts, versions;
   std::map<std::string, std::pair<int64_t, int64_t>> ends;  // job -> clean, unclean
   std::map<int64_t, int32_t> world;                         // by attempt
@@ -117,10 +117,10 @@ TEST(ScenarioRun, SaysWhenEachFaultBeganAndEnded) {
                   "         {cause: data-loader, rank: 1, from_step: 50},\n"
                   "         {cause: gc, from_step: 1000}]\n"));
   ASSERT_EQ(heard.onsets.size(), 3u);
-  EXPECT_EQ(heard.onsets[0].began_step, 20);
+  EXPECT_EQ(heard.onsets[0].began_step, 20_step);
   EXPECT_NEAR(static_cast<double>(heard.onsets[0].began_unix_ns - kStart) / 1e9, 10, 1);
   EXPECT_GT(heard.onsets[0].ended_unix_ns, heard.onsets[0].began_unix_ns + 9 * kSecondNs);
-  EXPECT_EQ(heard.onsets[1].began_step, 50);
+  EXPECT_EQ(heard.onsets[1].began_step, 50_step);
   EXPECT_EQ(heard.onsets[1].ended_unix_ns, 0) << "to the end";
   EXPECT_EQ(heard.onsets[2].began_unix_ns, 0);
 }
@@ -188,8 +188,8 @@ TEST(ScenarioRun, AMissingRankThatEntersAfterAllLetsTheJobGoOn) {
                   "faults: [{cause: rank-missing, rank: 6, from_step: 20, steps: 16}]\n"));
   EXPECT_EQ(heard.steps.size(), 60u);
   EXPECT_EQ(heard.ends.at("sim").first, 16);
-  EXPECT_NEAR(static_cast<double>(heard.steps.at(20).at(0).duration_ns) / 1e9, 8.5, 0.3);
-  EXPECT_NEAR(static_cast<double>(heard.steps.at(21).at(0).duration_ns) / 1e9, 0.5, 0.1);
+  EXPECT_NEAR(static_cast<double>(heard.steps.at(20_step).at(0).duration_ns) / 1e9, 8.5, 0.3);
+  EXPECT_NEAR(static_cast<double>(heard.steps.at(21_step).at(0).duration_ns) / 1e9, 0.5, 0.1);
   EXPECT_EQ(heard.statuses.back().status.quiet_ns, 0) << "moving again";
 }
 
@@ -207,8 +207,8 @@ TEST(ScenarioRun, ADeadRankIsToldDeadAndTheJobIsRestarted) {
   EXPECT_EQ(first_dead->who.rank, 6);
   EXPECT_LE(first_dead->at_ns - heard.onsets[0].began_unix_ns, 2 * kSecondNs);
   EXPECT_EQ(heard.steps.size(), 60u);
-  EXPECT_EQ(heard.step_attempt.at(19), 0);
-  EXPECT_EQ(heard.step_attempt.at(59), 1);
+  EXPECT_EQ(heard.step_attempt.at(19_step), 0);
+  EXPECT_EQ(heard.step_attempt.at(59_step), 1);
   EXPECT_EQ(heard.ends.at("sim"), (std::pair<int64_t, int64_t>{16, 16}));
 }
 
@@ -256,7 +256,7 @@ TEST(ScenarioRun, AStoppedProcessIsToldStopped) {
                   "faults: [{cause: process-paused, rank: 9, from_step: 20, steps: 1, severity: 10}]\n"));
   EXPECT_EQ(Standstill(pause).stopped, std::set<int32_t>{9});
   EXPECT_EQ(pause.steps.size(), 40u);
-  EXPECT_NEAR(static_cast<double>(pause.steps.at(20).at(0).duration_ns) / 1e9, 5.5, 0.3);
+  EXPECT_NEAR(static_cast<double>(pause.steps.at(20_step).at(0).duration_ns) / 1e9, 5.5, 0.3);
 }
 
 TEST(ScenarioRun, AnXidKillsItsRankAndIsInTheKernelLog) {
@@ -279,17 +279,18 @@ TEST(ScenarioRun, LongEvaluationsAreToldAsSuchWithNothingInFlight) {
     for (const CommStatus& comm : status.status.comms) EXPECT_NE(comm.collective.state, OpState::kStarted);
   }
   EXPECT_GT(quiet, 16);
-  EXPECT_NEAR(static_cast<double>(heard.steps.at(9).at(3).phase_ns[static_cast<size_t>(Phase::kEval)]) / 1e9, 6, 0.1);
+  EXPECT_NEAR(static_cast<double>(heard.steps.at(9_step).at(3).phase_ns[static_cast<size_t>(Phase::kEval)]) / 1e9, 6,
+              0.1);
 }
 
 TEST(ScenarioRun, ANewVersionIsANewAttempt) {
   const Heard heard(
       scenario_of("steps: 40\njobs: [{dp: 8}]\nfaults: [{cause: code-regression, from_step: 20, severity: 0.3}]\n"));
   EXPECT_EQ(heard.steps.size(), 40u);
-  EXPECT_EQ(heard.step_attempt.at(19), 0);
-  EXPECT_EQ(heard.step_attempt.at(20), 1);
+  EXPECT_EQ(heard.step_attempt.at(19_step), 0);
+  EXPECT_EQ(heard.step_attempt.at(20_step), 1);
   EXPECT_EQ(heard.versions, (std::set<std::string>{"v1", "v2"}));
-  EXPECT_GT(heard.steps.at(30).at(0).duration_ns, heard.steps.at(10).at(0).duration_ns * 1.15);
+  EXPECT_GT(heard.steps.at(30_step).at(0).duration_ns, heard.steps.at(10_step).at(0).duration_ns * 1.15);
 }
 
 TEST(ScenarioRun, AnElasticJobComesBackSmaller) {
@@ -299,7 +300,7 @@ TEST(ScenarioRun, AnElasticJobComesBackSmaller) {
   EXPECT_EQ(heard.world.at(0), 16);
   EXPECT_EQ(heard.world.at(1), 12);
   EXPECT_EQ(heard.world.at(2), 16);
-  EXPECT_EQ(heard.steps.at(30).size(), 12u);
+  EXPECT_EQ(heard.steps.at(30_step).size(), 12u);
 }
 
 TEST(ScenarioRun, JobsRunBesideEachOtherForTheSameTime) {

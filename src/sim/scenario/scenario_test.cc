@@ -72,7 +72,7 @@ TEST(Scenario, EveryFieldIsRead) {
   EXPECT_EQ(fault.steps, 30);
   EXPECT_EQ(fault.shape, Shape::kPulsed);
   EXPECT_EQ(fault.line, 22);
-  EXPECT_EQ(scenario->faults[2].from_step, 0) << "a fallback is there from the start";
+  EXPECT_EQ(scenario->faults[2].from_step, 0_step) << "a fallback is there from the start";
   EXPECT_EQ(scenario->oddities[1].every_steps, 50);
   EXPECT_EQ(scenario->telemetry.late_ms, 3000);
   EXPECT_TRUE(scenario->telemetry.guilty_agent_lost);
@@ -168,24 +168,25 @@ TEST(Scenario, ShapesSayHowStrongAFaultIsInAStep) {
   auto with = [](Shape shape, int64_t steps) {
     Scenario scenario;
     scenario.steps = 100;
-    scenario.faults.push_back({.from_step = 40, .steps = steps, .severity = 0.4, .shape = shape, .period_steps = 10});
+    scenario.faults.push_back(
+        {.from_step = 40_step, .steps = steps, .severity = 0.4, .shape = shape, .period_steps = 10});
     return scenario;
   };
   Scenario constant = with(Shape::kConstant, 20);
-  EXPECT_EQ(amount_at(constant, 0, 39), 0);
-  EXPECT_EQ(amount_at(constant, 0, 40), 0.4);
-  EXPECT_EQ(amount_at(constant, 0, 59), 0.4);
-  EXPECT_EQ(amount_at(constant, 0, 60), 0);
+  EXPECT_EQ(amount_at(constant, 0, 39_step), 0);
+  EXPECT_EQ(amount_at(constant, 0, 40_step), 0.4);
+  EXPECT_EQ(amount_at(constant, 0, 59_step), 0.4);
+  EXPECT_EQ(amount_at(constant, 0, 60_step), 0);
   Scenario pulsed = with(Shape::kPulsed, 0);
-  EXPECT_EQ(amount_at(pulsed, 0, 44), 0.4);
-  EXPECT_EQ(amount_at(pulsed, 0, 45), 0);
-  EXPECT_EQ(amount_at(pulsed, 0, 50), 0.4);
+  EXPECT_EQ(amount_at(pulsed, 0, 44_step), 0.4);
+  EXPECT_EQ(amount_at(pulsed, 0, 45_step), 0);
+  EXPECT_EQ(amount_at(pulsed, 0, 50_step), 0.4);
   Scenario ramp = with(Shape::kRamp, 20);
-  EXPECT_NEAR(amount_at(ramp, 0, 49), 0.2, 1e-9);
-  EXPECT_NEAR(amount_at(ramp, 0, 59), 0.4, 1e-9);
+  EXPECT_NEAR(amount_at(ramp, 0, 49_step), 0.2, 1e-9);
+  EXPECT_NEAR(amount_at(ramp, 0, 59_step), 0.4, 1e-9);
   Scenario intermittent = with(Shape::kIntermittent, 0);
   int hits = 0;
-  for (int64_t step = 40; step < 2040; ++step) hits += amount_at(intermittent, 0, step) > 0 ? 1 : 0;
+  for (StepNumber step = 40_step; step < 2040_step; ++step) hits += amount_at(intermittent, 0, step) > 0 ? 1 : 0;
   EXPECT_NEAR(hits, 200, 50) << "once in ten steps, at random";
 }
 
@@ -202,18 +203,18 @@ signs:
 )",
                                              "night.yaml");
   ASSERT_TRUE(scenario.ok()) << scenario.error();
-  EXPECT_EQ(sign_at(*scenario, 0, 100), 0);
-  EXPECT_NEAR(sign_at(*scenario, 0, 150), 0.5, 1e-9);
-  EXPECT_NEAR(sign_at(*scenario, 0, 199), 0.99, 1e-9);
-  EXPECT_EQ(sign_at(*scenario, 0, 200), 0);  // it is there
+  EXPECT_EQ(sign_at(*scenario, 0, 100_step), 0);
+  EXPECT_NEAR(sign_at(*scenario, 0, 150_step), 0.5, 1e-9);
+  EXPECT_NEAR(sign_at(*scenario, 0, 199_step), 0.99, 1e-9);
+  EXPECT_EQ(sign_at(*scenario, 0, 200_step), 0);  // it is there
   ASSERT_EQ(scenario->signs.size(), 2u);
   const FalseSign& falls = scenario->signs[0];
-  EXPECT_EQ(sign_at(falls, 50), 0);
-  EXPECT_NEAR(sign_at(falls, 100), 0.2, 1e-9);
-  EXPECT_NEAR(sign_at(falls, 150), 0.4, 1e-9);
-  EXPECT_NEAR(sign_at(falls, 200), 0.2, 1e-9);
-  EXPECT_EQ(sign_at(falls, 260), 0);
-  EXPECT_NEAR(sign_at(scenario->signs[1], 1000), 0.4, 1e-9);  // stays
+  EXPECT_EQ(sign_at(falls, 50_step), 0);
+  EXPECT_NEAR(sign_at(falls, 100_step), 0.2, 1e-9);
+  EXPECT_NEAR(sign_at(falls, 150_step), 0.4, 1e-9);
+  EXPECT_NEAR(sign_at(falls, 200_step), 0.2, 1e-9);
+  EXPECT_EQ(sign_at(falls, 260_step), 0);
+  EXPECT_NEAR(sign_at(scenario->signs[1], 1000_step), 0.4, 1e-9);  // stays
 
   auto with = [](const std::string& lines) { return error_of("jobs:\n  - {job: train, tp: 8, dp: 2}\n" + lines); };
   EXPECT_EQ(with("faults:\n  - {cause: gc, rank: 1, precursor_s: 60}\n"),

@@ -95,14 +95,15 @@ double cost_of(const Scenario& scenario, const ScenarioFault& fault, const JobPl
   Scenario alone = scenario;
   alone.oddities.clear();
   alone.faults = {fault};
-  alone.faults[0].from_step = alone.faults[0].steps = 0;
+  alone.faults[0].from_step = 0_step;
+  alone.faults[0].steps = 0;
   alone.faults[0].shape = Shape::kConstant;
   const JobShape shape = shape_of(alone, plan, 0, plan.dp);
   const JobConditions conditions(alone, plan, shape);
   Fleet with(shape, 0), without(shape, 0);
   constexpr int kSteps = 2;
   for (int step = 0; step < kSteps; ++step) {
-    StepConditions now = conditions.at(step).conditions;
+    StepConditions now = conditions.at(StepNumber{step}).conditions;
     with.play_under(now);
     without.play_under({});
   }

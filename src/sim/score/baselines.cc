@@ -21,8 +21,8 @@ constexpr size_t kOpenStepsMax = 4;   // a step that some rank never tells is ju
 constexpr size_t kReportedMax = 200;  // accusations kept per rule and job
 
 // Ranks (places in the step) by communicator, with their time in it.
-std::unordered_map<uint64_t, std::vector<std::pair<size_t, double>>> groups_of(const BaselineStep& step) {
-  std::unordered_map<uint64_t, std::vector<std::pair<size_t, double>>> groups;
+std::unordered_map<CommId, std::vector<std::pair<size_t, double>>> groups_of(const BaselineStep& step) {
+  std::unordered_map<CommId, std::vector<std::pair<size_t, double>>> groups;
   for (size_t i = 0; i < step.ranks.size(); ++i)
     for (const CommStep& comm : step.ranks[i].comms)
       if (!comm.p2p) groups[comm.comm_id].emplace_back(i, static_cast<double>(comm.gpu_ns));
@@ -49,7 +49,7 @@ int32_t longest_collective(const BaselineStep& step) {
 }
 
 int32_t over_group_median(const BaselineStep& step) {
-  std::vector<std::pair<uint64_t, const std::vector<std::pair<size_t, double>>*>> in_order;
+  std::vector<std::pair<CommId, const std::vector<std::pair<size_t, double>>*>> in_order;
   const auto groups = groups_of(step);
   for (const auto& [id, members] : groups)
     if (members.size() >= 3) in_order.emplace_back(id, &members);
@@ -76,11 +76,11 @@ int32_t walk(const BaselineStep& step) {
   const size_t count = step.ranks.size();
   const auto groups = groups_of(step);
   std::vector<std::vector<std::pair<size_t, double>>> members;
-  std::vector<uint64_t> ids;
+  std::vector<CommId> ids;
   for (const auto& entry : groups)
     if (entry.second.size() >= 2) ids.push_back(entry.first);
   std::sort(ids.begin(), ids.end());
-  for (uint64_t id : ids) members.push_back(groups.at(id));
+  for (CommId id : ids) members.push_back(groups.at(id));
 
   std::vector<double> own, start(count);
   for (const BaselineStep::Rank& rank : step.ranks) own.push_back(rank.own);
@@ -184,7 +184,7 @@ void Baselines::receive(Signal signal, std::string_view otlp, int64_t) {
       if (identity->attempt > job.attempt) {
         job.open.clear();
         job.first_durations.clear();
-        job.closed = -1;
+        job.closed = kNoStep;
         job.seen_steps = 0;
         job.attempt = identity->attempt;
       }
@@ -210,7 +210,7 @@ void Baselines::tick(int64_t) {
   }
 }
 
-void Baselines::close(const std::string& job_id, Job& job, int64_t number) {
+void Baselines::close(const std::string& job_id, Job& job, StepNumber number) {
   BaselineStep step;
   std::vector<double> durations;
   for (auto& [rank, row] : job.open[number]) {

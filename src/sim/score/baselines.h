@@ -78,13 +78,13 @@ class Baselines final : public Subject {
   struct Job {
     int64_t attempt = 0;
     int32_t world_size = 0;
-    std::map<int64_t, std::map<int32_t, BaselineStep::Rank>> open;  // steps that are not complete
-    int64_t closed = -1;                                            // newest step that was judged
+    std::map<StepNumber, std::map<int32_t, BaselineStep::Rank>> open;  // steps that are not complete
+    StepNumber closed = kNoStep;                                       // newest step that was judged
     std::vector<double> first_durations;
     size_t seen_steps = 0;
     std::map<Rule, Voting> voting;
   };
-  void close(const std::string& job_id, Job& job, int64_t number);
+  void close(const std::string& job_id, Job& job, StepNumber number);
   void vote(Rule rule, Voting& voting, int32_t accused);
 
   std::map<std::string, Job, std::less<>> jobs_;

@@ -13,7 +13,7 @@ constexpr int32_t kRanks = 8;
 constexpr int32_t kGuilty = 5;
 
 // All in one group: who is late makes the others wait in the collective.
-std::string step_bytes(int64_t step, double guilty_more) {
+std::string step_bytes(StepNumber step, double guilty_more) {
   Batch batch;
   for (int32_t rank = 0; rank < kRanks; ++rank) {
     Identity identity;
@@ -28,7 +28,7 @@ std::string step_bytes(int64_t step, double guilty_more) {
     summary.self_ns = static_cast<int64_t>(own);
     summary.comm_ns = summary.duration_ns - summary.self_ns;
     CommStep comm;
-    comm.comm_id = 77;
+    comm.comm_id = CommId{77};
     comm.size = kRanks;
     comm.rank_in_comm = rank;
     comm.count = 1;
@@ -43,9 +43,9 @@ std::string step_bytes(int64_t step, double guilty_more) {
 
 std::vector<ReadVerdict> played(Rule rule, double guilty_more, int64_t faulty_steps = 15) {
   Baselines rules;
-  for (int64_t step = 0; step < 40 + faulty_steps; ++step) {
-    rules.receive(Signal::kLogs, step_bytes(step, step < 40 ? 0 : guilty_more), step);
-    rules.tick(step);
+  for (StepNumber step = 0_step; step < 40_step + faulty_steps; ++step) {
+    rules.receive(Signal::kLogs, step_bytes(step, step < 40_step ? 0 : guilty_more), step.value());
+    rules.tick(step.value());
   }
   return *read_verdicts(rules.verdicts_of(rule, "job"));
 }

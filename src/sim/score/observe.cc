@@ -62,7 +62,7 @@ void note_jobs(const Batch& batch, int64_t at_unix_ns, Observed& observed) {
     job.last_unix_ns = std::max(job.last_unix_ns, at_unix_ns);
     for (const LogRecord& record : group.logs) {
       if (record.event_name == kEventTrainStep)
-        job.newest_step = std::max(job.newest_step, find_int(record.attributes, "step", -1));
+        job.newest_step = std::max(job.newest_step, StepNumber{find_int(record.attributes, "step", -1)});
     }
   }
 }

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "model/ids.h"
 #include "sim/read_verdicts.h"
 #include "sim/scenario/scenario_run.h"
 #include "sim/score/subject.h"
@@ -27,14 +28,14 @@ namespace lockstep::sim {
 struct Sighting {
   int64_t at_unix_ns = 0;
   std::string job;
-  int64_t newest_step = -1;  // of the job, that had been reported by then
+  StepNumber newest_step = kNoStep;  // of the job, that had been reported by then
   ReadVerdict verdict;
 };
 
 struct ObservedJob {
   int64_t first_unix_ns = 0;  // its first and last request
   int64_t last_unix_ns = 0;
-  int64_t newest_step = -1;
+  StepNumber newest_step = kNoStep;
 };
 
 struct Observed {

@@ -32,7 +32,7 @@ NextSent steps(int64_t count) {
     identity.world_size = 1;
     identity.host = "node-0";
     StepSummary summary;
-    summary.step = *step;
+    summary.step = StepNumber{*step};
     summary.duration_ns = kSecondNs;
     Sent sent;
     sent.at_unix_ns = kStartNs + *step * kSecondNs;
@@ -72,12 +72,12 @@ TEST(Observe, SeesAVerdictAtTheFirstTickAfterTheBytesCame) {
   EXPECT_EQ(seen[0].sightings[0].verdict.state, VerdictState::kSuspected);
   // Ticks fall on the arrivals, before what arrives then: the fifth request is seen a tick later.
   EXPECT_EQ(seen[0].sightings[0].at_unix_ns, kStartNs + 4 * kSecondNs + 100'000'000 + 250'000'000);
-  EXPECT_EQ(seen[0].sightings[0].newest_step, 4);
+  EXPECT_EQ(seen[0].sightings[0].newest_step, 4_step);
   EXPECT_EQ(seen[0].sightings[1].verdict.state, VerdictState::kConfirmed);
   EXPECT_EQ(seen[0].sightings[1].verdict.ranks, std::vector<int32_t>{3});
   EXPECT_EQ(seen[0].sightings[1].verdict.alternatives, std::vector<std::string>{"rank 9"});
   EXPECT_EQ(seen[0].requests, 10);
-  EXPECT_EQ(seen[0].jobs.at("job").newest_step, 9);
+  EXPECT_EQ(seen[0].jobs.at("job").newest_step, 9_step);
   EXPECT_EQ(subject.arrivals.front(), kStartNs + 100'000'000);
   EXPECT_GE(subject.ticks.back(), subject.arrivals.back() + kSecondNs);
 }

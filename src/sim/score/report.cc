@@ -232,7 +232,7 @@ void write_wrong(JsonWriter& json, const char* name, const std::vector<WrongVerd
         .field("layer", wrong.layer)
         .field("cause", wrong.cause)
         .field("at_s", wrong.at_s)
-        .field("step", wrong.step)
+        .field("step", wrong.step.value())
         .field("while_healthy", wrong.while_healthy)
         .field("sentence", wrong.sentence)
         .end_object();

@@ -27,7 +27,7 @@ class MadeUpCase {
     ObservedJob& seen = observed_.jobs["job"];
     seen.first_unix_ns = kStartNs;
     seen.last_unix_ns = kStartNs + 100 * kSecondNs;
-    seen.newest_step = 100;
+    seen.newest_step = 100_step;
     answers_.allowed = [](const std::string&, std::optional<Layer>) { return false; };
   }
 
@@ -45,7 +45,7 @@ class MadeUpCase {
     truth.fault = scenario_.faults.size() - 1;
     answers_.truths.push_back(std::move(truth));
     const int64_t began = kStartNs + from_s * kSecondNs;
-    onsets_.push_back({began, began, to_s == 0 ? 0 : kStartNs + to_s * kSecondNs, from_s});
+    onsets_.push_back({began, began, to_s == 0 ? 0 : kStartNs + to_s * kSecondNs, StepNumber{from_s}});
     return answers_.truths.back();
   }
   // The last fault is a ramp that has acted since then.
@@ -57,7 +57,7 @@ class MadeUpCase {
     Sighting sighting;
     sighting.at_unix_ns = kStartNs + static_cast<int64_t>(at_s * kSecondNs);
     sighting.job = "job";
-    sighting.newest_step = static_cast<int64_t>(at_s) - 1;
+    sighting.newest_step = StepNumber{static_cast<int64_t>(at_s) - 1};
     sighting.verdict.id = std::move(id);
     sighting.verdict.state = state;
     sighting.verdict.kind = kind;

@@ -150,8 +150,8 @@ class Comparison {
   }
 
   int64_t steps_since(const Truth& truth, const Sighting& sighting) const {
-    const int64_t began = onset(truth).began_step;
-    return began < 0 ? -1 : std::max<int64_t>(0, sighting.newest_step - began + 1);
+    const StepNumber began = onset(truth).began_step;
+    return began < 0_step ? -1 : std::max<int64_t>(0, sighting.newest_step - began + 1);
   }
 
   void detect() {

@@ -18,6 +18,7 @@
 #include <string>
 #include <vector>
 
+#include "model/ids.h"
 #include "sim/scenario/scenario.h"
 #include "sim/scenario/scenario_run.h"
 #include "sim/scenario/truth.h"
@@ -55,7 +56,7 @@ struct WrongVerdict {
   std::string job, kind, layer, cause, sentence;
   std::vector<int32_t> ranks;
   double at_s = 0;  // since the job's first request
-  int64_t step = -1;
+  StepNumber step = kNoStep;
   bool while_healthy = false;  // no fault of the job was on
 };
 

@@ -36,7 +36,7 @@ std::pair<double, double> line_through(const std::vector<Point>& points) {
 
 }  // namespace
 
-void LinkFits::add(uint64_t comm_id, int32_t peer, uint8_t channel, int64_t post_ns, int64_t done_ns, uint32_t bytes) {
+void LinkFits::add(CommId comm_id, int32_t peer, uint8_t channel, int64_t post_ns, int64_t done_ns, uint32_t bytes) {
   auto found = links_.find({comm_id, peer});
   if (found == links_.end()) {
     if (links_.size() >= kLinksMax) {
@@ -78,8 +78,8 @@ LinkFit LinkFits::fit(const Link& link) {
   return fit;
 }
 
-std::map<uint64_t, std::map<int32_t, LinkFit>> LinkFits::fits() const {
-  std::map<uint64_t, std::map<int32_t, LinkFit>> all;
+std::map<CommId, std::map<int32_t, LinkFit>> LinkFits::fits() const {
+  std::map<CommId, std::map<int32_t, LinkFit>> all;
   for (const auto& [key, link] : links_) {
     LinkFit one = fit(link);
     if (one.sizes > 0) all[key.first][key.second] = one;
@@ -87,7 +87,7 @@ std::map<uint64_t, std::map<int32_t, LinkFit>> LinkFits::fits() const {
   return all;
 }
 
-void LinkFits::forget(uint64_t comm_id) {
+void LinkFits::forget(CommId comm_id) {
   links_.erase(links_.lower_bound({comm_id, std::numeric_limits<int32_t>::min()}),
                links_.upper_bound({comm_id, std::numeric_limits<int32_t>::max()}));
 }

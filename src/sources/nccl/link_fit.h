@@ -18,6 +18,8 @@
 #include <map>
 #include <optional>
 
+#include "model/ids.h"
+
 namespace lockstep {
 
 struct LinkFit {
@@ -37,11 +39,11 @@ class LinkFits {
 
   // A send: handed to the network at `post_ns`, reported done at `done_ns`. Transfers of one channel come in the order
   // they were done; one that did not cannot be timed and is left out.
-  void add(uint64_t comm_id, int32_t peer, uint8_t channel, int64_t post_ns, int64_t done_ns, uint32_t bytes);
+  void add(CommId comm_id, int32_t peer, uint8_t channel, int64_t post_ns, int64_t done_ns, uint32_t bytes);
 
   // By communicator, then by peer (rank in it). Peers of whom too little is known are left out.
-  std::map<uint64_t, std::map<int32_t, LinkFit>> fits() const;
-  void forget(uint64_t comm_id);
+  std::map<CommId, std::map<int32_t, LinkFit>> fits() const;
+  void forget(CommId comm_id);
   uint64_t refused() const { return refused_; }
 
  private:
@@ -57,7 +59,7 @@ class LinkFits {
   };
   static LinkFit fit(const Link& link);
 
-  std::map<std::pair<uint64_t, int32_t>, Link> links_;
+  std::map<std::pair<CommId, int32_t>, Link> links_;
   uint64_t refused_ = 0;
 };
 

@@ -7,7 +7,7 @@
 namespace lockstep {
 namespace {
 
-constexpr uint64_t kComm = 0xC0;
+constexpr CommId kComm{0xC0};
 constexpr int32_t kPeer = 4;
 
 // A link with this latency and bandwidth, used one transfer after the other.

@@ -19,7 +19,7 @@ bool reduces(Function function) {
 }  // namespace
 
 uint64_t hash_of(const PatternKey& key) {
-  uint64_t hash = mixed(key.comm_id);
+  uint64_t hash = mixed(key.comm_id.value());
   hash = mixed(hash ^ static_cast<uint64_t>(key.bytes));
   hash = mixed(hash ^ key.context);
   hash = mixed(hash ^
@@ -145,13 +145,13 @@ int32_t PatternTracker::anchor_in(size_t begin, int32_t otherwise) const {
 }
 
 // How often it had occurred before: the number of the step that it ends. One who came late counts by ordinals.
-int64_t PatternTracker::number_of_anchor(uint64_t ordinal) const {
+StepNumber PatternTracker::number_of_anchor(uint64_t ordinal) const {
   auto seen = ordinals_.find(anchor().key.comm_id);
   const bool from_the_start = seen != ordinals_.end() && seen->second.first == 1;
   int64_t before = static_cast<int64_t>(anchor().occurrences) - 1;
   if (!from_the_start && ordinals_per_step_ > 0)
     before = std::max<int64_t>(0, static_cast<int64_t>(ordinal / ordinals_per_step_) - 1);
-  return anchor_begins() ? before - 1 : before;
+  return StepNumber{anchor_begins() ? before - 1 : before};
 }
 
 void PatternTracker::lock(int32_t regular) {
@@ -164,7 +164,7 @@ void PatternTracker::lock(int32_t regular) {
   period_comms_.clear();
   for (size_t i = begin; i < past_.size(); ++i) {
     if (past_[i].signature < 0) continue;
-    const uint64_t comm_id = signatures_[static_cast<size_t>(past_[i].signature)].key.comm_id;
+    const CommId comm_id = signatures_[static_cast<size_t>(past_[i].signature)].key.comm_id;
     if (std::find(period_comms_.begin(), period_comms_.end(), comm_id) == period_comms_.end())
       period_comms_.push_back(comm_id);
   }
@@ -183,7 +183,7 @@ void PatternTracker::tell_past(uint32_t periods) {
   }
   ordinals_per_step_ = anchors.size() > 1 ? past_[anchors[0]].ordinal - past_[anchors[1]].ordinal : 0;
   anchor_ordinal_ = anchors.empty() ? 0 : past_[anchors[0]].ordinal;
-  const int64_t newest = number_of_anchor(anchor_ordinal_);
+  const StepNumber newest = number_of_anchor(anchor_ordinal_);
   std::reverse(anchors.begin(), anchors.end());
   number_ = newest - static_cast<int64_t>(anchors.size()) + 1;
   // After a break numbers go on; then only what is new is told.

@@ -20,13 +20,14 @@
 #include <utility>
 #include <vector>
 
+#include "model/ids.h"
 #include "recorder/records.h"
 
 namespace lockstep {
 
 // What an operation is compared by.
 struct PatternKey {
-  uint64_t comm_id = 0;
+  CommId comm_id;
   int64_t bytes = 0;     // 0 where sizes do not count
   uint64_t context = 0;  // what came before it; 0 where that does not count
   int32_t comm_size = 0;
@@ -47,7 +48,7 @@ struct PatternSight {
 };
 
 struct InferredStep {
-  int64_t step = 0;
+  StepNumber step;
   int64_t start_ns = 0;
   int64_t end_ns = 0;
 };
@@ -81,7 +82,7 @@ class PatternTracker {
   bool following() const { return anchor_ >= 0; }
   uint64_t breaks() const { return breaks_; }
   // Somebody else told steps up to this one: ours come after.
-  void number_after(int64_t step) {
+  void number_after(StepNumber step) {
     number_ = std::max(number_, step + 1);
     last_step_ = std::max(last_step_, step);
   }
@@ -129,13 +130,13 @@ class PatternTracker {
   void on_anchor(uint64_t ordinal);
   void end_step(int64_t at_ns);
   void unlock();
-  int64_t number_of_anchor(uint64_t ordinal) const;
+  StepNumber number_of_anchor(uint64_t ordinal) const;
 
   const uint64_t run_ops_min_;
   std::unordered_map<PatternKey, int32_t, Hash> ids_;
   std::vector<Signature> signatures_;
   std::deque<Past> past_;
-  std::map<uint64_t, Ordinals> ordinals_;  // by communicator
+  std::map<CommId, Ordinals> ordinals_;  // by communicator
   uint64_t sum_ = 0;
   uint64_t count_ = 0;
   uint64_t breaks_ = 0;
@@ -143,15 +144,15 @@ class PatternTracker {
   int32_t anchor_ = -1;
   uint64_t period_ops_ = 0;
   uint64_t period_sum_ = 0;
-  std::vector<uint64_t> period_comms_;
+  std::vector<CommId> period_comms_;
   uint64_t ordinals_per_step_ = 0;
   uint64_t anchor_ordinal_ = 0;
   uint32_t unlike_run_ = 0;
   bool hole_ = false;          // on the anchor's communicator, since the anchor
   bool anchor_seen_ = false;   // the step is over with the next operation that may end it
   int64_t open_since_ns_ = 0;  // 0: its start is not known
-  int64_t number_ = 0;         // of the open step
-  int64_t last_step_ = -1;
+  StepNumber number_;          // of the open step
+  StepNumber last_step_ = kNoStep;
   std::vector<InferredStep> steps_;
 };
 

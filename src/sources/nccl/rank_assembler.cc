@@ -82,7 +82,7 @@ void RankAssembler::set_comms(const std::vector<InFlightComm>& comms) {
     auto [known, fresh] = comms_.try_emplace(comm.comm_index, comm);
     if (fresh) continue;
     // A row is used again for another communicator.
-    if (known->second.comm_id != comm.comm_id) link_fits_.forget(known->second.comm_id);
+    if (known->second.comm_id != comm.comm_id) link_fits_.forget(CommId{known->second.comm_id});
     known->second = comm;
   }
 }
@@ -257,7 +257,7 @@ void RankAssembler::apply_transfer(const ProxyStepRecord& step) {
                       step.channel, send},
                      step);
   if (send && one && comm != nullptr && (step.head.flags & kFlagSaturated) == 0)
-    link_fits_.add(comm->comm_id, step.peer, step.channel, time - step.wire_ns, time, step.bytes);
+    link_fits_.add(CommId{comm->comm_id}, step.peer, step.channel, time - step.wire_ns, time, step.bytes);
 }
 
 // Times of any clock stay far from where sums of them overflow, whatever a file says.

@@ -102,7 +102,7 @@ class RankAssembler {
   const std::map<NetworkWaitKey, NetworkWait>& network_waits() const { return network_waits_.all(); }
   uint64_t network_waits_folded() const { return network_waits_.folded(); }
   // Latency and bandwidth by communicator id and peer (rank in it), computed here and now.
-  std::map<uint64_t, std::map<int32_t, LinkFit>> link_fits() const { return link_fits_.fits(); }
+  std::map<CommId, std::map<int32_t, LinkFit>> link_fits() const { return link_fits_.fits(); }
   bool shut_down() const { return shut_down_; }
   bool any_marks() const { return any_marks_; }
   uint64_t orphans() const { return orphans_; }
@@ -165,7 +165,7 @@ class RankAssembler {
     uint32_t wait_gpu_longest_ns;
   };
   struct OpenStep {
-    int64_t step = 0;
+    StepNumber step;
     int64_t start_ns = 0;
     int64_t end_ns = 0;  // 0: still running
     int64_t ended_seen_ns = 0;
@@ -283,7 +283,7 @@ class RankAssembler {
   uint64_t inference_lost_ = 0;  // records lost since the last inferred step ended
   uint64_t inference_breaks_ = 0;
   uint64_t malformed_ = 0;
-  int64_t last_step_ = -1;
+  StepNumber last_step_ = kNoStep;
   uint64_t orphans_ = 0;
   bool shut_down_ = false;
   bool any_marks_ = false;

@@ -14,7 +14,7 @@ namespace {
 constexpr int64_t kMs = 1'000'000;
 constexpr int64_t kUnixShift = 1'700'000'000'000'000'000;
 constexpr int64_t kGpuAhead = 5'000'000'000'000;  // the GPU's clock against the host's
-constexpr uint64_t kCommId = 0xABCDEF;
+constexpr CommId kCommId{0xABCDEF};
 
 // Records as the plugin writes them. Times in milliseconds of the process's monotonic clock, GPU times included.
 Record head(RecordType type, int64_t at_ms) {
@@ -23,14 +23,14 @@ Record head(RecordType type, int64_t at_ms) {
   record.head.time_ns = static_cast<uint64_t>(at_ms * kMs);
   return record;
 }
-Record step_begin(int64_t step, int64_t at_ms) {
+Record step_begin(StepNumber step, int64_t at_ms) {
   Record record = head(RecordType::kStepBegin, at_ms);
-  record.mark.number = step;
+  record.mark.number = step.value();
   return record;
 }
-Record step_end(int64_t step, int64_t at_ms) {
+Record step_end(StepNumber step, int64_t at_ms) {
   Record record = head(RecordType::kStepEnd, at_ms);
-  record.mark.number = step;
+  record.mark.number = step.value();
   return record;
 }
 Record phase_begin(Phase phase, int64_t at_ms) {
@@ -92,7 +92,7 @@ struct RankAssemblerTest : ::testing::Test {
     InFlightComm comm;
     comm.comm_index = 0;
     comm.live = true;
-    comm.comm_id = kCommId;
+    comm.comm_id = kCommId.value();
     comm.size = 8;
     comm.rank_in_comm = 3;
     assembler.set_comms({comm});
@@ -116,9 +116,9 @@ struct RankAssemblerTest : ::testing::Test {
 };
 
 TEST_F(RankAssemblerTest, ADurationOnTheGpuIsFromTheFirstStartToTheLastStopOverAllChannels) {
-  StepSummary step =
-      only({step_begin(7, 100), coll(1, 110, 4096, 2), kernel(1, 120, 150), kernel(1, 125, 160), step_end(7, 200)});
-  EXPECT_EQ(step.step, 7);
+  StepSummary step = only({step_begin(7_step, 100), coll(1, 110, 4096, 2), kernel(1, 120, 150), kernel(1, 125, 160),
+                           step_end(7_step, 200)});
+  EXPECT_EQ(step.step, 7_step);
   EXPECT_EQ(step.start_unix_ns, 100 * kMs + kUnixShift);
   EXPECT_EQ(step.duration_ns, 100 * kMs);
   ASSERT_EQ(step.comms.size(), 1u);
@@ -137,8 +137,8 @@ TEST_F(RankAssemblerTest, ADurationOnTheGpuIsFromTheFirstStartToTheLastStopOverA
 
 TEST_F(RankAssemblerTest, OwnTimeAndCommunicationMakeTheStep) {
   // Two operations that overlap, and one apart.
-  StepSummary step = only({step_begin(1, 0), coll(1, 10), coll(2, 10), coll(3, 10), kernel(1, 20, 50),
-                           kernel(2, 40, 60), kernel(3, 80, 90), step_end(1, 100)});
+  StepSummary step = only({step_begin(1_step, 0), coll(1, 10), coll(2, 10), coll(3, 10), kernel(1, 20, 50),
+                           kernel(2, 40, 60), kernel(3, 80, 90), step_end(1_step, 100)});
   EXPECT_EQ(step.comm_ns, 50 * kMs);
   EXPECT_EQ(step.self_ns, 50 * kMs);
   EXPECT_EQ(step.self_ns + step.comm_ns, step.duration_ns);
@@ -151,8 +151,8 @@ TEST_F(RankAssemblerTest, OwnTimeAndCommunicationMakeTheStep) {
 
 TEST_F(RankAssemblerTest, CommunicationOutsideOfTheStepIsNotInIt) {
   // The GPU still works on an operation of step 1 when the host has begun step 2.
-  drain({step_begin(1, 0), coll(1, 50), step_end(1, 100), step_begin(2, 100), kernel(1, 90, 130), coll(2, 150),
-         kernel(2, 160, 170), step_end(2, 200)});
+  drain({step_begin(1_step, 0), coll(1, 50), step_end(1_step, 100), step_begin(2_step, 100), kernel(1, 90, 130),
+         coll(2, 150), kernel(2, 160, 170), step_end(2_step, 200)});
   std::vector<StepSummary> steps = take();
   ASSERT_EQ(steps.size(), 2u);
   EXPECT_EQ(steps[0].comm_ns, 10 * kMs);
@@ -165,9 +165,9 @@ TEST_F(RankAssemblerTest, CommunicationOutsideOfTheStepIsNotInIt) {
 
 TEST_F(RankAssemblerTest, ChildrenMayBeReadBeforeTheirParents) {
   // The channel's lane was drained before the main thread's.
-  drain({step_begin(1, 0), kernel(1, 20, 50)});
+  drain({step_begin(1_step, 0), kernel(1, 20, 50)});
   EXPECT_TRUE(take().empty());
-  drain({coll(1, 10), step_end(1, 100)});
+  drain({coll(1, 10), step_end(1_step, 100)});
   std::vector<StepSummary> steps = take();
   ASSERT_EQ(steps.size(), 1u);
   ASSERT_EQ(steps[0].comms.size(), 1u);
@@ -183,8 +183,8 @@ TEST_F(RankAssemblerTest, AChildWhoseParentNeverComesIsCounted) {
 
 TEST_F(RankAssemblerTest, GpuTimesAreMappedByTheCallbackThatCameSoonest) {
   // Callbacks come late; one comes at once and shows how far the clocks are apart.
-  StepSummary step =
-      only({step_begin(1, 0), coll(1, 10), coll(2, 10), kernel(1, 20, 30, 7), kernel(2, 40, 50, 0), step_end(1, 100)});
+  StepSummary step = only({step_begin(1_step, 0), coll(1, 10), coll(2, 10), kernel(1, 20, 30, 7), kernel(2, 40, 50, 0),
+                           step_end(1_step, 100)});
   ASSERT_EQ(step.comms.size(), 1u);
   EXPECT_EQ(step.comms[0].first_start_unix_ns, 20 * kMs + kUnixShift);
   EXPECT_EQ(step.comms[0].last_end_unix_ns, 50 * kMs + kUnixShift);
@@ -192,7 +192,7 @@ TEST_F(RankAssemblerTest, GpuTimesAreMappedByTheCallbackThatCameSoonest) {
 }
 
 TEST_F(RankAssemblerTest, AStepClosesWhenItsOperationsAreComplete) {
-  drain({step_begin(1, 0), coll(1, 50, 1000, 2), step_end(1, 100)});
+  drain({step_begin(1_step, 0), coll(1, 50, 1000, 2), step_end(1_step, 100)});
   EXPECT_TRUE(take().empty());
   drain({kernel(1, 90, 130)});
   EXPECT_TRUE(take().empty());  // the second channel is still running
@@ -202,12 +202,12 @@ TEST_F(RankAssemblerTest, AStepClosesWhenItsOperationsAreComplete) {
 }
 
 TEST_F(RankAssemblerTest, AStepThatRunsIsNotGiven) {
-  drain({step_begin(1, 0), coll(1, 10), kernel(1, 20, 30)});
+  drain({step_begin(1_step, 0), coll(1, 10), kernel(1, 20, 30)});
   EXPECT_TRUE(take(1000, true).empty());
 }
 
 TEST_F(RankAssemblerTest, ANewStepEndsTheOneBeforeIt) {
-  drain({step_begin(1, 0), step_begin(2, 100), step_end(2, 150)});
+  drain({step_begin(1_step, 0), step_begin(2_step, 100), step_end(2_step, 150)});
   std::vector<StepSummary> steps = take();
   ASSERT_EQ(steps.size(), 2u);
   EXPECT_EQ(steps[0].duration_ns, 100 * kMs);
@@ -215,55 +215,55 @@ TEST_F(RankAssemblerTest, ANewStepEndsTheOneBeforeIt) {
 }
 
 TEST_F(RankAssemblerTest, AStepWhoseOperationNeverCompletesClosesTwoStepsLater) {
-  drain({step_begin(1, 0), coll(1, 50), step_end(1, 100), step_begin(2, 100), step_end(2, 200)});
+  drain({step_begin(1_step, 0), coll(1, 50), step_end(1_step, 100), step_begin(2_step, 100), step_end(2_step, 200)});
   EXPECT_TRUE(take().empty());
-  drain({step_begin(3, 200), step_end(3, 300)});
+  drain({step_begin(3_step, 200), step_end(3_step, 300)});
   std::vector<StepSummary> steps = take();
   ASSERT_GE(steps.size(), 1u);
-  EXPECT_EQ(steps[0].step, 1);
+  EXPECT_EQ(steps[0].step, 1_step);
   ASSERT_EQ(steps[0].comms.size(), 1u);
   EXPECT_EQ(steps[0].comms[0].count, 1);
   EXPECT_EQ(steps[0].comms[0].gpu_ns, 0);
 }
 
 TEST_F(RankAssemblerTest, AStepWhoseOperationNeverCompletesClosesAfterAWhileOrWhenTheProcessIsOver) {
-  drain({step_begin(1, 0), coll(1, 50), step_end(1, 100)}, 1000);
+  drain({step_begin(1_step, 0), coll(1, 50), step_end(1_step, 100)}, 1000);
   EXPECT_TRUE(take(1000).empty());
   EXPECT_EQ(take(1001 + RankAssembler::kCloseAfterNs / kMs).size(), 1u);
-  drain({step_begin(2, 200), coll(2, 250), step_end(2, 300)}, 10'000);
+  drain({step_begin(2_step, 200), coll(2, 250), step_end(2_step, 300)}, 10'000);
   EXPECT_TRUE(take(10'000).empty());
   EXPECT_EQ(take(10'000, true).size(), 1u);
 }
 
 TEST_F(RankAssemblerTest, AnOperationThatLostAStopHoldsUpItsOwnStepOnly) {
   // One of two channels never tells that it stopped: its record was overwritten.
-  drain({step_begin(1, 0), coll(1, 50, 1000, 2), kernel(1, 60, 70), step_end(1, 100), step_begin(2, 100),
-         step_end(2, 200), step_begin(3, 200), step_end(3, 300)});
+  drain({step_begin(1_step, 0), coll(1, 50, 1000, 2), kernel(1, 60, 70), step_end(1_step, 100), step_begin(2_step, 100),
+         step_end(2_step, 200), step_begin(3_step, 200), step_end(3_step, 300)});
   take();
-  drain({step_begin(4, 300), coll(4, 310), kernel(4, 320, 330), step_end(4, 400)});
+  drain({step_begin(4_step, 300), coll(4, 310), kernel(4, 320, 330), step_end(4_step, 400)});
   std::vector<StepSummary> steps = take();
   ASSERT_FALSE(steps.empty());
-  EXPECT_EQ(steps.back().step, 4);
+  EXPECT_EQ(steps.back().step, 4_step);
 }
 
 TEST_F(RankAssemblerTest, QueueTimeIsWhileAnOperationWaitsAndNoneRuns) {
   // Enqueued at 10, started at 40: 30. The second waits 20 to 60, of which 40 to 55 behind the first: 5 more.
-  StepSummary step =
-      only({step_begin(1, 0), coll(1, 10), coll(2, 20), kernel(1, 40, 55), kernel(2, 60, 70), step_end(1, 100)});
+  StepSummary step = only(
+      {step_begin(1_step, 0), coll(1, 10), coll(2, 20), kernel(1, 40, 55), kernel(2, 60, 70), step_end(1_step, 100)});
   EXPECT_EQ(step.queue_ns, 35 * kMs);
   EXPECT_EQ(step.comms[0].queue_ns, 70 * kMs);  // here every operation counts for itself
 }
 
 TEST_F(RankAssemblerTest, ALateHostLeavesNoQueue) {
-  StepSummary step = only({step_begin(1, 0), coll(1, 80), kernel(1, 80, 95), step_end(1, 100)});
+  StepSummary step = only({step_begin(1_step, 0), coll(1, 80), kernel(1, 80, 95), step_end(1_step, 100)});
   EXPECT_EQ(step.queue_ns, 0);
   EXPECT_EQ(step.self_ns, 85 * kMs);
 }
 
 TEST_F(RankAssemblerTest, PhasesAreTheTimeBetweenTheirMarks) {
-  StepSummary step = only({step_begin(1, 0), phase_begin(Phase::kInput, 0), phase_end(Phase::kInput, 30),
+  StepSummary step = only({step_begin(1_step, 0), phase_begin(Phase::kInput, 0), phase_end(Phase::kInput, 30),
                            phase_begin(Phase::kForward, 30), phase_begin(Phase::kBackward, 50),
-                           phase_end(Phase::kBackward, 90), step_end(1, 100)});
+                           phase_end(Phase::kBackward, 90), step_end(1_step, 100)});
   EXPECT_EQ(step.phase_ns[static_cast<size_t>(Phase::kInput)], 30 * kMs);
   EXPECT_EQ(step.phase_ns[static_cast<size_t>(Phase::kForward)], 20 * kMs);  // the next phase ends it
   EXPECT_EQ(step.phase_ns[static_cast<size_t>(Phase::kBackward)], 40 * kMs);
@@ -271,21 +271,21 @@ TEST_F(RankAssemblerTest, PhasesAreTheTimeBetweenTheirMarks) {
 }
 
 TEST_F(RankAssemblerTest, APhaseThatBeganBeforeTheStepCountsFromItsBegin) {
-  StepSummary step =
-      only({phase_begin(Phase::kInput, 0), step_begin(1, 20), phase_end(Phase::kInput, 30), step_end(1, 100)});
+  StepSummary step = only(
+      {phase_begin(Phase::kInput, 0), step_begin(1_step, 20), phase_end(Phase::kInput, 30), step_end(1_step, 100)});
   EXPECT_EQ(step.phase_ns[static_cast<size_t>(Phase::kInput)], 10 * kMs);
 }
 
 TEST_F(RankAssemblerTest, APhaseNumberThatIsNoneIsLeftOut) {
   Record strange = head(RecordType::kPhaseBegin, 10);
   strange.mark.number = 1000;
-  StepSummary step = only({step_begin(1, 0), strange, step_end(1, 100)});
+  StepSummary step = only({step_begin(1_step, 0), strange, step_end(1_step, 100)});
   for (int64_t ns : step.phase_ns) EXPECT_EQ(ns, 0);
 }
 
 TEST_F(RankAssemblerTest, AFlowIsOnTheWireWhileAtLeastOneTransferIs) {
-  StepSummary step = only({step_begin(1, 0), transfer(4, 10, 30), transfer(4, 20, 40), transfer(4, 60, 65),
-                           transfer(5, 10, 20), step_end(1, 100)});
+  StepSummary step = only({step_begin(1_step, 0), transfer(4, 10, 30), transfer(4, 20, 40), transfer(4, 60, 65),
+                           transfer(5, 10, 20), step_end(1_step, 100)});
   ASSERT_EQ(step.flows.size(), 2u);
   const FlowStep& flow = step.flows[0];
   EXPECT_EQ(flow.comm_id, kCommId);
@@ -302,16 +302,16 @@ TEST_F(RankAssemblerTest, AFlowIsOnTheWireWhileAtLeastOneTransferIs) {
 }
 
 TEST_F(RankAssemblerTest, BothDirectionsOfAPeerAreTwoFlows) {
-  StepSummary step =
-      only({step_begin(1, 0), transfer(4, 10, 30, 100, true), transfer(4, 10, 20, 50, false), step_end(1, 100)});
+  StepSummary step = only(
+      {step_begin(1_step, 0), transfer(4, 10, 30, 100, true), transfer(4, 10, 20, 50, false), step_end(1_step, 100)});
   ASSERT_EQ(step.flows.size(), 2u);
   EXPECT_NE(step.flows[0].send, step.flows[1].send);
 }
 
 TEST_F(RankAssemblerTest, WhatIsReadLateCountsAsIfReadInTime) {
-  drain({step_begin(1, 0), coll(1, 5), transfer(4, 30, 40), transfer(4, 60, 65), kernel(1, 10, 90)});
+  drain({step_begin(1_step, 0), coll(1, 5), transfer(4, 30, 40), transfer(4, 60, 65), kernel(1, 10, 90)});
   drain({transfer(4, 20, 35), transfer(4, 62, 70), transfer(5, 10, 20)});  // of a thread that was read before it wrote
-  drain({step_end(1, 100)});
+  drain({step_end(1_step, 100)});
   const std::vector<StepSummary> steps = take();
   ASSERT_EQ(steps.size(), 1u);
   ASSERT_EQ(steps[0].flows.size(), 2u);
@@ -322,7 +322,7 @@ TEST_F(RankAssemblerTest, WhatIsReadLateCountsAsIfReadInTime) {
 // A step may take minutes, or the job may have stopped telling its steps: each drain must cost what is new in it.
 TEST_F(RankAssemblerTest, ADrainCostsNoMoreLateInALongStep) {
   constexpr int kDrains = 400, kPerDrain = 200;
-  drain({step_begin(1, 0)});
+  drain({step_begin(1_step, 0)});
   auto cpu_ns = [] {
     timespec now{};
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
@@ -346,13 +346,13 @@ TEST_F(RankAssemblerTest, ADrainCostsNoMoreLateInALongStep) {
 
 TEST_F(RankAssemblerTest, AStepWithoutEndKeepsABoundedNumberOfTransfersAndSaysSo) {
   constexpr int64_t kMore = 1000;
-  drain({step_begin(1, 0)});
+  drain({step_begin(1_step, 0)});
   for (int64_t at_ms = 10; at_ms < 10 + static_cast<int64_t>(RankAssembler::kFlowsMax) + kMore; at_ms += 5000) {
     std::vector<Record> records;
     for (int64_t k = 0; k < 5000; ++k) records.push_back(transfer(4, at_ms + k, at_ms + k + 1));
     drain(records);
   }
-  drain({step_end(1, 1'000'000)});
+  drain({step_end(1_step, 1'000'000)});
   const std::vector<StepSummary> steps = take();
   ASSERT_EQ(steps.size(), 1u);
   ASSERT_EQ(steps[0].flows.size(), 1u);
@@ -361,9 +361,9 @@ TEST_F(RankAssemblerTest, AStepWithoutEndKeepsABoundedNumberOfTransfersAndSaysSo
 }
 
 TEST_F(RankAssemblerTest, RecordsLostWhileAStepRunsAreCarriedByIt) {
-  drain({step_begin(1, 0), step_end(1, 100), step_begin(2, 100)});
+  drain({step_begin(1_step, 0), step_end(1_step, 100), step_begin(2_step, 100)});
   ASSERT_EQ(take().size(), 1u);
-  drain({step_end(2, 200)}, 1000, 17);
+  drain({step_end(2_step, 200)}, 1000, 17);
   std::vector<StepSummary> steps = take();
   ASSERT_EQ(steps.size(), 1u);
   EXPECT_EQ(steps[0].records_lost, 17);
@@ -371,22 +371,22 @@ TEST_F(RankAssemblerTest, RecordsLostWhileAStepRunsAreCarriedByIt) {
 
 TEST_F(RankAssemblerTest, RecordsLostAreCarriedByAStepReadInTheSameDrain) {
   // The lanes fill at different speeds: what is lost on one may belong to a step that another still has whole.
-  drain({step_begin(1, 0), step_end(1, 100)}, 1000, 17);
+  drain({step_begin(1_step, 0), step_end(1_step, 100)}, 1000, 17);
   std::vector<StepSummary> steps = take();
   ASSERT_EQ(steps.size(), 1u);
   EXPECT_EQ(steps[0].records_lost, 17);
 }
 
 TEST_F(RankAssemblerTest, TheLongestSilenceWhileAnOperationIsInFlightIsTold) {
-  StepSummary step =
-      only({step_begin(1, 0), coll(1, 10), kernel(1, 12, 70), coll(2, 75), kernel(2, 80, 90), step_end(1, 100)});
+  StepSummary step = only(
+      {step_begin(1_step, 0), coll(1, 10), kernel(1, 12, 70), coll(2, 75), kernel(2, 80, 90), step_end(1_step, 100)});
   // Callbacks at 10, 12, 70, 75, 80, 90.
   EXPECT_EQ(step.quiet_ns, 58 * kMs);
   EXPECT_EQ(step.quiet_from_unix_ns, 12 * kMs + kUnixShift);
 }
 
 TEST_F(RankAssemblerTest, SilenceWithNothingInFlightIsNotQuiet) {
-  StepSummary step = only({step_begin(1, 0), coll(1, 80), kernel(1, 82, 84), step_end(1, 100)});
+  StepSummary step = only({step_begin(1_step, 0), coll(1, 80), kernel(1, 82, 84), step_end(1_step, 100)});
   EXPECT_EQ(step.quiet_ns, 2 * kMs);
 }
 
@@ -394,7 +394,8 @@ TEST_F(RankAssemblerTest, OperationsToAPeerAreKeptApartFromCollectives) {
   Record p2p = coll(2, 20, 500);
   p2p.head.type = RecordType::kP2p;
   p2p.op.function = Function::kSend;
-  StepSummary step = only({step_begin(1, 0), coll(1, 10), p2p, kernel(1, 30, 40), kernel(2, 50, 55), step_end(1, 100)});
+  StepSummary step =
+      only({step_begin(1_step, 0), coll(1, 10), p2p, kernel(1, 30, 40), kernel(2, 50, 55), step_end(1_step, 100)});
   ASSERT_EQ(step.comms.size(), 2u);
   EXPECT_FALSE(step.comms[0].p2p);
   EXPECT_TRUE(step.comms[1].p2p);
@@ -403,10 +404,10 @@ TEST_F(RankAssemblerTest, OperationsToAPeerAreKeptApartFromCollectives) {
 }
 
 TEST_F(RankAssemblerTest, ASendAndAReceiveOfOneKernelTakeItsTimeOnce) {
-  StepSummary step = only({step_begin(1, 0), part(1, 10, Function::kSend, 4, 9), part(2, 10, Function::kRecv, 4, 9),
-                           kernel(1, 20, 50), kernel(2, 20, 50),
+  StepSummary step = only({step_begin(1_step, 0), part(1, 10, Function::kSend, 4, 9),
+                           part(2, 10, Function::kRecv, 4, 9), kernel(1, 20, 50), kernel(2, 20, 50),
                            // A group of its own, later and apart.
-                           part(3, 60, Function::kSend, 4, 10), kernel(3, 70, 75), step_end(1, 100)});
+                           part(3, 60, Function::kSend, 4, 10), kernel(3, 70, 75), step_end(1_step, 100)});
   ASSERT_EQ(step.comms.size(), 1u);
   EXPECT_EQ(step.comms[0].count, 3);
   EXPECT_EQ(step.comms[0].gpu_ns, 35 * kMs);
@@ -415,22 +416,23 @@ TEST_F(RankAssemblerTest, ASendAndAReceiveOfOneKernelTakeItsTimeOnce) {
 }
 
 TEST_F(RankAssemblerTest, WithoutAGroupEqualIntervalsAreOneKernelAndOthersAreNot) {
-  StepSummary step = only({step_begin(1, 0), part(1, 10, Function::kSend, 4, 0), part(2, 10, Function::kRecv, 4, 0),
-                           part(3, 10, Function::kSend, 5, 0), kernel(1, 20, 50), kernel(2, 20, 50), kernel(3, 20, 40),
-                           step_end(1, 100)});
+  StepSummary step = only({step_begin(1_step, 0), part(1, 10, Function::kSend, 4, 0),
+                           part(2, 10, Function::kRecv, 4, 0), part(3, 10, Function::kSend, 5, 0), kernel(1, 20, 50),
+                           kernel(2, 20, 50), kernel(3, 20, 40), step_end(1_step, 100)});
   EXPECT_EQ(step.comms.at(0).gpu_ns, 50 * kMs);
 }
 
 TEST_F(RankAssemblerTest, CollectivesThatNcclPutTogetherTakeTheirKernelsTimeOnce) {
   Record first = coll(1, 10), second = coll(2, 10);
   first.op.group = second.op.group = 5;
-  StepSummary step = only({step_begin(1, 0), first, second, kernel(1, 20, 50), kernel(2, 20, 45), step_end(1, 100)});
+  StepSummary step =
+      only({step_begin(1_step, 0), first, second, kernel(1, 20, 50), kernel(2, 20, 45), step_end(1_step, 100)});
   EXPECT_EQ(step.comms.at(0).count, 2);
   EXPECT_EQ(step.comms.at(0).gpu_ns, 30 * kMs);
 }
 
 TEST_F(RankAssemblerTest, ChannelsNeedNotBeNumberedFromZero) {
-  std::vector<Record> records{step_begin(1, 0), coll(1, 10, 4096, 4), step_end(1, 100)};
+  std::vector<Record> records{step_begin(1_step, 0), coll(1, 10, 4096, 4), step_end(1_step, 100)};
   for (uint8_t channel = 8; channel < 12; ++channel) {
     records.push_back(kernel(1, 20, 20 + channel));
     records.back().kernel.channel = channel;
@@ -441,8 +443,8 @@ TEST_F(RankAssemblerTest, ChannelsNeedNotBeNumberedFromZero) {
 }
 
 TEST_F(RankAssemblerTest, NothingWaitsForAnOperationWhoseEndNcclDoesNotTell) {
-  drain({step_begin(1, 0), flagged(coll(1, 10), kFlagUnseen), flagged(coll(2, 20), kFlagCopyEngine), coll(3, 30),
-         kernel(3, 40, 50), step_end(1, 100)});
+  drain({step_begin(1_step, 0), flagged(coll(1, 10), kFlagUnseen), flagged(coll(2, 20), kFlagCopyEngine), coll(3, 30),
+         kernel(3, 40, 50), step_end(1_step, 100)});
   std::vector<StepSummary> steps = take();
   ASSERT_EQ(steps.size(), 1u);
   ASSERT_EQ(steps[0].comms.size(), 1u);
@@ -459,7 +461,7 @@ TEST_F(RankAssemblerTest, NothingWaitsForAnOperationWhoseEndNcclDoesNotTell) {
 }
 
 TEST_F(RankAssemblerTest, AnOperationThatLostAStopIsUnseen) {
-  drain({step_begin(1, 0), coll(1, 50, 1000, 2), kernel(1, 60, 70), step_end(1, 100)});
+  drain({step_begin(1_step, 0), coll(1, 50, 1000, 2), kernel(1, 60, 70), step_end(1_step, 100)});
   std::vector<StepSummary> steps = take(1000, true);
   ASSERT_EQ(steps.size(), 1u);
   EXPECT_EQ(steps[0].unseen, 1);
@@ -470,7 +472,7 @@ TEST_F(RankAssemblerTest, WithoutGpuTimesTheHostsAreTaken) {
   // NCCL before 2.27. The first operation runs 20 to 50 by the host's clock.
   Record old = kernel(1, 20, 50);
   old.kernel.gpu_start_ns = old.kernel.gpu_stop_ns = 0;
-  StepSummary step = only({step_begin(1, 0), coll(1, 10), old, step_end(1, 100)});
+  StepSummary step = only({step_begin(1_step, 0), coll(1, 10), old, step_end(1_step, 100)});
   ASSERT_EQ(step.comms.size(), 1u);
   EXPECT_EQ(step.comms[0].gpu_ns, 30 * kMs);
   EXPECT_EQ(step.comms[0].first_start_unix_ns, 20 * kMs + kUnixShift);
@@ -481,13 +483,13 @@ TEST_F(RankAssemblerTest, WithoutGpuTimesTheHostsAreTaken) {
 
 TEST_F(RankAssemblerTest, TheOldestOperationsGoFirstWhateverTheirNumbersAndTheirStepIsUnknown) {
   // Numbers fall with time: of two communicators the one that was made first has the smaller ones.
-  std::vector<Record> records{step_begin(1, 0)};
+  std::vector<Record> records{step_begin(1_step, 0)};
   constexpr uint64_t kMore = 10;
   for (uint64_t i = 0; i < RankAssembler::kOpsMax + kMore; ++i)
     records.push_back(coll(1'000'000 - i, 10 + static_cast<int64_t>(i)));
   int64_t end_ms = 20 + static_cast<int64_t>(RankAssembler::kOpsMax + kMore);
   uint64_t newest = 1'000'000 - (RankAssembler::kOpsMax + kMore - 1);
-  records.push_back(step_end(1, end_ms));
+  records.push_back(step_end(1_step, end_ms));
   drain(records);
   drain({kernel(newest, end_ms, end_ms + 1)});
   EXPECT_EQ(assembler.totals().at({Function::kAllReduce, 8}).operations, 1u);
@@ -498,7 +500,7 @@ TEST_F(RankAssemblerTest, TheOldestOperationsGoFirstWhateverTheirNumbersAndTheir
 }
 
 TEST_F(RankAssemblerTest, ForgetsTheOldestWhereItHasToTakeLessMemory) {
-  std::vector<Record> records{step_begin(1, 0)};
+  std::vector<Record> records{step_begin(1_step, 0)};
   for (uint64_t i = 1; i <= 1000; ++i) records.push_back(coll(i, 10 + static_cast<int64_t>(i)));
   drain(records);
   const size_t all = assembler.memory_bytes();
@@ -508,7 +510,7 @@ TEST_F(RankAssemblerTest, ForgetsTheOldestWhereItHasToTakeLessMemory) {
   assembler.shrink_to(all / 3);
   EXPECT_LE(assembler.memory_bytes(), all / 3);
   EXPECT_GT(assembler.memory_bytes(), 0u);
-  drain({kernel(1000, 1010, 1020), step_end(1, 1100)});
+  drain({kernel(1000, 1010, 1020), step_end(1_step, 1100)});
   EXPECT_EQ(assembler.totals().at({Function::kAllReduce, 8}).operations, 1u) << "the newest is still known";
   const std::vector<StepSummary> steps = take(2000, true);
   ASSERT_EQ(steps.size(), 1u);
@@ -538,8 +540,8 @@ std::vector<Record> all_to_all(uint64_t first_id, int64_t at_ms, uint32_t group)
 
 TEST_F(RankAssemblerTest, SendsToAllAndReceivesFromAllAreOneAlltoAllInTheTotals) {
   std::vector<Record> records = all_to_all(1, 10, 77);
-  records.insert(records.begin(), step_begin(1, 0));
-  records.push_back(step_end(1, 100));
+  records.insert(records.begin(), step_begin(1_step, 0));
+  records.push_back(step_end(1_step, 100));
   drain(records);
   std::vector<StepSummary> steps = take();
   take();  // nothing has been added meanwhile: the group is whole
@@ -640,7 +642,8 @@ TEST_F(RankAssemblerTest, LinksAreFittedFromTheirSends) {
 }
 
 TEST_F(RankAssemblerTest, TotalsCountEveryCompletedOperationOnce) {
-  drain({step_begin(1, 0), coll(1, 10, 1000, 2), kernel(1, 20, 30), kernel(1, 20, 40), coll(2, 50), step_end(1, 100)});
+  drain({step_begin(1_step, 0), coll(1, 10, 1000, 2), kernel(1, 20, 30), kernel(1, 20, 40), coll(2, 50),
+         step_end(1_step, 100)});
   const auto& totals = assembler.totals();
   ASSERT_EQ(totals.size(), 1u);
   const auto& [key, total] = *totals.begin();
@@ -664,7 +667,7 @@ TEST_F(RankAssemblerTest, AProcessThatMarksNoStepsIsRememberedForAWhileOnly) {
 TEST_F(RankAssemblerTest, StatusShowsTheOldestOperationThatIsNotComplete) {
   InFlightComm comm;
   comm.live = true;
-  comm.comm_id = kCommId;
+  comm.comm_id = kCommId.value();
   comm.size = 8;
   comm.rank_in_comm = 3;
   comm.collectives_enqueued = 12;
@@ -681,9 +684,9 @@ TEST_F(RankAssemblerTest, StatusShowsTheOldestOperationThatIsNotComplete) {
     return out;
   };
   comm.recent = {op(InFlightState::kCompleted, 10), op(InFlightState::kStarted, 11), op(InFlightState::kEnqueued, 12)};
-  drain({step_begin(41, 0), phase_begin(Phase::kBackward, 10)});
+  drain({step_begin(41_step, 0), phase_begin(Phase::kBackward, 10)});
   RankStatus status = assembler.status({comm}, kUnixShift, 5'000 * kMs);
-  EXPECT_EQ(status.step, 41);
+  EXPECT_EQ(status.step, 41_step);
   EXPECT_EQ(status.phase, Phase::kBackward);
   EXPECT_EQ(status.quiet_ns, 5'000 * kMs);
   EXPECT_FALSE(status.finished);
@@ -799,12 +802,12 @@ TEST_F(RankAssemblerTest, DetailHasEveryOperationByItsStartOnTheHostsClock) {
   late.op.datatype = Datatype::kBfloat16;
   late.op.peer = -1;
   Record send = part(2, 115, Function::kSend, 5, 0);
-  drain({step_begin(7, 100), late, send, kernel(1, 150, 170), kernel(1, 150, 180), kernel(2, 120, 130),
-         flagged(coll(3, 140), kFlagUnseen), step_end(7, 200)});
+  drain({step_begin(7_step, 100), late, send, kernel(1, 150, 170), kernel(1, 150, 180), kernel(2, 120, 130),
+         flagged(coll(3, 140), kFlagUnseen), step_end(7_step, 200)});
   std::vector<ClosedStep> closed = assembler.take_steps(1000 * kMs, false);
   ASSERT_EQ(closed.size(), 1u);
   const StepDetail& detail = closed[0].detail;
-  EXPECT_EQ(detail.step, 7);
+  EXPECT_EQ(detail.step, 7_step);
   EXPECT_EQ(detail.start_unix_ns, 100 * kMs + kUnixShift);
   EXPECT_EQ(detail.duration_ns, 100 * kMs);
   EXPECT_FALSE(detail.inferred);
@@ -835,8 +838,8 @@ TEST_F(RankAssemblerTest, DetailHasEveryOperationByItsStartOnTheHostsClock) {
 }
 
 TEST_F(RankAssemblerTest, DetailHasAnOperationInTheStepThatEnqueuedItAlone) {
-  drain({step_begin(1, 0), coll(1, 90), step_end(1, 100), step_begin(2, 100), coll(2, 110), kernel(1, 95, 150),
-         kernel(2, 150, 160), step_end(2, 200)});
+  drain({step_begin(1_step, 0), coll(1, 90), step_end(1_step, 100), step_begin(2_step, 100), coll(2, 110),
+         kernel(1, 95, 150), kernel(2, 150, 160), step_end(2_step, 200)});
   std::vector<ClosedStep> closed = assembler.take_steps(1000 * kMs, false);
   ASSERT_EQ(closed.size(), 2u);
   EXPECT_EQ(closed[0].detail.ops.size(), 1u);
@@ -844,16 +847,16 @@ TEST_F(RankAssemblerTest, DetailHasAnOperationInTheStepThatEnqueuedItAlone) {
 }
 
 TEST_F(RankAssemblerTest, DetailSaysWhatIsNotInIt) {
-  drain({step_begin(1, 0), coll(1, 10), kernel(1, 20, 30), step_end(1, 100)}, 1000, 17);
+  drain({step_begin(1_step, 0), coll(1, 10), kernel(1, 20, 30), step_end(1_step, 100)}, 1000, 17);
   std::vector<ClosedStep> closed = assembler.take_steps(1000 * kMs, true);
   ASSERT_EQ(closed.size(), 1u);
   EXPECT_EQ(closed[0].detail.left_out, 17);
 }
 
 TEST_F(RankAssemblerTest, PhasesHaveTheirOwnTimesAndNames) {
-  drain({step_begin(1, 0), named_phase(Phase::kForward, "rollout", 10), phase_end(Phase::kForward, 40),
+  drain({step_begin(1_step, 0), named_phase(Phase::kForward, "rollout", 10), phase_end(Phase::kForward, 40),
          named_phase(Phase::kOther, "reward", 50), phase_end(Phase::kOther, 60), phase_begin(Phase::kOptimizer, 70),
-         phase_end(Phase::kInput, 75), step_end(1, 100)});
+         phase_end(Phase::kInput, 75), step_end(1_step, 100)});
   std::vector<ClosedStep> closed = assembler.take_steps(1000 * kMs, false);
   ASSERT_EQ(closed.size(), 1u);
   EXPECT_EQ(closed[0].detail.phases, (std::vector<PhaseSpan>{
@@ -866,24 +869,24 @@ TEST_F(RankAssemblerTest, PhasesHaveTheirOwnTimesAndNames) {
 }
 
 TEST_F(RankAssemblerTest, ScalarsAreOfTheOpenStepByNameAndTheLastCounts) {
-  StepSummary step = only({step_begin(1, 0), scalar("tokens", 4096, 10), scalar("loss", 2.5, 20),
-                           scalar("loss", 2.25, 30), step_end(1, 100)});
+  StepSummary step = only({step_begin(1_step, 0), scalar("tokens", 4096, 10), scalar("loss", 2.5, 20),
+                           scalar("loss", 2.25, 30), step_end(1_step, 100)});
   EXPECT_EQ(step.scalars, (std::vector<StepScalar>{{"loss", 2.25}, {"tokens", 4096}}));
 }
 
 TEST_F(RankAssemblerTest, WhatIsNoNumberIsAValueToo) {
   StepSummary step =
-      only({step_begin(1, 0), scalar("grad_norm", INFINITY, 10), scalar("loss", NAN, 20), step_end(1, 100)});
+      only({step_begin(1_step, 0), scalar("grad_norm", INFINITY, 10), scalar("loss", NAN, 20), step_end(1_step, 100)});
   ASSERT_EQ(step.scalars.size(), 2u);
   EXPECT_TRUE(std::isinf(step.scalars[0].value));
   EXPECT_TRUE(std::isnan(step.scalars[1].value));
 }
 
 TEST_F(RankAssemblerTest, AScalarBetweenStepsIsOfTheOneBefore) {
-  drain({scalar("peak_flops", 1e15, 0), step_begin(1, 10), step_end(1, 100), scalar("loss", 3, 110)});
+  drain({scalar("peak_flops", 1e15, 0), step_begin(1_step, 10), step_end(1_step, 100), scalar("loss", 3, 110)});
   std::vector<StepSummary> steps = take();
   EXPECT_TRUE(steps.empty()) << "its scalars come after its end: it waits for the next";
-  drain({scalar("tokens", 7, 120), step_begin(2, 130), step_end(2, 200), scalar("loss", 2, 210)});
+  drain({scalar("tokens", 7, 120), step_begin(2_step, 130), step_end(2_step, 200), scalar("loss", 2, 210)});
   steps = take();
   ASSERT_EQ(steps.size(), 1u);
   EXPECT_EQ(steps[0].scalars, (std::vector<StepScalar>{{"loss", 3}, {"peak_flops", 1e15}, {"tokens", 7}}));
@@ -894,29 +897,30 @@ TEST_F(RankAssemblerTest, AScalarBetweenStepsIsOfTheOneBefore) {
 }
 
 TEST_F(RankAssemblerTest, AScalarWhoseStepIsGoneIsCountedAndTheNextStepsWait) {
-  drain({step_begin(1, 0), step_end(1, 100)});
+  drain({step_begin(1_step, 0), step_end(1_step, 100)});
   EXPECT_EQ(take().size(), 1u);
   drain({scalar("loss", 3, 110)});
   EXPECT_EQ(assembler.malformed(), 1u);
-  drain({step_begin(2, 120), step_end(2, 200)});
+  drain({step_begin(2_step, 120), step_end(2_step, 200)});
   EXPECT_TRUE(take().empty());
-  drain({scalar("loss", 2, 210), step_begin(3, 220)});
+  drain({scalar("loss", 2, 210), step_begin(3_step, 220)});
   std::vector<StepSummary> steps = take();
   ASSERT_EQ(steps.size(), 1u);
   EXPECT_EQ(steps[0].scalars, (std::vector<StepScalar>{{"loss", 2}}));
 }
 
 TEST_F(RankAssemblerTest, TooManyScalarsAndBadNamesAreCounted) {
-  std::vector<Record> records = {step_begin(1, 0), scalar("", 1, 1), scalar("a\nb", 1, 1)};
+  std::vector<Record> records = {step_begin(1_step, 0), scalar("", 1, 1), scalar("a\nb", 1, 1)};
   for (int i = 0; i < 70; ++i) records.push_back(scalar(("s" + std::to_string(i)).c_str(), i, 2));
-  records.push_back(step_end(1, 100));
+  records.push_back(step_end(1_step, 100));
   EXPECT_EQ(only(records).scalars.size(), kScalarsPerStepMax);
   EXPECT_EQ(assembler.malformed(), 2 + 70 - kScalarsPerStepMax);
 }
 
 TEST_F(RankAssemblerTest, WorkFiguresComeFromTheLastStepThatToldThem) {
-  drain({step_begin(1, 0), scalar("peak_flops", 1e15, 1), scalar("flops", 2e14, 2), scalar("tokens", 5000, 3),
-         scalar("loss", 2, 4), step_end(1, 500), step_begin(2, 500), scalar("flops", 1e14, 510), step_end(2, 1000)});
+  drain({step_begin(1_step, 0), scalar("peak_flops", 1e15, 1), scalar("flops", 2e14, 2), scalar("tokens", 5000, 3),
+         scalar("loss", 2, 4), step_end(1_step, 500), step_begin(2_step, 500), scalar("flops", 1e14, 510),
+         step_end(2_step, 1000)});
   take();
   EXPECT_DOUBLE_EQ(assembler.work_figures().mfu.value_or(0), 0.2);
   EXPECT_DOUBLE_EQ(assembler.work_figures().tokens_per_s.value_or(0), 10'000);
@@ -924,12 +928,12 @@ TEST_F(RankAssemblerTest, WorkFiguresComeFromTheLastStepThatToldThem) {
 }
 
 TEST_F(RankAssemblerTest, NotesStandInTheirStepAndHostileOnesAreCounted) {
-  std::vector<Record> records = {step_begin(1, 0)};
+  std::vector<Record> records = {step_begin(1_step, 0)};
   const std::string text = "learning rate halved,\nbecause the loss did not fall for a thousand steps";
   for (const std::string& reported : {text, std::string("\x1b[2J gone")}) {
     for (const Record& piece : reported_text(TextKind::kNote, reported, 30)) records.push_back(piece);
   }
-  records.push_back(step_end(1, 100));
+  records.push_back(step_end(1_step, 100));
   drain(records);
   std::vector<ClosedStep> closed = assembler.take_steps(1000 * kMs, false);
   ASSERT_EQ(closed.size(), 1u);
@@ -958,7 +962,7 @@ TEST_F(RankAssemblerTest, ARecordThatCannotBeTrueIsLeftOutAndCounted) {
   far.head.time_ns = ~uint64_t{0};
   Record gpu = kernel(2, 20, 30);
   gpu.kernel.gpu_stop_ns = ~uint64_t{0};
-  drain({step_begin(1, 0), far, coll(2, 10), gpu, step_end(1, 100)});
+  drain({step_begin(1_step, 0), far, coll(2, 10), gpu, step_end(1_step, 100)});
   EXPECT_EQ(assembler.malformed(), 2u);
   EXPECT_EQ(take(1000, true).size(), 1u);
 }
@@ -990,7 +994,7 @@ TEST_F(UnmarkedJob, HasItsStepsInferredAndMarkedSo) {
   EXPECT_EQ(assembler.step_source(), StepSource::kInferred);
   ASSERT_EQ(closed.size(), 6u);
   for (size_t i = 0; i < closed.size(); ++i) {
-    EXPECT_EQ(closed[i].summary.step, static_cast<int64_t>(i) + 1);
+    EXPECT_EQ(closed[i].summary.step, StepNumber{static_cast<int64_t>(i) + 1});
     EXPECT_TRUE(closed[i].summary.inferred);
     EXPECT_TRUE(closed[i].detail.inferred);
     EXPECT_EQ(closed[i].summary.duration_ns, 100 * kMs);
@@ -1002,16 +1006,16 @@ TEST_F(UnmarkedJob, HasItsStepsInferredAndMarkedSo) {
 TEST_F(UnmarkedJob, ACommunicatorMadeWhileTheTableWasReadLosesNoOperation) {
   RankAssembler early{kUnixShift};
   early.set_comms({});
-  std::vector<int64_t> numbers;
+  std::vector<StepNumber> numbers;
   for (int i = 0; i < 8; ++i) {
     for (const Record& record : step()) early.add(record);
     EXPECT_EQ(early.lacks_comm(), i == 0);
-    if (early.lacks_comm()) early.add_comms({{.comm_index = 0, .live = true, .comm_id = kCommId, .size = 8}});
+    if (early.lacks_comm()) early.add_comms({{.comm_index = 0, .live = true, .comm_id = kCommId.value(), .size = 8}});
     EXPECT_FALSE(early.lacks_comm());
     early.end_drain(now_ms * kMs, 0);
     for (const ClosedStep& one : early.take_steps(now_ms * kMs, false)) numbers.push_back(one.summary.step);
   }
-  EXPECT_EQ(numbers, (std::vector<int64_t>{1, 2, 3, 4, 5, 6}));
+  EXPECT_EQ(numbers, (std::vector<StepNumber>{1_step, 2_step, 3_step, 4_step, 5_step, 6_step}));
 }
 
 TEST_F(UnmarkedJob, WhatItTellsAllTheSameIsOfTheInferredStepInWhichItWasTold) {
@@ -1024,7 +1028,7 @@ TEST_F(UnmarkedJob, WhatItTellsAllTheSameIsOfTheInferredStepInWhichItWasTold) {
   }
   ASSERT_GE(steps.size(), 5u);
   for (size_t i = 1; i < steps.size(); ++i)
-    EXPECT_EQ(steps[i].scalars, (std::vector<StepScalar>{{"loss", static_cast<double>(steps[i].step)}}));
+    EXPECT_EQ(steps[i].scalars, (std::vector<StepScalar>{{"loss", static_cast<double>(steps[i].step.value())}}));
 }
 
 TEST_F(UnmarkedJob, LossesAreChargedToTheStepsTheyMayBelongTo) {
@@ -1034,20 +1038,21 @@ TEST_F(UnmarkedJob, LossesAreChargedToTheStepsTheyMayBelongTo) {
     for (StepSummary& one : take(now_ms)) steps.push_back(std::move(one));
   }
   ASSERT_EQ(steps.size(), 8u);
-  for (const StepSummary& one : steps) EXPECT_EQ(one.records_lost > 0, one.step == 5 || one.step == 6) << one.step;
+  for (const StepSummary& one : steps)
+    EXPECT_EQ(one.records_lost > 0, one.step == 5_step || one.step == 6_step) << one.step;
 }
 
 TEST_F(UnmarkedJob, TheFirstStepThatIsToldEndsTheInference) {
   for (int i = 0; i < 8; ++i) drain(step(), now_ms);
   take(now_ms);
-  drain({step_begin(500, now_ms + 10)});
+  drain({step_begin(500_step, now_ms + 10)});
   EXPECT_EQ(assembler.step_source(), StepSource::kReported);
   const int64_t begin_ms = now_ms + 10;
   for (int i = 0; i < 8; ++i) drain(step(), now_ms);
-  drain({step_end(500, now_ms + 20)});
+  drain({step_end(500_step, now_ms + 20)});
   std::vector<StepSummary> steps = take(now_ms);
   ASSERT_EQ(steps.size(), 1u);
-  EXPECT_EQ(steps[0].step, 500);
+  EXPECT_EQ(steps[0].step, 500_step);
   EXPECT_FALSE(steps[0].inferred);
   EXPECT_EQ(steps[0].start_unix_ns, begin_ms * kMs + kUnixShift);
 }

@@ -44,9 +44,9 @@ void RankAssembler::end_phase(int64_t at_ns) {
 void RankAssembler::begin_step(int64_t number, int64_t at_ns, int64_t now_ns) {
   if (!steps_.empty() && steps_.back().end_ns == 0) end_step(at_ns, now_ns);  // a begin ends the step before it
   OpenStep& step = steps_.emplace_back();
-  step.step = number;
+  step.step = StepNumber{number};
   step.start_ns = at_ns;
-  last_step_ = number;
+  last_step_ = StepNumber{number};
   for (UnreportedScalar& scalar : unreported_scalars_) put_scalar(step, std::move(scalar.name), scalar.value);
   for (StepNote& note : unreported_notes_) put_note(step, std::move(note));
   unreported_scalars_.clear();
@@ -70,7 +70,8 @@ void RankAssembler::apply_mark(const MarkRecord& mark, RecordType type, int64_t 
     case RecordType::kStepEnd:
       any_marks_ = true;
       inference_.reset();
-      if (!steps_.empty() && steps_.back().end_ns == 0 && steps_.back().step == mark.number) end_step(time, now_ns);
+      if (!steps_.empty() && steps_.back().end_ns == 0 && steps_.back().step == StepNumber{mark.number})
+        end_step(time, now_ns);
       break;
     case RecordType::kPhaseBegin:
       end_phase(time);
@@ -111,7 +112,7 @@ void RankAssembler::apply_scalar(const MarkRecord& mark) {
   if (any_marks_ && !steps_.empty() && !steps_.back().inferred) {
     scalars_after_end_ |= steps_.back().end_ns != 0;
     put_scalar(steps_.back(), std::move(name), mark.value);
-  } else if (any_marks_ && last_step_ >= 0) {
+  } else if (any_marks_ && last_step_ >= 0_step) {
     // Its step is closed. That happens once: from now on steps wait for what comes after their end.
     scalars_after_end_ = true;
     ++malformed_;
@@ -195,7 +196,7 @@ void RankAssembler::keep_figures(const StepSummary& summary) {
 void RankAssembler::infer_from(const Op& op) {
   const InFlightComm* comm = comm_of(op.comm_index);
   if (comm == nullptr) return;
-  inference_->add({.comm_id = comm->comm_id,
+  inference_->add({.comm_id = CommId{comm->comm_id},
                    .comm_size = comm->size,
                    .p2p = op.p2p,
                    .function = op.function,

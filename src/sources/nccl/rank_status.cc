@@ -39,7 +39,7 @@ OpStatus RankAssembler::status_of(const InFlightOp& op) const {
 
 CommStatus RankAssembler::status_of(const InFlightComm& comm) const {
   CommStatus out;
-  out.comm_id = comm.comm_id;
+  out.comm_id = CommId{comm.comm_id};
   out.size = comm.size;
   out.rank_in_comm = comm.rank_in_comm;
   out.collectives_enqueued = comm.collectives_enqueued;

@@ -8,7 +8,7 @@ namespace lockstep {
 OpSpan RankAssembler::span_of(const Op& op) const {
   OpSpan span;
   if (const InFlightComm* comm = comm_of(op.comm_index)) {
-    span.comm_id = comm->comm_id;
+    span.comm_id = CommId{comm->comm_id};
     span.comm_size = comm->size;
     span.rank_in_comm = comm->rank_in_comm;
   }

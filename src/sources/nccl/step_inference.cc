@@ -24,7 +24,7 @@ uint64_t follow(std::array<uint64_t, 2>& before, uint64_t hash) {
 }  // namespace
 
 void StepInference::add(const PatternOp& op) {
-  if (op.comm_id == 0 || op.ordinal == 0) return;
+  if (op.comm_id == kNoCommId || op.ordinal == 0) return;
   newest_ns_ = std::max(newest_ns_, op.enqueued_ns);
   if (searching_since_ns_ == 0 || leader() != nullptr) searching_since_ns_ = op.enqueued_ns;
 

@@ -22,7 +22,7 @@
 namespace lockstep {
 
 struct PatternOp {
-  uint64_t comm_id = 0;
+  CommId comm_id;
   int32_t comm_size = 0;
   bool p2p = false;
   Function function = Function::kUnknown;
@@ -64,7 +64,7 @@ class StepInference {
   uint64_t p2p_alone_ = 0;  // sends and receives since the last collective
   int64_t searching_since_ns_ = 0;
   int64_t newest_ns_ = 0;
-  int64_t last_step_ = -1;
+  StepNumber last_step_ = kNoStep;
   int64_t last_end_ns_ = 0;
   std::vector<InferredStep> steps_;
 };

@@ -9,17 +9,17 @@ namespace lockstep {
 namespace {
 
 constexpr int64_t kMs = 1'000'000;
-constexpr uint64_t kTp = 11, kDp = 22, kPp = 33;
+constexpr CommId kTp{11}, kDp{22}, kPp{33};
 
 // One rank's program, told to the inference as it runs.
 struct Program {
   StepInference inference;
   int64_t now_ns = kMs;
-  std::map<std::pair<uint64_t, bool>, uint64_t> ordinals;
+  std::map<std::pair<CommId, bool>, uint64_t> ordinals;
   std::vector<InferredStep> steps;
   bool seen = true;  // false: the records are lost
 
-  void op(uint64_t comm, Function function, int64_t bytes, int64_t after_ms = 1, int32_t peer = -1) {
+  void op(CommId comm, Function function, int64_t bytes, int64_t after_ms = 1, int32_t peer = -1) {
     now_ns += after_ms * kMs;
     const bool p2p = function == Function::kSend || function == Function::kRecv;
     const uint64_t ordinal = ++ordinals[{comm, p2p}];
@@ -27,7 +27,7 @@ struct Program {
     inference.add({comm, 8, p2p, function, Datatype::kBfloat16, bytes, peer, ordinal, now_ns});
     for (const InferredStep& step : inference.take()) steps.push_back(step);
   }
-  void reduce(uint64_t comm, int64_t bytes, int64_t after_ms = 1) { op(comm, Function::kAllReduce, bytes, after_ms); }
+  void reduce(CommId comm, int64_t bytes, int64_t after_ms = 1) { op(comm, Function::kAllReduce, bytes, after_ms); }
   // Data parallel: buckets, the last one the largest.
   void ddp_step(int64_t forward_ms = 60) {
     reduce(kDp, 9'000'000, forward_ms);
@@ -41,8 +41,8 @@ struct Program {
   }
 };
 
-std::vector<int64_t> numbers_of(const Program& program) {
-  std::vector<int64_t> numbers;
+std::vector<StepNumber> numbers_of(const Program& program) {
+  std::vector<StepNumber> numbers;
   for (const InferredStep& step : program.steps) numbers.push_back(step.step);
   return numbers;
 }
@@ -50,7 +50,7 @@ std::vector<int64_t> numbers_of(const Program& program) {
 TEST(StepInference, AStepEndsInFrontOfTheFirstOperationAfterItsLargestReduction) {
   Program program;
   for (int i = 0; i < 8; ++i) program.ddp_step();
-  ASSERT_EQ(numbers_of(program), (std::vector<int64_t>{1, 2, 3, 4, 5, 6}));
+  ASSERT_EQ(numbers_of(program), (std::vector<StepNumber>{1_step, 2_step, 3_step, 4_step, 5_step, 6_step}));
   for (const InferredStep& step : program.steps) EXPECT_EQ(step.end_ns - step.start_ns, 66 * kMs);
   // In front of the first bucket: the second step of the program began at 1 + 66 ms, its first bucket came 60 ms later.
   EXPECT_EQ(program.steps[0].start_ns, (1 + 66 + 60) * kMs);
@@ -63,13 +63,13 @@ TEST(StepInference, AWarmUpOfOtherOperationsBelongsToNoStep) {
   program.reduce(kDp, 55'000'000, 900);
   program.op(kDp, Function::kBroadcast, 304);
   for (int i = 0; i < 6; ++i) program.ddp_step();
-  EXPECT_EQ(numbers_of(program), (std::vector<int64_t>{1, 2, 3, 4}));
+  EXPECT_EQ(numbers_of(program), (std::vector<StepNumber>{1_step, 2_step, 3_step, 4_step}));
 }
 
 TEST(StepInference, MicroBatchesAreNoSteps) {
   Program program;
   for (int i = 0; i < 7; ++i) program.tp_step();
-  EXPECT_EQ(numbers_of(program), (std::vector<int64_t>{1, 2, 3, 4, 5}));
+  EXPECT_EQ(numbers_of(program), (std::vector<StepNumber>{1_step, 2_step, 3_step, 4_step, 5_step}));
   for (const InferredStep& step : program.steps) EXPECT_EQ(step.end_ns - step.start_ns, 97 * kMs);
 }
 
@@ -101,20 +101,20 @@ TEST(StepInference, WhatComesNowAndThenIsPartOfTheStepItComesIn) {
     }
   }
   EXPECT_EQ(program.inference.breaks(), 0u);
-  std::vector<int64_t> numbers = numbers_of(program);
+  std::vector<StepNumber> numbers = numbers_of(program);
   ASSERT_EQ(numbers.size(), 58u);
-  for (size_t i = 0; i < numbers.size(); ++i) EXPECT_EQ(numbers[i], static_cast<int64_t>(i) + 1);
+  for (size_t i = 0; i < numbers.size(); ++i) EXPECT_EQ(numbers[i], StepNumber{static_cast<int64_t>(i) + 1});
 }
 
 TEST(StepInference, RanksOfDifferentStagesGiveAStepTheSameNumber) {
   Program first, last;
-  first.reduce(kDp + 1, 4);  // something only one of them does before the loop
+  first.reduce(CommId{44}, 4);  // something only one of them does before the loop
   for (int i = 0; i < 9; ++i) {
     first.tp_step(4, 12);
     last.tp_step(4, 7);
   }
   EXPECT_EQ(numbers_of(first), numbers_of(last));
-  EXPECT_EQ(numbers_of(first).back(), 7);
+  EXPECT_EQ(numbers_of(first).back(), 7_step);
 }
 
 TEST(StepInference, ThreadsThatOvertakeEachOtherDoNotBreakThePattern) {
@@ -124,7 +124,7 @@ TEST(StepInference, ThreadsThatOvertakeEachOtherDoNotBreakThePattern) {
     program.reduce(i % 3 == 0 ? kPp : kTp, 1'000'000, 30);
     program.reduce(kDp, 9'000'000);
   }
-  EXPECT_EQ(numbers_of(program).back(), 18);
+  EXPECT_EQ(numbers_of(program).back(), 18_step);
   EXPECT_EQ(program.inference.breaks(), 0u);
 }
 
@@ -134,9 +134,9 @@ TEST(StepInference, SizesThatChangeFromStepToStepAreLeftOutOfThePattern) {
     for (int layer = 0; layer < 24; ++layer) program.reduce(kTp, 1'000'000 + 1000 * i, 3);
     program.reduce(kDp, 8'000'000);
   }
-  std::vector<int64_t> numbers = numbers_of(program);
+  std::vector<StepNumber> numbers = numbers_of(program);
   ASSERT_FALSE(numbers.empty());
-  EXPECT_EQ(numbers.back(), 38);
+  EXPECT_EQ(numbers.back(), 38_step);
 }
 
 TEST(StepInference, LayersThatAreAllAlikeAreToldByWhatComesBeforeThem) {
@@ -151,7 +151,7 @@ TEST(StepInference, LayersThatAreAllAlikeAreToldByWhatComesBeforeThem) {
   ASSERT_FALSE(program.steps.empty());
   // The first scattering of a step is the one that can be told from the others: a step ends there.
   EXPECT_EQ(program.steps.back().end_ns - program.steps.back().start_ns, 72 * kMs);
-  EXPECT_EQ(program.steps.back().step, 29);
+  EXPECT_EQ(program.steps.back().step, 29_step);
 }
 
 TEST(StepInference, SendsAndReceivesAloneHaveAPatternToo) {
@@ -162,7 +162,7 @@ TEST(StepInference, SendsAndReceivesAloneHaveAPatternToo) {
   }
   ASSERT_FALSE(program.steps.empty());
   EXPECT_EQ(program.steps.back().end_ns - program.steps.back().start_ns, 48 * kMs);
-  EXPECT_EQ(program.steps.back().step, 37);
+  EXPECT_EQ(program.steps.back().step, 37_step);
   EXPECT_EQ(program.steps.size(), 38u);
   // In front of the first send of a step: the first step began at 1 ms, its first send came 30 ms later.
   EXPECT_EQ(program.steps.front().start_ns, (1 + 48 + 30) * kMs);
@@ -175,9 +175,9 @@ TEST(StepInference, LostRecordsLeaveAHoleAndTheNumbersAfterItAreRight) {
     holed.seen = i < 12 || i >= 16;
     holed.ddp_step();
   }
-  std::vector<int64_t> numbers = numbers_of(holed);
+  std::vector<StepNumber> numbers = numbers_of(holed);
   EXPECT_EQ(numbers.back(), numbers_of(whole).back());
-  EXPECT_EQ(std::count(numbers.begin(), numbers.end(), 14), 0);
+  EXPECT_EQ(std::count(numbers.begin(), numbers.end(), 14_step), 0);
   for (const InferredStep& step : holed.steps) EXPECT_EQ(step.end_ns - step.start_ns, 66 * kMs) << step.step;
 }
 
@@ -196,12 +196,12 @@ TEST(StepInference, OneWhoComesLateNumbersByOrdinals) {
 TEST(StepInference, ANewPatternAfterABreakTakesTheNextNumbers) {
   Program program;
   for (int i = 0; i < 10; ++i) program.ddp_step();
-  const int64_t last = numbers_of(program).back();
+  const StepNumber last = numbers_of(program).back();
   for (int i = 0; i < 40; ++i) {  // another batch size
     program.reduce(kDp, 19'000'000, 80);
     program.reduce(kDp, 18'000'000, 5);
   }
-  std::vector<int64_t> numbers = numbers_of(program);
+  std::vector<StepNumber> numbers = numbers_of(program);
   EXPECT_GT(numbers.back(), last + 10);
   for (size_t i = 1; i < numbers.size(); ++i) EXPECT_EQ(numbers[i], numbers[i - 1] + 1);
   EXPECT_GE(program.inference.breaks(), 1u);
@@ -229,7 +229,7 @@ TEST(StepInference, TheLastStepEndsWithTheRank) {
   program.inference.finish(program.now_ns + 20 * kMs);
   std::vector<InferredStep> rest = program.inference.take();
   ASSERT_EQ(rest.size(), 1u);
-  EXPECT_EQ(rest[0].step, 5);
+  EXPECT_EQ(rest[0].step, 5_step);
   EXPECT_EQ(rest[0].end_ns, program.now_ns + 20 * kMs);
 }
 

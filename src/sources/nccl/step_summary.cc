@@ -82,7 +82,7 @@ void RankAssembler::add_op(const OpenStep& step, const Op& op, StepWork& work) c
 void RankAssembler::add_comms(StepWork& work, StepSummary& summary) const {
   for (auto& [key, comm] : work.comms) {
     if (const InFlightComm* known = comm_of(key.first)) {
-      comm.step.comm_id = known->comm_id;
+      comm.step.comm_id = CommId{known->comm_id};
       comm.step.size = known->size;
       comm.step.rank_in_comm = known->rank_in_comm;
     }
@@ -109,7 +109,7 @@ void RankAssembler::add_flows(const OpenStep& step, StepSummary& summary) const 
   for (auto& [key, entry] : flows) {
     auto& [flow, wire] = entry;
     const InFlightComm* known = comm_of(key.comm_index);
-    flow.comm_id = known == nullptr ? 0 : known->comm_id;
+    flow.comm_id = known == nullptr ? kNoCommId : CommId{known->comm_id};
     flow.peer = key.peer;
     flow.send = key.send;
     flow.wire_ns = union_length(wire);

@@ -48,7 +48,7 @@ class HeadSearch {
 
  private:
   struct Found {
-    uint32_t series;
+    SeriesId series;
     Home home;
   };
 
@@ -59,7 +59,7 @@ class HeadSearch {
     if (series_max > 0 && set.count() > series_max) return question_.too_many(set.count());
     found_.reserve(set.count());
     RunArray::Walk homes(reading.homes());
-    set.visit([&](uint32_t series) { found_.push_back({series, Home::of(homes[series])}); });
+    set.visit([&](uint32_t series) { found_.push_back({SeriesId{series}, Home::of(homes[series])}); });
     return {};
   }
 
@@ -314,7 +314,7 @@ Result<std::vector<Exemplar>> MetricEngine::exemplars(std::span<const LabelMatch
     const SeriesSet set = reading.matching(compiled);
     std::vector<LabelSymbols> labels;
     for (StoredExemplar& one : stored) {
-      if (one.series >= set.size() || !set.has(one.series)) continue;
+      if (one.series.value() >= set.size() || !set.has(one.series.value())) continue;
       Exemplar exemplar;
       labels.clear();
       reading.labels(one.series, labels);

@@ -51,7 +51,7 @@ class RangeSealer {
     {
       SeriesIndex::Reading reading(index_);
       for (size_t slot = 0; slot < part.series.size(); ++slot) {
-        reading.labels(static_cast<uint32_t>(part.series[slot]), labels);
+        reading.labels(SeriesId{static_cast<uint32_t>(part.series[slot])}, labels);
         ends.push_back(static_cast<uint32_t>(labels.size()));
       }
     }
@@ -64,7 +64,8 @@ class RangeSealer {
           to.assign(labels.begin() + start, labels.begin() + ends[slot]);
         },
         needs_numbers_ ? &in_block : nullptr));
-    for (size_t i = 0; i < in_block.size(); ++i) numbers_[static_cast<uint32_t>(part.series[i])] = in_block[i];
+    for (size_t i = 0; i < in_block.size(); ++i)
+      numbers_[SeriesId{static_cast<uint32_t>(part.series[i])}] = in_block[i];
     return {};
   }
 
@@ -89,7 +90,7 @@ class RangeSealer {
   const std::shared_ptr<const Symbols> texts_ = index_.symbols();
   std::unique_ptr<BlockWriter> writer_;
   std::unordered_map<uint32_t, uint32_t> symbols_;  // by symbol of the index: that of the block
-  std::unordered_map<uint32_t, uint32_t> numbers_;  // by series of the index: that of the block
+  std::unordered_map<SeriesId, uint32_t> numbers_;  // by series of the index: that of the block
   bool needs_numbers_ = false;
 };
 
@@ -167,9 +168,9 @@ Result<void> MetricEngine::write_sealed(std::span<const Shard::Sealing> sealing,
 }
 
 void MetricEngine::forget_idle() {
-  std::vector<uint32_t> gone;
+  std::vector<SeriesId> gone;
   for (const std::unique_ptr<Shard>& shard : shards_) {
-    std::vector<uint32_t> idle = shard->forget_idle(before_newest(options_.idle_ms));
+    std::vector<SeriesId> idle = shard->forget_idle(before_newest(options_.idle_ms));
     gone.insert(gone.end(), idle.begin(), idle.end());
   }
   index_.forget(gone);
@@ -188,7 +189,7 @@ void MetricEngine::renumber() {
     MutexLock lock(mutex_);
     std::deque<Shard::Hold> held;
     for (const std::unique_ptr<Shard>& shard : shards_) held.emplace_back(*shard);
-    const std::vector<uint32_t>& numbers = renumbering.finish();
+    const std::vector<SeriesId>& numbers = renumbering.finish();
     for (const std::unique_ptr<Shard>& shard : shards_) shard->renumber(numbers, renumbering.symbols());
   }
   const int64_t now_ns = clock_.monotonic_ns();

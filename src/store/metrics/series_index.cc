@@ -39,8 +39,8 @@ std::shared_ptr<const std::vector<uint32_t>> SeriesIndex::Name::remembered(const
   return known.values;
 }
 
-SeriesIndex::Row SeriesIndex::Tables::row_of(uint32_t series) const {
-  const size_t place = places[series];
+SeriesIndex::Row SeriesIndex::Tables::row_of(SeriesId series) const {
+  const size_t place = places[series.value()];
   const uint32_t* row = &words[place];
   if ((row[0] & kDerived) == 0) return {*shapes[row[0]], row + 1, kNone, 0};
   const uint32_t* full = &words[place - (row[0] & ((1u << kDistanceBits) - 1))];
@@ -69,42 +69,42 @@ uint32_t SeriesIndex::Tables::add_row(uint32_t number, std::span<const LabelSymb
   return shape.last_full = static_cast<uint32_t>(words.add_run(full));
 }
 
-uint64_t SeriesIndex::Tables::hash_of(uint32_t series) const {
+uint64_t SeriesIndex::Tables::hash_of(SeriesId series) const {
   const Row row = row_of(series);
   uint64_t hash = row.shape.names.size();
   for (size_t i = 0; i < row.shape.names.size(); ++i) hash = mixed(hash, uint64_t{row.shape.names[i]} << 32 | row[i]);
   return hash;
 }
 
-uint32_t SeriesIndex::Tables::lookup(std::span<const LabelSymbols> labels) const {
-  if (slots.empty()) return kNone;
+SeriesId SeriesIndex::Tables::lookup(std::span<const LabelSymbols> labels) const {
+  if (slots.empty()) return kNoSeries;
   uint64_t hash = labels.size();
   for (const LabelSymbols& label : labels) hash = mixed(hash, uint64_t{label.name} << 32 | label.value);
   const size_t mask = slots.size() - 1;
   for (size_t at = hash & mask; slots[at] != 0; at = (at + 1) & mask) {
-    const uint32_t series = slots[at] - 1;
-    if (is_forgotten[series]) continue;
+    const SeriesId series{slots[at] - 1};
+    if (is_forgotten[series.value()]) continue;
     const Row row = row_of(series);
     bool same = row.shape.names.size() == labels.size();
     for (size_t i = 0; same && i < labels.size(); ++i)
       same = row.shape.names[i] == labels[i].name && row[i] == labels[i].value;
     if (same) return series;
   }
-  return kNone;
+  return kNoSeries;
 }
 
-void SeriesIndex::Tables::enter(uint32_t series) {
+void SeriesIndex::Tables::enter(SeriesId series) {
   if ((slots_used + 1) * 10 > slots.size() * 8) {
     slots.assign(std::max<size_t>(1024, slots.size() * 2), 0);
     slots_used = 0;
-    for (uint32_t known = 0; known < series; ++known) {
-      if (!is_forgotten[known]) enter(known);
+    for (uint32_t known = 0; known < series.value(); ++known) {
+      if (!is_forgotten[known]) enter(SeriesId{known});
     }
   }
   const size_t mask = slots.size() - 1;
   size_t at = hash_of(series) & mask;
   while (slots[at] != 0) at = (at + 1) & mask;
-  slots[at] = series + 1;
+  slots[at] = series.value() + 1;
   ++slots_used;
 }
 
@@ -126,20 +126,20 @@ uint32_t SeriesIndex::Tables::shape_of(std::span<const LabelSymbols> labels) {
   return shape_numbers[key] = static_cast<uint32_t>(shapes.size() - 1);
 }
 
-uint32_t SeriesIndex::Making::find(const Labels& labels) {
+SeriesId SeriesIndex::Making::find(const Labels& labels) {
   index_.mutex_.assert_held();
   thread_local std::vector<LabelSymbols> symbols;
   symbols.clear();
   for (const auto& [name, value] : labels) {
     std::optional<uint32_t> a = index_.tables_->symbols->find(name);
     std::optional<uint32_t> b = a ? index_.tables_->symbols->find(value) : std::nullopt;
-    if (!b) return kNone;
+    if (!b) return kNoSeries;
     symbols.push_back({*a, *b});
   }
   return find(symbols);
 }
 
-uint32_t SeriesIndex::Making::find(std::span<const LabelSymbols> labels) const {
+SeriesId SeriesIndex::Making::find(std::span<const LabelSymbols> labels) const {
   index_.mutex_.assert_held();
   return index_.tables_->lookup(labels);
 }
@@ -188,7 +188,7 @@ bool SeriesIndex::Making::take_memory(const Labels& labels) {
   return true;
 }
 
-uint32_t SeriesIndex::Making::make(const Labels& labels, Home home) {
+SeriesId SeriesIndex::Making::make(const Labels& labels, Home home) {
   index_.mutex_.assert_held();
   thread_local std::vector<LabelSymbols> symbols;
   symbols.clear();
@@ -197,14 +197,14 @@ uint32_t SeriesIndex::Making::make(const Labels& labels, Home home) {
   return make(symbols, home);
 }
 
-uint32_t SeriesIndex::Making::make(std::span<const LabelSymbols> labels, Home home) {
+SeriesId SeriesIndex::Making::make(std::span<const LabelSymbols> labels, Home home) {
   index_.mutex_.assert_held();
   return index_.tables_->make(labels, home);
 }
 
-uint32_t SeriesIndex::Tables::make(std::span<const LabelSymbols> labels, Home home) {
+SeriesId SeriesIndex::Tables::make(std::span<const LabelSymbols> labels, Home home) {
   const uint32_t shape_number = shape_of(labels);
-  const uint32_t series = static_cast<uint32_t>(homes.size());
+  const SeriesId series{static_cast<uint32_t>(homes.size())};
   places.push_back(add_row(shape_number, labels));
   homes.push_back(home.word());
   is_forgotten.push_back(false);
@@ -221,7 +221,7 @@ uint32_t SeriesIndex::Tables::make(std::span<const LabelSymbols> labels, Home ho
     Value& value = name.values[made.place];
     if (value.forgotten > 0 && value.forgotten == value.postings.count())
       idle_text_bytes -= symbols->text(value.symbol).size();
-    value.postings.add(series);
+    value.postings.add(series.value());
   }
   return series;
 }
@@ -243,7 +243,7 @@ SeriesSet SeriesIndex::Reading::matching(const CompiledMatchers& matchers) const
   SeriesSet set(tables_.homes.size(), true);
   matching_series(
       matchers, [&](std::string_view name) { return tables_.dictionary(name); }, set);
-  for (uint32_t series : tables_.forgotten) set.remove(series);
+  for (SeriesId series : tables_.forgotten) set.remove(series.value());
   return set;
 }
 
@@ -302,11 +302,11 @@ std::vector<Creator> SeriesIndex::largest(std::string_view label, size_t count) 
   return list;
 }
 
-void SeriesIndex::forget(std::span<const uint32_t> series) {
+void SeriesIndex::forget(std::span<const SeriesId> series) {
   MutexLock lock(mutex_);
-  for (uint32_t one : series) {
-    if (tables_->is_forgotten[one]) continue;
-    tables_->is_forgotten[one] = true;
+  for (SeriesId one : series) {
+    if (tables_->is_forgotten[one.value()]) continue;
+    tables_->is_forgotten[one.value()] = true;
     tables_->forgotten.push_back(one);
     const Row row = tables_->row_of(one);
     for (size_t i = 0; i < row.shape.names.size(); ++i) {
@@ -353,17 +353,17 @@ void SeriesIndex::Renumbering::copy(size_t end) {
   RunArray::Walk homes(from.homes);
   for (auto series = static_cast<uint32_t>(numbers_.size()); series < end; ++series) {
     if (from.is_forgotten[series]) {
-      numbers_.push_back(kNone);
+      numbers_.push_back(kNoSeries);
       continue;
     }
-    const Row row = from.row_of(series);
+    const Row row = from.row_of(SeriesId{series});
     labels.clear();
     for (size_t i = 0; i < row.shape.names.size(); ++i) labels.push_back({symbol(row.shape.names[i]), symbol(row[i])});
     numbers_.push_back(tables_->make(labels, Home::of(homes[series])));
   }
 }
 
-const std::vector<uint32_t>& SeriesIndex::Renumbering::finish() {
+const std::vector<SeriesId>& SeriesIndex::Renumbering::finish() {
   MutexLock lock(index_.mutex_);
   copy(index_.tables_->homes.size());
   std::swap(index_.tables_, tables_);  // the old ones go with this, not under the lock

@@ -21,6 +21,7 @@
 
 #include "base/memory_budget.h"
 #include "base/mutex.h"
+#include "base/strong_id.h"
 #include "model/metric_descriptor.h"
 #include "store/metrics/chunked_array.h"
 #include "store/metrics/matching.h"
@@ -29,6 +30,10 @@
 #include "store/metrics/symbols.h"
 
 namespace lockstep::metrics {
+
+// A series' number in the index of all shards, until a Renumbering; neither its place in a block nor in a selection.
+using SeriesId = StrongId<struct SeriesIdTag, uint32_t>;
+inline constexpr SeriesId kNoSeries{UINT32_MAX};
 
 struct SeriesLimits {
   uint64_t series_max = 20'000'000;
@@ -108,13 +113,13 @@ class SeriesIndex {
     uint32_t operator[](size_t at) const { return at == changed ? value : full[at]; }
   };
   struct Tables {
-    uint32_t make(std::span<const LabelSymbols> labels, Home home);
+    SeriesId make(std::span<const LabelSymbols> labels, Home home);
     uint32_t shape_of(std::span<const LabelSymbols> labels);
-    Row row_of(uint32_t series) const;
+    Row row_of(SeriesId series) const;
     uint32_t add_row(uint32_t shape, std::span<const LabelSymbols> labels);
-    uint64_t hash_of(uint32_t series) const;
-    uint32_t lookup(std::span<const LabelSymbols> labels) const;
-    void enter(uint32_t series);
+    uint64_t hash_of(SeriesId series) const;
+    SeriesId lookup(std::span<const LabelSymbols> labels) const;
+    void enter(SeriesId series);
     const Name* dictionary(std::string_view name) const;
     uint64_t live_with(std::string_view name, std::string_view value) const;
 
@@ -132,7 +137,7 @@ class SeriesIndex {
     std::vector<bool> is_forgotten;
     std::vector<uint32_t> slots;  // open addressing by labels: series + 1, or 0
     size_t slots_used = 0;
-    std::vector<uint32_t> forgotten;
+    std::vector<SeriesId> forgotten;
     size_t idle_text_bytes = 0;  // of values that only series that left have
   };
 
@@ -150,19 +155,19 @@ class SeriesIndex {
   class Making {
    public:
     explicit Making(SeriesIndex& index) : index_(index), lock_(index.mutex_) {}
-    // UINT32_MAX: not known. Labels are sorted by name, each once.
-    uint32_t find(const Labels& labels);
-    uint32_t find(std::span<const LabelSymbols> labels) const;
+    // kNoSeries: not known. Labels are sorted by name, each once.
+    SeriesId find(const Labels& labels);
+    SeriesId find(std::span<const LabelSymbols> labels) const;
     // nullptr: may be made; else the reason, with `example` set to a line that says it.
     const char* refusal(const Labels& labels, std::string& example) const;
     // For a series that is about to be made. False: there is no memory for it.
     [[nodiscard]] bool take_memory(const Labels& labels);
     // Not known, not refused.
-    uint32_t make(const Labels& labels, Home home);
-    uint32_t make(std::span<const LabelSymbols> labels, Home home);
-    Home home(uint32_t series) const {
+    SeriesId make(const Labels& labels, Home home);
+    SeriesId make(std::span<const LabelSymbols> labels, Home home);
+    Home home(SeriesId series) const {
       index_.mutex_.assert_held();
-      return Home::of(index_.tables_->homes[series]);
+      return Home::of(index_.tables_->homes[series.value()]);
     }
 
    private:
@@ -179,21 +184,21 @@ class SeriesIndex {
     const RunArray& homes() const { return tables_.homes; }
     // Sorted by the name's text, to where room(count) says.
     template <typename Room>
-    void labels(uint32_t series, Room&& room) const {
+    void labels(SeriesId series, Room&& room) const {
       const Row row = tables_.row_of(series);
       const std::vector<uint32_t>& names = row.shape.names;
       LabelSymbols* to = room(names.size());
       for (size_t i = 0; i < names.size(); ++i) to[i] = {names[i], row[i]};
     }
     // Appended.
-    void labels(uint32_t series, std::vector<LabelSymbols>& to) const {
+    void labels(SeriesId series, std::vector<LabelSymbols>& to) const {
       labels(series, [&](size_t count) {
         to.resize(to.size() + count);
         return to.data() + to.size() - count;
       });
     }
     // Labels of this series are soon asked for.
-    void prefetch(uint32_t series) const { __builtin_prefetch(&tables_.words[tables_.places[series]]); }
+    void prefetch(SeriesId series) const { __builtin_prefetch(&tables_.words[tables_.places[series.value()]]); }
     // Of any series that has not left.
     void names(std::vector<std::string>& to) const;
     void values(std::string_view name, std::vector<std::string>& to) const;
@@ -208,7 +213,7 @@ class SeriesIndex {
   // The values of a label that have the most series, most first.
   std::vector<Creator> largest(std::string_view label, size_t count) const;
   // Series that nobody wrote to for long leave: they match nothing and may be made again.
-  void forget(std::span<const uint32_t> series);
+  void forget(std::span<const SeriesId> series);
   // Of all numbers so many have left.
   size_t forgotten_count() const;
   // Much of its memory is of series that left: more of them than there are (and than series_min), or of their texts.
@@ -221,9 +226,9 @@ class SeriesIndex {
   class Renumbering {
    public:
     explicit Renumbering(SeriesIndex& index);
-    // The new number by the old one, UINT32_MAX for those that left: whoever keeps numbers must take the new ones
+    // The new number by the old one, kNoSeries for those that left: whoever keeps numbers must take the new ones
     // before anybody reads.
-    const std::vector<uint32_t>& finish();
+    const std::vector<SeriesId>& finish();
     // Likewise for the numbers of texts; UINT32_MAX for those that nobody has.
     const std::vector<uint32_t>& symbols() const { return symbols_; }
 
@@ -233,7 +238,7 @@ class SeriesIndex {
     SeriesIndex& index_;
     uint32_t symbol(uint32_t old) LOCKSTEP_REQUIRES_SHARED(index_.mutex_);
     std::unique_ptr<Tables> tables_;
-    std::vector<uint32_t> numbers_;
+    std::vector<SeriesId> numbers_;
     std::vector<uint32_t> symbols_;
   };
 

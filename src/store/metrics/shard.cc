@@ -42,8 +42,8 @@ const char* unfit(Labels& labels, const SeriesLimits& limits) {
   return has_name ? nullptr : "it has no metric name";
 }
 
-uint32_t series_in(const Group& group, size_t slot) {
-  return static_cast<uint32_t>(group.series[slot]);
+SeriesId series_in(const Group& group, size_t slot) {
+  return SeriesId{static_cast<uint32_t>(group.series[slot])};
 }
 
 }  // namespace
@@ -200,7 +200,7 @@ void Shard::put_histogram(Home home, int64_t time_ms, std::shared_ptr<const Nati
   list.insert(place, {time_ms, std::move(histogram)});
 }
 
-void Shard::keep_exemplar(uint32_t series, PushedExemplar exemplar) {
+void Shard::keep_exemplar(SeriesId series, PushedExemplar exemplar) {
   exemplars_.push_back({series, std::move(exemplar)});
   if (exemplars_.size() > exemplars_max_) exemplars_.pop_front();
 }
@@ -287,13 +287,13 @@ void Shard::resolve_missing(Stream& stream, std::span<const PushedSeries> series
   SeriesIndex::Making making(index_);
   for (Asked& one : asked) {
     const uint32_t k = one.k;
-    uint32_t known = making.find(one.labels);
+    SeriesId known = making.find(one.labels);
     Home home;
-    if (known != kNone) {
+    if (known != kNoSeries) {
       home = making.home(known);
-      if (home.shard() == number_ && local_group(home) == nullptr) known = kNone;  // on its way out (forget_idle)
+      if (home.shard() == number_ && local_group(home) == nullptr) known = kNoSeries;  // on its way out (forget_idle)
     }
-    if (known == kNone) {
+    if (known == kNoSeries) {
       std::string example;
       const char* reason = making.refusal(one.labels, example);
       if (reason == nullptr && stream.series >= limits_.series_per_stream_max) {
@@ -315,7 +315,7 @@ void Shard::resolve_missing(Stream& stream, std::span<const PushedSeries> series
       const Home neighbour = follows ? resolved_[k - 1].home : Home{};
       home = room_in_group(&stream, neighbour, follows && first_time(k) == first_time(k - 1), first_group);
       known = making.make(one.labels, home);
-      groups_[home.group_in_shard()]->series.push_back(known);
+      groups_[home.group_in_shard()]->series.push_back(known.value());
       new_series_.push_back({home.group_in_shard(), home.slot, known});
       ++stream.series;
     }
@@ -559,11 +559,11 @@ void Shard::restore_series(const LabelRows& series, Home neighbour, std::span<Ho
   MutexLock lock(mutex_);
   SeriesIndex::Making making(index_);
   for (size_t i = 0; i < series.size(); ++i) {
-    if (const uint32_t known = making.find(series[i]); known != kNone) {
+    if (const SeriesId known = making.find(series[i]); known != kNoSeries) {
       homes[i] = making.home(known);
     } else {
       homes[i] = room_in_group(nullptr, neighbour, true, 0);
-      groups_[homes[i].group_in_shard()]->series.push_back(making.make(series[i], homes[i]));
+      groups_[homes[i].group_in_shard()]->series.push_back(making.make(series[i], homes[i]).value());
     }
     neighbour = homes[i];
   }
@@ -585,16 +585,16 @@ void Shard::restore_histogram(Home home, int64_t time_ms, NativeHistogram histog
     put_histogram(home, time_ms, std::make_shared<const NativeHistogram>(std::move(histogram)), tally);
 }
 
-void Shard::restore_exemplar(uint32_t series, PushedExemplar exemplar) {
+void Shard::restore_exemplar(SeriesId series, PushedExemplar exemplar) {
   MutexLock lock(mutex_);
   keep_exemplar(series, std::move(exemplar));
 }
 
-uint32_t Shard::series_at(Home home) const {
+SeriesId Shard::series_at(Home home) const {
   SharedLock lock(mutex_);
   const Group* group =
       home.group == kNone || home.group_in_shard() >= groups_.size() ? nullptr : groups_[home.group_in_shard()].get();
-  return group == nullptr || home.slot >= group->series.size() ? kNone : series_in(*group, home.slot);
+  return group == nullptr || home.slot >= group->series.size() ? kNoSeries : series_in(*group, home.slot);
 }
 
 // Reading.
@@ -677,9 +677,9 @@ std::vector<std::string> Shard::series_records() const {
   return records;
 }
 
-std::vector<uint32_t> Shard::forget_idle(int64_t before_ms) {
+std::vector<SeriesId> Shard::forget_idle(int64_t before_ms) {
   MutexLock lock(mutex_);
-  std::vector<uint32_t> gone;
+  std::vector<SeriesId> gone;
   for (uint32_t number = 0; number < groups_.size(); ++number) {
     std::unique_ptr<Group>& group = groups_[number];
     if (group == nullptr || group->last_ms >= before_ms || !group->data.empty() || group->sealing != nullptr) continue;
@@ -710,19 +710,20 @@ void Shard::leave_out_gone_entries() {
   for (auto& [name, stream] : streams_) stream.next = kNone;
 }
 
-void Shard::renumber(std::span<const uint32_t> numbers, std::span<const uint32_t> symbols) {
+void Shard::renumber(std::span<const SeriesId> numbers, std::span<const uint32_t> symbols) {
   mutex_.assert_held();  // by Hold
   record_.renumber(symbols);
   for (const std::unique_ptr<Group>& group : groups_) {
     if (group == nullptr) continue;
     RunArray series;
     RunArray::Walk before(group->series);
-    for (size_t slot = 0; slot < group->series.size(); ++slot) series.push_back(numbers[before[slot]]);
+    for (size_t slot = 0; slot < group->series.size(); ++slot) series.push_back(numbers[before[slot]].value());
     group->series = std::move(series);
   }
   for (std::deque<StoredExemplar>* part : {&exemplars_, &exemplars_sealing_}) {
-    for (StoredExemplar& one : *part) one.series = one.series < numbers.size() ? numbers[one.series] : kNone;
-    std::erase_if(*part, [](const StoredExemplar& one) { return one.series == kNone; });
+    for (StoredExemplar& one : *part)
+      one.series = one.series.value() < numbers.size() ? numbers[one.series.value()] : kNoSeries;
+    std::erase_if(*part, [](const StoredExemplar& one) { return one.series == kNoSeries; });
   }
 }
 

@@ -49,7 +49,7 @@ struct PushTally {
 };
 
 struct StoredExemplar {
-  uint32_t series = 0;
+  SeriesId series;
   PushedExemplar exemplar;
 };
 
@@ -90,8 +90,8 @@ class Shard {
   void restore_series(const LabelRows& series, Home neighbour, std::span<Home> homes);
   void restore_run(std::span<const Home> homes, int64_t time_ms, std::span<const double> values);
   void restore_histogram(Home home, int64_t time_ms, NativeHistogram histogram);
-  void restore_exemplar(uint32_t series, PushedExemplar exemplar);
-  uint32_t series_at(Home home) const;
+  void restore_exemplar(SeriesId series, PushedExemplar exemplar);
+  SeriesId series_at(Home home) const;  // kNoSeries: nobody lives there
 
   // Copies what a selection may read; asked for group by group under one lock.
   class Snapshot {
@@ -133,7 +133,7 @@ class Shard {
   // Records that say which series there are, for the start of a generation.
   std::vector<std::string> series_records() const;
   // Groups that nobody wrote to since then, with nothing in memory, leave. Gives their series.
-  std::vector<uint32_t> forget_idle(int64_t before_ms);
+  std::vector<SeriesId> forget_idle(int64_t before_ms);
 
   // While this lives nobody else is at work here.
   class Hold {
@@ -144,7 +144,7 @@ class Shard {
     MutexLock<SharedMutex> lock_;
   };
   // Under Hold: series and texts have other numbers now, by the old ones (SeriesIndex::Renumbering).
-  void renumber(std::span<const uint32_t> numbers, std::span<const uint32_t> symbols);
+  void renumber(std::span<const SeriesId> numbers, std::span<const uint32_t> symbols);
 
   size_t strip_bytes() const;
   int64_t oldest_ms() const;  // in memory; INT64_MAX: nothing
@@ -184,7 +184,7 @@ class Shard {
   void leave_out_gone_entries() LOCKSTEP_REQUIRES(mutex_);
   void put_histogram(Home home, int64_t time_ms, std::shared_ptr<const NativeHistogram> histogram, PushTally& tally)
       LOCKSTEP_REQUIRES(mutex_);
-  void keep_exemplar(uint32_t series, PushedExemplar exemplar) LOCKSTEP_REQUIRES(mutex_);
+  void keep_exemplar(SeriesId series, PushedExemplar exemplar) LOCKSTEP_REQUIRES(mutex_);
   void log_new_series() LOCKSTEP_REQUIRES(mutex_);
   void begin_record() LOCKSTEP_REQUIRES(mutex_);
   uint64_t end_record() LOCKSTEP_REQUIRES(mutex_);
@@ -233,7 +233,8 @@ class Shard {
   uint64_t epoch_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
   std::vector<Resolved> resolved_ LOCKSTEP_GUARDED_BY(mutex_);
   struct NewSeries {
-    uint32_t group, slot, series;
+    uint32_t group, slot;
+    SeriesId series;
   };
   std::vector<NewSeries> new_series_ LOCKSTEP_GUARDED_BY(mutex_);  // of this push, not logged yet
 };

@@ -329,20 +329,20 @@ TEST(SpanBlockSize, AnOperationTakesLessThanThirtyBytes) {
                       .host = "node",
                       .gpu_uuid = ""};
     builder.begin_source(to_resource(identity), "", "");
-    for (int64_t step = 0; step < 20; ++step) {
+    for (StepNumber step = 0_step; step < 20_step; ++step) {
       StepDetail detail;
       detail.step = step;
-      detail.start_unix_ns = kTime + step * 1'000'000'000 + random(200'000);
+      detail.start_unix_ns = kTime + step.value() * 1'000'000'000 + random(200'000);
       detail.duration_ns = 1'000'000'000 + random(20'000'000);
       int64_t at = detail.start_unix_ns;
       for (int i = 0; i < 100; ++i, ++ops) {
         OpSpan op;
-        op.comm_id = 0x1234'5678'9abc'0000 + static_cast<uint64_t>(i % 3);
+        op.comm_id = CommId{0x1234'5678'9abc'0000 + static_cast<uint64_t>(i % 3)};
         op.comm_size = 16;
         op.rank_in_comm = rank;
         op.function = "AllReduce";
         op.datatype = "ncclBfloat16";
-        op.seq = static_cast<uint64_t>(step * 100 + i);
+        op.seq = static_cast<uint64_t>(step.value() * 100 + i);
         op.ordinal = op.seq + 1;
         op.bytes = 1 << (20 + i % 4);
         at += 5'000'000 + random(5'000'000);

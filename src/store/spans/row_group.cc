@@ -58,12 +58,12 @@ std::vector<StepInGroup> summarise_steps(const SpanColumns& columns) {
     const SpanSource& source = *columns.sources[row.source];
     if (source.job_id.empty() || !kinds.is_part(row)) continue;
     const int64_t* step = columns.own(row, OwnKey::kStep);
-    if (last == nullptr || last_source != &source || last->step != *step) {
+    if (last == nullptr || last_source != &source || last->step != StepNumber{*step}) {
       last = &steps[{source.job_id, source.attempt, *step}];
       last_source = &source;
       last->job_id = source.job_id;
       last->attempt = source.attempt;
-      last->step = *step;
+      last->step = StepNumber{*step};
     }
     if (last->spans++ == 0 || row.start_unix_ns < last->start_unix_ns) last->start_unix_ns = row.start_unix_ns;
     last->ranks += kinds.of(row) == Place::kStep;
@@ -87,7 +87,7 @@ std::vector<RowRef> disk_order(std::span<const SpanColumns* const> parts) {
 
   struct Run {
     uint32_t job;
-    int64_t step;
+    StepNumber step;
     int32_t rank;
     size_t begin;
     size_t end;
@@ -106,11 +106,11 @@ std::vector<RowRef> disk_order(std::span<const SpanColumns* const> parts) {
     }
     for (uint32_t i = 0; i < part.rows.size(); ++i) {
       const SpanRow& row = part.rows[i];
-      Run run{kNoJob, 0, 0, arrived.size(), arrived.size() + 1};
+      Run run{kNoJob, 0_step, 0, arrived.size(), arrived.size() + 1};
       if (is_step_span(part, row)) {
         run.job = job_and_rank[row.source].first;
         run.rank = job_and_rank[row.source].second;
-        run.step = *part.own(row, OwnKey::kStep);
+        run.step = StepNumber{*part.own(row, OwnKey::kStep)};
       }
       arrived.push_back({at, i});
       if (!runs.empty() && runs.back().job == run.job && runs.back().step == run.step && runs.back().rank == run.rank) {

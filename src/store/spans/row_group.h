@@ -99,7 +99,7 @@ std::vector<TraceInGroup> summarise_traces(const SpanColumns& columns);
 struct StepInGroup {
   std::string job_id;
   int64_t attempt = 0;
-  int64_t step = 0;
+  StepNumber step;
   int64_t start_unix_ns = 0;
   uint32_t ranks = 0;
   uint32_t spans = 0;

@@ -384,7 +384,7 @@ Result<std::vector<StepInGroup>> read_steps(const SectionSource& file, const Row
   for (StepInGroup& step : steps) {
     step.job_id = in.bytes();
     step.attempt = in.signed_varint();
-    step.step = in.signed_varint();
+    step.step = StepNumber{in.signed_varint()};
     step.start_unix_ns = in.signed_varint();
     step.ranks = static_cast<uint32_t>(in.varint());
     step.spans = static_cast<uint32_t>(in.varint());

@@ -186,7 +186,7 @@ class RowGroupWriter {
     for (const StepInGroup& step : in_group) {
       put_bytes(steps, step.job_id);
       put_signed(steps, step.attempt);
-      put_signed(steps, step.step);
+      put_signed(steps, step.step.value());
       put_signed(steps, step.start_unix_ns);
       put_varint(steps, step.ranks);
       put_varint(steps, step.spans);

@@ -153,10 +153,10 @@ std::optional<StepSpanPart> SpanColumns::part_of(const SpanRow& row) const {
   if (*step_cell < 0 || end_unix_ns(row) < row.start_unix_ns) return std::nullopt;
   // Operations are the many: what op_of() of model/step_detail.cc does, from the cells.
   StepSpanPart part;
-  part.step = *step_cell;
+  part.step = StepNumber{*step_cell};
   OpSpan& op = part.op.emplace();
   op.p2p = kind == "p2p";
-  op.comm_id = comm_id_from_text(own_text(row, OwnKey::kCommId)).value_or(0);
+  op.comm_id = comm_id_from_text(own_text(row, OwnKey::kCommId)).value_or(kNoCommId);
   op.comm_size = static_cast<int32_t>(own_int(row, OwnKey::kCommSize, 0));
   op.rank_in_comm = static_cast<int32_t>(own_int(row, OwnKey::kRankInComm, 0));
   op.function = texts[row.name];

@@ -73,14 +73,14 @@ SpanColumns some_spans() {
   Identity identity{
       .job_id = "j", .attempt = 0, .rank = 1, .world_size = 2, .local_rank = 0, .host = "h", .gpu_uuid = ""};
   StepDetail detail;
-  detail.step = 3;
+  detail.step = 3_step;
   detail.start_unix_ns = 1000;
   detail.duration_ns = 900;
   detail.phases = {{Phase::kForward, "", 1000, 5}};
   detail.notes = {{1001, "note"}};
   for (int i = 0; i < 70; ++i) {
     OpSpan op;
-    op.comm_id = static_cast<uint64_t>(i % 3);
+    op.comm_id = CommId{static_cast<uint64_t>(i % 3)};
     op.function = "AllReduce";
     op.start_unix_ns = 1000 + i * i;
     op.duration_ns = i * 7 % 31;

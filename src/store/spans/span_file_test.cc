@@ -12,12 +12,12 @@ TEST(SpanFile, WritesTheBytesOfTheFormatPage) {
   Identity identity{
       .job_id = "j", .attempt = 0, .rank = 0, .world_size = 1, .local_rank = 0, .host = "h", .gpu_uuid = ""};
   StepDetail detail;
-  detail.step = 7;
+  detail.step = 7_step;
   detail.start_unix_ns = 1'000'000;
   detail.duration_ns = 500;
   for (int i = 0; i < 3; ++i) {
     OpSpan op;
-    op.comm_id = 0x1f;
+    op.comm_id = CommId{0x1f};
     op.comm_size = 1;
     op.function = "AllReduce";
     op.datatype = "bf16";

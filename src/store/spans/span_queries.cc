@@ -597,7 +597,7 @@ std::vector<std::string> ColumnarSpanStore::attribute_values(std::string_view ke
   return listed(values);
 }
 
-std::vector<RankDetail> ColumnarSpanStore::step(std::string_view job_id, int64_t attempt, int64_t step,
+std::vector<RankDetail> ColumnarSpanStore::step(std::string_view job_id, int64_t attempt, StepNumber step,
                                                 const std::vector<int32_t>& ranks) const {
   const TraceId trace_id = step_trace_id(job_id, attempt, step);
   std::vector<Unit> units;
@@ -606,7 +606,7 @@ std::vector<RankDetail> ColumnarSpanStore::step(std::string_view job_id, int64_t
     if (const RowGroupMeta* meta = unit.meta()) {
       if (!meta->traces.may_have(trace_id)) continue;
       const bool may_have = std::any_of(meta->jobs.begin(), meta->jobs.end(), [&](const spans::JobSteps& job) {
-        return job.job_id == job_id && job.attempt == attempt && job.steps.has(step) &&
+        return job.job_id == job_id && job.attempt == attempt && job.steps.has(step.value()) &&
                (ranks.empty() ||
                 std::any_of(ranks.begin(), ranks.end(), [&](int32_t rank) { return job.ranks.has(rank); }));
       });
@@ -661,7 +661,7 @@ Page<TracedStep> ColumnarSpanStore::traced_steps(std::string_view job_id, int64_
     std::vector<size_t> units;
   };
   const Snapshot all = snapshot();
-  std::map<int64_t, Seen, std::greater<>> steps;
+  std::map<StepNumber, Seen, std::greater<>> steps;
   for (size_t at = 0; at < all.units.size(); ++at) {
     const Unit& unit = all.units[at];
     std::vector<StepInGroup> in_unit;
@@ -704,7 +704,7 @@ Page<TracedStep> ColumnarSpanStore::traced_steps(std::string_view job_id, int64_
         if (!columns) continue;
         for (const SpanRow& row : columns->rows) {
           const spans::SpanSource& source = *columns->sources[row.source];
-          if (columns->own_int(row, spans::OwnKey::kStep, -1) != number || source.job_id != job_id ||
+          if (StepNumber{columns->own_int(row, spans::OwnKey::kStep, -1)} != number || source.job_id != job_id ||
               source.attempt != attempt)
             continue;
           std::optional<StepSpanPart> part = columns->part_of(row);

@@ -113,13 +113,13 @@ void ColumnarStepStore::end_record() {
   record_ = 0;
 }
 
-bool ColumnarStepStore::may_be_on_disk(std::string_view job_id, int64_t attempt, int64_t step) const {
+bool ColumnarStepStore::may_be_on_disk(std::string_view job_id, int64_t attempt, StepNumber step) const {
   SharedLock lock(mutex_);
   auto found = on_disk_.find(job_id);
   return found != on_disk_.end() && found->second.attempt == attempt && found->second.steps.has(step);
 }
 
-void ColumnarStepStore::note_on_disk(std::string_view job_id, int64_t attempt, int64_t first, int64_t last) {
+void ColumnarStepStore::note_on_disk(std::string_view job_id, int64_t attempt, StepNumber first, StepNumber last) {
   auto found = on_disk_.find(job_id);
   if (found == on_disk_.end()) found = on_disk_.emplace(std::string(job_id), OnDisk{attempt, {}}).first;
   OnDisk& job = found->second;
@@ -478,7 +478,7 @@ void ColumnarStepStore::run(std::stop_token stop) {
 // Questions.
 
 std::vector<PartRef> ColumnarStepStore::parts_of(const Files& files, std::string_view job_id, int64_t attempt,
-                                                 int64_t from_step, int64_t to_step) const {
+                                                 StepNumber from_step, StepNumber to_step) const {
   std::vector<PartRef> parts;
   for (const File& file : files) {
     const std::optional<size_t> job = file->find_job(job_id, attempt);
@@ -492,7 +492,7 @@ std::vector<PartRef> ColumnarStepStore::parts_of(const Files& files, std::string
   return parts;
 }
 
-void ColumnarStepStore::visit_steps(std::string_view job_id, int64_t from_step, int64_t to_step,
+void ColumnarStepStore::visit_steps(std::string_view job_id, StepNumber from_step, StepNumber to_step,
                                     const std::function<void(const Identity&, const StepSummary&)>& visit) const {
   if (from_step > to_step) return;
   // What memory has is asked first: what leaves it after that is on disk.
@@ -510,7 +510,7 @@ void ColumnarStepStore::visit_steps(std::string_view job_id, int64_t from_step, 
   StepMerge merge(parts_of(*files(), job_id, attempt, from_step, to_step), cache_);
   std::vector<StepRow> at_hand;
   StepSummary from_disk;
-  auto visit_disk = [&](StepMerge& disk, int64_t step) {
+  auto visit_disk = [&](StepMerge& disk, StepNumber step) {
     const std::vector<StepMerge::Row>& rows = disk.rows_of(step);
     size_t next = 0;
     size_t in_both = 0;
@@ -528,9 +528,9 @@ void ColumnarStepStore::visit_steps(std::string_view job_id, int64_t from_step, 
     if (!at_hand.empty() && in_both == rows.size()) memory_.mark_whole(job_id, attempt, step);
   };
 
-  int64_t from = from_step;
+  StepNumber from = from_step;
   for (size_t next_held = 0;;) {
-    std::optional<int64_t> step = merge.next(from);
+    std::optional<StepNumber> step = merge.next(from);
     const bool is_held = next_held < held->steps.size() && (!step || held->steps[next_held].step <= *step);
     if (is_held) step = held->steps[next_held].step;
     if (!step || *step > to_step) break;
@@ -549,12 +549,12 @@ void ColumnarStepStore::visit_steps(std::string_view job_id, int64_t from_step, 
       }
     }
     if (is_held) ++next_held;
-    if (*step == INT64_MAX) break;
+    if (*step == kLastStep) break;
     from = *step + 1;
   }
 }
 
-std::vector<StepRow> ColumnarStepStore::steps(std::string_view job_id, int64_t from_step, int64_t to_step) const {
+std::vector<StepRow> ColumnarStepStore::steps(std::string_view job_id, StepNumber from_step, StepNumber to_step) const {
   std::vector<StepRow> rows;
   visit_steps(job_id, from_step, to_step, [&](const Identity& identity, const StepSummary& summary) {
     rows.push_back({identity, summary});

@@ -102,8 +102,8 @@ class ColumnarStepStore final : public StepStore {
 
   std::vector<JobInfo> jobs() const override { return memory_.jobs(); }
   std::optional<JobInfo> job(std::string_view job_id) const override { return memory_.job(job_id); }
-  std::vector<StepRow> steps(std::string_view job_id, int64_t from_step, int64_t to_step) const override;
-  void visit_steps(std::string_view job_id, int64_t from_step, int64_t to_step,
+  std::vector<StepRow> steps(std::string_view job_id, StepNumber from_step, StepNumber to_step) const override;
+  void visit_steps(std::string_view job_id, StepNumber from_step, StepNumber to_step,
                    const std::function<void(const Identity&, const StepSummary&)>& visit) const override;
   Page<StoredLog> logs(std::string_view service, std::string_view event, size_t limit) const override {
     return memory_.logs(service, event, limit);
@@ -130,12 +130,12 @@ class ColumnarStepStore final : public StepStore {
   };
   struct PendingJob {
     int64_t attempt = 0;
-    std::map<int64_t, PendingStep> steps;
+    std::map<StepNumber, PendingStep> steps;
   };
   struct Taken {  // for a file
     std::string job_id;
     int64_t attempt = 0;
-    int64_t step = 0;
+    StepNumber step;
     PendingStep rows;
   };
   struct TakenSteps {
@@ -145,7 +145,7 @@ class ColumnarStepStore final : public StepStore {
   };
   struct OnDisk {  // of a job's newest attempt there
     int64_t attempt = 0;
-    columns::Range<int64_t> steps;
+    columns::Range<StepNumber> steps;
   };
   struct Through {  // all rows of records up to this sequence, received by this time, are on disk
     uint64_t sequence;
@@ -169,8 +169,9 @@ class ColumnarStepStore final : public StepStore {
                      std::map<const char*, uint64_t>& missing);
   void put_back(std::vector<Taken> taken, size_t from);
   void drop_pending(PendingJob& job, const char* reason) LOCKSTEP_REQUIRES(pending_mutex_);
-  void note_on_disk(std::string_view job_id, int64_t attempt, int64_t first, int64_t last) LOCKSTEP_REQUIRES(mutex_);
-  bool may_be_on_disk(std::string_view job_id, int64_t attempt, int64_t step) const;
+  void note_on_disk(std::string_view job_id, int64_t attempt, StepNumber first, StepNumber last)
+      LOCKSTEP_REQUIRES(mutex_);
+  bool may_be_on_disk(std::string_view job_id, int64_t attempt, StepNumber step) const;
 
   void drop_expired() LOCKSTEP_REQUIRES(seal_mutex_);
   bool join_small_files() LOCKSTEP_REQUIRES(seal_mutex_);
@@ -180,8 +181,8 @@ class ColumnarStepStore final : public StepStore {
   void spoil(const steps::StepFile& file, size_t group, const std::string& error) const;
 
   std::shared_ptr<const Files> files() const;
-  std::vector<steps::PartRef> parts_of(const Files& files, std::string_view job_id, int64_t attempt, int64_t from_step,
-                                       int64_t to_step) const;
+  std::vector<steps::PartRef> parts_of(const Files& files, std::string_view job_id, int64_t attempt,
+                                       StepNumber from_step, StepNumber to_step) const;
   void drop_count(const char* reason, uint64_t rows) const;
 
   const ColumnarStepStoreOptions options_;
@@ -209,7 +210,7 @@ class ColumnarStepStore final : public StepStore {
   const std::string* latest_id_ LOCKSTEP_GUARDED_BY(pending_mutex_) =
       nullptr;  // where the last row went; void where latest_step_ is nullptr
   PendingJob* latest_job_ LOCKSTEP_GUARDED_BY(pending_mutex_) = nullptr;
-  int64_t latest_number_ LOCKSTEP_GUARDED_BY(pending_mutex_) = 0;
+  StepNumber latest_number_ LOCKSTEP_GUARDED_BY(pending_mutex_);
   PendingStep* latest_step_ LOCKSTEP_GUARDED_BY(pending_mutex_) = nullptr;
   uint64_t sealing_first_sequence_ LOCKSTEP_GUARDED_BY(pending_mutex_) =
       UINT64_MAX;                                             // of what was taken for a file that is not there yet

@@ -69,7 +69,7 @@ class Noise {
 };
 
 // Everything that a summary can say, sensible or not.
-StepSummary any_summary(int64_t step, Noise& noise) {
+StepSummary any_summary(StepNumber step, Noise& noise) {
   StepSummary summary;
   summary.step = step;
   summary.start_unix_ns = noise.any();
@@ -95,7 +95,7 @@ StepSummary any_summary(int64_t step, Noise& noise) {
   }
   for (int64_t i = noise.below(4); i > 0; --i) {
     CommStep comm;
-    comm.comm_id = noise.next();
+    comm.comm_id = CommId{noise.next()};
     comm.size = static_cast<int32_t>(noise.next());
     comm.rank_in_comm = static_cast<int32_t>(noise.next());
     comm.p2p = noise.below(2) == 0;
@@ -112,7 +112,7 @@ StepSummary any_summary(int64_t step, Noise& noise) {
   }
   for (int64_t i = noise.below(4); i > 0; --i) {
     FlowStep flow;
-    flow.comm_id = noise.next();
+    flow.comm_id = CommId{noise.next()};
     flow.peer = static_cast<int32_t>(noise.next());
     flow.send = noise.below(2) == 0;
     flow.transfers = noise.any();
@@ -169,29 +169,31 @@ class ColumnarSteps : public ::testing::Test {
     std::sort(paths.begin(), paths.end());
     return paths;
   }
-  static StepSummary plain(int64_t step, int64_t self_ns = 1000) {
+  static StepSummary plain(StepNumber step, int64_t self_ns = 1000) {
     StepSummary summary;
     summary.step = step;
-    summary.start_unix_ns = kTime + step * kSecond;
+    summary.start_unix_ns = kTime + step.value() * kSecond;
     summary.duration_ns = 2 * self_ns;
     summary.self_ns = self_ns;
     summary.comm_ns = self_ns;
-    summary.comms.push_back({.comm_id = 7, .size = 8, .count = 3});
+    summary.comms.push_back({.comm_id = CommId{7}, .size = 8, .count = 3});
     return summary;
   }
   // A step of eight ranks, as one record of the log.
-  void append(int64_t step, uint64_t sequence = 0, int64_t self_ns = 1000, const std::string& job = "job",
+  void append(StepNumber step, uint64_t sequence = 0, int64_t self_ns = 1000, const std::string& job = "job",
               int64_t attempt = 0) {
     if (sequence != 0) store_->begin_record(sequence, clock_.unix_ns());
     for (int32_t rank = 0; rank < 8; ++rank)
       store_->append_step(identity_of(rank, job, attempt), plain(step, self_ns), clock_.unix_ns());
     if (sequence != 0) store_->end_record();
   }
-  void append_and_seal(int64_t step, uint64_t sequence = 0) {
+  void append_and_seal(StepNumber step, uint64_t sequence = 0) {
     append(step, sequence);
     ASSERT_TRUE(store_->seal().ok());
   }
-  size_t rows_of(int64_t step, const std::string& job = "job") const { return store_->steps(job, step, step).size(); }
+  size_t rows_of(StepNumber step, const std::string& job = "job") const {
+    return store_->steps(job, step, step).size();
+  }
   int64_t count(const char* name, const char* labels = "") const { return counters_->value(name, labels); }
   int64_t dropped(const char* reason) const {
     return counters_->value("lockstep_store_rows_dropped_total", format("%s,reason=\"%s\"", kTable, reason));
@@ -217,9 +219,9 @@ class ColumnarSteps : public ::testing::Test {
 
 TEST_F(ColumnarSteps, EveryFieldComesBackFromDiskExactlyAsItWas) {
   open();
-  std::map<std::pair<int64_t, int32_t>, StepSummary> sent;
+  std::map<std::pair<StepNumber, int32_t>, StepSummary> sent;
   Noise noise(1);
-  for (int64_t step : {INT64_MIN, int64_t{-5}, int64_t{0}, int64_t{1}, int64_t{2}, int64_t{900}, INT64_MAX}) {
+  for (StepNumber step : {StepNumber{INT64_MIN}, StepNumber{-5}, 0_step, 1_step, 2_step, 900_step, kLastStep}) {
     for (int32_t rank = 0; rank < 60; ++rank) {
       StepSummary summary = any_summary(step, noise);
       store_->append_step(identity_of(rank), summary, kTime);
@@ -228,23 +230,23 @@ TEST_F(ColumnarSteps, EveryFieldComesBackFromDiskExactlyAsItWas) {
   }
   ASSERT_TRUE(store_->seal().ok());
   EXPECT_EQ(count("lockstep_store_rows", "table=\"hot_steps\""), 0);
-  std::vector<StepRow> rows = store_->steps("job", INT64_MIN, INT64_MAX);
+  std::vector<StepRow> rows = store_->steps("job", StepNumber{INT64_MIN}, kLastStep);
   ASSERT_EQ(rows.size(), sent.size());
   auto expected = sent.begin();
   for (const StepRow& row : rows) {
     EXPECT_EQ(row.identity, identity_of(expected->first.second));
     EXPECT_EQ(row.summary.step, expected->first.first);
     expect_same(row.summary, expected->second,
-                format("step %lld rank %d", static_cast<long long>(row.summary.step), row.identity.rank));
+                format("step %lld rank %d", static_cast<long long>(row.summary.step.value()), row.identity.rank));
     ++expected;
   }
 }
 
 TEST_F(ColumnarSteps, JobsThatAreOnDiskAloneAreListedAfterARestartWithRanksIdentitiesAndSteps) {
   open();
-  append(3, 0, 1000, "a", 2);
-  append(4, 0, 1000, "a", 2);
-  append(9, 0, 1000, "b");
+  append(3_step, 0, 1000, "a", 2);
+  append(4_step, 0, 1000, "a", 2);
+  append(9_step, 0, 1000, "b");
   store_->rank_ended(identity_of(1, "b"), false, kTime + 5);
   open();
   std::vector<JobInfo> jobs = store_->jobs();
@@ -254,86 +256,87 @@ TEST_F(ColumnarSteps, JobsThatAreOnDiskAloneAreListedAfterARestartWithRanksIdent
   EXPECT_EQ(jobs[0].world_size, 8);
   EXPECT_EQ(jobs[0].first_seen_unix_ns, kTime);
   EXPECT_EQ(jobs[0].last_seen_unix_ns, kTime);
-  EXPECT_EQ(jobs[0].last_step, 4);
+  EXPECT_EQ(jobs[0].last_step, 4_step);
   ASSERT_EQ(jobs[0].ranks.size(), 8u);
   EXPECT_EQ(jobs[0].ranks[5].identity, identity_of(5, "a", 2));
-  EXPECT_EQ(jobs[0].ranks[5].last_step, 4);
+  EXPECT_EQ(jobs[0].ranks[5].last_step, 4_step);
   EXPECT_TRUE(jobs[1].ranks[1].ended);
   EXPECT_FALSE(jobs[1].ranks[1].ended_cleanly);
   EXPECT_FALSE(jobs[1].ranks[2].ended);
-  std::vector<StepRow> rows = store_->steps("a", 0, 100);
+  std::vector<StepRow> rows = store_->steps("a", 0_step, 100_step);
   ASSERT_EQ(rows.size(), 16u);
   EXPECT_EQ(rows[9].identity, identity_of(1, "a", 2));
-  EXPECT_EQ(rows[9].summary, plain(4));
+  EXPECT_EQ(rows[9].summary, plain(4_step));
   // An attempt that was over before the restart is over.
-  store_->append_step(identity_of(0, "a", 1), plain(5), kTime);
-  EXPECT_EQ(store_->steps("a", 5, 5).size(), 0u);
+  store_->append_step(identity_of(0, "a", 1), plain(5_step), kTime);
+  EXPECT_EQ(store_->steps("a", 5_step, 5_step).size(), 0u);
   expect_all_accounted_for();
 }
 
 TEST_F(ColumnarSteps, OfARowInMemoryAndOnDiskTheLastOneWinsAndIsShownOnce) {
   open();
-  append_and_seal(1);
-  append_and_seal(2);
-  store_->append_step(identity_of(3), plain(1, 77), kTime);  // late, in memory
-  std::vector<StepRow> rows = store_->steps("job", 1, 2);
+  append_and_seal(1_step);
+  append_and_seal(2_step);
+  store_->append_step(identity_of(3), plain(1_step, 77), kTime);  // late, in memory
+  std::vector<StepRow> rows = store_->steps("job", 1_step, 2_step);
   ASSERT_EQ(rows.size(), 16u);
   EXPECT_EQ(rows[3].summary.self_ns, 77);
   EXPECT_EQ(rows[4].summary.self_ns, 1000);
   ASSERT_TRUE(store_->seal().ok());  // both on disk
-  store_->append_step(identity_of(4), plain(1, 78), kTime);
+  store_->append_step(identity_of(4), plain(1_step, 78), kTime);
   ASSERT_TRUE(store_->seal().ok());
-  rows = store_->steps("job", 1, 2);
+  rows = store_->steps("job", 1_step, 2_step);
   ASSERT_EQ(rows.size(), 16u);
   EXPECT_EQ(rows[3].summary.self_ns, 77);
   EXPECT_EQ(rows[4].summary.self_ns, 78);
   open();
-  rows = store_->steps("job", 1, 1);
+  rows = store_->steps("job", 1_step, 1_step);
   ASSERT_EQ(rows.size(), 8u);
   EXPECT_EQ(rows[3].summary.self_ns, 77);
   EXPECT_EQ(count("lockstep_store_rows_replaced_total", kTable), 0);
-  for (int64_t step = 3; step < 7; ++step) append_and_seal(step);  // eight files
-  store_->maintain();                                              // put together: what was twice is there once
+  for (StepNumber step = 3_step; step < 7_step; ++step) append_and_seal(step);  // eight files
+  store_->maintain();  // put together: what was twice is there once
   EXPECT_EQ(count("lockstep_store_rows_replaced_total", kTable), 2);
-  EXPECT_EQ(store_->steps("job", 1, 1)[3].summary.self_ns, 77);
-  EXPECT_EQ(store_->steps("job", 1, 1)[4].summary.self_ns, 78);
+  EXPECT_EQ(store_->steps("job", 1_step, 1_step)[3].summary.self_ns, 77);
+  EXPECT_EQ(store_->steps("job", 1_step, 1_step)[4].summary.self_ns, 78);
   expect_all_accounted_for();
 }
 
 TEST_F(ColumnarSteps, AStepThatIsPartlyInMemoryIsShownWholeAndLaterReadFromMemoryAlone) {
   options_.hot_rows_max = 1000;
   open();
-  append_and_seal(1, 5);
+  append_and_seal(1_step, 5);
   open();
   // Replayed: memory gets some ranks again, then all.
   store_->begin_record(5, kTime);
-  for (int32_t rank = 0; rank < 4; ++rank) store_->append_step(identity_of(rank), plain(1), kTime);
-  EXPECT_EQ(rows_of(1), 8u);
-  for (int32_t rank = 4; rank < 8; ++rank) store_->append_step(identity_of(rank), plain(1), kTime);
+  for (int32_t rank = 0; rank < 4; ++rank) store_->append_step(identity_of(rank), plain(1_step), kTime);
+  EXPECT_EQ(rows_of(1_step), 8u);
+  for (int32_t rank = 4; rank < 8; ++rank) store_->append_step(identity_of(rank), plain(1_step), kTime);
   store_->end_record();
-  EXPECT_EQ(rows_of(1), 8u);
+  EXPECT_EQ(rows_of(1_step), 8u);
   EXPECT_EQ(count("lockstep_step_rows_unsealed"), 0) << "it was on disk already";
   std::filesystem::remove(files().at(0));
-  EXPECT_EQ(rows_of(1), 8u) << "memory is known to have all of it";
+  EXPECT_EQ(rows_of(1_step), 8u) << "memory is known to have all of it";
   expect_all_accounted_for();
 }
 
 TEST_F(ColumnarSteps, KnowsAfterACrashWhichRecordsOfTheLogItHas) {
   open();
-  append(1, 5);
-  append(2, 7);
+  append(1_step, 5);
+  append(2_step, 7);
   ASSERT_TRUE(store_->seal().ok());
   clock_.advance(1000);
-  append(3, 8);
+  append(3_step, 8);
   crash_and_open();
   EXPECT_TRUE(store_->holds(5, kTime));
   EXPECT_TRUE(store_->holds(6, kTime));  // had no steps
   EXPECT_TRUE(store_->holds(7, kTime));
   EXPECT_FALSE(store_->holds(8, kTime + 1000));
   EXPECT_FALSE(store_->holds(5, kTime + 1)) << "of a log that was made anew";
-  EXPECT_EQ(rows_of(2), 8u);
-  EXPECT_EQ(rows_of(3), 0u);
-  for (uint64_t sequence : {5, 7}) append(sequence == 5 ? 1 : 2, sequence);  // replay, with the clock 1 us on
+  EXPECT_EQ(rows_of(2_step), 8u);
+  EXPECT_EQ(rows_of(3_step), 0u);
+  for (uint64_t sequence : {5, 7})
+    append(StepNumber{sequence == 5 ? 1 : 2}, sequence);  // replay, with the clock 1 us on
   EXPECT_EQ(count("lockstep_step_rows_unsealed"), 16);
   store_->end_replay();
   EXPECT_FALSE(store_->holds(5, kTime)) << "whatever comes now is new";
@@ -341,11 +344,11 @@ TEST_F(ColumnarSteps, KnowsAfterACrashWhichRecordsOfTheLogItHas) {
 
 TEST_F(ColumnarSteps, OnlySaysItHasARecordWhenAllBeforeItAreOnDisk) {
   open();
-  append(1, 5);
+  append(1_step, 5);
   clock_.advance(20 * kSecond);
-  append(2, 6);
+  append(2_step, 6);
   store_->begin_record(7, clock_.unix_ns());
-  store_->append_step(identity_of(0), plain(1, 5),
+  store_->append_step(identity_of(0), plain(1_step, 5),
                       clock_.unix_ns());  // a late row for the old step: in the middle of its record
   ASSERT_TRUE(store_->seal().ok());
   crash_and_open();
@@ -355,20 +358,20 @@ TEST_F(ColumnarSteps, OnlySaysItHasARecordWhenAllBeforeItAreOnDisk) {
 
 TEST_F(ColumnarSteps, ReplayingWhatIsOnDiskWritesNothingAgain) {
   open();
-  for (int64_t step = 0; step < 20; ++step) append(step, static_cast<uint64_t>(step + 1));
+  for (StepNumber step = 0_step; step < 20_step; ++step) append(step, static_cast<uint64_t>(step.value() + 1));
   open();
   const auto before = files();
-  for (int64_t step = 0; step < 20; ++step) append(step, static_cast<uint64_t>(step + 1));
+  for (StepNumber step = 0_step; step < 20_step; ++step) append(step, static_cast<uint64_t>(step.value() + 1));
   ASSERT_TRUE(store_->seal().ok());
   EXPECT_EQ(files(), before);
-  EXPECT_EQ(store_->steps("job", 0, 100).size(), 160u);
+  EXPECT_EQ(store_->steps("job", 0_step, 100_step).size(), 160u);
   EXPECT_EQ(count("lockstep_store_rows_replaced_total", kTable), 160);
   expect_all_accounted_for();
 }
 
 TEST_F(ColumnarSteps, WhatRanksLostIsCountedOnceWhetherReadFromDiskOrReplayed) {
   open();
-  StepSummary lossy = plain(1);
+  StepSummary lossy = plain(1_step);
   lossy.records_lost = 5;
   store_->begin_record(3, kTime);
   store_->append_step(identity_of(2), lossy, kTime);
@@ -383,9 +386,9 @@ TEST_F(ColumnarSteps, WhatRanksLostIsCountedOnceWhetherReadFromDiskOrReplayed) {
 
 TEST_F(ColumnarSteps, KeepsOutATornFileWithItsLogRecordsToBeReplayed) {
   open();
-  append_and_seal(1, 5);
-  append_and_seal(2, 6);
-  append_and_seal(3, 7);
+  append_and_seal(1_step, 5);
+  append_and_seal(2_step, 6);
+  append_and_seal(3_step, 7);
   store_.reset();
   for (const auto& path : files()) {
     if (path.filename().string().find("-6-6") != std::string::npos)
@@ -393,19 +396,19 @@ TEST_F(ColumnarSteps, KeepsOutATornFileWithItsLogRecordsToBeReplayed) {
   }
   open();
   EXPECT_EQ(count("lockstep_step_files_refused_total"), 1);
-  EXPECT_EQ(rows_of(2), 0u);
-  EXPECT_EQ(rows_of(3), 8u);
+  EXPECT_EQ(rows_of(2_step), 0u);
+  EXPECT_EQ(rows_of(3_step), 8u);
   EXPECT_TRUE(store_->holds(5, kTime));
   EXPECT_FALSE(store_->holds(6, kTime));
-  append(2, 6);
-  EXPECT_EQ(rows_of(2), 8u);
+  append(2_step, 6);
+  EXPECT_EQ(rows_of(2_step), 8u);
   expect_all_accounted_for();
 }
 
 TEST_F(ColumnarSteps, AnyFlippedBitIsFoundAndCostsNoMoreThanItsRowGroup) {
   open();
-  append(1);
-  append(2);
+  append(1_step);
+  append(2_step);
   ASSERT_TRUE(store_->seal().ok());
   store_.reset();
   const std::filesystem::path path = files().at(0);
@@ -419,7 +422,7 @@ TEST_F(ColumnarSteps, AnyFlippedBitIsFoundAndCostsNoMoreThanItsRowGroup) {
     flipped[at] = static_cast<char>(flipped[at] ^ 1 << at % 8);
     std::ofstream(path, std::ios::binary | std::ios::trunc) << flipped;
     open();
-    const std::vector<StepRow> rows = store_->steps("job", 0, 10);
+    const std::vector<StepRow> rows = store_->steps("job", 0_step, 10_step);
     EXPECT_EQ(rows.size(), 0u) << at;
     EXPECT_EQ(count("lockstep_step_files_refused_total") + count("lockstep_step_row_groups_spoilt_total"), 1) << at;
     expect_all_accounted_for();
@@ -428,7 +431,7 @@ TEST_F(ColumnarSteps, AnyFlippedBitIsFoundAndCostsNoMoreThanItsRowGroup) {
 
 TEST_F(ColumnarSteps, RefusesAnotherFormatVersionWithOneClearLine) {
   open();
-  append_and_seal(1);
+  append_and_seal(1_step);
   store_.reset();
   const std::filesystem::path path = files().at(0);
   std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
@@ -445,15 +448,15 @@ TEST_F(ColumnarSteps, RefusesAnotherFormatVersionWithOneClearLine) {
 TEST_F(ColumnarSteps, DropsWhatIsOlderThanItsDaysAndSaysSo) {
   options_.days = 3;
   open();
-  append_and_seal(1);
+  append_and_seal(1_step);
   clock_.advance(2 * kDay);
-  append_and_seal(2);
+  append_and_seal(2_step);
   store_->maintain();
-  EXPECT_EQ(rows_of(1), 8u);
+  EXPECT_EQ(rows_of(1_step), 8u);
   clock_.advance(kDay + 1);
   store_->maintain();
-  EXPECT_EQ(rows_of(1), 0u);
-  EXPECT_EQ(rows_of(2), 8u);
+  EXPECT_EQ(rows_of(1_step), 0u);
+  EXPECT_EQ(rows_of(2_step), 8u);
   EXPECT_EQ(dropped("retention"), 8);
   EXPECT_EQ(files().size(), 1u);
   expect_all_accounted_for();
@@ -461,27 +464,27 @@ TEST_F(ColumnarSteps, DropsWhatIsOlderThanItsDaysAndSaysSo) {
 
 TEST_F(ColumnarSteps, DropsTheOldestBeyondItsBytes) {
   open();
-  append_and_seal(1);
+  append_and_seal(1_step);
   options_.bytes_max = 2 * std::filesystem::file_size(files().at(0)) + 50;
   open();
-  for (int64_t step = 2; step <= 5; ++step) {
+  for (StepNumber step = 2_step; step <= 5_step; ++step) {
     append_and_seal(step);
     store_->maintain();
   }
-  EXPECT_EQ(rows_of(1) + rows_of(2) + rows_of(3), 0u);
-  EXPECT_EQ(rows_of(4) + rows_of(5), 16u);
+  EXPECT_EQ(rows_of(1_step) + rows_of(2_step) + rows_of(3_step), 0u);
+  EXPECT_EQ(rows_of(4_step) + rows_of(5_step), 16u);
   EXPECT_EQ(dropped("limit"), 24);
   expect_all_accounted_for();
 }
 
 TEST_F(ColumnarSteps, SmallFilesBecomeOneAndACrashInBetweenLosesAndDoublesNothing) {
   open();
-  for (int64_t step = 1; step <= 9; ++step) append_and_seal(step, static_cast<uint64_t>(step));
+  for (StepNumber step = 1_step; step <= 9_step; ++step) append_and_seal(step, static_cast<uint64_t>(step.value()));
   EXPECT_EQ(files().size(), 9u);
   std::filesystem::copy(options_.folder, folder_.path() + "/before");
   store_->maintain();
   EXPECT_LT(files().size(), 3u);
-  EXPECT_EQ(store_->steps("job", 0, 100).size(), 72u);
+  EXPECT_EQ(store_->steps("job", 0_step, 100_step).size(), 72u);
   // The crash: the joined file is there and the old ones are too.
   store_.reset();
   for (const auto& entry : std::filesystem::directory_iterator(folder_.path() + "/before"))
@@ -489,7 +492,7 @@ TEST_F(ColumnarSteps, SmallFilesBecomeOneAndACrashInBetweenLosesAndDoublesNothin
   std::ofstream(options_.folder + "/steps-99-0-0.blk.part") << "half";
   open();
   EXPECT_LT(files().size(), 3u);
-  EXPECT_EQ(store_->steps("job", 0, 100).size(), 72u);
+  EXPECT_EQ(store_->steps("job", 0_step, 100_step).size(), 72u);
   EXPECT_EQ(count("lockstep_store_rows", kTable), 72);
   for (uint64_t sequence = 1; sequence <= 9; ++sequence) EXPECT_TRUE(store_->holds(sequence, kTime)) << sequence;
 }
@@ -502,21 +505,21 @@ TEST_F(ColumnarSteps, WhileTheDiskIsFullRowsStayInMemoryUpToItsLimitAndAreSealed
   getrlimit(RLIMIT_FSIZE, &before);
   rlimit none{200, before.rlim_max};
   setrlimit(RLIMIT_FSIZE, &none);
-  for (int64_t step = 0; step < 8; ++step) append(step);
+  for (StepNumber step = 0_step; step < 8_step; ++step) append(step);
   EXPECT_FALSE(store_->seal().ok());
-  EXPECT_EQ(store_->steps("job", 0, 100).size(), 64u);
-  store_->append_step(identity_of(3), plain(7, 55), kTime);  // again, after it could not be written
-  for (int64_t step = 8; step < 12; ++step) append(step);
+  EXPECT_EQ(store_->steps("job", 0_step, 100_step).size(), 64u);
+  store_->append_step(identity_of(3), plain(7_step, 55), kTime);  // again, after it could not be written
+  for (StepNumber step = 8_step; step < 12_step; ++step) append(step);
   EXPECT_FALSE(store_->seal().ok());
   setrlimit(RLIMIT_FSIZE, &before);
   EXPECT_EQ(count("lockstep_step_seals_failed_total"), 2);
-  EXPECT_EQ(store_->steps("job", 0, 100).size(), 80u);
+  EXPECT_EQ(store_->steps("job", 0_step, 100_step).size(), 80u);
   EXPECT_TRUE(store_->seal().ok());
   EXPECT_EQ(dropped("unsealed"), 16);
   EXPECT_EQ(count("lockstep_store_rows_replaced_total", kTable), 1);
   expect_all_accounted_for();
   EXPECT_EQ(count("lockstep_step_rows_unsealed"), 0);
-  const std::vector<StepRow> rows = store_->steps("job", 0, 100);
+  const std::vector<StepRow> rows = store_->steps("job", 0_step, 100_step);
   ASSERT_EQ(rows.size(), 80u);
   EXPECT_EQ(rows[5 * 8 + 3].summary.self_ns, 55);
   for (const auto& path : files()) EXPECT_EQ(path.extension(), ".blk") << "a half file was left: " << path;
@@ -527,41 +530,41 @@ TEST_F(ColumnarSteps, SealsOnlyStepsThatHaveSettledUntilThereIsTooMuch) {
   options_.background = true;
   options_.hot_rows_max = 1000;
   open();
-  append(1);
-  append(2);
-  append(3);
+  append(1_step);
+  append(2_step);
+  append(3_step);
   // The sleep is the point: time for what must not happen, of a thread that looks every 250 ms.
   std::this_thread::sleep_for(std::chrono::milliseconds(400));
   EXPECT_EQ(count("lockstep_step_files"), 0) << "rows of these steps may still come";
   clock_.advance(options_.settle_ns);
-  append(4);  // now too much: all that has settled, or twice the limit
+  append(4_step);  // now too much: all that has settled, or twice the limit
   EXPECT_TRUE(testing::eventually([&] { return count("lockstep_step_rows_unsealed") <= 8; }));
   EXPECT_TRUE(testing::eventually([&] { return count("lockstep_step_files") >= 1; }));
-  EXPECT_EQ(store_->steps("job", 0, 100).size(), 32u);
+  EXPECT_EQ(store_->steps("job", 0_step, 100_step).size(), 32u);
 }
 
 TEST_F(ColumnarSteps, ANewAttemptHidesWhatIsOnDiskOfTheOldOne) {
   open();
-  append_and_seal(1);
-  append(2);
-  append(7, 0, 1000, "job", 1);
-  EXPECT_EQ(store_->steps("job", 0, 100).size(), 8u);
+  append_and_seal(1_step);
+  append(2_step);
+  append(7_step, 0, 1000, "job", 1);
+  EXPECT_EQ(store_->steps("job", 0_step, 100_step).size(), 8u);
   EXPECT_EQ(dropped("new_attempt"), 8) << "what was in no file";
   ASSERT_TRUE(store_->seal().ok());
-  EXPECT_EQ(store_->steps("job", 0, 100).size(), 8u);
+  EXPECT_EQ(store_->steps("job", 0_step, 100_step).size(), 8u);
   open();
   EXPECT_EQ(store_->job("job")->attempt, 1);
-  EXPECT_EQ(store_->steps("job", 0, 100).size(), 8u);
+  EXPECT_EQ(store_->steps("job", 0_step, 100_step).size(), 8u);
   expect_all_accounted_for();
 }
 
 TEST_F(ColumnarSteps, StepsWithHolesAndManyJobsInOneFileAreFoundAgain) {
   open();
-  std::map<std::string, std::vector<int64_t>> sent;
+  std::map<std::string, std::vector<StepNumber>> sent;
   for (int job = 0; job < 40; ++job) {
     const std::string id = format("job-%d", job);
     for (int64_t i = 0; i < 50; ++i) {
-      const int64_t step = i * (job + 1) * (i % 7 == 0 ? 3 : 1) + i;
+      const StepNumber step = StepNumber{i * (job + 1) * (i % 7 == 0 ? 3 : 1) + i};
       sent[id].push_back(step);
       store_->append_step(identity_of(job % 3, id), plain(step, job + 1), kTime);
     }
@@ -571,8 +574,8 @@ TEST_F(ColumnarSteps, StepsWithHolesAndManyJobsInOneFileAreFoundAgain) {
   for (auto& [id, steps] : sent) {
     std::sort(steps.begin(), steps.end());
     steps.erase(std::unique(steps.begin(), steps.end()), steps.end());
-    std::vector<int64_t> got;
-    for (const StepRow& row : store_->steps(id, INT64_MIN, INT64_MAX)) got.push_back(row.summary.step);
+    std::vector<StepNumber> got;
+    for (const StepRow& row : store_->steps(id, StepNumber{INT64_MIN}, kLastStep)) got.push_back(row.summary.step);
     EXPECT_EQ(got, steps) << id;
     EXPECT_EQ(store_->steps(id, steps[20], steps[20]).size(), 1u);
   }
@@ -589,26 +592,26 @@ TEST_F(ColumnarSteps, ManyThreadsAppendAndAskWhileItSealsAndPutsFilesTogether) {
   ASSERT_TRUE(opened.ok());
   store_ = std::move(*opened);
   constexpr int64_t kSteps = 1500;
-  std::atomic<int64_t> done{-1};
+  std::atomic<StepNumber> done{kNoStep};
   std::thread writer([&] {
-    for (int64_t step = 0; step < kSteps; ++step) {
+    for (StepNumber step = 0_step; step < StepNumber{kSteps}; ++step) {
       append(step);
       done = step;
     }
   });
   auto ask = [&] {
-    while (done < kSteps - 1) {
-      const int64_t newest = done;
-      if (newest < 0) continue;
+    while (done.load() < StepNumber{kSteps - 1}) {
+      const StepNumber newest = done;
+      if (newest == kNoStep) continue;
       int64_t rows = 0;
-      std::pair<int64_t, int32_t> last{-1, -1};
+      std::pair<StepNumber, int32_t> last{kNoStep, -1};
       store_->visit_steps("job", newest - 300, newest, [&](const Identity& identity, const StepSummary& summary) {
-        std::pair<int64_t, int32_t> key{summary.step, identity.rank};
+        std::pair<StepNumber, int32_t> key{summary.step, identity.rank};
         if (key <= last) ADD_FAILURE() << "out of order at step " << summary.step;
         last = key;
         ++rows;
       });
-      EXPECT_EQ(rows, 8 * std::min<int64_t>(newest + 1, 301)) << "up to step " << newest;
+      EXPECT_EQ(rows, 8 * std::min<int64_t>(newest.value() + 1, 301)) << "up to step " << newest;
     }
   };
   std::thread reader(ask);
@@ -616,7 +619,7 @@ TEST_F(ColumnarSteps, ManyThreadsAppendAndAskWhileItSealsAndPutsFilesTogether) {
   writer.join();
   reader.join();
   other.join();
-  EXPECT_EQ(store_->steps("job", 0, kSteps).size(), 8u * kSteps);
+  EXPECT_EQ(store_->steps("job", 0_step, StepNumber{kSteps}).size(), 8u * kSteps);
   expect_all_accounted_for();
 }
 
@@ -626,7 +629,7 @@ TEST_F(ColumnarSteps, AWalkOverVeryManyRowsHoldsFewOfThemAtATime) {
   constexpr int32_t kRanks = 1024;
   options_.cache_bytes_max = 8u << 20;
   open();
-  for (int64_t step = 0; step < kSteps; ++step) {
+  for (StepNumber step = 0_step; step < StepNumber{kSteps}; ++step) {
     for (int32_t rank = 0; rank < kRanks; ++rank) store_->append_step(identity_of(rank), plain(step, rank), kTime);
     if (step % 50 == 49) {
       ASSERT_TRUE(store_->seal().ok());
@@ -636,7 +639,7 @@ TEST_F(ColumnarSteps, AWalkOverVeryManyRowsHoldsFewOfThemAtATime) {
   getrusage(RUSAGE_SELF, &before);
   int64_t rows = 0;
   int64_t sum = 0;
-  store_->visit_steps("job", 0, kSteps, [&](const Identity&, const StepSummary& summary) {
+  store_->visit_steps("job", 0_step, StepNumber{kSteps}, [&](const Identity&, const StepSummary& summary) {
     ++rows;
     sum += summary.self_ns;
   });

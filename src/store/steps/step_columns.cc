@@ -138,7 +138,7 @@ int64_t last_split(const std::array<int64_t, kTimePartCount>& split, int64_t dur
 RankSeen seen_of(const RankInfo& rank) {
   return {.identity = rank.identity,
           .last_seen_unix_ns = rank.last_seen_unix_ns,
-          .last_step = -1,
+          .last_step = kNoStep,
           .records_lost = 0,
           .ended = rank.ended,
           .ended_cleanly = rank.ended_cleanly};
@@ -165,16 +165,16 @@ std::string StepTables::encode() const {
   put_column(body, ranks, [&](const RankSeen& r) { return texts.intern(r.identity.host); });
   put_column(body, ranks, [&](const RankSeen& r) { return texts.intern(r.identity.gpu_uuid); });
   put_column(body, ranks, [](const RankSeen& r) { return r.last_seen_unix_ns; });
-  put_column(body, ranks, [](const RankSeen& r) { return r.last_step; });
+  put_column(body, ranks, [](const RankSeen& r) { return r.last_step.value(); });
   put_column(body, ranks, [](const RankSeen& r) { return r.records_lost; });
   put_column(body, ranks, [](const RankSeen& r) { return (r.ended ? 1 : 0) + (r.ended_cleanly ? 2 : 0); });
   put_ends(body, comms);
-  put_column(body, comms.keys, [](const CommKey& k) { return k.comm_id; });
+  put_column(body, comms.keys, [](const CommKey& k) { return k.comm_id.value(); });
   put_column(body, comms.keys, [](const CommKey& k) { return k.size; });
   put_column(body, comms.keys, [](const CommKey& k) { return k.rank_in_comm; });
   put_column(body, comms.keys, [](const CommKey& k) { return k.p2p; });
   put_ends(body, flows);
-  put_column(body, flows.keys, [](const FlowKey& k) { return k.comm_id; });
+  put_column(body, flows.keys, [](const FlowKey& k) { return k.comm_id.value(); });
   put_column(body, flows.keys, [](const FlowKey& k) { return k.peer; });
   put_column(body, flows.keys, [](const FlowKey& k) { return k.send; });
   put_ends(body, scalars);
@@ -215,7 +215,7 @@ Result<std::shared_ptr<const StepTables>> StepTables::decode(std::string_view by
     fill(0, text_last, [&](RankSeen& r, int64_t v) { r.identity.host = text(v); });
     fill(0, text_last, [&](RankSeen& r, int64_t v) { r.identity.gpu_uuid = text(v); });
     fill(kLeast, kMost, [](RankSeen& r, int64_t v) { r.last_seen_unix_ns = v; });
-    fill(kLeast, kMost, [](RankSeen& r, int64_t v) { r.last_step = v; });
+    fill(kLeast, kMost, [](RankSeen& r, int64_t v) { r.last_step = StepNumber{v}; });
     fill(kLeast, kMost, [](RankSeen& r, int64_t v) { r.records_lost = v; });
     fill(0, 3, [](RankSeen& r, int64_t v) {
       r.ended = (v & 1) != 0;
@@ -227,13 +227,13 @@ Result<std::shared_ptr<const StepTables>> StepTables::decode(std::string_view by
     for (size_t i = 0; i < keys.size(); ++i) set(keys[i], column[i]);
   };
   if (!take_ends(in, tables->comms, kCommsPerStepMax)) return nonsense;
-  fill(tables->comms.keys, kLeast, kMost, [](CommKey& k, int64_t v) { k.comm_id = static_cast<uint64_t>(v); });
+  fill(tables->comms.keys, kLeast, kMost, [](CommKey& k, int64_t v) { k.comm_id = CommId{static_cast<uint64_t>(v)}; });
   fill(tables->comms.keys, INT32_MIN, INT32_MAX, [](CommKey& k, int64_t v) { k.size = static_cast<int32_t>(v); });
   fill(tables->comms.keys, INT32_MIN, INT32_MAX,
        [](CommKey& k, int64_t v) { k.rank_in_comm = static_cast<int32_t>(v); });
   fill(tables->comms.keys, 0, 1, [](CommKey& k, int64_t v) { k.p2p = v != 0; });
   if (!take_ends(in, tables->flows, kFlowsPerStepMax)) return nonsense;
-  fill(tables->flows.keys, kLeast, kMost, [](FlowKey& k, int64_t v) { k.comm_id = static_cast<uint64_t>(v); });
+  fill(tables->flows.keys, kLeast, kMost, [](FlowKey& k, int64_t v) { k.comm_id = CommId{static_cast<uint64_t>(v)}; });
   fill(tables->flows.keys, INT32_MIN, INT32_MAX, [](FlowKey& k, int64_t v) { k.peer = static_cast<int32_t>(v); });
   fill(tables->flows.keys, 0, 1, [](FlowKey& k, int64_t v) { k.send = v != 0; });
   if (!take_ends(in, tables->scalars, kScalarsPerStepMax)) return nonsense;
@@ -304,7 +304,7 @@ Result<std::shared_ptr<const StepColumns>> StepColumns::decode(std::string_view 
 }
 
 void StepColumns::get(size_t row, StepSummary& summary) const {
-  summary.step = at(RowColumn::kStep, row);
+  summary.step = StepNumber{at(RowColumn::kStep, row)};
   const int64_t start = at(RowColumn::kStart, row);
   const int64_t duration = at(RowColumn::kDuration, row);
   summary.start_unix_ns = start;
@@ -410,13 +410,13 @@ std::string key_of(const StepScalar& scalar) {
   return scalar.name;
 }
 void put_key(std::string& out, const CommKey& key) {
-  put_fixed(out, key.comm_id);
+  put_fixed(out, key.comm_id.value());
   put_fixed(out, key.size);
   put_fixed(out, key.rank_in_comm);
   put_fixed(out, key.p2p);
 }
 void put_key(std::string& out, const FlowKey& key) {
-  put_fixed(out, key.comm_id);
+  put_fixed(out, key.comm_id.value());
   put_fixed(out, key.peer);
   put_fixed(out, key.send);
 }
@@ -442,8 +442,8 @@ uint32_t shape_of(uint32_t usual, const std::vector<Item>& items, Shapes<Key>& s
   return found->second;
 }
 
-void extend(std::vector<StepRun>& runs, int64_t step) {
-  if (!runs.empty() && (step == runs.back().last || step == plus(runs.back().last, 1))) {
+void extend(std::vector<StepRun>& runs, StepNumber step) {
+  if (!runs.empty() && (step == runs.back().last || step == StepNumber{plus(runs.back().last.value(), 1)})) {
     runs.back().last = step;
   } else if (runs.size() < kRunsMax) {
     runs.push_back({step, step});
@@ -459,7 +459,7 @@ void StepWriter::begin_job(const JobInFile& job) {
   written_.jobs.push_back(job);
   written_.jobs.back().ranks = 0;
   written_.jobs.back().records_lost = 0;
-  written_.jobs.back().last_step = -1;
+  written_.jobs.back().last_step = kNoStep;
 }
 
 uint32_t StepWriter::rank_number(const RankSeen& rank) {
@@ -468,7 +468,7 @@ uint32_t StepWriter::rank_number(const RankSeen& rank) {
   if (is_new) ++written_.jobs.back().ranks;
   found->second = static_cast<uint32_t>(tables_.ranks.size());  // new, or it has moved to another host
   tables_.ranks.push_back(rank);
-  tables_.ranks.back().last_step = -1;
+  tables_.ranks.back().last_step = kNoStep;
   tables_.ranks.back().records_lost = 0;
   usual_.push_back({});
   return found->second;
@@ -502,7 +502,7 @@ bool StepWriter::add(const RankSeen& rank, const StepSummary& summary) {
   put(RowColumn::kCommShape, usual.comms);
   put(RowColumn::kFlowShape, usual.flows);
   put(RowColumn::kScalarShape, usual.scalars);
-  put(RowColumn::kStep, summary.step);
+  put(RowColumn::kStep, summary.step.value());
   put(RowColumn::kStart, start);
   put(RowColumn::kDuration, summary.duration_ns);
   for (size_t i = 0; i < kPhaseCount; ++i)

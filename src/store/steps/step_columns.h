@@ -34,21 +34,21 @@ inline constexpr size_t kGroupCellsMax = 1u << 20;  // of each kind; the row tha
 struct RankSeen {
   Identity identity;
   int64_t last_seen_unix_ns = 0;
-  int64_t last_step = -1;    // of its rows in the file
-  int64_t records_lost = 0;  // sum over its rows in the file
+  StepNumber last_step = kNoStep;  // of its rows in the file
+  int64_t records_lost = 0;        // sum over its rows in the file
   bool ended = false;
   bool ended_cleanly = false;
 };
 RankSeen seen_of(const RankInfo& rank);
 
 struct CommKey {
-  uint64_t comm_id = 0;
+  CommId comm_id;
   int32_t size = 0;
   int32_t rank_in_comm = 0;
   bool p2p = false;
 };
 struct FlowKey {
-  uint64_t comm_id = 0;
+  CommId comm_id;
   int32_t peer = 0;
   bool send = false;
 };
@@ -111,7 +111,7 @@ class StepColumns {
                                                            std::shared_ptr<const StepTables> tables);
 
   size_t rows() const { return rows_; }
-  int64_t step(size_t row) const { return at(RowColumn::kStep, row); }
+  StepNumber step(size_t row) const { return StepNumber{at(RowColumn::kStep, row)}; }
   const RankSeen& seen(size_t row) const { return tables_->ranks[static_cast<size_t>(at(RowColumn::kRank, row))]; }
   const Identity& identity(size_t row) const { return seen(row).identity; }
   // Uses what `summary` has allocated already.
@@ -138,8 +138,8 @@ class StepColumns {
 
 // Steps of one job within a row group, first to last without a hole; where there are too many holes, with them.
 struct StepRun {
-  int64_t first = 0;
-  int64_t last = 0;
+  StepNumber first;
+  StepNumber last;
 };
 inline constexpr size_t kRunsMax = 32;
 
@@ -148,8 +148,8 @@ struct GroupPart {
   uint32_t job = 0;  // number in the file's jobs
   uint32_t rows = 0;
   std::vector<StepRun> runs;  // sorted
-  int64_t first() const { return runs.front().first; }
-  int64_t last() const { return runs.back().last; }
+  StepNumber first() const { return runs.front().first; }
+  StepNumber last() const { return runs.back().last; }
 };
 
 struct GroupMeta {
@@ -165,9 +165,9 @@ struct JobInFile {
   int32_t world_size = 0;
   int64_t first_seen_unix_ns = 0;
   int64_t last_seen_unix_ns = 0;
-  int64_t last_step = -1;    // in the file
-  uint32_t ranks = 0;        // in the file
-  int64_t records_lost = 0;  // sum over its rows in the file
+  StepNumber last_step = kNoStep;  // in the file
+  uint32_t ranks = 0;              // in the file
+  int64_t records_lost = 0;        // sum over its rows in the file
 };
 
 // Makes the content of a file: row groups, then the tables.

@@ -58,7 +58,7 @@ std::string encode_footer(const StepFileInfo& info, const StepWriter::Written& w
     put_signed(out, job.world_size);
     put_signed(out, job.first_seen_unix_ns);
     put_signed(out, job.last_seen_unix_ns);
-    put_signed(out, job.last_step);
+    put_signed(out, job.last_step.value());
     put_varint(out, job.ranks);
     put_signed(out, job.records_lost);
   }
@@ -72,8 +72,8 @@ std::string encode_footer(const StepFileInfo& info, const StepWriter::Written& w
       put_varint(out, part.rows);
       put_varint(out, part.runs.size());
       for (const StepRun& run : part.runs) {
-        put_signed(out, run.first);
-        put_signed(out, run.last);
+        put_signed(out, run.first.value());
+        put_signed(out, run.last.value());
       }
     }
   }
@@ -88,7 +88,7 @@ void take_job(ByteReader& in, JobInFile& job) {
   job.world_size = static_cast<int32_t>(world_size);
   job.first_seen_unix_ns = in.signed_varint();
   job.last_seen_unix_ns = in.signed_varint();
-  job.last_step = in.signed_varint();
+  job.last_step = StepNumber{in.signed_varint()};
   const uint64_t ranks = in.varint();
   if (ranks > UINT32_MAX) in.fail();
   job.ranks = static_cast<uint32_t>(ranks);
@@ -112,8 +112,8 @@ void take_group(ByteReader& in, size_t jobs, GroupMeta& group) {
     part.runs.resize(in.count(2));
     if (part.runs.empty() || part.runs.size() > kRunsMax) in.fail();
     for (size_t i = 0; i < part.runs.size() && in.ok(); ++i) {
-      part.runs[i].first = in.signed_varint();
-      part.runs[i].last = in.signed_varint();
+      part.runs[i].first = StepNumber{in.signed_varint()};
+      part.runs[i].last = StepNumber{in.signed_varint()};
       if (part.runs[i].last < part.runs[i].first || (i > 0 && part.runs[i].first <= part.runs[i - 1].last)) in.fail();
     }
     if (!in.ok()) return;
@@ -247,7 +247,7 @@ Result<std::shared_ptr<const StepColumns>> StepFile::read_group(size_t index,
     const JobInFile& job = jobs_[part.job];
     for (uint32_t i = 0; i < part.rows; ++i, ++row) {
       const Identity& identity = group->identity(row);
-      const int64_t step = group->step(row);
+      const StepNumber step = group->step(row);
       if (identity.attempt != job.attempt || identity.job_id != job.job_id || step < part.first() || step > part.last())
         return Error{"a row is not of the job or the steps that the footer says"};
       if (i > 0 && std::pair(group->step(row - 1), group->identity(row - 1).rank) >= std::pair(step, identity.rank))

@@ -46,10 +46,10 @@ void read_file(const std::shared_ptr<const StepFile>& file) {
   });
   StepMerge merge(std::move(parts), cache);
   StepSummary summary;
-  std::optional<int64_t> step = merge.next(INT64_MIN);
+  std::optional<StepNumber> step = merge.next(StepNumber{INT64_MIN});
   for (int i = 0; step && i < 100'000; ++i) {
     for (const StepMerge::Row& row : merge.rows_of(*step)) row.columns->get(row.row, summary);
-    if (*step == INT64_MAX) break;
+    if (*step == kLastStep) break;
     step = merge.next(*step + 1);
   }
 }
@@ -63,19 +63,19 @@ struct Whole {
 Whole some_steps() {
   StepWriter writer = StepFile::start();
   writer.begin_job({.job_id = "j", .world_size = 3});
-  for (int64_t step = 0; step < 20; ++step) {
+  for (StepNumber step = 0_step; step < 20_step; ++step) {
     for (int32_t rank = 0; rank < 3; ++rank) {
       RankSeen seen;
       seen.identity = {
           .job_id = "j", .attempt = 0, .rank = rank, .world_size = 3, .local_rank = rank, .host = "h", .gpu_uuid = "g"};
       StepSummary summary;
       summary.step = step;
-      summary.start_unix_ns = 1000 + step * 100 + rank * 7;
-      summary.duration_ns = 90 + step * rank % 11;
+      summary.start_unix_ns = 1000 + step.value() * 100 + rank * 7;
+      summary.duration_ns = 90 + step.value() * rank % 11;
       summary.self_ns = 40 + rank;
-      summary.scalars = {{"loss", 0.5 * static_cast<double>(step)}};
+      summary.scalars = {{"loss", 0.5 * static_cast<double>(step.value())}};
       summary.comms.resize(static_cast<size_t>(rank) + 1);
-      for (CommStep& comm : summary.comms) comm.gpu_ns = step * 31 % 17;
+      for (CommStep& comm : summary.comms) comm.gpu_ns = step.value() * 31 % 17;
       summary.flows.resize(step % 3 == 0 ? 2 : 0);
       writer.add(seen, summary);
     }

@@ -215,14 +215,14 @@ bool ColumnarStepStore::join_small_files() {
   size_t twice = 0;
   for (const auto& [key, job] : jobs) {
     writer.begin_job(job);
-    StepMerge merge(parts_of(small, key.first, key.second, INT64_MIN, INT64_MAX), cache_);
-    std::optional<int64_t> step = merge.next(INT64_MIN);
+    StepMerge merge(parts_of(small, key.first, key.second, StepNumber{INT64_MIN}, kLastStep), cache_);
+    std::optional<StepNumber> step = merge.next(StepNumber{INT64_MIN});
     while (step) {
       for (const StepMerge::Row& at : merge.rows_of(*step)) {
         at.columns->get(at.row, row);
         while (!writer.add(at.columns->seen(at.row), row)) writer.write_group();
       }
-      if (*step == INT64_MAX) break;
+      if (*step == kLastStep) break;
       step = merge.next(*step + 1);
     }
     twice += merge.twice();

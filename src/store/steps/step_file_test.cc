@@ -26,7 +26,7 @@ TEST(StepFile, WritesTheBytesOfTheFormatPage) {
   writer.begin_job({.job_id = "j", .attempt = 0, .world_size = 2, .first_seen_unix_ns = 1, .last_seen_unix_ns = 2});
   for (int32_t rank = 0; rank < 2; ++rank) {
     StepSummary summary;
-    summary.step = 7;
+    summary.step = 7_step;
     summary.start_unix_ns = 1'000'000 + rank * 3;
     summary.duration_ns = 500;
     summary.self_ns = 450 - rank * 50;
@@ -35,7 +35,7 @@ TEST(StepFile, WritesTheBytesOfTheFormatPage) {
     summary.split_ns = {400, summary.comm_ns, 0, 0, 0, 50 - rank * 50};
     summary.scalars = {{"loss", 2.0}};
     CommStep comm;
-    comm.comm_id = 0x1f;
+    comm.comm_id = CommId{0x1f};
     comm.size = 2;
     comm.rank_in_comm = rank;
     comm.count = 1;
@@ -100,17 +100,17 @@ TEST(StepBlockSize, ARowOfFiveCommunicatorsTakesLessThanAQuarterOfItsNumbers) {
     return static_cast<int64_t>((state >> 20) % static_cast<uint64_t>(most));
   };
   size_t rows = 0;
-  for (int64_t step = 0; step < 16; ++step) {
+  for (StepNumber step = 0_step; step < 16_step; ++step) {
     for (int32_t rank = 0; rank < 512; ++rank, ++rows) {
       StepSummary summary;
       summary.step = step;
-      summary.start_unix_ns = 1'700'000'000'000'000'000 + step * 1'000'000'000 + noise(400'000);
+      summary.start_unix_ns = 1'700'000'000'000'000'000 + step.value() * 1'000'000'000 + noise(400'000);
       summary.duration_ns = 990'000'000 + noise(8'000'000);
       summary.self_ns = 700'000'000 + noise(20'000'000);
       summary.comm_ns = summary.duration_ns - summary.self_ns;
       for (uint64_t i = 0; i < 5; ++i) {
         CommStep comm;
-        comm.comm_id = 0x1234'5678'9abc'0000 + i * 1000 + static_cast<uint64_t>(rank / 8);
+        comm.comm_id = CommId{0x1234'5678'9abc'0000 + i * 1000 + static_cast<uint64_t>(rank / 8)};
         comm.size = 8;
         comm.rank_in_comm = rank % 8;
         comm.count = 16;

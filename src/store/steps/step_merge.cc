@@ -62,7 +62,7 @@ StepMerge::StepMerge(std::vector<PartRef> parts, GroupCache& cache) : cache_(cac
                    [](const PartRef& a, const PartRef& b) { return a.part().first() < b.part().first(); });
 }
 
-std::optional<int64_t> StepMerge::next_of(const Active& active, int64_t from) {
+std::optional<StepNumber> StepMerge::next_of(const Active& active, StepNumber from) {
   if (active.is_read) {
     if (active.row == active.end) return std::nullopt;
     return active.columns->step(active.row);
@@ -73,7 +73,7 @@ std::optional<int64_t> StepMerge::next_of(const Active& active, int64_t from) {
   return std::nullopt;
 }
 
-void StepMerge::advance(int64_t from) {
+void StepMerge::advance(StepNumber from) {
   std::erase_if(active_, [&](Active& active) {
     while (active.row < active.end && active.columns->step(active.row) < from) ++active.row;
     return !next_of(active, from).has_value();
@@ -90,27 +90,27 @@ void StepMerge::advance(int64_t from) {
   }
 }
 
-std::optional<int64_t> StepMerge::next(int64_t from) {
+std::optional<StepNumber> StepMerge::next(StepNumber from) {
   advance(from);
-  std::optional<int64_t> least;
+  std::optional<StepNumber> least;
   for (const Active& active : active_) {
-    std::optional<int64_t> step = next_of(active, from);
+    std::optional<StepNumber> step = next_of(active, from);
     if (step && (!least || *step < *least)) least = step;
   }
   if (next_part_ < parts_.size()) {
-    const int64_t step = parts_[next_part_].part().first();
+    const StepNumber step = parts_[next_part_].part().first();
     if (!least || step < *least) least = step;
   }
   return least;
 }
 
-const std::vector<StepMerge::Row>& StepMerge::rows_of(int64_t step) {
+const std::vector<StepMerge::Row>& StepMerge::rows_of(StepNumber step) {
   rows_.clear();
   advance(step);
   size_t sources = 0;
   for (Active& active : active_) {
     if (!active.is_read) {
-      const std::optional<int64_t> may = next_of(active, step);
+      const std::optional<StepNumber> may = next_of(active, step);
       if (!may || *may != step) continue;
       active.is_read = true;
       active.columns = cache_.load(*active.ref.file, active.ref.place.group);

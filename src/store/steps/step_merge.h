@@ -60,14 +60,14 @@ class StepMerge {
   StepMerge(std::vector<PartRef> parts, GroupCache& cache);
 
   // The first step from `from` on of which rows may be here. `from` never falls.
-  std::optional<int64_t> next(int64_t from);
+  std::optional<StepNumber> next(StepNumber from);
   struct Row {
     const StepColumns* columns;
     uint32_t row;
     int32_t rank;
   };
   // By rank; good until the next call. Steps never fall. May be empty after all.
-  const std::vector<Row>& rows_of(int64_t step);
+  const std::vector<Row>& rows_of(StepNumber step);
   size_t twice() const { return twice_; }  // rows left out because there were newer ones
 
  private:
@@ -78,8 +78,8 @@ class StepMerge {
     uint32_t row = 0;  // the next one
     uint32_t end = 0;
   };
-  void advance(int64_t from);
-  static std::optional<int64_t> next_of(const Active& active, int64_t from);
+  void advance(StepNumber from);
+  static std::optional<StepNumber> next_of(const Active& active, StepNumber from);
 
   GroupCache& cache_;
   std::vector<PartRef> parts_;  // by first step

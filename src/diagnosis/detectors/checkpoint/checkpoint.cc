@@ -90,7 +90,7 @@ std::vector<Finding> find_long_checkpoints(const JobWindow& window, const std::v
   finding.coverage =
       window.step(newest.number) == nullptr ? 1 : coverage_of(window, window.step(newest.number)->size());
   finding.confidence = std::min(0.9, 0.5 + 0.1 * static_cast<double>(long_ones));
-  const int64_t from = finding.since_step, to = finding.through_step;
+  const StepNumber from = finding.since_step, to = finding.through_step;
   finding.chain.push_back(claim(
       ClaimKind::kSelfTime, finding.component,
       format("%s of the last %zu took %s; those before %s.", long_ones == 1 ? "One" : format("%zu", long_ones).c_str(),

@@ -10,10 +10,10 @@ namespace {
 using testing::MadeUpJob;
 using testing::RankPlan;
 
-std::vector<Finding> after(int64_t steps, const std::function<double(int64_t step, size_t rank)>& length_ms) {
+std::vector<Finding> after(int64_t steps, const std::function<double(StepNumber step, size_t rank)>& length_ms) {
   MadeUpJob job(8);
   JobWindow window;
-  job.play(window, 0, steps - 1, [&](int64_t step, std::vector<RankPlan>& ranks) {
+  job.play(window, 0_step, StepNumber{steps - 1}, [&](StepNumber step, std::vector<RankPlan>& ranks) {
     if (step % 10 != 9) return;
     for (size_t rank = 0; rank < ranks.size(); ++rank) {
       ranks[rank].checkpoint_ms = length_ms(step, rank);
@@ -25,40 +25,41 @@ std::vector<Finding> after(int64_t steps, const std::function<double(int64_t ste
 }
 
 TEST(Checkpoint, CheckpointsOfAllRanksThatTakeLongerThanBeforeAreTheStorage) {
-  std::vector<Finding> findings = after(80, [](int64_t step, size_t) { return step > 50 ? 120.0 : 60.0; });
+  std::vector<Finding> findings = after(80, [](StepNumber step, size_t) { return step > 50_step ? 120.0 : 60.0; });
   ASSERT_EQ(findings.size(), 1u);
   EXPECT_EQ(findings[0].cause, Cause::kCheckpoint);
   EXPECT_EQ(findings[0].layer, Layer::kInput);
   EXPECT_TRUE(findings[0].ranks.empty());
   EXPECT_TRUE(findings[0].sure);
-  EXPECT_EQ(findings[0].since_step, 59);
+  EXPECT_EQ(findings[0].since_step, 59_step);
   EXPECT_NEAR(static_cast<double>(findings[0].lost_ns_per_step), 6e6, 1e6);
 }
 
 TEST(Checkpoint, OneLongCheckpointIsSuspectedOnly) {
-  std::vector<Finding> findings = after(60, [](int64_t step, size_t) { return step > 50 ? 120.0 : 60.0; });
+  std::vector<Finding> findings = after(60, [](StepNumber step, size_t) { return step > 50_step ? 120.0 : 60.0; });
   ASSERT_EQ(findings.size(), 1u);
   EXPECT_FALSE(findings[0].sure);
 }
 
 TEST(Checkpoint, WhereOneRankAloneTakesLongerItIsNamed) {
   std::vector<Finding> findings =
-      after(80, [](int64_t step, size_t rank) { return step > 50 && rank == 3 ? 120.0 : 60.0; });
+      after(80, [](StepNumber step, size_t rank) { return step > 50_step && rank == 3 ? 120.0 : 60.0; });
   ASSERT_EQ(findings.size(), 1u);
   EXPECT_EQ(findings[0].ranks, std::vector<int32_t>{3});
   EXPECT_EQ(findings[0].layer, Layer::kHost);
 }
 
 TEST(Checkpoint, LongCheckpointsThatAlwaysWereSoAreNoNews) {
-  EXPECT_TRUE(after(80, [](int64_t, size_t) { return 300.0; }).empty());
+  EXPECT_TRUE(after(80, [](StepNumber, size_t) { return 300.0; }).empty());
 }
 
 TEST(Checkpoint, WhatIsOverIsNotFound) {
-  EXPECT_TRUE(after(80, [](int64_t step, size_t) { return step == 59 ? 120.0 : 60.0; }).empty());
+  EXPECT_TRUE(after(80, [](StepNumber step, size_t) { return step == 59_step ? 120.0 : 60.0; }).empty());
 }
 
 TEST(Checkpoint, LengthsThatAlwaysDifferedDoNotCount) {
-  EXPECT_TRUE(after(100, [](int64_t step, size_t) { return 60.0 + static_cast<double>(step * 7919 % 40); }).empty());
+  EXPECT_TRUE(
+      after(100, [](StepNumber step, size_t) { return 60.0 + static_cast<double>(step.value() * 7919 % 40); }).empty());
 }
 
 }  // namespace

@@ -43,7 +43,7 @@ constexpr double kSlowShareMax = 0.5;
 struct Flow {
   uint32_t from = 0;  // slot
   int32_t to = -1;    // rank
-  uint64_t comm_id = 0;
+  CommId comm_id;
   int32_t peer = 0;
   double bytes = 0, wire_ns = 0;  // sums over the steps
   size_t steps = 0;
@@ -67,7 +67,7 @@ Usual usual_of(std::vector<double> logs) {
 
 // The steps that are looked at, and what has to be seen in them.
 struct Look {
-  std::vector<int64_t> steps;
+  std::vector<StepNumber> steps;
   size_t steps_min = kStepsSuspect;
   double log_ratio_min = kLogRatioMin;
   double share_min = kSavedShareMin;
@@ -86,7 +86,7 @@ const FlowStep* same_flow(const std::vector<FlowStep>& flows, size_t hint, const
 }
 
 std::vector<Flow> flows_over(const JobWindow& window, const Look& look) {
-  const std::vector<int64_t>& steps = look.steps;
+  const std::vector<StepNumber>& steps = look.steps;
   std::vector<Flow> flows;
   const StepFrame& newest = *window.frame(steps.back());
   for (size_t slot = 0; slot < newest.rows.size(); ++slot) {
@@ -95,7 +95,7 @@ std::vector<Flow> flows_over(const JobWindow& window, const Look& look) {
     for (size_t i = 0; i < of_rank.size(); ++i) {
       if (!of_rank[i].send || of_rank[i].bytes <= 0 || of_rank[i].wire_ns <= 0) continue;
       Flow flow{.from = static_cast<uint32_t>(slot), .comm_id = of_rank[i].comm_id, .peer = of_rank[i].peer};
-      for (int64_t number : steps) {
+      for (StepNumber number : steps) {
         const StepFrame& frame = *window.frame(number);
         if (!frame.knows(slot)) continue;
         const FlowStep* step = same_flow(frame.rows[slot].summary.flows, i, flow);
@@ -114,9 +114,9 @@ int bytes_class(double bytes) {
   return static_cast<int>(std::lround(std::log2(std::max(1.0, bytes)) * 2));
 }
 
-double typical_lateness(const JobWindow& window, const std::vector<int64_t>& steps, size_t slot) {
+double typical_lateness(const JobWindow& window, const std::vector<StepNumber>& steps, size_t slot) {
   std::vector<double> values;
-  for (int64_t number : steps) {
+  for (StepNumber number : steps) {
     const StepLateness& step = lateness(window, *window.frame(number));
     if (slot < step.late_ns.size() && !std::isnan(step.late_ns[slot]))
       values.push_back(static_cast<double>(step.late_ns[slot]));
@@ -124,7 +124,7 @@ double typical_lateness(const JobWindow& window, const std::vector<int64_t>& ste
   return median(std::move(values));
 }
 
-void common(const JobWindow& window, const std::vector<int64_t>& steps, double step_ns, double saved,
+void common(const JobWindow& window, const std::vector<StepNumber>& steps, double step_ns, double saved,
             Finding& finding) {
   finding.kind = emits<Emitter::kFabric, VerdictKind::kSlow>;
   finding.since_step = steps.front();
@@ -148,9 +148,9 @@ std::string host_of(const JobWindow& window, int32_t rank) {
 }
 
 // Back over the window, as long as the flow stays slow.
-int64_t slow_since(const JobWindow& window, const Flow& flow, double like_rate, int64_t fallback) {
-  int64_t since = fallback;
-  std::vector<int64_t> all = window.complete_steps();
+StepNumber slow_since(const JobWindow& window, const Flow& flow, double like_rate, StepNumber fallback) {
+  StepNumber since = fallback;
+  std::vector<StepNumber> all = window.complete_steps();
   const double half_way = (flow.rate() + like_rate) / 2;
   int misses = 0;
   for (auto at = all.rbegin(); at != all.rend() && misses < 3; ++at) {
@@ -167,10 +167,10 @@ int64_t slow_since(const JobWindow& window, const Flow& flow, double like_rate, 
   return since;
 }
 
-bool slow_in_most(const JobWindow& window, const std::vector<int64_t>& steps, const Flow& flow) {
+bool slow_in_most(const JobWindow& window, const std::vector<StepNumber>& steps, const Flow& flow) {
   const double half_way = (flow.rate() + flow.like_rate) / 2;
   double slow = 0, all = 0;
-  for (int64_t number : steps) {
+  for (StepNumber number : steps) {
     const StepFrame& frame = *window.frame(number);
     if (!frame.knows(flow.from)) continue;
     const FlowStep* step = same_flow(frame.rows[flow.from].summary.flows, 0, flow);
@@ -207,7 +207,7 @@ int32_t most_accused(const JobWindow& window, const std::vector<const Flow*>& sl
   return most;
 }
 
-void report_flows(const JobWindow& window, const std::vector<int64_t>& steps, double step_ns,
+void report_flows(const JobWindow& window, const std::vector<StepNumber>& steps, double step_ns,
                   std::vector<int32_t> ranks, const std::vector<const Flow*>& slow, std::vector<Finding>& findings) {
   const Flow& worst = **std::max_element(slow.begin(), slow.end(),
                                          [](const Flow* a, const Flow* b) { return a->saved_ns() < b->saved_ns(); });
@@ -219,7 +219,7 @@ void report_flows(const JobWindow& window, const std::vector<int64_t>& steps, do
   if (ranks.size() > kRanksNamedMax) ranks.resize(kRanksNamedMax);
   finding.ranks = ranks;
   const int32_t first = window.rank_of(worst.from);
-  const int64_t from = steps.front(), to = steps.back();
+  const StepNumber from = steps.front(), to = steps.back();
   std::string who;
   if (ranks.size() == 1) {
     finding.layer = emits<Emitter::kFabric, Layer::kLink>;
@@ -267,7 +267,7 @@ void report_flows(const JobWindow& window, const std::vector<int64_t>& steps, do
 }
 
 void find_slow_flows(const JobWindow& window, const Look& look, std::vector<Finding>& findings) {
-  const std::vector<int64_t>& steps = look.steps;
+  const std::vector<StepNumber>& steps = look.steps;
   const double step_ns = look.step_ns;
   std::vector<Flow> flows = flows_over(window, look);
   std::map<int, std::vector<double>> rates;
@@ -345,10 +345,10 @@ struct GroupStep {
   double least = 0;  // of any member: the last to arrive waits for nobody
 };
 struct GroupSteps {
-  std::unordered_map<uint64_t, GroupStep> by_id;
+  std::unordered_map<CommId, GroupStep> by_id;
 };
 
-bool is_inside_a_host(const JobWindow& window, uint64_t comm_id) {
+bool is_inside_a_host(const JobWindow& window, CommId comm_id) {
   auto found = window.comms().find(comm_id);
   if (found == window.comms().end() || found->second.size < 2 || found->second.size > 1024) return false;
   const auto& members = found->second.world_rank;
@@ -359,7 +359,7 @@ bool is_inside_a_host(const JobWindow& window, uint64_t comm_id) {
 
 GroupSteps groups_of(const JobWindow& window, const StepFrame& frame) {
   GroupSteps groups;
-  std::unordered_map<uint64_t, bool> inside;
+  std::unordered_map<CommId, bool> inside;
   for (size_t slot = 0; slot < frame.rows.size(); ++slot) {
     if (!frame.knows(slot)) continue;
     for (const CommStep& comm : frame.rows[slot].summary.comms) {
@@ -377,10 +377,10 @@ GroupSteps groups_of(const JobWindow& window, const StepFrame& frame) {
 }
 
 void find_slow_groups(const JobWindow& window, const Look& look, std::vector<Finding>& findings) {
-  const std::vector<int64_t>& steps = look.steps;
+  const std::vector<StepNumber>& steps = look.steps;
   const double step_ns = look.step_ns;
-  std::unordered_map<uint64_t, Group> groups;
-  for (int64_t number : steps) {
+  std::unordered_map<CommId, Group> groups;
+  for (StepNumber number : steps) {
     const StepFrame& frame = *window.frame(number);
     for (const auto& [id, step] : frame.derived<GroupSteps>([&] { return groups_of(window, frame); }).by_id) {
       Group& group = groups[id];
@@ -397,7 +397,7 @@ void find_slow_groups(const JobWindow& window, const Look& look, std::vector<Fin
   }
   std::map<std::tuple<int32_t, double, int>, Usual> usual;
   for (auto& [key, logs] : like) usual[key] = usual_of(std::move(logs));
-  std::map<std::string, std::vector<std::pair<uint64_t, double>>> by_host;  // group and what it costs
+  std::map<std::string, std::vector<std::pair<CommId, double>>> by_host;  // group and what it costs
   for (const auto& [id, group] : groups) {
     if (group.transfer.size() < look.steps_min) continue;
     const Usual& alike = usual[class_of(group)];
@@ -430,7 +430,7 @@ void find_slow_groups(const JobWindow& window, const Look& look, std::vector<Fin
     finding.cause = emits<Emitter::kFabric, Cause::kNvlinkDegraded>;
     finding.subject = "nvlink of host " + host;
     finding.component = "NVLinks of host " + host;
-    const int64_t from = steps.front(), to = steps.back();
+    const StepNumber from = steps.front(), to = steps.back();
     finding.chain.push_back(claim(
         ClaimKind::kPath, finding.component,
         format("Even the last to arrive in the collectives of %s spends %s there; in groups alike %s.",
@@ -460,19 +460,19 @@ void find_slow_groups(const JobWindow& window, const Look& look, std::vector<Fin
 
 std::vector<Finding> find_slow_fabric(const JobWindow& window, const std::vector<AttributedRange>&) {
   if (window.slots() < kFabricRanksMin) return {};
-  const std::vector<int64_t> all = window.complete_steps();
+  const std::vector<StepNumber> all = window.complete_steps();
   const auto last = [&](size_t count) {
-    return std::vector<int64_t>(all.end() - static_cast<std::ptrdiff_t>(std::min(count, all.size())), all.end());
+    return std::vector<StepNumber>(all.end() - static_cast<std::ptrdiff_t>(std::min(count, all.size())), all.end());
   };
   if (all.size() < kStepsSuspect) return {};
-  auto look_at = [&](std::vector<int64_t> steps) {
+  auto look_at = [&](std::vector<StepNumber> steps) {
     Look look{.steps = std::move(steps)};
     std::vector<double> durations;
-    for (int64_t number : look.steps) durations.push_back(lateness(window, *window.frame(number)).duration_ns);
+    for (StepNumber number : look.steps) durations.push_back(lateness(window, *window.frame(number)).duration_ns);
     look.step_ns = median(durations);
     return look;
   };
-  auto plain = [&](std::vector<int64_t> steps) {
+  auto plain = [&](std::vector<StepNumber> steps) {
     Look look = look_at(std::move(steps));
     look.steps_min = kWindowPlain;
     look.log_ratio_min = kLogRatioPlain;
@@ -482,7 +482,7 @@ std::vector<Finding> find_slow_fabric(const JobWindow& window, const std::vector
   std::vector<Finding> findings;
   const double step_ns = look_at(last(kWindow)).step_ns;
   if (step_ns <= 0) return findings;
-  if (const std::vector<int64_t> seen = last_steps_with_flows(window, all, kWindow); !seen.empty()) {
+  if (const std::vector<StepNumber> seen = last_steps_with_flows(window, all, kWindow); !seen.empty()) {
     find_slow_flows(window, look_at(seen), findings);
     if (findings.empty()) find_slow_flows(window, plain(last_steps_with_flows(window, all, kWindowPlain)), findings);
   }

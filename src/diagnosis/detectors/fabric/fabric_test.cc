@@ -16,14 +16,14 @@ TEST(Fabric, OneSlowLinkOfManyIsNamedThoughItIsOnlyAQuarterSlower) {
   job.ring_flows = true;
   job.flow_wire_ms = 20;
   JobWindow window;
-  job.play(window, 0, 30, [](int64_t step, std::vector<RankPlan>& ranks) {
-    if (step >= 15) ranks[9].wire_ms = 26;
+  job.play(window, 0_step, 30_step, [](StepNumber step, std::vector<RankPlan>& ranks) {
+    if (step >= 15_step) ranks[9].wire_ms = 26;
   });
   std::vector<Finding> findings = find_slow_fabric(window, {});
   ASSERT_EQ(findings.size(), 1u);
   EXPECT_EQ(findings[0].ranks, std::vector<int32_t>{9});
   EXPECT_EQ(findings[0].layer, Layer::kLink);
-  EXPECT_EQ(findings[0].since_step, 15);
+  EXPECT_EQ(findings[0].since_step, 15_step);
 }
 
 TEST(Fabric, SlowFlowsOfManyHostsAreTheSwitches) {
@@ -31,8 +31,8 @@ TEST(Fabric, SlowFlowsOfManyHostsAreTheSwitches) {
   job.ring_flows = true;
   job.flow_wire_ms = 20;
   JobWindow window;
-  job.play(window, 0, 30, [](int64_t step, std::vector<RankPlan>& ranks) {
-    if (step < 15) return;
+  job.play(window, 0_step, 30_step, [](StepNumber step, std::vector<RankPlan>& ranks) {
+    if (step < 15_step) return;
     for (size_t rank : {7u, 15u, 23u, 31u}) ranks[rank].wire_ms = 40;
   });
   std::vector<Finding> findings = find_slow_fabric(window, {});
@@ -44,12 +44,12 @@ TEST(Fabric, SlowFlowsOfManyHostsAreTheSwitches) {
 TEST(Fabric, AGroupInsideAHostThatTransfersSlowerThanItsLikeIsItsNvlinks) {
   MadeUpJob job(128);
   for (int32_t host = 0; host < 16; ++host) {
-    PlannedGroup group{.comm_id = 0x200 + static_cast<uint64_t>(host), .transfer_ms = host == 5 ? 14.0 : 10.0};
+    PlannedGroup group{.comm_id = CommId{0x200 + static_cast<uint64_t>(host)}, .transfer_ms = host == 5 ? 14.0 : 10.0};
     for (int32_t rank = 0; rank < 8; ++rank) group.ranks.push_back(host * 8 + rank);
     job.groups.insert(job.groups.begin(), group);
   }
   JobWindow window;
-  job.play(window, 0, 30);
+  job.play(window, 0_step, 30_step);
   std::vector<Finding> findings = find_slow_fabric(window, {});
   ASSERT_EQ(findings.size(), 1u);
   EXPECT_EQ(findings[0].layer, Layer::kNvlink);
@@ -61,7 +61,7 @@ TEST(Fabric, EqualFlowsAccuseNobody) {
   MadeUpJob job(64);
   job.ring_flows = true;
   JobWindow window;
-  job.play(window, 0, 30);
+  job.play(window, 0_step, 30_step);
   EXPECT_TRUE(find_slow_fabric(window, {}).empty());
 }
 

@@ -27,7 +27,7 @@ bool was_at_work(const JobWindow& window, int32_t rank, const std::map<int32_t, 
   if (found == status.end()) return false;
   for (const CommStatus& comm : found->second.comms)
     if (comm.collective.is_in_flight() || comm.p2p.is_in_flight()) return true;
-  return found->second.step >= 0 && !window.has_step(rank, found->second.step);
+  return found->second.step >= 0_step && !window.has_step(rank, found->second.step);
 }
 
 Sort sort_of(const JobWindow& window, int32_t rank, const FailInput& input) {
@@ -87,8 +87,8 @@ NextAction next_of(const RankEnd& end) {
 void word(const JobWindow& window, const FailInput& input, const std::vector<Death>& first, Finding& finding) {
   const Death& one = first.front();
   const auto at = input.status.find(one.rank);
-  const int64_t step = at != input.status.end() ? at->second.step : -1;
-  const std::string where = step >= 0 ? " in step " + with_thousands(step) : "";
+  const StepNumber step = at != input.status.end() ? at->second.step : kNoStep;
+  const std::string where = step >= 0_step ? " in step " + with_thousands(step.value()) : "";
   const size_t others = input.ended.size() - first.size();
   const std::string rest =
       others == 0 ? "." : format("; %zu other rank%s ended after it.", others, others == 1 ? "" : "s");

@@ -19,11 +19,11 @@ class DyingJob {
     for (int32_t rank = 0; rank < 8; ++rank) {
       const Identity identity{"job", 0, rank, 8, rank % 4, rank < 4 ? "node-0" : "node-1", "GPU"};
       StepSummary summary;
-      summary.step = 39;
+      summary.step = 39_step;
       summary.start_unix_ns = kEpochNs;
       summary.duration_ns = kSecondNs;
       window.add_step(identity, summary);
-      status[rank] = {.time_unix_ns = kEpochNs, .step = 40};
+      status[rank] = {.time_unix_ns = kEpochNs, .step = 40_step};
     }
   }
   void die(int32_t rank, double after_s, std::optional<ExitStatus> exit) {
@@ -114,7 +114,7 @@ TEST(FailDetector, WhereNobodySawHowOnlyWhoWasAtWorkDied) {
   ASSERT_TRUE(found);
   EXPECT_EQ(found->ranks, (std::vector<int32_t>{3}));
   EXPECT_EQ(found->sentence, "Rank 3 (node-0, GPU 3) died in step 40.");
-  job.status[3].step = 39;  // it had ended its last step
+  job.status[3].step = 39_step;  // it had ended its last step
   EXPECT_FALSE(job.find());
 }
 

@@ -244,7 +244,7 @@ std::optional<Finding> find_hang_in_dumps(const FlightDumps& dumps, JobWindow& w
       const auto place = std::find(members->begin(), members->end(), rank);
       if (place == members->end()) continue;
       const auto in_comm = static_cast<int32_t>(place - members->begin());
-      const uint64_t comm_id = std::hash<std::string>{}(key_of(group));
+      const CommId comm_id{std::hash<std::string>{}(key_of(group))};
       window.add_comm(
           identity,
           {.comm_id = comm_id, .size = static_cast<int32_t>(group.size), .rank_in_comm = in_comm, .name = group.desc});

@@ -178,9 +178,9 @@ TEST(HangEvidence, ReachesTheVerdictThroughTheEngine) {
   DiagnosisEngine engine;
   auto identity = [](int32_t rank) { return Identity{"job", 0, rank, 4, rank, "node-0", ""}; };
   for (int32_t rank = 0; rank < 4; ++rank) {
-    engine.on_comm(identity(rank), {.comm_id = 1, .size = 4, .rank_in_comm = rank}, kEpochNs);
+    engine.on_comm(identity(rank), {.comm_id = CommId{1}, .size = 4, .rank_in_comm = rank}, kEpochNs);
     RankStatus status{.time_unix_ns = kEpochNs, .quiet_ns = 10 * kSecondNs};
-    CommStatus comm{.comm_id = 1, .size = 4, .rank_in_comm = rank};
+    CommStatus comm{.comm_id = CommId{1}, .size = 4, .rank_in_comm = rank};
     comm.collectives_enqueued = rank == 3 ? 100 : 101;
     comm.collectives_completed = 100;
     comm.collective = {rank == 3 ? OpState::kCompleted : OpState::kStarted,

@@ -72,7 +72,7 @@ std::optional<Culprits> culprits_of(const JobWindow& window, const HangInput& in
 WaitingOp operation_without(const JobWindow& window, const WaitGraph& graph, int32_t culprit) {
   WaitingOp found = graph.most_common_operation();
   bool named = false;
-  std::map<uint64_t, bool> has_culprit;  // communicators, and whether it is a member
+  std::map<CommId, bool> has_culprit;  // communicators, and whether it is a member
   for (const auto& [rank, op] : graph.waiting()) {
     auto members = window.comms().find(op.comm_id);
     if (!graph.waits_for(rank, culprit) || members == window.comms().end()) continue;
@@ -111,8 +111,8 @@ Finding find_stall_inside(const HangInput& input, const WaitGraph& graph, const 
 
 int64_t typical_step_ns(const JobWindow& window) {
   std::vector<double> durations;
-  int64_t newest = window.newest_step();
-  for (int64_t number = std::max(window.first_step() + 1, newest - 40); number <= newest; ++number) {
+  StepNumber newest = window.newest_step();
+  for (StepNumber number = std::max(window.first_step() + 1, newest - 40); number <= newest; ++number) {
     for (const auto* rows : {window.step(number), window.unknown(number)}) {
       if (rows == nullptr) continue;
       for (const auto& [rank, row] : *rows) durations.push_back(static_cast<double>(row.summary.duration_ns));

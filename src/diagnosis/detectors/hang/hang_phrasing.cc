@@ -145,7 +145,7 @@ void HangPhrasing::add_where_it_stands(Finding& finding, int32_t rank, bool dead
       static_cast<double>(status.quiet_ns) / 1e9, "s", rank_path(rank));
 }
 
-Finding HangPhrasing::mismatch(uint64_t comm_id) const {
+Finding HangPhrasing::mismatch(CommId comm_id) const {
   Finding finding = begin();
   std::map<std::string, std::vector<int32_t>> kinds;
   for (const auto& [rank, op] : graph_.waiting()) {

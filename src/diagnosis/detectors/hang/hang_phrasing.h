@@ -18,7 +18,7 @@ class HangPhrasing {
   // Ranks that never entered the operation, or died before.
   Finding missing(const std::vector<int32_t>& culprits, bool dead, const WaitingOp& operation) const;
   // Members of a communicator called different operations.
-  Finding mismatch(uint64_t comm_id) const;
+  Finding mismatch(CommId comm_id) const;
   // Ranks that wait for each other.
   Finding deadlock(std::vector<int32_t> circle) const;
   // Everybody is inside the same operation: a process does not run, one fell silent first, or nothing tells them apart.

@@ -10,7 +10,7 @@ namespace {
 using testing::kEpochNs;
 using testing::kSecondNs;
 
-constexpr uint64_t kWorld = 0xC0;
+constexpr CommId kWorld{0xC0};
 
 // Ranks that stand still, each with its place in every communicator it is in.
 class StandingJob {
@@ -26,7 +26,7 @@ class StandingJob {
     add_group(kWorld, all);
   }
 
-  void add_group(uint64_t comm_id, const std::vector<int32_t>& members) {
+  void add_group(CommId comm_id, const std::vector<int32_t>& members) {
     for (size_t in_comm = 0; in_comm < members.size(); ++in_comm) {
       int32_t size = static_cast<int32_t>(members.size());
       window.add_comm(identity(members[in_comm]),
@@ -38,7 +38,7 @@ class StandingJob {
     }
   }
 
-  CommStatus& at(int32_t rank, uint64_t comm_id) {
+  CommStatus& at(int32_t rank, CommId comm_id) {
     for (CommStatus& comm : input.status.at(rank).comms) {
       if (comm.comm_id == comm_id) return comm;
     }
@@ -46,23 +46,23 @@ class StandingJob {
   }
 
   // The rank is in the group's next collective.
-  OpStatus& enter(int32_t rank, uint64_t comm_id = kWorld) {
+  OpStatus& enter(int32_t rank, CommId comm_id = kWorld) {
     CommStatus& comm = at(rank, comm_id);
     comm.collectives_enqueued = 101;
     comm.collective = {OpState::kStarted, 101, 100, "AllReduce", "float32", 4096, -1, kEpochNs - 5 * kSecondNs};
     return comm.collective;
   }
-  void all_enter_but(std::set<int32_t> missing, uint64_t comm_id = kWorld) {
+  void all_enter_but(std::set<int32_t> missing, CommId comm_id = kWorld) {
     for (int32_t rank = 0; rank < ranks_; ++rank) {
       if (!missing.contains(rank)) enter(rank, comm_id);
     }
   }
-  void receive(int32_t rank, int32_t from, uint64_t comm_id = kWorld) {
+  void receive(int32_t rank, int32_t from, CommId comm_id = kWorld) {
     CommStatus& comm = at(rank, comm_id);
     comm.p2p_enqueued = 1;
     comm.p2p = {OpState::kStarted, 1, 0, "Recv", "float32", 4096, from, kEpochNs - 5 * kSecondNs};
   }
-  void send(int32_t rank, int32_t to, uint64_t comm_id = kWorld) {
+  void send(int32_t rank, int32_t to, CommId comm_id = kWorld) {
     receive(rank, to, comm_id);
     at(rank, comm_id).p2p.function = "Send";
   }
@@ -97,12 +97,12 @@ TEST(HangDetector, NamesTheRankThatNeverEntered) {
 TEST(HangDetector, WalksOverTwoGroupsToTheCulpritNotToTheMiddle) {
   // 0 and 1 wait in a group for 2; 2 and 3 wait in another for 4, which waits for nobody.
   StandingJob job(5);
-  job.add_group(1, {0, 1, 2});
-  job.add_group(2, {2, 3, 4});
-  job.enter(0, 1);
-  job.enter(1, 1);
-  job.enter(2, 2);
-  job.enter(3, 2);
+  job.add_group(CommId{1}, {0, 1, 2});
+  job.add_group(CommId{2}, {2, 3, 4});
+  job.enter(0, CommId{1});
+  job.enter(1, CommId{1});
+  job.enter(2, CommId{2});
+  job.enter(3, CommId{2});
   std::optional<Finding> hang = job.find();
   ASSERT_TRUE(hang);
   EXPECT_EQ(hang->ranks, std::vector<int32_t>{4});
@@ -189,10 +189,10 @@ TEST(HangDetector, DifferentSizesOrTypesOfOneAllReduceAreAMismatch) {
 
 TEST(HangDetector, ACircleIsADeadlock) {
   StandingJob job(4);
-  job.add_group(1, {0, 1});
-  job.add_group(2, {0, 1});
-  job.enter(0, 1);
-  job.enter(1, 2);
+  job.add_group(CommId{1}, {0, 1});
+  job.add_group(CommId{2}, {0, 1});
+  job.enter(0, CommId{1});
+  job.enter(1, CommId{2});
   job.receive(2, 0);
   std::optional<Finding> hang = job.find();
   ASSERT_TRUE(hang);
@@ -356,7 +356,7 @@ TEST(HangDetector, AnOperationWhoseEndIsNotSeenWaitsForTheRankThatHasNotEntered)
 TEST(HangAfter, KnowsThePaceOfStepsWhoseGpuTimesAreUnknown) {
   testing::MadeUpJob made_up(2);
   JobWindow window;
-  made_up.play(window, 0, 9, [](int64_t, std::vector<testing::RankPlan>& ranks) {
+  made_up.play(window, 0_step, 9_step, [](StepNumber, std::vector<testing::RankPlan>& ranks) {
     for (testing::RankPlan& rank : ranks) rank.unseen = true;
   });
   EXPECT_GT(typical_step_ns(window), 0);
@@ -369,11 +369,11 @@ TEST(HangDetector, NamesTheMissingRankOfAVeryLargeJob) {
   std::vector<int32_t> group;
   for (int32_t rank = kMissing % kGroup; rank < kRanks; rank += kRanks / kGroup) group.push_back(rank);
   ASSERT_TRUE(std::binary_search(group.begin(), group.end(), kMissing));
-  job.add_group(0xD9, group);
+  job.add_group(CommId{0xD9}, group);
   // Its group waits for it, and so is missing where everybody else is.
   job.all_enter_but({group.begin(), group.end()});
   for (int32_t rank : group) {
-    if (rank != kMissing) job.enter(rank, 0xD9);
+    if (rank != kMissing) job.enter(rank, CommId{0xD9});
   }
   std::optional<Finding> finding = job.find();
   ASSERT_TRUE(finding);

@@ -15,7 +15,6 @@ constexpr int64_t kSecond = 1'000'000'000;
 struct Silence {
   std::vector<int32_t> dead, stopped, inside, all;  // inside: alive, in a step that they have begun
   int64_t shortest_ns = INT64_MAX, longest_ns = 0;  // of those who live
-  int64_t newest_step = -1;
 };
 
 std::optional<Silence> silence_of(const JobWindow& window, const HangInput& input, int64_t limit_ns) {
@@ -27,7 +26,6 @@ std::optional<Silence> silence_of(const JobWindow& window, const HangInput& inpu
     const RankStatus& at = status->second;
     if (at.finished) continue;
     found.all.push_back(rank);
-    found.newest_step = std::max(found.newest_step, at.step);
     if (!at.process_alive) {
       found.dead.push_back(rank);
       continue;
@@ -36,14 +34,14 @@ std::optional<Silence> silence_of(const JobWindow& window, const HangInput& inpu
     found.shortest_ns = std::min(found.shortest_ns, at.quiet_ns);
     found.longest_ns = std::max(found.longest_ns, at.quiet_ns);
     if (at.process_stopped) found.stopped.push_back(rank);
-    if (at.step >= 0 && !window.has_step(rank, at.step)) found.inside.push_back(rank);
+    if (at.step >= 0_step && !window.has_step(rank, at.step)) found.inside.push_back(rank);
   }
   return found;
 }
 
 // Those who are not where most ranks are: in an earlier step, or in another phase of it. Empty: nobody stands apart.
 std::vector<int32_t> stand_apart(const HangInput& input, const std::vector<int32_t>& ranks) {
-  std::map<std::pair<int64_t, Phase>, std::vector<int32_t>> places;
+  std::map<std::pair<StepNumber, Phase>, std::vector<int32_t>> places;
   for (int32_t rank : ranks) {
     const RankStatus& at = input.status.at(rank);
     places[{at.step, at.phase}].push_back(rank);
@@ -57,7 +55,7 @@ std::vector<int32_t> stand_apart(const HangInput& input, const std::vector<int32
 }
 
 std::string place_text(const RankStatus& at) {
-  const std::string step = at.step < 0 ? "no step" : "step " + with_thousands(at.step);
+  const std::string step = at.step < 0_step ? "no step" : "step " + with_thousands(at.step.value());
   return at.phase == Phase::kOther ? "in " + step : format("in %s, phase %s", step.c_str(), to_text(at.phase));
 }
 

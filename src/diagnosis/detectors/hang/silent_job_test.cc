@@ -19,7 +19,7 @@ class SilentJob {
     for (int64_t step = 0; step < 10; ++step) {
       for (int32_t rank = 0; rank < 4; ++rank) {
         StepSummary summary;
-        summary.step = step;
+        summary.step = StepNumber{step};
         summary.start_unix_ns = kEpochNs + step * kStepNs;
         summary.duration_ns = kStepNs;
         window.add_step({"job", 0, rank, 4, rank, "node-0", ""}, summary);
@@ -28,7 +28,7 @@ class SilentJob {
     window.remember(0);
     input.typical_step_ns = kStepNs;
     for (int32_t rank = 0; rank < 4; ++rank)
-      input.status[rank] = {.time_unix_ns = kEpochNs, .quiet_ns = quiet_ns, .step = 10, .phase = Phase::kForward};
+      input.status[rank] = {.time_unix_ns = kEpochNs, .quiet_ns = quiet_ns, .step = 10_step, .phase = Phase::kForward};
   }
   std::optional<Finding> find() const { return find_hang(window, input); }
 
@@ -70,14 +70,14 @@ TEST(SilentJob, WhoStandsApartIsNamedAndTimeMakesItSure) {
   EXPECT_EQ(found->sentence, "Rank 2 (node-0) stands in step 10, phase input; 3 ranks have not moved for 11 s.");
   EXPECT_EQ(found->next.front().command, "lockstep hang {job} --stacks 2");
 
-  job.input.status[2] = {.time_unix_ns = kEpochNs, .quiet_ns = 11 * kSecondNs, .step = 9, .phase = Phase::kOther};
+  job.input.status[2] = {.time_unix_ns = kEpochNs, .quiet_ns = 11 * kSecondNs, .step = 9_step, .phase = Phase::kOther};
   found = job.find();
   ASSERT_TRUE(found);
   EXPECT_EQ(found->ranks, (std::vector<int32_t>{2}));
   EXPECT_EQ(found->sentence, "Rank 2 (node-0) stands in step 9; 3 ranks have not moved for 11 s.");
 
   // One that is ahead waits for the rest.
-  job.input.status[2].step = 11;
+  job.input.status[2].step = 11_step;
   found = job.find();
   ASSERT_TRUE(found);
   EXPECT_TRUE(found->ranks.empty());
@@ -108,7 +108,7 @@ TEST(SilentJob, WhoMovesOrIsBusyOrHasEndedIsNoHang) {
   unheard.input.left.insert(2);  // it ended by itself
   EXPECT_TRUE(unheard.find());
   SilentJob between;  // after its last step a job may do what it likes
-  for (auto& [rank, status] : between.input.status) status.step = 9;
+  for (auto& [rank, status] : between.input.status) status.step = 9_step;
   EXPECT_FALSE(between.find());
   SilentJob young;
   young.input.typical_step_ns = 0;

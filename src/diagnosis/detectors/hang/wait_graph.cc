@@ -67,7 +67,7 @@ bool WaitGraph::anybody_waits() const {
 }
 
 // It left or died before, or nothing is known of it in this communicator: silent, or never came.
-bool WaitGraph::has_not_entered(int32_t rank, uint64_t comm_id, uint64_t ordinal) const {
+bool WaitGraph::has_not_entered(int32_t rank, CommId comm_id, uint64_t ordinal) const {
   const std::map<int32_t, const CommStatus*>& entered = standing_.at(comm_id);
   const auto where = entered.find(rank);
   const auto status = input_.status.find(rank);
@@ -130,7 +130,7 @@ bool WaitGraph::waits_for(int32_t rank, int32_t other) const {
 
 void WaitGraph::count_operations() {
   for (const auto& [rank, op] : waiting_) {
-    auto& entry = operations_[format("%llx/%s/%llu", static_cast<unsigned long long>(op.comm_id),
+    auto& entry = operations_[format("%llx/%s/%llu", static_cast<unsigned long long>(op.comm_id.value()),
                                      op.op.function.c_str(), static_cast<unsigned long long>(op.op.ordinal))];
     ++entry.first;
     entry.second = op;

@@ -19,7 +19,7 @@
 namespace lockstep {
 
 struct WaitingOp {
-  uint64_t comm_id = 0;
+  CommId comm_id;
   OpStatus op;
 };
 
@@ -31,7 +31,7 @@ class WaitGraph {
   // Ranks that wait, each with the operation it has been in the longest.
   const std::map<int32_t, WaitingOp>& waiting() const { return waiting_; }
   // Communicators whose members are in the same place of the sequence with different operations.
-  const std::set<uint64_t>& mismatched() const { return mismatched_; }
+  const std::set<CommId>& mismatched() const { return mismatched_; }
   bool waits_for(int32_t rank, int32_t other) const;
   int64_t shortest_quiet_ns() const { return shortest_quiet_ns_; }
   int64_t longest_quiet_ns() const { return longest_quiet_ns_; }
@@ -65,7 +65,7 @@ class WaitGraph {
   static bool waits_in_p2p(const CommStatus& comm);
   bool anybody_waits() const;
   void note_where_everybody_stands();
-  bool has_not_entered(int32_t rank, uint64_t comm_id, uint64_t ordinal) const;
+  bool has_not_entered(int32_t rank, CommId comm_id, uint64_t ordinal) const;
   Missing& missing_in(const CommMembers& members, const CommStatus& comm);
   void add_collective(int32_t rank, const CommStatus& comm);
   void add_p2p(int32_t rank, const CommStatus& comm);
@@ -76,13 +76,13 @@ class WaitGraph {
   const JobWindow& window_;
   const HangInput& input_;
   const int64_t limit_ns_;
-  std::map<uint64_t, std::map<int32_t, const CommStatus*>> standing_;  // communicator -> rank -> where it stands
-  std::map<uint64_t, uint64_t> least_entered_;                         // communicator -> collectives of the last one
-  std::map<std::pair<uint64_t, uint64_t>, Missing> missing_;           // communicator and ordinal of its collective
+  std::map<CommId, std::map<int32_t, const CommStatus*>> standing_;  // communicator -> rank -> where it stands
+  std::map<CommId, uint64_t> least_entered_;                         // communicator -> collectives of the last one
+  std::map<std::pair<CommId, uint64_t>, Missing> missing_;           // communicator and ordinal of its collective
   std::map<int32_t, WaitingOp> waiting_;
   std::map<std::string, std::pair<size_t, WaitingOp>> operations_;
   std::map<int32_t, Edges> edges_;
-  std::set<uint64_t> mismatched_;
+  std::set<CommId> mismatched_;
   std::set<int32_t> walked_;
   int64_t shortest_quiet_ns_ = INT64_MAX;
   int64_t longest_quiet_ns_ = 0;

@@ -62,7 +62,7 @@ std::vector<Finding> find_less_work(const JobWindow& window, const std::vector<A
   finding.chain.push_back(
       claim(ClaimKind::kCounter, finding.component,
             format("Since step %s a rank does %.3g %s a step, %.3g before%s.",
-                   with_thousands(finding.since_step).c_str(), is, what, was, restarted ? " the restart" : ""),
+                   with_thousands(finding.since_step.value()).c_str(), is, what, was, restarted ? " the restart" : ""),
             is, what, was, 0, finding.since_step, finding.through_step, query));
   finding.chain.push_back(claim(ClaimKind::kExclusion, "step time",
                                 format("Not slower steps: they take %s, as before (%s).",

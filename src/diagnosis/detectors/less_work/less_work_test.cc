@@ -10,11 +10,11 @@ namespace {
 using testing::MadeUpJob;
 using testing::RankPlan;
 
-std::vector<Finding> after(int64_t steps, const std::function<double(int64_t)>& work,
-                           const std::function<double(int64_t)>& length, const char* scalar = "flops") {
+std::vector<Finding> after(int64_t steps, const std::function<double(StepNumber)>& work,
+                           const std::function<double(StepNumber)>& length, const char* scalar = "flops") {
   MadeUpJob job(8);
   JobWindow window;
-  job.play(window, 0, steps, [&](int64_t step, std::vector<RankPlan>& ranks) {
+  job.play(window, 0_step, StepNumber{steps}, [&](StepNumber step, std::vector<RankPlan>& ranks) {
     for (RankPlan& rank : ranks) {
       rank.scalars = {{scalar, 4e13 * work(step)}};
       rank.own_ms *= length(step);
@@ -23,11 +23,11 @@ std::vector<Finding> after(int64_t steps, const std::function<double(int64_t)>& 
   window.remember(0);
   return find_less_work(window, {});
 }
-double same(int64_t) {
+double same(StepNumber) {
   return 1;
 }
-double less_from_40(int64_t step) {
-  return step >= 40 ? 0.7 : 1;
+double less_from_40(StepNumber step) {
+  return step >= 40_step ? 0.7 : 1;
 }
 
 TEST(LessWork, FewerFlopsInStepsOfTheSameLengthAreFound) {
@@ -35,7 +35,7 @@ TEST(LessWork, FewerFlopsInStepsOfTheSameLengthAreFound) {
   ASSERT_EQ(findings.size(), 1u);
   EXPECT_EQ(findings[0].kind, VerdictKind::kInefficient);
   EXPECT_EQ(findings[0].cause, Cause::kLessWork);
-  EXPECT_EQ(findings[0].since_step, 40);
+  EXPECT_EQ(findings[0].since_step, 40_step);
   EXPECT_TRUE(findings[0].sure);
   EXPECT_TRUE(findings[0].ranks.empty());
 }
@@ -50,15 +50,15 @@ TEST(LessWork, ShorterStepsWithLessWorkLoseNothing) {
 }
 
 TEST(LessWork, LongerStepsAreSomebodyElsesVerdict) {
-  EXPECT_TRUE(after(70, same, [](int64_t step) { return step >= 40 ? 1.4 : 1; }).empty());
+  EXPECT_TRUE(after(70, same, [](StepNumber step) { return step >= 40_step ? 1.4 : 1; }).empty());
 }
 
 TEST(LessWork, APartialBatchAndUnevenOnesSayNothing) {
   EXPECT_TRUE(after(
-                  70, [](int64_t step) { return step == 69 || step == 68 ? 0.2 : 1; }, same)
+                  70, [](StepNumber step) { return step == 69_step || step == 68_step ? 0.2 : 1; }, same)
                   .empty());
   EXPECT_TRUE(after(
-                  70, [](int64_t step) { return 0.8 + 0.05 * static_cast<double>(step * 7 % 9); }, same)
+                  70, [](StepNumber step) { return 0.8 + 0.05 * static_cast<double>(step.value() * 7 % 9); }, same)
                   .empty());
 }
 

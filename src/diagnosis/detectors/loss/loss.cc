@@ -52,26 +52,26 @@ ReportedValues values_of(const RankRows& rows) {
 }  // namespace
 
 std::vector<Finding> find_bad_loss(const JobWindow& window, const std::vector<AttributedRange>&) {
-  std::vector<int64_t> steps = window.complete_steps();
+  std::vector<StepNumber> steps = window.complete_steps();
   if (steps.size() > kWindow) steps.erase(steps.begin(), steps.end() - kWindow);
   if (steps.empty()) return {};
   // The first step in which something is not finite, as far as the window remembers, and whose local value is not.
-  int64_t first = -1, first_local = -1, last = -1;
+  StepNumber first = kNoStep, first_local = kNoStep, last = kNoStep;
   std::string what;
   std::vector<int32_t> sources, all_bad;
   std::map<std::string, std::vector<double>> history;
-  for (int64_t number : steps) {
+  for (StepNumber number : steps) {
     const ReportedValues& here =
         window.frame(number)->derived<ReportedValues>([&] { return values_of(*window.step(number)); });
     const std::vector<int32_t>&local = here.local, &reported = here.reported;
     if (what.empty()) what = here.what;
     for (const auto& [name, value] : here.typical) history[name].push_back(value);
-    if (!local.empty() && first_local < 0) {
+    if (!local.empty() && first_local < 0_step) {
       first_local = number;
       sources = local;
     }
     if (!reported.empty() || !local.empty()) {
-      if (first < 0) first = number;
+      if (first < 0_step) first = number;
       last = number;
       if (all_bad.empty()) all_bad = reported;
     }
@@ -82,7 +82,7 @@ std::vector<Finding> find_bad_loss(const JobWindow& window, const std::vector<At
   finding.layer = emits<Emitter::kLoss, Layer::kUnknown>;
   finding.cause = emits<Emitter::kLoss, Cause::kNanSource>;
   finding.coverage = coverage_of(window, window.step(steps.back())->size());
-  if (first >= 0) {
+  if (first >= 0_step) {
     finding.since_step = first;
     finding.through_step = last;
     finding.sure = true;
@@ -104,7 +104,7 @@ std::vector<Finding> find_bad_loss(const JobWindow& window, const std::vector<At
     finding.confidence = finding.ranks.empty() ? 0.5 : 0.9;
     finding.chain.push_back(
         claim(ClaimKind::kEvent, finding.component,
-              format("%s is not a finite number since step %s.", what.c_str(), with_thousands(first).c_str()),
+              format("%s is not a finite number since step %s.", what.c_str(), with_thousands(first.value()).c_str()),
               std::nan(""), "", 0, 0, first, last, steps_query(first, last)));
     finding.chain.back().value = 0;
     if (!finding.ranks.empty()) {

@@ -12,30 +12,30 @@ namespace {
 using testing::MadeUpJob;
 using testing::RankPlan;
 
-std::vector<Finding> after(const std::function<void(int64_t, size_t, RankPlan&)>& tell) {
+std::vector<Finding> after(const std::function<void(StepNumber, size_t, RankPlan&)>& tell) {
   MadeUpJob job(8);
   JobWindow window;
-  job.play(window, 0, 40, [&](int64_t step, std::vector<RankPlan>& ranks) {
+  job.play(window, 0_step, 40_step, [&](StepNumber step, std::vector<RankPlan>& ranks) {
     for (size_t rank = 0; rank < ranks.size(); ++rank) tell(step, rank, ranks[rank]);
   });
   return find_bad_loss(window, {});
 }
 
 TEST(Loss, TheRankWhoseOwnGradientIsNotANumberFirstIsTheSource) {
-  std::vector<Finding> findings = after([](int64_t step, size_t rank, RankPlan& plan) {
-    plan.scalars = {{"grad_norm_local", step >= 30 && rank == 6 ? std::nan("") : 1.0},
-                    {"loss", step >= 31 ? std::nan("") : 2.0}};
+  std::vector<Finding> findings = after([](StepNumber step, size_t rank, RankPlan& plan) {
+    plan.scalars = {{"grad_norm_local", step >= 30_step && rank == 6 ? std::nan("") : 1.0},
+                    {"loss", step >= 31_step ? std::nan("") : 2.0}};
   });
   ASSERT_EQ(findings.size(), 1u);
   EXPECT_EQ(findings[0].kind, VerdictKind::kIncorrect);
   EXPECT_EQ(findings[0].cause, Cause::kNanSource);
   EXPECT_EQ(findings[0].ranks, std::vector<int32_t>{6});
-  EXPECT_EQ(findings[0].since_step, 30);
+  EXPECT_EQ(findings[0].since_step, 30_step);
 }
 
 TEST(Loss, WithoutLocalValuesNobodyIsNamed) {
-  std::vector<Finding> findings = after([](int64_t step, size_t, RankPlan& plan) {
-    plan.scalars = {{"loss", step >= 31 ? INFINITY : 2.0}};
+  std::vector<Finding> findings = after([](StepNumber step, size_t, RankPlan& plan) {
+    plan.scalars = {{"loss", step >= 31_step ? INFINITY : 2.0}};
   });
   ASSERT_EQ(findings.size(), 1u);
   EXPECT_TRUE(findings[0].ranks.empty());
@@ -43,8 +43,8 @@ TEST(Loss, WithoutLocalValuesNobodyIsNamed) {
 }
 
 TEST(Loss, AJumpIsSuspectedOnly) {
-  std::vector<Finding> findings = after([](int64_t step, size_t, RankPlan& plan) {
-    plan.scalars = {{"grad_norm", step == 40 ? 9.0 : 1.0}};
+  std::vector<Finding> findings = after([](StepNumber step, size_t, RankPlan& plan) {
+    plan.scalars = {{"grad_norm", step == 40_step ? 9.0 : 1.0}};
   });
   ASSERT_EQ(findings.size(), 1u);
   EXPECT_FALSE(findings[0].sure);
@@ -52,8 +52,8 @@ TEST(Loss, AJumpIsSuspectedOnly) {
 }
 
 TEST(Loss, ALossThatFallsSaysNothing) {
-  EXPECT_TRUE(after([](int64_t step, size_t, RankPlan& plan) {
-                plan.scalars = {{"loss", 10.0 / static_cast<double>(step + 1)}};
+  EXPECT_TRUE(after([](StepNumber step, size_t, RankPlan& plan) {
+                plan.scalars = {{"loss", 10.0 / static_cast<double>(step.value() + 1)}};
               }).empty());
 }
 

@@ -36,16 +36,16 @@ constexpr int64_t kStretchSteps = 3;
 constexpr int64_t kSettleSteps = 6;
 
 struct Part {
-  std::vector<int64_t> late;   // steps in which the rank alone was late
-  std::vector<int64_t> stood;  // steps in which a transfer from or to it stood still
-  size_t inward = 0;           // of those: towards it
-  size_t outward = 0;          // of those: from it
-  size_t undrained = 0;        // of those: data that had arrived was not handed to its GPU meanwhile
+  std::vector<StepNumber> late;   // steps in which the rank alone was late
+  std::vector<StepNumber> stood;  // steps in which a transfer from or to it stood still
+  size_t inward = 0;              // of those: towards it
+  size_t outward = 0;             // of those: from it
+  size_t undrained = 0;           // of those: data that had arrived was not handed to its GPU meanwhile
   double lost_ns = 0;
   std::map<int32_t, size_t> peers;  // who was at the other end
   size_t events() const { return late.size() + stood.size(); }
-  std::vector<int64_t> steps() const {
-    std::vector<int64_t> all(late);
+  std::vector<StepNumber> steps() const {
+    std::vector<StepNumber> all(late);
     all.insert(all.end(), stood.begin(), stood.end());
     std::sort(all.begin(), all.end());
     return all;
@@ -139,8 +139,8 @@ double median_over(const std::vector<const PauseFacts*>& all) {
 
 // Checkpoint or evaluation, told or seen as a hole between two steps of a rank, explains what happens in this step and,
 // since ranks do not end their steps together, in the next.
-bool set_aside(const JobWindow& window, int64_t number, double event_ns) {
-  for (int64_t at : {number - 1, number}) {
+bool set_aside(const JobWindow& window, StepNumber number, double event_ns) {
+  for (StepNumber at : {number - 1, number}) {
     const StepFrame* frame = window.frame(at);
     if (frame == nullptr) continue;
     const PauseFacts& facts = facts_in(window, *frame);
@@ -150,8 +150,8 @@ bool set_aside(const JobWindow& window, int64_t number, double event_ns) {
 }
 
 // Drops the steps that belong to a stretch of kStretchSteps or more neighbours.
-void drop_stretches(std::vector<int64_t>& steps) {
-  std::vector<int64_t> kept;
+void drop_stretches(std::vector<StepNumber>& steps) {
+  std::vector<StepNumber> kept;
   for (size_t begin = 0; begin < steps.size();) {
     size_t end = begin + 1;
     while (end < steps.size() && steps[end] <= steps[end - 1] + 1) ++end;
@@ -166,17 +166,17 @@ void drop_stretches(std::vector<int64_t>& steps) {
 }  // namespace
 
 std::vector<Finding> find_pauses(const JobWindow& window, const std::vector<AttributedRange>& explained) {
-  std::vector<int64_t> steps = window.complete_steps();
-  std::erase_if(steps, [&](int64_t number) { return number < window.first_step() + kSettleSteps; });
+  std::vector<StepNumber> steps = window.complete_steps();
+  std::erase_if(steps, [&](StepNumber number) { return number < window.first_step() + kSettleSteps; });
   if (steps.size() > kWindow) steps.erase(steps.begin(), steps.end() - kWindow);
   if (steps.size() < kStepsMin) return {};
 
   // What is usual here: how long a step takes, and how long the longest transfer of a rank's step does.
   std::vector<double> durations;
   std::vector<const PauseFacts*> facts;
-  std::map<int64_t, double> duration;
+  std::map<StepNumber, double> duration;
   size_t ranks_seen = 0;
-  for (int64_t number : steps) {
+  for (StepNumber number : steps) {
     facts.push_back(&facts_in(window, *window.frame(number)));
     ranks_seen = std::max(ranks_seen, window.step(number)->size());
     durations.push_back(facts.back()->duration_ns);
@@ -190,14 +190,14 @@ std::vector<Finding> find_pauses(const JobWindow& window, const std::vector<Attr
   double total_ns = 0;
   for (double ns : durations) total_ns += ns;
 
-  auto has_verdict = [&](int32_t rank, int64_t number) {
+  auto has_verdict = [&](int32_t rank, StepNumber number) {
     return std::any_of(explained.begin(), explained.end(), [&](const AttributedRange& entry) {
       return entry.sure && entry.rank == rank && number >= entry.from_step && number <= entry.to_step + 2;
     });
   };
   std::map<int32_t, Part> parts;
-  std::map<int64_t, std::map<int32_t, double>> late_in;  // step -> rank -> how late
-  for (int64_t number : steps) {
+  std::map<StepNumber, std::map<int32_t, double>> late_in;  // step -> rank -> how late
+  for (StepNumber number : steps) {
     const auto& rows = *window.step(number);
     if (set_aside(window, number, event_ns)) continue;
     const Latest late = latest_of(lateness(window, *window.frame(number)));
@@ -256,10 +256,10 @@ std::vector<Finding> find_pauses(const JobWindow& window, const std::vector<Attr
       for (int32_t peer : how.peers) ++part.peers[peer];
     }
   }
-  std::set<int64_t> eventful;
+  std::set<StepNumber> eventful;
   for (auto& [rank, part] : parts) {
     drop_stretches(part.late);
-    for (int64_t number : part.late) part.lost_ns += late_in[number][rank];
+    for (StepNumber number : part.late) part.lost_ns += late_in[number][rank];
     eventful.insert(part.late.begin(), part.late.end());
     eventful.insert(part.stood.begin(), part.stood.end());
   }
@@ -295,12 +295,12 @@ std::vector<Finding> find_pauses(const JobWindow& window, const std::vector<Attr
   finding.sure = often && most_events >= (own_side ? kEventsSure : kEventsSureLink);
   finding.sure_with_signals = most_events >= kEventsSureSignals;
   finding.only_with_signals = !often;
-  std::vector<int64_t> hit = part.steps();
+  std::vector<StepNumber> hit = part.steps();
   finding.since_step = hit.front();
   finding.through_step = hit.back();
   finding.clear_after_steps = 40;
   double in_steps = static_cast<double>(
-      std::count_if(steps.begin(), steps.end(), [&](int64_t number) { return number >= hit.front(); }));
+      std::count_if(steps.begin(), steps.end(), [&](StepNumber number) { return number >= hit.front(); }));
   finding.steps_hit = std::min(0.99, static_cast<double>(hit.size()) / std::max(1.0, in_steps));
   double per_hit = part.lost_ns / static_cast<double>(most_events);
   finding.lost_ns_per_step = static_cast<int64_t>(part.lost_ns / std::max(1.0, in_steps));
@@ -310,15 +310,16 @@ std::vector<Finding> find_pauses(const JobWindow& window, const std::vector<Attr
   finding.coverage = coverage_of(window, ranks_seen);
   finding.confidence = std::min(0.95, 0.4 + 0.05 * static_cast<double>(most_events));
   double share = part.lost_ns / total_ns;
-  int64_t from = hit.front(), to = hit.back();
+  StepNumber from = hit.front(), to = hit.back();
   std::string subject = format("rank %d", culprit);
   double every = 1 / std::max(0.001, finding.steps_hit);
 
-  finding.chain.push_back(claim(ClaimKind::kWaitsFor, subject,
-                                format("Rank %d has a part in %zu of the %zu interruptions since step %s.", culprit,
-                                       most_events, eventful.size(), with_thousands(*eventful.begin()).c_str()),
-                                static_cast<double>(most_events), "steps", 0,
-                                static_cast<double>(eventful.size() - most_events), from, to, steps_query(from, to)));
+  finding.chain.push_back(
+      claim(ClaimKind::kWaitsFor, subject,
+            format("Rank %d has a part in %zu of the %zu interruptions since step %s.", culprit, most_events,
+                   eventful.size(), with_thousands((*eventful.begin()).value()).c_str()),
+            static_cast<double>(most_events), "steps", 0, static_cast<double>(eventful.size() - most_events), from, to,
+            steps_query(from, to)));
   if (own_side && part.stood.empty()) {
     explain_own_time(window, {culprit}, part.late, finding);
   } else if (own_side) {

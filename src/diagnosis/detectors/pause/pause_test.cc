@@ -14,12 +14,12 @@ using testing::StepPlan;
 std::vector<Finding> pauses_of(MadeUpJob& job, const StepPlan& plan, int64_t steps = 60,
                                const std::vector<AttributedRange>& explained = {}) {
   JobWindow window;
-  job.play(window, 0, steps - 1, plan);
+  job.play(window, 0_step, StepNumber{steps - 1}, plan);
   return find_pauses(window, explained);
 }
 
-bool eventful(int64_t step) {
-  return step >= 10 && step % 8 == 0;
+bool eventful(StepNumber step) {
+  return step >= 10_step && step % 8 == 0;
 }
 
 // The rank stops for 200 ms while the collective runs: what comes to it and what it sends stands.
@@ -30,15 +30,15 @@ void stop(std::vector<RankPlan>& ranks, size_t rank) {
 
 TEST(PauseDetector, NamesTheRankThatIsLateNowAndThen) {
   MadeUpJob job(8);
-  std::vector<Finding> findings =
-      pauses_of(job, [](int64_t step, std::vector<RankPlan>& ranks) { ranks[3].own_ms += eventful(step) ? 200 : 0; });
+  std::vector<Finding> findings = pauses_of(
+      job, [](StepNumber step, std::vector<RankPlan>& ranks) { ranks[3].own_ms += eventful(step) ? 200 : 0; });
   ASSERT_EQ(findings.size(), 1u);
   EXPECT_EQ(findings[0].ranks, std::vector<int32_t>{3});
   EXPECT_EQ(findings[0].layer, Layer::kHost);
   EXPECT_TRUE(findings[0].sure);
   EXPECT_LT(findings[0].steps_hit, 0.3);
-  EXPECT_EQ(findings[0].since_step, 16);
-  EXPECT_EQ(findings[0].through_step, 56);
+  EXPECT_EQ(findings[0].since_step, 16_step);
+  EXPECT_EQ(findings[0].through_step, 56_step);
   EXPECT_EQ(findings[0].coverage, 1);
   EXPECT_TRUE(std::any_of(findings[0].chain.begin(), findings[0].chain.end(),
                           [](const Claim& entry) { return entry.kind == ClaimKind::kExclusion; }));
@@ -47,7 +47,7 @@ TEST(PauseDetector, NamesTheRankThatIsLateNowAndThen) {
 TEST(PauseDetector, NamesTheRankThatLeavesArrivedDataLyingWhileTransfersStand) {
   MadeUpJob job(8);
   job.ring_flows = true;
-  std::vector<Finding> findings = pauses_of(job, [](int64_t step, std::vector<RankPlan>& ranks) {
+  std::vector<Finding> findings = pauses_of(job, [](StepNumber step, std::vector<RankPlan>& ranks) {
     if (!eventful(step)) return;
     stop(ranks, 3);
     ranks[3].undrained_longest_ms = 200;
@@ -61,7 +61,7 @@ TEST(PauseDetector, NamesTheRankThatLeavesArrivedDataLyingWhileTransfersStand) {
 TEST(PauseDetector, NamesTheRankOnWhoseBothSidesTransfersStand) {
   MadeUpJob job(8);
   job.ring_flows = true;
-  std::vector<Finding> findings = pauses_of(job, [](int64_t step, std::vector<RankPlan>& ranks) {
+  std::vector<Finding> findings = pauses_of(job, [](StepNumber step, std::vector<RankPlan>& ranks) {
     if (eventful(step)) stop(ranks, 3);
   });
   ASSERT_EQ(findings.size(), 1u);
@@ -72,7 +72,7 @@ TEST(PauseDetector, NamesTheRankOnWhoseBothSidesTransfersStand) {
 TEST(PauseDetector, NamesTheRankThatIsLateInSomeEventsAndStopsTransfersInOthers) {
   MadeUpJob job(8);
   job.ring_flows = true;
-  std::vector<Finding> findings = pauses_of(job, [](int64_t step, std::vector<RankPlan>& ranks) {
+  std::vector<Finding> findings = pauses_of(job, [](StepNumber step, std::vector<RankPlan>& ranks) {
     if (!eventful(step)) return;
     if (step % 16 == 0) {
       ranks[3].own_ms += 200;
@@ -89,7 +89,7 @@ TEST(PauseDetector, CallsStallsOfOnePairALink) {
   MadeUpJob job(8);
   job.ring_flows = true;
   std::vector<Finding> findings = pauses_of(
-      job, [](int64_t step, std::vector<RankPlan>& ranks) { ranks[3].wire_longest_ms = eventful(step) ? 200 : 0; });
+      job, [](StepNumber step, std::vector<RankPlan>& ranks) { ranks[3].wire_longest_ms = eventful(step) ? 200 : 0; });
   ASSERT_EQ(findings.size(), 1u);
   EXPECT_EQ(findings[0].ranks, std::vector<int32_t>{3});
   EXPECT_EQ(findings[0].layer, Layer::kLink);
@@ -101,7 +101,7 @@ TEST(PauseDetector, EventsWithChangingActorsAccuseNobody) {
     MadeUpJob job(8, seed);
     std::mt19937 random(seed);
     EXPECT_TRUE(pauses_of(job,
-                          [&](int64_t step, std::vector<RankPlan>& ranks) {
+                          [&](StepNumber step, std::vector<RankPlan>& ranks) {
                             if (step % 2 == 0) ranks[random() % ranks.size()].own_ms += 200;
                           })
                     .empty())
@@ -120,40 +120,40 @@ TEST(PauseDetector, SaysNothingOfAHealthyJobWithNoise) {
 
 TEST(PauseDetector, TwoEventsAreNotEnough) {
   MadeUpJob job(8);
-  EXPECT_TRUE(pauses_of(job, [](int64_t step, std::vector<RankPlan>& ranks) {
-                ranks[3].own_ms += step == 20 || step == 40 ? 400 : 0;
+  EXPECT_TRUE(pauses_of(job, [](StepNumber step, std::vector<RankPlan>& ranks) {
+                ranks[3].own_ms += step == 20_step || step == 40_step ? 400 : 0;
               }).empty());
 }
 
 TEST(PauseDetector, ALongStretchOfLatenessIsNotAPause) {
   MadeUpJob job(8);
-  EXPECT_TRUE(pauses_of(job, [](int64_t step, std::vector<RankPlan>& ranks) {
-                ranks[3].own_ms += step >= 20 && step < 40 ? 200 : 0;
+  EXPECT_TRUE(pauses_of(job, [](StepNumber step, std::vector<RankPlan>& ranks) {
+                ranks[3].own_ms += step >= 20_step && step < 40_step ? 200 : 0;
               }).empty());
 }
 
 TEST(PauseDetector, LatenessThatHasAVerdictOfItsOwnIsNotAPause) {
   // A slow rank that some of its steps are spared: no unbroken stretch.
   MadeUpJob job(8);
-  auto mostly_slow = [](int64_t step, std::vector<RankPlan>& ranks) {
-    ranks[3].own_ms += step >= 20 && step < 50 && step % 3 != 0 ? 200 : 0;
+  auto mostly_slow = [](StepNumber step, std::vector<RankPlan>& ranks) {
+    ranks[3].own_ms += step >= 20_step && step < 50_step && step % 3 != 0 ? 200 : 0;
   };
   EXPECT_FALSE(pauses_of(job, mostly_slow).empty());
   MadeUpJob again(8);
-  EXPECT_TRUE(pauses_of(again, mostly_slow, 60, {{3, 20, 49}}).empty());
+  EXPECT_TRUE(pauses_of(again, mostly_slow, 60, {{3, 20_step, 49_step}}).empty());
 }
 
 TEST(PauseDetector, WarmUpIsNobodysPause) {
   MadeUpJob job(8);
-  EXPECT_TRUE(pauses_of(job, [](int64_t step, std::vector<RankPlan>& ranks) {
-                ranks[3].own_ms += step < 6 && step != 3 ? 3000 : 0;
+  EXPECT_TRUE(pauses_of(job, [](StepNumber step, std::vector<RankPlan>& ranks) {
+                ranks[3].own_ms += step < 6_step && step != 3_step ? 3000 : 0;
               }).empty());
 }
 
 TEST(PauseDetector, CheckpointsAndEvaluationsAreNotPauses) {
   for (bool checkpoint : {true, false}) {
     MadeUpJob job(8);
-    EXPECT_TRUE(pauses_of(job, [=](int64_t step, std::vector<RankPlan>& ranks) {
+    EXPECT_TRUE(pauses_of(job, [=](StepNumber step, std::vector<RankPlan>& ranks) {
                   if (!eventful(step)) return;
                   ranks[0].own_ms += 300;
                   (checkpoint ? ranks[0].checkpoint_ms : ranks[0].eval_ms) = 280;
@@ -164,7 +164,7 @@ TEST(PauseDetector, CheckpointsAndEvaluationsAreNotPauses) {
 TEST(PauseDetector, EverybodyStandingIsNobodyInParticular) {
   MadeUpJob job(8);
   job.ring_flows = true;
-  EXPECT_TRUE(pauses_of(job, [](int64_t step, std::vector<RankPlan>& ranks) {
+  EXPECT_TRUE(pauses_of(job, [](StepNumber step, std::vector<RankPlan>& ranks) {
                 for (RankPlan& rank : ranks) rank.wire_longest_ms = eventful(step) ? 200 : 0;
               }).empty());
 }
@@ -173,7 +173,7 @@ TEST(PauseDetector, EventsTooSeldomToMatterSayNothing) {
   MadeUpJob job(8);
   EXPECT_TRUE(
       pauses_of(
-          job, [](int64_t step, std::vector<RankPlan>& ranks) { ranks[3].own_ms += step % 30 == 15 ? 25 : 0; }, 98)
+          job, [](StepNumber step, std::vector<RankPlan>& ranks) { ranks[3].own_ms += step % 30 == 15 ? 25 : 0; }, 98)
           .empty());
 }
 
@@ -181,7 +181,7 @@ TEST(PauseDetector, ACheckpointIsOneAlsoWhereItsRankIsUnknown) {
   // Rank 0 saves and everybody's transfers to it stand; of its GPU times nothing is known.
   MadeUpJob job(8);
   job.ring_flows = true;
-  EXPECT_TRUE(pauses_of(job, [](int64_t step, std::vector<RankPlan>& ranks) {
+  EXPECT_TRUE(pauses_of(job, [](StepNumber step, std::vector<RankPlan>& ranks) {
                 ranks[0].unseen = true;
                 if (!eventful(step)) return;
                 stop(ranks, 0);

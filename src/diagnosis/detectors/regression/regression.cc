@@ -84,7 +84,7 @@ std::vector<Finding> find_regressions(const JobWindow& window, const std::vector
   finding.kind = emits<Emitter::kRegression, VerdictKind::kSlow>;
   finding.subject = "job";
   const bool restarted = facts[since].attempt != facts[kSettle].attempt;
-  const int64_t from = facts[since].number, to = facts.back().number;
+  const StepNumber from = facts[since].number, to = facts.back().number;
   const char* what = nullptr;
   if (input >= 0.5 * rise) {
     finding.layer = emits<Emitter::kRegression, Layer::kInput>;
@@ -130,10 +130,10 @@ std::vector<Finding> find_regressions(const JobWindow& window, const std::vector
   // A rank that tells nothing may be whom all the others wait for.
   if (finding.layer == Layer::kSwitch && finding.coverage < 1) finding.sure_with_signals = false;
   finding.confidence = std::min(0.9, 0.4 + 0.03 * static_cast<double>(slow));
-  const std::string query = steps_query(std::max<int64_t>(0, facts[kSettle].number), to);
+  const std::string query = steps_query(std::max(0_step, facts[kSettle].number), to);
   finding.chain.push_back(claim(
       ClaimKind::kSelfTime, finding.component,
-      format("Since step %s a step takes %s instead of %s%s: %s.", with_thousands(from).c_str(),
+      format("Since step %s a step takes %s instead of %s%s: %s.", with_thousands(from.value()).c_str(),
              human_duration(now).c_str(), human_duration(usual).c_str(), restarted ? " before the restart" : "", what),
       now / 1e6, "ms", usual / 1e6, 0, from, to, query));
   finding.chain.push_back(claim(ClaimKind::kExclusion, "ranks",

@@ -14,27 +14,27 @@ std::vector<Finding> after(int64_t steps, const testing::StepPlan& plan, double 
   MadeUpJob job(8);
   job.noise = noise;
   JobWindow window;
-  job.play(window, 0, steps, plan);
+  job.play(window, 0_step, StepNumber{steps}, plan);
   window.remember(0);
   return find_regressions(window, {});
 }
 
 TEST(Regression, AllRanksSlowerAlikeIsSoftware) {
-  std::vector<Finding> findings = after(60, [](int64_t step, std::vector<RankPlan>& ranks) {
-    for (RankPlan& rank : ranks) rank.own_ms *= step >= 40 ? 1.2 : 1;
+  std::vector<Finding> findings = after(60, [](StepNumber step, std::vector<RankPlan>& ranks) {
+    for (RankPlan& rank : ranks) rank.own_ms *= step >= 40_step ? 1.2 : 1;
   });
   ASSERT_EQ(findings.size(), 1u);
   EXPECT_EQ(findings[0].layer, Layer::kSoftware);
   EXPECT_EQ(findings[0].cause, Cause::kCodeRegression);
-  EXPECT_EQ(findings[0].since_step, 40);
+  EXPECT_EQ(findings[0].since_step, 40_step);
   EXPECT_TRUE(findings[0].sure);
   EXPECT_TRUE(findings[0].ranks.empty());
 }
 
 TEST(Regression, AllRanksWaitingForInputIsStorage) {
-  std::vector<Finding> findings = after(60, [](int64_t step, std::vector<RankPlan>& ranks) {
+  std::vector<Finding> findings = after(60, [](StepNumber step, std::vector<RankPlan>& ranks) {
     for (RankPlan& rank : ranks) {
-      if (step < 40) continue;
+      if (step < 40_step) continue;
       rank.own_ms += 40;
       rank.input_ms += 40;
     }
@@ -45,32 +45,33 @@ TEST(Regression, AllRanksWaitingForInputIsStorage) {
 }
 
 TEST(Regression, OneLateRankIsNotTheWholeJob) {
-  EXPECT_TRUE(
-      after(60, [](int64_t step, std::vector<RankPlan>& ranks) { ranks[2].own_ms *= step >= 40 ? 1.5 : 1; }).empty());
+  EXPECT_TRUE(after(60, [](StepNumber step, std::vector<RankPlan>& ranks) {
+                ranks[2].own_ms *= step >= 40_step ? 1.5 : 1;
+              }).empty());
 }
 
 TEST(Regression, HeatOfTwoPercentAndNoiseSayNothing) {
-  EXPECT_TRUE(after(120, [](int64_t step, std::vector<RankPlan>& ranks) {
-                for (RankPlan& rank : ranks) rank.own_ms *= 1 + 0.02 * static_cast<double>(step) / 120;
+  EXPECT_TRUE(after(120, [](StepNumber step, std::vector<RankPlan>& ranks) {
+                for (RankPlan& rank : ranks) rank.own_ms *= 1 + 0.02 * static_cast<double>(step.value()) / 120;
               }).empty());
   EXPECT_TRUE(after(120, {}, 0.05).empty());
 }
 
 TEST(Regression, AFewLongStepsAndAJobThatSpeedsUpSayNothing) {
-  EXPECT_TRUE(after(60, [](int64_t step, std::vector<RankPlan>& ranks) {
+  EXPECT_TRUE(after(60, [](StepNumber step, std::vector<RankPlan>& ranks) {
                 for (RankPlan& rank : ranks) rank.own_ms *= step % 15 == 14 ? 2 : 1;
               }).empty());
-  EXPECT_TRUE(after(60, [](int64_t step, std::vector<RankPlan>& ranks) {
-                for (RankPlan& rank : ranks) rank.own_ms *= step < 40 ? 1.3 : 1;
+  EXPECT_TRUE(after(60, [](StepNumber step, std::vector<RankPlan>& ranks) {
+                for (RankPlan& rank : ranks) rank.own_ms *= step < 40_step ? 1.3 : 1;
               }).empty());
 }
 
 TEST(Regression, ARestartIsComparedWithTheAttemptBefore) {
   MadeUpJob job(8);
   DiagnosisEngine engine;
-  job.play(engine, 0, 40);
+  job.play(engine, 0_step, 40_step);
   job.attempt = 1;
-  job.play(engine, 41, 80, [](int64_t, std::vector<RankPlan>& ranks) {
+  job.play(engine, 41_step, 80_step, [](StepNumber, std::vector<RankPlan>& ranks) {
     for (RankPlan& rank : ranks) rank.own_ms *= 1.25;
   });
   std::vector<Verdict> verdicts = engine.verdicts("job");

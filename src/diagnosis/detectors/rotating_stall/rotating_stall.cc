@@ -63,13 +63,13 @@ Stall stall_in(const StepFrame& frame, const Latest& latest, double limit) {
 }  // namespace
 
 std::vector<Finding> find_rotating_stall(const JobWindow& window, const std::vector<AttributedRange>&) {
-  std::vector<int64_t> steps = window.complete_steps();
-  std::erase_if(steps, [&](int64_t number) { return number < window.first_step() + kSettleSteps; });
+  std::vector<StepNumber> steps = window.complete_steps();
+  std::erase_if(steps, [&](StepNumber number) { return number < window.first_step() + kSettleSteps; });
   if (steps.size() > kWindow) steps.erase(steps.begin(), steps.end() - kWindow);
   if (steps.size() < kNewestSure || window.slots() < kRanksMin) return {};
   std::vector<double> durations, noise;
   std::vector<Latest> latest;
-  for (int64_t number : steps) {
+  for (StepNumber number : steps) {
     const StepLateness& step = lateness(window, *window.frame(number));
     durations.push_back(step.duration_ns);
     latest.push_back(latest_of(step));
@@ -134,7 +134,7 @@ std::vector<Finding> find_rotating_stall(const JobWindow& window, const std::vec
   finding.lost_ns_per_step = static_cast<int64_t>(saved);
   finding.coverage = coverage_of(window, window.step(steps.back())->size());
   finding.confidence = std::min(0.85, 0.4 + 0.04 * static_cast<double>(seen.hits));
-  const int64_t from = finding.since_step, to = finding.through_step;
+  const StepNumber from = finding.since_step, to = finding.through_step;
   const std::string query = steps_query(from, to);
   finding.chain.push_back(claim(ClaimKind::kWaitsFor, "all ranks",
                                 format("In %zu of %zu steps everybody waits for one rank, %zu different ones.",

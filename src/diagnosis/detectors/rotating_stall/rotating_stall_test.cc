@@ -13,17 +13,17 @@ using testing::RankPlan;
 std::vector<Finding> after(int64_t steps, const testing::StepPlan& plan, int32_t ranks = 32) {
   MadeUpJob job(ranks);
   JobWindow window;
-  job.play(window, 0, steps - 1, plan);
+  job.play(window, 0_step, StepNumber{steps - 1}, plan);
   return find_rotating_stall(window, {});
 }
 
-size_t whose_turn(int64_t step, size_t ranks) {
-  return static_cast<size_t>(step * 7 + step / 5) % ranks;
+size_t whose_turn(StepNumber step, size_t ranks) {
+  return static_cast<size_t>(step.value() * 7 + step.value() / 5) % ranks;
 }
 
 TEST(Turns, RanksThatStallByTurnsAreOneFindingThatBlamesNobody) {
-  std::vector<Finding> findings = after(40, [](int64_t step, std::vector<RankPlan>& ranks) {
-    if (step >= 20) ranks[whose_turn(step, ranks.size())].own_ms += 30;
+  std::vector<Finding> findings = after(40, [](StepNumber step, std::vector<RankPlan>& ranks) {
+    if (step >= 20_step) ranks[whose_turn(step, ranks.size())].own_ms += 30;
   });
   ASSERT_EQ(findings.size(), 1u);
   EXPECT_TRUE(findings[0].ranks.empty());
@@ -34,30 +34,30 @@ TEST(Turns, RanksThatStallByTurnsAreOneFindingThatBlamesNobody) {
 }
 
 TEST(Turns, ThreeStepsInARowAreSuspectedOnly) {
-  std::vector<Finding> findings = after(40, [](int64_t step, std::vector<RankPlan>& ranks) {
-    if (step >= 37) ranks[whose_turn(step, ranks.size())].own_ms += 30;
+  std::vector<Finding> findings = after(40, [](StepNumber step, std::vector<RankPlan>& ranks) {
+    if (step >= 37_step) ranks[whose_turn(step, ranks.size())].own_ms += 30;
   });
   ASSERT_EQ(findings.size(), 1u);
   EXPECT_FALSE(findings[0].sure);
 }
 
 TEST(Turns, AStallInOneStepOfFiveIsPartOfAnyJob) {
-  EXPECT_TRUE(after(60, [](int64_t step, std::vector<RankPlan>& ranks) {
+  EXPECT_TRUE(after(60, [](StepNumber step, std::vector<RankPlan>& ranks) {
                 if (step % 5 == 0) ranks[whose_turn(step, ranks.size())].own_ms += 60;
               }).empty());
 }
 
 TEST(Turns, OneRankThatIsLateInEveryStepHasNoTurns) {
-  EXPECT_TRUE(after(40, [](int64_t, std::vector<RankPlan>& ranks) { ranks[5].own_ms += 30; }).empty());
+  EXPECT_TRUE(after(40, [](StepNumber, std::vector<RankPlan>& ranks) { ranks[5].own_ms += 30; }).empty());
 }
 
 TEST(Turns, MoreWorkForTheGpuOrALateInputIsNoStall) {
-  EXPECT_TRUE(after(40, [](int64_t step, std::vector<RankPlan>& ranks) {
+  EXPECT_TRUE(after(40, [](StepNumber step, std::vector<RankPlan>& ranks) {
                 RankPlan& turn = ranks[whose_turn(step, ranks.size())];
                 turn.own_ms += 30;
                 turn.queue_ms += 28;
               }).empty());
-  EXPECT_TRUE(after(40, [](int64_t step, std::vector<RankPlan>& ranks) {
+  EXPECT_TRUE(after(40, [](StepNumber step, std::vector<RankPlan>& ranks) {
                 RankPlan& turn = ranks[whose_turn(step, ranks.size())];
                 turn.own_ms += 30;
                 turn.input_ms += 30;
@@ -67,7 +67,8 @@ TEST(Turns, MoreWorkForTheGpuOrALateInputIsNoStall) {
 TEST(Turns, FewRanksHaveTheirTurnsByChance) {
   EXPECT_TRUE(
       after(
-          40, [](int64_t step, std::vector<RankPlan>& ranks) { ranks[whose_turn(step, ranks.size())].own_ms += 30; }, 4)
+          40, [](StepNumber step, std::vector<RankPlan>& ranks) { ranks[whose_turn(step, ranks.size())].own_ms += 30; },
+          4)
           .empty());
 }
 

@@ -30,7 +30,7 @@ constexpr double kApartMax = 0.6;
 struct Flow {
   int32_t from = -1;
   int32_t to = -1;
-  uint64_t comm_id = 0;
+  CommId comm_id;
   std::vector<double> rate;  // bytes per ns, per step
   std::vector<double> wire;  // ns per step
   double bytes = 0;          // per step
@@ -49,7 +49,7 @@ constexpr double kGroupBytesMin = 4e6;  // per operation: below, latency and sch
 constexpr double kOtherGroupsRatio = 1.3;
 
 struct Group {
-  uint64_t comm_id = 0;
+  CommId comm_id;
   int32_t size = 0;
   double bytes = 0;
   double count = 0;
@@ -61,7 +61,7 @@ bool alike(const Group& a, const Group& b) {
   return a.size == b.size && a.count == b.count && a.bytes < 1.1 * b.bytes && b.bytes < 1.1 * a.bytes;
 }
 
-bool share_member(const JobWindow& window, uint64_t a, uint64_t b) {
+bool share_member(const JobWindow& window, CommId a, CommId b) {
   for (const auto& [in_a, rank_a] : window.comms().at(a).world_rank) {
     for (const auto& [in_b, rank_b] : window.comms().at(b).world_rank) {
       if (rank_a == rank_b) return true;
@@ -80,10 +80,10 @@ double slowness(const std::vector<Group>& groups, const Group& group) {
   return others.size() >= 2 && usual > 0 ? group.typical / usual : 1;
 }
 
-std::vector<Group> groups_over(const JobWindow& window, const std::vector<int64_t>& steps) {
-  std::map<uint64_t, Group> by_id;
-  for (int64_t number : steps) {
-    std::map<uint64_t, std::pair<double, size_t>> shortest;  // and how many members told
+std::vector<Group> groups_over(const JobWindow& window, const std::vector<StepNumber>& steps) {
+  std::map<CommId, Group> by_id;
+  for (StepNumber number : steps) {
+    std::map<CommId, std::pair<double, size_t>> shortest;  // and how many members told
     for (const auto& [rank, row] : *window.step(number)) {
       for (const CommStep& comm : row.summary.comms) {
         if (comm.p2p || comm.count <= 0 || comm.size < 2 || comm.shortest_ns <= 0) continue;
@@ -111,10 +111,10 @@ std::vector<Group> groups_over(const JobWindow& window, const std::vector<int64_
   return groups;
 }
 
-std::vector<Finding> find_slow_groups(const JobWindow& window, const std::vector<int64_t>& steps) {
+std::vector<Finding> find_slow_groups(const JobWindow& window, const std::vector<StepNumber>& steps) {
   std::vector<double> durations;
   size_t ranks_seen = 0;
-  for (int64_t number : steps) {
+  for (StepNumber number : steps) {
     std::vector<double> of_ranks;
     for (const auto& [rank, row] : *window.step(number))
       of_ranks.push_back(static_cast<double>(row.summary.duration_ns));
@@ -164,7 +164,7 @@ std::vector<Finding> find_slow_groups(const JobWindow& window, const std::vector
     finding.kind = emits<Emitter::kSlowLink, VerdictKind::kSlow>;
     finding.layer = emits<Emitter::kSlowLink, Layer::kLink>;
     finding.cause = emits<Emitter::kSlowLink, Cause::kNicDegraded>;
-    finding.subject = format("group-%llx", static_cast<unsigned long long>(group.comm_id));
+    finding.subject = format("group-%llx", static_cast<unsigned long long>(group.comm_id.value()));
     for (const auto& [worst, rank] : suspects) {
       if (reported_apart && rank != suspects[0].second) continue;
       finding.ranks.push_back(rank);
@@ -187,7 +187,7 @@ std::vector<Finding> find_slow_groups(const JobWindow& window, const std::vector
     finding.victim_groups.push_back(name);
     finding.coverage = coverage_of(window, ranks_seen);
     finding.confidence = reported_apart ? 0.8 : 0.6;
-    int64_t from = steps.front(), to = steps.back();
+    StepNumber from = steps.front(), to = steps.back();
     finding.chain.push_back(
         claim(ClaimKind::kWaitsFor, name,
               format("Nobody arrives late; even the last to arrive in the collectives of %s spends %s there.",
@@ -204,7 +204,7 @@ std::vector<Finding> find_slow_groups(const JobWindow& window, const std::vector
                 suspects[0].first, "times", 1, suspects[1].first, from, to, rank_query(first, from, to)));
     }
     std::vector<double> own, peers;
-    for (int64_t number : steps) {
+    for (StepNumber number : steps) {
       for (const auto& [other, row] : *window.step(number))
         (other == first ? own : peers).push_back(static_cast<double>(row.own_ns()));
     }
@@ -234,13 +234,13 @@ std::vector<Finding> find_slow_groups(const JobWindow& window, const std::vector
   return findings;
 }
 
-std::vector<Finding> find_slow_flows(const JobWindow& window, const std::vector<int64_t>& steps);
+std::vector<Finding> find_slow_flows(const JobWindow& window, const std::vector<StepNumber>& steps);
 
 }  // namespace
 
 std::vector<Finding> find_slow_links(const JobWindow& window, const std::vector<AttributedRange>& explained) {
   if (window.slots() >= kFabricRanksMin) return {};
-  const std::vector<int64_t> all = window.complete_steps();
+  const std::vector<StepNumber> all = window.complete_steps();
   const auto last = [&](size_t count) {
     return std::vector(all.end() - static_cast<long>(std::min(count, all.size())), all.end());
   };
@@ -253,11 +253,11 @@ std::vector<Finding> find_slow_links(const JobWindow& window, const std::vector<
 
 namespace {
 
-std::vector<Finding> find_slow_flows(const JobWindow& window, const std::vector<int64_t>& steps) {
-  std::map<std::tuple<int32_t, int32_t, uint64_t>, Flow> by_key;
+std::vector<Finding> find_slow_flows(const JobWindow& window, const std::vector<StepNumber>& steps) {
+  std::map<std::tuple<int32_t, int32_t, CommId>, Flow> by_key;
   std::vector<double> durations, own_times;
   size_t ranks_seen = 0;
-  for (int64_t number : steps) {
+  for (StepNumber number : steps) {
     const auto& rows = *window.step(number);
     ranks_seen = std::max(ranks_seen, rows.size());
     std::vector<double> of_ranks;
@@ -319,7 +319,7 @@ std::vector<Finding> find_slow_flows(const JobWindow& window, const std::vector<
 
   // A rank whose own time is long slows its transfers too (its GPU does not feed them): that is not the link.
   std::map<int32_t, std::vector<double>> late;
-  for (int64_t number : steps) {
+  for (StepNumber number : steps) {
     for (const auto& [rank, ns] : lateness(window, *window.step(number))) late[rank].push_back(ns);
   }
 
@@ -360,7 +360,7 @@ std::vector<Finding> find_slow_flows(const JobWindow& window, const std::vector<
     finding.since_step = steps.front();
     finding.through_step = steps.back();
     // Back over the window, as long as the flow stays slow.
-    std::vector<int64_t> all = window.complete_steps();
+    std::vector<StepNumber> all = window.complete_steps();
     for (auto at = all.rbegin(); at != all.rend(); ++at) {
       const auto& rows = *window.step(*at);
       bool still = false;
@@ -397,7 +397,7 @@ std::vector<Finding> find_slow_flows(const JobWindow& window, const std::vector<
                      worst_rate, peers_rate, per_step(wire).c_str()),
               worst_rate, "GB/s", 0, peers_rate, steps.front(), steps.back(), query));
     std::vector<double> own, peers;
-    for (int64_t number : steps) {
+    for (StepNumber number : steps) {
       for (const auto& [other, row] : *window.step(number))
         (other == rank ? own : peers).push_back(static_cast<double>(row.own_ns()));
     }

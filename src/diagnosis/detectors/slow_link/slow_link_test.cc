@@ -13,13 +13,13 @@ using testing::StepPlan;
 
 std::vector<Finding> links_of(MadeUpJob& job, const StepPlan& plan, int64_t steps = 30) {
   JobWindow window;
-  job.play(window, 0, steps - 1, plan);
+  job.play(window, 0_step, StepNumber{steps - 1}, plan);
   return find_slow_links(window, {});
 }
 
 // Transfers of this rank to the next take so long instead of 10 ms.
 StepPlan slow_sender(size_t rank, double wire_ms = 80) {
-  return [=](int64_t, std::vector<RankPlan>& ranks) { ranks[rank].wire_ms = wire_ms; };
+  return [=](StepNumber, std::vector<RankPlan>& ranks) { ranks[rank].wire_ms = wire_ms; };
 }
 
 TEST(SlowLinkDetector, NamesTheSenderOfTheOneSlowFlow) {
@@ -43,10 +43,10 @@ TEST(SlowLinkDetector, SaysSinceWhen) {
   MadeUpJob job(8);
   job.ring_flows = true;
   std::vector<Finding> findings = links_of(
-      job, [](int64_t step, std::vector<RankPlan>& ranks) { ranks[3].wire_ms = step >= 40 ? 80 : 10; }, 80);
+      job, [](StepNumber step, std::vector<RankPlan>& ranks) { ranks[3].wire_ms = step >= 40_step ? 80 : 10; }, 80);
   ASSERT_EQ(findings.size(), 1u);
-  EXPECT_EQ(findings[0].since_step, 40);
-  EXPECT_EQ(findings[0].through_step, 79);
+  EXPECT_EQ(findings[0].since_step, 40_step);
+  EXPECT_EQ(findings[0].through_step, 79_step);
 }
 
 // As on a node without a core to spare.
@@ -54,7 +54,7 @@ TEST(SlowLinkDetector, NamesTheSenderWhereTransfersAreRecordedInOneOfEightSteps)
   MadeUpJob job(8);
   std::vector<Finding> findings = links_of(
       job,
-      [&](int64_t step, std::vector<RankPlan>& ranks) {
+      [&](StepNumber step, std::vector<RankPlan>& ranks) {
         job.ring_flows = step % 8 == 0;
         ranks[3].wire_ms = 80;
       },
@@ -94,7 +94,7 @@ TEST(SlowLinkDetector, SaysNothingOfASlowFlowThatCostsNothing) {
 TEST(SlowLinkDetector, SaysNothingOfAFlowThatIsSlowNowAndThen) {
   MadeUpJob job(8);
   job.ring_flows = true;
-  EXPECT_TRUE(links_of(job, [](int64_t step, std::vector<RankPlan>& ranks) {
+  EXPECT_TRUE(links_of(job, [](StepNumber step, std::vector<RankPlan>& ranks) {
                 ranks[3].wire_ms = step % 3 == 0 ? 80 : 10;
               }).empty());
 }
@@ -103,7 +103,7 @@ TEST(SlowLinkDetector, ALateRankIsNotCalledALink) {
   // Its GPU feeds its transfers late, so that they stay on the wire for long as well.
   MadeUpJob job(8);
   job.ring_flows = true;
-  EXPECT_TRUE(links_of(job, [](int64_t, std::vector<RankPlan>& ranks) {
+  EXPECT_TRUE(links_of(job, [](StepNumber, std::vector<RankPlan>& ranks) {
                 ranks[3].own_ms += 100;
                 ranks[3].wire_ms = 80;
               }).empty());
@@ -118,7 +118,7 @@ TEST(SlowLinkDetector, NeedsOtherFlowsToCompareWith) {
 TEST(SlowLinkDetector, WorksWhileAFifthOfTheRanksAreSilentAndReportsTheCoverage) {
   MadeUpJob job(10);
   job.ring_flows = true;
-  std::vector<Finding> findings = links_of(job, [](int64_t, std::vector<RankPlan>& ranks) {
+  std::vector<Finding> findings = links_of(job, [](StepNumber, std::vector<RankPlan>& ranks) {
     ranks[3].wire_ms = 80;
     ranks[6].silent = ranks[9].silent = true;
   });
@@ -132,13 +132,13 @@ MadeUpJob pairs_and_rows() {
   MadeUpJob job(8);
   job.groups.clear();
   for (int32_t pair = 0; pair < 4; ++pair) {
-    job.groups.push_back({.comm_id = 10 + static_cast<uint64_t>(pair),
+    job.groups.push_back({.comm_id = CommId{10 + static_cast<uint64_t>(pair)},
                           .ranks = {pair, pair + 4},
                           .transfer_ms = 10,
                           .bytes = 50'000'000});
   }
-  job.groups.push_back({.comm_id = 20, .ranks = {0, 1, 2, 3}, .transfer_ms = 10});
-  job.groups.push_back({.comm_id = 21, .ranks = {4, 5, 6, 7}, .transfer_ms = 10});
+  job.groups.push_back({.comm_id = CommId{20}, .ranks = {0, 1, 2, 3}, .transfer_ms = 10});
+  job.groups.push_back({.comm_id = CommId{21}, .ranks = {4, 5, 6, 7}, .transfer_ms = 10});
   return job;
 }
 
@@ -158,15 +158,17 @@ TEST(SlowLinkDetector, OfASlowPairTheMemberIsNamedWhoseOtherGroupsAreSlowToo) {
   MadeUpJob job(9);
   job.groups.clear();
   for (int32_t row = 0; row < 3; ++row) {
-    job.groups.push_back({.comm_id = 10 + static_cast<uint64_t>(row),
+    job.groups.push_back({.comm_id = CommId{10 + static_cast<uint64_t>(row)},
                           .ranks = {3 * row, 3 * row + 1, 3 * row + 2},
                           .transfer_ms = 10,
                           .bytes = 1'000'000});
   }
   for (uint64_t pair = 0; pair < 4; ++pair) {
     int32_t rank = static_cast<int32_t>(pair);
-    job.groups.push_back(
-        {.comm_id = 20 + pair, .ranks = {rank, rank + 4}, .transfer_ms = pair == 1 ? 80.0 : 10.0, .bytes = 50'000'000});
+    job.groups.push_back({.comm_id = CommId{20 + pair},
+                          .ranks = {rank, rank + 4},
+                          .transfer_ms = pair == 1 ? 80.0 : 10.0,
+                          .bytes = 50'000'000});
   }
   job.groups[1].transfer_ms = 20;  // the row of rank 5, the partner of rank 1
   std::vector<Finding> findings = links_of(job, {});
@@ -181,7 +183,7 @@ TEST(SlowLinkDetector, SaysNothingOfEqualGroups) {
 
 TEST(SlowLinkDetector, AGroupThatWaitsForALateRankIsNotSlow) {
   MadeUpJob job = pairs_and_rows();
-  EXPECT_TRUE(links_of(job, [](int64_t, std::vector<RankPlan>& ranks) { ranks[2].own_ms += 80; }).empty());
+  EXPECT_TRUE(links_of(job, [](StepNumber, std::vector<RankPlan>& ranks) { ranks[2].own_ms += 80; }).empty());
 }
 
 }  // namespace

@@ -73,13 +73,13 @@ constexpr size_t kFreshMax = 3;
 
 // The last steps, ranks by slot.
 struct LastSteps {
-  std::vector<int64_t> steps;
+  std::vector<StepNumber> steps;
   std::vector<const StepLateness*> late;
   double step_ns = 0;
 
-  LastSteps(const JobWindow& window, std::vector<int64_t> numbers) : steps(std::move(numbers)) {
+  LastSteps(const JobWindow& window, std::vector<StepNumber> numbers) : steps(std::move(numbers)) {
     std::vector<double> durations;
-    for (int64_t number : steps) {
+    for (StepNumber number : steps) {
       late.push_back(&lateness(window, *window.frame(number)));
       durations.push_back(late.back()->duration_ns);
     }
@@ -130,9 +130,9 @@ std::vector<const RankStep*> peers_in(const JobWindow& window, const StepFrame& 
 
 // A rank that has more to do than its peers, as its bytes say (more tokens routed or packed to it), and whose own time
 // is not longer than that.
-bool has_more_work(const JobWindow& window, int32_t rank, const std::vector<int64_t>& steps) {
+bool has_more_work(const JobWindow& window, int32_t rank, const std::vector<StepNumber>& steps) {
   std::vector<double> bytes_ratio, own_ratio;
-  for (int64_t number : steps) {
+  for (StepNumber number : steps) {
     const RankRows* rows = window.step(number);
     if (rows == nullptr || !rows->contains(rank)) continue;
     std::vector<double> bytes, own;
@@ -151,12 +151,12 @@ bool has_more_work(const JobWindow& window, int32_t rank, const std::vector<int6
 
 }  // namespace
 
-void explain_own_time(const JobWindow& window, const std::vector<int32_t>& ranks, const std::vector<int64_t>& steps,
+void explain_own_time(const JobWindow& window, const std::vector<int32_t>& ranks, const std::vector<StepNumber>& steps,
                       Finding& finding) {
   std::array<double, kPhaseCount> own_phase{}, peer_phase{};
   double own_queue = 0, peer_queue = 0, own_time = 0, peer_time = 0;
   double counted = 0;
-  for (int64_t number : steps) {
+  for (StepNumber number : steps) {
     const StepFrame* frame = window.frame(number);
     if (frame == nullptr) continue;
     for (size_t i = 0; i < ranks.size() && i < kAttributedRanksMax; ++i) {
@@ -192,7 +192,7 @@ void explain_own_time(const JobWindow& window, const std::vector<int32_t>& ranks
   own_time /= counted;
   peer_time /= counted;
   double excess = std::max(1.0, own_time - peer_time);
-  int64_t from = steps.front(), to = steps.back();
+  StepNumber from = steps.front(), to = steps.back();
   const int32_t rank = ranks.front();
   const bool one = ranks.size() == 1;
   const std::string who = one ? format("rank %d", rank) : finding.subject;
@@ -280,9 +280,9 @@ struct Late {
 };
 
 // Back to the first step of the unbroken stretch, as far as the window remembers.
-int64_t since_step_of(const JobWindow& window, size_t slot, double typical, int64_t newest) {
-  std::vector<int64_t> all = window.complete_steps();
-  int64_t since = newest;
+StepNumber since_step_of(const JobWindow& window, size_t slot, double typical, StepNumber newest) {
+  std::vector<StepNumber> all = window.complete_steps();
+  StepNumber since = newest;
   int misses = 0;
   for (auto at = all.rbegin(); at != all.rend() && misses < 3; ++at) {
     const StepLateness& step = lateness(window, *window.frame(*at));
@@ -340,9 +340,9 @@ GroupKind kind_of(const CommStep& comm) {
 // than it is, and those who wait elsewhere for that rank (its tensor-parallel peers, its pipeline) look late in
 // comparison. They give themselves away: in some of their groups they spend more time than their peers do, and who is
 // really late spends less in all of them.
-bool waits_more(const JobWindow& window, const std::vector<int64_t>& steps, const Late& entry) {
+bool waits_more(const JobWindow& window, const std::vector<StepNumber>& steps, const Late& entry) {
   std::map<GroupKind, std::vector<double>> more;  // per step
-  for (int64_t number : steps) {
+  for (StepNumber number : steps) {
     const StepFrame& frame = *window.frame(number);
     if (!frame.knows(entry.slot)) continue;
     std::map<GroupKind, double> own;
@@ -371,7 +371,7 @@ bool same_place_everywhere(const JobWindow& window, const StepFrame& frame, cons
   constexpr size_t kGroupsMin = 3;
   if (late.size() < kGroupsMin) return false;
   struct Places {
-    std::set<uint64_t> groups, late_groups;
+    std::set<CommId> groups, late_groups;
     std::set<int32_t> late_places;
   };
   std::map<std::pair<int32_t, bool>, Places> kinds;  // by size, and whether it sends point to point
@@ -417,7 +417,7 @@ Finding finding_of(const JobWindow& window, const std::string& host, std::vector
   std::sort(late.begin(), late.end(), [](const Late& a, const Late& b) { return a.rank < b.rank; });
   const Late& worst =
       *std::max_element(late.begin(), late.end(), [](const Late& a, const Late& b) { return a.ns < b.ns; });
-  const std::vector<int64_t>& steps = last.steps;
+  const std::vector<StepNumber>& steps = last.steps;
   Finding finding;
   finding.kind = emits<Emitter::kStraggler, VerdictKind::kSlow>;
   for (const Late& entry : late) finding.ranks.push_back(entry.rank);
@@ -490,8 +490,8 @@ LateInStep late_in_step(const JobWindow& window, const StepLateness& step,
 // A rank, or a host, that is late alone in some steps and in others not, again and again, while nobody else is.
 std::vector<Finding> find_recurring(const JobWindow& window, double limit,
                                     const std::vector<AttributedRange>& explained) {
-  std::vector<int64_t> steps = window.complete_steps();
-  std::erase_if(steps, [&](int64_t number) { return number < window.first_step() + kSettleSteps; });
+  std::vector<StepNumber> steps = window.complete_steps();
+  std::erase_if(steps, [&](StepNumber number) { return number < window.first_step() + kSettleSteps; });
   if (steps.size() > kRecurringWindow) steps.erase(steps.begin(), steps.end() - kRecurringWindow);
   if (steps.size() < kRecurringHits) return {};
   const LastSteps last(window, std::move(steps));
@@ -542,7 +542,7 @@ std::vector<Finding> find_recurring(const JobWindow& window, double limit,
                      : kRecurringRunsSignals) ||
       last.late.size() - 1 - culprit.at.back() > kRecurringQuiet)
     return {};
-  std::vector<int64_t> hit;
+  std::vector<StepNumber> hit;
   for (size_t i : culprit.at) hit.push_back(last.steps[i]);
   const double per_hit = culprit.lost_ns / static_cast<double>(best);
   Finding finding;
@@ -558,7 +558,7 @@ std::vector<Finding> find_recurring(const JobWindow& window, double limit,
   finding.only_with_signals = !often;
   finding.clear_after_steps = 24;
   const double in_steps = static_cast<double>(
-      std::count_if(last.steps.begin(), last.steps.end(), [&](int64_t number) { return number >= hit.front(); }));
+      std::count_if(last.steps.begin(), last.steps.end(), [&](StepNumber number) { return number >= hit.front(); }));
   finding.steps_hit = std::min(0.99, static_cast<double>(best) / std::max(1.0, in_steps));
   finding.lost_ns_per_step = static_cast<int64_t>(culprit.lost_ns / std::max(1.0, in_steps));
   finding.step_ns = static_cast<int64_t>(last.step_ns + per_hit);
@@ -589,7 +589,7 @@ std::vector<Finding> find_recurring(const JobWindow& window, double limit,
 }  // namespace
 
 std::vector<Finding> find_stragglers(const JobWindow& window, const std::vector<AttributedRange>& explained) {
-  std::vector<int64_t> steps = window.complete_steps();
+  std::vector<StepNumber> steps = window.complete_steps();
   if (steps.size() > kWindow) steps.erase(steps.begin(), steps.end() - kWindow);
   if (steps.size() < kStepsSuspect) return {};
   const LastSteps last(window, std::move(steps));
@@ -674,8 +674,8 @@ std::vector<Finding> find_stragglers(const JobWindow& window, const std::vector<
     alike = median(sizes) >= kAlikePart * *std::max_element(sizes.begin(), sizes.end());
   }
   // The newest steps tell who waits: before, it may all have been well.
-  const std::vector<int64_t> newest_steps(last.steps.end() - static_cast<std::ptrdiff_t>(kStepsFresh),
-                                          last.steps.end());
+  const std::vector<StepNumber> newest_steps(last.steps.end() - static_cast<std::ptrdiff_t>(kStepsFresh),
+                                             last.steps.end());
   std::sort(late.begin(), late.end(), [](const Late& a, const Late& b) { return a.ns > b.ns; });
   std::set<size_t> victims;
   for (size_t i = 0, asked = 0; i < late.size() && asked < kAskedMax; ++asked) {

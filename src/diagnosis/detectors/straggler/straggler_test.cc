@@ -20,13 +20,13 @@ std::vector<int32_t> named(const std::vector<Finding>& findings) {
 
 std::vector<Finding> stragglers_of(MadeUpJob& job, const StepPlan& plan, int64_t steps = 30) {
   JobWindow window;
-  job.play(window, 0, steps - 1, plan);
+  job.play(window, 0_step, StepNumber{steps - 1}, plan);
   return find_stragglers(window, {});
 }
 
 // Own work of these ranks takes so much longer, all the time.
 StepPlan slow(std::vector<size_t> who, double more_ms = 50) {
-  return [=](int64_t, std::vector<RankPlan>& ranks) {
+  return [=](StepNumber, std::vector<RankPlan>& ranks) {
     for (size_t rank : who) ranks[rank].own_ms += more_ms;
   };
 }
@@ -63,10 +63,10 @@ TEST(StragglerDetector, NamesTheRankThatMakesTheDelayThroughGroupsItIsNotIn) {
   // Pairs first, then columns of the pairs' members: 0 and 2 never meet rank 1 in their second group, and wait all the
   // same.
   MadeUpJob job(4);
-  job.groups = {{.comm_id = 1, .ranks = {0, 1}},
-                {.comm_id = 2, .ranks = {2, 3}},
-                {.comm_id = 3, .ranks = {0, 2}},
-                {.comm_id = 4, .ranks = {1, 3}}};
+  job.groups = {{.comm_id = CommId{1}, .ranks = {0, 1}},
+                {.comm_id = CommId{2}, .ranks = {2, 3}},
+                {.comm_id = CommId{3}, .ranks = {0, 2}},
+                {.comm_id = CommId{4}, .ranks = {1, 3}}};
   std::vector<Finding> findings = stragglers_of(job, slow({1}));
   ASSERT_EQ(named(findings), std::vector<int32_t>{1});
   EXPECT_EQ(findings[0].victims, (std::vector<int32_t>{0, 2, 3}));
@@ -104,7 +104,7 @@ TEST(StragglerDetector, SaysNothingWhenHalfOfTheRanksAreSlowTogether) {
 TEST(StragglerDetector, SaysNothingWhenHalfOfARoleIsSlowTogether) {
   // The last stage of a pipeline: four ranks with a group of their own, two of them with the head of the model as well.
   MadeUpJob job(16);
-  job.groups.push_back({.comm_id = 2, .ranks = {12, 13, 14, 15}, .transfer_ms = 5, .bytes = 1'000'000});
+  job.groups.push_back({.comm_id = CommId{2}, .ranks = {12, 13, 14, 15}, .transfer_ms = 5, .bytes = 1'000'000});
   EXPECT_EQ(named(stragglers_of(job, slow({14, 15}))), std::vector<int32_t>{});
 }
 
@@ -117,7 +117,7 @@ TEST(StragglerDetector, NamesTwoSlowRanksApart) {
 
 TEST(StragglerDetector, WhoIsHiddenBehindALaterOneIsSaidToBe) {
   MadeUpJob job(8);
-  std::vector<Finding> findings = stragglers_of(job, [](int64_t, std::vector<RankPlan>& ranks) {
+  std::vector<Finding> findings = stragglers_of(job, [](StepNumber, std::vector<RankPlan>& ranks) {
     ranks[2].own_ms += 60;
     ranks[6].own_ms += 30;
   });
@@ -130,14 +130,14 @@ TEST(StragglerDetector, ALateRankThatIsAnotherOneInEachStepAccusesNobody) {
   for (uint32_t seed = 1; seed <= 20; ++seed) {
     MadeUpJob job(8, seed);
     std::mt19937 random(seed);
-    auto packing = [&](int64_t, std::vector<RankPlan>& ranks) { ranks[random() % ranks.size()].own_ms += 60; };
+    auto packing = [&](StepNumber, std::vector<RankPlan>& ranks) { ranks[random() % ranks.size()].own_ms += 60; };
     EXPECT_EQ(named(stragglers_of(job, packing, 60)), std::vector<int32_t>{}) << "seed " << seed;
   }
 }
 
 TEST(StragglerDetector, ARankWithAsMuchMoreToDoIsNotSlow) {
   MadeUpJob job(8);
-  auto more = [](int64_t, std::vector<RankPlan>& ranks) {
+  auto more = [](StepNumber, std::vector<RankPlan>& ranks) {
     ranks[5].own_ms *= 1.5;
     ranks[5].bytes_factor = 1.5;
   };
@@ -146,7 +146,7 @@ TEST(StragglerDetector, ARankWithAsMuchMoreToDoIsNotSlow) {
 
 TEST(StragglerDetector, ARankFarSlowerThanItsExtraWorkIsNamed) {
   MadeUpJob job(8);
-  auto more = [](int64_t, std::vector<RankPlan>& ranks) {
+  auto more = [](StepNumber, std::vector<RankPlan>& ranks) {
     ranks[5].own_ms *= 3;
     ranks[5].bytes_factor = 1.5;
   };
@@ -155,7 +155,7 @@ TEST(StragglerDetector, ARankFarSlowerThanItsExtraWorkIsNamed) {
 
 TEST(StragglerDetector, BlamesTheInputWhenTheInputPhaseIsLong) {
   MadeUpJob job(8);
-  std::vector<Finding> findings = stragglers_of(job, [](int64_t, std::vector<RankPlan>& ranks) {
+  std::vector<Finding> findings = stragglers_of(job, [](StepNumber, std::vector<RankPlan>& ranks) {
     ranks[5].own_ms += 50;
     ranks[5].input_ms += 48;
   });
@@ -167,7 +167,7 @@ TEST(StragglerDetector, BlamesTheInputWhenTheInputPhaseIsLong) {
 
 TEST(StragglerDetector, BlamesTheGpuWhenOperationsWaitBehindItsKernels) {
   MadeUpJob job(8);
-  std::vector<Finding> findings = stragglers_of(job, [](int64_t, std::vector<RankPlan>& ranks) {
+  std::vector<Finding> findings = stragglers_of(job, [](StepNumber, std::vector<RankPlan>& ranks) {
     ranks[5].own_ms += 50;
     ranks[5].queue_ms += 45;
   });
@@ -199,7 +199,7 @@ TEST(StragglerDetector, EveryFindingExcludesSomethingAndNamesTheQueryOfEachClaim
 TEST(StragglerDetector, CheckpointAndEvaluationAreNotLateness) {
   for (bool checkpoint : {true, false}) {
     MadeUpJob job(8);
-    auto saving = [=](int64_t, std::vector<RankPlan>& ranks) {
+    auto saving = [=](StepNumber, std::vector<RankPlan>& ranks) {
       ranks[0].own_ms += 300;
       (checkpoint ? ranks[0].checkpoint_ms : ranks[0].eval_ms) = 300;
     };
@@ -209,9 +209,9 @@ TEST(StragglerDetector, CheckpointAndEvaluationAreNotLateness) {
 
 TEST(StragglerDetector, WarmUpStepsAccuseNobody) {
   MadeUpJob job(8);
-  auto compiling = [](int64_t step, std::vector<RankPlan>& ranks) { ranks[3].own_ms += step < 4 ? 5000 : 0; };
+  auto compiling = [](StepNumber step, std::vector<RankPlan>& ranks) { ranks[3].own_ms += step < 4_step ? 5000 : 0; };
   JobWindow window;
-  for (int64_t step = 0; step < 40; ++step) {
+  for (StepNumber step = 0_step; step < 40_step; ++step) {
     job.play(window, step, step, compiling);
     EXPECT_EQ(named(find_stragglers(window, {})), std::vector<int32_t>{}) << "after step " << step;
   }
@@ -220,9 +220,9 @@ TEST(StragglerDetector, WarmUpStepsAccuseNobody) {
 TEST(StragglerDetector, IsNotSureOfASlownessThatEndsWithinTheFirstSteps) {
   MadeUpJob job(8);
   JobWindow window;
-  for (int64_t step = 0; step < 40; ++step) {
+  for (StepNumber step = 0_step; step < 40_step; ++step) {
     job.play(window, step, step,
-             [](int64_t number, std::vector<RankPlan>& ranks) { ranks[3].own_ms += number < 10 ? 80 : 0; });
+             [](StepNumber number, std::vector<RankPlan>& ranks) { ranks[3].own_ms += number < 10_step ? 80 : 0; });
     for (const Finding& finding : find_stragglers(window, {})) EXPECT_FALSE(finding.sure) << "after step " << step;
   }
 }
@@ -230,15 +230,15 @@ TEST(StragglerDetector, IsNotSureOfASlownessThatEndsWithinTheFirstSteps) {
 TEST(StragglerDetector, SaysSinceWhen) {
   MadeUpJob job(8);
   std::vector<Finding> findings = stragglers_of(
-      job, [](int64_t step, std::vector<RankPlan>& ranks) { ranks[3].own_ms += step >= 40 ? 50 : 0; }, 80);
+      job, [](StepNumber step, std::vector<RankPlan>& ranks) { ranks[3].own_ms += step >= 40_step ? 50 : 0; }, 80);
   ASSERT_EQ(named(findings), std::vector<int32_t>{3});
-  EXPECT_EQ(findings[0].since_step, 40);
-  EXPECT_EQ(findings[0].through_step, 79);
+  EXPECT_EQ(findings[0].since_step, 40_step);
+  EXPECT_EQ(findings[0].through_step, 79_step);
 }
 
 TEST(StragglerDetector, NamesTheSlowRankWhileAFifthOfTheRanksAreSilentAndReportsTheCoverage) {
   MadeUpJob job(10);
-  std::vector<Finding> findings = stragglers_of(job, [](int64_t, std::vector<RankPlan>& ranks) {
+  std::vector<Finding> findings = stragglers_of(job, [](StepNumber, std::vector<RankPlan>& ranks) {
     ranks[5].own_ms += 50;
     ranks[1].silent = ranks[8].silent = true;
   });
@@ -251,7 +251,7 @@ TEST(StragglerDetector, NamesTheSlowRankWhileAFifthOfTheRowsIsMissing) {
   std::mt19937 random(7);
   std::vector<Finding> findings = stragglers_of(
       job,
-      [&](int64_t, std::vector<RankPlan>& ranks) {
+      [&](StepNumber, std::vector<RankPlan>& ranks) {
         ranks[5].own_ms += 50;
         for (RankPlan& rank : ranks) rank.silent = random() % 5 == 0;
       },
@@ -262,7 +262,7 @@ TEST(StragglerDetector, NamesTheSlowRankWhileAFifthOfTheRowsIsMissing) {
 TEST(StragglerDetector, AccusesNobodyWhenTheSlowRankIsTheSilentOne) {
   MadeUpJob job(10);
   EXPECT_EQ(named(stragglers_of(job,
-                                [](int64_t, std::vector<RankPlan>& ranks) {
+                                [](StepNumber, std::vector<RankPlan>& ranks) {
                                   ranks[5].own_ms += 50;
                                   ranks[5].silent = true;
                                 })),
@@ -273,13 +273,13 @@ TEST(Lateness, IsMeasuredAgainstRanksOfTheSameRole) {
   // Ranks 4 to 7 have a group more and twice the work; one of them is slow even among these.
   MadeUpJob job(8);
   job.noise = 0;
-  job.groups.push_back({.comm_id = 2, .ranks = {4, 5, 6, 7}, .transfer_ms = 5, .bytes = 1'000'000});
+  job.groups.push_back({.comm_id = CommId{2}, .ranks = {4, 5, 6, 7}, .transfer_ms = 5, .bytes = 1'000'000});
   JobWindow window;
-  job.play(window, 0, 0, [](int64_t, std::vector<RankPlan>& ranks) {
+  job.play(window, 0_step, 0_step, [](StepNumber, std::vector<RankPlan>& ranks) {
     for (size_t rank = 4; rank < 8; ++rank) ranks[rank].own_ms = 200;
     ranks[6].own_ms = 230;
   });
-  std::map<int32_t, double> late = lateness(window, *window.step(0));
+  std::map<int32_t, double> late = lateness(window, *window.step(0_step));
   EXPECT_NEAR(late[1], 0, 1);
   EXPECT_NEAR(late[4], 0, 1);
   EXPECT_NEAR(late[6], 30e6, 1);
@@ -288,15 +288,15 @@ TEST(Lateness, IsMeasuredAgainstRanksOfTheSameRole) {
 TEST(Lateness, OfOneRankAloneSaysNothing) {
   MadeUpJob job(1);
   JobWindow window;
-  job.play(window, 0, 0);
-  EXPECT_TRUE(lateness(window, *window.step(0)).empty());
+  job.play(window, 0_step, 0_step);
+  EXPECT_TRUE(lateness(window, *window.step(0_step)).empty());
 }
 
 TEST(StragglerDetector, ARankWithoutGpuTimesIsNeitherSlowNorAMeasure) {
   // All of its step looks like own work of its own: 120 ms against 100.
   MadeUpJob job(8);
-  EXPECT_TRUE(stragglers_of(job, [](int64_t, std::vector<RankPlan>& ranks) { ranks[5].unseen = true; }).empty());
-  std::vector<Finding> findings = stragglers_of(job, [](int64_t, std::vector<RankPlan>& ranks) {
+  EXPECT_TRUE(stragglers_of(job, [](StepNumber, std::vector<RankPlan>& ranks) { ranks[5].unseen = true; }).empty());
+  std::vector<Finding> findings = stragglers_of(job, [](StepNumber, std::vector<RankPlan>& ranks) {
     for (size_t rank = 4; rank < 8; ++rank) ranks[rank].unseen = true;
     ranks[2].own_ms += 50;
   });
@@ -306,7 +306,7 @@ TEST(StragglerDetector, ARankWithoutGpuTimesIsNeitherSlowNorAMeasure) {
 
 TEST(StragglerDetector, ASlowRankIsNamedFromTheStepsThatAreKnown) {
   MadeUpJob job(8);
-  std::vector<Finding> findings = stragglers_of(job, [](int64_t step, std::vector<RankPlan>& ranks) {
+  std::vector<Finding> findings = stragglers_of(job, [](StepNumber step, std::vector<RankPlan>& ranks) {
     ranks[5].own_ms += 50;
     ranks[5].unseen = step % 4 == 0;
   });

@@ -82,7 +82,7 @@ std::optional<Finding> find_tcp_instead_of_rdma(const JobWindow& window, const S
   finding.coverage =
       static_cast<double>(reported) / static_cast<double>(std::min(hosts.size(), (at + stride - 1) / stride));
   finding.confidence = 0.9 * static_cast<double>(over_tcp) / static_cast<double>(reported);
-  const int64_t from = finding.since_step, to = finding.through_step;
+  const StepNumber from = finding.since_step, to = finding.through_step;
   finding.chain.push_back(claim(ClaimKind::kCounter, finding.component,
                                 format("On %zu of %zu hosts the interfaces send %.0f MB/s and RDMA next to nothing.",
                                        over_tcp, reported, median(sent)),

@@ -19,7 +19,7 @@ std::optional<Finding> after(const std::function<void(MadeUpFleet&)>& change, do
   MadeUpJob job(32);
   job.groups[0].transfer_ms = transfer_ms;
   JobWindow window;
-  job.play(window, 0, 12);
+  job.play(window, 0_step, 12_step);
   window.remember(0);
   return find_tcp_instead_of_rdma(window, fleet.book, fleet.now());
 }

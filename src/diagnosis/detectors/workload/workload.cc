@@ -39,8 +39,8 @@ constexpr size_t kRanksNamedMax = 64;
 
 // The steps that are looked at, and how many times the limits count in them.
 struct Look {
-  std::vector<int64_t> steps;
-  std::vector<int64_t> before;  // where the newest alone are looked at: those before them
+  std::vector<StepNumber> steps;
+  std::vector<StepNumber> before;  // where the newest alone are looked at: those before them
   size_t steps_min = kStepsMin;
   double times = 1;
   double step_ns = 0;
@@ -53,7 +53,7 @@ struct Look {
 };
 
 void common(const JobWindow& window, const Look& look, double saved, Finding& finding) {
-  const std::vector<int64_t>& steps = look.steps;
+  const std::vector<StepNumber>& steps = look.steps;
   finding.kind = emits<Emitter::kWorkload, VerdictKind::kInefficient>;
   finding.layer = emits<Emitter::kWorkload, Layer::kWorkload>;
   finding.since_step = steps.front();
@@ -69,7 +69,7 @@ void common(const JobWindow& window, const Look& look, double saved, Finding& fi
   finding.clear_after_steps = 16;
 }
 
-void add_counterfactual(const std::vector<int64_t>& steps, double step_ns, double saved, Finding& finding) {
+void add_counterfactual(const std::vector<StepNumber>& steps, double step_ns, double saved, Finding& finding) {
   finding.chain.push_back(claim(ClaimKind::kCounterfactual, finding.component,
                                 format("With work dealt evenly a step would take %s instead of %s.",
                                        human_duration(step_ns - saved).c_str(), human_duration(step_ns).c_str()),
@@ -86,12 +86,12 @@ double most_work(const StepLateness& step) {
 
 // Packed sequences, or experts: what tokens and bytes explain.
 void find_uneven_ranks(const JobWindow& window, const Look& look, std::vector<Finding>& findings) {
-  const std::vector<int64_t>& steps = look.steps;
+  const std::vector<StepNumber>& steps = look.steps;
   const double step_ns = look.step_ns;
   std::vector<double> most, late;
   std::map<size_t, size_t> heaviest, heavy;  // slot -> steps in which it had the most, nearly the most
   size_t by_bytes = 0, with_work = 0;
-  for (int64_t number : steps) {
+  for (StepNumber number : steps) {
     const StepLateness& step = lateness(window, *window.frame(number));
     double work = 0, rest = 0;
     size_t who = 0;
@@ -114,10 +114,10 @@ void find_uneven_ranks(const JobWindow& window, const Look& look, std::vector<Fi
   }
   const double saved = median(most);
   std::vector<double> most_before;
-  for (int64_t number : look.before) most_before.push_back(most_work(lateness(window, *window.frame(number))));
+  for (StepNumber number : look.before) most_before.push_back(most_work(lateness(window, *window.frame(number))));
   const double times = look.times_after(median(std::move(most_before)), saved);
   if (saved < times * kShareMin * step_ns || saved < times * median(late)) return;
-  const int64_t from = steps.front(), to = steps.back();
+  const StepNumber from = steps.front(), to = steps.back();
   Finding finding;
   if (2 * by_bytes > with_work) {
     for (const auto& [slot, count] : heavy) {
@@ -185,7 +185,7 @@ std::string only_host_of(const JobWindow& window, const std::vector<int32_t>& ra
 
 // A stage that has a host to itself is slow as that host is: only the host can say which of the two it is.
 std::shared_ptr<const Finding> slow_host(const JobWindow& window, const std::string& host,
-                                         const std::vector<int64_t>& steps, const Finding& stage) {
+                                         const std::vector<StepNumber>& steps, const Finding& stage) {
   auto slow = std::make_shared<Finding>(stage);
   slow->kind = emits<Emitter::kWorkload, VerdictKind::kSlow>;
   slow->subject = "host " + host;
@@ -203,7 +203,7 @@ std::shared_ptr<const Finding> slow_host(const JobWindow& window, const std::str
 
 // All ranks of one stage against the other stages.
 void find_uneven_stages(const JobWindow& window, const Look& look, std::vector<Finding>& findings) {
-  const std::vector<int64_t>& steps = look.steps;
+  const std::vector<StepNumber>& steps = look.steps;
   const double step_ns = look.step_ns;
   struct Stage {
     std::vector<double> excess;  // per step in which it was the slowest
@@ -212,7 +212,7 @@ void find_uneven_stages(const JobWindow& window, const Look& look, std::vector<F
   // A stage is known by its place in the groups that send point to point: by the place of any of its ranks.
   std::map<int32_t, Stage> stages;
   const Pipelines pipelines(window, *window.frame(steps.back()));
-  auto own_by_stage = [&](int64_t number) {
+  auto own_by_stage = [&](StepNumber number) {
     const StepFrame& frame = *window.frame(number);
     std::map<int32_t, std::vector<double>> own;
     for (size_t slot = 0; slot < frame.rows.size(); ++slot) {
@@ -225,7 +225,7 @@ void find_uneven_stages(const JobWindow& window, const Look& look, std::vector<F
   // What a stage took more than the others, before the steps that are looked at.
   auto excess_before = [&](int32_t place) {
     std::vector<double> excess;
-    for (int64_t number : look.before) {
+    for (StepNumber number : look.before) {
       std::vector<double> others;
       double here = 0;
       for (auto& [stage, times] : own_by_stage(number)) {
@@ -240,7 +240,7 @@ void find_uneven_stages(const JobWindow& window, const Look& look, std::vector<F
     return median(std::move(excess));
   };
   size_t looked_at = 0;
-  for (int64_t number : steps) {
+  for (StepNumber number : steps) {
     std::map<int32_t, std::vector<double>> own = own_by_stage(number);
     if (own.size() < 2 || own.size() > 256) continue;
     ++looked_at;
@@ -265,7 +265,7 @@ void find_uneven_stages(const JobWindow& window, const Look& look, std::vector<F
     const double times = look.times_after(excess_before(place), saved);
     if (saved < times * kStageShareMin * step_ns || saved < times * kStageSpreads * median(stage.spread)) continue;
     // The whole stage, not one rank in it: the fastest quarter of it is slow as well.
-    const int64_t from = steps.front(), to = steps.back();
+    const StepNumber from = steps.front(), to = steps.back();
     std::vector<double> of_stage;
     Finding finding;
     for (const auto& [rank, row] : *window.step(to)) {
@@ -302,7 +302,7 @@ void find_uneven_stages(const JobWindow& window, const Look& look, std::vector<F
 }  // namespace
 
 std::vector<Finding> find_uneven_work(const JobWindow& window, const std::vector<AttributedRange>&) {
-  const std::vector<int64_t> all = window.complete_steps();
+  const std::vector<StepNumber> all = window.complete_steps();
   if (all.size() < kStepsMin) return {};
   std::vector<Finding> findings;
   for (size_t count : {kWindow, kWindowPlain, kWindowFresh}) {
@@ -316,7 +316,7 @@ std::vector<Finding> find_uneven_work(const JobWindow& window, const std::vector
                          all.begin() + static_cast<std::ptrdiff_t>(until));
     }
     std::vector<double> durations;
-    for (int64_t number : look.steps) durations.push_back(lateness(window, *window.frame(number)).duration_ns);
+    for (StepNumber number : look.steps) durations.push_back(lateness(window, *window.frame(number)).duration_ns);
     look.step_ns = median(durations);
     if (look.step_ns <= 0) continue;
     find_uneven_stages(window, look, findings);

@@ -13,8 +13,8 @@ using testing::PlannedGroup;
 using testing::RankPlan;
 
 // Own time in proportion to tokens, which differ by rank and step.
-void pack(int64_t step, std::vector<RankPlan>& ranks, double spread, bool reported) {
-  std::mt19937 random(static_cast<uint32_t>(step) * 7919u + 1);
+void pack(StepNumber step, std::vector<RankPlan>& ranks, double spread, bool reported) {
+  std::mt19937 random(static_cast<uint32_t>(step.value()) * 7919u + 1);
   for (RankPlan& rank : ranks) {
     const double factor = 1 + spread * (static_cast<double>(random() % 1000) / 1000 - 0.5);
     rank.own_ms *= factor;
@@ -26,7 +26,8 @@ void pack(int64_t step, std::vector<RankPlan>& ranks, double spread, bool report
 TEST(Workload, PackedSequencesAreWorkloadAndNobodyIsAccused) {
   MadeUpJob job(16);
   JobWindow window;
-  job.play(window, 0, 40, [](int64_t step, std::vector<RankPlan>& ranks) { pack(step, ranks, 0.6, true); });
+  job.play(window, 0_step, 40_step,
+           [](StepNumber step, std::vector<RankPlan>& ranks) { pack(step, ranks, 0.6, true); });
   EXPECT_TRUE(find_stragglers(window, {}).empty());
   std::vector<Finding> findings = find_uneven_work(window, {});
   ASSERT_EQ(findings.size(), 1u);
@@ -40,14 +41,15 @@ TEST(Workload, PackedSequencesAreWorkloadAndNobodyIsAccused) {
 TEST(Workload, AMildSpreadOfTokensIsHowBatchesAre) {
   MadeUpJob job(16);
   JobWindow window;
-  job.play(window, 0, 40, [](int64_t step, std::vector<RankPlan>& ranks) { pack(step, ranks, 0.06, true); });
+  job.play(window, 0_step, 40_step,
+           [](StepNumber step, std::vector<RankPlan>& ranks) { pack(step, ranks, 0.06, true); });
   EXPECT_TRUE(find_uneven_work(window, {}).empty());
 }
 
 TEST(Workload, ASlowGpuIsFoundThroughPackedSequences) {
   MadeUpJob job(16);
   JobWindow window;
-  job.play(window, 0, 40, [](int64_t step, std::vector<RankPlan>& ranks) {
+  job.play(window, 0_step, 40_step, [](StepNumber step, std::vector<RankPlan>& ranks) {
     pack(step, ranks, 0.4, true);
     ranks[5].own_ms += 30;
     ranks[5].queue_ms += 30;
@@ -60,11 +62,11 @@ TEST(Workload, ASlowGpuIsFoundThroughPackedSequences) {
 
 TEST(Workload, TheOwnerOfAHotExpertIsNamedAsWorkload) {
   MadeUpJob job(8);
-  PlannedGroup experts{.comm_id = 0xE0, .ranks = {0, 1, 2, 3, 4, 5, 6, 7}, .transfer_ms = 5, .p2p = true};
+  PlannedGroup experts{.comm_id = CommId{0xE0}, .ranks = {0, 1, 2, 3, 4, 5, 6, 7}, .transfer_ms = 5, .p2p = true};
   job.groups.insert(job.groups.begin(), experts);
   JobWindow window;
-  job.play(window, 0, 40, [](int64_t step, std::vector<RankPlan>& ranks) {
-    std::mt19937 random(static_cast<uint32_t>(step) + 3);
+  job.play(window, 0_step, 40_step, [](StepNumber step, std::vector<RankPlan>& ranks) {
+    std::mt19937 random(static_cast<uint32_t>(step.value()) + 3);
     for (size_t rank = 0; rank < ranks.size(); ++rank) {
       const double share = (rank == 3 ? 1.5 : 1.0) * (1 + 0.05 * (static_cast<double>(random() % 100) / 100 - 0.5));
       ranks[rank].bytes_factor = share;
@@ -82,7 +84,7 @@ TEST(Workload, TheOwnerOfAHotExpertIsNamedAsWorkload) {
 MadeUpJob pipelines(int32_t replicas) {
   MadeUpJob job(replicas * 4);
   for (int32_t replica = 0; replica < replicas; ++replica) {
-    PlannedGroup pipeline{.comm_id = 0x100 + static_cast<uint64_t>(replica), .transfer_ms = 2, .p2p = true};
+    PlannedGroup pipeline{.comm_id = CommId{0x100 + static_cast<uint64_t>(replica)}, .transfer_ms = 2, .p2p = true};
     for (int32_t stage = 0; stage < 4; ++stage) pipeline.ranks.push_back(stage * replicas + replica);
     job.groups.insert(job.groups.begin(), pipeline);
   }
@@ -93,8 +95,8 @@ TEST(Workload, AStageWithMoreLayersIsNamedWithAllItsRanks) {
   MadeUpJob job = pipelines(8);
   JobWindow window;
   for (uint64_t replica = 0; replica < 8; ++replica)
-    window.add_comm(job.identity(0), {.comm_id = 0x100 + replica, .size = 4, .rank_in_comm = 0, .name = "pp"});
-  job.play(window, 0, 40, [](int64_t, std::vector<RankPlan>& ranks) {
+    window.add_comm(job.identity(0), {.comm_id = CommId{0x100 + replica}, .size = 4, .rank_in_comm = 0, .name = "pp"});
+  job.play(window, 0_step, 40_step, [](StepNumber, std::vector<RankPlan>& ranks) {
     for (size_t rank = 24; rank < 32; ++rank) ranks[rank].own_ms *= 1.3;
   });
   EXPECT_TRUE(find_stragglers(window, {}).empty());
@@ -107,7 +109,7 @@ TEST(Workload, AStageWithMoreLayersIsNamedWithAllItsRanks) {
 TEST(Workload, OneSlowRankOfAStageIsNoStage) {
   MadeUpJob job = pipelines(8);
   JobWindow window;
-  job.play(window, 0, 40, [](int64_t, std::vector<RankPlan>& ranks) { ranks[25].own_ms *= 1.5; });
+  job.play(window, 0_step, 40_step, [](StepNumber, std::vector<RankPlan>& ranks) { ranks[25].own_ms *= 1.5; });
   EXPECT_TRUE(find_uneven_work(window, {}).empty());
   std::vector<Finding> findings = find_stragglers(window, {});
   ASSERT_EQ(findings.size(), 1u);
