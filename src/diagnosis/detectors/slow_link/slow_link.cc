@@ -27,12 +27,16 @@ constexpr double kSavedShareMin = 0.12;
 // And set apart: clearly below every comparable flow that does not share an end with it.
 constexpr double kApartMax = 0.6;
 
+// With fewer transfers in a step one of them is always a good part.
+constexpr int64_t kTransfersMin = 4;
+
 struct Flow {
   int32_t from = -1;
   int32_t to = -1;
   CommId comm_id;
   std::vector<double> rate;  // bytes per ns, per step
   std::vector<double> wire;  // ns per step
+  std::vector<bool> stood;   // in that step it was one transfer that took the time: a pause, not a slow link
   double bytes = 0;          // per step
   double typical_rate = 0;
   double typical_wire = 0;
@@ -283,6 +287,7 @@ std::vector<Finding> find_slow_flows(const JobWindow& window, const std::vector<
         flow.comm_id = step.comm_id;
         flow.rate.push_back(static_cast<double>(step.bytes) / static_cast<double>(step.wire_ns));
         flow.wire.push_back(static_cast<double>(step.wire_ns));
+        flow.stood.push_back(step.transfers >= kTransfersMin && 2 * step.wire_longest_ns >= step.wire_ns);
         flow.bytes += static_cast<double>(step.bytes);
       }
     }
@@ -322,8 +327,9 @@ std::vector<Finding> find_slow_flows(const JobWindow& window, const std::vector<
     if (flow.typical_rate > kRateRatioMax * peers_rate) continue;
     if (slowest_stranger > 0 && flow.typical_rate > kApartMax * slowest_stranger) continue;
     if (flow.typical_wire < kWireShareMin * step_ns) continue;
-    size_t hits = static_cast<size_t>(std::count_if(
-        flow.rate.begin(), flow.rate.end(), [&](double rate) { return rate <= 1.5 * kRateRatioMax * peers_rate; }));
+    size_t hits = 0;
+    for (size_t i = 0; i < flow.rate.size(); ++i)
+      hits += flow.rate[i] <= 1.5 * kRateRatioMax * peers_rate && !flow.stood[i];
     if (static_cast<double>(hits) < 0.7 * static_cast<double>(flow.rate.size())) continue;
     slow.push_back({flow, peers_rate});
   }
