@@ -165,6 +165,10 @@ constexpr Route kRoutes[] = {
     {"/prometheus/api/v1/status/config", "", "Prometheus: configuration; none", Role::kRead, prometheus_config},
     {"/prometheus/api/v1/status/tsdb", "limit", "Prometheus: which labels make how many series", Role::kRead,
      prometheus_tsdb, "GET", true},
+    {"/prometheus/federate", "match[]", "Prometheus: the newest sample of each series, for another one to scrape",
+     Role::kRead, prometheus_federate, "GET", true},
+    {"/federate", "match[]", "Prometheus: the same, where its own has it", Role::kRead, prometheus_federate, "GET",
+     true},
     {"/metrics", "", "Lockstep's own metrics, Prometheus text", Role::kRead, get_own_metrics},
     {"/healthz", "", "200 when alive", Role::kAnyone, get_healthz},
     {"/readyz", "format", "200 when recovery is done and nothing is wrong, else 503 and what is (format=json)",
@@ -227,7 +231,8 @@ bool is_own_api(std::string_view path) {
 
 // Receivers for others' clients: what they send besides is their business, not a mistake.
 bool is_foreign_api(std::string_view path) {
-  return path.starts_with("/jaeger/") || path.starts_with("/tempo/") || path.starts_with("/prometheus/");
+  return path.starts_with("/jaeger/") || path.starts_with("/tempo/") || path.starts_with("/prometheus/") ||
+         path == "/federate";
 }
 
 // The row that answers a request; of a path that is served with other methods only, the row that says which.
