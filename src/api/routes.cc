@@ -308,6 +308,15 @@ Role role_of(const ServerRequest& request) {
   return is_web_file ? Role::kAnyone : Role::kRead;
 }
 
+std::string endpoint_of(const ServerRequest& request) {
+  if (const ReceiverPath* receiver = find_receiver(request.path))
+    return std::string(receiver->method) + " " + std::string(receiver->path);
+  ApiRequest matched{request, {}, {}, {}, {}};
+  const Found found = find_route(request, &matched);
+  if (found.route == nullptr) return "what is not there";
+  return std::string(found.route->method) + " " + found.route->pattern + (found.has_method ? "" : " by another method");
+}
+
 HttpResponse answer(const ApiContext& context, const ServerRequest& request) {
   const bool is_own = is_own_api(request.path);
   const bool is_api = is_own || is_foreign_api(request.path);
