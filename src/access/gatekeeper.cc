@@ -109,8 +109,8 @@ Admission TokenGatekeeper::wrong_token(const std::string& peer, const std::strin
                  endpoint);
   }
   ++bad_token_;
-  return noted(refusal(401, "this token is not valid: nobody has it here, or it was revoked or has expired"), nullptr, peer,
-               endpoint);
+  return noted(refusal(401, "this token is not valid: nobody has it here, or it was revoked or has expired"), nullptr,
+               peer, endpoint);
 }
 
 SignedIn TokenGatekeeper::sign_in(std::string_view token, const std::string& peer) {
