@@ -32,8 +32,9 @@ int run_audit(const Arguments& arguments) {
   std::string server = default_server(), who, action, since;
   int64_t limit = 100;
   bool json = false;
-  Flags flags("lockstep audit",
-              "what was done by whom, newest first: everything that needs the roles operate or admin");
+  Flags flags(
+      "lockstep audit",
+      "what was done by whom, newest first: everything that needs the roles operate or admin, and who was refused");
   add_server_flags(flags, &server)
       .text(&who, "--who", "TEXT", "only of callers whose name has this in it")
       .text(&action, "--action", "TEXT", "only actions with this in them, like /api/tokens")

@@ -7,19 +7,14 @@ import argparse
 import pathlib
 import re
 import shutil
-import socket
 import statistics
 import subprocess
 import tempfile
 import time
 
+from server import Server
+
 PROGRAMS = {"own (src/net)": "own_client", "libcurl": "curl_client"}
-
-
-def free_port():
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return one.getsockname()[1]
 
 
 def stripped_bytes(program, folder):
@@ -34,14 +29,6 @@ def libraries(program):
     text = subprocess.run(["ldd", program], check=True, capture_output=True, text=True).stdout
     runtime = re.compile(r"lib(c|m|gcc_s|stdc\+\+)\.so|ld-linux")
     return [line.split()[2] for line in text.splitlines() if "=>" in line and not runtime.search(line)]
-
-
-def make_certificate(folder):
-    """Over TLS: libcurl 7.88, as Debian 12 has it, cannot use a connection a second time where HTTP/2 comes without (curl pull request 10643)."""
-    certificate, key = folder / "server.pem", folder / "server.key"
-    words = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2", "-subj", "/CN=127.0.0.1"]
-    subprocess.run([*words, "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", key, "-out", certificate], check=True, capture_output=True)
-    return certificate, key
 
 
 def run_once(program, url, calls, size, ca):
@@ -64,15 +51,11 @@ def main():
     rows = {name: {} for name in PROGRAMS}
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
-        port = free_port()
-        certificate, key = make_certificate(folder)
-        words = [options.server, "--data", folder / "data", "--http", "127.0.0.1:0", "--otlp-http", "127.0.0.1:0", "--otlp-grpc", f"127.0.0.1:{port}"]
-        words += ["--tls-certificate", certificate, "--tls-key", key]
-        server = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        # Over TLS: libcurl 7.88, as Debian 12 has it, cannot use a connection a second time where HTTP/2 comes without (curl pull request
+        # 10643).
+        server = Server(options.server, folder, tls=True)
         try:
-            if not server.stdout.readline().startswith("ready"):
-                raise SystemExit("the server did not start")
-            url = f"https://127.0.0.1:{port}"
+            url, certificate = server.url("otlp_grpc"), server.certificate
             found = {name: {"one": [], "small": [], "large": []} for name in PROGRAMS}
             for at in range(options.rounds):
                 for name, program in PROGRAMS.items():
@@ -82,8 +65,7 @@ def main():
                         found[name]["small"].append(run_once(path, url, options.calls, 2_000, certificate))
                         found[name]["large"].append(run_once(path, url, options.calls // 10, 1_000_000, certificate))
         finally:
-            server.terminate()
-            server.wait()
+            server.stop()
         for name, program in PROGRAMS.items():
             path = options.bin / program
             libs = libraries(path)

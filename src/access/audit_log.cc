@@ -32,6 +32,14 @@ Result<int64_t> AuditLog::begin(const Caller& caller, Role role, std::string_vie
   return 0;
 }
 
+void AuditLog::refused(AuditRow row) {
+  row.who = cut(row.who);
+  row.peer = cut(row.peer);
+  row.action = cut(row.action);
+  if (Result<int64_t> number = state_.add_audit(row); !number.ok()) return failed(number.error());
+  counters_.add("lockstep_audit_rows_total", "result=\"written\"");
+}
+
 void AuditLog::finish(int64_t number, std::string_view object, int status) {
   if (number == 0) return;
   if (Result<void> done = state_.finish_audit(number, cut(object), status); !done.ok()) failed(done.error());

@@ -1,4 +1,5 @@
-// Who did what, when, from where, on what, with which result: a row for every request that needs operate or admin.
+// Who did what, when, from where, on what, with which result: a row for every request that needs operate or admin, and
+// rows for those that were refused at the gate, which stand for many.
 //
 // The row is written before the handler runs, so that nothing is done that the log does not have, and gets its result
 // afterwards; one without a result is of a server that ended in between. Where the log cannot be written, what needs
@@ -33,6 +34,8 @@ class AuditLog {
   Result<int64_t> begin(const Caller& caller, Role role, std::string_view peer, std::string_view action,
                         std::string_view object);
   void finish(int64_t number, std::string_view object, int status);
+  // Who was refused at the gate (access/refusals.h).
+  void refused(AuditRow row);
   Result<std::vector<AuditRow>> read(const AuditFilter& filter) const { return state_.audit(filter); }
 
  private:

@@ -11,6 +11,7 @@ namespace lockstep {
 namespace {
 
 constexpr const char* kRetryAfterS = "60";
+constexpr const char* kSignInEndpoint = "POST /api/session";
 
 Admission refusal(int status, std::string line) {
   Admission refused;
@@ -54,11 +55,13 @@ Caller everybody() {
 }
 
 TokenGatekeeper::TokenGatekeeper(TokenStore& tokens, Sessions& sessions,
-                                 std::function<Role(const ServerRequest&)> role_of, const Clock& clock,
+                                 std::function<Role(const ServerRequest&)> role_of,
+                                 std::function<std::string(const ServerRequest&)> endpoint_of, const Clock& clock,
                                  Counters& counters)
     : tokens_(tokens),
       sessions_(sessions),
       role_of_(std::move(role_of)),
+      endpoint_of_(std::move(endpoint_of)),
       clock_(clock),
       open_(counters.at("lockstep_access_requests_total", "result=\"open\"")),
       anyone_(counters.at("lockstep_access_requests_total", "result=\"anyone\"")),
@@ -93,18 +96,26 @@ std::optional<Caller> TokenGatekeeper::known(const ServerRequest& head, bool& is
   return caller;
 }
 
-Admission TokenGatekeeper::wrong_token(const std::string& peer) {
+Admission TokenGatekeeper::noted(Admission refused, const Caller* caller, const std::string& peer,
+                                 const std::string& endpoint) {
+  refusals_.note(caller, peer, endpoint, refused.refused, clock_.unix_ns());
+  return refused;
+}
+
+Admission TokenGatekeeper::wrong_token(const std::string& peer, const std::string& endpoint) {
   if (failed_.note(peer, clock_.monotonic_ns())) {
     ++limited_;
-    return refusal(429, "too many wrong tokens from this address: try again in a minute");
+    return noted(refusal(429, "too many wrong tokens from this address: try again in a minute"), nullptr, peer,
+                 endpoint);
   }
   ++bad_token_;
-  return refusal(401, "this token is not valid: it is none, or was revoked, or has expired");
+  return noted(refusal(401, "this token is not valid: nobody has it here, or it was revoked or has expired"), nullptr,
+               peer, endpoint);
 }
 
 SignedIn TokenGatekeeper::sign_in(std::string_view token, const std::string& peer) {
   const std::optional<Token> found = tokens_.find(token);
-  if (!found) return {wrong_token(peer), {}};
+  if (!found) return {wrong_token(peer, kSignInEndpoint), {}};
   Caller caller = caller_of(*found);
   std::string secret = sessions_.begin(found->id, caller);
   if (const std::optional<Session> session = sessions_.find(secret)) caller.session = session->id;
@@ -156,20 +167,23 @@ Admission TokenGatekeeper::admit(const ServerRequest& head, const PeerCertificat
     // A session that has ended is no attempt at guessing.
     if (!is_shown || by_session) {
       ++no_token_;
-      return refusal(401, by_session ? "this session has ended: sign in again"
-                                     : "this server wants a token: Authorization: Bearer ...");
+      return noted(refusal(401, by_session ? "this session has ended: sign in again"
+                                           : "this server wants a token: Authorization: Bearer ..."),
+                   nullptr, head.peer, endpoint_of_(head));
     }
-    return wrong_token(head.peer);
+    return wrong_token(head.peer, endpoint_of_(head));
   }
   if (!choose_tenant(head, *caller)) {
     ++tenant_;
-    return refusal(403, "this token may not speak for the tenant that X-Scope-OrgID names");
+    return noted(refusal(403, "this token may not speak for the tenant that X-Scope-OrgID names"), &*caller, head.peer,
+                 endpoint_of_(head));
   }
   if (!may(caller->roles, needed)) {
     ++role_;
     const RoleRow* row = find_role(needed);
     const std::string name(row == nullptr ? "any" : row->name);
-    return refusal(403, "this needs the role " + name + ", which this token does not have");
+    return noted(refusal(403, "this needs the role " + name + ", which this token does not have"), &*caller, head.peer,
+                 endpoint_of_(head));
   }
   ++(by_session ? session_ : token_);
   return {.caller = std::move(*caller)};

@@ -34,7 +34,7 @@ class GatekeeperTest : public ::testing::Test {
           }
           return request.path == "/" ? Role::kAnyone : Role::kUnset;
         },
-        clock_, counters_);
+        [](const ServerRequest&) { return "GET an endpoint"; }, clock_, counters_);
   }
   TokenMade make(const char* roles, std::vector<std::string> tenants = {"*"}, std::string owner = "") {
     Result<TokenMade> made = tokens_->create(
@@ -200,6 +200,63 @@ TEST(FailedAttempts, RemembersABoundedNumberOfAddressesAndOfIpv6TheNetwork) {
   EXPECT_EQ(address_of_peer("[::ffff:203.0.113.9]:80"), "203.0.113.9");
   EXPECT_EQ(address_of_peer("[2001:db8:1:2:3::4]:80"), address_of_peer("[2001:db8:1:2:ffff::1]:90"));
   EXPECT_NE(address_of_peer("[2001:db8:1:2::4]:80"), address_of_peer("[2001:db8:1:3::4]:80"));
+}
+
+TEST_F(GatekeeperTest, WhoIsRefusedIsARowAtOnceAndThenOneAMinuteWithHowOften) {
+  make("admin");
+  const TokenMade reader = make("read", {"blue"});
+  EXPECT_TRUE(gate_->take_refusals().empty());
+  ask("/admin", bearer(reader));
+  for (int i = 0; i < 3; ++i) ask("/read");
+  std::vector<AuditRow> rows = gate_->take_refusals();
+  ASSERT_EQ(rows.size(), 2u);
+  EXPECT_EQ(rows[0].tenant, "blue");
+  EXPECT_EQ(rows[0].who, "token " + reader.token.id + " (n)");
+  EXPECT_EQ(rows[0].peer, "203.0.113.9");
+  EXPECT_EQ(rows[0].action, "refused GET an endpoint");
+  EXPECT_EQ(rows[0].object, "once");
+  EXPECT_EQ(rows[0].status, 403);
+  EXPECT_EQ(rows[1].tenant, "*");  // nobody's, so the operator's
+  EXPECT_EQ(rows[1].who, "unknown");
+  EXPECT_EQ(rows[1].object, "3 times in 1 s, the last time this");
+  EXPECT_EQ(rows[1].status, 401);
+
+  for (int i = 0; i < 59; ++i) {
+    clock_.advance(1'000'000'000);
+    ask("/read", {{"x-scope-orgid", "green"}, {"authorization", "Bearer " + reader.secret}}, "198.51.100.7:1");
+    EXPECT_TRUE(gate_->take_refusals().empty()) << i;
+  }
+  clock_.advance(1'000'000'000);
+  rows = gate_->take_refusals();
+  ASSERT_EQ(rows.size(), 1u);
+  EXPECT_EQ(rows[0].object, "59 times in 59 s, the last time this");
+  EXPECT_EQ(rows[0].peer, "198.51.100.7");
+  EXPECT_EQ(rows[0].tenant, "blue");  // whose token it is, not what it asked for
+}
+
+TEST_F(GatekeeperTest, ASecretIsInNoRowOfWhoWasRefusedNorAnythingElseThatWasSent) {
+  make("admin");
+  const std::string secret = "lst_0123456789abcdef0123456789abcdef0123456789";
+  ask("/read/" + secret, {{"authorization", "Bearer " + secret}, {"cookie", "lockstep_session=" + secret}});
+  EXPECT_EQ(gate_->sign_in(secret, "192.0.2.1:1").admission.refused, 401);
+  const std::vector<AuditRow> rows = gate_->take_refusals();
+  ASSERT_EQ(rows.size(), 2u);
+  EXPECT_EQ(rows[0].action, "refused POST /api/session");
+  for (const AuditRow& row : rows)
+    EXPECT_EQ((row.who + row.peer + row.action + row.object + row.tenant).find("0123456789"), std::string::npos);
+}
+
+TEST_F(GatekeeperTest, AFloodFromManyAddressesIsAFewRowsAndHidesNoToken) {
+  make("admin");
+  const TokenMade reader = make("read");
+  for (int i = 0; i < 5'000; ++i)
+    ask("/read", {}, "10.0." + std::to_string(i / 250) + "." + std::to_string(i % 250) + ":1");
+  ask("/admin", bearer(reader));
+  const std::vector<AuditRow> rows = gate_->take_refusals();
+  ASSERT_EQ(rows.size(), 1 + Refusals::kSourcesMax + 1);
+  EXPECT_EQ(rows[0].status, 403);
+  EXPECT_EQ(rows[1].peer, "other addresses");
+  EXPECT_TRUE(rows[1].object.starts_with("4936 times in ")) << rows[1].object;
 }
 
 }  // namespace

@@ -342,7 +342,9 @@ Result<OidcPerson> OidcSignIn::person(std::string_view claims) const {
       person.tenants.push_back(rule.tenant);
   }
   if (strongest == Role::kUnset)
-    return Error{format("%s is known to the issuer, but no rule gives a role here", person.name.c_str())};
+    return Error{
+        format("%s is known to the issuer, but no rule gives a role here; whoever runs this server can add one",
+               person.name.c_str())};
   if (std::find(person.tenants.begin(), person.tenants.end(), "*") != person.tenants.end()) person.tenants = {"*"};
   person.roles = roles_of(strongest);
   return person;

@@ -62,6 +62,7 @@ struct ApiContext {
   AuditLog* audit = nullptr;              // nullptr: nothing is written down
   NameOwners* owners = nullptr;           // nullptr: names have none
   bool is_tls = false;                    // cookies are for TLS alone
+  const Counters* of_tenants = nullptr;   // what the operator alone is told; nullptr: nothing more
   BackupSource* backup = nullptr;         // everything the server keeps, for a copy; nullptr: not from here
   Readiness* readiness = nullptr;         // asked once `ready` is set; nullptr: nothing else is checked
 };

@@ -74,6 +74,7 @@ HttpResponse prometheus_alerts(const ApiContext&, const ApiRequest&);           
 HttpResponse prometheus_targets(const ApiContext&, const ApiRequest&);             // prometheus/prometheus_targets.cc
 HttpResponse prometheus_scrape_pools(const ApiContext&, const ApiRequest&);        // prometheus/prometheus_targets.cc
 HttpResponse prometheus_alertmanagers(const ApiContext&, const ApiRequest&);       // prometheus/prometheus_status.cc
+HttpResponse prometheus_federate(const ApiContext&, const ApiRequest&);            // prometheus/prometheus_federate.cc
 HttpResponse prometheus_delete_series(const ApiContext&, const ApiRequest&);       // prometheus/prometheus_admin.cc
 HttpResponse prometheus_clean_tombstones(const ApiContext&, const ApiRequest&);    // prometheus/prometheus_admin.cc
 HttpResponse prometheus_snapshot(const ApiContext&, const ApiRequest&);            // prometheus/prometheus_admin.cc

@@ -165,6 +165,10 @@ constexpr Route kRoutes[] = {
     {"/prometheus/api/v1/status/config", "", "Prometheus: configuration; none", Role::kRead, prometheus_config},
     {"/prometheus/api/v1/status/tsdb", "limit", "Prometheus: which labels make how many series", Role::kRead,
      prometheus_tsdb, "GET", true},
+    {"/prometheus/federate", "match[]", "Prometheus: the newest sample of each series, for another one to scrape",
+     Role::kRead, prometheus_federate, "GET", true},
+    {"/federate", "match[]", "Prometheus: the same, where its own has it", Role::kRead, prometheus_federate, "GET",
+     true},
     {"/metrics", "", "Lockstep's own metrics, Prometheus text", Role::kRead, get_own_metrics},
     {"/healthz", "", "200 when alive", Role::kAnyone, get_healthz},
     {"/readyz", "format", "200 when recovery is done and nothing is wrong, else 503 and what is (format=json)",
@@ -227,7 +231,8 @@ bool is_own_api(std::string_view path) {
 
 // Receivers for others' clients: what they send besides is their business, not a mistake.
 bool is_foreign_api(std::string_view path) {
-  return path.starts_with("/jaeger/") || path.starts_with("/tempo/") || path.starts_with("/prometheus/");
+  return path.starts_with("/jaeger/") || path.starts_with("/tempo/") || path.starts_with("/prometheus/") ||
+         path == "/federate";
 }
 
 // The row that answers a request; of a path that is served with other methods only, the row that says which.
@@ -301,6 +306,15 @@ Role role_of(const ServerRequest& request) {
   const bool is_web_file = (request.method == "GET" || request.method == "HEAD") && !is_own_api(request.path) &&
                            !is_foreign_api(request.path);
   return is_web_file ? Role::kAnyone : Role::kRead;
+}
+
+std::string endpoint_of(const ServerRequest& request) {
+  if (const ReceiverPath* receiver = find_receiver(request.path))
+    return std::string(receiver->method) + " " + std::string(receiver->path);
+  ApiRequest matched{request, {}, {}, {}, {}};
+  const Found found = find_route(request, &matched);
+  if (found.route == nullptr) return "what is not there";
+  return std::string(found.route->method) + " " + found.route->pattern + (found.has_method ? "" : " by another method");
 }
 
 HttpResponse answer(const ApiContext& context, const ServerRequest& request) {

@@ -42,6 +42,8 @@ bool changes_state(const ServerRequest& request);
 // The role that a request to any of our listeners needs: the row's of a route or a receiver, also where only its path is
 // right. Files of the page are anyone's. What is in no table needs kRead: who is not known does not learn what there is.
 Role role_of(const ServerRequest& request);
+// What the tables call it: "GET /api/jobs/{job}", "POST /v1/logs"; nothing of the request itself.
+std::string endpoint_of(const ServerRequest& request);
 
 HttpResponse answer(const ApiContext& context, const ServerRequest& request);
 // Before there is a context: alive, and nothing else yet. why: one line.

@@ -129,13 +129,14 @@ bool RemoteWriteOut::send(HttpClient& client, const Request& request) {
     log_.warn("snappy", frame.error());
     return true;
   }
-  const HttpRequest post{"POST",
-                         options_.url.path.empty() ? "/" : options_.url.path,
-                         {{"content-type", "application/x-protobuf"},
-                          {"content-encoding", "snappy"},
-                          {"user-agent", "lockstepd"},
-                          {"x-prometheus-remote-write-version", "0.1.0"}},
-                         std::move(*frame)};
+  HttpRequest post{"POST",
+                   options_.url.path.empty() ? "/" : options_.url.path,
+                   {{"content-type", "application/x-protobuf"},
+                    {"content-encoding", "snappy"},
+                    {"user-agent", "lockstepd"},
+                    {"x-prometheus-remote-write-version", "0.1.0"}},
+                   std::move(*frame)};
+  if (!options_.tenant.empty()) post.headers.emplace_back("x-scope-orgid", options_.tenant);
   for (int64_t wait_ms = kWaitMinMs;; wait_ms = std::min(2 * wait_ms, kWaitMaxMs)) {
     Result<HttpResponse> answer = client.send(post);
     if (answer.ok() && answer->status / 100 == 2) {

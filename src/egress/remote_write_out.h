@@ -31,7 +31,8 @@
 namespace lockstep {
 
 struct RemoteWriteOutOptions {
-  Url url;  // with its path
+  Url url;                  // with its path
+  std::string tenant = {};  // sent as X-Scope-OrgID; empty: it is not
   uint64_t queue_bytes_max = 64ull << 20;
   uint64_t request_bytes_max = 1ull << 20;
   int64_t drain_ms = 5'000;

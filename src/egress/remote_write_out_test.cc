@@ -21,6 +21,7 @@ class RemoteWriteOutTest : public ::testing::Test {
     Result<std::unique_ptr<HttpServer>> started = HttpServer::start(
         {.address = {"127.0.0.1", 0}, .name = "http"},
         [this](const ServerRequest& request) {
+          tenant_sent = std::string(request.header("x-scope-orgid"));
           if (failures_left-- > 0) return HttpResponse{failure, {}, "not now\n"};
           return receiver.handle(request);
         },
@@ -52,6 +53,7 @@ class RemoteWriteOutTest : public ::testing::Test {
   RemoteWriteOutOptions options;
   std::atomic<int> failures_left{0};
   int failure = 503;
+  std::string tenant_sent;  // read once the other server has answered
 };
 
 const std::string kUp = remote_write::raw_labels_of({{"__name__", "up"}, {"instance", "a"}});
@@ -90,6 +92,17 @@ TEST_F(RemoteWriteOutTest, SendsTheTenantAsTheLabelThatTheStoreHas) {
   EXPECT_EQ(there.samples["up{instance=\"a\",tenant=\"other\"}"].size(), 1u);
   EXPECT_EQ(there.samples["up{instance=\"a\"}"].size(), 1u);
   EXPECT_EQ(there.samples.size(), store.samples.size());
+}
+
+TEST_F(RemoteWriteOutTest, SaysWhoseSamplesTheyAreWhereTheyAreATenants) {
+  for (const char* tenant : {"", "acme"}) {
+    options.tenant = tenant;
+    RemoteWriteOut out(store, options, clock, counters);
+    ASSERT_TRUE(push(out, kUp, 1).ok());
+    out.stop();
+    EXPECT_EQ(tenant_sent, tenant);
+  }
+  EXPECT_EQ(count("sent"), 2);
 }
 
 TEST_F(RemoteWriteOutTest, TriesAgainWhileTheOtherServerCannot) {

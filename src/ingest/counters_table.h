@@ -1,5 +1,6 @@
-// The server's counters about itself, all of them: /metrics, the docs and the code read this one table. A part with
-// many rows keeps them beside its code and is joined in at the end.
+// The server's counters about itself, of which every tenant has a set of its own: /metrics, the docs and the code read
+// this one table. A part with many rows keeps them beside its code and is joined in at the end. What the operator alone
+// is told of tenants: server/tenant_counters.h.
 //
 // Thread rule: Immutable.
 #pragma once
@@ -71,14 +72,6 @@ inline constexpr CounterDescriptor kIngestCounters[] = {
      "cancelled "
      "(the client went away), turned_away (too many wait), memory (there was none), failed."},
     {"lockstep_queries", "gauge", Severity::kInfo, "PromQL queries now, by state: running, waiting for their turn."},
-
-    // Of the operator's page alone: each tenant has a page of its own.
-    {"lockstep_tenants", "gauge", Severity::kNotice,
-     "Tenants besides the default one, by state: open, opening, failed (/readyz says which, and why)."},
-    {"lockstep_tenant_series", "gauge", Severity::kInfo, "Series of a tenant written to lately, by tenant."},
-    {"lockstep_tenant_file_bytes", "gauge", Severity::kInfo,
-     "Bytes of a tenant's files of metrics, steps and spans on disk, by tenant."},
-    {"lockstep_tenant_log_bytes", "gauge", Severity::kInfo, "Size of a tenant's durable log on disk, by tenant."},
 
     {"lockstep_scrapes_total", "counter", Severity::kInfo,
      "Pages of targets, by result: read, failed (unreachable, malformed, over a limit), left_out (its turn was over)."},

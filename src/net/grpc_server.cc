@@ -89,6 +89,7 @@ class Server final : public GrpcServer {
   // I/O thread
   void run();
   void on_event(const epoll_event& event);
+  bool is_handshake(const epoll_event& event) const;
   void accept_new();
   bool close_idlest();
   void fail(GrpcSession& connection);
@@ -227,7 +228,12 @@ void Server::run() {
     epoll_event events[64];
     int count = epoll_wait(epoll_.get(), events, 64, kTickMs);
     common_.now_ns = clock_.monotonic_ns();
-    for (int i = 0; i < count; ++i) on_event(events[i]);
+    // Of handshakes one a round, behind all the others: each may sign with the server's key, and two hundred at once
+    // would hold up everybody's calls. What is left is there again at once.
+    auto* const handshakes = std::stable_partition(events, events + std::max(count, 0),
+                                                   [this](const epoll_event& event) { return !is_handshake(event); });
+    const auto* const end = std::min(handshakes + 1, events + std::max(count, 0));
+    for (const epoll_event* event = events; event < end; ++event) on_event(*event);
     if (!contained(options_.http.name.c_str(), "an answer", [this] { take_done(); })) common_.count_bad("failed");
     if (stopping_.load() && drain_until_ns == 0) {
       drain_until_ns = common_.now_ns + options_.http.drain_timeout_ms * 1'000'000;
@@ -248,6 +254,12 @@ void Server::run() {
                       connections_.size());
   for (auto& [id, connection] : connections_) connection->close();
   connections_.clear();
+}
+
+bool Server::is_handshake(const epoll_event& event) const {
+  if (common_.tls == nullptr) return false;
+  const auto found = connections_.find(event.data.u64);
+  return found != connections_.end() && found->second->is_in_handshake();
 }
 
 void Server::on_event(const epoll_event& event) {

@@ -84,6 +84,7 @@ class GrpcSession {
 
   uint64_t id() const { return id_; }
   bool dead() const { return dead_; }
+  bool is_in_handshake() const { return handshake_until_ns_ != 0; }
   bool has_stream(int32_t id) const { return streams_.contains(id); }
   bool is_answering() const;  // a call is with the workers, or being written
   int64_t last_call_ns() const { return last_call_ns_; }

@@ -252,6 +252,7 @@ class BeastServer final : public HttpServer {
   // What follows is for sessions, on the I/O thread unless said otherwise.
   const HttpServerOptions& options() const { return options_; }
   TlsListener* tls() const { return tls_.get(); }
+  HandshakeTurns& handshakes() { return handshakes_; }
   bool stopping() const { return stopping_; }
 
   bool hold(uint64_t bytes) {
@@ -375,6 +376,7 @@ class BeastServer final : public HttpServer {
   asio::executor_work_guard<asio::io_context::executor_type> work_{io_.get_executor()};
   // I/O thread only:
   const std::unique_ptr<TlsListener> tls_;  // nullptr: plain
+  HandshakeTurns handshakes_{io_};
   tcp::acceptor acceptor_;
   asio::steady_timer accept_again_;
   std::map<Session*, std::shared_ptr<Session>> sessions_;
@@ -426,7 +428,7 @@ void Session::shake_hands() {
   idle_ = true;
   set_waited_for(true);
   stream_.expires_after(milliseconds(kTlsHandshakeTimeoutMs));
-  stream_.async_handshake(safely([this](error_code failure, size_t) { on_handshake(failure); }));
+  stream_.async_handshake(server_.handshakes(), safely([this](error_code failure, size_t) { on_handshake(failure); }));
 }
 
 void Session::on_handshake(error_code failure) {

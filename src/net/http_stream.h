@@ -19,6 +19,7 @@
 #include <string>
 #include <utility>
 
+#include "net/handshake_turns.h"
 #include "net/tls_server.h"
 
 namespace lockstep {
@@ -55,9 +56,10 @@ class HttpStream {
     if (tls_) tls_->deadline.reset();
   }
 
+  // By turns, each of its steps.
   template <typename Handler>
-  void async_handshake(Handler&& handler) {
-    begin([this] { return tls_->session->handshake(); }, std::forward<Handler>(handler));
+  void async_handshake(HandshakeTurns& turns, Handler handler) {
+    turns.take([this, &turns, handler = std::move(handler)]() mutable { shake_hands(turns, std::move(handler)); });
   }
   template <typename Buffers, typename Handler>
   void async_read_some(const Buffers& buffers, Handler&& handler) {
@@ -110,6 +112,23 @@ class HttpStream {
     return {};
   }
 
+  template <typename Handler>
+  void shake_hands(HandshakeTurns& turns, Handler handler) {
+    using State = TlsSession::Moved::State;
+    const TlsSession::Moved moved = tcp_.socket().is_open() ? tls_->session->handshake() : TlsSession::Moved{};
+    if (moved.state == State::kWantsRead || moved.state == State::kWantsWrite) {
+      return wait(moved.state == State::kWantsRead ? Socket::wait_read : Socket::wait_write,
+                  [this, &turns, handler = std::move(handler)](error_code failure) mutable {
+                    if (failure) return handler(failure, 0);
+                    async_handshake(turns, std::move(handler));
+                  });
+    }
+    error_code result;
+    if (moved.state == State::kClosed) result = boost::asio::error::eof;
+    if (moved.state == State::kFailed) result = boost::asio::error::connection_reset;
+    handler(result, 0);
+  }
+
   template <typename Try, typename Handler>
   void begin(Try attempt, Handler&& handler) {
     advance(std::move(attempt), std::decay_t<Handler>(std::forward<Handler>(handler)), true);
@@ -131,9 +150,9 @@ class HttpStream {
         result = boost::asio::error::connection_reset;
         break;
       case State::kWantsRead:
-        return wait(Socket::wait_read, std::move(attempt), std::move(handler));
+        return wait_and_advance(Socket::wait_read, std::move(attempt), std::move(handler));
       case State::kWantsWrite:
-        return wait(Socket::wait_write, std::move(attempt), std::move(handler));
+        return wait_and_advance(Socket::wait_write, std::move(attempt), std::move(handler));
     }
     // Never from within the function that began it: whoever did is not ready for it.
     if (initiating) {
@@ -146,7 +165,16 @@ class HttpStream {
   }
 
   template <typename Try, typename Handler>
-  void wait(Socket::wait_type what, Try attempt, Handler handler) {
+  void wait_and_advance(Socket::wait_type what, Try attempt, Handler handler) {
+    wait(what, [this, attempt = std::move(attempt), handler = std::move(handler)](error_code failure) mutable {
+      if (failure) return handler(failure, 0);
+      advance(std::move(attempt), std::move(handler), false);
+    });
+  }
+
+  // then: of an error_code, beast::error::timeout where it took too long.
+  template <typename Then>
+  void wait(Socket::wait_type what, Then then) {
     tls_->timed_out = false;
     if (tls_->deadline) {
       tls_->timer.expires_at(*tls_->deadline);
@@ -158,13 +186,11 @@ class HttpStream {
         tcp_.socket().cancel(ignored);
       });
     }
-    tcp_.socket().async_wait(
-        what, [this, attempt = std::move(attempt), handler = std::move(handler)](error_code failure) mutable {
-          ++tls_->waits;
-          tls_->timer.cancel();
-          if (failure) return handler(tls_->timed_out ? make_error_code(boost::beast::error::timeout) : failure, 0);
-          advance(std::move(attempt), std::move(handler), false);
-        });
+    tcp_.socket().async_wait(what, [this, then = std::move(then)](error_code failure) mutable {
+      ++tls_->waits;
+      tls_->timer.cancel();
+      then(failure && tls_->timed_out ? make_error_code(boost::beast::error::timeout) : failure);
+    });
   }
 
   boost::beast::tcp_stream tcp_;

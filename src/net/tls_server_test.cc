@@ -4,6 +4,7 @@
 
 #include "net/grpc_client.h"
 #include "net/grpc_server.h"
+#include "net/handshake_turns.h"
 #include "net/http_client.h"
 #include "net/http_server.h"
 #include "net/testing/authority.h"
@@ -13,11 +14,14 @@
 #include "testing/eventually.h"
 
 #ifdef LOCKSTEP_OPENSSL
+#include <atomic>
 #include <chrono>
 #include <ctime>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <thread>
+#include <vector>
 
 namespace lockstep {
 namespace {
@@ -127,6 +131,39 @@ TEST(TlsServer, EveryServerSpeaksIt) {
   EXPECT_EQ(refused->status, 401);
   EXPECT_EQ(refused->header("www-authenticate"), "Bearer");
   EXPECT_EQ(text.send({"GET", "/healthz"})->status, 200);
+}
+
+TEST(TlsServer, AfterEachStepOfAHandshakeTheOthersHaveTheirTurn) {
+  boost::asio::io_context io{1};
+  HandshakeTurns turns(io);
+  std::string order;
+  // Somebody else's requests: each is there as soon as the one before it is answered.
+  std::function<void()> other = [&] {
+    order += '.';
+    if (order.find("d") == std::string::npos) boost::asio::post(io, other);
+  };
+  boost::asio::post(io, other);
+  for (const char step : {'a', 'b', 'c'})
+    turns.take([&, step] {
+      order += step;
+      if (step == 'a') turns.take([&] { order += 'd'; });  // its next step comes after those that wait
+    });
+  io.run();
+  EXPECT_EQ(order, ".a.b.c.d.");
+}
+
+TEST(TlsServer, WhoComesAtOnceWithManyIsServedAsWell) {
+  Listeners here;
+  std::atomic<int> answered = 0;
+  std::vector<std::thread> many;
+  for (int i = 0; i < 24; ++i) {
+    many.emplace_back([&] {
+      if (here.http_client(here.trusting()).send({"GET", "/"}).ok()) ++answered;
+      if (here.grpc_client(here.trusting()).call({.path = "/a/b", .message = "hello"}).ok()) ++answered;
+    });
+  }
+  for (std::thread& one : many) one.join();
+  EXPECT_EQ(answered, 48);
 }
 
 TEST(TlsServer, AClientCertificateIsRequiredWhereItsCaIsNamed) {

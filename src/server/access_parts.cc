@@ -20,7 +20,7 @@ AccessParts::AccessParts(std::unique_ptr<TokenStore> tokens, std::unique_ptr<Nam
       owners_(std::move(owners)),
       sessions_(clock, counters),
       audit_(state, clock, counters),
-      gatekeeper_(*tokens_, sessions_, role_of, clock, counters) {}
+      gatekeeper_(*tokens_, sessions_, role_of, endpoint_of, clock, counters) {}
 
 void AccessParts::put_into(ApiContext& context) {
   context.tokens = tokens_.get();
@@ -33,6 +33,7 @@ void AccessParts::put_into(ApiContext& context) {
 void AccessParts::tick() {
   tokens_->tick();
   owners_->tick();
+  for (AuditRow& row : gatekeeper_.take_refusals()) audit_.refused(std::move(row));
 }
 
 }  // namespace lockstep

@@ -1,5 +1,6 @@
 #include "server/options.h"
 
+#include "access/tenant_name.h"
 #include "base/flags.h"
 #include "base/text.h"
 
@@ -76,8 +77,8 @@ Result<ServerOptions> read_server_options(const std::vector<std::string>& argume
             "name and addresses always are")
       .text(&options.scrape, "--scrape", "FILE",
             "exporters to scrape: a file in the words of Prometheus' scrape_configs; SIGHUP reads it again")
-      .text(&options.remote_write, "--remote-write", "URL",
-            "where all accepted samples are sent on to, by remote write")
+      .list(&options.remote_write, "--remote-write", "[TENANT=]URL",
+            "where all accepted samples are sent on to, by remote write: the default tenant's, or this one's")
       .decimal(&options.gpu_hour_price, "--gpu-hour-price", "X",
                "what an hour of one GPU costs, in your currency (default: no money is shown)", 0, 1e6)
       .decimal(&options.peak_tflops, "--peak-tflops", "X",
@@ -92,6 +93,23 @@ Result<ServerOptions> read_server_options(const std::vector<std::string>& argume
   if (options.tls.enabled() && (options.tls.certificate_file.empty() || options.tls.key_file.empty()))
     return Error{"lockstepd: TLS needs both --tls-certificate and --tls-key"};
   return options;
+}
+
+Result<std::map<std::string, Url, std::less<>>> remote_write_urls(const std::vector<std::string>& given) {
+  std::map<std::string, Url, std::less<>> urls;
+  for (const std::string& text : given) {
+    // A URL may have a = too, behind what is no name.
+    const size_t equals = text.find('=');
+    const bool has_tenant = equals != std::string::npos && is_tenant_name(text.substr(0, equals));
+    std::string tenant = has_tenant ? text.substr(0, equals) : "";
+    if (tenant == kDefaultTenant) tenant.clear();
+    Result<Url> url = parse_url(has_tenant ? text.substr(equals + 1) : text, 80);
+    if (!url.ok()) return Error{"--remote-write: " + url.error()};
+    if (!urls.emplace(tenant, std::move(*url)).second)
+      return Error{format("--remote-write is given twice for the tenant %s",
+                          tenant.empty() ? std::string(kDefaultTenant).c_str() : tenant.c_str())};
+  }
+  return urls;
 }
 
 Result<void> check_exposed(const ServerOptions& options, const std::vector<std::pair<std::string, ListenAddress>>& all,

@@ -5,11 +5,13 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "base/result.h"
+#include "net/http_client.h"
 #include "net/listen_address.h"
 #include "net/tls_server.h"
 
@@ -45,7 +47,7 @@ struct ServerOptions {
   std::string oidc;
   std::vector<std::string> allowed_hosts;
   std::string scrape;
-  std::string remote_write;
+  std::vector<std::string> remote_write;
   double gpu_hour_price = 0;
   double peak_tflops = 0;
   bool help = false;
@@ -53,6 +55,9 @@ struct ServerOptions {
 };
 
 Result<ServerOptions> read_server_options(const std::vector<std::string>& arguments);
+
+// --remote-write: where each tenant's samples are sent on to, "" the default one's.
+Result<std::map<std::string, Url, std::less<>>> remote_write_urls(const std::vector<std::string>& given);
 
 // An address that others reach needs tokens, client certificates or --insecure. all: the option and what it comes to.
 Result<void> check_exposed(const ServerOptions& options, const std::vector<std::pair<std::string, ListenAddress>>& all,

@@ -14,16 +14,15 @@ Result<ScrapeConfig> read_scrape_file(const std::string& path) {
   return read;
 }
 
-void reload_scrape_file(const std::string& path, Scraper& scraper, Counters& counters) {
+std::optional<ScrapeConfig> reread_scrape_file(const std::string& path, Counters& counters) {
   Result<ScrapeConfig> read = read_scrape_file(path);
   counters.add("lockstep_scrape_config_loads_total", read.ok() ? "result=\"read\"" : "result=\"refused\"");
   if (!read.ok()) {
     LOCKSTEP_LOG_WARN("server", "%s; what was scraped before still is", read.error().c_str());
-    return;
+    return std::nullopt;
   }
-  const size_t jobs = read->jobs.size();
-  scraper.reload(std::move(*read));
-  LOCKSTEP_LOG_INFO("server", "%s read again: %zu jobs", path.c_str(), jobs);
+  LOCKSTEP_LOG_INFO("server", "%s read again: %zu jobs", path.c_str(), read->jobs.size());
+  return std::move(*read);
 }
 
 }  // namespace lockstep

@@ -4,6 +4,7 @@
 // Thread rule: Confined.
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "base/counters.h"
@@ -15,7 +16,7 @@ namespace lockstep {
 // An empty path: nothing is scraped.
 Result<ScrapeConfig> read_scrape_file(const std::string& path);
 
-// Asked for by SIGHUP. A file that is wrong leaves everything as it was.
-void reload_scrape_file(const std::string& path, Scraper& scraper, Counters& counters);
+// Asked for by SIGHUP. Nothing where the file is wrong: then everything stays as it was.
+std::optional<ScrapeConfig> reread_scrape_file(const std::string& path, Counters& counters);
 
 }  // namespace lockstep

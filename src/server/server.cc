@@ -58,7 +58,7 @@ struct Settings {
   ListenAddress http, otlp_http, otlp_grpc;
   std::string web_folder;
   ScrapeConfig scrape;
-  Url remote_write;
+  std::map<std::string, Url, std::less<>> remote_write;  // by tenant, "" the default one
   std::vector<std::string> names;
   std::optional<OidcConfig> oidc;
 };
@@ -96,11 +96,7 @@ Result<Settings> check_settings(const ServerOptions& options) {
   settings.otlp_grpc = LOCKSTEP_TRY(address_of("--otlp-grpc", options.otlp_grpc));
   settings.web_folder = LOCKSTEP_TRY(find_web_folder(options.web));
   settings.scrape = LOCKSTEP_TRY(read_scrape_file(options.scrape));
-  if (!options.remote_write.empty()) {
-    Result<Url> url = parse_url(options.remote_write, 80);
-    if (!url.ok()) return Error{"--remote-write: " + url.error()};
-    settings.remote_write = std::move(*url);
-  }
+  settings.remote_write = LOCKSTEP_TRY(remote_write_urls(options.remote_write));
   settings.names = server_names(options, settings.http);
   settings.oidc = LOCKSTEP_TRY(read_oidc_file(options));
   return settings;
@@ -195,9 +191,12 @@ Result<void> run_server(const ServerOptions& options, const sigset_t& signals) {
   const UniqueFd lock = LOCKSTEP_TRY(lock_folder(options.data, "lockstepd"));
   raise_file_limit(kFilesOpenMax);
   Common common(options, settings);
-  Tenants tenants(
-      {.tenants_max = static_cast<size_t>(options.tenants_max), .memory_share = options.tenant_memory_share},
-      common.of_tenants, common.counters);
+  Tenants tenants({.tenants_max = static_cast<size_t>(options.tenants_max),
+                   .memory_share = options.tenant_memory_share,
+                   .scrape_file = options.scrape,
+                   .scrape = std::move(settings.scrape),
+                   .remote_write = std::move(settings.remote_write)},
+                  common.of_tenants, common.counters);
   std::unique_ptr<AccessParts> access;  // of all tenants, and in the default one's state
   GatekeeperToCome gatekeeper(role_of);
   const std::unique_ptr<HttpServer> api = LOCKSTEP_TRY(start_api(settings, common, gatekeeper, tenants));
@@ -214,13 +213,8 @@ Result<void> run_server(const ServerOptions& options, const sigset_t& signals) {
     gatekeeper.hand_over_to(access->gatekeeper());
     return {};
   };
-  const bool started = LOCKSTEP_TRY(tenants.start_default({.folder = options.data,
-                                                           .is_default = true,
-                                                           .scrape = options.scrape,
-                                                           .scrape_config = std::move(settings.scrape),
-                                                           .remote_write = std::move(settings.remote_write),
-                                                           .state_opened = open_access},
-                                                          is_told_to_stop));
+  const bool started = LOCKSTEP_TRY(tenants.start_default(
+      {.folder = options.data, .is_default = true, .state_opened = open_access}, is_told_to_stop));
   if (!started) return {};
   const std::unique_ptr<OtlpReceivers> receivers =
       LOCKSTEP_TRY(start_receivers(settings, common, access->gatekeeper(), tenants));

@@ -22,6 +22,7 @@
 #include "server/durable_sink.h"
 #include "server/options.h"
 #include "server/set_aside.h"
+#include "server/tenant_counters.h"
 #include "server/verdict_keeper.h"
 #include "store/feedback_store.h"
 #include "store/memory_span_store.h"
@@ -373,12 +374,26 @@ TEST(FeedbackStore, WhatCannotBeKeptIsNotShownAndIsCounted) {
 
 TEST(ServerCounters, EveryRowHasItsOwnNameATypeAndHelp) {
   std::set<std::string> names;
-  for (const CounterDescriptor& row : kServerCounters) {
+  std::vector<CounterDescriptor> all(kServerCounters.begin(), kServerCounters.end());
+  all.insert(all.end(), std::begin(kTenantCounters), std::end(kTenantCounters));
+  for (const CounterDescriptor& row : all) {
     EXPECT_TRUE(names.insert(row.name).second) << row.name << " stands in the table twice";
     EXPECT_EQ(std::string(row.name).starts_with("lockstep_"), true) << row.name;
     EXPECT_EQ(std::string(row.type) == "counter", std::string(row.name).ends_with("_total")) << row.name;
     EXPECT_GT(std::string(row.help).size(), 10u) << row.name;
   }
+}
+
+TEST(ServerOptions, SamplesAreSentOnByTenantToOneUrlEach) {
+  const auto urls = remote_write_urls({"http://a:1/w=x", "acme=https://b/w"});
+  ASSERT_TRUE(urls.ok()) << urls.error();
+  ASSERT_EQ(urls->size(), 2u);
+  EXPECT_EQ(urls->at("").host, "a");
+  EXPECT_EQ(urls->at("acme").host, "b");
+  EXPECT_EQ(remote_write_urls({"default=http://a"})->begin()->first, "");
+  for (const std::vector<std::string>& wrong : std::vector<std::vector<std::string>>{
+           {"http://a", "default=http://b"}, {"acme=http://a", "acme=http://b"}, {"acme="}, {"acme=b"}, {"A=http://b"}})
+    EXPECT_FALSE(remote_write_urls(wrong).ok()) << wrong[0];
 }
 
 TEST(ServerOptions, AnAddressThatOthersReachNeedsAReason) {

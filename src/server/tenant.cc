@@ -29,7 +29,6 @@
 #include "server/access_parts.h"
 #include "server/durable_sink.h"
 #include "server/recovery.h"
-#include "server/scrape_file.h"
 #include "server/set_aside.h"
 #include "server/store_options.h"
 #include "server/verdict_keeper.h"
@@ -105,7 +104,7 @@ class OpenTenant final : public Tenant {
   Result<bool> read_back(const std::function<bool()>& is_told_to_stop) override;
   void start() override;
   void tick() override;
-  void reload_scrape_file() override;
+  void scrape(ScrapeConfig config) override;
   void stop() override;
   void serve(const ServerRequest& request, const std::shared_ptr<HttpResponder>& responder) override;
   OtlpTarget otlp() override { return {&*otlp_, &commands_}; }
@@ -161,7 +160,8 @@ class OpenTenant final : public Tenant {
   ApiContext context_;
   MetricMapping mapping_{intake_, clock_, &memory_};
   RemoteWriteReceiver remote_write_{intake_, clock_, counters_, kRemoteWriteBodyBytesMax, &memory_, owners_};
-  std::unique_ptr<Scraper> scraper_;  // there before ready_ is set, and until the API has stopped
+  std::unique_ptr<Scraper> scraper_;  // from the first job on, until the API has stopped
+  std::atomic<Scraper*> scraping_{nullptr};
   QueryScheduler queries_;
   std::atomic<int64_t> dropped_unsealed_{0};
   std::unique_ptr<DurableLog> log_;
@@ -182,10 +182,12 @@ OpenTenant::OpenTenant(TenantSettings settings, const ServerOptions& options, Te
       memory_part_(std::move(memory)),
       stores_(std::move(stores)),
       diagnosis_(stores_, agents_, counters_),
-      remote_write_out_(options_.remote_write.empty()
-                            ? nullptr
-                            : std::make_unique<RemoteWriteOut>(
-                                  metrics_, RemoteWriteOutOptions{.url = settings_.remote_write}, clock_, counters_)),
+      remote_write_out_(settings_.remote_write
+                            ? std::make_unique<RemoteWriteOut>(
+                                  metrics_,
+                                  RemoteWriteOutOptions{.url = *settings_.remote_write, .tenant = settings_.name},
+                                  clock_, counters_)
+                            : nullptr),
       alias_feed_([](const MetricAlias& alias) { return feeds_of(alias.sent()) != nullptr; },
                   [this](const Attributes& resource, std::span<const MetricPoint> points, int64_t received_unix_ns) {
                     engine_.on_metrics(resource, points, received_unix_ns);
@@ -215,6 +217,7 @@ ApiContext OpenTenant::make_context() {
                      counters_, clock_, ready_,  common_.web_folder};
   context.feedback = &feedback_;
   context.backup = settings_.backup;
+  context.of_tenants = settings_.of_tenants;
   if (common_.access != nullptr) common_.access->put_into(context);
   context.is_tls = !common_.options.tls.certificate_file.empty();
   context.readiness = &readiness_;
@@ -235,7 +238,10 @@ ApiContext OpenTenant::make_context() {
     counters_.add("lockstep_stack_asks_total", "reason=\"person\"", asked.ranks);
     return asked;
   };
-  context.scrape_targets = [this] { return scraper_ ? scraper_->targets() : std::vector<ScrapeTarget>(); };
+  context.scrape_targets = [this] {
+    const Scraper* scraper = scraping_;
+    return scraper != nullptr ? scraper->targets() : std::vector<ScrapeTarget>();
+  };
   return context;
 }
 
@@ -295,8 +301,7 @@ void OpenTenant::start() {
   sink_.emplace(*log_, applier_, mapping_, kQueuedBytesMax, clock_, &*set_aside_, &memory_);
   otlp_.emplace(*sink_, clock_, counters_, OtlpReceiversOptions{}.body_bytes_max, &witness_, &memory_, owners_);
   readiness_.add({"apply", [this] { return sink_->stuck(clock_.monotonic_ns()); }});
-  if (!settings_.scrape.empty())
-    scraper_ = Scraper::start(std::move(settings_.scrape_config), intake_, clock_, counters_);
+  scrape(std::move(settings_.scrape));
   ready_ = true;
 }
 
@@ -306,9 +311,11 @@ void OpenTenant::tick() {
   contained("server", "a look at itself", [this] { look_at_itself(); });
 }
 
-void OpenTenant::reload_scrape_file() {
-  if (scraper_)
-    contained("server", "--scrape", [this] { lockstep::reload_scrape_file(settings_.scrape, *scraper_, counters_); });
+void OpenTenant::scrape(ScrapeConfig config) {
+  if (scraper_) return scraper_->reload(std::move(config));
+  if (config.jobs.empty()) return;
+  scraper_ = Scraper::start(std::move(config), intake_, clock_, counters_);
+  scraping_ = scraper_.get();
 }
 
 void OpenTenant::stop() {
@@ -358,7 +365,6 @@ Result<std::unique_ptr<Tenant>> Tenant::open(TenantSettings settings, uint64_t m
                                              Counters& counters) {
   ServerOptions options = common.options;
   options.data = settings.folder;
-  if (!settings.is_default) options.remote_write.clear();
   // The default tenant's is the process's, and locked with it.
   UniqueFd lock;
   if (!settings.is_default) lock = LOCKSTEP_TRY(lock_folder(settings.folder, "lockstepd"));

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "api/prometheus/query_scheduler.h"
@@ -44,12 +45,13 @@ struct TenantCommon {
 
 struct TenantSettings {
   std::string folder;
-  bool is_default = false;  // the operator's: told of the process besides (its clock, disk and memory)
+  std::string name = {};            // empty: the default one
+  bool is_default = false;          // the operator's: told of the process besides (its clock, disk and memory)
+  ScrapeConfig scrape = {};         // its own jobs
+  std::optional<Url> remote_write;  // where its samples are sent on to; empty: nowhere
   // Of the default tenant alone.
-  std::string scrape = {};  // the file of --scrape, read as
-  ScrapeConfig scrape_config = {};
-  Url remote_write = {};           // with --remote-write
-  BackupSource* backup = nullptr;  // what all tenants keep
+  BackupSource* backup = nullptr;        // what all tenants keep
+  const Counters* of_tenants = nullptr;  // what the operator is told of all tenants
   // Called once its state is open, before anything uses TenantCommon::access.
   std::function<Result<void>(StateStore&)> state_opened = {};
 };
@@ -67,7 +69,8 @@ class Tenant {
   virtual void start() = 0;
   // A few times a second: diagnosis looks, what has waited long enough ends. Whatever fails in it is contained.
   virtual void tick() = 0;
-  virtual void reload_scrape_file() = 0;
+  // From now on by these jobs.
+  virtual void scrape(ScrapeConfig config) = 0;
   // Takes no more data, and looks once more.
   virtual void stop() = 0;
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <utility>
 
 #include "access/role.h"
 #include "api/answer.h"
@@ -12,6 +13,7 @@
 #include "base/text.h"
 #include "ingest/counters_table.h"
 #include "server/recovery.h"
+#include "server/scrape_file.h"
 
 namespace lockstep {
 namespace {
@@ -40,22 +42,28 @@ struct Tenants::Other {
   std::unique_ptr<Tenant> tenant;  // its thread's; gone with this
   std::atomic<Tenant*> started{nullptr};
   std::optional<std::string> problem;  // under mutex_: why it could not be opened
+  bool scrape_changed = false;         // under mutex_: its jobs are others than it was told
   std::jthread thread;
 };
 
 Tenants::Tenants(TenantsOptions options, TenantCommon& common, Counters& counters)
-    : options_(options),
+    : options_(std::move(options)),
       common_(common),
       counters_(counters),
       backup_(
-          common.options.data, [this] { return store_sets(); }, common.clock, counters) {}
+          common.options.data, [this] { return store_sets(); }, common.clock, counters),
+      scrape_(options_.scrape) {}
 
 Tenants::~Tenants() {
   stop();
 }
 
 Result<bool> Tenants::start_default(TenantSettings settings, const std::function<bool()>& is_told_to_stop) {
+  TenantSettings its = settings_of("", settings.folder);
+  settings.scrape = std::move(its.scrape);
+  settings.remote_write = std::move(its.remote_write);
   settings.backup = &backup_;
+  settings.of_tenants = &of_tenants_;
   // All of it, as long as it is the only one.
   default_ = LOCKSTEP_TRY(Tenant::open(std::move(settings), common_.memory.bytes_max(), common_, counters_));
   default_open_ = default_.get();
@@ -70,8 +78,9 @@ Result<void> Tenants::open_others() {
   default_->readiness().add(
       {.name = "tenants", .problem = [this] { return problem_of_others(); }, .is_warning = true, .is_private = true});
   const std::string folder = common_.options.data + "/tenants";
-  if (!std::filesystem::is_directory(folder)) return {};
-  for (const std::string& name : LOCKSTEP_TRY(list_directory(folder))) {
+  std::vector<std::string> names;
+  if (std::filesystem::is_directory(folder)) names = LOCKSTEP_TRY(list_directory(folder));
+  for (const std::string& name : names) {
     if (!is_tenant_name(name) || name == kDefaultTenant) {
       LOCKSTEP_LOG_WARN("server", "%s/%s is left alone: that is no tenant's name", folder.c_str(), name.c_str());
       continue;
@@ -79,7 +88,29 @@ Result<void> Tenants::open_others() {
     MutexLock lock(mutex_);
     add(name);  // over the limit as well: what is there was let in once
   }
+  MutexLock lock(mutex_);
+  add_scraped();
   return {};
+}
+
+TenantSettings Tenants::settings_of(const std::string& name, std::string folder) {
+  TenantSettings settings{.folder = std::move(folder), .name = name};
+  if (auto url = options_.remote_write.find(name); url != options_.remote_write.end())
+    settings.remote_write = url->second;
+  MutexLock lock(mutex_);
+  settings.scrape = scrape_.of_tenant(name);
+  return settings;
+}
+
+void Tenants::add_scraped() {
+  for (const ScrapeJob& job : scrape_.jobs) {
+    if (job.tenant.empty() || others_.contains(job.tenant)) continue;
+    if (others_.size() >= options_.tenants_max) {
+      LOCKSTEP_LOG_WARN("server", "--scrape: job \"%s\" is not scraped: %s", job.name.c_str(), kTooMany);
+      continue;
+    }
+    add(job.tenant);
+  }
 }
 
 Tenants::Other& Tenants::add(const std::string& name) {
@@ -160,7 +191,15 @@ void Tenants::live(Other& other, const std::stop_token& stop) {
     }
     if (!wait(kRetry)) return;
   }
-  while (wait(kLookEvery)) other.tenant->tick();
+  while (wait(kLookEvery)) {
+    other.tenant->tick();
+    std::optional<ScrapeConfig> changed;
+    {
+      MutexLock lock(mutex_);
+      if (std::exchange(other.scrape_changed, false)) changed = scrape_.of_tenant(other.name);
+    }
+    if (changed) contained("server", "--scrape", [&] { other.tenant->scrape(std::move(*changed)); });
+  }
   other.tenant->stop();
 }
 
@@ -168,7 +207,8 @@ Result<bool> Tenants::open(Other& other, const std::stop_token& stop) {
   LOCKSTEP_TRY(make_directories(other.folder));
   const auto memory_bytes_max =
       static_cast<uint64_t>(options_.memory_share * static_cast<double>(common_.memory.bytes_max()));
-  other.tenant = LOCKSTEP_TRY(Tenant::open({.folder = other.folder}, memory_bytes_max, common_, other.counters));
+  other.tenant =
+      LOCKSTEP_TRY(Tenant::open(settings_of(other.name, other.folder), memory_bytes_max, common_, other.counters));
   const bool read_back = LOCKSTEP_TRY(other.tenant->read_back([&stop] { return stop.stop_requested(); }));
   if (!read_back) return false;
   other.tenant->start();
@@ -186,7 +226,16 @@ void Tenants::tick() {
 }
 
 void Tenants::reload_scrape_file() {
-  default_->reload_scrape_file();
+  if (options_.scrape_file.empty()) return;
+  contained("server", "--scrape", [this] {
+    std::optional<ScrapeConfig> read = reread_scrape_file(options_.scrape_file, counters_);
+    if (!read) return;
+    default_->scrape(read->of_tenant(""));
+    MutexLock lock(mutex_);
+    scrape_ = std::move(*read);
+    for (const auto& [name, other] : others_) other->scrape_changed = true;
+    add_scraped();
+  });
 }
 
 void Tenants::tell_operator() {
@@ -197,15 +246,15 @@ void Tenants::tell_operator() {
     failed += other->problem ? 1 : 0;
     const std::string label = format("tenant=\"%s\"", name.c_str());
     const Counters& theirs = other->counters;
-    counters_.set("lockstep_tenant_series", label, theirs.value("lockstep_metric_series"));
-    counters_.set("lockstep_tenant_log_bytes", label, theirs.value("lockstep_log_bytes"));
-    counters_.set("lockstep_tenant_file_bytes", label,
-                  theirs.sum("lockstep_metric_block_bytes") + theirs.value("lockstep_step_file_bytes") +
-                      theirs.value("lockstep_span_file_bytes"));
+    of_tenants_.set("lockstep_tenant_series", label, theirs.value("lockstep_metric_series"));
+    of_tenants_.set("lockstep_tenant_log_bytes", label, theirs.value("lockstep_log_bytes"));
+    of_tenants_.set("lockstep_tenant_file_bytes", label,
+                    theirs.sum("lockstep_metric_block_bytes") + theirs.value("lockstep_step_file_bytes") +
+                        theirs.value("lockstep_span_file_bytes"));
   }
-  counters_.set("lockstep_tenants", "state=\"open\"", started);
-  counters_.set("lockstep_tenants", "state=\"failed\"", failed);
-  counters_.set("lockstep_tenants", "state=\"opening\"", static_cast<int64_t>(others_.size()) - started - failed);
+  of_tenants_.set("lockstep_tenants", "state=\"open\"", started);
+  of_tenants_.set("lockstep_tenants", "state=\"failed\"", failed);
+  of_tenants_.set("lockstep_tenants", "state=\"opening\"", static_cast<int64_t>(others_.size()) - started - failed);
 }
 
 std::optional<std::string> Tenants::problem_of_others() {

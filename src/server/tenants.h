@@ -1,6 +1,6 @@
 // The tenants of a process: the default one, whose folder is the data folder itself, and others in tenants/NAME below
 // it. Where their folder is there they are opened at start, else made by the first request of a caller of theirs
-// (net/caller.h: nobody gets that far without a token for that tenant).
+// (net/caller.h: nobody gets that far without a token for that tenant), or by a job of the scrape file that is theirs.
 //
 // Each of the others has a thread, which opens it, looks at its jobs and ends it: one that is slow, fails or is being
 // read back holds up no other. While it is not open, its callers get 503 with Retry-After; one that cannot be opened is
@@ -25,12 +25,16 @@
 #include "access/tenant_name.h"
 #include "base/mutex.h"
 #include "server/tenant.h"
+#include "server/tenant_counters.h"
 
 namespace lockstep {
 
 struct TenantsOptions {
   size_t tenants_max = 64;    // besides the default one
   double memory_share = 0.5;  // of one tenant
+  std::string scrape_file = {};
+  ScrapeConfig scrape = {};                                   // of all of them, as the file had it at the start
+  std::map<std::string, Url, std::less<>> remote_write = {};  // by tenant, "" the default one
 };
 
 class Tenants final : public OtlpRouter {
@@ -38,7 +42,7 @@ class Tenants final : public OtlpRouter {
   static constexpr std::chrono::seconds kRetry{30};
   static constexpr ptrdiff_t kOpeningMax = 4;
 
-  // counters: the operator's, which are those of the default tenant.
+  // counters: the process's, which are those of the default tenant.
   Tenants(TenantsOptions options, TenantCommon& common, Counters& counters);
   ~Tenants() override;
 
@@ -53,7 +57,8 @@ class Tenants final : public OtlpRouter {
 
   void serve(const ServerRequest& request, const std::shared_ptr<HttpResponder>& responder);
   OtlpTarget find(const Caller& caller) override;
-  Tenant* find_default() { return default_open_; }  // nullptr: not open yet
+  const Counters& of_tenants() const { return of_tenants_; }  // what the operator is told of them
+  Tenant* find_default() { return default_open_; }            // nullptr: not open yet
   void close() override;
 
  private:
@@ -70,11 +75,14 @@ class Tenants final : public OtlpRouter {
   Result<bool> open(Other& other, const std::stop_token& stop);
   void tell_operator();
   std::optional<std::string> problem_of_others();
+  TenantSettings settings_of(const std::string& name, std::string folder);
+  void add_scraped() LOCKSTEP_REQUIRES(mutex_);
   Result<std::vector<StoreSet>> store_sets();
 
   const TenantsOptions options_;
   TenantCommon& common_;
   Counters& counters_;
+  Counters of_tenants_{kTenantCounters};
   BackupHolder backup_;  // the operator's: of all tenants
   std::unique_ptr<Tenant> default_;
   std::atomic<Tenant*> default_open_{nullptr};
@@ -85,6 +93,7 @@ class Tenants final : public OtlpRouter {
   StoppableConditionVariable ends_;
   // What is in the map stays until the end.
   std::map<std::string, std::unique_ptr<Other>, std::less<>> others_ LOCKSTEP_GUARDED_BY(mutex_);
+  ScrapeConfig scrape_ LOCKSTEP_GUARDED_BY(mutex_);  // of all of them
   bool closed_ LOCKSTEP_GUARDED_BY(mutex_) = false;
 };
 

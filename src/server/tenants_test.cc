@@ -8,6 +8,7 @@
 
 #include <filesystem>
 #include <future>
+#include <set>
 
 #include "access/role.h"
 #include "base/files.h"
@@ -15,6 +16,7 @@
 #include "ingest/counters_table.h"
 #include "ingest/otlp/otlp_handler.h"
 #include "model/events.h"
+#include "net/http_server.h"
 #include "testing/eventually.h"
 #include "testing/temporary_folder.h"
 #include "wire/otlp.h"
@@ -38,7 +40,8 @@ class Answered final : public HttpResponder {
 // A server without its listeners.
 class Process {
  public:
-  explicit Process(const std::string& folder, TenantsOptions options = {}) : tenants_(options, common_, counters_) {
+  explicit Process(const std::string& folder, TenantsOptions options = {})
+      : tenants_(std::move(options), common_, counters_) {
     options_.data = folder;
     EXPECT_TRUE(make_directories(folder).ok());
     Result<bool> started = tenants_.start_default({.folder = folder, .is_default = true}, [] { return false; });
@@ -206,8 +209,8 @@ TEST_F(TenantsTest, ADamagedOneIsNamedToTheOperatorAloneAndStopsNoOther) {
   EXPECT_EQ(process.get("", "/readyz", "", bit_of(Role::kAnyone)).body.find("broken"), std::string::npos);
   EXPECT_EQ(process.get("blue", "/readyz").body, "ok\n");
   process.tenants_.tick();
-  EXPECT_EQ(process.counters_.value("lockstep_tenants", "state=\"failed\""), 1);
-  EXPECT_EQ(process.counters_.value("lockstep_tenants", "state=\"open\""), 1);
+  EXPECT_EQ(process.tenants_.of_tenants().value("lockstep_tenants", "state=\"failed\""), 1);
+  EXPECT_EQ(process.tenants_.of_tenants().value("lockstep_tenants", "state=\"open\""), 1);
 
   const HttpResponse refused = process.get("broken", "/api/jobs");
   EXPECT_EQ(refused.status, 503);
@@ -264,6 +267,58 @@ TEST_F(TenantsTest, TheOperatorSeesHowMuchEachHas) {
   EXPECT_NE(metrics.find("lockstep_tenant_log_bytes{tenant=\"blue\"} "), std::string::npos);
   EXPECT_EQ(metrics.find("lockstep_tenant_log_bytes{tenant=\"blue\"} 0\n"), std::string::npos);
   EXPECT_EQ(process.get("blue", "/metrics").body.find("{tenant="), std::string::npos);
+}
+
+TEST_F(TenantsTest, AJobOfTheScrapeFileIsItsTenantsAloneAndWhatATenantHasIsSentOnUnderItsName) {
+  Mutex mutex;
+  std::map<std::string, std::set<std::string>> sent;  // by path, X-Scope-OrgID
+  Counters counters(kServerCounters);
+  Result<std::unique_ptr<HttpServer>> other = HttpServer::start(
+      {.address = {"127.0.0.1", 0}, .name = "http"},
+      [&](const ServerRequest& request) {
+        if (request.method == "GET") return HttpResponse{200, {}, "queue_depth 3\n"};
+        MutexLock lock(mutex);
+        sent[request.path].insert(std::string(request.header("x-scope-orgid")));
+        return HttpResponse{204, {}, ""};
+      },
+      counters);
+  ASSERT_TRUE(other.ok()) << other.error();
+  const std::string address = (*other)->address(), file = folder_.path() + "/scrape.yaml";
+  const auto scrape = [&](const std::string& tenant) {
+    const std::string job =
+        "- {job_name: node, scrape_interval: 100ms, " + tenant + "static_configs: [{targets: ['" + address + "']}]}\n";
+    EXPECT_TRUE(write_file_atomically(file, "scrape_configs:\n" + job).ok());
+    return *parse_scrape_config("scrape_configs:\n" + job);
+  };
+  Result<std::map<std::string, Url, std::less<>>> urls =
+      remote_write_urls({"http://" + address + "/of-default", "blue=http://" + address + "/of-blue"});
+  ASSERT_TRUE(urls.ok()) << urls.error();
+  Process process(data_, {.scrape_file = file, .scrape = scrape("tenant: blue, "), .remote_write = *urls});
+  const auto depth = [&](const char* tenant) {
+    return process.get(tenant, "/prometheus/api/v1/query", "query=queue_depth").body;
+  };
+  const auto is_up = [&](const char* tenant) { return depth(tenant).find("\"3\"") != std::string::npos; };
+  ASSERT_TRUE(eventually([&] { return is_up("blue"); })) << depth("blue");
+  EXPECT_FALSE(is_up(""));
+  EXPECT_NE(process.get("blue", "/prometheus/api/v1/targets").body.find(address), std::string::npos);
+  EXPECT_EQ(process.get("", "/prometheus/api/v1/targets").body.find(address), std::string::npos);
+  EXPECT_TRUE(eventually([&] {
+    MutexLock lock(mutex);
+    return sent["/of-blue"] == std::set<std::string>{"blue"};
+  }));
+
+  scrape("");
+  process.tenants_.reload_scrape_file();
+  ASSERT_TRUE(eventually([&] { return is_up("") && !is_up("blue"); })) << depth("blue");
+  scrape("tenant: green, ");  // one that is not there yet
+  process.tenants_.reload_scrape_file();
+  ASSERT_TRUE(eventually([&] { return is_up("green") && !is_up(""); })) << depth("green");
+  EXPECT_TRUE(eventually([&] {
+    MutexLock lock(mutex);
+    return sent["/of-default"] == std::set<std::string>{""};
+  }));
+  process.tenants_.stop();
+  (*other)->stop();
 }
 
 }  // namespace

@@ -17,6 +17,10 @@
 namespace lockstep {
 
 inline constexpr size_t kAuditRowsMax = 100'000;  // the oldest go
+// How the action of a row begins that says who was refused at the gate. Of these there are kAuditRefusalsMax besides:
+// who is refused often pushes out nobody's deeds.
+inline constexpr std::string_view kAuditRefused = "refused ";
+inline constexpr size_t kAuditRefusalsMax = 20'000;
 
 struct StoredToken {
   std::string id;       // short, public
@@ -38,7 +42,7 @@ struct AuditRow {
   std::string tenant;
   std::string who;     // Caller::name
   std::string peer;    // address
-  std::string action;  // "POST /api/tokens"
+  std::string action;  // "POST /api/tokens", "refused GET /api/jobs"
   std::string object;  // job, verdict, token id; never a secret
   int status = 0;      // of the answer; 0: there was none, the server ended before
   bool operator==(const AuditRow&) const = default;

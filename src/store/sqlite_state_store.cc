@@ -263,11 +263,8 @@ class SqliteStateStore final : public StateStore {
     if (sqlite3_step(add.get()) != SQLITE_DONE) return failure("cannot add to the audit log in");
     const int64_t number = sqlite3_last_insert_rowid(database_.get());
     if (number % kAuditDropEvery == 0) {
-      Statement drop = prepare(database_.get(), "DELETE FROM audit WHERE number <= ?");
-      if (drop) {
-        sqlite3_bind_int64(drop.get(), 1, number - static_cast<int64_t>(kAuditRowsMax));
-        sqlite3_step(drop.get());
-      }
+      drop_audit(false, kAuditRowsMax);
+      drop_audit(true, kAuditRefusalsMax);
     }
     return number;
   }
@@ -339,6 +336,19 @@ class SqliteStateStore final : public StateStore {
   }
 
  private:
+  // All but the newest `kept`: of refusals, or of all the others.
+  void drop_audit(bool refusals, size_t kept) LOCKSTEP_REQUIRES(mutex_) {
+    Statement drop = prepare(database_.get(),
+                             "DELETE FROM audit WHERE (substr(action, 1, length(?1)) = ?1) = ?2 AND number <= (SELECT "
+                             "number FROM audit WHERE (substr(action, 1, length(?1)) = ?1) = ?2 ORDER BY number DESC "
+                             "LIMIT 1 OFFSET ?3)");
+    if (!drop) return;
+    bind_text(drop.get(), 1, kAuditRefused);
+    sqlite3_bind_int(drop.get(), 2, refusals ? 1 : 0);
+    sqlite3_bind_int64(drop.get(), 3, static_cast<sqlite3_int64>(kept));
+    sqlite3_step(drop.get());
+  }
+
   // bind_more: what comes behind tenant, kind and name.
   template <typename BindMore>
   Result<void> in_one_transaction(std::span<const StoredOwner> owners, const char* what, const char* sql,

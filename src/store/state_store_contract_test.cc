@@ -1,5 +1,6 @@
 // What every StateStore promises. A new backing joins by one row in kBackings.
 #include <gtest/gtest.h>
+#include <sqlite3.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -211,6 +212,29 @@ TEST(SqliteStateStore, AFileThatIsNotADatabaseIsRefusedWithOneLine) {
   Result<std::unique_ptr<StateStore>> store = open_sqlite_state_store(path);
   ASSERT_FALSE(store.ok());
   EXPECT_NE(store.error().find(path), std::string::npos) << store.error();
+}
+
+TEST(SqliteStateStore, RefusalsHaveRoomOfTheirOwnInTheAuditLogAndPushOutNothingElse) {
+  const testing::TemporaryFolder folder;
+  const std::string file = folder.path() + "/state.sqlite";
+  ASSERT_TRUE((*open_sqlite_state_store(file))->add_audit({.action = "POST /api/tokens"}).ok());
+  // At once: a row each by itself would take long.
+  sqlite3* database = nullptr;
+  ASSERT_EQ(sqlite3_open(file.c_str(), &database), SQLITE_OK);
+  const std::string many = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < " +
+                           std::to_string(kAuditRefusalsMax + 1000) +
+                           ") INSERT INTO audit(at_unix_ns, tenant, who, peer, action, object, status) SELECT i, '', "
+                           "'', '', 'refused GET /api/jobs', '', 403 FROM n";
+  ASSERT_EQ(sqlite3_exec(database, many.c_str(), nullptr, nullptr, nullptr), SQLITE_OK) << sqlite3_errmsg(database);
+  sqlite3_close(database);
+
+  const std::unique_ptr<StateStore> store = open_sqlite_state_store(file).value();
+  for (int i = 0; i < 100; ++i) ASSERT_TRUE(store->add_audit({.action = "POST /x refused"}).ok());
+  EXPECT_EQ(store->audit({.action = "/api/tokens"})->size(), 1u);
+  EXPECT_EQ(store->audit({.action = "POST /x", .limit = 1000})->size(), 100u);
+  const std::vector<AuditRow> refusals = *store->audit({.action = "refused GET", .limit = 2 * kAuditRefusalsMax});
+  EXPECT_EQ(refusals.size(), kAuditRefusalsMax);
+  EXPECT_EQ(refusals.front().at_unix_ns, static_cast<int64_t>(kAuditRefusalsMax + 1000));  // the oldest went
 }
 
 }  // namespace

@@ -256,9 +256,29 @@ def test_the_audit_log_has_who_did_what_with_which_result(world):
     made = json.loads(world.cli("audit", "--action", "POST /api/tokens", "--limit", "500", "--json").stdout)["audit"]
     assert {row["object"] for row in made} >= {world.id_of(world.tokens[role]) for role in ROLES}
     everything = json.loads(world.cli("audit", "--limit", "10000", "--json").stdout)["audit"]
-    assert not [row for row in everything if "/api/jobs" == row["action"].split()[-1]]  # reading is nobody's business
-    shown = world.cli("audit", "--limit", "2").stdout.splitlines()  # its own request is the newest
+    assert not [row for row in everything if row["action"] == "GET /api/jobs"]  # reading is nobody's business
+    shown = world.cli("audit", "--limit", "2", "--action", "GET /api/audit").stdout.splitlines()  # its own is the newest
     assert "  in progress  " in shown[0] and "          200  " in shown[1], shown
+
+
+def test_the_audit_log_has_who_was_refused_and_how_often_and_the_operator_alone_sees_strangers(world):
+    world.ask(world.tokens["read"], "POST", "/api/tokens", b"{}")
+    for _ in range(3):
+        world.ask("lst_nobody-has-this-one", "GET", "/api/jobs/some-job/why")
+
+    def refusals(secret):
+        return world.ask(secret, "GET", "/api/audit?action=refused&limit=10000").json()["audit"]
+
+    def both():
+        rows = refusals(ADMIN_SECRET)
+        known = [row for row in rows if "(the read one)" in row["who"] and row["status"] == 403]
+        strangers = [row for row in rows if row["who"] == "unknown" and row["peer"] == "127.0.0.1" and row["tenant"] == "*"]
+        return known and strangers
+
+    harness.eventually(both, 20, "both are in the audit log")
+    assert "nobody-has-this-one" not in json.dumps(refusals(ADMIN_SECRET))
+    of_default = world.create("--role", "admin", "--tenant", "default")
+    assert "unknown" not in {row["who"] for row in refusals(of_default)}
 
 
 def test_a_host_and_a_job_belong_to_whoever_fed_them_first_until_taken_over(world):

@@ -1,5 +1,5 @@
-"""Clients that are not ours, with tokens and over TLS: Prometheus, which writes here and reads here, and what Grafana's data
-sources ask. (The OpenTelemetry collector: ./dev test collector.)"""
+"""Clients that are not ours, with tokens and over TLS: Prometheus, which writes here, federates and reads here, and what Grafana's
+data sources ask. (The OpenTelemetry collector: ./dev test collector.)"""
 
 import math
 import shutil
@@ -33,7 +33,7 @@ def exporter():
 
 
 def prometheus(server, folder, exporter, writes_with="ingest"):
-    """Debian's Prometheus: scrapes the exporter and our own metrics, and writes all of it to us."""
+    """Debian's Prometheus: scrapes the exporter, our own metrics and series of ours, and writes all but the last to us."""
     if shutil.which("prometheus") is None:
         pytest.fail("prometheus is not installed; ./dev setup does it")
     access = "authorization: {credentials_file: %s}, tls_config: {ca_file: %s}"
@@ -45,8 +45,12 @@ def prometheus(server, folder, exporter, writes_with="ingest"):
         "scrape_configs:\n"
         f"- {{job_name: web, static_configs: [{{targets: ['{exporter}']}}]}}\n"
         f"- {{job_name: lockstep, scheme: https, {reads}, static_configs: [{{targets: ['{server.http}']}}]}}\n"
+        f"- {{job_name: federation, scheme: https, {reads}, metrics_path: /prometheus/federate, honor_labels: true,\n"
+        "   params: {'match[]': ['{__name__=~\"federated_.*\"}']},\n"
+        f"   static_configs: [{{targets: ['{server.http}']}}]}}\n"
         "remote_write:\n"
-        f"- {{url: '{server.url}/prometheus/api/v1/write', {writes}, queue_config: {{batch_send_deadline: 500ms}}}}\n"
+        f"- {{url: '{server.url}/prometheus/api/v1/write', {writes}, queue_config: {{batch_send_deadline: 500ms}},\n"
+        "   write_relabel_configs: [{source_labels: [__name__], regex: federated_.*, action: drop}]}\n"
     )
     arguments = [f"--config.file={folder}/prometheus.yml", f"--storage.tsdb.path={folder}/tsdb"]
     return peers.Child(
@@ -55,6 +59,10 @@ def prometheus(server, folder, exporter, writes_with="ingest"):
 
 
 def test_prometheus_writes_and_reads_here_and_both_answer_grafana_the_same(start, server, tmp_path, exporter):
+    odd = 'two\nlines, "quotes" and \\'
+    points = [({"queue": queue}, harness.now_ns(), value) for queue, value in (("a", 1.5), (odd, 2.5))]
+    resource = {"service.name": "queues", "service.instance.id": "q1"}
+    assert server.post("metrics", harness.gauge_request(resource, "federated_depth", points)).status == 200
     peer = start(prometheus, server, tmp_path / "prometheus", exporter)
     both = test_grafana_metrics.Seen(server, peer.address, exporter, exporter)
 
@@ -67,6 +75,14 @@ def test_prometheus_writes_and_reads_here_and_both_answer_grafana_the_same(start
     assert both.theirs("query", query='up{job="lockstep"}')["result"][0]["value"][1] == "1"
     count = 'count({job="lockstep",__name__=~"lockstep_.*"})'
     harness.eventually(lambda: both.ours("query", query=count)["result"], 20, "our own metrics are back")
+
+    # Series of ours, which it has federated: the same labels, times and values.
+    depth = {"query": "federated_depth_ratio[5m]"}
+    harness.eventually(lambda: both.theirs("query", **depth)["result"], 20, "series of ours are federated")
+    federated = both.theirs("query", **depth)["result"]
+    assert {one["metric"]["queue"] for one in federated} == {"a", odd}
+    ordered = [sorted(one["result"], key=str) for one in (both.theirs("query", **depth), both.ours("query", **depth))]
+    assert ordered[0] == ordered[1]
 
     both.at = math.floor(harness.now_ns() / 1e9) - 0.5
     newest = 'max(timestamp(queue_depth{queue="a"}))'

@@ -251,6 +251,8 @@ CALLS = {
     "POST /api/backup": ["/api/backup"],
     "GET /api/backup/file": ["/api/backup/file?id=<token>&name=tenants/<word>/state.sqlite"],
     "POST /api/backup/release": ["/api/backup/release?id=<token>"],
+    "GET /prometheus/federate": [f"/prometheus/federate?match[]={SELECT}", "/prometheus/federate"],
+    "GET /federate": ["/federate?match[]=%7B__name__%3D~%22.%2B%22%7D"],
     "GET /metrics": ["/metrics"],
     "GET /healthz": ["/healthz"],
     "GET /readyz": ["/readyz", "/readyz?format=json"],
@@ -372,6 +374,7 @@ def test_whoever_has_the_data_sees_it(world):
         "GET /api/agents ", "GET /api/logs ", "GET /api/spans?trace_id=<trace> ", "GET /api/services ",
         "GET /jaeger/api/traces/<trace> ", "GET /tempo/api/search/tags ", f"GET {PROM}/query?query={SELECT} ",
         f"GET {PROM}/label/__name__/values ", f"GET {PROM}/metadata ", "GET /api/cardinality ", f"GET {PROM}/alerts ",
+        f"GET /prometheus/federate?match[]={SELECT} ",
     ):  # fmt: skip
         status, body, _ = told[part]
         assert status == 200 and INDIGO in body, f"{part}: {status} {body[:500]}"

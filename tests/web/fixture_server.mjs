@@ -18,7 +18,7 @@ const isKnown = (request) => (request.headers.cookie ?? '').includes(kCookie);
 function sessionOf(world, request) {
   if (!world.token) return { tokens_in_use: false, signed_in: false, name: '', tenant: 'default', roles: ['ingest', 'admin'] };
   const known = isKnown(request);
-  return { tokens_in_use: true, signed_in: known, name: known ? 'token 3f9a1c20 (on call)' : '', tenant: 'default', roles: known ? ['read'] : [] };
+  return { tokens_in_use: true, signed_in: known, name: known ? 'token 3f9a1c20 (on call)' : '', tenant: 'default', issuer: world.issuer, roles: known ? ['read'] : [] };
 }
 
 // False: the request was answered here, because its sender is not known, signs in or signs out.
@@ -30,7 +30,7 @@ function signedIn(world, request, url, body, response) {
   };
   if (url.pathname === '/api/session/end') return answer(200, {}, { 'set-cookie': `${kCookie}; Max-Age=0` });
   if (url.pathname === '/api/session' && request.method === 'POST') {
-    if (JSON.parse(body).token !== world.token) return answer(401, { error: 'this token is not valid: it is none, or was revoked, or has expired' });
+    if (JSON.parse(body).token !== world.token) return answer(401, { error: 'this token is not valid: nobody has it here, or it was revoked or has expired' });
     const known = { headers: { cookie: kCookie } };
     return answer(200, sessionOf(world, known), { 'set-cookie': `${kCookie}; HttpOnly; SameSite=Strict; Path=/` });
   }
@@ -42,7 +42,7 @@ function signedIn(world, request, url, body, response) {
 
 export async function start(port = 0) {
   const fixture = new Fixture();
-  const world = { fixture, down: false, token: '', requests: [], url: '', stop: () => {} };  // token: who has none is asked for it
+  const world = { fixture, down: false, token: '', issuer: '', requests: [], url: '', stop: () => {} };  // token: who has none is asked for it
   const server = createServer(async (request, response) => {
     const url = new URL(request.url, 'http://fixture');
     if (/^\/(api|prometheus)\//.test(url.pathname)) {

@@ -93,6 +93,22 @@ describe('the page on canned answers', { skip: kServer ? 'LOCKSTEP_URL is set' :
     }
   });
 
+  it('leads to the issuer first where there is one', async () => {
+    [world.token, world.issuer] = ['lst_right', 'Example'];
+    try {
+      await visit(`${jobPath(kSlow)}?last=50`, async (page) => {
+        const link = page.getByRole('link', { name: 'Sign in with Example' });
+        await link.waitFor();
+        assert.equal(await link.getAttribute('href'), `/api/session/oidc?return=${encodeURIComponent(`${jobPath(kSlow)}?last=50`)}`);
+        assert.ok((await link.boundingBox()).y < (await page.getByLabel('Token').boundingBox()).y, 'above the token');
+        await accessible(page);
+        await shot(page, 'sign-in-issuer');
+      });
+    } finally {
+      [world.token, world.issuer] = ['', ''];
+    }
+  });
+
   it('leads by clicks from the fleet to the guilty rank', () => visit('/', async (page) => {
     await page.getByRole('link', { name: kSlow }).click();
     const card = page.getByRole('region', { name: 'Verdict: slow, confirmed' });

@@ -7,6 +7,8 @@
 #include "api/access/session_cookie.h"
 #include "api/answer.h"
 #include "api/endpoints.h"
+#include "base/base64.h"
+#include "base/sha256.h"
 #include "base/text.h"
 
 namespace lockstep {
@@ -40,17 +42,31 @@ std::string html_text(std::string_view text) {
   return safe;
 }
 
+// Looks like the page's own cards (web/src/style), in the browser's light or dark.
+constexpr std::string_view kStyle =
+    ":root{color-scheme:light dark}body{font:14px/20px system-ui,sans-serif;max-width:656px;margin:128px auto;"
+    "padding:0 32px}h1{font-size:18px;line-height:24px}p{overflow-wrap:anywhere}";
+
+// The one style that the page may have: nothing that somebody manages to put into it is another.
+std::string style_policy() {
+  const Sha256 digest = sha256(kStyle);
+  return "style-src 'sha256-" + base64({reinterpret_cast<const char*>(digest.data()), digest.size()}) + "'";
+}
+
 // go_on: a path that the page leads to by itself; empty: it waits for the person.
-HttpResponse page(int status, std::string_view line, std::string_view go_on) {
+HttpResponse page(int status, std::string_view head, std::string_view line, std::string_view go_on) {
   const std::string path = html_text(go_on.empty() ? "/" : go_on);
-  std::string body = "<!doctype html><meta charset=utf-8><title>Lockstep</title>";
+  std::string body =
+      "<!doctype html><html lang=en><meta charset=utf-8><meta name=viewport content=\"width=device-width\">"
+      "<title>" +
+      html_text(head) + " · Lockstep</title><style>" + std::string(kStyle) + "</style>";
   if (!go_on.empty()) body += "<meta http-equiv=refresh content=\"0;url=" + path + "\">";
-  body +=
-      "<p>" + html_text(line) + "</p><p><a href=\"" + path + "\">" + (go_on.empty() ? "Back" : "Go on") + "</a></p>\n";
+  body += "<h1>" + html_text(head) + "</h1><p>" + html_text(line) + "</p><p><a href=\"" + path + "\">" +
+          (go_on.empty() ? "Sign in another way" : "Go on") + "</a></p>\n";
   return {status,
           {{"content-type", "text/html; charset=utf-8"},
            {"cache-control", "no-store"},
-           {"content-security-policy", "default-src 'none'; frame-ancestors 'none'"},
+           {"content-security-policy", "default-src 'none'; " + style_policy() + "; frame-ancestors 'none'"},
            {"referrer-policy", "no-referrer"}},
           std::move(body)};
 }
@@ -60,7 +76,7 @@ HttpResponse page(int status, std::string_view line, std::string_view go_on) {
 HttpResponse get_session_oidc(const ApiContext& context, const ApiRequest& request) {
   if (context.oidc == nullptr) return error_answer(404, "nobody signs in through an issuer here (--oidc)");
   const Result<OidcSignIn::Begun> begun = context.oidc->begin(request.http.parameter("return"));
-  if (!begun.ok()) return page(502, "Signing in does not work now: " + begun.error(), "");
+  if (!begun.ok()) return page(502, "Not signed in", "Signing in does not work now: " + begun.error(), "");
   HttpResponse answer{302, {{"location", begun->location}, {"cache-control", "no-store"}}, ""};
   answer.headers.emplace_back("set-cookie", sign_in_cookie(context, begun->cookie, 600));
   return answer;
@@ -70,12 +86,12 @@ HttpResponse get_session_oidc_callback(const ApiContext& context, const ApiReque
   if (context.oidc == nullptr) return error_answer(404, "nobody signs in through an issuer here (--oidc)");
   const auto parameter = [&](const char* name) { return request.http.parameter(name); };
   if (const std::string error = parameter("error"); !error.empty())
-    return page(403, "The issuer says: " + as_one_line(error.substr(0, 100)), "");
+    return page(403, "Not signed in", "The issuer says: " + as_one_line(error.substr(0, 100)), "");
   const Result<OidcPerson> person =
       context.oidc->finish(parameter("code"), parameter("state"), parameter("iss"), request.http.caller.sign_in);
-  if (!person.ok()) return page(403, "Not signed in: " + person.error(), "");
+  if (!person.ok()) return page(403, "Not signed in", person.error(), "");
   const std::string secret = context.gatekeeper->sign_in_person(*person);
-  HttpResponse answer = page(200, "Signed in as " + person->name + ".", person->return_path);
+  HttpResponse answer = page(200, "Signed in", "Signed in as " + person->name + ".", person->return_path);
   answer.headers.emplace_back("set-cookie", session_cookie(context, secret, kSessionNs / 1'000'000'000));
   answer.headers.emplace_back("set-cookie", sign_in_cookie(context, "", 0));
   return answer;

@@ -2,6 +2,8 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <bit>
+#include <cmath>
 #include <filesystem>
 
 #include "api/routes.h"
@@ -72,6 +74,16 @@ class PrometheusApi : public ::testing::Test {
   std::string post(const std::string& path, const std::string& form) { return ask("POST", path, form).body; }
   std::string get(const std::string& path, const std::string& form = "") { return ask("GET", path, form).body; }
 
+  HttpResponse federate(const std::string& query, const std::string& accept = "", const char* path = "/federate") {
+    ApiContext context{steps_, spans_, traces_, reader_, *state_, agents_, diagnosis_, counters_, clock_, ready_, ""};
+    ServerRequest request;
+    request.method = "GET";
+    request.path = path;
+    request.query = query;
+    request.headers = {{"accept", accept}};
+    return answer(context, request);
+  }
+
   static constexpr int64_t kNow = 1'700'000'000'000;
   testing::TemporaryFolder folder_;
   Counters counters_{kStoreCounters};
@@ -135,6 +147,61 @@ TEST_F(PrometheusApi, AnswersWhatExploreAsksFirst) {
       R"({"status":"success","data":{"node_cpu_seconds_total":[{"type":"counter","help":"Seconds the CPUs spent.","unit":"seconds"}]}})");
   EXPECT_EQ(get("labels", "limit=1"),
             R"({"status":"success","data":["__name__"],"warnings":["results truncated due to limit"]})");
+}
+
+TEST_F(PrometheusApi, FederatesTheNewestSampleOfEachSeriesOnceWhicheverOfTheMatchersFindsIt) {
+  const std::string both = "match[]=node_cpu_seconds_total&match[]={mode%3D\"idle\"}&match[]=none";
+  const HttpResponse page = federate(both);
+  EXPECT_EQ(page.status, 200);
+  EXPECT_EQ(page.body,
+            "# TYPE node_cpu_seconds_total untyped\n"
+            "node_cpu_seconds_total{instance=\"a:9100\",mode=\"user\"} 80 1700000000000\n"
+            "node_cpu_seconds_total{instance=\"b:9100\",mode=\"idle\"} 120 1700000000000\n");
+  EXPECT_EQ(federate(both, "", "/prometheus/federate").body, page.body);
+  EXPECT_EQ(federate("match[]=none").body, "");
+  EXPECT_EQ(federate("match[]=native").body,
+            "# TYPE native histogram\n"
+            "native_bucket{instance=\"\",le=\"+Inf\"} 3 1700000000000\n"
+            "native_sum{instance=\"\"} 4.5 1700000000000\nnative_count{instance=\"\"} 3 1700000000000\n");
+}
+
+TEST_F(PrometheusApi, FederatesNothingWithoutAQuestion) {
+  for (const char* query : {"", "match[]={", "match[]={}", "other=node_cpu_seconds_total"}) {
+    const HttpResponse refused = federate(query);
+    EXPECT_EQ(refused.status, 400) << query;
+    EXPECT_NE(refused.body.find("match[]"), std::string::npos) << refused.body;
+  }
+}
+
+TEST_F(PrometheusApi, WhatIsStaleOrOlderThanFiveMinutesIsNotFederated) {
+  reader_.add({{"__name__", "gone"}}, kNow - 30'000, 1);
+  reader_.add({{"__name__", "gone"}}, kNow - 15'000, std::bit_cast<double>(kStaleBits));
+  auto histogram = std::make_shared<NativeHistogram>();
+  histogram->sum = std::bit_cast<double>(kStaleBits);
+  reader_.add({{"__name__", "gone"}, {"kind", "native"}}, kNow, histogram);
+  reader_.add({{"__name__", "old"}}, kNow - 300'001, 1);
+  reader_.add({{"__name__", "just"}}, kNow - 300'000, 1);
+  reader_.add({{"__name__", "future"}}, kNow + 1, 1);
+  reader_.add({{"__name__", "nan"}, {"instance", "i"}}, kNow, std::nan(""));
+  EXPECT_EQ(federate("match[]={__name__%3D~\"gone|old|just|future|nan\"}").body,
+            "# TYPE just untyped\njust{instance=\"\"} 1 1699999700000\n"
+            "# TYPE nan untyped\nnan{instance=\"i\"} NaN 1700000000000\n");
+}
+
+TEST_F(PrometheusApi, FederatedNamesAndValuesEndNoLineAndNoQuotes) {
+  reader_.add({{"__name__", "tricky"}, {"instance", "a\"b\\c\nd"}}, kNow, 1);
+  const std::string label = "tricky{instance=\"a\\\"b\\\\c\\nd\"} 1 1700000000000\n";
+  EXPECT_EQ(federate("match[]=tricky").body, "# TYPE tricky untyped\n" + label);
+
+  reader_.add({{"__name__", "1\n\"x"}, {"a.b", "1"}, {"a_b", "2"}, {"ä\n", "3"}}, kNow, 1);
+  const std::string odd = "match[]={a_b%3D\"2\"}";
+  EXPECT_EQ(federate(odd).body,
+            "# TYPE ___x untyped\n___x{a_b=\"1\",a_b_=\"2\",__=\"3\",instance=\"\"} 1 1700000000000\n");
+  const HttpResponse quoted = federate(odd, "text/plain;version=1.0.0;escaping=allow-utf-8");
+  EXPECT_EQ(quoted.body,
+            "# TYPE \"1\\n\\\"x\" untyped\n"
+            "{\"1\\n\\\"x\",\"a.b\"=\"1\",a_b=\"2\",\"ä\\n\"=\"3\",instance=\"\"} 1 1700000000000\n");
+  EXPECT_NE(quoted.headers[0].second.find("allow-utf-8"), std::string::npos);
 }
 
 TEST_F(PrometheusApi, DrawsAPanel) {

@@ -3,9 +3,11 @@
 #include <yaml-cpp/yaml.h>
 
 #include <algorithm>
+#include <iterator>
 #include <optional>
 #include <set>
 
+#include "access/tenant_name.h"
 #include "base/base64.h"
 #include "base/characters.h"
 #include "base/duration.h"
@@ -311,15 +313,20 @@ ScrapeJob job_of(const YAML::Node& node, const ScrapeJob& defaults) {
   bool has_timeout = false;
   std::optional<YAML::Node> targets;
   std::string how;
-  std::vector<std::string> known = {"job_name",        "static_configs",  "file_sd_configs",       "http_sd_configs",
-                                    "scrape_interval", "scrape_timeout",  "metrics_path",          "scheme",
-                                    "params",          "honor_labels",    "honor_timestamps",      "body_size_limit",
-                                    "sample_limit",    "relabel_configs", "metric_relabel_configs"};
+  std::vector<std::string> known = {"job_name",        "static_configs",  "file_sd_configs",        "http_sd_configs",
+                                    "scrape_interval", "scrape_timeout",  "metrics_path",           "scheme",
+                                    "params",          "honor_labels",    "honor_timestamps",       "body_size_limit",
+                                    "sample_limit",    "relabel_configs", "metric_relabel_configs", "tenant"};
   known.insert(known.end(), kAccessKeys.begin(), kAccessKeys.end());
   each_key(node, "a scrape config", known, [&](const std::string& key, const YAML::Node& value) {
     if (key != "static_configs" && !key.ends_with("_sd_configs")) how += key + ": " + YAML::Dump(value) + "\n";
     if (key == "job_name") {
       job.name = scalar(value, "job_name");
+    } else if (key == "tenant") {
+      job.tenant = scalar(value, "tenant");
+      if (!is_tenant_name(job.tenant))
+        throw Wrong{line_of(value), "tenant must be a tenant's name: small letters, digits, _ and -"};
+      if (job.tenant == kDefaultTenant) job.tenant.clear();
     } else if (key == "static_configs") {
       targets = value;
     } else if (key == "file_sd_configs" || key == "http_sd_configs") {
@@ -393,6 +400,13 @@ Result<T> read_yaml(std::string_view text, Read&& read) {
 
 }  // namespace
 
+ScrapeConfig ScrapeConfig::of_tenant(std::string_view tenant) const {
+  ScrapeConfig its;
+  std::copy_if(jobs.begin(), jobs.end(), std::back_inserter(its.jobs),
+               [&](const ScrapeJob& job) { return job.tenant == tenant; });
+  return its;
+}
+
 bool is_target_address(std::string_view text) {
   if (text.empty() || text.size() > 300 || text.find_first_of("/ ?#@") != std::string_view::npos) return false;
   const size_t colon = text.ends_with(']') ? std::string_view::npos : text.rfind(':');
@@ -433,14 +447,14 @@ Result<ScrapeConfig> parse_scrape_config(std::string_view yaml) {
             (name == "scrape_interval" ? defaults.interval_ns : defaults.timeout_ns) = duration_ns(time, name.c_str());
           });
     });
-    std::set<std::string> names;
+    std::set<std::pair<std::string, std::string>> names;  // with whose
     each_key(root, "the file", {"global", "scrape_configs"}, [&](const std::string& key, const YAML::Node& value) {
       if (key != "scrape_configs") return;
       each_item(value, "scrape_configs", [&](const YAML::Node& item) {
         config.jobs.push_back(job_of(item, defaults));
-        if (!names.insert(config.jobs.back().name).second) {
-          throw Wrong{line_of(item), format("job \"%s\" is given twice", config.jobs.back().name.c_str())};
-        }
+        const ScrapeJob& job = config.jobs.back();
+        if (!names.emplace(job.tenant, job.name).second)
+          throw Wrong{line_of(item), format("job \"%s\" is given twice", job.name.c_str())};
       });
     });
     return config;

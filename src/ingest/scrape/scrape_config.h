@@ -12,6 +12,7 @@
 //     authorization: {type: Bearer, credentials_file: /etc/token}   or basic_auth: {username: a, password_file: /etc/b}
 //     tls_config: {ca_file: ..., cert_file: ..., key_file: ..., server_name: ..., insecure_skip_verify: false}
 //     relabel_configs: [...]   metric_relabel_configs: [...]       (relabel.h)
+//     tenant: acme          ours: whose series they are; not given: the default tenant's
 //
 // http_sd_configs take authorization, basic_auth and tls_config too. Files with secrets are read for every request.
 // Target lists (files, HTTP) are lists of {targets, labels}, YAML or JSON.
@@ -64,7 +65,8 @@ struct ScrapeDiscovery {
 
 struct ScrapeJob {
   std::string name;
-  uint64_t how = 0;  // a hash of all that the file says of it but where its targets come from
+  std::string tenant;  // empty: the default one
+  uint64_t how = 0;    // a hash of all that the file says of it but where its targets come from
   std::vector<TargetGroup> groups;
   std::vector<ScrapeDiscovery> discoveries;
   int64_t interval_ns = 15'000'000'000;
@@ -83,6 +85,7 @@ struct ScrapeJob {
 
 struct ScrapeConfig {
   std::vector<ScrapeJob> jobs;
+  ScrapeConfig of_tenant(std::string_view tenant) const;  // its jobs alone
 };
 
 Result<ScrapeConfig> parse_scrape_config(std::string_view yaml);

@@ -53,6 +53,20 @@ scrape_configs:
   EXPECT_EQ(config->jobs[1].discoveries[1].url, "http://127.0.0.1:1/list");
 }
 
+TEST(ScrapeConfig, TwoTenantsMayHaveAJobOfTheSameName) {
+  const Result<ScrapeConfig> config = parse_scrape_config(R"(
+scrape_configs:
+- {job_name: node, static_configs: [{targets: ["a:1"]}]}
+- {job_name: node, tenant: acme, static_configs: [{targets: ["b:1"]}]}
+- {job_name: more, tenant: default, static_configs: [{targets: ["c:1"]}]}
+)");
+  ASSERT_TRUE(config.ok()) << config.error();
+  EXPECT_EQ(config->of_tenant("").jobs.size(), 2u);
+  ASSERT_EQ(config->of_tenant("acme").jobs.size(), 1u);
+  EXPECT_EQ(config->of_tenant("acme").jobs[0].groups[0].targets[0], "b:1");
+  EXPECT_TRUE(config->of_tenant("other").jobs.empty());
+}
+
 TEST(ScrapeConfig, NamesTheLineThatIsWrong) {
   const std::pair<const char*, const char*> kCases[] = {
       {"scrape_configs:\n- job_name: a\n  kubernetes_sd_configs: []\n",
@@ -79,6 +93,10 @@ TEST(ScrapeConfig, NamesTheLineThatIsWrong) {
       {"scrape_configs:\n- job_name: a\n  scrape_interval: 1s\n  scrape_timeout: 2s\n"
        "  static_configs: [{targets: [\"a:1\"]}]\n",
        "the timeout is longer than the interval"},
+      {"scrape_configs:\n- job_name: a\n  tenant: A/b\n", "line 3: tenant must be a tenant's name"},
+      {"scrape_configs:\n- {job_name: a, static_configs: [{targets: [\"a:1\"]}]}\n"
+       "- {job_name: a, tenant: default, static_configs: [{targets: [\"a:1\"]}]}\n",
+       "line 3: job \"a\" is given twice"},
       {"scrape_configs: {", "not YAML"},
       {"x: 1\n", "line 1: \"x\" is not known in the file"},
   };

@@ -9,6 +9,7 @@
 
 #include "base/text.h"
 #include "base/utc_time.h"
+#include "query/export/series_text.h"
 
 namespace lockstep {
 namespace {
@@ -23,27 +24,6 @@ std::string csv_cell(std::string_view text) {
     cell += c;
   }
   return cell + "\"";
-}
-
-std::string in_quotes(std::string_view text) {
-  std::string result = "\"";
-  for (char c : text) {
-    if (c == '\n') {
-      result += "\\n";
-      continue;
-    }
-    if (c == '"' || c == '\\') result += '\\';
-    result += c;
-  }
-  return result + "\"";
-}
-
-bool is_plain_name(std::string_view name, bool colon) {
-  if (name.empty() || (name[0] >= '0' && name[0] <= '9')) return false;
-  return std::all_of(name.begin(), name.end(), [&](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
-           (colon && c == ':');
-  });
 }
 
 }  // namespace
@@ -110,17 +90,16 @@ std::string ExportedSeries::csv() const {
 std::string ExportedSeries::openmetrics() const {
   std::map<std::string, std::string> families;  // name to lines
   for (const auto& [labels, samples] : series_) {
-    std::string name = "query", inside;
-    for (const auto& [key, value] : labels) {
-      if (key == kName) {
-        name = value;
+    std::string name = "query";
+    Labels others;
+    for (const auto& label : labels) {
+      if (label.first == kName) {
+        name = label.second;
       } else {
-        inside +=
-            (inside.empty() ? "" : ",") + (is_plain_name(key, false) ? key : in_quotes(key)) + "=" + in_quotes(value);
+        others.push_back(label);
       }
     }
-    std::string series = name + (inside.empty() ? "" : "{" + inside + "}");
-    if (!is_plain_name(name, true)) series = "{" + in_quotes(name) + (inside.empty() ? "" : "," + inside) + "}";
+    const std::string series = series_text(name, others, NameForm::kQuoted);
     for (const Sample& sample : samples) {
       families[name] += series + " " + sample.value + " " + format("%.3f", sample.time_s) + "\n";
     }
